@@ -1,0 +1,105 @@
+package resource
+
+// DefaultMaxRequests is the circuit breaker's limit where the cluster
+// configures none (Envoy's and gRPC's default, gRFC A32).
+const DefaultMaxRequests = 1024
+
+// ClusterType tells where a cluster's endpoints come from.
+type ClusterType uint8
+
+// The cluster types of gRPC's xDS.
+const (
+	ClusterEDS ClusterType = iota
+	ClusterLogicalDNS
+	ClusterAggregate
+)
+
+// String returns the name that Envoy gives the type.
+func (t ClusterType) String() string {
+	switch t {
+	case ClusterLogicalDNS:
+		return "LOGICAL_DNS"
+	case ClusterAggregate:
+		return "AGGREGATE"
+	default:
+		return "EDS"
+	}
+}
+
+// ConnectMode is how lbd finds out whether an endpoint can be connected to.
+type ConnectMode string
+
+// The connect modes. The empty mode is the daemon's own (--connect).
+const (
+	ConnectDefault ConnectMode = ""
+	// ConnectTCP connects, closes, and does so again every few seconds.
+	ConnectTCP ConnectMode = "tcp"
+	// ConnectTCPHold holds one connection; its loss is known at once.
+	ConnectTCPHold ConnectMode = "tcp_hold"
+	// ConnectNone takes every endpoint as connected.
+	ConnectNone ConnectMode = "none"
+)
+
+// PolicyName is a load balancing policy as gRPC's registry names it.
+type PolicyName string
+
+// The policies that a Cluster can choose.
+const (
+	PolicyWRRLocality PolicyName = "xds_wrr_locality_experimental"
+	PolicyRoundRobin  PolicyName = "round_robin"
+)
+
+// Policy is a cluster's load balancing policy: a locality-picking policy with
+// its child, or an endpoint-picking policy alone, which then chooses among the
+// endpoints of all localities.
+type Policy struct {
+	Name PolicyName
+	// Child is what picks the endpoint within a locality; nil for a policy
+	// without child.
+	Child *Policy
+}
+
+// Cluster is a Cluster (CDS). A value is never changed after decoding.
+type Cluster struct {
+	Name string
+	Type ClusterType
+	// EDSServiceName is the Assignment that serves the cluster; empty means
+	// Name.
+	EDSServiceName string
+	// MaxRequests is the first DEFAULT-priority threshold's max_requests, or
+	// DefaultMaxRequests.
+	MaxRequests uint32
+	// MaxRequestsConfigured tells a configured MaxRequests from the default.
+	MaxRequestsConfigured bool
+	// Policy is load_balancing_policy, or what lb_policy stands for.
+	Policy Policy
+	// LRSToSelf is true where lrs_server is self.
+	LRSToSelf bool
+	// Connect is metadata lbd.connect, or ConnectDefault.
+	Connect ConnectMode
+}
+
+// AssignmentName is the name of the Assignment that serves the cluster.
+func (c *Cluster) AssignmentName() string {
+	if c.EDSServiceName != "" {
+		return c.EDSServiceName
+	}
+	return c.Name
+}
+
+// DefaultCluster is what a cluster without configuration has: EDS,
+// ROUND_ROBIN, max_requests 1024.
+func DefaultCluster(name string) *Cluster {
+	return &Cluster{
+		Name:        name,
+		Type:        ClusterEDS,
+		MaxRequests: DefaultMaxRequests,
+		Policy:      RoundRobinPolicy(),
+	}
+}
+
+// RoundRobinPolicy is what lb_policy ROUND_ROBIN stands for (gRFC A52): a
+// weighted choice of locality, and round_robin within it.
+func RoundRobinPolicy() Policy {
+	return Policy{Name: PolicyWRRLocality, Child: &Policy{Name: PolicyRoundRobin}}
+}
