@@ -1,0 +1,95 @@
+# Every target that is for people says what it does after two hash signs: `make` prints these.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+FUZZTIME ?= 20s
+
+# lbd itself and the modules that are kept out of its dependencies (tools, benchmarks, parity tests).
+MODULES := $(patsubst %/go.mod,%,$(shell find . -name node_modules -prune -o -name go.mod -print | sort))
+
+GOLANGCI := $(CURDIR)/bin/golangci-lint
+
+.PHONY: help
+help: ## Print this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: ## Run lbd with a demo cluster
+	go run ./cmd/lbd demo
+
+.PHONY: build
+build: ## Build the static binary bin/lbd
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/lbd ./cmd/lbd
+
+# The race detector makes sync.Pool drop items at random, so files that count allocations
+# (tests named TestAlloc…) are built only without it and have a pass of their own.
+.PHONY: test
+test: ## Run the tests: all with the race detector, then the allocation tests without
+	go test -race -timeout 8m ./...
+	go test -run '^TestAlloc' ./...
+
+.PHONY: test-all
+test-all: test ## Run test, its longer forms, the other modules' tests, and each fuzz target for FUZZTIME (20s)
+	LBD_TEST_LONG=1 go test -race -count=1 -timeout 30m ./...
+	for module in $(filter-out .,$(MODULES)); do go test -C "$$module" -timeout 30m ./...; done
+	grep -rEo --include='*_test.go' --exclude-dir=node_modules '^func Fuzz[A-Za-z0-9_]*' . | sort | \
+	while IFS=: read -r file func; do \
+		echo "fuzz $${func#func } in $$(dirname "$$file")"; \
+		go test -C "$$(dirname "$$file")" -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) . </dev/null; \
+	done
+
+.PHONY: bench
+bench: ## Run the benchmarks
+	go test -run='^$$' -bench=. -benchmem ./...
+
+.PHONY: format
+format: $(GOLANGCI) ## Format the code (gofumpt, goimports)
+	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) fmt); done
+
+.PHONY: lint
+lint: check-format check-vet check-lint check-fix check-tidy ## Check format, vet, linters, go fix and go.mod
+
+.PHONY: check-format
+check-format: $(GOLANGCI)
+	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) fmt --diff); done
+
+.PHONY: check-vet
+check-vet:
+	for module in $(MODULES); do go vet -C "$$module" ./...; done
+
+.PHONY: check-lint
+check-lint: $(GOLANGCI)
+	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) run ./...); done
+
+.PHONY: check-fix
+check-fix:
+	for module in $(MODULES); do \
+		diff=$$(go fix -C "$$module" -diff ./...) && [ -z "$$diff" ] || { printf '%s\n' "$$diff"; exit 1; }; \
+	done
+
+.PHONY: check-tidy
+check-tidy:
+	for module in $(MODULES); do go mod -C "$$module" tidy -diff; done
+
+.PHONY: openapi
+openapi: ## Generate openapi.yaml from the handlers in api/
+	go run -C tools ./openapi -dir .. -o ../openapi.yaml
+
+.PHONY: check-openapi
+check-openapi:
+	fresh=$$(mktemp) && trap 'rm -f "$$fresh"' EXIT && \
+	go run -C tools ./openapi -dir .. -o "$$fresh" && \
+	diff -u openapi.yaml "$$fresh" || { echo "openapi.yaml is not what the handlers say: run make openapi" >&2; exit 1; }
+
+# Built once per version: tools/go.mod pins it, and the go command's cache makes later builds quick.
+$(GOLANGCI): tools/go.mod
+	go build -C tools -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin
