@@ -1,0 +1,146 @@
+package resource
+
+import (
+	"fmt"
+	"unicode"
+	"unicode/utf8"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// DecodeAssignment reads a ClusterLoadAssignment, or a DiscoveryResponse that
+// holds just one, which is also the form of the file that Envoy's file-based
+// EDS reads. The error is a *SyntaxError or an *InvalidError.
+func DecodeAssignment(body []byte, o Options) (d *Decoded[*Assignment], err error) {
+	defer refusePanic(Key{TypeAssignment, o.Name}, &err)
+	m := &endpointv3.ClusterLoadAssignment{}
+	v, err := read(TypeAssignment, m, body, o)
+	if err != nil {
+		return nil, err
+	}
+	m.ClusterName = v.name("cluster_name", m.GetClusterName(), o.Name)
+	return settle(v, m, v.assignment(m))
+}
+
+// DecodeCluster reads a Cluster, or a DiscoveryResponse that holds just one.
+// The error is a *SyntaxError or an *InvalidError.
+func DecodeCluster(body []byte, o Options) (d *Decoded[*Cluster], err error) {
+	defer refusePanic(Key{TypeCluster, o.Name}, &err)
+	m := &clusterv3.Cluster{}
+	v, err := read(TypeCluster, m, body, o)
+	if err != nil {
+		return nil, err
+	}
+	m.Name = v.name("name", m.GetName(), o.Name)
+	return settle(v, m, v.cluster(m))
+}
+
+// refusePanic turns a panic into a refusal: whoever can send a resource must
+// not be able to end the process with it.
+func refusePanic(k Key, err *error) {
+	if p := recover(); p != nil {
+		*err = &InvalidError{Problems: []Problem{{
+			Resource: k.String(),
+			Reason:   fmt.Sprintf("decoding panicked, which is a fault of lbd: %v", p),
+		}}}
+	}
+}
+
+// read reads body into m, whatever its format and envelope, and begins the
+// verdict with what reading alone tells: unknown fields and enum values.
+func read(t Type, m proto.Message, body []byte, o Options) (*verdict, error) {
+	v := &verdict{key: Key{t, o.Name}, byHand: o.Origin == ByHand, strict: o.Strict}
+	var err error
+	switch o.Format {
+	case FormatProtobuf:
+		err = v.readBinary(body, m)
+	case FormatYAML:
+		if body, err = yamlToJSON(body); err == nil {
+			err = v.readJSON(body, FormatYAML, m)
+		}
+	default:
+		err = v.readJSON(body, FormatJSON, m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// A body of another kind would pass for an empty resource, and take away
+	// all that is there.
+	if v.byHand && v.unknown > 0 && isEmpty(m) {
+		v.refuse("", "holds no field of a %s: is it a resource of another type?", t)
+	}
+	return v, nil
+}
+
+// isEmpty reports whether m has no field set, unknown ones aside.
+func isEmpty(m proto.Message) bool {
+	empty := true
+	m.ProtoReflect().Range(func(protoreflect.FieldDescriptor, protoreflect.Value) bool {
+		empty = false
+		return false
+	})
+	return empty
+}
+
+// settle ends the verdict.
+func settle[V any](v *verdict, m proto.Message, value V) (*Decoded[V], error) {
+	if err := v.err(); err != nil {
+		return nil, err
+	}
+	raw, err := canonical.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", v.key, err)
+	}
+	return &Decoded[V]{Value: value, Raw: raw, Warnings: v.warnings.of(v.key)}, nil
+}
+
+// name judges a resource's own name, fills in an absent one, and returns it.
+func (v *verdict) name(field, own, expected string) string {
+	if !v.byHand {
+		if own == "" {
+			v.refuse(field, "is empty")
+		}
+		v.key.Name = own
+		return own
+	}
+	switch {
+	case own == "" && expected == "":
+		v.refuse(field, "is empty")
+		return ""
+	case own == "":
+		v.warn(field, "is absent: taken as %q", expected)
+		own = expected
+	case expected != "" && own != expected:
+		v.refuse(field, "is %q, and should be %q or absent", own, expected)
+		return expected
+	}
+	v.key.Name = own
+	if reason := badName(own); reason != "" {
+		v.refuse(field, "%s", reason)
+	}
+	return own
+}
+
+// badName says why s cannot name a resource, or nothing.
+func badName(s string) string {
+	if len(s) > MaxNameBytes {
+		return fmt.Sprintf("is %d bytes long, of at most %d", len(s), MaxNameBytes)
+	}
+	return unprintable(s)
+}
+
+// unprintable says which character of s cannot be printed, or nothing.
+func unprintable(s string) string {
+	if !utf8.ValidString(s) {
+		return "is not valid UTF-8"
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return fmt.Sprintf("holds the character %U, which cannot be printed", r)
+		}
+	}
+	return ""
+}

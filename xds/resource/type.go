@@ -1,0 +1,137 @@
+package resource
+
+import "strings"
+
+// typeURLPrefix begins the type URL of every xDS resource.
+const typeURLPrefix = "type.googleapis.com/"
+
+// Type is a kind of resource, by its proto message's name.
+type Type string
+
+// The types that the decoder knows.
+const (
+	// TypeCluster is CDS's resource.
+	TypeCluster Type = "Cluster"
+	// TypeAssignment is EDS's resource.
+	TypeAssignment Type = "ClusterLoadAssignment"
+)
+
+// URL returns the v3 type URL, as a DiscoveryRequest and an Any bear it. It is
+// empty for a type that the decoder does not know.
+func (t Type) URL() string {
+	switch t {
+	case TypeCluster:
+		return typeURLPrefix + "envoy.config.cluster.v3.Cluster"
+	case TypeAssignment:
+		return typeURLPrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+	default:
+		return ""
+	}
+}
+
+// Key names one resource.
+type Key struct {
+	Type Type
+	Name string
+}
+
+// String returns "ClusterLoadAssignment/orders", or the type alone where there
+// is no name.
+func (k Key) String() string {
+	if k.Name == "" {
+		return string(k.Type)
+	}
+	return string(k.Type) + "/" + k.Name
+}
+
+// Origin tells who wrote a resource, and with it which rules judge it.
+type Origin uint8
+
+const (
+	// ByHand is what is pushed over HTTP or read from a file. It meets
+	// kindness where a person leaves out what can be told, and is refused for
+	// addresses that can never connect and for what would silently do nothing.
+	ByHand Origin = iota
+	// FromServer is what a management server sends: gRPC's rules to the
+	// letter.
+	FromServer
+)
+
+// Format is how a resource is written.
+type Format uint8
+
+// The formats of resources.
+const (
+	// FormatJSON is proto3 JSON; field names in snake_case or lowerCamelCase.
+	FormatJSON Format = iota
+	// FormatYAML is proto3 JSON written as one YAML document.
+	FormatYAML
+	// FormatProtobuf is binary protobuf.
+	FormatProtobuf
+)
+
+// String returns "JSON", "YAML" or "protobuf".
+func (f Format) String() string {
+	switch f {
+	case FormatYAML:
+		return "YAML"
+	case FormatProtobuf:
+		return "protobuf"
+	default:
+		return "JSON"
+	}
+}
+
+// Options tell a decoder what it reads.
+type Options struct {
+	Origin Origin
+	Format Format
+	// Strict makes unknown fields errors instead of warnings.
+	Strict bool
+	// Name is, for ByHand, the name that the resource must bear, or takes if
+	// it bears none. Empty means no expectation.
+	Name string
+}
+
+// Decoded is one accepted resource.
+type Decoded[V any] struct {
+	Value V
+	// Raw is the resource as it was written, its name filled in, as
+	// deterministic binary protobuf: equal content gives equal bytes,
+	// whatever the format. Decoding it again, with the same Origin, gives an
+	// equal Value.
+	Raw []byte
+	// Warnings are what was accepted and is worth a word: kindnesses, unknown
+	// fields, fields that have no effect.
+	Warnings []Problem
+}
+
+// Limits of a resource that is written by hand. What a management server sends
+// has none but gRPC's.
+const (
+	// MaxNameBytes is the longest name of a resource.
+	MaxNameBytes = 512
+	// MaxEndpoints is the most endpoints of an Assignment.
+	MaxEndpoints = 100_000
+	// MaxLocalities is the most localities of an Assignment.
+	MaxLocalities = 10_000
+	// MaxAdditionalAddresses is the most additional_addresses of an endpoint.
+	MaxAdditionalAddresses = 16
+	// MaxHostnameBytes is the longest hostname of an endpoint.
+	MaxHostnameBytes = 255
+	// MaxDrops is the most drop categories of an Assignment.
+	MaxDrops = 100
+	// MaxCategoryBytes is the longest name of a drop category.
+	MaxCategoryBytes = 256
+	// MaxDepth is how deep JSON and YAML may nest.
+	MaxDepth = 100
+	// MaxProblems is how many problems, and how many warnings, are listed;
+	// one more then tells how many were left out.
+	MaxProblems = 100
+)
+
+// shortType is the last word of a type URL: "Cluster" for
+// "type.googleapis.com/envoy.config.cluster.v3.Cluster".
+func shortType(url string) string {
+	return url[strings.LastIndexAny(url, "./")+1:]
+}
