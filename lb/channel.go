@@ -1,0 +1,333 @@
+package lb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// ErrClosed is a pick's or an update's answer once the channel is closed.
+var ErrClosed = errors.New("channel is closed")
+
+// NotReadyError ends a pick of a cluster in TRANSIENT_FAILURE. Err says why:
+// usually a *[policy.ConnectError].
+type NotReadyError struct{ Err error }
+
+func (e *NotReadyError) Error() string { return e.Err.Error() }
+
+func (e *NotReadyError) Unwrap() error { return e.Err }
+
+// TimeoutError ends a pick that was still queued when its wait ended. Err is
+// why the last picker had no answer; nil where it was still connecting.
+type TimeoutError struct {
+	Wait time.Duration
+	Err  error
+}
+
+func (e *TimeoutError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("not ready within %v: %v", e.Wait, e.Err)
+	}
+	return fmt.Sprintf("still connecting after %v", e.Wait)
+}
+
+func (e *TimeoutError) Unwrap() error { return e.Err }
+
+// Options are what a channel needs from around it.
+type Options struct {
+	// Registry holds the policies; see [Policies].
+	Registry policy.Registry
+	Counters *policy.Counters
+	// Draw gives uniform random numbers, from any goroutine.
+	Draw func() uint64
+	// Events takes what happens in the tree. It is called by the tree's owner
+	// and must not block.
+	Events func(policy.Event)
+	// Connectors holds a Connector for each mode that clusters may ask for.
+	// The empty mode is the default's.
+	Connectors map[resource.ConnectMode]Connector
+	// Generation is the number of the first picker; each later one's is one
+	// more.
+	Generation int64
+}
+
+// Channel is one target's tree and its current picker, as a gRPC channel has
+// them. Its methods may be called from any goroutine.
+type Channel struct {
+	// Fixed after build.
+	options Options
+	owner   *policy.Serializer
+	root    balancer.Balancer
+
+	current atomic.Pointer[published]
+	summary atomic.Pointer[policy.Summary]
+
+	mu   sync.Mutex // guards slot
+	slot *update
+
+	// Owner only.
+	reported *balancer.State // by the root in this batch
+	applied  []*update       // in this batch
+	closed   bool
+}
+
+// published is one picker. It is never changed but for the channel that tells
+// of its replacement.
+type published struct {
+	picker     balancer.Picker
+	state      connectivity.State
+	generation int64
+	replaced   chan struct{}
+}
+
+// update is a config on its way to the tree. One that is superseded on its way
+// is answered with the newer.
+type update struct {
+	config *resource.Config
+	done   chan struct{}
+	err    error
+}
+
+// NewChannel returns a channel that is CONNECTING: its picks queue until the
+// first config.
+func NewChannel(o Options) *Channel {
+	c := &Channel{options: o}
+	c.current.Store(&published{
+		picker: policy.QueuePicker, state: connectivity.Connecting,
+		generation: o.Generation, replaced: make(chan struct{}),
+	})
+	c.summary.Store(&policy.Summary{State: connectivity.Connecting, Priority: -1})
+	c.owner = policy.NewSerializer(c.endBatch)
+	tree := &policy.Tree{
+		Owner: c.owner, Registry: o.Registry, Counters: o.Counters, Draw: o.Draw, Events: o.Events,
+	}
+	root := o.Registry[policy.ClusterManager]
+	c.root = root.Build(policy.NewConn(&clientConn{channel: c}, tree), balancer.BuildOptions{})
+	return c
+}
+
+// Offered is a config on its way to the tree.
+type Offered struct{ update *update }
+
+// Offer hands the tree a config and does not wait. Configs are applied in the
+// order in which they were offered; of those that wait for the tree only the
+// newest is.
+func (c *Channel) Offer(config *resource.Config) Offered {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.slot != nil {
+		c.slot.config = config
+		return Offered{c.slot}
+	}
+	u := &update{config: config, done: make(chan struct{})}
+	if !c.owner.Post(c.applySlot) {
+		u.err = ErrClosed
+		close(u.done)
+		return Offered{u}
+	}
+	c.slot = u
+	return Offered{u}
+}
+
+// Wait returns once picks see the config or a newer one. The error is
+// [ErrClosed], or the cause of ctx's end.
+func (o Offered) Wait(ctx context.Context) error {
+	select {
+	case <-o.update.done:
+		return o.update.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// applySlot hands the waiting config to the tree.
+func (c *Channel) applySlot() {
+	c.mu.Lock()
+	u := c.slot
+	c.slot = nil
+	c.mu.Unlock()
+
+	children := make(map[string]policy.Child, len(u.config.Clusters))
+	for name := range u.config.Clusters {
+		children[name] = policy.Child{
+			Policy: policy.CDS,
+			Config: &policy.CDSConfig{Cluster: name, XDS: u.config},
+		}
+	}
+	u.err = c.root.UpdateClientConnState(policy.Child{
+		Config: &policy.ClusterManagerConfig{Children: children},
+	}.State())
+	c.applied = append(c.applied, u)
+}
+
+// endBatch publishes what the batch brought: the summary, one picker, then the
+// answers to those who wait.
+func (c *Channel) endBatch() {
+	if !c.closed {
+		s := policy.SummaryOf(c.root, c.State())
+		c.summary.Store(&s)
+	}
+	if c.reported != nil {
+		c.publish(*c.reported)
+		c.reported = nil
+	}
+	for i, u := range c.applied {
+		close(u.done)
+		c.applied[i] = nil
+	}
+	c.applied = c.applied[:0]
+}
+
+func (c *Channel) publish(s balancer.State) {
+	old := c.current.Load()
+	c.current.Store(&published{
+		picker: s.Picker, state: s.ConnectivityState,
+		generation: old.generation + 1, replaced: make(chan struct{}),
+	})
+	close(old.replaced)
+}
+
+// Pick picks for call, queueing for at most wait while there is no answer. The
+// error is a *[policy.Refusal], a *[NotReadyError], a *[TimeoutError],
+// [ErrClosed], the cause of call's end, or a foreign policy's status error.
+func (c *Channel) Pick(call *policy.Call, wait time.Duration) error {
+	p := c.current.Load()
+	queue, err := pick(p, call)
+	if !queue {
+		return err
+	}
+	return c.queue(p, err, call, wait)
+}
+
+// pick asks one picker. queue tells that the next has to be awaited; err is then
+// why, if it is known.
+func pick(p *published, call *policy.Call) (queue bool, err error) {
+	_, err = p.picker.Pick(balancer.PickInfo{Ctx: call})
+	switch {
+	case err == nil:
+		call.Generation = p.generation
+		return false, nil
+	case err == balancer.ErrNoSubConnAvailable: //nolint:errorlint // pickers return it bare
+		return true, nil
+	default:
+	}
+	call.Generation = p.generation
+	if _, ok := status.FromError(err); ok || errors.Is(err, ErrClosed) {
+		return false, err
+	}
+	if call.WaitForReady {
+		return true, err
+	}
+	return false, &NotReadyError{Err: err}
+}
+
+// queue waits for pickers until one has an answer. p is the picker that had
+// none, because of why.
+func (c *Channel) queue(p *published, why error, call *policy.Call, wait time.Duration) error {
+	if wait <= 0 {
+		return &TimeoutError{Err: why}
+	}
+	start := time.Now()
+	defer func() { call.Queued = time.Since(start) }()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.replaced:
+		case <-timer.C:
+			return &TimeoutError{Wait: wait, Err: why}
+		case <-call.Done():
+			return context.Cause(call)
+		}
+		p = c.current.Load()
+		call.Again()
+		var queue bool
+		if queue, why = pick(p, call); !queue {
+			return why
+		}
+	}
+}
+
+// State returns the channel's state. A state's picker is visible no later than
+// the state.
+func (c *Channel) State() connectivity.State { return c.current.Load().state }
+
+// Generation returns the number of the current picker.
+func (c *Channel) Generation() int64 { return c.current.Load().generation }
+
+// WaitForStateChange returns true once the state is not s, and false when ctx
+// ends before.
+func (c *Channel) WaitForStateChange(ctx context.Context, s connectivity.State) bool {
+	return c.waitFor(ctx, func(p *published) bool { return p.state != s })
+}
+
+// WaitForGeneration returns true once the current picker's number is not g, and
+// false when ctx ends before.
+func (c *Channel) WaitForGeneration(ctx context.Context, g int64) bool {
+	return c.waitFor(ctx, func(p *published) bool { return p.generation != g })
+}
+
+func (c *Channel) waitFor(ctx context.Context, ok func(*published) bool) bool {
+	for {
+		p := c.current.Load()
+		if ok(p) {
+			return true
+		}
+		select {
+		case <-p.replaced:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// Summary returns the counts of the last batch. It is not to be changed.
+func (c *Channel) Summary() policy.Summary { return *c.summary.Load() }
+
+// Describe asks the tree to describe itself.
+func (c *Channel) Describe(ctx context.Context) (policy.Node, error) {
+	answer := make(chan policy.Node, 1)
+	ok := c.owner.Post(func() {
+		if c.closed {
+			close(answer)
+			return
+		}
+		answer <- policy.DescribeOf(c.root, policy.ClusterManager, c.State())
+	})
+	if !ok {
+		return policy.Node{}, ErrClosed
+	}
+	select {
+	case n, ok := <-answer:
+		if !ok {
+			return policy.Node{}, ErrClosed
+		}
+		return n, nil
+	case <-ctx.Done():
+		return policy.Node{}, fmt.Errorf("describe the tree: %w", context.Cause(ctx))
+	}
+}
+
+// Close closes the tree. Queued picks end with [ErrClosed]. When it returns, no
+// callback comes any more, and no goroutine of the tree is left.
+func (c *Channel) Close() {
+	c.owner.Close(func() {
+		c.root.Close()
+		c.closed = true
+		c.reported = nil
+		c.publish(balancer.State{
+			ConnectivityState: connectivity.Shutdown,
+			Picker:            &policy.ErrPicker{Err: ErrClosed},
+		})
+	})
+}

@@ -1,0 +1,195 @@
+// Package clusterimpl is gRPC's xds_cluster_impl: what holds for a cluster as a
+// whole, which is drops, circuit breaking and load counters (gRFC A27, A32).
+package clusterimpl
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Builder builds cluster_impl policies, whose config is a
+// [policy.ClusterImplConfig].
+type Builder struct{}
+
+// Name returns "xds_cluster_impl_experimental".
+func (Builder) Name() string { return policy.ClusterImpl }
+
+// Build returns a cluster_impl policy.
+func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
+		b := &clusterImpl{Conn: conn, subConns: make(map[*subConn]struct{}), reported: connectivity.Connecting}
+		b.child = policy.NewSwitch(conn.Child(b))
+		return b
+	})
+}
+
+// clusterImpl belongs to the owner, all of it. It is the ClientConn that its
+// child's calls go to.
+type clusterImpl struct {
+	*policy.Conn
+
+	config   *policy.ClusterImplConfig
+	counters *policy.ClusterCounters
+	child    *policy.Switch
+	state    balancer.State // the child's; its Picker is nil before the first
+	reported connectivity.State
+	subConns map[*subConn]struct{}
+	pending  bool
+	closed   bool
+}
+
+func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
+	cfg, ok := s.BalancerConfig.(*policy.ClusterImplConfig)
+	if !ok {
+		return fmt.Errorf("%s: config is a %T", policy.ClusterImpl, s.BalancerConfig)
+	}
+	old := b.config
+	b.config = cfg
+	if old == nil || old.Service != cfg.Service {
+		b.count(cfg.Service)
+	}
+	if old == nil || old.Service != cfg.Service || old.MaxRequests != cfg.MaxRequests || !slices.Equal(old.Drops, cfg.Drops) {
+		b.Mark(b, &b.pending)
+	}
+	update := b.child.Update
+	if old != nil && old.Connect != cfg.Connect {
+		update = b.child.Renew // every connection is to be made anew
+	}
+	if err := update(cfg.Child); err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
+		b.UpdateState(policy.Failure(err))
+	}
+	return nil
+}
+
+// count moves all counting to another service's counters. What is held stays
+// with those that it was taken from.
+func (b *clusterImpl) count(key policy.ServiceKey) {
+	old := b.counters
+	b.counters = b.Counters().Acquire(key)
+	for sc := range b.subConns {
+		sc.load.Store(b.counters.Locality(sc.endpoint.Locality))
+	}
+	if old != nil {
+		old.Release()
+	}
+}
+
+// UpdateState takes the child's state.
+func (b *clusterImpl) UpdateState(s balancer.State) {
+	if b.closed {
+		return
+	}
+	b.state = s
+	b.Mark(b, &b.pending)
+}
+
+// Report sends the child's state up under a picker of its own.
+func (b *clusterImpl) Report() {
+	if b.closed || b.state.Picker == nil {
+		return
+	}
+	if s := b.state.ConnectivityState; s != b.reported {
+		b.Event(policy.StateChanged{Cluster: b.config.Service.Cluster, From: b.reported, To: s})
+		b.reported = s
+	}
+	b.ClientConn.UpdateState(balancer.State{
+		ConnectivityState: b.state.ConnectivityState,
+		Picker:            newPicker(b.config, b.counters, b.state, b.Draw()),
+	})
+}
+
+// NewSubConn makes a SubConn whose picks are counted for its locality, and whose
+// changes are reported as events of this cluster.
+func (b *clusterImpl) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	sc := &subConn{endpoint: policy.EndpointOfAddresses(addrs), state: connectivity.Idle}
+	sc.load.Store(b.counters.Locality(sc.endpoint.Locality))
+	listener := opts.StateListener
+	opts.StateListener = func(s balancer.SubConnState) {
+		if s.ConnectivityState == connectivity.Shutdown {
+			delete(b.subConns, sc)
+		} else {
+			b.Event(policy.ConnectionChanged{
+				Cluster: b.config.Service.Cluster, Address: sc.endpoint.Addresses[0],
+				From: sc.state, To: s.ConnectivityState, Err: s.ConnectionError, At: time.Now(),
+			})
+		}
+		sc.state = s.ConnectivityState
+		if listener != nil {
+			listener(s)
+		}
+	}
+	inner, err := b.ClientConn.NewSubConn(policy.WithConnect(addrs, b.config.Connect), opts)
+	if err != nil {
+		return nil, err
+	}
+	sc.SubConn = inner
+	b.subConns[sc] = struct{}{}
+	return sc, nil
+}
+
+// subConn is a SubConn that knows where its picks are counted.
+type subConn struct {
+	balancer.SubConn
+
+	endpoint *resource.Endpoint
+	load     atomic.Pointer[policy.LocalityLoad]
+	state    connectivity.State // owner only
+}
+
+// Ready asks the SubConn; one that cannot be asked is ready.
+func (s *subConn) Ready() (string, bool) {
+	if own, ok := s.SubConn.(policy.SubConn); ok {
+		return own.Ready()
+	}
+	return s.endpoint.Addresses[0], true
+}
+
+// ResolverError goes to the child.
+func (b *clusterImpl) ResolverError(err error) { b.child.ResolverError(err) }
+
+// UpdateSubConnState is not called: SubConns have listeners.
+func (b *clusterImpl) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
+// ExitIdle goes to the child.
+func (b *clusterImpl) ExitIdle() { b.child.ExitIdle() }
+
+func (b *clusterImpl) Close() {
+	b.closed = true
+	b.child.Close()
+	if b.counters != nil {
+		b.counters.Release()
+	}
+}
+
+// Describe describes drops, breaker and the child.
+func (b *clusterImpl) Describe() policy.Node {
+	if b.config == nil {
+		return policy.Node{Policy: policy.ClusterImpl, State: b.reported}
+	}
+	child := b.child.Describe()
+	return policy.Node{
+		Policy: policy.ClusterImpl,
+		State:  b.reported,
+		Err:    child.Err,
+		Breaker: &policy.BreakerNode{
+			Service:     b.config.Service,
+			MaxRequests: b.config.MaxRequests,
+			InFlight:    b.counters.Breaker.InFlight(),
+			Drops:       b.config.Drops,
+		},
+		Child: &child,
+	}
+}
+
+// Summarize is the child's.
+func (b *clusterImpl) Summarize() policy.Summary { return b.child.Summarize() }

@@ -1,0 +1,186 @@
+// Package clustermanager is gRPC's xds_cluster_manager: one child per cluster,
+// chosen by the cluster that a pick's route named.
+package clustermanager
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+// Builder builds cluster_manager policies, whose config is a
+// [policy.ClusterManagerConfig].
+type Builder struct{}
+
+// Name returns "xds_cluster_manager_experimental".
+func (Builder) Name() string { return policy.ClusterManager }
+
+// Build returns a cluster_manager policy.
+func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
+		return &clusterManager{conn: conn, children: make(map[string]*child)}
+	})
+}
+
+// clusterManager belongs to the owner, all of it.
+type clusterManager struct {
+	conn     *policy.Conn
+	children map[string]*child
+	states   balancer.ConnectivityStateEvaluator
+	pending  bool
+	closed   bool
+}
+
+// child is one cluster. It is the ClientConn that its policy's calls go to.
+type child struct {
+	*policy.Conn
+
+	parent  *clusterManager
+	policy  *policy.Switch
+	state   balancer.State
+	counted connectivity.State // TRANSIENT_FAILURE lasts through CONNECTING
+	closed  bool
+}
+
+func (b *clusterManager) UpdateClientConnState(s balancer.ClientConnState) error {
+	cfg, ok := s.BalancerConfig.(*policy.ClusterManagerConfig)
+	if !ok {
+		return fmt.Errorf("%s: config is a %T", policy.ClusterManager, s.BalancerConfig)
+	}
+	for name, c := range b.children {
+		if _, ok := cfg.Children[name]; !ok {
+			delete(b.children, name)
+			c.close()
+			b.conn.Mark(b, &b.pending)
+		}
+	}
+	for name, part := range cfg.Children {
+		c := b.children[name]
+		if c == nil {
+			c = b.add(name)
+		}
+		if err := c.policy.Update(part); err != nil { // fails this cluster only
+			c.UpdateState(policy.Failure(err))
+		}
+	}
+	if len(cfg.Children) == 0 {
+		b.conn.Mark(b, &b.pending)
+	}
+	return nil
+}
+
+func (b *clusterManager) add(name string) *child {
+	c := &child{
+		Conn: b.conn, parent: b,
+		state:   balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker},
+		counted: connectivity.Connecting,
+	}
+	c.policy = policy.NewSwitch(b.conn.Child(c))
+	b.children[name] = c
+	b.states.RecordTransition(connectivity.Shutdown, c.counted)
+	b.conn.Mark(b, &b.pending)
+	return c
+}
+
+// UpdateState takes the child's state.
+func (c *child) UpdateState(s balancer.State) {
+	if c.closed {
+		return
+	}
+	c.state = s
+	if c.counted != connectivity.TransientFailure || s.ConnectivityState != connectivity.Connecting {
+		c.parent.states.RecordTransition(c.counted, s.ConnectivityState)
+		c.counted = s.ConnectivityState
+	}
+	c.parent.conn.Mark(c.parent, &c.parent.pending)
+}
+
+func (c *child) close() {
+	c.closed = true
+	c.parent.states.RecordTransition(c.counted, connectivity.Shutdown)
+	c.policy.Close()
+}
+
+// Report sends the aggregate state and a picker of all children up.
+func (b *clusterManager) Report() {
+	if b.closed {
+		return
+	}
+	p := make(picker, len(b.children))
+	for name, c := range b.children {
+		p[name] = c.state.Picker
+	}
+	b.conn.UpdateState(balancer.State{ConnectivityState: b.states.CurrentState(), Picker: p})
+}
+
+// ResolverError goes to every child.
+func (b *clusterManager) ResolverError(err error) {
+	for _, c := range b.children {
+		c.policy.ResolverError(err)
+	}
+}
+
+// UpdateSubConnState is not called: SubConns have listeners.
+func (b *clusterManager) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
+// ExitIdle goes to every child.
+func (b *clusterManager) ExitIdle() {
+	for _, c := range b.children {
+		c.policy.ExitIdle()
+	}
+}
+
+func (b *clusterManager) Close() {
+	b.closed = true
+	for _, c := range b.children {
+		c.close()
+	}
+}
+
+// Describe describes every cluster.
+func (b *clusterManager) Describe() policy.Node {
+	n := policy.Node{
+		Policy: policy.ClusterManager, State: b.states.CurrentState(),
+		Clusters: make(map[string]policy.Node, len(b.children)),
+	}
+	for name, c := range b.children {
+		n.Clusters[name] = c.policy.Describe()
+	}
+	return n
+}
+
+// Summarize summarizes every cluster.
+func (b *clusterManager) Summarize() policy.Summary {
+	s := policy.Summary{
+		State: b.states.CurrentState(), Priority: -1,
+		Clusters: make(map[string]policy.Summary, len(b.children)),
+	}
+	for name, c := range b.children {
+		s.Clusters[name] = c.policy.Summarize()
+	}
+	return s
+}
+
+// picker holds every cluster's picker, ready or not.
+type picker map[string]balancer.Picker
+
+// Pick lets the picker of the call's cluster pick.
+func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	var cluster string
+	call, ok := policy.CallOf(info.Ctx)
+	if ok {
+		cluster = call.Cluster
+	}
+	child, found := p[cluster]
+	if ok && call.Trace != nil {
+		call.Trace.Steps = append(call.Trace.Steps, policy.ClusterStep{Cluster: cluster, Found: found})
+	}
+	if !found {
+		return balancer.PickResult{}, policy.NewRefusal(policy.KindUnknownCluster, "",
+			fmt.Sprintf("unknown cluster selected for RPC: %q", cluster))
+	}
+	return child.Pick(info)
+}

@@ -1,0 +1,80 @@
+package lb_test
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/lbd-dev/lbd/lb"
+)
+
+// switchboard is a Connector whose endpoints are up or down as a test says. An
+// endpoint nobody spoke of is neither: attempts wait.
+type switchboard struct {
+	mu       sync.Mutex
+	up       map[string]bool
+	links    map[*link]bool
+	attempts map[string]int
+}
+
+type link struct {
+	addresses []string
+	report    func(lb.Connection)
+	connected string
+}
+
+var errRefused = errors.New("connection refused")
+
+func newSwitchboard() *switchboard {
+	return &switchboard{up: map[string]bool{}, links: map[*link]bool{}, attempts: map[string]int{}}
+}
+
+// Start answers at once where the test has said how the endpoint is.
+func (s *switchboard) Start(addresses []string, report func(lb.Connection)) func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &link{addresses: addresses, report: report}
+	s.links[l] = true
+	s.attempts[addresses[0]]++
+	s.settle(l)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.links, l)
+	}
+}
+
+func (s *switchboard) settle(l *link) {
+	if l.connected != "" {
+		if !s.up[l.connected] {
+			delete(s.links, l)
+			l.report(lb.Connection{Err: errRefused})
+		}
+		return
+	}
+	known := true
+	for _, a := range l.addresses {
+		up, ok := s.up[a]
+		if up {
+			l.connected = a
+			l.report(lb.Connection{Address: a})
+			return
+		}
+		known = known && ok
+	}
+	if known {
+		delete(s.links, l)
+		l.report(lb.Connection{Err: errRefused})
+	}
+}
+
+// set says that the endpoints are up or down from now on.
+func (s *switchboard) set(up bool, addresses ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range addresses {
+		s.up[a] = up
+	}
+	for l := range s.links {
+		s.settle(l)
+	}
+}

@@ -1,0 +1,20 @@
+package lb
+
+import (
+	"github.com/lbd-dev/lbd/lb/cds"
+	"github.com/lbd-dev/lbd/lb/clusterimpl"
+	"github.com/lbd-dev/lbd/lb/clustermanager"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/lb/priority"
+	"github.com/lbd-dev/lbd/lb/roundrobin"
+	"github.com/lbd-dev/lbd/lb/weightedtarget"
+	"github.com/lbd-dev/lbd/lb/wrrlocality"
+)
+
+// Policies returns the registry of lbd's own policies.
+func Policies() policy.Registry {
+	return policy.NewRegistry(
+		clustermanager.Builder{}, cds.Builder{}, clusterimpl.Builder{}, priority.Builder{},
+		wrrlocality.Builder{}, weightedtarget.Builder{}, roundrobin.Builder{},
+	)
+}

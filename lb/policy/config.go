@@ -1,0 +1,100 @@
+package policy
+
+import (
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// The names under which the policies are registered: grpc's.
+const (
+	ClusterManager = "xds_cluster_manager_experimental"
+	CDS            = "cds_experimental"
+	ClusterImpl    = "xds_cluster_impl_experimental"
+	Priority       = "priority_experimental"
+	WRRLocality    = string(resource.PolicyWRRLocality)
+	WeightedTarget = "weighted_target_experimental"
+	RoundRobin     = string(resource.PolicyRoundRobin)
+)
+
+// Child is what a policy hands to a child: which policy it is, its config and
+// its endpoints.
+type Child struct {
+	Policy string
+	Config serviceconfig.LoadBalancingConfig
+	// Endpoints is nil where Config carries them.
+	Endpoints []resolver.Endpoint
+}
+
+// State is the child's part as grpc's balancers take it.
+func (c Child) State() balancer.ClientConnState {
+	return balancer.ClientConnState{
+		ResolverState:  resolver.State{Endpoints: c.Endpoints},
+		BalancerConfig: c.Config,
+	}
+}
+
+// ClusterManagerConfig is cluster_manager's: one child per cluster.
+type ClusterManagerConfig struct {
+	serviceconfig.LoadBalancingConfig
+	Children map[string]Child
+}
+
+// CDSConfig is cds's: the cluster to build from the target's config.
+type CDSConfig struct {
+	serviceconfig.LoadBalancingConfig
+	Cluster string
+	XDS     *resource.Config
+}
+
+// ClusterImplConfig is cluster_impl's: drops and circuit breaking of one
+// cluster.
+type ClusterImplConfig struct {
+	serviceconfig.LoadBalancingConfig
+	Service     ServiceKey
+	Drops       []resource.Drop
+	MaxRequests uint32
+	// Connect is how the cluster's endpoints are connected to.
+	Connect resource.ConnectMode
+	Child   Child
+}
+
+// PriorityConfig is priority's: its children from the highest priority on.
+type PriorityConfig struct {
+	serviceconfig.LoadBalancingConfig
+	// Cluster is named in events.
+	Cluster  string
+	Children []PriorityChild
+}
+
+// PriorityChild is one priority.
+type PriorityChild struct {
+	// Name stays with the priority's localities across updates.
+	Name  string
+	Child Child
+	// Size is how many endpoints the priority has that picks may reach.
+	Size int
+}
+
+// WRRLocalityConfig is wrr_locality's: the localities of one priority.
+type WRRLocalityConfig struct {
+	serviceconfig.LoadBalancingConfig
+	Localities []*Locality
+	// EndpointPolicy picks the endpoint within each locality; its Endpoints
+	// are left empty.
+	EndpointPolicy Child
+}
+
+// WeightedTargetConfig is weighted_target's.
+type WeightedTargetConfig struct {
+	serviceconfig.LoadBalancingConfig
+	Targets []Target
+}
+
+// Target is one weighted child.
+type Target struct {
+	Locality *Locality
+	Child    Child
+}

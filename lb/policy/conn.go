@@ -1,0 +1,98 @@
+package policy
+
+import (
+	"time"
+
+	"google.golang.org/grpc/balancer"
+)
+
+// Tree is what the policies of one channel share beyond their parents.
+type Tree struct {
+	Owner    *Serializer
+	Registry Registry
+	Counters *Counters
+	// Draw gives uniform random numbers. Pickers call it from any goroutine.
+	Draw func() uint64
+	// Events takes what the policies report. It is called by the owner and
+	// must not block.
+	Events func(Event)
+}
+
+// Conn is a policy's line to its parent: grpc's contract, and what the tree
+// gives beyond it. Its methods are the owner's to call.
+type Conn struct {
+	balancer.ClientConn
+
+	tree  *Tree
+	depth int
+}
+
+// NewConn returns the Conn of a tree's topmost policy.
+func NewConn(cc balancer.ClientConn, tree *Tree) *Conn {
+	return &Conn{ClientConn: cc, tree: tree}
+}
+
+// Child returns the Conn of a child whose calls go to cc, which embeds c and
+// overrides what the policy wants to see.
+func (c *Conn) Child(cc balancer.ClientConn) *Conn {
+	return &Conn{ClientConn: cc, tree: c.tree, depth: c.depth + 1}
+}
+
+// Mark lets r report at the end of the batch, after everything below it. The
+// policy keeps pending, and leaves it alone.
+func (c *Conn) Mark(r Reporter, pending *bool) { c.tree.Owner.mark(c.depth, r, pending) }
+
+// Post runs f in the tree, later. Any goroutine may call it.
+func (c *Conn) Post(f func()) { c.tree.Owner.Post(f) }
+
+// Event reports what happened.
+func (c *Conn) Event(e Event) { c.tree.Events(e) }
+
+// Counters are the process's.
+func (c *Conn) Counters() *Counters { return c.tree.Counters }
+
+// Draw returns the tree's source of chance.
+func (c *Conn) Draw() func() uint64 { return c.tree.Draw }
+
+// Builder returns the policy registered under name, or nil.
+func (c *Conn) Builder(name string) balancer.Builder { return c.tree.Registry[name] }
+
+// Timer is a pending call of [Conn.AfterFunc].
+type Timer struct {
+	timer   *time.Timer
+	stopped bool // owner only
+}
+
+// Stop cancels the call. Once the owner has stopped a timer its function does
+// not run, even if its time had come. A nil Timer is stopped.
+func (t *Timer) Stop() {
+	if t != nil {
+		t.stopped = true
+		t.timer.Stop()
+	}
+}
+
+// AfterFunc lets the owner run f once d has passed.
+func (c *Conn) AfterFunc(d time.Duration, f func()) *Timer {
+	t := new(Timer)
+	t.timer = time.AfterFunc(d, func() {
+		c.Post(func() {
+			if !t.stopped {
+				f()
+			}
+		})
+	})
+	return t
+}
+
+// Registry holds the policies that configs can name.
+type Registry map[string]balancer.Builder
+
+// NewRegistry returns the registry of the builders, by their names.
+func NewRegistry(builders ...balancer.Builder) Registry {
+	r := make(Registry, len(builders))
+	for _, b := range builders {
+		r[b.Name()] = b
+	}
+	return r
+}

@@ -1,0 +1,235 @@
+package policy
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Breaker counts the requests in flight of one {cluster, EDS service name}, for
+// the whole process. Each picker brings its own limit (gRFC A32).
+type Breaker struct {
+	inFlight atomic.Int64
+	rejected atomic.Uint64
+}
+
+// TryAcquire takes one request unless limit are in flight. The limit holds
+// exactly, however many ask at once.
+func (b *Breaker) TryAcquire(limit uint32) bool {
+	for {
+		n := b.inFlight.Load()
+		if n >= int64(limit) {
+			return false
+		}
+		if b.inFlight.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// Release gives one request back.
+func (b *Breaker) Release() { b.inFlight.Add(-1) }
+
+// InFlight is how many requests are held now.
+func (b *Breaker) InFlight() int64 { return b.inFlight.Load() }
+
+// Reject counts a pick that the breaker refused.
+func (b *Breaker) Reject() { b.rejected.Add(1) }
+
+// Rejected is how many picks the breaker refused.
+func (b *Breaker) Rejected() uint64 { return b.rejected.Load() }
+
+// LocalityLoad counts the picks of one locality of one {cluster, EDS service
+// name}, for load reports.
+type LocalityLoad struct {
+	unheld     atomic.Uint64
+	held       atomic.Uint64
+	inProgress atomic.Int64
+	succeeded  atomic.Uint64
+	failed     atomic.Uint64
+}
+
+// Start counts a pick. One that is not held has succeeded as soon as it is
+// issued: nobody will tell its end.
+func (l *LocalityLoad) Start(held bool) {
+	if !held {
+		l.unheld.Add(1)
+		return
+	}
+	l.held.Add(1)
+	l.inProgress.Add(1)
+}
+
+func (l *LocalityLoad) finish(outcome Outcome) {
+	switch outcome {
+	case OutcomeSuccess:
+		l.succeeded.Add(1)
+	case OutcomeError, OutcomeCancelled:
+		l.failed.Add(1)
+	case OutcomeExpired:
+	}
+	l.inProgress.Add(-1)
+}
+
+// LoadCounts is a reading of a LocalityLoad.
+type LoadCounts struct {
+	Issued     uint64
+	Succeeded  uint64
+	Failed     uint64
+	InProgress int64
+}
+
+// Counts reads the load.
+func (l *LocalityLoad) Counts() LoadCounts {
+	unheld := l.unheld.Load()
+	return LoadCounts{
+		Issued:     unheld + l.held.Load(),
+		Succeeded:  unheld + l.succeeded.Load(),
+		Failed:     l.failed.Load(),
+		InProgress: l.inProgress.Load(),
+	}
+}
+
+// ServiceKey names what counters are kept for.
+type ServiceKey struct {
+	Cluster string
+	// EDSServiceName is empty where it is the cluster's own name.
+	EDSServiceName string
+}
+
+// ClusterCounters are the counters of one {cluster, EDS service name}.
+type ClusterCounters struct {
+	Breaker Breaker
+
+	// Fixed after Acquire.
+	key   ServiceKey
+	owner *Counters
+
+	refs atomic.Int64
+
+	mu         sync.Mutex // guards the maps, not what they hold
+	drops      map[string]*atomic.Uint64
+	localities map[resource.Locality]*LocalityLoad
+}
+
+// Drop returns the counter of a drop category, made on first use.
+func (c *ClusterCounters) Drop(category string) *atomic.Uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.drops[category]
+	if n == nil {
+		n = new(atomic.Uint64)
+		c.drops[category] = n
+	}
+	return n
+}
+
+// Locality returns the load of a locality, made on first use.
+func (c *ClusterCounters) Locality(l resource.Locality) *LocalityLoad {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	load := c.localities[l]
+	if load == nil {
+		load = new(LocalityLoad)
+		c.localities[l] = load
+	}
+	return load
+}
+
+// Drops reads every drop category's count.
+func (c *ClusterCounters) Drops() map[string]uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[string]uint64, len(c.drops))
+	for k, n := range c.drops {
+		out[k] = n.Load()
+	}
+	return out
+}
+
+// Loads reads every locality's load.
+func (c *ClusterCounters) Loads() map[resource.Locality]LoadCounts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[resource.Locality]LoadCounts, len(c.localities))
+	for k, l := range c.localities {
+		out[k] = l.Counts()
+	}
+	return out
+}
+
+// Hold takes one request of the breaker unless limit are in flight, and with
+// it a reference. [Held.Finish] or [ClusterCounters.Unhold] gives both back.
+func (c *ClusterCounters) Hold(limit uint32) bool {
+	if !c.Breaker.TryAcquire(limit) {
+		return false
+	}
+	c.refs.Add(1)
+	return true
+}
+
+// Unhold gives back what [ClusterCounters.Hold] took.
+func (c *ClusterCounters) Unhold() {
+	c.Breaker.Release()
+	c.Release()
+}
+
+// Release gives back one reference of [Counters.Acquire].
+func (c *ClusterCounters) Release() {
+	if c.refs.Add(-1) == 0 {
+		c.owner.forget(c)
+	}
+}
+
+// Counters holds the counters of every {cluster, EDS service name} of the
+// process. Trees and leases hold references: a cluster that is removed while
+// leases are held and comes back finds its own.
+type Counters struct {
+	mu       sync.Mutex
+	clusters map[ServiceKey]*ClusterCounters
+}
+
+// NewCounters returns an empty Counters.
+func NewCounters() *Counters {
+	return &Counters{clusters: make(map[ServiceKey]*ClusterCounters)}
+}
+
+// Acquire returns the counters of key, with one reference for the caller.
+func (c *Counters) Acquire(key ServiceKey) *ClusterCounters {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cc := c.clusters[key]
+	if cc == nil {
+		cc = &ClusterCounters{
+			key:        key,
+			owner:      c,
+			drops:      make(map[string]*atomic.Uint64),
+			localities: make(map[resource.Locality]*LocalityLoad),
+		}
+		c.clusters[key] = cc
+	}
+	cc.refs.Add(1)
+	return cc
+}
+
+// forget drops counters without references. Whoever acquired them in the
+// meantime keeps them.
+func (c *Counters) forget(cc *ClusterCounters) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cc.refs.Load() == 0 && c.clusters[cc.key] == cc {
+		delete(c.clusters, cc.key)
+	}
+}
+
+// All returns the counters in use now, by key.
+func (c *Counters) All() map[ServiceKey]*ClusterCounters {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make(map[ServiceKey]*ClusterCounters, len(c.clusters))
+	for k, cc := range c.clusters {
+		out[k] = cc
+	}
+	return out
+}

@@ -1,0 +1,152 @@
+package policy
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+)
+
+// Switch runs one child, and changes its policy gracefully: the old one serves
+// until the new one has settled (it is no longer CONNECTING, or the old one is
+// no longer READY).
+type Switch struct {
+	conn *Conn
+
+	// Owner only. current is nil before the first Update and after Close;
+	// pending is nil unless the policy is being changed.
+	current, pending *switched
+}
+
+// switched is one child of a Switch. It is the ClientConn that the child's
+// calls go to.
+type switched struct {
+	*Conn
+
+	parent   *Switch
+	policy   string
+	balancer balancer.Balancer
+	state    balancer.State
+	closed   bool
+}
+
+// NewSwitch returns a Switch without child, whose state goes to conn.
+func NewSwitch(conn *Conn) *Switch { return &Switch{conn: conn} }
+
+// Update hands the child its part, and changes the child's policy where c names
+// another. The error is about c itself: an unknown policy, or a config that the
+// policy refuses. What the child had before stays then.
+func (s *Switch) Update(c Child) error {
+	latest := s.current
+	if s.pending != nil {
+		latest = s.pending
+	}
+	if latest == nil || latest.policy != c.Policy {
+		return s.Renew(c)
+	}
+	return latest.balancer.UpdateClientConnState(c.State())
+}
+
+// Renew is Update with a new child, even where the policy stays the same.
+func (s *Switch) Renew(c Child) error {
+	builder := s.conn.Builder(c.Policy)
+	if builder == nil {
+		return fmt.Errorf("load balancing policy %q is not registered", c.Policy)
+	}
+	return s.start(builder).balancer.UpdateClientConnState(c.State())
+}
+
+func (s *Switch) start(builder balancer.Builder) *switched {
+	child := &switched{
+		Conn: s.conn, parent: s, policy: builder.Name(),
+		state: balancer.State{ConnectivityState: connectivity.Connecting, Picker: QueuePicker},
+	}
+	if s.pending != nil {
+		s.pending.close()
+		s.pending = nil
+	}
+	if s.current == nil {
+		s.current = child
+	} else {
+		s.pending = child
+	}
+	child.balancer = builder.Build(s.conn.Child(child), balancer.BuildOptions{})
+	return child
+}
+
+// UpdateState takes the child's state.
+func (c *switched) UpdateState(state balancer.State) {
+	if c.closed {
+		return
+	}
+	c.state = state
+	s := c.parent
+	switch {
+	case c == s.pending:
+		if state.ConnectivityState == connectivity.Connecting && s.current.state.ConnectivityState == connectivity.Ready {
+			return
+		}
+		s.promote()
+	case s.pending != nil && state.ConnectivityState != connectivity.Ready:
+		s.promote()
+	default:
+		s.conn.UpdateState(state)
+	}
+}
+
+// promote lets the pending child serve.
+func (s *Switch) promote() {
+	s.current.close()
+	s.current, s.pending = s.pending, nil
+	s.conn.UpdateState(s.current.state)
+}
+
+func (c *switched) close() {
+	c.closed = true
+	c.balancer.Close()
+}
+
+// ResolverError tells the children that the resolver has an error.
+func (s *Switch) ResolverError(err error) {
+	for _, c := range []*switched{s.current, s.pending} {
+		if c != nil {
+			c.balancer.ResolverError(err)
+		}
+	}
+}
+
+// ExitIdle asks the latest child to connect.
+func (s *Switch) ExitIdle() {
+	switch {
+	case s.pending != nil:
+		s.pending.balancer.ExitIdle()
+	case s.current != nil:
+		s.current.balancer.ExitIdle()
+	}
+}
+
+// Close closes the children. Nothing of theirs reaches the parent afterwards.
+func (s *Switch) Close() {
+	for _, c := range []*switched{s.current, s.pending} {
+		if c != nil {
+			c.close()
+		}
+	}
+	s.current, s.pending = nil, nil
+}
+
+// Describe describes the child that serves.
+func (s *Switch) Describe() Node {
+	if s.current == nil {
+		return Node{State: connectivity.Connecting}
+	}
+	return DescribeOf(s.current.balancer, s.current.policy, s.current.state.ConnectivityState)
+}
+
+// Summarize summarizes the child that serves.
+func (s *Switch) Summarize() Summary {
+	if s.current == nil {
+		return Summary{State: connectivity.Connecting, Priority: -1}
+	}
+	return SummaryOf(s.current.balancer, s.current.state.ConnectivityState)
+}

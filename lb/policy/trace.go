@@ -1,0 +1,108 @@
+package policy
+
+import (
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Trace takes down the steps of one pick, in the order in which the pickers
+// took them. Only a pick that asks for an explanation has one.
+type Trace struct {
+	Steps []Step
+}
+
+// Step is one step of a pick: one of the Step structs of this package.
+type Step interface{ step() }
+
+// ClusterStep is cluster_manager finding the cluster's picker.
+type ClusterStep struct {
+	Cluster string
+	Found   bool
+}
+
+// DropStep is one drop category's draw.
+type DropStep struct {
+	Category string
+	// PerMillion is the chance; Draw is in [0, 1,000,000), and drops where it
+	// is below the chance.
+	PerMillion uint64
+	Draw       uint64
+	Dropped    bool
+}
+
+// BreakerStep is the circuit breaker's answer. InFlight is what it held before
+// this pick.
+type BreakerStep struct {
+	InFlight int64
+	Max      uint32
+	Refused  bool
+}
+
+// PriorityStep is the priority that serves, and each higher one with why it
+// was passed over.
+type PriorityStep struct {
+	Priority   int
+	State      connectivity.State
+	PassedOver []PassedOver
+}
+
+// PassedOver is a priority that is not in use, and why.
+type PassedOver struct {
+	Priority int
+	State    connectivity.State
+	Why      string
+}
+
+// LocalityStep is the weighted draw of a locality.
+type LocalityStep struct {
+	// Candidates are the localities in the draw: the READY ones, or all where
+	// every one failed.
+	Candidates []LocalityCandidate
+	// Draw is in [0, the sum of the weights).
+	Draw uint64
+	// Chosen is an index of Candidates.
+	Chosen int
+}
+
+// LocalityCandidate is one locality of a draw.
+type LocalityCandidate struct {
+	Locality resource.Locality
+	Weight   uint32
+}
+
+// EndpointStep is an endpoint policy's choice.
+type EndpointStep struct {
+	Policy string
+	// Rotation is how many endpoints take turns; Index is the place of the
+	// chosen one.
+	Rotation int
+	Index    int
+	// Excluded is how many were skipped because the pick excludes them.
+	Excluded int
+	Endpoint *resource.Endpoint
+}
+
+// FailureStep is a picker that answers with an error: no connection is READY,
+// or the config cannot be used.
+type FailureStep struct {
+	Err error
+}
+
+// QueueStep is a picker that has no answer yet: the pick waits for the next.
+type QueueStep struct{}
+
+// OpaqueStep is the decision of a policy that does not explain itself.
+type OpaqueStep struct {
+	Policy string
+}
+
+func (ClusterStep) step()  {}
+func (DropStep) step()     {}
+func (BreakerStep) step()  {}
+func (PriorityStep) step() {}
+func (LocalityStep) step() {}
+func (EndpointStep) step() {}
+func (FailureStep) step()  {}
+func (QueueStep) step()    {}
+func (OpaqueStep) step()   {}

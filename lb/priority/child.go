@@ -1,0 +1,218 @@
+package priority
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+// child is one priority. It is the ClientConn that its policy's calls go to.
+//
+// It is in one of three states: not built; started; deactivated, which is built
+// and kept, but unheard. All of it belongs to the owner.
+type child struct {
+	*policy.Conn
+
+	parent *priority
+	name   string
+	part   policy.Child
+	size   int
+
+	balancer balancer.Balancer // nil while not built
+	builtAs  string            // the policy that balancer is
+	started  bool
+	state    balancer.State // as started: what counts for the parent
+	latest   balancer.State // what the policy said last, heard or not
+	failed   bool           // TRANSIENT_FAILURE since READY or IDLE
+
+	initTimer   *policy.Timer
+	failoverAt  time.Time
+	forgetTimer *policy.Timer
+	forgetAt    time.Time
+	closed      bool
+}
+
+var connecting = balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker}
+
+func newChild(b *priority, name string) *child {
+	return &child{Conn: b.conn, parent: b, name: name, state: connecting, latest: connecting}
+}
+
+// update takes the child's part of a config. A child that is not started gets
+// it when it is. A change of policy closes the old one at once; sync starts the
+// new one.
+func (c *child) update(part policy.PriorityChild) {
+	c.part, c.size = part.Child, part.Size
+	if c.balancer != nil && c.builtAs != part.Child.Policy {
+		c.discard()
+	}
+	if c.started {
+		c.send()
+	}
+}
+
+// usable reports whether the child may be the one in use, whatever is below it.
+func (c *child) usable() bool {
+	switch {
+	case !c.started:
+		return true
+	case c.state.ConnectivityState == connectivity.Connecting:
+		return c.initTimer != nil
+	default:
+		return c.state.ConnectivityState == connectivity.Ready || c.state.ConnectivityState == connectivity.Idle
+	}
+}
+
+// start builds the policy, or brings it back with what it said last.
+func (c *child) start() {
+	if c.started {
+		return
+	}
+	c.started = true
+	if c.balancer == nil {
+		builder := c.Builder(c.part.Policy)
+		if builder == nil {
+			c.fail(fmt.Errorf("load balancing policy %q is not registered", c.part.Policy))
+			return
+		}
+		c.builtAs = builder.Name()
+		c.balancer = builder.Build(c.Child(c), balancer.BuildOptions{})
+		c.startInitTimer()
+		c.send()
+		return
+	}
+	c.forgetTimer.Stop()
+	c.forgetTimer, c.forgetAt = nil, time.Time{}
+	c.startInitTimer()
+	c.send()
+	c.hear(c.latest)
+}
+
+// send hands the policy its part. A refusal is the child's failure.
+func (c *child) send() {
+	err := c.balancer.UpdateClientConnState(c.part.State())
+	if err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
+		c.fail(err)
+	}
+}
+
+func (c *child) fail(err error) {
+	c.failed = true
+	c.hear(policy.Failure(err))
+}
+
+// UpdateState takes what the policy says.
+func (c *child) UpdateState(s balancer.State) {
+	if c.closed {
+		return
+	}
+	c.latest = s
+	if c.started {
+		c.hear(s)
+	}
+}
+
+func (c *child) hear(s balancer.State) {
+	from := c.state.ConnectivityState
+	c.state = s
+	c.parent.childChanged(c, from)
+}
+
+// deactivate silences the child and keeps it for a while.
+func (c *child) deactivate() {
+	if !c.started {
+		return
+	}
+	c.silence()
+	if c.balancer == nil {
+		return
+	}
+	c.forgetAt = time.Now().Add(RetentionTime)
+	c.forgetTimer = c.AfterFunc(RetentionTime, c.discard)
+}
+
+func (c *child) silence() {
+	c.stopInitTimer()
+	c.started, c.failed = false, false
+	c.state = connecting
+}
+
+// discard closes the policy. The child can be started again.
+func (c *child) discard() {
+	c.silence()
+	c.forgetTimer.Stop()
+	c.forgetTimer, c.forgetAt = nil, time.Time{}
+	if b := c.balancer; b != nil {
+		c.balancer, c.latest = nil, connecting
+		b.Close()
+	}
+}
+
+// close closes the child for good.
+func (c *child) close() {
+	c.closed = true
+	c.discard()
+}
+
+func (c *child) startInitTimer() {
+	if c.initTimer != nil {
+		return
+	}
+	c.failoverAt = time.Now().Add(InitTimeout)
+	c.initTimer = c.AfterFunc(InitTimeout, func() {
+		c.initTimer, c.failoverAt = nil, time.Time{}
+		c.parent.initTimedOut()
+	})
+}
+
+func (c *child) stopInitTimer() {
+	c.initTimer.Stop()
+	c.initTimer, c.failoverAt = nil, time.Time{}
+}
+
+// condition says in words how the child is, seen as a candidate.
+func (c *child) condition() string {
+	switch {
+	case !c.started:
+		return "not needed"
+	case c.state.ConnectivityState == connectivity.Connecting && c.initTimer == nil:
+		return fmt.Sprintf("still CONNECTING after %v", InitTimeout)
+	case c.state.ConnectivityState == connectivity.TransientFailure:
+		if p, ok := c.state.Picker.(*policy.ErrPicker); ok {
+			return fmt.Sprintf("TRANSIENT_FAILURE: %v", p.Err)
+		}
+	}
+	return c.state.ConnectivityState.String()
+}
+
+// why says why the child, at place, is in use or is not.
+func (c *child) why(place int) string {
+	switch used := c.parent.used; {
+	case place > used:
+		return fmt.Sprintf("priority %d is in use", used)
+	case place < used:
+		return c.condition()
+	case place == 0:
+		return "the highest priority"
+	case place == len(c.parent.order)-1 && c.state.ConnectivityState == connectivity.TransientFailure:
+		return "the last priority, and every higher one failed too"
+	default:
+		return "every higher priority failed or had its time"
+	}
+}
+
+func (c *child) describe(place int) policy.PriorityNode {
+	n := policy.PriorityNode{
+		Name: c.name, InUse: c == c.parent.inUse, Why: c.why(place), Started: c.started, Size: c.size,
+		FailoverAt: c.failoverAt, ForgetAt: c.forgetAt,
+	}
+	if c.balancer != nil {
+		n.Child = policy.DescribeOf(c.balancer, c.builtAs, c.latest.ConnectivityState)
+	}
+	return n
+}

@@ -1,0 +1,266 @@
+// Package priority is gRPC's priority policy: fail-over from one child to the
+// next (gRFC A27, A56).
+//
+// What holds whenever the tree is at rest: the child in use is the first, in
+// order, that is READY or IDLE, or still CONNECTING within its init timer, or
+// the last. Every child above it is started and has failed, or has had its time.
+// Every child below it is deactivated: it reaches nobody, and is closed after
+// [RetentionTime] unless it is needed before.
+package priority
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+const (
+	// InitTimeout is how long a child may be CONNECTING before the next one
+	// is started.
+	InitTimeout = 10 * time.Second
+	// RetentionTime is how long a deactivated child keeps its connections.
+	RetentionTime = 15 * time.Minute
+)
+
+var errNoPriorities = errors.New("no locality in any priority: the assignment is empty")
+
+// Builder builds priority policies, whose config is a [policy.PriorityConfig].
+type Builder struct{}
+
+// Name returns "priority_experimental".
+func (Builder) Name() string { return policy.Priority }
+
+// Build returns a priority policy.
+func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
+		return &priority{conn: conn, children: make(map[string]*child), used: -1}
+	})
+}
+
+// priority belongs to the owner, all of it.
+type priority struct {
+	conn     *policy.Conn
+	cluster  string
+	children map[string]*child
+	order    []*child
+	inUse    *child
+	used     int // inUse's place in order when it was chosen; -1 for none
+
+	updated  bool // a config came since the last sync
+	stale    bool // what was reported no longer says what is
+	reported balancer.State
+	pending  bool
+	closed   bool
+}
+
+func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
+	cfg, ok := s.BalancerConfig.(*policy.PriorityConfig)
+	if !ok {
+		return fmt.Errorf("%s: config is a %T", policy.Priority, s.BalancerConfig)
+	}
+	b.cluster = cfg.Cluster
+	named := make(map[string]bool, len(cfg.Children))
+	b.order = make([]*child, len(cfg.Children))
+	for i, part := range cfg.Children {
+		named[part.Name] = true
+		c := b.children[part.Name]
+		if c == nil {
+			c = newChild(b, part.Name)
+			b.children[part.Name] = c
+		}
+		c.update(part)
+		b.order[i] = c
+	}
+	for name, c := range b.children {
+		if !named[name] {
+			delete(b.children, name)
+			c.close()
+		}
+	}
+	// The children answer first, so that one that has just failed and one that
+	// has just become READY are seen together.
+	b.updated, b.stale = true, true
+	b.conn.Mark(b, &b.pending)
+	return nil
+}
+
+// childChanged takes a child's new state, which c has already noted. from is
+// the one before.
+func (b *priority) childChanged(c *child, from connectivity.State) {
+	switch c.state.ConnectivityState {
+	case connectivity.Ready, connectivity.Idle:
+		c.failed = false
+		c.stopInitTimer()
+	case connectivity.TransientFailure:
+		c.failed = true
+		c.stopInitTimer()
+	case connectivity.Connecting:
+		// A child that left READY or IDLE gets its time again. One that has
+		// failed, or is in the midst of its time, does not.
+		if !c.failed && from != connectivity.Connecting {
+			c.startInitTimer()
+		}
+	}
+	if !b.updated {
+		b.sync(policy.SwitchFailure)
+	}
+	if c == b.inUse || c.state.ConnectivityState != from {
+		b.stale = true
+	}
+	b.conn.Mark(b, &b.pending)
+}
+
+// initTimedOut passes over a child that had its time.
+func (b *priority) initTimedOut() {
+	b.sync(policy.SwitchInitTimeout)
+	b.conn.Mark(b, &b.pending)
+}
+
+// sync makes the invariants of the package hold again.
+func (b *priority) sync(reason policy.SwitchReason) {
+	for i, c := range b.order {
+		if !c.usable() && i < len(b.order)-1 {
+			continue
+		}
+		for _, lower := range b.order[i+1:] {
+			lower.deactivate()
+		}
+		b.use(c, i, reason)
+		return
+	}
+	b.use(nil, -1, reason)
+}
+
+func (b *priority) use(c *child, place int, reason policy.SwitchReason) {
+	from := b.used
+	if c != b.inUse || place != from {
+		b.inUse, b.used, b.stale = c, place, true
+	}
+	if place != from {
+		if reason == policy.SwitchFailure && place < from {
+			reason = policy.SwitchRecovered
+		}
+		b.conn.Event(policy.PrioritySwitched{
+			Cluster: b.cluster, From: from, To: place, Reason: reason, Detail: b.detail(from, place, reason),
+		})
+	}
+	if c != nil {
+		c.start()
+	}
+}
+
+// detail says in words what made the priority in use change.
+func (b *priority) detail(from, to int, reason policy.SwitchReason) string {
+	switch {
+	case to < 0:
+		return "the config has no priorities"
+	case from < 0:
+		return fmt.Sprintf("priority %d is the first to be used", to)
+	case reason == policy.SwitchInitTimeout:
+		return fmt.Sprintf("priority %d was not READY within %v", to-1, InitTimeout)
+	case reason == policy.SwitchRecovered:
+		return fmt.Sprintf("priority %d is READY", to)
+	case reason == policy.SwitchUpdate:
+		return "the config changed"
+	default:
+		above := b.order[to-1]
+		return fmt.Sprintf("priority %d: %s", to-1, above.condition())
+	}
+}
+
+// Report sends the state of the child in use up.
+func (b *priority) Report() {
+	if b.closed {
+		return
+	}
+	if b.updated {
+		b.updated = false
+		b.sync(policy.SwitchUpdate)
+		// What sync has started answers before the state goes up.
+		b.conn.Mark(b, &b.pending)
+		return
+	}
+	if !b.stale {
+		return
+	}
+	b.stale = false
+	if b.inUse == nil {
+		b.report(policy.Failure(errNoPriorities))
+		return
+	}
+	b.report(balancer.State{
+		ConnectivityState: b.inUse.state.ConnectivityState,
+		Picker:            b.picker(),
+	})
+}
+
+func (b *priority) report(s balancer.State) {
+	b.reported = s
+	b.conn.UpdateState(s)
+}
+
+// ResolverError goes to every child that is started.
+func (b *priority) ResolverError(err error) {
+	for _, c := range b.order {
+		if c.started {
+			c.balancer.ResolverError(err)
+		}
+	}
+}
+
+// UpdateSubConnState is not called: SubConns have listeners.
+func (b *priority) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
+// ExitIdle goes to every child that is started.
+func (b *priority) ExitIdle() {
+	for _, c := range b.order {
+		if c.started {
+			c.balancer.ExitIdle()
+		}
+	}
+}
+
+func (b *priority) Close() {
+	b.closed = true
+	for _, c := range b.children {
+		c.close()
+	}
+}
+
+// Describe describes every priority, and why it is or is not in use.
+func (b *priority) Describe() policy.Node {
+	n := policy.Node{Policy: policy.Priority, State: b.reported.ConnectivityState}
+	if p, ok := b.reported.Picker.(*policy.ErrPicker); ok {
+		n.Err = p.Err
+	}
+	n.Priorities = make([]policy.PriorityNode, len(b.order))
+	for i, c := range b.order {
+		n.Priorities[i] = c.describe(i)
+	}
+	if b.inUse != nil {
+		n.Err = n.Priorities[b.used].Child.Err
+	}
+	return n
+}
+
+// Summarize counts the endpoints of each priority. Those of a priority that is
+// not started are IDLE.
+func (b *priority) Summarize() policy.Summary {
+	s := policy.Summary{
+		State: b.reported.ConnectivityState, Priority: b.used,
+		Priorities: make([]policy.Census, len(b.order)),
+	}
+	for i, c := range b.order {
+		if c.balancer == nil {
+			s.Priorities[i] = policy.Census{Idle: c.size}
+		} else {
+			s.Priorities[i] = policy.SummaryOf(c.balancer, c.state.ConnectivityState).Census
+		}
+	}
+	return s
+}

@@ -1,0 +1,216 @@
+package lb
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+// Back-off between connection attempts, as gRPC has it.
+const (
+	backoffBase   = time.Second
+	backoffFactor = 1.6
+	backoffJitter = 0.2
+	backoffMax    = 120 * time.Second
+)
+
+// Connector finds out whether an endpoint can be connected to.
+type Connector interface {
+	// Start begins to connect to an endpoint, trying its addresses in order,
+	// and returns at once. What comes of it is told to report, from any
+	// goroutine: first whether it connected; then, if it did, once at most
+	// that the connection was lost. After stop nothing is begun any more; a
+	// report on its way may still come.
+	Start(addresses []string, report func(Connection)) (stop func())
+}
+
+// Connection is what a Connector reports.
+type Connection struct {
+	// Address is the address that connected; empty where none did or the
+	// connection was lost.
+	Address string
+	// Err is why.
+	Err error
+}
+
+// subConn is one endpoint's connectivity (gRPC's addrConn): IDLE → CONNECTING →
+// READY or TRANSIENT_FAILURE; after the back-off, or a lost connection, IDLE
+// again.
+type subConn struct {
+	balancer.SubConn // grpc wants it embedded; every method is overridden
+
+	// Fixed after build.
+	channel   *Channel
+	connector Connector // nil takes the endpoint as connected
+	listener  func(balancer.SubConnState)
+
+	ready atomic.Pointer[string] // the connected address
+
+	// Owner only.
+	addresses []string
+	state     connectivity.State
+	failures  int // attempts that failed in a row
+	attempt   *attempt
+	backoff   *time.Timer
+}
+
+// attempt is one connection attempt, and the connection that comes of it.
+type attempt struct{ stop func() }
+
+func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOptions) (*subConn, error) {
+	if len(addrs) == 0 {
+		return nil, errors.New("a SubConn needs an address")
+	}
+	mode := policy.ConnectOf(addrs)
+	connector, ok := c.options.Connectors[mode]
+	if !ok {
+		return nil, fmt.Errorf("connect mode %q is not available", mode)
+	}
+	sc := &subConn{channel: c, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
+	sc.setAddresses(addrs)
+	return sc, nil
+}
+
+func (s *subConn) setAddresses(addrs []resolver.Address) {
+	s.addresses = make([]string, len(addrs))
+	for i, a := range addrs {
+		s.addresses[i] = a.Addr
+	}
+}
+
+// Ready returns the address that is connected.
+func (s *subConn) Ready() (string, bool) {
+	if a := s.ready.Load(); a != nil {
+		return *a, true
+	}
+	return "", false
+}
+
+// Connect starts a connection attempt, unless one is under way or waits for its
+// back-off. The listener hears of it after the caller has returned.
+func (s *subConn) Connect() {
+	if s.state != connectivity.Idle {
+		return
+	}
+	s.change(connectivity.Connecting, nil)
+	if s.connector == nil {
+		s.ready.Store(&s.addresses[0])
+		s.change(connectivity.Ready, nil)
+		return
+	}
+	a := new(attempt)
+	s.attempt = a
+	a.stop = s.connector.Start(s.addresses, func(c Connection) {
+		s.channel.owner.Post(func() { s.connection(a, c) })
+	})
+}
+
+// connection takes what the Connector reports of attempt a.
+func (s *subConn) connection(a *attempt, c Connection) {
+	if a != s.attempt {
+		return // of an attempt that was given up
+	}
+	switch {
+	case c.Err == nil:
+		s.failures = 0
+		s.ready.Store(&c.Address)
+		s.change(connectivity.Ready, nil)
+	case s.state == connectivity.Ready:
+		lost := *s.ready.Load()
+		s.disconnect()
+		s.change(connectivity.Idle, &policy.ConnectError{Address: lost, Err: c.Err})
+	default:
+		s.disconnect()
+		pause := s.pause()
+		s.change(connectivity.TransientFailure, &policy.ConnectError{
+			Address: s.addresses[len(s.addresses)-1], RetryAt: time.Now().Add(pause), Err: c.Err,
+		})
+		s.failures++
+		s.backoff = time.AfterFunc(pause, func() { s.channel.owner.Post(s.backedOff) })
+	}
+}
+
+func (s *subConn) backedOff() {
+	if s.state == connectivity.TransientFailure {
+		s.change(connectivity.Idle, nil)
+	}
+}
+
+// pause is how long to wait after one more failure.
+func (s *subConn) pause() time.Duration {
+	d := float64(backoffBase) * math.Pow(backoffFactor, float64(s.failures))
+	d = min(d, float64(backoffMax))
+	draw := float64(s.channel.options.Draw()>>11) / (1 << 53) // in [0, 1)
+	return time.Duration(d * (1 + backoffJitter*(2*draw-1)))
+}
+
+// change notes the state and tells the listener, once the owner has finished
+// what it is at.
+func (s *subConn) change(to connectivity.State, err error) {
+	s.state = to
+	s.channel.owner.Later(func() {
+		if s.listener != nil && (s.state != connectivity.Shutdown || to == connectivity.Shutdown) {
+			s.listener(balancer.SubConnState{ConnectivityState: to, ConnectionError: err})
+		}
+	})
+}
+
+// disconnect gives up the attempt and its connection.
+func (s *subConn) disconnect() {
+	s.ready.Store(nil)
+	if s.attempt != nil {
+		s.attempt.stop()
+		s.attempt = nil
+	}
+}
+
+// Shutdown ends the SubConn. The listener hears SHUTDOWN last.
+func (s *subConn) Shutdown() {
+	if s.state == connectivity.Shutdown {
+		return
+	}
+	s.disconnect()
+	if s.backoff != nil {
+		s.backoff.Stop()
+	}
+	s.change(connectivity.Shutdown, nil)
+}
+
+// UpdateAddresses keeps the connection where its address is still among the new
+// ones, and connects anew where it is not.
+func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
+	s.setAddresses(addrs)
+	if s.attempt == nil {
+		return
+	}
+	if at := s.ready.Load(); at != nil && slices.Contains(s.addresses, *at) {
+		return
+	}
+	s.disconnect()
+	s.change(connectivity.Idle, nil)
+	s.Connect()
+}
+
+// GetOrBuildProducer returns no Producer: lbd makes no calls on connections.
+func (s *subConn) GetOrBuildProducer(balancer.ProducerBuilder) (balancer.Producer, func()) {
+	return nil, func() {}
+}
+
+// RegisterHealthListener tells f that the SubConn is READY: lbd learns health
+// from EDS.
+func (s *subConn) RegisterHealthListener(f func(balancer.SubConnState)) {
+	s.channel.owner.Later(func() {
+		if s.state == connectivity.Ready {
+			f(balancer.SubConnState{ConnectivityState: connectivity.Ready})
+		}
+	})
+}

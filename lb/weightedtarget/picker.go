@@ -1,0 +1,74 @@
+package weightedtarget
+
+import (
+	"errors"
+
+	"google.golang.org/grpc/balancer"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "every READY endpoint of the priority is excluded")
+
+// picker draws one of its seats by weight.
+type picker struct {
+	draw  func() uint64
+	table aliasTable
+	seats []balancer.Picker
+	// candidates are the seats' localities and weights, for explanations.
+	candidates []policy.LocalityCandidate
+}
+
+func newPicker(in []*child, draw func() uint64) *picker {
+	p := &picker{
+		draw:       draw,
+		seats:      make([]balancer.Picker, len(in)),
+		candidates: make([]policy.LocalityCandidate, len(in)),
+	}
+	weights := make([]uint32, len(in))
+	for i, c := range in {
+		p.seats[i] = c.state.Picker
+		weights[i] = c.target.Locality.Weight
+		p.candidates[i] = policy.LocalityCandidate{Locality: c.target.Locality.ID, Weight: weights[i]}
+	}
+	p.table = newAliasTable(weights)
+	return p
+}
+
+// Pick lets the drawn locality pick. Where the pick excludes all that the
+// locality has, the others have their turn, in order.
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	i := 0
+	var draw uint64
+	if len(p.seats) > 1 {
+		draw = p.draw()
+		i = p.table.at(draw)
+	}
+	call, own := policy.CallOf(info.Ctx)
+	if own && call.Trace != nil {
+		p.trace(call, draw, i)
+	}
+	res, err := p.seats[i].Pick(info)
+	if err == nil || !own || len(call.Exclude) == 0 || !excluded(err) {
+		return res, err
+	}
+	for range len(p.seats) - 1 {
+		i = (i + 1) % len(p.seats)
+		if call.Trace != nil {
+			p.trace(call, draw, i)
+		}
+		if res, err = p.seats[i].Pick(info); err == nil || !excluded(err) {
+			return res, err
+		}
+	}
+	return balancer.PickResult{}, errAllExcluded
+}
+
+func excluded(err error) bool {
+	var r *policy.Refusal
+	return errors.As(err, &r) && r.Kind == policy.KindAllExcluded
+}
+
+func (p *picker) trace(call *policy.Call, draw uint64, chosen int) {
+	call.Trace.Steps = append(call.Trace.Steps, policy.LocalityStep{Candidates: p.candidates, Draw: draw, Chosen: chosen})
+}

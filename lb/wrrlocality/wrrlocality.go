@@ -1,0 +1,48 @@
+// Package wrrlocality is gRPC's xds_wrr_locality: it chooses a locality by the
+// weights that EDS gives, by way of weighted_target (gRFC A52).
+package wrrlocality
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/balancer"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+// Builder builds wrr_locality policies, whose config is a
+// [policy.WRRLocalityConfig].
+type Builder struct{}
+
+// Name returns "xds_wrr_locality_experimental".
+func (Builder) Name() string { return policy.WRRLocality }
+
+// Build returns a wrr_locality policy.
+func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
+		return &wrrLocality{Switch: policy.NewSwitch(conn)}
+	})
+}
+
+// wrrLocality is weighted_target with a config made of localities.
+type wrrLocality struct{ *policy.Switch }
+
+func (b *wrrLocality) UpdateClientConnState(s balancer.ClientConnState) error {
+	cfg, ok := s.BalancerConfig.(*policy.WRRLocalityConfig)
+	if !ok {
+		return fmt.Errorf("%s: config is a %T", policy.WRRLocality, s.BalancerConfig)
+	}
+	targets := make([]policy.Target, len(cfg.Localities))
+	for i, l := range cfg.Localities {
+		child := cfg.EndpointPolicy
+		child.Endpoints = l.Endpoints
+		targets[i] = policy.Target{Locality: l, Child: child}
+	}
+	return b.Update(policy.Child{
+		Policy: policy.WeightedTarget,
+		Config: &policy.WeightedTargetConfig{Targets: targets},
+	})
+}
+
+// UpdateSubConnState is not called: SubConns have listeners.
+func (b *wrrLocality) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
