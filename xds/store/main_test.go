@@ -1,0 +1,120 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(crashDirEnv); dir != "" {
+		writeUntilKilled(dir)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// long tells whether tests should take the time to look everywhere.
+func long() bool { return os.Getenv("LBD_TEST_LONG") != "" }
+
+func clusterKey(name string) resource.Key {
+	return resource.Key{Type: resource.TypeCluster, Name: name}
+}
+
+func assignmentKey(name string) resource.Key {
+	return resource.Key{Type: resource.TypeAssignment, Name: name}
+}
+
+// begin is the tests' time.
+var begin = time.Date(2026, 11, 20, 12, 0, 0, 7, time.UTC)
+
+func open(t *testing.T, dir string, opts Options) *Store {
+	t.Helper()
+	if opts.Now == nil {
+		opts.Now = func() time.Time { return begin }
+	}
+	s, err := Open(dir, opts)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return s
+}
+
+func closeStore(t *testing.T, s *Store) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+}
+
+func update(t *testing.T, s *Store, fn func(*Tx) error) *Snapshot {
+	t.Helper()
+	snapshot, err := s.Update(t.Context(), fn)
+	if err != nil {
+		t.Fatalf("Update: %v", err)
+	}
+	return snapshot
+}
+
+func put(t *testing.T, s *Store, key resource.Key, raw string) *Snapshot {
+	t.Helper()
+	return update(t, s, func(tx *Tx) error { return tx.Put(key, []byte(raw)) })
+}
+
+// contents is a snapshot as a map, with a check of what a snapshot promises.
+func contents(t *testing.T, s *Snapshot) map[resource.Key]string {
+	t.Helper()
+	m := map[resource.Key]string{}
+	var last *Entry
+	for entry := range s.All() {
+		if last != nil && compare(last.Key, entry.Key) >= 0 {
+			t.Errorf("All yields %v after %v", entry.Key, last.Key)
+		}
+		last = &entry
+		if got, found := s.Get(entry.Key); !found || !bytes.Equal(got.Raw, entry.Raw) || !got.Updated.Equal(entry.Updated) {
+			t.Errorf("Get(%v) is not what All yields", entry.Key)
+		}
+		m[entry.Key] = string(entry.Raw)
+	}
+	if s.Len() != len(m) {
+		t.Errorf("Len is %d, All yields %d", s.Len(), len(m))
+	}
+	var sum uint64
+	for _, item := range s.items {
+		sum += item.sum()
+	}
+	if sum != s.sum {
+		t.Errorf("sum is %x, the items' is %x", s.sum, sum)
+	}
+	return m
+}
+
+func checkContents(t *testing.T, s *Snapshot, want map[resource.Key]string) {
+	t.Helper()
+	if got := contents(t, s); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", brief(got), brief(want))
+	}
+}
+
+func brief(m map[resource.Key]string) string {
+	var b bytes.Buffer
+	for _, key := range slices.SortedFunc(maps.Keys(m), compare) {
+		fmt.Fprintf(&b, " %v=%.20q", key, m[key])
+	}
+	return b.String()
+}
+
+func storeFile(dir string) string { return filepath.Join(dir, fileName) }

@@ -1,0 +1,216 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Options are Open's. Each has a default.
+type Options struct {
+	// Logger is told of damaged files that earlier starts set aside.
+	Logger *slog.Logger
+	// Now is the clock that dates entries and files that are set aside.
+	Now func() time.Time
+	// OnCommit is called once for each commit that changed something, in the
+	// order of the commits, when it is durable and in Snapshot, and before the
+	// Updates in it return. It runs in the goroutine that writes: it must be quick
+	// and must not call Update or Close.
+	OnCommit func(Commit)
+}
+
+// Commit is what one or more Updates, committed together, changed.
+type Commit struct {
+	Before, After *Snapshot
+	// Changed are the keys whose value differs, in order.
+	Changed []resource.Key
+}
+
+// Store is the durable store. Its methods may be called at the same time.
+type Store struct {
+	// fixed after Open
+	now      func() time.Time
+	onCommit func(Commit)
+	requests chan *request
+	closing  chan struct{}
+	quiet    chan struct{} // closed when the writer has ended
+
+	// the writer's only
+	file *file // nil: memory only
+
+	current atomic.Pointer[Snapshot]
+
+	close    sync.Once
+	closeErr error
+}
+
+// A request is an Update on its way through the writer.
+type request struct {
+	ctx context.Context
+	fn  func(*Tx) error
+
+	// doubtful: fn wrote, or may have seen, what is not durable yet.
+	doubtful bool
+	err      error
+	snapshot *Snapshot
+	done     chan struct{}
+}
+
+// Open opens the store in dir, and makes the directory (mode 0750) and the file
+// (0600) when they are absent. With an empty dir the store is in memory only.
+//
+// Errors: [ErrInUse], at once; [*DamagedError]; [*SchemaError]; any other means
+// that the file could not be read or made, and was left as it is.
+func Open(dir string, opts Options) (*Store, error) {
+	s := &Store{
+		now:      opts.Now,
+		onCommit: opts.OnCommit,
+		requests: make(chan *request),
+		closing:  make(chan struct{}),
+		quiet:    make(chan struct{}),
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.onCommit == nil {
+		s.onCommit = func(Commit) {}
+	}
+	logger := opts.Logger
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	snapshot := &Snapshot{}
+	if dir != "" {
+		if earlier := damagedFiles(dir); len(earlier) > 0 {
+			logger.Warn("damaged store files lie in the data directory, from earlier starts", "files", earlier)
+		}
+		var err error
+		if s.file, snapshot, err = openFile(dir, s.now); err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
+		}
+	}
+	s.current.Store(snapshot)
+	go s.write()
+	return s, nil
+}
+
+// Snapshot returns what is stored now. Without a directory to write to, that is
+// what was committed in memory; otherwise all of it is on disk.
+func (s *Store) Snapshot() *Snapshot { return s.current.Load() }
+
+// Update runs fn, at most once, after all Updates that came before it, and
+// returns when what it wrote is durable and OnCommit has returned: the snapshot
+// of that commit, which may hold writes of others too. If fn wrote nothing,
+// nothing is committed for it.
+//
+// An error of fn rolls back its writes and is returned as it is; so is a panic, as
+// a [*PanicError]. [ErrCannotWrite]: what fn wrote, or what it saw of Updates
+// committed with it, could not be made durable, and is as if it had never been.
+// [ErrClosed], or ctx's error: fn was not run. Once it runs, ctx no longer
+// matters.
+func (s *Store) Update(ctx context.Context, fn func(*Tx) error) (*Snapshot, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r := &request{ctx: ctx, fn: fn, done: make(chan struct{})}
+	select {
+	case s.requests <- r: // unbuffered: the writer has it, and will answer
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.closing:
+		return nil, ErrClosed
+	}
+	<-r.done
+	return r.snapshot, r.err
+}
+
+// Close waits for Updates that run, and closes the file. The last snapshot stays
+// readable. A second Close returns what the first did.
+func (s *Store) Close() error {
+	s.close.Do(func() {
+		close(s.closing)
+		<-s.quiet
+		if s.file != nil {
+			s.closeErr = s.file.close(s.current.Load())
+		}
+	})
+	return s.closeErr
+}
+
+// write is the writer: the only goroutine that runs Updates, touches the file,
+// and replaces the snapshot.
+func (s *Store) write() {
+	defer close(s.quiet)
+	for {
+		select {
+		case <-s.closing:
+			return
+		case r := <-s.requests:
+			s.commit(s.gather(r))
+		}
+	}
+}
+
+// gather returns first and all requests that wait already.
+func (s *Store) gather(first *request) []*request {
+	group := []*request{first}
+	for {
+		select {
+		case r := <-s.requests:
+			group = append(group, r)
+		default:
+			return group
+		}
+	}
+}
+
+// commit runs a group of requests, commits what they wrote as one, and answers
+// them.
+func (s *Store) commit(group []*request) {
+	before := s.current.Load()
+	written := overlay{}
+	for _, r := range group {
+		if r.err = r.ctx.Err(); r.err != nil {
+			continue
+		}
+		tx := &Tx{base: before, group: written, own: overlay{}, now: s.now()}
+		r.err = tx.run(r.fn)
+		if r.err == nil {
+			maps.Copy(written, tx.own)
+		}
+		r.doubtful = len(written) > 0
+	}
+	snapshot, err := s.publish(before, written)
+	for _, r := range group {
+		switch {
+		case err != nil && r.doubtful:
+			r.err = err
+		case r.err == nil:
+			r.snapshot = snapshot
+		}
+		close(r.done)
+	}
+}
+
+// publish makes written durable, then visible, and returns the snapshot that is
+// current then.
+func (s *Store) publish(before *Snapshot, written overlay) (*Snapshot, error) {
+	after, changed := before.apply(written)
+	if len(changed) == 0 {
+		return before, nil
+	}
+	if s.file != nil {
+		if err := s.file.commit(after, changed); err != nil {
+			return before, err
+		}
+	}
+	s.current.Store(after)
+	s.onCommit(Commit{Before: before, After: after, Changed: changed})
+	return after, nil
+}

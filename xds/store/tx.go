@@ -1,0 +1,79 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"maps"
+	"runtime/debug"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Tx reads and writes on behalf of one Update. It sees what the Updates before it
+// wrote, durable or not yet, and its own writes. It is good for use by the
+// function that got it, until that returns.
+type Tx struct {
+	base  *Snapshot
+	group overlay // what the Updates before it in the same commit wrote
+	own   overlay
+	now   time.Time
+}
+
+// run calls fn, and turns its panic into an error.
+func (tx *Tx) run(fn func(*Tx) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	return fn(tx)
+}
+
+// Get returns the entry of key, and whether there is one.
+func (tx *Tx) Get(key resource.Key) (Entry, bool) {
+	for _, o := range []overlay{tx.own, tx.group} {
+		if item, written := o[key]; written {
+			if item == nil {
+				return Entry{}, false
+			}
+			return item.Entry, true
+		}
+	}
+	return tx.base.Get(key)
+}
+
+// All yields every entry, in the order of type and name, as of the call.
+func (tx *Tx) All() iter.Seq[Entry] {
+	written := maps.Clone(tx.group)
+	maps.Copy(written, tx.own)
+	view, _ := tx.base.apply(written)
+	return view.All()
+}
+
+// Put stores a copy of raw under key. To store what is stored already writes
+// nothing, and leaves the entry's time as it was. The error is [ErrInvalidKey] or
+// [ErrTooLarge].
+func (tx *Tx) Put(key resource.Key, raw []byte) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	if len(raw) > MaxValueSize {
+		return fmt.Errorf("%w: %v has %d bytes, more than %d", ErrTooLarge, key, len(raw), MaxValueSize)
+	}
+	if old, found := tx.Get(key); found && bytes.Equal(old.Raw, raw) {
+		return nil
+	}
+	tx.own[key] = newItem(key, raw, tx.now)
+	return nil
+}
+
+// Delete removes key, and tells whether it was there.
+func (tx *Tx) Delete(key resource.Key) bool {
+	if _, found := tx.Get(key); !found {
+		return false
+	}
+	tx.own[key] = nil
+	return true
+}
