@@ -112,7 +112,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
 	if own {
-		call.Address = address
+		call.Address, call.Load = address, sc.load.Load()
 		if call.Endpoint == nil {
 			call.Endpoint = sc.endpoint
 		}

@@ -43,6 +43,8 @@ type Call struct {
 	// Priority is the priority that Endpoint was picked from.
 	Priority int
 
+	// Load counts the picks of Endpoint's locality.
+	Load *LocalityLoad
 	// Generation is that of the picker that answered.
 	Generation int64
 	// Queued is how long the pick waited for a picker that could answer; zero
@@ -66,6 +68,7 @@ func (c *Call) Again() {
 	c.Endpoint = nil
 	c.Address = ""
 	c.Priority = 0
+	c.Load = nil
 	c.held = Held{}
 	if c.Trace != nil {
 		c.Trace.Steps = c.Trace.Steps[:0]

@@ -43,6 +43,9 @@ func (b *Breaker) Rejected() uint64 { return b.rejected.Load() }
 // LocalityLoad counts the picks of one locality of one {cluster, EDS service
 // name}, for load reports.
 type LocalityLoad struct {
+	// Locality is fixed.
+	Locality resource.Locality
+
 	unheld     atomic.Uint64
 	held       atomic.Uint64
 	inProgress atomic.Int64
@@ -131,7 +134,7 @@ func (c *ClusterCounters) Locality(l resource.Locality) *LocalityLoad {
 	defer c.mu.Unlock()
 	load := c.localities[l]
 	if load == nil {
-		load = new(LocalityLoad)
+		load = &LocalityLoad{Locality: l}
 		c.localities[l] = load
 	}
 	return load
