@@ -1,0 +1,114 @@
+package service
+
+import "time"
+
+// ClusterSummary is one cluster in short.
+type ClusterSummary struct {
+	Name  string `json:"name"`
+	State string `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE"` // connectivity state
+	// PriorityInUse is -1 where none is.
+	PriorityInUse int `json:"priority_in_use"`
+	// Endpoints counts the endpoints of all priorities.
+	Endpoints EndpointCounts `json:"endpoints"`
+	Breaker   BreakerState   `json:"circuit_breaker"`
+	// Source is where the cluster's resources come from.
+	Source     string    `json:"source" enums:"push"`
+	Updated    time.Time `json:"updated_at"`
+	Stale      bool      `json:"stale"`
+	Generation int64     `json:"generation"`
+}
+
+// EndpointCounts counts endpoints by state.
+type EndpointCounts struct {
+	Ready            int `json:"ready"`
+	Connecting       int `json:"connecting"`
+	Idle             int `json:"idle"`
+	TransientFailure int `json:"transient_failure"`
+	// Unhealthy endpoints are those that EDS health keeps picks from.
+	Unhealthy int `json:"unhealthy"`
+	Total     int `json:"total"`
+}
+
+// BreakerState is the circuit breaker of a cluster.
+type BreakerState struct {
+	InFlight    int64  `json:"in_flight"`
+	MaxRequests uint32 `json:"max_requests"`
+	// LimitFrom tells where max_requests comes from.
+	LimitFrom string `json:"limit_from" enums:"config,default"`
+	Open      bool   `json:"open"`
+	Rejected  uint64 `json:"rejected"`
+}
+
+// ClusterState is the aggregated state of one cluster.
+type ClusterState struct {
+	ClusterSummary
+	// Error is why picks fail, where they do.
+	Error string `json:"error,omitempty"`
+	// EDSServiceName is the name of the assignment that serves the cluster.
+	EDSServiceName string `json:"eds_service_name"`
+	Policy         string `json:"policy"`
+	// ConnectMode is how endpoints are connected to; NoticeTime is how long it
+	// can take to notice that one is lost: a Go duration, or "never".
+	ConnectMode string          `json:"connect_mode"`
+	NoticeTime  string          `json:"notice_time"`
+	Age         string          `json:"age"` // since updated_at, a Go duration
+	Drops       []DropState     `json:"drops"`
+	Priorities  []PriorityState `json:"priorities"`
+	Leases      int64           `json:"leases"`
+}
+
+// DropState is one drop category.
+type DropState struct {
+	Category   string `json:"category"`
+	PerMillion uint64 `json:"per_million"`
+	Dropped    uint64 `json:"dropped"`
+}
+
+// PriorityState is one priority of a cluster.
+type PriorityState struct {
+	Priority int    `json:"priority"`
+	InUse    bool   `json:"in_use"`
+	Why      string `json:"why"` // why it is in use or is not
+	State    string `json:"state"`
+	Started  bool   `json:"started"`
+	// FailoverAt is when the next priority is started, if this one is not
+	// READY before; ForgetAt is when it gives up its connections.
+	FailoverAt *time.Time      `json:"failover_at,omitempty"`
+	ForgetAt   *time.Time      `json:"forget_at,omitempty"`
+	Error      string          `json:"error,omitempty"`
+	Localities []LocalityState `json:"localities"`
+}
+
+// Locality names a locality.
+type Locality struct {
+	Region  string `json:"region"`
+	Zone    string `json:"zone"`
+	SubZone string `json:"sub_zone"`
+}
+
+// LocalityState is one locality of a priority.
+type LocalityState struct {
+	Locality Locality `json:"locality"`
+	Weight   uint32   `json:"weight"`
+	// Share is the part of all picks that the locality gets now, 0 to 1.
+	Share float64 `json:"share"`
+	State string  `json:"state"`
+	// Picks are the good picks so far.
+	Picks     uint64          `json:"picks"`
+	Endpoints []EndpointState `json:"endpoints,omitempty"`
+}
+
+// EndpointState is one endpoint of a locality.
+type EndpointState struct {
+	Address   string   `json:"address"`
+	Addresses []string `json:"additional_addresses,omitempty"`
+	Hostname  string   `json:"hostname,omitempty"`
+	Weight    uint32   `json:"weight"`
+	Health    string   `json:"health" enums:"UNKNOWN,HEALTHY,UNHEALTHY,DRAINING,TIMEOUT,DEGRADED"` // as EDS tells
+	// State is the connectivity state, or UNHEALTHY where EDS health keeps
+	// picks from it.
+	State string `json:"state"`
+	// Share is the part of all picks that the endpoint gets now, 0 to 1.
+	Share     float64 `json:"share"`
+	LastError string  `json:"last_error,omitempty"`
+}
