@@ -90,16 +90,15 @@ func (f *floor) socket(at place, i int, s *corev3.SocketAddress) {
 	if reason := badHost(s.GetAddress()); reason != "" {
 		f.refuse(addressField(at, i)+".socket_address.address", "%s", reason)
 	}
-	field := addressField(at, i) + ".socket_address.port_value"
 	switch port := s.GetPortSpecifier().(type) {
 	case *corev3.SocketAddress_NamedPort:
 		f.refuse(addressField(at, i)+".socket_address.named_port", "is not supported: write the number in port_value")
 	case *corev3.SocketAddress_PortValue:
 		if port.PortValue == 0 || port.PortValue > 65535 {
-			f.refuse(field, "is %d: it must be from 1 to 65535", port.PortValue)
+			f.refuse(addressField(at, i)+".socket_address.port_value", "is %d: it must be from 1 to 65535", port.PortValue)
 		}
 	default:
-		f.refuse(field, "is absent: it must be from 1 to 65535")
+		f.refuse(addressField(at, i)+".socket_address.port_value", "is absent: it must be from 1 to 65535")
 	}
 	if s.GetResolverName() != "" {
 		f.warn(addressField(at, i)+".socket_address.resolver_name", "has no effect: names are resolved by the system")
@@ -115,8 +114,10 @@ func badHost(host string) string {
 	if _, err := netip.ParseAddr(host); err == nil || isHostName(host) {
 		return ""
 	}
-	if _, port, err := net.SplitHostPort(host); err == nil && port != "" {
-		return fmt.Sprintf("is %q: the port belongs in port_value", host)
+	if _, port, err := net.SplitHostPort(host); err == nil {
+		if _, err := strconv.ParseUint(port, 10, 16); err == nil {
+			return fmt.Sprintf("is %q: the port belongs in port_value", host)
+		}
 	}
 	if inner, ok := strings.CutPrefix(host, "["); ok && strings.HasSuffix(inner, "]") {
 		return fmt.Sprintf("is %q: an IPv6 address has no brackets here", host)

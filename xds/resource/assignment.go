@@ -142,8 +142,8 @@ type level struct {
 // came before.
 type floor struct {
 	*verdict
-	// weightless is true where not one locality bears a weight, and each then
-	// weighs as many as its usable endpoints.
+	// weightless is true where not one locality bears a weight, and each
+	// without one then weighs as many as its usable endpoints.
 	weightless bool
 	levels     map[level]int
 	sums       map[uint32]uint64 // of localities' weights, by priority
@@ -165,14 +165,24 @@ func newFloor(v *verdict, m *endpointv3.ClusterLoadAssignment) *floor {
 		sums:      map[uint32]uint64{},
 		addresses: make(map[string]place, endpoints),
 	}
-	weighs := func(group *endpointv3.LocalityLbEndpoints) bool {
-		return group.GetLoadBalancingWeight().GetValue() > 0
-	}
-	if v.byHand && len(groups) > 0 && !slices.ContainsFunc(groups, weighs) {
+	if v.byHand && weightless(groups) {
 		f.weightless = true
-		v.warn("endpoints", "no locality bears a load_balancing_weight: each weighs as many as its usable endpoints")
+		v.warn("endpoints", "no locality bears a load_balancing_weight: each without one weighs as many as its usable endpoints")
 	}
 	return f
+}
+
+// weightless reports whether some localities have no weight and no other has one
+// but 0, which asks for no load.
+func weightless(groups []*endpointv3.LocalityLbEndpoints) bool {
+	absent := false
+	for _, group := range groups {
+		if group.GetLoadBalancingWeight().GetValue() > 0 {
+			return false
+		}
+		absent = absent || group.GetLoadBalancingWeight() == nil
+	}
+	return absent
 }
 
 // locality judges one group of endpoints, and returns nil for one that is left

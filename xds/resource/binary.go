@@ -19,6 +19,9 @@ var canonical = proto.MarshalOptions{Deterministic: true}
 // messages.
 const binaryDepth = 4 * MaxDepth
 
+// limited reads messages that nest no deeper.
+var limited = proto.UnmarshalOptions{RecursionLimit: binaryDepth}
+
 func (v *verdict) readBinary(body []byte, m proto.Message) error {
 	if len(body) == 0 && v.byHand {
 		// It is a message with no field set, and far likelier a mistake.
@@ -36,14 +39,14 @@ func (v *verdict) readBinary(body []byte, m proto.Message) error {
 			return err
 		}
 	}
-	w := binaryWalk{verdict: v}
+	w := binaryWalk{verdict: v, path: make(path, 0, 16)} // deep enough for what is usual
 	w.message(m.ProtoReflect())
 	return nil
 }
 
 // unmarshal reads body into m, and says where body is broken.
 func unmarshal(body []byte, m proto.Message) error {
-	err := proto.UnmarshalOptions{RecursionLimit: binaryDepth}.Unmarshal(body, m)
+	err := limited.Unmarshal(body, m)
 	if err == nil {
 		return nil
 	}
@@ -197,7 +200,7 @@ func (w *binaryWalk) unknowns(b protoreflect.RawFields) {
 func (w *binaryWalk) carried(m protoreflect.Message) {
 	a := anyOf(m)
 	inner := resolve(a.GetTypeUrl())
-	if inner == nil || proto.Unmarshal(a.GetValue(), inner) != nil {
+	if inner == nil || limited.Unmarshal(a.GetValue(), inner) != nil {
 		return
 	}
 	if w.anys == MaxDepth {

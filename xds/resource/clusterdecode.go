@@ -1,7 +1,7 @@
 package resource
 
 import (
-	"fmt"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -14,20 +14,20 @@ import (
 // The value is of use only where nothing was refused.
 func (v *verdict) cluster(m *clusterv3.Cluster) *Cluster {
 	c := &Cluster{
-		Name:        m.GetName(),
-		MaxRequests: DefaultMaxRequests,
-		LRSToSelf:   v.lrs(m),
-		Connect:     v.connect(m.GetMetadata()),
-		Policy:      v.policyOf(m),
+		Name:           m.GetName(),
+		Type:           v.discovery(m),
+		EDSServiceName: m.GetEdsClusterConfig().GetServiceName(),
+		MaxRequests:    DefaultMaxRequests,
+		Policy:         v.policyOf(m),
+		LRSToSelf:      v.lrs(m),
+		Connect:        v.connect(m.GetMetadata()),
 	}
-	v.discovery(m, c)
-	c.EDSServiceName = m.GetEdsClusterConfig().GetServiceName()
 	if limit, ok := maxRequests(m.GetCircuitBreakers()); ok {
 		c.MaxRequests, c.MaxRequestsConfigured = limit, true
 	}
 	v.outlierDetection(m.GetOutlierDetection())
-	if n := len(m.GetTransportSocketMatches()); n > 0 {
-		v.refuse("transport_socket_matches", "holds %d sockets, and is not supported", n)
+	if len(m.GetTransportSocketMatches()) > 0 {
+		v.refuse("transport_socket_matches", "is not supported")
 	}
 	v.clusterFieldsWithoutEffect(m)
 	return c
@@ -35,19 +35,17 @@ func (v *verdict) cluster(m *clusterv3.Cluster) *Cluster {
 
 // Where a cluster's endpoints may come from, as a refusal says it.
 const (
-	edsOnly      = "supported is EDS"
-	pushInstead  = "write type: EDS, and give the endpoints as a ClusterLoadAssignment: pushed under the cluster's endpoints, or from a management server"
-	aggregateExt = "envoy.clusters.aggregate"
+	edsOnly     = "supported is EDS"
+	pushInstead = "write type: EDS, and give the endpoints as a ClusterLoadAssignment: pushed under the cluster's endpoints, or from a management server"
 )
 
 // discovery judges how the cluster finds its endpoints. Each kind that lbd can
 // run has its arm.
-func (v *verdict) discovery(m *clusterv3.Cluster, c *Cluster) {
+func (v *verdict) discovery(m *clusterv3.Cluster) ClusterType {
 	switch t := m.GetClusterDiscoveryType().(type) {
 	case *clusterv3.Cluster_Type:
 		switch t.Type {
 		case clusterv3.Cluster_EDS:
-			c.Type = ClusterEDS
 			v.eds(m)
 		case clusterv3.Cluster_STATIC, clusterv3.Cluster_STRICT_DNS:
 			v.refuse("type", "%s is not supported: %s", t.Type, pushInstead)
@@ -59,6 +57,7 @@ func (v *verdict) discovery(m *clusterv3.Cluster, c *Cluster) {
 	default:
 		v.refuse("type", "is absent, which means STATIC, and that is not supported: %s", pushInstead)
 	}
+	return ClusterEDS
 }
 
 // eds judges an EDS cluster's eds_cluster_config.
@@ -149,9 +148,13 @@ func (v *verdict) connect(m *corev3.Metadata) ConnectMode {
 	return ConnectMode(text.StringValue)
 }
 
-// asText writes a Struct's value for a refusal.
+// asText writes a Struct's value as JSON, for a refusal.
 func asText(value *structpb.Value) string {
-	return fmt.Sprintf("%#v", value.AsInterface())
+	text, err := json.Marshal(value.AsInterface())
+	if err != nil {
+		return "no text"
+	}
+	return string(text)
 }
 
 // maxRequests is the first DEFAULT-priority threshold's max_requests. Zero is a
@@ -210,7 +213,7 @@ func (v *verdict) outlierDetection(m *clusterv3.OutlierDetection) {
 
 // applied are the fields of a Cluster that lbd heeds, or judges elsewhere.
 var applied = []string{
-	"name", "alt_stat_name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy",
+	"name", "type", "cluster_type", "eds_cluster_config", "lb_policy", "load_balancing_policy",
 	"circuit_breakers", "lrs_server", "metadata", "transport_socket_matches",
 }
 

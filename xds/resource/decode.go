@@ -102,6 +102,7 @@ func (v *verdict) name(field, own, expected string) string {
 	if !v.byHand {
 		if own == "" {
 			v.refuse(field, "is empty")
+			return ""
 		}
 		v.key.Name = own
 		return own

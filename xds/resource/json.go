@@ -157,6 +157,7 @@ func jsonError(body []byte, f Format, md protoreflect.MessageDescriptor, err err
 	if wanted := shape.kind(); wanted != "" && strings.HasPrefix(e.Reason, "unexpected token ") {
 		e.Reason += ", where " + wanted + " is wanted"
 	}
+	e.Field, e.Reason = clip(e.Field), clip(e.Reason)
 	if f == FormatYAML {
 		// The place is one in the JSON that the YAML was turned into.
 		e.Line, e.Column = 0, 0
@@ -198,9 +199,10 @@ func jsonFieldAt(body []byte, at int, md protoreflect.MessageDescriptor) (field 
 	var levels []level
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
+	root := jsonShape{message: md}
 	here := func() (string, jsonShape) {
 		if len(levels) == 0 {
-			return "", jsonShape{message: md}
+			return "", root
 		}
 		l := &levels[len(levels)-1]
 		switch {
@@ -238,6 +240,9 @@ func jsonFieldAt(body []byte, at int, md protoreflect.MessageDescriptor) (field 
 			continue
 		case json.Delim('}'), json.Delim(']'):
 			levels = levels[:top]
+			if top == 0 {
+				root = jsonShape{} // nothing is wanted after it
+			}
 		default:
 			if url, ok := tok.(string); ok && top >= 0 && levels[top].name == "@type" && levels[top].shape.isAny() {
 				levels[top].shape = shapeOf(url)

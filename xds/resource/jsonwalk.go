@@ -53,11 +53,19 @@ func (s jsonShape) kind() string {
 	switch {
 	case s.field != nil && s.field.IsList() && !s.single:
 		return "a list"
-	case s.field != nil && s.field.IsMap() && !s.single, s.object() != nil:
+	case s.field != nil && s.field.IsMap() && !s.single:
 		return "an object"
-	default:
-		return ""
 	}
+	if md := s.object(); md != nil && !ownJSON(md) {
+		return "an object"
+	}
+	return ""
+}
+
+// ownJSON reports whether a message has a JSON form other than an object of its
+// fields: durations, wrappers, structs and the like.
+func ownJSON(md protoreflect.MessageDescriptor) bool {
+	return md.ParentFile().Package() == "google.protobuf" && md.FullName() != anyName
 }
 
 // element is the shape of what a list or map field holds.
@@ -110,8 +118,8 @@ func (w *jsonWalk) value(value any, md protoreflect.MessageDescriptor, path stri
 			return
 		}
 	}
-	if md.ParentFile().Package() == "google.protobuf" && md.FullName() != anyName {
-		return // a type with a JSON form of its own
+	if ownJSON(md) {
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		if typed && name == "@type" {

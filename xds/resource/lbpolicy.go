@@ -145,7 +145,7 @@ func (v *verdict) namedPolicy(config *anypb.Any, m typedStruct, field string) (p
 // carries reads what an Any carries into m.
 func (v *verdict) carries(a *anypb.Any, m proto.Message, field string) bool {
 	if err := proto.Unmarshal(a.GetValue(), m); err != nil {
-		v.refuse(field, "does not hold a %s: %s", nameOf(m), plain(err))
+		v.refuse(field, "cannot be read as %s: %s", nameOf(m), plain(err))
 		return false
 	}
 	return true

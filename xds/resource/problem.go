@@ -138,7 +138,19 @@ func (l *ledger) add(field, format string, args []any) {
 		l.more++
 		return
 	}
-	l.list = append(l.list, Problem{Field: field, Reason: fmt.Sprintf(format, args...)})
+	l.list = append(l.list, Problem{Field: clip(field), Reason: clip(fmt.Sprintf(format, args...))})
+}
+
+// maxWords is how much is said about one problem, in bytes: a reason may quote
+// what was sent.
+const maxWords = 1024
+
+// clip shortens s to what can be read.
+func clip(s string) string {
+	if len(s) <= maxWords {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxWords], "") + "…"
 }
 
 // of returns the problems as those of the resource k, whose name may have come

@@ -12,8 +12,8 @@ func (a *Assignment) Reuse(prev *Assignment) *Assignment {
 		return a
 	}
 	r := reuse{prev: prev}
-	localities := make([]*LocalityEndpoints, len(a.Localities))
-	for i, l := range a.Localities {
+	localities := slices.Clone(a.Localities)
+	for i, l := range localities {
 		localities[i] = r.locality(i, l)
 	}
 	drops := a.Drops

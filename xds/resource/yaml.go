@@ -160,7 +160,7 @@ func yamlName(key any) (string, error) {
 	case bool, int, int64, uint64, float64:
 		return fmt.Sprint(key), nil
 	default:
-		return "", &SyntaxError{Format: FormatYAML, Reason: fmt.Sprintf("%v is no name of a field", key)}
+		return "", &SyntaxError{Format: FormatYAML, Reason: clip(fmt.Sprintf("%v is no name of a field", key))}
 	}
 }
 
@@ -180,6 +180,6 @@ func yamlError(err error) *SyntaxError {
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
-	e.Reason = strings.Join(lines, "; ")
+	e.Reason = clip(strings.Join(lines, "; "))
 	return e
 }

@@ -1,0 +1,103 @@
+package resource_test
+
+import (
+	"fmt"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// large is an assignment of 100 localities with 100 endpoints each.
+func large(tb testing.TB) []byte {
+	tb.Helper()
+	m := &endpointv3.ClusterLoadAssignment{ClusterName: "large"}
+	for i := range 100 {
+		group := &endpointv3.LocalityLbEndpoints{
+			Locality:            &corev3.Locality{Region: "region", Zone: fmt.Sprintf("zone-%d", i)},
+			LoadBalancingWeight: wrapperspb.UInt32(1),
+		}
+		for k := range 100 {
+			group.LbEndpoints = append(group.LbEndpoints, &endpointv3.LbEndpoint{
+				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+					Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+						Address:       fmt.Sprintf("10.0.%d.%d", i, k),
+						PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 8080},
+					}}},
+				}},
+				HealthStatus: corev3.HealthStatus_HEALTHY,
+			})
+		}
+		m.Endpoints = append(m.Endpoints, group)
+	}
+	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return raw
+}
+
+// BenchmarkUnmarshal is what BenchmarkDecodeAssignment/protobuf is measured
+// against.
+func BenchmarkUnmarshal(b *testing.B) {
+	body := large(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := proto.Unmarshal(body, &endpointv3.ClusterLoadAssignment{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDecodeAssignment(b *testing.B) {
+	raw := large(b)
+	for _, f := range []resource.Format{resource.FormatProtobuf, resource.FormatJSON, resource.FormatYAML} {
+		b.Run(f.String(), func(b *testing.B) {
+			body, err := resource.Render(resource.TypeAssignment, raw, f)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := resource.DecodeAssignment(body, resource.Options{Format: f}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkReuse(b *testing.B) {
+	decode := func(body []byte) *resource.Assignment {
+		d, err := resource.DecodeAssignment(body, resource.Options{Format: resource.FormatProtobuf})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return d.Value
+	}
+	prev := decode(large(b))
+	b.Run("same", func(b *testing.B) {
+		a := decode(large(b))
+		b.ReportAllocs()
+		for b.Loop() {
+			if a.Reuse(prev) != prev {
+				b.Fatal("not the same")
+			}
+		}
+	})
+	b.Run("one gone", func(b *testing.B) {
+		a := decode(large(b))
+		a.Localities[50].Endpoints = a.Localities[50].Endpoints[1:]
+		b.ReportAllocs()
+		for b.Loop() {
+			if got := a.Reuse(prev); got.Localities[49] != prev.Localities[49] || got.Localities[50] == prev.Localities[50] {
+				b.Fatal("not what was expected")
+			}
+		}
+	})
+}

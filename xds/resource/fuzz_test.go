@@ -1,0 +1,135 @@
+package resource_test
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+func FuzzDecodeAssignment(f *testing.F) {
+	for _, format := range formats {
+		for _, body := range []string{
+			envoyFile, handwritten, "{}",
+			localities(locality("a", 0, 3, endpoint("h", 80), also("i", "j")), locality("b", 1, 1)),
+			drop("throttle", 7, `"MILLION"`),
+			`{"resources":[{"@type":"` + assignmentType + `","cluster_name":"orders","foo":1}]}`,
+		} {
+			seed := []byte(body)
+			if format == resource.FormatProtobuf {
+				d, err := resource.DecodeAssignment(seed, resource.Options{Format: resource.FormatYAML, Name: nameFor(body)})
+				if err != nil {
+					f.Fatal(err)
+				}
+				seed = d.Raw
+			}
+			f.Add(seed, uint8(format), uint8(resource.ByHand))
+			f.Add(seed, uint8(format), uint8(resource.FromServer))
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte, format, origin uint8) {
+		o := resource.Options{Format: resource.Format(format % 3), Origin: resource.Origin(origin % 2), Name: "orders"}
+		d, err := resource.DecodeAssignment(body, o)
+		if err != nil {
+			expected(t, err)
+			o.Name = ""
+			if d, err = resource.DecodeAssignment(body, o); err != nil {
+				expected(t, err)
+				return
+			}
+		}
+		again, err := resource.DecodeAssignment(d.Raw, resource.Options{Format: resource.FormatProtobuf, Origin: o.Origin})
+		if err != nil {
+			t.Fatalf("raw of %q: %v", body, err)
+		}
+		if !reflect.DeepEqual(again.Value, d.Value) || !bytes.Equal(again.Raw, d.Raw) {
+			t.Fatalf("raw of %q: %+v, want %+v", body, again, d)
+		}
+		if again.Value.Reuse(d.Value) != d.Value {
+			t.Fatalf("%q: the same again is not the same", body)
+		}
+		sum := 0
+		for _, l := range d.Value.Localities {
+			if l.Weight == 0 {
+				t.Fatalf("%q: a locality of weight 0", body)
+			}
+			for _, e := range l.Endpoints {
+				if len(e.Addresses) == 0 || e.Weight == 0 || e.Locality != l.ID {
+					t.Fatalf("%q: endpoint %+v", body, e)
+				}
+				if e.Usable() {
+					sum++
+				}
+			}
+		}
+		if sum != d.Value.Usable() {
+			t.Fatalf("%q: %d usable endpoints, counted %d", body, sum, d.Value.Usable())
+		}
+	})
+}
+
+func FuzzDecodeCluster(f *testing.F) {
+	for _, format := range formats {
+		for _, body := range []string{
+			eds(), eds(choose(policies(policy(wrr, `"endpoint_picking_policy":`+policies(policy(roundRobin))), policy(ringHash)))),
+			eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"none"}}}`, `"circuit_breakers":{"thresholds":[{"max_requests":7}]}`),
+			eds(`"outlier_detection":{"interval":"1s"}`, `"lrs_server":{"self":{}}`, `"foo":1`),
+		} {
+			seed := []byte(body)
+			if format == resource.FormatProtobuf {
+				d, err := resource.DecodeCluster(seed, resource.Options{})
+				if err != nil {
+					f.Fatal(err)
+				}
+				seed = d.Raw
+			}
+			f.Add(seed, uint8(format), uint8(resource.ByHand))
+			f.Add(seed, uint8(format), uint8(resource.FromServer))
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte, format, origin uint8) {
+		o := resource.Options{Format: resource.Format(format % 3), Origin: resource.Origin(origin % 2)}
+		d, err := resource.DecodeCluster(body, o)
+		if err != nil {
+			expected(t, err)
+			return
+		}
+		again, err := resource.DecodeCluster(d.Raw, resource.Options{Format: resource.FormatProtobuf, Origin: o.Origin})
+		if err != nil {
+			t.Fatalf("raw of %q: %v", body, err)
+		}
+		if !reflect.DeepEqual(again.Value, d.Value) || !bytes.Equal(again.Raw, d.Raw) {
+			t.Fatalf("raw of %q: %+v, want %+v", body, again, d)
+		}
+		if d.Value.Policy.Name == "" || d.Value.Name == "" {
+			t.Fatalf("%q: %+v", body, d.Value)
+		}
+	})
+}
+
+// expected takes the two errors that a body may be refused with.
+func expected(t *testing.T, err error) {
+	t.Helper()
+	var syntax *resource.SyntaxError
+	var invalid *resource.InvalidError
+	switch {
+	case errors.As(err, &syntax):
+		if syntax.Reason == "" {
+			t.Fatal("a SyntaxError without reason")
+		}
+	case errors.As(err, &invalid):
+		for _, p := range invalid.Problems {
+			if p.Reason == "" || p.Resource == "" || strings.Contains(p.Reason, "panicked") {
+				t.Fatalf("problem %+v", p)
+			}
+		}
+		if len(invalid.Problems) == 0 || len(invalid.Problems) > resource.MaxProblems+1 {
+			t.Fatalf("%d problems", len(invalid.Problems))
+		}
+	default:
+		t.Fatalf("err = %v", err)
+	}
+}
