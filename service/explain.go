@@ -1,10 +1,15 @@
 package service
 
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
 // Step is one step of a pick's decision. Which of the parts is set is told by
 // Step.
 type Step struct {
-	// Step is cluster, priority, drop, circuit_breaker, locality, endpoint,
-	// queued or failure.
 	Step string `json:"step" enums:"cluster,priority,drop,circuit_breaker,locality,endpoint,opaque,queued,failure"`
 	// Says tells the step in a sentence.
 	Says     string        `json:"says"`
@@ -76,4 +81,116 @@ type EndpointStep struct {
 	Index    int    `json:"index"`
 	Excluded int    `json:"excluded"`
 	Address  string `json:"address"`
+}
+
+// explain puts the steps of call's decision in the order in which people think
+// of them: the priority before the drops, though its picker comes after.
+func explain(call *policy.Call) []Step {
+	var steps, priority []Step
+	at := 0
+	for _, s := range call.Trace.Steps {
+		step := explainStep(s)
+		if step.Priority != nil {
+			priority = append(priority, step)
+			continue
+		}
+		steps = append(steps, step)
+		if step.Cluster != nil {
+			at = len(steps)
+		}
+	}
+	return slices.Insert(steps, at, priority...)
+}
+
+func explainStep(s policy.Step) Step {
+	switch s := s.(type) {
+	case policy.ClusterStep:
+		return Step{
+			Step: "cluster", Says: fmt.Sprintf("cluster %q has a picker: %t", s.Cluster, s.Found),
+			Cluster: &ClusterStep{Name: s.Cluster, Found: s.Found},
+		}
+	case policy.PriorityStep:
+		return explainPriority(s)
+	case policy.DropStep:
+		verb := "passes"
+		if s.Dropped {
+			verb = "drops"
+		}
+		return Step{
+			Step: "drop",
+			Says: fmt.Sprintf("category %q %s the pick: drew %d, drops below %d of a million", s.Category, verb, s.Draw, s.PerMillion),
+			Drop: &DropStep{Category: s.Category, PerMillion: s.PerMillion, Draw: s.Draw, Dropped: s.Dropped},
+		}
+	case policy.BreakerStep:
+		verb := "passes"
+		if s.Refused {
+			verb = "refuses"
+		}
+		return Step{
+			Step:    "circuit_breaker",
+			Says:    fmt.Sprintf("the circuit breaker %s the pick: %d in flight of at most %d", verb, s.InFlight, s.Max),
+			Breaker: &BreakerStep{InFlight: s.InFlight, MaxRequests: s.Max, Refused: s.Refused},
+		}
+	case policy.LocalityStep:
+		return explainLocality(s)
+	case policy.EndpointStep:
+		return explainEndpoint(s)
+	case policy.OpaqueStep:
+		return Step{Step: "opaque", Says: fmt.Sprintf("policy %s decided, and does not explain itself", s.Policy)}
+	case policy.QueueStep:
+		return Step{Step: "queued", Says: "no endpoint is READY yet: the pick waits for the next picker"}
+	case policy.FailureStep:
+		return Step{Step: "failure", Says: "no endpoint can be picked: " + s.Err.Error(), Error: s.Err.Error()}
+	default:
+		return Step{Step: "opaque", Says: fmt.Sprintf("a step of type %T", s)}
+	}
+}
+
+func explainPriority(s policy.PriorityStep) Step {
+	p := &PriorityStep{Priority: s.Priority, State: s.State.String(), PassedOver: []PassedOver{}}
+	says := fmt.Sprintf("priority %d is in use (%s)", p.Priority, p.State)
+	for _, o := range s.PassedOver {
+		p.PassedOver = append(p.PassedOver, PassedOver{Priority: o.Priority, State: o.State.String(), Why: o.Why})
+		says += fmt.Sprintf("; priority %d was passed over: %s", o.Priority, o.Why)
+	}
+	return Step{Step: "priority", Says: says, Priority: p}
+}
+
+func explainLocality(s policy.LocalityStep) Step {
+	var sum uint64
+	for _, c := range s.Candidates {
+		sum += uint64(c.Weight)
+	}
+	l := &LocalityStep{
+		Candidates: make([]LocalityCandidate, len(s.Candidates)),
+		Draw:       float64(s.Draw>>11) / (1 << 53),
+		Chosen:     localityOf(s.Candidates[s.Chosen].Locality),
+	}
+	for i, c := range s.Candidates {
+		l.Candidates[i] = LocalityCandidate{
+			Locality: localityOf(c.Locality), Weight: c.Weight, Share: float64(c.Weight) / float64(sum),
+		}
+	}
+	return Step{
+		Step: "locality",
+		Says: fmt.Sprintf("locality %s was drawn of %d, with weight %d of %d",
+			s.Candidates[s.Chosen].Locality, len(s.Candidates), s.Candidates[s.Chosen].Weight, sum),
+		Locality: l,
+	}
+}
+
+func explainEndpoint(s policy.EndpointStep) Step {
+	e := &EndpointStep{Policy: s.Policy, Rotation: s.Rotation, Index: s.Index, Excluded: s.Excluded}
+	if s.Endpoint == nil {
+		return Step{
+			Step: "endpoint", Endpoint: e,
+			Says: fmt.Sprintf("%s has no endpoint left: all %d READY ones are excluded", s.Policy, s.Rotation),
+		}
+	}
+	e.Address = s.Endpoint.Addresses[0]
+	return Step{
+		Step: "endpoint", Endpoint: e,
+		Says: fmt.Sprintf("%s took %s, number %d of %d in rotation (%d skipped as excluded)",
+			s.Policy, e.Address, s.Index, s.Rotation, s.Excluded),
+	}
 }

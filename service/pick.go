@@ -1,6 +1,19 @@
 package service
 
-import "time"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
 
 // Limits of picks.
 const (
@@ -62,4 +75,174 @@ type Pick struct {
 type Lease struct {
 	ID        string    `json:"id"`
 	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// result is what became of a pick, as metrics count it: ok, or the code of its
+// refusal.
+type result string
+
+const resultOK result = "ok"
+
+// sampleMask makes one pick in 256 a timed one: reading the clock costs more
+// than the pick.
+const sampleMask = 255
+
+var callPool = sync.Pool{New: func() any { return new(policy.Call) }}
+
+// Pick picks r.N times and fills out, whose slice is used again. It fails with
+// what stopped the first pick if none came back.
+func (s *Service) Pick(ctx context.Context, r *PickRequest, out *Picks) error {
+	*out = Picks{Cluster: r.Cluster, Picks: out.Picks[:0]}
+	if r.IdempotencyKey == "" || r.TTL == 0 {
+		return s.pick(ctx, r, out)
+	}
+	return s.leases.once(ctx, r, out, func() error { return s.pick(ctx, r, out) })
+}
+
+func (s *Service) pick(ctx context.Context, r *PickRequest, out *Picks) error {
+	t, err := s.target(r.Cluster)
+	if err != nil {
+		return err
+	}
+	call := callPool.Get().(*policy.Call)
+	defer callPool.Put(call)
+	call.Reset(ctx)
+	call.Cluster = r.Cluster
+	call.Hold = r.TTL > 0
+	call.WaitForReady = r.WaitForReady
+	if r.Hash != "" {
+		call.Hash = xxhash.Sum64String(r.Hash)
+	}
+	call.Exclude = r.Exclude
+	defer call.Reset(nil) // the pool keeps nothing of the request alive
+
+	var first error
+	wait := r.Wait
+	for i := range max(r.N, 1) {
+		if i > 0 {
+			call.Again()
+		}
+		if r.Explain {
+			call.Trace = new(policy.Trace)
+		}
+		err := s.pickOne(t, call, wait)
+		wait -= min(wait, call.Queued)
+		if err != nil {
+			refusal := s.refusal(t, call, err)
+			if first == nil && len(out.Picks) == 0 {
+				first = refusal
+			}
+			if !out.shed(refusal) {
+				break
+			}
+			continue
+		}
+		p := Pick{
+			Address: call.Address, Hostname: call.Endpoint.Hostname,
+			Locality: localityOf(call.Endpoint.Locality), Priority: call.Priority,
+		}
+		if r.Explain {
+			p.Explain = explain(call)
+		}
+		if r.TTL > 0 {
+			if p.Lease, err = s.leases.grant(t, call, r.TTL); err != nil {
+				if first == nil && len(out.Picks) == 0 {
+					first = err
+				}
+				break
+			}
+		}
+		out.Generation = call.Generation
+		out.Picks = append(out.Picks, p)
+	}
+	if len(out.Picks) == 0 {
+		return first
+	}
+	return nil
+}
+
+// pickOne picks once and counts what became of it.
+func (s *Service) pickOne(t *target, call *policy.Call, wait time.Duration) error {
+	sampled := rand.Uint64()&sampleMask == 0
+	var start time.Time
+	if sampled {
+		start = time.Now()
+	}
+	err := t.channel.Pick(call, wait)
+	if sampled && call.Queued == 0 {
+		s.metrics.pickDuration.Observe(time.Since(start).Seconds())
+	}
+	if call.Queued > 0 {
+		s.metrics.pickWait.Observe(call.Queued.Seconds())
+	}
+	if err == nil {
+		t.picks.add(resultOK)
+		t.places.add(place{call.Load, call.Priority})
+	}
+	return err
+}
+
+// refusal says in the service's terms why a pick failed, and counts it.
+func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
+	e := &Error{Detail: err.Error(), Cluster: call.Cluster}
+	var (
+		refused  *policy.Refusal
+		notReady *lb.NotReadyError
+		timeout  *lb.TimeoutError
+		connect  *policy.ConnectError
+	)
+	switch {
+	case errors.As(err, &refused):
+		e.Code = refusalCodes[refused.Kind]
+		e.Category = refused.Category
+	case errors.As(err, &notReady):
+		e.Code = NoReadyEndpoint
+		if errors.As(err, &connect) && !connect.RetryAt.IsZero() {
+			e.RetryAfter = max(time.Until(connect.RetryAt), time.Millisecond)
+		}
+	case errors.As(err, &timeout):
+		e.Code = PickTimeout
+	case errors.Is(err, lb.ErrClosed):
+		e.Code = ShuttingDown
+		if !s.draining.Load() { // the cluster alone has gone
+			e.Code, e.Detail = UnknownCluster, fmt.Sprintf("cluster %q was removed", call.Cluster)
+		}
+	case call.Err() != nil:
+		e.Code = CallerGone
+	default:
+		e.Code = NoReadyEndpoint // a foreign policy's own error
+	}
+	if call.Trace != nil {
+		e.Explain = explain(call)
+	}
+	t.picks.add(result(e.Code))
+	return e
+}
+
+var refusalCodes = map[policy.Kind]Code{
+	policy.KindDropped:        Dropped,
+	policy.KindCircuitBroken:  CircuitBroken,
+	policy.KindUnknownCluster: UnknownCluster,
+	policy.KindAllExcluded:    AllExcluded,
+}
+
+// shed counts a refusal that concerns one pick alone. It reports false for one
+// that the next pick of the request would meet as well.
+func (out *Picks) shed(e *Error) bool {
+	switch e.Code {
+	case Dropped:
+		if out.Dropped == nil {
+			out.Dropped = make(map[string]int)
+		}
+		out.Dropped[e.Category]++
+	case CircuitBroken:
+		out.CircuitBroken++
+	default:
+		return false
+	}
+	return true
+}
+
+func localityOf(l resource.Locality) Locality {
+	return Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone}
 }

@@ -1,0 +1,336 @@
+package service
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+const (
+	// DefaultMaxLeases is how many leases are held at a time.
+	DefaultMaxLeases = 1_000_000
+	// MaxEndedLeases is how many ended leases are remembered, so that a second
+	// done is answered as the first.
+	MaxEndedLeases = 65_536
+
+	leaseShards = 64
+)
+
+// errUnfinished is what a foreign policy is told of a request that failed or
+// was given up.
+var errUnfinished = errors.New("the request failed")
+
+// held is one lease: a pick whose request is in flight.
+type held struct {
+	// Fixed.
+	target   *target
+	held     policy.Held
+	id       string
+	address  string
+	priority int
+
+	// Guarded by the shard's mu.
+	expiresAt time.Time
+	timer     *time.Timer
+}
+
+// leases holds what is in flight. A lease ends once: whoever takes it out of
+// its shard's map gives back what it holds.
+type leases struct {
+	max    int64
+	count  atomic.Int64
+	closed atomic.Bool
+	shards [leaseShards]leaseShard
+	keys   idempotencyKeys
+}
+
+type leaseShard struct {
+	mu    sync.Mutex
+	held  map[string]*held
+	ended map[string]LeaseState
+	order []string // of ended: a ring
+	next  int
+}
+
+func newLeases(limit int) *leases {
+	ls := &leases{max: int64(limit)}
+	for i := range ls.shards {
+		ls.shards[i].held = make(map[string]*held)
+		ls.shards[i].ended = make(map[string]LeaseState)
+	}
+	ls.keys.entries = make(map[string]*idempotent)
+	return ls
+}
+
+// shard is where a lease of that id is.
+func (ls *leases) shard(id string) *leaseShard {
+	var h uint32 = 2166136261 // FNV-1a
+	for i := range len(id) {
+		h = (h ^ uint32(id[i])) * 16777619
+	}
+	return &ls.shards[h%leaseShards]
+}
+
+// grant makes a lease of what call holds. Where it cannot, nothing is held any
+// more.
+func (ls *leases) grant(t *target, call *policy.Call, ttl time.Duration) (*Lease, error) {
+	if ls.count.Add(1) > ls.max {
+		ls.refuse(call)
+		e := errorf(RateLimited, "%d leases are held, the most that are", ls.max)
+		e.RetryAfter = time.Second
+		return nil, e
+	}
+	h := &held{
+		target: t, held: call.Held(), id: rand.Text(),
+		address: call.Address, priority: call.Priority, expiresAt: time.Now().Add(ttl),
+	}
+	lease := &Lease{ID: h.id, ExpiresAt: h.expiresAt.UTC()}
+	sh := ls.shard(h.id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if ls.closed.Load() { // close would miss it
+		ls.refuse(call)
+		return nil, errorf(ShuttingDown, "no lease is given any more: shutting down")
+	}
+	t.leases.Add(1)
+	sh.held[h.id] = h
+	h.timer = time.AfterFunc(ttl, func() { ls.expire(h) })
+	return lease, nil
+}
+
+// refuse gives back what call holds, and its place among the leases.
+func (ls *leases) refuse(call *policy.Call) {
+	ls.count.Add(-1)
+	call.Held().Finish(policy.OutcomeExpired, balancer.DoneInfo{Err: errUnfinished})
+}
+
+// expire ends a lease whose time has come, unless it was renewed meanwhile.
+func (ls *leases) expire(h *held) {
+	sh := ls.shard(h.id)
+	sh.mu.Lock()
+	late := sh.held[h.id] == h && !time.Now().Before(h.expiresAt)
+	var end LeaseState
+	if late {
+		end = sh.end(h, Expired)
+	}
+	sh.mu.Unlock()
+	if late {
+		ls.giveBack(h, end.Outcome)
+	}
+}
+
+// end takes h out of the map and remembers how it ended. The caller holds mu,
+// and gives back what h holds once it does not.
+func (sh *leaseShard) end(h *held, o Outcome) LeaseState {
+	delete(sh.held, h.id)
+	h.timer.Stop()
+	now := time.Now().UTC()
+	state := h.state()
+	state.State, state.Outcome, state.EndedAt = "ended", o, &now
+	if len(sh.order) < MaxEndedLeases/leaseShards {
+		sh.order = append(sh.order, h.id)
+	} else {
+		delete(sh.ended, sh.order[sh.next])
+		sh.order[sh.next] = h.id
+		sh.next = (sh.next + 1) % len(sh.order)
+	}
+	sh.ended[h.id] = state
+	return state
+}
+
+func (h *held) state() LeaseState {
+	return LeaseState{
+		ID: h.id, Cluster: h.target.cluster, Address: h.address, Priority: h.priority,
+		State: "held", ExpiresAt: h.expiresAt.UTC(),
+	}
+}
+
+var policyOutcomes = map[Outcome]policy.Outcome{
+	Success:   policy.OutcomeSuccess,
+	Failure:   policy.OutcomeError,
+	Cancelled: policy.OutcomeCancelled,
+	Expired:   policy.OutcomeExpired,
+}
+
+// giveBack returns what h holds, after it was taken out of its shard.
+func (ls *leases) giveBack(h *held, o Outcome) {
+	info := policy.NoInfo
+	if o != Success {
+		info.Err = errUnfinished
+	}
+	h.held.Finish(policyOutcomes[o], info)
+	h.target.leases.Add(-1)
+	h.target.ended.add(o)
+	ls.count.Add(-1)
+}
+
+// close ends every lease, as expired: nobody can tell their end any more.
+func (ls *leases) close() {
+	ls.closed.Store(true)
+	for i := range ls.shards {
+		sh := &ls.shards[i]
+		sh.mu.Lock()
+		all := make([]*held, 0, len(sh.held))
+		for _, h := range sh.held {
+			all = append(all, h)
+		}
+		for _, h := range all {
+			sh.end(h, Expired)
+		}
+		sh.mu.Unlock()
+		for _, h := range all {
+			ls.giveBack(h, Expired)
+		}
+	}
+}
+
+func unknownLease(id string) error {
+	return errorf(UnknownLease, "lease %q is not known: it never was, or ended long ago, or the daemon was restarted", id)
+}
+
+// EndLease ends a lease as its caller tells. A lease that has ended already is
+// answered as it ended.
+func (s *Service) EndLease(id string, o Outcome, _ *Load) (LeaseState, error) {
+	sh := s.leases.shard(id)
+	sh.mu.Lock()
+	h := sh.held[id]
+	if h == nil {
+		state, ok := sh.ended[id]
+		sh.mu.Unlock()
+		if !ok {
+			return LeaseState{}, unknownLease(id)
+		}
+		return state, nil
+	}
+	state := sh.end(h, o)
+	sh.mu.Unlock()
+	s.leases.giveBack(h, o)
+	return state, nil
+}
+
+// RenewLease gives a held lease a new end, ttl from now.
+func (s *Service) RenewLease(id string, ttl time.Duration) (LeaseState, error) {
+	sh := s.leases.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	h := sh.held[id]
+	if h == nil {
+		if state, ok := sh.ended[id]; ok {
+			e := errorf(UnknownLease, "lease %q has ended (%s) and cannot be renewed", id, state.Outcome)
+			e.Cluster = state.Cluster
+			return LeaseState{}, e
+		}
+		return LeaseState{}, unknownLease(id)
+	}
+	h.expiresAt = time.Now().Add(ttl)
+	h.timer.Reset(ttl)
+	return h.state(), nil
+}
+
+// Lease tells what a lease holds, or how it ended.
+func (s *Service) Lease(id string) (LeaseState, error) {
+	sh := s.leases.shard(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if h := sh.held[id]; h != nil {
+		return h.state(), nil
+	}
+	if state, ok := sh.ended[id]; ok {
+		return state, nil
+	}
+	return LeaseState{}, unknownLease(id)
+}
+
+// idempotencyKeys remembers the answers to requests that bear a key, so that a
+// repeated request gets the same leases: the last of them, as far back as
+// MaxEndedLeases leases.
+type idempotencyKeys struct {
+	mu      sync.Mutex
+	entries map[string]*idempotent
+	order   []string // of the answered entries, oldest first
+	leases  int      // that they hold
+}
+
+// idempotent is one request with a key, under way or answered.
+type idempotent struct {
+	request PickRequest
+	done    chan struct{} // closed once answer is set
+	answer  *Picks        // nil where the request failed: the next one tries again
+}
+
+// once runs pick for the first request with its key, and answers every later
+// one as the first was. A request that failed leaves no trace.
+func (ls *leases) once(ctx context.Context, r *PickRequest, out *Picks, pick func() error) error {
+	for {
+		e, mine := ls.keys.enter(r)
+		if mine {
+			return ls.keys.leave(r, e, out, pick())
+		}
+		if !sameRequest(&e.request, r) {
+			err := errorf(InvalidArgument, "Idempotency-Key %q was used for a request with other parameters", r.IdempotencyKey)
+			err.Cluster = r.Cluster
+			return err
+		}
+		select {
+		case <-e.done:
+		case <-ctx.Done():
+			return callerGone(ctx.Err())
+		}
+		if e.answer != nil {
+			*out = *e.answer
+			out.Picks = slices.Clone(e.answer.Picks)
+			return nil
+		}
+	}
+}
+
+// enter returns the entry of r's key, and whether r is the one to fill it.
+func (k *idempotencyKeys) enter(r *PickRequest) (e *idempotent, mine bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.entries[r.IdempotencyKey]; e != nil {
+		return e, false
+	}
+	e = &idempotent{request: *r, done: make(chan struct{})}
+	e.request.Exclude = slices.Clone(r.Exclude)
+	k.entries[r.IdempotencyKey] = e
+	return e, true
+}
+
+func (k *idempotencyKeys) leave(r *PickRequest, e *idempotent, out *Picks, err error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer close(e.done)
+	if err != nil {
+		delete(k.entries, r.IdempotencyKey)
+		return err
+	}
+	answer := *out
+	answer.Picks = slices.Clone(out.Picks)
+	e.answer = &answer
+	k.order = append(k.order, r.IdempotencyKey)
+	k.leases += len(answer.Picks)
+	for k.leases > MaxEndedLeases {
+		oldest := k.order[0]
+		k.leases -= len(k.entries[oldest].answer.Picks)
+		delete(k.entries, oldest)
+		k.order = k.order[1:]
+	}
+	return nil
+}
+
+func sameRequest(a, b *PickRequest) bool {
+	x, y := *a, *b
+	x.Exclude, y.Exclude = nil, nil
+	x.Wait, y.Wait = 0, 0
+	return slices.Equal(a.Exclude, b.Exclude) && x.Cluster == y.Cluster && x.N == y.N && x.TTL == y.TTL &&
+		x.Hash == y.Hash && x.Explain == y.Explain && x.WaitForReady == y.WaitForReady
+}

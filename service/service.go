@@ -1,0 +1,146 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// Options are what a Service needs from around it.
+type Options struct {
+	Logger *slog.Logger
+	// Connectors hold a Connector for each connect mode; ConnectMode is the
+	// one that stands for the empty mode.
+	Connectors  map[resource.ConnectMode]lb.Connector
+	ConnectMode resource.ConnectMode
+	// Wait is how long a pick may queue that does not say.
+	Wait time.Duration
+	// Draw gives uniform random numbers, from any goroutine; nil is
+	// math/rand/v2's.
+	Draw func() uint64
+	// Version is shown by the build metric.
+	Version string
+	// MaxLeases bounds the leases held at a time; 0 is DefaultMaxLeases.
+	MaxLeases int
+}
+
+// Service is lbd without its edges.
+type Service struct {
+	// Fixed after New.
+	options  Options
+	counters *policy.Counters
+	metrics  *metrics
+	targets  *targets
+	leases   *leases
+
+	// The store's writer only, after Start.
+	resolver *resolver.Resolver
+
+	store    atomic.Pointer[store.Store]
+	draining atomic.Bool
+}
+
+// New returns a Service without resources. Its [Service.Commit] is to be the
+// store's OnCommit; [Service.Start] begins.
+func New(o Options) *Service {
+	if o.Draw == nil {
+		o.Draw = rand.Uint64
+	}
+	if o.MaxLeases == 0 {
+		o.MaxLeases = DefaultMaxLeases
+	}
+	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New()}
+	s.metrics = newMetrics(s)
+	s.leases = newLeases(o.MaxLeases)
+	s.targets = newTargets(s.newTarget)
+	return s
+}
+
+// Start takes the resources of st, and returns once every tree has its config.
+func (s *Service) Start(ctx context.Context, st *store.Store) error {
+	s.targets.apply(s.resolver.Load(st.Snapshot()))
+	err := s.targets.settle(ctx)
+	s.store.Store(st)
+	return err
+}
+
+// Commit lets the trees follow what the store has committed. The store's writer
+// calls it.
+func (s *Service) Commit(c store.Commit) {
+	s.targets.apply(s.resolver.Apply(c.After, c.Changed))
+}
+
+// Drain lets readiness fail, so that callers go elsewhere. Picks go on.
+func (s *Service) Drain() { s.draining.Store(true) }
+
+// Close ends the leases and then the trees. Picks that queue end with
+// ShuttingDown. The store is the caller's to close.
+func (s *Service) Close() {
+	s.Drain()
+	s.leases.close()
+	s.targets.close()
+}
+
+// DefaultWait is how long a pick may queue that does not say.
+func (s *Service) DefaultWait() time.Duration { return s.options.Wait }
+
+// Registry holds all of lbd's metrics.
+func (s *Service) Registry() *prometheus.Registry { return s.metrics.registry }
+
+// Check is one condition of being ready.
+type Check struct {
+	Name   string
+	OK     bool
+	Detail string
+}
+
+// Health tells each condition of being ready to answer picks.
+func (s *Service) Health() []Check {
+	loaded := Check{Name: "store", OK: s.store.Load() != nil, Detail: "what was pushed is loaded"}
+	if !loaded.OK {
+		loaded.Detail = "what was pushed is being loaded"
+	}
+	serving := Check{Name: "serving", OK: !s.draining.Load(), Detail: "taking picks"}
+	if !serving.OK {
+		serving.Detail = "shutting down"
+	}
+	return []Check{loaded, serving}
+}
+
+// open returns the store, once there is one.
+func (s *Service) open() (*store.Store, error) {
+	st := s.store.Load()
+	if st == nil {
+		return nil, errorf(ShuttingDown, "what was pushed is still being loaded")
+	}
+	return st, nil
+}
+
+// target returns the target of a cluster.
+func (s *Service) target(cluster string) (*target, error) {
+	if t := s.targets.get(cluster); t != nil {
+		return t, nil
+	}
+	err := errorf(UnknownCluster, "cluster %q is not known: nothing was pushed for it", cluster)
+	err.Cluster = cluster
+	return nil, err
+}
+
+// callerGone is the error of a request whose caller left; nil stays nil.
+func callerGone(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return errorf(CallerGone, "the request was given up: %v", err)
+	}
+	return err
+}

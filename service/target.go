@@ -1,0 +1,164 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// target is one hosted tree, and the counts of what became of its picks.
+type target struct {
+	// Fixed after build.
+	cluster string
+	channel *lb.Channel
+	// ownSeries is false for a target beyond MaxClustersWithSeries.
+	ownSeries bool
+
+	config  atomic.Pointer[resource.Config]
+	offered atomic.Pointer[lb.Offered] // the newest config's
+
+	picks    tally[result]
+	switches tally[policy.SwitchReason]
+	connects tally[string]
+	losses   tally[string]
+	ended    tally[Outcome]
+	leases   atomic.Int64
+	places   tally[place]
+}
+
+// place is where a good pick went.
+type place struct {
+	load     *policy.LocalityLoad
+	priority int
+}
+
+// clusterConfig is the cluster's part of the newest config.
+func (t *target) clusterConfig() *resource.ClusterConfig {
+	return t.config.Load().Clusters[t.cluster]
+}
+
+// service is what the cluster's counters are kept under.
+func (t *target) service() policy.ServiceKey {
+	cc := t.clusterConfig()
+	if cc.Err != nil {
+		return policy.ServiceKey{Cluster: t.cluster}
+	}
+	return policy.ServiceKey{Cluster: t.cluster, EDSServiceName: cc.Cluster.EDSServiceName}
+}
+
+// newTarget builds the tree of a cluster, still without config.
+func (s *Service) newTarget(cluster string) *target {
+	t := &target{cluster: cluster}
+	t.channel = lb.NewChannel(lb.Options{
+		Registry:   lb.Policies(),
+		Counters:   s.counters,
+		Draw:       s.options.Draw,
+		Events:     func(e policy.Event) { s.event(t, e) },
+		Connectors: s.options.Connectors,
+		Generation: time.Now().UnixMilli(),
+	})
+	return t
+}
+
+// targets is every target by its cluster. Reading takes no lock.
+type targets struct {
+	build   func(cluster string) *target
+	current atomic.Pointer[map[string]*target] // replaced, never changed
+
+	mu         sync.Mutex // held to replace current; guards the rest
+	withSeries int
+	closed     bool
+}
+
+func newTargets(build func(string) *target) *targets {
+	ts := &targets{build: build}
+	ts.current.Store(&map[string]*target{})
+	return ts
+}
+
+func (ts *targets) get(cluster string) *target { return (*ts.current.Load())[cluster] }
+
+// all returns the targets in the order of their clusters' names.
+func (ts *targets) all() []*target {
+	m := *ts.current.Load()
+	out := make([]*target, 0, len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, m[name])
+	}
+	return out
+}
+
+// apply builds, updates and closes targets. It does not wait for the trees.
+func (ts *targets) apply(changes []resolver.Change) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.closed {
+		return
+	}
+	next := *ts.current.Load()
+	cloned := false
+	replace := func() map[string]*target {
+		if !cloned {
+			next, cloned = maps.Clone(next), true
+		}
+		return next
+	}
+	var gone []*target
+	for _, c := range changes {
+		t := next[c.Cluster]
+		if c.Config == nil {
+			if t != nil {
+				delete(replace(), c.Cluster)
+				if t.ownSeries {
+					ts.withSeries--
+				}
+				gone = append(gone, t)
+			}
+			continue
+		}
+		if t == nil {
+			t = ts.build(c.Cluster)
+			if t.ownSeries = ts.withSeries < MaxClustersWithSeries; t.ownSeries {
+				ts.withSeries++
+			}
+			replace()[c.Cluster] = t
+		}
+		t.config.Store(c.Config)
+		offered := t.channel.Offer(c.Config)
+		t.offered.Store(&offered)
+	}
+	ts.current.Store(&next)
+	for _, t := range gone {
+		t.channel.Close()
+	}
+}
+
+// settle returns once the picks of every target see its newest config. A
+// target that is removed meanwhile has none to see.
+func (ts *targets) settle(ctx context.Context) error {
+	for _, t := range *ts.current.Load() {
+		if err := t.offered.Load().Wait(ctx); err != nil && !errors.Is(err, lb.ErrClosed) {
+			return err
+		}
+	}
+	return nil
+}
+
+// close closes every target. None comes after.
+func (ts *targets) close() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.closed = true
+	for _, t := range *ts.current.Load() {
+		t.channel.Close()
+	}
+}
