@@ -290,7 +290,7 @@ func TestHostnameLimits(t *testing.T) {
 // What a server sends is taken as gRPC takes it, and fails to connect.
 func TestServersMaySendWhatCannotConnect(t *testing.T) {
 	body := localities(locality("a", 0, 1,
-		endpoint("", 0), endpoint("h", 70000), `{"endpoint":{"address":{"pipe":{"path":"p"}},"hostname":"a\nb"},"health_status":300}`))
+		endpoint("", 0), endpoint("h", 70000), `{"endpoint":{"address":{"pipe":{"path":"p"}},"hostname":"a\nb"},"health_status":256}`))
 	d, err := resource.DecodeAssignment([]byte(body), resource.Options{Origin: resource.FromServer})
 	if got, want := refusals(t, err, "ClusterLoadAssignment/orders"), []string{
 		"endpoints[0].lb_endpoints[2].endpoint.address: is :0, which endpoints[0].lb_endpoints[0] has already",

@@ -173,8 +173,6 @@ func (w *jsonWalk) carried(object map[string]any, path string) protoreflect.Mess
 	url, _ := object["@type"].(string)
 	if url == "" {
 		w.refuse(envelopeless(join(path, "@type")), "is absent: it must name the type of message")
-		clear(object)
-		w.rewritten = true
 		return nil
 	}
 	shape := shapeOf(url)

@@ -38,7 +38,7 @@ func yamlToJSON(body []byte) ([]byte, error) {
 		return nil, &SyntaxError{Format: FormatYAML, Reason: "the body holds several documents, where one is wanted"}
 	}
 	w := yamlWriter{limit: 1024 + yamlGrowth*len(body)}
-	if err := w.value(document, 1); err != nil {
+	if err := w.value(document); err != nil {
 		return nil, err
 	}
 	return w.json, nil
@@ -50,10 +50,7 @@ type yamlWriter struct {
 	limit int
 }
 
-func (w *yamlWriter) value(value any, depth int) error {
-	if depth > MaxDepth {
-		return &SyntaxError{Format: FormatYAML, Reason: fmt.Sprintf("the body nests deeper than %d", MaxDepth)}
-	}
+func (w *yamlWriter) value(value any) error {
 	switch value := value.(type) {
 	case nil:
 		w.json = append(w.json, "null"...)
@@ -70,9 +67,9 @@ func (w *yamlWriter) value(value any, depth int) error {
 	case string:
 		return w.text(value)
 	case []any:
-		return w.list(value, depth)
+		return w.list(value)
 	case map[any]any:
-		return w.object(value, depth)
+		return w.object(value)
 	default:
 		return &SyntaxError{Format: FormatYAML, Reason: fmt.Sprintf("a value of type %T has no place in a resource", value)}
 	}
@@ -105,13 +102,13 @@ func (w *yamlWriter) text(s string) error {
 	return nil
 }
 
-func (w *yamlWriter) list(list []any, depth int) error {
+func (w *yamlWriter) list(list []any) error {
 	w.json = append(w.json, '[')
 	for i, element := range list {
 		if i > 0 {
 			w.json = append(w.json, ',')
 		}
-		if err := w.value(element, depth+1); err != nil {
+		if err := w.value(element); err != nil {
 			return err
 		}
 	}
@@ -121,7 +118,7 @@ func (w *yamlWriter) list(list []any, depth int) error {
 
 // object writes a mapping in the order of its names, so that of several faults
 // the same one is found each time.
-func (w *yamlWriter) object(object map[any]any, depth int) error {
+func (w *yamlWriter) object(object map[any]any) error {
 	type member struct {
 		name  string
 		value any
@@ -144,7 +141,7 @@ func (w *yamlWriter) object(object map[any]any, depth int) error {
 			return err
 		}
 		w.json = append(w.json, ':')
-		if err := w.value(m.value, depth+1); err != nil {
+		if err := w.value(m.value); err != nil {
 			return err
 		}
 	}
