@@ -1,0 +1,71 @@
+package service_test
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// TestClusterState holds a cluster's state, with all it can show of a healthy
+// cluster, against testdata/cluster.json. LBD_TEST_UPDATE=1 writes it anew.
+func TestClusterState(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Config, "orders", config(t, 5))
+	push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("throttle", 5)},
+		place{"a", 0, 3, append(endpoints("a", 2), object{"health_status": "UNHEALTHY", "endpoint": endpoint("ill")["endpoint"]})},
+		place{"b", 0, 1, endpoints("b", 1)},
+		place{"z", 1, 1, endpoints("z", 1)},
+	))
+	if _, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Cluster(t.Context(), "orders", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Generation < time.Now().Add(-time.Minute).UnixMilli() || time.Since(c.Updated) > time.Minute {
+		t.Errorf("generation %d, updated %v", c.Generation, c.Updated)
+	}
+	c.Generation, c.Updated, c.Age = 0, time.Time{}, "0s"
+	got, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	const golden = "testdata/cluster.json"
+	if os.Getenv("LBD_TEST_UPDATE") != "" {
+		if err := os.WriteFile(golden, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestAwaitClusterAnswersOnChange(t *testing.T) {
+	s, _ := start(t, "", nil)
+	first := push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	if err := s.AwaitCluster(t.Context(), "orders", first.Generation, 0); err != nil {
+		t.Errorf("no wait: %v", err)
+	}
+	if err := s.AwaitCluster(t.Context(), "orders", first.Generation-1, time.Hour); err != nil {
+		t.Errorf("another generation: %v", err)
+	}
+	done := make(chan error)
+	go func() { done <- s.AwaitCluster(t.Context(), "orders", first.Generation, time.Hour) }()
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := s.AwaitCluster(t.Context(), "nobody", 0, 0); code(err) != service.UnknownCluster {
+		t.Errorf("an unknown cluster: %v", err)
+	}
+}

@@ -1,0 +1,147 @@
+package service_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// start runs a service on a store in dir, or in memory, whose endpoints all
+// count as connected. The returned stop may be called before the test's end.
+func start(tb testing.TB, dir string, change func(*service.Options)) (s *service.Service, stop func()) {
+	tb.Helper()
+	var mu sync.Mutex // trees draw from their owners' goroutines
+	seeded := rand.New(rand.NewPCG(1, 2))
+	draw := func() uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return seeded.Uint64()
+	}
+	o := service.Options{
+		Logger:      slog.New(slog.DiscardHandler),
+		Connectors:  map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
+		ConnectMode: resource.ConnectNone,
+		Draw:        draw,
+		Version:     "test",
+	}
+	if change != nil {
+		change(&o)
+	}
+	s = service.New(o)
+	st, err := store.Open(dir, store.Options{OnCommit: s.Commit})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if err := s.Start(context.Background(), st); err != nil {
+		tb.Fatal(err)
+	}
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		s.Close()
+		if err := st.Close(); err != nil {
+			tb.Error(err)
+		}
+	}
+	tb.Cleanup(stop)
+	return s, stop
+}
+
+// object is a piece of JSON.
+type object = map[string]any
+
+// place is one locality of an assignment.
+type place struct {
+	zone             string
+	priority, weight int
+	endpoints        []object
+}
+
+func endpoint(host string) object {
+	return object{"endpoint": object{"address": object{"socket_address": object{"address": host, "port_value": 80}}}}
+}
+
+func endpoints(zone string, n int) []object {
+	var out []object
+	for i := range n {
+		out = append(out, endpoint(fmt.Sprintf("%s-%d", zone, i)))
+	}
+	return out
+}
+
+func assignment(tb testing.TB, drops []object, places ...place) []byte {
+	tb.Helper()
+	ls := make([]object, len(places))
+	for i, p := range places {
+		ls[i] = object{
+			"locality": object{"zone": p.zone}, "priority": p.priority,
+			"load_balancing_weight": p.weight, "lb_endpoints": p.endpoints,
+		}
+	}
+	body := object{"endpoints": ls}
+	if drops != nil {
+		body["policy"] = object{"drop_overloads": drops}
+	}
+	return encode(tb, body)
+}
+
+func drop(category string, percent int) object {
+	return object{"category": category, "drop_percentage": object{"numerator": percent}}
+}
+
+func config(tb testing.TB, maxRequests int) []byte {
+	tb.Helper()
+	return encode(tb, object{
+		"type": "EDS", "circuit_breakers": object{"thresholds": []object{{"max_requests": maxRequests}}},
+	})
+}
+
+func encode(tb testing.TB, v any) []byte {
+	tb.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+func push(tb testing.TB, s *service.Service, kind service.Kind, cluster string, body []byte) *service.PushResult {
+	tb.Helper()
+	res, err := s.Push(context.Background(), &service.PushRequest{Kind: kind, Cluster: cluster, Body: body})
+	if err != nil {
+		tb.Fatalf("push %s of %s: %v", kind, cluster, err)
+	}
+	return res
+}
+
+func pick(s *service.Service, r service.PickRequest) (service.Picks, error) {
+	var out service.Picks
+	err := s.Pick(context.Background(), &r, &out)
+	return out, err
+}
+
+// code is the code of a service's error, or empty.
+func code(err error) service.Code {
+	var e *service.Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}

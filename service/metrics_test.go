@@ -1,0 +1,120 @@
+package service_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+func TestMetricsCountEveryPick(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Config, "orders", config(t, 2))
+	push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("throttle", 0)},
+		place{"a", 0, 1, append(endpoints("a", 2), object{"health_status": "DRAINING", "endpoint": endpoint("gone")["endpoint"]})}))
+	push(t, s, service.Endpoints, "shed", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
+	for range 3 {
+		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pick(s, service.PickRequest{Cluster: "shed"}); err == nil {
+			t.Fatal("not dropped")
+		}
+	}
+	out, err := pick(s, service.PickRequest{Cluster: "orders", N: 2, TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.CircuitBroken {
+		t.Fatal(err)
+	}
+	if _, err := s.EndLease(out.Picks[0].Lease.ID, service.Cancelled, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pick(s, service.PickRequest{Cluster: "nobody"}); err == nil {
+		t.Fatal("picked from an unknown cluster")
+	}
+
+	want := `
+# HELP lbd_circuit_breaker_in_flight How full is the circuit breaker: how many requests are in flight?
+# TYPE lbd_circuit_breaker_in_flight gauge
+lbd_circuit_breaker_in_flight{cluster="orders"} 1
+lbd_circuit_breaker_in_flight{cluster="shed"} 0
+# HELP lbd_circuit_breaker_rejections_total How many picks did the circuit breaker refuse?
+# TYPE lbd_circuit_breaker_rejections_total counter
+lbd_circuit_breaker_rejections_total{cluster="orders"} 1
+lbd_circuit_breaker_rejections_total{cluster="shed"} 0
+# HELP lbd_drop_ratio Which part of its picks is each drop category configured to shed? 0 to 1.
+# TYPE lbd_drop_ratio gauge
+lbd_drop_ratio{category="all",cluster="shed"} 1
+lbd_drop_ratio{category="throttle",cluster="orders"} 0
+# HELP lbd_drops_total Who is being shed, by which rule?
+# TYPE lbd_drops_total counter
+lbd_drops_total{category="all",cluster="shed"} 3
+lbd_drops_total{category="throttle",cluster="orders"} 0
+# HELP lbd_endpoints How many endpoints are in each state?
+# TYPE lbd_endpoints gauge
+lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
+lbd_endpoints{cluster="orders",priority="0",state="unhealthy",target=""} 1
+lbd_endpoints{cluster="shed",priority="0",state="ready",target=""} 1
+# HELP lbd_leases_active How many leases are held now?
+# TYPE lbd_leases_active gauge
+lbd_leases_active{cluster="orders"} 1
+lbd_leases_active{cluster="shed"} 0
+# HELP lbd_leases_finished_total How did leases end, and who forgets to say done? By outcome: success, error, cancelled, expired.
+# TYPE lbd_leases_finished_total counter
+lbd_leases_finished_total{cluster="orders",outcome="cancelled"} 1
+# HELP lbd_locality_picks_total Where do good picks go?
+# TYPE lbd_locality_picks_total counter
+lbd_locality_picks_total{cluster="orders",locality="/a/",priority="0",target=""} 5
+# HELP lbd_picks_total What happened to every pick, each once? By result: ok, or the code of its refusal.
+# TYPE lbd_picks_total counter
+lbd_picks_total{cluster="orders",result="circuit_broken",target=""} 1
+lbd_picks_total{cluster="orders",result="ok",target=""} 5
+lbd_picks_total{cluster="shed",result="dropped",target=""} 3
+lbd_picks_total{cluster="shed",result="ok",target=""} 0
+`
+	names := []string{}
+	for line := range strings.Lines(want) {
+		if f := strings.Fields(line); len(f) > 2 && f[1] == "HELP" {
+			names = append(names, f[2])
+		}
+	}
+	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	problems, err := testutil.GatherAndLint(s.Registry())
+	if err != nil || len(problems) > 0 {
+		t.Errorf("lint: %+v, %v", problems, err)
+	}
+}
+
+func TestSeriesGoWithTheirCluster(t *testing.T) {
+	s, _ := start(t, "", nil)
+	count := func() int {
+		n, err := testutil.GatherAndCount(s.Registry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	none := count()
+	for i := range 10 {
+		push(t, s, service.Endpoints, fmt.Sprint("c", i), assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
+	}
+	if per := (count() - none) / 10; per > 25 {
+		t.Errorf("an idle cluster has %d series, more than 25", per)
+	}
+	for i := range 10 {
+		if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: fmt.Sprint("c", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := count() - none; left != 0 {
+		t.Errorf("%d series are left of clusters that are gone", left)
+	}
+}

@@ -1,0 +1,272 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+func TestPicksFollowWeightsAndDropChance(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Endpoints, "orders", assignment(t,
+		[]object{drop("throttle", 20)},
+		place{"a", 0, 3, endpoints("a", 2)},
+		place{"b", 0, 1, endpoints("b", 1)},
+		place{"z", 1, 1, endpoints("z", 1)},
+	))
+	const n = 20_000
+	got := map[string]int{}
+	dropped := 0
+	for range n / service.MaxPicks {
+		out, err := pick(s, service.PickRequest{Cluster: "orders", N: service.MaxPicks})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range out.Picks {
+			got[p.Address]++
+		}
+		dropped += out.Dropped["throttle"]
+	}
+	// The draws are seeded: the counts are the same in every run. Each is
+	// within four standard deviations of what was configured.
+	within := func(name string, got int, chance float64) {
+		want, sigma := n*chance, math.Sqrt(n*chance*(1-chance))
+		if math.Abs(float64(got)-want) > 4*sigma {
+			t.Errorf("%s: %d of %d, want %.0f ± %.0f", name, got, n, want, 4*sigma)
+		}
+	}
+	within("dropped", dropped, 0.2)
+	within("locality a", got["a-0:80"]+got["a-1:80"], 0.8*0.75)
+	within("locality b", got["b-0:80"], 0.8*0.25)
+	if d := got["a-0:80"] - got["a-1:80"]; d < -1 || d > 1 {
+		t.Errorf("the endpoints of a locality take turns: got %v", got)
+	}
+	if got["z-0:80"] != 0 {
+		t.Errorf("priority 1 got %d picks while priority 0 is READY", got["z-0:80"])
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Endpoints, "dropped", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, service.Endpoints, "broken", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, service.Config, "broken", config(t, 0))
+	push(t, s, service.Config, "homeless", config(t, 1))
+	push(t, s, service.Endpoints, "fine", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	for name, c := range map[string]struct {
+		request service.PickRequest
+		want    service.Code
+		says    string
+	}{
+		"unknown":   {service.PickRequest{Cluster: "nobody"}, service.UnknownCluster, `"nobody"`},
+		"dropped":   {service.PickRequest{Cluster: "dropped"}, service.Dropped, "RPC is dropped"},
+		"broken":    {service.PickRequest{Cluster: "broken"}, service.CircuitBroken, "max requests 0"},
+		"homeless":  {service.PickRequest{Cluster: "homeless"}, service.NoReadyEndpoint, "ClusterLoadAssignment/homeless is not known"},
+		"excluded":  {service.PickRequest{Cluster: "fine", Exclude: []string{"a-0:80"}}, service.AllExcluded, "excluded"},
+		"n dropped": {service.PickRequest{Cluster: "dropped", N: 7}, service.Dropped, "RPC is dropped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := pick(s, c.request)
+			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
+			}
+		})
+	}
+}
+
+func TestBreakerGrantsJustItsLimit(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Config, "orders", config(t, 50))
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
+	grant := func(callers int) (ids []string) {
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				out, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute})
+				if err != nil {
+					if code(err) != service.CircuitBroken {
+						t.Error(err)
+					}
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				ids = append(ids, out.Picks[0].Lease.ID)
+			})
+		}
+		wg.Wait()
+		return ids
+	}
+	ids := grant(200)
+	if len(ids) != 50 {
+		t.Fatalf("200 concurrent leases against a limit of 50: %d granted", len(ids))
+	}
+	if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.CircuitBroken {
+		t.Errorf("an unleased pick while the breaker is full: %v", err)
+	}
+	// However often done is said, and by however many, each lease is given
+	// back once.
+	var wg sync.WaitGroup
+	for _, id := range ids[:20] {
+		for range 3 {
+			wg.Go(func() {
+				if _, err := s.EndLease(id, service.Success, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if again := grant(200); len(again) != 20 {
+		t.Errorf("after 20 were given back, %d granted", len(again))
+	}
+}
+
+func TestLeasesEndOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		push(t, s, service.Config, "orders", config(t, 3))
+		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		out, err := pick(s, service.PickRequest{Cluster: "orders", N: 3, TTL: 10 * time.Second})
+		if err != nil || len(out.Picks) != 3 {
+			t.Fatalf("3 leases: %v, %v", out, err)
+		}
+		done, renewed, forgotten := out.Picks[0].Lease.ID, out.Picks[1].Lease.ID, out.Picks[2].Lease.ID
+		inFlight := func(want int64) {
+			t.Helper()
+			c, err := s.Cluster(t.Context(), "orders", true)
+			if err != nil || c.Breaker.InFlight != want || c.Leases != want {
+				t.Errorf("in flight: %+v, %v; want %d", c.Breaker, err, want)
+			}
+		}
+		ends := func(id string, want service.Outcome) {
+			t.Helper()
+			end, err := s.EndLease(id, service.Failure, nil)
+			if err != nil || end.Outcome != want {
+				t.Errorf("done: %+v, %v; want %s", end, err, want)
+			}
+		}
+		inFlight(3)
+		if _, err := s.EndLease(done, service.Success, nil); err != nil {
+			t.Fatal(err)
+		}
+		ends(done, service.Success) // the first answer stands
+		inFlight(2)
+
+		time.Sleep(6 * time.Second)
+		if _, err := s.RenewLease(renewed, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		inFlight(1) // forgotten has expired, renewed has not
+		ends(forgotten, service.Expired)
+		if _, err := s.RenewLease(forgotten, time.Second); code(err) != service.UnknownLease {
+			t.Errorf("renew an expired lease: %v", err)
+		}
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		inFlight(0)
+		if _, err := s.Lease("nonsense"); code(err) != service.UnknownLease {
+			t.Errorf("a lease that never was: %v", err)
+		}
+	})
+}
+
+func TestIdempotencyKeyReturnsTheSameLeases(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Config, "orders", config(t, 4))
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 5)}))
+	r := service.PickRequest{Cluster: "orders", N: 2, TTL: time.Minute, IdempotencyKey: "k"}
+	answers := make([]service.Picks, 20)
+	var wg sync.WaitGroup
+	for i := range answers {
+		wg.Go(func() {
+			if err := s.Pick(context.Background(), &r, &answers[i]); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, a := range answers {
+		if len(a.Picks) != 2 || a.Picks[0].Lease.ID != answers[0].Picks[0].Lease.ID || a.Picks[1].Address != answers[0].Picks[1].Address {
+			t.Fatalf("got %+v, first %+v", a.Picks, answers[0].Picks)
+		}
+	}
+	other := r
+	other.N = 1
+	if _, err := pick(s, other); code(err) != service.InvalidArgument {
+		t.Errorf("the key with another n: %v", err)
+	}
+	// A request that failed may be tried again with its key.
+	full := service.PickRequest{Cluster: "orders", N: 1, TTL: time.Minute, IdempotencyKey: "full"}
+	if _, err := pick(s, service.PickRequest{Cluster: "orders", N: 2, TTL: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pick(s, full); code(err) != service.CircuitBroken {
+		t.Fatalf("the breaker is full: %v", err)
+	}
+	if _, err := s.EndLease(answers[0].Picks[0].Lease.ID, service.Success, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pick(s, full); err != nil {
+		t.Errorf("the key again, once there is room: %v", err)
+	}
+}
+
+func TestMostLeases(t *testing.T) {
+	s, _ := start(t, "", func(o *service.Options) { o.MaxLeases = 2 })
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	out, err := pick(s, service.PickRequest{Cluster: "orders", N: 3, TTL: time.Minute})
+	if err != nil || len(out.Picks) != 2 {
+		t.Fatalf("3 of at most 2: %d, %v", len(out.Picks), err)
+	}
+	if _, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute}); code(err) != service.RateLimited {
+		t.Errorf("one more: %v", err)
+	}
+	c, err := s.Cluster(t.Context(), "orders", false)
+	if err != nil || c.Breaker.InFlight != 2 {
+		t.Errorf("a refused lease holds nothing: %+v, %v", c, err)
+	}
+}
+
+func TestExplainTellsTheDecisionInOrder(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("none", 0)},
+		place{"a", 0, 3, endpoints("a", 2)}, place{"b", 0, 1, endpoints("b", 1)}))
+	out, err := pick(s, service.PickRequest{Cluster: "orders", Explain: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := out.Picks[0]
+	var steps []string
+	for _, step := range p.Explain {
+		steps = append(steps, step.Step)
+		if step.Says == "" {
+			t.Errorf("step %s says nothing", step.Step)
+		}
+	}
+	if got := strings.Join(steps, " "); got != "cluster priority drop circuit_breaker locality endpoint" {
+		t.Errorf("steps: %s", got)
+	}
+	last := p.Explain[len(p.Explain)-1]
+	if last.Endpoint.Address != p.Address {
+		t.Errorf("explained %s, picked %s", last.Endpoint.Address, p.Address)
+	}
+
+	push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 3, endpoints("a", 2)}))
+	_, err = pick(s, service.PickRequest{Cluster: "orders", Explain: true})
+	var e *service.Error
+	if !errors.As(err, &e) || len(e.Explain) != 2 || !e.Explain[1].Drop.Dropped {
+		t.Errorf("a refusal explains itself too: %+v", e)
+	}
+}

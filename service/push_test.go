@@ -1,0 +1,171 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+func TestPushedEndpointsBecomePicks(t *testing.T) {
+	s, _ := start(t, "", nil)
+	first := push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	if !first.New || len(first.Changes) != 1 || first.Changes[0] != (service.Change{Resource: "ClusterLoadAssignment/orders", Change: "added"}) {
+		t.Errorf("the first push: %+v", first)
+	}
+	out, err := pick(s, service.PickRequest{Cluster: "orders"}) // without waiting: picks see it
+	if err != nil || out.Picks[0].Address != "a-0:80" || out.Generation != first.Generation {
+		t.Fatalf("%+v, %v; pushed %+v", out, err, first)
+	}
+	same := push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	if same.New || len(same.Changes) != 0 || same.Hash != first.Hash || same.Generation != first.Generation {
+		t.Errorf("the same again changes nothing: %+v, first %+v", same, first)
+	}
+	next := push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
+	if next.New || next.Changes[0].Change != "modified" || next.Hash == first.Hash || next.Generation == first.Generation {
+		t.Errorf("another: %+v, first %+v", next, first)
+	}
+	if out, err = pick(s, service.PickRequest{Cluster: "orders"}); err != nil || out.Picks[0].Address != "b-0:80" {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+func TestPushRefusals(t *testing.T) {
+	good := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
+	empty := assignment(t, nil)
+	for name, c := range map[string]struct {
+		request service.PushRequest
+		want    service.Code
+		says    string
+	}{
+		"no JSON":           {service.PushRequest{Kind: service.Endpoints, Body: []byte("{")}, service.InvalidArgument, "JSON"},
+		"a broken rule":     {service.PushRequest{Kind: service.Endpoints, Body: assignment(t, nil, place{"a", 1, 1, endpoints("a", 1)})}, service.InvalidResource, "priority"},
+		"an unknown field":  {service.PushRequest{Kind: service.Endpoints, Body: []byte(`{"endpints":[]}`), Strict: true}, service.InvalidResource, "endpints"},
+		"no endpoint":       {service.PushRequest{Kind: service.Endpoints, Body: empty}, service.Blocked, "allow_empty"},
+		"exists already":    {service.PushRequest{Kind: service.Endpoints, Body: empty, Precondition: service.Precondition{IfNoneMatch: true}}, service.PreconditionFailed, "exists"},
+		"another content":   {service.PushRequest{Kind: service.Endpoints, Body: empty, Precondition: service.Precondition{IfMatch: []string{"abc"}}}, service.PreconditionFailed, "changed"},
+		"is not there":      {service.PushRequest{Kind: service.Config, Body: config(t, 1), Precondition: service.Precondition{IfMatch: []string{"*"}}}, service.PreconditionFailed, "does not exist"},
+		"leads to nowhere":  {service.PushRequest{Kind: service.Config, Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`)}, service.Blocked, "elsewhere"},
+		"of another cluter": {service.PushRequest{Kind: service.Endpoints, Body: []byte(`{"cluster_name":"billing"}`)}, service.InvalidResource, "billing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := start(t, "", nil)
+			before := push(t, s, service.Endpoints, "orders", good)
+			c.request.Cluster = "orders"
+			_, err := s.Push(context.Background(), &c.request)
+			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
+			}
+			var e *service.Error
+			if errors.As(err, &e) && c.want == service.InvalidResource && len(e.Problems) == 0 {
+				t.Error("no broken rule is listed")
+			}
+			if out, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil || out.Generation != before.Generation {
+				t.Errorf("what runs was touched: %+v, %v", out, err)
+			}
+		})
+	}
+}
+
+func TestAllowEmptyAndDelete(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, service.Config, "orders", config(t, 7))
+	_, err := s.Push(context.Background(), &service.PushRequest{
+		Kind: service.Endpoints, Cluster: "orders", Body: assignment(t, nil), AllowEmpty: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.NoReadyEndpoint {
+		t.Errorf("an empty assignment: %v", err)
+	}
+	del := func(kind service.Kind, dry bool) (*service.PushResult, error) {
+		return s.Delete(context.Background(), &service.DeleteRequest{Kind: kind, Cluster: "orders", DryRun: dry})
+	}
+	if res, err := del(service.Endpoints, true); err != nil || res.Changes[0].Change != "removed" {
+		t.Errorf("dry: %+v, %v", res, err)
+	}
+	if _, err := del(service.Endpoints, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := del(service.Endpoints, false); code(err) != service.UnknownCluster {
+		t.Errorf("delete what is not there: %v", err)
+	}
+	if _, err := s.Cluster(t.Context(), "orders", true); err != nil {
+		t.Errorf("the configuration is still there: %v", err)
+	}
+	if _, err := del(service.Config, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.UnknownCluster {
+		t.Errorf("nothing is left: %v", err)
+	}
+}
+
+func TestDryRunChangesNothing(t *testing.T) {
+	s, _ := start(t, "", nil)
+	res, err := s.Push(context.Background(), &service.PushRequest{
+		Kind: service.Endpoints, Cluster: "orders", DryRun: true,
+		Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}),
+	})
+	if err != nil || len(res.Changes) != 1 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if _, err := s.Pushed(service.Endpoints, "orders", service.JSON); code(err) != service.UnknownCluster {
+		t.Errorf("a dry run stored: %v", err)
+	}
+}
+
+func TestServiceNameJoinsClusterAndAssignment(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Endpoints, "shared", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, service.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"shared"}}`))
+	if out, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil || out.Picks[0].Address != "a-0:80" {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	// A push of the assignment reaches the cluster that it serves.
+	push(t, s, service.Endpoints, "shared", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
+	if out, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil || out.Picks[0].Address != "b-0:80" {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+func TestRestartServesWhatWasPushed(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := start(t, dir, nil)
+	before := push(t, s, service.Endpoints, "or/de%rs", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, service.Config, "or/de%rs", config(t, 3))
+	stop()
+
+	s, _ = start(t, dir, nil)
+	out, err := pick(s, service.PickRequest{Cluster: "or/de%rs"})
+	if err != nil || out.Picks[0].Address != "a-0:80" {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	c, err := s.Cluster(t.Context(), "or/de%rs", true)
+	if err != nil || c.Breaker.MaxRequests != 3 || c.Breaker.LimitFrom != "config" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	stored, err := s.Pushed(service.Endpoints, "or/de%rs", service.YAML)
+	if err != nil || stored.Hash != before.Hash || !strings.Contains(string(stored.Body), "address: a-0") {
+		t.Errorf("%+v, %v", stored, err)
+	}
+}
+
+func TestClosedServiceRefuses(t *testing.T) {
+	s, stop := start(t, t.TempDir(), nil)
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	stop()
+	if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.ShuttingDown {
+		t.Errorf("pick: %v", err)
+	}
+	_, err := s.Push(context.Background(), &service.PushRequest{
+		Kind: service.Endpoints, Cluster: "x", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}),
+	})
+	if code(err) != service.ShuttingDown {
+		t.Errorf("push: %v", err)
+	}
+}
