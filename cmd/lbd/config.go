@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// maxDrainTimeout bounds --drain-timeout.
+const maxDrainTimeout = 10 * time.Minute
+
+// Config is the daemon's configuration, flags and environment joined.
+type Config struct {
+	Listen       []string      `help:"Where to listen: host:port or unix:PATH. Repeatable." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
+	Data         string        `help:"Data directory, where pushed resources are kept. Empty keeps them in memory only." default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
+	Connect      string        `help:"How to find out whether an endpoint can be connected to, where its cluster does not say: ${enum}." enum:"tcp,tcp_hold,none" default:"tcp" env:"LBD_CONNECT"`
+	PickWait     time.Duration `help:"How long a pick may queue that does not say (0 to 60s)." default:"1s" env:"LBD_PICK_WAIT"`
+	DrainTimeout time.Duration `help:"How long requests in flight may take to finish at the end (0 to 10m)." default:"10s" env:"LBD_DRAIN_TIMEOUT"`
+	LogLevel     string        `help:"What to log at least: ${enum}." enum:"debug,info,warn,error" default:"info" env:"LBD_LOG_LEVEL"`
+	LogFormat    string        `help:"How to log: ${enum}." enum:"text,json" default:"text" env:"LBD_LOG_FORMAT"`
+}
+
+// Validate checks what kong cannot. kong calls it.
+func (c *Config) Validate() error {
+	if c.PickWait < 0 || c.PickWait > service.MaxWait {
+		return fmt.Errorf("--pick-wait is %v, and should be between 0s and %v", c.PickWait, service.MaxWait)
+	}
+	if c.DrainTimeout < 0 || c.DrainTimeout > maxDrainTimeout {
+		return fmt.Errorf("--drain-timeout is %v, and should be between 0s and %v", c.DrainTimeout, maxDrainTimeout)
+	}
+	for _, l := range c.Listen {
+		if err := validAddress(l); err != nil {
+			return fmt.Errorf("--listen %q: %w", l, err)
+		}
+	}
+	return nil
+}
+
+func (c *Config) connectMode() resource.ConnectMode { return resource.ConnectMode(c.Connect) }
+
+// logger writes to standard error.
+func (c *Config) logger() *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(strings.ToUpper(c.LogLevel))); err != nil {
+		level = slog.LevelInfo // kong lets no other through
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}

@@ -1,0 +1,172 @@
+package demo
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// cluster is the demo's.
+	cluster = "demo"
+	// comesAndGoes is how long the upstream that comes and goes does either.
+	comesAndGoes = 15 * time.Second
+)
+
+// Options tell the demo where it plays.
+type Options struct {
+	// Client and URL reach lbd.
+	Client *http.Client
+	URL    string
+	// Control is where the demo takes calls. Play closes it.
+	Control net.Listener
+	// In takes keys, a line each; Out shows what can be done.
+	In  io.Reader
+	Out io.Writer
+}
+
+// world is the demo as it plays.
+type world struct {
+	Options
+	upstreams []*upstream
+}
+
+var zones = []zone{
+	{region: "us-east1", name: "a", priority: 0, weight: 3},
+	{region: "us-east1", name: "b", priority: 0, weight: 1},
+	{region: "us-west1", name: "a", priority: 1, weight: 1},
+}
+
+// upstreamsPerZone is how many endpoints each locality has.
+const upstreamsPerZone = 2
+
+// Play starts the upstreams, pushes the cluster, and plays until ctx ends.
+func Play(ctx context.Context, o Options) error {
+	w := &world{Options: o}
+	defer w.close()
+	for _, z := range zones {
+		for i := range upstreamsPerZone {
+			u, err := newUpstream(ctx, fmt.Sprintf("%s-%s-%d", z.region, z.name, i), z)
+			if err != nil {
+				return err
+			}
+			w.upstreams = append(w.upstreams, u)
+		}
+	}
+	if err := w.push(ctx); err != nil {
+		return err
+	}
+	w.welcome()
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return w.serveControl(ctx) })
+	group.Go(func() error { return w.comeAndGo(ctx) })
+	for range callers {
+		group.Go(func() error { return w.call(ctx) })
+	}
+	go w.keys(ctx) // reading standard input cannot be ended: the process does
+	return group.Wait()
+}
+
+func (w *world) close() {
+	for _, u := range w.upstreams {
+		u.stop()
+	}
+}
+
+func (w *world) welcome() {
+	_, control, _ := net.SplitHostPort(w.Control.Addr().String())
+	fmt.Fprintf(w.Out, `
+lbd plays a demo at %[1]s: cluster %[2]q, real HTTP upstreams in three localities and two
+priorities, 5 %% of the picks dropped, at most %[4]d requests in flight, a caller that keeps leases, and an
+upstream that comes and goes every %[5]v. In another shell:
+
+  curl -s '%[1]s/pick?cluster=%[2]s'                     a pick
+  curl -s '%[1]s/pick?cluster=%[2]s&explain=true'        and why it went there
+  curl -s '%[1]s/v1/clusters/%[2]s'                      the state
+  curl -s '%[1]s/metrics' | grep ^lbd_                   the metrics
+  curl -s -X POST 'localhost:%[3]s/stop?priority=0'      stop the upstreams of priority 0: picks move to 1
+  curl -s -X POST 'localhost:%[3]s/start?priority=0'     start them again: picks return
+
+Keys (then Enter): 0 or 1 stops or starts that priority's upstreams. Ctrl-C ends the demo.
+
+`, w.URL, cluster, control, maxRequests, comesAndGoes)
+}
+
+// comeAndGo stops and starts the last upstream of priority 0.
+func (w *world) comeAndGo(ctx context.Context) error {
+	u := w.upstreams[2*upstreamsPerZone-1]
+	tick := time.NewTicker(comesAndGoes)
+	defer tick.Stop()
+	for up := true; ; up = !up {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if up {
+			u.stop()
+		} else if err := u.start(ctx); err != nil {
+			fmt.Fprintln(w.Out, err) // somebody took its port: the next turn tries again
+		}
+	}
+}
+
+// set stops or starts the upstreams of a priority.
+func (w *world) set(ctx context.Context, priority int, up bool) error {
+	for _, u := range w.upstreams {
+		if u.zone.priority != priority {
+			continue
+		}
+		if !up {
+			u.stop()
+		} else if err := u.start(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// up reports whether any upstream of a priority runs.
+func (w *world) up(priority int) bool {
+	for _, u := range w.upstreams {
+		u.mu.Lock()
+		running := u.server != nil
+		u.mu.Unlock()
+		if u.zone.priority == priority && running {
+			return true
+		}
+	}
+	return false
+}
+
+// keys turns the priorities that are typed off and on.
+func (w *world) keys(ctx context.Context) {
+	lines := bufio.NewScanner(w.In)
+	for lines.Scan() && ctx.Err() == nil {
+		for priority, key := range []string{"0", "1"} {
+			if strings.TrimSpace(lines.Text()) != key {
+				continue
+			}
+			up := !w.up(priority)
+			if err := w.set(ctx, priority, up); err != nil {
+				fmt.Fprintln(w.Out, err)
+			}
+			fmt.Fprintln(w.Out, said(priority, up))
+		}
+	}
+}
+
+func said(priority int, up bool) string {
+	if up {
+		return fmt.Sprintf("the upstreams of priority %d run", priority)
+	}
+	return fmt.Sprintf("the upstreams of priority %d are stopped", priority)
+}

@@ -1,0 +1,83 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+)
+
+// maxRequests is the demo's circuit breaker: the caller fills it now and then.
+const maxRequests = 8
+
+// object is a piece of JSON.
+type object map[string]any
+
+// push brings the cluster and its endpoints, as anybody would.
+func (w *world) push(ctx context.Context) error {
+	if err := w.put(ctx, "config", object{
+		"type":               "EDS",
+		"eds_cluster_config": object{"eds_config": object{"ads": object{}}},
+		"circuit_breakers":   object{"thresholds": []object{{"max_requests": maxRequests}}},
+	}); err != nil {
+		return err
+	}
+	localities := make([]object, len(zones))
+	for i, z := range zones {
+		localities[i] = object{
+			"locality":              object{"region": z.region, "zone": z.name},
+			"priority":              z.priority,
+			"load_balancing_weight": z.weight,
+			"lb_endpoints":          w.endpoints(z),
+		}
+	}
+	return w.put(ctx, "endpoints", object{
+		"endpoints": localities,
+		"policy": object{"drop_overloads": []object{
+			{"category": "throttle", "drop_percentage": object{"numerator": 5, "denominator": "HUNDRED"}},
+		}},
+	})
+}
+
+func (w *world) endpoints(z zone) []object {
+	var out []object
+	for _, u := range w.upstreams {
+		if u.zone != z {
+			continue
+		}
+		host, port, _ := net.SplitHostPort(u.address)
+		number, _ := strconv.Atoi(port) // it is what the listener said
+		out = append(out, object{"endpoint": object{
+			"hostname": u.name,
+			"address":  object{"socket_address": object{"address": host, "port_value": number}},
+		}})
+	}
+	return out
+}
+
+func (w *world) put(ctx context.Context, what string, resource object) error {
+	body, err := json.Marshal(resource)
+	if err != nil {
+		return err
+	}
+	url := w.URL + "/v1/clusters/" + cluster + "/" + what
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := w.Client.Do(request)
+	if err != nil {
+		return fmt.Errorf("push the demo's %s: %w", what, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode >= http.StatusMultipleChoices {
+		why, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
+		return fmt.Errorf("push the demo's %s: %s: %s", what, response.Status, why)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// upstream is a little HTTP server that can be stopped and started on the same
+// port.
+type upstream struct {
+	name     string
+	zone     zone
+	address  string
+	mu       sync.Mutex
+	server   *http.Server // nil while stopped
+	finished chan struct{}
+}
+
+// zone is where an upstream runs.
+type zone struct {
+	region, name string
+	priority     int
+	weight       int
+}
+
+// newUpstream starts an upstream on a port of its own.
+func newUpstream(ctx context.Context, name string, z zone) (*upstream, error) {
+	u := &upstream{name: name, zone: z, address: "127.0.0.1:0"}
+	if err := u.start(ctx); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
+// start listens again. An upstream that runs goes on.
+func (u *upstream) start(ctx context.Context) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.server != nil {
+		return nil
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", u.address)
+	if err != nil {
+		return fmt.Errorf("start upstream %s: %w", u.name, err)
+	}
+	u.address = l.Addr().String()
+	server := &http.Server{Handler: u, ReadHeaderTimeout: 5 * time.Second}
+	finished := make(chan struct{})
+	u.server, u.finished = server, finished
+	go func() {
+		defer close(finished)
+		_ = server.Serve(l) // ends when the upstream is stopped
+	}()
+	return nil
+}
+
+// stop closes the listener and every connection. An upstream that is stopped
+// stays so.
+func (u *upstream) stop() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.server == nil {
+		return
+	}
+	_ = u.server.Close()
+	<-u.finished
+	u.server = nil
+}
+
+// ServeHTTP answers after a moment, as a service that works does.
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-time.After(time.Duration(20+rand.IntN(60)) * time.Millisecond):
+	case <-r.Context().Done():
+		return
+	}
+	_, _ = fmt.Fprintf(w, "hello from %s in %s/%s\n", u.name, u.zone.region, u.zone.name)
+}

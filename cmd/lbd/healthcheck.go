@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const healthcheckTimeout = 5 * time.Second
+
+type healthcheckCommand struct {
+	Listen []string `help:"Where the daemon listens; the first address is asked." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
+}
+
+// Run asks the daemon's /readyz.
+func (c *healthcheckCommand) Run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, healthcheckTimeout)
+	defer cancel()
+	client, host := dialFor(c.Listen[0])
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/readyz?verbose", http.NoBody)
+	if err != nil {
+		return fmt.Errorf("--listen %q: %w", c.Listen[0], err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the daemon: %w", err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 4096))
+	if err != nil {
+		return fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("not ready: %s: %s", response.Status, strings.TrimSpace(string(body)))
+	}
+	return nil
+}
+
+// dialFor returns a client that reaches a daemon listening on address, and the
+// host to name in its URL. A daemon that listens everywhere is asked on
+// loopback.
+func dialFor(address string) (client *http.Client, host string) {
+	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+		return &http.Client{Transport: &http.Transport{
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "unix", path)
+			},
+		}}, "lbd"
+	}
+	if h, port, err := net.SplitHostPort(address); err == nil {
+		if ip := net.ParseIP(h); h == "" || ip != nil && ip.IsUnspecified() {
+			address = net.JoinHostPort("localhost", port)
+		}
+	}
+	return http.DefaultClient, address
+}

@@ -1,0 +1,95 @@
+// Command lbd is the load balancing daemon: gRPC's xDS load balancing for
+// whoever speaks HTTP.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// version is set when a release is built.
+var version = ""
+
+// cli is the command line. Every flag can be given by its environment variable
+// as well.
+type cli struct {
+	Serve       serveCommand       `cmd:"" default:"withargs" set:"data=./lbd-data" help:"Run the daemon (the default)."`
+	Demo        demoCommand        `cmd:"" set:"data=" help:"Run the daemon with a demo cluster: real little HTTP upstreams, a caller, something to see."`
+	Version     versionCommand     `cmd:"" help:"Print the version."`
+	Healthcheck healthcheckCommand `cmd:"" help:"Ask a running daemon whether it is ready; exit 1 if it is not."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:]))
+}
+
+// run runs the command line and returns the exit code: 0, 1 where the command
+// failed, or 80 and more where the command line cannot be read.
+func run(ctx context.Context, args []string) int {
+	var c cli
+	code := -1
+	parser := kong.Must(&c,
+		kong.Name("lbd"),
+		kong.Description("gRPC's xDS load balancing for whoever speaks HTTP.\n\nStart with: lbd demo"),
+		kong.UsageOnError(),
+		kong.Exit(func(n int) { code = n }),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+	)
+	command, err := parser.Parse(args)
+	if code >= 0 { // --help was asked for and answered
+		return code
+	}
+	if err != nil {
+		parser.FatalIfErrorf(err)
+		return code
+	}
+	if err := command.Run(); err != nil {
+		fmt.Fprintf(os.Stderr, "lbd: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+type serveCommand struct {
+	Config
+}
+
+// Run serves until ctx ends.
+func (c *serveCommand) Run(ctx context.Context) error {
+	return serve(ctx, c.Config, func([]string) {})
+}
+
+type versionCommand struct{}
+
+// Run prints the version.
+func (versionCommand) Run() error {
+	fmt.Println("lbd", buildVersion())
+	return nil
+}
+
+// buildVersion is the release's version, or the revision that was built.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return info.Main.Version
+}
