@@ -1,0 +1,98 @@
+package api
+
+import (
+	"log/slog"
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// Service is what the handlers ask of lbd. Its methods may be called from any
+// goroutine; their errors are *[service.Error].
+type Service interface {
+	Picker
+	Leaseholder
+	Clusters
+	Pusher
+	// Health returns the checks that decide whether lbd is ready.
+	Health() []service.Check
+	// Registry holds lbd's metrics. The handlers' own are registered in it.
+	Registry() *prometheus.Registry
+}
+
+// Options are what the handlers need. All are required.
+type Options struct {
+	Service Service
+	// Logger takes one record for each error that is lbd's own fault; no
+	// request is logged that went well or was refused.
+	Logger *slog.Logger
+	// OpenAPI is the contract, as GET /openapi.yaml answers it.
+	OpenAPI []byte
+}
+
+// New returns the handler of the whole API. It registers its metrics in the
+// service's registry, which takes one handler only, and starts nothing.
+//
+// Limits of a server around it: http.Server's MaxHeaderBytes should admit
+// request lines of [MaxURLBytes], and its WriteTimeout [MaxPoll].
+//
+//	@title			lbd
+//	@version		1
+//	@description	Load balancing decisions as gRPC's client makes them, for whoever speaks HTTP. Durations are Go durations (250ms, 5s), times RFC 3339 in UTC. Names of clusters are percent-encoded in paths. Refusals are RFC 9457 problems.
+//	@license.name	Apache-2.0
+//	@license.url	https://www.apache.org/licenses/LICENSE-2.0
+//	@tag.name			picks
+//	@tag.description	One decision, or many
+//	@tag.name			leases
+//	@tag.description	Picks that are held until their request is done
+//	@tag.name			clusters
+//	@tag.description	What lbd knows and what state it is in
+//	@tag.name			resources
+//	@tag.description	Pushing xDS resources
+//	@tag.name			daemon
+//	@tag.description	Health, metrics and this contract
+func New(o Options) http.Handler {
+	r := &router{
+		mux:     chi.NewRouter(),
+		logger:  o.Logger,
+		metrics: newMetrics(o.Service.Registry()),
+	}
+
+	p := &picks{service: o.Service}
+	r.get("/pick", p.get)
+	r.get("/v1/pick", p.get)
+	r.post("/pick", p.post)
+	r.post("/v1/pick", p.post)
+
+	l := &leases{service: o.Service}
+	r.get("/v1/leases/{id}", l.get)
+	r.post("/v1/leases/{id}/done", l.done)
+	r.post("/v1/leases/{id}/renew", l.renew)
+	r.post("/v1/leases/done", l.doneMany)
+
+	c := &clusters{service: o.Service}
+	r.get("/v1/clusters", c.list)
+	r.get("/v1/clusters/{name}", c.get)
+
+	e := &resources{service: o.Service}
+	r.get("/v1/clusters/{name}/endpoints", e.getEndpoints)
+	r.put("/v1/clusters/{name}/endpoints", e.putEndpoints)
+	r.delete("/v1/clusters/{name}/endpoints", e.deleteEndpoints)
+	r.get("/v1/clusters/{name}/config", e.getConfig)
+	r.put("/v1/clusters/{name}/config", e.putConfig)
+	r.delete("/v1/clusters/{name}/config", e.deleteConfig)
+
+	h := &health{service: o.Service}
+	r.get("/livez", h.live)
+	r.get("/readyz", h.ready)
+	m := newExposition(o.Service.Registry(), o.Logger)
+	r.get("/metrics", m.get)
+	d := contract(o.OpenAPI)
+	r.get("/openapi.yaml", d.get)
+
+	r.unmatched()
+	return r.mux
+}

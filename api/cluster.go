@@ -1,0 +1,145 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// Clusters tells the state of clusters.
+type Clusters interface {
+	// Clusters returns a summary each, sorted by name.
+	Clusters(ctx context.Context) ([]service.ClusterSummary, error)
+	// Cluster returns the state of one, with its endpoints or without.
+	Cluster(ctx context.Context, name string, endpoints bool) (*service.ClusterState, error)
+	// AwaitCluster returns once the cluster's generation is not this one, or
+	// wait is over.
+	AwaitCluster(ctx context.Context, name string, generation int64, wait time.Duration) error
+}
+
+const (
+	// DefaultPoll and MaxPoll are how long a long poll waits.
+	DefaultPoll = 30 * time.Second
+	MaxPoll     = 5 * time.Minute
+	// MaxList is how many clusters one answer can be limited to.
+	MaxList = 10_000
+)
+
+// ClusterList has a summary of each cluster.
+type ClusterList struct {
+	// Clusters are sorted by name, in byte order.
+	Clusters []service.ClusterSummary `json:"clusters"`
+	// Next is what to ask for as after= for the rest; absent where there is
+	// none.
+	Next string `json:"next,omitempty"`
+}
+
+// clusters answers /v1/clusters.
+type clusters struct{ service Clusters }
+
+// list answers with a summary of each cluster.
+//
+//	@Summary	List clusters
+//	@ID			listClusters
+//	@Tags		clusters
+//	@Produce	json
+//	@Param		prefix			query		string	false	"only clusters whose name begins so"					minlength(1)	maxlength(512)
+//	@Param		limit			query		int		false	"at most so many"										minimum(1)		maximum(10000)
+//	@Param		after			query		string	false	"only clusters whose name comes after this one"			minlength(1)	maxlength(512)
+//	@Success	200				{object}	ClusterList	"sorted by name"
+//	@Failure	400,414,500,503	{object}	Problem
+//	@Router		/v1/clusters [get]
+func (c *clusters) list(w http.ResponseWriter, r *http.Request) error {
+	var prefix, after string
+	limit := 0
+	known := []parameter{{name: "prefix"}, {name: "limit"}, {name: "after"}}
+	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
+		switch name {
+		case "prefix":
+			return v.name(&prefix)
+		case "after":
+			return v.name(&after)
+		default:
+			return v.integer(&limit, 1, MaxList)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	all, err := c.service.Clusters(r.Context())
+	if err != nil {
+		return err
+	}
+	list := ClusterList{Clusters: []service.ClusterSummary{}}
+	for _, s := range all {
+		if s.Name <= after || !strings.HasPrefix(s.Name, prefix) {
+			continue
+		}
+		if limit > 0 && len(list.Clusters) == limit {
+			list.Next = list.Clusters[limit-1].Name
+			break
+		}
+		list.Clusters = append(list.Clusters, s)
+	}
+	w.Header()["Cache-Control"] = noStore
+	writeJSON(w, http.StatusOK, "application/json", list)
+	return nil
+}
+
+// get answers with the state of a cluster.
+//
+//	@Summary		Look at a cluster
+//	@Description	With index, a long poll: the answer comes when the generation is another one, or unchanged when wait is over.
+//	@ID				getCluster
+//	@Tags			clusters
+//	@Produce		json
+//	@Param			name				path		string	true	"the cluster's name, percent-encoded"
+//	@Param			endpoints			query		bool	false	"false leaves the endpoints out"						default(true)
+//	@Param			index				query		int		false	"the generation that is known already"					format(int64)
+//	@Param			wait				query		string	false	"how long to wait for another, at most 5m; with index"	default(30s)
+//	@Success		200					{object}	service.ClusterState	"its state"
+//	@Failure		400,404,414,500,503	{object}	Problem
+//	@Router			/v1/clusters/{name} [get]
+func (c *clusters) get(w http.ResponseWriter, r *http.Request) error {
+	name, err := pathName(r, "name")
+	if err != nil {
+		return err
+	}
+	endpoints := true
+	var index int64
+	var indexed, waits bool
+	wait := DefaultPoll
+	known := []parameter{{name: "endpoints"}, {name: "index"}, {name: "wait"}}
+	err = readQuery(r.URL.RawQuery, known, func(name string, v value) string {
+		switch name {
+		case "endpoints":
+			return v.boolean(&endpoints)
+		case "index":
+			indexed = true
+			return v.int64(&index)
+		default:
+			waits = true
+			return v.duration(&wait, 0, MaxPoll)
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case waits && !indexed:
+		return refusal(service.InvalidArgument, "wait: means something with index only: the generation that is known already")
+	case indexed:
+		if err := c.service.AwaitCluster(r.Context(), name, index, wait); err != nil {
+			return err
+		}
+	}
+	state, err := c.service.Cluster(r.Context(), name, endpoints)
+	if err != nil {
+		return err
+	}
+	w.Header()["Cache-Control"] = noStore
+	writeJSON(w, http.StatusOK, "application/json", state)
+	return nil
+}

@@ -1,0 +1,202 @@
+package api
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// Leaseholder holds leases. Its answers for a lease that has ended are the same
+// each time.
+type Leaseholder interface {
+	Lease(id string) (service.LeaseState, error)
+	// EndLease ends a lease; a second call answers as the first. load may be
+	// nil.
+	EndLease(id string, o service.Outcome, load *service.Load) (service.LeaseState, error)
+	// RenewLease lets a lease end ttl from now.
+	RenewLease(id string, ttl time.Duration) (service.LeaseState, error)
+}
+
+// MaxDone is how many leases one request can end.
+const MaxDone = 1000
+
+// Done tells how a leased request ended.
+type Done struct {
+	// Outcome is success where it is absent.
+	Outcome service.Outcome `json:"outcome" swaggertype:"string" enums:"success,error,cancelled" default:"success" validate:"optional"`
+	// Load is what the upstream said of its load (ORCA).
+	Load *service.Load `json:"load,omitempty"`
+}
+
+// LeaseDone tells how the request of one lease ended.
+type LeaseDone struct {
+	ID string `json:"id"`
+	Done
+}
+
+// LeasesDone tells how the requests of many leases ended.
+type LeasesDone struct {
+	Leases []LeaseDone `json:"leases"`
+}
+
+// Verdicts has one verdict for each lease, in the order of the request.
+type Verdicts struct {
+	Leases []Verdict `json:"leases"`
+}
+
+// Verdict is the lease as it ended, or why it could not be.
+type Verdict struct {
+	ID      string              `json:"id"`
+	Lease   *service.LeaseState `json:"lease,omitempty"`
+	Problem *Problem            `json:"problem,omitempty"`
+}
+
+// leases answers /v1/leases.
+type leases struct{ service Leaseholder }
+
+// get answers with what a lease holds, or how it ended.
+//
+//	@Summary	Look at a lease
+//	@ID			getLease
+//	@Tags		leases
+//	@Produce	json
+//	@Param		id				path		string	true	"the lease's ID"
+//	@Success	200				{object}	service.LeaseState	"held, or ended a while ago"
+//	@Failure	400,404,414,500	{object}	Problem
+//	@Router		/v1/leases/{id} [get]
+func (l *leases) get(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	id, err := pathName(r, "id")
+	if err != nil {
+		return err
+	}
+	state, err := l.service.Lease(id)
+	return writeLease(w, state, err)
+}
+
+// done ends a lease.
+//
+//	@Summary		End a lease
+//	@Description	Idempotent: a second call answers as the first. A body that is absent means success.
+//	@ID				endLease
+//	@Tags			leases
+//	@Accept			json
+//	@Produce		json
+//	@Param			id							path		string	true	"the lease's ID"
+//	@Param			done						body		Done	false	"how the request ended"
+//	@Success		200							{object}	service.LeaseState	"how the lease ended"
+//	@Failure		400,403,404,413,414,415,500	{object}	Problem
+//	@Router			/v1/leases/{id}/done [post]
+func (l *leases) done(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	id, err := pathName(r, "id")
+	if err != nil {
+		return err
+	}
+	var d Done
+	if err := readJSON(w, r, MaxLeaseBytes, &d); err != nil {
+		return err
+	}
+	state, err := l.end(id, &d)
+	return writeLease(w, state, err)
+}
+
+// end ends one lease.
+func (l *leases) end(id string, d *Done) (service.LeaseState, error) {
+	switch d.Outcome {
+	case "":
+		d.Outcome = service.Success
+	case service.Success, service.Failure, service.Cancelled:
+	default:
+		return service.LeaseState{}, refusal(service.InvalidArgument,
+			"outcome: %q is not success, error or cancelled", clip(string(d.Outcome)))
+	}
+	return l.service.EndLease(id, d.Outcome, d.Load)
+}
+
+// renew moves a lease's end.
+//
+//	@Summary	Renew a lease
+//	@ID			renewLease
+//	@Tags		leases
+//	@Produce	json
+//	@Param		id							path		string	true	"the lease's ID"
+//	@Param		ttl							query		string	false	"how long it lasts from now, at most 10m"	default(30s)
+//	@Success	200							{object}	service.LeaseState	"with its new end"
+//	@Failure	400,403,404,413,414,500		{object}	Problem
+//	@Router		/v1/leases/{id}/renew [post]
+func (l *leases) renew(w http.ResponseWriter, r *http.Request) error {
+	id, err := pathName(r, "id")
+	if err != nil {
+		return err
+	}
+	if err := noBody(w, r); err != nil {
+		return err
+	}
+	ttl := service.DefaultTTL
+	err = readQuery(r.URL.RawQuery, []parameter{{name: "ttl"}}, func(_ string, v value) string {
+		return v.duration(&ttl, time.Millisecond, service.MaxTTL)
+	})
+	if err != nil {
+		return err
+	}
+	state, err := l.service.RenewLease(id, ttl)
+	return writeLease(w, state, err)
+}
+
+func writeLease(w http.ResponseWriter, state service.LeaseState, err error) error {
+	if err != nil {
+		return err
+	}
+	w.Header()["Cache-Control"] = noStore
+	writeJSON(w, http.StatusOK, "application/json", state)
+	return nil
+}
+
+// doneMany ends many leases.
+//
+//	@Summary		End many leases
+//	@Description	Each is ended or not on its own: the answer is 200 with a verdict for each, in the order of the request.
+//	@ID				endLeases
+//	@Tags			leases
+//	@Accept			json
+//	@Produce		json
+//	@Param			leases					body		LeasesDone	true	"the leases, at most 1000"
+//	@Success		200						{object}	Verdicts	"one for each"
+//	@Failure		400,403,413,414,415,500	{object}	Problem
+//	@Router			/v1/leases/done [post]
+func (l *leases) doneMany(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	var many LeasesDone
+	if err := readJSON(w, r, MaxLeasesBytes, &many); err != nil {
+		return err
+	}
+	switch {
+	case many.Leases == nil:
+		return refusal(service.InvalidArgument, `body: leases is needed: {"leases":[{"id":…,"outcome":…}…]}`)
+	case len(many.Leases) > MaxDone:
+		return refusal(service.InvalidArgument, "body: leases has %d, of at most %d", len(many.Leases), MaxDone)
+	}
+	verdicts := Verdicts{Leases: make([]Verdict, len(many.Leases))}
+	for i := range many.Leases {
+		v, done := &verdicts.Leases[i], &many.Leases[i]
+		v.ID = done.ID
+		state, err := l.end(done.ID, &done.Done)
+		if err != nil {
+			p, _ := problemOf(refusalOf(r.Context(), err))
+			v.Problem = &p
+			continue
+		}
+		v.Lease = &state
+	}
+	w.Header()["Cache-Control"] = noStore
+	writeJSON(w, http.StatusOK, "application/json", verdicts)
+	return nil
+}

@@ -1,0 +1,159 @@
+package api
+
+import (
+	"bytes"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// representation is one way in which a resource is written.
+type representation struct {
+	format service.Format
+	// contentType is what answers bear.
+	contentType string
+	// suffix ends the ETags of this representation.
+	suffix string
+	// types are the media types that name it; a list of Accept is tried in
+	// their order.
+	types []string
+}
+
+// representations: the first is the default.
+var representations = []representation{
+	{service.JSON, "application/json", "-json", []string{"application/json"}},
+	{service.YAML, "application/yaml", "-yaml", []string{"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"}},
+	{service.Protobuf, "application/x-protobuf", "-pb", []string{"application/x-protobuf", "application/protobuf"}},
+}
+
+// accepted returns which representation an answer takes: the one that Accept
+// likes best, of equals the first, and the default where it likes none.
+func accepted(h http.Header) *representation {
+	accept := strings.Join(h.Values("Accept"), ",")
+	best, most := &representations[0], 0.0
+	if accept == "" {
+		return best
+	}
+	for i := range representations {
+		for _, name := range representations[i].types {
+			if q := quality(accept, name); q > most {
+				best, most = &representations[i], q
+			}
+		}
+	}
+	return best
+}
+
+// acceptsText reports whether Accept likes text/plain better than JSON, or as
+// much and names it first.
+func acceptsText(h http.Header) bool {
+	values := h["Accept"]
+	if len(values) == 0 || len(values) == 1 && (values[0] == "*/*" || values[0] == "application/json") {
+		return false
+	}
+	accept := strings.Join(values, ",")
+	text, json := quality(accept, "text/plain"), quality(accept, "application/json")
+	return text > json || text == json && text > 0 && strings.HasPrefix(strings.TrimSpace(accept), "text/plain")
+}
+
+// quality is the weight, 0 to 1, that an Accept gives a media type: that of the
+// most exact range that holds it.
+func quality(accept, mediaType string) float64 {
+	kind, _, _ := strings.Cut(mediaType, "/")
+	exactness, weight := 0, 0.0
+	for part := range strings.SplitSeq(accept, ",") {
+		name, params, _ := strings.Cut(part, ";")
+		var exact int
+		switch name = strings.TrimSpace(name); {
+		case strings.EqualFold(name, mediaType):
+			exact = 3
+		case strings.EqualFold(name, kind+"/*"):
+			exact = 2
+		case name == "*/*", name == "*":
+			exact = 1
+		}
+		if exact > exactness {
+			exactness, weight = exact, qvalue(params)
+		}
+	}
+	return weight
+}
+
+// qvalue is the q of a media range's parameters; 1 where there is none that can
+// be read.
+func qvalue(params string) float64 {
+	for p := range strings.SplitSeq(params, ";") {
+		name, text, _ := strings.Cut(strings.TrimSpace(p), "=")
+		if !strings.EqualFold(name, "q") {
+			continue
+		}
+		if q, err := strconv.ParseFloat(text, 64); err == nil && q >= 0 && q <= 1 {
+			return q
+		}
+	}
+	return 1
+}
+
+// curlForm is the Content-Type that curl's --data-binary sends unasked.
+const curlForm = "application/x-www-form-urlencoded"
+
+// formatOf tells how a pushed body is written: as Content-Type says, and where
+// that is absent or curl's form default, JSON if it begins with a brace, else
+// YAML.
+func formatOf(h http.Header, body []byte) (service.Format, error) {
+	if err := plainBody(h); err != nil {
+		return 0, err
+	}
+	contentType := h.Get("Content-Type")
+	name, params, err := mime.ParseMediaType(contentType)
+	switch {
+	case contentType == "", err == nil && name == curlForm:
+		if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
+			return service.JSON, nil
+		}
+		return service.YAML, nil
+	case err != nil:
+		return 0, unsupported("Content-Type %q cannot be read", contentType)
+	}
+	if charset, ok := params["charset"]; ok && !strings.EqualFold(charset, "utf-8") {
+		return 0, unsupported("charset %q is not supported: write UTF-8", charset)
+	}
+	for _, r := range representations {
+		for _, known := range r.types {
+			if name == known {
+				return r.format, nil
+			}
+		}
+	}
+	return 0, unsupported("Content-Type %q is not supported: send application/json, application/yaml or application/x-protobuf", contentType)
+}
+
+// plainBody refuses a body that is compressed.
+func plainBody(h http.Header) error {
+	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return unsupported("Content-Encoding %q is not supported: send the body as it is", encoding)
+	}
+	return nil
+}
+
+// wantJSON refuses a body that says it is something else than JSON.
+func wantJSON(h http.Header) error {
+	if err := plainBody(h); err != nil {
+		return err
+	}
+	contentType := h.Get("Content-Type")
+	if contentType == "" {
+		return nil
+	}
+	if name, _, err := mime.ParseMediaType(contentType); err != nil || name != "application/json" && name != curlForm {
+		return unsupported("Content-Type %q is not supported: send application/json", contentType)
+	}
+	return nil
+}
+
+func unsupported(format, value string) error {
+	return refusal(service.UnsupportedMedia, format, clip(value))
+}

@@ -1,0 +1,97 @@
+package api
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// metrics count requests.
+type metrics struct {
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newMetrics(registry *prometheus.Registry) *metrics {
+	labels := []string{"route", "method", "code"}
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lbd_http_requests_total",
+			Help: "Which requests come in, and how are they answered? By route pattern; code 499 is a caller that was gone.",
+		}, labels),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "lbd_http_request_duration_seconds",
+			Help: "How long do answers take, by route pattern? Long polls count with their wait.",
+			// A pick takes microseconds, a large push a second, a long poll minutes.
+			Buckets: []float64{.00002, .00005, .0001, .0002, .0005, .001, .005, .025, .1, .5, 1, 5, 30, 300},
+		}, labels),
+	}
+	registry.MustRegister(m.requests, m.duration)
+	return m
+}
+
+func (m *metrics) of(route, method string) *series {
+	return &series{metrics: m, route: route, method: method}
+}
+
+// series are the metrics of one route and method. Those of a status begin with
+// the first answer that has it.
+type series struct {
+	metrics       *metrics
+	route, method string
+	byStatus      [500]atomic.Pointer[statusSeries] // 100 to 599
+}
+
+type statusSeries struct {
+	requests prometheus.Counter
+	duration prometheus.Observer
+}
+
+// observe counts one answer.
+func (s *series) observe(status int, took time.Duration) {
+	slot := &s.byStatus[min(max(status, 100), 599)-100]
+	one := slot.Load()
+	if one == nil {
+		code := strconv.Itoa(status)
+		one = &statusSeries{
+			requests: s.metrics.requests.WithLabelValues(s.route, s.method, code),
+			duration: s.metrics.duration.WithLabelValues(s.route, s.method, code),
+		}
+		slot.Store(one)
+	}
+	one.requests.Inc()
+	one.duration.Observe(took.Seconds())
+}
+
+// exposition answers Prometheus.
+type exposition struct{ http.Handler }
+
+func newExposition(registry *prometheus.Registry, logger *slog.Logger) *exposition {
+	return &exposition{promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: scrapeLog{logger}})}
+}
+
+// scrapeLog takes what promhttp has to say.
+type scrapeLog struct{ *slog.Logger }
+
+func (l scrapeLog) Println(v ...any) {
+	l.Error("metrics were not gathered", slog.String("error", fmt.Sprint(v...)))
+}
+
+// get answers with the metrics.
+//
+//	@Summary	Metrics in Prometheus' text format
+//	@ID			getMetrics
+//	@Tags		daemon
+//	@Produce	plain
+//	@Success	200	{string}	string	"metrics"
+//	@Router		/metrics [get]
+func (e *exposition) get(w http.ResponseWriter, r *http.Request) error {
+	e.ServeHTTP(w, r)
+	return nil
+}

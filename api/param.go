@@ -1,0 +1,168 @@
+package api
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// parameter is one that a query may have.
+type parameter struct {
+	name    string
+	repeats bool
+}
+
+// value is what a parameter was given. A bare one has no "=".
+type value struct {
+	text string
+	bare bool
+}
+
+// readQuery hands each parameter of a query to set. One that is not known, that
+// comes twice and does not repeat, or for which set returns what it wanted
+// instead, is refused by name. There may be no more than 64 known.
+func readQuery(raw string, known []parameter, set func(name string, v value) (wanted string)) error {
+	var seen uint64
+	for raw != "" {
+		var pair string
+		pair, raw, _ = strings.Cut(raw, "&")
+		if pair == "" {
+			continue
+		}
+		name, text, assigned := strings.Cut(pair, "=")
+		name, err := unescape(name)
+		if err != nil {
+			return err
+		}
+		if text, err = unescape(text); err != nil {
+			return err
+		}
+		at := indexOf(known, name)
+		if at < 0 {
+			return unknownParameter(known, name)
+		}
+		if seen&(1<<at) != 0 && !known[at].repeats {
+			return refusal(service.InvalidArgument, "%s: is given twice", name)
+		}
+		seen |= 1 << at
+		if wanted := set(known[at].name, value{text: text, bare: !assigned}); wanted != "" {
+			return refusal(service.InvalidArgument, "%s: %q is not %s", name, clip(text), wanted)
+		}
+	}
+	return nil
+}
+
+func indexOf(known []parameter, name string) int {
+	for i := range known {
+		if known[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func unknownParameter(known []parameter, name string) error {
+	if len(known) == 0 {
+		return refusal(service.InvalidArgument, "%q: no parameter is known here", clip(name))
+	}
+	names := make([]string, len(known))
+	for i, p := range known {
+		names[i] = p.name
+	}
+	return refusal(service.InvalidArgument, "%q: is no parameter that is known here: there are %s", clip(name), strings.Join(names, ", "))
+}
+
+// noQuery refuses every parameter.
+func noQuery(raw string) error { return readQuery(raw, nil, nil) }
+
+func unescape(s string) (string, error) {
+	if !strings.ContainsAny(s, "%+") {
+		return s, nil
+	}
+	decoded, err := url.QueryUnescape(s)
+	if err != nil {
+		return "", refusal(service.InvalidArgument, "query: %q is not percent-encoded as it should be", clip(s))
+	}
+	return decoded, nil
+}
+
+// The readers of values return what they want where the value is something
+// else, and nothing where it is good.
+
+func (v value) boolean(to *bool) string {
+	switch {
+	case v.bare, v.text == "true", v.text == "1":
+		*to = true
+	case v.text == "false", v.text == "0":
+		*to = false
+	default:
+		return "true or false"
+	}
+	return ""
+}
+
+func (v value) integer(to *int, least, most int) string {
+	n, err := strconv.Atoi(v.text)
+	if err != nil || n < least || n > most {
+		return fmt.Sprintf("a whole number from %d to %d", least, most)
+	}
+	*to = n
+	return ""
+}
+
+func (v value) int64(to *int64) string {
+	n, err := strconv.ParseInt(v.text, 10, 64)
+	if err != nil {
+		return "a whole number"
+	}
+	*to = n
+	return ""
+}
+
+func (v value) duration(to *time.Duration, least, most time.Duration) string {
+	d, err := time.ParseDuration(v.text)
+	if err != nil || d < least || d > most {
+		return fmt.Sprintf("a duration from %v to %v, such as 250ms or 5s", least, most)
+	}
+	*to = d
+	return ""
+}
+
+func (v value) name(to *string) string {
+	if badName(v.text) != "" {
+		return fmt.Sprintf("a name of 1 to %d bytes of printable UTF-8", MaxNameBytes)
+	}
+	*to = v.text
+	return ""
+}
+
+func (v value) limited(to *string, most int) string {
+	if v.text == "" || len(v.text) > most {
+		return fmt.Sprintf("a text of 1 to %d bytes", most)
+	}
+	*to = v.text
+	return ""
+}
+
+// address appends a "host:port", as picks answer it.
+func (v value) address(to *[]string, most int) string {
+	if len(*to) == most {
+		return fmt.Sprintf("among the first %d, which is the most", most)
+	}
+	host, port, err := net.SplitHostPort(v.text)
+	if err != nil || host == "" {
+		return addressWanted
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return addressWanted
+	}
+	*to = append(*to, v.text)
+	return ""
+}
+
+const addressWanted = "an address, such as 10.0.0.7:8080 or [2001:db8::7]:8080"

@@ -1,0 +1,248 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// Picker makes picks.
+type Picker interface {
+	// Pick fills out, which it resets before. It keeps neither r nor out nor
+	// what they hold.
+	Pick(ctx context.Context, r *service.PickRequest, out *service.Picks) error
+	// DefaultWait is how long a pick may queue that does not say.
+	DefaultWait() time.Duration
+}
+
+// PickAnswer is the body of one pick.
+type PickAnswer struct {
+	Cluster string `json:"cluster" example:"orders"`
+	PickedEndpoint
+	Generation int64 `json:"generation" example:"1795176000042"`
+}
+
+// PicksAnswer is the body of picks that were asked for with n.
+type PicksAnswer struct {
+	Cluster    string `json:"cluster" example:"orders"`
+	Generation int64  `json:"generation" example:"1795176000042"`
+	// Picks has at least one.
+	Picks []PickedEndpoint `json:"picks"`
+	// Dropped counts the picks that each drop category took.
+	Dropped map[string]int `json:"dropped"`
+	// CircuitBroken counts the picks that the circuit breaker refused.
+	CircuitBroken int `json:"circuit_broken"`
+}
+
+// PickedEndpoint is one endpoint picked.
+type PickedEndpoint struct {
+	Address  string           `json:"address" example:"10.0.0.7:8080"`
+	Hostname string           `json:"hostname,omitempty" example:"orders-7"`
+	Locality service.Locality `json:"locality"`
+	Priority int              `json:"priority"`
+	// Lease is what POST holds.
+	Lease *service.Lease `json:"lease,omitempty"`
+	// Explain is the decision, where explain=true asked for it.
+	Explain []service.Step `json:"explain,omitempty"`
+}
+
+// picks answers /pick.
+type picks struct{ service Picker }
+
+// MaxHashBytes is the longest hash key.
+const MaxHashBytes = 1024
+
+var pickParameters = []parameter{
+	{name: "cluster"},
+	{name: "n"},
+	{name: "wait"},
+	{name: "wait_for_ready"},
+	{name: "hash"},
+	{name: "exclude", repeats: true},
+	{name: "explain"},
+	{name: "ttl"},
+}
+
+// picking is one request's state. It is used again for others.
+type picking struct {
+	request service.PickRequest
+	picks   service.Picks
+	many    bool // n was given
+	body    []byte
+}
+
+var pickings = sync.Pool{New: func() any { return new(picking) }}
+
+// maxKeptBytes is the largest body whose memory is kept for other requests.
+const maxKeptBytes = 512 << 10
+
+// get answers with one pick, or n.
+//
+//	@Summary		Pick an endpoint
+//	@Description	One load balancing decision; nothing is held. With n (1 included) the answer holds a list.
+//	@Tags			picks
+//	@Produce		json,plain
+//	@Param			cluster			query		string		true	"the cluster to pick from"													minlength(1)	maxlength(512)
+//	@Param			n				query		int			false	"picks in one answer"														minimum(1)		maximum(1000)
+//	@Param			wait			query		string		false	"how long the pick may queue, at most 60s; 0 never queues"					example(250ms)
+//	@Param			wait_for_ready	query		bool		false	"queue in TRANSIENT_FAILURE too"
+//	@Param			hash			query		string		false	"request hash key, for policies that hash"									minlength(1)	maxlength(1024)
+//	@Param			exclude			query		[]string	false	"addresses to avoid, at most 100: any of an endpoint's"						collectionFormat(multi)
+//	@Param			explain			query		bool		false	"tell every step of the decision"
+//	@Success		200				{object}	PickOrPicks	"an endpoint, or with n a list; as text/plain, one address a line"
+//	@Header			200				{string}	Lbd-Stale	"true where the cluster's source is away"
+//	@Failure		400,404,414,500,503,504	{object}	Problem
+//	@Router			/v1/pick [get]
+//	@Router			/pick [get]
+func (p *picks) get(w http.ResponseWriter, r *http.Request) error {
+	s := pickings.Get().(*picking) //nolint:errcheck // the pool holds nothing else
+	defer s.release()
+	if err := p.read(s, r.URL.RawQuery, false); err != nil {
+		return err
+	}
+	if err := p.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
+		return err
+	}
+	s.write(w, http.StatusOK, acceptsText(r.Header))
+	return nil
+}
+
+// post answers with leased picks, always in JSON: an address alone could never
+// be given back.
+//
+//	@Summary		Pick an endpoint and lease it
+//	@Description	The request counts as in flight until the lease is done or its ttl ends.
+//	@Tags			picks
+//	@Produce		json
+//	@Param			cluster			query		string		true	"the cluster to pick from"													minlength(1)	maxlength(512)
+//	@Param			ttl				query		string		false	"how long the lease lasts, at most 10m"										default(30s)
+//	@Param			n				query		int			false	"picks in one answer"														minimum(1)		maximum(1000)
+//	@Param			wait			query		string		false	"how long the pick may queue, at most 60s; 0 never queues"					example(250ms)
+//	@Param			wait_for_ready	query		bool		false	"queue in TRANSIENT_FAILURE too"
+//	@Param			hash			query		string		false	"request hash key, for policies that hash"									minlength(1)	maxlength(1024)
+//	@Param			exclude			query		[]string	false	"addresses to avoid, at most 100: any of an endpoint's"						collectionFormat(multi)
+//	@Param			explain			query		bool		false	"tell every step of the decision"
+//	@Param			Idempotency-Key	header		string		false	"a repeated request returns the same lease: printable ASCII"				minlength(1)	maxlength(255)
+//	@Success		201				{object}	PickOrPicks	"an endpoint with its lease, or with n a list"
+//	@Header			201				{string}	Location	"the lease, where n was not given"
+//	@Header			201				{string}	Lbd-Stale	"true where the cluster's source is away"
+//	@Failure		400,403,404,413,414,429,500,503,504	{object}	Problem
+//	@Router			/v1/pick [post]
+//	@Router			/pick [post]
+func (p *picks) post(w http.ResponseWriter, r *http.Request) error {
+	s := pickings.Get().(*picking) //nolint:errcheck // the pool holds nothing else
+	defer s.release()
+	if err := noBody(w, r); err != nil {
+		return err
+	}
+	s.request.TTL = service.DefaultTTL
+	if err := p.read(s, r.URL.RawQuery, true); err != nil {
+		return err
+	}
+	key, err := idempotencyKey(r.Header)
+	if err != nil {
+		return err
+	}
+	s.request.IdempotencyKey = key
+	if err := p.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
+		return err
+	}
+	if !s.many {
+		w.Header().Set("Location", "/v1/leases/"+s.picks.Picks[0].Lease.ID)
+	}
+	s.write(w, http.StatusCreated, false)
+	return nil
+}
+
+// read reads the query into s. ttl belongs to leases only.
+func (p *picks) read(s *picking, query string, leased bool) error {
+	q := &s.request
+	q.N = 1
+	q.Wait = p.service.DefaultWait()
+	known := pickParameters
+	if !leased {
+		known = known[:len(known)-1]
+	}
+	err := readQuery(query, known, func(name string, v value) string {
+		switch name {
+		case "cluster":
+			return v.name(&q.Cluster)
+		case "n":
+			s.many = true
+			return v.integer(&q.N, 1, service.MaxPicks)
+		case "wait":
+			return v.duration(&q.Wait, 0, service.MaxWait)
+		case "wait_for_ready":
+			return v.boolean(&q.WaitForReady)
+		case "hash":
+			return v.limited(&q.Hash, MaxHashBytes)
+		case "exclude":
+			return v.address(&q.Exclude, service.MaxExclude)
+		case "explain":
+			return v.boolean(&q.Explain)
+		default:
+			return v.duration(&q.TTL, time.Millisecond, service.MaxTTL)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if q.Cluster == "" {
+		return refusal(service.InvalidArgument, "cluster: is needed")
+	}
+	return nil
+}
+
+// idempotencyKey is the header of that name; empty where there is none.
+func idempotencyKey(h http.Header) (string, error) {
+	values := h["Idempotency-Key"]
+	if len(values) == 0 {
+		return "", nil
+	}
+	key := values[0]
+	good := len(values) == 1 && key != "" && len(key) <= 255
+	for i := range len(key) {
+		good = good && key[i] >= ' ' && key[i] <= '~'
+	}
+	if !good {
+		return "", refusal(service.InvalidArgument, "Idempotency-Key: is to be one value of 1 to 255 printable ASCII characters")
+	}
+	return key, nil
+}
+
+// write answers with the picks.
+func (s *picking) write(w http.ResponseWriter, status int, text bool) {
+	h := w.Header()
+	h["Cache-Control"] = noStore
+	if s.picks.Stale {
+		h.Set("Lbd-Stale", "true")
+	}
+	switch {
+	case text:
+		h["Content-Type"] = textType
+		s.body = appendAddresses(s.body, &s.picks)
+	case s.many:
+		h["Content-Type"] = jsonType
+		s.body = appendPicks(s.body, &s.picks)
+	default:
+		h["Content-Type"] = jsonType
+		s.body = appendPick(s.body, &s.picks)
+	}
+	writeBody(w, status, s.body)
+}
+
+// release gives s to other requests, without what belongs to this one.
+func (s *picking) release() {
+	clear(s.picks.Picks)
+	*s = picking{
+		request: service.PickRequest{Exclude: s.request.Exclude[:0]},
+		picks:   service.Picks{Picks: s.picks.Picks[:0]},
+		body:    s.body[:0],
+	}
+	if cap(s.body) <= maxKeptBytes {
+		pickings.Put(s)
+	}
+}

@@ -1,0 +1,107 @@
+package api
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// PickOrPicks documents that a pick's body is a PickAnswer, or a PicksAnswer
+// where n was given: the generator of openapi.yaml makes it a choice of the two.
+type PickOrPicks struct {
+	PickAnswer  *PickAnswer
+	PicksAnswer *PicksAnswer
+}
+
+// The bodies are appended by hand, as encoding/json would write PickAnswer and
+// PicksAnswer: a pick costs less than its encoding by reflection.
+
+// appendPick appends the first pick as a PickAnswer.
+func appendPick(b []byte, p *service.Picks) []byte {
+	b = append(b, `{"cluster":`...)
+	b = appendString(b, p.Cluster)
+	b = append(b, ',')
+	b = appendEndpoint(b, &p.Picks[0])
+	b = append(b, `,"generation":`...)
+	b = strconv.AppendInt(b, p.Generation, 10)
+	return append(b, "}\n"...)
+}
+
+// appendPicks appends all as a PicksAnswer.
+func appendPicks(b []byte, p *service.Picks) []byte {
+	b = append(b, `{"cluster":`...)
+	b = appendString(b, p.Cluster)
+	b = append(b, `,"generation":`...)
+	b = strconv.AppendInt(b, p.Generation, 10)
+	b = append(b, `,"picks":[`...)
+	for i := range p.Picks {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '{')
+		b = appendEndpoint(b, &p.Picks[i])
+		b = append(b, '}')
+	}
+	b = append(b, `],"dropped":{`...)
+	if len(p.Dropped) > 0 {
+		for i, category := range slices.Sorted(maps.Keys(p.Dropped)) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendString(b, category)
+			b = append(b, ':')
+			b = strconv.AppendInt(b, int64(p.Dropped[category]), 10)
+		}
+	}
+	b = append(b, `},"circuit_broken":`...)
+	b = strconv.AppendInt(b, int64(p.CircuitBroken), 10)
+	return append(b, "}\n"...)
+}
+
+// appendEndpoint appends the members of a PickedEndpoint, without braces.
+func appendEndpoint(b []byte, p *service.Pick) []byte {
+	b = append(b, `"address":`...)
+	b = appendString(b, p.Address)
+	if p.Hostname != "" {
+		b = append(b, `,"hostname":`...)
+		b = appendString(b, p.Hostname)
+	}
+	b = append(b, `,"locality":{"region":`...)
+	b = appendString(b, p.Locality.Region)
+	b = append(b, `,"zone":`...)
+	b = appendString(b, p.Locality.Zone)
+	b = append(b, `,"sub_zone":`...)
+	b = appendString(b, p.Locality.SubZone)
+	b = append(b, `},"priority":`...)
+	b = strconv.AppendInt(b, int64(p.Priority), 10)
+	if p.Lease != nil {
+		b = append(b, `,"lease":`...)
+		b = appendValue(b, p.Lease)
+	}
+	if p.Explain != nil {
+		b = append(b, `,"explain":`...)
+		b = appendValue(b, p.Explain)
+	}
+	return b
+}
+
+// appendValue appends v, a value that always encodes, by reflection.
+func appendValue(b []byte, v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return append(b, text...)
+}
+
+// appendAddresses appends one address a line.
+func appendAddresses(b []byte, p *service.Picks) []byte {
+	for i := range p.Picks {
+		b = append(b, p.Picks[i].Address...)
+		b = append(b, '\n')
+	}
+	return b
+}

@@ -1,0 +1,262 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// Pusher holds what was pushed.
+type Pusher interface {
+	// Push returns once the change is durable and picks see it.
+	Push(ctx context.Context, r *service.PushRequest) (*service.PushResult, error)
+	Delete(ctx context.Context, r *service.DeleteRequest) (*service.PushResult, error)
+	// Pushed fails with UnknownCluster where nothing was pushed.
+	Pushed(kind service.Kind, cluster string, f service.Format) (*service.Stored, error)
+}
+
+// PushAnswer tells what a push or a deletion did.
+type PushAnswer struct {
+	Generation int64 `json:"generation"`
+	// ETag is the content's hash, for If-Match; empty after a deletion. The
+	// ETag header of GET adds a suffix for the representation, which If-Match
+	// does not look at.
+	ETag string `json:"etag"`
+	// Changes is empty where the content is what it was.
+	Changes []service.Change `json:"changes"`
+	// Warnings are what was accepted and is worth a word.
+	Warnings []service.Problem `json:"warnings"`
+}
+
+// resources answers /v1/clusters/{name}/endpoints and config.
+type resources struct{ service Pusher }
+
+// getEndpoints answers with a pushed ClusterLoadAssignment.
+//
+//	@Summary	Read the endpoints that were pushed
+//	@ID			getEndpoints
+//	@Tags		resources
+//	@Produce	json,application/yaml,application/x-protobuf
+//	@Param		name			path		string	true	"the cluster's name, percent-encoded"
+//	@Param		If-None-Match	header		string	false	"ETags that are known already"
+//	@Success	200				{object}	object	"envoy.config.endpoint.v3.ClusterLoadAssignment"
+//	@Header		200,304			{string}	ETag	"strong: a hash of the content, with a suffix for the representation"
+//	@Success	304				"it is what If-None-Match knows"
+//	@Failure	400,404,414,500,503	{object}	Problem
+//	@Router		/v1/clusters/{name}/endpoints [get]
+func (e *resources) getEndpoints(w http.ResponseWriter, r *http.Request) error {
+	return e.get(w, r, service.Endpoints)
+}
+
+// putEndpoints takes a ClusterLoadAssignment.
+//
+//	@Summary		Push the endpoints of a cluster
+//	@Description	A ClusterLoadAssignment, or a DiscoveryResponse that holds just one. Without a Content-Type a body that begins with a brace is JSON, else YAML. The answer comes when the push is durable and picks see it.
+//	@ID				putEndpoints
+//	@Tags			resources
+//	@Accept			json,application/yaml,application/x-protobuf
+//	@Produce		json
+//	@Param			name			path		string					true	"the cluster's name, percent-encoded"
+//	@Param			resource		body		object	true	"envoy.config.endpoint.v3.ClusterLoadAssignment, at most 32 MiB"
+//	@Param			dry_run			query		bool					false	"tell what would change, and change nothing"
+//	@Param			allow_empty		query		bool					false	"the cluster may be left without a usable endpoint"
+//	@Param			strict			query		bool					false	"unknown fields are errors, not warnings"
+//	@Param			If-Match		header		string					false	"ETags, one of which must be the resource's; * asks that it exists"
+//	@Param			If-None-Match	header		string					false	"*: only if there is none"
+//	@Success		200				{object}	PushAnswer				"replaced, or what it was; or what would change"
+//	@Success		201				{object}	PushAnswer				"new"
+//	@Failure		400,403,404,409,412,413,414,415,422,500,503,507	{object}	Problem
+//	@Router			/v1/clusters/{name}/endpoints [put]
+func (e *resources) putEndpoints(w http.ResponseWriter, r *http.Request) error {
+	return e.put(w, r, service.Endpoints)
+}
+
+// deleteEndpoints takes a pushed ClusterLoadAssignment away.
+//
+//	@Summary	Delete the endpoints that were pushed
+//	@ID			deleteEndpoints
+//	@Tags		resources
+//	@Produce	json
+//	@Param		name			path		string	true	"the cluster's name, percent-encoded"
+//	@Param		dry_run			query		bool	false	"tell what would change, and change nothing"
+//	@Param		If-Match		header		string	false	"ETags, one of which must be the resource's; * asks that it exists"
+//	@Success	200				{object}	PushAnswer	"what changed"
+//	@Failure	400,403,404,412,414,500,503,507	{object}	Problem
+//	@Router		/v1/clusters/{name}/endpoints [delete]
+func (e *resources) deleteEndpoints(w http.ResponseWriter, r *http.Request) error {
+	return e.delete(w, r, service.Endpoints)
+}
+
+// getConfig answers with a pushed Cluster.
+//
+//	@Summary	Read the config that was pushed
+//	@ID			getConfig
+//	@Tags		resources
+//	@Produce	json,application/yaml,application/x-protobuf
+//	@Param		name			path		string	true	"the cluster's name, percent-encoded"
+//	@Param		If-None-Match	header		string	false	"ETags that are known already"
+//	@Success	200				{object}	object	"envoy.config.cluster.v3.Cluster"
+//	@Header		200,304			{string}	ETag	"strong: a hash of the content, with a suffix for the representation"
+//	@Success	304				"it is what If-None-Match knows"
+//	@Failure	400,404,414,500,503	{object}	Problem
+//	@Router		/v1/clusters/{name}/config [get]
+func (e *resources) getConfig(w http.ResponseWriter, r *http.Request) error {
+	return e.get(w, r, service.Config)
+}
+
+// putConfig takes a Cluster.
+//
+//	@Summary		Push the config of a cluster
+//	@Description	A Cluster, or a DiscoveryResponse that holds just one. Without a Content-Type a body that begins with a brace is JSON, else YAML. The answer comes when the push is durable and picks see it.
+//	@ID				putConfig
+//	@Tags			resources
+//	@Accept			json,application/yaml,application/x-protobuf
+//	@Produce		json
+//	@Param			name			path		string		true	"the cluster's name, percent-encoded"
+//	@Param			resource		body		object		true	"envoy.config.cluster.v3.Cluster, at most 32 MiB"
+//	@Param			dry_run			query		bool		false	"tell what would change, and change nothing"
+//	@Param			allow_empty		query		bool		false	"the cluster may be left without a usable endpoint"
+//	@Param			strict			query		bool		false	"unknown fields are errors, not warnings"
+//	@Param			If-Match		header		string		false	"ETags, one of which must be the resource's; * asks that it exists"
+//	@Param			If-None-Match	header		string		false	"*: only if there is none"
+//	@Success		200				{object}	PushAnswer	"replaced, or what it was; or what would change"
+//	@Success		201				{object}	PushAnswer	"new"
+//	@Failure		400,403,404,409,412,413,414,415,422,500,503,507	{object}	Problem
+//	@Router			/v1/clusters/{name}/config [put]
+func (e *resources) putConfig(w http.ResponseWriter, r *http.Request) error {
+	return e.put(w, r, service.Config)
+}
+
+// deleteConfig takes a pushed Cluster away.
+//
+//	@Summary	Delete the config that was pushed
+//	@ID			deleteConfig
+//	@Tags		resources
+//	@Produce	json
+//	@Param		name			path		string	true	"the cluster's name, percent-encoded"
+//	@Param		dry_run			query		bool	false	"tell what would change, and change nothing"
+//	@Param		If-Match		header		string	false	"ETags, one of which must be the resource's; * asks that it exists"
+//	@Success	200				{object}	PushAnswer	"what changed"
+//	@Failure	400,403,404,412,414,500,503,507	{object}	Problem
+//	@Router		/v1/clusters/{name}/config [delete]
+func (e *resources) deleteConfig(w http.ResponseWriter, r *http.Request) error {
+	return e.delete(w, r, service.Config)
+}
+
+func (e *resources) get(w http.ResponseWriter, r *http.Request, kind service.Kind) error {
+	name, err := pathName(r, "name")
+	if err != nil {
+		return err
+	}
+	if err := noQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	as := accepted(r.Header)
+	stored, err := e.service.Pushed(kind, name, as.format)
+	if err != nil {
+		return err
+	}
+	same, err := unchanged(r.Header, stored.Hash, as.suffix)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("ETag", strongTag(stored.Hash, as.suffix))
+	h.Set("Vary", "Accept")
+	h.Set("Cache-Control", "no-cache") // to be kept, and asked again about
+	if same {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	h.Set("Content-Type", as.contentType)
+	body := stored.Body
+	if as.format == service.JSON {
+		body = append(slices.Clip(body), '\n')
+	}
+	writeBody(w, http.StatusOK, body)
+	return nil
+}
+
+func (e *resources) put(w http.ResponseWriter, r *http.Request, kind service.Kind) error {
+	p := service.PushRequest{Kind: kind, From: from(r)}
+	var err error
+	if p.Cluster, err = pathName(r, "name"); err != nil {
+		return err
+	}
+	known := []parameter{{name: "dry_run"}, {name: "allow_empty"}, {name: "strict"}}
+	err = readQuery(r.URL.RawQuery, known, func(name string, v value) string {
+		switch name {
+		case "dry_run":
+			return v.boolean(&p.DryRun)
+		case "allow_empty":
+			return v.boolean(&p.AllowEmpty)
+		default:
+			return v.boolean(&p.Strict)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if p.Precondition, err = preconditions(r.Header); err != nil {
+		return err
+	}
+	if _, err = formatOf(r.Header, nil); err != nil { // before the body is sent
+		return err
+	}
+	if p.Body, err = readBody(w, r, MaxResourceBytes); err != nil {
+		return err
+	}
+	if p.Format, err = formatOf(r.Header, p.Body); err != nil {
+		return err
+	}
+	result, err := e.service.Push(r.Context(), &p)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if result.New && !p.DryRun {
+		status = http.StatusCreated
+	}
+	writeResult(w, status, result)
+	return nil
+}
+
+func (e *resources) delete(w http.ResponseWriter, r *http.Request, kind service.Kind) error {
+	d := service.DeleteRequest{Kind: kind, From: from(r)}
+	var err error
+	if d.Cluster, err = pathName(r, "name"); err != nil {
+		return err
+	}
+	err = readQuery(r.URL.RawQuery, []parameter{{name: "dry_run"}}, func(_ string, v value) string {
+		return v.boolean(&d.DryRun)
+	})
+	if err != nil {
+		return err
+	}
+	if d.Precondition, err = preconditions(r.Header); err != nil {
+		return err
+	}
+	result, err := e.service.Delete(r.Context(), &d)
+	if err != nil {
+		return err
+	}
+	writeResult(w, http.StatusOK, result)
+	return nil
+}
+
+func writeResult(w http.ResponseWriter, status int, result *service.PushResult) {
+	answer := PushAnswer{
+		Generation: result.Generation, ETag: result.Hash,
+		Changes: result.Changes, Warnings: result.Warnings,
+	}
+	if answer.Changes == nil {
+		answer.Changes = []service.Change{}
+	}
+	if answer.Warnings == nil {
+		answer.Warnings = []service.Problem{}
+	}
+	w.Header()["Cache-Control"] = noStore
+	writeJSON(w, status, "application/json", answer)
+}

@@ -1,0 +1,204 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// handler answers a request or returns why not. An error after the answer has
+// begun aborts the connection.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// router puts handlers behind routes, each within an [endpoint].
+type router struct {
+	mux     *chi.Mux
+	logger  *slog.Logger
+	metrics *metrics
+	origins http.CrossOriginProtection
+}
+
+// get routes HEAD too: the server leaves the body out.
+func (r *router) get(pattern string, h handler) {
+	r.route(http.MethodGet, pattern, h)
+	r.route(http.MethodHead, pattern, h)
+}
+
+func (r *router) post(pattern string, h handler)   { r.route(http.MethodPost, pattern, h) }
+func (r *router) put(pattern string, h handler)    { r.route(http.MethodPut, pattern, h) }
+func (r *router) delete(pattern string, h handler) { r.route(http.MethodDelete, pattern, h) }
+
+func (r *router) route(method, pattern string, h handler) {
+	r.mux.Method(method, pattern, &endpoint{
+		handle: h, router: r, series: r.metrics.of(pattern, method),
+	})
+}
+
+// unmatched answers what no route takes. Its metrics have no path in them, and
+// a method only if it is one of HTTP's.
+func (r *router) unmatched() {
+	byMethod := map[string]*series{}
+	for _, method := range methods {
+		byMethod[method] = r.metrics.of(noRoute, method)
+	}
+	other := r.metrics.of(noRoute, "other")
+	answer := func(w http.ResponseWriter, request *http.Request) {
+		s, ok := byMethod[request.Method]
+		if !ok {
+			s = other
+		}
+		(&endpoint{handle: r.refuseUnmatched, router: r, series: s}).ServeHTTP(w, request)
+	}
+	r.mux.NotFound(answer)
+	r.mux.MethodNotAllowed(answer)
+}
+
+// noRoute is the route of requests that no route takes.
+const noRoute = "none"
+
+// methods are those that a route may have, in the order of an Allow header.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+	http.MethodOptions, http.MethodConnect, http.MethodTrace,
+}
+
+func (r *router) refuseUnmatched(w http.ResponseWriter, request *http.Request) error {
+	path := request.URL.RawPath
+	if path == "" {
+		path = request.URL.Path
+	}
+	var allowed []string
+	for _, method := range methods {
+		if r.mux.Match(chi.NewRouteContext(), method, path) {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		return refusal(notFound, "nothing is at %s: GET /openapi.yaml lists what is", clip(path))
+	}
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	return refusal(methodNotAllowed, "%s takes %s, not %s", clip(path), strings.Join(allowed, ", "), clip(request.Method))
+}
+
+// endpoint is what is around a handler.
+type endpoint struct {
+	handle handler
+	router *router
+	series *series
+}
+
+// MaxURLBytes is the longest path and query, as they are written.
+const MaxURLBytes = 32 << 10
+
+var nosniff = []string{"nosniff"}
+
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	rec := recorders.Get().(*recorder) //nolint:errcheck // the pool holds nothing else
+	rec.ResponseWriter, rec.status = w, 0
+	defer func() {
+		if v := recover(); v != nil {
+			e.panicked(rec, r, v)
+		}
+		e.series.observe(rec.status, time.Since(start))
+		rec.ResponseWriter = nil
+		recorders.Put(rec)
+	}()
+	w.Header()["X-Content-Type-Options"] = nosniff
+	if err := e.answer(rec, r); err != nil {
+		e.refuse(rec, r, err)
+	}
+	if rec.status == 0 { // the server's implicit answer
+		rec.status = http.StatusOK
+	}
+}
+
+func (e *endpoint) answer(w http.ResponseWriter, r *http.Request) error {
+	if len(r.URL.Path)+len(r.URL.RawQuery) > MaxURLBytes {
+		return refusal(uriTooLong, "the path and the query are longer than %d bytes", MaxURLBytes)
+	}
+	if err := e.router.origins.Check(r); err != nil {
+		return refusal(permissionDenied, "a web page of another origin may not call this: %v", err)
+	}
+	return e.handle(w, r)
+}
+
+// refuse answers with err's problem. It logs what is lbd's own fault.
+func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
+	refused := refusalOf(r.Context(), err)
+	switch refused.Code {
+	case service.Internal:
+		e.log(r, "request failed", slog.Any("error", err))
+		refused = &service.Error{Code: service.Internal, Detail: "lbd could not answer; its log says why"}
+	case service.StorageFailed:
+		e.log(r, "push was not stored", slog.Any("error", err))
+	case service.CallerGone:
+		if w.status == 0 {
+			w.WriteHeader(statusCallerGone)
+		}
+		return
+	default:
+	}
+	if w.status != 0 {
+		panic(http.ErrAbortHandler) // half an answer must not look whole
+	}
+	writeProblem(w, refused)
+}
+
+// panicked ends a request whose handler panicked. v goes on if it is how a
+// handler aborts its connection.
+func (e *endpoint) panicked(w *recorder, r *http.Request, v any) {
+	if v != http.ErrAbortHandler { //nolint:errorlint // net/http panics with it bare
+		e.log(r, "handler panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+		if w.status == 0 {
+			writeProblem(w, refusal(service.Internal, "lbd could not answer; its log says why"))
+			return
+		}
+	}
+	panic(http.ErrAbortHandler)
+}
+
+func (e *endpoint) log(r *http.Request, message string, attrs ...slog.Attr) {
+	attrs = append(attrs,
+		slog.String("method", r.Method), slog.String("path", clip(r.URL.Path)), slog.String("from", from(r)))
+	//nolint:sloglint // the messages are the constants of the callers
+	e.router.logger.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelError, message, attrs...)
+}
+
+// refusalOf returns err as the service's. One that is not is Internal, or
+// CallerGone where the caller is.
+func refusalOf(ctx context.Context, err error) *service.Error {
+	if e, ok := errors.AsType[*service.Error](err); ok {
+		return e
+	}
+	if ctx.Err() != nil {
+		return &service.Error{Code: service.CallerGone, Detail: err.Error()}
+	}
+	return &service.Error{Code: service.Internal, Detail: err.Error()}
+}
+
+// from says who calls, for events.
+func from(r *http.Request) string {
+	if r.RemoteAddr == "" || r.RemoteAddr == "@" {
+		return "unix"
+	}
+	return r.RemoteAddr
+}
+
+// clip shortens what a caller sent to what a message can quote.
+func clip(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
+}

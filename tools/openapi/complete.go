@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// version is the OpenAPI version that is written: tools read 3.0 best.
+const version = "3.0.3"
+
+// The media types of answers that Swagger 2.0 has no words for.
+const (
+	problemType  = "application/problem+json"
+	protobufType = "application/x-protobuf"
+	jsonType     = "application/json"
+	plainType    = "text/plain"
+)
+
+// What references begin with.
+const (
+	refsPrefix     = "#/components/schemas/"
+	refusalsPrefix = "#/components/responses/"
+)
+
+// renamed are the schemas whose names without their package would say too
+// little, or the same as another's.
+var renamed = map[string]string{
+	"service.Problem":  "BrokenRule",
+	"resource.Problem": "BrokenRule",
+}
+
+// complete says what the comments cannot, and checks the whole.
+func complete(doc *openapi3.T) error {
+	doc.OpenAPI = version
+	doc.Info.Contact = nil
+	doc.Servers = openapi3.Servers{{URL: "http://localhost:8080"}}
+	if err := renameSchemas(doc); err != nil {
+		return err
+	}
+	for name, ref := range doc.Components.Schemas {
+		completeSchema(name, ref.Value)
+	}
+	doc.Components.Responses = refusals(doc)
+	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
+		for method, op := range doc.Paths.Value(path).Operations() {
+			completeOperation(method, path, op)
+		}
+	}
+	loader := openapi3.NewLoader()
+	if err := loader.ResolveRefsIn(doc, nil); err != nil {
+		return fmt.Errorf("resolve references: %w", err)
+	}
+	if err := doc.Validate(context.Background()); err != nil {
+		return fmt.Errorf("validate: %w", err)
+	}
+	return nil
+}
+
+// renameSchemas takes the packages out of the names of schemas.
+func renameSchemas(doc *openapi3.T) error {
+	schemas := make(openapi3.Schemas, len(doc.Components.Schemas))
+	for name, schema := range doc.Components.Schemas {
+		short := shortName(name)
+		if _, twice := schemas[short]; twice {
+			return fmt.Errorf("two schemas are named %s", short)
+		}
+		schemas[short] = schema
+	}
+	doc.Components.Schemas = schemas
+	rename := func(r *openapi3.SchemaRef) {
+		if name, ok := strings.CutPrefix(r.Ref, refsPrefix); ok {
+			r.Ref = refsPrefix + shortName(name)
+		}
+	}
+	for _, schema := range schemas {
+		walk(schema, rename)
+	}
+	for _, item := range doc.Paths.Map() {
+		for _, op := range item.Operations() {
+			if op.RequestBody != nil {
+				walkContent(op.RequestBody.Value.Content, rename)
+			}
+			for _, response := range op.Responses.Map() {
+				walkContent(response.Value.Content, rename)
+			}
+		}
+	}
+	return nil
+}
+
+func shortName(name string) string {
+	if short, ok := renamed[name]; ok {
+		return short
+	}
+	return name[strings.LastIndexByte(name, '.')+1:]
+}
+
+func walkContent(content openapi3.Content, visit func(*openapi3.SchemaRef)) {
+	for _, media := range content {
+		walk(media.Schema, visit)
+	}
+}
+
+// walk visits a schema and all that it is made of.
+func walk(ref *openapi3.SchemaRef, visit func(*openapi3.SchemaRef)) {
+	if ref == nil {
+		return
+	}
+	visit(ref)
+	if ref.Ref != "" || ref.Value == nil {
+		return
+	}
+	walk(ref.Value.Items, visit)
+	walk(ref.Value.AdditionalProperties.Schema, visit)
+	for _, property := range ref.Value.Properties {
+		walk(property, visit)
+	}
+	for _, one := range ref.Value.AllOf {
+		walk(one, visit)
+	}
+}
+
+// completeSchema says what swag leaves out of a type.
+func completeSchema(name string, s *openapi3.Schema) {
+	switch name {
+	case "PickOrPicks": // its fields are the choices
+		choices := slices.Collect(maps.Values(s.Properties))
+		slices.SortFunc(choices, func(a, b *openapi3.SchemaRef) int { return strings.Compare(a.Ref, b.Ref) })
+		*s = openapi3.Schema{OneOf: choices}
+	case "Load": // it is only sent, and all of it may be absent
+		s.Required = nil
+	}
+	for property, ref := range s.Properties {
+		if ref.Ref != "" {
+			continue
+		}
+		ref.Value.Description = describe(property, ref.Value.Description)
+		if strings.HasSuffix(property, "_at") && ref.Value.Type.Is("string") {
+			ref.Value.Format = "date-time"
+		}
+		if ref.Value.Type.Is("integer") && ref.Value.Format == "" {
+			ref.Value.Format = "int64"
+		}
+	}
+}
+
+// describe makes a Go comment one of the property: in one line, with the
+// property's name where Go's was.
+func describe(property, comment string) string {
+	comment = strings.Join(strings.Fields(comment), " ")
+	first, rest, _ := strings.Cut(comment, " ")
+	if strings.EqualFold(first, strings.ReplaceAll(property, "_", "")) {
+		return property + " " + rest
+	}
+	return comment
+}
+
+// completeOperation says what Swagger 2.0 cannot of an operation.
+func completeOperation(method, path string, op *openapi3.Operation) {
+	if op.OperationID == "" { // a handler of two paths cannot name both
+		op.OperationID = strings.ToLower(method) + strings.ReplaceAll(path, "/", "_")
+	}
+	if op.RequestBody != nil {
+		op.RequestBody.Value.Extensions, op.RequestBody.Extensions = nil, nil // the name that Swagger 2.0 gave it
+		completeContent(op.RequestBody.Value.Content)
+	}
+	for status, response := range op.Responses.Map() {
+		if isProblem(response.Value.Content) {
+			op.Responses.Set(status, &openapi3.ResponseRef{Ref: refusalsPrefix + refusalName(status)})
+			continue
+		}
+		completeContent(response.Value.Content)
+	}
+}
+
+func refusalName(status string) string { return "Refused" + status }
+
+// refusals are the refusals that operations refer to, by status.
+func refusals(doc *openapi3.T) openapi3.ResponseBodies {
+	all := openapi3.ResponseBodies{}
+	for _, item := range doc.Paths.Map() {
+		for _, op := range item.Operations() {
+			for status, response := range op.Responses.Map() {
+				if isProblem(response.Value.Content) {
+					all[refusalName(status)] = &openapi3.ResponseRef{Value: refusal(response.Value)}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// refusal is a response that swag could tell the schema of, and not the type.
+func refusal(r *openapi3.Response) *openapi3.Response {
+	for _, media := range r.Content {
+		return openapi3.NewResponse().WithDescription(*r.Description).
+			WithContent(openapi3.Content{problemType: &openapi3.MediaType{Schema: media.Schema}})
+	}
+	return r
+}
+
+func isProblem(content openapi3.Content) bool {
+	for _, media := range content {
+		if media.Schema == nil || media.Schema.Ref != refsPrefix+"Problem" {
+			return false
+		}
+	}
+	return len(content) > 0
+}
+
+// completeContent gives the representations their own schemas: those in text
+// and in protobuf are not what JSON is.
+func completeContent(content openapi3.Content) {
+	if media, ok := content[protobufType]; ok {
+		media = &openapi3.MediaType{Schema: openapi3.NewSchemaRef("", openapi3.NewStringSchema().WithFormat("binary"))}
+		content[protobufType] = media
+	}
+	if media, ok := content[plainType]; ok && content[jsonType] != nil {
+		media = &openapi3.MediaType{Schema: openapi3.NewSchemaRef("", openapi3.NewStringSchema())}
+		content[plainType] = media
+	}
+}
