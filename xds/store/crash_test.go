@@ -29,7 +29,7 @@ func crashKeys(writer int) []resource.Key {
 // to the next, up to 64 KiB.
 func crashValue(key resource.Key, seq uint64) []byte {
 	filler := key.String()
-	size := rand.New(rand.NewPCG(seq, uint64(len(filler)))).IntN(64 << 10) //nolint:gosec // the same again from the same seed
+	size := rand.New(rand.NewPCG(seq, uint64(len(filler)))).IntN(64 << 10)
 	return append(binary.BigEndian.AppendUint64(nil, seq), bytes.Repeat([]byte(filler), size/len(filler))...)
 }
 

@@ -73,7 +73,7 @@ func openFile(dir string, now func() time.Time) (*file, *Snapshot, error) {
 		return nil, nil, err
 	}
 	f := &file{path: filepath.Join(dir, fileName), unsure: map[resource.Key]struct{}{}}
-	if _, err := os.Lstat(f.path); errors.Is(err, os.ErrNotExist) {
+	if !exists(f.path) {
 		if err := createFile(f.path); err != nil {
 			return nil, nil, fmt.Errorf("create %s: %w", f.path, err)
 		}
@@ -92,10 +92,7 @@ func openFile(dir string, now func() time.Time) (*file, *Snapshot, error) {
 func setAside(path string, reason error, now time.Time) error {
 	stem := path + damagedInfix + now.UTC().Format("20060102T150405Z")
 	to := stem
-	for n := 2; ; n++ {
-		if _, err := os.Lstat(to); errors.Is(err, os.ErrNotExist) {
-			break
-		}
+	for n := 2; exists(to); n++ {
 		to = fmt.Sprintf("%s-%d", stem, n)
 	}
 	if err := os.Rename(path, to); err != nil {
@@ -105,6 +102,11 @@ func setAside(path string, reason error, now time.Time) error {
 		reason = errors.Join(reason, err)
 	}
 	return &DamagedError{Path: path, SetAside: to, Reason: reason}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // open returns what the file holds. Whatever bbolt or a wrong offset does
@@ -148,15 +150,15 @@ func boltOptions(open func(string, int, os.FileMode) (*os.File, error)) *bbolt.O
 // whatever it is now.
 func createFile(path string) (err error) {
 	unfinished := path + ".new"
-	exists := false
+	late := false
 	db, err := bbolt.Open(unfinished, fileMode, boltOptions(func(unfinished string, flag int, mode os.FileMode) (*os.File, error) {
 		file, err := openLocked(unfinished, flag, mode)
 		if err != nil {
 			return nil, err
 		}
 		// Only who has this lock gives a file its name.
-		if _, err := os.Lstat(path); err == nil {
-			exists = true
+		if exists(path) {
+			late = true
 			return nil, errors.Join(os.ErrExist, os.Remove(unfinished), file.Close())
 		}
 		if err := file.Truncate(0); err != nil { // left by a start that was killed
@@ -165,7 +167,7 @@ func createFile(path string) (err error) {
 		return file, nil
 	}))
 	switch {
-	case exists:
+	case late:
 		return nil
 	case errors.Is(err, ErrInUse):
 		return err
@@ -349,15 +351,12 @@ func (f *file) release() error {
 	if f.db != nil && f.broken == nil {
 		return f.db.Close()
 	}
-	// bbolt may hold its locks for ever, or not have got so far: its mapping goes
-	// with the process.
+	// bbolt may hold its mutexes for ever, or not have got so far. Its mapping
+	// stays, and would keep the lock.
 	if f.os == nil {
 		return nil
 	}
-	if err := f.os.Close(); !errors.Is(err, os.ErrClosed) {
-		return err
-	}
-	return nil
+	return errors.Join(syscall.Flock(int(f.os.Fd()), syscall.LOCK_UN), f.os.Close())
 }
 
 func syncDir(dir string) error {

@@ -11,8 +11,12 @@ import (
 
 func TestKeysAreInTheOrderOfTheirEncoding(t *testing.T) {
 	keys := []resource.Key{
-		{Type: "A", Name: ""}, {Type: "A", Name: "\x00"}, {Type: "A", Name: "z"}, {Type: "A\x01", Name: "a"},
-		{Type: "AA", Name: ""}, {Type: "B", Name: "a/b%2F:é"},
+		{Type: "A", Name: ""},
+		{Type: "A", Name: "\x00"},
+		{Type: "A", Name: "z"},
+		{Type: "A\x01", Name: "a"},
+		{Type: "AA", Name: ""},
+		{Type: "B", Name: "a/b%2F:é"},
 	}
 	encoded := make([][]byte, len(keys))
 	for i, key := range keys {

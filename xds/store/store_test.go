@@ -344,3 +344,18 @@ func TestOpenAfterAnUnfinishedCreation(t *testing.T) {
 		t.Errorf("left lying: %v", names)
 	}
 }
+
+// Two starts found no file; the slower must not replace the faster one's.
+func TestCreateFileLeavesWhatIsThere(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	put(t, s, clusterKey("a"), "1")
+	if err := createFile(storeFile(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 1 {
+		t.Errorf("left lying: %v", names)
+	}
+	closeStore(t, s)
+	checkContents(t, open(t, dir, Options{}).Snapshot(), map[resource.Key]string{clusterKey("a"): "1"})
+}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"fmt"
 	"iter"
 	"maps"
@@ -52,8 +51,8 @@ func (tx *Tx) All() iter.Seq[Entry] {
 	return view.All()
 }
 
-// Put stores a copy of raw under key. To store what is stored already writes
-// nothing, and leaves the entry's time as it was. The error is [ErrInvalidKey] or
+// Put stores a copy of raw under key. Where that is stored already, nothing is
+// committed, and the entry keeps its time. The error is [ErrInvalidKey] or
 // [ErrTooLarge].
 func (tx *Tx) Put(key resource.Key, raw []byte) error {
 	if err := checkKey(key); err != nil {
@@ -61,9 +60,6 @@ func (tx *Tx) Put(key resource.Key, raw []byte) error {
 	}
 	if len(raw) > MaxValueSize {
 		return fmt.Errorf("%w: %v has %d bytes, more than %d", ErrTooLarge, key, len(raw), MaxValueSize)
-	}
-	if old, found := tx.Get(key); found && bytes.Equal(old.Raw, raw) {
-		return nil
 	}
 	tx.own[key] = newItem(key, raw, tx.now)
 	return nil

@@ -1,0 +1,154 @@
+package store
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// refusesUntilThereIsSpace is a store's life on a disk that fills up and is
+// cleaned: fill leaves no space, free gives it back.
+func refusesUntilThereIsSpace(t *testing.T, dir string, fill, free func()) {
+	t.Helper()
+	commits := 0
+	s := open(t, dir, Options{OnCommit: func(Commit) { commits++ }})
+	put(t, s, clusterKey("old"), "0")
+	before := s.Snapshot()
+	large := strings.Repeat("large ", 200_000)
+
+	fill()
+	for range 3 {
+		_, err := s.Update(t.Context(), func(tx *Tx) error {
+			tx.Delete(clusterKey("old"))
+			return tx.Put(clusterKey("refused"), []byte(large))
+		})
+		if !errors.Is(err, ErrCannotWrite) {
+			t.Fatalf("on a full disk: %v", err)
+		}
+	}
+	t.Logf("refused with: %v", func() error {
+		_, err := s.Update(t.Context(), func(tx *Tx) error { return tx.Put(clusterKey("refused"), []byte(large)) })
+		return err
+	}())
+	if s.Snapshot() != before || commits != 1 {
+		t.Error("a refused push left something")
+	}
+	if _, err := s.Update(t.Context(), func(tx *Tx) error {
+		if entry, found := tx.Get(clusterKey("old")); !found || string(entry.Raw) != "0" {
+			return errors.New("it reads something else")
+		}
+		return nil
+	}); err != nil {
+		t.Errorf("reading on a full disk: %v", err)
+	}
+
+	free()
+	put(t, s, clusterKey("new"), large)
+	want := map[resource.Key]string{clusterKey("old"): "0", clusterKey("new"): large}
+	checkContents(t, s.Snapshot(), want)
+	checkByBbolt(t, s)
+	closeStore(t, s)
+	checkContents(t, open(t, dir, Options{}).Snapshot(), want)
+}
+
+// TestDiskWithoutSpace runs on a small file system of its own, where it may.
+func TestDiskWithoutSpace(t *testing.T) {
+	mount := t.TempDir()
+	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("TestFileWithoutSpace tests the same without a mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(mount, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	filler := filepath.Join(mount, "filler")
+	refusesUntilThereIsSpace(t, filepath.Join(mount, "data"), func() {
+		if err := os.WriteFile(filler, make([]byte, 4<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("filling: %v", err)
+		}
+	}, func() {
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	// A store that cannot even begin leaves nothing that looks like damage.
+	if err := os.WriteFile(filler, make([]byte, 4<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("filling: %v", err)
+	}
+	dir := filepath.Join(mount, "other")
+	if err := os.Mkdir(dir, 0o750); err != nil {
+		t.Skipf("no space for a directory either: %v", err)
+	}
+	if _, err := Open(dir, Options{}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Open on a full disk: %v", err)
+	}
+	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 0 {
+		t.Errorf("left lying: %v", names)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	put(t, open(t, dir, Options{}), clusterKey("a"), "1")
+}
+
+const fileLimitEnv = "LBD_STORE_TEST_FILE_LIMIT"
+
+// TestFileWithoutSpace limits how large files may grow. The limit is the whole
+// process's, so it has one of its own.
+func TestFileWithoutSpace(t *testing.T) {
+	if os.Getenv(fileLimitEnv) == "" {
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFileWithoutSpace$", "-test.v")
+		child.Env = append(os.Environ(), fileLimitEnv+"=1")
+		out, err := child.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "refused with: ") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	signal.Ignore(unix.SIGXFSZ)
+	dir := t.TempDir()
+	limit := func(bytes uint64) {
+		var limit unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		limit.Cur = min(bytes, limit.Max)
+		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refusesUntilThereIsSpace(t, dir, func() {
+		info, err := os.Stat(storeFile(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		limit(uint64(info.Size()))
+	}, func() { limit(unix.RLIM_INFINITY) })
+}
+
+func TestDamagedFileThatCannotBeSetAside(t *testing.T) {
+	// Not even root can rename a file to a name that is too long.
+	path := filepath.Join(t.TempDir(), strings.Repeat("d", 255))
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := setAside(path, errRefused, begin)
+	var report *DamagedError
+	if !errors.As(err, &report) || report.SetAside != "" || !errors.Is(err, errRefused) || !errors.Is(err, syscall.ENAMETOOLONG) {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(err.Error(), "could not be set aside") || !exists(path) {
+		t.Errorf("got %v", err)
+	}
+}
