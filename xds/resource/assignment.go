@@ -339,7 +339,7 @@ func (f *floor) health(at place, s corev3.HealthStatus) Health {
 	if f.byHand {
 		f.refuse(at.String()+".health_status", "is %d, which is no health status", s)
 	}
-	return math.MaxUint8
+	return healthUnrecognized
 }
 
 // hashKey is metadata envoy.lb hash_key (gRFC A76).

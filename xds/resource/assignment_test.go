@@ -87,7 +87,7 @@ type assignmentCase struct {
 }
 
 func TestRulesOfAssignmentsForAll(t *testing.T) {
-	const max = 1<<32 - 1
+	const most = 1<<32 - 1
 	cases := []assignmentCase{
 		{"empty", `{"cluster_name":"orders"}`, nil},
 		{"two priorities", localities(locality("a", 0, 1, endpoint("h", 80)), locality("a", 1, 1, endpoint("i", 80))), nil},
@@ -104,10 +104,10 @@ func TestRulesOfAssignmentsForAll(t *testing.T) {
 			localities(locality("a", 0, 1, endpoint("h", 80), endpoint("i", 80, `"load_balancing_weight":4294967295`))),
 			[]string{"endpoints[0].lb_endpoints: their load_balancing_weights sum to 4294967296, which exceeds 4294967295"},
 		},
-		{"locality weights sum to the most there is", localities(locality("a", 0, max-1), locality("b", 0, 1), locality("c", 1, max)), nil},
+		{"locality weights sum to the most there is", localities(locality("a", 0, most-1), locality("b", 0, 1), locality("c", 1, most)), nil},
 		{
 			"locality weights sum to one more",
-			localities(locality("a", 0, max), locality("b", 0, 1), locality("c", 0, 1)),
+			localities(locality("a", 0, most), locality("b", 0, 1), locality("c", 0, 1)),
 			[]string{"endpoints[1].load_balancing_weight: makes the sum of the localities' weights in priority 0 exceed 4294967295"},
 		},
 		{
@@ -155,11 +155,11 @@ func TestRulesOfAssignmentsForAll(t *testing.T) {
 			[]string{"endpoints[2].priority: is 2, and no locality with a weight has priority 1: priorities must begin at 0 and leave none out"},
 		},
 		{
-			"the highest priority alone", localities(locality("a", max, 1)),
+			"the highest priority alone", localities(locality("a", most, 1)),
 			[]string{"endpoints[0].priority: is 4294967295, and no locality with a weight has priorities 0 to 4294967294: priorities must begin at 0 and leave none out"},
 		},
 		{
-			"the highest priority after 0", localities(locality("a", 0, 1), locality("b", max, 1)),
+			"the highest priority after 0", localities(locality("a", 0, 1), locality("b", most, 1)),
 			[]string{"endpoints[1].priority: is 4294967295, and no locality with a weight has priorities 1 to 4294967294: priorities must begin at 0 and leave none out"},
 		},
 		{
@@ -305,7 +305,7 @@ func TestServersMaySendWhatCannotConnect(t *testing.T) {
 	if got := d.Value.Localities[0].Endpoints[0].Addresses[0]; got != "h:70000" {
 		t.Errorf("address %q", got)
 	}
-	if e := d.Value.Localities[0].Endpoints[1]; e.Addresses[0] != ":0" || e.Usable() {
+	if e := d.Value.Localities[0].Endpoints[1]; e.Addresses[0] != ":0" || e.Usable() || e.Health.String() != "UNRECOGNIZED" {
 		t.Errorf("endpoint %+v, want the address :0, and an unknown health that is not usable", e)
 	}
 	if len(d.Warnings) != 0 {

@@ -27,9 +27,16 @@ const (
 	HealthDegraded  Health = 5
 )
 
-// String returns the proto enum's name, or "UNKNOWN" for a number without one.
+// healthUnrecognized stands for every number that the enum did not have when lbd
+// was built. Such an endpoint is not usable.
+const healthUnrecognized Health = 255
+
+// String returns the proto enum's name, or "UNRECOGNIZED" for a number without
+// one.
 func (h Health) String() string {
 	switch h {
+	case HealthUnknown:
+		return "UNKNOWN"
 	case HealthHealthy:
 		return "HEALTHY"
 	case HealthUnhealthy:
@@ -41,7 +48,7 @@ func (h Health) String() string {
 	case HealthDegraded:
 		return "DEGRADED"
 	default:
-		return "UNKNOWN"
+		return "UNRECOGNIZED"
 	}
 }
 

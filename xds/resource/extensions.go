@@ -1,9 +1,9 @@
 package resource
 
-// The extensions that a Cluster or a ClusterLoadAssignment can carry in an Any.
-// Their JSON can be read and written only where their proto package is linked
-// in; lbd itself heeds few of them.
 import (
+	// The extensions that a Cluster or a ClusterLoadAssignment can carry in an Any.
+	// Their JSON can be read and written only where their proto package is linked
+	// in; lbd itself heeds few of them.
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/composite/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
