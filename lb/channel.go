@@ -222,7 +222,7 @@ func pick(p *published, call *policy.Call) (queue bool, err error) {
 	default:
 	}
 	call.Generation = p.generation
-	if _, ok := status.FromError(err); ok || errors.Is(err, ErrClosed) {
+	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok || err == ErrClosed { //nolint:errorlint // what an error wraps, such as a connection's status, does not make it the picker's own verdict
 		return false, err
 	}
 	if call.WaitForReady {

@@ -18,7 +18,8 @@ const (
 	// MaxDials is how many dials the process has under way at a time.
 	MaxDials = 256
 	// ConnectTimeout is how long an endpoint's connection attempt may take,
-	// all of its addresses together.
+	// all of its addresses together. Each has its part of what is left of it, so
+	// that one that does not answer leaves time for the next.
 	ConnectTimeout = 20 * time.Second
 	// RecheckInterval is how often connect mode tcp looks whether a READY
 	// endpoint still accepts connections, give or take a tenth.
@@ -29,9 +30,6 @@ const (
 	// endpoints than it allows for, the interval grows.
 	RechecksPerSecond = 2000
 )
-
-// ErrDialerClosed is the error of an attempt that the daemon's end cut short.
-var ErrDialerClosed = errors.New("the daemon is shutting down")
 
 // NoticeTime is how long a connect mode can take to notice that an endpoint is
 // lost, as long as RechecksPerSecond is not reached; 0 is at once, and -1 is
@@ -133,17 +131,26 @@ func (d *Dialer) hold(f func()) bool {
 	return true
 }
 
-// dial tries the addresses in order, as pick_first does.
+// dial tries the addresses in order, as pick_first does, for ConnectTimeout at
+// most.
 func (d *Dialer) dial(ctx context.Context, addresses []string) (net.Conn, string, error) {
+	deadline := time.Now().Add(ConnectTimeout)
 	var errs []error
-	for _, a := range addresses {
-		conn, err := d.net.DialContext(ctx, "tcp", a)
+	for i, a := range addresses {
+		part := time.Until(deadline) / time.Duration(len(addresses)-i)
+		conn, err := d.dialOne(ctx, a, part)
 		if err == nil {
 			return conn, a, nil
 		}
 		errs = append(errs, err)
 	}
 	return nil, "", errors.Join(errs...)
+}
+
+func (d *Dialer) dialOne(ctx context.Context, address string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return d.net.DialContext(ctx, "tcp", address)
 }
 
 // tcpConnector is connect modes tcp and tcp_hold: an endpoint is connected
@@ -187,10 +194,7 @@ func (l *tcpLink) connect(addresses []string, hold bool) {
 	if l.ctx.Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(l.ctx, ConnectTimeout,
-		fmt.Errorf("no connection within %v", ConnectTimeout))
-	conn, address, err := l.dialer.dial(ctx, addresses)
-	cancel()
+	conn, address, err := l.dialer.dial(l.ctx, addresses)
 	if err != nil {
 		l.report(Connection{Err: err})
 		return
@@ -240,10 +244,7 @@ func (l *tcpLink) recheck(address string) {
 	if l.ctx.Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeoutCause(l.ctx, RecheckTimeout,
-		fmt.Errorf("no connection within %v", RecheckTimeout))
-	conn, err := l.dialer.net.DialContext(ctx, "tcp", address)
-	cancel()
+	conn, err := l.dialer.dialOne(l.ctx, address, RecheckTimeout)
 	if err != nil {
 		if l.ctx.Err() == nil {
 			l.report(Connection{Err: err})

@@ -186,10 +186,13 @@ func (s *subConn) Shutdown() {
 }
 
 // UpdateAddresses keeps the connection where its address is still among the new
-// ones, and connects anew where it is not.
+// ones, and connects anew where it is not. None at all changes nothing.
 func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
+	if len(addrs) == 0 {
+		return
+	}
 	s.setAddresses(addrs)
-	if s.attempt == nil {
+	if s.state != connectivity.Ready && s.state != connectivity.Connecting {
 		return
 	}
 	if at := s.ready.Load(); at != nil && slices.Contains(s.addresses, *at) {

@@ -14,6 +14,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
+var errNoAssignment = errors.New("no endpoints are known yet")
+
 // Builder builds cds policies, whose config is a [policy.CDSConfig].
 type Builder struct{}
 
@@ -50,8 +52,10 @@ func (b *cds) UpdateClientConnState(s balancer.ClientConnState) error {
 	switch {
 	case cc.Err != nil:
 		b.fail(cc.Err)
-	case cc.Assignment == nil:
+	case cc.Assignment == nil && cc.AssignmentErr != nil:
 		b.fail(cc.AssignmentErr)
+	case cc.Assignment == nil:
+		b.fail(errNoAssignment)
 	case b.applied != nil && b.applied.Cluster == cc.Cluster && b.applied.Assignment == cc.Assignment:
 		// Nothing changed for picks.
 	default:
@@ -63,8 +67,11 @@ func (b *cds) UpdateClientConnState(s balancer.ClientConnState) error {
 // fail closes the child: a cluster that cannot be used has none.
 func (b *cds) fail(err error) {
 	b.child.Close()
+	same := b.err != nil && b.err.Error() == err.Error()
 	b.applied, b.localities, b.names, b.err = nil, nil, names{}, err
-	b.conn.UpdateState(policy.Failure(err))
+	if !same { // else nothing changed for picks
+		b.conn.UpdateState(policy.Failure(err))
+	}
 }
 
 func (b *cds) apply(cc *resource.ClusterConfig) {

@@ -1,6 +1,7 @@
 package cds
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -10,46 +11,47 @@ import (
 // locality that moves to another priority takes its connections along. A name
 // is never given to other localities.
 type names struct {
-	ordered    []string
-	byLocality map[resource.Locality]string
-	given      int
+	ordered []string
+	// holders are the names of the priorities that hold a locality, from the
+	// highest on. One locality may be in several priorities.
+	holders map[resource.Locality][]string
+	given   int
 }
 
 // next names the priorities of an update. A priority takes the name that its
-// place had if it still holds a locality of it; else the name of its first
-// locality whose name is still free; else a new one.
+// place had if it still holds a locality of it; else the first name of its
+// localities' that is still free; else a new one.
 func (n names) next(priorities [][]*resource.LocalityEndpoints) names {
 	out := names{
-		ordered:    make([]string, len(priorities)),
-		byLocality: make(map[resource.Locality]string),
-		given:      n.given,
+		ordered: make([]string, len(priorities)),
+		holders: make(map[resource.Locality][]string),
+		given:   n.given,
 	}
 	taken := make(map[string]bool)
-	for i, ls := range priorities {
-		if i >= len(n.ordered) {
-			break
+	take := func(i int, name string) {
+		if out.ordered[i] == "" && !taken[name] {
+			out.ordered[i], taken[name] = name, true
 		}
+	}
+	for i, ls := range priorities[:min(len(priorities), len(n.ordered))] {
 		for _, l := range ls {
-			if n.byLocality[l.ID] == n.ordered[i] {
-				out.ordered[i] = n.ordered[i]
-				taken[n.ordered[i]] = true
-				break
+			if slices.Contains(n.holders[l.ID], n.ordered[i]) {
+				take(i, n.ordered[i])
 			}
 		}
 	}
 	for i, ls := range priorities {
 		for _, l := range ls {
-			if name := n.byLocality[l.ID]; out.ordered[i] == "" && name != "" && !taken[name] {
-				out.ordered[i] = name
-				taken[name] = true
+			for _, name := range n.holders[l.ID] {
+				take(i, name)
 			}
 		}
 		if out.ordered[i] == "" {
-			out.ordered[i] = "priority-" + strconv.Itoa(out.given)
+			take(i, "priority-"+strconv.Itoa(out.given))
 			out.given++
 		}
 		for _, l := range ls {
-			out.byLocality[l.ID] = out.ordered[i]
+			out.holders[l.ID] = append(out.holders[l.ID], out.ordered[i])
 		}
 	}
 	return out

@@ -3,7 +3,6 @@
 package clusterimpl
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -65,9 +64,7 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 	if old != nil && old.Connect != cfg.Connect {
 		update = b.child.Renew // every connection is to be made anew
 	}
-	if err := update(cfg.Child); err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
-		b.UpdateState(policy.Failure(err))
-	}
+	_ = update(cfg.Child) // the Switch has said so
 	return nil
 }
 

@@ -15,12 +15,11 @@ import (
 const million = 1_000_000
 
 // picker passes a pick by each drop category, then by the circuit breaker, then
-// on to the child. While the child is not READY it only passes it on.
+// on to the child. Nothing is dropped while the child is not READY.
 type picker struct {
 	child    balancer.Picker
-	ready    bool
 	draw     func() uint64
-	drops    []drop
+	drops    []drop // none unless the child is READY
 	counters *policy.ClusterCounters
 	max      uint32
 	full     *policy.Refusal
@@ -37,14 +36,16 @@ type drop struct {
 func newPicker(cfg *policy.ClusterImplConfig, counters *policy.ClusterCounters, child balancer.State, draw func() uint64) *picker {
 	p := &picker{
 		child:    child.Picker,
-		ready:    child.ConnectivityState == connectivity.Ready,
 		draw:     draw,
-		drops:    make([]drop, len(cfg.Drops)),
 		counters: counters,
 		max:      cfg.MaxRequests,
 		full: policy.NewRefusal(policy.KindCircuitBroken, "",
 			fmt.Sprintf("max requests %d exceeded on service %s", cfg.MaxRequests, cfg.Service.Cluster)),
 	}
+	if child.ConnectivityState != connectivity.Ready {
+		return p
+	}
+	p.drops = make([]drop, len(cfg.Drops))
 	for i, d := range cfg.Drops {
 		p.drops[i] = drop{
 			category:   d.Category,
@@ -59,9 +60,6 @@ func newPicker(cfg *policy.ClusterImplConfig, counters *policy.ClusterCounters, 
 // Pick drops, breaks or lets the child pick. A [policy.Call] that does not hold
 // only reads the breaker; any other pick counts as in flight until its Done.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if !p.ready {
-		return p.child.Pick(info)
-	}
 	call, own := policy.CallOf(info.Ctx)
 	for i := range p.drops {
 		d := &p.drops[i]
@@ -108,6 +106,9 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		}
 		if res.Done != nil {
 			res.Done(balancer.DoneInfo{})
+		}
+		if own {
+			call.Endpoint = nil
 		}
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}

@@ -30,6 +30,7 @@ type clusterManager struct {
 	conn     *policy.Conn
 	children map[string]*child
 	states   balancer.ConnectivityStateEvaluator
+	reported bool
 	pending  bool
 	closed   bool
 }
@@ -62,11 +63,9 @@ func (b *clusterManager) UpdateClientConnState(s balancer.ClientConnState) error
 		if c == nil {
 			c = b.add(name)
 		}
-		if err := c.policy.Update(part); err != nil { // fails this cluster only
-			c.UpdateState(policy.Failure(err))
-		}
+		_ = c.policy.Update(part) // the Switch has said so: it fails this cluster only
 	}
-	if len(cfg.Children) == 0 {
+	if !b.reported {
 		b.conn.Mark(b, &b.pending)
 	}
 	return nil
@@ -109,6 +108,7 @@ func (b *clusterManager) Report() {
 	if b.closed {
 		return
 	}
+	b.reported = true
 	p := make(picker, len(b.children))
 	for name, c := range b.children {
 		p[name] = c.state.Picker

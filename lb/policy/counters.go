@@ -168,7 +168,9 @@ func (c *ClusterCounters) Hold(limit uint32) bool {
 	if !c.Breaker.TryAcquire(limit) {
 		return false
 	}
-	c.refs.Add(1)
+	if c.refs.Add(1) == 1 { // a pick of a picker that the tree has let go of
+		c.owner.remember(c)
+	}
 	return true
 }
 
@@ -226,13 +228,20 @@ func (c *Counters) forget(cc *ClusterCounters) {
 	}
 }
 
-// All returns the counters in use now, by key.
-func (c *Counters) All() map[ServiceKey]*ClusterCounters {
+// remember takes counters back that were forgotten, unless their cluster has got
+// others in the meantime.
+func (c *Counters) remember(cc *ClusterCounters) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make(map[ServiceKey]*ClusterCounters, len(c.clusters))
-	for k, cc := range c.clusters {
-		out[k] = cc
+	if c.clusters[cc.key] == nil {
+		c.clusters[cc.key] = cc
 	}
-	return out
+}
+
+// Get returns the counters of key for reading, or nil where nobody has
+// acquired them.
+func (c *Counters) Get(key ServiceKey) *ClusterCounters {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.clusters[key]
 }

@@ -14,7 +14,8 @@ func Build(cc balancer.ClientConn, build func(*Conn) balancer.Balancer) balancer
 	if conn, ok := cc.(*Conn); ok {
 		return build(conn)
 	}
-	h := &host{owner: NewSerializer(func() {})}
+	h := new(host)
+	h.owner = NewSerializer(h.endBatch)
 	tree := &Tree{
 		Owner:    h.owner,
 		Counters: NewCounters(),
@@ -27,17 +28,30 @@ func Build(cc balancer.ClientConn, build func(*Conn) balancer.Balancer) balancer
 
 // host runs a policy under a ClientConn that is not lbd's.
 type host struct {
-	owner  *Serializer
-	policy balancer.Balancer // owner only
+	owner *Serializer
+
+	// Owner only.
+	policy balancer.Balancer
+	ended  []chan struct{} // of those who wait for the end of this batch
 }
 
-// do runs f in the tree and returns when its batch has ended.
+// do runs f in the tree and returns when its batch has ended: what the policy
+// had to say about it has been said.
 func (h *host) do(f func()) {
 	done := make(chan struct{})
-	if !h.owner.Post(f) || !h.owner.Post(func() { close(done) }) {
-		return
+	if h.owner.Post(func() {
+		h.ended = append(h.ended, done)
+		f()
+	}) {
+		<-done
 	}
-	<-done
+}
+
+func (h *host) endBatch() {
+	for _, done := range h.ended {
+		close(done)
+	}
+	h.ended = nil
 }
 
 func (h *host) UpdateClientConnState(s balancer.ClientConnState) error {

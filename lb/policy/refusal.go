@@ -26,7 +26,8 @@ const (
 )
 
 // Refusal ends a pick, wait-for-ready or not: it is a gRPC status error of code
-// UNAVAILABLE. It is built with its picker, never for one pick.
+// UNAVAILABLE. It is built with its picker, not for each pick, unless it has to
+// name what the pick asked for.
 type Refusal struct {
 	Kind Kind
 	// Category is the drop category of KindDropped.
@@ -72,6 +73,18 @@ func (p *ErrPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		}
 	}
 	return balancer.PickResult{}, p.Err
+}
+
+// Failure is the error of every pick.
+func (p *ErrPicker) Failure() error { return p.Err }
+
+// FailureOf returns what s answers picks with where that is an error, and is
+// known without a pick; else nil. A picker makes it known with a method Failure.
+func FailureOf(s balancer.State) error {
+	if p, ok := s.Picker.(interface{ Failure() error }); ok && s.ConnectivityState == connectivity.TransientFailure {
+		return p.Failure()
+	}
+	return nil
 }
 
 // Failure is the state of a policy that cannot work: TRANSIENT_FAILURE, and every

@@ -97,6 +97,7 @@ func (s *Serializer) run() {
 		for i, f := range batch {
 			f()
 			batch[i] = nil
+			s.runLater()
 		}
 		spare = batch
 		s.report()
@@ -104,8 +105,8 @@ func (s *Serializer) run() {
 	}
 }
 
-// Later queues f behind the function that runs now, in the same batch. Only the
-// owner may call it.
+// Later queues f right behind the function that runs now, in the same batch.
+// Only the owner may call it.
 func (s *Serializer) Later(f func()) { s.later = append(s.later, f) }
 
 // mark notes that r has to report at the end of the batch. pending is r's own
@@ -121,23 +122,27 @@ func (s *Serializer) mark(depth int, r Reporter, pending *bool) {
 	s.marked[depth].marks = append(s.marked[depth].marks, mark{r, pending})
 }
 
-// report runs what was put off and lets the marked report, the deepest first,
-// until nothing is left. What comes up meanwhile, at any depth, has its turn
-// before anything above it.
+// runLater runs what was put off, and what that puts off in turn.
+func (s *Serializer) runLater() {
+	for i := 0; i < len(s.later); i++ {
+		f := s.later[i]
+		s.later[i] = nil
+		f()
+	}
+	s.later = s.later[:0]
+}
+
+// report lets the marked report, the deepest first, until nothing is left. What
+// comes up meanwhile, at any depth, has its turn before anything above it.
 func (s *Serializer) report() {
 	for {
-		for i := 0; i < len(s.later); i++ {
-			f := s.later[i]
-			s.later[i] = nil
-			f()
-		}
-		s.later = s.later[:0]
 		m, ok := s.deepest()
 		if !ok {
 			return
 		}
 		*m.pending = false
 		m.reporter.Report()
+		s.runLater()
 	}
 }
 

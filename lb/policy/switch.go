@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/balancer"
@@ -10,12 +11,16 @@ import (
 // Switch runs one child, and changes its policy gracefully: the old one serves
 // until the new one has settled (it is no longer CONNECTING, or the old one is
 // no longer READY).
+//
+// A child's part that the child refuses is the child's failure, until it takes
+// another.
 type Switch struct {
 	conn *Conn
 
 	// Owner only. current is nil before the first Update and after Close;
 	// pending is nil unless the policy is being changed.
 	current, pending *switched
+	refused          error // why the last part was; nil where it was not
 }
 
 // switched is one child of a Switch. It is the ClientConn that the child's
@@ -35,7 +40,7 @@ func NewSwitch(conn *Conn) *Switch { return &Switch{conn: conn} }
 
 // Update hands the child its part, and changes the child's policy where c names
 // another. The error is about c itself: an unknown policy, or a config that the
-// policy refuses. What the child had before stays then.
+// policy refuses. It is sent up as the child's failure already.
 func (s *Switch) Update(c Child) error {
 	latest := s.current
 	if s.pending != nil {
@@ -44,16 +49,35 @@ func (s *Switch) Update(c Child) error {
 	if latest == nil || latest.policy != c.Policy {
 		return s.Renew(c)
 	}
-	return latest.balancer.UpdateClientConnState(c.State())
+	return s.hand(latest, c)
 }
 
 // Renew is Update with a new child, even where the policy stays the same.
 func (s *Switch) Renew(c Child) error {
 	builder := s.conn.Builder(c.Policy)
 	if builder == nil {
-		return fmt.Errorf("load balancing policy %q is not registered", c.Policy)
+		return s.refuse(fmt.Errorf("load balancing policy %q is not registered", c.Policy))
 	}
-	return s.start(builder).balancer.UpdateClientConnState(c.State())
+	return s.hand(s.start(builder), c)
+}
+
+func (s *Switch) hand(to *switched, c Child) error {
+	err := to.balancer.UpdateClientConnState(c.State())
+	// ErrBadResolverState refuses nothing: it asks for a new resolution.
+	if err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
+		return s.refuse(err)
+	}
+	if s.refused != nil {
+		s.refused = nil
+		s.conn.UpdateState(s.current.state)
+	}
+	return nil
+}
+
+func (s *Switch) refuse(err error) error {
+	s.refused = err
+	s.conn.UpdateState(Failure(err))
+	return err
 }
 
 func (s *Switch) start(builder balancer.Builder) *switched {
@@ -89,7 +113,7 @@ func (c *switched) UpdateState(state balancer.State) {
 		s.promote()
 	case s.pending != nil && state.ConnectivityState != connectivity.Ready:
 		s.promote()
-	default:
+	case s.refused == nil:
 		s.conn.UpdateState(state)
 	}
 }
@@ -98,7 +122,9 @@ func (c *switched) UpdateState(state balancer.State) {
 func (s *Switch) promote() {
 	s.current.close()
 	s.current, s.pending = s.pending, nil
-	s.conn.UpdateState(s.current.state)
+	if s.refused == nil {
+		s.conn.UpdateState(s.current.state)
+	}
 }
 
 func (c *switched) close() {
@@ -132,11 +158,14 @@ func (s *Switch) Close() {
 			c.close()
 		}
 	}
-	s.current, s.pending = nil, nil
+	s.current, s.pending, s.refused = nil, nil, nil
 }
 
-// Describe describes the child that serves.
+// Describe describes the child that serves, or says why its part was refused.
 func (s *Switch) Describe() Node {
+	if s.refused != nil {
+		return Node{State: connectivity.TransientFailure, Err: s.refused}
+	}
 	if s.current == nil {
 		return Node{State: connectivity.Connecting}
 	}
@@ -145,8 +174,12 @@ func (s *Switch) Describe() Node {
 
 // Summarize summarizes the child that serves.
 func (s *Switch) Summarize() Summary {
-	if s.current == nil {
-		return Summary{State: connectivity.Connecting, Priority: -1}
+	sum := Summary{State: connectivity.Connecting, Priority: -1}
+	if s.current != nil {
+		sum = SummaryOf(s.current.balancer, s.current.state.ConnectivityState)
 	}
-	return SummaryOf(s.current.balancer, s.current.state.ConnectivityState)
+	if s.refused != nil {
+		sum.State = connectivity.TransientFailure
+	}
+	return sum
 }

@@ -59,7 +59,7 @@ type LocalityStep struct {
 	// Candidates are the localities in the draw: the READY ones, or all where
 	// every one failed.
 	Candidates []LocalityCandidate
-	// Draw is in [0, the sum of the weights).
+	// Draw is the 64 random bits that chose; 0 for one candidate alone.
 	Draw uint64
 	// Chosen is an index of Candidates.
 	Chosen int

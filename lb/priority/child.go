@@ -1,7 +1,6 @@
 package priority
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -23,12 +22,12 @@ type child struct {
 	part   policy.Child
 	size   int
 
-	balancer balancer.Balancer // nil while not built
-	builtAs  string            // the policy that balancer is
-	started  bool
-	state    balancer.State // as started: what counts for the parent
-	latest   balancer.State // what the policy said last, heard or not
-	failed   bool           // TRANSIENT_FAILURE since READY or IDLE
+	policy  *policy.Switch
+	builtAs string // which policy it runs; empty while not built
+	started bool
+	state   balancer.State // as started: what counts for the parent
+	latest  balancer.State // what the policy said last, heard or not
+	failed  bool           // TRANSIENT_FAILURE since READY or IDLE
 
 	initTimer   *policy.Timer
 	failoverAt  time.Time
@@ -40,7 +39,9 @@ type child struct {
 var connecting = balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker}
 
 func newChild(b *priority, name string) *child {
-	return &child{Conn: b.conn, parent: b, name: name, state: connecting, latest: connecting}
+	c := &child{Conn: b.conn, parent: b, name: name, state: connecting, latest: connecting}
+	c.policy = policy.NewSwitch(b.conn.Child(c))
+	return c
 }
 
 // update takes the child's part of a config. A child that is not started gets
@@ -48,11 +49,11 @@ func newChild(b *priority, name string) *child {
 // new one.
 func (c *child) update(part policy.PriorityChild) {
 	c.part, c.size = part.Child, part.Size
-	if c.balancer != nil && c.builtAs != part.Child.Policy {
+	if c.builtAs != part.Child.Policy {
 		c.discard()
 	}
 	if c.started {
-		c.send()
+		_ = c.policy.Update(c.part) // a refusal comes up as its failure
 	}
 }
 
@@ -68,42 +69,18 @@ func (c *child) usable() bool {
 	}
 }
 
-// start builds the policy, or brings it back with what it said last.
+// start builds the policy, or brings it back: until it answers to its part it
+// goes on with what it said last.
 func (c *child) start() {
 	if c.started {
 		return
 	}
-	c.started = true
-	if c.balancer == nil {
-		builder := c.Builder(c.part.Policy)
-		if builder == nil {
-			c.fail(fmt.Errorf("load balancing policy %q is not registered", c.part.Policy))
-			return
-		}
-		c.builtAs = builder.Name()
-		c.balancer = builder.Build(c.Child(c), balancer.BuildOptions{})
-		c.startInitTimer()
-		c.send()
-		return
-	}
+	c.started, c.builtAs = true, c.part.Policy
 	c.forgetTimer.Stop()
 	c.forgetTimer, c.forgetAt = nil, time.Time{}
 	c.startInitTimer()
-	c.send()
+	_ = c.policy.Update(c.part) // a refusal comes up as its failure
 	c.hear(c.latest)
-}
-
-// send hands the policy its part. A refusal is the child's failure.
-func (c *child) send() {
-	err := c.balancer.UpdateClientConnState(c.part.State())
-	if err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
-		c.fail(err)
-	}
-}
-
-func (c *child) fail(err error) {
-	c.failed = true
-	c.hear(policy.Failure(err))
 }
 
 // UpdateState takes what the policy says.
@@ -129,9 +106,6 @@ func (c *child) deactivate() {
 		return
 	}
 	c.silence()
-	if c.balancer == nil {
-		return
-	}
 	c.forgetAt = time.Now().Add(RetentionTime)
 	c.forgetTimer = c.AfterFunc(RetentionTime, c.discard)
 }
@@ -147,10 +121,9 @@ func (c *child) discard() {
 	c.silence()
 	c.forgetTimer.Stop()
 	c.forgetTimer, c.forgetAt = nil, time.Time{}
-	if b := c.balancer; b != nil {
-		c.balancer, c.latest = nil, connecting
-		b.Close()
-	}
+	c.builtAs, c.latest = "", connecting
+	c.policy.Close()
+	c.parent.conn.Mark(c.parent, &c.parent.pending) // its endpoints are IDLE now
 }
 
 // close closes the child for good.
@@ -183,8 +156,8 @@ func (c *child) condition() string {
 	case c.state.ConnectivityState == connectivity.Connecting && c.initTimer == nil:
 		return fmt.Sprintf("still CONNECTING after %v", InitTimeout)
 	case c.state.ConnectivityState == connectivity.TransientFailure:
-		if p, ok := c.state.Picker.(*policy.ErrPicker); ok {
-			return fmt.Sprintf("TRANSIENT_FAILURE: %v", p.Err)
+		if err := policy.FailureOf(c.state); err != nil {
+			return fmt.Sprintf("TRANSIENT_FAILURE: %v", err)
 		}
 	}
 	return c.state.ConnectivityState.String()
@@ -211,8 +184,8 @@ func (c *child) describe(place int) policy.PriorityNode {
 		Name: c.name, InUse: c == c.parent.inUse, Why: c.why(place), Started: c.started, Size: c.size,
 		FailoverAt: c.failoverAt, ForgetAt: c.forgetAt,
 	}
-	if c.balancer != nil {
-		n.Child = policy.DescribeOf(c.balancer, c.builtAs, c.latest.ConnectivityState)
+	if c.builtAs != "" {
+		n.Child = c.policy.Describe()
 	}
 	return n
 }

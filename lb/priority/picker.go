@@ -10,12 +10,15 @@ import (
 type picker struct {
 	child balancer.Picker
 	step  policy.PriorityStep
+
+	failure error
 }
 
 func (b *priority) picker() balancer.Picker {
 	p := &picker{
-		child: b.inUse.state.Picker,
-		step:  policy.PriorityStep{Priority: b.used, State: b.inUse.state.ConnectivityState},
+		child:   b.inUse.state.Picker,
+		failure: policy.FailureOf(b.inUse.state),
+		step:    policy.PriorityStep{Priority: b.used, State: b.inUse.state.ConnectivityState},
 	}
 	for i, c := range b.order[:b.used] {
 		p.step.PassedOver = append(p.step.PassedOver, policy.PassedOver{
@@ -24,6 +27,9 @@ func (b *priority) picker() balancer.Picker {
 	}
 	return p
 }
+
+// Failure is the error of the child in use.
+func (p *picker) Failure() error { return p.failure }
 
 // Pick lets the child in use pick.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {

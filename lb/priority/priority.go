@@ -11,6 +11,7 @@ package priority
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -51,7 +52,7 @@ type priority struct {
 	inUse    *child
 	used     int // inUse's place in order when it was chosen; -1 for none
 
-	updated  bool // a config came since the last sync
+	updated  bool // a config came since the last sync: the next Report syncs
 	stale    bool // what was reported no longer says what is
 	reported balancer.State
 	pending  bool
@@ -64,7 +65,12 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 		return fmt.Errorf("%s: config is a %T", policy.Priority, s.BalancerConfig)
 	}
 	b.cluster = cfg.Cluster
+	// The children answer first, so that one that has just failed and one that
+	// has just become READY are seen together.
+	b.updated = true
+	b.conn.Mark(b, &b.pending)
 	named := make(map[string]bool, len(cfg.Children))
+	was := b.order
 	b.order = make([]*child, len(cfg.Children))
 	for i, part := range cfg.Children {
 		named[part.Name] = true
@@ -82,10 +88,7 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 			c.close()
 		}
 	}
-	// The children answer first, so that one that has just failed and one that
-	// has just become READY are seen together.
-	b.updated, b.stale = true, true
-	b.conn.Mark(b, &b.pending)
+	b.stale = b.stale || !slices.Equal(was, b.order)
 	return nil
 }
 
@@ -106,9 +109,7 @@ func (b *priority) childChanged(c *child, from connectivity.State) {
 			c.startInitTimer()
 		}
 	}
-	if !b.updated {
-		b.sync(policy.SwitchFailure)
-	}
+	b.sync(policy.SwitchFailure)
 	if c == b.inUse || c.state.ConnectivityState != from {
 		b.stale = true
 	}
@@ -121,8 +122,12 @@ func (b *priority) initTimedOut() {
 	b.conn.Mark(b, &b.pending)
 }
 
-// sync makes the invariants of the package hold again.
+// sync makes the invariants of the package hold again. In the midst of a config
+// update that is left to the end of the batch.
 func (b *priority) sync(reason policy.SwitchReason) {
+	if b.updated {
+		return
+	}
 	for i, c := range b.order {
 		if !c.usable() && i < len(b.order)-1 {
 			continue
@@ -164,7 +169,7 @@ func (b *priority) detail(from, to int, reason policy.SwitchReason) string {
 	case reason == policy.SwitchInitTimeout:
 		return fmt.Sprintf("priority %d was not READY within %v", to-1, InitTimeout)
 	case reason == policy.SwitchRecovered:
-		return fmt.Sprintf("priority %d is READY", to)
+		return fmt.Sprintf("priority %d is %v", to, b.order[to].state.ConnectivityState)
 	case reason == policy.SwitchUpdate:
 		return "the config changed"
 	default:
@@ -185,7 +190,7 @@ func (b *priority) Report() {
 		b.conn.Mark(b, &b.pending)
 		return
 	}
-	if !b.stale {
+	if !b.stale && b.reported.Picker != nil {
 		return
 	}
 	b.stale = false
@@ -208,7 +213,7 @@ func (b *priority) report(s balancer.State) {
 func (b *priority) ResolverError(err error) {
 	for _, c := range b.order {
 		if c.started {
-			c.balancer.ResolverError(err)
+			c.policy.ResolverError(err)
 		}
 	}
 }
@@ -220,7 +225,7 @@ func (b *priority) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {
 func (b *priority) ExitIdle() {
 	for _, c := range b.order {
 		if c.started {
-			c.balancer.ExitIdle()
+			c.policy.ExitIdle()
 		}
 	}
 }
@@ -234,16 +239,10 @@ func (b *priority) Close() {
 
 // Describe describes every priority, and why it is or is not in use.
 func (b *priority) Describe() policy.Node {
-	n := policy.Node{Policy: policy.Priority, State: b.reported.ConnectivityState}
-	if p, ok := b.reported.Picker.(*policy.ErrPicker); ok {
-		n.Err = p.Err
-	}
+	n := policy.Node{Policy: policy.Priority, State: b.reported.ConnectivityState, Err: policy.FailureOf(b.reported)}
 	n.Priorities = make([]policy.PriorityNode, len(b.order))
 	for i, c := range b.order {
 		n.Priorities[i] = c.describe(i)
-	}
-	if b.inUse != nil {
-		n.Err = n.Priorities[b.used].Child.Err
 	}
 	return n
 }
@@ -256,10 +255,10 @@ func (b *priority) Summarize() policy.Summary {
 		Priorities: make([]policy.Census, len(b.order)),
 	}
 	for i, c := range b.order {
-		if c.balancer == nil {
+		if c.builtAs == "" {
 			s.Priorities[i] = policy.Census{Idle: c.size}
 		} else {
-			s.Priorities[i] = policy.SummaryOf(c.balancer, c.state.ConnectivityState).Census
+			s.Priorities[i] = c.policy.Summarize().Census
 		}
 	}
 	return s

@@ -10,9 +10,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-var (
-	errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "every READY endpoint is excluded")
-)
+var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "every READY endpoint is excluded")
 
 // picker is a photograph of the READY endpoints. Picks take them in turn, from
 // a random start.

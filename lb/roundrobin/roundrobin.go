@@ -4,6 +4,7 @@ package roundrobin
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"google.golang.org/grpc/balancer"
@@ -66,18 +67,28 @@ func (b *roundRobin) UpdateClientConnState(s balancer.ClientConnState) error {
 		e.kept = false
 	}
 	order := make([]*endpoint, 0, len(s.ResolverState.Endpoints))
+	var fresh []*endpoint
+	var errs []error
 	for _, re := range s.ResolverState.Endpoints {
 		if len(re.Addresses) == 0 {
 			continue
 		}
-		e, err := b.endpoint(re)
-		if err != nil {
-			return err
+		value := policy.EndpointOf(re)
+		e := b.endpoints[value.Addresses[0]]
+		switch {
+		case e != nil && e.kept:
+			continue // twice in the config: the first counts
+		case e != nil && b.keep(e, value):
+		default:
+			var err error
+			if e, err = b.add(re.Addresses, value); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			fresh = append(fresh, e)
 		}
-		if !e.kept {
-			e.kept = true
-			order = append(order, e)
-		}
+		e.kept = true
+		order = append(order, e)
 	}
 	for key, e := range b.endpoints {
 		if !e.kept {
@@ -86,44 +97,59 @@ func (b *roundRobin) UpdateClientConnState(s balancer.ClientConnState) error {
 	}
 	b.stale = b.stale || !slices.Equal(b.order, order)
 	b.order = order
-	if len(order) == 0 {
-		b.stale, b.lastErr = true, errNoEndpoints
-	}
+	b.connect(fresh)
 	b.conn.Mark(b, &b.pending)
-	if len(order) == 0 {
+	switch {
+	case len(errs) > 0:
+		return errs[0]
+	case len(order) == 0:
+		b.lastErr = errNoEndpoints
 		return balancer.ErrBadResolverState
+	default:
+		return nil
 	}
-	return nil
 }
 
-// endpoint returns the endpoint of re, connecting it if it is new.
-func (b *roundRobin) endpoint(re resolver.Endpoint) (*endpoint, error) {
-	value := policy.EndpointOf(re)
-	key := value.Addresses[0]
-	old := b.endpoints[key]
-	if old != nil {
-		if old.value == value {
-			return old, nil
-		}
-		if slices.Equal(old.value.Addresses, value.Addresses) {
-			old.value = value
-			b.stale = true // pickers hold the value
-			return old, nil
-		}
-		b.remove(key, old)
+// connect begins at a random place: where many clients get one list, its head
+// is not to be hit by all of them at once.
+func (b *roundRobin) connect(fresh []*endpoint) {
+	if len(fresh) == 0 {
+		return
 	}
+	start, _ := bits.Mul64(b.conn.Draw()(), uint64(len(fresh)))
+	for i := range fresh {
+		fresh[(int(start)+i)%len(fresh)].subConn.Connect()
+	}
+}
+
+// keep gives e its value in the new config, and reports whether e can go on with
+// it.
+func (b *roundRobin) keep(e *endpoint, value *resource.Endpoint) bool {
+	if e.value == value {
+		return true
+	}
+	if !slices.Equal(e.value.Addresses, value.Addresses) {
+		b.remove(value.Addresses[0], e)
+		return false
+	}
+	e.value = value
+	b.stale = b.stale || e.state == connectivity.Ready // pickers hold the value
+	return true
+}
+
+// add makes an endpoint, which is not connected yet.
+func (b *roundRobin) add(addrs []resolver.Address, value *resource.Endpoint) (*endpoint, error) {
 	e := &endpoint{value: value, state: connectivity.Idle, counted: connectivity.Connecting}
-	sc, err := b.conn.NewSubConn(re.Addresses, balancer.NewSubConnOptions{
+	sc, err := b.conn.NewSubConn(addrs, balancer.NewSubConnOptions{
 		StateListener: func(s balancer.SubConnState) { b.subConnState(e, s) },
 	})
 	if err != nil {
-		return nil, fmt.Errorf("new SubConn for %s: %w", key, err)
+		return nil, fmt.Errorf("new SubConn for %s: %w", value.Addresses[0], err)
 	}
 	e.subConn = sc
-	b.endpoints[key] = e
+	b.endpoints[value.Addresses[0]] = e
 	b.states.RecordTransition(connectivity.Shutdown, e.counted)
 	b.count(e.state, 1)
-	sc.Connect()
 	return e, nil
 }
 

@@ -17,6 +17,7 @@ type picker struct {
 	seats []balancer.Picker
 	// candidates are the seats' localities and weights, for explanations.
 	candidates []policy.LocalityCandidate
+	failure    error // the first locality's
 }
 
 func newPicker(in []*child, draw func() uint64) *picker {
@@ -32,8 +33,12 @@ func newPicker(in []*child, draw func() uint64) *picker {
 		p.candidates[i] = policy.LocalityCandidate{Locality: c.target.Locality.ID, Weight: weights[i]}
 	}
 	p.table = newAliasTable(weights)
+	p.failure = policy.FailureOf(in[0].state)
 	return p
 }
+
+// Failure is an error of the picker's, where all localities failed.
+func (p *picker) Failure() error { return p.failure }
 
 // Pick lets the drawn locality pick. Where the pick excludes all that the
 // locality has, the others have their turn, in order.

@@ -5,6 +5,7 @@ package weightedtarget
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -36,6 +37,7 @@ type weightedTarget struct {
 	order    []*child // as the config has them
 	states   balancer.ConnectivityStateEvaluator
 	reported connectivity.State
+	stale    bool // the picker reported no longer says what is
 	pending  bool
 	closed   bool
 }
@@ -63,6 +65,7 @@ func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error
 	for _, c := range b.order {
 		c.kept = false
 	}
+	was := b.order
 	b.order = make([]*child, 0, len(cfg.Targets))
 	for _, target := range cfg.Targets {
 		c := b.children[target.Locality.ID]
@@ -79,6 +82,7 @@ func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error
 			c.close()
 		}
 	}
+	b.stale = b.stale || !slices.Equal(was, b.order)
 	b.conn.Mark(b, &b.pending)
 	return nil
 }
@@ -96,16 +100,17 @@ func (b *weightedTarget) add(id resource.Locality) *child {
 }
 
 // update hands the child its part of the config, unless it has it already. A
-// part that the child refuses fails that child only.
+// part that it refuses fails that child only.
 func (c *child) update(t policy.Target) {
 	old := c.target
 	c.target = t
 	if old.Locality == t.Locality && old.Child.Policy == t.Child.Policy && old.Child.Config == t.Child.Config {
 		return
 	}
-	if err := c.policy.Update(t.Child); err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
-		c.UpdateState(policy.Failure(err))
+	if old.Locality != nil && old.Locality.Weight != t.Locality.Weight {
+		c.parent.stale = true
 	}
+	_ = c.policy.Update(t.Child) // the Switch has said so
 }
 
 // UpdateState takes the child's state.
@@ -114,9 +119,15 @@ func (c *child) UpdateState(s balancer.State) {
 		return
 	}
 	c.state = s
-	if c.counted != connectivity.TransientFailure || s.ConnectivityState != connectivity.Connecting {
-		c.parent.states.RecordTransition(c.counted, s.ConnectivityState)
+	was := c.counted
+	if was != connectivity.TransientFailure || s.ConnectivityState != connectivity.Connecting {
+		c.parent.states.RecordTransition(was, s.ConnectivityState)
 		c.counted = s.ConnectivityState
+	}
+	// The picker holds the children in the reported state: others' news does
+	// not concern picks.
+	if reported := c.parent.reported; was == reported || c.counted == reported {
+		c.parent.stale = true
 	}
 	c.parent.conn.Mark(c.parent, &c.parent.pending)
 }
@@ -127,13 +138,18 @@ func (c *child) close() {
 	c.policy.Close()
 }
 
-// Report sends the aggregate state and a picker up.
+// Report sends the aggregate state and a picker up, where picks see a change.
 func (b *weightedTarget) Report() {
 	if b.closed {
 		return
 	}
-	b.reported = b.states.CurrentState()
-	b.conn.UpdateState(balancer.State{ConnectivityState: b.reported, Picker: b.picker()})
+	state := b.states.CurrentState()
+	queueing := state == connectivity.Connecting || state == connectivity.Idle
+	if state == b.reported && (queueing || !b.stale) {
+		return
+	}
+	b.reported, b.stale = state, false
+	b.conn.UpdateState(balancer.State{ConnectivityState: state, Picker: b.picker()})
 }
 
 func (b *weightedTarget) picker() balancer.Picker {
@@ -188,6 +204,12 @@ func (b *weightedTarget) Describe() policy.Node {
 			Weight:   c.target.Locality.Weight,
 			Child:    c.policy.Describe(),
 		}
+		if b.reported == connectivity.TransientFailure && n.Err == nil {
+			n.Err = n.Localities[i].Child.Err
+		}
+	}
+	if len(b.order) == 0 {
+		n.Err = errNoTargets
 	}
 	return n
 }

@@ -1,0 +1,230 @@
+package policy_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/balancer"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// TestBreakerIsExact: of 200 at once exactly 50 pass a limit of 50, and exactly
+// 50 again once those have given back.
+func TestBreakerIsExact(t *testing.T) {
+	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "c"})
+	for round := range 5 {
+		var passed, refused atomic.Int64
+		var start, wg sync.WaitGroup
+		start.Add(1)
+		for range 200 {
+			wg.Go(func() {
+				start.Wait()
+				if counters.Hold(50) {
+					passed.Add(1)
+				} else {
+					refused.Add(1)
+				}
+			})
+		}
+		start.Done()
+		wg.Wait()
+		if passed.Load() != 50 || refused.Load() != 150 || counters.Breaker.InFlight() != 50 {
+			t.Fatalf("round %d: %d passed, %d refused, %d in flight; want 50, 150, 50",
+				round, passed.Load(), refused.Load(), counters.Breaker.InFlight())
+		}
+		for range 50 {
+			wg.Go(counters.Unhold)
+		}
+		wg.Wait()
+		if n := counters.Breaker.InFlight(); n != 0 {
+			t.Fatalf("round %d: %d in flight after all gave back", round, n)
+		}
+	}
+}
+
+// TestBreakerChurn: however picks come and go, never more than the limit hold.
+func TestBreakerChurn(t *testing.T) {
+	const limit = 3
+	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "c"})
+	var holding, most atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 2000 {
+				if !counters.Hold(limit) {
+					continue
+				}
+				n := holding.Add(1)
+				for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+				}
+				holding.Add(-1)
+				counters.Unhold()
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() > limit {
+		t.Errorf("%d held at once, the limit is %d", most.Load(), limit)
+	}
+	if n := counters.Breaker.InFlight(); n != 0 {
+		t.Errorf("%d in flight at the end", n)
+	}
+}
+
+// TestCountersAreKept tells who keeps a cluster's counters alive.
+func TestCountersAreKept(t *testing.T) {
+	key := policy.ServiceKey{Cluster: "orders"}
+	var (
+		all  *policy.Counters
+		mine *policy.ClusterCounters
+	)
+	acquire := func() { mine = all.Acquire(key) }
+	hold := func() { mine.Hold(10) }
+	release := func() { mine.Release() }
+	unhold := func() { mine.Unhold() }
+	tests := []struct {
+		name  string
+		steps []func()
+		found bool // whether the next tree finds the same counters
+	}{
+		{"another tree has them", []func(){acquire}, true},
+		{"nobody has them any more", []func(){acquire, release}, false},
+		{"two had them, one still has", []func(){acquire, acquire, release}, true},
+		{"the cluster is removed while a pick is held", []func(){acquire, hold, release}, true},
+		{"and comes back, and is removed, and the pick is still held", []func(){acquire, hold, release, acquire, release}, true},
+		{"the held pick was the last", []func(){acquire, hold, release, unhold}, false},
+		{"a pick of the removed cluster's last picker holds them", []func(){acquire, release, hold}, true},
+		{"and gives them back", []func(){acquire, release, hold, unhold}, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			all = policy.NewCounters()
+			for _, step := range tt.steps {
+				step()
+			}
+			if got := all.Get(key) == mine; got != tt.found {
+				t.Errorf("kept: %t, want %t", got, tt.found)
+			}
+			before := mine
+			acquire()
+			if got := mine == before; got != tt.found {
+				t.Errorf("found again: %t, want %t", got, tt.found)
+			}
+		})
+	}
+}
+
+func TestCountersOfTwoServicesAreTwo(t *testing.T) {
+	all := policy.NewCounters()
+	a := all.Acquire(policy.ServiceKey{Cluster: "c"})
+	b := all.Acquire(policy.ServiceKey{Cluster: "c", EDSServiceName: "s"})
+	if a == b {
+		t.Error("cluster c and cluster c with service s share their counters")
+	}
+	// Counters that lost their place do not take it back.
+	b.Release()
+	again := all.Acquire(policy.ServiceKey{Cluster: "c", EDSServiceName: "s"})
+	b.Hold(1)
+	if got := all.Get(policy.ServiceKey{Cluster: "c", EDSServiceName: "s"}); got != again {
+		t.Error("old counters took the place of those in use")
+	}
+	b.Unhold()
+	if got := all.Get(policy.ServiceKey{Cluster: "c", EDSServiceName: "s"}); got != again {
+		t.Error("old counters, given back, removed those in use")
+	}
+}
+
+func TestCountersAcquireAndReleaseRace(t *testing.T) {
+	all := policy.NewCounters()
+	key := policy.ServiceKey{Cluster: "c"}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 1000 {
+				c := all.Acquire(key)
+				if all.Get(key) != c {
+					t.Error("acquired counters are not among all")
+				}
+				if c.Hold(1 << 20) {
+					c.Unhold()
+				}
+				c.Release()
+			}
+		})
+	}
+	wg.Wait()
+	if all.Get(key) != nil {
+		t.Error("counters that nobody holds are left")
+	}
+}
+
+// TestLocalityLoad: how each kind of pick is counted.
+func TestLocalityLoad(t *testing.T) {
+	tests := []struct {
+		name string
+		held bool
+		ends []policy.Outcome
+		want policy.LoadCounts
+	}{
+		{"nobody will tell the end: it succeeded", false, nil, policy.LoadCounts{Issued: 1, Succeeded: 1}},
+		{"held", true, nil, policy.LoadCounts{Issued: 1, InProgress: 1}},
+		{"went well", true, []policy.Outcome{policy.OutcomeSuccess}, policy.LoadCounts{Issued: 1, Succeeded: 1}},
+		{"failed", true, []policy.Outcome{policy.OutcomeError}, policy.LoadCounts{Issued: 1, Failed: 1}},
+		{"given up", true, []policy.Outcome{policy.OutcomeCancelled}, policy.LoadCounts{Issued: 1, Failed: 1}},
+		{"expired", true, []policy.Outcome{policy.OutcomeExpired}, policy.LoadCounts{Issued: 1}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			all := policy.NewCounters()
+			c := all.Acquire(policy.ServiceKey{Cluster: "c"})
+			zone := resource.Locality{Zone: "a"}
+			load := c.Locality(zone)
+			load.Start(tt.held)
+			var call policy.Call
+			call.HoldLoad(load)
+			for _, outcome := range tt.ends {
+				call.Held().Finish(outcome, policy.NoInfo)
+			}
+			if got := c.Loads()[zone]; got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+			if load != c.Locality(zone) {
+				t.Error("the locality's load is not the same")
+			}
+		})
+	}
+}
+
+func TestDropCounts(t *testing.T) {
+	c := policy.NewCounters().Acquire(policy.ServiceKey{})
+	c.Drop("a").Add(2)
+	c.Drop("b").Add(1)
+	c.Drop("a").Add(1)
+	got := c.Drops()
+	if len(got) != 2 || got["a"] != 3 || got["b"] != 1 {
+		t.Errorf("got %v, want a 3, b 1", got)
+	}
+}
+
+// TestHeldGivesBackEverything: breaker, load and a foreign Done, each once.
+func TestHeldGivesBackEverything(t *testing.T) {
+	c := policy.NewCounters().Acquire(policy.ServiceKey{})
+	load := c.Locality(resource.Locality{})
+	var done []balancer.DoneInfo
+	var call policy.Call
+	c.Hold(1)
+	call.HoldBreaker(c)
+	load.Start(true)
+	call.HoldLoad(load)
+	call.HoldDone(func(i balancer.DoneInfo) { done = append(done, i) })
+	held := call.Held()
+	call.Reset(t.Context()) // what is held outlives the call
+	held.Finish(policy.OutcomeError, balancer.DoneInfo{Err: errRefused})
+	if c.Breaker.InFlight() != 0 || load.Counts().InProgress != 0 || len(done) != 1 || done[0].Err != errRefused {
+		t.Errorf("in flight %d, in progress %d, done %v", c.Breaker.InFlight(), load.Counts().InProgress, done)
+	}
+	policy.Held{}.Finish(policy.OutcomeSuccess, policy.NoInfo) // holds nothing
+}
