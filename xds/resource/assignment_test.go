@@ -291,14 +291,14 @@ func TestHostnameLimits(t *testing.T) {
 func TestServersMaySendWhatCannotConnect(t *testing.T) {
 	body := localities(locality("a", 0, 1,
 		endpoint("", 0), endpoint("h", 70000), `{"endpoint":{"address":{"pipe":{"path":"p"}},"hostname":"a\nb"},"health_status":256}`))
-	d, err := resource.DecodeAssignment([]byte(body), resource.Options{Origin: resource.FromServer})
+	_, err := resource.DecodeAssignment([]byte(body), resource.Options{Origin: resource.FromServer})
 	if got, want := refusals(t, err, "ClusterLoadAssignment/orders"), []string{
 		"endpoints[0].lb_endpoints[2].endpoint.address: is :0, which endpoints[0].lb_endpoints[0] has already",
 	}; !reflect.DeepEqual(got, want) {
 		t.Fatalf("refusals %q, want %q", got, want)
 	}
 	body = strings.Replace(body, endpoint("", 0)+",", "", 1)
-	d, err = resource.DecodeAssignment([]byte(body), resource.Options{Origin: resource.FromServer})
+	d, err := resource.DecodeAssignment([]byte(body), resource.Options{Origin: resource.FromServer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,8 +346,7 @@ func TestNamesOfAssignments(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d, err := resource.DecodeAssignment(fmt.Appendf(nil, `{"cluster_name":%q,"policy":{}}`, c.own), c.options)
-			var invalid *resource.InvalidError
-			if errors.As(err, &invalid) {
+			if invalid, ok := errors.AsType[*resource.InvalidError](err); ok {
 				if got := lines(invalid.Problems); !reflect.DeepEqual(got, c.want) {
 					t.Errorf("refusals %q, want %q", got, c.want)
 				}

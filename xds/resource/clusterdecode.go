@@ -73,17 +73,17 @@ func (v *verdict) eds(m *clusterv3.Cluster) {
 		}
 	}
 	source := m.GetEdsClusterConfig().GetEdsConfig()
-	switch s := source.GetConfigSourceSpecifier().(type) {
+	switch source.GetConfigSourceSpecifier().(type) {
 	case *corev3.ConfigSource_Ads, *corev3.ConfigSource_Self:
 		return
 	case *corev3.ConfigSource_PathConfigSource:
 		if v.byHand {
-			v.warn(field+".eds_config.path_config_source", "%q is not read: %s", s.PathConfigSource.GetPath(), whereEndpoints)
+			v.warn(field+".eds_config.path_config_source", "is not read: %s", whereEndpoints)
 			return
 		}
 	case *corev3.ConfigSource_Path:
 		if v.byHand {
-			v.warn(field+".eds_config.path", "%q is not read: %s", s.Path, whereEndpoints)
+			v.warn(field+".eds_config.path", "is not read: %s", whereEndpoints)
 			return
 		}
 	case nil:

@@ -29,8 +29,7 @@ func (v *verdict) policyOf(m *clusterv3.Cluster) Policy {
 		return v.lbPolicy(m.GetLbPolicy())
 	}
 	v.overridden(m)
-	policy, _ := v.policy(p, "load_balancing_policy", 0)
-	return policy
+	return v.policy(p, "load_balancing_policy", 0)
 }
 
 // lbPolicy judges lb_policy. Each policy that lbd can run has its arm.
@@ -71,10 +70,10 @@ func (v *verdict) overridden(m *clusterv3.Cluster) {
 
 // policy returns the first policy of a list that lbd has (gRFC A52); others are
 // skipped.
-func (v *verdict) policy(list *clusterv3.LoadBalancingPolicy, field string, depth int) (Policy, bool) {
+func (v *verdict) policy(list *clusterv3.LoadBalancingPolicy, field string, depth int) Policy {
 	if depth == maxPolicyDepth {
 		v.refuse(field, "nests deeper than %d policies", maxPolicyDepth)
-		return Policy{}, false
+		return Policy{}
 	}
 	var skipped []string
 	for i, entry := range list.GetPolicies() {
@@ -88,14 +87,14 @@ func (v *verdict) policy(list *clusterv3.LoadBalancingPolicy, field string, dept
 		if len(skipped) > 0 {
 			v.warn(field, "%s: not supported, and skipped", strings.Join(skipped, ", "))
 		}
-		return policy, true
+		return policy
 	}
 	if len(skipped) == 0 {
 		v.refuse(field, "holds no policy: %s", supportedPolicies)
 	} else {
 		v.refuse(field, "holds no supported policy, only %s: %s", strings.Join(skipped, ", "), supportedPolicies)
 	}
-	return Policy{}, false
+	return Policy{}
 }
 
 // typedPolicy reads one policy of a list. known is false for one that lbd does
@@ -107,7 +106,7 @@ func (v *verdict) typedPolicy(config *anypb.Any, field string, depth int) (p Pol
 		if !v.carries(config, &m, field) {
 			return Policy{}, true
 		}
-		child, _ := v.policy(m.GetEndpointPickingPolicy(), field+".endpoint_picking_policy", depth+1)
+		child := v.policy(m.GetEndpointPickingPolicy(), field+".endpoint_picking_policy", depth+1)
 		return Policy{Name: PolicyWRRLocality, Child: &child}, true
 	case nameOf(&roundrobinv3.RoundRobin{}):
 		return Policy{Name: PolicyRoundRobin}, true

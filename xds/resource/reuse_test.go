@@ -40,11 +40,15 @@ func TestReuse(t *testing.T) {
 		{"another priority", localities(locality("a", 0, 1, h, i), locality("b", 1, 1, j)), false, []int{a, -1}, []map[string]int{nil, {"j:80": b}}},
 		{
 			"an endpoint in another locality bears its name, and is another", localities(locality("a", 0, 1, h, i, j), locality("b", 0, 1)),
-			false, []int{-1, -1}, []map[string]int{{"h:80": a, "i:80": a, "j:80": -1}, {}},
+			false,
+			[]int{-1, -1},
+			[]map[string]int{{"h:80": a, "i:80": a, "j:80": -1}, {}},
 		},
 		{
 			"another health", localities(locality("a", 0, 1, endpoint("h", 80, `"health_status":2`), i), locality("b", 0, 1, j)),
-			false, []int{-1, b}, []map[string]int{{"h:80": -1, "i:80": a}, nil},
+			false,
+			[]int{-1, b},
+			[]map[string]int{{"h:80": -1, "i:80": a}, nil},
 		},
 		{"nothing is left", localities(locality("c", 0, 1, k)), false, []int{-1}, []map[string]int{{"k:80": -1}}},
 		{"empty", localities(), false, nil, nil},
@@ -73,7 +77,7 @@ func TestReuse(t *testing.T) {
 						t.Fatalf("endpoint %s was not expected", e.Addresses[0])
 					}
 					if (from >= 0) != lends(prev, from, e) {
-						t.Errorf("endpoint %s: the one before: %v", e.Addresses[0], !(from >= 0))
+						t.Errorf("endpoint %s: the one before: %v", e.Addresses[0], from < 0)
 					}
 				}
 			}
