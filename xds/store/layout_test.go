@@ -28,16 +28,13 @@ func (f pageFile) meta(newest bool) []byte {
 	return b
 }
 
-func (f pageFile) sign(meta []byte) {
+// setMeta sets a field of the last commit's meta, and its checksum.
+func (f pageFile) setMeta(field int, value uint64) {
+	meta := f.meta(true)
+	native.PutUint64(meta[field:], value)
 	sum := fnv.New64a()
 	_, _ = sum.Write(meta[:56])
 	native.PutUint64(meta[56:], sum.Sum64())
-}
-
-func (f pageFile) setMeta(newest bool, field int, value uint64) {
-	meta := f.meta(newest)
-	native.PutUint64(meta[field:], value)
-	f.sign(meta)
 }
 
 // element returns a leaf's or a branch's element.
@@ -56,15 +53,15 @@ func TestCheckLayout(t *testing.T) {
 	}{
 		{"one meta's checksum", func(f *pageFile) { f.meta(true)[txidField]++ }, "checksum mismatch"},
 		{"the older meta's checksum", func(f *pageFile) { f.meta(false)[txidField]-- }, "checksum mismatch"},
-		{"a commit that is two ahead", func(f *pageFile) { f.setMeta(true, txidField, native.Uint64(f.meta(true)[txidField:])+1) }, "do not follow"},
-		{"no pages at all", func(f *pageFile) { f.setMeta(true, highField, 1) }, "no room"},
+		{"a commit that is two ahead", func(f *pageFile) { f.setMeta(txidField, native.Uint64(f.meta(true)[txidField:])+1) }, "do not follow"},
+		{"no pages at all", func(f *pageFile) { f.setMeta(highField, 1) }, "no room"},
 		{"one page cut off", func(f *pageFile) { f.data = f.data[:testPage*(native.Uint64(f.meta(true)[highField:])-1)] }, "truncated"},
 		{"cut off in the second meta", func(f *pageFile) { f.data = f.data[:testPage+20] }, "truncated"},
 		{"another version", func(f *pageFile) { f.meta(true)[4]++ }, "no meta page"},
-		{"a root that is a meta page", func(f *pageFile) { f.setMeta(true, rootField, 1) }, "outside of the file"},
-		{"a root above the high water mark", func(f *pageFile) { f.setMeta(true, rootField, native.Uint64(f.meta(true)[highField:])) }, "outside of the file"},
-		{"a root that is the free list", func(f *pageFile) { f.setMeta(true, rootField, native.Uint64(f.meta(true)[freelistField:])) }, "not a tree's"},
-		{"a free list that is a leaf", func(f *pageFile) { f.setMeta(true, freelistField, native.Uint64(f.page(leafPage))) }, "used twice"},
+		{"a root that is a meta page", func(f *pageFile) { f.setMeta(rootField, 1) }, "outside of the file"},
+		{"a root above the high water mark", func(f *pageFile) { f.setMeta(rootField, native.Uint64(f.meta(true)[highField:])) }, "outside of the file"},
+		{"a root that is the free list", func(f *pageFile) { f.setMeta(rootField, native.Uint64(f.meta(true)[freelistField:])) }, "not a tree's"},
+		{"a free list that is a leaf", func(f *pageFile) { f.setMeta(freelistField, native.Uint64(f.page(leafPage))) }, "used twice"},
 		{"a page under another number", func(f *pageFile) { f.page(branchPage)[0]++ }, "says that it is"},
 		{"a page that reaches past the end", func(f *pageFile) { f.page(branchPage)[15] = 0x7F }, "past the end"},
 		{"a page that reaches into another", func(f *pageFile) { f.page(branchPage)[12]++ }, "used twice"},
