@@ -15,7 +15,7 @@ const (
 	// mostly below the circuit breaker's limit, and at times above it.
 	callers = 10
 	// forgets is how many leases there are to one that nobody says done to.
-	forgets = 100
+	forgets = 300
 	// leaseTTL is what a forgotten lease costs.
 	leaseTTL = "5s"
 )

@@ -12,7 +12,7 @@ import (
 )
 
 // maxRequests is the demo's circuit breaker: the caller fills it now and then.
-const maxRequests = 8
+const maxRequests = 10
 
 // object is a piece of JSON.
 type object map[string]any

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestCommandLineIsRefusedInWords(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"unknown flag":    {[]string{"--datta=x"}, "--datta"},
+		"wait too long":   {[]string{"--pick-wait=61s"}, "--pick-wait is 1m1s"},
+		"no duration":     {[]string{"--drain-timeout=soon"}, "soon"},
+		"drain too long":  {[]string{"--drain-timeout=11m"}, "--drain-timeout"},
+		"no mode":         {[]string{"--connect=udp"}, `"udp"`},
+		"no port":         {[]string{"--listen=localhost"}, "neither host:port nor unix:PATH"},
+		"no port number":  {[]string{"--listen=localhost:99999"}, `"99999"`},
+		"no socket path":  {[]string{"--listen=unix:"}, "no path"},
+		"no level":        {[]string{"--log-level=loud"}, `"loud"`},
+		"unknown command": {[]string{"server"}, "server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := command(c.args...).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), c.says) {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
+
+func TestFlagsAndEnvironment(t *testing.T) {
+	// The environment counts where no flag is given: an address that cannot
+	// be listened on tells which one won.
+	cmd := command("serve", "--data=")
+	cmd.Env = append(cmd.Env, "LBD_LISTEN=203.0.113.1:1")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "203.0.113.1:1") {
+		t.Errorf("environment: %v: %s", err, out)
+	}
+	cmd = command("serve", "--data=", "--listen=203.0.113.2:1")
+	cmd.Env = append(cmd.Env, "LBD_LISTEN=203.0.113.1:1")
+	if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "203.0.113.2:1") {
+		t.Errorf("flag over environment: %v: %s", err, out)
+	}
+	out, err := command("version").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "lbd ") {
+		t.Errorf("version: %v: %s", err, out)
+	}
+	out, err = command("healthcheck", "--listen=127.0.0.1:1").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "ask the daemon") {
+		t.Errorf("healthcheck of nobody: %v: %s", err, out)
+	}
+}

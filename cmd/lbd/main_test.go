@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what should come at once.
+const patience = 30 * time.Second
+
+// TestMain lets the test binary be lbd: with LBD_TEST_MAIN set it runs the
+// command line and nothing else.
+func TestMain(m *testing.M) {
+	if os.Getenv("LBD_TEST_MAIN") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// process is an lbd that runs as a process of its own.
+type process struct {
+	cmd *exec.Cmd
+	url string
+
+	mu  sync.Mutex
+	log bytes.Buffer
+
+	exited chan struct{} // closed once it has, with what came of it in err
+	err    error
+}
+
+func command(args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.Command(self, args...)
+	cmd.Env = append(os.Environ(), "LBD_TEST_MAIN=1")
+	return cmd
+}
+
+// startProcess starts lbd on a free port and returns once it serves.
+func startProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{
+		cmd:    command(append([]string{"serve", "--listen=127.0.0.1:0", "--log-format=json"}, args...)...),
+		exited: make(chan struct{}),
+	}
+	stderr, err := p.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	serving := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			p.mu.Lock()
+			p.log.WriteString(lines.Text() + "\n")
+			p.mu.Unlock()
+			var record struct {
+				Message   string   `json:"msg"`
+				Addresses []string `json:"addresses"`
+			}
+			if json.Unmarshal(lines.Bytes(), &record) == nil && record.Message == "serving" {
+				serving <- "http://" + record.Addresses[0]
+			}
+		}
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	})
+	select {
+	case p.url = <-serving:
+	case <-p.exited:
+		t.Fatalf("lbd ended: %v\n%s", p.err, p.output())
+	case <-time.After(patience):
+		t.Fatalf("lbd does not serve\n%s", p.output())
+	}
+	return p
+}
+
+func (p *process) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// end sends a signal and returns how the process ended.
+func (p *process) end(t *testing.T, s syscall.Signal) error {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		t.Fatalf("lbd does not end on %v\n%s", s, p.output())
+	}
+	return p.err
+}
+
+// answer is an HTTP answer, read.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func do(t *testing.T, method, url, body string) answer {
+	t.Helper()
+	a, err := try(t.Context(), http.DefaultClient, method, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func try(ctx context.Context, client *http.Client, method, url, body string) (answer, error) {
+	r, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	return answer{response.StatusCode, response.Header, string(b)}, err
+}
+
+// address is what a pick answered, or the code of its refusal.
+func (a answer) address() string {
+	var v struct{ Address, Code string }
+	_ = json.Unmarshal([]byte(a.body), &v)
+	return v.Address + v.Code
+}
+
+// upstream is a real HTTP server that can be stopped.
+func upstream(t *testing.T) (address string, stop func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.NotFoundHandler()}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	stop = func() { _ = s.Close(); <-done }
+	t.Cleanup(stop)
+	return l.Addr().String(), stop
+}
+
+// envoyFile is the file that Envoy's file-based EDS reads: no localities, no
+// weights.
+func envoyFile(cluster string, addresses ...string) string {
+	b := "version_info: \"1\"\nresources:\n- \"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\n" +
+		"  cluster_name: " + cluster + "\n  endpoints:\n  - lb_endpoints:\n"
+	for _, a := range addresses {
+		host, port, _ := net.SplitHostPort(a)
+		b += fmt.Sprintf("    - endpoint:\n        address:\n          socket_address:\n            address: %s\n            port_value: %s\n", host, port)
+	}
+	return b
+}
+
+func TestPushSurvivesKill(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	address, _ := upstream(t)
+	p := startProcess(t, "--data="+data)
+	if a := do(t, "PUT", p.url+"/v1/clusters/orders/endpoints", envoyFile("orders", address)); a.status != http.StatusCreated {
+		t.Fatalf("push: %+v", a)
+	}
+	if err := p.end(t, syscall.SIGKILL); err == nil {
+		t.Fatal("a killed process ended well")
+	}
+	p = startProcess(t, "--data="+data)
+	if a := do(t, "GET", p.url+"/pick?cluster=orders", ""); a.address() != address {
+		t.Errorf("after kill -9: %+v", a)
+	}
+	if err := p.end(t, syscall.SIGTERM); err != nil {
+		t.Errorf("SIGTERM: %v\n%s", err, p.output())
+	}
+}
+
+func TestSecondDaemonOnTheSameData(t *testing.T) {
+	data := t.TempDir()
+	startProcess(t, "--data="+data)
+	out, err := command("serve", "--listen=127.0.0.1:0", "--data="+data).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "in use by another lbd") || !strings.Contains(string(out), data) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestDamagedStoreIsSetAside(t *testing.T) {
+	data := t.TempDir()
+	address, _ := upstream(t)
+	p := startProcess(t, "--data="+data)
+	do(t, "PUT", p.url+"/v1/clusters/orders/endpoints", envoyFile("orders", address))
+	if err := p.end(t, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(data, "lbd.db")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b[:len(b)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command("serve", "--listen=127.0.0.1:0", "--data="+data).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "damaged") || !strings.Contains(string(out), "restore a backup") {
+		t.Errorf("%v: %s", err, out)
+	}
+	kept, err := filepath.Glob(file + ".damaged-*")
+	if err != nil || len(kept) != 1 {
+		t.Errorf("set aside: %v, %v", kept, err)
+	}
+}
+

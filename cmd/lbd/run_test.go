@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lbd-dev/lbd"
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// startServe runs the whole daemon within the test, and returns where it
+// listens. It ends with the test.
+func startServe(t *testing.T, c Config) []string {
+	t.Helper()
+	if c.Listen == nil {
+		c.Listen = []string{"127.0.0.1:0"}
+	}
+	if c.Connect == "" {
+		c.Connect = "tcp_hold"
+	}
+	c.LogLevel, c.DrainTimeout = "error", time.Second
+	ctx, cancel := context.WithCancel(context.Background())
+	ready := make(chan []string, 1)
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, c, func(a []string) { ready <- a }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case a := <-ready:
+		return a
+	case err := <-ended:
+		ended <- nil
+		t.Fatal(err)
+		return nil
+	}
+}
+
+// eventually waits until check holds: what it waits for comes from real
+// connections, which tell nobody when.
+func eventually(t *testing.T, what string, check func() bool) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !check() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s does not come about", what)
+		}
+	}
+}
+
+func TestPicksFollowRealConnections(t *testing.T) {
+	url := "http://" + startServe(t, Config{PickWait: time.Second})[0]
+	first, stopFirst := upstream(t)
+	second, _ := upstream(t)
+	if a := do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", first, second)); a.status != http.StatusCreated {
+		t.Fatalf("push: %+v", a)
+	}
+	got := map[string]bool{}
+	eventually(t, "a pick of each", func() bool {
+		got[do(t, "GET", url+"/pick?cluster=orders", "").address()] = true
+		return got[first] && got[second]
+	})
+	stopFirst()
+	eventually(t, "the loss", func() bool {
+		return strings.Contains(do(t, "GET", url+"/v1/clusters/orders", "").body, "connection refused")
+	})
+	for range 10 {
+		if a := do(t, "GET", url+"/pick?cluster=orders", ""); a.address() != second {
+			t.Errorf("picked %+v, and only %s runs", a, second)
+		}
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lbd.sock")
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	if err := stale.Close(); err != nil { // what a killed daemon leaves behind
+		t.Fatal(err)
+	}
+	addresses := startServe(t, Config{Listen: []string{"unix:" + path, "127.0.0.1:0"}})
+	if addresses[0] != "unix:"+path {
+		t.Errorf("serves %v", addresses)
+	}
+	client, host := dialFor(addresses[0])
+	a, err := try(t.Context(), client, "GET", "http://"+host+"/readyz", "")
+	if err != nil || a.status != http.StatusOK {
+		t.Errorf("%+v, %v", a, err)
+	}
+	if err := (&healthcheckCommand{Listen: addresses}).Run(t.Context()); err != nil {
+		t.Errorf("healthcheck: %v", err)
+	}
+	if _, err := listen(t.Context(), "unix:"+path); err == nil || !strings.Contains(err.Error(), "another process answers") {
+		t.Errorf("a socket in use: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen(t.Context(), "unix:"+file); err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("a file in the way: %v", err)
+	}
+}
+
+// TestShutdownAnswersQueuedPicks holds a pick in flight that nothing answers,
+// and lets the daemon end.
+func TestShutdownAnswersQueuedPicks(t *testing.T) {
+	svc := service.New(service.Options{
+		Logger:     slog.New(slog.DiscardHandler),
+		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: deaf{}},
+	})
+	defer svc.Close()
+	st, err := store.Open("", store.Options{OnCommit: svc.Commit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	if err := svc.Start(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	inside := make(chan struct{}, 1)
+	handler := api.New(api.Options{Service: svc, Logger: slog.New(slog.DiscardHandler), OpenAPI: lbd.OpenAPI})
+	ts := httptest.NewUnstartedServer(nil)
+	ts.Config = newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			inside <- struct{}{}
+		}
+		handler.ServeHTTP(w, r)
+	}), slog.New(slog.DiscardHandler))
+	ts.Start()
+	defer ts.Close()
+	if a := do(t, "PUT", ts.URL+"/v1/clusters/slow/endpoints", envoyFile("slow", "127.0.0.1:1")); a.status != http.StatusCreated {
+		t.Fatalf("push: %+v", a)
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		a, err := try(context.Background(), http.DefaultClient, "GET", ts.URL+"/pick?cluster=slow&wait=60s", "")
+		if err != nil {
+			a.body = err.Error()
+		}
+		answered <- a
+	}()
+	<-inside
+	shutdown(ts.Config, svc, 0)
+	if a := <-answered; a.status != http.StatusServiceUnavailable || a.address() != "shutting_down" {
+		t.Errorf("the queued pick: %+v", a)
+	}
+}
+
+// deaf connects to nobody and fails with nobody.
+type deaf struct{}
+
+func (deaf) Start([]string, func(lb.Connection)) func() { return func() {} }
