@@ -3,6 +3,8 @@ package lbtest
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -70,6 +72,16 @@ func (t *Tree) Batch(f func()) {
 		t.tb.Fatal("the tree is closed")
 	}
 	<-ended
+}
+
+// Sleep lets time pass on the clock of a synctest bubble, and all that comes of
+// it happen.
+func (t *Tree) Sleep(d time.Duration) {
+	t.tb.Helper()
+	t.Batch(func() {}) // what the test has read happened before; the race detector is told so
+	time.Sleep(d)
+	synctest.Wait()
+	t.Batch(func() {})
 }
 
 func (t *Tree) endBatch() {
