@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 )
@@ -148,12 +149,13 @@ func explainStep(s policy.Step) Step {
 
 func explainPriority(s policy.PriorityStep) Step {
 	p := &PriorityStep{Priority: s.Priority, State: s.State.String(), PassedOver: []PassedOver{}}
-	says := fmt.Sprintf("priority %d is in use (%s)", p.Priority, p.State)
+	var says strings.Builder
+	says.WriteString(fmt.Sprintf("priority %d is in use (%s)", p.Priority, p.State))
 	for _, o := range s.PassedOver {
 		p.PassedOver = append(p.PassedOver, PassedOver{Priority: o.Priority, State: o.State.String(), Why: o.Why})
-		says += fmt.Sprintf("; priority %d was passed over: %s", o.Priority, o.Why)
+		says.WriteString(fmt.Sprintf("; priority %d was passed over: %s", o.Priority, o.Why))
 	}
-	return Step{Step: "priority", Says: says, Priority: p}
+	return Step{Step: "priority", Says: says.String(), Priority: p}
 }
 
 func explainLocality(s policy.LocalityStep) Step {

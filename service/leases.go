@@ -327,10 +327,9 @@ func (k *idempotencyKeys) leave(r *PickRequest, e *idempotent, out *Picks, err e
 	return nil
 }
 
+// sameRequest reports whether two requests ask for the same; how long they would
+// wait for it aside.
 func sameRequest(a, b *PickRequest) bool {
-	x, y := *a, *b
-	x.Exclude, y.Exclude = nil, nil
-	x.Wait, y.Wait = 0, 0
-	return slices.Equal(a.Exclude, b.Exclude) && x.Cluster == y.Cluster && x.N == y.N && x.TTL == y.TTL &&
-		x.Hash == y.Hash && x.Explain == y.Explain && x.WaitForReady == y.WaitForReady
+	return a.Cluster == b.Cluster && a.N == b.N && a.TTL == b.TTL && a.Hash == b.Hash &&
+		a.Explain == b.Explain && a.WaitForReady == b.WaitForReady && slices.Equal(a.Exclude, b.Exclude)
 }

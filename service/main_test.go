@@ -46,7 +46,7 @@ func start(tb testing.TB, dir string, change func(*service.Options)) (s *service
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if err := s.Start(context.Background(), st); err != nil {
+	if err := s.Start(tb.Context(), st); err != nil {
 		tb.Fatal(err)
 	}
 	stopped := false
@@ -124,7 +124,7 @@ func encode(tb testing.TB, v any) []byte {
 
 func push(tb testing.TB, s *service.Service, kind service.Kind, cluster string, body []byte) *service.PushResult {
 	tb.Helper()
-	res, err := s.Push(context.Background(), &service.PushRequest{Kind: kind, Cluster: cluster, Body: body})
+	res, err := s.Push(tb.Context(), &service.PushRequest{Kind: kind, Cluster: cluster, Body: body})
 	if err != nil {
 		tb.Fatalf("push %s of %s: %v", kind, cluster, err)
 	}
@@ -139,8 +139,7 @@ func pick(s *service.Service, r service.PickRequest) (service.Picks, error) {
 
 // code is the code of a service's error, or empty.
 func code(err error) service.Code {
-	var e *service.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*service.Error](err); ok {
 		return e.Code
 	}
 	return ""

@@ -202,11 +202,11 @@ func sum(m map[*prometheus.Desc]map[string]float64, d *prometheus.Desc, v float6
 	if m[d] == nil {
 		m[d] = make(map[string]float64)
 	}
-	key := ""
+	var key strings.Builder
 	for _, l := range labels {
-		key += labelSeparator + l
+		key.WriteString(labelSeparator + l)
 	}
-	m[d][key] += v
+	m[d][key.String()] += v
 }
 
 // add sums what the target counts.

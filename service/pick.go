@@ -87,7 +87,7 @@ const resultOK result = "ok"
 // than the pick.
 const sampleMask = 255
 
-var callPool = sync.Pool{New: func() any { return new(policy.Call) }}
+var callPool sync.Pool // of *policy.Call
 
 // Pick picks r.N times and fills out, whose slice is used again. It fails with
 // what stopped the first pick if none came back.
@@ -104,8 +104,11 @@ func (s *Service) pick(ctx context.Context, r *PickRequest, out *Picks) error {
 	if err != nil {
 		return err
 	}
-	call := callPool.Get().(*policy.Call)
-	defer callPool.Put(call)
+	call, ok := callPool.Get().(*policy.Call)
+	if !ok {
+		call = new(policy.Call)
+	}
+	defer putCall(call)
 	call.Reset(ctx)
 	call.Cluster = r.Cluster
 	call.Hold = r.TTL > 0
@@ -114,7 +117,6 @@ func (s *Service) pick(ctx context.Context, r *PickRequest, out *Picks) error {
 		call.Hash = xxhash.Sum64String(r.Hash)
 	}
 	call.Exclude = r.Exclude
-	defer call.Reset(nil) // the pool keeps nothing of the request alive
 
 	var first error
 	wait := r.Wait
@@ -159,6 +161,12 @@ func (s *Service) pick(ctx context.Context, r *PickRequest, out *Picks) error {
 		return first
 	}
 	return nil
+}
+
+// putCall takes a call back, and nothing of the request with it.
+func putCall(call *policy.Call) {
+	call.Reset(context.Background())
+	callPool.Put(call)
 }
 
 // pickOne picks once and counts what became of it.

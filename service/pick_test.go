@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"context"
 	"errors"
 	"math"
 	"strings"
@@ -191,7 +190,7 @@ func TestIdempotencyKeyReturnsTheSameLeases(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range answers {
 		wg.Go(func() {
-			if err := s.Pick(context.Background(), &r, &answers[i]); err != nil {
+			if err := s.Pick(t.Context(), &r, &answers[i]); err != nil {
 				t.Error(err)
 			}
 		})

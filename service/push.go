@@ -288,8 +288,7 @@ func list(ps []Problem) []Problem {
 
 func decodeError(r *PushRequest, err error) error {
 	e := &Error{Code: InvalidArgument, Cluster: r.Cluster, Detail: err.Error()}
-	var invalid *resource.InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*resource.InvalidError](err); ok {
 		e.Code, e.Problems = InvalidResource, invalid.Problems
 		e.Detail = fmt.Sprintf("%s breaks a rule", r.Kind)
 		if n := len(invalid.Problems); n > 1 {

@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -54,7 +53,7 @@ func TestPushRefusals(t *testing.T) {
 			s, _ := start(t, "", nil)
 			before := push(t, s, service.Endpoints, "orders", good)
 			c.request.Cluster = "orders"
-			_, err := s.Push(context.Background(), &c.request)
+			_, err := s.Push(t.Context(), &c.request)
 			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
 			}
@@ -73,7 +72,7 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 	s, _ := start(t, "", nil)
 	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	push(t, s, service.Config, "orders", config(t, 7))
-	_, err := s.Push(context.Background(), &service.PushRequest{
+	_, err := s.Push(t.Context(), &service.PushRequest{
 		Kind: service.Endpoints, Cluster: "orders", Body: assignment(t, nil), AllowEmpty: true,
 	})
 	if err != nil {
@@ -83,7 +82,7 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 		t.Errorf("an empty assignment: %v", err)
 	}
 	del := func(kind service.Kind, dry bool) (*service.PushResult, error) {
-		return s.Delete(context.Background(), &service.DeleteRequest{Kind: kind, Cluster: "orders", DryRun: dry})
+		return s.Delete(t.Context(), &service.DeleteRequest{Kind: kind, Cluster: "orders", DryRun: dry})
 	}
 	if res, err := del(service.Endpoints, true); err != nil || res.Changes[0].Change != "removed" {
 		t.Errorf("dry: %+v, %v", res, err)
@@ -107,7 +106,7 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 
 func TestDryRunChangesNothing(t *testing.T) {
 	s, _ := start(t, "", nil)
-	res, err := s.Push(context.Background(), &service.PushRequest{
+	res, err := s.Push(t.Context(), &service.PushRequest{
 		Kind: service.Endpoints, Cluster: "orders", DryRun: true,
 		Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}),
 	})
@@ -162,7 +161,7 @@ func TestClosedServiceRefuses(t *testing.T) {
 	if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.ShuttingDown {
 		t.Errorf("pick: %v", err)
 	}
-	_, err := s.Push(context.Background(), &service.PushRequest{
+	_, err := s.Push(t.Context(), &service.PushRequest{
 		Kind: service.Endpoints, Cluster: "x", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}),
 	})
 	if code(err) != service.ShuttingDown {

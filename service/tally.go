@@ -47,13 +47,3 @@ func (t *tally[K]) read() map[K]uint64 {
 	}
 	return out
 }
-
-// get returns one count.
-func (t *tally[K]) get(k K) uint64 {
-	if m := t.counts.Load(); m != nil {
-		if n := (*m)[k]; n != nil {
-			return n.Load()
-		}
-	}
-	return 0
-}

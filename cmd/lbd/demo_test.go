@@ -18,7 +18,7 @@ func TestDemoFailsOverAndBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- demo.Play(ctx, demo.Options{

@@ -23,7 +23,7 @@ const (
 func validAddress(address string) error {
 	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
 		if path == "" {
-			return errors.New("has no path after unix:")
+			return errors.New("has no path after the unix prefix")
 		}
 		return nil
 	}

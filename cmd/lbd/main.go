@@ -73,8 +73,8 @@ type versionCommand struct{}
 
 // Run prints the version.
 func (versionCommand) Run() error {
-	fmt.Println("lbd", buildVersion())
-	return nil
+	_, err := fmt.Println("lbd", buildVersion())
+	return err
 }
 
 // buildVersion is the release's version, or the revision that was built.

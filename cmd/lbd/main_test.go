@@ -174,13 +174,14 @@ func upstream(t *testing.T) (address string, stop func()) {
 // envoyFile is the file that Envoy's file-based EDS reads: no localities, no
 // weights.
 func envoyFile(cluster string, addresses ...string) string {
-	b := "version_info: \"1\"\nresources:\n- \"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\n" +
-		"  cluster_name: " + cluster + "\n  endpoints:\n  - lb_endpoints:\n"
+	var b strings.Builder
+	b.WriteString("version_info: \"1\"\nresources:\n- \"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\n" +
+		"  cluster_name: " + cluster + "\n  endpoints:\n  - lb_endpoints:\n")
 	for _, a := range addresses {
 		host, port, _ := net.SplitHostPort(a)
-		b += fmt.Sprintf("    - endpoint:\n        address:\n          socket_address:\n            address: %s\n            port_value: %s\n", host, port)
+		b.WriteString(fmt.Sprintf("    - endpoint:\n        address:\n          socket_address:\n            address: %s\n            port_value: %s\n", host, port))
 	}
-	return b
+	return b.String()
 }
 
 func TestPushSurvivesKill(t *testing.T) {
@@ -236,4 +237,3 @@ func TestDamagedStoreIsSetAside(t *testing.T) {
 		t.Errorf("set aside: %v, %v", kept, err)
 	}
 }
-

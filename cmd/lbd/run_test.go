@@ -31,7 +31,7 @@ func startServe(t *testing.T, c Config) []string {
 		c.Connect = "tcp_hold"
 	}
 	c.LogLevel, c.DrainTimeout = "error", time.Second
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	ready := make(chan []string, 1)
 	ended := make(chan error, 1)
 	go func() { ended <- serve(ctx, c, func(a []string) { ready <- a }) }()
@@ -136,7 +136,11 @@ func TestShutdownAnswersQueuedPicks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer st.Close()
+	defer func() {
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
 	if err := svc.Start(t.Context(), st); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +160,7 @@ func TestShutdownAnswersQueuedPicks(t *testing.T) {
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		a, err := try(context.Background(), http.DefaultClient, "GET", ts.URL+"/pick?cluster=slow&wait=60s", "")
+		a, err := try(t.Context(), http.DefaultClient, "GET", ts.URL+"/pick?cluster=slow&wait=60s", "")
 		if err != nil {
 			a.body = err.Error()
 		}
