@@ -82,28 +82,23 @@ type Problem struct {
 	Explain []service.Step `json:"explain,omitempty"`
 }
 
-// problemOf returns e as it is answered.
-func problemOf(e *service.Error) (Problem, answer) {
-	code := e.Code
-	a, ok := answers[code]
-	if !ok {
-		code = service.Internal
-		a = answers[code]
-	}
+// problemOf returns e, whose code has an answer, as it is answered.
+func problemOf(e *service.Error) Problem {
+	a := answers[e.Code]
 	p := Problem{
-		Type: "/problems/" + string(code), Title: a.title, Status: a.status, Detail: e.Detail,
-		Code: code, GRPCCode: grpcName(code),
+		Type: "/problems/" + string(e.Code), Title: a.title, Status: a.status, Detail: e.Detail,
+		Code: e.Code, GRPCCode: grpcName(e.Code),
 		Cluster: e.Cluster, Category: e.Category, Errors: e.Problems, Explain: e.Explain,
 	}
 	if a.retries && e.RetryAfter > 0 {
 		p.RetryAfterMS = int64((e.RetryAfter + time.Millisecond - 1) / time.Millisecond)
 	}
-	return p, a
+	return p
 }
 
 // writeProblem answers with e.
 func writeProblem(w http.ResponseWriter, e *service.Error) {
-	p, _ := problemOf(e)
+	p := problemOf(e)
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	if p.RetryAfterMS > 0 {

@@ -190,7 +190,7 @@ func (l *leases) doneMany(w http.ResponseWriter, r *http.Request) error {
 		v.ID = done.ID
 		state, err := l.end(done.ID, &done.Done)
 		if err != nil {
-			p, _ := problemOf(refusalOf(r.Context(), err))
+			p := problemOf(refusalOf(r.Context(), err))
 			v.Problem = &p
 			continue
 		}

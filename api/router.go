@@ -174,10 +174,10 @@ func (e *endpoint) log(r *http.Request, message string, attrs ...slog.Attr) {
 	e.router.logger.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelError, message, attrs...)
 }
 
-// refusalOf returns err as the service's. One that is not is Internal, or
-// CallerGone where the caller is.
+// refusalOf returns err as the service's. One that is not, or has a code without
+// an answer, is Internal, or CallerGone where the caller is.
 func refusalOf(ctx context.Context, err error) *service.Error {
-	if e, ok := errors.AsType[*service.Error](err); ok {
+	if e, ok := errors.AsType[*service.Error](err); ok && answers[e.Code].status != 0 {
 		return e
 	}
 	if ctx.Err() != nil {

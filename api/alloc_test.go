@@ -1,0 +1,27 @@
+//go:build !race
+
+package api_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// A pick's answer allocates what chi's routing costs and the Content-Length,
+// however many picks are in it.
+func TestAllocPick(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080", "10.0.0.8:8080"))
+	for _, target := range []string{"/pick?cluster=orders", "/pick?cluster=orders&n=100&wait=5s&explain=0&exclude=10.0.0.8:8080"} {
+		r := httptest.NewRequest("GET", target, nil)
+		w := &sink{header: http.Header{}}
+		got := testing.AllocsPerRun(200, func() {
+			clear(w.header)
+			d.handler.ServeHTTP(w, r)
+		})
+		if w.status != 200 || got > 6 {
+			t.Errorf("%s: %d, %.0f allocations", target, w.status, got)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/service"
+)
+
+func TestClusterList(t *testing.T) {
+	d := start(t, nil)
+	if got := d.must(200, "GET", "/v1/clusters", "").Body.String(); got != `{"clusters":[]}`+"\n" {
+		t.Errorf("no clusters: %s", got)
+	}
+	for _, name := range []string{"b", "a%2F2", "a%2F1", "a"} {
+		d.must(http.StatusCreated, "PUT", "/v1/clusters/"+name+"/endpoints", assignment("", "10.0.0.7:8080"))
+	}
+	for query, want := range map[string]string{
+		"":                          "a a/1 a/2 b",
+		"?prefix=a/":                "a/1 a/2",
+		"?prefix=a&limit=2":         "a a/1 next a/1",
+		"?prefix=a&limit=2&after=a": "a/1 a/2",
+		"?after=a%2F2":              "b",
+		"?limit=4":                  "a a/1 a/2 b",
+	} {
+		list := decode[api.ClusterList](t, d.must(200, "GET", "/v1/clusters"+query, "").Body.Bytes())
+		var names []string
+		for _, c := range list.Clusters {
+			names = append(names, c.Name)
+		}
+		if list.Next != "" {
+			names = append(names, "next", list.Next)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: got %s, want %s", query, got, want)
+		}
+	}
+	for _, query := range []string{"?limit=0", "?limit=10001", "?prefix=", "?x=1"} {
+		d.refused(service.InvalidArgument, "GET", "/v1/clusters"+query, "")
+	}
+	const want = `{"clusters":[{"name":"b","state":"READY","priority_in_use":0,` +
+		`"endpoints":{"ready":1,"connecting":0,"idle":0,"transient_failure":0,"unhealthy":0,"total":1},` +
+		`"circuit_breaker":{"in_flight":0,"max_requests":1024,"limit_from":"default","open":false,"rejected":0},` +
+		`"source":"push","updated_at":"T","stale":false,"generation":G}]}`
+	if got := still(d.must(200, "GET", "/v1/clusters?prefix=b", "").Body.String()); got != want+"\n" {
+		t.Errorf("got  %swant %s", got, want)
+	}
+}
+
+func TestClusterState(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("throttle, drop_percentage: {numerator: 5}", "10.0.0.7:8080", "10.0.0.8:8080"))
+	w := d.must(200, "GET", "/v1/clusters/orders", "")
+	if s := decode[service.ClusterState](t, w.Body.Bytes()); len(s.Priorities) != 1 || len(s.Priorities[0].Localities[0].Endpoints) != 2 {
+		t.Errorf("state: %s", w.Body)
+	}
+	w = d.must(200, "GET", "/v1/clusters/orders?endpoints=false", "")
+	if s := decode[service.ClusterState](t, w.Body.Bytes()); len(s.Priorities) != 1 || s.Priorities[0].Localities[0].Endpoints != nil {
+		t.Errorf("state without endpoints: %s", w.Body)
+	}
+	d.must(http.StatusCreated, "PUT", "/v1/clusters/homeless/config", `{"type":"EDS"}`)
+	d.must(200, "GET", "/v1/clusters/homeless", "")
+	d.refused(service.UnknownCluster, "GET", "/v1/clusters/nobody", "")
+	d.refused(service.UnknownCluster, "GET", "/v1/clusters/nobody?index=1", "")
+	for _, query := range []string{"?wait=1s", "?index=now", "?index=1&wait=6m", "?endpoints=2", "?target=x"} {
+		d.refused(service.InvalidArgument, "GET", "/v1/clusters/orders"+query, "")
+	}
+}
+
+func TestLongPollAnswersAtTheNextGeneration(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	now := decode[service.ClusterState](t, d.must(200, "GET", "/v1/clusters/orders", "").Body.Bytes())
+	// Another generation than the one that is known: at once, whatever the wait.
+	d.must(200, "GET", fmt.Sprintf("/v1/clusters/orders?index=%d&wait=5m", now.Generation-1), "")
+	// The same: unchanged when the wait is over.
+	same := decode[service.ClusterState](t, d.must(200, "GET", fmt.Sprintf("/v1/clusters/orders?index=%d&wait=1ms", now.Generation), "").Body.Bytes())
+	if same.Generation != now.Generation {
+		t.Errorf("nothing changed, and the generation went from %d to %d", now.Generation, same.Generation)
+	}
+	answered := make(chan service.ClusterState)
+	go func() {
+		w := d.do("GET", fmt.Sprintf("/v1/clusters/orders?index=%d&wait=5m", now.Generation), "")
+		answered <- decode[service.ClusterState](t, w.Body.Bytes())
+	}()
+	d.must(200, "PUT", orders, assignment("", "10.0.0.8:8080"))
+	if got := <-answered; got.Generation == now.Generation {
+		t.Errorf("answered with the generation that was known, %d", got.Generation)
+	}
+}

@@ -1,0 +1,201 @@
+package api_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/service"
+)
+
+func TestWhatNoRouteTakes(t *testing.T) {
+	d := start(t, nil)
+	for target, allow := range map[string]string{
+		"DELETE /pick":                      "GET, HEAD, POST",
+		"OPTIONS /v1/clusters":              "GET, HEAD",
+		"POST /v1/clusters/a%2Fb/endpoints": "GET, HEAD, PUT, DELETE",
+		"GET /v1/leases/x/done":             "POST",
+		"PATCH /openapi.yaml":               "GET, HEAD",
+		"BREW /pick":                        "GET, HEAD, POST",
+	} {
+		method, path, _ := strings.Cut(target, " ")
+		p, w := d.refused("method_not_allowed", method, path, "")
+		if w.Code != 405 || w.Header().Get("Allow") != allow || p.GRPCCode != "UNIMPLEMENTED" {
+			t.Errorf("%s: %d, Allow %q, %s", target, w.Code, w.Header().Get("Allow"), p.GRPCCode)
+		}
+	}
+	for _, target := range []string{"GET /nothing", "GET /v1/clusters/", "GET /v1/clusters/a/b", "BREW /nothing", "GET /v1", "POST //pick"} {
+		method, path, _ := strings.Cut(target, " ")
+		if p, w := d.refused("not_found", method, path, ""); w.Code != 404 || p.GRPCCode != "NOT_FOUND" {
+			t.Errorf("%s: %d %s", target, w.Code, p.GRPCCode)
+		}
+	}
+}
+
+func TestMetricsNameRoutesNotPaths(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("", "a:1"))
+	d.must(200, "GET", "/pick?cluster=orders", "")
+	d.must(200, "HEAD", "/pick?cluster=orders", "")
+	d.do("GET", "/secret/path", "")
+	d.do("BREW", "/secret/path", "")
+	d.do("PATCH", "/pick", "")
+	text := d.must(200, "GET", "/metrics", "").Body.String()
+	for _, want := range []string{
+		`lbd_http_requests_total{code="201",method="PUT",route="/v1/clusters/{name}/endpoints"} 1`,
+		`lbd_http_requests_total{code="200",method="GET",route="/pick"} 1`,
+		`lbd_http_requests_total{code="200",method="HEAD",route="/pick"} 1`,
+		`lbd_http_requests_total{code="404",method="GET",route="none"} 1`,
+		`lbd_http_requests_total{code="404",method="other",route="none"} 1`,
+		`lbd_http_requests_total{code="405",method="PATCH",route="none"} 1`,
+		`lbd_http_request_duration_seconds_count{code="200",method="GET",route="/pick"} 1`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s", want)
+		}
+	}
+	if strings.Contains(text, "secret") || strings.Contains(text, "BREW") {
+		t.Error("what a caller sent became a label")
+	}
+}
+
+func TestHealth(t *testing.T) {
+	d := start(t, nil)
+	for target, want := range map[string]string{
+		"/livez":          "ok\n",
+		"/readyz":         "ok\n",
+		"/livez?verbose":  "[+]ping\nlivez check passed\n",
+		"/readyz?verbose": "[+]store: what was pushed is loaded\n[+]serving: taking picks\nreadyz check passed\n",
+	} {
+		if got := d.must(200, "GET", target, "").Body.String(); got != want {
+			t.Errorf("%s: %q", target, got)
+		}
+	}
+	d.refused(service.InvalidArgument, "GET", "/livez?verbose=x", "")
+	d.refused(service.InvalidArgument, "GET", "/readyz?x", "")
+}
+
+func TestContractIsServed(t *testing.T) {
+	d := start(t, nil)
+	if w := d.must(200, "GET", "/openapi.yaml", ""); !strings.Contains(w.Body.String(), "openapi: 3.0.3\n") || w.Header().Get("Content-Type") != "application/yaml" {
+		t.Errorf("openapi.yaml: %s", w.Header().Get("Content-Type"))
+	}
+}
+
+// talk sends text to a server of the API over a connection of its own, and
+// returns the answer's reader.
+func talk(t *testing.T, d *daemon, text string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	server := httptest.NewServer(d.handler)
+	t.Cleanup(server.Close)
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	return conn, bufio.NewReader(conn)
+}
+
+func status(t *testing.T, r *bufio.Reader) int {
+	t.Helper()
+	w, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = w.Body.Close() }()
+	return w.StatusCode
+}
+
+func TestBodyThatIsCutShortIsRefused(t *testing.T) {
+	d := start(t, nil)
+	conn, r := talk(t, d, "PUT "+orders+" HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{\"endpoints\":[]}")
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got := status(t, r); got != 400 {
+		t.Errorf("%d, want 400", got)
+	}
+	d.refused(service.UnknownCluster, "GET", orders, "")
+}
+
+func TestExpectContinueIsAnswered(t *testing.T) {
+	d := start(t, nil)
+	body := assignment("", "a:1")
+	head := func(length int) string {
+		return fmt.Sprintf("PUT %s HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", orders, length)
+	}
+	conn, r := talk(t, d, head(len(body)))
+	if got := status(t, r); got != 100 {
+		t.Fatalf("%d before the body, want 100", got)
+	}
+	if _, err := io.WriteString(conn, body); err != nil {
+		t.Fatal(err)
+	}
+	if got := status(t, r); got != 201 {
+		t.Errorf("%d, want 201", got)
+	}
+	_, r = talk(t, d, head(api.MaxResourceBytes+1))
+	if got := status(t, r); got != 413 {
+		t.Errorf("%d for a body that is announced too large, want 413 at once", got)
+	}
+}
+
+func TestHeadHasNoBody(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("", "a:1"))
+	server := httptest.NewServer(d.handler)
+	defer server.Close()
+	get, err := http.Get(server.URL + "/pick?cluster=orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(get.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = get.Body.Close()
+	head, err := http.Head(server.URL + "/pick?cluster=orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = head.Body.Close()
+	if head.StatusCode != 200 || head.ContentLength != int64(len(body)) {
+		t.Errorf("HEAD: %d, Content-Length %d; GET's body has %d", head.StatusCode, head.ContentLength, len(body))
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func TestUnixSocket(t *testing.T) {
+	d := start(t, nil)
+	path := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: d.handler} //nolint:gosec // a test's
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	conn, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: lbd\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got := status(t, bufio.NewReader(conn)); got != 200 {
+		t.Errorf("%d", got)
+	}
+	_ = conn.Close()
+	_ = server.Close()
+	<-done
+}

@@ -1,0 +1,178 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/lbd-dev/lbd"
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// daemon is the API over a service that counts every endpoint as connected,
+// and whose store is in memory.
+type daemon struct {
+	tb      testing.TB
+	service *service.Service
+	store   *store.Store
+	handler http.Handler
+	log     bytes.Buffer
+}
+
+// never is a connector whose attempts do not end.
+type never struct{}
+
+func (never) Start([]string, func(lb.Connection)) func() { return func() {} }
+
+func start(tb testing.TB, change func(*service.Options)) *daemon {
+	tb.Helper()
+	d := &daemon{tb: tb}
+	o := service.Options{
+		Logger: slog.New(slog.DiscardHandler),
+		Connectors: map[resource.ConnectMode]lb.Connector{
+			resource.ConnectDefault: nil, resource.ConnectNone: nil,
+		},
+		ConnectMode: resource.ConnectNone,
+		Draw:        rand.New(rand.NewPCG(1, 2)).Uint64,
+		Wait:        time.Second,
+		Version:     "test",
+	}
+	if change != nil {
+		change(&o)
+	}
+	d.service = service.New(o)
+	st, err := store.Open("", store.Options{OnCommit: d.service.Commit})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	d.store = st
+	tb.Cleanup(func() {
+		d.service.Close()
+		if err := st.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	if err := d.service.Start(context.Background(), st); err != nil {
+		tb.Fatal(err)
+	}
+	d.handler = api.New(api.Options{
+		Service: d.service,
+		Logger:  slog.New(slog.NewTextHandler(&d.log, nil)),
+		OpenAPI: lbd.OpenAPI,
+	})
+	return d
+}
+
+// do answers a request, and checks the answer against the contract. headers
+// are "Name: value".
+func (d *daemon) do(method, target, body string, headers ...string) *httptest.ResponseRecorder {
+	d.tb.Helper()
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	if body == "" {
+		r.Body = http.NoBody
+		r.ContentLength = 0
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Add(name, value)
+	}
+	return d.answer(r)
+}
+
+func (d *daemon) answer(r *http.Request) *httptest.ResponseRecorder {
+	d.tb.Helper()
+	w := httptest.NewRecorder()
+	d.handler.ServeHTTP(w, r)
+	if got := w.Header().Get("X-Content-Type-Options"); got != "nosniff" {
+		d.tb.Errorf("%s %s: X-Content-Type-Options is %q", r.Method, r.URL, got)
+	}
+	if err := agrees(r, w); err != nil {
+		d.tb.Errorf("%s %s: the answer is not as openapi.yaml says: %v\n%s", r.Method, r.URL, err, w.Body)
+	}
+	return w
+}
+
+// must is do for a request that has to be answered with a status.
+func (d *daemon) must(status int, method, target, body string, headers ...string) *httptest.ResponseRecorder {
+	d.tb.Helper()
+	w := d.do(method, target, body, headers...)
+	if w.Code != status {
+		d.tb.Fatalf("%s %s: %d, want %d: %s", method, target, w.Code, status, w.Body)
+	}
+	return w
+}
+
+// refused is do for a request that has to be refused with a code.
+func (d *daemon) refused(code service.Code, method, target, body string, headers ...string) (api.Problem, *httptest.ResponseRecorder) {
+	d.tb.Helper()
+	w := d.do(method, target, body, headers...)
+	p := decode[api.Problem](d.tb, w.Body.Bytes())
+	if p.Code != code || p.Status != w.Code || p.Type != "/problems/"+string(code) {
+		d.tb.Errorf("%s %s: %d %s, want %s: %s", method, target, w.Code, p.Code, code, p.Detail)
+	}
+	return p, w
+}
+
+// decode is strict: the body has no field that T does not.
+func decode[T any](tb testing.TB, body []byte) T {
+	tb.Helper()
+	var v T
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil && err != io.EOF {
+		tb.Errorf("%v: %s", err, body)
+	}
+	return v
+}
+
+// assignment is YAML with one endpoint for each address, in one locality.
+func assignment(drops string, addresses ...string) string {
+	var b strings.Builder
+	b.WriteString("endpoints:\n- locality: {region: us-east1, zone: b}\n  load_balancing_weight: 1\n  lb_endpoints:\n")
+	for _, a := range addresses {
+		host, port, _ := strings.Cut(a, ":")
+		fmt.Fprintf(&b, "  - endpoint: {address: {socket_address: {address: %s, port_value: %s}}}\n", host, port)
+	}
+	if drops != "" {
+		b.WriteString("policy: {drop_overloads: [{category: " + drops + "}]}\n")
+	}
+	return b.String()
+}
+
+// maxRequests is JSON of a Cluster with a limit.
+func maxRequests(n int) string {
+	return fmt.Sprintf(`{"type":"EDS","circuit_breakers":{"thresholds":[{"max_requests":%d}]}}`, n)
+}
+
+var (
+	numbers = regexp.MustCompile(`"generation":\d{13}`)
+	times   = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[0-9:.]+Z"`)
+	ids     = regexp.MustCompile(`"id":"[A-Z2-7]{26}"`)
+	ages    = regexp.MustCompile(`"age":"[0-9hms]+"`)
+)
+
+// still is a body without what differs from run to run.
+func still(body string) string {
+	body = numbers.ReplaceAllString(body, `"generation":G`)
+	body = times.ReplaceAllString(body, `"T"`)
+	body = ids.ReplaceAllString(body, `"id":"ID"`)
+	return ages.ReplaceAllString(body, `"age":"A"`)
+}

@@ -1,0 +1,254 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const orders = "/v1/clusters/orders/endpoints"
+
+func TestPickAnswers(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	d.must(http.StatusCreated, "PUT", "/v1/clusters/a%2Fb%25c/endpoints", assignment("", "10.0.0.8:80"))
+	d.must(http.StatusCreated, "PUT", "/v1/clusters/shed/endpoints",
+		assignment("throttle, drop_percentage: {numerator: 50}", "10.0.0.7:8080"))
+	for _, c := range []struct {
+		name, method, query, accept string
+		status                      int
+		want                        string
+	}{
+		{
+			"one", "GET", "/pick?cluster=orders", "", 200,
+			`{"cluster":"orders","address":"10.0.0.7:8080","locality":{"region":"us-east1","zone":"b","sub_zone":""},"priority":0,"generation":G}`,
+		},
+		{
+			"versioned path", "GET", "/v1/pick?cluster=orders", "", 200,
+			`{"cluster":"orders","address":"10.0.0.7:8080","locality":{"region":"us-east1","zone":"b","sub_zone":""},"priority":0,"generation":G}`,
+		},
+		{
+			"encoded name", "GET", "/pick?cluster=a%2Fb%25c", "", 200,
+			`{"cluster":"a/b%c","address":"10.0.0.8:80","locality":{"region":"us-east1","zone":"b","sub_zone":""},"priority":0,"generation":G}`,
+		},
+		{
+			"n of one is a list", "GET", "/pick?cluster=orders&n=1", "", 200,
+			`{"cluster":"orders","generation":G,"picks":[{"address":"10.0.0.7:8080","locality":{"region":"us-east1","zone":"b","sub_zone":""},"priority":0}],"dropped":{},"circuit_broken":0}`,
+		},
+		{
+			"some are dropped", "GET", "/pick?cluster=shed&n=6", "", 200,
+			`{"cluster":"shed","generation":G,"picks":[{"address":"10.0.0.7:8080","locality":{"region":"us-east1","zone":"b","sub_zone":""},"priority":0}],"dropped":{"throttle":5},"circuit_broken":0}`,
+		},
+		{"text", "GET", "/pick?cluster=orders", "text/plain", 200, "10.0.0.7:8080"},
+		{"text of n", "GET", "/pick?cluster=orders&n=2", "text/plain;q=0.9, application/json;q=0.5", 200, "10.0.0.7:8080\n10.0.0.7:8080"},
+		{
+			"lease", "POST", "/pick?cluster=orders", "text/plain", 201,
+			`{"cluster":"orders","address":"10.0.0.7:8080","locality":{"region":"us-east1","zone":"b","sub_zone":""},"priority":0,"lease":{"id":"ID","expires_at":"T"},"generation":G}`,
+		},
+		{
+			"leases", "POST", "/v1/pick?cluster=orders&n=1&ttl=5s", "", 201,
+			`{"cluster":"orders","generation":G,"picks":[{"address":"10.0.0.7:8080","locality":{"region":"us-east1","zone":"b","sub_zone":""},"priority":0,"lease":{"id":"ID","expires_at":"T"}}],"dropped":{},"circuit_broken":0}`,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d.tb = t
+			w := d.must(c.status, c.method, c.query, "", "Accept: "+c.accept)
+			if got := still(w.Body.String()); got != c.want+"\n" {
+				t.Errorf("got  %swant %s", got, c.want)
+			}
+			if got := w.Header().Get("Cache-Control"); got != "no-store" {
+				t.Errorf("Cache-Control is %q", got)
+			}
+			if got := w.Header().Get("Content-Length"); got != fmt.Sprint(w.Body.Len()) {
+				t.Errorf("Content-Length is %s of %d", got, w.Body.Len())
+			}
+			lease := c.name == "lease"
+			if got := strings.HasPrefix(w.Header().Get("Location"), "/v1/leases/"); got != lease {
+				t.Errorf("Location is %q", w.Header().Get("Location"))
+			}
+		})
+	}
+}
+
+func TestPickExplains(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	one := decode[api.PickAnswer](t, d.must(200, "GET", "/pick?cluster=orders&explain", "").Body.Bytes())
+	many := decode[api.PicksAnswer](t, d.must(200, "GET", "/pick?cluster=orders&explain=1&n=2", "").Body.Bytes())
+	for _, steps := range [][]service.Step{one.Explain, many.Picks[0].Explain, many.Picks[1].Explain} {
+		if len(steps) == 0 || steps[len(steps)-1].Endpoint == nil {
+			t.Errorf("the steps do not end with an endpoint: %v", steps)
+		}
+	}
+	if quiet := decode[api.PickAnswer](t, d.must(200, "GET", "/pick?cluster=orders&explain=false", "").Body.Bytes()); quiet.Explain != nil {
+		t.Error("explain=false explains")
+	}
+	d.must(http.StatusCreated, "PUT", "/v1/clusters/shed/endpoints",
+		assignment("all, drop_percentage: {numerator: 100}", "10.0.0.7:8080"))
+	if p, _ := d.refused(service.Dropped, "GET", "/pick?cluster=shed&explain=true", ""); len(p.Explain) == 0 {
+		t.Error("a refusal that asked for it is not explained")
+	}
+}
+
+func TestBadPickParametersAreNamed(t *testing.T) {
+	d := start(t, nil)
+	long := strings.Repeat("x", 513)
+	for query, says := range map[string]string{
+		"":                                 "cluster: is needed",
+		"cluster=":                         `cluster: "" is not a name of 1 to 512 bytes`,
+		"cluster=" + long:                  "… (513 bytes)",
+		"cluster=%ff":                      "printable UTF-8",
+		"cluster=a%0ab":                    "printable UTF-8",
+		"cluster=%zz":                      `"%zz" is not percent-encoded`,
+		"cluster=o&cluster=p":              "cluster: is given twice",
+		"cluster=o&klaster=p":              `"klaster": is no parameter that is known here: there are cluster, n,`,
+		"cluster=o&n=0":                    `n: "0" is not a whole number from 1 to 1000`,
+		"cluster=o&n=1001":                 `n: "1001" is not`,
+		"cluster=o&n":                      `n: "" is not`,
+		"cluster=o&n=ten":                  `n: "ten" is not`,
+		"cluster=o&wait=5":                 `wait: "5" is not a duration from 0s to 1m0s`,
+		"cluster=o&wait=61s":               `wait: "61s" is not`,
+		"cluster=o&wait=-1s":               `wait: "-1s" is not`,
+		"cluster=o&wait_for_ready=yes":     `wait_for_ready: "yes" is not true or false`,
+		"cluster=o&explain=":               `explain: "" is not true or false`,
+		"cluster=o&hash=" + long + long:    "hash: ",
+		"cluster=o&exclude=10.0.0.1":       `exclude: "10.0.0.1" is not an address, such as`,
+		"cluster=o&exclude=:80":            "exclude: ",
+		"cluster=o&exclude=a:0":            "exclude: ",
+		"cluster=o&exclude=a:70000":        "exclude: ",
+		"cluster=o&exclude=2001:db8::1:80": "exclude: ",
+		"cluster=o&ttl=5s":                 `"ttl": is no parameter`,
+		"cluster=o" + strings.Repeat("&exclude=a:1", 101): "first 100",
+	} {
+		p, _ := d.refused(service.InvalidArgument, "GET", "/pick?"+query, "")
+		if !strings.Contains(p.Detail, says) {
+			t.Errorf("%.80s: %q does not say %q", query, p.Detail, says)
+		}
+	}
+	for query, says := range map[string]string{
+		"cluster=o&ttl=0":   `ttl: "0" is not a duration from 1ms to 10m0s`,
+		"cluster=o&ttl=11m": `ttl: "11m" is not`,
+	} {
+		p, _ := d.refused(service.InvalidArgument, "POST", "/pick?"+query, "")
+		if !strings.Contains(p.Detail, says) {
+			t.Errorf("%s: %q does not say %q", query, p.Detail, says)
+		}
+	}
+	for _, key := range []string{"Idempotency-Key: ", "Idempotency-Key: " + long, "Idempotency-Key: ä"} {
+		d.refused(service.InvalidArgument, "POST", "/pick?cluster=o", "", key)
+	}
+	if p, _ := d.refused(service.InvalidArgument, "POST", "/pick", "cluster=orders"); !strings.Contains(p.Detail, "in the query") {
+		t.Errorf("a form's sender is told: %s", p.Detail)
+	}
+	d.refused("uri_too_long", "GET", "/pick?cluster=o&hash="+strings.Repeat("x", api.MaxURLBytes), "")
+	// Good values, for a cluster that there is not: what is read comes first.
+	for _, query := range []string{
+		"cluster=o&n=1000&wait=0&wait_for_ready&hash=a%20b&exclude=[::1]:80&exclude=a:1&explain=0&&",
+		"cluster=%E2%82%AC+%2B",
+		"cluster=o" + strings.Repeat("&exclude=a:1", 100),
+	} {
+		d.refused(service.UnknownCluster, "GET", "/pick?"+query, "")
+	}
+}
+
+func TestIdempotencyKeyReturnsTheSameLease(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	first := d.must(http.StatusCreated, "POST", "/pick?cluster=orders", "", "Idempotency-Key: one")
+	again := d.must(http.StatusCreated, "POST", "/pick?cluster=orders", "", "Idempotency-Key: one")
+	other := d.must(http.StatusCreated, "POST", "/pick?cluster=orders", "", "Idempotency-Key: two")
+	if first.Body.String() != again.Body.String() || first.Header().Get("Location") != again.Header().Get("Location") {
+		t.Errorf("another answer: %s, then %s", first.Body, again.Body)
+	}
+	if first.Body.String() == other.Body.String() {
+		t.Error("another key has the same lease")
+	}
+}
+
+// Every way in which picks are refused, with the status and headers that the
+// contract has for it.
+func TestPickRefusals(t *testing.T) {
+	d := start(t, func(o *service.Options) {
+		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectNone: nil, resource.ConnectDefault: never{}}
+		o.ConnectMode = resource.ConnectTCP
+		o.MaxLeases = 1
+	})
+	none := func(config string) string {
+		return strings.TrimSuffix(config, "}") + `,"metadata":{"filter_metadata":{"lbd":{"connect":"none"}}}}`
+	}
+	put := func(cluster, config, endpoints string) {
+		if config != "" {
+			d.must(http.StatusCreated, "PUT", "/v1/clusters/"+cluster+"/config", config)
+		}
+		if endpoints != "" {
+			d.must(http.StatusCreated, "PUT", "/v1/clusters/"+cluster+"/endpoints", endpoints)
+		}
+	}
+	put("fine", none(`{"type":"EDS"}`), assignment("", "a:1"))
+	put("shed", none(`{"type":"EDS"}`), assignment("thröttle, drop_percentage: {numerator: 100}", "a:1"))
+	put("full", none(maxRequests(0)), assignment("", "a:1"))
+	put("homeless", `{"type":"EDS"}`, "")
+	put("slow", "", assignment("", "a:1"))
+	for _, c := range []struct {
+		query      string
+		code       service.Code
+		status     int
+		grpc, drop string
+		category   string
+	}{
+		{"GET /pick?cluster=nobody", service.UnknownCluster, 404, "NOT_FOUND", "", ""},
+		{"GET /pick?cluster=shed", service.Dropped, 503, "UNAVAILABLE", "thr?ttle", "thröttle"},
+		{"GET /pick?cluster=full", service.CircuitBroken, 503, "UNAVAILABLE", "circuit-breaker", ""},
+		{"GET /pick?cluster=homeless", service.NoReadyEndpoint, 503, "UNAVAILABLE", "", ""},
+		{"GET /pick?cluster=fine&exclude=a:1", service.AllExcluded, 503, "UNAVAILABLE", "", ""},
+		{"GET /pick?cluster=slow&wait=0", service.PickTimeout, 504, "DEADLINE_EXCEEDED", "", ""},
+		{"POST /pick?cluster=nobody", service.UnknownCluster, 404, "NOT_FOUND", "", ""},
+	} {
+		method, target, _ := strings.Cut(c.query, " ")
+		p, w := d.refused(c.code, method, target, "")
+		if w.Code != c.status || p.GRPCCode != c.grpc || p.Category != c.category || p.Cluster == "" || p.Title == "" {
+			t.Errorf("%s: %s", c.query, w.Body)
+		}
+		if got := w.Header().Get("Lbd-Drop"); got != c.drop {
+			t.Errorf("%s: Lbd-Drop is %q, want %q", c.query, got, c.drop)
+		}
+		if got := w.Header().Get("Retry-After"); got != "" {
+			t.Errorf("%s: Retry-After is %q", c.query, got)
+		}
+	}
+	d.must(http.StatusCreated, "POST", "/pick?cluster=fine", "")
+	p, w := d.refused(service.RateLimited, "POST", "/pick?cluster=fine", "")
+	if w.Code != 429 || w.Header().Get("Retry-After") != "1" || p.RetryAfterMS != 1000 {
+		t.Errorf("rate limited: %d, Retry-After %q, %d ms", w.Code, w.Header().Get("Retry-After"), p.RetryAfterMS)
+	}
+
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	w = httptest.NewRecorder()
+	d.handler.ServeHTTP(w, httptest.NewRequest("GET", "/pick?cluster=slow", nil).WithContext(gone))
+	if w.Code != 499 || w.Body.Len() > 0 {
+		t.Errorf("a caller that is gone: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestShuttingDownRefusesPicks(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("", "a:1"))
+	d.must(200, "GET", "/readyz", "")
+	d.service.Drain()
+	if w := d.must(503, "GET", "/readyz", ""); !strings.Contains(w.Body.String(), "[-]serving: shutting down\nreadyz check failed\n") {
+		t.Errorf("readyz says %s", w.Body)
+	}
+	d.must(200, "GET", "/livez", "")
+	d.must(200, "GET", "/pick?cluster=orders", "")
+	d.service.Close()
+	d.refused(service.ShuttingDown, "GET", "/pick?cluster=orders", "")
+}

@@ -1,0 +1,180 @@
+package api_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/service"
+)
+
+const inJSON = `{"endpoints":[{"locality":{"zone":"b"},"loadBalancingWeight":1,"lbEndpoints":[{"endpoint":{"address":{"socketAddress":{"address":"a","portValue":1}}}}]}]}`
+
+func TestContentTypeTellsHowABodyIsWritten(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, inJSON)
+	proto := d.must(200, "GET", orders, "", "Accept: application/x-protobuf").Body.String()
+	for _, c := range []struct{ body, contentType string }{
+		{inJSON, "application/json"},
+		{inJSON, "application/json; charset=UTF-8"},
+		{inJSON, "-"},
+		{" \n" + inJSON, "application/x-www-form-urlencoded"},
+		{inJSON, "application/yaml"}, // YAML holds JSON
+		{assignment("", "a:1"), "application/yaml"},
+		{assignment("", "a:1"), "text/yaml"},
+		{assignment("", "a:1"), "-"},
+		{assignment("", "a:1"), "application/x-www-form-urlencoded"},
+		{proto, "application/x-protobuf"},
+	} {
+		d.must(200, "DELETE", orders, "")
+		headers := []string{"Content-Type: " + c.contentType}
+		if c.contentType == "-" {
+			headers = nil
+		}
+		d.must(http.StatusCreated, "PUT", orders, c.body, headers...)
+	}
+	for _, header := range []string{
+		"Content-Type: text/plain", "Content-Type: application/json; charset=latin1", "Content-Type: ;", "Content-Encoding: gzip",
+	} {
+		d.refused(service.UnsupportedMedia, "PUT", orders, inJSON, header)
+	}
+	d.refused(service.InvalidArgument, "PUT", orders, assignment("", "a:1"), "Content-Type: application/json")
+	d.refused(service.InvalidArgument, "PUT", orders, "", "Content-Type: application/json")
+}
+
+func TestRepresentations(t *testing.T) {
+	d := start(t, nil)
+	etag := decode[api.PushAnswer](t, d.must(http.StatusCreated, "PUT", orders, inJSON).Body.Bytes()).ETag
+	if etag == "" || strings.ContainsAny(etag, `"-`) {
+		t.Fatalf("etag is %q", etag)
+	}
+	for accept, want := range map[string][2]string{
+		"":                       {"application/json", "-json"},
+		"*/*":                    {"application/json", "-json"},
+		"text/html, */*;q=0.8":   {"application/json", "-json"},
+		"application/yaml":       {"application/yaml", "-yaml"},
+		"text/yaml":              {"application/yaml", "-yaml"},
+		"application/yaml, */*":  {"application/json", "-json"},
+		"application/x-protobuf": {"application/x-protobuf", "-pb"},
+		"application/json;q=0.5, application/yaml;q=0.9": {"application/yaml", "-yaml"},
+		"image/png": {"application/json", "-json"},
+	} {
+		w := d.must(200, "GET", orders, "", "Accept: "+accept)
+		if got := w.Header().Get("Content-Type"); got != want[0] {
+			t.Errorf("%q: Content-Type %q", accept, got)
+		}
+		if got := w.Header().Get("ETag"); got != `"`+etag+want[1]+`"` {
+			t.Errorf("%q: ETag %s of %s", accept, got, etag)
+		}
+		if w.Header().Get("Vary") != "Accept" {
+			t.Errorf("%q: Vary is %q", accept, w.Header().Get("Vary"))
+		}
+		// What was read can be pushed back, and changes nothing.
+		back := d.must(200, "PUT", orders, w.Body.String(), "Content-Type: "+want[0], "If-Match: "+w.Header().Get("ETag"))
+		if a := decode[api.PushAnswer](t, back.Body.Bytes()); len(a.Changes) > 0 || a.ETag != etag {
+			t.Errorf("%q: pushed back: %s", accept, back.Body)
+		}
+		if again := d.do("GET", orders, "", "Accept: "+accept, "If-None-Match: "+w.Header().Get("ETag")); again.Code != 304 || again.Body.Len() > 0 || again.Header().Get("ETag") != w.Header().Get("ETag") {
+			t.Errorf("%q: not 304 but %d %s", accept, again.Code, again.Body)
+		}
+	}
+	for tags, status := range map[string]int{
+		`"x", W/"` + etag + `-json"`: 304, etag: 304, "*": 304, `"` + etag + `-yaml"`: 200, `"x"`: 200, `"x`: 400,
+	} {
+		if w := d.do("GET", orders, "", "If-None-Match: "+tags); w.Code != status {
+			t.Errorf("If-None-Match: %s: %d, want %d", tags, w.Code, status)
+		}
+	}
+	head := d.must(200, "HEAD", orders, "")
+	if head.Header().Get("ETag") != `"`+etag+`-json"` {
+		t.Errorf("HEAD: ETag %q", head.Header().Get("ETag"))
+	}
+}
+
+func TestPreconditionsGuardChanges(t *testing.T) {
+	d := start(t, nil)
+	body := func(n string) string { return assignment("", "a:"+n) }
+	d.refused(service.PreconditionFailed, "PUT", orders, body("1"), "If-Match: *")
+	one := decode[api.PushAnswer](t, d.must(http.StatusCreated, "PUT", orders, body("1"), "If-None-Match: *").Body.Bytes()).ETag
+	d.refused(service.PreconditionFailed, "PUT", orders, body("2"), "If-None-Match: *")
+	two := decode[api.PushAnswer](t, d.must(200, "PUT", orders, body("2"), `If-Match: "`+one+`-yaml"`).Body.Bytes()).ETag
+	if one == two {
+		t.Fatal("other content has the same etag")
+	}
+	d.refused(service.PreconditionFailed, "PUT", orders, body("3"), "If-Match: "+one)
+	d.refused(service.PreconditionFailed, "PUT", orders, body("3"), `If-Match: W/"`+two+`"`)
+	d.refused(service.PreconditionFailed, "DELETE", orders, "", "If-Match: "+one)
+	d.refused(service.PreconditionFailed, "DELETE", orders, "", "If-None-Match: *")
+	for _, h := range []string{`If-Match: "x`, "If-Match: ", `If-Match: *, "x"`, "If-Match: a b", `If-None-Match: "x"`} {
+		d.refused(service.InvalidArgument, "PUT", orders, body("3"), h)
+	}
+	d.must(200, "PUT", orders, body("3"), "If-Match: x, "+two)
+	three := decode[api.PushAnswer](t, d.must(200, "PUT", orders, body("3")).Body.Bytes()).ETag
+	d.must(200, "PUT", orders, body("4"), `If-Match: "x"`, `If-Match: "`+three+`"`)
+	d.must(200, "DELETE", orders, "", "If-Match: *")
+	d.refused(service.UnknownCluster, "DELETE", orders, "")
+	d.refused(service.UnknownCluster, "GET", orders, "")
+}
+
+var etags = regexp.MustCompile(`"etag":"[0-9a-f]+"`)
+
+// named is an assignment in JSON with the name of its cluster.
+func named(body string) string { return `{"clusterName":"orders",` + body[1:] }
+
+func TestPushAnswers(t *testing.T) {
+	d := start(t, nil)
+	golden := func(want string, w *httptest.ResponseRecorder) {
+		t.Helper()
+		got := etags.ReplaceAllString(still(w.Body.String()), `"etag":"E"`)
+		if got != want+"\n" {
+			t.Errorf("got  %swant %s", got, want)
+		}
+	}
+	const config = "/v1/clusters/orders/config"
+	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}],"warnings":[]}`,
+		d.must(200, "PUT", orders+"?dry_run=true", named(inJSON)))
+	d.refused(service.UnknownCluster, "GET", orders, "")
+	golden(`{"generation":G,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}],"warnings":[]}`,
+		d.must(201, "PUT", orders, named(inJSON)))
+	golden(`{"generation":G,"etag":"E","changes":[],"warnings":[]}`, d.must(200, "PUT", orders, named(inJSON)))
+	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"added"}],"warnings":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
+		d.must(201, "PUT", config, `{"type":"EDS"}`))
+	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"modified"}],"warnings":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
+		d.must(200, "PUT", config, maxRequests(5)))
+	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed"}],"warnings":[]}`,
+		d.must(200, "DELETE", config+"?dry_run", ""))
+	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed"}],"warnings":[]}`,
+		d.must(200, "DELETE", config, ""))
+	d.refused(service.UnknownCluster, "GET", config, "")
+}
+
+func TestPushRefusals(t *testing.T) {
+	d := start(t, nil)
+	p, w := d.refused(service.InvalidResource, "PUT", orders, assignment("", "a:0", "b:0"))
+	if w.Code != 422 || len(p.Errors) != 2 || !strings.Contains(p.Errors[1].Field, "lb_endpoints[1]") || p.Cluster != "orders" {
+		t.Errorf("two broken rules: %s", w.Body)
+	}
+	if _, w := d.refused(service.Blocked, "PUT", orders, `{"endpoints":[]}`); w.Code != 409 {
+		t.Errorf("blocked: %d", w.Code)
+	}
+	d.must(http.StatusCreated, "PUT", orders+"?allow_empty=1", `{"endpoints":[]}`)
+	d.must(200, "PUT", orders, `{"color":"red",`+inJSON[1:])
+	d.refused(service.InvalidResource, "PUT", orders+"?strict", `{"color":"red",`+inJSON[1:])
+	d.refused(service.InvalidArgument, "PUT", orders, "{")
+	d.refused(service.InvalidArgument, "PUT", orders+"?dry_run=maybe", inJSON)
+	d.refused(service.InvalidArgument, "PUT", "/v1/clusters//endpoints", inJSON)
+	d.refused(service.InvalidArgument, "PUT", "/v1/clusters/a%00b/endpoints", inJSON)
+	d.refused(service.InvalidArgument, "DELETE", orders+"?strict", "")
+	d.refused(service.InvalidArgument, "GET", orders+"?strict", "")
+	d.refused(service.TooLarge, "PUT", orders, strings.Repeat(" ", api.MaxResourceBytes+1))
+	for _, h := range []string{"Origin: https://evil.example", "Sec-Fetch-Site: cross-site"} {
+		if _, w := d.refused("permission_denied", "PUT", orders, inJSON, h); w.Code != 403 {
+			t.Errorf("%s: %d", h, w.Code)
+		}
+	}
+	d.must(200, "GET", "/v1/clusters", "", "Sec-Fetch-Site: cross-site")
+	d.must(200, "PUT", orders, inJSON, "Origin: http://example.com") // the page is lbd's own
+}

@@ -1,0 +1,148 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// serve answers one request by h behind a route.
+func serve(h handler) (w *httptest.ResponseRecorder, log string, aborted any) {
+	var b bytes.Buffer
+	r := &router{
+		mux: chi.NewRouter(), logger: slog.New(slog.NewTextHandler(&b, nil)),
+		metrics: newMetrics(prometheus.NewRegistry()),
+	}
+	r.get("/x", h)
+	w = httptest.NewRecorder()
+	func() {
+		defer func() { aborted = recover() }()
+		r.mux.ServeHTTP(w, httptest.NewRequest("GET", "/x", nil))
+	}()
+	return w, b.String(), aborted
+}
+
+func TestPanicIsAnsweredAndLoggedOnce(t *testing.T) {
+	w, log, aborted := serve(func(http.ResponseWriter, *http.Request) error { panic("a bug") })
+	if w.Code != 500 || !strings.Contains(w.Body.String(), `"code":"internal"`) || strings.Contains(w.Body.String(), "a bug") {
+		t.Errorf("answer: %d %s", w.Code, w.Body)
+	}
+	if strings.Count(log, "a bug") != 1 || !strings.Contains(log, "router_test.go") || aborted != nil {
+		t.Errorf("aborted by %v; log: %s", aborted, log)
+	}
+}
+
+func TestHalfAnAnswerIsAborted(t *testing.T) {
+	for name, end := range map[string]handler{
+		"panic": func(http.ResponseWriter, *http.Request) error { panic("a bug") },
+		"error": func(http.ResponseWriter, *http.Request) error { return errors.New("a fault") },
+		"abort": func(http.ResponseWriter, *http.Request) error { panic(http.ErrAbortHandler) },
+	} {
+		w, log, aborted := serve(func(w http.ResponseWriter, r *http.Request) error {
+			_, _ = w.Write([]byte("half"))
+			return end(w, r)
+		})
+		if aborted != http.ErrAbortHandler || w.Body.String() != "half" {
+			t.Errorf("%s: aborted by %v after %q", name, aborted, w.Body)
+		}
+		if (log == "") != (name == "abort") {
+			t.Errorf("%s: log: %s", name, log)
+		}
+	}
+}
+
+// What is lbd's own fault is logged; its details are not for callers, unless
+// they are about what they pushed.
+func TestFaultsAreLogged(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		status int
+		detail string
+		logged bool
+	}{
+		{errors.New("disk on fire"), 500, "lbd could not answer; its log says why", true},
+		{refusal(service.Internal, "disk on fire"), 500, "lbd could not answer; its log says why", true},
+		{refusal(service.StorageFailed, "disk on fire"), 507, "disk on fire", true},
+		{fmt.Errorf("wrapped: %w", refusal(service.Blocked, "no endpoint")), 409, "no endpoint", false},
+		{refusal("a code that is not known", "disk on fire"), 500, "lbd could not answer; its log says why", true},
+	} {
+		w, log, _ := serve(func(http.ResponseWriter, *http.Request) error { return c.err })
+		var p Problem
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+			t.Fatal(err)
+		}
+		if w.Code != c.status || p.Detail != c.detail || strings.Contains(log, "disk on fire") != c.logged {
+			t.Errorf("%v: %d %s; log: %s", c.err, w.Code, w.Body, log)
+		}
+	}
+}
+
+// Each of the service's codes has a status and a title, and is in the contract
+// by its Problem's enum.
+func TestEveryCodeHasAnAnswer(t *testing.T) {
+	for _, code := range []service.Code{
+		service.InvalidArgument, service.UnknownCluster, service.UnknownLease, service.PreconditionFailed,
+		service.TooLarge, service.UnsupportedMedia, service.InvalidResource, service.Blocked, service.RateLimited,
+		service.Dropped, service.CircuitBroken, service.NoReadyEndpoint, service.AllExcluded, service.PickTimeout,
+		service.ShuttingDown, service.CallerGone, service.StorageFailed, service.Internal,
+		notFound, methodNotAllowed, permissionDenied, uriTooLong,
+	} {
+		p := problemOf(&service.Error{Code: code})
+		if p.Status == 0 || p.Title == "" || p.GRPCCode == "" {
+			t.Errorf("%s: %+v", code, p)
+		}
+	}
+	if len(answers) != 22 {
+		t.Errorf("%d codes have an answer, and 22 are tested", len(answers))
+	}
+}
+
+func TestRetryAfterOnlyWhereItHelps(t *testing.T) {
+	for _, c := range []struct {
+		code   service.Code
+		after  time.Duration
+		header string
+		ms     int64
+	}{
+		{service.NoReadyEndpoint, 1500 * time.Millisecond, "2", 1500},
+		{service.NoReadyEndpoint, time.Nanosecond, "1", 1},
+		{service.NoReadyEndpoint, 0, "", 0},
+		{service.RateLimited, time.Second, "1", 1000},
+		{service.Dropped, time.Second, "", 0},
+		{service.CircuitBroken, time.Second, "", 0},
+		{service.PickTimeout, time.Second, "", 0},
+	} {
+		w := httptest.NewRecorder()
+		writeProblem(w, &service.Error{Code: c.code, RetryAfter: c.after})
+		var p Problem
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+			t.Fatal(err)
+		}
+		if w.Header().Get("Retry-After") != c.header || p.RetryAfterMS != c.ms {
+			t.Errorf("%s after %v: Retry-After %q, %d ms", c.code, c.after, w.Header().Get("Retry-After"), p.RetryAfterMS)
+		}
+	}
+}
+
+func TestFrom(t *testing.T) {
+	r := httptest.NewRequestWithContext(context.Background(), "GET", "/", nil)
+	for address, want := range map[string]string{"192.0.2.1:7": "192.0.2.1:7", "": "unix", "@": "unix"} {
+		r.RemoteAddr = address
+		if got := from(r); got != want {
+			t.Errorf("%q: %q, want %q", address, got, want)
+		}
+	}
+}
