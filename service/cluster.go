@@ -65,7 +65,7 @@ func (s *Service) summarize(t *target) ClusterSummary {
 	sum := t.channel.Summary().Clusters[t.cluster]
 	out := ClusterSummary{
 		Name: t.cluster, State: sum.State.String(), PriorityInUse: sum.Priority,
-		Source: "push", Updated: s.updated(t), Generation: t.channel.Generation(),
+		Source: cc.AssignmentFrom.Source.String(), Updated: updated(cc), Generation: t.channel.Generation(),
 	}
 	for _, c := range sum.Priorities {
 		out.Endpoints.Ready += c.Ready
@@ -98,23 +98,12 @@ func (s *Service) breaker(t *target, c *resource.Cluster) BreakerState {
 	return b
 }
 
-// updated is when the newest of the cluster's resources was pushed.
-func (s *Service) updated(t *target) time.Time {
-	var newest time.Time
-	st := s.store.Load()
-	if st == nil {
-		return newest
+// updated is when the newest of the cluster's resources became what it is.
+func updated(cc *resource.ClusterConfig) time.Time {
+	if cc.ClusterFrom.Updated.After(cc.AssignmentFrom.Updated) {
+		return cc.ClusterFrom.Updated.UTC()
 	}
-	keys := []resource.Key{{Type: Config, Name: t.cluster}, {Type: Endpoints, Name: t.cluster}}
-	if cc := t.clusterConfig(); cc.Err == nil {
-		keys[1].Name = cc.Cluster.AssignmentName()
-	}
-	for _, k := range keys {
-		if e, ok := st.Snapshot().Get(k); ok && e.Updated.After(newest) {
-			newest = e.Updated
-		}
-	}
-	return newest.UTC()
+	return cc.AssignmentFrom.Updated.UTC()
 }
 
 func (s *Service) describe(t *target, root policy.Node, endpoints bool) *ClusterState {
@@ -129,6 +118,7 @@ func (s *Service) describe(t *target, root policy.Node, endpoints bool) *Cluster
 		out.Error = root.Err.Error()
 	}
 	cc := t.clusterConfig()
+	out.ConfigSource = cc.ClusterFrom.Source.String()
 	if cc.Err != nil {
 		return out
 	}

@@ -151,9 +151,9 @@ func (c *collector) state(out chan<- prometheus.Metric, t *target, sum policy.Su
 		gauge(stateDesc, flag(s == sum.State), "", stateLabels[s])
 	}
 	gauge(priorityDesc, float64(sum.Priority), "")
-	gauge(updatedDesc, float64(c.service.updated(t).UnixMilli())/1000)
-	gauge(staleDesc, 0)
 	cc := t.clusterConfig()
+	gauge(updatedDesc, float64(updated(cc).UnixMilli())/1000)
+	gauge(staleDesc, 0)
 	if cc.Err != nil {
 		return
 	}

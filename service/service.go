@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,8 +45,8 @@ type Service struct {
 	targets  *targets
 	leases   *leases
 
-	// The store's writer only, after Start.
-	resolver *resolver.Resolver
+	resolving sync.Mutex // guards resolver, and the order of its changes
+	resolver  *resolver.Resolver
 
 	store    atomic.Pointer[store.Store]
 	draining atomic.Bool
@@ -69,7 +70,11 @@ func New(o Options) *Service {
 
 // Start takes the resources of st, and returns once every tree has its config.
 func (s *Service) Start(ctx context.Context, st *store.Store) error {
-	s.targets.apply(s.resolver.Load(st.Snapshot()))
+	var updates []resolver.Update
+	for e := range st.Snapshot().All() {
+		updates = append(updates, resolver.Update{Key: e.Key, Raw: e.Raw, Updated: e.Updated})
+	}
+	s.resolve(resource.SourcePush, updates)
 	err := s.targets.settle(ctx)
 	s.store.Store(st)
 	return err
@@ -78,7 +83,19 @@ func (s *Service) Start(ctx context.Context, st *store.Store) error {
 // Commit lets the trees follow what the store has committed. The store's writer
 // calls it.
 func (s *Service) Commit(c store.Commit) {
-	s.targets.apply(s.resolver.Apply(c.After, c.Changed))
+	updates := make([]resolver.Update, len(c.Changed))
+	for i, key := range c.Changed {
+		e, _ := c.After.Get(key) // its Raw is nil where it was removed
+		updates[i] = resolver.Update{Key: key, Raw: e.Raw, Updated: e.Updated}
+	}
+	s.resolve(resource.SourcePush, updates)
+}
+
+// resolve lets the trees follow what a source says.
+func (s *Service) resolve(from resource.Source, updates []resolver.Update) {
+	s.resolving.Lock()
+	defer s.resolving.Unlock()
+	s.targets.apply(s.resolver.Apply(from, updates))
 }
 
 // Drain lets readiness fail, so that callers go elsewhere. Picks go on.

@@ -11,8 +11,8 @@ type ClusterSummary struct {
 	// Endpoints counts the endpoints of all priorities.
 	Endpoints EndpointCounts `json:"endpoints"`
 	Breaker   BreakerState   `json:"circuit_breaker"`
-	// Source is where the cluster's resources come from.
-	Source     string    `json:"source" enums:"push"`
+	// Source is where the cluster's endpoints come from.
+	Source     string    `json:"source" enums:"push,file"`
 	Updated    time.Time `json:"updated_at"`
 	Stale      bool      `json:"stale"`
 	Generation int64     `json:"generation"`
@@ -44,6 +44,9 @@ type ClusterState struct {
 	ClusterSummary
 	// Error is why picks fail, where they do.
 	Error string `json:"error,omitempty"`
+	// ConfigSource is where the cluster's configuration comes from; default is
+	// that of a cluster that nobody configured.
+	ConfigSource string `json:"config_source" enums:"push,file,default"`
 	// EDSServiceName is the name of the assignment that serves the cluster.
 	EDSServiceName string `json:"eds_service_name"`
 	Policy         string `json:"policy"`

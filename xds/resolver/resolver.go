@@ -4,13 +4,22 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // Target returns the target that serves one cluster by name.
 func Target(cluster string) string { return "cluster:" + cluster }
+
+// Update is what a source says of one resource.
+type Update struct {
+	Key resource.Key
+	// Raw is the resource as the decoder wrote it; nil where the source has
+	// it no more.
+	Raw     []byte
+	Updated time.Time
+}
 
 // Change is a target's new config.
 type Change struct {
@@ -19,11 +28,11 @@ type Change struct {
 	Config *resource.Config
 }
 
-// Resolver holds the pushed resources as values, and every target's config.
-// Its methods must be called one after another: the store's writer does.
+// Resolver holds the resources of every source as values, and every target's
+// config. Its methods must be called one after another.
 type Resolver struct {
-	clusters    map[string]result[*resource.Cluster]
-	assignments map[string]result[*resource.Assignment]
+	clusters    layers[*resource.Cluster]
+	assignments layers[*resource.Assignment]
 	// users are the clusters that an assignment serves, by its name.
 	users map[string]map[string]bool
 	// defaults stand for the configurations of clusters without.
@@ -31,47 +40,65 @@ type Resolver struct {
 	current  map[string]*resource.Config // by cluster
 }
 
-// result is a stored resource as a value, or why it is none: one that an older
-// lbd took may break a rule of this one.
+// layers holds the resources of one type by name, then by source.
+type layers[V any] map[string]*[len(resource.Sources)]*result[V]
+
+// result is a resource as a value, or why it is none: what an older lbd stored
+// may break a rule of this one.
 type result[V any] struct {
 	value V
 	err   error
+	from  resource.Provenance
+}
+
+// top is the resource of the first source that has it, or nil.
+func (l layers[V]) top(name string) *result[V] {
+	if at := l[name]; at != nil {
+		for _, r := range at {
+			if r != nil {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+// put replaces what a source has; nil is nothing.
+func (l layers[V]) put(name string, s resource.Source, r *result[V]) {
+	at := l[name]
+	if at == nil {
+		at = new([len(resource.Sources)]*result[V])
+		l[name] = at
+	}
+	at[s] = r
+	if *at == [len(resource.Sources)]*result[V]{} {
+		delete(l, name)
+	}
 }
 
 // New returns a Resolver without resources.
 func New() *Resolver {
 	return &Resolver{
-		clusters:    make(map[string]result[*resource.Cluster]),
-		assignments: make(map[string]result[*resource.Assignment]),
+		clusters:    make(layers[*resource.Cluster]),
+		assignments: make(layers[*resource.Assignment]),
 		users:       make(map[string]map[string]bool),
 		defaults:    make(map[string]*resource.Cluster),
 		current:     make(map[string]*resource.Config),
 	}
 }
 
-// Load takes all of a snapshot, and returns every target.
-func (r *Resolver) Load(s *store.Snapshot) []Change {
-	var keys []resource.Key
-	for e := range s.All() {
-		keys = append(keys, e.Key)
-	}
-	return r.Apply(s, keys)
-}
-
-// Apply takes the resources that changed, as they are in after, and returns the
-// targets that this changes, in the order of their names.
-func (r *Resolver) Apply(after *store.Snapshot, changed []resource.Key) []Change {
+// Apply takes what a source says, and returns the targets that this changes, in
+// the order of their names.
+func (r *Resolver) Apply(s resource.Source, updates []Update) []Change {
 	affected := make(map[string]bool)
-	for _, key := range changed {
-		entry, ok := after.Get(key)
-		switch key.Type {
+	for _, u := range updates {
+		affected[u.Key.Name] = true
+		switch u.Key.Type {
 		case resource.TypeCluster:
-			r.applyCluster(key.Name, entry.Raw, ok)
-			affected[key.Name] = true
+			r.applyCluster(s, u)
 		case resource.TypeAssignment:
-			r.applyAssignment(key.Name, entry.Raw, ok)
-			affected[key.Name] = true
-			for user := range r.users[key.Name] {
+			r.applyAssignment(s, u)
+			for user := range r.users[u.Key.Name] {
 				affected[user] = true
 			}
 		}
@@ -85,67 +112,75 @@ func (r *Resolver) Apply(after *store.Snapshot, changed []resource.Key) []Change
 	return changes
 }
 
-func (r *Resolver) applyCluster(name string, raw []byte, ok bool) {
-	old, had := r.clusters[name]
-	if had && old.err == nil {
-		service := old.value.AssignmentName()
-		delete(r.users[service], name)
-		if len(r.users[service]) == 0 {
-			delete(r.users, service)
-		}
-	}
-	if !ok {
-		delete(r.clusters, name)
-		return
-	}
-	d, err := resource.DecodeCluster(raw, resource.Options{Origin: resource.ByHand, Format: resource.FormatProtobuf, Name: name})
-	if err != nil {
-		r.clusters[name] = result[*resource.Cluster]{err: err}
-		return
-	}
-	r.clusters[name] = result[*resource.Cluster]{value: d.Value}
-	service := d.Value.AssignmentName()
-	if r.users[service] == nil {
-		r.users[service] = make(map[string]bool)
-	}
-	r.users[service][name] = true
+func options(key resource.Key) resource.Options {
+	return resource.Options{Origin: resource.ByHand, Format: resource.FormatProtobuf, Name: key.Name}
 }
 
-func (r *Resolver) applyAssignment(name string, raw []byte, ok bool) {
-	if !ok {
-		delete(r.assignments, name)
+func (r *Resolver) applyCluster(s resource.Source, u Update) {
+	name := u.Key.Name
+	r.use(name, r.clusters.top(name), false)
+	defer func() { r.use(name, r.clusters.top(name), true) }()
+	if u.Raw == nil {
+		r.clusters.put(name, s, nil)
 		return
 	}
-	d, err := resource.DecodeAssignment(raw, resource.Options{Origin: resource.ByHand, Format: resource.FormatProtobuf, Name: name})
-	if err != nil {
-		r.assignments[name] = result[*resource.Assignment]{err: err}
+	res := &result[*resource.Cluster]{from: resource.Provenance{Source: s, Updated: u.Updated}}
+	d, err := resource.DecodeCluster(u.Raw, options(u.Key))
+	if res.err = err; err == nil {
+		res.value = d.Value
+	}
+	r.clusters.put(name, s, res)
+}
+
+// use notes, or forgets, whose assignment a cluster uses.
+func (r *Resolver) use(name string, c *result[*resource.Cluster], uses bool) {
+	if c == nil || c.err != nil {
 		return
 	}
-	r.assignments[name] = result[*resource.Assignment]{value: d.Value.Reuse(r.assignments[name].value)}
+	service := c.value.AssignmentName()
+	if uses {
+		if r.users[service] == nil {
+			r.users[service] = make(map[string]bool)
+		}
+		r.users[service][name] = true
+		return
+	}
+	delete(r.users[service], name)
+	if len(r.users[service]) == 0 {
+		delete(r.users, service)
+	}
+}
+
+func (r *Resolver) applyAssignment(s resource.Source, u Update) {
+	name := u.Key.Name
+	if u.Raw == nil {
+		r.assignments.put(name, s, nil)
+		return
+	}
+	var old *resource.Assignment
+	if top := r.assignments.top(name); top != nil {
+		old = top.value
+	}
+	res := &result[*resource.Assignment]{from: resource.Provenance{Source: s, Updated: u.Updated}}
+	d, err := resource.DecodeAssignment(u.Raw, options(u.Key))
+	if res.err = err; err == nil {
+		// What trees use now is what they should find unchanged, whichever
+		// source it was of.
+		res.value = d.Value.Reuse(old)
+	}
+	r.assignments.put(name, s, res)
 }
 
 // resolve makes the cluster's config anew. ok is false where it stays as it is.
 func (r *Resolver) resolve(name string) (c Change, ok bool) {
-	cluster, configured := r.clusters[name]
-	_, assigned := r.assignments[name]
+	cluster, assignment := r.clusters.top(name), r.assignments.top(name)
 	old := r.current[name]
-	if !configured && !assigned {
+	if cluster == nil && assignment == nil {
 		delete(r.current, name)
 		delete(r.defaults, name)
 		return Change{Cluster: name}, old != nil
 	}
-	var cc *resource.ClusterConfig
-	switch {
-	case cluster.err != nil:
-		cc = &resource.ClusterConfig{Err: cluster.err}
-	case configured:
-		cc = r.assign(cluster.value)
-	default:
-		if r.defaults[name] == nil {
-			r.defaults[name] = resource.DefaultCluster(name)
-		}
-		cc = r.assign(r.defaults[name])
-	}
+	cc := r.assign(cluster, name)
 	if old != nil && same(old.Clusters[name], cc) {
 		return Change{}, false
 	}
@@ -157,19 +192,36 @@ func (r *Resolver) resolve(name string) (c Change, ok bool) {
 	return Change{Cluster: name, Config: config}, true
 }
 
-// assign joins a cluster with its assignment.
-func (r *Resolver) assign(c *resource.Cluster) *resource.ClusterConfig {
-	a, ok := r.assignments[c.AssignmentName()]
-	if !ok {
-		a.err = fmt.Errorf("no endpoints: %s is not known",
-			resource.Key{Type: resource.TypeAssignment, Name: c.AssignmentName()})
+// assign joins a cluster, or the default one, with its assignment.
+func (r *Resolver) assign(c *result[*resource.Cluster], name string) *resource.ClusterConfig {
+	cc := &resource.ClusterConfig{}
+	switch {
+	case c == nil:
+		if r.defaults[name] == nil {
+			r.defaults[name] = resource.DefaultCluster(name)
+		}
+		cc.Cluster, cc.ClusterFrom.Source = r.defaults[name], resource.SourceDefault
+	case c.err != nil:
+		cc.Err, cc.ClusterFrom = c.err, c.from
+		return cc
+	default:
+		cc.Cluster, cc.ClusterFrom = c.value, c.from
 	}
-	return &resource.ClusterConfig{Cluster: c, Assignment: a.value, AssignmentErr: a.err}
+	service := cc.Cluster.AssignmentName()
+	if a := r.assignments.top(service); a != nil {
+		cc.Assignment, cc.AssignmentErr, cc.AssignmentFrom = a.value, a.err, a.from
+	} else {
+		cc.AssignmentErr = fmt.Errorf("no endpoints: %s is not known",
+			resource.Key{Type: resource.TypeAssignment, Name: service})
+		cc.AssignmentFrom = cc.ClusterFrom
+	}
+	return cc
 }
 
 func same(a, b *resource.ClusterConfig) bool {
-	return a.Cluster == b.Cluster && a.Assignment == b.Assignment && text(a.Err) == text(b.Err) &&
-		text(a.AssignmentErr) == text(b.AssignmentErr)
+	return a.Cluster == b.Cluster && a.ClusterFrom == b.ClusterFrom &&
+		a.Assignment == b.Assignment && a.AssignmentFrom == b.AssignmentFrom &&
+		text(a.Err) == text(b.Err) && text(a.AssignmentErr) == text(b.AssignmentErr)
 }
 
 func text(err error) string {

@@ -1,5 +1,7 @@
 package resource
 
+import "time"
+
 // Config is all that one target's tree is built from, at one moment (gRFC
 // A74's XdsConfig). It is never changed: an update is a new Config that shares
 // with the last what did not change.
@@ -11,11 +13,48 @@ type Config struct {
 	Clusters map[string]*ClusterConfig
 }
 
+// Source is where a resource comes from. Of several that have it, the first in
+// the order of their numbers counts.
+type Source uint8
+
+// The sources.
+const (
+	// SourcePush is what was pushed over HTTP.
+	SourcePush Source = iota
+	// SourceFile is a file of the resource directory.
+	SourceFile
+	// SourceDefault stands for a cluster that nobody configured.
+	SourceDefault
+)
+
+// Sources are those that bring resources, in order.
+var Sources = [...]Source{SourcePush, SourceFile}
+
+// String returns "push", "file" or "default".
+func (s Source) String() string {
+	switch s {
+	case SourcePush:
+		return "push"
+	case SourceFile:
+		return "file"
+	default:
+		return "default"
+	}
+}
+
+// Provenance tells where a resource comes from and since when it is as it is.
+type Provenance struct {
+	Source  Source
+	Updated time.Time
+}
+
 // ClusterConfig is one cluster of a Config.
 type ClusterConfig struct {
-	Cluster *Cluster
+	Cluster     *Cluster
+	ClusterFrom Provenance
 	// Assignment is nil while there is none; AssignmentErr then says why.
-	Assignment *Assignment
+	Assignment     *Assignment
+	AssignmentFrom Provenance
 	// Err is why the cluster cannot be used at all. Where it is set the other
 	// fields mean nothing.
 	Err error
