@@ -30,6 +30,11 @@ type Tree struct {
 	Events []policy.Event
 	// SubConns are those that it made, in order.
 	SubConns []*SubConn
+	// Connected are the addresses whose SubConns it asked to connect, in order.
+	Connected []string
+
+	// RefuseSubConn, where not nil, is asked before a SubConn is made.
+	RefuseSubConn func(address string) error
 
 	inBatch int
 }
@@ -185,6 +190,11 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	if len(addrs) == 0 {
 		c.tree.tb.Error("a SubConn without address")
 	}
+	if c.tree.RefuseSubConn != nil {
+		if err := c.tree.RefuseSubConn(addrs[0].Addr); err != nil {
+			return nil, err
+		}
+	}
 	sc := &SubConn{tree: c.tree, Addresses: addrs, listener: opts.StateListener}
 	c.tree.SubConns = append(c.tree.SubConns, sc)
 	return sc, nil
@@ -232,7 +242,10 @@ func (t *Tree) SubConn(address string) *SubConn {
 }
 
 // Connect is counted.
-func (s *SubConn) Connect() { s.Connects++ }
+func (s *SubConn) Connect() {
+	s.Connects++
+	s.tree.Connected = append(s.tree.Connected, s.Addresses[0].Addr)
+}
 
 // Shutdown tells the listener at the end of the owner's turn.
 func (s *SubConn) Shutdown() {

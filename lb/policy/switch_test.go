@@ -23,7 +23,7 @@ const (
 // switcher is a policy that is a Switch and nothing else.
 type switcher struct{ *policy.Switch }
 
-func (s switcher) UpdateClientConnState(balancer.ClientConnState) error          { return nil }
+func (s switcher) UpdateClientConnState(balancer.ClientConnState) error       { return nil }
 func (s switcher) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
 type switcherBuilder struct{}

@@ -31,9 +31,11 @@ func newPicker(in []*child, draw func() uint64) *picker {
 		p.seats[i] = c.state.Picker
 		weights[i] = c.target.Locality.Weight
 		p.candidates[i] = policy.LocalityCandidate{Locality: c.target.Locality.ID, Weight: weights[i]}
+		if p.failure == nil {
+			p.failure = policy.FailureOf(c.state)
+		}
 	}
 	p.table = newAliasTable(weights)
-	p.failure = policy.FailureOf(in[0].state)
 	return p
 }
 

@@ -205,7 +205,7 @@ func (b *weightedTarget) Describe() policy.Node {
 			Child:    c.policy.Describe(),
 		}
 		if b.reported == connectivity.TransientFailure && n.Err == nil {
-			n.Err = n.Localities[i].Child.Err
+			n.Err = policy.FailureOf(c.state)
 		}
 	}
 	if len(b.order) == 0 {

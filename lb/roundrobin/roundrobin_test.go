@@ -1,0 +1,429 @@
+package roundrobin_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/lb/roundrobin"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const (
+	idle       = connectivity.Idle
+	connecting = connectivity.Connecting
+	ready      = connectivity.Ready
+	failure    = connectivity.TransientFailure
+)
+
+// stage is a round_robin whose endpoints are named by their address. Several
+// addresses of one endpoint are joined with "+".
+type stage struct {
+	t         *testing.T
+	tree      *lbtest.Tree
+	endpoints map[string]*resource.Endpoint
+}
+
+type step func(s *stage)
+
+func newStage(t *testing.T) *stage {
+	return &stage{t: t, tree: lbtest.NewTree(t, roundrobin.Builder{}), endpoints: map[string]*resource.Endpoint{}}
+}
+
+// config gives the endpoints. A name that was given before is the same value;
+// one with "'" is a new value of the same address.
+func config(names ...string) step {
+	return func(s *stage) {
+		s.t.Helper()
+		var child policy.Child
+		for _, n := range names {
+			if s.endpoints[n] == nil {
+				s.endpoints[n] = &resource.Endpoint{Addresses: strings.Split(strings.TrimRight(n, "'"), "+"), Weight: uint32(len(n))}
+			}
+			child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(s.endpoints[n]))
+		}
+		err := s.tree.Update(child)
+		if len(names) > 0 && err != nil {
+			s.t.Errorf("update: %v", err)
+		}
+		if len(names) == 0 && !errors.Is(err, balancer.ErrBadResolverState) {
+			s.t.Errorf("an update without endpoints: %v, want %v", err, balancer.ErrBadResolverState)
+		}
+	}
+}
+
+// says lets a connection be in states, one after the other, a batch each.
+func says(address string, states ...connectivity.State) step {
+	return func(s *stage) {
+		s.t.Helper()
+		for _, state := range states {
+			sc := s.tree.SubConn(address)
+			var err error
+			if state == failure {
+				err = fmt.Errorf("%s refused", address)
+			}
+			s.tree.Batch(func() { sc.Says(state, err) })
+		}
+	}
+}
+
+// together is several connections in one batch.
+func together(state connectivity.State, addresses ...string) step {
+	return func(s *stage) {
+		s.tree.Batch(func() {
+			for _, a := range addresses {
+				s.tree.SubConn(a).Says(state, nil)
+			}
+		})
+	}
+}
+
+func reports(want int) step {
+	return func(s *stage) {
+		s.t.Helper()
+		if got := len(s.tree.Reports); got != want {
+			s.t.Errorf("%d reports, want %d", got, want)
+		}
+		s.tree.Reports = s.tree.Reports[max(0, len(s.tree.Reports)-1):]
+	}
+}
+
+// subConns asserts how many were made in all.
+func subConns(want int) step {
+	return func(s *stage) {
+		s.t.Helper()
+		if got := len(s.tree.SubConns); got != want {
+			s.t.Errorf("%d SubConns were made, want %d", got, want)
+		}
+	}
+}
+
+func connects(address string, want int) step {
+	return func(s *stage) {
+		s.t.Helper()
+		if got := s.tree.SubConn(address).Connects; got != want {
+			s.t.Errorf("%s was asked %d times to connect, want %d", address, got, want)
+		}
+	}
+}
+
+// rotation picks twice as often as there are endpoints and tells one turn,
+// beginning at the first pick.
+func (s *stage) rotation(exclude ...string) string {
+	var picked []string
+	n := max(1, len(s.tree.Describe().Endpoints))
+	for range 2 * n {
+		call := &policy.Call{Exclude: exclude}
+		res, err := s.tree.Pick(call)
+		switch {
+		case errors.Is(err, balancer.ErrNoSubConnAvailable):
+			return "queue"
+		case err != nil:
+			return err.Error()
+		}
+		if sc, ok := res.SubConn.(*lbtest.SubConn); !ok || sc.Addresses[0].Addr != call.Endpoint.Addresses[0] {
+			s.t.Errorf("the endpoint is %v, the SubConn %v", call.Endpoint, res.SubConn)
+		}
+		picked = append(picked, strings.Join(call.Endpoint.Addresses, "+"))
+	}
+	turn := len(picked)
+	for i := 1; i < len(picked); i++ {
+		if picked[i] == picked[0] {
+			turn = i
+			break
+		}
+	}
+	for i := range picked {
+		if picked[i] != picked[i%turn] {
+			s.t.Errorf("no turns: %v", picked)
+		}
+	}
+	return strings.Join(picked[:turn], " ")
+}
+
+func TestRoundRobin(t *testing.T) {
+	tests := []struct {
+		name  string
+		steps []step
+		want  string
+	}{
+		{"all connect", []step{config("a", "b"), connects("a", 1), connects("b", 1), reports(1)}, "CONNECTING queue"},
+		{"the READY ones take turns", []step{config("a", "b", "c"), says("a", ready), says("c", ready)}, "READY c a"},
+		{"coming up together: one picker", []step{config("a", "b", "c"), reports(1), together(ready, "a", "b", "c"), reports(2)}, "READY b c a"},
+		{"one fails, one connects: there is hope", []step{config("a", "b"), says("a", connecting, failure)}, "CONNECTING queue"},
+		{"all failed: the last error", []step{config("a", "b"), says("b", connecting, failure), says("a", connecting, failure)}, "TRANSIENT_FAILURE a refused"},
+		{
+			"failed until READY, through IDLE and CONNECTING, asked to connect each time",
+			[]step{config("a"), says("a", connecting, failure, idle, connecting), connects("a", 2)},
+			"TRANSIENT_FAILURE a refused",
+		},
+		{
+			"each failure's error is news while all have failed",
+			[]step{config("a"), says("a", failure), reports(2), says("a", idle, connecting, failure), reports(2)},
+			"TRANSIENT_FAILURE a refused",
+		},
+		{
+			"but no news while another is READY",
+			[]step{config("a", "b"), says("a", ready), reports(2), says("b", connecting, failure, idle, connecting, failure), reports(1)},
+			"READY a",
+		},
+		{"lost: out of the rotation, and asked to connect", []step{config("a", "b"), together(ready, "a", "b"), says("a", idle), connects("a", 2)}, "READY b"},
+		{"lost, the only one: it connects again", []step{config("a"), says("a", ready, idle)}, "CONNECTING queue"},
+		{"lost and back", []step{config("a", "b"), together(ready, "a", "b"), says("a", idle, connecting, ready)}, "READY b a"},
+		{
+			"a failed one and a lost one: the lost one may come back",
+			[]step{config("a", "b"), says("a", ready), says("b", failure), says("a", idle, connecting)},
+			"CONNECTING queue",
+		},
+		{"the config's order is the rotation's", []step{config("c", "a", "b"), together(ready, "a", "b", "c")}, "READY a b c"},
+		{
+			"another order: another rotation, no other connection",
+			[]step{config("a", "b", "c"), together(ready, "a", "b", "c"), config("a", "c", "b"), subConns(3)},
+			"READY c b a",
+		},
+		{"an endpoint is added", []step{config("a"), says("a", ready), config("a", "b"), reports(3)}, "READY a"},
+		{"an endpoint is removed", []step{config("a", "b"), together(ready, "a", "b"), config("b")}, "READY b"},
+		{"the READY one is removed", []step{config("a", "b"), says("a", ready), says("b", failure), config("b")}, "TRANSIENT_FAILURE b refused"},
+		{"the connecting one is removed: only failures are left", []step{config("a", "b"), says("b", failure), config("b")}, "TRANSIENT_FAILURE b refused"},
+		{"a new endpoint among failed ones: there is hope", []step{config("a"), says("a", failure), config("a", "b")}, "CONNECTING queue"},
+		{"a removed one that comes back is new", []step{config("a", "b"), together(ready, "a", "b"), config("b"), config("a", "b"), subConns(3)}, "READY b"},
+		{
+			"an endpoint's value changes: no other connection, but a new picker, which tells the new value",
+			[]step{config("a", "b"), together(ready, "a", "b"), reports(2), config("a'", "b"), reports(2), subConns(2)},
+			"READY b a",
+		},
+		{
+			"a value changes that picks do not see",
+			[]step{config("a", "b"), says("a", ready), reports(2), config("a", "b'"), reports(1)},
+			"READY a",
+		},
+		{
+			"an endpoint's further addresses change: another connection",
+			[]step{config("a"), says("a", ready), config("a+b"), subConns(2)},
+			"CONNECTING queue",
+		},
+		{"several addresses are one endpoint", []step{config("a+b", "c"), together(ready, "a", "c"), subConns(2)}, "READY c a+b"},
+		{"twice the same endpoint is one", []step{config("a", "a", "b"), together(ready, "a", "b"), subConns(2)}, "READY b a"},
+		{
+			"twice the same address with other values: the first counts, and stays",
+			[]step{config("a", "a+b", "a'"), says("a", ready), reports(2), config("a", "a+b", "a'"), reports(1), subConns(1)},
+			"READY a",
+		},
+		{"an endpoint without address is left out", []step{addressless, subConns(1)}, "CONNECTING queue"},
+		{"nothing changed", []step{config("a", "b"), says("a", ready), reports(2), config("a", "b"), reports(1)}, "READY a"},
+		{"none at all", []step{config()}, "TRANSIENT_FAILURE no endpoint that picks may reach"},
+		{"none left", []step{config("a"), says("a", ready), config()}, "TRANSIENT_FAILURE no endpoint that picks may reach"},
+		{"none, and then one", []step{config(), config("a"), says("a", ready)}, "READY a"},
+		{"the resolver fails before there is an endpoint", []step{resolverError}, "TRANSIENT_FAILURE no such name"},
+		{"the resolver fails later", []step{config("a"), says("a", ready), resolverError}, "READY a"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStage(t)
+			for _, step := range tt.steps {
+				step(s)
+			}
+			if got := fmt.Sprintf("%v %s", s.tree.State(), s.rotation()); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			s.check()
+		})
+	}
+}
+
+func addressless(s *stage) {
+	a := policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a"}})
+	s.tree.Config(policy.Child{Endpoints: []resolver.Endpoint{{}, a}})
+}
+
+func resolverError(s *stage) {
+	s.tree.Batch(func() { s.tree.Root().ResolverError(errors.New("no such name")) })
+}
+
+// check holds the description and the census against the SubConns.
+func (s *stage) check() {
+	s.t.Helper()
+	n := s.tree.Describe()
+	if n.State != s.tree.State() || n.Policy != policy.RoundRobin || (n.Err != nil) != (n.State == failure) {
+		s.t.Errorf("describes %s in %v with error %v, reported is %v", n.Policy, n.State, n.Err, s.tree.State())
+	}
+	var want policy.Census
+	for _, e := range n.Endpoints {
+		sc := s.tree.SubConn(e.Endpoint.Addresses[0])
+		if e.State != sc.State || e.InRotation != (sc.State == ready) || (e.Address != "") != (sc.State == ready) {
+			s.t.Errorf("%s: describes %+v, is %v", e.Endpoint.Addresses[0], e, sc.State)
+		}
+		if (e.LastErr != nil) != (sc.State == failure) && sc.State != idle && sc.State != connecting {
+			s.t.Errorf("%s: last error %v in %v", e.Endpoint.Addresses[0], e.LastErr, e.State)
+		}
+		switch sc.State {
+		case ready:
+			want.Ready++
+		case connecting:
+			want.Connecting++
+		case idle:
+			want.Idle++
+		case failure:
+			want.TransientFailure++
+		}
+	}
+	got := s.tree.Summarize()
+	if got.Census != want || got.Census.Total() != len(n.Endpoints) || got.State != s.tree.State() {
+		s.t.Errorf("summary %+v, want %+v", got, want)
+	}
+	alive := 0
+	for _, sc := range s.tree.SubConns {
+		if !sc.Closed {
+			alive++
+		}
+	}
+	if alive != len(n.Endpoints) {
+		s.t.Errorf("%d SubConns for %d endpoints", alive, len(n.Endpoints))
+	}
+}
+
+// TestRandomStart: each picker begins where its draw says, and so does
+// connecting.
+func TestRandomStart(t *testing.T) {
+	for draw, want := range map[uint64]string{0: "b c a", 1: "c a b", 2: "a b c", 1<<32 + 1: "c a b"} {
+		s := newStage(t)
+		s.tree.Draw = lbtest.Draws(draw)
+		config("a", "b", "c")(s)
+		together(ready, "a", "b", "c")(s)
+		if got := s.rotation(); got != want {
+			t.Errorf("draw %d: %s, want %s", draw, got, want)
+		}
+	}
+}
+
+// TestConnectOrder: many clients with one list do not all begin at its head.
+func TestConnectOrder(t *testing.T) {
+	for draw, want := range map[uint64]string{0: "a b c d", 1 << 62: "b c d a", 3 << 62: "d a b c", 1<<64 - 1: "d a b c"} {
+		s := newStage(t)
+		s.tree.Draw = lbtest.Draws(draw)
+		config("a", "b", "c", "d")(s)
+		if got := strings.Join(s.tree.Connected, " "); got != want {
+			t.Errorf("draw %#x: connects %s, want %s", draw, got, want)
+		}
+	}
+}
+
+func TestExclude(t *testing.T) {
+	tests := []struct {
+		exclude string
+		want    string
+	}{
+		{"", "b+x c a"},
+		{"a", "b+x c"},
+		{"b", "c a"}, // b's turn goes to c
+		{"x", "c a"}, // an additional address
+		{"a c", "b+x"},
+		{"z", "b+x c a"},
+		{"a b c", "every READY endpoint is excluded"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.exclude, func(t *testing.T) {
+			s := newStage(t)
+			config("a", "b+x", "c")(s)
+			together(ready, "a", "b", "c")(s)
+			seen := make(map[string]bool)
+			var order []string
+			for range 6 {
+				call := &policy.Call{Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
+				_, err := s.tree.Pick(call)
+				var refusal *policy.Refusal
+				if err != nil {
+					if !errors.As(err, &refusal) || refusal.Kind != policy.KindAllExcluded || err.Error() != tt.want {
+						t.Errorf("err %v, want %s", err, tt.want)
+					}
+					if e := call.Trace.Steps[0].(policy.EndpointStep); e.Index != -1 || e.Excluded != 3 || e.Rotation != 3 {
+						t.Errorf("trace %+v", e)
+					}
+					return
+				}
+				name := strings.Join(call.Endpoint.Addresses, "+")
+				if !seen[name] {
+					seen[name] = true
+					order = append(order, name)
+				}
+				e := call.Trace.Steps[0].(policy.EndpointStep)
+				if e.Endpoint != call.Endpoint || e.Policy != policy.RoundRobin || e.Rotation != 3 || []string{"a", "b+x", "c"}[e.Index] != name {
+					t.Errorf("trace %+v for %s", e, name)
+				}
+			}
+			if got := strings.Join(order, " "); got != tt.want {
+				t.Errorf("reached %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestSubConnRefused: an endpoint that cannot have a SubConn does not keep the
+// others from theirs.
+func TestSubConnRefused(t *testing.T) {
+	s := newStage(t)
+	errMode := errors.New("no such connect mode")
+	s.tree.RefuseSubConn = func(address string) error {
+		if address == "a" {
+			return errMode
+		}
+		return nil
+	}
+	var child policy.Child
+	for _, a := range []string{"a", "b"} {
+		child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{a}}))
+	}
+	if err := s.tree.Update(child); !errors.Is(err, errMode) || !strings.Contains(err.Error(), "a") {
+		t.Errorf("err %v, want %v and which", err, errMode)
+	}
+	says("b", ready)(s)
+	if got := s.rotation(); got != "b" {
+		t.Errorf("got %s, want b", got)
+	}
+	s.check()
+}
+
+// TestForeignPick: a context that is not lbd's picks too.
+func TestForeignPick(t *testing.T) {
+	s := newStage(t)
+	config("a", "b")(s)
+	together(ready, "a", "b")(s)
+	var got []string
+	for range 4 {
+		res, err := s.tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, res.SubConn.(*lbtest.SubConn).Addresses[0].Addr)
+	}
+	if !slices.Equal(got, []string{"b", "a", "b", "a"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestLateWords(t *testing.T) {
+	s := newStage(t)
+	config("a", "b")(s)
+	gone := s.tree.SubConn("a")
+	together(ready, "a", "b")(s)
+	config("b")(s)
+	s.tree.Reports = nil
+	s.tree.Batch(func() { gone.Says(ready, nil) })
+	if len(s.tree.Reports) != 0 {
+		t.Error("a removed endpoint's word was heard")
+	}
+	s.tree.Close()
+	for _, sc := range s.tree.SubConns {
+		if !sc.Closed {
+			t.Errorf("%s is not shut down", sc.Addresses[0].Addr)
+		}
+	}
+}

@@ -1,0 +1,350 @@
+package weightedtarget_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/lb/weightedtarget"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const (
+	idle       = connectivity.Idle
+	connecting = connectivity.Connecting
+	ready      = connectivity.Ready
+	failure    = connectivity.TransientFailure
+)
+
+var errRefused = errors.New("refused")
+
+// stage is a weighted_target whose localities' children are actors of the
+// zone's name.
+type stage struct {
+	t          *testing.T
+	tree       *lbtest.Tree
+	actors     *lbtest.Troupe
+	localities map[string]*policy.Locality // by zone and weight: unchanged ones keep their pointers
+	parts      map[string]policy.Child
+}
+
+type step func(s *stage)
+
+// config gives the localities, each as "zone:weight".
+func config(targets ...string) step {
+	return func(s *stage) {
+		s.t.Helper()
+		cfg := new(policy.WeightedTargetConfig)
+		for _, target := range targets {
+			zone, weight, _ := strings.Cut(target, ":")
+			if s.localities[target] == nil {
+				l := &policy.Locality{ID: resource.Locality{Zone: zone}}
+				if _, err := fmt.Sscan(weight, &l.Weight); err != nil {
+					s.t.Fatal(err)
+				}
+				s.localities[target] = l
+			}
+			if _, ok := s.parts[zone]; !ok {
+				s.parts[zone] = s.actors.Child(zone)
+			}
+			cfg.Targets = append(cfg.Targets, policy.Target{Locality: s.localities[target], Child: s.parts[zone]})
+		}
+		s.tree.Config(policy.Child{Config: cfg})
+	}
+}
+
+func says(zone string, states ...connectivity.State) step {
+	return func(s *stage) {
+		for _, state := range states {
+			a := s.actors.Actor(zone)
+			s.tree.Batch(func() { a.Says(state) })
+		}
+	}
+}
+
+// part gives a zone another part with the next config.
+func part(zone string, child func(s *stage) policy.Child) step {
+	return func(s *stage) {
+		s.parts[zone] = child(s)
+		clear(s.localities)
+	}
+}
+
+// reports asserts the number of states that went up since the last look.
+func reports(want int) step {
+	return func(s *stage) {
+		s.t.Helper()
+		if got := len(s.tree.Reports); got != want {
+			s.t.Errorf("%d reports, want %d", got, want)
+		}
+		s.tree.Reports = s.tree.Reports[max(0, len(s.tree.Reports)-1):]
+	}
+}
+
+// updates asserts how many parts a zone's child was given.
+func updates(zone string, want int) step {
+	return func(s *stage) {
+		s.t.Helper()
+		if got := s.actors.Actor(zone).Updates; got != want {
+			s.t.Errorf("%s was updated %d times, want %d", zone, got, want)
+		}
+	}
+}
+
+// String tells the state and what picks get: the localities in the draw with
+// their weights, or the errors.
+func (s *stage) String() string {
+	call := &policy.Call{Trace: new(policy.Trace)}
+	_, err := s.tree.Pick(call)
+	what := ""
+	switch {
+	case errors.Is(err, balancer.ErrNoSubConnAvailable):
+		what = "queue"
+	case s.tree.State() == failure:
+		what = strings.Join(s.failures(), ", ")
+	case err != nil:
+		what = err.Error()
+	default:
+		for _, c := range call.Trace.Steps[0].(policy.LocalityStep).Candidates {
+			what += fmt.Sprintf(" %s:%d", c.Locality.Zone, c.Weight)
+		}
+		what = what[1:]
+	}
+	return fmt.Sprintf("%v %s", s.tree.State(), what)
+}
+
+// failures are all errors that picks get, sorted.
+func (s *stage) failures() []string {
+	var out []string
+	r := rand.New(rand.NewPCG(1, 2))
+	s.tree.Draw = r.Uint64
+	for range 100 {
+		if _, err := s.tree.Pick(nil); !slices.Contains(out, err.Error()) {
+			out = append(out, err.Error())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestWeightedTarget(t *testing.T) {
+	tests := []struct {
+		name  string
+		steps []step
+		want  string
+	}{
+		{"no targets", []step{config()}, "TRANSIENT_FAILURE no locality to pick from"},
+		{"a new child is CONNECTING", []step{config("a:1", "b:2")}, "CONNECTING queue"},
+		{"READY ones only", []step{config("a:1", "b:2", "c:3"), says("a", ready), says("c", ready)}, "READY a:1 c:3"},
+		{"in the config's order", []step{config("b:1", "a:2"), says("a", ready), says("b", ready)}, "READY b:1 a:2"},
+		{"one fails, one connects: there is hope", []step{config("a:1", "b:1"), says("a", failure)}, "CONNECTING queue"},
+		{
+			"all failed: their errors",
+			[]step{config("a:1", "b:1"), says("a", failure), says("b", failure)},
+			"TRANSIENT_FAILURE a: the actor failed, b: the actor failed",
+		},
+		{
+			"a failed one that connects again still counts as failed; its picks wait",
+			[]step{config("a:1", "b:1"), says("a", failure, connecting), says("b", failure)},
+			"TRANSIENT_FAILURE b: the actor failed, no SubConn is available",
+		},
+		{"until it is READY", []step{config("a:1"), says("a", failure, connecting, ready)}, "READY a:1"},
+		{"READY to CONNECTING is no failure", []step{config("a:1"), says("a", ready, connecting)}, "CONNECTING queue"},
+		{"IDLE is better than failed", []step{config("a:1", "b:1"), says("a", failure), says("b", idle)}, "IDLE queue"},
+		{"CONNECTING is better than IDLE", []step{config("a:1", "b:1"), says("a", idle)}, "CONNECTING queue"},
+		{"READY is better than all", []step{config("a:1", "b:1", "c:1", "d:1"), says("a", ready), says("b", failure), says("c", idle)}, "READY a:1"},
+		{"a weight changes alone", []step{config("a:1", "b:2"), says("a", ready), says("b", ready), reports(3), config("a:1", "b:5"), reports(2)}, "READY a:1 b:5"},
+		{"the order changes alone", []step{config("a:1", "b:2"), says("a", ready), says("b", ready), config("b:2", "a:1")}, "READY b:2 a:1"},
+		{"a locality is removed", []step{config("a:1", "b:2"), says("a", ready), says("b", ready), config("b:2")}, "READY b:2"},
+		{"the READY one is removed", []step{config("a:1", "b:2"), says("a", ready), says("b", failure), config("b:2")}, "TRANSIENT_FAILURE b: the actor failed"},
+		{"a locality is added: the READY one serves alone until it is READY too", []step{config("a:1"), says("a", ready), config("a:1", "b:2")}, "READY a:1"},
+		{"and then both", []step{config("a:1"), says("a", ready), config("a:1", "b:2"), says("b", ready)}, "READY a:1 b:2"},
+		{"a locality is added to failed ones: there is hope", []step{config("a:1"), says("a", failure), config("a:1", "b:2")}, "CONNECTING queue"},
+		{"a locality that comes back is new", []step{config("a:1", "b:2"), says("a", ready), config("b:2"), config("a:1", "b:2")}, "CONNECTING queue"},
+		{"all are removed", []step{config("a:1"), says("a", ready), config()}, "TRANSIENT_FAILURE no locality to pick from"},
+		{
+			"an unchanged locality's child is left alone",
+			[]step{config("a:1", "b:2"), says("a", ready), config("a:1", "b:3"), updates("a", 1), updates("b", 2)},
+			"READY a:1",
+		},
+		{
+			"a config that changes nothing says nothing",
+			[]step{config("a:1"), says("a", ready), reports(2), config("a:1"), reports(1)},
+			"READY a:1",
+		},
+		{
+			"a failed locality that goes on trying makes no new picker while others serve",
+			[]step{config("a:1", "b:1"), says("a", ready), says("b", failure), reports(2), says("b", connecting, failure, connecting, failure), reports(1)},
+			"READY a:1",
+		},
+		{
+			"but where it has all failed the last error is news",
+			[]step{config("a:1"), says("a", failure), reports(2), says("a", failure), reports(2)},
+			"TRANSIENT_FAILURE a: the actor failed",
+		},
+		{
+			"a READY child's new picker goes up",
+			[]step{config("a:1"), says("a", ready), reports(2), says("a", ready), reports(2)},
+			"READY a:1",
+		},
+		{
+			"a part that is refused fails that locality only",
+			[]step{
+				config("a:1", "b:1"), says("a", ready), says("b", ready),
+				part("a", func(s *stage) policy.Child { return s.actors.Refusing("a", errRefused) }), config("a:1", "b:1"),
+			},
+			"READY b:1",
+		},
+		{
+			"until it takes another",
+			[]step{
+				config("a:1", "b:1"), says("a", ready), says("b", ready),
+				part("a", func(s *stage) policy.Child { return s.actors.Refusing("a", errRefused) }), config("a:1", "b:1"),
+				part("a", func(s *stage) policy.Child { return s.actors.Child("a") }), config("a:1", "b:1"),
+			},
+			"READY a:1 b:1",
+		},
+		{
+			"an unknown policy fails its locality only",
+			[]step{part("a", func(*stage) policy.Child { return policy.Child{Policy: "unheard_of"} }), config("a:1", "b:1"), says("b", ready)},
+			"READY b:1",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
+			s.tree = lbtest.NewTree(t, weightedtarget.Builder{}, s.actors)
+			r := rand.New(rand.NewPCG(1, 2))
+			s.tree.Draw = r.Uint64
+			for _, step := range tt.steps {
+				step(s)
+			}
+			if got := s.String(); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			n := s.tree.Describe()
+			if n.State != s.tree.State() || (n.Err != nil) != (n.State == failure) {
+				t.Errorf("describes %v with error %v, reported is %v", n.State, n.Err, s.tree.State())
+			}
+		})
+	}
+}
+
+// TestShares: every draw of a thousand evenly spaced ones falls where its weight
+// says.
+func TestShares(t *testing.T) {
+	s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
+	s.tree = lbtest.NewTree(t, weightedtarget.Builder{}, s.actors)
+	draws := make([]uint64, 1000)
+	for i := range draws {
+		draws[i] = uint64(i)*(math.MaxUint64/1000) + 1<<40
+	}
+	s.tree.Draw = lbtest.Draws(draws...)
+	for _, step := range []step{config("a:10", "b:20", "c:70"), says("a", ready), says("b", ready), says("c", ready)} {
+		step(s)
+	}
+	got := make(map[string]int)
+	for range draws {
+		var call policy.Call
+		if _, err := s.tree.Pick(&call); err != nil {
+			t.Fatal(err)
+		}
+		got[call.Endpoint.Addresses[0]]++
+	}
+	if got["a"] != 100 || got["b"] != 200 || got["c"] != 700 {
+		t.Errorf("got %v, want a 100, b 200, c 700", got)
+	}
+}
+
+// excluding is a picker of which every endpoint is excluded.
+type excluding struct{}
+
+func (excluding) Pick(balancer.PickInfo) (balancer.PickResult, error) {
+	return balancer.PickResult{}, policy.NewRefusal(policy.KindAllExcluded, "", "all of mine are excluded")
+}
+
+// TestExclude: a pick that excludes all of the drawn locality falls to the
+// others, but no further.
+func TestExclude(t *testing.T) {
+	tests := []struct {
+		name    string
+		out     []string // localities of which all is excluded
+		exclude []string
+		want    string
+		visited string
+	}{
+		{"the drawn one serves", []string{"b"}, []string{"x"}, "a", "a"},
+		{"the next one does", []string{"a"}, []string{"x"}, "b", "a b"},
+		{"the last one does", []string{"a", "b"}, []string{"x"}, "c", "a b c"},
+		{"none does", []string{"a", "b", "c"}, []string{"x"}, "every READY endpoint of the priority is excluded", "a b c"},
+		{"a pick that excludes nothing keeps to its draw", []string{"a"}, nil, "all of mine are excluded", "a"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
+			s.tree = lbtest.NewTree(t, weightedtarget.Builder{}, s.actors)
+			config("a:1", "b:1", "c:1")(s)
+			for _, zone := range []string{"a", "b", "c"} {
+				a := s.actors.Actor(zone)
+				picker := a.Picker(ready)
+				if slices.Contains(tt.out, zone) {
+					picker = excluding{}
+				}
+				s.tree.Batch(func() { a.Conn.UpdateState(balancer.State{ConnectivityState: ready, Picker: picker}) })
+			}
+			call := &policy.Call{Exclude: tt.exclude, Trace: new(policy.Trace)}
+			_, err := s.tree.Pick(call)
+			var got string
+			if err != nil {
+				got = err.Error()
+			} else {
+				got = call.Endpoint.Addresses[0]
+			}
+			var visited []string
+			for _, step := range call.Trace.Steps {
+				l := step.(policy.LocalityStep)
+				visited = append(visited, l.Candidates[l.Chosen].Locality.Zone)
+			}
+			if got != tt.want || strings.Join(visited, " ") != tt.visited {
+				t.Errorf("got %q by way of %v, want %q by way of %s", got, visited, tt.want, tt.visited)
+			}
+			var refusal *policy.Refusal
+			if err != nil && (!errors.As(err, &refusal) || refusal.Kind != policy.KindAllExcluded) {
+				t.Errorf("the error is %#v", err)
+			}
+		})
+	}
+}
+
+func TestCallsReachEveryChild(t *testing.T) {
+	s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
+	s.tree = lbtest.NewTree(t, weightedtarget.Builder{}, s.actors)
+	config("a:1", "b:1")(s)
+	s.tree.Batch(func() {
+		s.tree.Root().ExitIdle()
+		s.tree.Root().ResolverError(errRefused)
+	})
+	for _, a := range s.actors.Actors {
+		if a.Idles != 1 || a.Errors != 1 {
+			t.Errorf("%s was told %d times to leave IDLE, %d times of an error", a.Part.Name, a.Idles, a.Errors)
+		}
+	}
+	if err := s.tree.Update(s.actors.Child("a")); err == nil {
+		t.Error("took another policy's config")
+	}
+	s.tree.Close()
+	for _, a := range s.actors.Actors {
+		if !a.Closed {
+			t.Errorf("%s is not closed", a.Part.Name)
+		}
+	}
+}
