@@ -30,7 +30,7 @@ func BenchmarkPickHandler(b *testing.B) {
 			d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080", "10.0.0.8:8080"))
 			d.must(http.StatusCreated, "PUT", "/v1/clusters/shed/endpoints",
 				assignment("all, drop_percentage: {numerator: 100}", "10.0.0.7:8080"))
-			r := httptest.NewRequest("GET", c.target, nil)
+			r := httptest.NewRequest(http.MethodGet, c.target, nil)
 			if c.accept != "" {
 				r.Header.Set("Accept", c.accept)
 			}

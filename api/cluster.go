@@ -20,10 +20,12 @@ type Clusters interface {
 	AwaitCluster(ctx context.Context, name string, generation int64, wait time.Duration) error
 }
 
+// Limits of questions about clusters.
 const (
-	// DefaultPoll and MaxPoll are how long a long poll waits.
+	// DefaultPoll is how long a long poll waits that does not say.
 	DefaultPoll = 30 * time.Second
-	MaxPoll     = 5 * time.Minute
+	// MaxPoll is the longest that it may wait.
+	MaxPoll = 5 * time.Minute
 	// MaxList is how many clusters one answer can be limited to.
 	MaxList = 10_000
 )

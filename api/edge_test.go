@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -119,7 +120,11 @@ func status(t *testing.T, r *bufio.Reader) int {
 func TestBodyThatIsCutShortIsRefused(t *testing.T) {
 	d := start(t, nil)
 	conn, r := talk(t, d, "PUT "+orders+" HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{\"endpoints\":[]}")
-	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+	half, ok := conn.(*net.TCPConn)
+	if !ok {
+		t.Fatalf("%T cannot be closed by half", conn)
+	}
+	if err := half.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
 	if got := status(t, r); got != 400 {
@@ -169,7 +174,7 @@ func TestHeadHasNoBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = head.Body.Close()
-	if head.StatusCode != 200 || head.ContentLength != int64(len(body)) {
+	if head.StatusCode != http.StatusOK || head.ContentLength != int64(len(body)) {
 		t.Errorf("HEAD: %d, Content-Length %d; GET's body has %d", head.StatusCode, head.ContentLength, len(body))
 	}
 	http.DefaultClient.CloseIdleConnections()
@@ -182,7 +187,7 @@ func TestUnixSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: d.handler} //nolint:gosec // a test's
+	server := &http.Server{Handler: d.handler}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	conn, err := net.Dial("unix", path)
@@ -197,5 +202,7 @@ func TestUnixSocket(t *testing.T) {
 	}
 	_ = conn.Close()
 	_ = server.Close()
-	<-done
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
 }

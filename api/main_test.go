@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -70,7 +69,7 @@ func start(tb testing.TB, change func(*service.Options)) *daemon {
 			tb.Error(err)
 		}
 	})
-	if err := d.service.Start(context.Background(), st); err != nil {
+	if err := d.service.Start(tb.Context(), st); err != nil {
 		tb.Fatal(err)
 	}
 	d.handler = api.New(api.Options{

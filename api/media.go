@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -122,10 +123,8 @@ func formatOf(h http.Header, body []byte) (service.Format, error) {
 		return 0, unsupported("charset %q is not supported: write UTF-8", charset)
 	}
 	for _, r := range representations {
-		for _, known := range r.types {
-			if name == known {
-				return r.format, nil
-			}
+		if slices.Contains(r.types, name) {
+			return r.format, nil
 		}
 	}
 	return 0, unsupported("Content-Type %q is not supported: send application/json, application/yaml or application/x-protobuf", contentType)

@@ -33,7 +33,7 @@ func TestPathName(t *testing.T) {
 		var err error
 		mux := chi.NewRouter()
 		mux.Get("/{name}", func(_ http.ResponseWriter, r *http.Request) { got, err = pathName(r, "name") })
-		mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/"+c.path, nil))
+		mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/"+c.path, nil))
 		if c.wrong == "" && (err != nil || got != c.want) {
 			t.Errorf("%s: %q, %v; want %q", c.path, got, err, c.want)
 		}
@@ -43,7 +43,7 @@ func TestPathName(t *testing.T) {
 	}
 	// No parser lets this through, but a proxy in front of the handler may
 	// build a URL of its own.
-	r := &http.Request{Method: "GET", URL: &url.URL{Path: "/a%zz", RawPath: "/a%zz"}}
+	r := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/a%zz", RawPath: "/a%zz"}}
 	mux := chi.NewRouter()
 	mux.Get("/{name}", func(_ http.ResponseWriter, r *http.Request) {
 		if _, err := pathName(r, "name"); err == nil || !strings.Contains(err.Error(), "not percent-encoded") {

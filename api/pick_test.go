@@ -230,10 +230,10 @@ func TestPickRefusals(t *testing.T) {
 		t.Errorf("rate limited: %d, Retry-After %q, %d ms", w.Code, w.Header().Get("Retry-After"), p.RetryAfterMS)
 	}
 
-	gone, cancel := context.WithCancel(context.Background())
+	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	w = httptest.NewRecorder()
-	d.handler.ServeHTTP(w, httptest.NewRequest("GET", "/pick?cluster=slow", nil).WithContext(gone))
+	d.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/pick?cluster=slow", nil).WithContext(gone))
 	if w.Code != 499 || w.Body.Len() > 0 {
 		t.Errorf("a caller that is gone: %d %s", w.Code, w.Body)
 	}

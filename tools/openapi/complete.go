@@ -216,12 +216,14 @@ func isProblem(content openapi3.Content) bool {
 // completeContent gives the representations their own schemas: those in text
 // and in protobuf are not what JSON is.
 func completeContent(content openapi3.Content) {
-	if media, ok := content[protobufType]; ok {
-		media = &openapi3.MediaType{Schema: openapi3.NewSchemaRef("", openapi3.NewStringSchema().WithFormat("binary"))}
-		content[protobufType] = media
+	if content[protobufType] != nil {
+		content[protobufType] = textMedia("binary")
 	}
-	if media, ok := content[plainType]; ok && content[jsonType] != nil {
-		media = &openapi3.MediaType{Schema: openapi3.NewSchemaRef("", openapi3.NewStringSchema())}
-		content[plainType] = media
+	if content[plainType] != nil && content[jsonType] != nil {
+		content[plainType] = textMedia("")
 	}
+}
+
+func textMedia(format string) *openapi3.MediaType {
+	return &openapi3.MediaType{Schema: openapi3.NewSchemaRef("", openapi3.NewStringSchema().WithFormat(format))}
 }
