@@ -3,14 +3,134 @@ package service
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
 
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// event takes what a tree reports: it counts, and logs what an operator would
-// ask about. The tree's owner calls it.
+const (
+	// MaxEvents is how many events are remembered, those of connections
+	// aside.
+	MaxEvents = 4096
+	// MaxConnectionEvents is how many events of connections are remembered:
+	// they have a place of their own, so that a thousand of them push no
+	// switch of priority out.
+	MaxConnectionEvents = 1024
+)
+
+// EventType tells what happened.
+type EventType string
+
+// The types of events.
+const (
+	EventPrioritySwitched  EventType = "priority_switched"
+	EventStateChanged      EventType = "state_changed"
+	EventConnectionChanged EventType = "connection_changed"
+	EventBreakerOpened     EventType = "circuit_breaker_opened"
+	EventBreakerClosed     EventType = "circuit_breaker_closed"
+	EventPushed            EventType = "pushed"
+	EventPushRefused       EventType = "push_refused"
+	EventFileRefused       EventType = "file_refused"
+	EventFileAccepted      EventType = "file_accepted"
+)
+
+// EventTypes are all types of events.
+var EventTypes = []EventType{
+	EventPrioritySwitched, EventStateChanged, EventConnectionChanged, EventBreakerOpened, EventBreakerClosed,
+	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted,
+}
+
+// Event is something that happened.
+type Event struct {
+	// ID grows with every event of the process.
+	ID      uint64    `json:"id"`
+	Time    time.Time `json:"time"`
+	Type    EventType `json:"type" enums:"priority_switched,state_changed,connection_changed,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted"`
+	Cluster string    `json:"cluster,omitempty"`
+	// Says tells it in a sentence.
+	Says string `json:"says"`
+	// From and To are what changed: connectivity states, or priorities.
+	From   string `json:"from,omitempty"`
+	To     string `json:"to,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Address is the endpoint's.
+	Address string `json:"address,omitempty"`
+	Error   string `json:"error,omitempty"`
+	// By is who pushed, and from where.
+	By      string   `json:"by,omitempty"`
+	File    string   `json:"file,omitempty"`
+	Changes []Change `json:"changes,omitempty"`
+}
+
+// events remembers the last events.
+type events struct {
+	mu          sync.Mutex
+	last        uint64
+	others      ring
+	connections ring
+}
+
+// ring holds the newest events that fit.
+type ring struct {
+	max   int
+	kept  []Event
+	first int // the oldest, once kept is full
+}
+
+func newEvents() *events {
+	return &events{others: ring{max: MaxEvents}, connections: ring{max: MaxConnectionEvents}}
+}
+
+func (r *ring) add(e Event) {
+	if len(r.kept) < r.max {
+		r.kept = append(r.kept, e)
+		return
+	}
+	r.kept[r.first] = e
+	r.first = (r.first + 1) % r.max
+}
+
+func (es *events) add(e Event) {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	es.last++
+	e.ID, e.Time = es.last, time.Now().UTC()
+	if e.Type == EventConnectionChanged {
+		es.connections.add(e)
+		return
+	}
+	es.others.add(e)
+}
+
+// EventFilter chooses events.
+type EventFilter struct {
+	// Cluster and Type are empty for any.
+	Cluster string
+	Type    EventType
+	// Limit is how many at most.
+	Limit int
+}
+
+// Events returns the last events that f chooses, the newest first.
+func (s *Service) Events(f EventFilter) []Event {
+	es := s.events
+	es.mu.Lock()
+	all := slices.Concat(es.others.kept, es.connections.kept)
+	es.mu.Unlock()
+	all = slices.DeleteFunc(all, func(e Event) bool {
+		return f.Cluster != "" && e.Cluster != f.Cluster || f.Type != "" && e.Type != f.Type
+	})
+	slices.SortFunc(all, func(a, b Event) int { return int(b.ID) - int(a.ID) })
+	return all[:min(len(all), f.Limit)]
+}
+
+// event takes what a tree reports: it counts, remembers, and logs what an
+// operator would ask about. The tree's owner calls it.
 func (s *Service) event(t *target, e policy.Event) {
 	log := s.options.Logger
 	switch e := e.(type) {
@@ -18,22 +138,83 @@ func (s *Service) event(t *target, e policy.Event) {
 		if e.From >= 0 { // the first is no switch
 			t.switches.add(e.Reason)
 		}
+		s.events.add(Event{
+			Type: EventPrioritySwitched, Cluster: e.Cluster, Says: e.Detail,
+			From: priorityName(e.From), To: priorityName(e.To), Reason: string(e.Reason),
+		})
 		log.Info("priority switched", "cluster", e.Cluster, "from", e.From, "to", e.To,
 			"reason", string(e.Reason), "detail", e.Detail)
 	case policy.StateChanged:
+		s.events.add(Event{
+			Type: EventStateChanged, Cluster: e.Cluster, Says: "the cluster is " + e.To.String(),
+			From: e.From.String(), To: e.To.String(),
+		})
 		log.Info("cluster state changed", "cluster", e.Cluster, "from", e.From.String(), "to", e.To.String())
 	case policy.ConnectionChanged:
-		switch {
-		case e.To == connectivity.Ready:
-			t.connects.add("ok")
-		case e.To == connectivity.TransientFailure:
-			t.connects.add("error")
-		case e.From == connectivity.Ready:
-			t.losses.add("lost")
-		}
-		if log.Enabled(context.Background(), slog.LevelDebug) {
-			log.Debug("connection changed", "cluster", e.Cluster, "address", e.Address,
-				"from", e.From.String(), "to", e.To.String(), "error", e.Err)
-		}
+		s.connectionChanged(t, e)
 	}
+}
+
+func (s *Service) connectionChanged(t *target, e policy.ConnectionChanged) {
+	says := ""
+	switch {
+	case e.To == connectivity.Ready:
+		t.connects.add("ok")
+		says = "connected"
+	case e.To == connectivity.TransientFailure:
+		t.connects.add("error")
+		says = "could not connect"
+	case e.From == connectivity.Ready:
+		t.losses.add("lost")
+		says = "connection lost"
+	default:
+		return // on its way: connecting, or waiting to
+	}
+	event := Event{
+		Type: EventConnectionChanged, Cluster: e.Cluster, Says: says, Address: e.Address,
+		From: e.From.String(), To: e.To.String(),
+	}
+	if e.Err != nil {
+		event.Error = e.Err.Error()
+	}
+	s.events.add(event)
+	if log := s.options.Logger; log.Enabled(context.Background(), slog.LevelDebug) {
+		log.Debug("connection changed", "cluster", e.Cluster, "address", e.Address,
+			"from", event.From, "to", event.To, "error", event.Error)
+	}
+}
+
+func priorityName(p int) string {
+	if p < 0 {
+		return "none"
+	}
+	return strconv.Itoa(p)
+}
+
+// breakerFull notes that the circuit breaker refused a pick.
+func (s *Service) breakerFull(t *target) {
+	if !t.full.CompareAndSwap(false, true) {
+		return
+	}
+	s.events.add(Event{Type: EventBreakerOpened, Cluster: t.cluster, Says: "the circuit breaker is full: picks are refused"})
+	s.options.Logger.Warn("circuit breaker opened", "cluster", t.cluster)
+}
+
+// breakerEased notes, after a lease ended, that a full circuit breaker has a
+// fifth of its places free again: with less, one that is just at its limit would
+// tell so with every request.
+func (s *Service) breakerEased(t *target) {
+	if !t.full.Load() {
+		return
+	}
+	cc := t.clusterConfig()
+	if cc.Err != nil {
+		return
+	}
+	b := s.breaker(t, cc.Cluster)
+	if 5*b.InFlight > 4*int64(b.MaxRequests) || !t.full.CompareAndSwap(true, false) {
+		return
+	}
+	s.events.add(Event{Type: EventBreakerClosed, Cluster: t.cluster, Says: "the circuit breaker lets picks pass again"})
+	s.options.Logger.Info("circuit breaker closed", "cluster", t.cluster)
 }

@@ -46,6 +46,7 @@ type held struct {
 // its shard's map gives back what it holds.
 type leases struct {
 	max    int64
+	eased  func(*target) // told of each lease that ended
 	count  atomic.Int64
 	closed atomic.Bool
 	shards [leaseShards]leaseShard
@@ -60,8 +61,8 @@ type leaseShard struct {
 	next  int
 }
 
-func newLeases(limit int) *leases {
-	ls := &leases{max: int64(limit)}
+func newLeases(limit int, eased func(*target)) *leases {
+	ls := &leases{max: int64(limit), eased: eased}
 	for i := range ls.shards {
 		ls.shards[i].held = make(map[string]*held)
 		ls.shards[i].ended = make(map[string]LeaseState)
@@ -170,6 +171,7 @@ func (ls *leases) giveBack(h *held, o Outcome) {
 	h.target.leases.Add(-1)
 	h.target.ended.add(o)
 	ls.count.Add(-1)
+	ls.eased(h.target)
 }
 
 // close ends every lease, as expired: nobody can tell their end any more.

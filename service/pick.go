@@ -203,6 +203,9 @@ func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 	case errors.As(err, &refused):
 		e.Code = refusalCodes[refused.Kind]
 		e.Category = refused.Category
+		if e.Code == CircuitBroken {
+			s.breakerFull(t)
+		}
 	case errors.As(err, &notReady):
 		e.Code = NoReadyEndpoint
 		if errors.As(err, &connect) && !connect.RetryAt.IsZero() {

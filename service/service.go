@@ -44,6 +44,7 @@ type Service struct {
 	metrics  *metrics
 	targets  *targets
 	leases   *leases
+	events   *events
 
 	resolving sync.Mutex // guards resolver, and the order of its changes
 	resolver  *resolver.Resolver
@@ -63,7 +64,8 @@ func New(o Options) *Service {
 	}
 	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New()}
 	s.metrics = newMetrics(s)
-	s.leases = newLeases(o.MaxLeases)
+	s.events = newEvents()
+	s.leases = newLeases(o.MaxLeases, s.breakerEased)
 	s.targets = newTargets(s.newTarget)
 	return s
 }

@@ -32,6 +32,7 @@ type target struct {
 	losses   tally[string]
 	ended    tally[Outcome]
 	leases   atomic.Int64
+	full     atomic.Bool // the circuit breaker, until it has eased
 	places   tally[place]
 }
 
