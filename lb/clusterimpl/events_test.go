@@ -1,0 +1,99 @@
+package clusterimpl_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/clusterimpl"
+	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+func TestEvents(t *testing.T) {
+	errDown := errors.New("down")
+	tree := newTree(t, nil)
+	var got []string
+	take := func() []string {
+		got = nil
+		for _, e := range tree.TakeEvents() {
+			switch e := e.(type) {
+			case policy.ConnectionChanged:
+				got = append(got, fmt.Sprintf("%s %s %v→%v %v", e.Cluster, e.Address, e.From, e.To, e.Err))
+			case policy.StateChanged:
+				got = append(got, fmt.Sprintf("%s %v→%v", e.Cluster, e.From, e.To))
+			}
+		}
+		return got
+	}
+	take()
+	for _, tt := range []struct {
+		state connectivity.State
+		err   error
+		want  []string
+	}{
+		{connecting, nil, []string{"orders a IDLE→CONNECTING <nil>"}},
+		{ready, nil, []string{"orders a CONNECTING→READY <nil>", "orders CONNECTING→READY"}},
+		{connectivity.Idle, errDown, []string{"orders a READY→IDLE down", "orders READY→CONNECTING"}},
+	} {
+		tree.Batch(func() { tree.SubConns[0].Says(tt.state, tt.err) })
+		if take(); !slices.Equal(got, tt.want) {
+			t.Errorf("%v: %q, want %q", tt.state, got, tt.want)
+		}
+	}
+	tree.Close() // no word of connections that are shut down
+	if take(); len(got) != 0 {
+		t.Errorf("at Close: %q", got)
+	}
+}
+
+// TestBeforeConfig: a policy that has no config yet describes itself, and
+// refuses a config that is not its own.
+func TestBeforeConfig(t *testing.T) {
+	tree := lbtest.NewTree(t, clusterimpl.Builder{})
+	if n := tree.Describe(); n.Policy != policy.ClusterImpl || n.State != connecting || n.Breaker != nil {
+		t.Errorf("describes %+v", n)
+	}
+	if s := tree.Summarize(); s.State != connecting || s.Priority != -1 {
+		t.Errorf("summary %+v", s)
+	}
+	if err := tree.Update(policy.Child{Config: &policy.PriorityConfig{}}); err == nil {
+		t.Error("took another policy's config")
+	}
+	tree.Batch(func() {
+		tree.Root().ExitIdle()
+		tree.Root().ResolverError(errors.New("x"))
+		tree.Root().UpdateSubConnState(nil, balancer.SubConnState{})
+	})
+	if len(tree.Reports) != 0 {
+		t.Errorf("reported %v", tree.Reports)
+	}
+}
+
+// TestChildRefusal: what the child refuses is the cluster's failure, until it
+// takes another.
+func TestChildRefusal(t *testing.T) {
+	actors := &lbtest.Troupe{PolicyName: "actor"}
+	tree := lbtest.NewTree(t, clusterimpl.Builder{}, actors)
+	child := func(c policy.Child) policy.Child {
+		return config(func(cfg *policy.ClusterImplConfig) { cfg.Child = c })
+	}
+	tree.Config(child(actors.Child("x")))
+	tree.Batch(func() { actors.Actor("x").Says(ready) })
+	errBad := errors.New("bad config")
+	tree.Config(child(actors.Refusing("x", errBad)))
+	if _, err := tree.Pick(nil); tree.State() != failure || !errors.Is(err, errBad) {
+		t.Errorf("%v, %v; want TRANSIENT_FAILURE, %v", tree.State(), err, errBad)
+	}
+	if n := tree.Describe(); n.State != failure || !errors.Is(n.Err, errBad) {
+		t.Errorf("describes %+v", n)
+	}
+	tree.Config(child(actors.Child("x")))
+	if _, err := tree.Pick(nil); tree.State() != ready || err != nil {
+		t.Errorf("%v, %v; want READY", tree.State(), err)
+	}
+}
