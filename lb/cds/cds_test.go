@@ -1,0 +1,267 @@
+package cds_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/cds"
+	"github.com/lbd-dev/lbd/lb/clusterimpl"
+	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/lb/priority"
+	"github.com/lbd-dev/lbd/lb/roundrobin"
+	"github.com/lbd-dev/lbd/lb/weightedtarget"
+	"github.com/lbd-dev/lbd/lb/wrrlocality"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const cluster = "orders"
+
+// stage is a cds policy with the real policies below it.
+type stage struct {
+	t       *testing.T
+	tree    *lbtest.Tree
+	cluster *resource.Cluster
+	places  map[string]*resource.LocalityEndpoints // unchanged localities keep their pointers
+	last    *resource.Assignment
+}
+
+type step func(s *stage)
+
+// assignment gives localities, each with one endpoint of its name: "a b | c" is
+// a and b in the highest priority, c below it.
+func assignment(s string, drops ...resource.Drop) step {
+	return func(st *stage) {
+		a := &resource.Assignment{Name: cluster, Drops: drops}
+		for i, p := range strings.Split(s, "|") {
+			for _, zone := range strings.Fields(p) {
+				key := fmt.Sprint(zone, i)
+				if st.places[key] == nil {
+					id := resource.Locality{Zone: zone}
+					st.places[key] = &resource.LocalityEndpoints{ID: id, Priority: uint32(i), Weight: 1, Endpoints: []*resource.Endpoint{
+						{Addresses: []string{zone}, Locality: id, Weight: 1},
+						{Addresses: []string{zone + "-sick"}, Locality: id, Weight: 1, Health: resource.HealthUnhealthy},
+					}}
+				}
+				a.Localities = append(a.Localities, st.places[key])
+			}
+		}
+		st.update(&resource.ClusterConfig{Cluster: st.cluster, Assignment: a})
+	}
+}
+
+func failed(cc resource.ClusterConfig) step {
+	return func(s *stage) {
+		cc.Cluster = s.cluster
+		s.update(&cc)
+	}
+}
+
+func (s *stage) update(cc *resource.ClusterConfig) {
+	s.t.Helper()
+	s.last = cc.Assignment
+	s.tree.Config(policy.Child{Config: &policy.CDSConfig{Cluster: cluster, XDS: &resource.Config{
+		Target: "cluster:" + cluster, Clusters: map[string]*resource.ClusterConfig{cluster: cc},
+	}}})
+}
+
+func says(address string, state connectivity.State) step {
+	return func(s *stage) {
+		sc := s.tree.SubConn(address)
+		s.tree.Batch(func() { sc.Says(state, errors.New(address+" refused")) })
+	}
+}
+
+const (
+	up   = connectivity.Ready
+	down = connectivity.TransientFailure
+)
+
+func reports(want int) step {
+	return func(s *stage) {
+		s.t.Helper()
+		if got := len(s.tree.Reports); got != want {
+			s.t.Errorf("%d reports, want %d", got, want)
+		}
+		s.tree.Reports = s.tree.Reports[max(0, len(s.tree.Reports)-1):]
+	}
+}
+
+// subConns asserts how many were made in all.
+func subConns(want int) step {
+	return func(s *stage) {
+		s.t.Helper()
+		if got := len(s.tree.SubConns); got != want {
+			s.t.Errorf("%d SubConns were made, want %d", got, want)
+		}
+	}
+}
+
+func withCluster(change func(*resource.Cluster)) step {
+	return func(s *stage) {
+		c := *s.cluster
+		change(&c)
+		s.cluster = &c
+	}
+}
+
+func TestCDS(t *testing.T) {
+	var (
+		errDeleted = errors.New("cluster orders was deleted")
+		errNoEDS   = errors.New("assignment orders does not exist")
+		errAmbient = errors.New("the management server is away")
+	)
+	tests := []struct {
+		name  string
+		steps []step
+		want  string
+	}{
+		{"connects", []step{assignment("a b | c"), subConns(2)}, "CONNECTING no SubConn is available"},
+		{"READY", []step{assignment("a | b"), says("a", up)}, "READY a"},
+		{"fails over", []step{assignment("a | b"), says("a", down), says("b", up)}, "READY b"},
+		{"no locality", []step{assignment("")}, "TRANSIENT_FAILURE no locality in any priority: the assignment is empty"},
+		{"no endpoint of the only locality is usable", []step{assignment("a"), says("a", up), unusable("a")}, "TRANSIENT_FAILURE no endpoint that picks may reach"},
+		{"the cluster has an error", []step{failed(resource.ClusterConfig{Err: errDeleted})}, "TRANSIENT_FAILURE cluster orders was deleted"},
+		{"the assignment never came", []step{failed(resource.ClusterConfig{AssignmentErr: errNoEDS})}, "TRANSIENT_FAILURE assignment orders does not exist"},
+		{"no assignment, and nobody says why", []step{failed(resource.ClusterConfig{})}, "TRANSIENT_FAILURE no endpoints are known yet"},
+		{
+			"deleted: connections are closed, and the error is the cluster's",
+			[]step{assignment("a"), says("a", up), failed(resource.ClusterConfig{Err: errDeleted}), closed},
+			"TRANSIENT_FAILURE cluster orders was deleted",
+		},
+		{
+			"and back",
+			[]step{assignment("a"), says("a", up), failed(resource.ClusterConfig{Err: errDeleted}), assignment("a"), says("a", up), subConns(2)},
+			"READY a",
+		},
+		{
+			"the same error again is no news",
+			[]step{failed(resource.ClusterConfig{Err: errDeleted}), reports(1), failed(resource.ClusterConfig{Err: errors.New(errDeleted.Error())}), reports(1), failed(resource.ClusterConfig{Err: errNoEDS}), reports(2)},
+			"TRANSIENT_FAILURE assignment orders does not exist",
+		},
+		{
+			"an ambient error keeps the last good assignment",
+			[]step{assignment("a"), says("a", up), reports(2), ambient(errAmbient), reports(1)},
+			"READY a",
+		},
+		{
+			"a locality moves to another priority: its connection goes along",
+			[]step{assignment("a | b"), says("a", down), says("b", up), assignment("b | a"), subConns(2)},
+			"READY b",
+		},
+		{
+			"two priorities are merged: what stays keeps its connection",
+			[]step{assignment("a | b"), says("a", up), assignment("a b"), subConns(2)},
+			"READY a",
+		},
+		{
+			"a locality in two priorities: an update that changes nothing of them makes no connection",
+			[]step{assignment("a | a b"), says("a", up), subConns(1), assignment("a | a b", resource.Drop{Category: "x"}), subConns(1)},
+			"READY a",
+		},
+		{
+			"drops alone: one picker, no connection",
+			[]step{assignment("a b"), says("a", up), reports(2), assignment("a b", resource.Drop{Category: "x"}), reports(2), subConns(2)},
+			"READY a",
+		},
+		{
+			"a priority that is not in use changes: no picker",
+			[]step{assignment("a | b"), says("a", up), reports(2), assignment("a | b c"), reports(1)},
+			"READY a",
+		},
+		{
+			"round_robin over all localities",
+			[]step{withCluster(func(c *resource.Cluster) { c.Policy = resource.Policy{Name: resource.PolicyRoundRobin} }), assignment("a b"), says("a", up)},
+			"READY a",
+		},
+		{
+			"a policy that cannot pick endpoints fails the cluster",
+			[]step{assignment("a"), says("a", up), withCluster(func(c *resource.Cluster) { c.Policy = resource.Policy{Name: "magic"} }), assignment("a"), closed},
+			`TRANSIENT_FAILURE load balancing policy "magic" cannot pick endpoints`,
+		},
+		{
+			"so does a locality policy without one for the endpoints",
+			[]step{withCluster(func(c *resource.Cluster) { c.Policy = resource.Policy{Name: resource.PolicyWRRLocality} }), assignment("a")},
+			`TRANSIENT_FAILURE load balancing policy "xds_wrr_locality_experimental" cannot pick endpoints`,
+		},
+		{
+			"and it recovers",
+			[]step{
+				withCluster(func(c *resource.Cluster) { c.Policy = resource.Policy{Name: "magic"} }), assignment("a"), reports(1), assignment("a"), reports(1),
+				withCluster(func(c *resource.Cluster) { c.Policy = resource.RoundRobinPolicy() }), assignment("a"), says("a", up),
+			},
+			"READY a",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
+			s.tree = lbtest.NewTree(t, cds.Builder{}, clusterimpl.Builder{}, priority.Builder{},
+				wrrlocality.Builder{}, weightedtarget.Builder{}, roundrobin.Builder{})
+			for _, step := range tt.steps {
+				step(s)
+			}
+			call := new(policy.Call)
+			_, err := s.tree.Pick(call)
+			got := fmt.Sprintf("%v %v", s.tree.State(), err)
+			if err == nil {
+				got = fmt.Sprintf("%v %s", s.tree.State(), call.Endpoint.Addresses[0])
+			}
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			if n := s.tree.Describe(); n.State != s.tree.State() || n.Policy != policy.CDS || (n.State == down) != (n.Err != nil && n.Err.Error() == err.Error()) {
+				t.Errorf("describes %s in %v, error %v; reported is %v, %v", n.Policy, n.State, n.Err, s.tree.State(), err)
+			}
+			if sum := s.tree.Summarize(); sum.State != s.tree.State() {
+				t.Errorf("summary %+v, reported is %v", sum, s.tree.State())
+			}
+		})
+	}
+}
+
+// closed asserts that no connection is left.
+func closed(s *stage) {
+	s.t.Helper()
+	for _, sc := range s.tree.SubConns {
+		if !sc.Closed {
+			s.t.Errorf("%s is not shut down", sc.Addresses[0].Addr)
+		}
+	}
+}
+
+// unusable gives zone's locality with no usable endpoint.
+func unusable(zone string) step {
+	return func(s *stage) {
+		id := resource.Locality{Zone: zone}
+		s.update(&resource.ClusterConfig{Cluster: s.cluster, Assignment: &resource.Assignment{Localities: []*resource.LocalityEndpoints{
+			{ID: id, Weight: 1, Endpoints: []*resource.Endpoint{{Addresses: []string{zone}, Health: resource.HealthDraining}}},
+		}}})
+	}
+}
+
+// ambient repeats the last assignment, with an error beside it.
+func ambient(err error) step {
+	return func(s *stage) {
+		s.update(&resource.ClusterConfig{Cluster: s.cluster, Assignment: s.last, AssignmentErr: err})
+	}
+}
+
+func TestWrongConfigs(t *testing.T) {
+	tree := lbtest.NewTree(t, cds.Builder{})
+	if err := tree.Update(policy.Child{Config: &policy.PriorityConfig{}}); err == nil {
+		t.Error("took another policy's config")
+	}
+	err := tree.Update(policy.Child{Config: &policy.CDSConfig{Cluster: "x", XDS: &resource.Config{Target: "cluster:y"}}})
+	if err == nil || err.Error() != `cluster "x" is not in the config of cluster:y` {
+		t.Errorf("err %v", err)
+	}
+	tree.Batch(func() {
+		tree.Root().ExitIdle()
+		tree.Root().ResolverError(err)
+	})
+}

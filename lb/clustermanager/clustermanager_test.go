@@ -1,0 +1,198 @@
+package clustermanager_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/lbd-dev/lbd/lb/clustermanager"
+	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+const (
+	idle       = connectivity.Idle
+	connecting = connectivity.Connecting
+	ready      = connectivity.Ready
+	failure    = connectivity.TransientFailure
+)
+
+var errRefused = errors.New("refused")
+
+// stage is a cluster_manager whose clusters' children are actors of the
+// cluster's name.
+type stage struct {
+	t      *testing.T
+	tree   *lbtest.Tree
+	actors *lbtest.Troupe
+	other  *lbtest.Troupe
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, other: &lbtest.Troupe{PolicyName: "other"}}
+	s.tree = lbtest.NewTree(t, clustermanager.Builder{}, s.actors, s.other)
+	return s
+}
+
+type step func(s *stage)
+
+// config gives the clusters: "a" is an actor, "a!" one that refuses its part,
+// "a?" one of an unknown policy, "a'" one of another policy.
+func config(clusters ...string) step {
+	return func(s *stage) {
+		s.t.Helper()
+		cfg := &policy.ClusterManagerConfig{Children: map[string]policy.Child{}}
+		for _, c := range clusters {
+			name := strings.TrimRight(c, "!?'")
+			switch c[len(name):] {
+			case "!":
+				cfg.Children[name] = s.actors.Refusing(name, errRefused)
+			case "?":
+				cfg.Children[name] = policy.Child{Policy: "unheard_of"}
+			case "'":
+				cfg.Children[name] = s.other.Child(name)
+			default:
+				cfg.Children[name] = s.actors.Child(name)
+			}
+		}
+		s.tree.Config(policy.Child{Config: cfg})
+	}
+}
+
+func says(cluster string, states ...connectivity.State) step {
+	return func(s *stage) {
+		for _, state := range states {
+			a := s.actors.Actor(cluster)
+			s.tree.Batch(func() { a.Says(state) })
+		}
+	}
+}
+
+func otherSays(cluster string, state connectivity.State) step {
+	return func(s *stage) {
+		a := s.other.Actor(cluster)
+		s.tree.Batch(func() { a.Says(state) })
+	}
+}
+
+func reports(want int) step {
+	return func(s *stage) {
+		s.t.Helper()
+		if got := len(s.tree.Reports); got != want {
+			s.t.Errorf("%d reports, want %d", got, want)
+		}
+		s.tree.Reports = s.tree.Reports[max(0, len(s.tree.Reports)-1):]
+	}
+}
+
+// pick tells what a pick of cluster gets.
+func (s *stage) pick(cluster string) string {
+	call := &policy.Call{Cluster: cluster}
+	_, err := s.tree.Pick(call)
+	switch {
+	case errors.Is(err, balancer.ErrNoSubConnAvailable):
+		return "queue"
+	case err != nil:
+		return err.Error()
+	default:
+		return "picked " + call.Endpoint.Addresses[0]
+	}
+}
+
+func TestClusterManager(t *testing.T) {
+	const nobody = `unknown cluster selected for RPC: `
+	tests := []struct {
+		name  string
+		steps []step
+		want  string // the state, and what picks of a and of b get
+	}{
+		{"no clusters", []step{config(), reports(1)}, `TRANSIENT_FAILURE; ` + nobody + `"a"; ` + nobody + `"b"`},
+		{"new clusters are CONNECTING", []step{config("a", "b"), reports(1)}, "CONNECTING; queue; queue"},
+		{"one is READY: the other waits", []step{config("a", "b"), says("a", ready)}, "READY; picked a; queue"},
+		{"one failed", []step{config("a", "b"), says("a", ready), says("b", failure)}, "READY; picked a; b: the actor failed"},
+		{"one is IDLE", []step{config("a", "b"), says("a", idle), says("b", failure)}, "IDLE; queue; b: the actor failed"},
+		{"all failed", []step{config("a", "b"), says("a", failure), says("b", failure)}, "TRANSIENT_FAILURE; a: the actor failed; b: the actor failed"},
+		{"a failed one that connects again still counts as failed", []step{config("a"), says("a", failure, connecting)}, `TRANSIENT_FAILURE; queue; ` + nobody + `"b"`},
+		{"a removed cluster is unknown at once", []step{config("a", "b"), says("a", ready), says("b", ready), config("a")}, `READY; picked a; ` + nobody + `"b"`},
+		{"the READY one is removed", []step{config("a", "b"), says("a", ready), says("b", failure), config("b")}, `TRANSIENT_FAILURE; ` + nobody + `"a"; b: the actor failed`},
+		{"one that comes back is new", []step{config("a", "b"), says("b", ready), config("a"), config("a", "b")}, "CONNECTING; queue; queue"},
+		{"a refused config fails its cluster only", []step{config("a", "b"), says("a", ready), says("b", ready), config("a", "b!")}, "READY; picked a; refused"},
+		{"until it takes another", []step{config("a", "b"), says("a", ready), says("b", ready), config("a", "b!"), config("a", "b")}, "READY; picked a; picked b"},
+		{"an unknown policy fails its cluster only", []step{config("a", "b?"), says("a", ready)}, `READY; picked a; load balancing policy "unheard_of" is not registered`},
+		{"another policy: the old one serves until the new one is READY", []step{config("a"), says("a", ready), config("a'"), otherSays("a", connecting)}, `READY; picked a; ` + nobody + `"b"`},
+		{"and then the new one", []step{config("a", "b"), says("a", ready), config("a'", "b"), otherSays("a", failure)}, "CONNECTING; a: the actor failed; queue"},
+		{"one picker for a config and all that it brings", []step{config("a"), says("a", ready), reports(2), config("a!", "b"), reports(2)}, "CONNECTING; refused; queue"},
+		{"nothing changed", []step{config("a"), says("a", ready), reports(2), config("a"), reports(1)}, `READY; picked a; ` + nobody + `"b"`},
+		{"nothing changed, of nothing", []step{config(), reports(1), config(), reports(1)}, `TRANSIENT_FAILURE; ` + nobody + `"a"; ` + nobody + `"b"`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newStage(t)
+			for _, step := range tt.steps {
+				step(s)
+			}
+			if got := fmt.Sprintf("%v; %s; %s", s.tree.State(), s.pick("a"), s.pick("b")); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+			if n := s.tree.Describe(); n.State != s.tree.State() || n.Policy != policy.ClusterManager {
+				t.Errorf("describes %+v, reported is %v", n, s.tree.State())
+			}
+		})
+	}
+}
+
+func TestUnknownCluster(t *testing.T) {
+	s := newStage(t)
+	config("a")(s)
+	call := &policy.Call{Cluster: "x", Trace: new(policy.Trace)}
+	_, err := s.tree.Pick(call)
+	var r *policy.Refusal
+	if !errors.As(err, &r) || r.Kind != policy.KindUnknownCluster || status.Code(err) != codes.Unavailable ||
+		err.Error() != `unknown cluster selected for RPC: "x"` {
+		t.Errorf("err %#v", err)
+	}
+	if got := call.Trace.Steps; len(got) != 1 || got[0] != (policy.ClusterStep{Cluster: "x"}) {
+		t.Errorf("trace %+v", got)
+	}
+	if _, err := s.tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()}); status.Code(err) != codes.Unavailable {
+		t.Errorf("a foreign context: %v", err)
+	}
+}
+
+func TestSummaryAndCalls(t *testing.T) {
+	s := newStage(t)
+	config("a", "b")(s)
+	says("a", ready)(s)
+	sum := s.tree.Summarize()
+	if sum.State != ready || sum.Priority != -1 || len(sum.Clusters) != 2 || sum.Clusters["a"].State != ready || sum.Clusters["b"].State != connecting {
+		t.Errorf("summary %+v", sum)
+	}
+	n := s.tree.Describe()
+	if len(n.Clusters) != 2 || n.Clusters["a"].State != ready || n.Clusters["b"].State != connecting {
+		t.Errorf("describes %+v", n)
+	}
+	s.tree.Batch(func() {
+		s.tree.Root().ExitIdle()
+		s.tree.Root().ResolverError(errRefused)
+	})
+	for _, a := range s.actors.Actors {
+		if a.Idles != 1 || a.Errors != 1 {
+			t.Errorf("%s was told %d times to leave IDLE, %d times of an error", a.Part.Name, a.Idles, a.Errors)
+		}
+	}
+	if err := s.tree.Update(s.actors.Child("a")); err == nil {
+		t.Error("took another policy's config")
+	}
+	s.tree.Close()
+	for _, a := range s.actors.Actors {
+		if !a.Closed {
+			t.Errorf("%s is not closed", a.Part.Name)
+		}
+	}
+}
