@@ -15,17 +15,22 @@ var (
 	textType = []string{"text/plain; charset=utf-8"}
 )
 
-// writeJSON answers with v in one line. v is a value of this package's or the
-// service's types, which always encode.
+// writeJSON answers with v in one line.
 func writeJSON(w http.ResponseWriter, status int, contentType string, v any) {
+	w.Header().Set("Content-Type", contentType)
+	writeBody(w, status, encode(v))
+}
+
+// encode writes v in one line, <, > and & as they are. v is a value of this
+// package's or the service's types, which always encode.
+func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
 		panic(err)
 	}
-	w.Header().Set("Content-Type", contentType)
-	writeBody(w, status, b.Bytes())
+	return b.Bytes()
 }
 
 // writeBody answers with body at once. A caller that is gone is no error: there

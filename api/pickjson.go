@@ -1,7 +1,7 @@
 package api
 
 import (
-	"encoding/json"
+	"bytes"
 	"maps"
 	"slices"
 	"strconv"
@@ -88,13 +88,9 @@ func appendEndpoint(b []byte, p *service.Pick) []byte {
 	return b
 }
 
-// appendValue appends v, a value that always encodes, by reflection.
+// appendValue appends v by reflection.
 func appendValue(b []byte, v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return append(b, text...)
+	return append(b, bytes.TrimSuffix(encode(v), []byte("\n"))...)
 }
 
 // appendAddresses appends one address a line.
