@@ -3,6 +3,7 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -81,11 +82,19 @@ func TestLongPollAnswersAtTheNextGeneration(t *testing.T) {
 	if same.Generation != now.Generation {
 		t.Errorf("nothing changed, and the generation went from %d to %d", now.Generation, same.Generation)
 	}
-	answered := make(chan service.ClusterState)
+	answered := make(chan service.ClusterState, 1)
 	go func() {
 		w := d.do("GET", fmt.Sprintf("/v1/clusters/orders?index=%d&wait=5m", now.Generation), "")
 		answered <- decode[service.ClusterState](t, w.Body.Bytes())
 	}()
+	for !strings.Contains(d.do("GET", "/metrics", "").Body.String(), `lbd_watchers{kind="longpoll"} 1`) {
+		select {
+		case <-answered:
+			t.Fatal("answered before anything changed")
+		default:
+			runtime.Gosched()
+		}
+	}
 	d.must(200, "PUT", orders, assignment("", "10.0.0.8:8080"))
 	if got := <-answered; got.Generation == now.Generation {
 		t.Errorf("answered with the generation that was known, %d", got.Generation)

@@ -3,8 +3,10 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/service"
@@ -28,6 +30,10 @@ func TestLeaseLivesUntilItIsDone(t *testing.T) {
 	renewed := decode[service.LeaseState](t, d.must(200, "POST", path+"/renew?ttl=5m", "").Body.Bytes())
 	if !renewed.ExpiresAt.After(before.ExpiresAt) {
 		t.Errorf("renewed for 5m from 30s: %v, then %v", before.ExpiresAt, renewed.ExpiresAt)
+	}
+	shortened := decode[service.LeaseState](t, d.must(200, "POST", path+"/renew", "").Body.Bytes())
+	if by := renewed.ExpiresAt.Sub(shortened.ExpiresAt); by < 4*time.Minute || by > 5*time.Minute-service.DefaultTTL {
+		t.Errorf("renewed for 30s from 5m: %v earlier", by)
 	}
 	first := d.must(200, "POST", path+"/done", `{"outcome":"error","load":{"cpu_utilization":0.4,"named_metrics":{"queue":3}}}`)
 	if got := decode[service.LeaseState](t, first.Body.Bytes()); got.State != "ended" || got.Outcome != service.Failure {
@@ -67,6 +73,13 @@ func TestDoneBodies(t *testing.T) {
 	d.refused(service.UnsupportedMedia, "POST", path, "{}", "Content-Type: text/csv")
 	d.refused(service.UnsupportedMedia, "POST", path, "{}", "Content-Encoding: gzip")
 	d.refused(service.TooLarge, "POST", path, `{"outcome":"`+strings.Repeat("x", api.MaxLeaseBytes)+`"}`)
+	for _, target := range []string{path, "/pick?cluster=orders"} {
+		unsized := httptest.NewRequest(http.MethodPost, target, strings.NewReader(strings.Repeat(" ", api.MaxLeaseBytes+1)))
+		unsized.ContentLength = -1
+		if w := d.answer(unsized); w.Code != http.StatusRequestEntityTooLarge {
+			t.Errorf("%s: %d for a body that does not say how large it is", target, w.Code)
+		}
+	}
 	d.refused(service.UnknownLease, "POST", "/v1/leases/nobody/done", "")
 	d.refused(service.UnknownLease, "GET", "/v1/leases/nobody", "")
 	d.refused(service.InvalidArgument, "GET", "/v1/leases/nobody?x", "")

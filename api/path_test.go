@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/go-chi/chi/v5"
+
+	"github.com/lbd-dev/lbd/service"
 )
 
 // What chi hands on is decoded once, whether the URL has a RawPath or not.
@@ -71,6 +73,18 @@ func TestAcceptsText(t *testing.T) {
 	} {
 		if got := acceptsText(http.Header{"Accept": {accept}}); got != want {
 			t.Errorf("%q: %v", accept, got)
+		}
+	}
+}
+
+func TestFormatOfWhatDoesNotSay(t *testing.T) {
+	for body, want := range map[string]service.Format{
+		"{}": service.JSON, " \n\t\r{": service.JSON, "": service.YAML, "a: {}": service.YAML, "[]": service.YAML,
+	} {
+		for _, contentType := range []string{"", curlForm, curlForm + "; charset=utf-8"} {
+			if got, err := formatOf(http.Header{"Content-Type": {contentType}}, []byte(body)); err != nil || got != want {
+				t.Errorf("%q as %q: %v, %v", body, contentType, got, err)
+			}
 		}
 	}
 }
