@@ -31,17 +31,32 @@ func (v *verdict) readBinary(body []byte, m proto.Message) error {
 	if v.byHand {
 		root = binaryEnvelope(body, m)
 	}
+	if root == m {
+		return v.readMessage(body, m)
+	}
 	if err := unmarshal(body, root); err != nil {
 		return err
 	}
-	if root != m {
-		if err := v.unwrap(root, m); err != nil {
-			return err
-		}
+	if err := v.unwrap(root, m); err != nil {
+		return err
 	}
+	v.walk(m)
+	return nil
+}
+
+// readMessage reads body, a resource without an envelope, into m.
+func (v *verdict) readMessage(body []byte, m proto.Message) error {
+	if err := unmarshal(body, m); err != nil {
+		return err
+	}
+	v.walk(m)
+	return nil
+}
+
+// walk notes what the types of m, and of all that it holds, do not know.
+func (v *verdict) walk(m proto.Message) {
 	w := binaryWalk{verdict: v, path: make(path, 0, 16)} // deep enough for what is usual
 	w.message(m.ProtoReflect())
-	return nil
 }
 
 // unmarshal reads body into m, and says where body is broken.

@@ -133,3 +133,53 @@ func expected(t *testing.T, err error) {
 		t.Fatalf("err = %v", err)
 	}
 }
+
+func FuzzDecodeBundle(f *testing.F) {
+	for _, format := range []resource.Format{resource.FormatJSON, resource.FormatYAML} {
+		for _, body := range []string{
+			someBundle, envoyClusters, envoyFile, eds(), handwritten, typed(clusterType, eds()), `{"resources":[]}`,
+			typed(responseType, someBundle), bundle(`{"@type":"`+wrapperType+`","resource":`+typed(clusterType, eds(`"foo":1`))+`}`),
+			bundle(typed(listenerType, `{"name":"l"}`), typed(clusterType, `{"type":7}`), "7", `{}`),
+		} {
+			f.Add([]byte(body), uint8(format), true, false)
+			f.Add([]byte(body), uint8(format), false, true)
+		}
+	}
+	f.Add(someBinary(f), uint8(resource.FormatProtobuf), true, true)
+	f.Fuzz(func(t *testing.T, body []byte, format uint8, bare, strict bool) {
+		o := resource.Options{Format: resource.Format(format % 3), Bare: bare, Strict: strict}
+		b, err := resource.DecodeBundle(body, o)
+		if err != nil {
+			expected(t, err)
+			var invalid *resource.InvalidError
+			if errors.As(err, &invalid) {
+				for _, p := range invalid.Problems {
+					resource.Locate(body, o.Format, p.Field)
+				}
+			}
+			return
+		}
+		keys := map[resource.Key]bool{}
+		for _, i := range b.Items {
+			if keys[i.Key] || i.Key.Name == "" {
+				t.Fatalf("%q: key %v", body, i.Key)
+			}
+			keys[i.Key] = true
+			again := resource.Options{Format: resource.FormatProtobuf, Name: i.Key.Name}
+			switch i.Key.Type {
+			case resource.TypeCluster:
+				d, err := resource.DecodeCluster(i.Raw, again)
+				if err != nil || !reflect.DeepEqual(d.Value, i.Cluster) || !bytes.Equal(d.Raw, i.Raw) {
+					t.Fatalf("raw of %q: %+v, %v, want %+v", body, d, err, i)
+				}
+			case resource.TypeAssignment:
+				d, err := resource.DecodeAssignment(i.Raw, again)
+				if err != nil || !reflect.DeepEqual(d.Value, i.Assignment) || !bytes.Equal(d.Raw, i.Raw) {
+					t.Fatalf("raw of %q: %+v, %v, want %+v", body, d, err, i)
+				}
+			default:
+				t.Fatalf("%q: key %v", body, i.Key)
+			}
+		}
+	})
+}

@@ -67,3 +67,11 @@ func join(path, name string) string {
 	}
 	return path + "." + name
 }
+
+// within returns the path of a field of what is at a path. Either may be empty.
+func within(at, field string) string {
+	if field == "" {
+		return at
+	}
+	return join(at, field)
+}

@@ -11,7 +11,8 @@ type Problem struct {
 	Resource string `json:"resource"`
 	// Field is the proto path, in snake_case with indices, such as
 	// endpoints[2].lb_endpoints[0].load_balancing_weight. It is empty where
-	// the whole resource is meant.
+	// the whole resource is meant. It begins at the top of the resource, or,
+	// in a Bundle, of the body.
 	Field string `json:"field"`
 	// Reason continues the sentence that the field begins.
 	Reason string `json:"reason"`
@@ -164,4 +165,24 @@ func (l *ledger) of(k Key) []Problem {
 		list[i].Resource = k.String()
 	}
 	return list
+}
+
+// take appends another's problems as those of the resource k at a path.
+func (l *ledger) take(from *ledger, k Key, at string) {
+	for _, p := range from.list {
+		if len(l.list) == MaxProblems {
+			l.more++
+			continue
+		}
+		l.list = append(l.list, Problem{Resource: k.String(), Field: within(at, p.Field), Reason: p.Reason})
+	}
+	l.more += from.more
+}
+
+// ofBundle returns the problems, which name their resources already.
+func (l *ledger) ofBundle() []Problem {
+	if l.more == 0 {
+		return l.list
+	}
+	return append(l.list, Problem{Resource: string(typeBundle), Reason: fmt.Sprintf("and %d more like these", l.more)})
 }

@@ -89,8 +89,10 @@ type Options struct {
 	// Strict makes unknown fields errors instead of warnings.
 	Strict bool
 	// Name is, for ByHand, the name that the resource must bear, or takes if
-	// it bears none. Empty means no expectation.
+	// it bears none. Empty means no expectation. DecodeBundle does not heed it.
 	Name string
+	// Bare lets DecodeBundle take a single resource without an envelope.
+	Bare bool
 }
 
 // Decoded is one accepted resource.
@@ -123,6 +125,8 @@ const (
 	MaxDrops = 100
 	// MaxCategoryBytes is the longest name of a drop category.
 	MaxCategoryBytes = 256
+	// MaxResources is the most resources of a bundle.
+	MaxResources = 100_000
 	// MaxDepth is how deep JSON and YAML may nest.
 	MaxDepth = 100
 	// MaxProblems is how many problems, and how many warnings, are listed;

@@ -1,0 +1,217 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// Bundle is a body that holds any number of resources.
+type Bundle struct {
+	// Version is the body's version_info, or version; it may be empty.
+	Version string
+	// Items are in the order of the body. No Key is there twice.
+	Items []Item
+	// Warnings are those of all resources, up to MaxProblems. Their fields
+	// begin at the top of the body.
+	Warnings []Problem
+}
+
+// Item is one resource of a Bundle.
+type Item struct {
+	Key Key
+	// Field is where the resource stands in the body, such as resources[3];
+	// empty for one that is the body itself.
+	Field string
+	// Raw is what Decoded has in Raw.
+	Raw []byte
+	// Cluster or Assignment is the value, by Key.Type; the other is nil.
+	Cluster    *Cluster
+	Assignment *Assignment
+}
+
+// typeBundle is what a problem of a bundle as a whole has in Resource.
+const typeBundle Type = "DiscoveryResponse"
+
+// DecodeBundle reads a DiscoveryResponse, which is also the form of the files
+// that Envoy's file-based CDS and EDS read, with any number of Clusters and
+// ClusterLoadAssignments; its version_info may be called version. With
+// Options.Bare it also takes a single resource, of the type that its @type or
+// else its fields tell. Options.Name is not heeded.
+//
+// Each resource is judged as DecodeCluster and DecodeAssignment judge it, and
+// all or none is accepted. The error is a *SyntaxError where the body as a whole
+// cannot be read; else an *InvalidError that lists the problems of all
+// resources, up to MaxProblems. Each problem names its resource; its field
+// begins at the top of the body, as in resources[3].endpoints[0].priority, so
+// that [Locate] finds it. A value of the wrong type in one of several resources is
+// a problem like others.
+func DecodeBundle(body []byte, o Options) (b *Bundle, err error) {
+	defer refusePanic(Key{Type: typeBundle}, &err)
+	d := bundling{options: o, bundle: &Bundle{}, places: map[Key]string{}}
+	switch o.Format {
+	case FormatProtobuf:
+		err = d.binary(body)
+	case FormatYAML:
+		if body, err = yamlToJSON(body); err == nil {
+			err = d.json(body)
+		}
+	default:
+		err = d.json(body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if problems := d.problems.ofBundle(); len(problems) > 0 {
+		return nil, &InvalidError{Problems: problems}
+	}
+	d.bundle.Warnings = d.warnings.ofBundle()
+	return d.bundle, nil
+}
+
+// bundling is a bundle on its way to be decoded.
+type bundling struct {
+	options Options
+	bundle  *Bundle
+	// places are where each key stands first.
+	places   map[Key]string
+	problems ledger
+	warnings ledger
+}
+
+// begin returns an empty verdict on what has the key.
+func (d *bundling) begin(k Key) *verdict {
+	return &verdict{key: k, byHand: d.options.Origin == ByHand, strict: d.options.Strict}
+}
+
+// end takes over what was found out about what stands at a path.
+func (d *bundling) end(v *verdict, at string) {
+	d.problems.take(&v.problems, v.key, at)
+	d.warnings.take(&v.warnings, v.key, at)
+}
+
+// refuse notes a broken rule of the bundle as a whole.
+func (d *bundling) refuse(field, format string, args ...any) {
+	v := d.begin(Key{Type: typeBundle})
+	v.refuse(field, format, args...)
+	d.end(v, "")
+}
+
+// tooMany refuses a bundle of more resources than are looked at.
+func (d *bundling) tooMany(n int) bool {
+	if n > MaxResources {
+		d.refuse("resources", "holds %d resources, of at most %d", n, MaxResources)
+	}
+	return n > MaxResources
+}
+
+// typed returns the type that a URL names. Where lbd does not take it, it says
+// so of the resource at a path, and returns none.
+func (d *bundling) typed(url, name, at string) Type {
+	const holds = "a bundle holds Clusters and ClusterLoadAssignments"
+	switch url {
+	case TypeCluster.URL():
+		return TypeCluster
+	case TypeAssignment.URL():
+		return TypeAssignment
+	}
+	v := d.begin(Key{Type: typeBundle})
+	switch t := Type(shortType(url)); {
+	case url == "":
+		v.refuse("@type", "is absent: it must be %q or %q", TypeCluster.URL(), TypeAssignment.URL())
+	case notYet[url]:
+		v.key = Key{t, name}
+		v.refuse("@type", "is %s, which is not supported yet: %s", t, holds)
+	default:
+		v.refuse("@type", "is %q, which is not supported: %s (%s and %s)", url, holds, TypeCluster.URL(), TypeAssignment.URL())
+	}
+	d.end(v, at)
+	return ""
+}
+
+// notYet are the other types of resources that xDS serves and gRPC or Envoy
+// read from files.
+var notYet = map[string]bool{
+	typeURLPrefix + "envoy.config.listener.v3.Listener":                true,
+	typeURLPrefix + "envoy.config.route.v3.RouteConfiguration":         true,
+	typeURLPrefix + "envoy.config.route.v3.ScopedRouteConfiguration":   true,
+	typeURLPrefix + "envoy.config.route.v3.VirtualHost":                true,
+	typeURLPrefix + "envoy.config.endpoint.v3.LbEndpoint":              true,
+	typeURLPrefix + "envoy.config.core.v3.TypedExtensionConfig":        true,
+	typeURLPrefix + "envoy.extensions.transport_sockets.tls.v3.Secret": true,
+	typeURLPrefix + "envoy.service.runtime.v3.Runtime":                 true,
+}
+
+// item judges the resource at a path, which read reads, and takes it in. The
+// name in k is what it seems to bear. An error is a *SyntaxError of a body that
+// is the resource itself.
+func (d *bundling) item(at string, k Key, read func(*verdict, proto.Message) error) error {
+	v := d.begin(k)
+	it := Item{Field: at}
+	err := v.item(&it, read)
+	var syntax *SyntaxError
+	var invalid *InvalidError
+	switch {
+	case errors.As(err, &syntax) && at == "":
+		return syntax
+	case errors.As(err, &syntax):
+		v.refuse(syntax.Field, "%s", syntax.Reason)
+	case errors.As(err, &invalid) && len(v.problems.list) == 0:
+		v.problems.list = invalid.Problems
+	case err != nil && invalid == nil:
+		v.refuse("", "%s", err.Error())
+	}
+	if v.key.Name != "" {
+		if first, twice := d.places[v.key]; twice {
+			v.refuse(nameField(v.key.Type), "is %q, as that of %s is: each resource may be there once", v.key.Name, first)
+		} else {
+			d.places[v.key] = at
+		}
+	}
+	d.end(v, at)
+	if len(d.problems.list) == 0 {
+		it.Key = v.key
+		d.bundle.Items = append(d.bundle.Items, it)
+	}
+	return nil
+}
+
+// item reads and judges a resource of the verdict's type.
+func (v *verdict) item(it *Item, read func(*verdict, proto.Message) error) (err error) {
+	defer refusePanic(v.key, &err)
+	var m proto.Message
+	switch v.key.Type {
+	case TypeCluster:
+		c := &clusterv3.Cluster{}
+		m = c
+		if err := read(v, c); err != nil {
+			return err
+		}
+		c.Name = v.name(nameField(TypeCluster), c.GetName(), "")
+		it.Cluster = v.cluster(c)
+	case TypeAssignment:
+		a := &endpointv3.ClusterLoadAssignment{}
+		m = a
+		if err := read(v, a); err != nil {
+			return err
+		}
+		a.ClusterName = v.name(nameField(TypeAssignment), a.GetClusterName(), "")
+		it.Assignment = v.assignment(a)
+	}
+	v.foreign(m)
+	if it.Raw, err = canonical.Marshal(m); err != nil {
+		return fmt.Errorf("encode %s: %w", v.key, err)
+	}
+	return nil
+}
+
+// nameField is the field that bears the name of a resource.
+func nameField(t Type) string {
+	if t == TypeAssignment {
+		return "cluster_name"
+	}
+	return "name"
+}

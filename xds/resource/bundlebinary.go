@@ -1,0 +1,116 @@
+package resource
+
+import (
+	"strconv"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+)
+
+// binary reads a bundle.
+func (d *bundling) binary(body []byte) error {
+	if len(body) == 0 {
+		return &SyntaxError{Format: FormatProtobuf, Reason: "the body is empty"}
+	}
+	if d.options.Bare && binaryEnvelope(body, nil) == nil {
+		return d.bareBinary(body)
+	}
+	response := &discoveryv3.DiscoveryResponse{}
+	if err := unmarshal(body, response); err != nil {
+		return err
+	}
+	d.bundle.Version = response.GetVersionInfo()
+	list := response.GetResources()
+	if d.tooMany(len(list)) {
+		return nil
+	}
+	v := d.begin(Key{Type: typeBundle})
+	w := binaryWalk{verdict: v}
+	w.unknowns(response.ProtoReflect().GetUnknown())
+	// A Cluster without an envelope would pass for a response without resources.
+	if len(list) == 0 && v.unknown > 0 {
+		v.refuse("resources", "is absent, and there are fields that no DiscoveryResponse has: is it a resource without one?")
+	}
+	d.end(v, "")
+	for i, a := range list {
+		d.binaryItem(a.GetTypeUrl(), a.GetValue(), "resources["+strconv.Itoa(i)+"]", true)
+	}
+	return nil
+}
+
+// binaryItem reads one resource of a bundle, which stands at a path and may be
+// within a Resource.
+func (d *bundling) binaryItem(url string, value []byte, at string, wrapped bool) {
+	if url == wrapperURL && wrapped {
+		wrapper := &discoveryv3.Resource{}
+		if err := unmarshal(value, wrapper); err != nil {
+			d.refuse(at, "%s", err.Error())
+			return
+		}
+		a := wrapper.GetResource()
+		d.binaryItem(a.GetTypeUrl(), a.GetValue(), within(at, "resource"), false)
+		return
+	}
+	name := binaryName(value)
+	t := d.typed(url, name, at)
+	if t == "" {
+		return
+	}
+	// The path is not empty, so that there is no error to return.
+	_ = d.item(at, Key{t, name}, func(v *verdict, m proto.Message) error { return v.readMessage(value, m) })
+}
+
+// bareBinary reads a resource without an envelope.
+func (d *bundling) bareBinary(body []byte) error {
+	t := binaryKind(body)
+	if t == "" {
+		d.refuse("", "could be a Cluster or a ClusterLoadAssignment: put it into a DiscoveryResponse, whose Any names the type")
+		return nil
+	}
+	return d.item("", Key{t, binaryName(body)}, func(v *verdict, m proto.Message) error { return v.readMessage(body, m) })
+}
+
+// binaryKind tells a resource's type by its field 2: a ClusterLoadAssignment
+// has its endpoints there, a Cluster its type. Without it, by the numbers that
+// only a Cluster has. None where that does not tell.
+func binaryKind(body []byte) Type {
+	kind := Type("")
+	for len(body) > 0 {
+		num, typ, n := protowire.ConsumeField(body)
+		if n < 0 {
+			break
+		}
+		body = body[n:]
+		switch {
+		case num == 2 && typ == protowire.BytesType:
+			return TypeAssignment
+		case num == 2 && typ == protowire.VarintType:
+			return TypeCluster
+		case num == 3 || num > 5:
+			kind = TypeCluster
+		}
+	}
+	return kind
+}
+
+// binaryName returns what a resource seems to be called: field 1 is the name of
+// all types.
+func binaryName(body []byte) string {
+	for len(body) > 0 {
+		num, typ, n := protowire.ConsumeField(body)
+		if n < 0 {
+			return ""
+		}
+		if num == 1 && typ == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(body)
+			value, _ := protowire.ConsumeString(body[tag:])
+			if badName(value) != "" {
+				return ""
+			}
+			return value
+		}
+		body = body[n:]
+	}
+	return ""
+}
