@@ -138,7 +138,7 @@ func FuzzDecodeBundle(f *testing.F) {
 	for _, format := range []resource.Format{resource.FormatJSON, resource.FormatYAML} {
 		for _, body := range []string{
 			someBundle, envoyClusters, envoyFile, eds(), handwritten, typed(clusterType, eds()), `{"resources":[]}`,
-			typed(responseType, someBundle), bundle(`{"@type":"`+wrapperType+`","resource":`+typed(clusterType, eds(`"foo":1`))+`}`),
+			typed(responseType, someBundle), bundle(`{"@type":"` + wrapperType + `","resource":` + typed(clusterType, eds(`"foo":1`)) + `}`),
 			bundle(typed(listenerType, `{"name":"l"}`), typed(clusterType, `{"type":7}`), "7", `{}`),
 		} {
 			f.Add([]byte(body), uint8(format), true, false)

@@ -1,0 +1,119 @@
+package files
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Limits of the directory.
+const (
+	// MaxFiles is the most files that are read: those first by name.
+	MaxFiles = 1000
+	// MaxFileBytes is the largest file that is read.
+	MaxFileBytes = 32 << 20
+)
+
+// formats are the formats of files, by what their names end in.
+var formats = map[string]resource.Format{
+	".json": resource.FormatJSON,
+	".yaml": resource.FormatYAML,
+	".yml":  resource.FormatYAML,
+	".pb":   resource.FormatProtobuf,
+}
+
+// file is what is known of one file.
+type file struct {
+	// stamp is what the file was when it was last read, nil if it could not be;
+	// fresh tells that it had been modified so shortly before that a later
+	// change may leave the stamp as it is.
+	stamp fs.FileInfo
+	fresh bool
+	sum   [sha256.Size]byte // of what was read
+
+	good     *resource.Bundle // the last that was accepted, nil if none was
+	modified time.Time        // of good
+
+	err   error // why it is bad now
+	since time.Time
+}
+
+// freshness is how coarse file systems' times of modification are.
+const freshness = 2 * time.Second
+
+// read reads the file if it may have changed, info being what it is now, and
+// judges it.
+func (f *file) read(path string, info fs.FileInfo, now time.Time) {
+	if f.stamp != nil && !f.fresh && sameFile(f.stamp, info) {
+		return
+	}
+	body, stamp, err := load(path)
+	if err != nil {
+		f.stamp = nil
+		f.sum = [sha256.Size]byte{}
+		f.fail(err, now)
+		return
+	}
+	f.stamp, f.fresh = stamp, now.Sub(stamp.ModTime()) < freshness
+	sum := sha256.Sum256(body)
+	if sum == f.sum {
+		return
+	}
+	f.sum = sum
+	format := formats[strings.ToLower(filepath.Ext(path))]
+	bundle, err := resource.DecodeBundle(body, resource.Options{Origin: resource.ByHand, Format: format, Bare: true})
+	if err != nil {
+		f.fail(err, now)
+		return
+	}
+	f.good, f.modified, f.err = bundle, stamp.ModTime(), nil
+}
+
+// fail notes why the file is bad. What it held stays.
+func (f *file) fail(err error, now time.Time) {
+	if f.err == nil {
+		f.since = now
+	}
+	f.err = err
+}
+
+// load returns what a file holds, and what it was then.
+func load(path string) ([]byte, fs.FileInfo, error) {
+	// What was a regular file may by now be a pipe, which must not be waited for.
+	in, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("is not a regular file")}
+	}
+	var body bytes.Buffer
+	body.Grow(int(min(info.Size(), MaxFileBytes)) + bytes.MinRead)
+	if _, err := body.ReadFrom(io.LimitReader(in, MaxFileBytes+1)); err != nil {
+		return nil, nil, err
+	}
+	if body.Len() > MaxFileBytes {
+		return nil, nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("is larger than %d bytes", MaxFileBytes)}
+	}
+	return body.Bytes(), info, nil
+}
+
+// sameFile reports whether nothing tells that a file was changed.
+func sameFile(a, b fs.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}

@@ -1,0 +1,92 @@
+package files
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFilesAreReadUpToAThousand(t *testing.T) {
+	dir := t.TempDir()
+	for i := range MaxFiles {
+		write(t, filepath.Join(dir, fmt.Sprintf("%04d.yaml", i)), fmt.Sprintf("cluster_name: c%04d", i))
+	}
+	w := start(t, dir, quick)
+	if s := <-w.sets; len(s.Resources) != MaxFiles || len(s.Bad) != 0 {
+		t.Fatalf("%d resources, bad: %v", len(s.Resources), s.Bad)
+	}
+	// One more takes nothing away from the last, and another after it is not
+	// read.
+	stage := filepath.Join(t.TempDir(), "stage")
+	write(t, stage, "cluster_name: first")
+	do(t, os.Rename(stage, filepath.Join(dir, "0000a.yaml")))
+	s := <-w.sets
+	if len(s.Resources) != MaxFiles+1 || len(s.Bad) != 2 {
+		t.Fatalf("%d resources, bad: %v", len(s.Resources), s.Bad)
+	}
+	want := []string{
+		"!. (kept): read " + dir + ": holds 1001 files, of at most 1000: those from 0999.yaml on are not read",
+		"!0999.yaml (kept): is not read: 1000 files come before it by name, and no more are read",
+	}
+	got := strings.Split(summary(s), "\n")
+	if got := strings.Join(got[len(got)-2:], "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("bad:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
+	}
+	do(t, os.Remove(filepath.Join(dir, "0000.yaml")))
+	if s := <-w.sets; len(s.Resources) != MaxFiles || len(s.Bad) != 0 {
+		t.Fatalf("%d resources, bad: %v", len(s.Resources), s.Bad)
+	}
+
+	do(t, w.Close())
+	write(t, filepath.Join(dir, "0000.yaml"), "cluster_name: c0000")
+	w = start(t, dir, quick)
+	if s := <-w.sets; len(s.Resources) != MaxFiles || len(s.Bad) != 1 || s.Bad[0].Kept {
+		t.Fatalf("%d resources, bad: %v", len(s.Resources), s.Bad)
+	}
+}
+
+func TestFilesAreReadUpTo32MiB(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.json")
+	body := `{"resources":[]` + strings.Repeat(" ", MaxFileBytes-16) + "}"
+	write(t, path, body)
+	w := start(t, dir, quick)
+	w.expect("")
+	replace(t, path, body+" ")
+	w.expect("!a.json (kept): read " + path + ": is larger than 33554432 bytes")
+}
+
+// File systems' clocks are coarse: what is written twice within one tick has one
+// time of modification.
+func TestAFileThatWasFreshIsReadAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	begin := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	f := &file{}
+	read := func(content string, now time.Time) string {
+		t.Helper()
+		write(t, path, content)
+		do(t, os.Chtimes(path, begin, begin))
+		info, err := os.Stat(path)
+		do(t, err)
+		f.read(path, info, now)
+		do(t, f.err)
+		return f.good.Items[0].Key.Name
+	}
+	for _, c := range []struct {
+		content string
+		after   time.Duration
+		want    string
+	}{
+		{"cluster_name: a", freshness - 1, "a"},
+		{"cluster_name: b", freshness - 1, "b"},
+		{"cluster_name: c", freshness, "c"},
+		{"cluster_name: d", freshness, "c"}, // nothing tells, and no clock is that coarse
+	} {
+		if got := read(c.content, begin.Add(c.after)); got != c.want {
+			t.Errorf("%q after %v: %s, want %s", c.content, c.after, got, c.want)
+		}
+	}
+}

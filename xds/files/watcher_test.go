@@ -1,0 +1,336 @@
+package files
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+func TestOpenReadsTheResourceFilesOfADirectory(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	d, err := resource.DecodeAssignment([]byte(assignment("binary", "h")), resource.Options{Format: resource.FormatYAML})
+	do(t, err)
+	write(t, filepath.Join(dir, "a.json"), clusters("one", "two"))
+	write(t, filepath.Join(dir, "b.yaml"), assignment("one", "h"))
+	write(t, filepath.Join(dir, "c.YML"), "resources: []")
+	write(t, filepath.Join(dir, "d.pb"), string(d.Raw))
+	write(t, filepath.Join(dir, "e.yaml"), "name: bad\ntype: STATIC\n")
+	write(t, filepath.Join(dir, "f.json"), `{"name":`)
+	write(t, filepath.Join(dir, "g.json"), `{"name":"warned","type":"EDS","foo":1}`)
+	write(t, filepath.Join(dir, ".hidden.yaml"), assignment("hidden", "h"))
+	write(t, filepath.Join(dir, "notes.txt"), assignment("text", "h"))
+	write(t, filepath.Join(elsewhere, "linked"), assignment("linked", "h"))
+	do(t, os.Symlink(filepath.Join(elsewhere, "linked"), filepath.Join(dir, "h.yaml")))
+	do(t, os.Symlink("nowhere", filepath.Join(dir, "i.yaml")))
+	do(t, os.Mkdir(filepath.Join(dir, "within.yaml"), 0o700))
+	write(t, filepath.Join(dir, "within.yaml", "j.yaml"), assignment("within", "h"))
+	do(t, syscall.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600))
+
+	var log bytes.Buffer
+	var sets []Set
+	w, err := Open(dir, Options{
+		Logger:   slog.New(slog.NewTextHandler(&log, nil)),
+		OnChange: func(s Set) { sets = append(sets, s) },
+	})
+	do(t, err)
+	current := summary(w.Current())
+	do(t, w.Close())
+	do(t, w.Close())
+
+	want := strings.Join([]string{
+		"Cluster/one@a.json", "Cluster/two@a.json", "Cluster/warned@g.json", "ClusterLoadAssignment/binary@d.pb=h:80",
+		"ClusterLoadAssignment/linked@h.yaml=h:80", "ClusterLoadAssignment/one@b.yaml=h:80",
+		"!e.yaml: Cluster/bad: type: STATIC is not supported: write type: EDS, and give the endpoints as a ClusterLoadAssignment: " +
+			"pushed under the cluster's endpoints, or from a management server",
+		"!f.json: read JSON: line 1, column 9: name: the body is cut short",
+		"!i.yaml: stat " + filepath.Join(dir, "i.yaml") + ": no such file or directory",
+		"?g.json: 1",
+	}, "\n")
+	if len(sets) != 1 || summary(sets[0]) != want || current != want {
+		t.Errorf("%d sets, current:\n%s\nwant:\n%s", len(sets), current, want)
+	}
+	if got := log.String(); strings.Count(got, "level=") != 1 || !strings.Contains(got, `count=2 files="[notes.txt pipe.yaml]"`) {
+		t.Errorf("log:\n%s", got)
+	}
+}
+
+func TestOpenFailsWithoutADirectory(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "file"), "")
+	for _, path := range []string{filepath.Join(dir, "absent"), filepath.Join(dir, "file")} {
+		if w, err := Open(path, Options{}); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %+v, %v", path, w, err)
+		}
+	}
+}
+
+func TestChangesOfFilesAreTold(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	write(t, a, assignment("a", "h"))
+	w := start(t, dir, quick)
+	w.expect("ClusterLoadAssignment/a@a.yaml=h:80")
+
+	replace(t, a, assignment("a", "i"))
+	w.expect("ClusterLoadAssignment/a@a.yaml=i:80")
+
+	write(t, a, assignment("a", "longer"))
+	if before := w.until("ClusterLoadAssignment/a@a.yaml=longer:80"); len(before) > 1 {
+		t.Errorf("sets before: %q", before)
+	}
+
+	replace(t, b, assignment("b", "h"))
+	w.expect("ClusterLoadAssignment/a@a.yaml=longer:80\nClusterLoadAssignment/b@b.yaml=h:80")
+
+	do(t, os.Rename(a, filepath.Join(dir, "c.yaml")))
+	w.until("ClusterLoadAssignment/a@c.yaml=longer:80\nClusterLoadAssignment/b@b.yaml=h:80")
+
+	do(t, os.Remove(filepath.Join(dir, "c.yaml")))
+	w.expect("ClusterLoadAssignment/b@b.yaml=h:80")
+	if got := summary(w.Current()); got != "ClusterLoadAssignment/b@b.yaml=h:80" {
+		t.Errorf("current: %s", got)
+	}
+}
+
+func TestWhatChangesNothingIsNotTold(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, assignment("a", "h"))
+	write(t, filepath.Join(dir, "bad.yaml"), "x: [")
+	w := start(t, dir, quick)
+	w.next()
+	modified := w.Current().Resources[resource.Key{Type: resource.TypeAssignment, Name: "a"}].Modified
+
+	do(t, os.Chtimes(a, time.Time{}, modified.Add(time.Hour)))
+	replace(t, a, assignment("a", "h"))
+	write(t, filepath.Join(dir, "notes.txt"), "x")
+	replace(t, filepath.Join(dir, "bad.yaml"), "x: [")
+	do(t, os.Mkdir(filepath.Join(dir, "d"), 0o700))
+	// Time for it all to be read: what is read after it comes in a set of its own.
+	replace(t, filepath.Join(dir, "b.yaml"), assignment("b", "h"))
+	w.expect("ClusterLoadAssignment/a@a.yaml=h:80\nClusterLoadAssignment/b@b.yaml=h:80\n!bad.yaml: read YAML: line 1: did not find expected node content")
+	if got := w.Current().Resources[resource.Key{Type: resource.TypeAssignment, Name: "a"}].Modified; !got.Equal(modified) {
+		t.Errorf("modified %v, want %v", got, modified)
+	}
+}
+
+func TestABadFileKeepsWhatItHeld(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, assignment("a", "h"))
+	w := start(t, dir, quick)
+	const good = "ClusterLoadAssignment/a@a.yaml=h:80"
+	w.expect(good)
+
+	replace(t, a, "cluster_name: [")
+	w.expect(good + "\n!a.yaml (kept): read YAML: line 1: did not find expected node content")
+	since := w.Current().Bad[0].Since
+
+	replace(t, a, "cluster_name: a\nendpoints: [{load_balancing_weight: 1, priority: 7}]\n")
+	w.expect(good + "\n!a.yaml (kept): ClusterLoadAssignment/a: endpoints[0].priority: is 7, and no locality with a weight has priorities 0 to 6: " +
+		"priorities must begin at 0 and leave none out")
+	if got := w.Current().Bad[0].Since; !got.Equal(since) {
+		t.Errorf("bad since %v, want %v", got, since)
+	}
+
+	do(t, os.Remove(a))
+	do(t, os.Symlink("nowhere", a))
+	w.until(good + "\n!a.yaml (kept): stat " + a + ": no such file or directory")
+
+	replace(t, a, assignment("a", "h"))
+	w.expect(good)
+
+	replace(t, a, "")
+	w.expect(good + "\n!a.yaml (kept): read YAML: the body is empty")
+	do(t, os.Remove(a))
+	w.expect("")
+}
+
+func TestTheFirstFileByNameHasAKey(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	write(t, b, assignment("orders", "b"))
+	w := start(t, dir, quick)
+	w.expect("ClusterLoadAssignment/orders@b.yaml=b:80")
+
+	const twice = "ClusterLoadAssignment/orders: is not used: a.yaml, which comes first by name, holds it too"
+	replace(t, a, assignment("orders", "a"))
+	w.expect("ClusterLoadAssignment/orders@a.yaml=a:80\n!b.yaml: " + twice)
+	since := w.Current().Bad[0].Since
+
+	replace(t, b, "x: [")
+	w.expect("ClusterLoadAssignment/orders@a.yaml=a:80\n!b.yaml (kept): read YAML: line 1: did not find expected node content\n!b.yaml: " + twice)
+	if got := w.Current().Bad[1].Since; !got.Equal(since) {
+		t.Errorf("twice since %v, want %v", got, since)
+	}
+
+	replace(t, b, `{"resources":[{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"other"},`+
+		`{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"orders"}]}`)
+	w.expect("ClusterLoadAssignment/orders@a.yaml=a:80\nClusterLoadAssignment/other@b.yaml\n!b.yaml: " +
+		"ClusterLoadAssignment/orders: resources[1]: is not used: a.yaml, which comes first by name, holds it too")
+
+	do(t, os.Remove(a))
+	w.expect("ClusterLoadAssignment/orders@b.yaml\nClusterLoadAssignment/other@b.yaml")
+}
+
+// The kubelet's way to change a mounted ConfigMap: what a file's symlink leads
+// to is swapped with one rename, then symlinks are made and removed.
+func TestConfigMapSwap(t *testing.T) {
+	dir := t.TempDir()
+	publish := func(version string, files map[string]string) {
+		t.Helper()
+		do(t, os.Mkdir(filepath.Join(dir, version), 0o755))
+		for name, content := range files {
+			write(t, filepath.Join(dir, version, name), content)
+		}
+		old, _ := os.Readlink(filepath.Join(dir, "..data"))
+		do(t, os.Symlink(version, filepath.Join(dir, "..data_tmp")))
+		do(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+		for name := range files {
+			if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil && !os.IsExist(err) {
+				t.Fatal(err)
+			}
+		}
+		links, err := filepath.Glob(filepath.Join(dir, "[a-z]*"))
+		do(t, err)
+		for _, link := range links {
+			if _, ok := files[filepath.Base(link)]; !ok {
+				do(t, os.Remove(link))
+			}
+		}
+		if old != "" {
+			do(t, os.RemoveAll(filepath.Join(dir, old)))
+		}
+	}
+	publish("..2026_11_20", map[string]string{"a.yaml": assignment("a", "h"), "b.yaml": assignment("b", "h")})
+	w := start(t, dir, usual)
+	w.expect("ClusterLoadAssignment/a@a.yaml=h:80\nClusterLoadAssignment/b@b.yaml=h:80")
+	// However slow the swap is, nothing is lost on the way.
+	until := func(want string) {
+		t.Helper()
+		for _, before := range w.until(want) {
+			if !strings.Contains(before, "ClusterLoadAssignment/a@") || !strings.Contains(before, "ClusterLoadAssignment/b@") {
+				t.Errorf("on the way:\n%s", before)
+			}
+		}
+	}
+
+	publish("..2026_11_21", map[string]string{"a.yaml": assignment("a", "i"), "b.yaml": assignment("b", "i")})
+	w.expect("ClusterLoadAssignment/a@a.yaml=i:80\nClusterLoadAssignment/b@b.yaml=i:80")
+
+	publish("..2026_11_22", map[string]string{"a.yaml": assignment("a", "j"), "c.yaml": assignment("b", "j")})
+	until("ClusterLoadAssignment/a@a.yaml=j:80\nClusterLoadAssignment/b@c.yaml=j:80")
+
+	publish("..2026_11_23", map[string]string{"a.yaml": "x: [", "c.yaml": assignment("b", "k")})
+	until("ClusterLoadAssignment/a@a.yaml=j:80\nClusterLoadAssignment/b@c.yaml=k:80\n!a.yaml (kept): read YAML: line 1: did not find expected node content")
+}
+
+func TestTheDirectoryGoesAndComesBack(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "resources")
+	do(t, os.Mkdir(dir, 0o700))
+	write(t, filepath.Join(dir, "a.yaml"), assignment("a", "h"))
+	w := start(t, dir, quick)
+	w.expect("ClusterLoadAssignment/a@a.yaml=h:80")
+	const away = "ClusterLoadAssignment/a@a.yaml=h:80\n!. (kept): open "
+
+	// As one step, so that no time is quiet between the file's end and the
+	// directory's.
+	aside := dir + ".aside"
+	do(t, os.Rename(dir, aside))
+	w.expect(away + dir + ": no such file or directory")
+	since := w.Current().Bad[0].Since
+
+	write(t, dir, "a file")
+	w.expect(away + dir + ": not a directory")
+	if got := w.Current().Bad[0].Since; !got.Equal(since) {
+		t.Errorf("bad since %v, want %v", got, since)
+	}
+	do(t, os.Remove(dir))
+	w.expect(away + dir + ": no such file or directory")
+
+	do(t, os.Rename(aside, dir))
+	w.expect("ClusterLoadAssignment/a@a.yaml=h:80")
+	replace(t, filepath.Join(dir, "a.yaml"), assignment("a", "i"))
+	w.expect("ClusterLoadAssignment/a@a.yaml=i:80")
+
+	// Another directory, often of the same inode.
+	for _, address := range []string{"j", "k", "l"} {
+		fresh := dir + "." + address
+		do(t, os.Mkdir(fresh, 0o700))
+		write(t, filepath.Join(fresh, "a.yaml"), assignment("a", address))
+		do(t, os.Rename(dir, aside))
+		do(t, os.RemoveAll(aside))
+		do(t, os.Rename(fresh, dir))
+		w.until("ClusterLoadAssignment/a@a.yaml=" + address + ":80")
+		replace(t, filepath.Join(dir, "a.yaml"), assignment("a", address+"2"))
+		w.until("ClusterLoadAssignment/a@a.yaml=" + address + "2:80")
+	}
+}
+
+func TestTheDirectoryIsASymlinkThatIsSwapped(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "current")
+	for _, release := range []string{"1", "2"} {
+		do(t, os.Mkdir(filepath.Join(root, release), 0o700))
+		write(t, filepath.Join(root, release, "a.yaml"), assignment("a", "h"+release))
+	}
+	do(t, os.Symlink("1", dir))
+	w := start(t, dir, quick)
+	w.expect("ClusterLoadAssignment/a@a.yaml=h1:80")
+	do(t, os.Symlink("2", dir+".tmp"))
+	do(t, os.Rename(dir+".tmp", dir))
+	w.expect("ClusterLoadAssignment/a@a.yaml=h2:80")
+	replace(t, filepath.Join(root, "1", "a.yaml"), assignment("a", "unseen"))
+	replace(t, filepath.Join(root, "2", "a.yaml"), assignment("a", "h3"))
+	w.expect("ClusterLoadAssignment/a@a.yaml=h3:80")
+}
+
+// Nothing tells of what happens where a symlink leads: the rescan sees it.
+func TestWhatNothingTellsOfIsSeenByTheRescan(t *testing.T) {
+	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "a")
+	write(t, elsewhere, assignment("a", "h"))
+	do(t, os.Symlink(elsewhere, filepath.Join(dir, "a.yaml")))
+	w := start(t, dir, timing{quiet: time.Millisecond, most: time.Second, rescan: 5 * time.Millisecond})
+	w.expect("ClusterLoadAssignment/a@a.yaml=h:80")
+	replace(t, elsewhere, assignment("a", "i"))
+	w.expect("ClusterLoadAssignment/a@a.yaml=i:80")
+}
+
+// Half of a file can be a good one. The quiet is long enough for a slow machine
+// to write the other half in it.
+func TestAHalfWrittenFileIsNotRead(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	whole := assignment("a", "h")
+	write(t, a, assignment("a", "g"))
+	w := start(t, dir, timing{quiet: time.Second, most: time.Minute, rescan: time.Hour})
+	w.expect("ClusterLoadAssignment/a@a.yaml=g:80")
+	file, err := os.Create(a)
+	do(t, err)
+	half := strings.Index(whole, "endpoints")
+	for _, part := range []string{whole[:half], whole[half:]} {
+		_, err := file.WriteString(part)
+		do(t, err)
+		do(t, file.Sync())
+	}
+	do(t, file.Close())
+	w.expect("ClusterLoadAssignment/a@a.yaml=h:80")
+}
+
+func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+	dir := t.TempDir()
+	w := start(t, dir, timing{quiet: time.Hour, most: time.Hour, rescan: time.Hour})
+	w.expect("")
+	write(t, filepath.Join(dir, "a.yaml"), assignment("a", "h"))
+	do(t, w.Close())
+	if len(w.sets) != 0 || len(w.Current().Resources) != 0 {
+		t.Errorf("a set after Close: %v", w.Current())
+	}
+}
