@@ -12,8 +12,9 @@ import (
 type switchboard struct {
 	mu       sync.Mutex
 	up       map[string]bool
+	why      error // what attempts fail with
 	links    map[*link]bool
-	attempts map[string]int
+	attempts map[string]int // by an endpoint's first address
 }
 
 type link struct {
@@ -25,7 +26,7 @@ type link struct {
 var errRefused = errors.New("connection refused")
 
 func newSwitchboard() *switchboard {
-	return &switchboard{up: map[string]bool{}, links: map[*link]bool{}, attempts: map[string]int{}}
+	return &switchboard{up: map[string]bool{}, why: errRefused, links: map[*link]bool{}, attempts: map[string]int{}}
 }
 
 // Start answers at once where the test has said how the endpoint is.
@@ -47,7 +48,7 @@ func (s *switchboard) settle(l *link) {
 	if l.connected != "" {
 		if !s.up[l.connected] {
 			delete(s.links, l)
-			l.report(lb.Connection{Err: errRefused})
+			l.report(lb.Connection{Err: s.why})
 		}
 		return
 	}
@@ -63,7 +64,7 @@ func (s *switchboard) settle(l *link) {
 	}
 	if known {
 		delete(s.links, l)
-		l.report(lb.Connection{Err: errRefused})
+		l.report(lb.Connection{Err: s.why})
 	}
 }
 
@@ -77,4 +78,32 @@ func (s *switchboard) set(up bool, addresses ...string) {
 	for l := range s.links {
 		s.settle(l)
 	}
+}
+
+// lose cuts the connections to an endpoint; attempts at it wait until set says
+// more.
+func (s *switchboard) lose(address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.up, address)
+	for l := range s.links {
+		if l.connected == address {
+			delete(s.links, l)
+			l.report(lb.Connection{Err: s.why})
+		}
+	}
+}
+
+// open counts the attempts and connections that nobody has given up.
+func (s *switchboard) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.links)
+}
+
+// attempted counts the attempts at an endpoint.
+func (s *switchboard) attempted(address string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attempts[address]
 }

@@ -51,7 +51,7 @@ func NoticeTime(mode resource.ConnectMode) time.Duration {
 type Dialer struct {
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
-	net      net.Dialer
+	connect  func(ctx context.Context, network, address string) (net.Conn, error)
 	rechecks *rate.Limiter
 	wg       sync.WaitGroup
 
@@ -63,7 +63,10 @@ type Dialer struct {
 
 // NewDialer returns a Dialer. It has to be closed, after its channels.
 func NewDialer() *Dialer {
-	d := &Dialer{rechecks: rate.NewLimiter(RechecksPerSecond, RechecksPerSecond/10)}
+	d := &Dialer{
+		connect:  new(net.Dialer).DialContext,
+		rechecks: rate.NewLimiter(RechecksPerSecond, RechecksPerSecond/10),
+	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -150,7 +153,7 @@ func (d *Dialer) dial(ctx context.Context, addresses []string) (net.Conn, string
 func (d *Dialer) dialOne(ctx context.Context, address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return d.net.DialContext(ctx, "tcp", address)
+	return d.connect(ctx, "tcp", address)
 }
 
 // tcpConnector is connect modes tcp and tcp_hold: an endpoint is connected

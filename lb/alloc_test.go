@@ -1,0 +1,62 @@
+//go:build !race
+
+package lb_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// TestAllocPick: a pick allocates nothing, whatever its answer. The race
+// detector allocates by itself, so this runs without it.
+func TestAllocPick(t *testing.T) {
+	square := func(drops []resource.Drop, max uint32) *resource.Config {
+		var ls []*resource.LocalityEndpoints
+		for i := range 100 {
+			ls = append(ls, locality(fmt.Sprint("z", i), 0, uint32(i+1), 100))
+		}
+		return config(drops, max, ls...)
+	}
+	rare := []resource.Drop{{Category: "throttle", PerMillion: 1}, {Category: "shed", PerMillion: 1}}
+	tests := []struct {
+		name  string
+		drops []resource.Drop
+		max   uint32
+		want  policy.Kind // 0 for a pick that is answered
+	}{
+		{"ok", rare, 1 << 20, 0},
+		{"dropped", []resource.Drop{{Category: "all", PerMillion: 1_000_000}}, 1 << 20, policy.KindDropped},
+		{"broken", rare, 0, policy.KindCircuitBroken},
+	}
+	for _, tt := range tests {
+		c := newChannel(t, nil)
+		offer(t, c, square(tt.drops, tt.max))
+		for _, hold := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/hold=%t", tt.name, hold), func(t *testing.T) {
+				call := newCall()
+				call.Hold = hold
+				got := testing.AllocsPerRun(2000, func() {
+					err := c.Pick(call, time.Second)
+					if err == nil {
+						call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
+					}
+					r, refused := err.(*policy.Refusal) //nolint:errorlint // errors.As allocates
+					switch {
+					case tt.want == 0 && err != nil && !refused: // one in a million is dropped
+						t.Fatal(err)
+					case tt.want != 0 && (!refused || r.Kind != tt.want):
+						t.Fatalf("err %v, want a refusal of kind %d", err, tt.want)
+					}
+					call.Again()
+				})
+				if got != 0 {
+					t.Errorf("%v allocations for each pick, want 0", got)
+				}
+			})
+		}
+	}
+}
