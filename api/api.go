@@ -36,8 +36,8 @@ type Options struct {
 // New returns the handler of the whole API. It registers its metrics in the
 // service's registry, which takes one handler only, and starts nothing.
 //
-// Limits of a server around it: http.Server's MaxHeaderBytes should admit
-// request lines of [MaxURLBytes], and its WriteTimeout [MaxPoll].
+// A server around it should admit request lines of [MaxURLBytes], and its
+// timeouts picks that wait for 10 seconds; those of longer waits are lifted.
 //
 //	@title			lbd
 //	@version		1

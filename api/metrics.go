@@ -73,7 +73,9 @@ func (s *series) observe(status int, took time.Duration) {
 type exposition struct{ http.Handler }
 
 func newExposition(registry *prometheus.Registry, logger *slog.Logger) *exposition {
-	return &exposition{promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: scrapeLog{logger}})}
+	return &exposition{promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog: scrapeLog{logger}, ErrorHandling: promhttp.ContinueOnError, // what is there is better than nothing
+	})}
 }
 
 // scrapeLog takes what promhttp has to say.

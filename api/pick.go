@@ -103,6 +103,9 @@ func (p *picks) get(w http.ResponseWriter, r *http.Request) error {
 	if err := p.read(s, r.URL.RawQuery, false); err != nil {
 		return err
 	}
+	if s.request.Wait > longWait {
+		liftDeadlines(w)
+	}
 	if err := p.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}
@@ -147,6 +150,9 @@ func (p *picks) post(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.request.IdempotencyKey = key
+	if s.request.Wait > longWait {
+		liftDeadlines(w)
+	}
 	if err := p.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}

@@ -106,12 +106,14 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := recorders.Get().(*recorder) //nolint:errcheck // the pool holds nothing else
 	rec.ResponseWriter, rec.status = w, 0
 	defer func() {
-		if v := recover(); v != nil {
-			e.panicked(rec, r, v)
-		}
 		e.series.observe(rec.status, time.Since(start))
 		rec.ResponseWriter = nil
 		recorders.Put(rec)
+	}()
+	defer func() {
+		if v := recover(); v != nil {
+			e.panicked(rec, r, v)
+		}
 	}()
 	w.Header()["X-Content-Type-Options"] = nosniff
 	if err := e.answer(rec, r); err != nil {
