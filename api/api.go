@@ -37,7 +37,7 @@ type Options struct {
 // service's registry, which takes one handler only, and starts nothing.
 //
 // A server around it should admit request lines of [MaxURLBytes], and its
-// timeouts picks that wait for 10 seconds; those of longer waits are lifted.
+// WriteTimeout picks that wait for 10 seconds; that of longer waits is lifted.
 //
 //	@title			lbd
 //	@version		1

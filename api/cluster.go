@@ -133,7 +133,7 @@ func (c *clusters) get(w http.ResponseWriter, r *http.Request) error {
 	case waits && !indexed:
 		return refusal(service.InvalidArgument, "wait: means something with index only: the generation that is known already")
 	case indexed:
-		liftDeadlines(w)
+		liftWriteDeadline(w)
 		if err := c.service.AwaitCluster(r.Context(), name, index, wait); err != nil {
 			return err
 		}

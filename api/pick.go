@@ -104,7 +104,7 @@ func (p *picks) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if s.request.Wait > longWait {
-		liftDeadlines(w)
+		liftWriteDeadline(w)
 	}
 	if err := p.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (p *picks) post(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.request.IdempotencyKey = key
 	if s.request.Wait > longWait {
-		liftDeadlines(w)
+		liftWriteDeadline(w)
 	}
 	if err := p.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err

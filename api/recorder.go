@@ -32,16 +32,13 @@ func (w *recorder) Write(b []byte) (int, error) {
 // Unwrap lets an http.ResponseController reach the server's writer.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// longWait is the longest wait that the timeouts of a server around the handler
-// have to leave time for.
+// longWait is the longest wait that the WriteTimeout of a server around the
+// handler has to leave time for.
 const longWait = 10 * time.Second
 
-// liftDeadlines keeps the server's timeouts from ending an answer that waits
-// for what may happen: its ReadTimeout would cancel the request, though all of
-// it is read, and its WriteTimeout cut the answer off. A writer without
-// deadlines has none to lift.
-func liftDeadlines(w http.ResponseWriter) {
-	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Time{})
-	_ = c.SetWriteDeadline(time.Time{})
+// liftWriteDeadline keeps the server's WriteTimeout, which begins with the
+// request, from cutting off an answer that waits for what may happen. A writer
+// without deadlines has none to lift.
+func liftWriteDeadline(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 }
