@@ -1,0 +1,191 @@
+package lb
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// pipe is a network in which every dial is answered by connect.
+func pipe(connect func(ctx context.Context, address string) error) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, _, address string) (net.Conn, error) {
+		if err := connect(ctx, address); err != nil {
+			return nil, err
+		}
+		near, far := net.Pipe()
+		go func() { // an endpoint that reads until the end
+			buf := make([]byte, 1)
+			_, _ = far.Read(buf)
+			_ = far.Close()
+		}()
+		return near, nil
+	}
+}
+
+// TestMaxDials: of 400 attempts 256 are under way, and all have their turn.
+func TestMaxDials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDialer()
+		release := make(chan struct{})
+		var dialing, most atomic.Int64
+		d.connect = pipe(func(context.Context, string) error {
+			most.Store(max(most.Load(), dialing.Add(1)))
+			<-release
+			dialing.Add(-1)
+			return nil
+		})
+		var reported atomic.Int64
+		for range 400 {
+			d.Connectors(resource.ConnectTCP)[resource.ConnectTCPHold].Start([]string{"a:1"}, func(c Connection) {
+				if c.Err == nil {
+					reported.Add(1)
+				}
+			})
+		}
+		synctest.Wait()
+		if n := dialing.Load(); n != MaxDials {
+			t.Errorf("%d dials are under way, want %d", n, MaxDials)
+		}
+		close(release)
+		synctest.Wait()
+		if reported.Load() != 400 || most.Load() != MaxDials {
+			t.Errorf("%d connected, at most %d at a time; want 400, %d", reported.Load(), most.Load(), MaxDials)
+		}
+		d.Close()
+		synctest.Wait()
+	})
+}
+
+// TestDialTime: an address that does not answer leaves the next one its part of
+// the 20 seconds.
+func TestDialTime(t *testing.T) {
+	silent := func(ctx context.Context, address string) error {
+		if address == "good:1" {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	tests := []struct {
+		name      string
+		addresses []string
+		want      string
+		took      time.Duration
+	}{
+		{"one that is silent", []string{"a:1"}, "", 20 * time.Second},
+		{"the second answers", []string{"a:1", "good:1"}, "good:1", 10 * time.Second},
+		{"the fourth answers", []string{"a:1", "b:1", "c:1", "good:1"}, "good:1", 15 * time.Second},
+		{"none of three answers", []string{"a:1", "b:1", "c:1"}, "", 20 * time.Second},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := NewDialer()
+				defer d.Close()
+				d.connect = pipe(silent)
+				start := time.Now()
+				reports := make(chan Connection, 1)
+				stop := d.Connectors(resource.ConnectTCP)[resource.ConnectTCP].Start(tt.addresses, func(c Connection) { reports <- c })
+				c := <-reports
+				stop()
+				if c.Address != tt.want || (c.Err == nil) != (tt.want != "") || time.Since(start) != tt.took {
+					t.Errorf("%+v after %v, want %q after %v", c, time.Since(start), tt.want, tt.took)
+				}
+			})
+		})
+	}
+}
+
+// TestRechecks: mode tcp looks again every 2 s, give or take a tenth, tells a loss
+// once, and looks no more when it is stopped.
+func TestRechecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDialer()
+		defer d.Close()
+		var mu sync.Mutex
+		var dials []time.Time
+		refuse := false
+		d.connect = pipe(func(context.Context, string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			dials = append(dials, time.Now())
+			if refuse {
+				return errors.New("refused")
+			}
+			return nil
+		})
+		reports := make(chan Connection, 16)
+		stop := d.Connectors(resource.ConnectTCP)[resource.ConnectTCP].Start([]string{"a:1"}, func(c Connection) { reports <- c })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		for i := 1; i < len(dials); i++ {
+			if d := dials[i].Sub(dials[i-1]); d < RecheckInterval*9/10 || d > RecheckInterval*11/10 {
+				t.Errorf("looked again after %v", d)
+			}
+		}
+		if n := len(dials); n < 27 || n > 35 {
+			t.Errorf("%d dials in a minute", n)
+		}
+		refuse = true
+		mu.Unlock()
+		time.Sleep(RecheckInterval * 11 / 10)
+		synctest.Wait()
+		if c := <-reports; c.Address != "a:1" {
+			t.Errorf("reported %+v", c)
+		}
+		if c := <-reports; c.Err == nil {
+			t.Errorf("reported %+v, want a loss", c)
+		}
+		mu.Lock()
+		n := len(dials)
+		refuse = false
+		mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(dials) != n || len(reports) != 0 {
+			t.Error("looked again after a loss was told")
+		}
+		stop()
+
+		stop = d.Connectors(resource.ConnectTCP)[resource.ConnectTCP].Start([]string{"a:1"}, func(c Connection) { reports <- c })
+		<-reports
+		synctest.Wait()
+		stop()
+		n = len(dials)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(dials) != n {
+			t.Error("looked again after it was stopped")
+		}
+	})
+}
+
+// TestRecheckRate: with more endpoints than it allows for, the interval grows.
+func TestRecheckRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDialer()
+		defer d.Close()
+		var dials atomic.Int64
+		d.connect = pipe(func(context.Context, string) error {
+			dials.Add(1)
+			return nil
+		})
+		const endpoints = 8000 // 4,000 looks a second, if they were not bounded
+		for range endpoints {
+			d.Connectors(resource.ConnectTCP)[resource.ConnectTCP].Start([]string{"a:1"}, func(Connection) {})
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := dials.Load() - endpoints; n > 10*RechecksPerSecond+RechecksPerSecond/10 || n < 7*RechecksPerSecond {
+			t.Errorf("%d looks in 10 s, want about %d", n, 8*RechecksPerSecond)
+		}
+	})
+}
