@@ -15,21 +15,22 @@ type Code string
 
 // The codes.
 const (
-	InvalidArgument    Code = "invalid_argument"
-	UnknownCluster     Code = "unknown_cluster"
-	UnknownLease       Code = "unknown_lease"
-	PreconditionFailed Code = "precondition_failed"
-	TooLarge           Code = "too_large"
-	UnsupportedMedia   Code = "unsupported_media_type"
-	InvalidResource    Code = "invalid_resource"
-	Blocked            Code = "blocked"
-	RateLimited        Code = "rate_limited"
-	Dropped            Code = "dropped"
-	CircuitBroken      Code = "circuit_broken"
-	NoReadyEndpoint    Code = "no_ready_endpoint"
-	AllExcluded        Code = "all_excluded"
-	PickTimeout        Code = "pick_timeout"
-	ShuttingDown       Code = "shutting_down"
+	InvalidArgument      Code = "invalid_argument"
+	UnknownCluster       Code = "unknown_cluster"
+	UnknownLease         Code = "unknown_lease"
+	PreconditionFailed   Code = "precondition_failed"
+	PreconditionRequired Code = "precondition_required"
+	TooLarge             Code = "too_large"
+	UnsupportedMedia     Code = "unsupported_media_type"
+	InvalidResource      Code = "invalid_resource"
+	Blocked              Code = "blocked"
+	RateLimited          Code = "rate_limited"
+	Dropped              Code = "dropped"
+	CircuitBroken        Code = "circuit_broken"
+	NoReadyEndpoint      Code = "no_ready_endpoint"
+	AllExcluded          Code = "all_excluded"
+	PickTimeout          Code = "pick_timeout"
+	ShuttingDown         Code = "shutting_down"
 	// CallerGone: the caller is gone; nobody reads the answer.
 	CallerGone Code = "cancelled"
 	// StorageFailed: a push could not be made durable; nothing of it holds.
@@ -44,7 +45,7 @@ func (c Code) GRPC() codes.Code {
 		return codes.InvalidArgument
 	case UnknownCluster, UnknownLease:
 		return codes.NotFound
-	case PreconditionFailed, Blocked:
+	case PreconditionFailed, PreconditionRequired, Blocked:
 		return codes.FailedPrecondition
 	case TooLarge, RateLimited:
 		return codes.ResourceExhausted

@@ -46,7 +46,7 @@ func TestPushRefusals(t *testing.T) {
 		"exists already":    {service.PushRequest{Kind: service.Endpoints, Body: empty, Precondition: service.Precondition{IfNoneMatch: true}}, service.PreconditionFailed, "exists"},
 		"another content":   {service.PushRequest{Kind: service.Endpoints, Body: empty, Precondition: service.Precondition{IfMatch: []string{"abc"}}}, service.PreconditionFailed, "changed"},
 		"is not there":      {service.PushRequest{Kind: service.Config, Body: config(t, 1), Precondition: service.Precondition{IfMatch: []string{"*"}}}, service.PreconditionFailed, "does not exist"},
-		"leads to nowhere":  {service.PushRequest{Kind: service.Config, Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`)}, service.Blocked, "elsewhere"},
+		"leads to nowhere":  {service.PushRequest{Kind: service.Config, Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`)}, service.Blocked, "where it had 1"},
 		"of another cluter": {service.PushRequest{Kind: service.Endpoints, Body: []byte(`{"cluster_name":"billing"}`)}, service.InvalidResource, "billing"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,6 +32,8 @@ type Options struct {
 	Draw func() uint64
 	// Version is shown by the build metric.
 	Version string
+	// RequireIfMatch refuses changes that do not say what they replace.
+	RequireIfMatch bool
 	// MaxLeases bounds the leases held at a time; 0 is DefaultMaxLeases.
 	MaxLeases int
 }

@@ -16,13 +16,16 @@ const maxDrainTimeout = 10 * time.Minute
 
 // Config is the daemon's configuration, flags and environment joined.
 type Config struct {
-	Listen       []string      `help:"Where to listen: host:port or unix:PATH. Repeatable." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
-	Data         string        `help:"Data directory, where pushed resources are kept. Empty keeps them in memory only." default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
-	Connect      string        `help:"How to find out whether an endpoint can be connected to, where its cluster does not say: ${enum}." enum:"tcp,tcp_hold,none" default:"tcp" env:"LBD_CONNECT"`
-	PickWait     time.Duration `help:"How long a pick may queue that does not say (0 to 60s)." default:"1s" env:"LBD_PICK_WAIT"`
-	DrainTimeout time.Duration `help:"How long requests in flight may take to finish at the end (0 to 10m)." default:"10s" env:"LBD_DRAIN_TIMEOUT"`
-	LogLevel     string        `help:"What to log at least: ${enum}." enum:"debug,info,warn,error" default:"info" env:"LBD_LOG_LEVEL"`
-	LogFormat    string        `help:"How to log: ${enum}." enum:"text,json" default:"text" env:"LBD_LOG_FORMAT"`
+	ConfigFile     string        `name:"config" help:"Configuration file (YAML): flags by their names. The command line comes first, then the environment." env:"LBD_CONFIG" placeholder:"FILE" type:"path"`
+	Listen         []string      `help:"Where to listen: host:port or unix:PATH. Repeatable." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
+	Data           string        `help:"Data directory, where pushed resources are kept. Empty keeps them in memory only." default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
+	Resources      string        `help:"Directory of xDS resource files (JSON, YAML, protobuf), watched. What is pushed comes before them." env:"LBD_RESOURCES" placeholder:"DIR"`
+	Connect        string        `help:"How to find out whether an endpoint can be connected to, where its cluster does not say: ${enum}." enum:"tcp,tcp_hold,none" default:"tcp" env:"LBD_CONNECT"`
+	PickWait       time.Duration `help:"How long a pick may queue that does not say (0 to 60s)." default:"1s" env:"LBD_PICK_WAIT"`
+	DrainTimeout   time.Duration `help:"How long requests in flight may take to finish at the end (0 to 10m)." default:"10s" env:"LBD_DRAIN_TIMEOUT"`
+	RequireIfMatch bool          `help:"Refuse pushes that do not say, by If-Match or If-None-Match, what they replace." env:"LBD_REQUIRE_IF_MATCH"`
+	LogLevel       string        `help:"What to log at least: ${enum}." enum:"debug,info,warn,error" default:"info" env:"LBD_LOG_LEVEL"`
+	LogFormat      string        `help:"How to log: ${enum}." enum:"text,json" default:"text" env:"LBD_LOG_FORMAT"`
 }
 
 // Validate checks what kong cannot. kong calls it.

@@ -38,14 +38,13 @@ func main() {
 func run(ctx context.Context, args []string) int {
 	var c cli
 	code := -1
-	parser := kong.Must(&c,
+	parser, command, err := parse(&c, args,
 		kong.Name("lbd"),
 		kong.Description("gRPC's xDS load balancing for whoever speaks HTTP.\n\nStart with: lbd demo"),
 		kong.UsageOnError(),
 		kong.Exit(func(n int) { code = n }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
-	command, err := parser.Parse(args)
 	if code >= 0 { // --help was asked for and answered
 		return code
 	}

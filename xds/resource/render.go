@@ -28,20 +28,25 @@ func Render(t Type, raw []byte, f Format) ([]byte, error) {
 	if err := proto.Unmarshal(raw, m); err != nil {
 		return nil, fmt.Errorf("render %s: %s", t, plain(err))
 	}
+	return renderText(m, f, string(t))
+}
+
+// renderText writes m as JSON or YAML; what names it in errors.
+func renderText(m proto.Message, f Format, what string) ([]byte, error) {
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("render %s as %s: %s; it can be had as protobuf", t, f, plain(err))
+		return nil, fmt.Errorf("render %s as %s: %s; it can be had as protobuf", what, f, plain(err))
 	}
 	if f == FormatYAML {
 		if text, err = yaml.JSONToYAML(text); err != nil {
-			return nil, fmt.Errorf("render %s as %s: %w", t, f, err)
+			return nil, fmt.Errorf("render %s as %s: %w", what, f, err)
 		}
 		return text, nil
 	}
 	// protojson varies its white space from build to build.
 	var indented bytes.Buffer
 	if err := json.Indent(&indented, text, "", "  "); err != nil {
-		return nil, fmt.Errorf("render %s as %s: %w", t, f, err)
+		return nil, fmt.Errorf("render %s as %s: %w", what, f, err)
 	}
 	indented.WriteByte('\n')
 	return indented.Bytes(), nil

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"sigs.k8s.io/yaml"
+)
+
+// maxConfigBytes bounds a configuration file.
+const maxConfigBytes = 1 << 20
+
+// configFile gives flags their values from a file, where neither the command
+// line nor the environment does.
+type configFile struct {
+	path   string
+	values map[string]any
+}
+
+// readConfigFile reads a YAML file whose keys are the names of flags.
+func readConfigFile(path string) (*configFile, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	if info.Size() > maxConfigBytes {
+		return nil, fmt.Errorf("read the configuration: %s is larger than %d bytes", path, maxConfigBytes)
+	}
+	body, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	f := &configFile{path: path}
+	if err := yaml.UnmarshalStrict(body, &f.values); err != nil {
+		return nil, fmt.Errorf("read the configuration %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// Validate refuses keys that no flag bears. kong calls it.
+func (f *configFile) Validate(app *kong.Application) error {
+	known := make(map[string]bool)
+	for _, command := range app.Children {
+		if command.Name != "serve" {
+			continue
+		}
+		for _, flag := range command.Flags {
+			if flag.Name != "config" {
+				known[flag.Name] = true
+			}
+		}
+	}
+	var unknown []string
+	for _, key := range slices.Sorted(maps.Keys(f.values)) {
+		if !known[key] {
+			unknown = append(unknown, fmt.Sprintf("%q", key))
+		}
+	}
+	if unknown == nil {
+		return nil
+	}
+	return fmt.Errorf("configuration %s: no flag bears the name %s: there are %s",
+		f.path, strings.Join(unknown, ", "), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+}
+
+// Resolve returns the file's value of a flag, or nil where the environment has
+// one or the file has none. kong asks only for flags that the command line does
+// not give.
+func (f *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	for _, env := range flag.Envs {
+		if _, ok := os.LookupEnv(env); ok {
+			return nil, nil
+		}
+	}
+	switch v := f.values[flag.Name].(type) {
+	case nil:
+		return nil, nil
+	case map[string]any:
+		return nil, fmt.Errorf("configuration %s: %s: is a map, and should be a value", f.path, flag.Name)
+	default:
+		return v, nil
+	}
+}
+
+// parse reads the command line, and the configuration file that it or the
+// environment names.
+func parse(c *cli, args []string, options ...kong.Option) (*kong.Kong, *kong.Context, error) {
+	parser := kong.Must(c, options...)
+	command, err := parser.Parse(args)
+	path := c.Serve.ConfigFile + c.Demo.ConfigFile // one of them runs
+	if err != nil || path == "" {
+		return parser, command, err
+	}
+	file, err := readConfigFile(path)
+	if err != nil {
+		return parser, command, err
+	}
+	*c = cli{}
+	parser = kong.Must(c, append(options, kong.Resolvers(file))...)
+	command, err = parser.Parse(args)
+	return parser, command, err
+}

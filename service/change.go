@@ -1,0 +1,242 @@
+package service
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// Precondition guards a change against the changes of others.
+type Precondition struct {
+	// IfMatch are content hashes, one of which what is changed must have; nil
+	// asks nothing. "*" asks only that it exists.
+	IfMatch []string
+	// IfNoneMatch asks that what is changed does not exist.
+	IfNoneMatch bool
+}
+
+// PushResult tells what a change did.
+type PushResult struct {
+	// New is true where what was pushed did not exist.
+	New bool
+	// Generation is the cluster's; zero for a change of several.
+	Generation int64
+	// Hash is the content's; empty after a deletion.
+	Hash     string
+	Changes  []Change
+	Warnings []Problem
+}
+
+// Change is what happened to one resource.
+type Change struct {
+	Resource string `json:"resource"` // "ClusterLoadAssignment/orders"
+	Change   string `json:"change" enums:"added,modified,removed"`
+}
+
+// Stored is what was pushed.
+type Stored struct {
+	Body []byte // in the format asked for
+	Hash string
+}
+
+// pushOutcome is what became of a push, as metrics count it.
+type pushOutcome string
+
+const (
+	pushApplied            pushOutcome = "applied"
+	pushUnchanged          pushOutcome = "unchanged"
+	pushRejected           pushOutcome = "rejected"
+	pushPreconditionFailed pushOutcome = "precondition_failed"
+	pushDryRun             pushOutcome = "dry_run"
+	pushBlocked            pushOutcome = "blocked"
+)
+
+// errDryRun rolls back what a dry run has tried.
+var errDryRun = errors.New("dry run")
+
+// hash is a content's strong tag: equal content has an equal one.
+func hash(raw []byte) string {
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:16])
+}
+
+// change is one change of what was pushed, on its way.
+type change struct {
+	cluster      string // empty for a change of several
+	dryRun       bool
+	precondition Precondition
+	from         string
+	// current is the content that the precondition is about: its name, its
+	// hash, and whether there is any.
+	current func(tx *store.Tx) (name, hash string, exists bool)
+	// run makes the change, and fills res.
+	run func(tx *store.Tx) error
+	res *PushResult
+}
+
+// keyed is the current content of one resource.
+func keyed(key resource.Key) func(*store.Tx) (string, string, bool) {
+	return func(tx *store.Tx) (string, string, bool) {
+		e, ok := tx.Get(key)
+		return key.String(), hash(e.Raw), ok
+	}
+}
+
+// change makes a change hold: checked, durable, seen by picks.
+func (s *Service) change(ctx context.Context, c *change) (*PushResult, error) {
+	err := s.commit(ctx, c)
+	s.told(c, err)
+	if err != nil {
+		return nil, err
+	}
+	return c.res, nil
+}
+
+func (s *Service) commit(ctx context.Context, c *change) error {
+	if s.options.RequireIfMatch && c.precondition.IfMatch == nil && !c.precondition.IfNoneMatch {
+		return errorf(PreconditionRequired, "this daemon takes only changes that say what they replace: send If-Match with the ETag that you know, or If-None-Match: *")
+	}
+	st, err := s.open()
+	if err != nil {
+		return err
+	}
+	_, err = st.Update(ctx, func(tx *store.Tx) error {
+		if err := c.precondition.check(c.current(tx)); err != nil {
+			return err
+		}
+		if err := c.run(tx); err != nil {
+			return err
+		}
+		if c.dryRun {
+			return errDryRun
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errDryRun) {
+		return storeError(err)
+	}
+	// The change holds already: nobody may be told that it failed because the
+	// caller would not wait for the trees. It may concern several: an
+	// assignment can serve more clusters than the one of its name.
+	if err := s.targets.settle(context.WithoutCancel(ctx)); err != nil {
+		return errorf(Internal, "the change is stored, and a tree refused it: %v", err)
+	}
+	if t := s.targets.get(c.cluster); t != nil {
+		c.res.Generation = t.channel.Generation()
+	}
+	return nil
+}
+
+func (p Precondition) check(name, now string, exists bool) error {
+	if p.IfNoneMatch && exists {
+		return errorf(PreconditionFailed, "If-None-Match: %s exists already, as %s", name, now)
+	}
+	if p.IfMatch == nil {
+		return nil
+	}
+	if !exists {
+		return errorf(PreconditionFailed, "If-Match: %s does not exist", name)
+	}
+	for _, h := range p.IfMatch {
+		if h == "*" || h == now {
+			return nil
+		}
+	}
+	return errorf(PreconditionFailed, "If-Match: %s has changed: it is %s now", name, now)
+}
+
+// storeError says in the service's terms why a change was not made.
+func storeError(err error) error {
+	if own, ok := errors.AsType[*Error](err); ok {
+		return own
+	}
+	switch {
+	case errors.Is(err, store.ErrClosed):
+		return errorf(ShuttingDown, "no push is taken any more: shutting down")
+	case errors.Is(err, store.ErrCannotWrite):
+		return errorf(StorageFailed, "the push was not stored, and nothing of it holds: %v", err)
+	case errors.Is(err, store.ErrTooLarge):
+		return errorf(TooLarge, "%v", err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return callerGone(err)
+	default:
+		return errorf(Internal, "the push was not stored: %v", err)
+	}
+}
+
+// told counts, remembers and logs what became of a change.
+func (s *Service) told(c *change, err error) {
+	outcome := pushApplied
+	e, refused := errors.AsType[*Error](err)
+	switch {
+	case refused && e.Code == Blocked:
+		outcome = pushBlocked
+	case refused && (e.Code == PreconditionFailed || e.Code == PreconditionRequired):
+		outcome = pushPreconditionFailed
+	case err != nil:
+		outcome = pushRejected
+	case c.dryRun:
+		outcome = pushDryRun
+	case len(c.res.Changes) == 0:
+		outcome = pushUnchanged
+	}
+	s.metrics.pushes.WithLabelValues(string(outcome)).Inc()
+	switch {
+	case refused:
+		s.events.add(Event{
+			Type: EventPushRefused, Cluster: c.cluster, Says: "a push was refused: " + string(e.Code),
+			Reason: string(e.Code), Error: e.Detail, By: c.from,
+		})
+		s.options.Logger.Info("push refused", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.from)
+	case outcome == pushApplied:
+		listed := c.res.Changes[:min(len(c.res.Changes), maxListedChanges)]
+		s.events.add(Event{
+			Type: EventPushed, Cluster: c.cluster, Says: fmt.Sprintf("%d resources changed", len(c.res.Changes)),
+			By: c.from, Changes: listed,
+		})
+		s.options.Logger.Info("resources pushed", "changes", len(c.res.Changes), "first", listed[0].Resource,
+			"change", listed[0].Change, "from", c.from)
+	}
+}
+
+// maxListedChanges is how many changes of one push an event lists.
+const maxListedChanges = 20
+
+// put stores a resource and notes in res what that changes.
+func put(tx *store.Tx, key resource.Key, raw []byte, res *PushResult) error {
+	before, exists := tx.Get(key)
+	what := "modified"
+	switch {
+	case !exists:
+		what = "added"
+	case hash(before.Raw) == hash(raw):
+		return nil
+	}
+	res.Changes = append(res.Changes, Change{Resource: key.String(), Change: what})
+	return tx.Put(key, raw)
+}
+
+// usable counts the endpoints that picks from a cluster may reach, as far as
+// they are pushed: of the assignment that serves it.
+func usable(tx *store.Tx, cluster string) int {
+	service := cluster
+	if e, ok := tx.Get(resource.Key{Type: Config, Name: cluster}); ok {
+		if d, err := resource.DecodeCluster(e.Raw, resource.Options{Format: Protobuf, Name: cluster}); err == nil {
+			service = d.Value.AssignmentName()
+		}
+	}
+	e, ok := tx.Get(resource.Key{Type: Endpoints, Name: service})
+	if !ok {
+		return 0
+	}
+	d, err := resource.DecodeAssignment(e.Raw, resource.Options{Format: Protobuf, Name: service})
+	if err != nil {
+		return 0
+	}
+	return d.Value.Usable()
+}

@@ -1,0 +1,74 @@
+package service_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+func TestEventsTellWhatHappened(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Config, "orders", config(t, 5))
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	leases, err := pick(s, service.PickRequest{Cluster: "orders", N: 5, TTL: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.CircuitBroken {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range leases.Picks {
+		if _, err := s.EndLease(p.Lease.ID, service.Success, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Push(t.Context(), &service.PushRequest{
+		Kind: service.Endpoints, Cluster: "orders", Body: []byte("{"), From: "10.1.2.3",
+	}); err == nil {
+		t.Fatal("pushed half a body")
+	}
+	var got []string
+	all := s.Events(service.EventFilter{Limit: 100})
+	for i, e := range all {
+		got = append(got, string(e.Type))
+		if e.Says == "" || e.Time.IsZero() || i > 0 && e.ID >= all[i-1].ID {
+			t.Errorf("event %+v", e)
+		}
+	}
+	want := "[push_refused circuit_breaker_closed circuit_breaker_opened pushed state_changed connection_changed connection_changed priority_switched pushed]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("got  %v\nwant %s", got, want)
+	}
+	if all[0].By != "10.1.2.3" || all[0].Cluster != "orders" {
+		t.Errorf("who was refused: %+v", all[0])
+	}
+	if of := s.Events(service.EventFilter{Type: service.EventPushed, Limit: 1}); len(of) != 1 || of[0].Changes[0].Resource != "ClusterLoadAssignment/orders" {
+		t.Errorf("the last push: %+v", of)
+	}
+	if of := s.Events(service.EventFilter{Cluster: "nobody", Limit: 1}); len(of) != 0 {
+		t.Errorf("of nobody: %+v", of)
+	}
+}
+
+func TestEventsAreBounded(t *testing.T) {
+	s, _ := start(t, "", nil)
+	first := push(t, s, service.Config, "orders", config(t, 1))
+	for i := range service.MaxConnectionEvents + 5 {
+		push(t, s, service.Endpoints, fmt.Sprint("c", i%7), assignment(t, nil, place{"a", 0, 1, []object{endpoint(fmt.Sprint("h", i))}}))
+	}
+	connections := s.Events(service.EventFilter{Type: service.EventConnectionChanged, Limit: 1 << 20})
+	if len(connections) != service.MaxConnectionEvents || connections[0].Address != fmt.Sprintf("h%d:80", service.MaxConnectionEvents+4) {
+		t.Errorf("%d connection events, the newest %+v", len(connections), connections[0])
+	}
+	pushes := s.Events(service.EventFilter{Type: service.EventPushed, Cluster: "orders", Limit: 10})
+	if len(pushes) != 1 || first.New == false {
+		t.Errorf("the connections pushed a push out: %+v", pushes)
+	}
+	if all := s.Events(service.EventFilter{Limit: 1 << 20}); len(all) > service.MaxEvents+service.MaxConnectionEvents {
+		t.Errorf("%d events", len(all))
+	}
+}

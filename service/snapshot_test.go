@@ -1,0 +1,144 @@
+package service_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// snapshot is a body with the assignment of each name, and a configuration for
+// those named in configs.
+func snapshot(t *testing.T, host string, names []string, configs ...string) []byte {
+	t.Helper()
+	var all []object
+	for _, n := range names {
+		all = append(all, object{
+			"@type": service.Endpoints.URL(), "cluster_name": n,
+			"endpoints": []object{{"lb_endpoints": []object{endpoint(host)}}},
+		})
+	}
+	for _, n := range configs {
+		all = append(all, object{"@type": service.Config.URL(), "name": n, "type": "EDS"})
+	}
+	return encode(t, object{"version": "1", "resources": all})
+}
+
+func pushSnapshot(t *testing.T, s *service.Service, r service.SnapshotRequest) (*service.PushResult, error) {
+	t.Helper()
+	return s.PushSnapshot(t.Context(), &r)
+}
+
+func clusterNames(t *testing.T, s *service.Service) string {
+	t.Helper()
+	all, err := s.Clusters(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, c := range all {
+		names = append(names, c.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestSnapshotReplacesOrAdds(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := start(t, dir, nil)
+	first, err := pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, "h1", []string{"a", "b"}, "a")})
+	if err != nil || len(first.Changes) != 3 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	res, err := pushSnapshot(t, s, service.SnapshotRequest{Body: snapshot(t, "h1", []string{"b", "c"})})
+	if err != nil || fmt.Sprint(res.Changes) != "[{ClusterLoadAssignment/c added}]" {
+		t.Errorf("adding: %+v, %v", res, err)
+	}
+	if got := clusterNames(t, s); got != "a b c" {
+		t.Errorf("clusters %q", got)
+	}
+	_, err = pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: 2, Body: snapshot(t, "h1", []string{"a"})})
+	if code(err) != service.Blocked || !strings.Contains(err.Error(), "would remove 3 resources") {
+		t.Errorf("more than max_removed: %v", err)
+	}
+	back, err := pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: 1, Body: snapshot(t, "h1", []string{"a", "b"}, "a")})
+	if err != nil || back.Hash != first.Hash {
+		t.Errorf("equal content has an equal tag: %+v, %v; first %s", back, err, first.Hash)
+	}
+	kept, err := s.Snapshot(service.JSON)
+	if err != nil || kept.Hash != first.Hash {
+		t.Fatalf("%+v, %v", kept, err)
+	}
+	stop()
+
+	// What one daemon gives out, another takes.
+	other, _ := start(t, "", nil)
+	again, err := pushSnapshot(t, other, service.SnapshotRequest{Replace: true, MaxRemoved: 0, Body: kept.Body})
+	if err != nil || again.Hash != first.Hash {
+		t.Errorf("%+v, %v; first %s", again, err, first.Hash)
+	}
+	s, _ = start(t, dir, nil)
+	if got := clusterNames(t, s); got != "a b" {
+		t.Errorf("after a restart: clusters %q", got)
+	}
+}
+
+func TestSnapshotIsRefusedWhole(t *testing.T) {
+	good := snapshot(t, "h1", []string{"a", "b"}, "a")
+	with := func(extra object) []byte {
+		var v map[string]any
+		if err := json.Unmarshal(good, &v); err != nil {
+			t.Fatal(err)
+		}
+		v["resources"] = append(v["resources"].([]any), extra)
+		return encode(t, v)
+	}
+	for name, c := range map[string]struct {
+		request service.SnapshotRequest
+		want    service.Code
+		says    string
+	}{
+		"a broken resource":  {service.SnapshotRequest{Body: with(object{"@type": service.Config.URL(), "name": "z", "type": "STATIC"})}, service.InvalidResource, "resources[3].type"},
+		"another type":       {service.SnapshotRequest{Body: with(object{"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l"})}, service.InvalidResource, "Listener"},
+		"no endpoint":        {service.SnapshotRequest{Body: with(object{"@type": service.Endpoints.URL(), "cluster_name": "z"})}, service.Blocked, `"z"`},
+		"endpoints are lost": {service.SnapshotRequest{Body: snapshot(t, "h1", nil, "a"), Replace: true, MaxRemoved: -1}, service.Blocked, `"a"`},
+		"another content":    {service.SnapshotRequest{Body: good, Precondition: service.Precondition{IfMatch: []string{"x"}}}, service.PreconditionFailed, "the snapshot has changed"},
+		"no snapshot":        {service.SnapshotRequest{Body: []byte(`[]`)}, service.InvalidArgument, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := start(t, "", nil)
+			if _, err := pushSnapshot(t, s, service.SnapshotRequest{Body: good}); err != nil {
+				t.Fatal(err)
+			}
+			before, err := s.Snapshot(service.Protobuf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = pushSnapshot(t, s, c.request)
+			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
+			}
+			if after, err := s.Snapshot(service.Protobuf); err != nil || after.Hash != before.Hash {
+				t.Errorf("half applied: %+v, %v", after, err)
+			}
+		})
+	}
+}
+
+func TestRequireIfMatch(t *testing.T) {
+	s, _ := start(t, "", func(o *service.Options) { o.RequireIfMatch = true })
+	r := service.PushRequest{Kind: service.Config, Cluster: "a", Body: config(t, 1)}
+	if _, err := s.Push(t.Context(), &r); code(err) != service.PreconditionRequired {
+		t.Errorf("without: %v", err)
+	}
+	r.Precondition.IfNoneMatch = true
+	first, err := s.Push(t.Context(), &r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Precondition = service.Precondition{IfMatch: []string{first.Hash}}
+	if _, err := s.Push(t.Context(), &r); err != nil {
+		t.Errorf("with the content's tag: %v", err)
+	}
+}
