@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -393,11 +394,8 @@ func TestClose(t *testing.T) {
 		c := newChannel(t, board, func(o *lb.Options) { o.Events = func(policy.Event) { events++ } })
 		offer(t, c, config(nil, 10, locality("a", 0, 1, 3), locality("b", 1, 1, 1)))
 		synctest.Wait()
-		var late []*link
 		board.mu.Lock()
-		for l := range board.links {
-			late = append(late, l)
-		}
+		late := slices.Clone(board.links)
 		board.mu.Unlock()
 		call := newCall()
 		call.Hold = true

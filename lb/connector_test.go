@@ -2,6 +2,7 @@ package lb_test
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/lbd-dev/lbd/lb"
@@ -13,7 +14,7 @@ type switchboard struct {
 	mu       sync.Mutex
 	up       map[string]bool
 	why      error // what attempts fail with
-	links    map[*link]bool
+	links    []*link // in the order of their start
 	attempts map[string]int // by an endpoint's first address
 }
 
@@ -26,7 +27,7 @@ type link struct {
 var errRefused = errors.New("connection refused")
 
 func newSwitchboard() *switchboard {
-	return &switchboard{up: map[string]bool{}, why: errRefused, links: map[*link]bool{}, attempts: map[string]int{}}
+	return &switchboard{up: map[string]bool{}, why: errRefused, attempts: map[string]int{}}
 }
 
 // Start answers at once where the test has said how the endpoint is.
@@ -34,20 +35,24 @@ func (s *switchboard) Start(addresses []string, report func(lb.Connection)) func
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &link{addresses: addresses, report: report}
-	s.links[l] = true
+	s.links = append(s.links, l)
 	s.attempts[addresses[0]]++
 	s.settle(l)
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.links, l)
+		s.forget(l)
 	}
+}
+
+func (s *switchboard) forget(l *link) {
+	s.links = slices.DeleteFunc(s.links, func(o *link) bool { return o == l })
 }
 
 func (s *switchboard) settle(l *link) {
 	if l.connected != "" {
 		if !s.up[l.connected] {
-			delete(s.links, l)
+			s.forget(l)
 			l.report(lb.Connection{Err: s.why})
 		}
 		return
@@ -63,7 +68,7 @@ func (s *switchboard) settle(l *link) {
 		known = known && ok
 	}
 	if known {
-		delete(s.links, l)
+		s.forget(l)
 		l.report(lb.Connection{Err: s.why})
 	}
 }
@@ -75,7 +80,7 @@ func (s *switchboard) set(up bool, addresses ...string) {
 	for _, a := range addresses {
 		s.up[a] = up
 	}
-	for l := range s.links {
+	for _, l := range slices.Clone(s.links) {
 		s.settle(l)
 	}
 }
@@ -86,9 +91,9 @@ func (s *switchboard) lose(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.up, address)
-	for l := range s.links {
+	for _, l := range slices.Clone(s.links) {
 		if l.connected == address {
-			delete(s.links, l)
+			s.forget(l)
 			l.report(lb.Connection{Err: s.why})
 		}
 	}
