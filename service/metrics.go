@@ -70,8 +70,10 @@ func newMetrics(s *Service) *metrics {
 	return m
 }
 
-// The series of a cluster.
+// The series of a cluster, and of the resource directory.
 var (
+	filesDesc = describe("lbd_resource_files",
+		"Is there a resource file that is not in use? Files by state: good, bad.", "state")
 	picksDesc = describe("lbd_picks_total",
 		"What happened to every pick, each once? By result: ok, or the code of its refusal.", "cluster", "target", "result")
 	localityPicksDesc = describe("lbd_locality_picks_total",
@@ -123,6 +125,7 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 // Collect reads every target. Series that an idle cluster would only show as
 // zero are left out, but for those whose first count matters.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
+	c.files(out)
 	rest := newSeries(OverflowCluster)
 	overflow := false
 	for _, t := range c.service.targets.all() {
@@ -140,6 +143,23 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	if overflow {
 		rest.emit(out)
 	}
+}
+
+// files emits how the resource directory is, where there is one.
+func (c *collector) files(out chan<- prometheus.Metric) {
+	if c.service.files.Load() == nil {
+		return
+	}
+	good, bad := 0, 0
+	for _, f := range c.service.Files().Files {
+		if f.Error == "" {
+			good++
+		} else {
+			bad++
+		}
+	}
+	out <- prometheus.MustNewConstMetric(filesDesc, prometheus.GaugeValue, float64(good), "good")
+	out <- prometheus.MustNewConstMetric(filesDesc, prometheus.GaugeValue, float64(bad), "bad")
 }
 
 // state emits what cannot be summed over clusters.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -52,6 +53,7 @@ type Service struct {
 	resolver  *resolver.Resolver
 
 	store    atomic.Pointer[store.Store]
+	files    atomic.Pointer[files.Set] // nil without a resource directory
 	draining atomic.Bool
 }
 
