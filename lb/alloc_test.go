@@ -14,18 +14,18 @@ import (
 // TestAllocPick: a pick allocates nothing, whatever its answer. The race
 // detector allocates by itself, so this runs without it.
 func TestAllocPick(t *testing.T) {
-	square := func(drops []resource.Drop, max uint32) *resource.Config {
+	square := func(drops []resource.Drop, limit uint32) *resource.Config {
 		var ls []*resource.LocalityEndpoints
 		for i := range 100 {
 			ls = append(ls, locality(fmt.Sprint("z", i), 0, uint32(i+1), 100))
 		}
-		return config(drops, max, ls...)
+		return config(drops, limit, ls...)
 	}
 	rare := []resource.Drop{{Category: "throttle", PerMillion: 1}, {Category: "shed", PerMillion: 1}}
 	tests := []struct {
 		name  string
 		drops []resource.Drop
-		max   uint32
+		limit uint32
 		want  policy.Kind // 0 for a pick that is answered
 	}{
 		{"ok", rare, 1 << 20, 0},
@@ -34,7 +34,7 @@ func TestAllocPick(t *testing.T) {
 	}
 	for _, tt := range tests {
 		c := newChannel(t, nil)
-		offer(t, c, square(tt.drops, tt.max))
+		offer(t, c, square(tt.drops, tt.limit))
 		for _, hold := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/hold=%t", tt.name, hold), func(t *testing.T) {
 				call := newCall()

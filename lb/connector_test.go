@@ -13,8 +13,8 @@ import (
 type switchboard struct {
 	mu       sync.Mutex
 	up       map[string]bool
-	why      error // what attempts fail with
-	links    []*link // in the order of their start
+	why      error          // what attempts fail with
+	links    []*link        // in the order of their start
 	attempts map[string]int // by an endpoint's first address
 }
 

@@ -66,7 +66,7 @@ func deaf(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // nothing depends on it
+	defer l.Close()
 	return l.Addr().String()
 }
 

@@ -26,9 +26,9 @@ func locality(zone string, priority, weight uint32, n int) *resource.LocalityEnd
 	return l
 }
 
-func config(drops []resource.Drop, max uint32, ls ...*resource.LocalityEndpoints) *resource.Config {
+func config(drops []resource.Drop, limit uint32, ls ...*resource.LocalityEndpoints) *resource.Config {
 	c := resource.DefaultCluster(cluster)
-	c.MaxRequests = max
+	c.MaxRequests = limit
 	return configOf(&resource.ClusterConfig{
 		Cluster:    c,
 		Assignment: &resource.Assignment{Name: cluster, Drops: drops, Localities: ls},
@@ -66,7 +66,7 @@ func newChannel(tb testing.TB, connector lb.Connector, change ...func(*lb.Option
 // offer hands the channel a config and waits until picks see it.
 func offer(tb testing.TB, c *lb.Channel, config *resource.Config) {
 	tb.Helper()
-	if err := c.Offer(config).Wait(context.Background()); err != nil {
+	if err := c.Offer(config).Wait(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
 }

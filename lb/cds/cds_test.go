@@ -38,7 +38,7 @@ func assignment(s string, drops ...resource.Drop) step {
 	return func(st *stage) {
 		a := &resource.Assignment{Name: cluster, Drops: drops}
 		for i, p := range strings.Split(s, "|") {
-			for _, zone := range strings.Fields(p) {
+			for zone := range strings.FieldsSeq(p) {
 				key := fmt.Sprint(zone, i)
 				if st.places[key] == nil {
 					id := resource.Locality{Zone: zone}

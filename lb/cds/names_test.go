@@ -12,7 +12,7 @@ func localities(s string) [][]*resource.LocalityEndpoints {
 	var out [][]*resource.LocalityEndpoints
 	for i, p := range strings.Split(s, "|") {
 		var ls []*resource.LocalityEndpoints
-		for _, zone := range strings.Fields(p) {
+		for zone := range strings.FieldsSeq(p) {
 			ls = append(ls, &resource.LocalityEndpoints{ID: resource.Locality{Zone: zone}, Priority: uint32(i), Weight: 1})
 		}
 		out = append(out, ls)

@@ -1,7 +1,6 @@
 package clusterimpl_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -324,7 +323,7 @@ func TestHundredsAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 200 {
 		wg.Go(func() {
-			call := &policy.Call{Context: context.Background(), Hold: true}
+			call := &policy.Call{Context: t.Context(), Hold: true}
 			_, err := picker.Pick(balancer.PickInfo{Ctx: call})
 			mu.Lock()
 			defer mu.Unlock()
@@ -434,7 +433,7 @@ func TestConnectModeChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return res.SubConn.(*lbtest.SubConn)
+		return lbtest.As[*lbtest.SubConn](t, res.SubConn)
 	}
 	if policy.ConnectOf(pick().Addresses) != resource.ConnectDefault {
 		t.Error("a new connection serves before it is READY")

@@ -18,7 +18,7 @@ func TestEvents(t *testing.T) {
 	errDown := errors.New("down")
 	tree := newTree(t, nil)
 	var got []string
-	take := func() []string {
+	take := func() {
 		got = nil
 		for _, e := range tree.TakeEvents() {
 			switch e := e.(type) {
@@ -28,7 +28,6 @@ func TestEvents(t *testing.T) {
 				got = append(got, fmt.Sprintf("%s %v→%v", e.Cluster, e.From, e.To))
 			}
 		}
-		return got
 	}
 	take()
 	for _, tt := range []struct {

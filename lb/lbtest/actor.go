@@ -3,6 +3,7 @@ package lbtest
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -74,8 +75,8 @@ func (t *Troupe) Saying(name string, state connectivity.State) policy.Child {
 // Actor returns the actor of a name that was built last and is not closed, or
 // nil.
 func (t *Troupe) Actor(name string) *Actor {
-	for i := len(t.Actors) - 1; i >= 0; i-- {
-		if a := t.Actors[i]; !a.Closed && a.Part != nil && a.Part.Name == name {
+	for _, a := range slices.Backward(t.Actors) {
+		if !a.Closed && a.Part != nil && a.Part.Name == name {
 			return a
 		}
 	}

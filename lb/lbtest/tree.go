@@ -272,3 +272,13 @@ func (s *SubConn) Says(state connectivity.State, err error) {
 	s.State = state
 	s.listener(balancer.SubConnState{ConnectivityState: state, ConnectionError: err})
 }
+
+// As returns v as a T, which it must be.
+func As[T any](tb testing.TB, v any) T {
+	tb.Helper()
+	out, ok := v.(T)
+	if !ok {
+		tb.Fatalf("%#v is a %T, want a %T", v, v, out)
+	}
+	return out
+}

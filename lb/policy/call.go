@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -79,10 +80,8 @@ func (c *Call) Again() {
 // excluded.
 func (c *Call) Excludes(e *resource.Endpoint) bool {
 	for _, x := range c.Exclude {
-		for _, a := range e.Addresses {
-			if a == x {
-				return true
-			}
+		if slices.Contains(e.Addresses, x) {
+			return true
 		}
 	}
 	return false

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -223,7 +224,7 @@ func TestHeldGivesBackEverything(t *testing.T) {
 	held := call.Held()
 	call.Reset(t.Context()) // what is held outlives the call
 	held.Finish(policy.OutcomeError, balancer.DoneInfo{Err: errRefused})
-	if c.Breaker.InFlight() != 0 || load.Counts().InProgress != 0 || len(done) != 1 || done[0].Err != errRefused {
+	if c.Breaker.InFlight() != 0 || load.Counts().InProgress != 0 || len(done) != 1 || !errors.Is(done[0].Err, errRefused) {
 		t.Errorf("in flight %d, in progress %d, done %v", c.Breaker.InFlight(), load.Counts().InProgress, done)
 	}
 	policy.Held{}.Finish(policy.OutcomeSuccess, policy.NoInfo) // holds nothing

@@ -108,7 +108,7 @@ func TestSwitch(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			olds, news = &lbtest.Troupe{PolicyName: "old"}, &lbtest.Troupe{PolicyName: "new"}
 			tree = lbtest.NewTree(t, switcherBuilder{}, olds, news)
-			sw = tree.Root().(switcher).Switch
+			sw = lbtest.As[switcher](t, tree.Root()).Switch
 			for _, step := range tt.steps {
 				tree.Batch(step)
 			}
@@ -151,7 +151,7 @@ func alive(troupes ...*lbtest.Troupe) string {
 func TestSwitchErrors(t *testing.T) {
 	troupe := &lbtest.Troupe{PolicyName: "only"}
 	tree := lbtest.NewTree(t, switcherBuilder{}, troupe)
-	sw := tree.Root().(switcher).Switch
+	sw := lbtest.As[switcher](t, tree.Root()).Switch
 	tree.Batch(func() {
 		if n := sw.Describe(); n.State != connecting {
 			t.Errorf("without child: %+v", n)

@@ -25,11 +25,10 @@ const (
 
 // stage is a priority policy whose children are actors: a, b, c …
 type stage struct {
-	t       *testing.T
-	tree    *lbtest.Tree
-	actors  *lbtest.Troupe
-	other   *lbtest.Troupe // another policy
-	refused bool           // whether the last update was
+	t      *testing.T
+	tree   *lbtest.Tree
+	actors *lbtest.Troupe
+	other  *lbtest.Troupe // another policy
 }
 
 func newStage(t *testing.T) *stage {

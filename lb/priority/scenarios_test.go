@@ -140,7 +140,8 @@ var scenarios = []scenario{
 	{"all fail while they take their part", []step{
 		configOf("all fail at once", func(s *stage) []policy.PriorityChild {
 			return []policy.PriorityChild{
-				{Name: "a", Child: s.actors.Saying("a", failure)}, {Name: "b", Child: s.actors.Saying("b", failure)},
+				{Name: "a", Child: s.actors.Saying("a", failure)},
+				{Name: "b", Child: s.actors.Saying("b", failure)},
 				{Name: "c", Child: s.actors.Saying("c", failure)},
 			}
 		}),

@@ -75,12 +75,12 @@ func says(address string, states ...connectivity.State) step {
 	}
 }
 
-// together is several connections in one batch.
-func together(state connectivity.State, addresses ...string) step {
+// together lets several connections be READY in one batch.
+func together(addresses ...string) step {
 	return func(s *stage) {
 		s.tree.Batch(func() {
 			for _, a := range addresses {
-				s.tree.SubConn(a).Says(state, nil)
+				s.tree.SubConn(a).Says(ready, nil)
 			}
 		})
 	}
@@ -157,7 +157,7 @@ func TestRoundRobin(t *testing.T) {
 	}{
 		{"all connect", []step{config("a", "b"), connects("a", 1), connects("b", 1), reports(1)}, "CONNECTING queue"},
 		{"the READY ones take turns", []step{config("a", "b", "c"), says("a", ready), says("c", ready)}, "READY c a"},
-		{"coming up together: one picker", []step{config("a", "b", "c"), reports(1), together(ready, "a", "b", "c"), reports(2)}, "READY b c a"},
+		{"coming up together: one picker", []step{config("a", "b", "c"), reports(1), together("a", "b", "c"), reports(2)}, "READY b c a"},
 		{"one fails, one connects: there is hope", []step{config("a", "b"), says("a", connecting, failure)}, "CONNECTING queue"},
 		{"all failed: the last error", []step{config("a", "b"), says("b", connecting, failure), says("a", connecting, failure)}, "TRANSIENT_FAILURE a refused"},
 		{
@@ -175,29 +175,29 @@ func TestRoundRobin(t *testing.T) {
 			[]step{config("a", "b"), says("a", ready), reports(2), says("b", connecting, failure, idle, connecting, failure), reports(1)},
 			"READY a",
 		},
-		{"lost: out of the rotation, and asked to connect", []step{config("a", "b"), together(ready, "a", "b"), says("a", idle), connects("a", 2)}, "READY b"},
+		{"lost: out of the rotation, and asked to connect", []step{config("a", "b"), together("a", "b"), says("a", idle), connects("a", 2)}, "READY b"},
 		{"lost, the only one: it connects again", []step{config("a"), says("a", ready, idle)}, "CONNECTING queue"},
-		{"lost and back", []step{config("a", "b"), together(ready, "a", "b"), says("a", idle, connecting, ready)}, "READY b a"},
+		{"lost and back", []step{config("a", "b"), together("a", "b"), says("a", idle, connecting, ready)}, "READY b a"},
 		{
 			"a failed one and a lost one: the lost one may come back",
 			[]step{config("a", "b"), says("a", ready), says("b", failure), says("a", idle, connecting)},
 			"CONNECTING queue",
 		},
-		{"the config's order is the rotation's", []step{config("c", "a", "b"), together(ready, "a", "b", "c")}, "READY a b c"},
+		{"the config's order is the rotation's", []step{config("c", "a", "b"), together("a", "b", "c")}, "READY a b c"},
 		{
 			"another order: another rotation, no other connection",
-			[]step{config("a", "b", "c"), together(ready, "a", "b", "c"), config("a", "c", "b"), subConns(3)},
+			[]step{config("a", "b", "c"), together("a", "b", "c"), config("a", "c", "b"), subConns(3)},
 			"READY c b a",
 		},
 		{"an endpoint is added", []step{config("a"), says("a", ready), config("a", "b"), reports(3)}, "READY a"},
-		{"an endpoint is removed", []step{config("a", "b"), together(ready, "a", "b"), config("b")}, "READY b"},
+		{"an endpoint is removed", []step{config("a", "b"), together("a", "b"), config("b")}, "READY b"},
 		{"the READY one is removed", []step{config("a", "b"), says("a", ready), says("b", failure), config("b")}, "TRANSIENT_FAILURE b refused"},
 		{"the connecting one is removed: only failures are left", []step{config("a", "b"), says("b", failure), config("b")}, "TRANSIENT_FAILURE b refused"},
 		{"a new endpoint among failed ones: there is hope", []step{config("a"), says("a", failure), config("a", "b")}, "CONNECTING queue"},
-		{"a removed one that comes back is new", []step{config("a", "b"), together(ready, "a", "b"), config("b"), config("a", "b"), subConns(3)}, "READY b"},
+		{"a removed one that comes back is new", []step{config("a", "b"), together("a", "b"), config("b"), config("a", "b"), subConns(3)}, "READY b"},
 		{
 			"an endpoint's value changes: no other connection, but a new picker, which tells the new value",
-			[]step{config("a", "b"), together(ready, "a", "b"), reports(2), config("a'", "b"), reports(2), subConns(2)},
+			[]step{config("a", "b"), together("a", "b"), reports(2), config("a'", "b"), reports(2), subConns(2)},
 			"READY b a",
 		},
 		{
@@ -210,8 +210,8 @@ func TestRoundRobin(t *testing.T) {
 			[]step{config("a"), says("a", ready), config("a+b"), subConns(2)},
 			"CONNECTING queue",
 		},
-		{"several addresses are one endpoint", []step{config("a+b", "c"), together(ready, "a", "c"), subConns(2)}, "READY c a+b"},
-		{"twice the same endpoint is one", []step{config("a", "a", "b"), together(ready, "a", "b"), subConns(2)}, "READY b a"},
+		{"several addresses are one endpoint", []step{config("a+b", "c"), together("a", "c"), subConns(2)}, "READY c a+b"},
+		{"twice the same endpoint is one", []step{config("a", "a", "b"), together("a", "b"), subConns(2)}, "READY b a"},
 		{
 			"twice the same address with other values: the first counts, and stays",
 			[]step{config("a", "a+b", "a'"), says("a", ready), reports(2), config("a", "a+b", "a'"), reports(1), subConns(1)},
@@ -297,7 +297,7 @@ func TestRandomStart(t *testing.T) {
 		s := newStage(t)
 		s.tree.Draw = lbtest.Draws(draw)
 		config("a", "b", "c")(s)
-		together(ready, "a", "b", "c")(s)
+		together("a", "b", "c")(s)
 		if got := s.rotation(); got != want {
 			t.Errorf("draw %d: %s, want %s", draw, got, want)
 		}
@@ -333,7 +333,7 @@ func TestExclude(t *testing.T) {
 		t.Run(tt.exclude, func(t *testing.T) {
 			s := newStage(t)
 			config("a", "b+x", "c")(s)
-			together(ready, "a", "b", "c")(s)
+			together("a", "b", "c")(s)
 			seen := make(map[string]bool)
 			var order []string
 			for range 6 {
@@ -344,7 +344,7 @@ func TestExclude(t *testing.T) {
 					if !errors.As(err, &refusal) || refusal.Kind != policy.KindAllExcluded || err.Error() != tt.want {
 						t.Errorf("err %v, want %s", err, tt.want)
 					}
-					if e := call.Trace.Steps[0].(policy.EndpointStep); e.Index != -1 || e.Excluded != 3 || e.Rotation != 3 {
+					if e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0]); e.Index != -1 || e.Excluded != 3 || e.Rotation != 3 {
 						t.Errorf("trace %+v", e)
 					}
 					return
@@ -354,7 +354,7 @@ func TestExclude(t *testing.T) {
 					seen[name] = true
 					order = append(order, name)
 				}
-				e := call.Trace.Steps[0].(policy.EndpointStep)
+				e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
 				if e.Endpoint != call.Endpoint || e.Policy != policy.RoundRobin || e.Rotation != 3 || []string{"a", "b+x", "c"}[e.Index] != name {
 					t.Errorf("trace %+v for %s", e, name)
 				}
@@ -395,14 +395,14 @@ func TestSubConnRefused(t *testing.T) {
 func TestForeignPick(t *testing.T) {
 	s := newStage(t)
 	config("a", "b")(s)
-	together(ready, "a", "b")(s)
+	together("a", "b")(s)
 	var got []string
 	for range 4 {
 		res, err := s.tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, res.SubConn.(*lbtest.SubConn).Addresses[0].Addr)
+		got = append(got, lbtest.As[*lbtest.SubConn](t, res.SubConn).Addresses[0].Addr)
 	}
 	if !slices.Equal(got, []string{"b", "a", "b", "a"}) {
 		t.Errorf("got %v", got)
@@ -413,7 +413,7 @@ func TestLateWords(t *testing.T) {
 	s := newStage(t)
 	config("a", "b")(s)
 	gone := s.tree.SubConn("a")
-	together(ready, "a", "b")(s)
+	together("a", "b")(s)
 	config("b")(s)
 	s.tree.Reports = nil
 	s.tree.Batch(func() { gone.Says(ready, nil) })

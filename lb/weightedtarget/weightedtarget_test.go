@@ -71,10 +71,10 @@ func says(zone string, states ...connectivity.State) step {
 	}
 }
 
-// part gives a zone another part with the next config.
-func part(zone string, child func(s *stage) policy.Child) step {
+// partOfA gives a another part with the next config.
+func partOfA(child func(s *stage) policy.Child) step {
 	return func(s *stage) {
-		s.parts[zone] = child(s)
+		s.parts["a"] = child(s)
 		clear(s.localities)
 	}
 }
@@ -114,7 +114,7 @@ func (s *stage) String() string {
 	case err != nil:
 		what = err.Error()
 	default:
-		for _, c := range call.Trace.Steps[0].(policy.LocalityStep).Candidates {
+		for _, c := range lbtest.As[policy.LocalityStep](s.t, call.Trace.Steps[0]).Candidates {
 			what += fmt.Sprintf(" %s:%d", c.Locality.Zone, c.Weight)
 		}
 		what = what[1:]
@@ -200,7 +200,7 @@ func TestWeightedTarget(t *testing.T) {
 			"a part that is refused fails that locality only",
 			[]step{
 				config("a:1", "b:1"), says("a", ready), says("b", ready),
-				part("a", func(s *stage) policy.Child { return s.actors.Refusing("a", errRefused) }), config("a:1", "b:1"),
+				partOfA(func(s *stage) policy.Child { return s.actors.Refusing("a", errRefused) }), config("a:1", "b:1"),
 			},
 			"READY b:1",
 		},
@@ -208,14 +208,14 @@ func TestWeightedTarget(t *testing.T) {
 			"until it takes another",
 			[]step{
 				config("a:1", "b:1"), says("a", ready), says("b", ready),
-				part("a", func(s *stage) policy.Child { return s.actors.Refusing("a", errRefused) }), config("a:1", "b:1"),
-				part("a", func(s *stage) policy.Child { return s.actors.Child("a") }), config("a:1", "b:1"),
+				partOfA(func(s *stage) policy.Child { return s.actors.Refusing("a", errRefused) }), config("a:1", "b:1"),
+				partOfA(func(s *stage) policy.Child { return s.actors.Child("a") }), config("a:1", "b:1"),
 			},
 			"READY a:1 b:1",
 		},
 		{
 			"an unknown policy fails its locality only",
-			[]step{part("a", func(*stage) policy.Child { return policy.Child{Policy: "unheard_of"} }), config("a:1", "b:1"), says("b", ready)},
+			[]step{partOfA(func(*stage) policy.Child { return policy.Child{Policy: "unheard_of"} }), config("a:1", "b:1"), says("b", ready)},
 			"READY b:1",
 		},
 	}
@@ -311,7 +311,7 @@ func TestExclude(t *testing.T) {
 			}
 			var visited []string
 			for _, step := range call.Trace.Steps {
-				l := step.(policy.LocalityStep)
+				l := lbtest.As[policy.LocalityStep](t, step)
 				visited = append(visited, l.Candidates[l.Chosen].Locality.Zone)
 			}
 			if got != tt.want || strings.Join(visited, " ") != tt.visited {
