@@ -94,7 +94,7 @@ func load(path string) ([]byte, fs.FileInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }() // nothing was written
 	info, err := in.Stat()
 	if err != nil {
 		return nil, nil, err

@@ -117,15 +117,15 @@ func summary(s Set) string {
 		if key != r.Key || len(r.Raw) == 0 || r.Modified.IsZero() {
 			parts = append(parts, fmt.Sprintf("broken %+v", r))
 		}
-		part := key.String() + "@" + r.File
+		part := []string{key.String() + "@" + r.File}
 		if a := r.Assignment; a != nil {
 			for _, l := range a.Localities {
 				for _, e := range l.Endpoints {
-					part += "=" + e.Addresses[0]
+					part = append(part, e.Addresses[0])
 				}
 			}
 		}
-		parts = append(parts, part)
+		parts = append(parts, strings.Join(part, "="))
 	}
 	slices.Sort(parts)
 	for _, b := range s.Bad {

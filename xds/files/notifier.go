@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/fsnotify/fsnotify"
 )
@@ -52,7 +53,7 @@ func (n *notifier) arm() {
 
 func (n *notifier) watch(w *watched) {
 	info, err := os.Stat(w.path)
-	if err == nil && w.info != nil && os.SameFile(info, w.info) {
+	if err == nil && n.watches(w, info) {
 		return
 	}
 	_ = n.system.Remove(w.path) // which fails where nothing is watched any more
@@ -71,27 +72,24 @@ func (n *notifier) watch(w *watched) {
 	w.info, w.complaint = info, ""
 }
 
-// concerns reports whether an event may be of a change in the directory.
+// watches reports whether the directory that has the path now is watched. The
+// system stops of itself when one is removed or renamed, and one that comes after
+// it may be the same by its inode.
+func (n *notifier) watches(w *watched, info fs.FileInfo) bool {
+	return w.info != nil && os.SameFile(info, w.info) && slices.Contains(n.system.WatchList(), w.path)
+}
+
+// concerns reports whether an event may be of a change in the directory. Of what
+// happens beside it, only that matters which makes its path lead to another.
 func (n *notifier) concerns(e fsnotify.Event) bool {
-	if e.Name == n.dir.path {
-		if e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename) {
-			n.dir.info = nil // the system has stopped watching it
-		}
+	if e.Name == n.dir.path || filepath.Dir(e.Name) == n.dir.path {
 		return true
 	}
-	if filepath.Dir(e.Name) == n.dir.path {
-		return true
-	}
-	if e.Name == n.parent.path && (e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)) {
-		n.parent.info = nil
-	}
-	// Of what else happens beside the directory, only that matters which makes
-	// its path lead to another.
 	info, err := os.Stat(n.dir.path)
-	if err != nil || n.dir.info == nil {
-		return (err == nil) != (n.dir.info != nil)
+	if err != nil {
+		return n.dir.info != nil
 	}
-	return !os.SameFile(info, n.dir.info)
+	return !n.watches(&n.dir, info)
 }
 
 func (n *notifier) events() <-chan fsnotify.Event {

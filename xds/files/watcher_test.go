@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
+
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -140,9 +142,12 @@ func TestABadFileKeepsWhatItHeld(t *testing.T) {
 		t.Errorf("bad since %v, want %v", got, since)
 	}
 
-	do(t, os.Remove(a))
-	do(t, os.Symlink("nowhere", a))
-	w.until(good + "\n!a.yaml (kept): stat " + a + ": no such file or directory")
+	replace(t, a, assignment("a", "h"))
+	w.expect(good)
+
+	do(t, os.Symlink("nowhere", filepath.Join(dir, "a.tmp")))
+	do(t, os.Rename(filepath.Join(dir, "a.tmp"), a))
+	w.expect(good + "\n!a.yaml (kept): stat " + a + ": no such file or directory")
 
 	replace(t, a, assignment("a", "h"))
 	w.expect(good)
@@ -274,22 +279,51 @@ func TestTheDirectoryGoesAndComesBack(t *testing.T) {
 	}
 }
 
-func TestTheDirectoryIsASymlinkThatIsSwapped(t *testing.T) {
-	root := t.TempDir()
-	dir := filepath.Join(root, "current")
-	for _, release := range []string{"1", "2"} {
-		do(t, os.Mkdir(filepath.Join(root, release), 0o700))
-		write(t, filepath.Join(root, release, "a.yaml"), assignment("a", "h"+release))
+// The system stops watching a directory that is removed, and another in its
+// place can have its inode.
+func TestWhatTheSystemStoppedWatchingIsWatchedAgain(t *testing.T) {
+	dir := t.TempDir()
+	n := newNotifier(dir, slog.New(slog.DiscardHandler))
+	defer n.close()
+	n.arm()
+	do(t, n.system.Remove(dir))
+	do(t, n.system.Remove(filepath.Dir(dir)))
+	if e := (fsnotify.Event{Name: dir + ".beside", Op: fsnotify.Rename}); !n.concerns(e) {
+		t.Errorf("%s does not matter", e)
 	}
-	do(t, os.Symlink("1", dir))
-	w := start(t, dir, quick)
-	w.expect("ClusterLoadAssignment/a@a.yaml=h1:80")
-	do(t, os.Symlink("2", dir+".tmp"))
-	do(t, os.Rename(dir+".tmp", dir))
-	w.expect("ClusterLoadAssignment/a@a.yaml=h2:80")
-	replace(t, filepath.Join(root, "1", "a.yaml"), assignment("a", "unseen"))
-	replace(t, filepath.Join(root, "2", "a.yaml"), assignment("a", "h3"))
-	w.expect("ClusterLoadAssignment/a@a.yaml=h3:80")
+	n.arm()
+	if got := n.system.WatchList(); len(got) != 2 {
+		t.Errorf("watched: %q", got)
+	}
+	if e := (fsnotify.Event{Name: dir + ".beside", Op: fsnotify.Rename}); n.concerns(e) {
+		t.Errorf("%s matters", e)
+	}
+}
+
+func TestTheDirectoryIsASymlinkThatIsSwapped(t *testing.T) {
+	for _, c := range []struct{ name, dir, to, swapped string }{
+		{"itself", "current", "1", "current"},
+		{"what it leads through", "current", "..data/.", "..data"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			root := t.TempDir()
+			dir := filepath.Join(root, c.dir)
+			for _, release := range []string{"1", "2"} {
+				do(t, os.Mkdir(filepath.Join(root, release), 0o700))
+				write(t, filepath.Join(root, release, "a.yaml"), assignment("a", "h"+release))
+			}
+			do(t, os.Symlink("1", filepath.Join(root, "..data")))
+			do(t, os.Symlink(c.to, dir))
+			w := start(t, dir, quick)
+			w.expect("ClusterLoadAssignment/a@a.yaml=h1:80")
+			do(t, os.Symlink("2", dir+".tmp"))
+			do(t, os.Rename(dir+".tmp", filepath.Join(root, c.swapped)))
+			w.expect("ClusterLoadAssignment/a@a.yaml=h2:80")
+			replace(t, filepath.Join(root, "1", "a.yaml"), assignment("a", "unseen"))
+			replace(t, filepath.Join(root, "2", "a.yaml"), assignment("a", "h3"))
+			w.expect("ClusterLoadAssignment/a@a.yaml=h3:80")
+		})
+	}
 }
 
 // Nothing tells of what happens where a symlink leads: the rescan sees it.
@@ -330,6 +364,11 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	w.expect("")
 	write(t, filepath.Join(dir, "a.yaml"), assignment("a", "h"))
 	do(t, w.Close())
+	select {
+	case <-w.quiet:
+	default:
+		t.Error("the goroutine has not ended")
+	}
 	if len(w.sets) != 0 || len(w.Current().Resources) != 0 {
 		t.Errorf("a set after Close: %v", w.Current())
 	}
