@@ -172,10 +172,8 @@ func (d *bundling) item(at string, k Key, read func(*verdict, proto.Message) err
 		}
 	}
 	d.end(v, at)
-	if len(d.problems.list) == 0 {
-		it.Key = v.key
-		d.bundle.Items = append(d.bundle.Items, it)
-	}
+	it.Key = v.key
+	d.bundle.Items = append(d.bundle.Items, it)
 	return nil
 }
 
@@ -201,7 +199,6 @@ func (v *verdict) item(it *Item, read func(*verdict, proto.Message) error) (err 
 		a.ClusterName = v.name(nameField(TypeAssignment), a.GetClusterName(), "")
 		it.Assignment = v.assignment(a)
 	}
-	v.foreign(m)
 	if it.Raw, err = canonical.Marshal(m); err != nil {
 		return fmt.Errorf("encode %s: %w", v.key, err)
 	}

@@ -109,7 +109,8 @@ func TestBundlesHoldWhatTheSingleDecodersMake(t *testing.T) {
 		{"a response", resource.FormatJSON, []byte(`{"nonce":"n","resources":` + inner[:len(inner)-1] + `,"versionInfo":"7"}`), []string{"resources[0]", "resources[1]"}},
 		{
 			"a typed response", resource.FormatJSON,
-			[]byte(typed(responseType, `{"version_info":"7","resources":`+inner)), []string{"resources[0]", "resources[1]"},
+			[]byte(typed(responseType, `{"version_info":"7","resources":`+inner)),
+			[]string{"resources[0]", "resources[1]"},
 		},
 		{"protobuf", resource.FormatProtobuf, someBinary(t), []string{"resources[0]", "resources[1]"}},
 		{
@@ -359,6 +360,18 @@ func TestWarningsOfBundlesNameTheResourceAndThePlace(t *testing.T) {
 	}
 	if got := full(b.Warnings[100:]); got[0] != "DiscoveryResponse |  | and 50 more like these" {
 		t.Errorf("the last: %q", got)
+	}
+}
+
+func TestProblemsOfBundlesAreListedUpToAHundred(t *testing.T) {
+	var endpoints []string
+	for i := range 150 {
+		endpoints = append(endpoints, endpoint("h", i+1, `"load_balancing_weight":0`))
+	}
+	one := typed(assignmentType, localities(locality("a", 0, 1, endpoints...)))
+	_, err := resource.DecodeBundle([]byte(bundle(one, strings.Replace(one, `"orders"`, `"others"`, 1))), resource.Options{})
+	if got := broken(t, err); len(got) != 101 || got[100] != "DiscoveryResponse |  | and 200 more like these" {
+		t.Errorf("%d problems, the last %s", len(got), got[len(got)-1])
 	}
 }
 

@@ -67,16 +67,12 @@ func read(t Type, m proto.Message, body []byte, o Options) (*verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.foreign(m)
-	return v, nil
-}
-
-// foreign refuses, by hand, what was read into m and is no resource of its
-// type: it would pass for an empty one, and take away all that is there.
-func (v *verdict) foreign(m proto.Message) {
+	// A body of another kind would pass for an empty resource, and take away
+	// all that is there.
 	if v.byHand && v.unknown > 0 && isEmpty(m) {
-		v.refuse("", "holds no field of a %s: is it a resource of another type?", v.key.Type)
+		v.refuse("", "holds no field of a %s: is it a resource of another type?", t)
 	}
+	return v, nil
 }
 
 // isEmpty reports whether m has no field set, unknown ones aside.

@@ -151,8 +151,7 @@ func FuzzDecodeBundle(f *testing.F) {
 		b, err := resource.DecodeBundle(body, o)
 		if err != nil {
 			expected(t, err)
-			var invalid *resource.InvalidError
-			if errors.As(err, &invalid) {
+			if invalid, ok := errors.AsType[*resource.InvalidError](err); ok {
 				for _, p := range invalid.Problems {
 					resource.Locate(body, o.Format, p.Field)
 				}
