@@ -156,7 +156,7 @@ func (s *Service) event(t *target, e policy.Event) {
 }
 
 func (s *Service) connectionChanged(t *target, e policy.ConnectionChanged) {
-	says := ""
+	var says string
 	switch {
 	case e.To == connectivity.Ready:
 		t.connects.add("ok")

@@ -9,15 +9,15 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-// snapshot is a body with the assignment of each name, and a configuration for
-// those named in configs.
-func snapshot(t *testing.T, host string, names []string, configs ...string) []byte {
+// snapshot is a body with an assignment for each of names, and a configuration
+// for each of configs.
+func snapshot(t *testing.T, names []string, configs ...string) []byte {
 	t.Helper()
 	var all []object
 	for _, n := range names {
 		all = append(all, object{
 			"@type": service.Endpoints.URL(), "cluster_name": n,
-			"endpoints": []object{{"lb_endpoints": []object{endpoint(host)}}},
+			"endpoints": []object{{"lb_endpoints": []object{endpoint("h1")}}},
 		})
 	}
 	for _, n := range configs {
@@ -47,22 +47,22 @@ func clusterNames(t *testing.T, s *service.Service) string {
 func TestSnapshotReplacesOrAdds(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := start(t, dir, nil)
-	first, err := pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, "h1", []string{"a", "b"}, "a")})
+	first, err := pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"a", "b"}, "a")})
 	if err != nil || len(first.Changes) != 3 {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	res, err := pushSnapshot(t, s, service.SnapshotRequest{Body: snapshot(t, "h1", []string{"b", "c"})})
+	res, err := pushSnapshot(t, s, service.SnapshotRequest{Body: snapshot(t, []string{"b", "c"})})
 	if err != nil || fmt.Sprint(res.Changes) != "[{ClusterLoadAssignment/c added}]" {
 		t.Errorf("adding: %+v, %v", res, err)
 	}
 	if got := clusterNames(t, s); got != "a b c" {
 		t.Errorf("clusters %q", got)
 	}
-	_, err = pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: 2, Body: snapshot(t, "h1", []string{"a"})})
+	_, err = pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: 2, Body: snapshot(t, []string{"a"})})
 	if code(err) != service.Blocked || !strings.Contains(err.Error(), "would remove 3 resources") {
 		t.Errorf("more than max_removed: %v", err)
 	}
-	back, err := pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: 1, Body: snapshot(t, "h1", []string{"a", "b"}, "a")})
+	back, err := pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: 1, Body: snapshot(t, []string{"a", "b"}, "a")})
 	if err != nil || back.Hash != first.Hash {
 		t.Errorf("equal content has an equal tag: %+v, %v; first %s", back, err, first.Hash)
 	}
@@ -85,13 +85,15 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 }
 
 func TestSnapshotIsRefusedWhole(t *testing.T) {
-	good := snapshot(t, "h1", []string{"a", "b"}, "a")
+	good := snapshot(t, []string{"a", "b"}, "a")
 	with := func(extra object) []byte {
-		var v map[string]any
+		var v struct {
+			Resources []object `json:"resources"`
+		}
 		if err := json.Unmarshal(good, &v); err != nil {
 			t.Fatal(err)
 		}
-		v["resources"] = append(v["resources"].([]any), extra)
+		v.Resources = append(v.Resources, extra)
 		return encode(t, v)
 	}
 	for name, c := range map[string]struct {
@@ -102,7 +104,7 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 		"a broken resource":  {service.SnapshotRequest{Body: with(object{"@type": service.Config.URL(), "name": "z", "type": "STATIC"})}, service.InvalidResource, "resources[3].type"},
 		"another type":       {service.SnapshotRequest{Body: with(object{"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l"})}, service.InvalidResource, "Listener"},
 		"no endpoint":        {service.SnapshotRequest{Body: with(object{"@type": service.Endpoints.URL(), "cluster_name": "z"})}, service.Blocked, `"z"`},
-		"endpoints are lost": {service.SnapshotRequest{Body: snapshot(t, "h1", nil, "a"), Replace: true, MaxRemoved: -1}, service.Blocked, `"a"`},
+		"endpoints are lost": {service.SnapshotRequest{Body: snapshot(t, nil, "a"), Replace: true, MaxRemoved: -1}, service.Blocked, `"a"`},
 		"another content":    {service.SnapshotRequest{Body: good, Precondition: service.Precondition{IfMatch: []string{"x"}}}, service.PreconditionFailed, "the snapshot has changed"},
 		"no snapshot":        {service.SnapshotRequest{Body: []byte(`[]`)}, service.InvalidArgument, ""},
 	} {

@@ -16,7 +16,7 @@ const maxDrainTimeout = 10 * time.Minute
 
 // Config is the daemon's configuration, flags and environment joined.
 type Config struct {
-	ConfigFile     string        `name:"config" help:"Configuration file (YAML): flags by their names. The command line comes first, then the environment." env:"LBD_CONFIG" placeholder:"FILE" type:"path"`
+	ConfigFile     string        `name:"config" help:"Configuration file (YAML): flags by their names. The command line comes first, then the environment." env:"LBD_CONFIG" placeholder:"FILE"`
 	Listen         []string      `help:"Where to listen: host:port or unix:PATH. Repeatable." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
 	Data           string        `help:"Data directory, where pushed resources are kept. Empty keeps them in memory only." default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
 	Resources      string        `help:"Directory of xDS resource files (JSON, YAML, protobuf), watched. What is pushed comes before them." env:"LBD_RESOURCES" placeholder:"DIR"`

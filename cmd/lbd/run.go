@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
@@ -46,6 +47,8 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		ConnectMode: c.connectMode(),
 		Wait:        c.PickWait,
 		Version:     buildVersion(),
+
+		RequireIfMatch: c.RequireIfMatch,
 	})
 	defer svc.Close()
 
@@ -63,6 +66,13 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		svc.Close()
 		err = errors.Join(err, st.Close())
 	}()
+	if c.Resources != "" {
+		watcher, openErr := files.Open(c.Resources, files.Options{Logger: log, OnChange: svc.FilesChanged})
+		if openErr != nil {
+			return openErr
+		}
+		defer func() { err = errors.Join(err, watcher.Close()) }()
+	}
 	if err := svc.Start(ctx, st); err != nil {
 		return fmt.Errorf("build the trees of what was pushed: %w", err)
 	}

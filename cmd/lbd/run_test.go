@@ -177,3 +177,61 @@ func TestShutdownAnswersQueuedPicks(t *testing.T) {
 type deaf struct{}
 
 func (deaf) Start([]string, func(lb.Connection)) func() { return func() {} }
+
+// TestConfigMapSwapUnderPicks swaps a resource directory as Kubernetes does,
+// while picks go on.
+func TestConfigMapSwapUnderPicks(t *testing.T) {
+	first, _ := upstream(t)
+	second, _ := upstream(t)
+	dir := t.TempDir()
+	version := func(name, body string) {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name, "orders.yaml"), []byte(body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next := filepath.Join(dir, "..data_tmp")
+		if err := os.Symlink(name, next); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	version("..1", envoyFile("orders", first))
+	if err := os.Symlink(filepath.Join("..data", "orders.yaml"), filepath.Join(dir, "orders.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + startServe(t, Config{PickWait: time.Second, Resources: dir})[0]
+	picked := func() string {
+		a := do(t, "GET", url+"/pick?cluster=orders", "")
+		if a.status != http.StatusOK {
+			t.Errorf("a pick failed: %+v", a)
+		}
+		return a.address()
+	}
+	if got := picked(); got != first {
+		t.Errorf("picked %s of %s", got, first)
+	}
+	version("..2", envoyFile("orders", second))
+	eventually(t, "the swap", func() bool { return picked() == second })
+	version("..3", "endpoints: [")
+	eventually(t, "the bad file", func() bool {
+		return strings.Contains(do(t, "GET", url+"/metrics", "").body, `lbd_resource_files{state="bad"} 1`)
+	})
+	if got := picked(); got != second {
+		t.Errorf("the last good file does not stay: picked %s", got)
+	}
+	version("..4", envoyFile("orders", first))
+	eventually(t, "the good file", func() bool { return picked() == first })
+	// What is pushed comes before the file, until it is taken away.
+	do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", second))
+	if got := picked(); got != second {
+		t.Errorf("pushed over the file: picked %s", got)
+	}
+	do(t, "DELETE", url+"/v1/clusters/orders/endpoints", "")
+	if got := picked(); got != first {
+		t.Errorf("uncovered: picked %s", got)
+	}
+}

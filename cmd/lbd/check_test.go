@@ -1,0 +1,115 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// one is an assignment of one locality with the given endpoint.
+func one(endpoint string) string {
+	return "cluster_name: a\nendpoints:\n- lb_endpoints:\n  - " + endpoint + "\n"
+}
+
+const goodEndpoint = "endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 80}}}"
+
+func TestCheckNamesEveryFault(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, body string
+		says       []string // the line that each fault is said to be at
+	}{
+		"cut short":           {"a.json", `{"cluster_name":"a","endpoints":[`, []string{"line 1, column"}},
+		"not YAML":            {"a.yaml", "a: [", []string{"YAML"}},
+		"port 0":              {"a.yaml", one("endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 0}}}"), []string{":4:", "port_value"}},
+		"weight 0":            {"a.yaml", one(goodEndpoint + "\n    load_balancing_weight: 0"), []string{":5:5:", "load_balancing_weight"}},
+		"twice the same":      {"a.yaml", one(goodEndpoint + "\n  - " + goodEndpoint), []string{":5:", "10.0.0.1:80"}},
+		"a pipe":              {"a.yaml", one("endpoint: {address: {pipe: {path: /x}}}"), []string{":4:", "pipe"}},
+		"a gap in priorities": {"a.yaml", "cluster_name: a\nendpoints:\n- priority: 1\n  lb_endpoints:\n  - " + goodEndpoint + "\n", []string{":3:3:", "priorit"}},
+		"static":              {"a.yaml", "name: a\ntype: STATIC\n", []string{":2:1:", "STATIC"}},
+		"another type":        {"a.json", `{"resources":[{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","name":"l"}]}`, []string{"Listener"}},
+		"two at once":         {"a.yaml", "cluster_name: a\nendpoints:\n- priority: 1\n  lb_endpoints:\n  - endpoint: {address: {socket_address: {port_value: 80}}}\n", []string{":3:3:", ":5:", "address"}},
+		"no format":           {"a.txt", "", []string{".json"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), c.file)
+			if err := os.WriteFile(file, []byte(c.body), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			out, err := command("check", file).CombinedOutput()
+			if err == nil {
+				t.Fatalf("took it: %s", out)
+			}
+			for _, says := range append(c.says, file) {
+				if !strings.Contains(string(out), says) {
+					t.Errorf("does not say %q: %s", says, out)
+				}
+			}
+		})
+	}
+}
+
+func TestCheckPredictsShares(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	body := "cluster_name: a\npolicy: {drop_overloads: [{category: shed, drop_percentage: {numerator: 5}}]}\nendpoints:\n" +
+		"- {load_balancing_weight: 3, locality: {zone: x}, lb_endpoints: [{" + goodEndpoint + "}]}\n" +
+		"- {load_balancing_weight: 1, locality: {zone: w}, lb_endpoints: [{" + strings.Replace(goodEndpoint, "10.0.0.1", "10.0.0.2", 1) + "}]}\n"
+	if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command("check", file).CombinedOutput()
+	for _, says := range []string{"drops 5 %", "locality /x/: weight 3, 75 %", "locality /w/: weight 1, 25 %"} {
+		if err != nil || !strings.Contains(string(out), says) {
+			t.Errorf("%v: does not say %q: %s", err, says, out)
+		}
+	}
+}
+
+func TestConfigurationFile(t *testing.T) {
+	write := func(body string) string {
+		file := filepath.Join(t.TempDir(), "lbd.yaml")
+		if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	for name, c := range map[string]struct{ body, says string }{
+		"unknown key":   {"listn: [a]", `"listn"`},
+		"flag's values": {"pick-wait: 99s", "--pick-wait is 1m39s"},
+		"a map":         {"connect: {a: b}", "connect"},
+		"not YAML":      {"{", "YAML"},
+		"twice":         {"connect: tcp\nconnect: none", "connect"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := command("check", "--config", write(c.body)).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), c.says) {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+
+	// Flag over environment over file: whose address cannot be listened on
+	// tells.
+	file := write("data: \"\"\nlisten: [\"203.0.113.3:1\"]")
+	for name, c := range map[string]struct {
+		env, flag string
+		want      string
+	}{
+		"file":        {"", "", "203.0.113.3:1"},
+		"environment": {"LBD_LISTEN=203.0.113.2:1", "", "203.0.113.2:1"},
+		"flag":        {"LBD_LISTEN=203.0.113.2:1", "--listen=203.0.113.1:1", "203.0.113.1:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := command("serve", "--config", file)
+			if c.flag != "" {
+				cmd.Args = append(cmd.Args, c.flag)
+			}
+			if c.env != "" {
+				cmd.Env = append(cmd.Env, c.env)
+			}
+			if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), c.want) {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+}
