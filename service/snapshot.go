@@ -49,7 +49,7 @@ func (s *Service) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRe
 			}
 		}
 		if r.Replace {
-			if err := replace(tx, b, r.MaxRemoved, c.res); err != nil {
+			if err := replace(tx, b, r, c.res); err != nil {
 				return err
 			}
 		}
@@ -88,8 +88,9 @@ func leftEmpty(tx *store.Tx, before map[string]int, allowed bool) error {
 	return nil
 }
 
-// replace takes away what b does not hold.
-func replace(tx *store.Tx, b *resource.Bundle, most int, res *PushResult) error {
+// replace takes away what b does not hold. A snapshot that would take all away is
+// more often an accident than meant.
+func replace(tx *store.Tx, b *resource.Bundle, r *SnapshotRequest, res *PushResult) error {
 	named := make(map[resource.Key]bool, len(b.Items))
 	for _, i := range b.Items {
 		named[i.Key] = true
@@ -101,9 +102,13 @@ func replace(tx *store.Tx, b *resource.Bundle, most int, res *PushResult) error 
 		tx.Delete(e.Key)
 		res.Changes = append(res.Changes, Change{Resource: e.Key.String(), Change: "removed"})
 	}
-	if n := len(res.Changes); most >= 0 && n > most {
+	n := len(res.Changes)
+	if r.MaxRemoved >= 0 && n > r.MaxRemoved {
 		return errorf(Blocked, "the snapshot would remove %d resources, more than max_removed=%d; the first is %s",
-			n, most, res.Changes[0].Resource)
+			n, r.MaxRemoved, res.Changes[0].Resource)
+	}
+	if len(b.Items) == 0 && n > 0 && !r.AllowEmpty {
+		return errorf(Blocked, "the snapshot is empty and would remove all %d resources; allow_empty=true pushes it all the same", n)
 	}
 	return nil
 }

@@ -105,6 +105,7 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 		"another type":       {service.SnapshotRequest{Body: with(object{"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l"})}, service.InvalidResource, "Listener"},
 		"no endpoint":        {service.SnapshotRequest{Body: with(object{"@type": service.Endpoints.URL(), "cluster_name": "z"})}, service.Blocked, `"z"`},
 		"endpoints are lost": {service.SnapshotRequest{Body: snapshot(t, nil, "a"), Replace: true, MaxRemoved: -1}, service.Blocked, `"a"`},
+		"nothing at all":     {service.SnapshotRequest{Body: []byte(`{"resources":[]}`), Replace: true, MaxRemoved: -1}, service.Blocked, "all 3 resources"},
 		"another content":    {service.SnapshotRequest{Body: good, Precondition: service.Precondition{IfMatch: []string{"x"}}}, service.PreconditionFailed, "the snapshot has changed"},
 		"no snapshot":        {service.SnapshotRequest{Body: []byte(`[]`)}, service.InvalidArgument, ""},
 	} {
