@@ -1,9 +1,7 @@
 package api_test
 
 import (
-	"fmt"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -68,35 +66,5 @@ func TestClusterState(t *testing.T) {
 	d.refused(service.UnknownCluster, "GET", "/v1/clusters/nobody?index=1", "")
 	for _, query := range []string{"?wait=1s", "?index=now", "?index=1&wait=6m", "?endpoints=2", "?target=x"} {
 		d.refused(service.InvalidArgument, "GET", "/v1/clusters/orders"+query, "")
-	}
-}
-
-func TestLongPollAnswersAtTheNextGeneration(t *testing.T) {
-	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
-	now := decode[service.ClusterState](t, d.must(200, "GET", "/v1/clusters/orders", "").Body.Bytes())
-	// Another generation than the one that is known: at once, whatever the wait.
-	d.must(200, "GET", fmt.Sprintf("/v1/clusters/orders?index=%d&wait=5m", now.Generation-1), "")
-	// The same: unchanged when the wait is over.
-	same := decode[service.ClusterState](t, d.must(200, "GET", fmt.Sprintf("/v1/clusters/orders?index=%d&wait=1ms", now.Generation), "").Body.Bytes())
-	if same.Generation != now.Generation {
-		t.Errorf("nothing changed, and the generation went from %d to %d", now.Generation, same.Generation)
-	}
-	answered := make(chan service.ClusterState, 1)
-	go func() {
-		w := d.do("GET", fmt.Sprintf("/v1/clusters/orders?index=%d&wait=5m", now.Generation), "")
-		answered <- decode[service.ClusterState](t, w.Body.Bytes())
-	}()
-	for !strings.Contains(d.do("GET", "/metrics", "").Body.String(), `lbd_watchers{kind="longpoll"} 1`) {
-		select {
-		case <-answered:
-			t.Fatal("answered before anything changed")
-		default:
-			runtime.Gosched()
-		}
-	}
-	d.must(200, "PUT", orders, assignment("", "10.0.0.8:8080"))
-	if got := <-answered; got.Generation == now.Generation {
-		t.Errorf("answered with the generation that was known, %d", got.Generation)
 	}
 }

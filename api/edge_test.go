@@ -14,9 +14,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestWhatNoRouteTakes(t *testing.T) {
@@ -93,6 +91,10 @@ func TestContractIsServed(t *testing.T) {
 	}
 }
 
+// patience is how long a test over a socket waits for an answer that does not
+// come. What comes takes microseconds.
+const patience = 10 * time.Second
+
 // talk sends text to a server of the API over a connection of its own, and
 // returns the answer's reader.
 func talk(t *testing.T, d *daemon, text string) (net.Conn, *bufio.Reader) {
@@ -104,6 +106,9 @@ func talk(t *testing.T, d *daemon, text string) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)
 	}
@@ -207,48 +212,5 @@ func TestUnixSocket(t *testing.T) {
 	_ = server.Close()
 	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
-	}
-}
-
-// The timeouts of a server do not end answers that wait for what may happen.
-func TestWaitsOutlastTheServersTimeouts(t *testing.T) {
-	d := start(t, func(o *service.Options) {
-		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectNone: nil, resource.ConnectDefault: never{}}
-		o.ConnectMode = resource.ConnectTCP
-	})
-	d.must(http.StatusCreated, "PUT", orders, assignment("", "a:1"))
-	now := decode[service.ClusterState](t, d.must(200, "GET", "/v1/clusters/orders", "").Body.Bytes())
-	server := httptest.NewUnstartedServer(d.handler)
-	server.Config.ReadTimeout = 500 * time.Millisecond
-	server.Config.WriteTimeout = 500 * time.Millisecond
-	server.Start()
-	defer server.Close()
-	send := func(text string) *bufio.Reader {
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		if _, err := io.WriteString(conn, text); err != nil {
-			t.Fatal(err)
-		}
-		return bufio.NewReader(conn)
-	}
-	const host = " HTTP/1.1\r\nHost: x\r\n"
-	waiting := []*bufio.Reader{
-		send(fmt.Sprintf("GET /v1/clusters/orders?index=%d&wait=20s%s\r\n", now.Generation, host)),
-		send("GET /pick?cluster=orders&wait=20s" + host + "\r\n"),
-		send("POST /pick?cluster=orders&wait=20s" + host + "\r\n"),
-	}
-	// The end of a connection whose body does not come tells that the timeouts,
-	// which began after the others', are over.
-	if _, err := io.ReadAll(send("PUT " + orders + host + "Content-Length: 500\r\n\r\n{")); err != nil {
-		t.Fatal(err)
-	}
-	d.must(http.StatusCreated, "PUT", "/v1/clusters/orders/config", `{"type":"EDS","metadata":{"filter_metadata":{"lbd":{"connect":"none"}}}}`)
-	for i, want := range []int{200, 200, 201} {
-		if got := status(t, waiting[i]); got != want {
-			t.Errorf("request %d: %d, want %d", i, got, want)
-		}
 	}
 }
