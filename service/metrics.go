@@ -238,6 +238,11 @@ func (s *series) add(svc *Service, t *target, counters *policy.ClusterCounters, 
 	for at, n := range localityPicks(t) {
 		sum(s.counters, localityPicksDesc, float64(n), "", strconv.Itoa(at.priority), at.locality.String())
 	}
+	if len(summary.Priorities) > 1 { // the first switch is a rise from zero
+		for _, r := range policy.SwitchReasons {
+			sum(s.counters, switchesDesc, 0, "", string(r))
+		}
+	}
 	for r, n := range t.switches.read() {
 		sum(s.counters, switchesDesc, float64(n), "", string(r))
 	}

@@ -26,6 +26,9 @@ const (
 	SwitchUpdate SwitchReason = "update"
 )
 
+// SwitchReasons are all reasons of a switch.
+var SwitchReasons = []SwitchReason{SwitchInitTimeout, SwitchFailure, SwitchRecovered, SwitchUpdate}
+
 // PrioritySwitched is priority's change of the child in use.
 type PrioritySwitched struct {
 	Cluster string

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,6 +37,9 @@ type Options struct {
 type world struct {
 	Options
 	upstreams []*upstream
+
+	mu      sync.Mutex
+	stopped map[int]bool // the priorities that were stopped
 }
 
 var zones = []zone{
@@ -49,7 +53,7 @@ const upstreamsPerZone = 2
 
 // Play starts the upstreams, pushes the cluster, and plays until ctx ends.
 func Play(ctx context.Context, o Options) error {
-	w := &world{Options: o}
+	w := &world{Options: o, stopped: make(map[int]bool)}
 	defer w.close()
 	for _, z := range zones {
 		for i := range upstreamsPerZone {
@@ -100,27 +104,43 @@ Keys (then Enter): 0 or 1 stops or starts that priority's upstreams. Ctrl-C ends
 `, w.URL, cluster, control, maxRequests, comesAndGoes)
 }
 
-// comeAndGo stops and starts the last upstream of priority 0.
+// comeAndGo stops and starts the last upstream of priority 0, unless its
+// priority is stopped.
 func (w *world) comeAndGo(ctx context.Context) error {
 	u := w.upstreams[2*upstreamsPerZone-1]
 	tick := time.NewTicker(comesAndGoes)
 	defer tick.Stop()
-	for up := true; ; up = !up {
+	for up := false; ; up = !up {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		if up {
-			u.stop()
-		} else if err := u.start(ctx); err != nil {
+		if err := w.turn(ctx, u, up); err != nil {
 			fmt.Fprintln(w.Out, err) // somebody took its port: the next turn tries again
 		}
 	}
 }
 
+func (w *world) turn(ctx context.Context, u *upstream, up bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.stopped[u.zone.priority]:
+		return nil
+	case up:
+		return u.start(ctx)
+	default:
+		u.stop()
+		return nil
+	}
+}
+
 // set stops or starts the upstreams of a priority.
 func (w *world) set(ctx context.Context, priority int, up bool) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped[priority] = !up
 	for _, u := range w.upstreams {
 		if u.zone.priority != priority {
 			continue
@@ -134,17 +154,11 @@ func (w *world) set(ctx context.Context, priority int, up bool) error {
 	return nil
 }
 
-// up reports whether any upstream of a priority runs.
+// up reports whether a priority was not stopped.
 func (w *world) up(priority int) bool {
-	for _, u := range w.upstreams {
-		u.mu.Lock()
-		running := u.server != nil
-		u.mu.Unlock()
-		if u.zone.priority == priority && running {
-			return true
-		}
-	}
-	return false
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.stopped[priority]
 }
 
 // keys turns the priorities that are typed off and on.
