@@ -30,6 +30,10 @@ type clusterManager struct {
 	conn     *policy.Conn
 	children map[string]*child
 	states   balancer.ConnectivityStateEvaluator
+	// summaries are the children's, as published; nil where children came or
+	// went since.
+	summaries map[string]policy.Summary
+
 	reported bool
 	pending  bool
 	closed   bool
@@ -40,10 +44,14 @@ type child struct {
 	*policy.Conn
 
 	parent  *clusterManager
+	below   *policy.Conn
 	policy  *policy.Switch
 	state   balancer.State
 	counted connectivity.State // TRANSIENT_FAILURE lasts through CONNECTING
 	closed  bool
+
+	summary    policy.Summary
+	summarized uint64 // when below was touched last; 0 where the summary is to be made anew
 }
 
 func (b *clusterManager) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -54,6 +62,7 @@ func (b *clusterManager) UpdateClientConnState(s balancer.ClientConnState) error
 	for name, c := range b.children {
 		if _, ok := cfg.Children[name]; !ok {
 			delete(b.children, name)
+			b.summaries = nil
 			c.close()
 			b.conn.Mark(b, &b.pending)
 		}
@@ -77,8 +86,9 @@ func (b *clusterManager) add(name string) *child {
 		state:   balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker},
 		counted: connectivity.Connecting,
 	}
-	c.policy = policy.NewSwitch(b.conn.Child(c))
-	b.children[name] = c
+	c.below = b.conn.Child(c)
+	c.policy = policy.NewSwitch(c.below)
+	b.children[name], b.summaries = c, nil
 	b.states.RecordTransition(connectivity.Shutdown, c.counted)
 	b.conn.Mark(b, &b.pending)
 	return c
@@ -89,7 +99,7 @@ func (c *child) UpdateState(s balancer.State) {
 	if c.closed {
 		return
 	}
-	c.state = s
+	c.state, c.summarized = s, 0
 	if c.counted != connectivity.TransientFailure || s.ConnectivityState != connectivity.Connecting {
 		c.parent.states.RecordTransition(c.counted, s.ConnectivityState)
 		c.counted = s.ConnectivityState
@@ -152,16 +162,23 @@ func (b *clusterManager) Describe() policy.Node {
 	return n
 }
 
-// Summarize summarizes every cluster.
+// Summarize summarizes the clusters in which something happened; with a thousand
+// of them that is what a batch costs.
 func (b *clusterManager) Summarize() policy.Summary {
-	s := policy.Summary{
-		State: b.states.CurrentState(), Priority: -1,
-		Clusters: make(map[string]policy.Summary, len(b.children)),
+	changed := b.summaries == nil
+	for _, c := range b.children {
+		if touched := c.below.Touched(); c.summarized == 0 || c.summarized != touched {
+			c.summary, c.summarized = c.policy.Summarize(), touched
+			changed = true
+		}
 	}
-	for name, c := range b.children {
-		s.Clusters[name] = c.policy.Summarize()
+	if changed {
+		b.summaries = make(map[string]policy.Summary, len(b.children))
+		for name, c := range b.children {
+			b.summaries[name] = c.summary
+		}
 	}
-	return s
+	return policy.Summary{State: b.states.CurrentState(), Priority: -1, Clusters: b.summaries}
 }
 
 // picker holds every cluster's picker, ready or not.

@@ -23,8 +23,10 @@ type Tree struct {
 type Conn struct {
 	balancer.ClientConn
 
-	tree  *Tree
-	depth int
+	tree    *Tree
+	parent  *Conn // nil for the topmost policy's
+	depth   int
+	touched uint64 // see Touched
 }
 
 // NewConn returns the Conn of a tree's topmost policy.
@@ -35,12 +37,22 @@ func NewConn(cc balancer.ClientConn, tree *Tree) *Conn {
 // Child returns the Conn of a child whose calls go to cc, which embeds c and
 // overrides what the policy wants to see.
 func (c *Conn) Child(cc balancer.ClientConn) *Conn {
-	return &Conn{ClientConn: cc, tree: c.tree, depth: c.depth + 1}
+	return &Conn{ClientConn: cc, tree: c.tree, parent: c, depth: c.depth + 1}
 }
 
 // Mark lets r report at the end of the batch, after everything below it. The
 // policy keeps pending, and leaves it alone.
-func (c *Conn) Mark(r Reporter, pending *bool) { c.tree.Owner.mark(c.depth, r, pending) }
+func (c *Conn) Mark(r Reporter, pending *bool) {
+	owner := c.tree.Owner
+	for p := c; p != nil && p.touched != owner.batch; p = p.parent {
+		p.touched = owner.batch
+	}
+	owner.mark(c.depth, r, pending)
+}
+
+// Touched is the number of the last batch in which a policy of c, or one below,
+// marked itself; 0 before the first.
+func (c *Conn) Touched() uint64 { return c.touched }
 
 // Post runs f in the tree, later. Any goroutine may call it.
 func (c *Conn) Post(f func()) { c.tree.Owner.Post(f) }

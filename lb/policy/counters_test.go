@@ -54,7 +54,7 @@ func TestBreakerChurn(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			for range 100_000 {
+			for range 300_000 {
 				if !counters.Hold(limit) {
 					continue
 				}

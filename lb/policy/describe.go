@@ -122,7 +122,9 @@ type Summary struct {
 
 // Summarizer is a policy that counts what is below it.
 type Summarizer interface {
-	// Summarize is called by the owner, at the end of a batch.
+	// Summarize is called by the owner, at the end of a batch, if the policy
+	// or one below it has marked itself since the last time: that is what
+	// changes it.
 	Summarize() Summary
 }
 

@@ -25,6 +25,7 @@ type Serializer struct {
 	quiet   chan struct{} // closed once closed and nothing runs
 
 	// Owner only.
+	batch  uint64 // the one that runs now, counted from 1
 	end    func()
 	later  []func()
 	marked []level // by depth
@@ -94,6 +95,7 @@ func (s *Serializer) run() {
 		s.queue = spare[:0]
 		s.mu.Unlock()
 
+		s.batch++
 		for i, f := range batch {
 			f()
 			batch[i] = nil
