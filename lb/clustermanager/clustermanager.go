@@ -30,8 +30,7 @@ type clusterManager struct {
 	conn     *policy.Conn
 	children map[string]*child
 	states   balancer.ConnectivityStateEvaluator
-	// summaries are the children's, as published; nil where children came or
-	// went since.
+	// summaries are the children's, as published; nil where one went since.
 	summaries map[string]policy.Summary
 
 	reported bool
@@ -88,7 +87,7 @@ func (b *clusterManager) add(name string) *child {
 	}
 	c.below = b.conn.Child(c)
 	c.policy = policy.NewSwitch(c.below)
-	b.children[name], b.summaries = c, nil
+	b.children[name] = c
 	b.states.RecordTransition(connectivity.Shutdown, c.counted)
 	b.conn.Mark(b, &b.pending)
 	return c

@@ -196,3 +196,48 @@ func TestSummaryAndCalls(t *testing.T) {
 		}
 	}
 }
+
+// silent is a reporter with nothing to say.
+type silent struct{}
+
+func (silent) Report() {}
+
+// TestSummaryFollows: what a cluster's policies mark, what the cluster says and
+// which clusters there are is in the summary; nothing else is counted again.
+func TestSummaryFollows(t *testing.T) {
+	s := newStage(t)
+	summary := func() string {
+		sum := s.tree.Summarize()
+		var out []string
+		for _, name := range []string{"a", "b", "c"} {
+			if c, ok := sum.Clusters[name]; ok {
+				out = append(out, fmt.Sprintf("%s %v", name, c.State))
+			}
+		}
+		return strings.Join(out, ", ")
+	}
+	mark := func(name string) step {
+		return func(s *stage) {
+			conn := lbtest.As[*policy.Conn](s.t, s.actors.Actor(name).Conn)
+			s.tree.Batch(func() { conn.Mark(silent{}, new(bool)) })
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		step step
+		want string
+	}{
+		{"two clusters", config("a", "b"), "a CONNECTING, b CONNECTING"},
+		{"a has marked itself", mark("a"), "a CONNECTING, b CONNECTING"},
+		{"so has b", mark("b"), "a CONNECTING, b CONNECTING"},
+		{"a fails without a mark", says("a", failure), "a TRANSIENT_FAILURE, b CONNECTING"},
+		{"b is removed", config("a"), "a TRANSIENT_FAILURE"},
+		{"c is added", config("a", "c"), "a TRANSIENT_FAILURE, c CONNECTING"},
+		{"b comes back", config("a", "b", "c"), "a TRANSIENT_FAILURE, b CONNECTING, c CONNECTING"},
+	} {
+		tt.step(s)
+		if got := summary(); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
