@@ -1,5 +1,7 @@
 package resource
 
+import "time"
+
 // DefaultMaxRequests is the circuit breaker's limit where the cluster
 // configures none (Envoy's and gRPC's default, gRFC A32).
 const DefaultMaxRequests = 1024
@@ -45,8 +47,12 @@ type PolicyName string
 
 // The policies that a Cluster can choose.
 const (
-	PolicyWRRLocality PolicyName = "xds_wrr_locality_experimental"
-	PolicyRoundRobin  PolicyName = "round_robin"
+	PolicyWRRLocality        PolicyName = "xds_wrr_locality_experimental"
+	PolicyRoundRobin         PolicyName = "round_robin"
+	PolicyWeightedRoundRobin PolicyName = "weighted_round_robin"
+	PolicyLeastRequest       PolicyName = "least_request_experimental"
+	PolicyRingHash           PolicyName = "ring_hash_experimental"
+	PolicyPickFirst          PolicyName = "pick_first"
 )
 
 // Policy is a cluster's load balancing policy: a locality-picking policy with
@@ -57,6 +63,75 @@ type Policy struct {
 	// Child is what picks the endpoint within a locality; nil for a policy
 	// without child.
 	Child *Policy
+
+	// At most one of these is set, by Name; each policy's own defaults are
+	// filled in.
+	WeightedRoundRobin *WeightedRoundRobin
+	LeastRequest       *LeastRequest
+	RingHash           *RingHash
+	PickFirst          *PickFirst
+	// Custom is the JSON config of a policy that lbd has by its gRPC name
+	// alone: one registered with grpc-go's balancer.Register.
+	Custom string
+}
+
+// WeightedRoundRobin is weighted_round_robin's config (gRFC A58), with its
+// defaults filled in.
+type WeightedRoundRobin struct {
+	BlackoutPeriod          time.Duration
+	WeightExpirationPeriod  time.Duration
+	WeightUpdatePeriod      time.Duration
+	ErrorUtilizationPenalty float64
+}
+
+// LeastRequest is least_request's config (gRFC A48).
+type LeastRequest struct {
+	// ChoiceCount is how many endpoints are drawn, 2 to 10.
+	ChoiceCount uint32
+}
+
+// RingHash is ring_hash's config (gRFC A42). Both sizes are entries of the ring,
+// at most RingSizeCap.
+type RingHash struct {
+	MinSize, MaxSize uint64
+}
+
+// RingSizeCap bounds a ring's entries, whatever is configured (gRFC A42).
+const RingSizeCap = 4096
+
+// PickFirst is pick_first's config (gRFC A62).
+type PickFirst struct {
+	ShuffleAddressList bool
+}
+
+// OutlierDetection is a cluster's outlier_detection (gRFC A50), with its
+// defaults filled in. Percentages are 0 to 100.
+type OutlierDetection struct {
+	Interval           time.Duration
+	BaseEjectionTime   time.Duration
+	MaxEjectionTime    time.Duration
+	MaxEjectionPercent uint32
+	// SuccessRate and FailurePercentage are nil where they are not enforced.
+	SuccessRate       *SuccessRateEjection
+	FailurePercentage *FailurePercentageEjection
+}
+
+// SuccessRateEjection ejects endpoints whose success rate is StdevFactor / 1000
+// standard deviations below the mean.
+type SuccessRateEjection struct {
+	StdevFactor           uint32
+	EnforcementPercentage uint32
+	MinimumHosts          uint32
+	RequestVolume         uint32
+}
+
+// FailurePercentageEjection ejects endpoints that fail Threshold percent or
+// more.
+type FailurePercentageEjection struct {
+	Threshold             uint32
+	EnforcementPercentage uint32
+	MinimumHosts          uint32
+	RequestVolume         uint32
 }
 
 // Cluster is a Cluster (CDS). A value is never changed after decoding.
@@ -66,6 +141,13 @@ type Cluster struct {
 	// EDSServiceName is the Assignment that serves the cluster; empty means
 	// Name.
 	EDSServiceName string
+	// DNSHostname is the "host:port" of LOGICAL_DNS.
+	DNSHostname string
+	// Leaves are the names of an AGGREGATE cluster's clusters, the preferred
+	// first.
+	Leaves []string
+	// OutlierDetection is nil where it is not configured.
+	OutlierDetection *OutlierDetection
 	// MaxRequests is the first DEFAULT-priority threshold's max_requests, or
 	// DefaultMaxRequests.
 	MaxRequests uint32
