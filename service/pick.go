@@ -114,7 +114,7 @@ func (s *Service) pick(ctx context.Context, r *PickRequest, out *Picks) error {
 	call.Hold = r.TTL > 0
 	call.WaitForReady = r.WaitForReady
 	if r.Hash != "" {
-		call.Hash = xxhash.Sum64String(r.Hash)
+		call.Hash, call.HasHash = xxhash.Sum64String(r.Hash), true
 	}
 	call.Exclude = r.Exclude
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -128,22 +127,33 @@ func (b *cds) priorities(cc *resource.ClusterConfig) ([]policy.PriorityChild, er
 
 // pick makes the child that picks locality and endpoint as p says.
 func pick(p resource.Policy, localities []*policy.Locality) (policy.Child, error) {
-	switch {
-	case p.Name == resource.PolicyWRRLocality && p.Child != nil:
+	if p.Name == resource.PolicyWRRLocality && p.Child != nil {
 		endpoint, err := pick(*p.Child, nil)
 		return policy.Child{
 			Policy: policy.WRRLocality,
 			Config: &policy.WRRLocalityConfig{Localities: localities, EndpointPolicy: endpoint},
 		}, err
+	}
+	child := policy.Child{Policy: string(p.Name)}
+	for _, l := range localities {
+		child.Endpoints = append(child.Endpoints, l.Endpoints...)
+	}
+	switch {
 	case p.Name == resource.PolicyRoundRobin:
-		child := policy.Child{Policy: policy.RoundRobin, Config: serviceconfig.LoadBalancingConfig(nil)}
-		for _, l := range localities {
-			child.Endpoints = append(child.Endpoints, l.Endpoints...)
-		}
-		return child, nil
+	case p.WeightedRoundRobin != nil:
+		child.Config = policy.WeightedRoundRobinConfig{WeightedRoundRobin: *p.WeightedRoundRobin}
+	case p.LeastRequest != nil:
+		child.Config = policy.LeastRequestConfig{LeastRequest: *p.LeastRequest}
+	case p.RingHash != nil:
+		child.Config = policy.RingHashConfig{RingHash: *p.RingHash}
+	case p.PickFirst != nil:
+		child.Config = policy.PickFirstConfig{PickFirst: *p.PickFirst}
+	case p.Custom != "":
+		child.Config = policy.CustomConfig{JSON: p.Custom}
 	default:
 		return policy.Child{}, fmt.Errorf("load balancing policy %q cannot pick endpoints", p.Name)
 	}
+	return child, nil
 }
 
 // group sorts the localities by priority, from 0 on.

@@ -108,7 +108,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			res.Done(balancer.DoneInfo{})
 		}
 		if own {
-			call.Endpoint = nil
+			call.GiveUp()
 		}
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}

@@ -23,8 +23,9 @@ type Call struct {
 
 	// Cluster is the cluster that the route chose.
 	Cluster string
-	// Hash is the request hash, for policies that hash.
-	Hash uint64
+	// Hash is the request hash, for policies that hash, where HasHash is true.
+	Hash    uint64
+	HasHash bool
 	// Hold makes the pick count as in flight until its [Held] is finished.
 	// Without it the circuit breaker is read only.
 	Hold bool
@@ -97,6 +98,34 @@ func (c *Call) HoldLoad(l *LocalityLoad) { c.held.load = l }
 // HoldDone notes a Done that a foreign policy wants to be called.
 func (c *Call) HoldDone(done func(balancer.DoneInfo)) { c.held.done = done }
 
+// Finisher is told of the end of a held pick: a policy's counter of what is in
+// flight, or of how requests end.
+type Finisher interface {
+	// Finish is called once, by any goroutine. info bears the load that the
+	// upstream reported, where it did, as a *orcav3.OrcaLoadReport.
+	Finish(outcome Outcome, info balancer.DoneInfo)
+}
+
+// MaxFinishers is how many pickers on the way of one pick may want to be told of
+// its end.
+const MaxFinishers = 4
+
+// OnFinish lets f be told of the pick's end. A picker calls it for a pick that
+// holds, once the picker below it has picked; one that does not hold has no end.
+// It must not be called more than MaxFinishers times for a pick.
+func (c *Call) OnFinish(f Finisher) {
+	c.held.finishers[c.held.finishing] = f
+	c.held.finishing++
+}
+
+// GiveUp ends what pickers have taken so far, for a pick that comes to nothing:
+// neither as a success nor as an error. The Call can be asked again.
+func (c *Call) GiveUp() {
+	c.held.Finish(OutcomeExpired, NoInfo)
+	c.held = Held{}
+	c.Endpoint, c.Address, c.Load = nil, "", nil
+}
+
 // Held returns what the pick holds until it is finished. It is valid after the
 // Call is used again.
 func (c *Call) Held() Held { return c.held }
@@ -121,15 +150,20 @@ const (
 // Held is what one pick holds: a request of the circuit breaker, a place in
 // its locality's load, a foreign policy's Done. The zero Held holds nothing.
 type Held struct {
-	counters *ClusterCounters
-	load     *LocalityLoad
-	done     func(balancer.DoneInfo)
+	counters  *ClusterCounters
+	load      *LocalityLoad
+	done      func(balancer.DoneInfo)
+	finishers [MaxFinishers]Finisher
+	finishing int
 }
 
 // Finish gives back what is held. It must be called exactly once.
 func (h Held) Finish(outcome Outcome, info balancer.DoneInfo) {
 	if h.done != nil {
 		h.done(info)
+	}
+	for _, f := range h.finishers[:h.finishing] {
+		f.Finish(outcome, info)
 	}
 	if h.load != nil {
 		h.load.finish(outcome)

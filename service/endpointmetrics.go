@@ -1,0 +1,123 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// MaxEndpointsWithSeries is how many endpoints have series of their own.
+const MaxEndpointsWithSeries = 100_000
+
+// endpointsTimeout is how long the series of a cluster's endpoints wait for its
+// tree. A scrape has ten seconds where nobody set it otherwise.
+const endpointsTimeout = time.Second
+
+// The series of an endpoint. Its state has one series, not one for each state
+// that it is not in: there are many endpoints, and sums over state are the same.
+var (
+	endpointStateDesc = describe("lbd_endpoint_state",
+		"Which state is each endpoint in? 1; the states that it is not in have no series. By state: ready, connecting, idle, transient_failure, unhealthy.",
+		"cluster", "target", "priority", "locality", "address", "state")
+	endpointShareDesc = describe("lbd_endpoint_share",
+		"Which part of all picks from its cluster does each endpoint get now? 0 to 1.",
+		"cluster", "target", "priority", "locality", "address")
+	endpointWeightDesc = describe("lbd_endpoint_weight",
+		"Which weight was each endpoint given?",
+		"cluster", "target", "priority", "locality", "address")
+	endpointsTruncatedDesc = describe("lbd_endpoint_series_truncated",
+		"Are endpoints missing here? 1 where there are more than 100000 of them, or a cluster did not answer in time; else 0.")
+)
+
+// EndpointMetrics returns the series of endpoints as they are now, in a registry
+// apart: of the first MaxEndpointsWithSeries, by the names of their clusters.
+// What is left out, because there are more, a cluster does not answer in time or
+// ctx ends, is told by lbd_endpoint_series_truncated.
+func (s *Service) EndpointMetrics(ctx context.Context) prometheus.Gatherer {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.endpointSeries(ctx, MaxEndpointsWithSeries))
+	return registry
+}
+
+// endpointSeries are the series of one scrape.
+type endpointSeries []prometheus.Metric
+
+// Describe sends nothing: which series there are depends on the endpoints.
+func (endpointSeries) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends the series.
+func (e endpointSeries) Collect(out chan<- prometheus.Metric) {
+	for _, m := range e {
+		out <- m
+	}
+}
+
+// endpointSeries builds the series of at most so many endpoints.
+func (s *Service) endpointSeries(ctx context.Context, most int) endpointSeries {
+	var all endpointSeries
+	left, truncated := most, false
+	for _, t := range s.targets.all() {
+		if !hasEndpoints(t.clusterConfig().Assignment) {
+			continue
+		}
+		if left == 0 {
+			truncated = true
+			break
+		}
+		state, err := s.clusterWithin(ctx, t.cluster, endpointsTimeout)
+		if e, ok := errors.AsType[*Error](err); ok && e.Code == UnknownCluster {
+			continue // it was removed meanwhile
+		}
+		if err != nil {
+			truncated = true
+			continue
+		}
+		var complete bool
+		if all, left, complete = appendSeries(all, state, left); !complete {
+			truncated = true
+		}
+	}
+	return append(all, prometheus.MustNewConstMetric(endpointsTruncatedDesc, prometheus.GaugeValue, flag(truncated)))
+}
+
+func hasEndpoints(a *resource.Assignment) bool {
+	return a != nil && slices.ContainsFunc(a.Localities, func(l *resource.LocalityEndpoints) bool { return len(l.Endpoints) > 0 })
+}
+
+func (s *Service) clusterWithin(ctx context.Context, name string, timeout time.Duration) (*ClusterState, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return s.Cluster(ctx, name, true)
+}
+
+// appendSeries adds the series of a cluster's endpoints, as far as there is room
+// for left more endpoints.
+func appendSeries(all endpointSeries, c *ClusterState, left int) (_ endpointSeries, stillLeft int, complete bool) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		all = append(all, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
+	}
+	for _, p := range c.Priorities {
+		priority := strconv.Itoa(p.Priority)
+		for _, l := range p.Localities {
+			locality := resource.Locality(l.Locality).String()
+			for i := range l.Endpoints {
+				if left == 0 {
+					return all, 0, false
+				}
+				left--
+				e := &l.Endpoints[i]
+				gauge(endpointStateDesc, 1, c.Name, "", priority, locality, e.Address, strings.ToLower(e.State))
+				gauge(endpointShareDesc, e.Share, c.Name, "", priority, locality, e.Address)
+				gauge(endpointWeightDesc, float64(e.Weight), c.Name, "", priority, locality, e.Address)
+			}
+		}
+	}
+	return all, left, true
+}
