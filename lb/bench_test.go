@@ -130,6 +130,7 @@ func BenchmarkConnectionChange(b *testing.B) {
 		name := fmt.Sprint("c", i)
 		l := locality(name, 0, 1, 2)
 		board.up[l.Endpoints[0].Addresses[0]], board.up[l.Endpoints[1].Addresses[0]] = true, true
+		all.Roots = append(all.Roots, name)
 		all.Clusters[name] = &resource.ClusterConfig{
 			Cluster:    resource.DefaultCluster(name),
 			Assignment: &resource.Assignment{Localities: []*resource.LocalityEndpoints{l}},

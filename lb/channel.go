@@ -157,8 +157,8 @@ func (c *Channel) applySlot() {
 	c.slot = nil
 	c.mu.Unlock()
 
-	children := make(map[string]policy.Child, len(u.config.Clusters))
-	for name := range u.config.Clusters {
+	children := make(map[string]policy.Child, len(u.config.Roots))
+	for _, name := range u.config.Roots {
 		children[name] = policy.Child{
 			Policy: policy.CDS,
 			Config: &policy.CDSConfig{Cluster: name, XDS: u.config},

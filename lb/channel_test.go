@@ -180,7 +180,7 @@ func TestConfigSlot(t *testing.T) {
 	})
 	version := func(n int) *resource.Config {
 		name := fmt.Sprint("v", n)
-		return &resource.Config{Clusters: map[string]*resource.ClusterConfig{name: {
+		return &resource.Config{Roots: []string{name}, Clusters: map[string]*resource.ClusterConfig{name: {
 			Cluster:    resource.DefaultCluster(name),
 			Assignment: &resource.Assignment{Localities: []*resource.LocalityEndpoints{locality("z", 0, 1, 1)}},
 		}}}

@@ -38,6 +38,7 @@ func config(drops []resource.Drop, limit uint32, ls ...*resource.LocalityEndpoin
 func configOf(cc *resource.ClusterConfig) *resource.Config {
 	return &resource.Config{
 		Target:   "cluster:" + cluster,
+		Roots:    []string{cluster},
 		Clusters: map[string]*resource.ClusterConfig{cluster: cc},
 	}
 }

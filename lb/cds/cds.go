@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -33,10 +35,22 @@ type cds struct {
 	conn  *policy.Conn
 	child *policy.Switch
 
-	applied    *resource.ClusterConfig
+	applied []part           // what the child was built from; nil without child
+	leaves  map[string]*leaf // by cluster
+	named   int              // leaves that were ever named
+	err     error            // why there is no child
+}
+
+// part is one cluster of what a child is built from: the root, or a leaf.
+type part struct {
+	cluster    *resource.Cluster
+	assignment *resource.Assignment
+}
+
+// leaf is what cds remembers of a cluster with endpoints.
+type leaf struct {
 	localities map[*resource.LocalityEndpoints]*policy.Locality
 	names      names
-	err        error // why there is no child
 }
 
 func (b *cds) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -44,84 +58,173 @@ func (b *cds) UpdateClientConnState(s balancer.ClientConnState) error {
 	if !ok {
 		return fmt.Errorf("%s: config is a %T", policy.CDS, s.BalancerConfig)
 	}
-	cc := cfg.XDS.Clusters[cfg.Cluster]
-	if cc == nil {
+	root := cfg.XDS.Clusters[cfg.Cluster]
+	if root == nil {
 		return fmt.Errorf("cluster %q is not in the config of %s", cfg.Cluster, cfg.XDS.Target)
 	}
 	switch {
-	case cc.Err != nil:
-		b.fail(cc.Err)
-	case cc.Assignment == nil && cc.AssignmentErr != nil:
-		b.fail(cc.AssignmentErr)
-	case cc.Assignment == nil:
-		b.fail(errNoAssignment)
-	case b.applied != nil && b.applied.Cluster == cc.Cluster && b.applied.Assignment == cc.Assignment:
-		// Nothing changed for picks.
+	case root.Err != nil:
+		b.fail(root.Err)
+	case root.Pending:
+		b.wait()
+	case root.Cluster.Type == resource.ClusterAggregate:
+		leaves := make([]*resource.ClusterConfig, len(root.Leaves))
+		for i, name := range root.Leaves {
+			if leaves[i] = cfg.XDS.Clusters[name]; leaves[i] == nil {
+				return fmt.Errorf("cluster %q, of which %q is made, is not in the config of %s", name, cfg.Cluster, cfg.XDS.Target)
+			}
+		}
+		b.apply(root, leaves)
+	case root.Assignment == nil:
+		b.fail(whyUnassigned(root))
 	default:
-		b.apply(cc)
+		b.apply(root, []*resource.ClusterConfig{root})
 	}
 	return nil
+}
+
+// whyUnassigned is why a cluster has no assignment.
+func whyUnassigned(cc *resource.ClusterConfig) error {
+	if cc.AssignmentErr != nil {
+		return cc.AssignmentErr
+	}
+	return errNoAssignment
+}
+
+// wait queues picks until what the cluster needs is known. A child that serves
+// goes on.
+func (b *cds) wait() {
+	if b.applied != nil {
+		return
+	}
+	b.err = nil
+	b.conn.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker})
 }
 
 // fail closes the child: a cluster that cannot be used has none.
 func (b *cds) fail(err error) {
 	b.child.Close()
 	same := b.err != nil && b.err.Error() == err.Error()
-	b.applied, b.localities, b.names, b.err = nil, nil, names{}, err
+	b.applied, b.leaves, b.err = nil, nil, err
 	if !same { // else nothing changed for picks
 		b.conn.UpdateState(policy.Failure(err))
 	}
 }
 
-func (b *cds) apply(cc *resource.ClusterConfig) {
-	priorities, err := b.priorities(cc)
+// apply builds the child of the root's leaves, or of the root alone, unless it
+// is built of the same already.
+func (b *cds) apply(root *resource.ClusterConfig, leaves []*resource.ClusterConfig) {
+	parts := []part{{root.Cluster, root.Assignment}}
+	for _, l := range leaves {
+		parts = append(parts, part{l.Cluster, l.Assignment})
+	}
+	if slices.Equal(b.applied, parts) {
+		return // nothing changed for picks
+	}
+	child, err := b.build(root, leaves)
 	if err == nil {
-		err = b.child.Update(policy.Child{
-			Policy: policy.ClusterImpl,
-			Config: &policy.ClusterImplConfig{
-				Service:     policy.ServiceKey{Cluster: cc.Cluster.Name, EDSServiceName: cc.Cluster.EDSServiceName},
-				Drops:       cc.Assignment.Drops,
-				MaxRequests: cc.Cluster.MaxRequests,
-				Connect:     cc.Cluster.Connect,
-				Child: policy.Child{
-					Policy: policy.Priority,
-					Config: &policy.PriorityConfig{Cluster: cc.Cluster.Name, Children: priorities},
-				},
-			},
-		})
+		err = b.child.Update(child)
 	}
 	if err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
 		b.fail(err)
 		return
 	}
-	b.applied, b.err = cc, nil
+	b.applied, b.err = parts, nil
 }
 
-// priorities makes priority's children of the assignment's localities.
-func (b *cds) priorities(cc *resource.ClusterConfig) ([]policy.PriorityChild, error) {
-	byPriority := group(cc.Assignment.Localities)
-	localities := make(map[*resource.LocalityEndpoints]*policy.Locality, len(cc.Assignment.Localities))
+// build makes the child's config: of a cluster with endpoints, cluster_impl over
+// its priorities; of an aggregate, the priorities of all its leaves in a row,
+// each under a cluster_impl of its leaf (gRFC A75).
+func (b *cds) build(root *resource.ClusterConfig, leaves []*resource.ClusterConfig) (policy.Child, error) {
+	kept := make(map[string]*leaf, len(leaves))
+	defer func() { b.leaves = kept }()
+	aggregate := root.Cluster.Type == resource.ClusterAggregate
+	var all []policy.PriorityChild
+	for _, cc := range leaves {
+		l := b.leaves[cc.Cluster.Name]
+		if l == nil {
+			l = &leaf{names: names{prefix: "priority-" + strconv.Itoa(b.named)}}
+			b.named++
+		}
+		kept[cc.Cluster.Name] = l
+		children, err := l.priorities(cc, root.Cluster.Policy, aggregate)
+		if err != nil {
+			return policy.Child{}, err
+		}
+		if !aggregate {
+			return clusterChild(cc, policy.Child{
+				Policy: policy.Priority,
+				Config: &policy.PriorityConfig{Cluster: cc.Cluster.Name, Children: children},
+			}), nil
+		}
+		for _, c := range children {
+			c.Child = clusterChild(cc, c.Child)
+			all = append(all, c)
+		}
+	}
+	return policy.Child{
+		Policy: policy.Priority,
+		Config: &policy.PriorityConfig{Cluster: root.Cluster.Name, Children: all},
+	}, nil
+}
+
+// clusterChild puts what holds for a cluster as a whole over inner.
+func clusterChild(cc *resource.ClusterConfig, inner policy.Child) policy.Child {
+	config := &policy.ClusterImplConfig{
+		Service:     policy.ServiceKey{Cluster: cc.Cluster.Name, EDSServiceName: cc.Cluster.EDSServiceName},
+		MaxRequests: cc.Cluster.MaxRequests,
+		Connect:     cc.Cluster.Connect,
+		Child:       inner,
+	}
+	if cc.Assignment != nil {
+		config.Drops = cc.Assignment.Drops
+	}
+	child := policy.Child{Policy: policy.ClusterImpl, Config: config}
+	if cc.Cluster.OutlierDetection == nil {
+		return child
+	}
+	return policy.Child{
+		Policy: policy.OutlierDetection,
+		Config: &policy.OutlierDetectionConfig{
+			OutlierDetection: *cc.Cluster.OutlierDetection, Cluster: cc.Cluster.Name, Child: child,
+		},
+	}
+}
+
+// priorities makes priority's children of a leaf's localities. A leaf of an
+// aggregate has at least one, without endpoints where it has none: it fails, and
+// the next leaf is tried (gRFC A37).
+func (l *leaf) priorities(cc *resource.ClusterConfig, p resource.Policy, aggregate bool) ([]policy.PriorityChild, error) {
+	var all []*resource.LocalityEndpoints
+	if cc.Assignment != nil {
+		all = cc.Assignment.Localities
+	}
+	byPriority := group(all)
+	if aggregate && len(byPriority) == 0 {
+		byPriority = [][]*resource.LocalityEndpoints{nil}
+	}
+	localities := make(map[*resource.LocalityEndpoints]*policy.Locality, len(all))
 	children := make([]policy.PriorityChild, len(byPriority))
-	b.names = b.names.next(byPriority)
+	l.names = l.names.next(byPriority)
 	for i, ls := range byPriority {
 		usable := make([]*policy.Locality, len(ls))
 		size := 0
-		for j, l := range ls {
-			own := b.localities[l]
+		for j, le := range ls {
+			own := l.localities[le]
 			if own == nil {
-				own = policy.NewLocality(l)
+				own = policy.NewLocality(le)
 			}
-			localities[l] = own
+			localities[le] = own
 			usable[j] = own
 			size += len(own.Endpoints)
 		}
-		child, err := pick(cc.Cluster.Policy, usable)
+		child, err := pick(p, usable)
 		if err != nil {
 			return nil, err
 		}
-		children[i] = policy.PriorityChild{Name: b.names.ordered[i], Child: child, Size: size}
+		children[i] = policy.PriorityChild{Name: l.names.ordered[i], Child: child, Size: size}
 	}
-	b.localities = localities
+	l.localities = localities
 	return children, nil
 }
 

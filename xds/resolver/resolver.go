@@ -186,6 +186,7 @@ func (r *Resolver) resolve(name string) (c Change, ok bool) {
 	}
 	config := &resource.Config{
 		Target:   Target(name),
+		Roots:    []string{name},
 		Clusters: map[string]*resource.ClusterConfig{name: cc},
 	}
 	r.current[name] = config

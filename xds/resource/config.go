@@ -8,8 +8,9 @@ import "time"
 type Config struct {
 	// Target is "cluster:NAME" or "xds:///NAME".
 	Target string
-	// Clusters holds every cluster that the target's routes can choose, and
-	// what those need.
+	// Roots are the clusters that picks can choose.
+	Roots []string
+	// Clusters holds the roots, and the clusters that they are made of.
 	Clusters map[string]*ClusterConfig
 }
 
@@ -52,7 +53,14 @@ type Provenance struct {
 type ClusterConfig struct {
 	Cluster     *Cluster
 	ClusterFrom Provenance
-	// Assignment is nil while there is none; AssignmentErr then says why.
+	// Leaves are, for an AGGREGATE, the clusters that it comes down to, the
+	// preferred first. It has no Assignment of its own.
+	Leaves []string
+	// Pending is true until what the cluster needs is known for the first
+	// time: its picks queue.
+	Pending bool
+	// Assignment is nil while there is none; AssignmentErr then says why. A
+	// LOGICAL_DNS cluster has one of what its name resolves to.
 	Assignment     *Assignment
 	AssignmentFrom Provenance
 	// Err is why the cluster cannot be used at all. Where it is set the other

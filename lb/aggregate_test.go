@@ -1,0 +1,147 @@
+package lb_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// aggregated is the config of cluster, made of leaves.
+func aggregated(leaves ...*resource.ClusterConfig) *resource.Config {
+	root := resource.DefaultCluster(cluster)
+	root.Type = resource.ClusterAggregate
+	out := &resource.Config{Roots: []string{cluster}, Clusters: map[string]*resource.ClusterConfig{}}
+	var names []string
+	for _, l := range leaves {
+		out.Clusters[l.Cluster.Name] = l
+		names = append(names, l.Cluster.Name)
+	}
+	out.Clusters[cluster] = &resource.ClusterConfig{Cluster: root, Leaves: names}
+	return out
+}
+
+func leaf(name string, limit uint32, drops []resource.Drop, ls ...*resource.LocalityEndpoints) *resource.ClusterConfig {
+	c := resource.DefaultCluster(name)
+	c.MaxRequests = limit
+	return &resource.ClusterConfig{Cluster: c, Assignment: &resource.Assignment{Name: name, Drops: drops, Localities: ls}}
+}
+
+// addressesOf picks n times and returns where to, or why not.
+func addressesOf(c *lb.Channel, n int) string {
+	seen := map[string]bool{}
+	for range n {
+		call := newCall()
+		if err := c.Pick(call, 0); err != nil {
+			seen["!"+err.Error()] = true
+			continue
+		}
+		seen[call.Address] = true
+	}
+	var out []string
+	for a := range seen {
+		out = append(out, a)
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func TestAggregateTriesItsLeavesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := newSwitchboard()
+		c := newChannel(t, board)
+		expect := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := addressesOf(c, 20); got != want {
+				t.Errorf("picks go to %q, want %q", got, want)
+			}
+		}
+		a := leaf("a", 10, nil, locality("a0", 0, 1, 1), locality("a1", 1, 1, 1))
+		b := leaf("b", 10, nil, locality("b0", 0, 1, 2))
+		board.set(true, "a0-0:80", "a1-0:80", "b0-0:80", "b0-1:80")
+		offer(t, c, aggregated(a, b))
+		expect("a0-0:80")
+		board.set(false, "a0-0:80")
+		expect("a1-0:80")
+		board.set(false, "a1-0:80")
+		expect("b0-0:80 b0-1:80")
+		if s := c.Summary().Clusters[cluster]; s.Priority != 2 || len(s.Priorities) != 3 {
+			t.Errorf("summary %+v", s)
+		}
+		board.set(true, "a0-0:80")
+		time.Sleep(2 * time.Second)
+		expect("a0-0:80")
+
+		// A leaf without endpoints, or without assignment, is passed over.
+		offer(t, c, aggregated(leaf("a", 10, nil), b))
+		expect("b0-0:80 b0-1:80")
+		none := &resource.ClusterConfig{Cluster: resource.DefaultCluster("a"), AssignmentErr: errors.New("not known")}
+		offer(t, c, aggregated(none, b))
+		expect("b0-0:80 b0-1:80")
+
+		// The order of leaves turns without a new connection.
+		attempts := board.attempts["b0-0:80"]
+		offer(t, c, aggregated(b, a))
+		expect("b0-0:80 b0-1:80")
+		if board.attempts["b0-0:80"] != attempts {
+			t.Error("a leaf that moved connected anew")
+		}
+	})
+}
+
+func TestAggregateCountsByLeaf(t *testing.T) {
+	o := options(nil)
+	c := lb.NewChannel(o)
+	t.Cleanup(c.Close)
+	offer(t, c, aggregated(
+		leaf("a", 1, []resource.Drop{{Category: "none", PerMillion: 0}}, locality("a0", 0, 1, 1)),
+		leaf("b", 5, nil, locality("b0", 0, 1, 1)),
+	))
+	held := newCall()
+	held.Hold = true
+	if err := c.Pick(held, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := o.Counters.Get(policy.ServiceKey{Cluster: "a"}).Breaker.InFlight(); n != 1 {
+		t.Errorf("the leaf has %d in flight", n)
+	}
+	if o.Counters.Get(policy.ServiceKey{Cluster: cluster}) != nil {
+		t.Error("the aggregate counts for itself")
+	}
+	// A full breaker refuses: it is no reason to try the next leaf.
+	if err := c.Pick(newCall(), 0); err == nil || !strings.Contains(err.Error(), "max requests 1 exceeded on service a") {
+		t.Errorf("a full leaf: %v", err)
+	}
+	held.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
+}
+
+func TestPendingClusterQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChannel(t, nil)
+		root := &resource.ClusterConfig{Cluster: resource.DefaultCluster(cluster), Pending: true}
+		offer(t, c, configOf(root))
+		got := make(chan error, 1)
+		call := newCall()
+		go func() { got <- c.Pick(call, time.Minute) }()
+		synctest.Wait()
+		offer(t, c, configOf(&resource.ClusterConfig{
+			Cluster:    root.Cluster,
+			Assignment: &resource.Assignment{Localities: []*resource.LocalityEndpoints{locality("z", 0, 1, 1)}},
+		}))
+		if err := <-got; err != nil || call.Address != "z-0:80" {
+			t.Errorf("%v: %v", call.Address, err)
+		}
+		// What serves goes on while more is awaited.
+		offer(t, c, configOf(root))
+		if err := c.Pick(newCall(), 0); err != nil {
+			t.Error(err)
+		}
+	})
+}
