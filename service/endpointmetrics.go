@@ -41,8 +41,13 @@ var (
 // What is left out, because there are more, a cluster does not answer in time or
 // ctx ends, is told by lbd_endpoint_series_truncated.
 func (s *Service) EndpointMetrics(ctx context.Context) prometheus.Gatherer {
+	return s.endpointMetrics(ctx, MaxEndpointsWithSeries)
+}
+
+// endpointMetrics tells of at most so many endpoints.
+func (s *Service) endpointMetrics(ctx context.Context, most int) prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.endpointSeries(ctx, MaxEndpointsWithSeries))
+	registry.MustRegister(s.endpointSeries(ctx, most))
 	return registry
 }
 
