@@ -17,6 +17,9 @@ type Service interface {
 	Leaseholder
 	Clusters
 	Pusher
+	Snapshots
+	Files
+	Events
 	// Health returns the checks that decide whether lbd is ready.
 	Health() []service.Check
 	// Registry holds lbd's metrics. The handlers' own are registered in it.
@@ -53,7 +56,7 @@ type Options struct {
 //	@tag.name			resources
 //	@tag.description	Pushing xDS resources
 //	@tag.name			daemon
-//	@tag.description	Health, metrics and this contract
+//	@tag.description	What happened, health, metrics and this contract
 func New(o Options) http.Handler {
 	r := &router{
 		mux:     chi.NewRouter(),
@@ -85,6 +88,15 @@ func New(o Options) http.Handler {
 	r.put("/v1/clusters/{name}/config", e.putConfig)
 	r.delete("/v1/clusters/{name}/config", e.deleteConfig)
 
+	s := &snapshots{service: o.Service}
+	r.get("/v1/snapshot", s.get)
+	r.put("/v1/snapshot", s.put)
+	r.post("/v1/snapshot", s.post)
+	f := &resourceFiles{service: o.Service}
+	r.get("/v1/files", f.list)
+
+	v := &events{service: o.Service}
+	r.get("/v1/events", v.list)
 	h := &health{service: o.Service}
 	r.get("/livez", h.live)
 	r.get("/readyz", h.ready)

@@ -15,6 +15,8 @@ import (
 const (
 	// MaxResourceBytes is the largest resource that can be pushed.
 	MaxResourceBytes = 32 << 20
+	// MaxSnapshotBytes is the largest body of many resources.
+	MaxSnapshotBytes = 64 << 20
 	// MaxLeaseBytes is the largest body about one lease.
 	MaxLeaseBytes = 64 << 10
 	// MaxLeasesBytes is the largest body about many leases.

@@ -2,6 +2,8 @@ package api_test
 
 import (
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,6 +48,40 @@ func TestClusterList(t *testing.T) {
 		`"source":"push","updated_at":"T","stale":false,"generation":G}]}`
 	if got := still(d.must(200, "GET", "/v1/clusters?prefix=b", "").Body.String()); got != want+"\n" {
 		t.Errorf("got  %swant %s", got, want)
+	}
+}
+
+// Who follows next sees every cluster once, and those that stay also where
+// others go meanwhile, the one that next names too.
+func TestClusterListIsReadInPages(t *testing.T) {
+	d := start(t, nil)
+	names := []string{"a", "a b", "a/1", "a0", "b", "grün", "z%"}
+	for _, name := range names {
+		d.must(http.StatusCreated, "PUT", "/v1/clusters/"+url.PathEscape(name)+"/endpoints", assignment("", "10.0.0.7:8080"))
+	}
+	var got []string
+	query := url.Values{"limit": {"2"}}
+	for range names {
+		list := decode[api.ClusterList](t, d.must(200, "GET", "/v1/clusters?"+query.Encode(), "").Body.Bytes())
+		for _, c := range list.Clusters {
+			got = append(got, c.Name)
+		}
+		if list.Next == "" {
+			break
+		}
+		query.Set("after", list.Next)
+		if list.Next == "a0" {
+			d.must(200, "DELETE", "/v1/clusters/a0/endpoints", "")
+		}
+	}
+	if !slices.Equal(got, names) {
+		t.Errorf("got %q, want %q", got, names)
+	}
+	for query, want := range map[string]string{"prefix=a&after=a0": "", "prefix=gr%C3%BC": "grün", "prefix=b&after=a&limit=1": "b"} {
+		list := decode[api.ClusterList](t, d.must(200, "GET", "/v1/clusters?"+query, "").Body.Bytes())
+		if list.Next != "" || len(list.Clusters) > 1 || want != "" && (len(list.Clusters) == 0 || list.Clusters[0].Name != want) {
+			t.Errorf("%s: %+v, want %q", query, list, want)
+		}
 	}
 }
 

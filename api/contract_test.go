@@ -39,7 +39,7 @@ var spec = sync.OnceValues(func() (*openapi3.T, error) {
 		}
 	}
 	doc.Servers = nil // any host
-	for _, body := range []string{"application/yaml", "application/x-protobuf"} {
+	for _, body := range []string{"application/yaml", "application/x-protobuf", "text/html", "text/css", "text/javascript", "image/png"} {
 		openapi3filter.RegisterBodyDecoder(body, openapi3filter.FileBodyDecoder)
 	}
 	return doc, nil

@@ -34,28 +34,29 @@ type answer struct {
 
 // answers is the only place where a status is chosen.
 var answers = map[service.Code]answer{
-	service.InvalidArgument:    {status: http.StatusBadRequest, title: "Invalid argument"},
-	permissionDenied:           {status: http.StatusForbidden, title: "Permission denied"},
-	notFound:                   {status: http.StatusNotFound, title: "Not found"},
-	service.UnknownCluster:     {status: http.StatusNotFound, title: "Unknown cluster"},
-	service.UnknownLease:       {status: http.StatusNotFound, title: "Unknown lease"},
-	methodNotAllowed:           {status: http.StatusMethodNotAllowed, title: "Method not allowed"},
-	service.Blocked:            {status: http.StatusConflict, title: "Push blocked"},
-	service.PreconditionFailed: {status: http.StatusPreconditionFailed, title: "Precondition failed"},
-	service.TooLarge:           {status: http.StatusRequestEntityTooLarge, title: "Too large"},
-	uriTooLong:                 {status: http.StatusRequestURITooLong, title: "URI too long"},
-	service.UnsupportedMedia:   {status: http.StatusUnsupportedMediaType, title: "Unsupported media type"},
-	service.InvalidResource:    {status: http.StatusUnprocessableEntity, title: "Invalid resource"},
-	service.RateLimited:        {status: http.StatusTooManyRequests, title: "Rate limited", retries: true},
-	service.CallerGone:         {status: statusCallerGone, title: "Caller gone"},
-	service.Internal:           {status: http.StatusInternalServerError, title: "Internal error"},
-	service.Dropped:            {status: http.StatusServiceUnavailable, title: "Dropped"},
-	service.CircuitBroken:      {status: http.StatusServiceUnavailable, title: "Circuit broken"},
-	service.NoReadyEndpoint:    {status: http.StatusServiceUnavailable, title: "No ready endpoint", retries: true},
-	service.AllExcluded:        {status: http.StatusServiceUnavailable, title: "All excluded"},
-	service.ShuttingDown:       {status: http.StatusServiceUnavailable, title: "Shutting down"},
-	service.PickTimeout:        {status: http.StatusGatewayTimeout, title: "Pick timeout"},
-	service.StorageFailed:      {status: http.StatusInsufficientStorage, title: "Storage failed"},
+	service.InvalidArgument:      {status: http.StatusBadRequest, title: "Invalid argument"},
+	permissionDenied:             {status: http.StatusForbidden, title: "Permission denied"},
+	notFound:                     {status: http.StatusNotFound, title: "Not found"},
+	service.UnknownCluster:       {status: http.StatusNotFound, title: "Unknown cluster"},
+	service.UnknownLease:         {status: http.StatusNotFound, title: "Unknown lease"},
+	methodNotAllowed:             {status: http.StatusMethodNotAllowed, title: "Method not allowed"},
+	service.Blocked:              {status: http.StatusConflict, title: "Push blocked"},
+	service.PreconditionFailed:   {status: http.StatusPreconditionFailed, title: "Precondition failed"},
+	service.TooLarge:             {status: http.StatusRequestEntityTooLarge, title: "Too large"},
+	uriTooLong:                   {status: http.StatusRequestURITooLong, title: "URI too long"},
+	service.UnsupportedMedia:     {status: http.StatusUnsupportedMediaType, title: "Unsupported media type"},
+	service.InvalidResource:      {status: http.StatusUnprocessableEntity, title: "Invalid resource"},
+	service.PreconditionRequired: {status: http.StatusPreconditionRequired, title: "Precondition required"},
+	service.RateLimited:          {status: http.StatusTooManyRequests, title: "Rate limited", retries: true},
+	service.CallerGone:           {status: statusCallerGone, title: "Caller gone"},
+	service.Internal:             {status: http.StatusInternalServerError, title: "Internal error"},
+	service.Dropped:              {status: http.StatusServiceUnavailable, title: "Dropped"},
+	service.CircuitBroken:        {status: http.StatusServiceUnavailable, title: "Circuit broken"},
+	service.NoReadyEndpoint:      {status: http.StatusServiceUnavailable, title: "No ready endpoint", retries: true},
+	service.AllExcluded:          {status: http.StatusServiceUnavailable, title: "All excluded"},
+	service.ShuttingDown:         {status: http.StatusServiceUnavailable, title: "Shutting down"},
+	service.PickTimeout:          {status: http.StatusGatewayTimeout, title: "Pick timeout"},
+	service.StorageFailed:        {status: http.StatusInsufficientStorage, title: "Storage failed"},
 }
 
 // Problem is a refusal: RFC 9457's members and lbd's extensions.
@@ -67,7 +68,7 @@ type Problem struct {
 	// Detail says which and why, for people.
 	Detail string `json:"detail"`
 	// Code is stable.
-	Code service.Code `json:"code" swaggertype:"string" enums:"invalid_argument,permission_denied,not_found,unknown_cluster,unknown_lease,method_not_allowed,blocked,precondition_failed,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
+	Code service.Code `json:"code" swaggertype:"string" enums:"invalid_argument,permission_denied,not_found,unknown_cluster,unknown_lease,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
 	Cluster  string `json:"cluster,omitempty"`

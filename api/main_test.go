@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,15 +45,21 @@ func (never) Start([]string, func(lb.Connection)) func() { return func() {} }
 func start(tb testing.TB, change func(*service.Options)) *daemon {
 	tb.Helper()
 	d := &daemon{tb: tb}
+	var mu sync.Mutex // trees draw from their owners' goroutines
+	seeded := rand.New(rand.NewPCG(1, 2))
 	o := service.Options{
 		Logger: slog.New(slog.DiscardHandler),
 		Connectors: map[resource.ConnectMode]lb.Connector{
 			resource.ConnectDefault: nil, resource.ConnectNone: nil,
 		},
 		ConnectMode: resource.ConnectNone,
-		Draw:        rand.New(rand.NewPCG(1, 2)).Uint64,
-		Wait:        time.Second,
-		Version:     "test",
+		Draw: func() uint64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return seeded.Uint64()
+		},
+		Wait:    time.Second,
+		Version: "test",
 	}
 	if change != nil {
 		change(&o)
@@ -165,7 +172,11 @@ var (
 	numbers = regexp.MustCompile(`"generation":\d{13}`)
 	times   = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[0-9:.]+Z"`)
 	ids     = regexp.MustCompile(`"id":"[A-Z2-7]{26}"`)
-	ages    = regexp.MustCompile(`"age":"[0-9hms]+"`)
+	// What says why is other tests' matter.
+	reasons  = regexp.MustCompile(`"error":"(\\.|[^"\\])*"`)
+	rules    = regexp.MustCompile(`"reason":"(\\.|[^"\\])*"`)
+	eventIDs = regexp.MustCompile(`"id":\d+`)
+	ages     = regexp.MustCompile(`"age":"[0-9hms]+"`)
 )
 
 // still is a body without what differs from run to run.

@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"pgregory.net/rapid"
+
+	"github.com/lbd-dev/lbd/service"
 )
 
 // operation is one of the contract.
@@ -44,6 +47,10 @@ func text(name string, s *openapi3.Schema) *rapid.Generator[string] {
 	switch {
 	case name == "name" || name == "cluster" || name == "id":
 		fits = []string{"orders", "shed", "full", "a/b%c", "nobody", "new"}
+	case name == "file":
+		fits = []string{"docs.js", "swagger-ui.css", "nothing"}
+	case name == "type":
+		fits = []string{"pushed", "push_refused", "connection_changed"}
 	case name == "wait" || name == "ttl":
 		fits = []string{"0", "1ms", "3ms"}
 	case name == "exclude":
@@ -83,7 +90,7 @@ func (op operation) draw(t *rapid.T) *http.Request {
 		bodies := []string{
 			assignment("", "10.0.0.7:8080"), assignment("throttle, drop_percentage: {numerator: 50}", "10.0.0.7:8080"),
 			inJSON, `{"type":"EDS"}`, maxRequests(3), `{"endpoints":[]}`, "{}", "", `{"outcome":"error","load":{"eps":1}}`,
-			`{"leases":[{"id":"x"},{"id":"","outcome":"y"}]}`, `{"leases":null}`, "[]", "null", "\x00", "{", "a: [",
+			`{"leases":[{"id":"x"},{"id":"","outcome":"y"}]}`, `{"leases":null}`, "[]", "null", "\x00", bundle("orders", "new"), bundle(), "{", "a: [",
 		}
 		body = rapid.OneOf(rapid.SampledFrom(bodies), rapid.SampledFrom(bodies), rapid.String()).Draw(t, "body")
 		types := append([]string{"", "application/x-www-form-urlencoded", "text/plain"}, slices.Sorted(maps.Keys(op.RequestBody.Value.Content))...)
@@ -99,7 +106,7 @@ func (op operation) draw(t *rapid.T) *http.Request {
 // Whatever is asked, nothing is lbd's own fault, and every answer is as the
 // contract says.
 func TestRandomRequestsAreAnsweredAsTheContractSays(t *testing.T) {
-	d := start(t, nil)
+	d := start(t, func(o *service.Options) { o.Wait = time.Millisecond })
 	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/a%2Fb%25c/endpoints", assignment("", "10.0.0.7:8080"))
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/shed/endpoints", assignment("all, drop_percentage: {numerator: 100}", "10.0.0.7:8080"))

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"slices"
 
 	"github.com/lbd-dev/lbd/service"
 )
@@ -67,7 +66,7 @@ func (e *resources) getEndpoints(w http.ResponseWriter, r *http.Request) error {
 //	@Param			If-None-Match	header		string					false	"*: only if there is none"
 //	@Success		200				{object}	PushAnswer				"replaced, or what it was; or what would change"
 //	@Success		201				{object}	PushAnswer				"new"
-//	@Failure		400,403,404,409,412,413,414,415,422,500,503,507	{object}	Problem
+//	@Failure		400,403,404,409,412,413,414,415,422,428,500,503,507	{object}	Problem
 //	@Router			/v1/clusters/{name}/endpoints [put]
 func (e *resources) putEndpoints(w http.ResponseWriter, r *http.Request) error {
 	return e.put(w, r, service.Endpoints)
@@ -83,7 +82,7 @@ func (e *resources) putEndpoints(w http.ResponseWriter, r *http.Request) error {
 //	@Param		dry_run			query		bool	false	"tell what would change, and change nothing"
 //	@Param		If-Match		header		string	false	"ETags, one of which must be the resource's; * asks that it exists"
 //	@Success	200				{object}	PushAnswer	"what changed"
-//	@Failure	400,403,404,412,414,500,503,507	{object}	Problem
+//	@Failure	400,403,404,412,414,428,500,503,507	{object}	Problem
 //	@Router		/v1/clusters/{name}/endpoints [delete]
 func (e *resources) deleteEndpoints(w http.ResponseWriter, r *http.Request) error {
 	return e.delete(w, r, service.Endpoints)
@@ -123,7 +122,7 @@ func (e *resources) getConfig(w http.ResponseWriter, r *http.Request) error {
 //	@Param			If-None-Match	header		string		false	"*: only if there is none"
 //	@Success		200				{object}	PushAnswer	"replaced, or what it was; or what would change"
 //	@Success		201				{object}	PushAnswer	"new"
-//	@Failure		400,403,404,409,412,413,414,415,422,500,503,507	{object}	Problem
+//	@Failure		400,403,404,409,412,413,414,415,422,428,500,503,507	{object}	Problem
 //	@Router			/v1/clusters/{name}/config [put]
 func (e *resources) putConfig(w http.ResponseWriter, r *http.Request) error {
 	return e.put(w, r, service.Config)
@@ -139,7 +138,7 @@ func (e *resources) putConfig(w http.ResponseWriter, r *http.Request) error {
 //	@Param		dry_run			query		bool	false	"tell what would change, and change nothing"
 //	@Param		If-Match		header		string	false	"ETags, one of which must be the resource's; * asks that it exists"
 //	@Success	200				{object}	PushAnswer	"what changed"
-//	@Failure	400,403,404,412,414,500,503,507	{object}	Problem
+//	@Failure	400,403,404,412,414,428,500,503,507	{object}	Problem
 //	@Router		/v1/clusters/{name}/config [delete]
 func (e *resources) deleteConfig(w http.ResponseWriter, r *http.Request) error {
 	return e.delete(w, r, service.Config)
@@ -158,6 +157,11 @@ func (e *resources) get(w http.ResponseWriter, r *http.Request, kind service.Kin
 	if err != nil {
 		return err
 	}
+	return writeStored(w, r, as, stored)
+}
+
+// writeStored answers with what was pushed, or that the caller knows it.
+func writeStored(w http.ResponseWriter, r *http.Request, as *representation, stored *service.Stored) error {
 	same, err := unchanged(r.Header, stored.Hash, as.suffix)
 	if err != nil {
 		return err
@@ -171,11 +175,7 @@ func (e *resources) get(w http.ResponseWriter, r *http.Request, kind service.Kin
 		return nil
 	}
 	h.Set("Content-Type", as.contentType)
-	body := stored.Body
-	if as.format == service.JSON {
-		body = append(slices.Clip(body), '\n')
-	}
-	writeBody(w, http.StatusOK, body)
+	writeBody(w, http.StatusOK, stored.Body)
 	return nil
 }
 
@@ -202,13 +202,7 @@ func (e *resources) put(w http.ResponseWriter, r *http.Request, kind service.Kin
 	if p.Precondition, err = preconditions(r.Header); err != nil {
 		return err
 	}
-	if _, err = formatOf(r.Header, nil); err != nil { // before the body is sent
-		return err
-	}
-	if p.Body, err = readBody(w, r, MaxResourceBytes); err != nil {
-		return err
-	}
-	if p.Format, err = formatOf(r.Header, p.Body); err != nil {
+	if p.Body, p.Format, err = readResources(w, r, MaxResourceBytes); err != nil {
 		return err
 	}
 	result, err := e.service.Push(r.Context(), &p)
@@ -221,6 +215,19 @@ func (e *resources) put(w http.ResponseWriter, r *http.Request, kind service.Kin
 	}
 	writeResult(w, status, result)
 	return nil
+}
+
+// readResources reads a body of resources, and how it is written.
+func readResources(w http.ResponseWriter, r *http.Request, most int64) ([]byte, service.Format, error) {
+	if _, err := formatOf(r.Header, nil); err != nil { // before the body is sent
+		return nil, 0, err
+	}
+	body, err := readBody(w, r, most)
+	if err != nil {
+		return nil, 0, err
+	}
+	format, err := formatOf(r.Header, body)
+	return body, format, err
 }
 
 func (e *resources) delete(w http.ResponseWriter, r *http.Request, kind service.Kind) error {

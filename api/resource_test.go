@@ -11,7 +11,9 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-const inJSON = `{"endpoints":[{"locality":{"zone":"b"},"loadBalancingWeight":1,"lbEndpoints":[{"endpoint":{"address":{"socketAddress":{"address":"a","portValue":1}}}}]}]}`
+const inJSON = "{" + fieldsInJSON
+
+const fieldsInJSON = `"endpoints":[{"locality":{"zone":"b"},"loadBalancingWeight":1,"lbEndpoints":[{"endpoint":{"address":{"socketAddress":{"address":"a","portValue":1}}}}]}]}`
 
 func TestContentTypeTellsHowABodyIsWritten(t *testing.T) {
 	d := start(t, nil)
@@ -121,8 +123,8 @@ func TestPreconditionsGuardChanges(t *testing.T) {
 
 var etags = regexp.MustCompile(`"etag":"[0-9a-f]+"`)
 
-// named is an assignment in JSON with the name of its cluster.
-func named(body string) string { return `{"clusterName":"orders",` + body[1:] }
+// namedJSON is inJSON with the name of its cluster.
+const namedJSON = `{"clusterName":"orders",` + fieldsInJSON
 
 func TestPushAnswers(t *testing.T) {
 	d := start(t, nil)
@@ -135,11 +137,11 @@ func TestPushAnswers(t *testing.T) {
 	}
 	const config = "/v1/clusters/orders/config"
 	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}],"warnings":[]}`,
-		d.must(200, "PUT", orders+"?dry_run=true", named(inJSON)))
+		d.must(200, "PUT", orders+"?dry_run=true", namedJSON))
 	d.refused(service.UnknownCluster, "GET", orders, "")
 	golden(`{"generation":G,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}],"warnings":[]}`,
-		d.must(201, "PUT", orders, named(inJSON)))
-	golden(`{"generation":G,"etag":"E","changes":[],"warnings":[]}`, d.must(200, "PUT", orders, named(inJSON)))
+		d.must(201, "PUT", orders, namedJSON))
+	golden(`{"generation":G,"etag":"E","changes":[],"warnings":[]}`, d.must(200, "PUT", orders, namedJSON))
 	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"added"}],"warnings":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
 		d.must(201, "PUT", config, `{"type":"EDS"}`))
 	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"modified"}],"warnings":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,

@@ -18,6 +18,7 @@ const (
 	problemType  = "application/problem+json"
 	protobufType = "application/x-protobuf"
 	jsonType     = "application/json"
+	imageType    = "image/png"
 	plainType    = "text/plain"
 )
 
@@ -38,12 +39,12 @@ var renamed = map[string]string{
 func complete(doc *openapi3.T) error {
 	doc.OpenAPI = version
 	doc.Info.Contact = nil
-	doc.Servers = openapi3.Servers{{URL: "http://localhost:8080"}}
+	doc.Servers = openapi3.Servers{{URL: "/", Description: "where this contract was read"}}
 	if err := renameSchemas(doc); err != nil {
 		return err
 	}
 	for name, ref := range doc.Components.Schemas {
-		completeSchema(name, ref.Value)
+		completeSchema(name, ref.Value, doc.Components.Schemas)
 	}
 	doc.Components.Responses = refusals(doc)
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
@@ -126,7 +127,7 @@ func walk(ref *openapi3.SchemaRef, visit func(*openapi3.SchemaRef)) {
 }
 
 // completeSchema says what swag leaves out of a type.
-func completeSchema(name string, s *openapi3.Schema) {
+func completeSchema(name string, s *openapi3.Schema, all openapi3.Schemas) {
 	switch name {
 	case "PickOrPicks": // its fields are the choices
 		choices := slices.Collect(maps.Values(s.Properties))
@@ -135,18 +136,47 @@ func completeSchema(name string, s *openapi3.Schema) {
 	case "Load": // it is only sent, and all of it may be absent
 		s.Required = nil
 	}
+	delete(s.Extensions, "x-enum-varnames") // Go's names
+	words := fieldNames(s)
 	for property, ref := range s.Properties {
 		if ref.Ref != "" {
 			continue
 		}
-		ref.Value.Description = describe(property, ref.Value.Description)
-		if strings.HasSuffix(property, "_at") && ref.Value.Type.Is("string") {
+		if of := ref.Value.AllOf; len(of) == 1 {
+			if t := all[strings.TrimPrefix(of[0].Ref, refsPrefix)]; t != nil && slices.Equal(t.Value.Enum, ref.Value.Enum) {
+				ref.Value.Enum = nil // its type lists the same
+			}
+		}
+		ref.Value.Description = words.Replace(describe(property, ref.Value.Description))
+		if isTime(property) && ref.Value.Type.Is("string") {
 			ref.Value.Format = "date-time"
 		}
 		if ref.Value.Type.Is("integer") && ref.Value.Format == "" {
 			ref.Value.Format = "int64"
 		}
 	}
+}
+
+// isTime tells by its name that a property holds a time.
+func isTime(property string) bool {
+	return property == "time" || property == "since" || strings.HasSuffix(property, "_at")
+}
+
+// fieldNames replaces the Go names of a schema's fields, those of several words,
+// by the names of its properties.
+func fieldNames(s *openapi3.Schema) *strings.Replacer {
+	var pairs []string
+	for _, property := range slices.Sorted(maps.Keys(s.Properties)) {
+		if !strings.Contains(property, "_") {
+			continue
+		}
+		var goName strings.Builder
+		for word := range strings.SplitSeq(property, "_") {
+			goName.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		}
+		pairs = append(pairs, goName.String(), property)
+	}
+	return strings.NewReplacer(pairs...)
 }
 
 // describe makes a Go comment one of the property: in one line, with the
@@ -213,11 +243,14 @@ func isProblem(content openapi3.Content) bool {
 	return len(content) > 0
 }
 
-// completeContent gives the representations their own schemas: those in text
-// and in protobuf are not what JSON is.
+// completeContent gives the representations their own schemas: those in text,
+// in protobuf and of images are not what JSON is.
 func completeContent(content openapi3.Content) {
 	if content[protobufType] != nil {
 		content[protobufType] = textMedia("binary")
+	}
+	if content[imageType] != nil {
+		content[imageType] = textMedia("binary")
 	}
 	if content[plainType] != nil && content[jsonType] != nil {
 		content[plainType] = textMedia("")

@@ -36,14 +36,15 @@ func TestSameSourcesGiveTheSameBytes(t *testing.T) {
 }
 
 func TestContractIsCompleted(t *testing.T) {
-	doc, err := openapi3.NewLoader().LoadFromData(generate(t))
+	text := generate(t)
+	doc, err := openapi3.NewLoader().LoadFromData(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := doc.Validate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if doc.OpenAPI != version || doc.Info.License == nil || doc.Servers[0].URL != "http://localhost:8080" {
+	if doc.OpenAPI != version || doc.Info.License == nil || doc.Servers[0].URL != "/" {
 		t.Errorf("openapi %s, license %v, servers %v", doc.OpenAPI, doc.Info.License, doc.Servers)
 	}
 	for name := range doc.Components.Schemas {
@@ -53,6 +54,19 @@ func TestContractIsCompleted(t *testing.T) {
 	}
 	if choices := doc.Components.Schemas["PickOrPicks"].Value.OneOf; len(choices) != 2 {
 		t.Errorf("a pick's answer is one of %d", len(choices))
+	}
+	event := doc.Components.Schemas["Event"].Value.Properties
+	if of := event["type"].Value.AllOf; len(of) != 1 || of[0].Ref != refsPrefix+"EventType" || event["type"].Value.Enum != nil {
+		t.Errorf("an event's type is not told once: %+v", event["type"].Value)
+	}
+	if event["time"].Value.Format != "date-time" {
+		t.Errorf("an event's time is %+v", event["time"].Value)
+	}
+	if file := doc.Components.Schemas["FileState"].Value.Properties["error"].Value.Description; !strings.Contains(file, "kept_last_good") {
+		t.Errorf("a field is called as in Go: %s", file)
+	}
+	if bytes.Contains(text, []byte("x-enum-varnames")) {
+		t.Error("Go's names of constants are in the contract")
 	}
 	put := doc.Paths.Value("/v1/clusters/{name}/endpoints").Put
 	for _, media := range []string{"application/json", "application/yaml", "application/x-protobuf"} {

@@ -1,0 +1,80 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// Events remembers what happened.
+type Events interface {
+	// Events returns the last events that f chooses, the newest first.
+	Events(f service.EventFilter) []service.Event
+}
+
+// Limits of questions about events.
+const (
+	// DefaultEvents is how many events an answer has at most that does not say.
+	DefaultEvents = 100
+	// MaxEvents is how many it can be limited to.
+	MaxEvents = 5000
+)
+
+// EventList has events.
+type EventList struct {
+	// Events are the newest first.
+	Events []service.Event `json:"events"`
+}
+
+// events answers /v1/events.
+type events struct{ service Events }
+
+// list answers with the last events.
+//
+//	@Summary		List what happened
+//	@Description	The last events of the process, the newest first; those of connections are forgotten apart from the others, so that many of them push nothing else out.
+//	@ID				listEvents
+//	@Tags			daemon
+//	@Produce		json
+//	@Param			cluster		query		string		false	"only those of this cluster"	minlength(1)	maxlength(512)
+//	@Param			type		query		string		false	"only those of this type"		Enums(priority_switched,state_changed,connection_changed,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted)
+//	@Param			limit		query		int			false	"at most so many"				minimum(1)	maximum(5000)	default(100)
+//	@Success		200			{object}	EventList	"the newest first"
+//	@Failure		400,414,500	{object}	Problem
+//	@Router			/v1/events [get]
+func (e *events) list(w http.ResponseWriter, r *http.Request) error {
+	f := service.EventFilter{Limit: DefaultEvents}
+	known := []parameter{{name: "cluster"}, {name: "type"}, {name: "limit"}}
+	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
+		switch name {
+		case "cluster":
+			return v.name(&f.Cluster)
+		case "type":
+			return eventType(&f.Type, v)
+		default:
+			return v.integer(&f.Limit, 1, MaxEvents)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	list := EventList{Events: e.service.Events(f)}
+	if list.Events == nil {
+		list.Events = []service.Event{}
+	}
+	w.Header()["Cache-Control"] = noStore
+	writeJSON(w, http.StatusOK, "application/json", list)
+	return nil
+}
+
+func eventType(to *service.EventType, v value) string {
+	names := make([]string, len(service.EventTypes))
+	for i, t := range service.EventTypes {
+		if names[i] = string(t); names[i] == v.text {
+			*to = t
+			return ""
+		}
+	}
+	return "a type of events: there are " + strings.Join(names, ", ")
+}

@@ -1,0 +1,95 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/service"
+)
+
+func TestEventsAreListedTheNewestFirst(t *testing.T) {
+	d := start(t, nil)
+	if got := d.must(200, "GET", "/v1/events", "").Body.String(); got != `{"events":[]}`+"\n" {
+		t.Errorf("nothing happened: %s", got)
+	}
+	d.must(http.StatusCreated, "PUT", orders, namedJSON)
+	d.refused(service.InvalidArgument, "PUT", "/v1/clusters/a%2Fb/endpoints", "{")
+	list := func(query string) []service.Event {
+		t.Helper()
+		return decode[api.EventList](t, d.must(200, "GET", "/v1/events"+query, "").Body.Bytes()).Events
+	}
+	all := list("")
+	if len(all) < 3 || !slices.IsSortedFunc(all, func(a, b service.Event) int { return int(b.ID) - int(a.ID) }) {
+		t.Fatalf("not the newest first: %+v", all)
+	}
+	if got := list("?limit=1"); len(got) != 1 || got[0].ID != all[0].ID {
+		t.Errorf("limit=1: %+v", got)
+	}
+	if got := list("?cluster=nobody"); len(got) != 0 {
+		t.Errorf("of a cluster that is not known: %+v", got)
+	}
+	for _, e := range list("?cluster=orders") {
+		if e.Cluster != "orders" {
+			t.Errorf("of orders: %+v", e)
+		}
+	}
+	const pushed = `{"events":[{"id":N,"time":"T","type":"pushed","cluster":"orders","says":"1 resources changed","by":"192.0.2.1:1234",` +
+		`"changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}]}]}`
+	const refused = `{"events":[{"id":N,"time":"T","type":"push_refused","cluster":"a/b","says":"a push was refused: invalid_argument",` +
+		`"reason":"invalid_argument","error":E,"by":"192.0.2.1:1234"}]}`
+	for query, want := range map[string]string{
+		"?type=pushed":                     pushed,
+		"?cluster=orders&type=pushed":      pushed,
+		"?cluster=a%2Fb&type=push_refused": refused,
+		"?cluster=a%2Fb&type=pushed":       `{"events":[]}`,
+	} {
+		got := still(d.must(200, "GET", "/v1/events"+query, "").Body.String())
+		got = eventIDs.ReplaceAllString(got, `"id":N`)
+		if got = reasons.ReplaceAllString(got, `"error":E`); got != want+"\n" {
+			t.Errorf("%s: got  %swant %s", query, got, want)
+		}
+	}
+}
+
+func TestEventsRefusals(t *testing.T) {
+	d := start(t, nil)
+	p, _ := d.refused(service.InvalidArgument, "GET", "/v1/events?type=explosion", "")
+	for _, known := range service.EventTypes {
+		if !strings.Contains(p.Detail, string(known)) {
+			t.Errorf("%s is not named: %s", known, p.Detail)
+		}
+		d.must(200, "GET", "/v1/events?type="+string(known), "")
+	}
+	for _, query := range []string{"?type", "?limit=0", "?limit=5001", "?limit=few", "?cluster=", "?x=1", "?type=pushed&type=pushed"} {
+		d.refused(service.InvalidArgument, "GET", "/v1/events"+query, "")
+	}
+	d.must(200, "GET", "/v1/events?limit=5000", "")
+}
+
+// The contract lists the types that there are, where they are asked for and
+// where they are answered.
+func TestContractListsEveryEventType(t *testing.T) {
+	doc, err := spec()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := map[string][]any{"an event": doc.Components.Schemas["EventType"].Value.Enum}
+	for _, p := range doc.Paths.Value("/v1/events").Get.Parameters {
+		if p.Value.Name == "type" {
+			lists["the parameter"] = p.Value.Schema.Value.Enum
+		}
+	}
+	for where, list := range lists {
+		var names []service.EventType
+		for _, name := range list {
+			names = append(names, service.EventType(fmt.Sprint(name)))
+		}
+		if !slices.Equal(names, service.EventTypes) {
+			t.Errorf("%s: %v, want %v", where, names, service.EventTypes)
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// Files tells of the resource directory.
+type Files interface {
+	Files() service.FilesState
+}
+
+// resourceFiles answers /v1/files.
+type resourceFiles struct{ service Files }
+
+// list answers with the files of the resource directory.
+//
+//	@Summary		List the resource files
+//	@Description	Those of the resource directory that hold resources, and those that cannot be used, with the reason. Empty without a resource directory.
+//	@ID				listFiles
+//	@Tags			resources
+//	@Produce		json
+//	@Success		200			{object}	service.FilesState	"sorted by name"
+//	@Failure		400,414,500	{object}	Problem
+//	@Router			/v1/files [get]
+func (f *resourceFiles) list(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	w.Header()["Cache-Control"] = noStore
+	writeJSON(w, http.StatusOK, "application/json", f.service.Files())
+	return nil
+}
