@@ -20,6 +20,7 @@ type Service interface {
 	Snapshots
 	Files
 	Events
+	Endpoints
 	// Health returns the checks that decide whether lbd is ready.
 	Health() []service.Check
 	// Registry holds lbd's metrics. The handlers' own are registered in it.
@@ -100,10 +101,15 @@ func New(o Options) http.Handler {
 	h := &health{service: o.Service}
 	r.get("/livez", h.live)
 	r.get("/readyz", h.ready)
-	m := newExposition(o.Service.Registry(), o.Logger)
+	m := newExposition(o.Service.Registry(), o.Service, o.Logger)
 	r.get("/metrics", m.get)
+	r.get("/metrics/endpoints", m.getEndpoints)
 	d := contract(o.OpenAPI)
 	r.get("/openapi.yaml", d.get)
+	g := newPages()
+	r.get("/", g.getHome)
+	r.get("/docs", g.getDocs)
+	r.get("/docs/{file}", g.getFile)
 
 	r.unmatched()
 	return r.mux

@@ -68,6 +68,29 @@ func TestMetricsNameRoutesNotPaths(t *testing.T) {
 	}
 }
 
+func TestEndpointMetrics(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	w := d.must(200, "GET", "/metrics/endpoints", "")
+	text := w.Body.String()
+	for _, want := range []string{
+		`lbd_endpoint_state{address="10.0.0.7:8080",cluster="orders",locality="us-east1/b/",priority="0",state="ready",target=""} 1`,
+		`lbd_endpoint_share{address="10.0.0.7:8080",cluster="orders",locality="us-east1/b/",priority="0",target=""} 1`,
+		`lbd_endpoint_weight{address="10.0.0.7:8080",cluster="orders",locality="us-east1/b/",priority="0",target=""} 1`,
+		`lbd_endpoint_series_truncated 0`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain; version=0.0.4") || strings.Contains(text, "lbd_picks_total") {
+		t.Errorf("%s:\n%s", w.Header().Get("Content-Type"), text)
+	}
+	if text := d.must(200, "GET", "/metrics", "").Body.String(); strings.Contains(text, "10.0.0.7") {
+		t.Error("an address is a label of the metrics of everybody")
+	}
+}
+
 func TestHealth(t *testing.T) {
 	d := start(t, nil)
 	for target, want := range map[string]string{

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -69,13 +70,28 @@ func (s *series) observe(status int, took time.Duration) {
 	one.duration.Observe(took.Seconds())
 }
 
-// exposition answers Prometheus.
-type exposition struct{ http.Handler }
+// Endpoints tells the metrics of endpoints.
+type Endpoints interface {
+	// EndpointMetrics gathers the series of endpoints as they are now. It ends
+	// early, and says so in a series, when ctx does.
+	EndpointMetrics(ctx context.Context) prometheus.Gatherer
+}
 
-func newExposition(registry *prometheus.Registry, logger *slog.Logger) *exposition {
-	return &exposition{promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+// exposition answers Prometheus.
+type exposition struct {
+	all       http.Handler
+	endpoints Endpoints
+	logger    *slog.Logger
+}
+
+func newExposition(registry *prometheus.Registry, endpoints Endpoints, logger *slog.Logger) *exposition {
+	return &exposition{all: expose(registry, logger), endpoints: endpoints, logger: logger}
+}
+
+func expose(g prometheus.Gatherer, logger *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
 		ErrorLog: scrapeLog{logger}, ErrorHandling: promhttp.ContinueOnError, // what is there is better than nothing
-	})}
+	})
 }
 
 // scrapeLog takes what promhttp has to say.
@@ -94,6 +110,20 @@ func (l scrapeLog) Println(v ...any) {
 //	@Success	200	{string}	string	"metrics"
 //	@Router		/metrics [get]
 func (e *exposition) get(w http.ResponseWriter, r *http.Request) error {
-	e.ServeHTTP(w, r)
+	e.all.ServeHTTP(w, r)
+	return nil
+}
+
+// getEndpoints answers with the metrics of each endpoint.
+//
+//	@Summary		Metrics of each endpoint in Prometheus' text format
+//	@Description	For those who scrape it: three series an endpoint, of the first 100,000. lbd_endpoint_series_truncated tells whether any is missing.
+//	@ID				getEndpointMetrics
+//	@Tags			daemon
+//	@Produce		plain
+//	@Success		200	{string}	string	"metrics"
+//	@Router			/metrics/endpoints [get]
+func (e *exposition) getEndpoints(w http.ResponseWriter, r *http.Request) error {
+	expose(e.endpoints.EndpointMetrics(r.Context()), e.logger).ServeHTTP(w, r)
 	return nil
 }

@@ -1,0 +1,157 @@
+package api
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/swaggest/swgui/v5/static"
+)
+
+//go:embed pages
+var ownPages embed.FS
+
+// pagePolicy lets a page load what lbd itself serves, and nothing else. The data
+// URLs are images in the viewer's style sheet.
+const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// pages answers browsers: the page that a newcomer sees, and the viewer of the
+// contract, Swagger UI.
+type pages struct {
+	home, docs *asset
+	// files are what docs loads, by name.
+	files map[string]*asset
+}
+
+func newPages() *pages {
+	own := func(name, contentType string) *asset {
+		return newAsset(ownPages, "pages/"+name, contentType)
+	}
+	const html, js = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
+	return &pages{
+		home: own("home.html", html),
+		docs: own("docs.html", html),
+		files: map[string]*asset{
+			"docs.js":              own("docs.js", js),
+			"swagger-ui-bundle.js": newAsset(static.FS, "swagger-ui-bundle.js.gz", js),
+			"swagger-ui.css":       newAsset(static.FS, "swagger-ui.css.gz", "text/css; charset=utf-8"),
+			"favicon-32x32.png":    newAsset(static.FS, "favicon-32x32.png", "image/png"),
+		},
+	}
+}
+
+// getHome answers with where to go.
+//
+//	@Summary	Where to go from here
+//	@ID			getHome
+//	@Tags		daemon
+//	@Produce	html
+//	@Param		If-None-Match	header		string	false	"ETags that are known already"
+//	@Success	200				{string}	string	"a page"
+//	@Success	304				"it is what If-None-Match knows"
+//	@Failure	400,414,500		{object}	Problem
+//	@Router		/ [get]
+func (p *pages) getHome(w http.ResponseWriter, r *http.Request) error { return p.home.write(w, r) }
+
+// getDocs answers with the viewer of the contract.
+//
+//	@Summary		This contract, to read and to try
+//	@Description	The page loads nothing from another host.
+//	@ID				getDocs
+//	@Tags			daemon
+//	@Produce		html
+//	@Param			If-None-Match	header		string	false	"ETags that are known already"
+//	@Success		200				{string}	string	"a page"
+//	@Success		304				"it is what If-None-Match knows"
+//	@Failure		400,414,500		{object}	Problem
+//	@Router			/docs [get]
+func (p *pages) getDocs(w http.ResponseWriter, r *http.Request) error { return p.docs.write(w, r) }
+
+// getFile answers with a part of the viewer.
+//
+//	@Summary	A part of the viewer of this contract
+//	@ID			getDocsFile
+//	@Tags		daemon
+//	@Produce	text/javascript,text/css,png
+//	@Param		file			path		string	true	"its name"
+//	@Param		If-None-Match	header		string	false	"ETags that are known already"
+//	@Success	200				{string}	binary	"the file"
+//	@Success	304				"it is what If-None-Match knows"
+//	@Failure	400,404,414,500	{object}	Problem
+//	@Router		/docs/{file} [get]
+func (p *pages) getFile(w http.ResponseWriter, r *http.Request) error {
+	file, ok := p.files[chi.URLParam(r, "file")]
+	if !ok {
+		return refusal(notFound, "nothing is at %s: the viewer is at /docs", clip(r.URL.Path))
+	}
+	return file.write(w, r)
+}
+
+// asset is one file that browsers load.
+type asset struct {
+	contentType string
+	hash        string
+	body        []byte
+	packed      []byte // gzip; nil where there is none
+}
+
+// newAsset reads an embedded file; one that ends in .gz is served unpacked, too.
+func newAsset(from fs.FS, name, contentType string) *asset {
+	body, err := fs.ReadFile(from, name)
+	a := &asset{contentType: contentType, body: body}
+	if err == nil && strings.HasSuffix(name, ".gz") {
+		a.packed = body
+		a.body, err = unpack(body)
+	}
+	if err != nil {
+		panic(fmt.Errorf("read the embedded %s: %w", name, err)) // it was built wrongly
+	}
+	sum := sha256.Sum256(a.body)
+	a.hash = fmt.Sprintf("%x", sum[:16])
+	return a
+}
+
+func unpack(packed []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
+// write answers with the file, or that the caller knows it.
+func (a *asset) write(w http.ResponseWriter, r *http.Request) error {
+	body, suffix := a.body, ""
+	if a.packed != nil && quality(strings.Join(r.Header.Values("Accept-Encoding"), ","), "gzip") > 0 {
+		body, suffix = a.packed, "-gzip"
+	}
+	same, err := unchanged(r.Header, a.hash, suffix)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", pagePolicy)
+	h.Set("Cache-Control", "no-cache") // to be kept, and asked again about
+	h.Set("ETag", strongTag(a.hash, suffix))
+	if a.packed != nil {
+		h.Set("Vary", "Accept-Encoding")
+	}
+	if same {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	if suffix != "" {
+		h.Set("Content-Encoding", "gzip")
+	}
+	h.Set("Content-Type", a.contentType)
+	writeBody(w, http.StatusOK, body)
+	return nil
+}
