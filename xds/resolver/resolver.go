@@ -19,6 +19,10 @@ type Update struct {
 	// it no more.
 	Raw     []byte
 	Updated time.Time
+	// Cluster or Assignment may bear the value of Raw, by Key.Type, where it
+	// is known already.
+	Cluster    *resource.Cluster
+	Assignment *resource.Assignment
 }
 
 // Change is a target's new config.
@@ -33,8 +37,8 @@ type Change struct {
 type Resolver struct {
 	clusters    layers[*resource.Cluster]
 	assignments layers[*resource.Assignment]
-	// users are the clusters that an assignment serves, by its name.
-	users map[string]map[string]bool
+	hosts       map[string]*result[*resource.Assignment] // by DNS name
+	uses        uses
 	// defaults stand for the configurations of clusters without.
 	defaults map[string]*resource.Cluster
 	current  map[string]*resource.Config // by cluster
@@ -81,7 +85,8 @@ func New() *Resolver {
 	return &Resolver{
 		clusters:    make(layers[*resource.Cluster]),
 		assignments: make(layers[*resource.Assignment]),
-		users:       make(map[string]map[string]bool),
+		hosts:       make(map[string]*result[*resource.Assignment]),
+		uses:        make(uses),
 		defaults:    make(map[string]*resource.Cluster),
 		current:     make(map[string]*resource.Config),
 	}
@@ -92,19 +97,69 @@ func New() *Resolver {
 func (r *Resolver) Apply(s resource.Source, updates []Update) []Change {
 	affected := make(map[string]bool)
 	for _, u := range updates {
-		affected[u.Key.Name] = true
+		r.uses.affected(need{cluster: u.Key.Name}, affected)
 		switch u.Key.Type {
 		case resource.TypeCluster:
 			r.applyCluster(s, u)
 		case resource.TypeAssignment:
 			r.applyAssignment(s, u)
-			for user := range r.users[u.Key.Name] {
-				affected[user] = true
-			}
+			r.uses.affected(need{assignment: u.Key.Name}, affected)
 		}
 	}
+	return r.resolveAll(affected)
+}
+
+// ApplyHost takes what a DNS name resolves to, or why it does not. What it
+// resolved to before stays where there is an error.
+func (r *Resolver) ApplyHost(host string, addresses []string, err error) []Change {
+	was := r.hosts[host]
+	if was == nil {
+		was = &result[*resource.Assignment]{}
+	}
+	is := &result[*resource.Assignment]{value: was.value, err: err, from: resource.Provenance{Source: resource.SourceDNS, Updated: was.from.Updated}}
+	if err == nil {
+		is.value = hostAssignment(host, addresses).Reuse(was.value)
+		if is.value != was.value {
+			is.from.Updated = time.Now()
+		}
+	}
+	r.hosts[host] = is
+	affected := make(map[string]bool)
+	r.uses.affected(need{host: host}, affected)
+	return r.resolveAll(affected)
+}
+
+// hostAssignment is what a LOGICAL_DNS cluster takes for its assignment: one
+// endpoint with all addresses.
+func hostAssignment(host string, addresses []string) *resource.Assignment {
+	e := &resource.Endpoint{Addresses: addresses, Hostname: host, Weight: 1}
+	return &resource.Assignment{
+		Name:       host,
+		Localities: []*resource.LocalityEndpoints{{Weight: 1, Endpoints: []*resource.Endpoint{e}}},
+	}
+}
+
+// Hosts are the DNS names that clusters need, as "host:port". What other names
+// resolved to is forgotten.
+func (r *Resolver) Hosts() map[string]bool {
+	hosts := make(map[string]bool)
+	for n := range r.uses {
+		if n.host != "" {
+			hosts[n.host] = true
+		}
+	}
+	for h := range r.hosts {
+		if !hosts[h] {
+			delete(r.hosts, h)
+		}
+	}
+	return hosts
+}
+
+// resolveAll makes the configs of clusters anew, in the order of their names.
+func (r *Resolver) resolveAll(names map[string]bool) []Change {
 	var changes []Change
-	for _, name := range slices.Sorted(maps.Keys(affected)) {
+	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if c, ok := r.resolve(name); ok {
 			changes = append(changes, c)
 		}
@@ -118,36 +173,22 @@ func options(key resource.Key) resource.Options {
 
 func (r *Resolver) applyCluster(s resource.Source, u Update) {
 	name := u.Key.Name
-	r.use(name, r.clusters.top(name), false)
-	defer func() { r.use(name, r.clusters.top(name), true) }()
-	if u.Raw == nil {
-		r.clusters.put(name, s, nil)
-		return
+	if top := r.clusters.top(name); top != nil && top.err == nil {
+		r.uses.remove(name, top.value)
 	}
-	res := &result[*resource.Cluster]{from: resource.Provenance{Source: s, Updated: u.Updated}}
-	d, err := resource.DecodeCluster(u.Raw, options(u.Key))
-	if res.err = err; err == nil {
-		res.value = d.Value
+	var res *result[*resource.Cluster]
+	if u.Raw != nil {
+		res = &result[*resource.Cluster]{value: u.Cluster, from: resource.Provenance{Source: s, Updated: u.Updated}}
+	}
+	if res != nil && res.value == nil {
+		d, err := resource.DecodeCluster(u.Raw, options(u.Key))
+		if res.err = err; err == nil {
+			res.value = d.Value
+		}
 	}
 	r.clusters.put(name, s, res)
-}
-
-// use notes, or forgets, whose assignment a cluster uses.
-func (r *Resolver) use(name string, c *result[*resource.Cluster], uses bool) {
-	if c == nil || c.err != nil {
-		return
-	}
-	service := c.value.AssignmentName()
-	if uses {
-		if r.users[service] == nil {
-			r.users[service] = make(map[string]bool)
-		}
-		r.users[service][name] = true
-		return
-	}
-	delete(r.users[service], name)
-	if len(r.users[service]) == 0 {
-		delete(r.users, service)
+	if top := r.clusters.top(name); top != nil && top.err == nil {
+		r.uses.add(name, top.value)
 	}
 }
 
@@ -157,46 +198,52 @@ func (r *Resolver) applyAssignment(s resource.Source, u Update) {
 		r.assignments.put(name, s, nil)
 		return
 	}
-	var old *resource.Assignment
-	if top := r.assignments.top(name); top != nil {
-		old = top.value
+	res := &result[*resource.Assignment]{value: u.Assignment, from: resource.Provenance{Source: s, Updated: u.Updated}}
+	if res.value == nil {
+		d, err := resource.DecodeAssignment(u.Raw, options(u.Key))
+		if res.err = err; err == nil {
+			res.value = d.Value
+		}
 	}
-	res := &result[*resource.Assignment]{from: resource.Provenance{Source: s, Updated: u.Updated}}
-	d, err := resource.DecodeAssignment(u.Raw, options(u.Key))
-	if res.err = err; err == nil {
-		// What trees use now is what they should find unchanged, whichever
-		// source it was of.
-		res.value = d.Value.Reuse(old)
+	// What trees use now is what they should find unchanged, whichever source
+	// it was of.
+	if top := r.assignments.top(name); top != nil && res.value != nil {
+		res.value = res.value.Reuse(top.value)
 	}
 	r.assignments.put(name, s, res)
 }
 
-// resolve makes the cluster's config anew. ok is false where it stays as it is.
+// resolve makes the cluster's config anew. ok is false where it stays as it is,
+// also while something new that it needs is not known yet.
 func (r *Resolver) resolve(name string) (c Change, ok bool) {
-	cluster, assignment := r.clusters.top(name), r.assignments.top(name)
 	old := r.current[name]
-	if cluster == nil && assignment == nil {
+	root := r.cluster(name)
+	if root == nil {
 		delete(r.current, name)
 		delete(r.defaults, name)
 		return Change{Cluster: name}, old != nil
 	}
-	cc := r.assign(cluster, name)
-	if old != nil && same(old.Clusters[name], cc) {
-		return Change{}, false
-	}
 	config := &resource.Config{
 		Target:   Target(name),
 		Roots:    []string{name},
-		Clusters: map[string]*resource.ClusterConfig{name: cc},
+		Clusters: map[string]*resource.ClusterConfig{name: root},
+	}
+	if root.Err == nil && root.Cluster.Type == resource.ClusterAggregate {
+		r.expand(config, root)
+	}
+	if old != nil && (root.Pending || same(old, config)) {
+		return Change{}, false
 	}
 	r.current[name] = config
 	return Change{Cluster: name, Config: config}, true
 }
 
-// assign joins a cluster, or the default one, with its assignment.
-func (r *Resolver) assign(c *result[*resource.Cluster], name string) *resource.ClusterConfig {
+// cluster is a cluster with what serves it, or nil where nothing is known of it.
+func (r *Resolver) cluster(name string) *resource.ClusterConfig {
 	cc := &resource.ClusterConfig{}
-	switch {
+	switch c := r.clusters.top(name); {
+	case c == nil && r.assignments.top(name) == nil:
+		return nil
 	case c == nil:
 		if r.defaults[name] == nil {
 			r.defaults[name] = resource.DefaultCluster(name)
@@ -208,21 +255,38 @@ func (r *Resolver) assign(c *result[*resource.Cluster], name string) *resource.C
 	default:
 		cc.Cluster, cc.ClusterFrom = c.value, c.from
 	}
-	service := cc.Cluster.AssignmentName()
-	if a := r.assignments.top(service); a != nil {
-		cc.Assignment, cc.AssignmentErr, cc.AssignmentFrom = a.value, a.err, a.from
-	} else {
-		cc.AssignmentErr = fmt.Errorf("no endpoints: %s is not known",
-			resource.Key{Type: resource.TypeAssignment, Name: service})
+	switch cc.Cluster.Type {
+	case resource.ClusterAggregate:
 		cc.AssignmentFrom = cc.ClusterFrom
+	case resource.ClusterLogicalDNS:
+		r.assign(cc, r.hosts[cc.Cluster.DNSHostname])
+		cc.Pending = cc.Assignment == nil && cc.AssignmentErr == nil
+	default:
+		service := cc.Cluster.AssignmentName()
+		r.assign(cc, r.assignments.top(service))
+		if cc.Assignment == nil && cc.AssignmentErr == nil {
+			cc.AssignmentErr = fmt.Errorf("no endpoints: %s is not known",
+				resource.Key{Type: resource.TypeAssignment, Name: service})
+		}
 	}
 	return cc
 }
 
-func same(a, b *resource.ClusterConfig) bool {
-	return a.Cluster == b.Cluster && a.ClusterFrom == b.ClusterFrom &&
-		a.Assignment == b.Assignment && a.AssignmentFrom == b.AssignmentFrom &&
-		text(a.Err) == text(b.Err) && text(a.AssignmentErr) == text(b.AssignmentErr)
+func (r *Resolver) assign(cc *resource.ClusterConfig, a *result[*resource.Assignment]) {
+	cc.AssignmentFrom = cc.ClusterFrom
+	if a != nil {
+		cc.Assignment, cc.AssignmentErr, cc.AssignmentFrom = a.value, a.err, a.from
+	}
+}
+
+// same reports whether two configs of one root say the same.
+func same(a, b *resource.Config) bool {
+	return maps.EqualFunc(a.Clusters, b.Clusters, func(x, y *resource.ClusterConfig) bool {
+		return x.Cluster == y.Cluster && x.ClusterFrom == y.ClusterFrom && x.Pending == y.Pending &&
+			x.Assignment == y.Assignment && x.AssignmentFrom == y.AssignmentFrom &&
+			slices.Equal(x.Leaves, y.Leaves) &&
+			text(x.Err) == text(y.Err) && text(x.AssignmentErr) == text(y.AssignmentErr)
+	})
 }
 
 func text(err error) string {

@@ -1,6 +1,7 @@
 package resolver_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -149,5 +150,118 @@ func TestUnchangedPartsAreShared(t *testing.T) {
 	uncovered := r.Apply(resource.SourcePush, []resolver.Update{eds(t, "a")})[0].Config.Clusters["a"]
 	if uncovered.Assignment != next.Assignment || uncovered.AssignmentFrom.Source != resource.SourceFile {
 		t.Errorf("got %p from %v, want %p", uncovered.Assignment, uncovered.AssignmentFrom, next.Assignment)
+	}
+}
+
+// made is an update of a value that no decoder has made.
+func made(c *resource.Cluster) resolver.Update {
+	return resolver.Update{Key: resource.Key{Type: resource.TypeCluster, Name: c.Name}, Raw: []byte{1}, Cluster: c}
+}
+
+func aggregate(name string, leaves ...string) resolver.Update {
+	c := resource.DefaultCluster(name)
+	c.Type, c.Leaves = resource.ClusterAggregate, leaves
+	return made(c)
+}
+
+// leaves tells what each changed cluster comes down to, or its error.
+func leaves(changes []resolver.Change) string {
+	var out []string
+	for _, c := range changes {
+		switch root := root(c); {
+		case root == nil:
+			out = append(out, c.Cluster+" gone")
+		case root.Err != nil:
+			out = append(out, c.Cluster+"!"+root.Err.Error())
+		case root.Pending:
+			out = append(out, c.Cluster+" pending")
+		default:
+			out = append(out, c.Cluster+"="+strings.Join(root.Leaves, ","))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+func root(c resolver.Change) *resource.ClusterConfig {
+	if c.Config == nil {
+		return nil
+	}
+	return c.Config.Clusters[c.Cluster]
+}
+
+func TestAggregates(t *testing.T) {
+	chain := func(n int) []resolver.Update {
+		all := []resolver.Update{eds(t, fmt.Sprint("c", n), "h")}
+		for i := range n {
+			all = append(all, aggregate(fmt.Sprint("c", i), fmt.Sprint("c", i+1)))
+		}
+		return all
+	}
+	last := func(changes []resolver.Change) string { return leaves(changes[:1]) }
+	for name, c := range map[string]struct {
+		updates []resolver.Update
+		want    string
+	}{
+		"leaves in order":          {[]resolver.Update{aggregate("a", "y", "x"), eds(t, "x", "h1"), eds(t, "y", "h2")}, "a=y,x"},
+		"depth first, each once":   {[]resolver.Update{aggregate("a", "b", "x", "y"), aggregate("b", "y", "z"), eds(t, "x", "h"), eds(t, "y", "h"), eds(t, "z", "h")}, "a=y,z,x"},
+		"made of itself":           {[]resolver.Update{aggregate("a", "a")}, "a!aggregate cluster graph has no leaf clusters"},
+		"made of itself and more":  {[]resolver.Update{aggregate("a", "b"), aggregate("b", "a", "x"), eds(t, "x", "h")}, "a=x"},
+		"a leaf that is not known": {[]resolver.Update{aggregate("a", "x")}, `a!cluster "x", of which the aggregate is made, is not known`},
+		"fifteen deep":             {chain(15), "c0=c15"},
+		"sixteen deep":             {chain(16), "c0!aggregate cluster graph exceeds max depth (16)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := last(resolver.New().Apply(resource.SourcePush, c.updates)); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAggregateFollowsItsLeaves(t *testing.T) {
+	r := resolver.New()
+	push := func(want string, updates ...resolver.Update) {
+		t.Helper()
+		if got := leaves(r.Apply(resource.SourcePush, updates)); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	push("a=x; b=x; x=", aggregate("a", "b"), aggregate("b", "x"), eds(t, "x", "h1"))
+	push("a=x; b=x; x=", eds(t, "x", "h2"))
+	push("", eds(t, "x", "h2"))
+	push("a=x; b=x; s=; x=", cds(t, "x", "s"), eds(t, "s", "h3"))
+	push("a=x; b=x; s=; x=", eds(t, "s", "h4"))
+	push(`a!cluster "b", of which the aggregate is made, is not known; b gone`, resolver.Update{Key: resource.Key{Type: resource.TypeCluster, Name: "b"}})
+}
+
+func TestLogicalDNS(t *testing.T) {
+	r := resolver.New()
+	dns := resource.DefaultCluster("d")
+	dns.Type, dns.DNSHostname = resource.ClusterLogicalDNS, "up.example:80"
+	if got := leaves(r.Apply(resource.SourcePush, []resolver.Update{made(dns), aggregate("a", "d")})); got != "a pending; d pending" {
+		t.Errorf("at first: %q", got)
+	}
+	if hosts := r.Hosts(); len(hosts) != 1 || !hosts["up.example:80"] {
+		t.Errorf("hosts %v", hosts)
+	}
+	failed := r.ApplyHost("up.example:80", nil, errors.New("no such host"))
+	if cc := root(failed[1]); cc.Pending || cc.Assignment != nil || cc.AssignmentErr == nil {
+		t.Errorf("a name that does not resolve: %+v", cc)
+	}
+	changes := r.ApplyHost("up.example:80", []string{"10.0.0.1:80", "10.0.0.2:80"}, nil)
+	if got := leaves(changes); got != "a=d; d=" {
+		t.Errorf("resolved: %q", got)
+	}
+	a := root(changes[1]).Assignment
+	if e := a.Localities[0].Endpoints; len(a.Localities) != 1 || len(e) != 1 || len(e[0].Addresses) != 2 || e[0].Hostname != "up.example:80" {
+		t.Errorf("one endpoint of all addresses: %+v", a)
+	}
+	again := r.ApplyHost("up.example:80", nil, errors.New("away"))
+	if cc := root(again[1]); cc.Assignment != a || cc.AssignmentErr == nil {
+		t.Errorf("an error takes away what was known: %+v", cc)
+	}
+	r.Apply(resource.SourcePush, []resolver.Update{{Key: resource.Key{Type: resource.TypeCluster, Name: "d"}}})
+	if hosts := r.Hosts(); len(hosts) != 0 {
+		t.Errorf("hosts nobody needs: %v", hosts)
 	}
 }

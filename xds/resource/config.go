@@ -24,6 +24,9 @@ const (
 	SourcePush Source = iota
 	// SourceFile is a file of the resource directory.
 	SourceFile
+	// SourceDNS is what a LOGICAL_DNS cluster's name resolves to. It covers
+	// nothing.
+	SourceDNS
 	// SourceDefault stands for a cluster that nobody configured.
 	SourceDefault
 )
@@ -31,13 +34,15 @@ const (
 // Sources are those that bring resources, in order.
 var Sources = [...]Source{SourcePush, SourceFile}
 
-// String returns "push", "file" or "default".
+// String returns "push", "file", "dns" or "default".
 func (s Source) String() string {
 	switch s {
 	case SourcePush:
 		return "push"
 	case SourceFile:
 		return "file"
+	case SourceDNS:
+		return "dns"
 	default:
 		return "default"
 	}
