@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +30,8 @@ type Options struct {
 	ConnectMode resource.ConnectMode
 	// Wait is how long a pick may queue that does not say.
 	Wait time.Duration
+	// Lookup looks a name up for LOGICAL_DNS clusters; nil is the system's.
+	Lookup func(ctx context.Context, host string) ([]string, error)
 	// Draw gives uniform random numbers, from any goroutine; nil is
 	// math/rand/v2's.
 	Draw func() uint64
@@ -51,6 +55,7 @@ type Service struct {
 
 	resolving sync.Mutex // guards resolver, and the order of its changes
 	resolver  *resolver.Resolver
+	dns       *resolver.DNS
 
 	store    atomic.Pointer[store.Store]
 	files    atomic.Pointer[files.Set] // nil without a resource directory
@@ -63,6 +68,9 @@ func New(o Options) *Service {
 	if o.Draw == nil {
 		o.Draw = rand.Uint64
 	}
+	if o.Lookup == nil {
+		o.Lookup = net.DefaultResolver.LookupHost
+	}
 	if o.MaxLeases == 0 {
 		o.MaxLeases = DefaultMaxLeases
 	}
@@ -71,6 +79,7 @@ func New(o Options) *Service {
 	s.events = newEvents()
 	s.leases = newLeases(o.MaxLeases, s.breakerEased)
 	s.targets = newTargets(s.newTarget)
+	s.dns = resolver.NewDNS(o.Lookup, s.hostChanged)
 	return s
 }
 
@@ -102,6 +111,19 @@ func (s *Service) resolve(from resource.Source, updates []resolver.Update) {
 	s.resolving.Lock()
 	defer s.resolving.Unlock()
 	s.targets.apply(s.resolver.Apply(from, updates))
+	if slices.ContainsFunc(updates, func(u resolver.Update) bool { return u.Key.Type == Config }) {
+		s.dns.Want(s.resolver.Hosts())
+	}
+}
+
+// hostChanged lets the trees follow what a name resolves to.
+func (s *Service) hostChanged(host string, addresses []string, err error) {
+	if err != nil {
+		s.options.Logger.Warn("name does not resolve", "host", host, "error", err)
+	}
+	s.resolving.Lock()
+	defer s.resolving.Unlock()
+	s.targets.apply(s.resolver.ApplyHost(host, addresses, err))
 }
 
 // Drain lets readiness fail, so that callers go elsewhere. Picks go on.
@@ -112,6 +134,7 @@ func (s *Service) Drain() { s.draining.Store(true) }
 func (s *Service) Close() {
 	s.Drain()
 	s.leases.close()
+	s.dns.Close()
 	s.targets.close()
 }
 
