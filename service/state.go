@@ -12,7 +12,7 @@ type ClusterSummary struct {
 	Endpoints EndpointCounts `json:"endpoints"`
 	Breaker   BreakerState   `json:"circuit_breaker"`
 	// Source is where the cluster's endpoints come from.
-	Source     string    `json:"source" enums:"push,file"`
+	Source     string    `json:"source" enums:"push,file,dns"`
 	Updated    time.Time `json:"updated_at"`
 	Stale      bool      `json:"stale"`
 	Generation int64     `json:"generation"`
@@ -47,6 +47,12 @@ type ClusterState struct {
 	// ConfigSource is where the cluster's configuration comes from; default is
 	// that of a cluster that nobody configured.
 	ConfigSource string `json:"config_source" enums:"push,file,default"`
+	Type         string `json:"type" enums:"EDS,LOGICAL_DNS,AGGREGATE"`
+	// Leaves are the clusters that an AGGREGATE comes down to, in order. Drops
+	// and circuit breaking are theirs.
+	Leaves []string `json:"leaves,omitempty"`
+	// DNSHostname is what a LOGICAL_DNS cluster resolves.
+	DNSHostname string `json:"dns_hostname,omitempty"`
 	// EDSServiceName is the name of the assignment that serves the cluster.
 	EDSServiceName string `json:"eds_service_name"`
 	Policy         string `json:"policy"`
@@ -69,11 +75,13 @@ type DropState struct {
 
 // PriorityState is one priority of a cluster.
 type PriorityState struct {
-	Priority int    `json:"priority"`
-	InUse    bool   `json:"in_use"`
-	Why      string `json:"why"` // why it is in use or is not
-	State    string `json:"state"`
-	Started  bool   `json:"started"`
+	Priority int `json:"priority"`
+	// Cluster is the leaf of an AGGREGATE that the priority belongs to.
+	Cluster string `json:"cluster,omitempty"`
+	InUse   bool   `json:"in_use"`
+	Why     string `json:"why"` // why it is in use or is not
+	State   string `json:"state"`
+	Started bool   `json:"started"`
 	// FailoverAt is when the next priority is started, if this one is not
 	// READY before; ForgetAt is when it gives up its connections.
 	FailoverAt *time.Time      `json:"failover_at,omitempty"`

@@ -47,6 +47,18 @@ func (t *target) clusterConfig() *resource.ClusterConfig {
 	return t.config.Load().Clusters[t.cluster]
 }
 
+// assignments are those that the cluster comes down to: its own, or its leaves'.
+func (t *target) assignments() []*resource.Assignment {
+	config := t.config.Load()
+	var out []*resource.Assignment
+	for _, name := range append([]string{t.cluster}, config.Clusters[t.cluster].Leaves...) {
+		if a := config.Clusters[name].Assignment; a != nil {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
 // service is what the cluster's counters are kept under.
 func (t *target) service() policy.ServiceKey {
 	cc := t.clusterConfig()

@@ -78,6 +78,9 @@ type EndpointNode struct {
 	Address string
 	// InRotation reports whether the policy's picker can choose it.
 	InRotation bool
+	// Share is the part of the policy's picks that the endpoint gets now, 0 to
+	// 1, as far as the policy can tell.
+	Share float64
 	// LastErr is the last connection error since it was READY.
 	LastErr error
 }

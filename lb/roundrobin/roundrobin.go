@@ -272,6 +272,9 @@ func (b *roundRobin) Describe() policy.Node {
 			InRotation: e.state == connectivity.Ready,
 			LastErr:    e.lastErr,
 		}
+		if e.state == connectivity.Ready {
+			n.Endpoints[i].Share = 1 / float64(b.census.Ready)
+		}
 		if sc, ok := e.subConn.(policy.SubConn); ok {
 			n.Endpoints[i].Address, _ = sc.Ready()
 		}

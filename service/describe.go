@@ -1,0 +1,243 @@
+package service
+
+import (
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// describe joins what a cluster is configured with and what its tree says.
+func (s *Service) describe(t *target, root policy.Node, endpoints bool) *ClusterState {
+	out := &ClusterState{
+		ClusterSummary: s.summarize(t),
+		Drops:          []DropState{},
+		Priorities:     []PriorityState{},
+		Leases:         t.leases.Load(),
+	}
+	out.Age = time.Since(out.Updated).Round(time.Second).String()
+	if root.Err != nil {
+		out.Error = root.Err.Error()
+	}
+	config := t.config.Load()
+	cc := config.Clusters[t.cluster]
+	out.ConfigSource = cc.ClusterFrom.Source.String()
+	if cc.Err != nil {
+		return out
+	}
+	out.Type, out.Leaves = cc.Cluster.Type.String(), cc.Leaves
+	out.EDSServiceName, out.DNSHostname = cc.Cluster.AssignmentName(), cc.Cluster.DNSHostname
+	out.Policy = policyName(cc.Cluster.Policy)
+	out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
+	if cc.Assignment != nil {
+		out.Drops = s.drops(t, cc.Assignment)
+	}
+	out.Priorities = priorities(t, config, root, endpoints)
+	return out
+}
+
+// connectMode is how a cluster's endpoints are connected to, and how long it can
+// take to notice that one is lost.
+func (s *Service) connectMode(c *resource.Cluster) (mode, notice string) {
+	m := c.Connect
+	if m == resource.ConnectDefault {
+		m = s.options.ConnectMode
+	}
+	notice = "never"
+	if d := lb.NoticeTime(m); d >= 0 {
+		notice = d.String()
+	}
+	return string(m), notice
+}
+
+func policyName(p resource.Policy) string {
+	if p.Child == nil {
+		return string(p.Name)
+	}
+	return string(p.Name) + "/" + policyName(*p.Child)
+}
+
+func (s *Service) drops(t *target, a *resource.Assignment) []DropState {
+	out := make([]DropState, len(a.Drops))
+	var counts map[string]uint64
+	if counters := s.counters.Get(t.service()); counters != nil {
+		counts = counters.Drops()
+	}
+	for i, d := range a.Drops {
+		out[i] = DropState{Category: d.Category, PerMillion: d.PerMillion, Dropped: counts[d.Category]}
+	}
+	return out
+}
+
+// priorities joins what was configured, unhealthy endpoints and all, with what
+// the tree says of it: those of the cluster, or of its leaves in a row.
+func priorities(t *target, config *resource.Config, root policy.Node, endpoints bool) []PriorityState {
+	nodes := find(root, func(n policy.Node) bool { return n.Priorities != nil }).Priorities
+	picks := localityPicks(t)
+	cc := config.Clusters[t.cluster]
+	out := []PriorityState{}
+	add := func(leaf string, cc *resource.ClusterConfig) {
+		first := len(out)
+		if leaf != "" { // at least one, as its tree has
+			out = append(out, newPriority(first, leaf))
+		}
+		if cc.Assignment == nil {
+			return
+		}
+		for _, l := range cc.Assignment.Localities {
+			for len(out) <= first+int(l.Priority) {
+				out = append(out, newPriority(len(out), leaf))
+			}
+			p := &out[first+int(l.Priority)]
+			p.Localities = append(p.Localities, locality(l, picks[spot{p.Priority, l.ID}], endpoints))
+		}
+	}
+	if cc.Cluster.Type != resource.ClusterAggregate {
+		add("", cc)
+	}
+	for _, leaf := range cc.Leaves {
+		add(leaf, config.Clusters[leaf])
+	}
+	for i := range min(len(out), len(nodes)) {
+		fill(&out[i], nodes[i])
+	}
+	return out
+}
+
+func newPriority(n int, leaf string) PriorityState {
+	return PriorityState{Priority: n, Cluster: leaf, State: connectivity.Idle.String(), Localities: []LocalityState{}}
+}
+
+func locality(l *resource.LocalityEndpoints, picks uint64, endpoints bool) LocalityState {
+	s := LocalityState{
+		Locality: localityOf(l.ID), Weight: l.Weight, State: connectivity.Idle.String(), Picks: picks,
+	}
+	if !endpoints {
+		return s
+	}
+	s.Endpoints = make([]EndpointState, len(l.Endpoints))
+	for i, e := range l.Endpoints {
+		s.Endpoints[i] = EndpointState{
+			Address: e.Addresses[0], Addresses: e.Addresses[1:], Hostname: e.Hostname, Weight: e.Weight,
+			Health: e.Health.String(), State: connectivity.Idle.String(),
+		}
+		if !e.Usable() {
+			s.Endpoints[i].State = "UNHEALTHY"
+		}
+	}
+	return s
+}
+
+// fill adds to a priority what the tree says of it.
+func fill(p *PriorityState, n policy.PriorityNode) {
+	p.InUse, p.Why, p.Started = n.InUse, n.Why, n.Started
+	p.State = n.Child.State.String()
+	p.FailoverAt, p.ForgetAt = optional(n.FailoverAt), optional(n.ForgetAt)
+	if n.Child.Err != nil {
+		p.Error = n.Child.Err.Error()
+	}
+	// A policy over all localities has endpoints, and shares of its own.
+	over := find(n.Child, func(n policy.Node) bool { return n.Localities != nil || n.Endpoints != nil })
+	if over.Endpoints != nil {
+		for i := range p.Localities {
+			fillTogether(p, &p.Localities[i], over)
+		}
+		return
+	}
+	nodes := make(map[Locality]policy.LocalityNode)
+	var ready uint64
+	for _, l := range over.Localities {
+		nodes[localityOf(l.Locality)] = l
+		if l.Child.State == connectivity.Ready {
+			ready += uint64(l.Weight)
+		}
+	}
+	for i := range p.Localities {
+		l := &p.Localities[i]
+		node, ok := nodes[l.Locality]
+		if !ok {
+			continue
+		}
+		l.State = node.Child.State.String()
+		if p.InUse && node.Child.State == connectivity.Ready {
+			l.Share = float64(l.Weight) / float64(ready)
+		}
+		fillEndpoints(l, find(node.Child, func(n policy.Node) bool { return n.Endpoints != nil }).Endpoints, l.Share)
+	}
+}
+
+// fillTogether adds to a locality what a policy over all localities says.
+func fillTogether(p *PriorityState, l *LocalityState, over policy.Node) {
+	l.State = over.State.String()
+	share := 0.0
+	if p.InUse && over.State == connectivity.Ready {
+		share = 1
+	}
+	for _, n := range over.Endpoints {
+		if localityOf(n.Endpoint.Locality) == l.Locality {
+			l.Share += share * n.Share
+		}
+	}
+	fillEndpoints(l, over.Endpoints, share)
+}
+
+// fillEndpoints adds to a locality's endpoints what their policy says, which has
+// a share of all picks itself.
+func fillEndpoints(l *LocalityState, nodes []policy.EndpointNode, share float64) {
+	if l.Endpoints == nil {
+		return
+	}
+	byAddress := make(map[string]policy.EndpointNode, len(nodes))
+	for _, n := range nodes {
+		byAddress[n.Endpoint.Addresses[0]] = n
+	}
+	for i := range l.Endpoints {
+		e := &l.Endpoints[i]
+		n, ok := byAddress[e.Address]
+		if !ok {
+			continue
+		}
+		e.State = n.State.String()
+		e.Share = share * n.Share
+		if n.LastErr != nil {
+			e.LastError = n.LastErr.Error()
+		}
+	}
+}
+
+// find returns the first description, from the top along the children, that
+// has what is wanted.
+func find(n policy.Node, wanted func(policy.Node) bool) policy.Node {
+	for !wanted(n) && n.Child != nil {
+		n = *n.Child
+	}
+	return n
+}
+
+func optional(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// spot is a locality of a priority.
+type spot struct {
+	priority int
+	locality resource.Locality
+}
+
+// localityPicks sums a target's good picks by locality and priority.
+func localityPicks(t *target) map[spot]uint64 {
+	out := make(map[spot]uint64)
+	for p, n := range t.places.read() {
+		if p.load != nil {
+			out[spot{p.priority, p.load.Locality}] += n
+		}
+	}
+	return out
+}
