@@ -1,0 +1,192 @@
+// Package docs_test holds the documentation to the code: what it links to,
+// names and shows has to be there.
+package docs_test
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// root is the repository.
+const root = ".."
+
+// files returns the repository's files whose names end so, by their paths from
+// root.
+func files(t *testing.T, under string, suffixes ...string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(filepath.Join(root, under), func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{".git", "bin", "node_modules", "testdata"}, d.Name()):
+			return fs.SkipDir
+		case !d.IsDir() && slices.Contains(suffixes, filepath.Ext(path)):
+			relative, err := filepath.Rel(root, path)
+			found = append(found, relative)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		t.Fatalf("no %v under %q: is the test looking in the right place?", suffixes, under)
+	}
+	return found
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// pages are the documents that say what lbd does, by file.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{"README.md": read(t, "README.md"), "CONTRIBUTING.md": read(t, "CONTRIBUTING.md")}
+	for _, file := range files(t, "docs", ".md") {
+		texts[file] = read(t, file)
+	}
+	return texts
+}
+
+var (
+	fence    = regexp.MustCompile("(?ms)^ *```.*?^ *```")
+	codeSpan = regexp.MustCompile("`[^`\n]*`")
+	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading  = regexp.MustCompile(`(?m)^#{1,6} +(.*)$`)
+	scheme   = regexp.MustCompile(`^[a-z]+:`)
+)
+
+// anchors are what GitHub lets a link into a page end with.
+func anchors(text string) []string {
+	var names []string
+	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		names = append(names, strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case unicode.IsLetter(r), unicode.IsDigit(r), r == '-', r == '_':
+				return unicode.ToLower(r)
+			default:
+				return -1
+			}
+		}, h[1]))
+	}
+	return names
+}
+
+// broken returns the relative links of a page that lead nowhere.
+func broken(t *testing.T, file, text string) []string {
+	t.Helper()
+	var bad []string
+	text = codeSpan.ReplaceAllString(fence.ReplaceAllString(text, ""), "")
+	for _, l := range link.FindAllStringSubmatch(text, -1) {
+		if scheme.MatchString(l[1]) {
+			continue
+		}
+		path, anchor, _ := strings.Cut(l[1], "#")
+		to := file
+		if path != "" {
+			to = filepath.Join(filepath.Dir(file), path)
+		}
+		if _, err := os.Stat(filepath.Join(root, to)); err != nil {
+			bad = append(bad, l[1])
+			continue
+		}
+		if anchor != "" && !slices.Contains(anchors(read(t, to)), anchor) {
+			bad = append(bad, l[1])
+		}
+	}
+	return bad
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	for _, file := range files(t, "", ".md") {
+		for _, l := range broken(t, file, read(t, file)) {
+			t.Errorf("%s: %s leads nowhere", file, l)
+		}
+	}
+}
+
+func TestBrokenLinksAreSeen(t *testing.T) {
+	text := "[a](operations.md#limits) [b](nowhere.md) [c](#no-such-heading) ![d](concepts/none.svg)\n```\n[e](none)\n```\n`[f](none)` [g](https://example.org/none)\n"
+	want := []string{"nowhere.md", "#no-such-heading", "concepts/none.svg"}
+	if got := broken(t, "docs/README.md", text); !slices.Equal(got, want) {
+		t.Errorf("broken are %q, and should be %q", got, want)
+	}
+}
+
+func TestNamedFilesAndTargetsExist(t *testing.T) {
+	path := regexp.MustCompile(`^[a-z][\w/-]*/[\w-]+\.(go|json|yaml|yml|sh|svg)$`)
+	makefile := read(t, "Makefile")
+	for file, text := range pages(t) {
+		for _, span := range codeSpan.FindAllString(fence.ReplaceAllString(text, ""), -1) {
+			span = strings.Trim(span, "`")
+			if path.MatchString(span) {
+				if _, err := os.Stat(filepath.Join(root, span)); err != nil {
+					t.Errorf("%s names the file %s, which does not exist", file, span)
+				}
+			}
+			if target, ok := strings.CutPrefix(span, "make "); ok && !strings.Contains(makefile, "\n"+target+":") {
+				t.Errorf("%s names %s, which the Makefile does not have", file, span)
+			}
+		}
+	}
+}
+
+func TestPicturesAreSmallAndWellFormed(t *testing.T) {
+	const most = 20 << 10
+	for _, file := range files(t, "docs", ".svg") {
+		text := read(t, file)
+		if len(text) > most {
+			t.Errorf("%s has %d bytes, of at most %d", file, len(text), most)
+		}
+		d := xml.NewDecoder(strings.NewReader(text))
+		for {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Errorf("%s: %v", file, err)
+				break
+			}
+		}
+	}
+}
+
+func TestExampleResourcesAreGood(t *testing.T) {
+	formats := map[string]resource.Format{
+		".json": resource.FormatJSON, ".yaml": resource.FormatYAML, ".yml": resource.FormatYAML, ".pb": resource.FormatProtobuf,
+	}
+	for _, file := range files(t, "examples", ".json", ".yaml", ".yml", ".pb") {
+		b, err := resource.DecodeBundle([]byte(read(t, file)), resource.Options{
+			Origin: resource.ByHand, Format: formats[filepath.Ext(file)], Strict: true, Bare: true,
+		})
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		for _, i := range b.Items {
+			if i.Assignment != nil && i.Assignment.Usable() == 0 {
+				t.Errorf("%s: %s has no usable endpoint", file, i.Key)
+			}
+		}
+	}
+}

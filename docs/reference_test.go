@@ -1,0 +1,352 @@
+package docs_test
+
+import (
+	"go/ast"
+	"go/constant"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/lbd-dev/lbd"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const operations = "docs/operations.md"
+
+// source parses the Go files of a directory, tests aside.
+func source(t *testing.T, dir string) []*ast.File {
+	t.Helper()
+	var parsed []*ast.File
+	for _, file := range files(t, dir, ".go") {
+		if strings.HasSuffix(file, "_test.go") || filepath.Dir(file) != filepath.Clean(dir) {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, f)
+	}
+	return parsed
+}
+
+// literals are the strings of a directory's Go files that match.
+func literals(t *testing.T, dir string, match *regexp.Regexp) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	for _, f := range source(t, dir) {
+		ast.Inspect(f, func(n ast.Node) bool {
+			if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+				if s, err := strconv.Unquote(l.Value); err == nil && match.MatchString(s) {
+					found[s] = true
+				}
+			}
+			return true
+		})
+	}
+	return found
+}
+
+func TestMetricsAreDocumented(t *testing.T) {
+	known := literals(t, "service", regexp.MustCompile(`^lbd_[a-z_]+$`))
+	maps.Copy(known, literals(t, "api", regexp.MustCompile(`^lbd_[a-z_]+$`)))
+	if !known["lbd_picks_total"] || !known["lbd_http_requests_total"] {
+		t.Fatalf("found only %v in the code", slices.Sorted(maps.Keys(known)))
+	}
+	name := regexp.MustCompile(`\blbd_[a-z_]*[a-z]`)
+	for file, text := range pages(t) {
+		for _, m := range name.FindAllString(text, -1) {
+			if !known[m] && m != "lbd_drop" && m != "lbd_leases" { // what an example searches for
+				t.Errorf("%s names the metric %s, which does not exist", file, m)
+			}
+		}
+	}
+	for _, m := range slices.Sorted(maps.Keys(known)) {
+		if !strings.Contains(read(t, operations), "`"+m+"`") {
+			t.Errorf("%s does not name the metric %s", operations, m)
+		}
+	}
+}
+
+// flags returns the flags of the command line and the variables that stand for
+// them, from the tags that kong reads.
+func flags(t *testing.T) (names, variables map[string]bool) {
+	t.Helper()
+	names, variables = map[string]bool{"help": true}, map[string]bool{}
+	for _, f := range source(t, "cmd/lbd") {
+		ast.Inspect(f, func(n ast.Node) bool {
+			field, ok := n.(*ast.Field)
+			if !ok || field.Tag == nil || len(field.Names) != 1 {
+				return true
+			}
+			text, err := strconv.Unquote(field.Tag.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tag := reflect.StructTag(text)
+			_, command := tag.Lookup("cmd")
+			_, argument := tag.Lookup("arg")
+			if tag.Get("help") == "" || command || argument {
+				return true
+			}
+			name := tag.Get("name")
+			if name == "" {
+				name = kebab(field.Names[0].Name)
+			}
+			names[name] = true
+			if v := tag.Get("env"); v != "" {
+				variables[v] = true
+			}
+			return true
+		})
+	}
+	if !names["pick-wait"] || !variables["LBD_PICK_WAIT"] {
+		t.Fatalf("found only %v and %v in the code", names, variables)
+	}
+	return names, variables
+}
+
+// kebab writes a field's name as kong makes a flag of it.
+func kebab(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte('-')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
+
+func TestFlagsAreDocumented(t *testing.T) {
+	names, variables := flags(t)
+	others := []string{"data-binary", "bind"} // curl's, Python's
+	flag := regexp.MustCompile(`(?:^|[^-\w])--([a-z][a-z-]*[a-z])`)
+	variable := regexp.MustCompile(`\bLBD_[A-Z_]*[A-Z]`)
+	for file, text := range pages(t) {
+		for _, m := range flag.FindAllStringSubmatch(text, -1) {
+			if !names[m[1]] && !slices.Contains(others, m[1]) {
+				t.Errorf("%s names the flag --%s, which does not exist", file, m[1])
+			}
+		}
+		for _, v := range variable.FindAllString(text, -1) {
+			if !variables[v] && v != "LBD_TEST_LONG" { // the tests'
+				t.Errorf("%s names the variable %s, which does not exist", file, v)
+			}
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(names)) {
+		if n != "help" && !strings.Contains(read(t, operations), "`--"+n+"`") {
+			t.Errorf("%s does not name the flag --%s", operations, n)
+		}
+	}
+	for _, v := range slices.Sorted(maps.Keys(variables)) {
+		if !strings.Contains(read(t, operations), "`"+v+"`") {
+			t.Errorf("%s does not name the variable %s", operations, v)
+		}
+	}
+}
+
+// section is the text under a heading of a page, up to the next of its rank.
+func section(t *testing.T, file, title string) string {
+	t.Helper()
+	_, after, ok := strings.Cut(read(t, file), "\n## "+title+"\n")
+	if !ok {
+		t.Fatalf("%s has no section %q", file, title)
+	}
+	before, _, _ := strings.Cut(after, "\n## ")
+	return before
+}
+
+// rows are the cells of a section's table, its head aside.
+func rows(t *testing.T, file, title string) [][]string {
+	t.Helper()
+	var table [][]string
+	for line := range strings.Lines(section(t, file, title)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "| ") {
+			table = append(table, strings.Split(strings.Trim(line, "| "), " | "))
+		}
+	}
+	if len(table) < 3 {
+		t.Fatalf("%s: section %q has no table", file, title)
+	}
+	return table[2:]
+}
+
+// constants are the integer constants of packages, by package and name.
+type constants map[string]ast.Expr
+
+func (c constants) add(t *testing.T, dir string) {
+	t.Helper()
+	for _, f := range source(t, dir) {
+		for _, d := range f.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.CONST {
+				continue
+			}
+			for _, s := range g.Specs {
+				if v, ok := s.(*ast.ValueSpec); ok && len(v.Values) == 1 {
+					c[f.Name.Name+"."+v.Names[0].Name] = v.Values[0]
+				}
+			}
+		}
+	}
+}
+
+// value evaluates what constants are made of here; nil is what it does not know.
+func (c constants) value(e ast.Expr) constant.Value {
+	units := map[string]time.Duration{"Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute, "Hour": time.Hour}
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		return constant.MakeFromLiteral(e.Value, e.Kind, 0)
+	case *ast.SelectorExpr:
+		return constant.MakeInt64(int64(units[e.Sel.Name]))
+	case *ast.BinaryExpr:
+		x, y := c.value(e.X), c.value(e.Y)
+		if x == nil || y == nil {
+			return nil
+		}
+		if e.Op == token.SHL {
+			n, _ := constant.Uint64Val(y)
+			return constant.Shift(x, e.Op, uint(n))
+		}
+		return constant.BinaryOp(x, e.Op, y)
+	default:
+		return nil
+	}
+}
+
+// number reads a limit as the table writes it.
+func number(t *testing.T, s string) int64 {
+	t.Helper()
+	s = strings.TrimSpace(s)
+	if d, err := time.ParseDuration(s); err == nil {
+		return int64(d)
+	}
+	digits, unit, _ := strings.Cut(strings.ReplaceAll(s, ",", ""), " ")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	shift, ok := map[string]int{"": 0, "KiB": 10, "MiB": 20}[unit]
+	if err != nil || !ok {
+		t.Fatalf("%q is no limit", s)
+	}
+	return n << shift
+}
+
+func TestLimitsAreThoseOfTheCode(t *testing.T) {
+	c := constants{}
+	for _, dir := range []string{"api", "service", "cmd/lbd", "lb", "lb/priority", "xds/resource", "xds/files", "xds/store"} {
+		c.add(t, dir)
+	}
+	documented := map[string]bool{}
+	for _, row := range rows(t, operations, "Limits") {
+		names := strings.Split(row[0], ", ")
+		numbers := strings.Split(regexp.MustCompile(`, +`).ReplaceAllString(row[1], ";"), ";")
+		if len(names) != len(numbers) {
+			t.Errorf("%s has %d numbers", row[0], len(numbers))
+			continue
+		}
+		for i, name := range names {
+			name = strings.Trim(name, "`")
+			documented[name] = true
+			v := c.value(c[name])
+			if v == nil {
+				t.Errorf("%s is no constant of the code", name)
+				continue
+			}
+			if got, _ := constant.Int64Val(v); got != number(t, numbers[i]) {
+				t.Errorf("%s is %d, and not %s", name, got, numbers[i])
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		if _, bare, _ := strings.Cut(name, "."); strings.HasPrefix(bare, "Max") && !documented[name] && !slices.Contains(unlisted, name) {
+			t.Errorf("%s does not list the limit %s", operations, name)
+		}
+	}
+}
+
+// unlisted are limits that nobody who runs lbd or calls it can reach: they are
+// behind a smaller one.
+var unlisted = []string{"store.MaxKeySize", "api.MaxRemoved"}
+
+func TestEventsAreDocumented(t *testing.T) {
+	text := section(t, operations, "Events and logs")
+	for _, e := range service.EventTypes {
+		if !strings.Contains(text, "`"+string(e)+"`") {
+			t.Errorf("%s does not tell of the event %s", operations, e)
+		}
+	}
+}
+
+// TestRoutesExist holds the paths that pages name against the contract.
+func TestRoutesExist(t *testing.T) {
+	var templates []*regexp.Regexp
+	parameter := regexp.MustCompile(`\\\{[a-z]+\\\}`)
+	for _, m := range regexp.MustCompile(`(?m)^  (/[^:]*):$`).FindAllSubmatch(lbd.OpenAPI, -1) {
+		pattern := parameter.ReplaceAllString(regexp.QuoteMeta(string(m[1])), `[^/]+`)
+		templates = append(templates, regexp.MustCompile("^"+pattern+"$"))
+	}
+	if len(templates) < 10 {
+		t.Fatalf("found only %d paths in the contract", len(templates))
+	}
+	named := regexp.MustCompile("(?:localhost:8080|`(?:GET|PUT|POST|DELETE) )(/[^\\s?`'\"|]*)")
+	for file, text := range pages(t) {
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			path := strings.Map(func(r rune) rune { // jq's filter within a path has parentheses
+				if r == '(' || r == ')' {
+					return -1
+				}
+				return r
+			}, m[1])
+			if !slices.ContainsFunc(templates, func(p *regexp.Regexp) bool { return p.MatchString(path) }) {
+				t.Errorf("%s names %s, which the contract does not", file, m[1])
+			}
+		}
+	}
+}
+
+// cluster decodes a part of a Cluster; one without type is an EDS cluster.
+func cluster(part string) (*resource.Decoded[*resource.Cluster], error) {
+	if !strings.HasPrefix(part, "type") && !strings.HasPrefix(part, "cluster_type") {
+		part = "type: EDS\n" + part
+	}
+	return resource.DecodeCluster([]byte(part), resource.Options{Format: resource.FormatYAML, Name: "orders"})
+}
+
+func TestWhatIsRefusedIsRefused(t *testing.T) {
+	for _, row := range rows(t, "docs/semantics.md", "Refused today") {
+		for _, span := range codeSpan.FindAllString(row[0], -1) {
+			if span = strings.Trim(span, "`"); !strings.Contains(span, ":") {
+				continue
+			}
+			if _, err := cluster(span); err == nil {
+				t.Errorf("%s is not refused any more", span)
+			}
+		}
+	}
+}
+
+func TestWhatIsWithoutEffectIsTold(t *testing.T) {
+	for _, row := range rows(t, "docs/semantics.md", "Accepted, without effect") {
+		span := strings.Trim(row[0], "`")
+		field, _, _ := strings.Cut(span, ":")
+		d, err := cluster(span)
+		if err != nil {
+			t.Errorf("%s: %v", span, err)
+			continue
+		}
+		if !slices.ContainsFunc(d.Warnings, func(p resource.Problem) bool { return p.Field == field }) {
+			t.Errorf("%s: no warning says that it has no effect, only %v", span, d.Warnings)
+		}
+	}
+}
