@@ -84,7 +84,7 @@ type bundling struct {
 
 // begin returns an empty verdict on what has the key.
 func (d *bundling) begin(k Key) *verdict {
-	return &verdict{key: k, byHand: d.options.Origin == ByHand, strict: d.options.Strict}
+	return d.options.begin(k)
 }
 
 // end takes over what was found out about what stands at a path.

@@ -42,10 +42,14 @@ const (
 	roundRobin = "round_robin.v3.RoundRobin"
 	wrr        = "wrr_locality.v3.WrrLocality"
 	ringHash   = "ring_hash.v3.RingHash"
-	supports   = "supported are envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin, alone or as the " +
-		"endpoint_picking_policy of envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality"
-	push = "write type: EDS, and give the endpoints as a ClusterLoadAssignment: pushed under the cluster's endpoints, or from a management server"
-	from = "the endpoints are those that are pushed, in lbd's own files, or from a management server"
+	maglev     = "maglev.v3.Maglev"
+	supports   = "supported are RoundRobin, ClientSideWeightedRoundRobin, LeastRequest, RingHash and PickFirst of " +
+		"envoy.extensions.load_balancing_policies, alone or as the endpoint_picking_policy of its WrrLocality, " +
+		"and a TypedStruct of a policy that is there by gRPC's name"
+	lbPolicies = "supported are ROUND_ROBIN, LEAST_REQUEST and RING_HASH"
+	types      = "supported are EDS, LOGICAL_DNS, and the cluster_type envoy.clusters.aggregate"
+	push       = "write type: EDS, and give the endpoints as a ClusterLoadAssignment: pushed under the cluster's endpoints, or from a management server"
+	from       = "the endpoints are those that are pushed, in lbd's own files, or from a management server"
 )
 
 func TestClusters(t *testing.T) {
@@ -95,24 +99,23 @@ func TestClusters(t *testing.T) {
 		{"round_robin", eds(choose(policies(policy(roundRobin)))), as(plain), nil},
 		{"wrr_locality", eds(choose(policies(policy(wrr, `"endpoint_picking_policy":`+policies(policy(roundRobin)))))), as(), nil},
 		{
-			"the first that is supported", eds(choose(policies(policy(ringHash), policy(roundRobin), policy(wrr)))), as(plain),
-			[]string{"load_balancing_policy: RingHash: not supported, and skipped"},
+			"the first that is supported", eds(choose(policies(policy(maglev), policy(roundRobin), policy(wrr)))), as(plain),
+			[]string{"load_balancing_policy: Maglev: not supported, and skipped"},
 		},
 		{
 			"by gRPC's name", eds(choose(policies(
 				`{"@type":"type.googleapis.com/xds.type.v3.TypedStruct","type_url":"type.googleapis.com/acme","value":{}}`,
 				`{"@type":"type.googleapis.com/xds.type.v3.TypedStruct","type_url":"type.googleapis.com/round_robin","value":{}}`))), as(plain),
-			[]string{"load_balancing_policy: TypedStruct: not supported, and skipped"},
+			[]string{`load_balancing_policy: TypedStruct "acme": not supported, and skipped`},
 		},
 		{
 			"by gRPC's name, as older servers write it", eds(choose(policies(
 				`{"@type":"type.googleapis.com/udpa.type.v1.TypedStruct","type_url":"round_robin","value":{}}`))), as(plain), nil,
 		},
 		{
-			"what is not applied", eds(`"transport_socket":{"name":"x"},"outlier_detection":{"interval":"1s","max_ejection_percent":100},"health_checks":[{}]`), as(),
+			"what is not applied", eds(`"transport_socket":{"name":"x"},"health_checks":[{}]`), as(),
 			[]string{
 				"health_checks: is not applied: health is what EDS says, and whether an endpoint can be connected to",
-				"outlier_detection: is not applied: no endpoint is ejected",
 				"transport_socket: is not applied: connections are plain, without TLS",
 			},
 		},
@@ -165,15 +168,13 @@ func TestRulesOfClusters(t *testing.T) {
 		want    []string
 	}{
 		{"static", both, typed("STATIC"), []string{"type: STATIC is not supported: " + push}},
-		{"strict dns", both, typed("STRICT_DNS"), []string{"type: STRICT_DNS is not supported: " + push}},
-		{"logical dns", both, typed("LOGICAL_DNS"), []string{"type: LOGICAL_DNS is not supported: supported is EDS"}},
-		{"original destination", both, typed("ORIGINAL_DST"), []string{"type: ORIGINAL_DST is not supported: supported is EDS"}},
-		{"unknown type", both, `{"name":"orders","type":77}`, []string{"type: 77 is not supported: supported is EDS"}},
+		{"strict dns", both, typed("STRICT_DNS"), []string{"type: STRICT_DNS is not supported: write type: LOGICAL_DNS for a single name, or type: EDS, and give the endpoints as a ClusterLoadAssignment"}},
+		{"original destination", both, typed("ORIGINAL_DST"), []string{"type: ORIGINAL_DST is not supported: " + types}},
+		{"unknown type", both, `{"name":"orders","type":77}`, []string{"type: 77 is not supported: " + types}},
 		{"no type", both, `{"name":"orders"}`, []string{"type: is absent, which means STATIC, and that is not supported: " + push}},
 		{
-			"aggregate", both, `{"name":"orders","cluster_type":{"name":"envoy.clusters.aggregate","typed_config":` +
-				`{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["a"]}}}`,
-			[]string{`cluster_type.name: "envoy.clusters.aggregate" is not supported: supported is EDS`},
+			"another cluster_type", both, `{"name":"orders","cluster_type":{"name":"envoy.cluster.dns"}}`,
+			[]string{`cluster_type.name: "envoy.cluster.dns" is not supported: ` + types},
 		},
 		{"no eds_config", server, source(`{}`), []string{"eds_cluster_config.eds_config: is absent: it must be ads or self"}},
 		{"no eds_cluster_config", server, typed("EDS"), []string{"eds_cluster_config.eds_config: is absent: it must be ads or self"}},
@@ -184,20 +185,18 @@ func TestRulesOfClusters(t *testing.T) {
 			"a service name that is none", hand, source(`{"eds_config":{"ads":{}},"service_name":"a\nb"}`),
 			[]string{"eds_cluster_config.service_name: holds the character U+000A, which cannot be printed"},
 		},
-		{"ring hash", both, eds(`"lb_policy":"RING_HASH"`), []string{"lb_policy: RING_HASH is not supported: supported is ROUND_ROBIN"}},
-		{"least request", both, eds(`"lb_policy":"LEAST_REQUEST"`), []string{"lb_policy: LEAST_REQUEST is not supported: supported is ROUND_ROBIN"}},
-		{"maglev", both, eds(`"lb_policy":"MAGLEV"`), []string{"lb_policy: MAGLEV is not supported: supported is ROUND_ROBIN"}},
+		{"maglev", both, eds(`"lb_policy":"MAGLEV"`), []string{"lb_policy: MAGLEV is not supported: " + lbPolicies}},
 		{"an empty list of policies", both, eds(choose(`{}`)), []string{"load_balancing_policy: holds no policy: " + supports}},
-		{"policies that are not supported", both, eds(choose(policies(policy(ringHash), policy("pick_first.v3.PickFirst")))), []string{"load_balancing_policy: holds no supported policy, only RingHash, PickFirst: " + supports}},
+		{"policies that are not supported", both, eds(choose(policies(policy(maglev), policy("random.v3.Random")))), []string{"load_balancing_policy: holds no supported policy, only Maglev, Random: " + supports}},
 		{
 			"wrr_locality without child", both, eds(choose(policies(policy(wrr)))),
 			[]string{"load_balancing_policy.policies[0].typed_extension_config.typed_config.endpoint_picking_policy: holds no policy: " + supports},
 		},
 		{
-			"wrr_locality with a child that is not supported", both, eds(choose(policies(policy(wrr, `"endpoint_picking_policy":`+policies(policy(ringHash))), policy(roundRobin)))),
-			[]string{"load_balancing_policy.policies[0].typed_extension_config.typed_config.endpoint_picking_policy: holds no supported policy, only RingHash: " + supports},
+			"wrr_locality with a child that is not supported", both, eds(choose(policies(policy(wrr, `"endpoint_picking_policy":`+policies(policy(maglev))), policy(roundRobin)))),
+			[]string{"load_balancing_policy.policies[0].typed_extension_config.typed_config.endpoint_picking_policy: holds no supported policy, only Maglev: " + supports},
 		},
-		{"lb_policy beside load_balancing_policy", server, eds(`"lb_policy":"MAGLEV"`, choose(policies(policy(roundRobin)))), []string{"lb_policy: MAGLEV is not supported"}},
+		{"lb_policy beside load_balancing_policy", server, eds(`"lb_policy":"MAGLEV"`, choose(policies(policy(roundRobin)))), []string{"lb_policy: MAGLEV is not supported: " + lbPolicies}},
 		{
 			"ring hash beside load_balancing_policy", server, eds(`"lb_policy":"RING_HASH","ring_hash_lb_config":{"hash_function":"MURMUR_HASH_2"}`, choose(policies(policy(roundRobin)))),
 			[]string{"ring_hash_lb_config.hash_function: MURMUR_HASH_2 is not supported: supported is XX_HASH"},
@@ -238,7 +237,7 @@ func TestRulesOfClusters(t *testing.T) {
 			"every rule is listed", both, `{"name":"orders","type":"STATIC","lb_policy":"MAGLEV","lrs_server":{},"transport_socket_matches":[{}]}`,
 			[]string{
 				"type: STATIC is not supported: " + push,
-				"lb_policy: MAGLEV is not supported: supported is ROUND_ROBIN",
+				"lb_policy: MAGLEV is not supported: " + lbPolicies,
 				"lrs_server: is absent: it must be self",
 				"transport_socket_matches: is not supported",
 			},

@@ -49,10 +49,15 @@ func refusePanic(k Key, err *error) {
 	}
 }
 
+// begin returns an empty verdict on what has the key.
+func (o Options) begin(k Key) *verdict {
+	return &verdict{key: k, byHand: o.Origin == ByHand, strict: o.Strict, custom: o.Custom}
+}
+
 // read reads body into m, whatever its format and envelope, and begins the
 // verdict with what reading alone tells: unknown fields and enum values.
 func read(t Type, m proto.Message, body []byte, o Options) (*verdict, error) {
-	v := &verdict{key: Key{t, o.Name}, byHand: o.Origin == ByHand, strict: o.Strict}
+	v := o.begin(Key{t, o.Name})
 	var err error
 	switch o.Format {
 	case FormatProtobuf:

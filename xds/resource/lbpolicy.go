@@ -1,11 +1,16 @@
 package resource
 
 import (
+	"strconv"
 	"strings"
 
 	udpav1 "github.com/cncf/xds/go/udpa/type/v1"
 	xdsv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	weightedv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
+	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"google.golang.org/protobuf/proto"
@@ -17,29 +22,52 @@ import (
 // A52).
 const maxPolicyDepth = 16
 
-// supportedPolicies are what load_balancing_policy may choose, as a refusal
-// says it.
-const supportedPolicies = "supported are envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin, " +
-	"alone or as the endpoint_picking_policy of envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality"
+// What a cluster may choose as its policy, as a refusal says it.
+const (
+	supportedLBPolicies = "supported are ROUND_ROBIN, LEAST_REQUEST and RING_HASH"
+	supportedPolicies   = "supported are RoundRobin, ClientSideWeightedRoundRobin, LeastRequest, RingHash and PickFirst of " +
+		"envoy.extensions.load_balancing_policies, alone or as the endpoint_picking_policy of its WrrLocality, " +
+		"and a TypedStruct of a policy that is there by gRPC's name"
+)
 
 // policyOf judges the two ways in which a Cluster chooses its policy.
 func (v *verdict) policyOf(m *clusterv3.Cluster) Policy {
 	p := m.GetLoadBalancingPolicy()
 	if p == nil {
-		return v.lbPolicy(m.GetLbPolicy())
+		return v.lbPolicy(m)
 	}
 	v.overridden(m)
 	return v.policy(p, "load_balancing_policy", 0)
 }
 
 // lbPolicy judges lb_policy. Each policy that lbd can run has its arm.
-func (v *verdict) lbPolicy(p clusterv3.Cluster_LbPolicy) Policy {
-	switch p {
-	case clusterv3.Cluster_ROUND_ROBIN:
+func (v *verdict) lbPolicy(m *clusterv3.Cluster) Policy {
+	switch p := m.GetLbPolicy(); {
+	case p == clusterv3.Cluster_ROUND_ROBIN:
+		return RoundRobinPolicy()
+	case p == clusterv3.Cluster_RING_HASH:
+		const field = "ring_hash_lb_config"
+		v.xxHash(m)
+		v.heeds(m.GetRingHashLbConfig(), field, "hash_function", "minimum_ring_size", "maximum_ring_size")
+		return v.ringSizes(m.GetRingHashLbConfig(), field)
+	case p == clusterv3.Cluster_LEAST_REQUEST:
+		const field = "least_request_lb_config"
+		v.heeds(m.GetLeastRequestLbConfig(), field, "choice_count")
+		return v.leastRequest(or(m.GetLeastRequestLbConfig().GetChoiceCount(), defaultChoiceCount), field+".choice_count")
+	case p == clusterv3.Cluster_CLUSTER_PROVIDED && v.byHand && m.GetClusterType().GetName() == aggregateName:
+		// Envoy takes no other on an aggregate.
+		v.warn("lb_policy", "%s is taken as ROUND_ROBIN", p)
 		return RoundRobinPolicy()
 	default:
-		v.refuse("lb_policy", "%s is not supported: supported is ROUND_ROBIN", p)
+		v.refuse("lb_policy", "%s is not supported: %s", p, supportedLBPolicies)
 		return Policy{}
+	}
+}
+
+// xxHash judges the hash function of RING_HASH.
+func (v *verdict) xxHash(m *clusterv3.Cluster) {
+	if h := m.GetRingHashLbConfig().GetHashFunction(); h != clusterv3.Cluster_RingHashLbConfig_XX_HASH {
+		v.refuse("ring_hash_lb_config.hash_function", "%s is not supported: supported is XX_HASH", h)
 	}
 }
 
@@ -56,15 +84,11 @@ func (v *verdict) overridden(m *clusterv3.Cluster) {
 	switch p {
 	case clusterv3.Cluster_ROUND_ROBIN:
 	case clusterv3.Cluster_RING_HASH:
-		if h := m.GetRingHashLbConfig().GetHashFunction(); h != clusterv3.Cluster_RingHashLbConfig_XX_HASH {
-			v.refuse("ring_hash_lb_config.hash_function", "%s is not supported: supported is XX_HASH", h)
-		}
+		v.xxHash(m)
 	case clusterv3.Cluster_LEAST_REQUEST:
-		if c := m.GetLeastRequestLbConfig().GetChoiceCount(); c != nil && c.GetValue() < 2 {
-			v.refuse("least_request_lb_config.choice_count", "is %d: it must be at least 2", c.GetValue())
-		}
+		v.leastRequest(or(m.GetLeastRequestLbConfig().GetChoiceCount(), defaultChoiceCount), "least_request_lb_config.choice_count")
 	default:
-		v.refuse("lb_policy", "%s is not supported", p)
+		v.refuse("lb_policy", "%s is not supported: %s", p, supportedLBPolicies)
 	}
 }
 
@@ -79,9 +103,9 @@ func (v *verdict) policy(list *clusterv3.LoadBalancingPolicy, field string, dept
 	for i, entry := range list.GetPolicies() {
 		config := entry.GetTypedExtensionConfig().GetTypedConfig()
 		at := path{{name: "policies", index: i}, {name: "typed_extension_config", index: -1}, {name: "typed_config", index: -1}}
-		policy, known := v.typedPolicy(config, join(field, at.String()), depth)
-		if !known {
-			skipped = append(skipped, shortType(config.GetTypeUrl()))
+		policy, unknown := v.typedPolicy(config, join(field, at.String()), depth)
+		if unknown != "" {
+			skipped = append(skipped, unknown)
 			continue
 		}
 		if len(skipped) > 0 {
@@ -97,47 +121,63 @@ func (v *verdict) policy(list *clusterv3.LoadBalancingPolicy, field string, dept
 	return Policy{}
 }
 
-// typedPolicy reads one policy of a list. known is false for one that lbd does
-// not have. Each policy that lbd can run has its arm.
-func (v *verdict) typedPolicy(config *anypb.Any, field string, depth int) (p Policy, known bool) {
-	switch config.MessageName() {
+// typedPolicy reads one policy of a list. unknown names one that lbd does not
+// have. Each policy that lbd can run has its arm.
+func (v *verdict) typedPolicy(config *anypb.Any, field string, depth int) (p Policy, unknown string) {
+	name := config.MessageName()
+	if !v.byHand && config.GetTypeUrl() != typeURLPrefix+string(name) {
+		name = "" // gRPC compares whole URLs
+	}
+	switch name {
 	case nameOf(&wrrlocalityv3.WrrLocality{}):
 		var m wrrlocalityv3.WrrLocality
 		if !v.carries(config, &m, field) {
-			return Policy{}, true
+			return Policy{}, ""
 		}
 		child := v.policy(m.GetEndpointPickingPolicy(), field+".endpoint_picking_policy", depth+1)
-		return Policy{Name: PolicyWRRLocality, Child: &child}, true
+		return Policy{Name: PolicyWRRLocality, Child: &child}, ""
 	case nameOf(&roundrobinv3.RoundRobin{}):
-		return Policy{Name: PolicyRoundRobin}, true
+		var m roundrobinv3.RoundRobin
+		if proto.Unmarshal(config.GetValue(), &m) == nil { // gRPC does not read it
+			v.heeds(&m, field)
+		}
+		return Policy{Name: PolicyRoundRobin}, ""
+	case nameOf(&weightedv3.ClientSideWeightedRoundRobin{}):
+		var m weightedv3.ClientSideWeightedRoundRobin
+		if !v.carries(config, &m, field) {
+			return Policy{}, ""
+		}
+		return v.weightedProto(&m, field), ""
+	case nameOf(&leastrequestv3.LeastRequest{}):
+		var m leastrequestv3.LeastRequest
+		if !v.carries(config, &m, field) {
+			return Policy{}, ""
+		}
+		v.heeds(&m, field, "choice_count")
+		return v.leastRequest(or(m.GetChoiceCount(), defaultChoiceCount), field+".choice_count"), ""
+	case nameOf(&ringhashv3.RingHash{}):
+		var m ringhashv3.RingHash
+		if !v.carries(config, &m, field) {
+			return Policy{}, ""
+		}
+		return v.ringHashProto(&m, field), ""
+	case nameOf(&pickfirstv3.PickFirst{}):
+		var m pickfirstv3.PickFirst
+		if !v.carries(config, &m, field) {
+			return Policy{}, ""
+		}
+		return Policy{Name: PolicyPickFirst, PickFirst: &PickFirst{ShuffleAddressList: m.GetShuffleAddressList()}}, ""
 	case nameOf(&xdsv3.TypedStruct{}):
 		var m xdsv3.TypedStruct
-		return v.namedPolicy(config, &m, field)
+		return v.structPolicy(config, &m, field)
 	case nameOf(&udpav1.TypedStruct{}):
 		var m udpav1.TypedStruct
-		return v.namedPolicy(config, &m, field)
+		return v.structPolicy(config, &m, field)
 	default:
-		return Policy{}, false
-	}
-}
-
-// typedStruct is either of the two messages that carry a policy by gRPC's name.
-type typedStruct interface {
-	proto.Message
-	GetTypeUrl() string
-}
-
-// namedPolicy reads a policy by gRPC's name for it.
-func (v *verdict) namedPolicy(config *anypb.Any, m typedStruct, field string) (p Policy, known bool) {
-	if !v.carries(config, m, field) {
-		return Policy{}, true
-	}
-	url := m.GetTypeUrl()
-	switch name := PolicyName(url[strings.LastIndexByte(url, '/')+1:]); name {
-	case PolicyRoundRobin:
-		return Policy{Name: name}, true
-	default:
-		return Policy{}, false
+		if short := shortType(config.GetTypeUrl()); short != "" {
+			return Policy{}, short
+		}
+		return Policy{}, strconv.Quote(config.GetTypeUrl())
 	}
 }
 

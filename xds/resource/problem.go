@@ -87,6 +87,7 @@ type verdict struct {
 	key      Key
 	byHand   bool
 	strict   bool
+	custom   func(name string) bool // nil: no custom policy is available
 	problems ledger
 	warnings ledger
 	// unknown counts the fields that no proto message knows.

@@ -91,6 +91,10 @@ type Options struct {
 	// Name is, for ByHand, the name that the resource must bear, or takes if
 	// it bears none. Empty means no expectation. DecodeBundle does not heed it.
 	Name string
+	// Custom reports whether a policy that lbd has not itself is available by
+	// its gRPC name. Nil means that none is. load_balancing_policy skips what is
+	// not available (gRFC A52).
+	Custom func(name string) bool
 	// Bare lets DecodeBundle take a single resource without an envelope.
 	Bare bool
 }
@@ -100,8 +104,8 @@ type Decoded[V any] struct {
 	Value V
 	// Raw is the resource as it was written, its name filled in, as
 	// deterministic binary protobuf: equal content gives equal bytes,
-	// whatever the format. Decoding it again, with the same Origin, gives an
-	// equal Value.
+	// whatever the format. Decoding it again, with the same Origin and Custom,
+	// gives an equal Value.
 	Raw []byte
 	// Warnings are what was accepted and is worth a word: kindnesses, unknown
 	// fields, fields that have no effect.
