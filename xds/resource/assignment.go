@@ -227,6 +227,10 @@ func zeroOrAbsent(present bool) string {
 func (f *floor) identity(i int, l *LocalityEndpoints, named bool) {
 	field := fmt.Sprintf("endpoints[%d].locality", i)
 	switch {
+	case named && f.byHand:
+		f.printable(field+".region", l.ID.Region)
+		f.printable(field+".zone", l.ID.Zone)
+		f.printable(field+".sub_zone", l.ID.SubZone)
 	case named:
 	case f.byHand:
 		f.warn(field, "is absent: taken as the empty locality")
@@ -245,6 +249,15 @@ func (f *floor) identity(i int, l *LocalityEndpoints, named bool) {
 		}
 	default:
 		f.refuse(field, "%s is in priority %d twice: endpoints[%d] is the first", l.ID, l.Priority, first)
+	}
+}
+
+// printable judges a part of a locality's name, which answers and metrics carry.
+func (f *floor) printable(field, part string) {
+	if len(part) > MaxLocalityBytes {
+		f.refuse(field, "is %d bytes long, of at most %d", len(part), MaxLocalityBytes)
+	} else if reason := unprintable(part); reason != "" {
+		f.refuse(field, "%s", reason)
 	}
 }
 

@@ -287,6 +287,29 @@ func TestHostnameLimits(t *testing.T) {
 	}
 }
 
+func TestLocalityLimits(t *testing.T) {
+	with := func(name string) []byte {
+		return []byte(localities(`{"locality":{` + name + `},"load_balancing_weight":1,"lb_endpoints":[` + endpoint("h", 80) + `]}`))
+	}
+	const field = "endpoints[0].locality."
+	for name, want := range map[string][]string{
+		`"zone":"` + strings.Repeat("x", 256) + `"`: nil,
+		`"zone":"` + strings.Repeat("x", 257) + `"`: {field + "zone: is 257 bytes long, of at most 256"},
+		`"region":"a\nb","sub_zone":"a\u0000b"`: {
+			field + "region: holds the character U+000A, which cannot be printed",
+			field + "sub_zone: holds the character U+0000, which cannot be printed",
+		},
+	} {
+		_, err := resource.DecodeAssignment(with(name), resource.Options{})
+		if got := refusals(t, err, "ClusterLoadAssignment/orders"); !reflect.DeepEqual(got, want) {
+			t.Errorf("refusals %q, want %q", got, want)
+		}
+		if _, err := resource.DecodeAssignment(with(name), resource.Options{Origin: resource.FromServer}); err != nil {
+			t.Errorf("a server is not judged by it: %v", err)
+		}
+	}
+}
+
 // What a server sends is taken as gRPC takes it, and fails to connect.
 func TestServersMaySendWhatCannotConnect(t *testing.T) {
 	body := localities(locality("a", 0, 1,

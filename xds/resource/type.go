@@ -125,6 +125,8 @@ const (
 	MaxAdditionalAddresses = 16
 	// MaxHostnameBytes is the longest hostname of an endpoint.
 	MaxHostnameBytes = 255
+	// MaxLocalityBytes is the longest region, zone or sub_zone of a locality.
+	MaxLocalityBytes = 256
 	// MaxDrops is the most drop categories of an Assignment.
 	MaxDrops = 100
 	// MaxCategoryBytes is the longest name of a drop category.
