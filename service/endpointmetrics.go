@@ -23,16 +23,16 @@ const endpointsTimeout = time.Second
 // The series of an endpoint. Its state has one series, not one for each state
 // that it is not in: there are many endpoints, and sums over state are the same.
 var (
-	endpointStateDesc = describe("lbd_endpoint_state",
+	endpointStateFamily = gauge("lbd_endpoint_state",
 		"Which state is each endpoint in? 1; the states that it is not in have no series. By state: ready, connecting, idle, transient_failure, unhealthy.",
 		"cluster", "target", "priority", "locality", "address", "state")
-	endpointShareDesc = describe("lbd_endpoint_share",
+	endpointShareFamily = gauge("lbd_endpoint_share",
 		"Which part of all picks from its cluster does each endpoint get now? 0 to 1.",
 		"cluster", "target", "priority", "locality", "address")
-	endpointWeightDesc = describe("lbd_endpoint_weight",
+	endpointWeightFamily = gauge("lbd_endpoint_weight",
 		"Which weight was each endpoint given?",
 		"cluster", "target", "priority", "locality", "address")
-	endpointsTruncatedDesc = describe("lbd_endpoint_series_truncated",
+	endpointsTruncatedFamily = gauge("lbd_endpoint_series_truncated",
 		"Are endpoints missing here? 1 where there are more than 100000 of them, or a cluster did not answer in time; else 0.")
 )
 
@@ -89,7 +89,7 @@ func (s *Service) endpointSeries(ctx context.Context, most int) endpointSeries {
 			truncated = true
 		}
 	}
-	return append(all, prometheus.MustNewConstMetric(endpointsTruncatedDesc, prometheus.GaugeValue, flag(truncated)))
+	return append(all, endpointsTruncatedFamily.metric(flag(truncated)))
 }
 
 func hasEndpoints(a *resource.Assignment) bool {
@@ -105,9 +105,7 @@ func (s *Service) clusterWithin(ctx context.Context, name string, timeout time.D
 // appendSeries adds the series of a cluster's endpoints, as far as there is room
 // for left more endpoints.
 func appendSeries(all endpointSeries, c *ClusterState, left int) (_ endpointSeries, stillLeft int, complete bool) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		all = append(all, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...))
-	}
+	add := func(f *family, v float64, labels ...string) { all = append(all, f.metric(v, labels...)) }
 	for _, p := range c.Priorities {
 		priority := strconv.Itoa(p.Priority)
 		for _, l := range p.Localities {
@@ -118,9 +116,9 @@ func appendSeries(all endpointSeries, c *ClusterState, left int) (_ endpointSeri
 				}
 				left--
 				e := &l.Endpoints[i]
-				gauge(endpointStateDesc, 1, c.Name, "", priority, locality, e.Address, strings.ToLower(e.State))
-				gauge(endpointShareDesc, e.Share, c.Name, "", priority, locality, e.Address)
-				gauge(endpointWeightDesc, float64(e.Weight), c.Name, "", priority, locality, e.Address)
+				add(endpointStateFamily, 1, c.Name, "", priority, locality, e.Address, strings.ToLower(e.State))
+				add(endpointShareFamily, e.Share, c.Name, "", priority, locality, e.Address)
+				add(endpointWeightFamily, float64(e.Weight), c.Name, "", priority, locality, e.Address)
 			}
 		}
 	}

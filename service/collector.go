@@ -1,0 +1,199 @@
+package service
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+// The series of a cluster, and of the resource directory.
+var (
+	filesFamily = gauge("lbd_resource_files",
+		"Is there a resource file that is not in use? Files by state: good, bad.", "state")
+	picksFamily = counter("lbd_picks_total",
+		"What happened to every pick, each once? By result: ok, or the code of its refusal.", "cluster", "target", "result")
+	localityPicksFamily = counter("lbd_locality_picks_total",
+		"Where do good picks go?", "cluster", "target", "priority", "locality")
+	dropsFamily = counter("lbd_drops_total",
+		"Who is being shed, by which rule?", "cluster", "category")
+	dropRatioFamily = gauge("lbd_drop_ratio",
+		"Which part of its picks is each drop category configured to shed? 0 to 1.", "cluster", "category")
+	rejectionsFamily = counter("lbd_circuit_breaker_rejections_total",
+		"How many picks did the circuit breaker refuse?", "cluster")
+	inFlightFamily = gauge("lbd_circuit_breaker_in_flight",
+		"How full is the circuit breaker: how many requests are in flight?", "cluster")
+	maxRequestsFamily = gauge("lbd_circuit_breaker_max_requests",
+		"How many requests may be in flight?", "cluster")
+	openFamily = gauge("lbd_circuit_breaker_open",
+		"Is the circuit breaker full now? 0 or 1.", "cluster")
+	leasesFamily = gauge("lbd_leases_active",
+		"How many leases are held now?", "cluster")
+	leasesEndedFamily = counter("lbd_leases_finished_total",
+		"How did leases end, and who forgets to say done? By outcome: success, error, cancelled, expired.", "cluster", "outcome")
+	endpointsFamily = gauge("lbd_endpoints",
+		"How many endpoints are in each state?", "cluster", "target", "priority", "state")
+	stateFamily = gauge("lbd_cluster_state",
+		"Which connectivity state is the cluster in? 1 for that one, 0 for the others.", "cluster", "target", "state")
+	priorityFamily = gauge("lbd_cluster_priority",
+		"Which priority is in use? -1 is none.", "cluster", "target")
+	switchesFamily = counter("lbd_priority_switches_total",
+		"Why did the priority in use change? By reason: init_timeout, failure, recovered, update.", "cluster", "target", "reason")
+	connectsFamily = counter("lbd_connect_attempts_total",
+		"How do connection attempts end? By result: ok, error.", "cluster", "target", "result")
+	lossesFamily = counter("lbd_disconnects_total",
+		"How are connections lost?", "cluster", "target", "reason")
+	updatedFamily = gauge("lbd_cluster_updated_timestamp_seconds",
+		"When did the cluster's resources change last? Unix time.", "cluster")
+	staleFamily = gauge("lbd_cluster_stale",
+		"Is the source of the cluster's resources away? 0 or 1.", "cluster")
+)
+
+// collector emits the series of every cluster from what the targets hold.
+type collector struct{ service *Service }
+
+// Describe sends nothing: which series there are depends on the clusters.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads every target. Series that an idle cluster would only show as
+// zero are left out, but for those whose first count matters.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	c.files(out)
+	rest := newSeries(OverflowCluster)
+	overflow := false
+	for _, t := range c.service.targets.all() {
+		sum := t.channel.Summary().Clusters[t.cluster]
+		if !t.ownSeries {
+			overflow = true
+			rest.target(c.service, t, sum)
+			continue
+		}
+		s := newSeries(t.cluster)
+		s.target(c.service, t, sum)
+		s.state(c.service, t, sum)
+		s.emit(out)
+	}
+	if overflow {
+		rest.emit(out)
+	}
+}
+
+// files emits how the resource directory is, where there is one.
+func (c *collector) files(out chan<- prometheus.Metric) {
+	if c.service.files.Load() == nil {
+		return
+	}
+	good, bad := 0, 0
+	for _, f := range c.service.Files().Files {
+		if f.Error == "" {
+			good++
+		} else {
+			bad++
+		}
+	}
+	out <- filesFamily.metric(float64(good), "good")
+	out <- filesFamily.metric(float64(bad), "bad")
+}
+
+// state adds what cannot be summed over clusters.
+func (s *series) state(svc *Service, t *target, sum policy.Summary) {
+	for _, state := range []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure} {
+		s.add(stateFamily, flag(state == sum.State), "", stateLabels[state])
+	}
+	s.add(priorityFamily, float64(sum.Priority), "")
+	cc := t.clusterConfig()
+	s.add(updatedFamily, float64(updated(cc).UnixMilli())/1000)
+	s.add(staleFamily, 0)
+	if cc.Err != nil {
+		return
+	}
+	s.add(openFamily, flag(svc.breaker(t, cc.Cluster).Open))
+	if cc.Assignment != nil {
+		for _, d := range cc.Assignment.Drops {
+			s.add(dropRatioFamily, float64(d.PerMillion)/1e6, d.Category)
+		}
+	}
+}
+
+var stateLabels = map[connectivity.State]string{
+	connectivity.Ready:            "ready",
+	connectivity.Connecting:       "connecting",
+	connectivity.Idle:             "idle",
+	connectivity.TransientFailure: "transient_failure",
+}
+
+func flag(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// target adds what the target counts.
+func (s *series) target(svc *Service, t *target, summary policy.Summary) {
+	s.add(picksFamily, 0, "", string(resultOK))
+	for r, n := range t.picks.read() {
+		s.add(picksFamily, float64(n), "", string(r))
+	}
+	for at, n := range localityPicks(t) {
+		s.add(localityPicksFamily, float64(n), "", strconv.Itoa(at.priority), at.locality.String())
+	}
+	if len(summary.Priorities) > 1 { // the first switch is a rise from zero
+		for _, r := range policy.SwitchReasons {
+			s.add(switchesFamily, 0, "", string(r))
+		}
+	}
+	for r, n := range t.switches.read() {
+		s.add(switchesFamily, float64(n), "", string(r))
+	}
+	for r, n := range t.connects.read() {
+		s.add(connectsFamily, float64(n), "", r)
+	}
+	for r, n := range t.losses.read() {
+		s.add(lossesFamily, float64(n), "", r)
+	}
+	for o, n := range t.ended.read() {
+		s.add(leasesEndedFamily, float64(n), string(o))
+	}
+	s.add(leasesFamily, float64(t.leases.Load()))
+	cc := t.clusterConfig()
+	if cc.Err != nil {
+		return
+	}
+	b := svc.breaker(t, cc.Cluster)
+	s.add(rejectionsFamily, float64(b.Rejected))
+	s.add(inFlightFamily, float64(b.InFlight))
+	s.add(maxRequestsFamily, float64(b.MaxRequests))
+	if counters := svc.counters.Get(t.service()); counters != nil {
+		for category, n := range counters.Drops() {
+			s.add(dropsFamily, float64(n), category)
+		}
+	}
+	s.endpoints(t, summary)
+}
+
+// endpoints adds the endpoints by priority and state. READY is always there.
+func (s *series) endpoints(t *target, summary policy.Summary) {
+	count := func(priority int, state string, n int) {
+		if n > 0 || state == "ready" {
+			s.add(endpointsFamily, float64(n), "", strconv.Itoa(priority), state)
+		}
+	}
+	for p, c := range summary.Priorities {
+		count(p, "ready", c.Ready)
+		count(p, "connecting", c.Connecting)
+		count(p, "idle", c.Idle)
+		count(p, "transient_failure", c.TransientFailure)
+	}
+	if a := t.clusterConfig().Assignment; a != nil {
+		for _, l := range a.Localities {
+			for _, e := range l.Endpoints {
+				if !e.Usable() {
+					count(int(l.Priority), "unhealthy", 1)
+				}
+			}
+		}
+	}
+}
