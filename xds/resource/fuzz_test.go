@@ -77,10 +77,16 @@ func FuzzDecodeCluster(f *testing.F) {
 			eds(), eds(choose(policies(policy(wrr, `"endpoint_picking_policy":`+policies(policy(roundRobin))), policy(ringHash)))),
 			eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"none"}}}`, `"circuit_breakers":{"thresholds":[{"max_requests":7}]}`),
 			eds(`"outlier_detection":{"interval":"1s"}`, `"lrs_server":{"self":{}}`, `"foo":1`),
+			eds(`"lb_policy":"RING_HASH","ring_hash_lb_config":{"minimum_ring_size":7}`, `"outlier_detection":{"enforcing_failure_percentage":9,"max_ejection_time":"3s"}`),
+			eds(`"lb_policy":"LEAST_REQUEST","least_request_lb_config":{"choice_count":3}`),
+			dnsSocket(`{"address":"::1","port_value":80}`), aggregate(`["a","b","a"]`),
+			only(policy(weighted, `"blackout_period":"1s","error_utilization_penalty":0.5`)), only(within(policy(leastRequest, `"choice_count":3`))),
+			only(named("weighted_round_robin", `{"blackoutPeriod":"1.5s"}`)), only(named("ring_hash_experimental", `{"minRingSize":7,"requestHashHeader":"x"}`)),
+			only(named("xds_wrr_locality_experimental", `{"childPolicy":[{"x":{}},{"pick_first":{"shuffleAddressList":true}}]}`)), only(named("acme", `{"a":[1,null]}`)),
 		} {
 			seed := []byte(body)
 			if format == resource.FormatProtobuf {
-				d, err := resource.DecodeCluster(seed, resource.Options{})
+				d, err := resource.DecodeCluster(seed, resource.Options{Custom: acme})
 				if err != nil {
 					f.Fatal(err)
 				}
@@ -91,21 +97,26 @@ func FuzzDecodeCluster(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, body []byte, format, origin uint8) {
-		o := resource.Options{Format: resource.Format(format % 3), Origin: resource.Origin(origin % 2)}
+		o := resource.Options{Format: resource.Format(format % 3), Origin: resource.Origin(origin % 2), Custom: acme}
 		d, err := resource.DecodeCluster(body, o)
 		if err != nil {
 			expected(t, err)
 			return
 		}
-		again, err := resource.DecodeCluster(d.Raw, resource.Options{Format: resource.FormatProtobuf, Origin: o.Origin})
+		again, err := resource.DecodeCluster(d.Raw, resource.Options{Format: resource.FormatProtobuf, Origin: o.Origin, Custom: acme})
 		if err != nil {
 			t.Fatalf("raw of %q: %v", body, err)
 		}
 		if !reflect.DeepEqual(again.Value, d.Value) || !bytes.Equal(again.Raw, d.Raw) {
 			t.Fatalf("raw of %q: %+v, want %+v", body, again, d)
 		}
-		if d.Value.Policy.Name == "" || d.Value.Name == "" {
+		if d.Value.Name == "" {
 			t.Fatalf("%q: %+v", body, d.Value)
+		}
+		for p := &d.Value.Policy; p != nil; p = p.Child {
+			if p.Name == "" || p.RingHash != nil && (p.RingHash.MinSize > p.RingHash.MaxSize || p.RingHash.MaxSize > resource.RingSizeCap) {
+				t.Fatalf("%q: %+v", body, d.Value)
+			}
 		}
 	})
 }
@@ -147,7 +158,7 @@ func FuzzDecodeBundle(f *testing.F) {
 	}
 	f.Add(someBinary(f), uint8(resource.FormatProtobuf), true, true)
 	f.Fuzz(func(t *testing.T, body []byte, format uint8, bare, strict bool) {
-		o := resource.Options{Format: resource.Format(format % 3), Bare: bare, Strict: strict}
+		o := resource.Options{Format: resource.Format(format % 3), Bare: bare, Strict: strict, Custom: acme}
 		b, err := resource.DecodeBundle(body, o)
 		if err != nil {
 			expected(t, err)
@@ -164,7 +175,7 @@ func FuzzDecodeBundle(f *testing.F) {
 				t.Fatalf("%q: key %v", body, i.Key)
 			}
 			keys[i.Key] = true
-			again := resource.Options{Format: resource.FormatProtobuf, Name: i.Key.Name}
+			again := resource.Options{Format: resource.FormatProtobuf, Name: i.Key.Name, Custom: acme}
 			switch i.Key.Type {
 			case resource.TypeCluster:
 				d, err := resource.DecodeCluster(i.Raw, again)
