@@ -58,24 +58,28 @@ type collector struct{ service *Service }
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect reads every target. Series that an idle cluster would only show as
-// zero are left out, but for those whose first count matters.
+// zero are left out, but for those whose first count matters. Categories and
+// localities are those that the newest config names.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.files(out)
+	targets := c.service.targets
 	rest := newSeries(OverflowCluster)
 	overflow := false
-	for _, t := range c.service.targets.all() {
-		sum := t.channel.Summary().Clusters[t.cluster]
+	for _, t := range targets.all() {
+		summary := t.channel.Summary().Clusters[t.cluster]
 		if !t.ownSeries {
 			overflow = true
-			rest.target(c.service, t, sum)
+			rest.held(c.service, t, summary)
 			continue
 		}
 		s := newSeries(t.cluster)
-		s.target(c.service, t, sum)
-		s.state(c.service, t, sum)
+		s.counts(t.counts)
+		s.held(c.service, t, summary)
+		s.own(c.service, t, summary)
 		s.emit(out)
 	}
 	if overflow {
+		rest.counts(&targets.rest)
 		rest.emit(out)
 	}
 }
@@ -97,26 +101,6 @@ func (c *collector) files(out chan<- prometheus.Metric) {
 	out <- filesFamily.metric(float64(bad), "bad")
 }
 
-// state adds what cannot be summed over clusters.
-func (s *series) state(svc *Service, t *target, sum policy.Summary) {
-	for _, state := range []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure} {
-		s.add(stateFamily, flag(state == sum.State), "", stateLabels[state])
-	}
-	s.add(priorityFamily, float64(sum.Priority), "")
-	cc := t.clusterConfig()
-	s.add(updatedFamily, float64(updated(cc).UnixMilli())/1000)
-	s.add(staleFamily, 0)
-	if cc.Err != nil {
-		return
-	}
-	s.add(openFamily, flag(svc.breaker(t, cc.Cluster).Open))
-	if cc.Assignment != nil {
-		for _, d := range cc.Assignment.Drops {
-			s.add(dropRatioFamily, float64(d.PerMillion)/1e6, d.Category)
-		}
-	}
-}
-
 var stateLabels = map[connectivity.State]string{
 	connectivity.Ready:            "ready",
 	connectivity.Connecting:       "connecting",
@@ -131,47 +115,70 @@ func flag(on bool) float64 {
 	return 0
 }
 
-// target adds what the target counts.
-func (s *series) target(svc *Service, t *target, summary policy.Summary) {
+// counts adds what happened.
+func (s *series) counts(c *counts) {
 	s.add(picksFamily, 0, "", string(resultOK))
-	for r, n := range t.picks.read() {
+	for r, n := range c.picks.read() {
 		s.add(picksFamily, float64(n), "", string(r))
 	}
-	for at, n := range localityPicks(t) {
-		s.add(localityPicksFamily, float64(n), "", strconv.Itoa(at.priority), at.locality.String())
+	for r, n := range c.switches.read() {
+		s.add(switchesFamily, float64(n), "", string(r))
 	}
+	for r, n := range c.connects.read() {
+		s.add(connectsFamily, float64(n), "", r)
+	}
+	for r, n := range c.losses.read() {
+		s.add(lossesFamily, float64(n), "", r)
+	}
+	for o, n := range c.ended.read() {
+		s.add(leasesEndedFamily, float64(n), string(o))
+	}
+}
+
+// held adds how much there is now.
+func (s *series) held(svc *Service, t *target, summary policy.Summary) {
+	s.add(leasesFamily, float64(t.leases.Load()))
+	if cc := t.clusterConfig(); cc.Err == nil {
+		b := svc.breaker(t, cc.Cluster)
+		s.add(inFlightFamily, float64(b.InFlight))
+		s.add(maxRequestsFamily, float64(b.MaxRequests))
+		s.endpoints(t, summary)
+	}
+}
+
+// own adds what cannot be summed over clusters: what is no number of things, and
+// counts under names that clusters choose or that go with them.
+func (s *series) own(svc *Service, t *target, summary policy.Summary) {
+	for _, state := range []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure} {
+		s.add(stateFamily, flag(state == summary.State), "", stateLabels[state])
+	}
+	s.add(priorityFamily, float64(summary.Priority), "")
 	if len(summary.Priorities) > 1 { // the first switch is a rise from zero
 		for _, r := range policy.SwitchReasons {
 			s.add(switchesFamily, 0, "", string(r))
 		}
 	}
-	for r, n := range t.switches.read() {
-		s.add(switchesFamily, float64(n), "", string(r))
+	for at, n := range *t.places.Load() {
+		if n := n.Load(); n > 0 {
+			s.add(localityPicksFamily, float64(n), "", strconv.Itoa(at.priority), at.locality.String())
+		}
 	}
-	for r, n := range t.connects.read() {
-		s.add(connectsFamily, float64(n), "", r)
-	}
-	for r, n := range t.losses.read() {
-		s.add(lossesFamily, float64(n), "", r)
-	}
-	for o, n := range t.ended.read() {
-		s.add(leasesEndedFamily, float64(n), string(o))
-	}
-	s.add(leasesFamily, float64(t.leases.Load()))
 	cc := t.clusterConfig()
+	s.add(updatedFamily, float64(updated(cc).UnixMilli())/1000)
+	s.add(staleFamily, 0)
 	if cc.Err != nil {
 		return
 	}
 	b := svc.breaker(t, cc.Cluster)
+	s.add(openFamily, flag(b.Open))
 	s.add(rejectionsFamily, float64(b.Rejected))
-	s.add(inFlightFamily, float64(b.InFlight))
-	s.add(maxRequestsFamily, float64(b.MaxRequests))
-	if counters := svc.counters.Get(t.service()); counters != nil {
-		for category, n := range counters.Drops() {
-			s.add(dropsFamily, float64(n), category)
-		}
+	if cc.Assignment == nil {
+		return
 	}
-	s.endpoints(t, summary)
+	for _, d := range svc.drops(t, cc.Assignment) {
+		s.add(dropRatioFamily, float64(d.PerMillion)/1e6, d.Category)
+		s.add(dropsFamily, float64(d.Dropped), d.Category)
+	}
 }
 
 // endpoints adds the endpoints by priority and state. READY is always there.
@@ -187,12 +194,10 @@ func (s *series) endpoints(t *target, summary policy.Summary) {
 		count(p, "idle", c.Idle)
 		count(p, "transient_failure", c.TransientFailure)
 	}
-	if a := t.clusterConfig().Assignment; a != nil {
-		for _, l := range a.Localities {
-			for _, e := range l.Endpoints {
-				if !e.Usable() {
-					count(int(l.Priority), "unhealthy", 1)
-				}
+	for priority, l := range localities(t.config.Load(), t.cluster) {
+		for _, e := range l.Endpoints {
+			if !e.Usable() {
+				count(priority, "unhealthy", 1)
 			}
 		}
 	}

@@ -76,7 +76,7 @@ func (s *Service) drops(t *target, a *resource.Assignment) []DropState {
 // the tree says of it: those of the cluster, or of its leaves in a row.
 func priorities(t *target, config *resource.Config, root policy.Node, endpoints bool) []PriorityState {
 	nodes := find(root, func(n policy.Node) bool { return n.Priorities != nil }).Priorities
-	picks := localityPicks(t)
+	picks := *t.places.Load()
 	cc := config.Clusters[t.cluster]
 	out := []PriorityState{}
 	add := func(leaf string, cc *resource.ClusterConfig) {
@@ -92,7 +92,7 @@ func priorities(t *target, config *resource.Config, root policy.Node, endpoints 
 				out = append(out, newPriority(len(out), leaf))
 			}
 			p := &out[first+int(l.Priority)]
-			p.Localities = append(p.Localities, locality(l, picks[spot{p.Priority, l.ID}], endpoints))
+			p.Localities = append(p.Localities, locality(l, picks.count(place{p.Priority, l.ID}), endpoints))
 		}
 	}
 	if cc.Cluster.Type != resource.ClusterAggregate {
@@ -223,21 +223,4 @@ func optional(t time.Time) *time.Time {
 	}
 	t = t.UTC()
 	return &t
-}
-
-// spot is a locality of a priority.
-type spot struct {
-	priority int
-	locality resource.Locality
-}
-
-// localityPicks sums a target's good picks by locality and priority.
-func localityPicks(t *target) map[spot]uint64 {
-	out := make(map[spot]uint64)
-	for p, n := range t.places.read() {
-		if p.load != nil {
-			out[spot{p.priority, p.load.Locality}] += n
-		}
-	}
-	return out
 }

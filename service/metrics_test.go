@@ -118,3 +118,43 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 		t.Errorf("%d series are left of clusters that are gone", left)
 	}
 }
+
+func TestSeriesAreThoseOfTheNewestConfig(t *testing.T) {
+	s, _ := start(t, "", nil)
+	for i := range 5 {
+		push(t, s, service.Endpoints, "orders", assignment(t, []object{drop(fmt.Sprint("c", i), 0)},
+			place{fmt.Sprint("z", i), 0, 1, endpoints("a", 1)}, place{"kept", 1, 1, endpoints("b", 1)}))
+		for range 2 {
+			if _, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := pick(s, service.PickRequest{Cluster: "orders", Exclude: []string{"a-0:80"}}); code(err) != service.AllExcluded {
+				t.Fatal(err)
+			}
+		}
+		push(t, s, service.Endpoints, "orders", assignment(t, []object{drop(fmt.Sprint("c", i), 0)},
+			place{"kept", 0, 1, endpoints("b", 1)}))
+		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := `
+# HELP lbd_drop_ratio Which part of its picks is each drop category configured to shed? 0 to 1.
+# TYPE lbd_drop_ratio gauge
+lbd_drop_ratio{category="c4",cluster="orders"} 0
+# HELP lbd_drops_total Who is being shed, by which rule?
+# TYPE lbd_drops_total counter
+lbd_drops_total{category="c4",cluster="orders"} 0
+# HELP lbd_locality_picks_total Where do good picks go?
+# TYPE lbd_locality_picks_total counter
+lbd_locality_picks_total{cluster="orders",locality="/kept/",priority="0",target=""} 1
+# HELP lbd_picks_total What happened to every pick, each once? By result: ok, or the code of its refusal.
+# TYPE lbd_picks_total counter
+lbd_picks_total{cluster="orders",result="all_excluded",target=""} 10
+lbd_picks_total{cluster="orders",result="ok",target=""} 15
+`
+	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want),
+		"lbd_drop_ratio", "lbd_drops_total", "lbd_locality_picks_total", "lbd_picks_total"); err != nil {
+		t.Error(err)
+	}
+}

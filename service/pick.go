@@ -185,7 +185,7 @@ func (s *Service) pickOne(t *target, call *policy.Call, wait time.Duration) erro
 	}
 	if err == nil {
 		t.picks.add(resultOK)
-		t.places.add(place{call.Load, call.Priority})
+		t.places.Load().add(place{call.Priority, call.Endpoint.Locality})
 	}
 	return err
 }

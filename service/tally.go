@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// tally counts by a key of few values. Counting takes no lock once the key is
-// known. The zero tally is empty.
+// tally counts by a key of a few values, which are known beforehand: a new one
+// costs a copy. Counting takes no lock once the key is known. The zero tally is empty.
 type tally[K comparable] struct {
 	counts atomic.Pointer[map[K]*atomic.Uint64] // replaced, never changed
 	mu     sync.Mutex                           // held to replace counts

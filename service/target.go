@@ -26,20 +26,21 @@ type target struct {
 	config  atomic.Pointer[resource.Config]
 	offered atomic.Pointer[lb.Offered] // the newest config's
 
+	places atomic.Pointer[places] // the newest config's
+
+	*counts
+	leases atomic.Int64
+	full   atomic.Bool // the circuit breaker, until it has eased
+}
+
+// counts are what happened to a target. Targets without series of their own
+// share one, so that their sums do not fall when one of them goes.
+type counts struct {
 	picks    tally[result]
 	switches tally[policy.SwitchReason]
 	connects tally[string]
 	losses   tally[string]
 	ended    tally[Outcome]
-	leases   atomic.Int64
-	full     atomic.Bool // the circuit breaker, until it has eased
-	places   tally[place]
-}
-
-// place is where a good pick went.
-type place struct {
-	load     *policy.LocalityLoad
-	priority int
 }
 
 // clusterConfig is the cluster's part of the newest config.
@@ -70,7 +71,8 @@ func (t *target) service() policy.ServiceKey {
 
 // newTarget builds the tree of a cluster, still without config.
 func (s *Service) newTarget(cluster string) *target {
-	t := &target{cluster: cluster}
+	t := &target{cluster: cluster, counts: new(counts)}
+	t.places.Store(&places{})
 	t.channel = lb.NewChannel(lb.Options{
 		Registry:   lb.Policies(),
 		Counters:   s.counters,
@@ -84,8 +86,10 @@ func (s *Service) newTarget(cluster string) *target {
 
 // targets is every target by its cluster. Reading takes no lock.
 type targets struct {
-	build   func(cluster string) *target
-	current atomic.Pointer[map[string]*target] // replaced, never changed
+	build     func(cluster string) *target
+	maxSeries int                                // how many have series of their own
+	rest      counts                             // of all others
+	current   atomic.Pointer[map[string]*target] // replaced, never changed
 
 	mu         sync.Mutex // held to replace current; guards the rest
 	withSeries int
@@ -93,7 +97,7 @@ type targets struct {
 }
 
 func newTargets(build func(string) *target) *targets {
-	ts := &targets{build: build}
+	ts := &targets{build: build, maxSeries: MaxClustersWithSeries}
 	ts.current.Store(&map[string]*target{})
 	return ts
 }
@@ -140,12 +144,16 @@ func (ts *targets) apply(changes []resolver.Change) {
 		}
 		if t == nil {
 			t = ts.build(c.Cluster)
-			if t.ownSeries = ts.withSeries < MaxClustersWithSeries; t.ownSeries {
+			if t.ownSeries = ts.withSeries < ts.maxSeries; t.ownSeries {
 				ts.withSeries++
+			} else {
+				t.counts = &ts.rest
 			}
 			replace()[c.Cluster] = t
 		}
 		t.config.Store(c.Config)
+		counted := t.places.Load().follow(c.Config, c.Cluster)
+		t.places.Store(&counted)
 		offered := t.channel.Offer(c.Config)
 		t.offered.Store(&offered)
 	}
