@@ -175,9 +175,22 @@ func (s *series) own(svc *Service, t *target, summary policy.Summary) {
 	if cc.Assignment == nil {
 		return
 	}
-	for _, d := range svc.drops(t, cc.Assignment) {
-		s.add(dropRatioFamily, float64(d.PerMillion)/1e6, d.Category)
-		s.add(dropsFamily, float64(d.Dropped), d.Category)
+	s.drops(svc.drops(t, cc.Assignment))
+}
+
+// drops adds the drop categories. One that is there twice drops twice, each time
+// of what is left, and is counted once.
+func (s *series) drops(all []DropState) {
+	ratios := make(map[string]float64, len(all))
+	for _, d := range all {
+		ratio, twice := ratios[d.Category]
+		if !twice {
+			s.add(dropsFamily, float64(d.Dropped), d.Category)
+		}
+		ratios[d.Category] = ratio + (1-ratio)*float64(d.PerMillion)/1e6
+	}
+	for category, ratio := range ratios {
+		s.add(dropRatioFamily, ratio, category)
 	}
 }
 

@@ -78,8 +78,8 @@ func TestNamesOfServersDoNotStopMetrics(t *testing.T) {
 // TestClustersBeyondTheLimitCountTogether: their sums stay when one of them goes.
 func TestClustersBeyondTheLimitCountTogether(t *testing.T) {
 	s := newService(t)
-	s.targets.maxSeries = 1
-	for _, cluster := range []string{"own", "b", "c"} {
+	s.targets.maxSeries = 2
+	for _, cluster := range []string{OverflowCluster, "own", "own2", "b"} {
 		s.targets.apply([]resolver.Change{{Cluster: cluster, Config: newConfig(cluster, newAssignment(cluster, resource.Locality{Zone: cluster}))}})
 		if err := s.targets.settle(t.Context()); err != nil {
 			t.Fatal(err)
@@ -95,13 +95,16 @@ func TestClustersBeyondTheLimitCountTogether(t *testing.T) {
 # TYPE lbd_endpoints gauge
 lbd_endpoints{cluster="_other",priority="0",state="ready",target=""} %d
 lbd_endpoints{cluster="own",priority="0",state="ready",target=""} 1
+lbd_endpoints{cluster="own2",priority="0",state="ready",target=""} 1
 # HELP lbd_locality_picks_total Where do good picks go?
 # TYPE lbd_locality_picks_total counter
 lbd_locality_picks_total{cluster="own",locality="/own/",priority="0",target=""} 1
+lbd_locality_picks_total{cluster="own2",locality="/own2/",priority="0",target=""} 1
 # HELP lbd_picks_total What happened to every pick, each once? By result: ok, or the code of its refusal.
 # TYPE lbd_picks_total counter
 lbd_picks_total{cluster="_other",result="ok",target=""} 2
 lbd_picks_total{cluster="own",result="ok",target=""} 1
+lbd_picks_total{cluster="own2",result="ok",target=""} 1
 `, endpoints)
 		err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_endpoints", "lbd_locality_picks_total", "lbd_picks_total")
 		if err != nil {

@@ -5,14 +5,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 const (
 	// MaxClustersWithSeries is how many clusters have series of their own; the
 	// rest are counted together as OverflowCluster.
 	MaxClustersWithSeries = 10_000
-	// OverflowCluster stands for the clusters without series of their own.
-	OverflowCluster = "_other"
+	// OverflowCluster stands for the clusters without series of their own. A
+	// cluster that bears this name, which none can that is pushed, is one of them.
+	OverflowCluster = resource.ReservedName
 )
 
 // metrics holds what is counted as it happens. What a target counts by itself

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -155,6 +156,37 @@ lbd_picks_total{cluster="orders",result="ok",target=""} 15
 `
 	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want),
 		"lbd_drop_ratio", "lbd_drops_total", "lbd_locality_picks_total", "lbd_picks_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestACategoryThatIsThereTwiceIsOneSeries(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("a", 50), drop("b", 0), drop("a", 50), drop("c", 100)}, place{"z", 0, 1, endpoints("a", 1)}))
+	dropped := 0
+	for range 100 {
+		_, err := pick(s, service.PickRequest{Cluster: "orders"})
+		var e *service.Error
+		if !errors.As(err, &e) || e.Code != service.Dropped {
+			t.Fatal(err)
+		}
+		if e.Category == "a" {
+			dropped++
+		}
+	}
+	want := fmt.Sprintf(`
+# HELP lbd_drop_ratio Which part of its picks is each drop category configured to shed? 0 to 1.
+# TYPE lbd_drop_ratio gauge
+lbd_drop_ratio{category="a",cluster="orders"} 0.75
+lbd_drop_ratio{category="b",cluster="orders"} 0
+lbd_drop_ratio{category="c",cluster="orders"} 1
+# HELP lbd_drops_total Who is being shed, by which rule?
+# TYPE lbd_drops_total counter
+lbd_drops_total{category="a",cluster="orders"} %d
+lbd_drops_total{category="b",cluster="orders"} 0
+lbd_drops_total{category="c",cluster="orders"} %d
+`, dropped, 100-dropped)
+	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_drop_ratio", "lbd_drops_total"); err != nil {
 		t.Error(err)
 	}
 }

@@ -144,7 +144,7 @@ func (ts *targets) apply(changes []resolver.Change) {
 		}
 		if t == nil {
 			t = ts.build(c.Cluster)
-			if t.ownSeries = ts.withSeries < ts.maxSeries; t.ownSeries {
+			if t.ownSeries = ts.withSeries < ts.maxSeries && c.Cluster != OverflowCluster; t.ownSeries {
 				ts.withSeries++
 			} else {
 				t.counts = &ts.rest

@@ -363,6 +363,8 @@ func TestNamesOfAssignments(t *testing.T) {
 		{"of 512 bytes", strings.Repeat("x", 512), resource.Options{}, nil, nil},
 		{"of 513 bytes", strings.Repeat("x", 513), resource.Options{}, []string{"cluster_name: is 513 bytes long, of at most 512"}, nil},
 		{"with a line break", "a\nb", resource.Options{}, []string{"cluster_name: holds the character U+000A, which cannot be printed"}, nil},
+		{"reserved", "_other", resource.Options{}, []string{`cluster_name: is "_other", which stands in metrics for the clusters that have no series of their own`}, nil},
+		{"reserved, from a server", "_other", resource.Options{Origin: resource.FromServer}, nil, nil},
 		{"told, with no UTF-8", "", resource.Options{Name: "\xff"}, []string{"cluster_name: is not valid UTF-8"}, nil},
 		{"absent, from a server", "", resource.Options{Origin: resource.FromServer, Name: "orders"}, []string{"cluster_name: is empty"}, nil},
 		{"with a line break, from a server", "a\nb", resource.Options{Origin: resource.FromServer, Name: "orders"}, nil, nil},

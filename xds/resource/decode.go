@@ -135,6 +135,9 @@ func badName(s string) string {
 	if len(s) > MaxNameBytes {
 		return fmt.Sprintf("is %d bytes long, of at most %d", len(s), MaxNameBytes)
 	}
+	if s == ReservedName {
+		return fmt.Sprintf("is %q, which stands in metrics for the clusters that have no series of their own", s)
+	}
 	return unprintable(s)
 }
 

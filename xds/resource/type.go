@@ -112,6 +112,10 @@ type Decoded[V any] struct {
 	Warnings []Problem
 }
 
+// ReservedName cannot name a resource that is written by hand: metrics count
+// under it the clusters that have no series of their own.
+const ReservedName = "_other"
+
 // Limits of a resource that is written by hand. What a management server sends
 // has none but gRPC's.
 const (
