@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/lbd-dev/lbd/lb/foreign"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -76,6 +77,7 @@ type Channel struct {
 	slot *update
 
 	// Owner only.
+	batch    uint64          // the one that runs now, counted from 0
 	reported *balancer.State // by the root in this batch
 	applied  []*update       // in this batch
 	closed   bool
@@ -109,7 +111,7 @@ func NewChannel(o Options) *Channel {
 	c.summary.Store(&policy.Summary{State: connectivity.Connecting, Priority: -1})
 	c.owner = policy.NewSerializer(c.endBatch)
 	tree := &policy.Tree{
-		Owner: c.owner, Registry: o.Registry, Counters: o.Counters, Draw: o.Draw, Events: o.Events,
+		Owner: c.owner, Registry: o.Registry, Foreign: foreign.Lookup, Counters: o.Counters, Draw: o.Draw, Events: o.Events,
 	}
 	root := o.Registry[policy.ClusterManager]
 	c.root = root.Build(policy.NewConn(&clientConn{channel: c}, tree), balancer.BuildOptions{})
@@ -173,6 +175,7 @@ func (c *Channel) applySlot() {
 // endBatch publishes what the batch brought: the summary, one picker, then the
 // answers to those who wait.
 func (c *Channel) endBatch() {
+	c.batch++
 	if !c.closed {
 		s := policy.SummaryOf(c.root, c.State())
 		c.summary.Store(&s)

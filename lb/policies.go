@@ -4,6 +4,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/cds"
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
 	"github.com/lbd-dev/lbd/lb/clustermanager"
+	"github.com/lbd-dev/lbd/lb/foreign"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/priority"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
@@ -18,3 +19,7 @@ func Policies() policy.Registry {
 		wrrlocality.Builder{}, weightedtarget.Builder{}, roundrobin.Builder{},
 	)
 }
+
+// Foreign reports whether grpc's registry has a policy of that name, which
+// clusters can then name as lbd's own.
+func Foreign(name string) bool { return foreign.Lookup(name) != nil }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -226,7 +227,7 @@ func put(tx *store.Tx, key resource.Key, raw []byte, res *PushResult) error {
 func usable(tx *store.Tx, cluster string) int {
 	service := cluster
 	if e, ok := tx.Get(resource.Key{Type: Config, Name: cluster}); ok {
-		if d, err := resource.DecodeCluster(e.Raw, resource.Options{Format: Protobuf, Name: cluster}); err == nil {
+		if d, err := resource.DecodeCluster(e.Raw, resource.Options{Format: Protobuf, Name: cluster, Custom: lb.Foreign}); err == nil {
 			service = d.Value.AssignmentName()
 		}
 	}

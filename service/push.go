@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -106,7 +107,7 @@ type pushed struct {
 }
 
 func decode(r *PushRequest) (*pushed, error) {
-	o := resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Name: r.Cluster}
+	o := resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Name: r.Cluster, Custom: lb.Foreign}
 	if r.Kind == Config {
 		d, err := resource.DecodeCluster(r.Body, o)
 		if err != nil {

@@ -74,7 +74,7 @@ func New(o Options) *Service {
 	if o.MaxLeases == 0 {
 		o.MaxLeases = DefaultMaxLeases
 	}
-	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New()}
+	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New(lb.Foreign)}
 	s.metrics = newMetrics(s)
 	s.events = newEvents()
 	s.leases = newLeases(o.MaxLeases, s.breakerEased)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -34,7 +35,7 @@ type SnapshotRequest struct {
 // returns they are durable and picks see them.
 func (s *Service) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushResult, error) {
 	c := &change{dryRun: r.DryRun, precondition: r.Precondition, from: r.From, current: everything}
-	b, err := resource.DecodeBundle(r.Body, resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict})
+	b, err := resource.DecodeBundle(r.Body, resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Custom: lb.Foreign})
 	if err != nil {
 		err = decodeError("the snapshot", "", err)
 		s.told(c, err)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -91,7 +92,7 @@ func checkFile(out io.Writer, file string, strict bool) (good bool, err error) {
 		return false, err
 	}
 	bundle, err := resource.DecodeBundle(body, resource.Options{
-		Origin: resource.ByHand, Format: format, Strict: strict, Bare: true,
+		Origin: resource.ByHand, Format: format, Strict: strict, Bare: true, Custom: lb.Foreign,
 	})
 	locate := func(field string) string {
 		if line, column := resource.Locate(body, format, field); line > 0 {

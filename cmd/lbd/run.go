@@ -67,7 +67,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		err = errors.Join(err, st.Close())
 	}()
 	if c.Resources != "" {
-		watcher, openErr := files.Open(c.Resources, files.Options{Logger: log, OnChange: svc.FilesChanged})
+		watcher, openErr := files.Open(c.Resources, files.Options{Logger: log, OnChange: svc.FilesChanged, Custom: lb.Foreign})
 		if openErr != nil {
 			return openErr
 		}

@@ -10,6 +10,8 @@ import (
 type Tree struct {
 	Owner    *Serializer
 	Registry Registry
+	// Foreign returns a policy that Registry has not, or nil; it may be nil.
+	Foreign  func(name string) balancer.Builder
 	Counters *Counters
 	// Draw gives uniform random numbers. Pickers call it from any goroutine.
 	Draw func() uint64
@@ -66,8 +68,13 @@ func (c *Conn) Counters() *Counters { return c.tree.Counters }
 // Draw returns the tree's source of chance.
 func (c *Conn) Draw() func() uint64 { return c.tree.Draw }
 
-// Builder returns the policy registered under name, or nil.
-func (c *Conn) Builder(name string) balancer.Builder { return c.tree.Registry[name] }
+// Builder returns the policy of that name, lbd's own before another's, or nil.
+func (c *Conn) Builder(name string) balancer.Builder {
+	if b := c.tree.Registry[name]; b != nil || c.tree.Foreign == nil {
+		return b
+	}
+	return c.tree.Foreign(name)
+}
 
 // Timer is a pending call of [Conn.AfterFunc].
 type Timer struct {

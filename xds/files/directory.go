@@ -75,8 +75,9 @@ func text(err error) string {
 // directory is all that is known of the directory and its files. It is used by
 // one goroutine at a time.
 type directory struct {
-	path  string
-	files map[string]*file
+	custom func(name string) bool // as Options has it
+	path   string
+	files  map[string]*file
 	// bad is a fault of the directory itself.
 	bad *Bad
 }
@@ -101,7 +102,7 @@ func (d *directory) read(l look, now time.Time) {
 			continue
 		}
 		if f == nil {
-			f = &file{}
+			f = &file{custom: d.custom}
 			d.files[name] = f
 		}
 		switch seen := l.files[name]; {

@@ -34,6 +34,8 @@ var formats = map[string]resource.Format{
 
 // file is what is known of one file.
 type file struct {
+	custom func(name string) bool // as Options has it
+
 	// stamp is what the file was when it was last read, nil if it could not be;
 	// fresh tells that it had been modified so shortly before that a later
 	// change may leave the stamp as it is.
@@ -71,7 +73,7 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 	}
 	f.sum = sum
 	format := formats[strings.ToLower(filepath.Ext(path))]
-	bundle, err := resource.DecodeBundle(body, resource.Options{Origin: resource.ByHand, Format: format, Bare: true})
+	bundle, err := resource.DecodeBundle(body, resource.Options{Origin: resource.ByHand, Format: format, Bare: true, Custom: f.custom})
 	if err != nil {
 		f.fail(err, now)
 		return

@@ -17,6 +17,9 @@ type Options struct {
 	// OnChange is told of each Set, from one goroutine at a time, when Current
 	// returns it already. It must not call Close. May be nil.
 	OnChange func(Set)
+	// Custom reports which policies are available beside the decoder's own;
+	// nil is none.
+	Custom func(name string) bool
 }
 
 // Watcher watches a directory of resource files. Its methods may be called at
@@ -70,7 +73,7 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		timing:    t,
 		quit:      make(chan struct{}),
 		quiet:     make(chan struct{}),
-		directory: directory{path: path, files: map[string]*file{}},
+		directory: directory{custom: o.Custom, path: path, files: map[string]*file{}},
 		ignored:   map[string]bool{},
 	}
 	if w.logger == nil {

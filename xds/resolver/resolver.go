@@ -35,6 +35,7 @@ type Change struct {
 // Resolver holds the resources of every source as values, and every target's
 // config. Its methods must be called one after another.
 type Resolver struct {
+	options     resource.Options
 	clusters    layers[*resource.Cluster]
 	assignments layers[*resource.Assignment]
 	hosts       map[string]*result[*resource.Assignment] // by DNS name
@@ -80,9 +81,11 @@ func (l layers[V]) put(name string, s resource.Source, r *result[V]) {
 	}
 }
 
-// New returns a Resolver without resources.
-func New() *Resolver {
+// New returns a Resolver without resources. custom reports which policies are
+// available beside the decoder's own; nil is none.
+func New(custom func(name string) bool) *Resolver {
 	return &Resolver{
+		options:     resource.Options{Origin: resource.ByHand, Format: resource.FormatProtobuf, Custom: custom},
 		clusters:    make(layers[*resource.Cluster]),
 		assignments: make(layers[*resource.Assignment]),
 		hosts:       make(map[string]*result[*resource.Assignment]),
@@ -167,8 +170,11 @@ func (r *Resolver) resolveAll(names map[string]bool) []Change {
 	return changes
 }
 
-func options(key resource.Key) resource.Options {
-	return resource.Options{Origin: resource.ByHand, Format: resource.FormatProtobuf, Name: key.Name}
+// optionsFor are those of decoding one stored resource.
+func (r *Resolver) optionsFor(key resource.Key) resource.Options {
+	o := r.options
+	o.Name = key.Name
+	return o
 }
 
 func (r *Resolver) applyCluster(s resource.Source, u Update) {
@@ -181,7 +187,7 @@ func (r *Resolver) applyCluster(s resource.Source, u Update) {
 		res = &result[*resource.Cluster]{value: u.Cluster, from: resource.Provenance{Source: s, Updated: u.Updated}}
 	}
 	if res != nil && res.value == nil {
-		d, err := resource.DecodeCluster(u.Raw, options(u.Key))
+		d, err := resource.DecodeCluster(u.Raw, r.optionsFor(u.Key))
 		if res.err = err; err == nil {
 			res.value = d.Value
 		}
@@ -200,7 +206,7 @@ func (r *Resolver) applyAssignment(s resource.Source, u Update) {
 	}
 	res := &result[*resource.Assignment]{value: u.Assignment, from: resource.Provenance{Source: s, Updated: u.Updated}}
 	if res.value == nil {
-		d, err := resource.DecodeAssignment(u.Raw, options(u.Key))
+		d, err := resource.DecodeAssignment(u.Raw, r.optionsFor(u.Key))
 		if res.err = err; err == nil {
 			res.value = d.Value
 		}

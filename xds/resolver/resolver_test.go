@@ -124,7 +124,7 @@ func TestTargetsFollowTheirResources(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := resolver.New()
+			r := resolver.New(nil)
 			for i, s := range steps {
 				if got := say(r.Apply(s.from, s.updates)); got != s.want {
 					t.Errorf("step %d: got %q, want %q", i, got, s.want)
@@ -135,7 +135,7 @@ func TestTargetsFollowTheirResources(t *testing.T) {
 }
 
 func TestUnchangedPartsAreShared(t *testing.T) {
-	r := resolver.New()
+	r := resolver.New(nil)
 	first := r.Apply(resource.SourcePush, []resolver.Update{eds(t, "a", "h1", "h2")})[0].Config.Clusters["a"]
 	next := r.Apply(resource.SourcePush, []resolver.Update{eds(t, "a", "h1", "h3")})[0].Config.Clusters["a"]
 	if first.Cluster != next.Cluster {
@@ -211,7 +211,7 @@ func TestAggregates(t *testing.T) {
 		"sixteen deep":             {chain(16), "c0!aggregate cluster graph exceeds max depth (16)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := last(resolver.New().Apply(resource.SourcePush, c.updates)); got != c.want {
+			if got := last(resolver.New(nil).Apply(resource.SourcePush, c.updates)); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -219,7 +219,7 @@ func TestAggregates(t *testing.T) {
 }
 
 func TestAggregateFollowsItsLeaves(t *testing.T) {
-	r := resolver.New()
+	r := resolver.New(nil)
 	push := func(want string, updates ...resolver.Update) {
 		t.Helper()
 		if got := leaves(r.Apply(resource.SourcePush, updates)); got != want {
@@ -235,7 +235,7 @@ func TestAggregateFollowsItsLeaves(t *testing.T) {
 }
 
 func TestLogicalDNS(t *testing.T) {
-	r := resolver.New()
+	r := resolver.New(nil)
 	dns := resource.DefaultCluster("d")
 	dns.Type, dns.DNSHostname = resource.ClusterLogicalDNS, "up.example:80"
 	if got := leaves(r.Apply(resource.SourcePush, []resolver.Update{made(dns), aggregate("a", "d")})); got != "a pending; d pending" {
