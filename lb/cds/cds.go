@@ -209,11 +209,16 @@ func (l *leaf) priorities(cc *resource.ClusterConfig, p resource.Policy, aggrega
 	for i, ls := range byPriority {
 		usable := make([]*policy.Locality, len(ls))
 		size := 0
+		var weights uint64
+		for _, le := range ls {
+			weights += uint64(le.Weight)
+		}
 		for j, le := range ls {
 			own := l.localities[le]
 			if own == nil {
 				own = policy.NewLocality(le)
 			}
+			own = own.Among(weights)
 			localities[le] = own
 			usable[j] = own
 			size += len(own.Endpoints)
@@ -237,7 +242,7 @@ func pick(p resource.Policy, localities []*policy.Locality) (policy.Child, error
 			Config: &policy.WRRLocalityConfig{Localities: localities, EndpointPolicy: endpoint},
 		}, err
 	}
-	child := policy.Child{Policy: string(p.Name)}
+	child := policy.Child{Policy: string(p.Name), Localities: localities}
 	for _, l := range localities {
 		child.Endpoints = append(child.Endpoints, l.Endpoints...)
 	}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
@@ -32,14 +33,20 @@ type Child struct {
 	Config serviceconfig.LoadBalancingConfig
 	// Endpoints is nil where Config carries them.
 	Endpoints []resolver.Endpoint
+	// Localities are those that Endpoints are of, for [WeightsOf].
+	Localities []*Locality
 }
 
 // State is the child's part as grpc's balancers take it.
 func (c Child) State() balancer.ClientConnState {
-	return balancer.ClientConnState{
+	s := balancer.ClientConnState{
 		ResolverState:  resolver.State{Endpoints: c.Endpoints},
 		BalancerConfig: c.Config,
 	}
+	if c.Localities != nil {
+		s.ResolverState.Attributes = attributes.New(localitiesKey{}, c.Localities)
+	}
+	return s
 }
 
 // ClusterManagerConfig is cluster_manager's: one child per cluster.

@@ -69,25 +69,6 @@ func ConnectOf(addrs []resolver.Address) resource.ConnectMode {
 	return mode
 }
 
-// Locality is one locality with the endpoints that picks may reach. An update
-// that leaves it as it was brings the same pointer.
-type Locality struct {
-	ID        resource.Locality
-	Weight    uint32
-	Endpoints []resolver.Endpoint
-}
-
-// NewLocality keeps of l the usable endpoints.
-func NewLocality(l *resource.LocalityEndpoints) *Locality {
-	out := &Locality{ID: l.ID, Weight: l.Weight, Endpoints: make([]resolver.Endpoint, 0, len(l.Endpoints))}
-	for _, e := range l.Endpoints {
-		if e.Usable() {
-			out.Endpoints = append(out.Endpoints, ResolverEndpoint(e))
-		}
-	}
-	return out
-}
-
 // SubConn is what lbd's channel gives for a SubConn, beyond grpc's contract.
 type SubConn interface {
 	balancer.SubConn

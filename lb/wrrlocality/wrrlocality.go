@@ -35,7 +35,7 @@ func (b *wrrLocality) UpdateClientConnState(s balancer.ClientConnState) error {
 	targets := make([]policy.Target, len(cfg.Localities))
 	for i, l := range cfg.Localities {
 		child := cfg.EndpointPolicy
-		child.Endpoints = l.Endpoints
+		child.Endpoints, child.Localities = l.Endpoints, cfg.Localities[i:i+1]
 		targets[i] = policy.Target{Locality: l, Child: child}
 	}
 	return b.Update(policy.Child{
