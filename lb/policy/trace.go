@@ -80,7 +80,34 @@ type EndpointStep struct {
 	Index    int
 	// Excluded is how many were skipped because the pick excludes them.
 	Excluded int
+	// Endpoint is the chosen one; nil where all are excluded.
 	Endpoint *resource.Endpoint
+	// Compared are the endpoints that least_request drew, in turn.
+	Compared []EndpointInFlight
+	// Ring is how ring_hash came to Endpoint; nil for other policies.
+	Ring *RingWalk
+}
+
+// EndpointInFlight is one endpoint that least_request drew. InFlight is what it
+// had before this pick.
+type EndpointInFlight struct {
+	Endpoint *resource.Endpoint
+	InFlight int64
+}
+
+// RingWalk is ring_hash's way along its ring.
+type RingWalk struct {
+	// Hash is the request's; Drawn tells that it is a random one, of a pick
+	// that brought none.
+	Hash  uint64
+	Drawn bool
+	// Entry is the place in the ring that Hash fell on, Size how many there
+	// are. Walked is how many entries lie between Entry and the chosen one's:
+	// their endpoints are excluded or, as they are, no choice.
+	Entry, Size, Walked int
+	// State is the chosen endpoint's. Unless it is READY the pick waits, or
+	// fails.
+	State connectivity.State
 }
 
 // FailureStep is a picker that answers with an error: no connection is READY,

@@ -1,0 +1,249 @@
+package policy
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// EndpointSet keeps one SubConn for each endpoint of a config, and counts them
+// by state: what a policy that chooses among connected endpoints is built on. T
+// is what the policy keeps of each endpoint for itself.
+//
+// All of it belongs to the owner.
+type EndpointSet[T any] struct {
+	// Order holds the endpoints in the config's order.
+	Order []*Member[T]
+	// Census counts the SubConns by their own state, Counted by what the
+	// policy takes them for.
+	Census, Counted Census
+
+	conn      *Conn
+	eager     bool
+	changed   func(m *Member[T], from, counted connectivity.State)
+	byAddress map[string]*Member[T] // the endpoint's first
+}
+
+// Member is one endpoint and its SubConn.
+type Member[T any] struct {
+	Value   *resource.Endpoint
+	SubConn balancer.SubConn
+	// State is the SubConn's own; SHUTDOWN once the endpoint is removed.
+	// Counted is what the policy takes it for: TRANSIENT_FAILURE lasts until
+	// READY.
+	State, Counted connectivity.State
+	// LastErr is the last connection error since it was READY.
+	LastErr error
+	// Own is the policy's.
+	Own T
+
+	kept bool // in the config being applied
+}
+
+// NewEndpointSet returns a set without endpoints. An eager set connects every
+// endpoint that is IDLE, and counts it as CONNECTING; one that is not connects
+// only those again that have failed (gRFC A62).
+//
+// changed is told of each change of a SubConn that m has taken in: of the State
+// and the Counted before.
+func NewEndpointSet[T any](conn *Conn, eager bool, changed func(m *Member[T], from, counted connectivity.State)) *EndpointSet[T] {
+	return &EndpointSet[T]{conn: conn, eager: eager, changed: changed, byAddress: make(map[string]*Member[T])}
+}
+
+// Update gives the set the endpoints of a config. An endpoint is the same as
+// long as its addresses are; the first counts where the config has it twice.
+// changed tells that picks see a difference. The error is the first of those
+// endpoints that could have no SubConn: they are left out.
+func (s *EndpointSet[T]) Update(endpoints []resolver.Endpoint) (changed bool, err error) {
+	for _, m := range s.byAddress {
+		m.kept = false
+	}
+	order := make([]*Member[T], 0, len(endpoints))
+	var fresh []*Member[T]
+	for _, re := range endpoints {
+		if len(re.Addresses) == 0 {
+			continue
+		}
+		value := EndpointOf(re)
+		m := s.byAddress[value.Addresses[0]]
+		switch {
+		case m != nil && m.kept:
+			continue
+		case m != nil && slices.Equal(m.Value.Addresses, value.Addresses):
+			changed = changed || m.Value != value && m.State == connectivity.Ready // pickers hold the value
+			m.Value = value
+		default:
+			if m != nil {
+				s.remove(m)
+			}
+			var refused error
+			if m, refused = s.add(re.Addresses, value); refused != nil {
+				if err == nil {
+					err = refused
+				}
+				continue
+			}
+			fresh = append(fresh, m)
+		}
+		m.kept = true
+		order = append(order, m)
+	}
+	for _, m := range s.byAddress {
+		if !m.kept {
+			s.remove(m)
+		}
+	}
+	changed = changed || !slices.Equal(s.Order, order)
+	s.Order = order
+	if s.eager {
+		s.connect(fresh)
+	}
+	return changed, err
+}
+
+// connect begins at a random place: where many clients get one list, its head
+// is not to be hit by all of them at once.
+func (s *EndpointSet[T]) connect(fresh []*Member[T]) {
+	if len(fresh) == 0 {
+		return
+	}
+	start, _ := bits.Mul64(s.conn.Draw()(), uint64(len(fresh)))
+	for i := range fresh {
+		fresh[(int(start)+i)%len(fresh)].SubConn.Connect()
+	}
+}
+
+func (s *EndpointSet[T]) add(addrs []resolver.Address, value *resource.Endpoint) (*Member[T], error) {
+	m := &Member[T]{Value: value, State: connectivity.Idle, Counted: connectivity.Idle}
+	sc, err := s.conn.NewSubConn(addrs, balancer.NewSubConnOptions{
+		StateListener: func(state balancer.SubConnState) { s.subConnState(m, state) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("new SubConn for %s: %w", value.Addresses[0], err)
+	}
+	m.SubConn = sc
+	if s.eager {
+		m.Counted = connectivity.Connecting
+	}
+	s.byAddress[value.Addresses[0]] = m
+	s.Census.count(m.State, 1)
+	s.Counted.count(m.Counted, 1)
+	return m, nil
+}
+
+func (s *EndpointSet[T]) remove(m *Member[T]) {
+	delete(s.byAddress, m.Value.Addresses[0])
+	s.Census.count(m.State, -1)
+	s.Counted.count(m.Counted, -1)
+	m.State, m.Counted = connectivity.Shutdown, connectivity.Shutdown
+	m.SubConn.Shutdown()
+}
+
+// Connect connects an endpoint that is IDLE, and counts it as CONNECTING from
+// now on. It reports false for any other.
+func (s *EndpointSet[T]) Connect(m *Member[T]) bool {
+	if m.Counted != connectivity.Idle {
+		return false
+	}
+	s.count(m, connectivity.Connecting)
+	m.SubConn.Connect()
+	return true
+}
+
+func (s *EndpointSet[T]) subConnState(m *Member[T], state balancer.SubConnState) {
+	if m.State == connectivity.Shutdown || state.ConnectivityState == connectivity.Shutdown {
+		return
+	}
+	from, counted := m.State, m.Counted
+	m.State = state.ConnectivityState
+	s.Census.count(from, -1)
+	s.Census.count(m.State, 1)
+
+	switch m.State {
+	case connectivity.Ready:
+		m.LastErr = nil
+	case connectivity.TransientFailure:
+		m.LastErr = state.ConnectionError
+		s.conn.ResolveNow(resolver.ResolveNowOptions{})
+	case connectivity.Idle:
+		if state.ConnectionError != nil {
+			m.LastErr = state.ConnectionError
+		}
+		if s.eager || counted == connectivity.TransientFailure {
+			m.SubConn.Connect()
+		}
+	}
+	switch {
+	case counted == connectivity.TransientFailure && m.State != connectivity.Ready:
+	case s.eager && m.State == connectivity.Idle:
+		s.count(m, connectivity.Connecting)
+	default:
+		s.count(m, m.State)
+	}
+	s.changed(m, from, counted)
+}
+
+func (s *EndpointSet[T]) count(m *Member[T], state connectivity.State) {
+	s.Counted.count(m.Counted, -1)
+	s.Counted.count(state, 1)
+	m.Counted = state
+}
+
+// Close shuts every SubConn down. The set hears of them no more.
+func (s *EndpointSet[T]) Close() {
+	for _, m := range s.byAddress {
+		s.remove(m)
+	}
+}
+
+// Describe describes every endpoint, in the config's order. The READY ones are
+// in rotation.
+func (s *EndpointSet[T]) Describe() []EndpointNode {
+	nodes := make([]EndpointNode, len(s.Order))
+	for i, m := range s.Order {
+		nodes[i] = EndpointNode{
+			Endpoint:   m.Value,
+			State:      m.State,
+			InRotation: m.State == connectivity.Ready,
+			LastErr:    m.LastErr,
+		}
+		if sc, ok := m.SubConn.(SubConn); ok {
+			nodes[i].Address, _ = sc.Ready()
+		}
+	}
+	return nodes
+}
+
+// Best is the best state that an endpoint is in, in gRPC's order: READY,
+// CONNECTING, IDLE, TRANSIENT_FAILURE. It is TRANSIENT_FAILURE without any.
+func (c Census) Best() connectivity.State {
+	switch {
+	case c.Ready > 0:
+		return connectivity.Ready
+	case c.Connecting > 0:
+		return connectivity.Connecting
+	case c.Idle > 0:
+		return connectivity.Idle
+	default:
+		return connectivity.TransientFailure
+	}
+}
+
+func (c *Census) count(s connectivity.State, n int) {
+	switch s {
+	case connectivity.Ready:
+		c.Ready += n
+	case connectivity.Connecting:
+		c.Connecting += n
+	case connectivity.Idle:
+		c.Idle += n
+	case connectivity.TransientFailure:
+		c.TransientFailure += n
+	}
+}
