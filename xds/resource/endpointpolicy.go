@@ -5,6 +5,7 @@ import (
 	"time"
 
 	weightedv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -15,6 +16,21 @@ const (
 	defaultChoiceCount = 2
 	maxChoiceCount     = 10
 )
+
+// leastRequestProto judges least_request's config. gRPC takes a zero in it as
+// absent, though neither in lb_policy's nor in the JSON of the policy.
+func (v *verdict) leastRequestProto(m *leastrequestv3.LeastRequest, field string) Policy {
+	v.heeds(m, field, "choice_count")
+	field += ".choice_count"
+	count := m.GetChoiceCount().GetValue()
+	if count == 0 {
+		count = defaultChoiceCount
+		if m.GetChoiceCount() != nil {
+			v.warnByHand(field, "is 0, which means the default here, as in gRPC: taken as %d", count)
+		}
+	}
+	return v.leastRequest(count, field)
+}
 
 // leastRequest judges least_request's choice_count, which stands at a path.
 func (v *verdict) leastRequest(count uint32, field string) Policy {

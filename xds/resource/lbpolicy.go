@@ -153,8 +153,7 @@ func (v *verdict) typedPolicy(config *anypb.Any, field string, depth int) (p Pol
 		if !v.carries(config, &m, field) {
 			return Policy{}, ""
 		}
-		v.heeds(&m, field, "choice_count")
-		return v.leastRequest(or(m.GetChoiceCount(), defaultChoiceCount), field+".choice_count"), ""
+		return v.leastRequestProto(&m, field), ""
 	case nameOf(&ringhashv3.RingHash{}):
 		var m ringhashv3.RingHash
 		if !v.carries(config, &m, field) {

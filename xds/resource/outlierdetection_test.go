@@ -43,7 +43,8 @@ func TestOutlierDetection(t *testing.T) {
 		},
 		{
 			"success rate not enforced", `{"enforcing_success_rate":0,"success_rate_stdev_factor":2}`,
-			as(func(o *ejection) { o.SuccessRate = nil }), []string{nothing},
+			as(func(o *ejection) { o.SuccessRate = nil }),
+			[]string{nothing},
 		},
 		{"failure percentage not enforced", `{"enforcing_failure_percentage":0,"failure_percentage_threshold":1}`, as(func(*ejection) {}), nil},
 		{

@@ -140,6 +140,10 @@ func TestPolicies(t *testing.T) {
 				inPolicy + ".enable_full_scan: is not applied",
 			},
 		},
+		{
+			name: "least_request of none", body: only(policy(leastRequest, `"choice_count":0`)), want: least(2),
+			byHand: []string{inPolicy + ".choice_count: is 0, which means the default here, as in gRPC: taken as 2"},
+		},
 		{name: "least_request by name", body: only(named("least_request_experimental", `{"choiceCount":4}`)), want: least(4)},
 
 		{name: "pick_first", body: only(policy(pickFirst)), want: first(false)},
@@ -273,6 +277,10 @@ func TestRulesOfPolicies(t *testing.T) {
 		{
 			"lb_policy least request of one", both, eds(`"lb_policy":"LEAST_REQUEST","least_request_lb_config":{"choice_count":1}`),
 			[]string{"least_request_lb_config.choice_count: is 1: it must be at least 2"},
+		},
+		{
+			"lb_policy least request of none", both, eds(`"lb_policy":"LEAST_REQUEST","least_request_lb_config":{"choice_count":0}`),
+			[]string{"least_request_lb_config.choice_count: is 0: it must be at least 2"},
 		},
 		{"cluster provided", both, eds(`"lb_policy":"CLUSTER_PROVIDED"`), []string{"lb_policy: CLUSTER_PROVIDED is not supported: " + lbPolicies}},
 
