@@ -79,20 +79,18 @@ func (s *Service) summarize(t *target) ClusterSummary {
 		out.Endpoints.Unhealthy += total - a.Usable()
 	}
 	if cc.Err == nil {
-		out.Breaker = s.breaker(t, cc.Cluster)
+		out.Breaker = breaker(t, cc.Cluster)
 	}
 	return out
 }
 
-func (s *Service) breaker(t *target, c *resource.Cluster) BreakerState {
+func breaker(t *target, c *resource.Cluster) BreakerState {
 	b := BreakerState{MaxRequests: c.MaxRequests, LimitFrom: "default"}
 	if c.MaxRequestsConfigured {
 		b.LimitFrom = "config"
 	}
-	if counters := s.counters.Get(t.service()); counters != nil {
-		b.InFlight = counters.Breaker.InFlight()
-		b.Rejected = counters.Breaker.Rejected()
-	}
+	counters := &t.counters.Load().Breaker
+	b.InFlight, b.Rejected = counters.InFlight(), counters.Rejected()
 	b.Open = b.InFlight >= int64(b.MaxRequests)
 	return b
 }

@@ -69,13 +69,13 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		summary := t.channel.Summary().Clusters[t.cluster]
 		if !t.ownSeries {
 			overflow = true
-			rest.held(c.service, t, summary)
+			rest.held(t, summary)
 			continue
 		}
 		s := newSeries(t.cluster)
 		s.counts(t.counts)
-		s.held(c.service, t, summary)
-		s.own(c.service, t, summary)
+		s.held(t, summary)
+		s.own(t, summary)
 		s.emit(out)
 	}
 	if overflow {
@@ -136,10 +136,10 @@ func (s *series) counts(c *counts) {
 }
 
 // held adds how much there is now.
-func (s *series) held(svc *Service, t *target, summary policy.Summary) {
+func (s *series) held(t *target, summary policy.Summary) {
 	s.add(leasesFamily, float64(t.leases.Load()))
 	if cc := t.clusterConfig(); cc.Err == nil {
-		b := svc.breaker(t, cc.Cluster)
+		b := breaker(t, cc.Cluster)
 		s.add(inFlightFamily, float64(b.InFlight))
 		s.add(maxRequestsFamily, float64(b.MaxRequests))
 		s.endpoints(t, summary)
@@ -148,7 +148,7 @@ func (s *series) held(svc *Service, t *target, summary policy.Summary) {
 
 // own adds what cannot be summed over clusters: what is no number of things, and
 // counts under names that clusters choose or that go with them.
-func (s *series) own(svc *Service, t *target, summary policy.Summary) {
+func (s *series) own(t *target, summary policy.Summary) {
 	for _, state := range []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure} {
 		s.add(stateFamily, flag(state == summary.State), "", stateLabels[state])
 	}
@@ -169,13 +169,13 @@ func (s *series) own(svc *Service, t *target, summary policy.Summary) {
 	if cc.Err != nil {
 		return
 	}
-	b := svc.breaker(t, cc.Cluster)
+	b := breaker(t, cc.Cluster)
 	s.add(openFamily, flag(b.Open))
 	s.add(rejectionsFamily, float64(b.Rejected))
 	if cc.Assignment == nil {
 		return
 	}
-	s.drops(svc.drops(t, cc.Assignment))
+	s.drops(drops(t, cc.Assignment))
 }
 
 // drops adds the drop categories. One that is there twice drops twice, each time

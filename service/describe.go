@@ -33,7 +33,7 @@ func (s *Service) describe(t *target, root policy.Node, endpoints bool) *Cluster
 	out.Policy = policyName(cc.Cluster.Policy)
 	out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
 	if cc.Assignment != nil {
-		out.Drops = s.drops(t, cc.Assignment)
+		out.Drops = drops(t, cc.Assignment)
 	}
 	out.Priorities = priorities(t, config, root, endpoints)
 	return out
@@ -60,12 +60,9 @@ func policyName(p resource.Policy) string {
 	return string(p.Name) + "/" + policyName(*p.Child)
 }
 
-func (s *Service) drops(t *target, a *resource.Assignment) []DropState {
+func drops(t *target, a *resource.Assignment) []DropState {
 	out := make([]DropState, len(a.Drops))
-	var counts map[string]uint64
-	if counters := s.counters.Get(t.service()); counters != nil {
-		counts = counters.Drops()
-	}
+	counts := t.counters.Load().Drops()
 	for i, d := range a.Drops {
 		out[i] = DropState{Category: d.Category, PerMillion: d.PerMillion, Dropped: counts[d.Category]}
 	}

@@ -211,7 +211,7 @@ func (s *Service) breakerEased(t *target) {
 	if cc.Err != nil {
 		return
 	}
-	b := s.breaker(t, cc.Cluster)
+	b := breaker(t, cc.Cluster)
 	if 5*b.InFlight > 4*int64(b.MaxRequests) || !t.full.CompareAndSwap(true, false) {
 		return
 	}

@@ -190,3 +190,40 @@ lbd_drops_total{category="c",cluster="orders"} %d
 		t.Error(err)
 	}
 }
+
+func TestCountersOutliveTheEndpoints(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Config, "orders", config(t, 0))
+	shed := assignment(t, []object{drop("half", 50)}, place{"z", 0, 1, endpoints("a", 1)})
+	push(t, s, service.Endpoints, "orders", shed)
+	dropped, rejected := 0, 0
+	for range 20 {
+		switch _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) {
+		case service.Dropped:
+			dropped++
+		case service.CircuitBroken:
+			rejected++
+		default:
+			t.Fatal(err)
+		}
+	}
+	// Without endpoints the tree fails, and lets go of all below it.
+	if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: "orders"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.NoReadyEndpoint {
+		t.Fatal(err)
+	}
+	push(t, s, service.Endpoints, "orders", shed)
+	want := fmt.Sprintf(`
+# HELP lbd_circuit_breaker_rejections_total How many picks did the circuit breaker refuse?
+# TYPE lbd_circuit_breaker_rejections_total counter
+lbd_circuit_breaker_rejections_total{cluster="orders"} %d
+# HELP lbd_drops_total Who is being shed, by which rule?
+# TYPE lbd_drops_total counter
+lbd_drops_total{category="half",cluster="orders"} %d
+`, rejected, dropped)
+	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_circuit_breaker_rejections_total", "lbd_drops_total"); err != nil {
+		t.Error(err)
+	}
+}

@@ -78,7 +78,7 @@ func New(o Options) *Service {
 	s.metrics = newMetrics(s)
 	s.events = newEvents()
 	s.leases = newLeases(o.MaxLeases, s.breakerEased)
-	s.targets = newTargets(s.newTarget)
+	s.targets = newTargets(s.newTarget, s.counters)
 	s.dns = resolver.NewDNS(o.Lookup, s.hostChanged)
 	return s
 }

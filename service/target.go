@@ -27,6 +27,11 @@ type target struct {
 	offered atomic.Pointer[lb.Offered] // the newest config's
 
 	places atomic.Pointer[places] // the newest config's
+	// counters are those of the newest config that can be used, and never nil.
+	// The target holds them: its tree lets go of its own when it fails, and what
+	// they count goes on.
+	counters atomic.Pointer[policy.ClusterCounters]
+	service  policy.ServiceKey // of counters; guarded by the targets' mu
 
 	*counts
 	leases atomic.Int64
@@ -60,19 +65,34 @@ func (t *target) assignments() []*resource.Assignment {
 	return out
 }
 
-// service is what the cluster's counters are kept under.
-func (t *target) service() policy.ServiceKey {
+// follow takes a config, before the tree does. It is called under the targets'
+// mu.
+func (t *target) follow(config *resource.Config, all *policy.Counters) {
+	t.config.Store(config)
+	counted := t.places.Load().follow(config, t.cluster)
+	t.places.Store(&counted)
 	cc := t.clusterConfig()
 	if cc.Err != nil {
-		return policy.ServiceKey{Cluster: t.cluster}
+		return
 	}
-	return policy.ServiceKey{Cluster: t.cluster, EDSServiceName: cc.Cluster.EDSServiceName}
+	service := policy.ServiceKey{Cluster: t.cluster, EDSServiceName: cc.Cluster.EDSServiceName}
+	if service != t.service {
+		t.service = service
+		t.counters.Swap(all.Acquire(service)).Release()
+	}
+}
+
+// close closes the tree, and lets go of what the target holds.
+func (t *target) close() {
+	t.channel.Close()
+	t.counters.Load().Release()
 }
 
 // newTarget builds the tree of a cluster, still without config.
 func (s *Service) newTarget(cluster string) *target {
-	t := &target{cluster: cluster, counts: new(counts)}
+	t := &target{cluster: cluster, counts: new(counts), service: policy.ServiceKey{Cluster: cluster}}
 	t.places.Store(&places{})
+	t.counters.Store(s.counters.Acquire(t.service))
 	t.channel = lb.NewChannel(lb.Options{
 		Registry:   lb.Policies(),
 		Counters:   s.counters,
@@ -87,6 +107,7 @@ func (s *Service) newTarget(cluster string) *target {
 // targets is every target by its cluster. Reading takes no lock.
 type targets struct {
 	build     func(cluster string) *target
+	counters  *policy.Counters
 	maxSeries int                                // how many have series of their own
 	rest      counts                             // of all others
 	current   atomic.Pointer[map[string]*target] // replaced, never changed
@@ -96,8 +117,8 @@ type targets struct {
 	closed     bool
 }
 
-func newTargets(build func(string) *target) *targets {
-	ts := &targets{build: build, maxSeries: MaxClustersWithSeries}
+func newTargets(build func(string) *target, counters *policy.Counters) *targets {
+	ts := &targets{build: build, counters: counters, maxSeries: MaxClustersWithSeries}
 	ts.current.Store(&map[string]*target{})
 	return ts
 }
@@ -151,15 +172,13 @@ func (ts *targets) apply(changes []resolver.Change) {
 			}
 			replace()[c.Cluster] = t
 		}
-		t.config.Store(c.Config)
-		counted := t.places.Load().follow(c.Config, c.Cluster)
-		t.places.Store(&counted)
+		t.follow(c.Config, ts.counters)
 		offered := t.channel.Offer(c.Config)
 		t.offered.Store(&offered)
 	}
 	ts.current.Store(&next)
 	for _, t := range gone {
-		t.channel.Close()
+		t.close()
 	}
 }
 
@@ -178,8 +197,11 @@ func (ts *targets) settle(ctx context.Context) error {
 func (ts *targets) close() {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
+	if ts.closed {
+		return
+	}
 	ts.closed = true
 	for _, t := range *ts.current.Load() {
-		t.channel.Close()
+		t.close()
 	}
 }
