@@ -157,7 +157,8 @@ func (b *weightedTarget) picker() balancer.Picker {
 		return &policy.ErrPicker{Err: errNoTargets}
 	}
 	switch b.reported {
-	case connectivity.Ready, connectivity.TransientFailure:
+	// A pick wakes an IDLE child, so it has to reach one.
+	case connectivity.Ready, connectivity.Idle, connectivity.TransientFailure:
 	default:
 		return policy.QueuePicker
 	}
