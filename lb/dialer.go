@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -19,8 +17,12 @@ const (
 	MaxDials = 256
 	// ConnectTimeout is how long an endpoint's connection attempt may take,
 	// all of its addresses together. Each has its part of what is left of it, so
-	// that one that does not answer leaves time for the next.
+	// that one that does not answer leaves time for the next. Waiting for a
+	// slot takes nothing of it.
 	ConnectTimeout = 20 * time.Second
+	// BusyTimeout is how long an address may take while many dials are under
+	// way: time enough for a SYN that was lost once.
+	BusyTimeout = 2 * time.Second
 	// RecheckInterval is how often connect mode tcp looks whether a READY
 	// endpoint still accepts connections, give or take a tenth.
 	RecheckInterval = 2 * time.Second
@@ -48,25 +50,26 @@ func NoticeTime(mode resource.ConnectMode) time.Duration {
 // Dialer dials for every channel of the process, within its limits. It has a
 // goroutine for each dial under way and for each connection held, and none for
 // an endpoint that only waits.
+//
+// However many endpoints do not answer, those that would do not wait long. Of
+// MaxDials dials under way, attempts to connect and rechecks can each hold three
+// quarters, and one cluster of one channel half; where more wait, each cluster of
+// each channel has its turn, and within it each batch of SubConns that were made
+// together, as a priority's are. Only the first MaxDials/8 under way have all of
+// their time; the others' addresses have BusyTimeout. So a slot is free for the
+// first endpoint of a cluster, or of a priority to fail over to, within
+// BusyTimeout, times the clusters or batches in whose turn it comes where these
+// hold all slots.
 type Dialer struct {
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
-	connect  func(ctx context.Context, network, address string) (net.Conn, error)
-	rechecks *rate.Limiter
-	wg       sync.WaitGroup
-
-	mu      sync.Mutex
-	queue   []func()
-	workers int
-	closed  bool
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
+	slots   *slots
 }
 
 // NewDialer returns a Dialer. It has to be closed, after its channels.
 func NewDialer() *Dialer {
-	d := &Dialer{
-		connect:  new(net.Dialer).DialContext,
-		rechecks: rate.NewLimiter(RechecksPerSecond, RechecksPerSecond/10),
-	}
+	d := &Dialer{connect: new(net.Dialer).DialContext, slots: newSlots()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -75,8 +78,8 @@ func NewDialer() *Dialer {
 // empty mode stands for.
 func (d *Dialer) Connectors(standard resource.ConnectMode) map[resource.ConnectMode]Connector {
 	m := map[resource.ConnectMode]Connector{
-		resource.ConnectTCP:     tcpConnector{d, false},
-		resource.ConnectTCPHold: tcpConnector{d, true},
+		resource.ConnectTCP:     tcpConnector{dialer: d},
+		resource.ConnectTCPHold: tcpConnector{dialer: d, hold: true},
 		resource.ConnectNone:    nil,
 	}
 	m[resource.ConnectDefault] = m[standard]
@@ -85,72 +88,12 @@ func (d *Dialer) Connectors(standard resource.ConnectMode) map[resource.ConnectM
 
 // Close ends every dial and connection and waits for their goroutines.
 func (d *Dialer) Close() {
-	d.mu.Lock()
-	d.closed = true
-	d.queue = nil
-	d.mu.Unlock()
+	d.slots.close()
 	d.cancel()
-	d.wg.Wait()
+	d.slots.wg.Wait()
 }
 
-// run lets f run as soon as fewer than MaxDials are under way, in order.
-func (d *Dialer) run(f func()) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return
-	}
-	d.queue = append(d.queue, f)
-	if d.workers < MaxDials {
-		d.workers++
-		d.wg.Go(d.work)
-	}
-}
-
-func (d *Dialer) work() {
-	for {
-		d.mu.Lock()
-		if len(d.queue) == 0 {
-			d.workers--
-			d.mu.Unlock()
-			return
-		}
-		f := d.queue[0]
-		d.queue[0] = nil
-		d.queue = d.queue[1:]
-		d.mu.Unlock()
-		f()
-	}
-}
-
-// hold lets f run in a goroutine of its own, unless the Dialer is closed.
-func (d *Dialer) hold(f func()) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return false
-	}
-	d.wg.Go(f)
-	return true
-}
-
-// dial tries the addresses in order, as pick_first does, for ConnectTimeout at
-// most.
-func (d *Dialer) dial(ctx context.Context, addresses []string) (net.Conn, string, error) {
-	deadline := time.Now().Add(ConnectTimeout)
-	var errs []error
-	for i, a := range addresses {
-		part := time.Until(deadline) / time.Duration(len(addresses)-i)
-		conn, err := d.dialOne(ctx, a, part)
-		if err == nil {
-			return conn, a, nil
-		}
-		errs = append(errs, err)
-	}
-	return nil, "", errors.Join(errs...)
-}
-
-func (d *Dialer) dialOne(ctx context.Context, address string, timeout time.Duration) (net.Conn, error) {
+func (d *Dialer) dial(ctx context.Context, address string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return d.connect(ctx, "tcp", address)
@@ -163,26 +106,40 @@ func (d *Dialer) dialOne(ctx context.Context, address string, timeout time.Durat
 type tcpConnector struct {
 	dialer *Dialer
 	hold   bool
+	turn   turn
+}
+
+// inTurn returns the Connector whose attempts are made in t's turn.
+func (c tcpConnector) inTurn(t turn) Connector {
+	c.turn = t
+	return c
 }
 
 // Start dials the addresses in order.
 func (c tcpConnector) Start(addresses []string, report func(Connection)) func() {
-	l := &tcpLink{dialer: c.dialer, report: report}
+	l := &tcpLink{tcpConnector: c, report: report, addresses: addresses, left: ConnectTimeout}
 	l.ctx, l.cancel = context.WithCancel(c.dialer.ctx)
-	c.dialer.run(func() { l.connect(addresses, c.hold) })
+	c.dialer.slots.attempt(c.turn, dial{run: l.connect, over: l.over}, false)
 	return l.stop
 }
 
 // tcpLink is one attempt of a tcpConnector, and what comes of it.
 type tcpLink struct {
-	dialer *Dialer
+	tcpConnector
 	report func(Connection)
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	// Of the dial under way, or of the next.
+	addresses []string      // still to be dialed
+	left      time.Duration // of ConnectTimeout, waits not counted
+	errs      []error
+
 	mu    sync.Mutex // guards timer against stop
 	timer *time.Timer
 }
+
+func (l *tcpLink) over() bool { return l.ctx.Err() != nil }
 
 func (l *tcpLink) stop() {
 	l.cancel()
@@ -193,23 +150,33 @@ func (l *tcpLink) stop() {
 	}
 }
 
-func (l *tcpLink) connect(addresses []string, hold bool) {
-	if l.ctx.Err() != nil {
+// connect dials the next address, as pick_first does. One that does not answer
+// leaves the rest their parts of the time, and gives its slot back before them.
+func (l *tcpLink) connect(limit time.Duration) {
+	if l.over() {
 		return
 	}
-	conn, address, err := l.dialer.dial(l.ctx, addresses)
+	start := time.Now()
+	address := l.addresses[0]
+	conn, err := l.dialer.dial(l.ctx, address, min(limit, l.left/time.Duration(len(l.addresses))))
 	if err != nil {
-		l.report(Connection{Err: err})
+		l.errs = append(l.errs, err)
+		l.left -= time.Since(start)
+		if l.addresses = l.addresses[1:]; len(l.addresses) > 0 {
+			l.dialer.slots.attempt(l.turn, dial{run: l.connect, over: l.over}, true)
+			return
+		}
+		l.report(Connection{Err: errors.Join(l.errs...)})
 		return
 	}
-	if !hold {
+	if !l.hold {
 		_ = conn.Close()
 		l.report(Connection{Address: address})
 		l.recheckAfter(jitter(RecheckInterval), address)
 		return
 	}
 	l.report(Connection{Address: address})
-	if !l.dialer.hold(func() { l.watch(conn) }) {
+	if !l.dialer.slots.hold(func() { l.watch(conn) }) {
 		_ = conn.Close()
 	}
 }
@@ -235,21 +202,20 @@ func (l *tcpLink) watch(conn net.Conn) {
 func (l *tcpLink) recheckAfter(d time.Duration, address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ctx.Err() != nil {
+	if l.over() {
 		return
 	}
-	l.timer = time.AfterFunc(d+l.dialer.rechecks.Reserve().DelayFrom(time.Now().Add(d)), func() {
-		l.dialer.run(func() { l.recheck(address) })
-	})
+	look := dial{run: func(limit time.Duration) { l.recheck(address, limit) }, over: l.over}
+	l.timer = time.AfterFunc(d, func() { l.dialer.slots.recheck(l.turn, look) })
 }
 
-func (l *tcpLink) recheck(address string) {
-	if l.ctx.Err() != nil {
+func (l *tcpLink) recheck(address string, limit time.Duration) {
+	if l.over() {
 		return
 	}
-	conn, err := l.dialer.dialOne(l.ctx, address, RecheckTimeout)
+	conn, err := l.dialer.dial(l.ctx, address, min(limit, RecheckTimeout))
 	if err != nil {
-		if l.ctx.Err() == nil {
+		if !l.over() {
 			l.report(Connection{Err: err})
 		}
 		return

@@ -29,38 +29,45 @@ func pipe(connect func(ctx context.Context, address string) error) func(context.
 	}
 }
 
-// TestMaxDials: of 400 attempts 256 are under way, and all have their turn.
+// TestMaxDials: of 400 attempts of one cluster half of 256 are under way, of
+// several clusters' three quarters; and all have their turn.
 func TestMaxDials(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer()
-		release := make(chan struct{})
-		var dialing, most atomic.Int64
-		d.connect = pipe(func(context.Context, string) error {
-			most.Store(max(most.Load(), dialing.Add(1)))
-			<-release
-			dialing.Add(-1)
-			return nil
-		})
-		var reported atomic.Int64
-		for range 400 {
-			d.Connectors(resource.ConnectTCP)[resource.ConnectTCPHold].Start([]string{"a:1"}, func(c Connection) {
-				if c.Err == nil {
-					reported.Add(1)
-				}
+	for _, tt := range []struct {
+		clusters []string
+		want     int64
+	}{{[]string{""}, MaxDials / 2}, {[]string{"a", "b", "c"}, MaxDials * 3 / 4}} {
+		synctest.Test(t, func(t *testing.T) {
+			d := NewDialer()
+			release := make(chan struct{})
+			var dialing, most atomic.Int64
+			d.connect = pipe(func(context.Context, string) error {
+				most.Store(max(most.Load(), dialing.Add(1)))
+				<-release
+				dialing.Add(-1)
+				return nil
 			})
-		}
-		synctest.Wait()
-		if n := dialing.Load(); n != MaxDials {
-			t.Errorf("%d dials are under way, want %d", n, MaxDials)
-		}
-		close(release)
-		synctest.Wait()
-		if reported.Load() != 400 || most.Load() != MaxDials {
-			t.Errorf("%d connected, at most %d at a time; want 400, %d", reported.Load(), most.Load(), MaxDials)
-		}
-		d.Close()
-		synctest.Wait()
-	})
+			var reported atomic.Int64
+			for i := range 400 {
+				c := tcpConnector{dialer: d, hold: true}.inTurn(turn{cluster: tt.clusters[i%len(tt.clusters)]})
+				c.Start([]string{"a:1"}, func(c Connection) {
+					if c.Err == nil {
+						reported.Add(1)
+					}
+				})
+			}
+			synctest.Wait()
+			if n := dialing.Load(); n != tt.want {
+				t.Errorf("%d dials are under way, want %d", n, tt.want)
+			}
+			close(release)
+			synctest.Wait()
+			if reported.Load() != 400 || most.Load() != tt.want {
+				t.Errorf("%d connected, at most %d at a time; want 400, %d", reported.Load(), most.Load(), tt.want)
+			}
+			d.Close()
+			synctest.Wait()
+		})
+	}
 }
 
 // TestDialTime: an address that does not answer leaves the next one its part of

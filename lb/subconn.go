@@ -33,6 +33,12 @@ type Connector interface {
 	Start(addresses []string, report func(Connection)) (stop func())
 }
 
+// queueing is a Connector that makes only so many attempts at a time.
+type queueing interface {
+	// inTurn returns the Connector whose attempts are made in t's turn.
+	inTurn(t turn) Connector
+}
+
 // Connection is what a Connector reports.
 type Connection struct {
 	// Address is the address that connected; empty where none did or the
@@ -74,6 +80,9 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 	connector, ok := c.options.Connectors[mode]
 	if !ok {
 		return nil, fmt.Errorf("connect mode %q is not available", mode)
+	}
+	if q, ok := connector.(queueing); ok {
+		connector = q.inTurn(turn{channel: c, batch: c.batch})
 	}
 	sc := &subConn{channel: c, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
 	sc.setAddresses(addrs)

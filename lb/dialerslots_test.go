@@ -1,0 +1,346 @@
+package lb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// TestTurns: what waits is taken in turn by cluster of a channel, in turn by
+// batch, an endpoint's next address first, else in order.
+func TestTurns(t *testing.T) {
+	one, two := new(Channel), new(Channel)
+	type entry struct {
+		name  string
+		turn  turn
+		begun bool
+	}
+	tests := []struct {
+		name    string
+		entries []entry
+		over    string // those that are not wanted any more
+		want    string
+	}{
+		{
+			name: "one batch: in order",
+			entries: []entry{
+				{"a", turn{one, "x", 1}, false},
+				{"b", turn{one, "x", 1}, false},
+				{"c", turn{one, "x", 1}, false},
+			},
+			want: "a b c",
+		},
+		{
+			name: "two channels",
+			entries: []entry{
+				{"a1", turn{one, "x", 1}, false},
+				{"a2", turn{one, "x", 1}, false},
+				{"a3", turn{one, "x", 1}, false},
+				{"b1", turn{two, "x", 1}, false},
+				{"b2", turn{two, "x", 1}, false},
+			},
+			want: "a1 b1 a2 b2 a3",
+		},
+		{
+			name: "two clusters of a channel",
+			entries: []entry{
+				{"a1", turn{one, "x", 1}, false},
+				{"a2", turn{one, "x", 1}, false},
+				{"b1", turn{one, "y", 1}, false},
+			},
+			want: "a1 b1 a2",
+		},
+		{
+			name: "two priorities of a cluster have as many turns as one of another's",
+			entries: []entry{
+				{"a1", turn{one, "x", 1}, false},
+				{"a2", turn{one, "x", 1}, false},
+				{"b1", turn{one, "x", 2}, false},
+				{"b2", turn{one, "x", 2}, false},
+				{"c1", turn{two, "x", 1}, false},
+				{"c2", turn{two, "x", 1}, false},
+			},
+			want: "a1 c1 b1 c2 a2 b2",
+		},
+		{
+			name: "an endpoint's next address goes before what its batch has not begun, and before nothing else",
+			entries: []entry{
+				{"a1", turn{one, "x", 1}, false},
+				{"a2", turn{one, "x", 1}, false},
+				{"b1", turn{one, "x", 2}, false},
+				{"a0", turn{one, "x", 1}, true},
+			},
+			want: "a0 b1 a1 a2",
+		},
+		{
+			name: "what is over takes no turn",
+			entries: []entry{
+				{"a1", turn{one, "x", 1}, false},
+				{"a2", turn{one, "x", 1}, false},
+				{"b1", turn{one, "x", 2}, false},
+				{"c1", turn{two, "x", 1}, false},
+				{"c2", turn{two, "x", 1}, false},
+			},
+			over: "a1 b1 c1",
+			want: "a2 c2",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			q := &newSlots().attempts
+			var got []string
+			for _, e := range tt.entries {
+				q.add(e.turn, dial{
+					run:  func(time.Duration) { got = append(got, e.name) },
+					over: func() bool { return slices.Contains(strings.Fields(tt.over), e.name) },
+				}, e.begun)
+			}
+			for {
+				d, ok := q.take()
+				if !ok {
+					break
+				}
+				d.run(0)
+				q.release(d.line)
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("took %v, want %s", got, tt.want)
+			}
+			if len(q.lines) != 0 || len(q.ring) != 0 || q.busy != 0 {
+				t.Errorf("left behind: %+v", q)
+			}
+		})
+	}
+}
+
+// network is a net in which an address that begins with "hole" answers nobody,
+// and any other, for as long as it is not down, at once.
+type network struct {
+	mu     sync.Mutex
+	down   map[string]bool
+	silent string // prefix of addresses that turned into holes
+	dialed map[string]int
+}
+
+func newNetwork() *network {
+	return &network{down: map[string]bool{}, silent: "hole", dialed: map[string]int{}}
+}
+
+func (n *network) connect(ctx context.Context, address string) error {
+	n.mu.Lock()
+	n.dialed[address]++
+	down, silent := n.down[address], n.silent
+	n.mu.Unlock()
+	if strings.HasPrefix(address, "hole") || strings.HasPrefix(address, silent) {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	if down {
+		return errors.New("refused")
+	}
+	return nil
+}
+
+func (n *network) count(address string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dialed[address]
+}
+
+func (n *network) set(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+}
+
+// dialed is a channel on a Dialer.
+func dialed(t *testing.T, d *Dialer, mode resource.ConnectMode) *Channel {
+	c := NewChannel(Options{
+		Registry: Policies(), Counters: policy.NewCounters(), Draw: rand.Uint64, Events: func(policy.Event) {},
+		Connectors: d.Connectors(mode),
+	})
+	t.Cleanup(c.Close)
+	return c
+}
+
+func dialerOn(t *testing.T, n *network) *Dialer {
+	d := NewDialer()
+	d.connect = pipe(n.connect)
+	t.Cleanup(d.Close)
+	return d
+}
+
+// numbered names n endpoints, each with more addresses besides.
+func numbered(n int, name string, more ...string) []*resource.Endpoint {
+	es := make([]*resource.Endpoint, n)
+	for i := range es {
+		es[i] = &resource.Endpoint{Addresses: []string{fmt.Sprintf("%s%d:1", name, i)}, Weight: 1}
+		for _, m := range more {
+			es[i].Addresses = append(es[i].Addresses, fmt.Sprintf("%s%d:1", m, i))
+		}
+	}
+	return es
+}
+
+// clusters is a config of clusters, each with its priorities.
+func clusters(of map[string][][]*resource.Endpoint) *resource.Config {
+	c := &resource.Config{Target: "xds:///t", Clusters: map[string]*resource.ClusterConfig{}}
+	for name, priorities := range of {
+		a := &resource.Assignment{Name: name}
+		for i, es := range priorities {
+			a.Localities = append(a.Localities, &resource.LocalityEndpoints{Priority: uint32(i), Weight: 1, Endpoints: es})
+		}
+		c.Roots = append(c.Roots, name)
+		c.Clusters[name] = &resource.ClusterConfig{Cluster: resource.DefaultCluster(name), Assignment: a}
+	}
+	return c
+}
+
+func cluster(name string, priorities ...[]*resource.Endpoint) *resource.Config {
+	return clusters(map[string][][]*resource.Endpoint{name: priorities})
+}
+
+func send(t *testing.T, c *Channel, config *resource.Config) {
+	t.Helper()
+	if err := c.Offer(config).Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answers is how long it takes from now on until a pick of a cluster is answered
+// with want.
+func answers(t *testing.T, c *Channel, cluster, want string) time.Duration {
+	t.Helper()
+	start := time.Now()
+	call := &policy.Call{Context: t.Context(), Cluster: cluster, WaitForReady: true}
+	if err := c.Pick(call, time.Hour); err != nil || call.Address != want {
+		t.Errorf("picked %q, %v; want %s", call.Address, err, want)
+	}
+	return time.Since(start)
+}
+
+// TestFailoverFromBlackHoles: however many endpoints of priority 0 do not answer,
+// those of the next that do are used when the init timer ends.
+func TestFailoverFromBlackHoles(t *testing.T) {
+	const initTimer = 10 * time.Second
+	for _, holes := range []int{1, 50, 200, 600, 2000, 10_000} {
+		for _, tt := range []struct {
+			name       string
+			priorities [][]*resource.Endpoint
+			want       string
+			within     time.Duration
+		}{
+			{"priority 1", [][]*resource.Endpoint{numbered(holes, "hole"), numbered(1, "good")}, "good0:1", initTimer + BusyTimeout},
+			{
+				"priority 1 at its third address",
+				[][]*resource.Endpoint{numbered(holes, "hole"), numbered(1, "hole-a", "hole-b", "good")},
+				"good0:1", initTimer + 20*time.Second,
+			},
+			{
+				"priority 2",
+				[][]*resource.Endpoint{numbered(holes, "hole"), numbered(holes, "hole-b"), numbered(1, "good")},
+				"good0:1", 2*initTimer + BusyTimeout,
+			},
+		} {
+			t.Run(fmt.Sprint(tt.name, " after ", holes), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := dialed(t, dialerOn(t, newNetwork()), resource.ConnectTCP)
+					send(t, c, cluster("c", tt.priorities...))
+					if took := answers(t, c, "c", tt.want); took > tt.within {
+						t.Errorf("answered after %v, want within %v", took, tt.within)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestBlackHolesOfOthers: a cluster's endpoints are dialed at once whatever other
+// clusters, of other trees, have waiting; with two such in BusyTimeout.
+func TestBlackHolesOfOthers(t *testing.T) {
+	for _, tt := range []struct {
+		bad    int
+		within time.Duration
+	}{{1, 0}, {2, BusyTimeout}, {10, BusyTimeout}} {
+		t.Run(fmt.Sprint(tt.bad), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := dialerOn(t, newNetwork())
+				for i := range tt.bad {
+					send(t, dialed(t, d, resource.ConnectTCP), cluster("bad", numbered(2000, fmt.Sprint("hole-", i, "-"))))
+				}
+				time.Sleep(time.Minute + time.Second)
+				c := dialed(t, d, resource.ConnectTCP)
+				send(t, c, cluster("good", numbered(1, "good")))
+				if took := answers(t, c, "good", "good0:1"); took > tt.within {
+					t.Errorf("answered after %v, want within %v", took, tt.within)
+				}
+			})
+		})
+	}
+}
+
+// TestRechecksBesideBlackHoles: NoticeTime holds for a cluster while another has
+// thousands of endpoints that do not answer attempts, or rechecks.
+func TestRechecksBesideBlackHoles(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		set  func(*network)
+	}{
+		{"attempts", func(*network) {}},
+		{"attempts and rechecks", func(n *network) { n.silent = "dark" }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNetwork()
+				d := dialerOn(t, n)
+				c := dialed(t, d, resource.ConnectTCP)
+				send(t, c, cluster("good", numbered(1, "good"), numbered(1, "other")))
+				answers(t, c, "good", "good0:1")
+				send(t, dialed(t, d, resource.ConnectTCP), cluster("bad", numbered(2000, "hole")))
+				dark := dialed(t, d, resource.ConnectTCP)
+				send(t, dark, cluster("dark", numbered(2000, "dark")))
+				synctest.Wait()
+				if ready := dark.Summary().Clusters["dark"].Priorities[0].Ready; ready != 2000 {
+					t.Fatalf("%d are READY", ready)
+				}
+				n.set(func() { tt.set(n) })
+				time.Sleep(time.Minute)
+				n.set(func() { n.down["good0:1"] = true })
+				time.Sleep(NoticeTime(resource.ConnectTCP))
+				if took := answers(t, c, "good", "other0:1"); took != 0 {
+					t.Errorf("noticed %v too late", took)
+				}
+			})
+		})
+	}
+}
+
+// TestAllBlackHolesHaveTheirTurn: none is left out.
+func TestAllBlackHolesHaveTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		const holes = 2000
+		c := dialed(t, dialerOn(t, n), resource.ConnectTCP)
+		send(t, c, cluster("c", numbered(holes, "hole")))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		least, most := 1<<30, 0
+		for i := range holes {
+			times := n.count(fmt.Sprintf("hole%d:1", i))
+			least, most = min(least, times), max(most, times)
+		}
+		if least < 2 {
+			t.Errorf("one was dialed %d times in two minutes, another %d times", least, most)
+		}
+	})
+}
