@@ -34,7 +34,7 @@ func (s *Service) Cluster(ctx context.Context, name string, endpoints bool) (*Cl
 	defer cancel()
 	root, err := t.channel.Describe(ctx)
 	if errors.Is(err, lb.ErrClosed) {
-		return nil, errorf(UnknownCluster, "cluster %q was removed", name)
+		return nil, s.closed(name)
 	}
 	if err != nil {
 		return nil, callerGone(err)
@@ -42,8 +42,8 @@ func (s *Service) Cluster(ctx context.Context, name string, endpoints bool) (*Cl
 	return s.describe(t, root.Clusters[name], endpoints), nil
 }
 
-// AwaitCluster returns once the cluster's generation is not g, or wait has
-// passed.
+// AwaitCluster returns once the cluster's generation is not g, wait has passed,
+// or the service drains.
 func (s *Service) AwaitCluster(ctx context.Context, name string, g int64, wait time.Duration) error {
 	t, err := s.target(name)
 	if err != nil {
@@ -53,6 +53,7 @@ func (s *Service) AwaitCluster(ctx context.Context, name string, g int64, wait t
 	defer s.metrics.watchers.WithLabelValues("longpoll").Dec()
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	defer context.AfterFunc(s.draining, cancel)()
 	t.channel.WaitForGeneration(waiting, g)
 	return callerGone(ctx.Err())
 }

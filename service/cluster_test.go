@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
@@ -68,4 +69,29 @@ func TestAwaitClusterAnswersOnChange(t *testing.T) {
 	if err := s.AwaitCluster(t.Context(), "nobody", 0, 0); code(err) != service.UnknownCluster {
 		t.Errorf("an unknown cluster: %v", err)
 	}
+}
+
+// TestDrainEndsLongPolls: they would hold the server's shutdown as long as they
+// may wait.
+func TestDrainEndsLongPolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		first := push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		asked := time.Now()
+		done := make(chan error)
+		go func() { done <- s.AwaitCluster(t.Context(), "orders", first.Generation, time.Hour) }()
+		synctest.Wait()
+		s.Drain()
+		if err := <-done; err != nil || !time.Now().Equal(asked) {
+			t.Errorf("after %v: %v", time.Since(asked), err)
+		}
+		if c, err := s.Cluster(t.Context(), "orders", true); err != nil || c.Generation != first.Generation {
+			t.Errorf("while draining: %+v, %v", c, err)
+		}
+		s.Close()
+		if _, err := s.Cluster(t.Context(), "orders", true); code(err) != service.ShuttingDown {
+			t.Errorf("once closed: %v", err)
+		}
+	})
 }

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -214,10 +213,7 @@ func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 	case errors.As(err, &timeout):
 		e.Code = PickTimeout
 	case errors.Is(err, lb.ErrClosed):
-		e.Code = ShuttingDown
-		if !s.draining.Load() { // the cluster alone has gone
-			e.Code, e.Detail = UnknownCluster, fmt.Sprintf("cluster %q was removed", call.Cluster)
-		}
+		e = s.closed(call.Cluster)
 	case call.Err() != nil:
 		e.Code = CallerGone
 	default:

@@ -59,7 +59,8 @@ type Service struct {
 
 	store    atomic.Pointer[store.Store]
 	files    atomic.Pointer[files.Set] // nil without a resource directory
-	draining atomic.Bool
+	draining context.Context           // ends with Drain
+	drain    context.CancelFunc
 }
 
 // New returns a Service without resources. Its [Service.Commit] is to be the
@@ -75,6 +76,7 @@ func New(o Options) *Service {
 		o.MaxLeases = DefaultMaxLeases
 	}
 	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New(lb.Foreign)}
+	s.draining, s.drain = context.WithCancel(context.Background())
 	s.metrics = newMetrics(s)
 	s.events = newEvents()
 	s.leases = newLeases(o.MaxLeases, s.breakerEased)
@@ -126,8 +128,9 @@ func (s *Service) hostChanged(host string, addresses []string, err error) {
 	s.targets.apply(s.resolver.ApplyHost(host, addresses, err))
 }
 
-// Drain lets readiness fail, so that callers go elsewhere. Picks go on.
-func (s *Service) Drain() { s.draining.Store(true) }
+// Drain lets readiness fail, and whoever waits for a change have what there is,
+// so that callers go elsewhere. Picks go on.
+func (s *Service) Drain() { s.drain() }
 
 // Close ends the leases and then the trees. Picks that queue end with
 // ShuttingDown. The store is the caller's to close.
@@ -157,7 +160,7 @@ func (s *Service) Health() []Check {
 	if !loaded.OK {
 		loaded.Detail = "what was pushed is being loaded"
 	}
-	serving := Check{Name: "serving", OK: !s.draining.Load(), Detail: "taking picks"}
+	serving := Check{Name: "serving", OK: s.draining.Err() == nil, Detail: "taking picks"}
 	if !serving.OK {
 		serving.Detail = "shutting down"
 	}
@@ -171,6 +174,16 @@ func (s *Service) open() (*store.Store, error) {
 		return nil, errorf(ShuttingDown, "what was pushed is still being loaded")
 	}
 	return st, nil
+}
+
+// closed is the error of a request whose tree was closed meanwhile.
+func (s *Service) closed(cluster string) *Error {
+	e := errorf(ShuttingDown, "the daemon is shutting down")
+	if s.draining.Err() == nil { // the cluster alone has gone
+		e = errorf(UnknownCluster, "cluster %q was removed", cluster)
+	}
+	e.Cluster = cluster
+	return e
 }
 
 // target returns the target of a cluster.
