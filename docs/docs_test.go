@@ -15,6 +15,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/lbd-dev/lbd/examples/custompolicy"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -178,6 +179,7 @@ func TestExampleResourcesAreGood(t *testing.T) {
 	for _, file := range files(t, "examples", ".json", ".yaml", ".yml", ".pb") {
 		b, err := resource.DecodeBundle([]byte(read(t, file)), resource.Options{
 			Origin: resource.ByHand, Format: formats[filepath.Ext(file)], Strict: true, Bare: true,
+			Custom: func(name string) bool { return name == custompolicy.Name },
 		})
 		if err != nil {
 			t.Errorf("%s: %v", file, err)

@@ -1,7 +1,6 @@
 package lb_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -102,7 +101,7 @@ func TestForeignPolicies(t *testing.T) {
 				if strings.Contains(got, "a-0:80") || strings.Contains(got, "!") {
 					t.Errorf("after the loss picks reach %q", got)
 				}
-				n, err := ch.Describe(context.Background())
+				n, err := ch.Describe(t.Context())
 				if err != nil || len(find(n).Endpoints) == 0 {
 					t.Errorf("described as %+v, %v", find(n), err)
 				}

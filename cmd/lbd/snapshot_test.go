@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -56,7 +55,7 @@ func TestSnapshotKilledMidway(t *testing.T) {
 		})
 		for {
 			sent++
-			a, err := try(context.Background(), http.DefaultClient, "PUT", p.url+"/v1/snapshot", snapshotOf(sent))
+			a, err := try(t.Context(), http.DefaultClient, "PUT", p.url+"/v1/snapshot", snapshotOf(sent))
 			if err != nil {
 				break // killed
 			}

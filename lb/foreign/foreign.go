@@ -100,7 +100,7 @@ func (f *foreign) ResolverError(err error) { f.inner.ResolverError(err) }
 
 // UpdateSubConnState goes to a policy that gave its SubConn no listener.
 func (f *foreign) UpdateSubConnState(sc balancer.SubConn, s balancer.SubConnState) {
-	f.inner.UpdateSubConnState(sc, s) //nolint:staticcheck // policies without listeners live by it
+	f.inner.UpdateSubConnState(sc, s)
 }
 
 func (f *foreign) ExitIdle() { f.inner.ExitIdle() }
@@ -171,7 +171,7 @@ func (cc *clientConn) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 
 // UpdateAddresses gives sc other addresses.
 func (cc *clientConn) UpdateAddresses(sc balancer.SubConn, addrs []resolver.Address) {
-	sc.UpdateAddresses(addrs) //nolint:staticcheck // policies that still call it are served
+	sc.UpdateAddresses(addrs)
 }
 
 // UpdateState sends the policy's state up, under a picker that speaks to both.
@@ -276,7 +276,7 @@ func (s *subConn) Shutdown() { s.do(func(sc balancer.SubConn) { sc.Shutdown() })
 
 // UpdateAddresses is posted.
 func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
-	s.do(func(sc balancer.SubConn) { sc.UpdateAddresses(addrs) }) //nolint:staticcheck // policies that still call it are served
+	s.do(func(sc balancer.SubConn) { sc.UpdateAddresses(addrs) })
 }
 
 // GetOrBuildProducer returns no Producer: lbd makes no calls on connections.
