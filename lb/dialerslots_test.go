@@ -233,7 +233,7 @@ func answers(t *testing.T, c *Channel, cluster, want string) time.Duration {
 // those of the next that do are used when the init timer ends.
 func TestFailoverFromBlackHoles(t *testing.T) {
 	const initTimer = 10 * time.Second
-	for _, holes := range []int{1, 50, 200, 600, 2000, 10_000} {
+	for _, holes := range []int{1, 50, 200, 600, 10_000} {
 		for _, tt := range []struct {
 			name       string
 			priorities [][]*resource.Endpoint
@@ -287,6 +287,19 @@ func TestBlackHolesOfOthers(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestBlackHolesOfTheSameTree: that holds for the clusters of one target too.
+func TestBlackHolesOfTheSameTree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialed(t, dialerOn(t, newNetwork()), resource.ConnectTCP)
+		send(t, c, clusters(map[string][][]*resource.Endpoint{
+			"bad": {numbered(2000, "hole")}, "good": {numbered(1, "good")},
+		}))
+		if took := answers(t, c, "good", "good0:1"); took != 0 {
+			t.Errorf("answered after %v", took)
+		}
+	})
 }
 
 // TestRechecksBesideBlackHoles: NoticeTime holds for a cluster while another has

@@ -76,13 +76,13 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 	if len(addrs) == 0 {
 		return nil, errors.New("a SubConn needs an address")
 	}
-	mode := policy.ConnectOf(addrs)
-	connector, ok := c.options.Connectors[mode]
+	link := policy.LinkOf(addrs)
+	connector, ok := c.options.Connectors[link.Mode]
 	if !ok {
-		return nil, fmt.Errorf("connect mode %q is not available", mode)
+		return nil, fmt.Errorf("connect mode %q is not available", link.Mode)
 	}
 	if q, ok := connector.(queueing); ok {
-		connector = q.inTurn(turn{channel: c, batch: c.batch})
+		connector = q.inTurn(turn{channel: c, cluster: link.Cluster, batch: c.batch})
 	}
 	sc := &subConn{channel: c, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
 	sc.setAddresses(addrs)

@@ -38,6 +38,7 @@ type clusterImpl struct {
 	*policy.Conn
 
 	config   *policy.ClusterImplConfig
+	link     *policy.Link // of new SubConns
 	counters *policy.ClusterCounters
 	child    *policy.Switch
 	state    balancer.State // the child's; its Picker is nil before the first
@@ -59,6 +60,9 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 	}
 	if old == nil || old.Service != cfg.Service || old.MaxRequests != cfg.MaxRequests || !slices.Equal(old.Drops, cfg.Drops) {
 		b.Mark(b, &b.pending)
+	}
+	if b.link == nil || b.link.Cluster != cfg.Service.Cluster || b.link.Mode != cfg.Connect {
+		b.link = policy.NewLink(cfg.Service.Cluster, cfg.Connect)
 	}
 	update := b.child.Update
 	if old != nil && old.Connect != cfg.Connect {
@@ -125,7 +129,7 @@ func (b *clusterImpl) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 			listener(s)
 		}
 	}
-	inner, err := b.ClientConn.NewSubConn(policy.WithConnect(addrs, b.config.Connect), opts)
+	inner, err := b.ClientConn.NewSubConn(policy.WithLink(addrs, b.link), opts)
 	if err != nil {
 		return nil, err
 	}

@@ -424,8 +424,8 @@ func TestConnectModeChanges(t *testing.T) {
 		if i >= 2 {
 			want = resource.ConnectTCPHold
 		}
-		if got := policy.ConnectOf(sc.Addresses); got != want || sc.Closed {
-			t.Errorf("SubConn %d: connect mode %q, closed %t", i, got, sc.Closed)
+		if got := policy.LinkOf(sc.Addresses); got.Mode != want || got.Cluster != service.Cluster || sc.Closed {
+			t.Errorf("SubConn %d: link %+v, closed %t", i, got, sc.Closed)
 		}
 	}
 	pick := func() *lbtest.SubConn {
@@ -435,11 +435,11 @@ func TestConnectModeChanges(t *testing.T) {
 		}
 		return lbtest.As[*lbtest.SubConn](t, res.SubConn)
 	}
-	if policy.ConnectOf(pick().Addresses) != resource.ConnectDefault {
+	if policy.LinkOf(pick().Addresses).Mode != resource.ConnectDefault {
 		t.Error("a new connection serves before it is READY")
 	}
 	tree.Batch(func() { tree.SubConns[2].Says(ready, nil) })
-	if policy.ConnectOf(pick().Addresses) != resource.ConnectTCPHold {
+	if policy.LinkOf(pick().Addresses).Mode != resource.ConnectTCPHold {
 		t.Error("an old connection serves on")
 	}
 	if !tree.SubConns[0].Closed || !tree.SubConns[1].Closed {

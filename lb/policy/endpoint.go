@@ -46,27 +46,45 @@ func EndpointOfAddresses(addrs []resolver.Address) *resource.Endpoint {
 	return EndpointOf(e)
 }
 
-type connectKey struct{}
+type linkKey struct{}
 
-// WithConnect returns addrs bearing the connect mode of their cluster.
-func WithConnect(addrs []resolver.Address, mode resource.ConnectMode) []resolver.Address {
-	if mode == resource.ConnectDefault {
-		return addrs
-	}
+// Link is what the addresses of a cluster's SubConns bear of it.
+type Link struct {
+	Cluster string
+	Mode    resource.ConnectMode
+
+	attributes *attributes.Attributes // itself; shared by the addresses
+}
+
+// NewLink returns the Link of a cluster and its connect mode.
+func NewLink(cluster string, mode resource.ConnectMode) *Link {
+	l := &Link{Cluster: cluster, Mode: mode}
+	l.attributes = attributes.New(linkKey{}, l)
+	return l
+}
+
+// WithLink returns addrs bearing l.
+func WithLink(addrs []resolver.Address, l *Link) []resolver.Address {
 	out := slices.Clone(addrs)
 	for i := range out {
-		out[i].Attributes = out[i].Attributes.WithValue(connectKey{}, mode)
+		if out[i].Attributes == nil {
+			out[i].Attributes = l.attributes
+		} else {
+			out[i].Attributes = out[i].Attributes.WithValue(linkKey{}, l)
+		}
 	}
 	return out
 }
 
-// ConnectOf returns the connect mode that a SubConn's addresses bear.
-func ConnectOf(addrs []resolver.Address) resource.ConnectMode {
-	if len(addrs) == 0 {
-		return resource.ConnectDefault
+// LinkOf returns the Link that a SubConn's addresses bear, or one of no cluster
+// in the default connect mode.
+func LinkOf(addrs []resolver.Address) *Link {
+	if len(addrs) > 0 {
+		if l, ok := addrs[0].Attributes.Value(linkKey{}).(*Link); ok {
+			return l
+		}
 	}
-	mode, _ := addrs[0].Attributes.Value(connectKey{}).(resource.ConnectMode)
-	return mode
+	return &Link{}
 }
 
 // SubConn is what lbd's channel gives for a SubConn, beyond grpc's contract.

@@ -26,20 +26,28 @@ func TestEndpointTravels(t *testing.T) {
 		t.Errorf("addresses: %v", re.Addresses)
 	}
 
+	type key struct{}
 	for _, mode := range []resource.ConnectMode{resource.ConnectDefault, resource.ConnectTCPHold} {
-		addrs := policy.WithConnect(re.Addresses, mode)
-		if got := policy.ConnectOf(addrs); got != mode {
-			t.Errorf("connect mode %q, want %q", got, mode)
-		}
-		if policy.EndpointOfAddresses(addrs) != e {
-			t.Errorf("with connect mode %q: another endpoint", mode)
+		for _, own := range []*attributes.Attributes{nil, attributes.New(key{}, 1)} {
+			addrs := slices.Clone(re.Addresses)
+			addrs[0].Attributes = own
+			linked := policy.WithLink(addrs, policy.NewLink("orders", mode))
+			if got := policy.LinkOf(linked); got.Mode != mode || got.Cluster != "orders" {
+				t.Errorf("link %+v, want orders, %q", got, mode)
+			}
+			if got := linked[0].Attributes.Value(key{}); got != own.Value(key{}) {
+				t.Errorf("the address's own attribute is %v", got)
+			}
+			if policy.EndpointOfAddresses(linked) != e {
+				t.Errorf("with connect mode %q: another endpoint", mode)
+			}
+			if got := policy.LinkOf(addrs); *got != (policy.Link{}) {
+				t.Errorf("WithLink changed its argument: %+v", got)
+			}
 		}
 	}
-	if got := policy.ConnectOf(re.Addresses); got != resource.ConnectDefault {
-		t.Errorf("WithConnect changed its argument: %q", got)
-	}
-	if got := policy.ConnectOf(nil); got != resource.ConnectDefault {
-		t.Errorf("connect mode of no address: %q", got)
+	if got := policy.LinkOf(nil); *got != (policy.Link{}) {
+		t.Errorf("link of no address: %+v", got)
 	}
 }
 
