@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -78,6 +79,40 @@ type change struct {
 	// run makes the change, and fills res.
 	run func(tx *store.Tx) error
 	res *PushResult
+
+	concerned []string // clusters; guarded by the underWay's mu
+}
+
+// underWay are the changes that the store's writer runs. It commits several
+// together, and tells each which clusters that concerned.
+type underWay struct {
+	mu      sync.Mutex
+	changes map[*change]struct{}
+}
+
+// begin is called by the writer, before it commits c.
+func (u *underWay) begin(c *change) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.changes[c] = struct{}{}
+}
+
+// commit notes the clusters that a commit concerned.
+func (u *underWay) commit(clusters []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for c := range u.changes {
+		c.concerned = append(c.concerned, clusters...)
+	}
+}
+
+// end returns the clusters that the commit of c concerned, and perhaps those of
+// the one after.
+func (u *underWay) end(c *change) []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.changes, c)
+	return c.concerned
 }
 
 // keyed is the current content of one resource.
@@ -116,15 +151,21 @@ func (s *Service) commit(ctx context.Context, c *change) error {
 		if c.dryRun {
 			return errDryRun
 		}
+		s.underWay.begin(c)
 		return nil
 	})
+	concerned := s.underWay.end(c)
 	if err != nil && !errors.Is(err, errDryRun) {
 		return storeError(err)
 	}
 	// The change holds already: nobody may be told that it failed because the
 	// caller would not wait for the trees. It may concern several: an
-	// assignment can serve more clusters than the one of its name.
-	if err := s.targets.settle(context.WithoutCancel(ctx)); err != nil {
+	// assignment can serve more clusters than the one of its name. What is
+	// unchanged may have been pushed a moment ago.
+	if len(c.res.Changes) == 0 || c.dryRun {
+		concerned = nil
+	}
+	if err := s.targets.settle(context.WithoutCancel(ctx), append(concerned, c.cluster)); err != nil {
 		return errorf(Internal, "the change is stored, and a tree refused it: %v", err)
 	}
 	if t := s.targets.get(c.cluster); t != nil {

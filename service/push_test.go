@@ -3,9 +3,13 @@ package service_test
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestPushedEndpointsBecomePicks(t *testing.T) {
@@ -167,4 +171,56 @@ func TestClosedServiceRefuses(t *testing.T) {
 	if code(err) != service.ShuttingDown {
 		t.Errorf("push: %v", err)
 	}
+}
+
+// stuckConnector keeps the tree of whoever connects to a host that begins with
+// "stuck" from doing anything, until it is told.
+type stuckConnector chan struct{}
+
+func (c stuckConnector) Start(addresses []string, report func(lb.Connection)) (stop func()) {
+	if strings.HasPrefix(addresses[0], "stuck") {
+		<-c
+	}
+	go report(lb.Connection{Address: addresses[0]})
+	return func() {}
+}
+
+// TestPushWaitsForItsOwnClusters: and for no tree that is slow to take another
+// push.
+func TestPushWaitsForItsOwnClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		connector := make(stuckConnector)
+		s, stop := start(t, "", func(o *service.Options) {
+			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
+		})
+		defer stop()
+		body := func(zone string) []byte { return assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}) }
+		// The assignment serves another cluster, and not the one of its name.
+		push(t, s, service.Config, "shared", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
+		push(t, s, service.Config, "user", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"shared"}}`))
+		var pushed atomic.Int32
+		for _, name := range []string{"stuck", "shared"} {
+			go func() {
+				push(t, s, service.Endpoints, name, body("stuck"))
+				pushed.Add(1)
+			}()
+		}
+		synctest.Wait()
+		push(t, s, service.Endpoints, "quick", body("quick"))
+		push(t, s, service.Endpoints, "quick", body("quick")) // unchanged
+		if _, err := s.Push(t.Context(), &service.PushRequest{Kind: service.Endpoints, Cluster: "quick", DryRun: true, Body: body("other")}); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: "quick"}); err != nil {
+			t.Error(err)
+		}
+		if n := pushed.Load(); n != 0 {
+			t.Errorf("%d pushes did not wait for their own trees", n)
+		}
+		close(connector)
+		synctest.Wait()
+		if n := pushed.Load(); n != 2 {
+			t.Errorf("%d of 2 pushes returned", n)
+		}
+	})
 }

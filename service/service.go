@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -57,6 +58,7 @@ type Service struct {
 	resolver  *resolver.Resolver
 	dns       *resolver.DNS
 
+	underWay underWay
 	store    atomic.Pointer[store.Store]
 	files    atomic.Pointer[files.Set] // nil without a resource directory
 	draining context.Context           // ends with Drain
@@ -76,6 +78,7 @@ func New(o Options) *Service {
 		o.MaxLeases = DefaultMaxLeases
 	}
 	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New(lb.Foreign)}
+	s.underWay.changes = make(map[*change]struct{})
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.metrics = newMetrics(s)
 	s.events = newEvents()
@@ -92,7 +95,7 @@ func (s *Service) Start(ctx context.Context, st *store.Store) error {
 		updates = append(updates, resolver.Update{Key: e.Key, Raw: e.Raw, Updated: e.Updated})
 	}
 	s.resolve(resource.SourcePush, updates)
-	err := s.targets.settle(ctx)
+	err := s.targets.settle(ctx, slices.Collect(maps.Keys(*s.targets.current.Load()))) // those of files, too
 	s.store.Store(st)
 	return err
 }
@@ -105,17 +108,23 @@ func (s *Service) Commit(c store.Commit) {
 		e, _ := c.After.Get(key) // its Raw is nil where it was removed
 		updates[i] = resolver.Update{Key: key, Raw: e.Raw, Updated: e.Updated}
 	}
-	s.resolve(resource.SourcePush, updates)
+	s.underWay.commit(s.resolve(resource.SourcePush, updates))
 }
 
-// resolve lets the trees follow what a source says.
-func (s *Service) resolve(from resource.Source, updates []resolver.Update) {
+// resolve lets the trees follow what a source says. It returns the clusters that
+// this concerns.
+func (s *Service) resolve(from resource.Source, updates []resolver.Update) (concerned []string) {
 	s.resolving.Lock()
 	defer s.resolving.Unlock()
-	s.targets.apply(s.resolver.Apply(from, updates))
+	changes := s.resolver.Apply(from, updates)
+	s.targets.apply(changes)
 	if slices.ContainsFunc(updates, func(u resolver.Update) bool { return u.Key.Type == Config }) {
 		s.dns.Want(s.resolver.Hosts())
 	}
+	for _, c := range changes {
+		concerned = append(concerned, c.Cluster)
+	}
+	return concerned
 }
 
 // hostChanged lets the trees follow what a name resolves to.

@@ -182,10 +182,14 @@ func (ts *targets) apply(changes []resolver.Change) {
 	}
 }
 
-// settle returns once the picks of every target see its newest config. A
-// target that is removed meanwhile has none to see.
-func (ts *targets) settle(ctx context.Context) error {
-	for _, t := range *ts.current.Load() {
+// settle returns once the picks of these clusters see their newest configs. A
+// cluster that is gone has none to see.
+func (ts *targets) settle(ctx context.Context, clusters []string) error {
+	for _, name := range clusters {
+		t := ts.get(name)
+		if t == nil {
+			continue
+		}
 		if err := t.offered.Load().Wait(ctx); err != nil && !errors.Is(err, lb.ErrClosed) {
 			return err
 		}
