@@ -363,6 +363,7 @@ func TestStates(t *testing.T) {
 		for _, step := range []func(){
 			func() { c.Offer(config(nil, 10, locality("z", 0, 1, 1))) },
 			func() { board.set(true, "z-0:80") },
+			func() { time.Sleep(time.Second) },
 			func() { board.lose("z-0:80") },
 			func() { board.set(false, "z-0:80") },
 			func() { board.set(true, "z-0:80") },

@@ -110,6 +110,32 @@ func TestDialTime(t *testing.T) {
 	}
 }
 
+// TestAcceptAndClose: an endpoint that closes every connection at once is
+// connected to with back-off.
+func TestAcceptAndClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDialer()
+		defer d.Close()
+		var dials atomic.Int64
+		d.connect = func(context.Context, string, string) (net.Conn, error) {
+			dials.Add(1)
+			near, far := net.Pipe()
+			return near, far.Close()
+		}
+		c := dialed(t, d, resource.ConnectTCPHold)
+		send(t, c, cluster("c", numbered(1, "a")))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		// 0 s, 1 s, 2.6 s … 43 s, give or take a fifth.
+		if n := dials.Load(); n < 7 || n > 9 {
+			t.Errorf("%d connections in a minute, want 8", n)
+		}
+		if s := c.Summary().Clusters["c"]; s.Priorities[0].TransientFailure != 1 {
+			t.Errorf("summary %+v, want its endpoint in TRANSIENT_FAILURE", s)
+		}
+	})
+}
+
 // TestRechecks: mode tcp looks again every 2 s, give or take a tenth, tells a loss
 // once, and looks no more when it is stopped.
 func TestRechecks(t *testing.T) {

@@ -50,7 +50,9 @@ type Connection struct {
 
 // subConn is one endpoint's connectivity (gRPC's addrConn): IDLE → CONNECTING →
 // READY or TRANSIENT_FAILURE; after the back-off, or a lost connection, IDLE
-// again.
+// again. A connection that is lost before it has lived for backoffBase is an
+// attempt that failed: what accepts connections and closes them at once is not
+// to be connected to without end.
 type subConn struct {
 	balancer.SubConn // grpc wants it embedded; every method is overridden
 
@@ -64,7 +66,8 @@ type subConn struct {
 	// Owner only.
 	addresses []string
 	state     connectivity.State
-	failures  int // attempts that failed in a row
+	failures  int       // attempts that failed in a row
+	readyAt   time.Time // of the last attempt that connected
 	attempt   *attempt
 	backoff   *time.Timer
 }
@@ -130,22 +133,30 @@ func (s *subConn) connection(a *attempt, c Connection) {
 	}
 	switch {
 	case c.Err == nil:
-		s.failures = 0
+		s.readyAt = time.Now()
 		s.ready.Store(&c.Address)
 		s.change(connectivity.Ready, nil)
-	case s.state == connectivity.Ready:
+	case s.state != connectivity.Ready:
+		s.fail(s.addresses[len(s.addresses)-1], c.Err)
+	case time.Since(s.readyAt) < backoffBase:
+		s.fail(*s.ready.Load(), c.Err)
+	default:
 		lost := *s.ready.Load()
 		s.disconnect()
+		s.failures = 0
 		s.change(connectivity.Idle, &policy.ConnectError{Address: lost, Err: c.Err})
-	default:
-		s.disconnect()
-		pause := s.pause()
-		s.change(connectivity.TransientFailure, &policy.ConnectError{
-			Address: s.addresses[len(s.addresses)-1], RetryAt: time.Now().Add(pause), Err: c.Err,
-		})
-		s.failures++
-		s.backoff = time.AfterFunc(pause, func() { s.channel.owner.Post(s.backedOff) })
 	}
+}
+
+// fail ends an attempt that failed at address, and begins its back-off.
+func (s *subConn) fail(address string, err error) {
+	s.disconnect()
+	pause := s.pause()
+	s.failures++
+	s.change(connectivity.TransientFailure, &policy.ConnectError{
+		Address: address, RetryAt: time.Now().Add(pause), Err: err,
+	})
+	s.backoff = time.AfterFunc(pause, func() { s.channel.owner.Post(s.backedOff) })
 }
 
 func (s *subConn) backedOff() {
@@ -208,6 +219,7 @@ func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 		return
 	}
 	s.disconnect()
+	s.failures = 0 // of others
 	s.change(connectivity.Idle, nil)
 	s.Connect()
 }

@@ -160,19 +160,61 @@ func TestSubConnLife(t *testing.T) {
 		time.Sleep(1600 * time.Millisecond)
 		p.heard("4.6s IDLE", "4.6s CONNECTING", "4.6s READY")
 
-		board.set(false, "a:1") // READY in between: the back-off begins anew
-		p.heard("4.6s IDLE connect to a:1: connection refused", "4.6s CONNECTING", "4.6s TRANSIENT_FAILURE connect to a:1: connection refused")
 		time.Sleep(time.Second)
-		p.heard("5.6s IDLE", "5.6s CONNECTING", "5.6s TRANSIENT_FAILURE connect to a:1: connection refused")
+		board.set(false, "a:1") // READY for a second in between: the back-off begins anew
+		p.heard("5.6s IDLE connect to a:1: connection refused", "5.6s CONNECTING", "5.6s TRANSIENT_FAILURE connect to a:1: connection refused")
+		time.Sleep(time.Second)
+		p.heard("6.6s IDLE", "6.6s CONNECTING", "6.6s TRANSIENT_FAILURE connect to a:1: connection refused")
 
 		p.do(sc.Shutdown)
 		p.do(sc.Shutdown)
 		p.do(sc.Connect)
 		time.Sleep(time.Hour)
-		p.heard("5.6s SHUTDOWN")
+		p.heard("6.6s SHUTDOWN")
 		if board.open() != 0 {
 			t.Error("an attempt is not given up")
 		}
+	})
+}
+
+// TestShortLife: a connection that is lost within a second of its making is an
+// attempt that failed, and one that lived longer begins the back-off anew.
+func TestShortLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var as attempts
+		p := newProbe(t, onBoard(&as), half)
+		sc := p.subConn("a:1", "b:1")
+		p.do(sc.Connect)
+		live := func(attempt int, d time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			as.all[attempt].report(lb.Connection{Address: "a:1"})
+			time.Sleep(d)
+			as.all[attempt].report(lb.Connection{Err: errRefused})
+		}
+		live(0, 0)
+		p.heard("0s CONNECTING", "0s READY", "0s TRANSIENT_FAILURE connect to a:1: connection refused")
+		if a, ok := p.ready(sc); ok {
+			t.Errorf("ready at %s", a)
+		}
+		if !as.all[0].stopped {
+			t.Error("the lost connection is not given up")
+		}
+		time.Sleep(time.Second)
+		live(1, 999*time.Millisecond)
+		p.heard("1s IDLE", "1s CONNECTING", "1s READY", "1.999s TRANSIENT_FAILURE connect to a:1: connection refused")
+		time.Sleep(1600 * time.Millisecond)
+		live(2, time.Second)
+		p.heard("3.599s IDLE", "3.599s CONNECTING", "3.599s READY", "4.599s IDLE connect to a:1: connection refused", "4.599s CONNECTING")
+		live(3, 0)
+		p.heard("4.599s READY", "4.599s TRANSIENT_FAILURE connect to a:1: connection refused")
+		time.Sleep(time.Second)
+		p.heard("5.599s IDLE", "5.599s CONNECTING")
+
+		p.do(func() { sc.UpdateAddresses(toAddresses([]string{"c:1"})) }) // which has not failed yet
+		as.all[5].report(lb.Connection{Err: errRefused})
+		time.Sleep(time.Second)
+		p.heard("5.599s IDLE", "5.599s CONNECTING", "5.599s TRANSIENT_FAILURE connect to c:1: connection refused", "6.599s IDLE", "6.599s CONNECTING")
 	})
 }
 
