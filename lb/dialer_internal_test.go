@@ -222,3 +222,53 @@ func TestRecheckRate(t *testing.T) {
 		}
 	})
 }
+
+// TestStoppedRechecksTakeNothing: rechecks of endpoints that were removed leave
+// the rate to those that are there.
+func TestStoppedRechecksTakeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := NewDialer()
+		defer d.Close()
+		var watched atomic.Int64
+		d.connect = pipe(func(_ context.Context, address string) error {
+			if address == "watched:1" {
+				watched.Add(1)
+			}
+			return nil
+		})
+		tcp := d.Connectors(resource.ConnectTCP)[resource.ConnectTCP]
+		for range 10 {
+			var stops []func()
+			for range 5000 {
+				stops = append(stops, tcp.Start([]string{"a:1"}, func(Connection) {}))
+			}
+			synctest.Wait()
+			for _, stop := range stops {
+				stop()
+			}
+		}
+		tcp.Start([]string{"watched:1"}, func(Connection) {})
+		time.Sleep(RecheckInterval * 11 / 10)
+		synctest.Wait()
+		if watched.Load() != 2 {
+			t.Errorf("dialed %d times, want a recheck after the attempt", watched.Load())
+		}
+
+		// Some that have waited for the rate are stopped too.
+		var stops []func()
+		for range 8000 {
+			stops = append(stops, tcp.Start([]string{"a:1"}, func(Connection) {}))
+		}
+		time.Sleep(RecheckInterval * 11 / 10)
+		for _, stop := range stops {
+			stop()
+		}
+		synctest.Wait()
+		before := watched.Load()
+		time.Sleep(RecheckInterval * 11 / 10)
+		synctest.Wait()
+		if watched.Load() == before {
+			t.Error("rechecks that were stopped hold up one that was not")
+		}
+	})
+}
