@@ -204,6 +204,7 @@ func (c *Channel) publish(s balancer.State) {
 // error is a *[policy.Refusal], a *[NotReadyError], a *[TimeoutError],
 // [ErrClosed], the cause of call's end, or a foreign policy's status error.
 func (c *Channel) Pick(call *policy.Call, wait time.Duration) error {
+	call.Queued = 0
 	p := c.current.Load()
 	queue, err := pick(p, call)
 	if !queue {

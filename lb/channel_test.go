@@ -145,6 +145,24 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// TestQueuedIsThisPicks: a call that is asked again tells nothing of the pick
+// before.
+func TestQueuedIsThisPicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := newSwitchboard()
+		c := newChannel(t, board)
+		offer(t, c, config(nil, 10, locality("z", 0, 1, 1)))
+		time.AfterFunc(time.Second, func() { board.set(true, "z-0:80") })
+		call := newCall()
+		for _, want := range []time.Duration{time.Second, 0} {
+			if err := c.Pick(call, time.Minute); err != nil || call.Queued != want {
+				t.Errorf("queued for %v, %v; want %v", call.Queued, err, want)
+			}
+			call.Again()
+		}
+	})
+}
+
 // TestManyWait: a queue of picks is answered by one picker.
 func TestManyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
