@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // TestAllocPick: a pick allocates nothing, be it the first from its locality.
@@ -27,5 +28,46 @@ func TestAllocPick(t *testing.T) {
 	})
 	if got != 0 {
 		t.Errorf("%v allocations for each pick, want 0", got)
+	}
+}
+
+// TestAllocPush: what is pushed is decoded once, by whoever pushes it, and not by
+// the store's only writer.
+func TestAllocPush(t *testing.T) {
+	s, _ := start(t, "", nil)
+	var ill []object // without connections, the tree adds little
+	for i := range 1000 {
+		ill = append(ill, object{"health_status": "UNHEALTHY", "endpoint": endpoint(fmt.Sprint("h", i))["endpoint"]})
+	}
+	bodies := [][]byte{
+		assignment(t, nil, place{"a", 0, 1, ill}),
+		assignment(t, nil, place{"a", 0, 1, ill}, place{"b", 0, 1, endpoints("b", 1)}),
+	}
+	decode := func(body []byte, f service.Format) []byte {
+		d, err := resource.DecodeAssignment(body, resource.Options{Format: f, Name: "orders"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Raw
+	}
+	raw := decode(bodies[0], service.JSON)
+	once := testing.AllocsPerRun(10, func() { decode(bodies[0], service.JSON) })
+	again := testing.AllocsPerRun(10, func() { decode(raw, service.Protobuf) })
+	n := 0
+	for name, pushed := range map[string]func(){
+		"unchanged": func() {},
+		"changed":   func() { n++ },
+	} {
+		got := testing.AllocsPerRun(10, func() {
+			pushed()
+			if _, err := s.Push(t.Context(), &service.PushRequest{
+				Kind: service.Endpoints, Cluster: "orders", Body: bodies[n%2], AllowEmpty: true,
+			}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if got-once > again/2 {
+			t.Errorf("%s: %v allocations to push, %v to decode, %v to decode what is stored", name, got, once, again)
+		}
 	}
 }

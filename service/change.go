@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,7 +9,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -73,8 +73,11 @@ type change struct {
 	dryRun       bool
 	precondition Precondition
 	from         string
+	// pushed is what it brings.
+	pushed map[resource.Key]resource.Item
 	// current is the content that the precondition is about: its name, its
-	// hash, and whether there is any.
+	// hash, and whether there is any. It is called only where there is a
+	// precondition.
 	current func(tx *store.Tx) (name, hash string, exists bool)
 	// run makes the change, and fills res.
 	run func(tx *store.Tx) error
@@ -95,6 +98,19 @@ func (u *underWay) begin(c *change) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.changes[c] = struct{}{}
+}
+
+// value returns a resource as it was decoded when it was pushed, if a change
+// under way has pushed it.
+func (u *underWay) value(key resource.Key, raw []byte) resource.Item {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for c := range u.changes {
+		if i, ok := c.pushed[key]; ok && bytes.Equal(i.Raw, raw) {
+			return i
+		}
+	}
+	return resource.Item{}
 }
 
 // commit notes the clusters that a commit concerned.
@@ -134,7 +150,7 @@ func (s *Service) change(ctx context.Context, c *change) (*PushResult, error) {
 }
 
 func (s *Service) commit(ctx context.Context, c *change) error {
-	if s.options.RequireIfMatch && c.precondition.IfMatch == nil && !c.precondition.IfNoneMatch {
+	if s.options.RequireIfMatch && !c.precondition.asks() {
 		return errorf(PreconditionRequired, "this daemon takes only changes that say what they replace: send If-Match with the ETag that you know, or If-None-Match: *")
 	}
 	st, err := s.open()
@@ -142,8 +158,10 @@ func (s *Service) commit(ctx context.Context, c *change) error {
 		return err
 	}
 	_, err = st.Update(ctx, func(tx *store.Tx) error {
-		if err := c.precondition.check(c.current(tx)); err != nil {
-			return err
+		if c.precondition.asks() {
+			if err := c.precondition.check(c.current(tx)); err != nil {
+				return err
+			}
 		}
 		if err := c.run(tx); err != nil {
 			return err
@@ -173,6 +191,8 @@ func (s *Service) commit(ctx context.Context, c *change) error {
 	}
 	return nil
 }
+
+func (p Precondition) asks() bool { return p.IfMatch != nil || p.IfNoneMatch }
 
 func (p Precondition) check(name, now string, exists bool) error {
 	if p.IfNoneMatch && exists {
@@ -250,35 +270,15 @@ func (s *Service) told(c *change, err error) {
 const maxListedChanges = 20
 
 // put stores a resource and notes in res what that changes.
-func put(tx *store.Tx, key resource.Key, raw []byte, res *PushResult) error {
-	before, exists := tx.Get(key)
+func put(tx *store.Tx, i resource.Item, res *PushResult) (changed bool, err error) {
+	before, exists := tx.Get(i.Key)
 	what := "modified"
 	switch {
 	case !exists:
 		what = "added"
-	case hash(before.Raw) == hash(raw):
-		return nil
+	case bytes.Equal(before.Raw, i.Raw):
+		return false, nil
 	}
-	res.Changes = append(res.Changes, Change{Resource: key.String(), Change: what})
-	return tx.Put(key, raw)
-}
-
-// usable counts the endpoints that picks from a cluster may reach, as far as
-// they are pushed: of the assignment that serves it.
-func usable(tx *store.Tx, cluster string) int {
-	service := cluster
-	if e, ok := tx.Get(resource.Key{Type: Config, Name: cluster}); ok {
-		if d, err := resource.DecodeCluster(e.Raw, resource.Options{Format: Protobuf, Name: cluster, Custom: lb.Foreign}); err == nil {
-			service = d.Value.AssignmentName()
-		}
-	}
-	e, ok := tx.Get(resource.Key{Type: Endpoints, Name: service})
-	if !ok {
-		return 0
-	}
-	d, err := resource.DecodeAssignment(e.Raw, resource.Options{Format: Protobuf, Name: service})
-	if err != nil {
-		return 0
-	}
-	return d.Value.Usable()
+	res.Changes = append(res.Changes, Change{Resource: i.Key.String(), Change: what})
+	return true, tx.Put(i.Key, i.Raw)
 }

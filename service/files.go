@@ -42,7 +42,7 @@ func (s *Service) FilesChanged(set files.Set) {
 	var updates []resolver.Update
 	for key, r := range set.Resources {
 		if old, ok := before.Resources[key]; !ok || !slices.Equal(old.Raw, r.Raw) {
-			updates = append(updates, resolver.Update{Key: key, Raw: r.Raw, Updated: r.Modified})
+			updates = append(updates, resolver.Update{Key: key, Raw: r.Raw, Updated: r.Modified, Cluster: r.Cluster, Assignment: r.Assignment})
 		}
 	}
 	for key := range before.Resources {

@@ -63,20 +63,20 @@ func (s *Service) Push(ctx context.Context, r *PushRequest) (*PushResult, error)
 	c := &change{
 		cluster: r.Cluster, dryRun: r.DryRun, precondition: r.Precondition, from: r.From, current: keyed(key),
 	}
-	p, err := decode(r)
+	item, warnings, err := decode(r)
 	if err != nil {
 		s.told(c, err)
 		return nil, err
 	}
-	c.res = &PushResult{Hash: hash(p.raw), Changes: []Change{}, Warnings: list(p.warnings)}
+	c.pushed = map[resource.Key]resource.Item{key: item}
+	c.res = &PushResult{Hash: hash(item.Raw), Changes: []Change{}, Warnings: list(warnings)}
 	c.run = func(tx *store.Tx) error {
 		_, exists := tx.Get(key)
 		c.res.New = !exists
-		before := usable(tx, r.Cluster)
-		if err := put(tx, key, p.raw, c.res); err != nil || len(c.res.Changes) == 0 || r.AllowEmpty {
+		if changed, err := put(tx, item, c.res); err != nil || !changed || r.AllowEmpty {
 			return err
 		}
-		return blocked(tx, r.Cluster, before, p.assignment)
+		return s.blocked(tx, item, c.pushed)
 	}
 	return s.change(ctx, c)
 }
@@ -99,27 +99,23 @@ func (s *Service) Delete(ctx context.Context, r *DeleteRequest) (*PushResult, er
 	return s.change(ctx, c)
 }
 
-// pushed is a pushed resource, decoded.
-type pushed struct {
-	raw        []byte
-	warnings   []Problem
-	assignment *resource.Assignment // nil for Config
-}
-
-func decode(r *PushRequest) (*pushed, error) {
+func decode(r *PushRequest) (resource.Item, []Problem, error) {
 	o := resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Name: r.Cluster, Custom: lb.Foreign}
+	item := resource.Item{Key: resource.Key{Type: r.Kind, Name: r.Cluster}}
 	if r.Kind == Config {
 		d, err := resource.DecodeCluster(r.Body, o)
 		if err != nil {
-			return nil, decodeError(string(r.Kind), r.Cluster, err)
+			return item, nil, decodeError(string(r.Kind), r.Cluster, err)
 		}
-		return &pushed{raw: d.Raw, warnings: d.Warnings}, nil
+		item.Raw, item.Cluster = d.Raw, d.Value
+		return item, d.Warnings, nil
 	}
 	d, err := resource.DecodeAssignment(r.Body, o)
 	if err != nil {
-		return nil, decodeError(string(r.Kind), r.Cluster, err)
+		return item, nil, decodeError(string(r.Kind), r.Cluster, err)
 	}
-	return &pushed{raw: d.Raw, warnings: d.Warnings, assignment: d.Value}, nil
+	item.Raw, item.Assignment = d.Raw, d.Value
+	return item, d.Warnings, nil
 }
 
 // list is a list that JSON shows as one even where it is empty.
@@ -139,22 +135,6 @@ func decodeError(what, cluster string, err error) error {
 			e.Detail = fmt.Sprintf("%s breaks %d rules", what, n)
 		}
 		e.Detail += ": " + invalid.Problems[0].String()
-	}
-	return e
-}
-
-// blocked refuses a push that leaves a cluster without a usable endpoint: an
-// assignment without one, or a configuration that leads from an assignment with
-// some, before, to none. a is nil for a configuration.
-func blocked(tx *store.Tx, cluster string, before int, a *resource.Assignment) error {
-	e := &Error{Code: Blocked, Cluster: cluster}
-	switch {
-	case a != nil && a.Usable() == 0:
-		e.Detail = fmt.Sprintf("the assignment of %q has no endpoint that picks may reach; allow_empty=true pushes it all the same", cluster)
-	case a == nil && before > 0 && usable(tx, cluster) == 0:
-		e.Detail = fmt.Sprintf("the configuration of %q takes its endpoints from an assignment that has none that picks may reach, where it had %d; allow_empty=true pushes it all the same", cluster, before)
-	default:
-		return nil
 	}
 	return e
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -223,4 +224,30 @@ func TestPushWaitsForItsOwnClusters(t *testing.T) {
 			t.Errorf("%d of 2 pushes returned", n)
 		}
 	})
+}
+
+// TestBlockedKnowsFiles: what a file has counts as well as what was pushed.
+func TestBlockedKnowsFiles(t *testing.T) {
+	s, _ := start(t, "", nil)
+	set := files.Set{Resources: map[resource.Key]files.Resource{}}
+	for _, name := range []string{"filed", "elsewhere"} {
+		d, err := resource.DecodeAssignment(assignment(t, nil, place{"a", 0, 1, endpoints(name, 2)}), resource.Options{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := resource.Key{Type: service.Endpoints, Name: name}
+		set.Resources[key] = files.Resource{Key: key, Raw: d.Raw, Assignment: d.Value, File: name + ".yaml"}
+	}
+	s.FilesChanged(set)
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, service.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
+	if out, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil || !strings.HasPrefix(out.Picks[0].Address, "elsewhere-") {
+		t.Errorf("led to a file's assignment: %+v, %v", out, err)
+	}
+	_, err := s.Push(t.Context(), &service.PushRequest{
+		Kind: service.Config, Cluster: "filed", Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"nowhere"}}`),
+	})
+	if code(err) != service.Blocked || !strings.Contains(err.Error(), "where it had 2") {
+		t.Errorf("led away from a file's assignment: %v", err)
+	}
 }

@@ -106,7 +106,8 @@ func (s *Service) Commit(c store.Commit) {
 	updates := make([]resolver.Update, len(c.Changed))
 	for i, key := range c.Changed {
 		e, _ := c.After.Get(key) // its Raw is nil where it was removed
-		updates[i] = resolver.Update{Key: key, Raw: e.Raw, Updated: e.Updated}
+		value := s.underWay.value(key, e.Raw)
+		updates[i] = resolver.Update{Key: key, Raw: e.Raw, Updated: e.Updated, Cluster: value.Cluster, Assignment: value.Assignment}
 	}
 	s.underWay.commit(s.resolve(resource.SourcePush, updates))
 }

@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"iter"
-	"maps"
-	"slices"
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -34,55 +32,57 @@ type SnapshotRequest struct {
 // PushSnapshot validates resources and makes them hold, all or none. When it
 // returns they are durable and picks see them.
 func (s *Service) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushResult, error) {
-	c := &change{dryRun: r.DryRun, precondition: r.Precondition, from: r.From, current: everything}
+	before := "" // the hash, where it is asked for
+	c := &change{dryRun: r.DryRun, precondition: r.Precondition, from: r.From}
+	c.current = func(tx *store.Tx) (name, hash string, exists bool) {
+		before = hashAll(tx.All())
+		return "the snapshot", before, true // it exists even where it is nothing
+	}
 	b, err := resource.DecodeBundle(r.Body, resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Custom: lb.Foreign})
 	if err != nil {
 		err = decodeError("the snapshot", "", err)
 		s.told(c, err)
 		return nil, err
 	}
+	c.pushed = make(map[resource.Key]resource.Item, len(b.Items))
+	for _, i := range b.Items {
+		c.pushed[i.Key] = i
+	}
 	c.res = &PushResult{Changes: []Change{}, Warnings: list(b.Warnings)}
 	c.run = func(tx *store.Tx) error {
-		before := make(map[string]int) // usable endpoints, by configured cluster
-		for _, i := range b.Items {
-			if i.Key.Type == Config {
-				before[i.Key.Name] = usable(tx, i.Key.Name)
-			}
-		}
-		if r.Replace {
-			if err := replace(tx, b, r, c.res); err != nil {
-				return err
-			}
-		}
-		for _, i := range b.Items {
-			n := len(c.res.Changes)
-			if err := put(tx, i.Key, i.Raw, c.res); err != nil {
-				return err
-			}
-			if r.AllowEmpty || i.Assignment == nil || len(c.res.Changes) == n {
-				continue
-			}
-			if err := blocked(tx, i.Key.Name, 0, i.Assignment); err != nil {
-				return err
-			}
-		}
-		if err := leftEmpty(tx, before, r.AllowEmpty); err != nil {
+		if err := s.putAll(tx, b, r, c); err != nil {
 			return err
 		}
-		c.res.Hash = hashAll(tx.All())
+		if c.res.Hash = before; before == "" || len(c.res.Changes) > 0 {
+			c.res.Hash = hashAll(tx.All())
+		}
 		return nil
 	}
 	return s.change(ctx, c)
 }
 
-// leftEmpty refuses to leave a configured cluster without the usable endpoints
-// that it had.
-func leftEmpty(tx *store.Tx, before map[string]int, allowed bool) error {
-	if allowed {
+// putAll stores what b holds.
+func (s *Service) putAll(tx *store.Tx, b *resource.Bundle, r *SnapshotRequest, c *change) error {
+	if r.Replace {
+		if err := replace(tx, b, r, c.res); err != nil {
+			return err
+		}
+	}
+	var judged []resource.Item // configurations, too, whose assignments may have changed
+	for _, i := range b.Items {
+		changed, err := put(tx, i, c.res)
+		if err != nil {
+			return err
+		}
+		if changed || i.Key.Type == Config {
+			judged = append(judged, i)
+		}
+	}
+	if r.AllowEmpty || len(c.res.Changes) == 0 {
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(before)) {
-		if err := blocked(tx, name, before[name], nil); err != nil {
+	for _, i := range judged {
+		if err := s.blocked(tx, i, c.pushed); err != nil {
 			return err
 		}
 	}
@@ -123,11 +123,6 @@ func hashAll(all iter.Seq[store.Entry]) string {
 		h.Write(sum[:])
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
-}
-
-// everything is all that was pushed. It exists even where it is nothing.
-func everything(tx *store.Tx) (name, hash string, exists bool) {
-	return "the snapshot", hashAll(tx.All()), true
 }
 
 // Snapshot returns all that was pushed, as a DiscoveryResponse in a format.

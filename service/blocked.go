@@ -1,0 +1,73 @@
+package service
+
+import (
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// blocked refuses a pushed resource that leaves a cluster without a usable
+// endpoint: an assignment without one, or a configuration that leads a cluster
+// that has some now to an assignment with none. tx holds the resource, and all
+// of pushed.
+func (s *Service) blocked(tx *store.Tx, i resource.Item, pushed map[resource.Key]resource.Item) error {
+	name := i.Key.Name
+	if i.Assignment != nil {
+		if i.Assignment.Usable() > 0 {
+			return nil
+		}
+		e := errorf(Blocked, "the assignment of %q has no endpoint that picks may reach; allow_empty=true pushes it all the same", name)
+		e.Cluster = name
+		return e
+	}
+	if i.Cluster.Type != resource.ClusterEDS {
+		return nil // its endpoints are of no assignment that anyone pushes
+	}
+	t := s.targets.get(name)
+	if t == nil {
+		return nil
+	}
+	before := t.usable()
+	if before == 0 || s.usable(tx, t, i.Cluster.AssignmentName(), pushed) > 0 {
+		return nil
+	}
+	e := errorf(Blocked, "the configuration of %q takes its endpoints from an assignment that has none that picks may reach, where it had %d; allow_empty=true pushes it all the same", name, before)
+	e.Cluster = name
+	return e
+}
+
+// usable counts the endpoints that picks may reach now.
+func (t *target) usable() int {
+	n := 0
+	for _, a := range t.assignments() {
+		n += a.Usable()
+	}
+	return n
+}
+
+// usable counts the endpoints that picks may reach of the assignment that a
+// target will have: of what is pushed, else of what a file has. The store's
+// writer calls it, so it decodes only what nobody else has.
+func (s *Service) usable(tx *store.Tx, t *target, assignment string, pushed map[resource.Key]resource.Item) int {
+	key := resource.Key{Type: Endpoints, Name: assignment}
+	if i, ok := pushed[key]; ok {
+		return i.Assignment.Usable()
+	}
+	e, ok := tx.Get(key)
+	if !ok {
+		if set := s.files.Load(); set != nil && set.Resources[key].Assignment != nil {
+			return set.Resources[key].Assignment.Usable()
+		}
+		return 0
+	}
+	cc := t.clusterConfig()
+	if from := cc.AssignmentFrom; cc.Assignment != nil && cc.Assignment.Name == assignment &&
+		from.Source == resource.SourcePush && from.Updated.Equal(e.Updated) {
+		return cc.Assignment.Usable()
+	}
+	d, err := resource.DecodeAssignment(e.Raw, resource.Options{Format: Protobuf, Name: assignment, Custom: lb.Foreign})
+	if err != nil {
+		return 0
+	}
+	return d.Value.Usable()
+}
