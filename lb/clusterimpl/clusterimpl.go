@@ -26,7 +26,7 @@ func (Builder) Name() string { return policy.ClusterImpl }
 // Build returns a cluster_impl policy.
 func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
 	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		b := &clusterImpl{Conn: conn, subConns: make(map[*subConn]struct{}), reported: connectivity.Connecting}
+		b := &clusterImpl{Conn: conn, reported: connectivity.Connecting}
 		b.child = policy.NewSwitch(conn.Child(b))
 		return b
 	})
@@ -43,7 +43,6 @@ type clusterImpl struct {
 	child    *policy.Switch
 	state    balancer.State // the child's; its Picker is nil before the first
 	reported connectivity.State
-	subConns map[*subConn]struct{}
 	pending  bool
 	closed   bool
 }
@@ -72,14 +71,11 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 	return nil
 }
 
-// count moves all counting to another service's counters. What is held stays
-// with those that it was taken from.
+// count moves all counting to another service's counters, with the next picker.
+// What is held stays with those that it was taken from.
 func (b *clusterImpl) count(key policy.ServiceKey) {
 	old := b.counters
 	b.counters = b.Counters().Acquire(key)
-	for sc := range b.subConns {
-		sc.load.Store(b.counters.Locality(sc.endpoint.Locality))
-	}
 	if old != nil {
 		old.Release()
 	}
@@ -113,12 +109,10 @@ func (b *clusterImpl) Report() {
 // changes are reported as events of this cluster.
 func (b *clusterImpl) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	sc := &subConn{endpoint: policy.EndpointOfAddresses(addrs), state: connectivity.Idle}
-	sc.load.Store(b.counters.Locality(sc.endpoint.Locality))
+	sc.count(sc.endpoint, b.counters)
 	listener := opts.StateListener
 	opts.StateListener = func(s balancer.SubConnState) {
-		if s.ConnectivityState == connectivity.Shutdown {
-			delete(b.subConns, sc)
-		} else {
+		if s.ConnectivityState != connectivity.Shutdown {
 			b.Event(policy.ConnectionChanged{
 				Cluster: b.config.Service.Cluster, Address: sc.endpoint.Addresses[0],
 				From: sc.state, To: s.ConnectivityState, Err: s.ConnectionError, At: time.Now(),
@@ -134,7 +128,6 @@ func (b *clusterImpl) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 		return nil, err
 	}
 	sc.SubConn = inner
-	b.subConns[sc] = struct{}{}
 	return sc, nil
 }
 
@@ -142,9 +135,31 @@ func (b *clusterImpl) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 type subConn struct {
 	balancer.SubConn
 
-	endpoint *resource.Endpoint
-	load     atomic.Pointer[policy.LocalityLoad]
+	endpoint *resource.Endpoint // that it was made for
+	counted  atomic.Pointer[counted]
 	state    connectivity.State // owner only
+}
+
+// counted is where picks of an endpoint are counted.
+type counted struct {
+	endpoint *resource.Endpoint
+	counters *policy.ClusterCounters
+	load     *policy.LocalityLoad
+}
+
+// load returns the load of e's locality. A SubConn outlives its endpoint's
+// value: where only its locality changed, the connection stays.
+func (s *subConn) load(e *resource.Endpoint, c *policy.ClusterCounters) *policy.LocalityLoad {
+	if k := s.counted.Load(); k.endpoint == e && k.counters == c {
+		return k.load
+	}
+	return s.count(e, c) // the first pick of a new value
+}
+
+func (s *subConn) count(e *resource.Endpoint, c *policy.ClusterCounters) *policy.LocalityLoad {
+	l := c.Locality(e.Locality)
+	s.counted.Store(&counted{e, c, l})
+	return l
 }
 
 // Ready asks the SubConn; one that cannot be asked is ready.

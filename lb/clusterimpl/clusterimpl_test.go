@@ -387,6 +387,39 @@ func TestServiceMoves(t *testing.T) {
 	}
 }
 
+// TestLocalityMoves: a connection stays where only its endpoint's locality
+// changes, and its picks are counted for the new one.
+func TestLocalityMoves(t *testing.T) {
+	tree := up(newTree(t, nil))
+	moved := resource.Locality{Region: "r", Zone: "y"}
+	before := &policy.Call{Hold: true}
+	if _, err := tree.Pick(before); err != nil {
+		t.Fatal(err)
+	}
+	subConns := len(tree.SubConns)
+	tree.Config(config(func(c *policy.ClusterImplConfig) {
+		for i, e := range endpoints {
+			e := *e
+			e.Locality = moved
+			c.Child.Endpoints[i] = policy.ResolverEndpoint(&e)
+		}
+	}))
+	if len(tree.SubConns) != subConns {
+		t.Fatal("connections were made anew")
+	}
+	for range 4 {
+		call := &policy.Call{}
+		if _, err := tree.Pick(call); err != nil || call.Load.Locality != moved {
+			t.Errorf("counted for %v, %v; want %v", call.Load.Locality, err, moved)
+		}
+	}
+	before.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
+	loads := tree.Counters.Get(service).Loads()
+	if loads[zone] != (policy.LoadCounts{Issued: 1, Succeeded: 1}) || loads[moved] != (policy.LoadCounts{Issued: 4, Succeeded: 4}) {
+		t.Errorf("loads %+v", loads)
+	}
+}
+
 // TestReports: what makes a picker and what does not.
 func TestReports(t *testing.T) {
 	tests := []struct {

@@ -112,14 +112,16 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		}
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
+	endpoint := sc.endpoint
+	if own && call.Endpoint != nil {
+		endpoint = call.Endpoint
+	}
+	load := sc.load(endpoint, p.counters)
 	if own {
-		call.Address, call.Load = address, sc.load.Load()
-		if call.Endpoint == nil {
-			call.Endpoint = sc.endpoint
-		}
+		call.Endpoint, call.Address, call.Load = endpoint, address, load
 	}
 	res.SubConn = sc.SubConn
-	return p.finish(call, own, hold, res, sc.load.Load())
+	return p.finish(call, own, hold, res, load)
 }
 
 // finish counts the pick, and leaves what it holds with the call, or with Done
