@@ -61,7 +61,9 @@ type BreakerStep struct {
 
 // LocalityStep is the weighted draw of a locality.
 type LocalityStep struct {
+	// Candidates are at most 100, and More is how many more there are.
 	Candidates []LocalityCandidate `json:"candidates"`
+	More       int                 `json:"more,omitempty"`
 	// Draw is uniform in [0, 1).
 	Draw   float64  `json:"draw"`
 	Chosen Locality `json:"chosen"`
@@ -158,17 +160,22 @@ func explainPriority(s policy.PriorityStep) Step {
 	return Step{Step: "priority", Says: says.String(), Priority: p}
 }
 
+// maxListedLocalities is how many candidates an explanation lists.
+const maxListedLocalities = 100
+
 func explainLocality(s policy.LocalityStep) Step {
 	var sum uint64
 	for _, c := range s.Candidates {
 		sum += uint64(c.Weight)
 	}
+	listed := s.Candidates[:min(len(s.Candidates), maxListedLocalities)]
 	l := &LocalityStep{
-		Candidates: make([]LocalityCandidate, len(s.Candidates)),
+		Candidates: make([]LocalityCandidate, len(listed)),
+		More:       len(s.Candidates) - len(listed),
 		Draw:       float64(s.Draw>>11) / (1 << 53),
 		Chosen:     localityOf(s.Candidates[s.Chosen].Locality),
 	}
-	for i, c := range s.Candidates {
+	for i, c := range listed {
 		l.Candidates[i] = LocalityCandidate{
 			Locality: localityOf(c.Locality), Weight: c.Weight, Share: float64(c.Weight) / float64(sum),
 		}

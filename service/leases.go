@@ -317,6 +317,9 @@ func (k *idempotencyKeys) leave(r *PickRequest, e *idempotent, out *Picks, err e
 	}
 	answer := *out
 	answer.Picks = slices.Clone(out.Picks)
+	for i := range answer.Picks {
+		answer.Picks[i].Explain = nil // it is large, and nobody needs it twice
+	}
 	e.answer = &answer
 	k.order = append(k.order, r.IdempotencyKey)
 	k.leases += len(answer.Picks)

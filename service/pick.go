@@ -18,6 +18,8 @@ import (
 const (
 	// MaxPicks is the most picks of one request.
 	MaxPicks = 1000
+	// MaxExplain is the most picks of one request that are explained.
+	MaxExplain = 10
 	// MaxWait is the longest that a pick may queue.
 	MaxWait = 60 * time.Second
 	// MaxExclude is the most addresses that a pick may exclude.
@@ -30,7 +32,7 @@ const (
 // PickRequest asks for picks.
 type PickRequest struct {
 	Cluster string
-	// N is how many picks, 1 to MaxPicks.
+	// N is how many picks, 1 to MaxPicks; to MaxExplain with Explain.
 	N int
 	// Wait is how long the picks may queue, 0 to MaxWait.
 	Wait         time.Duration
@@ -41,7 +43,8 @@ type PickRequest struct {
 	Explain bool
 	// TTL, where positive, makes every pick a lease.
 	TTL time.Duration
-	// IdempotencyKey, of leases, makes a repeated request return the same.
+	// IdempotencyKey, of leases, makes a repeated request return the same,
+	// without explanation.
 	IdempotencyKey string
 }
 
@@ -92,6 +95,11 @@ var callPool sync.Pool // of *policy.Call
 // what stopped the first pick if none came back.
 func (s *Service) Pick(ctx context.Context, r *PickRequest, out *Picks) error {
 	*out = Picks{Cluster: r.Cluster, Picks: out.Picks[:0]}
+	if r.Explain && r.N > MaxExplain {
+		err := errorf(InvalidArgument, "explain=true is for at most %d picks: n is %d", MaxExplain, r.N)
+		err.Cluster = r.Cluster
+		return err
+	}
 	if r.IdempotencyKey == "" || r.TTL == 0 {
 		return s.pick(ctx, r, out)
 	}

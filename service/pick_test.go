@@ -2,7 +2,9 @@ package service_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -267,5 +269,33 @@ func TestExplainTellsTheDecisionInOrder(t *testing.T) {
 	var e *service.Error
 	if !errors.As(err, &e) || len(e.Explain) != 2 || !e.Explain[1].Drop.Dropped {
 		t.Errorf("a refusal explains itself too: %+v", e)
+	}
+}
+
+func TestExplanationsAreBounded(t *testing.T) {
+	s, _ := start(t, "", nil)
+	var places []place
+	for i := range 103 {
+		places = append(places, place{fmt.Sprint("z", i), 0, 1, endpoints(fmt.Sprint("e", i), 1)})
+	}
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, places...))
+	r := service.PickRequest{Cluster: "orders", N: service.MaxExplain, Explain: true, TTL: time.Minute, IdempotencyKey: "k"}
+	out, err := pick(s, r)
+	if err != nil || len(out.Picks) != service.MaxExplain {
+		t.Fatalf("%d picks, %v", len(out.Picks), err)
+	}
+	for _, p := range out.Picks {
+		i := slices.IndexFunc(p.Explain, func(s service.Step) bool { return s.Locality != nil })
+		if l := p.Explain[i].Locality; len(l.Candidates) != 100 || l.More != 3 || l.Chosen != p.Locality || l.Candidates[0].Share != 1.0/103 {
+			t.Errorf("%d candidates, %d more, %v of %v chosen", len(l.Candidates), l.More, l.Chosen, p.Locality)
+		}
+	}
+	again, err := pick(s, r)
+	if err != nil || again.Picks[0].Lease.ID != out.Picks[0].Lease.ID || again.Picks[0].Explain != nil {
+		t.Errorf("an explanation is kept: %+v, %v", again, err)
+	}
+	r.N, r.IdempotencyKey = service.MaxExplain+1, ""
+	if _, err := pick(s, r); code(err) != service.InvalidArgument || !strings.Contains(err.Error(), "n is 11") || !strings.Contains(err.Error(), "explain") {
+		t.Errorf("one more: %v", err)
 	}
 }
