@@ -188,16 +188,17 @@ func TestShortLife(t *testing.T) {
 		live := func(attempt int, d time.Duration) {
 			t.Helper()
 			synctest.Wait()
-			as.all[attempt].report(lb.Connection{Address: "a:1"})
+			a := as.at(attempt)
+			a.report(lb.Connection{Address: "a:1"})
 			time.Sleep(d)
-			as.all[attempt].report(lb.Connection{Err: errRefused})
+			a.report(lb.Connection{Err: errRefused})
 		}
 		live(0, 0)
 		p.heard("0s CONNECTING", "0s READY", "0s TRANSIENT_FAILURE connect to a:1: connection refused")
 		if a, ok := p.ready(sc); ok {
 			t.Errorf("ready at %s", a)
 		}
-		if !as.all[0].stopped {
+		if !as.gaveUp(0) {
 			t.Error("the lost connection is not given up")
 		}
 		time.Sleep(time.Second)
@@ -212,7 +213,7 @@ func TestShortLife(t *testing.T) {
 		p.heard("5.599s IDLE", "5.599s CONNECTING")
 
 		p.do(func() { sc.UpdateAddresses(toAddresses([]string{"c:1"})) }) // which has not failed yet
-		as.all[5].report(lb.Connection{Err: errRefused})
+		as.at(5).report(lb.Connection{Err: errRefused})
 		time.Sleep(time.Second)
 		p.heard("5.599s IDLE", "5.599s CONNECTING", "5.599s TRANSIENT_FAILURE connect to c:1: connection refused", "6.599s IDLE", "6.599s CONNECTING")
 	})
@@ -291,6 +292,19 @@ func (a *attempts) Start(addresses []string, report func(lb.Connection)) func() 
 		defer a.mu.Unlock()
 		at.stopped = true
 	}
+}
+
+// at returns the i-th attempt.
+func (a *attempts) at(i int) *attempt {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all[i]
+}
+
+func (a *attempts) gaveUp(i int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.all[i].stopped
 }
 
 // TestLateReports: what an attempt says that was given up is not heard.
