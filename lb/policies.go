@@ -5,8 +5,10 @@ import (
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
 	"github.com/lbd-dev/lbd/lb/clustermanager"
 	"github.com/lbd-dev/lbd/lb/foreign"
+	"github.com/lbd-dev/lbd/lb/leastrequest"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/priority"
+	"github.com/lbd-dev/lbd/lb/ringhash"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
 	"github.com/lbd-dev/lbd/lb/weightedtarget"
 	"github.com/lbd-dev/lbd/lb/wrrlocality"
@@ -17,6 +19,7 @@ func Policies() policy.Registry {
 	return policy.NewRegistry(
 		clustermanager.Builder{}, cds.Builder{}, clusterimpl.Builder{}, priority.Builder{},
 		wrrlocality.Builder{}, weightedtarget.Builder{}, roundrobin.Builder{},
+		leastrequest.Builder{}, ringhash.Builder{},
 	)
 }
 

@@ -1,0 +1,160 @@
+package ringhash
+
+import (
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "every endpoint that has not failed is excluded")
+
+// picker is a photograph of the ring and of the state that each endpoint is in.
+type picker struct {
+	ring       ring
+	seats      []seat
+	connecting bool // an endpoint is
+	failure    error
+	draw       func() uint64
+	policy     *ringHash // to ask for connections
+}
+
+// seat is one endpoint.
+type seat struct {
+	member   *member // only to ask for its connection
+	subConn  balancer.SubConn
+	endpoint *resource.Endpoint
+	state    connectivity.State
+	err      error // the last connection error
+}
+
+// Failure is the last connection error, where the policy has failed.
+func (p *picker) Failure() error { return p.failure }
+
+// Pick goes along the ring from where the request's hash falls.
+//
+// With a hash it ends at the first endpoint that has not failed: one that is not
+// READY is waited for, and connected where it is IDLE, so that the hash keeps its
+// endpoint (gRFC A61). Without one any endpoint will do: it ends at the first
+// READY one, and connects one IDLE endpoint on the way unless some endpoint is
+// CONNECTING already (gRFC A76). Where all have failed the pick fails with the
+// error of the one that it would have been.
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	call, own := policy.CallOf(info.Ctx)
+	if !own {
+		return p.answer(nil, p.walk(nil, p.draw(), true))
+	}
+	hash, drawn := call.Hash, !call.HasHash
+	if drawn {
+		hash = p.draw()
+	}
+	f := p.walk(call, hash, drawn)
+	if call.Trace != nil {
+		p.trace(call, hash, drawn, f)
+	}
+	return p.answer(call, f)
+}
+
+// found is what a walk came to.
+type found struct {
+	start  int // the entry that the hash fell on
+	walked int
+	seat   *seat // nil where all that might be picked are excluded
+}
+
+// walk finds the endpoint of a hash. One that is IDLE has been asked to connect.
+func (p *picker) walk(call *policy.Call, hash uint64, drawn bool) found {
+	n := len(p.ring)
+	start := p.ring.at(hash)
+	var first, wait found // the first that failed, the first to be waited for
+	excluded := false     // one that has not failed
+	asked := p.connecting
+	for i := range n {
+		s := &p.seats[p.ring[(start+i)%n].seat]
+		if call != nil && call.Excludes(s.endpoint) {
+			excluded = excluded || s.state != connectivity.TransientFailure
+			continue
+		}
+		here := found{start, i, s}
+		switch {
+		case s.state == connectivity.Ready:
+			return here
+		case s.state == connectivity.TransientFailure:
+			if first.seat == nil {
+				first = here
+			}
+			continue
+		case wait.seat == nil:
+			wait = here
+		}
+		if s.state == connectivity.Idle && (!drawn || !asked) {
+			p.ask(s)
+			asked = true
+		}
+		if !drawn {
+			return here
+		}
+	}
+	switch {
+	case wait.seat != nil:
+		return wait
+	case excluded || first.seat == nil:
+		return found{start: start, walked: n}
+	default:
+		return first
+	}
+}
+
+// ask lets the owner connect an IDLE endpoint, once however many picks ask.
+func (p *picker) ask(s *seat) {
+	if s.member.Own.asked.CompareAndSwap(false, true) {
+		p.policy.conn.Post(func() { p.policy.connect(s.member) })
+	}
+}
+
+func (p *picker) answer(call *policy.Call, f found) (balancer.PickResult, error) {
+	switch {
+	case f.seat == nil:
+		return balancer.PickResult{}, errAllExcluded
+	case f.seat.state == connectivity.Ready:
+		if call != nil {
+			call.Endpoint = f.seat.endpoint
+		}
+		return balancer.PickResult{SubConn: f.seat.subConn}, nil
+	case f.seat.state == connectivity.TransientFailure:
+		return balancer.PickResult{}, f.seat.err
+	default:
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	}
+}
+
+// trace takes the walk down, and what came of it.
+func (p *picker) trace(call *policy.Call, hash uint64, drawn bool, f found) {
+	n := len(p.ring)
+	met := make(map[int32]bool)
+	for i := range f.walked {
+		if seat := p.ring[(f.start+i)%n].seat; call.Excludes(p.seats[seat].endpoint) {
+			met[seat] = true
+		}
+	}
+	step := policy.EndpointStep{
+		Policy: policy.RingHash, Rotation: len(p.seats), Index: -1, Excluded: len(met),
+		Ring: &policy.RingWalk{Hash: hash, Drawn: drawn, Entry: f.start, Size: n, Walked: f.walked},
+	}
+	if f.seat != nil {
+		step.Index = int(p.ring[(f.start+f.walked)%n].seat)
+		step.Endpoint, step.Ring.State = f.seat.endpoint, f.seat.state
+	}
+	call.Trace.Steps = append(call.Trace.Steps, step)
+	if f.seat == nil {
+		return
+	}
+	switch f.seat.state {
+	case connectivity.Ready:
+	case connectivity.TransientFailure:
+		call.Trace.Steps = append(call.Trace.Steps, policy.FailureStep{Err: f.seat.err})
+	default:
+		call.Trace.Steps = append(call.Trace.Steps, policy.QueueStep{})
+	}
+}
