@@ -72,6 +72,27 @@ func BenchmarkDecodeAssignment(b *testing.B) {
 	}
 }
 
+func BenchmarkDecodeCluster(b *testing.B) {
+	for _, c := range []struct{ name, body string }{
+		{"plain", eds()},
+		{"full", eds(`"outlier_detection":{"interval":"1s"}`, choose(policies(within(policy(weighted, `"blackout_period":"1s"`)))))},
+		{"by name", only(within(named("weighted_round_robin", `{"blackoutPeriod":"1s"}`)))},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			d, err := resource.DecodeCluster([]byte(c.body), resource.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := resource.DecodeCluster(d.Raw, resource.Options{Format: resource.FormatProtobuf}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkReuse(b *testing.B) {
 	decode := func(body []byte) *resource.Assignment {
 		d, err := resource.DecodeAssignment(body, resource.Options{Format: resource.FormatProtobuf})

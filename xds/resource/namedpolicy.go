@@ -51,7 +51,7 @@ func (v *verdict) available(name PolicyName) bool {
 	case PolicyWRRLocality, PolicyRoundRobin, PolicyWeightedRoundRobin, PolicyLeastRequest, PolicyRingHash, PolicyPickFirst:
 		return true
 	default:
-		return name != "" && v.custom != nil && v.custom(string(name))
+		return v.custom != nil && v.custom(string(name))
 	}
 }
 

@@ -92,6 +92,8 @@ func TestEqualContentHasEqualRawInEveryFormat(t *testing.T) {
 			choose(policies(policy(wrr, `"endpoint_picking_policy":`+policies(policy(roundRobin))))),
 			`"connect_timeout":"1.5s","circuit_breakers":{"thresholds":[{"max_requests":0}]}`,
 		), decodeCluster},
+		{resource.TypeCluster, aggregate(`["b","a","b"]`, choose(policies(within(named("ring_hash_experimental", `{"minRingSize":7,"maxRingSize":9.0e2}`))))), decodeCluster},
+		{resource.TypeCluster, dnsSocket(`{"address":"h","port_value":80}`), decodeCluster},
 	} {
 		value, raw, err := c.decode([]byte(c.body), resource.Options{Format: resource.FormatYAML, Name: nameFor(c.body)})
 		if err != nil {
