@@ -298,6 +298,15 @@ func (c *Channel) waitFor(ctx context.Context, ok func(*published) bool) bool {
 // Summary returns the counts of the last batch. It is not to be changed.
 func (c *Channel) Summary() policy.Summary { return *c.summary.Load() }
 
+// ClusterSummary returns the counts of one cluster. One of which no batch has
+// told yet is CONNECTING, without a priority.
+func (c *Channel) ClusterSummary(cluster string) policy.Summary {
+	if s, ok := c.Summary().Clusters[cluster]; ok {
+		return s
+	}
+	return policy.Summary{State: connectivity.Connecting, Priority: -1}
+}
+
 // Describe asks the tree to describe itself.
 func (c *Channel) Describe(ctx context.Context) (policy.Node, error) {
 	answer := make(chan policy.Node, 1)

@@ -329,6 +329,23 @@ func TestFailingPriorityPublishesNothing(t *testing.T) {
 	})
 }
 
+// TestClusterSummary: a cluster of which nothing is known yet is CONNECTING, not
+// what a zero says.
+func TestClusterSummary(t *testing.T) {
+	c := newChannel(t, nil)
+	check := func(when string, state connectivity.State, priority int) {
+		t.Helper()
+		if s := c.ClusterSummary(cluster); s.State != state || s.Priority != priority {
+			t.Errorf("%s: %+v, want %v, priority %d", when, s, state, priority)
+		}
+	}
+	check("before the first config", connecting, -1)
+	offer(t, c, config(nil, 10, locality("z", 0, 1, 1)))
+	check("READY", ready, 0)
+	offer(t, c, configOf(&resource.ClusterConfig{Err: errors.New("deleted")}))
+	check("failed", failure, -1)
+}
+
 // TestOneBatchOnePicker: a thousand connections that come up together make one
 // picker, and so does a config that brings a thousand endpoints.
 func TestOneBatchOnePicker(t *testing.T) {

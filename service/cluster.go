@@ -60,7 +60,7 @@ func (s *Service) AwaitCluster(ctx context.Context, name string, g int64, wait t
 
 func (s *Service) summarize(t *target) ClusterSummary {
 	cc := t.clusterConfig()
-	sum := t.channel.Summary().Clusters[t.cluster]
+	sum := t.channel.ClusterSummary(t.cluster)
 	out := ClusterSummary{
 		Name: t.cluster, State: sum.State.String(), PriorityInUse: sum.Priority,
 		Source: cc.AssignmentFrom.Source.String(), Updated: updated(cc), Generation: t.channel.Generation(),

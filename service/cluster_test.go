@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // TestClusterState holds a cluster's state, with all it can show of a healthy
@@ -93,5 +95,25 @@ func TestDrainEndsLongPolls(t *testing.T) {
 		if _, err := s.Cluster(t.Context(), "orders", true); code(err) != service.ShuttingDown {
 			t.Errorf("once closed: %v", err)
 		}
+	})
+}
+
+// TestClusterBeforeItsFirstBatch: a cluster whose tree has still to take its
+// first config is CONNECTING.
+func TestClusterBeforeItsFirstBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		connector := make(stuckConnector)
+		s, stop := start(t, "", func(o *service.Options) {
+			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
+		})
+		defer stop()
+		go push(t, s, service.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
+		synctest.Wait()
+		all, err := s.Clusters(t.Context())
+		if err != nil || len(all) != 1 || all[0].State != "CONNECTING" || all[0].PriorityInUse != -1 {
+			t.Errorf("%+v, %v; want it CONNECTING, without a priority", all, err)
+		}
+		close(connector)
+		synctest.Wait()
 	})
 }

@@ -66,7 +66,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	rest := newSeries(OverflowCluster)
 	overflow := false
 	for _, t := range targets.all() {
-		summary := t.channel.Summary().Clusters[t.cluster]
+		summary := t.channel.ClusterSummary(t.cluster)
 		if !t.ownSeries {
 			overflow = true
 			rest.held(t, summary)
