@@ -42,6 +42,10 @@ test-all: test ## Run test, its longer forms, the other modules' tests, and each
 		go test -C "$$(dirname "$$file")" -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) . </dev/null; \
 	done
 
+.PHONY: parity
+parity: ## Hold lbd against grpc-go in PARITY_N (200) scenarios of the seed PARITY_SEED (drawn)
+	go test -C test/parity -count=1 -timeout 90m -v -run '^TestParity$$' . | grep -vE '^ *(=== |--- PASS)'
+
 .PHONY: bench
 bench: ## Run the benchmarks
 	go test -run='^$$' -bench=. -benchmem ./...

@@ -1,0 +1,168 @@
+package parity_test
+
+import (
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+)
+
+// compared is what one step brought.
+type compared struct {
+	demand *demand
+	named  func(string) string
+	found  []string // differences
+}
+
+func (c *compared) differ(format string, args ...any) {
+	c.found = append(c.found, fmt.Sprintf(format, args...))
+}
+
+// described holds lbd's description of itself against the demand, exactly.
+func (c *compared) described(shares map[string]*big.Rat, priority int) {
+	d := c.demand
+	if priority != d.priority {
+		c.differ("lbd says that priority %d is in use; demanded is %d", priority, d.priority)
+	}
+	for _, key := range union(shares, d.shares) {
+		got, want := shares[key], d.shares[key]
+		if got == nil {
+			got = new(big.Rat)
+		}
+		if want == nil {
+			want = new(big.Rat)
+		}
+		if got.Cmp(want) != 0 {
+			c.differ("lbd says that %s has %s of the picks; demanded is %s", c.named(key), got.RatString(), want.RatString())
+		}
+	}
+}
+
+// polled holds what picks of one side came to against the demand.
+func (c *compared) polled(s side, p *poll) {
+	d := c.demand
+	n := p.picks - p.kinds[dropped]
+	passes, _ := d.passes().Float64()
+	if implausible(p.kinds[dropped], p.picks, 1-passes, 1) {
+		c.differ("%s dropped %d of %d picks; demanded is %.4f of them", s.name(), p.kinds[dropped], p.picks, 1-passes)
+	}
+	c.gaveUp(s, p, n)
+	if p.kinds[picked] == 0 {
+		return
+	}
+	keys := d.keys()
+	counts := among(p.counts, keys)
+	for _, key := range union(counts, d.shares) {
+		want := 0.0
+		if r := d.shares[key]; r != nil {
+			want, _ = r.Float64()
+		}
+		if implausible(counts[key], n, want, len(d.shares)) {
+			c.differ("%s picked %s %d times of %d; demanded is %.4f of them", s.name(), c.named(key), counts[key], n, want)
+		}
+	}
+	c.tookTurns(s, p, counts)
+	if p.granted != int(d.limit) {
+		c.differ("%s granted %d picks that are held; demanded is %d", s.name(), p.granted, d.limit)
+	}
+}
+
+// categories holds lbd's counts of drops by category against the demand.
+func (c *compared) categories(before, after map[string]uint64) {
+	passed := 1.0
+	for _, d := range c.demand.drops {
+		of, _ := d.of.Float64()
+		want := passed * of
+		if !c.demand.ready {
+			want = 0
+		}
+		n := int(after[d.category] - before[d.category])
+		if implausible(n, picks, want, len(c.demand.drops)) {
+			c.differ("lbd counts %d picks of %d dropped by %s; demanded is %.4f of them", n, picks, d.category, want)
+		}
+		passed *= 1 - of
+	}
+}
+
+// gaveUp holds the kinds of what was not picked against the demand, as far as
+// it knows them.
+func (c *compared) gaveUp(s side, p *poll, n int) {
+	switch d := c.demand; {
+	case d.limit == 0:
+		if p.kinds[broken] != n {
+			c.differ("%s let picks pass a limit of 0: %v", s.name(), p.kinds)
+		}
+	case d.ready && p.kinds[picked] != n:
+		c.differ("%s did not answer every pick with an endpoint: %v", s.name(), p.kinds)
+	case !d.ready && p.kinds[picked] > 0:
+		c.differ("%s picked where nothing is to be picked: %v", s.name(), p.kinds)
+	}
+}
+
+// tookTurns: endpoints of a group differ by one pick at most, for each picker
+// that answered.
+func (c *compared) tookTurns(s side, p *poll, counts map[string]int) {
+	for _, group := range c.demand.groups {
+		lowest, highest := counts[group[0]], counts[group[0]]
+		for _, key := range group {
+			lowest, highest = min(lowest, counts[key]), max(highest, counts[key])
+		}
+		if highest-lowest > p.pickers {
+			c.differ("%s picked endpoints that take turns %d to %d times, in %d pickers", s.name(), lowest, highest, p.pickers)
+		}
+	}
+}
+
+// both holds the two sides against each other, in what the demand leaves open.
+func (c *compared) both(g, l *poll) {
+	a, b := g.failures(), l.failures()
+	if len(b) > 1 && c.demand.partlyEmpty() {
+		b = slices.DeleteFunc(b, func(k string) bool { return k == string(none) })
+	}
+	if !slices.Equal(a, b) {
+		c.differ("grpc-go gives up picks by %q, lbd by %q", a, b)
+	}
+	// Which of its addresses an endpoint is connected to is a matter of whose
+	// back-off ends first, once all of them have failed.
+	keys := c.demand.keys()
+	ofGRPC, ofLBD := among(g.counts, keys), among(l.counts, keys)
+	for _, key := range union(ofGRPC, ofLBD) {
+		if c.much(key) && (ofGRPC[key] == 0) != (ofLBD[key] == 0) {
+			c.differ("grpc-go picks %s %d times, lbd %d times", c.named(key), ofGRPC[key], ofLBD[key])
+		}
+	}
+}
+
+// connections compares how often each endpoint was connected to. One with
+// several addresses may be connected to twice: the second is tried before the
+// first has failed.
+func (c *compared) connections(byGRPC, byLBD map[string]int) {
+	single := c.demand.single()
+	for _, address := range union(byGRPC, byLBD) {
+		if single[address] && byGRPC[address] != byLBD[address] {
+			c.differ("grpc-go connected %d times to %s, lbd %d times", byGRPC[address], c.named(address), byLBD[address])
+		}
+	}
+}
+
+// much reports whether an endpoint has so many picks that none is no chance.
+func (c *compared) much(key string) bool {
+	share := c.demand.shares[key]
+	if share == nil {
+		return true
+	}
+	p, _ := share.Float64()
+	passes, _ := c.demand.passes().Float64()
+	return p*passes*picks > 50
+}
+
+func union[V, W any](a map[string]V, b map[string]W) []string {
+	all := make(map[string]bool, len(a)+len(b))
+	for k := range a {
+		all[k] = true
+	}
+	for k := range b {
+		all[k] = true
+	}
+	return slices.Sorted(maps.Keys(all))
+}

@@ -1,0 +1,447 @@
+package parity_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// The bounds of what is drawn.
+const (
+	maxPriorities = 5
+	maxLocalities = 40
+	maxUpstreams  = 120
+	maxWeight     = 1000
+)
+
+// drawing draws a scenario. All of its chances come from one seed.
+type drawing struct {
+	*rand.Rand
+	net   *upstreams
+	world *world
+	zones int
+}
+
+// chance is true in one of n cases.
+func (d *drawing) chance(n int) bool { return d.IntN(n) == 0 }
+
+// one draws an element.
+func one[E any](d *drawing, s []E) E { return s[d.IntN(len(s))] }
+
+// some draws a part of s that is not empty, each element with the same chance.
+func some[E any](d *drawing, s []E) []E {
+	out := slices.Clone(s)
+	d.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out[:min(len(out), 1+d.skewed(len(out)))]
+}
+
+// skewed draws from [0, n), small numbers more often.
+func (d *drawing) skewed(n int) int {
+	return int(math.Pow(float64(n+1), d.Float64()*d.Float64())) - 1
+}
+
+// begin draws the first world, and starts those of its upstreams that are up.
+func (d *drawing) begin(name string) {
+	d.world = &world{cluster: "cluster-" + name, policy: policyKind(d.IntN(int(policyKinds)))}
+	if d.chance(2) {
+		d.world.service = "service-" + name
+	}
+	d.drawThresholds()
+	d.drawDrops()
+	priorities := 1 + d.IntN(maxPriorities)
+	for range 1 + d.skewed(maxLocalities) {
+		d.addLocality(uint32(d.IntN(priorities)))
+	}
+	d.world.compact()
+	for p := range uint32(maxPriorities) {
+		d.startOf(p)
+	}
+}
+
+// startOf starts the upstreams of a priority: none in one case of three, else
+// most.
+func (d *drawing) startOf(priority uint32) {
+	dead := d.chance(3)
+	for _, l := range d.world.localities {
+		if l.priority != priority {
+			continue
+		}
+		for _, e := range l.endpoints {
+			for _, u := range e.upstreams {
+				if !dead && !d.chance(6) {
+					u.want = true
+				}
+			}
+		}
+	}
+}
+
+func (d *drawing) addLocality(priority uint32) *locality {
+	l := &locality{zone: d.zones, priority: priority, weight: d.weight()}
+	d.zones++
+	if d.chance(8) { // the name of one at another priority
+		if other := d.locality(); other != nil && !d.has(other.zone, priority) {
+			l.zone = other.zone
+		}
+	}
+	if d.chance(25) {
+		l.weight = 0
+	}
+	for range d.skewed(8) + min(1, d.IntN(12)) {
+		d.addEndpoint(l)
+	}
+	d.world.localities = append(d.world.localities, l)
+	return l
+}
+
+// has reports whether a locality is there at a priority.
+func (d *drawing) has(zone int, priority uint32) bool {
+	return slices.ContainsFunc(d.world.localities, func(l *locality) bool { return l.zone == zone && l.priority == priority })
+}
+
+// weight draws from 1 to maxWeight, at times all the same.
+func (d *drawing) weight() uint32 {
+	if d.chance(3) {
+		return 1
+	}
+	return 1 + d.Uint32N(maxWeight)
+}
+
+func (d *drawing) addEndpoint(l *locality) {
+	e := &endpoint{health: d.health(), weight: d.Uint32N(4)}
+	for range 1 + min(1, 3*d.skewed(2)/2*min(1, d.skewed(4))) {
+		if len(d.net.all) < maxUpstreams {
+			e.upstreams = append(e.upstreams, d.net.add())
+		}
+	}
+	if len(e.upstreams) > 0 {
+		l.endpoints = append(l.endpoints, e)
+	}
+}
+
+var healths = []corev3.HealthStatus{
+	corev3.HealthStatus_UNHEALTHY, corev3.HealthStatus_DRAINING, corev3.HealthStatus_TIMEOUT, corev3.HealthStatus_DEGRADED,
+}
+
+func (d *drawing) health() corev3.HealthStatus {
+	switch d.IntN(8) {
+	case 0:
+		return one(d, healths)
+	case 1, 2:
+		return corev3.HealthStatus_HEALTHY
+	default:
+		return corev3.HealthStatus_UNKNOWN
+	}
+}
+
+func (d *drawing) drawThresholds() {
+	d.world.thresholds = nil
+	for range d.skewed(4) {
+		t := threshold{high: d.chance(4)}
+		if !d.chance(5) {
+			limit := uint32(d.skewed(100))
+			t.max = &limit
+		}
+		d.world.thresholds = append(d.world.thresholds, t)
+	}
+}
+
+func (d *drawing) drawDrops() {
+	d.world.drops = nil
+	for i := range d.skewed(4) {
+		dr := drop{category: fmt.Sprintf("category%d", i)}
+		switch d.IntN(3) {
+		case 0:
+			dr.numerator, dr.denominator = d.Uint32N(60), typev3.FractionalPercent_HUNDRED
+		case 1:
+			dr.numerator, dr.denominator = d.Uint32N(6000), typev3.FractionalPercent_TEN_THOUSAND
+		default:
+			dr.numerator, dr.denominator = d.Uint32N(600_000), typev3.FractionalPercent_MILLION
+		}
+		if d.chance(20) { // everything, and more than that
+			dr.numerator = 1_000_000 + d.Uint32N(3)
+		}
+		d.world.drops = append(d.world.drops, dr)
+	}
+}
+
+func (d *drawing) locality() *locality {
+	if len(d.world.localities) == 0 {
+		return nil
+	}
+	return one(d, d.world.localities)
+}
+
+// step changes the world, or the network, and says how.
+func (d *drawing) step() string {
+	d.world.flaw = nil
+	steps := []func() string{
+		d.changeUpstreams, d.changeUpstreams, d.changeUpstreams, d.failPriority, d.recover,
+		d.changeWeights, d.moveLocality, d.moveLocality, d.swapPriorities, d.changeHealth, d.changeHealth,
+		d.changeLocalities, d.changeEndpoints, d.changeLimits, d.reorder, d.breakRule, d.changePolicy, d.empty, d.resend,
+	}
+	for {
+		if what := one(d, steps)(); what != "" {
+			d.world.compact()
+			return what
+		}
+	}
+}
+
+// changeUpstreams stops what is up and starts what is not, some of them.
+func (d *drawing) changeUpstreams() string {
+	if len(d.net.all) == 0 {
+		return ""
+	}
+	var said []string
+	for _, u := range some(d, d.net.all) {
+		u.want = !u.want
+		said = append(said, u.said())
+	}
+	return strings.Join(said, ", ")
+}
+
+// failPriority stops all of a priority.
+func (d *drawing) failPriority() string {
+	l := d.locality()
+	if l == nil {
+		return ""
+	}
+	for _, e := range d.of(l.priority) {
+		for _, u := range e.upstreams {
+			u.want = false
+		}
+	}
+	return fmt.Sprintf("priority %d fails", l.priority)
+}
+
+// recover starts all of a priority.
+func (d *drawing) recover() string {
+	l := d.locality()
+	if l == nil {
+		return ""
+	}
+	for _, e := range d.of(l.priority) {
+		for _, u := range e.upstreams {
+			u.want = true
+		}
+	}
+	return fmt.Sprintf("priority %d recovers", l.priority)
+}
+
+func (d *drawing) of(priority uint32) []*endpoint {
+	var out []*endpoint
+	for _, l := range d.world.localities {
+		if l.priority == priority {
+			out = append(out, l.endpoints...)
+		}
+	}
+	return out
+}
+
+func (d *drawing) changeWeights() string {
+	if len(d.world.localities) == 0 {
+		return ""
+	}
+	for _, l := range some(d, d.world.localities) {
+		l.weight = d.weight()
+	}
+	return "weights change"
+}
+
+func (d *drawing) moveLocality() string {
+	l := d.locality()
+	if l == nil {
+		return ""
+	}
+	from := l.priority
+	l.priority = uint32(d.IntN(maxPriorities))
+	return fmt.Sprintf("z%d moves from priority %d to %d", l.zone, from, l.priority)
+}
+
+func (d *drawing) swapPriorities() string {
+	a, b := d.Uint32N(maxPriorities), d.Uint32N(maxPriorities)
+	if a == b {
+		return ""
+	}
+	for _, l := range d.world.localities {
+		switch l.priority {
+		case a:
+			l.priority = b
+		case b:
+			l.priority = a
+		}
+	}
+	return fmt.Sprintf("priorities %d and %d swap", a, b)
+}
+
+func (d *drawing) changeHealth() string {
+	all := d.world.endpoints()
+	if len(all) == 0 {
+		return ""
+	}
+	for _, e := range some(d, all) {
+		if e.usable() {
+			e.health = one(d, healths)
+		} else {
+			e.health = corev3.HealthStatus_HEALTHY
+		}
+	}
+	return "health changes"
+}
+
+func (d *drawing) changeLocalities() string {
+	if d.chance(2) && len(d.world.localities) > 0 {
+		i := d.IntN(len(d.world.localities))
+		gone := d.world.localities[i]
+		d.world.localities = slices.Delete(d.world.localities, i, i+1)
+		return fmt.Sprintf("z%d of priority %d is removed", gone.zone, gone.priority)
+	}
+	if len(d.world.localities) == maxLocalities {
+		return ""
+	}
+	l := d.addLocality(d.Uint32N(maxPriorities))
+	for _, e := range l.endpoints {
+		for _, u := range e.upstreams {
+			u.want = !d.chance(4)
+		}
+	}
+	return fmt.Sprintf("z%d is added at priority %d", l.zone, l.priority)
+}
+
+func (d *drawing) changeEndpoints() string {
+	l := d.locality()
+	if l == nil {
+		return ""
+	}
+	if d.chance(2) && len(l.endpoints) > 0 {
+		i := d.IntN(len(l.endpoints))
+		gone := l.endpoints[i]
+		l.endpoints = slices.Delete(l.endpoints, i, i+1)
+		if d.chance(2) { // it is found elsewhere from now on
+			to := d.locality()
+			to.endpoints = append(to.endpoints, gone)
+		}
+		return fmt.Sprintf("%s leaves z%d", gone.upstreams[0].name, l.zone)
+	}
+	n := len(l.endpoints)
+	d.addEndpoint(l)
+	for _, e := range l.endpoints[n:] {
+		for _, u := range e.upstreams {
+			u.want = !d.chance(4)
+		}
+	}
+	return fmt.Sprintf("z%d gets an endpoint", l.zone)
+}
+
+func (d *drawing) changeLimits() string {
+	if d.chance(2) {
+		d.drawThresholds()
+		return "thresholds change"
+	}
+	d.drawDrops()
+	return "drops change"
+}
+
+// reorder changes nothing but the order of what has none.
+func (d *drawing) reorder() string {
+	if len(d.world.localities) < 2 {
+		return ""
+	}
+	ls := d.world.localities
+	d.Shuffle(len(ls), func(i, j int) { ls[i], ls[j] = ls[j], ls[i] })
+	return "localities change places"
+}
+
+func (d *drawing) changePolicy() string {
+	d.world.policy = (d.world.policy + 1 + policyKind(d.IntN(int(policyKinds)-1))) % policyKinds
+	return fmt.Sprintf("policy %d", d.world.policy)
+}
+
+func (d *drawing) empty() string {
+	if d.chance(2) {
+		return ""
+	}
+	d.world.localities = nil
+	return "the assignment is empty"
+}
+
+// resend changes nothing.
+func (d *drawing) resend() string {
+	if d.chance(2) {
+		return ""
+	}
+	return "the same is sent again"
+}
+
+// breakRule sends resources that break a rule.
+func (d *drawing) breakRule() string {
+	f := one(d, flaws)
+	groups := d.world.assignmentResource().GetEndpoints()
+	if len(groups) == 0 || f.needsEndpoint && len(groups[0].GetLbEndpoints()) == 0 {
+		return ""
+	}
+	d.world.flaw = &flaw{f.name, f.apply}
+	return "broken: " + f.name
+}
+
+// flaws are rules that can be broken, most of them in the first locality.
+var flaws = []struct {
+	name          string
+	needsEndpoint bool
+	apply         func(resources)
+}{
+	{"an endpoint weighs 0", true, func(r resources) {
+		first(r).GetLbEndpoints()[0].LoadBalancingWeight = wrapperspb.UInt32(0)
+	}},
+	{"an endpoint is there twice", true, func(r resources) {
+		again := proto.CloneOf(first(r).GetLbEndpoints()[0])
+		first(r).LbEndpoints = append(first(r).LbEndpoints, again)
+	}},
+	{"endpoints weigh too much", true, func(r resources) {
+		first(r).GetLbEndpoints()[0].LoadBalancingWeight = wrapperspb.UInt32(math.MaxUint32)
+	}},
+	{"localities weigh too much", false, func(r resources) {
+		first(r).LoadBalancingWeight = wrapperspb.UInt32(math.MaxUint32)
+	}},
+	{"a locality is there twice", false, func(r resources) {
+		again := proto.CloneOf(first(r))
+		again.LbEndpoints = nil
+		r.assignment.Endpoints = append(r.assignment.Endpoints, again)
+	}},
+	{"a locality is absent", false, func(r resources) { weighted(r).Locality = nil }},
+	{"a priority is left out", false, func(r resources) { first(r).Priority = maxPriorities }},
+	{"a drop's denominator is unknown", false, func(r resources) {
+		r.assignment.Policy = &endpointv3.ClusterLoadAssignment_Policy{
+			DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{
+				Category:       "odd",
+				DropPercentage: &typev3.FractionalPercent{Numerator: 1, Denominator: 17},
+			}},
+		}
+	}},
+	{"the cluster is STATIC", false, func(r resources) { r.cluster.ClusterDiscoveryType = nil }},
+	{"lrs_server is not self", false, func(r resources) { r.cluster.LrsServer = ads }},
+	{"the policy is unknown", false, func(r resources) {
+		r.cluster.LoadBalancingPolicy = listed(&typev3.Int32Range{})
+	}},
+}
+
+// weighted is the first locality that counts, or the first one.
+func weighted(r resources) *endpointv3.LocalityLbEndpoints {
+	for _, g := range r.assignment.GetEndpoints() {
+		if g.GetLoadBalancingWeight().GetValue() > 0 {
+			return g
+		}
+	}
+	return first(r)
+}
+
+func first(r resources) *endpointv3.LocalityLbEndpoints { return r.assignment.GetEndpoints()[0] }

@@ -1,0 +1,279 @@
+package parity_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// topPolicy is what grpc-go's xds resolver puts at the top of its tree. It is
+// registered a second time, with a tap on it.
+const topPolicy = "xds_cluster_manager_experimental"
+
+func init() {
+	balancer.Register(tapBuilder{balancer.Get(topPolicy)})
+}
+
+type tapBuilder struct{ balancer.Builder }
+
+// taps holds the tap of each target.
+var taps sync.Map
+
+// Build builds grpc's own policy on a ClientConn that records.
+func (b tapBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
+	t, ok := taps.Load(opts.Target.Endpoint())
+	if !ok {
+		panic("a channel without a tap: " + opts.Target.String())
+	}
+	own, ok := t.(*tap)
+	if !ok {
+		panic(fmt.Sprintf("a tap is a %T", t))
+	}
+	return b.Builder.Build(&tapped{ClientConn: cc, tap: own}, opts)
+}
+
+// ParseConfig is grpc's.
+func (b tapBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	parser, ok := b.Builder.(balancer.ConfigParser)
+	if !ok {
+		return nil, errors.New("the policy parses no config")
+	}
+	return parser.ParseConfig(js)
+}
+
+// tap records what passes between the tree and its channel.
+type tap struct {
+	mu       sync.Mutex
+	state    balancer.State
+	states   int64
+	subConns map[balancer.SubConn]*tappedSubConn
+}
+
+type tappedSubConn struct {
+	address string
+	state   connectivity.State
+}
+
+// tapped is the ClientConn below a tap.
+type tapped struct {
+	balancer.ClientConn
+	tap *tap
+}
+
+func (c *tapped) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	own := &tappedSubConn{address: addrs[0].Addr}
+	listener := opts.StateListener
+	var sc balancer.SubConn
+	opts.StateListener = func(s balancer.SubConnState) {
+		c.tap.subConnState(sc, own, s.ConnectivityState)
+		listener(s)
+	}
+	c.tap.mu.Lock()
+	defer c.tap.mu.Unlock()
+	sc, err := c.ClientConn.NewSubConn(addrs, opts)
+	if err == nil {
+		c.tap.subConns[sc] = own
+	}
+	return sc, err
+}
+
+func (t *tap) subConnState(sc balancer.SubConn, own *tappedSubConn, to connectivity.State) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	own.state = to
+	if to == connectivity.Shutdown {
+		delete(t.subConns, sc)
+	}
+}
+
+func (c *tapped) UpdateState(s balancer.State) {
+	c.tap.mu.Lock()
+	c.tap.state = s
+	c.tap.states++
+	c.tap.mu.Unlock()
+	c.ClientConn.UpdateState(balancer.State{ConnectivityState: s.ConnectivityState, Picker: probePicker{s.Picker}})
+}
+
+// probeKey is the context key of a call that only asks for its own context.
+type probeKey struct{}
+
+// probePicker answers probes with their context: that which grpc's pickers get,
+// with the cluster and the hash of the call in it.
+type probePicker struct{ balancer.Picker }
+
+var errProbed = status.Error(codes.Unavailable, "probed")
+
+func (p probePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	if probe, ok := info.Ctx.Value(probeKey{}).(chan context.Context); ok {
+		probe <- info.Ctx
+		return balancer.PickResult{}, errProbed
+	}
+	return p.Picker.Pick(info)
+}
+
+// grpcSide is a channel of grpc-go's for an xds:/// target.
+type grpcSide struct {
+	target string
+	conn   *grpc.ClientConn
+	tap    *tap
+	ctx    context.Context // of a call, as the pickers get it
+	dials  dials
+}
+
+// connectParams make grpc-go try about as often as lbd does.
+var connectParams = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 300 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: 20 * time.Second,
+}
+
+func newGRPCSide(target, management string) (*grpcSide, error) {
+	g := &grpcSide{
+		target: target,
+		tap:    &tap{subConns: make(map[balancer.SubConn]*tappedSubConn)},
+		dials:  dials{made: make(map[string]int)},
+	}
+	taps.Store(target, g.tap)
+	builder, err := xds.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil,
+		`{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}], "node": {"id": %q}}`,
+		management, target))
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap grpc: %w", err)
+	}
+	g.conn, err = grpc.NewClient("xds:///"+target,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(builder),
+		grpc.WithConnectParams(connectParams), grpc.WithNoProxy(), grpc.WithContextDialer(g.dial))
+	if err != nil {
+		return nil, fmt.Errorf("open grpc's channel: %w", err)
+	}
+	g.conn.Connect()
+	return g, nil
+}
+
+func (g *grpcSide) dial(ctx context.Context, address string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err == nil {
+		g.dials.add(address)
+	}
+	return c, err
+}
+
+// probe gets the context that a call with a hash has when it reaches a picker.
+func (g *grpcSide) probe(ctx context.Context, hash string) (context.Context, error) {
+	probe := make(chan context.Context, 1)
+	ctx = metadata.AppendToOutgoingContext(context.WithValue(ctx, probeKey{}, probe), hashHeader, hash)
+	err := g.conn.Invoke(ctx, "/parity.Probe/Pick", &emptypb.Empty{}, &emptypb.Empty{})
+	select {
+	case got := <-probe:
+		return context.WithoutCancel(got), nil
+	default:
+		return nil, fmt.Errorf("probe grpc's picker: %w", err)
+	}
+}
+
+func (g *grpcSide) name() string { return "grpc-go" }
+
+func (g *grpcSide) connected() map[string]int { return g.dials.take() }
+
+func (g *grpcSide) pick() reply {
+	g.tap.mu.Lock()
+	picker, n := g.tap.state.Picker, g.tap.states
+	g.tap.mu.Unlock()
+	res, err := picker.Pick(balancer.PickInfo{FullMethodName: "/parity.Probe/Pick", Ctx: g.ctx})
+	if err != nil {
+		return reply{kind: g.kindOf(err), picker: n}
+	}
+	g.tap.mu.Lock()
+	defer g.tap.mu.Unlock()
+	r := reply{kind: picked, picker: n, done: func() {
+		if res.Done != nil {
+			res.Done(balancer.DoneInfo{})
+		}
+	}}
+	if sc := g.tap.subConns[res.SubConn]; sc != nil {
+		r.address = sc.address
+	}
+	return r
+}
+
+// kindOf tells the kind of a picker's error by the words that grpc-go has for
+// it.
+func (g *grpcSide) kindOf(err error) kind {
+	if errors.Is(err, balancer.ErrNoSubConnAvailable) {
+		return queued
+	}
+	text := err.Error()
+	if s, ok := status.FromError(err); ok {
+		switch {
+		case s.Code() == codes.Unavailable && s.Message() == "RPC is dropped":
+			return dropped
+		case s.Code() == codes.Unavailable && strings.HasPrefix(s.Message(), "max requests"):
+			return broken
+		}
+		return kind(fmt.Sprintf("%v: %s", s.Code(), s.Message()))
+	}
+	for _, words := range []string{"no priority is provided", "produced zero addresses", "no children to pick from", "no targets to pick from"} {
+		if strings.Contains(text, words) {
+			return none
+		}
+	}
+	if strings.Contains(text, "connection refused") {
+		return refused
+	}
+	return kind("not ready: " + text)
+}
+
+// look tells the channel's state, which of its SubConns are READY, by address,
+// and, in some form, what changes only with what picks come to.
+func (g *grpcSide) look() (state connectivity.State, ready map[string]bool, saw string) {
+	g.tap.mu.Lock()
+	defer g.tap.mu.Unlock()
+	ready = make(map[string]bool, len(g.tap.subConns))
+	for _, sc := range g.tap.subConns {
+		ready[sc.address] = ready[sc.address] || sc.state == connectivity.Ready
+	}
+	state = g.tap.state.ConnectivityState
+	return state, ready, fmt.Sprint(state, ready)
+}
+
+func (g *grpcSide) close() {
+	_ = g.conn.Close()
+	taps.Delete(g.target)
+}
+
+// dials counts connections made, by address.
+type dials struct {
+	mu   sync.Mutex
+	made map[string]int
+}
+
+func (d *dials) add(address string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.made[address]++
+}
+
+func (d *dials) take() map[string]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	made := d.made
+	d.made = make(map[string]int)
+	return made
+}

@@ -1,0 +1,259 @@
+package parity_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// lbdSide is a channel of lbd's.
+type lbdSide struct {
+	target   string
+	cluster  string
+	channel  *lb.Channel
+	dialer   *lb.Dialer
+	counters *policy.Counters
+	dials    dials
+
+	config *resource.ClusterConfig
+	raw    []byte // of config's Cluster
+}
+
+func newLBDSide(target, cluster string) *lbdSide {
+	l := &lbdSide{
+		target: target, cluster: cluster,
+		dialer: lb.NewDialer(), counters: policy.NewCounters(),
+		dials: dials{made: make(map[string]int)}, config: &resource.ClusterConfig{},
+	}
+	l.channel = lb.NewChannel(lb.Options{
+		Registry: lb.Policies(), Counters: l.counters, Draw: rand.Uint64, Events: func(policy.Event) {},
+		Connectors: map[resource.ConnectMode]lb.Connector{
+			resource.ConnectDefault: counting{l.dialer.Connectors(resource.ConnectTCPHold)[resource.ConnectTCPHold], &l.dials},
+		},
+	})
+	return l
+}
+
+// counting is a Connector that counts connections.
+type counting struct {
+	lb.Connector
+	dials *dials
+}
+
+func (c counting) Start(addresses []string, report func(lb.Connection)) func() {
+	return c.Connector.Start(addresses, func(n lb.Connection) {
+		if n.Err == nil {
+			c.dials.add(n.Address)
+		}
+		report(n)
+	})
+}
+
+// decode judges resources of one type as those of a management server.
+func decode(m proto.Message) (resource.Item, error) {
+	packed, err := anypb.New(m)
+	if err != nil {
+		return resource.Item{}, err
+	}
+	body, err := proto.Marshal(&discoveryv3.DiscoveryResponse{TypeUrl: packed.GetTypeUrl(), Resources: []*anypb.Any{packed}})
+	if err != nil {
+		return resource.Item{}, err
+	}
+	b, err := resource.DecodeBundle(body, resource.Options{Origin: resource.FromServer, Format: resource.FormatProtobuf})
+	if err != nil {
+		return resource.Item{}, err
+	}
+	return b.Items[0], nil
+}
+
+// update takes resources as an xDS client does: what cannot be used leaves the
+// last good one in use.
+func (l *lbdSide) update(ctx context.Context, r resources) (cds, eds verdict, err error) {
+	next := *l.config
+	if item, err := decode(r.cluster); err != nil {
+		cds.nack = err.Error()
+	} else if !bytes.Equal(item.Raw, l.raw) {
+		next.Cluster, l.raw = item.Cluster, item.Raw
+	}
+	if item, err := decode(r.assignment); err != nil {
+		eds.nack = err.Error()
+	} else {
+		next.Assignment = item.Assignment.Reuse(l.config.Assignment)
+	}
+	l.config = &next
+	offered := l.channel.Offer(&resource.Config{
+		Target:   "xds:///" + l.target,
+		Roots:    []string{l.cluster},
+		Clusters: map[string]*resource.ClusterConfig{l.cluster: l.config},
+	})
+	return cds, eds, offered.Wait(ctx)
+}
+
+func (l *lbdSide) name() string { return "lbd" }
+
+func (l *lbdSide) connected() map[string]int { return l.dials.take() }
+
+func (l *lbdSide) pick() reply {
+	var call policy.Call
+	call.Reset(context.Background())
+	call.Cluster, call.Hold = l.cluster, true
+	err := l.channel.Pick(&call, 0)
+	if err != nil {
+		return reply{kind: l.kindOf(err), picker: call.Generation}
+	}
+	held := call.Held()
+	return reply{kind: picked, address: call.Address, picker: call.Generation, done: func() {
+		held.Finish(policy.OutcomeSuccess, policy.NoInfo)
+	}}
+}
+
+func (l *lbdSide) kindOf(err error) kind {
+	var timeout *lb.TimeoutError
+	var refusal *policy.Refusal
+	var connect *policy.ConnectError
+	var notReady *lb.NotReadyError
+	switch {
+	case errors.As(err, &timeout):
+		return queued
+	case errors.As(err, &refusal):
+		switch refusal.Kind {
+		case policy.KindDropped:
+			return dropped
+		case policy.KindCircuitBroken:
+			return broken
+		}
+		return kind(fmt.Sprintf("%v: %v", refusal.GRPCStatus().Code(), refusal))
+	case errors.As(err, &connect) && errors.Is(err, syscall.ECONNREFUSED):
+		return refused
+	case errors.As(err, &notReady) && slices.Contains(withoutEndpoints, notReady.Error()):
+		return none
+	}
+	return kind("not ready: " + err.Error())
+}
+
+// withoutEndpoints are lbd's words where there is no endpoint.
+var withoutEndpoints = []string{
+	"no locality in any priority: the assignment is empty",
+	"no endpoint that picks may reach",
+}
+
+// look tells the channel's state, which of its endpoints are READY, by address,
+// and, in some form, what changes only with what picks come to.
+func (l *lbdSide) look(ctx context.Context) (state connectivity.State, ready map[string]bool, saw string, err error) {
+	n, err := l.channel.Describe(ctx)
+	if err != nil {
+		return 0, nil, "", err
+	}
+	ready = make(map[string]bool)
+	inUse := ""
+	walk(n, func(n policy.Node) {
+		for _, p := range n.Priorities {
+			if p.InUse {
+				inUse = p.Name
+			}
+		}
+		for _, e := range n.Endpoints {
+			for _, a := range e.Endpoint.Addresses {
+				ready[a] = ready[a] || e.Address == a
+			}
+		}
+	})
+	return n.State, ready, fmt.Sprint(n.State, inUse, ready), nil
+}
+
+// walk visits a description.
+func walk(n policy.Node, visit func(policy.Node)) {
+	visit(n)
+	for _, c := range n.Clusters {
+		walk(c, visit)
+	}
+	for _, p := range n.Priorities {
+		walk(p.Child, visit)
+	}
+	for _, c := range n.Localities {
+		walk(c.Child, visit)
+	}
+	if n.Child != nil {
+		walk(*n.Child, visit)
+	}
+}
+
+// shares are the parts of picks that endpoints get by lbd's own description, and
+// the priority in use; -1 without any.
+func (l *lbdSide) shares(ctx context.Context) (map[string]*big.Rat, int, error) {
+	n, err := l.channel.Describe(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	out := make(map[string]*big.Rat)
+	priority := -1
+	walk(n, func(n policy.Node) {
+		for i, p := range n.Priorities {
+			if p.InUse {
+				priority = i
+				share(p.Child, big.NewRat(1, 1), out)
+			}
+		}
+	})
+	return out, priority, nil
+}
+
+// share gives a part of all picks to what a policy serves.
+func share(n policy.Node, part *big.Rat, out map[string]*big.Rat) {
+	if n.State != connectivity.Ready {
+		return
+	}
+	if n.Child != nil {
+		share(*n.Child, part, out)
+	}
+	var total int64
+	for _, l := range n.Localities {
+		if l.Child.State == connectivity.Ready {
+			total += int64(l.Weight)
+		}
+	}
+	for _, l := range n.Localities {
+		if l.Child.State == connectivity.Ready {
+			share(l.Child, new(big.Rat).Mul(part, big.NewRat(int64(l.Weight), total)), out)
+		}
+	}
+	rotation := int64(0)
+	for _, e := range n.Endpoints {
+		if e.InRotation {
+			rotation++
+		}
+	}
+	for _, e := range n.Endpoints {
+		if e.InRotation {
+			out[e.Endpoint.Addresses[0]] = new(big.Rat).Mul(part, big.NewRat(1, rotation))
+		}
+	}
+}
+
+// dropped counts what was dropped so far, by category.
+func (l *lbdSide) dropped() map[string]uint64 {
+	c := l.counters.Get(policy.ServiceKey{Cluster: l.cluster, EDSServiceName: l.config.Cluster.EDSServiceName})
+	if c == nil {
+		return nil
+	}
+	return c.Drops()
+}
+
+func (l *lbdSide) close() {
+	l.channel.Close()
+	l.dialer.Close()
+}

@@ -1,0 +1,198 @@
+package parity_test
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+
+	"google.golang.org/grpc"
+)
+
+// upstreams is a scenario's part of the loopback network: a host of its own,
+// whose ports nobody else uses, so that a stopped upstream's address stays
+// closed until it is started again.
+type upstreams struct {
+	server *grpc.Server
+	host   string
+	claim  net.Listener
+
+	all []*upstream
+}
+
+// claimPort is the port by which a scenario claims its host. It and those of
+// upstreams are below those that systems give to outgoing connections.
+const claimPort = 20000
+
+// claimHost finds a host that no other scenario of this machine uses.
+func claimHost(server *grpc.Server, n int) (*upstreams, error) {
+	for i := n; i < n+1<<16; i++ {
+		host := fmt.Sprintf("127.%d.%d.%d", 64+i>>16&63, i>>8&255, i&255)
+		claim, err := net.Listen("tcp", fmt.Sprintf("%s:%d", host, claimPort))
+		if err == nil {
+			return &upstreams{server: server, host: host, claim: claim}, nil
+		}
+	}
+	return nil, fmt.Errorf("every loopback host from the %dth on is taken", n)
+}
+
+// add makes an upstream, which is not started.
+func (us *upstreams) add() *upstream {
+	u := &upstream{
+		server:  us.server,
+		name:    fmt.Sprintf("u%d", len(us.all)),
+		address: fmt.Sprintf("%s:%d", us.host, claimPort+1+len(us.all)),
+	}
+	us.all = append(us.all, u)
+	return u
+}
+
+// named returns the short names of the upstreams by address.
+func (us *upstreams) named(address string) string {
+	for _, u := range us.all {
+		if u.address == address {
+			return u.name
+		}
+	}
+	return address
+}
+
+// up tells which addresses accept connections.
+func (us *upstreams) up() map[string]bool {
+	m := make(map[string]bool, len(us.all))
+	for _, u := range us.all {
+		m[u.address] = u.listener != nil
+	}
+	return m
+}
+
+// settle starts what is to be started and stops what is to be stopped: all
+// listeners before any connection, so that none that is lost is made again at
+// another address that is about to stop.
+func (us *upstreams) settle() error {
+	for _, u := range us.all {
+		if u.want {
+			if err := u.start(); err != nil {
+				return err
+			}
+		}
+	}
+	var stopped []*upstream
+	for _, u := range us.all {
+		if !u.want && u.listener != nil {
+			_ = u.listener.Listener.Close()
+			stopped = append(stopped, u)
+		}
+	}
+	for _, u := range stopped {
+		u.stop()
+	}
+	return nil
+}
+
+func (us *upstreams) close() {
+	for _, u := range us.all {
+		u.stop()
+	}
+	_ = us.claim.Close()
+}
+
+// upstream is one address, where a gRPC server listens while it is started.
+type upstream struct {
+	server  *grpc.Server
+	name    string
+	address string
+
+	want     bool      // that it listens, once the step is done
+	listener *listener // nil while stopped
+}
+
+func (u *upstream) host() string {
+	host, _, _ := net.SplitHostPort(u.address)
+	return host
+}
+
+func (u *upstream) port() uint32 {
+	_, text, _ := net.SplitHostPort(u.address)
+	port, _ := strconv.ParseUint(text, 10, 16)
+	return uint32(port)
+}
+
+// said tells what is to become of it.
+func (u *upstream) said() string {
+	if u.want {
+		return u.name + " starts"
+	}
+	return u.name + " stops"
+}
+
+func (u *upstream) start() error {
+	if u.listener != nil {
+		return nil
+	}
+	l, err := net.Listen("tcp", u.address)
+	if err != nil {
+		return err
+	}
+	u.listener = &listener{Listener: l, conns: make(map[*conn]bool)}
+	served := u.listener
+	go func() { _ = u.server.Serve(served) }() // ends with the listener
+	return nil
+}
+
+// stop closes the listener and every connection: the upstream is dead.
+func (u *upstream) stop() {
+	if u.listener == nil {
+		return
+	}
+	_ = u.listener.Close() // at times the second time
+	u.listener = nil
+}
+
+// listener closes, with itself, what it has accepted.
+type listener struct {
+	net.Listener
+
+	mu     sync.Mutex
+	conns  map[*conn]bool
+	closed bool
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	own := &conn{Conn: c, of: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		_ = c.Close()
+		return nil, net.ErrClosed
+	}
+	l.conns[own] = true
+	return own, nil
+}
+
+func (l *listener) Close() error {
+	err := l.Listener.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for c := range l.conns {
+		_ = c.Conn.Close()
+	}
+	return err
+}
+
+type conn struct {
+	net.Conn
+	of *listener
+}
+
+func (c *conn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.conns, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,214 @@
+package parity_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// world is what a scenario's resources say, in a form that is easy to change and
+// to reason about.
+type world struct {
+	cluster    string
+	service    string // EDS service name; empty where it is the cluster's
+	policy     policyKind
+	thresholds []threshold
+	drops      []drop
+	localities []*locality
+	// flaw, where set, breaks a rule of the resources on their way.
+	flaw *flaw
+}
+
+// policyKind is how the Cluster asks for its policy.
+type policyKind uint8
+
+const (
+	lbPolicy    policyKind = iota // lb_policy ROUND_ROBIN
+	wrrLocality                   // load_balancing_policy wrr_locality { round_robin }
+	roundRobin                    // load_balancing_policy round_robin, over all localities
+	policyKinds
+)
+
+type threshold struct {
+	high bool
+	max  *uint32 // nil is absent
+}
+
+type drop struct {
+	category    string
+	numerator   uint32
+	denominator typev3.FractionalPercent_DenominatorType
+}
+
+type locality struct {
+	zone      int
+	priority  uint32
+	weight    uint32 // 0 is absent
+	endpoints []*endpoint
+}
+
+type endpoint struct {
+	upstreams []*upstream // its address and its additional ones
+	health    corev3.HealthStatus
+	weight    uint32 // 0 is absent
+}
+
+// compact renumbers the priorities, so that there is no gap between those that
+// count.
+func (w *world) compact() {
+	used := make(map[uint32]bool)
+	for _, l := range w.localities {
+		if l.weight > 0 {
+			used[l.priority] = true
+		}
+	}
+	order := slices.Sorted(maps.Keys(used))
+	for _, l := range w.localities {
+		if i := slices.Index(order, l.priority); i >= 0 {
+			l.priority = uint32(i)
+		}
+	}
+}
+
+// ambiguous reports whether a locality's name is there at several priorities.
+func ambiguous(a *endpointv3.ClusterLoadAssignment) bool {
+	seen := make(map[string]bool)
+	for _, g := range a.GetEndpoints() {
+		if seen[g.GetLocality().GetZone()] {
+			return true
+		}
+		seen[g.GetLocality().GetZone()] = true
+	}
+	return false
+}
+
+// endpoints lists all endpoints.
+func (w *world) endpoints() []*endpoint {
+	var all []*endpoint
+	for _, l := range w.localities {
+		all = append(all, l.endpoints...)
+	}
+	return all
+}
+
+func (e *endpoint) usable() bool {
+	return e.health == corev3.HealthStatus_HEALTHY || e.health == corev3.HealthStatus_UNKNOWN
+}
+
+// resources writes the world as xDS.
+func (w *world) resources() resources {
+	r := resources{w.clusterResource(), w.assignmentResource()}
+	if w.flaw != nil {
+		w.flaw.apply(r)
+	}
+	return r
+}
+
+func (w *world) clusterResource() *clusterv3.Cluster {
+	c := &clusterv3.Cluster{
+		Name:                 w.cluster,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads, ServiceName: w.service},
+	}
+	switch w.policy {
+	case wrrLocality:
+		c.LoadBalancingPolicy = listed(&wrrlocalityv3.WrrLocality{EndpointPickingPolicy: listed(&roundrobinv3.RoundRobin{})})
+	case roundRobin:
+		c.LoadBalancingPolicy = listed(&roundrobinv3.RoundRobin{})
+	default:
+		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
+	}
+	for _, t := range w.thresholds {
+		th := &clusterv3.CircuitBreakers_Thresholds{}
+		if t.high {
+			th.Priority = corev3.RoutingPriority_HIGH
+		}
+		if t.max != nil {
+			th.MaxRequests = wrapperspb.UInt32(*t.max)
+		}
+		if c.CircuitBreakers == nil {
+			c.CircuitBreakers = &clusterv3.CircuitBreakers{}
+		}
+		c.CircuitBreakers.Thresholds = append(c.CircuitBreakers.Thresholds, th)
+	}
+	return c
+}
+
+// listed is a load_balancing_policy of one policy.
+func listed(config proto.Message) *clusterv3.LoadBalancingPolicy {
+	return &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
+		TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "policy", TypedConfig: packed(config)},
+	}}}
+}
+
+// assignmentName is what the assignment is called.
+func (w *world) assignmentName() string {
+	if w.service != "" {
+		return w.service
+	}
+	return w.cluster
+}
+
+func (w *world) assignmentResource() *endpointv3.ClusterLoadAssignment {
+	a := &endpointv3.ClusterLoadAssignment{ClusterName: w.assignmentName()}
+	for _, d := range w.drops {
+		if a.Policy == nil {
+			a.Policy = &endpointv3.ClusterLoadAssignment_Policy{}
+		}
+		a.Policy.DropOverloads = append(a.Policy.DropOverloads, &endpointv3.ClusterLoadAssignment_Policy_DropOverload{
+			Category:       d.category,
+			DropPercentage: &typev3.FractionalPercent{Numerator: d.numerator, Denominator: d.denominator},
+		})
+	}
+	for _, l := range w.localities {
+		group := &endpointv3.LocalityLbEndpoints{
+			Locality: &corev3.Locality{Region: "r", Zone: fmt.Sprintf("z%d", l.zone)},
+			Priority: l.priority,
+		}
+		if l.weight > 0 {
+			group.LoadBalancingWeight = wrapperspb.UInt32(l.weight)
+		}
+		for _, e := range l.endpoints {
+			group.LbEndpoints = append(group.LbEndpoints, e.resource())
+		}
+		a.Endpoints = append(a.Endpoints, group)
+	}
+	return a
+}
+
+func (e *endpoint) resource() *endpointv3.LbEndpoint {
+	ep := &endpointv3.Endpoint{Address: socket(e.upstreams[0])}
+	for _, u := range e.upstreams[1:] {
+		ep.AdditionalAddresses = append(ep.AdditionalAddresses, &endpointv3.Endpoint_AdditionalAddress{Address: socket(u)})
+	}
+	m := &endpointv3.LbEndpoint{
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: ep},
+		HealthStatus:   e.health,
+	}
+	if e.weight > 0 {
+		m.LoadBalancingWeight = wrapperspb.UInt32(e.weight)
+	}
+	return m
+}
+
+func socket(u *upstream) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address:       u.host(),
+		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: u.port()},
+	}}}
+}
+
+// flaw breaks one rule of the resources.
+type flaw struct {
+	name  string
+	apply func(resources)
+}
