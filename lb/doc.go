@@ -5,11 +5,17 @@
 //	└ Channel: one owner runs the tree below; picks read an atomic picker
 //	  └ cluster_manager ─ a child per cluster; the picker looks the cluster up
 //	    └ cds ─ builds the child from the cluster's resources; no picker of its own
-//	      └ cluster_impl ─ drops, circuit breaker, load counters
-//	        └ priority ─ fail-over
-//	          └ wrr_locality → weighted_target ─ weighted choice of a locality
-//	            └ round_robin ─ the READY endpoints take turns
-//	              └ SubConn ─ one endpoint's connectivity, behind a Connector
+//	      └ outlier_detection ─ only where configured: ejects by how held picks end
+//	        └ cluster_impl ─ drops, circuit breaker, load counters
+//	          └ priority ─ fail-over
+//	            └ wrr_locality → weighted_target ─ weighted choice of a locality
+//	              └ round_robin, or another endpoint policy ─ the choice of an endpoint
+//	                └ SubConn ─ one endpoint's connectivity, behind a Connector
+//
+// An aggregate cluster has priority right below cds, over the priorities of all its
+// leaves in a row, each with an outlier_detection and a cluster_impl of its leaf.
+// ring_hash and least_request, chosen by lb_policy, take wrr_locality's place and
+// choose among the endpoints of all localities.
 //
 // A config goes down as values: each policy hands its child the child's part.
 // Connectivity comes up in batches: SubConn events are handled one by one, each
@@ -21,8 +27,12 @@
 // round_robin): no lock, no allocation, no clock. Only one that has to wait for
 // the next picker pays more.
 //
-// All policies are lbd's own, on grpc's public balancer API: gRPC's own hide
-// what lbd exists to show, which is drops by category, the requests in flight
-// against their limit, the priority in use and the reason for it, and why a pick
-// went where it went.
+// The policies of the tree are lbd's own, on grpc's public balancer API, where
+// gRPC has public ones of the same name as well (weighted_target, round_robin,
+// weighted_round_robin, least_request, pick_first). lbd exists to show what those
+// keep to themselves (drops by category, requests in flight against their limit,
+// the priority in use and why, why a pick went where it went), to leave out
+// endpoints that a pick excludes, and to pick without an allocation; none of it can
+// be had around them. Any other policy that is registered with grpc runs behind
+// package foreign, by its name, as one step that nobody can look into.
 package lb
