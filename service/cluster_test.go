@@ -107,7 +107,9 @@ func TestClusterBeforeItsFirstBatch(t *testing.T) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
 		})
 		defer stop()
-		go push(t, s, service.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
+		go func() {
+			push(t, s, service.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
+		}()
 		synctest.Wait()
 		all, err := s.Clusters(t.Context())
 		if err != nil || len(all) != 1 || all[0].State != "CONNECTING" || all[0].PriorityInUse != -1 {
