@@ -33,15 +33,24 @@ const (
 	RechecksPerSecond = 2000
 )
 
+// keepAlive finds out that the other end of a held connection has gone without
+// a word.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
+
 // NoticeTime is how long a connect mode can take to notice that an endpoint is
-// lost, as long as RechecksPerSecond is not reached; 0 is at once, and -1 is
-// never: the mode takes every endpoint as connected.
+// lost; -1 is never: the mode takes every endpoint as connected.
+//
+// Mode tcp takes it where an endpoint does not answer, and less where it refuses;
+// it takes longer while more endpoints are to be looked at than RechecksPerSecond
+// allows for, or more than MaxDials/2 of a cluster do not answer. Mode tcp_hold
+// takes it where a host or the network falls silent; a connection that the
+// endpoint ends, as it does when its process ends, is noticed at once.
 func NoticeTime(mode resource.ConnectMode) time.Duration {
 	switch mode {
 	case resource.ConnectTCP:
 		return RecheckInterval*11/10 + RecheckTimeout
 	case resource.ConnectTCPHold:
-		return 0
+		return keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 	default:
 		return -1
 	}
@@ -69,7 +78,7 @@ type Dialer struct {
 
 // NewDialer returns a Dialer. It has to be closed, after its channels.
 func NewDialer() *Dialer {
-	d := &Dialer{connect: new(net.Dialer).DialContext, slots: newSlots()}
+	d := &Dialer{connect: (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext, slots: newSlots()}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
