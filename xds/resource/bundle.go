@@ -44,7 +44,7 @@ const typeBundle Type = "DiscoveryResponse"
 //
 // Each resource is judged as DecodeCluster and DecodeAssignment judge it, and
 // all or none is accepted. The error is a *SyntaxError where the body as a whole
-// cannot be read; else an *InvalidError that lists the problems of all
+// cannot be read, a *SizeError where it is too large to be; else an *InvalidError that lists the problems of all
 // resources, up to MaxProblems. Each problem names its resource; its field
 // begins at the top of the body, as in resources[3].endpoints[0].priority, so
 // that [Locate] finds it. A value of the wrong type in one of several resources is

@@ -13,7 +13,7 @@ import (
 
 // DecodeAssignment reads a ClusterLoadAssignment, or a DiscoveryResponse that
 // holds just one, which is also the form of the file that Envoy's file-based
-// EDS reads. The error is a *SyntaxError or an *InvalidError.
+// EDS reads. The error is a *SyntaxError, a *SizeError or an *InvalidError.
 func DecodeAssignment(body []byte, o Options) (d *Decoded[*Assignment], err error) {
 	defer refusePanic(Key{TypeAssignment, o.Name}, &err)
 	m := &endpointv3.ClusterLoadAssignment{}
@@ -26,7 +26,7 @@ func DecodeAssignment(body []byte, o Options) (d *Decoded[*Assignment], err erro
 }
 
 // DecodeCluster reads a Cluster, or a DiscoveryResponse that holds just one.
-// The error is a *SyntaxError or an *InvalidError.
+// The error is a *SyntaxError, a *SizeError or an *InvalidError.
 func DecodeCluster(body []byte, o Options) (d *Decoded[*Cluster], err error) {
 	defer refusePanic(Key{TypeCluster, o.Name}, &err)
 	m := &clusterv3.Cluster{}

@@ -323,3 +323,35 @@ func TestEnvelopesOfSomethingElse(t *testing.T) {
 		}
 	}
 }
+
+// TestYAMLIsBoundedBeforeItIsRead: a tree of YAML takes a hundred times its text.
+func TestYAMLIsBoundedBeforeItIsRead(t *testing.T) {
+	quoted := func(n int) string { return `cluster_name: "` + strings.Repeat(",", n) + `"` } // one entry, and n
+	for name, c := range map[string]struct {
+		body string
+		want string // empty where it is read, and is wrong otherwise
+	}{
+		"as many bytes":    {strings.Repeat(" ", resource.MaxYAMLBytes), ""},
+		"one byte more":    {strings.Repeat(" ", resource.MaxYAMLBytes+1), "8388609 bytes"},
+		"as many entries":  {quoted(resource.MaxYAMLEntries - 1), ""},
+		"one entry more":   {quoted(resource.MaxYAMLEntries), "524289 entries"},
+		"mappings":         {"[" + strings.Repeat("{},", resource.MaxYAMLEntries/2) + "]", "524289 entries"},
+		"lists":            {strings.Repeat("-\n", resource.MaxYAMLEntries+1), "524289 entries"},
+		"pairs":            {"[" + strings.Repeat("a: 1,", resource.MaxYAMLEntries/2) + "]", "524289 entries"},
+		"keys in quotes":   {strings.Repeat("\"a\":1\n", resource.MaxYAMLEntries+1), "524289 entries"},
+		"keys of a block":  {strings.Repeat("a:\n", resource.MaxYAMLEntries+1), "524289 entries"},
+		"keys with a mark": {strings.Repeat("? a\n", resource.MaxYAMLEntries+1), "524289 entries"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := resource.Options{Format: resource.FormatYAML}
+			_, err := resource.DecodeAssignment([]byte(c.body), o)
+			_, ofBundle := resource.DecodeBundle([]byte(c.body), o)
+			for _, err := range []error{err, ofBundle} {
+				tooLarge, ok := errors.AsType[*resource.SizeError](err)
+				if ok != (c.want != "") || ok && !strings.Contains(tooLarge.Error(), c.want) || err == nil {
+					t.Errorf("err = %v, want %q", err, c.want)
+				}
+			}
+		})
+	}
+}

@@ -82,6 +82,15 @@ func (e *SyntaxError) Error() string {
 	return b.String()
 }
 
+// SizeError is a body that would take too much to read.
+type SizeError struct {
+	Format Format
+	Reason string
+}
+
+// Error says the format and the reason.
+func (e *SizeError) Error() string { return "read " + e.Format.String() + ": " + e.Reason }
+
 // verdict gathers what is found out about one resource while it is decoded.
 type verdict struct {
 	key      Key

@@ -19,8 +19,45 @@ import (
 // aliases make it grow by more than its quotes and commas.
 const yamlGrowth = 16
 
+// Limits of a YAML body, whoever wrote it. It is read into a tree before anybody
+// knows what it says, and what takes two bytes of text takes hundreds there.
+// JSON and protobuf are read without.
+const (
+	// MaxYAMLBytes is the largest YAML body.
+	MaxYAMLBytes = 8 << 20
+	// MaxYAMLEntries is the most marks of YAML that begin something: , [ { and
+	// what may be a key's colon, a dash or a question mark of a block. An
+	// endpoint has 6 to 13 of them.
+	MaxYAMLEntries = 1 << 19
+)
+
+// yamlSize refuses what would take too much to read.
+func yamlSize(body []byte) error {
+	if len(body) > MaxYAMLBytes {
+		return &SizeError{FormatYAML, fmt.Sprintf("the body is %d bytes long, of at most %d as YAML: send it as JSON or protobuf", len(body), MaxYAMLBytes)}
+	}
+	entries := 0
+	for i, c := range body {
+		switch c {
+		case ',', '[', '{':
+			entries++
+		case ':', '-', '?':
+			if i+1 == len(body) || body[i+1] <= ' ' || c == ':' && i > 0 && (body[i-1] == '"' || body[i-1] == '\'') {
+				entries++
+			}
+		}
+	}
+	if entries > MaxYAMLEntries {
+		return &SizeError{FormatYAML, fmt.Sprintf("the body has %d entries, of at most %d as YAML: send it as JSON or protobuf", entries, MaxYAMLEntries)}
+	}
+	return nil
+}
+
 // yamlToJSON turns one YAML document into JSON.
 func yamlToJSON(body []byte) ([]byte, error) {
+	if err := yamlSize(body); err != nil {
+		return nil, err
+	}
 	d := yaml.NewDecoder(bytes.NewReader(body))
 	d.SetStrict(true)
 	var document, next any
