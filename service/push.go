@@ -63,7 +63,7 @@ func (s *Service) Push(ctx context.Context, r *PushRequest) (*PushResult, error)
 	c := &change{
 		cluster: r.Cluster, dryRun: r.DryRun, precondition: r.Precondition, from: r.From, current: keyed(key),
 	}
-	item, warnings, err := decode(r)
+	item, warnings, err := s.read(ctx, r)
 	if err != nil {
 		s.told(c, err)
 		return nil, err
@@ -99,7 +99,12 @@ func (s *Service) Delete(ctx context.Context, r *DeleteRequest) (*PushResult, er
 	return s.change(ctx, c)
 }
 
-func decode(r *PushRequest) (resource.Item, []Problem, error) {
+// read decodes what is pushed, once it is its turn.
+func (s *Service) read(ctx context.Context, r *PushRequest) (resource.Item, []Problem, error) {
+	if err := s.reading.enter(ctx); err != nil {
+		return resource.Item{}, nil, err
+	}
+	defer s.reading.leave()
 	o := resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Name: r.Cluster, Custom: lb.Foreign}
 	item := resource.Item{Key: resource.Key{Type: r.Kind, Name: r.Cluster}}
 	if r.Kind == Config {
@@ -128,6 +133,9 @@ func list(ps []Problem) []Problem {
 
 func decodeError(what, cluster string, err error) error {
 	e := &Error{Code: InvalidArgument, Cluster: cluster, Detail: err.Error()}
+	if _, ok := errors.AsType[*resource.SizeError](err); ok {
+		e.Code = TooLarge
+	}
 	if invalid, ok := errors.AsType[*resource.InvalidError](err); ok {
 		e.Code, e.Problems = InvalidResource, invalid.Problems
 		e.Detail = what + " breaks a rule"

@@ -58,6 +58,7 @@ type Service struct {
 	resolver  *resolver.Resolver
 	dns       *resolver.DNS
 
+	reading  *reading
 	underWay underWay
 	store    atomic.Pointer[store.Store]
 	files    atomic.Pointer[files.Set] // nil without a resource directory
@@ -78,6 +79,7 @@ func New(o Options) *Service {
 		o.MaxLeases = DefaultMaxLeases
 	}
 	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New(lb.Foreign)}
+	s.reading = newReading()
 	s.underWay.changes = make(map[*change]struct{})
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.metrics = newMetrics(s)

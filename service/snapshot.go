@@ -38,9 +38,8 @@ func (s *Service) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRe
 		before = hashAll(tx.All())
 		return "the snapshot", before, true // it exists even where it is nothing
 	}
-	b, err := resource.DecodeBundle(r.Body, resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Custom: lb.Foreign})
+	b, err := s.readSnapshot(ctx, r)
 	if err != nil {
-		err = decodeError("the snapshot", "", err)
 		s.told(c, err)
 		return nil, err
 	}
@@ -59,6 +58,19 @@ func (s *Service) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRe
 		return nil
 	}
 	return s.change(ctx, c)
+}
+
+// readSnapshot decodes what is pushed, once it is its turn.
+func (s *Service) readSnapshot(ctx context.Context, r *SnapshotRequest) (*resource.Bundle, error) {
+	if err := s.reading.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.reading.leave()
+	b, err := resource.DecodeBundle(r.Body, resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Custom: lb.Foreign})
+	if err != nil {
+		return nil, decodeError("the snapshot", "", err)
+	}
+	return b, nil
 }
 
 // putAll stores what b holds.
