@@ -50,6 +50,7 @@ type part struct {
 // leaf is what cds remembers of a cluster with endpoints.
 type leaf struct {
 	localities map[*resource.LocalityEndpoints]*policy.Locality
+	byID       map[resource.Locality]*policy.Locality // made of localities when it is needed
 	names      names
 }
 
@@ -216,7 +217,7 @@ func (l *leaf) priorities(cc *resource.ClusterConfig, p resource.Policy, aggrega
 		for j, le := range ls {
 			own := l.localities[le]
 			if own == nil {
-				own = policy.NewLocality(le)
+				own = l.before(le.ID).Update(le)
 			}
 			own = own.Among(weights)
 			localities[le] = own
@@ -229,8 +230,22 @@ func (l *leaf) priorities(cc *resource.ClusterConfig, p resource.Policy, aggrega
 		}
 		children[i] = policy.PriorityChild{Name: l.names.ordered[i], Child: child, Size: size}
 	}
-	l.localities = localities
+	l.localities, l.byID = localities, nil
 	return children, nil
+}
+
+// before returns what there was of a locality, in whichever priority.
+func (l *leaf) before(id resource.Locality) *policy.Locality {
+	if l.byID == nil {
+		l.byID = make(map[resource.Locality]*policy.Locality, len(l.localities))
+		for _, own := range l.localities {
+			l.byID[own.ID] = own
+		}
+	}
+	if own := l.byID[id]; own != nil {
+		return own
+	}
+	return new(policy.Locality)
 }
 
 // pick makes the child that picks locality and endpoint as p says.

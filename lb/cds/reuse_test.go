@@ -48,3 +48,21 @@ func TestUnchangedLocalitiesKeepTheirPointers(t *testing.T) {
 		t.Errorf("%d endpoints, want the usable one", len(l.Endpoints))
 	}
 }
+
+// TestUnchangedEndpointsAreNotMadeAnew: where there is one more in their locality.
+func TestUnchangedEndpointsAreNotMadeAnew(t *testing.T) {
+	var given [][]*policy.Locality
+	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
+	s.tree = lbtest.NewTree(t, cds.Builder{}, clusterimpl.Builder{}, priority.Builder{}, scribe{given: &given})
+	assignment("a b")(s)
+	changed := *s.places["a0"]
+	changed.Endpoints = append(changed.Endpoints[:1:1], &resource.Endpoint{Addresses: []string{"more"}, Weight: 1, Locality: changed.ID})
+	s.places["a0"] = &changed
+	assignment("a b")(s)
+	if len(given) != 2 || len(given[1][0].Endpoints) != 2 {
+		t.Fatalf("given %v, want one more endpoint of a", given)
+	}
+	if before, after := given[0][0].Endpoints[0], given[1][0].Endpoints[0]; before.Attributes != after.Attributes {
+		t.Error("the endpoint that stayed was made anew")
+	}
+}

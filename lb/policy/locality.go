@@ -13,19 +13,55 @@ type Locality struct {
 	Weight    uint32
 	Endpoints []resolver.Endpoint
 
-	share   uint32 // of its priority's weights
-	weights uint64 // the sum of all its endpoints', of the unusable ones too
+	values  []*resource.Endpoint // those that Endpoints were made of
+	share   uint32               // of its priority's weights
+	weights uint64               // the sum of all its endpoints', of the unusable ones too
 }
 
 // NewLocality keeps of l the usable endpoints. It is alone in its priority.
-func NewLocality(l *resource.LocalityEndpoints) *Locality {
-	out := &Locality{
-		ID: l.ID, Weight: l.Weight, Endpoints: make([]resolver.Endpoint, 0, len(l.Endpoints)), share: whole,
-	}
-	for _, e := range l.Endpoints {
+func NewLocality(l *resource.LocalityEndpoints) *Locality { return new(Locality).Update(l) }
+
+// Update is NewLocality of what has become of l: endpoints that are the same
+// values as before are not made anew.
+func (l *Locality) Update(to *resource.LocalityEndpoints) *Locality {
+	out := &Locality{ID: to.ID, Weight: to.Weight, values: make([]*resource.Endpoint, 0, len(to.Endpoints)), share: whole}
+	for _, e := range to.Endpoints {
 		out.weights += uint64(e.Weight)
 		if e.Usable() {
-			out.Endpoints = append(out.Endpoints, ResolverEndpoint(e))
+			out.values = append(out.values, e)
+		}
+	}
+	out.Endpoints = l.endpoints(out.values)
+	return out
+}
+
+// endpoints makes grpc's endpoints of values. Few differ from l's, and mostly in
+// one place: only what is between the first and the last of them is looked up.
+func (l *Locality) endpoints(values []*resource.Endpoint) []resolver.Endpoint {
+	n := min(len(values), len(l.values))
+	head := 0
+	for head < n && values[head] == l.values[head] {
+		head++
+	}
+	if head == len(values) && head == len(l.values) {
+		return l.Endpoints
+	}
+	tail := 0
+	for tail < n-head && values[len(values)-1-tail] == l.values[len(l.values)-1-tail] {
+		tail++
+	}
+	moved := make(map[*resource.Endpoint]int, len(l.values)-tail-head)
+	for i := head; i < len(l.values)-tail; i++ {
+		moved[l.values[i]] = i
+	}
+	out := make([]resolver.Endpoint, len(values))
+	copy(out, l.Endpoints[:head])
+	copy(out[len(out)-tail:], l.Endpoints[len(l.values)-tail:])
+	for i := head; i < len(out)-tail; i++ {
+		if was, ok := moved[values[i]]; ok {
+			out[i] = l.Endpoints[was]
+		} else {
+			out[i] = ResolverEndpoint(values[i])
 		}
 	}
 	return out
