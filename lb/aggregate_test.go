@@ -72,6 +72,16 @@ func TestAggregateTriesItsLeavesInOrder(t *testing.T) {
 		expect("a1-0:80")
 		board.set(false, "a1-0:80")
 		expect("b0-0:80 b0-1:80")
+		call := newCall()
+		call.Trace = new(policy.Trace)
+		if err := c.Pick(call, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range call.Trace.Steps {
+			if p, ok := s.(policy.PriorityStep); ok && !strings.Contains(p.PassedOver[1].Why, "a1-0:80: connection refused") {
+				t.Errorf("why priority 1 was passed over: %+v", p.PassedOver)
+			}
+		}
 		if s := c.Summary().Clusters[cluster]; s.Priority != 2 || len(s.Priorities) != 3 {
 			t.Errorf("summary %+v", s)
 		}

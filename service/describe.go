@@ -29,7 +29,10 @@ func (s *Service) describe(t *target, root policy.Node, endpoints bool) *Cluster
 		return out
 	}
 	out.Type, out.Leaves = cc.Cluster.Type.String(), cc.Leaves
-	out.EDSServiceName, out.DNSHostname = cc.Cluster.AssignmentName(), cc.Cluster.DNSHostname
+	out.DNSHostname = cc.Cluster.DNSHostname
+	if cc.Cluster.Type == resource.ClusterEDS {
+		out.EDSServiceName = cc.Cluster.AssignmentName()
+	}
 	out.Policy = policyName(cc.Cluster.Policy)
 	out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
 	if cc.Assignment != nil {

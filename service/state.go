@@ -54,7 +54,7 @@ type ClusterState struct {
 	// DNSHostname is what a LOGICAL_DNS cluster resolves.
 	DNSHostname string `json:"dns_hostname,omitempty"`
 	// EDSServiceName is the name of the assignment that serves the cluster.
-	EDSServiceName string `json:"eds_service_name"`
+	EDSServiceName string `json:"eds_service_name,omitempty"`
 	Policy         string `json:"policy"`
 	// ConnectMode is how endpoints are connected to; NoticeTime is how long it
 	// can take to notice that one is lost: a Go duration, or "never".

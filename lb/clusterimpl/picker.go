@@ -25,6 +25,11 @@ type picker struct {
 	full     *policy.Refusal
 }
 
+// Failure is the child's.
+func (p *picker) Failure() error {
+	return policy.FailureOf(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: p.child})
+}
+
 // drop is one category.
 type drop struct {
 	category   string
