@@ -132,15 +132,15 @@ func (s *EndpointSet[T]) add(addrs []resolver.Address, value *resource.Endpoint)
 		m.Counted = connectivity.Connecting
 	}
 	s.byAddress[value.Addresses[0]] = m
-	s.Census.count(m.State, 1)
-	s.Counted.count(m.Counted, 1)
+	s.Census.Count(m.State, 1)
+	s.Counted.Count(m.Counted, 1)
 	return m, nil
 }
 
 func (s *EndpointSet[T]) remove(m *Member[T]) {
 	delete(s.byAddress, m.Value.Addresses[0])
-	s.Census.count(m.State, -1)
-	s.Counted.count(m.Counted, -1)
+	s.Census.Count(m.State, -1)
+	s.Counted.Count(m.Counted, -1)
 	m.State, m.Counted = connectivity.Shutdown, connectivity.Shutdown
 	m.SubConn.Shutdown()
 }
@@ -162,8 +162,8 @@ func (s *EndpointSet[T]) subConnState(m *Member[T], state balancer.SubConnState)
 	}
 	from, counted := m.State, m.Counted
 	m.State = state.ConnectivityState
-	s.Census.count(from, -1)
-	s.Census.count(m.State, 1)
+	s.Census.Count(from, -1)
+	s.Census.Count(m.State, 1)
 
 	switch m.State {
 	case connectivity.Ready:
@@ -190,8 +190,8 @@ func (s *EndpointSet[T]) subConnState(m *Member[T], state balancer.SubConnState)
 }
 
 func (s *EndpointSet[T]) count(m *Member[T], state connectivity.State) {
-	s.Counted.count(m.Counted, -1)
-	s.Counted.count(state, 1)
+	s.Counted.Count(m.Counted, -1)
+	s.Counted.Count(state, 1)
 	m.Counted = state
 }
 
@@ -235,7 +235,8 @@ func (c Census) Best() connectivity.State {
 	}
 }
 
-func (c *Census) count(s connectivity.State, n int) {
+// Count adds n endpoints that are in state s.
+func (c *Census) Count(s connectivity.State, n int) {
 	switch s {
 	case connectivity.Ready:
 		c.Ready += n

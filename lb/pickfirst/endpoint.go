@@ -1,0 +1,143 @@
+package pickfirst
+
+import (
+	"cmp"
+	"math"
+	"net/netip"
+	"slices"
+
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// endpoint is one endpoint of the config.
+type endpoint struct {
+	value     *resource.Endpoint
+	addresses []*address
+}
+
+// newEndpoints makes endpoints of a config's. Of an address that is there twice
+// the first counts.
+func newEndpoints(from []resolver.Endpoint) []*endpoint {
+	endpoints := make([]*endpoint, 0, len(from))
+	seen := make(map[string]bool, len(from))
+	for _, re := range from {
+		e := &endpoint{value: policy.EndpointOf(re)}
+		for _, a := range re.Addresses {
+			if !seen[a.Addr] {
+				seen[a.Addr] = true
+				e.addresses = append(e.addresses, &address{Address: a, of: e, state: connectivity.Idle})
+			}
+		}
+		if len(e.addresses) > 0 {
+			endpoints = append(endpoints, e)
+		}
+	}
+	return endpoints
+}
+
+// state is the best that one of its SubConns is in; IDLE without any.
+func (e *endpoint) state() connectivity.State {
+	var c policy.Census
+	for _, a := range e.addresses {
+		if a.subConn != nil {
+			c.Count(a.state, 1)
+		}
+	}
+	if c.Total() == 0 {
+		return connectivity.Idle
+	}
+	return c.Best()
+}
+
+func (e *endpoint) describe() policy.EndpointNode {
+	n := policy.EndpointNode{Endpoint: e.value, State: e.state()}
+	n.InRotation = n.State == connectivity.Ready
+	for _, a := range e.addresses {
+		if a.lastErr != nil {
+			n.LastErr = a.lastErr
+		}
+		if a.state == connectivity.Ready {
+			n.Address = a.Addr
+		}
+	}
+	if n.InRotation {
+		n.LastErr = nil
+	}
+	return n
+}
+
+// shuffle returns the endpoints in a random order in which each is likely to be
+// early as it weighs (gRFC A113): the first is one of weight w with a chance of w
+// in all weights, the second so of those that remain, and so on.
+func shuffle(endpoints []*endpoint, weights policy.Weights, draw func() uint64) []*endpoint {
+	type ticket struct {
+		endpoint *endpoint
+		wait     float64 // exponentially distributed, the shorter the heavier
+	}
+	tickets := make([]ticket, len(endpoints))
+	for i, e := range endpoints {
+		uniform := float64(draw()>>11) / (1 << 53) // in [0, 1)
+		tickets[i] = ticket{e, -math.Log(uniform) / float64(weights.Of(e.value))}
+	}
+	slices.SortStableFunc(tickets, func(a, b ticket) int { return cmp.Compare(a.wait, b.wait) })
+	out := make([]*endpoint, len(tickets))
+	for i, t := range tickets {
+		out[i] = t.endpoint
+	}
+	return out
+}
+
+// family is what kind of host an address has.
+type family uint8
+
+const (
+	familyName family = iota // anything but an IP address
+	familyIPv4
+	familyIPv6
+	families
+)
+
+func familyOf(address string) family {
+	at, err := netip.ParseAddrPort(address)
+	switch {
+	case err != nil:
+		return familyName
+	case at.Addr().Is4() || at.Addr().Is4In6():
+		return familyIPv4
+	default:
+		return familyIPv6
+	}
+}
+
+// interleave is all addresses, taken in turn from the families in the order in
+// which these come first (RFC 8305, section 4): where one family is not
+// reachable, an address of another is tried soon.
+func interleave(endpoints []*endpoint) []*address {
+	var queues [families][]*address
+	var order []family
+	n := 0
+	for _, e := range endpoints {
+		for _, a := range e.addresses {
+			f := familyOf(a.Addr)
+			if queues[f] == nil {
+				order = append(order, f)
+			}
+			queues[f] = append(queues[f], a)
+			n++
+		}
+	}
+	list := make([]*address, 0, n)
+	for len(list) < n {
+		for _, f := range order {
+			if len(queues[f]) > 0 {
+				list = append(list, queues[f][0])
+				queues[f] = queues[f][1:]
+			}
+		}
+	}
+	return list
+}

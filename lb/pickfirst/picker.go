@@ -1,0 +1,55 @@
+package pickfirst
+
+import (
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "the endpoint that all picks go to is excluded")
+
+// picker picks the one endpoint.
+type picker struct {
+	subConn  balancer.SubConn
+	endpoint *resource.Endpoint
+}
+
+// Pick picks the endpoint, unless the pick excludes it.
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	call, ok := policy.CallOf(info.Ctx)
+	if !ok {
+		return balancer.PickResult{SubConn: p.subConn}, nil
+	}
+	if call.Excludes(p.endpoint) {
+		p.trace(call, -1, 1)
+		return balancer.PickResult{}, errAllExcluded
+	}
+	call.Endpoint = p.endpoint
+	p.trace(call, 0, 0)
+	return balancer.PickResult{SubConn: p.subConn}, nil
+}
+
+func (p *picker) trace(call *policy.Call, index, excluded int) {
+	if call.Trace != nil {
+		call.Trace.Steps = append(call.Trace.Steps, policy.EndpointStep{
+			Policy: policy.PickFirst, Rotation: 1, Index: index, Excluded: excluded, Endpoint: call.Endpoint,
+		})
+	}
+}
+
+// idlePicker queues picks, the first of which makes the policy connect.
+type idlePicker struct {
+	policy *pickFirst
+	asked  atomic.Bool
+}
+
+// Pick queues.
+func (p *idlePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	if p.asked.CompareAndSwap(false, true) {
+		p.policy.conn.Post(p.policy.ExitIdle)
+	}
+	return policy.QueuePicker.Pick(info)
+}

@@ -1,0 +1,413 @@
+// Package pickfirst is gRPC's pick_first: addresses are tried in order, and every
+// pick goes to the first that connects (gRFC A62; A61 for Happy Eyeballs).
+package pickfirst
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+// AttemptDelay is how long an attempt may take before the next address is tried
+// beside it (RFC 8305's Connection Attempt Delay).
+const AttemptDelay = 250 * time.Millisecond
+
+var errNoEndpoints = errors.New("no endpoint that picks may reach")
+
+// Builder builds pick_first policies, whose config is a [policy.PickFirstConfig],
+// or none. They take their endpoints from the resolver state, and shuffle them by
+// [policy.WeightsOf] it.
+type Builder struct{}
+
+// Name returns "pick_first".
+func (Builder) Name() string { return policy.PickFirst }
+
+// Build returns a pick_first policy.
+func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
+		return &pickFirst{conn: conn, state: connectivity.Connecting, reported: connectivity.Shutdown}
+	})
+}
+
+// pickFirst goes through its addresses in passes. The first pass begins an
+// attempt after the other: the next one when one has failed, or has taken
+// AttemptDelay. It ends with the first address that is READY, which then stays
+// the only one, or when all have failed. From then on each is tried by itself,
+// again and again, until one is READY. A connection that is lost leaves the
+// policy IDLE, until a pick begins another first pass.
+//
+// All of it belongs to the owner.
+type pickFirst struct {
+	conn *policy.Conn
+
+	endpoints []*endpoint // in the config's order
+	census    policy.Census
+	list      []*address // in the order in which they are tried
+	at        int        // the last that was begun in this pass; len(list) past the end
+	subConns  int        // how many of list have one
+
+	firstPass bool
+	delay     *policy.Timer // until the next is begun too
+	hopes     int           // how many of list have not failed in the first pass
+	failures  int           // after it, since one was reported
+
+	state    connectivity.State
+	lastErr  error
+	reported connectivity.State
+	stale    bool // the picker no longer says what is
+	pending  bool
+	closed   bool
+}
+
+// address is one address of an endpoint.
+type address struct {
+	resolver.Address
+
+	of      *endpoint
+	subConn balancer.SubConn   // nil unless it is tried, or READY
+	state   connectivity.State // IDLE without SubConn
+	failed  bool               // in this pass
+	sticky  bool               // since it was READY: what it tries is no news
+	lastErr error
+}
+
+func (b *pickFirst) UpdateClientConnState(s balancer.ClientConnState) error {
+	cfg, ok := s.BalancerConfig.(policy.PickFirstConfig)
+	if !ok && s.BalancerConfig != nil {
+		return fmt.Errorf("%s: config is a %T", policy.PickFirst, s.BalancerConfig)
+	}
+	b.delay.Stop()
+	b.conn.Mark(b, &b.pending)
+	endpoints := newEndpoints(s.ResolverState.Endpoints)
+	order := endpoints
+	if cfg.ShuffleAddressList {
+		order = shuffle(endpoints, policy.WeightsOf(s.ResolverState), b.conn.Draw())
+	}
+	were := len(b.list)
+	serving := b.serving()
+	b.replace(endpoints, interleave(order))
+	switch {
+	case len(b.list) == 0:
+		b.fail(errNoEndpoints)
+		return balancer.ErrBadResolverState
+	case serving != nil && serving.subConn != nil:
+		b.at = slices.Index(b.list, serving)
+	case serving != nil || were == 0 || b.state == connectivity.Connecting:
+		b.become(connectivity.Connecting)
+		b.startPass()
+	case b.state == connectivity.TransientFailure:
+		b.startPass()
+	}
+	return nil
+}
+
+// serving is the address that picks go to, or nil.
+func (b *pickFirst) serving() *address {
+	if b.state != connectivity.Ready {
+		return nil
+	}
+	return b.list[b.at]
+}
+
+// replace takes another list. An address that is in both keeps its SubConn.
+func (b *pickFirst) replace(endpoints []*endpoint, list []*address) {
+	old := make(map[string]*address, len(b.list))
+	for _, a := range b.list {
+		old[a.Addr] = a
+	}
+	for i, a := range list {
+		known := old[a.Addr]
+		if known == nil {
+			continue
+		}
+		delete(old, a.Addr)
+		// Pickers hold the value.
+		b.stale = b.stale || known.state == connectivity.Ready && known.of.value != a.of.value
+		known.Address, known.of = a.Address, a.of
+		a.of.addresses[slices.Index(a.of.addresses, a)] = known
+		list[i] = known
+	}
+	for _, a := range old {
+		b.shutdown(a)
+	}
+	b.endpoints, b.list, b.at = endpoints, list, 0
+	b.census = policy.Census{}
+	for _, e := range endpoints {
+		b.census.Count(e.state(), 1)
+	}
+}
+
+// change notes an address's SubConn and its state.
+func (b *pickFirst) change(a *address, sc balancer.SubConn, state connectivity.State) {
+	b.census.Count(a.of.state(), -1)
+	a.subConn, a.state = sc, state
+	b.census.Count(a.of.state(), 1)
+}
+
+func (b *pickFirst) shutdown(a *address) {
+	if a.subConn == nil {
+		return
+	}
+	sc := a.subConn
+	b.change(a, nil, connectivity.Idle)
+	b.subConns--
+	a.sticky = false
+	sc.Shutdown()
+}
+
+// startPass begins a first pass.
+func (b *pickFirst) startPass() {
+	b.firstPass, b.hopes, b.failures, b.at = true, len(b.list), 0, 0
+	for _, a := range b.list {
+		a.failed = false
+	}
+	b.try()
+}
+
+// try begins the next attempt of the pass, from b.at on.
+func (b *pickFirst) try() {
+	var err error
+	for ; b.at < len(b.list); b.at++ {
+		a := b.list[b.at]
+		if a.subConn == nil {
+			if err = b.connect(a); err != nil {
+				b.lose(a)
+				a.lastErr = err
+				continue
+			}
+		}
+		if a.state == connectivity.TransientFailure { // it failed before this pass, and waits for its back-off
+			b.lose(a)
+			err = a.lastErr
+			continue
+		}
+		if a.state == connectivity.Idle {
+			a.subConn.Connect()
+		}
+		b.delayNext()
+		return
+	}
+	b.endPass(err)
+}
+
+func (b *pickFirst) connect(a *address) error {
+	var sc balancer.SubConn
+	sc, err := b.conn.NewSubConn([]resolver.Address{a.Address}, balancer.NewSubConnOptions{
+		StateListener: func(s balancer.SubConnState) {
+			if a.subConn == sc {
+				b.subConnState(a, s)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("new SubConn for %s: %w", a.Addr, err)
+	}
+	b.change(a, sc, connectivity.Idle)
+	b.subConns++
+	return nil
+}
+
+// delayNext gives the attempt at b.at its time.
+func (b *pickFirst) delayNext() {
+	b.delay.Stop()
+	if b.at+1 == len(b.list) {
+		return
+	}
+	b.delay = b.conn.AfterFunc(AttemptDelay, func() {
+		b.at++
+		b.try()
+		b.conn.Mark(b, &b.pending)
+	})
+}
+
+// subConnState takes an address's new state.
+func (b *pickFirst) subConnState(a *address, s balancer.SubConnState) {
+	if s.ConnectivityState == connectivity.Shutdown {
+		return
+	}
+	from := a.state
+	b.change(a, a.subConn, s.ConnectivityState)
+	if s.ConnectionError != nil {
+		a.lastErr = s.ConnectionError
+	}
+	if a.state == connectivity.TransientFailure {
+		b.conn.ResolveNow(resolver.ResolveNowOptions{})
+	}
+	switch {
+	case a.state == connectivity.Ready:
+		a.sticky, a.lastErr = false, nil
+		b.keep(a)
+		b.at = slices.Index(b.list, a)
+		b.become(connectivity.Ready)
+	case from == connectivity.Ready, from == connectivity.Connecting && a.state == connectivity.Idle:
+		// The latter was READY, and lost before it could say so.
+		b.keep(a)
+		b.at = 0
+		b.become(connectivity.Idle)
+	case b.firstPass:
+		b.tried(a)
+	default:
+		b.retried(a)
+	}
+	b.conn.Mark(b, &b.pending)
+}
+
+// keep shuts all SubConns down but a's.
+func (b *pickFirst) keep(a *address) {
+	b.delay.Stop()
+	for _, other := range b.list {
+		if other != a {
+			b.shutdown(other)
+		}
+	}
+}
+
+// tried takes how an attempt of the first pass goes.
+func (b *pickFirst) tried(a *address) {
+	switch a.state {
+	case connectivity.Connecting:
+		if !a.sticky {
+			b.become(connectivity.Connecting)
+		}
+	case connectivity.TransientFailure:
+		b.lose(a)
+		a.sticky = true
+		if b.at == len(b.list) || b.list[b.at] != a { // the pass has gone on without waiting for it
+			b.endPass(a.lastErr)
+			return
+		}
+		b.delay.Stop()
+		b.at++
+		if b.at == len(b.list) {
+			b.endPass(a.lastErr)
+			return
+		}
+		b.try()
+	}
+}
+
+// lose notes that an address has failed in the first pass.
+func (b *pickFirst) lose(a *address) {
+	if !a.failed {
+		a.failed = true
+		b.hopes--
+	}
+}
+
+// endPass ends the first pass, because of err, if every address has failed.
+func (b *pickFirst) endPass(err error) {
+	if b.at < len(b.list) || b.hopes > 0 {
+		return
+	}
+	b.firstPass = false
+	b.fail(err)
+	for _, a := range b.list {
+		if a.subConn != nil && a.state == connectivity.Idle {
+			a.subConn.Connect()
+		}
+	}
+}
+
+// retried takes how an attempt goes once all have failed. The error is news when
+// there were as many failures as addresses.
+func (b *pickFirst) retried(a *address) {
+	switch a.state {
+	case connectivity.TransientFailure:
+		if b.failures++; b.failures >= b.subConns {
+			b.failures = 0
+			b.fail(a.lastErr)
+		}
+	case connectivity.Idle:
+		a.subConn.Connect()
+	}
+}
+
+func (b *pickFirst) fail(err error) {
+	b.lastErr, b.stale = err, true
+	b.become(connectivity.TransientFailure)
+}
+
+func (b *pickFirst) become(state connectivity.State) {
+	b.stale = b.stale || b.state != state || b.reported == connectivity.Shutdown
+	b.state = state
+}
+
+// Report sends the state up where it says something new.
+func (b *pickFirst) Report() {
+	if b.closed || !b.stale {
+		return
+	}
+	b.reported, b.stale = b.state, false
+	b.conn.UpdateState(balancer.State{ConnectivityState: b.state, Picker: b.picker()})
+}
+
+func (b *pickFirst) picker() balancer.Picker {
+	switch b.state {
+	case connectivity.Ready:
+		a := b.list[b.at]
+		return &picker{subConn: a.subConn, endpoint: a.of.value}
+	case connectivity.Idle:
+		return &idlePicker{policy: b}
+	case connectivity.TransientFailure:
+		return &policy.ErrPicker{Err: b.lastErr}
+	default:
+		return policy.QueuePicker
+	}
+}
+
+// ResolverError fails a policy that has no endpoints, and tells one that has
+// failed why there are no others; else the endpoints go on being used.
+func (b *pickFirst) ResolverError(err error) {
+	if len(b.list) > 0 && b.state != connectivity.TransientFailure {
+		return
+	}
+	b.fail(err)
+	b.conn.Mark(b, &b.pending)
+}
+
+// UpdateSubConnState is not called: the SubConns have listeners.
+func (b *pickFirst) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
+// ExitIdle begins a first pass where the policy is IDLE.
+func (b *pickFirst) ExitIdle() {
+	if b.closed || b.state != connectivity.Idle {
+		return
+	}
+	b.become(connectivity.Connecting)
+	b.startPass()
+	b.conn.Mark(b, &b.pending)
+}
+
+func (b *pickFirst) Close() {
+	b.closed = true
+	b.delay.Stop()
+	for _, a := range b.list {
+		b.shutdown(a)
+	}
+}
+
+// Describe describes every endpoint, in the config's order. One that is not tried
+// now is IDLE.
+func (b *pickFirst) Describe() policy.Node {
+	n := policy.Node{Policy: policy.PickFirst, State: b.reported}
+	if b.reported == connectivity.TransientFailure {
+		n.Err = b.lastErr
+	}
+	n.Endpoints = make([]policy.EndpointNode, len(b.endpoints))
+	for i, e := range b.endpoints {
+		n.Endpoints[i] = e.describe()
+	}
+	return n
+}
+
+// Summarize counts the endpoints by state.
+func (b *pickFirst) Summarize() policy.Summary {
+	return policy.Summary{State: b.reported, Priority: -1, Census: b.census}
+}
