@@ -47,7 +47,6 @@ type child struct {
 	policy  *policy.Switch
 	state   balancer.State
 	counted connectivity.State // TRANSIENT_FAILURE lasts through CONNECTING
-	closed  bool
 
 	summary    policy.Summary
 	summarized uint64 // when below was touched last; 0 where the summary is to be made anew
@@ -93,11 +92,8 @@ func (b *clusterManager) add(name string) *child {
 	return c
 }
 
-// UpdateState takes the child's state.
+// UpdateState takes the child's state. None comes after close.
 func (c *child) UpdateState(s balancer.State) {
-	if c.closed {
-		return
-	}
 	c.state, c.summarized = s, 0
 	if c.counted != connectivity.TransientFailure || s.ConnectivityState != connectivity.Connecting {
 		c.parent.states.RecordTransition(c.counted, s.ConnectivityState)
@@ -107,7 +103,6 @@ func (c *child) UpdateState(s balancer.State) {
 }
 
 func (c *child) close() {
-	c.closed = true
 	c.parent.states.RecordTransition(c.counted, connectivity.Shutdown)
 	c.policy.Close()
 }

@@ -33,7 +33,6 @@ type child struct {
 	failoverAt  time.Time
 	forgetTimer *policy.Timer
 	forgetAt    time.Time
-	closed      bool
 }
 
 var connecting = balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker}
@@ -83,11 +82,9 @@ func (c *child) start() {
 	c.hear(c.latest)
 }
 
-// UpdateState takes what the policy says.
+// UpdateState takes what the policy says. Nothing comes after discard, until the
+// child is started again.
 func (c *child) UpdateState(s balancer.State) {
-	if c.closed {
-		return
-	}
 	c.latest = s
 	if c.started {
 		c.hear(s)
@@ -124,12 +121,6 @@ func (c *child) discard() {
 	c.builtAs, c.latest = "", connecting
 	c.policy.Close()
 	c.parent.conn.Mark(c.parent, &c.parent.pending) // its endpoints are IDLE now
-}
-
-// close closes the child for good.
-func (c *child) close() {
-	c.closed = true
-	c.discard()
 }
 
 func (c *child) startInitTimer() {

@@ -85,7 +85,7 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 	for name, c := range b.children {
 		if !named[name] {
 			delete(b.children, name)
-			c.close()
+			c.discard()
 		}
 	}
 	b.stale = b.stale || !slices.Equal(was, b.order)
@@ -233,7 +233,7 @@ func (b *priority) ExitIdle() {
 func (b *priority) Close() {
 	b.closed = true
 	for _, c := range b.children {
-		c.close()
+		c.discard()
 	}
 }
 

@@ -54,7 +54,6 @@ type child struct {
 	// lasts through CONNECTING.
 	counted connectivity.State
 	kept    bool // in the config being applied
-	closed  bool
 }
 
 func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -113,11 +112,8 @@ func (c *child) update(t policy.Target) {
 	_ = c.policy.Update(t.Child) // the Switch has said so
 }
 
-// UpdateState takes the child's state.
+// UpdateState takes the child's state. None comes after close.
 func (c *child) UpdateState(s balancer.State) {
-	if c.closed {
-		return
-	}
 	c.state = s
 	was := c.counted
 	if was != connectivity.TransientFailure || s.ConnectivityState != connectivity.Connecting {
@@ -133,7 +129,6 @@ func (c *child) UpdateState(s balancer.State) {
 }
 
 func (c *child) close() {
-	c.closed = true
 	c.parent.states.RecordTransition(c.counted, connectivity.Shutdown)
 	c.policy.Close()
 }
