@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -60,25 +60,11 @@ func checkConfig(path string) error {
 	return err
 }
 
-// formatOf tells a file's format by its name.
-func formatOf(file string) (resource.Format, error) {
-	switch filepath.Ext(file) {
-	case ".json":
-		return resource.FormatJSON, nil
-	case ".yaml", ".yml":
-		return resource.FormatYAML, nil
-	case ".pb":
-		return resource.FormatProtobuf, nil
-	default:
-		return 0, errors.New("the name tells no format: it should end in .json, .yaml, .yml or .pb")
-	}
-}
-
 // checkFile judges one file. The error is one of reading it.
 func checkFile(out io.Writer, file string, strict bool) (good bool, err error) {
-	format, err := formatOf(file)
-	if err != nil {
-		return false, err
+	format, ok := files.FormatOf(file)
+	if !ok {
+		return false, errors.New("the name tells no format: it should end in .json, .yaml, .yml or .pb")
 	}
 	info, err := os.Stat(file)
 	if err != nil {

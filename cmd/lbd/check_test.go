@@ -30,6 +30,7 @@ func TestCheckNamesEveryFault(t *testing.T) {
 		"another type":        {"a.json", `{"resources":[{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","name":"l"}]}`, []string{"Listener"}},
 		"two at once":         {"a.yaml", "cluster_name: a\nendpoints:\n- priority: 1\n  lb_endpoints:\n  - endpoint: {address: {socket_address: {port_value: 80}}}\n", []string{":3:3:", ":5:", "address"}},
 		"no format":           {"a.txt", "", []string{".json"}},
+		"in capitals":         {"a.YAML", one("endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 0}}}"), []string{":4:", "port_value"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), c.file)

@@ -38,7 +38,7 @@ func lookAt(dir string) look {
 		if strings.HasPrefix(name, ".") || e.IsDir() {
 			continue
 		}
-		if _, ok := formats[strings.ToLower(filepath.Ext(name))]; !ok {
+		if _, ok := FormatOf(name); !ok {
 			l.ignored = append(l.ignored, name)
 			continue
 		}

@@ -24,7 +24,13 @@ const (
 	MaxFileBytes = 32 << 20
 )
 
-// formats are the formats of files, by what their names end in.
+// FormatOf tells a file's format by what its name ends in, whatever the case. ok
+// is false for a name that tells none: such a file is not read.
+func FormatOf(name string) (f resource.Format, ok bool) {
+	f, ok = formats[strings.ToLower(filepath.Ext(name))]
+	return f, ok
+}
+
 var formats = map[string]resource.Format{
 	".json": resource.FormatJSON,
 	".yaml": resource.FormatYAML,
@@ -72,7 +78,7 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 		return
 	}
 	f.sum = sum
-	format := formats[strings.ToLower(filepath.Ext(path))]
+	format, _ := FormatOf(path) // a look leaves others out
 	bundle, err := resource.DecodeBundle(body, resource.Options{Origin: resource.ByHand, Format: format, Bare: true, Custom: f.custom})
 	if err != nil {
 		f.fail(err, now)
