@@ -27,7 +27,8 @@ type Options struct {
 
 // Commit is what one or more Updates, committed together, changed.
 type Commit struct {
-	Before, After *Snapshot
+	// After is the snapshot that the commit made.
+	After *Snapshot
 	// Changed are the keys whose value differs, in order.
 	Changed []resource.Key
 }
@@ -211,6 +212,6 @@ func (s *Store) publish(before *Snapshot, written overlay) (*Snapshot, error) {
 		}
 	}
 	s.current.Store(after)
-	s.onCommit(Commit{Before: before, After: after, Changed: changed})
+	s.onCommit(Commit{After: after, Changed: changed})
 	return after, nil
 }
