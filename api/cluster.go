@@ -86,8 +86,7 @@ func (c *clusters) list(w http.ResponseWriter, r *http.Request) error {
 		}
 		list.Clusters = append(list.Clusters, s)
 	}
-	w.Header()["Cache-Control"] = noStore
-	writeJSON(w, http.StatusOK, "application/json", list)
+	writeJSON(w, http.StatusOK, list)
 	return nil
 }
 
@@ -142,7 +141,6 @@ func (c *clusters) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header()["Cache-Control"] = noStore
-	writeJSON(w, http.StatusOK, "application/json", state)
+	writeJSON(w, http.StatusOK, state)
 	return nil
 }

@@ -102,6 +102,7 @@ func writeProblem(w http.ResponseWriter, e *service.Error) {
 	p := problemOf(e)
 	h := w.Header()
 	h["Cache-Control"] = noStore
+	h["Content-Type"] = problemType
 	if p.RetryAfterMS > 0 {
 		h.Set("Retry-After", strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
 	}
@@ -112,7 +113,7 @@ func writeProblem(w http.ResponseWriter, e *service.Error) {
 		h.Set("Lbd-Drop", "circuit-breaker")
 	default:
 	}
-	writeJSON(w, p.Status, "application/problem+json", p)
+	writeBody(w, p.Status, encode(p))
 }
 
 // headerText is s as a header's value can hold it: what is not printable ASCII

@@ -63,8 +63,7 @@ func (e *events) list(w http.ResponseWriter, r *http.Request) error {
 	if list.Events == nil {
 		list.Events = []service.Event{}
 	}
-	w.Header()["Cache-Control"] = noStore
-	writeJSON(w, http.StatusOK, "application/json", list)
+	writeJSON(w, http.StatusOK, list)
 	return nil
 }
 

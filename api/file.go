@@ -28,7 +28,6 @@ func (f *resourceFiles) list(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	w.Header()["Cache-Control"] = noStore
-	writeJSON(w, http.StatusOK, "application/json", f.service.Files())
+	writeJSON(w, http.StatusOK, f.service.Files())
 	return nil
 }

@@ -10,14 +10,18 @@ import (
 
 // Header values that many answers share. They are never changed.
 var (
-	noStore  = []string{"no-store"}
-	jsonType = []string{"application/json"}
-	textType = []string{"text/plain; charset=utf-8"}
+	noStore     = []string{"no-store"}
+	jsonType    = []string{"application/json"}
+	problemType = []string{"application/problem+json"}
+	textType    = []string{"text/plain; charset=utf-8"}
 )
 
-// writeJSON answers with v in one line.
-func writeJSON(w http.ResponseWriter, status int, contentType string, v any) {
-	w.Header().Set("Content-Type", contentType)
+// writeJSON answers with v in one line: how things are now, which nobody is to
+// keep.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	h := w.Header()
+	h["Cache-Control"] = noStore
+	h["Content-Type"] = jsonType
 	writeBody(w, status, encode(v))
 }
 

@@ -153,8 +153,7 @@ func writeLease(w http.ResponseWriter, state service.LeaseState, err error) erro
 	if err != nil {
 		return err
 	}
-	w.Header()["Cache-Control"] = noStore
-	writeJSON(w, http.StatusOK, "application/json", state)
+	writeJSON(w, http.StatusOK, state)
 	return nil
 }
 
@@ -196,7 +195,6 @@ func (l *leases) doneMany(w http.ResponseWriter, r *http.Request) error {
 		}
 		v.Lease = &state
 	}
-	w.Header()["Cache-Control"] = noStore
-	writeJSON(w, http.StatusOK, "application/json", verdicts)
+	writeJSON(w, http.StatusOK, verdicts)
 	return nil
 }

@@ -264,6 +264,5 @@ func writeResult(w http.ResponseWriter, status int, result *service.PushResult) 
 	if answer.Warnings == nil {
 		answer.Warnings = []service.Problem{}
 	}
-	w.Header()["Cache-Control"] = noStore
-	writeJSON(w, status, "application/json", answer)
+	writeJSON(w, status, answer)
 }
