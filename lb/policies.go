@@ -6,6 +6,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/clustermanager"
 	"github.com/lbd-dev/lbd/lb/foreign"
 	"github.com/lbd-dev/lbd/lb/leastrequest"
+	"github.com/lbd-dev/lbd/lb/outlierdetection"
 	"github.com/lbd-dev/lbd/lb/pickfirst"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/priority"
@@ -20,7 +21,7 @@ func Policies() policy.Registry {
 	return policy.NewRegistry(
 		clustermanager.Builder{}, cds.Builder{}, clusterimpl.Builder{}, priority.Builder{},
 		wrrlocality.Builder{}, weightedtarget.Builder{}, roundrobin.Builder{},
-		leastrequest.Builder{}, ringhash.Builder{}, pickfirst.Builder{},
+		leastrequest.Builder{}, ringhash.Builder{}, pickfirst.Builder{}, outlierdetection.Builder{},
 	)
 }
 

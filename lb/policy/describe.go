@@ -96,18 +96,32 @@ func DescribeOf(b balancer.Balancer, policy string, state connectivity.State) No
 // Census counts endpoints by the state of their connection.
 type Census struct {
 	Ready, Connecting, Idle, TransientFailure int
+	// Ejected are those that outlier_detection has ejected, whatever their
+	// connections do.
+	Ejected int
 }
 
 // Add sums two counts.
 func (c Census) Add(o Census) Census {
 	return Census{
 		c.Ready + o.Ready, c.Connecting + o.Connecting,
-		c.Idle + o.Idle, c.TransientFailure + o.TransientFailure,
+		c.Idle + o.Idle, c.TransientFailure + o.TransientFailure, c.Ejected + o.Ejected,
 	}
 }
 
+// Eject counts n of the endpoints that failed as ejected. A policy that does not
+// count its endpoints has none that failed.
+func (c Census) Eject(n int) Census {
+	n = min(n, c.TransientFailure)
+	c.TransientFailure -= n
+	c.Ejected += n
+	return c
+}
+
 // Total is how many endpoints were counted.
-func (c Census) Total() int { return c.Ready + c.Connecting + c.Idle + c.TransientFailure }
+func (c Census) Total() int {
+	return c.Ready + c.Connecting + c.Idle + c.TransientFailure + c.Ejected
+}
 
 // Summary is the short form of a description, cheap enough to be published
 // with every batch: without endpoints.

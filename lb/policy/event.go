@@ -55,6 +55,38 @@ type StateChanged struct {
 	From, To connectivity.State
 }
 
+// Ejected is outlier_detection's ejection of an endpoint, or a longer one of an
+// endpoint that it has ejected already.
+type Ejected struct {
+	Cluster string
+	// Address is the endpoint's first.
+	Address string
+	// Reason says why, with the numbers, for people.
+	Reason string
+	// Until is as [EjectedError] has it.
+	Until time.Time
+}
+
+// Unejected is the end of an ejection. Of an endpoint that is removed before
+// there is none.
+type Unejected struct {
+	Cluster string
+	Address string
+}
+
+// EjectedError is why an endpoint that outlier_detection has ejected fails for
+// the policies below.
+type EjectedError struct {
+	Reason string
+	// Until is when the ejection is over. The endpoint is given back at the end
+	// of the first interval then.
+	Until time.Time
+}
+
+func (e *EjectedError) Error() string { return "ejected by outlier detection: " + e.Reason }
+
 func (PrioritySwitched) event()  {}
 func (ConnectionChanged) event() {}
 func (StateChanged) event()      {}
+func (Ejected) event()           {}
+func (Unejected) event()         {}

@@ -1,0 +1,48 @@
+package outlierdetection
+
+import (
+	"google.golang.org/grpc/balancer"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+// picker lets the child pick, and the endpoint picked count how the request ends.
+type picker struct {
+	child  balancer.Picker
+	counts bool
+}
+
+// Pick lets the child pick. A [policy.Call] counts where it holds; any other pick
+// does with its Done, as a success where that bears no error.
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	res, err := p.child.Pick(info)
+	if err != nil {
+		return res, err
+	}
+	sc, ok := res.SubConn.(*subConn)
+	if !ok { // a policy below made its own; grpc's contract lets it
+		return res, nil
+	}
+	res.SubConn = sc.SubConn
+	if !p.counts {
+		return res, nil
+	}
+	if call, own := policy.CallOf(info.Ctx); own {
+		if call.Hold {
+			call.OnFinish(sc.endpoint)
+		}
+		return res, nil
+	}
+	inner := res.Done
+	res.Done = func(info balancer.DoneInfo) {
+		outcome := policy.OutcomeSuccess
+		if info.Err != nil {
+			outcome = policy.OutcomeError
+		}
+		sc.endpoint.Finish(outcome, info)
+		if inner != nil {
+			inner(info)
+		}
+	}
+	return res, nil
+}
