@@ -82,7 +82,7 @@ func (ls *leases) shard(id string) *leaseShard {
 
 // grant makes a lease of what call holds. Where it cannot, nothing is held any
 // more.
-func (ls *leases) grant(t *target, call *policy.Call, ttl time.Duration) (*Lease, error) {
+func (ls *leases) grant(t *target, call *policy.Call, ttl time.Duration) (*Lease, *Error) {
 	if ls.count.Add(1) > ls.max {
 		ls.refuse(call)
 		e := errorf(RateLimited, "%d leases are held, the most that are", ls.max)
@@ -274,7 +274,7 @@ func (ls *leases) once(ctx context.Context, r *PickRequest, out *Picks, pick fun
 	for {
 		e, mine := ls.keys.enter(r)
 		if mine {
-			return ls.keys.leave(r, e, out, pick())
+			return ls.keys.fill(r, e, out, pick)
 		}
 		if !sameRequest(&e.request, r) {
 			err := errorf(InvalidArgument, "Idempotency-Key %q was used for a request with other parameters", r.IdempotencyKey)
@@ -307,13 +307,24 @@ func (k *idempotencyKeys) enter(r *PickRequest) (e *idempotent, mine bool) {
 	return e, true
 }
 
-func (k *idempotencyKeys) leave(r *PickRequest, e *idempotent, out *Picks, err error) error {
+// fill runs pick for the request of e, and answers those who wait for it, even
+// where pick panics.
+func (k *idempotencyKeys) fill(r *PickRequest, e *idempotent, out *Picks, pick func() error) error {
+	answered := false
+	defer func() { k.leave(r, e, out, answered) }()
+	err := pick()
+	answered = err == nil
+	return err
+}
+
+// leave keeps the answer to the request of e, if it got one.
+func (k *idempotencyKeys) leave(r *PickRequest, e *idempotent, out *Picks, answered bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer close(e.done)
-	if err != nil {
+	if !answered {
 		delete(k.entries, r.IdempotencyKey)
-		return err
+		return
 	}
 	answer := *out
 	answer.Picks = slices.Clone(out.Picks)
@@ -329,7 +340,6 @@ func (k *idempotencyKeys) leave(r *PickRequest, e *idempotent, out *Picks, err e
 		delete(k.entries, oldest)
 		k.order = k.order[1:]
 	}
-	return nil
 }
 
 // sameRequest reports whether two requests ask for the same; how long they would

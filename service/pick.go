@@ -134,35 +134,22 @@ func (s *Service) pick(ctx context.Context, r *PickRequest, out *Picks) error {
 		if r.Explain {
 			call.Trace = new(policy.Trace)
 		}
-		err := s.pickOne(t, call, wait)
+		p, refusal := s.pickOne(t, call, r, wait)
 		wait -= min(wait, call.Queued)
-		if err != nil {
-			refusal := s.refusal(t, call, err)
-			if first == nil && len(out.Picks) == 0 {
-				first = refusal
-			}
-			if !out.shed(refusal) {
-				break
-			}
+		if refusal == nil {
+			t.picks.add(resultOK)
+			t.places.Load().add(place{p.Priority, resource.Locality(p.Locality)})
+			out.Generation = call.Generation
+			out.Picks = append(out.Picks, p)
 			continue
 		}
-		p := Pick{
-			Address: call.Address, Hostname: call.Endpoint.Hostname,
-			Locality: localityOf(call.Endpoint.Locality), Priority: call.Priority,
+		t.picks.add(result(refusal.Code))
+		if first == nil && len(out.Picks) == 0 {
+			first = refusal
 		}
-		if r.Explain {
-			p.Explain = explain(call)
+		if !out.shed(refusal) {
+			break
 		}
-		if r.TTL > 0 {
-			if p.Lease, err = s.leases.grant(t, call, r.TTL); err != nil {
-				if first == nil && len(out.Picks) == 0 {
-					first = err
-				}
-				break
-			}
-		}
-		out.Generation = call.Generation
-		out.Picks = append(out.Picks, p)
 	}
 	if len(out.Picks) == 0 {
 		return first
@@ -176,8 +163,35 @@ func putCall(call *policy.Call) {
 	callPool.Put(call)
 }
 
-// pickOne picks once and counts what became of it.
-func (s *Service) pickOne(t *target, call *policy.Call, wait time.Duration) error {
+// pickOne picks once, and makes a lease of the pick where that is asked for.
+func (s *Service) pickOne(t *target, call *policy.Call, r *PickRequest, wait time.Duration) (p Pick, refused *Error) {
+	done := false
+	defer func() {
+		if !done { // a panic, of a policy that is not lbd's for one: nothing is held for it
+			call.GiveUp()
+		}
+	}()
+	err := s.decide(t, call, wait)
+	if err != nil {
+		done = true
+		return Pick{}, s.refusal(t, call, err)
+	}
+	p = Pick{
+		Address: call.Address, Hostname: call.Endpoint.Hostname,
+		Locality: localityOf(call.Endpoint.Locality), Priority: call.Priority,
+	}
+	if r.Explain {
+		p.Explain = explain(call)
+	}
+	done = true
+	if r.TTL > 0 {
+		p.Lease, refused = s.leases.grant(t, call, r.TTL)
+	}
+	return p, refused
+}
+
+// decide asks the target's picker, and sees how long that takes.
+func (s *Service) decide(t *target, call *policy.Call, wait time.Duration) error {
 	sampled := rand.Uint64()&sampleMask == 0
 	var start time.Time
 	if sampled {
@@ -190,14 +204,10 @@ func (s *Service) pickOne(t *target, call *policy.Call, wait time.Duration) erro
 	if call.Queued > 0 {
 		s.metrics.pickWait.Observe(call.Queued.Seconds())
 	}
-	if err == nil {
-		t.picks.add(resultOK)
-		t.places.Load().add(place{call.Priority, call.Endpoint.Locality})
-	}
 	return err
 }
 
-// refusal says in the service's terms why a pick failed, and counts it.
+// refusal says in the service's terms why a pick failed.
 func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 	e := &Error{Detail: err.Error(), Cluster: call.Cluster}
 	var (
@@ -230,7 +240,6 @@ func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 	if call.Trace != nil {
 		e.Explain = explain(call)
 	}
-	t.picks.add(result(e.Code))
 	return e
 }
 

@@ -1,15 +1,19 @@
 package service_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lbd-dev/lbd/service"
 )
@@ -234,6 +238,18 @@ func TestMostLeases(t *testing.T) {
 	if _, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute}); code(err) != service.RateLimited {
 		t.Errorf("one more: %v", err)
 	}
+	want := `
+# HELP lbd_locality_picks_total Where do good picks go?
+# TYPE lbd_locality_picks_total counter
+lbd_locality_picks_total{cluster="orders",locality="/a/",priority="0",target=""} 2
+# HELP lbd_picks_total What happened to every pick, each once? By result: ok, or the code of its refusal.
+# TYPE lbd_picks_total counter
+lbd_picks_total{cluster="orders",result="ok",target=""} 2
+lbd_picks_total{cluster="orders",result="rate_limited",target=""} 2
+`
+	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_locality_picks_total", "lbd_picks_total"); err != nil {
+		t.Error(err)
+	}
 	c, err := s.Cluster(t.Context(), "orders", false)
 	if err != nil || c.Breaker.InFlight != 2 {
 		t.Errorf("a refused lease holds nothing: %+v, %v", c, err)
@@ -297,5 +313,38 @@ func TestExplanationsAreBounded(t *testing.T) {
 	r.N, r.IdempotencyKey = service.MaxExplain+1, ""
 	if _, err := pick(s, r); code(err) != service.InvalidArgument || !strings.Contains(err.Error(), "n is 11") || !strings.Contains(err.Error(), "explain") {
 		t.Errorf("one more: %v", err)
+	}
+}
+
+// TestAPanicHoldsNothing: a policy or a draw that panics in the midst of a pick
+// keeps neither the breaker's place nor those who wait for the same key.
+func TestAPanicHoldsNothing(t *testing.T) {
+	var broken atomic.Bool
+	s, _ := start(t, "", func(o *service.Options) {
+		draw := o.Draw
+		o.Draw = func() uint64 {
+			if broken.Load() {
+				panic("broken")
+			}
+			return draw()
+		}
+	})
+	push(t, s, service.Config, "orders", config(t, 1))
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 0, 1, endpoints("b", 1)}))
+	r := service.PickRequest{Cluster: "orders", TTL: time.Minute, IdempotencyKey: "k"}
+	broken.Store(true)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the draw did not panic")
+			}
+		}()
+		_, _ = pick(s, r)
+	}()
+	broken.Store(false)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // whoever still waits for the first answer goes at once
+	if err := s.Pick(ctx, &r, new(service.Picks)); err != nil {
+		t.Errorf("the key, or the breaker's only place, is still taken: %v", err)
 	}
 }

@@ -93,10 +93,16 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		return balancer.PickResult{}, p.full
 	}
 
+	if own && hold {
+		call.HoldBreaker(p.counters) // at once: a child that panics must not keep it
+	}
 	res, err := p.child.Pick(info)
 	if err != nil {
 		if hold {
 			p.counters.Unhold()
+		}
+		if own {
+			call.HoldBreaker(nil)
 		}
 		return res, err
 	}
@@ -106,14 +112,13 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	}
 	address, ready := sc.Ready()
 	if !ready { // lost since the picker was made: the next picker knows
-		if hold {
-			p.counters.Unhold()
-		}
 		if res.Done != nil {
 			res.Done(balancer.DoneInfo{})
 		}
 		if own {
 			call.GiveUp()
+		} else {
+			p.counters.Unhold()
 		}
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
@@ -140,7 +145,6 @@ func (p *picker) finish(call *policy.Call, own, hold bool, res balancer.PickResu
 		return res, nil
 	}
 	if hold {
-		call.HoldBreaker(p.counters)
 		call.HoldLoad(load)
 		call.HoldDone(res.Done)
 	} else if res.Done != nil {
