@@ -14,13 +14,16 @@ import (
 )
 
 const (
-	// MaxEvents is how many events are remembered, those of connections
-	// aside.
+	// MaxEvents is how many events are remembered, those of connections and
+	// of refused pushes aside.
 	MaxEvents = 4096
 	// MaxConnectionEvents is how many events of connections are remembered:
 	// they have a place of their own, so that a thousand of them push no
 	// switch of priority out.
 	MaxConnectionEvents = 1024
+	// MaxRefusedEvents is how many refused pushes are remembered, in a place
+	// of their own, too: whoever pushes nonsense in a loop pushes nothing out.
+	MaxRefusedEvents = 1024
 )
 
 // EventType tells what happened.
@@ -73,6 +76,18 @@ type events struct {
 	last        uint64
 	others      ring
 	connections ring
+	refused     ring
+}
+
+func (es *events) ring(t EventType) *ring {
+	switch t {
+	case EventConnectionChanged:
+		return &es.connections
+	case EventPushRefused:
+		return &es.refused
+	default:
+		return &es.others
+	}
 }
 
 // ring holds the newest events that fit.
@@ -83,7 +98,9 @@ type ring struct {
 }
 
 func newEvents() *events {
-	return &events{others: ring{max: MaxEvents}, connections: ring{max: MaxConnectionEvents}}
+	return &events{
+		others: ring{max: MaxEvents}, connections: ring{max: MaxConnectionEvents}, refused: ring{max: MaxRefusedEvents},
+	}
 }
 
 func (r *ring) add(e Event) {
@@ -100,11 +117,7 @@ func (es *events) add(e Event) {
 	defer es.mu.Unlock()
 	es.last++
 	e.ID, e.Time = es.last, time.Now().UTC()
-	if e.Type == EventConnectionChanged {
-		es.connections.add(e)
-		return
-	}
-	es.others.add(e)
+	es.ring(e.Type).add(e)
 }
 
 // EventFilter chooses events.
@@ -120,7 +133,7 @@ type EventFilter struct {
 func (s *Service) Events(f EventFilter) []Event {
 	es := s.events
 	es.mu.Lock()
-	all := slices.Concat(es.others.kept, es.connections.kept)
+	all := slices.Concat(es.others.kept, es.connections.kept, es.refused.kept)
 	es.mu.Unlock()
 	all = slices.DeleteFunc(all, func(e Event) bool {
 		return f.Cluster != "" && e.Cluster != f.Cluster || f.Type != "" && e.Type != f.Type
@@ -193,15 +206,19 @@ func priorityName(p int) string {
 
 // breakerFull notes that the circuit breaker refused a pick.
 func (s *Service) breakerFull(t *target) {
-	if !t.full.CompareAndSwap(false, true) {
+	if t.full.Load() {
+		return
+	}
+	// A picker from before the newest config may have refused by another limit.
+	if cc := t.clusterConfig(); cc.Err != nil || !breaker(t, cc.Cluster).Open || !t.full.CompareAndSwap(false, true) {
 		return
 	}
 	s.events.add(Event{Type: EventBreakerOpened, Cluster: t.cluster, Says: "the circuit breaker is full: picks are refused"})
 	s.options.Logger.Warn("circuit breaker opened", "cluster", t.cluster)
 }
 
-// breakerEased notes, after a lease ended, that a full circuit breaker has a
-// fifth of its places free again: with less, one that is just at its limit would
+// breakerEased notes, after a lease ended or the limit changed, that a full
+// circuit breaker has a fifth of its places free again: with less, one that is just at its limit would
 // tell so with every request.
 func (s *Service) breakerEased(t *target) {
 	if !t.full.Load() {
@@ -212,7 +229,7 @@ func (s *Service) breakerEased(t *target) {
 		return
 	}
 	b := breaker(t, cc.Cluster)
-	if 5*b.InFlight > 4*int64(b.MaxRequests) || !t.full.CompareAndSwap(true, false) {
+	if b.Open || 5*b.InFlight > 4*int64(b.MaxRequests) || !t.full.CompareAndSwap(true, false) {
 		return
 	}
 	s.events.add(Event{Type: EventBreakerClosed, Cluster: t.cluster, Says: "the circuit breaker lets picks pass again"})

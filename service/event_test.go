@@ -72,3 +72,39 @@ func TestEventsAreBounded(t *testing.T) {
 		t.Errorf("%d events", len(all))
 	}
 }
+
+func TestEventsFollowTheBreakersLimit(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	var got []string
+	for _, limit := range []int{0, 100, 0, 0, 1} {
+		push(t, s, service.Config, "orders", config(t, limit))
+		_, _ = pick(s, service.PickRequest{Cluster: "orders"})
+	}
+	for _, e := range s.Events(service.EventFilter{Limit: 100}) {
+		if e.Type == service.EventBreakerOpened || e.Type == service.EventBreakerClosed {
+			got = append(got, string(e.Type))
+		}
+	}
+	want := "[circuit_breaker_closed circuit_breaker_opened circuit_breaker_closed circuit_breaker_opened]"
+	if fmt.Sprint(got) != want {
+		t.Errorf("got  %v\nwant %s", got, want)
+	}
+}
+
+func TestRefusedPushesPushNothingOut(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	for range service.MaxEvents + 1 {
+		if _, err := s.Push(t.Context(), &service.PushRequest{Kind: service.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
+			t.Fatal("half a body was taken")
+		}
+	}
+	for eventType, want := range map[service.EventType]int{
+		service.EventPushed: 1, service.EventPrioritySwitched: 1, service.EventPushRefused: service.MaxRefusedEvents,
+	} {
+		if got := len(s.Events(service.EventFilter{Type: eventType, Limit: 1 << 20})); got != want {
+			t.Errorf("%d events %s, want %d", got, eventType, want)
+		}
+	}
+}

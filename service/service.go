@@ -126,6 +126,9 @@ func (s *Service) resolve(from resource.Source, updates []resolver.Update) (conc
 	}
 	for _, c := range changes {
 		concerned = append(concerned, c.Cluster)
+		if t := s.targets.get(c.Cluster); t != nil {
+			s.breakerEased(t)
+		}
 	}
 	return concerned
 }
