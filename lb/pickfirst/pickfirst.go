@@ -74,7 +74,7 @@ type address struct {
 	subConn balancer.SubConn   // nil unless it is tried, or READY
 	state   connectivity.State // IDLE without SubConn
 	failed  bool               // in this pass
-	sticky  bool               // since it was READY: what it tries is no news
+	sticky  bool               // it failed once: that it tries again is no news
 	lastErr error
 }
 
@@ -158,7 +158,6 @@ func (b *pickFirst) shutdown(a *address) {
 	sc := a.subConn
 	b.change(a, nil, connectivity.Idle)
 	b.subConns--
-	a.sticky = false
 	sc.Shutdown()
 }
 
@@ -214,11 +213,10 @@ func (b *pickFirst) connect(a *address) error {
 	return nil
 }
 
-// delayNext gives the attempt at b.at its time.
+// delayNext gives the attempt at b.at its time. No other has any left.
 func (b *pickFirst) delayNext() {
-	b.delay.Stop()
 	if b.at+1 == len(b.list) {
-		return
+		return // there is none to begin: the timer would do nothing
 	}
 	b.delay = b.conn.AfterFunc(AttemptDelay, func() {
 		b.at++
@@ -242,14 +240,13 @@ func (b *pickFirst) subConnState(a *address, s balancer.SubConnState) {
 	}
 	switch {
 	case a.state == connectivity.Ready:
-		a.sticky, a.lastErr = false, nil
+		a.lastErr = nil
 		b.keep(a)
 		b.at = slices.Index(b.list, a)
 		b.become(connectivity.Ready)
 	case from == connectivity.Ready, from == connectivity.Connecting && a.state == connectivity.Idle:
 		// The latter was READY, and lost before it could say so.
 		b.keep(a)
-		b.at = 0
 		b.become(connectivity.Idle)
 	case b.firstPass:
 		b.tried(a)

@@ -161,7 +161,7 @@ func pick(want string, exclude ...string) step {
 }
 
 func TestPickFirst(t *testing.T) {
-	const delay = pickfirst.AttemptDelay
+	const delay = 250 * time.Millisecond // gRFC A61
 	tests := []struct {
 		name  string
 		steps []step
@@ -197,6 +197,11 @@ func TestPickFirst(t *testing.T) {
 			[]step{config("a", "b"), fails("a", "b"), reports(2), says("a", idle), fails("a"), reports(1), pick("b refused"), says("b", idle), fails("b"), reports(2), says("a", idle), fails("a"), reports(1), says("a", idle), fails("a"), reports(2), pick("a refused")},
 			failure,
 		},
+		{
+			"as there are now: those of the last pass do not count",
+			[]step{config("a", "b"), passes(delay), says("a", connecting, ready, idle), pick("queue"), fails("a", "b"), reports(5), says("a", idle), says("b", idle), fails("a"), reports(1), fails("b"), reports(2)},
+			failure,
+		},
 
 		{"lost: IDLE, and nothing is tried", []step{config("a", "b"), says("a", connecting, ready, idle), passes(time.Hour), connected("a"), reports(3)}, idle},
 		{"until there is a pick", []step{config("a", "b"), says("a", connecting, ready, idle), pick("queue"), connected("a a"), says("a", connecting, ready), pick("a")}, ready},
@@ -222,11 +227,13 @@ func TestPickFirst(t *testing.T) {
 		{"one that has failed before waits for its back-off", []step{config("a", "b"), fails("a"), config("a", "c"), connected("a b c"), fails("c"), pick("c refused")}, failure},
 		{"all of them", []step{config("a", "b"), fails("a", "b"), config("b", "a"), pick("a refused"), connected("a b"), says("a", idle), connected("a b a")}, failure},
 		{"another list for failed ones: what is new is tried, and there is hope", []step{config("a"), fails("a"), config("a", "b"), connected("a b"), pick("a refused"), says("b", connecting), pick("queue")}, connecting},
+		{"a list without those that were to be tried: they are not", []step{config("a", "b", "c"), fails("a"), config("a"), pick("a refused"), passes(delay), pick("a refused"), connected("a b")}, failure},
+		{"the same for failed ones: that these try again is no hope", []step{config("a", "b"), fails("a", "b"), says("a", idle), config("b", "a"), says("a", connecting), pick("b refused")}, failure},
 		{"another list for an IDLE one: nothing is tried", []step{config("a"), says("a", connecting, ready, idle), config("b"), alive(""), connected("a"), pick("queue"), connected("a b")}, connecting},
 
 		{"several addresses of one endpoint are tried one by one", []step{config("a+b", "c"), fails("a"), connected("a b"), says("b", connecting, ready), pick("b")}, ready},
 		{"an address that is there twice is tried once", []step{config("a", "b+a", "b"), fails("a", "b"), connected("a b"), pick("b refused")}, failure},
-		{"families take turns, the first one's first", []step{config("10.0.0.1:1", "10.0.0.2:1", "[::1]:1", "db:1", "[::2]:1", "[::ffff:10.0.0.3]:1"), passes(time.Minute), connected("10.0.0.1:1 [::1]:1 db:1 10.0.0.2:1 [::2]:1 [::ffff:10.0.0.3]:1")}, connecting},
+		{"families take turns, the first one's first", []step{config("10.0.0.1:1", "10.0.0.2:1", "[::1]:1", "db:1", "[::ffff:10.0.0.3]:1", "[::2]:1"), passes(time.Minute), connected("10.0.0.1:1 [::1]:1 db:1 10.0.0.2:1 [::2]:1 [::ffff:10.0.0.3]:1")}, connecting},
 		{"IPv6 first", []step{config("[::1]:1", "[::2]:1", "[::3]:1", "10.0.0.1:1"), passes(time.Minute), connected("[::1]:1 10.0.0.1:1 [::2]:1 [::3]:1")}, connecting},
 		{"names first", []step{config("db:1", "db:2", "10.0.0.1:1"), passes(time.Minute), connected("db:1 10.0.0.1:1 db:2")}, connecting},
 
@@ -359,10 +366,13 @@ func TestLateWords(t *testing.T) {
 		}
 		says("b", idle)(s)
 		idler := s.tree.Picker()
-		s.tree.Close()
+		s.tree.Batch(s.tree.Root().Close)
 		if _, err := idler.Pick(balancer.PickInfo{Ctx: t.Context()}); !errors.Is(err, balancer.ErrNoSubConnAvailable) {
 			t.Errorf("err %v after Close", err)
 		}
+		s.tree.Batch(func() {}) // what it posted has happened
+		alive("")(s)
+		s.tree.Close()
 	})
 }
 
