@@ -73,7 +73,12 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		}
 		defer func() { err = errors.Join(err, watcher.Close()) }()
 	}
-	if err := svc.Start(ctx, st); err != nil {
+	err = svc.Start(ctx, st)
+	if ctx.Err() != nil { // asked to stop already: nothing has failed
+		log.Info("stopped before serving")
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("build the trees of what was pushed: %w", err)
 	}
 

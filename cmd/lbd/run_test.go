@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -233,5 +234,40 @@ func TestConfigMapSwapUnderPicks(t *testing.T) {
 	do(t, "DELETE", url+"/v1/clusters/orders/endpoints", "")
 	if got := picked(); got != first {
 		t.Errorf("uncovered: picked %s", got)
+	}
+}
+
+// TestStoppedBeforeItServes: to be asked to stop while the trees are built is no
+// failure.
+func TestStoppedBeforeItServes(t *testing.T) {
+	dir := t.TempDir()
+	st, err := store.Open(dir, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
+		for i := range 100 { // some of them are never built in time
+			name := fmt.Sprint("c", i)
+			d, err := resource.DecodeCluster([]byte(`{"type":"EDS"}`), resource.Options{Name: name})
+			if err != nil {
+				return err
+			}
+			if err := tx.Put(resource.Key{Type: resource.TypeCluster, Name: name}, d.Raw); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := Config{Listen: []string{"127.0.0.1:0"}, Connect: "none", Data: dir, LogLevel: "error"}
+	if err := serve(ctx, c, func([]string) { t.Error("served all the same") }); err != nil {
+		t.Error(err)
 	}
 }
