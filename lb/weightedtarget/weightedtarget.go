@@ -139,8 +139,7 @@ func (b *weightedTarget) Report() {
 		return
 	}
 	state := b.states.CurrentState()
-	queueing := state == connectivity.Connecting || state == connectivity.Idle
-	if state == b.reported && (queueing || !b.stale) {
+	if state == b.reported && (state == connectivity.Connecting || !b.stale) {
 		return
 	}
 	b.reported, b.stale = state, false

@@ -197,6 +197,11 @@ func TestWeightedTarget(t *testing.T) {
 			"READY a:1",
 		},
 		{
+			"and an IDLE one's, which knows what a pick has to wake",
+			[]step{config("a:1", "b:1"), says("a", idle), says("b", idle), reports(2), says("a", idle), reports(2)},
+			"IDLE queue",
+		},
+		{
 			"a part that is refused fails that locality only",
 			[]step{
 				config("a:1", "b:1"), says("a", ready), says("b", ready),
