@@ -89,6 +89,12 @@ func TestConfigurationFile(t *testing.T) {
 		})
 	}
 
+	// The health check asks where the file says that the daemon listens.
+	out, err := command("healthcheck", "--config", write("listen: [127.0.0.1:1]")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "127.0.0.1:1/") {
+		t.Errorf("healthcheck by file: %v: %s", err, out)
+	}
+
 	// Flag over environment over file: whose address cannot be listened on
 	// tells.
 	file := write("data: \"\"\nlisten: [\"203.0.113.3:1\"]")

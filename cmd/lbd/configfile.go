@@ -91,7 +91,7 @@ func (f *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 func parse(c *cli, args []string, options ...kong.Option) (*kong.Kong, *kong.Context, error) {
 	parser := kong.Must(c, options...)
 	command, err := parser.Parse(args)
-	path := c.Serve.ConfigFile + c.Demo.ConfigFile // one of them runs
+	path := c.Serve.ConfigFile + c.Demo.ConfigFile + c.Healthcheck.ConfigFile // one of them runs
 	if err != nil || path == "" {
 		return parser, command, err
 	}

@@ -13,7 +13,8 @@ import (
 const healthcheckTimeout = 5 * time.Second
 
 type healthcheckCommand struct {
-	Listen []string `help:"Where the daemon listens; the first address is asked." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
+	ConfigFile string   `name:"config" help:"The daemon's configuration file, for where it listens." env:"LBD_CONFIG" placeholder:"FILE"`
+	Listen     []string `help:"Where the daemon listens; the first address is asked." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
 }
 
 // Run asks the daemon's /readyz.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -42,7 +43,7 @@ func run(ctx context.Context, args []string) int {
 	parser, command, err := parse(&c, args,
 		kong.Name("lbd"),
 		kong.Description("gRPC's xDS load balancing for whoever speaks HTTP.\n\nStart with: lbd demo"),
-		kong.UsageOnError(),
+		kong.ShortUsageOnError(),
 		kong.Exit(func(n int) { code = n }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
@@ -54,7 +55,9 @@ func run(ctx context.Context, args []string) int {
 		return code
 	}
 	if err := command.Run(); err != nil {
-		fmt.Fprintf(os.Stderr, "lbd: %v\n", err)
+		if !errors.Is(err, errBad) { // check has said what is bad
+			fmt.Fprintf(os.Stderr, "lbd: %v\n", err)
+		}
 		return 1
 	}
 	return 0
