@@ -65,10 +65,10 @@ func NoticeTime(mode resource.ConnectMode) time.Duration {
 // quarters, and one cluster of one channel half; where more wait, each cluster of
 // each channel has its turn, and within it each batch of SubConns that were made
 // together, as a priority's are. Only the first MaxDials/8 under way have all of
-// their time; the others' addresses have BusyTimeout. So a slot is free for the
-// first endpoint of a cluster, or of a priority to fail over to, within
-// BusyTimeout, times the clusters or batches in whose turn it comes where these
-// hold all slots.
+// their time; the others' addresses have BusyTimeout. So slots come free within
+// BusyTimeout, and the first endpoint of a cluster, or of a priority to fail over
+// to, has one after as many dials as clusters, and batches of its own, wait with
+// it, not as endpoints do.
 type Dialer struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
