@@ -52,6 +52,13 @@ var (
 )
 
 // collector emits the series of every cluster from what the targets hold.
+//
+// A cluster that nobody picks from has 15 series while its priority in use is
+// READY, 2 for each drop category, 2 if it has several priorities, and 1 for each
+// priority but the first: 25 with three of each. Picks add one for each result but ok, and one
+// for each place that was picked from; leases one for each outcome; failures
+// one for each state that endpoints of a priority are in, each reason of a
+// switch, and each way in which connections are lost.
 type collector struct{ service *Service }
 
 // Describe sends nothing: which series there are depends on the clusters.
@@ -153,10 +160,9 @@ func (s *series) own(t *target, summary policy.Summary) {
 		s.add(stateFamily, flag(state == summary.State), "", stateLabels[state])
 	}
 	s.add(priorityFamily, float64(summary.Priority), "")
-	if len(summary.Priorities) > 1 { // the first switch is a rise from zero
-		for _, r := range policy.SwitchReasons {
-			s.add(switchesFamily, 0, "", string(r))
-		}
+	if len(summary.Priorities) > 1 { // so that the first failover is a rise from zero
+		s.add(switchesFamily, 0, "", string(policy.SwitchFailure))
+		s.add(switchesFamily, 0, "", string(policy.SwitchInitTimeout))
 	}
 	for at, n := range *t.places.Load() {
 		if n := n.Load(); n > 0 {
@@ -194,10 +200,12 @@ func (s *series) drops(all []DropState) {
 	}
 }
 
-// endpoints adds the endpoints by priority and state. READY is always there.
+// endpoints adds the endpoints by priority and state. How many are READY in the
+// priority in use is always there.
 func (s *series) endpoints(t *target, summary policy.Summary) {
+	inUse := max(summary.Priority, 0)
 	count := func(priority int, state string, n int) {
-		if n > 0 || state == "ready" {
+		if n > 0 || state == "ready" && priority == inUse {
 			s.add(endpointsFamily, float64(n), "", strconv.Itoa(priority), state)
 		}
 	}

@@ -105,10 +105,12 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 	}
 	none := count()
 	for i := range 10 {
-		push(t, s, service.Endpoints, fmt.Sprint("c", i), assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
+		push(t, s, service.Endpoints, fmt.Sprint("c", i), assignment(t,
+			[]object{drop("a", 0), drop("b", 1), drop("c", 2)},
+			place{"a", 0, 1, endpoints("a", 3)}, place{"b", 1, 1, endpoints("b", 3)}, place{"c", 2, 1, endpoints("c", 3)}))
 	}
-	if per := (count() - none) / 10; per > 25 {
-		t.Errorf("an idle cluster has %d series, more than 25", per)
+	if all := count() - none; all != 10*25 {
+		t.Errorf("10 idle clusters have %d series, want 25 each", all)
 	}
 	for i := range 10 {
 		if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: fmt.Sprint("c", i)}); err != nil {
