@@ -1,0 +1,152 @@
+package lb_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+func by(p resource.Policy, ls ...*resource.LocalityEndpoints) *resource.Config {
+	cc := &resource.ClusterConfig{
+		Cluster:    resource.DefaultCluster(cluster),
+		Assignment: &resource.Assignment{Name: cluster, Localities: ls},
+	}
+	cc.Cluster.Policy = p
+	return configOf(cc)
+}
+
+// within lets p pick within a locality that is drawn.
+func within(p resource.Policy) resource.Policy {
+	return resource.Policy{Name: resource.PolicyWRRLocality, Child: &p}
+}
+
+var (
+	ringHash     = resource.Policy{Name: resource.PolicyRingHash, RingHash: &resource.RingHash{MinSize: 16, MaxSize: 4096}}
+	pickFirst    = resource.Policy{Name: resource.PolicyPickFirst, PickFirst: &resource.PickFirst{}}
+	leastRequest = resource.Policy{Name: resource.PolicyLeastRequest, LeastRequest: &resource.LeastRequest{ChoiceCount: 2}}
+)
+
+// TestLazyPoliciesServe: a policy that connects to little, and to nothing unasked,
+// serves in every place that a cluster can put it: first, after its connection is
+// lost, and when that endpoint does not come back.
+func TestLazyPoliciesServe(t *testing.T) {
+	tests := []struct {
+		name     string
+		policy   resource.Policy
+		attempts int // before there was a pick
+	}{
+		{"ring_hash", ringHash, 0},
+		{"ring_hash within localities", within(ringHash), 0},
+		{"pick_first", pickFirst, 1},
+		{"pick_first within localities", within(pickFirst), 2},
+		{"least_request", leastRequest, 4},
+		{"least_request within localities", within(leastRequest), 4},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				board := newSwitchboard()
+				ls := []*resource.LocalityEndpoints{locality("a", 0, 1, 2), locality("b", 0, 1, 2)}
+				for _, l := range ls {
+					for _, e := range l.Endpoints {
+						board.up[e.Addresses[0]] = true
+					}
+				}
+				c := newChannel(t, board, func(o *lb.Options) { o.Draw = half })
+				offer(t, c, by(tt.policy, ls...))
+				synctest.Wait()
+				attempts := 0
+				for _, n := range board.attempts {
+					attempts += n
+				}
+				if attempts != tt.attempts {
+					t.Errorf("%d attempts before there was a pick, want %d", attempts, tt.attempts)
+				}
+				pick := func() string {
+					t.Helper()
+					call := newCall()
+					call.HasHash, call.Hash = true, 1
+					if err := c.Pick(call, time.Second); err != nil {
+						t.Fatal(err)
+					}
+					if call.Endpoint.Addresses[0] != call.Address {
+						t.Errorf("the endpoint is %v, the address %s", call.Endpoint, call.Address)
+					}
+					return call.Address
+				}
+				first := pick()
+				time.Sleep(time.Minute) // of the bubble: a connection that lasts is made again at once
+				board.lose(first)
+				board.set(true, first)
+				synctest.Wait()
+				if got := pick(); got != first && tt.policy.Child == nil && tt.policy.LeastRequest == nil {
+					t.Errorf("%s after it was lost and came back, want %s", got, first)
+				}
+				board.set(false, first)
+				synctest.Wait()
+				if got := pick(); got == first {
+					t.Errorf("still %s, which is down", got)
+				}
+			})
+		})
+	}
+}
+
+// TestLeastRequestCountsLeases: through a whole tree, whatever else is held.
+func TestLeastRequestCountsLeases(t *testing.T) {
+	c := newChannel(t, nil)
+	offer(t, c, by(leastRequest, locality("a", 0, 1, 1), locality("b", 0, 1, 1)))
+	counts := map[string]int{}
+	for range 100 {
+		call := newCall()
+		call.Hold = true
+		if err := c.Pick(call, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		counts[call.Address]++
+	}
+	// The fuller of the two is taken only where both draws fall on it.
+	if a, b := counts["a-0:80"], counts["b-0:80"]; a-b > 30 || b-a > 30 {
+		t.Errorf("in flight are %v", counts)
+	}
+}
+
+// TestRingsKnowLocalities: a ring's size shows whether its endpoints are weighed
+// as gRPC does, with their localities, or by their own weights alone.
+func TestRingsKnowLocalities(t *testing.T) {
+	light, heavy := locality("a", 0, 3, 2), locality("b", 0, 5, 1)
+	light.Endpoints[1].Weight = 2
+	tests := []struct {
+		policy resource.Policy
+		places []*resource.LocalityEndpoints
+		size   int
+	}{
+		{ringHash, []*resource.LocalityEndpoints{light, heavy}, 17},  // 16 by their own
+		{within(ringHash), []*resource.LocalityEndpoints{light}, 19}, // 18
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.size), func(t *testing.T) {
+			c := newChannel(t, nil)
+			offer(t, c, by(tt.policy, tt.places...))
+			call := newCall()
+			call.HasHash = true
+			if err := c.Pick(call, time.Second); err != nil {
+				t.Fatal(err)
+			}
+			call.Again()
+			call.Trace = new(policy.Trace)
+			if err := c.Pick(call, time.Second); err != nil {
+				t.Fatal(err)
+			}
+			e, ok := call.Trace.Steps[len(call.Trace.Steps)-1].(policy.EndpointStep)
+			if !ok || e.Ring.Size != tt.size {
+				t.Errorf("the ring has %d entries, want %d", e.Ring.Size, tt.size)
+			}
+		})
+	}
+}
