@@ -61,9 +61,10 @@ type BreakerStep struct {
 
 // LocalityStep is the weighted draw of a locality.
 type LocalityStep struct {
-	// Candidates are at most 100, and More is how many more there are.
+	// Candidates lists 100 of the localities in the draw at most.
 	Candidates []LocalityCandidate `json:"candidates"`
-	More       int                 `json:"more,omitempty"`
+	// More is how many more there are.
+	More int `json:"more,omitempty"`
 	// Draw is uniform in [0, 1).
 	Draw   float64  `json:"draw"`
 	Chosen Locality `json:"chosen"`
