@@ -207,17 +207,17 @@ func TestSummaryOfManyClusters(t *testing.T) {
 			}
 		}
 		offer(t, c, all("x", "y"))
-		check("x CONNECTING [{0 2 0 0}], y CONNECTING [{0 2 0 0}]")
+		check("x CONNECTING [{0 2 0 0 0}], y CONNECTING [{0 2 0 0 0}]")
 		board.set(true, "x-0:80")
-		check("x READY [{1 1 0 0}], y CONNECTING [{0 2 0 0}]")
+		check("x READY [{1 1 0 0 0}], y CONNECTING [{0 2 0 0 0}]")
 		board.set(false, "y-0:80", "y-1:80")
-		check("x READY [{1 1 0 0}], y TRANSIENT_FAILURE [{0 0 0 2}]")
+		check("x READY [{1 1 0 0 0}], y TRANSIENT_FAILURE [{0 0 0 2 0}]")
 		broken := all("x", "z")
 		broken.Clusters["x"] = &resource.ClusterConfig{Err: errors.New("deleted")}
 		offer(t, c, broken)
-		check("x TRANSIENT_FAILURE [], z CONNECTING [{0 2 0 0}]")
+		check("x TRANSIENT_FAILURE [], z CONNECTING [{0 2 0 0 0}]")
 		board.lose("z-0:80")
 		board.set(true, "z-1:80")
-		check("x TRANSIENT_FAILURE [], z READY [{1 1 0 0}]")
+		check("x TRANSIENT_FAILURE [], z READY [{1 1 0 0 0}]")
 	})
 }
