@@ -85,6 +85,32 @@ type EndpointStep struct {
 	Index    int    `json:"index"`
 	Excluded int    `json:"excluded"`
 	Address  string `json:"address"`
+	// Compared are the endpoints that least_request drew, in turn.
+	Compared []InFlight `json:"compared,omitempty"`
+	// Ring is ring_hash's way along its ring.
+	Ring *RingWalk `json:"ring,omitempty"`
+}
+
+// InFlight is how many leases an endpoint had before the pick.
+type InFlight struct {
+	Address  string `json:"address"`
+	InFlight int64  `json:"in_flight"`
+}
+
+// RingWalk is the way from where the hash fell on the ring to the endpoint.
+type RingWalk struct {
+	// Hash is the request's, 16 hexadecimal digits.
+	Hash string `json:"hash"`
+	// Drawn tells that the request had none: it is a random one.
+	Drawn bool `json:"drawn"`
+	// Entry is the place in the ring that the hash fell on, from 0 on.
+	Entry int `json:"entry"`
+	// Size is how many entries the ring has.
+	Size int `json:"size"`
+	// Walked is how many entries were passed over from there.
+	Walked int `json:"walked"`
+	// State is the endpoint's. A pick waits for one that is IDLE or CONNECTING.
+	State string `json:"state,omitempty" enums:"READY,IDLE,CONNECTING,TRANSIENT_FAILURE"`
 }
 
 // explain puts the steps of call's decision in the order in which people think
@@ -191,16 +217,47 @@ func explainLocality(s policy.LocalityStep) Step {
 
 func explainEndpoint(s policy.EndpointStep) Step {
 	e := &EndpointStep{Policy: s.Policy, Rotation: s.Rotation, Index: s.Index, Excluded: s.Excluded}
+	if s.Endpoint != nil {
+		e.Address = s.Endpoint.Addresses[0]
+	}
+	var says string
+	switch {
+	case s.Ring != nil:
+		says = explainRing(e, s)
+	case s.Endpoint == nil:
+		says = fmt.Sprintf("%s has no endpoint left: all %d READY ones are excluded", s.Policy, s.Rotation)
+	case s.Compared != nil:
+		says = explainCompared(e, s)
+	default:
+		says = fmt.Sprintf("%s took %s, number %d of %d in rotation (%d skipped as excluded)",
+			s.Policy, e.Address, s.Index, s.Rotation, s.Excluded)
+	}
+	return Step{Step: "endpoint", Endpoint: e, Says: says}
+}
+
+func explainCompared(e *EndpointStep, s policy.EndpointStep) string {
+	drawn := make([]string, len(s.Compared))
+	e.Compared = make([]InFlight, len(s.Compared))
+	for i, c := range s.Compared {
+		e.Compared[i] = InFlight{Address: c.Endpoint.Addresses[0], InFlight: c.InFlight}
+		drawn[i] = fmt.Sprintf("%s with %d in flight", c.Endpoint.Addresses[0], c.InFlight)
+	}
+	return fmt.Sprintf("%s drew %s of %d READY, and took %s", s.Policy, strings.Join(drawn, ", "), s.Rotation, e.Address)
+}
+
+func explainRing(e *EndpointStep, s policy.EndpointStep) string {
+	w := s.Ring
+	e.Ring = &RingWalk{
+		Hash: fmt.Sprintf("%016x", w.Hash), Drawn: w.Drawn, Entry: w.Entry, Size: w.Size, Walked: w.Walked,
+	}
+	whose := "the request's hash"
+	if w.Drawn {
+		whose = "a random hash"
+	}
+	says := fmt.Sprintf("%s: %s %s fell on entry %d of %d", s.Policy, whose, e.Ring.Hash, w.Entry, w.Size)
 	if s.Endpoint == nil {
-		return Step{
-			Step: "endpoint", Endpoint: e,
-			Says: fmt.Sprintf("%s has no endpoint left: all %d READY ones are excluded", s.Policy, s.Rotation),
-		}
+		return says + fmt.Sprintf("; every endpoint that has not failed is excluded (%d)", s.Excluded)
 	}
-	e.Address = s.Endpoint.Addresses[0]
-	return Step{
-		Step: "endpoint", Endpoint: e,
-		Says: fmt.Sprintf("%s took %s, number %d of %d in rotation (%d skipped as excluded)",
-			s.Policy, e.Address, s.Index, s.Rotation, s.Excluded),
-	}
+	e.Ring.State = w.State.String()
+	return says + fmt.Sprintf(", and %d on is %s, which is %s (%d skipped as excluded)", w.Walked, e.Address, e.Ring.State, s.Excluded)
 }

@@ -1,0 +1,64 @@
+package service_test
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// TestExplainEndpoint: what the policies have to say of their choice.
+func TestExplainEndpoint(t *testing.T) {
+	tests := []struct {
+		policy  string
+		exclude string
+		held    int // by leases
+		want    string
+	}{
+		{"ROUND_ROBIN", "", 0, `^round_robin took a-0:80, number 0 of 1 in rotation \(0 skipped as excluded\)$`},
+		{"ROUND_ROBIN", "a-0:80", 0, `^round_robin has no endpoint left: all 1 READY ones are excluded$`},
+		{"LEAST_REQUEST", "", 2, `^least_request_experimental drew a-0:80 with 2 in flight, a-0:80 with 2 in flight of 1 READY, and took a-0:80$`},
+		{"LEAST_REQUEST", "a-0:80", 0, `^least_request_experimental has no endpoint left: all 1 READY ones are excluded$`},
+		{"RING_HASH", "", 1, `^ring_hash_experimental: a random hash [0-9a-f]{16} fell on entry \d+ of 1024, and 0 on is a-0:80, which is READY \(0 skipped as excluded\)$`},
+		{"RING_HASH", "a-0:80", 1, `^ring_hash_experimental: a random hash [0-9a-f]{16} fell on entry \d+ of 1024; every endpoint that has not failed is excluded \(1\)$`},
+	}
+	for _, tt := range tests {
+		t.Run(strings.TrimSpace(tt.policy+" "+tt.exclude), func(t *testing.T) {
+			s, _ := start(t, "", nil)
+			push(t, s, service.Config, "orders", encode(t, object{"type": "EDS", "lb_policy": tt.policy}))
+			push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+			for range tt.held {
+				if _, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute, Wait: time.Second}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out, err := pick(s, service.PickRequest{Cluster: "orders", Explain: true, Exclude: strings.Fields(tt.exclude)})
+			steps := explanation(t, out, err)
+			last := steps[len(steps)-1]
+			if last.Step != "endpoint" || !regexp.MustCompile(tt.want).MatchString(last.Says) {
+				t.Errorf("%s: %s\nwant %s", last.Step, last.Says, tt.want)
+			}
+			switch e := last.Endpoint; {
+			case tt.policy == "LEAST_REQUEST" && tt.exclude == "" && (len(e.Compared) != 2 || e.Compared[1] != service.InFlight{Address: "a-0:80", InFlight: 2}):
+				t.Errorf("compared %+v", e.Compared)
+			case tt.policy == "RING_HASH" && (e.Ring.Size != 1024 || !e.Ring.Drawn || e.Ring.State == "" != (tt.exclude != "")):
+				t.Errorf("ring %+v", e.Ring)
+			}
+		})
+	}
+}
+
+// explanation is what a pick, or its refusal, explains.
+func explanation(t *testing.T, out service.Picks, err error) []service.Step {
+	t.Helper()
+	if e, ok := errors.AsType[*service.Error](err); ok {
+		return e.Explain
+	}
+	if err != nil || len(out.Picks) != 1 {
+		t.Fatalf("picks %v, err %v", out.Picks, err)
+	}
+	return out.Picks[0].Explain
+}
