@@ -58,6 +58,7 @@ type subConn struct {
 
 	// Fixed after build.
 	channel   *Channel
+	cluster   string    // that events name
 	connector Connector // nil takes the endpoint as connected
 	listener  func(balancer.SubConnState)
 
@@ -87,7 +88,7 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 	if q, ok := connector.(queueing); ok {
 		connector = q.inTurn(turn{channel: c, cluster: link.Cluster, batch: c.batch})
 	}
-	sc := &subConn{channel: c, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
+	sc := &subConn{channel: c, cluster: link.Cluster, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
 	sc.setAddresses(addrs)
 	return sc, nil
 }
@@ -173,12 +174,21 @@ func (s *subConn) pause() time.Duration {
 	return time.Duration(d * (1 + backoffJitter*(2*draw-1)))
 }
 
-// change notes the state and tells the listener, once the owner has finished
-// what it is at.
+// change notes the state, and reports and tells the listener of it once the owner
+// has finished what it is at.
 func (s *subConn) change(to connectivity.State, err error) {
+	from := s.state
 	s.state = to
 	s.channel.owner.Later(func() {
-		if s.listener != nil && (s.state != connectivity.Shutdown || to == connectivity.Shutdown) {
+		if s.state == connectivity.Shutdown && to != connectivity.Shutdown {
+			return
+		}
+		if to != connectivity.Shutdown {
+			s.channel.options.Events(policy.ConnectionChanged{
+				Cluster: s.cluster, Address: s.addresses[0], From: from, To: to, Err: err, At: time.Now(),
+			})
+		}
+		if s.listener != nil {
 			s.listener(balancer.SubConnState{ConnectivityState: to, ConnectionError: err})
 		}
 	})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -105,24 +104,10 @@ func (b *clusterImpl) Report() {
 	})
 }
 
-// NewSubConn makes a SubConn whose picks are counted for its locality, and whose
-// changes are reported as events of this cluster.
+// NewSubConn makes a SubConn whose picks are counted for its locality.
 func (b *clusterImpl) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	sc := &subConn{endpoint: policy.EndpointOfAddresses(addrs), state: connectivity.Idle}
+	sc := &subConn{endpoint: policy.EndpointOfAddresses(addrs)}
 	sc.count(sc.endpoint, b.counters)
-	listener := opts.StateListener
-	opts.StateListener = func(s balancer.SubConnState) {
-		if s.ConnectivityState != connectivity.Shutdown {
-			b.Event(policy.ConnectionChanged{
-				Cluster: b.config.Service.Cluster, Address: sc.endpoint.Addresses[0],
-				From: sc.state, To: s.ConnectivityState, Err: s.ConnectionError, At: time.Now(),
-			})
-		}
-		sc.state = s.ConnectivityState
-		if listener != nil {
-			listener(s)
-		}
-	}
 	inner, err := b.ClientConn.NewSubConn(policy.WithLink(addrs, b.link), opts)
 	if err != nil {
 		return nil, err
@@ -137,7 +122,6 @@ type subConn struct {
 
 	endpoint *resource.Endpoint // that it was made for
 	counted  atomic.Pointer[counted]
-	state    connectivity.State // owner only
 }
 
 // counted is where picks of an endpoint are counted.
