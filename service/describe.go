@@ -77,15 +77,16 @@ func drops(t *target, a *resource.Assignment) []DropState {
 func priorities(t *target, config *resource.Config, root policy.Node, endpoints bool) []PriorityState {
 	nodes := find(root, func(n policy.Node) bool { return n.Priorities != nil }).Priorities
 	picks := *t.places.Load()
-	cc := config.Clusters[t.cluster]
+	aggregate := config.Clusters[t.cluster].Cluster.Type == resource.ClusterAggregate
 	out := []PriorityState{}
-	add := func(leaf string, cc *resource.ClusterConfig) {
-		first := len(out)
-		if leaf != "" { // at least one, as its tree has
+	for cc := range config.Leaves(t.cluster) {
+		first, leaf := len(out), ""
+		if aggregate { // at least one, as its tree has
+			leaf = cc.Cluster.Name
 			out = append(out, newPriority(first, leaf))
 		}
 		if cc.Assignment == nil {
-			return
+			continue
 		}
 		for _, l := range cc.Assignment.Localities {
 			for len(out) <= first+int(l.Priority) {
@@ -94,12 +95,6 @@ func priorities(t *target, config *resource.Config, root policy.Node, endpoints 
 			p := &out[first+int(l.Priority)]
 			p.Localities = append(p.Localities, locality(l, picks.count(place{p.Priority, l.ID}), endpoints))
 		}
-	}
-	if cc.Cluster.Type != resource.ClusterAggregate {
-		add("", cc)
-	}
-	for _, leaf := range cc.Leaves {
-		add(leaf, config.Clusters[leaf])
 	}
 	for i := range min(len(out), len(nodes)) {
 		fill(&out[i], nodes[i])

@@ -53,15 +53,11 @@ func (p places) count(at place) uint64 {
 // at least (gRFC A37).
 func localities(config *resource.Config, cluster string) iter.Seq2[int, *resource.LocalityEndpoints] {
 	return func(yield func(int, *resource.LocalityEndpoints) bool) {
-		leaves := config.Clusters[cluster].Leaves
-		if len(leaves) == 0 {
-			leaves = []string{cluster}
-		}
 		first := 0
-		for _, name := range leaves {
+		for cc := range config.Leaves(cluster) {
 			last := first
-			if a := config.Clusters[name].Assignment; a != nil {
-				for _, l := range a.Localities {
+			if cc.Assignment != nil {
+				for _, l := range cc.Assignment.Localities {
 					priority := first + int(l.Priority)
 					last = max(last, priority)
 					if !yield(priority, l) {

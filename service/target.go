@@ -55,11 +55,10 @@ func (t *target) clusterConfig() *resource.ClusterConfig {
 
 // assignments are those that the cluster comes down to: its own, or its leaves'.
 func (t *target) assignments() []*resource.Assignment {
-	config := t.config.Load()
 	var out []*resource.Assignment
-	for _, name := range append([]string{t.cluster}, config.Clusters[t.cluster].Leaves...) {
-		if a := config.Clusters[name].Assignment; a != nil {
-			out = append(out, a)
+	for cc := range t.config.Load().Leaves(t.cluster) {
+		if cc.Assignment != nil {
+			out = append(out, cc.Assignment)
 		}
 	}
 	return out

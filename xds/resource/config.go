@@ -1,6 +1,9 @@
 package resource
 
-import "time"
+import (
+	"iter"
+	"time"
+)
 
 // Config is all that one target's tree is built from, at one moment (gRFC
 // A74's XdsConfig). It is never changed: an update is a new Config that shares
@@ -12,6 +15,27 @@ type Config struct {
 	Roots []string
 	// Clusters holds the roots, and the clusters that they are made of.
 	Clusters map[string]*ClusterConfig
+}
+
+// Leaves yields what a cluster comes down to: itself, or for an AGGREGATE its
+// leaves, the preferred first (gRFC A37). A cluster that cannot be used, or that
+// the Config does not have, comes down to nothing.
+func (c *Config) Leaves(cluster string) iter.Seq[*ClusterConfig] {
+	return func(yield func(*ClusterConfig) bool) {
+		root := c.Clusters[cluster]
+		if root == nil || root.Err != nil {
+			return
+		}
+		if len(root.Leaves) == 0 {
+			yield(root)
+			return
+		}
+		for _, name := range root.Leaves {
+			if !yield(c.Clusters[name]) {
+				return
+			}
+		}
+	}
 }
 
 // Source is where a resource comes from. Of several that have it, the first in
