@@ -468,63 +468,79 @@ func TestClose(t *testing.T) {
 // TestUnderLoad: picks, connections and configs all at once; every answer is one
 // that some config allows, and nothing stays held.
 func TestUnderLoad(t *testing.T) {
-	board := newSwitchboard()
-	counters := policy.NewCounters()
-	c := newChannel(t, board, func(o *lb.Options) { o.Counters = counters })
 	a, b := locality("a", 0, 1, 4), locality("b", 1, 1, 4)
-	allowed := make(map[string]bool)
-	for _, l := range []*resource.LocalityEndpoints{a, b} {
-		for _, e := range l.Endpoints {
-			allowed[e.Addresses[0]] = true
-			board.set(true, e.Addresses[0])
-		}
-	}
-	configs := []*resource.Config{
-		config(nil, 3, a, b), config([]resource.Drop{{Category: "half", PerMillion: 500_000}}, 5, a, b), config(nil, 4, a),
-	}
-	offer(t, c, configs[0])
-	stop := make(chan struct{})
-	var picks, churn sync.WaitGroup
-	churn.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
+	drops := []resource.Drop{{Category: "half", PerMillion: 500_000}}
+	for _, tt := range []struct {
+		name    string
+		configs []*resource.Config
+		lost    []*resource.Endpoint // again and again
+		// fails is true where every endpoint of a config can be in back-off at
+		// once: such a channel is in TRANSIENT_FAILURE, and tells picks the last
+		// error.
+		fails bool
+	}{
+		{name: "one endpoint stays", configs: []*resource.Config{config(nil, 3, a, b), config(drops, 5, a, b), config(nil, 4, a)}, lost: a.Endpoints[1:]},
+		{name: "one priority stays", configs: []*resource.Config{config(nil, 3, a, b), config(drops, 5, a, b), config(nil, 4, a, b)}, lost: a.Endpoints},
+		{name: "none stays", configs: []*resource.Config{config(nil, 3, a, b), config(drops, 5, a, b), config(nil, 4, a)}, lost: a.Endpoints, fails: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			board := newSwitchboard()
+			counters := policy.NewCounters()
+			c := newChannel(t, board, func(o *lb.Options) { o.Counters = counters })
+			allowed := make(map[string]bool)
+			for _, e := range slices.Concat(a.Endpoints, b.Endpoints) {
+				allowed[e.Addresses[0]] = true
+				board.set(true, e.Addresses[0])
 			}
-			c.Offer(configs[i%len(configs)])
-			board.lose(a.Endpoints[i%4].Addresses[0])
-			board.set(true, a.Endpoints[i%4].Addresses[0])
-		}
-	})
-	for range 4 {
-		picks.Go(func() {
-			call := newCall()
-			for i := range 3000 {
-				call.Hold = i%2 == 0
-				err := c.Pick(call, time.Minute)
-				var refusal *policy.Refusal
-				switch {
-				case err == nil:
-					if !allowed[call.Address] || call.Endpoint.Addresses[0] != call.Address {
-						t.Errorf("picked %q of %v", call.Address, call.Endpoint)
+			offer(t, c, tt.configs[0])
+			stop := make(chan struct{})
+			var picks, churn sync.WaitGroup
+			churn.Go(func() {
+				for i := 0; ; i++ {
+					select {
+					case <-stop:
+						return
+					default:
 					}
-					call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
-				case !errors.As(err, &refusal):
-					t.Error(err)
+					c.Offer(tt.configs[i%len(tt.configs)])
+					address := tt.lost[i%len(tt.lost)].Addresses[0]
+					board.lose(address)
+					board.set(true, address)
 				}
-				call.Again()
+			})
+			for range 4 {
+				picks.Go(func() {
+					call := newCall()
+					for i := range 3000 {
+						call.Hold = i%2 == 0
+						err := c.Pick(call, time.Minute)
+						var refusal *policy.Refusal
+						var notReady *lb.NotReadyError
+						switch {
+						case err == nil:
+							if !allowed[call.Address] || call.Endpoint.Addresses[0] != call.Address {
+								t.Errorf("picked %q of %v", call.Address, call.Endpoint)
+							}
+							call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
+						case errors.As(err, &refusal):
+						case tt.fails && errors.As(err, &notReady) && errors.Is(err, errRefused):
+						default:
+							t.Error(err)
+						}
+						call.Again()
+					}
+				})
+			}
+			picks.Wait()
+			close(stop)
+			churn.Wait()
+			if n := counters.Get(policy.ServiceKey{Cluster: cluster}).Breaker.InFlight(); n != 0 {
+				t.Errorf("%d are still held", n)
+			}
+			c.Close()
+			if counters.Get(policy.ServiceKey{Cluster: cluster}) != nil {
+				t.Error("the channel is closed, but its counters are kept")
 			}
 		})
-	}
-	picks.Wait()
-	close(stop)
-	churn.Wait()
-	if n := counters.Get(policy.ServiceKey{Cluster: cluster}).Breaker.InFlight(); n != 0 {
-		t.Errorf("%d are still held", n)
-	}
-	c.Close()
-	if counters.Get(policy.ServiceKey{Cluster: cluster}) != nil {
-		t.Error("the channel is closed, but its counters are kept")
 	}
 }
