@@ -24,8 +24,12 @@ func (c *compared) described(shares map[string]*big.Rat, priority int) {
 	if priority != d.priority {
 		c.differ("lbd says that priority %d is in use; demanded is %d", priority, d.priority)
 	}
-	for _, key := range union(shares, d.shares) {
-		got, want := shares[key], d.shares[key]
+	if d.policy.lazy() {
+		return
+	}
+	demanded := d.shares()
+	for _, key := range union(shares, demanded) {
+		got, want := shares[key], demanded[key]
 		if got == nil {
 			got = new(big.Rat)
 		}
@@ -50,20 +54,61 @@ func (c *compared) polled(s side, p *poll) {
 	if p.kinds[picked] == 0 {
 		return
 	}
-	keys := d.keys()
-	counts := among(p.counts, keys)
-	for _, key := range union(counts, d.shares) {
+	counts := among(p.counts, d.keys())
+	switch {
+	case d.policy.hashes:
+		c.onlyLive(s, counts)
+	case d.policy.one:
+		c.onlyLive(s, counts)
+		c.oneOfEach(s, counts, n)
+	default:
+		c.shared(s, counts, n)
+	}
+	if d.policy.turns {
+		c.tookTurns(s, p, counts)
+	}
+	if p.granted != int(d.limit) {
+		c.differ("%s granted %d picks that are held; demanded is %d", s.name(), p.granted, d.limit)
+	}
+}
+
+// shared holds the counts of endpoints against their shares.
+func (c *compared) shared(s side, counts map[string]int, n int) {
+	shares := c.demand.shares()
+	for _, key := range union(counts, shares) {
 		want := 0.0
-		if r := d.shares[key]; r != nil {
+		if r := shares[key]; r != nil {
 			want, _ = r.Float64()
 		}
-		if implausible(counts[key], n, want, len(d.shares)) {
+		if implausible(counts[key], n, want, len(shares)) {
 			c.differ("%s picked %s %d times of %d; demanded is %.4f of them", s.name(), c.named(key), counts[key], n, want)
 		}
 	}
-	c.tookTurns(s, p, counts)
-	if p.granted != int(d.limit) {
-		c.differ("%s granted %d picks that are held; demanded is %d", s.name(), p.granted, d.limit)
+}
+
+// onlyLive holds what was picked against what can be.
+func (c *compared) onlyLive(s side, counts map[string]int) {
+	shares := c.demand.shares()
+	for key, n := range counts {
+		if shares[key] == nil {
+			c.differ("%s picked %s %d times, which cannot be picked", s.name(), c.named(key), n)
+		}
+	}
+}
+
+// oneOfEach: one endpoint of each group has all of the group's picks.
+func (c *compared) oneOfEach(s side, counts map[string]int, n int) {
+	for _, g := range c.demand.groups {
+		part, _ := g.part.Float64()
+		total, used := 0, 0
+		for _, key := range g.keys {
+			total += counts[key]
+			used += min(1, counts[key])
+		}
+		if used > 1 || implausible(total, n, part, len(c.demand.groups)) {
+			c.differ("%s picked %d of %v, %d times of %d; demanded is one, and %.4f of them",
+				s.name(), used, c.namesOf(g.keys), total, n, part)
+		}
 	}
 }
 
@@ -92,7 +137,7 @@ func (c *compared) gaveUp(s side, p *poll, n int) {
 		if p.kinds[broken] != n {
 			c.differ("%s let picks pass a limit of 0: %v", s.name(), p.kinds)
 		}
-	case d.ready && p.kinds[picked] != n:
+	case d.ready && p.kinds[picked] != n && !d.policy.hashes: // a small ring has no place for some
 		c.differ("%s did not answer every pick with an endpoint: %v", s.name(), p.kinds)
 	case !d.ready && p.kinds[picked] > 0:
 		c.differ("%s picked where nothing is to be picked: %v", s.name(), p.kinds)
@@ -102,9 +147,9 @@ func (c *compared) gaveUp(s side, p *poll, n int) {
 // tookTurns: endpoints of a group differ by one pick at most, for each picker
 // that answered.
 func (c *compared) tookTurns(s side, p *poll, counts map[string]int) {
-	for _, group := range c.demand.groups {
-		lowest, highest := counts[group[0]], counts[group[0]]
-		for _, key := range group {
+	for _, g := range c.demand.groups {
+		lowest, highest := counts[g.keys[0]], counts[g.keys[0]]
+		for _, key := range g.keys {
 			lowest, highest = min(lowest, counts[key]), max(highest, counts[key])
 		}
 		if highest-lowest > p.pickers {
@@ -125,12 +170,35 @@ func (c *compared) both(g, l *poll) {
 	// Which of its addresses an endpoint is connected to is a matter of whose
 	// back-off ends first, once all of them have failed.
 	keys := c.demand.keys()
+	if c.demand.policy.hashes {
+		for i := range hashes {
+			if a, b := among(g.byHash[i], keys), among(l.byHash[i], keys); !slices.Equal(c.names(a), c.names(b)) {
+				c.differ("grpc-go picks %v for %q, lbd %v", c.names(a), hashText(i), c.names(b))
+			}
+		}
+		return
+	}
+	if c.demand.policy.one {
+		return
+	}
 	ofGRPC, ofLBD := among(g.counts, keys), among(l.counts, keys)
 	for _, key := range union(ofGRPC, ofLBD) {
 		if c.much(key) && (ofGRPC[key] == 0) != (ofLBD[key] == 0) {
 			c.differ("grpc-go picks %s %d times, lbd %d times", c.named(key), ofGRPC[key], ofLBD[key])
 		}
 	}
+}
+
+func (c *compared) names(counts map[string]int) []string {
+	return c.namesOf(slices.Sorted(maps.Keys(counts)))
+}
+
+func (c *compared) namesOf(keys []string) []string {
+	out := make([]string, len(keys))
+	for i, key := range keys {
+		out[i] = c.named(key)
+	}
+	return out
 }
 
 // connections compares how often each endpoint was connected to. One with
@@ -147,7 +215,7 @@ func (c *compared) connections(byGRPC, byLBD map[string]int) {
 
 // much reports whether an endpoint has so many picks that none is no chance.
 func (c *compared) much(key string) bool {
-	share := c.demand.shares[key]
+	share := c.demand.shares()[key]
 	if share == nil {
 		return true
 	}

@@ -7,27 +7,32 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
 // demand is what picks must be like, by the resources and by which addresses
 // accept connections: reasoned from both, with no code of either side.
 type demand struct {
-	// priorities holds, from the highest on, the localities that count.
+	policy *lbPolicy
+	// priorities holds, from the highest on, the localities that count: those of
+	// the leaves in a row, where there are several.
 	priorities [][]*site
 	// priority is the one in use; -1 without any.
 	priority int
 	// ready tells whether it has an endpoint that picks can reach.
 	ready bool
-	// shares are the parts of all picks that pass, by endpoint.
-	shares map[string]*big.Rat
-	// groups are the endpoints among which picks take turns.
-	groups [][]string
+	// groups are the endpoints among which the policy chooses, with the parts
+	// that groups have of all picks that pass.
+	groups []group
 	// drops are the chances that a pick is dropped by each category, of those
 	// that the ones before it let pass.
 	drops []chance
 	limit uint32
+}
+
+type group struct {
+	part *big.Rat
+	keys []string
 }
 
 // chance is a drop category's.
@@ -49,9 +54,36 @@ type spot struct {
 	addresses []string
 }
 
-func demandOf(c *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment, up map[string]bool) *demand {
-	d := &demand{priorities: sites(a), priority: -1, shares: make(map[string]*big.Rat), drops: dropsOf(a), limit: 1024}
-	for _, t := range c.GetCircuitBreakers().GetThresholds() {
+// accepted is a cluster with endpoints as both sides have taken it.
+type accepted struct {
+	cluster    *clusterv3.Cluster
+	assignment *endpointv3.ClusterLoadAssignment
+}
+
+func demandOf(p *lbPolicy, leaves []accepted, up map[string]bool) *demand {
+	d := &demand{policy: p, priority: -1}
+	for _, l := range leaves {
+		priorities := sites(l.assignment)
+		if len(priorities) == 0 && len(leaves) > 1 {
+			priorities = [][]*site{nil} // an empty leaf has its place too
+		}
+		for _, sites := range priorities {
+			if !d.ready {
+				d.use(l, sites, len(d.priorities), up)
+			}
+			d.priorities = append(d.priorities, sites)
+		}
+	}
+	if len(d.priorities) == 0 {
+		d.limits(leaves[0])
+	}
+	return d
+}
+
+// limits takes the limits of a cluster.
+func (d *demand) limits(l accepted) {
+	d.drops, d.limit = dropsOf(l.assignment), 1024
+	for _, t := range l.cluster.GetCircuitBreakers().GetThresholds() {
 		if t.GetPriority() == corev3.RoutingPriority_DEFAULT {
 			if t.GetMaxRequests() != nil {
 				d.limit = t.GetMaxRequests().GetValue()
@@ -59,19 +91,6 @@ func demandOf(c *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment, up map[
 			break
 		}
 	}
-	for i, sites := range d.priorities {
-		d.priority = i
-		if d.use(sites, up, alone(c)); d.ready {
-			break
-		}
-	}
-	return d
-}
-
-// alone reports whether endpoints are chosen without regard to localities.
-func alone(c *clusterv3.Cluster) bool {
-	list := c.GetLoadBalancingPolicy().GetPolicies()
-	return len(list) > 0 && list[0].GetTypedExtensionConfig().GetTypedConfig().MessageIs(&roundrobinv3.RoundRobin{})
 }
 
 // sites are the localities that have a weight, by priority. An assignment
@@ -106,37 +125,45 @@ func address(a *corev3.Address) string {
 	return fmt.Sprintf("%s:%d", a.GetSocketAddress().GetAddress(), a.GetSocketAddress().GetPortValue())
 }
 
-// use takes one priority as the one in use.
-func (d *demand) use(sites []*site, up map[string]bool, alone bool) {
-	if alone {
+// use takes one priority of a cluster as the one in use.
+func (d *demand) use(l accepted, sites []*site, priority int, up map[string]bool) {
+	d.priority = priority
+	d.limits(l)
+	if d.policy.alone {
 		all := &site{weight: 1}
 		for _, s := range sites {
 			all.endpoints = append(all.endpoints, s.endpoints...)
 		}
-		sites = append([]*site(nil), all)
+		sites = []*site{all}
 	}
 	var total int64
-	groups := make([][]string, len(sites))
-	for i, s := range sites {
+	for _, s := range sites {
+		g := group{part: big.NewRat(int64(s.weight), 1)}
 		for _, sp := range s.endpoints {
 			if sp.live(up) {
-				groups[i] = append(groups[i], sp.key)
+				g.keys = append(g.keys, sp.key)
 			}
 		}
-		if len(groups[i]) > 0 {
+		if len(g.keys) > 0 {
+			d.groups = append(d.groups, g)
 			total += int64(s.weight)
 		}
 	}
-	for i, s := range sites {
-		if len(groups[i]) == 0 {
-			continue
-		}
-		d.ready = true
-		d.groups = append(d.groups, groups[i])
-		for _, key := range groups[i] {
-			d.shares[key] = big.NewRat(int64(s.weight), total*int64(len(groups[i])))
+	d.ready = len(d.groups) > 0
+	for _, g := range d.groups {
+		g.part.Quo(g.part, big.NewRat(total, 1))
+	}
+}
+
+// shares are the parts of the picks that endpoints get, where no hash decides.
+func (d *demand) shares() map[string]*big.Rat {
+	shares := make(map[string]*big.Rat)
+	for _, g := range d.groups {
+		for _, key := range g.keys {
+			shares[key] = new(big.Rat).Mul(g.part, big.NewRat(1, int64(len(g.keys))))
 		}
 	}
+	return shares
 }
 
 func (s spot) live(up map[string]bool) bool {
@@ -147,6 +174,10 @@ func (s spot) live(up map[string]bool) bool {
 	}
 	return false
 }
+
+// untried reports whether no pick gets so far as to have an endpoint connected.
+// Nothing is demanded then but that both sides answer alike.
+func (d *demand) untried() bool { return d.policy.lazy() && d.limit == 0 }
 
 // partlyEmpty reports whether some locality of the priority in use, but not all,
 // has no endpoint that picks may reach.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -25,9 +26,13 @@ const (
 // drawing draws a scenario. All of its chances come from one seed.
 type drawing struct {
 	*rand.Rand
-	net   *upstreams
-	world *world
-	zones int
+	net *upstreams
+	// leaves are the clusters that have endpoints, in order; world is the one
+	// that is being drawn.
+	leaves    []*world
+	world     *world
+	aggregate *aggregate // nil where there is one cluster only
+	zones     int
 }
 
 // chance is true in one of n cases.
@@ -48,11 +53,25 @@ func (d *drawing) skewed(n int) int {
 	return int(math.Pow(float64(n+1), d.Float64()*d.Float64())) - 1
 }
 
-// begin draws the first world, and starts those of its upstreams that are up.
+// begin draws the first world, or several that are the leaves of an aggregate,
+// and which of their upstreams are up.
 func (d *drawing) begin(name string) {
-	d.world = &world{cluster: "cluster-" + name, policy: policyKind(d.IntN(int(policyKinds)))}
+	n := 1
+	if d.chance(4) {
+		n = 2 + d.IntN(2)
+		d.aggregate = &aggregate{name: "aggregate-" + name, nested: d.chance(2)}
+	}
+	for i := range n {
+		d.world = &world{cluster: fmt.Sprintf("cluster%d-%s", i, name)}
+		d.leaves = append(d.leaves, d.world)
+		d.beginLeaf(fmt.Sprintf("%d-%s", i, name))
+	}
+}
+
+func (d *drawing) beginLeaf(name string) {
+	d.changePolicy()
 	if d.chance(2) {
-		d.world.service = "service-" + name
+		d.world.service = "service" + name
 	}
 	d.drawThresholds()
 	d.drawDrops()
@@ -64,6 +83,38 @@ func (d *drawing) begin(name string) {
 	for p := range uint32(maxPriorities) {
 		d.startOf(p)
 	}
+}
+
+// target is the cluster that calls go to.
+func (d *drawing) target() string {
+	if d.aggregate != nil {
+		return d.aggregate.name
+	}
+	return d.world.cluster
+}
+
+// policy is how endpoints are chosen: as the root asks.
+func (d *drawing) policy() *lbPolicy {
+	if d.aggregate != nil {
+		return d.aggregate.policy
+	}
+	return d.world.policy
+}
+
+// resources writes all as xDS.
+func (d *drawing) resources() resources {
+	var r resources
+	if d.aggregate != nil {
+		r.clusters = d.aggregate.resources(d.leaves)
+	}
+	for _, w := range d.leaves {
+		c, a := w.clusterResource(), w.assignmentResource()
+		if w.flaw != nil {
+			w.flaw.apply(c, a)
+		}
+		r.clusters, r.assignments = append(r.clusters, c), append(r.assignments, a)
+	}
+	return r
 }
 
 // startOf starts the upstreams of a priority: none in one case of three, else
@@ -183,6 +234,7 @@ func (d *drawing) locality() *locality {
 // step changes the world, or the network, and says how.
 func (d *drawing) step() string {
 	d.world.flaw = nil
+	d.world = one(d, d.leaves)
 	steps := []func() string{
 		d.changeUpstreams, d.changeUpstreams, d.changeUpstreams, d.failPriority, d.recover,
 		d.changeWeights, d.moveLocality, d.moveLocality, d.swapPriorities, d.changeHealth, d.changeHealth,
@@ -191,7 +243,7 @@ func (d *drawing) step() string {
 	for {
 		if what := one(d, steps)(); what != "" {
 			d.world.compact()
-			return what
+			return d.world.cluster + ": " + what
 		}
 	}
 }
@@ -362,8 +414,13 @@ func (d *drawing) reorder() string {
 }
 
 func (d *drawing) changePolicy() string {
-	d.world.policy = (d.world.policy + 1 + policyKind(d.IntN(int(policyKinds)-1))) % policyKinds
-	return fmt.Sprintf("policy %d", d.world.policy)
+	p, asked := one(d, lbPolicies), &clusterv3.Cluster{}
+	p.ask(d, asked)
+	d.world.policy, d.world.asked = p, asked
+	if d.aggregate != nil {
+		d.aggregate.policy, d.aggregate.asked = p, asked
+	}
+	return p.name
 }
 
 func (d *drawing) empty() string {
@@ -384,6 +441,9 @@ func (d *drawing) resend() string {
 
 // breakRule sends resources that break a rule.
 func (d *drawing) breakRule() string {
+	if d.aggregate != nil {
+		return "" // it would take others of the same response with it
+	}
 	f := one(d, flaws)
 	groups := d.world.assignmentResource().GetEndpoints()
 	if len(groups) == 0 || f.needsEndpoint && len(groups[0].GetLbEndpoints()) == 0 {
@@ -397,51 +457,53 @@ func (d *drawing) breakRule() string {
 var flaws = []struct {
 	name          string
 	needsEndpoint bool
-	apply         func(resources)
+	apply         func(*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment)
 }{
-	{"an endpoint weighs 0", true, func(r resources) {
-		first(r).GetLbEndpoints()[0].LoadBalancingWeight = wrapperspb.UInt32(0)
+	{"an endpoint weighs 0", true, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
+		first(a).GetLbEndpoints()[0].LoadBalancingWeight = wrapperspb.UInt32(0)
 	}},
-	{"an endpoint is there twice", true, func(r resources) {
-		again := proto.CloneOf(first(r).GetLbEndpoints()[0])
-		first(r).LbEndpoints = append(first(r).LbEndpoints, again)
+	{"an endpoint is there twice", true, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
+		again := proto.CloneOf(first(a).GetLbEndpoints()[0])
+		first(a).LbEndpoints = append(first(a).LbEndpoints, again)
 	}},
-	{"endpoints weigh too much", true, func(r resources) {
-		first(r).GetLbEndpoints()[0].LoadBalancingWeight = wrapperspb.UInt32(math.MaxUint32)
+	{"endpoints weigh too much", true, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
+		first(a).GetLbEndpoints()[0].LoadBalancingWeight = wrapperspb.UInt32(math.MaxUint32)
 	}},
-	{"localities weigh too much", false, func(r resources) {
-		first(r).LoadBalancingWeight = wrapperspb.UInt32(math.MaxUint32)
+	{"localities weigh too much", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
+		first(a).LoadBalancingWeight = wrapperspb.UInt32(math.MaxUint32)
 	}},
-	{"a locality is there twice", false, func(r resources) {
-		again := proto.CloneOf(first(r))
+	{"a locality is there twice", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
+		again := proto.CloneOf(first(a))
 		again.LbEndpoints = nil
-		r.assignment.Endpoints = append(r.assignment.Endpoints, again)
+		a.Endpoints = append(a.Endpoints, again)
 	}},
-	{"a locality is absent", false, func(r resources) { weighted(r).Locality = nil }},
-	{"a priority is left out", false, func(r resources) { first(r).Priority = maxPriorities }},
-	{"a drop's denominator is unknown", false, func(r resources) {
-		r.assignment.Policy = &endpointv3.ClusterLoadAssignment_Policy{
+	{"a locality is absent", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) { weighted(a).Locality = nil }},
+	{"a priority is left out", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) { first(a).Priority = maxPriorities }},
+	{"a drop's denominator is unknown", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
+		a.Policy = &endpointv3.ClusterLoadAssignment_Policy{
 			DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{
 				Category:       "odd",
 				DropPercentage: &typev3.FractionalPercent{Numerator: 1, Denominator: 17},
 			}},
 		}
 	}},
-	{"the cluster is STATIC", false, func(r resources) { r.cluster.ClusterDiscoveryType = nil }},
-	{"lrs_server is not self", false, func(r resources) { r.cluster.LrsServer = ads }},
-	{"the policy is unknown", false, func(r resources) {
-		r.cluster.LoadBalancingPolicy = listed(&typev3.Int32Range{})
+	{"the cluster is STATIC", false, func(c *clusterv3.Cluster, _ *endpointv3.ClusterLoadAssignment) { c.ClusterDiscoveryType = nil }},
+	{"lrs_server is not self", false, func(c *clusterv3.Cluster, _ *endpointv3.ClusterLoadAssignment) { c.LrsServer = ads }},
+	{"the policy is unknown", false, func(c *clusterv3.Cluster, _ *endpointv3.ClusterLoadAssignment) {
+		c.LoadBalancingPolicy = listed(&typev3.Int32Range{})
 	}},
 }
 
 // weighted is the first locality that counts, or the first one.
-func weighted(r resources) *endpointv3.LocalityLbEndpoints {
-	for _, g := range r.assignment.GetEndpoints() {
+func weighted(a *endpointv3.ClusterLoadAssignment) *endpointv3.LocalityLbEndpoints {
+	for _, g := range a.GetEndpoints() {
 		if g.GetLoadBalancingWeight().GetValue() > 0 {
 			return g
 		}
 	}
-	return first(r)
+	return first(a)
 }
 
-func first(r resources) *endpointv3.LocalityLbEndpoints { return r.assignment.GetEndpoints()[0] }
+func first(a *endpointv3.ClusterLoadAssignment) *endpointv3.LocalityLbEndpoints {
+	return a.GetEndpoints()[0]
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -134,7 +135,7 @@ type grpcSide struct {
 	target string
 	conn   *grpc.ClientConn
 	tap    *tap
-	ctx    context.Context // of a call, as the pickers get it
+	calls  [hashes]context.Context // of calls, as the pickers get them
 	dials  dials
 }
 
@@ -175,6 +176,17 @@ func (g *grpcSide) dial(ctx context.Context, address string) (net.Conn, error) {
 	return c, err
 }
 
+// prepare gets the contexts of calls with each hash. It waits for the first
+// picker.
+func (g *grpcSide) prepare(ctx context.Context) (err error) {
+	for i := range hashes {
+		if g.calls[i], err = g.probe(ctx, hashText(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // probe gets the context that a call with a hash has when it reaches a picker.
 func (g *grpcSide) probe(ctx context.Context, hash string) (context.Context, error) {
 	probe := make(chan context.Context, 1)
@@ -192,17 +204,17 @@ func (g *grpcSide) name() string { return "grpc-go" }
 
 func (g *grpcSide) connected() map[string]int { return g.dials.take() }
 
-func (g *grpcSide) pick() reply {
+func (g *grpcSide) pick(n int) reply {
 	g.tap.mu.Lock()
-	picker, n := g.tap.state.Picker, g.tap.states
+	picker, number := g.tap.state.Picker, g.tap.states
 	g.tap.mu.Unlock()
-	res, err := picker.Pick(balancer.PickInfo{FullMethodName: "/parity.Probe/Pick", Ctx: g.ctx})
+	res, err := picker.Pick(balancer.PickInfo{FullMethodName: "/parity.Probe/Pick", Ctx: g.calls[n%hashes]})
 	if err != nil {
-		return reply{kind: g.kindOf(err), picker: n}
+		return reply{kind: g.kindOf(err), picker: number}
 	}
 	g.tap.mu.Lock()
 	defer g.tap.mu.Unlock()
-	r := reply{kind: picked, picker: n, done: func() {
+	r := reply{kind: picked, picker: number, done: func() {
 		if res.Done != nil {
 			res.Done(balancer.DoneInfo{})
 		}
@@ -240,17 +252,31 @@ func (g *grpcSide) kindOf(err error) kind {
 	return kind("not ready: " + text)
 }
 
-// look tells the channel's state, which of its SubConns are READY, by address,
-// and, in some form, what changes only with what picks come to.
-func (g *grpcSide) look() (state connectivity.State, ready map[string]bool, saw string) {
+// look tells the channel's state, those of its SubConns, by address, and, in
+// some form, what changes only with what picks come to.
+func (g *grpcSide) look() (state connectivity.State, states map[string]connectivity.State, saw string) {
 	g.tap.mu.Lock()
 	defer g.tap.mu.Unlock()
-	ready = make(map[string]bool, len(g.tap.subConns))
+	states = make(map[string]connectivity.State, len(g.tap.subConns))
 	for _, sc := range g.tap.subConns {
-		ready[sc.address] = ready[sc.address] || sc.state == connectivity.Ready
+		if states[sc.address] != connectivity.Ready {
+			states[sc.address] = sc.state
+		}
 	}
 	state = g.tap.state.ConnectivityState
-	return state, ready, fmt.Sprint(state, ready)
+	return state, states, fmt.Sprint(state, readyOf(states))
+}
+
+// readyOf lists the addresses that are READY.
+func readyOf(states map[string]connectivity.State) []string {
+	var out []string
+	for address, s := range states {
+		if s == connectivity.Ready {
+			out = append(out, address)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 func (g *grpcSide) close() {

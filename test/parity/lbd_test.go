@@ -10,6 +10,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/cespare/xxhash/v2"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/protobuf/proto"
@@ -29,15 +30,17 @@ type lbdSide struct {
 	counters *policy.Counters
 	dials    dials
 
-	config *resource.ClusterConfig
-	raw    []byte // of config's Cluster
+	// clusters holds what was taken so far; raw is what its Clusters are of.
+	clusters map[string]*resource.ClusterConfig
+	raw      map[string][]byte
 }
 
 func newLBDSide(target, cluster string) *lbdSide {
 	l := &lbdSide{
 		target: target, cluster: cluster,
 		dialer: lb.NewDialer(), counters: policy.NewCounters(),
-		dials: dials{made: make(map[string]int)}, config: &resource.ClusterConfig{},
+		dials:    dials{made: make(map[string]int)},
+		clusters: make(map[string]*resource.ClusterConfig), raw: make(map[string][]byte),
 	}
 	l.channel = lb.NewChannel(lb.Options{
 		Registry: lb.Policies(), Counters: l.counters, Draw: rand.Uint64, Events: func(policy.Event) {},
@@ -81,36 +84,74 @@ func decode(m proto.Message) (resource.Item, error) {
 }
 
 // update takes resources as an xDS client does: what cannot be used leaves the
-// last good one in use.
-func (l *lbdSide) update(ctx context.Context, r resources) (cds, eds verdict, err error) {
-	next := *l.config
-	if item, err := decode(r.cluster); err != nil {
-		cds.nack = err.Error()
-	} else if !bytes.Equal(item.Raw, l.raw) {
-		next.Cluster, l.raw = item.Cluster, item.Raw
+// last good one in use. It returns what was refused, and why.
+func (l *lbdSide) update(ctx context.Context, r resources) (refused map[proto.Message]error, err error) {
+	refused = make(map[proto.Message]error)
+	next := make(map[string]*resource.ClusterConfig)
+	for _, m := range r.clusters {
+		cc := &resource.ClusterConfig{}
+		if last := l.clusters[m.GetName()]; last != nil {
+			*cc = *last
+		}
+		next[m.GetName()] = cc
+		item, err := decode(m)
+		switch {
+		case err != nil:
+			refused[m] = err
+		case !bytes.Equal(item.Raw, l.raw[m.GetName()]):
+			cc.Cluster, l.raw[m.GetName()] = item.Cluster, item.Raw
+		}
 	}
-	if item, err := decode(r.assignment); err != nil {
-		eds.nack = err.Error()
-	} else {
-		next.Assignment = item.Assignment.Reuse(l.config.Assignment)
+	assignments := make(map[string]*resource.Assignment)
+	for _, m := range r.assignments {
+		item, err := decode(m)
+		if err != nil {
+			refused[m] = err
+			continue
+		}
+		assignments[m.GetClusterName()] = item.Assignment
 	}
-	l.config = &next
+	for _, cc := range next {
+		if a := assignments[cc.Cluster.AssignmentName()]; a != nil {
+			cc.Assignment = a.Reuse(cc.Assignment)
+		}
+	}
+	root := next[l.cluster]
+	root.Leaves = nil
+	if root.Cluster.Type == resource.ClusterAggregate {
+		root.Leaves = leavesOf(next, root.Cluster, nil)
+	}
+	l.clusters = next
 	offered := l.channel.Offer(&resource.Config{
-		Target:   "xds:///" + l.target,
-		Roots:    []string{l.cluster},
-		Clusters: map[string]*resource.ClusterConfig{l.cluster: l.config},
+		Target: "xds:///" + l.target, Roots: []string{l.cluster}, Clusters: next,
 	})
-	return cds, eds, offered.Wait(ctx)
+	return refused, offered.Wait(ctx)
+}
+
+// leavesOf lists the clusters with endpoints that one is made of, depth first,
+// each once.
+func leavesOf(all map[string]*resource.ClusterConfig, c *resource.Cluster, before []string) []string {
+	if c.Type != resource.ClusterAggregate {
+		if slices.Contains(before, c.Name) {
+			return before
+		}
+		return append(before, c.Name)
+	}
+	for _, name := range c.Leaves {
+		before = leavesOf(all, all[name].Cluster, before)
+	}
+	return before
 }
 
 func (l *lbdSide) name() string { return "lbd" }
 
 func (l *lbdSide) connected() map[string]int { return l.dials.take() }
 
-func (l *lbdSide) pick() reply {
+func (l *lbdSide) pick(n int) reply {
 	var call policy.Call
 	call.Reset(context.Background())
 	call.Cluster, call.Hold = l.cluster, true
+	call.Hash, call.HasHash = xxhash.Sum64String(hashText(n)), true
 	err := l.channel.Pick(&call, 0)
 	if err != nil {
 		return reply{kind: l.kindOf(err), picker: call.Generation}
@@ -149,30 +190,37 @@ func (l *lbdSide) kindOf(err error) kind {
 var withoutEndpoints = []string{
 	"no locality in any priority: the assignment is empty",
 	"no endpoint that picks may reach",
+	"no locality to pick from",
 }
 
-// look tells the channel's state, which of its endpoints are READY, by address,
-// and, in some form, what changes only with what picks come to.
-func (l *lbdSide) look(ctx context.Context) (state connectivity.State, ready map[string]bool, saw string, err error) {
+// look tells the channel's state, those of its endpoints, by address, and, in
+// some form, what changes only with what picks come to.
+func (l *lbdSide) look(ctx context.Context) (state connectivity.State, states map[string]connectivity.State, saw string, err error) {
 	n, err := l.channel.Describe(ctx)
 	if err != nil {
 		return 0, nil, "", err
 	}
-	ready = make(map[string]bool)
-	inUse := ""
+	states = make(map[string]connectivity.State)
+	var used []int
 	walk(n, func(n policy.Node) {
-		for _, p := range n.Priorities {
+		for i, p := range n.Priorities {
 			if p.InUse {
-				inUse = p.Name
+				used = append(used, i)
 			}
 		}
 		for _, e := range n.Endpoints {
+			if e.State == connectivity.Ready {
+				states[e.Address] = e.State
+				continue
+			}
 			for _, a := range e.Endpoint.Addresses {
-				ready[a] = ready[a] || e.Address == a
+				if _, ok := states[a]; !ok {
+					states[a] = e.State
+				}
 			}
 		}
 	})
-	return n.State, ready, fmt.Sprint(n.State, inUse, ready), nil
+	return n.State, states, fmt.Sprint(n.State, used, readyOf(states)), nil
 }
 
 // walk visits a description.
@@ -246,11 +294,17 @@ func share(n policy.Node, part *big.Rat, out map[string]*big.Rat) {
 
 // dropped counts what was dropped so far, by category.
 func (l *lbdSide) dropped() map[string]uint64 {
-	c := l.counters.Get(policy.ServiceKey{Cluster: l.cluster, EDSServiceName: l.config.Cluster.EDSServiceName})
-	if c == nil {
-		return nil
+	drops := make(map[string]uint64)
+	for name, cc := range l.clusters {
+		c := l.counters.Get(policy.ServiceKey{Cluster: name, EDSServiceName: cc.Cluster.EDSServiceName})
+		if c == nil {
+			continue
+		}
+		for category, n := range c.Drops() {
+			drops[category] += n
+		}
 	}
-	return c.Drops()
+	return drops
 }
 
 func (l *lbdSide) close() {

@@ -26,8 +26,10 @@ import (
 
 // resources are what a scenario's management server has.
 type resources struct {
-	cluster    *clusterv3.Cluster
-	assignment *endpointv3.ClusterLoadAssignment
+	// clusters holds the one that calls go to, first, and those that it is made
+	// of.
+	clusters    []*clusterv3.Cluster
+	assignments []*endpointv3.ClusterLoadAssignment
 }
 
 // management is one management server for all scenarios: each is a node, named
@@ -113,9 +115,9 @@ func (m *management) request(stream int64, req *discoveryv3.DiscoveryRequest) er
 func (m *management) send(ctx context.Context, node string, version int, r resources) (cds, eds verdict, err error) {
 	v := strconv.Itoa(version)
 	snapshot := &cache.Snapshot{}
-	snapshot.Resources[types.Listener] = cache.NewResources(v, []types.Resource{listenerFor(node, r.cluster.GetName())})
-	snapshot.Resources[types.Cluster] = cache.NewResources(v, []types.Resource{r.cluster})
-	snapshot.Resources[types.Endpoint] = cache.NewResources(v, []types.Resource{r.assignment})
+	snapshot.Resources[types.Listener] = cache.NewResources(v, []types.Resource{listenerFor(node, r.clusters[0].GetName())})
+	snapshot.Resources[types.Cluster] = cache.NewResources(v, asResources(r.clusters))
+	snapshot.Resources[types.Endpoint] = cache.NewResources(v, asResources(r.assignments))
 	if err := m.cache.SetSnapshot(ctx, node, snapshot); err != nil {
 		return verdict{}, verdict{}, fmt.Errorf("serve version %s: %w", v, err)
 	}
@@ -124,6 +126,14 @@ func (m *management) send(ctx context.Context, node string, version int, r resou
 	}
 	eds, err = m.wait(ctx, verdictKey{node, resourcev3.EndpointType, v})
 	return cds, eds, err
+}
+
+func asResources[M types.Resource](ms []M) []types.Resource {
+	out := make([]types.Resource, len(ms))
+	for i, m := range ms {
+		out[i] = m
+	}
+	return out
 }
 
 func (m *management) wait(ctx context.Context, key verdictKey) (verdict, error) {

@@ -1,6 +1,7 @@
 package parity_test
 
 import (
+	"fmt"
 	"slices"
 )
 
@@ -25,11 +26,17 @@ type reply struct {
 	picker int64
 }
 
+// hashes is how many hashes requests have: each pick bears one of them.
+const hashes = 32
+
+// hashText is what the nth hash is the hash of.
+func hashText(n int) string { return fmt.Sprintf("request %d", n%hashes) }
+
 // side is either of the two that are compared.
 type side interface {
 	name() string
-	// pick picks once, at once.
-	pick() reply
+	// pick picks once, at once, with the nth hash.
+	pick(n int) reply
 	// connected counts the connections made since the last call, by address.
 	connected() map[string]int
 	close()
@@ -39,9 +46,10 @@ type side interface {
 type poll struct {
 	picks   int
 	kinds   map[kind]int
-	counts  map[string]int // by address
-	pickers int            // that answered
-	granted int            // of picks that are held, until some were refused
+	counts  map[string]int         // by address
+	byHash  [hashes]map[string]int // the same, by hash
+	pickers int                    // that answered
+	granted int                    // of picks that are held, until some were refused
 }
 
 // picks is how many picks a poll takes.
@@ -49,12 +57,16 @@ const picks = 10_000
 
 func take(s side) *poll {
 	p := &poll{picks: picks, kinds: make(map[kind]int), counts: make(map[string]int)}
+	for i := range p.byHash {
+		p.byHash[i] = make(map[string]int)
+	}
 	var last int64
-	for range picks {
-		r := s.pick()
+	for i := range picks {
+		r := s.pick(i)
 		p.kinds[r.kind]++
 		if r.kind == picked {
 			p.counts[r.address]++
+			p.byHash[i%hashes][r.address]++
 			r.done()
 		}
 		if p.pickers == 0 || r.picker != last {
@@ -64,12 +76,26 @@ func take(s side) *poll {
 	return p
 }
 
+// touch picks once with each hash, and reports whether no pick has to wait: an
+// endpoint that a hash falls on is connected to by that.
+func touch(s side) bool {
+	waits := false
+	for i := range hashes {
+		r := s.pick(i)
+		if r.kind == picked {
+			r.done()
+		}
+		waits = waits || r.kind == queued
+	}
+	return !waits
+}
+
 // hold picks without giving back until one is broken; dropped ones are not
 // counted.
 func (p *poll) hold(s side, limit int) {
 	var held []func()
 	for tries := 0; tries < 100*(limit+10) && len(held) < limit+10; tries++ {
-		r := s.pick()
+		r := s.pick(tries)
 		if r.kind == picked {
 			held = append(held, r.done)
 		} else if r.kind != dropped {

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -45,10 +43,9 @@ type scenario struct {
 	grpc       *grpcSide
 	lbd        *lbdSide
 
-	// accepted are the resources that both sides have taken last.
-	cluster    *clusterv3.Cluster
-	assignment *endpointv3.ClusterLoadAssignment
-
+	// leaves are the clusters with endpoints as both sides have taken them last.
+	leaves []accepted
+	policy *lbPolicy
 	// ambiguous is true once a locality's name was there at several priorities.
 	ambiguous bool
 
@@ -72,7 +69,7 @@ func runScenario(t *testing.T, seed uint64, n int, m *management, server *grpc.S
 		t.Fatal(err)
 	}
 	defer s.grpc.close()
-	s.lbd = newLBDSide(name, s.draw.world.cluster)
+	s.lbd = newLBDSide(name, s.draw.target())
 	defer s.lbd.close()
 
 	steps := 2 + s.draw.IntN(4)
@@ -96,7 +93,8 @@ func runScenario(t *testing.T, seed uint64, n int, m *management, server *grpc.S
 // them once both are quiet. What differs is looked at again, a few times: on a
 // busy machine grpc-go may not have got to the update that it has acknowledged.
 func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
-	if err := s.net.settle(); err != nil {
+	mixed, err := s.net.settle()
+	if err != nil {
 		return nil, err
 	}
 	judged, err := s.update(ctx, version)
@@ -104,14 +102,14 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 		return judged, err
 	}
 	if version == 0 {
-		if s.grpc.ctx, err = s.grpc.probe(ctx, "any"); err != nil {
+		if err = s.grpc.prepare(ctx); err != nil {
 			return nil, err
 		}
 	}
-	s.ambiguous = s.ambiguous || ambiguous(s.assignment)
+	s.ambiguous = s.ambiguous || slices.ContainsFunc(s.leaves, func(l accepted) bool { return ambiguous(l.assignment) })
 	made := [2]map[string]int{make(map[string]int), make(map[string]int)}
 	for attempt := 1; ; attempt++ {
-		found, err := s.compare(ctx, made)
+		found, err := s.compare(ctx, made, mixed)
 		if err != nil || len(found) == 0 || attempt == attempts {
 			return found, err
 		}
@@ -120,10 +118,11 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 }
 
 // compare waits until both sides are quiet, and says in what they differ. made
-// sums the connections made in the step.
-func (s *scenario) compare(ctx context.Context, made [2]map[string]int) ([]string, error) {
+// sums the connections made in the step; they are not compared where it mixed
+// starts and stops.
+func (s *scenario) compare(ctx context.Context, made [2]map[string]int, mixed bool) ([]string, error) {
 	up := s.net.up()
-	c := &compared{named: s.net.named, demand: demandOf(s.cluster, s.assignment, up)}
+	c := &compared{named: s.net.named, demand: demandOf(s.policy, s.leaves, up)}
 	gState, lState, err := s.settled(ctx, c.demand, up)
 	if err != nil {
 		c.differ("%v", err)
@@ -131,11 +130,6 @@ func (s *scenario) compare(ctx context.Context, made [2]map[string]int) ([]strin
 	if gState != lState {
 		c.differ("grpc-go is %v, lbd %v", gState, lState)
 	}
-	shares, priority, err := s.lbd.shares(ctx)
-	if err != nil {
-		return nil, err
-	}
-	c.described(shares, priority)
 	for i, side := range []side{s.grpc, s.lbd} {
 		for address, n := range side.connected() {
 			made[i][address] += n
@@ -143,13 +137,21 @@ func (s *scenario) compare(ctx context.Context, made [2]map[string]int) ([]strin
 	}
 	before := s.lbd.dropped()
 	g, l := take(s.grpc), take(s.lbd)
+	c.both(g, l)
+	if c.demand.untried() {
+		return c.found, nil
+	}
+	shares, priority, err := s.lbd.shares(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.described(shares, priority)
 	c.categories(before, s.lbd.dropped())
 	g.hold(s.grpc, int(c.demand.limit))
 	l.hold(s.lbd, int(c.demand.limit))
 	c.polled(s.grpc, g)
 	c.polled(s.lbd, l)
-	c.both(g, l)
-	if !s.ambiguous {
+	if !mixed && !s.ambiguous && !s.policy.lazy() {
 		c.connections(made[0], made[1])
 	}
 	return c.found, nil
@@ -158,29 +160,51 @@ func (s *scenario) compare(ctx context.Context, made [2]map[string]int) ([]strin
 // update sends the resources to both sides, and says in what their verdicts
 // differ.
 func (s *scenario) update(ctx context.Context, version int) ([]string, error) {
-	r := s.draw.world.resources()
-	gCDS, gEDS, err := s.management.send(ctx, s.name, version, r)
+	r := s.draw.resources()
+	cds, eds, err := s.management.send(ctx, s.name, version, r)
 	if err != nil {
 		return nil, err
 	}
-	lCDS, lEDS, err := s.lbd.update(ctx, r)
+	refused, err := s.lbd.update(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	if gCDS.nack == "" {
-		s.cluster = r.cluster
+	if s.leaves == nil {
+		s.leaves = make([]accepted, len(s.draw.leaves))
 	}
-	if gEDS.nack == "" {
-		s.assignment = r.assignment
+	own := len(r.clusters) - len(r.assignments) // of the aggregate
+	for i, m := range r.clusters {
+		if refused[m] == nil && i >= own {
+			s.leaves[i-own].cluster = m
+		}
+		if refused[m] == nil && i == 0 {
+			s.policy = s.draw.policy()
+		}
 	}
-	return slices.Concat(judged(r.cluster, gCDS, lCDS), judged(r.assignment, gEDS, lEDS)), nil
+	for i, m := range r.assignments {
+		if refused[m] == nil {
+			s.leaves[i].assignment = m
+		}
+	}
+	return slices.Concat(judged(r.clusters, cds, refused), judged(r.assignments, eds, refused)), nil
 }
 
-func judged(m proto.Message, g, l verdict) []string {
-	if (g.nack == "") == (l.nack == "") {
+// judged compares grpc-go's verdict on resources of a type with lbd's.
+func judged[M proto.Message](ms []M, of verdict, refused map[proto.Message]error) []string {
+	var reasons []string
+	for _, m := range ms {
+		if refused[m] != nil {
+			reasons = append(reasons, refused[m].Error())
+		}
+	}
+	if (of.nack == "") == (len(reasons) == 0) {
 		return nil
 	}
-	return []string{fmt.Sprintf("of %s\ngrpc-go says %q\nlbd says %q", protojson.Format(m), g.nack, l.nack)}
+	out := []string{fmt.Sprintf("grpc-go says %q, lbd %q of:", of.nack, reasons)}
+	for _, m := range ms {
+		out = append(out, protojson.Format(m))
+	}
+	return out
 }
 
 // settled waits until each side knows of every endpoint whether it can be
@@ -195,14 +219,19 @@ func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (
 	var wrong error
 	looks := 0 // that saw the same
 	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(pause) {
-		gState, gReady, gSaw := s.grpc.look()
-		lState, lReady, lSaw, err := s.lbd.look(ctx)
+		quiet := true
+		if d.policy.lazy() {
+			quiet = touch(s.grpc)
+			quiet = touch(s.lbd) && quiet
+		}
+		gState, gStates, gSaw := s.grpc.look()
+		lState, lStates, lSaw, err := s.lbd.look(ctx)
 		if err != nil {
 			return 0, 0, err
 		}
 		g, l = gState, lState
-		wrong = errors.Join(s.lies("grpc-go", gReady, d, up), s.lies("lbd", lReady, d, up))
-		if saw := gSaw + lSaw; wrong != nil || saw != last {
+		wrong = errors.Join(s.lies("grpc-go", gStates, d, up), s.lies("lbd", lStates, d, up))
+		if saw := gSaw + lSaw; !quiet || wrong != nil || saw != last {
 			last, looks = saw, 0
 			continue
 		}
@@ -213,13 +242,13 @@ func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (
 	return g, l, fmt.Errorf("not quiet after %v: %w", patience, wrong)
 }
 
-// lies tells of an endpoint that a side has the wrong idea of. ready has an
+// lies tells of an endpoint that a side has the wrong idea of. states has an
 // entry for each address of an endpoint that the side knows.
-func (s *scenario) lies(side string, ready map[string]bool, d *demand, up map[string]bool) error {
+func (s *scenario) lies(side string, states map[string]connectivity.State, d *demand, up map[string]bool) error {
 	for _, sites := range d.priorities {
 		for _, site := range sites {
 			for _, sp := range site.endpoints {
-				if err := s.lie(side, sp, ready, up); err != nil {
+				if err := s.lie(side, sp, states, d, up); err != nil {
 					return err
 				}
 			}
@@ -228,17 +257,20 @@ func (s *scenario) lies(side string, ready map[string]bool, d *demand, up map[st
 	return nil
 }
 
-func (s *scenario) lie(side string, sp spot, ready, up map[string]bool) error {
-	known, connected := false, false
+func (s *scenario) lie(side string, sp spot, states map[string]connectivity.State, d *demand, up map[string]bool) error {
+	fine := true // not known, or nobody has wanted it
 	for _, a := range sp.addresses {
-		r, ok := ready[a]
-		known = known || ok
-		connected = connected || r
-		if r && !up[a] {
+		state, known := states[a]
+		switch {
+		case state == connectivity.Ready && known && !up[a]:
 			return fmt.Errorf("%s still takes %s for connected", side, s.net.named(a))
+		case state == connectivity.Ready && known:
+			return nil
+		case known && state != connectivity.Idle && !d.policy.one:
+			fine = false
 		}
 	}
-	if known && !connected && sp.live(up) {
+	if !fine && sp.live(up) {
 		return fmt.Errorf("%s is not connected to %s", side, s.net.named(sp.key))
 	}
 	return nil
@@ -257,7 +289,8 @@ func (s *scenario) tell() string {
 			fmt.Fprintf(&b, "%s(%s) ", u.name, u.address)
 		}
 	}
-	for _, m := range []proto.Message{s.cluster, s.assignment} {
+	r := s.draw.resources()
+	for _, m := range slices.Concat(asResources(r.clusters), asResources(r.assignments)) {
 		js, err := protojson.Marshal(m)
 		if err != nil {
 			js = []byte(err.Error())

@@ -68,12 +68,15 @@ func (us *upstreams) up() map[string]bool {
 
 // settle starts what is to be started and stops what is to be stopped: all
 // listeners before any connection, so that none that is lost is made again at
-// another address that is about to stop.
-func (us *upstreams) settle() error {
+// another address that is about to stop. mixed tells that there was something of
+// both: what is connected to on the way is then a matter of what comes first.
+func (us *upstreams) settle() (mixed bool, err error) {
+	started := false
 	for _, u := range us.all {
-		if u.want {
+		if u.want && u.listener == nil {
+			started = true
 			if err := u.start(); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
@@ -87,7 +90,7 @@ func (us *upstreams) settle() error {
 	for _, u := range stopped {
 		u.stop()
 	}
-	return nil
+	return started && len(stopped) > 0, nil
 }
 
 func (us *upstreams) close() {
@@ -127,9 +130,6 @@ func (u *upstream) said() string {
 }
 
 func (u *upstream) start() error {
-	if u.listener != nil {
-		return nil
-	}
 	l, err := net.Listen("tcp", u.address)
 	if err != nil {
 		return err

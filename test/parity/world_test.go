@@ -8,8 +8,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
-	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -20,23 +19,14 @@ import (
 type world struct {
 	cluster    string
 	service    string // EDS service name; empty where it is the cluster's
-	policy     policyKind
+	policy     *lbPolicy
+	asked      *clusterv3.Cluster // bears what policy asks for
 	thresholds []threshold
 	drops      []drop
 	localities []*locality
 	// flaw, where set, breaks a rule of the resources on their way.
 	flaw *flaw
 }
-
-// policyKind is how the Cluster asks for its policy.
-type policyKind uint8
-
-const (
-	lbPolicy    policyKind = iota // lb_policy ROUND_ROBIN
-	wrrLocality                   // load_balancing_policy wrr_locality { round_robin }
-	roundRobin                    // load_balancing_policy round_robin, over all localities
-	policyKinds
-)
 
 type threshold struct {
 	high bool
@@ -104,13 +94,42 @@ func (e *endpoint) usable() bool {
 	return e.health == corev3.HealthStatus_HEALTHY || e.health == corev3.HealthStatus_UNKNOWN
 }
 
-// resources writes the world as xDS.
-func (w *world) resources() resources {
-	r := resources{w.clusterResource(), w.assignmentResource()}
-	if w.flaw != nil {
-		w.flaw.apply(r)
+// aggregate is a cluster that is made of others, where the scenario has one.
+type aggregate struct {
+	name   string
+	policy *lbPolicy
+	asked  *clusterv3.Cluster
+	// nested is true where all but the first leaf are below a second aggregate,
+	// which names the first again.
+	nested bool
+}
+
+func (a *aggregate) nestedName() string { return a.name + "-nested" }
+
+// resources writes the aggregate's own clusters as xDS.
+func (a *aggregate) resources(leaves []*world) []*clusterv3.Cluster {
+	names := make([]string, len(leaves))
+	for i, w := range leaves {
+		names[i] = w.cluster
 	}
-	return r
+	if !a.nested {
+		return []*clusterv3.Cluster{a.resource(a.name, names)}
+	}
+	return []*clusterv3.Cluster{
+		a.resource(a.name, []string{names[0], a.nestedName()}),
+		a.resource(a.nestedName(), append(names[1:], names[0])),
+	}
+}
+
+func (a *aggregate) resource(name string, of []string) *clusterv3.Cluster {
+	c := &clusterv3.Cluster{
+		Name: name,
+		ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
+			Name: "envoy.clusters.aggregate", TypedConfig: packed(&aggregatev3.ClusterConfig{Clusters: of}),
+		}},
+	}
+	proto.Merge(c, a.asked)
+	return c
 }
 
 func (w *world) clusterResource() *clusterv3.Cluster {
@@ -119,14 +138,7 @@ func (w *world) clusterResource() *clusterv3.Cluster {
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads, ServiceName: w.service},
 	}
-	switch w.policy {
-	case wrrLocality:
-		c.LoadBalancingPolicy = listed(&wrrlocalityv3.WrrLocality{EndpointPickingPolicy: listed(&roundrobinv3.RoundRobin{})})
-	case roundRobin:
-		c.LoadBalancingPolicy = listed(&roundrobinv3.RoundRobin{})
-	default:
-		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
-	}
+	proto.Merge(c, w.asked)
 	for _, t := range w.thresholds {
 		th := &clusterv3.CircuitBreakers_Thresholds{}
 		if t.high {
@@ -141,13 +153,6 @@ func (w *world) clusterResource() *clusterv3.Cluster {
 		c.CircuitBreakers.Thresholds = append(c.CircuitBreakers.Thresholds, th)
 	}
 	return c
-}
-
-// listed is a load_balancing_policy of one policy.
-func listed(config proto.Message) *clusterv3.LoadBalancingPolicy {
-	return &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
-		TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "policy", TypedConfig: packed(config)},
-	}}}
 }
 
 // assignmentName is what the assignment is called.
@@ -210,5 +215,5 @@ func socket(u *upstream) *corev3.Address {
 // flaw breaks one rule of the resources.
 type flaw struct {
 	name  string
-	apply func(resources)
+	apply func(*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment)
 }
