@@ -79,21 +79,11 @@ func (s *Service) summarize(t *target) ClusterSummary {
 		out.Endpoints.Total += total
 		out.Endpoints.Unhealthy += total - a.Usable()
 	}
-	if cc.Err == nil {
-		out.Breaker = breaker(t, cc.Cluster)
+	if l, ok := t.own(); ok {
+		b := l.breaker()
+		out.Breaker = &b
 	}
 	return out
-}
-
-func breaker(t *target, c *resource.Cluster) BreakerState {
-	b := BreakerState{MaxRequests: c.MaxRequests, LimitFrom: "default"}
-	if c.MaxRequestsConfigured {
-		b.LimitFrom = "config"
-	}
-	counters := &t.counters.Load().Breaker
-	b.InFlight, b.Rejected = counters.InFlight(), counters.Rejected()
-	b.Open = b.InFlight >= int64(b.MaxRequests)
-	return b
 }
 
 // updated is when the newest of the cluster's resources became what it is.

@@ -59,6 +59,10 @@ var (
 // for each place that was picked from; leases one for each outcome; failures
 // one for each state that endpoints of a priority are in, each reason of a
 // switch, and each way in which connections are lost.
+//
+// Circuit breaker and drops are counted for the whole process, under the cluster
+// that they belong to. An AGGREGATE has no series of them, so that sums count
+// nothing twice: its leaves have, which are clusters here themselves.
 type collector struct{ service *Service }
 
 // Describe sends nothing: which series there are depends on the clusters.
@@ -145,10 +149,12 @@ func (s *series) counts(c *counts) {
 // held adds how much there is now.
 func (s *series) held(t *target, summary policy.Summary) {
 	s.add(leasesFamily, float64(t.leases.Load()))
-	if cc := t.clusterConfig(); cc.Err == nil {
-		b := breaker(t, cc.Cluster)
+	if l, ok := t.own(); ok {
+		b := l.breaker()
 		s.add(inFlightFamily, float64(b.InFlight))
 		s.add(maxRequestsFamily, float64(b.MaxRequests))
+	}
+	if t.clusterConfig().Err == nil {
 		s.endpoints(t, summary)
 	}
 }
@@ -169,19 +175,14 @@ func (s *series) own(t *target, summary policy.Summary) {
 			s.add(localityPicksFamily, float64(n), "", strconv.Itoa(at.priority), at.locality.String())
 		}
 	}
-	cc := t.clusterConfig()
-	s.add(updatedFamily, float64(updated(cc).UnixMilli())/1000)
+	s.add(updatedFamily, float64(updated(t.clusterConfig()).UnixMilli())/1000)
 	s.add(staleFamily, 0)
-	if cc.Err != nil {
-		return
+	if l, ok := t.own(); ok {
+		b := l.breaker()
+		s.add(openFamily, flag(b.Open))
+		s.add(rejectionsFamily, float64(b.Rejected))
+		s.drops(l.drops())
 	}
-	b := breaker(t, cc.Cluster)
-	s.add(openFamily, flag(b.Open))
-	s.add(rejectionsFamily, float64(b.Rejected))
-	if cc.Assignment == nil {
-		return
-	}
-	s.drops(drops(t, cc.Assignment))
 }
 
 // drops adds the drop categories. One that is there twice drops twice, each time

@@ -28,15 +28,20 @@ func (s *Service) describe(t *target, root policy.Node, endpoints bool) *Cluster
 	if cc.Err != nil {
 		return out
 	}
-	out.Type, out.Leaves = cc.Cluster.Type.String(), cc.Leaves
+	out.Type = cc.Cluster.Type.String()
 	out.DNSHostname = cc.Cluster.DNSHostname
 	if cc.Cluster.Type == resource.ClusterEDS {
 		out.EDSServiceName = cc.Cluster.AssignmentName()
 	}
 	out.Policy = policyName(cc.Cluster.Policy)
 	out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
-	if cc.Assignment != nil {
-		out.Drops = drops(t, cc.Assignment)
+	if l, ok := t.own(); ok {
+		out.Drops = l.drops()
+	}
+	if cc.Cluster.Type == resource.ClusterAggregate {
+		for _, l := range *t.leaves.Load() {
+			out.Leaves = append(out.Leaves, LeafState{Name: l.Cluster.Name, Breaker: l.breaker(), Drops: l.drops()})
+		}
 	}
 	out.Priorities = priorities(t, config, root, endpoints)
 	return out
@@ -61,15 +66,6 @@ func policyName(p resource.Policy) string {
 		return string(p.Name)
 	}
 	return string(p.Name) + "/" + policyName(*p.Child)
-}
-
-func drops(t *target, a *resource.Assignment) []DropState {
-	out := make([]DropState, len(a.Drops))
-	counts := t.counters.Load().Drops()
-	for i, d := range a.Drops {
-		out[i] = DropState{Category: d.Category, PerMillion: d.PerMillion, Dropped: counts[d.Category]}
-	}
-	return out
 }
 
 // priorities joins what was configured, unhealthy endpoints and all, with what

@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,7 +68,7 @@ func (s *Service) endpointSeries(ctx context.Context, most int) endpointSeries {
 	var all endpointSeries
 	left, truncated := most, false
 	for _, t := range s.targets.all() {
-		if !hasEndpoints(t.clusterConfig().Assignment) {
+		if !t.hasEndpoints() {
 			continue
 		}
 		if left == 0 {
@@ -92,8 +91,14 @@ func (s *Service) endpointSeries(ctx context.Context, most int) endpointSeries {
 	return append(all, endpointsTruncatedFamily.metric(flag(truncated)))
 }
 
-func hasEndpoints(a *resource.Assignment) bool {
-	return a != nil && slices.ContainsFunc(a.Localities, func(l *resource.LocalityEndpoints) bool { return len(l.Endpoints) > 0 })
+// hasEndpoints reports whether the cluster, or a leaf of it, has any.
+func (t *target) hasEndpoints() bool {
+	for _, l := range localities(t.config.Load(), t.cluster) {
+		if len(l.Endpoints) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Service) clusterWithin(ctx context.Context, name string, timeout time.Duration) (*ClusterState, error) {

@@ -10,7 +10,9 @@ type ClusterSummary struct {
 	PriorityInUse int `json:"priority_in_use"`
 	// Endpoints counts the endpoints of all priorities.
 	Endpoints EndpointCounts `json:"endpoints"`
-	Breaker   BreakerState   `json:"circuit_breaker"`
+	// Breaker is absent where a cluster has none: an AGGREGATE, whose leaves
+	// have theirs, and a cluster that cannot be used.
+	Breaker *BreakerState `json:"circuit_breaker,omitempty"`
 	// Source is where the cluster's endpoints come from.
 	Source     string    `json:"source" enums:"push,file,dns"`
 	Updated    time.Time `json:"updated_at"`
@@ -49,8 +51,8 @@ type ClusterState struct {
 	ConfigSource string `json:"config_source" enums:"push,file,default"`
 	Type         string `json:"type" enums:"EDS,LOGICAL_DNS,AGGREGATE"`
 	// Leaves are the clusters that an AGGREGATE comes down to, in order. Drops
-	// and circuit breaking are theirs.
-	Leaves []string `json:"leaves,omitempty"`
+	// and circuit breaking are theirs, whoever picks from them.
+	Leaves []LeafState `json:"leaves,omitempty"`
 	// DNSHostname is what a LOGICAL_DNS cluster resolves.
 	DNSHostname string `json:"dns_hostname,omitempty"`
 	// EDSServiceName is the name of the assignment that serves the cluster.
@@ -64,6 +66,13 @@ type ClusterState struct {
 	Drops       []DropState     `json:"drops"`
 	Priorities  []PriorityState `json:"priorities"`
 	Leases      int64           `json:"leases"`
+}
+
+// LeafState is a cluster that an AGGREGATE comes down to.
+type LeafState struct {
+	Name    string       `json:"name"`
+	Breaker BreakerState `json:"circuit_breaker"`
+	Drops   []DropState  `json:"drops"`
 }
 
 // DropState is one drop category.

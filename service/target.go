@@ -27,15 +27,13 @@ type target struct {
 	offered atomic.Pointer[lb.Offered] // the newest config's
 
 	places atomic.Pointer[places] // the newest config's
-	// counters are those of the newest config that can be used, and never nil.
-	// The target holds them: its tree lets go of its own when it fails, and what
-	// they count goes on.
-	counters atomic.Pointer[policy.ClusterCounters]
-	service  policy.ServiceKey // of counters; guarded by the targets' mu
+	// leaves are those of the newest config that can be used. The target holds
+	// their counters: its tree lets go of its own when it fails, and what they
+	// count goes on.
+	leaves atomic.Pointer[[]leaf]
 
 	*counts
 	leases atomic.Int64
-	full   atomic.Bool // the circuit breaker, until it has eased
 }
 
 // counts are what happened to a target. Targets without series of their own
@@ -64,34 +62,45 @@ func (t *target) assignments() []*resource.Assignment {
 	return out
 }
 
-// follow takes a config, before the tree does. It is called under the targets'
-// mu.
-func (t *target) follow(config *resource.Config, all *policy.Counters) {
+// own returns the leaf that the cluster is itself. An AGGREGATE has none, nor has
+// a cluster that cannot be used.
+func (t *target) own() (_ leaf, ok bool) {
+	for _, l := range *t.leaves.Load() {
+		if l.Cluster.Name == t.cluster {
+			return l, t.clusterConfig().Err == nil
+		}
+	}
+	return leaf{}, false
+}
+
+// follow lets a target take a config, before its tree does. It is called under
+// ts.mu.
+func (ts *targets) follow(t *target, config *resource.Config) {
 	t.config.Store(config)
 	counted := t.places.Load().follow(config, t.cluster)
 	t.places.Store(&counted)
-	cc := t.clusterConfig()
-	if cc.Err != nil {
+	if t.clusterConfig().Err != nil {
 		return
 	}
-	service := policy.ServiceKey{Cluster: t.cluster, EDSServiceName: cc.Cluster.EDSServiceName}
-	if service != t.service {
-		t.service = service
-		t.counters.Swap(all.Acquire(service)).Release()
+	var leaves []leaf
+	for cc := range config.Leaves(t.cluster) {
+		leaves = append(leaves, leaf{cc, ts.hold(cc)})
 	}
+	ts.release(*t.leaves.Swap(&leaves)) // after the new ones are held: most are the same
 }
 
-// close closes the tree, and lets go of what the target holds.
-func (t *target) close() {
+// end closes a target's tree, and lets go of what the target holds. It is called
+// under ts.mu.
+func (ts *targets) end(t *target) {
 	t.channel.Close()
-	t.counters.Load().Release()
+	ts.release(*t.leaves.Load())
 }
 
 // newTarget builds the tree of a cluster, still without config.
 func (s *Service) newTarget(cluster string) *target {
-	t := &target{cluster: cluster, counts: new(counts), service: policy.ServiceKey{Cluster: cluster}}
+	t := &target{cluster: cluster, counts: new(counts)}
 	t.places.Store(&places{})
-	t.counters.Store(s.counters.Acquire(t.service))
+	t.leaves.Store(new([]leaf))
 	t.channel = lb.NewChannel(lb.Options{
 		Registry:   lb.Policies(),
 		Counters:   s.counters,
@@ -112,12 +121,16 @@ type targets struct {
 	current   atomic.Pointer[map[string]*target] // replaced, never changed
 
 	mu         sync.Mutex // held to replace current; guards the rest
+	counted    map[policy.ServiceKey]*leafCounters
 	withSeries int
 	closed     bool
 }
 
 func newTargets(build func(string) *target, counters *policy.Counters) *targets {
-	ts := &targets{build: build, counters: counters, maxSeries: MaxClustersWithSeries}
+	ts := &targets{
+		build: build, counters: counters, maxSeries: MaxClustersWithSeries,
+		counted: make(map[policy.ServiceKey]*leafCounters),
+	}
 	ts.current.Store(&map[string]*target{})
 	return ts
 }
@@ -171,13 +184,13 @@ func (ts *targets) apply(changes []resolver.Change) {
 			}
 			replace()[c.Cluster] = t
 		}
-		t.follow(c.Config, ts.counters)
+		ts.follow(t, c.Config)
 		offered := t.channel.Offer(c.Config)
 		t.offered.Store(&offered)
 	}
 	ts.current.Store(&next)
 	for _, t := range gone {
-		t.close()
+		ts.end(t)
 	}
 }
 
@@ -205,6 +218,6 @@ func (ts *targets) close() {
 	}
 	ts.closed = true
 	for _, t := range *ts.current.Load() {
-		t.close()
+		ts.end(t)
 	}
 }

@@ -1,0 +1,73 @@
+package service
+
+import (
+	"sync/atomic"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// leafCounters are the counters of one {cluster, EDS service name}. Every target
+// that comes down to it holds the same.
+type leafCounters struct {
+	*policy.ClusterCounters
+
+	service policy.ServiceKey // fixed
+	holders int               // guarded by the targets' mu
+	full    atomic.Bool       // the circuit breaker, until it has eased
+}
+
+// leaf is a cluster that a target comes down to, as its newest config that can
+// be used has it.
+type leaf struct {
+	*resource.ClusterConfig
+
+	counters *leafCounters
+}
+
+// hold returns the counters of a cluster, for a target to hold. It is called
+// under ts.mu.
+func (ts *targets) hold(cc *resource.ClusterConfig) *leafCounters {
+	service := policy.ServiceKey{Cluster: cc.Cluster.Name, EDSServiceName: cc.Cluster.EDSServiceName}
+	c := ts.counted[service]
+	if c == nil {
+		c = &leafCounters{ClusterCounters: ts.counters.Acquire(service), service: service}
+		ts.counted[service] = c
+	}
+	c.holders++
+	return c
+}
+
+// release gives back what hold returned for each leaf. It is called under ts.mu.
+func (ts *targets) release(leaves []leaf) {
+	for _, l := range leaves {
+		if l.counters.holders--; l.counters.holders == 0 {
+			delete(ts.counted, l.counters.service)
+			l.counters.Release()
+		}
+	}
+}
+
+// breaker is the leaf's circuit breaker now.
+func (l leaf) breaker() BreakerState {
+	b := BreakerState{MaxRequests: l.Cluster.MaxRequests, LimitFrom: "default"}
+	if l.Cluster.MaxRequestsConfigured {
+		b.LimitFrom = "config"
+	}
+	b.InFlight, b.Rejected = l.counters.Breaker.InFlight(), l.counters.Breaker.Rejected()
+	b.Open = b.InFlight >= int64(b.MaxRequests)
+	return b
+}
+
+// drops are the leaf's drop categories, in order.
+func (l leaf) drops() []DropState {
+	if l.Assignment == nil {
+		return []DropState{}
+	}
+	out := make([]DropState, len(l.Assignment.Drops))
+	counts := l.counters.Drops()
+	for i, d := range l.Assignment.Drops {
+		out[i] = DropState{Category: d.Category, PerMillion: d.PerMillion, Dropped: counts[d.Category]}
+	}
+	return out
+}
