@@ -98,9 +98,32 @@ func TestClusterState(t *testing.T) {
 	}
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/homeless/config", `{"type":"EDS"}`)
 	d.must(200, "GET", "/v1/clusters/homeless", "")
+	d.must(http.StatusCreated, "PUT", "/v1/clusters/all/config", aggregate("orders", "homeless"))
+	w = d.must(200, "GET", "/v1/clusters/all", "")
+	if s := decode[service.ClusterState](t, w.Body.Bytes()); len(s.Leaves) != 2 || s.Leaves[0].Name != "orders" || s.Breaker != nil {
+		t.Errorf("state of an aggregate: %s", w.Body)
+	}
 	d.refused(service.UnknownCluster, "GET", "/v1/clusters/nobody", "")
 	d.refused(service.UnknownCluster, "GET", "/v1/clusters/nobody?index=1", "")
 	for _, query := range []string{"?wait=1s", "?index=now", "?index=1&wait=6m", "?endpoints=2", "?target=x"} {
 		d.refused(service.InvalidArgument, "GET", "/v1/clusters/orders"+query, "")
+	}
+}
+
+// A cluster that cannot be used says why, and nothing of what it would be.
+func TestClusterStateOfABrokenCluster(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", "/v1/clusters/all/config", aggregate("nobody"))
+	w := d.must(200, "GET", "/v1/clusters/all", "")
+	const want = `{"name":"all","state":"TRANSIENT_FAILURE","priority_in_use":-1,` +
+		`"endpoints":{"ready":0,"connecting":0,"idle":0,"transient_failure":0,"unhealthy":0,"total":0},` +
+		`"source":"push","updated_at":"T","stale":false,"generation":G,` +
+		`"error":"cluster \"nobody\", of which the aggregate is made, is not known",` +
+		`"config_source":"push","age":"A","drops":[],"priorities":[],"leases":0}`
+	if got := still(w.Body.String()); got != want+"\n" {
+		t.Errorf("got  %swant %s", got, want)
+	}
+	if list := d.must(200, "GET", "/v1/clusters", "").Body.String(); strings.Contains(list, "circuit_breaker") {
+		t.Errorf("in the list: %s", list)
 	}
 }

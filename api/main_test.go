@@ -168,6 +168,13 @@ func maxRequests(n int) string {
 	return fmt.Sprintf(`{"type":"EDS","circuit_breakers":{"thresholds":[{"max_requests":%d}]}}`, n)
 }
 
+// aggregate is JSON of a Cluster that is made of others.
+func aggregate(leaves ...string) string {
+	return fmt.Sprintf(`{"cluster_type":{"name":"envoy.clusters.aggregate","typed_config":{`+
+		`"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["%s"]}}}`,
+		strings.Join(leaves, `","`))
+}
+
 var (
 	numbers = regexp.MustCompile(`"generation":\d{13}`)
 	times   = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[0-9:.]+Z"`)

@@ -49,7 +49,9 @@ type ClusterState struct {
 	// ConfigSource is where the cluster's configuration comes from; default is
 	// that of a cluster that nobody configured.
 	ConfigSource string `json:"config_source" enums:"push,file,default"`
-	Type         string `json:"type" enums:"EDS,LOGICAL_DNS,AGGREGATE"`
+	// Type, Policy, ConnectMode and NoticeTime are absent where the cluster
+	// cannot be used: Error says why.
+	Type string `json:"type,omitempty" enums:"EDS,LOGICAL_DNS,AGGREGATE"`
 	// Leaves are the clusters that an AGGREGATE comes down to, in order. Drops
 	// and circuit breaking are theirs, whoever picks from them.
 	Leaves []LeafState `json:"leaves,omitempty"`
@@ -57,11 +59,11 @@ type ClusterState struct {
 	DNSHostname string `json:"dns_hostname,omitempty"`
 	// EDSServiceName is the name of the assignment that serves the cluster.
 	EDSServiceName string `json:"eds_service_name,omitempty"`
-	Policy         string `json:"policy"`
+	Policy         string `json:"policy,omitempty"`
 	// ConnectMode is how endpoints are connected to; NoticeTime is how long it
 	// can take to notice that one is lost: a Go duration, or "never".
-	ConnectMode string          `json:"connect_mode"`
-	NoticeTime  string          `json:"notice_time"`
+	ConnectMode string          `json:"connect_mode,omitempty"`
+	NoticeTime  string          `json:"notice_time,omitempty"`
 	Age         string          `json:"age"` // since updated_at, a Go duration
 	Drops       []DropState     `json:"drops"`
 	Priorities  []PriorityState `json:"priorities"`
