@@ -12,6 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/priority"
 	"github.com/lbd-dev/lbd/lb/ringhash"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
+	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
 	"github.com/lbd-dev/lbd/lb/weightedtarget"
 	"github.com/lbd-dev/lbd/lb/wrrlocality"
 )
@@ -21,7 +22,8 @@ func Policies() policy.Registry {
 	return policy.NewRegistry(
 		clustermanager.Builder{}, cds.Builder{}, clusterimpl.Builder{}, priority.Builder{},
 		wrrlocality.Builder{}, weightedtarget.Builder{}, roundrobin.Builder{},
-		leastrequest.Builder{}, ringhash.Builder{}, pickfirst.Builder{}, outlierdetection.Builder{},
+		outlierdetection.Builder{},
+		weightedroundrobin.Builder{}, leastrequest.Builder{}, ringhash.Builder{}, pickfirst.Builder{},
 	)
 }
 

@@ -86,6 +86,27 @@ type EndpointStep struct {
 	Compared []EndpointInFlight
 	// Ring is how ring_hash came to Endpoint; nil for other policies.
 	Ring *RingWalk
+	// Turn is how weighted_round_robin came to Endpoint; nil for other
+	// policies.
+	Turn *WeightedTurn
+}
+
+// WeightSource tells where weights come from.
+type WeightSource string
+
+// The sources of weighted_round_robin's weights.
+const (
+	// WeightsFromLoads are made of the loads that endpoints report.
+	WeightsFromLoads WeightSource = "loads"
+	// WeightsFromEDS are load_balancing_weight of EDS.
+	WeightsFromEDS WeightSource = "eds"
+)
+
+// WeightedTurn is the weight by which an endpoint has its turns, and the sum of
+// all in rotation.
+type WeightedTurn struct {
+	Weight, Sum float64
+	From        WeightSource
 }
 
 // EndpointInFlight is one endpoint that least_request drew. InFlight is what it

@@ -1,0 +1,534 @@
+package weightedroundrobin_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const (
+	idle       = connectivity.Idle
+	connecting = connectivity.Connecting
+	ready      = connectivity.Ready
+	failure    = connectivity.TransientFailure
+
+	second = time.Second
+)
+
+// stage is a weighted_round_robin in a bubble. Its endpoints are named by their
+// address; a number behind it is the EDS weight, else 1.
+type stage struct {
+	t         *testing.T
+	tree      *lbtest.Tree
+	cfg       resource.WeightedRoundRobin
+	endpoints map[string]*resource.Endpoint
+	names     string
+}
+
+type step func(s *stage)
+
+// play runs steps on a stage whose config is the default.
+func play(t *testing.T, steps ...step) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := &stage{
+			t: t, tree: lbtest.NewTree(t, weightedroundrobin.Builder{}), endpoints: make(map[string]*resource.Endpoint),
+			cfg: resource.WeightedRoundRobin{
+				BlackoutPeriod: 10 * second, WeightExpirationPeriod: 180 * second, WeightUpdatePeriod: second, ErrorUtilizationPenalty: 1,
+			},
+		}
+		defer s.tree.Close()
+		for _, step := range steps {
+			step(s)
+		}
+	})
+}
+
+// config gives the endpoints: "a:3 b". One that was given before with the same
+// weight is the same value.
+func config(names string, change ...func(*resource.WeightedRoundRobin)) step {
+	return func(s *stage) {
+		s.t.Helper()
+		for _, f := range change {
+			f(&s.cfg)
+		}
+		s.names = names
+		child := policy.Child{Config: policy.WeightedRoundRobinConfig{WeightedRoundRobin: s.cfg}}
+		for n := range strings.FieldsSeq(names) {
+			if s.endpoints[n] == nil {
+				address, weight, weighted := strings.Cut(n, ":")
+				e := &resource.Endpoint{Addresses: []string{address}, Weight: 1}
+				if _, err := fmt.Sscan(weight, &e.Weight); weighted && err != nil {
+					s.t.Fatal(err)
+				}
+				s.endpoints[n] = e
+			}
+			child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(s.endpoints[n]))
+		}
+		if err := s.tree.Update(child); names != "" && err != nil || names == "" && !errors.Is(err, balancer.ErrBadResolverState) {
+			s.t.Errorf("update: %v", err)
+		}
+	}
+}
+
+// up gives the endpoints, and lets all of them be READY.
+func up(names string, change ...func(*resource.WeightedRoundRobin)) step {
+	return func(s *stage) {
+		s.t.Helper()
+		config(names, change...)(s)
+		s.tree.Batch(func() {
+			for _, sc := range s.tree.SubConns {
+				if !sc.Closed && sc.State != ready {
+					sc.Says(ready, nil)
+				}
+			}
+		})
+	}
+}
+
+func says(address string, states ...connectivity.State) step {
+	return func(s *stage) {
+		s.t.Helper()
+		for _, state := range states {
+			var err error
+			if state == failure {
+				err = fmt.Errorf("%s refused", address)
+			}
+			sc := s.tree.SubConn(address)
+			s.tree.Batch(func() { sc.Says(state, err) })
+		}
+	}
+}
+
+// pick picks an endpoint by its address.
+func (s *stage) pick(address string, hold bool) policy.Held {
+	s.t.Helper()
+	call := &policy.Call{Hold: hold}
+	for n := range strings.FieldsSeq(s.names) {
+		if other, _, _ := strings.Cut(n, ":"); other != address {
+			call.Exclude = append(call.Exclude, other)
+		}
+	}
+	if _, err := s.tree.Pick(call); err != nil || call.Endpoint.Addresses[0] != address {
+		s.t.Fatalf("pick %s: %v, %v", address, call.Endpoint, err)
+	}
+	return call.Held()
+}
+
+// tells lets a request to an endpoint end with a load.
+func tells(address string, load *orcav3.OrcaLoadReport) step {
+	return func(s *stage) {
+		s.t.Helper()
+		s.pick(address, true).Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: load})
+	}
+}
+
+// busy is a load of 100 requests a second at so much utilization: a weight of
+// 100 / utilization.
+func busy(utilization float64) *orcav3.OrcaLoadReport {
+	return &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: utilization}
+}
+
+func after(d time.Duration) step { return func(s *stage) { s.tree.Sleep(d) } }
+
+// keep lets the endpoints tell their loads every second, n times.
+func keep(n int, loads map[string]*orcav3.OrcaLoadReport) step {
+	return func(s *stage) {
+		s.t.Helper()
+		for range n {
+			for address, load := range loads {
+				tells(address, load)(s)
+			}
+			s.tree.Sleep(second)
+		}
+	}
+}
+
+// shares asserts that picks reach the endpoints in proportion: "a:1 b:2.5". A
+// hundred picks for each unit of weight are as near as two to it.
+func shares(want string) step {
+	return func(s *stage) {
+		s.t.Helper()
+		weights := make(map[string]float64)
+		n := 0.0
+		for field := range strings.FieldsSeq(want) {
+			address, weight, _ := strings.Cut(field, ":")
+			var w float64
+			if _, err := fmt.Sscan(weight, &w); err != nil {
+				s.t.Fatal(err)
+			}
+			weights[address] = w
+			n += 100 * w
+		}
+		got := make(map[string]int)
+		for range int(n) {
+			call := &policy.Call{}
+			res, err := s.tree.Pick(call)
+			if err != nil {
+				s.t.Fatalf("pick: %v", err)
+			}
+			address := call.Endpoint.Addresses[0]
+			if at := lbtest.As[*lbtest.SubConn](s.t, res.SubConn).Addresses[0].Addr; at != address {
+				s.t.Errorf("the endpoint is %s, the SubConn %s", address, at)
+			}
+			got[address]++
+		}
+		for address, w := range weights {
+			if math.Abs(float64(got[address])-100*w) > 2 {
+				s.t.Errorf("%.0f picks reach %v, want shares of %s", n, got, want)
+				return
+			}
+		}
+	}
+}
+
+// from asserts where the weights come from, and what the state dump and an
+// explanation say of one.
+func from(source policy.WeightSource, address string, weight, sum float64) step {
+	return func(s *stage) {
+		s.t.Helper()
+		call := &policy.Call{Trace: new(policy.Trace)}
+		for call.Endpoint == nil || call.Endpoint.Addresses[0] != address {
+			call.Again()
+			if _, err := s.tree.Pick(call); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9*b }
+		e := lbtest.As[policy.EndpointStep](s.t, call.Trace.Steps[0])
+		if e.Policy != policy.WeightedRoundRobin || e.Endpoint != call.Endpoint || e.Rotation != len(strings.Fields(s.names)) ||
+			e.Turn.From != source || !near(e.Turn.Weight, weight) || !near(e.Turn.Sum, sum) {
+			s.t.Errorf("explained %+v, %+v; want %g of %g from %s", e, e.Turn, weight, sum, source)
+		}
+		total := 0.0
+		for i, n := range s.tree.Describe().Endpoints {
+			total += n.Share
+			if i == e.Index && (n.Endpoint != call.Endpoint || !near(n.Share, weight/sum)) {
+				s.t.Errorf("describes %+v, want a share of %g", n, weight/sum)
+			}
+		}
+		if !near(total, 1) {
+			s.t.Errorf("the shares described sum up to %g", total)
+		}
+	}
+}
+
+func reports(want int) step {
+	return func(s *stage) {
+		s.t.Helper()
+		if got := len(s.tree.Reports); got != want {
+			s.t.Errorf("%d reports, want %d", got, want)
+		}
+	}
+}
+
+func TestWeights(t *testing.T) {
+	both := map[string]*orcav3.OrcaLoadReport{"a": busy(1), "b": busy(0.1)}
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{"EDS weights, before there is a load", []step{up("a:1 b:2 c:3"), shares("a:1 b:2 c:3"), from(policy.WeightsFromEDS, "c", 3, 6)}},
+		{"all of them alike", []step{up("a b c"), shares("a:1 b:1 c:1")}},
+		{"one alone", []step{up("a:7"), tells("a", busy(1)), after(20 * second), shares("a:7"), from(policy.WeightsFromEDS, "a", 7, 7)}},
+		{"an EDS weight changes", []step{up("a:1 b:2"), config("a:3 b:2"), shares("a:3 b:2")}},
+		{"one of three does not say its load: it has the mean", []step{
+			up("a:9 b:9 c"), keep(11, both), shares("a:1 b:10 c:5.5"), from(policy.WeightsFromLoads, "c", 550, 1650),
+		}},
+		{"two of three do not: EDS weights", []step{
+			up("a:1 b:2 c:3"), keep(11, map[string]*orcav3.OrcaLoadReport{"a": busy(1)}), shares("a:1 b:2 c:3"),
+		}},
+		{"new weights make no new picker", []step{up("a b"), reports(2), keep(11, both), shares("a:1 b:10"), reports(2)}},
+		{"only with the next update", []step{
+			up("a b", blackout(0), update(5*second)), tells("a", busy(1)), tells("b", busy(0.1)), after(5*second - 1), shares("a:1 b:1"),
+			after(1), shares("a:1 b:10"), tells("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
+		}},
+		{"one update in each period, whoever reports first", []step{
+			up("a b", blackout(0), update(5*second)), tells("a", busy(1)), after(3 * second), tells("b", busy(0.1)), after(2 * second), shares("a:1 b:10"),
+			tells("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
+		}},
+		{"which begins anew with a new picker", []step{
+			up("a b", blackout(0), update(5*second)), tells("a", busy(1)), tells("b", busy(0.1)), after(3 * second), config("a:2 b"), shares("a:1 b:10"),
+			tells("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
+		}},
+		{"or with a new picker", []step{
+			up("a b", blackout(0), update(1000*second)), tells("a", busy(1)), tells("b", busy(0.1)), up("a b c"), shares("a:1 b:10 c:5.5"),
+		}},
+		{"application over CPU", []step{up("a b", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
+			"a": {RpsFractional: 10, ApplicationUtilization: 0.5, CpuUtilization: 0.1}, "b": {RpsFractional: 10, ApplicationUtilization: 0.1, CpuUtilization: 0.5},
+		}), shares("a:1 b:5")}},
+		{"CPU without application", []step{up("a b", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
+			"a": {RpsFractional: 10, CpuUtilization: 0.5}, "b": {RpsFractional: 10, CpuUtilization: 0.1},
+		}), shares("a:1 b:5")}},
+		{"more requests, more weight", []step{up("a b", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
+			"a": {RpsFractional: 10, CpuUtilization: 0.5}, "b": {RpsFractional: 30, CpuUtilization: 0.5},
+		}), shares("a:1 b:3")}},
+		{"errors have their penalty", []step{up("a b", blackout(0), penalty(0.5)), keep(1, map[string]*orcav3.OrcaLoadReport{
+			"a": {RpsFractional: 10, CpuUtilization: 0.1, Eps: 8}, "b": {RpsFractional: 10, CpuUtilization: 0.1},
+		}), shares("a:1 b:5"), from(policy.WeightsFromLoads, "b", 100, 120)}},
+		{"another penalty holds at once", []step{up("a b", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
+			"a": {RpsFractional: 10, CpuUtilization: 0.1, Eps: 4}, "b": {RpsFractional: 10, CpuUtilization: 0.1},
+		}), shares("a:1 b:5"), config("a b", penalty(0)), shares("a:1 b:1"), reports(3)}},
+		{"the last report counts", []step{
+			up("a b", blackout(0)), tells("a", busy(1)), tells("a", busy(0.2)), tells("b", busy(0.1)), after(second), shares("a:1 b:2"),
+		}},
+		{"reports that say nothing change nothing", []step{
+			up("a b", blackout(0)), tells("a", busy(1)), tells("b", busy(0.1)),
+			tells("a", nil), tells("a", &orcav3.OrcaLoadReport{}), tells("a", &orcav3.OrcaLoadReport{RpsFractional: 5}), tells("a", &orcav3.OrcaLoadReport{CpuUtilization: 1}),
+			after(second), shares("a:1 b:10"),
+		}},
+		{"numbers that are none have no weight", []step{
+			up("a b c", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
+				"a": {RpsFractional: 1, CpuUtilization: math.NaN()}, "b": {RpsFractional: math.MaxFloat64, CpuUtilization: 1e-9}, "c": {RpsFractional: 1, CpuUtilization: 1},
+			}), from(policy.WeightsFromEDS, "a", 1, 3),
+			tells("b", &orcav3.OrcaLoadReport{RpsFractional: -1, CpuUtilization: 1}), after(second), from(policy.WeightsFromEDS, "a", 1, 3),
+		}},
+		{"but the mean of those that have", []step{
+			up("a b c d", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
+				"a": {RpsFractional: 1, CpuUtilization: math.NaN()}, "b": {RpsFractional: math.Inf(1), CpuUtilization: 1}, "c": busy(1), "d": busy(0.5),
+			}), shares("a:1.5 b:1.5 c:1 d:2"),
+		}},
+		{"blackout: as long as that after the first report", []step{
+			up("a b"), tells("a", busy(1)), tells("b", busy(0.1)), after(10*second - 1), shares("a:1 b:1"), after(1), shares("a:1 b:10"),
+		}},
+		{"each for itself", []step{
+			up("a b c:3"), tells("a", busy(1)), after(5 * second), tells("b", busy(0.1)), after(5 * second), shares("a:1 b:1 c:3"), after(5 * second), shares("a:1 b:10 c:5.5"),
+		}},
+		{"expired: as long as that after the last", []step{
+			up("a b"), tells("a", busy(1)), tells("b", busy(0.1)), after(100 * second), tells("a", busy(1)), tells("b", busy(0.1)),
+			after(180*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
+		}},
+		{"after that there is blackout again", []step{
+			up("a b"), tells("a", busy(1)), tells("b", busy(0.1)), after(180 * second), shares("a:1 b:1"), tells("a", busy(1)), tells("b", busy(0.1)),
+			after(9 * second), shares("a:1 b:1"), after(2 * second), shares("a:1 b:10"),
+		}},
+		{"connected anew: blackout again", []step{
+			up("a b:3"), keep(11, both), shares("a:1 b:10"), says("b", idle, connecting, ready), shares("a:1 b:3"),
+			keep(9, both), shares("a:1 b:3"), keep(2, both), shares("a:1 b:10"),
+		}},
+		{"what was picked before it connected anew does not count", []step{
+			up("a b", blackout(0)), func(s *stage) {
+				held := s.pick("b", true)
+				says("b", idle, connecting)(s)
+				held.Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: busy(0.1)})
+			}, says("b", ready), tells("a", busy(1)), after(second), shares("a:1 b:1"),
+		}},
+		{"given back after an ejection it is as it was", []step{
+			up("a b:3"), keep(11, both), says("b", failure), shares("a:1"), says("b", ready), shares("a:1 b:10"),
+		}},
+		{"an endpoint that is removed and comes back is new", []step{
+			up("a b:3"), keep(11, both), config("a"), up("a b:3"), shares("a:1 b:3"),
+		}},
+		{"other periods hold at once", []step{
+			up("a b"), keep(5, both), shares("a:1 b:1"), config("a b", blackout(5*second)), shares("a:1 b:10"),
+			config("a b", expiration(second)), shares("a:1 b:1"),
+		}},
+		{"a pick that is not held tells nothing", []step{
+			up("a b", blackout(0)), func(s *stage) {
+				s.pick("a", false).Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: busy(1)})
+				s.pick("b", false).Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: busy(0.1)})
+			}, after(second), shares("a:1 b:1"),
+		}},
+		{"other contexts tell with their Done", []step{
+			up("a b", blackout(0)), func(s *stage) {
+				for range 2 {
+					res, err := s.tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
+					if err != nil {
+						t.Fatal(err)
+					}
+					load := busy(1)
+					if lbtest.As[*lbtest.SubConn](t, res.SubConn).Addresses[0].Addr == "b" {
+						load = busy(0.1)
+					}
+					res.Done(balancer.DoneInfo{ServerLoad: load})
+				}
+			}, after(second), shares("a:1 b:10"),
+		}},
+		{"loads are updated after all have been lost and found", []step{
+			up("a b", blackout(0)), says("a", idle), says("b", idle), after(10 * second), up("a b"),
+			tells("a", busy(1)), tells("b", busy(0.1)), after(second), shares("a:1 b:10"),
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { play(t, tt.steps...) })
+	}
+}
+
+func blackout(d time.Duration) func(*resource.WeightedRoundRobin) {
+	return func(c *resource.WeightedRoundRobin) { c.BlackoutPeriod = d }
+}
+
+func expiration(d time.Duration) func(*resource.WeightedRoundRobin) {
+	return func(c *resource.WeightedRoundRobin) { c.WeightExpirationPeriod = d }
+}
+
+func update(d time.Duration) func(*resource.WeightedRoundRobin) {
+	return func(c *resource.WeightedRoundRobin) { c.WeightUpdatePeriod = d }
+}
+
+func penalty(p float64) func(*resource.WeightedRoundRobin) {
+	return func(c *resource.WeightedRoundRobin) { c.ErrorUtilizationPenalty = p }
+}
+
+// answers asserts the state, and the error or the first endpoint of a pick.
+func answers(want string) step {
+	return func(s *stage) {
+		s.t.Helper()
+		call := &policy.Call{}
+		_, err := s.tree.Pick(call)
+		got := s.tree.State().String() + " "
+		switch {
+		case errors.Is(err, balancer.ErrNoSubConnAvailable):
+			got += "queue"
+		case err != nil:
+			got += err.Error()
+		default:
+			got += call.Endpoint.Addresses[0]
+		}
+		if got != want {
+			s.t.Errorf("got %q, want %q", got, want)
+		}
+		n, sum := s.tree.Describe(), s.tree.Summarize()
+		for _, e := range n.Endpoints {
+			if (e.Share > 0) != e.InRotation {
+				s.t.Errorf("describes %+v", e)
+			}
+		}
+		if n.State != s.tree.State() || n.Policy != policy.WeightedRoundRobin || (n.Err != nil) != (n.State == failure) ||
+			sum.State != n.State || sum.Census.Total() != len(n.Endpoints) {
+			s.t.Errorf("describes %+v, summarizes %+v, reported is %v", n, sum, s.tree.State())
+		}
+	}
+}
+
+func TestStates(t *testing.T) {
+	tests := []struct {
+		name  string
+		steps []step
+	}{
+		{"all connect", []step{config("a b"), answers("CONNECTING queue")}},
+		{"one is READY", []step{config("a b"), says("a", ready), answers("READY a")}},
+		{"one fails, one connects", []step{config("a b"), says("a", failure), answers("CONNECTING queue")}},
+		{"all failed: the last error, each time", []step{
+			config("a b"), says("a", failure), says("b", failure), answers("TRANSIENT_FAILURE b refused"), says("a", idle, connecting, failure), answers("TRANSIENT_FAILURE a refused"),
+		}},
+		{"the only one is lost", []step{up("a"), says("a", idle), answers("CONNECTING queue")}},
+		{"the READY one is removed", []step{config("a b"), says("a", ready), says("b", failure), config("b"), answers("TRANSIENT_FAILURE b refused")}},
+		{"nothing changed: no new picker", []step{up("a b"), reports(2), config("a b"), reports(2), answers("READY b")}},
+		{"none", []step{config(""), answers("TRANSIENT_FAILURE no endpoint that picks may reach")}},
+		{"the resolver fails before there is one", []step{resolverError, answers("TRANSIENT_FAILURE no such name")}},
+		{"one of two is lost", []step{up("a b"), says("b", idle), answers("READY a")}},
+		{"the resolver fails later", []step{up("a"), resolverError, reports(2), answers("READY a")}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) { play(t, tt.steps...) })
+	}
+}
+
+func resolverError(s *stage) {
+	s.tree.Batch(func() {
+		s.tree.Root().ResolverError(errors.New("no such name"))
+		s.tree.Root().ExitIdle()
+		s.tree.Root().UpdateSubConnState(nil, balancer.SubConnState{})
+	})
+}
+
+// TestRandomStart: each picker begins where its draw says. Equal weights take
+// turns as round_robin's do.
+func TestRandomStart(t *testing.T) {
+	for draw, want := range map[uint64]string{0: "b c a b c a", 1: "c a b c a b", 2: "a b c a b c"} {
+		play(t, func(s *stage) { s.tree.Draw = lbtest.Draws(draw) }, up("a:5 b:5 c:5"), func(s *stage) {
+			var got []string
+			for range 6 {
+				call := &policy.Call{}
+				if _, err := s.tree.Pick(call); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, call.Endpoint.Addresses[0])
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("draw %d: %v, want %s", draw, got, want)
+			}
+		})
+	}
+}
+
+// TestExclude: the turns of an excluded endpoint go to the others by their
+// weights, and theirs stay theirs.
+func TestExclude(t *testing.T) {
+	tests := []struct {
+		exclude string
+		want    map[string]int // of 100 picks, give or take 2
+	}{
+		{"z", map[string]int{"a": 50, "b": 40, "c": 10}},
+		{"a", map[string]int{"b": 80, "c": 20}},
+		{"b", map[string]int{"a": 83, "c": 17}},
+		{"a c", map[string]int{"b": 100}},
+		{"a b c", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.exclude, func(t *testing.T) {
+			play(t, up("a:5 b:4 c:1"), func(s *stage) {
+				var spread []uint64 // evenly, so that a hundred draws are exact
+				for i := range uint64(100) {
+					spread = append(spread, (i*37%100)*(math.MaxUint64/100))
+				}
+				s.tree.Draw = lbtest.Draws(append([]uint64{0}, spread...)...)
+				config("a:5 b:4 c:2")(s)
+				config("a:5 b:4 c:1")(s)
+				s.tree.Draw = nil
+				got := make(map[string]int)
+				excluded := len(strings.Fields(tt.exclude))
+				for range 100 {
+					call := &policy.Call{Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
+					_, err := s.tree.Pick(call)
+					e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
+					var refusal *policy.Refusal
+					if err != nil {
+						if !errors.As(err, &refusal) || refusal.Kind != policy.KindAllExcluded || tt.want != nil || e.Index != -1 || e.Excluded != excluded || e.Endpoint != nil {
+							t.Fatalf("%v: %+v", err, e)
+						}
+						return
+					}
+					if e.Endpoint != call.Endpoint || e.Excluded != 0 && e.Excluded != excluded || []string{"a", "b", "c"}[e.Index] != call.Endpoint.Addresses[0] {
+						t.Errorf("explained %+v", e)
+					}
+					got[call.Endpoint.Addresses[0]]++
+				}
+				for name, want := range tt.want {
+					if d := got[name] - want; d < -2 || d > 2 || len(got) != len(tt.want) {
+						t.Errorf("excluding %s: %v, want %v", tt.exclude, got, tt.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestBadConfig(t *testing.T) {
+	tree := lbtest.NewTree(t, weightedroundrobin.Builder{})
+	if err := tree.Update(policy.Child{Config: policy.LeastRequestConfig{}}); err == nil {
+		t.Error("took another policy's config")
+	}
+	tree.RefuseSubConn = func(string) error { return errors.New("no such connect mode") }
+	if err := tree.Update(policy.Child{
+		Config:    policy.WeightedRoundRobinConfig{},
+		Endpoints: []resolver.Endpoint{policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a"}})},
+	}); err == nil || !strings.Contains(err.Error(), "a") {
+		t.Errorf("a SubConn that is refused: %v", err)
+	}
+}
