@@ -176,3 +176,15 @@ lbd_endpoints{cluster="near",priority="0",state="ready",target=""} 2
 		t.Errorf("%v states of endpoints, want 3 of the leaves and the same 3 of the aggregate", n)
 	}
 }
+
+// TestStateEventsOfAnAggregate: they are its own, as its state is.
+func TestStateEventsOfAnAggregate(t *testing.T) {
+	s, _ := startAggregate(t, 1)
+	var got []string
+	for _, e := range s.Events(service.EventFilter{Type: service.EventStateChanged, Limit: 100}) {
+		got = append(got, e.Cluster+" "+e.To)
+	}
+	if want := "[agg READY far READY near READY near TRANSIENT_FAILURE]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}

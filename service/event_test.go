@@ -39,7 +39,7 @@ func TestEventsTellWhatHappened(t *testing.T) {
 			t.Errorf("event %+v", e)
 		}
 	}
-	want := "[push_refused circuit_breaker_closed circuit_breaker_opened pushed state_changed connection_changed connection_changed priority_switched pushed]"
+	want := "[push_refused circuit_breaker_closed circuit_breaker_opened pushed state_changed connection_changed connection_changed priority_switched pushed state_changed]"
 	if fmt.Sprint(got) != want {
 		t.Errorf("got  %v\nwant %s", got, want)
 	}

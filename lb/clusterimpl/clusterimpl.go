@@ -94,10 +94,7 @@ func (b *clusterImpl) Report() {
 	if b.closed || b.state.Picker == nil {
 		return
 	}
-	if s := b.state.ConnectivityState; s != b.reported {
-		b.Event(policy.StateChanged{Cluster: b.config.Service.Cluster, From: b.reported, To: s})
-		b.reported = s
-	}
+	b.reported = b.state.ConnectivityState
 	b.ClientConn.UpdateState(balancer.State{
 		ConnectivityState: b.state.ConnectivityState,
 		Picker:            newPicker(b.config, b.counters, b.state, b.Draw()),

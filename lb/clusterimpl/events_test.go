@@ -2,50 +2,14 @@ package clusterimpl_test
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"testing"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
 	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
 )
-
-func TestEvents(t *testing.T) {
-	errDown := errors.New("down")
-	tree := newTree(t, nil)
-	var got []string
-	take := func() {
-		got = nil
-		for _, e := range tree.TakeEvents() {
-			if e, ok := e.(policy.StateChanged); ok {
-				got = append(got, fmt.Sprintf("%s %v→%v", e.Cluster, e.From, e.To))
-			}
-		}
-	}
-	take()
-	for _, tt := range []struct {
-		state connectivity.State
-		err   error
-		want  []string
-	}{
-		{connecting, nil, nil},
-		{ready, nil, []string{"orders CONNECTING→READY"}},
-		{connectivity.Idle, errDown, []string{"orders READY→CONNECTING"}},
-	} {
-		tree.Batch(func() { tree.SubConns[0].Says(tt.state, tt.err) })
-		if take(); !slices.Equal(got, tt.want) {
-			t.Errorf("%v: %q, want %q", tt.state, got, tt.want)
-		}
-	}
-	tree.Close() // no word of connections that are shut down
-	if take(); len(got) != 0 {
-		t.Errorf("at Close: %q", got)
-	}
-}
 
 // TestBeforeConfig: a policy that has no config yet describes itself, and
 // refuses a config that is not its own.

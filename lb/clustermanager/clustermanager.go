@@ -4,6 +4,7 @@ package clustermanager
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -47,6 +48,7 @@ type child struct {
 	policy  *policy.Switch
 	state   balancer.State
 	counted connectivity.State // TRANSIENT_FAILURE lasts through CONNECTING
+	told    connectivity.State // in the last event, or CONNECTING
 
 	summary    policy.Summary
 	summarized uint64 // when below was touched last; 0 where the summary is to be made anew
@@ -82,7 +84,7 @@ func (b *clusterManager) add(name string) *child {
 	c := &child{
 		Conn: b.conn, parent: b,
 		state:   balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker},
-		counted: connectivity.Connecting,
+		counted: connectivity.Connecting, told: connectivity.Connecting,
 	}
 	c.below = b.conn.Child(c)
 	c.policy = policy.NewSwitch(c.below)
@@ -107,15 +109,26 @@ func (c *child) close() {
 	c.policy.Close()
 }
 
-// Report sends the aggregate state and a picker of all children up.
+// Report sends the aggregate state and a picker of all children up. It tells of
+// the clusters whose state is another now.
 func (b *clusterManager) Report() {
 	if b.closed {
 		return
 	}
 	b.reported = true
 	p := make(picker, len(b.children))
+	var changed []string
 	for name, c := range b.children {
 		p[name] = c.state.Picker
+		if c.told != c.state.ConnectivityState {
+			changed = append(changed, name)
+		}
+	}
+	slices.Sort(changed)
+	for _, name := range changed {
+		c := b.children[name]
+		b.conn.Event(policy.StateChanged{Cluster: name, From: c.told, To: c.state.ConnectivityState})
+		c.told = c.state.ConnectivityState
 	}
 	b.conn.UpdateState(balancer.State{ConnectivityState: b.states.CurrentState(), Picker: p})
 }

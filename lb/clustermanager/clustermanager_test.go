@@ -241,3 +241,42 @@ func TestSummaryFollows(t *testing.T) {
 		}
 	}
 }
+
+// TestEvents: a change of a cluster's state is told of the cluster that picks
+// name, once for a batch.
+func TestEvents(t *testing.T) {
+	s := newStage(t)
+	for _, tt := range []struct {
+		name string
+		step step
+		want string
+	}{
+		{"clusters begin CONNECTING", config("a", "b"), "[]"},
+		{"READY", says("a", ready), "[a CONNECTING→READY]"},
+		{"READY still", says("a", ready), "[]"},
+		{"to and fro in a batch", func(s *stage) {
+			a := s.actors.Actor("a")
+			s.tree.Batch(func() { a.Says(failure); a.Says(ready) })
+		}, "[]"},
+		{"both in a batch", func(s *stage) {
+			a, b := s.actors.Actor("a"), s.actors.Actor("b")
+			s.tree.Batch(func() { b.Says(failure); a.Says(idle) })
+		}, "[a READY→IDLE b CONNECTING→TRANSIENT_FAILURE]"},
+		{"connecting after a failure", says("b", connecting), "[b TRANSIENT_FAILURE→CONNECTING]"},
+		{"one that goes has no state", config("b"), "[]"},
+		{"one that comes back is new", config("a", "b"), "[]"},
+		{"its config is refused", config("a!", "b"), "[a CONNECTING→TRANSIENT_FAILURE]"},
+	} {
+		s.tree.TakeEvents()
+		tt.step(s)
+		var got []string
+		for _, e := range s.tree.TakeEvents() {
+			if e, ok := e.(policy.StateChanged); ok {
+				got = append(got, fmt.Sprintf("%s %v→%v", e.Cluster, e.From, e.To))
+			}
+		}
+		if fmt.Sprint(got) != tt.want {
+			t.Errorf("%s: %v, want %s", tt.name, got, tt.want)
+		}
+	}
+}
