@@ -174,6 +174,9 @@ func (s *Service) connectionChanged(t *target, e policy.ConnectionChanged) {
 	case e.To == connectivity.Ready:
 		t.connects.add("ok")
 		says = "connected"
+	case e.From == connectivity.Ready && e.To == connectivity.TransientFailure:
+		t.losses.add("lost")
+		says = "connection lost at once"
 	case e.To == connectivity.TransientFailure:
 		t.connects.add("error")
 		says = "could not connect"
