@@ -258,12 +258,18 @@ func (s *Service) told(c *change, err error) {
 	case outcome == pushApplied:
 		listed := c.res.Changes[:min(len(c.res.Changes), maxListedChanges)]
 		s.events.add(Event{
-			Type: EventPushed, Cluster: c.cluster, Says: fmt.Sprintf("%d resources changed", len(c.res.Changes)),
-			By: c.from, Changes: listed,
+			Type: EventPushed, Cluster: c.cluster, Says: changed(len(c.res.Changes)), By: c.from, Changes: listed,
 		})
 		s.options.Logger.Info("resources pushed", "changes", len(c.res.Changes), "first", listed[0].Resource,
 			"change", listed[0].Change, "from", c.from)
 	}
+}
+
+func changed(n int) string {
+	if n == 1 {
+		return "1 resource changed"
+	}
+	return fmt.Sprintf("%d resources changed", n)
 }
 
 // maxListedChanges is how many changes of one push an event lists.
