@@ -249,6 +249,7 @@ func (s *Service) told(c *change, err error) {
 	}
 	s.metrics.pushes.WithLabelValues(string(outcome)).Inc()
 	switch {
+	case refused && e.Code == UnknownCluster: // a deletion of what is not there, as was asked for
 	case refused:
 		s.events.add(Event{
 			Type: EventPushRefused, Cluster: c.cluster, Says: "a push was refused: " + string(e.Code),

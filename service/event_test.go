@@ -108,3 +108,23 @@ func TestRefusedPushesPushNothingOut(t *testing.T) {
 		}
 	}
 }
+
+// TestDeletionOfNothingIsNoEvent: nobody was kept from anything.
+func TestDeletionOfNothingIsNoEvent(t *testing.T) {
+	s, _ := start(t, "", nil)
+	for _, kind := range []service.Kind{service.Endpoints, service.Config} {
+		if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: kind, Cluster: "nobody"}); code(err) != service.UnknownCluster {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if all := s.Events(service.EventFilter{Limit: 100}); len(all) != 0 {
+		t.Errorf("events %+v", all)
+	}
+	old := service.Precondition{IfMatch: []string{"old"}}
+	if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Config, Cluster: "nobody", Precondition: old}); code(err) != service.PreconditionFailed {
+		t.Error(err)
+	}
+	if all := s.Events(service.EventFilter{Limit: 100}); len(all) != 1 || all[0].Reason != string(service.PreconditionFailed) {
+		t.Errorf("of a precondition that failed: %+v", all)
+	}
+}
