@@ -13,6 +13,8 @@ import (
 // describeTimeout is how long a state dump waits for a tree.
 const describeTimeout = 5 * time.Second
 
+var errNoAnswer = fmt.Errorf("the tree did not answer within %v", describeTimeout)
+
 // Clusters returns every cluster in short, in the order of their names.
 func (s *Service) Clusters(context.Context) ([]ClusterSummary, error) {
 	all := s.targets.all()
@@ -24,19 +26,23 @@ func (s *Service) Clusters(context.Context) ([]ClusterSummary, error) {
 }
 
 // Cluster returns the aggregated state of a cluster, with or without each of
-// its endpoints.
+// its endpoints. It fails with Internal where the tree does not answer in 5 s.
 func (s *Service) Cluster(ctx context.Context, name string, endpoints bool) (*ClusterState, error) {
 	t, err := s.target(name)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, describeTimeout, fmt.Errorf("the tree did not answer within %v", describeTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, describeTimeout, errNoAnswer)
 	defer cancel()
 	root, err := t.channel.Describe(ctx)
-	if errors.Is(err, lb.ErrClosed) {
+	switch {
+	case errors.Is(err, lb.ErrClosed):
 		return nil, s.closed(name)
-	}
-	if err != nil {
+	case errors.Is(err, errNoAnswer):
+		e := errorf(Internal, "cluster %q: %v", name, errNoAnswer)
+		e.Cluster = name
+		return nil, e
+	case err != nil:
 		return nil, callerGone(err)
 	}
 	return s.describe(t, root.Clusters[name], endpoints), nil

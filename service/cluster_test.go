@@ -1,7 +1,9 @@
 package service_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"testing"
 	"testing/synctest"
@@ -114,6 +116,35 @@ func TestClusterBeforeItsFirstBatch(t *testing.T) {
 		all, err := s.Clusters(t.Context())
 		if err != nil || len(all) != 1 || all[0].State != "CONNECTING" || all[0].PriorityInUse != -1 {
 			t.Errorf("%+v, %v; want it CONNECTING, without a priority", all, err)
+		}
+		close(connector)
+		synctest.Wait()
+	})
+}
+
+// TestClusterWhoseTreeDoesNotAnswer: it is waited for, and the daemon's fault. A
+// caller that goes before is told so.
+func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		connector := make(stuckConnector)
+		s, stop := start(t, "", func(o *service.Options) {
+			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
+		})
+		defer stop()
+		go func() {
+			push(t, s, service.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
+		}()
+		synctest.Wait()
+		began := time.Now()
+		_, err := s.Cluster(t.Context(), "new", true)
+		var e *service.Error
+		if !errors.As(err, &e) || e.Code != service.Internal || e.Cluster != "new" || time.Since(began) != 5*time.Second {
+			t.Errorf("after %v: %#v", time.Since(began), err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := s.Cluster(ctx, "new", true); code(err) != service.CallerGone {
+			t.Errorf("the caller left: %v", err)
 		}
 		close(connector)
 		synctest.Wait()
