@@ -16,13 +16,13 @@ const describeTimeout = 5 * time.Second
 var errNoAnswer = fmt.Errorf("the tree did not answer within %v", describeTimeout)
 
 // Clusters returns every cluster in short, in the order of their names.
-func (s *Service) Clusters(context.Context) ([]ClusterSummary, error) {
+func (s *Service) Clusters() []ClusterSummary {
 	all := s.targets.all()
 	out := make([]ClusterSummary, len(all))
 	for i, t := range all {
 		out[i] = s.summarize(t)
 	}
-	return out, nil
+	return out
 }
 
 // Cluster returns the aggregated state of a cluster, with or without each of
