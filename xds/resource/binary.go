@@ -30,6 +30,9 @@ func (v *verdict) readBinary(body []byte, m proto.Message) error {
 	root := m
 	if v.byHand {
 		root = binaryEnvelope(body, m)
+		if err := binarySize(body, root.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
+			return err
+		}
 	}
 	if root == m {
 		return v.readMessage(body, m)

@@ -2,7 +2,6 @@ package resource
 
 import (
 	"errors"
-	"fmt"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -44,11 +43,11 @@ const typeBundle Type = "DiscoveryResponse"
 //
 // Each resource is judged as DecodeCluster and DecodeAssignment judge it, and
 // all or none is accepted. The error is a *SyntaxError where the body as a whole
-// cannot be read, a *SizeError where it is too large to be; else an *InvalidError that lists the problems of all
-// resources, up to MaxProblems. Each problem names its resource; its field
-// begins at the top of the body, as in resources[3].endpoints[0].priority, so
-// that [Locate] finds it. A value of the wrong type in one of several resources is
-// a problem like others.
+// cannot be read, a *SizeError where it is too large to be; else an *InvalidError
+// that lists the problems of all resources, up to MaxProblems. Each problem names
+// its resource; its field begins at the top of the body, as in
+// resources[3].endpoints[0].priority, so that [Locate] finds it. A value of the
+// wrong type in one of several resources is a problem like others.
 func DecodeBundle(body []byte, o Options) (b *Bundle, err error) {
 	defer refusePanic(Key{Type: typeBundle}, &err)
 	d := bundling{options: o, bundle: &Bundle{}, places: map[Key]string{}}
@@ -146,15 +145,18 @@ var notYet = map[string]bool{
 }
 
 // item judges the resource at a path, which read reads, and takes it in. The
-// name in k is what it seems to bear. An error is a *SyntaxError of a body that
-// is the resource itself.
+// name in k is what it seems to bear. An error is a *SizeError, or a *SyntaxError
+// of a body that is the resource itself.
 func (d *bundling) item(at string, k Key, read func(*verdict, proto.Message) error) error {
 	v := d.begin(k)
 	it := Item{Field: at}
 	err := v.item(&it, read)
+	var size *SizeError
 	var syntax *SyntaxError
 	var invalid *InvalidError
 	switch {
+	case errors.As(err, &size):
+		return size
 	case errors.As(err, &syntax) && at == "":
 		return syntax
 	case errors.As(err, &syntax):
@@ -199,10 +201,8 @@ func (v *verdict) item(it *Item, read func(*verdict, proto.Message) error) (err 
 		a.ClusterName = v.name(nameField(TypeAssignment), a.GetClusterName(), "")
 		it.Assignment = v.assignment(a)
 	}
-	if it.Raw, err = canonical.Marshal(m); err != nil {
-		return fmt.Errorf("encode %s: %w", v.key, err)
-	}
-	return nil
+	it.Raw, err = v.encode(m)
+	return err
 }
 
 // nameField is the field that bears the name of a resource.

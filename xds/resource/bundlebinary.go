@@ -17,6 +17,9 @@ func (d *bundling) binary(body []byte) error {
 		return d.bareBinary(body)
 	}
 	response := &discoveryv3.DiscoveryResponse{}
+	if err := binarySize(body, response.ProtoReflect().Descriptor(), 2*MaxProtobufEntries); err != nil {
+		return err
+	}
 	if err := unmarshal(body, response); err != nil {
 		return err
 	}
@@ -34,31 +37,31 @@ func (d *bundling) binary(body []byte) error {
 	}
 	d.end(v, "")
 	for i, a := range list {
-		d.binaryItem(a.GetTypeUrl(), a.GetValue(), "resources["+strconv.Itoa(i)+"]", true)
+		if err := d.binaryItem(a.GetTypeUrl(), a.GetValue(), "resources["+strconv.Itoa(i)+"]", true); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // binaryItem reads one resource of a bundle, which stands at a path and may be
 // within a Resource.
-func (d *bundling) binaryItem(url string, value []byte, at string, wrapped bool) {
+func (d *bundling) binaryItem(url string, value []byte, at string, wrapped bool) error {
 	if url == wrapperURL && wrapped {
 		wrapper := &discoveryv3.Resource{}
 		if err := unmarshal(value, wrapper); err != nil {
 			d.refuse(at, "%s", err.Error())
-			return
+			return nil
 		}
 		a := wrapper.GetResource()
-		d.binaryItem(a.GetTypeUrl(), a.GetValue(), within(at, "resource"), false)
-		return
+		return d.binaryItem(a.GetTypeUrl(), a.GetValue(), within(at, "resource"), false)
 	}
 	name := binaryName(value)
 	t := d.typed(url, name, at)
 	if t == "" {
-		return
+		return nil
 	}
-	// The path is not empty, so that there is no error to return.
-	_ = d.item(at, Key{t, name}, func(v *verdict, m proto.Message) error { return v.readMessage(value, m) })
+	return d.item(at, Key{t, name}, readsBinary(value))
 }
 
 // bareBinary reads a resource without an envelope.
@@ -68,7 +71,18 @@ func (d *bundling) bareBinary(body []byte) error {
 		d.refuse("", "could be a Cluster or a ClusterLoadAssignment: put it into a DiscoveryResponse, whose Any names the type")
 		return nil
 	}
-	return d.item("", Key{t, binaryName(body)}, func(v *verdict, m proto.Message) error { return v.readMessage(body, m) })
+	return d.item("", Key{t, binaryName(body)}, readsBinary(body))
+}
+
+// readsBinary returns what reads body, a resource of a bundle, unless it is too
+// large.
+func readsBinary(body []byte) func(*verdict, proto.Message) error {
+	return func(v *verdict, m proto.Message) error {
+		if err := binarySize(body, m.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
+			return err
+		}
+		return v.readMessage(body, m)
+	}
 }
 
 // binaryKind tells a resource's type by its field 2: a ClusterLoadAssignment

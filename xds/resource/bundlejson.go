@@ -3,7 +3,6 @@ package resource
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -23,8 +22,8 @@ func (d *bundling) json(body []byte) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return &SyntaxError{Format: f, Reason: "the body is empty"}
 	}
-	if skim(body).depth > MaxDepth {
-		return &SyntaxError{Format: f, Reason: fmt.Sprintf("the body nests deeper than %d", MaxDepth)}
+	if _, err := skim(body, f, 2*MaxJSONEntries); err != nil {
+		return err
 	}
 	if !json.Valid(body) || bytes.TrimSpace(body)[0] != '{' {
 		return d.syntax(body)
@@ -137,9 +136,11 @@ func (d *bundling) jsonItem(text []byte, at string) error {
 func (d *bundling) wrapped(o object, at string) error {
 	v := d.begin(Key{Type: typeBundle})
 	if err := v.readRest(o, &discoveryv3.Resource{}, d.options.Format, "@type", "resource"); err != nil {
-		if e, ok := err.(*SyntaxError); ok { //nolint:errorlint // it comes from readJSON, unwrapped
-			v.refuse(e.Field, "%s", e.Reason)
+		e, ok := err.(*SyntaxError) //nolint:errorlint // it comes from readJSON, unwrapped
+		if !ok {
+			return err
 		}
+		v.refuse(e.Field, "%s", e.Reason)
 	}
 	inner := o.find("resource")
 	if inner == nil {

@@ -95,11 +95,26 @@ func settle[V any](v *verdict, m proto.Message, value V) (*Decoded[V], error) {
 	if err := v.err(); err != nil {
 		return nil, err
 	}
+	raw, err := v.encode(m)
+	if err != nil {
+		return nil, err
+	}
+	return &Decoded[V]{Value: value, Raw: raw, Warnings: v.warnings.of(v.key)}, nil
+}
+
+// encode returns m as it is kept, which must be such that it can be read again:
+// what is short as JSON may be many entries as protobuf.
+func (v *verdict) encode(m proto.Message) ([]byte, error) {
 	raw, err := canonical.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", v.key, err)
 	}
-	return &Decoded[V]{Value: value, Raw: raw, Warnings: v.warnings.of(v.key)}, nil
+	if v.byHand {
+		if err := binarySize(raw, m.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
+			return nil, err
+		}
+	}
+	return raw, nil
 }
 
 // name judges a resource's own name, fills in an absent one, and returns it.

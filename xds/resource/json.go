@@ -27,9 +27,9 @@ func (v *verdict) readJSON(body []byte, f Format, m proto.Message) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return &SyntaxError{Format: f, Reason: "the body is empty"}
 	}
-	s := skim(body)
-	if s.depth > MaxDepth {
-		return &SyntaxError{Format: f, Reason: fmt.Sprintf("the body nests deeper than %d", MaxDepth)}
+	s, err := skim(body, f, MaxJSONEntries)
+	if err != nil {
+		return err
 	}
 	root := jsonEnvelope(s, m)
 	if err := (protojson.UnmarshalOptions{}).Unmarshal(body, root); err != nil {
@@ -73,19 +73,22 @@ func (v *verdict) rereadJSON(body []byte, f Format, root proto.Message, first er
 
 // skimmed is what one look over a JSON text tells.
 type skimmed struct {
-	depth            int
 	typed, resources bool // the names @type and resources at the top
 }
 
-// skim looks over body, which need not be valid JSON.
-func skim(body []byte) skimmed {
+// skim looks over body, which need not be valid JSON, and refuses what nests too
+// deep or has more entries than limit: it would take too much to read. f is the
+// format that body had before.
+func skim(body []byte, f Format, limit int) (skimmed, error) {
 	var s skimmed
-	depth, start := 0, -1 // start is where the last string at the top begins
+	depth, deepest, entries := 0, 0, 0
+	start := -1 // where the last string at the top begins
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
 		case '{', '[':
+			entries++
 			depth++
-			s.depth = max(s.depth, depth)
+			deepest = max(deepest, depth)
 		case '}', ']':
 			depth--
 		case '"':
@@ -111,10 +114,17 @@ func skim(body []byte) skimmed {
 			}
 			start = -1
 		case ',':
+			entries++
 			start = -1
 		}
 	}
-	return s
+	switch {
+	case deepest > MaxDepth:
+		return s, &SyntaxError{Format: f, Reason: fmt.Sprintf("the body nests deeper than %d", MaxDepth)}
+	case entries > limit:
+		return s, &SizeError{f, fmt.Sprintf("the body has %d entries, of at most %d", entries, limit)}
+	}
+	return s, nil
 }
 
 // protojson's errors, whose first words vary on purpose from build to build.

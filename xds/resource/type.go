@@ -137,6 +137,16 @@ const (
 	MaxCategoryBytes = 256
 	// MaxResources is the most resources of a bundle.
 	MaxResources = 100_000
+	// MaxJSONEntries is the most of , [ and { in a body as JSON, strings aside:
+	// about as many as it has values. An endpoint with a hostname, health and two
+	// keys of metadata has 16; one key more is one more. A bundle as a whole may
+	// have twice as many.
+	MaxJSONEntries = 1 << 21
+	// MaxProtobufEntries is the most fields that are written out in a body as
+	// protobuf, in all its messages and what its Anys carry; also in the Raw
+	// of what was read in another format. Such an endpoint has 24, and 4 for one
+	// key of metadata more. A bundle as a whole may have twice as many.
+	MaxProtobufEntries = 1 << 22
 	// MaxDepth is how deep JSON and YAML may nest.
 	MaxDepth = 100
 	// MaxProblems is how many problems, and how many warnings, are listed;

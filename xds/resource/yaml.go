@@ -21,7 +21,6 @@ const yamlGrowth = 16
 
 // Limits of a YAML body, whoever wrote it. It is read into a tree before anybody
 // knows what it says, and what takes two bytes of text takes hundreds there.
-// JSON and protobuf are read without.
 const (
 	// MaxYAMLBytes is the largest YAML body.
 	MaxYAMLBytes = 8 << 20
