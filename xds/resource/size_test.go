@@ -94,6 +94,7 @@ func TestEntriesAreCountedBeforeTheyAreRead(t *testing.T) {
 	carried := func(n int) string { // a response with three fields and n more
 		return bytesField(2, bytesField(1, assignmentType)+bytesField(2, empty(n)))
 	}
+	const broken = "\xff" // only who reads it all sees it
 	const jsonSays, binarySays = "has 2097153 entries, of at most 2097152", "has more than 4194304 entries"
 	const ofBundle, ofBinaryBundle = "has 4194305 entries, of at most 4194304", "has more than 8388608 entries"
 	single := func(body string, f resource.Format) error {
@@ -117,7 +118,7 @@ func TestEntriesAreCountedBeforeTheyAreRead(t *testing.T) {
 		{"JSON: lists", single, text, strings.Repeat("[]", resource.MaxJSONEntries+1), jsonSays},
 		{"JSON: in a string", single, text, `{"cluster_name":"` + strings.Repeat(",[{", resource.MaxJSONEntries) + `"}`, ""},
 		{"protobuf: as many", single, binary, empty(resource.MaxProtobufEntries), ""},
-		{"protobuf: one more", single, binary, empty(resource.MaxProtobufEntries + 1), binarySays},
+		{"protobuf: one more", single, binary, empty(resource.MaxProtobufEntries+1) + broken, binarySays},
 		{"protobuf: further down", single, binary, bytesField(2, empty(resource.MaxProtobufEntries)), binarySays},
 		{"protobuf: in an envelope, as many", single, binary, carried(resource.MaxProtobufEntries - 3), ""},
 		{"protobuf: in an envelope", single, binary, carried(resource.MaxProtobufEntries - 2), binarySays},
@@ -126,9 +127,9 @@ func TestEntriesAreCountedBeforeTheyAreRead(t *testing.T) {
 		{"a resource in it", bundle, text, `{"resources":[{"@type":"` + assignmentType + `","endpoints":[{}` + strings.Repeat(",{}", resource.MaxJSONEntries/2-1) + `]}]}`, "has 2097154 entries, of at most 2097152"},
 		{"a resource that is the body", bundle, text, `{"cluster_name":"a","endpoints":[{}` + strings.Repeat(",{}", resource.MaxJSONEntries/2-1) + `]}`, "has 2097154 entries, of at most 2097152"},
 		{"a bundle as protobuf: one more", bundle, binary, carried(2*resource.MaxProtobufEntries - 2), ofBinaryBundle},
-		{"a resource in it as protobuf", bundle, binary, carried(resource.MaxProtobufEntries + 1), binarySays},
+		{"a resource in it as protobuf", bundle, binary, bytesField(2, bytesField(1, assignmentType)+bytesField(2, empty(resource.MaxProtobufEntries+1)+broken)), binarySays},
 		{"a resource in it, as many", bundle, binary, carried(resource.MaxProtobufEntries), ""},
-		{"a resource that is the body, as protobuf", bundle, binary, empty(resource.MaxProtobufEntries + 1), binarySays},
+		{"a resource that is the body, as protobuf", bundle, binary, empty(resource.MaxProtobufEntries+1) + broken, binarySays},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := c.decode(c.body, c.format)
