@@ -43,7 +43,7 @@ func TestClusterList(t *testing.T) {
 		d.refused(service.InvalidArgument, "GET", "/v1/clusters"+query, "")
 	}
 	const want = `{"clusters":[{"name":"b","state":"READY","priority_in_use":0,` +
-		`"endpoints":{"ready":1,"connecting":0,"idle":0,"transient_failure":0,"unhealthy":0,"total":1},` +
+		`"endpoints":{"ready":1,"connecting":0,"idle":0,"transient_failure":0,"ejected":0,"unhealthy":0,"total":1},` +
 		`"circuit_breaker":{"in_flight":0,"max_requests":1024,"limit_from":"default","open":false,"rejected":0},` +
 		`"source":"push","updated_at":"T","stale":false,"generation":G}]}`
 	if got := still(d.must(200, "GET", "/v1/clusters?prefix=b", "").Body.String()); got != want+"\n" {
@@ -116,7 +116,7 @@ func TestClusterStateOfABrokenCluster(t *testing.T) {
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/all/config", aggregate("nobody"))
 	w := d.must(200, "GET", "/v1/clusters/all", "")
 	const want = `{"name":"all","state":"TRANSIENT_FAILURE","priority_in_use":-1,` +
-		`"endpoints":{"ready":0,"connecting":0,"idle":0,"transient_failure":0,"unhealthy":0,"total":0},` +
+		`"endpoints":{"ready":0,"connecting":0,"idle":0,"transient_failure":0,"ejected":0,"unhealthy":0,"total":0},` +
 		`"source":"push","updated_at":"T","stale":false,"generation":G,` +
 		`"error":"cluster \"nobody\", of which the aggregate is made, is not known",` +
 		`"config_source":"push","age":"A","drops":[],"priorities":[],"leases":0}`

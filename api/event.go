@@ -38,7 +38,7 @@ type events struct{ service Events }
 //	@Tags			daemon
 //	@Produce		json
 //	@Param			cluster		query		string		false	"only those of this cluster"	minlength(1)	maxlength(512)
-//	@Param			type		query		string		false	"only those of this type"		Enums(priority_switched,state_changed,connection_changed,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted)
+//	@Param			type		query		string		false	"only those of this type"		Enums(priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted)
 //	@Param			limit		query		int			false	"at most so many"				minimum(1)	maximum(5000)	default(100)
 //	@Success		200			{object}	EventList	"the newest first"
 //	@Failure		400,414,500	{object}	Problem

@@ -76,6 +76,7 @@ func (s *Service) summarize(t *target) ClusterSummary {
 		out.Endpoints.Connecting += c.Connecting
 		out.Endpoints.Idle += c.Idle
 		out.Endpoints.TransientFailure += c.TransientFailure
+		out.Endpoints.Ejected += c.Ejected
 	}
 	for _, a := range t.assignments() {
 		total := 0

@@ -215,6 +215,7 @@ func (s *series) endpoints(t *target, summary policy.Summary) {
 		count(p, "connecting", c.Connecting)
 		count(p, "idle", c.Idle)
 		count(p, "transient_failure", c.TransientFailure)
+		count(p, "ejected", c.Ejected)
 	}
 	for priority, l := range localities(t.config.Load(), t.cluster) {
 		for _, e := range l.Endpoints {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"errors"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
@@ -195,6 +196,9 @@ func fillEndpoints(l *LocalityState, nodes []policy.EndpointNode, share float64)
 		e.Share = share * n.Share
 		if n.LastErr != nil {
 			e.LastError = n.LastErr.Error()
+		}
+		if ejected, ok := errors.AsType[*policy.EjectedError](n.LastErr); ok && n.State == connectivity.TransientFailure {
+			e.State, e.EjectedUntil = "EJECTED", optional(ejected.Until)
 		}
 	}
 }

@@ -23,7 +23,7 @@ const endpointsTimeout = time.Second
 // that it is not in: there are many endpoints, and sums over state are the same.
 var (
 	endpointStateFamily = gauge("lbd_endpoint_state",
-		"Which state is each endpoint in? 1; the states that it is not in have no series. By state: ready, connecting, idle, transient_failure, unhealthy.",
+		"Which state is each endpoint in? 1; the states that it is not in have no series. By state: ready, connecting, idle, transient_failure, unhealthy, ejected.",
 		"cluster", "target", "priority", "locality", "address", "state")
 	endpointShareFamily = gauge("lbd_endpoint_share",
 		"Which part of all picks from its cluster does each endpoint get now? 0 to 1.",

@@ -36,7 +36,7 @@ lbd_endpoint_share{address="spare-0:80",cluster="a",locality="/x/",priority="1",
 lbd_endpoint_share{address="x-0:80",cluster="a",locality="/x/",priority="0",target=""} 0.75
 lbd_endpoint_share{address="y-0:80",cluster="a",locality="/y/",priority="0",target=""} 0.125
 lbd_endpoint_share{address="y-1:80",cluster="a",locality="/y/",priority="0",target=""} 0.125
-# HELP lbd_endpoint_state Which state is each endpoint in? 1; the states that it is not in have no series. By state: ready, connecting, idle, transient_failure, unhealthy.
+# HELP lbd_endpoint_state Which state is each endpoint in? 1; the states that it is not in have no series. By state: ready, connecting, idle, transient_failure, unhealthy, ejected.
 # TYPE lbd_endpoint_state gauge
 lbd_endpoint_state{address="b-0:80",cluster="b/c",locality="//",priority="0",state="ready",target=""} 1
 lbd_endpoint_state{address="gone:80",cluster="a",locality="/x/",priority="0",state="unhealthy",target=""} 1

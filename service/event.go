@@ -34,6 +34,8 @@ const (
 	EventPrioritySwitched  EventType = "priority_switched"
 	EventStateChanged      EventType = "state_changed"
 	EventConnectionChanged EventType = "connection_changed"
+	EventEjected           EventType = "ejected"
+	EventUnejected         EventType = "unejected"
 	EventBreakerOpened     EventType = "circuit_breaker_opened"
 	EventBreakerClosed     EventType = "circuit_breaker_closed"
 	EventPushed            EventType = "pushed"
@@ -44,7 +46,8 @@ const (
 
 // EventTypes are all types of events.
 var EventTypes = []EventType{
-	EventPrioritySwitched, EventStateChanged, EventConnectionChanged, EventBreakerOpened, EventBreakerClosed,
+	EventPrioritySwitched, EventStateChanged, EventConnectionChanged, EventEjected, EventUnejected,
+	EventBreakerOpened, EventBreakerClosed,
 	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted,
 }
 
@@ -53,7 +56,7 @@ type Event struct {
 	// ID grows with every event of the process.
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
-	Type    EventType `json:"type" enums:"priority_switched,state_changed,connection_changed,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted"`
+	Type    EventType `json:"type" enums:"priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted"`
 	Cluster string    `json:"cluster,omitempty"`
 	// Says tells it in a sentence.
 	Says string `json:"says"`
@@ -64,6 +67,9 @@ type Event struct {
 	// Address is the endpoint's.
 	Address string `json:"address,omitempty"`
 	Error   string `json:"error,omitempty"`
+	// Until is when an ejection is over; the endpoint is given back at the end
+	// of the first interval of outlier detection then.
+	Until *time.Time `json:"until,omitempty"`
 	// By is who pushed, and from where.
 	By      string   `json:"by,omitempty"`
 	File    string   `json:"file,omitempty"`
@@ -165,6 +171,17 @@ func (s *Service) event(t *target, e policy.Event) {
 		log.Info("cluster state changed", "cluster", e.Cluster, "from", e.From.String(), "to", e.To.String())
 	case policy.ConnectionChanged:
 		s.connectionChanged(t, e)
+	case policy.Ejected:
+		s.events.add(Event{
+			Type: EventEjected, Cluster: e.Cluster, Says: "the endpoint is ejected: " + e.Reason,
+			Reason: e.Reason, Address: e.Address, Until: optional(e.Until),
+		})
+		log.Warn("endpoint ejected", "cluster", e.Cluster, "address", e.Address, "reason", e.Reason, "until", e.Until.UTC())
+	case policy.Unejected:
+		s.events.add(Event{
+			Type: EventUnejected, Cluster: e.Cluster, Says: "the endpoint is given back to picks", Address: e.Address,
+		})
+		log.Info("endpoint unejected", "cluster", e.Cluster, "address", e.Address)
 	}
 }
 

@@ -89,6 +89,18 @@ type EndpointStep struct {
 	Compared []InFlight `json:"compared,omitempty"`
 	// Ring is ring_hash's way along its ring.
 	Ring *RingWalk `json:"ring,omitempty"`
+	// Turn is the weight by which weighted_round_robin came to the endpoint.
+	Turn *WeightedTurn `json:"turn,omitempty"`
+}
+
+// WeightedTurn is an endpoint's weight.
+type WeightedTurn struct {
+	Weight float64 `json:"weight"`
+	// Share is which part of all turns the endpoint has, 0 to 1.
+	Share float64 `json:"share"`
+	// From tells what the weights are made of: the loads that endpoints report,
+	// or EDS' endpoint weights while fewer than two have reported enough.
+	From string `json:"from" enums:"loads,eds"`
 }
 
 // InFlight is how many leases an endpoint had before the pick.
@@ -228,6 +240,10 @@ func explainEndpoint(s policy.EndpointStep) Step {
 		says = fmt.Sprintf("%s has no endpoint left: all %d READY ones are excluded", s.Policy, s.Rotation)
 	case s.Compared != nil:
 		says = explainCompared(e, s)
+	case s.Turn != nil:
+		e.Turn = &WeightedTurn{Weight: s.Turn.Weight, Share: s.Turn.Weight / s.Turn.Sum, From: string(s.Turn.From)}
+		says = fmt.Sprintf("%s took %s, number %d of %d in rotation, which has %.1f%% of the turns by its weight of %.4g from %s (%d skipped as excluded)",
+			s.Policy, e.Address, s.Index, s.Rotation, 100*e.Turn.Share, e.Turn.Weight, e.Turn.From, s.Excluded)
 	default:
 		says = fmt.Sprintf("%s took %s, number %d of %d in rotation (%d skipped as excluded)",
 			s.Policy, e.Address, s.Index, s.Rotation, s.Excluded)

@@ -26,6 +26,8 @@ type EndpointCounts struct {
 	Connecting       int `json:"connecting"`
 	Idle             int `json:"idle"`
 	TransientFailure int `json:"transient_failure"`
+	// Ejected endpoints are those that outlier detection keeps picks from.
+	Ejected int `json:"ejected"`
 	// Unhealthy endpoints are those that EDS health keeps picks from.
 	Unhealthy int `json:"unhealthy"`
 	Total     int `json:"total"`
@@ -127,10 +129,14 @@ type EndpointState struct {
 	Hostname  string   `json:"hostname,omitempty"`
 	Weight    uint32   `json:"weight"`
 	Health    string   `json:"health" enums:"UNKNOWN,HEALTHY,UNHEALTHY,DRAINING,TIMEOUT,DEGRADED"` // as EDS tells
-	// State is the connectivity state, or UNHEALTHY where EDS health keeps
-	// picks from it.
+	// State is the connectivity state; or UNHEALTHY where EDS health keeps
+	// picks from it, EJECTED where outlier detection does.
 	State string `json:"state"`
 	// Share is the part of all picks that the endpoint gets now, 0 to 1.
-	Share     float64 `json:"share"`
-	LastError string  `json:"last_error,omitempty"`
+	Share float64 `json:"share"`
+	// LastError is why it cannot be connected to, or why it is ejected.
+	LastError string `json:"last_error,omitempty"`
+	// EjectedUntil is when its ejection is over; it is given back at the end of
+	// the first interval of outlier detection then.
+	EjectedUntil *time.Time `json:"ejected_until,omitempty"`
 }
