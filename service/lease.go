@@ -1,6 +1,14 @@
 package service
 
-import "time"
+import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+)
 
 // Outcome is how a leased request ended.
 type Outcome string
@@ -24,6 +32,66 @@ type Load struct {
 	Utilization            map[string]float64 `json:"utilization"`
 	RequestCost            map[string]float64 `json:"request_cost"`
 	NamedMetrics           map[string]float64 `json:"named_metrics"`
+}
+
+// check refuses what is no load: an infinite number, or a negative one where ORCA
+// has none. What costs and named metrics mean is the application's.
+func (l *Load) check() error {
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{
+		{"cpu_utilization", l.CPUUtilization},
+		{"mem_utilization", l.MemUtilization},
+		{"application_utilization", l.ApplicationUtilization},
+		{"rps_fractional", l.RPSFractional},
+		{"eps", l.EPS},
+	} {
+		if err := checkLoad(f.name, f.value, true); err != nil {
+			return err
+		}
+	}
+	for _, m := range []struct {
+		name     string
+		values   map[string]float64
+		unsigned bool
+	}{
+		{"utilization", l.Utilization, true},
+		{"request_cost", l.RequestCost, false},
+		{"named_metrics", l.NamedMetrics, false},
+	} {
+		for _, key := range slices.Sorted(maps.Keys(m.values)) {
+			if err := checkLoad(m.name+"["+strconv.Quote(key)+"]", m.values[key], m.unsigned); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkLoad(name string, value float64, unsigned bool) error {
+	switch {
+	case math.IsNaN(value) || math.IsInf(value, 0):
+		return errorf(InvalidArgument, "load.%s is %g: it must be a finite number", name, value)
+	case unsigned && value < 0:
+		return errorf(InvalidArgument, "load.%s is %g: it must not be negative", name, value)
+	default:
+		return nil
+	}
+}
+
+// report is the load as gRPC's policies take it.
+func (l *Load) report() *orcav3.OrcaLoadReport {
+	return &orcav3.OrcaLoadReport{
+		CpuUtilization:         l.CPUUtilization,
+		MemUtilization:         l.MemUtilization,
+		ApplicationUtilization: l.ApplicationUtilization,
+		RpsFractional:          l.RPSFractional,
+		Eps:                    l.EPS,
+		Utilization:            l.Utilization,
+		RequestCost:            l.RequestCost,
+		NamedMetrics:           l.NamedMetrics,
+	}
 }
 
 // LeaseState is what a lease holds, or how it ended.

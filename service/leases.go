@@ -124,7 +124,7 @@ func (ls *leases) expire(h *held) {
 	}
 	sh.mu.Unlock()
 	if late {
-		ls.giveBack(h, end.Outcome)
+		ls.giveBack(h, end.Outcome, nil)
 	}
 }
 
@@ -161,11 +161,15 @@ var policyOutcomes = map[Outcome]policy.Outcome{
 	Expired:   policy.OutcomeExpired,
 }
 
-// giveBack returns what h holds, after it was taken out of its shard.
-func (ls *leases) giveBack(h *held, o Outcome) {
+// giveBack returns what h holds, after it was taken out of its shard. load is nil
+// where none was told.
+func (ls *leases) giveBack(h *held, o Outcome, load *Load) {
 	info := policy.NoInfo
 	if o != Success {
 		info.Err = errUnfinished
+	}
+	if load != nil {
+		info.ServerLoad = load.report()
 	}
 	h.held.Finish(policyOutcomes[o], info)
 	h.target.leases.Add(-1)
@@ -189,7 +193,7 @@ func (ls *leases) close() {
 		}
 		sh.mu.Unlock()
 		for _, h := range all {
-			ls.giveBack(h, Expired)
+			ls.giveBack(h, Expired, nil)
 		}
 	}
 }
@@ -198,9 +202,15 @@ func unknownLease(id string) error {
 	return errorf(UnknownLease, "lease %q is not known: it never was, or ended long ago, or the daemon was restarted", id)
 }
 
-// EndLease ends a lease as its caller tells. A lease that has ended already is
-// answered as it ended.
-func (s *Service) EndLease(id string, o Outcome, _ *Load) (LeaseState, error) {
+// EndLease ends a lease as its caller tells, with the upstream's load, or nil. A
+// lease that has ended already is answered as it ended. A load that is none ends
+// nothing.
+func (s *Service) EndLease(id string, o Outcome, load *Load) (LeaseState, error) {
+	if load != nil {
+		if err := load.check(); err != nil {
+			return LeaseState{}, err
+		}
+	}
 	sh := s.leases.shard(id)
 	sh.mu.Lock()
 	h := sh.held[id]
@@ -214,7 +224,7 @@ func (s *Service) EndLease(id string, o Outcome, _ *Load) (LeaseState, error) {
 	}
 	state := sh.end(h, o)
 	sh.mu.Unlock()
-	s.leases.giveBack(h, o)
+	s.leases.giveBack(h, o, load)
 	return state, nil
 }
 
