@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Step is one step of a pick's decision. Which of the parts is set is told by
@@ -147,8 +148,12 @@ func explain(call *policy.Call) []Step {
 func explainStep(s policy.Step) Step {
 	switch s := s.(type) {
 	case policy.ClusterStep:
+		known := "known"
+		if !s.Found {
+			known = "not known"
+		}
 		return Step{
-			Step: "cluster", Says: fmt.Sprintf("cluster %q has a picker: %t", s.Cluster, s.Found),
+			Step: "cluster", Says: fmt.Sprintf("cluster %q is %s", s.Cluster, known),
 			Cluster: &ClusterStep{Name: s.Cluster, Found: s.Found},
 		}
 	case policy.PriorityStep:
@@ -221,10 +226,18 @@ func explainLocality(s policy.LocalityStep) Step {
 	}
 	return Step{
 		Step: "locality",
-		Says: fmt.Sprintf("locality %s was drawn of %d, with weight %d of %d",
-			s.Candidates[s.Chosen].Locality, len(s.Candidates), s.Candidates[s.Chosen].Weight, sum),
+		Says: fmt.Sprintf("%s was drawn of %d, with weight %d of %d",
+			localityWords(s.Candidates[s.Chosen].Locality), len(s.Candidates), s.Candidates[s.Chosen].Weight, sum),
 		Locality: l,
 	}
+}
+
+// localityWords names a locality in a sentence.
+func localityWords(l resource.Locality) string {
+	if l == (resource.Locality{}) {
+		return "the empty locality"
+	}
+	return "locality " + l.String()
 }
 
 func explainEndpoint(s policy.EndpointStep) Step {
