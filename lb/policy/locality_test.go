@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/resolver"
@@ -117,10 +118,10 @@ func TestLocalityKeepsEndpoints(t *testing.T) {
 			for _, e := range before.Endpoints {
 				was[policy.EndpointOf(e)] = e
 			}
-			got := ""
+			var got strings.Builder
 			for _, e := range after.Endpoints {
 				value := policy.EndpointOf(e)
-				got += value.Addresses[0]
+				got.WriteString(value.Addresses[0])
 				if len(e.Addresses) != 1 || e.Addresses[0].Addr != value.Addresses[0] {
 					t.Errorf("%s has the addresses %v", value.Addresses[0], e.Addresses)
 				}
@@ -128,8 +129,8 @@ func TestLocalityKeepsEndpoints(t *testing.T) {
 					t.Errorf("%s was made anew", value.Addresses[0])
 				}
 			}
-			if got != tt.want {
-				t.Errorf("endpoints %s, want %s", got, tt.want)
+			if got.String() != tt.want {
+				t.Errorf("endpoints %s, want %s", got.String(), tt.want)
 			}
 			if got := policy.NewLocality(place(tt.to)); after.ID != got.ID || after.Weight != got.Weight {
 				t.Errorf("locality %+v, want %+v", after, got)

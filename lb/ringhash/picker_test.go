@@ -67,21 +67,22 @@ func tell(t *testing.T, call *policy.Call, hash uint64) string {
 	if e.Endpoint != nil {
 		what = fmt.Sprintf("%s %v", e.Endpoint.Addresses[0], e.Ring.State)
 	}
-	out := fmt.Sprintf("%s on %d of %d, walked %d: %s, seat %d of %d", kind, e.Ring.Entry, e.Ring.Size, e.Ring.Walked, what, e.Index, e.Rotation)
+	var out strings.Builder
+	out.WriteString(fmt.Sprintf("%s on %d of %d, walked %d: %s, seat %d of %d", kind, e.Ring.Entry, e.Ring.Size, e.Ring.Walked, what, e.Index, e.Rotation))
 	if e.Excluded > 0 {
-		out += fmt.Sprintf(", without %d", e.Excluded)
+		out.WriteString(fmt.Sprintf(", without %d", e.Excluded))
 	}
 	for _, step := range call.Trace.Steps[1:] {
 		switch step := step.(type) {
 		case policy.QueueStep:
-			out += "; queue"
+			out.WriteString("; queue")
 		case policy.FailureStep:
-			out += "; failure " + step.Err.Error()
+			out.WriteString("; failure " + step.Err.Error())
 		default:
-			out += fmt.Sprintf("; %#v", step)
+			out.WriteString(fmt.Sprintf("; %#v", step))
 		}
 	}
-	return out
+	return out.String()
 }
 
 // TestWeighs: an endpoint has as many hashes as its locality's and its own weight
