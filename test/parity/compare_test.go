@@ -201,11 +201,18 @@ func (c *compared) namesOf(keys []string) []string {
 	return out
 }
 
-// connections compares how often each endpoint was connected to. One with
+// connections compares how often each endpoint was connected to, and which
+// connections are held, of priorities too that are not in use. An endpoint with
 // several addresses may be connected to twice: the second is tried before the
 // first has failed.
-func (c *compared) connections(byGRPC, byLBD map[string]int) {
+func (c *compared) connections(byGRPC, byLBD map[string]int, heldByGRPC, heldByLBD []string) {
 	single := c.demand.single()
+	lone := func(held []string) []string {
+		return c.namesOf(slices.DeleteFunc(slices.Clone(held), func(a string) bool { return !single[a] }))
+	}
+	if a, b := lone(heldByGRPC), lone(heldByLBD); !slices.Equal(a, b) {
+		c.differ("grpc-go holds the connections %v, lbd %v", a, b)
+	}
 	for _, address := range union(byGRPC, byLBD) {
 		if single[address] && byGRPC[address] != byLBD[address] {
 			c.differ("grpc-go connected %d times to %s, lbd %d times", byGRPC[address], c.named(address), byLBD[address])

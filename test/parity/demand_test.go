@@ -28,6 +28,9 @@ type demand struct {
 	// that the ones before it let pass.
 	drops []chance
 	limit uint32
+	// untried is true where picks may not get so far as to have an endpoint
+	// connected. Nothing is demanded then but that both sides answer alike.
+	untried bool
 }
 
 type group struct {
@@ -62,21 +65,23 @@ type accepted struct {
 
 func demandOf(p *lbPolicy, leaves []accepted, up map[string]bool) *demand {
 	d := &demand{policy: p, priority: -1}
+	in := leaves[0]
 	for _, l := range leaves {
+		d.limits(l)
+		d.untried = d.untried || d.limit == 0 && p.lazy()
 		priorities := sites(l.assignment)
 		if len(priorities) == 0 && len(leaves) > 1 {
 			priorities = [][]*site{nil} // an empty leaf has its place too
 		}
 		for _, sites := range priorities {
 			if !d.ready {
-				d.use(l, sites, len(d.priorities), up)
+				d.priority, in = len(d.priorities), l
+				d.use(sites, up)
 			}
 			d.priorities = append(d.priorities, sites)
 		}
 	}
-	if len(d.priorities) == 0 {
-		d.limits(leaves[0])
-	}
+	d.limits(in)
 	return d
 }
 
@@ -125,10 +130,8 @@ func address(a *corev3.Address) string {
 	return fmt.Sprintf("%s:%d", a.GetSocketAddress().GetAddress(), a.GetSocketAddress().GetPortValue())
 }
 
-// use takes one priority of a cluster as the one in use.
-func (d *demand) use(l accepted, sites []*site, priority int, up map[string]bool) {
-	d.priority = priority
-	d.limits(l)
+// use takes one priority as the one in use.
+func (d *demand) use(sites []*site, up map[string]bool) {
 	if d.policy.alone {
 		all := &site{weight: 1}
 		for _, s := range sites {
@@ -174,10 +177,6 @@ func (s spot) live(up map[string]bool) bool {
 	}
 	return false
 }
-
-// untried reports whether no pick gets so far as to have an endpoint connected.
-// Nothing is demanded then but that both sides answer alike.
-func (d *demand) untried() bool { return d.policy.lazy() && d.limit == 0 }
 
 // partlyEmpty reports whether some locality of the priority in use, but not all,
 // has no endpoint that picks may reach.

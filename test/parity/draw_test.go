@@ -50,7 +50,7 @@ func some[E any](d *drawing, s []E) []E {
 
 // skewed draws from [0, n), small numbers more often.
 func (d *drawing) skewed(n int) int {
-	return int(math.Pow(float64(n+1), d.Float64()*d.Float64())) - 1
+	return int(math.Pow(float64(n+1), d.Float64())) - 1
 }
 
 // begin draws the first world, or several that are the leaves of an aggregate,
@@ -236,7 +236,7 @@ func (d *drawing) step() string {
 	d.world.flaw = nil
 	d.world = one(d, d.leaves)
 	steps := []func() string{
-		d.changeUpstreams, d.changeUpstreams, d.changeUpstreams, d.failPriority, d.recover,
+		d.stopSome, d.stopSome, d.startSome, d.startSome, d.changeSome, d.failPriority, d.recover,
 		d.changeWeights, d.moveLocality, d.moveLocality, d.swapPriorities, d.changeHealth, d.changeHealth,
 		d.changeLocalities, d.changeEndpoints, d.changeLimits, d.reorder, d.breakRule, d.changePolicy, d.empty, d.resend,
 	}
@@ -248,13 +248,27 @@ func (d *drawing) step() string {
 	}
 }
 
-// changeUpstreams stops what is up and starts what is not, some of them.
-func (d *drawing) changeUpstreams() string {
-	if len(d.net.all) == 0 {
+// stopSome stops some of what is up.
+func (d *drawing) stopSome() string { return d.changeUpstreams(true, false) }
+
+// startSome starts some of what is not.
+func (d *drawing) startSome() string { return d.changeUpstreams(false, true) }
+
+// changeSome does both.
+func (d *drawing) changeSome() string { return d.changeUpstreams(true, true) }
+
+func (d *drawing) changeUpstreams(stop, start bool) string {
+	var changing []*upstream
+	for _, u := range d.net.all {
+		if u.want && stop || !u.want && start {
+			changing = append(changing, u)
+		}
+	}
+	if len(changing) == 0 {
 		return ""
 	}
 	var said []string
-	for _, u := range some(d, d.net.all) {
+	for _, u := range some(d, changing) {
 		u.want = !u.want
 		said = append(said, u.said())
 	}
@@ -320,7 +334,10 @@ func (d *drawing) moveLocality() string {
 }
 
 func (d *drawing) swapPriorities() string {
-	a, b := d.Uint32N(maxPriorities), d.Uint32N(maxPriorities)
+	if len(d.world.localities) == 0 {
+		return ""
+	}
+	a, b := d.locality().priority, d.locality().priority
 	if a == b {
 		return ""
 	}

@@ -136,7 +136,7 @@ type grpcSide struct {
 	conn   *grpc.ClientConn
 	tap    *tap
 	calls  [hashes]context.Context // of calls, as the pickers get them
-	dials  dials
+	dialed sync.Map                // each call that was connected
 }
 
 // connectParams make grpc-go try about as often as lbd does.
@@ -149,7 +149,6 @@ func newGRPCSide(target, management string) (*grpcSide, error) {
 	g := &grpcSide{
 		target: target,
 		tap:    &tap{subConns: make(map[balancer.SubConn]*tappedSubConn)},
-		dials:  dials{made: make(map[string]int)},
 	}
 	taps.Store(target, g.tap)
 	builder, err := xds.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil,
@@ -171,7 +170,7 @@ func newGRPCSide(target, management string) (*grpcSide, error) {
 func (g *grpcSide) dial(ctx context.Context, address string) (net.Conn, error) {
 	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err == nil {
-		g.dials.add(address)
+		g.dialed.Store(call{c.LocalAddr().String(), address}, true)
 	}
 	return c, err
 }
@@ -202,7 +201,11 @@ func (g *grpcSide) probe(ctx context.Context, hash string) (context.Context, err
 
 func (g *grpcSide) name() string { return "grpc-go" }
 
-func (g *grpcSide) connected() map[string]int { return g.dials.take() }
+// called reports whether a connection comes from here.
+func (g *grpcSide) called(c call) bool {
+	_, ok := g.dialed.Load(c)
+	return ok
+}
 
 func (g *grpcSide) pick(n int) reply {
 	g.tap.mu.Lock()
@@ -282,24 +285,4 @@ func readyOf(states map[string]connectivity.State) []string {
 func (g *grpcSide) close() {
 	_ = g.conn.Close()
 	taps.Delete(g.target)
-}
-
-// dials counts connections made, by address.
-type dials struct {
-	mu   sync.Mutex
-	made map[string]int
-}
-
-func (d *dials) add(address string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.made[address]++
-}
-
-func (d *dials) take() map[string]int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	made := d.made
-	d.made = make(map[string]int)
-	return made
 }

@@ -28,7 +28,6 @@ type lbdSide struct {
 	channel  *lb.Channel
 	dialer   *lb.Dialer
 	counters *policy.Counters
-	dials    dials
 
 	// clusters holds what was taken so far; raw is what its Clusters are of.
 	clusters map[string]*resource.ClusterConfig
@@ -39,31 +38,13 @@ func newLBDSide(target, cluster string) *lbdSide {
 	l := &lbdSide{
 		target: target, cluster: cluster,
 		dialer: lb.NewDialer(), counters: policy.NewCounters(),
-		dials:    dials{made: make(map[string]int)},
 		clusters: make(map[string]*resource.ClusterConfig), raw: make(map[string][]byte),
 	}
 	l.channel = lb.NewChannel(lb.Options{
 		Registry: lb.Policies(), Counters: l.counters, Draw: rand.Uint64, Events: func(policy.Event) {},
-		Connectors: map[resource.ConnectMode]lb.Connector{
-			resource.ConnectDefault: counting{l.dialer.Connectors(resource.ConnectTCPHold)[resource.ConnectTCPHold], &l.dials},
-		},
+		Connectors: l.dialer.Connectors(resource.ConnectTCPHold),
 	})
 	return l
-}
-
-// counting is a Connector that counts connections.
-type counting struct {
-	lb.Connector
-	dials *dials
-}
-
-func (c counting) Start(addresses []string, report func(lb.Connection)) func() {
-	return c.Connector.Start(addresses, func(n lb.Connection) {
-		if n.Err == nil {
-			c.dials.add(n.Address)
-		}
-		report(n)
-	})
 }
 
 // decode judges resources of one type as those of a management server.
@@ -144,8 +125,6 @@ func leavesOf(all map[string]*resource.ClusterConfig, c *resource.Cluster, befor
 }
 
 func (l *lbdSide) name() string { return "lbd" }
-
-func (l *lbdSide) connected() map[string]int { return l.dials.take() }
 
 func (l *lbdSide) pick(n int) reply {
 	var call policy.Call

@@ -37,8 +37,6 @@ type side interface {
 	name() string
 	// pick picks once, at once, with the nth hash.
 	pick(n int) reply
-	// connected counts the connections made since the last call, by address.
-	connected() map[string]int
 	close()
 }
 

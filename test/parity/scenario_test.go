@@ -46,8 +46,10 @@ type scenario struct {
 	// leaves are the clusters with endpoints as both sides have taken them last.
 	leaves []accepted
 	policy *lbPolicy
-	// ambiguous is true once a locality's name was there at several priorities.
-	ambiguous bool
+	// astray is true once connections may rightly differ, from now on:
+	// an endpoint started and another stopped in one step; a locality's name was
+	// there at several priorities; the policy was lazy, or changed.
+	astray bool
 
 	story []string
 }
@@ -97,6 +99,7 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	was := s.policy
 	judged, err := s.update(ctx, version)
 	if err != nil || len(judged) > 0 {
 		return judged, err
@@ -106,10 +109,11 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 			return nil, err
 		}
 	}
-	s.ambiguous = s.ambiguous || slices.ContainsFunc(s.leaves, func(l accepted) bool { return ambiguous(l.assignment) })
+	s.astray = s.astray || mixed || s.policy.lazy() || was != nil && was != s.policy ||
+		slices.ContainsFunc(s.leaves, func(l accepted) bool { return ambiguous(l.assignment) })
 	made := [2]map[string]int{make(map[string]int), make(map[string]int)}
 	for attempt := 1; ; attempt++ {
-		found, err := s.compare(ctx, made, mixed)
+		found, err := s.compare(ctx, made)
 		if err != nil || len(found) == 0 || attempt == attempts {
 			return found, err
 		}
@@ -118,27 +122,27 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 }
 
 // compare waits until both sides are quiet, and says in what they differ. made
-// sums the connections made in the step; they are not compared where it mixed
-// starts and stops.
-func (s *scenario) compare(ctx context.Context, made [2]map[string]int, mixed bool) ([]string, error) {
+// sums the connections made in the step.
+func (s *scenario) compare(ctx context.Context, made [2]map[string]int) ([]string, error) {
 	up := s.net.up()
 	c := &compared{named: s.net.named, demand: demandOf(s.policy, s.leaves, up)}
-	gState, lState, err := s.settled(ctx, c.demand, up)
+	gState, lState, held, err := s.settled(ctx, c.demand, up)
 	if err != nil {
 		c.differ("%v", err)
 	}
 	if gState != lState {
 		c.differ("grpc-go is %v, lbd %v", gState, lState)
 	}
-	for i, side := range []side{s.grpc, s.lbd} {
-		for address, n := range side.connected() {
+	ours, others := s.net.connections(s.grpc.called)
+	for i, connected := range []map[string]int{ours, others} {
+		for address, n := range connected {
 			made[i][address] += n
 		}
 	}
 	before := s.lbd.dropped()
 	g, l := take(s.grpc), take(s.lbd)
 	c.both(g, l)
-	if c.demand.untried() {
+	if c.demand.untried {
 		return c.found, nil
 	}
 	shares, priority, err := s.lbd.shares(ctx)
@@ -151,8 +155,8 @@ func (s *scenario) compare(ctx context.Context, made [2]map[string]int, mixed bo
 	l.hold(s.lbd, int(c.demand.limit))
 	c.polled(s.grpc, g)
 	c.polled(s.lbd, l)
-	if !mixed && !s.ambiguous && !s.policy.lazy() {
-		c.connections(made[0], made[1])
+	if !s.astray {
+		c.connections(made[0], made[1], held[0], held[1])
 	}
 	return c.found, nil
 }
@@ -209,8 +213,8 @@ func judged[M proto.Message](ms []M, of verdict, refused map[proto.Message]error
 
 // settled waits until each side knows of every endpoint whether it can be
 // connected to, and nothing has changed for a while: a long while, if a side is
-// not in the state that is demanded.
-func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (g, l connectivity.State, err error) {
+// not in the state that is demanded. held are the addresses that each is connected to.
+func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (g, l connectivity.State, held [2][]string, err error) {
 	want := connectivity.TransientFailure
 	if d.ready {
 		want = connectivity.Ready
@@ -227,19 +231,19 @@ func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (
 		gState, gStates, gSaw := s.grpc.look()
 		lState, lStates, lSaw, err := s.lbd.look(ctx)
 		if err != nil {
-			return 0, 0, err
+			return 0, 0, held, err
 		}
-		g, l = gState, lState
+		g, l, held = gState, lState, [2][]string{readyOf(gStates), readyOf(lStates)}
 		wrong = errors.Join(s.lies("grpc-go", gStates, d, up), s.lies("lbd", lStates, d, up))
 		if saw := gSaw + lSaw; !quiet || wrong != nil || saw != last {
 			last, looks = saw, 0
 			continue
 		}
 		if looks++; looks >= quietLooks && g == want && l == want || looks >= stuckLooks {
-			return g, l, nil
+			return g, l, held, nil
 		}
 	}
-	return g, l, fmt.Errorf("not quiet after %v: %w", patience, wrong)
+	return g, l, held, fmt.Errorf("not quiet after %v: %w", patience, wrong)
 }
 
 // lies tells of an endpoint that a side has the wrong idea of. states has an

@@ -93,6 +93,26 @@ func (us *upstreams) settle() (mixed bool, err error) {
 	return started && len(stopped) > 0, nil
 }
 
+// call is a connection's two addresses. Calls to different ones may come from
+// the same.
+type call struct{ from, to string }
+
+// connections counts those made since the last time, by address: those
+// that ours has, and the others.
+func (us *upstreams) connections(ours func(call) bool) (own, others map[string]int) {
+	own, others = make(map[string]int), make(map[string]int)
+	for _, u := range us.all {
+		for _, caller := range u.takeCallers() {
+			if ours(call{caller, u.address}) {
+				own[u.address]++
+			} else {
+				others[u.address]++
+			}
+		}
+	}
+	return own, others
+}
+
 func (us *upstreams) close() {
 	for _, u := range us.all {
 		u.stop()
@@ -108,6 +128,18 @@ type upstream struct {
 
 	want     bool      // that it listens, once the step is done
 	listener *listener // nil while stopped
+
+	mu      sync.Mutex
+	callers []string // the addresses of whoever has connected
+}
+
+// takeCallers returns who has connected since the last call.
+func (u *upstream) takeCallers() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	callers := u.callers
+	u.callers = nil
+	return callers
 }
 
 func (u *upstream) host() string {
@@ -134,7 +166,7 @@ func (u *upstream) start() error {
 	if err != nil {
 		return err
 	}
-	u.listener = &listener{Listener: l, conns: make(map[*conn]bool)}
+	u.listener = &listener{Listener: l, of: u, conns: make(map[*conn]bool)}
 	served := u.listener
 	go func() { _ = u.server.Serve(served) }() // ends with the listener
 	return nil
@@ -152,6 +184,7 @@ func (u *upstream) stop() {
 // listener closes, with itself, what it has accepted.
 type listener struct {
 	net.Listener
+	of *upstream
 
 	mu     sync.Mutex
 	conns  map[*conn]bool
@@ -163,6 +196,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.of.mu.Lock()
+	l.of.callers = append(l.of.callers, c.RemoteAddr().String())
+	l.of.mu.Unlock()
 	own := &conn{Conn: c, of: l}
 	l.mu.Lock()
 	defer l.mu.Unlock()
