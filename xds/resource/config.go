@@ -11,6 +11,18 @@ import (
 type Config struct {
 	// Target is "cluster:NAME" or "xds:///NAME".
 	Target string
+	// Err is why the target cannot be used at all: its Listener or its routes
+	// are not there. Where it is set, only Target means anything.
+	Err error
+	// VirtualHost holds the routes that choose the cluster of a pick; nil for
+	// a cluster: target, whose picks name it.
+	VirtualHost *VirtualHost
+	// Listener and RouteName are where VirtualHost comes from; both are nothing
+	// for a cluster: target. RouteName is empty where the routes are inline.
+	Listener     *Listener
+	RouteName    string
+	ListenerFrom Provenance
+	RoutesFrom   Provenance
 	// Roots are the clusters that picks can choose.
 	Roots []string
 	// Clusters holds the roots, and the clusters that they are made of.
@@ -48,6 +60,11 @@ const (
 	SourcePush Source = iota
 	// SourceFile is a file of the resource directory.
 	SourceFile
+	// SourceADS is a management server.
+	SourceADS
+	// SourceCache is what a management server said last, as it was kept on
+	// disk: stale.
+	SourceCache
 	// SourceDNS is what a LOGICAL_DNS cluster's name resolves to. It covers
 	// nothing.
 	SourceDNS
@@ -56,15 +73,19 @@ const (
 )
 
 // Sources are those that bring resources, in order.
-var Sources = [...]Source{SourcePush, SourceFile}
+var Sources = [...]Source{SourcePush, SourceFile, SourceADS, SourceCache}
 
-// String returns "push", "file", "dns" or "default".
+// String returns "push", "file", "ads", "cache", "dns" or "default".
 func (s Source) String() string {
 	switch s {
 	case SourcePush:
 		return "push"
 	case SourceFile:
 		return "file"
+	case SourceADS:
+		return "ads"
+	case SourceCache:
+		return "cache"
 	case SourceDNS:
 		return "dns"
 	default:
@@ -76,6 +97,8 @@ func (s Source) String() string {
 type Provenance struct {
 	Source  Source
 	Updated time.Time
+	// Version is the management server's version_info; empty for other sources.
+	Version string
 }
 
 // ClusterConfig is one cluster of a Config.

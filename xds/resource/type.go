@@ -14,6 +14,10 @@ const (
 	TypeCluster Type = "Cluster"
 	// TypeAssignment is EDS's resource.
 	TypeAssignment Type = "ClusterLoadAssignment"
+	// TypeListener is LDS's resource.
+	TypeListener Type = "Listener"
+	// TypeRoutes is RDS's resource.
+	TypeRoutes Type = "RouteConfiguration"
 )
 
 // URL returns the v3 type URL, as a DiscoveryRequest and an Any bear it. It is
