@@ -29,7 +29,8 @@ type demand struct {
 	drops []chance
 	limit uint32
 	// untried is true where picks may not get so far as to have an endpoint
-	// connected. Nothing is demanded then but that both sides answer alike.
+	// connected. Nothing is demanded then but that both sides answer alike, and
+	// are in the same state as far as that is no matter of what was before.
 	untried bool
 }
 

@@ -24,13 +24,17 @@ const (
 	quietLooks = 10
 	stuckLooks = 50
 
-	// attempts are how often what differs is compared, and respite is the time
-	// between two.
+	// attempts are how often what differs is compared while neither side changes,
+	// and respite is the time between two.
 	attempts = 4
 	respite  = time.Second
-	// patience is how long that may take: lbd's back-off grows with each
-	// failure of an endpoint.
+	// patience is how long it may take until both sides are quiet, and until they
+	// have been compared: lbd's back-off grows with each failure of an endpoint.
 	patience = 40 * time.Second
+
+	// youth is how long a connection has to live for lbd, if its loss is not to
+	// count as an attempt that failed.
+	youth = time.Second
 )
 
 // scenario is one run of both sides.
@@ -42,6 +46,8 @@ type scenario struct {
 	management *management
 	grpc       *grpcSide
 	lbd        *lbdSide
+
+	changed time.Time // when a side was seen to change last
 
 	// leaves are the clusters with endpoints as both sides have taken them last.
 	leaves []accepted
@@ -92,9 +98,13 @@ func runScenario(t *testing.T, seed uint64, n int, m *management, server *grpc.S
 }
 
 // step brings the network and both sides to the world as drawn, and compares
-// them once both are quiet. What differs is looked at again, a few times: on a
-// busy machine grpc-go may not have got to the update that it has acknowledged.
+// them once both are quiet. What differs is looked at again, a few times, and
+// as long as either side still changes: on a busy machine grpc-go may not have
+// got to the update that it has acknowledged.
 func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
+	if len(s.net.stopping()) > 0 {
+		time.Sleep(time.Until(s.changed.Add(youth)))
+	}
 	mixed, err := s.net.settle()
 	if err != nil {
 		return nil, err
@@ -112,26 +122,32 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 	s.astray = s.astray || mixed || s.policy.lazy() || was != nil && was != s.policy ||
 		slices.ContainsFunc(s.leaves, func(l accepted) bool { return ambiguous(l.assignment) })
 	made := [2]map[string]int{make(map[string]int), make(map[string]int)}
-	for attempt := 1; ; attempt++ {
-		found, err := s.compare(ctx, made)
-		if err != nil || len(found) == 0 || attempt == attempts {
+	begin, alike := time.Now(), 0
+	for last := ""; ; time.Sleep(respite) {
+		found, saw, err := s.compare(ctx, made)
+		if err != nil || len(found) == 0 {
 			return found, err
 		}
-		time.Sleep(respite)
+		if saw != last {
+			last, alike = saw, 0
+		}
+		if alike++; alike == attempts || time.Since(begin) > patience {
+			return found, nil
+		}
 	}
 }
 
-// compare waits until both sides are quiet, and says in what they differ. made
-// sums the connections made in the step.
-func (s *scenario) compare(ctx context.Context, made [2]map[string]int) ([]string, error) {
+// compare waits until both sides are quiet, and says in what they differ, and
+// what they were like. made sums the connections made in the step.
+func (s *scenario) compare(ctx context.Context, made [2]map[string]int) (found []string, saw string, err error) {
 	up := s.net.up()
 	c := &compared{named: s.net.named, demand: demandOf(s.policy, s.leaves, up)}
-	gState, lState, held, err := s.settled(ctx, c.demand, up)
+	at, err := s.settled(ctx, c.demand, up)
 	if err != nil {
 		c.differ("%v", err)
 	}
-	if gState != lState {
-		c.differ("grpc-go is %v, lbd %v", gState, lState)
+	if at.grpc != at.lbd && !(c.demand.untried && at.wouldServe()) {
+		c.differ("grpc-go is %v, lbd %v", at.grpc, at.lbd)
 	}
 	ours, others := s.net.connections(s.grpc.called)
 	for i, connected := range []map[string]int{ours, others} {
@@ -143,11 +159,11 @@ func (s *scenario) compare(ctx context.Context, made [2]map[string]int) ([]strin
 	g, l := take(s.grpc), take(s.lbd)
 	c.both(g, l)
 	if c.demand.untried {
-		return c.found, nil
+		return c.found, at.saw, nil
 	}
 	shares, priority, err := s.lbd.shares(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	c.described(shares, priority)
 	c.categories(before, s.lbd.dropped())
@@ -156,9 +172,9 @@ func (s *scenario) compare(ctx context.Context, made [2]map[string]int) ([]strin
 	c.polled(s.grpc, g)
 	c.polled(s.lbd, l)
 	if !s.astray {
-		c.connections(made[0], made[1], held[0], held[1])
+		c.connections(made[0], made[1], at.held[0], at.held[1])
 	}
-	return c.found, nil
+	return c.found, at.saw + fmt.Sprint(made), nil
 }
 
 // update sends the resources to both sides, and says in what their verdicts
@@ -211,15 +227,28 @@ func judged[M proto.Message](ms []M, of verdict, refused map[proto.Message]error
 	return out
 }
 
+// rest is what both sides are like.
+type rest struct {
+	grpc, lbd connectivity.State
+	held      [2][]string // the addresses that each is connected to
+	saw       string
+}
+
+// wouldServe reports whether each side is READY or would be by a pick. Where no
+// pick comes through, that is a matter of what it was connected to before.
+func (r rest) wouldServe() bool {
+	serves := func(s connectivity.State) bool { return s == connectivity.Ready || s == connectivity.Idle }
+	return serves(r.grpc) && serves(r.lbd)
+}
+
 // settled waits until each side knows of every endpoint whether it can be
 // connected to, and nothing has changed for a while: a long while, if a side is
-// not in the state that is demanded. held are the addresses that each is connected to.
-func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (g, l connectivity.State, held [2][]string, err error) {
+// not in the state that is demanded.
+func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (at rest, err error) {
 	want := connectivity.TransientFailure
 	if d.ready {
 		want = connectivity.Ready
 	}
-	var last string
 	var wrong error
 	looks := 0 // that saw the same
 	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(pause) {
@@ -231,19 +260,23 @@ func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (
 		gState, gStates, gSaw := s.grpc.look()
 		lState, lStates, lSaw, err := s.lbd.look(ctx)
 		if err != nil {
-			return 0, 0, held, err
+			return rest{}, err
 		}
-		g, l, held = gState, lState, [2][]string{readyOf(gStates), readyOf(lStates)}
 		wrong = errors.Join(s.lies("grpc-go", gStates, d, up), s.lies("lbd", lStates, d, up))
-		if saw := gSaw + lSaw; !quiet || wrong != nil || saw != last {
-			last, looks = saw, 0
+		last := at.saw
+		at = rest{gState, lState, [2][]string{readyOf(gStates), readyOf(lStates)}, gSaw + lSaw}
+		if at.saw != last {
+			s.changed = time.Now()
+		}
+		if !quiet || wrong != nil || at.saw != last {
+			looks = 0
 			continue
 		}
-		if looks++; looks >= quietLooks && g == want && l == want || looks >= stuckLooks {
-			return g, l, held, nil
+		if looks++; looks >= quietLooks && gState == want && lState == want || looks >= stuckLooks {
+			return at, nil
 		}
 	}
-	return g, l, held, fmt.Errorf("not quiet after %v: %w", patience, wrong)
+	return at, fmt.Errorf("not quiet after %v: %w", patience, wrong)
 }
 
 // lies tells of an endpoint that a side has the wrong idea of. states has an

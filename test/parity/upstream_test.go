@@ -80,17 +80,25 @@ func (us *upstreams) settle() (mixed bool, err error) {
 			}
 		}
 	}
-	var stopped []*upstream
-	for _, u := range us.all {
-		if !u.want && u.listener != nil {
-			_ = u.listener.Listener.Close()
-			stopped = append(stopped, u)
-		}
+	stopping := us.stopping()
+	for _, u := range stopping {
+		_ = u.listener.Close()
 	}
-	for _, u := range stopped {
+	for _, u := range stopping {
 		u.stop()
 	}
-	return started && len(stopped) > 0, nil
+	return started && len(stopping) > 0, nil
+}
+
+// stopping lists what settle will stop.
+func (us *upstreams) stopping() []*upstream {
+	var out []*upstream
+	for _, u := range us.all {
+		if !u.want && u.listener != nil {
+			out = append(out, u)
+		}
+	}
+	return out
 }
 
 // call is a connection's two addresses. Calls to different ones may come from
@@ -177,18 +185,19 @@ func (u *upstream) stop() {
 	if u.listener == nil {
 		return
 	}
-	_ = u.listener.Close() // at times the second time
+	u.listener.kill()
 	u.listener = nil
 }
 
-// listener closes, with itself, what it has accepted.
+// listener knows what it has accepted. Close leaves that alone: the gRPC server
+// calls it by itself, as soon as it cannot accept any more.
 type listener struct {
 	net.Listener
 	of *upstream
 
 	mu     sync.Mutex
 	conns  map[*conn]bool
-	closed bool
+	killed bool
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -202,7 +211,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	own := &conn{Conn: c, of: l}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if l.killed {
 		_ = c.Close()
 		return nil, net.ErrClosed
 	}
@@ -210,15 +219,15 @@ func (l *listener) Accept() (net.Conn, error) {
 	return own, nil
 }
 
-func (l *listener) Close() error {
-	err := l.Listener.Close()
+// kill closes the listener and what it has accepted.
+func (l *listener) kill() {
+	_ = l.Close() // at times the second time
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.closed = true
+	l.killed = true
 	for c := range l.conns {
 		_ = c.Conn.Close()
 	}
-	return err
 }
 
 type conn struct {
