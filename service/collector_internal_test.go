@@ -49,7 +49,7 @@ func TestNamesOfServersDoNotStopMetrics(t *testing.T) {
 	for _, cluster := range []string{"a\x00b", "orders\xff", "z"} {
 		a := newAssignment(cluster, names...)
 		a.Drops = []resource.Drop{{Category: "a\x00\xff"}}
-		s.targets.apply([]resolver.Change{{Cluster: cluster, Config: newConfig(cluster, a)}})
+		s.targets.apply([]resolver.Change{{Target: resolver.Target(cluster), Config: newConfig(cluster, a)}})
 		if err := s.targets.settle(t.Context(), []string{cluster}); err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestClustersBeyondTheLimitCountTogether(t *testing.T) {
 	s := newService(t)
 	s.targets.maxSeries = 2
 	for _, cluster := range []string{OverflowCluster, "own", "own2", "b"} {
-		s.targets.apply([]resolver.Change{{Cluster: cluster, Config: newConfig(cluster, newAssignment(cluster, resource.Locality{Zone: cluster}))}})
+		s.targets.apply([]resolver.Change{{Target: resolver.Target(cluster), Config: newConfig(cluster, newAssignment(cluster, resource.Locality{Zone: cluster}))}})
 		if err := s.targets.settle(t.Context(), []string{cluster}); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ lbd_picks_total{cluster="own2",result="ok",target=""} 1
 		}
 	}
 	compare(2)
-	s.targets.apply([]resolver.Change{{Cluster: "b"}})
+	s.targets.apply([]resolver.Change{{Target: resolver.Target("b")}})
 	compare(1)
 }
 

@@ -42,12 +42,12 @@ func (s *Service) FilesChanged(set files.Set) {
 	var updates []resolver.Update
 	for key, r := range set.Resources {
 		if old, ok := before.Resources[key]; !ok || !slices.Equal(old.Raw, r.Raw) {
-			updates = append(updates, resolver.Update{Key: key, Raw: r.Raw, Updated: r.Modified, Cluster: r.Cluster, Assignment: r.Assignment})
+			updates = append(updates, resolver.Update{Item: resource.Item{Key: key, Raw: r.Raw, Cluster: r.Cluster, Assignment: r.Assignment}, Updated: r.Modified})
 		}
 	}
 	for key := range before.Resources {
 		if _, ok := set.Resources[key]; !ok {
-			updates = append(updates, resolver.Update{Key: key})
+			updates = append(updates, resolver.Update{Item: resource.Item{Key: key}})
 		}
 	}
 	s.resolve(resource.SourceFile, updates)

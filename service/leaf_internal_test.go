@@ -14,7 +14,7 @@ func TestLeavesAreLetGo(t *testing.T) {
 	s := newService(t)
 	apply := func(cluster string, config *resource.Config) {
 		t.Helper()
-		s.targets.apply([]resolver.Change{{Cluster: cluster, Config: config}})
+		s.targets.apply([]resolver.Change{{Target: resolver.Target(cluster), Config: config}})
 		if err := s.targets.settle(t.Context(), []string{cluster}); err != nil {
 			t.Fatal(err)
 		}

@@ -78,7 +78,7 @@ func New(o Options) *Service {
 	if o.MaxLeases == 0 {
 		o.MaxLeases = DefaultMaxLeases
 	}
-	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New(lb.Foreign)}
+	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New(resolver.Options{Custom: lb.Foreign})}
 	s.reading = newReading()
 	s.underWay.changes = make(map[*change]struct{})
 	s.draining, s.drain = context.WithCancel(context.Background())
@@ -94,7 +94,7 @@ func New(o Options) *Service {
 func (s *Service) Start(ctx context.Context, st *store.Store) error {
 	var updates []resolver.Update
 	for e := range st.Snapshot().All() {
-		updates = append(updates, resolver.Update{Key: e.Key, Raw: e.Raw, Updated: e.Updated})
+		updates = append(updates, resolver.Update{Item: resource.Item{Key: e.Key, Raw: e.Raw}, Updated: e.Updated})
 	}
 	s.resolve(resource.SourcePush, updates)
 	err := s.targets.settle(ctx, slices.Collect(maps.Keys(*s.targets.current.Load()))) // those of files, too
@@ -108,8 +108,9 @@ func (s *Service) Commit(c store.Commit) {
 	updates := make([]resolver.Update, len(c.Changed))
 	for i, key := range c.Changed {
 		e, _ := c.After.Get(key) // its Raw is nil where it was removed
-		value := s.underWay.value(key, e.Raw)
-		updates[i] = resolver.Update{Key: key, Raw: e.Raw, Updated: e.Updated, Cluster: value.Cluster, Assignment: value.Assignment}
+		item := s.underWay.value(key, e.Raw)
+		item.Key, item.Raw = key, e.Raw
+		updates[i] = resolver.Update{Item: item, Updated: e.Updated}
 	}
 	s.underWay.commit(s.resolve(resource.SourcePush, updates))
 }
@@ -125,9 +126,11 @@ func (s *Service) resolve(from resource.Source, updates []resolver.Update) (conc
 		s.dns.Want(s.resolver.Hosts())
 	}
 	for _, c := range changes {
-		concerned = append(concerned, c.Cluster)
-		if t := s.targets.get(c.Cluster); t != nil {
-			s.breakerEased(t)
+		if cluster, ok := resolver.Cluster(c.Target); ok {
+			concerned = append(concerned, cluster)
+			if t := s.targets.get(cluster); t != nil {
+				s.breakerEased(t)
+			}
 		}
 	}
 	return concerned

@@ -164,10 +164,14 @@ func (ts *targets) apply(changes []resolver.Change) {
 	}
 	var gone []*target
 	for _, c := range changes {
-		t := next[c.Cluster]
+		cluster, ok := resolver.Cluster(c.Target)
+		if !ok {
+			continue
+		}
+		t := next[cluster]
 		if c.Config == nil {
 			if t != nil {
-				delete(replace(), c.Cluster)
+				delete(replace(), cluster)
 				if t.ownSeries {
 					ts.withSeries--
 				}
@@ -176,13 +180,13 @@ func (ts *targets) apply(changes []resolver.Change) {
 			continue
 		}
 		if t == nil {
-			t = ts.build(c.Cluster)
-			if t.ownSeries = ts.withSeries < ts.maxSeries && c.Cluster != OverflowCluster; t.ownSeries {
+			t = ts.build(cluster)
+			if t.ownSeries = ts.withSeries < ts.maxSeries && cluster != OverflowCluster; t.ownSeries {
 				ts.withSeries++
 			} else {
 				t.counts = &ts.rest
 			}
-			replace()[c.Cluster] = t
+			replace()[cluster] = t
 		}
 		ts.follow(t, c.Config)
 		offered := t.channel.Offer(c.Config)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -12,22 +13,29 @@ import (
 // Target returns the target that serves one cluster by name.
 func Target(cluster string) string { return "cluster:" + cluster }
 
+// Cluster returns the cluster of a "cluster:NAME" target; ok is false for any
+// other target.
+func Cluster(target string) (name string, ok bool) { return strings.CutPrefix(target, "cluster:") }
+
 // Update is what a source says of one resource.
 type Update struct {
-	Key resource.Key
-	// Raw is the resource as the decoder wrote it; nil where the source has
-	// it no more.
-	Raw     []byte
+	// Item is the resource: Raw as the decoder wrote it, and its value where
+	// it is known already. Where Raw and Err are nil the source has the
+	// resource no more.
+	resource.Item
+	// Updated is since when the resource is as it is.
 	Updated time.Time
-	// Cluster or Assignment may bear the value of Raw, by Key.Type, where it
-	// is known already.
-	Cluster    *resource.Cluster
-	Assignment *resource.Assignment
+	// Version is the management server's version_info.
+	Version string
+	// Err is why the source has no resource that can be used, or why what it
+	// had stays in use.
+	Err error
 }
 
 // Change is a target's new config.
 type Change struct {
-	Cluster string
+	// Target is "cluster:NAME" or "xds:///NAME".
+	Target string
 	// Config is nil where the target is no more.
 	Config *resource.Config
 }
@@ -81,11 +89,17 @@ func (l layers[V]) put(name string, s resource.Source, r *result[V]) {
 	}
 }
 
-// New returns a Resolver without resources. custom reports which policies are
-// available beside the decoder's own; nil is none.
-func New(custom func(name string) bool) *Resolver {
+// Options are what a Resolver needs from around it.
+type Options struct {
+	// Custom reports which policies are available beside the decoder's own;
+	// nil is none.
+	Custom func(name string) bool
+}
+
+// New returns a Resolver without resources.
+func New(o Options) *Resolver {
 	return &Resolver{
-		options:     resource.Options{Origin: resource.ByHand, Format: resource.FormatProtobuf, Custom: custom},
+		options:     resource.Options{Origin: resource.ByHand, Format: resource.FormatProtobuf, Custom: o.Custom},
 		clusters:    make(layers[*resource.Cluster]),
 		assignments: make(layers[*resource.Assignment]),
 		hosts:       make(map[string]*result[*resource.Assignment]),
@@ -227,7 +241,7 @@ func (r *Resolver) resolve(name string) (c Change, ok bool) {
 	if root == nil {
 		delete(r.current, name)
 		delete(r.defaults, name)
-		return Change{Cluster: name}, old != nil
+		return Change{Target: Target(name)}, old != nil
 	}
 	config := &resource.Config{
 		Target:   Target(name),
@@ -241,7 +255,7 @@ func (r *Resolver) resolve(name string) (c Change, ok bool) {
 		return Change{}, false
 	}
 	r.current[name] = config
-	return Change{Cluster: name, Config: config}, true
+	return Change{Target: config.Target, Config: config}, true
 }
 
 // cluster is a cluster with what serves it, or nil where nothing is known of it.

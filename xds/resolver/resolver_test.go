@@ -15,7 +15,7 @@ import (
 // takes it away.
 func eds(t *testing.T, name string, hosts ...string) resolver.Update {
 	t.Helper()
-	u := resolver.Update{Key: resource.Key{Type: resource.TypeAssignment, Name: name}}
+	u := resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeAssignment, Name: name}}}
 	if hosts == nil {
 		return u
 	}
@@ -36,7 +36,7 @@ func eds(t *testing.T, name string, hosts ...string) resolver.Update {
 // the cluster away.
 func cds(t *testing.T, name, service string) resolver.Update {
 	t.Helper()
-	u := resolver.Update{Key: resource.Key{Type: resource.TypeCluster, Name: name}}
+	u := resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: name}}}
 	if service == "" {
 		return u
 	}
@@ -53,16 +53,17 @@ func cds(t *testing.T, name, service string) resolver.Update {
 func say(changes []resolver.Change) string {
 	var out []string
 	for _, c := range changes {
+		name := clusterOf(c)
 		if c.Config == nil {
-			out = append(out, c.Cluster+" gone")
+			out = append(out, name+" gone")
 			continue
 		}
-		cc := c.Config.Clusters[c.Cluster]
+		cc := c.Config.Clusters[name]
 		switch {
 		case cc.Err != nil:
-			out = append(out, c.Cluster+"!"+cc.Err.Error())
+			out = append(out, name+"!"+cc.Err.Error())
 		case cc.Assignment == nil:
-			out = append(out, c.Cluster+"!"+cc.AssignmentErr.Error())
+			out = append(out, name+"!"+cc.AssignmentErr.Error())
 		default:
 			var hosts []string
 			for _, l := range cc.Assignment.Localities {
@@ -70,7 +71,7 @@ func say(changes []resolver.Change) string {
 					hosts = append(hosts, strings.TrimSuffix(e.Addresses[0], ":80"))
 				}
 			}
-			out = append(out, fmt.Sprintf("%s=%s(%s)", c.Cluster, strings.Join(hosts, ","), cc.AssignmentFrom.Source))
+			out = append(out, fmt.Sprintf("%s=%s(%s)", name, strings.Join(hosts, ","), cc.AssignmentFrom.Source))
 		}
 	}
 	return strings.Join(out, " ")
@@ -119,12 +120,12 @@ func TestTargetsFollowTheirResources(t *testing.T) {
 			{push, one(eds(t, "a", "h1", "h2")), ""},
 		},
 		"a stored resource that breaks a rule fails its cluster": {
-			{push, one(resolver.Update{Key: resource.Key{Type: resource.TypeCluster, Name: "a"}, Raw: []byte{0x12, 0x01}}), "a!read protobuf: byte 1: type: the message is cut short"},
+			{push, one(resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "a"}, Raw: []byte{0x12, 0x01}}}), "a!read protobuf: byte 1: type: the message is cut short"},
 			{push, one(cds(t, "a", "a"), eds(t, "a", "h1")), "a=h1(push)"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := resolver.New(nil)
+			r := resolver.New(resolver.Options{})
 			for i, s := range steps {
 				if got := say(r.Apply(s.from, s.updates)); got != s.want {
 					t.Errorf("step %d: got %q, want %q", i, got, s.want)
@@ -135,7 +136,7 @@ func TestTargetsFollowTheirResources(t *testing.T) {
 }
 
 func TestUnchangedPartsAreShared(t *testing.T) {
-	r := resolver.New(nil)
+	r := resolver.New(resolver.Options{})
 	first := r.Apply(resource.SourcePush, []resolver.Update{eds(t, "a", "h1", "h2")})[0].Config.Clusters["a"]
 	next := r.Apply(resource.SourcePush, []resolver.Update{eds(t, "a", "h1", "h3")})[0].Config.Clusters["a"]
 	if first.Cluster != next.Cluster {
@@ -146,7 +147,7 @@ func TestUnchangedPartsAreShared(t *testing.T) {
 		t.Errorf("got %v and %v of %v", now[0], now[1], old)
 	}
 	// A file with what was pushed keeps the value, though its source changes.
-	r.Apply(resource.SourceFile, []resolver.Update{{Key: resource.Key{Type: resource.TypeAssignment, Name: "a"}, Raw: eds(t, "a", "h1", "h3").Raw, Updated: time.Unix(1, 0)}})
+	r.Apply(resource.SourceFile, []resolver.Update{{Item: resource.Item{Key: resource.Key{Type: resource.TypeAssignment, Name: "a"}, Raw: eds(t, "a", "h1", "h3").Raw}, Updated: time.Unix(1, 0)}})
 	uncovered := r.Apply(resource.SourcePush, []resolver.Update{eds(t, "a")})[0].Config.Clusters["a"]
 	if uncovered.Assignment != next.Assignment || uncovered.AssignmentFrom.Source != resource.SourceFile {
 		t.Errorf("got %p from %v, want %p", uncovered.Assignment, uncovered.AssignmentFrom, next.Assignment)
@@ -155,7 +156,7 @@ func TestUnchangedPartsAreShared(t *testing.T) {
 
 // made is an update of a value that no decoder has made.
 func made(c *resource.Cluster) resolver.Update {
-	return resolver.Update{Key: resource.Key{Type: resource.TypeCluster, Name: c.Name}, Raw: []byte{1}, Cluster: c}
+	return resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: c.Name}, Raw: []byte{1}, Cluster: c}}
 }
 
 func aggregate(name string, leaves ...string) resolver.Update {
@@ -168,25 +169,29 @@ func aggregate(name string, leaves ...string) resolver.Update {
 func leaves(changes []resolver.Change) string {
 	var out []string
 	for _, c := range changes {
+		name := clusterOf(c)
 		switch root := root(c); {
 		case root == nil:
-			out = append(out, c.Cluster+" gone")
+			out = append(out, name+" gone")
 		case root.Err != nil:
-			out = append(out, c.Cluster+"!"+root.Err.Error())
+			out = append(out, name+"!"+root.Err.Error())
 		case root.Pending:
-			out = append(out, c.Cluster+" pending")
+			out = append(out, name+" pending")
 		default:
-			out = append(out, c.Cluster+"="+strings.Join(root.Leaves, ","))
+			out = append(out, name+"="+strings.Join(root.Leaves, ","))
 		}
 	}
 	return strings.Join(out, "; ")
 }
 
+// clusterOf is the cluster of a cluster: target.
+func clusterOf(c resolver.Change) string { return strings.TrimPrefix(c.Target, "cluster:") }
+
 func root(c resolver.Change) *resource.ClusterConfig {
 	if c.Config == nil {
 		return nil
 	}
-	return c.Config.Clusters[c.Cluster]
+	return c.Config.Clusters[clusterOf(c)]
 }
 
 func TestAggregates(t *testing.T) {
@@ -211,7 +216,7 @@ func TestAggregates(t *testing.T) {
 		"sixteen deep":             {chain(16), "c0!aggregate cluster graph exceeds max depth (16)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := last(resolver.New(nil).Apply(resource.SourcePush, c.updates)); got != c.want {
+			if got := last(resolver.New(resolver.Options{}).Apply(resource.SourcePush, c.updates)); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -219,7 +224,7 @@ func TestAggregates(t *testing.T) {
 }
 
 func TestAggregateFollowsItsLeaves(t *testing.T) {
-	r := resolver.New(nil)
+	r := resolver.New(resolver.Options{})
 	push := func(want string, updates ...resolver.Update) {
 		t.Helper()
 		if got := leaves(r.Apply(resource.SourcePush, updates)); got != want {
@@ -231,11 +236,11 @@ func TestAggregateFollowsItsLeaves(t *testing.T) {
 	push("", eds(t, "x", "h2"))
 	push("a=x; b=x; s=; x=", cds(t, "x", "s"), eds(t, "s", "h3"))
 	push("a=x; b=x; s=; x=", eds(t, "s", "h4"))
-	push(`a!cluster "b", of which the aggregate is made, is not known; b gone`, resolver.Update{Key: resource.Key{Type: resource.TypeCluster, Name: "b"}})
+	push(`a!cluster "b", of which the aggregate is made, is not known; b gone`, resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "b"}}})
 }
 
 func TestLogicalDNS(t *testing.T) {
-	r := resolver.New(nil)
+	r := resolver.New(resolver.Options{})
 	dns := resource.DefaultCluster("d")
 	dns.Type, dns.DNSHostname = resource.ClusterLogicalDNS, "up.example:80"
 	if got := leaves(r.Apply(resource.SourcePush, []resolver.Update{made(dns), aggregate("a", "d")})); got != "a pending; d pending" {
@@ -260,7 +265,7 @@ func TestLogicalDNS(t *testing.T) {
 	if cc := root(again[1]); cc.Assignment != a || cc.AssignmentErr == nil {
 		t.Errorf("an error takes away what was known: %+v", cc)
 	}
-	r.Apply(resource.SourcePush, []resolver.Update{{Key: resource.Key{Type: resource.TypeCluster, Name: "d"}}})
+	r.Apply(resource.SourcePush, []resolver.Update{{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "d"}}}})
 	if hosts := r.Hosts(); len(hosts) != 0 {
 		t.Errorf("hosts nobody needs: %v", hosts)
 	}
