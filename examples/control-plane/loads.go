@@ -1,0 +1,68 @@
+package main
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// reportEvery is how often the server asks for loads.
+const reportEvery = 2 * time.Second
+
+// load is what was reported of one cluster, all in all.
+type load struct {
+	Issued    uint64 `json:"issued"`
+	Succeeded uint64 `json:"succeeded"`
+	Failed    uint64 `json:"failed"`
+	Dropped   uint64 `json:"dropped"`
+}
+
+// loads takes load reports (LRS) and adds them up.
+type loads struct {
+	loadv3.UnimplementedLoadReportingServiceServer
+
+	mu    sync.Mutex
+	total map[string]load // by cluster
+}
+
+func newLoads() *loads { return &loads{total: make(map[string]load)} }
+
+// StreamLoadStats asks for the loads of all clusters, and adds up what comes.
+func (l *loads) StreamLoadStats(s loadv3.LoadReportingService_StreamLoadStatsServer) error {
+	if _, err := s.Recv(); err != nil {
+		return err
+	}
+	err := s.Send(&loadv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: durationpb.New(reportEvery)})
+	for err == nil {
+		var r *loadv3.LoadStatsRequest
+		if r, err = s.Recv(); err == nil {
+			l.add(r)
+		}
+	}
+	return err
+}
+
+func (l *loads) add(r *loadv3.LoadStatsRequest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range r.GetClusterStats() {
+		t := l.total[c.GetClusterName()]
+		t.Dropped += c.GetTotalDroppedRequests()
+		for _, at := range c.GetUpstreamLocalityStats() {
+			t.Issued += at.GetTotalIssuedRequests()
+			t.Succeeded += at.GetTotalSuccessfulRequests()
+			t.Failed += at.GetTotalErrorRequests()
+		}
+		l.total[c.GetClusterName()] = t
+	}
+}
+
+// read returns what was reported so far.
+func (l *loads) read() map[string]load {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.total)
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// orders lets a person play the operator of the management server.
+func orders(s *server, w *world) http.Handler {
+	mux := http.NewServeMux()
+	change := func(pattern string, change func(*http.Request) error) {
+		mux.HandleFunc(pattern, func(out http.ResponseWriter, r *http.Request) {
+			if err := change(r); err != nil {
+				http.Error(out, err.Error(), http.StatusBadRequest)
+				return
+			}
+			fmt.Fprintln(out, "done")
+		})
+	}
+	change("POST /canary", func(r *http.Request) error {
+		weight, err := strconv.ParseUint(r.FormValue("weight"), 10, 32)
+		if err != nil || weight > 100 {
+			return fmt.Errorf("weight is %q, and should be from 0 to 100", r.FormValue("weight"))
+		}
+		w.mu.Lock()
+		w.canary = uint32(weight)
+		w.mu.Unlock()
+		return s.set(r.Context(), w)
+	})
+	bad := func(bad bool) func(*http.Request) error {
+		return func(r *http.Request) error {
+			w.mu.Lock()
+			w.bad = bad
+			w.mu.Unlock()
+			return s.set(r.Context(), w)
+		}
+	}
+	change("POST /bad", bad(true))
+	change("POST /good", bad(false))
+	change("POST /stop", func(*http.Request) error { s.stop(); return nil })
+	change("POST /start", func(r *http.Request) error { return s.start(r.Context()) })
+	mux.HandleFunc("GET /loads", func(out http.ResponseWriter, _ *http.Request) {
+		out.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(out).Encode(s.loads.read()) // nobody is left to tell
+	})
+	return mux
+}
