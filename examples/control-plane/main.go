@@ -49,7 +49,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // what is left is the system's to clear away
 	bootstrap := filepath.Join(dir, "bootstrap.json")
 	if err := os.WriteFile(bootstrap, fmt.Appendf(nil, bootstrapText, o.xds), 0o600); err != nil {
 		return err
@@ -103,6 +103,8 @@ Try, in another shell:
 
 `
 
+var errStopped = errors.New("see what it wrote above")
+
 // daemon runs lbd, as a user would, until ctx ends.
 func daemon(ctx context.Context, listen, bootstrap, data string) error {
 	c := exec.CommandContext(ctx, "go", "run", "./cmd/lbd", "serve", //nolint:gosec // the arguments are this program's own
@@ -111,11 +113,10 @@ func daemon(ctx context.Context, listen, bootstrap, data string) error {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
 	c.WaitDelay = 20 * time.Second
-	err := c.Run()
-	if ctx.Err() != nil { // asked to stop
-		return nil
+	if err := c.Run(); ctx.Err() == nil { // nobody has asked it to stop
+		return fmt.Errorf("lbd stopped by itself: %w", errors.Join(err, errStopped))
 	}
-	return fmt.Errorf("lbd: %w", errors.Join(err, errors.New("it stopped by itself")))
+	return nil
 }
 
 // serve serves until ctx ends.
