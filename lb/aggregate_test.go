@@ -106,6 +106,33 @@ func TestAggregateTriesItsLeavesInOrder(t *testing.T) {
 	})
 }
 
+// TestClusterBecomesAnAggregate: and has endpoints of its own again.
+func TestClusterBecomesAnAggregate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := newSwitchboard()
+		c := newChannel(t, board)
+		a := leaf("a", 10, nil, locality("a0", 0, 1, 1))
+		b := leaf("b", 10, nil, locality("b0", 0, 1, 1))
+		board.set(true, "own-0:80", "a0-0:80", "b0-0:80")
+		for _, step := range []struct {
+			config *resource.Config
+			want   string
+		}{
+			{config(nil, 10, locality("own", 0, 1, 1)), "own-0:80"},
+			{aggregated(a, b), "a0-0:80"},
+			{config(nil, 10, locality("own", 0, 1, 1)), "own-0:80"},
+			{aggregated(b, a), "b0-0:80"},
+			{aggregated(a), "a0-0:80"},
+		} {
+			offer(t, c, step.config)
+			synctest.Wait()
+			if got := addressesOf(c, 20); got != step.want {
+				t.Errorf("picks go to %q, want %q", got, step.want)
+			}
+		}
+	})
+}
+
 func TestAggregateCountsByLeaf(t *testing.T) {
 	o := options(nil)
 	c := lb.NewChannel(o)

@@ -150,3 +150,52 @@ func TestRingsKnowLocalities(t *testing.T) {
 		})
 	}
 }
+
+// TestOutlierDetectionOfACluster: a cluster that asks for it has it, an
+// aggregate's leaf by its own settings, and no other has.
+func TestOutlierDetectionOfACluster(t *testing.T) {
+	asking := resource.DefaultCluster("a")
+	asking.OutlierDetection = &resource.OutlierDetection{
+		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 50,
+		FailurePercentage: &resource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 2, RequestVolume: 5},
+	}
+	ls := []*resource.LocalityEndpoints{locality("z", 0, 1, 2)}
+	of := func(c *resource.Cluster) *resource.ClusterConfig {
+		return &resource.ClusterConfig{Cluster: c, Assignment: &resource.Assignment{Localities: ls}}
+	}
+	alone := *asking
+	alone.Name = cluster
+	for _, tt := range []struct {
+		name   string
+		config *resource.Config
+		want   string
+	}{
+		{"a cluster", configOf(of(&alone)), "z-0:80"},
+		{"a leaf", aggregated(of(asking)), "z-0:80"},
+		{"another leaf", aggregated(of(resource.DefaultCluster("b")), of(asking)), "z-0:80 z-1:80"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newChannel(t, nil)
+				offer(t, c, tt.config)
+				for range 20 {
+					call := newCall()
+					call.Hold = true
+					if err := c.Pick(call, 0); err != nil {
+						t.Fatal(err)
+					}
+					outcome := policy.OutcomeSuccess
+					if call.Address == "z-1:80" {
+						outcome = policy.OutcomeError
+					}
+					call.Held().Finish(outcome, policy.NoInfo)
+				}
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				if got := addressesOf(c, 20); got != tt.want {
+					t.Errorf("picks go to %q, want %q", got, tt.want)
+				}
+			})
+		})
+	}
+}

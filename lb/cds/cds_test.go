@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/cds"
@@ -264,4 +265,41 @@ func TestWrongConfigs(t *testing.T) {
 		tree.Root().ExitIdle()
 		tree.Root().ResolverError(err)
 	})
+}
+
+// confidant is what cds builds for a cluster with endpoints. It counts what it is
+// told.
+type confidant struct {
+	balancer.Balancer
+	idles, errors, closes int
+}
+
+func (c *confidant) Name() string { return policy.ClusterImpl }
+
+func (c *confidant) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer { return c }
+
+func (c *confidant) UpdateClientConnState(balancer.ClientConnState) error { return nil }
+
+func (c *confidant) ExitIdle() { c.idles++ }
+
+func (c *confidant) ResolverError(error) { c.errors++ }
+
+func (c *confidant) Close() { c.closes++ }
+
+func TestCallsReachTheChild(t *testing.T) {
+	child := new(confidant)
+	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
+	s.tree = lbtest.NewTree(t, cds.Builder{}, child)
+	assignment("a")(s)
+	s.tree.Batch(func() {
+		s.tree.Root().ExitIdle()
+		s.tree.Root().ResolverError(errors.New("no such listener"))
+	})
+	if child.idles != 1 || child.errors != 1 || child.closes != 0 {
+		t.Errorf("the child was told %d times to leave IDLE, %d times of an error, %d times to close", child.idles, child.errors, child.closes)
+	}
+	s.tree.Close()
+	if child.closes != 1 {
+		t.Errorf("the child was closed %d times", child.closes)
+	}
 }
