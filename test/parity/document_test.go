@@ -1,0 +1,129 @@
+package parity_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// root is lbd's checkout, seen from here.
+const root = "../.."
+
+// tables are docs/parity.md's sections on grpc-go's tests, and the packages whose
+// tests they are of.
+var tables = map[string]string{
+	"priority":          "internal/xds/balancer/priority",
+	"weighted_target":   "balancer/weightedtarget",
+	"cluster manager":   "internal/xds/balancer/clustermanager",
+	"cluster_impl":      "internal/xds/balancer/clusterimpl",
+	"outlier detection": "internal/xds/balancer/outlierdetection",
+	"cds":               "internal/xds/balancer/cdsbalancer",
+}
+
+var (
+	testFunc   = regexp.MustCompile(`(?m)^func (?:\(s\) )?Test(\w+)\(`)
+	testNamed  = regexp.MustCompile("`(Test\\w+)`(?: (?:in|of `Test\\w+` in) `([\\w/]+_test\\.go)`)?")
+	fileNamed  = regexp.MustCompile("`([\\w/]+\\.go)`")
+	rowOfTable = regexp.MustCompile(`"([^"]+)"`)
+)
+
+// TestDocument holds docs/parity.md against the tests that it names, of both
+// sides.
+func TestDocument(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "google.golang.org/grpc").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	grpcs := strings.TrimSpace(string(out))
+	own := testFiles(t, root)
+	text, err := os.ReadFile(filepath.Join(root, "docs/parity.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range fileNamed.FindAllStringSubmatch(string(text), -1) {
+		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+			t.Errorf("%s is not there", m[1])
+		}
+	}
+	sections := make(map[string]string)
+	for _, s := range strings.Split(string(text), "\n### ")[1:] {
+		title, body, _ := strings.Cut(s, "\n")
+		sections[title] = body
+	}
+	for title, dir := range tables {
+		t.Run(title, func(t *testing.T) {
+			intro, rows, _ := strings.Cut(sections[title], "\n|")
+			left := make(map[string]bool)
+			for row := range strings.SplitSeq(rows, "\n") {
+				cells := strings.Split(row, " | ")
+				if len(cells) != 2 {
+					continue
+				}
+				for name := range strings.SplitSeq(strings.Trim(cells[0], "| "), ", ") {
+					left[name] = true
+				}
+				holds(t, own, intro, cells[1])
+			}
+			for _, source := range testFiles(t, filepath.Join(grpcs, dir)) {
+				for _, m := range testFunc.FindAllStringSubmatch(source, -1) {
+					if !left[m[1]] {
+						t.Errorf("%s has no row", m[1])
+					}
+				}
+			}
+		})
+	}
+}
+
+// holds tells of tests that a cell names and that are not there: where it names
+// a file in that, else in any that the section names.
+func holds(t *testing.T, own map[string]string, intro, cell string) {
+	t.Helper()
+	everywhere := ""
+	for _, m := range fileNamed.FindAllStringSubmatch(intro+cell, -1) {
+		everywhere += own[m[1]]
+	}
+	for _, m := range rowOfTable.FindAllStringSubmatch(cell, -1) {
+		if !strings.Contains(everywhere, `"`+m[1]+`"`) {
+			t.Errorf("%q is not there", m[1])
+		}
+	}
+	for _, m := range testNamed.FindAllStringSubmatch(cell, -1) {
+		source := everywhere
+		if m[2] != "" {
+			source = own[m[2]]
+		}
+		if !strings.Contains(source, "func "+m[1]+"(") {
+			t.Errorf("%s is not in %s", m[1], m[2])
+		}
+	}
+}
+
+// testFiles reads the tests below a folder, by their paths in it.
+func testFiles(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := make(map[string]string)
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "node_modules" {
+			return fs.SkipDir
+		}
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		files[name] = string(source)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
