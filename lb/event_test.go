@@ -2,6 +2,7 @@ package lb_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -48,5 +49,42 @@ func TestConnectionEvents(t *testing.T) {
 			"orders a-0:80 CONNECTING→TRANSIENT_FAILURE connect to a-0:80: connection refused")
 		c.Close()
 		expect() // no word of connections that are shut down
+	})
+}
+
+// TestEventsNameTheirRoot: a leaf that picks reach in two ways is told apart, and
+// so is what an aggregate does from what its leaf does.
+func TestEventsNameTheirRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		got := map[string]bool{}
+		board := newSwitchboard()
+		o := options(board)
+		o.Events = func(e policy.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch e := e.(type) {
+			case policy.ConnectionChanged:
+				got[fmt.Sprintf("%s/%s connection", e.Root, e.Cluster)] = true
+			case policy.PrioritySwitched:
+				got[fmt.Sprintf("%s/%s priority", e.Root, e.Cluster)] = true
+			}
+		}
+		c := lb.NewChannel(o)
+		defer c.Close()
+		board.set(true, "a-0:80")
+		config := aggregated(leaf("a", 10, nil, locality("a", 0, 1, 1)))
+		config.Roots = append(config.Roots, "a")
+		offer(t, c, config)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[string]bool{
+			cluster + "/a connection": true, "a/a connection": true,
+			cluster + "/" + cluster + " priority": true, "a/a priority": true,
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
 	})
 }

@@ -58,7 +58,8 @@ type subConn struct {
 
 	// Fixed after build.
 	channel   *Channel
-	cluster   string    // that events name
+	root      string // the clusters that events name
+	cluster   string
 	connector Connector // nil takes the endpoint as connected
 	listener  func(balancer.SubConnState)
 
@@ -88,7 +89,7 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 	if q, ok := connector.(queueing); ok {
 		connector = q.inTurn(turn{channel: c, cluster: link.Cluster, batch: c.batch})
 	}
-	sc := &subConn{channel: c, cluster: link.Cluster, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
+	sc := &subConn{channel: c, root: link.Root, cluster: link.Cluster, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
 	sc.setAddresses(addrs)
 	return sc, nil
 }
@@ -185,7 +186,7 @@ func (s *subConn) change(to connectivity.State, err error) {
 		}
 		if to != connectivity.Shutdown {
 			s.channel.options.Events(policy.ConnectionChanged{
-				Cluster: s.cluster, Address: s.addresses[0], From: from, To: to, Err: err, At: time.Now(),
+				Root: s.root, Cluster: s.cluster, Address: s.addresses[0], From: from, To: to, Err: err, At: time.Now(),
 			})
 		}
 		if s.listener != nil {

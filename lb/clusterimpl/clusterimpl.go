@@ -60,7 +60,7 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 		b.Mark(b, &b.pending)
 	}
 	if b.link == nil || b.link.Cluster != cfg.Service.Cluster || b.link.Mode != cfg.Connect {
-		b.link = policy.NewLink(cfg.Service.Cluster, cfg.Connect)
+		b.link = policy.NewLink(b.Root(), cfg.Service.Cluster, cfg.Connect)
 	}
 	update := b.child.Update
 	if old != nil && old.Connect != cfg.Connect {

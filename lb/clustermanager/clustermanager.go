@@ -86,7 +86,7 @@ func (b *clusterManager) add(name string) *child {
 		state:   balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker},
 		counted: connectivity.Connecting, told: connectivity.Connecting,
 	}
-	c.below = b.conn.Child(c)
+	c.below = b.conn.RootChild(c, name)
 	c.policy = policy.NewSwitch(c.below)
 	b.children[name] = c
 	b.states.RecordTransition(connectivity.Shutdown, c.counted)

@@ -27,6 +27,7 @@ type Conn struct {
 
 	tree    *Tree
 	parent  *Conn // nil for the topmost policy's
+	root    string
 	depth   int
 	touched uint64 // see Touched
 }
@@ -39,8 +40,21 @@ func NewConn(cc balancer.ClientConn, tree *Tree) *Conn {
 // Child returns the Conn of a child whose calls go to cc, which embeds c and
 // overrides what the policy wants to see.
 func (c *Conn) Child(cc balancer.ClientConn) *Conn {
-	return &Conn{ClientConn: cc, tree: c.tree, parent: c, depth: c.depth + 1}
+	return &Conn{ClientConn: cc, tree: c.tree, parent: c, root: c.root, depth: c.depth + 1}
 }
+
+// RootChild is Child for the child that serves one of the clusters that picks
+// can choose.
+func (c *Conn) RootChild(cc balancer.ClientConn, cluster string) *Conn {
+	child := c.Child(cc)
+	child.root = cluster
+	return child
+}
+
+// Root is the cluster, of those that picks can choose, that the policy works
+// for: an aggregate's where the policy serves one of its leaves. It is empty for
+// cluster_manager itself and for a policy in a tree without one.
+func (c *Conn) Root() string { return c.root }
 
 // Mark lets r report at the end of the batch, after everything below it. The
 // policy keeps pending, and leaves it alone.

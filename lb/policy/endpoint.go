@@ -50,15 +50,17 @@ type linkKey struct{}
 
 // Link is what the addresses of a cluster's SubConns bear of it.
 type Link struct {
+	// Root is [Conn.Root] of the policy that makes the SubConn.
+	Root    string
 	Cluster string
 	Mode    resource.ConnectMode
 
 	attributes *attributes.Attributes // itself; shared by the addresses
 }
 
-// NewLink returns the Link of a cluster and its connect mode.
-func NewLink(cluster string, mode resource.ConnectMode) *Link {
-	l := &Link{Cluster: cluster, Mode: mode}
+// NewLink returns the Link of a cluster below root, and its connect mode.
+func NewLink(root, cluster string, mode resource.ConnectMode) *Link {
+	l := &Link{Root: root, Cluster: cluster, Mode: mode}
 	l.attributes = attributes.New(linkKey{}, l)
 	return l
 }

@@ -31,7 +31,7 @@ func TestEndpointTravels(t *testing.T) {
 		for _, own := range []*attributes.Attributes{nil, attributes.New(key{}, 1)} {
 			addrs := slices.Clone(re.Addresses)
 			addrs[0].Attributes = own
-			linked := policy.WithLink(addrs, policy.NewLink("orders", mode))
+			linked := policy.WithLink(addrs, policy.NewLink("", "orders", mode))
 			if got := policy.LinkOf(linked); got.Mode != mode || got.Cluster != "orders" {
 				t.Errorf("link %+v, want orders, %q", got, mode)
 			}

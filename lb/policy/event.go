@@ -31,6 +31,8 @@ var SwitchReasons = []SwitchReason{SwitchInitTimeout, SwitchFailure, SwitchRecov
 
 // PrioritySwitched is priority's change of the child in use.
 type PrioritySwitched struct {
+	// Root is [Conn.Root].
+	Root    string
 	Cluster string
 	// From and To are priorities; -1 is none.
 	From, To int
@@ -41,6 +43,9 @@ type PrioritySwitched struct {
 
 // ConnectionChanged is a SubConn's change of state.
 type ConnectionChanged struct {
+	// Root is [Conn.Root] of the policy whose SubConn it is; Cluster is the
+	// endpoint's, a leaf of Root where that is an aggregate.
+	Root     string
 	Cluster  string
 	Address  string
 	From, To connectivity.State

@@ -151,7 +151,7 @@ func (b *priority) use(c *child, place int, reason policy.SwitchReason) {
 			reason = policy.SwitchRecovered
 		}
 		b.conn.Event(policy.PrioritySwitched{
-			Cluster: b.cluster, From: from, To: place, Reason: reason, Detail: b.detail(from, place, reason),
+			Root: b.conn.Root(), Cluster: b.cluster, From: from, To: place, Reason: reason, Detail: b.detail(from, place, reason),
 		})
 	}
 	if c != nil {
