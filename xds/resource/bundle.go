@@ -5,6 +5,8 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -27,7 +29,9 @@ type Item struct {
 	Field string
 	// Raw is what Decoded has in Raw.
 	Raw []byte
-	// Cluster or Assignment is the value, by Key.Type; the other is nil.
+	// One of these is the value, by Key.Type; the others are nil.
+	Listener   *Listener
+	Routes     *RouteConfiguration
 	Cluster    *Cluster
 	Assignment *Assignment
 }
@@ -200,6 +204,22 @@ func (v *verdict) item(it *Item, read func(*verdict, proto.Message) error) (err 
 		}
 		a.ClusterName = v.name(nameField(TypeAssignment), a.GetClusterName(), "")
 		it.Assignment = v.assignment(a)
+	case TypeListener:
+		l := &listenerv3.Listener{}
+		m = l
+		if err := read(v, l); err != nil {
+			return err
+		}
+		l.Name = v.name(nameField(TypeListener), l.GetName(), "")
+		it.Listener = v.listener(l)
+	case TypeRoutes:
+		r := &routev3.RouteConfiguration{}
+		m = r
+		if err := read(v, r); err != nil {
+			return err
+		}
+		r.Name = v.name(nameField(TypeRoutes), r.GetName(), "")
+		it.Routes = v.routes(r)
 	}
 	it.Raw, err = v.encode(m)
 	return err

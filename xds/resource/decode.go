@@ -7,6 +7,8 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -36,6 +38,33 @@ func DecodeCluster(body []byte, o Options) (d *Decoded[*Cluster], err error) {
 	}
 	m.Name = v.name("name", m.GetName(), o.Name)
 	return settle(v, m, v.cluster(m))
+}
+
+// DecodeListener reads a Listener (LDS), or a DiscoveryResponse that holds just
+// one. The error is a *SyntaxError, a *SizeError or an *InvalidError.
+func DecodeListener(body []byte, o Options) (d *Decoded[*Listener], err error) {
+	defer refusePanic(Key{TypeListener, o.Name}, &err)
+	m := &listenerv3.Listener{}
+	v, err := read(TypeListener, m, body, o)
+	if err != nil {
+		return nil, err
+	}
+	m.Name = v.name("name", m.GetName(), o.Name)
+	return settle(v, m, v.listener(m))
+}
+
+// DecodeRouteConfiguration reads a RouteConfiguration (RDS), or a
+// DiscoveryResponse that holds just one. The error is a *SyntaxError, a
+// *SizeError or an *InvalidError.
+func DecodeRouteConfiguration(body []byte, o Options) (d *Decoded[*RouteConfiguration], err error) {
+	defer refusePanic(Key{TypeRoutes, o.Name}, &err)
+	m := &routev3.RouteConfiguration{}
+	v, err := read(TypeRoutes, m, body, o)
+	if err != nil {
+		return nil, err
+	}
+	m.Name = v.name("name", m.GetName(), o.Name)
+	return settle(v, m, v.routes(m))
 }
 
 // refusePanic turns a panic into a refusal: whoever can send a resource must

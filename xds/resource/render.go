@@ -7,6 +7,8 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"sigs.k8s.io/yaml"
@@ -59,6 +61,10 @@ func newMessage(t Type) (proto.Message, error) {
 		return &clusterv3.Cluster{}, nil
 	case TypeAssignment:
 		return &endpointv3.ClusterLoadAssignment{}, nil
+	case TypeListener:
+		return &listenerv3.Listener{}, nil
+	case TypeRoutes:
+		return &routev3.RouteConfiguration{}, nil
 	default:
 		return nil, fmt.Errorf("unknown type of resource %q", t)
 	}

@@ -28,6 +28,10 @@ func (t Type) URL() string {
 		return typeURLPrefix + "envoy.config.cluster.v3.Cluster"
 	case TypeAssignment:
 		return typeURLPrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment"
+	case TypeListener:
+		return typeURLPrefix + "envoy.config.listener.v3.Listener"
+	case TypeRoutes:
+		return typeURLPrefix + "envoy.config.route.v3.RouteConfiguration"
 	default:
 		return ""
 	}
@@ -99,6 +103,9 @@ type Options struct {
 	// its gRPC name. Nil means that none is. load_balancing_policy skips what is
 	// not available (gRFC A52).
 	Custom func(name string) bool
+	// Certificates reports whether the bootstrap has a certificate provider
+	// instance of a name, which a Cluster may ask for. Nil means that it has none.
+	Certificates func(instance string) bool
 	// Bare lets DecodeBundle take a single resource without an envelope.
 	Bare bool
 }

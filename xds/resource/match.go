@@ -1,0 +1,288 @@
+package resource
+
+import (
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// Request is what routes look at.
+type Request struct {
+	// Path is what a route's path is compared with: /package.Service/Method of
+	// an RPC.
+	Path string
+	// Headers may hold several values of one name, in order. Names that end in
+	// -bin are binary: no route sees them, as in gRPC. Where there is no
+	// content-type, it counts as application/grpc, which gRPC's transport adds.
+	Headers []Header
+	// Draw gives uniform random numbers; a route with a runtime fraction asks for
+	// one.
+	Draw func() uint64
+	// Trace is filled in where it is not nil.
+	Trace *RouteTrace
+}
+
+// Header is one value of a header.
+type Header struct {
+	Name  string // in lower case
+	Value string
+}
+
+// VirtualHost returns the virtual host that serves an authority, or nil: the one
+// with the best matching domain, where exact is better than *suffix, that than
+// prefix*, and that than *; of two of a kind the longer one is, and of equals the
+// first (gRFC A27). Case counts. A domain that is no pattern at all leaves
+// everybody without a virtual host.
+func (c *RouteConfiguration) VirtualHost(authority string) *VirtualHost {
+	var best *VirtualHost
+	var kind domainKind
+	length := 0
+	for _, h := range c.VirtualHosts {
+		for _, domain := range h.Domains {
+			k, matches := matchDomain(domain, authority)
+			switch {
+			case k == domainInvalid:
+				return nil
+			case !matches || k < kind || k == kind && len(domain) <= length:
+			default:
+				best, kind, length = h, k, len(domain)
+			}
+		}
+	}
+	return best
+}
+
+// domainKind orders the patterns of domains, the better the greater.
+type domainKind uint8
+
+const (
+	domainInvalid domainKind = iota
+	domainAny
+	domainPrefix
+	domainSuffix
+	domainExact
+)
+
+// kindOfDomain tells which pattern a domain is.
+func kindOfDomain(domain string) domainKind {
+	switch {
+	case domain == "":
+		return domainInvalid
+	case domain == "*":
+		return domainAny
+	case domain[0] == '*':
+		return domainSuffix
+	case domain[len(domain)-1] == '*':
+		return domainPrefix
+	case strings.Contains(domain, "*"):
+		return domainInvalid
+	default:
+		return domainExact
+	}
+}
+
+func matchDomain(domain, authority string) (kind domainKind, matches bool) {
+	switch kind = kindOfDomain(domain); kind {
+	case domainAny:
+		matches = true
+	case domainPrefix:
+		matches = strings.HasPrefix(authority, domain[:len(domain)-1])
+	case domainSuffix:
+		matches = strings.HasSuffix(authority, domain[1:])
+	case domainExact:
+		matches = domain == authority
+	case domainInvalid:
+	}
+	return kind, matches
+}
+
+// Route returns the first route that takes the request, or nil. It allocates
+// nothing where no header has several values and no trace is asked for.
+func (h *VirtualHost) Route(r *Request) *Route {
+	for _, route := range h.Routes {
+		why := route.Match.misses(r)
+		if r.Trace != nil {
+			r.Trace.Routes = append(r.Trace.Routes, RouteLook{
+				Route: route, Mismatch: why.words(&route.Match, r), HasDraw: why.drawn, Draw: why.draw,
+			})
+		}
+		if why.what == nothing {
+			return route
+		}
+	}
+	return nil
+}
+
+// Cluster returns the cluster that 64 random bits choose, in proportion to the
+// weights; empty where the route has none.
+func (r *Route) Cluster(draw uint64) string {
+	if len(r.Clusters) == 1 {
+		return r.Clusters[0].Name
+	}
+	at, _ := bits.Mul64(draw, r.TotalWeight)
+	for _, c := range r.Clusters {
+		if at < uint64(c.Weight) {
+			return c.Name
+		}
+		at -= uint64(c.Weight)
+	}
+	return ""
+}
+
+// mismatch is why a route does not take a request.
+type mismatch struct {
+	what   unmatched
+	header int // which one, for unmatchedHeader
+	drawn  bool
+	draw   uint32 // in [0, 1,000,000), where drawn
+}
+
+type unmatched uint8
+
+const (
+	nothing unmatched = iota
+	unmatchedPath
+	unmatchedHeader
+	unmatchedFraction
+)
+
+// misses tells why the route does not take the request. The fraction is drawn
+// last: only what else matches counts for it.
+func (m *RouteMatch) misses(r *Request) mismatch {
+	if !m.takes(r.Path) {
+		return mismatch{what: unmatchedPath}
+	}
+	for i := range m.Headers {
+		if !m.Headers[i].matches(r.Headers) {
+			return mismatch{what: unmatchedHeader, header: i}
+		}
+	}
+	if !m.HasFraction {
+		return mismatch{}
+	}
+	draw, _ := bits.Mul64(r.Draw(), million)
+	w := mismatch{drawn: true, draw: uint32(draw)} //nolint:gosec // below a million
+	if draw >= uint64(m.PerMillion) {
+		w.what = unmatchedFraction
+	}
+	return w
+}
+
+// takes reports whether the route is for a path.
+func (m *RouteMatch) takes(path string) bool {
+	switch {
+	case m.Path != nil && m.CaseInsensitive:
+		return len(*m.Path) == len(path) && hasPrefixFold(path, *m.Path) || !ascii(path) && strings.ToUpper(path) == strings.ToUpper(*m.Path)
+	case m.Path != nil:
+		return path == *m.Path
+	case m.Prefix != nil && m.CaseInsensitive:
+		return hasPrefixFold(path, *m.Prefix) || !ascii(path) && strings.HasPrefix(strings.ToUpper(path), strings.ToUpper(*m.Prefix))
+	case m.Prefix != nil:
+		return strings.HasPrefix(path, *m.Prefix)
+	default:
+		return m.Regex.MatchString(path)
+	}
+}
+
+// hasPrefixFold is strings.HasPrefix for ASCII, whose case does not count.
+func hasPrefixFold(s, prefix string) bool {
+	if len(s) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		if upper(s[i]) != upper(prefix[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func upper(c byte) byte {
+	if 'a' <= c && c <= 'z' {
+		c -= 'a' - 'A'
+	}
+	return c
+}
+
+func ascii(s string) bool {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// matches reports whether the headers meet the condition. An absent one meets
+// none but HeaderPresent, inverted or not.
+func (m *HeaderMatch) matches(headers []Header) bool {
+	value, there := headerValue(headers, m.Name)
+	if m.Kind == HeaderPresent {
+		return (there && value != "") == (m.Present != m.Invert)
+	}
+	return there && m.holds(value) != m.Invert
+}
+
+// holds reports whether a value meets the condition, inversion aside.
+func (m *HeaderMatch) holds(value string) bool {
+	if m.CaseInsensitive {
+		value = strings.ToLower(value)
+	}
+	switch m.Kind {
+	case HeaderExact:
+		return value == m.Value
+	case HeaderPrefix:
+		return strings.HasPrefix(value, m.Value)
+	case HeaderSuffix:
+		return strings.HasSuffix(value, m.Value)
+	case HeaderContains:
+		return strings.Contains(value, m.Value)
+	case HeaderRegex:
+		return m.Regex.MatchString(value)
+	case HeaderRange:
+		n, err := strconv.ParseInt(value, 10, 64)
+		return err == nil && m.RangeStart <= n && n < m.RangeEnd
+	case HeaderPresent:
+	}
+	return false
+}
+
+// contentType is what gRPC's transport adds to every RPC.
+const contentType = "content-type"
+
+// headerValue returns what a route sees of a header: its values, joined by
+// commas.
+func headerValue(headers []Header, name string) (value string, there bool) {
+	if strings.HasSuffix(name, "-bin") {
+		return "", false
+	}
+	for i := range headers {
+		if headers[i].Name != name {
+			continue
+		}
+		if there {
+			return joinValues(headers, name), true
+		}
+		value, there = headers[i].Value, true
+	}
+	if !there && name == contentType {
+		return "application/grpc", true
+	}
+	return value, there
+}
+
+func joinValues(headers []Header, name string) string {
+	var b strings.Builder
+	first := true
+	for i := range headers {
+		if headers[i].Name != name {
+			continue
+		}
+		if !first {
+			b.WriteByte(',')
+		}
+		first = false
+		b.WriteString(headers[i].Value)
+	}
+	return b.String()
+}

@@ -1,0 +1,104 @@
+package resource
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// RouteTrace is what was looked at on the way to a cluster.
+type RouteTrace struct {
+	// Routes are those that were tried, in order. The last one was taken, where
+	// its Mismatch is empty.
+	Routes []RouteLook
+	// Hash are the taken route's hash policies that were asked, in order.
+	Hash []HashLook
+}
+
+// RouteLook is one route that was tried.
+type RouteLook struct {
+	Route *Route
+	// Mismatch says why the route did not take the request; empty where it did.
+	Mismatch string
+	// Draw is in [0, 1,000,000), where HasDraw: the route takes the request where
+	// it is below its PerMillion.
+	HasDraw bool
+	Draw    uint32
+}
+
+// HashLook is one hash policy that was asked.
+type HashLook struct {
+	Policy *HashPolicy
+	// Made is false where the request has not the policy's header.
+	Made bool
+	// Hash is the policy's own, before it was combined with those before it.
+	Hash uint64
+}
+
+// words say why m does not take a request.
+func (w mismatch) words(m *RouteMatch, r *Request) string {
+	switch w.what {
+	case nothing:
+		return ""
+	case unmatchedPath:
+		return "the path does not match " + m.PathWords()
+	case unmatchedHeader:
+		return m.Headers[w.header].words(r.Headers)
+	default:
+		return fmt.Sprintf("it takes %d of a million, and %d was drawn", m.PerMillion, w.draw)
+	}
+}
+
+// PathWords say which paths the route takes, such as prefix "/orders".
+func (m *RouteMatch) PathWords() string {
+	words := ""
+	switch {
+	case m.Path != nil:
+		words = "path " + strconv.Quote(*m.Path)
+	case m.Prefix != nil:
+		words = "prefix " + strconv.Quote(*m.Prefix)
+	case m.Regex != nil:
+		return "safe_regex " + strconv.Quote(m.Regex.String())
+	}
+	if m.CaseInsensitive {
+		words += ", whatever its case"
+	}
+	return words
+}
+
+// words say why the headers do not meet the condition.
+func (m *HeaderMatch) words(headers []Header) string {
+	value, there := headerValue(headers, m.Name)
+	have := "is absent"
+	if there {
+		have = "is " + strconv.Quote(clip(value))
+	}
+	return fmt.Sprintf("header %s %s: wanted %s", m.Name, have, m.wanted())
+}
+
+// wanted says what meets the condition.
+func (m *HeaderMatch) wanted() string {
+	words := ""
+	switch m.Kind {
+	case HeaderExact:
+		words = "exact " + strconv.Quote(m.Value)
+	case HeaderPrefix:
+		words = "prefix " + strconv.Quote(m.Value)
+	case HeaderSuffix:
+		words = "suffix " + strconv.Quote(m.Value)
+	case HeaderContains:
+		words = "contains " + strconv.Quote(m.Value)
+	case HeaderRegex:
+		words = "safe_regex " + strconv.Quote(m.Regex.String())
+	case HeaderRange:
+		words = fmt.Sprintf("range [%d, %d)", m.RangeStart, m.RangeEnd)
+	case HeaderPresent:
+		if m.Present != m.Invert {
+			return "it present"
+		}
+		return "it absent"
+	}
+	if m.Invert {
+		words = "anything but " + words
+	}
+	return words
+}
