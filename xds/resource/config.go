@@ -14,6 +14,10 @@ type Config struct {
 	// Err is why the target cannot be used at all: its Listener or its routes
 	// are not there. Where it is set, only Target means anything.
 	Err error
+	// Pending is true until what the target needs is known for the first time:
+	// its picks queue. Where it is set, only Target means anything. A cluster:
+	// target is not Pending itself: its cluster is.
+	Pending bool
 	// VirtualHost holds the routes that choose the cluster of a pick; nil for
 	// a cluster: target, whose picks name it.
 	VirtualHost *VirtualHost
