@@ -1,0 +1,75 @@
+package bootstrap
+
+import (
+	"cmp"
+	"strconv"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+const userAgent = "lbd"
+
+// The features that gRPC's xDS clients say they have: endpoints are not
+// over-provisioned for (gRFC A27), and resources may come wrapped in a
+// envoy.service.discovery.v3.Resource (gRFC A40).
+var clientFeatures = []string{
+	"envoy.lb.does_not_support_overprovisioning",
+	"xds.config.resource-in-sotw",
+}
+
+// node reads who asks.
+func (f fields) node(version string) *corev3.Node {
+	n := &corev3.Node{
+		UserAgentName:        userAgent,
+		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: cmp.Or(version, "unknown")},
+		ClientFeatures:       append([]string(nil), clientFeatures...),
+	}
+	x, path := f.get("node")
+	o, ok := f.object(x, path, "id", "cluster", "locality", "metadata")
+	n.Id, n.Cluster = o.text("id"), o.text("cluster")
+	if n.Id == "" && (ok || x == nil) {
+		f.warn(o.place("id"), join(path, "id"), "is empty: many management servers tell their clients apart by it")
+	}
+	where, path := o.get("locality")
+	if l, ok := f.object(where, path, "region", "zone", "sub_zone"); ok {
+		region, zone, subZone := l.text("region"), l.text("zone"), l.text("sub_zone")
+		if region+zone+subZone != "" {
+			n.Locality = &corev3.Locality{Region: region, Zone: zone, SubZone: subZone}
+		}
+	}
+	if data, path := o.get("metadata"); f.is(data, path, object) {
+		n.Metadata = f.metadata(data, path).GetStructValue()
+	}
+	return n
+}
+
+// metadata turns JSON into the protobuf that stands for it.
+func (v *verdict) metadata(x *value, path string) *structpb.Value {
+	switch x.kind {
+	case object:
+		s := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(x.members))}
+		for _, m := range x.members {
+			s.Fields[m.name] = v.metadata(m.value, join(path, m.name))
+		}
+		return structpb.NewStructValue(s)
+	case list:
+		l := &structpb.ListValue{}
+		for i, e := range x.elements {
+			l.Values = append(l.Values, v.metadata(e, path+"["+strconv.Itoa(i)+"]"))
+		}
+		return structpb.NewListValue(l)
+	case text:
+		return structpb.NewStringValue(x.text)
+	case number:
+		n, err := strconv.ParseFloat(x.text, 64)
+		if err != nil {
+			v.refuse(x.at, path, "%s is too large a number", x.text)
+		}
+		return structpb.NewNumberValue(n)
+	case boolean:
+		return structpb.NewBoolValue(x.is)
+	default:
+		return structpb.NewNullValue()
+	}
+}

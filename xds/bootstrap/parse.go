@@ -1,0 +1,183 @@
+package bootstrap
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+)
+
+// The variables that name a bootstrap for every gRPC client of a process.
+const (
+	// FileVariable holds the path of a file.
+	FileVariable = "GRPC_XDS_BOOTSTRAP"
+	// ContentVariable holds the JSON itself; it counts where the other is not set.
+	ContentVariable = "GRPC_XDS_BOOTSTRAP_CONFIG"
+)
+
+// MaxBytes is the largest bootstrap that is read.
+const MaxBytes = 1 << 20
+
+// Options say what to read, and for whom.
+type Options struct {
+	// File is the bootstrap that [Load] reads, whatever the variables say; empty
+	// lets them decide.
+	File string
+	// Source names what [Parse] is given, in its errors; "bootstrap" by default.
+	Source string
+	// Version is that of the user agent.
+	Version string
+	// Logger is told of certificates that can no longer be read. By default
+	// nobody is.
+	Logger *slog.Logger
+}
+
+// Load reads the bootstrap that o.File names, or else the environment:
+// [FileVariable], then [ContentVariable]. Where none of them is set there is none:
+// nil without an error.
+//
+// The error is an [*InvalidError], or says why the file cannot be read; it names
+// the file or the variable.
+func Load(o Options) (*Config, error) {
+	file := o.File
+	o.Source = "bootstrap file " + file
+	if file == "" {
+		file = os.Getenv(FileVariable)
+		o.Source = fmt.Sprintf("bootstrap file %s (of %s)", file, FileVariable)
+	}
+	if file != "" {
+		body, err := readFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Source, err)
+		}
+		return Parse(body, o)
+	}
+	if content := os.Getenv(ContentVariable); content != "" {
+		o.Source = "bootstrap in " + ContentVariable
+		return Parse([]byte(content), o)
+	}
+	return nil, nil
+}
+
+// readFile reads a little more than a bootstrap may have, at most.
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, errors.Unwrap(err) // the caller names the file
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return io.ReadAll(io.LimitReader(f, MaxBytes+1))
+}
+
+// Parse reads a bootstrap. The error is an [*InvalidError].
+func Parse(body []byte, o Options) (*Config, error) {
+	o.Source = cmp.Or(o.Source, "bootstrap")
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	v := &verdict{body: body}
+	c := v.parse(o)
+	if all := v.problems.all(); len(all) > 0 {
+		return nil, &InvalidError{Source: o.Source, Problems: all}
+	}
+	c.Warnings = v.warnings.all()
+	return c, nil
+}
+
+func (v *verdict) parse(o Options) *Config {
+	c := &Config{Source: o.Source}
+	if len(v.body) > MaxBytes {
+		v.refuse(-1, "", "has more than %d bytes", MaxBytes)
+		return c
+	}
+	v.body = bytes.TrimPrefix(v.body, []byte("\ufeff"))
+	root, err := readTree(v.body)
+	if err != nil {
+		v.refuse(err.at, err.path, "%s", err.reason)
+		return c
+	}
+	top, ok := v.object(root, "", "xds_servers", "node", "authorities", "certificate_providers",
+		"client_default_listener_resource_name_template", "server_listener_resource_name_template", "allowed_grpc_services")
+	if !ok {
+		if root.kind == null {
+			v.refuse(root.at, "", "is null; it must be an object")
+		}
+		return c
+	}
+	if x, path := top.get("allowed_grpc_services"); x != nil {
+		v.warn(x.at, path, "has no effect: lbd calls no side channels")
+	}
+	c.Node = top.node(o.Version)
+	x, path := top.get("xds_servers")
+	c.Servers = v.servers(x, path, o.Logger)
+	if x == nil || x.kind == list && len(x.elements) == 0 {
+		v.refuse(top.place("xds_servers"), path, `has no server; write [{"server_uri": "HOST:PORT", "channel_creds": [{"type": "insecure"}]}]`)
+	}
+	c.Authorities = top.authorities(c.Servers, o.Logger)
+	c.ListenerTemplate = top.listenerTemplate(c.Authorities)
+	c.CertificateProviders = top.certificateProviders(o.Logger)
+	return c
+}
+
+// listenerTemplate reads the template of targets without authority.
+func (f fields) listenerTemplate(known map[string]Authority) string {
+	x, path := f.get("client_default_listener_resource_name_template")
+	template := f.verdict.text(x, path)
+	if template == "" {
+		return everyTarget
+	}
+	if !strings.Contains(template, everyTarget) {
+		f.warn(x.at, path, "%q has no %s: every target has the same Listener", template, everyTarget)
+	}
+	if !strings.HasPrefix(template, xdstp) {
+		return template
+	}
+	switch authority, federated := authorityOf(strings.ReplaceAll(template, everyTarget, "name")); {
+	case !federated:
+		f.refuse(x.at, path, "%q must be xdstp://AUTHORITY/envoy.config.listener.v3.Listener/%%s, or not begin with xdstp:", template)
+	default:
+		if _, ok := known[authority]; !ok {
+			f.refuse(x.at, path, "%q names the authority %q, which authorities does not have", template, authority)
+		}
+	}
+	return template
+}
+
+// authorities reads the authorities; one without servers has those of the top.
+func (f fields) authorities(top []Server, logger *slog.Logger) map[string]Authority {
+	x, path := f.get("authorities")
+	if !f.is(x, path, object) {
+		return nil
+	}
+	all := map[string]Authority{}
+	for _, m := range x.members {
+		at := join(path, m.name)
+		if m.name == "" {
+			f.warn(m.at, at, "an authority needs a name: ignored, and so are names that begin with xdstp:///")
+			continue
+		}
+		a := Authority{ListenerTemplate: defaultTemplate(m.name), Servers: top}
+		o, _ := f.object(m.value, at, "client_listener_resource_name_template", "xds_servers")
+		if x, path := o.get("client_listener_resource_name_template"); x != nil {
+			if template := f.verdict.text(x, path); template != "" {
+				a.ListenerTemplate = template
+			}
+			if !strings.HasPrefix(a.ListenerTemplate, authorityPrefix(m.name)) {
+				f.refuse(x.at, path, "%q must begin with %s", a.ListenerTemplate, authorityPrefix(m.name))
+			}
+			if !strings.Contains(a.ListenerTemplate, everyTarget) {
+				f.warn(x.at, path, "%q has no %s: every target has the same Listener", a.ListenerTemplate, everyTarget)
+			}
+		}
+		servers, path := o.get("xds_servers")
+		if own := f.servers(servers, path, logger); len(own) > 0 {
+			a.Servers = own
+		}
+		all[m.name] = a
+	}
+	return all
+}
