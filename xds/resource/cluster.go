@@ -157,6 +157,9 @@ type Cluster struct {
 	Policy Policy
 	// LRSToSelf is true where lrs_server is self.
 	LRSToSelf bool
+	// LoadMetrics are the metrics of upstreams that are part of load reports; nil
+	// for none.
+	LoadMetrics *LoadMetrics
 	// Connect is metadata lbd.connect, or ConnectDefault.
 	Connect ConnectMode
 }

@@ -66,6 +66,7 @@ func TestClusters(t *testing.T) {
 	}
 	connect := func(m resource.ConnectMode) change { return func(c *resource.Cluster) { c.Connect = m } }
 	lrs := func(c *resource.Cluster) { c.LRSToSelf = true }
+	metrics := func(m resource.LoadMetrics) change { return func(c *resource.Cluster) { c.LoadMetrics = &m } }
 	plain := func(c *resource.Cluster) { c.Policy = resource.Policy{Name: resource.PolicyRoundRobin} }
 	for _, c := range []struct {
 		name     string
@@ -89,6 +90,19 @@ func TestClusters(t *testing.T) {
 		{"the first default priority has none", eds(`"circuit_breakers":{"thresholds":[{},{"max_requests":3}]}`), as(), nil},
 		{"high priority only", eds(`"circuit_breakers":{"thresholds":[{"priority":"HIGH","max_requests":1}]}`), as(), nil},
 		{"lrs to self", eds(`"lrs_server":{"self":{}}`), as(lrs), nil},
+		{
+			"metrics in load reports", eds(`"lrs_report_endpoint_metrics":["cpu_utilization","named_metrics.b","named_metrics.a","named_metrics.b","named_metrics.","mem_utilization"]`),
+			as(metrics(resource.LoadMetrics{CPUUtilization: true, MemUtilization: true, Named: []string{"a", "b"}})),
+			[]string{`lrs_report_endpoint_metrics: has "named_metrics.", which is not applied: known are cpu_utilization, mem_utilization, application_utilization, named_metrics.* and named_metrics.NAME`},
+		},
+		{
+			"all named metrics are these too", eds(`"lrs_report_endpoint_metrics":["named_metrics.a","named_metrics.*","named_metrics.b","application_utilization"]`),
+			as(metrics(resource.LoadMetrics{ApplicationUtilization: true, AllNamed: true})), nil,
+		},
+		{
+			"no metric that is known", eds(`"lrs_report_endpoint_metrics":["cpu"]`), as(),
+			[]string{`lrs_report_endpoint_metrics: has "cpu", which is not applied: known are cpu_utilization, mem_utilization, application_utilization, named_metrics.* and named_metrics.NAME`},
+		},
 		{"connect tcp", eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"tcp"}}}`), as(connect(resource.ConnectTCP)), nil},
 		{"connect tcp_hold", eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"tcp_hold"}}}`), as(connect(resource.ConnectTCPHold)), nil},
 		{"connect none", eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"none"},"other":{"connect":7}}}`), as(connect(resource.ConnectNone)), nil},

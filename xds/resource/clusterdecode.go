@@ -18,6 +18,7 @@ func (v *verdict) cluster(m *clusterv3.Cluster) *Cluster {
 	v.discovery(m, c)
 	c.Policy = v.policyOf(m)
 	c.LRSToSelf = v.lrs(m)
+	c.LoadMetrics = v.loadMetrics(m)
 	c.Connect = v.connect(m.GetMetadata())
 	c.OutlierDetection = v.outlierDetection(m.GetOutlierDetection())
 	if limit, ok := maxRequests(m.GetCircuitBreakers()); ok {
@@ -95,7 +96,8 @@ func maxRequests(b *clusterv3.CircuitBreakers) (limit uint32, ok bool) {
 // applied are the fields of every Cluster that lbd heeds, or judges elsewhere.
 var applied = []string{
 	"name", "type", "cluster_type", "lb_policy", "load_balancing_policy",
-	"circuit_breakers", "lrs_server", "outlier_detection", "metadata", "transport_socket_matches",
+	"circuit_breakers", "lrs_server", "lrs_report_endpoint_metrics", "outlier_detection", "metadata",
+	"transport_socket_matches",
 }
 
 // withoutEffect is said of fields whose absence would be noticed, whoever
@@ -106,7 +108,7 @@ var withoutEffect = map[string]string{
 }
 
 // leavesOwn are the fields that mean nothing on an aggregate.
-var leavesOwn = []string{"circuit_breakers", "lrs_server", "outlier_detection", "eds_cluster_config", "load_assignment"}
+var leavesOwn = []string{"circuit_breakers", "lrs_server", "lrs_report_endpoint_metrics", "outlier_detection", "eds_cluster_config", "load_assignment"}
 
 // clusterFieldsWithoutEffect warns of fields that lbd does not heed.
 func (v *verdict) clusterFieldsWithoutEffect(m *clusterv3.Cluster, c *Cluster) {
