@@ -3,6 +3,7 @@ package parity_test
 import (
 	"fmt"
 	"math/big"
+	"slices"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -48,6 +49,7 @@ type chance struct {
 // site is a locality at a priority. Endpoints are known by their first
 // addresses.
 type site struct {
+	zone      string
 	weight    uint32
 	endpoints []spot
 }
@@ -107,7 +109,7 @@ func sites(a *endpointv3.ClusterLoadAssignment) [][]*site {
 		if g.GetLoadBalancingWeight().GetValue() == 0 {
 			continue
 		}
-		s := &site{weight: g.GetLoadBalancingWeight().GetValue()}
+		s := &site{zone: g.GetLocality().GetZone(), weight: g.GetLoadBalancingWeight().GetValue()}
 		for _, e := range g.GetLbEndpoints() {
 			if h := e.GetHealthStatus(); h != corev3.HealthStatus_UNKNOWN && h != corev3.HealthStatus_HEALTHY {
 				continue
@@ -125,6 +127,27 @@ func sites(a *endpointv3.ClusterLoadAssignment) [][]*site {
 		out[g.GetPriority()] = append(out[g.GetPriority()], s)
 	}
 	return out
+}
+
+// forsaken reports whether an update splits, merges or takes away a priority of
+// an assignment, from the nth on.
+func forsaken(was, is [][]*site, n int) bool {
+	for _, p := range was[min(max(n, 0), len(was)):] {
+		heirs := sharing(p, is)
+		if len(heirs) != 1 || len(sharing(heirs[0], was)) != 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// sharing lists the priorities that have a locality in common with one.
+func sharing(p []*site, all [][]*site) [][]*site {
+	return slices.DeleteFunc(slices.Clone(all), func(other []*site) bool {
+		return !slices.ContainsFunc(other, func(s *site) bool {
+			return slices.ContainsFunc(p, func(t *site) bool { return s.zone == t.zone })
+		})
+	})
 }
 
 func address(a *corev3.Address) string {

@@ -494,7 +494,9 @@ var flaws = []struct {
 		again.LbEndpoints = nil
 		a.Endpoints = append(a.Endpoints, again)
 	}},
-	{"a locality is absent", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) { weighted(a).Locality = nil }},
+	{"a locality is absent", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
+		first(a).Locality, first(a).LoadBalancingWeight = nil, wrapperspb.UInt32(1)
+	}},
 	{"a priority is left out", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) { first(a).Priority = maxPriorities }},
 	{"a drop's denominator is unknown", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
 		a.Policy = &endpointv3.ClusterLoadAssignment_Policy{
@@ -509,16 +511,6 @@ var flaws = []struct {
 	{"the policy is unknown", false, func(c *clusterv3.Cluster, _ *endpointv3.ClusterLoadAssignment) {
 		c.LoadBalancingPolicy = listed(&typev3.Int32Range{})
 	}},
-}
-
-// weighted is the first locality that counts, or the first one.
-func weighted(a *endpointv3.ClusterLoadAssignment) *endpointv3.LocalityLbEndpoints {
-	for _, g := range a.GetEndpoints() {
-		if g.GetLoadBalancingWeight().GetValue() > 0 {
-			return g
-		}
-	}
-	return first(a)
 }
 
 func first(a *endpointv3.ClusterLoadAssignment) *endpointv3.LocalityLbEndpoints {

@@ -52,9 +52,11 @@ type scenario struct {
 	// leaves are the clusters with endpoints as both sides have taken them last.
 	leaves []accepted
 	policy *lbPolicy
+	used   int // the priority, after the last step
 	// astray is true once connections may rightly differ, from now on:
 	// an endpoint started and another stopped in one step; a locality's name was
-	// there at several priorities; the policy was lazy, or changed.
+	// there at several priorities; a priority went that was not needed; the
+	// policy was lazy, or changed.
 	astray bool
 
 	story []string
@@ -109,7 +111,7 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	was := s.policy
+	was, before := s.policy, slices.Clone(s.leaves)
 	judged, err := s.update(ctx, version)
 	if err != nil || len(judged) > 0 {
 		return judged, err
@@ -119,7 +121,7 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 			return nil, err
 		}
 	}
-	s.astray = s.astray || mixed || s.policy.lazy() || was != nil && was != s.policy ||
+	s.astray = s.astray || mixed || s.policy.lazy() || was != nil && was != s.policy || s.forsook(before) ||
 		slices.ContainsFunc(s.leaves, func(l accepted) bool { return ambiguous(l.assignment) })
 	made := [2]map[string]int{make(map[string]int), make(map[string]int)}
 	begin, alike := time.Now(), 0
@@ -137,11 +139,26 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 	}
 }
 
+// forsook reports whether an update has taken a priority away that was not
+// needed: grpc-go keeps its connections.
+func (s *scenario) forsook(before []accepted) bool {
+	lower := s.used + 1
+	for i, l := range before {
+		was := sites(l.assignment)
+		if forsaken(was, sites(s.leaves[i].assignment), lower) {
+			return true
+		}
+		lower -= max(1, len(was)) // an empty leaf has its place too
+	}
+	return false
+}
+
 // compare waits until both sides are quiet, and says in what they differ, and
 // what they were like. made sums the connections made in the step.
 func (s *scenario) compare(ctx context.Context, made [2]map[string]int) (found []string, saw string, err error) {
 	up := s.net.up()
 	c := &compared{named: s.net.named, demand: demandOf(s.policy, s.leaves, up)}
+	s.used = c.demand.priority
 	at, err := s.settled(ctx, c.demand, up)
 	if err != nil {
 		c.differ("%v", err)
