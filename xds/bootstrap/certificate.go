@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 )
@@ -62,13 +61,13 @@ func (p *CertificateProvider) String() string {
 }
 
 func (p *CertificateProvider) readIdentity() ([]tls.Certificate, error) {
-	certificate, err := os.ReadFile(p.certificateFile)
+	certificate, err := readFile(p.certificateFile)
 	if err != nil {
-		return nil, fmt.Errorf("certificate_file: %w", err)
+		return nil, fmt.Errorf("certificate_file %s: %w", p.certificateFile, err)
 	}
-	key, err := os.ReadFile(p.privateKeyFile)
+	key, err := readFile(p.privateKeyFile)
 	if err != nil {
-		return nil, fmt.Errorf("private_key_file: %w", err)
+		return nil, fmt.Errorf("private_key_file %s: %w", p.privateKeyFile, err)
 	}
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
@@ -78,9 +77,9 @@ func (p *CertificateProvider) readIdentity() ([]tls.Certificate, error) {
 }
 
 func (p *CertificateProvider) readRoots() (*x509.CertPool, error) {
-	pem, err := os.ReadFile(p.caCertificateFile)
+	pem, err := readFile(p.caCertificateFile)
 	if err != nil {
-		return nil, fmt.Errorf("ca_certificate_file: %w", err)
+		return nil, fmt.Errorf("ca_certificate_file %s: %w", p.caCertificateFile, err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"strings"
@@ -63,14 +64,18 @@ func Load(o Options) (*Config, error) {
 	return nil, nil
 }
 
-// readFile reads a little more than a bootstrap may have, at most.
-func readFile(name string) ([]byte, error) {
+// readFile reads a little more than a bootstrap may have, at most. The error does
+// not name the file: who calls does.
+func readFile(name string) (body []byte, err error) {
 	f, err := os.Open(name)
-	if err != nil {
-		return nil, errors.Unwrap(err) // the caller names the file
+	if err == nil {
+		body, err = io.ReadAll(io.LimitReader(f, MaxBytes+1))
+		_ = f.Close() // it was only read
 	}
-	defer func() { _ = f.Close() }() // it was only read
-	return io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		err = e.Err
+	}
+	return body, err
 }
 
 // Parse reads a bootstrap. The error is an [*InvalidError].

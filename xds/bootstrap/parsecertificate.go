@@ -81,7 +81,7 @@ func (v *verdict) certificates(x *value, path string, required bool, logger *slo
 		return nil
 	}
 	if _, _, err := p.Certificates(); err != nil {
-		v.warn(x.at, path, "%s: no connection can be made until the file is good", strings.ReplaceAll(err.Error(), "\n", "; "))
+		v.warn(x.at, path, "%s; until it is good, no connection is made", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return p
 }

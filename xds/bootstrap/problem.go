@@ -1,7 +1,9 @@
 package bootstrap
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -64,7 +66,11 @@ func (l *problems) add(p Problem) {
 	l.list = append(l.list, p)
 }
 
+// all returns the problems in the order of the text.
 func (l *problems) all() []Problem {
+	slices.SortStableFunc(l.list, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
 	if l.more > 0 {
 		return append(l.list, Problem{Reason: fmt.Sprintf("and %d more like these", l.more)})
 	}
