@@ -56,10 +56,13 @@ func command(args ...string) *exec.Cmd {
 // startProcess starts lbd on a free port and returns once it serves.
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{
-		cmd:    command(append([]string{"serve", "--listen=127.0.0.1:0", "--log-format=json"}, args...)...),
-		exited: make(chan struct{}),
-	}
+	return start(t, command(append([]string{"serve", "--listen=127.0.0.1:0", "--log-format=json"}, args...)...))
+}
+
+// start starts an lbd that logs as JSON, and returns once it serves.
+func start(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{cmd: cmd, exited: make(chan struct{})}
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lbd-dev/lbd"
@@ -96,8 +97,10 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	}
 	log.Info("serving", "addresses", addresses, "version", buildVersion(), "data", c.Data, "resources", st.Snapshot().Len())
 	ready(addresses)
+	notify(log, daemon.SdNotifyReady)
 
 	<-failed.Done()
+	notify(log, daemon.SdNotifyStopping)
 	log.Info("draining", "timeout", c.DrainTimeout)
 	shutdown(server, svc, c.DrainTimeout)
 	err = group.Wait()
@@ -138,8 +141,13 @@ func shutdown(server *http.Server, svc *service.Service, timeout time.Duration) 
 	}
 }
 
+// listenAll returns systemd's sockets, where it passes any, else listens on each
+// address.
 func listenAll(ctx context.Context, addresses []string) ([]net.Listener, error) {
-	var listeners []net.Listener
+	listeners, err := activated()
+	if err != nil || len(listeners) > 0 {
+		return listeners, err
+	}
 	for _, a := range addresses {
 		l, err := listen(ctx, a)
 		if err != nil {

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
+)
+
+// activated returns the sockets that systemd listens on for this process
+// (sd_listen_fds(3)), in the order of the socket unit; none where it was not
+// started so. A socket file among them stays when its listener is closed: it is
+// systemd's.
+func activated() (listeners []net.Listener, err error) {
+	files := activation.Files(true)
+	for _, f := range files {
+		l, listenErr := net.FileListener(f)
+		err = errors.Join(err, f.Close()) // the listener has a descriptor of its own
+		if listenErr != nil {
+			err = errors.Join(err, fmt.Errorf("listen on %s, which systemd passed: %w", f.Name(), listenErr))
+			continue
+		}
+		listeners = append(listeners, l)
+	}
+	if err != nil {
+		closeAll(listeners)
+		return nil, err
+	}
+	return listeners, nil
+}
+
+// notify tells systemd, where it asked to be told (sd_notify(3)). That it cannot
+// be told stops nothing here: it will say so itself.
+func notify(log *slog.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("systemd cannot be told", "state", state, "error", err)
+	}
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// activate makes cmd start as systemd starts a service with these sockets. The
+// shell knows its own process id, and keeps it when it becomes lbd.
+func activate(t *testing.T, cmd *exec.Cmd, sockets ...interface{ File() (*os.File, error) }) *exec.Cmd {
+	t.Helper()
+	shell := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`}, cmd.Args...)...)
+	shell.Env = append(cmd.Env, "LISTEN_FDS="+strconv.Itoa(len(sockets)), "LISTEN_FDNAMES="+strings.Repeat("lbd.socket:", len(sockets)))
+	for _, s := range sockets {
+		f, err := s.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() })
+		shell.ExtraFiles = append(shell.ExtraFiles, f)
+	}
+	return shell
+}
+
+func listenTCP(t *testing.T) *net.TCPListener {
+	t.Helper()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// TestSocketsOfSystemd: systemd's sockets take the place of --listen, outlive
+// the process, and what comes in between waits for the next one.
+func TestSocketsOfSystemd(t *testing.T) {
+	tcp := listenTCP(t)
+	path := filepath.Join(t.TempDir(), "lbd.sock")
+	unix, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close()
+	taken := listenTCP(t).Addr().String() // to listen there would fail
+	args := []string{"serve", "--data=", "--listen=" + taken, "--log-format=json"}
+
+	p := start(t, activate(t, command(args...), tcp, unix))
+	if got, want := p.url, "http://"+tcp.Addr().String(); got != want {
+		t.Errorf("serves %s, and should serve %s", got, want)
+	}
+	client, host := dialFor(unixPrefix + path)
+	for _, c := range []struct {
+		client *http.Client
+		url    string
+	}{{http.DefaultClient, p.url}, {client, "http://" + host}} {
+		if a, err := try(t.Context(), c.client, "GET", c.url+"/readyz", ""); err != nil || a.status != http.StatusOK {
+			t.Errorf("%s: %+v, %v", c.url, a, err)
+		}
+	}
+	client.CloseIdleConnections()
+	if err := p.end(t, syscall.SIGTERM); err != nil {
+		t.Fatalf("%v\n%s", err, p.output())
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("systemd's socket file went with the process: %v", err)
+	}
+
+	answered := make(chan error, 1)
+	go func() {
+		a, err := try(t.Context(), client, "GET", "http://"+host+"/readyz", "")
+		if err == nil && a.status != http.StatusOK {
+			err = http.ErrNotSupported
+		}
+		answered <- err
+	}()
+	p = start(t, activate(t, command(args...), tcp, unix))
+	if err := <-answered; err != nil {
+		t.Errorf("what came while nobody served: %v\n%s", err, p.output())
+	}
+}
+
+func TestSocketOfSystemdThatCannotListen(t *testing.T) {
+	datagrams, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer datagrams.Close()
+	out, err := activate(t, command("serve", "--data="), listenTCP(t), datagrams).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "listen on lbd.socket, which systemd passed") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestSystemdIsTold: that lbd is ready once it answers, and that it stops.
+func TestSystemdIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	told := func() string {
+		if err := socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		message := make([]byte, 256)
+		n, err := socket.Read(message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(message[:n])
+	}
+	l := listenTCP(t)
+	cmd := activate(t, command("serve", "--data=", "--log-format=json"), l)
+	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+path)
+	p := start(t, cmd)
+	if got := told(); got != "READY=1" {
+		t.Errorf("told %q at first", got)
+	}
+	if a := do(t, "GET", p.url+"/readyz", ""); a.status != http.StatusOK {
+		t.Errorf("ready, but %+v", a)
+	}
+	if err := p.end(t, syscall.SIGTERM); err != nil {
+		t.Errorf("%v\n%s", err, p.output())
+	}
+	if got := told(); got != "STOPPING=1" {
+		t.Errorf("told %q at the end", got)
+	}
+}
+
+// TestSystemdThatIsGone: a service manager that does not listen is no reason not
+// to serve.
+func TestSystemdThatIsGone(t *testing.T) {
+	cmd := command("serve", "--data=", "--listen=127.0.0.1:0", "--log-format=json")
+	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+filepath.Join(t.TempDir(), "none"))
+	p := start(t, cmd)
+	if err := p.end(t, syscall.SIGTERM); err != nil || !strings.Contains(p.output(), "systemd cannot be told") {
+		t.Errorf("%v\n%s", err, p.output())
+	}
+}
