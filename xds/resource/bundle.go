@@ -219,7 +219,7 @@ func (v *verdict) item(it *Item, read func(*verdict, proto.Message) error) (err 
 			return err
 		}
 		r.Name = v.name(nameField(TypeRoutes), r.GetName(), "")
-		it.Routes = v.routes(r)
+		it.Routes = v.routes(r, "")
 	}
 	it.Raw, err = v.encode(m)
 	return err

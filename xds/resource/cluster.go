@@ -160,6 +160,8 @@ type Cluster struct {
 	// LoadMetrics are the metrics of upstreams that are part of load reports; nil
 	// for none.
 	LoadMetrics *LoadMetrics
+	// Security is nil where connections are plain.
+	Security *Security
 	// Connect is metadata lbd.connect, or ConnectDefault.
 	Connect ConnectMode
 }

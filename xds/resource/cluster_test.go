@@ -127,10 +127,9 @@ func TestClusters(t *testing.T) {
 				`{"@type":"type.googleapis.com/udpa.type.v1.TypedStruct","type_url":"round_robin","value":{}}`))), as(plain), nil,
 		},
 		{
-			"what is not applied", eds(`"transport_socket":{"name":"x"},"health_checks":[{}]`), as(),
+			"what is not applied", eds(`"health_checks":[{}]`), as(),
 			[]string{
 				"health_checks: is not applied: health is what EDS says, and whether an endpoint can be connected to",
-				"transport_socket: is not applied: connections are plain, without TLS",
 			},
 		},
 	} {

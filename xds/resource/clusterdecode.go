@@ -26,6 +26,8 @@ func (v *verdict) cluster(m *clusterv3.Cluster) *Cluster {
 	}
 	if len(m.GetTransportSocketMatches()) > 0 {
 		v.refuse("transport_socket_matches", "is not supported")
+	} else {
+		c.Security = v.security(m)
 	}
 	v.clusterFieldsWithoutEffect(m, c)
 	return c
@@ -151,12 +153,22 @@ func (v *verdict) clusterFieldsWithoutEffect(m *clusterv3.Cluster, c *Cluster) {
 // heeds warns whoever wrote m, which stands at a path, by hand of its fields
 // that are set and not among the applied ones.
 func (v *verdict) heeds(m proto.Message, field string, applied ...string) {
-	if !v.byHand {
-		return
+	for name := range v.unheeded(m, applied) {
+		v.warn(join(field, name), "is not applied")
 	}
-	for name := range set(m) {
-		if !slices.Contains(applied, name) {
-			v.warn(join(field, name), "is not applied")
+}
+
+// unheeded yields the names of m's fields that are set and not among the applied
+// ones, where m is written by hand.
+func (v *verdict) unheeded(m proto.Message, applied []string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if !v.byHand {
+			return
+		}
+		for name := range set(m) {
+			if !slices.Contains(applied, name) && !yield(name) {
+				return
+			}
 		}
 	}
 }

@@ -64,7 +64,7 @@ func DecodeRouteConfiguration(body []byte, o Options) (d *Decoded[*RouteConfigur
 		return nil, err
 	}
 	m.Name = v.name("name", m.GetName(), o.Name)
-	return settle(v, m, v.routes(m))
+	return settle(v, m, v.routes(m, ""))
 }
 
 // refusePanic turns a panic into a refusal: whoever can send a resource must
@@ -80,7 +80,7 @@ func refusePanic(k Key, err *error) {
 
 // begin returns an empty verdict on what has the key.
 func (o Options) begin(k Key) *verdict {
-	return &verdict{key: k, byHand: o.Origin == ByHand, strict: o.Strict, custom: o.Custom}
+	return &verdict{key: k, byHand: o.Origin == ByHand, strict: o.Strict, custom: o.Custom, certificates: o.Certificates}
 }
 
 // read reads body into m, whatever its format and envelope, and begins the

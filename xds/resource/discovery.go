@@ -63,23 +63,24 @@ func (v *verdict) eds(m *clusterv3.Cluster) string {
 			v.refuse(field+".service_name", "%s", reason)
 		}
 	}
-	v.edsSource(m.GetEdsClusterConfig().GetEdsConfig(), field+".eds_config")
+	v.configSource(m.GetEdsClusterConfig().GetEdsConfig(), field+".eds_config", whereEndpoints)
 	return service
 }
 
-// edsSource judges where an EDS cluster's Assignment comes from.
-func (v *verdict) edsSource(source *corev3.ConfigSource, field string) {
+// configSource judges where a resource that another names comes from. where says
+// it of one that is written by hand, and does not come from where it is written.
+func (v *verdict) configSource(source *corev3.ConfigSource, field, where string) {
 	switch source.GetConfigSourceSpecifier().(type) {
 	case *corev3.ConfigSource_Ads, *corev3.ConfigSource_Self:
 		return
 	case *corev3.ConfigSource_PathConfigSource:
 		if v.byHand {
-			v.warn(field+".path_config_source", "is not read: %s", whereEndpoints)
+			v.warn(field+".path_config_source", "is not read: %s", where)
 			return
 		}
 	case *corev3.ConfigSource_Path:
 		if v.byHand {
-			v.warn(field+".path", "is not read: %s", whereEndpoints)
+			v.warn(field+".path", "is not read: %s", where)
 			return
 		}
 	case nil:

@@ -217,34 +217,34 @@ func ascii(s string) bool {
 // none but HeaderPresent, inverted or not.
 func (m *HeaderMatch) matches(headers []Header) bool {
 	value, there := headerValue(headers, m.Name)
-	if m.Kind == HeaderPresent {
-		return (there && value != "") == (m.Present != m.Invert)
-	}
-	return there && m.holds(value) != m.Invert
-}
-
-// holds reports whether a value meets the condition, inversion aside.
-func (m *HeaderMatch) holds(value string) bool {
-	if m.CaseInsensitive {
-		value = strings.ToLower(value)
-	}
 	switch m.Kind {
-	case HeaderExact:
-		return value == m.Value
-	case HeaderPrefix:
-		return strings.HasPrefix(value, m.Value)
-	case HeaderSuffix:
-		return strings.HasSuffix(value, m.Value)
-	case HeaderContains:
-		return strings.Contains(value, m.Value)
-	case HeaderRegex:
-		return m.Regex.MatchString(value)
+	case HeaderPresent:
+		return (there && value != "") == (m.Present != m.Invert)
 	case HeaderRange:
 		n, err := strconv.ParseInt(value, 10, 64)
-		return err == nil && m.RangeStart <= n && n < m.RangeEnd
-	case HeaderPresent:
+		return there && (err == nil && m.RangeStart <= n && n < m.RangeEnd) != m.Invert
+	default:
+		return there && m.String.Matches(value) != m.Invert
 	}
-	return false
+}
+
+// Matches reports whether a text meets the condition.
+func (m *StringMatch) Matches(s string) bool {
+	if m.CaseInsensitive {
+		s = strings.ToLower(s)
+	}
+	switch m.Kind {
+	case MatchPrefix:
+		return strings.HasPrefix(s, m.Value)
+	case MatchSuffix:
+		return strings.HasSuffix(s, m.Value)
+	case MatchContains:
+		return strings.Contains(s, m.Value)
+	case MatchRegex:
+		return m.Regex.MatchString(s)
+	default:
+		return s == m.Value
+	}
 }
 
 // contentType is what gRPC's transport adds to every RPC.

@@ -97,10 +97,15 @@ type verdict struct {
 	byHand   bool
 	strict   bool
 	custom   func(name string) bool // nil: no custom policy is available
+	// certificates is nil where no certificate provider is available.
+	certificates func(instance string) bool
 	problems ledger
 	warnings ledger
 	// unknown counts the fields that no proto message knows.
 	unknown int
+	// regexSize is how many instructions the regular expressions stand for, where
+	// they are written by hand.
+	regexSize int
 }
 
 // refuse notes a broken rule.

@@ -25,8 +25,12 @@ type VirtualHost struct {
 type Route struct {
 	Name  string
 	Match RouteMatch
+	// Index is where the route stands in its virtual host as it was written:
+	// some routes are left out, as gRPC leaves them out.
+	Index int
 	// Clusters are drawn by weight; none where lbd cannot follow the route's
-	// action, and Unsupported says which it is.
+	// action. Unsupported then names the action, such as redirect, or is "none".
+	// A request that such a route takes has no cluster.
 	Clusters    []WeightedCluster
 	TotalWeight uint64
 	Unsupported string
@@ -43,7 +47,7 @@ type WeightedCluster struct {
 // RouteMatch is what a request must be for a route to be taken.
 type RouteMatch struct {
 	// Exactly one of Path, Prefix and Regex counts: Path or Prefix where it is
-	// not nil, else Regex.
+	// not nil, else Regex, which matches whole paths only.
 	Path, Prefix *string
 	Regex        *regexp.Regexp
 	// CaseInsensitive is for Path and Prefix.
@@ -58,17 +62,16 @@ type RouteMatch struct {
 // HeaderMatch is a condition on one header. Several values of a header are
 // joined by commas.
 type HeaderMatch struct {
-	Name   string
+	Name   string // in lower case
 	Invert bool
 	// Kind says which of the fields below counts.
 	Kind HeaderMatchKind
-	// String matchers' value; CaseInsensitive is for them.
-	Value           string
-	CaseInsensitive bool
-	Regex           *regexp.Regexp
+	// String is for HeaderString.
+	String StringMatch
 	// RangeStart and RangeEnd (exclusive) are for HeaderRange.
 	RangeStart, RangeEnd int64
-	Present              bool
+	// Present is for HeaderPresent.
+	Present bool
 }
 
 // HeaderMatchKind is how a header is looked at.
@@ -76,19 +79,37 @@ type HeaderMatchKind uint8
 
 // The kinds of header matchers.
 const (
-	HeaderExact HeaderMatchKind = iota
-	HeaderPrefix
-	HeaderSuffix
-	HeaderContains
-	HeaderRegex
+	HeaderString HeaderMatchKind = iota
 	HeaderRange
 	HeaderPresent
 )
 
+// StringMatch is a condition on a text (envoy.type.matcher.v3.StringMatcher).
+type StringMatch struct {
+	Kind StringMatchKind
+	// Value is in lower case where CaseInsensitive; empty for MatchRegex.
+	Value           string
+	CaseInsensitive bool
+	// Regex is for MatchRegex; it matches whole texts only.
+	Regex *regexp.Regexp
+}
+
+// StringMatchKind is how a text is compared.
+type StringMatchKind uint8
+
+// The kinds of string matchers.
+const (
+	MatchExact StringMatchKind = iota
+	MatchPrefix
+	MatchSuffix
+	MatchContains
+	MatchRegex
+)
+
 // HashPolicy is one way to make a request's hash.
 type HashPolicy struct {
-	// Header is hashed, where it is not empty; else the channel's own id is,
-	// the same for all picks of a target.
+	// Header, in lower case, is hashed, where it is not empty; else the channel's
+	// own id is, the same for all picks of a target.
 	Header string
 	// Regex and Substitution rewrite the header's value before; Regex may be
 	// nil.

@@ -57,7 +57,7 @@ func (m *RouteMatch) PathWords() string {
 	case m.Prefix != nil:
 		words = "prefix " + strconv.Quote(*m.Prefix)
 	case m.Regex != nil:
-		return "safe_regex " + strconv.Quote(m.Regex.String())
+		return "safe_regex " + strconv.Quote(pattern(m.Regex))
 	}
 	if m.CaseInsensitive {
 		words += ", whatever its case"
@@ -79,26 +79,39 @@ func (m *HeaderMatch) words(headers []Header) string {
 func (m *HeaderMatch) wanted() string {
 	words := ""
 	switch m.Kind {
-	case HeaderExact:
-		words = "exact " + strconv.Quote(m.Value)
-	case HeaderPrefix:
-		words = "prefix " + strconv.Quote(m.Value)
-	case HeaderSuffix:
-		words = "suffix " + strconv.Quote(m.Value)
-	case HeaderContains:
-		words = "contains " + strconv.Quote(m.Value)
-	case HeaderRegex:
-		words = "safe_regex " + strconv.Quote(m.Regex.String())
-	case HeaderRange:
-		words = fmt.Sprintf("range [%d, %d)", m.RangeStart, m.RangeEnd)
 	case HeaderPresent:
 		if m.Present != m.Invert {
 			return "it present"
 		}
 		return "it absent"
+	case HeaderRange:
+		words = fmt.Sprintf("range [%d, %d)", m.RangeStart, m.RangeEnd)
+	case HeaderString:
+		words = m.String.words()
 	}
 	if m.Invert {
 		words = "anything but " + words
+	}
+	return words
+}
+
+// words say what meets the condition.
+func (m *StringMatch) words() string {
+	words, value := "exact", m.Value
+	switch m.Kind {
+	case MatchPrefix:
+		words = "prefix"
+	case MatchSuffix:
+		words = "suffix"
+	case MatchContains:
+		words = "contains"
+	case MatchRegex:
+		words, value = "safe_regex", pattern(m.Regex)
+	case MatchExact:
+	}
+	words += " " + strconv.Quote(value)
+	if m.CaseInsensitive {
+		words += ", whatever its case"
 	}
 	return words
 }

@@ -146,6 +146,26 @@ const (
 	MaxDrops = 100
 	// MaxCategoryBytes is the longest name of a drop category.
 	MaxCategoryBytes = 256
+	// MaxVirtualHosts is the most virtual hosts of a RouteConfiguration.
+	MaxVirtualHosts = 10_000
+	// MaxDomains is the most domains of a RouteConfiguration, those of all its
+	// virtual hosts.
+	MaxDomains = 100_000
+	// MaxRoutes is the most routes of a RouteConfiguration, those of all its
+	// virtual hosts.
+	MaxRoutes = 100_000
+	// MaxHeaderMatchers is the most headers that a route looks at.
+	MaxHeaderMatchers = 100
+	// MaxWeightedClusters is the most clusters of a route.
+	MaxWeightedClusters = 1000
+	// MaxHashPolicies is the most hash policies of a route.
+	MaxHashPolicies = 100
+	// MaxRegexBytes is the longest regular expression.
+	MaxRegexBytes = 4096
+	// MaxRegexInstructions is how large the regular expressions of a resource may
+	// be once they are compiled, all together: a letter is one instruction, and
+	// a{1000} a thousand.
+	MaxRegexInstructions = 1 << 20
 	// MaxResources is the most resources of a bundle.
 	MaxResources = 100_000
 	// MaxJSONEntries is the most of , [ and { in a body as JSON, strings aside:

@@ -1,0 +1,263 @@
+package resource
+
+import (
+	"strconv"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// Security is how connections to a cluster's endpoints are secured by TLS (gRFC
+// A29). Instances are the names of the bootstrap's certificate providers,
+// certificates what they are asked for.
+type Security struct {
+	// RootInstance has the roots that a server's certificate is checked with;
+	// empty where SystemRoots is true (gRFC A82).
+	RootInstance, RootCertificate string
+	SystemRoots                   bool
+	// IdentityInstance has the client's own certificate; empty for none.
+	IdentityInstance, IdentityCertificate string
+	// SANs are the subject alternative names of which a server's certificate must
+	// bear one; any will do where there are none.
+	SANs []StringMatch
+	// SNI is the server name that is sent; AutoHostSNI sends the endpoint's
+	// hostname, and AutoSANValidation wants the certificate to bear the name that
+	// was sent (gRFC A101).
+	SNI               string
+	AutoHostSNI       bool
+	AutoSANValidation bool
+}
+
+const (
+	// tlsName is what a transport_socket of TLS is called.
+	tlsName = "envoy.transport_sockets.tls"
+	// maxSNIBytes is the longest server name of TLS.
+	maxSNIBytes = 255
+)
+
+// security judges a cluster's transport_socket, and returns nil where connections
+// are plain. What is written by hand may be meant for Envoy, which has other
+// ways to come to certificates: it is no reason to refuse the cluster.
+func (v *verdict) security(m *clusterv3.Cluster) *Security {
+	socket := m.GetTransportSocket()
+	if socket == nil {
+		return nil
+	}
+	const field = "transport_socket"
+	if !v.byHand {
+		return v.upstream(socket, field)
+	}
+	aside := verdict{certificates: v.certificates}
+	s := aside.upstream(socket, field)
+	if aside.err() != nil {
+		return nil
+	}
+	return s
+}
+
+// upstream judges a transport_socket, which gRPC takes only where it is TLS with
+// certificate providers of the bootstrap.
+func (v *verdict) upstream(socket *corev3.TransportSocket, field string) *Security {
+	var m tlsv3.UpstreamTlsContext
+	if !v.tlsSocket(socket, &m, field) {
+		return nil
+	}
+	field += ".typed_config"
+	s, problem := tlsSide{}.security(m.GetCommonTlsContext())
+	if problem != nil {
+		v.refuse(join(field, problem.Field), "%s", problem.Reason)
+		return nil
+	}
+	v.instances(s, field+".common_tls_context")
+	if n := len(m.GetSni()); n > maxSNIBytes {
+		v.refuse(field+".sni", "is %d bytes long, of at most %d", n, maxSNIBytes)
+	}
+	s.SNI, s.AutoHostSNI, s.AutoSANValidation = m.GetSni(), m.GetAutoHostSni(), m.GetAutoSniSanValidation()
+	return s
+}
+
+// tlsSocket reads a transport_socket that must be TLS.
+func (v *verdict) tlsSocket(socket *corev3.TransportSocket, m proto.Message, field string) bool {
+	if name := socket.GetName(); name != tlsName {
+		v.refuse(field+".name", "is %q: it must be %q", name, tlsName)
+		return false
+	}
+	if url := socket.GetTypedConfig().GetTypeUrl(); url != typeURLPrefix+string(nameOf(m)) {
+		v.refuse(field+".typed_config", "is %q: it must be a %s", url, nameOf(m))
+		return false
+	}
+	return v.carries(socket.GetTypedConfig(), m, field+".typed_config")
+}
+
+// instances judges whether the bootstrap has the certificate providers.
+func (v *verdict) instances(s *Security, field string) {
+	for _, name := range []string{s.RootInstance, s.IdentityInstance} {
+		if name != "" && (v.certificates == nil || !v.certificates(name)) {
+			v.refuse(field, "names the certificate provider instance %q, which the bootstrap does not have", name)
+			return
+		}
+	}
+}
+
+// tlsSide is whose side of TLS is judged.
+type tlsSide struct{ server bool }
+
+// security judges a CommonTlsContext. The problem's field begins at the context
+// that holds it.
+func (t tlsSide) security(m *tlsv3.CommonTlsContext) (*Security, *Problem) {
+	const field = "common_tls_context"
+	switch {
+	case m == nil:
+		return nil, &Problem{Field: field, Reason: "is absent"}
+	case m.GetTlsParams() != nil:
+		return nil, &Problem{Field: field + ".tls_params", Reason: "is not supported"}
+	case m.GetCustomHandshaker() != nil:
+		return nil, &Problem{Field: field + ".custom_handshaker", Reason: "is not supported"}
+	}
+	s, why := t.instances(m)
+	if s == nil || s.empty() {
+		var problem *Problem
+		if s, problem = t.deprecated(m); problem != nil {
+			if why == nil {
+				why = problem
+			}
+			return nil, &Problem{Field: within(field, why.Field), Reason: why.Reason}
+		}
+	}
+	switch {
+	case t.server && s.IdentityInstance == "":
+		if why == nil {
+			why = &Problem{Field: "tls_certificate_provider_instance", Reason: "is absent"}
+		}
+	case !t.server && !s.SystemRoots && s.RootInstance == "":
+		if why == nil {
+			why = &Problem{
+				Field:  "validation_context",
+				Reason: "names no certificate provider instance for the roots: write ca_certificate_provider_instance, or system_root_certs",
+			}
+		}
+	default:
+		return s, nil
+	}
+	return nil, &Problem{Field: within(field, why.Field), Reason: why.Reason}
+}
+
+// empty reports whether nothing is configured.
+func (s *Security) empty() bool {
+	return s.RootInstance == "" && s.RootCertificate == "" && s.IdentityInstance == "" && s.IdentityCertificate == "" &&
+		!s.SystemRoots && len(s.SANs) == 0
+}
+
+// instances takes the certificate providers that a context names.
+func (t tlsSide) instances(m *tlsv3.CommonTlsContext) (*Security, *Problem) {
+	identity := m.GetTlsCertificateProviderInstance()
+	if identity == nil {
+		const instead = "is not supported: write tls_certificate_provider_instance"
+		if len(m.GetTlsCertificates()) > 0 {
+			return nil, &Problem{Field: "tls_certificates", Reason: instead}
+		}
+		if len(m.GetTlsCertificateSdsSecretConfigs()) > 0 {
+			return nil, &Problem{Field: "tls_certificate_sds_secret_configs", Reason: instead}
+		}
+	}
+	s := &Security{IdentityInstance: identity.GetInstanceName(), IdentityCertificate: identity.GetCertificateName()}
+	var context *tlsv3.CertificateValidationContext
+	field := oneof(m, "validation_context_type")
+	switch c := m.GetValidationContextType().(type) {
+	case *tlsv3.CommonTlsContext_ValidationContext:
+		context = c.ValidationContext
+	case *tlsv3.CommonTlsContext_CombinedValidationContext:
+		context = c.CombinedValidationContext.GetDefaultValidationContext()
+		field += ".default_validation_context"
+	case nil:
+		return s, nil
+	default:
+		return nil, &Problem{Field: field, Reason: "is not supported: write validation_context"}
+	}
+	if name := unsupported(context); name != "" {
+		return nil, &Problem{Field: field + "." + name, Reason: "is not supported"}
+	}
+	root := context.GetCaCertificateProviderInstance()
+	switch {
+	case root != nil:
+		s.RootInstance, s.RootCertificate = root.GetInstanceName(), root.GetCertificateName()
+	case context.GetSystemRootCerts() != nil && !t.server:
+		s.SystemRoots = true
+	default:
+		return nil, &Problem{Field: field + ".ca_certificate_provider_instance", Reason: "is absent, and there is no other way to the roots but system_root_certs"}
+	}
+	var problem *Problem
+	s.SANs, problem = t.sans(context, field)
+	if problem != nil {
+		return nil, problem
+	}
+	return s, nil
+}
+
+// unsupported names what a context has that would have to be heeded.
+func unsupported(m *tlsv3.CertificateValidationContext) string {
+	switch {
+	case len(m.GetVerifyCertificateSpki()) > 0:
+		return "verify_certificate_spki"
+	case len(m.GetVerifyCertificateHash()) > 0:
+		return "verify_certificate_hash"
+	case m.GetRequireSignedCertificateTimestamp().GetValue():
+		return "require_signed_certificate_timestamp"
+	case m.GetCrl() != nil:
+		return "crl"
+	case m.GetCustomValidatorConfig() != nil:
+		return "custom_validator_config"
+	default:
+		return ""
+	}
+}
+
+// sans judges the names of which a certificate must bear one.
+func (t tlsSide) sans(m *tlsv3.CertificateValidationContext, field string) ([]StringMatch, *Problem) {
+	list := m.GetMatchSubjectAltNames()
+	if len(list) == 0 {
+		return nil, nil
+	}
+	field += ".match_subject_alt_names"
+	if t.server {
+		return nil, &Problem{Field: field, Reason: "is not supported in a server's listener"}
+	}
+	v := verdict{}
+	sans := make([]StringMatch, len(list))
+	for i, san := range list {
+		sans[i] = v.stringMatch(field+"["+strconv.Itoa(i)+"]", san)
+	}
+	if len(v.problems.list) > 0 {
+		return nil, &v.problems.list[0]
+	}
+	return sans, nil
+}
+
+// deprecated takes the certificate providers by the fields that were there
+// first.
+func (t tlsSide) deprecated(m *tlsv3.CommonTlsContext) (*Security, *Problem) {
+	s := &Security{}
+	if identity := m.GetTlsCertificateCertificateProviderInstance(); identity != nil {
+		s.IdentityInstance, s.IdentityCertificate = identity.GetInstanceName(), identity.GetCertificateName()
+	}
+	var root *tlsv3.CommonTlsContext_CertificateProviderInstance
+	field := oneof(m, "validation_context_type")
+	switch c := m.GetValidationContextType().(type) {
+	case *tlsv3.CommonTlsContext_CombinedValidationContext:
+		sans, problem := t.sans(c.CombinedValidationContext.GetDefaultValidationContext(), field+".default_validation_context")
+		if problem != nil {
+			return nil, problem
+		}
+		s.SANs = sans
+		root = c.CombinedValidationContext.GetValidationContextCertificateProviderInstance()
+	case *tlsv3.CommonTlsContext_ValidationContextCertificateProviderInstance:
+		root = c.ValidationContextCertificateProviderInstance
+	case nil:
+	default:
+		return nil, &Problem{Field: field, Reason: "is not supported: write validation_context"}
+	}
+	s.RootInstance, s.RootCertificate = root.GetInstanceName(), root.GetCertificateName()
+	return s, nil
+}
