@@ -1,0 +1,247 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const (
+	// watchExpiry is the time that a server has to send a resource, from when it
+	// was asked for it on a stream, as all xDS clients give.
+	watchExpiry = 15 * time.Second
+	// refusalPace is the least time between two NACKs of the same version. There
+	// are servers that answer each NACK with the same again, at once.
+	refusalPace = time.Second
+)
+
+// types are those that are asked for, in the order in which they are when several
+// are due: what is needed by what follows.
+var types = [...]resource.Type{resource.TypeCluster, resource.TypeAssignment, resource.TypeListener, resource.TypeRoutes}
+
+// server is a management server in use: a connection, and one stream at a time. Its
+// runner has the connection; the rest is the owner's.
+type server struct {
+	// fixed
+	client *Client
+	config bootstrap.Server
+	stop   context.CancelFunc // ends the runner
+
+	// owner only
+	authorities   map[*authority]struct{} // those that use it
+	subscriptions map[resource.Type]*subscriptions
+	stream        *stream // nil while there is none
+	// failed is why the last attempt ended before the server answered; nil since
+	// it did, and at first.
+	failed error
+}
+
+// serverFor returns the server of a configuration, and starts it where it is not in
+// use.
+func (c *Client) serverFor(config bootstrap.Server) *server {
+	if s := c.servers[config.Key()]; s != nil {
+		return s
+	}
+	ctx, stop := context.WithCancel(c.ctx)
+	s := &server{
+		client:        c,
+		config:        config,
+		stop:          stop,
+		authorities:   map[*authority]struct{}{},
+		subscriptions: map[resource.Type]*subscriptions{},
+	}
+	c.servers[config.Key()] = s
+	c.running.Go(func() { s.run(ctx) })
+	return s
+}
+
+// letGo ends what nobody uses.
+func (c *Client) letGo(s *server) {
+	delete(c.servers, s.config.Key())
+	s.stream = nil
+	s.stop()
+}
+
+// speaks reports whether the server answered on the stream that there is.
+func (s *server) speaks() bool { return s.stream != nil && s.stream.answered }
+
+func (s *server) subscribe(k resource.Key) {
+	t := s.subscriptions[k.Type]
+	if t == nil {
+		t = newSubscriptions(k.Type)
+		s.subscriptions[k.Type] = t
+	}
+	t.add(k.Name)
+}
+
+func (s *server) unsubscribe(k resource.Key) {
+	if t := s.subscriptions[k.Type]; t != nil {
+		t.remove(k.Name)
+	}
+}
+
+// expired reports whether the server did not send a resource in time.
+func (s *server) expired(k resource.Key) bool {
+	t := s.subscriptions[k.Type]
+	return t != nil && t.names[k.Name] != nil && t.names[k.Name].stage == expired
+}
+
+// flush hands the sender the next request, if it waits for one and one is due.
+func (s *server) flush() {
+	st := s.stream
+	if st == nil || st.sending {
+		return
+	}
+	now := time.Now()
+	for _, kind := range types {
+		t := s.subscriptions[kind]
+		if t == nil || !t.due(now) {
+			continue
+		}
+		var node *corev3.Node
+		if !st.greeted {
+			st.greeted = true
+			node = s.client.options.Bootstrap.Node
+		}
+		r, fresh := t.request(node, now)
+		st.sending = true
+		st.requests <- sending{request: r, done: func() { s.sent(st, t, fresh) }}
+		return
+	}
+}
+
+// opened is a new stream: everything is asked for again.
+func (s *server) opened(st *stream) {
+	s.stream = st
+	for _, t := range s.subscriptions {
+		t.restart()
+	}
+	time.AfterFunc(watchExpiry, func() { s.client.post(func() { s.silent(st) }) })
+}
+
+// sent is a request that was sent: the time of what it asks for begins.
+func (s *server) sent(st *stream, t *subscriptions, fresh []*subscription) {
+	if s.stream != st {
+		return
+	}
+	st.sending = false
+	fresh = slices.DeleteFunc(fresh, func(sub *subscription) bool { return t.names[sub.name] != sub || sub.stage != unasked })
+	if len(fresh) == 0 {
+		return
+	}
+	for _, sub := range fresh {
+		sub.stage = asked
+	}
+	time.AfterFunc(watchExpiry, func() { s.client.post(func() { s.expire(st, t, fresh) }) })
+}
+
+// expire ends the time of what was asked for together.
+func (s *server) expire(st *stream, t *subscriptions, together []*subscription) {
+	if s.stream != st {
+		return
+	}
+	now := time.Now()
+	for _, sub := range together {
+		if t.names[sub.name] != sub || sub.stage != asked {
+			continue
+		}
+		sub.stage = expired
+		for a := range s.authorities {
+			a.expire(resource.Key{Type: t.kind, Name: sub.name}, s, now)
+		}
+	}
+}
+
+// silent takes a server that has kept a stream for so long, with nothing missing,
+// for one that answered.
+func (s *server) silent(st *stream) {
+	if s.stream != st || st.answered {
+		return
+	}
+	for _, t := range s.subscriptions {
+		if t.missing() {
+			return
+		}
+	}
+	s.answer(st)
+}
+
+// answer is the first sign of life on a stream.
+func (s *server) answer(st *stream) {
+	st.answered, s.failed = true, nil
+	s.client.tell(Connected{Server: s.config.URI})
+	for a := range s.authorities {
+		a.listen()
+		a.reach()
+	}
+}
+
+// receive takes a response. The receipt is the runner's, which waits for it.
+func (s *server) receive(st *stream, r *response, receipt *receipt) {
+	defer receipt.release()
+	if s.stream != st {
+		return
+	}
+	t := s.subscriptions[r.kind]
+	if t == nil {
+		// As in gRPC, what was not asked for is neither accepted nor refused.
+		if !st.warned {
+			st.warned = true
+			s.client.logger.Warn("a management server sent resources of a type that it was not asked for", "server", s.config.URI, "type_url", r.typeURL)
+		}
+		if !st.answered {
+			s.answer(st)
+		}
+		return
+	}
+	now := time.Now()
+	held := t.held
+	t.answer(r)
+	if t.held != held && t.held.After(now) {
+		time.AfterFunc(t.held.Sub(now), func() { s.client.post(func() {}) }) // the owner looks again then
+	}
+	for range r.nameless {
+		s.client.count(s, r.kind, UpdateInvalid)
+	}
+	for a := range s.authorities {
+		a.deliver(nil)
+		a.apply(s, r, now)
+	}
+	if !st.answered {
+		s.answer(st)
+	}
+	for a := range s.authorities {
+		a.deliver(receipt)
+	}
+}
+
+// ended is the end of a stream, or of an attempt to open one. Who is told of it
+// depends on whether the server had answered: a server may close a stream to
+// spread its load, or because it is old (gRFC A57).
+func (s *server) ended(answered bool, err error) {
+	if s.client.servers[s.config.Key()] != s {
+		return
+	}
+	now := time.Now()
+	s.stream = nil
+	for _, t := range s.subscriptions {
+		t.stop()
+	}
+	s.client.tell(Disconnected{Server: s.config.URI, Answered: answered, Err: err})
+	for a := range s.authorities {
+		a.listen()
+		a.stumble(s, err, now)
+	}
+	if answered {
+		return
+	}
+	s.failed = err
+	for a := range s.authorities {
+		a.fail(s)
+	}
+}

@@ -1,0 +1,114 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// stream is one ADS stream. The owner has it, but for requests.
+type stream struct {
+	requests chan sending // has room for one: the owner never waits
+
+	// owner only
+	sending  bool // a request is with the sender
+	greeted  bool // the node was sent
+	answered bool
+	warned   bool // that it sends what was not asked for
+}
+
+// sending is a request on its way.
+type sending struct {
+	request *discoveryv3.DiscoveryRequest
+	done    func() // for the owner, when it was sent
+}
+
+// run is the runner: it keeps a stream open until ctx ends.
+func (s *server) run(ctx context.Context) {
+	var conn *grpc.ClientConn
+	defer func() {
+		if conn != nil {
+			_ = conn.Close() // nothing is left to be lost
+		}
+	}()
+	for retries := 0; ; retries++ {
+		began := time.Now()
+		answered := false
+		var err error
+		if conn == nil {
+			conn, err = s.config.Dial(s.client.options.dial...)
+		}
+		if err == nil {
+			answered, err = s.follow(ctx, conn)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		s.client.post(func() { s.ended(answered, err) })
+		wait := backOff(retries, s.client.options.draw)
+		if answered {
+			// It may go on at once, but no more often than once a second.
+			retries, wait = -1, backOffBase-time.Since(began)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// follow opens a stream and follows it to its end. It reports whether the server
+// answered.
+func (s *server) follow(ctx context.Context, conn *grpc.ClientConn) (answered bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	calls, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		cancel()
+		return false, err
+	}
+	st := &stream{requests: make(chan sending, 1)}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		s.send(ctx, cancel, st, calls)
+	}()
+	defer func() { cancel(); <-gone }()
+	s.client.post(func() { s.opened(st) })
+	for {
+		m, err := calls.Recv()
+		if err != nil {
+			// What is too much for either side would be so at once again.
+			return answered && status.Code(err) != codes.ResourceExhausted, err
+		}
+		answered = true
+		r := decode(m, s.client.decoding)
+		taken := newReceipt()
+		s.client.post(func() { s.receive(st, r, taken) })
+		select {
+		case <-taken.taken:
+		case <-ctx.Done():
+			return answered, ctx.Err()
+		}
+	}
+}
+
+// send is the sender.
+func (s *server) send(ctx context.Context, cancel context.CancelFunc, st *stream, calls discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient) {
+	for {
+		select {
+		case next := <-st.requests:
+			if err := calls.Send(next.request); err != nil {
+				cancel() // what is wrong, Recv says
+				return
+			}
+			s.client.post(next.done)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
