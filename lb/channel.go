@@ -80,12 +80,17 @@ type Channel struct {
 	batch    uint64          // the one that runs now, counted from 0
 	reported *balancer.State // by the root in this batch
 	applied  []*update       // in this batch
+	routing  *routing        // of the newest config
+	rerouted bool            // since the last picker
+	id       uint64          // hashed by routes that ask for the channel's; drawn for the first of them
 	closed   bool
 }
 
-// published is one picker. It is never changed but for the channel that tells
-// of its replacement.
+// published is one picker, with the routes that name its clusters: both are of
+// the same config. It is never changed but for the channel that tells of its
+// replacement.
 type published struct {
+	routing    *routing // nil where picks name their cluster
 	picker     balancer.Picker
 	state      connectivity.State
 	generation int64
@@ -152,13 +157,19 @@ func (o Offered) Wait(ctx context.Context) error {
 	}
 }
 
-// applySlot hands the waiting config to the tree.
+// applySlot hands the waiting config to the tree. One that is Pending changes
+// nothing.
 func (c *Channel) applySlot() {
 	c.mu.Lock()
 	u := c.slot
 	c.slot = nil
 	c.mu.Unlock()
 
+	c.applied = append(c.applied, u)
+	if u.config.Pending {
+		return
+	}
+	c.route(u.config)
 	children := make(map[string]policy.Child, len(u.config.Roots))
 	for _, name := range u.config.Roots {
 		children[name] = policy.Child{
@@ -169,7 +180,17 @@ func (c *Channel) applySlot() {
 	u.err = c.root.UpdateClientConnState(policy.Child{
 		Config: &policy.ClusterManagerConfig{Children: children},
 	}.State())
-	c.applied = append(c.applied, u)
+}
+
+// route takes the config's routes, to be published with the picker that the tree
+// makes of the config.
+func (c *Channel) route(config *resource.Config) {
+	if config.VirtualHost != nil && c.id == 0 {
+		c.id = c.options.Draw()
+	}
+	if g := newRouting(config, c.options.Draw, c.id); !g.same(c.routing) {
+		c.routing, c.rerouted = g, true
+	}
 }
 
 // endBatch publishes what the batch brought: the summary, one picker, then the
@@ -180,9 +201,13 @@ func (c *Channel) endBatch() {
 		s := policy.SummaryOf(c.root, c.State())
 		c.summary.Store(&s)
 	}
+	if c.reported == nil && c.rerouted { // other routes to the same clusters
+		current := c.current.Load()
+		c.reported = &balancer.State{ConnectivityState: current.state, Picker: current.picker}
+	}
 	if c.reported != nil {
 		c.publish(*c.reported)
-		c.reported = nil
+		c.reported, c.rerouted = nil, false
 	}
 	for i, u := range c.applied {
 		close(u.done)
@@ -194,15 +219,17 @@ func (c *Channel) endBatch() {
 func (c *Channel) publish(s balancer.State) {
 	old := c.current.Load()
 	c.current.Store(&published{
-		picker: s.Picker, state: s.ConnectivityState,
+		routing: c.routing, picker: s.Picker, state: s.ConnectivityState,
 		generation: old.generation + 1, replaced: make(chan struct{}),
 	})
 	close(old.replaced)
 }
 
-// Pick picks for call, queueing for at most wait while there is no answer. The
-// error is a *[policy.Refusal], a *[NotReadyError], a *[TimeoutError],
-// [ErrClosed], the cause of call's end, or a foreign policy's status error.
+// Pick picks for call, queueing for at most wait while there is no answer. Where
+// the config has routes they choose the call's Cluster, anew with each picker that
+// the pick waits for. The error is a *[policy.Refusal], a *[RouteError], a
+// *[TargetError], a *[NotReadyError], a *[TimeoutError], [ErrClosed], the cause of
+// call's end, or a foreign policy's status error.
 func (c *Channel) Pick(call *policy.Call, wait time.Duration) error {
 	call.Queued = 0
 	p := c.current.Load()
@@ -216,6 +243,12 @@ func (c *Channel) Pick(call *policy.Call, wait time.Duration) error {
 // pick asks one picker. queue tells that the next has to be awaited; err is then
 // why, if it is known.
 func pick(p *published, call *policy.Call) (queue bool, err error) {
+	if p.routing != nil {
+		if err := p.routing.choose(call); err != nil {
+			call.Generation = p.generation
+			return call.WaitForReady && p.routing.failed != nil, err
+		}
+	}
 	_, err = p.picker.Pick(balancer.PickInfo{Ctx: call})
 	switch {
 	case err == nil:
@@ -337,7 +370,7 @@ func (c *Channel) Close() {
 	c.owner.Close(func() {
 		c.root.Close()
 		c.closed = true
-		c.reported = nil
+		c.reported, c.routing, c.rerouted = nil, nil, false
 		c.publish(balancer.State{
 			ConnectivityState: connectivity.Shutdown,
 			Picker:            &policy.ErrPicker{Err: ErrClosed},

@@ -21,9 +21,15 @@ type Call struct {
 
 	// What is asked.
 
-	// Cluster is the cluster that the route chose.
+	// Cluster is the cluster that the caller names, or that the target's routes
+	// have chosen.
 	Cluster string
-	// Hash is the request hash, for policies that hash, where HasHash is true.
+	// Path and Headers are what the target's routes look at; names of headers
+	// are in lower case.
+	Path    string
+	Headers []resource.Header
+	// Hash is the request hash, for policies that hash, where HasHash is true:
+	// the caller's, or else the route's.
 	Hash    uint64
 	HasHash bool
 	// Hold makes the pick count as in flight until its [Held] is finished.
@@ -54,6 +60,8 @@ type Call struct {
 	Queued time.Duration
 
 	held Held
+	// routed is true where Hash is the route's.
+	routed bool
 }
 
 // CallOf returns the Call that ctx is, if it is one.
@@ -65,8 +73,16 @@ func CallOf(ctx context.Context) (*Call, bool) {
 // Reset makes c a new call within ctx that asks nothing yet.
 func (c *Call) Reset(ctx context.Context) { *c = Call{Context: ctx, Exclude: c.Exclude[:0]} }
 
-// Again clears what the pickers took, so that the Call can be asked again.
+// RouteHash gives a pick whose caller has no request hash the route's, until
+// Again.
+func (c *Call) RouteHash(hash uint64) { c.Hash, c.HasHash, c.routed = hash, true, true }
+
+// Again clears what the pickers took and the request hash that a route made, so
+// that the Call can be asked again.
 func (c *Call) Again() {
+	if c.routed {
+		c.Hash, c.HasHash, c.routed = 0, false, false
+	}
 	c.Endpoint = nil
 	c.Address = ""
 	c.Priority = 0

@@ -15,6 +15,37 @@ type Trace struct {
 // Step is one step of a pick: one of the Step structs of this package.
 type Step interface{ step() }
 
+// RouteStep is the target's routes choosing the cluster.
+type RouteStep struct {
+	VirtualHost string
+	// RouteTrace has the routes that were tried, in order, each with why it did
+	// not take the request, and the hash policies that were asked.
+	resource.RouteTrace
+
+	// Route is the one that took the request; nil where none did.
+	Route *resource.Route
+	// Cluster is the one drawn of Route's, by the 64 random bits of Draw; 0 for
+	// one cluster alone. It is empty where Route cannot be followed, or is nil.
+	Cluster string
+	Draw    uint64
+	// Hash is the request hash, where there is a Cluster.
+	Hash     uint64
+	HashFrom HashSource
+}
+
+// HashSource tells where a request hash comes from.
+type HashSource string
+
+// The sources of a routed pick's request hash.
+const (
+	// HashFromCaller is one that the pick brought.
+	HashFromCaller HashSource = "caller"
+	// HashFromRoute is one that the route's hash policies made.
+	HashFromRoute HashSource = "route"
+	// HashRandom is one drawn because no hash policy made one.
+	HashRandom HashSource = "random"
+)
+
 // ClusterStep is cluster_manager finding the cluster's picker.
 type ClusterStep struct {
 	Cluster string
@@ -145,6 +176,7 @@ type OpaqueStep struct {
 	Policy string
 }
 
+func (RouteStep) step()    {}
 func (ClusterStep) step()  {}
 func (DropStep) step()     {}
 func (BreakerStep) step()  {}

@@ -1,0 +1,142 @@
+package lb
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// TargetError ends a pick of a target that cannot be used at all; a pick that
+// waits for ready queues. Err is the config's: what is missing, and who said so.
+type TargetError struct {
+	Target string
+	Err    error
+}
+
+func (e *TargetError) Error() string { return fmt.Sprintf("%s: %v", e.Target, e.Err) }
+
+func (e *TargetError) Unwrap() error { return e.Err }
+
+// RouteError ends a pick that no route takes, or one whose route lbd cannot
+// follow, wait-for-ready or not: it is a gRPC status error of code UNAVAILABLE.
+type RouteError struct {
+	VirtualHost string
+	// Route is the route that took the pick; nil where none did. Its Unsupported
+	// says what cannot be followed.
+	Route *resource.Route
+}
+
+func (e *RouteError) Error() string {
+	if e.Route == nil {
+		return fmt.Sprintf("no route of virtual host %q matches the request", e.VirtualHost)
+	}
+	return fmt.Sprintf("route %q of virtual host %q cannot be followed: %s", e.Route.Name, e.VirtualHost, e.Route.Unsupported)
+}
+
+// GRPCStatus makes the error a status error to grpc.
+func (e *RouteError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
+
+// routing chooses the clusters of a target's picks. It is never changed.
+type routing struct {
+	failed      *TargetError // where the target cannot be used; else host is set
+	host        *resource.VirtualHost
+	unmatched   *RouteError
+	unsupported map[*resource.Route]*RouteError
+	draw        func() uint64
+	channelID   uint64
+}
+
+// newRouting returns a config's routing; nil where picks name their cluster.
+func newRouting(c *resource.Config, draw func() uint64, channelID uint64) *routing {
+	switch {
+	case c.Err != nil:
+		return &routing{failed: &TargetError{Target: c.Target, Err: c.Err}}
+	case c.VirtualHost == nil:
+		return nil
+	}
+	h := c.VirtualHost
+	g := &routing{
+		host: h, unmatched: &RouteError{VirtualHost: h.Name}, unsupported: make(map[*resource.Route]*RouteError),
+		draw: draw, channelID: channelID,
+	}
+	for _, route := range h.Routes {
+		if route.Unsupported != "" {
+			g.unsupported[route] = &RouteError{VirtualHost: h.Name, Route: route}
+		}
+	}
+	return g
+}
+
+// same reports whether two routings choose alike.
+func (g *routing) same(o *routing) bool {
+	if g == nil || o == nil {
+		return g == o
+	}
+	return g.host == o.host && (g.failed == nil) == (o.failed == nil) &&
+		(g.failed == nil || g.failed.Error() == o.failed.Error())
+}
+
+// choose gives call the cluster of the first route that takes it, and the request
+// hash that the route makes unless the caller brought one. Where no policy of the
+// route makes one it is random, as grpc's config selector has it (gRFC A42): such
+// a pick has a hash to the policies. The error is a *TargetError or a
+// *RouteError.
+func (g *routing) choose(call *policy.Call) error {
+	if g.failed != nil {
+		if call.Trace != nil {
+			call.Trace.Steps = append(call.Trace.Steps, policy.FailureStep{Err: g.failed})
+		}
+		return g.failed
+	}
+	req := resource.Request{Path: call.Path, Headers: call.Headers, Draw: g.draw}
+	if call.Trace != nil {
+		req.Trace = new(resource.RouteTrace)
+	}
+	route, err := g.route(&req)
+	if err != nil {
+		g.explain(call, &req, policy.RouteStep{Route: route})
+		return err
+	}
+	var draw uint64
+	if len(route.Clusters) > 1 {
+		draw = g.draw()
+	}
+	call.Cluster = route.Cluster(draw)
+	from := policy.HashFromCaller
+	if !call.HasHash {
+		hash, made := route.RequestHash(&req, g.channelID)
+		from = policy.HashFromRoute
+		if !made {
+			hash, from = g.draw(), policy.HashRandom
+		}
+		call.RouteHash(hash)
+	}
+	g.explain(call, &req, policy.RouteStep{Route: route, Cluster: call.Cluster, Draw: draw, Hash: call.Hash, HashFrom: from})
+	return nil
+}
+
+// route returns the first route that takes the request; with an error the one
+// that cannot be followed, or nil.
+func (g *routing) route(req *resource.Request) (*resource.Route, error) {
+	route := g.host.Route(req)
+	switch {
+	case route == nil:
+		return nil, g.unmatched
+	case route.Unsupported != "":
+		return route, g.unsupported[route]
+	}
+	return route, nil
+}
+
+// explain takes a step down, where call is traced.
+func (g *routing) explain(call *policy.Call, req *resource.Request, step policy.RouteStep) {
+	if call.Trace == nil {
+		return
+	}
+	step.VirtualHost, step.RouteTrace = g.host.Name, *req.Trace
+	call.Trace.Steps = append(call.Trace.Steps, step)
+}
