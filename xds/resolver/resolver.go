@@ -1,7 +1,6 @@
 package resolver
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,11 +10,11 @@ import (
 )
 
 // Target returns the target that serves one cluster by name.
-func Target(cluster string) string { return "cluster:" + cluster }
+func Target(cluster string) string { return clusterScheme + cluster }
 
 // Cluster returns the cluster of a "cluster:NAME" target; ok is false for any
 // other target.
-func Cluster(target string) (name string, ok bool) { return strings.CutPrefix(target, "cluster:") }
+func Cluster(target string) (name string, ok bool) { return strings.CutPrefix(target, clusterScheme) }
 
 // Update is what a source says of one resource.
 type Update struct {
@@ -27,9 +26,14 @@ type Update struct {
 	Updated time.Time
 	// Version is the management server's version_info.
 	Version string
-	// Err is why the source has no resource that can be used, or why what it
-	// had stays in use.
+	// Err is, without Raw, why the source has no resource that can be used.
 	Err error
+	// Ambient is true where Err leaves what the source had in use.
+	Ambient bool
+	// NotFound is true where Err is that the resource does not exist. What was
+	// kept of it then is of no use any more either; any other error leaves it
+	// in use.
+	NotFound bool
 }
 
 // Change is a target's new config.
@@ -40,90 +44,144 @@ type Change struct {
 	Config *resource.Config
 }
 
-// Resolver holds the resources of every source as values, and every target's
-// config. Its methods must be called one after another.
-type Resolver struct {
-	options     resource.Options
-	clusters    layers[*resource.Cluster]
-	assignments layers[*resource.Assignment]
-	hosts       map[string]*result[*resource.Assignment] // by DNS name
-	uses        uses
-	// defaults stand for the configurations of clusters without.
-	defaults map[string]*resource.Cluster
-	current  map[string]*resource.Config // by cluster
-}
-
-// layers holds the resources of one type by name, then by source.
-type layers[V any] map[string]*[len(resource.Sources)]*result[V]
-
-// result is a resource as a value, or why it is none: what an older lbd stored
-// may break a rule of this one.
-type result[V any] struct {
-	value V
-	err   error
-	from  resource.Provenance
-}
-
-// top is the resource of the first source that has it, or nil.
-func (l layers[V]) top(name string) *result[V] {
-	if at := l[name]; at != nil {
-		for _, r := range at {
-			if r != nil {
-				return r
-			}
-		}
-	}
-	return nil
-}
-
-// put replaces what a source has; nil is nothing.
-func (l layers[V]) put(name string, s resource.Source, r *result[V]) {
-	at := l[name]
-	if at == nil {
-		at = new([len(resource.Sources)]*result[V])
-		l[name] = at
-	}
-	at[s] = r
-	if *at == [len(resource.Sources)]*result[V]{} {
-		delete(l, name)
-	}
-}
-
 // Options are what a Resolver needs from around it.
 type Options struct {
 	// Custom reports which policies are available beside the decoder's own;
 	// nil is none.
 	Custom func(name string) bool
+	// Certificates reports which certificate provider instances there are; nil
+	// is none.
+	Certificates func(instance string) bool
+	// ListenerName gives the name of the Listener of an xds: target, which it
+	// is handed without "xds:" or, where there is no authority, "xds:///"; nil
+	// takes the target's name.
+	ListenerName func(target string) string
+	// Server tells that there is a management server: what nobody knows yet is
+	// waited for. Without one it is an error at once.
+	Server bool
+}
+
+// Resolver holds the resources of every source as values, and every target's
+// config. Its methods must be called one after another.
+type Resolver struct {
+	options Options
+
+	listeners   layers[resource.Listener]
+	routes      layers[resource.RouteConfiguration]
+	clusters    layers[resource.Cluster]
+	assignments layers[resource.Assignment]
+	hosts       map[string]*result[resource.Assignment] // by DNS name
+
+	targets map[string]*target // by name
+	roots   map[string]*root   // by cluster
+	parts   map[string]*part   // by cluster
+
+	needs     map[resource.Key]*need
+	hostNames map[string]struct{} // of the needs
+	asked     asked
 }
 
 // New returns a Resolver without resources.
 func New(o Options) *Resolver {
 	return &Resolver{
-		options:     resource.Options{Origin: resource.ByHand, Format: resource.FormatProtobuf, Custom: o.Custom},
-		clusters:    make(layers[*resource.Cluster]),
-		assignments: make(layers[*resource.Assignment]),
-		hosts:       make(map[string]*result[*resource.Assignment]),
-		uses:        make(uses),
-		defaults:    make(map[string]*resource.Cluster),
-		current:     make(map[string]*resource.Config),
+		options:     o,
+		listeners:   make(layers[resource.Listener]),
+		routes:      make(layers[resource.RouteConfiguration]),
+		clusters:    make(layers[resource.Cluster]),
+		assignments: make(layers[resource.Assignment]),
+		hosts:       make(map[string]*result[resource.Assignment]),
+		targets:     make(map[string]*target),
+		roots:       make(map[string]*root),
+		parts:       make(map[string]*part),
+		needs:       make(map[resource.Key]*need),
+		hostNames:   make(map[string]struct{}),
+		asked:       asked{told: make(map[resource.Key]struct{}), open: make(map[resource.Key]struct{})},
 	}
 }
 
 // Apply takes what a source says, and returns the targets that this changes, in
-// the order of their names.
+// the order of their names. What a management server says of what it is not
+// asked for is passed over.
 func (r *Resolver) Apply(s resource.Source, updates []Update) []Change {
-	affected := make(map[string]bool)
+	var b batch
 	for _, u := range updates {
-		r.uses.affected(need{cluster: u.Key.Name}, affected)
-		switch u.Key.Type {
-		case resource.TypeCluster:
-			r.applyCluster(s, u)
-		case resource.TypeAssignment:
-			r.applyAssignment(s, u)
-			r.uses.affected(need{assignment: u.Key.Name}, affected)
+		if s == resource.SourceADS && !r.asks(u.Key) {
+			continue
+		}
+		covered := r.covered(u.Key)
+		r.take(s, u)
+		b.touch(r.needs[u.Key])
+		if !byHand(s) {
+			continue
+		}
+		if covered != r.covered(u.Key) {
+			r.reconsider(u.Key)
+		}
+		r.hosting(u.Key, &b)
+	}
+	return r.settle(&b)
+}
+
+// byHand reports whether a source is one of those that host targets and cover
+// what a management server says.
+func byHand(s resource.Source) bool { return s == resource.SourcePush || s == resource.SourceFile }
+
+// take puts what a source says of a resource where it belongs.
+func (r *Resolver) take(s resource.Source, u Update) {
+	o := resource.Options{
+		Origin: resource.FromServer, Format: resource.FormatProtobuf, Name: u.Key.Name,
+		Custom: r.options.Custom, Certificates: r.options.Certificates,
+	}
+	if byHand(s) {
+		o.Origin = resource.ByHand
+	}
+	switch u.Key.Type {
+	case resource.TypeListener:
+		r.listeners.take(s, u, u.Listener, o, resource.DecodeListener)
+	case resource.TypeRoutes:
+		r.routes.take(s, u, u.Routes, o, resource.DecodeRouteConfiguration)
+	case resource.TypeCluster:
+		r.clusters.take(s, u, u.Cluster, o, resource.DecodeCluster)
+	case resource.TypeAssignment:
+		// What trees use now is what they should find unchanged, whichever
+		// source it was of.
+		before := r.assignments.top(u.Key.Name).value
+		r.assignments.take(s, u, u.Assignment, o, resource.DecodeAssignment)
+		if at := r.assignments[u.Key.Name]; at != nil && at[s].good() {
+			at[s].value = at[s].value.Reuse(before)
 		}
 	}
-	return r.resolveAll(affected)
+}
+
+// covered reports whether push or file have the resource.
+func (r *Resolver) covered(key resource.Key) bool {
+	switch key.Type {
+	case resource.TypeListener:
+		return r.listeners.covered(key.Name)
+	case resource.TypeRoutes:
+		return r.routes.covered(key.Name)
+	case resource.TypeCluster:
+		return r.clusters.covered(key.Name)
+	case resource.TypeAssignment:
+		return r.assignments.covered(key.Name)
+	default:
+		return false
+	}
+}
+
+// hosting follows a change of a resource of push or file, which may host a
+// target.
+func (r *Resolver) hosting(key resource.Key, b *batch) {
+	switch key.Type {
+	case resource.TypeListener:
+		r.host(xdsScheme+key.Name, b)
+	case resource.TypeCluster:
+		r.host(Target(key.Name), b)
+	case resource.TypeAssignment:
+		r.host(Target(key.Name), b)
+		// It may stand for the cluster, too.
+		b.touch(r.needs[resource.Key{Type: resource.TypeCluster, Name: key.Name}])
+	}
 }
 
 // ApplyHost takes what a DNS name resolves to, or why it does not. What it
@@ -131,9 +189,9 @@ func (r *Resolver) Apply(s resource.Source, updates []Update) []Change {
 func (r *Resolver) ApplyHost(host string, addresses []string, err error) []Change {
 	was := r.hosts[host]
 	if was == nil {
-		was = &result[*resource.Assignment]{}
+		was = &result[resource.Assignment]{}
 	}
-	is := &result[*resource.Assignment]{value: was.value, err: err, from: resource.Provenance{Source: resource.SourceDNS, Updated: was.from.Updated}}
+	is := &result[resource.Assignment]{value: was.value, err: err, from: resource.Provenance{Source: resource.SourceDNS, Updated: was.from.Updated}}
 	if err == nil {
 		is.value = hostAssignment(host, addresses).Reuse(was.value)
 		if is.value != was.value {
@@ -141,9 +199,9 @@ func (r *Resolver) ApplyHost(host string, addresses []string, err error) []Chang
 		}
 	}
 	r.hosts[host] = is
-	affected := make(map[string]bool)
-	r.uses.affected(need{host: host}, affected)
-	return r.resolveAll(affected)
+	var b batch
+	b.touch(r.needs[resource.Key{Type: typeHost, Name: host}])
+	return r.settle(&b)
 }
 
 // hostAssignment is what a LOGICAL_DNS cluster takes for its assignment: one
@@ -159,159 +217,91 @@ func hostAssignment(host string, addresses []string) *resource.Assignment {
 // Hosts are the DNS names that clusters need, as "host:port". What other names
 // resolved to is forgotten.
 func (r *Resolver) Hosts() map[string]bool {
-	hosts := make(map[string]bool)
-	for n := range r.uses {
-		if n.host != "" {
-			hosts[n.host] = true
-		}
+	hosts := make(map[string]bool, len(r.hostNames))
+	for host := range r.hostNames {
+		hosts[host] = true
 	}
-	for h := range r.hosts {
-		if !hosts[h] {
-			delete(r.hosts, h)
-		}
-	}
+	maps.DeleteFunc(r.hosts, func(host string, _ *result[resource.Assignment]) bool { return !hosts[host] })
 	return hosts
 }
 
-// resolveAll makes the configs of clusters anew, in the order of their names.
-func (r *Resolver) resolveAll(names map[string]bool) []Change {
+// Demand hosts the target of a cluster, whether or not anything is known of it,
+// until Release.
+func (r *Resolver) Demand(cluster string) []Change { return r.demand(Target(cluster), true) }
+
+// Release ends what Demand began. The target stays where push or file host it.
+func (r *Resolver) Release(cluster string) []Change { return r.demand(Target(cluster), false) }
+
+// Host hosts a target such as "xds:///NAME" or "xds://AUTHORITY/NAME", until
+// Unhost.
+func (r *Resolver) Host(target string) []Change { return r.demand(target, true) }
+
+// Unhost ends what Host began. The target stays where a Listener of push or file
+// hosts it.
+func (r *Resolver) Unhost(target string) []Change { return r.demand(target, false) }
+
+func (r *Resolver) demand(name string, hosted bool) []Change {
+	t := r.targets[name]
+	if t == nil && !hosted {
+		return nil
+	}
+	var b batch
+	if t == nil {
+		t = r.add(name)
+	}
+	t.demanded = hosted
+	b.publish(t)
+	return r.settle(&b)
+}
+
+// batch is what a call concerns.
+type batch struct {
+	roots   map[*root]struct{}   // to be resolved anew
+	routed  map[*target]struct{} // whose routes are to be found anew
+	targets map[*target]struct{} // whose config may be another
+}
+
+// touch notes who needs what has changed; n is nil where nobody does.
+func (b *batch) touch(n *need) {
+	if n == nil {
+		return
+	}
+	for x := range n.roots {
+		insert(&b.roots, x)
+	}
+	for t := range n.targets {
+		insert(&b.routed, t)
+	}
+}
+
+func (b *batch) publish(t *target) { insert(&b.targets, t) }
+
+func insert[K comparable](set *map[K]struct{}, k K) {
+	if *set == nil {
+		*set = make(map[K]struct{})
+	}
+	(*set)[k] = struct{}{}
+}
+
+// settle makes anew what a batch concerns, and returns the targets whose configs
+// are others now, in the order of their names.
+func (r *Resolver) settle(b *batch) []Change {
+	for x := range b.roots {
+		if r.resolve(x) {
+			for t := range x.targets {
+				b.publish(t)
+			}
+		}
+	}
+	for t := range b.routed {
+		r.route(t)
+		b.publish(t)
+	}
 	var changes []Change
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if c, ok := r.resolve(name); ok {
+	for _, t := range slices.SortedFunc(maps.Keys(b.targets), func(a, b *target) int { return strings.Compare(a.name, b.name) }) {
+		if c, ok := r.publish(t); ok {
 			changes = append(changes, c)
 		}
 	}
 	return changes
-}
-
-// optionsFor are those of decoding one stored resource.
-func (r *Resolver) optionsFor(key resource.Key) resource.Options {
-	o := r.options
-	o.Name = key.Name
-	return o
-}
-
-func (r *Resolver) applyCluster(s resource.Source, u Update) {
-	name := u.Key.Name
-	if top := r.clusters.top(name); top != nil && top.err == nil {
-		r.uses.remove(name, top.value)
-	}
-	var res *result[*resource.Cluster]
-	if u.Raw != nil {
-		res = &result[*resource.Cluster]{value: u.Cluster, from: resource.Provenance{Source: s, Updated: u.Updated}}
-	}
-	if res != nil && res.value == nil {
-		d, err := resource.DecodeCluster(u.Raw, r.optionsFor(u.Key))
-		if res.err = err; err == nil {
-			res.value = d.Value
-		}
-	}
-	r.clusters.put(name, s, res)
-	if top := r.clusters.top(name); top != nil && top.err == nil {
-		r.uses.add(name, top.value)
-	}
-}
-
-func (r *Resolver) applyAssignment(s resource.Source, u Update) {
-	name := u.Key.Name
-	if u.Raw == nil {
-		r.assignments.put(name, s, nil)
-		return
-	}
-	res := &result[*resource.Assignment]{value: u.Assignment, from: resource.Provenance{Source: s, Updated: u.Updated}}
-	if res.value == nil {
-		d, err := resource.DecodeAssignment(u.Raw, r.optionsFor(u.Key))
-		if res.err = err; err == nil {
-			res.value = d.Value
-		}
-	}
-	// What trees use now is what they should find unchanged, whichever source
-	// it was of.
-	if top := r.assignments.top(name); top != nil && res.value != nil {
-		res.value = res.value.Reuse(top.value)
-	}
-	r.assignments.put(name, s, res)
-}
-
-// resolve makes the cluster's config anew. ok is false where it stays as it is,
-// also while something new that it needs is not known yet.
-func (r *Resolver) resolve(name string) (c Change, ok bool) {
-	old := r.current[name]
-	root := r.cluster(name)
-	if root == nil {
-		delete(r.current, name)
-		delete(r.defaults, name)
-		return Change{Target: Target(name)}, old != nil
-	}
-	config := &resource.Config{
-		Target:   Target(name),
-		Roots:    []string{name},
-		Clusters: map[string]*resource.ClusterConfig{name: root},
-	}
-	if root.Err == nil && root.Cluster.Type == resource.ClusterAggregate {
-		r.expand(config, root)
-	}
-	if old != nil && (root.Pending || same(old, config)) {
-		return Change{}, false
-	}
-	r.current[name] = config
-	return Change{Target: config.Target, Config: config}, true
-}
-
-// cluster is a cluster with what serves it, or nil where nothing is known of it.
-func (r *Resolver) cluster(name string) *resource.ClusterConfig {
-	cc := &resource.ClusterConfig{}
-	switch c := r.clusters.top(name); {
-	case c == nil && r.assignments.top(name) == nil:
-		return nil
-	case c == nil:
-		if r.defaults[name] == nil {
-			r.defaults[name] = resource.DefaultCluster(name)
-		}
-		cc.Cluster, cc.ClusterFrom.Source = r.defaults[name], resource.SourceDefault
-	case c.err != nil:
-		cc.Err, cc.ClusterFrom = c.err, c.from
-		return cc
-	default:
-		cc.Cluster, cc.ClusterFrom = c.value, c.from
-	}
-	switch cc.Cluster.Type {
-	case resource.ClusterAggregate:
-		cc.AssignmentFrom = cc.ClusterFrom
-	case resource.ClusterLogicalDNS:
-		r.assign(cc, r.hosts[cc.Cluster.DNSHostname])
-		cc.Pending = cc.Assignment == nil && cc.AssignmentErr == nil
-	default:
-		service := cc.Cluster.AssignmentName()
-		r.assign(cc, r.assignments.top(service))
-		if cc.Assignment == nil && cc.AssignmentErr == nil {
-			cc.AssignmentErr = fmt.Errorf("no endpoints: %s is not known",
-				resource.Key{Type: resource.TypeAssignment, Name: service})
-		}
-	}
-	return cc
-}
-
-func (r *Resolver) assign(cc *resource.ClusterConfig, a *result[*resource.Assignment]) {
-	cc.AssignmentFrom = cc.ClusterFrom
-	if a != nil {
-		cc.Assignment, cc.AssignmentErr, cc.AssignmentFrom = a.value, a.err, a.from
-	}
-}
-
-// same reports whether two configs of one root say the same.
-func same(a, b *resource.Config) bool {
-	return maps.EqualFunc(a.Clusters, b.Clusters, func(x, y *resource.ClusterConfig) bool {
-		return x.Cluster == y.Cluster && x.ClusterFrom == y.ClusterFrom && x.Pending == y.Pending &&
-			x.Assignment == y.Assignment && x.AssignmentFrom == y.AssignmentFrom &&
-			slices.Equal(x.Leaves, y.Leaves) &&
-			text(x.Err) == text(y.Err) && text(x.AssignmentErr) == text(y.AssignmentErr)
-	})
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

@@ -1,0 +1,258 @@
+package resolver
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// maxAggregateDepth bounds how deep aggregates may be made of aggregates (gRFC
+// A37).
+const maxAggregateDepth = 16
+
+// root is a cluster that picks of some target can choose, with all that it is
+// made of. It is the same for every target.
+type root struct {
+	cluster string
+	held    int                  // how many times targets hold it
+	targets map[*target]struct{} // whose newest routes name it
+
+	needs []resource.Key
+	// config is the cluster's; leaves are, of an AGGREGATE, those of what it
+	// comes down to. Both are the same pointers for as long as they say the
+	// same.
+	config *resource.ClusterConfig
+	leaves []*resource.ClusterConfig
+}
+
+// part is a cluster by itself.
+type part struct {
+	config *resource.ClusterConfig
+	// standIn is what it has for a configuration while it has none.
+	standIn *resource.Cluster
+}
+
+// unknownError is the error of a cluster of which nobody knows anything.
+type unknownError struct{ cluster string }
+
+func (e *unknownError) Error() string { return fmt.Sprintf("cluster %q is not known", e.cluster) }
+
+// hold returns the root of a cluster. It is let go of with release.
+func (r *Resolver) hold(cluster string) *root {
+	x := r.roots[cluster]
+	if x == nil {
+		x = &root{cluster: cluster, targets: make(map[*target]struct{})}
+		r.roots[cluster] = x
+		r.resolve(x)
+	}
+	x.held++
+	return x
+}
+
+func (r *Resolver) release(x *root) {
+	if x.held--; x.held > 0 {
+		return
+	}
+	delete(r.roots, x.cluster)
+	r.need(x, nil)
+}
+
+// need makes keys what the root needs.
+func (r *Resolver) need(x *root, keys []resource.Key) {
+	if slices.Equal(x.needs, keys) {
+		return
+	}
+	for _, key := range keys {
+		insert(&r.needed(key).roots, x)
+	}
+	for _, key := range x.needs {
+		if n := r.needs[key]; n != nil && !slices.Contains(keys, key) {
+			delete(n.roots, x)
+			r.unneeded(key, n)
+		}
+	}
+	x.needs = keys
+}
+
+// resolve makes the root anew. It reports whether it is another than before.
+func (r *Resolver) resolve(x *root) (changed bool) {
+	w := walk{resolver: r}
+	is, leaves := w.root(x.cluster)
+	r.need(x, w.needs)
+	was := x.config
+	if was != nil && slices.Equal(x.leaves, leaves) && equal(was, is) {
+		return false
+	}
+	if x.config, x.leaves = is, leaves; was == nil || was.Pending == is.Pending {
+		return true
+	}
+	for t := range x.targets {
+		t.pending += count(is.Pending) - count(was.Pending)
+	}
+	return true
+}
+
+func count(pending bool) int {
+	if pending {
+		return 1
+	}
+	return 0
+}
+
+// walk goes from a root through all that it is made of.
+type walk struct {
+	resolver *Resolver
+	needs    []resource.Key
+	seen     map[string]bool
+	leaves   []*resource.ClusterConfig
+	err      error // the first
+}
+
+// root returns a root's config, with the leaves of an AGGREGATE.
+func (w *walk) root(cluster string) (*resource.ClusterConfig, []*resource.ClusterConfig) {
+	own := w.cluster(cluster)
+	if own.Err != nil || own.Cluster.Type != resource.ClusterAggregate {
+		return own, nil
+	}
+	w.seen = map[string]bool{cluster: true}
+	w.aggregate(own.Cluster, 0)
+	config := *own
+	if config.Err = w.err; w.err == nil && len(w.leaves) == 0 {
+		config.Err = errors.New("aggregate cluster graph has no leaf clusters")
+	}
+	if config.Err != nil {
+		config.Pending = false
+		return &config, nil
+	}
+	for _, leaf := range w.leaves {
+		config.Leaves = append(config.Leaves, leaf.Cluster.Name)
+		config.Pending = config.Pending || leaf.Pending
+		if leaf.AssignmentFrom.Updated.After(config.AssignmentFrom.Updated) {
+			config.AssignmentFrom = leaf.AssignmentFrom
+		}
+	}
+	return &config, w.leaves
+}
+
+// aggregate adds the clusters that an aggregate comes down to, depth first. One
+// that is named twice counts where it is named first. An error of any is the
+// aggregate's, as in gRPC; the rest is needed all the same.
+func (w *walk) aggregate(c *resource.Cluster, depth int) {
+	for _, name := range c.Leaves {
+		if depth+1 >= maxAggregateDepth {
+			w.fail(fmt.Errorf("aggregate cluster graph exceeds max depth (%d)", maxAggregateDepth))
+			return
+		}
+		if w.seen[name] {
+			continue
+		}
+		w.seen[name] = true
+		leaf := w.cluster(name)
+		unknown, is := errors.AsType[*unknownError](leaf.Err)
+		switch {
+		case is && unknown.cluster == name:
+			w.fail(fmt.Errorf("cluster %q, of which the aggregate is made, is not known", name))
+		case leaf.Err != nil:
+			w.fail(fmt.Errorf("cluster %q, of which the aggregate is made: %w", name, leaf.Err))
+		case leaf.Cluster.Type == resource.ClusterAggregate:
+			w.aggregate(leaf.Cluster, depth+1)
+		default:
+			w.leaves = append(w.leaves, leaf)
+		}
+	}
+}
+
+func (w *walk) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// cluster returns a cluster by itself, and notes what that needs.
+func (w *walk) cluster(name string) *resource.ClusterConfig {
+	r := w.resolver
+	w.needs = append(w.needs, resource.Key{Type: resource.TypeCluster, Name: name})
+	p := r.parts[name]
+	if p == nil {
+		p = &part{}
+		r.parts[name] = p
+	}
+	is, need := r.cluster(name, p)
+	if need.Name != "" {
+		w.needs = append(w.needs, need)
+	}
+	if p.config == nil || !equal(p.config, &is) {
+		p.config = &is
+	}
+	return p.config
+}
+
+// cluster makes a cluster's own config, and tells what that needs beside the
+// Cluster: nothing, for what is not known or made of other clusters.
+func (r *Resolver) cluster(name string, p *part) (cc resource.ClusterConfig, need resource.Key) {
+	c := r.clusters.top(name)
+	switch {
+	case c.value != nil:
+		cc.Cluster, cc.ClusterFrom = c.value, c.from
+	case c.err != nil && (byHand(c.from.Source) || !r.assignments.covered(name)):
+		cc.Err, cc.ClusterFrom = c.err, c.from
+		return cc, need
+	case r.assignments.covered(name) || r.options.Server:
+		// Endpoints that are written by hand make a cluster.
+		if p.standIn == nil {
+			p.standIn = resource.DefaultCluster(name)
+		}
+		cc.Cluster, cc.ClusterFrom.Source = p.standIn, resource.SourceDefault
+		if !r.assignments.covered(name) {
+			cc.AssignmentFrom, cc.Pending = cc.ClusterFrom, true
+			return cc, need
+		}
+	default:
+		cc.Err, cc.ClusterFrom.Source = &unknownError{name}, resource.SourceDefault
+		return cc, need
+	}
+	cc.AssignmentFrom = cc.ClusterFrom
+	switch cc.Cluster.Type {
+	case resource.ClusterAggregate:
+		return cc, need
+	case resource.ClusterLogicalDNS:
+		need = resource.Key{Type: typeHost, Name: cc.Cluster.DNSHostname}
+		if at := r.hosts[need.Name]; at != nil {
+			assign(&cc, *at)
+		}
+		cc.Pending = cc.Assignment == nil && cc.AssignmentErr == nil
+	default:
+		need = resource.Key{Type: resource.TypeAssignment, Name: cc.Cluster.AssignmentName()}
+		assign(&cc, r.assignments.top(need.Name))
+		if cc.Assignment == nil && cc.AssignmentErr == nil {
+			if cc.Pending = r.options.Server; !cc.Pending {
+				cc.AssignmentErr = fmt.Errorf("no endpoints: %s is not known", need)
+			}
+		}
+	}
+	return cc, need
+}
+
+func assign(cc *resource.ClusterConfig, a result[resource.Assignment]) {
+	if a.value != nil || a.err != nil {
+		cc.Assignment, cc.AssignmentErr, cc.AssignmentFrom = a.value, a.err, a.from
+	}
+}
+
+// equal reports whether two configs of a cluster say the same.
+func equal(a, b *resource.ClusterConfig) bool {
+	return a == b ||
+		a.Cluster == b.Cluster && a.ClusterFrom == b.ClusterFrom && a.Pending == b.Pending &&
+			a.Assignment == b.Assignment && a.AssignmentFrom == b.AssignmentFrom &&
+			slices.Equal(a.Leaves, b.Leaves) &&
+			text(a.Err) == text(b.Err) && text(a.AssignmentErr) == text(b.AssignmentErr)
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
