@@ -92,7 +92,10 @@ func TestForeignPolicies(t *testing.T) {
 				}
 
 				board.set(false, "a-0:80")
-				time.Sleep(time.Second)
+				// The first back-off is over then, whatever its jitter, and the
+				// second is not.
+				time.Sleep(1500 * time.Millisecond)
+				synctest.Wait()
 				// pick_first stays IDLE until somebody picks.
 				if err := ch.Pick(newCall(), time.Minute); err != nil {
 					t.Error(err)
