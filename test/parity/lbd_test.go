@@ -21,7 +21,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// lbdSide is a channel of lbd's.
+// lbdSide is a channel of lbd's. Resources reach it by update and in no other
+// way, picks by pick; all else is what the channel says of itself.
 type lbdSide struct {
 	target   string
 	cluster  string
