@@ -60,3 +60,37 @@ func TestAllocPick(t *testing.T) {
 		}
 	}
 }
+
+// TestAllocRoutedPick: routes cost no allocation either, whatever comes of them.
+func TestAllocRoutedPick(t *testing.T) {
+	hashed := to("/", "a", "b")
+	hashed.Match.Headers = []resource.HeaderMatch{{Name: "env", String: resource.StringMatch{Value: "prod"}}}
+	hashed.Hash = []resource.HashPolicy{{Header: "user"}}
+	for name, tt := range map[string]struct {
+		config *resource.Config
+		fails  bool
+	}{
+		"ok":          {routed(to("/b", "b"), hashed), false},
+		"random hash": {routed(to("/b", "b"), to("/", "a")), false},
+		"no route":    {routed(to("/b", "b")), true},
+		"unsupported": {routed(to("/", "!redirect")), true},
+		"unusable":    {broken("deleted"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newChannel(t, nil)
+			offer(t, c, tt.config)
+			call := newCall()
+			call.Path = "/a"
+			call.Headers = []resource.Header{{Name: "user", Value: "ann"}, {Name: "env", Value: "prod"}}
+			got := testing.AllocsPerRun(2000, func() {
+				if err := c.Pick(call, time.Second); (err != nil) != tt.fails {
+					t.Fatal(err)
+				}
+				call.Again()
+			})
+			if got != 0 {
+				t.Errorf("%v allocations for each pick, want 0", got)
+			}
+		})
+	}
+}

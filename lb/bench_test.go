@@ -61,6 +61,31 @@ func BenchmarkPickParallel(b *testing.B) {
 	}
 }
 
+// BenchmarkRoutedPick is a pick that the last of so many routes takes, by a
+// header, of two clusters.
+func BenchmarkRoutedPick(b *testing.B) {
+	for _, n := range []int{1, 10} {
+		b.Run(fmt.Sprintf("routes=%d", n), func(b *testing.B) {
+			var routes []*resource.Route
+			for i := range n - 1 {
+				routes = append(routes, to(fmt.Sprintf("/service%d/", i), "a"))
+			}
+			last := to("/", "a", "b")
+			last.Match.Headers = []resource.HeaderMatch{{Name: "env", String: resource.StringMatch{Value: "prod"}}}
+			last.Hash = []resource.HashPolicy{{Header: "user"}}
+			c := newChannel(b, nil)
+			offer(b, c, routed(append(routes, last)...))
+			call := newCall()
+			call.Path = "/orders/list"
+			call.Headers = []resource.Header{{Name: "user", Value: "ann"}, {Name: "env", Value: "prod"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				pickAndFinish(c, call)
+			}
+		})
+	}
+}
+
 // shape is 10,000 endpoints in so many localities.
 type shape struct{ localities, each int }
 
