@@ -283,7 +283,7 @@ func TestRoutesMoveUnderPicks(t *testing.T) {
 	var picks atomic.Int64
 	for range 4 {
 		wg.Go(func() {
-			call := &policy.Call{Context: context.Background(), Path: "/x"}
+			call := &policy.Call{Context: t.Context(), Path: "/x"}
 			for ctx.Err() == nil {
 				if err := c.Pick(call, time.Minute); err != nil {
 					t.Errorf("a pick failed: %v", err)
