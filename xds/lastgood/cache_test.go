@@ -1,0 +1,401 @@
+package lastgood
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// soon is when what was put is on disk at the latest.
+const soon = time.Second
+
+// pass lets time go by, in a bubble, until all that happens by then has happened.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func clusterKey(name string) resource.Key {
+	return resource.Key{Type: resource.TypeCluster, Name: name}
+}
+
+func entry(name, raw, version string) Entry {
+	return Entry{Key: clusterKey(name), Raw: []byte(raw), Version: version, Updated: time.Date(2026, 11, 20, 12, 0, 0, len(raw), time.UTC)}
+}
+
+func open(t *testing.T, dir string, log *bytes.Buffer) *Cache {
+	t.Helper()
+	o := Options{}
+	if log != nil {
+		o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	}
+	c := Open(dir, o)
+	t.Cleanup(func() { closeCache(t, c) })
+	return c
+}
+
+func closeCache(t *testing.T, c *Cache) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+func same(a, b Entry) bool {
+	return a.Key == b.Key && bytes.Equal(a.Raw, b.Raw) && a.Version == b.Version && a.Updated.Equal(b.Updated)
+}
+
+// wantAll checks what the cache has on disk.
+func wantAll(t *testing.T, c *Cache, want ...Entry) {
+	t.Helper()
+	got := slices.Collect(c.All())
+	want = slices.SortedFunc(slices.Values(want), func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Key.Type, b.Key.Type), cmp.Compare(a.Key.Name, b.Key.Name))
+	})
+	if !slices.EqualFunc(got, want, same) {
+		t.Errorf("has %d entries, want %d\n%.2000v\n%.2000v", len(got), len(want), got, want)
+	}
+}
+
+func TestWhatIsPutIsOnDiskSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, t.TempDir(), nil)
+		a, b := entry("a", "1", "v1"), entry("b", "22", "")
+		c.Put([]Entry{a, b})
+		wantAll(t, c)
+		pass(soon)
+		wantAll(t, c, a, b)
+
+		newer := entry("a", "333", "v2")
+		c.Put([]Entry{newer})
+		c.Remove([]resource.Key{b.Key, clusterKey("none")})
+		pass(soon)
+		wantAll(t, c, newer)
+	})
+}
+
+func TestNewestWins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, t.TempDir(), nil)
+		c.Put([]Entry{entry("a", "1", "v1"), entry("b", "1", "v1")})
+		c.Put([]Entry{entry("a", "2", "v2"), entry("a", "3", "v3")})
+		c.Remove([]resource.Key{clusterKey("b")})
+		c.Remove([]resource.Key{clusterKey("c")})
+		c.Put([]Entry{entry("c", "1", "v1")})
+		pass(soon)
+		wantAll(t, c, entry("a", "3", "v3"), entry("c", "1", "v1"))
+	})
+}
+
+func TestSameContentKeepsVersionAndTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, t.TempDir(), nil)
+		first := entry("a", "1", "v1")
+		c.Put([]Entry{first})
+		pass(soon)
+		before := c.store.Snapshot()
+		c.Put([]Entry{entry("a", "1", "v2")})
+		pass(soon)
+		if c.store.Snapshot() != before {
+			t.Error("it is written again")
+		}
+		wantAll(t, c, first)
+	})
+}
+
+func TestCloseWritesTheRest(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir, nil)
+	a := entry("a", "1", "v1")
+	c.Put([]Entry{a})
+	closeCache(t, c)
+	closeCache(t, c)
+	c.Put([]Entry{entry("b", "1", "v1")})
+	c.Remove([]resource.Key{a.Key})
+	wantAll(t, c, a)
+	wantAll(t, open(t, dir, nil), a)
+}
+
+func TestWithoutDirectory(t *testing.T) {
+	var log bytes.Buffer
+	c := open(t, "", &log)
+	c.Put([]Entry{entry("a", "1", "v1")})
+	c.Remove([]resource.Key{clusterKey("a")})
+	wantAll(t, c)
+	closeCache(t, c)
+	if log.Len() != 0 {
+		t.Errorf("told:\n%s", log.String())
+	}
+}
+
+// fleet is a thousand clusters of a hundred endpoints each, as a server sends them.
+func fleet(t *testing.T, version string, weight uint32) []Entry {
+	t.Helper()
+	var entries []Entry
+	add := func(k resource.Key, m proto.Message) {
+		raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, Entry{Key: k, Raw: raw, Version: version, Updated: time.Unix(int64(weight), 0).UTC()})
+	}
+	for c := range 1000 {
+		name := fmt.Sprintf("cluster-%04d", c)
+		add(clusterKey(name), &clusterv3.Cluster{Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}})
+		locality := &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: "a"}, LoadBalancingWeight: wrapperspb.UInt32(weight)}
+		for e := range 100 {
+			locality.LbEndpoints = append(locality.LbEndpoints, &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{
+				Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+					Address: fmt.Sprintf("10.%d.%d.%d", c/256, c%256, e), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 8080},
+				}}}},
+			}})
+		}
+		add(resource.Key{Type: resource.TypeAssignment, Name: name}, &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{locality}})
+	}
+	return entries
+}
+
+// TestKilled opens what lies on disk while the cache that wrote it is still open.
+func TestKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, copied := t.TempDir(), filepath.Join(t.TempDir(), "copy")
+		c := open(t, dir, nil)
+		old, last := fleet(t, "v1", 1), fleet(t, "v2", 2)
+		c.Put(old)
+		pass(soon)
+		c.Put(last)
+		pass(soon)
+		c.Put([]Entry{entry("cluster-0000", "too late", "v3")})
+		if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+			t.Fatal(err)
+		}
+		want := map[resource.Key]Entry{}
+		for _, e := range slices.Concat(old, last) { // Clusters are the same in both
+			if kept, there := want[e.Key]; !there || !bytes.Equal(kept.Raw, e.Raw) {
+				want[e.Key] = e
+			}
+		}
+		if want[last[0].Key].Version != "v1" || want[last[1].Key].Version != "v2" {
+			t.Fatal("the fleets are not what they should be")
+		}
+		var entries []Entry
+		for _, e := range want {
+			entries = append(entries, e)
+		}
+		wantAll(t, open(t, copied, nil), entries...)
+	})
+}
+
+// TestFlood counts commits while hundreds of updates a second come.
+func TestFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, t.TempDir(), nil)
+		const seconds = 20
+		commits, last := 0, c.store.Snapshot()
+		for i := range seconds * 100 {
+			for k := range 3 {
+				c.Put([]Entry{entry(fmt.Sprint(k), fmt.Sprint(i, k), fmt.Sprint("v", i))})
+			}
+			pass(time.Second / 100)
+			if s := c.store.Snapshot(); s != last {
+				commits, last = commits+1, s
+			}
+		}
+		if most := int(seconds * time.Second / gather); commits > most || commits < most-1 {
+			t.Errorf("%d commits in %d seconds", commits, seconds)
+		}
+		pass(soon)
+		i := seconds*100 - 1
+		wantAll(t, c, entry("0", fmt.Sprint(i, 0), fmt.Sprint("v", i)), entry("1", fmt.Sprint(i, 1), fmt.Sprint("v", i)), entry("2", fmt.Sprint(i, 2), fmt.Sprint("v", i)))
+	})
+}
+
+func TestManyAtOnce(t *testing.T) {
+	c := open(t, t.TempDir(), nil)
+	var want []Entry
+	var all sync.WaitGroup
+	for g := range 8 {
+		want = append(want, entry(fmt.Sprint(g), "99", "v99"))
+		all.Go(func() {
+			for i := range 100 {
+				c.Remove([]resource.Key{clusterKey(fmt.Sprint(g))})
+				c.Put([]Entry{entry(fmt.Sprint(g), fmt.Sprint(i), fmt.Sprint("v", i))})
+				for range c.All() {
+					break
+				}
+			}
+		})
+	}
+	all.Wait()
+	closeCache(t, c)
+	wantAll(t, c, want...)
+}
+
+func TestLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		c := open(t, t.TempDir(), &log)
+		c.most = 2
+		c.Put([]Entry{entry("a", "1", "v1"), entry("b", "1", "v1")})
+		pass(soon)
+		c.Put([]Entry{entry("c", "1", "v1"), entry("b", "2", "v2")})
+		pass(soon)
+		wantAll(t, c, entry("a", "1", "v1"), entry("b", "2", "v2"))
+		c.Remove([]resource.Key{clusterKey("a")})
+		c.Put([]Entry{entry("c", "1", "v1")})
+		pass(soon)
+		wantAll(t, c, entry("b", "2", "v2"), entry("c", "1", "v1"))
+		c.Put([]Entry{entry("a", "1", "v1")})
+		pass(soon)
+		if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "resources=2") {
+			t.Errorf("told:\n%s", log.String())
+		}
+	})
+}
+
+func TestNamesThatCannotBeKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		c := open(t, t.TempDir(), &log)
+		c.Put([]Entry{entry(strings.Repeat("a", store.MaxKeySize), "1", "v1"), entry("a", "1", "v1")})
+		pass(soon)
+		c.Put([]Entry{entry(strings.Repeat("b", store.MaxKeySize), "1", "v1")})
+		pass(soon)
+		wantAll(t, c, entry("a", "1", "v1"))
+		if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), store.ErrInvalidKey.Error()) {
+			t.Errorf("told:\n%s", log.String())
+		}
+	})
+}
+
+// TestDamagedFile is set aside, told of, and begun anew.
+func TestDamagedFile(t *testing.T) {
+	dir := t.TempDir()
+	c := open(t, dir, nil)
+	c.Put([]Entry{entry("a", strings.Repeat("1", 5000), "v1")})
+	closeCache(t, c)
+	path := filepath.Join(dir, directory, "lbd.db")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(data, []byte("11111"))
+	data[at+100] ^= 1
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	var log bytes.Buffer
+	c = open(t, dir, &log)
+	wantAll(t, c)
+	aside, err := filepath.Glob(path + ".damaged-*")
+	if err != nil || len(aside) != 1 || !strings.Contains(log.String(), aside[0]) || !strings.Contains(log.String(), "is set aside, and begun anew") {
+		t.Errorf("%v lie there, told:\n%s", aside, log.String())
+	}
+	if kept, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(kept, data) {
+		t.Errorf("what is set aside has changed: %v", err)
+	}
+	c.Put([]Entry{entry("b", "1", "v1")})
+	closeCache(t, c)
+	wantAll(t, open(t, dir, nil), entry("b", "1", "v1"))
+}
+
+// TestDiskThatCannotBeUsed goes on without it, and tells why.
+func TestDiskThatCannotBeUsed(t *testing.T) {
+	for name, row := range map[string]struct {
+		prepare func(t *testing.T, dir string)
+		want    string
+	}{
+		"a file in place of the directory": {
+			func(t *testing.T, dir string) {
+				if err := os.WriteFile(filepath.Join(dir, directory), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}, "not a directory",
+		},
+		"in use": {
+			func(t *testing.T, dir string) { open(t, dir, nil) }, store.ErrInUse.Error(),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			row.prepare(t, dir)
+			var log bytes.Buffer
+			c := open(t, dir, &log)
+			c.Put([]Entry{entry("a", "1", "v1")})
+			wantAll(t, c)
+			closeCache(t, c)
+			if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), row.want) {
+				t.Errorf("told:\n%s", log.String())
+			}
+		})
+	}
+}
+
+// TestEntriesOfAnotherLbd leaves out what it cannot read.
+func TestEntriesOfAnotherLbd(t *testing.T) {
+	dir := t.TempDir()
+	s, err := store.Open(filepath.Join(dir, directory), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(t.Context(), func(tx *store.Tx) error {
+		return errors.Join(
+			tx.Put(clusterKey("empty"), nil),
+			tx.Put(clusterKey("later"), append([]byte{entryFormat + 1}, entry("", "1", "v1").encode()[1:]...)),
+			tx.Put(clusterKey("long"), append(make([]byte, 0), entryFormat, 0, 0, 0, 0, 0, 0, 0, 0, 5, 'v')),
+			tx.Put(clusterKey("good"), entry("good", "1", "v1").encode()),
+		)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	c := open(t, dir, &log)
+	wantAll(t, c, entry("good", "1", "v1"))
+	if n := strings.Count(log.String(), "level=ERROR"); n != 3 {
+		t.Errorf("told:\n%s", log.String())
+	}
+	c.Put([]Entry{entry("later", "1", "v1")})
+	closeCache(t, c)
+	wantAll(t, c, entry("good", "1", "v1"), entry("later", "1", "v1"))
+}
+
+func FuzzEntry(f *testing.F) {
+	f.Add(entry("a", "raw", "version").encode())
+	f.Add([]byte{entryFormat, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := decodeEntry(clusterKey("a"), b)
+		if err != nil {
+			return
+		}
+		again, err := decodeEntry(clusterKey("a"), e.encode())
+		if err != nil || !same(e, again) {
+			t.Errorf("got %v, %v, want %v", again, err, e)
+		}
+	})
+}

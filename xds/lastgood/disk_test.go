@@ -1,0 +1,97 @@
+package lastgood
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const fileLimitEnv = "LBD_LASTGOOD_TEST_FILE_LIMIT"
+
+// TestFullDisk limits how large files may grow. The limit is the whole process's,
+// so it has one of its own.
+func TestFullDisk(t *testing.T) {
+	if os.Getenv(fileLimitEnv) == "" {
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFullDisk$", "-test.v")
+		child.Env = append(os.Environ(), fileLimitEnv+"=1")
+		if out, err := child.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestFullDisk") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	signal.Ignore(unix.SIGXFSZ)
+	synctest.Test(t, onFullDisk)
+}
+
+func limitFiles(t *testing.T, bytes uint64) {
+	t.Helper()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	limit.Cur = min(bytes, limit.Max)
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func onFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	var log bytes.Buffer
+	c := open(t, dir, &log)
+	before := entry("a", "1", "v1")
+	c.Put([]Entry{before, entry("gone", "1", "v1")})
+	pass(soon)
+	info, err := os.Stat(filepath.Join(dir, directory, "lbd.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	limitFiles(t, uint64(info.Size()))
+	large := entry("large", strings.Repeat("large ", 200_000), "v2")
+	c.Put([]Entry{large, entry("b", "1", "v2")})
+	pass(3 * retry)
+	wantAll(t, c, before, entry("gone", "1", "v1"))
+	if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "cannot write to the data directory") {
+		t.Errorf("told %d times:\n%s", n, log.String())
+	}
+	// What comes meanwhile is not lost, and what goes leaves nothing behind.
+	c.Put([]Entry{entry("b", "2", "v3")})
+	c.Remove([]resource.Key{clusterKey("gone")})
+	for i := range 1000 {
+		name := fmt.Sprint("name-", i)
+		c.Put([]Entry{entry(name, "1", "v3")})
+		c.Remove([]resource.Key{clusterKey(name)})
+	}
+	pass(3 * retry)
+	c.mu.Lock()
+	if len(c.pending) != 3 {
+		t.Errorf("%d resources wait for the disk", len(c.pending))
+	}
+	c.mu.Unlock()
+
+	limitFiles(t, unix.RLIM_INFINITY)
+	pass(retry + soon)
+	wantAll(t, c, before, entry("b", "2", "v3"), large)
+	if n := strings.Count(log.String(), "level="); n != 2 || !strings.Contains(log.String(), "is on disk again") {
+		t.Errorf("told %d times:\n%s", n, log.String())
+	}
+
+	limitFiles(t, uint64(info.Size()))
+	c = Open(t.TempDir(), Options{})
+	c.Put([]Entry{large})
+	if err := c.Close(); err == nil {
+		t.Error("Close does not say that it could not write")
+	}
+	limitFiles(t, unix.RLIM_INFINITY)
+}
