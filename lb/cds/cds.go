@@ -178,7 +178,10 @@ func clusterChild(cc *resource.ClusterConfig, inner policy.Child) policy.Child {
 		Child:       inner,
 	}
 	if cc.Assignment != nil {
-		config.Drops = cc.Assignment.Drops
+		config.Drops, config.Localities = cc.Assignment.Drops, cc.Assignment.Localities
+	}
+	if cc.Cluster.LRSToSelf {
+		config.LoadMetrics = cc.Cluster.LoadMetrics
 	}
 	child := policy.Child{Policy: policy.ClusterImpl, Config: config}
 	if cc.Cluster.OutlierDetection == nil {

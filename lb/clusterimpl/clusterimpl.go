@@ -53,9 +53,7 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 	}
 	old := b.config
 	b.config = cfg
-	if old == nil || old.Service != cfg.Service {
-		b.count(cfg.Service)
-	}
+	b.count(old, cfg)
 	if old == nil || old.Service != cfg.Service || old.MaxRequests != cfg.MaxRequests || !slices.Equal(old.Drops, cfg.Drops) {
 		b.Mark(b, &b.pending)
 	}
@@ -70,14 +68,32 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 	return nil
 }
 
-// count moves all counting to another service's counters, with the next picker.
-// What is held stays with those that it was taken from.
-func (b *clusterImpl) count(key policy.ServiceKey) {
-	old := b.counters
-	b.counters = b.Counters().Acquire(key)
-	if old != nil {
-		old.Release()
+// count keeps what the config names counted. Another service is counted by its own
+// counters, with the next picker; what is held stays with those that it was taken
+// from.
+func (b *clusterImpl) count(old, cfg *policy.ClusterImplConfig) {
+	before := b.counters
+	if old == nil || old.Service != cfg.Service {
+		b.counters = b.Counters().Acquire(cfg.Service)
 	}
+	b.counters.Metrics(cfg.LoadMetrics)
+	if b.counters == before && sameNames(old, cfg) {
+		return
+	}
+	b.counters.Name(cfg.Drops, cfg.Localities)
+	if before == nil {
+		return
+	}
+	before.Unname(old.Drops, old.Localities)
+	if b.counters != before {
+		before.Release()
+	}
+}
+
+// sameNames reports whether both name the same drop categories and localities.
+func sameNames(a, b *policy.ClusterImplConfig) bool {
+	return slices.EqualFunc(a.Drops, b.Drops, func(a, b resource.Drop) bool { return a.Category == b.Category }) &&
+		slices.EqualFunc(a.Localities, b.Localities, func(a, b *resource.LocalityEndpoints) bool { return a.ID == b.ID })
 }
 
 // UpdateState takes the child's state.
@@ -164,6 +180,7 @@ func (b *clusterImpl) Close() {
 	b.closed = true
 	b.child.Close()
 	if b.counters != nil {
+		b.counters.Unname(b.config.Drops, b.config.Localities)
 		b.counters.Release()
 	}
 }

@@ -182,6 +182,9 @@ func (h Held) Finish(outcome Outcome, info balancer.DoneInfo) {
 		f.Finish(outcome, info)
 	}
 	if h.load != nil {
+		if info.ServerLoad != nil && h.counters != nil {
+			h.load.record(h.counters.metrics.Load(), info.ServerLoad)
+		}
 		h.load.finish(outcome)
 	}
 	if h.counters != nil {

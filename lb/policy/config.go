@@ -66,8 +66,12 @@ type CDSConfig struct {
 // cluster.
 type ClusterImplConfig struct {
 	serviceconfig.LoadBalancingConfig
-	Service     ServiceKey
-	Drops       []resource.Drop
+	Service ServiceKey
+	Drops   []resource.Drop
+	// Localities are those of the cluster, whose picks are counted.
+	Localities []*resource.LocalityEndpoints
+	// LoadMetrics are the metrics of upstreams that count for load reports.
+	LoadMetrics *resource.LoadMetrics
 	MaxRequests uint32
 	// Connect is how the cluster's endpoints are connected to.
 	Connect resource.ConnectMode

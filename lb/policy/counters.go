@@ -40,60 +40,6 @@ func (b *Breaker) Reject() { b.rejected.Add(1) }
 // Rejected is how many picks the breaker refused.
 func (b *Breaker) Rejected() uint64 { return b.rejected.Load() }
 
-// LocalityLoad counts the picks of one locality of one {cluster, EDS service
-// name}, for load reports.
-type LocalityLoad struct {
-	// Locality is fixed.
-	Locality resource.Locality
-
-	unheld     atomic.Uint64
-	held       atomic.Uint64
-	inProgress atomic.Int64
-	succeeded  atomic.Uint64
-	failed     atomic.Uint64
-}
-
-// Start counts a pick. One that is not held has succeeded as soon as it is
-// issued: nobody will tell its end.
-func (l *LocalityLoad) Start(held bool) {
-	if !held {
-		l.unheld.Add(1)
-		return
-	}
-	l.held.Add(1)
-	l.inProgress.Add(1)
-}
-
-func (l *LocalityLoad) finish(outcome Outcome) {
-	switch outcome {
-	case OutcomeSuccess:
-		l.succeeded.Add(1)
-	case OutcomeError, OutcomeCancelled:
-		l.failed.Add(1)
-	case OutcomeExpired:
-	}
-	l.inProgress.Add(-1)
-}
-
-// LoadCounts is a reading of a LocalityLoad.
-type LoadCounts struct {
-	Issued     uint64
-	Succeeded  uint64
-	Failed     uint64
-	InProgress int64
-}
-
-// Counts reads the load.
-func (l *LocalityLoad) Counts() LoadCounts {
-	unheld := l.unheld.Load()
-	return LoadCounts{
-		Issued:     unheld + l.held.Load(),
-		Succeeded:  unheld + l.succeeded.Load(),
-		Failed:     l.failed.Load(),
-		InProgress: l.inProgress.Load(),
-	}
-}
-
 // ServiceKey names what counters are kept for.
 type ServiceKey struct {
 	Cluster string
@@ -109,35 +55,28 @@ type ClusterCounters struct {
 	key   ServiceKey
 	owner *Counters
 
-	refs atomic.Int64
+	refs    atomic.Int64
+	metrics atomic.Pointer[resource.LoadMetrics]
 
-	mu         sync.Mutex // guards the maps, not what they hold
-	drops      map[string]*atomic.Uint64
+	mu         sync.Mutex // guards what follows, not what is counted
+	drops      map[string]*dropCount
 	localities map[resource.Locality]*LocalityLoad
+	retired    uint64      // how many retirements there were
+	reader     *LoadReader // of load reports, where there are any
 }
 
 // Drop returns the counter of a drop category, made on first use.
 func (c *ClusterCounters) Drop(category string) *atomic.Uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := c.drops[category]
-	if n == nil {
-		n = new(atomic.Uint64)
-		c.drops[category] = n
-	}
-	return n
+	return &c.drop(category).count
 }
 
 // Locality returns the load of a locality, made on first use.
 func (c *ClusterCounters) Locality(l resource.Locality) *LocalityLoad {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	load := c.localities[l]
-	if load == nil {
-		load = &LocalityLoad{Locality: l}
-		c.localities[l] = load
-	}
-	return load
+	return c.locality(l)
 }
 
 // Drops reads every drop category's count.
@@ -145,8 +84,8 @@ func (c *ClusterCounters) Drops() map[string]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make(map[string]uint64, len(c.drops))
-	for k, n := range c.drops {
-		out[k] = n.Load()
+	for k, d := range c.drops {
+		out[k] = d.count.Load()
 	}
 	return out
 }
@@ -161,6 +100,9 @@ func (c *ClusterCounters) Loads() map[resource.Locality]LoadCounts {
 	}
 	return out
 }
+
+// Metrics says which metrics of upstreams count from now on; nil for none.
+func (c *ClusterCounters) Metrics(m *resource.LoadMetrics) { c.metrics.Store(m) }
 
 // Hold takes one request of the breaker unless limit are in flight, and with
 // it a reference. [Held.Finish] or [ClusterCounters.Unhold] gives both back.
@@ -209,7 +151,7 @@ func (c *Counters) Acquire(key ServiceKey) *ClusterCounters {
 		cc = &ClusterCounters{
 			key:        key,
 			owner:      c,
-			drops:      make(map[string]*atomic.Uint64),
+			drops:      make(map[string]*dropCount),
 			localities: make(map[resource.Locality]*LocalityLoad),
 		}
 		c.clusters[key] = cc

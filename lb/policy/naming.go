@@ -1,0 +1,141 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// What is counted by category and by locality stays while a config names it, and
+// after that as long as something of it is to be reported or held, so that names
+// that change every minute take no more memory than those in use.
+const (
+	// maxSettled is how many are kept beyond that: a picker of the config before
+	// may still count by them.
+	maxSettled = 16
+	// maxRetired is how many are kept at all that no config names. With more, the
+	// load of those that went first is lost: nobody has taken the reports for long.
+	maxRetired = 1000
+)
+
+// naming tells whether a config names what is counted.
+type naming struct {
+	names   int    // how many configs do
+	retired uint64 // the number of the retirement since which none does
+}
+
+// dropCount counts the drops of one category.
+type dropCount struct {
+	count atomic.Uint64
+
+	// Guarded by the ClusterCounters' mu.
+	naming
+	reported uint64 // what the reader's last acknowledged reading came to
+	read     uint64 // what its last reading came to
+}
+
+// Name keeps what is counted by these categories and localities, until they are
+// given to [ClusterCounters.Unname].
+func (c *ClusterCounters) Name(drops []resource.Drop, localities []*resource.LocalityEndpoints) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range drops {
+		c.drop(d.Category).names++
+	}
+	for _, l := range localities {
+		c.locality(l.ID).names++
+	}
+}
+
+// Unname takes back what was given to [ClusterCounters.Name].
+func (c *ClusterCounters) Unname(drops []resource.Drop, localities []*resource.LocalityEndpoints) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range drops {
+		c.unname(&c.drops[d.Category].naming)
+	}
+	for _, l := range localities {
+		c.unname(&c.localities[l.ID].naming)
+	}
+	prune(c.drops, func(d *dropCount) (naming, bool) {
+		return d.naming, c.reader == nil || d.count.Load() == d.reported
+	})
+	prune(c.localities, func(l *LocalityLoad) (naming, bool) {
+		n := l.Counts()
+		return l.naming, n.InProgress == 0 && (c.reader == nil || n.since(l.reported) == LoadCounts{})
+	})
+}
+
+func (c *ClusterCounters) unname(n *naming) {
+	if n.names--; n.names == 0 {
+		*n = c.retire()
+	}
+}
+
+// retire is the naming of what no config names, from now on.
+func (c *ClusterCounters) retire() naming {
+	c.retired++
+	return naming{retired: c.retired}
+}
+
+// drop is Drop, under mu.
+func (c *ClusterCounters) drop(category string) *dropCount {
+	d := c.drops[category]
+	if d == nil {
+		d = &dropCount{naming: c.retire()}
+		c.drops[category] = d
+	}
+	return d
+}
+
+// locality is Locality, under mu.
+func (c *ClusterCounters) locality(id resource.Locality) *LocalityLoad {
+	l := c.localities[id]
+	if l == nil {
+		l = &LocalityLoad{Locality: id, naming: c.retire()}
+		c.localities[id] = l
+	}
+	return l
+}
+
+// prune deletes of m what no config names and is not worth keeping, that which
+// was retired first first. of returns an entry's naming, and whether nothing of
+// it is left to report or held.
+func prune[K comparable, V any](m map[K]V, of func(V) (naming, bool)) {
+	if len(m) <= maxSettled {
+		return
+	}
+	type entry struct {
+		key     K
+		settled bool
+		retired uint64
+	}
+	var all []entry
+	settled := 0
+	for k, v := range m {
+		if n, done := of(v); n.names == 0 {
+			all = append(all, entry{k, done, n.retired})
+			if done {
+				settled++
+			}
+		}
+	}
+	surplus := max(settled-maxSettled, len(all)-maxRetired)
+	if surplus <= 0 {
+		return
+	}
+	slices.SortFunc(all, func(a, b entry) int {
+		if a.settled != b.settled {
+			if a.settled {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(a.retired, b.retired)
+	})
+	for _, e := range all[:surplus] {
+		delete(m, e.key)
+	}
+}
