@@ -1,6 +1,9 @@
 package resolver
 
 import (
+	"errors"
+
+	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -14,10 +17,14 @@ type result[V any] struct {
 	// err is, without a value, why there is none: what an older lbd stored may
 	// break a rule of this one, or a management server may have said so. With
 	// a value it is why the last good one is in use.
-	err error
-	// notFound is true where err is that the resource does not exist.
-	notFound bool
-	from     resource.Provenance
+	err  error
+	from resource.Provenance
+}
+
+// notFound reports whether err is that the resource does not exist.
+func (r *result[V]) notFound() bool {
+	_, is := errors.AsType[*client.NotFoundError](r.err)
+	return is
 }
 
 func (r *result[V]) good() bool { return r != nil && r.value != nil }
@@ -37,7 +44,7 @@ func (l layers[V]) top(name string) result[V] {
 		return *at[resource.SourcePush]
 	case at[resource.SourceFile] != nil:
 		return *at[resource.SourceFile]
-	case ads != nil && (ads.good() || ads.notFound || !cache.good()):
+	case ads != nil && (ads.good() || ads.notFound() || !cache.good()):
 		return *ads
 	case !cache.good():
 		return result[V]{}
@@ -97,7 +104,7 @@ func (l layers[V]) take(
 		if u.Ambient && was.good() {
 			*is = *was
 		}
-		is.err, is.notFound = u.Err, u.NotFound
+		is.err = u.Err
 	}
 	l.put(name, s, is)
 }

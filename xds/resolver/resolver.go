@@ -26,14 +26,12 @@ type Update struct {
 	Updated time.Time
 	// Version is the management server's version_info.
 	Version string
-	// Err is, without Raw, why the source has no resource that can be used.
+	// Err is, without Raw, why the source has no resource that can be used. A
+	// *client.NotFoundError can be trusted: what was kept of the resource is of
+	// no use any more either. Any other error leaves that in use.
 	Err error
-	// Ambient is true where Err leaves what the source had in use.
+	// Ambient is true where Err leaves what the source itself had in use.
 	Ambient bool
-	// NotFound is true where Err is that the resource does not exist. What was
-	// kept of it then is of no use any more either; any other error leaves it
-	// in use.
-	NotFound bool
 }
 
 // Change is a target's new config.

@@ -34,11 +34,6 @@ type part struct {
 	standIn *resource.Cluster
 }
 
-// unknownError is the error of a cluster of which nobody knows anything.
-type unknownError struct{ cluster string }
-
-func (e *unknownError) Error() string { return fmt.Sprintf("cluster %q is not known", e.cluster) }
-
 // hold returns the root of a cluster. It is let go of with release.
 func (r *Resolver) hold(cluster string) *root {
 	x := r.roots[cluster]
@@ -150,9 +145,9 @@ func (w *walk) aggregate(c *resource.Cluster, depth int) {
 		}
 		w.seen[name] = true
 		leaf := w.cluster(name)
-		unknown, is := errors.AsType[*unknownError](leaf.Err)
+		missing, is := errors.AsType[*NotFoundError](leaf.Err)
 		switch {
-		case is && unknown.cluster == name:
+		case is && missing.Err == nil:
 			w.fail(fmt.Errorf("cluster %q, of which the aggregate is made, is not known", name))
 		case leaf.Err != nil:
 			w.fail(fmt.Errorf("cluster %q, of which the aggregate is made: %w", name, leaf.Err))
@@ -197,7 +192,9 @@ func (r *Resolver) cluster(name string, p *part) (cc resource.ClusterConfig, nee
 	case c.value != nil:
 		cc.Cluster, cc.ClusterFrom = c.value, c.from
 	case c.err != nil && (byHand(c.from.Source) || !r.assignments.covered(name)):
-		cc.Err, cc.ClusterFrom = c.err, c.from
+		if cc.Err, cc.ClusterFrom = c.err, c.from; c.notFound() {
+			cc.Err = &NotFoundError{Key: resource.Key{Type: resource.TypeCluster, Name: name}, Err: c.err}
+		}
 		return cc, need
 	case r.assignments.covered(name) || r.options.Server:
 		// Endpoints that are written by hand make a cluster.
@@ -210,7 +207,7 @@ func (r *Resolver) cluster(name string, p *part) (cc resource.ClusterConfig, nee
 			return cc, need
 		}
 	default:
-		cc.Err, cc.ClusterFrom.Source = &unknownError{name}, resource.SourceDefault
+		cc.Err, cc.ClusterFrom.Source = &NotFoundError{Key: resource.Key{Type: resource.TypeCluster, Name: name}}, resource.SourceDefault
 		return cc, need
 	}
 	cc.AssignmentFrom = cc.ClusterFrom

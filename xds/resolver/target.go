@@ -145,7 +145,7 @@ func (r *Resolver) route(t *target) {
 	defer func() { r.watch(t, keys) }()
 	l := r.listeners.top(key.Name)
 	if l.value == nil {
-		r.unrouted(t, key, l.err)
+		unrouted(r, t, key, l)
 		return
 	}
 	where := routing{listener: l.value, listenerFrom: l.from, routesFrom: l.from}
@@ -155,7 +155,7 @@ func (r *Resolver) route(t *target) {
 		keys = append(keys, key)
 		found := r.routes.top(key.Name)
 		if found.value == nil {
-			r.unrouted(t, key, found.err)
+			unrouted(r, t, key, found)
 			return
 		}
 		routes, where.routeName, where.routesFrom = found.value, key.Name, found.from
@@ -179,14 +179,14 @@ func (r *Resolver) route(t *target) {
 	r.choose(t, names)
 }
 
-// unrouted is a target without a Listener, or without a RouteConfiguration: its
-// key, and why; nil where nobody knows it.
-func (r *Resolver) unrouted(t *target, key resource.Key, err error) {
+// unrouted follows that the target has no Listener, or no RouteConfiguration that
+// can be used. Where nobody knows it yet the last routes stay.
+func unrouted[V any](r *Resolver, t *target, key resource.Key, found result[V]) {
 	switch {
-	case err != nil:
-		r.fail(t, fmt.Errorf("%s cannot be used: %w", key, err))
+	case found.err != nil:
+		r.fail(t, unusable(key, found))
 	case !r.options.Server:
-		r.fail(t, fmt.Errorf("%s is not known", key))
+		r.fail(t, &NotFoundError{Key: key})
 	}
 }
 
