@@ -68,7 +68,7 @@ func (c *Client) letGo(s *server) {
 }
 
 // speaks reports whether the server answered on the stream that there is.
-func (s *server) speaks() bool { return s.stream != nil && s.stream.answered }
+func (s *server) speaks() bool { return s.stream != nil && s.stream.answered.Load() }
 
 func (s *server) subscribe(k resource.Key) {
 	t := s.subscriptions[k.Type]
@@ -160,7 +160,7 @@ func (s *server) expire(st *stream, t *subscriptions, together []*subscription) 
 // silent takes a server that has kept a stream for so long, with nothing missing,
 // for one that answered.
 func (s *server) silent(st *stream) {
-	if s.stream != st || st.answered {
+	if s.stream != st || st.answered.Load() {
 		return
 	}
 	for _, t := range s.subscriptions {
@@ -173,7 +173,8 @@ func (s *server) silent(st *stream) {
 
 // answer is the first sign of life on a stream.
 func (s *server) answer(st *stream) {
-	st.answered, s.failed = true, nil
+	st.answered.Store(true)
+	s.failed = nil
 	s.client.tell(Connected{Server: s.config.URI})
 	for a := range s.authorities {
 		a.listen()
@@ -194,7 +195,7 @@ func (s *server) receive(st *stream, r *response, receipt *receipt) {
 			st.warned = true
 			s.client.logger.Warn("a management server sent resources of a type that it was not asked for", "server", s.config.URI, "type_url", r.typeURL)
 		}
-		if !st.answered {
+		if !st.answered.Load() {
 			s.answer(st)
 		}
 		return
@@ -212,7 +213,7 @@ func (s *server) receive(st *stream, r *response, receipt *receipt) {
 		a.deliver(nil)
 		a.apply(s, r, now)
 	}
-	if !st.answered {
+	if !st.answered.Load() {
 		s.answer(st)
 	}
 	for a := range s.authorities {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -10,15 +11,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// stream is one ADS stream. The owner has it, but for requests.
+// stream is one ADS stream.
 type stream struct {
 	requests chan sending // has room for one: the owner never waits
+	answered atomic.Bool  // the owner writes it
 
 	// owner only
-	sending  bool // a request is with the sender
-	greeted  bool // the node was sent
-	answered bool
-	warned   bool // that it sends what was not asked for
+	sending bool // a request is with the sender
+	greeted bool // the node was sent
+	warned  bool // that it sends what was not asked for
 }
 
 // sending is a request on its way.
@@ -83,16 +84,15 @@ func (s *server) follow(ctx context.Context, conn *grpc.ClientConn) (answered bo
 		m, err := calls.Recv()
 		if err != nil {
 			// What is too much for either side would be so at once again.
-			return answered && status.Code(err) != codes.ResourceExhausted, err
+			return st.answered.Load() && status.Code(err) != codes.ResourceExhausted, err
 		}
-		answered = true
 		r := decode(m, s.client.decoding)
 		taken := newReceipt()
 		s.client.post(func() { s.receive(st, r, taken) })
 		select {
 		case <-taken.taken:
 		case <-ctx.Done():
-			return answered, ctx.Err()
+			return st.answered.Load(), ctx.Err()
 		}
 	}
 }

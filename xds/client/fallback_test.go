@@ -1,0 +1,171 @@
+package client
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestFallBackAtTheStart(t *testing.T) {
+	play(t, "one two three", func(t *testing.T, w *world) {
+		w.servers["one"].kill()
+		w.servers["two"].kill()
+		w.want(cds, "a")
+		s := w.servers["three"].accept()
+		s.expect(`node=test Cluster [a] version="" nonce=""`)
+		if e := event[FellBack](w); e.From != "passthrough:///one" || e.To != "passthrough:///two" || e.Err == nil {
+			t.Errorf("%+v", e)
+		}
+		if e := event[FellBack](w); e.From != "passthrough:///two" || e.To != "passthrough:///three" {
+			t.Errorf("%+v", e)
+		}
+		w.expectNothingTold()
+		s.say("1", "n1", cluster("a"))
+		w.expectTold("a=1")
+
+		// Back to the second: the third is let go, the first tried on.
+		w.servers["two"].start()
+		two := w.servers["two"].accept()
+		two.expect(`node=test Cluster [a] version="" nonce=""`)
+		two.say("2", "n1", cluster("a", "other"))
+		w.expectTold("a=2")
+		if e := event[Returned](w); e.From != "passthrough:///three" || e.To != "passthrough:///two" {
+			t.Errorf("%+v", e)
+		}
+		<-s.stream.Context().Done()
+		nothing(t, w.servers["three"].streams, "stream")
+
+		w.servers["one"].start()
+		one := w.servers["one"].accept()
+		one.hear()
+		one.say("3", "n1", cluster("a", "other"))
+		if e := event[Returned](w); e.From != "passthrough:///two" || e.To != "passthrough:///one" {
+			t.Errorf("%+v", e)
+		}
+		<-two.stream.Context().Done()
+		w.expectNothingTold() // it is as it was
+		if got := w.state(cds, "a"); got.Version != "3" {
+			t.Errorf("it is %+v", got)
+		}
+	})
+}
+
+// While all is cached, an outage is only told; what is wanted then makes it fall
+// back, at once.
+func TestFallBackWhenSomethingIsMissing(t *testing.T) {
+	play(t, "one two", func(t *testing.T, w *world) {
+		w.want(cds, "a")
+		w.want(eds, "gone")
+		one := w.servers["one"].accept()
+		one.say("1", "n1", cluster("a"))
+		w.expectTold("a=1")
+		w.expectTold("gone: expired") // known not to exist is known, too
+		w.servers["one"].kill()
+		w.expectTold("ambient a: unreachable")
+		time.Sleep(time.Hour)
+		nothing(t, w.servers["two"].streams, "stream")
+
+		w.want(cds, "b")
+		two := w.servers["two"].accept()
+		two.expect(`node=test Cluster [a b] version="" nonce=""`)
+		two.expect(`ClusterLoadAssignment [gone] version="" nonce=""`)
+		// It answers: nothing is out of date any more.
+		two.say("9", "n1", cluster("a"), cluster("b"))
+		w.expectTold("a=9, b=9")
+
+		// What is wanted meanwhile is known to the first one, too, when it is back.
+		two.expect(`Cluster [a b] version="9" nonce="n1"`)
+		w.want(cds, "c")
+		two.expect(`Cluster [a b c] version="9" nonce="n1"`)
+		w.servers["one"].start()
+		w.servers["one"].accept().expect(`node=test Cluster [a b c] version="1" nonce=""`)
+	})
+}
+
+func TestAStreamThatAnsweredMakesNobodyFallBack(t *testing.T) {
+	play(t, "one two", func(t *testing.T, w *world) {
+		w.want(cds, "a", "b")
+		one := w.servers["one"].accept()
+		one.hear()
+		one.say("1", "n1", cluster("a"))
+		w.expectTold("a=1")
+		time.Sleep(5 * time.Second)
+		one.end <- errors.New("maximal age")
+		w.servers["one"].accept()
+		w.expectNothingTold()
+		nothing(t, w.servers["two"].streams, "stream")
+	})
+}
+
+func TestAllServersAway(t *testing.T) {
+	play(t, "one two", func(t *testing.T, w *world) {
+		w.servers["one"].kill()
+		w.servers["two"].kill()
+		w.want(cds, "a")
+		w.expectTold("a: unreachable")
+		var e *UnreachableError
+		if err := w.state(cds, "a").Err; !errors.As(err, &e) || e.Server != "passthrough:///two" {
+			t.Errorf("told %v", err)
+		}
+		w.servers["two"].start()
+		two := w.servers["two"].accept()
+		two.say("1", "n1", cluster("a"))
+		w.expectTold("a=1")
+		// The first is tried on, and that is nobody's business.
+		time.Sleep(time.Hour)
+		w.expectNothingTold()
+		if w.client.Away("a") {
+			t.Error("away")
+		}
+		w.servers["two"].kill()
+		w.expectTold("ambient a: unreachable")
+		if !w.client.Away("a") {
+			t.Error("not away")
+		}
+	})
+}
+
+// What another server had stays until the server in use says otherwise.
+func TestAServerThatHasLess(t *testing.T) {
+	play(t, "one two", func(_ *testing.T, w *world) {
+		w.want(cds, "a", "b")
+		one := w.servers["one"].accept()
+		one.say("1", "n1", cluster("a"))
+		w.expectTold("a=1")
+		w.servers["one"].kill()
+		two := w.servers["two"].accept()
+		two.hear()
+		w.expectTold("b: expired")
+		time.Sleep(time.Hour)
+		w.expectNothingTold()
+		two.say("1", "n1", cluster("b"))
+		w.expectTold("a: not found, b=1")
+	})
+}
+
+// A server that comes back and keeps silent about something had its time already.
+func TestTheTimeOfAServerThatComesBack(t *testing.T) {
+	play(t, "one two", func(t *testing.T, w *world) {
+		w.servers["one"].kill()
+		w.want(cds, "a")
+		w.want(eds, "a")
+		two := w.servers["two"].accept()
+		two.say("1", "n1", cluster("a"))
+		w.expectTold("a=1")
+		w.servers["one"].start()
+		one := w.servers["one"].accept()
+		for time.Since(one.opened) <= watchExpiry {
+			time.Sleep(5 * time.Second)
+			two.end <- nil // the second is never on for long enough
+			two = w.servers["two"].accept()
+			two.say("1", "n1", cluster("a"))
+		}
+		w.expectNothingTold()
+		one.say("1", "n1", cluster("a"))
+		w.expectTold("a: expired")
+		if got := w.state(eds, "a"); got.State != Timeout {
+			t.Errorf("it is %+v", got)
+		}
+	})
+}
+
