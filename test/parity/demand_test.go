@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strings"
+	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -270,4 +272,40 @@ func (d *demand) passes() *big.Rat {
 		p.Mul(p, new(big.Rat).Sub(big.NewRat(1, 1), c.of))
 	}
 	return p
+}
+
+func TestForsaken(t *testing.T) {
+	// "a b | c" is a and b in the highest priority, c below it.
+	read := func(text string) [][]*site {
+		var out [][]*site
+		for p := range strings.SplitSeq(text, "|") {
+			var sites []*site
+			for zone := range strings.FieldsSeq(p) {
+				sites = append(sites, &site{zone: zone})
+			}
+			out = append(out, sites)
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		was, is string
+		from    int
+		want    bool
+	}{
+		{"a | b", "a | b", 0, false},
+		{"a | b", "b | a", 0, false},
+		{"a | b", "a | b c | d", 0, false},
+		{"a | b c", "a | b", 0, false},
+		{"a | b", "a", 1, true},
+		{"a | b", "a", 2, false},
+		{"a | b", "b", 1, false},
+		{"a | b | c", "a | b c", 1, true},
+		{"a | b c", "a | b | c", 1, true},
+		{"a | b", "a", -1, true},
+		{"a", "a", 5, false},
+	} {
+		if got := forsaken(read(tt.was), read(tt.is), tt.from); got != tt.want {
+			t.Errorf("%q, then %q: %t from %d on, want %t", tt.was, tt.is, got, tt.from, tt.want)
+		}
+	}
 }

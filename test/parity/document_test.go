@@ -83,17 +83,17 @@ func TestDocument(t *testing.T) {
 // a file in that, else in any that the section names.
 func holds(t *testing.T, own map[string]string, intro, cell string) {
 	t.Helper()
-	everywhere := ""
+	var everywhere strings.Builder
 	for _, m := range fileNamed.FindAllStringSubmatch(intro+cell, -1) {
-		everywhere += own[m[1]]
+		everywhere.WriteString(own[m[1]])
 	}
 	for _, m := range rowOfTable.FindAllStringSubmatch(cell, -1) {
-		if !strings.Contains(everywhere, `"`+m[1]+`"`) {
+		if !strings.Contains(everywhere.String(), `"`+m[1]+`"`) {
 			t.Errorf("%q is not there", m[1])
 		}
 	}
 	for _, m := range testNamed.FindAllStringSubmatch(cell, -1) {
-		source := everywhere
+		source := everywhere.String()
 		if m[2] != "" {
 			source = own[m[2]]
 		}
