@@ -1,0 +1,296 @@
+package deploy_test
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+)
+
+// manifest is what a file holds, by Kubernetes' own types.
+type manifest struct {
+	configMaps  map[string]corev1.ConfigMap
+	claims      map[string]corev1.PersistentVolumeClaim
+	deployments []appsv1.Deployment
+	services    []corev1.Service
+	policies    []networkingv1.NetworkPolicy
+}
+
+// strict reads a document that may hold nothing but what its type has.
+func strict[T any](t *testing.T, document string) (v T) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(document), &v); err != nil {
+		t.Fatalf("%v in\n%s", err, document)
+	}
+	return v
+}
+
+func manifests(t *testing.T, file string) (m manifest) {
+	t.Helper()
+	m.configMaps, m.claims = map[string]corev1.ConfigMap{}, map[string]corev1.PersistentVolumeClaim{}
+	for document := range strings.SplitSeq(read(t, file), "\n---\n") {
+		var kind metav1.TypeMeta
+		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
+			t.Fatal(err)
+		}
+		switch kind.APIVersion + " " + kind.Kind {
+		case "v1 ConfigMap":
+			c := strict[corev1.ConfigMap](t, document)
+			m.configMaps[c.Name] = c
+		case "v1 PersistentVolumeClaim":
+			c := strict[corev1.PersistentVolumeClaim](t, document)
+			m.claims[c.Name] = c
+		case "v1 Service":
+			m.services = append(m.services, strict[corev1.Service](t, document))
+		case "apps/v1 Deployment":
+			m.deployments = append(m.deployments, strict[appsv1.Deployment](t, document))
+		case "networking.k8s.io/v1 NetworkPolicy":
+			m.policies = append(m.policies, strict[networkingv1.NetworkPolicy](t, document))
+		default:
+			t.Errorf("%s: no test knows %s %s", file, kind.APIVersion, kind.Kind)
+		}
+	}
+	if len(m.deployments) != 1 {
+		t.Fatalf("%s has %d deployments", file, len(m.deployments))
+	}
+	return m
+}
+
+var files = []string{"deploy/kubernetes/deployment.yaml", "deploy/kubernetes/sidecar.yaml"}
+
+// each runs a test of every file.
+func each(t *testing.T, test func(t *testing.T, m manifest, pod corev1.PodTemplateSpec)) {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(root, "deploy/kubernetes/*.yaml"))
+	if err != nil || len(found) != len(files) {
+		t.Errorf("tested are %v of %v (%v)", files, found, err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			m := manifests(t, file)
+			test(t, m, m.deployments[0].Spec.Template)
+		})
+	}
+}
+
+// daemon is the container that is lbd.
+func daemon(t *testing.T, pod corev1.PodTemplateSpec) corev1.Container {
+	t.Helper()
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if c.Name == "lbd" {
+			return c
+		}
+	}
+	t.Fatal("no container is lbd")
+	return corev1.Container{}
+}
+
+// TestNamesMeet: what refers to something within a file refers to what is there.
+func TestNamesMeet(t *testing.T) {
+	each(t, func(t *testing.T, m manifest, pod corev1.PodTemplateSpec) {
+		selects := func(what string, selector map[string]string) {
+			for k, v := range selector {
+				if pod.Labels[k] != v {
+					t.Errorf("%s selects %s=%s, which the pods do not bear", what, k, v)
+				}
+			}
+		}
+		selects("the deployment", m.deployments[0].Spec.Selector.MatchLabels)
+		ports := map[intstr.IntOrString]bool{}
+		for _, p := range daemon(t, pod).Ports {
+			ports[intstr.FromString(p.Name)], ports[intstr.FromInt32(p.ContainerPort)] = true, true
+		}
+		for _, s := range m.services {
+			selects("the service", s.Spec.Selector)
+			for _, p := range s.Spec.Ports {
+				if !ports[p.TargetPort] {
+					t.Errorf("the service's port %s is no port of lbd", p.TargetPort.String())
+				}
+			}
+		}
+		for _, n := range m.policies {
+			selects("the policy", n.Spec.PodSelector.MatchLabels)
+			for _, rule := range n.Spec.Ingress {
+				for _, p := range rule.Ports {
+					if !ports[*p.Port] {
+						t.Errorf("the policy's port %s is no port of lbd", p.Port.String())
+					}
+				}
+			}
+		}
+		volumes := map[string]bool{}
+		for _, v := range pod.Spec.Volumes {
+			volumes[v.Name] = true
+			if c := v.ConfigMap; c != nil && m.configMaps[c.Name].Name == "" {
+				t.Errorf("no ConfigMap is called %s", c.Name)
+			}
+			if c := v.PersistentVolumeClaim; c != nil && m.claims[c.ClaimName].Name == "" {
+				t.Errorf("no claim is called %s", c.ClaimName)
+			}
+		}
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			for _, v := range c.VolumeMounts {
+				if !volumes[v.Name] {
+					t.Errorf("%s mounts %s, which is no volume", c.Name, v.Name)
+				}
+			}
+		}
+	})
+}
+
+// TestArgumentsAreLbds: lbd reads them, and their paths are mounted, writable
+// where lbd writes.
+func TestArgumentsAreLbds(t *testing.T) {
+	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
+		c := daemon(t, pod)
+		var env []string
+		for _, e := range c.Env {
+			env = append(env, e.Name+"="+e.Value)
+		}
+		accepts(t, c.Args, env)
+		for _, probe := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
+			if probe == nil || probe.Exec == nil {
+				continue
+			}
+			if command := probe.Exec.Command; command[0] != "/lbd" {
+				t.Errorf("the image has no %s", command[0])
+			} else {
+				accepts(t, command[1:], nil)
+				probed, _ := flagValue(command, "listen")
+				if listen, _ := flagValue(c.Args, "listen"); probed != listen {
+					t.Errorf("the probe asks %s, where lbd listens on %s", probed, listen)
+				}
+			}
+		}
+		written := func(path string, readOnly bool) {
+			if !slices.ContainsFunc(c.VolumeMounts, func(v corev1.VolumeMount) bool { return v.MountPath == path && v.ReadOnly == readOnly }) {
+				t.Errorf("lbd has no volume at %s with readOnly: %v", path, readOnly)
+			}
+		}
+		if data, ok := flagValue(c.Args, "data"); !ok {
+			t.Error("lbd keeps its data in the image")
+		} else if data != "" {
+			written(data, false)
+		}
+		resources, _ := flagValue(c.Args, "resources")
+		written(resources, true)
+		listen, _ := flagValue(c.Args, "listen")
+		if socket, ok := strings.CutPrefix(listen, "unix:"); ok {
+			written(filepath.Dir(socket), false)
+		} else if len(c.Ports) != 1 || listen != "0.0.0.0:8080" || c.Ports[0].ContainerPort != 8080 {
+			t.Errorf("lbd listens on %s, with the ports %v", listen, c.Ports)
+		}
+	})
+}
+
+func TestProbesAskWhatLbdAnswers(t *testing.T) {
+	if served(t, "/no-such") || served(t, "/v1/leases/done") { // the second is there for POST only
+		t.Fatal("the test takes anything for served")
+	}
+	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
+		c := daemon(t, pod)
+		if c.StartupProbe == nil || c.LivenessProbe == nil {
+			t.Error("a probe is missing")
+		}
+		for _, probe := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe, c.LivenessProbe} {
+			if probe == nil || probe.HTTPGet == nil {
+				continue
+			}
+			if !served(t, probe.HTTPGet.Path) {
+				t.Errorf("lbd does not answer %s", probe.HTTPGet.Path)
+			}
+			if len(c.Ports) == 0 || probe.HTTPGet.Port != intstr.FromString(c.Ports[0].Name) {
+				t.Errorf("no port is called %s", probe.HTTPGet.Port.String())
+			}
+		}
+		if path, ok := pod.Annotations["prometheus.io/path"]; ok && !served(t, path) {
+			t.Errorf("lbd does not answer %s", path)
+		}
+	})
+}
+
+// TestPodsAreConfined holds the pods to Kubernetes' restricted standard, and lbd
+// to the user of its image.
+func TestPodsAreConfined(t *testing.T) {
+	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
+		if pod.Spec.AutomountServiceAccountToken == nil || *pod.Spec.AutomountServiceAccountToken {
+			t.Error("the pod gets a token that it does not need")
+		}
+		s := pod.Spec.SecurityContext
+		if s == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot || s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+			t.Errorf("the pod's security context is %+v", s)
+		}
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			s := c.SecurityContext
+			if s == nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+				t.Errorf("%s: security context %+v", c.Name, s)
+			}
+			if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() {
+				t.Errorf("%s: resources %+v", c.Name, c.Resources)
+			}
+		}
+		c := daemon(t, pod)
+		if c.SecurityContext.ReadOnlyRootFilesystem == nil || !*c.SecurityContext.ReadOnlyRootFilesystem {
+			t.Error("lbd can write its image")
+		}
+		for _, id := range []*int64{c.SecurityContext.RunAsUser, pod.Spec.SecurityContext.RunAsUser} {
+			if id != nil && *id != imageUser {
+				t.Errorf("lbd runs as %d, and its image is made for %d", *id, imageUser)
+			}
+		}
+		if g := pod.Spec.SecurityContext.FSGroup; g == nil || *g != imageUser {
+			t.Errorf("volumes belong to %v", g)
+		}
+	})
+}
+
+// TestEndFitsTheGrace: the pod has time to drain before it is killed.
+func TestEndFitsTheGrace(t *testing.T) {
+	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
+		c := daemon(t, pod)
+		drain, _ := flagValue(c.Args, "drain-timeout")
+		needed := seconds(t, drain) + 2 // to close what is left
+		if c.Lifecycle != nil {
+			needed += c.Lifecycle.PreStop.Sleep.Seconds
+		}
+		if grace := pod.Spec.TerminationGracePeriodSeconds; grace == nil || *grace < needed {
+			t.Errorf("lbd may take %d s to end, and has %v", needed, grace)
+		}
+	})
+}
+
+// TestOneDaemonOnTheData: a claim that is one pod's is used by one at a time.
+func TestOneDaemonOnTheData(t *testing.T) {
+	each(t, func(t *testing.T, m manifest, _ corev1.PodTemplateSpec) {
+		if d := m.deployments[0].Spec; len(m.claims) > 0 && (*d.Replicas != 1 || d.Strategy.Type != appsv1.RecreateDeploymentStrategyType) {
+			t.Errorf("%d replicas, strategy %q share one volume", *d.Replicas, d.Strategy.Type)
+		}
+	})
+}
+
+// TestResourcesAreGood: lbd check takes the files of the ConfigMaps.
+func TestResourcesAreGood(t *testing.T) {
+	each(t, func(t *testing.T, m manifest, _ corev1.PodTemplateSpec) {
+		for _, c := range m.configMaps {
+			for _, name := range slices.Sorted(maps.Keys(c.Data)) {
+				file := filepath.Join(t.TempDir(), name)
+				if err := os.WriteFile(file, []byte(c.Data[name]), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if out, err := exec.Command(lbd, "check", "--strict", file).CombinedOutput(); err != nil || !strings.Contains(string(out), "usable endpoint") {
+					t.Errorf("%s: %v\n%s", name, err, out)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// setting is what a unit says last for a key.
+func setting(t *testing.T, file, key string) string {
+	t.Helper()
+	value := ""
+	for line := range strings.Lines(read(t, file)) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), key+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+const (
+	serviceUnit = "deploy/systemd/lbd.service"
+	socketUnit  = "deploy/systemd/lbd.socket"
+)
+
+// TestServiceRunsLbd: the unit's command line is lbd's, and what it promises to
+// systemd is what lbd does.
+func TestServiceRunsLbd(t *testing.T) {
+	command := strings.Fields(setting(t, serviceUnit, "ExecStart"))
+	accepts(t, command[1:], nil)
+	if data, _ := flagValue(command, "data"); data != "/var/lib/"+setting(t, serviceUnit, "StateDirectory") {
+		t.Errorf("lbd writes to %s, where it may not", data)
+	}
+	if setting(t, serviceUnit, "Type") != "notify" || setting(t, serviceUnit, "Requires") != filepath.Base(socketUnit) {
+		t.Error("the unit waits for no READY=1, or has no sockets")
+	}
+	drain, _ := flagValue(command, "drain-timeout")
+	if stop := setting(t, serviceUnit, "TimeoutStopSec"); seconds(t, stop) < seconds(t, drain)+2 {
+		t.Errorf("lbd has %s to drain for %s", stop, drain)
+	}
+}
+
+// systemdAnalyze runs systemd-analyze on copies of the units that run the lbd
+// that was built here.
+func systemdAnalyze(t *testing.T, args ...string) string {
+	t.Helper()
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("systemd-analyze is not installed")
+	}
+	dir := t.TempDir()
+	for _, unit := range []string{serviceUnit, socketUnit} {
+		text := strings.ReplaceAll(read(t, unit), "/usr/local/bin/lbd", lbd)
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(unit)), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(analyze, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("systemd-analyze %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func TestUnitsAreGood(t *testing.T) {
+	out := systemdAnalyze(t, "verify", "./lbd.service", "./lbd.socket")
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "lbd.s") { // others are of the machine's own units
+			t.Error(line)
+		}
+	}
+}
+
+// TestServiceIsConfined: of systemd's ten points of exposure at most 1.5.
+func TestServiceIsConfined(t *testing.T) {
+	const most = 1.5
+	out := systemdAnalyze(t, "security", "--offline=true", "./lbd.service")
+	_, after, _ := strings.Cut(out, "Overall exposure level for lbd.service: ")
+	fields := strings.Fields(after)
+	if len(fields) == 0 {
+		t.Fatalf("no exposure in\n%s", out)
+	}
+	if exposure, err := strconv.ParseFloat(fields[0], 64); err != nil || exposure > most {
+		t.Errorf("exposure is %s, of at most %v", fields[0], most)
+	} else {
+		t.Logf("exposure %.1f", exposure)
+	}
+}
