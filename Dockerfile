@@ -5,11 +5,12 @@ RUN go mod download
 COPY . .
 ARG VERSION=unknown
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/lbd ./cmd/lbd \
-    && mkdir -m 0750 /out/data
+    && mkdir /out/volumes && mkdir -m 0750 /out/volumes/data
 
 FROM gcr.io/distroless/static-debian12:nonroot
 # 65532 is the image's user "nonroot". In digits, because Kubernetes' runAsNonRoot refuses a name.
-COPY --from=build --chown=65532:65532 /out/data /data
+# By way of its parent: a directory that is copied itself loses its mode.
+COPY --from=build --chown=65532:65532 /out/volumes/ /
 COPY --from=build /out/lbd /lbd
 ENV LBD_LISTEN=0.0.0.0:8080 LBD_DATA=/data
 VOLUME /data
