@@ -59,14 +59,11 @@ func (r *Resolver) reconsider(key resource.Key) {
 	}
 }
 
-// asks reports whether a management server may speak of a resource: somebody
-// needs it, or did when Wanted was called last.
+// asks reports whether a management server may speak of a resource: it is
+// wanted, or was when Wanted was called last.
 func (r *Resolver) asks(key resource.Key) bool {
-	if r.needs[key] != nil {
-		return true
-	}
 	_, told := r.asked.told[key]
-	return told
+	return told || r.wants(key)
 }
 
 // wants reports whether a management server is to be asked for a resource:

@@ -24,7 +24,7 @@ func eds(t *testing.T, name string, hosts ...string) resolver.Update {
 		es = append(es, fmt.Sprintf(`{"endpoint":{"address":{"socket_address":{"address":%q,"port_value":80}}}}`, h))
 	}
 	d, err := resource.DecodeAssignment(
-		[]byte(`{"endpoints":[{"lb_endpoints":[`+strings.Join(es, ",")+`]}]}`), resource.Options{Name: name})
+		[]byte(`{"endpoints":[{"locality":{"zone":"z"},"load_balancing_weight":1,"lb_endpoints":[`+strings.Join(es, ",")+`]}]}`), resource.Options{Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func cds(t *testing.T, name, service string) resolver.Update {
 		return u
 	}
 	d, err := resource.DecodeCluster(
-		[]byte(`{"type":"EDS","eds_cluster_config":{"service_name":"`+service+`"}}`), resource.Options{Name: name})
+		[]byte(`{"type":"EDS","eds_cluster_config":{"service_name":"`+service+`","eds_config":{"ads":{}}}}`), resource.Options{Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,8 @@ func cds(t *testing.T, name, service string) resolver.Update {
 	return u
 }
 
-// say tells changes as "orders=a,b(push)", "orders!why" or "orders gone".
+// say tells changes of cluster: targets as "orders=a,b(push)", with "?why" after an
+// error that left them in use, "orders!why" or "orders gone".
 func say(changes []resolver.Change) string {
 	var out []string
 	for _, c := range changes {
@@ -62,6 +63,8 @@ func say(changes []resolver.Change) string {
 		switch {
 		case cc.Err != nil:
 			out = append(out, name+"!"+cc.Err.Error())
+		case len(cc.Leaves) > 0:
+			out = append(out, name+"="+strings.Join(cc.Leaves, ","))
 		case cc.Assignment == nil:
 			out = append(out, name+"!"+cc.AssignmentErr.Error())
 		default:
@@ -71,14 +74,17 @@ func say(changes []resolver.Change) string {
 					hosts = append(hosts, strings.TrimSuffix(e.Addresses[0], ":80"))
 				}
 			}
-			out = append(out, fmt.Sprintf("%s=%s(%s)", name, strings.Join(hosts, ","), cc.AssignmentFrom.Source))
+			why := ""
+			if cc.AssignmentErr != nil {
+				why = "?" + cc.AssignmentErr.Error()
+			}
+			out = append(out, fmt.Sprintf("%s=%s(%s)%s", name, strings.Join(hosts, ","), cc.AssignmentFrom.Source, why))
 		}
 	}
 	return strings.Join(out, " ")
 }
 
 func TestTargetsFollowTheirResources(t *testing.T) {
-	const push, file = resource.SourcePush, resource.SourceFile
 	type step struct {
 		from    resource.Source
 		updates []resolver.Update

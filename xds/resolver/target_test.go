@@ -1,0 +1,383 @@
+package resolver_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const (
+	push  = resource.SourcePush
+	file  = resource.SourceFile
+	ads   = resource.SourceADS
+	cache = resource.SourceCache
+)
+
+// item is a resource that no decoder has made.
+func item(i resource.Item) resolver.Update {
+	i.Raw = []byte{1}
+	return resolver.Update{Item: i}
+}
+
+// lds is a Listener whose routes are another resource.
+func lds(name, routes string) resolver.Update {
+	return item(resource.Item{
+		Key:      resource.Key{Type: resource.TypeListener, Name: name},
+		Listener: &resource.Listener{Name: name, RouteName: routes},
+	})
+}
+
+// inline is a Listener with its routes: see routes.
+func inline(name string, domains ...string) resolver.Update {
+	return item(resource.Item{
+		Key:      resource.Key{Type: resource.TypeListener, Name: name},
+		Listener: &resource.Listener{Name: name, Routes: routes("", domains...)},
+	})
+}
+
+// rds is a RouteConfiguration: see routes.
+func rds(name string, domains ...string) resolver.Update {
+	return item(resource.Item{Key: resource.Key{Type: resource.TypeRoutes, Name: name}, Routes: routes(name, domains...)})
+}
+
+// routes makes a virtual host of each "domain: a+b c": for the domain, with a route
+// to a and b by weight and one to c.
+func routes(name string, domains ...string) *resource.RouteConfiguration {
+	c := &resource.RouteConfiguration{Name: name}
+	for _, d := range domains {
+		domain, all, _ := strings.Cut(d, ": ")
+		h := &resource.VirtualHost{Name: domain, Domains: []string{domain}}
+		for _, clusters := range strings.Fields(all) {
+			r := &resource.Route{}
+			for _, cluster := range strings.Split(clusters, "+") {
+				r.Clusters = append(r.Clusters, resource.WeightedCluster{Name: cluster, Weight: 1})
+			}
+			h.Routes = append(h.Routes, r)
+		}
+		c.VirtualHosts = append(c.VirtualHosts, h)
+	}
+	return c
+}
+
+// without takes what the update brings away, or lets it fail.
+func without(u resolver.Update) resolver.Update {
+	return resolver.Update{Item: resource.Item{Key: u.Key}}
+}
+
+func notFound(u resolver.Update) resolver.Update {
+	out := without(u)
+	out.Err = &client.NotFoundError{Key: u.Key, Server: "up:1"}
+	return out
+}
+
+func unreachable(u resolver.Update) resolver.Update {
+	out := without(u)
+	out.Err = &client.UnreachableError{Server: "up:1", Err: errors.New("refused")}
+	return out
+}
+
+func ambient(u resolver.Update) resolver.Update {
+	out := unreachable(u)
+	out.Ambient = true
+	return out
+}
+
+const (
+	doesNotExist = ` does not exist: management server "up:1" no longer sends it`
+	cannotReach  = `management server "up:1" cannot be reached: refused`
+)
+
+// step is something that happens to a resolver, which targets change by it, and
+// what a management server is asked for then.
+type step struct {
+	do   func(*resolver.Resolver) []resolver.Change
+	want string
+	asks string
+}
+
+func apply(s resource.Source, updates ...resolver.Update) func(*resolver.Resolver) []resolver.Change {
+	return func(r *resolver.Resolver) []resolver.Change { return r.Apply(s, updates) }
+}
+
+func host(target string) func(*resolver.Resolver) []resolver.Change {
+	return func(r *resolver.Resolver) []resolver.Change { return r.Host(target) }
+}
+
+func unhost(target string) func(*resolver.Resolver) []resolver.Change {
+	return func(r *resolver.Resolver) []resolver.Change { return r.Unhost(target) }
+}
+
+func demand(cluster string) func(*resolver.Resolver) []resolver.Change {
+	return func(r *resolver.Resolver) []resolver.Change { return r.Demand(cluster) }
+}
+
+func release(cluster string) func(*resolver.Resolver) []resolver.Change {
+	return func(r *resolver.Resolver) []resolver.Change { return r.Release(cluster) }
+}
+
+// asks tells what Wanted says, such as "+Cluster/a -Listener/x".
+func asks(r *resolver.Resolver) string {
+	var out []string
+	add, drop := r.Wanted()
+	for _, k := range add {
+		out = append(out, "+"+k.String())
+	}
+	for _, k := range drop {
+		out = append(out, "-"+k.String())
+	}
+	return strings.Join(out, " ")
+}
+
+// tell tells changes as say does; of xds: targets as "shop{a=h1(ads) b!why}",
+// "shop!why", "shop pending" or "shop gone".
+func tell(changes []resolver.Change) string {
+	var out []string
+	for _, c := range changes {
+		if _, ok := resolver.Cluster(c.Target); ok {
+			switch {
+			case c.Config != nil && root(c).Pending:
+				out = append(out, clusterOf(c)+" pending")
+			default:
+				out = append(out, say([]resolver.Change{c}))
+			}
+			continue
+		}
+		name := strings.TrimPrefix(c.Target, "xds:///")
+		switch {
+		case c.Config == nil:
+			out = append(out, name+" gone")
+		case c.Config.Err != nil:
+			out = append(out, name+"!"+c.Config.Err.Error())
+		case c.Config.Pending:
+			out = append(out, name+" pending")
+		default:
+			var clusters []string
+			for _, cluster := range c.Config.Roots {
+				part := &resource.Config{Clusters: c.Config.Clusters}
+				clusters = append(clusters, say([]resolver.Change{{Target: resolver.Target(cluster), Config: part}}))
+			}
+			out = append(out, name+"{"+strings.Join(clusters, " ")+"}")
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+func TestTargets(t *testing.T) {
+	const shop = "xds:///shop"
+	everything := []resolver.Update{lds("shop", "r"), rds("r", "*: a"), cds(t, "a", "a"), eds(t, "a", "h1")}
+	hosted := []step{
+		{host(shop), "shop pending", "+Listener/shop"},
+		{apply(ads, lds("shop", "r")), "", "+RouteConfiguration/r"},
+		{apply(ads, rds("r", "*: a")), "", "+Cluster/a"},
+		{apply(ads, cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
+		{apply(ads, eds(t, "s", "h1")), "shop{a=h1(ads)}", ""},
+	}
+	after := func(first []step, then ...step) []step { return append(slices.Clip(first), then...) }
+	for name, tt := range map[string]struct {
+		options resolver.Options
+		steps   []step
+	}{
+		"a target waits for all that it needs": {steps: hosted},
+		"nobody wants it any more":             {steps: after(hosted, step{unhost(shop), "shop gone", "-Cluster/a -ClusterLoadAssignment/s -Listener/shop -RouteConfiguration/r"})},
+		"what is asked for again has to be said again": {steps: after(hosted,
+			step{unhost(shop), "shop gone", "-Cluster/a -ClusterLoadAssignment/s -Listener/shop -RouteConfiguration/r"},
+			step{apply(ads, eds(t, "s", "h2")), "", ""}, // of before, on its way
+			step{host(shop), "shop pending", "+Listener/shop"},
+			step{apply(ads, lds("shop", "r")), "", "+RouteConfiguration/r"})},
+		"back before anybody told the server: it is all there": {steps: after(hosted,
+			step{func(r *resolver.Resolver) []resolver.Change { return append(r.Unhost(shop), r.Host(shop)...) }, "shop gone; shop{a=h1(ads)}", ""})},
+		"everything at once": {steps: []step{
+			{host(shop), "shop pending", "+Listener/shop"},
+			{apply(cache, everything...), "shop{a=h1(cache)}", "+Cluster/a +ClusterLoadAssignment/a +RouteConfiguration/r"}}},
+		"inline routes": {steps: []step{
+			{host(shop), "shop pending", "+Listener/shop"},
+			{apply(ads, inline("shop", "*: a")), "", "+Cluster/a"},
+			{apply(ads, cds(t, "a", "a")), "", "+ClusterLoadAssignment/a"},
+			{apply(ads, eds(t, "a", "h1")), "shop{a=h1(ads)}", ""}}},
+		"each cluster that routes name, in their order, once": {steps: []step{
+			{host(shop), "shop pending", "+Listener/shop"},
+			{apply(cache, inline("shop", "*: c+a b a"), cds(t, "a", "s"), cds(t, "b", "s"), cds(t, "c", "s"), eds(t, "s", "h1")), "shop{c=h1(cache) a=h1(cache) b=h1(cache)}",
+				"+Cluster/a +Cluster/b +Cluster/c +ClusterLoadAssignment/s"}}},
+		"the virtual host of the target's name": {steps: []step{
+			{apply(push, inline("shop", "*: a", "shop: b"), eds(t, "b", "h1")), "b=h1(push); shop{b=h1(push)}", "+Cluster/b"}}},
+		"no virtual host fits, and then one does": {steps: after(hosted,
+			step{apply(ads, rds("r", "cart: a")), `shop!RouteConfiguration/r has no virtual host for "shop"`, "-Cluster/a -ClusterLoadAssignment/s"},
+			step{apply(ads, rds("r", "sh*: a")), "", "+Cluster/a"},
+			step{apply(ads, cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
+			step{apply(ads, eds(t, "s", "h2")), "shop{a=h2(ads)}", ""})},
+
+		"there is no such Listener": {steps: []step{
+			{host(shop), "shop pending", "+Listener/shop"},
+			{apply(ads, notFound(lds("shop", ""))), "shop!Listener/shop" + doesNotExist, ""},
+			{apply(ads, inline("shop", "*: a")), "", "+Cluster/a"},
+			{apply(ads, notFound(cds(t, "a", "a"))), "shop{a!Cluster/a" + doesNotExist + "}", ""}}},
+		"the server cannot be reached": {steps: []step{
+			{host(shop), "shop pending", "+Listener/shop"},
+			{apply(ads, unreachable(lds("shop", ""))), "shop!Listener/shop cannot be used: " + cannotReach, ""},
+			{apply(ads, unreachable(lds("shop", ""))), "", ""}}},
+		"the Listener is deleted: its clusters go": {steps: after(hosted,
+			step{apply(ads, notFound(lds("shop", ""))), "shop!Listener/shop" + doesNotExist, "-Cluster/a -ClusterLoadAssignment/s -RouteConfiguration/r"})},
+		"the routes are deleted": {steps: after(hosted,
+			step{apply(ads, notFound(rds("r"))), "shop!RouteConfiguration/r" + doesNotExist, "-Cluster/a -ClusterLoadAssignment/s"})},
+		"an ambient error changes nothing": {steps: after(hosted,
+			step{apply(ads, ambient(lds("shop", "")), ambient(rds("r")), ambient(cds(t, "a", ""))), "", ""})},
+		"an error of endpoints is told with the last good ones": {steps: after(hosted,
+			step{apply(ads, ambient(eds(t, "s"))), "shop{a=h1(ads)?" + cannotReach + "}", ""},
+			step{apply(ads, eds(t, "s", "h1")), "shop{a=h1(ads)}", ""})},
+		"endpoints that are deleted are the cluster's own trouble": {steps: after(hosted,
+			step{apply(ads, notFound(eds(t, "s"))), "shop{a!ClusterLoadAssignment/s" + doesNotExist + "}", ""})},
+		"one cluster of two cannot be used": {steps: after(hosted,
+			step{apply(ads, rds("r", "*: a b")), "", "+Cluster/b"},
+			step{apply(ads, notFound(cds(t, "b", ""))), "shop{a=h1(ads) b!Cluster/b" + doesNotExist + "}", ""})},
+
+		"routes to a new cluster wait for it, and the old one stays": {steps: after(hosted,
+			step{apply(ads, rds("r", "*: b")), "", "+Cluster/b"},
+			step{apply(ads, eds(t, "s", "h2")), "", ""},
+			step{apply(ads, cds(t, "b", "s")), "shop{b=h2(ads)}", "-Cluster/a"})},
+		"back to the old cluster before the new one is known": {steps: after(hosted,
+			step{apply(ads, rds("r", "*: b")), "", "+Cluster/b"},
+			step{apply(ads, eds(t, "s", "h2")), "", ""},
+			step{apply(ads, rds("r", "*: a")), "shop{a=h2(ads)}", "-Cluster/b"})},
+		"other routes: the last ones stay until these are known": {steps: after(hosted,
+			step{apply(ads, lds("shop", "r2")), "", "+RouteConfiguration/r2 -RouteConfiguration/r"},
+			step{apply(ads, eds(t, "s", "h2")), "shop{a=h2(ads)}", ""},
+			step{apply(ads, rds("r2", "*: a a")), "shop{a=h2(ads)}", ""})},
+		"another service for a cluster waits for its endpoints": {steps: after(hosted,
+			step{apply(ads, cds(t, "a", "s2")), "", "+ClusterLoadAssignment/s2 -ClusterLoadAssignment/s"},
+			step{apply(ads, eds(t, "s2", "h2")), "shop{a=h2(ads)}", ""})},
+
+		"what was kept serves until the server speaks": {steps: []step{
+			{apply(cache, everything...), "", ""},
+			{host(shop), "shop{a=h1(cache)}", "+Cluster/a +ClusterLoadAssignment/a +Listener/shop +RouteConfiguration/r"},
+			{apply(ads, unreachable(lds("shop", "")), unreachable(rds("r")), unreachable(cds(t, "a", "")), unreachable(eds(t, "a"))),
+				"shop{a=h1(cache)?" + cannotReach + "}", ""},
+			{apply(ads, everything...), "shop{a=h1(ads)}", ""}}},
+		"what was kept and does not exist any more": {steps: []step{
+			{apply(cache, everything...), "", ""},
+			{host(shop), "shop{a=h1(cache)}", "+Cluster/a +ClusterLoadAssignment/a +Listener/shop +RouteConfiguration/r"},
+			{apply(ads, notFound(eds(t, "a"))), "shop{a!ClusterLoadAssignment/a" + doesNotExist + "}", ""},
+			{apply(ads, notFound(lds("shop", ""))), "shop!Listener/shop" + doesNotExist, "-Cluster/a -ClusterLoadAssignment/a -RouteConfiguration/r"}}},
+		"what was kept cannot be read": {steps: []step{
+			{apply(cache, resolver.Update{Item: resource.Item{Key: lds("shop", "").Key, Raw: []byte{0x12, 0x01}}}), "", ""},
+			{host(shop), "shop pending", "+Listener/shop"}}},
+
+		"a push covers the server's, which is not asked any more": {steps: after(hosted,
+			step{apply(push, eds(t, "s", "p1")), "s=p1(push); shop{a=p1(push)}", "+Cluster/s -ClusterLoadAssignment/s"},
+			step{apply(ads, eds(t, "s", "h2")), "", ""},
+			step{apply(push, without(eds(t, "s"))), "s gone", "+ClusterLoadAssignment/s -Cluster/s"}, // the pushed ones stay until the server speaks
+			step{apply(ads, eds(t, "s", "h3")), "shop{a=h3(ads)}", ""})},
+		"what was kept serves when a cover goes": {steps: after(hosted,
+			step{apply(file, eds(t, "s", "f1")), "s=f1(file); shop{a=f1(file)}", "+Cluster/s -ClusterLoadAssignment/s"},
+			step{apply(cache, eds(t, "s", "h1")), "", ""},
+			step{apply(file, without(eds(t, "s"))), "s gone; shop{a=h1(cache)}", "+ClusterLoadAssignment/s -Cluster/s"})},
+		"a pushed Listener hosts its target": {steps: []step{
+			{apply(push, lds("shop", "r")), "shop pending", "+RouteConfiguration/r"},
+			{apply(push, rds("r", "*: a"), eds(t, "a", "h1")), "a=h1(push); shop{a=h1(push)}", "+Cluster/a -RouteConfiguration/r"},
+			{host(shop), "", ""},
+			{apply(push, without(lds("shop", ""))), "", "+Listener/shop"},
+			{unhost(shop), "shop gone", "-Listener/shop"}}},
+		"endpoints by hand make a cluster at once, and ask who else knows it": {steps: []step{
+			{apply(push, eds(t, "a", "p1")), "a=p1(push)", "+Cluster/a"},
+			{apply(ads, notFound(cds(t, "a", ""))), "", ""},
+			{apply(ads, cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
+			{apply(ads, eds(t, "s", "h1")), "a=h1(ads)", ""},
+			{apply(push, without(eds(t, "a"))), "a gone", "-Cluster/a -ClusterLoadAssignment/s"}}},
+
+		"a cluster on demand": {steps: []step{
+			{demand("a"), "a pending", "+Cluster/a"},
+			{demand("a"), "", ""},
+			{apply(ads, cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
+			{apply(ads, eds(t, "s", "h1")), "a=h1(ads)", ""},
+			{release("a"), "a gone", "-Cluster/a -ClusterLoadAssignment/s"},
+			{release("a"), "", ""}}},
+		"an unknown one on demand": {steps: []step{
+			{demand("a"), "a pending", "+Cluster/a"},
+			{apply(ads, notFound(cds(t, "a", ""))), "a!Cluster/a" + doesNotExist, ""},
+			{release("a"), "a gone", "-Cluster/a"}}},
+		"one on demand that routes know": {steps: after(hosted,
+			step{demand("a"), "a=h1(ads)", ""},
+			step{unhost(shop), "shop gone", "-Listener/shop -RouteConfiguration/r"},
+			step{apply(ads, eds(t, "s", "h2")), "a=h2(ads)", ""})},
+		"an aggregate on demand asks for its leaves": {steps: []step{
+			{demand("a"), "a pending", "+Cluster/a"},
+			{apply(ads, aggregate("a", "x", "y")), "", "+Cluster/x +Cluster/y"},
+			{apply(ads, cds(t, "y", "y"), notFound(cds(t, "x", ""))), `a!cluster "x", of which the aggregate is made: Cluster/x` + doesNotExist, "+ClusterLoadAssignment/y"},
+			{apply(ads, cds(t, "x", "x"), eds(t, "y", "h2")), "", "+ClusterLoadAssignment/x"},
+			{apply(ads, eds(t, "x", "h1")), "a=x,y", ""},
+			{apply(ads, aggregate("a", "y")), "a=y", "-Cluster/x -ClusterLoadAssignment/x"}}},
+		"an aggregate of itself is let go of": {steps: []step{
+			{demand("a"), "a pending", "+Cluster/a"},
+			{apply(ads, aggregate("a", "b")), "", "+Cluster/b"},
+			{apply(ads, aggregate("b", "a")), "a!aggregate cluster graph has no leaf clusters", ""},
+			{release("a"), "a gone", "-Cluster/a -Cluster/b"}}},
+
+		"without a management server nothing is waited for": {options: resolver.Options{}, steps: []step{
+			{host(shop), "shop!Listener/shop is not known", ""},
+			{apply(push, lds("shop", "r")), "shop!RouteConfiguration/r is not known", ""},
+			{apply(push, rds("r", "*: a b")), "shop{a!Cluster/a is not known b!Cluster/b is not known}", ""},
+			{apply(push, cds(t, "a", "a")), "a!no endpoints: ClusterLoadAssignment/a is not known; shop{a!no endpoints: ClusterLoadAssignment/a is not known b!Cluster/b is not known}", ""},
+			{demand("b"), "b!Cluster/b is not known", ""}}},
+
+		"the bootstrap names Listeners": {
+			options: resolver.Options{Server: true, ListenerName: func(target string) string { return "listener of " + target }},
+			steps: []step{
+				{host(shop), "shop pending", "+Listener/listener of shop"},
+				{host("xds://corp/a/b"), "xds://corp/a/b pending", "+Listener/listener of //corp/a/b"},
+				{apply(ads, inline("listener of //corp/a/b", "a%2Fb: ")), "xds://corp/a/b{}", ""},
+				{apply(push, inline("shop", "*: ")), "shop{}", "-Listener/listener of shop"},
+				{apply(push, without(inline("shop"))), "", "+Listener/listener of shop"},
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.options.ListenerName == nil {
+				tt.options.Server = !strings.HasPrefix(name, "without")
+			}
+			r := resolver.New(tt.options)
+			for i, s := range tt.steps {
+				if got := tell(s.do(r)); got != s.want {
+					t.Errorf("step %d:\ngot  %s\nwant %s", i, got, s.want)
+				}
+				if got := asks(r); got != s.asks {
+					t.Errorf("step %d asks\ngot  %s\nwant %s", i, got, s.asks)
+				}
+			}
+		})
+	}
+}
+
+// TestProvenance: a config says where its parts come from, and which version.
+func TestProvenance(t *testing.T) {
+	r := resolver.New(resolver.Options{Server: true})
+	r.Host("xds:///shop")
+	var changes []resolver.Change
+	for i, u := range []resolver.Update{lds("shop", "r"), rds("r", "*: a"), cds(t, "a", "a"), eds(t, "a", "h1")} {
+		u.Version = fmt.Sprint("v", i)
+		changes = r.Apply(ads, []resolver.Update{u})
+	}
+	c := changes[0].Config
+	got := fmt.Sprint(c.ListenerFrom.Version, c.RoutesFrom.Version, c.Clusters["a"].ClusterFrom.Version, c.Clusters["a"].AssignmentFrom.Version)
+	if got != "v0v1v2v3" || c.ListenerFrom.Source != ads || c.RouteName != "r" || c.Listener.Name != "shop" || c.VirtualHost.Name != "*" || c.Target != "xds:///shop" {
+		t.Errorf("got %s of %+v", got, c)
+	}
+}
+
+// TestConfigsShareWhatIsUnchanged: targets have the same values of one cluster, and
+// keep those of clusters that a change does not concern.
+func TestConfigsShareWhatIsUnchanged(t *testing.T) {
+	r := resolver.New(resolver.Options{})
+	first := r.Apply(push, []resolver.Update{inline("shop", "*: a b g"), aggregate("g", "a"), eds(t, "a", "h1"), eds(t, "b", "h2")})
+	shop, a := first[3].Config, first[0].Config
+	if shop.Clusters["a"] != a.Clusters["a"] || shop.Clusters["g"] != first[2].Config.Clusters["g"] {
+		t.Error("two targets have two values of one cluster")
+	}
+	next := r.Apply(push, []resolver.Update{eds(t, "b", "h3")})
+	if len(next) != 2 || next[1].Config.Clusters["a"] != shop.Clusters["a"] || next[1].Config.Clusters["g"] != shop.Clusters["g"] || next[1].Config.Clusters["b"] == shop.Clusters["b"] {
+		t.Errorf("got %s", tell(next))
+	}
+}
