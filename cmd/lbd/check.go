@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/files"
@@ -101,55 +99,7 @@ func checkFile(out io.Writer, file string, strict bool) (good bool, err error) {
 	}
 	for _, i := range bundle.Items {
 		fmt.Fprintf(out, "%s: good: %s", file, i.Key)
-		summarize(out, i)
+		summarize(out, i, bundle.Items)
 	}
 	return true, nil
-}
-
-// summarize says what picks would do with a resource.
-func summarize(out io.Writer, i resource.Item) {
-	if c := i.Cluster; c != nil {
-		fmt.Fprintf(out, ": %s, endpoints of %q, at most %d requests in flight\n", c.Type, c.AssignmentName(), c.MaxRequests)
-		return
-	}
-	a := i.Assignment
-	fmt.Fprintf(out, ": %d usable endpoints\n", a.Usable())
-	for _, d := range a.Drops {
-		fmt.Fprintf(out, "  drops %.4g %% as %q\n", float64(d.PerMillion)/1e4, d.Category)
-	}
-	localities := slices.Clone(a.Localities)
-	slices.SortStableFunc(localities, func(x, y *resource.LocalityEndpoints) int { return cmp.Compare(x.Priority, y.Priority) })
-	sums := make(map[uint32]uint64)
-	for _, l := range localities {
-		if usableOf(l) > 0 {
-			sums[l.Priority] += uint64(l.Weight)
-		}
-	}
-	for _, l := range localities {
-		n := usableOf(l)
-		if n == 0 {
-			fmt.Fprintf(out, "  priority %d, locality %s: no usable endpoint\n", l.Priority, l.ID)
-			continue
-		}
-		share := 100 * float64(l.Weight) / float64(sums[l.Priority])
-		fmt.Fprintf(out, "  priority %d, locality %s: weight %d, %.4g %% of the picks, %d endpoints with %.4g %% each%s\n",
-			l.Priority, l.ID, l.Weight, share, n, share/float64(n), whenUsed(l.Priority))
-	}
-}
-
-func usableOf(l *resource.LocalityEndpoints) int {
-	n := 0
-	for _, e := range l.Endpoints {
-		if e.Usable() {
-			n++
-		}
-	}
-	return n
-}
-
-func whenUsed(priority uint32) string {
-	if priority == 0 {
-		return ""
-	}
-	return ", while every higher priority fails"
 }

@@ -27,7 +27,7 @@ func TestCheckNamesEveryFault(t *testing.T) {
 		"a pipe":              {"a.yaml", one("endpoint: {address: {pipe: {path: /x}}}"), []string{":4:", "pipe"}},
 		"a gap in priorities": {"a.yaml", "cluster_name: a\nendpoints:\n- priority: 1\n  lb_endpoints:\n  - " + goodEndpoint + "\n", []string{":3:3:", "priorit"}},
 		"static":              {"a.yaml", "name: a\ntype: STATIC\n", []string{":2:1:", "STATIC"}},
-		"another type":        {"a.json", `{"resources":[{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","name":"l"}]}`, []string{"Listener"}},
+		"another type":        {"a.json", `{"resources":[{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret","name":"l"}]}`, []string{"Secret"}},
 		"two at once":         {"a.yaml", "cluster_name: a\nendpoints:\n- priority: 1\n  lb_endpoints:\n  - endpoint: {address: {socket_address: {port_value: 80}}}\n", []string{":3:3:", ":5:", "address"}},
 		"no format":           {"a.txt", "", []string{".json"}},
 		"in capitals":         {"a.YAML", one("endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 0}}}"), []string{":4:", "port_value"}},

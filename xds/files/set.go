@@ -23,12 +23,7 @@ type Set struct {
 
 // Resource is one resource in use.
 type Resource struct {
-	Key resource.Key
-	// Raw is as resource.Decoded has it.
-	Raw []byte
-	// Cluster or Assignment is the value, by Key.Type; the other is nil.
-	Cluster    *resource.Cluster
-	Assignment *resource.Assignment
+	resource.Item
 	// File is the name of the file in the directory.
 	File string
 	// Modified is the time of the file's last modification when its content
@@ -88,10 +83,7 @@ func (s *Set) add(name string, f *file) error {
 		first, twice := s.Resources[i.Key]
 		switch {
 		case !twice:
-			s.Resources[i.Key] = Resource{
-				Key: i.Key, Raw: i.Raw, Cluster: i.Cluster, Assignment: i.Assignment,
-				File: name, Modified: f.modified,
-			}
+			s.Resources[i.Key] = Resource{Item: i, File: name, Modified: f.modified}
 		case len(problems) == resource.MaxProblems:
 			more++
 		default:

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"errors"
+	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -21,7 +22,7 @@ type Bundle struct {
 	Warnings []Problem
 }
 
-// Item is one resource of a Bundle.
+// Item is one resource, as a Bundle has it.
 type Item struct {
 	Key Key
 	// Field is where the resource stands in the body, such as resources[3];
@@ -40,13 +41,14 @@ type Item struct {
 const typeBundle Type = "DiscoveryResponse"
 
 // DecodeBundle reads a DiscoveryResponse, which is also the form of the files
-// that Envoy's file-based CDS and EDS read, with any number of Clusters and
-// ClusterLoadAssignments; its version_info may be called version. With
-// Options.Bare it also takes a single resource, of the type that its @type or
+// that Envoy's file-based LDS, RDS, CDS and EDS read, with any number of
+// Listeners, RouteConfigurations, Clusters and ClusterLoadAssignments; its
+// version_info may be called version. With Options.Bare it also takes a single
+// resource, of the type that its @type or
 // else its fields tell. Options.Name is not heeded.
 //
-// Each resource is judged as DecodeCluster and DecodeAssignment judge it, and
-// all or none is accepted. The error is a *SyntaxError where the body as a whole
+// Each resource is judged as DecodeCluster and the like judge it, and all or none
+// is accepted. The error is a *SyntaxError where the body as a whole
 // cannot be read, a *SizeError where it is too large to be; else an *InvalidError
 // that lists the problems of all resources, up to MaxProblems. Each problem names
 // its resource; its field begins at the top of the body, as in
@@ -114,32 +116,36 @@ func (d *bundling) tooMany(n int) bool {
 // typed returns the type that a URL names. Where lbd does not take it, it says
 // so of the resource at a path, and returns none.
 func (d *bundling) typed(url, name, at string) Type {
-	const holds = "a bundle holds Clusters and ClusterLoadAssignments"
-	switch url {
-	case TypeCluster.URL():
-		return TypeCluster
-	case TypeAssignment.URL():
-		return TypeAssignment
+	const holds = "a bundle holds Listeners, RouteConfigurations, Clusters and ClusterLoadAssignments"
+	if t := typeOf(url); t != "" {
+		return t
 	}
 	v := d.begin(Key{Type: typeBundle})
 	switch t := Type(shortType(url)); {
 	case url == "":
-		v.refuse("@type", "is absent: it must be %q or %q", TypeCluster.URL(), TypeAssignment.URL())
-	case notYet[url]:
+		v.refuse("@type", "is absent: it must be one of %s", strings.Join(typeURLs(), ", "))
+	case otherTypes[url]:
 		v.key = Key{t, name}
-		v.refuse("@type", "is %s, which is not supported yet: %s", t, holds)
+		v.refuse("@type", "is %s, which is not supported: %s", t, holds)
 	default:
-		v.refuse("@type", "is %q, which is not supported: %s (%s and %s)", url, holds, TypeCluster.URL(), TypeAssignment.URL())
+		v.refuse("@type", "is %q, which is not supported: %s (%s)", url, holds, strings.Join(typeURLs(), ", "))
 	}
 	d.end(v, at)
 	return ""
 }
 
-// notYet are the other types of resources that xDS serves and gRPC or Envoy
+// typeURLs are those of the types that a bundle holds.
+func typeURLs() []string {
+	urls := make([]string, len(types))
+	for i, t := range types {
+		urls[i] = t.URL()
+	}
+	return urls
+}
+
+// otherTypes are the other types of resources that xDS serves and gRPC or Envoy
 // read from files.
-var notYet = map[string]bool{
-	typeURLPrefix + "envoy.config.listener.v3.Listener":                true,
-	typeURLPrefix + "envoy.config.route.v3.RouteConfiguration":         true,
+var otherTypes = map[string]bool{
 	typeURLPrefix + "envoy.config.route.v3.ScopedRouteConfiguration":   true,
 	typeURLPrefix + "envoy.config.route.v3.VirtualHost":                true,
 	typeURLPrefix + "envoy.config.endpoint.v3.LbEndpoint":              true,
@@ -186,40 +192,26 @@ func (d *bundling) item(at string, k Key, read func(*verdict, proto.Message) err
 // item reads and judges a resource of the verdict's type.
 func (v *verdict) item(it *Item, read func(*verdict, proto.Message) error) (err error) {
 	defer refusePanic(v.key, &err)
-	var m proto.Message
-	switch v.key.Type {
-	case TypeCluster:
-		c := &clusterv3.Cluster{}
-		m = c
-		if err := read(v, c); err != nil {
-			return err
-		}
-		c.Name = v.name(nameField(TypeCluster), c.GetName(), "")
-		it.Cluster = v.cluster(c)
-	case TypeAssignment:
-		a := &endpointv3.ClusterLoadAssignment{}
-		m = a
-		if err := read(v, a); err != nil {
-			return err
-		}
-		a.ClusterName = v.name(nameField(TypeAssignment), a.GetClusterName(), "")
-		it.Assignment = v.assignment(a)
-	case TypeListener:
-		l := &listenerv3.Listener{}
-		m = l
-		if err := read(v, l); err != nil {
-			return err
-		}
-		l.Name = v.name(nameField(TypeListener), l.GetName(), "")
-		it.Listener = v.listener(l)
-	case TypeRoutes:
-		r := &routev3.RouteConfiguration{}
-		m = r
-		if err := read(v, r); err != nil {
-			return err
-		}
-		r.Name = v.name(nameField(TypeRoutes), r.GetName(), "")
-		it.Routes = v.routes(r, "")
+	m, err := newMessage(v.key.Type)
+	if err != nil {
+		return err
+	}
+	if err := read(v, m); err != nil {
+		return err
+	}
+	switch m := m.(type) {
+	case *listenerv3.Listener:
+		m.Name = v.name("name", m.GetName(), "")
+		it.Listener = v.listener(m)
+	case *routev3.RouteConfiguration:
+		m.Name = v.name("name", m.GetName(), "")
+		it.Routes = v.routes(m, "")
+	case *clusterv3.Cluster:
+		m.Name = v.name("name", m.GetName(), "")
+		it.Cluster = v.cluster(m)
+	case *endpointv3.ClusterLoadAssignment:
+		m.ClusterName = v.name("cluster_name", m.GetClusterName(), "")
+		it.Assignment = v.assignment(m)
 	}
 	it.Raw, err = v.encode(m)
 	return err

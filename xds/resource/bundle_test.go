@@ -16,7 +16,17 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-const listenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
+const (
+	listenerType = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	routesType   = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
+	secretType   = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
+)
+
+// What a refusal of another type says.
+const (
+	holds   = "a bundle holds Listeners, RouteConfigurations, Clusters and ClusterLoadAssignments"
+	allURLs = listenerType + ", " + routesType + ", " + clusterType + ", " + assignmentType
+)
 
 // typed is the JSON of a resource in an Any.
 func typed(url, body string) string {
@@ -181,18 +191,14 @@ func TestEveryProblemOfEveryResourceIsListed(t *testing.T) {
 		typed(clusterType, `{"name":"b","type":"STATIC","foo":1}`),
 		typed(assignmentType, `{"clusterName":"c","endpoints":[{"priority":"x"}]}`),
 		typed(clusterType, `{"type":"EDS"}`),
-		typed(listenerType, `{"name":"l"}`),
+		typed(secretType, `{"name":"l"}`),
 		typed("type.googleapis.com/acme.Thing", `{"name":"n"}`),
 		`{"name":"untyped"}`, `7`,
 		typed(clusterType, eds()), typed(clusterType, eds()),
 		`{"@type":"`+wrapperType+`","foo":1,"resource":`+typed(clusterType, `{"name":"w","type":"EDS","lb_policy":"BEST","bar":1}`)+`}`,
 		`{"@type":"`+wrapperType+`"}`,
 	)
-	const (
-		holds   = "a bundle holds Clusters and ClusterLoadAssignments"
-		urls    = "(" + clusterType + " and " + assignmentType + ")"
-		unknown = "unknown field "
-	)
+	const unknown = "unknown field "
 	want := []string{
 		"ClusterLoadAssignment/a | resources[0].endpoints[0].lb_endpoints[0].endpoint.address.socket_address.port_value | is 0: it must be from 1 to 65535",
 		"ClusterLoadAssignment/a | resources[0].endpoints[0].priority | is 1, and no locality with a weight has priority 0: priorities must begin at 0 and leave none out",
@@ -200,9 +206,9 @@ func TestEveryProblemOfEveryResourceIsListed(t *testing.T) {
 		"Cluster/b | resources[1].type | STATIC is not supported: " + push,
 		`ClusterLoadAssignment/c | resources[2].endpoints[0].priority | "x" is no uint32`,
 		"Cluster | resources[3].name | is empty",
-		"Listener/l | resources[4].@type | is Listener, which is not supported yet: " + holds,
-		`DiscoveryResponse | resources[5].@type | is "type.googleapis.com/acme.Thing", which is not supported: ` + holds + " " + urls,
-		fmt.Sprintf("DiscoveryResponse | resources[6].@type | is absent: it must be %q or %q", clusterType, assignmentType),
+		"Secret/l | resources[4].@type | is Secret, which is not supported: " + holds,
+		`DiscoveryResponse | resources[5].@type | is "type.googleapis.com/acme.Thing", which is not supported: ` + holds + " (" + allURLs + ")",
+		"DiscoveryResponse | resources[6].@type | is absent: it must be one of " + allURLs,
 		"DiscoveryResponse | resources[7] | is 7, where an object is wanted",
 		`Cluster/orders | resources[9].name | is "orders", as that of resources[8] is: each resource may be there once`,
 		"DiscoveryResponse | resources[10].foo | " + unknown + `"foo" of Resource`,
@@ -228,7 +234,7 @@ func TestEveryProblemOfABinaryBundleIsListed(t *testing.T) {
 	body := binaryBundle(t,
 		&anypb.Any{TypeUrl: clusterType, Value: append(name("a"), unknown...)},
 		&anypb.Any{TypeUrl: assignmentType, Value: append(name("b"), 0x12, 9)},
-		&anypb.Any{TypeUrl: listenerType, Value: name("l")},
+		&anypb.Any{TypeUrl: secretType, Value: name("l")},
 		&anypb.Any{TypeUrl: wrapperType, Value: wrapped},
 		&anypb.Any{TypeUrl: wrapperType, Value: []byte{0xff}},
 		&anypb.Any{},
@@ -240,10 +246,10 @@ func TestEveryProblemOfABinaryBundleIsListed(t *testing.T) {
 		"Cluster/a | resources[0].1000 | unknown field number 1000",
 		"Cluster/a | resources[0].type | " + absent,
 		"ClusterLoadAssignment/b | resources[1].endpoints[0] | the message is cut short",
-		"Listener/l | resources[2].@type | is Listener, which is not supported yet: a bundle holds Clusters and ClusterLoadAssignments",
+		"Secret/l | resources[2].@type | is Secret, which is not supported: " + holds,
 		"Cluster/w | resources[3].resource.type | " + absent,
 		"DiscoveryResponse | resources[4] | read protobuf: byte 0: the message is cut short",
-		fmt.Sprintf("DiscoveryResponse | resources[5].@type | is absent: it must be %q or %q", clusterType, assignmentType),
+		"DiscoveryResponse | resources[5].@type | is absent: it must be one of " + allURLs,
 	}
 	if got := broken(t, err); !reflect.DeepEqual(got, want) {
 		t.Errorf("%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -254,6 +260,7 @@ func TestEveryProblemOfABinaryBundleIsListed(t *testing.T) {
 func TestBodiesThatAreNoBundle(t *testing.T) {
 	name := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "orders")
 	cluster := append(name, 0x10, 0x03)
+	const four = "a Listener, a RouteConfiguration, a Cluster and a ClusterLoadAssignment"
 	absent := `DiscoveryResponse | resources | is absent: a bundle is {"resources": [{"@type": "` + clusterType + `"}]} and the like`
 	for _, c := range []struct {
 		name   string
@@ -268,12 +275,12 @@ func TestBodiesThatAreNoBundle(t *testing.T) {
 		{"a response without resources", resource.FormatJSON, false, typed(responseType, `{"nonce":"n"}`), "DiscoveryResponse | resources | is absent"},
 		{
 			"an empty object for a file", resource.FormatJSON, true, `{}`,
-			"DiscoveryResponse |  | holds neither resources nor the fields of a Cluster or a ClusterLoadAssignment: which is it? Say so in @type",
+			"DiscoveryResponse |  | holds neither resources nor fields that tell which of " + four + " it is: say so in @type",
 		},
 		{"a bare one without name", resource.FormatJSON, true, `{"endpoints":[]}`, "ClusterLoadAssignment | cluster_name | is empty"},
 		{
-			"a listener", resource.FormatYAML, true, `{"@type":"` + listenerType + `","name":"l"}`,
-			"Listener/l | @type | is Listener, which is not supported yet: a bundle holds Clusters and ClusterLoadAssignments",
+			"a secret", resource.FormatYAML, true, `{"@type":"` + secretType + `","name":"l"}`,
+			"Secret/l | @type | is Secret, which is not supported: " + holds,
 		},
 		{
 			"a cluster in protobuf", resource.FormatProtobuf, false, string(cluster),
@@ -281,7 +288,7 @@ func TestBodiesThatAreNoBundle(t *testing.T) {
 		},
 		{
 			"a name in protobuf", resource.FormatProtobuf, true, string(name),
-			"DiscoveryResponse |  | could be a Cluster or a ClusterLoadAssignment: put it into a DiscoveryResponse, whose Any names the type",
+			"DiscoveryResponse |  | could be more than one of " + four + ": put it into a DiscoveryResponse, whose Any names the type",
 		},
 		{"two versions", resource.FormatJSON, false, `{"version":"1","version_info":"2","resources":[]}`, "DiscoveryResponse | version | is there beside version_info: write one of them"},
 		{"resources twice", resource.FormatJSON, false, `{"resources":[],"resources":[]}`, "DiscoveryResponse | resources | is there twice"},
@@ -325,7 +332,7 @@ func TestAnEmptyBundleIsOne(t *testing.T) {
 }
 
 func TestBundlesHoldAHundredThousandResources(t *testing.T) {
-	one := []byte(`{"@type":"` + listenerType + `"},`)
+	one := []byte(`{"@type":"` + secretType + `"},`)
 	for _, c := range []struct {
 		n    int
 		want string

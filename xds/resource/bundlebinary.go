@@ -6,6 +6,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // binary reads a bundle.
@@ -66,9 +67,12 @@ func (d *bundling) binaryItem(url string, value []byte, at string, wrapped bool)
 
 // bareBinary reads a resource without an envelope.
 func (d *bundling) bareBinary(body []byte) error {
-	t := binaryKind(body)
+	t, err := binaryKind(body)
+	if err != nil {
+		return err
+	}
 	if t == "" {
-		d.refuse("", "could be a Cluster or a ClusterLoadAssignment: put it into a DiscoveryResponse, whose Any names the type")
+		d.refuse("", "could be more than one of "+aTypes+": put it into a DiscoveryResponse, whose Any names the type")
 		return nil
 	}
 	return d.item("", Key{t, binaryName(body)}, readsBinary(body))
@@ -85,27 +89,68 @@ func readsBinary(body []byte) func(*verdict, proto.Message) error {
 	}
 }
 
-// binaryKind tells a resource's type by its field 2: a ClusterLoadAssignment
-// has its endpoints there, a Cluster its type. Without it, by the numbers that
-// only a Cluster has. None where that does not tell.
-func binaryKind(body []byte) Type {
-	kind := Type("")
-	for len(body) > 0 {
-		num, typ, n := protowire.ConsumeField(body)
-		if n < 0 {
-			break
+// binaryKind tells a resource's type: the one as which it can be read with the
+// fewest fields that do not fit; none where that does not tell.
+func binaryKind(body []byte) (kind Type, err error) {
+	fewest := -1
+	for _, t := range types {
+		m, err := newMessage(t)
+		if err != nil {
+			return "", err
 		}
-		body = body[n:]
-		switch {
-		case num == 2 && typ == protowire.BytesType:
-			return TypeAssignment
-		case num == 2 && typ == protowire.VarintType:
-			return TypeCluster
-		case num == 3 || num > 5:
-			kind = TypeCluster
+		if err := binarySize(body, m.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
+			return "", err
+		}
+		if limited.Unmarshal(body, m) != nil {
+			continue
+		}
+		switch n := misfits(m.ProtoReflect()); {
+		case fewest < 0 || n < fewest:
+			kind, fewest = t, n
+		case n == fewest:
+			kind = ""
 		}
 	}
-	return kind
+	return kind, nil
+}
+
+// misfits counts the fields of m, and of all that it holds, that their types do
+// not know, and the texts that are none: what is a message elsewhere may be read
+// as one.
+func misfits(m protoreflect.Message) int {
+	n := 0
+	for rest := m.GetUnknown(); len(rest) > 0; n++ {
+		_, _, size := protowire.ConsumeField(rest)
+		if size < 0 {
+			break
+		}
+		rest = rest[size:]
+	}
+	m.Range(func(fd protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch {
+		case fd.IsMap():
+		case fd.IsList():
+			for i := range value.List().Len() {
+				n += misfit(fd, value.List().Get(i))
+			}
+		default:
+			n += misfit(fd, value)
+		}
+		return true
+	})
+	return n
+}
+
+func misfit(fd protoreflect.FieldDescriptor, value protoreflect.Value) int {
+	switch fd.Kind() {
+	case protoreflect.MessageKind:
+		return misfits(value.Message())
+	case protoreflect.StringKind:
+		if unprintable(value.String()) != "" {
+			return 1
+		}
+	}
+	return 0
 }
 
 // binaryName returns what a resource seems to be called: field 1 is the name of

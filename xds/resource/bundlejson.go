@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -166,7 +164,7 @@ func (d *bundling) bareJSON(body []byte, top object) error {
 	}
 	t := top.kind()
 	if t == "" {
-		d.refuse("", "holds neither resources nor the fields of a Cluster or a ClusterLoadAssignment: which is it? Say so in @type")
+		d.refuse("", "holds neither resources nor fields that tell which of "+aTypes+" it is: say so in @type")
 		return nil
 	}
 	return d.item("", Key{t, top.name(t)}, func(v *verdict, m proto.Message) error {
@@ -277,7 +275,7 @@ func (o object) text(name string) string { return unquote(o.find(name)) }
 
 // name returns what a resource of a type seems to be called.
 func (o object) name(t Type) string {
-	if t == TypeCluster {
+	if t != TypeAssignment {
 		return o.text("name")
 	}
 	if name := o.text("cluster_name"); name != "" {
@@ -286,28 +284,33 @@ func (o object) name(t Type) string {
 	return o.text("clusterName")
 }
 
-// kind tells a resource's type by its fields, no two of which have the same
-// name in both; none where they do not tell.
+// aTypes are the types that a resource without an envelope may have.
+const aTypes = "a Listener, a RouteConfiguration, a Cluster and a ClusterLoadAssignment"
+
+// kind tells a resource's type by its fields: the one that has the most of them;
+// none where they do not tell.
 func (o object) kind() Type {
-	cluster := (&clusterv3.Cluster{}).ProtoReflect().Descriptor()
-	assignment := (&endpointv3.ClusterLoadAssignment{}).ProtoReflect().Descriptor()
-	clusters, assignments := 0, 0
-	for _, m := range o {
-		if fieldNamed(cluster, m.name) != nil {
-			clusters++
+	var kind Type
+	most := 0
+	for _, t := range types {
+		m, err := newMessage(t)
+		if err != nil {
+			continue
 		}
-		if fieldNamed(assignment, m.name) != nil {
-			assignments++
+		has := 0
+		for _, member := range o {
+			if fieldNamed(m.ProtoReflect().Descriptor(), member.name) != nil {
+				has++
+			}
+		}
+		switch {
+		case has > most:
+			kind, most = t, has
+		case has == most:
+			kind = ""
 		}
 	}
-	switch {
-	case clusters > assignments:
-		return TypeCluster
-	case assignments > clusters:
-		return TypeAssignment
-	default:
-		return ""
-	}
+	return kind
 }
 
 // kindOf names a JSON value, itself where it is short.

@@ -32,7 +32,8 @@ func jsonEnvelope(s skimmed, m proto.Message) proto.Message {
 }
 
 // binaryEnvelope tells a DiscoveryResponse from a bare resource, whose field 2
-// is of another kind: no message of it can begin as a type URL does.
+// is of another kind: none of it begins as a type URL does, but a virtual host
+// that has one for a name.
 func binaryEnvelope(body []byte, m proto.Message) proto.Message {
 	for rest := body; len(rest) > 0; {
 		num, typ, n := protowire.ConsumeField(rest)

@@ -93,14 +93,14 @@ func (e *SizeError) Error() string { return "read " + e.Format.String() + ": " +
 
 // verdict gathers what is found out about one resource while it is decoded.
 type verdict struct {
-	key      Key
-	byHand   bool
-	strict   bool
-	custom   func(name string) bool // nil: no custom policy is available
+	key    Key
+	byHand bool
+	strict bool
+	custom func(name string) bool // nil: no custom policy is available
 	// certificates is nil where no certificate provider is available.
 	certificates func(instance string) bool
-	problems ledger
-	warnings ledger
+	problems     ledger
+	warnings     ledger
 	// unknown counts the fields that no proto message knows.
 	unknown int
 	// regexSize is how many instructions the regular expressions stand for, where

@@ -77,17 +77,16 @@ func (m *HeaderMatch) words(headers []Header) string {
 
 // wanted says what meets the condition.
 func (m *HeaderMatch) wanted() string {
-	words := ""
+	words := m.String.words()
 	switch m.Kind {
 	case HeaderPresent:
 		if m.Present != m.Invert {
-			return "it present"
+			return "present"
 		}
-		return "it absent"
+		return "absent"
 	case HeaderRange:
 		words = fmt.Sprintf("range [%d, %d)", m.RangeStart, m.RangeEnd)
 	case HeaderString:
-		words = m.String.words()
 	}
 	if m.Invert {
 		words = "anything but " + words

@@ -10,14 +10,14 @@ type Type string
 
 // The types that the decoder knows.
 const (
-	// TypeCluster is CDS's resource.
-	TypeCluster Type = "Cluster"
-	// TypeAssignment is EDS's resource.
-	TypeAssignment Type = "ClusterLoadAssignment"
 	// TypeListener is LDS's resource.
 	TypeListener Type = "Listener"
 	// TypeRoutes is RDS's resource.
 	TypeRoutes Type = "RouteConfiguration"
+	// TypeCluster is CDS's resource.
+	TypeCluster Type = "Cluster"
+	// TypeAssignment is EDS's resource.
+	TypeAssignment Type = "ClusterLoadAssignment"
 )
 
 // URL returns the v3 type URL, as a DiscoveryRequest and an Any bear it. It is
@@ -35,6 +35,19 @@ func (t Type) URL() string {
 	default:
 		return ""
 	}
+}
+
+// types are all of them, in the order in which a target needs them.
+var types = [...]Type{TypeListener, TypeRoutes, TypeCluster, TypeAssignment}
+
+// typeOf returns the type that a URL names, or none.
+func typeOf(url string) Type {
+	for _, t := range types {
+		if t.URL() == url {
+			return t
+		}
+	}
+	return ""
 }
 
 // Key names one resource.
