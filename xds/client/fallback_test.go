@@ -168,4 +168,3 @@ func TestTheTimeOfAServerThatComesBack(t *testing.T) {
 		}
 	})
 }
-

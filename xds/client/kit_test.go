@@ -12,14 +12,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	xdstypev3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/test/bufconn"
-	"google.golang.org/protobuf/proto"
+	protobuf "google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -247,7 +251,7 @@ func (s *scripted) start() {
 	defer s.mu.Unlock()
 	s.down = nil
 	s.listener = bufconn.Listen(1 << 20)
-	s.server = grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
+	s.server = grpc.NewServer(grpc.MaxRecvMsgSize(64<<20), grpc.ForceServerCodecV2(garbling{encoding.GetCodecV2(proto.Name)}))
 	s.stopped = make(chan struct{})
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.server, s)
 	server, listener, stopped := s.server, s.listener, s.stopped
@@ -381,7 +385,7 @@ func (c *conversation) sayOf(url, version, nonce string, resources ...*anypb.Any
 	}
 }
 
-func pack(m proto.Message) *anypb.Any {
+func pack(m protobuf.Message) *anypb.Any {
 	a, err := anypb.New(m)
 	if err != nil {
 		panic(err)
@@ -439,3 +443,34 @@ func assignmentProto(name string, endpoints int, first uint32) *endpointv3.Clust
 func assignment(name string, port uint32) *anypb.Any { return pack(assignmentProto(name, 1, port)) }
 
 type stub = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+
+// garbage sends bytes that are no message.
+func (c *conversation) garbage(b garbage) {
+	c.t.Helper()
+	if err := c.stream.SendMsg(b); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// garbage is sent as it is.
+type garbage []byte
+
+// garbling is grpc's codec, but for garbage.
+type garbling struct{ encoding.CodecV2 }
+
+func (g garbling) Marshal(v any) (mem.BufferSlice, error) {
+	if b, ok := v.(garbage); ok {
+		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
+	}
+	return g.CodecV2.Marshal(v)
+}
+
+// namedPolicy is a cluster with a policy of a name.
+func namedPolicy(name, policy string) *anypb.Any {
+	c := clusterProto(name)
+	config := pack(&xdstypev3.TypedStruct{TypeUrl: "type.googleapis.com/" + policy})
+	c.LoadBalancingPolicy = &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{
+		{TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: policy, TypedConfig: config}},
+	}}
+	return pack(c)
+}

@@ -134,6 +134,7 @@ func (s *server) sent(st *stream, t *subscriptions, fresh []*subscription) {
 	if len(fresh) == 0 {
 		return
 	}
+	st.owes = true
 	for _, sub := range fresh {
 		sub.stage = asked
 	}
@@ -157,10 +158,10 @@ func (s *server) expire(st *stream, t *subscriptions, together []*subscription) 
 	}
 }
 
-// silent takes a server that has kept a stream for so long, with nothing missing,
-// for one that answered.
+// silent takes a server that has kept a stream for so long, and was asked on it for
+// nothing but what it sent on others, for one that answered.
 func (s *server) silent(st *stream) {
-	if s.stream != st || st.answered.Load() {
+	if s.stream != st || st.answered.Load() || st.owes {
 		return
 	}
 	for _, t := range s.subscriptions {

@@ -19,6 +19,7 @@ type stream struct {
 	// owner only
 	sending bool // a request is with the sender
 	greeted bool // the node was sent
+	owes    bool // it was asked for something that it had not sent before
 	warned  bool // that it sends what was not asked for
 }
 
