@@ -245,7 +245,8 @@ func (r *Resolver) demand(name string, hosted bool) []Change {
 	}
 	var b batch
 	if t == nil {
-		t = r.add(name)
+		t = &target{name: name}
+		r.add(t, &b)
 	}
 	t.demanded = hosted
 	b.publish(t)

@@ -84,14 +84,16 @@ func (t *target) authority() string {
 // host follows a change of what hosts a target.
 func (r *Resolver) host(name string, b *batch) {
 	t := r.targets[name]
-	switch {
-	case t == nil && r.hosted(&target{name: name}):
-		b.publish(r.add(name))
-	case t != nil && !t.ofCluster():
-		insert(&b.routed, t)
-	case t != nil:
-		b.publish(t)
+	if t == nil {
+		if t = (&target{name: name}); r.hosted(t) {
+			r.add(t, b)
+		}
+		return
 	}
+	if !t.ofCluster() { // its Listener may be another
+		insert(&b.routed, t)
+	}
+	b.publish(t)
 }
 
 // hosted reports whether somebody wants the target.
@@ -103,16 +105,15 @@ func (r *Resolver) hosted(t *target) bool {
 	return t.demanded || ok && r.listeners.covered(service)
 }
 
-// add makes a target, and finds out what it needs.
-func (r *Resolver) add(name string) *target {
-	t := &target{name: name}
-	r.targets[name] = t
-	if cluster, ok := Cluster(name); ok {
+// add begins a target.
+func (r *Resolver) add(t *target, b *batch) {
+	r.targets[t.name] = t
+	if cluster, ok := Cluster(t.name); ok {
 		r.choose(t, []string{cluster})
 	} else {
-		r.route(t)
+		insert(&b.routed, t)
 	}
-	return t
+	b.publish(t)
 }
 
 // remove forgets a target.

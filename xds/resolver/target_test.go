@@ -53,9 +53,9 @@ func routes(name string, domains ...string) *resource.RouteConfiguration {
 	for _, d := range domains {
 		domain, all, _ := strings.Cut(d, ": ")
 		h := &resource.VirtualHost{Name: domain, Domains: []string{domain}}
-		for _, clusters := range strings.Fields(all) {
+		for clusters := range strings.FieldsSeq(all) {
 			r := &resource.Route{}
-			for _, cluster := range strings.Split(clusters, "+") {
+			for cluster := range strings.SplitSeq(clusters, "+") {
 				r.Clusters = append(r.Clusters, resource.WeightedCluster{Name: cluster, Weight: 1})
 			}
 			h.Routes = append(h.Routes, r)
