@@ -98,7 +98,7 @@ type material[T any] struct {
 
 // get returns the value, read anew where it is too old.
 func (m *material[T]) get(p *CertificateProvider, now time.Time, read func() (T, error)) (T, error) {
-	if m.good && m.told == "" && now.Sub(m.at) < p.refresh {
+	if m.good && now.Sub(m.at) < p.refresh {
 		return m.value, nil
 	}
 	value, err := read()
