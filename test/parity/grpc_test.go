@@ -176,10 +176,17 @@ func (g *grpcSide) dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // prepare gets the contexts of calls with each hash. It waits for the first
-// picker.
+// picker, and for the Listener where a machine stood still for so long that
+// grpc-go gave it up.
 func (g *grpcSide) prepare(ctx context.Context) (err error) {
 	for i := range hashes {
-		if g.calls[i], err = g.probe(ctx, hashText(i)); err != nil {
+		for range mostLooks {
+			if g.calls[i], err = g.probe(ctx, hashText(i)); err == nil {
+				break
+			}
+			time.Sleep(pause)
+		}
+		if err != nil {
 			return err
 		}
 	}
