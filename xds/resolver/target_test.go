@@ -194,18 +194,24 @@ func TestTargets(t *testing.T) {
 			step{func(r *resolver.Resolver) []resolver.Change { return append(r.Unhost(shop), r.Host(shop)...) }, "shop gone; shop{a=h1(ads)}", ""})},
 		"everything at once": {steps: []step{
 			{host(shop), "shop pending", "+Listener/shop"},
-			{apply(cache, everything...), "shop{a=h1(cache)}", "+Cluster/a +ClusterLoadAssignment/a +RouteConfiguration/r"}}},
+			{apply(cache, everything...), "shop{a=h1(cache)}", "+Cluster/a +ClusterLoadAssignment/a +RouteConfiguration/r"},
+		}},
 		"inline routes": {steps: []step{
 			{host(shop), "shop pending", "+Listener/shop"},
 			{apply(ads, inline("shop", "*: a")), "", "+Cluster/a"},
 			{apply(ads, cds(t, "a", "a")), "", "+ClusterLoadAssignment/a"},
-			{apply(ads, eds(t, "a", "h1")), "shop{a=h1(ads)}", ""}}},
+			{apply(ads, eds(t, "a", "h1")), "shop{a=h1(ads)}", ""},
+		}},
 		"each cluster that routes name, in their order, once": {steps: []step{
 			{host(shop), "shop pending", "+Listener/shop"},
-			{apply(cache, inline("shop", "*: c+a b a"), cds(t, "a", "s"), cds(t, "b", "s"), cds(t, "c", "s"), eds(t, "s", "h1")), "shop{c=h1(cache) a=h1(cache) b=h1(cache)}",
-				"+Cluster/a +Cluster/b +Cluster/c +ClusterLoadAssignment/s"}}},
+			{
+				apply(cache, inline("shop", "*: c+a b a"), cds(t, "a", "s"), cds(t, "b", "s"), cds(t, "c", "s"), eds(t, "s", "h1")), "shop{c=h1(cache) a=h1(cache) b=h1(cache)}",
+				"+Cluster/a +Cluster/b +Cluster/c +ClusterLoadAssignment/s",
+			},
+		}},
 		"the virtual host of the target's name": {steps: []step{
-			{apply(push, inline("shop", "*: a", "shop: b"), eds(t, "b", "h1")), "b=h1(push); shop{b=h1(push)}", "+Cluster/b"}}},
+			{apply(push, inline("shop", "*: a", "shop: b"), eds(t, "b", "h1")), "b=h1(push); shop{b=h1(push)}", "+Cluster/b"},
+		}},
 		"no virtual host fits, and then one does": {steps: after(hosted,
 			step{apply(ads, rds("r", "cart: a")), `shop!RouteConfiguration/r has no virtual host for "shop"`, "-Cluster/a -ClusterLoadAssignment/s"},
 			step{apply(ads, rds("r", "sh*: a")), "", "+Cluster/a"},
@@ -216,11 +222,13 @@ func TestTargets(t *testing.T) {
 			{host(shop), "shop pending", "+Listener/shop"},
 			{apply(ads, notFound(lds("shop", ""))), "shop!Listener/shop" + doesNotExist, ""},
 			{apply(ads, inline("shop", "*: a")), "", "+Cluster/a"},
-			{apply(ads, notFound(cds(t, "a", "a"))), "shop{a!Cluster/a" + doesNotExist + "}", ""}}},
+			{apply(ads, notFound(cds(t, "a", "a"))), "shop{a!Cluster/a" + doesNotExist + "}", ""},
+		}},
 		"the server cannot be reached": {steps: []step{
 			{host(shop), "shop pending", "+Listener/shop"},
 			{apply(ads, unreachable(lds("shop", ""))), "shop!Listener/shop cannot be used: " + cannotReach, ""},
-			{apply(ads, unreachable(lds("shop", ""))), "", ""}}},
+			{apply(ads, unreachable(lds("shop", ""))), "", ""},
+		}},
 		"the Listener is deleted: its clusters go": {steps: after(hosted,
 			step{apply(ads, notFound(lds("shop", ""))), "shop!Listener/shop" + doesNotExist, "-Cluster/a -ClusterLoadAssignment/s -RouteConfiguration/r"})},
 		"the routes are deleted": {steps: after(hosted,
@@ -255,17 +263,22 @@ func TestTargets(t *testing.T) {
 		"what was kept serves until the server speaks": {steps: []step{
 			{apply(cache, everything...), "", ""},
 			{host(shop), "shop{a=h1(cache)}", "+Cluster/a +ClusterLoadAssignment/a +Listener/shop +RouteConfiguration/r"},
-			{apply(ads, unreachable(lds("shop", "")), unreachable(rds("r")), unreachable(cds(t, "a", "")), unreachable(eds(t, "a"))),
-				"shop{a=h1(cache)?" + cannotReach + "}", ""},
-			{apply(ads, everything...), "shop{a=h1(ads)}", ""}}},
+			{
+				apply(ads, unreachable(lds("shop", "")), unreachable(rds("r")), unreachable(cds(t, "a", "")), unreachable(eds(t, "a"))),
+				"shop{a=h1(cache)?" + cannotReach + "}", "",
+			},
+			{apply(ads, everything...), "shop{a=h1(ads)}", ""},
+		}},
 		"what was kept and does not exist any more": {steps: []step{
 			{apply(cache, everything...), "", ""},
 			{host(shop), "shop{a=h1(cache)}", "+Cluster/a +ClusterLoadAssignment/a +Listener/shop +RouteConfiguration/r"},
 			{apply(ads, notFound(eds(t, "a"))), "shop{a!ClusterLoadAssignment/a" + doesNotExist + "}", ""},
-			{apply(ads, notFound(lds("shop", ""))), "shop!Listener/shop" + doesNotExist, "-Cluster/a -ClusterLoadAssignment/a -RouteConfiguration/r"}}},
+			{apply(ads, notFound(lds("shop", ""))), "shop!Listener/shop" + doesNotExist, "-Cluster/a -ClusterLoadAssignment/a -RouteConfiguration/r"},
+		}},
 		"what was kept cannot be read": {steps: []step{
 			{apply(cache, resolver.Update{Item: resource.Item{Key: lds("shop", "").Key, Raw: []byte{0x12, 0x01}}}), "", ""},
-			{host(shop), "shop pending", "+Listener/shop"}}},
+			{host(shop), "shop pending", "+Listener/shop"},
+		}},
 
 		"a push covers the server's, which is not asked any more": {steps: after(hosted,
 			step{apply(push, eds(t, "s", "p1")), "s=p1(push); shop{a=p1(push)}", "+Cluster/s -ClusterLoadAssignment/s"},
@@ -281,13 +294,15 @@ func TestTargets(t *testing.T) {
 			{apply(push, rds("r", "*: a"), eds(t, "a", "h1")), "a=h1(push); shop{a=h1(push)}", "+Cluster/a -RouteConfiguration/r"},
 			{host(shop), "", ""},
 			{apply(push, without(lds("shop", ""))), "", "+Listener/shop"},
-			{unhost(shop), "shop gone", "-Listener/shop"}}},
+			{unhost(shop), "shop gone", "-Listener/shop"},
+		}},
 		"endpoints by hand make a cluster at once, and ask who else knows it": {steps: []step{
 			{apply(push, eds(t, "a", "p1")), "a=p1(push)", "+Cluster/a"},
 			{apply(ads, notFound(cds(t, "a", ""))), "", ""},
 			{apply(ads, cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
 			{apply(ads, eds(t, "s", "h1")), "a=h1(ads)", ""},
-			{apply(push, without(eds(t, "a"))), "a gone", "-Cluster/a -ClusterLoadAssignment/s"}}},
+			{apply(push, without(eds(t, "a"))), "a gone", "-Cluster/a -ClusterLoadAssignment/s"},
+		}},
 
 		"a cluster on demand": {steps: []step{
 			{demand("a"), "a pending", "+Cluster/a"},
@@ -295,11 +310,13 @@ func TestTargets(t *testing.T) {
 			{apply(ads, cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
 			{apply(ads, eds(t, "s", "h1")), "a=h1(ads)", ""},
 			{release("a"), "a gone", "-Cluster/a -ClusterLoadAssignment/s"},
-			{release("a"), "", ""}}},
+			{release("a"), "", ""},
+		}},
 		"an unknown one on demand": {steps: []step{
 			{demand("a"), "a pending", "+Cluster/a"},
 			{apply(ads, notFound(cds(t, "a", ""))), "a!Cluster/a" + doesNotExist, ""},
-			{release("a"), "a gone", "-Cluster/a"}}},
+			{release("a"), "a gone", "-Cluster/a"},
+		}},
 		"one on demand that routes know": {steps: after(hosted,
 			step{demand("a"), "a=h1(ads)", ""},
 			step{unhost(shop), "shop gone", "-Listener/shop -RouteConfiguration/r"},
@@ -310,19 +327,23 @@ func TestTargets(t *testing.T) {
 			{apply(ads, cds(t, "y", "y"), notFound(cds(t, "x", ""))), `a!cluster "x", of which the aggregate is made: Cluster/x` + doesNotExist, "+ClusterLoadAssignment/y"},
 			{apply(ads, cds(t, "x", "x"), eds(t, "y", "h2")), "", "+ClusterLoadAssignment/x"},
 			{apply(ads, eds(t, "x", "h1")), "a=x,y", ""},
-			{apply(ads, aggregate("a", "y")), "a=y", "-Cluster/x -ClusterLoadAssignment/x"}}},
+			{apply(ads, aggregate("a", "y")), "a=y", "-Cluster/x -ClusterLoadAssignment/x"},
+		}},
 		"an aggregate of itself is let go of": {steps: []step{
 			{demand("a"), "a pending", "+Cluster/a"},
 			{apply(ads, aggregate("a", "b")), "", "+Cluster/b"},
 			{apply(ads, aggregate("b", "a")), "a!aggregate cluster graph has no leaf clusters", ""},
-			{release("a"), "a gone", "-Cluster/a -Cluster/b"}}},
+			{release("a"), "a gone", "-Cluster/a -Cluster/b"},
+		}},
 
 		"without a management server nothing is waited for": {options: resolver.Options{}, steps: []step{
 			{host(shop), "shop!Listener/shop is not known", ""},
 			{apply(push, lds("shop", "r")), "shop!RouteConfiguration/r is not known", ""},
 			{apply(push, rds("r", "*: a b")), "shop{a!Cluster/a is not known b!Cluster/b is not known}", ""},
 			{apply(push, cds(t, "a", "a")), "a!no endpoints: ClusterLoadAssignment/a is not known; shop{a!no endpoints: ClusterLoadAssignment/a is not known b!Cluster/b is not known}", ""},
-			{demand("b"), "b!Cluster/b is not known", ""}}},
+			{demand("b"), "b!Cluster/b is not known", ""},
+			{release("b"), "b gone", ""},
+		}},
 
 		"the bootstrap names Listeners": {
 			options: resolver.Options{Server: true, ListenerName: func(target string) string { return "listener of " + target }},
@@ -332,7 +353,9 @@ func TestTargets(t *testing.T) {
 				{apply(ads, inline("listener of //corp/a/b", "a%2Fb: ")), "xds://corp/a/b{}", ""},
 				{apply(push, inline("shop", "*: ")), "shop{}", "-Listener/listener of shop"},
 				{apply(push, without(inline("shop"))), "", "+Listener/listener of shop"},
-			}},
+				{unhost("xds://corp/a/b"), "xds://corp/a/b gone", "-Listener/listener of //corp/a/b"},
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.options.ListenerName == nil {

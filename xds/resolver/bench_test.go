@@ -1,0 +1,94 @@
+package resolver_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// clusters are so many clusters with an assignment of their own.
+func clusters(n int) (all []resolver.Update, names []string) {
+	for i := range n {
+		c := resource.DefaultCluster(fmt.Sprint("c", i))
+		all = append(all, made(c), assignment(c.Name, "x:1"))
+		names = append(names, c.Name)
+	}
+	return all, names
+}
+
+func assignment(name, address string) resolver.Update {
+	e := &resource.Endpoint{Addresses: []string{address}}
+	return item(resource.Item{
+		Key:        resource.Key{Type: resource.TypeAssignment, Name: name},
+		Assignment: &resource.Assignment{Name: name, Localities: []*resource.LocalityEndpoints{{Weight: 1, Endpoints: []*resource.Endpoint{e}}}},
+	})
+}
+
+// BenchmarkChange is one change among 10,000 clusters on demand, and what a
+// management server is asked for then: of endpoints; of a cluster, which is made of
+// others; of a push that covers a server's, and goes.
+func BenchmarkChange(b *testing.B) {
+	all, names := clusters(10_000)
+	r := resolver.New(resolver.Options{Server: true})
+	for _, name := range names {
+		r.Demand(name)
+	}
+	r.Apply(ads, all)
+	r.Apply(ads, all)
+	r.Wanted()
+	endpoints := [...]resolver.Update{assignment("c5000", "x:1"), assignment("c5000", "y:1")}
+	cluster := [...]resolver.Update{aggregate("c5000", "c1", "c2"), made(resource.DefaultCluster("c5000"))}
+	push := [...]resolver.Update{endpoints[0], without(endpoints[0])}
+	for _, bb := range []struct {
+		name    string
+		from    resource.Source
+		updates [2]resolver.Update
+	}{{"endpoints", ads, endpoints}, {"cluster", ads, cluster}, {"cover", resource.SourcePush, push}} {
+		b.Run(bb.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				r.Apply(bb.from, bb.updates[i%2:i%2+1])
+				r.Wanted()
+			}
+		})
+	}
+}
+
+// BenchmarkRouted is one change of endpoints of a target whose routes name so many
+// clusters, and the load of all, of which a management server sends each by
+// itself.
+func BenchmarkRouted(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		all, names := clusters(n)
+		to := "*:"
+		for _, name := range names {
+			to += " " + name
+		}
+		load := func() *resolver.Resolver {
+			r := resolver.New(resolver.Options{Server: true})
+			r.Host("xds:///shop")
+			r.Apply(ads, []resolver.Update{inline("shop", to)})
+			for i := range all {
+				r.Apply(ads, all[i:i+1])
+				r.Wanted()
+			}
+			return r
+		}
+		b.Run(fmt.Sprintf("load/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				load()
+			}
+		})
+		b.Run(fmt.Sprintf("change/%d", n), func(b *testing.B) {
+			r := load()
+			updates := [...]resolver.Update{assignment("c500", "y:1"), assignment("c500", "x:1")}
+			for i := 0; b.Loop(); i++ {
+				if len(r.Apply(ads, updates[i%2:i%2+1])) != 1 {
+					b.Fatal("nothing changed")
+				}
+			}
+		})
+	}
+}
