@@ -5,31 +5,13 @@ import (
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lbd-dev/lbd/service"
 )
 
-// Service is what the handlers ask of lbd. Its methods may be called from any
-// goroutine; their errors are *[service.Error].
-type Service interface {
-	Picker
-	Leaseholder
-	Clusters
-	Pusher
-	Snapshots
-	Files
-	Events
-	Endpoints
-	// Health returns the checks that decide whether lbd is ready.
-	Health() []service.Check
-	// Registry holds lbd's metrics. The handlers' own are registered in it.
-	Registry() *prometheus.Registry
-}
-
 // Options are what the handlers need. All are required.
 type Options struct {
-	Service Service
+	Service *service.Service
 	// Logger takes one record for each error that is lbd's own fault; no
 	// request is logged that went well or was refused.
 	Logger *slog.Logger
@@ -54,6 +36,8 @@ type Options struct {
 //	@tag.description	Picks that are held until their request is done
 //	@tag.name			clusters
 //	@tag.description	What lbd knows and what state it is in
+//	@tag.name			targets
+//	@tag.description	Targets whose routes choose the cluster of a pick
 //	@tag.name			resources
 //	@tag.description	Pushing xDS resources
 //	@tag.name			daemon
@@ -80,6 +64,12 @@ func New(o Options) http.Handler {
 	c := &clusters{service: o.Service}
 	r.get("/v1/clusters", c.list)
 	r.get("/v1/clusters/{name}", c.get)
+
+	t := &targets{service: o.Service}
+	r.get("/v1/targets", t.list)
+	r.get("/v1/targets/{name}", t.get)
+	r.put("/v1/targets/{name}", t.put)
+	r.delete("/v1/targets/{name}", t.delete)
 
 	e := &resources{service: o.Service}
 	r.get("/v1/clusters/{name}/endpoints", e.getEndpoints)

@@ -24,12 +24,15 @@ func BenchmarkPickHandler(b *testing.B) {
 		{"n=100", "/pick?cluster=orders&n=100", ""},
 		{"n=100 text", "/pick?cluster=orders&n=100", "text/plain"},
 		{"dropped", "/pick?cluster=shed", ""},
+		{"routed", "/pick?target=shop&path=/shop.Cart/Add&header.tenant=alpha", ""},
+		{"routed n=100", "/pick?target=shop&path=/shop.Cart/Add&n=100", ""},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			d := start(b, nil)
 			d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080", "10.0.0.8:8080"))
 			d.must(http.StatusCreated, "PUT", "/v1/clusters/shed/endpoints",
 				assignment("all, drop_percentage: {numerator: 100}", "10.0.0.7:8080"))
+			d.must(http.StatusOK, "POST", "/v1/snapshot", shop)
 			r := httptest.NewRequest(http.MethodGet, c.target, nil)
 			if c.accept != "" {
 				r.Header.Set("Accept", c.accept)

@@ -1,24 +1,12 @@
 package api
 
 import (
-	"context"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
 )
-
-// Clusters tells the state of clusters.
-type Clusters interface {
-	// Clusters returns a summary each, sorted by name.
-	Clusters() []service.ClusterSummary
-	// Cluster returns the state of one, with its endpoints or without.
-	Cluster(ctx context.Context, name string, endpoints bool) (*service.ClusterState, error)
-	// AwaitCluster returns once the cluster's generation is not this one, or
-	// wait is over.
-	AwaitCluster(ctx context.Context, name string, generation int64, wait time.Duration) error
-}
 
 // Limits of questions about clusters.
 const (
@@ -40,7 +28,7 @@ type ClusterList struct {
 }
 
 // clusters answers /v1/clusters.
-type clusters struct{ service Clusters }
+type clusters struct{ service *service.Service }
 
 // list answers with a summary of each cluster.
 //
@@ -89,11 +77,12 @@ func (c *clusters) list(w http.ResponseWriter, r *http.Request) error {
 // get answers with the state of a cluster.
 //
 //	@Summary		Look at a cluster
-//	@Description	With index, a long poll: the answer comes when the generation is another one, or unchanged when wait is over.
+//	@Description	Without target it is described as the list has it: in its own tree, else in that of the first target that has it. With index, a long poll: the answer comes when the generation is another one, or unchanged when wait is over.
 //	@ID				getCluster
 //	@Tags			clusters
 //	@Produce		json
 //	@Param			name				path		string	true	"the cluster's name, percent-encoded"
+//	@Param			target				query		string	false	"the target in whose tree it is looked at: xds:///NAME, or NAME alone"	minlength(1)	maxlength(512)
 //	@Param			endpoints			query		bool	false	"false leaves the endpoints out"						default(true)
 //	@Param			index				query		int		false	"the generation that is known already"					format(int64)
 //	@Param			wait				query		string	false	"how long to wait for another, at most 5m; with index"	default(30s)
@@ -105,13 +94,16 @@ func (c *clusters) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	target := ""
 	endpoints := true
 	var index int64
 	var indexed, waits bool
 	wait := DefaultPoll
-	known := []parameter{{name: "endpoints"}, {name: "index"}, {name: "wait"}}
+	known := []parameter{{name: "target"}, {name: "endpoints"}, {name: "index"}, {name: "wait"}}
 	err = readQuery(r.URL.RawQuery, known, func(name string, v value) string {
 		switch name {
+		case "target":
+			return v.name(&target)
 		case "endpoints":
 			return v.boolean(&endpoints)
 		case "index":
@@ -129,11 +121,11 @@ func (c *clusters) get(w http.ResponseWriter, r *http.Request) error {
 		return refusal(service.InvalidArgument, "wait: means something with index only: the generation that is known already")
 	case indexed:
 		liftWriteDeadline(w)
-		if err := c.service.AwaitCluster(r.Context(), name, index, wait); err != nil {
+		if err := c.service.AwaitCluster(r.Context(), name, target, index, wait); err != nil {
 			return err
 		}
 	}
-	state, err := c.service.Cluster(r.Context(), name, endpoints)
+	state, err := c.service.Cluster(r.Context(), name, target, endpoints)
 	if err != nil {
 		return err
 	}

@@ -105,9 +105,10 @@ func TestClusterState(t *testing.T) {
 	}
 	d.refused(service.UnknownCluster, "GET", "/v1/clusters/nobody", "")
 	d.refused(service.UnknownCluster, "GET", "/v1/clusters/nobody?index=1", "")
-	for _, query := range []string{"?wait=1s", "?index=now", "?index=1&wait=6m", "?endpoints=2", "?target=x"} {
+	for _, query := range []string{"?wait=1s", "?index=now", "?index=1&wait=6m", "?endpoints=2", "?target=", "?tree=x"} {
 		d.refused(service.InvalidArgument, "GET", "/v1/clusters/orders"+query, "")
 	}
+	d.refused(service.UnknownTarget, "GET", "/v1/clusters/orders?target=x", "")
 }
 
 // A cluster that cannot be used says why, and nothing of what it would be.

@@ -38,9 +38,11 @@ var answers = map[service.Code]answer{
 	permissionDenied:             {status: http.StatusForbidden, title: "Permission denied"},
 	notFound:                     {status: http.StatusNotFound, title: "Not found"},
 	service.UnknownCluster:       {status: http.StatusNotFound, title: "Unknown cluster"},
+	service.UnknownTarget:        {status: http.StatusNotFound, title: "Unknown target"},
+	service.NoRoute:              {status: http.StatusNotFound, title: "No route"},
 	service.UnknownLease:         {status: http.StatusNotFound, title: "Unknown lease"},
 	methodNotAllowed:             {status: http.StatusMethodNotAllowed, title: "Method not allowed"},
-	service.Blocked:              {status: http.StatusConflict, title: "Push blocked"},
+	service.Blocked:              {status: http.StatusConflict, title: "Blocked"},
 	service.PreconditionFailed:   {status: http.StatusPreconditionFailed, title: "Precondition failed"},
 	service.TooLarge:             {status: http.StatusRequestEntityTooLarge, title: "Too large"},
 	uriTooLong:                   {status: http.StatusRequestURITooLong, title: "URI too long"},
@@ -68,10 +70,11 @@ type Problem struct {
 	// Detail says which and why, for people.
 	Detail string `json:"detail"`
 	// Code is stable.
-	Code service.Code `json:"code" swaggertype:"string" enums:"invalid_argument,permission_denied,not_found,unknown_cluster,unknown_lease,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
+	Code service.Code `json:"code" swaggertype:"string" enums:"invalid_argument,permission_denied,not_found,unknown_cluster,unknown_target,unknown_lease,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
 	Cluster  string `json:"cluster,omitempty"`
+	Target   string `json:"target,omitempty"`
 	// Category is the drop category of dropped.
 	Category string `json:"category,omitempty"`
 	// RetryAfterMS is when it is worth trying again; Retry-After says the same
@@ -89,7 +92,7 @@ func problemOf(e *service.Error) Problem {
 	p := Problem{
 		Type: "/problems/" + string(e.Code), Title: a.title, Status: a.status, Detail: e.Detail,
 		Code: e.Code, GRPCCode: grpcName(e.Code),
-		Cluster: e.Cluster, Category: e.Category, Errors: e.Problems, Explain: e.Explain,
+		Cluster: e.Cluster, Target: e.Target, Category: e.Category, Errors: e.Problems, Explain: e.Explain,
 	}
 	if a.retries && e.RetryAfter > 0 {
 		p.RetryAfterMS = int64((e.RetryAfter + time.Millisecond - 1) / time.Millisecond)

@@ -7,12 +7,6 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-// Events remembers what happened.
-type Events interface {
-	// Events returns the last events that f chooses, the newest first.
-	Events(f service.EventFilter) []service.Event
-}
-
 // Limits of questions about events.
 const (
 	// DefaultEvents is how many events an answer has at most that does not say.
@@ -28,7 +22,7 @@ type EventList struct {
 }
 
 // events answers /v1/events.
-type events struct{ service Events }
+type events struct{ service *service.Service }
 
 // list answers with the last events.
 //
@@ -38,6 +32,7 @@ type events struct{ service Events }
 //	@Tags			daemon
 //	@Produce		json
 //	@Param			cluster		query		string		false	"only those of this cluster"	minlength(1)	maxlength(512)
+//	@Param			target		query		string		false	"only those of the tree of this target"	minlength(1)	maxlength(512)
 //	@Param			type		query		string		false	"only those of this type"		Enums(priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted)
 //	@Param			limit		query		int			false	"at most so many"				minimum(1)	maximum(5000)	default(100)
 //	@Success		200			{object}	EventList	"the newest first"
@@ -45,11 +40,13 @@ type events struct{ service Events }
 //	@Router			/v1/events [get]
 func (e *events) list(w http.ResponseWriter, r *http.Request) error {
 	f := service.EventFilter{Limit: DefaultEvents}
-	known := []parameter{{name: "cluster"}, {name: "type"}, {name: "limit"}}
+	known := []parameter{{name: "cluster"}, {name: "target"}, {name: "type"}, {name: "limit"}}
 	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
 		switch name {
 		case "cluster":
 			return v.name(&f.Cluster)
+		case "target":
+			return v.name(&f.Target)
 		case "type":
 			return eventType(&f.Type, v)
 		default:

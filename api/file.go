@@ -6,13 +6,8 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-// Files tells of the resource directory.
-type Files interface {
-	Files() service.FilesState
-}
-
 // resourceFiles answers /v1/files.
-type resourceFiles struct{ service Files }
+type resourceFiles struct{ service *service.Service }
 
 // list answers with the files of the resource directory.
 //

@@ -10,7 +10,7 @@ import (
 
 // health answers probes, as Kubernetes' components do.
 type health struct {
-	service interface{ Health() []service.Check }
+	service *service.Service
 }
 
 // live answers that requests are answered.

@@ -7,17 +7,6 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-// Leaseholder holds leases. Its answers for a lease that has ended are the same
-// each time.
-type Leaseholder interface {
-	Lease(id string) (service.LeaseState, error)
-	// EndLease ends a lease; a second call answers as the first. load may be
-	// nil.
-	EndLease(id string, o service.Outcome, load *service.Load) (service.LeaseState, error)
-	// RenewLease lets a lease end ttl from now.
-	RenewLease(id string, ttl time.Duration) (service.LeaseState, error)
-}
-
 // MaxDone is how many leases one request can end.
 const MaxDone = 1000
 
@@ -53,7 +42,7 @@ type Verdict struct {
 }
 
 // leases answers /v1/leases.
-type leases struct{ service Leaseholder }
+type leases struct{ service *service.Service }
 
 // get answers with what a lease holds, or how it ended.
 //

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/lbd-dev/lbd/service"
 )
 
 // metrics count requests.
@@ -70,21 +71,14 @@ func (s *series) observe(status int, took time.Duration) {
 	one.duration.Observe(took.Seconds())
 }
 
-// Endpoints tells the metrics of endpoints.
-type Endpoints interface {
-	// EndpointMetrics gathers the series of endpoints as they are now. It ends
-	// early, and says so in a series, when ctx does.
-	EndpointMetrics(ctx context.Context) prometheus.Gatherer
-}
-
 // exposition answers Prometheus.
 type exposition struct {
 	all       http.Handler
-	endpoints Endpoints
+	endpoints *service.Service
 	logger    *slog.Logger
 }
 
-func newExposition(registry *prometheus.Registry, endpoints Endpoints, logger *slog.Logger) *exposition {
+func newExposition(registry *prometheus.Registry, endpoints *service.Service, logger *slog.Logger) *exposition {
 	return &exposition{all: expose(registry, logger), endpoints: endpoints, logger: logger}
 }
 

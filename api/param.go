@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/lbd-dev/lbd/service"
 )
@@ -15,12 +16,17 @@ import (
 type parameter struct {
 	name    string
 	repeats bool
+	// begins is true for a parameter whose name only begins so: the rest of it
+	// is up to the caller.
+	begins bool
 }
 
-// value is what a parameter was given. A bare one has no "=".
+// value is what a parameter was given. A bare one has no "="; rest is that of
+// the name of a parameter that only begins with it.
 type value struct {
 	text string
 	bare bool
+	rest string
 }
 
 // readQuery hands each parameter of a query to set. One that is not known, that
@@ -50,7 +56,11 @@ func readQuery(raw string, known []parameter, set func(name string, v value) (wa
 			return refusal(service.InvalidArgument, "%s: is given twice", name)
 		}
 		seen |= 1 << at
-		if wanted := set(known[at].name, value{text: text, bare: !assigned}); wanted != "" {
+		v := value{text: text, bare: !assigned}
+		if known[at].begins {
+			v.rest = name[len(known[at].name):]
+		}
+		if wanted := set(known[at].name, v); wanted != "" {
 			return refusal(service.InvalidArgument, "%s: %q is not %s", name, clip(text), wanted)
 		}
 	}
@@ -59,7 +69,7 @@ func readQuery(raw string, known []parameter, set func(name string, v value) (wa
 
 func indexOf(known []parameter, name string) int {
 	for i := range known {
-		if known[i].name == name {
+		if known[i].name == name || known[i].begins && strings.HasPrefix(name, known[i].name) {
 			return i
 		}
 	}
@@ -72,7 +82,9 @@ func unknownParameter(known []parameter, name string) error {
 	}
 	names := make([]string, len(known))
 	for i, p := range known {
-		names[i] = p.name
+		if names[i] = p.name; p.begins {
+			names[i] += "NAME"
+		}
 	}
 	return refusal(service.InvalidArgument, "%q: is no parameter that is known here: there are %s", clip(name), strings.Join(names, ", "))
 }
@@ -147,6 +159,52 @@ func (v value) limited(to *string, most int) string {
 	}
 	*to = v.text
 	return ""
+}
+
+// path takes what a request's path can be.
+func (v value) path(to *string) string {
+	if v.text == "" || v.text[0] != '/' || len(v.text) > MaxPathBytes || strings.ContainsFunc(v.text, unicode.IsControl) {
+		return fmt.Sprintf("a path such as /package.Service/Method, of at most %d bytes", MaxPathBytes)
+	}
+	*to = v.text
+	return ""
+}
+
+// header appends a header whose name is the rest of the parameter's. Names are
+// compared in lower case.
+func (v value) header(to *[]service.Header, most int) string {
+	if len(*to) == most {
+		return fmt.Sprintf("among the first %d headers, which is the most", most)
+	}
+	if !isToken(v.rest) {
+		return fmt.Sprintf("the value of a header: %q can be no header's name", clip(v.rest))
+	}
+	for i := range len(v.text) {
+		if c := v.text[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return "a header's value: it holds a control character"
+		}
+	}
+	size := len(v.rest) + len(v.text)
+	for _, h := range *to {
+		size += len(h.Name) + len(h.Value)
+	}
+	if size > MaxHeadersBytes {
+		return fmt.Sprintf("within the %d bytes that all headers together may have", MaxHeadersBytes)
+	}
+	*to = append(*to, service.Header{Name: strings.ToLower(v.rest), Value: v.text})
+	return ""
+}
+
+// isToken reports whether s can be a header's name (RFC 9110, 5.6.2).
+func isToken(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return s != ""
 }
 
 // address appends a "host:port", as picks answer it.

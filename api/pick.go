@@ -1,7 +1,6 @@
 package api
 
 import (
-	"context"
 	"net/http"
 	"sync"
 	"time"
@@ -9,32 +8,35 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-// Picker makes picks.
-type Picker interface {
-	// Pick fills out, which it resets before. It keeps neither r nor out nor
-	// what they hold.
-	Pick(ctx context.Context, r *service.PickRequest, out *service.Picks) error
-	// DefaultWait is how long a pick may queue that does not say.
-	DefaultWait() time.Duration
-}
-
 // PickAnswer is the body of one pick.
 type PickAnswer struct {
+	// Cluster is the one that was asked for, or that the target's routes chose.
 	Cluster string `json:"cluster" example:"orders"`
+	// Target is the one that was asked for, by its full name.
+	Target string `json:"target,omitempty" example:"xds:///shop"`
 	PickedEndpoint
 	Generation int64 `json:"generation" example:"1795176000042"`
 }
 
 // PicksAnswer is the body of picks that were asked for with n.
 type PicksAnswer struct {
-	Cluster    string `json:"cluster" example:"orders"`
+	// Cluster is absent for picks of a target: each has its own.
+	Cluster    string `json:"cluster,omitempty" example:"orders"`
+	Target     string `json:"target,omitempty" example:"xds:///shop"`
 	Generation int64  `json:"generation" example:"1795176000042"`
 	// Picks has at least one.
-	Picks []PickedEndpoint `json:"picks"`
+	Picks []ListedEndpoint `json:"picks"`
 	// Dropped counts the picks that each drop category took.
 	Dropped map[string]int `json:"dropped"`
 	// CircuitBroken counts the picks that the circuit breaker refused.
 	CircuitBroken int `json:"circuit_broken"`
+}
+
+// ListedEndpoint is one endpoint of a list.
+type ListedEndpoint struct {
+	// Cluster is the one that the target's routes chose for this pick.
+	Cluster string `json:"cluster,omitempty" example:"orders"`
+	PickedEndpoint
 }
 
 // PickedEndpoint is one endpoint picked.
@@ -50,10 +52,18 @@ type PickedEndpoint struct {
 }
 
 // picks answers /pick.
-type picks struct{ service Picker }
+type picks struct{ service *service.Service }
 
-// MaxHashBytes is the longest hash key.
-const MaxHashBytes = 1024
+// Limits of what a pick can say of its request.
+const (
+	// MaxHashBytes is the longest hash key.
+	MaxHashBytes = 1024
+	// MaxPathBytes is the longest path.
+	MaxPathBytes = 4 << 10
+	// MaxHeadersBytes is the most bytes that the names and values of headers have
+	// together.
+	MaxHeadersBytes = 16 << 10
+)
 
 var pickParameters = []parameter{
 	{name: "cluster"},
@@ -62,6 +72,9 @@ var pickParameters = []parameter{
 	{name: "wait_for_ready"},
 	{name: "hash"},
 	{name: "exclude", repeats: true},
+	{name: "target"},
+	{name: "path"},
+	{name: "header.", repeats: true, begins: true},
 	{name: "explain"},
 	{name: "ttl"},
 }
@@ -82,10 +95,13 @@ const maxKeptBytes = 512 << 10
 // get answers with one pick, or n.
 //
 //	@Summary		Pick an endpoint
-//	@Description	One load balancing decision; nothing is held. With n (1 included) the answer holds a list.
+//	@Description	One load balancing decision; nothing is held. With n (1 included) the answer holds a list. Exactly one of cluster and target is needed.
 //	@Tags			picks
 //	@Produce		json,plain
-//	@Param			cluster			query		string		true	"the cluster to pick from"													minlength(1)	maxlength(512)
+//	@Param			cluster			query		string		false	"the cluster to pick from"													minlength(1)	maxlength(512)
+//	@Param			target			query		string		false	"the target whose routes choose the cluster: xds:///NAME, or NAME alone"		minlength(1)	maxlength(512)
+//	@Param			path			query		string		false	"with target: the path that routes look at"									minlength(1)	maxlength(4096)	default(/)	example(/package.Service/Method)
+//	@Param			header.NAME		query		[]string	false	"with target: the header NAME that routes look at; repeatable, at most 100"	collectionFormat(multi)
 //	@Param			n				query		int			false	"picks in one answer"														minimum(1)		maximum(1000)
 //	@Param			wait			query		string		false	"how long the pick may queue, at most 60s; 0 never queues"					example(250ms)
 //	@Param			wait_for_ready	query		bool		false	"queue in TRANSIENT_FAILURE too"
@@ -117,10 +133,13 @@ func (p *picks) get(w http.ResponseWriter, r *http.Request) error {
 // be given back.
 //
 //	@Summary		Pick an endpoint and lease it
-//	@Description	The request counts as in flight until the lease is done or its ttl ends.
+//	@Description	The request counts as in flight until the lease is done or its ttl ends. Exactly one of cluster and target is needed.
 //	@Tags			picks
 //	@Produce		json
-//	@Param			cluster			query		string		true	"the cluster to pick from"													minlength(1)	maxlength(512)
+//	@Param			cluster			query		string		false	"the cluster to pick from"													minlength(1)	maxlength(512)
+//	@Param			target			query		string		false	"the target whose routes choose the cluster: xds:///NAME, or NAME alone"		minlength(1)	maxlength(512)
+//	@Param			path			query		string		false	"with target: the path that routes look at"									minlength(1)	maxlength(4096)	default(/)	example(/package.Service/Method)
+//	@Param			header.NAME		query		[]string	false	"with target: the header NAME that routes look at; repeatable, at most 100"	collectionFormat(multi)
 //	@Param			ttl				query		string		false	"how long the lease lasts, at most 10m"										default(30s)
 //	@Param			n				query		int			false	"picks in one answer"														minimum(1)		maximum(1000)
 //	@Param			wait			query		string		false	"how long the pick may queue, at most 60s; 0 never queues"					example(250ms)
@@ -187,6 +206,12 @@ func (p *picks) read(s *picking, query string, leased bool) error {
 			return v.limited(&q.Hash, MaxHashBytes)
 		case "exclude":
 			return v.address(&q.Exclude, service.MaxExclude)
+		case "target":
+			return v.name(&q.Target)
+		case "path":
+			return v.path(&q.Path)
+		case "header.":
+			return v.header(&q.Headers, service.MaxHeaders)
 		case "explain":
 			return v.boolean(&q.Explain)
 		default:
@@ -196,8 +221,17 @@ func (p *picks) read(s *picking, query string, leased bool) error {
 	if err != nil {
 		return err
 	}
-	if q.Cluster == "" {
-		return refusal(service.InvalidArgument, "cluster: is needed")
+	switch {
+	case q.Target == "" && q.Cluster == "":
+		return refusal(service.InvalidArgument, "cluster or target: one of them is needed")
+	case q.Target != "" && q.Cluster != "":
+		return refusal(service.InvalidArgument, "cluster and target: a pick is from one of them, for the routes of a target choose the cluster")
+	case q.Target == "" && q.Path != "":
+		return refusal(service.InvalidArgument, "path: means something with target only, whose routes look at it")
+	case q.Target == "" && len(q.Headers) > 0:
+		return refusal(service.InvalidArgument, "header.%s: means something with target only, whose routes look at it", clip(q.Headers[0].Name))
+	case q.Target != "" && q.Path == "":
+		q.Path = "/"
 	}
 	return nil
 }
@@ -244,7 +278,7 @@ func (s *picking) write(w http.ResponseWriter, status int, text bool) {
 func (s *picking) release() {
 	clear(s.picks.Picks)
 	*s = picking{
-		request: service.PickRequest{Exclude: s.request.Exclude[:0]},
+		request: service.PickRequest{Exclude: s.request.Exclude[:0], Headers: s.request.Headers[:0]},
 		picks:   service.Picks{Picks: s.picks.Picks[:0]},
 		body:    s.body[:0],
 	}

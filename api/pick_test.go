@@ -102,7 +102,7 @@ func TestBadPickParametersAreNamed(t *testing.T) {
 	d := start(t, nil)
 	long := strings.Repeat("x", 513)
 	for query, says := range map[string]string{
-		"":                                 "cluster: is needed",
+		"":                                 "cluster or target: one of them is needed",
 		"cluster=":                         `cluster: "" is not a name of 1 to 512 bytes`,
 		"cluster=" + long:                  "… (513 bytes)",
 		"cluster=%ff":                      "printable UTF-8",
@@ -127,6 +127,22 @@ func TestBadPickParametersAreNamed(t *testing.T) {
 		"cluster=o&exclude=2001:db8::1:80": "exclude: ",
 		"cluster=o&ttl=5s":                 `"ttl": is no parameter`,
 		"cluster=o" + strings.Repeat("&exclude=a:1", 101): "first 100",
+		"cluster=o&target=o":                              "cluster and target: a pick is from one of them",
+		"target=":                                         `target: "" is not a name of 1 to 512 bytes`,
+		"cluster=o&path=/":                                "path: means something with target only",
+		"cluster=o&header.a=b":                            "header.a: means something with target only",
+		"target=o&path=a":                                 `path: "a" is not a path such as /package.Service/Method`,
+		"target=o&path=":                                  "path: ",
+		"target=o&path=/%0a":                              "path: ",
+		"target=o&path=/a&path=/b":                        "path: is given twice",
+		"target=o&path=/" + strings.Repeat("a", api.MaxPathBytes): "of at most 4096 bytes",
+		"target=o&header.=b":        `"" can be no header's name`,
+		"target=o&header.a%20b=b":   `"a b" can be no header's name`,
+		"target=o&header.%c3%a4=b":  "can be no header's name",
+		"target=o&header.a=%0d%0ab": "control character",
+		"target=o&header=b":         `"header": is no parameter that is known here: there are cluster, n, wait, wait_for_ready, hash, exclude, target, path, header.NAME, explain`,
+		"target=o" + strings.Repeat("&header.a=b", service.MaxHeaders+1): "first 100 headers",
+		"target=o&header.a=" + strings.Repeat("b", api.MaxHeadersBytes):  "within the 16384 bytes",
 	} {
 		p, _ := d.refused(service.InvalidArgument, "GET", "/pick?"+query, "")
 		if !strings.Contains(p.Detail, says) {

@@ -22,7 +22,11 @@ type PickOrPicks struct {
 // appendPick appends the first pick as a PickAnswer.
 func appendPick(b []byte, p *service.Picks) []byte {
 	b = append(b, `{"cluster":`...)
-	b = appendString(b, p.Cluster)
+	b = appendString(b, p.Picks[0].Cluster)
+	if p.Target != "" {
+		b = append(b, `,"target":`...)
+		b = appendString(b, p.Target)
+	}
 	b = append(b, ',')
 	b = appendEndpoint(b, &p.Picks[0])
 	b = append(b, `,"generation":`...)
@@ -32,8 +36,13 @@ func appendPick(b []byte, p *service.Picks) []byte {
 
 // appendPicks appends all as a PicksAnswer.
 func appendPicks(b []byte, p *service.Picks) []byte {
-	b = append(b, `{"cluster":`...)
-	b = appendString(b, p.Cluster)
+	if p.Target == "" {
+		b = append(b, `{"cluster":`...)
+		b = appendString(b, p.Cluster)
+	} else {
+		b = append(b, `{"target":`...)
+		b = appendString(b, p.Target)
+	}
 	b = append(b, `,"generation":`...)
 	b = strconv.AppendInt(b, p.Generation, 10)
 	b = append(b, `,"picks":[`...)
@@ -42,6 +51,11 @@ func appendPicks(b []byte, p *service.Picks) []byte {
 			b = append(b, ',')
 		}
 		b = append(b, '{')
+		if p.Target != "" {
+			b = append(b, `"cluster":`...)
+			b = appendString(b, p.Picks[i].Cluster)
+			b = append(b, ',')
+		}
 		b = appendEndpoint(b, &p.Picks[i])
 		b = append(b, '}')
 	}

@@ -19,14 +19,16 @@ func TestPicksAreWrittenAsTheirTypesSay(t *testing.T) {
 		Dropped: map[string]int{"b": 2, "a": 1, "\n": 3}, CircuitBroken: 4,
 		Picks: []service.Pick{
 			{
-				Address: "[::1]:80", Hostname: "<host>", Priority: 2,
+				Cluster: "a\"b", Address: "[::1]:80", Hostname: "<host>", Priority: 2,
 				Locality: service.Locality{Region: "r", Zone: "z", SubZone: "s\\"},
 				Lease:    &service.Lease{ID: "ID", ExpiresAt: time.Unix(1, 500).UTC()},
 				Explain:  []service.Step{{Step: "cluster", Says: "a > b", Cluster: &service.ClusterStep{Name: "x", Found: true}}},
 			},
-			{Address: "a:1"},
+			{Cluster: "b", Address: "a:1"},
 		},
 	}
+	routed := picks
+	routed.Cluster, routed.Target = "", `xds:///"shop"`
 	endpoint := func(p service.Pick) PickedEndpoint {
 		return PickedEndpoint{Address: p.Address, Hostname: p.Hostname, Locality: p.Locality, Priority: p.Priority, Lease: p.Lease, Explain: p.Explain}
 	}
@@ -34,10 +36,20 @@ func TestPicksAreWrittenAsTheirTypesSay(t *testing.T) {
 		got  []byte
 		want any
 	}{
-		{appendPick(nil, &picks), PickAnswer{Cluster: picks.Cluster, PickedEndpoint: endpoint(picks.Picks[0]), Generation: picks.Generation}},
+		{appendPick(nil, &picks), PickAnswer{Cluster: picks.Picks[0].Cluster, PickedEndpoint: endpoint(picks.Picks[0]), Generation: picks.Generation}},
 		{appendPicks(nil, &picks), PicksAnswer{
 			Cluster: picks.Cluster, Generation: picks.Generation, Dropped: picks.Dropped, CircuitBroken: picks.CircuitBroken,
-			Picks: []PickedEndpoint{endpoint(picks.Picks[0]), endpoint(picks.Picks[1])},
+			Picks: []ListedEndpoint{{PickedEndpoint: endpoint(picks.Picks[0])}, {PickedEndpoint: endpoint(picks.Picks[1])}},
+		}},
+		{appendPick(nil, &routed), PickAnswer{
+			Cluster: picks.Picks[0].Cluster, Target: routed.Target, PickedEndpoint: endpoint(picks.Picks[0]), Generation: picks.Generation,
+		}},
+		{appendPicks(nil, &routed), PicksAnswer{
+			Target: routed.Target, Generation: picks.Generation, Dropped: picks.Dropped, CircuitBroken: picks.CircuitBroken,
+			Picks: []ListedEndpoint{
+				{Cluster: picks.Picks[0].Cluster, PickedEndpoint: endpoint(picks.Picks[0])},
+				{Cluster: "b", PickedEndpoint: endpoint(picks.Picks[1])},
+			},
 		}},
 	} {
 		var want bytes.Buffer

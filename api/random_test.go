@@ -47,6 +47,12 @@ func text(name string, s *openapi3.Schema) *rapid.Generator[string] {
 	switch {
 	case name == "name" || name == "cluster" || name == "id":
 		fits = []string{"orders", "shed", "full", "a/b%c", "nobody", "new"}
+	case name == "target":
+		fits = []string{"shop", "xds:///shop", "nobody"}
+	case name == "path":
+		fits = []string{"/", "/a.Service/Get"}
+	case name == "header.NAME":
+		fits = []string{"", "beta"}
 	case name == "file":
 		fits = []string{"docs.js", "swagger-ui.css", "nothing"}
 	case name == "type":
@@ -67,6 +73,10 @@ func text(name string, s *openapi3.Schema) *rapid.Generator[string] {
 func (op operation) draw(t *rapid.T) *http.Request {
 	path := op.path
 	query := url.Values{}
+	from := ""
+	if strings.HasSuffix(op.path, "/pick") { // neither is required, and one is
+		from = rapid.SampledFrom([]string{"cluster", "cluster", "target", "target", "cluster target", "nothing"}).Draw(t, "pick from")
+	}
 	headers := http.Header{}
 	for _, ref := range op.Parameters {
 		p := ref.Value
@@ -74,7 +84,7 @@ func (op operation) draw(t *rapid.T) *http.Request {
 		switch {
 		case p.In == "path":
 			path = strings.ReplaceAll(path, "{"+p.Name+"}", url.PathEscape(value.Draw(t, p.Name)))
-		case p.Required || rapid.IntRange(0, 3).Draw(t, "give "+p.Name) == 0:
+		case p.Required || strings.Contains(from, p.Name) || rapid.IntRange(0, 3).Draw(t, "give "+p.Name) == 0:
 			if p.In == "query" {
 				query.Add(p.Name, value.Draw(t, p.Name))
 			} else {
@@ -112,6 +122,7 @@ func TestRandomRequestsAreAnsweredAsTheContractSays(t *testing.T) {
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/shed/endpoints", assignment("all, drop_percentage: {numerator: 100}", "10.0.0.7:8080"))
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/full/endpoints", assignment("", "10.0.0.7:8080"))
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/full/config", maxRequests(0))
+	d.must(http.StatusOK, "POST", "/v1/snapshot", shop)
 	all := operations(t)
 	answered := map[int]int{}
 	rapid.Check(t, func(t *rapid.T) {

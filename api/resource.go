@@ -1,20 +1,10 @@
 package api
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/lbd-dev/lbd/service"
 )
-
-// Pusher holds what was pushed.
-type Pusher interface {
-	// Push returns once the change is durable and picks see it.
-	Push(ctx context.Context, r *service.PushRequest) (*service.PushResult, error)
-	Delete(ctx context.Context, r *service.DeleteRequest) (*service.PushResult, error)
-	// Pushed fails with UnknownCluster where nothing was pushed.
-	Pushed(kind service.Kind, cluster string, f service.Format) (*service.Stored, error)
-}
 
 // PushAnswer tells what a push or a deletion did.
 type PushAnswer struct {
@@ -30,7 +20,7 @@ type PushAnswer struct {
 }
 
 // resources answers /v1/clusters/{name}/endpoints and config.
-type resources struct{ service Pusher }
+type resources struct{ service *service.Service }
 
 // getEndpoints answers with a pushed ClusterLoadAssignment.
 //
@@ -180,10 +170,28 @@ func writeStored(w http.ResponseWriter, r *http.Request, as *representation, sto
 }
 
 func (e *resources) put(w http.ResponseWriter, r *http.Request, kind service.Kind) error {
-	p := service.PushRequest{Kind: kind, From: from(r)}
+	p, err := pushRequest(w, r, kind)
+	if err != nil {
+		return err
+	}
+	result, err := e.service.Push(r.Context(), p)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if result.New && !p.DryRun {
+		status = http.StatusCreated
+	}
+	writeResult(w, status, result)
+	return nil
+}
+
+// pushRequest is a push as the request says it.
+func pushRequest(w http.ResponseWriter, r *http.Request, kind service.Kind) (*service.PushRequest, error) {
+	p := &service.PushRequest{Kind: kind, From: from(r)}
 	var err error
 	if p.Cluster, err = pathName(r, "name"); err != nil {
-		return err
+		return nil, err
 	}
 	known := []parameter{{name: "dry_run"}, {name: "allow_empty"}, {name: "strict"}}
 	err = readQuery(r.URL.RawQuery, known, func(name string, v value) string {
@@ -197,24 +205,13 @@ func (e *resources) put(w http.ResponseWriter, r *http.Request, kind service.Kin
 		}
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if p.Precondition, err = preconditions(r.Header); err != nil {
-		return err
+		return nil, err
 	}
-	if p.Body, p.Format, err = readResources(w, r, MaxResourceBytes); err != nil {
-		return err
-	}
-	result, err := e.service.Push(r.Context(), &p)
-	if err != nil {
-		return err
-	}
-	status := http.StatusOK
-	if result.New && !p.DryRun {
-		status = http.StatusCreated
-	}
-	writeResult(w, status, result)
-	return nil
+	p.Body, p.Format, err = readResources(w, r, MaxResourceBytes)
+	return p, err
 }
 
 // readResources reads a body of resources, and how it is written.
@@ -231,26 +228,33 @@ func readResources(w http.ResponseWriter, r *http.Request, most int64) ([]byte, 
 }
 
 func (e *resources) delete(w http.ResponseWriter, r *http.Request, kind service.Kind) error {
-	d := service.DeleteRequest{Kind: kind, From: from(r)}
-	var err error
-	if d.Cluster, err = pathName(r, "name"); err != nil {
-		return err
-	}
-	err = readQuery(r.URL.RawQuery, []parameter{{name: "dry_run"}}, func(_ string, v value) string {
-		return v.boolean(&d.DryRun)
-	})
+	d, err := deleteRequest(r, kind)
 	if err != nil {
 		return err
 	}
-	if d.Precondition, err = preconditions(r.Header); err != nil {
-		return err
-	}
-	result, err := e.service.Delete(r.Context(), &d)
+	result, err := e.service.Delete(r.Context(), d)
 	if err != nil {
 		return err
 	}
 	writeResult(w, http.StatusOK, result)
 	return nil
+}
+
+// deleteRequest is a deletion as the request says it.
+func deleteRequest(r *http.Request, kind service.Kind) (*service.DeleteRequest, error) {
+	d := &service.DeleteRequest{Kind: kind, From: from(r)}
+	var err error
+	if d.Cluster, err = pathName(r, "name"); err != nil {
+		return nil, err
+	}
+	err = readQuery(r.URL.RawQuery, []parameter{{name: "dry_run"}}, func(_ string, v value) string {
+		return v.boolean(&d.DryRun)
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.Precondition, err = preconditions(r.Header)
+	return d, err
 }
 
 func writeResult(w http.ResponseWriter, status int, result *service.PushResult) {

@@ -1,27 +1,17 @@
 package api
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/lbd-dev/lbd/service"
 )
-
-// Snapshots holds all that was pushed.
-type Snapshots interface {
-	// PushSnapshot returns once all of it is durable and picks see it; where it
-	// fails, nothing of it holds.
-	PushSnapshot(ctx context.Context, r *service.SnapshotRequest) (*service.PushResult, error)
-	// Snapshot is empty where nothing was pushed.
-	Snapshot(f service.Format) (*service.Stored, error)
-}
 
 // MaxRemoved is the largest bound of how many resources a snapshot may take
 // away.
 const MaxRemoved = 1_000_000
 
 // snapshots answers /v1/snapshot.
-type snapshots struct{ service Snapshots }
+type snapshots struct{ service *service.Service }
 
 // get answers with all that was pushed.
 //
@@ -67,7 +57,7 @@ func (s *snapshots) get(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		400,403,409,412,413,414,415,422,428,500,503,507	{object}	Problem
 //	@Router			/v1/snapshot [put]
 func (s *snapshots) put(w http.ResponseWriter, r *http.Request) error {
-	return s.push(w, r, &service.SnapshotRequest{Replace: true, MaxRemoved: -1})
+	return s.push(w, r, true)
 }
 
 // post adds to what was pushed.
@@ -88,16 +78,32 @@ func (s *snapshots) put(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		400,403,409,412,413,414,415,422,428,500,503,507	{object}	Problem
 //	@Router			/v1/snapshot [post]
 func (s *snapshots) post(w http.ResponseWriter, r *http.Request) error {
-	return s.push(w, r, &service.SnapshotRequest{})
+	return s.push(w, r, false)
 }
 
 var snapshotParameters = []parameter{{name: "dry_run"}, {name: "allow_empty"}, {name: "strict"}, {name: "max_removed"}}
 
-// push completes p with what the request says. max_removed belongs to
-// replacing only.
-func (s *snapshots) push(w http.ResponseWriter, r *http.Request, p *service.SnapshotRequest) error {
+func (s *snapshots) push(w http.ResponseWriter, r *http.Request, replace bool) error {
+	p, err := snapshotRequest(w, r, replace)
+	if err != nil {
+		return err
+	}
+	result, err := s.service.PushSnapshot(r.Context(), p)
+	if err != nil {
+		return err
+	}
+	writeResult(w, http.StatusOK, result)
+	return nil
+}
+
+// snapshotRequest is the push of a snapshot as the request says it. max_removed
+// belongs to replacing only.
+func snapshotRequest(w http.ResponseWriter, r *http.Request, replace bool) (*service.SnapshotRequest, error) {
+	p := &service.SnapshotRequest{Replace: replace, From: from(r)}
 	known := snapshotParameters
-	if !p.Replace {
+	if replace {
+		p.MaxRemoved = -1
+	} else {
 		known = known[:len(known)-1]
 	}
 	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
@@ -113,19 +119,11 @@ func (s *snapshots) push(w http.ResponseWriter, r *http.Request, p *service.Snap
 		}
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if p.Precondition, err = preconditions(r.Header); err != nil {
-		return err
+		return nil, err
 	}
-	if p.Body, p.Format, err = readResources(w, r, MaxSnapshotBytes); err != nil {
-		return err
-	}
-	p.From = from(r)
-	result, err := s.service.PushSnapshot(r.Context(), p)
-	if err != nil {
-		return err
-	}
-	writeResult(w, http.StatusOK, result)
-	return nil
+	p.Body, p.Format, err = readResources(w, r, MaxSnapshotBytes)
+	return p, err
 }

@@ -49,7 +49,7 @@ func refusedByBreaker(t *testing.T, s *service.Service, cluster string) {
 func TestAggregateTellsItsLeavesBreakersAndDrops(t *testing.T) {
 	s, _ := startAggregate(t, 2)
 	refusedByBreaker(t, s, "agg")
-	agg, err := s.Cluster(t.Context(), "agg", false)
+	agg, err := s.Cluster(t.Context(), "agg", "", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestAggregateTellsItsLeavesBreakersAndDrops(t *testing.T) {
 	if want := []service.LeafState{near, far}; fmt.Sprint(agg.Leaves) != fmt.Sprint(want) {
 		t.Errorf("leaves %+v, want %+v", agg.Leaves, want)
 	}
-	leaf, err := s.Cluster(t.Context(), "near", false)
+	leaf, err := s.Cluster(t.Context(), "near", "", false)
 	if err != nil || leaf.Breaker == nil || *leaf.Breaker != near.Breaker || leaf.Leaves != nil {
 		t.Errorf("near itself: %+v, %v", leaf, err)
 	}
@@ -82,7 +82,7 @@ func TestAggregateTellsItsLeavesBreakersAndDrops(t *testing.T) {
 	if _, err := pick(s, service.PickRequest{Cluster: "agg"}); code(err) != service.Dropped {
 		t.Fatal(err)
 	}
-	if agg, err = s.Cluster(t.Context(), "agg", false); err != nil || agg.Leaves[1].Drops[0].Dropped != 1 {
+	if agg, err = s.Cluster(t.Context(), "agg", "", false); err != nil || agg.Leaves[1].Drops[0].Dropped != 1 {
 		t.Errorf("after a drop of far: %+v, %v", agg, err)
 	}
 }

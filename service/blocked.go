@@ -23,12 +23,12 @@ func (s *Service) blocked(tx *store.Tx, i resource.Item, pushed map[resource.Key
 	if i.Cluster.Type != resource.ClusterEDS {
 		return nil // its endpoints are of no assignment that anyone pushes
 	}
-	t := s.targets.get(name)
-	if t == nil {
+	m := s.targets.current.Load().member(name)
+	if m == nil {
 		return nil
 	}
-	before := t.usable()
-	if before == 0 || s.usable(tx, t, i.Cluster.AssignmentName(), pushed) > 0 {
+	before := m.usable()
+	if before == 0 || s.usable(tx, m, i.Cluster.AssignmentName(), pushed) > 0 {
 		return nil
 	}
 	e := errorf(Blocked, "the configuration of %q takes its endpoints from an assignment that has none that picks may reach, where it had %d; allow_empty=true pushes it all the same", name, before)
@@ -36,19 +36,10 @@ func (s *Service) blocked(tx *store.Tx, i resource.Item, pushed map[resource.Key
 	return e
 }
 
-// usable counts the endpoints that picks may reach now.
-func (t *target) usable() int {
-	n := 0
-	for _, a := range t.assignments() {
-		n += a.Usable()
-	}
-	return n
-}
-
 // usable counts the endpoints that picks may reach of the assignment that a
-// target will have: of what is pushed, else of what a file has. The store's
+// cluster will have: of what is pushed, else of what a file has. The store's
 // writer calls it, so it decodes only what nobody else has.
-func (s *Service) usable(tx *store.Tx, t *target, assignment string, pushed map[resource.Key]resource.Item) int {
+func (s *Service) usable(tx *store.Tx, m *member, assignment string, pushed map[resource.Key]resource.Item) int {
 	key := resource.Key{Type: Endpoints, Name: assignment}
 	if i, ok := pushed[key]; ok {
 		return i.Assignment.Usable()
@@ -60,7 +51,7 @@ func (s *Service) usable(tx *store.Tx, t *target, assignment string, pushed map[
 		}
 		return 0
 	}
-	cc := t.clusterConfig()
+	cc := m.clusterConfig()
 	if from := cc.AssignmentFrom; cc.Assignment != nil && cc.Assignment.Name == assignment &&
 		from.Source == resource.SourcePush && from.Updated.Equal(e.Updated) {
 		return cc.Assignment.Usable()

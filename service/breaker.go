@@ -1,9 +1,9 @@
 package service
 
-// breakerFull notes that a circuit breaker refused a pick: of the target's
+// breakerFull notes that a circuit breaker refused a pick: of the member's
 // leaves, the one that is full.
-func (s *Service) breakerFull(t *target) {
-	for _, l := range *t.leaves.Load() {
+func (s *Service) breakerFull(m *member) {
+	for _, l := range m.leaves {
 		// A picker from before the newest config may have refused by another limit.
 		if l.counters.full.Load() || !l.breaker().Open || !l.counters.full.CompareAndSwap(false, true) {
 			continue
@@ -17,8 +17,8 @@ func (s *Service) breakerFull(t *target) {
 // breakerEased notes, after a lease ended or the limit changed, that a full
 // circuit breaker has a fifth of its places free again: with less, one that is
 // just at its limit would tell so with every request.
-func (s *Service) breakerEased(t *target) {
-	for _, l := range *t.leaves.Load() {
+func (s *Service) breakerEased(m *member) {
+	for _, l := range m.leaves {
 		if !l.counters.full.Load() {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -70,6 +71,7 @@ func hash(raw []byte) string {
 // change is one change of what was pushed, on its way.
 type change struct {
 	cluster      string // empty for a change of several
+	target       string // the full name of a target that is hosted or dropped
 	dryRun       bool
 	precondition Precondition
 	from         string
@@ -83,11 +85,11 @@ type change struct {
 	run func(tx *store.Tx) error
 	res *PushResult
 
-	concerned []string // clusters; guarded by the underWay's mu
+	concerned []string // targets; guarded by the underWay's mu
 }
 
 // underWay are the changes that the store's writer runs. It commits several
-// together, and tells each which clusters that concerned.
+// together, and tells each which targets that concerned.
 type underWay struct {
 	mu      sync.Mutex
 	changes map[*change]struct{}
@@ -113,16 +115,16 @@ func (u *underWay) value(key resource.Key, raw []byte) resource.Item {
 	return resource.Item{}
 }
 
-// commit notes the clusters that a commit concerned.
-func (u *underWay) commit(clusters []string) {
+// commit notes the targets that a commit concerned.
+func (u *underWay) commit(targets []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for c := range u.changes {
-		c.concerned = append(c.concerned, clusters...)
+		c.concerned = append(c.concerned, targets...)
 	}
 }
 
-// end returns the clusters that the commit of c concerned, and perhaps those of
+// end returns the targets that the commit of c concerned, and perhaps those of
 // the one after.
 func (u *underWay) end(c *change) []string {
 	u.mu.Lock()
@@ -183,13 +185,22 @@ func (s *Service) commit(ctx context.Context, c *change) error {
 	if len(c.res.Changes) == 0 || c.dryRun {
 		concerned = nil
 	}
-	if err := s.targets.settle(context.WithoutCancel(ctx), append(concerned, c.cluster)); err != nil {
+	if err := s.targets.settle(context.WithoutCancel(ctx), append(concerned, c.named())); err != nil {
 		return errorf(Internal, "the change is stored, and a tree refused it: %v", err)
 	}
-	if t := s.targets.get(c.cluster); t != nil {
+	if t := s.targets.current.Load().named(c.named()); t != nil {
 		c.res.Generation = t.channel.Generation()
 	}
 	return nil
+}
+
+// named is the full name of the target that the change is about: of a change of
+// several, a name that no target has.
+func (c *change) named() string {
+	if c.target != "" {
+		return c.target
+	}
+	return resolver.Target(c.cluster)
 }
 
 func (p Precondition) asks() bool { return p.IfMatch != nil || p.IfNoneMatch }
@@ -249,17 +260,17 @@ func (s *Service) told(c *change, err error) {
 	}
 	s.metrics.pushes.WithLabelValues(string(outcome)).Inc()
 	switch {
-	case refused && e.Code == UnknownCluster: // a deletion of what is not there, as was asked for
+	case refused && (e.Code == UnknownCluster || e.Code == UnknownTarget): // a deletion of what is not there, as was asked for
 	case refused:
 		s.events.add(Event{
-			Type: EventPushRefused, Cluster: c.cluster, Says: "a push was refused: " + string(e.Code),
+			Type: EventPushRefused, Cluster: c.cluster, Target: c.target, Says: "a push was refused: " + string(e.Code),
 			Reason: string(e.Code), Error: e.Detail, By: c.from,
 		})
 		s.options.Logger.Info("push refused", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.from)
 	case outcome == pushApplied:
 		listed := c.res.Changes[:min(len(c.res.Changes), maxListedChanges)]
 		s.events.add(Event{
-			Type: EventPushed, Cluster: c.cluster, Says: changed(len(c.res.Changes)), By: c.from, Changes: listed,
+			Type: EventPushed, Cluster: c.cluster, Target: c.target, Says: changed(len(c.res.Changes)), By: c.from, Changes: listed,
 		})
 		s.options.Logger.Info("resources pushed", "changes", len(c.res.Changes), "first", listed[0].Resource,
 			"change", listed[0].Change, "from", c.from)

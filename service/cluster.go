@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lbd-dev/lbd/lb"
@@ -15,43 +17,84 @@ const describeTimeout = 5 * time.Second
 
 var errNoAnswer = fmt.Errorf("the tree did not answer within %v", describeTimeout)
 
-// Clusters returns every cluster in short, in the order of their names.
+// Clusters returns every cluster that picks can reach in short, in the order of
+// their names: as it is in its own tree, else in that of the first xds target.
 func (s *Service) Clusters() []ClusterSummary {
-	all := s.targets.all()
-	out := make([]ClusterSummary, len(all))
-	for i, t := range all {
-		out[i] = s.summarize(t)
+	h := s.targets.current.Load()
+	found := make(map[string]*member, len(h.clusters))
+	for name, t := range h.clusters {
+		found[name] = t.newest.Load().only
+	}
+	livesIn := make(map[string][]string)
+	for _, t := range h.ordered {
+		for name, m := range t.newest.Load().members {
+			if found[name] == nil {
+				found[name] = m
+			}
+			livesIn[name] = append(livesIn[name], t.label)
+		}
+	}
+	out := make([]ClusterSummary, 0, len(found))
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		summary := summarize(found[name])
+		summary.Targets = livesIn[name]
+		out = append(out, summary)
 	}
 	return out
 }
 
-// Cluster returns the aggregated state of a cluster, with or without each of
-// its endpoints. It fails with Internal where the tree does not answer in 5 s.
-func (s *Service) Cluster(ctx context.Context, name string, endpoints bool) (*ClusterState, error) {
-	t, err := s.target(name)
+// Cluster returns the aggregated state of a cluster in the tree of an xds target,
+// with or without each of its endpoints. Without a target it is described as
+// Clusters does. It fails with UnknownTarget or UnknownCluster, and with Internal
+// where the tree does not answer in 5 s.
+func (s *Service) Cluster(ctx context.Context, name, target string, endpoints bool) (*ClusterState, error) {
+	m, err := s.member(name, target)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, describeTimeout, errNoAnswer)
 	defer cancel()
-	root, err := t.channel.Describe(ctx)
+	root, err := m.target.channel.Describe(ctx)
 	switch {
 	case errors.Is(err, lb.ErrClosed):
-		return nil, s.closed(name)
+		return nil, s.closed(name, m.target.label)
 	case errors.Is(err, errNoAnswer):
 		e := errorf(Internal, "cluster %q: %v", name, errNoAnswer)
-		e.Cluster = name
+		e.Cluster, e.Target = name, m.target.label
 		return nil, e
 	case err != nil:
 		return nil, callerGone(err)
 	}
-	return s.describe(t, root.Clusters[name], endpoints), nil
+	out := s.describe(m, root.Clusters[name], endpoints)
+	out.Targets = s.targets.current.Load().livesIn(name)
+	return out, nil
 }
 
-// AwaitCluster returns once the cluster's generation is not g, wait has passed,
-// or the service drains.
-func (s *Service) AwaitCluster(ctx context.Context, name string, g int64, wait time.Duration) error {
-	t, err := s.target(name)
+// member returns a cluster as it is in a target, or without one where Clusters
+// finds it.
+func (s *Service) member(cluster, target string) (*member, error) {
+	if target == "" {
+		if m := s.targets.current.Load().member(cluster); m != nil {
+			return m, nil
+		}
+		return nil, unknownCluster(cluster)
+	}
+	t, err := s.xdsTarget(target)
+	if err != nil {
+		return nil, err
+	}
+	if m := t.newest.Load().members[cluster]; m != nil {
+		return m, nil
+	}
+	e := errorf(UnknownCluster, "no route of %s leads to cluster %q", t.label, cluster)
+	e.Cluster, e.Target = cluster, t.label
+	return nil, e
+}
+
+// AwaitCluster returns once the generation of the cluster, as Cluster describes
+// it, is not g, wait has passed, or the service drains.
+func (s *Service) AwaitCluster(ctx context.Context, name, target string, g int64, wait time.Duration) error {
+	m, err := s.member(name, target)
 	if err != nil {
 		return err
 	}
@@ -60,16 +103,17 @@ func (s *Service) AwaitCluster(ctx context.Context, name string, g int64, wait t
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	defer context.AfterFunc(s.draining, cancel)()
-	t.channel.WaitForGeneration(waiting, g)
+	m.target.channel.WaitForGeneration(waiting, g)
 	return callerGone(ctx.Err())
 }
 
-func (s *Service) summarize(t *target) ClusterSummary {
-	cc := t.clusterConfig()
-	sum := t.channel.ClusterSummary(t.cluster)
+func summarize(m *member) ClusterSummary {
+	cc := m.clusterConfig()
+	channel := m.target.channel
+	sum := channel.ClusterSummary(m.cluster)
 	out := ClusterSummary{
-		Name: t.cluster, State: sum.State.String(), PriorityInUse: sum.Priority,
-		Source: cc.AssignmentFrom.Source.String(), Updated: updated(cc), Generation: t.channel.Generation(),
+		Name: m.cluster, Target: m.target.label, State: sum.State.String(), PriorityInUse: sum.Priority,
+		Source: cc.AssignmentFrom.Source.String(), Updated: updated(cc), Generation: channel.Generation(),
 	}
 	for _, c := range sum.Priorities {
 		out.Endpoints.Ready += c.Ready
@@ -78,15 +122,11 @@ func (s *Service) summarize(t *target) ClusterSummary {
 		out.Endpoints.TransientFailure += c.TransientFailure
 		out.Endpoints.Ejected += c.Ejected
 	}
-	for _, a := range t.assignments() {
-		total := 0
-		for _, l := range a.Localities {
-			total += len(l.Endpoints)
-		}
-		out.Endpoints.Total += total
-		out.Endpoints.Unhealthy += total - a.Usable()
+	for _, l := range localities(m.config, m.cluster) {
+		out.Endpoints.Total += len(l.Endpoints)
 	}
-	if l, ok := t.own(); ok {
+	out.Endpoints.Unhealthy = out.Endpoints.Total - m.usable()
+	if l, ok := m.own(); ok {
 		b := l.breaker()
 		out.Breaker = &b
 	}

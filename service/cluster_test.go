@@ -27,7 +27,7 @@ func TestClusterState(t *testing.T) {
 	if _, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.Cluster(t.Context(), "orders", true)
+	c, err := s.Cluster(t.Context(), "orders", "", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,19 +58,19 @@ func TestClusterState(t *testing.T) {
 func TestAwaitClusterAnswersOnChange(t *testing.T) {
 	s, _ := start(t, "", nil)
 	first := push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	if err := s.AwaitCluster(t.Context(), "orders", first.Generation, 0); err != nil {
+	if err := s.AwaitCluster(t.Context(), "orders", "", first.Generation, 0); err != nil {
 		t.Errorf("no wait: %v", err)
 	}
-	if err := s.AwaitCluster(t.Context(), "orders", first.Generation-1, time.Hour); err != nil {
+	if err := s.AwaitCluster(t.Context(), "orders", "", first.Generation-1, time.Hour); err != nil {
 		t.Errorf("another generation: %v", err)
 	}
 	done := make(chan error)
-	go func() { done <- s.AwaitCluster(t.Context(), "orders", first.Generation, time.Hour) }()
+	go func() { done <- s.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
 	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := s.AwaitCluster(t.Context(), "nobody", 0, 0); code(err) != service.UnknownCluster {
+	if err := s.AwaitCluster(t.Context(), "nobody", "", 0, 0); code(err) != service.UnknownCluster {
 		t.Errorf("an unknown cluster: %v", err)
 	}
 }
@@ -84,17 +84,17 @@ func TestDrainEndsLongPolls(t *testing.T) {
 		first := push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		asked := time.Now()
 		done := make(chan error)
-		go func() { done <- s.AwaitCluster(t.Context(), "orders", first.Generation, time.Hour) }()
+		go func() { done <- s.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
 		synctest.Wait()
 		s.Drain()
 		if err := <-done; err != nil || !time.Now().Equal(asked) {
 			t.Errorf("after %v: %v", time.Since(asked), err)
 		}
-		if c, err := s.Cluster(t.Context(), "orders", true); err != nil || c.Generation != first.Generation {
+		if c, err := s.Cluster(t.Context(), "orders", "", true); err != nil || c.Generation != first.Generation {
 			t.Errorf("while draining: %+v, %v", c, err)
 		}
 		s.Close()
-		if _, err := s.Cluster(t.Context(), "orders", true); code(err) != service.ShuttingDown {
+		if _, err := s.Cluster(t.Context(), "orders", "", true); code(err) != service.ShuttingDown {
 			t.Errorf("once closed: %v", err)
 		}
 	})
@@ -136,14 +136,14 @@ func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 		}()
 		synctest.Wait()
 		began := time.Now()
-		_, err := s.Cluster(t.Context(), "new", true)
+		_, err := s.Cluster(t.Context(), "new", "", true)
 		var e *service.Error
 		if !errors.As(err, &e) || e.Code != service.Internal || e.Cluster != "new" || time.Since(began) != 5*time.Second {
 			t.Errorf("after %v: %#v", time.Since(began), err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := s.Cluster(ctx, "new", true); code(err) != service.CallerGone {
+		if _, err := s.Cluster(ctx, "new", "", true); code(err) != service.CallerGone {
 			t.Errorf("the caller left: %v", err)
 		}
 		close(connector)

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // The series of a cluster, and of the resource directory.
@@ -60,9 +61,14 @@ var (
 // one for each state that endpoints of a priority are in, each reason of a
 // switch, and each way in which connections are lost.
 //
-// Circuit breaker and drops are counted for the whole process, under the cluster
-// that they belong to. An AGGREGATE has no series of them, so that sums count
-// nothing twice: its leaves have, which are clusters here themselves.
+// The series with a target label are those of one cluster in one tree: a cluster
+// that several targets have, has them once for each. What a target's picks come
+// to for which no cluster was chosen has an empty cluster.
+//
+// The others are there once for each cluster, whichever trees it is in. Circuit
+// breaker and drops are counted for the whole process, under the cluster that
+// they belong to. An AGGREGATE has no series of them, so that sums count nothing
+// twice: its leaves have, also where picks reach them through it only.
 type collector struct{ service *Service }
 
 // Describe sends nothing: which series there are depends on the clusters.
@@ -73,26 +79,93 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 // localities are those that the newest config names.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.files(out)
-	targets := c.service.targets
-	rest := newSeries(OverflowCluster)
-	overflow := false
-	for _, t := range targets.all() {
-		summary := t.channel.ClusterSummary(t.cluster)
-		if !t.ownSeries {
-			overflow = true
-			rest.held(t, summary)
-			continue
+	o := &collection{out: out, rest: newSeries(OverflowCluster), told: make(map[*shared]bool)}
+	all := c.service.targets.current.Load().all()
+	var members []*member
+	for _, t := range all {
+		if t.unrouted != nil {
+			o.unrouted(t.unrouted)
 		}
-		s := newSeries(t.cluster)
-		s.counts(t.counts)
-		s.held(t, summary)
-		s.own(t, summary)
-		s.emit(out)
+		members = append(members, t.newest.Load().sorted()...)
 	}
-	if overflow {
-		rest.counts(&targets.rest)
-		rest.emit(out)
+	for _, m := range members {
+		o.inTarget(m)
+		o.once(m.shared, m.clusterConfig(), m.own)
 	}
+	for _, m := range members {
+		for _, l := range m.leaves { // that picks reach in no other way
+			o.once(l.counters.shared, l.ClusterConfig, func() (leaf, bool) { return l, true })
+		}
+	}
+	if o.overflow {
+		o.rest.picked(&c.service.targets.rest, "")
+		o.rest.ended(&c.service.targets.restEnded)
+		o.rest.emit(out)
+	}
+}
+
+// collection is one scrape.
+type collection struct {
+	out      chan<- prometheus.Metric
+	rest     *series // of all that have none of their own
+	overflow bool    // whether there are such
+	told     map[*shared]bool
+}
+
+// unrouted tells of the picks of a target for which no cluster was chosen, if
+// there were any.
+func (o *collection) unrouted(a *account) {
+	if !a.ownSeries {
+		o.overflow = true
+		return
+	}
+	s := newSeries("")
+	for r, n := range a.picks.read() {
+		s.add(picksFamily, float64(n), a.target.label, string(r))
+	}
+	s.emit(o.out)
+}
+
+// inTarget tells of a cluster in one target.
+func (o *collection) inTarget(m *member) {
+	summary := m.target.channel.ClusterSummary(m.cluster)
+	if !m.ownSeries {
+		o.overflow = true
+		o.rest.endpoints(m, summary, "")
+		return
+	}
+	s := newSeries(m.cluster)
+	s.picked(m.counts, m.target.label)
+	s.endpoints(m, summary, m.target.label)
+	s.inTree(m, summary)
+	s.emit(o.out)
+}
+
+// once tells of a cluster whatever its targets, the first time. own returns the
+// leaf that the cluster is itself, if it is one.
+func (o *collection) once(c *shared, cc *resource.ClusterConfig, own func() (leaf, bool)) {
+	if o.told[c] {
+		return
+	}
+	o.told[c] = true
+	l, isLeaf := own()
+	if !c.ownSeries {
+		o.overflow = true
+		o.rest.held(c, l, isLeaf)
+		return
+	}
+	s := newSeries(c.cluster)
+	s.ended(c.ended)
+	s.held(c, l, isLeaf)
+	s.add(updatedFamily, float64(updated(cc).UnixMilli())/1000)
+	s.add(staleFamily, 0)
+	if isLeaf {
+		b := l.breaker()
+		s.add(openFamily, flag(b.Open))
+		s.add(rejectionsFamily, float64(b.Rejected))
+		s.drops(l.drops())
+	}
+	s.emit(o.out)
 }
 
 // files emits how the resource directory is, where there is one.
@@ -126,62 +199,56 @@ func flag(on bool) float64 {
 	return 0
 }
 
-// counts adds what happened.
-func (s *series) counts(c *counts) {
-	s.add(picksFamily, 0, "", string(resultOK))
+// picked adds what happened in a target.
+func (s *series) picked(c *counts, target string) {
+	s.add(picksFamily, 0, target, string(resultOK))
 	for r, n := range c.picks.read() {
-		s.add(picksFamily, float64(n), "", string(r))
+		s.add(picksFamily, float64(n), target, string(r))
 	}
 	for r, n := range c.switches.read() {
-		s.add(switchesFamily, float64(n), "", string(r))
+		s.add(switchesFamily, float64(n), target, string(r))
 	}
 	for r, n := range c.connects.read() {
-		s.add(connectsFamily, float64(n), "", r)
+		s.add(connectsFamily, float64(n), target, r)
 	}
 	for r, n := range c.losses.read() {
-		s.add(lossesFamily, float64(n), "", r)
+		s.add(lossesFamily, float64(n), target, r)
 	}
-	for o, n := range c.ended.read() {
+}
+
+// ended adds how leases ended.
+func (s *series) ended(outcomes *tally[Outcome]) {
+	for o, n := range outcomes.read() {
 		s.add(leasesEndedFamily, float64(n), string(o))
 	}
 }
 
 // held adds how much there is now.
-func (s *series) held(t *target, summary policy.Summary) {
-	s.add(leasesFamily, float64(t.leases.Load()))
-	if l, ok := t.own(); ok {
+func (s *series) held(c *shared, l leaf, isLeaf bool) {
+	s.add(leasesFamily, float64(c.leases.Load()))
+	if isLeaf {
 		b := l.breaker()
 		s.add(inFlightFamily, float64(b.InFlight))
 		s.add(maxRequestsFamily, float64(b.MaxRequests))
 	}
-	if t.clusterConfig().Err == nil {
-		s.endpoints(t, summary)
-	}
 }
 
-// own adds what cannot be summed over clusters: what is no number of things, and
+// inTree adds what cannot be summed over clusters: what is no number of things, and
 // counts under names that clusters choose or that go with them.
-func (s *series) own(t *target, summary policy.Summary) {
+func (s *series) inTree(m *member, summary policy.Summary) {
+	target := m.target.label
 	for _, state := range []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure} {
-		s.add(stateFamily, flag(state == summary.State), "", stateLabels[state])
+		s.add(stateFamily, flag(state == summary.State), target, stateLabels[state])
 	}
-	s.add(priorityFamily, float64(summary.Priority), "")
+	s.add(priorityFamily, float64(summary.Priority), target)
 	if len(summary.Priorities) > 1 { // so that the first failover is a rise from zero
-		s.add(switchesFamily, 0, "", string(policy.SwitchFailure))
-		s.add(switchesFamily, 0, "", string(policy.SwitchInitTimeout))
+		s.add(switchesFamily, 0, target, string(policy.SwitchFailure))
+		s.add(switchesFamily, 0, target, string(policy.SwitchInitTimeout))
 	}
-	for at, n := range *t.places.Load() {
+	for at, n := range m.places {
 		if n := n.Load(); n > 0 {
-			s.add(localityPicksFamily, float64(n), "", strconv.Itoa(at.priority), at.locality.String())
+			s.add(localityPicksFamily, float64(n), target, strconv.Itoa(at.priority), at.locality.String())
 		}
-	}
-	s.add(updatedFamily, float64(updated(t.clusterConfig()).UnixMilli())/1000)
-	s.add(staleFamily, 0)
-	if l, ok := t.own(); ok {
-		b := l.breaker()
-		s.add(openFamily, flag(b.Open))
-		s.add(rejectionsFamily, float64(b.Rejected))
-		s.drops(l.drops())
 	}
 }
 
@@ -203,11 +270,14 @@ func (s *series) drops(all []DropState) {
 
 // endpoints adds the endpoints by priority and state. How many are READY in the
 // priority in use is always there.
-func (s *series) endpoints(t *target, summary policy.Summary) {
+func (s *series) endpoints(m *member, summary policy.Summary, target string) {
+	if m.clusterConfig().Err != nil {
+		return
+	}
 	inUse := max(summary.Priority, 0)
 	count := func(priority int, state string, n int) {
 		if n > 0 || state == "ready" && priority == inUse {
-			s.add(endpointsFamily, float64(n), "", strconv.Itoa(priority), state)
+			s.add(endpointsFamily, float64(n), target, strconv.Itoa(priority), state)
 		}
 	}
 	for p, c := range summary.Priorities {
@@ -217,7 +287,7 @@ func (s *series) endpoints(t *target, summary policy.Summary) {
 		count(p, "transient_failure", c.TransientFailure)
 		count(p, "ejected", c.Ejected)
 	}
-	for priority, l := range localities(t.config.Load(), t.cluster) {
+	for priority, l := range localities(m.config, m.cluster) {
 		for _, e := range l.Endpoints {
 			if !e.Usable() {
 				count(priority, "unhealthy", 1)

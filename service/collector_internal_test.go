@@ -50,7 +50,7 @@ func TestNamesOfServersDoNotStopMetrics(t *testing.T) {
 		a := newAssignment(cluster, names...)
 		a.Drops = []resource.Drop{{Category: "a\x00\xff"}}
 		s.targets.apply([]resolver.Change{{Target: resolver.Target(cluster), Config: newConfig(cluster, a)}})
-		if err := s.targets.settle(t.Context(), []string{cluster}); err != nil {
+		if err := s.targets.settle(t.Context(), []string{resolver.Target(cluster)}); err != nil {
 			t.Fatal(err)
 		}
 		for range 200 { // every locality, but for one chance in 10^19
@@ -81,7 +81,7 @@ func TestClustersBeyondTheLimitCountTogether(t *testing.T) {
 	s.targets.maxSeries = 2
 	for _, cluster := range []string{OverflowCluster, "own", "own2", "b"} {
 		s.targets.apply([]resolver.Change{{Target: resolver.Target(cluster), Config: newConfig(cluster, newAssignment(cluster, resource.Locality{Zone: cluster}))}})
-		if err := s.targets.settle(t.Context(), []string{cluster}); err != nil {
+		if err := s.targets.settle(t.Context(), []string{resolver.Target(cluster)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Pick(t.Context(), &PickRequest{Cluster: cluster}, new(Picks)); err != nil {
@@ -112,7 +112,7 @@ lbd_picks_total{cluster="own2",result="ok",target=""} 1
 		}
 	}
 	compare(2)
-	s.targets.apply([]resolver.Change{{Target: resolver.Target("b")}})
+	s.targets.apply([]resolver.Change{{Target: resolver.Target("b")}}).close()
 	compare(1)
 }
 

@@ -12,19 +12,18 @@ import (
 )
 
 // describe joins what a cluster is configured with and what its tree says.
-func (s *Service) describe(t *target, root policy.Node, endpoints bool) *ClusterState {
+func (s *Service) describe(m *member, root policy.Node, endpoints bool) *ClusterState {
 	out := &ClusterState{
-		ClusterSummary: s.summarize(t),
+		ClusterSummary: summarize(m),
 		Drops:          []DropState{},
 		Priorities:     []PriorityState{},
-		Leases:         t.leases.Load(),
+		Leases:         m.shared.leases.Load(),
 	}
 	out.Age = time.Since(out.Updated).Round(time.Second).String()
 	if root.Err != nil {
 		out.Error = root.Err.Error()
 	}
-	config := t.config.Load()
-	cc := config.Clusters[t.cluster]
+	cc := m.clusterConfig()
 	out.ConfigSource = cc.ClusterFrom.Source.String()
 	if cc.Err != nil {
 		return out
@@ -36,15 +35,15 @@ func (s *Service) describe(t *target, root policy.Node, endpoints bool) *Cluster
 	}
 	out.Policy = policyName(cc.Cluster.Policy)
 	out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
-	if l, ok := t.own(); ok {
+	if l, ok := m.own(); ok {
 		out.Drops = l.drops()
 	}
 	if cc.Cluster.Type == resource.ClusterAggregate {
-		for _, l := range *t.leaves.Load() {
+		for _, l := range m.leaves {
 			out.Leaves = append(out.Leaves, LeafState{Name: l.Cluster.Name, Breaker: l.breaker(), Drops: l.drops()})
 		}
 	}
-	out.Priorities = priorities(t, config, root, endpoints)
+	out.Priorities = priorities(m, root, endpoints)
 	return out
 }
 
@@ -71,12 +70,11 @@ func policyName(p resource.Policy) string {
 
 // priorities joins what was configured, unhealthy endpoints and all, with what
 // the tree says of it: those of the cluster, or of its leaves in a row.
-func priorities(t *target, config *resource.Config, root policy.Node, endpoints bool) []PriorityState {
+func priorities(m *member, root policy.Node, endpoints bool) []PriorityState {
 	nodes := find(root, func(n policy.Node) bool { return n.Priorities != nil }).Priorities
-	picks := *t.places.Load()
-	aggregate := config.Clusters[t.cluster].Cluster.Type == resource.ClusterAggregate
+	aggregate := m.clusterConfig().Cluster.Type == resource.ClusterAggregate
 	out := []PriorityState{}
-	for cc := range config.Leaves(t.cluster) {
+	for cc := range m.config.Leaves(m.cluster) {
 		first, leaf := len(out), ""
 		if aggregate { // at least one, as its tree has
 			leaf = cc.Cluster.Name
@@ -90,7 +88,7 @@ func priorities(t *target, config *resource.Config, root policy.Node, endpoints 
 				out = append(out, newPriority(len(out), leaf))
 			}
 			p := &out[first+int(l.Priority)]
-			p.Localities = append(p.Localities, locality(l, picks.count(place{p.Priority, l.ID}), endpoints))
+			p.Localities = append(p.Localities, locality(l, m.places.count(place{p.Priority, l.ID}), endpoints))
 		}
 	}
 	for i := range min(len(out), len(nodes)) {

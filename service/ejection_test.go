@@ -48,7 +48,7 @@ func TestEjection(t *testing.T) {
 		synctest.Wait()
 
 		const reason = "failure percentage 100.0% of 5 requests is above 50%"
-		c, err := s.Cluster(t.Context(), "orders", true)
+		c, err := s.Cluster(t.Context(), "orders", "", true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if c, err = s.Cluster(t.Context(), "orders", true); err != nil {
+		if c, err = s.Cluster(t.Context(), "orders", "", true); err != nil {
 			t.Fatal(err)
 		}
 		if e := c.Priorities[0].Localities[0].Endpoints[1]; e.State != "READY" || e.LastError != "" || e.EjectedUntil != nil || c.Endpoints.Ejected != 0 {

@@ -3,12 +3,15 @@ package service
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -36,9 +39,9 @@ var (
 )
 
 // EndpointMetrics returns the series of endpoints as they are now, in a registry
-// apart: of the first MaxEndpointsWithSeries, by the names of their clusters.
-// What is left out, because there are more, a cluster does not answer in time or
-// ctx ends, is told by lbd_endpoint_series_truncated.
+// apart: of the first MaxEndpointsWithSeries, by the names of their clusters,
+// then of those of xds targets. What is left out, because there are more, a tree
+// does not answer in time or ctx ends, is told by lbd_endpoint_series_truncated.
 func (s *Service) EndpointMetrics(ctx context.Context) prometheus.Gatherer {
 	return s.endpointMetrics(ctx, MaxEndpointsWithSeries)
 }
@@ -67,33 +70,36 @@ func (e endpointSeries) Collect(out chan<- prometheus.Metric) {
 func (s *Service) endpointSeries(ctx context.Context, most int) endpointSeries {
 	var all endpointSeries
 	left, truncated := most, false
-	for _, t := range s.targets.all() {
-		if !t.hasEndpoints() {
+	for _, t := range s.targets.current.Load().all() {
+		members := slices.DeleteFunc(t.newest.Load().sorted(), func(m *member) bool { return !m.hasEndpoints() })
+		if len(members) == 0 {
 			continue
 		}
 		if left == 0 {
 			truncated = true
 			break
 		}
-		state, err := s.clusterWithin(ctx, t.cluster, endpointsTimeout)
-		if e, ok := errors.AsType[*Error](err); ok && e.Code == UnknownCluster {
+		root, err := describeWithin(ctx, t, endpointsTimeout)
+		if errors.Is(err, lb.ErrClosed) {
 			continue // it was removed meanwhile
 		}
 		if err != nil {
 			truncated = true
 			continue
 		}
-		var complete bool
-		if all, left, complete = appendSeries(all, state, left); !complete {
-			truncated = true
+		for _, m := range members {
+			var complete bool
+			if all, left, complete = appendSeries(all, s.describe(m, root.Clusters[m.cluster], true), left); !complete {
+				truncated = true
+			}
 		}
 	}
 	return append(all, endpointsTruncatedFamily.metric(flag(truncated)))
 }
 
 // hasEndpoints reports whether the cluster, or a leaf of it, has any.
-func (t *target) hasEndpoints() bool {
-	for _, l := range localities(t.config.Load(), t.cluster) {
+func (m *member) hasEndpoints() bool {
+	for _, l := range localities(m.config, m.cluster) {
 		if len(l.Endpoints) > 0 {
 			return true
 		}
@@ -101,10 +107,10 @@ func (t *target) hasEndpoints() bool {
 	return false
 }
 
-func (s *Service) clusterWithin(ctx context.Context, name string, timeout time.Duration) (*ClusterState, error) {
+func describeWithin(ctx context.Context, t *target, timeout time.Duration) (policy.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return s.Cluster(ctx, name, true)
+	return t.channel.Describe(ctx)
 }
 
 // appendSeries adds the series of a cluster's endpoints, as far as there is room
@@ -121,9 +127,9 @@ func appendSeries(all endpointSeries, c *ClusterState, left int) (_ endpointSeri
 				}
 				left--
 				e := &l.Endpoints[i]
-				add(endpointStateFamily, 1, c.Name, "", priority, locality, e.Address, strings.ToLower(e.State))
-				add(endpointShareFamily, e.Share, c.Name, "", priority, locality, e.Address)
-				add(endpointWeightFamily, float64(e.Weight), c.Name, "", priority, locality, e.Address)
+				add(endpointStateFamily, 1, c.Name, c.Target, priority, locality, e.Address, strings.ToLower(e.State))
+				add(endpointShareFamily, e.Share, c.Name, c.Target, priority, locality, e.Address)
+				add(endpointWeightFamily, float64(e.Weight), c.Name, c.Target, priority, locality, e.Address)
 			}
 		}
 	}

@@ -17,7 +17,9 @@ type Code string
 const (
 	InvalidArgument      Code = "invalid_argument"
 	UnknownCluster       Code = "unknown_cluster"
+	UnknownTarget        Code = "unknown_target"
 	UnknownLease         Code = "unknown_lease"
+	NoRoute              Code = "no_route"
 	PreconditionFailed   Code = "precondition_failed"
 	PreconditionRequired Code = "precondition_required"
 	TooLarge             Code = "too_large"
@@ -43,7 +45,7 @@ func (c Code) GRPC() codes.Code {
 	switch c {
 	case InvalidArgument, InvalidResource, UnsupportedMedia:
 		return codes.InvalidArgument
-	case UnknownCluster, UnknownLease:
+	case UnknownCluster, UnknownTarget, UnknownLease, NoRoute:
 		return codes.NotFound
 	case PreconditionFailed, PreconditionRequired, Blocked:
 		return codes.FailedPrecondition
@@ -70,6 +72,8 @@ type Error struct {
 	Detail string
 	// Cluster is the cluster it is about, if it is about one.
 	Cluster string
+	// Target is the xds target it is about, if it is about one.
+	Target string
 	// Category is the drop category of Dropped.
 	Category string
 	// RetryAfter is when it is worth trying again; zero where that is not

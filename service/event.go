@@ -58,6 +58,9 @@ type Event struct {
 	Time    time.Time `json:"time"`
 	Type    EventType `json:"type" enums:"priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted"`
 	Cluster string    `json:"cluster,omitempty"`
+	// Target is the xds target in whose tree it happened; absent for the tree of
+	// the cluster alone.
+	Target string `json:"target,omitempty"`
 	// Says tells it in a sentence.
 	Says string `json:"says"`
 	// From and To are what changed: connectivity states, or priorities.
@@ -128,8 +131,9 @@ func (es *events) add(e Event) {
 
 // EventFilter chooses events.
 type EventFilter struct {
-	// Cluster and Type are empty for any.
+	// Cluster, Target and Type are empty for any.
 	Cluster string
+	Target  string
 	Type    EventType
 	// Limit is how many at most.
 	Limit int
@@ -142,7 +146,9 @@ func (s *Service) Events(f EventFilter) []Event {
 	all := slices.Concat(es.others.kept, es.connections.kept, es.refused.kept)
 	es.mu.Unlock()
 	all = slices.DeleteFunc(all, func(e Event) bool {
-		return f.Cluster != "" && e.Cluster != f.Cluster || f.Type != "" && e.Type != f.Type
+		return f.Cluster != "" && e.Cluster != f.Cluster ||
+			f.Target != "" && (e.Target == "" || targetKey(e.Target) != targetKey(f.Target)) ||
+			f.Type != "" && e.Type != f.Type
 	})
 	slices.SortFunc(all, func(a, b Event) int { return int(b.ID) - int(a.ID) })
 	return all[:min(len(all), f.Limit)]
@@ -151,21 +157,21 @@ func (s *Service) Events(f EventFilter) []Event {
 // event takes what a tree reports: it counts, remembers, and logs what an
 // operator would ask about. The tree's owner calls it.
 func (s *Service) event(t *target, e policy.Event) {
-	log := s.options.Logger
+	log := t.log
 	switch e := e.(type) {
 	case policy.PrioritySwitched:
 		if e.From >= 0 { // the first is no switch
-			t.switches.add(e.Reason)
+			t.member(e.Root).switches.add(e.Reason)
 		}
 		s.events.add(Event{
-			Type: EventPrioritySwitched, Cluster: e.Cluster, Says: e.Detail,
+			Type: EventPrioritySwitched, Cluster: e.Cluster, Target: t.label, Says: e.Detail,
 			From: priorityName(e.From), To: priorityName(e.To), Reason: string(e.Reason),
 		})
 		log.Info("priority switched", "cluster", e.Cluster, "from", e.From, "to", e.To,
 			"reason", string(e.Reason), "detail", e.Detail)
 	case policy.StateChanged:
 		s.events.add(Event{
-			Type: EventStateChanged, Cluster: e.Cluster, Says: "the cluster is " + e.To.String(),
+			Type: EventStateChanged, Cluster: e.Cluster, Target: t.label, Says: "the cluster is " + e.To.String(),
 			From: e.From.String(), To: e.To.String(),
 		})
 		log.Info("cluster state changed", "cluster", e.Cluster, "from", e.From.String(), "to", e.To.String())
@@ -173,13 +179,13 @@ func (s *Service) event(t *target, e policy.Event) {
 		s.connectionChanged(t, e)
 	case policy.Ejected:
 		s.events.add(Event{
-			Type: EventEjected, Cluster: e.Cluster, Says: "the endpoint is ejected: " + e.Reason,
+			Type: EventEjected, Cluster: e.Cluster, Target: t.label, Says: "the endpoint is ejected: " + e.Reason,
 			Reason: e.Reason, Address: e.Address, Until: optional(e.Until),
 		})
 		log.Warn("endpoint ejected", "cluster", e.Cluster, "address", e.Address, "reason", e.Reason, "until", e.Until.UTC())
 	case policy.Unejected:
 		s.events.add(Event{
-			Type: EventUnejected, Cluster: e.Cluster, Says: "the endpoint is given back to picks", Address: e.Address,
+			Type: EventUnejected, Cluster: e.Cluster, Target: t.label, Says: "the endpoint is given back to picks", Address: e.Address,
 		})
 		log.Info("endpoint unejected", "cluster", e.Cluster, "address", e.Address)
 	}
@@ -187,31 +193,32 @@ func (s *Service) event(t *target, e policy.Event) {
 
 func (s *Service) connectionChanged(t *target, e policy.ConnectionChanged) {
 	var says string
+	counts := t.member(e.Root).counts
 	switch {
 	case e.To == connectivity.Ready:
-		t.connects.add("ok")
+		counts.connects.add("ok")
 		says = "connected"
 	case e.From == connectivity.Ready && e.To == connectivity.TransientFailure:
-		t.losses.add("lost")
+		counts.losses.add("lost")
 		says = "connection lost at once"
 	case e.To == connectivity.TransientFailure:
-		t.connects.add("error")
+		counts.connects.add("error")
 		says = "could not connect"
 	case e.From == connectivity.Ready:
-		t.losses.add("lost")
+		counts.losses.add("lost")
 		says = "connection lost"
 	default:
 		return // on its way: connecting, or waiting to
 	}
 	event := Event{
-		Type: EventConnectionChanged, Cluster: e.Cluster, Says: says, Address: e.Address,
+		Type: EventConnectionChanged, Cluster: e.Cluster, Target: t.label, Says: says, Address: e.Address,
 		From: e.From.String(), To: e.To.String(),
 	}
 	if e.Err != nil {
 		event.Error = e.Err.Error()
 	}
 	s.events.add(event)
-	if log := s.options.Logger; log.Enabled(context.Background(), slog.LevelDebug) {
+	if log := t.log; log.Enabled(context.Background(), slog.LevelDebug) {
 		log.Debug("connection changed", "cluster", e.Cluster, "address", e.Address,
 			"from", event.From, "to", event.To, "error", event.Error)
 	}

@@ -12,9 +12,10 @@ import (
 // Step is one step of a pick's decision. Which of the parts is set is told by
 // Step.
 type Step struct {
-	Step string `json:"step" enums:"cluster,priority,drop,circuit_breaker,locality,endpoint,opaque,queued,failure"`
+	Step string `json:"step" enums:"route,cluster,priority,drop,circuit_breaker,locality,endpoint,opaque,queued,failure"`
 	// Says tells the step in a sentence.
 	Says     string        `json:"says"`
+	Route    *RouteStep    `json:"route,omitempty"`
 	Cluster  *ClusterStep  `json:"cluster,omitempty"`
 	Priority *PriorityStep `json:"priority,omitempty"`
 	Drop     *DropStep     `json:"drop,omitempty"`
@@ -128,11 +129,11 @@ type RingWalk struct {
 
 // explain puts the steps of call's decision in the order in which people think
 // of them: the priority before the drops, though its picker comes after.
-func explain(call *policy.Call) []Step {
+func explain(t *target, call *policy.Call) []Step {
 	var steps, priority []Step
 	at := 0
 	for _, s := range call.Trace.Steps {
-		step := explainStep(s)
+		step := explainStep(t, s)
 		if step.Priority != nil {
 			priority = append(priority, step)
 			continue
@@ -145,8 +146,10 @@ func explain(call *policy.Call) []Step {
 	return slices.Insert(steps, at, priority...)
 }
 
-func explainStep(s policy.Step) Step {
+func explainStep(t *target, s policy.Step) Step {
 	switch s := s.(type) {
+	case policy.RouteStep:
+		return explainRoute(t, s)
 	case policy.ClusterStep:
 		known := "known"
 		if !s.Found {

@@ -42,7 +42,7 @@ func (s *Service) FilesChanged(set files.Set) {
 	var updates []resolver.Update
 	for key, r := range set.Resources {
 		if old, ok := before.Resources[key]; !ok || !slices.Equal(old.Raw, r.Raw) {
-			updates = append(updates, resolver.Update{Item: resource.Item{Key: key, Raw: r.Raw, Cluster: r.Cluster, Assignment: r.Assignment}, Updated: r.Modified})
+			updates = append(updates, resolver.Update{Item: r.Item, Updated: r.Modified})
 		}
 	}
 	for key := range before.Resources {
@@ -50,7 +50,7 @@ func (s *Service) FilesChanged(set files.Set) {
 			updates = append(updates, resolver.Update{Item: resource.Item{Key: key}})
 		}
 	}
-	s.resolve(resource.SourceFile, updates)
+	s.resolve(resource.SourceFile, updates, nil)
 	s.tellFiles(before, &set)
 }
 

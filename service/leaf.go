@@ -7,17 +7,20 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// leafCounters are the counters of one {cluster, EDS service name}. Every target
+// leafCounters are the counters of one {cluster, EDS service name}. Every member
 // that comes down to it holds the same.
 type leafCounters struct {
 	*policy.ClusterCounters
 
-	service policy.ServiceKey // fixed
-	holders int               // guarded by the targets' mu
-	full    atomic.Bool       // the circuit breaker, until it has eased
+	// Fixed after build.
+	service policy.ServiceKey
+	shared  *shared // the cluster's
+
+	holders int         // guarded by the targets' mu
+	full    atomic.Bool // the circuit breaker, until it has eased
 }
 
-// leaf is a cluster that a target comes down to, as its newest config that can
+// leaf is a cluster that a member comes down to, as its newest config that can
 // be used has it.
 type leaf struct {
 	*resource.ClusterConfig
@@ -25,13 +28,13 @@ type leaf struct {
 	counters *leafCounters
 }
 
-// hold returns the counters of a cluster, for a target to hold. It is called
+// hold returns the counters of a cluster, for a member to hold. It is called
 // under ts.mu.
 func (ts *targets) hold(cc *resource.ClusterConfig) *leafCounters {
 	service := policy.ServiceKey{Cluster: cc.Cluster.Name, EDSServiceName: cc.Cluster.EDSServiceName}
 	c := ts.counted[service]
 	if c == nil {
-		c = &leafCounters{ClusterCounters: ts.counters.Acquire(service), service: service}
+		c = &leafCounters{ClusterCounters: ts.counters.Acquire(service), service: service, shared: ts.share(service.Cluster)}
 		ts.counted[service] = c
 	}
 	c.holders++
@@ -44,6 +47,7 @@ func (ts *targets) release(leaves []leaf) {
 		if l.counters.holders--; l.counters.holders == 0 {
 			delete(ts.counted, l.counters.service)
 			l.counters.Release()
+			ts.unshare(l.counters.shared)
 		}
 	}
 }

@@ -14,8 +14,8 @@ func TestLeavesAreLetGo(t *testing.T) {
 	s := newService(t)
 	apply := func(cluster string, config *resource.Config) {
 		t.Helper()
-		s.targets.apply([]resolver.Change{{Target: resolver.Target(cluster), Config: config}})
-		if err := s.targets.settle(t.Context(), []string{cluster}); err != nil {
+		s.targets.apply([]resolver.Change{{Target: resolver.Target(cluster), Config: config}}).close()
+		if err := s.targets.settle(t.Context(), []string{resolver.Target(cluster)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -96,8 +96,10 @@ func (l *Load) report() *orcav3.OrcaLoadReport {
 
 // LeaseState is what a lease holds, or how it ended.
 type LeaseState struct {
-	ID       string `json:"id"`
-	Cluster  string `json:"cluster"`
+	ID      string `json:"id"`
+	Cluster string `json:"cluster"`
+	// Target is the xds target whose routes chose the cluster.
+	Target   string `json:"target,omitempty"`
 	Address  string `json:"address"`
 	Priority int    `json:"priority"`
 	// State is held or ended.

@@ -31,7 +31,7 @@ var errUnfinished = errors.New("the request failed")
 // held is one lease: a pick whose request is in flight.
 type held struct {
 	// Fixed.
-	target   *target
+	account  *account
 	held     policy.Held
 	id       string
 	address  string
@@ -46,7 +46,7 @@ type held struct {
 // its shard's map gives back what it holds.
 type leases struct {
 	max    int64
-	eased  func(*target) // told of each lease that ended
+	eased  func(*account) // told of each lease that ended
 	count  atomic.Int64
 	closed atomic.Bool
 	shards [leaseShards]leaseShard
@@ -61,7 +61,7 @@ type leaseShard struct {
 	next  int
 }
 
-func newLeases(limit int, eased func(*target)) *leases {
+func newLeases(limit int, eased func(*account)) *leases {
 	ls := &leases{max: int64(limit), eased: eased}
 	for i := range ls.shards {
 		ls.shards[i].held = make(map[string]*held)
@@ -82,7 +82,7 @@ func (ls *leases) shard(id string) *leaseShard {
 
 // grant makes a lease of what call holds. Where it cannot, nothing is held any
 // more.
-func (ls *leases) grant(t *target, call *policy.Call, ttl time.Duration) (*Lease, *Error) {
+func (ls *leases) grant(a *account, call *policy.Call, ttl time.Duration) (*Lease, *Error) {
 	if ls.count.Add(1) > ls.max {
 		ls.refuse(call)
 		e := errorf(RateLimited, "%d leases are held, the most that are", ls.max)
@@ -90,7 +90,7 @@ func (ls *leases) grant(t *target, call *policy.Call, ttl time.Duration) (*Lease
 		return nil, e
 	}
 	h := &held{
-		target: t, held: call.Held(), id: rand.Text(),
+		account: a, held: call.Held(), id: rand.Text(),
 		address: call.Address, priority: call.Priority, expiresAt: time.Now().Add(ttl),
 	}
 	lease := &Lease{ID: h.id, ExpiresAt: h.expiresAt.UTC()}
@@ -101,7 +101,7 @@ func (ls *leases) grant(t *target, call *policy.Call, ttl time.Duration) (*Lease
 		ls.refuse(call)
 		return nil, errorf(ShuttingDown, "no lease is given any more: shutting down")
 	}
-	t.leases.Add(1)
+	a.shared.leases.Add(1)
 	sh.held[h.id] = h
 	h.timer = time.AfterFunc(ttl, func() { ls.expire(h) })
 	return lease, nil
@@ -149,7 +149,7 @@ func (sh *leaseShard) end(h *held, o Outcome) LeaseState {
 
 func (h *held) state() LeaseState {
 	return LeaseState{
-		ID: h.id, Cluster: h.target.cluster, Address: h.address, Priority: h.priority,
+		ID: h.id, Cluster: h.account.cluster, Target: h.account.target.label, Address: h.address, Priority: h.priority,
 		State: "held", ExpiresAt: h.expiresAt.UTC(),
 	}
 }
@@ -172,10 +172,10 @@ func (ls *leases) giveBack(h *held, o Outcome, load *Load) {
 		info.ServerLoad = load.report()
 	}
 	h.held.Finish(policyOutcomes[o], info)
-	h.target.leases.Add(-1)
-	h.target.ended.add(o)
+	h.account.shared.leases.Add(-1)
+	h.account.shared.ended.add(o)
 	ls.count.Add(-1)
-	ls.eased(h.target)
+	ls.eased(h.account)
 }
 
 // close ends every lease, as expired: nobody can tell their end any more.
@@ -288,7 +288,7 @@ func (ls *leases) once(ctx context.Context, r *PickRequest, out *Picks, pick fun
 		}
 		if !sameRequest(&e.request, r) {
 			err := errorf(InvalidArgument, "Idempotency-Key %q was used for a request with other parameters", r.IdempotencyKey)
-			err.Cluster = r.Cluster
+			err.Cluster, err.Target = r.Cluster, r.Target
 			return err
 		}
 		select {
@@ -312,7 +312,7 @@ func (k *idempotencyKeys) enter(r *PickRequest) (e *idempotent, mine bool) {
 		return e, false
 	}
 	e = &idempotent{request: *r, done: make(chan struct{})}
-	e.request.Exclude = slices.Clone(r.Exclude)
+	e.request.Exclude, e.request.Headers = slices.Clone(r.Exclude), slices.Clone(r.Headers)
 	k.entries[r.IdempotencyKey] = e
 	return e, true
 }
@@ -355,6 +355,7 @@ func (k *idempotencyKeys) leave(r *PickRequest, e *idempotent, out *Picks, answe
 // sameRequest reports whether two requests ask for the same; how long they would
 // wait for it aside.
 func sameRequest(a, b *PickRequest) bool {
-	return a.Cluster == b.Cluster && a.N == b.N && a.TTL == b.TTL && a.Hash == b.Hash &&
+	return a.Cluster == b.Cluster && a.Target == b.Target && a.Path == b.Path && slices.Equal(a.Headers, b.Headers) &&
+		a.N == b.N && a.TTL == b.TTL && a.Hash == b.Hash &&
 		a.Explain == b.Explain && a.WaitForReady == b.WaitForReady && slices.Equal(a.Exclude, b.Exclude)
 }

@@ -37,7 +37,7 @@ func TestLoadsWeighPicks(t *testing.T) {
 		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, two}))
 		shares := func(a, b float64, says string) {
 			t.Helper()
-			c, err := s.Cluster(t.Context(), "orders", true)
+			c, err := s.Cluster(t.Context(), "orders", "", true)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -24,6 +25,8 @@ const (
 	MaxWait = 60 * time.Second
 	// MaxExclude is the most addresses that a pick may exclude.
 	MaxExclude = 100
+	// MaxHeaders is the most values of headers that a pick may have.
+	MaxHeaders = 100
 	// DefaultTTL and MaxTTL are how long a lease lasts.
 	DefaultTTL = 30 * time.Second
 	MaxTTL     = 10 * time.Minute
@@ -31,7 +34,14 @@ const (
 
 // PickRequest asks for picks.
 type PickRequest struct {
+	// Exactly one of Cluster and Target is set. Target is the name of an xds
+	// target, as [TargetName] takes it, whose routes choose the cluster.
 	Cluster string
+	Target  string
+	// Path and Headers are what the routes of Target look at: the path begins
+	// with a slash, names of headers are in lower case.
+	Path    string
+	Headers []Header
 	// N is how many picks, 1 to MaxPicks; to MaxExplain with Explain.
 	N int
 	// Wait is how long the picks may queue, 0 to MaxWait.
@@ -48,9 +58,14 @@ type PickRequest struct {
 	IdempotencyKey string
 }
 
+// Header is one value of a header of the request that a pick is for.
+type Header = resource.Header
+
 // Picks is the answer to a PickRequest.
 type Picks struct {
+	// Cluster and Target are those of the request; one of them is empty.
 	Cluster    string
+	Target     string
 	Generation int64
 	// Stale is true where the cluster's source is away.
 	Stale bool
@@ -65,6 +80,9 @@ type Picks struct {
 
 // Pick is one endpoint picked.
 type Pick struct {
+	// Cluster is the one that the target's routes chose, or that the request
+	// named.
+	Cluster  string
 	Address  string
 	Hostname string
 	Locality Locality
@@ -92,12 +110,13 @@ const sampleMask = 255
 var callPool sync.Pool // of *policy.Call
 
 // Pick picks r.N times and fills out, whose slice is used again. It fails with
-// what stopped the first pick if none came back.
+// what stopped the first pick if none came back. It keeps neither r nor out, nor
+// what they hold.
 func (s *Service) Pick(ctx context.Context, r *PickRequest, out *Picks) error {
 	*out = Picks{Cluster: r.Cluster, Picks: out.Picks[:0]}
 	if r.Explain && r.N > MaxExplain {
 		err := errorf(InvalidArgument, "explain=true is for at most %d picks: n is %d", MaxExplain, r.N)
-		err.Cluster = r.Cluster
+		err.Cluster, err.Target = r.Cluster, r.Target
 		return err
 	}
 	if r.IdempotencyKey == "" || r.TTL == 0 {
@@ -107,23 +126,24 @@ func (s *Service) Pick(ctx context.Context, r *PickRequest, out *Picks) error {
 }
 
 func (s *Service) pick(ctx context.Context, r *PickRequest, out *Picks) error {
-	t, err := s.target(r.Cluster)
+	t, err := s.targetOf(r)
 	if err != nil {
 		return err
 	}
+	out.Target = t.label
 	call, ok := callPool.Get().(*policy.Call)
 	if !ok {
 		call = new(policy.Call)
 	}
 	defer putCall(call)
 	call.Reset(ctx)
-	call.Cluster = r.Cluster
 	call.Hold = r.TTL > 0
 	call.WaitForReady = r.WaitForReady
+	call.Path, call.Headers = r.Path, r.Headers
+	call.Exclude = r.Exclude
 	if r.Hash != "" {
 		call.Hash, call.HasHash = xxhash.Sum64String(r.Hash), true
 	}
-	call.Exclude = r.Exclude
 
 	var first error
 	wait := r.Wait
@@ -131,19 +151,21 @@ func (s *Service) pick(ctx context.Context, r *PickRequest, out *Picks) error {
 		if i > 0 {
 			call.Again()
 		}
+		call.Cluster = r.Cluster // a target's routes replace it
 		if r.Explain {
 			call.Trace = new(policy.Trace)
 		}
 		p, refusal := s.pickOne(t, call, r, wait)
 		wait -= min(wait, call.Queued)
 		if refusal == nil {
-			t.picks.add(resultOK)
-			t.places.Load().add(place{p.Priority, resource.Locality(p.Locality)})
+			m := t.member(call.Cluster)
+			m.picks.add(resultOK)
+			m.places.add(place{p.Priority, resource.Locality(p.Locality)})
 			out.Generation = call.Generation
 			out.Picks = append(out.Picks, p)
 			continue
 		}
-		t.picks.add(result(refusal.Code))
+		t.accountOf(call.Cluster).picks.add(result(refusal.Code))
 		if first == nil && len(out.Picks) == 0 {
 			first = refusal
 		}
@@ -177,15 +199,15 @@ func (s *Service) pickOne(t *target, call *policy.Call, r *PickRequest, wait tim
 		return Pick{}, s.refusal(t, call, err)
 	}
 	p = Pick{
-		Address: call.Address, Hostname: call.Endpoint.Hostname,
+		Cluster: call.Cluster, Address: call.Address, Hostname: call.Endpoint.Hostname,
 		Locality: localityOf(call.Endpoint.Locality), Priority: call.Priority,
 	}
 	if r.Explain {
-		p.Explain = explain(call)
+		p.Explain = explain(t, call)
 	}
 	done = true
 	if r.TTL > 0 {
-		p.Lease, refused = s.leases.grant(t, call, r.TTL)
+		p.Lease, refused = s.leases.grant(t.member(call.Cluster).account, call, r.TTL)
 	}
 	return p, refused
 }
@@ -209,9 +231,11 @@ func (s *Service) decide(t *target, call *policy.Call, wait time.Duration) error
 
 // refusal says in the service's terms why a pick failed.
 func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
-	e := &Error{Detail: err.Error(), Cluster: call.Cluster}
+	e := &Error{Detail: err.Error(), Cluster: call.Cluster, Target: t.label}
 	var (
 		refused  *policy.Refusal
+		noRoute  *lb.RouteError
+		noTarget *lb.TargetError
 		notReady *lb.NotReadyError
 		timeout  *lb.TimeoutError
 		connect  *policy.ConnectError
@@ -221,8 +245,12 @@ func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 		e.Code = refusalCodes[refused.Kind]
 		e.Category = refused.Category
 		if e.Code == CircuitBroken {
-			s.breakerFull(t)
+			s.breakerFull(t.member(call.Cluster))
 		}
+	case errors.As(err, &noRoute):
+		e.Code = NoRoute
+	case errors.As(err, &noTarget):
+		e.Code, e.Detail = unusable(noTarget)
 	case errors.As(err, &notReady):
 		e.Code = NoReadyEndpoint
 		if errors.As(err, &connect) && !connect.RetryAt.IsZero() {
@@ -231,16 +259,33 @@ func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 	case errors.As(err, &timeout):
 		e.Code = PickTimeout
 	case errors.Is(err, lb.ErrClosed):
-		e = s.closed(call.Cluster)
+		e = s.closed(call.Cluster, t.label)
 	case call.Err() != nil:
 		e.Code = CallerGone
 	default:
 		e.Code = NoReadyEndpoint // a foreign policy's own error
 	}
 	if call.Trace != nil {
-		e.Explain = explain(call)
+		e.Explain = explain(t, call)
 	}
 	return e
+}
+
+// unusable says why no pick of a target can be answered, and with which code: who
+// asks for a target that has no Listener has most likely its name wrong.
+func unusable(err *lb.TargetError) (code Code, detail string) {
+	code, detail = NoReadyEndpoint, err.Error()
+	missing, ok := errors.AsType[*resolver.NotFoundError](err)
+	if !ok {
+		return code, detail
+	}
+	if missing.Key.Type == resource.TypeListener {
+		code = UnknownTarget
+	}
+	if missing.Err == nil {
+		detail += ": push it with PUT /v1/snapshot, or give lbd a management server that has it"
+	}
+	return code, detail
 }
 
 var refusalCodes = map[policy.Kind]Code{

@@ -148,7 +148,7 @@ func TestLeasesEndOnce(t *testing.T) {
 		done, renewed, forgotten := out.Picks[0].Lease.ID, out.Picks[1].Lease.ID, out.Picks[2].Lease.ID
 		inFlight := func(want int64) {
 			t.Helper()
-			c, err := s.Cluster(t.Context(), "orders", true)
+			c, err := s.Cluster(t.Context(), "orders", "", true)
 			if err != nil || c.Breaker.InFlight != want || c.Leases != want {
 				t.Errorf("in flight: %+v, %v; want %d", c.Breaker, err, want)
 			}
@@ -250,7 +250,7 @@ lbd_picks_total{cluster="orders",result="rate_limited",target=""} 2
 	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_locality_picks_total", "lbd_picks_total"); err != nil {
 		t.Error(err)
 	}
-	c, err := s.Cluster(t.Context(), "orders", false)
+	c, err := s.Cluster(t.Context(), "orders", "", false)
 	if err != nil || c.Breaker.InFlight != 2 {
 		t.Errorf("a refused lease holds nothing: %+v, %v", c, err)
 	}

@@ -99,7 +99,7 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 	if _, err := del(service.Endpoints, false); code(err) != service.UnknownCluster {
 		t.Errorf("delete what is not there: %v", err)
 	}
-	if _, err := s.Cluster(t.Context(), "orders", true); err != nil {
+	if _, err := s.Cluster(t.Context(), "orders", "", true); err != nil {
 		t.Errorf("the configuration is still there: %v", err)
 	}
 	if _, err := del(service.Config, false); err != nil {
@@ -150,7 +150,7 @@ func TestRestartServesWhatWasPushed(t *testing.T) {
 	if err != nil || out.Picks[0].Address != "a-0:80" {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	c, err := s.Cluster(t.Context(), "or/de%rs", true)
+	c, err := s.Cluster(t.Context(), "or/de%rs", "", true)
 	if err != nil || c.Breaker.MaxRequests != 3 || c.Breaker.LimitFrom != "config" {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -237,7 +237,7 @@ func TestBlockedKnowsFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		key := resource.Key{Type: service.Endpoints, Name: name}
-		set.Resources[key] = files.Resource{Key: key, Raw: d.Raw, Assignment: d.Value, File: name + ".yaml"}
+		set.Resources[key] = files.Resource{Item: resource.Item{Key: key, Raw: d.Raw, Assignment: d.Value}, File: name + ".yaml"}
 	}
 	s.FilesChanged(set)
 	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))

@@ -3,11 +3,10 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +39,9 @@ type Options struct {
 	Version string
 	// RequireIfMatch refuses changes that do not say what they replace.
 	RequireIfMatch bool
+	// Targets are the full names of xds targets that are hosted from the start,
+	// as TargetName returns them.
+	Targets []string
 	// MaxLeases bounds the leases held at a time; 0 is DefaultMaxLeases.
 	MaxLeases int
 }
@@ -84,7 +86,7 @@ func New(o Options) *Service {
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.metrics = newMetrics(s)
 	s.events = newEvents()
-	s.leases = newLeases(o.MaxLeases, s.breakerEased)
+	s.leases = newLeases(o.MaxLeases, func(a *account) { s.breakerEased(a.target.member(a.cluster)) })
 	s.targets = newTargets(s.newTarget, s.counters)
 	s.dns = resolver.NewDNS(o.Lookup, s.hostChanged)
 	return s
@@ -93,11 +95,23 @@ func New(o Options) *Service {
 // Start takes the resources of st, and returns once every tree has its config.
 func (s *Service) Start(ctx context.Context, st *store.Store) error {
 	var updates []resolver.Update
+	var hosts []hosting
 	for e := range st.Snapshot().All() {
+		if e.Key.Type == hostedType {
+			hosts = append(hosts, hosting{e.Key.Name, true})
+			continue
+		}
 		updates = append(updates, resolver.Update{Item: resource.Item{Key: e.Key, Raw: e.Raw}, Updated: e.Updated})
 	}
-	s.resolve(resource.SourcePush, updates)
-	err := s.targets.settle(ctx, slices.Collect(maps.Keys(*s.targets.current.Load()))) // those of files, too
+	for _, name := range s.options.Targets {
+		hosts = append(hosts, hosting{name, true})
+	}
+	s.resolve(resource.SourcePush, updates, hosts)
+	var names []string // those of files, too
+	for _, t := range s.targets.current.Load().all() {
+		names = append(names, t.name)
+	}
+	err := s.targets.settle(ctx, names)
 	s.store.Store(st)
 	return err
 }
@@ -105,31 +119,39 @@ func (s *Service) Start(ctx context.Context, st *store.Store) error {
 // Commit lets the trees follow what the store has committed. The store's writer
 // calls it.
 func (s *Service) Commit(c store.Commit) {
-	updates := make([]resolver.Update, len(c.Changed))
-	for i, key := range c.Changed {
-		e, _ := c.After.Get(key) // its Raw is nil where it was removed
+	var updates []resolver.Update
+	var hosts []hosting
+	for _, key := range c.Changed {
+		e, exists := c.After.Get(key) // its Raw is nil where it was removed
+		if key.Type == hostedType {
+			hosts = append(hosts, hosting{key.Name, exists})
+			continue
+		}
 		item := s.underWay.value(key, e.Raw)
 		item.Key, item.Raw = key, e.Raw
-		updates[i] = resolver.Update{Item: item, Updated: e.Updated}
+		updates = append(updates, resolver.Update{Item: item, Updated: e.Updated})
 	}
-	s.underWay.commit(s.resolve(resource.SourcePush, updates))
+	s.underWay.commit(s.resolve(resource.SourcePush, updates, hosts))
 }
 
-// resolve lets the trees follow what a source says. It returns the clusters that
-// this concerns.
-func (s *Service) resolve(from resource.Source, updates []resolver.Update) (concerned []string) {
+// resolve lets the trees follow what a source says, and which targets are hosted
+// by name. It returns the targets that this concerns.
+func (s *Service) resolve(from resource.Source, updates []resolver.Update, hosts []hosting) (concerned []string) {
 	s.resolving.Lock()
-	defer s.resolving.Unlock()
 	changes := s.resolver.Apply(from, updates)
-	s.targets.apply(changes)
-	if slices.ContainsFunc(updates, func(u resolver.Update) bool { return u.Key.Type == Config }) {
-		s.dns.Want(s.resolver.Hosts())
+	for _, h := range hosts {
+		changes = append(changes, s.host(h)...)
 	}
+	gone := s.targets.apply(changes)
+	s.dns.Want(s.resolver.Hosts())
+	s.resolving.Unlock()
+	gone.close()
+	h := s.targets.current.Load()
 	for _, c := range changes {
-		if cluster, ok := resolver.Cluster(c.Target); ok {
-			concerned = append(concerned, cluster)
-			if t := s.targets.get(cluster); t != nil {
-				s.breakerEased(t)
+		concerned = append(concerned, c.Target)
+		if t := h.named(c.Target); t != nil {
+			for _, m := range t.newest.Load().sorted() {
+				s.breakerEased(m) // its limit may be another
 			}
 		}
 	}
@@ -142,8 +164,9 @@ func (s *Service) hostChanged(host string, addresses []string, err error) {
 		s.options.Logger.Warn("name does not resolve", "host", host, "error", err)
 	}
 	s.resolving.Lock()
-	defer s.resolving.Unlock()
-	s.targets.apply(s.resolver.ApplyHost(host, addresses, err))
+	gone := s.targets.apply(s.resolver.ApplyHost(host, addresses, err))
+	s.resolving.Unlock()
+	gone.close()
 }
 
 // Drain lets readiness fail, and whoever waits for a change have what there is,
@@ -194,24 +217,56 @@ func (s *Service) open() (*store.Store, error) {
 	return st, nil
 }
 
-// closed is the error of a request whose tree was closed meanwhile.
-func (s *Service) closed(cluster string) *Error {
-	e := errorf(ShuttingDown, "the daemon is shutting down")
-	if s.draining.Err() == nil { // the cluster alone has gone
+// closed is the error of a request whose tree was closed meanwhile. target is its
+// label.
+func (s *Service) closed(cluster, target string) *Error {
+	var e *Error
+	switch {
+	case s.draining.Err() != nil:
+		e = errorf(ShuttingDown, "the daemon is shutting down")
+	case target != "":
+		e = errorf(UnknownTarget, "target %q is not hosted any more", target)
+	default:
 		e = errorf(UnknownCluster, "cluster %q was removed", cluster)
 	}
-	e.Cluster = cluster
+	e.Cluster, e.Target = cluster, target
 	return e
 }
 
-// target returns the target of a cluster.
-func (s *Service) target(cluster string) (*target, error) {
-	if t := s.targets.get(cluster); t != nil {
+// targetOf returns the target that is to pick.
+func (s *Service) targetOf(r *PickRequest) (*target, error) {
+	if r.Target != "" {
+		return s.xdsTarget(r.Target)
+	}
+	h := s.targets.current.Load()
+	if t := h.clusters[r.Cluster]; t != nil {
 		return t, nil
 	}
-	err := errorf(UnknownCluster, "cluster %q is not known: nothing was pushed for it", cluster)
-	err.Cluster = cluster
+	err := unknownCluster(r.Cluster)
+	if in := h.livesIn(r.Cluster); in != nil {
+		err.Detail = fmt.Sprintf("cluster %q is part of %s only: ask with target=, whose routes choose it", r.Cluster, in[0])
+	}
 	return nil, err
+}
+
+// xdsTarget returns the xds target of a name, full or not.
+func (s *Service) xdsTarget(name string) (*target, error) {
+	if t := s.targets.xds(name); t != nil {
+		return t, nil
+	}
+	return nil, unknownTarget(name)
+}
+
+func unknownCluster(name string) *Error {
+	err := errorf(UnknownCluster, "cluster %q is not known: nothing was pushed for it", name)
+	err.Cluster = name
+	return err
+}
+
+func unknownTarget(name string) *Error {
+	err := errorf(UnknownTarget, "target %q is not hosted: nobody asked for it with --target or PUT /v1/targets, and no Listener of its name was pushed", name)
+	err.Target = name
+	return err
 }
 
 // callerGone is the error of a request whose caller left; nil stays nil.

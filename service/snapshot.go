@@ -86,7 +86,7 @@ func (s *Service) putAll(tx *store.Tx, b *resource.Bundle, r *SnapshotRequest, c
 		if err != nil {
 			return err
 		}
-		if changed || i.Key.Type == Config {
+		if changed && i.Key.Type == Endpoints || i.Key.Type == Config {
 			judged = append(judged, i)
 		}
 	}
@@ -109,7 +109,7 @@ func replace(tx *store.Tx, b *resource.Bundle, r *SnapshotRequest, res *PushResu
 		named[i.Key] = true
 	}
 	for e := range tx.All() {
-		if named[e.Key] {
+		if named[e.Key] || e.Key.Type == hostedType {
 			continue
 		}
 		tx.Delete(e.Key)
@@ -126,10 +126,14 @@ func replace(tx *store.Tx, b *resource.Bundle, r *SnapshotRequest, res *PushResu
 	return nil
 }
 
-// hashAll is the hash of resources with their names.
+// hashAll is the hash of resources with their names. Which targets are hosted by
+// name is no matter of a snapshot.
 func hashAll(all iter.Seq[store.Entry]) string {
 	h := sha256.New()
 	for e := range all {
+		if e.Key.Type == hostedType {
+			continue
+		}
 		sum := sha256.Sum256(e.Raw)
 		h.Write([]byte(e.Key.String()))
 		h.Write(sum[:])
@@ -146,6 +150,9 @@ func (s *Service) Snapshot(f Format) (*Stored, error) {
 	all := st.Snapshot()
 	var resources []resource.Rendered
 	for e := range all.All() {
+		if e.Key.Type == hostedType {
+			continue
+		}
 		resources = append(resources, resource.Rendered{Type: e.Key.Type, Raw: e.Raw})
 	}
 	tag := hashAll(all.All())

@@ -98,7 +98,7 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 		says    string
 	}{
 		"a broken resource":  {service.SnapshotRequest{Body: with(object{"@type": service.Config.URL(), "name": "z", "type": "STATIC"})}, service.InvalidResource, "resources[3].type"},
-		"another type":       {service.SnapshotRequest{Body: with(object{"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": "l"})}, service.InvalidResource, "Listener"},
+		"another type":       {service.SnapshotRequest{Body: with(object{"@type": "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration", "name": "l"})}, service.InvalidResource, "ScopedRouteConfiguration"},
 		"no endpoint":        {service.SnapshotRequest{Body: with(object{"@type": service.Endpoints.URL(), "cluster_name": "z"})}, service.Blocked, `"z"`},
 		"endpoints are lost": {service.SnapshotRequest{Body: snapshot(t, nil, "a"), Replace: true, MaxRemoved: -1}, service.Blocked, `"a"`},
 		"nothing at all":     {service.SnapshotRequest{Body: []byte(`{"resources":[]}`), Replace: true, MaxRemoved: -1}, service.Blocked, "all 3 resources"},

@@ -4,8 +4,13 @@ import "time"
 
 // ClusterSummary is one cluster in short.
 type ClusterSummary struct {
-	Name  string `json:"name"`
-	State string `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE"` // connectivity state
+	Name string `json:"name"`
+	// Target is the xds target in whose tree the state is; absent for the
+	// cluster's own tree.
+	Target string `json:"target,omitempty"`
+	// Targets are the xds targets whose routes lead to the cluster.
+	Targets []string `json:"targets,omitempty"`
+	State   string   `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE"` // connectivity state
 	// PriorityInUse is -1 where none is.
 	PriorityInUse int `json:"priority_in_use"`
 	// Endpoints counts the endpoints of all priorities.
@@ -69,7 +74,8 @@ type ClusterState struct {
 	Age         string          `json:"age"` // since updated_at, a Go duration
 	Drops       []DropState     `json:"drops"`
 	Priorities  []PriorityState `json:"priorities"`
-	Leases      int64           `json:"leases"`
+	// Leases are those of the cluster in all trees.
+	Leases int64 `json:"leases"`
 }
 
 // LeafState is a cluster that an AGGREGATE comes down to.

@@ -1,11 +1,8 @@
 package service
 
 import (
-	"context"
 	"errors"
-	"maps"
-	"slices"
-	"sync"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -15,92 +12,124 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// target is one hosted tree, and the counts of what became of its picks.
+// target is one hosted tree: of one cluster, or of an xds target, whose routes
+// choose among several.
 type target struct {
 	// Fixed after build.
-	cluster string
+	name    string // "cluster:orders", or "xds:///orders"
+	label   string // what metrics, events and answers call it: nothing for a cluster: target
 	channel *lb.Channel
-	// ownSeries is false for a target beyond MaxClustersWithSeries.
-	ownSeries bool
+	log     *slog.Logger
+	// unrouted counts the picks for which no cluster was chosen.
+	unrouted *account
 
-	config  atomic.Pointer[resource.Config]
-	offered atomic.Pointer[lb.Offered] // the newest config's
+	newest atomic.Pointer[view]
 
-	places atomic.Pointer[places] // the newest config's
-	// leaves are those of the newest config that can be used. The target holds
-	// their counters: its tree lets go of its own when it fails, and what they
-	// count goes on.
-	leaves atomic.Pointer[[]leaf]
-
-	*counts
-	leases atomic.Int64
+	offered lb.Offered // the newest config; guarded by the targets' mu
 }
 
-// counts are what happened to a target. Targets without series of their own
-// share one, so that their sums do not fall when one of them goes.
+// view is a target as one config has it. It is never changed, the counts in it
+// aside.
+type view struct {
+	config *resource.Config
+	// only is the member of a cluster: target; nil for an xds target.
+	only    *member
+	members map[string]*member // by cluster
+}
+
+// member is a cluster that the picks of a target can choose, as one config has
+// it.
+type member struct {
+	*account
+
+	config *resource.Config // the whole target's
+	places places
+	// leaves are those of the newest config that can be used. The member holds
+	// their counters: the tree lets go of its own when the cluster fails, and
+	// what they count goes on.
+	leaves []leaf
+}
+
+// account is what happens to one cluster in one target, for as long as the
+// target has the cluster.
+type account struct {
+	// Fixed after build.
+	target  *target
+	cluster string // empty for a target's unrouted picks
+	// ownSeries is false for an account beyond MaxClustersWithSeries. It has its
+	// counts together with all other such.
+	ownSeries bool
+	*counts
+
+	shared *shared // what the cluster's accounts have in common; nil for unrouted picks
+}
+
+// counts are what metrics tell of a cluster for each target.
 type counts struct {
 	picks    tally[result]
 	switches tally[policy.SwitchReason]
 	connects tally[string]
 	losses   tally[string]
-	ended    tally[Outcome]
 }
 
-// clusterConfig is the cluster's part of the newest config.
-func (t *target) clusterConfig() *resource.ClusterConfig {
-	return t.config.Load().Clusters[t.cluster]
-}
-
-// assignments are those that the cluster comes down to: its own, or its leaves'.
-func (t *target) assignments() []*resource.Assignment {
-	var out []*resource.Assignment
-	for cc := range t.config.Load().Leaves(t.cluster) {
-		if cc.Assignment != nil {
-			out = append(out, cc.Assignment)
-		}
+// member returns the cluster as the newest config has it. Of one that has left
+// the target, by a pick that was made before, nothing is counted any more.
+func (t *target) member(cluster string) *member {
+	v := t.newest.Load()
+	if v.only != nil {
+		return v.only
 	}
-	return out
+	if m := v.members[cluster]; m != nil {
+		return m
+	}
+	return &member{
+		account: &account{target: t, cluster: cluster, counts: new(counts), shared: newShared(cluster)},
+		config:  &resource.Config{Clusters: map[string]*resource.ClusterConfig{cluster: {Err: errGone}}},
+	}
+}
+
+var errGone = errors.New("the cluster has left the target")
+
+// clusterConfig is the cluster's own part of the config.
+func (m *member) clusterConfig() *resource.ClusterConfig { return m.config.Clusters[m.cluster] }
+
+// accountOf is where a pick counts, be it that a cluster was chosen for it or
+// not.
+func (t *target) accountOf(cluster string) *account {
+	if cluster == "" {
+		return t.unrouted
+	}
+	return t.member(cluster).account
 }
 
 // own returns the leaf that the cluster is itself. An AGGREGATE has none, nor has
 // a cluster that cannot be used.
-func (t *target) own() (_ leaf, ok bool) {
-	for _, l := range *t.leaves.Load() {
-		if l.Cluster.Name == t.cluster {
-			return l, t.clusterConfig().Err == nil
+func (m *member) own() (_ leaf, ok bool) {
+	for _, l := range m.leaves {
+		if l.Cluster.Name == m.cluster {
+			return l, m.clusterConfig().Err == nil
 		}
 	}
 	return leaf{}, false
 }
 
-// follow lets a target take a config, before its tree does. It is called under
-// ts.mu.
-func (ts *targets) follow(t *target, config *resource.Config) {
-	t.config.Store(config)
-	counted := t.places.Load().follow(config, t.cluster)
-	t.places.Store(&counted)
-	if t.clusterConfig().Err != nil {
-		return
+// usable counts the endpoints that picks may reach now.
+func (m *member) usable() int {
+	n := 0
+	for cc := range m.config.Leaves(m.cluster) {
+		if cc.Assignment != nil {
+			n += cc.Assignment.Usable()
+		}
 	}
-	var leaves []leaf
-	for cc := range config.Leaves(t.cluster) {
-		leaves = append(leaves, leaf{cc, ts.hold(cc)})
-	}
-	ts.release(*t.leaves.Swap(&leaves)) // after the new ones are held: most are the same
+	return n
 }
 
-// end closes a target's tree, and lets go of what the target holds. It is called
-// under ts.mu.
-func (ts *targets) end(t *target) {
-	t.channel.Close()
-	ts.release(*t.leaves.Load())
-}
-
-// newTarget builds the tree of a cluster, still without config.
-func (s *Service) newTarget(cluster string) *target {
-	t := &target{cluster: cluster, counts: new(counts)}
-	t.places.Store(&places{})
-	t.leaves.Store(new([]leaf))
+// newTarget builds a tree, still without config.
+func (s *Service) newTarget(name string) *target {
+	t := &target{name: name, log: s.options.Logger}
+	if _, ok := resolver.Cluster(name); !ok {
+		t.label, t.log = name, t.log.With("target", name)
+	}
 	t.channel = lb.NewChannel(lb.Options{
 		Registry:   lb.Policies(),
 		Counters:   s.counters,
@@ -110,118 +139,4 @@ func (s *Service) newTarget(cluster string) *target {
 		Generation: time.Now().UnixMilli(),
 	})
 	return t
-}
-
-// targets is every target by its cluster. Reading takes no lock.
-type targets struct {
-	build     func(cluster string) *target
-	counters  *policy.Counters
-	maxSeries int                                // how many have series of their own
-	rest      counts                             // of all others
-	current   atomic.Pointer[map[string]*target] // replaced, never changed
-
-	mu         sync.Mutex // held to replace current; guards the rest
-	counted    map[policy.ServiceKey]*leafCounters
-	withSeries int
-	closed     bool
-}
-
-func newTargets(build func(string) *target, counters *policy.Counters) *targets {
-	ts := &targets{
-		build: build, counters: counters, maxSeries: MaxClustersWithSeries,
-		counted: make(map[policy.ServiceKey]*leafCounters),
-	}
-	ts.current.Store(&map[string]*target{})
-	return ts
-}
-
-func (ts *targets) get(cluster string) *target { return (*ts.current.Load())[cluster] }
-
-// all returns the targets in the order of their clusters' names.
-func (ts *targets) all() []*target {
-	m := *ts.current.Load()
-	out := make([]*target, 0, len(m))
-	for _, name := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, m[name])
-	}
-	return out
-}
-
-// apply builds, updates and closes targets. It does not wait for the trees.
-func (ts *targets) apply(changes []resolver.Change) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if ts.closed {
-		return
-	}
-	next := *ts.current.Load()
-	cloned := false
-	replace := func() map[string]*target {
-		if !cloned {
-			next, cloned = maps.Clone(next), true
-		}
-		return next
-	}
-	var gone []*target
-	for _, c := range changes {
-		cluster, ok := resolver.Cluster(c.Target)
-		if !ok {
-			continue
-		}
-		t := next[cluster]
-		if c.Config == nil {
-			if t != nil {
-				delete(replace(), cluster)
-				if t.ownSeries {
-					ts.withSeries--
-				}
-				gone = append(gone, t)
-			}
-			continue
-		}
-		if t == nil {
-			t = ts.build(cluster)
-			if t.ownSeries = ts.withSeries < ts.maxSeries && cluster != OverflowCluster; t.ownSeries {
-				ts.withSeries++
-			} else {
-				t.counts = &ts.rest
-			}
-			replace()[cluster] = t
-		}
-		ts.follow(t, c.Config)
-		offered := t.channel.Offer(c.Config)
-		t.offered.Store(&offered)
-	}
-	ts.current.Store(&next)
-	for _, t := range gone {
-		ts.end(t)
-	}
-}
-
-// settle returns once the picks of these clusters see their newest configs. A
-// cluster that is gone has none to see.
-func (ts *targets) settle(ctx context.Context, clusters []string) error {
-	for _, name := range clusters {
-		t := ts.get(name)
-		if t == nil {
-			continue
-		}
-		if err := t.offered.Load().Wait(ctx); err != nil && !errors.Is(err, lb.ErrClosed) {
-			return err
-		}
-	}
-	return nil
-}
-
-// close closes every target. None comes after.
-func (ts *targets) close() {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if ts.closed {
-		return
-	}
-	ts.closed = true
-	for _, t := range *ts.current.Load() {
-		ts.end(t)
-	}
 }

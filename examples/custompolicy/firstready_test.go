@@ -54,7 +54,7 @@ func TestPushedClusterChoosesThePolicy(t *testing.T) {
 			t.Fatalf("%+v, %v", out, err)
 		}
 	}
-	c, err := s.Cluster(t.Context(), "orders", true)
+	c, err := s.Cluster(t.Context(), "orders", "", true)
 	if err != nil || c.Policy != custompolicy.Name {
 		t.Errorf("policy %q, %v", c.Policy, err)
 	}

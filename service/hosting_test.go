@@ -1,0 +1,130 @@
+package service_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+func TestATargetIsHostedByName(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := start(t, dir, nil)
+	host := func(name string) (*service.PushResult, error) {
+		return s.HostTarget(t.Context(), &service.HostRequest{Target: name})
+	}
+	drop := func(name string) (*service.PushResult, error) {
+		return s.DropTarget(t.Context(), &service.HostRequest{Target: name})
+	}
+	expect := func(want service.Code, says string) {
+		t.Helper()
+		_, err := pick(s, service.PickRequest{Target: "shop", Path: "/"})
+		if code(err) != want || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("got %s: %v; want %s: %s", code(err), err, want, says)
+		}
+	}
+	expect(service.UnknownTarget, `target "shop" is not hosted`)
+	if res, err := host("shop"); err != nil || !res.New || res.Generation == 0 || res.Changes[0] != (service.Change{Resource: "Target/xds:///shop", Change: "added"}) {
+		t.Fatalf("got %+v, %v", res, err)
+	}
+	if res, err := host("xds:///shop"); err != nil || res.New || len(res.Changes) != 0 {
+		t.Errorf("hosted twice: %+v, %v", res, err)
+	}
+	expect(service.UnknownTarget, "xds:///shop: Listener/shop is not known: push it with PUT /v1/snapshot")
+	stop()
+
+	s, stop = start(t, dir, nil)
+	expect(service.UnknownTarget, "Listener/shop is not known")
+	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
+	expect("", "")
+	snapshot, err := s.Snapshot(service.JSON)
+	if err != nil || strings.Contains(string(snapshot.Body), "Target") {
+		t.Errorf("the snapshot is %s, %v", snapshot.Body, err)
+	}
+	remove(t, s) // the Listener, and not what is hosted
+	expect(service.UnknownTarget, "Listener/shop is not known")
+	if empty, err := s.Snapshot(service.JSON); err != nil || empty.Hash == snapshot.Hash {
+		t.Errorf("the snapshot's hash is %s still, %v", empty.Hash, err)
+	}
+	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
+	if back, err := s.Snapshot(service.JSON); err != nil || back.Hash != snapshot.Hash {
+		t.Errorf("the snapshot's hash is %s, %v; want %s", back.Hash, err, snapshot.Hash)
+	}
+	if res, err := drop("shop"); err != nil || len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0].Reason, "a Listener that was pushed hosts it") {
+		t.Errorf("dropped: %+v, %v", res, err)
+	}
+	expect("", "")
+	if _, err := drop("shop"); code(err) != service.Blocked || !strings.Contains(err.Error(), "a Listener that was pushed hosts it") {
+		t.Errorf("dropped twice: %v", err)
+	}
+	remove(t, s)
+	expect(service.UnknownTarget, `target "shop" is not hosted`)
+	if _, err := drop("shop"); code(err) != service.UnknownTarget {
+		t.Errorf("dropped what is not there: %v", err)
+	}
+	stop()
+	s, _ = start(t, dir, nil)
+	expect(service.UnknownTarget, `target "shop" is not hosted`)
+}
+
+func TestHostingHeedsPreconditions(t *testing.T) {
+	s, _ := start(t, "", nil)
+	none := service.Precondition{IfNoneMatch: true}
+	request := &service.HostRequest{Target: "shop", DryRun: true, Precondition: none}
+	if res, err := s.HostTarget(t.Context(), request); err != nil || !res.New || len(res.Changes) != 1 {
+		t.Errorf("dry run: %+v, %v", res, err)
+	}
+	if all, err := s.Targets(); err != nil || len(all) != 0 {
+		t.Errorf("a dry run hosts %+v, %v", all, err)
+	}
+	request.DryRun = false
+	res, err := s.HostTarget(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.HostTarget(t.Context(), request); code(err) != service.PreconditionFailed {
+		t.Errorf("If-None-Match: *: %v", err)
+	}
+	for hash, want := range map[string]service.Code{"other": service.PreconditionFailed, res.Hash: ""} {
+		_, err := s.DropTarget(t.Context(), &service.HostRequest{Target: "shop", Precondition: service.Precondition{IfMatch: []string{hash}}})
+		if code(err) != want {
+			t.Errorf("If-Match: %q: %v", hash, err)
+		}
+	}
+}
+
+// TestFlagsHostTargets: for as long as the daemon runs, whatever else hosts them.
+func TestFlagsHostTargets(t *testing.T) {
+	s, _ := start(t, "", func(o *service.Options) { o.Targets = []string{"xds:///shop"} })
+	if _, err := s.DropTarget(t.Context(), &service.HostRequest{Target: "shop"}); code(err) != service.Blocked || !strings.Contains(err.Error(), "--target hosts it") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := s.HostTarget(t.Context(), &service.HostRequest{Target: "shop"}); err != nil {
+		t.Error(err)
+	}
+	if state, err := s.Target("shop"); err != nil || fmt.Sprint(state.HostedBy) != "[flag api]" {
+		t.Errorf("got %+v, %v", state, err)
+	}
+	if res, err := s.DropTarget(t.Context(), &service.HostRequest{Target: "shop"}); err != nil || len(res.Warnings) != 1 {
+		t.Errorf("got %+v, %v", res, err)
+	}
+	if _, err := s.Target("shop"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNamesOfTargets(t *testing.T) {
+	for name, want := range map[string]string{
+		"shop": "xds:///shop", "xds:///shop": "xds:///shop", "xds:shop": "xds:///shop", "a/b": "xds:///a/b",
+		"xds://traffic/shop": "xds://traffic/shop", "//traffic/shop": "xds://traffic/shop",
+		"": "", "xds:": "", "xds:///": "", "/shop": "", "xds:////shop": "", "xds://traffic": "", "xds://traffic/": "", "a\nb": "", "\xff": "",
+		strings.Repeat("a", resource.MaxNameBytes): "",
+	} {
+		got, err := service.TargetName(name)
+		if got != want || (err == nil) != (want != "") || err != nil && code(err) != service.InvalidArgument {
+			t.Errorf("%q: got %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
