@@ -1,8 +1,6 @@
 package resource
 
 import (
-	"errors"
-
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -30,6 +28,7 @@ func DecodeResource(t Type, r *anypb.Any, o Options) (Item, error) {
 
 // one reads and judges what an Any carries.
 func (v *verdict) one(it *Item, r *anypb.Any) (err error) {
+	defer refusePanic(v.key, &err)
 	if r.GetTypeUrl() == wrapperURL {
 		wrapper := &discoveryv3.Resource{}
 		if err := unmarshal(r.GetValue(), wrapper); err != nil {
@@ -45,11 +44,5 @@ func (v *verdict) one(it *Item, r *anypb.Any) (err error) {
 	if name := binaryName(r.GetValue()); name != "" {
 		v.key.Name = name
 	}
-	err = v.item(it, func(v *verdict, m proto.Message) error { return v.readMessage(r.GetValue(), m) })
-	// The problems that were found before it panicked are none to rely on.
-	var invalid *InvalidError
-	if errors.As(err, &invalid) {
-		return invalid
-	}
-	return err
+	return v.item(it, func(v *verdict, m proto.Message) error { return v.readMessage(r.GetValue(), m) })
 }

@@ -29,7 +29,7 @@ func (v *verdict) serverSide(m *listenerv3.Listener) {
 	for i, c := range m.GetFilterChains() {
 		chains.add(c, "filter_chains["+strconv.Itoa(i)+"]")
 	}
-	if m.GetDefaultFilterChain() == nil && !chains.any() {
+	if m.GetDefaultFilterChain() == nil && !chains.any() && v.err() == nil {
 		v.refuse("filter_chains", "holds no chain that is supported, and default_filter_chain is absent")
 	}
 }

@@ -1,0 +1,122 @@
+package resource_test
+
+import (
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// upstream is the JSON of a transport_socket of TLS with these fields.
+func upstream(fields string) string {
+	return `"transport_socket":{"name":"envoy.transport_sockets.tls","typed_config":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",` + fields + `}}`
+}
+
+func TestClustersAreSecured(t *testing.T) {
+	const (
+		context  = "transport_socket.typed_config.common_tls_context."
+		root     = `"ca_certificate_provider_instance":{"instance_name":"roots","certificate_name":"r"}`
+		identity = `"tls_certificate_provider_instance":{"instance_name":"own","certificate_name":"i"}`
+		noRoot   = "names no certificate provider instance for the roots: write ca_certificate_provider_instance, or system_root_certs"
+		notThere = "is absent, and there is no other way to the roots but system_root_certs"
+		newer    = "is not supported: write tls_certificate_provider_instance"
+	)
+	common := func(fields ...string) string {
+		return upstream(`"common_tls_context":{` + strings.Join(fields, ",") + `}`)
+	}
+	valid := func(fields ...string) string { return `"validation_context":{` + strings.Join(fields, ",") + `}` }
+	combined := func(fields string) string { return `"combined_validation_context":{` + fields + `}` }
+	roots := resource.Security{RootInstance: "roots", RootCertificate: "r"}
+	with := func(change func(*resource.Security)) *resource.Security { s := roots; change(&s); return &s }
+	none := func(*resource.Security) {}
+
+	for _, c := range []struct {
+		name   string
+		socket string
+		want   *resource.Security
+		refuse string // what refuses it from a server; by hand it is plain then
+	}{
+		{"roots", common(valid(root)), with(none), ""},
+		{"roots in a combined context", common(combined(`"default_validation_context":{` + root + `}`)), with(none), ""},
+		{"an own certificate", common(identity, valid(root)), with(func(s *resource.Security) { s.IdentityInstance, s.IdentityCertificate = "own", "i" }), ""},
+		{"system roots", common(valid(`"system_root_certs":{}`)), &resource.Security{SystemRoots: true}, ""},
+		{"roots go before system roots", common(valid(root, `"system_root_certs":{}`)), with(none), ""},
+		{"names", common(valid(root, `"match_subject_alt_names":[{"exact":"A","ignore_case":true},{"prefix":"p"},{"suffix":"s"},{"contains":"c"},{"safe_regex":{"regex":"r"}}]`)), with(func(s *resource.Security) {
+			s.SANs = []resource.StringMatch{
+				{Value: "a", CaseInsensitive: true},
+				{Kind: resource.MatchPrefix, Value: "p"},
+				{Kind: resource.MatchSuffix, Value: "s"},
+				{Kind: resource.MatchContains, Value: "c"},
+				{Kind: resource.MatchRegex, Regex: regexp.MustCompile("^(?:r)$")},
+			}
+		}), ""},
+		{"SNI", upstream(`"common_tls_context":{` + valid(root) + `},"sni":"n","auto_host_sni":true,"auto_sni_san_validation":true`), with(func(s *resource.Security) {
+			s.SNI, s.AutoHostSNI, s.AutoSANValidation = "n", true, true
+		}), ""},
+		{"what is passed over", upstream(`"allow_renegotiation":true,"common_tls_context":{"alpn_protocols":["h2"],` + valid(root, `"trusted_ca":{"filename":"f"}`, `"allow_expired_certificate":true`) + `}`), with(none), ""},
+		{"deprecated", common(`"validation_context_certificate_provider_instance":{"instance_name":"roots","certificate_name":"r"}`), with(none), ""},
+		{
+			"all that is deprecated", common(`"tls_certificate_certificate_provider_instance":{"instance_name":"own","certificate_name":"i"}`,
+				combined(`"default_validation_context":{"match_subject_alt_names":[{"exact":"a"}]},"validation_context_certificate_provider_instance":{"instance_name":"roots","certificate_name":"r"}`)),
+			with(func(s *resource.Security) {
+				s.IdentityInstance, s.IdentityCertificate, s.SANs = "own", "i", []resource.StringMatch{{Value: "a"}}
+			}), "",
+		},
+		{"deprecated beside what is not supported", common(`"tls_certificates":[{}]`, `"validation_context_certificate_provider_instance":{"instance_name":"roots","certificate_name":"r"}`), with(none), ""},
+
+		{"another name", strings.Replace(common(valid(root)), "sockets.tls", "sockets.x", 1), nil, `transport_socket.name: is "envoy.transport_sockets.x": it must be "envoy.transport_sockets.tls"`},
+		{"no configuration", `"transport_socket":{"name":"envoy.transport_sockets.tls"}`, nil, `transport_socket.typed_config: is "": it must be a envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext`},
+		{"no context", upstream(`"sni":"n"`), nil, context[:len(context)-1] + ": is absent"},
+		{"an empty context", common(), nil, context + "validation_context: " + noRoot},
+		{"an own certificate alone", common(identity), nil, context + "validation_context: " + noRoot},
+		{"a validation of nothing", common(valid()), nil, context + "validation_context.ca_certificate_provider_instance: " + notThere},
+		{"a combined validation of nothing", common(combined("")), nil, context + "combined_validation_context.default_validation_context.ca_certificate_provider_instance: " + notThere},
+		{"roots from a file", common(valid(`"trusted_ca":{"filename":"f"}`)), nil, context + "validation_context.ca_certificate_provider_instance: " + notThere},
+		{"roots from SDS", common(`"validation_context_sds_secret_config":{"name":"n"}`), nil, context + "validation_context_sds_secret_config: is not supported: write validation_context"},
+		{"certificates", common(valid(root), `"tls_certificates":[{}]`), nil, context + "tls_certificates: " + newer},
+		{"certificates from SDS", common(valid(root), `"tls_certificate_sds_secret_configs":[{"name":"n"}]`), nil, context + "tls_certificate_sds_secret_configs: " + newer},
+		{"TLS parameters", common(valid(root), `"tls_params":{}`), nil, context + "tls_params: is not supported"},
+		{"a handshaker", common(valid(root), `"custom_handshaker":{"name":"x"}`), nil, context + "custom_handshaker: is not supported"},
+		{"spki", common(valid(root, `"verify_certificate_spki":["a"]`)), nil, context + "validation_context.verify_certificate_spki: is not supported"},
+		{"hash", common(valid(root, `"verify_certificate_hash":["a"]`)), nil, context + "validation_context.verify_certificate_hash: is not supported"},
+		{"timestamps", common(valid(root, `"require_signed_certificate_timestamp":true`)), nil, context + "validation_context.require_signed_certificate_timestamp: is not supported"},
+		{"no timestamps", common(valid(root, `"require_signed_certificate_timestamp":false`)), with(none), ""},
+		{"crl", common(valid(root, `"crl":{}`)), nil, context + "validation_context.crl: is not supported"},
+		{"a validator", common(valid(root, `"custom_validator_config":{"name":"x"}`)), nil, context + "validation_context.custom_validator_config: is not supported"},
+		{"an empty name", common(valid(root, `"match_subject_alt_names":[{"prefix":""}]`)), nil, context + "validation_context.match_subject_alt_names[0].prefix: is empty"},
+		{"a bad name", common(valid(root, `"match_subject_alt_names":[{"exact":"a"},{"safe_regex":{"regex":"["}}]`)), nil, context + "validation_context.match_subject_alt_names[1].safe_regex.regex: is no regular expression of RE2: missing closing ]: `[`"},
+		{"a long SNI", upstream(`"sni":"` + strings.Repeat("n", 256) + `","common_tls_context":{` + valid(root) + `}`), nil, "transport_socket.typed_config.sni: is 256 bytes long, of at most 255"},
+		{"unknown roots", common(valid(`"ca_certificate_provider_instance":{"instance_name":"x"}`)), nil, context[:len(context)-1] + `: names the certificate provider instance "x", which the bootstrap does not have`},
+		{"an unknown certificate", common(valid(root), `"tls_certificate_provider_instance":{"instance_name":"x"}`), nil, context[:len(context)-1] + `: names the certificate provider instance "x", which the bootstrap does not have`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := resource.Options{Certificates: func(name string) bool { return name == "roots" || name == "own" }}
+			d, err := resource.DecodeCluster([]byte(eds(c.socket)), o)
+			if err != nil || !reflect.DeepEqual(d.Value.Security, c.want) {
+				t.Errorf("by hand: %+v, %v, want %+v", d, err, c.want)
+			} else if got := lines(d.Warnings); len(got) != 1 || got[0] != "transport_socket: is not applied: connections are plain, without TLS" {
+				t.Errorf("warnings %q", got)
+			}
+			o.Origin = resource.FromServer
+			d, err = resource.DecodeCluster([]byte(eds(c.socket)), o)
+			if c.refuse != "" {
+				if got := said(d, err); len(got) != 1 || got[0] != c.refuse {
+					t.Errorf("said %q, want %q", got, c.refuse)
+				}
+			} else if err != nil || !reflect.DeepEqual(d.Value.Security, c.want) {
+				t.Errorf("%+v, %v, want %+v", d, err, c.want)
+			}
+		})
+	}
+
+	// Without a bootstrap there are no instances.
+	o := resource.Options{Origin: resource.FromServer}
+	if d, err := resource.DecodeCluster([]byte(eds(common(valid(root)))), o); err == nil {
+		t.Errorf("took %+v", d.Value.Security)
+	}
+	if d, err := resource.DecodeCluster([]byte(eds(common(valid(`"system_root_certs":{}`)))), o); err != nil || !d.Value.Security.SystemRoots {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
