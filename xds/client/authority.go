@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -112,6 +113,7 @@ func (a *authority) drop(k resource.Key) {
 		return
 	}
 	a.set(w, "")
+	a.client.remember(w, resource.Item{})
 	delete(a.watches[k.Type], k.Name)
 	for _, s := range a.servers {
 		s.unsubscribe(k)
@@ -165,7 +167,7 @@ func (a *authority) apply(s *server, r *response, now time.Time) {
 // accept takes a good resource. One that is what it was changes nothing downstream,
 // unless something else was told since.
 func (a *authority) accept(w *watch, s *server, r *response, it resource.Item, now time.Time) {
-	same := w.good() && slices.Equal(w.item.Raw, it.Raw)
+	same := w.good() && bytes.Equal(w.item.Raw, it.Raw)
 	a.set(w, Acked)
 	w.version, w.rejection, w.deletionIgnored = r.version, nil, false
 	if same && w.err == nil {
@@ -173,7 +175,8 @@ func (a *authority) accept(w *watch, s *server, r *response, it resource.Item, n
 		return
 	}
 	if !same {
-		w.item, w.updated = it, now
+		a.client.remember(w, it)
+		w.updated = now
 	}
 	a.client.count(s, r.kind, UpdateValid)
 	a.tell(w, nil, false)
@@ -226,7 +229,8 @@ func (a *authority) expire(k resource.Key, s *server, now time.Time) {
 // lose forgets what was good.
 func (a *authority) lose(w *watch, s State, now time.Time) {
 	a.set(w, s)
-	w.item, w.version, w.updated, w.rejection = resource.Item{}, "", now, nil
+	a.client.remember(w, resource.Item{})
+	w.version, w.updated, w.rejection = "", now, nil
 }
 
 // tell puts what became of a resource into the batch: an error, or nil for its

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -46,6 +47,7 @@ type Client struct {
 	decoding resource.Options
 	logger   *slog.Logger
 	inbox    *mailbox[func()]
+	seed     maphash.Seed
 	// authorities are by name, "" that of names without one. Their keys are
 	// fixed; what they hold is the owner's.
 	authorities map[string]*authority
@@ -59,6 +61,7 @@ type Client struct {
 	// owner only
 	servers map[string]*server // those in use, by their key
 	counts  map[UpdateCount]uint64
+	known   map[uint64]*watch // those with a value, by the hash of its Raw
 }
 
 // New starts a client. It connects when something is wanted. Who calls closes it.
@@ -77,6 +80,8 @@ func New(o Options) (*Client, error) {
 		done:        make(chan struct{}),
 		servers:     map[string]*server{},
 		counts:      map[UpdateCount]uint64{},
+		known:       map[uint64]*watch{},
+		seed:        maphash.MakeSeed(),
 		decoding: resource.Options{
 			Origin: resource.FromServer,
 			Format: resource.FormatProtobuf,

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -77,7 +78,7 @@ func TestAFlood(t *testing.T) {
 			w.expectTold("a=" + strconv.Itoa(i+1))
 		}
 		synctest.Wait()
-		if got := sent.Load() - before; got > 110 {
+		if got := sent.Load() - before; got > 150 {
 			t.Errorf("%d responses went while 100 were taken", got)
 		}
 		w.expectNothingTold()
@@ -156,4 +157,65 @@ func TestCloseWaitsForOnUpdate(t *testing.T) {
 			t.Errorf("status is %+v", got)
 		}
 	}, blocking)
+}
+
+// What waits behind an update that takes its time may have been sent in time.
+func TestTheTimeOfAServerIsNotThatOfOnUpdate(t *testing.T) {
+	play(t, "one", func(t *testing.T, w *world) {
+		w.want(cds, "a")
+		w.want(eds, "a", "b")
+		s := w.servers["one"].accept()
+		s.say("1", "n1", cluster("a"))
+		s.say("1", "n2", assignment("a", 1))
+		w.expectTold("a=1")
+		time.Sleep(watchExpiry + 5*time.Second)
+		close(w.block)
+		w.expectTold("a=1")
+		w.expectNothingTold()
+		began := time.Now()
+		w.expectTold("b: expired") // it has its time once more
+		if got := time.Since(began); got != watchExpiry-5*time.Second {
+			t.Errorf("after %v", got)
+		}
+	}, blocking)
+}
+
+// Of all that is sent again, only what changed is decoded again.
+func TestWhatIsKnownIsNotDecodedAgain(t *testing.T) {
+	var decoded []string
+	play(t, "one", func(t *testing.T, w *world) {
+		w.want(cds, "a", "b", "c")
+		s := w.servers["one"].accept()
+		s.say("1", "n1", namedPolicy("a", "pa"), namedPolicy("b", "pb"), namedPolicy("c", "pc"))
+		w.expectTold("a=1, b=1, c=1")
+		say := func(version, want string, resources ...*anypb.Any) {
+			t.Helper()
+			decoded = nil
+			s.say(version, "n", resources...)
+			synctest.Wait()
+			slices.Sort(decoded)
+			if got := strings.Join(slices.Compact(decoded), " "); got != want {
+				t.Errorf("decoded %q, want %q", got, want)
+			}
+		}
+		say("2", "px", namedPolicy("c", "px"), namedPolicy("a", "pa"), namedPolicy("b", "pb"))
+		w.expectTold("c=2")
+		say("3", "pc", namedPolicy("a", "pa"), namedPolicy("b", "pb"), namedPolicy("c", "pc")) // what it was once
+		w.expectTold("c=3")
+		say("4", "", namedPolicy("a", "pa"), namedPolicy("c", "pc"))
+		w.expectTold("b: not found")
+		say("5", "pb", namedPolicy("a", "pa"), namedPolicy("b", "pb"), namedPolicy("c", "pc"))
+		w.expectTold("b=5")
+		w.want(cds, "-a", "a")
+		say("6", "pa", namedPolicy("a", "pa"), namedPolicy("b", "pb"), namedPolicy("c", "pc"))
+		w.expectTold("a=6")
+		w.expectNothingTold()
+		w.client.Close()
+		if len(w.client.known) != 3 {
+			t.Errorf("%d are known", len(w.client.known))
+		}
+	}, func(_ *world, o *Options) {
+		decoded = nil
+		o.Custom = func(name string) bool { decoded = append(decoded, name); return true }
+	})
 }

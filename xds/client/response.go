@@ -38,23 +38,32 @@ func (r *response) whole() bool {
 	return r.kind == resource.TypeListener || r.kind == resource.TypeCluster
 }
 
-// decode judges what a server sent. It never fails: what is wrong with a resource is
-// in the response.
-func decode(m *discoveryv3.DiscoveryResponse, o resource.Options) *response {
-	r := &response{typeURL: m.GetTypeUrl(), version: m.GetVersionInfo(), nonce: m.GetNonce()}
-	for _, t := range types {
-		if t.URL() == r.typeURL {
-			r.kind = t
+// kindOf returns the type that a URL names, empty for one that lbd does not know.
+func kindOf(url string) resource.Type {
+	for _, t := range kinds {
+		if t.URL() == url {
+			return t
 		}
 	}
+	return ""
+}
+
+// decode judges what a server sent. It never fails: what is wrong with a resource is
+// in the response. What is known need not be decoded again.
+func decode(m *discoveryv3.DiscoveryResponse, o resource.Options, known memory) *response {
+	r := &response{kind: kindOf(m.GetTypeUrl()), typeURL: m.GetTypeUrl(), version: m.GetVersionInfo(), nonce: m.GetNonce()}
 	if r.kind == "" {
 		return r
 	}
 	r.places = make(map[string]int, len(m.GetResources()))
 	var wrong complaint
 	for i, a := range m.GetResources() {
-		it, err := decodeOne(r.kind, a, o)
-		it.Key.Name = canonical(it.Key.Name)
+		it, ok := known.item(i, r.kind, a)
+		var err error
+		if !ok {
+			it, err = decodeOne(r.kind, a, o)
+			it.Key.Name = canonical(it.Key.Name)
+		}
 		if err != nil {
 			wrong.add(i, it.Key, err)
 		}

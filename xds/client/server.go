@@ -20,9 +20,9 @@ const (
 	refusalPace = time.Second
 )
 
-// types are those that are asked for, in the order in which they are when several
+// kinds are those that are asked for, in the order in which they are when several
 // are due: what is needed by what follows.
-var types = [...]resource.Type{resource.TypeCluster, resource.TypeAssignment, resource.TypeListener, resource.TypeRoutes}
+var kinds = [...]resource.Type{resource.TypeCluster, resource.TypeAssignment, resource.TypeListener, resource.TypeRoutes}
 
 // server is a management server in use: a connection, and one stream at a time. Its
 // runner has the connection; the rest is the owner's.
@@ -98,7 +98,7 @@ func (s *server) flush() {
 		return
 	}
 	now := time.Now()
-	for _, kind := range types {
+	for _, kind := range kinds {
 		t := s.subscriptions[kind]
 		if t == nil || !t.due(now) {
 			continue
@@ -138,12 +138,22 @@ func (s *server) sent(st *stream, t *subscriptions, fresh []*subscription) {
 	for _, sub := range fresh {
 		sub.stage = asked
 	}
-	time.AfterFunc(watchExpiry, func() { s.client.post(func() { s.expire(st, t, fresh) }) })
+	s.expireLater(st, t, fresh)
 }
 
-// expire ends the time of what was asked for together.
+// expireLater gives the server its time to send what was asked for together.
+func (s *server) expireLater(st *stream, t *subscriptions, together []*subscription) {
+	time.AfterFunc(watchExpiry, func() { s.client.post(func() { s.expire(st, t, together) }) })
+}
+
 func (s *server) expire(st *stream, t *subscriptions, together []*subscription) {
 	if s.stream != st {
+		return
+	}
+	if st.taking.Load() {
+		// It may have been sent, and wait behind what is being decoded or told:
+		// that is not the server's fault.
+		s.expireLater(st, t, together)
 		return
 	}
 	now := time.Now()

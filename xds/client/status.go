@@ -106,13 +106,17 @@ func (c *Client) Status() Status {
 	c.post(func() { answer <- c.status() })
 	select {
 	case s := <-answer:
+		slices.SortStableFunc(s.Servers, func(x, y ServerStatus) int { return cmp.Compare(x.Authority, y.Authority) })
+		slices.SortFunc(s.Resources, func(x, y ResourceStatus) int {
+			return cmp.Or(cmp.Compare(x.Key.Type, y.Key.Type), cmp.Compare(x.Key.Name, y.Key.Name))
+		})
 		return s
 	case <-c.done:
 		return Status{}
 	}
 }
 
-// status is for the owner.
+// status is for the owner. What it returns is in no order.
 func (c *Client) status() Status {
 	s := Status{Updates: maps.Clone(c.counts)}
 	n := 0
@@ -125,9 +129,5 @@ func (c *Client) status() Status {
 		s.Resources = a.appendResources(s.Resources)
 	}
 	s.Resources = c.unknown.appendResources(s.Resources)
-	slices.SortStableFunc(s.Servers, func(x, y ServerStatus) int { return cmp.Compare(x.Authority, y.Authority) })
-	slices.SortFunc(s.Resources, func(x, y ResourceStatus) int {
-		return cmp.Or(cmp.Compare(x.Key.Type, y.Key.Type), cmp.Compare(x.Key.Name, y.Key.Name))
-	})
 	return s
 }

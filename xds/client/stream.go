@@ -15,6 +15,7 @@ import (
 type stream struct {
 	requests chan sending // has room for one: the owner never waits
 	answered atomic.Bool  // the owner writes it
+	taking   atomic.Bool  // the runner writes it: a response is being decoded, or told
 
 	// owner only
 	sending bool // a request is with the sender
@@ -87,7 +88,8 @@ func (s *server) follow(ctx context.Context, conn *grpc.ClientConn) (answered bo
 			// What is too much for either side would be so at once again.
 			return st.answered.Load() && status.Code(err) != codes.ResourceExhausted, err
 		}
-		r := decode(m, s.client.decoding)
+		st.taking.Store(true)
+		r := decode(m, s.client.decoding, s.client.recall(ctx, m))
 		taken := newReceipt()
 		s.client.post(func() { s.receive(st, r, taken) })
 		select {
@@ -95,6 +97,7 @@ func (s *server) follow(ctx context.Context, conn *grpc.ClientConn) (answered bo
 		case <-ctx.Done():
 			return st.answered.Load(), ctx.Err()
 		}
+		st.taking.Store(false)
 	}
 }
 

@@ -14,7 +14,8 @@ type watch struct {
 	state State
 
 	// The last good value, whichever server it is from.
-	item    resource.Item
+	item    resource.Item // set by Client.remember alone
+	hash    uint64        // of its Raw
 	version string
 	updated time.Time
 	// err and ambient are what was told last; nil after a value, and at first.

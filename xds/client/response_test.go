@@ -1,0 +1,86 @@
+package client
+
+import (
+	"strings"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+func TestWrappedResources(t *testing.T) {
+	wrapped := pack(&discoveryv3.Resource{Name: "a", Resource: cluster("a"), Version: "7"})
+	r := decode(&discoveryv3.DiscoveryResponse{TypeUrl: cds.URL(), Resources: []*anypb.Any{wrapped}}, resource.Options{Origin: resource.FromServer}, nil)
+	if r.refusal != "" || len(r.resources) != 1 || r.resources[0].item.Cluster == nil || r.resources[0].item.Key.Name != "a" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// FuzzDecode holds a response against what it must be, whatever was sent.
+func FuzzDecode(f *testing.F) {
+	add := func(resources ...*anypb.Any) {
+		b, err := proto.Marshal(&discoveryv3.DiscoveryResponse{TypeUrl: resources[0].GetTypeUrl(), VersionInfo: "1", Nonce: "n", Resources: resources})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	add(cluster("a"), cluster("b"), badCluster("c"), cluster("a"))
+	add(assignment("a", 1), assignment("", 1), cluster("a"))
+	add(listener("l", "r"))
+	add(routes("r", "a"))
+	add(namedPolicy("a", "p"))
+	add(pack(&discoveryv3.Resource{Name: "a", Resource: cluster("a")}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m := &discoveryv3.DiscoveryResponse{}
+		if proto.Unmarshal(b, m) != nil {
+			return
+		}
+		for _, url := range []string{m.GetTypeUrl(), cds.URL(), eds.URL(), resource.TypeListener.URL(), resource.TypeRoutes.URL()} {
+			m.TypeUrl = url
+			o := resource.Options{Origin: resource.FromServer, Custom: func(string) bool { return true }}
+			r := decode(m, o, nil)
+			bad := r.nameless
+			for i, got := range r.resources {
+				it := got.item
+				switch {
+				case it.Key.Type != r.kind || it.Key.Name == "":
+					t.Errorf("resource %d is called %v", i, it.Key)
+				case r.places[it.Key.Name] != i:
+					t.Errorf("%v stands at %d, not %d", it.Key, r.places[it.Key.Name], i)
+				case got.err != nil:
+					bad++
+					if it.Raw != nil {
+						t.Errorf("%v is refused and has a value", it.Key)
+					}
+				case it.Raw == nil || it.Cluster == nil && it.Assignment == nil && it.Listener == nil && it.Routes == nil:
+					t.Errorf("%v has no value", it.Key)
+				}
+			}
+			if bad > 0 && r.refusal == "" {
+				t.Errorf("%d are bad, and nothing is said", bad)
+			}
+			if len(r.resources)+r.nameless > len(m.GetResources()) {
+				t.Errorf("%d and %d of %d", len(r.resources), r.nameless, len(m.GetResources()))
+			}
+			// What is said must be sendable, or the stream ends.
+			if r.refusal != strings.ToValidUTF8(r.refusal, "") || len(r.refusal) > maxComplaint+1024 {
+				t.Errorf("says %q", r.refusal)
+			}
+			// What is known is the same as what is decoded.
+			known := make(memory, len(m.GetResources()))
+			for i, a := range m.GetResources() {
+				it, err := resource.DecodeResource(r.kind, a, o)
+				if it.Key.Name = canonical(it.Key.Name); err == nil {
+					known[i] = it
+				}
+			}
+			if again := decode(m, o, known); again.refusal != r.refusal || len(again.resources) != len(r.resources) {
+				t.Errorf("with what is known %+v, without %+v", again, r)
+			}
+		}
+	})
+}

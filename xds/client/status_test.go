@@ -1,0 +1,124 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+func TestStatusOfServers(t *testing.T) {
+	play(t, "one two", func(t *testing.T, w *world) {
+		check := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			for i, s := range w.client.Status().Servers {
+				got := fmt.Sprintf("%s connected=%v active=%v error=%v", s.URI, s.Connected, s.Active, s.LastError != nil)
+				if !s.Since.IsZero() {
+					got += fmt.Sprintf(" since=%v", time.Since(s.Since))
+				}
+				if got != want[i] {
+					t.Errorf("is   %s\nwant %s", got, want[i])
+				}
+			}
+		}
+		check("passthrough:///one connected=false active=false error=false", "passthrough:///two connected=false active=false error=false")
+		w.want(cds, "a")
+		one := w.servers["one"].accept()
+		time.Sleep(time.Second)
+		check("passthrough:///one connected=false active=true error=false", "passthrough:///two connected=false active=false error=false")
+		one.say("1", "n1", cluster("a"))
+		w.expectTold("a=1")
+		time.Sleep(time.Minute)
+		check("passthrough:///one connected=true active=true error=false since=1m0s", "passthrough:///two connected=false active=false error=false")
+		w.servers["one"].kill()
+		w.expectTold("ambient a: unreachable")
+		w.want(cds, "b")
+		w.servers["two"].accept().say("1", "n1", cluster("a"))
+		synctest.Wait()
+		check("passthrough:///one connected=false active=false error=true since=0s", "passthrough:///two connected=true active=true error=false since=0s")
+	})
+}
+
+func TestStatusIsInOrder(t *testing.T) {
+	play(t, federated, func(t *testing.T, w *world) {
+		w.want(cds, "b", of("other"), "a", of("unheard"))
+		w.want(eds, "a")
+		s := w.client.Status()
+		var resources, servers []string
+		for _, r := range s.Resources {
+			resources = append(resources, r.Key.String()+"@"+r.Authority)
+		}
+		for _, s := range s.Servers {
+			servers = append(servers, s.Authority+"="+s.URI)
+		}
+		want := fmt.Sprintf("Cluster/a@ Cluster/b@ Cluster/%s@other Cluster/%s@ ClusterLoadAssignment/a@", of("other"), of("unheard"))
+		if got := strings.Join(resources, " "); got != want {
+			t.Errorf("resources\n%s, want\n%s", got, want)
+		}
+		if got := strings.Join(servers, " "); got != "=passthrough:///one other=passthrough:///two other=passthrough:///one same=passthrough:///one" {
+			t.Errorf("servers %s", got)
+		}
+	})
+}
+
+func TestEventsOfConnections(t *testing.T) {
+	play(t, "one", func(t *testing.T, w *world) {
+		w.want(cds, "a")
+		s := w.servers["one"].accept()
+		synctest.Wait()
+		if len(w.events) > 0 {
+			t.Errorf("%#v came before an answer", <-w.events)
+		}
+		s.say("1", "n1", cluster("a"))
+		if e := event[Connected](w); e.Server != "passthrough:///one" {
+			t.Errorf("%+v", e)
+		}
+		s.say("2", "n1", cluster("a"))
+		s.end <- errors.New("enough")
+		if e := event[Disconnected](w); !e.Answered || e.Server != "passthrough:///one" || !strings.Contains(e.Err.Error(), "enough") {
+			t.Errorf("%+v", e)
+		}
+		w.servers["one"].accept().end <- errors.New("no")
+		if e := event[Disconnected](w); e.Answered {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+func TestErrorsSayWhatHappened(t *testing.T) {
+	key := resource.Key{Type: cds, Name: "a"}
+	cause := errors.New("cause")
+	for _, c := range []struct {
+		err   error
+		words string
+	}{
+		{&NotFoundError{Key: key, Server: "s:1"}, `Cluster/a does not exist: management server "s:1" no longer sends it`},
+		{&NotFoundError{Key: key, Server: "s:1", Expired: true}, `Cluster/a does not exist: management server "s:1" did not send it within 15s`},
+		{&NotFoundError{Key: resource.Key{Type: cds, Name: "*"}}, `Cluster of name "*" does not exist: no management server can be asked for that name`},
+		{&RejectedError{Key: key, Server: "s:1", Err: cause}, `refused what management server "s:1" sent: cause`},
+		{&UnreachableError{Server: "s:1", Err: cause}, `management server "s:1" cannot be reached: cause`},
+		{&UnreachableError{Err: cause}, "cause"},
+	} {
+		if got := c.err.Error(); got != c.words {
+			t.Errorf("%s, want %s", got, c.words)
+		}
+	}
+	if !errors.Is(&RejectedError{Err: cause}, cause) || !errors.Is(&UnreachableError{Err: cause}, cause) {
+		t.Error("the cause cannot be found")
+	}
+}
+
+func TestNewNeedsWhatItNeeds(t *testing.T) {
+	if _, err := New(Options{OnUpdate: func([]Update) {}}); err == nil {
+		t.Error("made without a bootstrap")
+	}
+	if _, err := New(Options{Bootstrap: &bootstrap.Config{}}); err == nil {
+		t.Error("made without OnUpdate")
+	}
+}
