@@ -150,6 +150,7 @@ func FuzzDecodeBundle(f *testing.F) {
 		for _, body := range []string{
 			someBundle, envoyClusters, envoyFile, eds(), handwritten, typed(clusterType, eds()), `{"resources":[]}`,
 			typed(responseType, someBundle), bundle(`{"@type":"` + wrapperType + `","resource":` + typed(clusterType, eds(`"foo":1`)) + `}`),
+			api(rds), routes(acting(`"cluster":"a"`)), bundle(typed(listenerType, api(rds, filters(routed))), typed(routesType, routes(matching(`"path":"/a"`)))),
 			bundle(typed(listenerType, `{"name":"l"}`), typed(clusterType, `{"type":7}`), "7", `{}`),
 		} {
 			f.Add([]byte(body), uint8(format), true, false)
@@ -177,6 +178,16 @@ func FuzzDecodeBundle(f *testing.F) {
 			keys[i.Key] = true
 			again := resource.Options{Format: resource.FormatProtobuf, Name: i.Key.Name, Custom: acme}
 			switch i.Key.Type {
+			case resource.TypeListener:
+				d, err := resource.DecodeListener(i.Raw, again)
+				if err != nil || !reflect.DeepEqual(d.Value, i.Listener) || !bytes.Equal(d.Raw, i.Raw) {
+					t.Fatalf("raw of %q: %+v, %v, want %+v", body, d, err, i)
+				}
+			case resource.TypeRoutes:
+				d, err := resource.DecodeRouteConfiguration(i.Raw, again)
+				if err != nil || !reflect.DeepEqual(d.Value, i.Routes) || !bytes.Equal(d.Raw, i.Raw) {
+					t.Fatalf("raw of %q: %+v, %v, want %+v", body, d, err, i)
+				}
 			case resource.TypeCluster:
 				d, err := resource.DecodeCluster(i.Raw, again)
 				if err != nil || !reflect.DeepEqual(d.Value, i.Cluster) || !bytes.Equal(d.Raw, i.Raw) {
