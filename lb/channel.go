@@ -226,24 +226,25 @@ func (c *Channel) publish(s balancer.State) {
 }
 
 // Pick picks for call, queueing for at most wait while there is no answer. Where
-// the config has routes they choose the call's Cluster, anew with each picker that
-// the pick waits for. The error is a *[policy.Refusal], a *[RouteError], a
+// the config has routes they choose the call's Cluster and, unless the caller has
+// one, its Hash; a pick that queues goes by what was chosen until there are other
+// routes. The error is a *[policy.Refusal], a *[RouteError], a
 // *[TargetError], a *[NotReadyError], a *[TimeoutError], [ErrClosed], the cause of
 // call's end, or a foreign policy's status error.
 func (c *Channel) Pick(call *policy.Call, wait time.Duration) error {
 	call.Queued = 0
 	p := c.current.Load()
-	queue, err := pick(p, call)
+	queue, err := pick(p, call, false)
 	if !queue {
 		return err
 	}
 	return c.queue(p, err, call, wait)
 }
 
-// pick asks one picker. queue tells that the next has to be awaited; err is then
-// why, if it is known.
-func pick(p *published, call *policy.Call) (queue bool, err error) {
-	if p.routing != nil {
+// pick asks one picker. routed tells that its routes have chosen already. queue
+// tells that the next has to be awaited; err is then why, if it is known.
+func pick(p *published, call *policy.Call, routed bool) (queue bool, err error) {
+	if p.routing != nil && !routed {
 		if err := p.routing.choose(call); err != nil {
 			call.Generation = p.generation
 			return call.WaitForReady && p.routing.failed != nil, err
@@ -286,10 +287,15 @@ func (c *Channel) queue(p *published, why error, call *policy.Call, wait time.Du
 		case <-call.Done():
 			return context.Cause(call)
 		}
-		p = c.current.Load()
-		call.Again()
+		next := c.current.Load()
+		routed := next.routing == p.routing && next.routing.chooses()
+		if p = next; routed {
+			call.Repick()
+		} else {
+			call.Again()
+		}
 		var queue bool
-		if queue, why = pick(p, call); !queue {
+		if queue, why = pick(p, call, routed); !queue {
 			return why
 		}
 	}

@@ -22,6 +22,11 @@
 // policy that changed reports once, the deepest first, and one picker is
 // published by one atomic store. A picker is a photograph and is never edited.
 //
+// A target's routes are published with the picker of the config that they are of:
+// a route names no cluster that the picker does not have. They choose the cluster
+// of a pick, and its request hash, before the picker is asked; a cluster: target
+// has none, and its picks name the cluster.
+//
 // A pick is a [policy.Call]. It loads the current picker and goes through five
 // of them (cluster_manager, cluster_impl, priority, weighted_target,
 // round_robin): no lock, no allocation, no clock. Only one that has to wait for

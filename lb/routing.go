@@ -80,6 +80,9 @@ func (g *routing) same(o *routing) bool {
 		(g.failed == nil || g.failed.Error() == o.failed.Error())
 }
 
+// chooses reports whether there are routes.
+func (g *routing) chooses() bool { return g != nil && g.failed == nil }
+
 // choose gives call the cluster of the first route that takes it, and the request
 // hash that the route makes unless the caller brought one. Where no policy of the
 // route makes one it is random, as grpc's config selector has it (gRFC A42): such

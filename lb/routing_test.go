@@ -185,6 +185,60 @@ func TestRequestHash(t *testing.T) {
 	}
 }
 
+// TestQueuedPickKeepsItsDraws: other pickers of the same routes change neither the
+// cluster nor the hash of a pick that queues; other routes do.
+func TestQueuedPickKeepsItsDraws(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		routes *resource.Route // instead of the first
+		want   string
+	}{
+		{"the same routes", nil, "a-0:80 0 2"},
+		{"other routes", to("/", "c", "b", "a"), "a-0:80 18446744073709551615 2"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var draw atomic.Uint64
+				board := newSwitchboard()
+				c := newChannel(t, board, func(o *lb.Options) { o.Draw = draw.Load })
+				first := to("/", "a", "b", "c")
+				c.Offer(routed(first))
+				synctest.Wait()
+				call := &policy.Call{Context: t.Context(), Path: "/", Trace: new(policy.Trace)}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if err := c.Pick(call, time.Minute); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+				draw.Store(1<<64 - 1)
+				before := c.Generation()
+				board.set(true, "b-0:80", "c-0:80")
+				if tt.routes != nil {
+					c.Offer(routed(tt.routes))
+				}
+				synctest.Wait()
+				if c.Generation() == before {
+					t.Error("there was no other picker")
+				}
+				board.set(true, "a-0:80")
+				wg.Wait()
+				routes := 0
+				for _, s := range call.Trace.Steps {
+					switch s.(type) {
+					case policy.RouteStep, policy.ClusterStep:
+						routes++
+					}
+				}
+				if got := fmt.Sprint(call.Address, " ", call.Hash, " ", routes); got != tt.want {
+					t.Errorf("got %s, want %s", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
 // TestChannelsDiffer: the hash of the channel is the same for all its picks, and
 // another channel's is another.
 func TestChannelsDiffer(t *testing.T) {

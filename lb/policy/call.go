@@ -83,14 +83,34 @@ func (c *Call) Again() {
 	if c.routed {
 		c.Hash, c.HasHash, c.routed = 0, false, false
 	}
+	c.forget()
+	if c.Trace != nil {
+		c.Trace.Steps = c.Trace.Steps[:0]
+	}
+}
+
+// Repick clears what the pickers took, but not what routes have chosen, so that
+// another picker can be asked for the same.
+func (c *Call) Repick() {
+	c.forget()
+	if c.Trace == nil {
+		return
+	}
+	kept := 0
+	if len(c.Trace.Steps) > 0 {
+		if _, ok := c.Trace.Steps[0].(RouteStep); ok {
+			kept = 1
+		}
+	}
+	c.Trace.Steps = c.Trace.Steps[:kept]
+}
+
+func (c *Call) forget() {
 	c.Endpoint = nil
 	c.Address = ""
 	c.Priority = 0
 	c.Load = nil
 	c.held = Held{}
-	if c.Trace != nil {
-		c.Trace.Steps = c.Trace.Steps[:0]
-	}
 }
 
 // Excludes reports whether the pick avoids e: whether any of its addresses is
