@@ -404,3 +404,30 @@ func TestConfigsShareWhatIsUnchanged(t *testing.T) {
 		t.Errorf("got %s", tell(next))
 	}
 }
+
+// TestNamesThatComeAndGo: of what nobody wants any more nothing is left.
+func TestNamesThatComeAndGo(t *testing.T) {
+	r := resolver.New(resolver.Options{Server: true})
+	for i := range 100 {
+		unknown, known, shop := fmt.Sprint("x", i), fmt.Sprint("a", i), fmt.Sprint("shop", i)
+		r.Demand(unknown)
+		r.Demand(known)
+		r.Host("xds:///" + shop)
+		r.Wanted()
+		logical := resource.DefaultCluster("d")
+		logical.Type, logical.DNSHostname = resource.ClusterLogicalDNS, "h:80"
+		for _, u := range []resolver.Update{notFound(cds(t, unknown, "s")), aggregate(known, "b", "d"), cds(t, "b", "s"), made(logical), eds(t, "s", "h1"), lds(shop, "r"), rds("r", "*: b")} {
+			r.Apply(ads, []resolver.Update{u})
+			r.Wanted()
+		}
+		r.ApplyHost("h:80", nil, errAway)
+		r.Release(unknown)
+		r.Release(known)
+		r.Unhost("xds:///" + shop)
+		r.Wanted()
+		r.Hosts()
+	}
+	if n := r.Held(); n != 0 {
+		t.Errorf("%d things are left", n)
+	}
+}
