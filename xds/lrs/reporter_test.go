@@ -1,0 +1,346 @@
+package lrs_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/lbd-dev/lbd/xds/lrs"
+)
+
+func TestFirstRequest(t *testing.T) {
+	play(t, func(k *kit) {
+		k.Report(k.at("one"), keys("a")...)
+		k.counts.add("a", 1, 1, 0)
+		pass(time.Hour) // not a word before the server has asked
+		s := <-k.servers["one"].streams
+		first := <-s.requests
+		want := proto.CloneOf(node)
+		want.ClientFeatures = []string{"a", "b", "envoy.lrs.supports_send_all_clusters"}
+		if !proto.Equal(first.GetNode(), want) || len(first.GetClusterStats()) != 0 {
+			k.Errorf("the first request is %v", first)
+		}
+		s.t = k
+		s.expect()
+		if got := k.status(); got.Connected || got.URI != "passthrough:///one" || got.Err != nil || got.Clusters != 1 {
+			k.Errorf("status %+v", got)
+		}
+		if len(node.GetClientFeatures()) != 2 {
+			k.Error("the node of the bootstrap was changed")
+		}
+	})
+}
+
+// TestStreams: one for each server that has clusters.
+func TestStreams(t *testing.T) {
+	play(t, func(k *kit) {
+		k.start("two")
+		k.Report(k.at("one")) // nothing
+		if k.stream("one") != nil || len(k.Status()) != 0 {
+			k.Error("a stream without clusters")
+		}
+		k.Report(k.at("one"), keys("a")...)
+		k.Report(k.at("two"), keys("b")...)
+		one, two := k.answered("one", 10*time.Second), k.answered("two", 20*time.Second)
+		k.Report(k.at("one"), keys("a", "c")...) // more of them, and one again
+		if k.stream("one") != nil {
+			k.Error("a second stream to a server")
+		}
+		if all := k.Status(); len(all) != 2 || all[0].URI != "passthrough:///one" || all[0].Clusters != 2 || all[1].Interval != 20*time.Second {
+			k.Errorf("status %+v", all)
+		}
+		for _, name := range []string{"a", "b", "c"} {
+			k.counts.add(name, 1, 1, 0)
+		}
+		pass(20 * time.Second)
+		one.expect("a/a-eds 10s rzs 1/1/0/0; c/c-eds 10s rzs 1/1/0/0", "")
+		two.expect("b/b-eds 20s rzs 1/1/0/0")
+
+		// Stopped clusters without load leave no trace; the last takes the stream with it.
+		k.Stop(keys("a", "a", "x")...)
+		one.expect()
+		k.Stop(keys("c")...)
+		one.expect("end")
+		if all := k.Status(); len(all) != 1 || all[0].URI != "passthrough:///two" || k.counts.open() != 1 {
+			k.Errorf("status %+v, %d clusters are counted", all, k.counts.open())
+		}
+
+		// And it can begin anew, from what is counted then.
+		k.counts.add("a", 7, 7, 0)
+		k.Report(k.at("one"), keys("a")...)
+		one = k.answered("one", 10*time.Second)
+		k.counts.add("a", 1, 1, 0)
+		pass(10 * time.Second)
+		one.expect("a/a-eds 10s rzs 1/1/0/0")
+	})
+}
+
+// TestTheLastLoad of a cluster is reported before its counters go.
+func TestTheLastLoad(t *testing.T) {
+	play(t, func(k *kit) {
+		k.Report(k.at("one"), keys("a", "b", "c")...)
+		s := k.answered("one", 10*time.Second)
+		k.counts.add("a", 2, 1, 0)
+		k.counts.add("b", 1, 1, 0)
+		k.Stop(keys("a")...)
+		s.expect() // others go on: with theirs
+		pass(10 * time.Second)
+		s.expect("a/a-eds 10s rzs 2/1/0/1; b/b-eds 10s rzs 1/1/0/0")
+		if k.counts.open() != 3 {
+			k.Error("the counters have gone while a request is in progress")
+		}
+		k.counts.add("a", 0, 1, 0)
+		pass(10 * time.Second)
+		s.expect("a/a-eds 10s rzs 0/1/0/0")
+		if got := k.status(); got.Clusters != 2 || k.counts.open() != 2 {
+			k.Errorf("%d clusters are reported, %d counted; want 2", got.Clusters, k.counts.open())
+		}
+
+		// One that comes back in between goes on.
+		k.counts.add("b", 1, 1, 0)
+		k.Stop(keys("b")...)
+		k.Report(k.at("one"), keys("b")...)
+		k.Stop(keys("c")...)
+		pass(10 * time.Second)
+		s.expect("b/b-eds 10s rzs 1/1/0/0")
+		pass(10 * time.Second)
+		s.expect("")
+
+		// With the last, at once. The stream goes when nothing is in progress.
+		k.counts.add("b", 3, 2, 0)
+		pass(time.Second)
+		k.Stop(keys("b")...)
+		s.expect("b/b-eds 1s rzs 3/2/0/1")
+		k.counts.add("b", 0, 0, 1)
+		pass(9 * time.Second)
+		s.expect("b/b-eds 9s rzs 0/0/1/0", "end")
+		if len(k.Status()) != 0 || k.counts.open() != 0 {
+			k.Errorf("status %+v", k.Status())
+		}
+	})
+}
+
+// TestTheLastLoadThatNobodyWants is given up, but only once the server has said so.
+func TestTheLastLoadThatNobodyWants(t *testing.T) {
+	play(t, func(k *kit) {
+		k.Report(k.at("one"), keys("a", "b")...)
+		s := k.stream("one")
+		k.counts.add("a", 1, 1, 0)
+		k.Stop(keys("a")...)
+		pass(time.Minute)
+		if k.counts.open() != 2 {
+			k.Error("load was given up that the server may want")
+		}
+		s.answer(10*time.Second, "b")
+		pass(10 * time.Second)
+		s.expect("")
+		if k.counts.open() != 1 {
+			k.Error("load is kept that the server does not want")
+		}
+	})
+}
+
+// TestTooManyThatWait: while a server is away, the last load of 1000 clusters
+// waits for it, not of more.
+func TestTooManyThatWait(t *testing.T) {
+	play(t, func(k *kit) {
+		k.stop("one")
+		for i := range 3000 {
+			name := fmt.Sprintf("%04d", i)
+			k.Report(k.at("one"), keys(name)...)
+			if i%2 == 0 {
+				k.counts.add(name, 1, 1, 0)
+			}
+			k.Stop(keys(name)...)
+		}
+		if n := k.counts.open(); n != 1000 {
+			k.Errorf("%d clusters wait", n)
+		}
+		k.start("one")
+		pass(5 * time.Minute)
+		s := k.answered("one", time.Second)
+		pass(time.Second)
+		stats := (<-s.requests).GetClusterStats()
+		if len(stats) != 1000 || stats[0].GetClusterName() != "1000" || stats[999].GetClusterName() != "2998" {
+			k.Errorf("%d reported, of %v to %v", len(stats), stats[0], stats[len(stats)-1])
+		}
+		s.expect("end")
+	})
+}
+
+// TestAnotherServer goes on with what the last one was not sent.
+func TestAnotherServer(t *testing.T) {
+	play(t, func(k *kit) {
+		k.start("two")
+		k.Report(k.at("one"), keys("a", "b")...)
+		one := k.answered("one", 10*time.Second)
+		k.counts.add("a", 2, 1, 0)
+		pass(10 * time.Second)
+		one.expect("a/a-eds 10s rzs 2/1/0/1")
+		k.counts.add("a", 1, 2, 0)
+		k.counts.add("b", 1, 1, 0)
+		k.Report(k.at("two"), keys("a")...)
+		two := k.answered("two", 10*time.Second)
+		pass(10 * time.Second)
+		one.expect("b/b-eds 10s rzs 1/1/0/0")
+		two.expect("a/a-eds 10s rzs 1/2/0/0")
+		k.Report(k.at("two"), keys("b")...)
+		one.expect("end")
+		if got := k.status(); got.URI != "passthrough:///two" || got.Clusters != 2 {
+			k.Errorf("status %+v", got)
+		}
+	})
+}
+
+// TestAnotherServerWhileAReportIsUnderWay takes over when it is clear what that
+// one came to.
+func TestAnotherServerWhileAReportIsUnderWay(t *testing.T) {
+	// One such report fills all that waits on a stream: the next blocks.
+	long := lrs.Key{Cluster: "a", EDSServiceName: strings.Repeat("s", 3<<20)}
+	for _, taken := range []bool{true, false} {
+		t.Run(fmt.Sprintf("taken=%t", taken), func(t *testing.T) {
+			play(t, func(k *kit) {
+				k.start("two")
+				k.Report(k.at("one"), long)
+				one := k.answered("one", 10*time.Second)
+				one.deaf.Store(true)
+				for i := range 3 {
+					k.counts.addTo(long, 1<<i, 0, 0)
+					pass(10 * time.Second)
+				}
+				k.Report(k.at("two"), long)
+				two := k.answered("two", 10*time.Second)
+				k.counts.addTo(long, 8, 0, 0)
+				pass(10 * time.Second)
+				two.expect("")
+				if taken {
+					close(one.resume)
+				} else {
+					one.end <- errors.New("no more")
+				}
+				pass(10 * time.Second)
+				issued := func(s *session) (out []uint64) {
+					for r := range drain(s) {
+						for _, c := range r.GetClusterStats() {
+							out = append(out, c.GetUpstreamLocalityStats()[0].GetTotalIssuedRequests())
+						}
+					}
+					return out
+				}
+				got := fmt.Sprint(issued(one), issued(two))
+				if want := map[bool]string{true: "[1 2 4] [8]", false: "[1] [12]"}[taken]; got != want {
+					k.Errorf("issued %v, want %v", got, want)
+				}
+			})
+		})
+	}
+}
+
+// TestClose: the last reports are sent, within a second.
+func TestClose(t *testing.T) {
+	tests := []struct {
+		name string
+		do   func(k *kit) *session
+		want []string
+		took time.Duration
+	}{
+		{"a server that takes reports", func(k *kit) *session { return k.answered("one", time.Hour) }, []string{"a/a-eds 5s rzs 1/1/0/0", "end"}, 0},
+		{"one that never ends", func(k *kit) *session {
+			s := k.answered("one", time.Hour)
+			s.stubborn = true
+			return s
+		}, []string{"a/a-eds 5s rzs 1/1/0/0", "end"}, time.Second},
+		{"one that has not answered", func(k *kit) *session { return k.stream("one") }, []string{"end"}, time.Second},
+		{"one that answers late", func(k *kit) *session {
+			s := k.stream("one")
+			time.AfterFunc(5*time.Second+300*time.Millisecond, func() {
+				_ = s.stream.Send(&lrsv3.LoadStatsResponse{LoadReportingInterval: durationpb.New(time.Hour)})
+			})
+			return s
+		}, []string{"a/a-eds 5.3s rzs 1/1/0/0", "end"}, 300 * time.Millisecond},
+		{"one that is away", func(k *kit) *session {
+			s := k.answered("one", time.Hour)
+			k.stop("one")
+			return s
+		}, []string{"end"}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			play(t, func(k *kit) {
+				k.Report(k.at("one"), keys("a", "b")...)
+				s := tt.do(k)
+				k.counts.add("a", 1, 1, 0)
+				pass(5 * time.Second)
+				begun := time.Now()
+				k.Close()
+				if took := time.Since(begun); took != tt.took {
+					k.Errorf("took %v, want %v", took, tt.took)
+				}
+				s.expect(tt.want...)
+				k.Close() // again
+				k.Report(k.at("one"), keys("c")...)
+				k.Stop(keys("a")...)
+				if len(k.Status()) != 0 {
+					k.Errorf("status %+v", k.Status())
+				}
+			})
+		})
+	}
+	t.Run("nothing to report to one that has not answered", func(t *testing.T) {
+		play(t, func(k *kit) {
+			k.Report(k.at("one"), keys("a")...)
+			s := k.stream("one")
+			begun := time.Now()
+			k.Close()
+			if time.Since(begun) != 0 {
+				k.Errorf("took %v", time.Since(begun))
+			}
+			s.expect("end")
+		})
+	})
+}
+
+// TestOverTCP: the same over a real connection, with real time.
+func TestOverTCP(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := serve(l)
+	defer m.server.Stop()
+	all := &counts{of: map[lrs.Key]*count{}}
+	r := lrs.New(lrs.Options{Node: node, Loads: all, Logger: slog.New(slog.DiscardHandler)})
+	defer r.Close()
+	r.Report(server(t, l.Addr().String()), keys("a")...)
+	s := <-m.streams
+	if first := <-s.requests; first.GetNode().GetId() != "n" {
+		t.Errorf("the first request is %v", first)
+	}
+	all.add("a", 3, 2, 1)
+	if err := s.stream.Send(&lrsv3.LoadStatsResponse{LoadReportingInterval: durationpb.New(time.Second / 10)}); err != nil {
+		t.Fatal(err)
+	}
+	request := <-s.requests
+	if stats := request.GetClusterStats(); len(stats) != 1 || stats[0].GetUpstreamLocalityStats()[0].GetTotalErrorRequests() != 1 {
+		t.Errorf("the report is %v", request)
+	}
+	all.drop("a", 7)
+	r.Close()
+	var dropped uint64
+	for request := range s.requests { // until the client says no more
+		for _, c := range request.GetClusterStats() {
+			dropped += c.GetTotalDroppedRequests()
+		}
+	}
+	if dropped != 7 {
+		t.Errorf("%d drops were reported, want 7", dropped)
+	}
+}

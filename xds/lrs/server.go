@@ -1,0 +1,138 @@
+package lrs
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+	grpcbackoff "google.golang.org/grpc/backoff"
+
+	"github.com/lbd-dev/lbd/xds/bootstrap"
+)
+
+// server is one that load is reported to. Its goroutine has one stream after
+// another, until there is no cluster to report to it any more.
+type server struct {
+	bootstrap.Server
+
+	reporter *Reporter
+	stirred  chan struct{} // of size 1: clusters have left
+	quit     chan struct{} // closed when the Reporter closes
+
+	// Guarded by the Reporter's mu.
+	clusters map[*cluster]struct{}
+	status   ServerStatus
+}
+
+func newServer(r *Reporter, s bootstrap.Server) *server {
+	return &server{
+		Server: s, reporter: r,
+		stirred: make(chan struct{}, 1), quit: make(chan struct{}),
+		clusters: make(map[*cluster]struct{}),
+		status:   ServerStatus{URI: s.URI, Since: time.Now()},
+	}
+}
+
+// stir lets the goroutine see that clusters have left.
+func (s *server) stir() {
+	select {
+	case s.stirred <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps a stream until there is nothing to report.
+func (s *server) run() {
+	var conn *grpc.ClientConn
+	defer func() {
+		if conn != nil {
+			_ = conn.Close() // it is not in use any more
+		}
+	}()
+	for retries := 0; !s.retire(); {
+		begun := time.Now()
+		var answered bool
+		var err error
+		if conn == nil {
+			conn, err = s.reporter.options.Dial(s.Server)
+		}
+		if err == nil {
+			answered, err = s.serve(conn)
+		}
+		s.disconnected(err)
+		var wait time.Duration
+		if answered { // one that answers and ends at once is asked again no sooner than others
+			retries = 0
+			wait = s.reporter.options.Backoff(0) - time.Since(begun)
+		} else {
+			wait = s.reporter.options.Backoff(retries)
+			retries++
+		}
+		if !s.pause(wait) {
+			return
+		}
+	}
+}
+
+// serve has one stream.
+func (s *server) serve(conn *grpc.ClientConn) (answered bool, err error) {
+	ctx, cancel := context.WithCancel(s.reporter.ctx)
+	defer cancel()
+	st, err := s.open(ctx, conn)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		cancel()
+		<-st.done
+	}()
+	err = st.report()
+	return st.answered, err
+}
+
+// retire ends a server that has no cluster, and reports whether it has.
+func (s *server) retire() bool {
+	s.reporter.mu.Lock()
+	defer s.reporter.mu.Unlock()
+	if len(s.clusters) > 0 || s.reporter.closed {
+		return s.reporter.closed
+	}
+	delete(s.reporter.servers, s.Key())
+	return true
+}
+
+// idle reports whether there is no cluster to report.
+func (s *server) idle() bool {
+	s.reporter.mu.Lock()
+	defer s.reporter.mu.Unlock()
+	return len(s.clusters) == 0
+}
+
+// pause waits, but not for a server that has become idle. It reports false when
+// the Reporter closes.
+func (s *server) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for !s.idle() {
+		select {
+		case <-timer.C:
+			return true
+		case <-s.stirred:
+		case <-s.quit:
+			return false
+		}
+	}
+	return true
+}
+
+// backoff is gRPC's connection back-off.
+func backoff(retries int) time.Duration {
+	c := grpcbackoff.DefaultConfig
+	if retries == 0 {
+		return c.BaseDelay
+	}
+	d := min(float64(c.BaseDelay)*math.Pow(c.Multiplier, float64(retries)), float64(c.MaxDelay))
+	return time.Duration(d * (1 + c.Jitter*(rand.Float64()*2-1)))
+}
