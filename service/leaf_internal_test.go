@@ -47,6 +47,9 @@ func TestLeavesAreLetGo(t *testing.T) {
 			t.Errorf("%s: %d clusters are counted, want %d", step.cluster, n, step.want)
 		}
 	}
+	if n := len(s.targets.clusters) + s.targets.withSeries + s.targets.sharing; n != 0 {
+		t.Errorf("clusters %v are counted, %d accounts and %d clusters have series", s.targets.clusters, s.targets.withSeries, s.targets.sharing)
+	}
 	for _, name := range []string{"a", "b", "c", "all"} {
 		if c := s.counters.Get(policy.ServiceKey{Cluster: name}); c != nil {
 			t.Errorf("counters of %s are held", name)

@@ -1,0 +1,145 @@
+package service_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// TestATreeThatIsSlowToCloseHoldsUpNobody: it is gone for picks, and other trees
+// follow what changes.
+func TestATreeThatIsSlowToCloseHoldsUpNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		connector := make(stuckConnector)
+		s, stop := start(t, "", func(o *service.Options) {
+			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
+		})
+		defer stop()
+		d, err := resource.DecodeAssignment(assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)}), resource.Options{Name: "filed"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := resource.Key{Type: service.Endpoints, Name: "filed"}
+		s.FilesChanged(files.Set{Resources: map[resource.Key]files.Resource{
+			key: {Item: resource.Item{Key: key, Raw: d.Raw, Assignment: d.Value}, File: "filed.yaml"},
+		}})
+		synctest.Wait()
+		if _, err := pick(s, service.PickRequest{Cluster: "filed"}); code(err) != service.PickTimeout {
+			t.Fatalf("the tree answers: %v", err)
+		}
+		closed := make(chan struct{})
+		go func() {
+			s.FilesChanged(files.Set{})
+			close(closed)
+		}()
+		synctest.Wait()
+		push(t, s, service.Endpoints, "quick", assignment(t, nil, place{"a", 0, 1, endpoints("quick", 1)}))
+		if _, err := pick(s, service.PickRequest{Cluster: "filed"}); code(err) != service.UnknownCluster {
+			t.Errorf("picked from what is gone: %v", err)
+		}
+		if _, err := testutil.GatherAndCount(s.Registry()); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-closed:
+			t.Error("the tree is closed already: it was not slow")
+		default:
+		}
+		stopped := make(chan struct{})
+		go func() {
+			stop()
+			close(stopped)
+		}()
+		synctest.Wait()
+		select {
+		case <-stopped:
+			t.Error("the service closed before the tree had")
+		default:
+		}
+		close(connector)
+		<-stopped
+	})
+}
+
+// TestTargetsMoveUnderPicks: whatever comes and goes, every pick is answered, and
+// nothing stays held.
+func TestTargetsMoveUnderPicks(t *testing.T) {
+	s, _ := start(t, "", nil)
+	clusters := []object{assigned("a", "a-1"), assigned("b", "b-1"), assigned("c", "c-1")}
+	pushAll(t, s, append(clusters, listener("shop", route("/", "a")))...)
+	allowed := map[service.Code]bool{"": true, service.UnknownTarget: true, service.NoRoute: true, service.ShuttingDown: true}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, r := range []service.PickRequest{
+		{Cluster: "a"}, {Target: "shop", Path: "/x"}, {Target: "zoo", Path: "/", N: 3},
+		{Target: "shop", Path: "/x", TTL: time.Minute}, {Target: "zoo", Path: "/", TTL: time.Minute},
+	} {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				r.Wait = time.Second
+				out, err := pick(s, r)
+				if !allowed[code(err)] || err == nil && len(out.Picks) == 0 {
+					t.Errorf("%+v: %s: %v", r, code(err), err)
+				}
+				for _, p := range out.Picks {
+					if p.Lease == nil {
+						continue
+					}
+					if _, err := s.EndLease(p.Lease.ID, service.Success, nil); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			s.Clusters()
+			if _, err := s.Targets(); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Cluster(t.Context(), "b", "shop", true); err != nil && code(err) != service.UnknownCluster && code(err) != service.UnknownTarget {
+				t.Error(err)
+			}
+			if _, err := testutil.GatherAndCount(s.Registry()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for i := range 60 {
+		shop := [][]object{{route("/", "a")}, {route("/", "b=1", "c=1")}, {route("/y", "a"), route("/", "b=1", "c=2")}}[i%3]
+		all := append([]object{listener("shop", shop...)}, clusters...)
+		if i%4 != 0 {
+			all = append(all, listener("zoo", route("/", "c")))
+		}
+		remove(t, s, all...)
+	}
+	close(done)
+	wg.Wait()
+	for _, c := range s.Clusters() {
+		if c.Breaker.InFlight != 0 {
+			t.Errorf("%s: %d in flight", c.Name, c.Breaker.InFlight)
+		}
+		if state, err := s.Cluster(t.Context(), c.Name, "", false); err != nil || state.Leases != 0 {
+			t.Errorf("%s: %d leases, %v", c.Name, state.Leases, err)
+		}
+	}
+}
