@@ -11,7 +11,6 @@ import (
 	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
-	gcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/gcp_authn/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -36,10 +35,6 @@ var httpFilters = map[string]httpFilter{
 	typeURLPrefix + "envoy.extensions.filters.http.fault.v3.HTTPFault": {
 		client: true,
 		config: func() proto.Message { return &faultv3.HTTPFault{} }, override: func() proto.Message { return &faultv3.HTTPFault{} },
-	},
-	typeURLPrefix + "envoy.extensions.filters.http.gcp_authn.v3.GcpAuthnFilterConfig": {
-		client: true,
-		config: func() proto.Message { return &gcpv3.GcpAuthnFilterConfig{} }, override: func() proto.Message { return &gcpv3.GcpAuthnFilterConfig{} },
 	},
 	typeURLPrefix + "envoy.extensions.filters.http.rbac.v3.RBAC":         rbacFilter,
 	typeURLPrefix + "envoy.extensions.filters.http.rbac.v3.RBACPerRoute": rbacFilter,
@@ -164,10 +159,6 @@ func (v *verdict) filterType(config *anypb.Any, field string) (url string, isStr
 // filterConfig judges what a filter is told to do.
 func (v *verdict) filterConfig(m proto.Message, field string) {
 	switch m := m.(type) {
-	case *gcpv3.GcpAuthnFilterConfig:
-		if size := m.GetCacheConfig().GetCacheSize(); size != nil && size.GetValue() == 0 {
-			v.refuse(field+".cache_config.cache_size", "is 0")
-		}
 	case *rbacv3.RBAC:
 		v.rbac(m, field)
 	case *rbacv3.RBACPerRoute:

@@ -121,7 +121,6 @@ func TestListenersAreJudged(t *testing.T) {
 			in+`http_filters[0].typed_config.rules.policies["p"].permissions[0]: looks at the header grpc-x, which no policy may`,
 			in+`http_filters[0].typed_config.rules.policies["p"].principals[0]: looks at the header :scheme, which no policy may`,
 		)},
-		{"a cache of nothing", api(rds, filters(filter(gcp, `"cache_config":{"cache_size":0}`), routed)), both(in + "http_filters[0].typed_config.cache_config.cache_size: is 0")},
 		{"a struct of a filter", api(rds, filters(typed+`fault.v3.HTTPFault"}`, routed)), both(in + "http_filters[0].typed_config: is a TypedStruct: write the HTTPFault itself")},
 		{"a struct of a filter that gRPC has not", api(rds, named(optional("a", typed+`x.X"}`), optional("b", routed))), [2][]string{{"! " + in + `http_filters[0].typed_config: is "X", which is not supported, and skipped`}, nil}},
 	} {

@@ -45,7 +45,6 @@ const (
 	cors    = "cors.v3.CorsPolicy"
 	rbac    = "rbac.v3.RBAC"
 	rbacPer = "rbac.v3.RBACPerRoute"
-	gcp     = "gcp_authn.v3.GcpAuthnFilterConfig"
 	lookup  = "type.googleapis.com/grpc.lookup.v1.RouteLookupClusterSpecifier"
 )
 

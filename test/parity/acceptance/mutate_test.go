@@ -1,0 +1,138 @@
+package acceptance_test
+
+import (
+	"math/rand/v2"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// mutation changes messages by chance. A seed changes them in the same way each
+// time.
+type mutation struct {
+	*rand.Rand
+	anys []*anypb.Any // what an Any may be changed to
+}
+
+// texts are what strings are changed to: names that mean something somewhere,
+// patterns and what is none.
+var texts = []string{
+	"", "a", "x", "known", "unknown", "f", "*", "(", "a*", "/a", "io.grpc.channel_id", "x-bin", ":path", "10.0.0.0", "::1",
+	"envoy.transport_sockets.tls", "raw_buffer", "grpc-x", "p", "internal,unavailable", `\1`, "a{1001}",
+}
+
+var numbers = []uint64{0, 1, 2, 7, 33, 100, 1 << 31, 1<<32 - 1}
+
+// skipped are the fields that nobody is to judge: grpc-go heeds some only where an
+// environment variable says so, which lbd always heeds.
+var skipped = map[protoreflect.FullName]bool{
+	"envoy.extensions.transport_sockets.tls.v3.CertificateValidationContext.system_root_certs": true,
+}
+
+// change changes one thing somewhere in m.
+func (r *mutation) change(m protoreflect.Message) {
+	for {
+		var within []protoreflect.Message
+		m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			switch {
+			case fd.Kind() != protoreflect.MessageKind || fd.IsMap() || fd.Message().FullName() == "google.protobuf.Any":
+			case fd.IsList():
+				for i := range v.List().Len() {
+					within = append(within, v.List().Get(i).Message())
+				}
+			default:
+				within = append(within, v.Message())
+			}
+			return true
+		})
+		if len(within) == 0 || r.IntN(4) == 0 {
+			break
+		}
+		m = within[r.IntN(len(within))]
+	}
+	fields := m.Descriptor().Fields()
+	if fields.Len() == 0 {
+		return
+	}
+	fd := fields.Get(r.IntN(fields.Len()))
+	// A name leads to the resource.
+	if skipped[fd.FullName()] || fd.Name() == "name" && m.Descriptor().ParentFile().Package() == "envoy.config.listener.v3" {
+		return
+	}
+	if m.Has(fd) && r.IntN(3) == 0 {
+		m.Clear(fd)
+		return
+	}
+	r.set(m, fd, 2)
+}
+
+// set gives a field a value.
+func (r *mutation) set(m protoreflect.Message, fd protoreflect.FieldDescriptor, depth int) {
+	switch {
+	case fd.IsMap():
+		if fd.MapValue().Kind() == protoreflect.MessageKind && fd.MapKey().Kind() == protoreflect.StringKind {
+			v := m.NewField(fd)
+			v.Map().Set(protoreflect.ValueOfString("f").MapKey(), r.message(v.Map().NewValue().Message(), depth))
+			m.Set(fd, v)
+		}
+	case fd.IsList():
+		list := m.Mutable(fd).List()
+		if n := list.Len(); n > 0 && r.IntN(2) == 0 {
+			list.Append(list.Get(r.IntN(n))) // twice the same
+			return
+		}
+		if fd.Kind() == protoreflect.MessageKind {
+			list.Append(r.message(list.NewElement().Message(), depth))
+		} else {
+			list.Append(r.scalar(fd))
+		}
+	case fd.Kind() == protoreflect.MessageKind:
+		m.Set(fd, r.message(m.NewField(fd).Message(), depth))
+	default:
+		m.Set(fd, r.scalar(fd))
+	}
+}
+
+// message fills a new message.
+func (r *mutation) message(m protoreflect.Message, depth int) protoreflect.Value {
+	if a, ok := m.Interface().(*anypb.Any); ok {
+		proto.Merge(a, r.anys[r.IntN(len(r.anys))])
+		return protoreflect.ValueOfMessage(m)
+	}
+	fields := m.Descriptor().Fields()
+	for range r.IntN(3) {
+		if fields.Len() > 0 && depth > 0 {
+			if fd := fields.Get(r.IntN(fields.Len())); !skipped[fd.FullName()] {
+				r.set(m, fd, depth-1)
+			}
+		}
+	}
+	return protoreflect.ValueOfMessage(m)
+}
+
+func (r *mutation) scalar(fd protoreflect.FieldDescriptor) protoreflect.Value {
+	n := numbers[r.IntN(len(numbers))]
+	switch fd.Kind() {
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(n%2 == 0)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n % 10))
+	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
+		return protoreflect.ValueOfInt32(int32(n))
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
+		return protoreflect.ValueOfUint32(uint32(n))
+	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
+		return protoreflect.ValueOfInt64(int64(n) - 1)
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return protoreflect.ValueOfUint64(n)
+	case protoreflect.FloatKind:
+		return protoreflect.ValueOfFloat32(float32(n))
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(float64(n))
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([]byte("b"))
+	default:
+		return protoreflect.ValueOfString(texts[r.IntN(len(texts))])
+	}
+}
