@@ -1,0 +1,235 @@
+package observability_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// anywhere is a free port.
+const anywhere = "127.0.0.1:0"
+
+// patience is how long the test waits for what should come soon: a machine with
+// much to do is slow.
+const patience = time.Minute
+
+// client keeps a connection for each load, and lets nobody wait for ever.
+var client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 32}}
+
+// eventually waits until check holds: what it waits for comes over real
+// connections and with a scrape, which tell nobody when.
+func eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	deadline := time.After(patience)
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// run starts a program, which is asked to end with the test.
+func run(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		killer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		defer killer.Stop()
+		_ = cmd.Wait()
+	})
+}
+
+// daemon is an lbd that runs.
+type daemon struct {
+	address string
+}
+
+// startDaemon builds and runs lbd, with a directory of resource files.
+func startDaemon(t *testing.T, resources string) daemon {
+	t.Helper()
+	lbd := filepath.Join(t.TempDir(), "lbd")
+	if out, err := exec.Command("go", "build", "-C", root, "-o", lbd, "./cmd/lbd").CombinedOutput(); err != nil {
+		t.Fatalf("build lbd: %v\n%s", err, out)
+	}
+	cmd := exec.Command(lbd, "--listen=127.0.0.1:0", "--data="+filepath.Join(t.TempDir(), "data"), "--resources="+resources,
+		"--connect=tcp_hold", "--log-format=json", "--drain-timeout=1s")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, cmd)
+	serving := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			var record struct {
+				Message   string   `json:"msg"`
+				Addresses []string `json:"addresses"`
+			}
+			if json.Unmarshal(lines.Bytes(), &record) == nil && record.Message == "serving" {
+				serving <- record.Addresses[0]
+			}
+		}
+	}()
+	select {
+	case address := <-serving:
+		return daemon{address}
+	case <-time.After(patience):
+		t.Fatal("lbd does not serve")
+		return daemon{}
+	}
+}
+
+// call asks the daemon and returns the status and the body.
+func (d daemon) call(ctx context.Context, method, path, body string) (status int, answer string, err error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+d.address+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(b), err
+}
+
+// must calls, and wants a status.
+func (d daemon) must(t *testing.T, status int, method, path, body string) string {
+	t.Helper()
+	got, answer, err := d.call(t.Context(), method, path, body)
+	if err != nil || got != status {
+		t.Fatalf("%s %s: %d, %v: %s", method, path, got, err, answer)
+	}
+	return answer
+}
+
+func (d daemon) push(t *testing.T, cluster, endpoints string) {
+	t.Helper()
+	status, answer, err := d.call(t.Context(), "PUT", "/v1/clusters/"+cluster+"/endpoints", endpoints)
+	if err != nil || status != http.StatusOK && status != http.StatusCreated {
+		t.Fatalf("push %s: %d, %v: %s", cluster, status, err, answer)
+	}
+}
+
+// load asks again and again, every tenth of a second, until it is stopped or the
+// test ends. What is answered shows in the metrics.
+func (d daemon) load(t *testing.T, ask func(ctx context.Context)) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	stop = func() { cancel(); <-done }
+	t.Cleanup(stop)
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				ask(ctx)
+			}
+		}
+	}()
+	return stop
+}
+
+// picks is a load of picks without leases, many at once.
+func (d daemon) picks(t *testing.T, cluster string, n int, more string) (stop func()) {
+	t.Helper()
+	return d.load(t, func(ctx context.Context) {
+		_, _, _ = d.call(ctx, "GET", fmt.Sprintf("/pick?cluster=%s&n=%d%s", cluster, n, more), "")
+	})
+}
+
+// lease picks with a lease and returns its id.
+func (d daemon) lease(ctx context.Context, cluster, ttl string) string {
+	_, answer, err := d.call(ctx, "POST", "/pick?cluster="+cluster+"&ttl="+ttl, "")
+	var v struct{ Lease struct{ ID string } }
+	if err != nil || json.Unmarshal([]byte(answer), &v) != nil {
+		return ""
+	}
+	return v.Lease.ID
+}
+
+// endpoint listens, and takes connections until it is closed.
+type endpoint struct {
+	address string
+	close   func()
+}
+
+func listen(t *testing.T, address string) endpoint {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.NotFoundHandler()}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	stop := func() { _ = s.Close(); <-done }
+	t.Cleanup(stop)
+	return endpoint{l.Addr().String(), stop}
+}
+
+// locality is one of an assignment.
+type locality struct {
+	zone             string
+	priority, weight int
+	address, health  string
+}
+
+// assignment writes a ClusterLoadAssignment that drops so many percent, by
+// category.
+func assignment(localities []locality, drops ...any) string {
+	var b strings.Builder
+	b.WriteString("endpoints:\n")
+	for _, l := range localities {
+		host, port, _ := net.SplitHostPort(l.address)
+		health := l.health
+		if health == "" {
+			health = "HEALTHY"
+		}
+		fmt.Fprintf(&b, "- {locality: {region: us, zone: %s}, priority: %d, load_balancing_weight: %d, lb_endpoints: [{health_status: %s, "+
+			"endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}]}\n", l.zone, l.priority, max(l.weight, 1), health, host, port)
+	}
+	if len(drops) > 0 {
+		b.WriteString("policy:\n  drop_overloads:\n")
+		for i := 0; i < len(drops); i += 2 {
+			fmt.Fprintf(&b, "  - {category: %s, drop_percentage: {numerator: %d, denominator: HUNDRED}}\n", drops[i], drops[i+1])
+		}
+	}
+	return b.String()
+}
+
+func writeFile(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,242 @@
+package observability_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// dashboard is what the tests read of Grafana's classic dashboard model.
+type dashboard struct {
+	UID, Title    string
+	SchemaVersion int
+	Panels        []panel
+	Annotations   struct {
+		List []struct {
+			Name, Expr, Step string
+			BuiltIn          int
+			Enable           bool
+			Datasource       datasource
+		}
+	}
+	Templating struct{ List []variable }
+}
+
+type datasource struct{ Type, UID string }
+
+type variable struct {
+	Name, Type, Definition, AllValue string
+	IncludeAll, Multi                bool
+	Query                            json.RawMessage
+	Datasource                       datasource
+}
+
+type panel struct {
+	ID                       int
+	Type, Title, Description string
+	Datasource               datasource
+	GridPos                  struct{ H, W, X, Y int }
+	FieldConfig              struct {
+		Defaults  struct{ Unit string }
+		Overrides []struct {
+			Matcher    struct{ ID, Options string }
+			Properties []struct {
+				ID    string
+				Value json.RawMessage
+			}
+		}
+	}
+	Targets []target
+}
+
+type target struct {
+	RefID, Expr, Format, LegendFormat string
+	Instant, Range                    bool
+	Datasource                        datasource
+}
+
+func readDashboard(t *testing.T) (d dashboard) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(read(t, "deploy/grafana/lbd.json")), &d); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Panels) < 20 {
+		t.Fatalf("the dashboard has %d panels", len(d.Panels))
+	}
+	return d
+}
+
+// prometheusSource is whichever Prometheus is chosen above the dashboard.
+var prometheusSource = datasource{Type: "prometheus", UID: "${datasource}"}
+
+func TestDashboardIsWhole(t *testing.T) {
+	d := readDashboard(t)
+	if d.UID != "lbd" || d.Title != "lbd" || d.SchemaVersion != 42 {
+		t.Errorf("uid %q, title %q, schema %d", d.UID, d.Title, d.SchemaVersion)
+	}
+	ids, titles := map[int]bool{}, map[string]bool{}
+	for _, p := range d.Panels {
+		if ids[p.ID] || p.ID <= 0 || p.Title == "" || p.Type != "row" && titles[p.Title] {
+			t.Errorf("panel %d %q: there is another of that id or title, or it has none", p.ID, p.Title)
+		}
+		ids[p.ID], titles[p.Title] = true, titles[p.Title] || p.Type != "row"
+		if p.Type == "row" {
+			continue
+		}
+		if p.Datasource != prometheusSource {
+			t.Errorf("%s asks %v", p.Title, p.Datasource)
+		}
+		if p.FieldConfig.Defaults.Unit == "" {
+			t.Errorf("%s has no unit", p.Title)
+		}
+		if !strings.Contains(p.Description, "?") {
+			t.Errorf("%s answers no question: %q", p.Title, p.Description)
+		}
+		refs := map[string]bool{}
+		for _, q := range p.Targets {
+			if refs[q.RefID] || q.RefID == "" || q.Datasource != prometheusSource || q.Instant == q.Range {
+				t.Errorf("%s: query %q twice, of %v, instant %v, range %v", p.Title, q.RefID, q.Datasource, q.Instant, q.Range)
+			}
+			refs[q.RefID] = true
+			if (p.Type == "table") != (q.Format == "table") || p.Type == "table" && !q.Instant {
+				t.Errorf("%s/%s: a table shows instants as a table, and nothing else does", p.Title, q.RefID)
+			}
+			if p.Type == "timeseries" || p.Type == "state-timeline" {
+				legend(t, p, q)
+			}
+		}
+		if len(p.Targets) == 0 {
+			t.Errorf("%s asks nothing", p.Title)
+		}
+	}
+}
+
+// legend holds a legend to the labels that the query leaves.
+func legend(t *testing.T, p panel, q target) {
+	t.Helper()
+	if q.LegendFormat == "" {
+		t.Errorf("%s/%s has no legend", p.Title, q.RefID)
+	}
+	for _, l := range regexp.MustCompile(`\{\{(\w+)\}\}`).FindAllStringSubmatch(q.LegendFormat, -1) {
+		if l[1] == "instance" && !strings.Contains(q.Expr, " by ") {
+			continue // every series has it
+		}
+		if !regexp.MustCompile(`by \([^)]*\b` + l[1] + `\b[^)]*\)`).MatchString(q.Expr) {
+			t.Errorf("%s/%s: its legend has %s, and its series have not", p.Title, q.RefID, l[1])
+		}
+	}
+}
+
+func TestPanelsDoNotOverlap(t *testing.T) {
+	const columns = 24
+	taken := map[[2]int]string{}
+	for _, p := range readDashboard(t).Panels {
+		g := p.GridPos
+		if g.W < 1 || g.H < 1 || g.X < 0 || g.Y < 0 || g.X+g.W > columns {
+			t.Errorf("%s lies at %+v", p.Title, g)
+		}
+		for x := g.X; x < g.X+g.W; x++ {
+			for y := g.Y; y < g.Y+g.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" {
+					t.Fatalf("%s lies on %s", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+	}
+}
+
+// dashboardQueries are all that the dashboard asks, by a name.
+func dashboardQueries(d dashboard) map[string]string {
+	queries := map[string]string{}
+	for _, p := range d.Panels {
+		for _, q := range p.Targets {
+			queries[p.Title+"/"+q.RefID] = q.Expr
+		}
+	}
+	for _, a := range d.Annotations.List {
+		if a.BuiltIn == 0 {
+			queries["annotation "+a.Name] = a.Expr
+		}
+	}
+	return queries
+}
+
+// filled puts in what Grafana puts in for its variables.
+func filled(expr, window string) string {
+	return strings.NewReplacer("$instance", ".*", "$cluster", ".*", "$__rate_interval", window).Replace(expr)
+}
+
+// TestQueriesParse lets promtool read every query, as a rule.
+func TestQueriesParse(t *testing.T) {
+	var rules strings.Builder
+	rules.WriteString("groups:\n- name: dashboard\n  rules:\n")
+	n := 0
+	for name, expr := range dashboardQueries(readDashboard(t)) {
+		expr = filled(expr, "1m")
+		if strings.Contains(expr, "$") {
+			t.Errorf("%s has a variable that the test does not know: %s", name, expr)
+		}
+		quoted, err := json.Marshal(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&rules, "  - record: dashboard:query:%d # %s\n    expr: %s\n", n, name, quoted)
+		n++
+	}
+	file := filepath.Join(t.TempDir(), "dashboard.yml")
+	if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool(t, "check", "rules", file)
+}
+
+func TestDashboardReadsMetricsThatExist(t *testing.T) {
+	for name, expr := range dashboardQueries(readDashboard(t)) {
+		names := metricName.FindAllString(expr, -1)
+		if len(names) == 0 {
+			t.Errorf("%s reads nothing", name)
+		}
+		for _, m := range names {
+			if !knownMetric(t, m) {
+				t.Errorf("%s reads %s, which does not exist", name, m)
+			}
+			if strings.Contains(m, ":") {
+				t.Errorf("%s reads %s: the dashboard works without the rules", name, m)
+			}
+		}
+	}
+}
+
+// TestVariables: the panels can be narrowed to an instance and a cluster, and
+// begin with all.
+func TestVariables(t *testing.T) {
+	d := readDashboard(t)
+	want := map[string]string{"datasource": "datasource", "instance": "query", "cluster": "query"}
+	for _, v := range d.Templating.List {
+		if want[v.Name] != v.Type {
+			t.Errorf("variable %s is of type %s", v.Name, v.Type)
+		}
+		delete(want, v.Name)
+		if v.Type == "query" && (!v.Multi || !v.IncludeAll || v.AllValue != ".*" || v.Datasource != prometheusSource || !strings.Contains(string(v.Query), "label_values(")) {
+			t.Errorf("variable %s: %+v", v.Name, v)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("no variable is %v", want)
+	}
+	for name, expr := range dashboardQueries(d) {
+		for _, selector := range regexp.MustCompile(`(?:lbd|go|process)_\w+(\{[^}]*\})?`).FindAllStringSubmatch(expr, -1) {
+			if selector[0] != "lbd_build_info" && !strings.Contains(selector[1], `instance=~"$instance"`) {
+				t.Errorf("%s: %s is of every instance", name, selector[0])
+			}
+		}
+		if strings.Contains(expr, "cluster) (") && !strings.Contains(expr, `cluster=~"$cluster"`) {
+			t.Errorf("%s is of every cluster", name)
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package observability_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestAgainstPrometheus makes a daemon do what the rules and the dashboard are
+// about, and asks all that they ask.
+func TestAgainstPrometheus(t *testing.T) {
+	program(t, "prometheus")
+	resources := t.TempDir()
+	filed := listen(t, anywhere)
+	writeFile(t, filepath.Join(resources, "good.yaml"), "cluster_name: filed\n"+assignment([]locality{{zone: "a", address: filed.address}}))
+	writeFile(t, filepath.Join(resources, "bad.yaml"), "cluster_name: refused\n"+assignment([]locality{{zone: "a", address: "10.0.0.1:0"}}))
+	d := startDaemon(t, resources)
+	dead := listen(t, anywhere)
+	dead.close()
+	p := startPrometheus(t, d, dead.address)
+	s := &scenario{d: d, p: p, a: listen(t, anywhere), b: listen(t, anywhere), first: listen(t, anywhere), lost: listen(t, anywhere)}
+	s.begin(t)
+	s.change(t)
+
+	t.Run("Dashboard", s.dashboard)
+	t.Run("Recordings", s.recordings)
+	t.Run("Alerts", s.alerts)
+}
+
+// scenario is a daemon with a cluster for each thing that is to be seen:
+//
+//	dropping  drops 30 %                      twice    drops a half, and half of the rest
+//	shares    3 : 1 in two localities         lowered  dropped 60 %, and should drop nothing
+//	full      5 of 5 requests in flight       half     4 of 10
+//	leaky     its leases expire               honest   they are done
+//	failing   lost its first priority         flapping left its first priority twice
+//	gone      has no endpoint                 filed    comes from a file
+type scenario struct {
+	d daemon
+	p prometheus
+	// a and b are there all the time; first is failing's first priority, lost
+	// is all that gone has.
+	a, b, first, lost endpoint
+	// stopLowered ends the load of lowered, so that what it dropped stays the
+	// same part of its picks.
+	stopLowered func()
+}
+
+// begin pushes the clusters and begins the load.
+func (s *scenario) begin(t *testing.T) {
+	d := s.d
+	one := []locality{{zone: "a", address: s.a.address}}
+	d.push(t, "dropping", assignment(one, "throttle", 30))
+	d.push(t, "twice", assignment(one, "abuse", 50, "throttle", 50))
+	d.push(t, "lowered", assignment(one, "throttle", 60))
+	d.push(t, "shares", assignment([]locality{{zone: "a", address: s.a.address, weight: 3}, {zone: "b", address: s.b.address, weight: 1}}))
+	d.push(t, "failing", assignment([]locality{{zone: "a", address: s.first.address}, {zone: "b", priority: 1, address: s.b.address}}))
+	s.flap(t, "HEALTHY")
+	d.push(t, "gone", assignment([]locality{{zone: "a", address: s.lost.address}}))
+	for cluster, limit := range map[string]int{"full": 5, "half": 10, "leaky": 1_000_000, "honest": 1024} {
+		d.must(t, http.StatusCreated, "PUT", "/v1/clusters/"+cluster+"/config", fmt.Sprintf("type: EDS\ncircuit_breakers: {thresholds: [{max_requests: %d}]}\n", limit))
+		d.push(t, cluster, assignment(one))
+	}
+	for cluster, held := range map[string]int{"full": 5, "half": 4} {
+		for range held {
+			d.must(t, http.StatusCreated, "POST", "/pick?cluster="+cluster+"&ttl=10m", "")
+		}
+	}
+	for _, cluster := range []string{"dropping", "twice", "shares"} {
+		d.picks(t, cluster, 500, "")
+	}
+	s.stopLowered = d.picks(t, "lowered", 500, "")
+	for _, cluster := range []string{"failing", "flapping", "full", "half", "filed"} {
+		d.picks(t, cluster, 5, "")
+	}
+	d.picks(t, "gone", 5, "")
+	d.picks(t, "gone", 5, "&wait_for_ready=true&wait=50ms") // these queue
+	d.load(t, func(ctx context.Context) { d.lease(ctx, "leaky", "1s") })
+	d.load(t, func(ctx context.Context) {
+		_, _, _ = d.call(ctx, "POST", "/v1/leases/"+d.lease(ctx, "honest", "1m")+"/done", `{"outcome":"success"}`)
+	})
+}
+
+func (s *scenario) flap(t *testing.T, health string) {
+	t.Helper()
+	s.d.push(t, "flapping", assignment([]locality{{zone: "a", address: s.a.address, health: health}, {zone: "b", priority: 1, address: s.b.address}}))
+}
+
+// change is what happens under load, each thing once Prometheus has seen the one
+// before.
+func (s *scenario) change(t *testing.T) {
+	t.Helper()
+	seen := func(expr string, w want) {
+		t.Helper()
+		eventually(t, expr, func() error {
+			answer, err := s.p.ask(expr, true)
+			return errors.Join(err, w.in(answer))
+		})
+	}
+	for range 2 {
+		seen(`lbd_cluster_priority{cluster="flapping"}`, is(0))
+		s.flap(t, "UNHEALTHY")
+		seen(`lbd_cluster_priority{cluster="flapping"}`, is(1))
+		s.flap(t, "HEALTHY")
+	}
+	seen(`lbd_pushes_total{result="blocked"}`, is(0))
+	s.d.must(t, http.StatusUnprocessableEntity, "PUT", "/v1/clusters/shares/endpoints", assignment([]locality{{zone: "a", address: "10.0.0.1:0"}}))
+	s.d.must(t, http.StatusConflict, "PUT", "/v1/clusters/shares/endpoints", "endpoints: []\n")
+	seen(`lbd_cluster_priority{cluster="failing"}`, is(0))
+	s.first.close()
+	seen(`lbd_cluster_priority{cluster="failing"}`, is(1))
+	// A counter's first value is no rise: the second loss is one.
+	seen(`lbd_cluster_state{cluster="gone", state="ready"}`, is(1))
+	s.lost.close()
+	seen(`lbd_cluster_state{cluster="gone", state="transient_failure"}`, is(1))
+	s.lost = listen(t, s.lost.address)
+	seen(`lbd_cluster_state{cluster="gone", state="ready"}`, is(1))
+	s.lost.close()
+	seen(`rate(lbd_drops_total{cluster="lowered"}[10s])`, within(100, 1e6))
+	s.stopLowered()
+	s.d.push(t, "lowered", assignment([]locality{{zone: "a", address: s.a.address}}))
+	seen(`lbd_cluster_state{cluster="gone", state="transient_failure"}`, is(1))
+}
+
+// held asks until an answer has all that is wanted.
+func (s *scenario) held(t *testing.T, name, expr string, instant bool, wanted []want) {
+	t.Helper()
+	expr = filled(expr, "20s")
+	eventually(t, name+": "+expr, func() error {
+		answer, err := s.p.ask(expr, instant)
+		for _, w := range wanted {
+			err = errors.Join(err, w.in(answer))
+		}
+		return err
+	})
+}
+
+// few is a small part of a second; some is a number that is not 0.
+const (
+	few  = 0.01
+	some = 1e-9
+)
+
+var many = math.Inf(1)
+
+// panels says what each query of the dashboard answers, by panel and query.
+func panels(instance string) map[string][]want {
+	return map[string][]want{
+		"lbd that answer/A":                   {is(1)},
+		"Clusters/A":                          {is(12)},
+		"Without an endpoint/A":               {is(1)},
+		"Failed over/A":                       {is(1)},
+		"Picks/A":                             {within(1000, many)},
+		"Refused, but not dropped/A":          {within(some, 0.2)},
+		"Clusters now/A":                      {is(1, "cluster", "dropping", "instance", instance), is(4, "cluster", "gone")},
+		"Clusters now/B":                      {is(0, "cluster", "shares"), is(1, "cluster", "failing"), is(0, "cluster", "flapping")},
+		"Clusters now/C":                      {is(2, "cluster", "shares"), is(0, "cluster", "gone"), is(1, "cluster", "failing")},
+		"Clusters now/D":                      {is(2, "cluster", "shares"), is(1, "cluster", "gone"), is(2, "cluster", "failing")},
+		"Clusters now/E":                      {within(1000, many, "cluster", "dropping"), within(20, 60, "cluster", "failing")},
+		"Clusters now/F":                      {within(.28, .32, "cluster", "dropping"), within(.73, .77, "cluster", "twice"), is(0, "cluster", "shares")},
+		"Clusters now/G":                      {is(1, "cluster", "full"), is(.4, "cluster", "half"), is(0, "cluster", "dropping")},
+		"Clusters now/H":                      {within(some, 300, "cluster", "lowered")},
+		"Clusters now/I":                      {is(0, "cluster", "dropping")},
+		"Picks by result/A":                   {within(1000, many, "result", "ok"), within(1000, many, "result", "dropped"), within(1, many, "result", "circuit_broken"), within(1, many, "result", "no_ready_endpoint"), within(1, many, "result", "pick_timeout")},
+		"Picks by cluster/A":                  {within(1000, many, "cluster", "twice"), within(20, 60, "cluster", "filed")},
+		"Time of a decision/A":                {within(some, few)},
+		"Time of a decision/B":                {within(some, few)},
+		"Time queued/A":                       {within(.025, 1)},
+		"Time queued/B":                       {within(1, many)},
+		drops + "/A":                          {within(.28, .32, "cluster", "dropping", "category", "throttle"), within(.48, .52, "cluster", "twice", "category", "abuse"), within(.23, .27, "cluster", "twice", "category", "throttle")},
+		drops + "/B":                          {is(.3, "cluster", "dropping", "category", "throttle"), is(.5, "cluster", "twice", "category", "throttle")},
+		inAll + "/A":                          {within(.28, .32, "cluster", "dropping"), within(.73, .77, "cluster", "twice"), is(0, "cluster", "shares")},
+		inAll + "/B":                          {within(.2999, .3001, "cluster", "dropping"), within(.7499, .7501, "cluster", "twice")},
+		"In flight, against the limit/A":      {is(5, "cluster", "full"), is(4, "cluster", "half")},
+		"In flight, against the limit/B":      {is(5, "cluster", "full"), is(10, "cluster", "half"), is(1024, "cluster", "dropping")},
+		"Fill of the circuit breaker/A":       {is(1, "cluster", "full"), is(.4, "cluster", "half")},
+		"Fill of the circuit breaker/B":       {is(1, "cluster", "full"), is(0, "cluster", "half")},
+		"Refused by the circuit breaker/A":    {within(1, 60, "cluster", "full"), is(0, "cluster", "half")},
+		"Priority in use/A":                   {is(0, "cluster", "failing").ever(), is(1, "cluster", "failing"), is(1, "cluster", "flapping").ever(), is(0, "cluster", "flapping")},
+		"State/A":                             {is(1, "cluster", "gone").ever(), is(4, "cluster", "gone"), is(1, "cluster", "shares")},
+		"Switches of priority/A":              {within(.5, 2, "cluster", "failing", "reason", "failure").ever(), within(.5, 3, "cluster", "flapping").ever()},
+		shares + "/A":                         {within(.73, .77, "cluster", "shares", "locality", "us/a/"), within(.23, .27, "cluster", "shares", "locality", "us/b/"), is(1, "cluster", "failing", "priority", "0").ever(), within(.99, 1, "cluster", "failing", "priority", "1")},
+		shares + "/B":                         {is(.75, "cluster", "shares", "locality", "us/a/"), is(.25, "cluster", "shares", "locality", "us/b/"), is(1, "cluster", "failing", "priority", "1")},
+		"Endpoints by state/A":                {within(10, 20, "state", "ready"), within(1, 3, "state", "transient_failure"), is(1, "state", "unhealthy").ever()},
+		"Ready endpoints by priority/A":       {is(2, "cluster", "shares", "priority", "0"), is(1, "cluster", "failing", "priority", "1")},
+		"Connections/A":                       {within(some, many, "result", "ok").ever(), within(some, many, "result", "error").ever()},
+		"Connections/B":                       {within(some, many).ever()},
+		"Pushes by result/A":                  {within(some, many, "result", "applied").ever(), within(0, many, "result", "rejected"), within(0, many, "result", "blocked")},
+		"Age of the config/A":                 {within(some, 300, "cluster", "shares")},
+		"Stale clusters and bad files/A":      {is(0, "instance", instance)},
+		"Stale clusters and bad files/B":      {is(1, "instance", instance)},
+		"Management servers/A":                nil, // nobody serves this daemon
+		"xDS resources by state/A":            nil,
+		"xDS updates by result/A":             nil,
+		"Leases held/A":                       {is(5, "cluster", "full"), is(4, "cluster", "half"), within(1, 30, "cluster", "leaky")},
+		"How leases end/A":                    {within(1, 12, "outcome", "expired"), within(1, 12, "outcome", "success")},
+		"Leases that expire/A":                {is(1, "cluster", "leaky")},
+		"Requests by route and code/A":        {within(10, many, "route", "/pick", "method", "GET", "code", "200"), within(1, many, "route", "/pick", "code", "503"), within(1, 12, "route", "/v1/leases/{id}/done", "code", "200")},
+		"99 % of the answers within/A":        {within(some, 1, "route", "/pick", "method", "POST")},
+		"CPU/A":                               {within(some, 2, "instance", instance)},
+		"Memory/A":                            {within(1<<20, 1<<30, "instance", instance)},
+		"Memory/B":                            {within(1<<20, 1<<30, "instance", instance)},
+		"Goroutines, descriptors, watchers/A": {within(1, 1000, "instance", instance)},
+		"Goroutines, descriptors, watchers/B": {within(1, 1000, "instance", instance)},
+		"Goroutines, descriptors, watchers/C": {is(0, "kind", "longpoll")},
+		"Which lbd/A":                         {is(1, "instance", instance)},
+		"Which lbd/B":                         {within(some, 600, "instance", instance)},
+		"annotation Switches of priority":     {within(some, many, "cluster", "failing", "reason", "failure").ever(), within(some, many, "cluster", "flapping").ever()},
+	}
+}
+
+// Panels of long titles.
+const (
+	drops  = "Drops by category, against what is configured"
+	inAll  = "Dropped in all, against what is configured"
+	shares = "Share of a locality, expected and actual"
+)
+
+// dashboard asks what every panel, annotation and variable asks.
+func (s *scenario) dashboard(t *testing.T) {
+	board := readDashboard(t)
+	wanted := panels(s.d.address)
+	instant := map[string]bool{}
+	for _, p := range board.Panels {
+		for _, q := range p.Targets {
+			instant[p.Title+"/"+q.RefID] = q.Instant
+		}
+	}
+	queries := dashboardQueries(board)
+	for _, name := range names(queries) {
+		w, ok := wanted[name]
+		if !ok {
+			t.Errorf("nothing is wanted of %s", name)
+		}
+		delete(wanted, name)
+		s.held(t, name, queries[name], instant[name], w)
+	}
+	for _, name := range names(wanted) {
+		t.Errorf("the dashboard does not ask %s", name)
+	}
+
+	values := map[string][]string{}
+	for _, v := range board.Templating.List {
+		if v.Type != "query" {
+			continue
+		}
+		var query struct{ Query string }
+		if err := json.Unmarshal(v.Query, &query); err != nil || query.Query != v.Definition {
+			t.Errorf("variable %s asks %q, and is defined as %q", v.Name, query.Query, v.Definition)
+		}
+		inner := strings.TrimSuffix(strings.TrimPrefix(filled(query.Query, ""), "label_values("), ")")
+		at := strings.LastIndex(inner, ", ")
+		var answer []string
+		if err := s.p.api("label/"+inner[at+2:]+"/values", url.Values{"match[]": {inner[:at]}}, &answer); err != nil {
+			t.Errorf("variable %s: %v", v.Name, err)
+		}
+		values[v.Name] = answer
+	}
+	if got := values["instance"]; !slices.Equal(got, []string{s.d.address}) {
+		t.Errorf("instances are %q", got)
+	}
+	want := []string{"dropping", "failing", "filed", "flapping", "full", "gone", "half", "honest", "leaky", "lowered", "shares", "twice"}
+	if got := values["cluster"]; !slices.Equal(got, want) {
+		t.Errorf("clusters are %q", got)
+	}
+}
+
+// recordings asks for what each recording rule made.
+func (s *scenario) recordings(t *testing.T) {
+	wanted := map[string][]want{
+		"lbd:picks_ok:ratio_rate5m":        {is(1, "cluster", "shares"), within(.68, .72, "cluster", "dropping", "instance", s.d.address, "job", "lbd"), is(0, "cluster", "full")},
+		"lbd:picks_judged:rate5m":          {within(100, many, "cluster", "dropping")},
+		"lbd:drops:ratio_rate5m":           {within(.28, .32, "cluster", "dropping"), within(.73, .77, "cluster", "twice"), is(0, "cluster", "shares"), within(.58, .62, "cluster", "lowered")},
+		"lbd:drops_configured:ratio":       {within(.2999, .3001, "cluster", "dropping"), within(.7499, .7501, "cluster", "twice"), is(0, "cluster", "shares"), is(0, "cluster", "lowered")},
+		"lbd:circuit_broken:ratio_rate5m":  {within(.9, 1, "cluster", "full")},
+		"lbd:leases_expired:ratio_rate10m": {is(1, "cluster", "leaky")},
+		"lbd:locality_picks:share_rate5m":  {within(.73, .77, "cluster", "shares", "locality", "us/a/"), within(.23, .27, "cluster", "shares", "locality", "us/b/")},
+	}
+	for _, r := range records(t) {
+		w := wanted[r.Record]
+		if w == nil {
+			t.Errorf("nothing is wanted of %s", r.Record)
+		}
+		s.held(t, r.Record, r.Record, true, w)
+	}
+}
+
+// alerts waits until those fire that should, and no other.
+func (s *scenario) alerts(t *testing.T) {
+	wanted := []string{
+		"LbdCircuitBreakerOpen full", "LbdCircuitBreakerRejects full", "LbdClusterUnavailable gone", "LbdDown", "LbdDropsAboveConfigured lowered",
+		"LbdLeasesExpiring leaky", "LbdPriorityFailedOver failing", "LbdPriorityFlaps flapping", "LbdPushRejected blocked", "LbdPushRejected rejected",
+		"LbdResourceFileRefused",
+	}
+	silent := []string{"LbdClusterStale", "LbdXdsDisconnected", "LbdXdsResourceRejected"} // nobody serves this daemon
+	for _, a := range alerts(t) {
+		fires := slices.ContainsFunc(wanted, func(w string) bool { return strings.Fields(w)[0] == a.Alert })
+		if fires == slices.Contains(silent, a.Alert) {
+			t.Errorf("%s is neither wanted nor silent, or both", a.Alert)
+		}
+	}
+	eventually(t, "the alerts", func() error {
+		firing, err := s.p.firing(t)
+		if got := names(firing); err == nil && !slices.Equal(got, wanted) {
+			err = fmt.Errorf("firing are\n%q, and should be\n%q", got, wanted)
+		}
+		return err
+	})
+}
