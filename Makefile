@@ -7,6 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 FUZZTIME ?= 20s
+BUILDER  ?= docker
 
 # lbd itself and the modules that are kept out of its dependencies (tools, benchmarks, parity tests).
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name node_modules -prune -o -name go.mod -print | sort))
@@ -32,8 +33,26 @@ test: ## Run the tests: all with the race detector, then the allocation tests wi
 	go test -race -timeout 8m ./...
 	go test -run '^TestAlloc' ./...
 
+# Debian's package, unpacked and not installed: nothing is started by it.
+PROMETHEUS := bin/prometheus/usr/bin
+
+$(PROMETHEUS)/prometheus:
+	mkdir -p bin/prometheus && cd bin/prometheus && apt-get download prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb
+
+.PHONY: test-prometheus
+test-prometheus: $(PROMETHEUS)/prometheus ## Test rules and dashboard against a real Prometheus that scrapes a real lbd (Debian)
+	LBD_TEST_PROMETHEUS=$(CURDIR)/$(PROMETHEUS) go test -C test/observability -count=1 -timeout 6m ./...
+
+.PHONY: test-deploy
+test-deploy: ## Hold the systemd units, the Kubernetes manifests and the Dockerfile to lbd
+	go test -C test/deploy -count=1 ./...
+
+.PHONY: image
+image: ## Build the container image lbd:latest (BUILDER=docker or buildah)
+	$(BUILDER) build --build-arg VERSION=$(VERSION) -t lbd:latest .
+
 .PHONY: test-all
-test-all: test ## Run test, its longer forms, the other modules' tests, and each fuzz target for FUZZTIME (20s)
+test-all: test test-prometheus ## Run test, its longer forms, the other modules' tests, and each fuzz target for FUZZTIME (20s)
 	LBD_TEST_LONG=1 go test -race -count=1 -timeout 30m ./...
 	for module in $(filter-out .,$(MODULES)); do go test -C "$$module" -timeout 30m ./...; done
 	grep -rEo --include='*_test.go' --exclude-dir=node_modules '^func Fuzz[A-Za-z0-9_]*' . | sort | \

@@ -131,7 +131,7 @@ func kebab(name string) string {
 
 func TestFlagsAreDocumented(t *testing.T) {
 	names, variables := flags(t)
-	others := []string{"data-binary", "bind"} // curl's, Python's
+	others := []string{"data-binary", "bind", "unix-socket"} // curl's, Python's
 	flag := regexp.MustCompile(`(?:^|[^-\w])--([a-z][a-z-]*[a-z])`)
 	variable := regexp.MustCompile(`\bLBD_[A-Z_]*[A-Z]`)
 	for file, text := range pages(t) {
@@ -300,7 +300,7 @@ func TestRoutesExist(t *testing.T) {
 	if len(templates) < 10 {
 		t.Fatalf("found only %d paths in the contract", len(templates))
 	}
-	named := regexp.MustCompile("(?:localhost:8080|`(?:GET|PUT|POST|DELETE) )(/[^\\s?`'\"|]*)")
+	named := regexp.MustCompile("(?:localhost:8080|[$]LBD|`(?:GET|PUT|POST|DELETE) )(/[^\\s?`'\"|]*)")
 	for file, text := range pages(t) {
 		for _, m := range named.FindAllStringSubmatch(text, -1) {
 			path := strings.Map(func(r rune) rune { // jq's filter within a path has parentheses
