@@ -49,7 +49,7 @@ func TestSocketsOfSystemd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close()
+	defer func() { _ = unix.Close() }()
 	taken := listenTCP(t).Addr().String() // to listen there would fail
 	args := []string{"serve", "--data=", "--listen=" + taken, "--log-format=json"}
 
@@ -93,7 +93,7 @@ func TestSocketOfSystemdThatCannotListen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer datagrams.Close()
+	defer func() { _ = datagrams.Close() }()
 	out, err := activate(t, command("serve", "--data="), listenTCP(t), datagrams).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "listen on lbd.socket, which systemd passed") {
 		t.Errorf("%v: %s", err, out)
@@ -107,7 +107,7 @@ func TestSystemdIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer socket.Close()
+	defer func() { _ = socket.Close() }()
 	told := func() string {
 		if err := socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)

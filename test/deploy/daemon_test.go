@@ -26,7 +26,7 @@ func run(m *testing.M) int {
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	lbd = filepath.Join(dir, "lbd")
 	if out, err := exec.Command("go", "build", "-C", root, "-o", lbd, "./cmd/lbd").CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "build lbd: %v\n%s", err, out)

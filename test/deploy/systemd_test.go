@@ -37,6 +37,9 @@ func TestServiceRunsLbd(t *testing.T) {
 	if setting(t, serviceUnit, "Type") != "notify" || setting(t, serviceUnit, "Requires") != filepath.Base(socketUnit) {
 		t.Error("the unit waits for no READY=1, or has no sockets")
 	}
+	if mode := setting(t, socketUnit, "SocketMode"); mode != "0660" { // as lbd's own
+		t.Errorf("the unix socket has mode %s", mode)
+	}
 	drain, _ := flagValue(command, "drain-timeout")
 	if stop := setting(t, serviceUnit, "TimeoutStopSec"); seconds(t, stop) < seconds(t, drain)+2 {
 		t.Errorf("lbd has %s to drain for %s", stop, drain)
