@@ -70,6 +70,8 @@ func New(o Options) http.Handler {
 	r.get("/v1/targets/{name}", t.get)
 	r.put("/v1/targets/{name}", t.put)
 	r.delete("/v1/targets/{name}", t.delete)
+	x := &xds{service: o.Service}
+	r.get("/v1/xds", x.get)
 
 	e := &resources{service: o.Service}
 	r.get("/v1/clusters/{name}/endpoints", e.getEndpoints)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -109,7 +110,8 @@ const maxKeptBytes = 512 << 10
 //	@Param			exclude			query		[]string	false	"addresses to avoid, at most 100: any of an endpoint's"						collectionFormat(multi)
 //	@Param			explain			query		bool		false	"tell every step of the decision"
 //	@Success		200				{object}	PickOrPicks	"an endpoint, or with n a list; as text/plain, one address a line"
-//	@Header			200				{string}	Lbd-Stale	"true where the cluster's source is away"
+//	@Header			200				{string}	Lbd-Stale	"true where a management server that is away said what the picks were made by"
+//	@Header			200				{integer}	Age			"with Lbd-Stale, how many seconds ago the cluster became what it is"
 //	@Failure		400,404,414,500,503,504	{object}	Problem
 //	@Router			/v1/pick [get]
 //	@Router			/pick [get]
@@ -150,7 +152,8 @@ func (p *picks) get(w http.ResponseWriter, r *http.Request) error {
 //	@Param			Idempotency-Key	header		string		false	"a repeated request returns the same lease: printable ASCII"				minlength(1)	maxlength(255)
 //	@Success		201				{object}	PickOrPicks	"an endpoint with its lease, or with n a list"
 //	@Header			201				{string}	Location	"the lease, where n was not given"
-//	@Header			201				{string}	Lbd-Stale	"true where the cluster's source is away"
+//	@Header			201				{string}	Lbd-Stale	"true where a management server that is away said what the picks were made by"
+//	@Header			201				{integer}	Age			"with Lbd-Stale, how many seconds ago the cluster became what it is"
 //	@Failure		400,403,404,413,414,429,500,503,504	{object}	Problem
 //	@Router			/v1/pick [post]
 //	@Router			/pick [post]
@@ -259,6 +262,7 @@ func (s *picking) write(w http.ResponseWriter, status int, text bool) {
 	h["Cache-Control"] = noStore
 	if s.picks.Stale {
 		h.Set("Lbd-Stale", "true")
+		h.Set("Age", strconv.FormatInt(int64(s.picks.Age/time.Second), 10))
 	}
 	switch {
 	case text:

@@ -28,12 +28,29 @@ func (s *Service) blocked(tx *store.Tx, i resource.Item, pushed map[resource.Key
 		return nil
 	}
 	before := m.usable()
-	if before == 0 || s.usable(tx, m, i.Cluster.AssignmentName(), pushed) > 0 {
+	if before == 0 || s.fromServer(tx, i.Cluster.AssignmentName(), pushed) || s.usable(tx, m, i.Cluster.AssignmentName(), pushed) > 0 {
 		return nil
 	}
 	e := errorf(Blocked, "the configuration of %q takes its endpoints from an assignment that has none that picks may reach, where it had %d; allow_empty=true pushes it all the same", name, before)
 	e.Cluster = name
 	return e
+}
+
+// fromServer reports whether only the management server may have an assignment:
+// what that holds nobody can tell now.
+func (s *Service) fromServer(tx *store.Tx, assignment string, pushed map[resource.Key]resource.Item) bool {
+	if s.followed == nil {
+		return false
+	}
+	key := resource.Key{Type: Endpoints, Name: assignment}
+	if _, ok := pushed[key]; ok {
+		return false
+	}
+	if set := s.files.Load(); set != nil && set.Resources[key].Assignment != nil {
+		return false
+	}
+	_, ok := tx.Get(key)
+	return !ok
 }
 
 // usable counts the endpoints that picks may reach of the assignment that a

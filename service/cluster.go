@@ -23,7 +23,9 @@ func (s *Service) Clusters() []ClusterSummary {
 	h := s.targets.current.Load()
 	found := make(map[string]*member, len(h.clusters))
 	for name, t := range h.clusters {
-		found[name] = t.newest.Load().only
+		if m := t.newest.Load().only; m.known() {
+			found[name] = m
+		}
 	}
 	livesIn := make(map[string][]string)
 	for _, t := range h.ordered {
@@ -113,7 +115,7 @@ func summarize(m *member) ClusterSummary {
 	sum := channel.ClusterSummary(m.cluster)
 	out := ClusterSummary{
 		Name: m.cluster, Target: m.target.label, State: sum.State.String(), PriorityInUse: sum.Priority,
-		Source: cc.AssignmentFrom.Source.String(), Updated: updated(cc), Generation: channel.Generation(),
+		Source: cc.AssignmentFrom.Source.String(), Version: cc.AssignmentFrom.Version, Updated: updated(cc), Stale: m.stale.Load(), Generation: channel.Generation(),
 	}
 	for _, c := range sum.Priorities {
 		out.Endpoints.Ready += c.Ready

@@ -50,6 +50,12 @@ var (
 		"When did the cluster's resources change last? Unix time.", "cluster")
 	staleFamily = gauge("lbd_cluster_stale",
 		"Is the source of the cluster's resources away? 0 or 1.", "cluster")
+	xdsConnectedFamily = gauge("lbd_xds_connected",
+		"Does the management server speak? 0 or 1.", "server")
+	xdsResourcesFamily = gauge("lbd_xds_resources",
+		"How far are the resources that management servers are asked for? By state: requested, acked, nacked, nacked_but_cached, does_not_exist, timeout.", "type", "state")
+	xdsUpdatesFamily = counter("lbd_xds_updates_total",
+		"What became of what management servers sent? By result: valid, invalid, unchanged.", "server", "type", "result")
 )
 
 // collector emits the series of every cluster from what the targets hold.
@@ -79,6 +85,7 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 // localities are those that the newest config names.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.files(out)
+	c.xds(out)
 	o := &collection{out: out, rest: newSeries(OverflowCluster), told: make(map[*shared]bool)}
 	all := c.service.targets.current.Load().all()
 	var members []*member
@@ -86,15 +93,23 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		if t.unrouted != nil {
 			o.unrouted(t.unrouted)
 		}
-		members = append(members, t.newest.Load().sorted()...)
+		for _, m := range t.newest.Load().sorted() {
+			if m.known() { // names that only callers know make no series
+				members = append(members, m)
+			}
+		}
+	}
+	stale := make(map[*shared]bool)
+	for _, m := range members {
+		stale[m.shared] = stale[m.shared] || m.stale.Load()
 	}
 	for _, m := range members {
 		o.inTarget(m)
-		o.once(m.shared, m.clusterConfig(), m.own)
+		o.once(m.shared, m.clusterConfig(), stale[m.shared], m.own)
 	}
 	for _, m := range members {
 		for _, l := range m.leaves { // that picks reach in no other way
-			o.once(l.counters.shared, l.ClusterConfig, func() (leaf, bool) { return l, true })
+			o.once(l.counters.shared, l.ClusterConfig, m.stale.Load(), func() (leaf, bool) { return l, true })
 		}
 	}
 	if o.overflow {
@@ -143,7 +158,7 @@ func (o *collection) inTarget(m *member) {
 
 // once tells of a cluster whatever its targets, the first time. own returns the
 // leaf that the cluster is itself, if it is one.
-func (o *collection) once(c *shared, cc *resource.ClusterConfig, own func() (leaf, bool)) {
+func (o *collection) once(c *shared, cc *resource.ClusterConfig, stale bool, own func() (leaf, bool)) {
 	if o.told[c] {
 		return
 	}
@@ -158,7 +173,7 @@ func (o *collection) once(c *shared, cc *resource.ClusterConfig, own func() (lea
 	s.ended(c.ended)
 	s.held(c, l, isLeaf)
 	s.add(updatedFamily, float64(updated(cc).UnixMilli())/1000)
-	s.add(staleFamily, 0)
+	s.add(staleFamily, flag(stale))
 	if isLeaf {
 		b := l.breaker()
 		s.add(openFamily, flag(b.Open))
@@ -166,6 +181,37 @@ func (o *collection) once(c *shared, cc *resource.ClusterConfig, own func() (lea
 		s.drops(l.drops())
 	}
 	s.emit(o.out)
+}
+
+// xds emits how lbd stands with its management servers, where it has any.
+func (c *collector) xds(out chan<- prometheus.Metric) {
+	if c.service.followed == nil {
+		return
+	}
+	status := c.service.followed.server.Status()
+	connected := make(map[string]bool)
+	for _, s := range status.Servers { // one that several authorities have is there several times
+		connected[s.URI] = connected[s.URI] || s.Connected
+	}
+	for server, is := range connected {
+		out <- xdsConnectedFamily.metric(flag(is), server)
+	}
+	type kind struct{ of, state string }
+	resources := make(map[kind]int)
+	for _, of := range XDSTypes {
+		for _, state := range XDSStates {
+			resources[kind{of, state}] = 0
+		}
+	}
+	for _, r := range status.Resources {
+		resources[kind{string(r.Key.Type), string(r.State)}]++
+	}
+	for k, n := range resources {
+		out <- xdsResourcesFamily.metric(float64(n), k.of, k.state)
+	}
+	for k, n := range status.Updates {
+		out <- xdsUpdatesFamily.metric(float64(n), k.Server, string(k.Type), string(k.Result))
+	}
 }
 
 // files emits how the resource directory is, where there is one.

@@ -42,6 +42,11 @@ const (
 	EventPushRefused       EventType = "push_refused"
 	EventFileRefused       EventType = "file_refused"
 	EventFileAccepted      EventType = "file_accepted"
+	EventXDSConnected      EventType = "xds_connected"
+	EventXDSDisconnected   EventType = "xds_disconnected"
+	EventXDSRejected       EventType = "xds_rejected"
+	EventXDSFellBack       EventType = "xds_fell_back"
+	EventXDSReturned       EventType = "xds_returned"
 )
 
 // EventTypes are all types of events.
@@ -49,6 +54,7 @@ var EventTypes = []EventType{
 	EventPrioritySwitched, EventStateChanged, EventConnectionChanged, EventEjected, EventUnejected,
 	EventBreakerOpened, EventBreakerClosed,
 	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted,
+	EventXDSConnected, EventXDSDisconnected, EventXDSRejected, EventXDSFellBack, EventXDSReturned,
 }
 
 // Event is something that happened.
@@ -56,14 +62,15 @@ type Event struct {
 	// ID grows with every event of the process.
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
-	Type    EventType `json:"type" enums:"priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted"`
+	Type    EventType `json:"type" enums:"priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,xds_connected,xds_disconnected,xds_rejected,xds_fell_back,xds_returned"`
 	Cluster string    `json:"cluster,omitempty"`
 	// Target is the xds target in whose tree it happened; absent for the tree of
 	// the cluster alone.
 	Target string `json:"target,omitempty"`
 	// Says tells it in a sentence.
 	Says string `json:"says"`
-	// From and To are what changed: connectivity states, or priorities.
+	// From and To are what changed: connectivity states, priorities, or
+	// management servers.
 	From   string `json:"from,omitempty"`
 	To     string `json:"to,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -74,9 +81,15 @@ type Event struct {
 	// of the first interval of outlier detection then.
 	Until *time.Time `json:"until,omitempty"`
 	// By is who pushed, and from where.
-	By      string   `json:"by,omitempty"`
-	File    string   `json:"file,omitempty"`
-	Changes []Change `json:"changes,omitempty"`
+	By   string `json:"by,omitempty"`
+	File string `json:"file,omitempty"`
+	// Server is the management server's URI.
+	Server string `json:"server,omitempty"`
+	// Resource is what was refused, such as "Cluster/orders", and Version the
+	// version_info that it came with.
+	Resource string   `json:"resource,omitempty"`
+	Version  string   `json:"version,omitempty"`
+	Changes  []Change `json:"changes,omitempty"`
 }
 
 // events remembers the last events.
@@ -92,7 +105,7 @@ func (es *events) ring(t EventType) *ring {
 	switch t {
 	case EventConnectionChanged:
 		return &es.connections
-	case EventPushRefused:
+	case EventPushRefused, EventXDSRejected:
 		return &es.refused
 	default:
 		return &es.others
@@ -157,6 +170,9 @@ func (s *Service) Events(f EventFilter) []Event {
 // event takes what a tree reports: it counts, remembers, and logs what an
 // operator would ask about. The tree's owner calls it.
 func (s *Service) event(t *target, e policy.Event) {
+	if v := t.newest.Load(); v != nil && v.only != nil && !v.only.known() {
+		return // a name that only callers know
+	}
 	log := t.log
 	switch e := e.(type) {
 	case policy.PrioritySwitched:

@@ -16,8 +16,9 @@ type leafCounters struct {
 	service policy.ServiceKey
 	shared  *shared // the cluster's
 
-	holders int         // guarded by the targets' mu
-	full    atomic.Bool // the circuit breaker, until it has eased
+	holders  int         // guarded by the targets' mu
+	reported bool        // to a management server; guarded by the targets' mu
+	full     atomic.Bool // the circuit breaker, until it has eased
 }
 
 // leaf is a cluster that a member comes down to, as its newest config that can
@@ -46,6 +47,7 @@ func (ts *targets) release(leaves []leaf) {
 	for _, l := range leaves {
 		if l.counters.holders--; l.counters.holders == 0 {
 			delete(ts.counted, l.counters.service)
+			ts.reports.end(l.counters)
 			l.counters.Release()
 			ts.unshare(l.counters.shared)
 		}

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -67,8 +68,10 @@ type Picks struct {
 	Cluster    string
 	Target     string
 	Generation int64
-	// Stale is true where the cluster's source is away.
+	// Stale is true where a management server that is away said what the picks
+	// were made by. Age is then how long ago the cluster became what it is.
 	Stale bool
+	Age   time.Duration
 	// Picks has at least one.
 	Picks []Pick
 	// Dropped counts the picks of the request that each drop category took;
@@ -161,6 +164,9 @@ func (s *Service) pick(ctx context.Context, r *PickRequest, out *Picks) error {
 			m := t.member(call.Cluster)
 			m.picks.add(resultOK)
 			m.places.add(place{p.Priority, resource.Locality(p.Locality)})
+			if m.stale.Load() {
+				out.Stale, out.Age = true, max(out.Age, time.Since(updated(m.clusterConfig())))
+			}
 			out.Generation = call.Generation
 			out.Picks = append(out.Picks, p)
 			continue
@@ -233,12 +239,13 @@ func (s *Service) decide(t *target, call *policy.Call, wait time.Duration) error
 func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 	e := &Error{Detail: err.Error(), Cluster: call.Cluster, Target: t.label}
 	var (
-		refused  *policy.Refusal
-		noRoute  *lb.RouteError
-		noTarget *lb.TargetError
-		notReady *lb.NotReadyError
-		timeout  *lb.TimeoutError
-		connect  *policy.ConnectError
+		refused   *policy.Refusal
+		noRoute   *lb.RouteError
+		noTarget  *lb.TargetError
+		noCluster *resolver.NotFoundError
+		notReady  *lb.NotReadyError
+		timeout   *lb.TimeoutError
+		connect   *policy.ConnectError
 	)
 	switch {
 	case errors.As(err, &refused):
@@ -251,6 +258,8 @@ func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 		e.Code = NoRoute
 	case errors.As(err, &noTarget):
 		e.Code, e.Detail = unusable(noTarget)
+	case errors.As(err, &noCluster) && t.label == "" && noCluster.Key == (resource.Key{Type: Config, Name: call.Cluster}):
+		e.Code = UnknownCluster
 	case errors.As(err, &notReady):
 		e.Code = NoReadyEndpoint
 		if errors.As(err, &connect) && !connect.RetryAt.IsZero() {
@@ -258,6 +267,9 @@ func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 		}
 	case errors.As(err, &timeout):
 		e.Code = PickTimeout
+		if t.label == "" && !t.member(call.Cluster).known() {
+			e.Detail = fmt.Sprintf("cluster %q is not known yet: the management server has not told of it within %v", call.Cluster, timeout.Wait)
+		}
 	case errors.Is(err, lb.ErrClosed):
 		e = s.closed(call.Cluster, t.label)
 	case call.Err() != nil:

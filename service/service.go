@@ -15,6 +15,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -44,6 +45,14 @@ type Options struct {
 	Targets []string
 	// MaxLeases bounds the leases held at a time; 0 is DefaultMaxLeases.
 	MaxLeases int
+	// Bootstrap is that of the management server that the service is to
+	// [Service.Follow]; nil without one.
+	Bootstrap *bootstrap.Config
+	// OnDemand is how many clusters it is asked for at a time because picks name
+	// them, and OnDemandIdle how long one stays that nobody picks from; 0 are
+	// DefaultOnDemand and DefaultOnDemandIdle.
+	OnDemand     int
+	OnDemandIdle time.Duration
 }
 
 // Service is lbd without its edges.
@@ -59,6 +68,9 @@ type Service struct {
 	resolving sync.Mutex // guards resolver, and the order of its changes
 	resolver  *resolver.Resolver
 	dns       *resolver.DNS
+
+	followed *followed // nil without a management server; fixed after Follow
+	onDemand onDemand
 
 	reading  *reading
 	underWay underWay
@@ -80,7 +92,14 @@ func New(o Options) *Service {
 	if o.MaxLeases == 0 {
 		o.MaxLeases = DefaultMaxLeases
 	}
-	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New(resolver.Options{Custom: lb.Foreign})}
+	if o.OnDemand == 0 {
+		o.OnDemand = DefaultOnDemand
+	}
+	if o.OnDemandIdle == 0 {
+		o.OnDemandIdle = DefaultOnDemandIdle
+	}
+	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New(resolverOptions(o.Bootstrap))}
+	s.onDemand = onDemand{max: o.OnDemand, idle: o.OnDemandIdle, clusters: make(map[string]time.Time)}
 	s.reading = newReading()
 	s.underWay.changes = make(map[*change]struct{})
 	s.draining, s.drain = context.WithCancel(context.Background())
@@ -90,6 +109,16 @@ func New(o Options) *Service {
 	s.targets = newTargets(s.newTarget, s.counters)
 	s.dns = resolver.NewDNS(o.Lookup, s.hostChanged)
 	return s
+}
+
+// resolverOptions are those of a service with a bootstrap, or with none.
+func resolverOptions(b *bootstrap.Config) resolver.Options {
+	o := resolver.Options{Custom: lb.Foreign}
+	if b != nil {
+		o.Server, o.ListenerName = true, b.ListenerName
+		o.Certificates = func(instance string) bool { return b.CertificateProviders[instance] != nil }
+	}
+	return o
 }
 
 // Start takes the resources of st, and returns once every tree has its config.
@@ -142,8 +171,7 @@ func (s *Service) resolve(from resource.Source, updates []resolver.Update, hosts
 	for _, h := range hosts {
 		changes = append(changes, s.host(h)...)
 	}
-	gone := s.targets.apply(changes)
-	s.dns.Want(s.resolver.Hosts())
+	gone := s.follow(changes)
 	s.resolving.Unlock()
 	gone.close()
 	h := s.targets.current.Load()
@@ -158,13 +186,22 @@ func (s *Service) resolve(from resource.Source, updates []resolver.Update, hosts
 	return concerned
 }
 
+// follow lets the trees follow the resolver, and asks for what they need now. It
+// is called under s.resolving.
+func (s *Service) follow(changes []resolver.Change) (gone ended) {
+	gone = s.targets.apply(changes)
+	s.dns.Want(s.resolver.Hosts())
+	s.ask()
+	return gone
+}
+
 // hostChanged lets the trees follow what a name resolves to.
 func (s *Service) hostChanged(host string, addresses []string, err error) {
 	if err != nil {
 		s.options.Logger.Warn("name does not resolve", "host", host, "error", err)
 	}
 	s.resolving.Lock()
-	gone := s.targets.apply(s.resolver.ApplyHost(host, addresses, err))
+	gone := s.follow(s.resolver.ApplyHost(host, addresses, err))
 	s.resolving.Unlock()
 	gone.close()
 }
@@ -178,6 +215,7 @@ func (s *Service) Drain() { s.drain() }
 func (s *Service) Close() {
 	s.Drain()
 	s.leases.close()
+	s.stopDemand()
 	s.dns.Close()
 	s.targets.close()
 }
@@ -240,7 +278,13 @@ func (s *Service) targetOf(r *PickRequest) (*target, error) {
 	}
 	h := s.targets.current.Load()
 	if t := h.clusters[r.Cluster]; t != nil {
+		if !t.used.Load() { // a store by every pick would cost its cache line
+			t.used.Store(true)
+		}
 		return t, nil
+	}
+	if s.followed != nil {
+		return s.demand(r.Cluster)
 	}
 	err := unknownCluster(r.Cluster)
 	if in := h.livesIn(r.Cluster); in != nil {

@@ -19,10 +19,14 @@ type ClusterSummary struct {
 	// have theirs, and a cluster that cannot be used.
 	Breaker *BreakerState `json:"circuit_breaker,omitempty"`
 	// Source is where the cluster's endpoints come from.
-	Source     string    `json:"source" enums:"push,file,dns"`
-	Updated    time.Time `json:"updated_at"`
-	Stale      bool      `json:"stale"`
-	Generation int64     `json:"generation"`
+	Source string `json:"source" enums:"push,file,ads,cache,dns"`
+	// Version is the management server's, of what Source says.
+	Version string    `json:"version,omitempty"`
+	Updated time.Time `json:"updated_at"`
+	// Stale is true where part of what serves the cluster is of a management
+	// server that is away.
+	Stale      bool  `json:"stale"`
+	Generation int64 `json:"generation"`
 }
 
 // EndpointCounts counts endpoints by state.
@@ -55,7 +59,7 @@ type ClusterState struct {
 	Error string `json:"error,omitempty"`
 	// ConfigSource is where the cluster's configuration comes from; default is
 	// that of a cluster that nobody configured.
-	ConfigSource string `json:"config_source" enums:"push,file,default"`
+	ConfigSource string `json:"config_source" enums:"push,file,ads,cache,default"`
 	// Type, Policy, ConnectMode and NoticeTime are absent where the cluster
 	// cannot be used: Error says why.
 	Type string `json:"type,omitempty" enums:"EDS,LOGICAL_DNS,AGGREGATE"`

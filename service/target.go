@@ -24,6 +24,9 @@ type target struct {
 	unrouted *account
 
 	newest atomic.Pointer[view]
+	// used is, for a cluster: target, whether it was picked from since the last
+	// sweep.
+	used atomic.Bool
 
 	offered lb.Offered // the newest config; guarded by the targets' mu
 }
@@ -62,6 +65,8 @@ type account struct {
 	*counts
 
 	shared *shared // what the cluster's accounts have in common; nil for unrouted picks
+
+	stale atomic.Bool // whether what serves the cluster may be out of date
 }
 
 // counts are what metrics tell of a cluster for each target.

@@ -21,6 +21,10 @@ type targets struct {
 	build     func(name string) *target
 	counters  *policy.Counters
 	maxSeries int // how many accounts, and how many clusters, have series of their own
+	// away reports whether the management server of a resource does not speak.
+	away func(name string) bool
+	// reports is nil without a management server.
+	reports *reports
 
 	rest      counts // of all other accounts
 	restEnded tally[Outcome]
@@ -46,6 +50,7 @@ type hosted struct {
 func newTargets(build func(string) *target, counters *policy.Counters) *targets {
 	ts := &targets{
 		build: build, counters: counters, maxSeries: MaxClustersWithSeries,
+		away:     func(string) bool { return false },
 		clusters: make(map[string]*shared), counted: make(map[policy.ServiceKey]*leafCounters),
 	}
 	ts.current.Store(&hosted{})
@@ -84,7 +89,7 @@ func (h *hosted) all() []*target {
 // target: in its own, else in the first xds target that has it. It is nil where
 // none has.
 func (h *hosted) member(cluster string) *member {
-	if t := h.clusters[cluster]; t != nil {
+	if t := h.clusters[cluster]; t != nil && t.newest.Load().only.known() {
 		return t.newest.Load().only
 	}
 	for _, t := range h.ordered {
@@ -262,6 +267,7 @@ func (ts *targets) join(t *target, was *member, cluster string, config *resource
 		was = &member{account: ts.open(t, cluster)}
 	}
 	m := &member{account: was.account, config: config, places: was.places, leaves: was.leaves}
+	m.stale.Store(ts.stale(config, cluster))
 	if was.isSameIn(config) {
 		return m
 	}
@@ -271,7 +277,9 @@ func (ts *targets) join(t *target, was *member, cluster string, config *resource
 	}
 	m.leaves = nil
 	for cc := range config.Leaves(cluster) {
-		m.leaves = append(m.leaves, leaf{cc, ts.hold(cc)})
+		l := leaf{cc, ts.hold(cc)}
+		ts.reports.follow(l)
+		m.leaves = append(m.leaves, l)
 	}
 	ts.release(was.leaves) // after the new ones are held: most are the same
 	return m

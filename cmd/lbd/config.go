@@ -14,12 +14,22 @@ import (
 // maxDrainTimeout bounds --drain-timeout.
 const maxDrainTimeout = 10 * time.Minute
 
+// maxOnDemand and maxOnDemandIdle bound --on-demand and --on-demand-idle.
+const (
+	maxOnDemand     = 100_000
+	maxOnDemandIdle = 24 * time.Hour
+)
+
 // Config is the daemon's configuration, flags and environment joined.
 type Config struct {
 	ConfigFile     string        `name:"config" help:"Configuration file (YAML): flags by their names. The command line comes first, then the environment." env:"LBD_CONFIG" placeholder:"FILE"`
 	Listen         []string      `help:"Where to listen: host:port or unix:PATH. Repeatable." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
 	Data           string        `help:"Data directory, where pushed resources are kept. Empty keeps them in memory only." default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
 	Resources      string        `help:"Directory of xDS resource files (JSON, YAML, protobuf), watched. What is pushed comes before them." env:"LBD_RESOURCES" placeholder:"DIR"`
+	Bootstrap      string        `help:"Bootstrap of the management server to follow: a file in gRPC's format. Else GRPC_XDS_BOOTSTRAP names one, or GRPC_XDS_BOOTSTRAP_CONFIG holds it." env:"LBD_BOOTSTRAP" placeholder:"FILE"`
+	Target         []string      `help:"Target to host, xds:///NAME or NAME: a Listener finds its routes, and these the cluster of a pick. Repeatable." env:"LBD_TARGET" placeholder:"NAME"`
+	OnDemand       int           `help:"How many clusters are asked of the management server at a time because picks name them (1 to 100000)." default:"1000" env:"LBD_ON_DEMAND"`
+	OnDemandIdle   time.Duration `help:"How long such a cluster stays that nobody picks from (1s to 24h)." default:"10m" env:"LBD_ON_DEMAND_IDLE"`
 	Connect        string        `help:"How to find out whether an endpoint can be connected to, where its cluster does not say: ${enum}." enum:"tcp,tcp_hold,none" default:"tcp" env:"LBD_CONNECT"`
 	PickWait       time.Duration `help:"How long a pick may queue that does not say (0 to 60s)." default:"1s" env:"LBD_PICK_WAIT"`
 	DrainTimeout   time.Duration `help:"How long requests in flight may take to finish at the end (0 to 10m)." default:"10s" env:"LBD_DRAIN_TIMEOUT"`
@@ -35,6 +45,19 @@ func (c *Config) Validate() error {
 	}
 	if c.DrainTimeout < 0 || c.DrainTimeout > maxDrainTimeout {
 		return fmt.Errorf("--drain-timeout is %v, and should be between 0s and %v", c.DrainTimeout, maxDrainTimeout)
+	}
+	if c.OnDemand < 1 || c.OnDemand > maxOnDemand {
+		return fmt.Errorf("--on-demand is %d, and should be between 1 and %d", c.OnDemand, maxOnDemand)
+	}
+	if c.OnDemandIdle < time.Second || c.OnDemandIdle > maxOnDemandIdle {
+		return fmt.Errorf("--on-demand-idle is %v, and should be between 1s and %v", c.OnDemandIdle, maxOnDemandIdle)
+	}
+	for i, name := range c.Target {
+		full, err := service.TargetName(name)
+		if err != nil {
+			return fmt.Errorf("--target: %w", err)
+		}
+		c.Target[i] = full
 	}
 	for _, l := range c.Listen {
 		if err := validAddress(l); err != nil {

@@ -40,6 +40,10 @@ const (
 // store.
 func serve(ctx context.Context, c Config, ready func(addresses []string)) (err error) {
 	log := c.logger()
+	b, err := loadBootstrap(c, log)
+	if err != nil {
+		return err
+	}
 	dialer := lb.NewDialer()
 	defer dialer.Close()
 	svc := service.New(service.Options{
@@ -50,6 +54,10 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		Version:     buildVersion(),
 
 		RequireIfMatch: c.RequireIfMatch,
+		Bootstrap:      b,
+		Targets:        c.Target,
+		OnDemand:       c.OnDemand,
+		OnDemandIdle:   c.OnDemandIdle,
 	})
 	defer svc.Close()
 
@@ -67,6 +75,16 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		svc.Close()
 		err = errors.Join(err, st.Close())
 	}()
+	if b != nil {
+		f, followErr := follow(c, svc, b, log)
+		if followErr != nil {
+			return followErr
+		}
+		defer func() {
+			svc.Close()
+			err = errors.Join(err, f.close())
+		}()
+	}
 	if c.Resources != "" {
 		watcher, openErr := files.Open(c.Resources, files.Options{Logger: log, OnChange: svc.FilesChanged, Custom: lb.Foreign})
 		if openErr != nil {

@@ -24,6 +24,8 @@ type authority struct {
 
 	// heard is false while no server speaks; the owner writes it.
 	heard atomic.Bool
+	// using is the server in use, or nil; the owner writes it.
+	using atomic.Pointer[bootstrap.Server]
 
 	// owner only
 	watches   map[resource.Type]map[string]*watch // by canonical name

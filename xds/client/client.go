@@ -188,6 +188,13 @@ func (c *Client) Away(name string) bool {
 	return !a.heard.Load()
 }
 
+// Server returns the server that a resource is asked of, or was last; nil before
+// anything of its authority was wanted. It costs one atomic load.
+func (c *Client) Server(name string) *bootstrap.Server {
+	a, _ := c.authorityOf(resource.Key{Name: name})
+	return a.using.Load()
+}
+
 // Close ends all streams, closes the connections, and returns when nothing runs any
 // more: it waits for an OnUpdate that is running.
 func (c *Client) Close() {

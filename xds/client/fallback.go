@@ -115,6 +115,9 @@ func (a *authority) listen() {
 		heard = heard || speaks
 	}
 	a.heard.Store(heard)
+	if s := a.current(); s != nil {
+		a.using.Store(&s.config)
+	}
 }
 
 // stumble remembers how a server's last stream ended.

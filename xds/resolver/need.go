@@ -96,3 +96,7 @@ func (r *Resolver) Wanted() (add, drop []resource.Key) {
 func compareKeys(a, b resource.Key) int {
 	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
 }
+
+// Needs reports whether a target needs a resource, be it one that push or file
+// have.
+func (r *Resolver) Needs(key resource.Key) bool { return r.needs[key] != nil }

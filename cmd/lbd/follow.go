@@ -1,0 +1,66 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/lastgood"
+	"github.com/lbd-dev/lbd/xds/lrs"
+)
+
+// loadBootstrap reads the bootstrap that the flag or the environment names; nil
+// where none does.
+func loadBootstrap(c Config, log *slog.Logger) (*bootstrap.Config, error) {
+	b, err := bootstrap.Load(bootstrap.Options{File: c.Bootstrap, Version: buildVersion(), Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("read the bootstrap of the management server: %w", err)
+	}
+	if b == nil {
+		return nil, nil //nolint:nilnil // there may be none
+	}
+	for _, w := range b.Warnings {
+		log.Warn("bootstrap", "source", b.Source, "warning", w.String())
+	}
+	return b, nil
+}
+
+// following is what follows a management server.
+type following struct {
+	client  *client.Client
+	reports *lrs.Reporter
+	kept    *lastgood.Cache
+}
+
+// follow lets the service follow a management server, beginning with what that
+// said last.
+func follow(c Config, svc *service.Service, b *bootstrap.Config, log *slog.Logger) (*following, error) {
+	xds, err := client.New(client.Options{
+		Bootstrap: b, Logger: log, Custom: lb.Foreign, OnUpdate: svc.ServerSaid, Events: svc.ServerEvent,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f := &following{
+		client:  xds,
+		kept:    lastgood.Open(c.Data, lastgood.Options{Logger: log}),
+		reports: lrs.New(lrs.Options{Node: b.Node, Loads: svc.Loads(), Logger: log}),
+	}
+	svc.Follow(f.client, f.kept, f.reports)
+	return f, nil
+}
+
+// close sends the last load, and keeps the last good. The service is closed
+// before: nothing is counted any more.
+func (f *following) close() error {
+	f.reports.Close()
+	f.client.Close()
+	if err := f.kept.Close(); err != nil {
+		return errors.Join(errors.New("keep the last known good resources"), err)
+	}
+	return nil
+}

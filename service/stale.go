@@ -1,0 +1,44 @@
+package service
+
+import "github.com/lbd-dev/lbd/xds/resource"
+
+// stale reports whether what a cluster of a target is served by may be out of
+// date: whether part of it is of a management server that is away. It is called
+// under ts.mu.
+func (ts *targets) stale(config *resource.Config, cluster string) bool {
+	stale := func(from resource.Provenance, name string) bool {
+		return from.Source == resource.SourceCache || from.Source == resource.SourceADS && ts.away(name)
+	}
+	if config.Listener != nil && stale(config.ListenerFrom, config.Listener.Name) ||
+		config.RouteName != "" && stale(config.RoutesFrom, config.RouteName) {
+		return true
+	}
+	cc := config.Clusters[cluster]
+	if cc.Err != nil {
+		return false // nothing serves it
+	}
+	if stale(cc.ClusterFrom, cluster) {
+		return true
+	}
+	for leaf := range config.Leaves(cluster) {
+		if stale(leaf.ClusterFrom, leaf.Cluster.Name) || stale(leaf.AssignmentFrom, leaf.Cluster.AssignmentName()) {
+			return true
+		}
+	}
+	return false
+}
+
+// freshen finds out anew which clusters are stale, and who wants to hear of their
+// load: a management server has come or gone.
+func (ts *targets) freshen() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for _, t := range ts.current.Load().all() {
+		for _, m := range t.newest.Load().members {
+			m.stale.Store(ts.stale(m.config, m.cluster))
+			for _, l := range m.leaves {
+				ts.reports.follow(l)
+			}
+		}
+	}
+}
