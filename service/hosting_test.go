@@ -55,6 +55,9 @@ func TestATargetIsHostedByName(t *testing.T) {
 	if res, err := drop("shop"); err != nil || len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0].Reason, "a Listener that was pushed hosts it") {
 		t.Errorf("dropped: %+v, %v", res, err)
 	}
+	if same, err := s.Snapshot(service.JSON); err != nil || same.Hash != snapshot.Hash {
+		t.Errorf("the snapshot's hash is %s, %v; want %s, whoever hosts the target", same.Hash, err, snapshot.Hash)
+	}
 	expect("", "")
 	if _, err := drop("shop"); code(err) != service.Blocked || !strings.Contains(err.Error(), "a Listener that was pushed hosts it") {
 		t.Errorf("dropped twice: %v", err)

@@ -125,7 +125,8 @@ func TestRoutesChooseTheCluster(t *testing.T) {
 func TestPicksOfATargetTakeWhatOthersTake(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1", "a-2"))
-	request := service.PickRequest{Target: "shop", Path: "/", Exclude: []string{"a-1:80"}, N: 3, TTL: time.Minute, IdempotencyKey: "k", Explain: true}
+	headers := []service.Header{{Name: "tenant", Value: "a"}}
+	request := service.PickRequest{Target: "shop", Path: "/", Exclude: []string{"a-1:80"}, N: 3, TTL: time.Minute, IdempotencyKey: "k", Explain: true, Headers: headers}
 	first, err := pick(s, request)
 	if err != nil {
 		t.Fatal(err)
@@ -143,6 +144,11 @@ func TestPicksOfATargetTakeWhatOthersTake(t *testing.T) {
 	if err != nil || again.Picks[2].Lease.ID != first.Picks[2].Lease.ID {
 		t.Errorf("the same key: %+v, %v", again, err)
 	}
+	headers[0].Value = "b" // as a caller does that uses its slice again
+	if _, err := pick(s, request); code(err) != service.InvalidArgument {
+		t.Errorf("the same key with another header: %v", err)
+	}
+	headers[0].Value = "a"
 	for name, change := range map[string]func(*service.PickRequest){
 		"path":    func(r *service.PickRequest) { r.Path = "/x" },
 		"headers": func(r *service.PickRequest) { r.Headers = []service.Header{{Name: "a", Value: "b"}} },

@@ -119,30 +119,3 @@ lbd_connect_attempts_total{cluster="a",result="ok",target="xds:///zoo"} 1
 		t.Errorf("lint: %+v, %v", problems, err)
 	}
 }
-
-// TestLeavesThatPicksReachThroughTheirAggregateOnly: their breakers are told of.
-func TestLeavesThatPicksReachThroughTheirAggregateOnly(t *testing.T) {
-	s, _ := start(t, "", nil)
-	pushAll(t, s, listener("shop", route("/", "agg")), assigned("near", "n-1"), object{
-		"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "agg",
-		"cluster_type": object{"name": "envoy.clusters.aggregate", "typed_config": object{
-			"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": []string{"near"},
-		}},
-	})
-	out, err := pick(s, service.PickRequest{Target: "shop", Path: "/", TTL: time.Minute})
-	if err != nil || out.Picks[0].Cluster != "agg" {
-		t.Fatalf("%+v, %v", out, err)
-	}
-	want := `
-# HELP lbd_circuit_breaker_in_flight How full is the circuit breaker: how many requests are in flight?
-# TYPE lbd_circuit_breaker_in_flight gauge
-lbd_circuit_breaker_in_flight{cluster="near"} 1
-# HELP lbd_leases_active How many leases are held now?
-# TYPE lbd_leases_active gauge
-lbd_leases_active{cluster="agg"} 1
-lbd_leases_active{cluster="near"} 0
-`
-	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_circuit_breaker_in_flight", "lbd_leases_active"); err != nil {
-		t.Error(err)
-	}
-}
