@@ -32,7 +32,6 @@ type authority struct {
 	requested int                                 // watches that are in this state
 	servers   []*server                           // those in use: as many as configs up to the active one
 	spoke     []spoke                             // by place in configs
-	told      bool                                // some watch was told that servers cannot be reached
 	batch     []Update                            // to be delivered
 	started   bool                                // its delivery runs
 }
@@ -195,12 +194,10 @@ func (a *authority) reject(w *watch, s *server, r *response, err error, now time
 	} else {
 		a.set(w, Nacked)
 	}
-	if _, ok := w.err.(*RejectedError); ok && known { //nolint:errorlint // it is never wrapped
+	if known {
 		return
 	}
-	if !known {
-		a.client.tell(Rejected{Server: s.config.URI, Key: w.key, Version: r.version, Err: err})
-	}
+	a.client.tell(Rejected{Server: s.config.URI, Key: w.key, Version: r.version, Err: err})
 	a.tell(w, &RejectedError{Key: w.key, Server: s.config.URI, Version: r.version, Err: err}, w.good())
 }
 

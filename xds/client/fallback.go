@@ -61,11 +61,8 @@ func (a *authority) returnTo(place int) {
 	}
 }
 
-// fail takes notice that a server in use cannot be reached.
-func (a *authority) fail(s *server) {
-	if s != a.current() {
-		return
-	}
+// fail takes notice that one of its servers cannot be reached.
+func (a *authority) fail() {
 	a.fallBack()
 	for _, watches := range a.watches {
 		for _, w := range watches {
@@ -78,25 +75,15 @@ func (a *authority) fail(s *server) {
 // be reached; once, and not of what another error was told.
 func (a *authority) tellUnreachable(w *watch) {
 	if s := a.current(); s.failed != nil && w.err == nil {
-		a.told = true
 		a.tell(w, &UnreachableError{Server: s.config.URI, Err: s.failed}, w.good())
 	}
 }
 
 // reach takes notice that a server speaks: what was told to be out of date is not.
 func (a *authority) reach() {
-	if !a.told {
-		return
-	}
-	a.told = false
 	for _, watches := range a.watches {
 		for _, w := range watches {
-			_, unreachable := w.err.(*UnreachableError) //nolint:errorlint // it is never wrapped
-			switch {
-			case !unreachable:
-			case w.rejection != nil && w.good():
-				a.tell(w, &RejectedError{Key: w.key, Server: a.current().config.URI, Version: w.rejection.Version, Err: w.rejection.Err}, true)
-			case w.good():
+			if _, ok := w.err.(*UnreachableError); ok && w.good() { //nolint:errorlint // it is never wrapped
 				a.tell(w, nil, false)
 			}
 		}

@@ -214,6 +214,26 @@ func TestDroppedAndWantedAgain(t *testing.T) {
 	})
 }
 
+// What was dropped and wanted again while there was no stream is asked for on the
+// next as all else.
+func TestDroppedAndWantedAgainWithoutAStream(t *testing.T) {
+	play(t, "one", func(_ *testing.T, w *world) {
+		w.want(cds, "a", "b")
+		s := w.servers["one"].accept()
+		s.hear()
+		s.say("1", "n1", cluster("a"), cluster("b"))
+		w.expectTold("a=1, b=1")
+		w.servers["one"].kill()
+		w.expectTold("ambient a: unreachable, ambient b: unreachable")
+		w.want(cds, "-a", "a")
+		w.expectTold("a: unreachable")
+		w.servers["one"].start()
+		s = w.servers["one"].accept()
+		s.expect(`node=test Cluster [a b] version="1" nonce=""`)
+		s.expectNothing()
+	})
+}
+
 func TestTheLastOneIsDropped(t *testing.T) {
 	play(t, "one", func(t *testing.T, w *world) {
 		w.want(cds, "a")
@@ -302,6 +322,20 @@ func TestTheSameRefusalIsPaced(t *testing.T) {
 		}
 		w.expectTold("a=2")
 		w.expectNothingTold()
+
+		// Nor the first request of the next stream.
+		for range 2 {
+			s.say("3", "n6", badCluster("a"))
+		}
+		w.expectTold("ambient a: rejected")
+		s.hear()
+		s.expectNothing()
+		s.end <- nil
+		s = w.servers["one"].accept()
+		s.hear()
+		if !time.Now().Equal(s.opened) {
+			t.Errorf("asked after %v", time.Since(s.opened))
+		}
 	})
 }
 
@@ -335,7 +369,7 @@ func TestRequestsWaitForAServerThatDoesNotRead(t *testing.T) {
 		seen := 0
 		for {
 			seen++
-			if r := await(t, last, "request"); strings.HasPrefix(r, `Cluster [0]`) {
+			if r := await(t, last, "request"); strings.Contains(r, `Cluster [0]`) {
 				break
 			}
 		}

@@ -1,8 +1,10 @@
 package client
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
@@ -16,6 +18,41 @@ func TestWrappedResources(t *testing.T) {
 	r := decode(&discoveryv3.DiscoveryResponse{TypeUrl: cds.URL(), Resources: []*anypb.Any{wrapped}}, resource.Options{Origin: resource.FromServer}, nil)
 	if r.refusal != "" || len(r.resources) != 1 || r.resources[0].item.Cluster == nil || r.resources[0].item.Key.Name != "a" {
 		t.Errorf("%+v", r)
+	}
+}
+
+func TestOnlyTheSameIsKnown(t *testing.T) {
+	a, b := cluster("a"), cluster("b")
+	it, err := resource.DecodeResource(cds, a, resource.Options{Origin: resource.FromServer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := memory{it}
+	if got, ok := m.item(0, cds, a); !ok || got.Cluster != it.Cluster {
+		t.Error("the same is not known")
+	}
+	for what, known := range map[string]bool{
+		"other bytes":   second(m.item(0, cds, b)),
+		"another type":  second(m.item(0, eds, &anypb.Any{TypeUrl: eds.URL(), Value: a.GetValue()})),
+		"another URL":   second(m.item(0, cds, &anypb.Any{TypeUrl: eds.URL(), Value: a.GetValue()})),
+		"another place": second(m.item(1, cds, a)),
+		"nothing":       second(memory{{}}.item(0, cds, a)),
+	} {
+		if known {
+			t.Errorf("%s is known", what)
+		}
+	}
+}
+
+func second[T any](_ T, ok bool) bool { return ok }
+
+// What is said travels as a proto string.
+func TestComplaintsAreUTF8(t *testing.T) {
+	var c complaint
+	c.add(0, resource.Key{}, errors.New("\xff is no text"))
+	c.add(1, resource.Key{Type: cds, Name: "a"}, errors.New("x"+strings.Repeat("é", maxWords)))
+	if got := c.String(); !utf8.ValidString(got) || !strings.HasPrefix(got, "resources[0]: \uFFFD is no text; Cluster/a: xé") || len(got) > maxWords+100 {
+		t.Errorf("says %q", got)
 	}
 }
 

@@ -241,9 +241,6 @@ func (s *server) ended(answered bool, err error) {
 	}
 	now := time.Now()
 	s.stream = nil
-	for _, t := range s.subscriptions {
-		t.stop()
-	}
 	s.client.tell(Disconnected{Server: s.config.URI, Answered: answered, Err: err})
 	for a := range s.authorities {
 		a.listen()
@@ -254,6 +251,6 @@ func (s *server) ended(answered bool, err error) {
 	}
 	s.failed = err
 	for a := range s.authorities {
-		a.fail(s)
+		a.fail()
 	}
 }

@@ -88,9 +88,8 @@ func (t *subscriptions) remove(name string) {
 	}
 }
 
-// restart makes them those of a new stream.
+// restart makes them those of a new stream: the server's time begins again.
 func (t *subscriptions) restart() {
-	t.stop()
 	t.nonce, t.detail = "", ""
 	t.asked, t.dirty = false, true
 	clear(t.left)
@@ -98,12 +97,6 @@ func (t *subscriptions) restart() {
 	t.refused, t.held = nil, time.Time{}
 	for _, s := range t.names {
 		s.named = false
-	}
-}
-
-// stop ends the servers' time: there is no stream.
-func (t *subscriptions) stop() {
-	for _, s := range t.names {
 		if s.stage == asked {
 			s.stage = unasked
 		}
