@@ -1,0 +1,92 @@
+// Calls of the HTTP API. URLs are relative to the page.
+
+import type { ClusterList, ClusterSummary, Problem } from "./model.ts";
+
+/** A refusal of the API, or that it could not be reached. */
+export class Refusal extends Error {
+  readonly problem: Problem;
+  constructor(problem: Problem) {
+    super(problem.detail);
+    this.problem = problem;
+  }
+}
+
+export const clusterPath = (name: string, rest = "") => `v1/clusters/${encodeURIComponent(name)}${rest}`;
+export const targetPath = (name: string) => `v1/targets/${encodeURIComponent(name)}`;
+
+export function withQuery(path: string, query: Record<string, string | string[] | boolean | undefined>): string {
+  const q = new URLSearchParams();
+  for (const [k, v] of Object.entries(query)) {
+    if (Array.isArray(v)) v.forEach((each) => q.append(k, each));
+    else if (v !== undefined && v !== "" && v !== false) q.set(k, String(v));
+  }
+  const tail = q.toString();
+  return tail ? `${path}?${tail}` : path;
+}
+
+export interface Answer<T> {
+  body: T;
+  etag?: string;
+  stale: boolean;
+}
+
+/** Calls the API; rejects with a Refusal for all that is not 2xx. */
+export async function call<T>(path: string, init: RequestInit = {}): Promise<Answer<T>> {
+  let response: Response;
+  try {
+    response = await fetch(path, { cache: "no-store", ...init });
+  } catch (e) {
+    if (init.signal?.aborted) throw e;
+    throw new Refusal(local("lbd cannot be reached", e));
+  }
+  if (!response.ok) throw new Refusal(await problemOf(response));
+  try {
+    return {
+      body: (await response.json()) as T,
+      etag: response.headers.get("ETag") ?? undefined,
+      stale: response.headers.get("Lbd-Stale") === "true",
+    };
+  } catch (e) {
+    throw new Refusal(local("the answer cannot be read", e));
+  }
+}
+
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  return (await call<T>(path, { signal })).body;
+}
+
+/** All clusters, a page at a time. */
+export async function allClusters(signal?: AbortSignal): Promise<ClusterSummary[]> {
+  const all: ClusterSummary[] = [];
+  let after: string | undefined;
+  do {
+    const page = await get<ClusterList>(withQuery("v1/clusters", { after, limit: "10000" }), signal);
+    all.push(...page.clusters);
+    after = page.next;
+  } while (after);
+  return all;
+}
+
+async function problemOf(response: Response): Promise<Problem> {
+  try {
+    const problem = (await response.json()) as Problem;
+    if (typeof problem.detail === "string" && typeof problem.code === "string") return problem;
+  } catch {
+    // a proxy's words, not lbd's
+  }
+  return {
+    ...local(`HTTP status ${response.status} ${response.statusText}`.trim()),
+    status: response.status,
+    title: "Not an answer of lbd",
+  };
+}
+
+function local(what: string, why?: unknown): Problem {
+  const detail = why instanceof Error ? `${what}: ${why.message}` : what;
+  return { type: "about:blank", title: "Not reached", status: 0, code: "internal", grpc_code: "UNAVAILABLE", detail };
+}
+
+/** What an error says, for people. */
+export function says(e: unknown): string {
+  return e instanceof Error ? e.message : String(e);
+}

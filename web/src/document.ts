@@ -1,0 +1,150 @@
+// Resources as people write them: JSON or YAML, snake_case or lowerCamelCase.
+
+/** What a body is, and where it would be pushed. */
+export type Kind = "endpoints" | "config" | "snapshot";
+
+export type Value = null | boolean | number | string | Value[] | { [name: string]: Value };
+export type Message = { [name: string]: Value };
+
+export interface Document {
+  format: "json" | "yaml";
+  value: Message;
+}
+
+export const isMessage = (v: unknown): v is Message => typeof v === "object" && v !== null && !Array.isArray(v);
+
+/** A body that begins with a brace is JSON, as lbd has it. */
+export const formatOf = (body: string): "json" | "yaml" => (/^\s*\{/.test(body) ? "json" : "yaml");
+
+export const contentType = { json: "application/json", yaml: "application/yaml" } as const;
+
+/** Reads a body, with names in snake_case. Null where it cannot be read: lbd says why. */
+export async function readDocument(body: string): Promise<Document | null> {
+  const format = formatOf(body);
+  try {
+    // The parser is fetched when a body is.
+    const parsed: unknown = format === "json" ? JSON.parse(body) : (await import("js-yaml")).load(body);
+    const value = snake(parsed);
+    return isMessage(value) ? { format, value } : null;
+  } catch {
+    return null;
+  }
+}
+
+/** Names of maps that are data, not fields. */
+const maps = new Set(["filter_metadata", "typed_filter_metadata", "typed_per_filter_config", "typed_extension_protocol_options"]);
+
+function snake(v: unknown, keep = false): Value {
+  if (Array.isArray(v)) return v.map((each) => snake(each));
+  if (typeof v === "object" && v !== null) {
+    const out: Message = {};
+    for (const [name, value] of Object.entries(v)) {
+      const key = keep || name.startsWith("@") ? name : name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`);
+      out[key] = snake(value, maps.has(key));
+    }
+    return out;
+  }
+  if (typeof v === "string" || typeof v === "number" || typeof v === "boolean") return v;
+  return null;
+}
+
+/** Which resource a body is, by the fields that only one of them has. */
+export function kindOf(m: Message): Kind | null {
+  if ("resources" in m) return "snapshot";
+  if ("cluster_name" in m || "endpoints" in m) return "endpoints";
+  if (["type", "lb_policy", "eds_cluster_config", "circuit_breakers", "load_balancing_policy", "outlier_detection", "load_assignment", "cluster_type"].some((f) => f in m)) {
+    return "config";
+  }
+  return null;
+}
+
+/** The cluster that a body names. */
+export function clusterOf(m: Message, kind: Kind): string {
+  const name = kind === "endpoints" ? m.cluster_name : kind === "config" ? m.name : undefined;
+  return typeof name === "string" ? name : "";
+}
+
+export interface Assignment {
+  localities: AssignedLocality[];
+  drops: { category: string; perMillion: number }[];
+}
+
+export interface AssignedLocality {
+  priority: number;
+  region: string;
+  zone: string;
+  subZone: string;
+  /** Null where the locality bears none. */
+  weight: number | null;
+  endpoints: AssignedEndpoint[];
+}
+
+export interface AssignedEndpoint {
+  address: string;
+  hostname: string;
+  weight: number;
+  health: string;
+}
+
+const text = (v: Value | undefined) => (typeof v === "string" ? v : "");
+const number = (v: Value | undefined): number | null =>
+  typeof v === "number" ? v : typeof v === "string" && v.trim() !== "" && Number.isFinite(Number(v)) ? Number(v) : null;
+const list = (v: Value | undefined) => (Array.isArray(v) ? v.filter(isMessage) : []);
+const message = (v: Value | undefined): Message => (isMessage(v) ? v : {});
+
+/** proto3 JSON writes a wrapped number bare or as {value: n}. */
+const wrapped = (v: Value | undefined) => (isMessage(v) ? number(v.value) : number(v));
+
+const millionths: Record<string, number> = { HUNDRED: 10_000, TEN_THOUSAND: 100, MILLION: 1, "0": 10_000, "1": 100, "2": 1 };
+const healths = ["UNKNOWN", "HEALTHY", "UNHEALTHY", "DRAINING", "TIMEOUT", "DEGRADED"];
+
+/** Reads a ClusterLoadAssignment, as far as it can be read. */
+export function assignmentOf(m: Message): Assignment {
+  return {
+    localities: list(m.endpoints).map((group) => {
+      const l = message(group.locality);
+      return {
+        priority: number(group.priority) ?? 0,
+        region: text(l.region),
+        zone: text(l.zone),
+        subZone: text(l.sub_zone),
+        weight: wrapped(group.load_balancing_weight),
+        endpoints: list(group.lb_endpoints).map(endpointOf),
+      };
+    }),
+    drops: list(message(m.policy).drop_overloads).map((d) => {
+      const p = message(d.drop_percentage);
+      const per = millionths[String(p.denominator ?? "HUNDRED")] ?? 0;
+      return { category: text(d.category), perMillion: Math.min((number(p.numerator) ?? 0) * per, 1_000_000) };
+    }),
+  };
+}
+
+function endpointOf(m: Message): AssignedEndpoint {
+  const endpoint = message(m.endpoint);
+  const health = m.health_status;
+  return {
+    address: addressOf(message(endpoint.address)),
+    hostname: text(endpoint.hostname),
+    weight: wrapped(m.load_balancing_weight) ?? 1,
+    health: typeof health === "number" ? (healths[health] ?? String(health)) : text(health) || "UNKNOWN",
+  };
+}
+
+function addressOf(m: Message): string {
+  const socket = message(m.socket_address);
+  if (Object.keys(socket).length > 0) {
+    const host = text(socket.address);
+    return `${host.includes(":") ? `[${host}]` : host}:${number(socket.port_value) ?? 0}`;
+  }
+  return text(message(m.pipe).path);
+}
+
+/** The resources of a bundle: name, type and content. */
+export function resourcesOf(m: Message): { key: string; type: string; value: Message }[] {
+  return list(m.resources).map((r) => {
+    const inner = isMessage(r.resource) ? r.resource : r; // a Resource wrapper
+    const type = text(inner["@type"]).replace(/^.*\./, "");
+    return { key: `${type}/${text(inner.cluster_name) || text(inner.name)}`, type, value: inner };
+  });
+}

@@ -1,0 +1,68 @@
+// How numbers, times and names are written. All of it is for people.
+
+import type { Locality } from "./model.ts";
+
+/** A rate per second: "0", "0.3", "12", "1,204", "84.1k". */
+export function rate(perSecond: number): string {
+  if (perSecond >= 100_000) return `${(perSecond / 1000).toFixed(0)}k`;
+  if (perSecond >= 10_000) return `${(perSecond / 1000).toFixed(1)}k`;
+  if (perSecond >= 10) return count(Math.round(perSecond));
+  if (perSecond >= 0.05) return perSecond.toFixed(1);
+  return "0";
+}
+
+/** A whole number with separators. */
+export function count(n: number): string {
+  return Math.round(n)
+    .toString()
+    .replace(/\B(?=(\d{3})+$)/g, ",");
+}
+
+/** A part of one as percent: "0 %", "<0.1 %", "4.8 %", "75 %". */
+export function percent(part: number): string {
+  const p = part * 100;
+  if (!Number.isFinite(p) || p <= 0) return "0 %";
+  if (p < 0.1) return "<0.1 %";
+  if (p > 99.9 && p < 100) return ">99.9 %";
+  return `${Number(p.toFixed(1))} %`;
+}
+
+/** A span of milliseconds: "3 s", "4 min 10 s", "2 h 5 min", "3 d 4 h". */
+export function span(ms: number): string {
+  const s = Math.max(0, Math.round(ms / 1000));
+  if (s < 60) return `${s} s`;
+  const m = Math.floor(s / 60);
+  if (m < 60) return s % 60 && m < 10 ? `${m} min ${s % 60} s` : `${m} min`;
+  const h = Math.floor(m / 60);
+  if (h < 24) return m % 60 ? `${h} h ${m % 60} min` : `${h} h`;
+  const d = Math.floor(h / 24);
+  return h % 24 ? `${d} d ${h % 24} h` : `${d} d`;
+}
+
+/** A clock time of the reader's zone: "03:12:44". */
+export function clock(t: number): string {
+  return new Date(t).toLocaleTimeString("en-GB", { hour12: false });
+}
+
+/** A day and clock time, for what may be older than today. */
+export function dayAndClock(t: number): string {
+  const d = new Date(t);
+  const two = (n: number) => String(n).padStart(2, "0");
+  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${clock(t)}`;
+}
+
+/** region/zone/sub_zone without what is empty at its end. */
+export function localityName(l: Locality): string {
+  const name = [l.region, l.zone, l.sub_zone].join("/").replace(/\/+$/, "");
+  return name === "" ? "(no locality)" : name;
+}
+
+/** "1 endpoint", "2 endpoints". */
+export function plural(n: number, one: string, many = `${one}s`): string {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}
+
+/** A connectivity state, or what keeps picks from an endpoint, in a word. */
+export function stateWord(state: string): string {
+  return state === "TRANSIENT_FAILURE" ? "FAILURE" : state.replaceAll("_", " ");
+}

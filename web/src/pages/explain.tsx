@@ -1,0 +1,361 @@
+// One pick, and the way it went, drawn step by step.
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { get, Refusal, withQuery } from "../api.ts";
+import { count, localityName, percent } from "../format.ts";
+import type { ClusterList, Locality, PickAnswer, Problem, Step, TargetList } from "../model.ts";
+import { State, Title } from "../parts/basics.tsx";
+import { clusterHref, replaceQuery } from "../route.ts";
+
+interface Outcome {
+  answer?: PickAnswer & { cluster?: string };
+  problem?: Problem;
+  steps: Step[];
+  at: number;
+}
+
+export function Explain({ query }: { query: URLSearchParams }) {
+  const [of, setOf] = useState<"cluster" | "target">(query.get("target") ? "target" : "cluster");
+  const [name, setName] = useState(query.get("target") ?? query.get("cluster") ?? "");
+  const [path, setPath] = useState(query.get("path") ?? "/");
+  const [headers, setHeaders] = useState(query.get("headers") ?? "");
+  const [hash, setHash] = useState(query.get("hash") ?? "");
+  const [exclude, setExclude] = useState("");
+  const [names, setNames] = useState<string[]>([]);
+  const [outcome, setOutcome] = useState<Outcome | null>(null);
+  const [busy, setBusy] = useState(false);
+  const result = useRef<HTMLHeadingElement>(null);
+
+  useEffect(() => {
+    // Names to choose from; typing one works without.
+    const list = of === "cluster"
+      ? get<ClusterList>("v1/clusters?limit=1000").then((l) => l.clusters.map((c) => c.name))
+      : get<TargetList>("v1/targets").then((l) => l.targets.map((t) => t.name));
+    list.then(setNames, () => setNames([]));
+  }, [of]);
+
+  const pick = async () => {
+    setBusy(true);
+    replaceQuery(["explain"], of === "cluster" ? { cluster: name, hash } : { target: name, path, headers, hash });
+    const asked: Record<string, string | string[] | boolean | undefined> = {
+      [of]: name, explain: true, hash, exclude: exclude.split(/[\s,]+/).filter(Boolean),
+    };
+    if (of === "target") {
+      asked.path = path;
+      for (const line of headers.split("\n")) {
+        const at = line.search(/[:=]/);
+        if (at <= 0) continue;
+        const key = `header.${line.slice(0, at).trim()}`;
+        asked[key] = [...((asked[key] as string[] | undefined) ?? []), line.slice(at + 1).trim()];
+      }
+    }
+    try {
+      const answer = await get<PickAnswer>(withQuery("pick", asked));
+      setOutcome({ answer, steps: answer.explain ?? [], at: Date.now() });
+    } catch (e) {
+      if (!(e instanceof Refusal)) throw e;
+      setOutcome({ problem: e.problem, steps: e.problem.explain ?? [], at: Date.now() });
+    } finally {
+      setBusy(false);
+    }
+  };
+  useEffect(() => {
+    if (name) void pick();
+  }, []);
+  useEffect(() => {
+    if (outcome && document.activeElement?.id === "pick") result.current?.focus();
+  }, [outcome]);
+
+  return (
+    <>
+      <Title text="Explain a pick" />
+      <form
+        class="ask"
+        onSubmit={(e) => {
+          e.preventDefault();
+          if (name) void pick();
+        }}
+      >
+        <fieldset class="switch">
+          <legend class="unseen">Pick from</legend>
+          {(["cluster", "target"] as const).map((each) => (
+            <label key={each} class="choice">
+              <input type="radio" name="of" checked={of === each} onChange={() => setOf(each)} />
+              <span>{each}</span>
+            </label>
+          ))}
+        </fieldset>
+        <label>
+          {of === "cluster" ? "Cluster" : "Target"}
+          <input list="names" value={name} required autocomplete="off" onInput={(e) => setName(e.currentTarget.value)} />
+        </label>
+        <datalist id="names">
+          {names.map((n) => (
+            <option key={n} value={n} />
+          ))}
+        </datalist>
+        {of === "target" && (
+          <>
+            <label>
+              Path
+              <input value={path} onInput={(e) => setPath(e.currentTarget.value)} />
+            </label>
+            <label>
+              Headers, one a line
+              <textarea rows={2} value={headers} placeholder="tenant: a" spellcheck={false} onInput={(e) => setHeaders(e.currentTarget.value)} />
+            </label>
+          </>
+        )}
+        <label>
+          Hash key
+          <input value={hash} placeholder="random" autocomplete="off" onInput={(e) => setHash(e.currentTarget.value)} />
+        </label>
+        <label>
+          Exclude
+          <input value={exclude} placeholder="addresses" autocomplete="off" onInput={(e) => setExclude(e.currentTarget.value)} />
+        </label>
+        <button id="pick" type="submit" class="primary" disabled={busy}>
+          Pick once
+        </button>
+      </form>
+      {outcome && (
+        <section aria-labelledby="outcome" class={`decision ${outcome.problem ? "refused" : "picked"}`}>
+          <h2 id="outcome" ref={result} tabIndex={-1}>
+            {outcome.answer ? (
+              <>Picked {outcome.answer.address}</>
+            ) : (
+              <>
+                Refused: {outcome.problem!.title} <span class="code">{outcome.problem!.code}</span>
+              </>
+            )}
+          </h2>
+          {outcome.problem && <p role="status">{outcome.problem.detail}</p>}
+          {outcome.steps.length > 0 ? (
+            <ol class="flow">
+              {outcome.steps.map((s, i) => (
+                <StepCard key={i} step={s} />
+              ))}
+              <End outcome={outcome} />
+            </ol>
+          ) : (
+            outcome.problem && <p>The request was refused before any decision was made.</p>
+          )}
+        </section>
+      )}
+    </>
+  );
+}
+
+const titles: Record<Step["step"], string> = {
+  route: "Route", cluster: "Cluster", priority: "Priority", drop: "Drop", circuit_breaker: "Circuit breaker",
+  locality: "Locality", endpoint: "Endpoint", opaque: "Policy", queued: "Queued", failure: "Failure",
+};
+
+function stops(s: Step): boolean {
+  return s.step === "failure" || s.drop?.dropped === true || s.circuit_breaker?.refused === true || s.cluster?.found === false
+    || (s.step === "endpoint" && !s.endpoint?.address) || (s.step === "route" && !s.route?.cluster);
+}
+
+function StepCard({ step }: { step: Step }) {
+  return (
+    <li class={`step ${step.step} ${stops(step) ? "stop" : step.step === "queued" ? "wait" : "pass"}`}>
+      <h3>{titles[step.step] ?? step.step}</h3>
+      <div class="picture">
+        <Picture step={step} />
+      </div>
+      <p class="says">{step.says}</p>
+    </li>
+  );
+}
+
+function Picture({ step }: { step: Step }) {
+  if (step.route) {
+    const r = step.route;
+    return (
+      <>
+        <ul class="tried">
+          {(r.earlier ?? 0) > 0 && <li class="passed">{count(r.earlier!)} routes before these</li>}
+          {r.tried.map((t, i) => (
+            <li key={i} class={t.mismatch ? "passed" : "taken"}>
+              {t.mismatch ? "✕" : "✓"} <code>{t.name ? `${t.name}: ${t.match}` : t.match}</code>
+              {t.mismatch && ` ${t.mismatch}`}
+            </li>
+          ))}
+        </ul>
+        {r.clusters && r.draw !== undefined && (
+          <Draw draw={r.draw} parts={r.clusters.map((c) => ({ label: c.name, share: c.share, chosen: c.name === r.cluster }))} />
+        )}
+      </>
+    );
+  }
+  if (step.cluster) return step.cluster.found ? <a href={clusterHref(step.cluster.name)}>{step.cluster.name}</a> : <b>{step.cluster.name}: not known</b>;
+  if (step.priority) {
+    const p = step.priority;
+    return (
+      <ul class="priorities">
+        {p.passed_over.map((o) => (
+          <li key={o.priority} class="passed">
+            <b>{o.priority}</b> <State of={o.state} /> passed over: {o.why}
+          </li>
+        ))}
+        <li class="taken">
+          <b>{p.priority}</b> <State of={p.state} /> in use
+        </li>
+      </ul>
+    );
+  }
+  if (step.drop) {
+    const d = step.drop;
+    return <Chance chance={d.per_million / 1e6} draw={d.draw / 1e6} label={`${d.category}: drops ${percent(d.per_million / 1e6)}`} dropped={d.dropped} />;
+  }
+  if (step.circuit_breaker) {
+    const b = step.circuit_breaker;
+    return (
+      <div class="gauge">
+        <svg class="line" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
+          <rect class="rest" width="100" height="10" />
+          <rect class={b.refused ? "bad" : "part"} width={b.max_requests > 0 ? Math.min(100, (100 * b.in_flight) / b.max_requests) : 100} height="10" />
+        </svg>
+        <span>
+          {count(b.in_flight)} in flight of at most {count(b.max_requests)}
+        </span>
+      </div>
+    );
+  }
+  if (step.locality) {
+    const l = step.locality;
+    const same = (a: Locality, b: Locality) => a.region === b.region && a.zone === b.zone && a.sub_zone === b.sub_zone;
+    return (
+      <>
+        <Draw
+          draw={l.draw}
+          parts={l.candidates.map((c) => ({
+            label: `${localityName(c.locality)}, weight ${c.weight}`, share: c.share, chosen: same(c.locality, l.chosen),
+          }))}
+        />
+        {(l.more ?? 0) > 0 && <p>and {count(l.more!)} more localities</p>}
+      </>
+    );
+  }
+  if (step.endpoint) {
+    const e = step.endpoint;
+    return (
+      <>
+        {e.ring ? (
+          <Ring entry={e.ring.entry} walked={e.ring.walked} size={e.ring.size} />
+        ) : e.compared ? (
+          <ul class="compared">
+            {e.compared.map((c, i) => (
+              <li key={i} class={c.address === e.address ? "taken" : "passed"}>
+                <code>{c.address}</code> {count(c.in_flight)} in flight
+              </li>
+            ))}
+          </ul>
+        ) : (
+          e.address && e.rotation > 0 && <Rotation of={e.rotation} index={e.index} />
+        )}
+        {e.address ? <code class="address">{e.address}</code> : <b>none is left</b>}
+      </>
+    );
+  }
+  return step.error ? <code>{step.error}</code> : null;
+}
+
+/** A draw in [0, 1) that drops below the chance. */
+function Chance({ chance, draw, label, dropped }: { chance: number; draw: number; label: string; dropped: boolean }) {
+  return (
+    <div class="gauge">
+      <svg class="line" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
+        <rect class="rest" width="100" height="10" />
+        <rect class="unwell" width={100 * chance} height="10" />
+        <rect class="needle" x={Math.min(99, 100 * draw)} width="1" height="10" />
+      </svg>
+      <span>
+        {label}; drew {percent(draw)}: {dropped ? "dropped" : "passes"}
+      </span>
+    </div>
+  );
+}
+
+/** Shares side by side, and where the draw fell. */
+function Draw({ draw, parts }: { draw: number; parts: { label: string; share: number; chosen: boolean }[] }) {
+  let at = 0;
+  return (
+    <div class="gauge">
+      <svg class="line" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
+        {parts.map((p, i) => {
+          const x = at;
+          at += 100 * p.share;
+          return <rect key={i} class={p.chosen ? "chosen" : i % 2 ? "other" : "rest"} x={x} width={100 * p.share} height="10" />;
+        })}
+        <rect class="needle" x={Math.min(99, 100 * draw)} width="1" height="10" />
+      </svg>
+      <ul class="parts">
+        {parts.slice(0, 12).map((p, i) => (
+          <li key={i} class={p.chosen ? "taken" : "passed"}>
+            {p.label}: {percent(p.share)}
+            {p.chosen && `, drawn at ${percent(draw)}`}
+          </li>
+        ))}
+        {parts.length > 12 && <li>and {parts.length - 12} more</li>}
+      </ul>
+    </div>
+  );
+}
+
+/** Endpoints that take turns. */
+function Rotation({ of, index }: { of: number; index: number }) {
+  const n = Math.min(of, 40);
+  const at = of <= 40 ? index : Math.floor((index / of) * n);
+  return (
+    <svg class="rotation" viewBox={`0 0 ${n * 12} 12`} width={n * 12} height="12" aria-hidden="true">
+      {Array.from({ length: n }, (_, i) => (
+        <circle key={i} cx={i * 12 + 6} cy="6" r={i === at ? 5 : 3.5} class={i === at ? "chosen" : "other"} />
+      ))}
+    </svg>
+  );
+}
+
+/** A ring, where the hash fell on it, and how far the pick walked. */
+function Ring({ entry, walked, size }: { entry: number; walked: number; size: number }) {
+  const point = (i: number) => {
+    const angle = (2 * Math.PI * i) / Math.max(1, size) - Math.PI / 2;
+    return { x: 30 + 24 * Math.cos(angle), y: 30 + 24 * Math.sin(angle) };
+  };
+  const from = point(entry);
+  const to = point(entry + walked);
+  const far = (walked % Math.max(1, size)) / Math.max(1, size) > 0.5 ? 1 : 0;
+  return (
+    <svg class="ring" viewBox="0 0 60 60" width="60" height="60" aria-hidden="true">
+      <circle cx="30" cy="30" r="24" class="band" />
+      {walked > 0 && <path d={`M ${from.x} ${from.y} A 24 24 0 ${far} 1 ${to.x} ${to.y}`} class="way" />}
+      <circle cx={from.x} cy={from.y} r="3.5" class="fell" />
+      <circle cx={to.x} cy={to.y} r="4.5" class="chosen" />
+    </svg>
+  );
+}
+
+function End({ outcome }: { outcome: Outcome }) {
+  const a = outcome.answer;
+  return (
+    <li class={`step end ${a ? "pass" : "stop"}`}>
+      <h3>{a ? "Picked" : "Refused"}</h3>
+      <div class="picture">
+        {a ? (
+          <>
+            <code class="address">{a.address}</code>
+            {a.hostname && <span> {a.hostname}</span>}
+          </>
+        ) : (
+          <code>{outcome.problem!.code}</code>
+        )}
+      </div>
+      <p class="says">
+        {a
+          ? `${a.cluster ?? ""} priority ${a.priority}, ${localityName(a.locality)}`
+          : `HTTP ${outcome.problem!.status}, gRPC ${outcome.problem!.grpc_code}${outcome.problem!.retry_after_ms ? `, try again in ${outcome.problem!.retry_after_ms} ms` : ""}`}
+      </p>
+    </li>
+  );
+}
+

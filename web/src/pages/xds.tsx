@@ -1,0 +1,153 @@
+// The management servers and what they have said.
+
+import { useEffect, useState } from "preact/hooks";
+import { get, Refusal, says } from "../api.ts";
+import { count, plural } from "../format.ts";
+import type { XdsResource, XdsServer, XdsStatus } from "../model.ts";
+import { Ago, Alert, Title, useNow } from "../parts/basics.tsx";
+
+/** No stream tells this: it is asked for, in milliseconds. */
+const every = 5000;
+
+const tones: Record<string, string> = {
+  acked: "good", requested: "busy", nacked: "bad", nacked_but_cached: "bad", does_not_exist: "unwell", timeout: "bad",
+};
+
+export function Xds() {
+  const [status, setStatus] = useState<XdsStatus | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const [show, setShow] = useState("all");
+  const now = useNow();
+  useEffect(() => {
+    const abort = new AbortController();
+    const ask = () => {
+      if (document.hidden) return;
+      get<XdsStatus>("v1/xds", abort.signal).then(
+        (s) => {
+          setStatus(s);
+          setError(null);
+        },
+        (e: unknown) => !abort.signal.aborted && setError(e),
+      );
+    };
+    ask();
+    const timer = setInterval(ask, every);
+    return () => {
+      clearInterval(timer);
+      abort.abort();
+    };
+  }, []);
+
+  const resources = status?.resources ?? [];
+  const states = [...new Set(resources.map((r) => r.state))].sort();
+  const shown = resources.filter((r) => show === "all" || r.state === show);
+  return (
+    <>
+      <Title text="xDS" />
+      {error !== null &&
+        (error instanceof Refusal && error.problem.status === 404 ? <p>This lbd follows no management server.</p> : <Alert>{says(error)}</Alert>)}
+      {status && status.servers.length === 0 && <p>This lbd follows no management server: resources are pushed to it, or come from files.</p>}
+      {status && status.servers.length > 0 && (
+        <>
+          <h2>Management servers</h2>
+          <div class="scroll" tabIndex={0} role="group" aria-label="Management servers">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">server</th>
+                  <th scope="col">authority</th>
+                  <th scope="col">connection</th>
+                  <th scope="col">since</th>
+                  <th scope="col">last error</th>
+                </tr>
+              </thead>
+              <tbody>
+                {status.servers.map((s, i) => (
+                  <ServerRow key={i} s={s} now={now} />
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </>
+      )}
+      {resources.length > 0 && (
+        <>
+          <h2>Resources</h2>
+          <label class="inline">
+            Show{" "}
+            <select value={show} onChange={(e) => setShow(e.currentTarget.value)}>
+              <option value="all">all {count(resources.length)}</option>
+              {states.map((s) => (
+                <option key={s} value={s}>
+                  {s.replaceAll("_", " ")} {count(resources.filter((r) => r.state === s).length)}
+                </option>
+              ))}
+            </select>
+          </label>
+          <div class="scroll" tabIndex={0} role="group" aria-label="Resources">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">type</th>
+                  <th scope="col">name</th>
+                  <th scope="col">state</th>
+                  <th scope="col">version</th>
+                  <th scope="col">age</th>
+                  <th scope="col">what is wrong</th>
+                </tr>
+              </thead>
+              <tbody>
+                {shown.slice(0, 500).map((r) => (
+                  <ResourceRow key={`${r.type} ${r.authority ?? ""} ${r.name}`} r={r} now={now} />
+                ))}
+              </tbody>
+            </table>
+          </div>
+          {shown.length > 500 && <p>and {plural(shown.length - 500, "more", "more")}</p>}
+        </>
+      )}
+    </>
+  );
+}
+
+function ServerRow({ s, now }: { s: XdsServer; now: number }) {
+  return (
+    <tr>
+      <th scope="row">
+        {s.server}
+        {s.active && <span class="tag tone-accent">in use</span>}
+      </th>
+      <td>{s.authority || "–"}</td>
+      <td>
+        <span class={`state ${s.connected ? "good" : "bad"}`}>
+          <span aria-hidden="true">{s.connected ? "●" : "✕"}</span> {s.connected ? "connected" : "not connected"}
+        </span>
+      </td>
+      <td><Ago at={s.since} now={now} /></td>
+      <td>
+        {s.last_error} {s.last_error_at && <>(<Ago at={s.last_error_at} now={now} />)</>}
+      </td>
+    </tr>
+  );
+}
+
+function ResourceRow({ r, now }: { r: XdsResource; now: number }) {
+  const tone = tones[r.state] ?? "idle";
+  return (
+    <tr>
+      <td>{r.type}</td>
+      <th scope="row">{r.authority ? `${r.authority}/${r.name}` : r.name}</th>
+      <td><span class={`state ${tone}`}>{r.state.replaceAll("_", " ")}</span></td>
+      <td>{r.version ?? "–"}</td>
+      <td>{r.updated_at ? <Ago at={r.updated_at} now={now} suffix="" /> : (r.age ?? "–")}</td>
+      <td>
+        {r.rejected && (
+          <>
+            refused{r.rejected.version && ` version ${r.rejected.version}`}: {r.rejected.reason}{" "}
+          </>
+        )}
+        {r.error}
+      </td>
+    </tr>
+  );
+}

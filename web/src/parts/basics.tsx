@@ -1,0 +1,118 @@
+// Small parts that every page uses.
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { dayAndClock, span, stateWord } from "../format.ts";
+import type { Liveness } from "../stream.ts";
+
+/** The time, told anew every second while the page is shown. */
+export function useNow(every = 1000): number {
+  const [now, setNow] = useState(() => Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => !document.hidden && setNow(Date.now()), every);
+    return () => clearInterval(timer);
+  }, [every]);
+  return now;
+}
+
+const stateTones: Record<string, string> = {
+  READY: "good",
+  CONNECTING: "busy",
+  IDLE: "idle",
+  TRANSIENT_FAILURE: "bad",
+  UNHEALTHY: "unwell",
+  EJECTED: "unwell",
+};
+
+/** Shapes beside the colours, for those who cannot tell the colours apart. */
+const shapes: Record<string, string> = { good: "●", busy: "◐", idle: "○", bad: "✕", unwell: "▲" };
+
+export const stateTone = (state: string) => stateTones[state] ?? "idle";
+
+export function State({ of }: { of: string }) {
+  const tone = stateTone(of);
+  return (
+    <span class={`state ${tone}`}>
+      <span aria-hidden="true">{shapes[tone]}</span> {stateWord(of)}
+    </span>
+  );
+}
+
+/** How long ago, with the time itself on hover. */
+export function Ago({ at, now, suffix = " ago" }: { at: string | undefined; now: number; suffix?: string }) {
+  if (!at) return <>–</>;
+  const t = Date.parse(at);
+  return (
+    <time dateTime={at} title={dayAndClock(t)}>
+      {span(now - t)}
+      {suffix}
+    </time>
+  );
+}
+
+/** Counts down to a time; says nothing once it is over. */
+export function Countdown({ to, now, what }: { to: string | undefined; now: number; what: string }) {
+  if (!to) return null;
+  const left = Date.parse(to) - now;
+  if (left <= 0) return <span class="timer">{what} now</span>;
+  return (
+    <span class="timer" title={dayAndClock(Date.parse(to))}>
+      {what} in {span(left)}
+    </span>
+  );
+}
+
+/** Whether what is seen is life, in words that stay in one place. */
+export function Live({ of, now }: { of: Liveness; now: number }) {
+  const words = {
+    connecting: "connecting…",
+    live: "live",
+    reconnecting: "",
+    paused: "paused",
+    ended: "ended",
+  };
+  const text = of.state === "reconnecting" ? `reconnecting for ${span(now - of.since)}: what is shown may be old` : words[of.state];
+  return (
+    <span class={`live ${of.state}`}>
+      <span aria-hidden="true">{of.state === "live" ? "●" : of.state === "reconnecting" ? "✕" : "○"}</span> {text}
+      <span class="unseen" role="status">
+        {of.state === "reconnecting" ? "The connection to lbd is lost; reconnecting." : ""}
+      </span>
+    </span>
+  );
+}
+
+/** The page's title, which takes the focus when the page is come to. */
+export function Title({ children, text }: { children?: ComponentChildren; text: string }) {
+  const h1 = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    document.title = `${text} · lbd`;
+  }, [text]);
+  return (
+    <h1 ref={h1} tabIndex={-1} id="title">
+      {children ?? text}
+    </h1>
+  );
+}
+
+/** A refusal or failure, said at once by screen readers. */
+export function Alert({ children, title }: { children: ComponentChildren; title?: string }) {
+  return (
+    <div class="alert" role="alert">
+      {title && <strong>{title}: </strong>}
+      {children}
+    </div>
+  );
+}
+
+/** A part of one as a bar; the number beside it tells the same. */
+export function Bar({ part, expected, tone = "" }: { part: number; expected?: number; tone?: string }) {
+  const w = (p: number) => Math.round(Math.min(1, Math.max(0, p)) * 1000) / 10;
+  return (
+    <svg class={`bar ${tone}`} viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">
+      <rect class="rest" width="100" height="8" />
+      <rect class="part" width={w(part)} height="8" />
+      {expected !== undefined && <rect class="expected" x={Math.max(0, w(expected) - 1)} width="2" height="8" />}
+    </svg>
+  );
+}

@@ -1,0 +1,83 @@
+// What happened, as a list and as marks on a time axis.
+
+import { clock, dayAndClock } from "../format.ts";
+import type { EventType, LbdEvent } from "../model.ts";
+import { clusterHref } from "../route.ts";
+import type { Mark } from "./chart.tsx";
+
+interface Words {
+  letter: string;
+  color: string;
+  word: string;
+}
+
+const words: Partial<Record<EventType, Words>> = {
+  priority_switched: { letter: "P", color: "bad", word: "priority" },
+  state_changed: { letter: "S", color: "busy", word: "state" },
+  connection_changed: { letter: "C", color: "muted", word: "connection" },
+  ejected: { letter: "E", color: "unwell", word: "ejected" },
+  unejected: { letter: "e", color: "unwell", word: "given back" },
+  circuit_breaker_opened: { letter: "B", color: "busy", word: "breaker full" },
+  circuit_breaker_closed: { letter: "b", color: "muted", word: "breaker open to picks" },
+  pushed: { letter: "U", color: "accent", word: "push" },
+  push_refused: { letter: "R", color: "bad", word: "push refused" },
+  file_refused: { letter: "R", color: "bad", word: "file refused" },
+  file_accepted: { letter: "F", color: "accent", word: "file" },
+  xds_connected: { letter: "X", color: "muted", word: "xDS connected" },
+  xds_disconnected: { letter: "X", color: "bad", word: "xDS disconnected" },
+  xds_rejected: { letter: "N", color: "bad", word: "xDS rejected" },
+  xds_fell_back: { letter: "X", color: "busy", word: "xDS fell back" },
+  xds_returned: { letter: "X", color: "muted", word: "xDS returned" },
+};
+
+/** The types in the order in which they are offered; there may be others. */
+export const eventTypes = Object.keys(words) as EventType[];
+
+const wordsOf = (t: EventType): Words => words[t] ?? { letter: "?", color: "muted", word: t.replaceAll("_", " ") };
+export const eventWord = (t: EventType) => wordsOf(t).word;
+export const eventColor = (t: EventType) => wordsOf(t).color;
+
+/** Events of some types as marks of a chart, one each second at most. */
+export function marksOf(events: LbdEvent[], types: EventType[]): Mark[] {
+  const out: Mark[] = [];
+  for (const e of events) {
+    if (!types.includes(e.type)) continue;
+    const t = Date.parse(e.time);
+    const { letter, color } = wordsOf(e.type);
+    const before = out.at(-1);
+    if (before && before.letter === letter && before.t - t < 1000) continue;
+    out.push({ t, letter, color, says: sentence(e) });
+  }
+  return out;
+}
+
+/** An event in a sentence, with what its words leave out. */
+export function sentence(e: LbdEvent): string {
+  const about = e.address ? `${e.address}: ` : e.file ? `${e.file}: ` : "";
+  const error = e.error && !e.says.includes(e.error) ? ` (${e.error})` : "";
+  const by = e.by ? `, by ${e.by}` : "";
+  return `${about}${e.says}${error}${by}`;
+}
+
+export function EventRows({ events, withCluster, today }: { events: LbdEvent[]; withCluster: boolean; today: boolean }) {
+  return (
+    <ol class="events">
+      {events.map((e) => (
+        <li key={e.id} class={`event ${e.type}`}>
+          <time dateTime={e.time} title={dayAndClock(Date.parse(e.time))}>
+            {today ? clock(Date.parse(e.time)) : dayAndClock(Date.parse(e.time))}
+          </time>
+          <span class={`tag tone-${eventColor(e.type)}`}>{eventWord(e.type)}</span>
+          <span class="says">
+            {withCluster && e.cluster && (
+              <>
+                <a href={clusterHref(e.cluster, e.target)}>{e.cluster}</a>{" "}
+              </>
+            )}
+            {sentence(e)}
+          </span>
+        </li>
+      ))}
+    </ol>
+  );
+}

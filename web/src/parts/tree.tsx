@@ -1,0 +1,169 @@
+// Priorities, their localities and their endpoints, as a tree with columns.
+
+import { useRef, useState } from "preact/hooks";
+import { count, localityName, percent, rate } from "../format.ts";
+import type { ClusterState } from "../model.ts";
+import { localityKey } from "../rates.ts";
+import { endpointsShown, openAtFirst, rows, type Row } from "../tree.ts";
+import { Bar, Countdown, State } from "./basics.tsx";
+
+interface Props {
+  state: ClusterState;
+  /** Good picks a second, by localityKey; null until they are known. */
+  picks: Record<string, number> | null;
+  now: number;
+}
+
+export function Tree({ state, picks, now }: Props) {
+  const [toggled, setToggled] = useState<Record<string, boolean>>({});
+  const [wanted, setWanted] = useState<Record<string, number>>({});
+  const [current, setCurrent] = useState<string | null>(null);
+  const grid = useRef<HTMLDivElement>(null);
+  const isOpen = (key: string) => toggled[key] ?? openAtFirst(state, key);
+  const all = rows(state, isOpen, (key) => wanted[key] ?? endpointsShown);
+  const allPicks = picks ? Object.values(picks).reduce((a, b) => a + b, 0) : 0;
+  const active = all.some((r) => r.key === current) ? current : (all[0]?.key ?? null);
+
+  const focus = (key: string | undefined) => {
+    if (key === undefined) return;
+    setCurrent(key);
+    grid.current?.querySelector<HTMLElement>(`[data-key="${CSS.escape(key)}"]`)?.focus();
+  };
+  const set = (r: Row, open: boolean) => setToggled((t) => ({ ...t, [r.key]: open }));
+  const activate = (r: Row) => {
+    if (r.kind === "more") setWanted((w) => ({ ...w, [r.parent!]: (w[r.parent!] ?? endpointsShown) + 10 * endpointsShown }));
+    else if (r.open !== null) set(r, !r.open);
+  };
+  const keys = (e: KeyboardEvent) => {
+    const at = all.findIndex((r) => r.key === active);
+    const row = all[at];
+    if (!row || e.ctrlKey || e.altKey || e.metaKey) return;
+    switch (e.key) {
+      case "ArrowDown": focus(all[at + 1]?.key); break;
+      case "ArrowUp": focus(all[at - 1]?.key); break;
+      case "Home": focus(all[0]?.key); break;
+      case "End": focus(all.at(-1)?.key); break;
+      case "ArrowRight":
+        if (row.open === false) set(row, true);
+        else if (row.open) focus(all[at + 1]?.key);
+        break;
+      case "ArrowLeft":
+        if (row.open) set(row, false);
+        else if (row.parent) focus(row.parent);
+        break;
+      case "Enter": case " ": activate(row); break;
+      default: return;
+    }
+    e.preventDefault();
+  };
+
+  if (all.length === 0) return <p>It has no endpoints.</p>;
+  return (
+    <div class="tree" role="treegrid" aria-label="Priorities, localities and endpoints" ref={grid} onKeyDown={keys}>
+      <div role="row" class="row head">
+        <span role="columnheader">Where</span>
+        <span role="columnheader">State</span>
+        <span role="columnheader" class="number">Weight</span>
+        <span role="columnheader" title="the part of all picks that it gets now">Share</span>
+        <span role="columnheader" class="number">Picks/s</span>
+        <span role="columnheader">Why</span>
+      </div>
+      {all.map((r) => (
+        <div
+          role="row" key={r.key} data-key={r.key} tabIndex={r.key === active ? 0 : -1}
+          class={`row level-${r.level} ${r.kind} ${r.kind === "priority" && r.priority.in_use ? "in-use" : ""}`}
+          aria-level={r.level} aria-posinset={r.position} aria-setsize={r.siblings} aria-expanded={r.open ?? undefined}
+          onFocus={() => setCurrent(r.key)} onClick={() => activate(r)}
+        >
+          <Cells r={r} picks={picks} allPicks={allPicks} now={now} />
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function Cells({ r, picks, allPicks, now }: { r: Row; picks: Record<string, number> | null; allPicks: number; now: number }) {
+  const arrow = <span class="arrow" aria-hidden="true">{r.open === null ? "" : r.open ? "▾" : "▸"}</span>;
+  switch (r.kind) {
+    case "priority": {
+      const p = r.priority;
+      const share = p.localities.reduce((a, l) => a + l.share, 0);
+      const perSecond = picks && p.localities.reduce((a, l) => a + (picks[localityKey(p.priority, l.locality)] ?? 0), 0);
+      return (
+        <>
+          <span role="gridcell" class="where">
+            {arrow}priority {p.priority}
+            {p.cluster && <span class="of"> of {p.cluster}</span>}
+            {p.in_use && <span class="tag tone-accent">in use</span>}
+          </span>
+          <span role="gridcell"><State of={p.state} /></span>
+          <span role="gridcell" class="number" />
+          <span role="gridcell" class="share"><Share now={share} /></span>
+          <span role="gridcell" class="number">{perSecond === null ? "" : rate(perSecond)}</span>
+          <span role="gridcell" class="why">
+            {p.why}
+            {p.error && !p.why.includes(p.error) && <span class="error"> {p.error}</span>}
+            <Countdown to={p.failover_at} now={now} what=" next priority starts" />
+            <Countdown to={p.forget_at} now={now} what=" gives up its connections" />
+          </span>
+        </>
+      );
+    }
+    case "locality": {
+      const l = r.locality;
+      const perSecond = picks && (picks[localityKey(r.priority.priority, l.locality)] ?? 0);
+      const real = perSecond !== null && allPicks > 0 ? perSecond / allPicks : undefined;
+      const off = real !== undefined && allPicks >= 20 && Math.abs(real - l.share) > 0.05;
+      const ready = (l.endpoints ?? []).filter((e) => e.state === "READY").length;
+      return (
+        <>
+          <span role="gridcell" class="where">{arrow}{localityName(l.locality)}</span>
+          <span role="gridcell"><State of={l.state} /></span>
+          <span role="gridcell" class="number">{l.weight}</span>
+          <span role="gridcell" class="share"><Share now={l.share} expected={r.priority.in_use ? r.expected : undefined} /></span>
+          <span role="gridcell" class="number">{perSecond === null ? "" : rate(perSecond)}</span>
+          <span role="gridcell" class="why">
+            {l.endpoints && `${count(ready)} of ${count(l.endpoints.length)} READY`}
+            {r.priority.in_use && Math.abs(l.share - r.expected) > 0.005 && `; ${percent(r.expected)} by weight`}
+            {real !== undefined && (r.priority.in_use || real > 0) && <span class={off ? "warn" : ""}>; {percent(real)} of the picks lately</span>}
+          </span>
+        </>
+      );
+    }
+    case "endpoint": {
+      const e = r.endpoint;
+      return (
+        <>
+          <span role="gridcell" class="where">
+            <span class="address">{e.address}</span>
+            {e.hostname && <span class="of"> {e.hostname}</span>}
+          </span>
+          <span role="gridcell"><State of={e.state} /></span>
+          <span role="gridcell" class="number">{e.weight}</span>
+          <span role="gridcell" class="share"><Share now={e.share} /></span>
+          <span role="gridcell" class="number" />
+          <span role="gridcell" class="why">
+            {e.health !== "UNKNOWN" && e.health !== e.state && `EDS health ${e.health} `}
+            {e.last_error && <span class="error">{e.last_error}</span>}
+            <Countdown to={e.ejected_until} now={now} what=" ejected; back" />
+            {e.additional_addresses && e.additional_addresses.length > 0 && ` also ${e.additional_addresses.join(", ")}`}
+          </span>
+        </>
+      );
+    }
+    case "more":
+      return (
+        <span role="gridcell" class="where" aria-colspan={6}>
+          <span class="link">{count(r.hidden)} more endpoints: show them</span>
+        </span>
+      );
+  }
+}
+
+function Share({ now, expected }: { now: number; expected?: number }) {
+  return (
+    <>
+      <Bar part={now} expected={expected} /> {percent(now)}
+    </>
+  );
+}

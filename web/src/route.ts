@@ -1,0 +1,39 @@
+// Places of the dashboard: #/clusters/orders?x=y. They are in the fragment, so that
+// the page works under any prefix that a proxy puts before it.
+
+export interface Place {
+  path: string[];
+  query: URLSearchParams;
+}
+
+export function parsePlace(hash: string): Place {
+  const [path = "", query = ""] = splitOnce(hash.replace(/^#?\/?/, ""), "?");
+  return { path: path.split("/").filter(Boolean).map(decode), query: new URLSearchParams(query) };
+}
+
+export function href(path: string[], query?: Record<string, string | undefined>): string {
+  const q = new URLSearchParams();
+  for (const [k, v] of Object.entries(query ?? {})) if (v) q.set(k, v);
+  const tail = q.toString();
+  return `#/${path.map(encodeURIComponent).join("/")}${tail && `?${tail}`}`;
+}
+
+export const clusterHref = (name: string, target?: string) => href(["clusters", name], { target });
+
+/** Replaces what the place says after "?", without a new entry in the history. */
+export function replaceQuery(path: string[], query: Record<string, string | undefined>): void {
+  history.replaceState(null, "", href(path, query));
+}
+
+function splitOnce(s: string, by: string): [string, string?] {
+  const at = s.indexOf(by);
+  return at < 0 ? [s] : [s.slice(0, at), s.slice(at + 1)];
+}
+
+function decode(s: string): string {
+  try {
+    return decodeURIComponent(s);
+  } catch {
+    return s; // typed by hand
+  }
+}
