@@ -13,17 +13,19 @@ BUILDER  ?= docker
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name node_modules -prune -o -name go.mod -print | sort))
 
 GOLANGCI := $(CURDIR)/bin/golangci-lint
+ESBUILD  := $(CURDIR)/bin/esbuild
 
 .PHONY: help
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: ## Run lbd with a demo cluster
+run: ## Run lbd with a demo cluster, and with the dashboard where npm can build it
+	@if command -v npm >/dev/null; then $(MAKE) web || echo 'lbd runs without its dashboard, which could not be built' >&2; fi
 	go run ./cmd/lbd demo
 
 .PHONY: build
-build: ## Build the static binary bin/lbd
+build: ## Build the static binary bin/lbd, with the dashboard if make web has built it
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/lbd ./cmd/lbd
 
 # The race detector makes sync.Pool drop items at random, so files that count allocations
@@ -108,6 +110,25 @@ check-openapi:
 	go run -C tools ./openapi -dir .. -o "$$fresh" && \
 	diff -u openapi.yaml "$$fresh" || { echo "openapi.yaml is not what the handlers say: run make openapi" >&2; exit 1; }
 
+.PHONY: web
+web: web/dist/index.html ## Build the dashboard into web/dist (needs npm)
+
+WEB_SOURCES := $(shell find web/src -type f ! -name schema.d.ts) web/build.mjs web/tsconfig.json
+
+# The types of the API are made of the contract, so that the dashboard cannot drift from it.
+web/dist/index.html: $(WEB_SOURCES) openapi.yaml web/node_modules/.package-lock.json $(ESBUILD)
+	cd web && node_modules/.bin/openapi-typescript ../openapi.yaml -o src/schema.d.ts >/dev/null
+	cd web && node_modules/.bin/tsc
+	ESBUILD=$(ESBUILD) node web/build.mjs
+
+web/node_modules/.package-lock.json: web/package.json web/package-lock.json
+	cd web && npm ci --no-fund --no-audit
+	@touch $@
+
+$(ESBUILD): tools/go.mod
+	go build -C tools -o $@ github.com/evanw/esbuild/cmd/esbuild
+	@touch $@
+
 # Built once per version: tools/go.mod pins it, and the go command's cache makes later builds quick.
 $(GOLANGCI): tools/go.mod
 	go build -C tools -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
@@ -115,4 +136,4 @@ $(GOLANGCI): tools/go.mod
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin
+	rm -rf bin web/node_modules web/dist/assets web/dist/index.html web/src/schema.d.ts

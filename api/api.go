@@ -1,6 +1,7 @@
 package api
 
 import (
+	"io/fs"
 	"log/slog"
 	"net/http"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-// Options are what the handlers need. All are required.
+// Options are what the handlers need. All but the dashboard are required.
 type Options struct {
 	Service *service.Service
 	// Logger takes one record for each error that is lbd's own fault; no
@@ -17,6 +18,10 @@ type Options struct {
 	Logger *slog.Logger
 	// OpenAPI is the contract, as GET /openapi.yaml answers it.
 	OpenAPI []byte
+	// Dashboard is what GET / answers: index.html, and in assets what it loads,
+	// under names that change with their content. Without an index.html, or where
+	// it is nil, GET / says that it was not built.
+	Dashboard fs.FS
 }
 
 // New returns the handler of the whole API. It registers its metrics in the
@@ -98,8 +103,10 @@ func New(o Options) http.Handler {
 	r.get("/metrics/endpoints", m.getEndpoints)
 	d := contract(o.OpenAPI)
 	r.get("/openapi.yaml", d.get)
+	b := newDashboard(o.Dashboard)
+	r.get("/", b.getHome)
+	r.get("/assets/{file}", b.getAsset)
 	g := newPages()
-	r.get("/", g.getHome)
 	r.get("/docs", g.getDocs)
 	r.get("/docs/{file}", g.getFile)
 

@@ -23,10 +23,9 @@ var ownPages embed.FS
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// pages answers browsers: the page that a newcomer sees, and the viewer of the
-// contract, Swagger UI.
+// pages are the viewer of the contract, Swagger UI.
 type pages struct {
-	home, docs *asset
+	docs *asset
 	// files are what docs loads, by name.
 	files map[string]*asset
 }
@@ -37,7 +36,6 @@ func newPages() *pages {
 	}
 	const html, js = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
 	return &pages{
-		home: own("home.html", html),
 		docs: own("docs.html", html),
 		files: map[string]*asset{
 			"docs.js":              own("docs.js", js),
@@ -47,19 +45,6 @@ func newPages() *pages {
 		},
 	}
 }
-
-// getHome answers with where to go.
-//
-//	@Summary	Where to go from here
-//	@ID			getHome
-//	@Tags		daemon
-//	@Produce	html
-//	@Param		If-None-Match	header		string	false	"ETags that are known already"
-//	@Success	200				{string}	string	"a page"
-//	@Success	304				"it is what If-None-Match knows"
-//	@Failure	400,414,500		{object}	Problem
-//	@Router		/ [get]
-func (p *pages) getHome(w http.ResponseWriter, r *http.Request) error { return p.home.write(w, r) }
 
 // getDocs answers with the viewer of the contract.
 //
@@ -101,12 +86,13 @@ type asset struct {
 	hash        string
 	body        []byte
 	packed      []byte // gzip; nil where there is none
+	caching     string // Cache-Control
 }
 
 // newAsset reads an embedded file; one that ends in .gz is served unpacked, too.
 func newAsset(from fs.FS, name, contentType string) *asset {
 	body, err := fs.ReadFile(from, name)
-	a := &asset{contentType: contentType, body: body}
+	a := &asset{contentType: contentType, body: body, caching: "no-cache"} // to be kept, and asked again about
 	if err == nil && strings.HasSuffix(name, ".gz") {
 		a.packed = body
 		a.body, err = unpack(body)
@@ -139,7 +125,7 @@ func (a *asset) write(w http.ResponseWriter, r *http.Request) error {
 	}
 	h := w.Header()
 	h.Set("Content-Security-Policy", pagePolicy)
-	h.Set("Cache-Control", "no-cache") // to be kept, and asked again about
+	h.Set("Cache-Control", a.caching)
 	h.Set("ETag", strongTag(a.hash, suffix))
 	if a.packed != nil {
 		h.Set("Vary", "Accept-Encoding")

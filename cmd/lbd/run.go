@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/web"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -101,7 +102,9 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		return fmt.Errorf("build the trees of what was pushed: %w", err)
 	}
 
-	server := newServer(api.New(api.Options{Service: svc, Logger: log, OpenAPI: lbd.OpenAPI}), log)
+	server := newServer(api.New(api.Options{
+		Service: svc, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
+	}), log)
 	addresses := make([]string, len(listeners))
 	group, failed := errgroup.WithContext(ctx)
 	for i, l := range listeners {
