@@ -238,8 +238,23 @@ func (s *Service) decide(t *target, call *policy.Call, wait time.Duration) error
 // refusal says in the service's terms why a pick failed.
 func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 	e := &Error{Detail: err.Error(), Cluster: call.Cluster, Target: t.label}
+	if refused, ok := errors.AsType[*policy.Refusal](err); ok { // the most frequent, and the cheapest
+		e.Code, e.Category = refusalCodes[refused.Kind], refused.Category
+		if e.Code == CircuitBroken {
+			s.breakerFull(t.member(call.Cluster))
+		}
+	} else {
+		s.failed(e, t, call, err)
+	}
+	if call.Trace != nil {
+		e.Explain = explain(t, call)
+	}
+	return e
+}
+
+// failed gives e its code, and says more where more is known.
+func (s *Service) failed(e *Error, t *target, call *policy.Call, err error) {
 	var (
-		refused   *policy.Refusal
 		noRoute   *lb.RouteError
 		noTarget  *lb.TargetError
 		noCluster *resolver.NotFoundError
@@ -248,12 +263,6 @@ func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 		connect   *policy.ConnectError
 	)
 	switch {
-	case errors.As(err, &refused):
-		e.Code = refusalCodes[refused.Kind]
-		e.Category = refused.Category
-		if e.Code == CircuitBroken {
-			s.breakerFull(t.member(call.Cluster))
-		}
 	case errors.As(err, &noRoute):
 		e.Code = NoRoute
 	case errors.As(err, &noTarget):
@@ -271,16 +280,12 @@ func (s *Service) refusal(t *target, call *policy.Call, err error) *Error {
 			e.Detail = fmt.Sprintf("cluster %q is not known yet: the management server has not told of it within %v", call.Cluster, timeout.Wait)
 		}
 	case errors.Is(err, lb.ErrClosed):
-		e = s.closed(call.Cluster, t.label)
+		*e = *s.closed(call.Cluster, t.label)
 	case call.Err() != nil:
 		e.Code = CallerGone
 	default:
 		e.Code = NoReadyEndpoint // a foreign policy's own error
 	}
-	if call.Trace != nil {
-		e.Explain = explain(t, call)
-	}
-	return e
 }
 
 // unusable says why no pick of a target can be answered, and with which code: who

@@ -81,9 +81,14 @@ type counts struct {
 // the target, by a pick that was made before, nothing is counted any more.
 func (t *target) member(cluster string) *member {
 	v := t.newest.Load()
-	if v.only != nil {
+	if v.only != nil { // apart from what is below, so that picks have it inlined
 		return v.only
 	}
+	return t.chosen(v, cluster)
+}
+
+// chosen is member for an xds target.
+func (t *target) chosen(v *view, cluster string) *member {
 	if m := v.members[cluster]; m != nil {
 		return m
 	}

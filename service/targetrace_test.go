@@ -79,8 +79,11 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	for _, r := range []service.PickRequest{
-		{Cluster: "a"}, {Target: "shop", Path: "/x"}, {Target: "zoo", Path: "/", N: 3},
-		{Target: "shop", Path: "/x", TTL: time.Minute}, {Target: "zoo", Path: "/", TTL: time.Minute},
+		{Cluster: "a"},
+		{Target: "shop", Path: "/x"},
+		{Target: "zoo", Path: "/", N: 3},
+		{Target: "shop", Path: "/x", TTL: time.Minute},
+		{Target: "zoo", Path: "/", TTL: time.Minute},
 	} {
 		wg.Go(func() {
 			for {
