@@ -52,6 +52,7 @@ func (s *Service) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRe
 		if err := s.putAll(tx, b, r, c); err != nil {
 			return err
 		}
+		c.res.Warnings = append(c.res.Warnings, s.missing(tx, b)...)
 		if c.res.Hash = before; before == "" || len(c.res.Changes) > 0 {
 			c.res.Hash = hashAll(tx.All())
 		}
