@@ -41,7 +41,7 @@ func (s *snapshots) get(w http.ResponseWriter, r *http.Request) error {
 // put replaces all that was pushed.
 //
 //	@Summary		Replace all that was pushed
-//	@Description	A DiscoveryResponse, whose version_info may be called version, of Clusters and ClusterLoadAssignments. All of it holds or none; what was pushed before and is not in it is removed. Without a Content-Type a body that begins with a brace is JSON, else YAML. The answer comes when the push is durable and picks see it.
+//	@Description	A DiscoveryResponse, whose version_info may be called version, of Listeners, RouteConfigurations, Clusters and ClusterLoadAssignments. All of it holds or none; what was pushed before and is not in it is removed. Without a Content-Type a body that begins with a brace is JSON, else YAML. The answer comes when the push is durable and picks see it.
 //	@ID				putSnapshot
 //	@Tags			resources
 //	@Accept			json,application/yaml,application/x-protobuf
