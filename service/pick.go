@@ -139,7 +139,7 @@ func (s *Service) pick(ctx context.Context, r *PickRequest, out *Picks) error {
 		call = new(policy.Call)
 	}
 	defer putCall(call)
-	call.Reset(ctx)
+	call.Context = ctx // putCall has left nothing else
 	call.Hold = r.TTL > 0
 	call.WaitForReady = r.WaitForReady
 	call.Path, call.Headers = r.Path, r.Headers
