@@ -113,6 +113,12 @@ func (f *follower) update(updates []Update) {
 	f.changed = make(chan struct{})
 }
 
+func (f *follower) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.updates
+}
+
 func (f *follower) want(t resource.Type, names ...string) {
 	var add []resource.Key
 	for _, n := range names {
@@ -189,13 +195,13 @@ func TestFollowASnapshotCache(t *testing.T) {
 	f.untilVersion(eds, "b", "1")
 
 	// One change is one update, although all is sent.
-	before := f.updates
+	before := f.count()
 	snapshot(t, c, "2", map[string][]types.Resource{
 		cds.URL(): {clusterProto("a"), good},
 		eds.URL(): {assignmentProto("a", 4, 80), assignmentProto("b", 3, 80)},
 	})
 	f.untilVersion(eds, "a", "2")
-	if n := f.updates - before; n != 1 {
+	if n := f.count() - before; n != 1 {
 		t.Errorf("%d updates of one change", n)
 	}
 
@@ -268,12 +274,12 @@ func TestFollowALinearCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	value("c", 2)
-	before := f.updates
+	before := f.count()
 	if err := c.UpdateResource("a", assignmentProto("a", 2, 80)); err != nil {
 		t.Fatal(err)
 	}
 	value("a", 2)
-	if n := f.updates - before; n != 1 {
+	if n := f.count() - before; n != 1 {
 		t.Errorf("%d updates of one change", n)
 	}
 	if err := c.UpdateResource("a", assignmentProto("", 2, 80)); err != nil {
@@ -349,14 +355,14 @@ func TestAThousandClusters(t *testing.T) {
 	f := follow(t, p)
 	f.wantAll(names)
 	f.untilAll(names, "1")
-	if f.updates != 2000 {
-		t.Errorf("%d updates", f.updates)
+	if n := f.count(); n != 2000 {
+		t.Errorf("%d updates", n)
 	}
 	resources[eds.URL()][500] = assignmentProto(names[500], 99, 80)
 	snapshot(t, c, "2", resources)
 	f.untilVersion(eds, names[500], "2")
-	if f.updates != 2001 {
-		t.Errorf("%d updates", f.updates)
+	if n := f.count(); n != 2001 {
+		t.Errorf("%d updates", n)
 	}
 	for _, r := range f.client.Status().Resources {
 		if r.State != Acked {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -149,6 +150,21 @@ func TestTooLargeAResponse(t *testing.T) {
 	}, func(_ *world, o *Options) {
 		// So that it need not be that of the bootstrap, which takes long to fill.
 		o.dial = append(o.dial, grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<20)))
+	})
+}
+
+// What the server says of a request that is too much for it is what is told, not that
+// sending failed.
+func TestTooLargeARequest(t *testing.T) {
+	play(t, "one", func(t *testing.T, w *world) {
+		var names []string
+		for i := range 5000 {
+			names = append(names, fmt.Sprint(i)+strings.Repeat("x", 1000))
+		}
+		w.want(cds, names...)
+		if e := event[Disconnected](w); status.Code(e.Err) != codes.ResourceExhausted || !strings.Contains(e.Err.Error(), "larger than max") {
+			t.Errorf("ended with %v", e.Err)
+		}
 	})
 }
 

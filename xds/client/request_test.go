@@ -332,7 +332,7 @@ func TestTheSameRefusalIsPaced(t *testing.T) {
 		s.expectNothing()
 		s.end <- nil
 		s = w.servers["one"].accept()
-		s.hear()
+		s.expect(`node=test Cluster [a] version="2" nonce=""`)
 		if !time.Now().Equal(s.opened) {
 			t.Errorf("asked after %v", time.Since(s.opened))
 		}

@@ -84,8 +84,8 @@ func TestEventsOfConnections(t *testing.T) {
 		if e := event[Disconnected](w); !e.Answered || e.Server != "passthrough:///one" || !strings.Contains(e.Err.Error(), "enough") {
 			t.Errorf("%+v", e)
 		}
-		w.servers["one"].accept().end <- errors.New("no")
-		if e := event[Disconnected](w); e.Answered {
+		w.servers["one"].accept().end <- nil
+		if e := event[Disconnected](w); e.Answered || !errors.Is(e.Err, errEnded) {
 			t.Errorf("%+v", e)
 		}
 	})

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -68,10 +70,10 @@ func (s *server) run(ctx context.Context) {
 // follow opens a stream and follows it to its end. It reports whether the server
 // answered.
 func (s *server) follow(ctx context.Context, conn *grpc.ClientConn) (answered bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	calls, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err != nil {
-		cancel()
+		cancel(nil)
 		return false, err
 	}
 	st := &stream{requests: make(chan sending, 1)}
@@ -80,11 +82,17 @@ func (s *server) follow(ctx context.Context, conn *grpc.ClientConn) (answered bo
 		defer close(gone)
 		s.send(ctx, cancel, st, calls)
 	}()
-	defer func() { cancel(); <-gone }()
+	defer func() { cancel(nil); <-gone }()
 	s.client.post(func() { s.opened(st) })
 	for {
 		m, err := calls.Recv()
-		if err != nil {
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			return st.answered.Load(), errEnded
+		case ctx.Err() != nil:
+			return st.answered.Load(), context.Cause(ctx)
+		default:
 			// What is too much for either side would be so at once again.
 			return st.answered.Load() && status.Code(err) != codes.ResourceExhausted, err
 		}
@@ -101,13 +109,19 @@ func (s *server) follow(ctx context.Context, conn *grpc.ClientConn) (answered bo
 	}
 }
 
+// errEnded is how a stream ends that the server ends without an error.
+var errEnded = errors.New("the server ended the stream")
+
 // send is the sender.
-func (s *server) send(ctx context.Context, cancel context.CancelFunc, st *stream, calls discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient) {
+func (s *server) send(ctx context.Context, cancel context.CancelCauseFunc, st *stream, calls discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient) {
 	for {
 		select {
 		case next := <-st.requests:
-			if err := calls.Send(next.request); err != nil {
-				cancel() // what is wrong, Recv says
+			switch err := calls.Send(next.request); {
+			case errors.Is(err, io.EOF):
+				return // the stream is over: Recv says why
+			case err != nil:
+				cancel(err)
 				return
 			}
 			s.client.post(next.done)
