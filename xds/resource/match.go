@@ -161,7 +161,7 @@ func (m *RouteMatch) misses(r *Request) mismatch {
 		return mismatch{}
 	}
 	draw, _ := bits.Mul64(r.Draw(), million)
-	w := mismatch{drawn: true, draw: uint32(draw)} //nolint:gosec // below a million
+	w := mismatch{drawn: true, draw: uint32(draw)}
 	if draw >= uint64(m.PerMillion) {
 		w.what = unmatchedFraction
 	}
@@ -172,11 +172,11 @@ func (m *RouteMatch) misses(r *Request) mismatch {
 func (m *RouteMatch) takes(path string) bool {
 	switch {
 	case m.Path != nil && m.CaseInsensitive:
-		return len(*m.Path) == len(path) && hasPrefixFold(path, *m.Path) || !ascii(path) && strings.ToUpper(path) == strings.ToUpper(*m.Path)
+		return hasPrefixFold(path, *m.Path) && hasPrefixFold(*m.Path, path)
 	case m.Path != nil:
 		return path == *m.Path
 	case m.Prefix != nil && m.CaseInsensitive:
-		return hasPrefixFold(path, *m.Prefix) || !ascii(path) && strings.HasPrefix(strings.ToUpper(path), strings.ToUpper(*m.Prefix))
+		return hasPrefixFold(path, *m.Prefix)
 	case m.Prefix != nil:
 		return strings.HasPrefix(path, *m.Prefix)
 	default:
@@ -184,24 +184,13 @@ func (m *RouteMatch) takes(path string) bool {
 	}
 }
 
-// hasPrefixFold is strings.HasPrefix for ASCII, whose case does not count.
+// hasPrefixFold is strings.HasPrefix of what both are in upper case, as gRPC
+// compares them. ASCII needs no copy for that.
 func hasPrefixFold(s, prefix string) bool {
-	if len(s) < len(prefix) {
-		return false
+	if !ascii(s) || !ascii(prefix) {
+		return strings.HasPrefix(strings.ToUpper(s), strings.ToUpper(prefix))
 	}
-	for i := range len(prefix) {
-		if upper(s[i]) != upper(prefix[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func upper(c byte) byte {
-	if 'a' <= c && c <= 'z' {
-		c -= 'a' - 'A'
-	}
-	return c
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
 func ascii(s string) bool {

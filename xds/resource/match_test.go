@@ -91,7 +91,9 @@ func TestRoutesMatch(t *testing.T) {
 		{matching(`"path":"/A.b/c"`, `"case_sensitive":false`), path, nil, ""},
 		{matching(`"path":"/A.b/"`, `"case_sensitive":false`), path, nil, `the path does not match path "/A.b/", whatever its case`},
 		{matching(`"path":"/ä"`, `"case_sensitive":false`), "/Ä", nil, ""},
-		{matching(`"path":"/ſ"`, `"case_sensitive":false`), "/S", nil, `the path does not match path "/ſ", whatever its case`},
+		{matching(`"path":"/ſ"`, `"case_sensitive":false`), "/S", nil, ""},
+		{matching(`"path":"/K"`, `"case_sensitive":false`), "/\u212a", nil, `the path does not match path "/K", whatever its case`},
+		{matching(`"path":"/ab"`, `"case_sensitive":false`), "/A", nil, `the path does not match path "/ab", whatever its case`},
 		{matching(`"safe_regex":{"regex":"/a..|/b"}`), "/a.B", nil, ""},
 		{matching(`"safe_regex":{"regex":"/a..|/b"}`), path, nil, `the path does not match safe_regex "/a..|/b"`},
 

@@ -50,8 +50,8 @@ func TestOneResourceOfAResponse(t *testing.T) {
 		{Key: resource.Key{Type: resource.TypeAssignment, Name: "a"}, Raw: assignment, Assignment: a.Value},
 	} {
 		bare := &anypb.Any{TypeUrl: want.Key.Type.URL(), Value: want.Raw}
-		for name, any := range map[string]*anypb.Any{"bare": bare, "wrapped": wrap(t, "", bare), "wrapped by name": wrap(t, "other", bare)} {
-			got, err := resource.DecodeResource(want.Key.Type, any, o)
+		for name, carried := range map[string]*anypb.Any{"bare": bare, "wrapped": wrap(t, "", bare), "wrapped by name": wrap(t, "other", bare)} {
+			got, err := resource.DecodeResource(want.Key.Type, carried, o)
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s, %s: %+v, %v", want.Key, name, got, err)
 			}
@@ -64,7 +64,7 @@ func TestWhatAResponseMayHoldInstead(t *testing.T) {
 	named := func(name string, more ...byte) []byte {
 		return append(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name), more...)
 	}
-	any := func(url string, value []byte) *anypb.Any { return &anypb.Any{TypeUrl: url, Value: value} }
+	of := func(url string, value []byte) *anypb.Any { return &anypb.Any{TypeUrl: url, Value: value} }
 	long := strings.Repeat("n", resource.MaxNameBytes+1)
 	noPath := named("r", 0x12, 4, 0x1a, 2, 0x0a, 0) // a virtual host with a route whose match is empty
 	for name, c := range map[string]struct {
@@ -74,17 +74,17 @@ func TestWhatAResponseMayHoldInstead(t *testing.T) {
 	}{
 		"nothing":               {&anypb.Any{}, "", `@type: is "", where a RouteConfiguration is wanted`},
 		"no Any":                {nil, "", `@type: is "", where a RouteConfiguration is wanted`},
-		"another type":          {any(clusterType, named("c")), "", `@type: is "` + clusterType + `", where a RouteConfiguration is wanted`},
-		"another type, wrapped": {wrap(t, "w", any(clusterType, named("c"))), "w", "where a RouteConfiguration is wanted"},
-		"a broken wrapper":      {any(wrapperType, []byte{0xff}), "", "cut short"},
-		"a wrapper in another":  {wrap(t, "w", wrap(t, "w", any(routesType, named("r")))), "w", "where a RouteConfiguration is wanted"},
-		"no name":               {any(routesType, nil), "", "name: is empty"},
-		"no name, but wrapped":  {wrap(t, "w", any(routesType, nil)), "w", "name: is empty"},
-		"a rule is broken":      {any(routesType, noPath), "r", "has no path"},
-		"cut short":             {any(routesType, named("r", 0x12, 9)), "r", "virtual_hosts[0]: the message is cut short"},
-		"cut short, wrapped":    {wrap(t, "w", any(routesType, []byte{0x12, 9})), "w", "virtual_hosts[0]: the message is cut short"},
-		"no UTF-8":              {any(routesType, named("\xff")), "", "UTF-8"},
-		"a name over all limits is a server's right, the rest is not": {any(routesType, append(named(long), noPath[3:]...)), long, "has no path"},
+		"another type":          {of(clusterType, named("c")), "", `@type: is "` + clusterType + `", where a RouteConfiguration is wanted`},
+		"another type, wrapped": {wrap(t, "w", of(clusterType, named("c"))), "w", "where a RouteConfiguration is wanted"},
+		"a broken wrapper":      {of(wrapperType, []byte{0xff}), "", "cut short"},
+		"a wrapper in another":  {wrap(t, "w", wrap(t, "w", of(routesType, named("r")))), "w", "where a RouteConfiguration is wanted"},
+		"no name":               {of(routesType, nil), "", "name: is empty"},
+		"no name, but wrapped":  {wrap(t, "w", of(routesType, nil)), "w", "name: is empty"},
+		"a rule is broken":      {of(routesType, noPath), "r", "has no path"},
+		"cut short":             {of(routesType, named("r", 0x12, 9)), "r", "virtual_hosts[0]: the message is cut short"},
+		"cut short, wrapped":    {wrap(t, "w", of(routesType, []byte{0x12, 9})), "w", "virtual_hosts[0]: the message is cut short"},
+		"no UTF-8":              {of(routesType, named("\xff")), "", "UTF-8"},
+		"a name over all limits is a server's right, the rest is not": {of(routesType, append(named(long), noPath[3:]...)), long, "has no path"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := resource.DecodeResource(resource.TypeRoutes, c.any, resource.Options{Origin: resource.FromServer})

@@ -48,11 +48,9 @@ const (
 	lookup  = "type.googleapis.com/grpc.lookup.v1.RouteLookupClusterSpecifier"
 )
 
-func pointer(s string) *string { return &s }
-
 // TestRoutesAreRead: what both origins read alike.
 func TestRoutesAreRead(t *testing.T) {
-	all := resource.RouteMatch{Prefix: pointer("")}
+	all := resource.RouteMatch{Prefix: new("")}
 	to := func(name string) *resource.Route {
 		return &resource.Route{Match: all, Clusters: []resource.WeightedCluster{{Name: name, Weight: 1}}, TotalWeight: 1}
 	}
@@ -63,12 +61,12 @@ func TestRoutesAreRead(t *testing.T) {
 	}
 	header := func(h resource.HeaderMatch) *resource.Route {
 		h.Name = "x"
-		return where(resource.RouteMatch{Prefix: pointer(""), Headers: []resource.HeaderMatch{h}})
+		return where(resource.RouteMatch{Prefix: new(""), Headers: []resource.HeaderMatch{h}})
 	}
 	text := func(m resource.StringMatch) *resource.Route { return header(resource.HeaderMatch{String: m}) }
 	whole := func(s string) *regexp.Regexp { return regexp.MustCompile("^(?:" + s + ")$") }
 	fraction := func(n uint32) *resource.Route {
-		return where(resource.RouteMatch{Prefix: pointer(""), HasFraction: true, PerMillion: n})
+		return where(resource.RouteMatch{Prefix: new(""), HasFraction: true, PerMillion: n})
 	}
 	hashed := func(policies ...resource.HashPolicy) *resource.Route {
 		r := to("a")
@@ -87,11 +85,11 @@ func TestRoutesAreRead(t *testing.T) {
 		body string
 		want *resource.Route // nil: left out
 	}{
-		{"prefix", matching(`"prefix":"/a"`), where(resource.RouteMatch{Prefix: pointer("/a")})},
-		{"path", matching(`"path":"/a/b"`), where(resource.RouteMatch{Path: pointer("/a/b")})},
+		{"prefix", matching(`"prefix":"/a"`), where(resource.RouteMatch{Prefix: new("/a")})},
+		{"path", matching(`"path":"/a/b"`), where(resource.RouteMatch{Path: new("/a/b")})},
 		{"safe_regex", matching(`"safe_regex":{"regex":"/a|/b"}`), where(resource.RouteMatch{Regex: whole("/a|/b")})},
-		{"case counts", matching(`"prefix":"/a"`, `"case_sensitive":true`), where(resource.RouteMatch{Prefix: pointer("/a")})},
-		{"case does not count", matching(`"path":"/a"`, `"case_sensitive":false`), where(resource.RouteMatch{Path: pointer("/a"), CaseInsensitive: true})},
+		{"case counts", matching(`"prefix":"/a"`, `"case_sensitive":true`), where(resource.RouteMatch{Prefix: new("/a")})},
+		{"case does not count", matching(`"path":"/a"`, `"case_sensitive":false`), where(resource.RouteMatch{Path: new("/a"), CaseInsensitive: true})},
 
 		{"exact_match", onHeader(`"exact_match":"V"`), text(resource.StringMatch{Value: "V"})},
 		{"exact_match, empty", onHeader(`"exact_match":""`), text(resource.StringMatch{})},
@@ -185,7 +183,8 @@ func TestRoutesAreJudged(t *testing.T) {
 		{"no virtual host", hosts(), []string{"! virtual_hosts: is empty: there are routes for nobody"}, nil},
 		{
 			"no domain", hosts(`{"routes":[` + acting(`"cluster":"a"`) + `]}`),
-			[]string{`virtual_hosts[0].domains: is empty, so that nobody is served: write the targets' names, or "*" for all`}, nil,
+			[]string{`virtual_hosts[0].domains: is empty, so that nobody is served: write the targets' names, or "*" for all`},
+			nil,
 		},
 		{
 			"bad domains", hosts(`{"domains":["","a*b","*a*","**","ok"],"routes":[` + acting(`"cluster":"a"`) + `]}`),
@@ -194,31 +193,37 @@ func TestRoutesAreJudged(t *testing.T) {
 				`virtual_hosts[0].domains[1]: is "a*b": the * may be at the beginning or at the end, once`,
 				`virtual_hosts[0].domains[2]: is "*a*": the * may be at the beginning or at the end, once`,
 				`virtual_hosts[0].domains[3]: is "**": the * may be at the beginning or at the end, once`,
-			}, nil,
+			},
+			nil,
 		},
 		{
 			"the same domain", hosts(virtualHost(acting(`"cluster":"a"`)), virtualHost(acting(`"cluster":"a"`))),
 			[]string{
 				`virtual_hosts[1].domains[0]: is "*", as virtual_hosts[0].domains[0] is: a domain has one virtual host`,
-			}, nil,
+			},
+			nil,
 		},
 		{"no route", routes(), []string{"! virtual_hosts[0].routes: takes no request: picks of the targets that it serves are refused"}, nil},
 		{
 			"never reached", routes(acting(`"cluster":"a"`), acting(`"cluster":"b"`)),
-			[]string{"! virtual_hosts[0].routes[1]: is never reached: routes[0] takes all requests"}, nil,
+			[]string{"! virtual_hosts[0].routes[1]: is never reached: routes[0] takes all requests"},
+			nil,
 		},
 		{
 			"fields that are not heeded", routes(`{"match":{"prefix":"","grpc":{}},"route":{"cluster":"a","timeout":"1s"},"tracing":{}}`),
-			[]string{"! " + at + "tracing: " + notApplied, "! " + at + "match.grpc: " + notApplied, "! " + at + "route.timeout: " + notApplied}, nil,
+			[]string{"! " + at + "tracing: " + notApplied, "! " + at + "match.grpc: " + notApplied, "! " + at + "route.timeout: " + notApplied},
+			nil,
 		},
 
 		{
 			"no match", routes(`{"route":{"cluster":"a"}}`),
-			[]string{at + `match: is absent: write match: {prefix: ""} to take all requests`}, []string{at + `match: is absent: write match: {prefix: ""} to take all requests`},
+			[]string{at + `match: is absent: write match: {prefix: ""} to take all requests`},
+			[]string{at + `match: is absent: write match: {prefix: ""} to take all requests`},
 		},
 		{
 			"no path", routes(matching(`"case_sensitive":true`)),
-			[]string{at + `match: has no path: write prefix: "" to take all requests`}, []string{at + `match: has no path: write prefix: "" to take all requests`},
+			[]string{at + `match: has no path: write prefix: "" to take all requests`},
+			[]string{at + `match: has no path: write prefix: "" to take all requests`},
 		},
 		{
 			"path_separated_prefix", routes(matching(`"path_separated_prefix":"/a"`)),
@@ -235,7 +240,8 @@ func TestRoutesAreJudged(t *testing.T) {
 			[]string{
 				"! " + at + `match.prefix: is "a", and takes nothing: paths begin with /`,
 				`! virtual_hosts[0].routes[1].match.path: is "", and takes nothing: paths begin with /`,
-			}, nil,
+			},
+			nil,
 		},
 		{
 			"a bad regex", routes(matching(`"safe_regex":{"regex":"a("}`)),
@@ -248,14 +254,16 @@ func TestRoutesAreJudged(t *testing.T) {
 			[]string{
 				at + "match.tls_context: is not supported: a pick has none, and the route would take more than is meant",
 				at + "match.dynamic_metadata: is not supported: a pick has none, and the route would take more than is meant",
-			}, nil,
+			},
+			nil,
 		},
 		{
 			"query parameters", routes(matching(`"prefix":""`, `"query_parameters":[{"name":"q"}]`)),
 			[]string{
 				"! " + at + "match.query_parameters: is not supported: the route is left out, as gRPC leaves it out",
 				"! virtual_hosts[0].routes: takes no request: picks of the targets that it serves are refused",
-			}, nil,
+			},
+			nil,
 		},
 
 		{"a header without condition", onHeader(`{"name":"x"}`), []string{at + "match.headers[0]: has no condition: write present_match: true, or what the header must be"}, []string{at + "match.headers[0]: has no condition: write present_match: true, or what the header must be"}},
@@ -270,7 +278,8 @@ func TestRoutesAreJudged(t *testing.T) {
 			[]string{
 				at + "match.headers[0].name: is empty",
 				at + `match.headers[1].name: is "a b", which is no name of a header`,
-			}, nil,
+			},
+			nil,
 		},
 		{
 			"conditions of little sense", onHeader(`{"name":"x","range_match":{"start":7,"end":7},"treat_missing_header_as_empty":true},{"name":"y","string_match":{"safe_regex":{"regex":"a"},"ignore_case":true}}`),
@@ -278,12 +287,14 @@ func TestRoutesAreJudged(t *testing.T) {
 				"! " + at + "match.headers[0].treat_missing_header_as_empty: is not applied: an absent header meets no condition but present_match",
 				"! " + at + "match.headers[0].range_match: holds no number: end is exclusive, and must be above start",
 				"! " + at + "match.headers[1].string_match.ignore_case: is not applied: write (?i) in the regular expression",
-			}, nil,
+			},
+			nil,
 		},
 		{"bad regexes of headers", onHeader(`{"name":"x","safe_regex_match":{"regex":"["}},{"name":"x","string_match":{"safe_regex":{"regex":"["}}}`), badRegexes(at), badRegexes(at)},
 		{
 			"too many headers", onHeader(strings.TrimSuffix(strings.Repeat(`{"name":"x","present_match":true},`, 101), ",")),
-			[]string{at + "match.headers: holds 101 headers, of at most 100"}, nil,
+			[]string{at + "match.headers: holds 101 headers, of at most 100"},
+			nil,
 		},
 
 		{"a fraction of nothing", routes(matching(`"prefix":""`, `"runtime_fraction":{"runtime_key":"k"}`)), []string{
@@ -291,11 +302,13 @@ func TestRoutesAreJudged(t *testing.T) {
 		}, nil},
 		{
 			"a denominator that nobody knows", routes(matching(`"prefix":""`, `"runtime_fraction":{"default_value":{"numerator":1,"denominator":7}}`)),
-			[]string{at + "match.runtime_fraction.default_value.denominator: is 7, which is none of HUNDRED, TEN_THOUSAND, MILLION"}, nil,
+			[]string{at + "match.runtime_fraction.default_value.denominator: is 7, which is none of HUNDRED, TEN_THOUSAND, MILLION"},
+			nil,
 		},
 		{
 			"more than all", routes(matching(`"prefix":""`, `"runtime_fraction":{"default_value":{"numerator":4294967295}}`)),
-			[]string{"! " + at + "match.runtime_fraction.default_value.numerator: is 4294967295 of 100: taken as all of them"}, nil,
+			[]string{"! " + at + "match.runtime_fraction.default_value.numerator: is 4294967295 of 100: taken as all of them"},
+			nil,
 		},
 
 		{
@@ -303,7 +316,8 @@ func TestRoutesAreJudged(t *testing.T) {
 		},
 		{
 			"a redirect", routes(`{"match":{"prefix":""},"redirect":{}}`),
-			[]string{"! " + at + "redirect: is not supported: picks that the route takes are refused"}, nil,
+			[]string{"! " + at + "redirect: is not supported: picks that the route takes are refused"},
+			nil,
 		},
 		{"no cluster", routes(acting(`"timeout":"1s"`)), []string{at + "route: has no cluster: write cluster or weighted_clusters"}, nil},
 		{"cluster_header", routes(acting(`"cluster_header":"x"`)), []string{at + "route.cluster_header: is not supported: write cluster or weighted_clusters"}, nil},
@@ -323,14 +337,16 @@ func TestRoutesAreJudged(t *testing.T) {
 		},
 		{
 			"a cluster_header with a weight", routes(acting(`"weighted_clusters":{"clusters":[{"cluster_header":"x","weight":1}],"total_weight":1}`)),
-			[]string{at + "route.weighted_clusters.clusters[0].cluster_header: is not supported: write name"}, nil,
+			[]string{at + "route.weighted_clusters.clusters[0].cluster_header: is not supported: write name"},
+			nil,
 		},
 
 		{
 			"hash policies that gRPC has not", routes(acting(`"cluster":"a"`, `"hash_policy":[{"cookie":{"name":"c"}},{"filter_state":{"key":"k"}},{"header":{}},{}]`)),
 			[]string{
 				at + "route.hash_policy[2].header.header_name: is empty",
-			}, nil,
+			},
+			nil,
 		},
 		{
 			"a bad rewrite", routes(acting(`"cluster":"a"`, `"hash_policy":[{"header":{"header_name":"x","regex_rewrite":{"pattern":{"regex":"*"},"substitution":"\\1"}}}]`)),
@@ -365,23 +381,28 @@ func TestRoutesAreJudged(t *testing.T) {
 		{"a fault for a route", override(filter(fault)), []string{noEffect}, nil},
 		{
 			"a filter that gRPC has not, for a route", override(filter(cors)),
-			[]string{at + `typed_per_filter_config["f"]: ` + unknownFilter}, []string{at + `typed_per_filter_config["f"]: ` + unknownFilter},
+			[]string{at + `typed_per_filter_config["f"]: ` + unknownFilter},
+			[]string{at + `typed_per_filter_config["f"]: ` + unknownFilter},
 		},
 		{
 			"an optional one", override(`{` + routeConfig + `,"is_optional":true,"config":` + filter(cors) + `}`),
-			[]string{noEffect, "! " + at + `typed_per_filter_config["f"].config: is "CorsPolicy", which is not supported, and skipped`}, nil,
+			[]string{noEffect, "! " + at + `typed_per_filter_config["f"].config: is "CorsPolicy", which is not supported, and skipped`},
+			nil,
 		},
 		{
 			"one that is not optional", override(`{` + routeConfig + `,"config":` + filter(cors) + `}`),
-			[]string{at + `typed_per_filter_config["f"].config: ` + unknownFilter}, []string{at + `typed_per_filter_config["f"].config: ` + unknownFilter},
+			[]string{at + `typed_per_filter_config["f"].config: ` + unknownFilter},
+			[]string{at + `typed_per_filter_config["f"].config: ` + unknownFilter},
 		},
 		{
-			"a router for a route", override(filter(router)), []string{at + `typed_per_filter_config["f"]: is a Router, which nothing can take the place of`},
+			"a router for a route", override(filter(router)),
+			[]string{at + `typed_per_filter_config["f"]: is a Router, which nothing can take the place of`},
 			[]string{at + `typed_per_filter_config["f"]: is a Router, which nothing can take the place of`},
 		},
 		{"a RBAC for a route", override(filter(rbacPer)), []string{noEffect}, nil},
 		{
-			"a RBAC of a listener for a route", override(filter(rbac)), []string{at + `typed_per_filter_config["f"]: ` + wantsPerRoute},
+			"a RBAC of a listener for a route", override(filter(rbac)),
+			[]string{at + `typed_per_filter_config["f"]: ` + wantsPerRoute},
 			[]string{at + `typed_per_filter_config["f"]: ` + wantsPerRoute},
 		},
 		{
@@ -398,7 +419,8 @@ func TestRoutesAreJudged(t *testing.T) {
 			[]string{
 				"! " + at + "match.query_parameters: is not supported: the route is left out, as gRPC leaves it out",
 				"! virtual_hosts[0].routes: takes no request: picks of the targets that it serves are refused",
-			}, nil,
+			},
+			nil,
 		},
 
 		{
@@ -408,7 +430,8 @@ func TestRoutesAreJudged(t *testing.T) {
 		},
 		{
 			"a plugin that gRPC has not", plugin("", filter(cors)),
-			[]string{"cluster_specifier_plugins[0].extension.typed_config: " + noPlugin}, []string{"cluster_specifier_plugins[0].extension.typed_config: " + noPlugin},
+			[]string{"cluster_specifier_plugins[0].extension.typed_config: " + noPlugin},
+			[]string{"cluster_specifier_plugins[0].extension.typed_config: " + noPlugin},
 		},
 		{"an optional one that gRPC has not", plugin(`"is_optional":true,`, filter(cors)), []string{
 			"! cluster_specifier_plugins[0]: is not supported: the routes that use it are left out",

@@ -88,7 +88,7 @@ func FuzzDecodeListener(f *testing.F) {
 // error.
 func FuzzDecodeResource(f *testing.F) {
 	for i, c := range []string{routes(acting(`"cluster":"a"`)), api(rds, filters(routed)), eds(), envoyFile} {
-		f.Add(uint8(i), uint8(i), []byte(c), false) //nolint:gosec // few
+		f.Add(uint8(i), uint8(i), []byte(c), false)
 	}
 	f.Fuzz(func(t *testing.T, typ, url uint8, value []byte, wrapped bool) {
 		r := &anypb.Any{TypeUrl: fourTypes[url%4].URL(), Value: value}

@@ -207,5 +207,5 @@ func (r *routing) fraction(at spot, p *typev3.FractionalPercent, key string) uin
 	if !r.byHand && typev3.FractionalPercent_DenominatorType_name[int32(p.GetDenominator())] == "" {
 		return min(p.GetNumerator(), million)
 	}
-	return uint32(r.perMillion(at.in(field+".default_value"), p)) //nolint:gosec // at most a million
+	return uint32(r.perMillion(at.in(field+".default_value"), p))
 }

@@ -19,7 +19,7 @@ type mutation struct {
 // patterns and what is none.
 var texts = []string{
 	"", "a", "x", "known", "unknown", "f", "*", "(", "a*", "/a", "io.grpc.channel_id", "x-bin", ":path", "10.0.0.0", "::1",
-	"envoy.transport_sockets.tls", "raw_buffer", "grpc-x", "p", "internal,unavailable", `\1`, "a{1001}",
+	"envoy.transport_sockets.tls", "raw_buffer", "raw_buffer", "grpc-x", "p", "internal,unavailable", `\1`, "a{1001}",
 }
 
 var numbers = []uint64{0, 1, 2, 7, 33, 100, 1 << 31, 1<<32 - 1}
@@ -28,6 +28,49 @@ var numbers = []uint64{0, 1, 2, 7, 33, 100, 1 << 31, 1<<32 - 1}
 // environment variable says so, which lbd always heeds.
 var skipped = map[protoreflect.FullName]bool{
 	"envoy.extensions.transport_sockets.tls.v3.CertificateValidationContext.system_root_certs": true,
+}
+
+// judged are the fields that some rule is about. They are changed more often than
+// the hundreds of others.
+var judged = set(
+	"match", "prefix", "path", "path_separated_prefix", "safe_regex", "regex", "headers", "query_parameters", "exact", "suffix", "contains",
+	"exact_match", "prefix_match", "suffix_match", "contains_match", "safe_regex_match", "string_match", "range_match", "present_match",
+	"cluster", "cluster_header", "weighted_clusters", "clusters", "weight", "cluster_specifier_plugin", "cluster_specifier_plugins", "is_optional",
+	"hash_policy", "regex_rewrite", "pattern", "retry_policy", "num_retries", "retry_back_off", "base_interval", "max_interval", "seconds",
+	"typed_per_filter_config", "redirect", "non_forwarding_action", "route", "rds", "route_config", "config_source", "self", "ads", "route_config_name",
+	"http_filters", "name", "typed_config", "xff_num_trusted_hops", "original_ip_detection_extensions", "api_listener",
+	"filters", "filter_chains", "default_filter_chain", "filter_chain_match", "listener_filters", "use_original_dst", "address",
+	"destination_port", "server_names", "transport_protocol", "application_protocols", "source_type", "source_ports", "prefix_ranges",
+	"source_prefix_ranges", "address_prefix", "prefix_len", "transport_socket", "require_sni", "require_client_certificate", "ocsp_staple_policy",
+	"common_tls_context", "tls_params", "custom_handshaker", "tls_certificates", "tls_certificate_sds_secret_configs",
+	"tls_certificate_provider_instance", "tls_certificate_certificate_provider_instance", "validation_context",
+	"combined_validation_context", "default_validation_context", "validation_context_certificate_provider_instance",
+	"ca_certificate_provider_instance", "instance_name", "match_subject_alt_names", "verify_certificate_spki", "verify_certificate_hash",
+	"require_signed_certificate_timestamp", "crl", "custom_validator_config", "value",
+)
+
+func set(names ...protoreflect.Name) map[protoreflect.Name]bool {
+	m := make(map[protoreflect.Name]bool, len(names))
+	for _, name := range names {
+		m[name] = true
+	}
+	return m
+}
+
+// field chooses one.
+func (r *mutation) field(fields protoreflect.FieldDescriptors) protoreflect.FieldDescriptor {
+	if r.IntN(4) > 0 {
+		var list []protoreflect.FieldDescriptor
+		for i := range fields.Len() {
+			if judged[fields.Get(i).Name()] {
+				list = append(list, fields.Get(i))
+			}
+		}
+		if len(list) > 0 {
+			return list[r.IntN(len(list))]
+		}
+	}
+	return fields.Get(r.IntN(fields.Len()))
 }
 
 // change changes one thing somewhere in m.
@@ -55,9 +98,9 @@ func (r *mutation) change(m protoreflect.Message) {
 	if fields.Len() == 0 {
 		return
 	}
-	fd := fields.Get(r.IntN(fields.Len()))
+	fd := r.field(fields)
 	// A name leads to the resource.
-	if skipped[fd.FullName()] || fd.Name() == "name" && m.Descriptor().ParentFile().Package() == "envoy.config.listener.v3" {
+	if skipped[fd.FullName()] || fd.Name() == "name" && m.Descriptor().FullName() == "envoy.config.listener.v3.Listener" {
 		return
 	}
 	if m.Has(fd) && r.IntN(3) == 0 {
@@ -78,9 +121,18 @@ func (r *mutation) set(m protoreflect.Message, fd protoreflect.FieldDescriptor, 
 		}
 	case fd.IsList():
 		list := m.Mutable(fd).List()
-		if n := list.Len(); n > 0 && r.IntN(2) == 0 {
-			list.Append(list.Get(r.IntN(n))) // twice the same
-			return
+		if n := list.Len(); n > 0 {
+			i, k := r.IntN(n), r.IntN(n)
+			switch r.IntN(4) {
+			case 0:
+				list.Append(list.Get(i)) // twice the same
+				return
+			case 1:
+				a, b := list.Get(i), list.Get(k)
+				list.Set(i, b)
+				list.Set(k, a)
+				return
+			}
 		}
 		if fd.Kind() == protoreflect.MessageKind {
 			list.Append(r.message(list.NewElement().Message(), depth))
@@ -103,7 +155,7 @@ func (r *mutation) message(m protoreflect.Message, depth int) protoreflect.Value
 	fields := m.Descriptor().Fields()
 	for range r.IntN(3) {
 		if fields.Len() > 0 && depth > 0 {
-			if fd := fields.Get(r.IntN(fields.Len())); !skipped[fd.FullName()] {
+			if fd := r.field(fields); !skipped[fd.FullName()] {
 				r.set(m, fd, depth-1)
 			}
 		}
