@@ -10,8 +10,14 @@ func TestFallBackAtTheStart(t *testing.T) {
 	play(t, "one two three", func(t *testing.T, w *world) {
 		w.servers["one"].kill()
 		w.servers["two"].kill()
+		if got := w.client.Server("a"); got != nil {
+			t.Errorf("asked of %v, before anything was", got)
+		}
 		w.want(cds, "a")
 		s := w.servers["three"].accept()
+		if got := w.client.Server("a"); got.URI != "passthrough:///three" {
+			t.Errorf("asked of %v", got)
+		}
 		s.expect(`node=test Cluster [a] version="" nonce=""`)
 		if e := event[FellBack](w); e.From != "passthrough:///one" || e.To != "passthrough:///two" || e.Err == nil {
 			t.Errorf("%+v", e)
@@ -44,6 +50,9 @@ func TestFallBackAtTheStart(t *testing.T) {
 		}
 		<-two.stream.Context().Done()
 		w.expectNothingTold() // it is as it was
+		if got := w.client.Server("a"); got.URI != "passthrough:///one" {
+			t.Errorf("asked of %v", got)
+		}
 		if got := w.state(cds, "a"); got.Version != "3" {
 			t.Errorf("it is %+v", got)
 		}
