@@ -80,7 +80,8 @@ type Problem struct {
 	// RetryAfterMS is when it is worth trying again; Retry-After says the same
 	// in whole seconds.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
-	// Errors are the broken rules of invalid_resource.
+	// Errors are the broken rules of invalid_resource; of a body that cannot be
+	// read, where it breaks.
 	Errors []service.Problem `json:"errors,omitempty"`
 	// Explain is the decision, where explain=true asked for it.
 	Explain []service.Step `json:"explain,omitempty"`

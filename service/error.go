@@ -79,7 +79,8 @@ type Error struct {
 	// RetryAfter is when it is worth trying again; zero where that is not
 	// known.
 	RetryAfter time.Duration
-	// Problems are the broken rules of InvalidResource.
+	// Problems are the broken rules of InvalidResource; of a body that cannot be
+	// read, where it breaks.
 	Problems []Problem
 	// Explain is the decision of a refused pick that asked for it.
 	Explain []Step

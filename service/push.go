@@ -110,17 +110,17 @@ func (s *Service) read(ctx context.Context, r *PushRequest) (resource.Item, []Pr
 	if r.Kind == Config {
 		d, err := resource.DecodeCluster(r.Body, o)
 		if err != nil {
-			return item, nil, decodeError(string(r.Kind), r.Cluster, err)
+			return item, nil, decodeError(string(r.Kind), r.Cluster, err, sent{r.Body, r.Format, true})
 		}
 		item.Raw, item.Cluster = d.Raw, d.Value
-		return item, d.Warnings, nil
+		return item, warned(d.Warnings, sent{r.Body, r.Format, true}, r.DryRun), nil
 	}
 	d, err := resource.DecodeAssignment(r.Body, o)
 	if err != nil {
-		return item, nil, decodeError(string(r.Kind), r.Cluster, err)
+		return item, nil, decodeError(string(r.Kind), r.Cluster, err, sent{r.Body, r.Format, true})
 	}
 	item.Raw, item.Assignment = d.Raw, d.Value
-	return item, d.Warnings, nil
+	return item, warned(d.Warnings, sent{r.Body, r.Format, true}, r.DryRun), nil
 }
 
 // list is a list that JSON shows as one even where it is empty.
@@ -131,13 +131,16 @@ func list(ps []Problem) []Problem {
 	return ps
 }
 
-func decodeError(what, cluster string, err error) error {
+func decodeError(what, cluster string, err error, body sent) error {
 	e := &Error{Code: InvalidArgument, Cluster: cluster, Detail: err.Error()}
+	if syntax, ok := errors.AsType[*resource.SyntaxError](err); ok && syntax.Line > 0 {
+		e.Problems = []Problem{{Resource: what, Field: syntax.Field, Reason: syntax.Reason, Line: syntax.Line, Column: syntax.Column}}
+	}
 	if _, ok := errors.AsType[*resource.SizeError](err); ok {
 		e.Code = TooLarge
 	}
 	if invalid, ok := errors.AsType[*resource.InvalidError](err); ok {
-		e.Code, e.Problems = InvalidResource, invalid.Problems
+		e.Code, e.Problems = InvalidResource, body.locate(invalid.Problems)
 		e.Detail = what + " breaks a rule"
 		if n := len(invalid.Problems); n > 1 {
 			e.Detail = fmt.Sprintf("%s breaks %d rules", what, n)

@@ -69,8 +69,9 @@ func (s *Service) readSnapshot(ctx context.Context, r *SnapshotRequest) (*resour
 	defer s.reading.leave()
 	b, err := resource.DecodeBundle(r.Body, resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Custom: lb.Foreign})
 	if err != nil {
-		return nil, decodeError("the snapshot", "", err)
+		return nil, decodeError("the snapshot", "", err, sent{r.Body, r.Format, false})
 	}
+	b.Warnings = warned(b.Warnings, sent{r.Body, r.Format, false}, r.DryRun)
 	return b, nil
 }
 

@@ -16,6 +16,11 @@ type Problem struct {
 	Field string `json:"field"`
 	// Reason continues the sentence that the field begins.
 	Reason string `json:"reason"`
+	// Line and Column are where it stands in the JSON or YAML of a push that is
+	// refused or a dry run, from 1 on, the column in bytes. They are absent where
+	// that is not known, and of the later ones in a body of megabytes.
+	Line   int `json:"line,omitempty"`
+	Column int `json:"column,omitempty"`
 }
 
 // String returns "field: reason", or the reason alone.

@@ -1,0 +1,82 @@
+package service_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// What is wrong with a body is told at its line, in whatever way the body is
+// written.
+func TestProblemsAreToldWhereTheyStand(t *testing.T) {
+	s, _ := start(t, "", nil)
+	const yaml = "endpoints:\n- locality: {zone: a}\n  load_balancing_weight: 1\n  lb_endpoints:\n  - endpoint:\n" +
+		"      address: {socket_address: {address: 10.0.0.1, port_value: 70000}}\n"
+	const json = `{
+  "endpoints": [{
+    "loadBalancingWeight": 1,
+    "lbEndpoints": [{"endpoint": {"address": {"socketAddress":
+      {"address": "10.0.0.1", "portValue": 70000}}}}]
+  }]
+}`
+	enveloped := "resources:\n- \"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\n" +
+		"  cluster_name: c\n  " + strings.ReplaceAll(yaml, "\n", "\n  ")
+	large := strings.Repeat("# a line\n", 1<<17) + yaml
+	for name, c := range map[string]struct {
+		body   string
+		format service.Format
+		line   int
+		column int
+	}{
+		"YAML":              {yaml, service.YAML, 6, 53},
+		"JSON":              {json, service.JSON, 5, 31},
+		"in an envelope":    {enveloped, service.YAML, 9, 55},
+		"YAML that is long": {large, service.YAML, 0, 0},
+		"not YAML":          {"endpoints:\n- a: [\n", service.YAML, 2, 0},
+		"not JSON":          {"{\n  \"endpoints\": }", service.JSON, 2, 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := s.Push(t.Context(), &service.PushRequest{
+				Kind: service.Endpoints, Cluster: "c", Body: []byte(c.body), Format: c.format, DryRun: true,
+			})
+			e, ok := errors.AsType[*service.Error](err)
+			if !ok || len(e.Problems) != 1 {
+				t.Fatalf("refused with %+v", err)
+			}
+			if p := e.Problems[0]; p.Line != c.line || p.Column != c.column {
+				t.Errorf("%q stands at line %d, column %d; want %d, %d", p, p.Line, p.Column, c.line, c.column)
+			}
+		})
+	}
+
+	result, err := s.Push(t.Context(), &service.PushRequest{
+		Kind: service.Endpoints, Cluster: "c", Format: service.YAML, DryRun: true,
+		Body: []byte(strings.Replace(strings.Replace(yaml, "70000", "7000", 1), "endpoints:", "other: 1\nendpoints:", 1)),
+	})
+	if err != nil || len(result.Warnings) != 2 || result.Warnings[0].Line != 1 {
+		t.Errorf("warned with %+v, %v", result, err)
+	}
+}
+
+// Much JSON is not read again for each of many problems.
+func TestFewProblemsAreLocatedInMuchJSON(t *testing.T) {
+	s, _ := start(t, "", nil)
+	var endpoints []string
+	for i := range 50 {
+		endpoints = append(endpoints, fmt.Sprintf(`{"endpoint":{"address":{"socket_address":{"address":"10.0.0.%d","port_value":0}}}}`, i))
+	}
+	body := `{"endpoints":[{"load_balancing_weight":1,"lb_endpoints":[` + strings.Join(endpoints, ",\n") + "]}]}" + strings.Repeat(" ", 1<<20)
+	_, err := s.Push(t.Context(), &service.PushRequest{
+		Kind: service.Endpoints, Cluster: "c", Body: []byte(body), Format: service.JSON, DryRun: true,
+	})
+	e, ok := errors.AsType[*service.Error](err)
+	if !ok || len(e.Problems) != 50 {
+		t.Fatalf("refused with %+v", err)
+	}
+	if e.Problems[0].Line != 1 || e.Problems[14].Line != 15 || e.Problems[20].Line != 0 {
+		t.Errorf("problems stand at lines %d, %d and %d", e.Problems[0].Line, e.Problems[14].Line, e.Problems[20].Line)
+	}
+}
