@@ -62,7 +62,7 @@ export function plural(n: number, one: string, many = `${one}s`): string {
   return `${count(n)} ${n === 1 ? one : many}`;
 }
 
-/** A connectivity state, or what keeps picks from an endpoint, in a word. */
-export function stateWord(state: string): string {
-  return state === "TRANSIENT_FAILURE" ? "FAILURE" : state.replaceAll("_", " ");
+/** An error of a connection without what it says twice: Go's names the address again. */
+export function brief(error: string): string {
+  return error.replace(/(connect to (\S+): )dial \w+ \2: (connect: )?/g, "$1");
 }

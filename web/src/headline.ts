@@ -1,6 +1,6 @@
 // The sentence that answers why traffic goes where it goes, and what is lost.
 
-import { percent, plural, rate, span, stateWord } from "./format.ts";
+import { brief, percent, plural, rate, span } from "./format.ts";
 import type { ClusterState, LbdEvent } from "./model.ts";
 import { total } from "./rates.ts";
 
@@ -38,7 +38,7 @@ export function headline(c: ClusterState, lately: Lately | null, events: LbdEven
   return {
     tone: c.state === "TRANSIENT_FAILURE" || c.error ? "bad" : failed.length > 0 || c.state !== "READY" || refused || c.stale ? "warning" : "good",
     where: where(c, events, now),
-    why: why(c, failed.map((p) => `priority ${p.priority} is ${p.why || stateWord(p.state)}`)),
+    why: why(c, failed.map((p) => `priority ${p.priority} is ${brief(p.why) || p.state}`)),
     lost,
   };
 }
@@ -48,13 +48,13 @@ function where(c: ClusterState, events: LbdEvent[], now: number): string {
     e.type === "priority_switched" ? e.to === String(c.priority_in_use) : e.type === "state_changed" && e.to === c.state,
   );
   const long = since ? ` for ${span(now - Date.parse(since.time))}` : "";
-  if (c.priority_in_use < 0) return `${stateWord(c.state)}${long}: no priority is in use.`;
+  if (c.priority_in_use < 0) return `${c.state}${long}: no priority is in use.`;
   const ready = `${c.endpoints.ready} of ${plural(c.endpoints.total, "endpoint")} READY`;
-  return `${stateWord(c.state)} on priority ${c.priority_in_use}${long}, ${ready}.`;
+  return `${c.state} on priority ${c.priority_in_use}${long}, ${ready}.`;
 }
 
 function why(c: ClusterState, failed: string[]): string {
-  if (c.error) return `Picks fail: ${c.error}.`;
+  if (c.error) return `Picks fail: ${brief(c.error)}.`;
   if (failed.length > 0) return `Traffic left the first choice: ${failed.join("; ")}.`;
   const used = c.priorities.find((p) => p.in_use);
   if (used && used.priority === 0) return "It is the highest priority: traffic is where it should be.";

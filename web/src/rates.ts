@@ -164,11 +164,14 @@ export class Pace {
   at(now: number): { picks: number; dropped: number } {
     const first = this.ts[0];
     if (first === undefined || this.ts.length < 2 || now - this.ts.at(-1)! > this.window) return { picks: 0, dropped: 0 };
-    const grown = this.totals.at(-1)! - this.totals[0]!;
-    const seconds = Math.max(now - first, 1000) / 1000;
+    // The window begins between the first two.
+    const from = Math.max(first, now - this.window);
+    const part = Math.min(1, (from - first) / (this.ts[1]! - first));
+    const since = (of: number[]) => of.at(-1)! - (of[0]! + part * (of[1]! - of[0]!));
+    const grown = since(this.totals);
     return {
-      picks: grown / seconds,
-      dropped: grown > 0 ? (this.dropped.at(-1)! - this.dropped[0]!) / grown : 0,
+      picks: (grown * 1000) / Math.max(now - from, 1000),
+      dropped: grown > 0 ? since(this.dropped) / grown : 0,
     };
   }
 }

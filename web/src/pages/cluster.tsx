@@ -14,7 +14,8 @@ import { href } from "../route.ts";
 import { useStream } from "../stream.ts";
 
 /** How much of the past the charts show, and over what rates are taken, in milliseconds. */
-const chartWindow = 5 * 60_000;
+const chartWindow = 10 * 60_000;
+const leastWindow = 60_000;
 const rateWindow = 10_000;
 const eventsEvery = 2000;
 
@@ -29,7 +30,8 @@ const resultLines: Record<string, Line> = {
   shutting_down: { label: "shutting down", color: "muted", dash: [4, 2] },
 };
 const categoryColors = ["unwell", "accent", "busy", "bad", "good", "muted"];
-const onPicks: EventType[] = ["priority_switched", "state_changed", "pushed", "ejected", "file_accepted"];
+/** What is marked above picks, what matters most first. */
+const onPicks: EventType[] = ["priority_switched", "pushed", "file_accepted", "ejected", "state_changed"];
 
 /** Keeps what is known of a cluster's events, the newest first. */
 function merge(known: LbdEvent[], more: LbdEvent[]): LbdEvent[] {
@@ -160,7 +162,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
           <Facts state={state} now={now} breaker={breaker} drops={counts?.drops} lately={lately?.drops} />
         </section>
         <section aria-labelledby="chart-title" class="charts">
-          <h2 id="chart-title">The last five minutes</h2>
+          <h2 id="chart-title">The last minutes</h2>
           <Charts history={history.current} state={state} events={events} now={now} />
         </section>
       </div>
@@ -187,7 +189,8 @@ function Charts({ history, state, events, now }: { history: History; state: Clus
   const drops = history.columns(byCategory, (s, k) => perSecond(s, "drops", k), now);
   const flight = history.columns(["in", "max"], (s, k) => (k === "in" ? s.inFlight : s.maxRequests), now);
   const marks = marksOf(events, onPicks);
-  const same = { now, window: chartWindow };
+  // lbd keeps no history: the charts begin when the page is opened.
+  const same = { now, window: Math.min(chartWindow, Math.max(leastWindow, now - (history.since || now))) };
   return (
     <>
       <Chart {...same} title="Picks by result" unit="a second" lines={results.map((r) => resultLines[r]!)} x={picks.x} columns={picks.lines} marks={marks} format={rate} />

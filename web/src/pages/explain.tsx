@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { get, Refusal, withQuery } from "../api.ts";
-import { count, localityName, percent } from "../format.ts";
+import { brief, count, localityName, percent } from "../format.ts";
 import type { ClusterList, Locality, PickAnswer, Problem, Step, TargetList } from "../model.ts";
 import { State, Title } from "../parts/basics.tsx";
 import { clusterHref, replaceQuery } from "../route.ts";
@@ -163,10 +163,13 @@ function StepCard({ step }: { step: Step }) {
       <div class="picture">
         <Picture step={step} />
       </div>
-      <p class="says">{step.says}</p>
+      {!drawn.has(step.step) && <p class="says">{brief(step.says)}</p>}
     </li>
   );
 }
+
+/** The steps whose picture says all that is to be said. */
+const drawn = new Set<Step["step"]>(["cluster", "priority", "drop", "circuit_breaker"]);
 
 function Picture({ step }: { step: Step }) {
   if (step.route) {
@@ -182,20 +185,20 @@ function Picture({ step }: { step: Step }) {
             </li>
           ))}
         </ul>
-        {r.clusters && r.draw !== undefined && (
-          <Draw draw={r.draw} parts={r.clusters.map((c) => ({ label: c.name, share: c.share, chosen: c.name === r.cluster }))} />
+        {r.clusters && (
+          <Draw parts={r.clusters.map((c) => ({ label: c.name, share: c.share, chosen: c.name === r.cluster }))} />
         )}
       </>
     );
   }
-  if (step.cluster) return step.cluster.found ? <a href={clusterHref(step.cluster.name)}>{step.cluster.name}</a> : <b>{step.cluster.name}: not known</b>;
+  if (step.cluster) return step.cluster.found ? <a href={clusterHref(step.cluster.name)}>{step.cluster.name}</a> : <b>{step.cluster.name} is not known</b>;
   if (step.priority) {
     const p = step.priority;
     return (
       <ul class="priorities">
         {p.passed_over.map((o) => (
           <li key={o.priority} class="passed">
-            <b>{o.priority}</b> <State of={o.state} /> passed over: {o.why}
+            <b>{o.priority}</b> <State of={o.state} /> passed over: {brief(o.why)}
           </li>
         ))}
         <li class="taken">
@@ -217,7 +220,7 @@ function Picture({ step }: { step: Step }) {
           <rect class={b.refused ? "bad" : "part"} width={b.max_requests > 0 ? Math.min(100, (100 * b.in_flight) / b.max_requests) : 100} height="10" />
         </svg>
         <span>
-          {count(b.in_flight)} in flight of at most {count(b.max_requests)}
+          {count(b.in_flight)} in flight of at most {count(b.max_requests)}: {b.refused ? "full, refused" : "passes"}
         </span>
       </div>
     );
@@ -228,7 +231,6 @@ function Picture({ step }: { step: Step }) {
     return (
       <>
         <Draw
-          draw={l.draw}
           parts={l.candidates.map((c) => ({
             label: `${localityName(c.locality)}, weight ${c.weight}`, share: c.share, chosen: same(c.locality, l.chosen),
           }))}
@@ -277,8 +279,11 @@ function Chance({ chance, draw, label, dropped }: { chance: number; draw: number
   );
 }
 
-/** Shares side by side, and where the draw fell. */
-function Draw({ draw, parts }: { draw: number; parts: { label: string; share: number; chosen: boolean }[] }) {
+/**
+ * Shares side by side, and which was drawn. The number drawn is no place among them: lbd
+ * draws by a table that is not in their order.
+ */
+function Draw({ parts }: { parts: { label: string; share: number; chosen: boolean }[] }) {
   let at = 0;
   return (
     <div class="gauge">
@@ -288,13 +293,12 @@ function Draw({ draw, parts }: { draw: number; parts: { label: string; share: nu
           at += 100 * p.share;
           return <rect key={i} class={p.chosen ? "chosen" : i % 2 ? "other" : "rest"} x={x} width={100 * p.share} height="10" />;
         })}
-        <rect class="needle" x={Math.min(99, 100 * draw)} width="1" height="10" />
       </svg>
       <ul class="parts">
         {parts.slice(0, 12).map((p, i) => (
           <li key={i} class={p.chosen ? "taken" : "passed"}>
             {p.label}: {percent(p.share)}
-            {p.chosen && `, drawn at ${percent(draw)}`}
+            {p.chosen && ", drawn"}
           </li>
         ))}
         {parts.length > 12 && <li>and {parts.length - 12} more</li>}

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { dayAndClock, span, stateWord } from "../format.ts";
+import { dayAndClock, span } from "../format.ts";
 import type { Liveness } from "../stream.ts";
 
 /** The time, told anew every second while the page is shown. */
@@ -33,7 +33,7 @@ export function State({ of }: { of: string }) {
   const tone = stateTone(of);
   return (
     <span class={`state ${tone}`}>
-      <span aria-hidden="true">{shapes[tone]}</span> {stateWord(of)}
+      <span aria-hidden="true">{shapes[tone]}</span> {of}
     </span>
   );
 }

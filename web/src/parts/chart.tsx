@@ -191,6 +191,7 @@ function drawMarks(u: uPlot, marks: Mark[], color: (name: string) => string, fon
   c.save();
   c.font = font.replace("11px", `${10 * dpr}px`);
   c.textAlign = "center";
+  let lettered = Infinity; // marks come the newest first: of those that would overlap, it has the letter
   for (const m of marks) {
     const x = Math.round(u.valToPos(m.t / 1000, "x", true)) + 0.5;
     if (x < left || x > left + width) continue;
@@ -201,7 +202,9 @@ function drawMarks(u: uPlot, marks: Mark[], color: (name: string) => string, fon
     c.moveTo(x, top);
     c.lineTo(x, top + height);
     c.stroke();
+    if (lettered - x < 10 * dpr) continue;
     c.fillText(m.letter, x, top - 3 * dpr);
+    lettered = x;
   }
   c.restore();
 }

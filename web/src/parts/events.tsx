@@ -1,6 +1,6 @@
 // What happened, as a list and as marks on a time axis.
 
-import { clock, dayAndClock } from "../format.ts";
+import { brief, clock, dayAndClock } from "../format.ts";
 import type { EventType, LbdEvent } from "../model.ts";
 import { clusterHref } from "../route.ts";
 import type { Mark } from "./chart.tsx";
@@ -37,16 +37,21 @@ const wordsOf = (t: EventType): Words => words[t] ?? { letter: "?", color: "mute
 export const eventWord = (t: EventType) => wordsOf(t).word;
 export const eventColor = (t: EventType) => wordsOf(t).color;
 
-/** Events of some types as marks of a chart, one each second at most. */
+/**
+ * Events of some types as marks of a chart. Of those within a second the one whose type
+ * comes first is marked. Events and marks are the newest first.
+ */
 export function marksOf(events: LbdEvent[], types: EventType[]): Mark[] {
-  const out: Mark[] = [];
+  const out: (Mark & { rank: number })[] = [];
   for (const e of events) {
-    if (!types.includes(e.type)) continue;
+    const rank = types.indexOf(e.type);
+    if (rank < 0) continue;
     const t = Date.parse(e.time);
     const { letter, color } = wordsOf(e.type);
+    const mark = { t, letter, color, says: sentence(e), rank };
     const before = out.at(-1);
-    if (before && before.letter === letter && before.t - t < 1000) continue;
-    out.push({ t, letter, color, says: sentence(e) });
+    if (!before || before.t - t >= 1000) out.push(mark);
+    else if (rank < before.rank) out[out.length - 1] = mark;
   }
   return out;
 }
@@ -56,7 +61,7 @@ export function sentence(e: LbdEvent): string {
   const about = e.address ? `${e.address}: ` : e.file ? `${e.file}: ` : "";
   const error = e.error && !e.says.includes(e.error) ? ` (${e.error})` : "";
   const by = e.by ? `, by ${e.by}` : "";
-  return `${about}${e.says}${error}${by}`;
+  return brief(`${about}${e.says}${error}${by}`);
 }
 
 export function EventRows({ events, withCluster, today }: { events: LbdEvent[]; withCluster: boolean; today: boolean }) {

@@ -10,7 +10,6 @@ export interface Column<T> {
   /** Cells of numbers are set flush right. */
   numeric?: boolean;
   hint?: string;
-  sortable?: boolean;
   cell: (row: T) => ComponentChildren;
 }
 
@@ -41,6 +40,9 @@ function useNarrow(): boolean {
   }, []);
   return is;
 }
+
+/** The head stays in sight above the rows. */
+const headHeight = (s: HTMLElement) => (s.firstElementChild as HTMLElement).offsetHeight;
 
 export function BigTable<T>(p: Props<T>) {
   const scroller = useRef<HTMLDivElement>(null);
@@ -86,65 +88,63 @@ export function BigTable<T>(p: Props<T>) {
     moveTo.current = p.rowKey(row);
     setFocused(moveTo.current);
     const top = at * rowHeight;
+    const height = s.clientHeight - headHeight(s);
     if (top < s.scrollTop) s.scrollTop = top;
-    else if (top + rowHeight > s.scrollTop + s.clientHeight) s.scrollTop = top + rowHeight - s.clientHeight;
+    else if (top + rowHeight > s.scrollTop + height) s.scrollTop = top + rowHeight - height;
   };
   const keys = (e: KeyboardEvent) => {
     const page = Math.max(1, Math.floor(view.height / rowHeight) - 1);
-    const step: Record<string, number> = {
+    const to: Record<string, number> = {
       ArrowDown: focusedAt + 1, ArrowUp: focusedAt - 1, PageDown: focusedAt + page, PageUp: focusedAt - page, Home: 0, End: p.rows.length - 1,
     };
-    const to = step[e.key];
-    if (to === undefined || e.ctrlKey || e.altKey || e.metaKey) return;
+    const at = to[e.key];
+    if (at === undefined || e.ctrlKey || e.altKey || e.metaKey) return;
     e.preventDefault();
-    go(to);
+    go(at);
   };
 
   return (
-    <div class="big-table" role="table" aria-label={p.label} aria-rowcount={p.rows.length + 1} aria-colcount={p.columns.length}>
+    <div
+      ref={scroller} class="big-table" role="table" tabIndex={0} aria-label={p.label} aria-rowcount={p.rows.length + 1}
+      aria-colcount={p.columns.length} onKeyDown={keys}
+    >
       <div role="rowgroup" class="head">
         <div role="row" aria-rowindex={1} class="row">
           {p.columns.map((c) => (
             <div
-              role="columnheader" key={c.id} class={`cell ${c.id} ${c.numeric ? "number" : ""}`} title={c.hint}
+              role="columnheader" key={c.id} class={`cell of-${c.id} ${c.numeric ? "number" : ""}`} title={c.hint}
               aria-sort={p.sorting.by === c.id ? (p.sorting.down ? "descending" : "ascending") : undefined}
             >
-              {c.sortable === false ? (
-                c.title
-              ) : (
-                <button
-                  type="button" class="sort"
-                  onClick={() => p.onSort({ by: c.id, down: p.sorting.by === c.id ? !p.sorting.down : (c.numeric ?? false) })}
-                >
-                  {c.title}
-                  <span aria-hidden="true">{p.sorting.by === c.id ? (p.sorting.down ? " ▾" : " ▴") : ""}</span>
-                </button>
-              )}
+              <button
+                type="button" class="sort"
+                onClick={() => p.onSort({ by: c.id, down: p.sorting.by === c.id ? !p.sorting.down : (c.numeric ?? false) })}
+              >
+                {c.title}
+                <span aria-hidden="true">{p.sorting.by === c.id ? (p.sorting.down ? " ▾" : " ▴") : ""}</span>
+              </button>
             </div>
           ))}
         </div>
       </div>
-      <div ref={scroller} role="rowgroup" class="body" tabIndex={0} aria-label={`${p.label}: rows`} onKeyDown={keys}>
-        <div class="all" role="presentation" style={{ height: `${p.rows.length * rowHeight}px` }}>
-          {[...drawn].sort((a, b) => a - b).map((i) => {
-            const row = p.rows[i]!;
-            const key = p.rowKey(row);
-            return (
-              <div
-                role="row" class="row" key={key} data-key={key} aria-rowindex={i + 2} style={{ top: `${i * rowHeight}px` }}
-                onFocusIn={() => setFocused(key)} onFocusOut={() => moveTo.current === null && setFocused(null)}
-              >
-                {p.columns.map((c) => (
-                  <div role="cell" key={c.id} class={`cell ${c.id} ${c.numeric ? "number" : ""}`} data-title={c.title}>
-                    {c.cell(row)}
-                  </div>
-                ))}
-              </div>
-            );
-          })}
-        </div>
-        {p.rows.length === 0 && <div class="none" role="presentation">{p.empty}</div>}
+      <div role="rowgroup" class="body" style={{ height: `${p.rows.length * rowHeight}px` }}>
+        {[...drawn].sort((a, b) => a - b).map((i) => {
+          const row = p.rows[i]!;
+          const key = p.rowKey(row);
+          return (
+            <div
+              role="row" class="row" key={key} data-key={key} aria-rowindex={i + 2} style={{ top: `${i * rowHeight}px` }}
+              onFocusIn={() => setFocused(key)} onFocusOut={() => moveTo.current === null && setFocused(null)}
+            >
+              {p.columns.map((c) => (
+                <div role="cell" key={c.id} class={`cell of-${c.id} ${c.numeric ? "number" : ""}`} data-title={c.title}>
+                  {c.cell(row)}
+                </div>
+              ))}
+            </div>
+          );
+        })}
       </div>
+      {p.rows.length === 0 && <div class="none" role="row"><div role="cell">{p.empty}</div></div>}
     </div>
   );
 }

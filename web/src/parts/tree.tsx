@@ -1,7 +1,7 @@
 // Priorities, their localities and their endpoints, as a tree with columns.
 
 import { useRef, useState } from "preact/hooks";
-import { count, localityName, percent, rate } from "../format.ts";
+import { brief, count, localityName, percent, rate } from "../format.ts";
 import type { ClusterState } from "../model.ts";
 import { localityKey } from "../rates.ts";
 import { endpointsShown, openAtFirst, rows, type Row } from "../tree.ts";
@@ -101,8 +101,8 @@ function Cells({ r, picks, allPicks, now }: { r: Row; picks: Record<string, numb
           <span role="gridcell" class="share"><Share now={share} /></span>
           <span role="gridcell" class="number">{perSecond === null ? "" : rate(perSecond)}</span>
           <span role="gridcell" class="why">
-            {p.why}
-            {p.error && !p.why.includes(p.error) && <span class="error"> {p.error}</span>}
+            {brief(p.why)}
+            {p.error && !p.why.includes(p.error) && <span class="error"> {brief(p.error)}</span>}
             <Countdown to={p.failover_at} now={now} what=" next priority starts" />
             <Countdown to={p.forget_at} now={now} what=" gives up its connections" />
           </span>
@@ -144,7 +144,7 @@ function Cells({ r, picks, allPicks, now }: { r: Row; picks: Record<string, numb
           <span role="gridcell" class="number" />
           <span role="gridcell" class="why">
             {e.health !== "UNKNOWN" && e.health !== e.state && `EDS health ${e.health} `}
-            {e.last_error && <span class="error">{e.last_error}</span>}
+            {e.last_error && <span class="error" title={e.last_error}>{brief(e.last_error).replace(`connect to ${e.address}: `, "")}</span>}
             <Countdown to={e.ejected_until} now={now} what=" ejected; back" />
             {e.additional_addresses && e.additional_addresses.length > 0 && ` also ${e.additional_addresses.join(", ")}`}
           </span>

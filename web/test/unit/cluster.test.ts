@@ -1,0 +1,115 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { brief, localityName, percent, plural, rate, span } from "../../src/format.ts";
+import { headline } from "../../src/headline.ts";
+import type { ClusterState, EndpointState, LbdEvent, LocalityState, PriorityState } from "../../src/model.ts";
+import { marksOf } from "../../src/parts/events.tsx";
+import { href, parsePlace } from "../../src/route.ts";
+import { endpointsShown, openAtFirst, rows } from "../../src/tree.ts";
+
+const endpoint = (address: string, state = "READY"): EndpointState => ({ address, state, weight: 1, share: 0, health: "UNKNOWN" });
+const locality = (zone: string, weight: number, endpoints: EndpointState[]): LocalityState => ({
+  locality: { region: "us", zone, sub_zone: "" }, weight, share: 0, state: "READY", picks: 0, endpoints,
+});
+const priority = (n: number, more: Partial<PriorityState>): PriorityState => ({
+  priority: n, in_use: false, why: "", state: "READY", started: true, localities: [], ...more,
+});
+const cluster = (more: Partial<ClusterState>): ClusterState => ({
+  name: "orders", state: "READY", priority_in_use: 0, source: "push", config_source: "push", stale: false, generation: 1, age: "1s", leases: 0,
+  updated_at: "2026-11-20T03:00:00Z", drops: [], priorities: [],
+  endpoints: { ready: 2, connecting: 0, idle: 0, transient_failure: 0, ejected: 0, unhealthy: 0, total: 2 },
+  ...more,
+});
+const now = Date.parse("2026-11-20T03:12:00Z");
+const event = (id: number, at: string, more: Partial<LbdEvent>): LbdEvent => ({ id, time: `2026-11-20T${at}Z`, type: "pushed", says: "", ...more });
+
+test("a tree is flat as far as it is open", () => {
+  const many = Array.from({ length: 250 }, (_, i) => endpoint(`10.0.0.${i}:80`));
+  const c = cluster({
+    priorities: [
+      priority(0, { in_use: true, localities: [locality("a", 3, many), locality("b", 1, [endpoint("10.1.0.1:80")])] }),
+      priority(1, { localities: [locality("a", 1, [])] }),
+    ],
+  });
+  const all = rows(c, () => true, () => endpointsShown);
+  assert.equal(all.length, 2 + 3 + endpointsShown + 1 + 1);
+  assert.equal(all.find((r) => r.kind === "more")?.hidden, 150);
+  assert.equal(new Set(all.map((r) => r.key)).size, all.length);
+  const first = all.find((r) => r.kind === "locality");
+  assert.ok(first?.kind === "locality" && first.expected === 0.75 && first.open === true);
+  assert.equal(all.at(-1)?.open, null); // nothing to open
+  assert.equal(rows(c, (key) => key === "p0", () => 1).length, 4);
+  assert.equal(rows(c, () => false, () => 1).length, 2);
+});
+
+test("little is open at first, and what is wrong in much", () => {
+  const big = { ready: 0, connecting: 0, idle: 0, transient_failure: 0, ejected: 0, unhealthy: 0, total: 1000 };
+  const c = cluster({
+    endpoints: big,
+    priorities: [priority(0, { in_use: true, localities: [locality("a", 1, [endpoint("1:1")]), locality("b", 1, [endpoint("2:1", "TRANSIENT_FAILURE")])] })],
+  });
+  assert.deepEqual(["p0", "l0 us/a", "l0 us/b"].map((k) => openAtFirst(c, k)), [true, false, true]);
+  assert.equal(openAtFirst(cluster({}), "l0 us/a"), true);
+});
+
+test("the headline of a cluster that is well", () => {
+  const h = headline(cluster({ priorities: [priority(0, { in_use: true })] }), { picks: { ok: 50 }, drops: {} }, [], now);
+  assert.equal(h.tone, "good");
+  assert.equal(h.where, "READY on priority 0, 2 of 2 endpoints READY.");
+  assert.match(h.why, /traffic is where it should be/);
+  assert.deepEqual(h.lost, ["Nothing is dropped or refused of 50 picks/s."]);
+});
+
+test("the headline tells why traffic left, since when, and what is lost", () => {
+  const c = cluster({
+    priority_in_use: 1,
+    drops: [{ category: "throttle", per_million: 50_000, dropped: 7 }],
+    priorities: [
+      priority(0, { state: "TRANSIENT_FAILURE", why: "TRANSIENT_FAILURE: connect to 10.0.0.1:80: dial tcp 10.0.0.1:80: connect: connection refused" }),
+      priority(1, { in_use: true, why: "every higher priority failed or had its time" }),
+    ],
+  });
+  const h = headline(c, { picks: { ok: 90, dropped: 6, circuit_broken: 4 }, drops: { throttle: 6 } }, [
+    event(9, "03:11:59", { type: "state_changed", to: "CONNECTING" }),
+    event(8, "03:10:00", { type: "priority_switched", to: "1" }),
+  ], now);
+  assert.equal(h.tone, "warning");
+  assert.equal(h.where, "READY on priority 1 for 2 min, 2 of 2 endpoints READY.");
+  assert.equal(h.why, "Traffic left the first choice: priority 0 is TRANSIENT_FAILURE: connect to 10.0.0.1:80: connection refused.");
+  assert.deepEqual(h.lost, ["Dropped: 6.0 picks/s (6 %), by throttle 6.0/s, set to 5 %.", "Refused by the circuit breaker: 4.0 picks/s (4 %)."]);
+});
+
+test("the headline of a cluster whose picks fail", () => {
+  const h = headline(cluster({ state: "TRANSIENT_FAILURE", priority_in_use: -1, error: "no endpoints" }), null, [], now);
+  assert.deepEqual([h.tone, h.where, h.why], ["bad", "TRANSIENT_FAILURE: no priority is in use.", "Picks fail: no endpoints."]);
+});
+
+test("of events within a second what matters most is marked", () => {
+  const marks = marksOf([
+    event(4, "03:00:05.3", { type: "state_changed", says: "s" }),
+    event(3, "03:00:05.2", { type: "priority_switched", says: "p" }),
+    event(2, "03:00:05.1", { type: "connection_changed", says: "c" }),
+    event(1, "03:00:01", { type: "state_changed", says: "s" }),
+  ], ["priority_switched", "state_changed"]);
+  assert.deepEqual(marks.map((m) => m.letter), ["P", "S"]);
+});
+
+test("places keep every name", () => {
+  for (const name of ["orders", "a/b?c#d%e", "ä ö", "xds:///shop"]) {
+    const place = parsePlace(href(["clusters", name], { target: "xds:///t", none: undefined }));
+    assert.deepEqual(place.path, ["clusters", name]);
+    assert.equal(place.query.get("target"), "xds:///t");
+  }
+  assert.deepEqual(parsePlace("").path, []);
+  assert.deepEqual(parsePlace("#/clusters/%E0%A4%A").path, ["clusters", "%E0%A4%A"]);
+});
+
+test("numbers are short", () => {
+  assert.deepEqual([0, 0.04, 0.3, 9.96, 12.4, 1204, 84_100, 250_000].map(rate), ["0", "0", "0.3", "10.0", "12", "1,204", "84.1k", "250k"]);
+  assert.deepEqual([0, 0.0004, 0.048, 0.75, 0.9999, 1].map(percent), ["0 %", "<0.1 %", "4.8 %", "75 %", ">99.9 %", "100 %"]);
+  assert.deepEqual([900, 65_000, 700_000, 7_500_000, 90_000_000].map(span), ["1 s", "1 min 5 s", "11 min", "2 h 5 min", "1 d 1 h"]);
+  assert.equal(plural(1, "pick"), "1 pick");
+  assert.equal(localityName({ region: "", zone: "", sub_zone: "" }), "(no locality)");
+  assert.equal(brief("connect to a:1: dial tcp a:1: connect: connection refused"), "connect to a:1: connection refused");
+  assert.equal(brief("connect to a:1: dial tcp b:1: i/o timeout"), "connect to a:1: dial tcp b:1: i/o timeout");
+});

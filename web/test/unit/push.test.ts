@@ -1,0 +1,125 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { compareAssignments, compareMessages } from "../../src/diff.ts";
+import { assignmentOf, clusterOf, formatOf, kindOf, readDocument, resourcesOf } from "../../src/document.ts";
+import { dropped, firstUsed, predict } from "../../src/shares.ts";
+
+const yaml = `
+clusterName: orders
+endpoints:
+- locality: {region: us, zone: a}
+  loadBalancingWeight: 3
+  lbEndpoints:
+  - endpoint: {address: {socketAddress: {address: 10.0.0.1, portValue: 80}}, hostname: one}
+  - endpoint: {address: {socketAddress: {address: "::1", portValue: 80}}}
+    healthStatus: UNHEALTHY
+- locality: {region: us, zone: b}
+  loadBalancingWeight: {value: 1}
+  lbEndpoints:
+  - endpoint: {address: {socketAddress: {address: 10.0.0.3, portValue: 80}}}
+- locality: {region: eu}
+  priority: 1
+  load_balancing_weight: 5
+  lb_endpoints: []
+policy:
+  dropOverloads:
+  - {category: a, dropPercentage: {numerator: 50}}
+  - {category: b, dropPercentage: {numerator: 1000, denominator: TEN_THOUSAND}}
+`;
+
+const assignment = async (body: string) => assignmentOf((await readDocument(body))!.value);
+
+test("YAML and JSON, snake_case and lowerCamelCase read the same", async () => {
+  const d = (await readDocument(yaml))!;
+  assert.equal(d.format, "yaml");
+  assert.equal(kindOf(d.value), "endpoints");
+  assert.equal(clusterOf(d.value, "endpoints"), "orders");
+  const asJson = JSON.stringify(d.value);
+  assert.equal(formatOf(asJson), "json");
+  assert.deepEqual(await assignment(asJson), assignmentOf(d.value));
+  const a = assignmentOf(d.value);
+  assert.deepEqual(a.localities.map((l) => l.weight), [3, 1, 5]);
+  assert.equal(a.localities[0]!.endpoints[1]!.address, "[::1]:80");
+  assert.deepEqual(a.drops, [{ category: "a", perMillion: 500_000 }, { category: "b", perMillion: 100_000 }]);
+});
+
+test("what cannot be read is left to lbd to judge", async () => {
+  for (const body of ["{", "a: [", "- a", "just words"]) assert.equal(await readDocument(body), null, body);
+  assert.deepEqual(await assignment("endpoints: [3, {lb_endpoints: [null, {endpoint: 7}]}]"), {
+    localities: [{ priority: 0, region: "", zone: "", subZone: "", weight: null, endpoints: [{ address: "", hostname: "", weight: 1, health: "UNKNOWN" }] }],
+    drops: [],
+  });
+});
+
+test("the kinds of resources are told apart", async () => {
+  const kind = async (body: string) => kindOf((await readDocument(body))!.value);
+  assert.equal(await kind("type: EDS"), "config");
+  assert.equal(await kind("resources: []"), "snapshot");
+  assert.equal(await kind("something: else"), null);
+  const bundle = (await readDocument(`resources:
+- {"@type": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment, cluster_name: orders}
+- {name: x, resource: {"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: orders}}`))!;
+  assert.deepEqual(resourcesOf(bundle.value).map((r) => r.key), ["ClusterLoadAssignment/orders", "Cluster/orders"]);
+});
+
+test("shares are by weight among localities with usable endpoints", async () => {
+  const of = predict(await assignment(yaml));
+  assert.deepEqual(of.map((l) => [l.priority, l.name, l.usable, l.share]), [
+    [0, "us/a", 1, 0.75],
+    [0, "us/b", 1, 0.25],
+    [1, "eu", 0, 0],
+  ]);
+  assert.equal(firstUsed(of), 0);
+});
+
+test("without weights, localities weigh as many as their usable endpoints", async () => {
+  const three = "{address: {socket_address: {address: 10.0.0.1, port_value: 80}}}";
+  const of = predict(await assignment(`endpoints:
+- {locality: {zone: a}, lb_endpoints: [{endpoint: ${three}}, {endpoint: ${three}}, {endpoint: ${three}, health_status: DRAINING}]}
+- {locality: {zone: b}, lb_endpoints: [{endpoint: ${three}}]}`));
+  assert.deepEqual(of.map((l) => l.share), [2 / 3, 1 / 3]);
+  const mixed = predict(await assignment(`endpoints:
+- {locality: {zone: a}, load_balancing_weight: 2, lb_endpoints: [{endpoint: ${three}}]}
+- {locality: {zone: b}, lb_endpoints: [{endpoint: ${three}}]}`));
+  assert.deepEqual(mixed.map((l) => l.name), ["/a"]); // one without a weight among others that have one is left out
+});
+
+test("a priority without a usable endpoint is not used", async () => {
+  const of = predict(await assignment(`endpoints:
+- {load_balancing_weight: 1, lb_endpoints: [{endpoint: {}, health_status: UNHEALTHY}]}
+- {priority: 1, load_balancing_weight: 1, lb_endpoints: [{endpoint: {}}]}`));
+  assert.equal(firstUsed(of), 1);
+  assert.equal(firstUsed([]), -1);
+});
+
+test("each drop category draws on its own", () => {
+  assert.equal(dropped([{ perMillion: 500_000 }, { perMillion: 500_000 }]), 0.75);
+  assert.equal(dropped([]), 0);
+});
+
+test("the difference of two assignments is told by endpoint", async () => {
+  const before = await assignment(yaml);
+  const after = await assignment(
+    yaml.replace("loadBalancingWeight: 3", "loadBalancingWeight: 4").replace("10.0.0.3", "10.0.0.4").replace("numerator: 50}", "numerator: 40}").replace("eu", "asia"),
+  );
+  assert.deepEqual(compareAssignments(before, before), []);
+  const told = compareAssignments(before, after).map((d) => `${d.change} ${d.what}: ${d.from ?? ""} > ${d.to ?? ""}`);
+  assert.deepEqual(told, [
+    "modified priority 0, us/a: weight 3 > weight 4",
+    "added priority 0, us/b, 10.0.0.4:80:  > weight 1",
+    "removed priority 0, us/b, 10.0.0.3:80:  > ",
+    "added priority 1, asia:  > 0 endpoints, weight 5",
+    "removed priority 1, eu: 0 endpoints > ",
+    'modified drop category "a": 50 % > 40 %',
+  ]);
+  assert.equal(compareAssignments(null, after).filter((d) => d.change === "added").length, 5);
+});
+
+test("the difference of two configs is told by field", () => {
+  assert.deepEqual(compareMessages({ a: { b: 1, c: [1, 2] } }, { a: { b: 2, c: [1] }, d: true }), [
+    { change: "modified", what: "a.b", from: "1", to: "2" },
+    { change: "removed", what: "a.c[1]", from: "2" },
+    { change: "added", what: "d", to: "true" },
+  ]);
+  assert.equal(compareMessages(null, {}).length, 1);
+});
