@@ -68,7 +68,9 @@ func New(o Options) http.Handler {
 
 	c := &clusters{service: o.Service}
 	r.get("/v1/clusters", c.list)
+	r.get("/v1/clusters/watch", c.watchAll) // a cluster of that name is at /v1/clusters/%77atch
 	r.get("/v1/clusters/{name}", c.get)
+	r.get("/v1/clusters/{name}/watch", c.watch)
 
 	t := &targets{service: o.Service}
 	r.get("/v1/targets", t.list)
@@ -95,6 +97,7 @@ func New(o Options) http.Handler {
 
 	v := &events{service: o.Service}
 	r.get("/v1/events", v.list)
+	r.get("/v1/events/watch", v.watch)
 	h := &health{service: o.Service}
 	r.get("/livez", h.live)
 	r.get("/readyz", h.ready)

@@ -42,8 +42,27 @@ var spec = sync.OnceValues(func() (*openapi3.T, error) {
 	for _, body := range []string{"application/yaml", "application/x-protobuf", "text/html", "text/css", "text/javascript", "image/png"} {
 		openapi3filter.RegisterBodyDecoder(body, openapi3filter.FileBodyDecoder)
 	}
+	openapi3filter.RegisterBodyDecoder("text/event-stream", decodeStream)
 	return doc, nil
 })
+
+// decodeStream reads server-sent events as the contract has them: what data is, by
+// event. Of several of one kind the last one counts.
+func decodeStream(body io.Reader, _ http.Header, _ *openapi3.SchemaRef, _ openapi3filter.EncodingFn) (any, error) {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	stream := map[string]any{}
+	for _, e := range parseEvents(string(text)) {
+		var data any
+		if err := json.Unmarshal([]byte(e.data), &data); err != nil {
+			return nil, err
+		}
+		stream[e.kind] = data
+	}
+	return stream, nil
+}
 
 var router = sync.OnceValues(func() (routers.Router, error) {
 	doc, err := spec()

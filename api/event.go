@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/lbd-dev/lbd/service"
@@ -33,14 +34,14 @@ type events struct{ service *service.Service }
 //	@Produce		json
 //	@Param			cluster		query		string		false	"only those of this cluster"	minlength(1)	maxlength(512)
 //	@Param			target		query		string		false	"only those of the tree of this target"	minlength(1)	maxlength(512)
-//	@Param			type		query		string		false	"only those of this type"		Enums(priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,xds_connected,xds_disconnected,xds_rejected,xds_fell_back,xds_returned)
+//	@Param			type		query		[]string	false	"only those of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,xds_connected,xds_disconnected,xds_rejected,xds_fell_back,xds_returned)
 //	@Param			limit		query		int			false	"at most so many"				minimum(1)	maximum(5000)	default(100)
 //	@Success		200			{object}	EventList	"the newest first"
 //	@Failure		400,414,500	{object}	Problem
 //	@Router			/v1/events [get]
 func (e *events) list(w http.ResponseWriter, r *http.Request) error {
 	f := service.EventFilter{Limit: DefaultEvents}
-	known := []parameter{{name: "cluster"}, {name: "target"}, {name: "type"}, {name: "limit"}}
+	known := []parameter{{name: "cluster"}, {name: "target"}, {name: "type", repeats: true}, {name: "limit"}}
 	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
 		switch name {
 		case "cluster":
@@ -48,7 +49,7 @@ func (e *events) list(w http.ResponseWriter, r *http.Request) error {
 		case "target":
 			return v.name(&f.Target)
 		case "type":
-			return eventType(&f.Type, v)
+			return eventType(&f.Types, v)
 		default:
 			return v.integer(&f.Limit, 1, MaxEvents)
 		}
@@ -64,11 +65,14 @@ func (e *events) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func eventType(to *service.EventType, v value) string {
+// eventType appends a type of events.
+func eventType(to *[]service.EventType, v value) string {
 	names := make([]string, len(service.EventTypes))
 	for i, t := range service.EventTypes {
 		if names[i] = string(t); names[i] == v.text {
-			*to = t
+			if !slices.Contains(*to, t) {
+				*to = append(*to, t)
+			}
 			return ""
 		}
 	}

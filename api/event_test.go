@@ -42,10 +42,11 @@ func TestEventsAreListedTheNewestFirst(t *testing.T) {
 	const refused = `{"events":[{"id":N,"time":"T","type":"push_refused","cluster":"a/b","says":"a push was refused: invalid_argument",` +
 		`"reason":"invalid_argument","error":E,"by":"192.0.2.1:1234"}]}`
 	for query, want := range map[string]string{
-		"?type=pushed":                     pushed,
-		"?cluster=orders&type=pushed":      pushed,
-		"?cluster=a%2Fb&type=push_refused": refused,
-		"?cluster=a%2Fb&type=pushed":       `{"events":[]}`,
+		"?type=pushed":                                             pushed,
+		"?cluster=orders&type=pushed":                              pushed,
+		"?cluster=a%2Fb&type=push_refused":                         refused,
+		"?cluster=a%2Fb&type=pushed":                               `{"events":[]}`,
+		"?cluster=a%2Fb&type=push_refused&type=pushed&type=pushed": refused,
 	} {
 		got := still(d.must(200, "GET", "/v1/events"+query, "").Body.String())
 		got = eventIDs.ReplaceAllString(got, `"id":N`)
@@ -64,7 +65,7 @@ func TestEventsRefusals(t *testing.T) {
 		}
 		d.must(200, "GET", "/v1/events?type="+string(known), "")
 	}
-	for _, query := range []string{"?type", "?limit=0", "?limit=5001", "?limit=few", "?cluster=", "?x=1", "?type=pushed&type=pushed"} {
+	for _, query := range []string{"?type", "?limit=0", "?limit=5001", "?limit=few", "?cluster=", "?x=1", "?type=pushed&type=explosion"} {
 		d.refused(service.InvalidArgument, "GET", "/v1/events"+query, "")
 	}
 	d.must(200, "GET", "/v1/events?limit=5000", "")
@@ -78,10 +79,15 @@ func TestContractListsEveryEventType(t *testing.T) {
 		t.Fatal(err)
 	}
 	lists := map[string][]any{"an event": doc.Components.Schemas["EventType"].Value.Enum}
-	for _, p := range doc.Paths.Value("/v1/events").Get.Parameters {
-		if p.Value.Name == "type" {
-			lists["the parameter"] = p.Value.Schema.Value.Enum
+	for _, path := range []string{"/v1/events", "/v1/events/watch"} {
+		for _, p := range doc.Paths.Value(path).Get.Parameters {
+			if p.Value.Name == "type" {
+				lists["the parameter of "+path] = p.Value.Schema.Value.Items.Value.Enum
+			}
 		}
+	}
+	if len(lists) != 3 {
+		t.Errorf("found only %v", lists)
 	}
 	for where, list := range lists {
 		var names []service.EventType

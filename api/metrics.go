@@ -29,7 +29,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		}, labels),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "lbd_http_request_duration_seconds",
-			Help: "How long do answers take, by route pattern? Long polls count with their wait.",
+			Help: "How long do answers take, by route pattern? Long polls count with their wait, streams when they end.",
 			// A pick takes microseconds, a large push a second, a long poll minutes.
 			Buckets: []float64{.00002, .00005, .0001, .0002, .0005, .001, .005, .025, .1, .5, 1, 5, 30, 300},
 		}, labels),

@@ -181,7 +181,7 @@ lbd_endpoints{cluster="near",priority="0",state="ready",target=""} 2
 func TestStateEventsOfAnAggregate(t *testing.T) {
 	s, _ := startAggregate(t, 1)
 	var got []string
-	for _, e := range s.Events(service.EventFilter{Type: service.EventStateChanged, Limit: 100}) {
+	for _, e := range s.Events(service.EventFilter{Types: []service.EventType{service.EventStateChanged}, Limit: 100}) {
 		got = append(got, e.Cluster+" "+e.To)
 	}
 	if want := "[agg READY far READY near READY near TRANSIENT_FAILURE]"; fmt.Sprint(got) != want {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lbd-dev/lbd/lb"
@@ -20,28 +20,13 @@ var errNoAnswer = fmt.Errorf("the tree did not answer within %v", describeTimeou
 // Clusters returns every cluster that picks can reach in short, in the order of
 // their names: as it is in its own tree, else in that of the first xds target.
 func (s *Service) Clusters() []ClusterSummary {
-	h := s.targets.current.Load()
-	found := make(map[string]*member, len(h.clusters))
-	for name, t := range h.clusters {
-		if m := t.newest.Load().only; m.known() {
-			found[name] = m
-		}
-	}
-	livesIn := make(map[string][]string)
-	for _, t := range h.ordered {
-		for name, m := range t.newest.Load().members {
-			if found[name] == nil {
-				found[name] = m
-			}
-			livesIn[name] = append(livesIn[name], t.label)
-		}
-	}
-	out := make([]ClusterSummary, 0, len(found))
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		summary := summarize(found[name])
-		summary.Targets = livesIn[name]
+	out := []ClusterSummary{}
+	s.targets.current.Load().each(func(m *member, targets []string) {
+		summary := summarize(m)
+		summary.Targets = targets
 		out = append(out, summary)
-	}
+	})
+	slices.SortFunc(out, func(a, b ClusterSummary) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
@@ -56,6 +41,7 @@ func (s *Service) Cluster(ctx context.Context, name, target string, endpoints bo
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, describeTimeout, errNoAnswer)
 	defer cancel()
+	generation := m.target.channel.Generation() // what is described is no older
 	root, err := m.target.channel.Describe(ctx)
 	switch {
 	case errors.Is(err, lb.ErrClosed):
@@ -68,6 +54,7 @@ func (s *Service) Cluster(ctx context.Context, name, target string, endpoints bo
 		return nil, callerGone(err)
 	}
 	out := s.describe(m, root.Clusters[name], endpoints)
+	out.Generation = generation
 	out.Targets = s.targets.current.Load().livesIn(name)
 	return out, nil
 }

@@ -36,7 +36,7 @@ func TestConnectionLostAtOnce(t *testing.T) {
 		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		synctest.Wait()
 		var got []string
-		for _, e := range s.Events(service.EventFilter{Type: service.EventConnectionChanged, Limit: 100}) {
+		for _, e := range s.Events(service.EventFilter{Types: []service.EventType{service.EventConnectionChanged}, Limit: 100}) {
 			got = append(got, fmt.Sprintf("%s: %s to %s", e.Says, e.From, e.To))
 		}
 		want := []string{"connection lost at once: READY to TRANSIENT_FAILURE", "connected: CONNECTING to READY"}

@@ -77,7 +77,7 @@ lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 				t.Errorf("picked %+v, %v", out.Picks, err)
 			}
 		}
-		ejected := s.Events(service.EventFilter{Type: service.EventEjected, Limit: 9})
+		ejected := s.Events(service.EventFilter{Types: []service.EventType{service.EventEjected}, Limit: 9})
 		if len(ejected) != 1 || ejected[0].Cluster != "orders" || ejected[0].Address != "a-1:80" || ejected[0].Reason != reason ||
 			!strings.Contains(ejected[0].Says, reason) || !ejected[0].Until.Equal(*e.EjectedUntil) {
 			t.Errorf("events %+v", ejected)
@@ -91,12 +91,12 @@ lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 		if e := c.Priorities[0].Localities[0].Endpoints[1]; e.State != "READY" || e.LastError != "" || e.EjectedUntil != nil || c.Endpoints.Ejected != 0 {
 			t.Errorf("given back: %+v of %+v", e, c.Endpoints)
 		}
-		back := s.Events(service.EventFilter{Type: service.EventUnejected, Limit: 9})
+		back := s.Events(service.EventFilter{Types: []service.EventType{service.EventUnejected}, Limit: 9})
 		if len(back) != 1 || back[0].Cluster != "orders" || back[0].Address != "a-1:80" || back[0].Says == "" || back[0].Until != nil {
 			t.Errorf("events %+v", back)
 		}
 		// Nothing happened to its connection.
-		if n := len(s.Events(service.EventFilter{Type: service.EventConnectionChanged, Limit: 99})); n != 3 {
+		if n := len(s.Events(service.EventFilter{Types: []service.EventType{service.EventConnectionChanged}, Limit: 99})); n != 3 {
 			t.Errorf("%d events of connections, want those of the 3 endpoints", n)
 		}
 		compare(`
@@ -129,7 +129,7 @@ func TestCancelledLeasesEjectNobody(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second) // the others expire
 		synctest.Wait()
-		if ejected := s.Events(service.EventFilter{Type: service.EventEjected, Limit: 9}); len(ejected) != 0 {
+		if ejected := s.Events(service.EventFilter{Types: []service.EventType{service.EventEjected}, Limit: 9}); len(ejected) != 0 {
 			t.Errorf("ejected %+v", ejected)
 		}
 	})

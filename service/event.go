@@ -1,11 +1,13 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
@@ -95,10 +97,12 @@ type Event struct {
 // events remembers the last events.
 type events struct {
 	mu          sync.Mutex
+	before      uint64 // the ID that no event has: the first one's is the next
 	last        uint64
 	others      ring
 	connections ring
 	refused     ring
+	more        chan struct{} // closed by the next event; nil while nobody waits for it
 }
 
 func (es *events) ring(t EventType) *ring {
@@ -114,22 +118,35 @@ func (es *events) ring(t EventType) *ring {
 
 // ring holds the newest events that fit.
 type ring struct {
-	max   int
-	kept  []Event
-	first int // the oldest, once kept is full
+	max       int
+	kept      []*remembered
+	first     int    // the oldest, once kept is full
+	forgotten uint64 // the ID of the last event that was
 }
 
+// remembered is an event as it is kept. It is never changed.
+type remembered struct {
+	Event
+
+	json atomic.Pointer[[]byte] // once somebody watched it happen
+}
+
+// newEvents returns one that remembers nothing. IDs begin with the time, so that
+// those of another process are known to be none of its own.
 func newEvents() *events {
+	begin := uint64(time.Now().UnixMicro())
 	return &events{
+		before: begin, last: begin,
 		others: ring{max: MaxEvents}, connections: ring{max: MaxConnectionEvents}, refused: ring{max: MaxRefusedEvents},
 	}
 }
 
-func (r *ring) add(e Event) {
+func (r *ring) add(e *remembered) {
 	if len(r.kept) < r.max {
 		r.kept = append(r.kept, e)
 		return
 	}
+	r.forgotten = r.kept[r.first].ID
 	r.kept[r.first] = e
 	r.first = (r.first + 1) % r.max
 }
@@ -139,32 +156,74 @@ func (es *events) add(e Event) {
 	defer es.mu.Unlock()
 	es.last++
 	e.ID, e.Time = es.last, time.Now().UTC()
-	es.ring(e.Type).add(e)
+	es.ring(e.Type).add(&remembered{Event: e})
+	if es.more != nil {
+		close(es.more)
+		es.more = nil
+	}
 }
 
 // EventFilter chooses events.
 type EventFilter struct {
-	// Cluster, Target and Type are empty for any.
+	// Cluster, Target and Types are empty for any.
 	Cluster string
 	Target  string
-	Type    EventType
+	Types   []EventType
 	// Limit is how many at most.
 	Limit int
 }
 
+// chooses reports whether e is one of those that f is about.
+func (f EventFilter) chooses(e *remembered) bool {
+	return (f.Cluster == "" || e.Cluster == f.Cluster) &&
+		(f.Target == "" || e.Target != "" && targetKey(e.Target) == targetKey(f.Target)) &&
+		(len(f.Types) == 0 || slices.Contains(f.Types, e.Type))
+}
+
 // Events returns the last events that f chooses, the newest first.
 func (s *Service) Events(f EventFilter) []Event {
-	es := s.events
-	es.mu.Lock()
-	all := slices.Concat(es.others.kept, es.connections.kept, es.refused.kept)
-	es.mu.Unlock()
-	all = slices.DeleteFunc(all, func(e Event) bool {
-		return f.Cluster != "" && e.Cluster != f.Cluster ||
-			f.Target != "" && (e.Target == "" || targetKey(e.Target) != targetKey(f.Target)) ||
-			f.Type != "" && e.Type != f.Type
-	})
-	slices.SortFunc(all, func(a, b Event) int { return int(b.ID) - int(a.ID) })
-	return all[:min(len(all), f.Limit)]
+	s.events.mu.Lock()
+	found := s.events.since(0, f)
+	s.events.mu.Unlock()
+	found = found[max(0, len(found)-f.Limit):]
+	out := make([]Event, len(found))
+	for i, e := range found {
+		out[len(found)-1-i] = e.Event
+	}
+	return out
+}
+
+// since returns what f chooses of the events after an ID, the oldest first. It is
+// called under es.mu.
+func (es *events) since(id uint64, f EventFilter) []*remembered {
+	var found []*remembered
+	for _, r := range es.rings(f) {
+		for i := range r.kept { // from the newest back
+			e := r.kept[(r.first+len(r.kept)-1-i)%len(r.kept)]
+			if e.ID <= id {
+				break
+			}
+			if f.chooses(e) {
+				found = append(found, e)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b *remembered) int { return cmp.Compare(a.ID, b.ID) })
+	return found
+}
+
+// rings are those whose events f can choose.
+func (es *events) rings(f EventFilter) []*ring {
+	if len(f.Types) == 0 {
+		return []*ring{&es.others, &es.connections, &es.refused}
+	}
+	var out []*ring
+	for _, t := range f.Types {
+		if r := es.ring(t); !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // event takes what a tree reports: it counts, remembers, and logs what an

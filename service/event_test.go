@@ -46,7 +46,7 @@ func TestEventsTellWhatHappened(t *testing.T) {
 	if all[0].By != "10.1.2.3" || all[0].Cluster != "orders" {
 		t.Errorf("who was refused: %+v", all[0])
 	}
-	if of := s.Events(service.EventFilter{Type: service.EventPushed, Limit: 1}); len(of) != 1 || of[0].Changes[0].Resource != "ClusterLoadAssignment/orders" {
+	if of := s.Events(service.EventFilter{Types: []service.EventType{service.EventPushed}, Limit: 1}); len(of) != 1 || of[0].Changes[0].Resource != "ClusterLoadAssignment/orders" {
 		t.Errorf("the last push: %+v", of)
 	}
 	if of := s.Events(service.EventFilter{Cluster: "nobody", Limit: 1}); len(of) != 0 {
@@ -60,11 +60,11 @@ func TestEventsAreBounded(t *testing.T) {
 	for i := range service.MaxConnectionEvents + 5 {
 		push(t, s, service.Endpoints, fmt.Sprint("c", i%7), assignment(t, nil, place{"a", 0, 1, []object{endpoint(fmt.Sprint("h", i))}}))
 	}
-	connections := s.Events(service.EventFilter{Type: service.EventConnectionChanged, Limit: 1 << 20})
+	connections := s.Events(service.EventFilter{Types: []service.EventType{service.EventConnectionChanged}, Limit: 1 << 20})
 	if len(connections) != service.MaxConnectionEvents || connections[0].Address != fmt.Sprintf("h%d:80", service.MaxConnectionEvents+4) {
 		t.Errorf("%d connection events, the newest %+v", len(connections), connections[0])
 	}
-	pushes := s.Events(service.EventFilter{Type: service.EventPushed, Cluster: "orders", Limit: 10})
+	pushes := s.Events(service.EventFilter{Types: []service.EventType{service.EventPushed}, Cluster: "orders", Limit: 10})
 	if len(pushes) != 1 || first.New == false {
 		t.Errorf("the connections pushed a push out: %+v", pushes)
 	}
@@ -103,7 +103,7 @@ func TestRefusedPushesPushNothingOut(t *testing.T) {
 	for eventType, want := range map[service.EventType]int{
 		service.EventPushed: 1, service.EventPrioritySwitched: 1, service.EventPushRefused: service.MaxRefusedEvents,
 	} {
-		if got := len(s.Events(service.EventFilter{Type: eventType, Limit: 1 << 20})); got != want {
+		if got := len(s.Events(service.EventFilter{Types: []service.EventType{eventType}, Limit: 1 << 20})); got != want {
 			t.Errorf("%d events %s, want %d", got, eventType, want)
 		}
 	}

@@ -47,13 +47,14 @@ func newMetrics(s *Service) *metrics {
 		}),
 		watchers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "lbd_watchers",
-			Help: "Who waits for changes now? By kind: longpoll.",
+			Help: "Who waits for changes now? By kind: sse, longpoll.",
 		}, []string{"kind"}),
 	}
 	for _, o := range []pushOutcome{pushApplied, pushUnchanged, pushRejected, pushPreconditionFailed, pushDryRun, pushBlocked} {
 		m.pushes.WithLabelValues(string(o))
 	}
 	m.watchers.WithLabelValues("longpoll")
+	m.watchers.WithLabelValues("sse")
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "lbd_build_info",
 		Help:        "Which lbd is this? Always 1.",

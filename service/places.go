@@ -48,6 +48,15 @@ func (p places) count(at place) uint64 {
 	return 0
 }
 
+// total is how many picks went to all places.
+func (p places) total() uint64 {
+	sum := uint64(0)
+	for _, n := range p {
+		sum += n.Load()
+	}
+	return sum
+}
+
 // localities yields the localities that a cluster comes down to, with their
 // priorities in it. An aggregate has those of its leaves in a row, each leaf one
 // at least (gRFC A37).

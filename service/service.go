@@ -64,6 +64,7 @@ type Service struct {
 	targets  *targets
 	leases   *leases
 	events   *events
+	watches  *watches
 
 	resolving sync.Mutex // guards resolver, and the order of its changes
 	resolver  *resolver.Resolver
@@ -105,6 +106,7 @@ func New(o Options) *Service {
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.metrics = newMetrics(s)
 	s.events = newEvents()
+	s.watches = newWatches(s)
 	s.leases = newLeases(o.MaxLeases, func(a *account) { s.breakerEased(a.target.member(a.cluster)) })
 	s.targets = newTargets(s.newTarget, s.counters)
 	s.dns = resolver.NewDNS(o.Lookup, s.hostChanged)
@@ -210,10 +212,11 @@ func (s *Service) hostChanged(host string, addresses []string, err error) {
 // so that callers go elsewhere. Picks go on.
 func (s *Service) Drain() { s.drain() }
 
-// Close ends the leases and then the trees. Picks that queue end with
+// Close ends the watches, the leases, and then the trees. Picks that queue end with
 // ShuttingDown. The store is the caller's to close.
 func (s *Service) Close() {
 	s.Drain()
+	s.watches.close()
 	s.leases.close()
 	s.stopDemand()
 	s.dns.Close()

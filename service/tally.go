@@ -47,3 +47,14 @@ func (t *tally[K]) read() map[K]uint64 {
 	}
 	return out
 }
+
+// total is the sum of every count.
+func (t *tally[K]) total() uint64 {
+	sum := uint64(0)
+	if m := t.counts.Load(); m != nil {
+		for _, n := range *m {
+			sum += n.Load()
+		}
+	}
+	return sum
+}

@@ -287,7 +287,7 @@ func TestEventsNameTheirTarget(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
 	count := func(f service.EventFilter) (n int) {
-		f.Type, f.Limit = service.EventStateChanged, 10
+		f.Types, f.Limit = []service.EventType{service.EventStateChanged}, 10
 		return len(s.Events(f))
 	}
 	if all, shop, full, zoo := count(service.EventFilter{}), count(service.EventFilter{Target: "shop"}), count(service.EventFilter{Target: "xds:///shop"}), count(service.EventFilter{Target: "zoo"}); all != 2 || shop != 1 || full != 1 || zoo != 0 {

@@ -100,6 +100,32 @@ func (h *hosted) member(cluster string) *member {
 	return nil
 }
 
+// each calls f with every cluster that picks can reach, in no order: as it is in
+// its own tree, else in that of the first xds target. targets are the labels of
+// the xds targets that have it.
+func (h *hosted) each(f func(m *member, targets []string)) {
+	livesIn := make(map[string][]string)
+	for _, t := range h.ordered {
+		for name := range t.newest.Load().members {
+			livesIn[name] = append(livesIn[name], t.label)
+		}
+	}
+	for name, t := range h.clusters {
+		if m := t.newest.Load().only; m.known() {
+			f(m, livesIn[name])
+			delete(livesIn, name)
+		}
+	}
+	for _, t := range h.ordered {
+		for name, m := range t.newest.Load().members {
+			if targets := livesIn[name]; targets != nil {
+				f(m, targets)
+				delete(livesIn, name)
+			}
+		}
+	}
+}
+
 // livesIn returns the labels of the xds targets that have the cluster, in order.
 func (h *hosted) livesIn(cluster string) []string {
 	var out []string

@@ -1,0 +1,166 @@
+package api
+
+import (
+	"net/http"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// ClusterStream has what the data of each event is in the stream of a cluster, by
+// the event's name.
+type ClusterStream struct {
+	// State comes at first, and whenever the state is another.
+	State *service.ClusterState `json:"state,omitempty"`
+	// Counts come at first, and at most once a second.
+	Counts *service.ClusterCounts `json:"counts,omitempty"`
+	// Gone comes last, where the cluster is no more.
+	Gone *Nothing `json:"gone,omitempty"`
+}
+
+// ClustersStream has what the data of each event is in the stream of all clusters,
+// by the event's name.
+type ClustersStream struct {
+	// Resync replaces all that was known.
+	Resync *WatchedClusters `json:"resync,omitempty"`
+	// Update comes at most once a second.
+	Update *ClustersUpdate `json:"update,omitempty"`
+}
+
+// EventsStream has what the data of each event is in the stream of events, by the
+// event's name.
+type EventsStream struct {
+	Event *service.Event `json:"event,omitempty"`
+	// Resync tells that events were missed: GET /v1/events has those that are
+	// remembered.
+	Resync *Nothing `json:"resync,omitempty"`
+}
+
+// WatchedClusters are clusters with their counts.
+type WatchedClusters struct {
+	// Clusters are sorted by name, in byte order.
+	Clusters []service.WatchedCluster `json:"clusters"`
+}
+
+// ClustersUpdate is what changed.
+type ClustersUpdate struct {
+	WatchedClusters
+
+	// Removed are the names of the clusters that are no more.
+	Removed []string `json:"removed"`
+}
+
+// Nothing is {}.
+type Nothing struct{}
+
+// watch answers with a stream of a cluster's states.
+//
+//	@Summary		Watch a cluster
+//	@Description	Server-sent events. "state" has what GET of the cluster answers: at once, and then whenever it is another one, at most every 100 ms. Its id is the generation, a dot, and what tells the generation's states from each other. "counts", without id, has what was counted: at once, and once a second if it is another. "gone" comes last, when the cluster is no more. Last-Event-ID may be an id or a generation: that state is not sent again. A comment comes when there was nothing for 15 s.
+//	@ID				watchCluster
+//	@Tags			clusters
+//	@Produce		text/event-stream
+//	@Param			name					path		string	true	"the cluster's name, percent-encoded"
+//	@Param			target					query		string	false	"the target in whose tree it is watched: xds:///NAME, or NAME alone"	minlength(1)	maxlength(512)
+//	@Param			endpoints				query		bool	false	"false leaves the endpoints out"	default(true)
+//	@Param			last_event_id			query		string	false	"as Last-Event-ID, for those who cannot send it"	minlength(1)	maxlength(64)
+//	@Param			Last-Event-ID			header		string	false	"the id of the last event that was received"
+//	@Success		200						{object}	ClusterStream	"what data is, by event"
+//	@Failure		400,404,414,429,500,503	{object}	Problem
+//	@Router			/v1/clusters/{name}/watch [get]
+func (c *clusters) watch(w http.ResponseWriter, r *http.Request) error {
+	name, err := pathName(r, "name")
+	if err != nil {
+		return err
+	}
+	var target, last string
+	endpoints := true
+	known := []parameter{{name: "target"}, {name: "endpoints"}, {name: "last_event_id"}}
+	err = readQuery(r.URL.RawQuery, known, func(name string, v value) string {
+		switch name {
+		case "target":
+			return v.name(&target)
+		case "endpoints":
+			return v.boolean(&endpoints)
+		default:
+			return v.limited(&last, maxEventIDBytes)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return stream(w, r, c.service, func() (*service.Watch, error) {
+		return c.service.WatchCluster(name, target, endpoints, lastEventID(r, last))
+	})
+}
+
+// watchAll answers with a stream of all clusters.
+//
+//	@Summary		Watch all clusters
+//	@Description	Server-sent events. "resync" has all clusters, in short; "update", at most once a second, those that changed and the names of those that are no more. Both have an id. After a Last-Event-ID that is still known there is no resync, only what changed since. A comment comes when there was nothing for 15 s. A cluster of the name "watch" is at /v1/clusters/%77atch.
+//	@ID				watchClusters
+//	@Tags			clusters
+//	@Produce		text/event-stream
+//	@Param			prefix				query		string	false	"only clusters whose name begins so"	minlength(1)	maxlength(512)
+//	@Param			last_event_id		query		string	false	"as Last-Event-ID, for those who cannot send it"	minlength(1)	maxlength(64)
+//	@Param			Last-Event-ID		header		string	false	"the id of the last event that was received"
+//	@Success		200					{object}	ClustersStream	"what data is, by event"
+//	@Failure		400,414,429,500,503	{object}	Problem
+//	@Router			/v1/clusters/watch [get]
+func (c *clusters) watchAll(w http.ResponseWriter, r *http.Request) error {
+	var prefix, last string
+	known := []parameter{{name: "prefix"}, {name: "last_event_id"}}
+	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
+		if name == "prefix" {
+			return v.name(&prefix)
+		}
+		return v.limited(&last, maxEventIDBytes)
+	})
+	if err != nil {
+		return err
+	}
+	return stream(w, r, c.service, func() (*service.Watch, error) {
+		return c.service.WatchClusters(prefix, lastEventID(r, last))
+	})
+}
+
+// watch answers with a stream of events.
+//
+//	@Summary		Watch what happens
+//	@Description	Server-sent events. "event" has one event, under its id, the oldest first: those after Last-Event-ID, else the last so many and all that come. "resync" tells that events after Last-Event-ID are forgotten, or that it is another process's: GET /v1/events has those that are remembered. A comment comes when there was nothing for 15 s.
+//	@ID				watchEvents
+//	@Tags			daemon
+//	@Produce		text/event-stream
+//	@Param			cluster				query		string		false	"only those of this cluster"	minlength(1)	maxlength(512)
+//	@Param			target				query		string		false	"only those of the tree of this target"	minlength(1)	maxlength(512)
+//	@Param			type				query		[]string	false	"only those of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,xds_connected,xds_disconnected,xds_rejected,xds_fell_back,xds_returned)
+//	@Param			last				query		int			false	"begin with so many of the past"	minimum(0)	maximum(1000)	default(0)
+//	@Param			last_event_id		query		string		false	"as Last-Event-ID, for those who cannot send it; last is not heeded then"	minlength(1)	maxlength(64)
+//	@Param			Last-Event-ID		header		string		false	"the id of the last event that was received"
+//	@Success		200					{object}	EventsStream	"what data is, by event"
+//	@Failure		400,414,429,500,503	{object}	Problem
+//	@Router			/v1/events/watch [get]
+func (e *events) watch(w http.ResponseWriter, r *http.Request) error {
+	var f service.EventFilter
+	var last string
+	known := []parameter{{name: "cluster"}, {name: "target"}, {name: "type", repeats: true}, {name: "last"}, {name: "last_event_id"}}
+	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
+		switch name {
+		case "cluster":
+			return v.name(&f.Cluster)
+		case "target":
+			return v.name(&f.Target)
+		case "type":
+			return eventType(&f.Types, v)
+		case "last":
+			return v.integer(&f.Limit, 0, service.MaxLastEvents)
+		default:
+			return v.limited(&last, maxEventIDBytes)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return stream(w, r, e.service, func() (*service.Watch, error) {
+		return e.service.WatchEvents(f, lastEventID(r, last))
+	})
+}

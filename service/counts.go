@@ -1,0 +1,124 @@
+package service
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+// ClusterCounts is what happens to a cluster, in numbers. What only grows is
+// counted since the process began, or the target has the cluster.
+type ClusterCounts struct {
+	Time    time.Time `json:"time"` // when it was read
+	Cluster string    `json:"cluster"`
+	// Target is the xds target in whose tree Picks and Localities are counted;
+	// empty for the cluster's own. All else is of the whole process.
+	Target string `json:"target"`
+	// Picks counts the picks by result: ok, or the code of the refusal. Of a
+	// cluster without metrics of its own only ok is told.
+	Picks map[string]uint64 `json:"picks"`
+	// Drops counts the picks that were dropped, by category.
+	Drops map[string]uint64 `json:"drops"`
+	// CircuitBroken counts the picks that the circuit breaker refused.
+	CircuitBroken uint64 `json:"circuit_broken"`
+	// Breaker is absent for an AGGREGATE, whose leaves have theirs.
+	Breaker *BreakerFill `json:"breaker,omitempty"`
+	// Leases are those that are held now.
+	Leases int64 `json:"leases"`
+	// Localities are those of the cluster's configuration, in order; absent in
+	// what is told of all clusters.
+	Localities []LocalityPicks `json:"localities,omitempty"`
+}
+
+// BreakerFill is how full a circuit breaker is.
+type BreakerFill struct {
+	InFlight    int64  `json:"in_flight"`
+	MaxRequests uint32 `json:"max_requests"`
+	Open        bool   `json:"open"`
+}
+
+// LocalityPicks counts the good picks of a locality of a priority. One that left
+// the configuration and comes back begins at zero.
+type LocalityPicks struct {
+	Priority int      `json:"priority"`
+	Locality Locality `json:"locality"`
+	Picks    uint64   `json:"picks"`
+}
+
+// counted reads what is counted of the member, with or without its localities,
+// and leaves the time out.
+func (m *member) counted(withLocalities bool) ClusterCounts {
+	out := ClusterCounts{
+		Cluster: m.cluster, Target: m.target.label, Leases: m.shared.leases.Load(),
+		Picks: map[string]uint64{string(resultOK): 0}, Drops: make(map[string]uint64),
+	}
+	if m.ownSeries {
+		for r, n := range m.picks.read() {
+			out.Picks[string(r)] = n
+		}
+	} else {
+		out.Picks[string(resultOK)] = m.places.total()
+	}
+	for _, l := range m.leaves {
+		out.CircuitBroken += l.counters.Breaker.Rejected()
+		drops := l.drops()
+		for i, d := range drops {
+			if !slices.ContainsFunc(drops[:i], func(o DropState) bool { return o.Category == d.Category }) {
+				out.Drops[d.Category] += d.Dropped
+			}
+		}
+	}
+	if l, ok := m.own(); ok {
+		b := l.breaker()
+		out.Breaker = &BreakerFill{InFlight: b.InFlight, MaxRequests: b.MaxRequests, Open: b.Open}
+	}
+	if withLocalities {
+		for priority, l := range localities(m.config, m.cluster) {
+			out.Localities = append(out.Localities, LocalityPicks{priority, localityOf(l.ID), m.places.count(place{priority, l.ID})})
+		}
+	}
+	return out
+}
+
+// mark is what tells cheaply that the summary of a cluster, or its counts, may be
+// others than before.
+type mark struct {
+	member     *member // its config
+	generation int64
+	state      connectivity.State
+	priority   int
+	endpoints  policy.Census
+	stale      bool
+	// picks and refused only grow.
+	picks, refused   uint64
+	inFlight, leases int64
+}
+
+func (m *member) mark() mark {
+	sum := m.target.channel.ClusterSummary(m.cluster)
+	out := mark{
+		member: m, generation: m.target.channel.Generation(), state: sum.State, priority: sum.Priority,
+		stale: m.stale.Load(), leases: m.shared.leases.Load(),
+	}
+	for _, c := range sum.Priorities {
+		out.endpoints = out.endpoints.Add(c)
+	}
+	if m.ownSeries {
+		out.picks = m.picks.total()
+	} else {
+		out.picks = m.places.total()
+	}
+	for _, l := range m.leaves {
+		out.inFlight += l.counters.Breaker.InFlight()
+		out.refused += l.counters.Breaker.Rejected()
+		if l.Assignment != nil && len(l.Assignment.Drops) > 0 {
+			for _, n := range l.counters.Drops() {
+				out.refused += n
+			}
+		}
+	}
+	return out
+}
