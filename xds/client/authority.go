@@ -214,15 +214,23 @@ func (a *authority) remove(w *watch, s *server, now time.Time) {
 	a.tell(w, &NotFoundError{Key: w.key, Server: s.config.URI}, false)
 }
 
-// expire takes notice that a server did not send what it was asked for. What is
-// there, from another server, stays.
-func (a *authority) expire(k resource.Key, s *server, now time.Time) {
+// expire takes notice that a server did not send what it was asked for, or anything
+// at all. What is there, from another server, stays.
+func (a *authority) expire(k resource.Key, s *server, silent bool, now time.Time) {
 	w := a.watches[k.Type][k.Name]
-	if w == nil || w.state != Requested || s != a.current() {
+	if w == nil || s != a.current() {
+		return
+	}
+	var err error = &NotFoundError{Key: w.key, Server: s.config.URI, Expired: true}
+	if silent {
+		err = &SilentError{Key: w.key, Server: s.config.URI}
+	}
+	_, doubted := w.err.(*SilentError) //nolint:errorlint // it is never wrapped
+	if w.state != Requested && (!doubted || silent) {
 		return
 	}
 	a.lose(w, Timeout, now)
-	a.tell(w, &NotFoundError{Key: w.key, Server: s.config.URI, Expired: true}, false)
+	a.tell(w, err, false)
 }
 
 // lose forgets what was good.

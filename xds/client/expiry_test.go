@@ -1,6 +1,7 @@
 package client
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,7 +56,38 @@ func TestTimeRunsWhileThereIsAStream(t *testing.T) {
 		s.end <- nil
 		s = w.servers["one"].accept()
 		began := time.Now()
-		w.expectTold("a: expired")
+		w.expectTold("a: silent")
+		if got := time.Since(began); got != watchExpiry {
+			t.Errorf("after %v", got)
+		}
+		// It is told once.
+		s.end <- nil
+		w.servers["one"].accept().hear()
+		time.Sleep(time.Hour)
+		w.expectNothingTold()
+	})
+}
+
+// A server that is silent may hang: it is not taken to have said that something
+// does not exist. Once it says anything it has its time, once.
+func TestTheTimeOfAServerThatWasSilent(t *testing.T) {
+	play(t, "one", func(t *testing.T, w *world) {
+		w.want(cds, "a", "b")
+		w.want(eds, "x")
+		s := w.servers["one"].accept()
+		if got := strings.Join([]string{w.told(), w.told()}, "; "); got != "a: silent, b: silent; x: silent" && got != "x: silent; a: silent, b: silent" {
+			t.Errorf("told %q", got)
+		}
+		if got := w.state(cds, "a"); got.State != Timeout || !strings.Contains(got.Err.Error(), `"passthrough:///one", which is connected, has sent nothing within 15s`) {
+			t.Errorf("it is %+v", got)
+		}
+		time.Sleep(time.Minute)
+		s.say("1", "n1", cluster("a"))
+		w.expectTold("a=1")
+		began := time.Now()
+		if got := strings.Join([]string{w.told(), w.told()}, "; "); got != "b: expired; x: expired" && got != "x: expired; b: expired" {
+			t.Errorf("told %q", got)
+		}
 		if got := time.Since(began); got != watchExpiry {
 			t.Errorf("after %v", got)
 		}
@@ -119,9 +151,9 @@ func TestTheTimeOfWhatIsDroppedEnds(t *testing.T) {
 		w.want(cds, "-a", "a")
 		s.expect(`Cluster [b] version="" nonce=""`)
 		s.expect(`Cluster [a b] version="" nonce=""`)
-		w.expectTold("b: expired")
+		w.expectTold("b: silent")
 		began := time.Now()
-		w.expectTold("a: expired")
+		w.expectTold("a: silent")
 		if got := time.Since(began); got != 10*time.Second {
 			t.Errorf("after %v more", got)
 		}

@@ -50,15 +50,6 @@ func (a *authority) returnTo(place int) {
 	a.release(place + 1)
 	s := a.current()
 	a.client.tell(Returned{Authority: a.name, From: from.config.URI, To: s.config.URI})
-	now := time.Now()
-	for _, watches := range a.watches {
-		for _, w := range watches {
-			// It had its time while another one was in use.
-			if w.state == Requested && s.expired(w.key) {
-				a.expire(w.key, s, now)
-			}
-		}
-	}
 }
 
 // fail takes notice that one of its servers cannot be reached.

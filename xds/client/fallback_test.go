@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -144,7 +145,7 @@ func TestAServerThatHasLess(t *testing.T) {
 		w.servers["one"].kill()
 		two := w.servers["two"].accept()
 		two.hear()
-		w.expectTold("b: expired")
+		w.expectTold("b: silent")
 		time.Sleep(time.Hour)
 		w.expectNothingTold()
 		two.say("1", "n1", cluster("b"))
@@ -152,7 +153,7 @@ func TestAServerThatHasLess(t *testing.T) {
 	})
 }
 
-// A server that comes back and keeps silent about something had its time already.
+// A server that comes back has its time from its first answer on.
 func TestTheTimeOfAServerThatComesBack(t *testing.T) {
 	play(t, "one two", func(t *testing.T, w *world) {
 		w.servers["one"].kill()
@@ -171,7 +172,12 @@ func TestTheTimeOfAServerThatComesBack(t *testing.T) {
 		}
 		w.expectNothingTold()
 		one.say("1", "n1", cluster("a"))
+		synctest.Wait()
+		began := time.Now()
 		w.expectTold("a: expired")
+		if got := time.Since(began); got != watchExpiry {
+			t.Errorf("after %v", got)
+		}
 		if got := w.state(eds, "a"); got.State != Timeout {
 			t.Errorf("it is %+v", got)
 		}

@@ -141,6 +141,7 @@ func describe(batch []Update) string {
 	var words []string
 	for _, u := range batch {
 		var not *NotFoundError
+		var silent *SilentError
 		var rejected *RejectedError
 		var unreachable *UnreachableError
 		s := u.Key.Name
@@ -154,6 +155,8 @@ func describe(batch []Update) string {
 			s += ": expired"
 		case errors.As(u.Err, &not):
 			s += ": not found"
+		case errors.As(u.Err, &silent):
+			s += ": silent"
 		case errors.As(u.Err, &rejected):
 			s += ": rejected"
 		case errors.As(u.Err, &unreachable):

@@ -195,7 +195,7 @@ func TestAServerThatNeverAnswers(t *testing.T) {
 	play(t, "one two", func(t *testing.T, w *world) {
 		w.want(cds, "a")
 		w.servers["one"].accept()
-		w.expectTold("a: expired")
+		w.expectTold("a: silent")
 		if !w.client.Away("a") {
 			t.Error("not away")
 		}
@@ -226,6 +226,6 @@ func TestNamesThatNobodyCanAskFor(t *testing.T) {
 		w.client.Want([]resource.Key{{Type: "Secret", Name: "x"}}, []resource.Key{{Type: "Secret", Name: "y"}})
 		s.expectNothing()
 		time.Sleep(time.Minute)
-		w.expectTold("a: expired")
+		w.expectTold("a: silent")
 	})
 }

@@ -85,12 +85,6 @@ func (s *server) unsubscribe(k resource.Key) {
 	}
 }
 
-// expired reports whether the server did not send a resource in time.
-func (s *server) expired(k resource.Key) bool {
-	t := s.subscriptions[k.Type]
-	return t != nil && t.names[k.Name] != nil && t.names[k.Name].stage == expired
-}
-
 // flush hands the sender the next request, if it waits for one and one is due.
 func (s *server) flush() {
 	st := s.stream
@@ -161,9 +155,12 @@ func (s *server) expire(st *stream, t *subscriptions, together []*subscription) 
 		if t.names[sub.name] != sub || sub.stage != asked {
 			continue
 		}
-		sub.stage = expired
+		silent := !st.answered.Load()
+		if sub.stage = expired; silent {
+			sub.stage = unheard
+		}
 		for a := range s.authorities {
-			a.expire(resource.Key{Type: t.kind, Name: sub.name}, s, now)
+			a.expire(resource.Key{Type: t.kind, Name: sub.name}, s, silent, now)
 		}
 	}
 }
@@ -187,6 +184,11 @@ func (s *server) answer(st *stream) {
 	st.answered.Store(true)
 	s.failed = nil
 	s.client.tell(Connected{Server: s.config.URI})
+	for _, t := range s.subscriptions {
+		if again := t.hear(); len(again) > 0 {
+			s.expireLater(st, t, again)
+		}
+	}
 	for a := range s.authorities {
 		a.listen()
 		a.reach()

@@ -53,6 +53,7 @@ type stage uint8
 const (
 	unasked stage = iota // on the stream that there is
 	asked                // the server's time runs
+	unheard              // not sent in time by a server that has sent nothing at all
 	arrived              // good or bad
 	expired              // not sent in time
 )
@@ -97,7 +98,7 @@ func (t *subscriptions) restart() {
 	t.refused, t.held = nil, time.Time{}
 	for _, s := range t.names {
 		s.named = false
-		if s.stage == asked {
+		if s.stage == asked || s.stage == unheard {
 			s.stage = unasked
 		}
 	}
@@ -113,6 +114,19 @@ func (t *subscriptions) missing() bool {
 	return false
 }
 
+// hear gives what a server did not send while it was silent its time anew, and
+// returns it.
+func (t *subscriptions) hear() []*subscription {
+	var again []*subscription
+	for _, s := range t.names {
+		if s.stage == unheard {
+			s.stage = asked
+			again = append(again, s)
+		}
+	}
+	return again
+}
+
 // answer takes notice of a response.
 func (t *subscriptions) answer(r *response) {
 	t.nonce, t.detail, t.dirty = r.nonce, r.refusal, true
@@ -125,7 +139,7 @@ func (t *subscriptions) answer(r *response) {
 		t.refused, t.held = &r.version, time.Time{}
 	}
 	for i := range r.resources {
-		if s := t.names[r.resources[i].item.Key.Name]; s != nil && s.stage <= asked {
+		if s := t.names[r.resources[i].item.Key.Name]; s != nil && s.stage < arrived {
 			s.stage = arrived
 		}
 	}

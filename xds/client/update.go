@@ -18,8 +18,8 @@ type Update struct {
 	// Updated is when the resource became what it is: the last good value's time
 	// where there is one.
 	Updated time.Time
-	// Err is a *NotFoundError, a *RejectedError or an *UnreachableError; nil with
-	// a value.
+	// Err is a *NotFoundError, a *SilentError, a *RejectedError or an
+	// *UnreachableError; nil with a value.
 	Err error
 	// Ambient says that Err leaves the last good value in use. Otherwise there is
 	// none, or no more.
@@ -27,7 +27,7 @@ type Update struct {
 }
 
 // NotFoundError is a resource that the server does not have. It can be trusted: the
-// server spoke, or kept silent while it was there.
+// server spoke.
 type NotFoundError struct {
 	Key resource.Key
 	// Server is its URI. It is empty where no server can be asked for such a name:
@@ -47,6 +47,20 @@ func (e *NotFoundError) Error() string {
 		return fmt.Sprintf("%s does not exist: management server %q did not send it within %v", e.Key, e.Server, watchExpiry)
 	}
 	return fmt.Sprintf("%s does not exist: management server %q no longer sends it", e.Key, e.Server)
+}
+
+// SilentError is a resource that a server did not send within the time that it is
+// given, nor anything else since the stream was opened: gRPC takes it for one that
+// does not exist, but a server that hangs is silent, too. Once the server says
+// anything it has its time anew, and the resource comes, or a NotFoundError does.
+type SilentError struct {
+	Key    resource.Key
+	Server string // its URI
+}
+
+// Error names the resource and the server.
+func (e *SilentError) Error() string {
+	return fmt.Sprintf("%s is not known to exist: management server %q, which is connected, has sent nothing within %v", e.Key, e.Server, watchExpiry)
 }
 
 // RejectedError is a resource that breaks rules: it was NACKed.

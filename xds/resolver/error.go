@@ -11,8 +11,8 @@ import (
 // Err of its ClusterConfig.
 type NotFoundError struct {
 	Key resource.Key
-	// Err is what the management server said of it, a *client.NotFoundError; nil
-	// where there is none to ask.
+	// Err is what the management server said of it, a *client.NotFoundError, or a
+	// *client.SilentError where it said nothing; nil where there is none to ask.
 	Err error
 }
 

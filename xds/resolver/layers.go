@@ -21,8 +21,15 @@ type result[V any] struct {
 	from resource.Provenance
 }
 
-// notFound reports whether err is that the resource does not exist.
+// notFound reports whether err is that the resource does not exist, as far as
+// gRPC would know.
 func (r *result[V]) notFound() bool {
+	_, silent := errors.AsType[*client.SilentError](r.err)
+	return silent || r.gone()
+}
+
+// gone reports whether a server has said that the resource does not exist.
+func (r *result[V]) gone() bool {
 	_, is := errors.AsType[*client.NotFoundError](r.err)
 	return is
 }
@@ -44,7 +51,7 @@ func (l layers[V]) top(name string) result[V] {
 		return *at[resource.SourcePush]
 	case at[resource.SourceFile] != nil:
 		return *at[resource.SourceFile]
-	case ads != nil && (ads.good() || ads.notFound() || !cache.good()):
+	case ads != nil && (ads.good() || ads.gone() || !cache.good()):
 		return *ads
 	case !cache.good():
 		return result[V]{}

@@ -76,6 +76,12 @@ func notFound(u resolver.Update) resolver.Update {
 	return out
 }
 
+func silent(u resolver.Update) resolver.Update {
+	out := without(u)
+	out.Err = &client.SilentError{Key: u.Key, Server: "up:1"}
+	return out
+}
+
 func unreachable(u resolver.Update) resolver.Update {
 	out := without(u)
 	out.Err = &client.UnreachableError{Server: "up:1", Err: errors.New("refused")}
@@ -90,6 +96,7 @@ func ambient(u resolver.Update) resolver.Update {
 
 const (
 	doesNotExist = ` does not exist: management server "up:1" no longer sends it`
+	sentNothing  = ` is not known to exist: management server "up:1", which is connected, has sent nothing within 15s`
 	cannotReach  = `management server "up:1" cannot be reached: refused`
 )
 
@@ -268,6 +275,19 @@ func TestTargets(t *testing.T) {
 				"shop{a=h1(cache)?" + cannotReach + "}", "",
 			},
 			{apply(ads, everything...), "shop{a=h1(ads)}", ""},
+		}},
+		"what was kept serves while the server is silent": {steps: []step{
+			{apply(cache, everything...), "", ""},
+			{host(shop), "shop{a=h1(cache)}", "+Cluster/a +ClusterLoadAssignment/a +Listener/shop +RouteConfiguration/r"},
+			{
+				apply(ads, silent(lds("shop", "")), silent(rds("r")), silent(cds(t, "a", "")), silent(eds(t, "a"))),
+				"shop{a=h1(cache)?ClusterLoadAssignment/a" + sentNothing + "}", "",
+			},
+			{apply(ads, everything...), "shop{a=h1(ads)}", ""},
+		}},
+		"nothing was kept, and the server is silent": {steps: []step{
+			{host(shop), "shop pending", "+Listener/shop"},
+			{apply(ads, silent(lds("shop", ""))), "shop!Listener/shop" + sentNothing, ""},
 		}},
 		"what was kept and does not exist any more": {steps: []step{
 			{apply(cache, everything...), "", ""},
