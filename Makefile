@@ -67,6 +67,10 @@ test-all: test test-prometheus ## Run test, its longer forms, the other modules'
 parity: ## Hold lbd against grpc-go in PARITY_N (200) scenarios of the seed PARITY_SEED (drawn)
 	go test -C test/parity -count=1 -timeout 90m -v -run '^TestParity$$' . | grep -vE '^ *(=== |--- PASS)'
 
+.PHONY: acceptance
+acceptance: ## Hold what lbd accepts of xDS, and where its routes lead, against grpc-go (ACCEPTANCE_N, ACCEPTANCE_CALLS, ACCEPTANCE_SEED)
+	go test -C test/parity -count=1 -timeout 30m ./acceptance
+
 .PHONY: bench
 bench: ## Run the benchmarks
 	go test -run='^$$' -bench=. -benchmem ./...

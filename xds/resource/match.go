@@ -12,7 +12,7 @@ type Request struct {
 	// an RPC.
 	Path string
 	// Headers may hold several values of one name, in order. Names that end in
-	// -bin are binary: no route sees them, as in gRPC. Where there is no
+	// -bin are binary: no route sees them (gRFC A28). Where there is no
 	// content-type, it counts as application/grpc, which gRPC's transport adds.
 	Headers []Header
 	// Draw gives uniform random numbers; a route with a runtime fraction asks for

@@ -203,6 +203,10 @@ func TestRoutesAreJudged(t *testing.T) {
 			},
 			nil,
 		},
+		{
+			"the same name", hosts(virtualHost(acting(`"cluster":"a"`)), `{"name":"v","domains":["x"],"routes":[`+acting(`"cluster":"a"`)+`]}`),
+			[]string{`! virtual_hosts[1].name: is "v", as that of virtual_hosts[0] is`}, nil,
+		},
 		{"no route", routes(), []string{"! virtual_hosts[0].routes: takes no request: picks of the targets that it serves are refused"}, nil},
 		{
 			"never reached", routes(acting(`"cluster":"a"`), acting(`"cluster":"b"`)),
@@ -274,12 +278,19 @@ func TestRoutesAreJudged(t *testing.T) {
 			emptyHeaders(at), emptyHeaders(at),
 		},
 		{
-			"names of headers", onHeader(`{"name":"","present_match":true},{"name":"a b","present_match":true},{"name":":path","present_match":true},{"name":"x-Bin","present_match":true}`),
+			"names of headers", onHeader(`{"name":"","present_match":true},{"name":"a b","present_match":true}`),
 			[]string{
 				at + "match.headers[0].name: is empty",
 				at + `match.headers[1].name: is "a b", which is no name of a header`,
 			},
 			nil,
+		},
+		{
+			"headers that are never there", onHeader(`{"name":":path","present_match":true},{"name":"x-Bin","present_match":true}`),
+			[]string{
+				"! " + at + `match.headers[0].name: is ":path": a pick never has it, as no RPC's metadata does`,
+				"! " + at + `match.headers[1].name: is "x-bin": binary headers count as absent`,
+			}, nil,
 		},
 		{
 			"conditions of little sense", onHeader(`{"name":"x","range_match":{"start":7,"end":7},"treat_missing_header_as_empty":true},{"name":"y","string_match":{"safe_regex":{"regex":"a"},"ignore_case":true}}`),
@@ -297,6 +308,10 @@ func TestRoutesAreJudged(t *testing.T) {
 			nil,
 		},
 
+		{
+			"a runtime key", routes(matching(`"prefix":""`, `"runtime_fraction":{"runtime_key":"k","default_value":{"numerator":1}}`)),
+			[]string{"! " + at + "match.runtime_fraction.runtime_key: is not applied: default_value counts"}, nil,
+		},
 		{"a fraction of nothing", routes(matching(`"prefix":""`, `"runtime_fraction":{"runtime_key":"k"}`)), []string{
 			at + "match.runtime_fraction.default_value: is absent: the route would take no request",
 		}, nil},
@@ -331,6 +346,14 @@ func TestRoutesAreJudged(t *testing.T) {
 			[]string{at + "route.weighted_clusters.clusters: holds no cluster with a weight above 0"},
 		},
 		{
+			"weights of nothing beside one", routes(acting(`"weighted_clusters":{"clusters":[{"name":"a"},{"name":"b","weight":0},{"name":"c","weight":1}],"total_weight":1}`)),
+			[]string{
+				"! " + at + "route.weighted_clusters.total_weight: " + notApplied,
+				"! " + at + "route.weighted_clusters.clusters[0].weight: is absent: the cluster is left out",
+				"! " + at + "route.weighted_clusters.clusters[1].weight: is 0: the cluster is left out",
+			}, nil,
+		},
+		{
 			"weights over uint32", routes(acting(fmt.Sprintf(`"weighted_clusters":{"clusters":[{"name":"a","weight":1},{"name":"b","weight":%d},{"name":"c","weight":1}]}`, uint32(math.MaxUint32)))),
 			[]string{at + "route.weighted_clusters.clusters[1].weight: makes the sum of the weights exceed 4294967295"},
 			[]string{at + "route.weighted_clusters.clusters[1].weight: makes the sum of the weights exceed 4294967295"},
@@ -347,6 +370,15 @@ func TestRoutesAreJudged(t *testing.T) {
 				at + "route.hash_policy[2].header.header_name: is empty",
 			},
 			nil,
+		},
+		{
+			"hash policies that gRPC passes over", routes(acting(`"cluster":"a"`, `"hash_policy":[{"cookie":{"name":"c"}},{"filter_state":{"key":"k"}},{},{"header":{"header_name":"x","regex_rewrite":{"pattern":{"regex":"a"},"substitution":"\\1"}}}]`)),
+			[]string{
+				"! " + at + "route.hash_policy[0]: is not applied: supported are header and filter_state",
+				"! " + at + `route.hash_policy[1].filter_state.key: is "k", and not applied: known is io.grpc.channel_id`,
+				"! " + at + "route.hash_policy[2]: is not applied: supported are header and filter_state",
+				"! " + at + `route.hash_policy[3].header.regex_rewrite.substitution: is taken as gRPC-Go takes it: write ${1} for the first group, where Envoy has \1`,
+			}, nil,
 		},
 		{
 			"a bad rewrite", routes(acting(`"cluster":"a"`, `"hash_policy":[{"header":{"header_name":"x","regex_rewrite":{"pattern":{"regex":"*"},"substitution":"\\1"}}}]`)),

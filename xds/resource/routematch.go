@@ -159,7 +159,7 @@ func (r *routing) headerName(at spot, field, name string) {
 	case name[0] == ':':
 		r.warn(at.in(field), "is %q: a pick never has it, as no RPC's metadata does", name)
 	case strings.HasSuffix(name, "-bin"):
-		r.warn(at.in(field), "is %q: binary headers count as absent, as in gRPC", name)
+		r.warn(at.in(field), "is %q: binary headers count as absent", name)
 	}
 }
 

@@ -26,7 +26,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -39,10 +38,10 @@ import (
 // patience is how long grpc-go may take to answer, on whatever machine.
 const patience = time.Minute
 
-// TestAcceptance judges ACCEPTANCE_N resources (5000) of the seed ACCEPTANCE_SEED,
+// TestAcceptance judges ACCEPTANCE_N resources (10000) of the seed ACCEPTANCE_SEED,
 // which is a new one each time where it is not set.
 func TestAcceptance(t *testing.T) {
-	n := number(t, "ACCEPTANCE_N", 5000)
+	n := number(t, "ACCEPTANCE_N", 10_000)
 	seed := number(t, "ACCEPTANCE_SEED", uint64(time.Now().UnixNano()))
 	fmt.Printf("acceptance: ACCEPTANCE_SEED=%d ACCEPTANCE_N=%d\n", seed, n)
 
@@ -51,15 +50,8 @@ func TestAcceptance(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.grpc.Stop()
-	target, err := xds.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil, `{
-		"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}],
-		"node": {"id": "acceptance"},
-		"certificate_providers": {"known": {"plugin_name": "file_watcher", "config": {"certificate_file": "c", "private_key_file": "k", "ca_certificate_file": "a", "refresh_interval": "600s"}}}
-	}`, s.address))
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	s.answers = make(chan answer, 1)
+	target := s.resolver(t)
 	accepted := 0
 	for i := range n {
 		name := "r" + strconv.FormatUint(i, 10)
@@ -132,10 +124,10 @@ func number(t *testing.T, variable string, otherwise uint64) uint64 {
 	return v
 }
 
-// resource makes a good resource, changes it one to three times, and shows it.
+// resource makes a good resource, changes it once or twice, and shows it.
 func (r *mutation) resource(name string) (resource.Type, *anypb.Any, string) {
 	changed := func(m proto.Message) {
-		for range 1 + r.IntN(3) {
+		for range 1 + r.IntN(2) {
 			r.change(m.ProtoReflect())
 		}
 	}

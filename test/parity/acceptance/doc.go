@@ -1,5 +1,6 @@
-// Package acceptance holds lbd's decoder against grpc-go's: a management server
-// sends grpc-go Listeners, RouteConfigurations and Clusters, good ones in which
-// something was changed by chance, and what grpc-go answers, ACK or NACK, must be
-// what the decoder makes of them.
+// Package acceptance holds lbd's reading of Listeners, routes and Clusters against
+// grpc-go's. A management server sends grpc-go resources, good ones in which
+// something was changed by chance: what it answers, ACK or NACK, must be what the
+// decoder makes of them. And it sends routes made by chance: where they lead a
+// call must be where they lead a pick.
 package acceptance

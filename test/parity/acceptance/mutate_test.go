@@ -2,6 +2,7 @@ package acceptance_test
 
 import (
 	"math/rand/v2"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -73,26 +74,27 @@ func (r *mutation) field(fields protoreflect.FieldDescriptors) protoreflect.Fiel
 	return fields.Get(r.IntN(fields.Len()))
 }
 
-// change changes one thing somewhere in m.
+// change changes one thing somewhere in m: each type of message is as likely as
+// the others, however many there are of it.
 func (r *mutation) change(m protoreflect.Message) {
-	for {
-		var within []protoreflect.Message
-		m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-			switch {
-			case fd.Kind() != protoreflect.MessageKind || fd.IsMap() || fd.Message().FullName() == "google.protobuf.Any":
-			case fd.IsList():
-				for i := range v.List().Len() {
-					within = append(within, v.List().Get(i).Message())
-				}
-			default:
-				within = append(within, v.Message())
-			}
-			return true
-		})
-		if len(within) == 0 || r.IntN(4) == 0 {
-			break
+	all := map[protoreflect.FullName][]protoreflect.Message{}
+	within(m, all)
+	patching := r.IntN(4) > 0
+	var types []protoreflect.FullName
+	for name := range all {
+		if !patching || len(patches[name]) > 0 {
+			types = append(types, name)
 		}
-		m = within[r.IntN(len(within))]
+	}
+	slices.Sort(types)
+	if len(types) == 0 {
+		return
+	}
+	list := all[types[r.IntN(len(types))]]
+	m = list[r.IntN(len(list))]
+	if patching {
+		r.patch(m)
+		return
 	}
 	fields := m.Descriptor().Fields()
 	if fields.Len() == 0 {
@@ -108,6 +110,23 @@ func (r *mutation) change(m protoreflect.Message) {
 		return
 	}
 	r.set(m, fd, 2)
+}
+
+// within adds m, and all messages in it, to those of their types.
+func within(m protoreflect.Message, all map[protoreflect.FullName][]protoreflect.Message) {
+	all[m.Descriptor().FullName()] = append(all[m.Descriptor().FullName()], m)
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case fd.Kind() != protoreflect.MessageKind || fd.IsMap() || fd.Message().FullName() == "google.protobuf.Any":
+		case fd.IsList():
+			for i := range v.List().Len() {
+				within(v.List().Get(i).Message(), all)
+			}
+		default:
+			within(v.Message(), all)
+		}
+		return true
+	})
 }
 
 // set gives a field a value.

@@ -1,13 +1,23 @@
 package acceptance_test
 
 import (
+	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"testing"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // answer is what a client says of a resource.
@@ -16,14 +26,16 @@ type answer struct {
 	nack      string // why; empty for an ACK
 }
 
-// server sends each resource to whoever asks for it, once, and tells what it is
-// answered.
+// server sends resources to whoever asks for them, and tells what it is answered.
 type server struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
 	address string
 	grpc    *grpc.Server
+	// answers is nil where nobody wants to know.
 	answers chan answer
+	// clusters has every cluster there may be, and an empty assignment for it.
+	clusters bool
 
 	mu        sync.Mutex
 	resources map[key]*anypb.Any
@@ -37,7 +49,7 @@ func newServer() (*server, error) {
 		return nil, err
 	}
 	s := &server{
-		address: l.Addr().String(), grpc: grpc.NewServer(), answers: make(chan answer, 1),
+		address: l.Addr().String(), grpc: grpc.NewServer(),
 		resources: map[key]*anypb.Any{},
 	}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, s)
@@ -51,34 +63,73 @@ func (s *server) put(name string, r *anypb.Any) {
 	s.resources[key{r.GetTypeUrl(), name}] = r
 }
 
+// find returns a resource, or nil.
+func (s *server) find(url, name string) *anypb.Any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.resources[key{url, name}]; r != nil || !s.clusters {
+		return r
+	}
+	switch url {
+	case resource.TypeCluster.URL():
+		return pack(&clusterv3.Cluster{
+			Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads},
+		})
+	case resource.TypeAssignment.URL():
+		return pack(&endpointv3.ClusterLoadAssignment{ClusterName: name})
+	default:
+		return nil
+	}
+}
+
 // StreamAggregatedResources serves one channel: a client of grpc-go has a stream
 // for each of its targets.
 func (s *server) StreamAggregatedResources(stream grpc.BidiStreamingServer[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]) error {
+	sent := map[string]string{} // the names, by type
 	for n := 0; ; n++ {
 		req, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		if len(req.GetResourceNames()) != 1 {
-			continue
-		}
-		name, url := req.GetResourceNames()[0], req.GetTypeUrl()
-		if req.GetResponseNonce() != "" {
-			select {
-			case s.answers <- answer{name, url, req.GetErrorDetail().GetMessage()}:
-			case <-stream.Context().Done():
+		url, names := req.GetTypeUrl(), req.GetResourceNames()
+		slices.Sort(names)
+		asked := strings.Join(names, " ")
+		if sent[url] == asked {
+			if s.answers != nil && len(names) == 1 {
+				select {
+				case s.answers <- answer{asked, url, req.GetErrorDetail().GetMessage()}:
+				case <-stream.Context().Done():
+				}
 			}
 			continue
 		}
-		s.mu.Lock()
-		r := s.resources[key{url, name}]
-		s.mu.Unlock()
-		if r == nil {
+		sent[url] = asked
+		res := &discoveryv3.DiscoveryResponse{VersionInfo: strconv.Itoa(n), Nonce: strconv.Itoa(n), TypeUrl: url}
+		for _, name := range names {
+			if r := s.find(url, name); r != nil {
+				res.Resources = append(res.Resources, r)
+			}
+		}
+		if len(res.GetResources()) == 0 {
 			continue
 		}
-		version := strconv.Itoa(n)
-		if err := stream.Send(&discoveryv3.DiscoveryResponse{VersionInfo: version, Nonce: version, TypeUrl: url, Resources: []*anypb.Any{r}}); err != nil {
+		if err := stream.Send(res); err != nil {
 			return err
 		}
 	}
+}
+
+// resolver returns grpc-go's, which asks the server.
+func (s *server) resolver(t *testing.T) resolver.Builder {
+	t.Helper()
+	b, err := xds.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil, `{
+		"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}],
+		"node": {"id": "acceptance"},
+		"certificate_providers": {"known": {"plugin_name": "file_watcher", "config": {"certificate_file": "c", "private_key_file": "k", "ca_certificate_file": "a", "refresh_interval": "600s"}}}
+	}`, s.address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
