@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -65,10 +66,14 @@ func (t *target) service() string {
 }
 
 // authority is what virtual hosts are found by: the service, of which what cannot
-// stand in an authority is percent-encoded, as gRPC does (RFC 3986, 3.2).
+// stand in an authority is percent-encoded, as gRPC does (RFC 3986, 3.2). What is
+// percent-encoded in the target already is so once.
 func (t *target) authority() string {
 	const plain = "-_.~!$&'()*+,;=:[]@"
 	service := t.service()
+	if decoded, err := url.PathUnescape(service); err == nil {
+		service = decoded
+	}
 	var b strings.Builder
 	for i := range len(service) {
 		switch c := service[i]; {

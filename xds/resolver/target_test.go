@@ -374,6 +374,10 @@ func TestTargets(t *testing.T) {
 				{apply(push, inline("shop", "*: ")), "shop{}", "-Listener/listener of shop"},
 				{apply(push, without(inline("shop"))), "", "+Listener/listener of shop"},
 				{unhost("xds://corp/a/b"), "xds://corp/a/b gone", "-Listener/listener of //corp/a/b"},
+				{host("xds:///a%2Fb%20"), "a%2Fb%20 pending", "+Listener/listener of a%2Fb%20"},
+				{apply(ads, inline("listener of a%2Fb%20", "a%2Fb%20: ")), "a%2Fb%20{}", ""},
+				{host("xds:///100%"), "100% pending", "+Listener/listener of 100%"},
+				{apply(ads, inline("listener of 100%", "100%25: ")), "100%{}", ""},
 			},
 		},
 	} {
