@@ -84,6 +84,8 @@ type Error struct {
 	Problems []Problem
 	// Explain is the decision of a refused pick that asked for it.
 	Explain []Step
+
+	closed bool // the tree was closed under the request
 }
 
 func (e *Error) Error() string { return e.Detail }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/bootstrap"
@@ -70,28 +71,37 @@ const absorbTimeout = 30 * time.Second
 // once they do. The xDS client calls it; its next response waits meanwhile.
 func (s *Service) ServerSaid(updates []client.Update) {
 	said := make([]resolver.Update, len(updates))
-	kept := make([]resolver.Update, 0, len(updates))
+	for i, u := range updates {
+		said[i] = resolver.Update{Item: u.Item, Updated: u.Updated, Version: u.Version, Err: u.Err, Ambient: u.Ambient}
+	}
+	concerned := s.follows(func() []resolver.Change {
+		return append(s.resolver.Apply(resource.SourceADS, said), s.keep(said)...)
+	})
+	ctx, cancel := context.WithTimeout(s.draining, absorbTimeout)
+	defer cancel()
+	_ = s.targets.settle(ctx, concerned) // a tree that takes longer holds nobody up
+}
+
+// keep keeps what a management server said for when it is away, of what is needed
+// now. It is called under s.resolving.
+func (s *Service) keep(said []resolver.Update) []resolver.Change {
+	kept := make([]resolver.Update, 0, len(said))
 	var entries []lastgood.Entry
 	var gone []resource.Key
-	for i, u := range updates {
+	for _, u := range said {
 		_, notFound := errors.AsType[*client.NotFoundError](u.Err)
-		said[i] = resolver.Update{Item: u.Item, Updated: u.Updated, Version: u.Version, Err: u.Err, Ambient: u.Ambient}
 		switch {
-		case u.Err == nil:
-			entries = append(entries, lastgood.Entry{Key: u.Key, Raw: u.Raw, Version: u.Version, Updated: u.Updated})
-			kept = append(kept, said[i])
-		case notFound && !u.Ambient:
+		case notFound:
 			gone = append(gone, u.Key)
 			kept = append(kept, resolver.Update{Item: resource.Item{Key: u.Key}})
+		case u.Err == nil && s.resolver.Needs(u.Key): // else it was told of what was let go of meanwhile
+			entries = append(entries, lastgood.Entry{Key: u.Key, Raw: u.Raw, Version: u.Version, Updated: u.Updated})
+			kept = append(kept, u)
 		}
 	}
 	s.followed.kept.Put(entries)
 	s.followed.kept.Remove(gone)
-	concerned := s.resolve(resource.SourceADS, said, nil)
-	s.resolve(resource.SourceCache, kept, nil)
-	ctx, cancel := context.WithTimeout(s.draining, absorbTimeout)
-	defer cancel()
-	_ = s.targets.settle(ctx, concerned) // a tree that takes longer holds nobody up
+	return s.resolver.Apply(resource.SourceCache, kept)
 }
 
 // ask tells the management server what is needed now. It is called under
@@ -105,18 +115,28 @@ func (s *Service) ask() {
 		return
 	}
 	s.followed.server.Want(add, drop)
-	var gone []resource.Key
-	var updates []resolver.Update
-	for _, key := range drop {
-		if !s.resolver.Needs(key) { // else push or file have it: what the server said serves again after them
-			gone = append(gone, key)
-			updates = append(updates, resolver.Update{Item: resource.Item{Key: key}})
-		}
+	// What is needed all the same, push or file have: what the server said serves
+	// again after them.
+	s.forget(slices.DeleteFunc(drop, s.resolver.Needs))
+}
+
+// forget forgets what was kept of resources that nobody needs: no target changes.
+// It is called under s.resolving.
+func (s *Service) forget(keys []resource.Key) {
+	updates := make([]resolver.Update, len(keys))
+	for i, key := range keys {
+		updates[i].Key = key
 	}
-	if gone != nil {
-		s.resolver.Apply(resource.SourceCache, updates) // nobody needs it: no target changes
-		s.followed.kept.Remove(gone)
-	}
+	s.resolver.Apply(resource.SourceCache, updates)
+	s.followed.kept.Remove(keys)
+}
+
+// forgetSpare forgets all that is kept and nobody needs: what a daemon before had
+// asked for on demand, for one.
+func (s *Service) forgetSpare() {
+	s.resolving.Lock()
+	defer s.resolving.Unlock()
+	s.forget(s.resolver.Spare(resource.SourceCache))
 }
 
 // ServerEvent takes what happens between the xDS client and its servers. The

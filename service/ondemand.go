@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -44,6 +45,7 @@ func (s *Service) demand(cluster string) (*target, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if t := s.targets.current.Load().clusters[cluster]; t != nil { // by another pick meanwhile
+		t.used.Store(true)
 		return t, nil
 	}
 	if d.closed {
@@ -56,9 +58,8 @@ func (s *Service) demand(cluster string) (*target, error) {
 	}
 	d.clusters[cluster] = time.Now()
 	s.resolving.Lock()
-	gone := s.follow(s.resolver.Demand(cluster))
-	s.resolving.Unlock()
-	gone.close()
+	defer s.resolving.Unlock()
+	s.follow(s.resolver.Demand(cluster)) // of which no target ends
 	return s.targets.current.Load().clusters[cluster], nil
 }
 
@@ -74,16 +75,21 @@ func (s *Service) stopDemand() {
 	}
 }
 
-// sweepDemanded releases clusters that nobody uses, until ctx ends.
+// sweepDemanded releases clusters that nobody uses, and forgets what was kept of
+// those that nobody has named since, until ctx ends.
 func (s *Service) sweepDemanded(ctx context.Context) {
 	ticker := time.NewTicker(min(UnknownIdle, s.onDemand.idle) / 3)
 	defer ticker.Stop()
+	forget := time.NewTicker(s.onDemand.idle)
+	defer forget.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
 			s.sweep(now)
+		case <-forget.C:
+			s.forgetSpare()
 		}
 	}
 }
@@ -91,26 +97,31 @@ func (s *Service) sweepDemanded(ctx context.Context) {
 func (s *Service) sweep(now time.Time) {
 	d := &s.onDemand
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	var idle []string
 	for cluster, used := range d.clusters {
 		t := s.targets.current.Load().clusters[cluster]
 		if t != nil && t.used.Swap(false) {
 			d.clusters[cluster] = now
 			continue
 		}
-		idle := d.idle
+		stays := d.idle
 		if t != nil && !t.newest.Load().only.known() {
-			idle = min(idle, UnknownIdle)
+			stays = min(stays, UnknownIdle)
 		}
-		if now.Sub(used) < idle {
-			continue
+		if now.Sub(used) >= stays {
+			idle = append(idle, cluster)
+			delete(d.clusters, cluster)
 		}
-		delete(d.clusters, cluster)
-		s.resolving.Lock()
-		gone := s.follow(s.resolver.Release(cluster))
-		s.resolving.Unlock()
-		gone.close()
 	}
+	s.resolving.Lock()
+	var changes []resolver.Change
+	for _, cluster := range idle {
+		changes = append(changes, s.resolver.Release(cluster)...)
+	}
+	gone := s.follow(changes)
+	s.resolving.Unlock()
+	d.mu.Unlock()
+	gone.close()
 }
 
 // known reports whether anybody knows the cluster. One that picks named and that
@@ -120,7 +131,7 @@ func (m *member) known() bool {
 	switch {
 	case m.target.label != "":
 		return true // a route names it
-	case cc.Err == nil:
+	case cc.Cluster != nil: // with an error it is an aggregate that is not whole
 		return !cc.Pending || cc.ClusterFrom.Source != resource.SourceDefault
 	case cc.ClusterFrom.Source == resource.SourcePush || cc.ClusterFrom.Source == resource.SourceFile:
 		return true

@@ -154,12 +154,14 @@ func (s *Service) pick(ctx context.Context, r *PickRequest, out *Picks) error {
 		if i > 0 {
 			call.Again()
 		}
-		call.Cluster = r.Cluster // a target's routes replace it
-		if r.Explain {
-			call.Trace = new(policy.Trace)
-		}
 		p, refusal := s.pickOne(t, call, r, wait)
 		wait -= min(wait, call.Queued)
+		for next := s.successor(t, r, refusal); next != nil; next = s.successor(t, r, refusal) {
+			t = next
+			call.Again()
+			p, refusal = s.pickOne(t, call, r, wait)
+			wait -= min(wait, call.Queued)
+		}
 		if refusal == nil {
 			m := t.member(call.Cluster)
 			m.picks.add(resultOK)
@@ -193,6 +195,10 @@ func putCall(call *policy.Call) {
 
 // pickOne picks once, and makes a lease of the pick where that is asked for.
 func (s *Service) pickOne(t *target, call *policy.Call, r *PickRequest, wait time.Duration) (p Pick, refused *Error) {
+	call.Cluster = r.Cluster // a target's routes replace it
+	if r.Explain {
+		call.Trace = new(policy.Trace)
+	}
 	done := false
 	defer func() {
 		if !done { // a panic, of a policy that is not lbd's for one: nothing is held for it
@@ -216,6 +222,20 @@ func (s *Service) pickOne(t *target, call *policy.Call, r *PickRequest, wait tim
 		p.Lease, refused = s.leases.grant(t.member(call.Cluster).account, call, r.TTL)
 	}
 	return p, refused
+}
+
+// successor is the target that a pick goes on with whose own was closed under it:
+// a cluster on demand may be released just when a pick comes for it. It is nil
+// where there is none.
+func (s *Service) successor(t *target, r *PickRequest, refused *Error) *target {
+	if refused == nil || !refused.closed || s.draining.Err() != nil {
+		return nil
+	}
+	next, err := s.targetOf(r)
+	if err != nil || next == t {
+		return nil
+	}
+	return next
 }
 
 // decide asks the target's picker, and sees how long that takes.

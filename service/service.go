@@ -168,11 +168,20 @@ func (s *Service) Commit(c store.Commit) {
 // resolve lets the trees follow what a source says, and which targets are hosted
 // by name. It returns the targets that this concerns.
 func (s *Service) resolve(from resource.Source, updates []resolver.Update, hosts []hosting) (concerned []string) {
+	return s.follows(func() []resolver.Change {
+		changes := s.resolver.Apply(from, updates)
+		for _, h := range hosts {
+			changes = append(changes, s.host(h)...)
+		}
+		return changes
+	})
+}
+
+// follows lets the trees follow what is done to the resolver. It returns the targets
+// that this concerns.
+func (s *Service) follows(resolve func() []resolver.Change) (concerned []string) {
 	s.resolving.Lock()
-	changes := s.resolver.Apply(from, updates)
-	for _, h := range hosts {
-		changes = append(changes, s.host(h)...)
-	}
+	changes := resolve()
 	gone := s.follow(changes)
 	s.resolving.Unlock()
 	gone.close()
@@ -270,7 +279,7 @@ func (s *Service) closed(cluster, target string) *Error {
 	default:
 		e = errorf(UnknownCluster, "cluster %q was removed", cluster)
 	}
-	e.Cluster, e.Target = cluster, target
+	e.Cluster, e.Target, e.closed = cluster, target, true
 	return e
 }
 

@@ -97,6 +97,24 @@ func compareKeys(a, b resource.Key) int {
 	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
 }
 
+// Spare are the resources that a source has and no target needs, in no order.
+func (r *Resolver) Spare(s resource.Source) []resource.Key {
+	var keys []resource.Key
+	keys = spare(r, keys, resource.TypeListener, r.listeners, s)
+	keys = spare(r, keys, resource.TypeRoutes, r.routes, s)
+	keys = spare(r, keys, resource.TypeCluster, r.clusters, s)
+	return spare(r, keys, resource.TypeAssignment, r.assignments, s)
+}
+
+func spare[V any](r *Resolver, keys []resource.Key, of resource.Type, l layers[V], s resource.Source) []resource.Key {
+	for name, at := range l {
+		if key := (resource.Key{Type: of, Name: name}); at[s] != nil && !r.Needs(key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 // Needs reports whether a target needs a resource, be it one that push or file
 // have.
 func (r *Resolver) Needs(key resource.Key) bool { return r.needs[key] != nil }
