@@ -28,6 +28,21 @@ type CertificateProvider struct {
 	roots    material[*x509.CertPool]
 }
 
+// HasCertificateProvider reports whether a Cluster's security may name an
+// instance. A nil Config, which is that of no bootstrap, has none.
+func (c *Config) HasCertificateProvider(instance string) bool {
+	return c != nil && c.CertificateProviders[instance] != nil
+}
+
+// Certificates returns what the provider of an instance has now, as its own
+// Certificates does. A provider that there is not is an error.
+func (c *Config) Certificates(instance string) (identity []tls.Certificate, roots *x509.CertPool, err error) {
+	if !c.HasCertificateProvider(instance) {
+		return nil, nil, errors.New("the bootstrap does not have it")
+	}
+	return c.CertificateProviders[instance].Certificates()
+}
+
 // Certificates returns the certificate to show, nil where none is configured, and
 // the roots to trust, nil for the system's. They must not be changed.
 //

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // A look is what the directory shows without a file being read.
@@ -75,9 +77,9 @@ func text(err error) string {
 // directory is all that is known of the directory and its files. It is used by
 // one goroutine at a time.
 type directory struct {
-	custom func(name string) bool // as Options has it
-	path   string
-	files  map[string]*file
+	decoding resource.Options // but for the format
+	path     string
+	files    map[string]*file
 	// bad is a fault of the directory itself.
 	bad *Bad
 }
@@ -102,7 +104,7 @@ func (d *directory) read(l look, now time.Time) {
 			continue
 		}
 		if f == nil {
-			f = &file{custom: d.custom}
+			f = &file{decoding: d.decoding}
 			d.files[name] = f
 		}
 		switch seen := l.files[name]; {

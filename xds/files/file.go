@@ -40,7 +40,7 @@ var formats = map[string]resource.Format{
 
 // file is what is known of one file.
 type file struct {
-	custom func(name string) bool // as Options has it
+	decoding resource.Options // but for the format
 
 	// stamp is what the file was when it was last read, nil if it could not be;
 	// fresh tells that it had been modified so shortly before that a later
@@ -78,8 +78,9 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 		return
 	}
 	f.sum = sum
-	format, _ := FormatOf(path) // a look leaves others out
-	bundle, err := resource.DecodeBundle(body, resource.Options{Origin: resource.ByHand, Format: format, Bare: true, Custom: f.custom})
+	o := f.decoding
+	o.Format, _ = FormatOf(path) // a look leaves others out
+	bundle, err := resource.DecodeBundle(body, o)
 	if err != nil {
 		f.fail(err, now)
 		return

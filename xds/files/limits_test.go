@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestFilesAreReadUpToAThousand(t *testing.T) {
@@ -64,7 +66,7 @@ func TestFilesAreReadUpTo32MiB(t *testing.T) {
 func TestAFileThatWasFreshIsReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.yaml")
 	begin := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	f := &file{}
+	f := &file{decoding: resource.Options{Origin: resource.ByHand, Bare: true}}
 	read := func(content string, now time.Time) string {
 		t.Helper()
 		write(t, path, content)

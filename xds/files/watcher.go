@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Options are Open's.
@@ -20,6 +22,9 @@ type Options struct {
 	// Custom reports which policies are available beside the decoder's own;
 	// nil is none.
 	Custom func(name string) bool
+	// Certificates reports which certificate providers the bootstrap has; nil is
+	// none.
+	Certificates func(instance string) bool
 }
 
 // Watcher watches a directory of resource files. Its methods may be called at
@@ -68,13 +73,17 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		return nil, fmt.Errorf("open directory of resources: %w", err)
 	}
 	w := &Watcher{
-		logger:    o.Logger,
-		onChange:  o.OnChange,
-		timing:    t,
-		quit:      make(chan struct{}),
-		quiet:     make(chan struct{}),
-		directory: directory{custom: o.Custom, path: path, files: map[string]*file{}},
-		ignored:   map[string]bool{},
+		logger:   o.Logger,
+		onChange: o.OnChange,
+		timing:   t,
+		quit:     make(chan struct{}),
+		quiet:    make(chan struct{}),
+		directory: directory{
+			decoding: resource.Options{Origin: resource.ByHand, Bare: true, Custom: o.Custom, Certificates: o.Certificates},
+			path:     path,
+			files:    map[string]*file{},
+		},
+		ignored: map[string]bool{},
 	}
 	if w.logger == nil {
 		w.logger = slog.New(slog.DiscardHandler)

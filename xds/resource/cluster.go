@@ -34,10 +34,15 @@ type ConnectMode string
 // The connect modes. The empty mode is the daemon's own (--connect).
 const (
 	ConnectDefault ConnectMode = ""
-	// ConnectTCP connects, closes, and does so again every few seconds.
+	// ConnectTCP connects, closes, and does so again every few seconds; over TLS
+	// where the cluster has a Security, as ConnectTCPHold is.
 	ConnectTCP ConnectMode = "tcp"
 	// ConnectTCPHold holds one connection; its loss is known at once.
 	ConnectTCPHold ConnectMode = "tcp_hold"
+	// ConnectTLS is ConnectTCPHold over TLS, whether the cluster has a Security
+	// or not. Where it has none, the system's roots are trusted, and the
+	// certificate has to bear the endpoint's name.
+	ConnectTLS ConnectMode = "tls"
 	// ConnectNone takes every endpoint as connected.
 	ConnectNone ConnectMode = "none"
 )
@@ -160,7 +165,7 @@ type Cluster struct {
 	// LoadMetrics are the metrics of upstreams that are part of load reports; nil
 	// for none.
 	LoadMetrics *LoadMetrics
-	// Security is nil where connections are plain.
+	// Security is nil where connections are plain, unless Connect is ConnectTLS.
 	Security *Security
 	// Connect is metadata lbd.connect, or ConnectDefault.
 	Connect ConnectMode

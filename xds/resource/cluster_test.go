@@ -105,6 +105,7 @@ func TestClusters(t *testing.T) {
 		},
 		{"connect tcp", eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"tcp"}}}`), as(connect(resource.ConnectTCP)), nil},
 		{"connect tcp_hold", eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"tcp_hold"}}}`), as(connect(resource.ConnectTCPHold)), nil},
+		{"connect tls", eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"tls"}}}`), as(connect(resource.ConnectTLS)), nil},
 		{"connect none", eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"none"},"other":{"connect":7}}}`), as(connect(resource.ConnectNone)), nil},
 		{
 			"a word that lbd's metadata does not have", eds(`"metadata":{"filter_metadata":{"lbd":{"conect":"none"}}}`), as(),
@@ -222,15 +223,15 @@ func TestRulesOfClusters(t *testing.T) {
 		{"lrs nowhere", both, eds(`"lrs_server":{}`), []string{"lrs_server: is absent: it must be self"}},
 		{
 			"unknown connect mode", both, eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"udp"}}}`),
-			[]string{`metadata.filter_metadata["lbd"].connect: is "udp": it must be one of ["tcp" "tcp_hold" "none"]`},
+			[]string{`metadata.filter_metadata["lbd"].connect: is "udp": it must be one of ["tcp" "tcp_hold" "tls" "none"]`},
 		},
 		{
 			"empty connect mode", both, eds(`"metadata":{"filter_metadata":{"lbd":{"connect":""}}}`),
-			[]string{`metadata.filter_metadata["lbd"].connect: is "": it must be one of ["tcp" "tcp_hold" "none"]`},
+			[]string{`metadata.filter_metadata["lbd"].connect: is "": it must be one of ["tcp" "tcp_hold" "tls" "none"]`},
 		},
 		{
 			"a connect mode that is no text", both, eds(`"metadata":{"filter_metadata":{"lbd":{"connect":{"a":[1]}}}}`),
-			[]string{`metadata.filter_metadata["lbd"].connect: is {"a":[1]}: it must be one of ["tcp" "tcp_hold" "none"]`},
+			[]string{`metadata.filter_metadata["lbd"].connect: is {"a":[1]}: it must be one of ["tcp" "tcp_hold" "tls" "none"]`},
 		},
 		{"socket matches", both, eds(`"transport_socket_matches":[{"name":"x"}]`), []string{"transport_socket_matches: is not supported"}},
 		{

@@ -47,7 +47,7 @@ func (v *verdict) lrs(m *clusterv3.Cluster) bool {
 }
 
 // connectModes are what metadata lbd.connect may say.
-var connectModes = []ConnectMode{ConnectTCP, ConnectTCPHold, ConnectNone}
+var connectModes = []ConnectMode{ConnectTCP, ConnectTCPHold, ConnectTLS, ConnectNone}
 
 // connect judges metadata lbd.connect.
 func (v *verdict) connect(m *corev3.Metadata) ConnectMode {
@@ -99,18 +99,11 @@ func maxRequests(b *clusterv3.CircuitBreakers) (limit uint32, ok bool) {
 var applied = []string{
 	"name", "type", "cluster_type", "lb_policy", "load_balancing_policy",
 	"circuit_breakers", "lrs_server", "lrs_report_endpoint_metrics", "outlier_detection", "metadata",
-	"transport_socket_matches",
-}
-
-// withoutEffect is said of fields whose absence would be noticed, whoever
-// wrote them.
-var withoutEffect = map[string]string{
-	"transport_socket": "is not applied: connections are plain, without TLS",
-	"health_checks":    "is not applied: health is what EDS says, and whether an endpoint can be connected to",
+	"transport_socket", "transport_socket_matches",
 }
 
 // leavesOwn are the fields that mean nothing on an aggregate.
-var leavesOwn = []string{"circuit_breakers", "lrs_server", "lrs_report_endpoint_metrics", "outlier_detection", "eds_cluster_config", "load_assignment"}
+var leavesOwn = []string{"circuit_breakers", "lrs_server", "lrs_report_endpoint_metrics", "outlier_detection", "transport_socket", "eds_cluster_config", "load_assignment"}
 
 // clusterFieldsWithoutEffect warns of fields that lbd does not heed.
 func (v *verdict) clusterFieldsWithoutEffect(m *clusterv3.Cluster, c *Cluster) {
@@ -132,10 +125,9 @@ func (v *verdict) clusterFieldsWithoutEffect(m *clusterv3.Cluster, c *Cluster) {
 		}
 	}
 	for name := range set(m) {
-		reason, everybody := withoutEffect[name]
 		switch {
-		case everybody:
-			v.warn(name, "%s", reason)
+		case name == "health_checks": // its absence would be noticed, whoever wrote it
+			v.warn(name, "is not applied: health is what EDS says, and whether an endpoint can be connected to")
 		case c.Type == ClusterAggregate && slices.Contains(leavesOwn, name):
 			v.warnByHand(name, "is not applied: the clusters of an aggregate have their own")
 		case slices.Contains(applied, name) || slices.Contains(own, name):

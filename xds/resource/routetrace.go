@@ -77,7 +77,7 @@ func (m *HeaderMatch) words(headers []Header) string {
 
 // wanted says what meets the condition.
 func (m *HeaderMatch) wanted() string {
-	words := m.String.words()
+	words := m.String.Words()
 	switch m.Kind {
 	case HeaderPresent:
 		if m.Present != m.Invert {
@@ -90,27 +90,6 @@ func (m *HeaderMatch) wanted() string {
 	}
 	if m.Invert {
 		words = "anything but " + words
-	}
-	return words
-}
-
-// words say what meets the condition.
-func (m *StringMatch) words() string {
-	words, value := "exact", m.Value
-	switch m.Kind {
-	case MatchPrefix:
-		words = "prefix"
-	case MatchSuffix:
-		words = "suffix"
-	case MatchContains:
-		words = "contains"
-	case MatchRegex:
-		words, value = "safe_regex", pattern(m.Regex)
-	case MatchExact:
-	}
-	words += " " + strconv.Quote(value)
-	if m.CaseInsensitive {
-		words += ", whatever its case"
 	}
 	return words
 }

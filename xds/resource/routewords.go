@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -19,4 +20,25 @@ func (m *RouteMatch) Words() string {
 		words.WriteString(fmt.Sprintf(", %d of a million", m.PerMillion))
 	}
 	return words.String()
+}
+
+// Words say what meets the condition, such as suffix ".example.com".
+func (m *StringMatch) Words() string {
+	words, value := "exact", m.Value
+	switch m.Kind {
+	case MatchPrefix:
+		words = "prefix"
+	case MatchSuffix:
+		words = "suffix"
+	case MatchContains:
+		words = "contains"
+	case MatchRegex:
+		words, value = "safe_regex", pattern(m.Regex)
+	case MatchExact:
+	}
+	words += " " + strconv.Quote(value)
+	if m.CaseInsensitive {
+		words += ", whatever its case"
+	}
+	return words
 }

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"reflect"
 	"strconv"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -20,7 +21,8 @@ type Security struct {
 	// IdentityInstance has the client's own certificate; empty for none.
 	IdentityInstance, IdentityCertificate string
 	// SANs are the subject alternative names of which a server's certificate must
-	// bear one; any will do where there are none.
+	// bear one; any will do where there are none. Nothing else of the server is
+	// compared with its name.
 	SANs []StringMatch
 	// SNI is the server name that is sent; AutoHostSNI sends the endpoint's
 	// hostname, and AutoSANValidation wants the certificate to bear the name that
@@ -37,6 +39,9 @@ const (
 	maxSNIBytes = 255
 )
 
+// Equal reports whether s and o, either of which may be nil, say the same.
+func (s *Security) Equal(o *Security) bool { return s == o || reflect.DeepEqual(s, o) }
+
 // security judges a cluster's transport_socket, and returns nil where connections
 // are plain. What is written by hand may be meant for Envoy, which has other
 // ways to come to certificates: it is no reason to refuse the cluster.
@@ -51,7 +56,9 @@ func (v *verdict) security(m *clusterv3.Cluster) *Security {
 	}
 	aside := verdict{certificates: v.certificates}
 	s := aside.upstream(socket, field)
-	if aside.err() != nil {
+	if len(aside.problems.list) > 0 {
+		why := aside.problems.list[0]
+		v.warn(why.Field, "%s; connections are plain, without TLS", why.Reason)
 		return nil
 	}
 	return s

@@ -3,6 +3,7 @@ package resource_test
 import (
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,7 +37,7 @@ func TestClustersAreSecured(t *testing.T) {
 		name   string
 		socket string
 		want   *resource.Security
-		refuse string // what refuses it from a server; by hand it is plain then
+		refuse string // what refuses it from a server; by hand it is plain then, and that is said
 	}{
 		{"roots", common(valid(root)), with(none), ""},
 		{"roots in a combined context", common(combined(`"default_validation_context":{` + root + `}`)), with(none), ""},
@@ -94,10 +95,14 @@ func TestClustersAreSecured(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := resource.Options{Certificates: func(name string) bool { return name == "roots" || name == "own" }}
 			d, err := resource.DecodeCluster([]byte(eds(c.socket)), o)
+			var warn []string
+			if c.refuse != "" {
+				warn = []string{c.refuse + "; connections are plain, without TLS"}
+			}
 			if err != nil || !reflect.DeepEqual(d.Value.Security, c.want) {
 				t.Errorf("by hand: %+v, %v, want %+v", d, err, c.want)
-			} else if got := lines(d.Warnings); len(got) != 1 || got[0] != "transport_socket: is not applied: connections are plain, without TLS" {
-				t.Errorf("warnings %q", got)
+			} else if got := lines(d.Warnings); !slices.Equal(got, warn) {
+				t.Errorf("warnings %q, want %q", got, warn)
 			}
 			o.Origin = resource.FromServer
 			d, err = resource.DecodeCluster([]byte(eds(c.socket)), o)
@@ -105,7 +110,7 @@ func TestClustersAreSecured(t *testing.T) {
 				if got := said(d, err); len(got) != 1 || got[0] != c.refuse {
 					t.Errorf("said %q, want %q", got, c.refuse)
 				}
-			} else if err != nil || !reflect.DeepEqual(d.Value.Security, c.want) {
+			} else if err != nil || !reflect.DeepEqual(d.Value.Security, c.want) || len(d.Warnings) != 0 {
 				t.Errorf("%+v, %v, want %+v", d, err, c.want)
 			}
 		})
@@ -118,5 +123,43 @@ func TestClustersAreSecured(t *testing.T) {
 	}
 	if d, err := resource.DecodeCluster([]byte(eds(common(valid(`"system_root_certs":{}`)))), o); err != nil || !d.Value.Security.SystemRoots {
 		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// TestEqualSecurity: decoded twice it is the same, and any other field makes it
+// another.
+func TestEqualSecurity(t *testing.T) {
+	decode := func(change func(*resource.Security)) *resource.Security {
+		s := &resource.Security{
+			RootInstance: "roots", RootCertificate: "r", IdentityInstance: "own", IdentityCertificate: "i", SNI: "n",
+			SANs: []resource.StringMatch{{Value: "a"}, {Kind: resource.MatchRegex, Regex: regexp.MustCompile("r+")}},
+		}
+		change(s)
+		return s
+	}
+	same := decode(func(*resource.Security) {})
+	var none *resource.Security
+	if !same.Equal(decode(func(*resource.Security) {})) || !none.Equal(nil) {
+		t.Error("the same is not equal")
+	}
+	if same.Equal(nil) || none.Equal(same) {
+		t.Error("none equals one")
+	}
+	for i, change := range []func(*resource.Security){
+		func(s *resource.Security) { s.RootInstance = "x" },
+		func(s *resource.Security) { s.RootCertificate = "x" },
+		func(s *resource.Security) { s.SystemRoots = true },
+		func(s *resource.Security) { s.IdentityInstance = "x" },
+		func(s *resource.Security) { s.IdentityCertificate = "x" },
+		func(s *resource.Security) { s.SNI = "x" },
+		func(s *resource.Security) { s.AutoHostSNI = true },
+		func(s *resource.Security) { s.AutoSANValidation = true },
+		func(s *resource.Security) { s.SANs = s.SANs[:1] },
+		func(s *resource.Security) { s.SANs[0].CaseInsensitive = true },
+		func(s *resource.Security) { s.SANs[1].Regex = regexp.MustCompile("r*") },
+	} {
+		if same.Equal(decode(change)) {
+			t.Errorf("change %d makes no difference", i)
+		}
 	}
 }
