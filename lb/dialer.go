@@ -42,14 +42,14 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 //
 // Mode tcp takes it where an endpoint does not answer, and less where it refuses;
 // it takes longer while more endpoints are to be looked at than RechecksPerSecond
-// allows for, or more than MaxDials/2 of a cluster do not answer. Mode tcp_hold
-// takes it where a host or the network falls silent; a connection that the
+// allows for, or more than MaxDials/2 of a cluster do not answer. Modes tcp_hold and
+// tls take it where a host or the network falls silent; a connection that the
 // endpoint ends, as it does when its process ends, is noticed at once.
 func NoticeTime(mode resource.ConnectMode) time.Duration {
 	switch mode {
 	case resource.ConnectTCP:
 		return RecheckInterval*11/10 + RecheckTimeout
-	case resource.ConnectTCPHold:
+	case resource.ConnectTCPHold, resource.ConnectTLS:
 		return keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 	default:
 		return -1
@@ -74,11 +74,15 @@ type Dialer struct {
 	cancel  context.CancelFunc
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	slots   *slots
+
+	certificates Certificates
+	verdictTime  time.Duration // how long a server that asked for a certificate has to refuse it
 }
 
-// NewDialer returns a Dialer. It has to be closed, after its channels.
-func NewDialer() *Dialer {
-	d := &Dialer{connect: (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext, slots: newSlots()}
+// NewDialer returns a Dialer, which asks c for the certificates that clusters'
+// security names; c may be nil. It has to be closed, after its channels.
+func NewDialer(c Certificates) *Dialer {
+	d := &Dialer{connect: (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext, slots: newSlots(), certificates: c, verdictTime: verdictTime}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -89,6 +93,7 @@ func (d *Dialer) Connectors(standard resource.ConnectMode) map[resource.ConnectM
 	m := map[resource.ConnectMode]Connector{
 		resource.ConnectTCP:     tcpConnector{dialer: d},
 		resource.ConnectTCPHold: tcpConnector{dialer: d, hold: true},
+		resource.ConnectTLS:     tcpConnector{dialer: d, hold: true, tls: true},
 		resource.ConnectNone:    nil,
 	}
 	m[resource.ConnectDefault] = m[standard]
@@ -102,26 +107,55 @@ func (d *Dialer) Close() {
 	d.slots.wg.Wait()
 }
 
-func (d *Dialer) dial(ctx context.Context, address string, timeout time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return d.connect(ctx, "tcp", address)
-}
-
-// tcpConnector is connect modes tcp and tcp_hold: an endpoint is connected
-// where it accepts a TCP connection. tcp closes the connection at once, so that
+// tcpConnector is connect modes tcp, tcp_hold and tls: an endpoint is connected
+// where it accepts a TCP connection, and, where the cluster has a security or the
+// mode is tls, a handshake of TLS on it. tcp closes the connection at once, so that
 // no worker of a small server is taken, and looks again every RecheckInterval;
-// tcp_hold keeps it.
+// the others keep it.
 type tcpConnector struct {
-	dialer *Dialer
-	hold   bool
-	turn   turn
+	dialer   *Dialer
+	hold     bool
+	tls      bool // whatever the cluster says
+	turn     turn
+	security *resource.Security // of the cluster; nil for none
+	hostname string             // of the endpoint, where TLS goes by it
 }
 
-// inTurn returns the Connector whose attempts are made in t's turn.
-func (c tcpConnector) inTurn(t turn) Connector {
+func (c tcpConnector) inTurn(t turn) dialing {
 	c.turn = t
 	return c
+}
+
+func (c tcpConnector) secured(s *resource.Security) dialing {
+	c.security = s
+	return c
+}
+
+func (c tcpConnector) named(hostname string) dialing {
+	c.hostname = ""
+	if c.security == nil && c.tls || c.security != nil && c.security.AutoHostSNI {
+		c.hostname = bareHost(hostname)
+	}
+	return c
+}
+
+// dial connects, and secures the connection. Both have to be done in time.
+func (c tcpConnector) dial(ctx context.Context, address string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := c.dialer.connect(ctx, "tcp", address)
+	if err != nil || c.security == nil && !c.tls {
+		return conn, err
+	}
+	secured, err := c.handshake(ctx, conn, address)
+	if err == nil {
+		return secured, nil
+	}
+	_ = conn.Close()
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("not done within %v: %w", timeout.Round(time.Millisecond), err)
+	}
+	return nil, fmt.Errorf("tls handshake with %s: %w", address, err)
 }
 
 // Start dials the addresses in order.
@@ -167,7 +201,7 @@ func (l *tcpLink) connect(limit time.Duration) {
 	}
 	start := time.Now()
 	address := l.addresses[0]
-	conn, err := l.dialer.dial(l.ctx, address, min(limit, l.left/time.Duration(len(l.addresses))))
+	conn, err := l.dial(l.ctx, address, min(limit, l.left/time.Duration(len(l.addresses))))
 	if err != nil {
 		l.errs = append(l.errs, err)
 		l.left -= time.Since(start)
@@ -222,7 +256,7 @@ func (l *tcpLink) recheck(address string, limit time.Duration) {
 	if l.over() {
 		return
 	}
-	conn, err := l.dialer.dial(l.ctx, address, min(limit, RecheckTimeout))
+	conn, err := l.dial(l.ctx, address, min(limit, RecheckTimeout))
 	if err != nil {
 		if !l.over() {
 			l.report(Connection{Err: err})

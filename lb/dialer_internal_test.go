@@ -37,7 +37,7 @@ func TestMaxDials(t *testing.T) {
 		want     int64
 	}{{[]string{""}, MaxDials / 2}, {[]string{"a", "b", "c"}, MaxDials * 3 / 4}} {
 		synctest.Test(t, func(t *testing.T) {
-			d := NewDialer()
+			d := NewDialer(nil)
 			release := make(chan struct{})
 			var dialing, most atomic.Int64
 			d.connect = pipe(func(context.Context, string) error {
@@ -94,7 +94,7 @@ func TestDialTime(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := NewDialer()
+				d := NewDialer(nil)
 				defer d.Close()
 				d.connect = pipe(silent)
 				start := time.Now()
@@ -114,7 +114,7 @@ func TestDialTime(t *testing.T) {
 // connected to with back-off.
 func TestAcceptAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer()
+		d := NewDialer(nil)
 		defer d.Close()
 		var dials atomic.Int64
 		d.connect = func(context.Context, string, string) (net.Conn, error) {
@@ -140,7 +140,7 @@ func TestAcceptAndClose(t *testing.T) {
 // once, and looks no more when it is stopped.
 func TestRechecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer()
+		d := NewDialer(nil)
 		defer d.Close()
 		var mu sync.Mutex
 		var dials []time.Time
@@ -204,7 +204,7 @@ func TestRechecks(t *testing.T) {
 // TestRecheckRate: with more endpoints than it allows for, the interval grows.
 func TestRecheckRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer()
+		d := NewDialer(nil)
 		defer d.Close()
 		var dials atomic.Int64
 		d.connect = pipe(func(context.Context, string) error {
@@ -227,7 +227,7 @@ func TestRecheckRate(t *testing.T) {
 // the rate to those that are there.
 func TestStoppedRechecksTakeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer()
+		d := NewDialer(nil)
 		defer d.Close()
 		var watched atomic.Int64
 		d.connect = pipe(func(_ context.Context, address string) error {

@@ -17,9 +17,9 @@ func TestKeepAlive(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	d := NewDialer()
+	d := NewDialer(nil)
 	defer d.Close()
-	conn, err := d.dial(t.Context(), l.Addr().String(), time.Minute)
+	conn, err := tcpConnector{dialer: d}.dial(t.Context(), l.Addr().String(), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ type dialing struct {
 }
 
 func newDialing(t *testing.T) *dialing {
-	d := &dialing{t: t, dialer: lb.NewDialer(), reports: make(chan lb.Connection, 16)}
+	d := &dialing{t: t, dialer: lb.NewDialer(nil), reports: make(chan lb.Connection, 16)}
 	t.Cleanup(d.dialer.Close)
 	return d
 }
@@ -184,7 +184,7 @@ func TestDialerClose(t *testing.T) {
 }
 
 func TestConnectors(t *testing.T) {
-	d := lb.NewDialer()
+	d := lb.NewDialer(nil)
 	defer d.Close()
 	for _, standard := range []resource.ConnectMode{resource.ConnectTCP, resource.ConnectTCPHold, resource.ConnectNone} {
 		m := d.Connectors(standard)

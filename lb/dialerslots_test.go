@@ -174,7 +174,7 @@ func dialed(t *testing.T, d *Dialer, mode resource.ConnectMode) *Channel {
 }
 
 func dialerOn(t *testing.T, n *network) *Dialer {
-	d := NewDialer()
+	d := NewDialer(nil)
 	d.connect = pipe(n.connect)
 	t.Cleanup(d.Close)
 	return d

@@ -85,7 +85,7 @@ func TestFlappingEndpoints(t *testing.T) {
 		all = append(all, f)
 		l.Endpoints = append(l.Endpoints, &resource.Endpoint{Addresses: []string{f.address}, Weight: 1})
 	}
-	dialer := lb.NewDialer()
+	dialer := lb.NewDialer(nil)
 	defer dialer.Close()
 	o := options(nil)
 	o.Connectors = dialer.Connectors(resource.ConnectTCPHold)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Back-off between connection attempts, as gRPC has it.
@@ -33,10 +34,17 @@ type Connector interface {
 	Start(addresses []string, report func(Connection)) (stop func())
 }
 
-// queueing is a Connector that makes only so many attempts at a time.
-type queueing interface {
+// dialing is a Connector that dials: only so many at a time, and over TLS where
+// it is to. It can be compared.
+type dialing interface {
+	Connector
 	// inTurn returns the Connector whose attempts are made in t's turn.
-	inTurn(t turn) Connector
+	inTurn(t turn) dialing
+	// secured returns the Connector whose connections are as s says.
+	secured(s *resource.Security) dialing
+	// named returns the Connector for an endpoint of that hostname, which TLS may
+	// go by.
+	named(hostname string) dialing
 }
 
 // Connection is what a Connector reports.
@@ -57,15 +65,15 @@ type subConn struct {
 	balancer.SubConn // grpc wants it embedded; every method is overridden
 
 	// Fixed after build.
-	channel   *Channel
-	root      string // the clusters that events name
-	cluster   string
-	connector Connector // nil takes the endpoint as connected
-	listener  func(balancer.SubConnState)
+	channel  *Channel
+	root     string // the clusters that events name
+	cluster  string
+	listener func(balancer.SubConnState)
 
 	ready atomic.Pointer[string] // the connected address
 
 	// Owner only.
+	connector Connector // nil takes the endpoint as connected
 	addresses []string
 	state     connectivity.State
 	failures  int       // attempts that failed in a row
@@ -86,19 +94,28 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 	if !ok {
 		return nil, fmt.Errorf("connect mode %q is not available", link.Mode)
 	}
-	if q, ok := connector.(queueing); ok {
-		connector = q.inTurn(turn{channel: c, cluster: link.Cluster, batch: c.batch})
+	if d, ok := connector.(dialing); ok {
+		connector = d.inTurn(turn{channel: c, cluster: link.Cluster, batch: c.batch}).secured(link.Security)
 	}
 	sc := &subConn{channel: c, root: link.Root, cluster: link.Cluster, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
 	sc.setAddresses(addrs)
 	return sc, nil
 }
 
-func (s *subConn) setAddresses(addrs []resolver.Address) {
+// setAddresses reports whether TLS goes by another name than before.
+func (s *subConn) setAddresses(addrs []resolver.Address) (renamed bool) {
 	s.addresses = make([]string, len(addrs))
 	for i, a := range addrs {
 		s.addresses[i] = a.Addr
 	}
+	d, ok := s.connector.(dialing)
+	if !ok {
+		return false
+	}
+	before := d
+	d = d.named(policy.EndpointOfAddresses(addrs).Hostname)
+	s.connector = d
+	return d != before
 }
 
 // Ready returns the address that is connected.
@@ -217,16 +234,18 @@ func (s *subConn) Shutdown() {
 }
 
 // UpdateAddresses keeps the connection where its address is still among the new
-// ones, and connects anew where it is not. None at all changes nothing.
+// ones and TLS still goes by the same name, and connects anew where not. None at
+// all changes nothing.
 func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 	if len(addrs) == 0 {
 		return
 	}
-	s.setAddresses(addrs)
-	if s.state != connectivity.Ready && s.state != connectivity.Connecting {
+	before := s.addresses
+	renamed := s.setAddresses(addrs)
+	if !renamed && slices.Equal(s.addresses, before) || s.state != connectivity.Ready && s.state != connectivity.Connecting {
 		return
 	}
-	if at := s.ready.Load(); at != nil && slices.Contains(s.addresses, *at) {
+	if at := s.ready.Load(); at != nil && slices.Contains(s.addresses, *at) && !renamed {
 		return
 	}
 	s.disconnect()

@@ -434,7 +434,7 @@ func TestSubConnContract(t *testing.T) {
 			if _, err := p.conn.NewSubConn(nil, balancer.NewSubConnOptions{}); err == nil {
 				t.Error("a SubConn without address")
 			}
-			addrs := policy.WithLink(toAddresses([]string{"a:1"}), policy.NewLink("", "", "pigeon"))
+			addrs := policy.WithLink(toAddresses([]string{"a:1"}), policy.NewLink("", "", "pigeon", nil))
 			if _, err := p.conn.NewSubConn(addrs, balancer.NewSubConnOptions{}); err == nil || err.Error() != `connect mode "pigeon" is not available` {
 				t.Errorf("err %v", err)
 			}

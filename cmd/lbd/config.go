@@ -30,7 +30,7 @@ type Config struct {
 	Target         []string      `help:"Target to host, xds:///NAME or NAME: a Listener finds its routes, and these the cluster of a pick. Repeatable." env:"LBD_TARGET" placeholder:"NAME"`
 	OnDemand       int           `help:"How many clusters are asked of the management server at a time because picks name them (1 to 100000)." default:"1000" env:"LBD_ON_DEMAND"`
 	OnDemandIdle   time.Duration `help:"How long such a cluster stays that nobody picks from (1s to 24h)." default:"10m" env:"LBD_ON_DEMAND_IDLE"`
-	Connect        string        `help:"How to find out whether an endpoint can be connected to, where its cluster does not say: ${enum}." enum:"tcp,tcp_hold,none" default:"tcp" env:"LBD_CONNECT"`
+	Connect        string        `help:"How to find out whether an endpoint can be connected to, where its cluster does not say: ${enum}." enum:"tcp,tcp_hold,tls,none" default:"tcp" env:"LBD_CONNECT"`
 	PickWait       time.Duration `help:"How long a pick may queue that does not say (0 to 60s)." default:"1s" env:"LBD_PICK_WAIT"`
 	DrainTimeout   time.Duration `help:"How long requests in flight may take to finish at the end (0 to 10m)." default:"10s" env:"LBD_DRAIN_TIMEOUT"`
 	RequireIfMatch bool          `help:"Refuse pushes that do not say, by If-Match or If-None-Match, what they replace." env:"LBD_REQUIRE_IF_MATCH"`

@@ -45,7 +45,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	if err != nil {
 		return err
 	}
-	dialer := lb.NewDialer()
+	dialer := lb.NewDialer(b)
 	defer dialer.Close()
 	svc := service.New(service.Options{
 		Logger:      log,
@@ -87,7 +87,9 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		}()
 	}
 	if c.Resources != "" {
-		watcher, openErr := files.Open(c.Resources, files.Options{Logger: log, OnChange: svc.FilesChanged, Custom: lb.Foreign})
+		watcher, openErr := files.Open(c.Resources, files.Options{
+			Logger: log, OnChange: svc.FilesChanged, Custom: lb.Foreign, Certificates: b.HasCertificateProvider,
+		})
 		if openErr != nil {
 			return openErr
 		}

@@ -175,6 +175,7 @@ func clusterChild(cc *resource.ClusterConfig, inner policy.Child) policy.Child {
 		Service:     policy.ServiceKey{Cluster: cc.Cluster.Name, EDSServiceName: cc.Cluster.EDSServiceName},
 		MaxRequests: cc.Cluster.MaxRequests,
 		Connect:     cc.Cluster.Connect,
+		Security:    cc.Cluster.Security,
 		Child:       inner,
 	}
 	if cc.Assignment != nil {

@@ -57,11 +57,12 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 	if old == nil || old.Service != cfg.Service || old.MaxRequests != cfg.MaxRequests || !slices.Equal(old.Drops, cfg.Drops) {
 		b.Mark(b, &b.pending)
 	}
-	if b.link == nil || b.link.Cluster != cfg.Service.Cluster || b.link.Mode != cfg.Connect {
-		b.link = policy.NewLink(b.Root(), cfg.Service.Cluster, cfg.Connect)
+	connects := b.link != nil && b.link.Mode == cfg.Connect && b.link.Security.Equal(cfg.Security)
+	if !connects || b.link.Cluster != cfg.Service.Cluster {
+		b.link = policy.NewLink(b.Root(), cfg.Service.Cluster, cfg.Connect, cfg.Security)
 	}
 	update := b.child.Update
-	if old != nil && old.Connect != cfg.Connect {
+	if old != nil && !connects {
 		update = b.child.Renew // every connection is to be made anew
 	}
 	_ = update(cfg.Child) // the Switch has said so

@@ -480,6 +480,48 @@ func TestConnectModeChanges(t *testing.T) {
 	}
 }
 
+// TestSecurityChanges: so it is where the security does, by what it says.
+func TestSecurityChanges(t *testing.T) {
+	roots := func(names ...string) func(*policy.ClusterImplConfig) {
+		return func(c *policy.ClusterImplConfig) {
+			c.Security = &resource.Security{RootInstance: "roots"}
+			for _, n := range names {
+				c.Security.SANs = append(c.Security.SANs, resource.StringMatch{Value: n})
+			}
+		}
+	}
+	tree := up(newTree(t, nil, roots("a")))
+	link := func(i int) *policy.Link { return policy.LinkOf(tree.SubConns[i].Addresses) }
+	if s := link(0).Security; s == nil || s.RootInstance != "roots" || link(1).Security != s {
+		t.Fatalf("links with security %+v, %+v", s, link(1).Security)
+	}
+	tree.Config(config(roots("a"), limit(7)))
+	if len(tree.SubConns) != 2 {
+		t.Fatalf("%d SubConns in all: one that says the same makes no new ones", len(tree.SubConns))
+	}
+	for i, change := range []func(*policy.ClusterImplConfig){roots("a", "b"), func(*policy.ClusterImplConfig) {}, roots()} {
+		made := len(tree.SubConns)
+		tree.Config(config(change))
+		if len(tree.SubConns) != made+2 || tree.SubConns[made-1].Closed {
+			t.Fatalf("change %d: %d SubConns in all, want %d, and the old ones serving", i, len(tree.SubConns), made+2)
+		}
+		if got, want := link(made).Security, securityOf(change); !got.Equal(want) {
+			t.Errorf("change %d: security %+v, want %+v", i, got, want)
+		}
+		up(tree)
+		if !tree.SubConns[made-1].Closed {
+			t.Errorf("change %d: the old connections are not shut down", i)
+		}
+	}
+}
+
+// securityOf is the security that a change makes.
+func securityOf(change func(*policy.ClusterImplConfig)) *resource.Security {
+	var c policy.ClusterImplConfig
+	change(&c)
+	return c.Security
+}
+
 // TestForeignContext: a pick whose context is not lbd's gets a Done that gives
 // back.
 func TestForeignContext(t *testing.T) {

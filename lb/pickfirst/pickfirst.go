@@ -116,7 +116,8 @@ func (b *pickFirst) serving() *address {
 	return b.list[b.at]
 }
 
-// replace takes another list. An address that is in both keeps its SubConn.
+// replace takes another list. An address that is in both, of an endpoint of the
+// same hostname, keeps its SubConn: TLS may go by the name.
 func (b *pickFirst) replace(endpoints []*endpoint, list []*address) {
 	old := make(map[string]*address, len(b.list))
 	for _, a := range b.list {
@@ -124,7 +125,7 @@ func (b *pickFirst) replace(endpoints []*endpoint, list []*address) {
 	}
 	for i, a := range list {
 		known := old[a.Addr]
-		if known == nil {
+		if known == nil || known.of.value.Hostname != a.of.value.Hostname {
 			continue
 		}
 		delete(old, a.Addr)

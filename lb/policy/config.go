@@ -73,9 +73,11 @@ type ClusterImplConfig struct {
 	// LoadMetrics are the metrics of upstreams that count for load reports.
 	LoadMetrics *resource.LoadMetrics
 	MaxRequests uint32
-	// Connect is how the cluster's endpoints are connected to.
-	Connect resource.ConnectMode
-	Child   Child
+	// Connect is how the cluster's endpoints are connected to, and Security how
+	// these connections are secured; nil for not, unless Connect says so.
+	Connect  resource.ConnectMode
+	Security *resource.Security
+	Child    Child
 }
 
 // PriorityConfig is priority's: its children from the highest priority on.

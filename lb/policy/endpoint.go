@@ -51,16 +51,18 @@ type linkKey struct{}
 // Link is what the addresses of a cluster's SubConns bear of it.
 type Link struct {
 	// Root is [Conn.Root] of the policy that makes the SubConn.
-	Root    string
-	Cluster string
-	Mode    resource.ConnectMode
+	Root     string
+	Cluster  string
+	Mode     resource.ConnectMode
+	Security *resource.Security // nil for none
 
 	attributes *attributes.Attributes // itself; shared by the addresses
 }
 
-// NewLink returns the Link of a cluster below root, and its connect mode.
-func NewLink(root, cluster string, mode resource.ConnectMode) *Link {
-	l := &Link{Root: root, Cluster: cluster, Mode: mode}
+// NewLink returns the Link of a cluster below root, with its connect mode and its
+// security, which may be nil.
+func NewLink(root, cluster string, mode resource.ConnectMode, security *resource.Security) *Link {
+	l := &Link{Root: root, Cluster: cluster, Mode: mode, Security: security}
 	l.attributes = attributes.New(linkKey{}, l)
 	return l
 }

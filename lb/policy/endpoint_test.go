@@ -27,13 +27,14 @@ func TestEndpointTravels(t *testing.T) {
 	}
 
 	type key struct{}
+	security := &resource.Security{SystemRoots: true}
 	for _, mode := range []resource.ConnectMode{resource.ConnectDefault, resource.ConnectTCPHold} {
 		for _, own := range []*attributes.Attributes{nil, attributes.New(key{}, 1)} {
 			addrs := slices.Clone(re.Addresses)
 			addrs[0].Attributes = own
-			linked := policy.WithLink(addrs, policy.NewLink("", "orders", mode))
-			if got := policy.LinkOf(linked); got.Mode != mode || got.Cluster != "orders" {
-				t.Errorf("link %+v, want orders, %q", got, mode)
+			linked := policy.WithLink(addrs, policy.NewLink("", "orders", mode, security))
+			if got := policy.LinkOf(linked); got.Mode != mode || got.Cluster != "orders" || got.Security != security {
+				t.Errorf("link %+v, want orders, %q, %p", got, mode, security)
 			}
 			if got := linked[0].Attributes.Value(key{}); got != own.Value(key{}) {
 				t.Errorf("the address's own attribute is %v", got)

@@ -77,6 +77,9 @@ func (s *EndpointSet[T]) Update(endpoints []resolver.Endpoint) (changed bool, er
 			continue
 		case m != nil && slices.Equal(m.Value.Addresses, value.Addresses):
 			changed = changed || m.Value != value && m.State == connectivity.Ready // pickers hold the value
+			if m.Value.Hostname != value.Hostname {
+				m.SubConn.UpdateAddresses(re.Addresses) // they bear the name that TLS goes by
+			}
 			m.Value = value
 		default:
 			if m != nil {

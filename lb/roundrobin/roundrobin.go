@@ -78,7 +78,7 @@ func (b *roundRobin) UpdateClientConnState(s balancer.ClientConnState) error {
 		switch {
 		case e != nil && e.kept:
 			continue // twice in the config: the first counts
-		case e != nil && b.keep(e, value):
+		case e != nil && b.keep(e, re.Addresses, value):
 		default:
 			var err error
 			if e, err = b.add(re.Addresses, value); err != nil {
@@ -124,13 +124,16 @@ func (b *roundRobin) connect(fresh []*endpoint) {
 
 // keep gives e its value in the new config, and reports whether e can go on with
 // it.
-func (b *roundRobin) keep(e *endpoint, value *resource.Endpoint) bool {
+func (b *roundRobin) keep(e *endpoint, addrs []resolver.Address, value *resource.Endpoint) bool {
 	if e.value == value {
 		return true
 	}
 	if !slices.Equal(e.value.Addresses, value.Addresses) {
 		b.remove(value.Addresses[0], e)
 		return false
+	}
+	if e.value.Hostname != value.Hostname {
+		e.subConn.UpdateAddresses(addrs) // they bear the name that TLS goes by
 	}
 	e.value = value
 	b.stale = b.stale || e.state == connectivity.Ready // pickers hold the value

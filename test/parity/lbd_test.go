@@ -38,7 +38,7 @@ type lbdSide struct {
 func newLBDSide(target, cluster string) *lbdSide {
 	l := &lbdSide{
 		target: target, cluster: cluster,
-		dialer: lb.NewDialer(), counters: policy.NewCounters(),
+		dialer: lb.NewDialer(nil), counters: policy.NewCounters(),
 		clusters: make(map[string]*resource.ClusterConfig), raw: make(map[string][]byte),
 	}
 	l.channel = lb.NewChannel(lb.Options{
