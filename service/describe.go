@@ -35,12 +35,15 @@ func (s *Service) describe(m *member, root policy.Node, endpoints bool) *Cluster
 	}
 	out.Policy = policyName(cc.Cluster.Policy)
 	out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
+	out.Security = securityOf(cc.Cluster.Security)
 	if l, ok := m.own(); ok {
 		out.Drops = l.drops()
 	}
 	if cc.Cluster.Type == resource.ClusterAggregate {
 		for _, l := range m.leaves {
-			out.Leaves = append(out.Leaves, LeafState{Name: l.Cluster.Name, Breaker: l.breaker(), Drops: l.drops()})
+			out.Leaves = append(out.Leaves, LeafState{
+				Name: l.Cluster.Name, Breaker: l.breaker(), Drops: l.drops(), Security: securityOf(l.Cluster.Security),
+			})
 		}
 	}
 	out.Priorities = priorities(m, root, endpoints)
@@ -59,6 +62,21 @@ func (s *Service) connectMode(c *resource.Cluster) (mode, notice string) {
 		notice = d.String()
 	}
 	return string(m), notice
+}
+
+// securityOf is nil where connections are plain.
+func securityOf(s *resource.Security) *SecurityState {
+	if s == nil {
+		return nil
+	}
+	out := &SecurityState{
+		Root: s.RootInstance, SystemRoots: s.SystemRoots, Identity: s.IdentityInstance,
+		SNI: s.SNI, AutoHostSNI: s.AutoHostSNI, AutoSANValidation: s.AutoSANValidation,
+	}
+	for i := range s.SANs {
+		out.SANs = append(out.SANs, s.SANs[i].Words())
+	}
+	return out
 }
 
 func policyName(p resource.Policy) string {

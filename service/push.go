@@ -105,7 +105,10 @@ func (s *Service) read(ctx context.Context, r *PushRequest) (resource.Item, []Pr
 		return resource.Item{}, nil, err
 	}
 	defer s.reading.leave()
-	o := resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Name: r.Cluster, Custom: lb.Foreign}
+	o := resource.Options{
+		Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Name: r.Cluster,
+		Custom: lb.Foreign, Certificates: s.options.Bootstrap.HasCertificateProvider,
+	}
 	item := resource.Item{Key: resource.Key{Type: r.Kind, Name: r.Cluster}}
 	if r.Kind == Config {
 		d, err := resource.DecodeCluster(r.Body, o)

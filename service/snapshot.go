@@ -67,7 +67,10 @@ func (s *Service) readSnapshot(ctx context.Context, r *SnapshotRequest) (*resour
 		return nil, err
 	}
 	defer s.reading.leave()
-	b, err := resource.DecodeBundle(r.Body, resource.Options{Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Custom: lb.Foreign})
+	b, err := resource.DecodeBundle(r.Body, resource.Options{
+		Origin: resource.ByHand, Format: r.Format, Strict: r.Strict,
+		Custom: lb.Foreign, Certificates: s.options.Bootstrap.HasCertificateProvider,
+	})
 	if err != nil {
 		return nil, decodeError("the snapshot", "", err, sent{r.Body, r.Format, false})
 	}

@@ -73,11 +73,14 @@ type ClusterState struct {
 	Policy         string `json:"policy,omitempty"`
 	// ConnectMode is how endpoints are connected to; NoticeTime is how long it
 	// can take to notice that one is lost: a Go duration, or "never".
-	ConnectMode string          `json:"connect_mode,omitempty"`
-	NoticeTime  string          `json:"notice_time,omitempty"`
-	Age         string          `json:"age"` // since updated_at, a Go duration
-	Drops       []DropState     `json:"drops"`
-	Priorities  []PriorityState `json:"priorities"`
+	ConnectMode string `json:"connect_mode,omitempty"`
+	NoticeTime  string `json:"notice_time,omitempty"`
+	// Security is how connections are secured, by the cluster's transport_socket;
+	// absent where there is none.
+	Security   *SecurityState  `json:"security,omitempty"`
+	Age        string          `json:"age"` // since updated_at, a Go duration
+	Drops      []DropState     `json:"drops"`
+	Priorities []PriorityState `json:"priorities"`
 	// Leases are those of the cluster in all trees.
 	Leases int64 `json:"leases"`
 }
@@ -87,6 +90,27 @@ type LeafState struct {
 	Name    string       `json:"name"`
 	Breaker BreakerState `json:"circuit_breaker"`
 	Drops   []DropState  `json:"drops"`
+	// Security is the leaf's; absent where there is none.
+	Security *SecurityState `json:"security,omitempty"`
+}
+
+// SecurityState is how connections to a cluster's endpoints are secured by TLS.
+type SecurityState struct {
+	// Root is the certificate provider whose roots are trusted; where there is
+	// none SystemRoots is true.
+	Root        string `json:"root,omitempty"`
+	SystemRoots bool   `json:"system_roots,omitempty"`
+	// Identity is the certificate provider of the certificate that is shown to
+	// endpoints that ask.
+	Identity string `json:"identity,omitempty"`
+	// SANs are the names of which a certificate has to bear one, such as
+	// exact "orders.example"; any will do where there are none.
+	SANs []string `json:"san,omitempty"`
+	// SNI is the server name that is sent; AutoHostSNI sends the endpoint's
+	// hostname. With AutoSANValidation the certificate has to bear that name.
+	SNI               string `json:"sni,omitempty"`
+	AutoHostSNI       bool   `json:"auto_host_sni,omitempty"`
+	AutoSANValidation bool   `json:"auto_sni_san_validation,omitempty"`
 }
 
 // DropState is one drop category.
