@@ -11,7 +11,9 @@ export class Refusal extends Error {
   }
 }
 
-export const clusterPath = (name: string, rest = "") => `v1/clusters/${encodeURIComponent(name)}${rest}`;
+/** The API's path of a cluster; v1/clusters/watch is the stream of all. */
+export const clusterPath = (name: string, rest = "") =>
+  `v1/clusters/${name === "watch" && rest === "" ? "%77atch" : encodeURIComponent(name)}${rest}`;
 export const targetPath = (name: string) => `v1/targets/${encodeURIComponent(name)}`;
 
 export function withQuery(path: string, query: Record<string, string | string[] | boolean | undefined>): string {

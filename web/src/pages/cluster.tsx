@@ -115,29 +115,11 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
   );
 
   const title = target ? `${name} in ${target}` : name;
-  if (!state) {
-    return (
-      <>
-        <Title text={title} />
-        {gone || error ? <Alert>{gone || error}</Alert> : <p role="status">Asking lbd…</p>}
-        {gone && (
-          <p>
-            <a href={href(["push"], { cluster: name })}>Push its endpoints</a>, or go to <a href="#/clusters">all clusters</a>.
-          </p>
-        )}
-      </>
-    );
-  }
-
-  const known = history.current.samples.length > 0;
-  const lately = known ? history.current.over(rateWindow, now) : null;
-  const h = headline(state, lately, events, now);
-  const breaker = counts?.breaker ?? state.circuit_breaker;
   return (
     <div class="cluster">
       <div class="top">
-        <Title text={title}>{title}</Title>
-        <State of={state.state} />
+        <Title text={title} />
+        {state && <State of={state.state} />}
         <Live of={live} now={now} />
         <nav class="actions" aria-label="This cluster">
           <a href={href(["explain"], target ? { target } : { cluster: name })}>Explain a pick</a>
@@ -145,8 +127,25 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
           <a href={href(["events"], { cluster: name })}>Events</a>
         </nav>
       </div>
-      {gone && <Alert>{gone}</Alert>}
-      {error && <Alert>{error}</Alert>}
+      {(gone || error) && <Alert>{gone || error}</Alert>}
+      {!state && !gone && !error && <p role="status">Asking lbd…</p>}
+      {state && <Details state={state} counts={counts} history={history.current} events={events} now={now} />}
+    </div>
+  );
+}
+
+function Details({ state, counts, history, events, now }: {
+  state: ClusterState;
+  counts: ClusterCounts | null;
+  history: History;
+  events: LbdEvent[];
+  now: number;
+}) {
+  const lately = history.samples.length > 0 ? history.over(rateWindow, now) : null;
+  const h = headline(state, lately, events, now);
+  const breaker = counts?.breaker ?? state.circuit_breaker;
+  return (
+    <>
       <div class={`headline ${h.tone}`} id="headline">
         <p class="first">{h.where}</p>
         <p>{h.why}</p>
@@ -163,14 +162,14 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
         </section>
         <section aria-labelledby="chart-title" class="charts">
           <h2 id="chart-title">The last minutes</h2>
-          <Charts history={history.current} state={state} events={events} now={now} />
+          <Charts history={history} state={state} events={events} now={now} />
         </section>
       </div>
       <section aria-labelledby="event-title">
         <h2 id="event-title">What happened</h2>
         <Lately events={events} />
       </section>
-    </div>
+    </>
   );
 }
 

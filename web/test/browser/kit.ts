@@ -1,0 +1,124 @@
+// A real daemon and a real browser.
+
+import { type ChildProcess, spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { createServer } from "node:net";
+import type { TestContext } from "node:test";
+import type { AxeResults } from "axe-core";
+import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
+
+const lbd = process.env.LBD ?? "";
+const flags = [
+  "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+  "--disable-component-update", "--disable-sync",
+];
+
+/** How long something may take on a busy machine, in milliseconds. */
+export const patience = 60_000;
+
+export const openBrowser = (): Promise<Browser> =>
+  chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: flags });
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await new Promise((listening) => server.once("listening", listening));
+  const address = server.address();
+  await new Promise((closed) => server.close(closed));
+  if (typeof address !== "object" || !address) throw new Error("no free port");
+  return address.port;
+}
+
+export interface Daemon {
+  url: string;
+  /** What stops and starts the demo's upstreams. */
+  control: string;
+  stop(): Promise<void>;
+  call(method: string, path: string, body?: unknown): Promise<Response>;
+}
+
+/** Starts the daemon that LBD names: "serve", or "demo" with its upstreams and callers. */
+export async function startDaemon(command: "serve" | "demo", port = 0, more: string[] = []): Promise<Daemon> {
+  if (!lbd) throw new Error("LBD should name the daemon: run make test-web");
+  const listen = `127.0.0.1:${port || (await freePort())}`;
+  const control = `127.0.0.1:${await freePort()}`;
+  const args = [command, "--listen", listen, "--data", "", ...more];
+  if (command === "demo") args.push("--control", control);
+  const child: ChildProcess = spawn(lbd, args, { stdio: ["ignore", "ignore", "pipe"] });
+  let said = "";
+  child.stderr?.on("data", (d: Buffer) => (said = (said + d.toString()).slice(-4000)));
+  const ended = new Promise<void>((end) => child.once("exit", () => end()));
+  const url = `http://${listen}`;
+  for (let tries = 0; ; tries++) {
+    if (child.exitCode !== null || tries > 600) throw new Error(`lbd ${args.join(" ")} does not serve: ${said}`);
+    if (await fetch(`${url}/readyz`).then((r) => r.ok, () => false)) break;
+    await new Promise((again) => setTimeout(again, 100));
+  }
+  return {
+    url,
+    control: `http://${control}`,
+    async stop() {
+      child.kill("SIGTERM");
+      await ended;
+    },
+    call: (method, path, body) =>
+      fetch(url + path, body === undefined ? { method } : { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
+  };
+}
+
+/** Pushes, and fails where that is refused. */
+export async function push(d: Daemon, path: string, body: unknown, method = "PUT"): Promise<void> {
+  const r = await d.call(method, path, body);
+  if (!r.ok) throw new Error(`${method} ${path}: ${r.status} ${await r.text()}`);
+}
+
+export const endpointsOf = (zones: Record<string, string[]>, drops: { category: string; percent: number }[] = []) => ({
+  endpoints: Object.entries(zones).map(([zone, addresses], i) => ({
+    locality: { region: "us", zone },
+    load_balancing_weight: i + 1,
+    lb_endpoints: addresses.map((a) => ({
+      endpoint: { address: { socket_address: { address: a.split(":")[0], port_value: Number(a.split(":")[1]) } } },
+    })),
+  })),
+  policy: { drop_overloads: drops.map((d) => ({ category: d.category, drop_percentage: { numerator: d.percent } })) },
+});
+
+export interface Visit {
+  page: Page;
+  /** What the page should not have done. */
+  faults: string[];
+}
+
+/** Opens a page until the test ends, and notes errors, and requests to other hosts. */
+export async function visit(t: TestContext, browser: Browser, d: Daemon, place: string, options: BrowserContextOptions = {}): Promise<Visit> {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  t.after(() => context.close());
+  context.setDefaultTimeout(patience);
+  const page = await context.newPage();
+  const faults: string[] = [];
+  page.on("pageerror", (e) => faults.push(e.message));
+  page.on("console", (m) => {
+    if (m.type() === "error" && !/Failed to load resource/.test(m.text())) faults.push(m.text());
+  });
+  page.on("request", (r) => {
+    if (!r.url().startsWith(`${d.url}/`) && !/^(data|blob):/.test(r.url())) faults.push(`asks ${r.url()}`);
+  });
+  await page.goto(`${d.url}/${place}`);
+  await page.waitForSelector("#title");
+  return { page, faults };
+}
+
+const axeSource = readFileSync(new URL(import.meta.resolve("axe-core/axe.min.js")), "utf8");
+
+/** What axe finds wrong, as sentences. */
+export async function violations(page: Page): Promise<string[]> {
+  await page.evaluate(axeSource);
+  const results = await page.evaluate(() => {
+    const { axe } = globalThis as unknown as { axe: { run(): Promise<AxeResults> } };
+    return axe.run();
+  });
+  return results.violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${v.help}: ${n.html.slice(0, 160)} ${n.failureSummary ?? ""}`));
+}
+
+/** Resolves once the page is no wider than its window; charts take a moment to shrink. */
+export const fits = (page: Page) =>
+  page.waitForFunction(() => document.documentElement.scrollWidth <= innerWidth, undefined, { timeout: patience / 6 });

@@ -1,0 +1,107 @@
+// What changes while somebody looks: the demo's fail-over, and streams that break.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { Browser, Page } from "playwright-core";
+import { type Daemon, openBrowser, patience, push, startDaemon, visit } from "./kit.ts";
+
+let browser: Browser;
+let demo: Daemon;
+
+before(async () => {
+  [browser, demo] = await Promise.all([openBrowser(), startDaemon("demo")]);
+});
+after(async () => {
+  await browser?.close();
+  await demo?.stop();
+});
+
+const says = (page: Page, selector: string, text: RegExp) =>
+  page.waitForFunction(
+    ([s, source]) => new RegExp(source!).test(document.querySelector(s!)?.textContent ?? ""),
+    [selector, text.source],
+    { timeout: patience },
+  );
+
+test("fail-over and back are watched live", async (t) => {
+  const { page, faults } = await visit(t, browser, demo, "#/clusters/demo");
+  await says(page, "#headline .first", /READY on priority 0/);
+  await says(page, ".live", /live/);
+  await says(page, ".legend", /ok [1-9]/); // the demo's caller picks
+  const loaded = await page.evaluate(() => performance.timeOrigin);
+
+  await fetch(`${demo.control}/stop?priority=0`, { method: "POST" });
+  await says(page, "#headline .first", /READY on priority 1 for \d/);
+  await says(page, "#headline", /Traffic left the first choice: priority 0 is TRANSIENT_FAILURE: .*refused/);
+  await says(page, '[data-key="p0"]', /TRANSIENT_FAILURE/);
+  await says(page, '[data-key="p1"]', /in use.*READY.*100 %/);
+  await says(page, '[data-key="l1 us-west1/a"]', /% of the picks lately/);
+  await says(page, ".events", /priority/);
+  // The demo's breaker and its drops are told, too.
+  await says(page, "#headline", /Dropped: [\d.]+ picks\/s \([\d.]+ %\), by throttle .*set to 5 %/);
+
+  await fetch(`${demo.control}/start?priority=0`, { method: "POST" });
+  await says(page, "#headline .first", /READY on priority 0 for \d/);
+  assert.equal(await page.evaluate(() => performance.timeOrigin), loaded, "the page was loaded again");
+  assert.deepEqual(faults, []);
+});
+
+test("the list tells rates, drops and the breaker's fill", async (t) => {
+  const { page, faults } = await visit(t, browser, demo, "#/clusters");
+  await says(page, ".sums", /1 cluster, [1-9]\d* picks\/s/);
+  const row = '[data-key="demo"]';
+  await says(page, `${row} .of-state`, /READY/);
+  await says(page, `${row} .of-breaker`, /\d+ \/ 10/);
+  await says(page, `${row} .of-drops`, /[1-9].* %/);
+  await page.click(`${row} a`);
+  await page.waitForSelector("#headline");
+  assert.equal(await page.title(), "demo · lbd");
+  assert.equal(await page.evaluate(() => document.activeElement?.id), "title", "the focus is at the new page's title");
+  assert.deepEqual(faults, []);
+});
+
+test("a hidden page holds no stream", async (t) => {
+  const watchers = async () => Number(/^lbd_watchers\{kind="sse"\} (\d+)/m.exec(await (await demo.call("GET", "/metrics")).text())?.[1]);
+  const until = async (n: number) => {
+    for (let tries = 0; (await watchers()) !== n; tries++) {
+      assert.ok(tries < 300, `${await watchers()} watchers, not ${n}`);
+      await new Promise((again) => setTimeout(again, 100));
+    }
+  };
+  const { page } = await visit(t, browser, demo, "#/clusters/demo");
+  await says(page, ".live", /live/);
+  await until(1);
+  const hide = (hidden: boolean) =>
+    page.evaluate((h) => {
+      Object.defineProperty(document, "hidden", { configurable: true, get: () => h });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, hidden);
+  await hide(true);
+  await until(0);
+  await hide(false);
+  await says(page, ".live", /live/);
+  await until(1);
+  await page.close();
+  await until(0);
+});
+
+test("a stream that breaks is told, and resumed", async (t) => {
+  const first = await startDaemon("serve", 0, ["--connect", "none"]);
+  t.after(() => first.stop());
+  const port = Number(new URL(first.url).port);
+  const put = (d: Daemon, host: string) =>
+    push(d, "/v1/clusters/orders/endpoints", { endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: host, port_value: 80 } } } }] }] });
+  await put(first, "10.0.0.1");
+  const { page } = await visit(t, browser, first, "#/clusters/orders");
+  await says(page, ".tree", /10\.0\.0\.1:80/);
+  await first.stop();
+  await says(page, ".live", /reconnecting for .*may be old/);
+  assert.match((await page.textContent(".tree")) ?? "", /10\.0\.0\.1:80/, "what was known is still shown");
+  const second = await startDaemon("serve", port, ["--connect", "none"]);
+  t.after(() => second.stop());
+  await put(second, "10.0.0.2");
+  await says(page, ".live", /live/);
+  await says(page, ".tree", /10\.0\.0\.2:80/);
+  await second.call("DELETE", "/v1/clusters/orders/endpoints");
+  await says(page, ".alert", /no more/);
+});

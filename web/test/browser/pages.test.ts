@@ -1,0 +1,240 @@
+// Every page, against a daemon that has what it shows.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { Browser, Page } from "playwright-core";
+import { type Daemon, endpointsOf, fits, openBrowser, patience, push, startDaemon, violations, visit } from "./kit.ts";
+
+let browser: Browser;
+let daemon: Daemon;
+
+const shop = {
+  resources: [
+    {
+      "@type": "type.googleapis.com/envoy.config.listener.v3.Listener",
+      name: "shop",
+      api_listener: {
+        api_listener: {
+          "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+          route_config: {
+            virtual_hosts: [
+              {
+                name: "shop",
+                domains: ["*"],
+                routes: [
+                  { match: { prefix: "/", headers: [{ name: "tenant", string_match: { exact: "b" } }] }, route: { cluster: "dropping" } },
+                  { match: { prefix: "/orders" }, route: { weighted_clusters: { clusters: [{ name: "orders", weight: 3 }, { name: "dropping", weight: 1 }] } } },
+                  { match: { prefix: "/only" }, route: { cluster: "orders" } },
+                ],
+              },
+            ],
+          },
+          http_filters: [{ name: "router", typed_config: { "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" } }],
+        },
+      },
+    },
+  ],
+};
+
+before(async () => {
+  [browser, daemon] = await Promise.all([openBrowser(), startDaemon("serve", 0, ["--connect", "none"])]);
+  await push(daemon, "/v1/clusters/orders/endpoints", endpointsOf({ a: ["10.0.0.1:80", "10.0.0.2:80"], b: ["10.0.1.1:80"] }));
+  await push(daemon, "/v1/clusters/dropping/endpoints", endpointsOf({ a: ["10.0.2.1:80"] }, [{ category: "everything", percent: 100 }]));
+  await push(daemon, "/v1/snapshot", shop, "POST");
+});
+after(async () => {
+  await browser?.close();
+  await daemon?.stop();
+});
+
+const has = (page: Page, text: RegExp, selector = "main") =>
+  page.waitForFunction(
+    ([s, source]) => [...document.querySelectorAll(s!)].some((e) => new RegExp(source!).test(e.textContent ?? "")),
+    [selector, text.source],
+    { timeout: patience },
+  );
+
+test("a pick is explained as a picture", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/explain");
+  await page.fill('input[list="names"]', "orders");
+  await page.click("#pick");
+  await has(page, /Picked 10\.0\.\d\.\d:80/, "#outcome");
+  assert.deepEqual(await page.$$eval(".flow h3", (all) => all.map((h) => h.textContent)), ["Cluster", "Priority", "Circuit breaker", "Locality", "Endpoint", "Picked"]);
+  await has(page, /us\/b, weight 2: 66\.7 %/, ".parts");
+  assert.deepEqual(faults, []);
+});
+
+test("a refusal is explained as well", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/explain?cluster=dropping");
+  await has(page, /Refused: Dropped/, "#outcome");
+  await has(page, /everything: drops 100 %; drew .*: dropped/, ".step.stop");
+  await page.fill('input[list="names"]', "nobody");
+  await page.click("#pick");
+  await has(page, /Unknown cluster/, "#outcome");
+  assert.deepEqual(faults, []);
+});
+
+test("a target's pick is explained from its routes on", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/explain?target=shop&path=/only/this");
+  await has(page, /Picked/, "#outcome");
+  assert.equal((await page.$$(".tried .passed")).length, 2);
+  await has(page, /prefix "\/only"/, ".tried .taken");
+  await page.fill("textarea", "tenant: b");
+  await page.click("#pick");
+  await has(page, /Refused: Dropped/, "#outcome");
+  assert.match(page.url(), /target=shop&path=/);
+  assert.deepEqual(faults, []);
+});
+
+const bad = `endpoints:
+- locality: {region: us, zone: a}
+  load_balancing_weight: 1
+  lb_endpoints:
+  - endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 80}}}
+  - endpoint:
+      address:
+        socket_address: {address: 10.0.0.2,
+          port_value: 99999}
+`;
+const good = bad.replace("99999", "81");
+
+test("a bad push is refused at its line", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
+  await page.fill("#body", bad);
+  await has(page, /would be refused: 1 broken rule/);
+  await has(page, /line 9, column 11: endpoints\[0\]\.lb_endpoints\[1\].*port_value/, ".rules");
+  assert.deepEqual(await page.$$eval(".gutter .broken", (all) => all.map((e) => e.textContent)), ["✕ 9"]);
+  await page.click(".rules button");
+  const selected = await page.$eval("#body", (e) => {
+    const t = e as HTMLTextAreaElement;
+    return t.value.slice(t.selectionStart, t.selectionEnd);
+  });
+  assert.equal(selected, "          port_value: 99999}");
+  assert.deepEqual(await violations(page), []);
+  assert.equal(await page.$("text=Apply"), null, "what would be refused cannot be applied");
+
+  await page.fill("#body", "endpoints:\n- a: [\n");
+  await has(page, /line 2/, ".rules");
+  assert.deepEqual(faults, []);
+});
+
+test("a push is shown before it is made, and overwrites nobody's", async (t) => {
+  await push(daemon, "/v1/clusters/pushed/endpoints", endpointsOf({ a: ["10.0.0.1:80"], b: ["10.0.1.1:80"] }));
+  const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=pushed");
+  await page.fill("#body", good);
+  await has(page, /It can be applied/);
+  await has(page, /added.*/, ".differences");
+  const told = await page.$$eval(".differences li", (all) => all.map((e) => e.textContent?.replace(/\s+/g, " ").trim()));
+  assert.deepEqual(told, [
+    "+ priority 0, us/a, 10.0.0.2:81 added: weight 1",
+    "− priority 0, us/b removed: 1 endpoint",
+  ]);
+  await has(page, /0\s*us\/a\s*2 \/ 2\s*1\s*100 %\s*33\.3 %/, "tr.in-use");
+  assert.deepEqual(await violations(page), []);
+
+  // Somebody else is quicker.
+  await push(daemon, "/v1/clusters/pushed/endpoints", endpointsOf({ c: ["10.0.9.9:80"] }));
+  await page.click("text=Apply");
+  await has(page, /Somebody else changed it/, ".alert");
+  await has(page, /us\/c removed/, ".differences");
+  assert.match(await (await daemon.call("GET", "/v1/clusters/pushed/endpoints")).text(), /10\.0\.9\.9/);
+
+  await page.click("text=Apply");
+  await has(page, /Pushed/, "#verdict-title");
+  assert.match(await (await daemon.call("GET", "/v1/clusters/pushed/endpoints")).text(), /10\.0\.0\.2/);
+  assert.deepEqual(faults, []);
+});
+
+test("a file is taken for what it is, and a bundle is told by resource", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/push");
+  await page.setInputFiles('input[type="file"]', { name: "c.yaml", mimeType: "application/yaml", buffer: Buffer.from("name: fresh\ntype: EDS\n") });
+  await has(page, /the whole resource added/, ".differences");
+  assert.equal(await page.inputValue("select"), "config");
+  assert.equal(await page.inputValue('input[required]'), "fresh");
+  await page.setInputFiles('input[type="file"]', { name: "s.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(shop)) });
+  await has(page, /Nothing would change/);
+  assert.equal(await page.inputValue("select"), "snapshot");
+  await page.selectOption("select", "replace");
+  await has(page, /\d resources would change/);
+  await has(page, /ClusterLoadAssignment\/orders removed/, ".resource");
+  assert.deepEqual(faults, []);
+});
+
+test("the tree is walked with the keyboard", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders");
+  await page.waitForSelector('[role="treegrid"]');
+  await page.focus('[data-key="p0"]');
+  const at = () => page.evaluate(() => document.activeElement?.getAttribute("data-key"));
+  await page.keyboard.press("ArrowDown");
+  assert.equal(await at(), "l0 us/a");
+  await page.keyboard.press("ArrowLeft");
+  await page.waitForSelector('[data-key="l0 us/a"][aria-expanded="false"]');
+  await page.keyboard.press("ArrowDown");
+  assert.equal(await at(), "l0 us/b");
+  await page.keyboard.press("ArrowLeft");
+  await page.keyboard.press("ArrowLeft");
+  assert.equal(await at(), "p0");
+  await page.keyboard.press("End");
+  assert.equal(await at(), "l0 us/b");
+  assert.deepEqual(faults, []);
+});
+
+test("events come as they happen, and are filtered", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/events?cluster=eventful");
+  await has(page, /live/, ".live");
+  await push(daemon, "/v1/clusters/eventful/endpoints", endpointsOf({ a: ["10.0.0.1:80"] }));
+  await has(page, /eventful/, ".event.pushed");
+  await page.click('.choice:has-text("push") >> nth=0');
+  await page.waitForFunction(() => !document.querySelector(".event.pushed"));
+  assert.match(page.url(), /types=/);
+  assert.deepEqual(faults, []);
+});
+
+test("targets tell where their routes lead", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/targets");
+  await has(page, /xds:\/\/\/shop.*READY.*2.*a Listener that was pushed/);
+  await page.click("text=xds:///shop");
+  await has(page, /Its routes lead to 2 clusters/, ".headline");
+  await has(page, /prefix "\/orders".*orders 75 %, dropping 25 %/, ".routes");
+  await page.click('table a:has-text("orders")');
+  await has(page, /orders in xds:\/\/\/shop/, "h1");
+  await page.waitForSelector("#headline");
+  assert.deepEqual(faults, []);
+});
+
+test("what is not there is said", async (t) => {
+  for (const [place, text] of [["#/clusters/nobody", /not known/], ["#/targets/nobody", /nobody/], ["#/nowhere", /Nothing is at nowhere/], ["#/xds", /no management server/]] as const) {
+    const { page } = await visit(t, browser, daemon, place);
+    await has(page, text);
+    await page.close();
+  }
+});
+
+const places = ["#/clusters", "#/clusters/orders", "#/explain?cluster=orders", "#/explain?target=shop&path=/orders", "#/push?cluster=orders", "#/targets", "#/targets/xds%3A%2F%2F%2Fshop", "#/xds", "#/events"];
+for (const scheme of ["light", "dark"] as const) {
+  test(`every page is accessible, and fits a phone, ${scheme}`, async (t) => {
+    const { page, faults } = await visit(t, browser, daemon, "#/clusters", { colorScheme: scheme, reducedMotion: "reduce" });
+    for (const place of places) {
+      await page.setViewportSize({ width: 1280, height: 800 });
+      await page.goto(`${daemon.url}/${place}`);
+      await page.waitForSelector("#title");
+      await has(page, place.startsWith("#/explain") ? /Picked|Refused/ : /\S/);
+      if (place === "#/clusters") await page.waitForSelector('[data-key="orders"]');
+      if (place === "#/clusters/orders") await page.waitForSelector("#headline");
+      assert.deepEqual(await violations(page), [], place);
+      await page.setViewportSize({ width: 360, height: 740 });
+      await fits(page).catch(() => assert.fail(`${place} is wider than a phone`));
+      assert.deepEqual(await violations(page), [], `${place}, on a phone`);
+    }
+    assert.deepEqual(faults, []);
+  });
+}
+
+test("the skip link leads to the content, whose place stays", async (t) => {
+  const { page } = await visit(t, browser, daemon, "#/targets");
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement?.className), "skip");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement?.id), "main");
+  assert.match(page.url(), /#\/targets$/);
+});

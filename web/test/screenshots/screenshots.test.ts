@@ -1,0 +1,105 @@
+// The README's screenshots: the demo in the middle of a fail-over, among other clusters.
+
+import { after, before, test } from "node:test";
+import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import { type Daemon, endpointsOf, openBrowser, patience, push, startDaemon, visit } from "../browser/kit.ts";
+
+const to = process.env.SCREENSHOTS ?? "screenshots";
+let browser: Browser;
+let demo: Daemon;
+
+const says = (page: Page, selector: string, text: RegExp) =>
+  page.waitForFunction(
+    ([s, source]) => new RegExp(source!).test(document.querySelector(s!)?.textContent ?? ""),
+    [selector, text.source],
+    { timeout: patience },
+  );
+
+const assigned = (zones: Record<string, string[]>) => {
+  const { endpoints } = endpointsOf(zones);
+  return { endpoints };
+};
+
+before(async () => {
+  [browser, demo] = await Promise.all([openBrowser(), startDaemon("demo")]);
+  // Clusters whose endpoints count as connected, and two that are not well.
+  const zones = (n: number) => ({ a: [`10.1.${n}.1:8080`, `10.1.${n}.2:8080`, `10.1.${n}.3:8080`], b: [`10.2.${n}.1:8080`, `10.2.${n}.2:8080`] });
+  const names = ["cart", "catalog", "checkout", "images", "inventory", "mail", "orders", "payments", "pricing", "ratings", "search", "sessions", "shipping", "stock", "tax", "users"];
+  for (const [i, name] of names.entries()) {
+    await push(demo, `/v1/clusters/${name}/config`, {
+      type: "EDS", eds_cluster_config: { eds_config: { ads: {} } }, metadata: { filter_metadata: { lbd: { connect: "none" } } },
+    });
+    await push(demo, `/v1/clusters/${name}/endpoints`, assigned(zones(i)));
+  }
+  await push(demo, "/v1/clusters/legacy/endpoints", assigned({ a: ["127.0.0.1:9"] }));
+  await push(demo, "/v1/clusters/reports/config", { type: "EDS", eds_cluster_config: { eds_config: { ads: {} } } });
+});
+after(async () => {
+  await browser?.close();
+  await demo?.stop();
+});
+
+const light: BrowserContextOptions = { colorScheme: "light" };
+const dark: BrowserContextOptions = { colorScheme: "dark" };
+
+test("screenshots", async (t) => {
+  const pages: [string, Page][] = [];
+  for (const [scheme, options] of [["light", light], ["dark", dark]] as const) {
+    const { page } = await visit(t, browser, demo, "#/clusters/demo", { ...options, viewport: { width: 1280, height: 860 } });
+    await says(page, ".live", /live/);
+    pages.push([scheme, page]);
+  }
+  const seen = pages[0]![1];
+  await seen.waitForTimeout(25_000); // something to see in the charts
+  await fetch(`${demo.control}/stop?priority=0`, { method: "POST" });
+  for (const [, page] of pages) await says(page, "#headline .first", /priority 1/);
+  await seen.waitForTimeout(20_000);
+  for (const [scheme, page] of pages) await page.screenshot({ path: `${to}/cluster-${scheme}.png` });
+
+  // Some traffic in the list.
+  const names = ["orders", "cart", "search", "users", "payments"];
+  const traffic = setInterval(() => names.forEach((name, i) => void demo.call("GET", `/pick?cluster=${name}&n=${10 * (i + 1)}`)), 100);
+  t.after(() => clearInterval(traffic));
+  for (const [scheme, options] of [["light", light], ["dark", dark]] as const) {
+    const { page } = await visit(t, browser, demo, "#/clusters", { ...options, viewport: { width: 1280, height: 720 } });
+    await page.waitForTimeout(6000);
+    await page.screenshot({ path: `${to}/clusters-${scheme}.png` });
+  }
+
+  const explain = await visit(t, browser, demo, "#/explain?cluster=demo", { ...light, viewport: { width: 1000, height: 860 } });
+  await says(explain.page, "#outcome", /Picked|Refused/);
+  for (let tries = 0; tries < 50 && !/Picked/.test((await explain.page.textContent("#outcome")) ?? ""); tries++) {
+    await explain.page.click("#pick"); // until it is neither dropped nor refused
+    await explain.page.waitForTimeout(300);
+  }
+  await explain.page.screenshot({ path: `${to}/explain-light.png` });
+
+  const body = (port: number, weight: number) => `endpoints:
+- locality: {region: us, zone: a}
+  load_balancing_weight: ${weight}
+  lb_endpoints:
+  - endpoint: {address: {socket_address: {address: 10.1.6.1, port_value: 8080}}}
+  - endpoint: {address: {socket_address: {address: 10.1.6.9, port_value: ${port}}}}
+- locality: {region: us, zone: b}
+  load_balancing_weight: 1
+  lb_endpoints:
+  - endpoint: {address: {socket_address: {address: 10.2.6.1, port_value: 8080}}}
+  - endpoint: {address: {socket_address: {address: 10.2.6.2, port_value: 8080}}}
+policy:
+  drop_overloads:
+  - {category: throttle, drop_percentage: {numerator: 2}}
+`;
+  const push1 = await visit(t, browser, demo, "#/push?cluster=orders", { ...dark, viewport: { width: 1280, height: 760 } });
+  await push1.page.fill("#body", body(99999, 3));
+  await says(push1.page, ".verdict", /broken rule/);
+  await push1.page.screenshot({ path: `${to}/push-refused-dark.png` });
+  const push2 = await visit(t, browser, demo, "#/push?cluster=orders", { ...light, viewport: { width: 1280, height: 860 } });
+  await push2.page.fill("#body", body(8080, 3));
+  await says(push2.page, ".verdict", /Predicted shares/);
+  await push2.page.waitForTimeout(1000);
+  await push2.page.screenshot({ path: `${to}/push-light.png` });
+
+  const phone = await visit(t, browser, demo, "#/clusters/demo", { ...dark, viewport: { width: 360, height: 740 }, deviceScaleFactor: 1.5 });
+  await says(phone.page, "#headline", /Dropped/);
+  await phone.page.screenshot({ path: `${to}/phone-dark.png` });
+});
