@@ -183,6 +183,9 @@ func (s *server) silent(st *stream) {
 func (s *server) answer(st *stream) {
 	st.answered.Store(true)
 	s.failed = nil
+	for a := range s.authorities {
+		a.listen() // who is told may ask whether it is away
+	}
 	s.client.tell(Connected{Server: s.config.URI})
 	for _, t := range s.subscriptions {
 		if again := t.hear(); len(again) > 0 {
@@ -190,7 +193,6 @@ func (s *server) answer(st *stream) {
 		}
 	}
 	for a := range s.authorities {
-		a.listen()
 		a.reach()
 	}
 }
@@ -243,11 +245,11 @@ func (s *server) ended(answered bool, err error) {
 	}
 	now := time.Now()
 	s.stream = nil
-	s.client.tell(Disconnected{Server: s.config.URI, Answered: answered, Err: err})
 	for a := range s.authorities {
-		a.listen()
+		a.listen() // who is told may ask whether it is away
 		a.stumble(s, err, now)
 	}
+	s.client.tell(Disconnected{Server: s.config.URI, Answered: answered, Err: err})
 	if answered {
 		return
 	}
