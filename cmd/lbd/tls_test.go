@@ -1,0 +1,219 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// issuer is an authority, and a certificate of orders.example that it issued.
+type issuer struct {
+	roots  *x509.CertPool
+	issued tls.Certificate
+	files  map[string][]byte // both, and the key, in PEM
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sign := func(c *x509.Certificate) []byte {
+		c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(1), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+		authority := &x509.Certificate{SerialNumber: c.SerialNumber, IsCA: true}
+		der, err := x509.CreateCertificate(rand.Reader, c, authority, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return der
+	}
+	block := func(of string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: of, Bytes: der}) }
+	ca := sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	leaf := sign(&x509.Certificate{DNSNames: []string{"orders.example"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := &issuer{roots: x509.NewCertPool(), files: map[string][]byte{
+		"ca.pem": block("CERTIFICATE", ca), "cert.pem": block("CERTIFICATE", leaf), "key.pem": block("PRIVATE KEY", private),
+	}}
+	i.roots.AppendCertsFromPEM(i.files["ca.pem"])
+	if i.issued, err = tls.X509KeyPair(i.files["cert.pem"], i.files["key.pem"]); err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// write replaces the files in a directory.
+func (i *issuer) write(t *testing.T, dir string) {
+	t.Helper()
+	for name, body := range i.files {
+		next := filepath.Join(dir, "next")
+		if err := os.WriteFile(next, body, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(next, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// mutual serves TLS, and wants a certificate itself; both are of the issuer of the
+// moment.
+func mutual(t *testing.T, of *atomic.Pointer[issuer]) (address string) {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		i := of.Load()
+		return &tls.Config{Certificates: []tls.Certificate{i.issued}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: i.roots}, nil
+	}, Certificates: []tls.Certificate{of.Load().issued}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		var conns []net.Conn
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				break
+			}
+			conns = append(conns, conn)
+			go func() {
+				_, _ = io.Copy(io.Discard, conn) // the handshake first
+				_ = conn.Close()
+			}()
+		}
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-ended
+	})
+	return l.Addr().String()
+}
+
+// securedBy is a Cluster whose connections a certificate provider secures.
+func securedBy(instance, name string) string {
+	return fmt.Sprintf(`{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "orders", "type": "EDS", "transport_socket": {"name": "envoy.transport_sockets.tls", "typed_config": {
+		"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+		"common_tls_context": {
+			"tls_certificate_provider_instance": {"instance_name": %[1]q},
+			"validation_context": {"ca_certificate_provider_instance": {"instance_name": %[1]q}, "match_subject_alt_names": [{"exact": %[2]q}]}}}}}`, instance, name)
+}
+
+// TestTLSToEndpoints: from a bootstrap's files to the connections, and why one
+// cannot be had to pick, state and events; files that change are used.
+func TestTLSToEndpoints(t *testing.T) {
+	first, second := newIssuer(t), newIssuer(t)
+	dir := t.TempDir()
+	first.write(t, dir)
+	var serving atomic.Pointer[issuer]
+	serving.Store(first)
+	upstream := mutual(t, &serving)
+	provider := func(dir string) string {
+		return fmt.Sprintf(`{"plugin_name": "file_watcher", "config": {"refresh_interval": "0.000000001s",
+			"ca_certificate_file": "%[1]s/ca.pem", "certificate_file": "%[1]s/cert.pem", "private_key_file": "%[1]s/key.pem"}}`, dir)
+	}
+	bootstrap := filepath.Join(dir, "xds.json")
+	if err := os.WriteFile(bootstrap, fmt.Appendf(nil, `{
+		"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}],
+		"certificate_providers": {"mesh": %s, "gone": %s}}`, provider(dir), provider(dir+"/gone")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	resources := t.TempDir()
+	if err := os.WriteFile(filepath.Join(resources, "a.json"), []byte(strings.Replace(securedBy("mesh", "a"), `"orders"`, `"from-file"`, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	url := "http://" + startServe(t, Config{Bootstrap: bootstrap, Resources: resources, Connect: "tcp", PickWait: patience, OnDemand: 1, OnDemandIdle: time.Hour})[0]
+	push := func(config string) {
+		t.Helper()
+		if a := do(t, "PUT", url+"/v1/clusters/orders/config", config); a.status/100 != 2 || !strings.Contains(a.body, `"warnings":[]`) {
+			t.Fatalf("push: %+v", a)
+		}
+	}
+	refused := func(words string) {
+		t.Helper()
+		eventually(t, words, func() bool {
+			a := do(t, "GET", url+"/pick?cluster=orders&wait=0s", "")
+			return a.status == http.StatusServiceUnavailable && strings.Contains(a.body, words)
+		})
+		for _, path := range []string{"/v1/clusters/orders", "/v1/events?cluster=orders"} {
+			if a := do(t, "GET", url+path, ""); !strings.Contains(a.body, words) {
+				t.Errorf("%s does not say %s: %s", path, words, a.body)
+			}
+		}
+	}
+
+	push(securedBy("mesh", "orders.example"))
+	if a := do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", upstream)); a.status != http.StatusCreated {
+		t.Fatalf("push: %+v", a)
+	}
+	if a := do(t, "GET", url+"/pick?cluster=orders", ""); a.address() != upstream {
+		t.Fatalf("picked %+v", a)
+	}
+	const state = `"security":{"root":"mesh","identity":"mesh","san":["exact \"orders.example\""]}`
+	if a := do(t, "GET", url+"/v1/clusters/orders", ""); !strings.Contains(a.body, state) {
+		t.Errorf("the state has no %s: %s", state, a.body)
+	}
+
+	snapshot := `{"resources": [` + strings.Replace(securedBy("mesh", "a"), `"orders"`, `"from-snapshot"`, 1) + `]}`
+	if a := do(t, "POST", url+"/v1/snapshot", snapshot); a.status/100 != 2 {
+		t.Fatalf("push: %+v", a)
+	}
+	for _, name := range []string{"from-file", "from-snapshot"} {
+		if a := do(t, "GET", url+"/v1/clusters/"+name, ""); !strings.Contains(a.body, `"security":{"root":"mesh"`) {
+			t.Errorf("the state of %s has no security: %s", name, a.body)
+		}
+	}
+
+	serving.Store(second)
+	refused("x509: certificate signed by unknown authority")
+	second.write(t, dir)
+	if a := do(t, "GET", url+"/pick?cluster=orders&wait_for_ready=true", ""); a.address() != upstream {
+		t.Fatalf("with other files picked %+v", a)
+	}
+
+	push(securedBy("mesh", "b.example"))
+	refused(`the server's certificate is of DNS \"orders.example\": wanted exact \"b.example\"`)
+	push(securedBy("gone", "orders.example"))
+	refused(`certificate provider \"gone\": certificate_file ` + dir + "/gone/cert.pem: ")
+}
+
+// TestNoBootstrapNoTLS: what names a certificate provider is taken, and said to be
+// plain.
+func TestNoBootstrapNoTLS(t *testing.T) {
+	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+	url := "http://" + startServe(t, Config{PickWait: patience})[0]
+	plain, _ := upstream(t)
+	const warning = `names the certificate provider instance \"mesh\", which the bootstrap does not have; connections are plain, without TLS`
+	if a := do(t, "PUT", url+"/v1/clusters/orders/config", securedBy("mesh", "orders.example")); a.status != http.StatusCreated || !strings.Contains(a.body, warning) {
+		t.Errorf("push: %+v", a)
+	}
+	if a := do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", plain)); a.status != http.StatusCreated {
+		t.Fatalf("push: %+v", a)
+	}
+	if a := do(t, "GET", url+"/pick?cluster=orders", ""); a.address() != plain {
+		t.Errorf("picked %+v", a)
+	}
+	if a := do(t, "GET", url+"/v1/clusters/orders", ""); strings.Contains(a.body, `"security"`) {
+		t.Errorf("the state shows a security: %s", a.body)
+	}
+}
