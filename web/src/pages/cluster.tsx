@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { clusterPath, get, Refusal, says, withQuery } from "../api.ts";
 import { count, percent, rate } from "../format.ts";
 import { headline } from "../headline.ts";
-import type { ClusterCounts, ClusterState, EventList, EventType, LbdEvent } from "../model.ts";
+import type { ClusterCounts, ClusterState, EventList, EventType, LbdEvent, SecurityState } from "../model.ts";
 import { Ago, Alert, Live, State, Title, useNow } from "../parts/basics.tsx";
 import { Chart, type Line } from "../parts/chart.tsx";
 import { EventRows, marksOf } from "../parts/events.tsx";
@@ -264,13 +264,17 @@ function Facts({ state, now, breaker, drops, lately }: {
         <dt>Source</dt>
         <dd>
           endpoints from {state.source}
-          {state.dns_hostname && ` (${state.dns_hostname})`}, config from {state.config_source}, updated <Ago at={state.updated_at} now={now} />
+          {state.dns_hostname && ` (${state.dns_hostname})`}, config from {state.config_source}
+          {state.version && `, version ${state.version}`}, updated <Ago at={state.updated_at} now={now} />
           {state.stale && <span class="tag tone-busy">stale</span>}
         </dd>
       </div>
       <div>
         <dt>Connections</dt>
-        <dd>{state.connect_mode ? `${state.connect_mode}; a lost one is noticed within ${state.notice_time}` : "none"}</dd>
+        <dd>
+          {state.connect_mode ? `${state.connect_mode}; a lost one is noticed within ${state.notice_time}` : "none"}
+          {state.security && <div>{secured(state.security)}</div>}
+        </dd>
       </div>
       {state.targets && state.targets.length > 0 && (
         <div>
@@ -284,6 +288,15 @@ function Facts({ state, now, breaker, drops, lately }: {
       )}
     </dl>
   );
+}
+
+/** How connections are secured, in words. */
+function secured(s: SecurityState): string {
+  const out = [`TLS, trusting ${s.root ? `the roots of ${s.root}` : "the system's roots"}`];
+  if (s.sni || s.auto_host_sni) out.push(`for the name ${s.sni || "of the endpoint"}`);
+  if (s.san && s.san.length > 0) out.push(`that bears ${s.san.join(" or ")}`);
+  if (s.identity) out.push(`shown the certificate of ${s.identity}`);
+  return out.join(", ");
 }
 
 /** The last events without the many of connections; the breaker's are counted together. */

@@ -1,9 +1,9 @@
 // The management servers and what they have said.
 
 import { useEffect, useState } from "preact/hooks";
-import { get, Refusal, says } from "../api.ts";
+import { get, says } from "../api.ts";
 import { count, plural } from "../format.ts";
-import type { XdsResource, XdsServer, XdsStatus } from "../model.ts";
+import type { XdsResource, XdsServer, XdsState } from "../model.ts";
 import { Ago, Alert, Title, useNow } from "../parts/basics.tsx";
 
 /** No stream tells this: it is asked for, in milliseconds. */
@@ -14,7 +14,7 @@ const tones: Record<string, string> = {
 };
 
 export function Xds() {
-  const [status, setStatus] = useState<XdsStatus | null>(null);
+  const [status, setStatus] = useState<XdsState | null>(null);
   const [error, setError] = useState<unknown>(null);
   const [show, setShow] = useState("all");
   const now = useNow();
@@ -22,7 +22,7 @@ export function Xds() {
     const abort = new AbortController();
     const ask = () => {
       if (document.hidden) return;
-      get<XdsStatus>("v1/xds", abort.signal).then(
+      get<XdsState>("v1/xds?limit=10000", abort.signal).then(
         (s) => {
           setStatus(s);
           setError(null);
@@ -44,11 +44,15 @@ export function Xds() {
   return (
     <>
       <Title text="xDS" />
-      {error !== null &&
-        (error instanceof Refusal && error.problem.status === 404 ? <p>This lbd follows no management server.</p> : <Alert>{says(error)}</Alert>)}
-      {status && status.servers.length === 0 && <p>This lbd follows no management server: resources are pushed to it, or come from files.</p>}
-      {status && status.servers.length > 0 && (
+      {error !== null && <Alert>{says(error)}</Alert>}
+      {status && !status.configured && <p>This lbd follows no management server: resources are pushed to it, or come from files.</p>}
+      {status && status.configured && (
         <>
+          <p>
+            lbd calls itself {status.node_id ? <code>{status.node_id}</code> : "nothing"}
+            {status.bootstrap && <>; its bootstrap is {status.bootstrap}</>}.
+            {status.on_demand.clusters > 0 && ` ${plural(status.on_demand.clusters, "cluster")} of at most ${count(status.on_demand.max)} are asked for because picks named them.`}
+          </p>
           <h2>Management servers</h2>
           <div class="scroll" tabIndex={0} role="group" aria-label="Management servers">
             <table>
@@ -64,6 +68,39 @@ export function Xds() {
               <tbody>
                 {status.servers.map((s, i) => (
                   <ServerRow key={i} s={s} now={now} />
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </>
+      )}
+      {status && status.load_reports.length > 0 && (
+        <>
+          <h2>Load reports</h2>
+          <div class="scroll" tabIndex={0} role="group" aria-label="Load reports">
+            <table>
+              <thead>
+                <tr>
+                  <th scope="col">server</th>
+                  <th scope="col">connection</th>
+                  <th scope="col" class="number">clusters</th>
+                  <th scope="col">every</th>
+                  <th scope="col">last report</th>
+                  <th scope="col">last error</th>
+                </tr>
+              </thead>
+              <tbody>
+                {status.load_reports.map((l) => (
+                  <tr key={l.server}>
+                    <th scope="row">{l.server}</th>
+                    <td><Connected is={l.connected} /></td>
+                    <td class="number">{count(l.clusters)}</td>
+                    <td>{l.interval ?? "–"}</td>
+                    <td><Ago at={l.last_report_at} now={now} /></td>
+                    <td>
+                      {l.last_error} {l.last_error_at && <>(<Ago at={l.last_error_at} now={now} />)</>}
+                    </td>
+                  </tr>
                 ))}
               </tbody>
             </table>
@@ -103,10 +140,19 @@ export function Xds() {
               </tbody>
             </table>
           </div>
-          {shown.length > 500 && <p>and {plural(shown.length - 500, "more", "more")}</p>}
+          {shown.length > 500 && <p>and {count(shown.length - 500)} more</p>}
+          {status && status.total > resources.length && <p>Only the first {count(resources.length)} of {count(status.total)} are listed.</p>}
         </>
       )}
     </>
+  );
+}
+
+function Connected({ is }: { is: boolean }) {
+  return (
+    <span class={`state ${is ? "good" : "bad"}`}>
+      <span aria-hidden="true">{is ? "●" : "✕"}</span> {is ? "connected" : "not connected"}
+    </span>
   );
 }
 
@@ -119,9 +165,7 @@ function ServerRow({ s, now }: { s: XdsServer; now: number }) {
       </th>
       <td>{s.authority || "–"}</td>
       <td>
-        <span class={`state ${s.connected ? "good" : "bad"}`}>
-          <span aria-hidden="true">{s.connected ? "●" : "✕"}</span> {s.connected ? "connected" : "not connected"}
-        </span>
+        <Connected is={s.connected} />
       </td>
       <td><Ago at={s.since} now={now} /></td>
       <td>

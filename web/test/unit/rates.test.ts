@@ -9,6 +9,7 @@ const zone = { region: "us", zone: "a", sub_zone: "" };
 const counts = (second: number, ok: number, dropped = 0, inFlight = 0): ClusterCounts => ({
   time: new Date(start + second * 1000).toISOString(),
   cluster: "orders",
+  target: "",
   picks: { ok, dropped },
   drops: { throttle: dropped },
   circuit_broken: 0,
