@@ -54,7 +54,7 @@ image: ## Build the container image lbd:latest (BUILDER=docker or buildah)
 	$(BUILDER) build --build-arg VERSION=$(VERSION) -t lbd:latest .
 
 .PHONY: test-all
-test-all: test test-prometheus ## Run test, its longer forms, the other modules' tests, and each fuzz target for FUZZTIME (20s)
+test-all: test test-prometheus test-web ## Run test, its longer forms, the other modules' tests, and each fuzz target for FUZZTIME (20s)
 	LBD_TEST_LONG=1 go test -race -count=1 -timeout 30m ./...
 	for module in $(filter-out .,$(MODULES)); do go test -C "$$module" -timeout 30m ./...; done
 	grep -rEo --include='*_test.go' --exclude-dir=node_modules '^func Fuzz[A-Za-z0-9_]*' . | sort | \
@@ -124,6 +124,21 @@ web/dist/index.html: $(WEB_SOURCES) openapi.yaml web/node_modules/.package-lock.
 	cd web && node_modules/.bin/openapi-typescript ../openapi.yaml -o src/schema.d.ts >/dev/null
 	cd web && node_modules/.bin/tsc
 	ESBUILD=$(ESBUILD) node web/build.mjs
+
+.PHONY: check-web
+check-web: web ## Build the dashboard and run the tests of its logic
+	ESBUILD=$(ESBUILD) node web/test/run.mjs unit
+
+.PHONY: test-web
+test-web: check-web ## Test the dashboard in Chromium (CHROMIUM, /usr/bin/chromium) against the real daemon
+	go build -o bin/lbd-web ./cmd/lbd
+	LBD=$(CURDIR)/bin/lbd-web ESBUILD=$(ESBUILD) node web/test/run.mjs browser
+
+.PHONY: screenshots
+screenshots: web ## Make docs/screenshots with Chromium and the demo
+	go build -o bin/lbd-web ./cmd/lbd
+	mkdir -p docs/screenshots
+	SCREENSHOTS=$(CURDIR)/docs/screenshots LBD=$(CURDIR)/bin/lbd-web ESBUILD=$(ESBUILD) node web/test/run.mjs screenshots
 
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	cd web && npm ci --no-fund --no-audit
