@@ -33,12 +33,22 @@ type subscriptions struct {
 	// left are names of the last request that were unsubscribed since. Those of
 	// them that were subscribed again are to be left out of one request: what a
 	// server is asked for all the time it need not send again.
-	left, rejoined map[string]struct{}
+	left     map[string]doubts
+	rejoined map[string]struct{}
+	// doubted are names that were left out of requests with nonce. A server passes
+	// over a request that crosses its next response, and may not know yet.
+	doubted map[string]doubts
 	// refused is the version that was refused last, refusedAt when that was last
 	// said, and held until when nothing is said.
 	refused         *string
 	refusedAt, held time.Time
 }
+
+// doubts is for how many more responses it is believed that a server may not have
+// seen a name left out: none for one that it never sent, which it would send anyhow.
+type doubts uint8
+
+const maxDoubts doubts = 3
 
 // subscription is one resource that a server is asked for.
 type subscription struct {
@@ -61,7 +71,7 @@ const (
 func newSubscriptions(t resource.Type) *subscriptions {
 	return &subscriptions{
 		kind: t, names: map[string]*subscription{},
-		left: map[string]struct{}{}, rejoined: map[string]struct{}{},
+		left: map[string]doubts{}, rejoined: map[string]struct{}{}, doubted: map[string]doubts{},
 	}
 }
 
@@ -84,8 +94,12 @@ func (t *subscriptions) remove(name string) {
 	delete(t.names, name)
 	delete(t.rejoined, name)
 	t.list, t.dirty = nil, true
-	if s.named {
-		t.left[name] = struct{}{}
+	if !s.named {
+		return
+	}
+	t.left[name] = max(t.left[name], t.doubted[name])
+	if s.stage == arrived {
+		t.left[name] = maxDoubts
 	}
 }
 
@@ -95,6 +109,7 @@ func (t *subscriptions) restart() {
 	t.asked, t.dirty = false, true
 	clear(t.left)
 	clear(t.rejoined)
+	clear(t.doubted)
 	t.refused, t.held = nil, time.Time{}
 	for _, s := range t.names {
 		s.named = false
@@ -143,6 +158,22 @@ func (t *subscriptions) answer(r *response) {
 			s.stage = arrived
 		}
 	}
+	t.doubt()
+}
+
+// doubt lets the next request leave out again what a response came without.
+func (t *subscriptions) doubt() {
+	for name, n := range t.doubted {
+		s := t.names[name]
+		switch {
+		case s == nil && n > 1: // the next request is without it anyhow
+			t.doubted[name] = n - 1
+			continue
+		case s != nil && s.stage < arrived:
+			t.left[name], t.rejoined[name] = n, struct{}{}
+		}
+		delete(t.doubted, name)
+	}
 }
 
 // due reports whether a request is to be made now.
@@ -185,6 +216,11 @@ func (t *subscriptions) request(node *corev3.Node, now time.Time) (*discoveryv3.
 		}
 	}
 	t.asked, t.detail, t.dirty = true, "", len(t.rejoined) > 0
+	for name, n := range t.left {
+		if n > 0 {
+			t.doubted[name] = n
+		}
+	}
 	clear(t.left)
 	clear(t.rejoined)
 	return r, fresh
