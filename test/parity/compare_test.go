@@ -44,36 +44,45 @@ func (c *compared) described(shares map[string]*big.Rat, priority int) {
 
 // polled holds what picks of one side came to against the demand.
 func (c *compared) polled(s side, p *poll) {
+	c.proportions(s.name(), p)
+	if p.kinds[picked] == 0 {
+		return
+	}
+	if c.demand.policy.turns {
+		c.tookTurns(s.name(), p, among(p.counts, c.demand.keys()))
+	}
+	if p.granted != int(c.demand.limit) {
+		c.differ("%s granted %d picks that are held; demanded is %d", s.name(), p.granted, c.demand.limit)
+	}
+}
+
+// proportions holds the parts that drops and endpoints have of a side's picks
+// against the demand.
+func (c *compared) proportions(side string, p *poll) {
 	d := c.demand
 	n := p.picks - p.kinds[dropped]
 	passes, _ := d.passes().Float64()
 	if implausible(p.kinds[dropped], p.picks, 1-passes, 1) {
-		c.differ("%s dropped %d of %d picks; demanded is %.4f of them", s.name(), p.kinds[dropped], p.picks, 1-passes)
+		c.differ("%s dropped %d of %d picks; demanded is %.4f of them", side, p.kinds[dropped], p.picks, 1-passes)
 	}
-	c.gaveUp(s, p, n)
+	c.gaveUp(side, p, n)
 	if p.kinds[picked] == 0 {
 		return
 	}
 	counts := among(p.counts, d.keys())
 	switch {
 	case d.policy.hashes:
-		c.onlyLive(s, counts)
+		c.onlyLive(side, counts)
 	case d.policy.one:
-		c.onlyLive(s, counts)
-		c.oneOfEach(s, counts, n)
+		c.onlyLive(side, counts)
+		c.oneOfEach(side, counts, n)
 	default:
-		c.shared(s, counts, n)
-	}
-	if d.policy.turns {
-		c.tookTurns(s, p, counts)
-	}
-	if p.granted != int(d.limit) {
-		c.differ("%s granted %d picks that are held; demanded is %d", s.name(), p.granted, d.limit)
+		c.shared(side, counts, n)
 	}
 }
 
 // shared holds the counts of endpoints against their shares.
-func (c *compared) shared(s side, counts map[string]int, n int) {
+func (c *compared) shared(side string, counts map[string]int, n int) {
 	shares := c.demand.shares()
 	for _, key := range union(counts, shares) {
 		want := 0.0
@@ -81,23 +90,23 @@ func (c *compared) shared(s side, counts map[string]int, n int) {
 			want, _ = r.Float64()
 		}
 		if implausible(counts[key], n, want, len(shares)) {
-			c.differ("%s picked %s %d times of %d; demanded is %.4f of them", s.name(), c.named(key), counts[key], n, want)
+			c.differ("%s picked %s %d times of %d; demanded is %.4f of them", side, c.named(key), counts[key], n, want)
 		}
 	}
 }
 
 // onlyLive holds what was picked against what can be.
-func (c *compared) onlyLive(s side, counts map[string]int) {
+func (c *compared) onlyLive(side string, counts map[string]int) {
 	shares := c.demand.shares()
 	for key, n := range counts {
 		if shares[key] == nil {
-			c.differ("%s picked %s %d times, which cannot be picked", s.name(), c.named(key), n)
+			c.differ("%s picked %s %d times, which cannot be picked", side, c.named(key), n)
 		}
 	}
 }
 
 // oneOfEach: one endpoint of each group has all of the group's picks.
-func (c *compared) oneOfEach(s side, counts map[string]int, n int) {
+func (c *compared) oneOfEach(side string, counts map[string]int, n int) {
 	for _, g := range c.demand.groups {
 		part, _ := g.part.Float64()
 		total, used := 0, 0
@@ -107,7 +116,7 @@ func (c *compared) oneOfEach(s side, counts map[string]int, n int) {
 		}
 		if used > 1 || implausible(total, n, part, len(c.demand.groups)) {
 			c.differ("%s picked %d of %v, %d times of %d; demanded is one, and %.4f of them",
-				s.name(), used, c.namesOf(g.keys), total, n, part)
+				side, used, c.namesOf(g.keys), total, n, part)
 		}
 	}
 }
@@ -131,42 +140,36 @@ func (c *compared) categories(before, after map[string]uint64) {
 
 // gaveUp holds the kinds of what was not picked against the demand, as far as
 // it knows them.
-func (c *compared) gaveUp(s side, p *poll, n int) {
+func (c *compared) gaveUp(side string, p *poll, n int) {
 	switch d := c.demand; {
 	case d.limit == 0:
 		if p.kinds[broken] != n {
-			c.differ("%s let picks pass a limit of 0: %v", s.name(), p.kinds)
+			c.differ("%s let picks pass a limit of 0: %v", side, p.kinds)
 		}
 	case d.ready && p.kinds[picked] != n && !d.policy.hashes: // a small ring has no place for some
-		c.differ("%s did not answer every pick with an endpoint: %v", s.name(), p.kinds)
+		c.differ("%s did not answer every pick with an endpoint: %v", side, p.kinds)
 	case !d.ready && p.kinds[picked] > 0:
-		c.differ("%s picked where nothing is to be picked: %v", s.name(), p.kinds)
+		c.differ("%s picked where nothing is to be picked: %v", side, p.kinds)
 	}
 }
 
 // tookTurns: endpoints of a group differ by one pick at most, for each picker
 // that answered.
-func (c *compared) tookTurns(s side, p *poll, counts map[string]int) {
+func (c *compared) tookTurns(side string, p *poll, counts map[string]int) {
 	for _, g := range c.demand.groups {
 		lowest, highest := counts[g.keys[0]], counts[g.keys[0]]
 		for _, key := range g.keys {
 			lowest, highest = min(lowest, counts[key]), max(highest, counts[key])
 		}
 		if highest-lowest > p.pickers {
-			c.differ("%s picked endpoints that take turns %d to %d times, in %d pickers", s.name(), lowest, highest, p.pickers)
+			c.differ("%s picked endpoints that take turns %d to %d times, in %d pickers", side, lowest, highest, p.pickers)
 		}
 	}
 }
 
 // both holds the two sides against each other, in what the demand leaves open.
 func (c *compared) both(g, l *poll) {
-	a, b := g.failures(), l.failures()
-	if len(b) > 1 && c.demand.partlyEmpty() {
-		b = slices.DeleteFunc(b, func(k string) bool { return k == string(none) })
-	}
-	if !slices.Equal(a, b) {
-		c.differ("grpc-go gives up picks by %q, lbd by %q", a, b)
-	}
+	c.gaveUpAlike(g, l)
 	// Which of its addresses an endpoint is connected to is a matter of whose
 	// back-off ends first, once all of them have failed.
 	keys := c.demand.keys()
@@ -186,6 +189,17 @@ func (c *compared) both(g, l *poll) {
 		if c.much(key) && (ofGRPC[key] == 0) != (ofLBD[key] == 0) {
 			c.differ("grpc-go picks %s %d times, lbd %d times", c.named(key), ofGRPC[key], ofLBD[key])
 		}
+	}
+}
+
+// gaveUpAlike holds the kinds of failures of the two sides against each other.
+func (c *compared) gaveUpAlike(g, l *poll) {
+	a, b := g.failures(), l.failures()
+	if len(b) > 1 && c.demand.partlyEmpty() {
+		b = slices.DeleteFunc(b, func(k string) bool { return k == string(none) })
+	}
+	if !slices.Equal(a, b) {
+		c.differ("grpc-go gives up picks by %q, lbd by %q", a, b)
 	}
 }
 

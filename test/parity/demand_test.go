@@ -11,6 +11,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/connectivity"
 )
 
 // demand is what picks must be like, by the resources and by which addresses
@@ -202,6 +203,40 @@ func (s spot) live(up map[string]bool) bool {
 		}
 	}
 	return false
+}
+
+// lies tells of an endpoint that a side has the wrong idea of. states has an
+// entry for each address of an endpoint that the side knows.
+func (d *demand) lies(side string, states map[string]connectivity.State, up map[string]bool, net *upstreams) error {
+	for _, sites := range d.priorities {
+		for _, site := range sites {
+			for _, sp := range site.endpoints {
+				if err := d.lie(side, sp, states, up, net); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (d *demand) lie(side string, sp spot, states map[string]connectivity.State, up map[string]bool, net *upstreams) error {
+	fine := true // not known, or nobody has wanted it
+	for _, a := range sp.addresses {
+		state, known := states[a]
+		switch {
+		case state == connectivity.Ready && known && !up[a]:
+			return fmt.Errorf("%s still takes %s for connected", side, net.named(a))
+		case state == connectivity.Ready && known:
+			return nil
+		case known && state != connectivity.Idle && !d.policy.one:
+			fine = false
+		}
+	}
+	if !fine && sp.live(up) {
+		return fmt.Errorf("%s is not connected to %s", side, net.named(sp.key))
+	}
+	return nil
 }
 
 // partlyEmpty reports whether some locality of the priority in use, but not all,

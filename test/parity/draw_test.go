@@ -18,15 +18,17 @@ import (
 // The bounds of what is drawn.
 const (
 	maxPriorities = 5
-	maxLocalities = 40
-	maxUpstreams  = 120
 	maxWeight     = 1000
 )
+
+// bounds are those of one cluster, and of all endpoints.
+type bounds struct{ priorities, localities, upstreams int }
 
 // drawing draws a scenario. All of its chances come from one seed.
 type drawing struct {
 	*rand.Rand
 	net *upstreams
+	max bounds
 	// leaves are the clusters that have endpoints, in order; world is the one
 	// that is being drawn.
 	leaves    []*world
@@ -75,8 +77,8 @@ func (d *drawing) beginLeaf(name string) {
 	}
 	d.drawThresholds()
 	d.drawDrops()
-	priorities := 1 + d.IntN(maxPriorities)
-	for range 1 + d.skewed(maxLocalities) {
+	priorities := 1 + d.IntN(d.max.priorities)
+	for range 1 + d.skewed(d.max.localities) {
 		d.addLocality(uint32(d.IntN(priorities)))
 	}
 	d.world.compact()
@@ -169,7 +171,7 @@ func (d *drawing) weight() uint32 {
 func (d *drawing) addEndpoint(l *locality) {
 	e := &endpoint{health: d.health(), weight: d.Uint32N(4)}
 	for range 1 + min(1, 3*d.skewed(2)/2*min(1, d.skewed(4))) {
-		if len(d.net.all) < maxUpstreams {
+		if len(d.net.all) < d.max.upstreams {
 			e.upstreams = append(e.upstreams, d.net.add())
 		}
 	}
@@ -329,7 +331,7 @@ func (d *drawing) moveLocality() string {
 		return ""
 	}
 	from := l.priority
-	l.priority = uint32(d.IntN(maxPriorities))
+	l.priority = uint32(d.IntN(d.max.priorities))
 	return fmt.Sprintf("z%d moves from priority %d to %d", l.zone, from, l.priority)
 }
 
@@ -374,10 +376,10 @@ func (d *drawing) changeLocalities() string {
 		d.world.localities = slices.Delete(d.world.localities, i, i+1)
 		return fmt.Sprintf("z%d of priority %d is removed", gone.zone, gone.priority)
 	}
-	if len(d.world.localities) == maxLocalities {
+	if len(d.world.localities) == d.max.localities {
 		return ""
 	}
-	l := d.addLocality(d.Uint32N(maxPriorities))
+	l := d.addLocality(uint32(d.IntN(d.max.priorities)))
 	for _, e := range l.endpoints {
 		for _, u := range e.upstreams {
 			u.want = !d.chance(4)

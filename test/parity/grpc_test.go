@@ -31,6 +31,7 @@ const topPolicy = "xds_cluster_manager_experimental"
 
 func init() {
 	balancer.Register(tapBuilder{balancer.Get(topPolicy)})
+	balancer.Register(clusterTapBuilder{balancer.Get(clusterPolicy)})
 }
 
 type tapBuilder struct{ balancer.Builder }
@@ -38,35 +39,48 @@ type tapBuilder struct{ balancer.Builder }
 // taps holds the tap of each target.
 var taps sync.Map
 
-// Build builds grpc's own policy on a ClientConn that records.
+// Build builds grpc's own policy, where the target has a tap on a ClientConn that
+// records.
 func (b tapBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	t, ok := taps.Load(opts.Target.Endpoint())
-	if !ok {
-		panic("a channel without a tap: " + opts.Target.String())
+	if own, ok := tapOf[*tap](opts.Target); ok {
+		return b.Builder.Build(&tapped{ClientConn: cc, tap: own, wrap: func(p balancer.Picker) balancer.Picker { return probePicker{p} }}, opts)
 	}
-	own, ok := t.(*tap)
-	if !ok {
-		panic(fmt.Sprintf("a tap is a %T", t))
-	}
-	return b.Builder.Build(&tapped{ClientConn: cc, tap: own}, opts)
+	return b.Builder.Build(cc, opts)
+}
+
+// tapOf returns a target's tap, of one kind.
+func tapOf[T any](t resolver.Target) (own T, ok bool) {
+	found, _ := taps.Load(t.Endpoint())
+	own, ok = found.(T)
+	return own, ok
 }
 
 // ParseConfig is grpc's.
 func (b tapBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
-	parser, ok := b.Builder.(balancer.ConfigParser)
+	return parseConfig(b.Builder, js)
+}
+
+func parseConfig(b balancer.Builder, js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	parser, ok := b.(balancer.ConfigParser)
 	if !ok {
-		return nil, errors.New("the policy parses no config")
+		return nil, fmt.Errorf("policy %s parses no config", b.Name())
 	}
 	return parser.ParseConfig(js)
 }
 
 // tap records what passes between the tree and its channel.
 type tap struct {
-	mu       sync.Mutex
-	state    balancer.State
-	states   int64
+	mu     sync.Mutex
+	state  balancer.State
+	states int64
+	// failedAt is how many states there were when the last config could not be
+	// used; -1 where it could. The parent then has a picker that says so, until
+	// there is another state.
+	failedAt int64
 	subConns map[balancer.SubConn]*tappedSubConn
 }
+
+func newTap() *tap { return &tap{subConns: make(map[balancer.SubConn]*tappedSubConn), failedAt: -1} }
 
 type tappedSubConn struct {
 	address string
@@ -76,7 +90,8 @@ type tappedSubConn struct {
 // tapped is the ClientConn below a tap.
 type tapped struct {
 	balancer.ClientConn
-	tap *tap
+	tap  *tap
+	wrap func(balancer.Picker) balancer.Picker
 }
 
 func (c *tapped) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
@@ -110,7 +125,7 @@ func (c *tapped) UpdateState(s balancer.State) {
 	c.tap.state = s
 	c.tap.states++
 	c.tap.mu.Unlock()
-	c.ClientConn.UpdateState(balancer.State{ConnectivityState: s.ConnectivityState, Picker: probePicker{s.Picker}})
+	c.ClientConn.UpdateState(balancer.State{ConnectivityState: s.ConnectivityState, Picker: c.wrap(s.Picker)})
 }
 
 // probeKey is the context key of a call that only asks for its own context.
@@ -148,12 +163,10 @@ var connectParams = grpc.ConnectParams{
 func newGRPCSide(target, management string) (*grpcSide, error) {
 	g := &grpcSide{
 		target: target,
-		tap:    &tap{subConns: make(map[balancer.SubConn]*tappedSubConn)},
+		tap:    newTap(),
 	}
 	taps.Store(target, g.tap)
-	builder, err := xds.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil,
-		`{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}], "node": {"id": %q}}`,
-		management, target))
+	builder, err := xds.NewXDSResolverWithConfigForTesting(bootstrapOf(management, target))
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap grpc: %w", err)
 	}
@@ -165,6 +178,13 @@ func newGRPCSide(target, management string) (*grpcSide, error) {
 	}
 	g.conn.Connect()
 	return g, nil
+}
+
+// bootstrapOf leads a node to the management server.
+func bootstrapOf(management, node string) []byte {
+	return fmt.Appendf(nil,
+		`{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}], "node": {"id": %q}}`,
+		management, node)
 }
 
 func (g *grpcSide) dial(ctx context.Context, address string) (net.Conn, error) {
@@ -218,18 +238,25 @@ func (g *grpcSide) pick(n int) reply {
 	g.tap.mu.Lock()
 	picker, number := g.tap.state.Picker, g.tap.states
 	g.tap.mu.Unlock()
-	res, err := picker.Pick(balancer.PickInfo{FullMethodName: "/parity.Probe/Pick", Ctx: g.calls[n%hashes]})
+	r := g.tap.pick(picker, balancer.PickInfo{FullMethodName: "/parity.Probe/Pick", Ctx: g.calls[n%hashes]})
+	r.picker = number
+	return r
+}
+
+// pick asks one of the tap's pickers.
+func (t *tap) pick(from balancer.Picker, info balancer.PickInfo) reply {
+	res, err := from.Pick(info)
 	if err != nil {
-		return reply{kind: g.kindOf(err), picker: number}
+		return reply{kind: kindOf(err)}
 	}
-	g.tap.mu.Lock()
-	defer g.tap.mu.Unlock()
-	r := reply{kind: picked, picker: number, done: func() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := reply{kind: picked, done: func() {
 		if res.Done != nil {
 			res.Done(balancer.DoneInfo{})
 		}
 	}}
-	if sc := g.tap.subConns[res.SubConn]; sc != nil {
+	if sc := t.subConns[res.SubConn]; sc != nil {
 		r.address = sc.address
 	}
 	return r
@@ -237,7 +264,7 @@ func (g *grpcSide) pick(n int) reply {
 
 // kindOf tells the kind of a picker's error by the words that grpc-go has for
 // it.
-func (g *grpcSide) kindOf(err error) kind {
+func kindOf(err error) kind {
 	if errors.Is(err, balancer.ErrNoSubConnAvailable) {
 		return queued
 	}
@@ -265,15 +292,37 @@ func (g *grpcSide) kindOf(err error) kind {
 // look tells the channel's state, those of its SubConns, by address, and, in
 // some form, what changes only with what picks come to.
 func (g *grpcSide) look() (state connectivity.State, states map[string]connectivity.State, saw string) {
-	g.tap.mu.Lock()
-	defer g.tap.mu.Unlock()
-	states = make(map[string]connectivity.State, len(g.tap.subConns))
-	for _, sc := range g.tap.subConns {
+	return g.tap.look()
+}
+
+func (t *tap) fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.failedAt = -1; err != nil {
+		t.failedAt = t.states
+	}
+}
+
+// revived reports whether a tree whose last config could not be used serves all the
+// same.
+func (t *tap) revived() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failedAt >= 0 && t.failedAt < t.states
+}
+
+func (t *tap) look() (state connectivity.State, states map[string]connectivity.State, saw string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	states = make(map[string]connectivity.State, len(t.subConns))
+	for _, sc := range t.subConns {
 		if states[sc.address] != connectivity.Ready {
 			states[sc.address] = sc.state
 		}
 	}
-	state = g.tap.state.ConnectivityState
+	if state = t.state.ConnectivityState; t.failedAt == t.states {
+		state = connectivity.TransientFailure
+	}
 	return state, states, fmt.Sprint(state, readyOf(states))
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -33,7 +35,7 @@ type resources struct {
 }
 
 // management is one management server for all scenarios: each is a node, named
-// as its target is.
+// as its target is, and "NAME/lbd" where lbd asks too.
 type management struct {
 	serverv3.CallbackFuncs
 
@@ -43,30 +45,51 @@ type management struct {
 	cancel  context.CancelFunc
 
 	mu       sync.Mutex
-	versions map[sent]string
+	talks    map[talkKey]*talk
+	asked    map[askedKey][]string
 	verdicts map[verdictKey]verdict
 	changed  chan struct{} // closed and replaced with each verdict
 }
 
-// sent is a response on its way.
-type sent struct {
+// talkKey names what is said about one type on one stream.
+type talkKey struct {
 	stream int64
 	url    string
-	nonce  string
 }
+
+// talk is the last response, and whether it was answered.
+type talk struct {
+	node, nonce, version string
+	answered             bool
+}
+
+type askedKey struct{ node, url string }
 
 type verdictKey struct{ node, url, version string }
 
-// verdict is a client's answer to a response.
+// verdict is a client's answer to the responses of a version.
 type verdict struct {
 	nack string // why; empty is an ACK
 }
 
+// lbdNode is how lbd calls itself to the management server.
+func lbdNode(node string) string { return node + "/lbd" }
+
+// nodes has a scenario's two clients for one.
+type nodes struct{}
+
+// ID is that of grpc-go's.
+func (nodes) ID(n *corev3.Node) string {
+	name, _, _ := strings.Cut(n.GetId(), "/")
+	return name
+}
+
 func newManagement() (*management, error) {
 	m := &management{
-		cache:    cache.NewSnapshotCache(false, cache.IDHash{}, nil),
+		cache:    cache.NewSnapshotCache(false, nodes{}, nil),
 		grpc:     grpc.NewServer(),
-		versions: make(map[sent]string),
+		talks:    make(map[talkKey]*talk),
+		asked:    make(map[askedKey][]string),
 		verdicts: make(map[verdictKey]verdict),
 		changed:  make(chan struct{}),
 	}
@@ -89,22 +112,34 @@ func (m *management) close() {
 	m.cancel()
 }
 
-func (m *management) response(_ context.Context, stream int64, _ *discoveryv3.DiscoveryRequest, res *discoveryv3.DiscoveryResponse) {
+func (m *management) response(_ context.Context, stream int64, req *discoveryv3.DiscoveryRequest, res *discoveryv3.DiscoveryResponse) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.versions[sent{stream, res.GetTypeUrl(), res.GetNonce()}] = res.GetVersionInfo()
+	m.talks[talkKey{stream, res.GetTypeUrl()}] = &talk{node: req.GetNode().GetId(), nonce: res.GetNonce(), version: res.GetVersionInfo()}
 }
 
+// request takes the answer to a response. The cache would send a version that was
+// refused again and again: it is told that the client has it.
 func (m *management) request(stream int64, req *discoveryv3.DiscoveryRequest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	key := sent{stream, req.GetTypeUrl(), req.GetResponseNonce()}
-	version, ok := m.versions[key]
-	if !ok {
+	node, url := req.GetNode().GetId(), req.GetTypeUrl()
+	m.asked[askedKey{node, url}] = req.GetResourceNames()
+	t := m.talks[talkKey{stream, url}]
+	if t == nil || t.nonce != req.GetResponseNonce() {
 		return nil
 	}
-	delete(m.versions, key)
-	m.verdicts[verdictKey{req.GetNode().GetId(), key.url, version}] = verdict{req.GetErrorDetail().GetMessage()}
+	req.VersionInfo = t.version
+	if t.answered { // other resources are wanted now
+		return nil
+	}
+	t.answered = true
+	key := verdictKey{node, url, t.version}
+	v := m.verdicts[key]
+	if nack := req.GetErrorDetail().GetMessage(); nack != "" {
+		v.nack += nack + "\n"
+	}
+	m.verdicts[key] = v
 	close(m.changed)
 	m.changed = make(chan struct{})
 	return nil
@@ -114,18 +149,55 @@ func (m *management) request(stream int64, req *discoveryv3.DiscoveryRequest) er
 // them.
 func (m *management) send(ctx context.Context, node string, version int, r resources) (cds, eds verdict, err error) {
 	v := strconv.Itoa(version)
-	snapshot := &cache.Snapshot{}
-	snapshot.Resources[types.Listener] = cache.NewResources(v, []types.Resource{listenerFor(node, r.clusters[0].GetName())})
-	snapshot.Resources[types.Cluster] = cache.NewResources(v, asResources(r.clusters))
-	snapshot.Resources[types.Endpoint] = cache.NewResources(v, asResources(r.assignments))
-	if err := m.cache.SetSnapshot(ctx, node, snapshot); err != nil {
-		return verdict{}, verdict{}, fmt.Errorf("serve version %s: %w", v, err)
+	if err := m.set(ctx, node, v, []types.Resource{listenerFor(node, r.clusters[0].GetName())}, nil, asResources(r.clusters), asResources(r.assignments)); err != nil {
+		return verdict{}, verdict{}, err
 	}
 	if cds, err = m.wait(ctx, verdictKey{node, resourcev3.ClusterType, v}); err != nil {
 		return verdict{}, verdict{}, err
 	}
 	eds, err = m.wait(ctx, verdictKey{node, resourcev3.EndpointType, v})
 	return cds, eds, err
+}
+
+// set gives a node its resources.
+func (m *management) set(ctx context.Context, node, version string, listeners, routes, clusters, assignments []types.Resource) error {
+	snapshot := &cache.Snapshot{}
+	snapshot.Resources[types.Listener] = cache.NewResources(version, listeners)
+	snapshot.Resources[types.Route] = cache.NewResources(version, routes)
+	snapshot.Resources[types.Cluster] = cache.NewResources(version, clusters)
+	snapshot.Resources[types.Endpoint] = cache.NewResources(version, assignments)
+	if err := m.cache.SetSnapshot(ctx, node, snapshot); err != nil {
+		return fmt.Errorf("serve version %s: %w", version, err)
+	}
+	return nil
+}
+
+// unanswered counts the responses to a client that it has not answered yet.
+func (m *management) unanswered(node string) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, t := range m.talks {
+		if t.node == node && !t.answered {
+			n++
+		}
+	}
+	return n
+}
+
+// askedFor lists what a client wants of a type, in order.
+func (m *management) askedFor(node, url string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(slices.Values(m.asked[askedKey{node, url}]))
+}
+
+// nacked is what a client has said against a version of a type; empty where it
+// has accepted it, or was not sent it.
+func (m *management) nacked(node, url, version string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.verdicts[verdictKey{node, url, version}].nack
 }
 
 func asResources[M types.Resource](ms []M) []types.Resource {
@@ -169,17 +241,25 @@ func listenerFor(target, cluster string) *listenerv3.Listener {
 			}},
 		}},
 	}
-	manager := packed(&managerv3.HttpConnectionManager{
-		HttpFilters: []*managerv3.HttpFilter{{
-			Name:       "router",
-			ConfigType: &managerv3.HttpFilter_TypedConfig{TypedConfig: packed(&routerv3.Router{})},
-		}},
+	return listenerOf(target, &managerv3.HttpConnectionManager{
+		HttpFilters: []*managerv3.HttpFilter{router()},
 		RouteSpecifier: &managerv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{
 			Name:         target,
 			VirtualHosts: []*routev3.VirtualHost{{Name: target, Domains: []string{"*"}, Routes: []*routev3.Route{route}}},
 		}},
 	})
-	return &listenerv3.Listener{Name: target, ApiListener: &listenerv3.ApiListener{ApiListener: manager}}
+}
+
+func listenerOf(target string, manager *managerv3.HttpConnectionManager) *listenerv3.Listener {
+	return &listenerv3.Listener{Name: target, ApiListener: &listenerv3.ApiListener{ApiListener: packed(manager)}}
+}
+
+// router is the HTTP filter that comes last.
+func router() *managerv3.HttpFilter {
+	return &managerv3.HttpFilter{
+		Name:       "router",
+		ConfigType: &managerv3.HttpFilter_TypedConfig{TypedConfig: packed(&routerv3.Router{})},
+	}
 }
 
 // ads is where a cluster's endpoints come from.

@@ -19,10 +19,16 @@ const concurrent = 24
 // TestParity runs PARITY_N scenarios (200) of the seed PARITY_SEED, which is a
 // new one each time where it is not set. A scenario depends on the seed and its
 // own number only: go test -run 'TestParity/s17$' runs it alone.
-func TestParity(t *testing.T) {
-	n := int(number(t, "PARITY_N", 200))
+func TestParity(t *testing.T) { runAll(t, "s", "PARITY_N", 200, runScenario) }
+
+// TestTargets runs PARITY_TARGETS scenarios (100) of the same seed, in which both
+// sides follow the management server, and routes choose the cluster.
+func TestTargets(t *testing.T) { runAll(t, "t", "PARITY_TARGETS", 100, runHostingScenario) }
+
+func runAll(t *testing.T, letter, variable string, otherwise uint64, run func(*testing.T, uint64, int, *management, *grpc.Server)) {
+	n := int(number(t, variable, otherwise))
 	seed := number(t, "PARITY_SEED", uint64(time.Now().UnixNano()))
-	fmt.Printf("parity: PARITY_SEED=%d PARITY_N=%d\n", seed, n)
+	fmt.Printf("parity: PARITY_SEED=%d %s=%d\n", seed, variable, n)
 
 	m, err := newManagement()
 	if err != nil {
@@ -40,7 +46,7 @@ func TestParity(t *testing.T) {
 		free <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-free }()
-			t.Run(fmt.Sprintf("s%d", i), func(t *testing.T) { runScenario(t, seed, i, m, server) })
+			t.Run(fmt.Sprintf("%s%d", letter, i), func(t *testing.T) { run(t, seed, i, m, server) })
 		})
 	}
 	wg.Wait()
@@ -53,7 +59,7 @@ func number(t *testing.T, variable string, otherwise uint64) uint64 {
 		return otherwise
 	}
 	v, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || v == 0 && variable == "PARITY_N" || v > math.MaxInt64 {
+	if err != nil || v == 0 && variable != "PARITY_SEED" || v > math.MaxInt64 {
 		t.Fatalf("%s is %q: it must be a positive number", variable, text)
 	}
 	return v

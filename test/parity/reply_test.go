@@ -15,6 +15,16 @@ const (
 	broken  kind = "UNAVAILABLE: max requests"
 	refused kind = "not ready: connection refused"
 	none    kind = "not ready: no endpoints"
+
+	noRoute     kind = "UNAVAILABLE: no route"
+	unsupported kind = "UNAVAILABLE: a route that cannot be followed"
+	noListener  kind = "UNAVAILABLE: no Listener"
+	badTarget   kind = "UNAVAILABLE: Listener or routes refused"
+	noRoutes    kind = "UNAVAILABLE: no RouteConfiguration"
+	noHost      kind = "UNAVAILABLE: no virtual host"
+	noCluster   kind = "UNAVAILABLE: no Cluster"
+	badCluster  kind = "UNAVAILABLE: Cluster refused"
+	noLeaf      kind = "UNAVAILABLE: an aggregate without leaves"
 )
 
 // reply is one pick's answer. done gives back what a picked one holds.

@@ -76,7 +76,7 @@ func runScenario(t *testing.T, seed uint64, n int, m *management, server *grpc.S
 	}
 	defer net.close()
 	s := &scenario{name: name, seed: seed, net: net, management: m}
-	s.draw = &drawing{Rand: rand.New(rand.NewPCG(seed, uint64(n))), net: net}
+	s.draw = &drawing{Rand: rand.New(rand.NewPCG(seed, uint64(n))), net: net, max: bounds{priorities: maxPriorities, localities: 40, upstreams: 120}}
 	s.draw.begin(name)
 	if s.grpc, err = newGRPCSide(name, m.address); err != nil {
 		t.Fatal(err)
@@ -284,7 +284,7 @@ func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (
 		if err != nil {
 			return rest{}, err
 		}
-		wrong = errors.Join(s.lies("grpc-go", gStates, d, up), s.lies("lbd", lStates, d, up))
+		wrong = errors.Join(d.lies("grpc-go", gStates, up, s.net), d.lies("lbd", lStates, up, s.net))
 		last := at.saw
 		at = rest{gState, lState, [2][]string{readyOf(gStates), readyOf(lStates)}, gSaw + lSaw}
 		if at.saw != last {
@@ -302,40 +302,6 @@ func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (
 }
 
 var errChanging = errors.New("something still changes")
-
-// lies tells of an endpoint that a side has the wrong idea of. states has an
-// entry for each address of an endpoint that the side knows.
-func (s *scenario) lies(side string, states map[string]connectivity.State, d *demand, up map[string]bool) error {
-	for _, sites := range d.priorities {
-		for _, site := range sites {
-			for _, sp := range site.endpoints {
-				if err := s.lie(side, sp, states, d, up); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func (s *scenario) lie(side string, sp spot, states map[string]connectivity.State, d *demand, up map[string]bool) error {
-	fine := true // not known, or nobody has wanted it
-	for _, a := range sp.addresses {
-		state, known := states[a]
-		switch {
-		case state == connectivity.Ready && known && !up[a]:
-			return fmt.Errorf("%s still takes %s for connected", side, s.net.named(a))
-		case state == connectivity.Ready && known:
-			return nil
-		case known && state != connectivity.Idle && !d.policy.one:
-			fine = false
-		}
-	}
-	if !fine && sp.live(up) {
-		return fmt.Errorf("%s is not connected to %s", side, s.net.named(sp.key))
-	}
-	return nil
-}
 
 // tell says what led to here.
 func (s *scenario) tell() string {

@@ -163,6 +163,14 @@ func (w *world) assignmentName() string {
 	return w.cluster
 }
 
+// assignmentOf is what a cluster's assignment is called.
+func assignmentOf(c *clusterv3.Cluster) string {
+	if name := c.GetEdsClusterConfig().GetServiceName(); name != "" {
+		return name
+	}
+	return c.GetName()
+}
+
 func (w *world) assignmentResource() *endpointv3.ClusterLoadAssignment {
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: w.assignmentName()}
 	for _, d := range w.drops {

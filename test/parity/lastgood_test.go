@@ -1,0 +1,246 @@
+package parity_test
+
+import (
+	"slices"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+)
+
+// lastGood is what clients have of a target after each step, by what they were
+// sent and what of it they refused: what was refused leaves the last good one in
+// use, what was deleted does not, and what nobody asks for is forgotten.
+type lastGood struct {
+	listener held[listened]
+	routes   map[string]held[[]virtualHost] // by name
+	clusters map[string]held[*clusterv3.Cluster]
+	leaves   map[string]accepted // by cluster; their assignments may be nil
+	policies map[string]*lbPolicy
+	of       map[string][]string // what aggregates are made of
+
+	// failure is why every request fails; else host serves.
+	failure kind
+	host    *virtualHost
+	// wants are the clusters that are asked for, passedOver those that lbd asks
+	// for besides: parts of an aggregate after one that cannot be used.
+	wants, passedOver map[string]bool
+}
+
+// held is a resource that was asked for.
+type held[T any] struct {
+	value T
+	why   kind // why there is none; empty where there is one
+}
+
+type listened struct {
+	routesName string
+	hosts      []virtualHost
+}
+
+// take follows a step. refused tells what of it was.
+func (g *lastGood) take(h *hosting, r hosted, refused func(url, name string) bool) {
+	switch {
+	case r.listener == nil && g.listener.why == badTarget: // there is none to take away
+	case r.listener == nil:
+		g.listener = held[listened]{why: noListener}
+	case !refused(resourcev3.ListenerType, h.target):
+		g.listener = held[listened]{value: listened{h.routesName, h.hosts}}
+	case g.listener.value.hosts == nil:
+		g.listener.why = badTarget
+	}
+	g.failure, g.host = g.listener.why, nil
+	routes := make(map[string]held[[]virtualHost])
+	hosts := g.listener.value.hosts
+	if name := g.listener.value.routesName; g.failure == "" && name != "" {
+		is := g.routes[name]
+		switch {
+		case r.routes.GetName() != name: // it stays
+			if is.value == nil && is.why == "" {
+				is.why = noRoutes
+			}
+		case !refused(resourcev3.RouteType, name):
+			is = held[[]virtualHost]{value: h.hosts}
+		case is.value == nil:
+			is.why = badTarget
+		}
+		routes[name] = is
+		g.failure, hosts = is.why, is.value
+	}
+	g.routes = routes
+	if g.failure == "" {
+		if g.host = best(hosts, h.target); g.host == nil {
+			g.failure = noHost
+		}
+	}
+	if g.failure == "" {
+		g.takeClusters(h, r, refused)
+	}
+}
+
+func (g *lastGood) takeClusters(h *hosting, r hosted, refused func(url, name string) bool) {
+	before := *g
+	g.clusters, g.leaves = make(map[string]held[*clusterv3.Cluster]), make(map[string]accepted)
+	g.policies, g.of = make(map[string]*lbPolicy), make(map[string][]string)
+	g.wants, g.passedOver = make(map[string]bool), make(map[string]bool)
+	sent := make(map[string]*clusterv3.Cluster)
+	for _, c := range r.clusters {
+		sent[c.GetName()] = c
+	}
+	next := sentTo{h: h, hosted: r, before: &before, refused: refused, clusters: sent}
+	for _, name := range g.roots() {
+		g.walk(name, &next, make(map[string]bool), false)
+	}
+}
+
+// roots are the clusters that routes lead to.
+func (g *lastGood) roots() []string {
+	var names []string
+	for _, r := range g.host.routes {
+		if r.action != forward {
+			continue
+		}
+		for _, c := range r.clusters {
+			if c.weight > 0 && !slices.Contains(names, c.cluster) {
+				names = append(names, c.cluster)
+			}
+		}
+	}
+	return names
+}
+
+// sentTo is what a step brings.
+type sentTo struct {
+	hosted
+
+	h        *hosting
+	before   *lastGood
+	refused  func(url, name string) bool
+	clusters map[string]*clusterv3.Cluster
+}
+
+// either makes one of two kinds: what was refused when there was no good one is not
+// there, once it was waited for long enough.
+func either(demanded, got kind) kind {
+	switch {
+	case demanded == badTarget && (got == noListener || got == noRoutes), demanded == badCluster && got == noCluster:
+		return demanded
+	}
+	return got
+}
+
+// walk takes a cluster and what it is made of. over is true behind one that
+// cannot be used: lbd asks for that all the same. It reports whether the cluster
+// can be used.
+func (g *lastGood) walk(name string, s *sentTo, seen map[string]bool, over bool) bool {
+	if seen[name] {
+		return true
+	}
+	seen[name] = true
+	if over {
+		g.passedOver[name] = true
+	} else {
+		g.wants[name] = true
+	}
+	g.takeCluster(name, s)
+	c := g.clusters[name]
+	if c.why != "" {
+		return false
+	}
+	fine := true
+	for _, leaf := range g.of[name] {
+		if !g.walk(leaf, s, seen, over || !fine) {
+			fine = false
+		}
+	}
+	return fine
+}
+
+func (g *lastGood) takeCluster(name string, s *sentTo) {
+	c := s.before.clusters[name]
+	g.policies[name], g.of[name] = s.before.policies[name], s.before.of[name]
+	switch sent := s.clusters[name]; {
+	case sent == nil && c.why == badCluster: // there is none to take away
+	case sent == nil:
+		c = held[*clusterv3.Cluster]{why: noCluster}
+	case !s.refused(resourcev3.ClusterType, name):
+		c = held[*clusterv3.Cluster]{value: sent}
+		g.policies[name], g.of[name] = s.h.made(name)
+	case c.value == nil:
+		c.why = badCluster
+	}
+	g.clusters[name] = c
+	if c.why != "" || len(g.of[name]) > 0 {
+		return
+	}
+	leaf := accepted{cluster: c.value, assignment: s.before.leaves[name].assignment}
+	of := assignmentOf(c.value)
+	for _, a := range s.assignments {
+		if a.GetClusterName() == of && !s.refused(resourcev3.EndpointType, of) {
+			leaf.assignment = a
+		}
+	}
+	g.leaves[name] = leaf
+}
+
+// made tells a cluster's policy, and what it is made of, where it is an
+// aggregate.
+func (h *hosting) made(name string) (p *lbPolicy, of []string) {
+	for _, w := range h.leaves {
+		if w.cluster == name {
+			return w.policy, nil
+		}
+	}
+	for _, a := range h.aggregates {
+		all := a.names()
+		if name == a.name {
+			return a.policy, all[0]
+		}
+		if a.nested && name == a.nestedName() {
+			return a.policy, all[1]
+		}
+	}
+	return nil, nil
+}
+
+// names are those of what an aggregate is made of, and those of the one nested in
+// it.
+func (a *aggregateOf) names() [2][]string {
+	var all []string
+	for _, w := range a.of {
+		all = append(all, w.cluster)
+	}
+	if !a.nested {
+		return [2][]string{all, nil}
+	}
+	return [2][]string{{all[0], a.nestedName()}, append(slices.Clone(all[1:]), all[0])}
+}
+
+// demand is what picks from a cluster must be like; failure is why there are
+// none.
+func (g *lastGood) demand(name string, up map[string]bool) (d *demand, failure kind) {
+	var leaves []accepted
+	if failure = g.leavesOf(name, make(map[string]bool), &leaves); failure != "" {
+		return nil, failure
+	}
+	return demandOf(g.policies[name], leaves, up), ""
+}
+
+func (g *lastGood) leavesOf(name string, seen map[string]bool, to *[]accepted) kind {
+	if seen[name] {
+		return ""
+	}
+	seen[name] = true
+	if c := g.clusters[name]; c.why != "" {
+		return c.why
+	}
+	if len(g.of[name]) == 0 {
+		*to = append(*to, g.leaves[name])
+		return ""
+	}
+	for _, leaf := range g.of[name] {
+		if failure := g.leavesOf(leaf, seen, to); failure != "" {
+			return failure
+		}
+	}
+	return ""
+}

@@ -1,0 +1,188 @@
+package parity_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/lastgood"
+	"github.com/lbd-dev/lbd/xds/lrs"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// lbdTarget is lbd without its edges, which hosts one target of a management
+// server.
+type lbdTarget struct {
+	target  string
+	dialer  *lb.Dialer
+	service *service.Service
+	store   *store.Store
+	client  *client.Client
+	reports *lrs.Reporter
+	kept    *lastgood.Cache
+}
+
+func newLBDTarget(ctx context.Context, node, target, management, dir string) (l *lbdTarget, err error) {
+	full, err := service.TargetName(target)
+	if err != nil {
+		return nil, err
+	}
+	b, err := bootstrap.Parse(bootstrapOf(management, node), bootstrap.Options{})
+	if err != nil {
+		return nil, err
+	}
+	l = &lbdTarget{target: full, dialer: lb.NewDialer(nil)}
+	log := slog.New(slog.DiscardHandler)
+	l.service = service.New(service.Options{
+		Logger: log, Connectors: l.dialer.Connectors(resource.ConnectTCPHold), ConnectMode: resource.ConnectTCPHold,
+		Bootstrap: b, Targets: []string{full},
+	})
+	if l.store, err = store.Open(dir, store.Options{Logger: log, OnCommit: l.service.Commit}); err != nil {
+		return nil, err
+	}
+	l.client, err = client.New(client.Options{
+		Bootstrap: b, Logger: log, Custom: lb.Foreign, OnUpdate: l.service.ServerSaid, Events: l.service.ServerEvent,
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.kept = lastgood.Open("", lastgood.Options{Logger: log})
+	l.reports = lrs.New(lrs.Options{Node: b.Node, Loads: l.service.Loads(), Logger: log})
+	l.service.Follow(l.client, l.kept, l.reports)
+	return l, l.service.Start(ctx, l.store)
+}
+
+func (l *lbdTarget) ask(ctx context.Context, r *request) directed {
+	req := service.PickRequest{Target: l.target, Path: r.path, N: 1}
+	for _, h := range r.headers {
+		req.Headers = append(req.Headers, service.Header{Name: h.name, Value: h.value})
+	}
+	var out service.Picks
+	err := l.service.Pick(ctx, &req, &out)
+	if err == nil {
+		p := out.Picks[0]
+		return directed{reply{kind: picked, address: p.Address, done: func() {}}, p.Cluster}
+	}
+	refusal, ok := errors.AsType[*service.Error](err)
+	if !ok {
+		return directed{reply: reply{kind: kind("failed: " + err.Error())}}
+	}
+	return directed{reply{kind: l.kindOf(refusal)}, refusal.Cluster}
+}
+
+// kindOf tells the kind of a refusal by its code, and by its words where several
+// kinds have one code.
+func (l *lbdTarget) kindOf(e *service.Error) kind {
+	switch e.Code {
+	case service.PickTimeout:
+		return queued
+	case service.Dropped:
+		return dropped
+	case service.CircuitBroken:
+		return broken
+	case service.UnknownTarget:
+		return noListener
+	case service.NoRoute:
+		if strings.Contains(e.Detail, "cannot be followed") {
+			return unsupported
+		}
+		return noRoute
+	case service.NoReadyEndpoint:
+	default:
+		return kind(fmt.Sprintf("%s: %s", e.Code, e.Detail))
+	}
+	switch {
+	case strings.Contains(e.Detail, "has no virtual host"):
+		return noHost
+	case e.Cluster == "" && strings.Contains(e.Detail, "RouteConfiguration/") && strings.Contains(e.Detail, "does not exist"):
+		return noRoutes
+	case e.Cluster == "" && strings.Contains(e.Detail, "cannot be used"):
+		return badTarget
+	case strings.Contains(e.Detail, "connection refused"):
+		return refused
+	case slices.Contains(withoutEndpoints, e.Detail), strings.Contains(e.Detail, "ClusterLoadAssignment/"):
+		return none
+	case strings.Contains(e.Detail, "does not exist"):
+		return noCluster
+	case strings.Contains(e.Detail, "refused what management server"):
+		return badCluster
+	}
+	return kind("not ready: " + e.Detail)
+}
+
+var states = map[string]connectivity.State{
+	"READY": connectivity.Ready, "CONNECTING": connectivity.Connecting, "IDLE": connectivity.Idle,
+	"TRANSIENT_FAILURE": connectivity.TransientFailure, "SHUTDOWN": connectivity.Shutdown,
+}
+
+// look tells of a cluster what lbd says of it.
+func (l *lbdTarget) look(ctx context.Context, cluster string) (state connectivity.State, known map[string]connectivity.State, saw string, err error) {
+	c, err := l.service.Cluster(ctx, cluster, l.target, true)
+	if refusal, ok := errors.AsType[*service.Error](err); ok && refusal.Code == service.UnknownCluster {
+		return connectivity.Shutdown, nil, "none", nil
+	}
+	if err != nil {
+		return 0, nil, "", err
+	}
+	known = make(map[string]connectivity.State)
+	for _, p := range c.Priorities {
+		if !p.Started {
+			continue
+		}
+		for _, locality := range p.Localities {
+			for _, e := range locality.Endpoints {
+				takeState(known, e)
+			}
+		}
+	}
+	return states[c.State], known, fmt.Sprint(c.State, c.PriorityInUse, readyOf(known)), nil
+}
+
+func takeState(known map[string]connectivity.State, e service.EndpointState) {
+	state, ok := states[e.State]
+	if !ok || state == connectivity.Ready && len(e.Addresses) > 0 {
+		return // EDS health keeps picks from it, or nobody says which address is connected
+	}
+	for _, a := range append([]string{e.Address}, e.Addresses...) {
+		if known[a] != connectivity.Ready {
+			known[a] = state
+		}
+	}
+}
+
+// clusters lists those that have a tree.
+func (l *lbdTarget) clusters() ([]string, error) {
+	t, err := l.service.Target(l.target)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, c := range t.ClusterStates {
+		names = append(names, c.Name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (l *lbdTarget) close() {
+	l.service.Close()
+	if l.client != nil {
+		l.reports.Close()
+		l.client.Close()
+		_ = l.kept.Close()
+	}
+	if l.store != nil {
+		_ = l.store.Close()
+	}
+	l.dialer.Close()
+}

@@ -1,0 +1,388 @@
+package parity_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// hostingScenario is one run of both sides, which follow one management server.
+type hostingScenario struct {
+	name       string
+	seed       uint64
+	draw       *hostingDrawing
+	net        *upstreams
+	management *management
+	grpc       *grpcTarget
+	lbd        *lbdTarget
+
+	good    lastGood
+	version int
+	changed time.Time // when a side was seen to change last
+	story   []string
+}
+
+// runHostingScenario runs the nth scenario of a seed.
+func runHostingScenario(t *testing.T, seed uint64, n int, m *management, server *grpc.Server) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	name := fmt.Sprintf("t%d", n)
+	net, err := claimHost(server, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer net.close()
+	s := &hostingScenario{name: name, seed: seed, net: net, management: m}
+	s.draw = &hostingDrawing{drawing: &drawing{Rand: rand.New(rand.NewPCG(seed, 1<<32+uint64(n))), net: net, max: hostingBounds}}
+	s.draw.beginHosting(name)
+	target := s.draw.hosting.target
+	if s.grpc, err = newGRPCTarget(name, target, m.address); err != nil {
+		t.Fatal(err)
+	}
+	defer s.grpc.close()
+	s.lbd, err = newLBDTarget(ctx, lbdNode(name), target, m.address, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.lbd.close()
+
+	steps := 2 + s.draw.IntN(4)
+	for s.version = range steps + 1 {
+		what := "begin"
+		if s.version > 0 {
+			what = s.draw.stepHosting(&s.good)
+		}
+		s.story = append(s.story, what)
+		found, err := s.step(ctx)
+		if err != nil {
+			t.Fatalf("%s\nstep %d: %v", s.tell(), s.version, err)
+		}
+		if len(found) > 0 {
+			t.Fatalf("%s\nstep %d differs:\n%s", s.tell(), s.version, strings.Join(found, "\n"))
+		}
+	}
+}
+
+// step brings the network and both sides to the target as drawn, and compares them
+// as a step of a cluster's scenario does.
+func (s *hostingScenario) step(ctx context.Context) ([]string, error) {
+	if len(s.net.stopping()) > 0 {
+		time.Sleep(time.Until(s.changed.Add(youth)))
+	}
+	if _, err := s.net.settle(); err != nil {
+		return nil, err
+	}
+	r := s.draw.hosting.resources()
+	if err := s.serve(ctx, r); err != nil {
+		return nil, err
+	}
+	before := s.good
+	alike, last := 0, ""
+	for n := 1; ; n++ {
+		s.good = before
+		found, saw, err := s.compare(ctx, r)
+		if err != nil || len(found) == 0 {
+			return found, err
+		}
+		if saw != last {
+			last, alike = saw, 0
+		}
+		if alike++; alike == attempts || n == mostAttempts {
+			return found, nil
+		}
+		time.Sleep(respite)
+	}
+}
+
+// serve gives both sides the resources, and waits until both have answered to the
+// Listener.
+func (s *hostingScenario) serve(ctx context.Context, r hosted) error {
+	v := strconv.Itoa(s.version)
+	var listeners, routes []types.Resource
+	if r.listener != nil {
+		listeners = append(listeners, r.listener)
+	}
+	if r.routes != nil {
+		routes = append(routes, r.routes)
+	}
+	if err := s.management.set(ctx, s.name, v, listeners, routes, asResources(r.clusters), asResources(r.assignments)); err != nil {
+		return err
+	}
+	for _, node := range s.nodes() {
+		if _, err := s.management.wait(ctx, verdictKey{node, resourcev3.ListenerType, v}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *hostingScenario) nodes() [2]string { return [2]string{s.name, lbdNode(s.name)} }
+
+// refusals tells what each side has refused of what it was sent in the step.
+func (s *hostingScenario) refusals() (byGRPC, byLBD func(url, name string) bool) {
+	v := strconv.Itoa(s.version)
+	node := s.nodes()
+	byGRPC = func(url, name string) bool {
+		return strings.Contains(s.management.nacked(node[0], url, v), fmt.Sprintf("resource %q: ", name))
+	}
+	byLBD = func(url, name string) bool {
+		return strings.Contains(s.management.nacked(node[1], url, v), "/"+name+": ")
+	}
+	return byGRPC, byLBD
+}
+
+// compare waits until both sides are quiet, and says in what they differ, and what
+// they were like.
+func (s *hostingScenario) compare(ctx context.Context, r hosted) (found []string, saw string, err error) {
+	up := s.net.up()
+	at, err := s.settled(ctx, r, up)
+	if err != nil && ctx.Err() != nil {
+		return nil, "", err
+	}
+	if err != nil {
+		found = append(found, err.Error())
+	}
+	found = append(found, s.verdicts()...)
+	found = append(found, s.subscriptions()...)
+	for name, is := range at.clusters {
+		if is.grpc != is.lbd && !is.revived && !is.asleep && !(is.untried && is.wouldServe()) {
+			found = append(found, fmt.Sprintf("%s: grpc-go is %v, lbd %v", name, is.grpc, is.lbd))
+		}
+	}
+	for _, req := range s.draw.requests {
+		found = append(found, s.directed(ctx, req, up)...)
+	}
+	return found, at.saw, nil
+}
+
+// verdicts compares which of the resources that are in use each side has refused.
+func (s *hostingScenario) verdicts() (found []string) {
+	byGRPC, byLBD := s.refusals()
+	judge := func(url, name string) {
+		if g, l := byGRPC(url, name), byLBD(url, name); g != l {
+			v := strconv.Itoa(s.version)
+			found = append(found, fmt.Sprintf("%s %s: refused by grpc-go %t, by lbd %t:\n%s\n%s", url, name, g, l,
+				s.management.nacked(s.name, url, v), s.management.nacked(lbdNode(s.name), url, v)))
+		}
+	}
+	judge(resourcev3.ListenerType, s.draw.hosting.target)
+	if name := s.good.listener.value.routesName; name != "" {
+		judge(resourcev3.RouteType, name)
+	}
+	if s.good.failure != "" {
+		return found
+	}
+	for name := range s.good.wants {
+		judge(resourcev3.ClusterType, name)
+		if leaf, ok := s.good.leaves[name]; ok {
+			judge(resourcev3.EndpointType, assignmentOf(leaf.cluster))
+		}
+	}
+	return found
+}
+
+// subscriptions compares what each side asks the management server for. Where the
+// target has no routes, grpc-go goes on asking for the clusters of the last ones.
+func (s *hostingScenario) subscriptions() (found []string) {
+	if s.good.failure != "" {
+		return nil
+	}
+	for _, url := range []string{resourcev3.ListenerType, resourcev3.RouteType, resourcev3.ClusterType, resourcev3.EndpointType} {
+		g, l := s.management.askedFor(s.name, url), s.management.askedFor(lbdNode(s.name), url)
+		l = slices.DeleteFunc(l, func(name string) bool {
+			if url == resourcev3.EndpointType {
+				name = s.clusterOf(name)
+			}
+			return s.good.passedOver[name] && !s.good.wants[name]
+		})
+		if !slices.Equal(g, l) {
+			found = append(found, fmt.Sprintf("%s: grpc-go asks for %q, lbd for %q", url, g, l))
+		}
+	}
+	return found
+}
+
+// clusterOf is the cluster of an assignment.
+func (s *hostingScenario) clusterOf(assignment string) string {
+	for _, w := range s.draw.leaves {
+		if w.assignmentName() == assignment {
+			return w.cluster
+		}
+	}
+	return assignment
+}
+
+// clusterRest is what both sides' trees of a cluster are like.
+type clusterRest struct {
+	rest
+
+	untried bool // by the demand
+	revived bool // grpc-go's, although it cannot be used
+	asleep  bool // where hardly a pick wakes it, so that what was before counts
+}
+
+// hostingRest is what both sides are like.
+type hostingRest struct {
+	clusters map[string]clusterRest
+	saw      string
+}
+
+// settled waits until both sides have answered all that they were sent, know of
+// every endpoint whether it can be connected to, and nothing has changed for a
+// while: a long while, if a side is not in the state that is demanded.
+func (s *hostingScenario) settled(ctx context.Context, r hosted, up map[string]bool) (at hostingRest, err error) {
+	var wrong error
+	looks := 0 // that saw the same
+	before := s.good
+	for range mostLooks {
+		time.Sleep(pause)
+		s.good = before
+		byGRPC, _ := s.refusals()
+		s.good.take(s.draw.hosting, r, byGRPC)
+		last := at.saw
+		var expected bool
+		if at, expected, wrong, err = s.look(ctx, up); err != nil {
+			return at, err
+		}
+		quiet := wrong == nil && s.touch(ctx)
+		if at.saw != last {
+			s.changed = time.Now()
+		}
+		if !quiet || wrong != nil || at.saw != last {
+			looks = 0
+			continue
+		}
+		if looks++; looks >= quietLooks && expected || looks >= stuckLooks {
+			return at, nil
+		}
+	}
+	if wrong == nil {
+		wrong = errChanging
+	}
+	return at, fmt.Errorf("not quiet after %d looks: %w", mostLooks, wrong)
+}
+
+// look tells what both sides are like, whether that is what is demanded, and what
+// they cannot stay like.
+func (s *hostingScenario) look(ctx context.Context, up map[string]bool) (at hostingRest, expected bool, wrong, err error) {
+	at.clusters, expected = make(map[string]clusterRest), true
+	var saw strings.Builder
+	for _, node := range s.nodes() {
+		if n := s.management.unanswered(node); n > 0 {
+			wrong = errors.Join(wrong, fmt.Errorf("%s has not answered %d responses", node, n))
+		}
+	}
+	want := []string{}
+	if s.good.failure == "" {
+		want = slices.Sorted(slices.Values(s.good.roots()))
+	}
+	byGRPC := s.grpc.clusters()
+	byLBD, err := s.lbd.clusters()
+	if err != nil {
+		return at, false, nil, err
+	}
+	if !slices.Equal(byGRPC, want) || !slices.Equal(byLBD, want) {
+		wrong = errors.Join(wrong, fmt.Errorf("grpc-go has %q, lbd %q; demanded is %q", byGRPC, byLBD, want))
+	}
+	fmt.Fprint(&saw, byGRPC, byLBD)
+	for _, name := range want {
+		d, failure := s.good.demand(name, up)
+		gState, gStates, gSaw := s.grpc.look(name)
+		lState, lStates, lSaw, err := s.lbd.look(ctx, name)
+		if err != nil {
+			return at, false, nil, err
+		}
+		fmt.Fprint(&saw, name, gSaw, lSaw)
+		is := clusterRest{rest: rest{grpc: gState, lbd: lState}, revived: s.grpc.revived(name)}
+		demanded := connectivity.TransientFailure
+		if failure == "" {
+			wrong = errors.Join(wrong, d.lies("grpc-go", gStates, up, s.net), d.lies("lbd", lStates, up, s.net))
+			is.untried, is.asleep = d.untried, d.policy.lazy() && !s.reached(name)
+			if d.ready {
+				demanded = connectivity.Ready
+			}
+		}
+		expected = expected && (is.asleep || (gState == demanded || is.revived) && lState == demanded)
+		at.clusters[name] = is
+	}
+	at.saw = saw.String()
+	return at, expected, wrong, nil
+}
+
+// reached reports whether requests wake a cluster.
+func (s *hostingScenario) reached(cluster string) bool {
+	return slices.ContainsFunc(s.draw.requests, func(r *request) bool {
+		return slices.ContainsFunc(s.good.host.leads(r), func(l led) bool { return l.cluster == cluster && l.chance > 0.2 })
+	})
+}
+
+// touches is how often each request is made at each look, where endpoints wait for
+// picks to be connected to.
+const touches = 4
+
+// touch asks for what wakes endpoints, and reports whether no pick has to wait.
+func (s *hostingScenario) touch(ctx context.Context) bool {
+	if s.good.failure != "" || !slices.ContainsFunc(s.good.roots(), func(name string) bool {
+		p := s.good.policies[name]
+		return p != nil && p.lazy()
+	}) {
+		return true
+	}
+	waits := false
+	for _, r := range s.draw.requests {
+		for range touches {
+			for _, d := range []directed{s.grpc.ask(ctx, r), s.lbd.ask(ctx, r)} {
+				if d.kind == picked {
+					d.done()
+				}
+				waits = waits || d.kind == queued
+			}
+		}
+	}
+	return !waits
+}
+
+// tell says what led to here.
+func (s *hostingScenario) tell() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, scenario %s on %s\n", s.seed, s.name, s.net.host)
+	for i, what := range s.story {
+		fmt.Fprintf(&b, "step %d: %s\n", i, what)
+	}
+	b.WriteString("up: ")
+	for _, u := range s.net.all {
+		if u.listener != nil {
+			fmt.Fprintf(&b, "%s(%s) ", u.name, u.address)
+		}
+	}
+	r := s.draw.hosting.resources()
+	all := slices.Concat(asResources(r.clusters), asResources(r.assignments))
+	if r.listener != nil {
+		all = append(all, r.listener)
+	}
+	if r.routes != nil {
+		all = append(all, r.routes)
+	}
+	for _, m := range all {
+		js, err := protojson.Marshal(m)
+		if err != nil {
+			js = []byte(err.Error())
+		}
+		fmt.Fprintf(&b, "\n%s", js)
+	}
+	fmt.Fprintf(&b, "\nin use: failure %q, clusters %q", s.good.failure, slices.Sorted(maps.Keys(s.good.wants)))
+	return b.String()
+}
