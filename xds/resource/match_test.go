@@ -258,6 +258,7 @@ func TestRequestsAreHashed(t *testing.T) {
 		{last(y) + "," + id, channel, true, 2},
 		{x + "," + last(y) + "," + id, both(sum("1,2"), channel), true, 3},
 		{last(id) + "," + x, channel, true, 1},
+		{y + "," + last(x) + "," + id, sum("1,2"), true, 2},
 		{`{"header":{"header_name":"z","regex_rewrite":{"pattern":{"regex":"(a)"},"substitution":"${1}b"}}}`, sum("ab"), true, 1},
 		{`{"cookie":{"name":"c"}},` + x, sum("1,2"), true, 1},
 	} {

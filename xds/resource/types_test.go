@@ -99,6 +99,18 @@ func TestATypeIsToldByFields(t *testing.T) {
 	}
 }
 
+// Read as a virtual host, a locality without weight has a name that is no text.
+func TestALocalityIsNoVirtualHost(t *testing.T) {
+	d, err := resource.DecodeAssignment([]byte(`{"cluster_name":"a","endpoints":[{"locality":{"region":"us"},"lb_endpoints":[`+endpoint("h", 80)+`]}]}`), resource.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := resource.DecodeBundle(d.Raw, resource.Options{Format: resource.FormatProtobuf, Bare: true})
+	if err != nil || b.Items[0].Assignment == nil {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
+
 // A fault within a listener's own routes stands where it is written.
 func TestFaultsOfInlineRoutesAreLocated(t *testing.T) {
 	listener := api(filters(routed), `"route_config":`+routes(acting(`"weighted_clusters":{"clusters":[{"name":"a","weight":1},{"name":"","weight":2}]}`)))
