@@ -1,0 +1,233 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/lbd-dev/lbd/xds/lastgood"
+)
+
+// staleness is what a pick's header says of it: "" where nothing.
+func staleness(t *testing.T, url, query string) string {
+	t.Helper()
+	a := do(t, "GET", url+"/pick?"+query, "")
+	if a.status != http.StatusOK {
+		t.Errorf("a pick failed: %+v", a)
+	}
+	if stale := a.header.Get("Lbd-Stale"); stale == "" || a.header.Get("Age") == "" {
+		return stale + a.header.Get("Age")
+	}
+	return a.header.Get("Lbd-Stale")
+}
+
+// TestTheServerGoesAndComesBack kills the management server under picks and starts
+// it again, with news and without.
+func TestTheServerGoesAndComesBack(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	plane.set(
+		edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.3:80"),
+		listenerTo(t, "shop", "routes"), routesOf("routes", route("/", "orders")),
+	)
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, Data: t.TempDir()})
+	callers := []*caller{call(t, url, "cluster=orders"), call(t, url, "target=shop"), call(t, url, "cluster=cart")}
+	for _, c := range callers {
+		c.more()
+	}
+	for _, query := range []string{"cluster=orders", "target=shop"} {
+		if got := staleness(t, url, query); got != "" {
+			t.Errorf("%s: stale is %q at first", query, got)
+		}
+	}
+	for _, news := range []bool{false, true} {
+		p.kill()
+		untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "1")
+		untilMetric(t, url, `lbd_cluster_stale{cluster="cart"}`, "1")
+		untilMetric(t, url, `lbd_xds_connected{server="`+p.address+`"}`, "0")
+		for _, query := range []string{"cluster=orders", "target=shop"} {
+			if got := staleness(t, url, query); got != "true" {
+				t.Errorf("%s: stale is %q while the server is away", query, got)
+			}
+		}
+		if a := do(t, "GET", url+"/v1/clusters/orders?endpoints=false", ""); !strings.Contains(a.body, `"stale":true`) {
+			t.Errorf("%+v", a)
+		}
+		if !happened(t, url, "xds_disconnected", p.address) {
+			t.Error("no event tells that the server is away")
+		}
+		want := "10.0.0.1:80"
+		if news {
+			want = "10.0.0.2:80"
+			plane.set(
+				edsCluster("orders"), assignmentOf("orders", want), edsCluster("cart"), assignmentOf("cart", "10.0.0.3:80"),
+				listenerTo(t, "shop", "routes"), routesOf("routes", route("/", "orders")),
+			)
+		}
+		p.start()
+		untilMetric(t, url, `lbd_xds_connected{server="`+p.address+`"}`, "1")
+		untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "0")
+		untilMetric(t, url, `lbd_cluster_stale{cluster="cart"}`, "0")
+		for _, query := range []string{"cluster=orders", "target=shop"} {
+			eventually(t, query+" fresh and new", func() bool {
+				return staleness(t, url, query) == "" && picked(t, url, query) == want
+			})
+		}
+	}
+	for _, c := range callers {
+		c.more()
+	}
+}
+
+// TestRefusedAndStale: what the server sends is refused before it goes away and after
+// it came back, which is no news. What is served is not stale any more all the same.
+func TestRefusedAndStale(t *testing.T) {
+	t.Parallel()
+	dns := func() *clusterv3.Cluster {
+		return &clusterv3.Cluster{
+			Name:                 "dns",
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_LOGICAL_DNS},
+			LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: "dns", Endpoints: []*endpointv3.LocalityLbEndpoints{{
+				LbEndpoints: endpoints("localhost:80"),
+			}}},
+		}
+	}
+	plane := newSnapshots(t)
+	plane.set(dns())
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
+	caller := call(t, url, "cluster=dns")
+	caller.more()
+	wrong := dns()
+	wrong.LbPolicy = clusterv3.Cluster_MAGLEV
+	plane.set(wrong)
+	untilMetric(t, url, `lbd_xds_resources{state="nacked_but_cached",type="Cluster"}`, "1")
+	p.kill()
+	untilMetric(t, url, `lbd_cluster_stale{cluster="dns"}`, "1")
+	p.start()
+	untilMetric(t, url, `lbd_cluster_stale{cluster="dns"}`, "0")
+	caller.more()
+}
+
+// TestFallBackAndReturn goes on to the second of two servers for what the first did
+// not send, and back.
+func TestFallBackAndReturn(t *testing.T) {
+	t.Parallel()
+	one, two := newSnapshots(t), newSnapshots(t)
+	one.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
+	two.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.2:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.3:80"))
+	first, second := newControlPlane(t, one), newControlPlane(t, two)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, first, second)})
+	caller := call(t, url, "cluster=orders")
+	caller.more()
+	first.kill()
+	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "1")
+	// Something is wanted that is not there: the second is asked, for everything.
+	if got := picked(t, url, "cluster=cart"); got != "10.0.0.3:80" {
+		t.Fatalf("of the second: %s", got)
+	}
+	eventually(t, "what the second says", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.2:80" })
+	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "0")
+	if !happened(t, url, "xds_fell_back", second.address) {
+		t.Error("no event tells of the fall-back")
+	}
+	first.start()
+	eventually(t, "what the first says", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.1:80" })
+	if !happened(t, url, "xds_returned", first.address) {
+		t.Error("no event tells of the return")
+	}
+	for _, s := range xdsState(t, url, "").Servers {
+		if is := s.Server == first.address; s.Connected != is || s.Active != is {
+			t.Errorf("%+v", s)
+		}
+	}
+	caller.more()
+}
+
+// TestKilledWhileTheServerIsAway: a daemon that is killed and comes back serves what
+// it had, marked so, until the server speaks again.
+func TestKilledWhileTheServerIsAway(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	plane.set(
+		edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("gone"), assignmentOf("gone", "10.0.0.7:80"),
+		listenerTo(t, "shop", "routes"), routesOf("routes", route("/", "orders")),
+	)
+	p := newControlPlane(t, plane)
+	data := filepath.Join(t.TempDir(), "data")
+	flags := []string{"--data=" + data, "--connect=none", "--pick-wait=30s", "--bootstrap=" + bootstrapOf(t, p), "--target=shop"}
+	d := startProcess(t, flags...)
+	for query, want := range map[string]string{"cluster=orders": "10.0.0.1:80", "cluster=gone": "10.0.0.7:80", "target=shop": "10.0.0.1:80"} {
+		if got := picked(t, d.url, query); got != want {
+			t.Fatalf("%s: picked %s", query, got)
+		}
+	}
+	eventually(t, "what is kept", func() bool { return kept(t, data) == 6 })
+	p.kill()
+	untilMetric(t, d.url, `lbd_cluster_stale{cluster="orders"}`, "1")
+	if err := d.end(t, syscall.SIGKILL); err == nil {
+		t.Fatal("a killed process ended well")
+	}
+	d = startProcess(t, flags...)
+	for query, want := range map[string]string{"cluster=orders": "10.0.0.1:80", "cluster=gone": "10.0.0.7:80", "target=shop": "10.0.0.1:80"} {
+		if got := picked(t, d.url, query); got != want {
+			t.Errorf("%s: picked %s after a restart without the server", query, got)
+		}
+		if got := staleness(t, d.url, query); got != "true" {
+			t.Errorf("%s: stale is %q after a restart without the server", query, got)
+		}
+	}
+	if a := do(t, "GET", d.url+"/v1/clusters/orders?endpoints=false", ""); !strings.Contains(a.body, `"source":"cache"`) || !strings.Contains(a.body, `"stale":true`) {
+		t.Errorf("%+v", a)
+	}
+	untilMetric(t, d.url, `lbd_cluster_stale{cluster="orders"}`, "1")
+	callers := []*caller{call(t, d.url, "cluster=orders"), call(t, d.url, "target=shop")}
+	plane.set(
+		edsCluster("orders"), assignmentOf("orders", "10.0.0.2:80"),
+		listenerTo(t, "shop", "routes"), routesOf("routes", route("/", "orders")),
+	)
+	p.start()
+	for _, query := range []string{"cluster=orders", "target=shop"} {
+		eventually(t, "what the server says now", func() bool {
+			return picked(t, d.url, query) == "10.0.0.2:80" && staleness(t, d.url, query) == ""
+		})
+	}
+	for _, c := range callers {
+		c.more()
+		c.stop()
+	}
+}
+
+// kept counts what would be found on disk after a kill now. A copy of the file that
+// catches it in the middle of a write holds nothing.
+func kept(t *testing.T, data string) int {
+	t.Helper()
+	const file = "last-known-good/lbd.db"
+	body, err := os.ReadFile(filepath.Join(data, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, file), body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := lastgood.Open(dir, lastgood.Options{})
+	n := 0
+	for range c.All() {
+		n++
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

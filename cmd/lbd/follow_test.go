@@ -1,0 +1,349 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	rsrc "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// xdsState asks for /v1/xds.
+func xdsState(t *testing.T, url, query string) service.XDSState {
+	t.Helper()
+	var state service.XDSState
+	if err := json.Unmarshal([]byte(do(t, "GET", url+"/v1/xds?"+query, "").body), &state); err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// TestFirstLoadOneChangeAndARefusal follows a SnapshotCache: what it has, what it
+// changes, and what it should not have sent.
+func TestFirstLoadOneChangeAndARefusal(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
+	if got := picked(t, url, "cluster=orders"); got != "10.0.0.1:80" {
+		t.Fatalf("picked %s", got)
+	}
+	caller := call(t, url, "cluster=orders")
+	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.2:80"))
+	eventually(t, "the change", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.2:80" })
+
+	wrong := edsCluster("orders")
+	wrong.LbPolicy = clusterv3.Cluster_MAGLEV
+	plane.set(wrong, assignmentOf("orders", "10.0.0.3:80"))
+	const why = "Cluster/orders: lb_policy: "
+	eventually(t, "the NACK at the server", func() bool { return p.refused(why) })
+	// What is good of the same snapshot is taken, what is bad stays as it was.
+	eventually(t, "the good part", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.3:80" })
+	untilMetric(t, url, `lbd_xds_resources{state="nacked_but_cached",type="Cluster"}`, "1")
+	// It is sent again, and refused again, as long as the server has it.
+	if n := metric(t, url, `lbd_xds_updates_total{result="invalid",server="`+p.address+`",type="Cluster"}`); n == "" || n == "0" {
+		t.Errorf("%q refusals are counted", n)
+	}
+	if !happened(t, url, "xds_rejected", why) {
+		t.Error("no event tells of the NACK")
+	}
+	state := xdsState(t, url, "type=Cluster")
+	if len(state.Resources) != 1 || state.Total != 1 {
+		t.Fatalf("%+v", state)
+	}
+	r := state.Resources[0]
+	if r.State != "nacked_but_cached" || r.Version == "3" || r.Rejected == nil || r.Rejected.Version != "3" || !strings.Contains(r.Rejected.Reason, "lb_policy") {
+		t.Errorf("%+v, %+v", r, r.Rejected)
+	}
+	if a := do(t, "GET", url+"/pick?cluster=orders", ""); a.header.Get("Lbd-Stale") != "" {
+		t.Error("a refused resource makes stale what the server stands by")
+	}
+
+	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.3:80"))
+	untilMetric(t, url, `lbd_xds_resources{state="acked",type="Cluster"}`, "1")
+	caller.more()
+}
+
+func TestFollowALinearCache(t *testing.T) {
+	t.Parallel()
+	clusters := cache.NewLinearCache(rsrc.ClusterType, cache.WithInitialResources(map[string]types.Resource{"orders": edsCluster("orders")}))
+	assignments := cache.NewLinearCache(rsrc.EndpointType, cache.WithInitialResources(map[string]types.Resource{"orders": assignmentOf("orders", "10.0.0.1:80")}))
+	both := &cache.MuxCache{
+		Classify:      func(r *cache.Request) string { return r.GetTypeUrl() },
+		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
+		Caches:        map[string]cache.Cache{rsrc.ClusterType: clusters, rsrc.EndpointType: assignments},
+	}
+	p := newControlPlane(t, both)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
+	if got := picked(t, url, "cluster=orders"); got != "10.0.0.1:80" {
+		t.Fatalf("picked %s", got)
+	}
+	update := func(c *cache.LinearCache, name string, r types.Resource) {
+		if err := c.UpdateResource(name, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(assignments, "orders", assignmentOf("orders", "10.0.0.2:80"))
+	eventually(t, "the change", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.2:80" })
+	update(assignments, "orders", assignmentOf("", "10.0.0.3:80"))
+	eventually(t, "the NACK", func() bool { return p.refused("cluster_name") })
+	if got := picked(t, url, "cluster=orders"); got != "10.0.0.2:80" {
+		t.Errorf("the last good one does not serve: picked %s", got)
+	}
+	// One that comes late is waited for.
+	late := make(chan string, 1)
+	go func() {
+		a, err := try(t.Context(), http.DefaultClient, "GET", url+"/pick?cluster=late", "")
+		late <- fmt.Sprint(a.address(), err)
+	}()
+	eventually(t, "the question", func() bool { return xdsState(t, url, "prefix=late&state=requested").Total == 1 })
+	update(assignments, "late", assignmentOf("late", "10.0.0.9:80"))
+	update(clusters, "late", edsCluster("late"))
+	if got := <-late; got != "10.0.0.9:80<nil>" {
+		t.Errorf("picked %s", got)
+	}
+	if err := clusters.DeleteResource("late"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its end", func() bool { return picked(t, url, "cluster=late") == "unknown_cluster" })
+}
+
+// TestPushOverTheServer covers what a management server says and uncovers it again,
+// under picks.
+func TestPushOverTheServer(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Data: t.TempDir()})
+	caller := call(t, url, "cluster=orders")
+	caller.more()
+	for i := range 3 {
+		pushed := fmt.Sprintf("10.0.1.%d:80", i)
+		if a := do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", pushed)); a.status != http.StatusCreated {
+			t.Fatalf("push: %+v", a)
+		}
+		if got := picked(t, url, "cluster=orders"); got != pushed {
+			t.Errorf("pushed over the server: picked %s", got)
+		}
+		caller.more()
+		if a := do(t, "DELETE", url+"/v1/clusters/orders/endpoints", ""); a.status != http.StatusOK {
+			t.Fatalf("delete: %+v", a)
+		}
+		eventually(t, "the server's", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.1:80" })
+		caller.more()
+	}
+	// Also one that nobody has asked the server for before.
+	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.2:80"))
+	do(t, "PUT", url+"/v1/clusters/cart/endpoints", envoyFile("cart", "10.0.1.9:80"))
+	other := call(t, url, "cluster=cart")
+	other.more()
+	do(t, "DELETE", url+"/v1/clusters/cart/endpoints", "")
+	eventually(t, "the server's", func() bool { return picked(t, url, "cluster=cart") == "10.0.0.2:80" })
+	other.more()
+}
+
+// TestTargetsOfAServer hosts a target by the flag, by the API and by a Listener that
+// is pushed; all that they lead to is the management server's.
+func TestTargetsOfAServer(t *testing.T) {
+	t.Parallel()
+	beta := route("/", "beta")
+	beta.Match.Headers = []*routev3.HeaderMatcher{{Name: "tenant", HeaderMatchSpecifier: &routev3.HeaderMatcher_ExactMatch{ExactMatch: "beta"}}}
+	plane := newSnapshots(t)
+	world := []types.Resource{
+		listenerTo(t, "shop", "shop-routes"), listenerTo(t, "other", "shop-routes"),
+		routesOf("shop-routes", beta, route("/cart/", "cart"), route("/", "a", "b")),
+	}
+	for i, name := range []string{"a", "b", "beta", "cart"} {
+		world = append(world, edsCluster(name), assignmentOf(name, fmt.Sprintf("10.0.0.%d:80", i+1)))
+	}
+	plane.set(world...)
+	p := newControlPlane(t, plane)
+	data := t.TempDir()
+	config := Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, Data: data}
+	t.Run("hosted", func(t *testing.T) {
+		url := startFollowing(t, config)
+		if got := picked(t, url, "target=shop&path=/cart/add"); got != "10.0.0.4:80" {
+			t.Errorf("/cart/add leads to %s", got)
+		}
+		if got := picked(t, url, "target=xds:///shop&header.Tenant=beta"); got != "10.0.0.3:80" {
+			t.Errorf("the tenant's header leads to %s", got)
+		}
+		seen := make(map[string]bool)
+		eventually(t, "a pick of each weighted cluster", func() bool {
+			seen[picked(t, url, "target=shop")] = true
+			return seen["10.0.0.1:80"] && seen["10.0.0.2:80"]
+		})
+		if len(seen) != 2 {
+			t.Errorf("the weighted clusters are %v", seen)
+		}
+		if got := picked(t, url, "target=other"); got != "unknown_target" {
+			t.Errorf("nobody hosts it: %s", got)
+		}
+		if a := do(t, "PUT", url+"/v1/targets/other", ""); a.status != http.StatusCreated {
+			t.Errorf("%+v", a)
+		}
+		if got := picked(t, url, "target=other&path=/cart/"); got != "10.0.0.4:80" {
+			t.Errorf("hosted by the API: %s", got)
+		}
+		// A route changes, under picks.
+		caller := call(t, url, "target=shop&path=/cart/add")
+		caller.more()
+		world[2] = routesOf("shop-routes", route("/", "beta"))
+		plane.set(world...)
+		eventually(t, "the other route", func() bool { return picked(t, url, "target=shop&path=/cart/add") == "10.0.0.3:80" })
+		caller.more()
+		caller.stop()
+		// The Listener is no more, and comes back.
+		plane.set(world[1:]...)
+		eventually(t, "its end", func() bool { return picked(t, url, "target=shop") == "unknown_target" })
+		plane.set(world...)
+		eventually(t, "its return", func() bool { return picked(t, url, "target=shop") == "10.0.0.3:80" })
+	})
+	t.Run("restarted", func(t *testing.T) {
+		url := startFollowing(t, config)
+		if got := picked(t, url, "target=other&path=/cart/"); got != "10.0.0.3:80" {
+			t.Errorf("hosted by the API before the restart: %s", got)
+		}
+		if a := do(t, "DELETE", url+"/v1/targets/other", ""); a.status != http.StatusOK {
+			t.Errorf("%+v", a)
+		}
+		if got := picked(t, url, "target=other"); got != "unknown_target" {
+			t.Errorf("dropped: %s", got)
+		}
+		eventually(t, "the server is not asked for it any more", func() bool { return xdsState(t, url, "prefix=other").Total == 0 })
+		// Hosted again it is asked for again.
+		do(t, "PUT", url+"/v1/targets/other", "")
+		if got := picked(t, url, "target=other"); got != "10.0.0.3:80" {
+			t.Errorf("hosted again: %s", got)
+		}
+		// A Listener that is pushed hosts a target whose clusters are the server's.
+		a := do(t, "POST", url+"/v1/snapshot", `{"resources":[{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","name":"mine",
+			"api_listener":{"api_listener":{"@type":"type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+			"route_config":{"virtual_hosts":[{"domains":["*"],"routes":[{"match":{"prefix":"/"},"route":{"cluster":"cart"}}]}]}}}}]}`)
+		if a.status != http.StatusOK {
+			t.Fatalf("%+v", a)
+		}
+		if got := picked(t, url, "target=mine"); got != "10.0.0.4:80" {
+			t.Errorf("a pushed Listener leads to %s", got)
+		}
+	})
+}
+
+// TestEachAuthorityHasItsServer gives two authorities a server each.
+func TestEachAuthorityHasItsServer(t *testing.T) {
+	t.Parallel()
+	const far = "xdstp://far/envoy.config.listener.v3.Listener/shop"
+	const near = "shop"
+	one, two := newSnapshots(t), newSnapshots(t)
+	one.set(listenerTo(t, near, "routes"), routesOf("routes", route("/", "a")), edsCluster("a"), assignmentOf("a", "10.0.0.1:80"))
+	farRoutes, farCluster, farAssignment := "xdstp://far/envoy.config.route.v3.RouteConfiguration/r", "xdstp://far/envoy.config.cluster.v3.Cluster/c", "xdstp://far/envoy.config.endpoint.v3.ClusterLoadAssignment/e"
+	c := edsCluster(farCluster)
+	c.EdsClusterConfig.ServiceName = farAssignment
+	two.set(listenerTo(t, far, farRoutes), routesOf(farRoutes, route("/", farCluster)), c, assignmentOf(farAssignment, "10.0.0.2:80"))
+	first, second := newControlPlane(t, one), newControlPlane(t, two)
+	url := startFollowing(t, Config{
+		Bootstrap: writeBootstrap(t, fmt.Sprintf(`{"node":{"id":"test"},"xds_servers":[%s],"authorities":{"far":{"xds_servers":[%s]}}}`, serversOf(first), serversOf(second))),
+		Target:    []string{"xds:///shop", "xds://far/shop"},
+	})
+	if got := picked(t, url, "target=shop"); got != "10.0.0.1:80" {
+		t.Errorf("near: %s", got)
+	}
+	if got := picked(t, url, "target=xds://far/shop"); got != "10.0.0.2:80" {
+		t.Errorf("far: %s", got)
+	}
+	// Each is stale while its own server is away, and the other is not.
+	isStale := func(target string) bool {
+		return do(t, "GET", url+"/pick?target="+target, "").header.Get("Lbd-Stale") == "true"
+	}
+	second.kill()
+	eventually(t, "the far one to be stale", func() bool { return isStale("xds://far/shop") })
+	if isStale("shop") {
+		t.Error("the other authority's server is there")
+	}
+	second.start()
+	eventually(t, "the far one to be fresh", func() bool { return !isStale("xds://far/shop") })
+	// An authority that nobody has told of is refused by its name.
+	if a := do(t, "PUT", url+"/v1/targets/"+strings.ReplaceAll("xds://nowhere/shop", "/", "%2F"), ""); a.status != http.StatusCreated {
+		t.Fatalf("%+v", a)
+	}
+	if a := do(t, "GET", url+"/pick?target=xds://nowhere/shop", ""); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "nowhere") {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestClustersOfEveryKind takes aggregate and LOGICAL_DNS clusters of a management
+// server.
+func TestClustersOfEveryKind(t *testing.T) {
+	t.Parallel()
+	address, _ := upstream(t)
+	port := uint32(0)
+	if _, err := fmt.Sscanf(address, "127.0.0.1:%d", &port); err != nil {
+		t.Fatal(err)
+	}
+	dns := &clusterv3.Cluster{
+		Name:                 "dns",
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_LOGICAL_DNS},
+		LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: "dns", Endpoints: []*endpointv3.LocalityLbEndpoints{{
+			LbEndpoints: endpoints(fmt.Sprintf("localhost:%d", port)),
+		}}},
+	}
+	plane := newSnapshots(t)
+	world := []types.Resource{
+		aggregateOf(t, "all", "dns", "orders"), aggregateOf(t, "broken", "orders", "nowhere"),
+		dns, edsCluster("orders"), assignmentOf("orders", "127.0.0.1:1"),
+	}
+	plane.set(world...)
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Connect: "tcp_hold"})
+	for _, cluster := range []string{"dns", "all"} {
+		// The name may have an address of IPv6, too, where nobody listens.
+		if got := picked(t, url, "cluster="+cluster); got != address {
+			t.Errorf("%s: picked %s, and the upstream is at %s", cluster, got, address)
+		}
+	}
+	// An aggregate that is not whole yet waits.
+	done := make(chan answer, 1)
+	go func() {
+		a, _ := try(t.Context(), http.DefaultClient, "GET", url+"/pick?cluster=broken", "")
+		done <- a
+	}()
+	eventually(t, "the question for the missing part", func() bool { return xdsState(t, url, "prefix=nowhere").Total == 1 })
+	other := aggregateOf(t, "nowhere", "dns")
+	plane.set(append(slices.Clone(world), other)...)
+	if a := <-done; a.address() != address {
+		t.Errorf("the aggregate is whole: %+v", a)
+	}
+	// Without the part it is known all the same, and says what is missing.
+	plane.set(world...)
+	eventually(t, "the missing part", func() bool {
+		a := do(t, "GET", url+"/pick?cluster=broken", "")
+		return a.address() == "no_ready_endpoint" && strings.Contains(a.body, "nowhere")
+	})
+	if a := do(t, "GET", url+"/v1/clusters/broken", ""); a.status != http.StatusOK {
+		t.Errorf("a cluster that the server sends is not shown: %+v", a)
+	}
+}
+
+// aggregateOf is a cluster made of others.
+func aggregateOf(t *testing.T, name string, of ...string) *clusterv3.Cluster {
+	t.Helper()
+	return &clusterv3.Cluster{
+		Name: name,
+		ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
+			Name: "envoy.clusters.aggregate", TypedConfig: packed(t, &aggregatev3.ClusterConfig{Clusters: of}),
+		}},
+	}
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rsrc "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+func TestBootstrapsThatAreRefused(t *testing.T) {
+	const node = `"node":{"id":"test"}`
+	for name, c := range map[string]struct {
+		body string
+		says string
+	}{
+		"not JSON":       {`{"xds_servers":`, "line 1, column 16"},
+		"no servers":     {`{` + node + `}`, "xds_servers"},
+		"no URI":         {`{"xds_servers":[{"channel_creds":[{"type":"insecure"}]}],` + node + `}`, "xds_servers[0].server_uri"},
+		"no credentials": {`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[{"type":"magic"}]}],` + node + `}`, "xds_servers[0].channel_creds"},
+		"a wrong type":   {`{"xds_servers":[{"server_uri":7,"channel_creds":[{"type":"insecure"}]}],` + node + `}`, "server_uri"},
+		"a wrong authority": {`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[{"type":"insecure"}]}],` + node +
+			`,"authorities":{"far":{"client_listener_resource_name_template":"xdstp://near/%s"}}}`, "authorities"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := writeBootstrap(t, c.body)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			err := serve(ctx, Config{Listen: []string{"127.0.0.1:0"}, Connect: "none", LogLevel: "error", Bootstrap: file}, func([]string) { stop() })
+			if err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v, and the file is %s", err, file)
+			}
+		})
+	}
+	missing := filepath.Join(t.TempDir(), "bootstrap.json")
+	out, err := command("serve", "--listen=127.0.0.1:0", "--data=", "--bootstrap="+missing).CombinedOutput()
+	ended, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || ended.ExitCode() != 1 || !strings.Contains(string(out), missing) {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// scripted is a server that does on each stream as a test says.
+type scripted struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+
+	plane *controlPlane
+	play  func(s *script) error
+}
+
+// script is one stream.
+type script struct {
+	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+
+	plane *controlPlane
+	sent  int
+}
+
+func newScripted(t *testing.T, play func(*script) error) *controlPlane {
+	t.Helper()
+	return newServerOf(t, func(_ context.Context, p *controlPlane) discoveryv3.AggregatedDiscoveryServiceServer {
+		return &scripted{plane: p, play: play}
+	})
+}
+
+// StreamAggregatedResources plays the script.
+func (s *scripted) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	return s.play(&script{AggregatedDiscoveryService_StreamAggregatedResourcesServer: stream, plane: s.plane})
+}
+
+// hear returns the next request of a type.
+func (s *script) hear(of rsrc.Type) (*discoveryv3.DiscoveryRequest, error) {
+	for {
+		r, err := s.Recv()
+		if err != nil {
+			return nil, err
+		}
+		_ = s.plane.requested(0, r)
+		if r.GetTypeUrl() == of {
+			return r, nil
+		}
+	}
+}
+
+// say sends resources of a type, and returns what is said to it.
+func (s *script) say(of rsrc.Type, version string, resources ...*anypb.Any) (*discoveryv3.DiscoveryRequest, error) {
+	if err := s.tell(of, version, resources...); err != nil {
+		return nil, err
+	}
+	nonce := fmt.Sprint(s.sent)
+	for {
+		r, err := s.hear(of)
+		if err != nil || r.GetResponseNonce() == nonce {
+			return r, err
+		}
+	}
+}
+
+// tell sends resources of a type.
+func (s *script) tell(of rsrc.Type, version string, resources ...*anypb.Any) error {
+	s.sent++
+	return s.Send(&discoveryv3.DiscoveryResponse{TypeUrl: of, VersionInfo: version, Nonce: fmt.Sprint(s.sent), Resources: resources})
+}
+
+// TestAServerThatSendsNonsense: whatever it sends, what was good goes on, and each of
+// it is refused by its words.
+func TestAServerThatSendsNonsense(t *testing.T) {
+	t.Parallel()
+	cluster, good, next := packed(t, edsCluster("orders")), packed(t, assignmentOf("orders", "10.0.0.1:80")), packed(t, assignmentOf("orders", "10.0.0.2:80"))
+	begin, done := make(chan struct{}), make(chan error, 1)
+	p := newScripted(t, func(s *script) error {
+		for _, r := range []*anypb.Any{cluster, good} {
+			if _, err := s.hear(r.GetTypeUrl()); err != nil {
+				return err
+			}
+			if err := s.tell(r.GetTypeUrl(), "1", r); err != nil {
+				return err
+			}
+		}
+		<-begin
+		nonsense := []struct {
+			says      string
+			resources []*anypb.Any
+		}{
+			{"resources[0]: read protobuf", []*anypb.Any{{TypeUrl: rsrc.EndpointType, Value: []byte("\xff\xfe\x00nonsense")}}},
+			{"ClusterLoadAssignment/orders: read protobuf", []*anypb.Any{{TypeUrl: rsrc.EndpointType, Value: good.GetValue()[:len(good.GetValue())-3]}}},
+			{"resources[0]", []*anypb.Any{{TypeUrl: "type.googleapis.com/google.protobuf.Nothing", Value: good.GetValue()}}},
+			{"resources[0]", []*anypb.Any{cluster}},
+			{"resources[0]", []*anypb.Any{{TypeUrl: rsrc.EndpointType}}},
+			{"resources[0]", []*anypb.Any{nil}},
+			{"", nil},
+			{"resources[1]", []*anypb.Any{good, {TypeUrl: rsrc.EndpointType, Value: []byte{0x0a}}}},
+		}
+		for i, n := range nonsense {
+			// A refusal of the version that was refused last is held back for a
+			// second.
+			r, err := s.say(rsrc.EndpointType, fmt.Sprint("nonsense", i), n.resources...)
+			if err == nil && (r.GetErrorDetail() == nil) != (n.says == "") {
+				err = fmt.Errorf("nonsense %d: answered with %v", i, r.GetErrorDetail())
+			}
+			if err == nil && n.says != "" && !strings.Contains(r.GetErrorDetail().GetMessage(), n.says) {
+				err = fmt.Errorf("nonsense %d: refused with %s", i, r.GetErrorDetail().GetMessage())
+			}
+			if err == nil {
+				err = s.tell("type.googleapis.com/nobody.knows.This", "1", good)
+			}
+			if err != nil {
+				done <- err
+				return err
+			}
+		}
+		_, err := s.say(rsrc.EndpointType, "3", next)
+		done <- err
+		<-s.Context().Done()
+		return nil
+	})
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
+	caller := call(t, url, "cluster=orders")
+	caller.more()
+	close(begin)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what is good again", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.2:80" })
+	caller.more()
+}
+
+// TestAServerThatSpeaksNoGRPC: the address is somebody else's.
+func TestAServerThatSpeaksNoGRPC(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
+	caller := call(t, url, "cluster=orders")
+	caller.more()
+	p.kill()
+	l, err := net.Listen("tcp", p.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var met atomic.Int64
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte(strings.Repeat("\x00\xff nonsense \r\n", 1000)))
+			_ = c.Close()
+			met.Add(1)
+		}
+	}()
+	eventually(t, "the nonsense", func() bool { return met.Load() > 0 })
+	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "1")
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	<-ended
+	p.start()
+	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "0")
+	caller.more()
+}
+
+// TestAFloodOfUpdates sends versions without waiting for anything but the
+// connection.
+func TestAFloodOfUpdates(t *testing.T) {
+	const versions = 10_000
+	begin := make(chan struct{})
+	var sent atomic.Int64
+	p := newScripted(t, func(s *script) error {
+		for _, r := range []*anypb.Any{packed(t, edsCluster("orders")), packed(t, assignmentOf("orders", "10.0.0.1:80"))} {
+			if _, err := s.hear(r.GetTypeUrl()); err != nil {
+				return err
+			}
+			if err := s.tell(r.GetTypeUrl(), "0", r); err != nil {
+				return err
+			}
+		}
+		<-begin
+		for i := range versions {
+			address := fmt.Sprintf("10.%d.%d.1:80", (i+1)/256, (i+1)%256)
+			if err := s.tell(rsrc.EndpointType, fmt.Sprint(i+1), packed(t, assignmentOf("orders", address))); err != nil {
+				return err
+			}
+			sent.Add(1)
+		}
+		<-s.Context().Done()
+		return nil
+	})
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Data: t.TempDir()})
+	caller := call(t, url, "cluster=orders")
+	caller.more()
+	before := heap()
+	close(begin)
+	last := fmt.Sprintf("10.%d.%d.1:80", versions/256, versions%256)
+	most := before
+	eventually(t, "the last version", func() bool {
+		most = max(most, heap())
+		return picked(t, url, "cluster=orders") == last
+	})
+	t.Logf("%d versions: the heap grew by %d KiB at most", sent.Load(), int64(most-before)>>10)
+	if grown := int64(most - before); grown > 64<<20 {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+	if state := xdsState(t, url, "type=ClusterLoadAssignment"); state.Resources[0].Version != fmt.Sprint(versions) {
+		t.Errorf("%+v", state.Resources[0])
+	}
+	if a := do(t, "GET", url+"/pick?cluster=orders", ""); a.status != http.StatusOK {
+		t.Errorf("%+v", a)
+	}
+	caller.more()
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	rsrc "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+)
+
+// heap is how much is in use once what is not is gone.
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what finalizers held
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestOnDemand asks for clusters by their names only, as many as there is place for.
+func TestOnDemand(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	var world []types.Resource
+	for i := range 6 {
+		name := fmt.Sprint("c", i)
+		world = append(world, edsCluster(name), assignmentOf(name, fmt.Sprintf("10.0.0.%d:80", i)))
+	}
+	plane.set(world...)
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemand: 3, OnDemandIdle: time.Second})
+	caller := call(t, url, "cluster=c0")
+	caller.more()
+	for _, name := range []string{"c1", "c2"} {
+		if a := do(t, "GET", url+"/pick?cluster="+name, ""); a.status != http.StatusOK {
+			t.Fatalf("%s: %+v", name, a)
+		}
+	}
+	// c1 and c2 may be gone already on a slow machine; what is refused is refused in
+	// these words.
+	eventually(t, "a refusal", func() bool {
+		for i := 1; i < 6; i++ {
+			a := do(t, "GET", url+"/pick?cluster="+fmt.Sprint("c", i), "")
+			if a.status == http.StatusTooManyRequests {
+				if a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "on demand already, of at most 3") {
+					t.Errorf("%+v", a)
+				}
+				return true
+			}
+		}
+		return false
+	})
+	// Those that nobody picks from leave, the others stay.
+	eventually(t, "the end of those that are idle", func() bool {
+		state := xdsState(t, url, "")
+		return state.OnDemand.Clusters == 1 && state.Total == 2 && state.OnDemand.Max == 3
+	})
+	eventually(t, "a place for others", func() bool { return do(t, "GET", url+"/pick?cluster=c5", "").status == http.StatusOK })
+	caller.more()
+	// What is released comes back under picks: none is told that the cluster was
+	// removed.
+	coming := call(t, url, "cluster=c4&n=2")
+	coming.more()
+}
+
+// TestReleasedUnderPicks lets a cluster be released again and again by picks that
+// come just as rarely.
+func TestReleasedUnderPicks(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemandIdle: time.Second})
+	for range 2 {
+		if got := picked(t, url, "cluster=orders"); got != "10.0.0.1:80" {
+			t.Errorf("picked %s", got)
+		}
+		eventually(t, "its end", func() bool { return xdsState(t, url, "").OnDemand.Clusters == 0 })
+		if a := do(t, "GET", url+"/v1/clusters/orders", ""); a.status != http.StatusNotFound {
+			t.Errorf("%+v", a)
+		}
+		if state := xdsState(t, url, ""); state.Total != 0 {
+			t.Errorf("%+v", state.Resources)
+		}
+	}
+}
+
+// TestAQueuedPickKeepsItsPlace releases a cluster under the pick that waits for it: the
+// pick asks for it again.
+func TestAQueuedPickKeepsItsPlace(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemandIdle: time.Second})
+	answered := make(chan string, 1)
+	go func() {
+		a, err := try(t.Context(), http.DefaultClient, "GET", url+"/pick?cluster=late&wait=60s", "")
+		answered <- fmt.Sprint(a.address(), err)
+	}()
+	eventually(t, "another question", func() bool {
+		select {
+		case got := <-answered:
+			t.Fatalf("the pick did not wait: %s", got)
+		default:
+		}
+		return p.askedFor(rsrc.ClusterType, "late") > 1
+	})
+	plane.set(edsCluster("late"), assignmentOf("late", "10.0.0.2:80"))
+	if got := <-answered; got != "10.0.0.2:80<nil>" {
+		t.Errorf("the pick that waits: %s", got)
+	}
+}
+
+// TestAnUnknownNameLeavesNoTrace asks for a cluster that nobody has.
+func TestAnUnknownNameLeavesNoTrace(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
+	picked(t, url, "cluster=orders")
+	a := do(t, "GET", url+"/pick?cluster=nowhere&wait=1ms", "")
+	if a.address() != "pick_timeout" || !strings.Contains(a.body, "not known yet") {
+		t.Errorf("%+v", a)
+	}
+	untraced(t, url, "nowhere")
+	if os.Getenv("LBD_TEST_LONG") == "" {
+		return
+	}
+	// The server has 15 s to send it.
+	if got := picked(t, url, "cluster=nowhere&wait=30s"); got != "unknown_cluster" {
+		t.Errorf("after the expiry: %s", got)
+	}
+	untraced(t, url, "nowhere")
+	eventually(t, "its end", func() bool { return xdsState(t, url, "").OnDemand.Clusters == 1 })
+	if state := xdsState(t, url, "prefix=nowhere"); state.Total != 0 {
+		t.Errorf("%+v", state)
+	}
+}
+
+// untraced sees that a name is in no metric, no event and no list.
+func untraced(t *testing.T, url, name string) {
+	t.Helper()
+	for _, at := range []string{"/metrics", "/metrics/endpoints", "/v1/events", "/v1/clusters"} {
+		if a := do(t, "GET", url+at, ""); a.status != http.StatusOK || strings.Contains(a.body, name) {
+			t.Errorf("%s tells of %s: %d", at, name, a.status)
+		}
+	}
+	if a := do(t, "GET", url+"/v1/clusters/"+name, ""); a.status != http.StatusNotFound {
+		t.Errorf("/v1/clusters/%s: %+v", name, a)
+	}
+}
+
+// TestNamesThatComeAndGo lets the server have a cluster and not have it, again and
+// again: nothing is left of it.
+func TestNamesThatComeAndGo(t *testing.T) {
+	plane := newSnapshots(t)
+	orders := []types.Resource{edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80")}
+	plane.set(orders...)
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemandIdle: time.Second})
+	caller := call(t, url, "cluster=orders")
+	caller.more()
+	round := func(i int) {
+		name := fmt.Sprint("guest", i)
+		plane.set(append(orders, edsCluster(name), assignmentOf(name, "10.0.0.2:80"))...)
+		if got := picked(t, url, "cluster="+name); got != "10.0.0.2:80" {
+			t.Errorf("picked %s", got)
+		}
+		plane.set(orders...)
+		eventually(t, "its end", func() bool { return picked(t, url, "cluster="+name+"&wait=0") == "unknown_cluster" })
+		if a := do(t, "GET", url+"/metrics", ""); strings.Contains(a.body, name) {
+			t.Errorf("metrics tell of %s, which is no more", name)
+		}
+	}
+	round(0)
+	settled := func() int { http.DefaultClient.CloseIdleConnections(); return runtime.NumGoroutine() }
+	eventually(t, "quiet", func() bool { return xdsState(t, url, "").OnDemand.Clusters == 1 })
+	before := settled()
+	for i := range 10 {
+		round(i + 1)
+	}
+	eventually(t, "the end of all", func() bool { return xdsState(t, url, "").OnDemand.Clusters == 1 })
+	eventually(t, "the end of their goroutines", func() bool { return settled() <= before+3 })
+	caller.more()
+}
+
+// TestAnEndlessStreamOfNames asks for new names as fast as they are refused.
+func TestAnEndlessStreamOfNames(t *testing.T) {
+	names := 5_000
+	if os.Getenv("LBD_TEST_LONG") != "" {
+		names = 2_000_000
+	}
+	plane := newSnapshots(t)
+	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemand: 100, Data: t.TempDir()})
+	caller := call(t, url, "cluster=orders")
+	caller.more()
+	ask := func(from, to int) (refused int) {
+		for i := from; i < to; i++ {
+			switch got := picked(t, url, fmt.Sprintf("cluster=name-%d&wait=0", i)); got {
+			case "rate_limited":
+				refused++
+			case "pick_timeout":
+			default:
+				t.Fatalf("name %d: %s", i, got)
+			}
+		}
+		return refused
+	}
+	ask(0, 1000) // as many as there is place for, and more
+	before := heap()
+	refused := ask(1000, names)
+	grown := int64(heap()) - int64(before)
+	t.Logf("%d names, %d refused: the heap grew by %d KiB", names, refused, grown>>10)
+	if grown > 64<<20 { // what other tests leave to be collected is in it
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+	if state := xdsState(t, url, ""); state.OnDemand.Clusters > 100 || state.Total > 200 {
+		t.Errorf("%+v of %d", state.OnDemand, state.Total)
+	}
+	untraced(t, url, "name-")
+	caller.more()
+}
