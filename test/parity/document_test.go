@@ -22,6 +22,11 @@ var tables = map[string]string{
 	"cluster_impl":      "internal/xds/balancer/clusterimpl",
 	"outlier detection": "internal/xds/balancer/outlierdetection",
 	"cds":               "internal/xds/balancer/cdsbalancer",
+
+	"xDS client":         "internal/xds/clients/xdsclient/test",
+	"resolver":           "internal/xds/resolver",
+	"dependency manager": "internal/xds/xdsdepmgr",
+	"xDS resources":      "internal/xds/xdsclient/xdsresource",
 }
 
 var (
