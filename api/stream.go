@@ -62,8 +62,9 @@ type messageWriter struct {
 	control *http.ResponseController
 	begun   time.Time // the message
 
-	mu   sync.Mutex // guards over, and the order of deadlines
-	over bool
+	mu    sync.Mutex // guards what follows, and the order of deadlines
+	over  bool       // no deadline comes after that of cut
+	ended bool       // the handler is about to return: nothing of w may be used
 }
 
 // next sends the next message, or a heartbeat where none comes.
@@ -134,6 +135,9 @@ func (m *messageWriter) Write(p []byte) (int, error) {
 func (m *messageWriter) cut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.ended {
+		return
+	}
 	m.over = true
 	_ = m.control.SetWriteDeadline(time.Now().Add(drainTime))
 }
@@ -142,7 +146,7 @@ func (m *messageWriter) cut() {
 func (m *messageWriter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.over {
+	if m.ended = true; !m.over {
 		_ = m.control.SetWriteDeadline(time.Time{})
 	}
 }

@@ -1,0 +1,161 @@
+package service_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// update is the data of a message about all clusters.
+type update struct {
+	Clusters []service.WatchedCluster `json:"clusters"`
+	Removed  []string                 `json:"removed"`
+}
+
+// told is which clusters a message tells of: "orders", and "-orders" if it is no
+// more.
+func told(t testing.TB, m message) string {
+	t.Helper()
+	u := read[update](t, m.data)
+	names := []string{}
+	for _, c := range u.Clusters {
+		names = append(names, c.Name)
+	}
+	for _, name := range u.Removed {
+		names = append(names, "-"+name)
+	}
+	return m.kind + " " + strings.Join(names, " ")
+}
+
+func pushOne(t testing.TB, s *service.Service, cluster, host string) {
+	t.Helper()
+	push(t, s, service.Endpoints, cluster, assignment(t, []object{drop("d", 0)}, place{"a", 0, 1, []object{endpoint(host)}}))
+}
+
+func unpush(t testing.TB, s *service.Service, cluster string) {
+	t.Helper()
+	if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: cluster}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWatchClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		for _, name := range []string{"b", "a", "shop/b", "shop/a"} {
+			pushOne(t, s, name, "h")
+		}
+		begin := func(prefix, lastID string) watching {
+			got, err := s.WatchClusters(prefix, lastID)
+			return watch(t, got, err)
+		}
+		all, shop := begin("", ""), begin("shop/", "")
+		defer all.Close()
+		next := func(w watching, want string) message {
+			t.Helper()
+			m, after := w.within(time.Minute)
+			if got := told(t, m); got != want || after > time.Second {
+				t.Errorf("after %v: %q, want %q", after, got, want)
+			}
+			return m
+		}
+		first := next(all, "resync a b shop/a shop/b")
+		next(shop, "resync shop/a shop/b")
+		if c := read[update](t, first.data).Clusters[0]; c.State != "READY" || c.Endpoints.Total != 1 || c.Counts.Cluster != "a" || c.Counts.Localities != nil || !c.Counts.Time.Equal(time.Now()) {
+			t.Errorf("a cluster: %+v", c)
+		}
+		if m, _ := all.within(time.Hour); m.kind != "" {
+			t.Errorf("nothing happened, and %v was told", m)
+		}
+
+		_, _ = pick(s, service.PickRequest{Cluster: "b"})
+		second := next(all, "update b")
+		if c := read[update](t, second.data).Clusters[0].Counts; c.Picks["ok"] != 1 || time.Since(c.Time) != 0 {
+			t.Errorf("counts %+v", c)
+		}
+		pushOne(t, s, "shop/b", "other")
+		unpush(t, s, "shop/a")
+		pushOne(t, s, "c", "h")
+		next(all, "update c shop/b -shop/a")
+		next(shop, "update shop/b -shop/a")
+		if m, _ := shop.within(time.Hour); m.kind != "" {
+			t.Errorf("of the prefix nothing happened, and %v was told", m)
+		}
+		shop.Close()
+
+		// What is told later is told together, and once.
+		_, _ = pick(s, service.PickRequest{Cluster: "b"})
+		time.Sleep(2 * time.Second)
+		pushOne(t, s, "shop/a", "h")
+		time.Sleep(2 * time.Second)
+		unpush(t, s, "c")
+		time.Sleep(2 * time.Second)
+		last := next(all, "update b shop/a -c")
+
+		for lastID, want := range map[string]string{
+			"": "resync a b shop/a shop/b", "nonsense": "resync a b shop/a shop/b", "7": "resync a b shop/a shop/b",
+			first.id: "update b shop/a shop/b -c", second.id: "update b shop/a shop/b -c",
+			fmt.Sprint(1 << 62): "resync a b shop/a shop/b",
+		} {
+			w := begin("", lastID)
+			next(w, want)
+			w.Close()
+		}
+		w := begin("", last.id)
+		defer w.Close()
+		if m, _ := w.within(time.Hour); m.kind != "" {
+			t.Errorf("after the last: %v", m)
+		}
+		unpush(t, s, "b")
+		next(w, "update -b")
+	})
+}
+
+// TestOverviewOfAnotherTime: what nobody watched is not known.
+func TestOverviewOfAnotherTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		pushOne(t, s, "a", "h")
+		got, err := s.WatchClusters("", "")
+		w := watch(t, got, err)
+		id := w.must("resync").id
+		w.Close()
+		s.AwaitUnwatched()
+		time.Sleep(time.Minute)
+		got, err = s.WatchClusters("", id)
+		w = watch(t, got, err)
+		w.must("resync")
+		w.Close()
+	})
+}
+
+// TestOverviewIsAsTheList: each cluster once, with the targets that have it, and
+// those that only a target has.
+func TestOverviewIsAsTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		pushAll(t, s, listener("shop", route("/", "a"), route("/b", "b")), listener("zoo", route("/", "b"), route("/x", "gone")), assigned("a", "a-1"), assigned("b", "b-1"))
+		got, err := s.WatchClusters("", "")
+		w := watch(t, got, err)
+		defer w.Close()
+		var summaries []service.ClusterSummary
+		for _, c := range read[update](t, w.must("resync").data).Clusters {
+			summaries = append(summaries, c.ClusterSummary)
+		}
+		list := s.Clusters()
+		if string(encode(t, summaries)) != string(encode(t, list)) || len(list) != 3 {
+			t.Errorf("watched %s\nlisted  %s", encode(t, summaries), encode(t, list))
+		}
+		if i := slices.IndexFunc(list, func(c service.ClusterSummary) bool { return c.Name == "b" }); fmt.Sprint(list[i].Targets) != "[xds:///shop xds:///zoo]" {
+			t.Errorf("b is in %v", list[i].Targets)
+		}
+	})
+}

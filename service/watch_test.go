@@ -1,0 +1,374 @@
+package service_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// message is one of a watch, with its data in one piece.
+type message struct{ kind, id, data string }
+
+// watching is a watcher within a bubble.
+type watching struct {
+	t testing.TB
+	*service.Watch
+}
+
+func watch(t testing.TB, w *service.Watch, err error) watching {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return watching{t, w}
+}
+
+// within returns the next message, and when it came; none where none comes in time.
+func (w watching) within(d time.Duration) (m message, after time.Duration) {
+	w.t.Helper()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	got, err := w.Next(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return message{}, time.Since(began)
+	}
+	if err != nil {
+		w.t.Fatalf("after %v: %v", time.Since(began), err)
+	}
+	return message{got.Type, got.ID, string(joined(got))}, time.Since(began)
+}
+
+// must returns the next message, which has to be of a kind.
+func (w watching) must(kind string) message {
+	w.t.Helper()
+	m, after := w.within(time.Minute)
+	if m.kind != kind {
+		w.t.Fatalf("after %v comes %q, and not %q: %s", after, m.kind, kind, m.data)
+	}
+	return m
+}
+
+func joined(m service.Message) []byte {
+	var all []byte
+	for piece := range m.Data {
+		all = append(all, piece...)
+	}
+	return all
+}
+
+// read is strict: data has nothing that T has not.
+func read[T any](t testing.TB, data string) (v T) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&v); err != nil || strings.Contains(data, "\n") {
+		t.Fatalf("%v: %s", err, data)
+	}
+	return v
+}
+
+func TestWatchCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
+		got, err := s.WatchCluster("orders", "", true, "")
+		w := watch(t, got, err)
+		defer w.Close()
+
+		first := w.must("state")
+		state := read[service.ClusterState](t, first.data)
+		now, err := s.Cluster(t.Context(), "orders", "", true)
+		if err != nil || !bytes.Equal(encode(t, state), encode(t, now)) {
+			t.Errorf("%v: the state is %s, and not %s", err, encode(t, state), encode(t, now))
+		}
+		if !strings.HasPrefix(first.id, fmt.Sprint(state.Generation)+".") {
+			t.Errorf("id %s of generation %d", first.id, state.Generation)
+		}
+		if c := read[service.ClusterCounts](t, w.must("counts").data); c.Cluster != "orders" || c.Picks["ok"] != 0 || c.Drops["all"] != 0 || len(c.Localities) != 1 || c.Breaker.MaxRequests != 1024 {
+			t.Errorf("counts %+v", c)
+		}
+		if m, _ := w.within(time.Hour); m.kind != "" {
+			t.Errorf("nothing happened, and %q was told: %s", m.kind, m.data)
+		}
+
+		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.Dropped {
+			t.Fatal(err)
+		}
+		counts, after := w.within(time.Minute)
+		c := read[service.ClusterCounts](t, counts.data)
+		if after > time.Second || c.Picks["dropped"] != 1 || c.Drops["all"] != 1 || !c.Time.Equal(time.Now()) {
+			t.Errorf("counts after %v: %+v", after, c)
+		}
+
+		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("b", 2)}))
+		second, after := w.within(time.Minute)
+		if after > 100*time.Millisecond || second.kind != "state" || second.id == first.id || read[service.ClusterState](t, second.data).Endpoints.Total != 2 {
+			t.Errorf("after %v: %v", after, second)
+		}
+
+		w.must("counts") // the drop category is gone
+		_, err = s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: "orders"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := w.must("gone"); last.data != "{}" {
+			t.Errorf("data %s", last.data)
+		}
+		if _, err := w.Next(t.Context()); !errors.Is(err, service.ErrWatchEnded) {
+			t.Errorf("after the end: %v", err)
+		}
+		if _, err := s.WatchCluster("orders", "", true, ""); code(err) != service.UnknownCluster {
+			t.Errorf("what is gone: %v", err)
+		}
+		if _, err := s.WatchCluster("orders", "nobody", true, ""); code(err) != service.UnknownTarget {
+			t.Errorf("of no target: %v", err)
+		}
+	})
+}
+
+// TestWatchClusterResumes: who has the state already is not sent it again.
+func TestWatchClusterResumes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		begin := func(lastID string) (first message) {
+			t.Helper()
+			got, err := s.WatchCluster("orders", "", false, lastID)
+			w := watch(t, got, err)
+			defer w.Close()
+			first, _ = w.within(time.Minute)
+			return first
+		}
+		state := begin("")
+		generation, _, _ := strings.Cut(state.id, ".")
+		for lastID, want := range map[string]string{
+			state.id: "counts", generation: "counts", generation + ".x": "state", "1": "state", "nonsense": "state",
+		} {
+			if m := begin(lastID); m.kind != want {
+				t.Errorf("after %q: %q, want %q", lastID, m.kind, want)
+			}
+		}
+		s.SetStale("orders", true)
+		if m := begin(state.id); m.kind != "state" {
+			t.Errorf("another state of the same generation is not sent: %q", m.kind)
+		}
+	})
+}
+
+// TestWatchClusterTellsWhatHasNoGeneration: picks are as before, and whoever looks
+// is not to see what was.
+func TestWatchClusterTellsWhatHasNoGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		got, err := s.WatchCluster("orders", "", true, "")
+		w := watch(t, got, err)
+		defer w.Close()
+		before := w.must("state")
+		w.must("counts")
+		s.SetStale("orders", true)
+		m, after := w.within(time.Minute)
+		state := read[service.ClusterState](t, m.data)
+		if after > time.Second || m.id == before.id || !state.Stale || state.Generation != read[service.ClusterState](t, before.data).Generation {
+			t.Errorf("after %v: %v", after, m)
+		}
+	})
+}
+
+// TestWatchersOfOneClusterShare: it is described and encoded once for all, and
+// nothing runs when nobody watches.
+func TestWatchersOfOneClusterShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		var all []watching
+		join := func(endpoints bool) watching {
+			got, err := s.WatchCluster("orders", "", endpoints, "")
+			w := watch(t, got, err)
+			w.must("state")
+			w.must("counts")
+			return w
+		}
+		for range 3 {
+			all = append(all, join(true))
+		}
+		without := join(false)
+		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("b", 2)}))
+		pieces := map[*byte]int{}
+		for _, w := range append(all, without) {
+			m, err := w.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for piece := range m.Data {
+				pieces[&piece[0]]++
+			}
+		}
+		if len(pieces) != 2 {
+			t.Errorf("%d encodings, want one with endpoints and one without", len(pieces))
+		}
+		for _, w := range append(all, without) {
+			w.Close()
+		}
+		s.AwaitUnwatched()
+	})
+}
+
+// TestLateWatcherIsToldWhatIs: not what it was when it changed last.
+func TestLateWatcherIsToldWhatIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		got, err := s.WatchCluster("orders", "", true, "")
+		early := watch(t, got, err)
+		defer early.Close()
+		early.must("state")
+		early.must("counts")
+		time.Sleep(time.Hour)
+		if _, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		got, err = s.WatchCluster("orders", "", true, "")
+		late := watch(t, got, err)
+		defer late.Close()
+		state := read[service.ClusterState](t, late.must("state").data)
+		counts := read[service.ClusterCounts](t, late.must("counts").data)
+		if state.Leases != 1 || state.Age != "1h0m0s" || counts.Leases != 1 || counts.Picks["ok"] != 1 || time.Since(counts.Time) > time.Second {
+			t.Errorf("%d leases, age %s; counts %+v", state.Leases, state.Age, counts)
+		}
+		if m := early.must("counts"); read[service.ClusterCounts](t, m.data).Leases != 1 {
+			t.Errorf("who was there: %v", m)
+		}
+	})
+}
+
+// TestStuckTreeHoldsUpItsOwnWatchersOnly: a tree answers when it can.
+func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		connector := make(stuckConnector)
+		s, stop := start(t, "", func(o *service.Options) {
+			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector, resource.ConnectNone: nil}
+		})
+		defer stop()
+		push(t, s, service.Config, "orders", encode(t, object{"type": "EDS", "metadata": object{"filter_metadata": object{"lbd": object{"connect": "none"}}}}))
+		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		go func() {
+			push(t, s, service.Endpoints, "stuck", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
+		}()
+		synctest.Wait()
+		got, err := s.WatchCluster("stuck", "", true, "")
+		stuck := watch(t, got, err)
+		defer stuck.Close()
+		got, err = s.WatchCluster("orders", "", true, "")
+		orders := watch(t, got, err)
+		defer orders.Close()
+		if m, after := orders.within(time.Minute); m.kind != "state" || after > 0 {
+			t.Errorf("after %v: %v", after, m)
+		}
+		if m, _ := stuck.within(7 * time.Second); m.kind != "" {
+			t.Errorf("of a tree that is stuck: %v", m)
+		}
+		close(connector)
+		stuck.must("state")
+	})
+}
+
+func TestDrainEndsWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		var all []*service.Watch
+		for _, begin := range []func() (*service.Watch, error){
+			func() (*service.Watch, error) { return s.WatchCluster("orders", "", true, "") },
+			func() (*service.Watch, error) { return s.WatchClusters("", "") },
+			func() (*service.Watch, error) { return s.WatchEvents(service.EventFilter{}, "") },
+		} {
+			got, err := begin()
+			all = append(all, watch(t, got, err).Watch)
+			defer got.Close()
+		}
+		ended := make(chan error)
+		for _, w := range all {
+			go func() {
+				var err error
+				for err == nil {
+					_, err = w.Next(t.Context())
+				}
+				ended <- err
+			}()
+		}
+		synctest.Wait()
+		began := time.Now()
+		s.Drain()
+		for range all {
+			if err := <-ended; !errors.Is(err, service.ErrWatchEnded) || !time.Now().Equal(began) {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+		s.AwaitUnwatched()
+		if _, err := s.WatchEvents(service.EventFilter{}, ""); code(err) != service.ShuttingDown {
+			t.Errorf("one more: %v", err)
+		}
+	})
+}
+
+func TestWatchersAreBounded(t *testing.T) {
+	s, _ := start(t, "", nil)
+	var all []*service.Watch
+	for range service.MaxWatchers {
+		got, err := s.WatchEvents(service.EventFilter{}, "")
+		all = append(all, watch(t, got, err).Watch)
+	}
+	if got := metric(t, s, "lbd_watchers", "sse"); got != service.MaxWatchers {
+		t.Errorf("%v are counted", got)
+	}
+	_, err := s.WatchClusters("", "")
+	if e, ok := errors.AsType[*service.Error](err); !ok || e.Code != service.RateLimited || e.RetryAfter == 0 {
+		t.Errorf("one too many: %v", err)
+	}
+	all[0].Close()
+	got, err := s.WatchClusters("", "")
+	all[0] = watch(t, got, err).Watch
+	for _, w := range all {
+		w.Close()
+	}
+	if got := metric(t, s, "lbd_watchers", "sse"); got != 0 {
+		t.Errorf("%v are counted in the end", got)
+	}
+	s.AwaitUnwatched()
+}
+
+// metric is the value of a gauge with one label.
+func metric(t *testing.T, s *service.Service, name, label string) float64 {
+	t.Helper()
+	families, err := s.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && m.GetLabel()[0].GetValue() == label {
+				return m.GetGauge().GetValue()
+			}
+		}
+	}
+	t.Fatalf("there is no %s of %s", name, label)
+	return 0
+}
