@@ -15,6 +15,9 @@ export interface Sample {
   maxRequests: number;
 }
 
+/** A span is at least so long, in milliseconds: the first two messages may come at once. */
+const least = 400;
+
 /** A span in which nothing is told is longer than this, in milliseconds. */
 const tick = 1600;
 
@@ -53,11 +56,11 @@ export class History {
 
   add(c: ClusterCounts): void {
     const before = this.last;
+    const t = Date.parse(c.time);
+    const past = before ? Date.parse(before.time) : 0;
+    if (before && t - past < least) return; // the next one has it all
     this.last = c;
     if (!before) return;
-    const t = Date.parse(c.time);
-    const past = Date.parse(before.time);
-    if (t <= past) return;
     const inFlight = c.breaker?.in_flight ?? c.leases;
     const maxRequests = c.breaker?.max_requests ?? 0;
     let span = t - past;

@@ -1,62 +1,20 @@
 // Every cluster on one page.
 
-import { useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { allClusters, says } from "../api.ts";
 import { count, percent, plural, rate } from "../format.ts";
 import type { ClusterSummary, ClusterUpdate } from "../model.ts";
+import { filters, Overview, type Row, type Sorting } from "../overview.ts";
 import { Ago, Alert, Bar, Live, State, Title, useNow } from "../parts/basics.tsx";
-import { BigTable, type Column, type Sorting } from "../parts/table.tsx";
-import { Pace } from "../rates.ts";
+import { BigTable, type Column } from "../parts/table.tsx";
 import { clusterHref, replaceQuery } from "../route.ts";
 import { useStream } from "../stream.ts";
 
-type Paces = Map<string, Pace>;
-
-interface Row {
-  c: ClusterSummary;
-  picks: number;
-  dropped: number;
-  fill: number;
-  age: number;
-}
-
-const filters: Record<string, { label: string; takes: (r: Row) => boolean }> = {
-  all: { label: "all", takes: () => true },
-  failing: { label: "failing", takes: (r) => r.c.state === "TRANSIENT_FAILURE" },
-  waiting: { label: "not READY yet", takes: (r) => r.c.state === "CONNECTING" || r.c.state === "IDLE" },
-  failedOver: { label: "failed over", takes: (r) => r.c.priority_in_use > 0 },
-  dropping: { label: "dropping", takes: (r) => r.dropped > 0 },
-  full: { label: "breaker full", takes: (r) => r.c.circuit_breaker?.open === true },
-  stale: { label: "stale", takes: (r) => r.c.stale },
-};
-
-const severity: Record<string, number> = { TRANSIENT_FAILURE: 0, CONNECTING: 1, IDLE: 2, READY: 3 };
-
-const keys: Record<string, (r: Row) => number | string> = {
-  name: (r) => r.c.name,
-  state: (r) => severity[r.c.state] ?? 4,
-  priority: (r) => r.c.priority_in_use,
-  ready: (r) => (r.c.endpoints.total ? r.c.endpoints.ready / r.c.endpoints.total : -1),
-  picks: (r) => r.picks,
-  drops: (r) => r.dropped,
-  breaker: (r) => r.fill,
-  source: (r) => r.c.source,
-  age: (r) => r.age,
-};
-
-function compare(s: Sorting): (a: Row, b: Row) => number {
-  const key = keys[s.by] ?? keys.name!;
-  const sign = s.down ? -1 : 1;
-  return (a, b) => {
-    const x = key(a);
-    const y = key(b);
-    return x < y ? -sign : x > y ? sign : a.c.name < b.c.name ? -1 : a.c.name > b.c.name ? 1 : 0;
-  };
-}
+/** Rates fall without a message, too: they are looked at after so long, in milliseconds. */
+const quiet = 1500;
 
 export function Clusters({ query }: { query: URLSearchParams }) {
-  const clusters = useRef(new Map<string, ClusterSummary>());
-  const paces = useRef<Paces>(new Map());
+  const overview = useRef(new Overview()).current;
   const [version, setVersion] = useState(0);
   const [error, setError] = useState("");
   const [loaded, setLoaded] = useState(false);
@@ -64,36 +22,35 @@ export function Clusters({ query }: { query: URLSearchParams }) {
   const [filter, setFilter] = useState(query.get("show") ?? "all");
   const [sorting, setSorting] = useState<Sorting>({ by: query.get("by") ?? "name", down: query.get("down") === "true" });
   const now = useNow();
+  const last = useRef(0);
 
-  const take = (changed: ClusterSummary[], removed: string[] = []) => {
-    for (const c of changed) {
-      clusters.current.set(c.name, c);
-      if (!c.counts) continue;
-      let pace = paces.current.get(c.name);
-      if (!pace) paces.current.set(c.name, (pace = new Pace()));
-      pace.add(c.counts);
-    }
-    for (const name of removed) {
-      clusters.current.delete(name);
-      paces.current.delete(name);
-    }
-    setLoaded(true);
-    setError("");
+  const show = () => {
+    last.current = Date.now();
+    overview.tick(last.current);
     setVersion((v) => v + 1);
   };
+  const take = (changed: ClusterSummary[], removed?: string[]) => {
+    overview.take(changed, removed);
+    setLoaded(true);
+    setError("");
+    show();
+  };
+  useEffect(() => {
+    if (overview.busy && now - last.current > quiet) show();
+  }, [now]);
 
   const live = useStream(
     "v1/clusters/watch",
     ["resync", "update"],
     (m) => {
       const update = m.data as ClusterUpdate;
-      if (m.type === "resync") clusters.current = new Map();
+      if (m.type === "resync") overview.clear();
       take(update.clusters, update.removed);
     },
     () => {
       allClusters().then(
         (all) => {
-          clusters.current = new Map();
+          overview.clear();
           take(all);
         },
         (e: unknown) => setError(says(e)),
@@ -104,26 +61,8 @@ export function Clusters({ query }: { query: URLSearchParams }) {
   const remember = (q: string, show: string, s: Sorting) =>
     replaceQuery(["clusters"], { q, show: show === "all" ? "" : show, by: s.by === "name" ? "" : s.by, down: s.down ? "true" : "" });
 
-  const rows = useMemo(() => {
-    const out: Row[] = [];
-    for (const c of clusters.current.values()) {
-      const pace = paces.current.get(c.name)?.at(now) ?? { picks: 0, dropped: 0 };
-      const b = c.circuit_breaker;
-      out.push({
-        c, picks: pace.picks, dropped: pace.dropped,
-        fill: b && b.max_requests > 0 ? b.in_flight / b.max_requests : b?.open ? 1 : 0,
-        age: now - Date.parse(c.updated_at),
-      });
-    }
-    return out;
-  }, [version, now]);
-  const shown = useMemo(() => {
-    const words = search.toLowerCase().split(/\s+/).filter(Boolean);
-    const takes = (filters[filter] ?? filters.all!).takes;
-    return rows.filter((r) => takes(r) && words.every((w) => r.c.name.toLowerCase().includes(w))).sort(compare(sorting));
-  }, [rows, search, filter, sorting]);
-  const sum = rows.reduce((a, r) => a + r.picks, 0);
-  const lost = rows.reduce((a, r) => a + r.picks * r.dropped, 0);
+  const sums = useMemo(() => overview.sums(), [version]);
+  const shown = useMemo(() => overview.shown(search, filter, sorting), [version, search, filter, sorting]);
 
   const columns: Column<Row>[] = [
     { id: "name", title: "Cluster", cell: (r) => <a href={clusterHref(r.c.name)}>{r.c.name}</a> },
@@ -144,7 +83,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
     {
       id: "breaker", title: "Breaker", numeric: true, hint: "requests in flight of at most so many",
       cell: (r) => {
-        const b = r.c.circuit_breaker;
+        const b = r.c.counts?.breaker ?? r.c.circuit_breaker;
         if (!b) return "–";
         return (
           <span class={`fill ${b.open ? "warn" : ""}`}>
@@ -173,7 +112,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
         <p class="sums">
           {loaded && (
             <>
-              {plural(rows.length, "cluster")}, {rate(sum)} picks/s, {percent(sum > 0 ? lost / sum : 0)} dropped
+              {plural(overview.size, "cluster")}, {rate(sums.picks)} picks/s, {percent(sums.dropped)} dropped
             </>
           )}
         </p>
@@ -203,7 +142,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
                 }}
               />
               <span>
-                {f.label} <b>{count(rows.filter(f.takes).length)}</b>
+                {f.label} <b>{count(sums.counts[id] ?? 0)}</b>
               </span>
             </label>
           ))}
@@ -213,13 +152,13 @@ export function Clusters({ query }: { query: URLSearchParams }) {
         </span>
       </form>
       <BigTable
-        label="Clusters" columns={columns} rows={shown} rowKey={(r) => r.c.name} sorting={sorting}
+        label="Clusters" columns={columns} rows={shown} rowKey={(r) => r.name} sorting={sorting}
         onSort={(s) => {
           setSorting(s);
           remember(search, filter, s);
         }}
         empty={
-          !loaded ? "Asking lbd…" : rows.length > 0 ? "No cluster is like that." : (
+          !loaded ? "Asking lbd…" : overview.size > 0 ? "No cluster is like that." : (
             <>
               There is no cluster yet. <a href="#/push">Push</a> the endpoints of one.
             </>

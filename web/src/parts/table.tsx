@@ -3,6 +3,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Sorting } from "../overview.ts";
 
 export interface Column<T> {
   id: string;
@@ -11,11 +12,6 @@ export interface Column<T> {
   numeric?: boolean;
   hint?: string;
   cell: (row: T) => ComponentChildren;
-}
-
-export interface Sorting {
-  by: string;
-  down: boolean;
 }
 
 interface Props<T> {

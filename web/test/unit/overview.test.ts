@@ -1,0 +1,67 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { ClusterSummary } from "../../src/model.ts";
+import { Overview } from "../../src/overview.ts";
+
+const start = Date.parse("2026-11-20T03:00:00Z");
+const at = (second: number) => new Date(start + second * 1000).toISOString();
+
+const summary = (name: string, more: Partial<ClusterSummary> = {}): ClusterSummary => ({
+  name, state: "READY", priority_in_use: 0, source: "push", stale: false, generation: 1, updated_at: at(0),
+  endpoints: { ready: 1, connecting: 0, idle: 0, transient_failure: 0, ejected: 0, unhealthy: 0, total: 1 },
+  ...more,
+});
+const counted = (name: string, second: number, ok: number, dropped = 0) =>
+  summary(name, {
+    counts: {
+      time: at(second), cluster: name, target: "", picks: { ok, dropped }, drops: {}, circuit_broken: 0, leases: 0,
+      breaker: { in_flight: 5, max_requests: 10, open: false },
+    },
+  });
+const names = (o: Overview, search = "", filter = "all", by = "name", down = false) => o.shown(search, filter, { by, down }).map((r) => r.name);
+
+test("clusters come, change and go", () => {
+  const o = new Overview();
+  o.take([summary("b"), summary("a"), summary("c")]);
+  assert.deepEqual(names(o), ["a", "b", "c"]);
+  o.take([summary("b", { state: "TRANSIENT_FAILURE" }), summary("d")], ["a", "nobody"]);
+  assert.deepEqual(names(o, "", "all", "name", true), ["d", "c", "b"]);
+  assert.deepEqual(names(o, "", "failing"), ["b"]);
+  assert.equal(o.sums().counts.failing, 1);
+  assert.equal(o.size, 3);
+  o.clear();
+  o.take([summary("x")]);
+  assert.deepEqual(names(o), ["x"]);
+});
+
+test("a search has every word of it in the name", () => {
+  const o = new Overview();
+  o.take(["Orders-eu", "orders-us", "cart-eu"].map((n) => summary(n)));
+  assert.deepEqual(names(o, "order"), ["Orders-eu", "orders-us"]);
+  assert.deepEqual(names(o, " EU ord "), ["Orders-eu"]);
+});
+
+test("what is equal is sorted by name, in both directions", () => {
+  const o = new Overview();
+  o.take([summary("c"), summary("a", { priority_in_use: 1 }), summary("b"), summary("d", { state: "CONNECTING", updated_at: at(9) })]);
+  assert.deepEqual(names(o, "", "all", "priority", true), ["a", "b", "c", "d"]);
+  assert.deepEqual(names(o, "", "all", "state"), ["d", "a", "b", "c"]);
+  assert.deepEqual(names(o, "", "all", "age")[0], "d");
+});
+
+test("rates rise with counts, go on after a resync, and fall without a word", () => {
+  const o = new Overview();
+  for (let s = 0; s <= 5; s++) {
+    if (s === 3) o.clear();
+    o.take([counted("busy", s, s * 90, s * 10), summary("idle")]);
+    o.tick(start + s * 1000);
+  }
+  const [busy] = o.shown("busy", "dropping", { by: "name", down: false });
+  assert.equal(Math.round(busy!.picks), 100);
+  assert.equal(busy!.fill, 0.5);
+  assert.equal(Math.round(o.sums().picks), 100);
+  assert.equal(o.sums().dropped, 0.1);
+  o.tick(start + 60_000);
+  assert.equal(o.sums().picks, 0);
+  assert.equal(busy!.picks, 0);
+});
