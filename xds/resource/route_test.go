@@ -205,7 +205,8 @@ func TestRoutesAreJudged(t *testing.T) {
 		},
 		{
 			"the same name", hosts(virtualHost(acting(`"cluster":"a"`)), `{"name":"v","domains":["x"],"routes":[`+acting(`"cluster":"a"`)+`]}`),
-			[]string{`! virtual_hosts[1].name: is "v", as that of virtual_hosts[0] is`}, nil,
+			[]string{`! virtual_hosts[1].name: is "v", as that of virtual_hosts[0] is`},
+			nil,
 		},
 		{"no route", routes(), []string{"! virtual_hosts[0].routes: takes no request: picks of the targets that it serves are refused"}, nil},
 		{
@@ -290,7 +291,8 @@ func TestRoutesAreJudged(t *testing.T) {
 			[]string{
 				"! " + at + `match.headers[0].name: is ":path": a pick never has it, as no RPC's metadata does`,
 				"! " + at + `match.headers[1].name: is "x-bin": binary headers count as absent`,
-			}, nil,
+			},
+			nil,
 		},
 		{
 			"conditions of little sense", onHeader(`{"name":"x","range_match":{"start":7,"end":7},"treat_missing_header_as_empty":true},{"name":"y","string_match":{"safe_regex":{"regex":"a"},"ignore_case":true}}`),
@@ -310,7 +312,8 @@ func TestRoutesAreJudged(t *testing.T) {
 
 		{
 			"a runtime key", routes(matching(`"prefix":""`, `"runtime_fraction":{"runtime_key":"k","default_value":{"numerator":1}}`)),
-			[]string{"! " + at + "match.runtime_fraction.runtime_key: is not applied: default_value counts"}, nil,
+			[]string{"! " + at + "match.runtime_fraction.runtime_key: is not applied: default_value counts"},
+			nil,
 		},
 		{"a fraction of nothing", routes(matching(`"prefix":""`, `"runtime_fraction":{"runtime_key":"k"}`)), []string{
 			at + "match.runtime_fraction.default_value: is absent: the route would take no request",
@@ -351,7 +354,8 @@ func TestRoutesAreJudged(t *testing.T) {
 				"! " + at + "route.weighted_clusters.total_weight: " + notApplied,
 				"! " + at + "route.weighted_clusters.clusters[0].weight: is absent: the cluster is left out",
 				"! " + at + "route.weighted_clusters.clusters[1].weight: is 0: the cluster is left out",
-			}, nil,
+			},
+			nil,
 		},
 		{
 			"weights over uint32", routes(acting(fmt.Sprintf(`"weighted_clusters":{"clusters":[{"name":"a","weight":1},{"name":"b","weight":%d},{"name":"c","weight":1}]}`, uint32(math.MaxUint32)))),
@@ -378,7 +382,8 @@ func TestRoutesAreJudged(t *testing.T) {
 				"! " + at + `route.hash_policy[1].filter_state.key: is "k", and not applied: known is io.grpc.channel_id`,
 				"! " + at + "route.hash_policy[2]: is not applied: supported are header and filter_state",
 				"! " + at + `route.hash_policy[3].header.regex_rewrite.substitution: is taken as gRPC-Go takes it: write ${1} for the first group, where Envoy has \1`,
-			}, nil,
+			},
+			nil,
 		},
 		{
 			"a bad rewrite", routes(acting(`"cluster":"a"`, `"hash_policy":[{"header":{"header_name":"x","regex_rewrite":{"pattern":{"regex":"*"},"substitution":"\\1"}}}]`)),
