@@ -158,8 +158,9 @@ func (a *authority) apply(s *server, r *response, now time.Time) {
 	if !r.whole() {
 		return
 	}
+	names := s.subscriptions[r.kind].names
 	for name, w := range watches {
-		if _, there := r.places[name]; !there && w.good() {
+		if _, there := r.places[name]; !there && w.good() && !names[name].late {
 			a.remove(w, s, now)
 		}
 	}

@@ -155,6 +155,7 @@ func (s *server) expire(st *stream, t *subscriptions, together []*subscription) 
 		if t.names[sub.name] != sub || sub.stage != asked {
 			continue
 		}
+		sub.late = false
 		silent := !st.answered.Load()
 		if sub.stage = expired; silent {
 			sub.stage = unheard

@@ -135,12 +135,26 @@ func (c *content) news(kind resource.Type, a *asking) *discoveryv3.DiscoveryResp
 // server has of all that is wanted.
 func TestStories(t *testing.T) {
 	for seed := range uint64(300) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { story(t, rand.New(rand.NewPCG(seed, 1))) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { story(t, rand.New(rand.NewPCG(seed, 1)), false) })
 	}
 }
 
-func story(t *testing.T, random *rand.Rand) {
-	play(t, "one two", func(t *testing.T, w *world) {
+// TestStoriesOfAuthorities: two authorities have the same servers in another order,
+// so that each falls back to a stream that is under way. Nothing that exists is ever
+// told to be gone.
+func TestStoriesOfAuthorities(t *testing.T) {
+	for seed := range uint64(300) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { story(t, rand.New(rand.NewPCG(seed, 1)), true) })
+	}
+}
+
+func story(t *testing.T, random *rand.Rand, shared bool) {
+	config := "one two"
+	if shared {
+		config = fmt.Sprintf(`{"node":{"id":"test"},"xds_servers":[%s],"authorities":{"other":{"xds_servers":[%s]}}}`,
+			serversJSON("one", "two"), serversJSON("two", "one"))
+	}
+	play(t, config, func(t *testing.T, w *world) {
 		has := &content{resources: map[resource.Key]*anypb.Any{}, changed: map[chan struct{}]struct{}{}}
 		for _, s := range w.servers {
 			s.handle = has.serve
@@ -148,12 +162,15 @@ func story(t *testing.T, random *rand.Rand) {
 		keys := make([]resource.Key, 0, 12)
 		for i := range 6 {
 			name := string(rune('a' + i))
+			if shared && i%2 == 0 {
+				name = of("other") + name
+			}
 			keys = append(keys, resource.Key{Type: cds, Name: name}, resource.Key{Type: eds, Name: name})
 		}
 		change := func(k resource.Key) {
 			version := uint32(random.IntN(100))
 			switch {
-			case random.IntN(4) == 0 && k.Type == cds:
+			case !shared && random.IntN(4) == 0 && k.Type == cds:
 				has.set(k, nil)
 			case random.IntN(6) == 0 && k.Type == cds:
 				has.set(k, badCluster(k.Name))
@@ -210,6 +227,9 @@ func story(t *testing.T, random *rand.Rand) {
 		for len(w.updates) > 0 {
 			for _, u := range <-w.updates {
 				told[u.Key] = u
+				if e, ok := u.Err.(*NotFoundError); ok && shared && !e.Expired { //nolint:errorlint // it is never wrapped
+					t.Errorf("%s is told to be gone", u.Key)
+				}
 			}
 		}
 		for k := range wanted {

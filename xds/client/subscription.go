@@ -55,6 +55,10 @@ type subscription struct {
 	name  string
 	stage stage
 	named bool // in the last request of the stream
+	// late is true for one that the server was not asked for from the first request
+	// of its type on, and has not sent: a response may be older than the request,
+	// and says nothing by coming without it.
+	late bool
 }
 
 // stage is how far a subscription is.
@@ -112,7 +116,7 @@ func (t *subscriptions) restart() {
 	clear(t.doubted)
 	t.refused, t.held = nil, time.Time{}
 	for _, s := range t.names {
-		s.named = false
+		s.named, s.late = false, false
 		if s.stage == asked || s.stage == unheard {
 			s.stage = unasked
 		}
@@ -154,8 +158,8 @@ func (t *subscriptions) answer(r *response) {
 		t.refused, t.held = &r.version, time.Time{}
 	}
 	for i := range r.resources {
-		if s := t.names[r.resources[i].item.Key.Name]; s != nil && s.stage < arrived {
-			s.stage = arrived
+		if s := t.names[r.resources[i].item.Key.Name]; s != nil {
+			s.stage, s.late = arrived, false
 		}
 	}
 	t.doubt()
@@ -166,14 +170,13 @@ func (t *subscriptions) doubt() {
 	for name, n := range t.doubted {
 		s := t.names[name]
 		switch {
-		case s == nil && n > 1: // the next request is without it anyhow
-			t.doubted[name] = n - 1
-			continue
+		case s == nil && n > 1: // it is without it, also if that is subscribed before
+			t.left[name] = n - 1
 		case s != nil && s.stage < arrived:
 			t.left[name], t.rejoined[name] = n, struct{}{}
 		}
-		delete(t.doubted, name)
 	}
+	clear(t.doubted)
 }
 
 // due reports whether a request is to be made now.
@@ -210,6 +213,7 @@ func (t *subscriptions) request(node *corev3.Node, now time.Time) (*discoveryv3.
 	var fresh []*subscription
 	for _, n := range names {
 		s := t.names[n]
+		s.late = s.late || t.asked && !s.named && s.stage == unasked
 		s.named = true
 		if s.stage == unasked {
 			fresh = append(fresh, s)
