@@ -141,8 +141,10 @@ func (h *handshake) awaitVerdict(ctx context.Context, conn *tls.Conn, hold bool,
 		return context.Cause(ctx)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return nil
-	case hold || isAlert(err):
+	case isAlert(err):
 		return h.explain(err)
+	case hold:
+		return fmt.Errorf("connection lost: %w", err)
 	default: // it hung up
 		return nil
 	}

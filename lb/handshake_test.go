@@ -212,7 +212,7 @@ func TestHandshake(t *testing.T) {
 					return c
 				})
 				d := newTLSDialer(t, ps)
-				if tt.want == nil { // a server that says nothing takes what it is shown
+				if tt.want == nil && mode != resource.ConnectTCP { // a server that says nothing takes what it is shown
 					d.verdictTime = time.Millisecond
 				}
 				reports, stop := connectTo(d, mode, tt.security, tt.hostname, u.address)
@@ -262,6 +262,26 @@ func TestPlainServer(t *testing.T) {
 	defer stop()
 	if c := <-reports; c.Err == nil || !strings.Contains(c.Err.Error(), "does not look like a TLS handshake") {
 		t.Errorf("reported %+v", c)
+	}
+}
+
+// TestHungUp: a server that asks for a certificate and then ends the connection
+// without a word has taken it where the connection was not to be held, and is not
+// connected where it was.
+func TestHungUp(t *testing.T) {
+	ca := newAuthority(t, "ca")
+	shows := ca.issue(t)
+	u := newUpstream(t, func() *tls.Config {
+		return &tls.Config{Certificates: []tls.Certificate{shows}, ClientAuth: tls.RequestClientCert}
+	})
+	d := newTLSDialer(t, providers{"roots": {roots: ca.pool()}})
+	for mode, want := range map[resource.ConnectMode]string{resource.ConnectTCP: "", resource.ConnectTCPHold: ": connection lost: EOF"} {
+		reports, stop := connectTo(d, mode, &resource.Security{RootInstance: "roots"}, "", u.address)
+		_ = (<-u.conns).Close()
+		if c := <-reports; (c.Err == nil) != (want == "") || c.Err != nil && !strings.Contains(c.Err.Error(), want) {
+			t.Errorf("%s: reported %+v, want %q", mode, c, want)
+		}
+		stop()
 	}
 }
 

@@ -36,6 +36,7 @@ func TestDNSNames(t *testing.T) {
 		{"ab.example", "*b.example", false},
 		{"a.b.example", "a.*.example", false},
 		{"a.b.example", "*.*.example", false},
+		{"a.*.example", "*.*.example", false},
 		{"*.example", "*.example", true},
 		{"", "", true},
 		{"a", "", false},
