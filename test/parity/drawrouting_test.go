@@ -66,8 +66,8 @@ var (
 	pathTexts  = []string{"", "/", "/shop.", "/shop.Cart/", "/SHOP.Cart/Add", "/shop.Cart/Add", "/admin.Tool/Run", "/shop.Stock", "shop"}
 	pathRegexs = []string{"/shop.*", `/shop\.(Cart|Stock)/.*`, "/shop.Cart", ".*Add", `/[a-z]+\.Tool/Run`, "(?i)/shop.cart/add"}
 
-	names   = []string{"tenant", "version", "user", "x-none"}
-	tenants = []string{"a", "b", "A", "abc", "", "application/grpc"}
+	names   = []string{"tenant", "tenant", "version", "user", "x-none"}
+	tenants = []string{"a", "b", "A", "abc", "", "", "application/grpc"}
 	numbers = []string{"1", "17", "-3", "042", "x", "9223372036854775808"}
 )
 
@@ -100,8 +100,8 @@ func (d *hostingDrawing) clusterNames() []string {
 func (d *hostingDrawing) route() *route {
 	d.routes++
 	r := &route{name: fmt.Sprintf("r%d", d.routes), action: forward, path: d.path()}
-	if d.chance(3) {
-		for range 1 + d.IntN(2) {
+	if d.chance(2) {
+		for range 1 + d.skewed(2) {
 			r.headers = append(r.headers, d.headerCondition())
 		}
 	}
