@@ -105,3 +105,15 @@ test("a stream that breaks is told, and resumed", async (t) => {
   await second.call("DELETE", "/v1/clusters/orders/endpoints");
   await says(page, ".alert", /no more/);
 });
+
+test("a cluster that is not there yet is seen when it comes", async (t) => {
+  const daemon = await startDaemon("serve", 0, ["--connect", "none"]);
+  t.after(() => daemon.stop());
+  const { page, faults } = await visit(t, browser, daemon, "#/clusters/later");
+  await says(page, ".alert", /not known/);
+  await push(daemon, "/v1/clusters/later/endpoints", { endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: "10.0.0.1", port_value: 80 } } } }] }] });
+  await says(page, "#headline .first", /READY on priority 0/); // the stream was refused, and is asked for again
+  await says(page, ".live", /live/);
+  assert.equal(await page.$(".alert"), null);
+  assert.deepEqual(faults, []);
+});
