@@ -42,7 +42,7 @@ func encode(v any) []byte {
 func writeBody(w http.ResponseWriter, status int, body []byte) {
 	w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // no page: JSON or plain text, and browsers are told not to guess
+	_, _ = w.Write(body)
 }
 
 const hex = "0123456789abcdef"

@@ -25,9 +25,10 @@ var (
 // text is a load in short: "dropped=2 x=1; a issued=1 ok=1 failed=0 now=0 m=2/0.5".
 func text(l resource.Load) string {
 	var parts []string
-	head := fmt.Sprintf("dropped=%d", l.Dropped)
+	var head strings.Builder
+	head.WriteString(fmt.Sprintf("dropped=%d", l.Dropped))
 	for _, category := range slices.Sorted(maps.Keys(l.Drops)) {
-		head += fmt.Sprintf(" %s=%d", category, l.Drops[category])
+		head.WriteString(fmt.Sprintf(" %s=%d", category, l.Drops[category]))
 	}
 	for _, ll := range l.Localities {
 		s := fmt.Sprintf("%s issued=%d ok=%d failed=%d now=%d", ll.Locality.Zone, ll.Issued, ll.Succeeded, ll.Failed, ll.InProgress)
@@ -37,7 +38,7 @@ func text(l resource.Load) string {
 		parts = append(parts, s)
 	}
 	slices.Sort(parts)
-	return strings.Join(append([]string{head}, parts...), "; ")
+	return strings.Join(append([]string{head.String()}, parts...), "; ")
 }
 
 // end ends a pick that is held, with the load that its upstream reported.

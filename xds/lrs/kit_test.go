@@ -270,29 +270,30 @@ func (s *session) expect(want ...string) {
 func report(r *lrsv3.LoadStatsRequest) string {
 	var parts []string
 	for _, c := range r.GetClusterStats() {
-		s := fmt.Sprintf("%s/%s %v", c.GetClusterName(), c.GetClusterServiceName(), c.GetLoadReportInterval().AsDuration())
+		var s strings.Builder
+		s.WriteString(fmt.Sprintf("%s/%s %v", c.GetClusterName(), c.GetClusterServiceName(), c.GetLoadReportInterval().AsDuration()))
 		if n := c.GetTotalDroppedRequests(); n > 0 {
-			s += fmt.Sprintf(" dropped=%d", n)
+			s.WriteString(fmt.Sprintf(" dropped=%d", n))
 		}
 		for _, d := range c.GetDroppedRequests() {
-			s += fmt.Sprintf(" %s=%d", d.GetCategory(), d.GetDroppedCount())
+			s.WriteString(fmt.Sprintf(" %s=%d", d.GetCategory(), d.GetDroppedCount()))
 		}
 		for _, l := range c.GetUpstreamLocalityStats() {
 			id := l.GetLocality()
-			s += fmt.Sprintf(" %s%s%s %d/%d/%d/%d", id.GetRegion(), id.GetZone(), id.GetSubZone(), l.GetTotalIssuedRequests(),
-				l.GetTotalSuccessfulRequests(), l.GetTotalErrorRequests(), l.GetTotalRequestsInProgress())
+			s.WriteString(fmt.Sprintf(" %s%s%s %d/%d/%d/%d", id.GetRegion(), id.GetZone(), id.GetSubZone(), l.GetTotalIssuedRequests(),
+				l.GetTotalSuccessfulRequests(), l.GetTotalErrorRequests(), l.GetTotalRequestsInProgress()))
 			for name, m := range map[string]*endpointv3.UnnamedEndpointLoadMetricStats{
 				"cpu": l.GetCpuUtilization(), "mem": l.GetMemUtilization(), "application": l.GetApplicationUtilization(),
 			} {
 				if m != nil {
-					s += fmt.Sprintf(" %s=%d/%g", name, m.GetNumRequestsFinishedWithMetric(), m.GetTotalMetricValue())
+					s.WriteString(fmt.Sprintf(" %s=%d/%g", name, m.GetNumRequestsFinishedWithMetric(), m.GetTotalMetricValue()))
 				}
 			}
 			for _, m := range l.GetLoadMetricStats() {
-				s += fmt.Sprintf(" %s=%d/%g", m.GetMetricName(), m.GetNumRequestsFinishedWithMetric(), m.GetTotalMetricValue())
+				s.WriteString(fmt.Sprintf(" %s=%d/%g", m.GetMetricName(), m.GetNumRequestsFinishedWithMetric(), m.GetTotalMetricValue()))
 			}
 		}
-		parts = append(parts, s)
+		parts = append(parts, s.String())
 	}
 	return strings.Join(parts, "; ")
 }

@@ -2,6 +2,7 @@ package resolver_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/lbd-dev/lbd/xds/resolver"
@@ -62,14 +63,15 @@ func BenchmarkChange(b *testing.B) {
 func BenchmarkRouted(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		all, names := clusters(n)
-		to := "*:"
+		var to strings.Builder
+		to.WriteString("*:")
 		for _, name := range names {
-			to += " " + name
+			to.WriteString(" " + name)
 		}
 		load := func() *resolver.Resolver {
 			r := resolver.New(resolver.Options{Server: true})
 			r.Host("xds:///shop")
-			r.Apply(ads, []resolver.Update{inline("shop", to)})
+			r.Apply(ads, []resolver.Update{inline("shop", to.String())})
 			for i := range all {
 				r.Apply(ads, all[i:i+1])
 				r.Wanted()
