@@ -285,6 +285,33 @@ func TestHungUp(t *testing.T) {
 	}
 }
 
+// TestVerdictTime: a server that took a certificate and says nothing is waited for
+// where the connection is to be held; where not it hangs up, and nobody waits.
+func TestVerdictTime(t *testing.T) {
+	for mode, want := range map[resource.ConnectMode]time.Duration{resource.ConnectTCP: 0, resource.ConnectTCPHold: verdictTime} {
+		synctest.Test(t, func(t *testing.T) {
+			ca := newAuthority(t, "ca")
+			shows := ca.issue(t)
+			d := NewDialer(providers{"all": {roots: ca.pool(), identity: []tls.Certificate{ca.issue(t)}}})
+			defer d.Close()
+			d.connect = func(context.Context, string, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				go func() {
+					_, _ = io.Copy(io.Discard, tls.Server(far, &tls.Config{Certificates: []tls.Certificate{shows}, ClientAuth: tls.RequireAnyClientCert}))
+					_ = far.Close()
+				}()
+				return near, nil
+			}
+			start := time.Now()
+			reports, stop := connectTo(d, mode, &resource.Security{RootInstance: "all", IdentityInstance: "all"}, "", "a:1")
+			defer stop()
+			if c := <-reports; c.Err != nil || time.Since(start) != want {
+				t.Errorf("%s: reported %+v after %v, want %v", mode, c, time.Since(start), want)
+			}
+		})
+	}
+}
+
 // TestNoCertificates: without a bootstrap there are no providers.
 func TestNoCertificates(t *testing.T) {
 	u := newUpstream(t, func() *tls.Config { return &tls.Config{} })
