@@ -94,7 +94,7 @@ func (s *hostingScenario) step(ctx context.Context) ([]string, error) {
 	for n := 1; ; n++ {
 		s.good = before
 		found, saw, err := s.compare(ctx, r)
-		if err != nil || len(found) == 0 {
+		if err != nil || len(found) == 0 || saw == restless {
 			return found, err
 		}
 		if saw != last {
@@ -131,6 +131,10 @@ func (s *hostingScenario) serve(ctx context.Context, r hosted) error {
 
 func (s *hostingScenario) nodes() [2]string { return [2]string{s.name, lbdNode(s.name)} }
 
+// restless is what both sides are like that did not become quiet in all the time
+// there is.
+const restless = "restless"
+
 // compare waits until both sides are quiet, and says in what they differ, and what
 // they were like.
 func (s *hostingScenario) compare(ctx context.Context, r hosted) (found []string, saw string, err error) {
@@ -140,7 +144,7 @@ func (s *hostingScenario) compare(ctx context.Context, r hosted) (found []string
 		return nil, "", err
 	}
 	if err != nil {
-		found = append(found, err.Error())
+		found, at.saw = append(found, err.Error()), restless
 	}
 	found = append(found, s.verdicts()...)
 	found = append(found, s.subscriptions()...)
