@@ -69,7 +69,7 @@ func run(ctx context.Context) error {
 	}
 	defer server.stop()
 
-	admin := &http.Server{Addr: o.admin, Handler: orders(server, world), ReadHeaderTimeout: time.Second}
+	admin := &http.Server{Addr: o.admin, Handler: orders(ctx, server, world), ReadHeaderTimeout: time.Second}
 	group.Go(func() error { return serve(ctx, admin) })
 	fmt.Printf(greeting, o.xds, o.admin, bootstrap, o.lbd)
 	if !o.noDaemon {

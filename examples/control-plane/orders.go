@@ -1,14 +1,16 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 )
 
-// orders lets a person play the operator of the management server.
-func orders(s *server, w *world) http.Handler {
+// orders lets a person play the operator of the management server. What is started
+// serves until ctx ends.
+func orders(ctx context.Context, s *server, w *world) http.Handler {
 	mux := http.NewServeMux()
 	change := func(pattern string, change func(*http.Request) error) {
 		mux.HandleFunc(pattern, func(out http.ResponseWriter, r *http.Request) {
@@ -40,7 +42,7 @@ func orders(s *server, w *world) http.Handler {
 	change("POST /bad", bad(true))
 	change("POST /good", bad(false))
 	change("POST /stop", func(*http.Request) error { s.stop(); return nil })
-	change("POST /start", func(r *http.Request) error { return s.start(r.Context()) })
+	change("POST /start", func(*http.Request) error { return s.start(ctx) })
 	mux.HandleFunc("GET /loads", func(out http.ResponseWriter, _ *http.Request) {
 		out.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(out).Encode(s.loads.read()) // nobody is left to tell

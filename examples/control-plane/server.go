@@ -52,7 +52,7 @@ func (s *server) set(ctx context.Context, w *world) error {
 	return s.cache.SetSnapshot(ctx, "all", snapshot)
 }
 
-// start serves, unless it does already.
+// start serves until stop or ctx ends its streams, unless it does already.
 func (s *server) start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
