@@ -87,8 +87,9 @@ func (g *routing) chooses() bool { return g != nil && g.failed == nil }
 // hash that the route makes unless the caller brought one. Where no policy of the
 // route makes one it is random, as grpc's config selector has it (gRFC A42): such
 // a pick has a hash to the policies. The error is a *TargetError or a
-// *RouteError.
+// *RouteError; call has no cluster then.
 func (g *routing) choose(call *policy.Call) error {
+	call.Cluster = "" // that of the routes before, where the pick has queued
 	if g.failed != nil {
 		if call.Trace != nil {
 			call.Trace.Steps = append(call.Trace.Steps, policy.FailureStep{Err: g.failed})

@@ -91,6 +91,7 @@ func TestRoutedPick(t *testing.T) {
 		{name: "nothing is known yet", before: []func(*world){config(&resource.Config{Target: target, Pending: true})}, then: []func(*world){config(routed(to("/", "a"))), up("a-0:80")}, want: "a-0:80 of a", waited: 2 * time.Second},
 		{name: "a queued pick follows other routes", before: []func(*world){config(routed(to("/", "a")))}, then: []func(*world){config(routed(to("/", "b"))), up("b-0:80")}, want: "b-0:80 of b", waited: 2 * time.Second},
 		{name: "a queued pick loses its route", before: []func(*world){config(routed(to("/", "a")))}, then: []func(*world){config(routed(to("/b", "a")))}, want: `*lb.RouteError no route of virtual host "vh" matches the request`, waited: 2 * time.Second},
+		{name: "a queued pick loses its target", before: []func(*world){config(routed(to("/", "a")))}, then: []func(*world){config(broken("deleted"))}, want: "*lb.TargetError xds:///shop: deleted", waited: 2 * time.Second},
 		{name: "other routes to the same clusters", before: []func(*world){config(routed(to("/a", "a"), to("/", "b"))), up("a-0:80", "b-0:80"), config(routed(to("/a", "b"), to("/", "a")))}, want: "b-0:80 of b"},
 		{name: "a target that cannot be used any more", before: []func(*world){config(routed(to("/", "a"))), up("a-0:80"), config(broken("deleted"))}, want: "*lb.TargetError xds:///shop: deleted"},
 		{name: "its clusters are new when it can be again", before: []func(*world){config(routed(to("/", "a"))), up("a-0:80"), config(broken("deleted")), func(w *world) { delete(w.board.up, "a-0:80") }, config(routed(to("/", "a")))}, then: []func(*world){up("a-0:80")}, want: "a-0:80 of a", waited: 2 * time.Second},
@@ -130,6 +131,10 @@ func TestRoutedPick(t *testing.T) {
 				}
 				if call.Generation == 0 && tt.waited == 0 {
 					t.Error("no generation")
+				}
+				unroutable := strings.HasPrefix(got, "*lb.RouteError") || strings.HasPrefix(got, "*lb.TargetError")
+				if unroutable && call.Cluster != "" {
+					t.Errorf("no cluster was chosen, and the call has %q", call.Cluster)
 				}
 				if r, ok := errors.AsType[*lb.RouteError](err); ok && (status.Code(r) != codes.Unavailable || status.Convert(r).Message() != r.Error()) {
 					t.Errorf("to grpc it is %v", status.Convert(r))
