@@ -119,7 +119,7 @@ func (o *overview) run(ctx context.Context) {
 func (o *overview) look() {
 	now := time.Now().UTC()
 	old := o.current.Load()
-	next := &photograph{at: old.at + 1, since: old.since, removed: old.removed, replaced: make(chan struct{})}
+	next := &photograph{at: old.at + 1, since: old.since, removed: slices.Clip(old.removed), replaced: make(chan struct{})}
 	if old.at == 0 {
 		next.at = uint64(now.UnixMicro())
 		next.since = next.at
@@ -136,7 +136,7 @@ func (o *overview) look() {
 		if r.looked != o.looks {
 			delete(o.rows, name)
 			same = false
-			next.removed = append(slices.Clip(next.removed), removal{name, next.at})
+			next.removed = append(next.removed, removal{name, next.at})
 		}
 	}
 	if same && len(next.changed) == 0 && old.at != 0 {

@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
@@ -88,4 +89,19 @@ func BenchmarkOverviewReader(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(bytes), "bytes/message")
+}
+
+// BenchmarkOverviewRemoval is what the second costs in which all 10,000 clusters go.
+func BenchmarkOverviewRemoval(b *testing.B) {
+	o := benchmarkOverview(b)
+	full, rows := o.current.Load(), o.rows
+	o.watches.service.targets.current.Store(&hosted{})
+	b.ReportAllocs()
+	for b.Loop() {
+		before := *full
+		before.replaced = make(chan struct{})
+		o.current.Store(&before)
+		o.rows = maps.Clone(rows)
+		o.look()
+	}
 }
