@@ -132,7 +132,8 @@ check-web: web ## Build the dashboard and run the tests of its logic
 .PHONY: test-web
 test-web: check-web ## Test the dashboard in Chromium (CHROMIUM, /usr/bin/chromium) against the real daemon
 	go build -o bin/lbd-web ./cmd/lbd
-	LBD=$(CURDIR)/bin/lbd-web ESBUILD=$(ESBUILD) node web/test/run.mjs browser
+	go build -o bin/control-plane ./examples/control-plane
+	LBD=$(CURDIR)/bin/lbd-web CONTROL_PLANE=$(CURDIR)/bin/control-plane ESBUILD=$(ESBUILD) node web/test/run.mjs browser
 
 .PHONY: screenshots
 screenshots: web ## Make docs/screenshots with Chromium and the demo

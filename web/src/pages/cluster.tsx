@@ -202,7 +202,7 @@ function Charts({ history, state, events, now }: { history: History; state: Clus
       )}
       {limited && (
         <Chart
-          {...same} title="In flight against the limit" unit="requests"
+          {...same} whole title="In flight against the limit" unit="requests"
           lines={[{ label: "in flight", color: "accent", fill: true }, { label: "limit", color: "bad", dash: [6, 4] }]}
           x={flight.x} columns={flight.lines} marks={marksOf(events, ["circuit_breaker_opened"])} format={(v) => count(v)}
         />

@@ -50,7 +50,7 @@ export function Xds() {
         <>
           <p>
             lbd calls itself {status.node_id ? <code>{status.node_id}</code> : "nothing"}
-            {status.bootstrap && <>; its bootstrap is {status.bootstrap}</>}.
+            {status.bootstrap && <>, by {status.bootstrap}</>}.
             {status.on_demand.clusters > 0 && ` ${plural(status.on_demand.clusters, "cluster")} of at most ${count(status.on_demand.max)} are asked for because picks named them.`}
           </p>
           <h2>Management servers</h2>

@@ -34,6 +34,8 @@ export interface ChartProps {
   window: number;
   format: (v: number) => string;
   unit: string;
+  /** Values are whole numbers. */
+  whole?: boolean;
 }
 
 const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -145,6 +147,9 @@ function Table(p: ChartProps) {
 
 const height = 132;
 
+/** Steps of an axis of whole numbers. */
+const wholes = Array.from({ length: 9 }, (_, i) => [1, 2, 5].map((n) => n * 10 ** i)).flat();
+
 function data(p: ChartProps): uPlot.AlignedData {
   return [p.x, ...p.columns] as uPlot.AlignedData;
 }
@@ -167,7 +172,7 @@ function options(props: { current: ChartProps }, width: number): uPlot.Options {
     },
     axes: [
       { ...axis, space: 70, size: 26, values: (_u, splits) => splits.map((s) => clock(s * 1000)) },
-      { ...axis, size: 44, space: 28, values: (_u, splits) => splits.map((v) => props.current.format(v)) },
+      { ...axis, size: 44, space: 28, incrs: p.whole ? wholes : undefined, values: (_u, splits) => splits.map((v) => props.current.format(v)) },
     ],
     series: [
       {},

@@ -1,0 +1,65 @@
+// A daemon that follows a management server: that of examples/control-plane.
+
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { after, before, test } from "node:test";
+import type { Browser, Page } from "playwright-core";
+import { type Daemon, fits, freePort, openBrowser, patience, startDaemon, violations, visit } from "./kit.ts";
+
+let browser: Browser;
+let controlPlane: ChildProcess;
+let daemon: Daemon;
+let orders: string;
+
+before(async () => {
+  const [xds, admin] = [await freePort(), await freePort()];
+  orders = `http://127.0.0.1:${admin}`;
+  const program = process.env.CONTROL_PLANE;
+  if (!program) throw new Error("CONTROL_PLANE should name the management server: run make test-web");
+  controlPlane = spawn(program, ["-no-daemon", "-xds", `127.0.0.1:${xds}`, "-admin", `127.0.0.1:${admin}`], { stdio: ["ignore", "pipe", "ignore"] });
+  const bootstrap = await new Promise<string>((found, failed) => {
+    let said = "";
+    controlPlane.once("exit", (code) => failed(new Error(`the management server ended with ${code}: ${said}`)));
+    controlPlane.stdout?.on("data", (d: Buffer) => {
+      said += d.toString();
+      const file = /bootstrap file +(\S+)\n/.exec(said);
+      if (file?.[1]) found(file[1]);
+    });
+  });
+  browser = await openBrowser();
+  daemon = await startDaemon("serve", 0, ["--bootstrap", bootstrap, "--target", "shop"]);
+});
+after(async () => {
+  await browser?.close();
+  await daemon?.stop();
+  controlPlane?.kill("SIGTERM");
+});
+
+const row = (page: Page, ...words: string[]) =>
+  page.waitForFunction(
+    (all) => [...document.querySelectorAll("tr")].some((tr) => all.every((w) => tr.textContent?.includes(w))),
+    words,
+    { timeout: patience },
+  );
+const order = async (what: string) => assert.ok((await fetch(`${orders}/${what}`, { method: "POST" })).ok, what);
+
+test("what the management server says, and what is refused of it, is shown", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/xds");
+  await row(page, "127.0.0.1", "in use", "● connected");
+  await row(page, "ClusterLoadAssignment", "orders", "acked");
+  assert.deepEqual(await violations(page), []);
+  await order("bad");
+  await row(page, "Cluster", "nacked", "refused version");
+  await page.setViewportSize({ width: 360, height: 740 });
+  await fits(page);
+  assert.deepEqual(await violations(page), []);
+  await order("good");
+  await row(page, "Cluster", "orders", "acked");
+  await order("stop");
+  await row(page, "in use", "✕ not connected");
+
+  // Picks go on, of what may be old.
+  const cluster = await visit(t, browser, daemon, "#/clusters/orders?target=xds%3A%2F%2F%2Fshop");
+  await cluster.page.waitForFunction(() => /may be old/.test(document.querySelector("#headline")?.textContent ?? ""), undefined, { timeout: patience });
+  assert.deepEqual([...faults, ...cluster.faults], []);
+});
