@@ -172,7 +172,9 @@ func (o *collection) once(c *shared, cc *resource.ClusterConfig, stale bool, own
 	s := newSeries(c.cluster)
 	s.ended(c.ended)
 	s.held(c, l, isLeaf)
-	s.add(updatedFamily, float64(updated(cc).UnixMilli())/1000)
+	if at := updated(cc); !at.IsZero() { // else nobody has had the cluster yet
+		s.add(updatedFamily, float64(at.UnixMilli())/1000)
+	}
 	s.add(staleFamily, flag(stale))
 	if isLeaf {
 		b := l.breaker()

@@ -25,9 +25,9 @@ func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 15, and 2 for the category; 8 for each target more. "gone", which fails, has 6
-	// with the target's label and 3 without.
-	if want := 17 + 8 + 8 + 6 + 3; idle-none != want {
+	// 15, and 2 for the category; 8 for each target more. "gone", which nobody has
+	// and so nobody updated, has 6 with the target's label and 2 without.
+	if want := 17 + 8 + 8 + 6 + 2; idle-none != want {
 		t.Errorf("%d series, want %d", idle-none, want)
 	}
 	leases := map[string]string{}
