@@ -33,6 +33,11 @@ func TestATargetIsHostedByName(t *testing.T) {
 		t.Errorf("hosted twice: %+v, %v", res, err)
 	}
 	expect(service.UnknownTarget, "xds:///shop: Listener/shop is not known: push it with PUT /v1/snapshot")
+	for _, name := range []string{"shop", "xds:shop", "xds:///shop"} { // as TargetName takes it
+		if target, err := s.Target(name); err != nil || target.Name != "xds:///shop" {
+			t.Errorf("%s is %+v, %v", name, target, err)
+		}
+	}
 	stop()
 
 	s, stop = start(t, dir, nil)

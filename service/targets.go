@@ -57,14 +57,13 @@ func newTargets(build func(string) *target, counters *policy.Counters) *targets 
 	return ts
 }
 
-// xds returns an xds target by its name, full or without what all such names
-// begin with, or nil.
+// xds returns an xds target by its name, as TargetName takes it, or nil.
 func (ts *targets) xds(name string) *target {
 	h := ts.current.Load()
 	if t := h.xds[name]; t != nil {
 		return t
 	}
-	return h.short[name]
+	return h.short[targetKey(name)]
 }
 
 // named returns the target of a full name, or nil.
