@@ -115,10 +115,9 @@ func New(o Options) *Service {
 
 // resolverOptions are those of a service with a bootstrap, or with none.
 func resolverOptions(b *bootstrap.Config) resolver.Options {
-	o := resolver.Options{Custom: lb.Foreign}
+	o := resolver.Options{Custom: lb.Foreign, Certificates: b.HasCertificateProvider}
 	if b != nil {
 		o.Server, o.ListenerName = true, b.ListenerName
-		o.Certificates = func(instance string) bool { return b.CertificateProviders[instance] != nil }
 	}
 	return o
 }
@@ -305,7 +304,7 @@ func (s *Service) targetOf(r *PickRequest) (*target, error) {
 	return nil, err
 }
 
-// xdsTarget returns the xds target of a name, full or not.
+// xdsTarget returns the xds target of a name, as TargetName takes it.
 func (s *Service) xdsTarget(name string) (*target, error) {
 	if t := s.targets.xds(name); t != nil {
 		return t, nil
