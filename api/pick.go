@@ -112,7 +112,7 @@ const maxKeptBytes = 512 << 10
 //	@Success		200				{object}	PickOrPicks	"an endpoint, or with n a list; as text/plain, one address a line"
 //	@Header			200				{string}	Lbd-Stale	"true where a management server that is away said what the picks were made by"
 //	@Header			200				{integer}	Age			"with Lbd-Stale, how many seconds ago the cluster became what it is"
-//	@Failure		400,404,414,500,503,504	{object}	Problem
+//	@Failure		400,404,414,429,500,503,504	{object}	Problem
 //	@Router			/v1/pick [get]
 //	@Router			/pick [get]
 func (p *picks) get(w http.ResponseWriter, r *http.Request) error {
