@@ -1,6 +1,7 @@
 package service
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -51,7 +52,7 @@ var (
 	staleFamily = gauge("lbd_cluster_stale",
 		"Is the source of the cluster's resources away? 0 or 1.", "cluster")
 	xdsConnectedFamily = gauge("lbd_xds_connected",
-		"Does the management server speak? 0 or 1.", "server")
+		"Does the management server speak that is in use? 0 or 1; one that a fall-back would turn to, and any of which nothing is wanted, has no series.", "server")
 	xdsResourcesFamily = gauge("lbd_xds_resources",
 		"How far are the resources that management servers are asked for? By state: requested, acked, nacked, nacked_but_cached, does_not_exist, timeout.", "type", "state")
 	xdsUpdatesFamily = counter("lbd_xds_updates_total",
@@ -191,9 +192,13 @@ func (c *collector) xds(out chan<- prometheus.Metric) {
 		return
 	}
 	status := c.service.followed.server.Status()
-	connected := make(map[string]bool)
-	for _, s := range status.Servers { // one that several authorities have is there several times
-		connected[s.URI] = connected[s.URI] || s.Connected
+	// In use are those of each authority up to the active one. A server that several
+	// authorities have is there several times.
+	connected, inUse := make(map[string]bool), make(map[string]bool)
+	for _, s := range slices.Backward(status.Servers) {
+		if inUse[s.Authority] = inUse[s.Authority] || s.Active; inUse[s.Authority] {
+			connected[s.URI] = connected[s.URI] || s.Connected
+		}
 	}
 	for server, is := range connected {
 		out <- xdsConnectedFamily.metric(flag(is), server)

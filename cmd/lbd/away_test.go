@@ -125,8 +125,15 @@ func TestFallBackAndReturn(t *testing.T) {
 	two.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.2:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.3:80"))
 	first, second := newControlPlane(t, one), newControlPlane(t, two)
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, first, second)})
+	speaks := func(p *controlPlane) string { return metric(t, url, `lbd_xds_connected{server="`+p.address+`"}`) }
+	if got := speaks(first); got != "" {
+		t.Errorf("nothing is asked of the first yet: it is connected %q", got)
+	}
 	caller := call(t, url, "cluster=orders")
 	caller.more()
+	if one, two := speaks(first), speaks(second); one != "1" || two != "" {
+		t.Errorf("the first is in use: connected are %q and %q", one, two)
+	}
 	first.kill()
 	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "1")
 	// Something is wanted that is not there: the second is asked, for everything.
@@ -135,11 +142,17 @@ func TestFallBackAndReturn(t *testing.T) {
 	}
 	eventually(t, "what the second says", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.2:80" })
 	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "0")
+	if one, two := speaks(first), speaks(second); one != "0" || two != "1" {
+		t.Errorf("the second stands in for the first: connected are %q and %q", one, two)
+	}
 	if !happened(t, url, "xds_fell_back", second.address) {
 		t.Error("no event tells of the fall-back")
 	}
 	first.start()
 	eventually(t, "what the first says", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.1:80" })
+	if one, two := speaks(first), speaks(second); one != "1" || two != "" {
+		t.Errorf("the first is in use again: connected are %q and %q", one, two)
+	}
 	if !happened(t, url, "xds_returned", first.address) {
 		t.Error("no event tells of the return")
 	}
