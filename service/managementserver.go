@@ -114,10 +114,13 @@ func (s *Service) ask() {
 	if len(add)+len(drop) == 0 {
 		return
 	}
-	s.followed.server.Want(add, drop)
 	// What is needed all the same, push or file have: what the server said serves
-	// again after them.
-	s.forget(slices.DeleteFunc(drop, s.resolver.Needs))
+	// again after them. Whether it is away is asked before it is told to let go.
+	spare := slices.DeleteFunc(slices.Clone(drop), func(key resource.Key) bool {
+		return s.resolver.Needs(key) || s.followed.server.Away(key.Name)
+	})
+	s.followed.server.Want(add, drop)
+	s.forget(spare)
 }
 
 // forget forgets what was kept of resources that nobody needs: no target changes.
@@ -132,11 +135,14 @@ func (s *Service) forget(keys []resource.Key) {
 }
 
 // forgetSpare forgets all that is kept and nobody needs: what a daemon before had
-// asked for on demand, for one.
+// asked for on demand, for one. While a server is away what it said is kept: nobody
+// can ask for it again.
 func (s *Service) forgetSpare() {
 	s.resolving.Lock()
 	defer s.resolving.Unlock()
-	s.forget(s.resolver.Spare(resource.SourceCache))
+	s.forget(slices.DeleteFunc(s.resolver.Spare(resource.SourceCache), func(key resource.Key) bool {
+		return s.followed.server.Away(key.Name)
+	}))
 }
 
 // ServerEvent takes what happens between the xDS client and its servers. The

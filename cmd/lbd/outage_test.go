@@ -1,0 +1,46 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+// TestNothingIsForgottenInAnOutage: while the management server is away, what it said
+// of clusters that nobody picks from now is kept for when somebody does, by the
+// daemon that saw it and by the one after.
+func TestNothingIsForgottenInAnOutage(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	plane.set(
+		edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.3:80"),
+	)
+	p := newControlPlane(t, plane)
+	c := Config{Bootstrap: bootstrapOf(t, p), Data: t.TempDir(), OnDemandIdle: time.Second, PickWait: 2 * time.Second}
+	idle := func(url string) {
+		eventually(t, "the end of what is idle", func() bool { return xdsState(t, url, "").OnDemand.Clusters == 0 })
+	}
+	t.Run("released", func(t *testing.T) {
+		url := startFollowing(t, c)
+		orders, cart := call(t, url, "cluster=orders"), call(t, url, "cluster=cart")
+		orders.more()
+		cart.more()
+		p.kill()
+		untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "1")
+		orders.stop()
+		cart.stop()
+		idle(url)
+		if got := staleness(t, url, "cluster=orders"); got != "true" {
+			t.Errorf("stale is %q", got)
+		}
+	})
+	t.Run("restarted", func(t *testing.T) {
+		url := startFollowing(t, c)
+		if got := staleness(t, url, "cluster=cart"); got != "true" {
+			t.Errorf("cart: stale is %q", got)
+		}
+		idle(url) // for as long as what nobody needs is kept else
+		if got := staleness(t, url, "cluster=orders"); got != "true" {
+			t.Errorf("orders: stale is %q", got)
+		}
+	})
+}
