@@ -31,6 +31,11 @@ func (d *hostingDrawing) beginHosting(name string) {
 		d.leaves = append(d.leaves, d.world)
 		d.beginLeaf(fmt.Sprintf("%d-%s", i, name))
 		d.modest()
+		if i == 0 && d.chance(2) { // so that routes' hashes show
+			for !d.world.policy.hashes {
+				d.changePolicy()
+			}
+		}
 	}
 	d.hosting.leaves = d.leaves
 	if d.chance(2) {
@@ -43,6 +48,7 @@ func (d *hostingDrawing) beginHosting(name string) {
 	for range drawnRequests {
 		d.requests = append(d.requests, d.request())
 	}
+	d.requests[0].headers = []header{{"tenant", ""}, {"version", "17"}}
 	d.moveRoutes()
 	d.hosting.routesGone = false
 	if d.changeHosts(); d.chance(8) {
@@ -121,7 +127,7 @@ func (d *hostingDrawing) route() *route {
 			r.clusters = append(r.clusters, weighted{"nobody-" + d.hosting.target, uint32(d.skewed(8) / 7)}) // weighs 0, mostly
 		}
 	}
-	for range d.IntN(3) {
+	for range d.IntN(4) {
 		r.hash = append(r.hash, d.hashedBy())
 	}
 	return r
@@ -147,7 +153,7 @@ func (d *hostingDrawing) headerCondition() headerCondition {
 	c := headerCondition{
 		header: one(d.drawing, names), invert: d.chance(3), fold: d.chance(4), old: d.chance(2),
 		kind: one(d.drawing, []headerKind{
-			exactHeader, prefixHeader, suffixHeader, containsHeader, regexHeader, rangeHeader, presentHeader, absentHeader,
+			exactHeader, prefixHeader, suffixHeader, containsHeader, regexHeader, rangeHeader, rangeHeader, presentHeader, absentHeader,
 		}),
 	}
 	switch c.kind {
@@ -156,7 +162,8 @@ func (d *hostingDrawing) headerCondition() headerCondition {
 	case regexHeader:
 		c.text = one(d.drawing, []string{"a.*", "[ab]", "", "user-[0-4].*", `-?\d+`})
 	case rangeHeader:
-		c.low, c.high = int64(d.IntN(40)-20), int64(d.IntN(40)-10)
+		c.header = one(d.drawing, []string{"version", "version", "tenant"})
+		c.low, c.high = one(d.drawing, []int64{-4, -3, 1, 2, 17}), one(d.drawing, []int64{-3, 1, 17, 18, 42, 43})
 	default:
 		c.text = one(d.drawing, []string{"a", "B", "user-", "grpc", "1", "c"})
 	}
@@ -170,7 +177,7 @@ func (d *hostingDrawing) headerCondition() headerCondition {
 }
 
 func (d *hostingDrawing) hashedBy() hashedBy {
-	h := hashedBy{header: one(d.drawing, []string{"user", "user", "tenant", "version", "blob-bin", "x-none"}), terminal: d.chance(3)}
+	h := hashedBy{header: one(d.drawing, []string{"user", "user", "user", "tenant", "version", "blob-bin", "x-none"}), terminal: d.chance(3)}
 	switch {
 	case d.chance(8):
 		h.header = ""
