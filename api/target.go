@@ -140,7 +140,7 @@ func (t *targets) put(w http.ResponseWriter, r *http.Request) error {
 //	@Param			dry_run		query		bool		false	"tell what would change, and change nothing"
 //	@Param			If-Match	header		string		false	"ETags, one of which must be the target's; * asks that it is hosted so"
 //	@Success		200			{object}	PushAnswer	"what changed"
-//	@Failure		400,403,404,409,412,414,428,500,503,507	{object}	Problem
+//	@Failure		400,403,404,412,414,428,500,503,507	{object}	Problem
 //	@Router			/v1/targets/{name} [delete]
 func (t *targets) delete(w http.ResponseWriter, r *http.Request) error {
 	h, err := hostRequest(r)

@@ -101,7 +101,7 @@ func TestTargetsAreHostedAndDropped(t *testing.T) {
 	d.must(http.StatusOK, "DELETE", "/v1/targets/shop", "", "If-Match: "+tag)
 	d.refused(service.UnknownTarget, "DELETE", "/v1/targets/shop", "")
 	d.must(http.StatusOK, "POST", "/v1/snapshot", shop)
-	if p, w := d.refused(service.Blocked, "DELETE", "/v1/targets/shop", ""); w.Code != http.StatusConflict || !strings.Contains(p.Detail, "a Listener that was pushed hosts it") {
+	if p, w := d.refused(service.UnknownTarget, "DELETE", "/v1/targets/shop", ""); w.Code != http.StatusNotFound || !strings.Contains(p.Detail, "a Listener that was pushed hosts it") {
 		t.Errorf("says %s", p.Detail)
 	}
 }

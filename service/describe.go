@@ -19,7 +19,9 @@ func (s *Service) describe(m *member, root policy.Node, endpoints bool) *Cluster
 		Priorities:     []PriorityState{},
 		Leases:         m.shared.leases.Load(),
 	}
-	out.Age = time.Since(out.Updated).Round(time.Second).String()
+	if !out.Updated.IsZero() {
+		out.Age = time.Since(out.Updated).Round(time.Second).String()
+	}
 	if root.Err != nil {
 		out.Error = root.Err.Error()
 	}

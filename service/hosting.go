@@ -93,8 +93,7 @@ func (s *Service) HostTarget(ctx context.Context, r *HostRequest) (*PushResult, 
 }
 
 // DropTarget takes back what HostTarget did. It fails with UnknownTarget where
-// nobody hosts the target, and with Blocked where something else alone does, of
-// which it says what.
+// nobody hosts the target by name; where something else does, it says what.
 func (s *Service) DropTarget(ctx context.Context, r *HostRequest) (*PushResult, error) {
 	c, key, err := hostingChange(r)
 	if err != nil {
@@ -112,7 +111,7 @@ func (s *Service) DropTarget(ctx context.Context, r *HostRequest) (*PushResult, 
 		if len(others) == 0 {
 			return unknownTarget(key.Name)
 		}
-		e := errorf(Blocked, "%s was not hosted by its name, so there is nothing to take back: %s", key.Name, others[0].holds())
+		e := errorf(UnknownTarget, "%s was not hosted by its name, so there is nothing to take back: %s", key.Name, others[0].holds())
 		e.Target = key.Name
 		return e
 	}

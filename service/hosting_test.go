@@ -64,7 +64,7 @@ func TestATargetIsHostedByName(t *testing.T) {
 		t.Errorf("the snapshot's hash is %s, %v; want %s, whoever hosts the target", same.Hash, err, snapshot.Hash)
 	}
 	expect("", "")
-	if _, err := drop("shop"); code(err) != service.Blocked || !strings.Contains(err.Error(), "a Listener that was pushed hosts it") {
+	if _, err := drop("shop"); code(err) != service.UnknownTarget || !strings.Contains(err.Error(), "a Listener that was pushed hosts it") {
 		t.Errorf("dropped twice: %v", err)
 	}
 	remove(t, s)
@@ -106,7 +106,7 @@ func TestHostingHeedsPreconditions(t *testing.T) {
 // TestFlagsHostTargets: for as long as the daemon runs, whatever else hosts them.
 func TestFlagsHostTargets(t *testing.T) {
 	s, _ := start(t, "", func(o *service.Options) { o.Targets = []string{"xds:///shop"} })
-	if _, err := s.DropTarget(t.Context(), &service.HostRequest{Target: "shop"}); code(err) != service.Blocked || !strings.Contains(err.Error(), "--target hosts it") {
+	if _, err := s.DropTarget(t.Context(), &service.HostRequest{Target: "shop"}); code(err) != service.UnknownTarget || !strings.Contains(err.Error(), "--target hosts it") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := s.HostTarget(t.Context(), &service.HostRequest{Target: "shop"}); err != nil {

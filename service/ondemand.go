@@ -20,8 +20,9 @@ const (
 	// from.
 	DefaultOnDemandIdle = 10 * time.Minute
 	// UnknownIdle is how long the name of a cluster that nobody knows stays
-	// after its last pick, and takes a place.
-	UnknownIdle = 15 * time.Second
+	// after its last pick, and takes a place: longer than a management server
+	// has to tell of it.
+	UnknownIdle = 30 * time.Second
 )
 
 // onDemand are the clusters that are hosted because picks named them.
@@ -106,7 +107,7 @@ func (s *Service) sweep(now time.Time) {
 		}
 		stays := d.idle
 		if t != nil && !t.newest.Load().only.known() {
-			stays = min(stays, UnknownIdle)
+			stays = UnknownIdle
 		}
 		if now.Sub(used) >= stays {
 			idle = append(idle, cluster)

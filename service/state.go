@@ -21,8 +21,10 @@ type ClusterSummary struct {
 	// Source is where the cluster's endpoints come from.
 	Source string `json:"source" enums:"push,file,ads,cache,dns"`
 	// Version is the management server's, of what Source says.
-	Version string    `json:"version,omitempty"`
-	Updated time.Time `json:"updated_at"`
+	Version string `json:"version,omitempty"`
+	// Updated is when the newest of the cluster's resources became what it is;
+	// absent where nobody has any.
+	Updated time.Time `json:"updated_at,omitzero"`
 	// Stale is true where part of what serves the cluster is of a management
 	// server that is away.
 	Stale      bool  `json:"stale"`
@@ -78,7 +80,7 @@ type ClusterState struct {
 	// Security is how connections are secured, by the cluster's transport_socket;
 	// absent where there is none.
 	Security   *SecurityState  `json:"security,omitempty"`
-	Age        string          `json:"age"` // since updated_at, a Go duration
+	Age        string          `json:"age,omitempty"` // since updated_at, a Go duration
 	Drops      []DropState     `json:"drops"`
 	Priorities []PriorityState `json:"priorities"`
 	// Leases are those of the cluster in all trees.

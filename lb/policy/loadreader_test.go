@@ -31,11 +31,12 @@ func text(l resource.Load) string {
 		head.WriteString(fmt.Sprintf(" %s=%d", category, l.Drops[category]))
 	}
 	for _, ll := range l.Localities {
-		s := fmt.Sprintf("%s issued=%d ok=%d failed=%d now=%d", ll.Locality.Zone, ll.Issued, ll.Succeeded, ll.Failed, ll.InProgress)
+		var s strings.Builder
+		s.WriteString(fmt.Sprintf("%s issued=%d ok=%d failed=%d now=%d", ll.Locality.Zone, ll.Issued, ll.Succeeded, ll.Failed, ll.InProgress))
 		for _, m := range slices.Sorted(maps.Keys(ll.Metrics)) {
-			s += fmt.Sprintf(" %s=%d/%g", m, ll.Metrics[m].Requests, ll.Metrics[m].Total)
+			s.WriteString(fmt.Sprintf(" %s=%d/%g", m, ll.Metrics[m].Requests, ll.Metrics[m].Total))
 		}
-		parts = append(parts, s)
+		parts = append(parts, s.String())
 	}
 	slices.Sort(parts)
 	return strings.Join(append([]string{head.String()}, parts...), "; ")

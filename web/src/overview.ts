@@ -86,7 +86,7 @@ export class Overview {
         this.members = true;
       }
       row.c = c;
-      row.updated = Date.parse(c.updated_at);
+      row.updated = c.updated_at ? Date.parse(c.updated_at) : 0;
       const b = c.counts?.breaker ?? c.circuit_breaker;
       row.fill = b && b.max_requests > 0 ? b.in_flight / b.max_requests : b?.open ? 1 : 0;
       if (c.counts) {
