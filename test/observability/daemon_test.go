@@ -66,15 +66,16 @@ type daemon struct {
 	address string
 }
 
-// startDaemon builds and runs lbd, with a directory of resource files.
-func startDaemon(t *testing.T, resources string) daemon {
+// startDaemon builds and runs lbd, with a directory of resource files and a
+// bootstrap file.
+func startDaemon(t *testing.T, resources, bootstrap string) daemon {
 	t.Helper()
 	lbd := filepath.Join(t.TempDir(), "lbd")
 	if out, err := exec.Command("go", "build", "-C", root, "-o", lbd, "./cmd/lbd").CombinedOutput(); err != nil {
 		t.Fatalf("build lbd: %v\n%s", err, out)
 	}
 	cmd := exec.Command(lbd, "--listen=127.0.0.1:0", "--data="+filepath.Join(t.TempDir(), "data"), "--resources="+resources,
-		"--connect=tcp_hold", "--log-format=json", "--drain-timeout=1s")
+		"--bootstrap="+bootstrap, "--connect=tcp_hold", "--log-format=json", "--drain-timeout=1s")
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)

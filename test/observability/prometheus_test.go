@@ -192,6 +192,10 @@ func (w want) bears(labels map[string]string) bool {
 	return true
 }
 
+// subjects are the labels that say what an alert is of, where it is not the
+// instance.
+var subjects = []string{"cluster", "server", "type", "result"}
+
 // firing are the alerts that fire, each with its cluster or what else it is of.
 func (p prometheus) firing(t *testing.T) (map[string]bool, error) {
 	t.Helper()
@@ -209,17 +213,19 @@ func (p prometheus) firing(t *testing.T) (map[string]bool, error) {
 		if a.State != "firing" {
 			continue
 		}
-		of := a.Labels["cluster"]
-		if of == "" {
-			of = a.Labels["result"]
+		name := a.Labels["alertname"]
+		for _, label := range subjects {
+			if of := a.Labels[label]; of != "" {
+				name += " " + of
+			}
 		}
-		firing[strings.TrimSpace(a.Labels["alertname"]+" "+of)] = true
+		firing[name] = true
 		for part, text := range a.Annotations {
 			if part == "runbook_url" {
 				continue
 			}
 			if !strings.Contains(text, a.Labels["instance"]) || !strings.Contains(text, a.Labels["cluster"]) ||
-				strings.Contains(text, "no value") || strings.Contains(text, "{{") || strings.Contains(text, "error") {
+				!strings.Contains(text, a.Labels["server"]) || !strings.Contains(text, a.Labels["type"]) || strings.Contains(text, "no value") || strings.Contains(text, "{{") || strings.Contains(text, "error") {
 				t.Errorf("%s says: %s", a.Labels["alertname"], text)
 			}
 		}

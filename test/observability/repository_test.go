@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -85,9 +84,6 @@ func alerts(t *testing.T) []rule { t.Helper(); return rules(t, "alerts.rules.yml
 // process, of rules, and whether a target is up.
 var metricName = regexp.MustCompile(`\b(?:lbd_[a-z_]+|lbd:[a-z_:0-9]+|go_[a-z_]+|process_[a-z_]+|up)\b`)
 
-// announced are metrics that come with following a management server.
-var announced = []string{"lbd_xds_connected", "lbd_xds_resources", "lbd_xds_updates_total"}
-
 // knownMetric tells whether docs/operations.md, which is held to the code, has
 // the metric, or a rule makes it.
 func knownMetric(t *testing.T, name string) bool {
@@ -96,9 +92,6 @@ func knownMetric(t *testing.T, name string) bool {
 		if r.Record == name {
 			return true
 		}
-	}
-	if slices.Contains(announced, name) {
-		return true
 	}
 	if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") || name == "up" {
 		return true // Prometheus' own: to be answered is enough
