@@ -107,7 +107,7 @@ func (s *Service) sweep(now time.Time) {
 		}
 		stays := d.idle
 		if t != nil && !t.newest.Load().only.known() {
-			stays = UnknownIdle
+			stays = min(stays, UnknownIdle)
 		}
 		if now.Sub(used) >= stays {
 			idle = append(idle, cluster)
