@@ -49,9 +49,10 @@ test-prometheus: $(PROMETHEUS)/prometheus ## Test rules and dashboard against a 
 test-deploy: ## Hold the systemd units, the Kubernetes manifests and the Dockerfile to lbd
 	go test -C test/deploy -count=1 ./...
 
+# buildah's own format, OCI's, has no health check.
 .PHONY: image
 image: ## Build the container image lbd:latest (BUILDER=docker or buildah)
-	$(BUILDER) build --build-arg VERSION=$(VERSION) -t lbd:latest .
+	BUILDAH_FORMAT=docker $(BUILDER) build --build-arg VERSION=$(VERSION) -t lbd:latest .
 
 .PHONY: test-all
 test-all: test test-prometheus test-web ## Run test, its longer forms, the other modules' tests, and each fuzz target for FUZZTIME (20s)
