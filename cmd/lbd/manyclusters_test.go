@@ -1,10 +1,9 @@
-//go:build !race
-
 package main
 
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -13,10 +12,14 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 )
 
-// TestAThousandClustersOfAServer loads them at once, by a target whose routes lead to
-// all.
-func TestAThousandClustersOfAServer(t *testing.T) {
-	const clusters, each = 1000, 100
+// TestManyClustersOfAServer loads them at once, by a target whose routes lead to all: a
+// thousand of them where there is time.
+func TestManyClustersOfAServer(t *testing.T) {
+	clusters := 200
+	if os.Getenv("LBD_TEST_LONG") != "" {
+		clusters = 1000
+	}
+	const each = 100
 	var world []types.Resource
 	var routes []*routev3.Route
 	for i := range clusters {
@@ -34,7 +37,7 @@ func TestAThousandClustersOfAServer(t *testing.T) {
 	before := heap()
 	start := time.Now()
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, PickWait: time.Minute})
-	if a := do(t, "GET", url+"/pick?target=shop&path=/c999/", ""); a.status != http.StatusOK {
+	if a := do(t, "GET", url+"/pick?target=shop&path=/c199/", ""); a.status != http.StatusOK {
 		t.Fatalf("%+v", a)
 	}
 	loaded := time.Since(start)
