@@ -40,7 +40,7 @@ func startControlPlane(t *testing.T) *controlPlane {
 		t.Fatal(err)
 	}
 	p := &controlPlane{address: l.Addr().String(), cache: cache.NewSnapshotCache(false, cache.IDHash{}, nil)}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	server := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(ctx, p.cache, nil))
 	done := make(chan struct{})

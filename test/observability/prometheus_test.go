@@ -213,13 +213,13 @@ func (p prometheus) firing(t *testing.T) (map[string]bool, error) {
 		if a.State != "firing" {
 			continue
 		}
-		name := a.Labels["alertname"]
+		name := []string{a.Labels["alertname"]}
 		for _, label := range subjects {
 			if of := a.Labels[label]; of != "" {
-				name += " " + of
+				name = append(name, of)
 			}
 		}
-		firing[name] = true
+		firing[strings.Join(name, " ")] = true
 		for part, text := range a.Annotations {
 			if part == "runbook_url" {
 				continue
