@@ -90,6 +90,28 @@ func TestReleasedUnderPicks(t *testing.T) {
 	}
 }
 
+// TestWhatNobodyNamesAnyMoreIsForgotten looks at the disk of a daemon whose predecessor
+// was asked for more.
+func TestWhatNobodyNamesAnyMoreIsForgotten(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.2:80"))
+	p := newControlPlane(t, plane)
+	data := t.TempDir()
+	t.Run("before", func(t *testing.T) {
+		url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Data: data})
+		picked(t, url, "cluster=orders")
+		picked(t, url, "cluster=cart")
+		eventually(t, "both on disk", func() bool { return kept(t, data) == 4 })
+	})
+	t.Run("after", func(t *testing.T) {
+		url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Data: data, OnDemandIdle: time.Second})
+		caller := call(t, url, "cluster=orders")
+		eventually(t, "one of them on disk", func() bool { return kept(t, data) == 2 })
+		caller.more()
+	})
+}
+
 // TestAQueuedPickKeepsItsPlace releases a cluster under the pick that waits for it: the
 // pick asks for it again.
 func TestAQueuedPickKeepsItsPlace(t *testing.T) {
