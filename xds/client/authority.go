@@ -160,7 +160,8 @@ func (a *authority) apply(s *server, r *response, now time.Time) {
 	}
 	names := s.subscriptions[r.kind].names
 	for name, w := range watches {
-		if _, there := r.places[name]; !there && w.good() && !names[name].late {
+		// One that is not asked for yet, the response cannot have.
+		if _, there := r.places[name]; !there && w.good() && names[name].named && !names[name].late {
 			a.remove(w, s, now)
 		}
 	}
