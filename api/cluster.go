@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
@@ -43,33 +42,12 @@ type clusters struct{ service *service.Service }
 //	@Failure	400,414,500,503	{object}	Problem
 //	@Router		/v1/clusters [get]
 func (c *clusters) list(w http.ResponseWriter, r *http.Request) error {
-	var prefix, after string
-	limit := 0
-	known := []parameter{{name: "prefix"}, {name: "limit"}, {name: "after"}}
-	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
-		switch name {
-		case "prefix":
-			return v.name(&prefix)
-		case "after":
-			return v.name(&after)
-		default:
-			return v.integer(&limit, 1, MaxList)
-		}
-	})
+	l, err := readListing(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
-	list := ClusterList{Clusters: []service.ClusterSummary{}}
-	for _, s := range c.service.Clusters() {
-		if s.Name <= after || !strings.HasPrefix(s.Name, prefix) {
-			continue
-		}
-		if limit > 0 && len(list.Clusters) == limit {
-			list.Next = list.Clusters[limit-1].Name
-			break
-		}
-		list.Clusters = append(list.Clusters, s)
-	}
+	var list ClusterList
+	list.Clusters, list.Next = part(l, c.service.Clusters(), func(s service.ClusterSummary) string { return s.Name })
 	writeJSON(w, http.StatusOK, list)
 	return nil
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"strings"
 
 	"github.com/lbd-dev/lbd/service"
 )
@@ -33,19 +32,7 @@ type targets struct{ service *service.Service }
 //	@Failure		400,414,500,503	{object}	Problem
 //	@Router			/v1/targets [get]
 func (t *targets) list(w http.ResponseWriter, r *http.Request) error {
-	var prefix, after string
-	limit := 0
-	known := []parameter{{name: "prefix"}, {name: "limit"}, {name: "after"}}
-	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
-		switch name {
-		case "prefix":
-			return v.name(&prefix)
-		case "after":
-			return v.name(&after)
-		default:
-			return v.integer(&limit, 1, MaxList)
-		}
-	})
+	l, err := readListing(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
@@ -53,17 +40,8 @@ func (t *targets) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list := TargetList{Targets: []service.TargetSummary{}}
-	for _, s := range all {
-		if s.Name <= after || !strings.HasPrefix(s.Name, prefix) {
-			continue
-		}
-		if limit > 0 && len(list.Targets) == limit {
-			list.Next = list.Targets[limit-1].Name
-			break
-		}
-		list.Targets = append(list.Targets, s)
-	}
+	var list TargetList
+	list.Targets, list.Next = part(l, all, func(s service.TargetSummary) string { return s.Name })
 	writeJSON(w, http.StatusOK, list)
 	return nil
 }
