@@ -117,6 +117,9 @@ func (s *hostingScenario) fromCluster(l led, g, o *poll, up map[string]bool) []s
 		}
 		return found
 	}
+	if d.untried && s.renamed {
+		return nil
+	}
 	c := &compared{demand: d, named: s.net.named}
 	drawn := d.policy.hashes && l.hashing == byChance // some may hit what nobody has connected to
 	if !drawn && g.picks >= fewest && o.picks >= fewest {

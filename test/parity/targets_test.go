@@ -32,6 +32,7 @@ type hostingScenario struct {
 	good    lastGood
 	version int
 	failed  bool      // that the target had no routes in a step before
+	renamed bool      // as in scenario
 	changed time.Time // when a side was seen to change last
 	story   []string
 }
@@ -92,6 +93,7 @@ func (s *hostingScenario) step(ctx context.Context) ([]string, error) {
 	}
 	before := s.good
 	s.failed = s.failed || before.failure != ""
+	s.renamed = s.renamed || slices.ContainsFunc(r.assignments, ambiguous)
 	alike, last := 0, ""
 	for n := 1; ; n++ {
 		s.good = before
@@ -151,7 +153,7 @@ func (s *hostingScenario) compare(ctx context.Context, r hosted) (found []string
 	found = append(found, s.verdicts()...)
 	found = append(found, s.subscriptions()...)
 	for name, is := range at.clusters {
-		if is.grpc != is.lbd && !is.revived && !is.asleep && !(is.untried && is.wouldServe()) {
+		if is.grpc != is.lbd && !is.revived && !is.asleep && !(is.untried && (s.renamed || is.wouldServe())) {
 			found = append(found, fmt.Sprintf("%s: grpc-go is %v, lbd %v", name, is.grpc, is.lbd))
 		}
 	}
