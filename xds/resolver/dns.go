@@ -15,6 +15,8 @@ const (
 	DNSInterval = 30 * time.Second
 	// DNSTimeout is how long a look-up may take.
 	DNSTimeout = 10 * time.Second
+	// DNSLookups is how many look-ups may be under way; others wait their turn.
+	DNSLookups = 64
 
 	// The pause after a look-up that failed grows from dnsBackoffBase by
 	// dnsBackoffFactor to dnsBackoffMax, give or take a fifth.
@@ -31,6 +33,7 @@ type DNS struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	slots  chan struct{} // a value for each look-up that is under way
 
 	mu    sync.Mutex
 	hosts map[string]context.CancelFunc
@@ -41,7 +44,7 @@ type DNS struct {
 // to, as "address:port", whenever that changes, and each error; it is called from
 // several goroutines. The DNS has to be closed.
 func NewDNS(lookup func(context.Context, string) ([]string, error), report func(host string, addresses []string, err error)) *DNS {
-	d := &DNS{lookup: lookup, report: report, hosts: make(map[string]context.CancelFunc)}
+	d := &DNS{lookup: lookup, report: report, slots: make(chan struct{}, DNSLookups), hosts: make(map[string]context.CancelFunc)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -115,6 +118,12 @@ func (d *DNS) resolve(ctx context.Context, host string) ([]string, error) {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil {
 		return nil, fmt.Errorf("resolve %q: %w", host, err)
+	}
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case d.slots <- struct{}{}:
+		defer func() { <-d.slots }()
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, DNSTimeout, fmt.Errorf("no answer within %v", DNSTimeout))
 	defer cancel()

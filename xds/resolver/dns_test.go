@@ -105,3 +105,65 @@ func TestDNSBackoffGrows(t *testing.T) {
 		}
 	})
 }
+
+func TestDNSLookupsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hosts = 3*resolver.DNSLookups + 1
+		answer := make(chan struct{})
+		var mu sync.Mutex
+		asking, answered := 0, 0
+		lookup := func(ctx context.Context, _ string) ([]string, error) {
+			mu.Lock()
+			asking++
+			if asking > resolver.DNSLookups {
+				t.Errorf("%d look-ups are under way", asking)
+			}
+			mu.Unlock()
+			defer func() {
+				mu.Lock()
+				defer mu.Unlock()
+				asking--
+			}()
+			select {
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			case <-answer:
+				return []string{"192.0.2.1"}, nil
+			}
+		}
+		d := resolver.NewDNS(lookup, func(host string, _ []string, err error) {
+			if err != nil {
+				t.Errorf("%s: %v", host, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answered++
+		})
+		want := make(map[string]bool)
+		for i := range hosts {
+			want[fmt.Sprintf("host%d:80", i)] = true
+		}
+		d.Want(want)
+		synctest.Wait()
+		if asking != resolver.DNSLookups {
+			t.Errorf("%d look-ups are under way; demanded are %d", asking, resolver.DNSLookups)
+		}
+		// The wait for a turn is no part of the time that an answer may take.
+		for range hosts {
+			time.Sleep(resolver.DNSTimeout / 100)
+			answer <- struct{}{}
+		}
+		synctest.Wait()
+		if answered != hosts {
+			t.Errorf("%d of %d names are answered", answered, hosts)
+		}
+		// Who waits for a turn does not hold up the end.
+		clear(want)
+		for i := range hosts {
+			want[fmt.Sprintf("other%d:80", i)] = true
+		}
+		d.Want(want)
+		synctest.Wait()
+		d.Close()
+	})
+}
