@@ -59,11 +59,13 @@ func (r *Resolver) need(x *root, keys []resource.Key) {
 	if slices.Equal(x.needs, keys) {
 		return
 	}
+	still := make(map[resource.Key]bool, len(keys))
 	for _, key := range keys {
+		still[key] = true
 		insert(&r.needed(key).roots, x)
 	}
 	for _, key := range x.needs {
-		if n := r.needs[key]; n != nil && !slices.Contains(keys, key) {
+		if n := r.needs[key]; n != nil && !still[key] {
 			delete(n.roots, x)
 			r.unneeded(key, n)
 		}
