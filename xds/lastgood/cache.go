@@ -87,11 +87,12 @@ func Open(dir string, o Options) *Cache {
 
 // openStore returns nil, and says why, where there is nothing that can be opened.
 func openStore(dir string, logger *slog.Logger) *store.Store {
-	s, err := store.Open(dir, store.Options{Logger: logger})
+	options := store.Options{Logger: logger, BeginEmpty: true}
+	s, err := store.Open(dir, options)
 	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && damaged.SetAside != "" {
 		logger.Error("the last known good configuration is damaged: it is set aside, and begun anew",
 			"file", damaged.Path, "kept_as", damaged.SetAside, "reason", damaged.Reason)
-		s, err = store.Open(dir, store.Options{Logger: logger})
+		s, err = store.Open(dir, options)
 	}
 	if err != nil {
 		logger.Error("the last known good configuration cannot be kept on disk: a restart without a management server would begin empty", "directory", dir, "error", err)

@@ -300,14 +300,33 @@ func TestDamagedFilesAreSetAsideAndNamed(t *testing.T) {
 			}
 		}
 	}
-	log.Reset()
-	s := open(t, dir, opts)
-	if s.Snapshot().Len() != 0 {
-		t.Error("not empty")
+	for range 2 { // whoever starts lbd again and again does not begin empty
+		_, err := Open(dir, opts)
+		var report *DamagedError
+		if !errors.As(err, &report) || report.SetAside != filepath.Join(dir, "lbd.db.damaged-20261120T120000Z-2") || report.Reason != nil {
+			t.Fatalf("got %v", err)
+		}
+		for _, word := range []string{storeFile(dir), report.SetAside, "restore a backup", storeFile(dir) + ".damaged-* away to begin empty"} {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("no word of %q: %v", word, err)
+			}
+		}
+		if exists(storeFile(dir)) {
+			t.Fatal("another file was made")
+		}
 	}
+	log.Reset()
+	s, err := Open(dir, Options{Logger: opts.Logger, BeginEmpty: true})
+	if err != nil || s.Snapshot().Len() != 0 {
+		t.Fatalf("got %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dir, opts) // there is a file, and those that were set aside are no matter
 	for _, want := range []string{"level=WARN", "lbd.db.damaged-20261120T120000Z ", "lbd.db.damaged-20261120T120000Z-2]"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("no word of %q: %s", want, log.String())
+		if strings.Count(log.String(), want) != 2 {
+			t.Errorf("no word of %q, twice: %s", want, log.String())
 		}
 	}
 }

@@ -27,21 +27,28 @@ var (
 )
 
 // DamagedError is Open's answer to a file that is not as it was written. The
-// file was set aside, so that the next Open begins empty.
+// file was set aside. It is the answer to every further Open, for as long as what
+// was set aside lies there and there is no other file: nobody who starts lbd again
+// and again is to begin empty unawares.
 type DamagedError struct {
 	// Path is where the file was.
 	Path string
 	// SetAside is where it is now; empty if it could not be renamed.
 	SetAside string
-	// Reason is what is wrong with it, and why it could not be renamed.
+	// Reason is what is wrong with it, and why it could not be renamed; nil if it
+	// was set aside by an earlier Open.
 	Reason error
 }
 
 func (e *DamagedError) Error() string {
-	if e.SetAside == "" {
+	switch {
+	case e.SetAside == "":
 		return fmt.Sprintf("%s is damaged and could not be set aside: %v; move it away to begin empty, or restore a backup in its place", e.Path, e.Reason)
+	case e.Reason == nil:
+		return fmt.Sprintf("%s was damaged and is kept as %s; restore a backup as %[1]s, or move every %[1]s%[3]s* away to begin empty", e.Path, e.SetAside, damagedInfix)
+	default:
+		return fmt.Sprintf("%s is damaged: %v; it was kept as %s; restore a backup as %[1]s, or move every %[1]s%[4]s* away to begin empty", e.Path, e.Reason, e.SetAside, damagedInfix)
 	}
-	return fmt.Sprintf("%s is damaged: %v; it was kept as %s; restore a backup as %s, or start again to begin empty", e.Path, e.Reason, e.SetAside, e.Path)
 }
 
 func (e *DamagedError) Unwrap() error { return e.Reason }

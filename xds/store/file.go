@@ -52,6 +52,7 @@ func (d damage) Unwrap() error { return d.error }
 
 func damaged(format string, args ...any) error { return damage{fmt.Errorf(format, args...)} }
 
+// damagedFiles are the names of the files that were set aside, the newest last.
 func damagedFiles(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -66,14 +67,17 @@ func damagedFiles(dir string) []string {
 	return names
 }
 
-// openFile opens, locks and reads the file in dir, which is made if it is absent.
-// A damaged one is set aside.
-func openFile(dir string, now func() time.Time) (*file, *Snapshot, error) {
+// openFile opens, locks and reads the file in dir, which is made if it is absent
+// and none was set aside earlier. A damaged one is set aside.
+func openFile(dir string, earlier []string, now func() time.Time) (*file, *Snapshot, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, nil, err
 	}
 	f := &file{path: filepath.Join(dir, fileName), unsure: map[resource.Key]struct{}{}}
 	if !exists(f.path) {
+		if n := len(earlier); n > 0 {
+			return nil, nil, &DamagedError{Path: f.path, SetAside: filepath.Join(dir, earlier[n-1])}
+		}
 		if err := createFile(f.path); err != nil {
 			return nil, nil, fmt.Errorf("create %s: %w", f.path, err)
 		}

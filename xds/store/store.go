@@ -16,6 +16,9 @@ import (
 type Options struct {
 	// Logger is told of damaged files that earlier starts set aside.
 	Logger *slog.Logger
+	// BeginEmpty lets Open begin empty where an earlier one set a damaged file
+	// aside.
+	BeginEmpty bool
 	// Now is the clock that dates entries and files that are set aside.
 	Now func() time.Time
 	// OnCommit is called once for each commit that changed something, in the
@@ -88,11 +91,15 @@ func Open(dir string, opts Options) (*Store, error) {
 	}
 	snapshot := &Snapshot{}
 	if dir != "" {
-		if earlier := damagedFiles(dir); len(earlier) > 0 {
+		earlier := damagedFiles(dir)
+		if len(earlier) > 0 {
 			logger.Warn("damaged store files lie in the data directory, from earlier starts", "files", earlier)
 		}
+		if opts.BeginEmpty {
+			earlier = nil
+		}
 		var err error
-		if s.file, snapshot, err = openFile(dir, s.now); err != nil {
+		if s.file, snapshot, err = openFile(dir, earlier, s.now); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
