@@ -1,5 +1,6 @@
 // Calls of the HTTP API. URLs are relative to the page.
 
+import { heard } from "./clock.ts";
 import type { ClusterList, ClusterSummary, Problem } from "./model.ts";
 
 /** A refusal of the API, or that it could not be reached. */
@@ -34,9 +35,11 @@ export interface Answer<T> {
 
 /** Calls the API; rejects with a Refusal for all that is not 2xx. */
 export async function call<T>(path: string, init: RequestInit = {}): Promise<Answer<T>> {
+  const asked = Date.now();
   let response: Response;
   try {
     response = await fetch(path, { cache: "no-store", ...init });
+    heard(response, asked);
   } catch (e) {
     if (init.signal?.aborted) throw e;
     throw new Refusal(local("lbd cannot be reached", e));

@@ -4,6 +4,7 @@ import { render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
+import { ask } from "./clock.ts";
 import { Cluster } from "./pages/cluster.tsx";
 import { Clusters } from "./pages/clusters.tsx";
 import { Events } from "./pages/events.tsx";
@@ -106,6 +107,8 @@ function Dashboard() {
     </>
   );
 }
+
+ask().catch(() => undefined); // streams and answers say that lbd is away
 
 const root = document.getElementById("dashboard");
 if (root) render(<Dashboard />, root);

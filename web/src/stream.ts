@@ -1,6 +1,7 @@
 // Server-sent events that survive what breaks them.
 
 import { useEffect, useRef, useState } from "preact/hooks";
+import { now } from "./clock.ts";
 
 /** How a stream is doing. */
 export type Liveness =
@@ -102,7 +103,7 @@ export class Stream {
 
   private broken(source: EventSource): void {
     if (source !== this.source) return;
-    this.brokenSince ||= Date.now();
+    this.brokenSince ||= now();
     this.o.onLiveness({ state: "reconnecting", since: this.brokenSince });
     if (source.readyState !== EventSource.CLOSED) return; // the browser tries again
     this.o.onRefused();

@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { allClusters, says } from "../api.ts";
+import * as clock from "../clock.ts";
 import { count, percent, plural, rate } from "../format.ts";
 import type { ClusterSummary, ClusterUpdate } from "../model.ts";
 import { filters, Overview, type Row, type Sorting } from "../overview.ts";
@@ -25,7 +26,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
   const last = useRef(0);
 
   const show = () => {
-    last.current = Date.now();
+    last.current = clock.now();
     overview.tick(last.current);
     setVersion((v) => v + 1);
   };

@@ -2,17 +2,18 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { now } from "../clock.ts";
 import { dayAndClock, span } from "../format.ts";
 import type { Liveness } from "../stream.ts";
 
-/** The time, told anew every second while the page is shown. */
+/** The time by lbd's clock, told anew every second while the page is shown. */
 export function useNow(every = 1000): number {
-  const [now, setNow] = useState(() => Date.now());
+  const [time, setTime] = useState(now);
   useEffect(() => {
-    const timer = setInterval(() => !document.hidden && setNow(Date.now()), every);
+    const timer = setInterval(() => !document.hidden && setTime(now()), every);
     return () => clearInterval(timer);
   }, [every]);
-  return now;
+  return time;
 }
 
 const stateTones: Record<string, string> = {

@@ -2,8 +2,9 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
-import { createServer } from "node:net";
+import { createServer, type Socket } from "node:net";
 import type { TestContext } from "node:test";
+import { createServer as createTlsServer, type TlsOptions } from "node:tls";
 import type { AxeResults } from "axe-core";
 import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core";
 
@@ -82,6 +83,39 @@ export const endpointsOf = (zones: Record<string, string[]>, drops: { category: 
   policy: { drop_overloads: drops.map((d) => ({ category: d.category, drop_percentage: { numerator: d.percent } })) },
 });
 
+/** The same in one zone of each priority. */
+export const prioritiesOf = (...priorities: string[][]) => ({
+  endpoints: priorities.map((addresses, priority) => ({ ...endpointsOf({ a: addresses }).endpoints[0], priority })),
+});
+
+export interface Upstream {
+  address: string;
+  stop(): Promise<void>;
+}
+
+/** Accepts connections and says nothing on them, but for what TLS has to be said. */
+export async function startUpstream(port = 0, tls?: TlsOptions): Promise<Upstream> {
+  const open = new Set<Socket>();
+  const server = tls ? createTlsServer(tls) : createServer();
+  server.on("connection", (s: Socket) => {
+    open.add(s.on("close", () => open.delete(s)).on("error", () => undefined));
+    if (!tls) s.resume();
+  });
+  server.on("secureConnection", (s: Socket) => s.on("error", () => undefined).resume());
+  server.listen(port, "127.0.0.1");
+  await new Promise((listening) => server.once("listening", listening));
+  const address = server.address();
+  if (typeof address !== "object" || !address) throw new Error("no port");
+  return {
+    address: `127.0.0.1:${address.port}`,
+    async stop() {
+      const closed = new Promise((done) => server.close(done));
+      for (const s of open) s.destroy();
+      await closed;
+    },
+  };
+}
+
 export interface Visit {
   page: Page;
   /** What the page should not have done. */
@@ -89,7 +123,9 @@ export interface Visit {
 }
 
 /** Opens a page until the test ends, and notes errors, and requests to other hosts. */
-export async function visit(t: TestContext, browser: Browser, d: Daemon, place: string, options: BrowserContextOptions = {}): Promise<Visit> {
+export async function visit(
+  t: TestContext, browser: Browser, d: Daemon, place: string, options: BrowserContextOptions = {}, prepare?: (page: Page) => Promise<unknown>,
+): Promise<Visit> {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   t.after(() => context.close());
   context.setDefaultTimeout(patience);
@@ -102,9 +138,23 @@ export async function visit(t: TestContext, browser: Browser, d: Daemon, place: 
   page.on("request", (r) => {
     if (!r.url().startsWith(`${d.url}/`) && !/^(data|blob):/.test(r.url())) faults.push(`asks ${r.url()}`);
   });
+  await prepare?.(page);
   await page.goto(`${d.url}/${place}`);
   await page.waitForSelector("#title");
   return { page, faults };
+}
+
+/** Resolves once one of the elements says something. */
+export async function has(page: Page, text: RegExp, selector = "main"): Promise<void> {
+  try {
+    await page.waitForFunction(
+      ([s, source]) => [...document.querySelectorAll(s!)].some((e) => new RegExp(source!).test(e.textContent ?? "")),
+      [selector, text.source],
+      { timeout: patience },
+    );
+  } catch (e) {
+    throw new Error(`${selector} says ${JSON.stringify(await page.locator(selector).allTextContents())}, not ${text.source}`, { cause: e });
+  }
 }
 
 const axeSource = readFileSync(new URL(import.meta.resolve("axe-core/axe.min.js")), "utf8");

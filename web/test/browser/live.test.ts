@@ -60,6 +60,14 @@ test("the list tells rates, drops and the breaker's fill", async (t) => {
   assert.deepEqual(faults, []);
 });
 
+test("a clock that is wrong here changes no rate", async (t) => {
+  const { page, faults } = await visit(t, browser, demo, "#/clusters", {}, (p) => p.clock.install({ time: Date.now() + 3_600_000 }));
+  await says(page, ".sums", /1 cluster, [1-9]\d* picks\/s/);
+  await page.click('[data-key="demo"] a');
+  await says(page, "#headline", /Dropped: [1-9\d.]+ picks\/s/);
+  assert.deepEqual(faults, []);
+});
+
 test("a hidden page holds no stream", async (t) => {
   const watchers = async () => Number(/^lbd_watchers\{kind="sse"\} (\d+)/m.exec(await (await demo.call("GET", "/metrics")).text())?.[1]);
   const until = async (n: number) => {

@@ -2,8 +2,8 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import type { Browser, Page } from "playwright-core";
-import { type Daemon, endpointsOf, fits, openBrowser, patience, push, startDaemon, violations, visit } from "./kit.ts";
+import type { Browser } from "playwright-core";
+import { type Daemon, endpointsOf, fits, has, openBrowser, push, startDaemon, violations, visit } from "./kit.ts";
 
 let browser: Browser;
 let daemon: Daemon;
@@ -46,13 +46,6 @@ after(async () => {
   await browser?.close();
   await daemon?.stop();
 });
-
-const has = (page: Page, text: RegExp, selector = "main") =>
-  page.waitForFunction(
-    ([s, source]) => [...document.querySelectorAll(s!)].some((e) => new RegExp(source!).test(e.textContent ?? "")),
-    [selector, text.source],
-    { timeout: patience },
-  );
 
 test("a pick is explained as a picture", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/explain");
