@@ -31,7 +31,7 @@ const resultLines: Record<string, Line> = {
 };
 const categoryColors = ["unwell", "accent", "busy", "bad", "good", "muted"];
 /** What is marked above picks, what matters most first. */
-const onPicks: EventType[] = ["priority_switched", "pushed", "file_accepted", "ejected", "state_changed"];
+const onPicks: EventType[] = ["priority_switched", "pushed", "file_accepted", "ejected", "unejected", "state_changed"];
 
 /** Keeps what is known of a cluster's events, the newest first. */
 function merge(known: LbdEvent[], more: LbdEvent[]): LbdEvent[] {
@@ -272,8 +272,14 @@ function Facts({ state, now, breaker, drops, lately }: {
       <div>
         <dt>Connections</dt>
         <dd>
-          {state.connect_mode ? `${state.connect_mode}; a lost one is noticed within ${state.notice_time}` : "none"}
-          {state.security && <div>{secured(state.security)}</div>}
+          {leaves.length > 0 ? (
+            leaves.map((l) => <div key={l.name}>{l.name}: {l.security ? secured(l.security) : "by its own connect mode"}</div>)
+          ) : (
+            <>
+              {state.connect_mode ? `${state.connect_mode}; a lost one is noticed within ${state.notice_time}` : "none"}
+              {state.security ? <div>{secured(state.security)}</div> : state.connect_mode === "tls" && <div>{securedByMode}</div>}
+            </>
+          )}
         </dd>
       </div>
       {state.targets && state.targets.length > 0 && (
@@ -292,12 +298,16 @@ function Facts({ state, now, breaker, drops, lately }: {
 
 /** How connections are secured, in words. */
 function secured(s: SecurityState): string {
-  const out = [`TLS, trusting ${s.root ? `the roots of ${s.root}` : "the system's roots"}`];
-  if (s.sni || s.auto_host_sni) out.push(`for the name ${s.sni || "of the endpoint"}`);
-  if (s.san && s.san.length > 0) out.push(`that bears ${s.san.join(" or ")}`);
-  if (s.identity) out.push(`shown the certificate of ${s.identity}`);
-  return out.join(", ");
+  const sent = [s.auto_host_sni && "the endpoint's hostname", s.sni].filter(Boolean).join(", else ");
+  const borne = s.auto_sni_san_validation && sent ? "that name" : s.san && s.san.length > 0 ? s.san.join(" or ") : "any name";
+  const out = [`trusts a certificate of ${s.root ? `the roots of ${s.root}` : "the system's roots"} that bears ${borne}`];
+  if (sent) out.unshift(`asks for ${sent}`);
+  if (s.identity) out.push(`shows the certificate of ${s.identity}`);
+  return `TLS: ${out.join(", ")}`;
 }
+
+/** Of the connect mode tls alone. */
+const securedByMode = "TLS: trusts a certificate of the system's roots that bears the endpoint's hostname, or the host of its address";
 
 /** The last events without the many of connections; the breaker's are counted together. */
 function Lately({ events }: { events: LbdEvent[] }) {

@@ -103,7 +103,7 @@ function Cells({ r, picks, allPicks, now }: { r: Row; picks: Record<string, numb
           <span role="gridcell" class="why">
             {brief(p.why)}
             {p.error && !p.why.includes(p.error) && <span class="error"> {brief(p.error)}</span>}
-            <Countdown to={p.failover_at} now={now} what=" next priority starts" />
+            {r.position < r.siblings && <Countdown to={p.failover_at} now={now} what=" next priority starts" />}
             <Countdown to={p.forget_at} now={now} what=" gives up its connections" />
           </span>
         </>
