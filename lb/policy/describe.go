@@ -31,8 +31,10 @@ type Node struct {
 	Priorities []PriorityNode
 	// Localities is weighted_target's.
 	Localities []LocalityNode
-	// Endpoints is an endpoint policy's.
+	// Endpoints is an endpoint policy's. Shares tells whether it knows which part
+	// of its picks each of them gets.
 	Endpoints []EndpointNode
+	Shares    bool
 	// Child is the child of a policy with just one.
 	Child *Node
 }
@@ -78,8 +80,9 @@ type EndpointNode struct {
 	Address string
 	// InRotation reports whether the policy's picker can choose it.
 	InRotation bool
-	// Share is the part of the policy's picks that the endpoint gets now, 0 to
-	// 1, as far as the policy can tell.
+	// Share is the part of the policy's picks that the endpoint gets now, 0 to 1.
+	// Of ring_hash it is the part of the hashes that lead to it; of least_request
+	// what it is while all are as busy.
 	Share float64
 	// LastErr is the last connection error since it was READY.
 	LastErr error

@@ -263,7 +263,7 @@ func (b *roundRobin) Close() {
 
 // Describe describes every endpoint, in the config's order.
 func (b *roundRobin) Describe() policy.Node {
-	n := policy.Node{Policy: policy.RoundRobin, State: b.reported}
+	n := policy.Node{Policy: policy.RoundRobin, State: b.reported, Shares: true}
 	if b.reported == connectivity.TransientFailure {
 		n.Err = b.lastErr
 	}
