@@ -20,6 +20,10 @@ const (
 	maxOnDemandIdle = 24 * time.Hour
 )
 
+// defaultListen is --listen where nobody says otherwise, as the tag of
+// Config.Listen has it.
+const defaultListen = "127.0.0.1:8080"
+
 // Config is the daemon's configuration, flags and environment joined.
 type Config struct {
 	ConfigFile     string        `name:"config" help:"Configuration file (YAML): flags by their names. The command line comes first, then the environment." env:"LBD_CONFIG" placeholder:"FILE"`

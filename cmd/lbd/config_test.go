@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -38,5 +40,28 @@ func TestVersionAndHealthcheck(t *testing.T) {
 	out, err = command("healthcheck", "--listen=127.0.0.1:1").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "ask the daemon") {
 		t.Errorf("healthcheck of nobody: %v: %s", err, out)
+	}
+}
+
+// TestHealthcheckAsksOneQuestion: what is not ready can be alive.
+func TestHealthcheckAsksOneQuestion(t *testing.T) {
+	readiness, liveness := http.StatusServiceUnavailable, http.StatusOK
+	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(map[string]int{"/readyz": readiness, "/livez": liveness}[r.URL.Path])
+	}))
+	defer daemon.Close()
+	listen := "--listen=" + daemon.Listener.Addr().String()
+	if out, err := command("healthcheck", listen).CombinedOutput(); err == nil || !strings.Contains(string(out), "not ready: 503") {
+		t.Errorf("ready? %v: %s", err, out)
+	}
+	if out, err := command("healthcheck", "--live", listen).CombinedOutput(); err != nil {
+		t.Errorf("alive? %v: %s", err, out)
+	}
+	readiness, liveness = http.StatusOK, http.StatusServiceUnavailable
+	if out, err := command("healthcheck", listen).CombinedOutput(); err != nil {
+		t.Errorf("ready? %v: %s", err, out)
+	}
+	if out, err := command("healthcheck", "--live", listen).CombinedOutput(); err == nil || !strings.Contains(string(out), "not alive: 503") {
+		t.Errorf("alive? %v: %s", err, out)
 	}
 }

@@ -15,14 +15,19 @@ const healthcheckTimeout = 5 * time.Second
 type healthcheckCommand struct {
 	ConfigFile string   `name:"config" help:"The daemon's configuration file, for where it listens." env:"LBD_CONFIG" placeholder:"FILE"`
 	Listen     []string `help:"Where the daemon listens; the first address is asked." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
+	Live       bool     `help:"Ask whether it answers at all (/livez), and not whether it is ready (/readyz)."`
 }
 
-// Run asks the daemon's /readyz.
+// Run asks the daemon's /readyz, or /livez.
 func (c *healthcheckCommand) Run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckTimeout)
 	defer cancel()
 	client, host := dialFor(c.Listen[0])
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/readyz?verbose", http.NoBody)
+	path, want := "/readyz?verbose", "ready"
+	if c.Live {
+		path, want = "/livez", "alive"
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+path, http.NoBody)
 	if err != nil {
 		return fmt.Errorf("--listen %q: %w", c.Listen[0], err)
 	}
@@ -36,7 +41,7 @@ func (c *healthcheckCommand) Run(ctx context.Context) error {
 		return fmt.Errorf("read the daemon's answer: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("not ready: %s: %s", response.Status, strings.TrimSpace(string(body)))
+		return fmt.Errorf("not %s: %s: %s", want, response.Status, strings.TrimSpace(string(body)))
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type cli struct {
 	Demo        demoCommand        `cmd:"" set:"data=" help:"Run the daemon with a demo cluster: real little HTTP upstreams, a caller, something to see."`
 	Check       checkCommand       `cmd:"" help:"Judge resource files, and a configuration, without a daemon; exit 1 if anything is wrong."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
-	Healthcheck healthcheckCommand `cmd:"" help:"Ask a running daemon whether it is ready; exit 1 if it is not."`
+	Healthcheck healthcheckCommand `cmd:"" help:"Ask a running daemon whether it is ready, or alive; exit 1 if it is not."`
 }
 
 func main() {

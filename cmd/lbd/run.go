@@ -62,7 +62,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	})
 	defer svc.Close()
 
-	listeners, err := listenAll(ctx, c.Listen)
+	listeners, err := listenAll(ctx, c.Listen, log)
 	if err != nil {
 		return err
 	}
@@ -165,11 +165,18 @@ func shutdown(server *http.Server, svc *service.Service, timeout time.Duration) 
 }
 
 // listenAll returns systemd's sockets, where it passes any, else listens on each
-// address.
-func listenAll(ctx context.Context, addresses []string) ([]net.Listener, error) {
+// address. An address that was asked for and is not among the sockets is told of
+// in the log.
+func listenAll(ctx context.Context, addresses []string, log *slog.Logger) ([]net.Listener, error) {
 	listeners, err := activated()
-	if err != nil || len(listeners) > 0 {
-		return listeners, err
+	if err != nil {
+		return nil, err
+	}
+	if len(listeners) > 0 {
+		if unheard := replaced(addresses, listeners); len(unheard) > 0 {
+			log.Warn("the sockets that systemd passes take the place of --listen", "not_listening", unheard)
+		}
+		return listeners, nil
 	}
 	for _, a := range addresses {
 		l, err := listen(ctx, a)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -30,6 +31,17 @@ func activated() (listeners []net.Listener, err error) {
 		return nil, err
 	}
 	return listeners, nil
+}
+
+// replaced returns the addresses, the default aside, that none of the listeners
+// serves.
+func replaced(addresses []string, listeners []net.Listener) (unheard []string) {
+	for _, a := range addresses {
+		if a != defaultListen && !slices.ContainsFunc(listeners, func(l net.Listener) bool { return printable(l) == a }) {
+			unheard = append(unheard, a)
+		}
+	}
+	return unheard
 }
 
 // notify tells systemd, where it asked to be told (sd_notify(3)). That it cannot

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -67,6 +68,9 @@ func TestSocketsOfSystemd(t *testing.T) {
 		}
 	}
 	client.CloseIdleConnections()
+	if log := p.output(); !strings.Contains(log, `"not_listening":["`+taken+`"]`) {
+		t.Errorf("no word about %s in\n%s", taken, log)
+	}
 	if err := p.end(t, syscall.SIGTERM); err != nil {
 		t.Fatalf("%v\n%s", err, p.output())
 	}
@@ -82,9 +86,21 @@ func TestSocketsOfSystemd(t *testing.T) {
 		}
 		answered <- err
 	}()
+	// What was asked for and is listened on is nothing to tell, nor is the default.
+	args = []string{"serve", "--data=", "--listen=" + tcp.Addr().String(), "--listen=" + unixPrefix + path, "--listen=" + defaultListen, "--log-format=json"}
 	p = start(t, activate(t, command(args...), tcp, unix))
 	if err := <-answered; err != nil {
 		t.Errorf("what came while nobody served: %v\n%s", err, p.output())
+	}
+	if log := p.output(); strings.Contains(log, "not_listening") {
+		t.Errorf("a word too many in\n%s", log)
+	}
+}
+
+func TestDefaultListen(t *testing.T) {
+	var c cli
+	if _, _, err := parse(&c, nil); err != nil || !slices.Equal(c.Serve.Listen, []string{defaultListen}) {
+		t.Errorf("listens on %v (%v), and the default is said to be %s", c.Serve.Listen, err, defaultListen)
 	}
 }
 
