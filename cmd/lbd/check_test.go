@@ -95,6 +95,29 @@ func TestConfigurationFile(t *testing.T) {
 		t.Errorf("healthcheck by file: %v: %s", err, out)
 	}
 
+	// The environment names a file to whichever command runs; the command line
+	// comes before it.
+	for _, c := range []struct {
+		args   []string
+		listen string
+	}{
+		{[]string{"healthcheck"}, "127.0.0.1:1"},
+		{[]string{"serve"}, "203.0.113.3:1"},
+		{[]string{"demo"}, "203.0.113.3:1"},
+		{nil, "203.0.113.3:1"},
+		{[]string{"demo", "--config", write("listen: [\"203.0.113.4:1\"]")}, "203.0.113.4:1"},
+	} {
+		environment := "203.0.113.3:1"
+		if c.args != nil && c.args[0] == "healthcheck" { // asking there would wait
+			environment = c.listen
+		}
+		cmd := command(c.args...)
+		cmd.Env = append(cmd.Env, "LBD_DATA=", "LBD_CONFIG="+write("listen: ["+environment+"]"))
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), c.listen) {
+			t.Errorf("%v: %v: %s", c.args, err, out)
+		}
+	}
+
 	// Flag over environment over file: whose address cannot be listened on
 	// tells.
 	file := write("data: \"\"\nlisten: [\"203.0.113.3:1\"]")

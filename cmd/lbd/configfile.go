@@ -91,9 +91,15 @@ func (f *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 func parse(c *cli, args []string, options ...kong.Option) (*kong.Kong, *kong.Context, error) {
 	parser := kong.Must(c, options...)
 	command, err := parser.Parse(args)
-	path := c.Serve.ConfigFile + c.Demo.ConfigFile + c.Healthcheck.ConfigFile // one of them runs
-	if err != nil || path == "" {
+	if err != nil {
 		return parser, command, err
+	}
+	// The environment gives its file to every command, of which one runs.
+	path := map[string]string{
+		"serve": c.Serve.ConfigFile, "demo": c.Demo.ConfigFile, "healthcheck": c.Healthcheck.ConfigFile,
+	}[command.Command()]
+	if path == "" {
+		return parser, command, nil
 	}
 	file, err := readConfigFile(path)
 	if err != nil {
