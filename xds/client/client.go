@@ -24,7 +24,7 @@ type Options struct {
 	// nothing. By default nobody is.
 	Logger *slog.Logger
 	// Custom is resource.Options.Custom.
-	Custom func(policy string) bool
+	Custom resource.CustomPolicies
 	// OnUpdate takes what is new, and must not change it. It is called by one
 	// goroutine at a time for each authority, in order; a server's next response
 	// is not read before it returned, so it may take its time. It may call the

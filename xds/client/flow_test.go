@@ -218,6 +218,6 @@ func TestWhatIsKnownIsNotDecodedAgain(t *testing.T) {
 		}
 	}, func(_ *world, o *Options) {
 		decoded = nil
-		o.Custom = func(name string) bool { decoded = append(decoded, name); return true }
+		o.Custom = func(name string) (resource.ConfigJudge, bool) { decoded = append(decoded, name); return nil, true }
 	})
 }

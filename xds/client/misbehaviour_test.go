@@ -1,6 +1,7 @@
 package client
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -182,11 +184,39 @@ func TestAPanicIsARefusal(t *testing.T) {
 			t.Errorf("says %q", text)
 		}
 	}, func(_ *world, o *Options) {
-		o.Custom = func(name string) bool {
+		o.Custom = func(name string) (resource.ConfigJudge, bool) {
 			if name == "boom" {
 				panic("boom")
 			}
-			return false
+			return nil, false
+		}
+	})
+}
+
+// A config that a policy's own builder refuses is a NACK in its words, and the
+// last good one goes on.
+func TestAPolicyRefusesItsConfig(t *testing.T) {
+	play(t, "one", func(t *testing.T, w *world) {
+		w.want(cds, "a", "b")
+		s := w.servers["one"].accept()
+		s.hear()
+		s.say("1", "n1", namedPolicy("a", "fussy"), cluster("b"))
+		w.expectTold("a=1, b=1")
+		s.hear()
+		s.say("2", "n2", configuredPolicy("a", "fussy", &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(1)}}))
+		w.expectTold("ambient a: rejected, b: not found")
+		r := await(t, s.requests, "request")
+		if text := r.GetErrorDetail().GetMessage(); !strings.Contains(text, `Cluster/a: `) || !strings.Contains(text, `is refused by fussy: {"x":1} is not to my taste`) {
+			t.Errorf("says %q", text)
+		}
+	}, func(_ *world, o *Options) {
+		o.Custom = func(name string) (resource.ConfigJudge, bool) {
+			return func(config json.RawMessage) error {
+				if string(config) == "null" {
+					return nil
+				}
+				return fmt.Errorf("%s is not to my taste", config)
+			}, name == "fussy"
 		}
 	})
 }

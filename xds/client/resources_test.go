@@ -13,6 +13,7 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -74,9 +75,11 @@ func assignmentProto(name string, endpoints int, first uint32) *endpointv3.Clust
 func assignment(name string, port uint32) *anypb.Any { return pack(assignmentProto(name, 1, port)) }
 
 // namedPolicy is a cluster with a policy of a name.
-func namedPolicy(name, policy string) *anypb.Any {
+func namedPolicy(name, policy string) *anypb.Any { return configuredPolicy(name, policy, nil) }
+
+func configuredPolicy(name, policy string, value *structpb.Struct) *anypb.Any {
 	c := clusterProto(name)
-	config := pack(&xdstypev3.TypedStruct{TypeUrl: "type.googleapis.com/" + policy})
+	config := pack(&xdstypev3.TypedStruct{TypeUrl: "type.googleapis.com/" + policy, Value: value})
 	c.LoadBalancingPolicy = &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{
 		{TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: policy, TypedConfig: config}},
 	}}

@@ -78,7 +78,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, url := range []string{m.GetTypeUrl(), cds.URL(), eds.URL(), resource.TypeListener.URL(), resource.TypeRoutes.URL()} {
 			m.TypeUrl = url
-			o := resource.Options{Origin: resource.FromServer, Custom: func(string) bool { return true }}
+			o := resource.Options{Origin: resource.FromServer, Custom: func(string) (resource.ConfigJudge, bool) { return nil, true }}
 			r := decode(m, o, nil)
 			bad := r.nameless
 			for i, got := range r.resources {

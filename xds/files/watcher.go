@@ -19,9 +19,9 @@ type Options struct {
 	// OnChange is told of each Set, from one goroutine at a time, when Current
 	// returns it already. It must not call Close. May be nil.
 	OnChange func(Set)
-	// Custom reports which policies are available beside the decoder's own;
+	// Custom knows the policies that are available beside the decoder's own;
 	// nil is none.
-	Custom func(name string) bool
+	Custom resource.CustomPolicies
 	// Certificates reports which certificate providers the bootstrap has; nil is
 	// none.
 	Certificates func(instance string) bool

@@ -44,9 +44,9 @@ type Change struct {
 
 // Options are what a Resolver needs from around it.
 type Options struct {
-	// Custom reports which policies are available beside the decoder's own;
+	// Custom knows the policies that are available beside the decoder's own;
 	// nil is none.
-	Custom func(name string) bool
+	Custom resource.CustomPolicies
 	// Certificates reports which certificate provider instances there are; nil
 	// is none.
 	Certificates func(instance string) bool

@@ -51,7 +51,11 @@ func (v *verdict) available(name PolicyName) bool {
 	case PolicyWRRLocality, PolicyRoundRobin, PolicyWeightedRoundRobin, PolicyLeastRequest, PolicyRingHash, PolicyPickFirst:
 		return true
 	default:
-		return v.custom != nil && v.custom(string(name))
+		if v.custom == nil {
+			return false
+		}
+		_, ok := v.custom(string(name))
+		return ok
 	}
 }
 
@@ -76,7 +80,23 @@ func (v *verdict) namedPolicy(name PolicyName, text json.RawMessage, field strin
 		c.read(map[string]any{"shuffleAddressList": &p.ShuffleAddressList})
 		return Policy{Name: PolicyPickFirst, PickFirst: p}
 	default:
+		c.judgeCustom()
 		return Policy{Name: name, Custom: string(text)}
+	}
+}
+
+// judgeCustom lets a custom policy judge its config, as gRPC's decoder does. One
+// that takes none is not asked.
+func (c *jsonConfig) judgeCustom() {
+	judge, _ := c.custom(string(c.policy))
+	if judge == nil {
+		if s := string(c.text); s != "{}" && s != "null" {
+			c.warn(c.field, "is not heeded: %s takes no config", c.policy)
+		}
+		return
+	}
+	if err := judge(c.text); err != nil {
+		c.refuse(c.field, "is refused by %s: %v", c.policy, err)
 	}
 }
 

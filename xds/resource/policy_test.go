@@ -2,6 +2,8 @@ package resource_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -44,8 +46,18 @@ func within(config string) string {
 	return policy(wrr, `"endpoint_picking_policy":`+policies(config))
 }
 
-// acme makes one custom policy available.
-func acme(name string) bool { return name == "acme" }
+// acme makes two custom policies available: "acme", which refuses what is
+// "bad", and "idle", which takes no config.
+func acme(name string) (resource.ConfigJudge, bool) {
+	return map[string]resource.ConfigJudge{"acme": acmeJudge}[name], name == "acme" || name == "idle"
+}
+
+func acmeJudge(config json.RawMessage) error {
+	if strings.Contains(string(config), "bad") {
+		return errors.New("acme wants no bad apples")
+	}
+	return nil
+}
 
 func ring(least, most uint64) resource.Policy {
 	return resource.Policy{Name: resource.PolicyRingHash, RingHash: &resource.RingHash{MinSize: least, MaxSize: most}}
@@ -206,6 +218,19 @@ func TestPolicies(t *testing.T) {
 		{
 			name: "a custom policy within a locality", body: only(within(named("acme", `{}`))),
 			want: perLocality(resource.Policy{Name: "acme", Custom: "{}"}),
+		},
+		{
+			name: "a custom policy that takes no config", body: only(named("idle", `{}`)),
+			want: resource.Policy{Name: "idle", Custom: "{}"},
+		},
+		{
+			name: "a custom policy that takes no config, and has none", want: resource.Policy{Name: "idle", Custom: "null"},
+			body: only(`{"@type":"type.googleapis.com/xds.type.v3.TypedStruct","type_url":"a/b/idle"}`),
+		},
+		{
+			name: "a custom policy that takes no config, with one", body: only(named("idle", `{"a":1}`)),
+			want: resource.Policy{Name: "idle", Custom: `{"a":1}`},
+			both: []string{inValue + ": is not heeded: idle takes no config"},
 		},
 		{
 			name: "a name that differs in case is another", want: robin,
@@ -379,6 +404,19 @@ func TestRulesOfPolicies(t *testing.T) {
 		{
 			"wrr_locality by name, with a child that is refused", both, only(named("xds_wrr_locality_experimental", `{"childPolicy":[{"pick_first":[]}]}`)),
 			[]string{inValue + ".childPolicy[0].pick_first: is []: the config of pick_first must be an object"},
+		},
+		{
+			"a custom policy that refuses its config", both, only(named("acme", `{"apples":"bad"}`)),
+			[]string{inValue + ": is refused by acme: acme wants no bad apples"},
+		},
+		{
+			"a custom policy that refuses its config, within a locality", both, only(within(named("acme", `{"apples":"bad"}`))),
+			[]string{inPolicy + ".endpoint_picking_policy.policies[0].typed_extension_config.typed_config.value: is refused by acme: acme wants no bad apples"},
+		},
+		{
+			"a custom policy that refuses its config, by name", both,
+			only(named("xds_wrr_locality_experimental", `{"childPolicy":[{"acme":{"apples":"bad"}},{"pick_first":{}}]}`)),
+			[]string{inValue + ".childPolicy[0].acme: is refused by acme: acme wants no bad apples"},
 		},
 		{
 			"only a policy that is not available", both, only(named("other", `{}`)),

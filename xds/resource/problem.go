@@ -101,7 +101,7 @@ type verdict struct {
 	key    Key
 	byHand bool
 	strict bool
-	custom func(name string) bool // nil: no custom policy is available
+	custom CustomPolicies // nil: no custom policy is available
 	// certificates is nil where no certificate provider is available.
 	certificates func(instance string) bool
 	problems     ledger

@@ -1,6 +1,9 @@
 package resource
 
-import "strings"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // typeURLPrefix begins the type URL of every xDS resource.
 const typeURLPrefix = "type.googleapis.com/"
@@ -112,16 +115,25 @@ type Options struct {
 	// Name is, for ByHand, the name that the resource must bear, or takes if
 	// it bears none. Empty means no expectation. DecodeBundle does not heed it.
 	Name string
-	// Custom reports whether a policy that lbd has not itself is available by
-	// its gRPC name. Nil means that none is. load_balancing_policy skips what is
-	// not available (gRFC A52).
-	Custom func(name string) bool
+	// Custom knows the policies that lbd has not itself. Nil means that none is
+	// available. load_balancing_policy skips what is not available, and is
+	// refused where the first that is refuses its config (gRFC A52).
+	Custom CustomPolicies
 	// Certificates reports whether the bootstrap has a certificate provider
 	// instance of a name, which a Cluster may ask for. Nil means that it has none.
 	Certificates func(instance string) bool
 	// Bare lets DecodeBundle take a single resource without an envelope.
 	Bare bool
 }
+
+// CustomPolicies reports whether a policy is available by its gRPC name, and
+// returns what judges its config: nil for a policy that takes none. Both may be
+// called from any goroutine.
+type CustomPolicies func(name string) (judge ConfigJudge, available bool)
+
+// ConfigJudge judges the JSON config of a custom policy. The error's words tell
+// whoever wrote it what is wrong.
+type ConfigJudge func(config json.RawMessage) error
 
 // Decoded is one accepted resource.
 type Decoded[V any] struct {
