@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,9 +32,13 @@ const (
 // systemd is what lbd does.
 func TestServiceRunsLbd(t *testing.T) {
 	command := strings.Fields(setting(t, serviceUnit, "ExecStart"))
-	accepts(t, command[1:], nil)
-	if data, _ := flagValue(command, "data"); data != "/var/lib/"+setting(t, serviceUnit, "StateDirectory") {
-		t.Errorf("lbd writes to %s, where it may not", data)
+	env := strings.Fields(setting(t, serviceUnit, "Environment"))
+	accepts(t, command[1:], env)
+	if len(command) != 1 {
+		t.Errorf("%v comes before what lbd.env says", command[1:])
+	}
+	if data := "LBD_DATA=/var/lib/" + setting(t, serviceUnit, "StateDirectory"); !slices.Contains(env, data) {
+		t.Errorf("lbd writes elsewhere than it may: no %s in %v", data, env)
 	}
 	if setting(t, serviceUnit, "Type") != "notify" || setting(t, serviceUnit, "Requires") != filepath.Base(socketUnit) {
 		t.Error("the unit waits for no READY=1, or has no sockets")
@@ -40,9 +46,25 @@ func TestServiceRunsLbd(t *testing.T) {
 	if mode := setting(t, socketUnit, "SocketMode"); mode != "0660" { // as lbd's own
 		t.Errorf("the unix socket has mode %s", mode)
 	}
-	drain, _ := flagValue(command, "drain-timeout")
+	drain := regexp.MustCompile(`--drain-timeout=(\w+)`).FindStringSubmatch(help(t))[1]
 	if stop := setting(t, serviceUnit, "TimeoutStopSec"); seconds(t, stop) < seconds(t, drain)+2 {
 		t.Errorf("lbd has %s to drain for %s", stop, drain)
+	}
+}
+
+// TestGroupIsNotTheServices: systemd makes the user and the group of a
+// DynamicUser, who bear the unit's name, where neither is there; a group of that
+// name alone keeps the service from starting.
+func TestGroupIsNotTheServices(t *testing.T) {
+	name := strings.TrimSuffix(filepath.Base(serviceUnit), ".service")
+	group := setting(t, socketUnit, "SocketGroup")
+	if setting(t, serviceUnit, "DynamicUser") != "true" || group == name {
+		t.Errorf("the socket's group is %q, beside a dynamic user %q", group, name)
+	}
+	for _, file := range []string{socketUnit, "docs/deployment.md"} {
+		if made := regexp.MustCompile(`groupadd \S+ (\S+)`).FindStringSubmatch(read(t, file)); made == nil || made[1] != group {
+			t.Errorf("%s says %q, and the socket's group is %s", file, made, group)
+		}
 	}
 }
 
