@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
@@ -213,8 +214,56 @@ func TestProbesAskWhatLbdAnswers(t *testing.T) {
 				t.Errorf("no port is called %s", probe.HTTPGet.Port.String())
 			}
 		}
-		if path, ok := pod.Annotations["prometheus.io/path"]; ok && !served(t, path) {
-			t.Errorf("lbd does not answer %s", path)
+		for _, probe := range []*corev1.Probe{c.StartupProbe, c.ReadinessProbe} {
+			if probe != nil && !asks(probe, "/readyz") {
+				t.Errorf("%+v does not ask whether lbd is ready", probe.ProbeHandler)
+			}
+		}
+		// What is not ready, say because it drains, is not to be killed.
+		if !asks(c.LivenessProbe, "/livez") {
+			t.Errorf("%+v does not ask whether lbd is alive", c.LivenessProbe.ProbeHandler)
+		}
+		if has := c.StartupProbe.PeriodSeconds * c.StartupProbe.FailureThreshold; has < 60 {
+			t.Errorf("lbd has %d s to load what was pushed or lies in its files", has)
+		}
+	})
+}
+
+// asks tells whether a probe asks for a path, itself or by lbd healthcheck.
+func asks(probe *corev1.Probe, path string) bool {
+	if probe.HTTPGet != nil {
+		return probe.HTTPGet.Path == path
+	}
+	return probe.Exec != nil && slices.Contains(probe.Exec.Command, "--live") == (path == "/livez")
+}
+
+// TestSidecarStays: what starts before the application and has no end would hold
+// it up for good if it were no sidecar.
+func TestSidecarStays(t *testing.T) {
+	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
+		for _, c := range pod.Spec.InitContainers {
+			if c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways {
+				t.Errorf("the application waits until %s ends", c.Name)
+			}
+		}
+	})
+}
+
+// TestGoKnowsTheLimit: Go's memory limit leaves a part of the container's to what
+// is none of its heap, and is not so low that it collects all the time.
+func TestGoKnowsTheLimit(t *testing.T) {
+	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
+		c := daemon(t, pod)
+		i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
+		if i < 0 {
+			t.Fatal("there is no GOMEMLIMIT")
+		}
+		soft, err := resource.ParseQuantity(strings.TrimSuffix(c.Env[i].Value, "B")) // Go's MiB is Kubernetes' Mi
+		if err != nil {
+			t.Fatal(err)
+		}
+		if part := soft.AsApproximateFloat64() / c.Resources.Limits.Memory().AsApproximateFloat64(); part < 0.7 || part > 0.85 {
+			t.Errorf("GOMEMLIMIT is %.2f of the limit", part)
 		}
 	})
 }

@@ -1,0 +1,89 @@
+package deploy_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+type scrapeConfigs struct {
+	ScrapeConfigs []struct {
+		JobName   string `json:"job_name"`
+		Discovery []struct {
+			Role      string `json:"role"`
+			Selectors []struct {
+				Role  string `json:"role"`
+				Label string `json:"label"`
+			} `json:"selectors"`
+		} `json:"kubernetes_sd_configs"`
+		Relabel []struct {
+			Action string   `json:"action"`
+			Source []string `json:"source_labels"`
+			Regex  string   `json:"regex"`
+			Target string   `json:"target_label"`
+		} `json:"relabel_configs"`
+		Static any `json:"static_configs"`
+	} `json:"scrape_configs"`
+}
+
+func scraping(t *testing.T, file string) (s scrapeConfigs) {
+	t.Helper()
+	_, jobs, _ := strings.Cut(read(t, file), "\nscrape_configs:\n")
+	if err := yaml.UnmarshalStrict([]byte("scrape_configs:\n"+jobs), &s); err != nil || len(s.ScrapeConfigs) != 1 {
+		t.Fatalf("%s: %v, %d jobs", file, err, len(s.ScrapeConfigs))
+	}
+	return s
+}
+
+// TestKubernetesIsScraped: the job that the rules ask for finds lbd's pods by
+// what these bear, and nothing else claims them.
+func TestKubernetesIsScraped(t *testing.T) {
+	job := scraping(t, "deploy/prometheus/kubernetes.scrape.yml").ScrapeConfigs[0]
+	if want := scraping(t, "deploy/prometheus/prometheus.yml").ScrapeConfigs[0].JobName; job.JobName != want {
+		t.Errorf("the job is %q, and the rules ask for %q", job.JobName, want)
+	}
+	if len(job.Discovery) != 1 || job.Discovery[0].Role != "pod" || len(job.Discovery[0].Selectors) != 1 {
+		t.Fatalf("discovery is %+v", job.Discovery)
+	}
+	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
+		for a := range pod.Annotations {
+			if strings.HasPrefix(a, "prometheus.io/") {
+				t.Errorf("%s leads to a job of another name, which no rule reads", a)
+			}
+		}
+		c := daemon(t, pod)
+		name, value, _ := strings.Cut(job.Discovery[0].Selectors[0].Label, "=")
+		found := pod.Labels[name] == value
+		if len(c.Ports) == 0 { // nobody can scrape it
+			if found {
+				t.Error("a pod without a port is scraped")
+			}
+			return
+		}
+		if !found {
+			t.Errorf("no pod bears %s=%s", name, value)
+		}
+		for _, phase := range []string{"Running", "Pending", "Succeeded", "Failed"} {
+			meta := map[string]string{
+				"__meta_kubernetes_pod_phase":               phase,
+				"__meta_kubernetes_pod_container_name":      c.Name,
+				"__meta_kubernetes_pod_container_port_name": c.Ports[0].Name,
+			}
+			kept := true
+			for _, r := range job.Relabel {
+				var values []string
+				for _, s := range r.Source {
+					values = append(values, meta[s])
+				}
+				matches := regexp.MustCompile(`^(?:` + r.Regex + `)$`).MatchString(strings.Join(values, ";"))
+				kept = kept && (r.Action != "keep" || matches) && (r.Action != "drop" || !matches)
+			}
+			if want := phase == "Running" || phase == "Pending"; kept != want {
+				t.Errorf("a pod that is %s is scraped: %v", phase, kept)
+			}
+		}
+	})
+}
