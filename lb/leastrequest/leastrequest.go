@@ -121,7 +121,12 @@ func (b *leastRequest) Close() {
 
 // Describe describes every endpoint, in the config's order.
 func (b *leastRequest) Describe() policy.Node {
-	n := policy.Node{Policy: policy.LeastRequest, State: b.reported, Endpoints: b.endpoints.Describe()}
+	n := policy.Node{Policy: policy.LeastRequest, State: b.reported, Endpoints: b.endpoints.Describe(), Shares: true}
+	for i := range n.Endpoints {
+		if n.Endpoints[i].InRotation {
+			n.Endpoints[i].Share = 1 / float64(b.endpoints.Census.Ready)
+		}
+	}
 	if b.reported == connectivity.TransientFailure {
 		n.Err = b.lastErr
 	}

@@ -310,7 +310,11 @@ func (s *stage) check() {
 		s.t.Errorf("describes %s in %v with error %v, reported is %v", n.Policy, n.State, n.Err, s.tree.State())
 	}
 	var want policy.Census
+	shares := 0.0
 	for _, e := range n.Endpoints {
+		if shares += e.Share; (e.Share > 0) != e.InRotation {
+			s.t.Errorf("%s: describes %+v", e.Endpoint.Addresses[0], e)
+		}
 		sc := s.tree.SubConn(e.Endpoint.Addresses[0])
 		if e.State != sc.State || e.InRotation != (sc.State == ready) || (e.Address != "") != (sc.State == ready) {
 			s.t.Errorf("%s: describes %+v, is %v", e.Endpoint.Addresses[0], e, sc.State)
@@ -325,6 +329,9 @@ func (s *stage) check() {
 		case failure:
 			want.TransientFailure++
 		}
+	}
+	if !n.Shares || (want.Ready > 0) != (shares > 0.999 && shares < 1.001) {
+		s.t.Errorf("shares come to %v: %+v", shares, n)
 	}
 	got := s.tree.Summarize()
 	if got.Census != want || got.Census.Total() != len(n.Endpoints) || got.State != s.tree.State() {

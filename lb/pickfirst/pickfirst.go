@@ -394,13 +394,16 @@ func (b *pickFirst) Close() {
 // Describe describes every endpoint, in the config's order. One that is not tried
 // now is IDLE.
 func (b *pickFirst) Describe() policy.Node {
-	n := policy.Node{Policy: policy.PickFirst, State: b.reported}
+	n := policy.Node{Policy: policy.PickFirst, State: b.reported, Shares: true}
 	if b.reported == connectivity.TransientFailure {
 		n.Err = b.lastErr
 	}
 	n.Endpoints = make([]policy.EndpointNode, len(b.endpoints))
 	for i, e := range b.endpoints {
 		n.Endpoints[i] = e.describe()
+		if at := b.serving(); at != nil && at.of == e {
+			n.Endpoints[i].Share = 1
+		}
 	}
 	return n
 }

@@ -288,7 +288,9 @@ func (s *stage) check() {
 		}
 	}
 	var want policy.Census
+	shares := 0.0
 	for _, e := range n.Endpoints {
+		shares += e.Share
 		var c policy.Census
 		at := ""
 		for _, a := range e.Endpoint.Addresses {
@@ -310,6 +312,9 @@ func (s *stage) check() {
 			s.t.Errorf("%s: last error %v in %v", e.Endpoint.Addresses, e.LastErr, state)
 		}
 		want.Count(state, 1)
+	}
+	if want := map[bool]float64{true: 1}[n.State == ready]; !n.Shares || shares != want {
+		s.t.Errorf("shares come to %v: %+v", shares, n)
 	}
 	if got := s.tree.Summarize(); got.Census != want || got.State != s.tree.State() {
 		s.t.Errorf("summary %+v, want %+v", got, want)

@@ -2,6 +2,7 @@ package ringhash_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -190,5 +191,41 @@ func BenchmarkRing(b *testing.B) {
 	for b.Loop() {
 		steps[i%2](s)
 		i++
+	}
+}
+
+// TestShares: an endpoint's share is the part of all hashes that lead to it.
+func TestShares(t *testing.T) {
+	four := []string{"a", "b", "c", "d"}
+	for name, steps := range map[string][]step{
+		"all READY":        {sized(64, four...), together(ready, four...)},
+		"one on the ring":  {config("a"), says("a", ready)},
+		"one entry each":   {config(four...), together(ready, four...)},
+		"one failed":       {sized(64, four...), together(failure, "b"), together(ready, "a", "c", "d")},
+		"ends of the ring": {config(four...), together(failure, "b", "d"), together(ready, "a", "c")},
+		"one not asked":    {sized(64, four...), together(ready, "a", "c", "d")},
+		"all failed":       {sized(64, four...), together(failure, four...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, steps...)
+			n, picker := s.tree.Describe(), s.tree.Picker()
+			const picks = 1 << 12
+			counts := make(map[*resource.Endpoint]float64)
+			for i := range uint64(picks) {
+				call := &policy.Call{Context: t.Context(), Hash: i * (math.MaxUint64 / picks), HasHash: true, Trace: new(policy.Trace)}
+				_, _ = picker.Pick(balancer.PickInfo{Ctx: call})
+				if e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0]); e.Ring.State != failure {
+					counts[e.Endpoint]++
+				}
+			}
+			for _, e := range n.Endpoints {
+				if want := counts[e.Endpoint] / picks; math.Abs(e.Share-want) > 0.02 {
+					t.Errorf("%s has the share %v; it has %v of the hashes", e.Endpoint.Addresses[0], e.Share, want)
+				}
+			}
+			if !n.Shares {
+				t.Error("no word of shares")
+			}
+		})
 	}
 }

@@ -206,11 +206,37 @@ func (b *ringHash) Close() {
 
 // Describe describes every endpoint, in the config's order.
 func (b *ringHash) Describe() policy.Node {
-	n := policy.Node{Policy: policy.RingHash, State: b.reported, Endpoints: b.endpoints.Describe()}
+	n := policy.Node{Policy: policy.RingHash, State: b.reported, Endpoints: b.endpoints.Describe(), Shares: true}
+	for i, share := range b.shares() {
+		n.Endpoints[i].Share = share
+	}
 	if b.reported == connectivity.TransientFailure {
 		n.Err = b.lastErr
 	}
 	return n
+}
+
+// shares are the parts of all hashes that lead to the endpoints that have not
+// failed: what falls on one that has goes on to the next.
+func (b *ringHash) shares() []float64 {
+	shares := make([]float64, len(b.endpoints.Order))
+	if b.endpoints.Counted.TransientFailure == len(shares) {
+		return shares
+	}
+	place := func(e entry) float64 { return float64(e.hash) / (1 << 64) }
+	n := len(b.ring)
+	arc := 1 - place(b.ring[n-1]) + place(b.ring[0])
+	for i := range 2 * n { // the second time round ends the arc that the first left open
+		e := b.ring[i%n]
+		if 0 < i && i < n {
+			arc += place(e) - place(b.ring[i-1])
+		}
+		if b.endpoints.Order[e.seat].Counted != connectivity.TransientFailure {
+			shares[e.seat] += arc
+			arc = 0
+		}
+	}
+	return shares
 }
 
 // Summarize counts the endpoints by state.

@@ -133,7 +133,7 @@ func (b *weightedRoundRobin) weigh() {
 // goroutine may call it.
 func (b *weightedRoundRobin) wake() {
 	b.conn.Post(func() {
-		if b.timer == nil {
+		if b.timer == nil && !b.closed {
 			b.timer = b.conn.AfterFunc(b.config.WeightUpdatePeriod, b.weigh)
 		}
 	})
@@ -162,7 +162,7 @@ func (b *weightedRoundRobin) Close() {
 
 // Describe describes every endpoint, in the config's order.
 func (b *weightedRoundRobin) Describe() policy.Node {
-	n := policy.Node{Policy: policy.WeightedRoundRobin, State: b.reported, Endpoints: b.endpoints.Describe()}
+	n := policy.Node{Policy: policy.WeightedRoundRobin, State: b.reported, Endpoints: b.endpoints.Describe(), Shares: true}
 	for i, m := range b.endpoints.Order {
 		if n.Endpoints[i].InRotation {
 			n.Endpoints[i].Share = m.Own.share
