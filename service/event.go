@@ -16,13 +16,16 @@ import (
 )
 
 const (
-	// MaxEvents is how many events are remembered, those of connections and
-	// of refused pushes aside.
+	// MaxEvents is how many events are remembered, those of connections, of
+	// circuit breakers and of refused pushes aside.
 	MaxEvents = 4096
 	// MaxConnectionEvents is how many events of connections are remembered:
 	// they have a place of their own, so that a thousand of them push no
 	// switch of priority out.
 	MaxConnectionEvents = 1024
+	// MaxBreakerEvents is how many events of circuit breakers are remembered: a
+	// cluster at its limit has some every second, for as long as it is.
+	MaxBreakerEvents = 1024
 	// MaxRefusedEvents is how many refused pushes are remembered, in a place
 	// of their own, too: whoever pushes nonsense in a loop pushes nothing out.
 	MaxRefusedEvents = 1024
@@ -101,6 +104,7 @@ type events struct {
 	last        uint64
 	others      ring
 	connections ring
+	breakers    ring
 	refused     ring
 	more        chan struct{} // closed by the next event; nil while nobody waits for it
 }
@@ -109,6 +113,8 @@ func (es *events) ring(t EventType) *ring {
 	switch t {
 	case EventConnectionChanged:
 		return &es.connections
+	case EventBreakerOpened, EventBreakerClosed:
+		return &es.breakers
 	case EventPushRefused, EventXDSRejected:
 		return &es.refused
 	default:
@@ -137,7 +143,8 @@ func newEvents() *events {
 	begin := uint64(time.Now().UnixMicro())
 	return &events{
 		before: begin, last: begin,
-		others: ring{max: MaxEvents}, connections: ring{max: MaxConnectionEvents}, refused: ring{max: MaxRefusedEvents},
+		others: ring{max: MaxEvents}, connections: ring{max: MaxConnectionEvents},
+		breakers: ring{max: MaxBreakerEvents}, refused: ring{max: MaxRefusedEvents},
 	}
 }
 
@@ -215,7 +222,7 @@ func (es *events) since(id uint64, f EventFilter) []*remembered {
 // rings are those whose events f can choose.
 func (es *events) rings(f EventFilter) []*ring {
 	if len(f.Types) == 0 {
-		return []*ring{&es.others, &es.connections, &es.refused}
+		return []*ring{&es.others, &es.connections, &es.breakers, &es.refused}
 	}
 	var out []*ring
 	for _, t := range f.Types {

@@ -92,6 +92,32 @@ func TestEventsFollowTheBreakersLimit(t *testing.T) {
 	}
 }
 
+func TestBreakersPushNothingOut(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, service.Config, "orders", config(t, 1))
+	const others = 5
+	for range service.MaxBreakerEvents/2 + others {
+		p, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.CircuitBroken {
+			t.Fatal(err)
+		}
+		if _, err := s.EndLease(p.Picks[0].Lease.ID, service.Success, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	breakers := s.Events(service.EventFilter{Types: []service.EventType{service.EventBreakerOpened, service.EventBreakerClosed}, Limit: 1 << 20})
+	if len(breakers) != service.MaxBreakerEvents || breakers[0].Type != service.EventBreakerClosed {
+		t.Errorf("%d events of the breaker, the newest %+v", len(breakers), breakers[0])
+	}
+	if of := s.Events(service.EventFilter{Types: []service.EventType{service.EventPushed}, Limit: 10}); len(of) != 2 {
+		t.Errorf("the breaker pushed a push out: %+v", of)
+	}
+}
+
 func TestRefusedPushesPushNothingOut(t *testing.T) {
 	s, _ := start(t, "", nil)
 	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
