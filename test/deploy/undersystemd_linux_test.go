@@ -125,7 +125,7 @@ func TestUnderSystemd(t *testing.T) {
 		default:
 		}
 		m.write(t, "/root/backup.db", string(good), 0o600)
-		m.must(t, "env", "HOME=/root", "sh", "-ec", documented(t, "chown --reference"))
+		m.must(t, "env", "HOME=/root", "sh", "-ec", documented(t, "lbd.db.new"))
 		if err := <-answered; err != nil {
 			t.Errorf("restored: %v", err)
 		}
