@@ -254,7 +254,8 @@ func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 	s.Connect()
 }
 
-// GetOrBuildProducer returns no Producer: lbd makes no calls on connections.
+// GetOrBuildProducer is not called: no policy of lbd's has a use for Producers, and
+// package foreign keeps those of others.
 func (s *subConn) GetOrBuildProducer(balancer.ProducerBuilder) (balancer.Producer, func()) {
 	return nil, func() {}
 }

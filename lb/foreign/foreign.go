@@ -2,24 +2,25 @@
 // registered with grpc's balancer.Register.
 //
 // Such a policy keeps grpc's contract, and only that: it may call its ClientConn
-// and its SubConns from any goroutine, and it does not know a [policy.Call]. What
-// it calls is posted to the tree's owner, in order. What it picks is taken as one
-// step that nobody can look into.
+// and its SubConns from any goroutine, and it does not know a [policy.Call]. The
+// tree's owner runs what it calls, in the order of the calls: what it calls while
+// the owner is in it before the owner leaves it, so that a config has been
+// answered when it has been taken; anything else in a batch of its own. What it
+// picks is taken as one step that nobody can look into.
+//
+// Its SubConns say no more of an endpoint's health than that it is READY, and the
+// calls of its Producers are answered UNIMPLEMENTED: lbd makes none.
 package foreign
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/lb/policy"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Lookup returns the policy that is registered with grpc under name, ready for
@@ -43,8 +44,8 @@ func (b builder) Name() string { return b.inner.Name() }
 // Build builds the wrapped policy.
 func (b builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
 	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		f := &foreign{builder: b.inner, reported: connectivity.Connecting}
-		f.conn = &clientConn{Conn: conn, policy: f}
+		f := &foreign{builder: b.inner, subConns: make(map[*subConn]struct{}), reported: connectivity.Connecting}
+		f.conn = &clientConn{Conn: conn, policy: f, calls: calls{post: conn.Post}}
 		f.inner = b.inner.Build(f.conn, opts)
 		return f
 	})
@@ -56,13 +57,15 @@ type foreign struct {
 	conn    *clientConn
 	inner   balancer.Balancer
 
-	json     string
-	config   serviceconfig.LoadBalancingConfig
-	subConns map[*subConn]struct{}
-	reported connectivity.State
-	err      error
-	pending  bool
-	closed   bool
+	json      string
+	config    serviceconfig.LoadBalancingConfig
+	endpoints endpoints
+	subConns  map[*subConn]struct{} // those that are not shut down
+	made      int                   // SubConns, ever
+	reported  connectivity.State
+	err       error
+	pending   bool
+	closed    bool
 }
 
 func (f *foreign) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -76,7 +79,14 @@ func (f *foreign) UpdateClientConnState(s balancer.ClientConnState) error {
 	for _, e := range s.ResolverState.Endpoints {
 		s.ResolverState.Addresses = append(s.ResolverState.Addresses, e.Addresses...)
 	}
-	return f.inner.UpdateClientConnState(s)
+	f.endpoints = endpointsOf(s.ResolverState.Endpoints)
+	for sc := range f.subConns {
+		sc.locate()
+	}
+	f.changed()
+	var err error
+	f.conn.calls.within(func() { err = f.inner.UpdateClientConnState(s) })
+	return err
 }
 
 // parse lets the builder parse a config that is new.
@@ -93,198 +103,28 @@ func (f *foreign) parse(text string) error {
 	return nil
 }
 
+// changed notes that the summary is another.
+func (f *foreign) changed() { f.conn.Mark(f, &f.pending) }
+
 // Report does nothing: to be marked is what lets the summary be made anew.
 func (f *foreign) Report() {}
 
-func (f *foreign) ResolverError(err error) { f.inner.ResolverError(err) }
-
-// UpdateSubConnState goes to a policy that gave its SubConn no listener.
-func (f *foreign) UpdateSubConnState(sc balancer.SubConn, s balancer.SubConnState) {
-	f.inner.UpdateSubConnState(sc, s)
+func (f *foreign) ResolverError(err error) {
+	f.conn.calls.within(func() { f.inner.ResolverError(err) })
 }
 
-func (f *foreign) ExitIdle() { f.inner.ExitIdle() }
+// UpdateSubConnState is not called: SubConns have listeners.
+func (f *foreign) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
+func (f *foreign) ExitIdle() { f.conn.calls.within(f.inner.ExitIdle) }
+
+// Close closes the policy, which hears of nothing any more.
 func (f *foreign) Close() {
 	f.closed = true
-	f.inner.Close()
+	f.conn.calls.within(f.inner.Close)
+	f.conn.calls.close()
 	for sc := range f.subConns { // grpc lets policies leave them behind
-		sc.close()
+		sc.producers.close()
+		sc.shutdown()
 	}
-}
-
-// Describe describes the policy's connections. What it does with them is its own.
-func (f *foreign) Describe() policy.Node {
-	n := policy.Node{Policy: f.builder.Name(), State: f.reported, Err: f.err, Endpoints: []policy.EndpointNode{}}
-	for sc := range f.subConns {
-		n.Endpoints = append(n.Endpoints, sc.describe())
-	}
-	return n
-}
-
-// Summarize counts the policy's connections.
-func (f *foreign) Summarize() policy.Summary {
-	s := policy.Summary{State: f.reported, Priority: -1}
-	for sc := range f.subConns {
-		switch sc.state {
-		case connectivity.Ready:
-			s.Census.Ready++
-		case connectivity.Connecting:
-			s.Census.Connecting++
-		case connectivity.TransientFailure:
-			s.Census.TransientFailure++
-		default:
-			s.Census.Idle++
-		}
-	}
-	return s
-}
-
-// clientConn is what the policy calls, from any goroutine.
-type clientConn struct {
-	*policy.Conn
-
-	policy *foreign
-}
-
-// NewSubConn returns a SubConn at once. The real one is made by the owner.
-func (cc *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	if len(addrs) == 0 {
-		return nil, errors.New("a SubConn needs an address")
-	}
-	sc := &subConn{conn: cc, endpoint: policy.EndpointOfAddresses(addrs), listener: opts.StateListener}
-	cc.post(func() { sc.open(addrs, opts) })
-	return sc, nil
-}
-
-// post lets the owner run f, unless the policy is closed by then.
-func (cc *clientConn) post(f func()) {
-	cc.Post(func() {
-		if !cc.policy.closed {
-			f()
-		}
-	})
-}
-
-// RemoveSubConn shuts sc down.
-func (cc *clientConn) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
-
-// UpdateAddresses gives sc other addresses.
-func (cc *clientConn) UpdateAddresses(sc balancer.SubConn, addrs []resolver.Address) {
-	sc.UpdateAddresses(addrs)
-}
-
-// UpdateState sends the policy's state up, under a picker that speaks to both.
-func (cc *clientConn) UpdateState(s balancer.State) {
-	cc.post(func() {
-		f := cc.policy
-		f.reported, f.err = s.ConnectivityState, policy.FailureOf(s)
-		cc.Conn.UpdateState(balancer.State{
-			ConnectivityState: s.ConnectivityState,
-			Picker:            &picker{inner: s.Picker, policy: f.builder.Name()},
-		})
-	})
-}
-
-// ResolveNow is posted like everything.
-func (cc *clientConn) ResolveNow(o resolver.ResolveNowOptions) {
-	cc.post(func() { cc.Conn.ResolveNow(o) })
-}
-
-// subConn stands for a SubConn of the tree's. Its methods may be called from any
-// goroutine.
-type subConn struct {
-	balancer.SubConn // grpc wants it embedded; every method is overridden
-
-	conn     *clientConn
-	endpoint *resource.Endpoint
-	listener func(balancer.SubConnState)
-
-	real atomic.Pointer[balancer.SubConn] // nil until it is made
-
-	// Owner only.
-	state   connectivity.State
-	lastErr error
-}
-
-// open makes the real one. One that cannot be made fails as a connection would.
-func (s *subConn) open(addrs []resolver.Address, opts balancer.NewSubConnOptions) {
-	opts.StateListener = s.changed
-	sc, err := s.conn.Conn.NewSubConn(addrs, opts)
-	if err != nil {
-		s.changed(balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: err})
-		return
-	}
-	s.real.Store(&sc)
-	f := s.conn.policy
-	if f.subConns == nil {
-		f.subConns = make(map[*subConn]struct{})
-	}
-	f.subConns[s] = struct{}{}
-}
-
-func (s *subConn) changed(to balancer.SubConnState) {
-	s.state = to.ConnectivityState
-	if to.ConnectivityState == connectivity.Ready {
-		s.lastErr = nil
-	} else if to.ConnectionError != nil {
-		s.lastErr = to.ConnectionError
-	}
-	if to.ConnectivityState == connectivity.Shutdown {
-		delete(s.conn.policy.subConns, s)
-	}
-	s.conn.Mark(s.conn.policy, &s.conn.policy.pending)
-	if s.listener != nil {
-		s.listener(to)
-		return
-	}
-	s.conn.policy.UpdateSubConnState(s, to)
-}
-
-// do lets the owner do f with the real one.
-func (s *subConn) do(f func(balancer.SubConn)) {
-	s.conn.post(func() {
-		if sc := s.real.Load(); sc != nil {
-			f(*sc)
-		}
-	})
-}
-
-func (s *subConn) close() {
-	if sc := s.real.Load(); sc != nil {
-		(*sc).Shutdown()
-	}
-}
-
-func (s *subConn) describe() policy.EndpointNode {
-	n := policy.EndpointNode{
-		Endpoint: s.endpoint, State: s.state, InRotation: s.state == connectivity.Ready, LastErr: s.lastErr,
-	}
-	if sc := s.real.Load(); sc != nil {
-		if own, ok := (*sc).(policy.SubConn); ok {
-			n.Address, _ = own.Ready()
-		}
-	}
-	return n
-}
-
-// Connect is posted.
-func (s *subConn) Connect() { s.do(func(sc balancer.SubConn) { sc.Connect() }) }
-
-// Shutdown is posted.
-func (s *subConn) Shutdown() { s.do(func(sc balancer.SubConn) { sc.Shutdown() }) }
-
-// UpdateAddresses is posted.
-func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
-	s.do(func(sc balancer.SubConn) { sc.UpdateAddresses(addrs) })
-}
-
-// GetOrBuildProducer returns no Producer: lbd makes no calls on connections.
-func (s *subConn) GetOrBuildProducer(balancer.ProducerBuilder) (balancer.Producer, func()) {
-	return nil, func() {}
-}
-
-// RegisterHealthListener is posted.
-func (s *subConn) RegisterHealthListener(f func(balancer.SubConnState)) {
-	s.do(func(sc balancer.SubConn) { sc.RegisterHealthListener(f) })
 }

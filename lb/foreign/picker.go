@@ -14,9 +14,14 @@ var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "the policy c
 
 // picker asks a foreign picker, and gives the tree's SubConn for its own.
 type picker struct {
-	inner  balancer.Picker
-	policy string
+	inner   balancer.Picker
+	policy  string
+	failure error // what it answered when it was asked; nil unless the policy has failed
 }
+
+// Failure is what picks are answered with, where the policy has failed and has
+// said why.
+func (p *picker) Failure() error { return p.failure }
 
 // Pick asks the policy, again where it picks what the pick excludes.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
@@ -34,12 +39,13 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			unpick(res)
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 		}
-		if own && call.Excludes(sc.endpoint) {
+		endpoint := sc.endpoint.Load()
+		if own && call.Excludes(endpoint) {
 			unpick(res)
 			continue
 		}
 		if own {
-			call.Endpoint = sc.endpoint
+			call.Endpoint = endpoint
 		}
 		res.SubConn = *sc.real.Load()
 		return res, nil

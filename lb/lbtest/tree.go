@@ -33,6 +33,9 @@ type Tree struct {
 	// Connected are the addresses whose SubConns it asked to connect, in order.
 	Connected []string
 
+	// Resolves counts the calls of ResolveNow.
+	Resolves int
+
 	// RefuseSubConn, where not nil, is asked before a SubConn is made.
 	RefuseSubConn func(address string) error
 
@@ -200,7 +203,7 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	return sc, nil
 }
 
-func (c *clientConn) ResolveNow(resolver.ResolveNowOptions) {}
+func (c *clientConn) ResolveNow(resolver.ResolveNowOptions) { c.tree.Resolves++ }
 
 func (c *clientConn) Target() string { return "" }
 
@@ -219,6 +222,8 @@ type SubConn struct {
 	State     connectivity.State // as said last; IDLE at first
 	// Connects counts the policy's calls of Connect.
 	Connects int
+	// Healths are the health listeners that were registered, in order.
+	Healths []func(balancer.SubConnState)
 	// Closed tells that the policy has shut it down.
 	Closed bool
 }
@@ -258,6 +263,11 @@ func (s *SubConn) Shutdown() {
 
 // UpdateAddresses notes them.
 func (s *SubConn) UpdateAddresses(addrs []resolver.Address) { s.Addresses = addrs }
+
+// RegisterHealthListener notes it.
+func (s *SubConn) RegisterHealthListener(f func(balancer.SubConnState)) {
+	s.Healths = append(s.Healths, f)
+}
 
 // Ready returns the first address where the state is READY.
 func (s *SubConn) Ready() (string, bool) {

@@ -1,0 +1,84 @@
+package foreign
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// producers holds a SubConn's Producers, one for each builder that the policy has
+// asked with.
+type producers struct {
+	mu    sync.Mutex
+	built map[balancer.ProducerBuilder]*producer
+}
+
+// producer is one, with those who have it.
+type producer struct {
+	build func() // once
+	value balancer.Producer
+	end   func()
+	refs  int // guarded by the producers' mu
+}
+
+// get returns b's Producer, and what gives it back. With the last who gives it
+// back it is closed, unless it is already.
+func (p *producers) get(b balancer.ProducerBuilder) (balancer.Producer, func()) {
+	p.mu.Lock()
+	one := p.built[b]
+	if one == nil {
+		one = new(producer)
+		one.build = sync.OnceFunc(func() { one.value, one.end = b.Build(noCalls{}) })
+		if p.built == nil {
+			p.built = make(map[balancer.ProducerBuilder]*producer)
+		}
+		p.built[b] = one
+	}
+	one.refs++
+	p.mu.Unlock()
+	one.build()
+	return one.value, sync.OnceFunc(func() { p.giveBack(b, one) })
+}
+
+func (p *producers) giveBack(b balancer.ProducerBuilder, one *producer) {
+	p.mu.Lock()
+	one.refs--
+	last := one.refs == 0 && p.built[b] == one
+	if last {
+		delete(p.built, b)
+	}
+	p.mu.Unlock()
+	if last {
+		one.end()
+	}
+}
+
+// close closes all there are. Who asks again gets another.
+func (p *producers) close() {
+	p.mu.Lock()
+	built := p.built
+	p.built = nil
+	p.mu.Unlock()
+	for _, one := range built {
+		one.build() // waits for whoever is building it
+		one.end()
+	}
+}
+
+// noCalls is what a Producer makes its calls on: lbd finds out whether an endpoint
+// can be connected to, and has no connection for calls.
+type noCalls struct{}
+
+var errNoCalls = status.Error(codes.Unimplemented, "lbd makes no calls on the connections of its SubConns")
+
+// Invoke answers UNIMPLEMENTED.
+func (noCalls) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return errNoCalls }
+
+// NewStream answers UNIMPLEMENTED.
+func (noCalls) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errNoCalls
+}

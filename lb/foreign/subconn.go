@@ -1,0 +1,179 @@
+package foreign
+
+import (
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// subConn stands for a SubConn of the tree's. Its methods may be called from any
+// goroutine; the owner runs what they ask for.
+type subConn struct {
+	balancer.SubConn // grpc wants it embedded; every method is overridden
+
+	// Fixed after build.
+	conn     *clientConn
+	listener func(balancer.SubConnState)
+
+	real      atomic.Pointer[balancer.SubConn]  // nil until it is made
+	endpoint  atomic.Pointer[resource.Endpoint] // that it is a connection of
+	producers producers
+
+	// Owner only.
+	number  int    // in the order in which they are made
+	address string // the first
+	place   int    // of the endpoint in the config; -1 for one that is not there
+	state   connectivity.State
+	lastErr error
+	health  int // how often a health listener was put in, or dropped
+}
+
+func newSubConn(cc *clientConn, addrs []resolver.Address, listener func(balancer.SubConnState)) *subConn {
+	s := &subConn{conn: cc, listener: listener, address: addrs[0].Addr, place: -1}
+	s.endpoint.Store(policy.EndpointOfAddresses(addrs))
+	return s
+}
+
+// open makes the real one.
+func (s *subConn) open(addrs []resolver.Address, opts balancer.NewSubConnOptions) {
+	f := s.conn.policy
+	if f.closed {
+		s.producers.close()
+		return
+	}
+	f.made++
+	s.number = f.made
+	f.subConns[s] = struct{}{}
+	s.locate()
+	f.changed()
+	opts.StateListener = s.changed
+	sc, err := s.conn.Conn.NewSubConn(addrs, opts)
+	if err != nil {
+		// In a batch of its own: who tries again at once is not to hold the owner.
+		s.conn.Post(func() {
+			s.changed(balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: err})
+		})
+		return
+	}
+	s.real.Store(&sc)
+}
+
+// locate finds the endpoint of the config that s connects to.
+func (s *subConn) locate() {
+	address := s.address
+	if connected, ok := s.connected(); ok {
+		address = connected
+	}
+	e := &s.conn.policy.endpoints
+	i, ok := e.byAddress[address]
+	if !ok {
+		s.place = -1
+		return
+	}
+	s.place = i
+	s.endpoint.Store(e.list[i])
+}
+
+// connected returns the address that is connected.
+func (s *subConn) connected() (address string, ok bool) {
+	if sc := s.real.Load(); sc != nil {
+		if own, is := (*sc).(policy.SubConn); is {
+			return own.Ready()
+		}
+	}
+	return "", false
+}
+
+// changed takes the real one's state, and tells the policy. As in grpc, no
+// Producer and no health listener outlives the state that it was made in.
+func (s *subConn) changed(to balancer.SubConnState) {
+	f := s.conn.policy
+	if s.state == connectivity.Shutdown {
+		return
+	}
+	s.state = to.ConnectivityState
+	switch {
+	case to.ConnectivityState == connectivity.Ready:
+		s.lastErr = nil
+		s.locate()
+	case to.ConnectivityState == connectivity.Shutdown:
+		delete(f.subConns, s)
+	case to.ConnectionError != nil:
+		s.lastErr = to.ConnectionError
+	}
+	s.health++
+	f.changed()
+	f.conn.calls.within(func() {
+		s.producers.close()
+		switch {
+		case f.closed:
+		case s.listener != nil:
+			s.listener(to)
+		default:
+			f.inner.UpdateSubConnState(s, to)
+		}
+	})
+}
+
+// do lets the owner do f with the real one.
+func (s *subConn) do(f func(balancer.SubConn)) {
+	s.conn.do(func() {
+		if sc := s.real.Load(); sc != nil {
+			f(*sc)
+		}
+	})
+}
+
+func (s *subConn) shutdown() {
+	if sc := s.real.Load(); sc != nil {
+		(*sc).Shutdown()
+		return
+	}
+	s.changed(balancer.SubConnState{ConnectivityState: connectivity.Shutdown})
+}
+
+// Connect is run by the owner.
+func (s *subConn) Connect() { s.do(func(sc balancer.SubConn) { sc.Connect() }) }
+
+// Shutdown is run by the owner.
+func (s *subConn) Shutdown() { s.conn.do(s.shutdown) }
+
+// UpdateAddresses is run by the owner.
+func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
+	s.do(func(sc balancer.SubConn) {
+		sc.UpdateAddresses(addrs)
+		if len(addrs) > 0 {
+			s.address = addrs[0].Addr
+			s.locate()
+			s.conn.policy.changed()
+		}
+	})
+}
+
+// GetOrBuildProducer returns b's Producer for this SubConn. Its calls are answered
+// UNIMPLEMENTED.
+func (s *subConn) GetOrBuildProducer(b balancer.ProducerBuilder) (balancer.Producer, func()) {
+	return s.producers.get(b)
+}
+
+// RegisterHealthListener lets f hear how healthy the connection is while it is
+// READY, in place of any listener before it; nil is none.
+func (s *subConn) RegisterHealthListener(f func(balancer.SubConnState)) {
+	s.do(func(sc balancer.SubConn) {
+		s.health++
+		if f == nil {
+			return
+		}
+		registered := s.health
+		sc.RegisterHealthListener(func(to balancer.SubConnState) {
+			if s.health == registered && !s.conn.policy.closed {
+				s.conn.calls.within(func() { f(to) })
+			}
+		})
+	})
+}
