@@ -57,14 +57,16 @@ func TestAggregateTellsItsLeavesBreakersAndDrops(t *testing.T) {
 		t.Errorf("its own: %+v, %v", agg.Breaker, agg.Drops)
 	}
 	near := service.LeafState{
-		Name:    "near",
-		Breaker: service.BreakerState{InFlight: 2, MaxRequests: 2, LimitFrom: "config", Open: true, Rejected: 1},
-		Drops:   []service.DropState{{Category: "none"}},
+		Name:        "near",
+		Breaker:     service.BreakerState{InFlight: 2, MaxRequests: 2, LimitFrom: "config", Open: true, Rejected: 1},
+		Drops:       []service.DropState{{Category: "none"}},
+		ConnectMode: "none", NoticeTime: "never",
 	}
 	far := service.LeafState{
-		Name:    "far",
-		Breaker: service.BreakerState{MaxRequests: 1024, LimitFrom: "default"},
-		Drops:   []service.DropState{{Category: "all", PerMillion: 1_000_000}},
+		Name:        "far",
+		Breaker:     service.BreakerState{MaxRequests: 1024, LimitFrom: "default"},
+		Drops:       []service.DropState{{Category: "all", PerMillion: 1_000_000}},
+		ConnectMode: "none", NoticeTime: "never",
 	}
 	if want := []service.LeafState{near, far}; fmt.Sprint(agg.Leaves) != fmt.Sprint(want) {
 		t.Errorf("leaves %+v, want %+v", agg.Leaves, want)

@@ -34,7 +34,10 @@ func TestClusterState(t *testing.T) {
 	if c.Generation < time.Now().Add(-time.Minute).UnixMilli() || time.Since(c.Updated) > time.Minute {
 		t.Errorf("generation %d, updated %v", c.Generation, c.Updated)
 	}
-	c.Generation, c.Updated, c.Age = 0, time.Time{}, "0s"
+	if since := c.Priorities[0].InUseSince; since == nil || time.Since(*since) > time.Minute {
+		t.Errorf("in use since %v", since)
+	}
+	c.Generation, c.Updated, c.Age, c.Priorities[0].InUseSince = 0, time.Time{}, "0s", new(time.Time)
 	got, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		t.Fatal(err)

@@ -36,17 +36,18 @@ func (s *Service) describe(m *member, root policy.Node, endpoints bool) *Cluster
 		out.EDSServiceName = cc.Cluster.AssignmentName()
 	}
 	out.Policy = policyName(cc.Cluster.Policy)
-	out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
 	out.Security = securityOf(cc.Cluster.Security)
 	if l, ok := m.own(); ok {
 		out.Drops = l.drops()
 	}
 	if cc.Cluster.Type == resource.ClusterAggregate {
 		for _, l := range m.leaves {
-			out.Leaves = append(out.Leaves, LeafState{
-				Name: l.Cluster.Name, Breaker: l.breaker(), Drops: l.drops(), Security: securityOf(l.Cluster.Security),
-			})
+			leaf := LeafState{Name: l.Cluster.Name, Breaker: l.breaker(), Drops: l.drops(), Security: securityOf(l.Cluster.Security)}
+			leaf.ConnectMode, leaf.NoticeTime = s.connectMode(l.Cluster)
+			out.Leaves = append(out.Leaves, leaf)
 		}
+	} else {
+		out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
 	}
 	out.Priorities = priorities(m, root, endpoints)
 	return out
@@ -92,29 +93,43 @@ func policyName(p resource.Policy) string {
 // the tree says of it: those of the cluster, or of its leaves in a row.
 func priorities(m *member, root policy.Node, endpoints bool) []PriorityState {
 	nodes := find(root, func(n policy.Node) bool { return n.Priorities != nil }).Priorities
-	aggregate := m.clusterConfig().Cluster.Type == resource.ClusterAggregate
 	out := []PriorityState{}
-	for cc := range m.config.Leaves(m.cluster) {
-		first, leaf := len(out), ""
-		if aggregate { // at least one, as its tree has
-			leaf = cc.Cluster.Name
-			out = append(out, newPriority(first, leaf))
+	for i, leaf := range m.leafNames() { // one at least of each leaf, as its tree has
+		out = append(out, newPriority(i, leaf))
+	}
+	for priority, l := range localities(m.config, m.cluster) {
+		for len(out) <= priority {
+			out = append(out, newPriority(len(out), ""))
 		}
-		if cc.Assignment == nil {
-			continue
-		}
-		for _, l := range cc.Assignment.Localities {
-			for len(out) <= first+int(l.Priority) {
-				out = append(out, newPriority(len(out), leaf))
-			}
-			p := &out[first+int(l.Priority)]
-			p.Localities = append(p.Localities, locality(l, m.places.count(place{p.Priority, l.ID}), endpoints))
-		}
+		p := &out[priority]
+		p.Localities = append(p.Localities, locality(l, m.places.count(place{priority, l.ID}), endpoints))
 	}
 	for i := range min(len(out), len(nodes)) {
 		fill(&out[i], nodes[i])
 	}
 	return out
+}
+
+// leafNames are the leaves that the priorities of an AGGREGATE belong to, by
+// priority; none of any other cluster.
+func (m *member) leafNames() []string {
+	if c := m.clusterConfig().Cluster; c == nil || c.Type != resource.ClusterAggregate {
+		return nil
+	}
+	var names []string
+	for cc := range m.config.Leaves(m.cluster) {
+		first := len(names)
+		names = append(names, cc.Cluster.Name)
+		if cc.Assignment == nil {
+			continue
+		}
+		for _, l := range cc.Assignment.Localities {
+			for len(names) <= first+int(l.Priority) {
+				names = append(names, cc.Cluster.Name)
+			}
+		}
+	}
+	return names
 }
 
 func newPriority(n int, leaf string) PriorityState {
@@ -123,7 +138,7 @@ func newPriority(n int, leaf string) PriorityState {
 
 func locality(l *resource.LocalityEndpoints, picks uint64, endpoints bool) LocalityState {
 	s := LocalityState{
-		Locality: localityOf(l.ID), Weight: l.Weight, State: connectivity.Idle.String(), Picks: picks,
+		Locality: localityOf(l.ID), Weight: l.Weight, Share: new(0.0), State: connectivity.Idle.String(), Picks: picks,
 	}
 	if !endpoints {
 		return s
@@ -132,7 +147,7 @@ func locality(l *resource.LocalityEndpoints, picks uint64, endpoints bool) Local
 	for i, e := range l.Endpoints {
 		s.Endpoints[i] = EndpointState{
 			Address: e.Addresses[0], Addresses: e.Addresses[1:], Hostname: e.Hostname, Weight: e.Weight,
-			Health: e.Health.String(), State: connectivity.Idle.String(),
+			Health: e.Health.String(), State: connectivity.Idle.String(), Share: new(0.0),
 		}
 		if !e.Usable() {
 			s.Endpoints[i].State = "UNHEALTHY"
@@ -145,6 +160,7 @@ func locality(l *resource.LocalityEndpoints, picks uint64, endpoints bool) Local
 func fill(p *PriorityState, n policy.PriorityNode) {
 	p.InUse, p.Why, p.Started = n.InUse, n.Why, n.Started
 	p.State = n.Child.State.String()
+	p.InUseSince = optional(n.InUseSince)
 	p.FailoverAt, p.ForgetAt = optional(n.FailoverAt), optional(n.ForgetAt)
 	if n.Child.Err != nil {
 		p.Error = n.Child.Err.Error()
@@ -173,9 +189,9 @@ func fill(p *PriorityState, n policy.PriorityNode) {
 		}
 		l.State = node.Child.State.String()
 		if p.InUse && node.Child.State == connectivity.Ready {
-			l.Share = float64(l.Weight) / float64(ready)
+			*l.Share = float64(l.Weight) / float64(ready)
 		}
-		fillEndpoints(l, find(node.Child, func(n policy.Node) bool { return n.Endpoints != nil }).Endpoints, l.Share)
+		fillEndpoints(l, find(node.Child, func(n policy.Node) bool { return n.Endpoints != nil }), *l.Share)
 	}
 }
 
@@ -188,20 +204,23 @@ func fillTogether(p *PriorityState, l *LocalityState, over policy.Node) {
 	}
 	for _, n := range over.Endpoints {
 		if localityOf(n.Endpoint.Locality) == l.Locality {
-			l.Share += share * n.Share
+			*l.Share += share * n.Share
 		}
 	}
-	fillEndpoints(l, over.Endpoints, share)
+	if share > 0 && !over.Shares {
+		l.Share = nil
+	}
+	fillEndpoints(l, over, share)
 }
 
 // fillEndpoints adds to a locality's endpoints what their policy says, which has
 // a share of all picks itself.
-func fillEndpoints(l *LocalityState, nodes []policy.EndpointNode, share float64) {
+func fillEndpoints(l *LocalityState, of policy.Node, share float64) {
 	if l.Endpoints == nil {
 		return
 	}
-	byAddress := make(map[string]policy.EndpointNode, len(nodes))
-	for _, n := range nodes {
+	byAddress := make(map[string]policy.EndpointNode, len(of.Endpoints))
+	for _, n := range of.Endpoints {
 		byAddress[n.Endpoint.Addresses[0]] = n
 	}
 	for i := range l.Endpoints {
@@ -211,7 +230,9 @@ func fillEndpoints(l *LocalityState, nodes []policy.EndpointNode, share float64)
 			continue
 		}
 		e.State = n.State.String()
-		e.Share = share * n.Share
+		if *e.Share = share * n.Share; share > 0 && !of.Shares {
+			e.Share = nil
+		}
 		if n.LastErr != nil {
 			e.LastError = n.LastErr.Error()
 		}

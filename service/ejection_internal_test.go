@@ -16,10 +16,10 @@ func TestEjectedOrNot(t *testing.T) {
 	until := time.Unix(1e9, 0)
 	why := &policy.EjectedError{Reason: "it was bad", Until: until}
 	for state, want := range map[connectivity.State]string{connectivity.TransientFailure: "EJECTED", connectivity.Connecting: "CONNECTING"} {
-		l := LocalityState{Endpoints: []EndpointState{{Address: "a:80"}}}
-		fillEndpoints(&l, []policy.EndpointNode{{
+		l := LocalityState{Endpoints: []EndpointState{{Address: "a:80", Share: new(0.0)}}}
+		fillEndpoints(&l, policy.Node{Endpoints: []policy.EndpointNode{{
 			Endpoint: &resource.Endpoint{Addresses: []string{"a:80"}}, State: state, LastErr: why,
-		}}, 1)
+		}}}, 1)
 		e := l.Endpoints[0]
 		if e.State != want || e.LastError != why.Error() || (e.EjectedUntil != nil) != (want == "EJECTED") {
 			t.Errorf("%v: %+v, want %s", state, e, want)

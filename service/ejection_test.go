@@ -54,7 +54,7 @@ func TestEjection(t *testing.T) {
 		}
 		e := c.Priorities[0].Localities[0].Endpoints[1]
 		if until := start.Add(40 * time.Second); e.State != "EJECTED" || e.LastError != "ejected by outlier detection: "+reason ||
-			e.EjectedUntil == nil || !e.EjectedUntil.Equal(until) || e.Share != 0 {
+			e.EjectedUntil == nil || !e.EjectedUntil.Equal(until) || e.Share == nil || *e.Share != 0 {
 			t.Errorf("the endpoint: %+v until %v, want %v", e, e.EjectedUntil, until)
 		}
 		if n := c.Endpoints; n.Ejected != 1 || n.Ready != 2 || n.TransientFailure != 0 || n.Total != 3 {

@@ -128,7 +128,9 @@ func appendSeries(all endpointSeries, c *ClusterState, left int) (_ endpointSeri
 				left--
 				e := &l.Endpoints[i]
 				add(endpointStateFamily, 1, c.Name, c.Target, priority, locality, e.Address, strings.ToLower(e.State))
-				add(endpointShareFamily, e.Share, c.Name, c.Target, priority, locality, e.Address)
+				if e.Share != nil {
+					add(endpointShareFamily, *e.Share, c.Name, c.Target, priority, locality, e.Address)
+				}
 				add(endpointWeightFamily, float64(e.Weight), c.Name, c.Target, priority, locality, e.Address)
 			}
 		}

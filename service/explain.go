@@ -33,16 +33,21 @@ type ClusterStep struct {
 
 // PriorityStep is the priority in use, and why each higher one is not.
 type PriorityStep struct {
-	Priority   int          `json:"priority"`
+	Priority int `json:"priority"`
+	// Cluster is the leaf of an AGGREGATE that the priority belongs to; so do the
+	// drops and the circuit breaker that the pick met.
+	Cluster    string       `json:"cluster,omitempty"`
 	State      string       `json:"state"`
 	PassedOver []PassedOver `json:"passed_over"`
 }
 
 // PassedOver is a priority that is not in use.
 type PassedOver struct {
-	Priority int    `json:"priority"`
-	State    string `json:"state"`
-	Why      string `json:"why"`
+	Priority int `json:"priority"`
+	// Cluster is the leaf of an AGGREGATE that the priority belongs to.
+	Cluster string `json:"cluster,omitempty"`
+	State   string `json:"state"`
+	Why     string `json:"why"`
 }
 
 // DropStep is one drop category's draw: a number in [0, 1,000,000) that drops
@@ -133,7 +138,7 @@ func explain(t *target, call *policy.Call) []Step {
 	var steps, priority []Step
 	at := 0
 	for _, s := range call.Trace.Steps {
-		step := explainStep(t, s)
+		step := explainStep(t, call.Cluster, s)
 		if step.Priority != nil {
 			priority = append(priority, step)
 			continue
@@ -146,7 +151,7 @@ func explain(t *target, call *policy.Call) []Step {
 	return slices.Insert(steps, at, priority...)
 }
 
-func explainStep(t *target, s policy.Step) Step {
+func explainStep(t *target, cluster string, s policy.Step) Step {
 	switch s := s.(type) {
 	case policy.RouteStep:
 		return explainRoute(t, s)
@@ -160,7 +165,7 @@ func explainStep(t *target, s policy.Step) Step {
 			Cluster: &ClusterStep{Name: s.Cluster, Found: s.Found},
 		}
 	case policy.PriorityStep:
-		return explainPriority(s)
+		return explainPriority(t.member(cluster).leafNames(), s)
 	case policy.DropStep:
 		verb := "passes"
 		if s.Dropped {
@@ -196,13 +201,23 @@ func explainStep(t *target, s policy.Step) Step {
 	}
 }
 
-func explainPriority(s policy.PriorityStep) Step {
-	p := &PriorityStep{Priority: s.Priority, State: s.State.String(), PassedOver: []PassedOver{}}
+// explainPriority takes the leaves that priorities belong to, of an AGGREGATE. A
+// pick that was made by an older config may have had more priorities.
+func explainPriority(leaves []string, s policy.PriorityStep) Step {
+	words := func(priority int) (leaf, words string) {
+		if priority < len(leaves) {
+			leaf, words = leaves[priority], " of "+leaves[priority]
+		}
+		return leaf, fmt.Sprintf("priority %d%s", priority, words)
+	}
+	leaf, which := words(s.Priority)
+	p := &PriorityStep{Priority: s.Priority, Cluster: leaf, State: s.State.String(), PassedOver: []PassedOver{}}
 	var says strings.Builder
-	says.WriteString(fmt.Sprintf("priority %d is in use (%s)", p.Priority, p.State))
+	says.WriteString(fmt.Sprintf("%s is in use (%s)", which, p.State))
 	for _, o := range s.PassedOver {
-		p.PassedOver = append(p.PassedOver, PassedOver{Priority: o.Priority, State: o.State.String(), Why: o.Why})
-		says.WriteString(fmt.Sprintf("; priority %d was passed over: %s", o.Priority, o.Why))
+		leaf, which := words(o.Priority)
+		p.PassedOver = append(p.PassedOver, PassedOver{Priority: o.Priority, Cluster: leaf, State: o.State.String(), Why: o.Why})
+		says.WriteString(fmt.Sprintf("; %s was passed over: %s", which, o.Why))
 	}
 	return Step{Step: "priority", Says: says.String(), Priority: p}
 }
@@ -240,7 +255,7 @@ func localityWords(l resource.Locality) string {
 	if l == (resource.Locality{}) {
 		return "the empty locality"
 	}
-	return "locality " + l.String()
+	return "locality " + strings.TrimRight(l.String(), "/")
 }
 
 func explainEndpoint(s policy.EndpointStep) Step {

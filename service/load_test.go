@@ -42,8 +42,8 @@ func TestLoadsWeighPicks(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := c.Priorities[0].Localities[0].Endpoints
-			if math.Abs(e[0].Share-a) > 1e-9 || math.Abs(e[1].Share-b) > 1e-9 {
-				t.Errorf("shares %g and %g, want %g and %g", e[0].Share, e[1].Share, a, b)
+			if math.Abs(*e[0].Share-a) > 1e-9 || math.Abs(*e[1].Share-b) > 1e-9 {
+				t.Errorf("shares %g and %g, want %g and %g", *e[0].Share, *e[1].Share, a, b)
 			}
 			got := map[string]int{}
 			for range 100 {

@@ -74,7 +74,8 @@ type ClusterState struct {
 	EDSServiceName string `json:"eds_service_name,omitempty"`
 	Policy         string `json:"policy,omitempty"`
 	// ConnectMode is how endpoints are connected to; NoticeTime is how long it
-	// can take to notice that one is lost: a Go duration, or "never".
+	// can take to notice that one is lost: a Go duration, or "never". Those of an
+	// AGGREGATE are its leaves'.
 	ConnectMode string `json:"connect_mode,omitempty"`
 	NoticeTime  string `json:"notice_time,omitempty"`
 	// Security is how connections are secured, by the cluster's transport_socket;
@@ -92,6 +93,9 @@ type LeafState struct {
 	Name    string       `json:"name"`
 	Breaker BreakerState `json:"circuit_breaker"`
 	Drops   []DropState  `json:"drops"`
+	// ConnectMode and NoticeTime are as a cluster's own.
+	ConnectMode string `json:"connect_mode"`
+	NoticeTime  string `json:"notice_time"`
 	// Security is the leaf's; absent where there is none.
 	Security *SecurityState `json:"security,omitempty"`
 }
@@ -128,9 +132,12 @@ type PriorityState struct {
 	// Cluster is the leaf of an AGGREGATE that the priority belongs to.
 	Cluster string `json:"cluster,omitempty"`
 	InUse   bool   `json:"in_use"`
-	Why     string `json:"why"` // why it is in use or is not
-	State   string `json:"state"`
-	Started bool   `json:"started"`
+	// InUseSince is when picks began to go to the priority of this number;
+	// absent where they do not.
+	InUseSince *time.Time `json:"in_use_since,omitempty"`
+	Why        string     `json:"why"` // why it is in use or is not
+	State      string     `json:"state"`
+	Started    bool       `json:"started"`
 	// FailoverAt is when the next priority is started, if this one is not
 	// READY before; ForgetAt is when it gives up its connections.
 	FailoverAt *time.Time      `json:"failover_at,omitempty"`
@@ -150,9 +157,10 @@ type Locality struct {
 type LocalityState struct {
 	Locality Locality `json:"locality"`
 	Weight   uint32   `json:"weight"`
-	// Share is the part of all picks that the locality gets now, 0 to 1.
-	Share float64 `json:"share"`
-	State string  `json:"state"`
+	// Share is the part of all picks that the locality gets now, 0 to 1; absent
+	// where the policy cannot tell.
+	Share *float64 `json:"share,omitempty"`
+	State string   `json:"state"`
 	// Picks are the good picks so far.
 	Picks     uint64          `json:"picks"`
 	Endpoints []EndpointState `json:"endpoints,omitempty"`
@@ -168,8 +176,10 @@ type EndpointState struct {
 	// State is the connectivity state; or UNHEALTHY where EDS health keeps
 	// picks from it, EJECTED where outlier detection does.
 	State string `json:"state"`
-	// Share is the part of all picks that the endpoint gets now, 0 to 1.
-	Share float64 `json:"share"`
+	// Share is the part of all picks that the endpoint gets now, 0 to 1; absent
+	// where the policy cannot tell. Of ring_hash it is the part of the hashes that
+	// lead to it; of least_request what it is while all are as busy.
+	Share *float64 `json:"share,omitempty"`
 	// LastError is why it cannot be connected to, or why it is ejected.
 	LastError string `json:"last_error,omitempty"`
 	// EjectedUntil is when its ejection is over; it is given back at the end of

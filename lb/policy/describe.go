@@ -51,6 +51,9 @@ type BreakerNode struct {
 type PriorityNode struct {
 	Name  string
 	InUse bool
+	// InUseSince is when picks began to go to the priority of this number; zero
+	// where they do not.
+	InUseSince time.Time
 	// Why says why it is in use or is not.
 	Why     string
 	Started bool

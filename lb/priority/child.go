@@ -175,6 +175,9 @@ func (c *child) describe(place int) policy.PriorityNode {
 		Name: c.name, InUse: c == c.parent.inUse, Why: c.why(place), Started: c.started, Size: c.size,
 		FailoverAt: c.failoverAt, ForgetAt: c.forgetAt,
 	}
+	if n.InUse {
+		n.InUseSince = c.parent.since
+	}
 	if c.builtAs != "" {
 		n.Child = c.policy.Describe()
 	}

@@ -50,7 +50,8 @@ type priority struct {
 	children map[string]*child
 	order    []*child
 	inUse    *child
-	used     int // inUse's place in order when it was chosen; -1 for none
+	used     int       // inUse's place in order when it was chosen; -1 for none
+	since    time.Time // when another place was chosen
 
 	updated  bool // a config came since the last sync: the next Report syncs
 	stale    bool // what was reported no longer says what is
@@ -147,6 +148,7 @@ func (b *priority) use(c *child, place int, reason policy.SwitchReason) {
 		b.inUse, b.used, b.stale = c, place, true
 	}
 	if place != from {
+		b.since = time.Now()
 		if reason == policy.SwitchFailure && place < from {
 			reason = policy.SwitchRecovered
 		}
