@@ -21,12 +21,17 @@ import (
 // named is a policy of grpc's under a name that lbd has none of.
 type named struct {
 	balancer.Builder
-	balancer.ConfigParser
 
 	name string
 }
 
 func (n named) Name() string { return n.name }
+
+// parsing is one that takes a config.
+type parsing struct {
+	named
+	balancer.ConfigParser
+}
 
 var registered atomic.Int64
 
@@ -34,10 +39,13 @@ var registered atomic.Int64
 func foreignName(t *testing.T, grpcs string) string {
 	t.Helper()
 	b := balancer.Get(grpcs)
-	parser, _ := b.(balancer.ConfigParser)
-	name := fmt.Sprintf("foreign_%s_%d", grpcs, registered.Add(1))
-	balancer.Register(named{b, parser, name})
-	return name
+	n := named{b, fmt.Sprintf("foreign_%s_%d", grpcs, registered.Add(1))}
+	if parser, ok := b.(balancer.ConfigParser); ok {
+		balancer.Register(parsing{n, parser})
+	} else {
+		balancer.Register(n)
+	}
+	return n.name
 }
 
 func foreignConfig(name, json string, ls ...*resource.LocalityEndpoints) *resource.Config {
