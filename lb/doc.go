@@ -5,7 +5,7 @@
 //	└ Channel: one owner runs the tree below; picks read an atomic picker
 //	  └ cluster_manager ─ a child per cluster; the picker looks the cluster up
 //	    └ cds ─ builds the child from the cluster's resources; no picker of its own
-//	      └ outlier_detection ─ only where configured: ejects by how held picks end
+//	      └ outlier_detection ─ ejects by how held picks end, where configured
 //	        └ cluster_impl ─ drops, circuit breaker, load counters
 //	          └ priority ─ fail-over
 //	            └ wrr_locality → weighted_target ─ weighted choice of a locality

@@ -133,9 +133,10 @@ func (b *cds) apply(root *resource.ClusterConfig, leaves []*resource.ClusterConf
 	b.applied, b.err = parts, nil
 }
 
-// build makes the child's config: of a cluster with endpoints, cluster_impl over
-// its priorities; of an aggregate, the priorities of all its leaves in a row,
-// each under a cluster_impl of its leaf (gRFC A75).
+// build makes the child's config: of a cluster with endpoints, outlier_detection
+// and cluster_impl over its priorities; of an aggregate, the priorities of all its
+// leaves in a row, each under an outlier_detection and a cluster_impl of its leaf
+// (gRFC A75).
 func (b *cds) build(root *resource.ClusterConfig, leaves []*resource.ClusterConfig) (policy.Child, error) {
 	kept := make(map[string]*leaf, len(leaves))
 	defer func() { b.leaves = kept }()
@@ -169,7 +170,8 @@ func (b *cds) build(root *resource.ClusterConfig, leaves []*resource.ClusterConf
 	}, nil
 }
 
-// clusterChild puts what holds for a cluster as a whole over inner.
+// clusterChild puts what holds for a cluster as a whole over inner. That is always
+// the same policies: what is configured anew makes no connection anew.
 func clusterChild(cc *resource.ClusterConfig, inner policy.Child) policy.Child {
 	config := &policy.ClusterImplConfig{
 		Service:     policy.ServiceKey{Cluster: cc.Cluster.Name, EDSServiceName: cc.Cluster.EDSServiceName},
@@ -184,14 +186,12 @@ func clusterChild(cc *resource.ClusterConfig, inner policy.Child) policy.Child {
 	if cc.Cluster.LRSToSelf {
 		config.LoadMetrics = cc.Cluster.LoadMetrics
 	}
-	child := policy.Child{Policy: policy.ClusterImpl, Config: config}
-	if cc.Cluster.OutlierDetection == nil {
-		return child
-	}
 	return policy.Child{
 		Policy: policy.OutlierDetection,
 		Config: &policy.OutlierDetectionConfig{
-			OutlierDetection: *cc.Cluster.OutlierDetection, Cluster: cc.Cluster.Name, Child: child,
+			OutlierDetection: cc.Cluster.OutlierDetection,
+			Cluster:          cc.Cluster.Name,
+			Child:            policy.Child{Policy: policy.ClusterImpl, Config: config},
 		},
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/cds"
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
 	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/lb/outlierdetection"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/priority"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
@@ -201,7 +202,7 @@ func TestCDS(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
-			s.tree = lbtest.NewTree(t, cds.Builder{}, clusterimpl.Builder{}, priority.Builder{},
+			s.tree = lbtest.NewTree(t, cds.Builder{}, outlierdetection.Builder{}, clusterimpl.Builder{}, priority.Builder{},
 				wrrlocality.Builder{}, weightedtarget.Builder{}, roundrobin.Builder{})
 			for _, step := range tt.steps {
 				step(s)
@@ -289,7 +290,7 @@ func (c *confidant) Close() { c.closes++ }
 func TestCallsReachTheChild(t *testing.T) {
 	child := new(confidant)
 	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
-	s.tree = lbtest.NewTree(t, cds.Builder{}, child)
+	s.tree = lbtest.NewTree(t, cds.Builder{}, outlierdetection.Builder{}, child)
 	assignment("a")(s)
 	s.tree.Batch(func() {
 		s.tree.Root().ExitIdle()

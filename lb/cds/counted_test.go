@@ -7,6 +7,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/cds"
 	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/lb/outlierdetection"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -32,7 +33,7 @@ func TestWhatIsCounted(t *testing.T) {
 		c := *resource.DefaultCluster(cluster)
 		c.LRSToSelf, c.LoadMetrics = reported, &resource.LoadMetrics{AllNamed: true}
 		s := &stage{t: t, cluster: &c, places: map[string]*resource.LocalityEndpoints{}}
-		s.tree = lbtest.NewTree(t, cds.Builder{}, child)
+		s.tree = lbtest.NewTree(t, cds.Builder{}, outlierdetection.Builder{}, child)
 		assignment("a b | a", resource.Drop{Category: "x"})(s)
 		got := child.config
 		if len(got.Drops) != 1 || len(got.Localities) != 3 || got.Localities[1].ID.Zone != "b" {

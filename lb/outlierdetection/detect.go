@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"strings"
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -17,15 +18,19 @@ func (b *outlierDetection) endInterval() {
 	for _, e := range b.endpoints {
 		e.last = outcomes(e.ended.Swap(0))
 	}
+	var outliers []*endpoint
 	if c := b.config.SuccessRate; c != nil {
-		b.bySuccessRate(c)
+		outliers = b.bySuccessRate(c, outliers)
 	}
 	if c := b.config.FailurePercentage; c != nil {
-		b.byFailurePercentage(c)
+		outliers = b.byFailurePercentage(c, outliers)
+	}
+	for _, e := range outliers {
+		b.eject(e)
 	}
 	for _, e := range b.endpoints {
 		switch {
-		case e.ejection.Load() == nil:
+		case e.ejection == nil:
 			e.times = max(e.times-1, 0)
 		case !b.began.Before(b.until(e)):
 			b.giveBack(e)
@@ -34,35 +39,38 @@ func (b *outlierDetection) endInterval() {
 	b.schedule(b.config.Interval)
 }
 
-// bySuccessRate ejects endpoints that are too far below the mean success rate.
-func (b *outlierDetection) bySuccessRate(c *resource.SuccessRateEjection) {
+// bySuccessRate adds endpoints that are too far below the mean success rate.
+func (b *outlierDetection) bySuccessRate(c *resource.SuccessRateEjection, outliers []*endpoint) []*endpoint {
 	judged := b.busy(c.RequestVolume)
 	if len(judged) < int(c.MinimumHosts) {
-		return
+		return outliers
 	}
 	mean, deviation := spread(judged)
 	required := mean - deviation*float64(c.StdevFactor)/1000
 	for _, e := range judged {
 		if rate := e.last.successRate(); rate < required {
-			b.outlier(e, c.EnforcementPercentage, fmt.Sprintf(
+			outliers = b.enforce(outliers, e, c.EnforcementPercentage, fmt.Sprintf(
 				"success rate %.1f%% of %d requests is below %.1f%% (mean %.1f%%, standard deviation %.1f%%, factor %g)",
 				100*rate, e.last.requests(), 100*required, 100*mean, 100*deviation, float64(c.StdevFactor)/1000))
 		}
 	}
+	return outliers
 }
 
-// byFailurePercentage ejects endpoints that fail too often, whatever others do.
-func (b *outlierDetection) byFailurePercentage(c *resource.FailurePercentageEjection) {
+// byFailurePercentage adds endpoints that fail too often, whatever others do.
+func (b *outlierDetection) byFailurePercentage(c *resource.FailurePercentageEjection, outliers []*endpoint) []*endpoint {
 	judged := b.busy(c.RequestVolume)
 	if len(judged) < int(c.MinimumHosts) {
-		return
+		return outliers
 	}
 	for _, e := range judged {
 		if e.last.requests()*uint64(c.Threshold) < 100*uint64(e.last.errors()) {
-			b.outlier(e, c.EnforcementPercentage, fmt.Sprintf("failure percentage %.1f%% of %d requests is above %d%%",
+			outliers = b.enforce(outliers, e, c.EnforcementPercentage, fmt.Sprintf(
+				"failure percentage %.1f%% of %d requests is above %d%%",
 				100*(1-e.last.successRate()), e.last.requests(), c.Threshold))
 		}
 	}
+	return outliers
 }
 
 // busy returns the endpoints with at least volume requests, and one, in the
@@ -99,21 +107,29 @@ func spread(endpoints []*endpoint) (mean, deviation float64) {
 	return mean, math.Sqrt(squares / float64(len(endpoints)))
 }
 
-// outlier ejects e, unless as many are ejected as may be, or the dice say no. One
-// that is ejected already, because of requests that were picked before, stays so
-// for longer.
-func (b *outlierDetection) outlier(e *endpoint, enforcement uint32, reason string) {
-	if 100*b.ejected >= int(b.config.MaxEjectionPercent)*len(b.endpoints) || b.draw(100) >= int(enforcement) {
-		return
+// enforce adds e to the outliers, unless as many are ejected as may be, or the dice
+// say no. Each reason counts as an ejection: it lasts so much longer. So does one
+// of an endpoint that is ejected already, because of requests that were picked
+// before.
+func (b *outlierDetection) enforce(outliers []*endpoint, e *endpoint, enforcement uint32, reason string) []*endpoint {
+	if 100*len(b.ejected) >= int(b.config.MaxEjectionPercent)*len(b.endpoints) || b.draw(100) >= int(enforcement) {
+		return outliers
 	}
-	if e.ejection.Load() == nil {
-		b.ejected++
-		b.ejectedIn = nil
-	}
-	e.at = b.began
 	e.times++
-	why := &policy.EjectedError{Reason: reason, Until: b.until(e)}
-	b.Event(policy.Ejected{Cluster: b.config.Cluster, Address: e.address, Reason: reason, Until: why.Until})
+	e.reasons = append(e.reasons, reason)
+	if len(e.reasons) > 1 {
+		return outliers
+	}
+	b.ejected[e] = struct{}{}
+	return append(outliers, e)
+}
+
+// eject ejects an outlier, for all reasons that there are.
+func (b *outlierDetection) eject(e *endpoint) {
+	e.at = b.began
+	why := &policy.EjectedError{Reason: strings.Join(e.reasons, "; "), Until: b.until(e)}
+	e.reasons = nil
+	b.Event(policy.Ejected{Cluster: b.config.Cluster, Address: e.value.Addresses[0], Reason: why.Reason, Until: why.Until})
 	e.eject(why)
 }
 
@@ -129,8 +145,7 @@ func (b *outlierDetection) until(e *endpoint) time.Time {
 
 // giveBack ends e's ejection.
 func (b *outlierDetection) giveBack(e *endpoint) {
-	b.ejected--
-	b.ejectedIn = nil
-	b.Event(policy.Unejected{Cluster: b.config.Cluster, Address: e.address})
+	delete(b.ejected, e)
+	b.Event(policy.Unejected{Cluster: b.config.Cluster, Address: e.value.Addresses[0]})
 	e.giveBack()
 }

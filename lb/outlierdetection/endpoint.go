@@ -10,23 +10,25 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// endpoint is one endpoint, by the set of its addresses.
+// endpoint is one endpoint of the config, by the set of its addresses.
 type endpoint struct {
-	// Fixed.
-	key     string
-	address string // the first
+	ended atomic.Uint64 // requests of the interval that runs, as outcomes
 
-	// Atomic.
-	ended    atomic.Uint64 // requests of the interval that runs, as outcomes
-	ejection atomic.Pointer[policy.EjectedError]
+	key string // fixed
 
 	// Owner only.
-	index    int // in the policy's endpoints
+	value    *resource.Endpoint
+	priority int
+	seen     uint64 // the last config that had it
 	subConns []*subConn
-	last     outcomes  // of the interval that ended last
-	at       time.Time // of the ejection
+
+	last     outcomes             // of the interval that ended last
+	reasons  []string             // to eject it, in the interval that is judged
+	ejection *policy.EjectedError // nil unless it is ejected
+	at       time.Time            // of the ejection
 	// times is gRPC's ejection time multiplier: how often the endpoint was
 	// ejected, one less for each interval in which it was not.
 	times int64
@@ -74,73 +76,21 @@ func (e *endpoint) Finish(outcome policy.Outcome, _ balancer.DoneInfo) {
 // eject lets the endpoint fail because of why. For one that is ejected already it
 // tells the new reason.
 func (e *endpoint) eject(why *policy.EjectedError) {
-	e.ejection.Store(why)
+	e.ejection = why
 	for _, sc := range e.subConns {
-		sc.tell(balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: why})
+		sc.eject(why)
 	}
 }
 
-// giveBack lets the endpoint be what its connections are.
+// giveBack lets an ejected endpoint be what its connections are.
 func (e *endpoint) giveBack() {
-	e.ejection.Store(nil)
+	e.ejection = nil
 	for _, sc := range e.subConns {
-		sc.tell(sc.real)
+		sc.giveBack()
 	}
 }
 
-// remove takes sc out, and reports whether it was the last.
-func (e *endpoint) remove(sc *subConn) bool {
-	e.subConns = slices.DeleteFunc(e.subConns, func(s *subConn) bool { return s == sc })
-	return len(e.subConns) == 0
-}
-
-// subConn is a SubConn of an endpoint that can be ejected. While it is, the
-// SubConn's policy hears that it failed, and of nothing that it does.
-type subConn struct {
-	balancer.SubConn
-
-	// Fixed after build.
-	endpoint *endpoint
-	listener func(balancer.SubConnState)
-
-	// Owner only. real is the SubConn's own state; told is the one that its
-	// policy heard last.
-	real balancer.SubConnState
-	told connectivity.State
-}
-
-// Ready asks the SubConn; one that cannot be asked is ready. One that is ejected
-// is not, from the moment of the ejection on.
-func (s *subConn) Ready() (string, bool) {
-	if s.endpoint.ejection.Load() != nil {
-		return "", false
-	}
-	if own, ok := s.SubConn.(policy.SubConn); ok {
-		return own.Ready()
-	}
-	return s.endpoint.address, true
-}
-
-// heard takes the SubConn's own state. One that is ejected is kept connected, so
-// that picks can reach it as soon as it is given back.
-func (s *subConn) heard(state balancer.SubConnState) {
-	s.real = state
-	why := s.endpoint.ejection.Load()
-	switch {
-	case why == nil || state.ConnectivityState == connectivity.Shutdown:
-		s.tell(state)
-	case s.told != connectivity.TransientFailure: // made for an ejected endpoint
-		s.tell(balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: why})
-	}
-	if why != nil && state.ConnectivityState == connectivity.Idle {
-		s.Connect()
-	}
-}
-
-// tell lets the SubConn's policy hear state.
-func (s *subConn) tell(state balancer.SubConnState) {
-	s.told = state.ConnectivityState
-	if s.listener != nil {
-		s.listener(state)
-	}
+// fails reports whether a policy below takes the endpoint for failed.
+func (e *endpoint) fails() bool {
+	return slices.ContainsFunc(e.subConns, func(sc *subConn) bool { return sc.told == connectivity.TransientFailure })
 }

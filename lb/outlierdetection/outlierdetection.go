@@ -2,11 +2,13 @@
 // end worse than others' get none for a while (gRFC A50).
 //
 // What is counted is how held picks end: successes and errors. An ejected
-// endpoint's SubConns fail for the policies below, until they are given back.
+// endpoint's SubConns fail for the policies below, until they are given back. It
+// stays ejected as long as the config has it, whatever becomes of its SubConns.
 package outlierdetection
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -31,7 +33,7 @@ func (Builder) Name() string { return policy.OutlierDetection }
 func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
 	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
 		b := &outlierDetection{
-			Conn: conn, byAddresses: make(map[string]*endpoint),
+			Conn:  conn,
 			state: balancer.State{ConnectivityState: connectivity.Connecting},
 		}
 		b.child = policy.NewSwitch(conn.Child(b))
@@ -41,26 +43,29 @@ func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.B
 
 // outlierDetection belongs to the owner, all of it. It is the ClientConn that
 // its child's calls go to.
+//
+// It is in every cluster's tree, so that its config can come, change and go
+// without a connection made anew. Where it detects nothing it counts nothing, and
+// the child's picker is its own.
 type outlierDetection struct {
 	*policy.Conn
 
-	config *policy.OutlierDetectionConfig // nil before the first
-	child  *policy.Switch
-	state  balancer.State // the child's; its Picker is nil before the first
+	config   *policy.OutlierDetectionConfig // nil before the first
+	child    *policy.Switch
+	state    balancer.State // the child's; its Picker is nil before the first
+	subConns []*subConn     // those of the child, in no order
 
-	// The endpoints that have a SubConn.
-	byAddresses map[string]*endpoint
+	// While detecting; zero otherwise. The endpoints are those of the config,
+	// of all priorities, in its order. They may have a SubConn, or several: while
+	// their policy is being changed, and below policies that make one for each
+	// address.
+	detecting   bool
 	endpoints   []*endpoint
-	ejected     int // of them
-	// ejectedIn counts the ejected by priority; nil where that is not known
-	// any more.
-	ejectedIn []int
-
-	// detecting is whether the config asks for it. began is when the interval
-	// that runs did, while detecting.
-	detecting bool
-	began     time.Time
-	timer     *policy.Timer
+	byAddresses map[string]*endpoint
+	ejected     map[*endpoint]struct{}
+	configs     uint64    // how many gave endpoints
+	began       time.Time // when the interval that runs did
+	timer       *policy.Timer
 
 	pending bool
 	closed  bool
@@ -73,49 +78,88 @@ func (b *outlierDetection) UpdateClientConnState(s balancer.ClientConnState) err
 	}
 	old := b.config
 	b.config = cfg
-	b.ejectedIn = nil
 	switch detecting := detects(cfg); {
 	case detecting && !b.detecting:
 		b.start()
 	case !detecting && b.detecting:
 		b.stop()
 	case detecting:
+		b.takeEndpoints()
 		b.schedule(cfg.Interval - time.Since(b.began))
-	}
-	if old != nil && (old.BaseEjectionTime != cfg.BaseEjectionTime || old.MaxEjectionTime != cfg.MaxEjectionTime) {
-		b.retime()
+		if old.BaseEjectionTime != cfg.BaseEjectionTime || old.MaxEjectionTime != cfg.MaxEjectionTime {
+			b.retime()
+		}
 	}
 	_ = b.child.Update(cfg.Child) // the Switch has said so
 	return nil
 }
 
-// detects reports whether cfg can eject an endpoint. pick_first keeps to the
-// endpoint that it has, and gRPC ejects none from under it (gRFC A61).
-func detects(cfg *policy.OutlierDetectionConfig) bool {
-	return (cfg.SuccessRate != nil || cfg.FailurePercentage != nil) && endpointPolicy(cfg.Child) != policy.PickFirst
-}
-
-// start begins the first interval: what was counted before is forgotten.
+// start begins the first interval.
 func (b *outlierDetection) start() {
 	b.detecting, b.began = true, time.Now()
-	for _, e := range b.endpoints {
-		e.ended.Store(0)
-	}
+	b.byAddresses, b.ejected = make(map[string]*endpoint), make(map[*endpoint]struct{})
+	b.takeEndpoints()
 	b.schedule(b.config.Interval)
 	b.Mark(b, &b.pending) // picks are to be counted
 }
 
-// stop gives every endpoint back, and forgets that it was ejected before.
+// stop gives every endpoint back, and forgets all that was counted.
 func (b *outlierDetection) stop() {
-	b.detecting = false
 	b.timer.Stop()
 	for _, e := range b.endpoints {
-		if e.ejection.Load() != nil {
+		if e.ejection != nil {
 			b.giveBack(e)
 		}
-		e.times = 0
 	}
+	for _, sc := range b.subConns {
+		sc.endpoint.Store(nil)
+	}
+	b.detecting, b.endpoints, b.byAddresses, b.ejected = false, nil, nil, nil
 	b.Mark(b, &b.pending)
+}
+
+// takeEndpoints takes over the config's endpoints. One that it goes on having
+// stays as it was judged.
+func (b *outlierDetection) takeEndpoints() {
+	b.configs++
+	before := b.endpoints
+	b.endpoints = make([]*endpoint, 0, len(before))
+	for priority, value := range endpointsOf(b.config.Child) {
+		k := key(value.Addresses)
+		e := b.byAddresses[k]
+		if e == nil {
+			e = &endpoint{key: k}
+			b.byAddresses[k] = e
+		}
+		if e.seen == b.configs {
+			continue
+		}
+		e.value, e.priority, e.seen = value, priority, b.configs
+		b.endpoints = append(b.endpoints, e)
+	}
+	for _, e := range before {
+		if e.seen != b.configs {
+			b.forget(e)
+		}
+	}
+	for _, sc := range b.subConns {
+		if sc.endpoint.Load() == nil {
+			b.join(sc)
+		}
+	}
+}
+
+// forget lets go of an endpoint that the config has no more. A priority that is
+// kept may have a SubConn to it for a while.
+func (b *outlierDetection) forget(e *endpoint) {
+	delete(b.byAddresses, e.key)
+	if e.ejection != nil {
+		delete(b.ejected, e)
+		e.giveBack()
+	}
+	for _, sc := range e.subConns {
+		sc.endpoint.Store(nil)
+	}
 }
 
 // schedule lets the interval end in d.
@@ -127,10 +171,8 @@ func (b *outlierDetection) schedule(d time.Duration) {
 // retime tells the ejected endpoints' policies of another end, which other
 // ejection times make.
 func (b *outlierDetection) retime() {
-	for _, e := range b.endpoints {
-		if ejection := e.ejection.Load(); ejection != nil {
-			e.eject(&policy.EjectedError{Reason: ejection.Reason, Until: b.until(e)})
-		}
+	for e := range b.ejected {
+		e.eject(&policy.EjectedError{Reason: e.ejection.Reason, Until: b.until(e)})
 	}
 }
 
@@ -140,65 +182,51 @@ func (b *outlierDetection) UpdateState(s balancer.State) {
 	b.Mark(b, &b.pending)
 }
 
-// Report sends the child's state up under a picker of its own.
+// Report sends the child's state up, while detecting under a picker that counts.
 func (b *outlierDetection) Report() {
 	if b.closed || b.state.Picker == nil {
 		return
 	}
-	b.ClientConn.UpdateState(balancer.State{
-		ConnectivityState: b.state.ConnectivityState,
-		Picker:            &picker{child: b.state.Picker, counts: b.detecting},
-	})
+	s := b.state
+	if b.detecting {
+		s.Picker = &picker{child: s.Picker}
+	}
+	b.ClientConn.UpdateState(s)
 }
 
 // NewSubConn makes a SubConn that can be ejected with its endpoint.
 func (b *outlierDetection) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	sc := &subConn{listener: opts.StateListener}
-	opts.StateListener = func(s balancer.SubConnState) {
-		if s.ConnectivityState == connectivity.Shutdown {
-			b.leave(sc)
-		}
-		sc.heard(s)
-	}
+	sc := &subConn{policy: b, value: policy.EndpointOfAddresses(addrs), listener: opts.StateListener}
+	opts.StateListener = sc.heard
 	inner, err := b.ClientConn.NewSubConn(addrs, opts)
 	if err != nil {
 		return nil, err
 	}
-	sc.SubConn = inner
-	b.join(sc, policy.EndpointOfAddresses(addrs).Addresses)
+	sc.SubConn, sc.index = inner, len(b.subConns)
+	b.subConns = append(b.subConns, sc)
+	if b.detecting {
+		b.join(sc)
+	}
 	return sc, nil
 }
 
-// join makes sc one of its endpoint's SubConns. An endpoint can have several:
-// while its policy is being changed, and below policies that make one for each
-// address.
-func (b *outlierDetection) join(sc *subConn, addresses []string) {
-	k := key(addresses)
-	e := b.byAddresses[k]
-	if e == nil {
-		e = &endpoint{key: k, address: addresses[0], index: len(b.endpoints)}
-		b.byAddresses[k] = e
-		b.endpoints = append(b.endpoints, e)
+// join makes sc one of its endpoint's SubConns, where the config has that.
+func (b *outlierDetection) join(sc *subConn) {
+	if e := b.byAddresses[key(sc.value.Addresses)]; e != nil {
+		e.subConns = append(e.subConns, sc)
+		sc.endpoint.Store(e)
 	}
-	e.subConns = append(e.subConns, sc)
-	sc.endpoint = e
 }
 
-// leave forgets sc, and its endpoint with the last of them.
+// leave forgets sc, but not its endpoint.
 func (b *outlierDetection) leave(sc *subConn) {
-	e := sc.endpoint
-	if !e.remove(sc) {
-		return
-	}
-	delete(b.byAddresses, e.key)
-	last := len(b.endpoints) - 1
-	b.endpoints[e.index] = b.endpoints[last]
-	b.endpoints[e.index].index = e.index
-	b.endpoints[last] = nil
-	b.endpoints = b.endpoints[:last]
-	if e.ejection.Load() != nil {
-		b.ejected--
-		b.ejectedIn = nil
+	last := len(b.subConns) - 1
+	b.subConns[sc.index] = b.subConns[last]
+	b.subConns[sc.index].index = sc.index
+	b.subConns[last] = nil
+	b.subConns = b.subConns[:last]
+	if e := sc.endpoint.Load(); e != nil {
+		e.subConns = slices.DeleteFunc(e.subConns, func(s *subConn) bool { return s == sc })
 	}
 }
 

@@ -202,7 +202,7 @@ func TestOutlierDetection(t *testing.T) {
 		}},
 		{"the same addresses in another order are not", []step{
 			endpoints("a b c+d"), all("a b", 5), ends("c+d", 0, 5), after(interval), happened("c until 40s"),
-			endpoints("a b d+c"), reaches("a b"), describes("d+c", failure, failing), after(3 * interval), happened("c back"), reaches("a b d+c"),
+			endpoints("a b d+c"), reaches("a b"), describes("d+c", failure, failing), after(3 * interval), happened("d back"), reaches("a b d+c"),
 		}},
 		{"an ejected endpoint's connection is kept up", []step{
 			one, after(interval), connects("c", 1),
@@ -252,6 +252,36 @@ func TestOutlierDetection(t *testing.T) {
 			endpoints("d e|a b c"), counts(policy.Census{Ready: 2}, policy.Census{Ready: 1, Ejected: 2}),
 			after(3 * interval), happened("c back", "a back"), counts(policy.Census{Ready: 2}, policy.Census{Ready: 3}),
 		}},
+		{"30% of ten are three, wherever they are", []step{
+			detect(percentage(1, 3), maxPercent(30)), endpoints("a b c d|e f g h i j"),
+			ends("a", 0, 5), ends("b", 0, 5), ends("c", 0, 5), ends("d", 0, 5), after(interval),
+			happened("a until 40s", "b until 40s", "c until 40s"), reaches("d"), counts(policy.Census{Ready: 1, Ejected: 3}, policy.Census{Idle: 6}),
+		}},
+		{"whether those below have served or not", []step{
+			detect(percentage(1, 3), maxPercent(30)), endpoints("a|e f g"), says("a", idle, connecting, failure), connectNew, reaches("e f g"),
+			says("a", idle, connecting, ready), reaches("a"), ends("a", 0, 5), after(interval), happened("a until 40s"),
+			ends("e", 0, 5), after(interval), happened("e until 50s"), ends("f", 0, 5), after(interval), happened(), reaches("f g"),
+		}},
+		{"an ejected endpoint moves where nothing connects to it, and back", []step{
+			detect(percentage(1, 3)), endpoints("a b c|d"), one, after(interval), happened("c until 40s"),
+			endpoints("a b|d c"), reaches("a b"), counts(policy.Census{Ready: 2}, policy.Census{Idle: 2}),
+			endpoints("a b c|d"), reaches("a b"), counts(policy.Census{Ready: 2, Ejected: 1}, policy.Census{Idle: 1}),
+			after(3 * interval), happened("c back"), reaches("a b c"), one, after(interval), happened("c until 1m50s"),
+		}},
+		{"and its time is over meanwhile", []step{
+			detect(percentage(1, 3)), endpoints("a b c|d"), one, after(interval), happened("c until 40s"),
+			endpoints("a b|d c"), after(3 * interval), happened("c back"), endpoints("a b c|d"), reaches("a b c"),
+		}},
+		{"or nothing is detected any more", []step{
+			detect(percentage(1, 3)), endpoints("a b c|d"), one, after(interval), happened("c until 40s"),
+			endpoints("a b|d c"), detect(nothing), happened("c back"), endpoints("a b c|d"), reaches("a b c"),
+		}},
+		{"it is removed while a priority that is kept has a connection to it", []step{
+			detect(percentage(1, 3)), endpoints("a|c d"), says("a", idle, connecting, failure), connectNew, ends("c", 0, 5), after(interval),
+			happened("c until 40s"), reaches("d"), says("a", idle, connecting, ready), reaches("a"),
+			endpoints("a|d"), endpoints("a|c d"), says("a", idle, connecting, failure), reaches("c d"), after(9 * interval), happened(),
+			ends("c", 0, 5), after(interval), happened("c until 2m20s"), reaches("d"),
+		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { play(t, append(three, tt.steps...)...) })
@@ -286,7 +316,7 @@ func TestSuccessRate(t *testing.T) {
 		{"the dice say no", []step{detect(enforcement(99)), all("a b c d", 10), ends("e", 0, 10), draws(0, percentOf(99))}, nil},
 		{"both algorithms eject", []step{
 			detect(percentage(5, 10)), all("a b c d", 10), ends("e", 0, 10),
-		}, []string{"e until 40s", "e until 1m10s"}},
+		}, []string{"e until 1m10s"}},
 		{"success rate comes first, and leaves nothing to eject", []step{
 			detect(percentage(5, 10), maxPercent(20)), all("a b c d", 10), ends("e", 0, 10),
 		}, []string{"e until 40s"}},
@@ -298,11 +328,18 @@ func TestSuccessRate(t *testing.T) {
 	}
 }
 
+// TestReason: numbers, of all algorithms that found the endpoint.
 func TestReason(t *testing.T) {
 	play(
 		t, detect(rate(1900, 5, 10)), endpoints("a b c d e"), all("a b c d", 10), ends("e", 4, 6), after(interval),
 		describes("e", failure, "ejected by outlier detection: success rate 40.0% of 10 requests is below 42.4% "+
 			"(mean 88.0%, standard deviation 24.0%, factor 1.9)"),
+	)
+	play(
+		t, detect(rate(1900, 5, 10), percentage(5, 10)), endpoints("a b c d e"), all("a b c d", 10), ends("e", 4, 6), after(interval),
+		describes("e", failure, "ejected by outlier detection: success rate 40.0% of 10 requests is below 42.4% "+
+			"(mean 88.0%, standard deviation 24.0%, factor 1.9); failure percentage 60.0% of 10 requests is above 50%"),
+		happened("e until 1m10s"), after(6*interval), happened("e back"),
 	)
 }
 
@@ -331,9 +368,10 @@ func TestChildHears(t *testing.T) {
 		tree := lbtest.NewTree(t, outlierdetection.Builder{}, actors)
 		defer tree.Close()
 		config := func(change func(*resource.OutlierDetection)) policy.Child {
-			cfg := &policy.OutlierDetectionConfig{Cluster: "orders", Child: actors.Child("x")}
+			cfg := &policy.OutlierDetectionConfig{OutlierDetection: new(resource.OutlierDetection), Cluster: "orders", Child: actors.Child("x")}
 			cfg.Interval, cfg.BaseEjectionTime, cfg.MaxEjectionPercent = interval, 3*interval, 100
-			change(&cfg.OutlierDetection)
+			cfg.Child.Endpoints = []resolver.Endpoint{policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a"}, Weight: 1})}
+			change(cfg.OutlierDetection)
 			return policy.Child{Config: cfg}
 		}
 		tree.Config(config(nothing))
@@ -358,6 +396,9 @@ func TestChildHears(t *testing.T) {
 			heard = nil
 		}
 		says := func(state connectivity.State, err error) { tree.Batch(func() { tree.SubConns[0].Says(state, err) }) }
+		if tree.Picker() != (just{sc}) {
+			t.Errorf("nothing is to be detected, but the picker is %v", tree.Picker())
+		}
 		pick := func() balancer.PickResult {
 			t.Helper()
 			res, err := tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
@@ -369,9 +410,6 @@ func TestChildHears(t *testing.T) {
 		says(connecting, nil)
 		says(ready, nil)
 		hears("CONNECTING <nil>", "READY <nil>")
-		if pick().Done != nil {
-			t.Error("nothing is to be detected, but picks are counted")
-		}
 		tree.Config(config(percentage(1, 1)))
 		pick().Done(balancer.DoneInfo{Err: errors.New("reset")})
 		hears()
@@ -431,9 +469,9 @@ func TestRemoved(t *testing.T) {
 		defer tree.Close()
 		draws := 0
 		tree.Draw = func() uint64 { draws++; return 0 }
-		cfg := &policy.OutlierDetectionConfig{Cluster: "orders", Child: actors.Child("x")}
+		cfg := &policy.OutlierDetectionConfig{OutlierDetection: new(resource.OutlierDetection), Cluster: "orders", Child: actors.Child("x")}
 		cfg.Interval = interval
-		percentage(1, 1)(&cfg.OutlierDetection)
+		percentage(1, 1)(cfg.OutlierDetection)
 		child := policy.Child{Policy: policy.OutlierDetection, Config: cfg}
 		tree.Config(policy.Child{Config: &policy.PriorityConfig{Children: []policy.PriorityChild{{Name: "0", Child: child}}}})
 		tree.Sleep(interval)

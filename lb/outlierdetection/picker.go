@@ -7,10 +7,7 @@ import (
 )
 
 // picker lets the child pick, and the endpoint picked count how the request ends.
-type picker struct {
-	child  balancer.Picker
-	counts bool
-}
+type picker struct{ child balancer.Picker }
 
 // Pick lets the child pick. A [policy.Call] counts where it holds; any other pick
 // does with its Done, as a success where that bears no error.
@@ -24,12 +21,13 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		return res, nil
 	}
 	res.SubConn = sc.SubConn
-	if !p.counts {
+	counts := sc.endpoint.Load()
+	if counts == nil {
 		return res, nil
 	}
 	if call, own := policy.CallOf(info.Ctx); own {
 		if call.Hold {
-			call.OnFinish(sc.endpoint)
+			call.OnFinish(counts)
 		}
 		return res, nil
 	}
@@ -39,7 +37,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		if info.Err != nil {
 			outcome = policy.OutcomeError
 		}
-		sc.endpoint.Finish(outcome, info)
+		counts.Finish(outcome, info)
 		if inner != nil {
 			inner(info)
 		}

@@ -100,8 +100,9 @@ func (s *stage) apply() {
 		}
 		child = policy.Child{Policy: policy.Priority, Config: &p}
 	}
+	cfg := s.cfg // the policy keeps it
 	s.tree.Config(policy.Child{Config: &policy.OutlierDetectionConfig{
-		OutlierDetection: s.cfg, Cluster: "orders",
+		OutlierDetection: &cfg, Cluster: "orders",
 		Child: policy.Child{Policy: policy.ClusterImpl, Config: &policy.ClusterImplConfig{
 			Service: policy.ServiceKey{Cluster: "orders"}, MaxRequests: 1 << 20, Child: child,
 		}},

@@ -155,7 +155,8 @@ type CustomConfig struct {
 // OutlierDetectionConfig is outlier_detection's.
 type OutlierDetectionConfig struct {
 	serviceconfig.LoadBalancingConfig
-	resource.OutlierDetection
+	// OutlierDetection is nil where it is not configured: nothing is detected.
+	*resource.OutlierDetection
 	// Cluster is named in events.
 	Cluster string
 	Child   Child

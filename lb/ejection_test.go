@@ -1,0 +1,270 @@
+package lb_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// ejecting is an outlier_detection every 10 s that ejects what fails more than half
+// of its requests, up to a percentage of the endpoints, for 30 s at first.
+func ejecting(percent uint32) *resource.OutlierDetection {
+	return &resource.OutlierDetection{
+		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: percent,
+		FailurePercentage: &resource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 1},
+	}
+}
+
+// ward is a channel in a bubble whose requests fail at some endpoints.
+type ward struct {
+	t      *testing.T
+	start  time.Time
+	board  *switchboard
+	c      *lb.Channel
+	events []string
+}
+
+func newWard(t *testing.T, ls ...*resource.LocalityEndpoints) *ward {
+	w := &ward{t: t, start: time.Now(), board: newSwitchboard()}
+	for _, l := range ls {
+		for _, e := range l.Endpoints {
+			w.board.up[e.Addresses[0]] = true
+		}
+	}
+	w.c = newChannel(t, w.board, func(o *lb.Options) {
+		o.Events = func(e policy.Event) {
+			switch e := e.(type) {
+			case policy.Ejected:
+				w.events = append(w.events, fmt.Sprintf("%s until %v", e.Address, e.Until.Sub(w.start)))
+			case policy.Unejected:
+				w.events = append(w.events, e.Address+" back")
+			}
+		}
+	})
+	return w
+}
+
+func (w *ward) offer(c *resource.Config) {
+	w.t.Helper()
+	offer(w.t, w.c, c)
+}
+
+// requests lets n held picks end, those of the bad endpoints badly, and the interval
+// with them.
+func (w *ward) requests(n int, bad ...string) {
+	w.t.Helper()
+	for range n {
+		call := newCall()
+		call.Hold = true
+		if err := w.c.Pick(call, 0); err != nil {
+			w.t.Fatal(err)
+		}
+		outcome := policy.OutcomeSuccess
+		if slices.Contains(bad, call.Address) {
+			outcome = policy.OutcomeError
+		}
+		call.Held().Finish(outcome, policy.NoInfo)
+	}
+	w.after(10 * time.Second)
+}
+
+func (w *ward) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// reaches asserts where picks go, at once.
+func (w *ward) reaches(want string) {
+	w.t.Helper()
+	if got := addressesOf(w.c, 200); got != want {
+		w.t.Errorf("after %v: picks go to %q, want %q", time.Since(w.start), got, want)
+	}
+}
+
+// happened asserts the ejections and their ends since the last look.
+func (w *ward) happened(want ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	if !slices.Equal(w.events, want) {
+		w.t.Errorf("after %v: %q, want %q", time.Since(w.start), w.events, want)
+	}
+	w.events = nil
+}
+
+// attempts are how often each endpoint was connected to so far.
+func (w *ward) attempts() map[string]int {
+	synctest.Wait()
+	w.board.mu.Lock()
+	defer w.board.mu.Unlock()
+	return maps.Clone(w.board.attempts)
+}
+
+// lone and leafOf make the config of a cluster over ls: of its own, and as the
+// first leaf of an aggregate.
+func lone(change func(*resource.Cluster), ls ...*resource.LocalityEndpoints) *resource.Config {
+	c := config(nil, 1000, ls...)
+	change(c.Clusters[cluster].Cluster)
+	return c
+}
+
+func leafOf(change func(*resource.Cluster), ls ...*resource.LocalityEndpoints) *resource.Config {
+	first := leaf("first", 1000, nil, ls...)
+	change(first.Cluster)
+	c := aggregated(first, leaf("second", 1000, nil, locality("other", 0, 1, 1)))
+	c.Clusters[cluster].Cluster.Policy = first.Cluster.Policy // the root's counts
+	return c
+}
+
+// TestOutlierDetectionComesAndGoes: its config makes no connection anew, and what
+// is pushed with it is in force at once.
+func TestOutlierDetectionComesAndGoes(t *testing.T) {
+	for name, of := range map[string]func(func(*resource.Cluster), ...*resource.LocalityEndpoints) *resource.Config{
+		"a cluster": lone, "a leaf": leafOf,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := locality("z", 0, 1, 3)
+				w := newWard(t, l)
+				push := func(o *resource.OutlierDetection, limit uint32) {
+					t.Helper()
+					w.offer(of(func(c *resource.Cluster) { c.OutlierDetection, c.MaxRequests = o, limit }, l))
+				}
+				shows := func(want bool) {
+					t.Helper()
+					n, err := w.c.Describe(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					n = *n.Clusters[cluster].Child
+					if n.Policy == policy.Priority {
+						n = n.Priorities[0].Child
+					}
+					if got := n.Policy == policy.OutlierDetection; got != want || !got && n.Policy != policy.ClusterImpl {
+						t.Errorf("the state shows %s, outlier_detection is configured: %t", n.Policy, want)
+					}
+				}
+				const all = "z-0:80 z-1:80 z-2:80"
+				push(nil, 1000)
+				shows(false)
+				synctest.Wait()
+				w.reaches(all)
+				w.requests(30, "z-1:80")
+				w.happened()
+				w.board.mu.Lock()
+				clear(w.board.up) // who connects from now on has to wait
+				w.board.mu.Unlock()
+				before := w.attempts()
+
+				push(ejecting(50), 0)
+				if got := addressesOf(w.c, 10); !strings.HasPrefix(got, "!max requests 0 exceeded") {
+					t.Errorf("a limit that came with it: %s", got)
+				}
+				push(ejecting(50), 1000)
+				shows(true)
+				w.reaches(all)
+				w.requests(30, "z-1:80")
+				w.happened("z-1:80 until 50s")
+				w.reaches("z-0:80 z-2:80")
+
+				longer := ejecting(50)
+				longer.BaseEjectionTime = 60 * time.Second
+				push(longer, 1000)
+				w.after(59 * time.Second)
+				w.reaches("z-0:80 z-2:80")
+				w.after(time.Second)
+				w.happened("z-1:80 back")
+				w.reaches(all)
+
+				w.requests(30, "z-1:80")
+				w.happened("z-1:80 until 3m30s")
+				push(nil, 1000)
+				w.happened("z-1:80 back")
+				w.reaches(all)
+				shows(false)
+				if got := w.attempts(); !maps.Equal(got, before) {
+					t.Errorf("connections were attempted: %v, before it came %v", got, before)
+				}
+			})
+		})
+	}
+}
+
+// TestEjectionsLast: as long as the config has the endpoint, whatever else it
+// changes.
+func TestEjectionsLast(t *testing.T) {
+	a, b := locality("a", 0, 1, 3), locality("b", 1, 1, 2)
+	moved := *a.Endpoints[0]
+	moved.Locality = b.ID
+	without, with := *a, *b
+	without.Endpoints, with.Endpoints = a.Endpoints[1:], append(b.Endpoints[:2:2], &moved)
+	roundRobin := resource.RoundRobinPolicy()
+	type change struct {
+		policy resource.Policy
+		ls     []*resource.LocalityEndpoints
+	}
+	for _, tt := range []struct {
+		name    string
+		of      func(func(*resource.Cluster), ...*resource.LocalityEndpoints) *resource.Config
+		changes []change
+	}{
+		{"another policy", lone, []change{{leastRequest, []*resource.LocalityEndpoints{a, b}}}},
+		{"another policy of a leaf", leafOf, []change{{leastRequest, []*resource.LocalityEndpoints{a, b}}}},
+		{"and back", lone, []change{
+			{leastRequest, []*resource.LocalityEndpoints{a, b}}, {roundRobin, []*resource.LocalityEndpoints{a, b}},
+		}},
+		{"a priority that is not started, and back", lone, []change{
+			{roundRobin, []*resource.LocalityEndpoints{&without, &with}}, {roundRobin, []*resource.LocalityEndpoints{a, b}},
+		}},
+		{"both", lone, []change{
+			{leastRequest, []*resource.LocalityEndpoints{&without, &with}}, {leastRequest, []*resource.LocalityEndpoints{a, b}},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWard(t, a, b)
+				push := func(c change) {
+					t.Helper()
+					w.offer(tt.of(func(cluster *resource.Cluster) {
+						cluster.OutlierDetection, cluster.Policy = ejecting(50), c.policy
+					}, c.ls...))
+					synctest.Wait()
+				}
+				push(change{roundRobin, []*resource.LocalityEndpoints{a, b}})
+				w.requests(60, "a-0:80")
+				w.happened("a-0:80 until 40s")
+				for _, c := range tt.changes {
+					push(c)
+					w.reaches("a-1:80 a-2:80")
+				}
+				w.after(30 * time.Second)
+				w.happened("a-0:80 back")
+				w.reaches("a-0:80 a-1:80 a-2:80")
+				w.requests(60, "a-0:80")
+				w.happened("a-0:80 until 1m50s") // the second time: twice as long
+			})
+		})
+	}
+}
+
+// TestShareOfAllEndpoints: what may be ejected is a part of the cluster's endpoints,
+// of priorities too that were never needed.
+func TestShareOfAllEndpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := locality("a", 0, 1, 4), locality("b", 1, 1, 6)
+		w := newWard(t, a, b)
+		w.offer(lone(func(c *resource.Cluster) { c.OutlierDetection = ejecting(30) }, a, b))
+		synctest.Wait()
+		w.requests(80, "a-0:80", "a-1:80", "a-2:80", "a-3:80")
+		if got := strings.Fields(addressesOf(w.c, 200)); len(w.events) != 3 || len(got) != 1 || !strings.HasPrefix(got[0], "a-") {
+			t.Errorf("%q, and picks go to %v: 30%% of 10 are 3", w.events, got)
+		}
+	})
+}

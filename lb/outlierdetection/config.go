@@ -1,0 +1,79 @@
+package outlierdetection
+
+import (
+	"iter"
+
+	"google.golang.org/grpc/resolver"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// detects reports whether cfg can eject an endpoint. pick_first keeps to the
+// endpoint that it has, and gRPC ejects none from under it (gRFC A61).
+func detects(cfg *policy.OutlierDetectionConfig) bool {
+	return cfg.OutlierDetection != nil && (cfg.SuccessRate != nil || cfg.FailurePercentage != nil) &&
+		endpointPolicy(cfg.Child) != policy.PickFirst
+}
+
+// endpointPolicy names the policy that picks the endpoint below c.
+func endpointPolicy(c policy.Child) string {
+	switch cfg := c.Config.(type) {
+	case *policy.ClusterImplConfig:
+		return endpointPolicy(cfg.Child)
+	case *policy.PriorityConfig:
+		if len(cfg.Children) > 0 {
+			return endpointPolicy(cfg.Children[0].Child)
+		}
+	case *policy.WRRLocalityConfig:
+		return cfg.EndpointPolicy.Policy
+	}
+	return c.Policy
+}
+
+// endpointsOf yields the endpoints below c that picks may reach, each with its
+// priority.
+func endpointsOf(c policy.Child) iter.Seq2[int, *resource.Endpoint] {
+	return func(yield func(int, *resource.Endpoint) bool) {
+		for p, part := range prioritiesOf(c) {
+			for _, re := range part {
+				for i := range re {
+					if !yield(p, policy.EndpointOf(re[i])) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// prioritiesOf returns the endpoints of each priority below c, in parts. Below a
+// leaf of an aggregate there is one.
+func prioritiesOf(c policy.Child) [][][]resolver.Endpoint {
+	switch cfg := c.Config.(type) {
+	case *policy.ClusterImplConfig:
+		return prioritiesOf(cfg.Child)
+	case *policy.PriorityConfig:
+		out := make([][][]resolver.Endpoint, len(cfg.Children))
+		for p := range cfg.Children {
+			out[p] = partsOf(cfg.Children[p].Child)
+		}
+		return out
+	default:
+		return [][][]resolver.Endpoint{partsOf(c)}
+	}
+}
+
+// partsOf returns the endpoints of one priority, by locality where its policy has
+// them so.
+func partsOf(c policy.Child) [][]resolver.Endpoint {
+	cfg, ok := c.Config.(*policy.WRRLocalityConfig)
+	if !ok {
+		return [][]resolver.Endpoint{c.Endpoints}
+	}
+	out := make([][]resolver.Endpoint, len(cfg.Localities))
+	for i, l := range cfg.Localities {
+		out[i] = l.Endpoints
+	}
+	return out
+}
