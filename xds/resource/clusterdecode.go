@@ -20,7 +20,7 @@ func (v *verdict) cluster(m *clusterv3.Cluster) *Cluster {
 	c.LRSToSelf = v.lrs(m)
 	c.LoadMetrics = v.loadMetrics(m)
 	c.Connect = v.connect(m.GetMetadata())
-	c.OutlierDetection = v.outlierDetection(m.GetOutlierDetection())
+	c.OutlierDetection = v.outlierDetection(m.GetOutlierDetection(), c.Policy)
 	if limit, ok := maxRequests(m.GetCircuitBreakers()); ok {
 		c.MaxRequests, c.MaxRequestsConfigured = limit, true
 	}

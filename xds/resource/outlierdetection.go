@@ -9,8 +9,8 @@ import (
 )
 
 // outlierDetection judges outlier_detection, and fills in its defaults (gRFC
-// A50). What is not enforced is judged like the rest.
-func (v *verdict) outlierDetection(m *clusterv3.OutlierDetection) *OutlierDetection {
+// A50). What is not enforced is judged like the rest. p is the cluster's policy.
+func (v *verdict) outlierDetection(m *clusterv3.OutlierDetection, p Policy) *OutlierDetection {
 	if m == nil {
 		return nil
 	}
@@ -47,8 +47,14 @@ func (v *verdict) outlierDetection(m *clusterv3.OutlierDetection) *OutlierDetect
 	if failure.EnforcementPercentage > 0 {
 		o.FailurePercentage = failure
 	}
-	if o.SuccessRate == nil && o.FailurePercentage == nil {
+	for p.Child != nil {
+		p = *p.Child
+	}
+	switch {
+	case o.SuccessRate == nil && o.FailurePercentage == nil:
 		v.warnByHand(field, "ejects no endpoint: enforcing_success_rate and enforcing_failure_percentage are 0")
+	case p.Name == PolicyPickFirst: // gRFC A61
+		v.warnByHand(field, "ejects no endpoint: pick_first keeps to the one that it has")
 	}
 	return o
 }

@@ -96,3 +96,36 @@ func TestOutlierDetectionNeedsAnInterval(t *testing.T) {
 		t.Errorf("decoded %+v, %v", d, err)
 	}
 }
+
+// TestNothingIsEjectedFromUnderPickFirst: who asks for it by hand is told.
+func TestNothingIsEjectedFromUnderPickFirst(t *testing.T) {
+	const (
+		warning = "outlier_detection: ejects no endpoint: pick_first keeps to the one that it has"
+		nothing = "outlier_detection: ejects no endpoint: enforcing_success_rate and enforcing_failure_percentage are 0"
+	)
+	for _, c := range []struct{ name, config, policy, want string }{
+		{"alone", `{}`, policy(pickFirst), warning},
+		{"within localities", `{}`, within(policy(pickFirst)), warning},
+		{"by another algorithm", `{"enforcing_success_rate":0,"enforcing_failure_percentage":1}`, policy(pickFirst), warning},
+		{"nor otherwise: one warning is enough", `{"enforcing_success_rate":0}`, policy(pickFirst), nothing},
+		{"another policy", `{}`, policy(roundRobin), ""},
+		{"another within localities", `{}`, within(policy(roundRobin)), ""},
+	} {
+		for _, origin := range []resource.Origin{resource.ByHand, resource.FromServer} {
+			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
+				body := eds(`"outlier_detection":`+c.config, choose(policies(c.policy)))
+				d, err := resource.DecodeCluster([]byte(body), resource.Options{Origin: origin})
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := c.want
+				if origin == resource.FromServer {
+					want = ""
+				}
+				if got := strings.Join(lines(d.Warnings), "\n"); got != want {
+					t.Errorf("warnings %q, want %q", got, want)
+				}
+			})
+		}
+	}
+}
