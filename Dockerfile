@@ -1,27 +1,36 @@
-FROM golang:1.26 AS bundler
+# What is built does not depend on where it is built: those stages run on the builder's own platform.
+FROM --platform=$BUILDPLATFORM golang:1.26 AS bundler
 WORKDIR /src
 COPY tools/go.mod tools/go.sum ./
-RUN CGO_ENABLED=0 go build -o /out/esbuild github.com/evanw/esbuild/cmd/esbuild
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 go build -o /out/esbuild github.com/evanw/esbuild/cmd/esbuild
 
-FROM node:22 AS web
+FROM --platform=$BUILDPLATFORM node:22 AS web
 WORKDIR /src
 COPY web/package.json web/package-lock.json web/.npmrc ./
-RUN npm ci --omit=dev
+RUN --mount=type=cache,target=/root/.npm npm ci --omit=dev
 COPY web ./
 COPY --from=bundler /out/esbuild /usr/local/bin/esbuild
 RUN ESBUILD=esbuild node build.mjs
 
-FROM golang:1.26 AS build
+FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
-RUN go mod download
+RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 COPY --from=web /src/dist web/dist
-ARG VERSION=unknown
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/lbd ./cmd/lbd \
+ARG VERSION=unknown TARGETARCH
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 GOOS=linux GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/lbd ./cmd/lbd \
     && mkdir /out/volumes && mkdir -m 0750 /out/volumes/data
 
 FROM gcr.io/distroless/static-debian12:nonroot
+ARG VERSION=unknown
+LABEL org.opencontainers.image.title=lbd \
+      org.opencontainers.image.description="gRPC's xDS load balancing for whoever speaks HTTP" \
+      org.opencontainers.image.source=https://github.com/lbd-dev/lbd \
+      org.opencontainers.image.licenses=Apache-2.0 \
+      org.opencontainers.image.version=${VERSION}
 # 65532 is the image's user "nonroot". In digits, because Kubernetes' runAsNonRoot refuses a name.
 # By way of its parent: a directory that is copied itself loses its mode.
 COPY --from=build --chown=65532:65532 /out/volumes/ /

@@ -46,8 +46,12 @@ test-prometheus: $(PROMETHEUS)/prometheus ## Test rules and dashboard against a 
 	LBD_TEST_PROMETHEUS=$(CURDIR)/$(PROMETHEUS) go test -C test/observability -count=1 -timeout 6m ./...
 
 .PHONY: test-deploy
-test-deploy: ## Hold the systemd units, the Kubernetes manifests and the Dockerfile to lbd
+test-deploy: ## Hold the systemd units, under a systemd of their own where root runs this, the Kubernetes manifests and the Dockerfile to lbd
 	go test -C test/deploy -count=1 ./...
+
+.PHONY: test-image
+test-image: ## Build the Dockerfile on this machine's Go and Node, and ask the lbd in the image (root on Linux, buildah, npm)
+	LBD_TEST_IMAGE=1 go test -C test/deploy -count=1 -timeout 10m -run '^TestImageRuns$$' .
 
 # buildah's own format, OCI's, has no health check.
 .PHONY: image
@@ -58,6 +62,7 @@ image: ## Build the container image lbd:latest (BUILDER=docker or buildah)
 test-all: test test-prometheus test-web ## Run test, its longer forms, the other modules' tests, and each fuzz target for FUZZTIME (20s)
 	LBD_TEST_LONG=1 go test -race -count=1 -timeout 30m ./...
 	for module in $(filter-out .,$(MODULES)); do go test -C "$$module" -timeout 30m ./...; done
+	if command -v buildah >/dev/null; then $(MAKE) test-image; else echo 'no buildah: the image is not built'; fi
 	grep -rEo --include='*_test.go' --exclude-dir=node_modules '^func Fuzz[A-Za-z0-9_]*' . | sort | \
 	while IFS=: read -r file func; do \
 		echo "fuzz $${func#func } in $$(dirname "$$file")"; \

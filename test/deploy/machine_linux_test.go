@@ -100,9 +100,10 @@ func boot(t *testing.T) *machine {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	exited := make(chan error, 1)
+	exited := make(chan struct{})
 	go func() {
-		exited <- cmd.Wait()
+		_ = cmd.Wait()
+		close(exited)
 		_ = up.SetReadDeadline(time.Now())
 	}()
 	t.Cleanup(func() {
