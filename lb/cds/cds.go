@@ -170,8 +170,8 @@ func (b *cds) build(root *resource.ClusterConfig, leaves []*resource.ClusterConf
 	}, nil
 }
 
-// clusterChild puts what holds for a cluster as a whole over inner. That is always
-// the same policies: what is configured anew makes no connection anew.
+// clusterChild puts what holds for a cluster as a whole over inner. Those are always
+// the same policies: outlier_detection that is configured anew rebuilds none.
 func clusterChild(cc *resource.ClusterConfig, inner policy.Child) policy.Child {
 	config := &policy.ClusterImplConfig{
 		Service:     policy.ServiceKey{Cluster: cc.Cluster.Name, EDSServiceName: cc.Cluster.EDSServiceName},
