@@ -262,11 +262,23 @@ func TestOutlierDetection(t *testing.T) {
 			says("a", idle, connecting, ready), reaches("a"), ends("a", 0, 5), after(interval), happened("a until 40s"),
 			ends("e", 0, 5), after(interval), happened("e until 50s"), ends("f", 0, 5), after(interval), happened(), reaches("f g"),
 		}},
+		{"an endpoint that is there twice is one", []step{
+			detect(percentage(1, 3), maxPercent(30)), endpoints("a b c c"), all("a", 5), ends("b", 0, 5), ends("c", 0, 5), after(interval),
+			happened("b until 40s"), reaches("a c c"),
+		}},
 		{"an ejected endpoint moves where nothing connects to it, and back", []step{
 			detect(percentage(1, 3)), endpoints("a b c|d"), one, after(interval), happened("c until 40s"),
 			endpoints("a b|d c"), reaches("a b"), counts(policy.Census{Ready: 2}, policy.Census{Idle: 2}),
 			endpoints("a b c|d"), reaches("a b"), counts(policy.Census{Ready: 2, Ejected: 1}, policy.Census{Idle: 1}),
 			after(3 * interval), happened("c back"), reaches("a b c"), one, after(interval), happened("c until 1m50s"),
+		}},
+		{"and is not taken for another there, which failed", []step{
+			detect(percentage(1, 3)), endpoints("a b c|d"),
+			says("a", idle, connecting, failure), says("b", idle, connecting, failure), says("c", idle, connecting, failure),
+			connectNew, says("d", idle, connecting, failure),
+			says("a", idle, connecting, ready), says("b", idle, connecting, ready), says("c", idle, connecting, ready),
+			one, after(interval), happened("c until 40s"), counts(policy.Census{Ready: 2, Ejected: 1}, policy.Census{TransientFailure: 1}),
+			endpoints("a b|d c"), counts(policy.Census{Ready: 2}, policy.Census{TransientFailure: 1}),
 		}},
 		{"and its time is over meanwhile", []step{
 			detect(percentage(1, 3)), endpoints("a b c|d"), one, after(interval), happened("c until 40s"),
@@ -410,6 +422,12 @@ func TestChildHears(t *testing.T) {
 		says(connecting, nil)
 		says(ready, nil)
 		hears("CONNECTING <nil>", "READY <nil>")
+		strange := config(percentage(1, 1))
+		lbtest.As[*policy.OutlierDetectionConfig](t, strange.Config).Child.Endpoints = nil
+		tree.Config(strange)
+		if pick().Done != nil {
+			t.Error("the config has no such endpoint, but its picks are counted")
+		}
 		tree.Config(config(percentage(1, 1)))
 		pick().Done(balancer.DoneInfo{Err: errors.New("reset")})
 		hears()
@@ -430,6 +448,8 @@ func TestChildHears(t *testing.T) {
 		heard = nil
 		tree.Batch(sc.Shutdown)
 		hears("SHUTDOWN <nil>")
+		tree.Sleep(9 * interval) // the ejection is over
+		hears()
 	})
 }
 
