@@ -5,7 +5,8 @@
 //	import _ "github.com/lbd-dev/lbd/examples/custompolicy"
 //
 // and name it in a Cluster's load_balancing_policy, as cluster.yaml beside this
-// file does.
+// file does. A builder that has a ParseConfig as well is given the config that the
+// Cluster names there, and a Cluster whose config it refuses is refused.
 package custompolicy
 
 import (

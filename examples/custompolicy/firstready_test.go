@@ -1,6 +1,7 @@
 package custompolicy_test
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"testing"
@@ -12,9 +13,12 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-const endpoints = `{"endpoints":[{"lb_endpoints":[
-	{"endpoint":{"address":{"socket_address":{"address":"10.0.0.2","port_value":80}}}},
-	{"endpoint":{"address":{"socket_address":{"address":"10.0.0.1","port_value":80}}}}]}]}`
+// endpoints is an assignment of two.
+func endpoints(a, b string) []byte {
+	return fmt.Appendf(nil, `{"endpoints":[{"lb_endpoints":[
+		{"endpoint":{"address":{"socket_address":{"address":%q,"port_value":80}}}},
+		{"endpoint":{"address":{"socket_address":{"address":%q,"port_value":80}}}}]}]}`, a, b)
+}
 
 // TestPushedClusterChoosesThePolicy pushes the example as a user would.
 func TestPushedClusterChoosesThePolicy(t *testing.T) {
@@ -39,19 +43,24 @@ func TestPushedClusterChoosesThePolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []service.PushRequest{
-		{Kind: service.Config, Cluster: "orders", Body: config, Format: service.YAML},
-		{Kind: service.Endpoints, Cluster: "orders", Body: []byte(endpoints)},
-	} {
+	push := func(r service.PushRequest) {
+		t.Helper()
+		r.Cluster = "orders"
 		if _, err := s.Push(t.Context(), &r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for range 20 {
-		var out service.Picks
-		r := service.PickRequest{Cluster: "orders", N: 1, Wait: service.MaxWait}
-		if err := s.Pick(t.Context(), &r, &out); err != nil || out.Picks[0].Address != "10.0.0.1:80" {
-			t.Fatalf("%+v, %v", out, err)
+	push(service.PushRequest{Kind: service.Config, Body: config, Format: service.YAML})
+	for i := range 20 {
+		// Picks see it without waiting once the push is answered.
+		first := fmt.Sprintf("10.0.%d.1", i)
+		push(service.PushRequest{Kind: service.Endpoints, Body: endpoints("10.1.0.1", first)})
+		for range 3 {
+			var out service.Picks
+			r := service.PickRequest{Cluster: "orders", N: 1}
+			if err := s.Pick(t.Context(), &r, &out); err != nil || out.Picks[0].Address != first+":80" {
+				t.Fatalf("after push %d: %+v, %v", i, out, err)
+			}
 		}
 	}
 	c, err := s.Cluster(t.Context(), "orders", "", true)

@@ -114,8 +114,13 @@ func TestSubConnThatCannotBe(t *testing.T) {
 	if len(n) != 1 || n[0].State != failing || !errors.Is(n[0].LastErr, errRefused) {
 		t.Errorf("described as %+v", n)
 	}
-	s.act(sc.Shutdown)
+	s.act(func() {
+		sc.Shutdown()
+		sc.Shutdown()
+	})
 	s.expect("", "a SHUTDOWN")
+	s.act(func() { s.subConn("b", addressesOf(endpoint("a:1"))...).Shutdown() })
+	s.expect("of one that is shut down at once", "b SHUTDOWN")
 	equal(t, "counted", s.Summarize().Census, policy.Census{Idle: 1})
 }
 
@@ -197,6 +202,35 @@ func TestCallsFromWithin(t *testing.T) {
 		equal(t, "asked to resolve", s.Resolves, 2)
 	})
 	s.expect("", "b READY", "a SHUTDOWN")
+}
+
+// What the policy calls while it hears what comes of a call waits for its turn.
+func TestCallsWithinCalls(t *testing.T) {
+	s := play(t)
+	var never, a, b balancer.SubConn
+	s.RefuseSubConn = func(address string) error {
+		if address == "never:1" {
+			return errRefused
+		}
+		return nil
+	}
+	s.act(func() {
+		var err error
+		never, err = s.cc.NewSubConn(addressesOf(endpoint("never:1")), balancer.NewSubConnOptions{StateListener: func(state balancer.SubConnState) {
+			if state.ConnectivityState == shutdown {
+				b.Connect()
+			}
+		}})
+		if err != nil {
+			t.Error(err)
+		}
+		a, b = s.subConn("a", addressesOf(endpoint("a:1"))...), s.subConn("b", addressesOf(endpoint("b:1"))...)
+	})
+	s.act(func() {
+		never.Shutdown()
+		a.Connect()
+	})
+	equal(t, "connected", s.Connected, []string{"a:1", "b:1"})
 }
 
 // What the policy calls from elsewhere comes later, and before what it calls later.
@@ -332,6 +366,9 @@ func TestEndpoints(t *testing.T) {
 	s.say("a:2", failing, errors.New("unreachable"))
 	counted("both failed", policy.Census{Idle: 2, TransientFailure: 1})
 	n := s.Describe().Endpoints
+	for range 20 { // of two that are the same, the first counts
+		equal(t, "last error", s.Describe().Endpoints[0].LastErr, errRefused)
+	}
 	if len(n) != 3 || n[0].Endpoint != two || n[1].Endpoint != untried || n[2].Endpoint.Addresses[0] != "c:1" {
 		t.Fatalf("described as %+v", n)
 	}
@@ -347,6 +384,16 @@ func TestEndpoints(t *testing.T) {
 	if n := s.Describe().Endpoints[0]; n.State != ready || !n.InRotation || n.Address != "a:2" || n.LastErr != nil {
 		t.Errorf("described as %+v", n)
 	}
+
+	s.say("a:2", idle, nil)
+	s.say("a:1", connecting, nil)
+	s.say("a:1", ready, nil)
+	s.say("a:1", idle, nil)
+	if n := s.Describe().Endpoints[0]; n.State != idle || n.LastErr != nil {
+		t.Errorf("after both were READY described as %+v", n)
+	}
+	s.say("a:1", failing, errRefused)
+	s.say("a:2", ready, nil)
 
 	// A picked SubConn is of the endpoint as the config has it now.
 	now := endpoint("a:3", "a:2", "a:1")
@@ -381,6 +428,17 @@ func TestEndpoints(t *testing.T) {
 	s.say("c:1", ready, nil)
 	if n := s.Describe().Endpoints[1]; n.State != ready || n.Address != "c:1" {
 		t.Errorf("described as %+v", n)
+	}
+
+	// What the policy keeps of endpoints that the config has no more counts, too.
+	s.act(func() { s.subConn("new", addressesOf(endpoint("e:1"))...) })
+	s.Config(part("4"))
+	counted("no endpoint is left", policy.Census{Ready: 1, Idle: 1})
+	for range 20 {
+		n := s.Describe().Endpoints
+		if len(n) != 2 || n[0].Address != "c:1" || n[1].Endpoint.Addresses[0] != "e:1" {
+			t.Fatalf("described as %+v", n)
+		}
 	}
 }
 

@@ -124,7 +124,6 @@ func (f *foreign) Close() {
 	f.conn.calls.within(f.inner.Close)
 	f.conn.calls.close()
 	for sc := range f.subConns { // grpc lets policies leave them behind
-		sc.producers.close()
 		sc.shutdown()
 	}
 }

@@ -109,16 +109,21 @@ func TestProducersBuiltByMany(t *testing.T) {
 	var sc balancer.SubConn
 	s.act(func() { sc = s.subConn("a", addressesOf(endpoint("a:1"))...) })
 	var all sync.WaitGroup
-	for range 50 {
+	for range 20 {
 		all.Go(func() {
-			p, end := sc.GetOrBuildProducer(x)
-			if p == nil {
-				t.Error("no Producer")
+			for range 50 {
+				p, end := sc.GetOrBuildProducer(x)
+				if p == nil {
+					t.Error("no Producer")
+				}
+				end()
 			}
-			end()
 		})
 	}
-	s.say("a:1", ready, nil)
+	for range 50 {
+		s.say("a:1", ready, nil)
+		s.say("a:1", idle, nil)
+	}
 	all.Wait()
 	n := x.built.Load()
 	equal(t, "closed", x.closed.Load(), n*(n+1)/2) // each once

@@ -171,7 +171,7 @@ func (s *subConn) RegisterHealthListener(f func(balancer.SubConnState)) {
 		}
 		registered := s.health
 		sc.RegisterHealthListener(func(to balancer.SubConnState) {
-			if s.health == registered && !s.conn.policy.closed {
+			if s.health == registered {
 				s.conn.calls.within(func() { f(to) })
 			}
 		})
