@@ -3,7 +3,6 @@ package pickfirst
 import (
 	"cmp"
 	"math"
-	"net/netip"
 	"slices"
 
 	"google.golang.org/grpc/connectivity"
@@ -91,53 +90,11 @@ func shuffle(endpoints []*endpoint, weights policy.Weights, draw func() uint64) 
 	return out
 }
 
-// family is what kind of host an address has.
-type family uint8
-
-const (
-	familyName family = iota // anything but an IP address
-	familyIPv4
-	familyIPv6
-	families
-)
-
-func familyOf(address string) family {
-	at, err := netip.ParseAddrPort(address)
-	switch {
-	case err != nil:
-		return familyName
-	case at.Addr().Is4() || at.Addr().Is4In6():
-		return familyIPv4
-	default:
-		return familyIPv6
-	}
-}
-
-// interleave is all addresses, taken in turn from the families in the order in
-// which these come first (RFC 8305, section 4): where one family is not
-// reachable, an address of another is tried soon.
+// interleave is all addresses, in the order in which they are tried.
 func interleave(endpoints []*endpoint) []*address {
-	var queues [families][]*address
-	var order []family
-	n := 0
+	var list []*address
 	for _, e := range endpoints {
-		for _, a := range e.addresses {
-			f := familyOf(a.Addr)
-			if queues[f] == nil {
-				order = append(order, f)
-			}
-			queues[f] = append(queues[f], a)
-			n++
-		}
+		list = append(list, e.addresses...)
 	}
-	list := make([]*address, 0, n)
-	for len(list) < n {
-		for _, f := range order {
-			if len(queues[f]) > 0 {
-				list = append(list, queues[f][0])
-				queues[f] = queues[f][1:]
-			}
-		}
-	}
-	return list
+	return policy.Interleave(list, func(a *address) string { return a.Addr })
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -14,10 +13,6 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/policy"
 )
-
-// AttemptDelay is how long an attempt may take before the next address is tried
-// beside it (RFC 8305's Connection Attempt Delay).
-const AttemptDelay = 250 * time.Millisecond
 
 var errNoEndpoints = errors.New("no endpoint that picks may reach")
 
@@ -38,10 +33,10 @@ func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.B
 
 // pickFirst goes through its addresses in passes. The first pass begins an
 // attempt after the other: the next one when one has failed, or has taken
-// AttemptDelay. It ends with the first address that is READY, which then stays
-// the only one, or when all have failed. From then on each is tried by itself,
-// again and again, until one is READY. A connection that is lost leaves the
-// policy IDLE, until a pick begins another first pass.
+// [policy.AttemptDelay]. It ends with the first address that is READY, which then
+// stays the only one, or when all have failed. From then on each is tried by
+// itself, again and again, until one is READY. A connection that is lost leaves
+// the policy IDLE, until a pick begins another first pass.
 //
 // All of it belongs to the owner.
 type pickFirst struct {
@@ -219,7 +214,7 @@ func (b *pickFirst) delayNext() {
 	if b.at+1 == len(b.list) {
 		return // there is none to begin: the timer would do nothing
 	}
-	b.delay = b.conn.AfterFunc(AttemptDelay, func() {
+	b.delay = b.conn.AfterFunc(policy.AttemptDelay, func() {
 		b.at++
 		b.try()
 		b.conn.Mark(b, &b.pending)

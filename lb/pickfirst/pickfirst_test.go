@@ -360,7 +360,7 @@ func TestSubConnRefused(t *testing.T) {
 // TestLateWords: what an address that is let go still has to say is not heard.
 func TestLateWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, config("a", "b"), passes(pickfirst.AttemptDelay))
+		s := newStage(t, config("a", "b"), passes(policy.AttemptDelay))
 		gone := s.tree.SubConn("a")
 		says("b", connecting, ready)(s)
 		s.tree.Reports = s.tree.Reports[:0]
