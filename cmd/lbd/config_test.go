@@ -45,23 +45,28 @@ func TestVersionAndHealthcheck(t *testing.T) {
 
 // TestHealthcheckAsksOneQuestion: what is not ready can be alive.
 func TestHealthcheckAsksOneQuestion(t *testing.T) {
-	readiness, liveness := http.StatusServiceUnavailable, http.StatusOK
-	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(map[string]int{"/readyz": readiness, "/livez": liveness}[r.URL.Path])
-	}))
-	defer daemon.Close()
-	listen := "--listen=" + daemon.Listener.Addr().String()
-	if out, err := command("healthcheck", listen).CombinedOutput(); err == nil || !strings.Contains(string(out), "not ready: 503") {
-		t.Errorf("ready? %v: %s", err, out)
-	}
-	if out, err := command("healthcheck", "--live", listen).CombinedOutput(); err != nil {
-		t.Errorf("alive? %v: %s", err, out)
-	}
-	readiness, liveness = http.StatusOK, http.StatusServiceUnavailable
-	if out, err := command("healthcheck", listen).CombinedOutput(); err != nil {
-		t.Errorf("ready? %v: %s", err, out)
-	}
-	if out, err := command("healthcheck", "--live", listen).CombinedOutput(); err == nil || !strings.Contains(string(out), "not alive: 503") {
-		t.Errorf("alive? %v: %s", err, out)
+	for name, c := range map[string]struct {
+		args []string
+		path string // the only one that is answered well
+		says string // of what it fails, if it does
+	}{
+		"ready":     {nil, "/readyz", ""},
+		"not ready": {nil, "/livez", "not ready: 503"},
+		"alive":     {[]string{"--live"}, "/livez", ""},
+		"not alive": {[]string{"--live"}, "/readyz", "not alive: 503"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != c.path {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+			}))
+			defer daemon.Close()
+			args := append([]string{"healthcheck", "--listen=" + daemon.Listener.Addr().String()}, c.args...)
+			out, err := command(args...).CombinedOutput()
+			if failed := err != nil; failed != (c.says != "") || !strings.Contains(string(out), c.says) {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
 	}
 }
