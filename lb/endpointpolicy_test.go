@@ -97,6 +97,47 @@ func TestLazyPoliciesServe(t *testing.T) {
 	}
 }
 
+// TestOrderOfAddressesKeepsConnections: an endpoint whose addresses come in another
+// order keeps its connection, whatever the policy (gRFC A61), and picks go on.
+func TestOrderOfAddressesKeepsConnections(t *testing.T) {
+	const v4, v6 = "192.0.2.1:80", "[2001:db8::1]:80"
+	weighted := resource.Policy{
+		Name: resource.PolicyWeightedRoundRobin, WeightedRoundRobin: &resource.WeightedRoundRobin{WeightUpdatePeriod: time.Second},
+	}
+	for _, p := range []resource.Policy{resource.RoundRobinPolicy(), weighted, leastRequest, ringHash, pickFirst} {
+		t.Run(string(p.Name), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				board := newSwitchboard()
+				board.set(true, v4)
+				board.set(false, v6)
+				c := newChannel(t, board)
+				wait := time.Second // until the first has connected, and no more
+				for _, order := range [][]string{{v6, v4}, {v4, v6}, {v6, v4}} {
+					l := locality("a", 0, 1, 1)
+					l.Endpoints[0].Addresses = order
+					offer(t, c, by(p, l))
+					call := newCall()
+					call.WaitForReady, call.HasHash = true, true
+					if err := c.Pick(call, wait); err != nil {
+						t.Fatalf("the addresses are %v: %v", order, err)
+					}
+					wait = 0
+					if call.Address != v4 || call.Endpoint != l.Endpoints[0] {
+						t.Errorf("picked %s of %v, want %s of %v", call.Address, call.Endpoint, v4, l.Endpoints[0])
+					}
+				}
+				synctest.Wait()
+				if n := board.open(); n != 1 {
+					t.Errorf("%d connections", n)
+				}
+				if n := board.attempted(v4) + board.attempted(v6); n > 2 { // pick_first's are of an address each
+					t.Errorf("%d attempts", n)
+				}
+			})
+		})
+	}
+}
+
 // TestLeastRequestCountsLeases: through a whole tree, whatever else is held.
 func TestLeastRequestCountsLeases(t *testing.T) {
 	c := newChannel(t, nil)

@@ -234,15 +234,15 @@ func (s *subConn) Shutdown() {
 }
 
 // UpdateAddresses keeps the connection where its address is still among the new
-// ones and TLS still goes by the same name, and connects anew where not. None at
-// all changes nothing.
+// ones and TLS still goes by the same name, and an attempt where they are the same
+// in another order; else it connects anew. None at all changes nothing.
 func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 	if len(addrs) == 0 {
 		return
 	}
 	before := s.addresses
 	renamed := s.setAddresses(addrs)
-	if !renamed && slices.Equal(s.addresses, before) || s.state != connectivity.Ready && s.state != connectivity.Connecting {
+	if !renamed && policy.SameAddresses(s.addresses, before) || s.state != connectivity.Ready && s.state != connectivity.Connecting {
 		return
 	}
 	if at := s.ready.Load(); at != nil && slices.Contains(s.addresses, *at) && !renamed {

@@ -349,6 +349,8 @@ func TestUpdateAddresses(t *testing.T) {
 	}{
 		{"the connected one stays", ready, []string{"c:1", "b:1"}, nil, "b:1"},
 		{"the connected one goes", ready, []string{"c:1"}, []string{"0s IDLE", "0s CONNECTING", "0s READY"}, "c:1"},
+		{"another order", ready, []string{"b:1", "a:1"}, nil, "b:1"},
+		{"another order while connecting: the attempt goes on", connecting, []string{"b:1", "a:1"}, nil, ""},
 		{"while connecting", connecting, []string{"c:1"}, []string{"0s IDLE", "0s CONNECTING", "0s READY"}, "c:1"},
 		{"while backing off: when that ends", failure, []string{"c:1"}, nil, ""},
 		{"before the first attempt", idle, []string{"c:1"}, nil, ""},
@@ -377,6 +379,9 @@ func TestUpdateAddresses(t *testing.T) {
 					t.Errorf("ready at %q, want %q", a, tt.atOnce)
 				}
 				time.Sleep(time.Minute)
+				if tt.state == connecting {
+					board.set(true, "b:1")
+				}
 				p.do(sc.Connect)
 				if a, _ := p.ready(sc); len(tt.to) > 0 && !slices.Contains(tt.to, a) {
 					t.Errorf("later ready at %q, want one of %v", a, tt.to)

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -62,4 +63,13 @@ func Interleave[T any](list []T, address func(T) string) []T {
 		}
 	}
 	return turns
+}
+
+// SameAddresses reports whether an endpoint's addresses are the same, in
+// whatever order.
+func SameAddresses(a, b []string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	return slices.Equal(a, b) || slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

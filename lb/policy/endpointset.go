@@ -24,10 +24,12 @@ type EndpointSet[T any] struct {
 	// policy takes them for.
 	Census, Counted Census
 
-	conn      *Conn
-	eager     bool
-	changed   func(m *Member[T], from, counted connectivity.State)
-	byAddress map[string]*Member[T] // the endpoint's first
+	conn    *Conn
+	eager   bool
+	changed func(m *Member[T], from, counted connectivity.State)
+	// byAddress has an endpoint by the least of its addresses, which is the same
+	// in whatever order they are.
+	byAddress map[string]*Member[T]
 }
 
 // Member is one endpoint and its SubConn.
@@ -57,7 +59,8 @@ func NewEndpointSet[T any](conn *Conn, eager bool, changed func(m *Member[T], fr
 }
 
 // Update gives the set the endpoints of a config. An endpoint is the same as
-// long as its addresses are; the first counts where the config has it twice.
+// long as its addresses are, in whatever order (gRFC A61); the first counts where
+// the config has it twice.
 // changed tells that picks see a difference. The error is the first of those
 // endpoints that could have no SubConn: they are left out.
 func (s *EndpointSet[T]) Update(endpoints []resolver.Endpoint) (changed bool, err error) {
@@ -71,13 +74,14 @@ func (s *EndpointSet[T]) Update(endpoints []resolver.Endpoint) (changed bool, er
 			continue
 		}
 		value := EndpointOf(re)
-		m := s.byAddress[value.Addresses[0]]
+		m := s.byAddress[slices.Min(value.Addresses)]
 		switch {
 		case m != nil && m.kept:
 			continue
-		case m != nil && slices.Equal(m.Value.Addresses, value.Addresses):
-			changed = changed || m.Value != value && m.State == connectivity.Ready // pickers hold the value
-			if m.Value.Hostname != value.Hostname {
+		case m != nil && m.Value == value:
+		case m != nil && SameAddresses(m.Value.Addresses, value.Addresses):
+			changed = changed || m.State == connectivity.Ready // pickers hold the value
+			if m.Value.Hostname != value.Hostname || !slices.Equal(m.Value.Addresses, value.Addresses) {
 				m.SubConn.UpdateAddresses(re.Addresses) // they bear the name that TLS goes by
 			}
 			m.Value = value
@@ -134,14 +138,14 @@ func (s *EndpointSet[T]) add(addrs []resolver.Address, value *resource.Endpoint)
 	if s.eager {
 		m.Counted = connectivity.Connecting
 	}
-	s.byAddress[value.Addresses[0]] = m
+	s.byAddress[slices.Min(value.Addresses)] = m
 	s.Census.Count(m.State, 1)
 	s.Counted.Count(m.Counted, 1)
 	return m, nil
 }
 
 func (s *EndpointSet[T]) remove(m *Member[T]) {
-	delete(s.byAddress, m.Value.Addresses[0])
+	delete(s.byAddress, slices.Min(m.Value.Addresses))
 	s.Census.Count(m.State, -1)
 	s.Counted.Count(m.Counted, -1)
 	m.State, m.Counted = connectivity.Shutdown, connectivity.Shutdown

@@ -24,11 +24,11 @@ type seat struct {
 	endpoint *resource.Endpoint
 }
 
-func newPicker(order []*endpoint, ready int, draw func() uint64) *picker {
-	p := &picker{rotation: make([]seat, 0, ready)}
-	for _, e := range order {
-		if e.state == connectivity.Ready {
-			p.rotation = append(p.rotation, seat{e.subConn, e.value})
+func newPicker(set *policy.EndpointSet[nothing], draw func() uint64) *picker {
+	p := &picker{rotation: make([]seat, 0, set.Census.Ready)}
+	for _, m := range set.Order {
+		if m.State == connectivity.Ready {
+			p.rotation = append(p.rotation, seat{m.SubConn, m.Value})
 		}
 	}
 	p.next.Store(uint32(draw()))

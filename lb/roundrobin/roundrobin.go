@@ -3,16 +3,11 @@ package roundrobin
 
 import (
 	"errors"
-	"fmt"
-	"math/bits"
-	"slices"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/policy"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 var errNoEndpoints = errors.New("no endpoint that picks may reach")
@@ -27,23 +22,17 @@ func (Builder) Name() string { return policy.RoundRobin }
 // Build returns a round_robin policy.
 func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
 	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		return &roundRobin{conn: conn, endpoints: make(map[string]*endpoint), reported: connectivity.Shutdown}
+		b := &roundRobin{conn: conn, reported: connectivity.Shutdown}
+		b.endpoints = policy.NewEndpointSet(conn, true, b.changed)
+		return b
 	})
 }
 
-// roundRobin keeps one SubConn for each endpoint. All of it belongs to the
-// owner.
+// roundRobin belongs to the owner.
 type roundRobin struct {
-	conn *policy.Conn
-
-	// endpoints is keyed by the endpoint's first address; order is the
-	// config's.
-	endpoints map[string]*endpoint
-	order     []*endpoint
-
-	states  balancer.ConnectivityStateEvaluator
-	census  policy.Census
-	lastErr error
+	conn      *policy.Conn
+	endpoints *policy.EndpointSet[nothing]
+	lastErr   error
 
 	reported connectivity.State
 	stale    bool // the picker no longer says what is
@@ -51,58 +40,17 @@ type roundRobin struct {
 	closed   bool
 }
 
-// endpoint is one endpoint and its SubConn.
-type endpoint struct {
-	value   *resource.Endpoint
-	subConn balancer.SubConn
-	// state is the SubConn's own; counted is what the aggregate takes it for:
-	// TRANSIENT_FAILURE lasts until READY.
-	state, counted connectivity.State
-	lastErr        error
-	kept           bool // in the config being applied
-}
+// nothing is what round_robin keeps of an endpoint for itself.
+type nothing struct{}
 
 func (b *roundRobin) UpdateClientConnState(s balancer.ClientConnState) error {
-	for _, e := range b.endpoints {
-		e.kept = false
-	}
-	order := make([]*endpoint, 0, len(s.ResolverState.Endpoints))
-	var fresh []*endpoint
-	var errs []error
-	for _, re := range s.ResolverState.Endpoints {
-		if len(re.Addresses) == 0 {
-			continue
-		}
-		value := policy.EndpointOf(re)
-		e := b.endpoints[value.Addresses[0]]
-		switch {
-		case e != nil && e.kept:
-			continue // twice in the config: the first counts
-		case e != nil && b.keep(e, re.Addresses, value):
-		default:
-			var err error
-			if e, err = b.add(re.Addresses, value); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			fresh = append(fresh, e)
-		}
-		e.kept = true
-		order = append(order, e)
-	}
-	for key, e := range b.endpoints {
-		if !e.kept {
-			b.remove(key, e)
-		}
-	}
-	b.stale = b.stale || !slices.Equal(b.order, order)
-	b.order = order
-	b.connect(fresh)
+	changed, err := b.endpoints.Update(s.ResolverState.Endpoints)
+	b.stale = b.stale || changed
 	b.conn.Mark(b, &b.pending)
 	switch {
-	case len(errs) > 0:
-		return errs[0]
-	case len(order) == 0:
+	case err != nil:
+		return err
+	case len(b.endpoints.Order) == 0:
 		b.lastErr = errNoEndpoints
 		return balancer.ErrBadResolverState
 	default:
@@ -110,95 +58,13 @@ func (b *roundRobin) UpdateClientConnState(s balancer.ClientConnState) error {
 	}
 }
 
-// connect begins at a random place: where many clients get one list, its head
-// is not to be hit by all of them at once.
-func (b *roundRobin) connect(fresh []*endpoint) {
-	if len(fresh) == 0 {
-		return
-	}
-	start, _ := bits.Mul64(b.conn.Draw()(), uint64(len(fresh)))
-	for i := range fresh {
-		fresh[(int(start)+i)%len(fresh)].subConn.Connect()
-	}
-}
-
-// keep gives e its value in the new config, and reports whether e can go on with
-// it.
-func (b *roundRobin) keep(e *endpoint, addrs []resolver.Address, value *resource.Endpoint) bool {
-	if e.value == value {
-		return true
-	}
-	if !slices.Equal(e.value.Addresses, value.Addresses) {
-		b.remove(value.Addresses[0], e)
-		return false
-	}
-	if e.value.Hostname != value.Hostname {
-		e.subConn.UpdateAddresses(addrs) // they bear the name that TLS goes by
-	}
-	e.value = value
-	b.stale = b.stale || e.state == connectivity.Ready // pickers hold the value
-	return true
-}
-
-// add makes an endpoint, which is not connected yet.
-func (b *roundRobin) add(addrs []resolver.Address, value *resource.Endpoint) (*endpoint, error) {
-	e := &endpoint{value: value, state: connectivity.Idle, counted: connectivity.Connecting}
-	sc, err := b.conn.NewSubConn(addrs, balancer.NewSubConnOptions{
-		StateListener: func(s balancer.SubConnState) { b.subConnState(e, s) },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("new SubConn for %s: %w", value.Addresses[0], err)
-	}
-	e.subConn = sc
-	b.endpoints[value.Addresses[0]] = e
-	b.states.RecordTransition(connectivity.Shutdown, e.counted)
-	b.count(e.state, 1)
-	return e, nil
-}
-
-func (b *roundRobin) remove(key string, e *endpoint) {
-	delete(b.endpoints, key)
-	b.states.RecordTransition(e.counted, connectivity.Shutdown)
-	b.count(e.state, -1)
-	if e.state == connectivity.Ready {
-		b.stale = true
-	}
-	e.state = connectivity.Shutdown
-	e.subConn.Shutdown()
-}
-
-func (b *roundRobin) subConnState(e *endpoint, s balancer.SubConnState) {
-	if e.state == connectivity.Shutdown || s.ConnectivityState == connectivity.Shutdown {
-		return
-	}
-	was := e.state
-	e.state = s.ConnectivityState
-	b.count(was, -1)
-	b.count(e.state, 1)
-
-	switch e.state {
-	case connectivity.Ready:
-		e.lastErr = nil
-	case connectivity.TransientFailure:
-		e.lastErr, b.lastErr = s.ConnectionError, s.ConnectionError
+// changed takes an endpoint's new state.
+func (b *roundRobin) changed(m *policy.Member[nothing], from, _ connectivity.State) {
+	if m.State == connectivity.TransientFailure {
+		b.lastErr = m.LastErr
 		b.stale = b.stale || b.reported == connectivity.TransientFailure
-		b.conn.ResolveNow(resolver.ResolveNowOptions{})
-	case connectivity.Idle:
-		if s.ConnectionError != nil {
-			e.lastErr = s.ConnectionError
-		}
-		e.subConn.Connect()
 	}
-	b.stale = b.stale || (was == connectivity.Ready) != (e.state == connectivity.Ready)
-
-	if e.counted != connectivity.TransientFailure || e.state == connectivity.Ready {
-		counted := e.state
-		if counted == connectivity.Idle {
-			counted = connectivity.Connecting // it connects at once
-		}
-		b.states.RecordTransition(e.counted, counted)
-		e.counted = counted
-	}
+	b.stale = b.stale || (from == connectivity.Ready) != (m.State == connectivity.Ready)
 	b.conn.Mark(b, &b.pending)
 }
 
@@ -207,7 +73,7 @@ func (b *roundRobin) Report() {
 	if b.closed {
 		return
 	}
-	state := b.states.CurrentState()
+	state := b.endpoints.Counted.Best()
 	if state == b.reported && !b.stale {
 		return
 	}
@@ -218,7 +84,7 @@ func (b *roundRobin) Report() {
 func (b *roundRobin) picker(state connectivity.State) balancer.Picker {
 	switch state {
 	case connectivity.Ready:
-		return newPicker(b.order, b.census.Ready, b.conn.Draw())
+		return newPicker(b.endpoints, b.conn.Draw())
 	case connectivity.TransientFailure:
 		return &policy.ErrPicker{Err: b.lastErr}
 	default:
@@ -226,23 +92,10 @@ func (b *roundRobin) picker(state connectivity.State) balancer.Picker {
 	}
 }
 
-func (b *roundRobin) count(s connectivity.State, n int) {
-	switch s {
-	case connectivity.Ready:
-		b.census.Ready += n
-	case connectivity.Connecting:
-		b.census.Connecting += n
-	case connectivity.Idle:
-		b.census.Idle += n
-	case connectivity.TransientFailure:
-		b.census.TransientFailure += n
-	}
-}
-
 // ResolverError fails a policy that has no endpoints; with endpoints they go on
 // being used.
 func (b *roundRobin) ResolverError(err error) {
-	if len(b.order) == 0 {
+	if len(b.endpoints.Order) == 0 {
 		b.lastErr, b.stale = err, true
 		b.conn.Mark(b, &b.pending)
 	}
@@ -256,36 +109,24 @@ func (b *roundRobin) ExitIdle() {}
 
 func (b *roundRobin) Close() {
 	b.closed = true
-	for key, e := range b.endpoints {
-		b.remove(key, e)
-	}
+	b.endpoints.Close()
 }
 
 // Describe describes every endpoint, in the config's order.
 func (b *roundRobin) Describe() policy.Node {
-	n := policy.Node{Policy: policy.RoundRobin, State: b.reported, Shares: true}
+	n := policy.Node{Policy: policy.RoundRobin, State: b.reported, Endpoints: b.endpoints.Describe(), Shares: true}
+	for i := range n.Endpoints {
+		if n.Endpoints[i].InRotation {
+			n.Endpoints[i].Share = 1 / float64(b.endpoints.Census.Ready)
+		}
+	}
 	if b.reported == connectivity.TransientFailure {
 		n.Err = b.lastErr
-	}
-	n.Endpoints = make([]policy.EndpointNode, len(b.order))
-	for i, e := range b.order {
-		n.Endpoints[i] = policy.EndpointNode{
-			Endpoint:   e.value,
-			State:      e.state,
-			InRotation: e.state == connectivity.Ready,
-			LastErr:    e.lastErr,
-		}
-		if e.state == connectivity.Ready {
-			n.Endpoints[i].Share = 1 / float64(b.census.Ready)
-		}
-		if sc, ok := e.subConn.(policy.SubConn); ok {
-			n.Endpoints[i].Address, _ = sc.Ready()
-		}
 	}
 	return n
 }
 
 // Summarize counts the endpoints by state.
 func (b *roundRobin) Summarize() policy.Summary {
-	return policy.Summary{State: b.reported, Priority: -1, Census: b.census}
+	return policy.Summary{State: b.reported, Priority: -1, Census: b.endpoints.Census}
 }

@@ -210,6 +210,21 @@ func TestRoundRobin(t *testing.T) {
 			[]step{config("a"), says("a", ready), config("a+b"), subConns(2)},
 			"CONNECTING queue",
 		},
+		{
+			"another order of an endpoint's addresses: the same connection, which is told, and a new picker",
+			[]step{config("a+b", "c"), together("a", "c"), config("c", "b+a"), subConns(2), connects("b", 1), reports(3)},
+			"READY b+a c",
+		},
+		{
+			"another order where it failed: it has its back-off",
+			[]step{config("a+b"), says("a", failure), reports(2), config("b+a"), subConns(1), connects("b", 1), reports(1)},
+			"TRANSIENT_FAILURE a refused",
+		},
+		{
+			"another order with another address: another connection",
+			[]step{config("a+b", "d"), says("a", ready), config("c+a", "d"), subConns(3)},
+			"CONNECTING queue",
+		},
 		{"several addresses are one endpoint", []step{config("a+b", "c"), together("a", "c"), subConns(2)}, "READY c a+b"},
 		{"twice the same endpoint is one", []step{config("a", "a", "b"), together("a", "b"), subConns(2)}, "READY b a"},
 		{
