@@ -445,7 +445,7 @@ function Shares({ cluster, after }: { cluster: string; after: Message }) {
                   <td>
                     <Bar part={l.share} /> {percent(l.share)}
                   </td>
-                  <td class="number">{live === null ? "" : was ? percent(was.share) : "new"}</td>
+                  <td class="number">{live === null ? "" : !was ? "new" : was.share === undefined ? "–" : percent(was.share)}</td>
                 </tr>
               );
             })}
