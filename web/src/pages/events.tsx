@@ -1,11 +1,13 @@
 // What happened, the newest first.
 
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, says, withQuery } from "../api.ts";
-import { plural } from "../format.ts";
+import { EventLog, isAbout } from "../eventlog.ts";
+import { count, dayAndClock, plural } from "../format.ts";
 import type { EventList, EventType, LbdEvent } from "../model.ts";
 import { Alert, Live, Title, useNow } from "../parts/basics.tsx";
 import { EventRows, eventTypes, eventWord } from "../parts/events.tsx";
+import { useQuestion } from "../question.ts";
 import { replaceQuery } from "../route.ts";
 import { useStream } from "../stream.ts";
 
@@ -13,13 +15,31 @@ const firstLoad = 1000;
 const most = 5000;
 const page = 200;
 
+/** A name that is longer is no cluster's. */
+const longestName = 512;
+
+/** How long somebody types before lbd is asked, in milliseconds. */
+const pause = 150;
+
 /** Those that are hidden at first: there are very many of them. */
 const noisy: EventType[] = ["connection_changed", "circuit_breaker_opened", "circuit_breaker_closed"];
 
+/** How far back lbd was asked for events of the types, of any cluster. */
+interface Looked {
+  /** What was asked. */
+  of: string;
+  oldest: LbdEvent | undefined;
+  count: number;
+  all: boolean;
+}
+
 export function Events({ query }: { query: URLSearchParams }) {
-  const [events, setEvents] = useState<LbdEvent[] | null>(null);
+  const log = useRef(new EventLog(3 * most)).current;
+  const [version, setVersion] = useState(0);
+  const [last, setLast] = useState<Looked | null>(null);
   const [error, setError] = useState("");
   const [cluster, setCluster] = useState(query.get("cluster") ?? "");
+  const [target, setTarget] = useState(query.get("target") ?? "");
   const [types, setTypes] = useState<Set<string>>(() => {
     const asked = query.get("types")?.split(",").filter(Boolean);
     return new Set(asked?.length ? asked : eventTypes.filter((t) => !noisy.includes(t)));
@@ -27,50 +47,70 @@ export function Events({ query }: { query: URLSearchParams }) {
   const [limit, setLimit] = useState(firstLoad);
   const [shown, setShown] = useState(page);
   const now = useNow();
+  const question = useQuestion();
 
+  const type = [...types].sort();
+  const name = cluster.trim();
+  const of = JSON.stringify([type, name, target, limit]);
+  const looked = last?.of === of ? last : null;
   const load = () => {
-    get<EventList>(withQuery("v1/events", { limit: String(limit) })).then(
-      (l) => {
-        setEvents(l.events);
+    if (type.length === 0) {
+      question.drop();
+      return;
+    }
+    // The last of all, and those that many others may have pushed out of these.
+    const exact = name.length <= longestName ? name : "";
+    const about = [{}, exact && { cluster: exact }, target && { target, cluster: exact }].filter((q) => typeof q === "object");
+    question.ask(
+      (signal) => Promise.all(about.map((q) => get<EventList>(withQuery("v1/events", { ...q, type, limit: String(limit) }), signal))),
+      (lists) => {
+        log.remembered(lists.flatMap((l) => l.events));
+        const newest = lists[0]?.events ?? [];
+        setLast({ of, oldest: newest.at(-1), count: newest.length, all: newest.length < limit });
+        setVersion((v) => v + 1);
         setError("");
       },
-      (e: unknown) => setError(says(e)),
+      (e) => setError(says(e)),
     );
   };
-  useEffect(load, [limit]);
   const live = useStream(
-    "v1/events/watch",
+    type.length > 0 ? withQuery("v1/events/watch", { type }) : null,
     ["event", "resync"],
     (m) => {
-      if (m.type === "resync") load();
-      else {
-        const e = m.data as LbdEvent;
-        setEvents((known) => (known?.some((k) => k.id === e.id) ? known : [e, ...(known ?? [])].slice(0, most)));
+      if (m.type === "resync") {
+        log.doubt();
+        load();
+      } else {
+        log.add([m.data as LbdEvent]);
+        setVersion((v) => v + 1);
       }
     },
     load,
   );
+  // A stream that opens does not tell what happened before.
+  useEffect(() => {
+    const timer = setTimeout(load, last ? pause : 0);
+    return () => clearTimeout(timer);
+  }, [live.state === "live", of]);
 
-  const remember = (c: string, t: Set<string>) => {
+  const remember = (c: string, t: Set<string>, of: string) => {
     const isUsual = t.size === eventTypes.length - noisy.length && noisy.every((n) => !t.has(n));
-    replaceQuery(["events"], { cluster: c, types: isUsual ? "" : [...t].join(",") });
+    replaceQuery(["events"], { cluster: c, target: of, types: isUsual ? "" : [...t].join(",") });
   };
+  const about = useMemo(() => log.events.filter((e) => isAbout(e, { cluster, target })), [version, cluster, target]);
+  const chosen = useMemo(() => about.filter((e) => types.has(e.type)), [about, types]);
   const counts = useMemo(() => {
     const out: Record<string, number> = {};
-    for (const e of events ?? []) out[e.type] = (out[e.type] ?? 0) + 1;
+    for (const e of chosen) out[e.type] = (out[e.type] ?? 0) + 1;
     return out;
-  }, [events]);
-  const offered = [...eventTypes, ...(Object.keys(counts) as EventType[]).filter((t) => !eventTypes.includes(t))];
-  const chosen = useMemo(() => {
-    const wanted = cluster.trim().toLowerCase();
-    return (events ?? []).filter((e) => types.has(e.type) && (!wanted || (e.cluster ?? "").toLowerCase().includes(wanted)));
-  }, [events, types, cluster]);
+  }, [chosen]);
+  const offered = [...eventTypes, ...type.filter((t) => !(eventTypes as string[]).includes(t))] as EventType[];
 
   return (
     <>
       <div class="top">
         <Title text="Events" />
-        <p class="sums" role="status">{events && plural(chosen.length, "event")}</p>
+        <p class="sums" role="status">{looked && plural(chosen.length, "event")}</p>
         <Live of={live} now={now} />
       </div>
       {error && <Alert>{error}</Alert>}
@@ -81,10 +121,24 @@ export function Events({ query }: { query: URLSearchParams }) {
             type="search" value={cluster} placeholder="part of a name" autocomplete="off"
             onInput={(e) => {
               setCluster(e.currentTarget.value);
-              remember(e.currentTarget.value, types);
+              remember(e.currentTarget.value, types, target);
             }}
           />
         </label>
+        {target && (
+          <span>
+            of the tree of {target}{" "}
+            <button
+              type="button" class="link"
+              onClick={() => {
+                setTarget("");
+                remember(cluster, types, "");
+              }}
+            >
+              of every tree
+            </button>
+          </span>
+        )}
         <fieldset>
           <legend class="unseen">Types</legend>
           {offered.map((t) => (
@@ -96,17 +150,19 @@ export function Events({ query }: { query: URLSearchParams }) {
                   if (e.currentTarget.checked) next.add(t);
                   else next.delete(t);
                   setTypes(next);
-                  remember(cluster, next);
+                  remember(cluster, next, target);
                 }}
               />
               <span>
-                {eventWord(t)} <b>{counts[t] ?? 0}</b>
+                {eventWord(t)} {types.has(t) && <b>{count(counts[t] ?? 0)}</b>}
               </span>
             </label>
           ))}
         </fieldset>
       </form>
-      {events && chosen.length === 0 && <p>Nothing like that has happened since lbd started, as far as it remembers.</p>}
+      {type.length === 0 && <p>No type is chosen.</p>}
+      {!looked && type.length > 0 && !error && <p>Asking lbd…</p>}
+      {looked && type.length > 0 && chosen.length === 0 && <p>{nothing(looked, name, target)}</p>}
       <EventRows events={chosen.slice(0, shown)} withCluster today={false} />
       <p class="more">
         {chosen.length > shown && (
@@ -114,12 +170,22 @@ export function Events({ query }: { query: URLSearchParams }) {
             Show more
           </button>
         )}
-        {events && events.length >= firstLoad && limit < most && (
+        {looked && !looked.all && limit < most && (
           <button type="button" onClick={() => setLimit(most)}>
             Go further back
           </button>
         )}
+        {looked?.oldest && !looked.all && chosen.length > 0 && <span>Looked through: {lookedThrough(looked)}.</span>}
       </p>
     </>
   );
+}
+
+const lookedThrough = (l: Looked) => `the last ${count(l.count)} events of these types, back to ${l.oldest ? dayAndClock(Date.parse(l.oldest.time)) : ""}`;
+
+/** How much it says that nothing was found. */
+function nothing(l: Looked, cluster: string, target: string): string {
+  if (l.all) return "Nothing like that has happened since lbd started, as far as it remembers.";
+  const nor = [cluster && "of a cluster of just that name", target && "in the tree of that target"].filter(Boolean).join(" ");
+  return `Nothing like that is among ${lookedThrough(l)}.${nor && ` Nor does lbd remember any ${nor}.`}`;
 }

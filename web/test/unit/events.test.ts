@@ -1,0 +1,52 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { EventLog, isAbout } from "../../src/eventlog.ts";
+import type { LbdEvent } from "../../src/model.ts";
+
+const event = (id: number, more: Partial<LbdEvent> = {}): LbdEvent => ({ id, time: "2026-11-20T03:00:00Z", type: "pushed", says: "", ...more });
+const ids = (log: EventLog) => log.events.map((e) => e.id);
+
+test("what a stream brought is kept when the list comes late", () => {
+  const log = new EventLog(10);
+  log.add([event(7)]);
+  log.add([event(8)]);
+  log.remembered([event(6), event(5), event(7)]);
+  assert.deepEqual(ids(log), [8, 7, 6, 5]);
+  log.add([event(8), event(2)]);
+  assert.deepEqual(ids(log), [8, 7, 6, 5, 2]);
+  log.add([event(6)]);
+  assert.deepEqual(ids(log), [8, 7, 6, 5, 2]);
+});
+
+test("so many are kept, the newest", () => {
+  const log = new EventLog(3);
+  log.remembered([event(1), event(2), event(3), event(4)]);
+  log.add([event(5)]);
+  log.add([event(1)]);
+  assert.deepEqual(ids(log), [5, 4, 3]);
+});
+
+test("of another process's events nothing stays, once it tells its own", () => {
+  const log = new EventLog(10);
+  log.add([event(1), event(2)]);
+  log.doubt();
+  assert.deepEqual(ids(log), [2, 1], "until then they are in sight");
+  log.add([event(101)]);
+  log.remembered([event(100)]);
+  assert.deepEqual(ids(log), [101, 100]);
+  log.remembered([event(99)]);
+  assert.deepEqual(ids(log), [101, 100, 99]);
+});
+
+test("events are about a part of a cluster's name, and about a target's tree", () => {
+  const about = (e: Partial<LbdEvent>, cluster: string, target = "") => isAbout(event(1, e), { cluster, target });
+  assert.ok(about({ cluster: "Orders-eu" }, " orders "));
+  assert.ok(!about({ cluster: "cart" }, "orders"));
+  assert.ok(!about({}, "orders"));
+  const switched = { type: "priority_switched" as const, cluster: "orders" };
+  assert.ok(about({ ...switched, target: "xds:///shop" }, "", "shop"));
+  assert.ok(about({ ...switched, target: "xds:///shop" }, "orders", "xds:///shop"));
+  assert.ok(!about({ ...switched, target: "xds:///other" }, "", "shop"));
+  assert.ok(!about(switched, "", "shop"), "that is the cluster's own tree");
+  assert.ok(about({ cluster: "orders" }, "", "shop"), "a push is about every tree");
+});
