@@ -1,42 +1,31 @@
 // The xds targets: where their routes come from, and where they lead.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { get, Refusal, says, targetPath, withQuery } from "../api.ts";
 import { percent, plural } from "../format.ts";
 import type { RouteState, TargetList, TargetState, TargetSummary } from "../model.ts";
 import { Ago, Alert, Live, State, Title, useNow } from "../parts/basics.tsx";
+import { useRound } from "../question.ts";
 import { clusterHref, href } from "../route.ts";
 import { type Liveness, useStream } from "../stream.ts";
 
 const hosts: Record<string, string> = { flag: "--target", api: "the API", push: "a Listener that was pushed", file: "a Listener of a file" };
 
-/** Asks at first and whenever something happens, at most once a second. */
-function useOnEvents(ask: (signal: AbortSignal) => Promise<void>, key: string): { live: Liveness; error: unknown } {
+/** Not all that changes is an event, such as routes: targets are asked for so often, in milliseconds. */
+const every = 5000;
+
+/** Asks every so often, and when something happens. */
+function useFollowed<T>(ask: (signal: AbortSignal) => Promise<T>, key: string, answered: (answer: T) => void): { live: Liveness; error: unknown } {
   const [error, setError] = useState<unknown>(null);
-  const state = useRef({ timer: 0, at: 0, abort: new AbortController() });
-  const again = () => {
-    const s = state.current;
-    if (s.timer) return;
-    s.timer = window.setTimeout(
-      () => {
-        s.timer = 0;
-        s.at = Date.now();
-        ask(s.abort.signal).then(() => setError(null), (e: unknown) => !s.abort.signal.aborted && setError(e));
-      },
-      Math.max(0, s.at + 1000 - Date.now()),
-    );
-  };
-  useEffect(() => {
-    const s = state.current;
-    s.abort = new AbortController();
-    again();
-    return () => {
-      clearTimeout(s.timer);
-      s.timer = 0;
-      s.abort.abort();
-    };
-  }, [key]);
-  return { live: useStream("v1/events/watch", ["event", "resync"], again, again), error };
+  const soon = useRound(
+    ask, every, key,
+    (answer) => {
+      answered(answer);
+      setError(null);
+    },
+    setError,
+  );
+  return { live: useStream("v1/events/watch", ["event", "resync"], soon, soon), error };
 }
 
 async function allTargets(signal: AbortSignal): Promise<TargetSummary[]> {
@@ -53,7 +42,7 @@ async function allTargets(signal: AbortSignal): Promise<TargetSummary[]> {
 export function Targets() {
   const [targets, setTargets] = useState<TargetSummary[] | null>(null);
   const now = useNow();
-  const { live, error } = useOnEvents(async (signal) => setTargets(await allTargets(signal)), "");
+  const { live, error } = useFollowed(allTargets, "", setTargets);
   return (
     <>
       <div class="top">
@@ -97,7 +86,7 @@ export function Targets() {
 export function Target({ name }: { name: string }) {
   const [target, setTarget] = useState<TargetState | null>(null);
   const now = useNow();
-  const { live, error } = useOnEvents(async (signal) => setTarget(await get<TargetState>(targetPath(name), signal)), name);
+  const { live, error } = useFollowed((signal) => get<TargetState>(targetPath(name), signal), name, setTarget);
   const refused = error instanceof Refusal && error.problem.status === 404;
   return (
     <>

@@ -1,10 +1,11 @@
 // The management servers and what they have said.
 
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { get, says } from "../api.ts";
 import { count, plural } from "../format.ts";
 import type { XdsResource, XdsServer, XdsState } from "../model.ts";
 import { Ago, Alert, Title, useNow } from "../parts/basics.tsx";
+import { useRound } from "../question.ts";
 
 /** No stream tells this: it is asked for, in milliseconds. */
 const every = 5000;
@@ -18,25 +19,14 @@ export function Xds() {
   const [error, setError] = useState<unknown>(null);
   const [show, setShow] = useState("all");
   const now = useNow();
-  useEffect(() => {
-    const abort = new AbortController();
-    const ask = () => {
-      if (document.hidden) return;
-      get<XdsState>("v1/xds?limit=10000", abort.signal).then(
-        (s) => {
-          setStatus(s);
-          setError(null);
-        },
-        (e: unknown) => !abort.signal.aborted && setError(e),
-      );
-    };
-    ask();
-    const timer = setInterval(ask, every);
-    return () => {
-      clearInterval(timer);
-      abort.abort();
-    };
-  }, []);
+  useRound(
+    (signal) => get<XdsState>("v1/xds?limit=10000", signal), every, "",
+    (s) => {
+      setStatus(s);
+      setError(null);
+    },
+    setError,
+  );
 
   const resources = status?.resources ?? [];
   const states = [...new Set(resources.map((r) => r.state))].sort();
@@ -96,7 +86,7 @@ export function Xds() {
                     <td><Connected is={l.connected} /></td>
                     <td class="number">{count(l.clusters)}</td>
                     <td>{l.interval ?? "–"}</td>
-                    <td><Ago at={l.last_report_at} now={now} /></td>
+                    <td class="age"><Ago at={l.last_report_at} now={now} /></td>
                     <td>
                       {l.last_error} {l.last_error_at && <>(<Ago at={l.last_error_at} now={now} />)</>}
                     </td>
@@ -167,7 +157,7 @@ function ServerRow({ s, now }: { s: XdsServer; now: number }) {
       <td>
         <Connected is={s.connected} />
       </td>
-      <td><Ago at={s.since} now={now} /></td>
+      <td class="age"><Ago at={s.since} now={now} /></td>
       <td>
         {s.last_error} {s.last_error_at && <>(<Ago at={s.last_error_at} now={now} />)</>}
       </td>
@@ -183,14 +173,14 @@ function ResourceRow({ r, now }: { r: XdsResource; now: number }) {
       <th scope="row">{r.authority ? `${r.authority}/${r.name}` : r.name}</th>
       <td><span class={`state ${tone}`}>{r.state.replaceAll("_", " ")}</span></td>
       <td>{r.version ?? "–"}</td>
-      <td>{r.updated_at ? <Ago at={r.updated_at} now={now} suffix="" /> : (r.age ?? "–")}</td>
+      <td class="age">{r.updated_at ? <Ago at={r.updated_at} now={now} suffix="" /> : (r.age ?? "–")}</td>
       <td>
         {r.rejected && (
           <>
             refused{r.rejected.version && ` version ${r.rejected.version}`}: {r.rejected.reason}{" "}
           </>
         )}
-        {r.error}
+        {r.error && !r.rejected?.reason.includes(r.error) && r.error}
       </td>
     </tr>
   );
