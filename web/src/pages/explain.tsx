@@ -1,17 +1,19 @@
 // One pick, and the way it went, drawn step by step.
 
-import { useEffect, useRef, useState } from "preact/hooks";
-import { get, Refusal, withQuery } from "../api.ts";
+import { useEffect, useState } from "preact/hooks";
+import { get, Refusal, says, withQuery } from "../api.ts";
 import { brief, count, localityName, percent } from "../format.ts";
 import type { ClusterList, Locality, PickAnswer, Problem, Step, TargetList } from "../model.ts";
 import { State, Title } from "../parts/basics.tsx";
+import { useQuestion } from "../question.ts";
 import { clusterHref, replaceQuery } from "../route.ts";
 
 interface Outcome {
+  /** What was asked for. */
+  of: string;
   answer?: PickAnswer & { cluster?: string };
   problem?: Problem;
   steps: Step[];
-  at: number;
 }
 
 export function Explain({ query }: { query: URLSearchParams }) {
@@ -23,19 +25,22 @@ export function Explain({ query }: { query: URLSearchParams }) {
   const [exclude, setExclude] = useState("");
   const [names, setNames] = useState<string[]>([]);
   const [outcome, setOutcome] = useState<Outcome | null>(null);
-  const [busy, setBusy] = useState(false);
-  const result = useRef<HTMLHeadingElement>(null);
+  const [busy, setBusy] = useState("");
+  const offered = useQuestion();
+  const picked = useQuestion();
 
   useEffect(() => {
     // Names to choose from; typing one works without.
-    const list = of === "cluster"
-      ? get<ClusterList>("v1/clusters?limit=1000").then((l) => l.clusters.map((c) => c.name))
-      : get<TargetList>("v1/targets").then((l) => l.targets.map((t) => t.name));
-    list.then(setNames, () => setNames([]));
+    offered.ask(
+      (signal) => of === "cluster"
+        ? get<ClusterList>("v1/clusters?limit=1000", signal).then((l) => l.clusters.map((c) => c.name))
+        : get<TargetList>("v1/targets", signal).then((l) => l.targets.map((t) => t.name)),
+      setNames,
+      () => setNames([]),
+    );
   }, [of]);
 
-  const pick = async () => {
-    setBusy(true);
+  const pick = () => {
     replaceQuery(["explain"], of === "cluster" ? { cluster: name, hash } : { target: name, path, headers, hash });
     const asked: Record<string, string | string[] | boolean | undefined> = {
       [of]: name, explain: true, hash, exclude: exclude.split(/[\s,]+/).filter(Boolean),
@@ -49,22 +54,26 @@ export function Explain({ query }: { query: URLSearchParams }) {
         asked[key] = [...((asked[key] as string[] | undefined) ?? []), line.slice(at + 1).trim()];
       }
     }
-    try {
-      const answer = await get<PickAnswer>(withQuery("pick", asked));
-      setOutcome({ answer, steps: answer.explain ?? [], at: Date.now() });
-    } catch (e) {
-      if (!(e instanceof Refusal)) throw e;
-      setOutcome({ problem: e.problem, steps: e.problem.explain ?? [], at: Date.now() });
-    } finally {
-      setBusy(false);
-    }
+    const url = withQuery("pick", asked);
+    if (busy === url) return; // it counts as a pick: once is enough
+    setBusy(url);
+    if (outcome?.of !== url) setOutcome(null);
+    const told = (o: Omit<Outcome, "of">) => {
+      setOutcome({ of: url, ...o });
+      setBusy("");
+    };
+    picked.ask(
+      (signal) => get<PickAnswer>(url, signal),
+      (answer) => told({ answer, steps: answer.explain ?? [] }),
+      (why) => {
+        const problem = why instanceof Refusal ? why.problem : unread(why);
+        told({ problem, steps: problem.explain ?? [] });
+      },
+    );
   };
   useEffect(() => {
-    if (name) void pick();
+    if (name) pick();
   }, []);
-  useEffect(() => {
-    if (outcome && document.activeElement?.id === "pick") result.current?.focus();
-  }, [outcome]);
 
   return (
     <>
@@ -73,7 +82,7 @@ export function Explain({ query }: { query: URLSearchParams }) {
         class="ask"
         onSubmit={(e) => {
           e.preventDefault();
-          if (name) void pick();
+          if (name) pick();
         }}
       >
         <fieldset class="switch">
@@ -114,22 +123,23 @@ export function Explain({ query }: { query: URLSearchParams }) {
           Exclude
           <input value={exclude} placeholder="addresses" autocomplete="off" onInput={(e) => setExclude(e.currentTarget.value)} />
         </label>
-        <button id="pick" type="submit" class="primary" disabled={busy}>
+        <button id="pick" type="submit" class="primary" aria-disabled={busy !== ""}>
           Pick once
         </button>
       </form>
+      <p role="status" class={busy && !outcome ? "" : "unseen"}>{busy ? "Asking lbd… A pick that has to wait is told when it is over." : outcome ? inShort(outcome) : ""}</p>
       {outcome && (
         <section aria-labelledby="outcome" class={`decision ${outcome.problem ? "refused" : "picked"}`}>
-          <h2 id="outcome" ref={result} tabIndex={-1}>
+          <h2 id="outcome">
             {outcome.answer ? (
               <>Picked {outcome.answer.address}</>
             ) : (
               <>
-                Refused: {outcome.problem!.title} <span class="code">{outcome.problem!.code}</span>
+                {heading(outcome.problem!)} <span class="code">{answered(outcome.problem!) && outcome.problem!.code}</span>
               </>
             )}
           </h2>
-          {outcome.problem && <p role="status">{outcome.problem.detail}</p>}
+          {outcome.problem && <p>{outcome.problem.detail}</p>}
           {outcome.steps.length > 0 ? (
             <ol class="flow">
               {outcome.steps.map((s, i) => (
@@ -138,13 +148,22 @@ export function Explain({ query }: { query: URLSearchParams }) {
               <End outcome={outcome} />
             </ol>
           ) : (
-            outcome.problem && <p>The request was refused before any decision was made.</p>
+            outcome.problem && <p>{answered(outcome.problem) ? "The request was refused before any decision was made." : "Whether lbd picked is not known."}</p>
           )}
         </section>
       )}
     </>
   );
 }
+
+const unread = (why: unknown): Problem =>
+  ({ type: "about:blank", title: "Not read", status: 0, code: "internal", grpc_code: "UNKNOWN", detail: says(why) });
+
+const inShort = ({ answer, problem }: Outcome): string =>
+  answer ? `Picked ${answer.address}, priority ${answer.priority}, ${localityName(answer.locality)}.` : `${heading(problem!)}. ${problem!.detail}`;
+
+const answered = (p: Problem) => p.status > 0;
+const heading = (p: Problem) => (answered(p) ? `Refused: ${p.title}` : p.title);
 
 const titles: Record<Step["step"], string> = {
   route: "Route", cluster: "Cluster", priority: "Priority", drop: "Drop", circuit_breaker: "Circuit breaker",
@@ -186,7 +205,7 @@ function Picture({ step }: { step: Step }) {
           ))}
         </ul>
         {r.clusters && (
-          <Draw parts={r.clusters.map((c) => ({ label: c.name, share: c.share, chosen: c.name === r.cluster }))} />
+          <Draw parts={r.clusters.map((c) => ({ label: c.name, share: c.share, chosen: c.name === r.cluster }))} drawn={r.cluster ?? ""} />
         )}
       </>
     );
@@ -198,11 +217,18 @@ function Picture({ step }: { step: Step }) {
       <ul class="priorities">
         {p.passed_over.map((o) => (
           <li key={o.priority} class="passed">
-            <b>{o.priority}</b> <State of={o.state} /> passed over: {brief(o.why)}
+            <b>{o.priority}</b>
+            {o.cluster && ` of ${o.cluster}`} <State of={o.state} /> passed over: {brief(o.why)}
           </li>
         ))}
         <li class="taken">
-          <b>{p.priority}</b> <State of={p.state} /> in use
+          <b>{p.priority}</b>
+          {p.cluster && (
+            <>
+              {" "}of <a href={clusterHref(p.cluster)}>{p.cluster}</a>
+            </>
+          )}{" "}
+          <State of={p.state} /> in use{p.cluster && ": its drops and its circuit breaker hold"}
         </li>
       </ul>
     );
@@ -234,8 +260,8 @@ function Picture({ step }: { step: Step }) {
           parts={l.candidates.map((c) => ({
             label: `${localityName(c.locality)}, weight ${c.weight}`, share: c.share, chosen: same(c.locality, l.chosen),
           }))}
+          unlisted={l.more} drawn={localityName(l.chosen)}
         />
-        {(l.more ?? 0) > 0 && <p>and {count(l.more!)} more localities</p>}
       </>
     );
   }
@@ -279,12 +305,24 @@ function Chance({ chance, draw, label, dropped }: { chance: number; draw: number
   );
 }
 
+interface Part {
+  label: string;
+  share: number;
+  chosen: boolean;
+}
+
+/** So many are listed, and the one that was drawn wherever it is. */
+const partsListed = 12;
+
 /**
  * Shares side by side, and which was drawn. The number drawn is no place among them: lbd
  * draws by a table that is not in their order.
  */
-function Draw({ parts }: { parts: { label: string; share: number; chosen: boolean }[] }) {
+function Draw({ parts, drawn, unlisted = 0 }: { parts: Part[]; drawn: string; unlisted?: number }) {
   let at = 0;
+  const listed = parts.filter((p, i) => i < partsListed || p.chosen);
+  const isListed = parts.some((p) => p.chosen);
+  const more = parts.length - listed.length + unlisted - (isListed ? 0 : 1);
   return (
     <div class="gauge">
       <svg class="line" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
@@ -295,13 +333,14 @@ function Draw({ parts }: { parts: { label: string; share: number; chosen: boolea
         })}
       </svg>
       <ul class="parts">
-        {parts.slice(0, 12).map((p, i) => (
+        {listed.map((p, i) => (
           <li key={i} class={p.chosen ? "taken" : "passed"}>
             {p.label}: {percent(p.share)}
             {p.chosen && ", drawn"}
           </li>
         ))}
-        {parts.length > 12 && <li>and {parts.length - 12} more</li>}
+        {!isListed && <li class="taken">{drawn}, drawn</li>}
+        {more > 0 && <li>and {count(more)} more</li>}
       </ul>
     </div>
   );
