@@ -20,7 +20,7 @@ test("only the answer to the last question is heard", async () => {
   asked[0]!.give("first");
   asked[1]!.refuse("second");
   await settled();
-  assert.deepEqual(heard, ["third"]);
+  assert.equal(heard.join(), "third");
   q.ask(how, (a) => heard.push(a), (e) => heard.push(e));
   asked[3]!.refuse("no");
   await settled();
@@ -28,7 +28,7 @@ test("only the answer to the last question is heard", async () => {
   q.drop();
   asked[4]!.give("too late");
   await settled();
-  assert.deepEqual(heard, ["third", "no"]);
+  assert.equal(heard.join(), "third,no");
 });
 
 test("a round asks one question at a time, and again for what happened meanwhile", async (t) => {
