@@ -69,7 +69,7 @@ func (s *switchboard) settle(l *link) {
 	}
 	if known {
 		s.forget(l)
-		l.report(lb.Connection{Err: s.why})
+		l.report(lb.Connection{Address: l.addresses[len(l.addresses)-1], Err: s.why})
 	}
 }
 

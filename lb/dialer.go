@@ -15,13 +15,14 @@ import (
 const (
 	// MaxDials is how many dials the process has under way at a time.
 	MaxDials = 256
-	// ConnectTimeout is how long an endpoint's connection attempt may take,
-	// all of its addresses together. Each has its part of what is left of it, so
-	// that one that does not answer leaves time for the next. Waiting for a
-	// slot takes nothing of it.
+	// ConnectTimeout is how long an address may take to connect, from when it is
+	// dialed (gRPC's min connect timeout). As addresses are begun
+	// [policy.AttemptDelay] apart, an attempt to connect to an endpoint of n that
+	// do not answer takes ConnectTimeout and n-1 such delays. Waiting for a slot
+	// comes on top.
 	ConnectTimeout = 20 * time.Second
-	// BusyTimeout is how long an address may take while many dials are under
-	// way: time enough for a SYN that was lost once.
+	// BusyTimeout is how long an address may take that is dialed while many dials
+	// are under way: time enough for a SYN that was lost once.
 	BusyTimeout = 2 * time.Second
 	// RecheckInterval is how often connect mode tcp looks whether a READY
 	// endpoint still accepts connections, give or take a tenth.
@@ -64,11 +65,12 @@ func NoticeTime(mode resource.ConnectMode) time.Duration {
 // MaxDials dials under way, attempts to connect and rechecks can each hold three
 // quarters, and one cluster of one channel half; where more wait, each cluster of
 // each channel has its turn, and within it each batch of SubConns that were made
-// together, as a priority's are. Only the first MaxDials/8 under way have all of
-// their time; the others' addresses have BusyTimeout. So slots come free within
+// together, as a priority's are. Only the first MaxDials/8 under way have
+// ConnectTimeout; the others have BusyTimeout. So slots come free within
 // BusyTimeout, and the first endpoint of a cluster, or of a priority to fail over
 // to, has one after as many dials as clusters, and batches of its own, wait with
-// it, not as endpoints do.
+// it, not as endpoints do. Addresses of one endpoint that are dialed at the same time
+// count one by one.
 type Dialer struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -139,15 +141,16 @@ func (c tcpConnector) named(hostname string) dialing {
 	return c
 }
 
-// dial connects, and secures the connection. Both have to be done in time.
-func (c tcpConnector) dial(ctx context.Context, address string, timeout time.Duration) (net.Conn, error) {
+// dial connects, and secures the connection. Both have to be done in time. It calls
+// agreed when only the server's verdict of lbd's certificate is still to come.
+func (c tcpConnector) dial(ctx context.Context, address string, timeout time.Duration, agreed func()) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := c.dialer.connect(ctx, "tcp", address)
 	if err != nil || c.security == nil && !c.tls {
 		return conn, err
 	}
-	secured, err := c.handshake(ctx, conn, address)
+	secured, err := c.handshake(ctx, conn, address, agreed)
 	if err == nil {
 		return secured, nil
 	}
@@ -158,11 +161,11 @@ func (c tcpConnector) dial(ctx context.Context, address string, timeout time.Dur
 	return nil, fmt.Errorf("tls handshake with %s: %w", address, err)
 }
 
-// Start dials the addresses in order.
+// Start dials the addresses as pick_first does.
 func (c tcpConnector) Start(addresses []string, report func(Connection)) func() {
-	l := &tcpLink{tcpConnector: c, report: report, addresses: addresses, left: ConnectTimeout}
+	l := &tcpLink{tcpConnector: c, report: report}
 	l.ctx, l.cancel = context.WithCancel(c.dialer.ctx)
-	c.dialer.slots.attempt(c.turn, dial{run: l.connect, over: l.over}, false)
+	l.start(addresses)
 	return l.stop
 }
 
@@ -172,11 +175,6 @@ type tcpLink struct {
 	report func(Connection)
 	ctx    context.Context
 	cancel context.CancelFunc
-
-	// Of the dial under way, or of the next.
-	addresses []string      // still to be dialed
-	left      time.Duration // of ConnectTimeout, waits not counted
-	errs      []error
 
 	mu    sync.Mutex // guards timer against stop
 	timer *time.Timer
@@ -193,25 +191,8 @@ func (l *tcpLink) stop() {
 	}
 }
 
-// connect dials the next address, as pick_first does. One that does not answer
-// leaves the rest their parts of the time, and gives its slot back before them.
-func (l *tcpLink) connect(limit time.Duration) {
-	if l.over() {
-		return
-	}
-	start := time.Now()
-	address := l.addresses[0]
-	conn, err := l.dial(l.ctx, address, min(limit, l.left/time.Duration(len(l.addresses))))
-	if err != nil {
-		l.errs = append(l.errs, err)
-		l.left -= time.Since(start)
-		if l.addresses = l.addresses[1:]; len(l.addresses) > 0 {
-			l.dialer.slots.attempt(l.turn, dial{run: l.connect, over: l.over}, true)
-			return
-		}
-		l.report(Connection{Err: errors.Join(l.errs...)})
-		return
-	}
+// connected takes the connection that the attempt has made.
+func (l *tcpLink) connected(address string, conn net.Conn) {
 	if !l.hold {
 		_ = conn.Close()
 		l.report(Connection{Address: address})
@@ -256,7 +237,7 @@ func (l *tcpLink) recheck(address string, limit time.Duration) {
 	if l.over() {
 		return
 	}
-	conn, err := l.dial(l.ctx, address, min(limit, RecheckTimeout))
+	conn, err := l.dial(l.ctx, address, min(limit, RecheckTimeout), func() {})
 	if err != nil {
 		if !l.over() {
 			l.report(Connection{Err: err})

@@ -70,46 +70,6 @@ func TestMaxDials(t *testing.T) {
 	}
 }
 
-// TestDialTime: an address that does not answer leaves the next one its part of
-// the 20 seconds.
-func TestDialTime(t *testing.T) {
-	silent := func(ctx context.Context, address string) error {
-		if address == "good:1" {
-			return nil
-		}
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	tests := []struct {
-		name      string
-		addresses []string
-		want      string
-		took      time.Duration
-	}{
-		{"one that is silent", []string{"a:1"}, "", 20 * time.Second},
-		{"the second answers", []string{"a:1", "good:1"}, "good:1", 10 * time.Second},
-		{"the fourth answers", []string{"a:1", "b:1", "c:1", "good:1"}, "good:1", 15 * time.Second},
-		{"none of three answers", []string{"a:1", "b:1", "c:1"}, "", 20 * time.Second},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := NewDialer(nil)
-				defer d.Close()
-				d.connect = pipe(silent)
-				start := time.Now()
-				reports := make(chan Connection, 1)
-				stop := d.Connectors(resource.ConnectTCP)[resource.ConnectTCP].Start(tt.addresses, func(c Connection) { reports <- c })
-				c := <-reports
-				stop()
-				if c.Address != tt.want || (c.Err == nil) != (tt.want != "") || time.Since(start) != tt.took {
-					t.Errorf("%+v after %v, want %q after %v", c, time.Since(start), tt.want, tt.took)
-				}
-			})
-		})
-	}
-}
-
 // TestAcceptAndClose: an endpoint that closes every connection at once is
 // connected to with back-off.
 func TestAcceptAndClose(t *testing.T) {

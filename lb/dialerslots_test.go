@@ -244,7 +244,12 @@ func TestFailoverFromBlackHoles(t *testing.T) {
 			{
 				"priority 1 at its third address",
 				[][]*resource.Endpoint{numbered(holes, "hole"), numbered(1, "hole-a", "hole-b", "good")},
-				"good0:1", initTimer + 20*time.Second,
+				"good0:1", initTimer + 3*BusyTimeout,
+			},
+			{
+				"priority 1 after endpoints of three addresses",
+				[][]*resource.Endpoint{numbered(holes, "hole-a", "hole-b", "hole-c"), numbered(1, "good")},
+				"good0:1", initTimer + BusyTimeout,
 			},
 			{
 				"priority 2",
@@ -265,18 +270,22 @@ func TestFailoverFromBlackHoles(t *testing.T) {
 	}
 }
 
-// TestBlackHolesOfOthers: a cluster's endpoints are dialed at once whatever other
-// clusters, of other trees, have waiting; with two such in BusyTimeout.
+// TestBlackHolesOfOthers: a cluster's endpoints are dialed at once whatever another
+// cluster, of another tree, has waiting; with two such or more in BusyTimeout. However
+// many addresses their endpoints have, each dial has its own turn.
 func TestBlackHolesOfOthers(t *testing.T) {
 	for _, tt := range []struct {
-		bad    int
-		within time.Duration
-	}{{1, 0}, {2, BusyTimeout}, {10, BusyTimeout}} {
-		t.Run(fmt.Sprint(tt.bad), func(t *testing.T) {
+		bad       int
+		addresses int
+		within    time.Duration
+	}{{1, 1, 0}, {2, 1, BusyTimeout}, {10, 1, BusyTimeout}, {1, 4, 0}, {2, 4, BusyTimeout}, {10, 4, BusyTimeout}} {
+		t.Run(fmt.Sprint(tt.bad, " of ", tt.addresses), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := dialerOn(t, newNetwork())
 				for i := range tt.bad {
-					send(t, dialed(t, d, resource.ConnectTCP), cluster("bad", numbered(2000, fmt.Sprint("hole-", i, "-"))))
+					name := fmt.Sprint("hole-", i, "-")
+					more := []string{name + "b-", name + "c-", name + "d-"}[:tt.addresses-1]
+					send(t, dialed(t, d, resource.ConnectTCP), cluster("bad", numbered(2000, name, more...)))
 				}
 				time.Sleep(time.Minute + time.Second)
 				c := dialed(t, d, resource.ConnectTCP)

@@ -42,8 +42,8 @@ type handshake struct {
 }
 
 // handshake makes a connection one of TLS. Roots and certificates are those that
-// the providers have now.
-func (c tcpConnector) handshake(ctx context.Context, raw net.Conn, address string) (net.Conn, error) {
+// the providers have now. It calls agreed before it waits for a verdict.
+func (c tcpConnector) handshake(ctx context.Context, raw net.Conn, address string, agreed func()) (net.Conn, error) {
 	h, err := c.newHandshake(address)
 	if err != nil {
 		return nil, err
@@ -54,6 +54,7 @@ func (c tcpConnector) handshake(ctx context.Context, raw net.Conn, address strin
 		return nil, h.explain(err)
 	}
 	if h.asked && conn.ConnectionState().Version >= tls.VersionTLS13 {
+		agreed()
 		if err := h.awaitVerdict(ctx, conn, c.hold, time.Since(start)+c.dialer.verdictTime); err != nil {
 			return nil, err
 		}

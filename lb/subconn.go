@@ -26,10 +26,11 @@ const (
 
 // Connector finds out whether an endpoint can be connected to.
 type Connector interface {
-	// Start begins to connect to an endpoint, trying its addresses in order,
-	// and returns at once. What comes of it is told to report, from any
-	// goroutine: first whether it connected; then, if it did, once at most
-	// that the connection was lost. After stop nothing is begun any more; a
+	// Start begins to connect to an endpoint, at whichever of its addresses
+	// connects first where the earlier are tried first, and returns at once. It
+	// does not change addresses, and may keep them. What comes of it is told to
+	// report, from any goroutine: first whether it connected; then, if it did, once
+	// at most that the connection was lost. After stop nothing is begun any more; a
 	// report on its way may still come.
 	Start(addresses []string, report func(Connection)) (stop func())
 }
@@ -49,10 +50,10 @@ type dialing interface {
 
 // Connection is what a Connector reports.
 type Connection struct {
-	// Address is the address that connected; empty where none did or the
-	// connection was lost.
+	// Address is the address that connected, or, where none did, the one that
+	// failed last; empty where the connection was lost.
 	Address string
-	// Err is why.
+	// Err is why that failed, or why the connection was lost.
 	Err error
 }
 
@@ -156,7 +157,7 @@ func (s *subConn) connection(a *attempt, c Connection) {
 		s.ready.Store(&c.Address)
 		s.change(connectivity.Ready, nil)
 	case s.state != connectivity.Ready:
-		s.fail(s.addresses[len(s.addresses)-1], c.Err)
+		s.fail(c.Address, c.Err)
 	case time.Since(s.readyAt) < backoffBase:
 		s.fail(*s.ready.Load(), c.Err)
 	default:

@@ -213,7 +213,7 @@ func TestShortLife(t *testing.T) {
 		p.heard("5.599s IDLE", "5.599s CONNECTING")
 
 		p.do(func() { sc.UpdateAddresses(toAddresses([]string{"c:1"})) }) // which has not failed yet
-		as.at(5).report(lb.Connection{Err: errRefused})
+		as.at(5).report(lb.Connection{Address: "c:1", Err: errRefused})
 		time.Sleep(time.Second)
 		p.heard("5.599s IDLE", "5.599s CONNECTING", "5.599s TRANSIENT_FAILURE connect to c:1: connection refused", "6.599s IDLE", "6.599s CONNECTING")
 	})
@@ -315,7 +315,7 @@ func TestLateReports(t *testing.T) {
 		sc := p.subConn("a:1", "b:1")
 		p.do(sc.Connect)
 		first := as.all[0]
-		first.report(lb.Connection{Err: errRefused})
+		first.report(lb.Connection{Address: "b:1", Err: errRefused})
 		time.Sleep(time.Second)
 		p.heard("0s CONNECTING", "0s TRANSIENT_FAILURE connect to b:1: connection refused", "1s IDLE", "1s CONNECTING")
 		if !first.stopped {

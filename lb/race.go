@@ -1,0 +1,72 @@
+package lb
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+// race is one attempt to connect to an endpoint (gRFC A61, RFC 8305): an address is
+// dialed [policy.AttemptDelay] after the one before was, or once that has failed.
+// The first that connects wins, and the others are given up. The attempt has failed
+// when the last has.
+//
+// Each dial has a slot of its own: what is bounded is dials under way, however many
+// endpoints they are of. Where slots are scarce an address waits for one as if the
+// one before were still to have its time, and no more than one address of an
+// endpoint waits. So a race takes no more turns than its addresses would take one
+// after the other.
+type race struct {
+	link      *tcpLink
+	addresses []string // in the order in which they are dialed
+
+	ctx    context.Context // ends when one has won, or with the link
+	cancel context.CancelFunc
+
+	begun  atomic.Int64 // how many are dialed, were, or wait for a slot
+	failed atomic.Int64
+	won    atomic.Bool
+}
+
+// start begins the race, from one address at least.
+func (l *tcpLink) start(addresses []string) {
+	r := &race{link: l, addresses: policy.Interleave(addresses, func(a string) string { return a })}
+	r.ctx, r.cancel = context.WithCancel(l.ctx)
+	r.begin(0)
+}
+
+func (r *race) over() bool { return r.ctx.Err() != nil }
+
+// begin lets address i, before which all others have been begun, be dialed once it
+// is its turn. A second call does nothing.
+func (r *race) begin(i int) {
+	if i == len(r.addresses) || !r.begun.CompareAndSwap(int64(i), int64(i)+1) {
+		return
+	}
+	run := func(limit time.Duration) { r.dial(i, limit) }
+	r.link.dialer.slots.attempt(r.link.turn, dial{run: run, over: r.over}, i > 0)
+}
+
+func (r *race) dial(i int, limit time.Duration) {
+	if r.over() {
+		return
+	}
+	delay := time.AfterFunc(policy.AttemptDelay, func() { r.begin(i + 1) })
+	defer delay.Stop()
+	address := r.addresses[i]
+	conn, err := r.link.dial(r.ctx, address, limit, func() { delay.Stop() })
+	switch {
+	case err == nil && !r.won.Swap(true):
+		r.cancel()
+		r.link.connected(address, conn)
+	case err == nil:
+		_ = conn.Close()
+	case r.over():
+	case r.failed.Add(1) == int64(len(r.addresses)):
+		r.link.report(Connection{Address: address, Err: err})
+	default:
+		r.begin(i + 1)
+	}
+}
