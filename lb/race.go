@@ -14,10 +14,9 @@ import (
 // when the last has.
 //
 // Each dial has a slot of its own: what is bounded is dials under way, however many
-// endpoints they are of. Where slots are scarce an address waits for one as if the
-// one before were still to have its time, and no more than one address of an
-// endpoint waits. So a race takes no more turns than its addresses would take one
-// after the other.
+// endpoints they are of. Where slots are scarce an address waits for its turn, one of
+// an endpoint at a time: it takes no more turns than it would by dialing its addresses
+// one after the other, and holds each for no longer.
 type race struct {
 	link      *tcpLink
 	addresses []string // in the order in which they are dialed
