@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -14,7 +15,7 @@ import (
 
 // Times of streams.
 const (
-	// HeartbeatInterval is how long a stream is silent before a comment tells
+	// HeartbeatInterval is how long a stream is silent before a heartbeat tells
 	// that it is alive.
 	HeartbeatInterval = 15 * time.Second
 	// StreamTimeout is how long a reader may take nothing of what it is sent.
@@ -47,7 +48,10 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 	defer out.end()
 	defer context.AfterFunc(s.Draining(), out.cut)()
 	_ = out.control.SetReadDeadline(time.Time{}) // that the request was read in time is enough
-	err = out.send(func(b *bufio.Writer) { _, _ = b.WriteString("retry: 1000\n\n") })
+	err = out.send(func(b *bufio.Writer) {
+		_, _ = b.WriteString("retry: 1000\n\n")
+		writeMessage(b, heartbeat())
+	})
 	for err == nil {
 		err = out.next(r.Context(), watch)
 	}
@@ -76,10 +80,21 @@ func (m *messageWriter) next(ctx context.Context, watch *service.Watch) error {
 	case err == nil:
 		return m.send(func(b *bufio.Writer) { writeMessage(b, message) })
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-		return m.send(func(b *bufio.Writer) { _, _ = b.WriteString(": heartbeat\n\n") })
+		return m.send(func(b *bufio.Writer) { writeMessage(b, heartbeat()) })
 	default:
 		return err
 	}
+}
+
+// heartbeat is a message without an ID, which leaves a watch where it was. It is
+// one that scripts of a page can see, and not a comment: a connection may be open
+// long after there is a daemon at its end.
+func heartbeat() service.Message {
+	text, err := json.Marshal(Heartbeat{Time: time.Now().UTC()})
+	if err != nil {
+		panic(err) // it is a time of this century
+	}
+	return service.Message{Type: "heartbeat", Data: func(yield func([]byte) bool) { yield(text) }}
 }
 
 // writeMessage writes a message. An error sticks to b.

@@ -2,13 +2,21 @@ package api
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/lbd-dev/lbd/service"
 )
 
+// Heartbeat tells that a stream is alive.
+type Heartbeat struct {
+	Time time.Time `json:"time"` // by the daemon's clock
+}
+
 // ClusterStream has what the data of each event is in the stream of a cluster, by
 // the event's name.
 type ClusterStream struct {
+	// Heartbeat comes when the stream opens, and whenever it was silent for 15 s.
+	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
 	// State comes at first, and whenever the state is another.
 	State *service.ClusterState `json:"state,omitempty"`
 	// Counts come at first, and at most once a second.
@@ -20,6 +28,8 @@ type ClusterStream struct {
 // ClustersStream has what the data of each event is in the stream of all clusters,
 // by the event's name.
 type ClustersStream struct {
+	// Heartbeat comes when the stream opens, and whenever it was silent for 15 s.
+	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
 	// Resync replaces all that was known.
 	Resync *WatchedClusters `json:"resync,omitempty"`
 	// Update comes at most once a second.
@@ -29,7 +39,9 @@ type ClustersStream struct {
 // EventsStream has what the data of each event is in the stream of events, by the
 // event's name.
 type EventsStream struct {
-	Event *service.Event `json:"event,omitempty"`
+	// Heartbeat comes when the stream opens, and whenever it was silent for 15 s.
+	Heartbeat *Heartbeat     `json:"heartbeat,omitempty"`
+	Event     *service.Event `json:"event,omitempty"`
 	// Resync tells that events were missed: GET /v1/events has those that are
 	// remembered.
 	Resync *Nothing `json:"resync,omitempty"`
@@ -55,7 +67,7 @@ type Nothing struct{}
 // watch answers with a stream of a cluster's states.
 //
 //	@Summary		Watch a cluster
-//	@Description	Server-sent events. "state" has what GET of the cluster answers: at once, and then whenever it is another one, at most every 100 ms. Its id is the generation, a dot, and what tells the generation's states from each other. "counts", without id, has what was counted: at once, and once a second if it is another. "gone" comes last, when the cluster is no more. Last-Event-ID may be an id or a generation: that state is not sent again. A comment comes when there was nothing for 15 s.
+//	@Description	Server-sent events. "state" has what GET of the cluster answers: at once, and then whenever it is another one, at most every 100 ms. Its id is the generation, a dot, and what tells the generation's states from each other. "counts", without id, has what was counted: at once, and once a second if it is another. "gone" comes last, when the cluster is no more. Last-Event-ID may be an id or a generation: that state is not sent again. "heartbeat", without id, comes when the stream opens, and when there was nothing for 15 s.
 //	@ID				watchCluster
 //	@Tags			clusters
 //	@Produce		text/event-stream
@@ -96,7 +108,7 @@ func (c *clusters) watch(w http.ResponseWriter, r *http.Request) error {
 // watchAll answers with a stream of all clusters.
 //
 //	@Summary		Watch all clusters
-//	@Description	Server-sent events. "resync" has all clusters, in short; "update", at most once a second, those that changed and the names of those that are no more. Both have an id. After a Last-Event-ID that is still known there is no resync, only what changed since. A comment comes when there was nothing for 15 s. A cluster of the name "watch" is at /v1/clusters/%77atch.
+//	@Description	Server-sent events. "resync" has all clusters, in short; "update", at most once a second, those that changed and the names of those that are no more. Both have an id. After a Last-Event-ID that is still known there is no resync, only what changed since. "heartbeat", without id, comes when the stream opens, and when there was nothing for 15 s. A cluster of the name "watch" is at /v1/clusters/%77atch.
 //	@ID				watchClusters
 //	@Tags			clusters
 //	@Produce		text/event-stream
@@ -126,7 +138,7 @@ func (c *clusters) watchAll(w http.ResponseWriter, r *http.Request) error {
 // watch answers with a stream of events.
 //
 //	@Summary		Watch what happens
-//	@Description	Server-sent events. "event" has one event, under its id, the oldest first: those after Last-Event-ID, else the last so many and all that come. "resync" tells that events after Last-Event-ID are forgotten, or that it is another process's: GET /v1/events has those that are remembered. A comment comes when there was nothing for 15 s.
+//	@Description	Server-sent events. "event" has one event, under its id, the oldest first: those after Last-Event-ID, else the last so many and all that come. "resync" tells that events after Last-Event-ID are forgotten, or that it is another process's: GET /v1/events has those that are remembered. "heartbeat", without id, comes when the stream opens, and when there was nothing for 15 s.
 //	@ID				watchEvents
 //	@Tags			daemon
 //	@Produce		text/event-stream

@@ -98,7 +98,9 @@ func answered(t testing.TB, conn *bufio.Reader) *streaming {
 	if response.StatusCode != http.StatusOK {
 		t.Fatal(response.Status)
 	}
-	return &streaming{t, response.Header, bufio.NewReader(response.Body)}
+	s := &streaming{t, response.Header, bufio.NewReader(response.Body)}
+	s.must("heartbeat")
+	return s
 }
 
 func get(path string, headers ...string) string {
@@ -113,6 +115,11 @@ func counted(d *daemon, series string) string {
 		}
 	}
 	return ""
+}
+
+// told is the data of a heartbeat.
+func told(at time.Time) string {
+	return `{"time":"` + at.UTC().Format(time.RFC3339Nano) + `"}`
 }
 
 const watchers = `lbd_watchers{kind="sse"}`
@@ -144,7 +151,7 @@ func TestStreams(t *testing.T) {
 		began := time.Now()
 		for i := range 4 {
 			for _, s := range []*streaming{cluster, all, happened} {
-				if e, after := s.next(), time.Duration(i+1)*api.HeartbeatInterval; e.kind != ":" || e.data != "heartbeat" || time.Since(began) != after {
+				if e, after := s.next(), time.Duration(i+1)*api.HeartbeatInterval; e.kind != "heartbeat" || e.id != "" || e.data != told(time.Now()) || time.Since(began) != after {
 					t.Errorf("after %v, and not %v: %v", time.Since(began), after, e)
 				}
 			}
@@ -192,8 +199,8 @@ func TestStreamsResume(t *testing.T) {
 		last := answered(t, send(get("/v1/events/watch?last=1"))).must("event").id
 		for _, c := range []struct{ path, id, known, unknown string }{
 			{"/v1/clusters/orders/watch", one, "counts", "state"},
-			{"/v1/clusters/watch", many, ":", "resync"},
-			{"/v1/events/watch", last, ":", "resync"},
+			{"/v1/clusters/watch", many, "heartbeat", "resync"},
+			{"/v1/events/watch", last, "heartbeat", "resync"},
 		} {
 			answered(t, send(get(c.path, "Last-Event-ID: "+c.id))).must(c.known)
 			answered(t, send(get(c.path+"?last_event_id="+c.id))).must(c.known)
@@ -367,7 +374,8 @@ func TestClusterNamedWatch(t *testing.T) {
 	d.refused("method_not_allowed", "PUT", "/v1/clusters/watch", "{}")
 }
 
-// firstEvent ends a request after the first event that it is written.
+// firstEvent ends a request after the first event that it is written, the
+// heartbeat before it aside.
 type firstEvent struct {
 	header http.Header
 	text   strings.Builder
@@ -381,8 +389,8 @@ func (w *firstEvent) Flush()              {}
 
 func (w *firstEvent) Write(b []byte) (int, error) {
 	n, err := w.text.Write(b)
-	if all := parseEvents(w.text.String()); len(all) > 0 && strings.HasSuffix(w.text.String(), "\n\n") && w.cancel != nil {
-		w.seen <- all[0]
+	if all := parseEvents(w.text.String()); len(all) > 1 && strings.HasSuffix(w.text.String(), "\n\n") && w.cancel != nil {
+		w.seen <- all[1]
 		w.cancel()
 		w.cancel = nil
 	}
@@ -417,6 +425,7 @@ func TestStreamsOverSockets(t *testing.T) {
 		for round := range 2 {
 			response := ask("GET", "/v1/clusters/orders/watch", "")
 			s := &streaming{t, response.Header, bufio.NewReader(response.Body)}
+			s.must("heartbeat")
 			first := s.must("state")
 			s.must("counts")
 			_ = ask("PUT", orders, assignment("", fmt.Sprintf("10.0.%d.8:8080", round))).Body.Close()

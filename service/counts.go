@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // ClusterCounts is what happens to a cluster, in numbers. What only grows is
@@ -20,17 +21,30 @@ type ClusterCounts struct {
 	// Picks counts the picks by result: ok, or the code of the refusal. Of a
 	// cluster without metrics of its own only ok is told.
 	Picks map[string]uint64 `json:"picks"`
-	// Drops counts the picks that were dropped, by category.
+	// Drops counts the picks that were dropped, by category; those of an AGGREGATE
+	// are its leaves' together.
 	Drops map[string]uint64 `json:"drops"`
-	// CircuitBroken counts the picks that the circuit breaker refused.
+	// CircuitBroken counts the picks that the circuit breaker refused, or those of
+	// the leaves did.
 	CircuitBroken uint64 `json:"circuit_broken"`
 	// Breaker is absent for an AGGREGATE, whose leaves have theirs.
 	Breaker *BreakerFill `json:"breaker,omitempty"`
+	// Leaves are those of an AGGREGATE, in order.
+	Leaves []LeafCounts `json:"leaves,omitempty"`
 	// Leases are those that are held now.
 	Leases int64 `json:"leases"`
 	// Localities are those of the cluster's configuration, in order; absent in
 	// what is told of all clusters.
 	Localities []LocalityPicks `json:"localities,omitempty"`
+}
+
+// LeafCounts is what a leaf of an AGGREGATE drops and refuses, whoever picks from
+// it.
+type LeafCounts struct {
+	Name          string            `json:"name"`
+	Drops         map[string]uint64 `json:"drops"`
+	CircuitBroken uint64            `json:"circuit_broken"`
+	Breaker       BreakerFill       `json:"breaker"`
 }
 
 // BreakerFill is how full a circuit breaker is.
@@ -62,18 +76,27 @@ func (m *member) counted(withLocalities bool) ClusterCounts {
 	} else {
 		out.Picks[string(resultOK)] = m.places.total()
 	}
+	cc := m.clusterConfig()
+	aggregate := cc.Err == nil && cc.Cluster.Type == resource.ClusterAggregate
 	for _, l := range m.leaves {
-		out.CircuitBroken += l.counters.Breaker.Rejected()
-		drops := l.drops()
-		for i, d := range drops {
+		b, drops := l.breaker(), l.drops()
+		fill := BreakerFill{InFlight: b.InFlight, MaxRequests: b.MaxRequests, Open: b.Open}
+		out.CircuitBroken += b.Rejected
+		for i, d := range drops { // a category that is there twice counts for both
 			if !slices.ContainsFunc(drops[:i], func(o DropState) bool { return o.Category == d.Category }) {
 				out.Drops[d.Category] += d.Dropped
 			}
 		}
-	}
-	if l, ok := m.own(); ok {
-		b := l.breaker()
-		out.Breaker = &BreakerFill{InFlight: b.InFlight, MaxRequests: b.MaxRequests, Open: b.Open}
+		switch {
+		case aggregate:
+			leaf := LeafCounts{Name: l.Cluster.Name, Drops: make(map[string]uint64, len(drops)), CircuitBroken: b.Rejected, Breaker: fill}
+			for _, d := range drops {
+				leaf.Drops[d.Category] = d.Dropped
+			}
+			out.Leaves = append(out.Leaves, leaf)
+		case cc.Err == nil:
+			out.Breaker = &fill
+		}
 	}
 	if withLocalities {
 		for priority, l := range localities(m.config, m.cluster) {

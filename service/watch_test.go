@@ -372,3 +372,84 @@ func metric(t *testing.T, s *service.Service, name, label string) float64 {
 	t.Fatalf("there is no %s of %s", name, label)
 	return 0
 }
+
+// TestWatchSeesWhatHasNoGeneration: weights that follow load, the reason why an
+// endpoint cannot be connected to, and a leaf's breaker.
+func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		push(t, s, service.Config, "orders", encode(t, object{"type": "EDS", "load_balancing_policy": object{"policies": []object{{
+			"typed_extension_config": object{"name": "x", "typed_config": object{
+				"@type":           "type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
+				"blackout_period": "0s",
+			}},
+		}}}}))
+		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		got, err := s.WatchCluster("orders", "", true, "")
+		w := watch(t, got, err)
+		defer w.Close()
+		first := w.must("state")
+		w.must("counts")
+		for range 4 {
+			out, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			busy := 0.2
+			if out.Picks[0].Address == "a-1:80" {
+				busy = 0.8
+			}
+			if _, err := s.EndLease(out.Picks[0].Lease.ID, service.Success, &service.Load{RPSFractional: 100, CPUUtilization: busy}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for {
+			m, after := w.within(time.Minute)
+			if m.kind == "" {
+				t.Fatalf("no state in %v in which one has more than the other", after)
+			}
+			if m.kind != "state" {
+				continue
+			}
+			state := read[service.ClusterState](t, m.data)
+			if state.Generation != read[service.ClusterState](t, first.data).Generation || m.id == first.id {
+				t.Errorf("generation %d, id %s", state.Generation, m.id)
+			}
+			if e := state.Priorities[0].Localities[0].Endpoints; *e[0].Share > 0.7 && *e[1].Share < 0.3 {
+				return
+			}
+		}
+	})
+}
+
+// TestWatchCountsLeaves: of an aggregate each leaf's drops and breaker are told.
+func TestWatchCountsLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		push(t, s, service.Config, "near", config(t, 1))
+		push(t, s, service.Endpoints, "near", assignment(t, nil, place{"n", 0, 1, endpoints("n", 1)}))
+		push(t, s, service.Endpoints, "far", assignment(t, []object{drop("all", 100)}, place{"f", 0, 1, endpoints("f", 1)}))
+		push(t, s, service.Config, "agg", aggregate(t, "near", "far"))
+		if _, err := pick(s, service.PickRequest{Cluster: "agg", TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		refusedByBreaker(t, s, "agg")
+		if _, err := pick(s, service.PickRequest{Cluster: "far"}); code(err) != service.Dropped {
+			t.Fatal(err)
+		}
+		got, err := s.WatchCluster("agg", "", true, "")
+		w := watch(t, got, err)
+		defer w.Close()
+		w.must("state")
+		counts := read[service.ClusterCounts](t, w.must("counts").data)
+		want := []service.LeafCounts{
+			{Name: "near", Drops: map[string]uint64{}, CircuitBroken: 1, Breaker: service.BreakerFill{InFlight: 1, MaxRequests: 1, Open: true}},
+			{Name: "far", Drops: map[string]uint64{"all": 1}, Breaker: service.BreakerFill{MaxRequests: 1024}},
+		}
+		if fmt.Sprint(counts.Leaves) != fmt.Sprint(want) || counts.Breaker != nil || counts.CircuitBroken != 1 || counts.Drops["all"] != 1 {
+			t.Errorf("counts %+v, want the leaves %+v", counts, want)
+		}
+	})
+}

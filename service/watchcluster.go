@@ -15,8 +15,8 @@ const (
 	// lookInterval is how often a watched cluster's generation is looked at:
 	// its state is told at most so often.
 	lookInterval = 100 * time.Millisecond
-	// countInterval is how often its counts are read, and that of its state which
-	// has no generation.
+	// countInterval is how often its counts are read, and the whole state, of which
+	// parts may change without the generation.
 	countInterval = time.Second
 )
 
@@ -31,8 +31,9 @@ type watchedCluster struct {
 //
 // A message "state" has its [ClusterState]: at once, unless lastID is its ID or
 // its generation, and then whenever it is another one, at most every 100 ms;
-// within a second where the generation is not: an endpoint that connects, or
-// a source that is away. What only counts makes no other state. A message "counts"
+// within a second where the generation is not: an endpoint that connects, weights
+// that follow load, or a source that is away. What only counts makes no other
+// state. A message "counts"
 // has its [ClusterCounts]: at once, and once a second if they are others. A message
 // "gone" without data is the last one: the cluster is no more. It fails as Cluster
 // does, and with RateLimited and ShuttingDown.
@@ -68,9 +69,9 @@ type clusterFeed struct {
 	readers int // guarded by the watches' mu
 
 	// Its goroutine's only.
-	summary ClusterSummary // of the state, as it is compared
-	tree    *target
-	tick    int
+	generation int64
+	tree       *target
+	tick       int
 
 	mu     sync.Mutex // guards what follows
 	looks  uint64     // how many states were made
@@ -128,12 +129,8 @@ func (f *clusterFeed) look(ctx context.Context) bool {
 	f.mu.Lock()
 	stale := f.stale
 	f.mu.Unlock()
-	changed := m.target != f.tree || m.target.channel.Generation() != f.summary.Generation
-	if second && !changed {
-		changed = !reflect.DeepEqual(f.comparable(summarize(m)), f.summary)
-	}
-	if changed || stale {
-		f.describe(ctx, m, changed)
+	if second || stale || m.target != f.tree || m.target.channel.Generation() != f.generation {
+		f.describe(ctx, m)
 	}
 	if second || stale {
 		f.read(m, stale)
@@ -142,7 +139,7 @@ func (f *clusterFeed) look(ctx context.Context) bool {
 }
 
 // describe makes the state. Who had the last one is told only if it changed.
-func (f *clusterFeed) describe(ctx context.Context, m *member, changed bool) {
+func (f *clusterFeed) describe(ctx context.Context, m *member) {
 	s := f.watches.service
 	state, err := s.Cluster(ctx, f.watched.cluster, f.watched.target, f.watched.endpoints)
 	if err != nil {
@@ -151,17 +148,23 @@ func (f *clusterFeed) describe(ctx context.Context, m *member, changed bool) {
 		}
 		return // the next look finds out whether there is a cluster still
 	}
-	f.tree, f.summary = m.target, f.comparable(state.ClusterSummary)
-	next := told{id: stateID(f.summary), data: encode(state)}
+	next := told{data: encode(state)}
+	state.forgetCounts()
+	next.id = stateID(state)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	changed := f.looks == 0 || m.target != f.tree || next.id != f.state.id
+	f.tree, f.generation = m.target, state.Generation
 	next.version = f.state.version
 	if changed {
 		next.version++
 	}
-	f.state, f.stale = next, false
+	f.state, f.looked = next, time.Now()
+	if !changed && !f.stale {
+		return
+	}
+	f.stale = false
 	f.looks++
-	f.looked = time.Now()
 	f.ring()
 }
 
@@ -202,22 +205,41 @@ func (f *clusterFeed) ring() {
 	f.more = make(chan struct{})
 }
 
-// comparable is a summary without what only counts, of the cluster as it is
-// watched.
-func (f *clusterFeed) comparable(c ClusterSummary) ClusterSummary {
-	c.Targets = f.watches.service.targets.current.Load().livesIn(c.Name)
+// forgetCounts leaves what a state has but for what only counts, or follows from
+// the time: what makes it another than the one before.
+func (c *ClusterState) forgetCounts() {
+	c.Age, c.Leases = "", 0
 	if c.Breaker != nil {
-		c.Breaker = &BreakerState{MaxRequests: c.Breaker.MaxRequests, LimitFrom: c.Breaker.LimitFrom}
+		c.Breaker = c.Breaker.withoutCounts()
 	}
-	return c
+	forgetDrops(c.Drops)
+	for i := range c.Leaves {
+		c.Leaves[i].Breaker = *c.Leaves[i].Breaker.withoutCounts()
+		forgetDrops(c.Leaves[i].Drops)
+	}
+	for _, p := range c.Priorities {
+		for i := range p.Localities {
+			p.Localities[i].Picks = 0
+		}
+	}
+}
+
+func (b *BreakerState) withoutCounts() *BreakerState {
+	return &BreakerState{MaxRequests: b.MaxRequests, LimitFrom: b.LimitFrom}
+}
+
+func forgetDrops(drops []DropState) {
+	for i := range drops {
+		drops[i].Dropped = 0
+	}
 }
 
 // stateID is the generation of a state, and what tells it from others of the same
 // generation.
-func stateID(c ClusterSummary) string {
-	h := fnv.New32a()
+func stateID(c *ClusterState) string {
+	h := fnv.New64a()
 	_, _ = h.Write(encode(c)) // it returns no error
-	return strconv.FormatInt(c.Generation, 10) + "." + strconv.FormatUint(uint64(h.Sum32()), 36)
+	return strconv.FormatInt(c.Generation, 10) + "." + strconv.FormatUint(h.Sum64(), 36)
 }
 
 // clusterReader is how far a watcher of a cluster is.
