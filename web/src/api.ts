@@ -15,6 +15,8 @@ export class Refusal extends Error {
 /** The API's path of a cluster; v1/clusters/watch is the stream of all. */
 export const clusterPath = (name: string, rest = "") =>
   `v1/clusters/${name === "watch" && rest === "" ? "%77atch" : encodeURIComponent(name)}${rest}`;
+/** URLs take these for steps through their path, however they are written: nothing in the API's paths has such a name. */
+export const hasPath = (name: string) => name !== "." && name !== "..";
 export const targetPath = (name: string) => `v1/targets/${encodeURIComponent(name)}`;
 
 export function withQuery(path: string, query: Record<string, string | string[] | boolean | undefined>): string {
@@ -33,8 +35,8 @@ export interface Answer<T> {
   stale: boolean;
 }
 
-/** Calls the API; rejects with a Refusal for all that is not 2xx. */
-export async function call<T>(path: string, init: RequestInit = {}): Promise<Answer<T>> {
+/** Calls the API, whose answer is JSON or read otherwise; rejects with a Refusal for all that is not 2xx. */
+export async function call<T>(path: string, init: RequestInit = {}, read = (r: Response) => r.json() as Promise<T>): Promise<Answer<T>> {
   const asked = Date.now();
   let response: Response;
   try {
@@ -47,7 +49,7 @@ export async function call<T>(path: string, init: RequestInit = {}): Promise<Ans
   if (!response.ok) throw new Refusal(await problemOf(response));
   try {
     return {
-      body: (await response.json()) as T,
+      body: await read(response),
       etag: response.headers.get("ETag") ?? undefined,
       stale: response.headers.get("Lbd-Stale") === "true",
     };
