@@ -24,10 +24,11 @@ export function compareAssignments(before: Assignment | null, after: Assignment)
     const was = old.get(place);
     if (!was) {
       const n = l.endpoints.length;
-      out.push({ change: "added", what: place, to: `${n} ${n === 1 ? "endpoint" : "endpoints"}, ${weightWords(l.weight)}` });
+      out.push({ change: "added", what: place, to: `${n} ${n === 1 ? "endpoint" : "endpoints"}, ${weightWords(l.weight)}${restWords(l.rest)}` });
       continue;
     }
     if (was.weight !== l.weight) out.push({ change: "modified", what: place, from: weightWords(was.weight), to: weightWords(l.weight) });
+    out.push(...compareRest(place, was.rest, l.rest));
     out.push(...compareEndpoints(place, was.endpoints, l.endpoints));
   }
   for (const [place, l] of old) {
@@ -37,6 +38,7 @@ export function compareAssignments(before: Assignment | null, after: Assignment)
     }
   }
   out.push(...compareDrops(before?.drops ?? [], after.drops));
+  walk("", before?.rest ?? {}, after.rest, out);
   return out;
 }
 
@@ -47,8 +49,12 @@ function compareEndpoints(place: string, before: AssignedEndpoint[], after: Assi
   for (const [address, e] of now) {
     const what = `${place}, ${address}`;
     const was = old.get(address);
-    if (!was) out.push({ change: "added", what, to: endpointWords(e) });
-    else if (endpointWords(was) !== endpointWords(e)) out.push({ change: "modified", what, from: endpointWords(was), to: endpointWords(e) });
+    if (!was) {
+      out.push({ change: "added", what, to: endpointWords(e) + restWords(e.rest) });
+      continue;
+    }
+    if (endpointWords(was) !== endpointWords(e)) out.push({ change: "modified", what, from: endpointWords(was), to: endpointWords(e) });
+    out.push(...compareRest(what, was.rest, e.rest));
   }
   for (const address of old.keys()) if (!now.has(address)) out.push({ change: "removed", what: `${place}, ${address}` });
   return out;
@@ -71,7 +77,16 @@ function compareDrops(before: Assignment["drops"], after: Assignment["drops"]): 
 const weightWords = (w: number | null) => (w === null ? "no weight" : `weight ${w}`);
 const dropWords = (perMillion: number) => `${perMillion / 10_000} %`;
 const endpointWords = (e: AssignedEndpoint) =>
-  [e.hostname, `weight ${e.weight}`, e.health === "UNKNOWN" ? "" : e.health].filter(Boolean).join(", ");
+  [e.hostname, `weight ${e.weight}`, e.health === "UNKNOWN" ? "" : e.health, e.also.length > 0 ? `also ${e.also.join(", ")}` : ""].filter(Boolean).join(", ");
+
+/** What words do not tell of something that is new. */
+const restWords = (rest: Message) => (Object.keys(rest).length > 0 ? `, with ${Object.keys(rest).join(" and ")}` : "");
+
+function compareRest(what: string, before: Message, after: Message): Difference[] {
+  const out: Difference[] = [];
+  walk("", before, after, out);
+  return out.map((d) => ({ ...d, what: `${what}, ${d.what}` }));
+}
 
 /** By key; of several with one key, each but the first is numbered. */
 function byKey<T>(all: T[], key: (each: T) => string): Map<string, T> {
@@ -103,9 +118,15 @@ function walk(path: string, before: Value | undefined, after: Value | undefined,
     out.push({ change: "added", what: path, to: brief(after) });
   } else if (after === undefined) {
     out.push({ change: "removed", what: path, from: brief(before) });
-  } else if (before !== after && JSON.stringify(before) !== JSON.stringify(after)) {
+  } else if (written(before) !== written(after)) {
     out.push({ change: "modified", what: path, from: brief(before), to: brief(after) });
   }
+}
+
+/** How lbd would write a value: 64-bit and wrapped numbers may be written in several ways. */
+function written(v: Value): string {
+  const inner = isMessage(v) && Object.keys(v).length === 1 && v.value !== undefined ? v.value : v;
+  return typeof inner === "object" ? JSON.stringify(inner) : String(inner);
 }
 
 function brief(v: Value | undefined): string {

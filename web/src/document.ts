@@ -31,16 +31,18 @@ export async function readDocument(body: string): Promise<Document | null> {
   }
 }
 
-/** Names of maps that are data, not fields. */
-const maps = new Set(["filter_metadata", "typed_filter_metadata", "typed_per_filter_config", "typed_extension_protocol_options"]);
+/** Maps, whose names are data and no fields: of filter_metadata all that is in them, too. */
+const maps: Record<string, "names" | "all"> = {
+  filter_metadata: "all", typed_filter_metadata: "names", typed_per_filter_config: "names", typed_extension_protocol_options: "names",
+};
 
-function snake(v: unknown, keep = false): Value {
-  if (Array.isArray(v)) return v.map((each) => snake(each));
+function snake(v: unknown, keep: "none" | "names" | "all" = "none"): Value {
+  if (Array.isArray(v)) return v.map((each) => snake(each, keep === "all" ? "all" : "none"));
   if (typeof v === "object" && v !== null) {
     const out: Message = {};
     for (const [name, value] of Object.entries(v)) {
-      const key = keep || name.startsWith("@") ? name : name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`);
-      out[key] = snake(value, maps.has(key));
+      const key = keep !== "none" || name.startsWith("@") ? name : name.replace(/[A-Z]/g, (c) => `_${c.toLowerCase()}`);
+      out[key] = snake(value, keep === "all" ? "all" : keep === "none" ? maps[key] : "none");
     }
     return out;
   }
@@ -64,9 +66,11 @@ export function clusterOf(m: Message, kind: Kind): string {
   return typeof name === "string" ? name : "";
 }
 
+/** Of what is read, "rest" is what has no name here, as it is written. */
 export interface Assignment {
   localities: AssignedLocality[];
   drops: { category: string; perMillion: number }[];
+  rest: Message;
 }
 
 export interface AssignedLocality {
@@ -77,13 +81,17 @@ export interface AssignedLocality {
   /** Null where the locality bears none. */
   weight: number | null;
   endpoints: AssignedEndpoint[];
+  rest: Message;
 }
 
 export interface AssignedEndpoint {
   address: string;
+  /** More addresses of the same endpoint. */
+  also: string[];
   hostname: string;
   weight: number;
   health: string;
+  rest: Message;
 }
 
 const text = (v: Value | undefined) => (typeof v === "string" ? v : "");
@@ -91,6 +99,9 @@ const number = (v: Value | undefined): number | null =>
   typeof v === "number" ? v : typeof v === "string" && v.trim() !== "" && Number.isFinite(Number(v)) ? Number(v) : null;
 const list = (v: Value | undefined) => (Array.isArray(v) ? v.filter(isMessage) : []);
 const message = (v: Value | undefined): Message => (isMessage(v) ? v : {});
+const without = (m: Message, ...names: string[]): Message => Object.fromEntries(Object.entries(m).filter(([name]) => !names.includes(name)));
+/** A message in another, unless nothing is in it. */
+const within = (name: string, m: Message): Message => (Object.keys(m).length > 0 ? { [name]: m } : {});
 
 /** proto3 JSON writes a wrapped number bare or as {value: n}. */
 const wrapped = (v: Value | undefined) => (isMessage(v) ? number(v.value) : number(v));
@@ -110,6 +121,7 @@ export function assignmentOf(m: Message): Assignment {
         subZone: text(l.sub_zone),
         weight: wrapped(group.load_balancing_weight),
         endpoints: list(group.lb_endpoints).map(endpointOf),
+        rest: without(group, "locality", "priority", "load_balancing_weight", "lb_endpoints"),
       };
     }),
     drops: list(message(m.policy).drop_overloads).map((d) => {
@@ -117,6 +129,10 @@ export function assignmentOf(m: Message): Assignment {
       const per = millionths[String(p.denominator ?? "HUNDRED")] ?? 0;
       return { category: text(d.category), perMillion: Math.min((number(p.numerator) ?? 0) * per, 1_000_000) };
     }),
+    rest: {
+      ...without(m, "@type", "cluster_name", "endpoints", "policy"),
+      ...within("policy", without(message(m.policy), "drop_overloads")),
+    },
   };
 }
 
@@ -125,9 +141,14 @@ function endpointOf(m: Message): AssignedEndpoint {
   const health = m.health_status;
   return {
     address: addressOf(message(endpoint.address)),
+    also: list(endpoint.additional_addresses).map((a) => addressOf(message(a.address))),
     hostname: text(endpoint.hostname),
     weight: wrapped(m.load_balancing_weight) ?? 1,
     health: typeof health === "number" ? (healths[health] ?? String(health)) : text(health) || "UNKNOWN",
+    rest: {
+      ...without(m, "endpoint", "load_balancing_weight", "health_status"),
+      ...within("endpoint", without(endpoint, "address", "additional_addresses", "hostname")),
+    },
   };
 }
 

@@ -8,12 +8,30 @@ export interface PredictedLocality {
   weight: number;
   usable: number;
   endpoints: number;
-  /** The part of the priority's picks, 0 to 1, while every usable endpoint is READY. */
-  share: number;
+  /** The part of the priority's picks, 0 to 1, while every usable endpoint is READY; null where that cannot be told. */
+  share: number | null;
 }
 
 /** Picks may reach endpoints of these healths only. */
-export const usable = (e: AssignedEndpoint) => e.health === "UNKNOWN" || e.health === "HEALTHY" || e.health === "DEGRADED";
+export const usable = (e: AssignedEndpoint) => e.health === "UNKNOWN" || e.health === "HEALTHY";
+
+/** What decides how many picks a locality gets. */
+export type Basis = "weights" | "hashes" | "endpoints" | "load" | "unknown";
+
+/** What decides under a policy, by the name that lbd gives it. */
+export function basisOf(policy: string): Basis {
+  if (policy.startsWith("xds_wrr_locality_experimental/")) return "weights";
+  switch (policy) {
+    case "ring_hash_experimental":
+      return "hashes";
+    case "round_robin":
+      return "endpoints";
+    case "least_request_experimental":
+      return "load";
+    default:
+      return "unknown";
+  }
+}
 
 export const assignedName = (l: AssignedLocality) =>
   [l.region, l.zone, l.subZone].join("/").replace(/\/+$/, "") || "(no locality)";
@@ -23,19 +41,23 @@ export const assignedName = (l: AssignedLocality) =>
  * weight is left out; where not one bears a weight, each weighs as many as its usable
  * endpoints. One without a usable endpoint gets nothing.
  */
-export function predict(a: Assignment): PredictedLocality[] {
+export function predict(a: Assignment, basis: Basis = "weights"): PredictedLocality[] {
   const weightless = a.localities.some((l) => l.weight === null) && !a.localities.some((l) => (l.weight ?? 0) > 0);
   const found = a.localities
-    .map((l) => {
+    .map((l): PredictedLocality => {
       const n = l.endpoints.filter(usable).length;
       const weight = l.weight ?? (weightless ? n : 0);
-      return { priority: l.priority, name: assignedName(l), weight, usable: n, endpoints: l.endpoints.length, share: 0 };
+      return { priority: l.priority, name: assignedName(l), weight, usable: n, endpoints: l.endpoints.length, share: null };
     })
-    .filter((l) => l.weight > 0);
+    .filter((l) => l.weight > 0)
+    .sort((x, y) => x.priority - y.priority);
+  if (basis === "unknown") return found;
+  // Where endpoints are chosen across localities, these count as much as they have of them.
+  const parts = (l: PredictedLocality) => (l.usable === 0 ? 0 : basis === "weights" || basis === "hashes" ? l.weight : l.usable);
   const sums = new Map<number, number>();
-  for (const l of found) if (l.usable > 0) sums.set(l.priority, (sums.get(l.priority) ?? 0) + l.weight);
-  for (const l of found) if (l.usable > 0) l.share = l.weight / sums.get(l.priority)!;
-  return found.sort((x, y) => x.priority - y.priority);
+  for (const l of found) sums.set(l.priority, (sums.get(l.priority) ?? 0) + parts(l));
+  for (const l of found) l.share = parts(l) / (sums.get(l.priority) || 1);
+  return found;
 }
 
 /** The first priority that has a usable endpoint; -1 where none has. */

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { compareAssignments, compareMessages } from "../../src/diff.ts";
 import { assignmentOf, clusterOf, formatOf, kindOf, readDocument, resourcesOf } from "../../src/document.ts";
-import { dropped, firstUsed, predict } from "../../src/shares.ts";
+import { type Basis, basisOf, dropped, firstUsed, predict } from "../../src/shares.ts";
 
 const yaml = `
 clusterName: orders
@@ -46,8 +46,9 @@ test("YAML and JSON, snake_case and lowerCamelCase read the same", async () => {
 test("what cannot be read is left to lbd to judge", async () => {
   for (const body of ["{", "a: [", "- a", "just words"]) assert.equal(await readDocument(body), null, body);
   assert.deepEqual(await assignment("endpoints: [3, {lb_endpoints: [null, {endpoint: 7}]}]"), {
-    localities: [{ priority: 0, region: "", zone: "", subZone: "", weight: null, endpoints: [{ address: "", hostname: "", weight: 1, health: "UNKNOWN" }] }],
+    localities: [{ priority: 0, region: "", zone: "", subZone: "", weight: null, rest: {}, endpoints: [{ address: "", also: [], hostname: "", weight: 1, health: "UNKNOWN", rest: {} }] }],
     drops: [],
+    rest: {},
   });
 });
 
@@ -84,6 +85,31 @@ test("without weights, localities weigh as many as their usable endpoints", asyn
   assert.deepEqual(mixed.map((l) => l.name), ["/a"]); // one without a weight among others that have one is left out
 });
 
+test("picks reach endpoints that are HEALTHY or of unknown health only", async () => {
+  const usable = async (health: string) => {
+    const [l] = predict(await assignment(`endpoints: [{load_balancing_weight: 1, lb_endpoints: [{endpoint: {}, health_status: ${health}}]}]`));
+    return l!.usable;
+  };
+  const all = ["UNKNOWN", "HEALTHY", "UNHEALTHY", "DRAINING", "TIMEOUT", "DEGRADED", "0", "1", "5"];
+  assert.deepEqual(await Promise.all(all.map(usable)), [1, 1, 0, 0, 0, 0, 1, 1, 0]);
+});
+
+test("shares are by what the cluster's policy goes by", async () => {
+  const one = "{endpoint: {}}";
+  const a = await assignment(`endpoints:
+- {locality: {zone: a}, load_balancing_weight: 9, lb_endpoints: [${one}, {endpoint: {}, health_status: DEGRADED}]}
+- {locality: {zone: b}, load_balancing_weight: 1, lb_endpoints: [${one}, ${one}, ${one}]}
+- {locality: {zone: c}, load_balancing_weight: 5, lb_endpoints: []}`);
+  const shares = (basis: Basis) => predict(a, basis).map((l) => l.share);
+  assert.deepEqual(shares("weights"), [0.9, 0.1, 0]);
+  assert.deepEqual(shares("hashes"), [0.9, 0.1, 0]);
+  assert.deepEqual(shares("endpoints"), [0.25, 0.75, 0]);
+  assert.deepEqual(shares("load"), [0.25, 0.75, 0]);
+  assert.deepEqual(shares("unknown"), [null, null, null]);
+  const policies = ["xds_wrr_locality_experimental/least_request_experimental", "ring_hash_experimental", "round_robin", "least_request_experimental", "pick_first", ""];
+  assert.deepEqual(policies.map(basisOf), ["weights", "hashes", "endpoints", "load", "unknown", "unknown"]);
+});
+
 test("a priority without a usable endpoint is not used", async () => {
   const of = predict(await assignment(`endpoints:
 - {load_balancing_weight: 1, lb_endpoints: [{endpoint: {}, health_status: UNHEALTHY}]}
@@ -113,6 +139,36 @@ test("the difference of two assignments is told by endpoint", async () => {
     'modified drop category "a": 50 % > 40 %',
   ]);
   assert.equal(compareAssignments(null, after).filter((d) => d.change === "added").length, 5);
+});
+
+const tell = (before: string, after: string) =>
+  Promise.all([assignment(before), assignment(after)]).then(([b, a]) => compareAssignments(b, a).map((d) => `${d.change} ${d.what}: ${d.from ?? ""} > ${d.to ?? ""}`));
+
+test("what words have no name for is told by field", async () => {
+  const plain = `endpoints:
+- locality: {zone: a}
+  load_balancing_weight: 1
+  lb_endpoints:
+  - endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 80}}}
+`;
+  const also = plain.replace("port_value: 80}}", "port_value: 80}}, additional_addresses: [{address: {socket_address: {address: '::1', port_value: 80}}}]");
+  const place = "priority 0, /a, 10.0.0.1:80";
+  assert.deepEqual(await tell(plain, also), [`modified ${place}: weight 1 > weight 1, also [::1]:80`]);
+  const canary = (is: string) => `${plain}    metadata: {filterMetadata: {envoy.lb: {canaryGroup: ${is}}}}\n`;
+  assert.deepEqual(await tell(canary("a"), canary("b")), [`modified ${place}, metadata.filter_metadata.envoy.lb.canaryGroup: "a" > "b"`]);
+  assert.deepEqual(await tell(plain, canary("a")), [`added ${place}, metadata:  > {"filter_metadata":{"envoy.lb":{"canaryGroup":"a"}}}`]);
+  assert.deepEqual(await tell("endpoints: []", canary("a").replace("lb_endpoints", "proximity: 3\n  lb_endpoints")), [
+    "added priority 0, /a:  > 1 endpoint, weight 1, with proximity",
+  ]);
+  assert.deepEqual(await tell(plain, plain.replace("lb_endpoints", "proximity: 3\n  lb_endpoints")), ["added priority 0, /a, proximity:  > 3"]);
+  assert.deepEqual(await tell(plain.replace("10.0.0.1", "10.0.0.9"), canary("a")), [
+    `added ${place}:  > weight 1, with metadata`,
+    "removed priority 0, /a, 10.0.0.9:80:  > ",
+  ]);
+  assert.deepEqual(await tell(plain, `${plain}policy: {overprovisioning_factor: {value: 140}}\n`), ["added policy:  > {\"overprovisioning_factor\":{\"value\":140}}"]);
+  const factor = (n: string) => `${plain}policy: {overprovisioning_factor: ${n}}\n`;
+  assert.deepEqual(await tell(factor("140"), factor('{value: "140"}')), [], "the same number");
+  assert.deepEqual(await tell(plain, `cluster_name: orders\n${plain}`), [], "the cluster has its name either way");
 });
 
 test("the difference of two configs is told by field", () => {
