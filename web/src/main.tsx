@@ -1,9 +1,10 @@
 // The dashboard of lbd: its frame, and which page is in it.
 
-import { render } from "preact";
+import { Fragment, render } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
+import { hasPath } from "./api.ts";
 import { ask } from "./clock.ts";
 import { Cluster } from "./pages/cluster.tsx";
 import { Clusters } from "./pages/clusters.tsx";
@@ -13,7 +14,7 @@ import { Push } from "./pages/push.tsx";
 import { Target, Targets } from "./pages/targets.tsx";
 import { Xds } from "./pages/xds.tsx";
 import { Title } from "./parts/basics.tsx";
-import { parsePlace, type Place } from "./route.ts";
+import { href, parsePlace, type Place } from "./route.ts";
 
 const pages: { path: string; label: string }[] = [
   { path: "clusters", label: "Clusters" },
@@ -26,22 +27,20 @@ const pages: { path: string; label: string }[] = [
 
 function page({ path, query }: Place) {
   const [first = "clusters", name] = path;
-  // What is about another thing is another component: nothing of the last one stays.
+  if (name !== undefined && !hasPath(name) && (first === "clusters" || first === "targets")) return <Pathless name={name} />;
   switch (first) {
-    case "clusters": {
-      const target = query.get("target") ?? undefined;
-      return name ? <Cluster key={`${name} ${target}`} name={name} target={target} /> : <Clusters key={query.toString()} query={query} />;
-    }
+    case "clusters":
+      return name ? <Cluster name={name} target={query.get("target") ?? undefined} /> : <Clusters query={query} />;
     case "targets":
-      return name ? <Target key={name} name={name} /> : <Targets />;
+      return name ? <Target name={name} /> : <Targets />;
     case "xds":
       return <Xds />;
     case "events":
-      return <Events key={query.toString()} query={query} />;
+      return <Events query={query} />;
     case "explain":
-      return <Explain key={query.toString()} query={query} />;
+      return <Explain query={query} />;
     case "push":
-      return <Push key={query.toString()} query={query} />;
+      return <Push query={query} />;
     default:
       return (
         <>
@@ -54,14 +53,29 @@ function page({ path, query }: Place) {
   }
 }
 
+/** What the API has no path for. */
+function Pathless({ name }: { name: string }) {
+  return (
+    <>
+      <Title text={name} />
+      <p>
+        lbd cannot be asked for what is called {name}: in a URL that is a step through the path. It can be <a href={href(["explain"], { cluster: name })}>picked from</a>,
+        its <a href={href(["events"], { cluster: name })}>events</a> are known, and it is in the list of <a href="#/clusters">all clusters</a>.
+      </p>
+    </>
+  );
+}
+
 function Dashboard() {
-  const [place, setPlace] = useState(() => parsePlace(location.hash));
-  const first = useRef(true);
+  // Each visit is a page of its own: nothing of the last one stays. What replaces the
+  // query without a visit is the page's own doing.
+  const [{ place, visit }, setVisit] = useState(() => ({ place: parsePlace(location.hash), visit: 0 }));
   useEffect(() => {
-    const change = () => setPlace(parsePlace(location.hash));
+    const change = () => setVisit((v) => ({ place: parsePlace(location.hash), visit: v.visit + 1 }));
     addEventListener("hashchange", change);
     return () => removeEventListener("hashchange", change);
   }, []);
+  const first = useRef(true);
   useEffect(() => {
     // Whoever came to a new page begins at its title, not where the last one was left.
     if (!first.current) {
@@ -69,7 +83,7 @@ function Dashboard() {
       scrollTo(0, 0);
     }
     first.current = false;
-  }, [place]);
+  }, [visit]);
   const at = place.path[0] ?? "clusters";
   return (
     <>
@@ -102,7 +116,7 @@ function Dashboard() {
         </nav>
       </header>
       <main id="main" tabIndex={-1}>
-        {page(place)}
+        <Fragment key={visit}>{page(place)}</Fragment>
       </main>
     </>
   );

@@ -20,9 +20,20 @@ export function href(path: string[], query?: Record<string, string | undefined>)
 
 export const clusterHref = (name: string, target?: string) => href(["clusters", name], { target });
 
-/** Replaces what the place says after "?", without a new entry in the history. */
+/** Replaces what the place says after "?": the page that says so is the same, and no new entry of the history. */
 export function replaceQuery(path: string[], query: Record<string, string | undefined>): void {
-  history.replaceState(null, "", href(path, query));
+  history.replaceState(history.state, "", href(path, query));
+}
+
+/** Notes in the history which row of this page leads on, for whoever comes back. */
+export function leaveAt(row: string): void {
+  history.replaceState({ row }, "");
+}
+
+/** The row that somebody who comes back to this page left it at. */
+export function leftAt(): string | null {
+  const state: unknown = history.state;
+  return typeof state === "object" && state !== null && "row" in state && typeof state.row === "string" ? state.row : null;
 }
 
 function splitOnce(s: string, by: string): [string, string?] {

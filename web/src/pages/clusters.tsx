@@ -8,7 +8,7 @@ import type { ClusterSummary, ClusterUpdate } from "../model.ts";
 import { filters, Overview, type Row, type Sorting } from "../overview.ts";
 import { Ago, Alert, Bar, Live, State, Title, useNow } from "../parts/basics.tsx";
 import { BigTable, type Column } from "../parts/table.tsx";
-import { clusterHref, replaceQuery } from "../route.ts";
+import { clusterHref, leaveAt, leftAt, replaceQuery } from "../route.ts";
 import { useStream } from "../stream.ts";
 
 /** Rates fall without a message, too: they are looked at after so long, in milliseconds. */
@@ -22,6 +22,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
   const [search, setSearch] = useState(query.get("q") ?? "");
   const [filter, setFilter] = useState(query.get("show") ?? "all");
   const [sorting, setSorting] = useState<Sorting>({ by: query.get("by") ?? "name", down: query.get("down") === "true" });
+  const begin = useRef(leftAt()).current;
   const now = useNow();
   const last = useRef(0);
 
@@ -66,8 +67,18 @@ export function Clusters({ query }: { query: URLSearchParams }) {
   const shown = useMemo(() => overview.shown(search, filter, sorting), [version, search, filter, sorting]);
 
   const columns: Column<Row>[] = [
-    { id: "name", title: "Cluster", cell: (r) => <a href={clusterHref(r.c.name)}>{r.c.name}</a> },
-    { id: "state", title: "State", cell: (r) => <State of={r.c.state} /> },
+    { id: "name", title: "Cluster", cell: (r) => <a href={clusterHref(r.c.name)} title={r.c.name} onClick={() => leaveAt(r.name)}>{r.c.name}</a> },
+    {
+      id: "state", title: "State",
+      cell: (r) => (
+        <>
+          <State of={r.c.state} />
+          {/* Where there is no room for their columns. */}
+          {r.c.priority_in_use > 0 && <span class="tag tone-busy only-narrow">priority {r.c.priority_in_use}</span>}
+          {r.c.stale && <span class="tag tone-busy only-narrow">stale</span>}
+        </>
+      ),
+    },
     {
       id: "priority", title: "Priority", numeric: true, hint: "the priority in use: 0 is the first choice",
       cell: (r) => <span class={r.c.priority_in_use > 0 ? "warn" : ""}>{r.c.priority_in_use < 0 ? "none" : r.c.priority_in_use}</span>,
@@ -153,7 +164,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
         </span>
       </form>
       <BigTable
-        label="Clusters" columns={columns} rows={shown} rowKey={(r) => r.name} sorting={sorting}
+        label="Clusters" begin={begin} columns={columns} rows={shown} rowKey={(r) => r.name} sorting={sorting}
         onSort={(s) => {
           setSorting(s);
           remember(search, filter, s);

@@ -22,6 +22,8 @@ interface Props<T> {
   sorting: Sorting;
   onSort: (s: Sorting) => void;
   empty: ComponentChildren;
+  /** The row to begin at, by its key: it is brought into sight, and its link gets the focus. */
+  begin?: string | null;
 }
 
 const narrow = matchMedia("(max-width: 700px)");
@@ -45,7 +47,8 @@ export function BigTable<T>(p: Props<T>) {
   const [view, setView] = useState({ top: 0, height: 600 });
   const [focused, setFocused] = useState<string | null>(null);
   const moveTo = useRef<string | null>(null);
-  const rowHeight = useNarrow() ? 66 : 30;
+  const rowHeight = useNarrow() ? 84 : 30;
+  const begin = useRef(p.begin);
 
   useLayoutEffect(() => {
     const s = scroller.current!;
@@ -67,6 +70,15 @@ export function BigTable<T>(p: Props<T>) {
   // The row that has the focus stays, or scrolling would lose the focus.
   const focusedAt = focused === null ? -1 : p.rows.findIndex((r) => p.rowKey(r) === focused);
   if (focusedAt >= 0) drawn.add(focusedAt);
+
+  useEffect(() => {
+    if (!begin.current || p.rows.length === 0) return;
+    const at = p.rows.findIndex((r) => p.rowKey(r) === begin.current);
+    begin.current = null;
+    // Whoever has gone on is not called back.
+    const mine = document.activeElement === document.body || document.activeElement?.id === "title";
+    if (at >= 0 && mine) go(at);
+  }, [p.rows.length > 0]);
 
   useEffect(() => {
     if (moveTo.current === null) return;
