@@ -44,11 +44,19 @@ export function clock(t: number): string {
   return new Date(t).toLocaleTimeString("en-GB", { hour12: false });
 }
 
-/** A day and clock time, for what may be older than today. */
+const two = (n: number) => String(n).padStart(2, "0");
+
+/** How far the reader's zone is from UTC, in which logs and the API are: "UTC", "+01:00". */
+function zone(d: Date): string {
+  const ahead = -d.getTimezoneOffset();
+  if (ahead === 0) return "UTC";
+  return `${ahead < 0 ? "−" : "+"}${two(Math.floor(Math.abs(ahead) / 60))}:${two(Math.abs(ahead) % 60)}`;
+}
+
+/** A day and clock time with its zone, for what may be older than today: "2026-11-20 03:12:44 +01:00". */
 export function dayAndClock(t: number): string {
   const d = new Date(t);
-  const two = (n: number) => String(n).padStart(2, "0");
-  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${clock(t)}`;
+  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${clock(t)} ${zone(d)}`;
 }
 
 /** region/zone/sub_zone without what is empty at its end. */

@@ -1,0 +1,20 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { dayAndClock } from "../../src/format.ts";
+
+const night = Date.parse("2026-11-20T03:12:44Z");
+
+test("times bear the reader's zone", (t) => {
+  const was = process.env.TZ;
+  t.after(() => {
+    if (was === undefined) delete process.env.TZ;
+    else process.env.TZ = was;
+  });
+  const inZone = (zone: string) => {
+    process.env.TZ = zone;
+    return dayAndClock(night);
+  };
+  assert.equal(inZone("UTC"), "2026-11-20 03:12:44 UTC");
+  assert.equal(inZone("Europe/Berlin"), "2026-11-20 04:12:44 +01:00");
+  assert.equal(inZone("America/St_Johns"), "2026-11-19 23:42:44 −03:30");
+});
