@@ -19,7 +19,8 @@ const million = 1_000_000
 type picker struct {
 	child    balancer.Picker
 	draw     func() uint64
-	drops    []drop // none unless the child is READY
+	ready    bool   // whether the child is
+	drops    []drop // none unless it is
 	counters *policy.ClusterCounters
 	max      uint32
 	full     *policy.Refusal
@@ -47,7 +48,7 @@ func newPicker(cfg *policy.ClusterImplConfig, counters *policy.ClusterCounters, 
 		full: policy.NewRefusal(policy.KindCircuitBroken, "",
 			fmt.Sprintf("max requests %d exceeded on service %s", cfg.MaxRequests, cfg.Service.Cluster)),
 	}
-	if child.ConnectivityState != connectivity.Ready {
+	if p.ready = child.ConnectivityState == connectivity.Ready; !p.ready {
 		return p
 	}
 	p.drops = make([]drop, len(cfg.Drops))
@@ -104,10 +105,12 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		if own {
 			call.HoldBreaker(nil)
 		}
+		p.unplaced()
 		return res, err
 	}
 	sc, ok := res.SubConn.(*subConn)
 	if !ok { // a policy below made its own; grpc's contract lets it
+		p.unplaced()
 		return p.finish(call, own, hold, res, nil)
 	}
 	address, ready := sc.Ready()
@@ -120,6 +123,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		} else {
 			p.counters.Unhold()
 		}
+		p.unplaced()
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
 	endpoint := sc.endpoint
@@ -132,6 +136,13 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	}
 	res.SubConn = sc.SubConn
 	return p.finish(call, own, hold, res, load)
+}
+
+// unplaced counts a pick that was let pass and that no locality counts.
+func (p *picker) unplaced() {
+	if p.ready {
+		p.counters.Unplaced()
+	}
 }
 
 // finish counts the pick, and leaves what it holds with the call, or with Done

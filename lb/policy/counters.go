@@ -57,11 +57,14 @@ type ClusterCounters struct {
 
 	refs    atomic.Int64
 	metrics atomic.Pointer[resource.LoadMetrics]
+	// unplaced is what [ClusterCounters.Unplaced] counted.
+	unplaced atomic.Uint64
 
 	mu         sync.Mutex // guards what follows, not what is counted
 	drops      map[string]*dropCount
 	localities map[resource.Locality]*LocalityLoad
 	retired    uint64      // how many retirements there were
+	forgotten  uint64      // what those of drops and localities counted that are deleted
 	reader     *LoadReader // of load reports, where there are any
 }
 
@@ -99,6 +102,27 @@ func (c *ClusterCounters) Loads() map[resource.Locality]LoadCounts {
 		out[k] = l.Counts()
 	}
 	return out
+}
+
+// Unplaced counts a pick that drops and breaker let pass, and that is counted in
+// no locality: the child, which was READY, had no endpoint for it.
+func (c *ClusterCounters) Unplaced() { c.unplaced.Add(1) }
+
+// Judged is how many picks came to the drop categories and the circuit breaker,
+// in whichever tree: what was dropped, refused, issued in a locality, or unplaced.
+// It only grows. It is the sum of what is counted anyway: a count of its own
+// would cost each pick one more write that all processors share.
+func (c *ClusterCounters) Judged() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sum := c.forgotten + c.Breaker.Rejected() + c.unplaced.Load()
+	for _, d := range c.drops {
+		sum += d.count.Load()
+	}
+	for _, l := range c.localities {
+		sum += l.Counts().Issued
+	}
+	return sum
 }
 
 // Metrics says which metrics of upstreams count from now on; nil for none.

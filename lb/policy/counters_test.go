@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -206,6 +207,36 @@ func TestDropCounts(t *testing.T) {
 	got := c.Drops()
 	if len(got) != 2 || got["a"] != 3 || got["b"] != 1 {
 		t.Errorf("got %v, want a 3, b 1", got)
+	}
+}
+
+// TestJudgedOnlyGrows: whatever becomes of a pick it is judged once, also when its
+// category and its locality are long gone.
+func TestJudgedOnlyGrows(t *testing.T) {
+	c := policy.NewCounters().Acquire(policy.ServiceKey{})
+	want := uint64(0)
+	for i := range 50 {
+		drops := []resource.Drop{{Category: strconv.Itoa(i)}}
+		localities := []*resource.LocalityEndpoints{{ID: resource.Locality{Zone: strconv.Itoa(i)}}}
+		c.Name(drops, localities)
+		c.Drop(drops[0].Category).Add(2)
+		for _, held := range []bool{false, true, true} {
+			c.Locality(localities[0].ID).Start(held)
+		}
+		for range 2 {
+			call := new(policy.Call)
+			call.HoldLoad(c.Locality(localities[0].ID))
+			call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
+		}
+		c.Breaker.Reject()
+		c.Unplaced()
+		c.Unname(drops, localities)
+		if want += 2 + 3 + 1 + 1; c.Judged() != want {
+			t.Fatalf("after %d configs %d are judged, want %d", i+1, c.Judged(), want)
+		}
+	}
+	if n := len(c.Drops()); n == 50 || len(c.Loads()) == 50 {
+		t.Errorf("%d categories and %d localities are kept: none was forgotten", n, len(c.Loads()))
 	}
 }
 

@@ -61,11 +61,11 @@ func (c *ClusterCounters) Unname(drops []resource.Drop, localities []*resource.L
 	}
 	prune(c.drops, func(d *dropCount) (naming, bool) {
 		return d.naming, c.reader == nil || d.count.Load() == d.reported
-	})
+	}, func(d *dropCount) { c.forgotten += d.count.Load() })
 	prune(c.localities, func(l *LocalityLoad) (naming, bool) {
 		n := l.Counts()
 		return l.naming, n.InProgress == 0 && (c.reader == nil || n.since(l.reported) == LoadCounts{})
-	})
+	}, func(l *LocalityLoad) { c.forgotten += l.Counts().Issued })
 }
 
 func (c *ClusterCounters) unname(n *naming) {
@@ -102,8 +102,8 @@ func (c *ClusterCounters) locality(id resource.Locality) *LocalityLoad {
 
 // prune deletes of m what no config names and is not worth keeping, that which
 // was retired first first. of returns an entry's naming, and whether nothing of
-// it is left to report or held.
-func prune[K comparable, V any](m map[K]V, of func(V) (naming, bool)) {
+// it is left to report or held; forget is told what is deleted.
+func prune[K comparable, V any](m map[K]V, of func(V) (naming, bool), forget func(V)) {
 	if len(m) <= maxSettled {
 		return
 	}
@@ -136,6 +136,7 @@ func prune[K comparable, V any](m map[K]V, of func(V) (naming, bool)) {
 		return cmp.Compare(a.retired, b.retired)
 	})
 	for _, e := range all[:surplus] {
+		forget(m[e.key])
 		delete(m, e.key)
 	}
 }
