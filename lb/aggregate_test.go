@@ -182,3 +182,61 @@ func TestPendingClusterQueues(t *testing.T) {
 		}
 	})
 }
+
+// TestLeafWithoutAssignment: a leaf that has no endpoints because its name does
+// not resolve, or nobody knows its assignment, says so, and the next one serves.
+func TestLeafWithoutAssignment(t *testing.T) {
+	for _, p := range []resource.PolicyName{resource.PolicyWRRLocality, resource.PolicyRingHash} {
+		t.Run(string(p), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				board := newSwitchboard()
+				c := newChannel(t, board)
+				lost := func(why string) *resource.ClusterConfig {
+					l := leaf("lost", 10, nil)
+					l.Assignment, l.AssignmentErr = nil, errors.New(why)
+					return l
+				}
+				config := func(leaves ...*resource.ClusterConfig) *resource.Config {
+					out := aggregated(leaves...)
+					if p != resource.PolicyWRRLocality {
+						out.Clusters[cluster].Cluster.Policy = resource.Policy{Name: p, RingHash: &resource.RingHash{MinSize: 8, MaxSize: 8}}
+					}
+					return out
+				}
+				expect := func(picks, why string) {
+					t.Helper()
+					synctest.Wait()
+					_ = addressesOf(c, 5) // wakes what is lazy
+					synctest.Wait()
+					if got := addressesOf(c, 5); got != picks {
+						t.Errorf("picks go to %q, want %q", got, picks)
+					}
+					n, err := c.Describe(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					if got := n.Clusters[cluster].Child.Priorities[0].Why; got != why {
+						t.Errorf("priority 0: %q, want %q", got, why)
+					}
+				}
+				board.set(true, "b0-0:80")
+				b := leaf("b", 10, nil, locality("b0", 0, 1, 1))
+				offer(t, c, config(lost("no such host"), b))
+				expect("b0-0:80", "TRANSIENT_FAILURE: no such host")
+				offer(t, c, config(lost("server misbehaves"), b))
+				expect("b0-0:80", "TRANSIENT_FAILURE: server misbehaves")
+				offer(t, c, config(lost("server misbehaves")))
+				expect("!server misbehaves", "the highest priority")
+				board.set(true, "a0-0:80")
+				offer(t, c, config(leaf("lost", 10, nil, locality("a0", 0, 1, 1)), b))
+				expect("a0-0:80", "the highest priority")
+				offer(t, c, config(leaf("lost", 10, nil), b))
+				none := "no locality to pick from"
+				if p != resource.PolicyWRRLocality {
+					none = "no endpoint that picks may reach"
+				}
+				expect("b0-0:80", "TRANSIENT_FAILURE: "+none)
+			})
+		})
+	}
+}

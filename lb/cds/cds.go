@@ -45,6 +45,7 @@ type cds struct {
 type part struct {
 	cluster    *resource.Cluster
 	assignment *resource.Assignment
+	unassigned string // why there is no assignment
 }
 
 // leaf is what cds remembers of a cluster with endpoints.
@@ -115,9 +116,13 @@ func (b *cds) fail(err error) {
 // apply builds the child of the root's leaves, or of the root alone, unless it
 // is built of the same already.
 func (b *cds) apply(root *resource.ClusterConfig, leaves []*resource.ClusterConfig) {
-	parts := []part{{root.Cluster, root.Assignment}}
+	parts := []part{{cluster: root.Cluster, assignment: root.Assignment}}
 	for _, l := range leaves {
-		parts = append(parts, part{l.Cluster, l.Assignment})
+		p := part{cluster: l.Cluster, assignment: l.Assignment}
+		if l.Assignment == nil {
+			p.unassigned = whyUnassigned(l).Error()
+		}
+		parts = append(parts, p)
 	}
 	if slices.Equal(b.applied, parts) {
 		return // nothing changed for picks
@@ -233,6 +238,9 @@ func (l *leaf) priorities(cc *resource.ClusterConfig, p resource.Policy, aggrega
 			return nil, err
 		}
 		children[i] = policy.PriorityChild{Name: l.names.ordered[i], Child: child, Size: size}
+		if cc.Assignment == nil {
+			children[i].Err = whyUnassigned(cc)
+		}
 	}
 	l.localities, l.byID = localities, nil
 	return children, nil

@@ -95,6 +95,8 @@ type PriorityChild struct {
 	Child Child
 	// Size is how many endpoints the priority has that picks may reach.
 	Size int
+	// Err is why there are none, where an assignment is missing; nil otherwise.
+	Err error
 }
 
 // WRRLocalityConfig is wrr_locality's: the localities of one priority.

@@ -1,6 +1,7 @@
 package priority
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,6 +22,7 @@ type child struct {
 	name   string
 	part   policy.Child
 	size   int
+	err    error // why it has no endpoints, where it cannot have any
 
 	policy  *policy.Switch
 	builtAs string // which policy it runs; empty while not built
@@ -47,12 +49,19 @@ func newChild(b *priority, name string) *child {
 // it when it is. A change of policy closes the old one at once; sync starts the
 // new one.
 func (c *child) update(part policy.PriorityChild) {
-	c.part, c.size = part.Child, part.Size
+	c.part, c.size, c.err = part.Child, part.Size, part.Err
 	if c.builtAs != part.Child.Policy {
 		c.discard()
 	}
 	if c.started {
-		_ = c.policy.Update(c.part) // a refusal comes up as its failure
+		c.hand()
+	}
+}
+
+// hand gives the policy its part. A refusal comes up as its failure.
+func (c *child) hand() {
+	if err := c.policy.Update(c.part); c.err != nil && (err == nil || errors.Is(err, balancer.ErrBadResolverState)) {
+		c.policy.ResolverError(c.err)
 	}
 }
 
@@ -78,7 +87,7 @@ func (c *child) start() {
 	c.forgetTimer.Stop()
 	c.forgetTimer, c.forgetAt = nil, time.Time{}
 	c.startInitTimer()
-	_ = c.policy.Update(c.part) // a refusal comes up as its failure
+	c.hand()
 	c.hear(c.latest)
 }
 

@@ -37,7 +37,8 @@ type weightedTarget struct {
 	order    []*child // as the config has them
 	states   balancer.ConnectivityStateEvaluator
 	reported connectivity.State
-	stale    bool // the picker reported no longer says what is
+	lastErr  error // why there is no target
+	stale    bool  // the picker reported no longer says what is
 	pending  bool
 	closed   bool
 }
@@ -81,7 +82,8 @@ func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error
 			c.close()
 		}
 	}
-	b.stale = b.stale || !slices.Equal(was, b.order)
+	b.stale = b.stale || !slices.Equal(was, b.order) || b.lastErr != errNoTargets && len(b.order) == 0
+	b.lastErr = errNoTargets
 	b.conn.Mark(b, &b.pending)
 	return nil
 }
@@ -148,7 +150,7 @@ func (b *weightedTarget) Report() {
 
 func (b *weightedTarget) picker() balancer.Picker {
 	if len(b.order) == 0 {
-		return &policy.ErrPicker{Err: errNoTargets}
+		return &policy.ErrPicker{Err: b.lastErr}
 	}
 	switch b.reported {
 	// A pick wakes an IDLE child, so it has to reach one.
@@ -165,8 +167,12 @@ func (b *weightedTarget) picker() balancer.Picker {
 	return newPicker(in, b.conn.Draw())
 }
 
-// ResolverError goes to every child.
+// ResolverError goes to every child. Without any it is why picks fail.
 func (b *weightedTarget) ResolverError(err error) {
+	if len(b.order) == 0 {
+		b.lastErr, b.stale = err, true
+		b.conn.Mark(b, &b.pending)
+	}
 	for _, c := range b.order {
 		c.policy.ResolverError(err)
 	}
