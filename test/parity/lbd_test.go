@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/big"
 	"math/rand/v2"
 	"slices"
@@ -259,17 +260,20 @@ func share(n policy.Node, part *big.Rat, out map[string]*big.Rat) {
 			share(l.Child, new(big.Rat).Mul(part, big.NewRat(int64(l.Weight), total)), out)
 		}
 	}
-	rotation := int64(0)
 	for _, e := range n.Endpoints {
-		if e.InRotation {
-			rotation++
+		if e.Share > 0 {
+			out[e.Endpoint.Addresses[0]] = new(big.Rat).Mul(part, exact(e.Share))
 		}
 	}
-	for _, e := range n.Endpoints {
-		if e.InRotation {
-			out[e.Endpoint.Addresses[0]] = new(big.Rat).Mul(part, big.NewRat(1, rotation))
-		}
+}
+
+// exact is the part of one in so many that a share is nearest to, where that is as
+// near as a float can be.
+func exact(share float64) *big.Rat {
+	if n := int64(math.Round(1 / share)); share == 1/float64(n) {
+		return big.NewRat(1, n)
 	}
+	return new(big.Rat).SetFloat64(share)
 }
 
 // dropped counts what was dropped so far, by category.
