@@ -82,7 +82,7 @@ func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error
 			c.close()
 		}
 	}
-	b.stale = b.stale || !slices.Equal(was, b.order) || b.lastErr != errNoTargets && len(b.order) == 0
+	b.stale = b.stale || !slices.Equal(was, b.order) || len(b.order) == 0
 	b.lastErr = errNoTargets
 	b.conn.Mark(b, &b.pending)
 	return nil
