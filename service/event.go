@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,7 +173,8 @@ func (es *events) add(e Event) {
 
 // EventFilter chooses events.
 type EventFilter struct {
-	// Cluster, Target and Types are empty for any.
+	// Cluster, Target and Types are empty for any. Of a cluster is also a push of
+	// several that lists a change of its resources.
 	Cluster string
 	Target  string
 	Types   []EventType
@@ -182,9 +184,17 @@ type EventFilter struct {
 
 // chooses reports whether e is one of those that f is about.
 func (f EventFilter) chooses(e *remembered) bool {
-	return (f.Cluster == "" || e.Cluster == f.Cluster) &&
+	return (f.Cluster == "" || e.Cluster == f.Cluster || e.changes(f.Cluster)) &&
 		(f.Target == "" || e.Target != "" && targetKey(e.Target) == targetKey(f.Target)) &&
 		(len(f.Types) == 0 || slices.Contains(f.Types, e.Type))
+}
+
+// changes reports whether e lists a change of a resource of the cluster's name.
+func (e *remembered) changes(cluster string) bool {
+	return slices.ContainsFunc(e.Changes, func(c Change) bool {
+		kind, name, _ := strings.Cut(c.Resource, "/")
+		return name == cluster && (kind == string(Config) || kind == string(Endpoints))
+	})
 }
 
 // Events returns the last events that f chooses, the newest first.

@@ -154,3 +154,15 @@ func TestDeletionOfNothingIsNoEvent(t *testing.T) {
 		t.Errorf("of a precondition that failed: %+v", all)
 	}
 }
+
+// TestAPushOfSeveralIsOfEachOfThem that it lists.
+func TestAPushOfSeveralIsOfEachOfThem(t *testing.T) {
+	s, _ := start(t, "", nil)
+	pushAll(t, s, assigned("a", "a-1"), assigned("b", "b-1"), listener("shop", route("/", "a")))
+	for name, want := range map[string]int{"a": 1, "b": 1, "shop": 0, "c": 0, "": 1} {
+		got := s.Events(service.EventFilter{Cluster: name, Types: []service.EventType{service.EventPushed}, Limit: 10})
+		if len(got) != want {
+			t.Errorf("of %q: %+v", name, got)
+		}
+	}
+}
