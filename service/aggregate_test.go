@@ -190,3 +190,24 @@ func TestStateEventsOfAnAggregate(t *testing.T) {
 		t.Errorf("got %v, want %s", got, want)
 	}
 }
+
+// TestPicksThroughAnAggregateAreJudgedAtItsLeaf, and the aggregate itself judges
+// none, nor does a cluster without drop categories.
+func TestPicksThroughAnAggregateAreJudgedAtItsLeaf(t *testing.T) {
+	s, _ := startAggregate(t, 2) // two picks of agg
+	push(t, s, service.Endpoints, "calm", assignment(t, nil, place{"c", 0, 1, endpoints("c", 1)}))
+	if _, err := pick(s, service.PickRequest{Cluster: "calm"}); err != nil {
+		t.Fatal(err)
+	}
+	refusedByBreaker(t, s, "agg")
+	refusedByBreaker(t, s, "near")
+	const want = `
+# HELP lbd_judged_picks_total How many picks did the drop categories judge, whichever target or aggregate they came by? Those that were dropped are a part of them.
+# TYPE lbd_judged_picks_total counter
+lbd_judged_picks_total{cluster="far"} 0
+lbd_judged_picks_total{cluster="near"} 4
+`
+	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_judged_picks_total"); err != nil {
+		t.Error(err)
+	}
+}

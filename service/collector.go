@@ -23,6 +23,8 @@ var (
 		"Who is being shed, by which rule?", "cluster", "category")
 	dropRatioFamily = gauge("lbd_drop_ratio",
 		"Which part of its picks is each drop category configured to shed? 0 to 1.", "cluster", "category")
+	judgedFamily = counter("lbd_judged_picks_total",
+		"How many picks did the drop categories judge, whichever target or aggregate they came by? Those that were dropped are a part of them.", "cluster")
 	rejectionsFamily = counter("lbd_circuit_breaker_rejections_total",
 		"How many picks did the circuit breaker refuse?", "cluster")
 	inFlightFamily = gauge("lbd_circuit_breaker_in_flight",
@@ -62,11 +64,11 @@ var (
 // collector emits the series of every cluster from what the targets hold.
 //
 // A cluster that nobody picks from has 15 series while its priority in use is
-// READY, 2 for each drop category, 2 if it has several priorities, and 1 for each
-// priority but the first: 25 with three of each. Picks add one for each result but ok, and one
-// for each place that was picked from; leases one for each outcome; failures
-// one for each state that endpoints of a priority are in, each reason of a
-// switch, and each way in which connections are lost.
+// READY; 1 if it has drop categories, and 2 for each; 4 if it has several priorities,
+// and 1 for each but the first: 25 with two of each. Picks add one for each result
+// but ok, and one for each place that was picked from; leases one for each outcome;
+// failures one for each state that endpoints of a priority are in, and each way in
+// which connections are lost.
 //
 // The series with a target label are those of one cluster in one tree: a cluster
 // that several targets have, has them once for each. What a target's picks come
@@ -181,7 +183,7 @@ func (o *collection) once(c *shared, cc *resource.ClusterConfig, stale bool, own
 		b := l.breaker()
 		s.add(openFamily, flag(b.Open))
 		s.add(rejectionsFamily, float64(b.Rejected))
-		s.drops(l.drops())
+		s.drops(l)
 	}
 	s.emit(o.out)
 }
@@ -294,9 +296,10 @@ func (s *series) inTree(m *member, summary policy.Summary) {
 		s.add(stateFamily, flag(state == summary.State), target, stateLabels[state])
 	}
 	s.add(priorityFamily, float64(summary.Priority), target)
-	if len(summary.Priorities) > 1 { // so that the first failover is a rise from zero
-		s.add(switchesFamily, 0, target, string(policy.SwitchFailure))
-		s.add(switchesFamily, 0, target, string(policy.SwitchInitTimeout))
+	if len(summary.Priorities) > 1 { // so that the first switch is a rise from zero
+		for _, reason := range policy.SwitchReasons {
+			s.add(switchesFamily, 0, target, string(reason))
+		}
 	}
 	for at, n := range m.places {
 		if n := n.Load(); n > 0 {
@@ -305,9 +308,13 @@ func (s *series) inTree(m *member, summary policy.Summary) {
 	}
 }
 
-// drops adds the drop categories. One that is there twice drops twice, each time
-// of what is left, and is counted once.
-func (s *series) drops(all []DropState) {
+// drops adds the drop categories, where there are any. One that is there twice
+// drops twice, each time of what is left, and is counted once.
+func (s *series) drops(l leaf) {
+	all := l.drops()
+	if len(all) > 0 {
+		s.add(judgedFamily, float64(l.counters.Judged()))
+	}
 	ratios := make(map[string]float64, len(all))
 	for _, d := range all {
 		ratio, twice := ratios[d.Category]

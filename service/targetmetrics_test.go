@@ -25,9 +25,9 @@ func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 15, and 2 for the category; 8 for each target more. "gone", which nobody has
+	// 15, and 3 for the category; 8 for each target more. "gone", which nobody has
 	// and so nobody updated, has 6 with the target's label and 2 without.
-	if want := 17 + 8 + 8 + 6 + 2; idle-none != want {
+	if want := 18 + 8 + 8 + 6 + 2; idle-none != want {
 		t.Errorf("%d series, want %d", idle-none, want)
 	}
 	leases := map[string]string{}
@@ -81,6 +81,10 @@ lbd_leases_finished_total{cluster="a",outcome="success"} 3
 # TYPE lbd_drops_total counter
 lbd_drops_total{category="none",cluster="a"} 0
 `
+		judged = `# HELP lbd_judged_picks_total How many picks did the drop categories judge, whichever target or aggregate they came by? Those that were dropped are a part of them.
+# TYPE lbd_judged_picks_total counter
+lbd_judged_picks_total{cluster="a"} 6
+`
 		picks = `# HELP lbd_picks_total What happened to every pick, each once? By result: ok, or the code of its refusal.
 # TYPE lbd_picks_total counter
 lbd_picks_total{cluster="a",result="ok",target=""} 1
@@ -97,7 +101,7 @@ lbd_connect_attempts_total{cluster="a",result="ok",target=""} 1
 	check(strings.ReplaceAll(inFlight, `lbd_leases_active{cluster="a"} 3
 `, `lbd_leases_active{cluster="a"} 3
 lbd_leases_active{cluster="gone"} 0
-`) + ended + drops + picks + `lbd_picks_total{cluster="a",result="ok",target="xds:///shop"} 2
+`) + ended + drops + judged + picks + `lbd_picks_total{cluster="a",result="ok",target="xds:///shop"} 2
 lbd_picks_total{cluster="a",result="ok",target="xds:///zoo"} 3
 lbd_picks_total{cluster="",result="no_route",target="xds:///zoo"} 1
 lbd_picks_total{cluster="gone",result="no_ready_endpoint",target="xds:///zoo"} 1
@@ -109,7 +113,7 @@ lbd_connect_attempts_total{cluster="a",result="ok",target="xds:///zoo"} 1
 `)
 	// Leases of targets that are gone are held all the same.
 	remove(t, s, a)
-	check(inFlight + ended + drops + picks + places + connects)
+	check(inFlight + ended + drops + judged + picks + places + connects)
 	remove(t, s)
 	if left, err := testutil.GatherAndCount(s.Registry()); err != nil || left != none {
 		t.Errorf("%d series are left, %v", left-none, err)
