@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"github.com/lbd-dev/lbd/xds/resolver"
@@ -47,17 +48,50 @@ type Stored struct {
 	Hash string
 }
 
-// pushOutcome is what became of a push, as metrics count it.
+// pushOutcome is what became of a push, as metrics count it: one of these, or the
+// code of its refusal.
 type pushOutcome string
 
 const (
 	pushApplied            pushOutcome = "applied"
 	pushUnchanged          pushOutcome = "unchanged"
+	pushDryRun             pushOutcome = "dry_run" // whatever it found
 	pushRejected           pushOutcome = "rejected"
 	pushPreconditionFailed pushOutcome = "precondition_failed"
-	pushDryRun             pushOutcome = "dry_run"
-	pushBlocked            pushOutcome = "blocked"
+	pushNotFound           pushOutcome = "not_found"
 )
+
+// pushOutcomes are all that there are.
+var pushOutcomes = []pushOutcome{
+	pushApplied, pushUnchanged, pushDryRun, pushRejected, pushPreconditionFailed, pushNotFound,
+	pushOutcome(Blocked), pushOutcome(StorageFailed), pushOutcome(Internal),
+	pushOutcome(RateLimited), pushOutcome(ShuttingDown), pushOutcome(CallerGone),
+}
+
+// outcome says what became of the change.
+func (c *change) outcome(err error) pushOutcome {
+	e, refused := errors.AsType[*Error](err)
+	switch {
+	case c.dryRun:
+		return pushDryRun
+	case err == nil && len(c.res.Changes) == 0:
+		return pushUnchanged
+	case err == nil:
+		return pushApplied
+	case !refused:
+		return pushOutcome(Internal)
+	}
+	switch e.Code {
+	case PreconditionFailed, PreconditionRequired:
+		return pushPreconditionFailed
+	case UnknownCluster, UnknownTarget: // a deletion of what is not there
+		return pushNotFound
+	case Blocked, StorageFailed, Internal, RateLimited, ShuttingDown, CallerGone:
+		return pushOutcome(e.Code)
+	default: // whoever pushes has to push something else
+		return pushRejected
+	}
+}
 
 // errDryRun rolls back what a dry run has tried.
 var errDryRun = errors.New("dry run")
@@ -242,38 +276,34 @@ func storeError(err error) error {
 	}
 }
 
-// told counts, remembers and logs what became of a change.
+// told counts, remembers and logs what became of a change. That a dry run was
+// refused is for whoever asked; that nothing was there to delete is as was asked for.
 func (s *Service) told(c *change, err error) {
-	outcome := pushApplied
-	e, refused := errors.AsType[*Error](err)
-	switch {
-	case refused && e.Code == Blocked:
-		outcome = pushBlocked
-	case refused && (e.Code == PreconditionFailed || e.Code == PreconditionRequired):
-		outcome = pushPreconditionFailed
-	case err != nil:
-		outcome = pushRejected
-	case c.dryRun:
-		outcome = pushDryRun
-	case len(c.res.Changes) == 0:
-		outcome = pushUnchanged
-	}
+	outcome := c.outcome(err)
 	s.metrics.pushes.WithLabelValues(string(outcome)).Inc()
-	switch {
-	case refused && (e.Code == UnknownCluster || e.Code == UnknownTarget): // a deletion of what is not there, as was asked for
-	case refused:
-		s.events.add(Event{
-			Type: EventPushRefused, Cluster: c.cluster, Target: c.target, Says: "a push was refused: " + string(e.Code),
-			Reason: string(e.Code), Error: e.Detail, By: c.from,
-		})
-		s.options.Logger.Info("push refused", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.from)
-	case outcome == pushApplied:
+	switch outcome {
+	case pushDryRun, pushUnchanged, pushNotFound:
+	case pushApplied:
 		listed := c.res.Changes[:min(len(c.res.Changes), maxListedChanges)]
 		s.events.add(Event{
 			Type: EventPushed, Cluster: c.cluster, Target: c.target, Says: changed(len(c.res.Changes)), By: c.from, Changes: listed,
 		})
 		s.options.Logger.Info("resources pushed", "changes", len(c.res.Changes), "first", listed[0].Resource,
 			"change", listed[0].Change, "from", c.from)
+	default:
+		e, ok := errors.AsType[*Error](err)
+		if !ok {
+			e = errorf(Internal, "%v", err)
+		}
+		s.events.add(Event{
+			Type: EventPushRefused, Cluster: c.cluster, Target: c.target, Says: "a push was refused: " + string(e.Code),
+			Reason: string(e.Code), Error: e.Detail, By: c.from,
+		})
+		level := slog.LevelInfo
+		if e.Code == StorageFailed || e.Code == Internal { // lbd's own fault
+			level = slog.LevelError
+		}
+		s.options.Logger.Log(context.Background(), level, "push refused", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.from)
 	}
 }
 

@@ -33,7 +33,7 @@ func newMetrics(s *Service) *metrics {
 		registry: prometheus.NewRegistry(),
 		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lbd_pushes_total",
-			Help: "What became of pushes? By result: applied, unchanged, rejected, precondition_failed, dry_run, blocked.",
+			Help: "What became of pushes? By result: applied, unchanged, dry_run; or why not: rejected breaks a rule, not_found was to be deleted, else the code of its refusal.",
 		}, []string{"result"}),
 		pickDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lbd_pick_duration_seconds",
@@ -50,7 +50,7 @@ func newMetrics(s *Service) *metrics {
 			Help: "Who waits for changes now? By kind: sse, longpoll.",
 		}, []string{"kind"}),
 	}
-	for _, o := range []pushOutcome{pushApplied, pushUnchanged, pushRejected, pushPreconditionFailed, pushDryRun, pushBlocked} {
+	for _, o := range pushOutcomes {
 		m.pushes.WithLabelValues(string(o))
 	}
 	m.watchers.WithLabelValues("longpoll")

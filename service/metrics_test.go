@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -62,6 +63,10 @@ lbd_drops_total{category="throttle",cluster="orders"} 0
 lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 lbd_endpoints{cluster="orders",priority="0",state="unhealthy",target=""} 1
 lbd_endpoints{cluster="shed",priority="0",state="ready",target=""} 1
+# HELP lbd_judged_picks_total How many picks did the drop categories judge, whichever target or aggregate they came by? Those that were dropped are a part of them.
+# TYPE lbd_judged_picks_total counter
+lbd_judged_picks_total{cluster="orders"} 6
+lbd_judged_picks_total{cluster="shed"} 3
 # HELP lbd_leases_active How many leases are held now?
 # TYPE lbd_leases_active gauge
 lbd_leases_active{cluster="orders"} 1
@@ -106,8 +111,7 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 	none := count()
 	for i := range 10 {
 		push(t, s, service.Endpoints, fmt.Sprint("c", i), assignment(t,
-			[]object{drop("a", 0), drop("b", 1), drop("c", 2)},
-			place{"a", 0, 1, endpoints("a", 3)}, place{"b", 1, 1, endpoints("b", 3)}, place{"c", 2, 1, endpoints("c", 3)}))
+			[]object{drop("a", 0), drop("b", 1)}, place{"a", 0, 1, endpoints("a", 3)}, place{"b", 1, 1, endpoints("b", 3)}))
 	}
 	if all := count() - none; all != 10*25 {
 		t.Errorf("10 idle clusters have %d series, want 25 each", all)
@@ -227,5 +231,86 @@ lbd_drops_total{category="half",cluster="orders"} %d
 `, rejected, dropped)
 	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_circuit_breaker_rejections_total", "lbd_drops_total"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestSwitchesBeginAtZero: the first of each reason is a rise, where a switch can
+// be. The others are no series.
+func TestSwitchesBeginAtZero(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Endpoints, "one", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, service.Endpoints, "two", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
+	const want = `
+# HELP lbd_priority_switches_total Why did the priority in use change? By reason: init_timeout, failure, recovered, update.
+# TYPE lbd_priority_switches_total counter
+lbd_priority_switches_total{cluster="two",reason="failure",target=""} 0
+lbd_priority_switches_total{cluster="two",reason="init_timeout",target=""} 0
+lbd_priority_switches_total{cluster="two",reason="recovered",target=""} 0
+lbd_priority_switches_total{cluster="two",reason="update",target=""} 0
+`
+	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_priority_switches_total"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPushesCountByWhatBecameOfThem: rejected is what breaks a rule, and nothing else.
+func TestPushesCountByWhatBecameOfThem(t *testing.T) {
+	s, stop := start(t, "", nil)
+	good := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
+	for _, r := range []service.PushRequest{
+		{Body: good},
+		{Body: good}, // changes nothing
+		{Body: good, DryRun: true},
+		{Body: []byte("{"), DryRun: true},
+		{Body: assignment(t, nil), DryRun: true},
+		{Body: []byte("{")},
+		{Body: assignment(t, nil)},
+		{Body: good, Precondition: service.Precondition{IfNoneMatch: true}},
+	} {
+		r.Kind, r.Cluster = service.Endpoints, "orders"
+		_, _ = s.Push(t.Context(), &r)
+	}
+	for _, dry := range []bool{false, true} {
+		if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Config, Cluster: "nobody", DryRun: dry}); code(err) != service.UnknownCluster {
+			t.Error(err)
+		}
+	}
+	if _, err := s.DropTarget(t.Context(), &service.HostRequest{Target: "nobody"}); code(err) != service.UnknownTarget {
+		t.Error(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := s.Push(ended, &service.PushRequest{Kind: service.Endpoints, Cluster: "orders", Body: good}); code(err) != service.CallerGone {
+		t.Error(err)
+	}
+	stop()
+	if _, err := s.Push(t.Context(), &service.PushRequest{Kind: service.Endpoints, Cluster: "orders", Body: good}); code(err) != service.ShuttingDown {
+		t.Error(err)
+	}
+	const want = `
+# HELP lbd_pushes_total What became of pushes? By result: applied, unchanged, dry_run; or why not: rejected breaks a rule, not_found was to be deleted, else the code of its refusal.
+# TYPE lbd_pushes_total counter
+lbd_pushes_total{result="applied"} 1
+lbd_pushes_total{result="blocked"} 1
+lbd_pushes_total{result="cancelled"} 1
+lbd_pushes_total{result="dry_run"} 4
+lbd_pushes_total{result="internal"} 0
+lbd_pushes_total{result="not_found"} 2
+lbd_pushes_total{result="precondition_failed"} 1
+lbd_pushes_total{result="rate_limited"} 0
+lbd_pushes_total{result="rejected"} 1
+lbd_pushes_total{result="shutting_down"} 1
+lbd_pushes_total{result="storage_failed"} 0
+lbd_pushes_total{result="unchanged"} 1
+`
+	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_pushes_total"); err != nil {
+		t.Error(err)
+	}
+	var refused []string
+	for _, e := range s.Events(service.EventFilter{Types: []service.EventType{service.EventPushRefused}, Limit: 100}) {
+		refused = append(refused, e.Reason)
+	}
+	if want := "[shutting_down cancelled precondition_failed blocked invalid_argument]"; fmt.Sprint(refused) != want {
+		t.Errorf("events of refused pushes %v, want %s", refused, want)
 	}
 }
