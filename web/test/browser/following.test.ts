@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { after, before, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
-import { type Daemon, fits, freePort, openBrowser, patience, startDaemon, violations, visit } from "./kit.ts";
+import { type Daemon, fits, freePort, has, openBrowser, patience, startDaemon, violations, visit } from "./kit.ts";
 
 let browser: Browser;
 let controlPlane: ChildProcess;
@@ -55,11 +55,32 @@ test("what the management server says, and what is refused of it, is shown", asy
   assert.deepEqual(await violations(page), []);
   await order("good");
   await row(page, "Cluster", "orders", "acked");
+
+  // New routes are no event.
+  const target = await visit(t, browser, daemon, "#/targets/xds%3A%2F%2F%2Fshop");
+  await has(target.page, /● live/, ".live");
+  await has(target.page, /orders 9\d %, orders-canary \d %|orders 100 %|→ orders/, ".routes");
+  await order("canary?weight=37");
+  await has(target.page, /orders 63 %, orders-canary 37 %/, ".routes");
+  assert.deepEqual(target.faults, []);
+
   await order("stop");
   await row(page, "in use", "✕ not connected");
 
   // Picks go on, of what may be old.
   const cluster = await visit(t, browser, daemon, "#/clusters/orders?target=xds%3A%2F%2F%2Fshop");
   await cluster.page.waitForFunction(() => /may be old/.test(document.querySelector("#headline")?.textContent ?? ""), undefined, { timeout: patience });
-  assert.deepEqual([...faults, ...cluster.faults], []);
+
+  const list = await visit(t, browser, daemon, "#/clusters");
+  const stale = '[data-key="orders"] .of-source .tag';
+  await has(list.page, /^stale$/, stale);
+  await list.page.waitForFunction((s) => {
+    const cell = document.querySelector(s)!.closest(".cell")!;
+    return cell.scrollWidth <= cell.clientWidth;
+  }, stale);
+  await list.page.setViewportSize({ width: 390, height: 740 });
+  await list.page.waitForSelector('[data-key="orders"] .of-state .tag:has-text("stale")', { state: "visible" });
+  await fits(list.page);
+  assert.deepEqual(await violations(list.page), []);
+  assert.deepEqual([...faults, ...cluster.faults, ...list.faults], []);
 });

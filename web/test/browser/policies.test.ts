@@ -58,7 +58,7 @@ async function again(page: Page): Promise<Drawn> {
   const answered = page.waitForResponse((r) => new URL(r.url()).pathname === "/pick");
   await page.click("#pick");
   await answered;
-  await page.waitForSelector("#pick:not([disabled])");
+  await page.waitForSelector('#pick[aria-disabled="false"]');
   return drawn(page);
 }
 
@@ -179,8 +179,8 @@ test("an aggregate's priorities are shown under their leaves, and explained", as
 
   await page.goto(`${daemon.url}/#/explain?cluster=both`);
   await has(page, new RegExp(`Picked ${second}`), "#outcome");
-  await has(page, /^0 ✕ TRANSIENT_FAILURE passed over: TRANSIENT_FAILURE: connect to .*: connection refused$/, ".priorities .passed");
-  await has(page, /^1 ● READY in use$/, ".priorities .taken");
+  await has(page, /^0 of near ✕ TRANSIENT_FAILURE passed over: TRANSIENT_FAILURE: connect to .*: connection refused$/, ".priorities .passed");
+  await has(page, /^1 of far ● READY in use: its drops and its circuit breaker hold$/, ".priorities .taken");
   await has(page, /0 in flight of at most 1,024: passes/, ".step.circuit_breaker"); // the leaf's that is in use
   assert.equal(await page.$(".step.drop"), null, "the other leaf's are not in the way");
   assert.deepEqual(await violations(page), []);

@@ -1,0 +1,254 @@
+// What is typed, dropped or loaded: what is wrong with it, what it would change, and applying it.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { Browser, Page } from "playwright-core";
+import { type Daemon, endpointsOf, has, openBrowser, push, startDaemon, violations, visit } from "./kit.ts";
+
+let browser: Browser;
+let daemon: Daemon;
+
+const bundle = {
+  resources: [{ "@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", name: "bundled", type: "EDS" }],
+};
+
+before(async () => {
+  [browser, daemon] = await Promise.all([openBrowser(), startDaemon("serve", 0, ["--connect", "none"])]);
+  await push(daemon, "/v1/clusters/orders/endpoints", endpointsOf({ a: ["10.0.0.1:80", "10.0.0.2:80"], b: ["10.0.1.1:80"] }));
+  await push(daemon, "/v1/snapshot", bundle, "POST");
+});
+after(async () => {
+  await browser?.close();
+  await daemon?.stop();
+});
+
+const differences = (page: Page) => page.$$eval(".differences li", (all) => all.map((e) => e.textContent?.replace(/\s+/g, " ").trim()));
+
+const bad = `endpoints:
+- locality: {region: us, zone: a}
+  load_balancing_weight: 1
+  lb_endpoints:
+  - endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 80}}}
+  - endpoint:
+      address:
+        socket_address: {address: 10.0.0.2,
+          port_value: 99999}
+`;
+const good = bad.replace("99999", "81");
+
+test("a bad push is refused at its line", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
+  await page.fill("#body", bad);
+  await has(page, /would be refused: 1 broken rule/);
+  await has(page, /line 9, column 11: endpoints\[0\]\.lb_endpoints\[1\].*port_value/, ".rules");
+  assert.deepEqual(await page.$$eval(".gutter .broken", (all) => all.map((e) => e.textContent)), ["✕ 9"]);
+  await page.click(".rules button");
+  const selected = await page.$eval("#body", (e) => {
+    const t = e as HTMLTextAreaElement;
+    return t.value.slice(t.selectionStart, t.selectionEnd);
+  });
+  assert.equal(selected, "          port_value: 99999}");
+  assert.deepEqual(await violations(page), []);
+  assert.equal(await page.$("text=Apply"), null, "what would be refused cannot be applied");
+
+  await page.fill("#body", "endpoints:\n- a: [\n");
+  await has(page, /line 2/, ".rules");
+  assert.deepEqual(faults, []);
+});
+
+test("a push is shown before it is made, and overwrites nobody's", async (t) => {
+  await push(daemon, "/v1/clusters/pushed/endpoints", endpointsOf({ a: ["10.0.0.1:80"], b: ["10.0.1.1:80"] }));
+  const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=pushed");
+  await page.fill("#body", good);
+  await has(page, /It can be applied/);
+  assert.deepEqual(await differences(page), [
+    "+ priority 0, us/a, 10.0.0.2:81 added: weight 1",
+    "− priority 0, us/b removed: 1 endpoint",
+  ]);
+  await has(page, /0\s*us\/a\s*2 \/ 2\s*1\s*100 %\s*33\.3 %/, "tr.in-use");
+  assert.deepEqual(await violations(page), []);
+
+  // Somebody else is quicker.
+  await push(daemon, "/v1/clusters/pushed/endpoints", endpointsOf({ c: ["10.0.9.9:80"] }));
+  await page.click("text=Apply");
+  await has(page, /Somebody else changed it/, ".alert");
+  await has(page, /us\/c removed/, ".differences");
+  assert.match(await (await daemon.call("GET", "/v1/clusters/pushed/endpoints")).text(), /10\.0\.9\.9/);
+
+  await page.click("text=Apply");
+  await has(page, /Pushed/, "#verdict-title");
+  assert.match(await (await daemon.call("GET", "/v1/clusters/pushed/endpoints")).text(), /10\.0\.0\.2/);
+  assert.deepEqual(faults, []);
+});
+
+test("a file is taken for what it is, and a bundle is told by resource", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/push");
+  await page.setInputFiles('input[type="file"]', { name: "c.yaml", mimeType: "application/yaml", buffer: Buffer.from("name: fresh\ntype: EDS\n") });
+  await has(page, /the whole resource added/, ".differences");
+  assert.equal(await page.inputValue("select"), "config");
+  assert.equal(await page.inputValue('input[required]'), "fresh");
+  await page.setInputFiles('input[type="file"]', { name: "s.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(bundle)) });
+  await has(page, /Nothing would change/);
+  assert.equal(await page.inputValue("select"), "snapshot");
+  await page.selectOption("select", "replace");
+  await has(page, /\d resources would change/);
+  await has(page, /ClusterLoadAssignment\/orders removed/, ".resource");
+  assert.deepEqual(faults, []);
+});
+
+test("more addresses and metadata are differences, too", async (t) => {
+  const endpoint = (more: object, metadata: object) => ({
+    endpoints: [
+      {
+        locality: { region: "us", zone: "a" }, load_balancing_weight: 1,
+        lb_endpoints: [{ endpoint: { address: { socket_address: { address: "10.0.0.1", port_value: 80 } }, ...more }, ...metadata }],
+      },
+    ],
+  });
+  const also = { additional_addresses: [{ address: { socket_address: { address: "10.9.0.1", port_value: 80 } } }] };
+  const keyed = { metadata: { filter_metadata: { "envoy.lb": { hash_key: "one" } } } };
+  await push(daemon, "/v1/clusters/detailed/endpoints", endpoint({}, {}));
+  const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=detailed");
+  await page.fill("#body", JSON.stringify(endpoint(also, keyed)));
+  await has(page, /Apply/, "button");
+  assert.deepEqual(await differences(page), [
+    "~ priority 0, us/a, 10.0.0.1:80 modified: weight 1 → weight 1, also 10.9.0.1:80",
+    '+ priority 0, us/a, 10.0.0.1:80, metadata added: {"filter_metadata":{"envoy.lb":{"hash_key":"one"}}}',
+  ]);
+  await page.click("text=Apply");
+  await has(page, /It holds: 1 resource changed/);
+  await page.fill("#body", JSON.stringify(endpoint(also, { metadata: { filter_metadata: { "envoy.lb": { hash_key: "two" } } } })));
+  await has(page, /"one" → "two"/, ".differences");
+
+  // A local tag is nothing to lbd, and stops the reader here.
+  await page.fill("#body", `endpoints: !zones ${JSON.stringify(endpoint({}, {}).endpoints)}`);
+  await has(page, /This page cannot read the text as lbd reads it: it shows no difference\. lbd would change:/);
+  assert.deepEqual(await differences(page), ["~ ClusterLoadAssignment/detailed modified"]);
+  assert.deepEqual(faults, []);
+});
+
+/** Predicted shares and the daemon's own, by locality, once what is typed was pushed. */
+async function shares(page: Page, name: string): Promise<{ predicted: Record<string, string>; told: Record<string, string> }> {
+  await page.waitForSelector("tr.in-use");
+  const predicted = await page.$$eval('[aria-label="Predicted shares by locality"] tbody tr', (all) =>
+    Object.fromEntries(all.map((tr) => [tr.querySelector("th")!.textContent, tr.querySelector("td:nth-child(5)")!.textContent!.trim()])),
+  );
+  await page.click("text=Apply");
+  await has(page, /Pushed/, "#verdict-title");
+  const state = (await (await daemon.call("GET", `/v1/clusters/${name}`)).json()) as { priorities: { localities: { locality: { zone: string }; share: number }[] }[] };
+  const told = Object.fromEntries(state.priorities.flatMap((p) => p.localities.map((l) => [`us/${l.locality.zone}`, `${Number((100 * l.share).toFixed(1))} %`])));
+  return { predicted, told };
+}
+
+test("the shares that are predicted are those that it comes to", async (t) => {
+  const typed = endpointsOf({ a: ["10.0.0.1:80", "10.0.0.2:80"], b: ["10.0.1.1:80"], c: ["10.0.2.1:80"] });
+  Object.assign(typed.endpoints[2]!.lb_endpoints[0]!, { health_status: "DEGRADED" });
+  const policies: [string, object, RegExp, object][] = [
+    ["by-weight", {}, /picks go to priority 0\.$/, { "us/a": "33.3 %", "us/b": "66.7 %", "us/c": "0 %" }],
+    ["by-load", {
+      load_balancing_policy: { policies: [{ typed_extension_config: { name: "l", typed_config: { "@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest" } } }] },
+    }, /least_request_experimental, goes by what is in flight, and heeds no locality's weight/, { "us/a": "66.7 %", "us/b": "33.3 %", "us/c": "0 %" }],
+  ];
+  for (const [name, config, says, wanted] of policies) {
+    await push(daemon, `/v1/clusters/${name}/config`, { type: "EDS", ...config });
+    const { page, faults } = await visit(t, browser, daemon, `#/push?cluster=${name}`);
+    await page.fill("#body", JSON.stringify(typed));
+    await has(page, says, '[aria-label="Predicted shares"] > p');
+    const { predicted, told } = await shares(page, name);
+    assert.deepEqual(predicted, wanted);
+    assert.deepEqual(told, predicted);
+    assert.deepEqual(faults, []);
+  }
+  await push(daemon, "/v1/clusters/by-hash/config", { type: "EDS", lb_policy: "RING_HASH" });
+  const { page } = await visit(t, browser, daemon, "#/push?cluster=by-hash");
+  await page.fill("#body", JSON.stringify(typed));
+  await has(page, /these are shares of the keys/, '[aria-label="Predicted shares"] > p');
+});
+
+test("a file is dropped, and what was pushed is loaded", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
+  const dropped = await page.evaluateHandle((text) => {
+    const d = new DataTransfer();
+    d.items.add(new File([text], "e.json", { type: "application/json" }));
+    return d;
+  }, JSON.stringify(endpointsOf({ a: ["10.0.0.1:80"] })));
+  await page.dispatchEvent(".push", "dragover", { dataTransfer: dropped });
+  await page.waitForSelector(".push.over");
+  await page.dispatchEvent(".push", "drop", { dataTransfer: dropped });
+  await has(page, /us\/b removed/, ".differences");
+
+  // What is typed is not thrown away unasked.
+  let answer = false;
+  const questions: string[] = [];
+  page.on("dialog", (d) => {
+    questions.push(d.message());
+    void (answer ? d.accept() : d.dismiss());
+  });
+  await page.click("text=Load what was pushed");
+  assert.match(await page.inputValue("#body"), /^\{"endpoints"/);
+  answer = true;
+  await page.click("text=Load what was pushed");
+  await has(page, /Nothing to apply/, "button");
+  assert.match(await page.inputValue("#body"), /^cluster_name: orders\n/);
+  assert.equal(questions.length, 2);
+  await page.fill("input[required]", "nobody");
+  await page.click("text=Load what was pushed");
+  await has(page, /Nothing was pushed for nobody/, ".alert");
+  assert.deepEqual(faults, []);
+});
+
+test("what is typed outlives the page, under the cluster that it was typed for", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
+  await page.fill("#body", good);
+  await has(page, /It can be applied/);
+  await page.click('header a:has-text("Push")');
+  await has(page, /Typed and not pushed yet: for orders/);
+  assert.equal(await page.inputValue("#body"), "");
+  await page.click("text=for orders");
+  await has(page, /It can be applied/);
+  assert.equal(await page.inputValue("#body"), good);
+  assert.equal(await page.inputValue("input[required]"), "orders");
+  assert.doesNotMatch((await page.textContent("main")) ?? "", /Typed and not pushed/);
+  const asks = () => page.evaluate(() => !dispatchEvent(new Event("beforeunload", { cancelable: true })));
+  assert.ok(await asks(), "the browser asks before the page is left");
+  await page.fill("#body", "");
+  await page.waitForFunction(() => dispatchEvent(new Event("beforeunload", { cancelable: true })));
+  await page.click('header a:has-text("Clusters")');
+  await page.click('header a:has-text("Push")');
+  await has(page, /Paste, type or drop/);
+  assert.doesNotMatch((await page.textContent("main")) ?? "", /Typed and not pushed/);
+  assert.deepEqual(faults, []);
+});
+
+test("a dry run that fails is said, and asked again", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
+  await page.route("**/v1/clusters/orders/endpoints?dry_run=true", (route) => route.abort());
+  await page.fill("#body", good);
+  await has(page, /What it would do is not known: lbd cannot be reached/, ".refusal");
+  assert.equal(await page.$("text=Apply"), null);
+  await page.unroute("**/v1/clusters/orders/endpoints?dry_run=true");
+  await page.click("text=Ask again");
+  await has(page, /It can be applied/);
+  assert.deepEqual(faults, []);
+});
+
+test("what is typed while a push is under way is not called pushed", async (t) => {
+  await push(daemon, "/v1/clusters/slow/endpoints", endpointsOf({ a: ["10.0.0.1:80"] }));
+  let answer = () => {};
+  const held = new Promise<void>((open) => (answer = open));
+  const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=slow", {}, (p) =>
+    p.route("**/v1/clusters/slow/endpoints", async (route) => {
+      if (route.request().method() === "PUT") await held;
+      await route.continue();
+    }),
+  );
+  await page.fill("#body", good);
+  await page.click("text=Apply");
+  await page.fill("#body", good.replace("port_value: 81", "port_value: 82"));
+  answer();
+  await has(page, /The text was pushed as it was before you changed it: 1 resource changed/, ".alert");
+  await has(page, /10\.0\.0\.2:82 added/, ".differences");
+  await has(page, /What it would do/, "#verdict-title");
+  assert.match(await (await daemon.call("GET", "/v1/clusters/slow/endpoints")).text(), /"port_value": 81/);
+  assert.deepEqual(faults, []);
+});
