@@ -1,5 +1,6 @@
 // One cluster: why picks go where they go, and what is lost on the way.
 
+import { Fragment } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { clusterPath, get, Refusal, says, withQuery } from "../api.ts";
 import { count, percent, rate } from "../format.ts";
@@ -124,7 +125,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
         <nav class="actions" aria-label="This cluster">
           <a href={href(["explain"], target ? { target } : { cluster: name })}>Explain a pick</a>
           <a href={href(["push"], { cluster: name })}>Push</a>
-          <a href={href(["events"], { cluster: name })}>Events</a>
+          <a href={href(["events"], { cluster: name, target })}>Events</a>
         </nav>
       </div>
       {(gone || error) && <Alert>{gone || error}</Alert>}
@@ -258,7 +259,7 @@ function Facts({ state, now, breaker, drops, lately }: {
       </div>
       <div>
         <dt>Policy</dt>
-        <dd>{state.policy ?? "none: it cannot be used"}</dd>
+        <dd>{state.policy ? breakable(state.policy) : "none: it cannot be used"}</dd>
       </div>
       <div>
         <dt>Source</dt>
@@ -295,6 +296,9 @@ function Facts({ state, now, breaker, drops, lately }: {
     </dl>
   );
 }
+
+/** Names of policies in one another, that lines may break between them. */
+const breakable = (policy: string) => policy.split("/").map((p, i) => (i === 0 ? p : <Fragment key={i}>/<wbr />{p}</Fragment>));
 
 /** How connections are secured, in words. */
 function secured(s: SecurityState): string {

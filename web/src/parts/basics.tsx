@@ -51,11 +51,11 @@ export function Ago({ at, now, suffix = " ago" }: { at: string | undefined; now:
   );
 }
 
-/** Counts down to a time; says nothing once it is over. */
-export function Countdown({ to, now, what }: { to: string | undefined; now: number; what: string }) {
+/** Counts down to a time; then it is now, or what "over" says. */
+export function Countdown({ to, now, what, over = `${what} now` }: { to: string | undefined; now: number; what: string; over?: string }) {
   if (!to) return null;
   const left = Date.parse(to) - now;
-  if (left <= 0) return <span class="timer">{what} now</span>;
+  if (left <= 0) return <span class="timer">{over}</span>;
   return (
     <span class="timer" title={dayAndClock(Date.parse(to))}>
       {what} in {span(left)}

@@ -145,7 +145,8 @@ function Cells({ r, picks, allPicks, now }: { r: Row; picks: Record<string, numb
           <span role="gridcell" class="why">
             {e.health !== "UNKNOWN" && e.health !== e.state && `EDS health ${e.health} `}
             {e.last_error && <span class="error" title={e.last_error}>{brief(e.last_error).replace(`connect to ${e.address}: `, "")}</span>}
-            <Countdown to={e.ejected_until} now={now} what=" ejected; back" />
+            {e.last_error && e.ejected_until && "; "}
+            <Countdown to={e.ejected_until} now={now} what="ejected; back" over="ejected; back at the end of the interval" />
             {e.additional_addresses && e.additional_addresses.length > 0 && ` also ${e.additional_addresses.join(", ")}`}
           </span>
         </>

@@ -78,7 +78,7 @@ describe("timers", { concurrency: true }, () => {
     const { page, faults } = await visit(t, browser, daemon, "#/clusters/ejecting", {}, notingLetters);
     await has(page, /2 of 2 endpoints READY/, "#headline");
     await fail("ejecting", bad);
-    const told = /EJECTED.*ejected by outlier detection: failure percentage 100\.0% of \d+ requests is above 50% ejected; back in \d+ s/;
+    const told = /EJECTED.*ejected by outlier detection: failure percentage 100\.0% of \d+ requests is above 50%; ejected; back in \d+ s/;
     await has(page, told, rowOf(bad));
     await has(page, /1 of 2 endpoints READY/, "#headline");
     await has(page, /READY.*100 %/, rowOf(good));
