@@ -87,7 +87,7 @@ function Cells({ r, picks, allPicks, now }: { r: Row; picks: Record<string, numb
   switch (r.kind) {
     case "priority": {
       const p = r.priority;
-      const share = p.localities.reduce((a, l) => a + l.share, 0);
+      const share = p.localities.reduce<number | undefined>((a, l) => (a === undefined || l.share === undefined ? undefined : a + l.share), 0);
       const perSecond = picks && p.localities.reduce((a, l) => a + (picks[localityKey(p.priority, l.locality)] ?? 0), 0);
       return (
         <>
@@ -113,7 +113,7 @@ function Cells({ r, picks, allPicks, now }: { r: Row; picks: Record<string, numb
       const l = r.locality;
       const perSecond = picks && (picks[localityKey(r.priority.priority, l.locality)] ?? 0);
       const real = perSecond !== null && allPicks > 0 ? perSecond / allPicks : undefined;
-      const off = real !== undefined && allPicks >= 20 && Math.abs(real - l.share) > 0.05;
+      const off = real !== undefined && l.share !== undefined && allPicks >= 20 && Math.abs(real - l.share) > 0.05;
       const ready = (l.endpoints ?? []).filter((e) => e.state === "READY").length;
       return (
         <>
@@ -124,7 +124,7 @@ function Cells({ r, picks, allPicks, now }: { r: Row; picks: Record<string, numb
           <span role="gridcell" class="number">{perSecond === null ? "" : rate(perSecond)}</span>
           <span role="gridcell" class="why">
             {l.endpoints && `${count(ready)} of ${count(l.endpoints.length)} READY`}
-            {r.priority.in_use && Math.abs(l.share - r.expected) > 0.005 && `; ${percent(r.expected)} by weight`}
+            {r.priority.in_use && l.share !== undefined && Math.abs(l.share - r.expected) > 0.005 && `; ${percent(r.expected)} by weight`}
             {real !== undefined && (r.priority.in_use || real > 0) && <span class={off ? "warn" : ""}>; {percent(real)} of the picks lately</span>}
           </span>
         </>
@@ -161,7 +161,9 @@ function Cells({ r, picks, allPicks, now }: { r: Row; picks: Record<string, numb
   }
 }
 
-function Share({ now, expected }: { now: number; expected?: number }) {
+/** The part of all picks; some policies cannot tell it. */
+function Share({ now, expected }: { now: number | undefined; expected?: number }) {
+  if (now === undefined) return <>–</>;
   return (
     <>
       <Bar part={now} expected={expected} /> {percent(now)}
