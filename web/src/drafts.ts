@@ -1,8 +1,6 @@
 // What was typed and not pushed outlives the page that it was typed on.
 
-import type { Kind } from "./document.ts";
-
-export type Where = Kind | "replace";
+import type { Where } from "./verdict.ts";
 
 export interface Draft {
   body: string;
