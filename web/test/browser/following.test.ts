@@ -35,9 +35,13 @@ after(async () => {
   controlPlane?.kill("SIGTERM");
 });
 
+/** Waits for a row, as somebody does who looks away and back: that asks at once. */
 const row = (page: Page, ...words: string[]) =>
   page.waitForFunction(
-    (all) => [...document.querySelectorAll("tr")].some((tr) => all.every((w) => tr.textContent?.includes(w))),
+    (all) => {
+      document.dispatchEvent(new Event("visibilitychange"));
+      return [...document.querySelectorAll("tr")].some((tr) => all.every((w) => tr.textContent?.includes(w)));
+    },
     words,
     { timeout: patience },
   );

@@ -8,7 +8,7 @@ import { type Daemon, endpointsOf, fits, has, openBrowser, startDaemon, violatio
 let browser: Browser;
 let daemon: Daemon;
 
-const strange = ['a/b c%"é', "watch", "<img src=x onerror=alert(1)>", "long-".repeat(80), "orders?x=y#z", "&amp;", "."];
+const strange = ['a/b c%"é?x=y#z&amp;', "watch", "<img src=x onerror=alert(1)>", "long-".repeat(80), "."];
 
 before(async () => {
   [browser, daemon] = await Promise.all([openBrowser(), startDaemon("serve", 0, ["--connect", "none"])]);
@@ -52,13 +52,13 @@ test("back from a cluster is back at its row", async (t) => {
   await page.focus('[role="table"] [data-key] a');
   await page.keyboard.press("End");
   for (let i = 0; i < 9; i++) await page.keyboard.press("ArrowUp");
-  await page.waitForFunction(() => document.activeElement?.closest("[data-key]")?.getAttribute("data-key") === "cluster-005");
+  await page.waitForFunction(() => document.activeElement?.closest("[data-key]")?.getAttribute("data-key") === "cluster-006");
   await page.keyboard.press("Enter");
-  await has(page, /cluster-005/, "h1");
+  await has(page, /cluster-006/, "h1");
   assert.equal(await page.evaluate(() => document.activeElement?.id), "title");
   await page.goBack();
-  await page.waitForFunction(() => document.activeElement?.closest("[data-key]")?.getAttribute("data-key") === "cluster-005");
-  const inSight = await page.$eval('[data-key="cluster-005"]', (e) => {
+  await page.waitForFunction(() => document.activeElement?.closest("[data-key]")?.getAttribute("data-key") === "cluster-006");
+  const inSight = await page.$eval('[data-key="cluster-006"]', (e) => {
     const table = e.closest("[role=table]")!.getBoundingClientRect();
     const row = e.getBoundingClientRect();
     return row.top >= table.top && row.bottom <= table.bottom + 1;
