@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
-import { type Daemon, endpointsOf, has, openBrowser, prioritiesOf, push, startDaemon, startUpstream, type Upstream, violations, visit } from "./kit.ts";
+import { type Daemon, endpointsOf, fits, has, openBrowser, prioritiesOf, push, startDaemon, startUpstream, type Upstream, violations, visit } from "./kit.ts";
 
 let browser: Browser;
 let daemon: Daemon;
@@ -176,6 +176,15 @@ test("an aggregate's priorities are shown under their leaves, and explained", as
   await has(page, /Circuit breakernear: 0 of 7far: 0 of 1,024/, ".facts div");
   await has(page, /Connectionsnear: by its own connect modefar: by its own connect mode/, ".facts div");
   assert.deepEqual(await violations(page), []);
+
+  // On a phone, too, the list says that it is not the first choice.
+  await page.setViewportSize({ width: 390, height: 740 });
+  await page.goto(`${daemon.url}/#/clusters`);
+  await page.waitForSelector('[data-key="both"] .of-state .tag:has-text("priority 1")', { state: "visible" });
+  assert.equal(await page.locator('[data-key="far"] .of-state .tag').count(), 0);
+  await fits(page);
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await page.waitForSelector('[data-key="both"] .of-state .tag', { state: "hidden" });
 
   await page.goto(`${daemon.url}/#/explain?cluster=both`);
   await has(page, new RegExp(`Picked ${second}`), "#outcome");
