@@ -1,6 +1,7 @@
 // Calls of the HTTP API. URLs are relative to the page.
 
 import { heard } from "./clock.ts";
+import { span } from "./format.ts";
 import type { ClusterList, ClusterSummary, Problem } from "./model.ts";
 
 /** A refusal of the API, or that it could not be reached. */
@@ -35,26 +36,31 @@ export interface Answer<T> {
   stale: boolean;
 }
 
-/** Calls the API, whose answer is JSON or read otherwise; rejects with a Refusal for all that is not 2xx. */
+/** How long an answer is waited for, in milliseconds: that of a pick may have to wait, and a push may be large. */
+const patience = (init: RequestInit) => (init.method && init.method !== "GET" ? 120_000 : 30_000);
+
+/** Calls the API, whose answer is JSON or read otherwise; rejects with a Refusal for all that is not 2xx, or not whole in time. */
 export async function call<T>(path: string, init: RequestInit = {}, read = (r: Response) => r.json() as Promise<T>): Promise<Answer<T>> {
   const asked = Date.now();
-  let response: Response;
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(new Error(`no answer within ${span(patience(init))}`)), patience(init));
+  const signal = init.signal ? AbortSignal.any([init.signal, late.signal]) : late.signal;
+  let step = "lbd cannot be reached";
   try {
-    response = await fetch(path, { cache: "no-store", ...init });
+    const response = await fetch(path, { cache: "no-store", ...init, signal });
     heard(response, asked);
-  } catch (e) {
-    if (init.signal?.aborted) throw e;
-    throw new Refusal(local("lbd cannot be reached", e));
-  }
-  if (!response.ok) throw new Refusal(await problemOf(response));
-  try {
+    if (!response.ok) throw new Refusal(await problemOf(response));
+    step = "the answer cannot be read";
     return {
       body: await read(response),
       etag: response.headers.get("ETag") ?? undefined,
       stale: response.headers.get("Lbd-Stale") === "true",
     };
   } catch (e) {
-    throw new Refusal(local("the answer cannot be read", e));
+    if (e instanceof Refusal || init.signal?.aborted) throw e;
+    throw new Refusal(local(step, e));
+  } finally {
+    clearTimeout(timer);
   }
 }
 
