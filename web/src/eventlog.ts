@@ -15,12 +15,17 @@ export interface Wanted {
 
 const fullName = (target: string) => (target.startsWith("xds:") ? target : `xds:///${target}`);
 
+/** Whether an event is of one tree, a target's or ("") the cluster's own, or is about every tree. */
+export function inTree(e: LbdEvent, target: string): boolean {
+  if (!ofTrees.includes(e.type)) return true;
+  return target === "" ? !e.target : e.target !== undefined && fullName(e.target) === fullName(target);
+}
+
 /** Whether an event is one of those that are looked for, whatever its type. */
 export function isAbout(e: LbdEvent, w: Omit<Wanted, "types">): boolean {
   const name = w.cluster.trim().toLowerCase();
   if (name && !(e.cluster ?? "").toLowerCase().includes(name)) return false;
-  if (!w.target) return true;
-  return e.target ? fullName(e.target) === fullName(w.target) : !ofTrees.includes(e.type);
+  return !w.target || inTree(e, w.target);
 }
 
 /** EventLog keeps events by their ids. */

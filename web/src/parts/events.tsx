@@ -80,6 +80,7 @@ export function EventRows({ events, withCluster, today }: { events: LbdEvent[]; 
               </>
             )}
             {sentence(e)}
+            {e.target && <span class="of"> in {e.target}</span>}
           </span>
         </li>
       ))}

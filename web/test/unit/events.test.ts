@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EventLog, isAbout } from "../../src/eventlog.ts";
+import { EventLog, inTree, isAbout } from "../../src/eventlog.ts";
 import type { LbdEvent } from "../../src/model.ts";
 
 const event = (id: number, more: Partial<LbdEvent> = {}): LbdEvent => ({ id, time: "2026-11-20T03:00:00Z", type: "pushed", says: "", ...more });
@@ -49,4 +49,11 @@ test("events are about a part of a cluster's name, and about a target's tree", (
   assert.ok(!about({ ...switched, target: "xds:///other" }, "", "shop"));
   assert.ok(!about(switched, "", "shop"), "that is the cluster's own tree");
   assert.ok(about({ cluster: "orders" }, "", "shop"), "a push is about every tree");
+});
+
+test("a cluster's own tree is another one than a target's", () => {
+  const switched = event(1, { type: "priority_switched", cluster: "orders" });
+  const there = { ...switched, target: "xds:///shop" };
+  assert.deepEqual([inTree(switched, ""), inTree(switched, "shop"), inTree(there, ""), inTree(there, "shop")], [true, false, false, true]);
+  assert.ok(inTree(event(2), "") && inTree(event(2), "shop"), "a push is about every tree");
 });
