@@ -5,16 +5,17 @@ let ahead = 0;
 /** The time by lbd's clock in milliseconds, as well as its answers tell. */
 export const now = () => Date.now() + ahead;
 
+/** lbd's clock was between two times at some moment since a time of the clock here. */
+function was(from: number, to: number, since: number): void {
+  if (Number.isNaN(from)) return;
+  ahead = Math.min(Math.max(ahead, from - Date.now()), to - since);
+}
+
 /** Learns from an answer to what was asked at a time of the clock here. */
 export function heard(answer: Response, asked: number): void {
   const date = Date.parse(answer.headers.get("Date") ?? "");
-  if (Number.isNaN(date)) return;
-  // It was written between asking and now, and is cut to whole seconds.
-  ahead = Math.min(Math.max(ahead, date - Date.now()), date + 1000 - asked);
+  was(date, date + 1000, asked); // it is cut to whole seconds
 }
 
-/** Asks, for a page that has nothing but a stream, whose Date is not to be seen. */
-export async function ask(): Promise<void> {
-  const asked = Date.now();
-  heard(await fetch("livez", { method: "HEAD", cache: "no-store" }), asked);
-}
+/** Learns from a time that lbd wrote at some moment since a time of the clock here. */
+export const told = (time: number, since: number) => was(time, time, since);

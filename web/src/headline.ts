@@ -1,22 +1,31 @@
 // The sentence that answers why traffic goes where it goes, and what is lost.
 
 import { brief, percent, plural, rate, span } from "./format.ts";
-import type { ClusterState, LbdEvent } from "./model.ts";
-import { total } from "./rates.ts";
+import type { ClusterState, EndpointState, LbdEvent, PriorityState } from "./model.ts";
+import { type Counted, dropKey, total } from "./rates.ts";
 
 export interface Headline {
   /** How bad it is. */
-  tone: "good" | "warning" | "bad";
+  tone: "good" | "warning" | "bad" | "unknown";
   where: string;
   why: string;
+  /** What is wrong with endpoints that picks should reach; "" for nothing. */
+  unwell: string;
   /** What is dropped and refused, each a sentence. */
   lost: string[];
 }
 
-/** Rates per second, by result and by category; null until they are known. */
-export interface Lately {
-  picks: Record<string, number>;
-  drops: Record<string, number>;
+/** Rates per second; those of picks are of the tree, those of drops of the whole process. */
+export type Lately = Omit<Counted, "localities">;
+
+export interface Known {
+  lately: Lately | null;
+  /** Those of the cluster's tree, the newest first. */
+  events: LbdEvent[];
+  /** The time, by lbd's clock. */
+  now: number;
+  /** Until when all else is known; null where that is now. */
+  until: number | null;
 }
 
 const refusals: Record<string, string> = {
@@ -27,52 +36,68 @@ const refusals: Record<string, string> = {
   shutting_down: "because lbd is shutting down",
 };
 
-/**
- * headline tells state, priority in use and why, since when, and what is lost.
- * events are the cluster's, the newest first.
- */
-export function headline(c: ClusterState, lately: Lately | null, events: LbdEvent[], now: number): Headline {
+/** headline tells state, priority in use and why, since when, and what is lost. */
+export function headline(c: ClusterState, k: Known): Headline {
+  const used = c.priorities.find((p) => p.in_use);
+  const endpoints = endpointsOf(used);
   const failed = c.priority_in_use > 0 ? c.priorities.filter((p) => p.priority < c.priority_in_use) : [];
-  const lost = lately ? losses(c, lately) : [];
-  const refused = lately ? Object.keys(refusals).some((r) => (lately.picks[r] ?? 0) >= 0.05) : false;
+  const refused = k.lately !== null && Object.keys(refusals).some((r) => (k.lately!.picks[r] ?? 0) >= 0.05);
+  const ailing = endpoints.some((e) => e.state === "EJECTED" || e.state === "TRANSIENT_FAILURE");
+  const warns = failed.length > 0 || c.state !== "READY" || refused || c.stale || ailing;
   return {
-    tone: c.state === "TRANSIENT_FAILURE" || c.error ? "bad" : failed.length > 0 || c.state !== "READY" || refused || c.stale ? "warning" : "good",
-    where: where(c, events, now),
-    why: why(c, failed.map((p) => `priority ${p.priority} is ${brief(p.why) || p.state}`)),
-    lost,
+    tone: k.until !== null ? "unknown" : c.state === "TRANSIENT_FAILURE" || c.error ? "bad" : warns ? "warning" : "good",
+    where: `${k.until !== null ? `Last known, ${span(k.now - k.until)} ago: ` : ""}${where(c, used, endpoints, k)}`,
+    why: why(c, used, failed.map((p) => `priority ${p.priority} is ${brief(p.why) || p.state}`)),
+    unwell: c.state === "READY" ? unwell(endpoints) : "",
+    lost: k.lately ? losses(c, used, k.lately) : [],
   };
 }
 
-function where(c: ClusterState, events: LbdEvent[], now: number): string {
-  const since = events.find((e) =>
-    e.type === "priority_switched" ? e.to === String(c.priority_in_use) : e.type === "state_changed" && e.to === c.state,
-  );
-  const long = since ? ` for ${span(now - Date.parse(since.time))}` : "";
-  if (c.priority_in_use < 0) return `${c.state}${long}: no priority is in use.`;
-  const ready = `${c.endpoints.ready} of ${plural(c.endpoints.total, "endpoint")} READY`;
-  return `${c.state} on priority ${c.priority_in_use}${long}, ${ready}.`;
+const endpointsOf = (p: PriorityState | undefined): EndpointState[] => (p?.localities ?? []).flatMap((l) => l.endpoints ?? []);
+
+function where(c: ClusterState, used: PriorityState | undefined, endpoints: EndpointState[], k: Known): string {
+  if (!used) {
+    const last = k.events.find((e) => e.type === "state_changed");
+    return `${c.state}${last?.to === c.state ? lasting(last.time, k) : ""}: no priority is in use.`;
+  }
+  const of = (state: string) => endpoints.filter((e) => e.state === state).length;
+  const idle = of("IDLE") > 0 ? `, ${of("IDLE")} IDLE` : "";
+  return `${c.state} on priority ${used.priority}${lasting(used.in_use_since, k)}, ${of("READY")} of ${plural(endpoints.length, "endpoint")} READY${idle}.`;
 }
 
-function why(c: ClusterState, failed: string[]): string {
+const lasting = (since: string | undefined, k: Known) => (since ? ` for ${span((k.until ?? k.now) - Date.parse(since))}` : "");
+
+function why(c: ClusterState, used: PriorityState | undefined, failed: string[]): string {
   if (c.error) return `Picks fail: ${brief(c.error)}.`;
   if (failed.length > 0) return `Traffic left the first choice: ${failed.join("; ")}.`;
-  const used = c.priorities.find((p) => p.in_use);
   if (used && used.priority === 0) return "It is the highest priority: traffic is where it should be.";
   return used?.why ? `In use: ${used.why}.` : "";
 }
 
-function losses(c: ClusterState, lately: Lately): string[] {
+/** How many endpoints of a state are named. */
+const named = 3;
+
+function unwell(endpoints: EndpointState[]): string {
+  const told: string[] = [];
+  for (const state of ["EJECTED", "TRANSIENT_FAILURE", "UNHEALTHY"]) {
+    const of = endpoints.filter((e) => e.state === state);
+    if (of.length === 0) continue;
+    const names = of.slice(0, named).map((e) => e.address).join(", ");
+    told.push(`${of.length} ${of.length === 1 ? "is" : "are"} ${state} (${names}${of.length > named ? ` and ${of.length - named} more` : ""})`);
+  }
+  return told.length > 0 ? `Of its ${plural(endpoints.length, "endpoint")} ${told.join(", ")}.` : "";
+}
+
+/** Part of the picks that drop rates may differ by from those of the tree, which are read a moment apart. */
+const apart = 0.05;
+
+function losses(c: ClusterState, used: PriorityState | undefined, lately: Lately): string[] {
   const picks = total(lately.picks);
   const out: string[] = [];
   const dropped = lately.picks.dropped ?? 0;
-  const chance = new Map(c.drops.map((d) => [d.category, d.per_million / 1e6]));
-  for (const l of c.leaves ?? []) for (const d of l.drops) chance.set(d.category, d.per_million / 1e6);
   if (dropped > 0.005 && picks > 0) {
-    const by = Object.entries(lately.drops)
-      .filter(([, r]) => r > 0)
-      .sort((a, b) => b[1] - a[1])
-      .map(([category, r]) => `${category} ${rate(r)}/s${chance.has(category) ? `, set to ${percent(chance.get(category)!)}` : ""}`);
-    out.push(`Dropped: ${rate(dropped)} picks/s (${percent(dropped / picks)})${by.length ? `, by ${by.join("; ")}` : ""}.`);
+    const by = categories(c, used, lately.drops, dropped);
+    out.push(`Dropped: ${rate(dropped)} picks/s (${percent(dropped / picks)})${by && `, by ${by}`}.`);
   }
   for (const [result, words] of Object.entries(refusals)) {
     const r = lately.picks[result] ?? 0;
@@ -80,4 +105,20 @@ function losses(c: ClusterState, lately: Lately): string[] {
   }
   if (out.length === 0) out.push(picks >= 0.05 ? `Nothing is dropped or refused of ${rate(picks)} picks/s.` : "Nobody picks from it now.");
   return out;
+}
+
+/**
+ * The drop categories that picks meet now: of an AGGREGATE those of the leaf in use. What
+ * each drops is counted for the whole process, and told where that is these picks alone.
+ */
+function categories(c: ClusterState, used: PriorityState | undefined, drops: Record<string, number>, dropped: number): string {
+  const leaf = used?.cluster ?? "";
+  const set = (c.leaves?.find((l) => l.name === leaf) ?? c).drops;
+  const alone = Math.abs(total(drops) - dropped) <= apart * dropped;
+  return set
+    .map((d) => ({ ...d, rate: drops[dropKey(leaf, d.category)] ?? 0 }))
+    .filter((d) => !alone || d.rate > 0)
+    .sort((a, b) => (alone ? b.rate - a.rate : b.per_million - a.per_million))
+    .map((d) => `${d.category}${leaf && ` of ${leaf}`}${alone ? ` ${rate(d.rate)}/s` : ""}, set to ${percent(d.per_million / 1e6)}`)
+    .join("; ");
 }

@@ -5,7 +5,6 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 import { hasPath } from "./api.ts";
-import { ask } from "./clock.ts";
 import { Cluster } from "./pages/cluster.tsx";
 import { Clusters } from "./pages/clusters.tsx";
 import { Events } from "./pages/events.tsx";
@@ -121,8 +120,6 @@ function Dashboard() {
     </>
   );
 }
-
-ask().catch(() => undefined); // streams and answers say that lbd is away
 
 const root = document.getElementById("dashboard");
 if (root) render(<Dashboard />, root);

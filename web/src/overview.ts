@@ -3,12 +3,32 @@
 import type { ClusterSummary } from "./model.ts";
 import { Pace } from "./rates.ts";
 
+/** A circuit breaker: of the leaves of an AGGREGATE the fullest, which "of" names. */
+export interface Breaker {
+  in_flight: number;
+  max_requests: number;
+  open: boolean;
+  of?: string;
+}
+
+const filled = (b: Breaker | null) => (b && b.max_requests > 0 ? b.in_flight / b.max_requests : b?.open ? 1 : 0);
+
+function breakerOf(c: ClusterSummary): Breaker | null {
+  let out: Breaker | null = c.counts?.breaker ?? c.circuit_breaker ?? null;
+  for (const l of c.counts?.leaves ?? []) {
+    const b = { ...l.breaker, of: l.name };
+    if (!out || (b.open && !out.open) || (b.open === out.open && filled(b) > filled(out))) out = b;
+  }
+  return out;
+}
+
 export interface Row {
   name: string;
   c: ClusterSummary;
   /** Picks per second, and the part of them that is dropped. */
   picks: number;
   dropped: number;
+  breaker: Breaker | null;
   /** How full the circuit breaker is, 0 to 1. */
   fill: number;
   /** When its endpoints were updated, in milliseconds. */
@@ -32,7 +52,7 @@ export const filters: Record<string, Filter> = {
   waiting: { label: "not READY yet", takes: (r) => r.c.state === "CONNECTING" || r.c.state === "IDLE" },
   failedOver: { label: "failed over", takes: (r) => r.c.priority_in_use > 0 },
   dropping: { label: "dropping", takes: (r) => r.dropped > 0 },
-  full: { label: "breaker full", takes: (r) => r.c.circuit_breaker?.open === true },
+  full: { label: "breaker full", takes: (r) => r.breaker?.open === true },
   stale: { label: "stale", takes: (r) => r.c.stale },
 };
 
@@ -57,6 +77,7 @@ export class Overview {
   private active = new Set<Row>();
   private byName: Row[] = [];
   private members = false; // others than in byName
+  private stream = 0;
   /** What was there before it was all forgotten: rates go on, for counts are cumulative. */
   private kept = new Map<string, Row>();
 
@@ -67,6 +88,11 @@ export class Overview {
   /** Whether rates would change without a message. */
   get busy(): boolean {
     return this.active.size > 0;
+  }
+
+  /** What is taken from now on is told by another stream: nothing is known of the time in between. */
+  opened(): void {
+    this.stream++;
   }
 
   /** Forgets all; what comes next is everything. */
@@ -81,17 +107,17 @@ export class Overview {
     for (const c of changed) {
       let row = this.rows.get(c.name);
       if (!row) {
-        row = { name: c.name, c, picks: 0, dropped: 0, fill: 0, updated: 0, pace: this.kept.get(c.name)?.pace ?? null };
+        row = { name: c.name, c, picks: 0, dropped: 0, breaker: null, fill: 0, updated: 0, pace: this.kept.get(c.name)?.pace ?? null };
         this.rows.set(c.name, row);
         this.members = true;
       }
       row.c = c;
       row.updated = c.updated_at ? Date.parse(c.updated_at) : 0;
-      const b = c.counts?.breaker ?? c.circuit_breaker;
-      row.fill = b && b.max_requests > 0 ? b.in_flight / b.max_requests : b?.open ? 1 : 0;
+      row.breaker = breakerOf(c);
+      row.fill = filled(row.breaker);
       if (c.counts) {
         row.pace ??= new Pace();
-        row.pace.add(c.counts);
+        row.pace.add(c.counts, this.stream);
         this.active.add(row);
       }
     }

@@ -4,15 +4,26 @@
 import { localityName } from "./format.ts";
 import type { ClusterCounts, Locality } from "./model.ts";
 
-/** What was counted in the span that ends at t. Both are in milliseconds. */
-export interface Sample {
-  t: number;
-  span: number;
+/** What was counted, by result, drop category and locality. */
+export interface Counted {
   picks: Record<string, number>;
+  /** Those of an AGGREGATE are under "leaf: category". */
   drops: Record<string, number>;
   localities: Record<string, number>;
-  inFlight: number;
-  maxRequests: number;
+}
+
+/** What was counted in the span that ends at t, and what it came to. Both are in milliseconds. */
+export interface Sample extends Counted {
+  t: number;
+  /** Zero where counting begins: what was counted before is not known. */
+  span: number;
+  /** By leaf; the cluster's own is under "". */
+  breakers: Record<string, { inFlight: number; maxRequests: number }>;
+}
+
+/** Rates per second over a span of milliseconds. */
+export interface Rates extends Counted {
+  span: number;
 }
 
 /** A span is at least so long, in milliseconds: the first two messages may come at once. */
@@ -21,7 +32,13 @@ const least = 400;
 /** A span in which nothing is told is longer than this, in milliseconds. */
 const tick = 1600;
 
+const kinds = ["picks", "drops", "localities"] as const;
+const nothing = (): Counted => ({ picks: {}, drops: {}, localities: {} });
+
 export const localityKey = (priority: number, l: Locality) => `${priority} ${localityName(l)}`;
+
+/** What a drop category of a leaf is called; that of a cluster of no leaves is itself. */
+export const dropKey = (leaf: string, category: string) => (leaf ? `${leaf}: ${category}` : category);
 
 /** The growth of a counter; one that shrank began anew at zero. */
 export function growth(before: number, now: number): number {
@@ -37,10 +54,22 @@ function growths(before: Record<string, number>, now: Record<string, number>): R
 const localityPicks = (c: ClusterCounts): Record<string, number> =>
   Object.fromEntries((c.localities ?? []).map((l) => [localityKey(l.priority, l.locality), l.picks]));
 
+const dropsOf = (c: ClusterCounts): Record<string, number> =>
+  c.leaves ? Object.fromEntries(c.leaves.flatMap((l) => Object.entries(l.drops).map(([category, n]) => [dropKey(l.name, category), n]))) : c.drops;
+
+function breakersOf(c: ClusterCounts): Sample["breakers"] {
+  const all = c.breaker ? [{ name: "", breaker: c.breaker }] : (c.leaves ?? []);
+  return Object.fromEntries(all.map((l) => [l.name, { inFlight: l.breaker.in_flight, maxRequests: l.breaker.max_requests }]));
+}
+
 /** History is what one cluster counted lately. */
 export class History {
   samples: Sample[] = [];
   private last?: ClusterCounts;
+  /** Since when is counted without a gap. */
+  private begun = 0;
+  /** Nothing is known since the last sample. */
+  private away = false;
   private readonly keep: number;
 
   /** @param keep how long a sample is kept, in milliseconds */
@@ -54,28 +83,39 @@ export class History {
     return first ? first.t - first.span : 0;
   }
 
+  /** Nothing will be told of what is counted from a time on, until add is called. */
+  lost(at: number): void {
+    const last = this.samples.at(-1);
+    if (last && !this.away && at - last.t > tick) this.push({ ...last, ...nothing(), t: at, span: at - last.t });
+    this.away = true;
+  }
+
   add(c: ClusterCounts): void {
     const before = this.last;
     const t = Date.parse(c.time);
     const past = before ? Date.parse(before.time) : 0;
-    if (before && t - past < least) return; // the next one has it all
+    const away = this.away;
+    this.away = false;
+    if (before && t - past < least) return; // the next one has it all, or nothing was counted
     this.last = c;
-    if (!before) return;
-    const inFlight = c.breaker?.in_flight ?? c.leases;
-    const maxRequests = c.breaker?.max_requests ?? 0;
-    let span = t - past;
+    const breakers = breakersOf(c);
+    const latest = this.samples.at(-1)?.t ?? 0;
+    if (!before || (away && t - past > tick) || t <= latest) {
+      // Where in the gap it was counted is not known: it is left out.
+      this.begun = Math.max(t, latest + 2);
+      this.push({ ...nothing(), t: this.begun, span: 0, breakers });
+      return;
+    }
+    let span = t - latest;
     if (span > tick) {
       // Silence: all of the growth is of the last second.
-      this.push({
-        t: t - 1000, span: span - 1000, picks: {}, drops: {}, localities: {},
-        inFlight: before.breaker?.in_flight ?? before.leases, maxRequests: before.breaker?.max_requests ?? 0,
-      });
+      this.push({ ...nothing(), t: t - 1000, span: span - 1000, breakers: breakersOf(before) });
       span = 1000;
     }
     this.push({
-      t, span, inFlight, maxRequests,
+      t, span, breakers,
       picks: growths(before.picks, c.picks),
-      drops: growths(before.drops, c.drops),
+      drops: growths(dropsOf(before), dropsOf(c)),
       localities: growths(localityPicks(before), localityPicks(c)),
     });
   }
@@ -88,50 +128,55 @@ export class History {
   }
 
   /**
-   * The rates per second of the last milliseconds before now; empty until something was
-   * counted twice.
+   * The rates of the last milliseconds before a time, or of as many as are known of; null
+   * until something is known.
    */
-  over(ms: number, now: number): { picks: Record<string, number>; drops: Record<string, number>; localities: Record<string, number> } {
-    const from = Math.max(now - ms, this.since);
-    const sums = { picks: {}, drops: {}, localities: {} } as Pick<Sample, "picks" | "drops" | "localities">;
-    const seconds = Math.max(now - from, 1) / 1000;
+  over(ms: number, until: number): Rates | null {
+    const last = this.samples.at(-1);
+    if (!last || (last.span === 0 && (this.away || until - last.t <= tick))) return null;
+    if (this.away) until = Math.min(until, last.t);
+    const from = Math.max(until - ms, this.begun);
+    const sums = nothing();
+    const seconds = Math.max(until - from, 1) / 1000;
     for (const s of this.samples) {
-      if (s.t <= from) continue;
+      if (s.t <= from || s.span === 0) continue;
       const part = Math.min(1, (s.t - from) / s.span) / seconds;
-      for (const kind of ["picks", "drops", "localities"] as const) {
+      for (const kind of kinds) {
         for (const [k, v] of Object.entries(s[kind])) sums[kind][k] = (sums[kind][k] ?? 0) + v * part;
       }
     }
-    return sums;
+    return { ...sums, span: until - from };
   }
 
   /**
    * Columns for a chart: times in seconds, and a line per key. Where nothing was
-   * told there was nothing to count.
+   * told there was nothing to count; what is not known is null.
    */
-  columns(keys: string[], of: (s: Sample, key: string) => number, now: number): { x: number[]; lines: number[][] } {
+  columns(keys: string[], of: (s: Sample, key: string) => number | null, until: number): { x: number[]; lines: (number | null)[][] } {
     const x: number[] = [];
-    const lines = keys.map(() => [] as number[]);
-    const put = (t: number, value: (key: string) => number) => {
+    const lines = keys.map(() => [] as (number | null)[]);
+    const put = (t: number, value: (key: string) => number | null) => {
       x.push(t / 1000);
       keys.forEach((k, i) => lines[i]!.push(value(k)));
     };
+    let before: Sample | undefined;
     for (const s of this.samples) {
+      if (s.span === 0 && before) put(before.t + 1, () => null);
       if (s.span > tick) put(s.t - s.span + 1, (k) => of(s, k));
       put(s.t, (k) => of(s, k));
+      before = s;
     }
-    const last = this.samples.at(-1);
-    if (last && now - last.t > tick) {
-      const still: Sample = { ...last, picks: {}, drops: {}, localities: {} };
-      put(last.t + 1000, (k) => of(still, k));
-      put(now, (k) => of(still, k));
+    if (before && !this.away && until - before.t > tick) {
+      const still: Sample = { ...before, ...nothing(), span: 1000 };
+      put(before.t + 1000, (k) => of(still, k));
+      put(until, (k) => of(still, k));
     }
     return { x, lines };
   }
 }
 
-/** The rate per second of one key in a sample. */
-export const perSecond = (s: Sample, kind: "picks" | "drops" | "localities", key: string) => ((s[kind][key] ?? 0) * 1000) / s.span;
+/** The rate per second of one key in a sample; null where it is not known. */
+export const perSecond = (s: Sample, kind: keyof Counted, key: string) => (s.span === 0 ? null : ((s[kind][key] ?? 0) * 1000) / s.span);
 
 /** Sum of a record's values. */
 export const total = (r: Record<string, number>) => Object.values(r).reduce((a, b) => a + b, 0);
@@ -142,17 +187,20 @@ export class Pace {
   private ts: number[] = [];
   private totals: number[] = [];
   private dropped: number[] = [];
+  private stream = 0;
 
-  add(c: ClusterCounts): void {
+  /** @param stream another number for each stream: what was counted between two of them is taken to be even */
+  add(c: ClusterCounts, stream: number): void {
     const t = Date.parse(c.time);
     const sum = total(c.picks);
     if (sum < (this.totals.at(-1) ?? 0)) this.ts.length = this.totals.length = this.dropped.length = 0;
     const last = this.ts.at(-1);
-    if (last !== undefined && t - last > tick) {
+    if (last !== undefined && t - last > tick && stream === this.stream) {
       this.ts.push(t - 1000);
       this.totals.push(this.totals.at(-1)!);
       this.dropped.push(this.dropped.at(-1)!);
     }
+    this.stream = stream;
     this.ts.push(t);
     this.totals.push(sum);
     this.dropped.push(c.picks.dropped ?? 0);

@@ -68,5 +68,14 @@ export function openAtFirst(state: ClusterState, key: string): boolean {
   });
 }
 
+/**
+ * Whether as many of n picks as k are others than a share of them, 0 to 1, lets expect: by
+ * more than chance does, and by enough to be of interest.
+ */
+export function strays(k: number, n: number, share: number): boolean {
+  const off = Math.abs(k - n * share);
+  return off > 4 * Math.sqrt(n * share * (1 - share)) && off > n / 20;
+}
+
 /** The path of a row for people: "priority 0, us-east1/a". */
 export const localityTitle = (p: PriorityState, l: LocalityState) => `priority ${p.priority}, ${localityName(l.locality)}`;

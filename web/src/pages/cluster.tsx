@@ -1,16 +1,18 @@
 // One cluster: why picks go where they go, and what is lost on the way.
 
 import { Fragment } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { clusterPath, get, Refusal, says, withQuery } from "../api.ts";
+import { EventLog, inTree } from "../eventlog.ts";
 import { count, percent, rate } from "../format.ts";
 import { headline } from "../headline.ts";
 import type { ClusterCounts, ClusterState, EventList, EventType, LbdEvent, SecurityState } from "../model.ts";
 import { Ago, Alert, Live, State, Title, useNow } from "../parts/basics.tsx";
 import { Chart, type Line } from "../parts/chart.tsx";
-import { EventRows, marksOf } from "../parts/events.tsx";
+import { EventRows, eventTypes, marksOf } from "../parts/events.tsx";
 import { Tree } from "../parts/tree.tsx";
-import { History, perSecond } from "../rates.ts";
+import { useQuestion } from "../question.ts";
+import { dropKey, History, perSecond } from "../rates.ts";
 import { href } from "../route.ts";
 import { useStream } from "../stream.ts";
 
@@ -34,23 +36,29 @@ const categoryColors = ["unwell", "accent", "busy", "bad", "good", "muted"];
 /** What is marked above picks, what matters most first. */
 const onPicks: EventType[] = ["priority_switched", "pushed", "file_accepted", "ejected", "unejected", "state_changed"];
 
-/** Keeps what is known of a cluster's events, the newest first. */
-function merge(known: LbdEvent[], more: LbdEvent[]): LbdEvent[] {
-  const byId = new Map(known.map((e) => [e.id, e]));
-  for (const e of more) byId.set(e.id, e);
-  return [...byId.values()].sort((a, b) => b.id - a.id).slice(0, 2000);
-}
+/** Events of connections are many, and told by the tree; the breaker's are asked for apart. */
+const asked: EventType[] = eventTypes.filter((t) => !["connection_changed", "circuit_breaker_opened", "circuit_breaker_closed"].includes(t));
 
 export function Cluster({ name, target }: { name: string; target?: string }) {
   const [state, setState] = useState<ClusterState | null>(null);
   const [gone, setGone] = useState("");
   const [error, setError] = useState("");
   const [counts, setCounts] = useState<ClusterCounts | null>(null);
-  const [events, setEvents] = useState<LbdEvent[]>([]);
-  const history = useRef(new History(chartWindow + 60_000));
+  const [version, setVersion] = useState(0);
+  const log = useRef(new EventLog(2000)).current;
+  const history = useRef(new History(chartWindow + 60_000)).current;
   const now = useNow();
-
+  const question = useQuestion();
   const newest = useRef({ timer: 0, at: 0, open: false });
+
+  const takeEvents = (query: Record<string, string | string[] | undefined>) =>
+    get<EventList>(withQuery("v1/events", { cluster: name, ...query })).then(
+      (l) => {
+        log.add(l.events);
+        setVersion((v) => v + 1);
+      },
+      () => undefined, // the stream says that lbd is away
+    );
   const askEvents = () => {
     const n = newest.current;
     if (n.timer) return;
@@ -58,29 +66,24 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
       () => {
         n.timer = 0;
         n.at = Date.now();
-        get<EventList>(withQuery("v1/events", { cluster: name, target, limit: "300" })).then(
-          (l) => setEvents((known) => merge(known, l.events)),
-          () => undefined, // the stream says that lbd is away
-        );
+        void takeEvents({ type: asked, limit: "300" });
+        void takeEvents({ type: "circuit_breaker_opened", limit: "100" });
+        // Others' may be many.
+        if (target) void takeEvents({ type: asked, target, limit: "300" });
       },
       Math.max(0, n.at + eventsEvery - Date.now()),
     );
   };
-  useEffect(() => {
-    // What the sentence at the top needs may be older than what follows.
-    for (const type of ["priority_switched", "state_changed", "pushed"]) {
-      get<EventList>(withQuery("v1/events", { cluster: name, target, type, limit: "20" })).then(
-        (l) => setEvents((known) => merge(known, l.events)),
-        () => undefined,
-      );
-    }
-    return () => clearTimeout(newest.current.timer);
-  }, []);
+  useEffect(() => () => clearTimeout(newest.current.timer), []);
+  const events = useMemo(() => log.events.filter((e) => inTree(e, target ?? "")), [version]);
 
-  const takeState = (c: ClusterState) => {
-    setState(c);
+  const isThere = () => {
     setGone("");
     setError("");
+  };
+  const takeState = (c: ClusterState) => {
+    setState(c);
+    isThere();
     askEvents();
   };
   const live = useStream(
@@ -93,10 +96,12 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
           return;
         case "counts": {
           const c = m.data as ClusterCounts;
-          history.current.add(c);
+          history.add(c);
           setCounts(c);
-          if (c.breaker && c.breaker.open !== newest.current.open) {
-            newest.current.open = c.breaker.open;
+          isThere(); // the state is not told where it is the one that is known
+          const open = [c.breaker, ...(c.leaves ?? []).map((l) => l.breaker)].some((b) => b?.open);
+          if (open !== newest.current.open) {
+            newest.current.open = open;
             askEvents();
           }
           return;
@@ -104,52 +109,70 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
         default:
           setGone("The cluster is no more: it was removed while you looked.");
           askEvents();
-          return "end";
+          return "over";
       }
     },
     () => {
-      get<ClusterState>(withQuery(clusterPath(name), { target })).then(takeState, (e: unknown) => {
-        if (e instanceof Refusal && e.problem.status === 404) setGone(e.problem.detail);
-        else setError(says(e));
-      });
+      question.ask(
+        (signal) => get<ClusterState>(withQuery(clusterPath(name), { target }), signal),
+        takeState,
+        (e) => {
+          const isGone = e instanceof Refusal && e.problem.status === 404;
+          if (isGone) setGone((known) => known || e.message);
+          setError(isGone ? "" : says(e));
+        },
+      );
+    },
+    (l) => {
+      if (l.state === "live") {
+        question.drop();
+        askEvents();
+      } else {
+        history.lost(l.since);
+      }
     },
   );
+  const until = live.state === "live" ? null : live.since;
 
   const title = target ? `${name} in ${target}` : name;
   return (
-    <div class="cluster">
+    <div class={`cluster ${until === null ? "" : "old"}`}>
       <div class="top">
         <Title text={title} />
-        {state && <State of={state.state} />}
-        <Live of={live} now={now} />
+        {state && !gone && (until === null ? <State of={state.state} /> : <span class="state idle">was {state.state}</span>)}
+        <Live of={gone && !error && until !== null ? { state: "waiting", since: until } : live} now={now} />
         <nav class="actions" aria-label="This cluster">
           <a href={href(["explain"], target ? { target } : { cluster: name })}>Explain a pick</a>
           <a href={href(["push"], { cluster: name })}>Push</a>
           <a href={href(["events"], { cluster: name, target })}>Events</a>
         </nav>
       </div>
-      {(gone || error) && <Alert>{gone || error}</Alert>}
+      {(error || gone) && <Alert>{error || gone}</Alert>}
       {!state && !gone && !error && <p role="status">Asking lbd…</p>}
-      {state && <Details state={state} counts={counts} history={history.current} events={events} now={now} />}
+      {state && !gone && <Details state={state} counts={counts} history={history} events={events} now={now} until={until} />}
+      {state && gone && <Happened events={events} />}
     </div>
   );
 }
 
-function Details({ state, counts, history, events, now }: {
+function Details({ state, counts, history, events, now, until }: {
   state: ClusterState;
   counts: ClusterCounts | null;
   history: History;
   events: LbdEvent[];
   now: number;
+  /** Until when all is known; null where that is now. */
+  until: number | null;
 }) {
-  const lately = history.samples.length > 0 ? history.over(rateWindow, now) : null;
-  const h = headline(state, lately, events, now);
-  const breaker = counts?.breaker ?? state.circuit_breaker;
+  const at = until ?? now;
+  const lately = history.over(rateWindow, at);
+  const h = headline(state, { lately, events, now, until });
   return (
     <>
       <div class={`headline ${h.tone}`} id="headline">
         <p class="first">{h.where}</p>
         <p>{h.why}</p>
+        {h.unwell && <p>{h.unwell}</p>}
         {h.lost.map((l) => (
           <p key={l.slice(0, 12)}>{l}</p>
         ))}
@@ -158,37 +181,57 @@ function Details({ state, counts, history, events, now }: {
       <div class="halves">
         <section aria-labelledby="tree-title" class="where-part">
           <h2 id="tree-title">Where picks go</h2>
-          <Tree state={state} picks={lately && lately.localities} now={now} />
-          <Facts state={state} now={now} breaker={breaker} drops={counts?.drops} lately={lately?.drops} />
+          <Tree state={state} lately={lately} window={rateWindow} now={at} />
+          <Facts state={state} now={at} counts={counts} lately={lately?.drops} />
         </section>
         <section aria-labelledby="chart-title" class="charts">
           <h2 id="chart-title">The last minutes</h2>
-          <Charts history={history} state={state} events={events} now={now} />
+          <Charts history={history} state={state} events={events} now={now} until={at} />
         </section>
       </div>
-      <section aria-labelledby="event-title">
-        <h2 id="event-title">What happened</h2>
-        <Lately events={events} />
-      </section>
+      <Happened events={events} />
     </>
   );
 }
 
-function Charts({ history, state, events, now }: { history: History; state: ClusterState; events: LbdEvent[]; now: number }) {
+function Happened({ events }: { events: LbdEvent[] }) {
+  return (
+    <section aria-labelledby="event-title">
+      <h2 id="event-title">What happened</h2>
+      <Lately events={events} />
+    </section>
+  );
+}
+
+/** Whether others than the tree that is shown may pick from what is limited and dropped. */
+const isShared = (c: ClusterState) => c.target !== undefined || (c.targets ?? []).length > 0 || (c.leaves ?? []).length > 0;
+
+/** Each drop category with its leaf, which is "" where the cluster is none's. */
+const categoriesOf = (c: ClusterState) =>
+  c.leaves?.length ? c.leaves.flatMap((l) => l.drops.map((d) => ({ ...d, leaf: l.name }))) : c.drops.map((d) => ({ ...d, leaf: "" }));
+
+function Charts({ history, state, events, now, until }: {
+  history: History;
+  state: ClusterState;
+  events: LbdEvent[];
+  now: number;
+  until: number;
+}) {
   const seen = new Set<string>(["ok", "dropped"]);
-  const categories = new Set(state.drops.map((d) => d.category));
-  for (const l of state.leaves ?? []) for (const d of l.drops) categories.add(d.category);
+  const categories = new Set(categoriesOf(state).map((d) => dropKey(d.leaf, d.category)));
   for (const s of history.samples) {
     for (const [k, v] of Object.entries(s.picks)) if (v > 0) seen.add(k);
     for (const k of Object.keys(s.drops)) categories.add(k);
   }
   const results = Object.keys(resultLines).filter((r) => seen.has(r));
   const byCategory = [...categories].sort();
-  const limited = history.samples.some((s) => s.maxRequests > 0) || state.circuit_breaker !== undefined;
-  const picks = history.columns(results, (s, k) => perSecond(s, "picks", k), now);
-  const drops = history.columns(byCategory, (s, k) => perSecond(s, "drops", k), now);
-  const flight = history.columns(["in", "max"], (s, k) => (k === "in" ? s.inFlight : s.maxRequests), now);
+  const leaf = state.priorities.find((p) => p.in_use)?.cluster ?? state.leaves?.[0]?.name ?? "";
+  const limited = history.samples.some((s) => s.breakers[leaf]) || state.circuit_breaker !== undefined;
+  const picks = history.columns(results, (s, k) => perSecond(s, "picks", k), until);
+  const drops = history.columns(byCategory, (s, k) => perSecond(s, "drops", k), until);
+  const flight = history.columns(["inFlight", "maxRequests"], (s, k) => s.breakers[leaf]?.[k as "inFlight" | "maxRequests"] ?? null, until);
   const marks = marksOf(events, onPicks);
+  const whole = isShared(state) ? ", of the whole process" : "";
   // lbd keeps no history: the charts begin when the page is opened.
   const same = { now, window: Math.min(chartWindow, Math.max(leastWindow, now - (history.since || now))) };
   return (
@@ -196,14 +239,14 @@ function Charts({ history, state, events, now }: { history: History; state: Clus
       <Chart {...same} title="Picks by result" unit="a second" lines={results.map((r) => resultLines[r]!)} x={picks.x} columns={picks.lines} marks={marks} format={rate} />
       {byCategory.length > 0 && (
         <Chart
-          {...same} title="Drops by category" unit="a second"
+          {...same} title="Drops by category" unit={`a second${whole}`}
           lines={byCategory.map((label, i) => ({ label, color: categoryColors[i % categoryColors.length]!, dash: i ? [4 + 2 * i, 3] : undefined, fill: i === 0 }))}
           x={drops.x} columns={drops.lines} marks={marks} format={rate}
         />
       )}
       {limited && (
         <Chart
-          {...same} whole title="In flight against the limit" unit="requests"
+          {...same} whole title={`In flight against the limit${leaf && ` of ${leaf}`}`} unit={`requests${whole}`}
           lines={[{ label: "in flight", color: "accent", fill: true }, { label: "limit", color: "bad", dash: [6, 4] }]}
           x={flight.x} columns={flight.lines} marks={marksOf(events, ["circuit_breaker_opened"])} format={(v) => count(v)}
         />
@@ -212,15 +255,18 @@ function Charts({ history, state, events, now }: { history: History; state: Clus
   );
 }
 
-function Facts({ state, now, breaker, drops, lately }: {
+function Facts({ state, now, counts, lately }: {
   state: ClusterState;
   now: number;
-  breaker: { in_flight: number; max_requests: number; open: boolean } | undefined;
-  drops?: Record<string, number>;
+  counts: ClusterCounts | null;
+  /** Drops a second. */
   lately?: Record<string, number>;
 }) {
   const leaves = state.leaves ?? [];
-  const categories = leaves.length > 0 ? leaves.flatMap((l) => l.drops.map((d) => ({ ...d, of: l.name }))) : state.drops.map((d) => ({ ...d, of: "" }));
+  const counted = new Map((counts?.leaves ?? []).map((l) => [l.name, l]));
+  const categories = categoriesOf(state);
+  const breaker = counts?.breaker ?? state.circuit_breaker;
+  const whole = isShared(state) && <div class="of">counted for the whole process</div>;
   return (
     <dl class="facts">
       <div>
@@ -228,12 +274,13 @@ function Facts({ state, now, breaker, drops, lately }: {
         <dd>
           {categories.length === 0 && "no category"}
           {categories.map((d) => (
-            <div key={d.of + d.category}>
+            <div key={dropKey(d.leaf, d.category)}>
               {d.category} {percent(d.per_million / 1e6)}
-              {d.of && ` of ${d.of}`}, {count(drops?.[d.category] ?? d.dropped)} so far
-              {lately && `, ${rate(lately[d.category] ?? 0)}/s`}
+              {d.leaf && ` of ${d.leaf}`}, {count((d.leaf ? counted.get(d.leaf) : counts)?.drops[d.category] ?? d.dropped)} so far
+              {lately && `, ${rate(lately[dropKey(d.leaf, d.category)] ?? 0)}/s`}
             </div>
           ))}
+          {categories.length > 0 && whole}
         </dd>
       </div>
       <div>
@@ -245,16 +292,20 @@ function Facts({ state, now, breaker, drops, lately }: {
               {breaker.open && ": full, picks are refused"}
             </span>
           ) : leaves.length > 0 ? (
-            leaves.map((l) => (
-              <div key={l.name}>
-                {l.name}: {count(l.circuit_breaker.in_flight)} of {count(l.circuit_breaker.max_requests)}
-                {l.circuit_breaker.open && ", full"}
-              </div>
-            ))
+            leaves.map((l) => {
+              const b = counted.get(l.name)?.breaker ?? l.circuit_breaker;
+              return (
+                <div key={l.name} class={b.open ? "warn" : ""}>
+                  {l.name}: {count(b.in_flight)} of {count(b.max_requests)}
+                  {b.open && ", full"}
+                </div>
+              );
+            })
           ) : (
             "none"
           )}
           {state.circuit_breaker && ` (limit from ${state.circuit_breaker.limit_from})`}
+          {(breaker || leaves.length > 0) && whole}
         </dd>
       </div>
       <div>
@@ -273,14 +324,7 @@ function Facts({ state, now, breaker, drops, lately }: {
       <div>
         <dt>Connections</dt>
         <dd>
-          {leaves.length > 0 ? (
-            leaves.map((l) => <div key={l.name}>{l.name}: {l.security ? secured(l.security) : "by its own connect mode"}</div>)
-          ) : (
-            <>
-              {state.connect_mode ? `${state.connect_mode}; a lost one is noticed within ${state.notice_time}` : "none"}
-              {state.security ? <div>{secured(state.security)}</div> : state.connect_mode === "tls" && <div>{securedByMode}</div>}
-            </>
-          )}
+          {leaves.length > 0 ? leaves.map((l) => <div key={l.name}>{l.name}: <Connected of={l} /></div>) : <Connected of={state} />}
         </dd>
       </div>
       {state.targets && state.targets.length > 0 && (
@@ -299,6 +343,16 @@ function Facts({ state, now, breaker, drops, lately }: {
 
 /** Names of policies in one another, that lines may break between them. */
 const breakable = (policy: string) => policy.split("/").map((p, i) => (i === 0 ? p : <Fragment key={i}>/<wbr />{p}</Fragment>));
+
+/** How endpoints are connected to. */
+function Connected({ of }: { of: Pick<ClusterState, "connect_mode" | "notice_time" | "security"> }) {
+  return (
+    <>
+      {of.connect_mode ? `${of.connect_mode}; a lost one is noticed within ${of.notice_time}` : "none"}
+      {of.security ? <div>{secured(of.security)}</div> : of.connect_mode === "tls" && <div>{securedByMode}</div>}
+    </>
+  );
+}
 
 /** How connections are secured, in words. */
 function secured(s: SecurityState): string {

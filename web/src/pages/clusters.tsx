@@ -8,8 +8,9 @@ import type { ClusterSummary, ClusterUpdate } from "../model.ts";
 import { filters, Overview, type Row, type Sorting } from "../overview.ts";
 import { Ago, Alert, Bar, Live, State, Title, useNow } from "../parts/basics.tsx";
 import { BigTable, type Column } from "../parts/table.tsx";
+import { useQuestion } from "../question.ts";
 import { clusterHref, leaveAt, leftAt, replaceQuery } from "../route.ts";
-import { useStream } from "../stream.ts";
+import { knownUntil, useStream } from "../stream.ts";
 
 /** Rates fall without a message, too: they are looked at after so long, in milliseconds. */
 const quiet = 1500;
@@ -24,6 +25,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
   const [sorting, setSorting] = useState<Sorting>({ by: query.get("by") ?? "name", down: query.get("down") === "true" });
   const begin = useRef(leftAt()).current;
   const now = useNow();
+  const question = useQuestion();
   const last = useRef(0);
 
   const show = () => {
@@ -38,7 +40,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
     show();
   };
   useEffect(() => {
-    if (overview.busy && now - last.current > quiet) show();
+    if (live.state === "live" && overview.busy && now - last.current > quiet) show();
   }, [now]);
 
   const live = useStream(
@@ -50,16 +52,24 @@ export function Clusters({ query }: { query: URLSearchParams }) {
       take(update.clusters, update.removed);
     },
     () => {
-      allClusters().then(
+      question.ask(
+        allClusters,
         (all) => {
           overview.clear();
           take(all);
         },
-        (e: unknown) => setError(says(e)),
+        (e) => setError(says(e)),
       );
+    },
+    (l) => {
+      if (l.state !== "live") return;
+      question.drop();
+      setError("");
+      overview.opened();
     },
   );
 
+  const at = knownUntil(live, now);
   const remember = (q: string, show: string, s: Sorting) =>
     replaceQuery(["clusters"], { q, show: show === "all" ? "" : show, by: s.by === "name" ? "" : s.by, down: s.down ? "true" : "" });
 
@@ -95,10 +105,10 @@ export function Clusters({ query }: { query: URLSearchParams }) {
     {
       id: "breaker", title: "Breaker", numeric: true, hint: "requests in flight of at most so many",
       cell: (r) => {
-        const b = r.c.counts?.breaker ?? r.c.circuit_breaker;
+        const b = r.breaker;
         if (!b) return "–";
         return (
-          <span class={`fill ${b.open ? "warn" : ""}`}>
+          <span class={`fill ${b.open ? "warn" : ""}`} title={b.of && `the fullest of its leaves: ${b.of}`}>
             {b.open ? "full " : ""}
             {count(b.in_flight)} / {count(b.max_requests)} <Bar part={r.fill} tone={b.open ? "bad" : ""} />
           </span>
@@ -114,11 +124,11 @@ export function Clusters({ query }: { query: URLSearchParams }) {
         </>
       ),
     },
-    { id: "age", title: "Age", numeric: true, hint: "since its endpoints were last updated", cell: (r) => <Ago at={r.c.updated_at} now={now} suffix="" /> },
+    { id: "age", title: "Age", numeric: true, hint: "since its endpoints were last updated", cell: (r) => <Ago at={r.c.updated_at} now={at} suffix="" /> },
   ];
 
   return (
-    <div class="overview">
+    <div class={`overview ${live.state === "live" ? "" : "old"}`}>
       <div class="top">
         <Title text="Clusters" />
         <p class="sums">

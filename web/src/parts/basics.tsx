@@ -70,7 +70,7 @@ export function Live({ of, now }: { of: Liveness; now: number }) {
     live: "live",
     reconnecting: "",
     paused: "paused",
-    ended: "ended",
+    waiting: "looking for it again every few seconds",
   };
   const text = of.state === "reconnecting" ? `reconnecting for ${span(now - of.since)}: what is shown may be old` : words[of.state];
   return (

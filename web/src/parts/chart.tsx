@@ -25,9 +25,9 @@ export interface Mark {
 export interface ChartProps {
   title: string;
   lines: Line[];
-  /** Times in seconds, and a column for each line. */
+  /** Times in seconds, and a column for each line, with null where nothing is known. */
   x: number[];
-  columns: number[][];
+  columns: (number | null)[][];
   marks: Mark[];
   now: number;
   /** How much of the past is shown, in milliseconds. */
@@ -37,6 +37,8 @@ export interface ChartProps {
   /** Values are whole numbers. */
   whole?: boolean;
 }
+
+const known = (p: ChartProps, v: number | null | undefined) => (v === null || v === undefined ? "–" : p.format(v));
 
 const scheme = matchMedia("(prefers-color-scheme: dark)");
 
@@ -86,7 +88,7 @@ export function Chart(p: ChartProps) {
             <svg class="stroke" viewBox="0 0 20 6" aria-hidden="true">
               <line x1="0" y1="3" x2="20" y2="3" class={`stroke-${l.color}`} stroke-dasharray={l.dash?.join(" ")} />
             </svg>
-            {l.label} <b>{p.format(p.columns[i]?.at(-1) ?? 0)}</b>
+            {l.label} <b>{known(p, p.columns[i]?.at(-1))}</b>
           </li>
         ))}
       </ul>
@@ -102,11 +104,11 @@ export function Chart(p: ChartProps) {
 /** Every ten seconds, the newest first. */
 function Table(p: ChartProps) {
   const step = 10;
-  const rows: { t: number; values: number[] }[] = [];
+  const rows: { t: number; values: (number | null)[] }[] = [];
   for (let i = p.x.length - 1; i >= 0 && rows.length < 12; i--) {
     const t = p.x[i]!;
     const last = rows.at(-1);
-    if (!last || last.t - t >= step) rows.push({ t, values: p.columns.map((c) => c[i] ?? 0) });
+    if (!last || last.t - t >= step) rows.push({ t, values: p.columns.map((c) => c[i] ?? null) });
   }
   return (
     <>
@@ -126,7 +128,7 @@ function Table(p: ChartProps) {
             <tr key={r.t}>
               <th scope="row">{clock(r.t * 1000)}</th>
               {r.values.map((v, i) => (
-                <td key={i}>{p.format(v)}</td>
+                <td key={i}>{known(p, v)}</td>
               ))}
             </tr>
           ))}

@@ -3,25 +3,28 @@
 import { useRef, useState } from "preact/hooks";
 import { brief, count, localityName, percent, rate } from "../format.ts";
 import type { ClusterState } from "../model.ts";
-import { localityKey } from "../rates.ts";
-import { endpointsShown, openAtFirst, rows, type Row } from "../tree.ts";
+import { localityKey, type Rates, total } from "../rates.ts";
+import { endpointsShown, openAtFirst, rows, type Row, strays } from "../tree.ts";
 import { Bar, Countdown, State } from "./basics.tsx";
 
 interface Props {
   state: ClusterState;
-  /** Good picks a second, by localityKey; null until they are known. */
-  picks: Record<string, number> | null;
+  /** What was picked lately; null until it is known. */
+  lately: Rates | null;
+  /** Over how long that tells whether picks go where they should, in milliseconds. */
+  window: number;
   now: number;
 }
 
-export function Tree({ state, picks, now }: Props) {
+export function Tree({ state, lately, window, now }: Props) {
   const [toggled, setToggled] = useState<Record<string, boolean>>({});
   const [wanted, setWanted] = useState<Record<string, number>>({});
   const [current, setCurrent] = useState<string | null>(null);
   const grid = useRef<HTMLDivElement>(null);
   const isOpen = (key: string) => toggled[key] ?? openAtFirst(state, key);
   const all = rows(state, isOpen, (key) => wanted[key] ?? endpointsShown);
-  const allPicks = picks ? Object.values(picks).reduce((a, b) => a + b, 0) : 0;
+  const steady = useSteady(JSON.stringify(state.priorities.map((p) => p.localities.map((l) => [l.locality, l.share]))), now);
+  const settled = lately !== null && lately.span >= window && steady >= window;
   const active = all.some((r) => r.key === current) ? current : (all[0]?.key ?? null);
 
   const focus = (key: string | undefined) => {
@@ -75,14 +78,23 @@ export function Tree({ state, picks, now }: Props) {
           aria-level={r.level} aria-posinset={r.position} aria-setsize={r.siblings} aria-expanded={r.open ?? undefined}
           onFocus={() => setCurrent(r.key)} onClick={() => activate(r)}
         >
-          <Cells r={r} picks={picks} allPicks={allPicks} now={now} />
+          <Cells r={r} lately={lately} settled={settled} now={now} />
         </div>
       ))}
     </div>
   );
 }
 
-function Cells({ r, picks, allPicks, now }: { r: Row; picks: Record<string, number> | null; allPicks: number; now: number }) {
+/** How long something has been the same, in milliseconds. */
+function useSteady(what: string, now: number): number {
+  const since = useRef({ what, now });
+  if (since.current.what !== what) since.current = { what, now };
+  return now - since.current.now;
+}
+
+/** settled tells that shares were the same for all of the time of which lately tells. */
+function Cells({ r, lately, settled, now }: { r: Row; lately: Rates | null; settled: boolean; now: number }) {
+  const picks = lately?.localities ?? null;
   const arrow = <span class="arrow" aria-hidden="true">{r.open === null ? "" : r.open ? "▾" : "▸"}</span>;
   switch (r.kind) {
     case "priority": {
@@ -112,8 +124,10 @@ function Cells({ r, picks, allPicks, now }: { r: Row; picks: Record<string, numb
     case "locality": {
       const l = r.locality;
       const perSecond = picks && (picks[localityKey(r.priority.priority, l.locality)] ?? 0);
+      const allPicks = picks ? total(picks) : 0;
       const real = perSecond !== null && allPicks > 0 ? perSecond / allPicks : undefined;
-      const off = real !== undefined && l.share !== undefined && allPicks >= 20 && Math.abs(real - l.share) > 0.05;
+      const n = (allPicks * (lately?.span ?? 0)) / 1000;
+      const off = real !== undefined && l.share !== undefined && settled && strays(real * n, n, l.share);
       const ready = (l.endpoints ?? []).filter((e) => e.state === "READY").length;
       return (
         <>

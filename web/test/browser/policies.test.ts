@@ -174,7 +174,7 @@ test("an aggregate's priorities are shown under their leaves, and explained", as
   ]);
   await has(page, /Dropsshed 100 % of near, 0 so far/, ".facts div");
   await has(page, /Circuit breakernear: 0 of 7far: 0 of 1,024/, ".facts div");
-  await has(page, /Connectionsnear: by its own connect modefar: by its own connect mode/, ".facts div");
+  await has(page, /Connectionsnear: tcp; a lost one is noticed within \S+sfar: tcp; a lost one/, ".facts div");
   assert.deepEqual(await violations(page), []);
 
   // On a phone, too, the list says that it is not the first choice.

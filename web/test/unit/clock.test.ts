@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { heard, now } from "../../src/clock.ts";
+import { heard, now, told } from "../../src/clock.ts";
 
 test("lbd's clock is as far away as its answers prove, and no farther", (t) => {
   const start = Date.parse("2026-11-20T03:00:00Z");
@@ -23,4 +23,13 @@ test("lbd's clock is as far away as its answers prove, and no farther", (t) => {
   assert.equal(now(), start + 3_605_000, "nothing was told");
   answered(start - 3_600_000, here - 10);
   assert.equal(now(), start - 3_600_000 + 1010);
+
+  told(start, here - 40); // to the millisecond, at some moment of the last 40 ms
+  assert.equal(now(), start);
+  told(start - 30, here - 40);
+  assert.equal(now(), start, "fits");
+  told(start - 60, here - 40);
+  assert.equal(now(), start - 20);
+  told(NaN, here);
+  assert.equal(now(), start - 20, "nothing was told");
 });

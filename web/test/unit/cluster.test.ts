@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { brief, localityName, percent, plural, rate, span } from "../../src/format.ts";
-import { headline } from "../../src/headline.ts";
+import { headline, type Known } from "../../src/headline.ts";
 import type { ClusterState, EndpointState, LbdEvent, LocalityState, PriorityState } from "../../src/model.ts";
 import { marksOf } from "../../src/parts/events.tsx";
 import { href, parsePlace } from "../../src/route.ts";
-import { endpointsShown, openAtFirst, rows } from "../../src/tree.ts";
+import { endpointsShown, openAtFirst, rows, strays } from "../../src/tree.ts";
 
 const endpoint = (address: string, state = "READY"): EndpointState => ({ address, state, weight: 1, share: 0, health: "UNKNOWN" });
 const locality = (zone: string, weight: number, endpoints: EndpointState[]): LocalityState => ({
@@ -52,12 +52,28 @@ test("little is open at first, and what is wrong in much", () => {
   assert.equal(openAtFirst(cluster({}), "l0 us/a"), true);
 });
 
+const known = (more: Partial<Known> = {}): Known => ({ lately: null, events: [], now, until: null, ...more });
+const used = (n: number, endpoints: EndpointState[], more: Partial<PriorityState> = {}) =>
+  priority(n, { in_use: true, in_use_since: "2026-11-20T03:10:00Z", localities: [locality("a", 1, endpoints)], ...more });
+const two = [endpoint("10.0.0.1:80"), endpoint("10.0.0.2:80")];
+
 test("the headline of a cluster that is well", () => {
-  const h = headline(cluster({ priorities: [priority(0, { in_use: true })] }), { picks: { ok: 50 }, drops: {} }, [], now);
+  const h = headline(cluster({ priorities: [used(0, two)] }), known({ lately: { picks: { ok: 50 }, drops: {} } }));
   assert.equal(h.tone, "good");
-  assert.equal(h.where, "READY on priority 0, 2 of 2 endpoints READY.");
+  assert.equal(h.where, "READY on priority 0 for 2 min, 2 of 2 endpoints READY.");
   assert.match(h.why, /traffic is where it should be/);
-  assert.deepEqual(h.lost, ["Nothing is dropped or refused of 50 picks/s."]);
+  assert.deepEqual([h.unwell, h.lost], ["", ["Nothing is dropped or refused of 50 picks/s."]]);
+});
+
+test("endpoints that picks should reach are told, others are not missed", () => {
+  const of = (...states: string[]) =>
+    headline(cluster({ priorities: [used(0, states.map((s, i) => endpoint(`10.0.0.${i}:80`, s))), priority(1, { localities: [locality("b", 1, [endpoint("10.1.0.1:80", "IDLE")])] })] }), known());
+  assert.match(of("READY", "READY").where, /2 of 2 endpoints READY\.$/);
+  assert.match(of("READY", "IDLE").where, /1 of 2 endpoints READY, 1 IDLE\.$/);
+  assert.deepEqual([of("READY", "IDLE").tone, of("READY", "UNHEALTHY").tone, of("READY", "EJECTED").tone], ["good", "good", "warning"]);
+  assert.equal(of("READY", "UNHEALTHY", "EJECTED").unwell, "Of its 3 endpoints 1 is EJECTED (10.0.0.2:80), 1 is UNHEALTHY (10.0.0.1:80).");
+  const many = of("READY", ...Array.from({ length: 5 }, () => "TRANSIENT_FAILURE"));
+  assert.equal(many.unwell, "Of its 6 endpoints 5 are TRANSIENT_FAILURE (10.0.0.1:80, 10.0.0.2:80, 10.0.0.3:80 and 2 more).");
 });
 
 test("the headline tells why traffic left, since when, and what is lost", () => {
@@ -66,22 +82,57 @@ test("the headline tells why traffic left, since when, and what is lost", () => 
     drops: [{ category: "throttle", per_million: 50_000, dropped: 7 }],
     priorities: [
       priority(0, { state: "TRANSIENT_FAILURE", why: "TRANSIENT_FAILURE: connect to 10.0.0.1:80: dial tcp 10.0.0.1:80: connect: connection refused" }),
-      priority(1, { in_use: true, why: "every higher priority failed or had its time" }),
+      used(1, two, { why: "every higher priority failed or had its time" }),
     ],
   });
-  const h = headline(c, { picks: { ok: 90, dropped: 6, circuit_broken: 4 }, drops: { throttle: 6 } }, [
-    event(9, "03:11:59", { type: "state_changed", to: "CONNECTING" }),
-    event(8, "03:10:00", { type: "priority_switched", to: "1" }),
-  ], now);
+  const h = headline(c, known({
+    lately: { picks: { ok: 90, dropped: 6, circuit_broken: 4 }, drops: { throttle: 6 } },
+    events: [event(9, "03:11:59", { type: "state_changed", to: "READY" })],
+  }));
   assert.equal(h.tone, "warning");
   assert.equal(h.where, "READY on priority 1 for 2 min, 2 of 2 endpoints READY.");
   assert.equal(h.why, "Traffic left the first choice: priority 0 is TRANSIENT_FAILURE: connect to 10.0.0.1:80: connection refused.");
   assert.deepEqual(h.lost, ["Dropped: 6.0 picks/s (6 %), by throttle 6.0/s, set to 5 %.", "Refused by the circuit breaker: 4.0 picks/s (4 %)."]);
 });
 
+test("what others' picks lose is not told as these picks' loss", () => {
+  const c = cluster({ drops: [{ category: "throttle", per_million: 50_000, dropped: 7 }], priorities: [used(0, two)] });
+  const lost = (picks: Record<string, number>, drops: Record<string, number>) => headline(c, known({ lately: { picks, drops } })).lost;
+  assert.deepEqual(lost({ ok: 90, dropped: 10 }, { throttle: 40 }), ["Dropped: 10 picks/s (10 %), by throttle, set to 5 %."]);
+  assert.deepEqual(lost({ ok: 90, dropped: 10 }, { throttle: 10.2 }), ["Dropped: 10 picks/s (10 %), by throttle 10/s, set to 5 %."]);
+  assert.deepEqual(lost({}, { throttle: 40 }), ["Nobody picks from it now."]);
+});
+
+test("an aggregate's losses are those of its leaf in use", () => {
+  const leaf = (name: string, per_million: number) => ({
+    name, drops: [{ category: "throttle", per_million, dropped: 0 }], connect_mode: "tcp", notice_time: "1s",
+    circuit_breaker: { in_flight: 0, max_requests: 7, open: false, rejected: 0, limit_from: "config" as const },
+  });
+  const c = cluster({ leaves: [leaf("near", 100_000), leaf("far", 500_000)], priorities: [used(0, two, { cluster: "near" }), priority(1, { cluster: "far" })] });
+  const lost = (drops: Record<string, number>) => headline(c, known({ lately: { picks: { ok: 9, dropped: 1 }, drops } })).lost;
+  assert.deepEqual(lost({ "near: throttle": 1, "far: throttle": 7 }), ["Dropped: 1.0 picks/s (10 %), by throttle of near, set to 10 %."]);
+  assert.deepEqual(lost({ "near: throttle": 1, "far: throttle": 0 }), ["Dropped: 1.0 picks/s (10 %), by throttle of near 1.0/s, set to 10 %."]);
+});
+
 test("the headline of a cluster whose picks fail", () => {
-  const h = headline(cluster({ state: "TRANSIENT_FAILURE", priority_in_use: -1, error: "no endpoints" }), null, [], now);
-  assert.deepEqual([h.tone, h.where, h.why], ["bad", "TRANSIENT_FAILURE: no priority is in use.", "Picks fail: no endpoints."]);
+  const c = cluster({ state: "TRANSIENT_FAILURE", priority_in_use: -1, error: "no endpoints" });
+  const h = headline(c, known({ events: [event(2, "03:11:00", { type: "state_changed", to: "TRANSIENT_FAILURE" })] }));
+  assert.deepEqual([h.tone, h.where, h.why], ["bad", "TRANSIENT_FAILURE for 1 min: no priority is in use.", "Picks fail: no endpoints."]);
+  const later = [event(3, "03:11:30", { type: "state_changed", to: "READY" }), event(2, "03:11:00", { type: "state_changed", to: "TRANSIENT_FAILURE" })];
+  assert.equal(headline(c, known({ events: later })).where, "TRANSIENT_FAILURE: no priority is in use.");
+});
+
+test("what is not known any more is no good news, and does not go on", () => {
+  const h = headline(cluster({ priorities: [used(0, two)] }), known({ until: now - 60_000 }));
+  assert.deepEqual([h.tone, h.where], ["unknown", "Last known, 1 min ago: READY on priority 0 for 1 min, 2 of 2 endpoints READY."]);
+});
+
+test("picks stray from their share by more than chance and a twentieth", () => {
+  assert.equal(strays(8, 20, 0.7), false); // such draws come
+  assert.equal(strays(833, 1000, 0.8), false, "not of interest");
+  assert.equal(strays(900, 1000, 0.8), true);
+  assert.equal(strays(100, 1000, 0), true);
+  assert.equal(strays(1000, 1000, 1), false);
 });
 
 test("of events within a second what matters most is marked", () => {

@@ -49,6 +49,36 @@ test("what is equal is sorted by name, in both directions", () => {
   assert.deepEqual(names(o, "", "all", "age")[0], "d");
 });
 
+test("a page that was not looked at for a minute has the rates of a second", () => {
+  const o = new Overview();
+  const told = (second: number) => {
+    o.take([counted("busy", second, second * 90, second * 10)]);
+    o.tick(start + second * 1000);
+  };
+  o.opened();
+  for (let s = 0; s <= 5; s++) told(s);
+  o.opened();
+  for (let s = 65; s <= 75; s++) {
+    if (s === 65) o.clear();
+    told(s);
+    assert.equal(Math.round(o.sums().picks), 100, `after ${s} s`);
+  }
+});
+
+test("of an aggregate's leaves the fullest breaker is told", () => {
+  const o = new Overview();
+  const of = (...fills: [string, number, number][]) => {
+    const c = counted("both", 0, 0);
+    const leaves = fills.map(([name, in_flight, max_requests]) => ({ name, drops: {}, circuit_broken: 0, breaker: { in_flight, max_requests, open: in_flight >= max_requests } }));
+    o.take([{ ...c, counts: { ...c.counts!, breaker: undefined, leaves } }]);
+    return o.shown("", "all", { by: "name", down: false })[0]!;
+  };
+  assert.deepEqual([of(["near", 3, 7], ["far", 1, 10]).breaker?.of, of(["near", 3, 7], ["far", 9, 10]).breaker?.of], ["near", "far"]);
+  const full = of(["near", 0, 0], ["far", 9, 10]);
+  assert.deepEqual([full.breaker, full.fill], [{ of: "near", in_flight: 0, max_requests: 0, open: true }, 1]);
+  assert.equal(o.sums().counts.full, 1);
+});
+
 test("rates rise with counts, go on after a resync, and fall without a word", () => {
   const o = new Overview();
   for (let s = 0; s <= 5; s++) {

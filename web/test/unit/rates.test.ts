@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ClusterCounts } from "../../src/model.ts";
-import { growth, History, localityKey, Pace, perSecond } from "../../src/rates.ts";
+import { dropKey, growth, History, localityKey, Pace, perSecond } from "../../src/rates.ts";
 
 const start = Date.parse("2026-11-20T03:00:00Z");
 const zone = { region: "us", zone: "a", sub_zone: "" };
@@ -25,12 +25,14 @@ test("a counter that shrank began anew", () => {
 
 test("rates are those of the window, by result, category and locality", () => {
   const h = new History(60_000);
+  assert.equal(h.over(5000, start), null);
   for (let s = 0; s <= 10; s++) h.add(counts(s, s * 100, s * 5));
-  const r = h.over(5000, start + 10_000);
+  const r = h.over(5000, start + 10_000)!;
   assert.equal(Math.round(r.picks.ok!), 100);
   assert.equal(Math.round(r.drops.throttle!), 5);
   assert.equal(Math.round(r.localities[localityKey(0, zone)]!), 100);
-  assert.deepEqual(new History(1000).over(5000, start).picks, {});
+  assert.equal(r.span, 5000);
+  assert.equal(h.over(60_000, start + 10_000)!.span, 10_000, "of more is not known");
 });
 
 test("silence is no traffic, not slow traffic", () => {
@@ -42,11 +44,78 @@ test("silence is no traffic, not slow traffic", () => {
   assert.equal(last.span, 1000);
   assert.equal(perSecond(last, "picks", "ok"), 100);
   assert.equal(h.samples.at(-2)!.span, 9000);
-  assert.equal(Math.round(h.over(10_000, start + 11_000).picks.ok!), 10);
+  assert.equal(Math.round(h.over(10_000, start + 11_000)!.picks.ok!), 10);
   const { x, lines } = h.columns(["ok"], (s, k) => perSecond(s, "picks", k), start + 30_000);
   assert.equal(x.at(-1), start / 1000 + 30);
   assert.equal(lines[0]!.at(-1), 0);
   assert.deepEqual([...x].sort((a, b) => a - b), x);
+});
+
+const ok = (h: History, second: number) => h.columns(["ok"], (s, k) => perSecond(s, "picks", k), start + second * 1000);
+
+test("of the time between two streams nothing is known", () => {
+  const h = new History(600_000);
+  for (let s = 0; s <= 20; s++) h.add(counts(s, s * 100));
+  h.lost(start + 20_500);
+  h.lost(start + 40_000); // still
+  assert.equal(ok(h, 80).x.at(-1), start / 1000 + 20, "no zeros while nothing is known");
+  assert.equal(Math.round(h.over(10_000, start + 80_000)!.picks.ok!), 100, "rates stay as they were");
+  h.add(counts(80, 8000));
+  assert.equal(h.over(10_000, start + 80_000), null, "it takes a second message");
+  h.add(counts(81, 8100));
+  assert.equal(Math.round(h.over(10_000, start + 81_000)!.picks.ok!), 100);
+  const { x, lines } = ok(h, 81);
+  assert.deepEqual(x.map((t) => Math.round(t * 1000) - start).slice(-4), [20_000, 20_001, 80_000, 81_000]);
+  assert.deepEqual(lines[0]!.slice(-4), [100, null, null, 100]);
+});
+
+test("what was still before a stream ended is known to have been still", () => {
+  const h = new History(600_000);
+  h.add(counts(0, 0));
+  h.add(counts(1, 100));
+  h.lost(start + 30_000);
+  assert.deepEqual([ok(h, 60).x.at(-1)! - start / 1000, ok(h, 60).lines[0]!.at(-1)], [30, 0]);
+  h.add(counts(1, 100)); // and since
+  assert.equal(ok(h, 60).x.at(-1)! - start / 1000, 60);
+  h.add(counts(61, 150));
+  assert.equal(perSecond(h.samples.at(-1)!, "picks", "ok"), 50);
+  assert.ok(ok(h, 61).lines[0]!.slice(1).every((v) => v !== null), "there is no hole");
+});
+
+test("a stream that was away for a moment makes no hole", () => {
+  const h = new History(60_000);
+  h.add(counts(0, 0));
+  h.lost(start + 100);
+  h.add(counts(1, 100));
+  assert.equal(perSecond(h.samples.at(-1)!, "picks", "ok"), 100);
+});
+
+test("the first message has gauges, and no rates", () => {
+  const h = new History(60_000);
+  h.add(counts(0, 500, 0, 7));
+  const first = h.samples[0]!;
+  assert.deepEqual(first.breakers, { "": { inFlight: 7, maxRequests: 10 } });
+  assert.equal(perSecond(first, "picks", "ok"), null);
+  assert.equal(h.over(10_000, start + 1000), null);
+  assert.deepEqual(h.over(10_000, start + 3000)!.picks, {}, "nothing was counted since");
+  const { lines } = h.columns(["maxRequests"], (s) => s.breakers[""]!.maxRequests, start + 3000);
+  assert.deepEqual(lines[0], [10, 10, 10]);
+});
+
+test("an aggregate's drops and breakers are those of its leaves", () => {
+  const of = (second: number, near: number, far: number): ClusterCounts => ({
+    ...counts(second, 0), breaker: undefined,
+    leaves: [
+      { name: "near", drops: { shed: near }, circuit_broken: 0, breaker: { in_flight: 1, max_requests: 7, open: false } },
+      { name: "far", drops: { shed: far }, circuit_broken: 0, breaker: { in_flight: 2, max_requests: 8, open: false } },
+    ],
+  });
+  const h = new History(60_000);
+  h.add(of(0, 0, 10));
+  h.add(of(1, 5, 12));
+  assert.deepEqual(h.samples.at(-1)!.drops, { "near: shed": 5, "far: shed": 2 });
+  assert.equal(dropKey("near", "shed"), "near: shed");
+  assert.deepEqual(h.samples.at(-1)!.breakers, { near: { inFlight: 1, maxRequests: 7 }, far: { inFlight: 2, maxRequests: 8 } });
 });
 
 test("what is old is forgotten", () => {
@@ -60,19 +129,23 @@ test("a message that comes twice or late changes nothing", () => {
   h.add(counts(0, 0));
   h.add(counts(1, 10));
   h.add(counts(1, 10));
-  assert.equal(h.samples.length, 1);
+  assert.equal(h.samples.length, 2);
 });
 
 test("the pace of a cluster in a list", () => {
   const p = new Pace();
   assert.deepEqual(p.at(start), { picks: 0, dropped: 0 });
-  for (let s = 0; s <= 4; s++) p.add(counts(s, s * 90, s * 10));
+  for (let s = 0; s <= 4; s++) p.add(counts(s, s * 90, s * 10), 1);
   assert.equal(Math.round(p.at(start + 4000).picks), 100);
   assert.equal(p.at(start + 4000).dropped, 0.1);
   assert.deepEqual(p.at(start + 60_000), { picks: 0, dropped: 0 });
-  p.add(counts(61, 90 * 4 + 50, 40));
-  assert.equal(Math.round(p.at(start + 61_000).picks), 10); // 50 in five seconds, not in a minute
-  p.add(counts(62, 3)); // lbd began anew
-  p.add(counts(63, 6));
+  p.add(counts(61, 90 * 4 + 50, 40), 1);
+  assert.equal(Math.round(p.at(start + 61_000).picks), 10); // 50 in five seconds, not in a minute: the stream told of no others
+  p.add(counts(62, 3), 1); // lbd began anew
+  p.add(counts(63, 6), 1);
   assert.equal(Math.round(p.at(start + 63_000).picks), 3);
+  p.add(counts(123, 6006), 2); // who knows when in that minute
+  assert.equal(Math.round(p.at(start + 123_000).picks), 100);
+  p.add(counts(124, 6016), 2);
+  assert.equal(Math.round(p.at(start + 128_000).picks), 2);
 });
