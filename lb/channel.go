@@ -348,13 +348,29 @@ func (c *Channel) ClusterSummary(cluster string) policy.Summary {
 
 // Describe asks the tree to describe itself.
 func (c *Channel) Describe(ctx context.Context) (policy.Node, error) {
+	return c.ask(ctx, func() policy.Node { return policy.DescribeOf(c.root, policy.ClusterManager, c.State()) })
+}
+
+// DescribeCluster asks the tree to describe one cluster. One that it does not have
+// has a zero Node.
+func (c *Channel) DescribeCluster(ctx context.Context, cluster string) (policy.Node, error) {
+	return c.ask(ctx, func() policy.Node {
+		if d, ok := c.root.(policy.ClusterDescriber); ok {
+			return d.DescribeCluster(cluster)
+		}
+		return policy.Node{}
+	})
+}
+
+// ask has the owner describe something.
+func (c *Channel) ask(ctx context.Context, describe func() policy.Node) (policy.Node, error) {
 	answer := make(chan policy.Node, 1)
 	ok := c.owner.Post(func() {
 		if c.closed {
 			close(answer)
 			return
 		}
-		answer <- policy.DescribeOf(c.root, policy.ClusterManager, c.State())
+		answer <- describe()
 	})
 	if !ok {
 		return policy.Node{}, ErrClosed

@@ -42,7 +42,7 @@ func (s *Service) Cluster(ctx context.Context, name, target string, endpoints bo
 	ctx, cancel := context.WithTimeoutCause(ctx, describeTimeout, errNoAnswer)
 	defer cancel()
 	generation := m.target.channel.Generation() // what is described is no older
-	root, err := m.target.channel.Describe(ctx)
+	node, err := m.target.channel.DescribeCluster(ctx, name)
 	switch {
 	case errors.Is(err, lb.ErrClosed):
 		return nil, s.closed(name, m.target.label)
@@ -53,7 +53,7 @@ func (s *Service) Cluster(ctx context.Context, name, target string, endpoints bo
 	case err != nil:
 		return nil, callerGone(err)
 	}
-	out := s.describe(m, root.Clusters[name], endpoints)
+	out := s.describe(m, node, endpoints)
 	out.Generation = generation
 	out.Targets = s.targets.current.Load().livesIn(name)
 	return out, nil

@@ -69,19 +69,25 @@ type clusterFeed struct {
 	readers int // guarded by the watches' mu
 
 	// Its goroutine's only.
-	generation int64
-	tree       *target
-	tick       int
+	tree *target
+	last looked // that made the state
+	tick int
 
 	mu     sync.Mutex // guards what follows
 	looks  uint64     // how many states were made
-	looked time.Time  // when the last was
+	at     time.Time  // when the last was
 	stale  bool       // somebody came who needs newer ones
 	state  told
 	counts told
 	count  ClusterCounts // in counts, without the time
 	gone   bool
 	more   chan struct{} // closed when there is something to tell
+}
+
+// looked is what tells cheaply that a state may be another.
+type looked struct {
+	summary  ClusterSummary // without what only counts
+	revision uint64         // of its tree
 }
 
 // told is what watchers are told, encoded once for all.
@@ -96,7 +102,7 @@ type told struct {
 func (f *clusterFeed) joined() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.looks > 0 && time.Since(f.looked) < countInterval {
+	if f.looks > 0 && time.Since(f.at) < countInterval {
 		return f.looks
 	}
 	f.stale = true
@@ -129,11 +135,12 @@ func (f *clusterFeed) look(ctx context.Context) bool {
 	f.mu.Lock()
 	stale := f.stale
 	f.mu.Unlock()
-	if second || stale || m.target != f.tree || m.target.channel.Generation() != f.generation {
-		f.describe(ctx, m)
-	}
 	if second || stale {
-		f.read(m, stale)
+		f.read(m, stale) // before the state, which is what lets a newcomer begin
+	}
+	changed := m.target != f.tree || m.target.channel.Generation() != f.last.summary.Generation
+	if stale || changed || second && !reflect.DeepEqual(f.glance(m), f.last) {
+		f.describe(ctx, m)
 	}
 	return true
 }
@@ -141,6 +148,7 @@ func (f *clusterFeed) look(ctx context.Context) bool {
 // describe makes the state. Who had the last one is told only if it changed.
 func (f *clusterFeed) describe(ctx context.Context, m *member) {
 	s := f.watches.service
+	last := f.glance(m) // what is described is no older
 	state, err := s.Cluster(ctx, f.watched.cluster, f.watched.target, f.watched.endpoints)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == Internal {
@@ -154,18 +162,28 @@ func (f *clusterFeed) describe(ctx context.Context, m *member) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	changed := f.looks == 0 || m.target != f.tree || next.id != f.state.id
-	f.tree, f.generation = m.target, state.Generation
+	f.tree, f.last = m.target, last
 	next.version = f.state.version
 	if changed {
 		next.version++
 	}
-	f.state, f.looked = next, time.Now()
+	f.state, f.at = next, time.Now()
 	if !changed && !f.stale {
 		return
 	}
 	f.stale = false
 	f.looks++
 	f.ring()
+}
+
+// glance looks at the cluster without asking its tree.
+func (f *clusterFeed) glance(m *member) looked {
+	l := looked{summary: summarize(m), revision: m.target.channel.ClusterSummary(m.cluster).Revision}
+	l.summary.Targets = f.watches.service.targets.current.Load().livesIn(m.cluster)
+	if b := l.summary.Breaker; b != nil {
+		l.summary.Breaker = b.withoutCounts()
+	}
+	return l
 }
 
 // read makes the counts.

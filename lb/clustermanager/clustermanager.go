@@ -169,6 +169,14 @@ func (b *clusterManager) Describe() policy.Node {
 	return n
 }
 
+// DescribeCluster describes one cluster.
+func (b *clusterManager) DescribeCluster(cluster string) policy.Node {
+	if c := b.children[cluster]; c != nil {
+		return c.policy.Describe()
+	}
+	return policy.Node{}
+}
+
 // Summarize summarizes the clusters in which something happened; with a thousand
 // of them that is what a batch costs.
 func (b *clusterManager) Summarize() policy.Summary {
@@ -176,6 +184,7 @@ func (b *clusterManager) Summarize() policy.Summary {
 	for _, c := range b.children {
 		if touched := c.below.Touched(); c.summarized == 0 || c.summarized != touched {
 			c.summary, c.summarized = c.policy.Summarize(), touched
+			c.summary.Revision = touched
 			changed = true
 		}
 	}

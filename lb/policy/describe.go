@@ -15,6 +15,13 @@ type Describer interface {
 	Describe() Node
 }
 
+// ClusterDescriber is a Describer that can describe one of its clusters alone.
+type ClusterDescriber interface {
+	// DescribeCluster is called by the owner. A cluster that is not there has a
+	// zero Node.
+	DescribeCluster(cluster string) Node
+}
+
 // Node is one policy's description, its children's in it. A policy fills the
 // part that is its own; the rest is zero.
 type Node struct {
@@ -135,6 +142,9 @@ type Summary struct {
 	State connectivity.State
 	// Clusters is cluster_manager's part, by cluster.
 	Clusters map[string]Summary
+	// Revision is another one, of a cluster in Clusters, whenever something may be
+	// another in its Node.
+	Revision uint64
 	// Priority is the priority in use, -1 without one; Priorities counts
 	// each's endpoints.
 	Priority   int

@@ -125,8 +125,14 @@ func (b *weightedRoundRobin) statePicker(state connectivity.State) balancer.Pick
 func (b *weightedRoundRobin) weigh() {
 	b.timer = nil
 	if b.picker != nil && b.picker.weigh(time.Now(), b.config.WeightedRoundRobin) {
-		b.timer = b.conn.AfterFunc(b.config.WeightUpdatePeriod, b.weigh)
+		b.timer = b.conn.AfterFunc(b.config.WeightUpdatePeriod, b.reweigh)
 	}
+}
+
+// reweigh is weigh at its time: shares are others then, though no state is.
+func (b *weightedRoundRobin) reweigh() {
+	b.conn.Mark(b, &b.pending)
+	b.weigh()
 }
 
 // wake lets weights be updated from now on: the first load was reported. Any
@@ -134,7 +140,7 @@ func (b *weightedRoundRobin) weigh() {
 func (b *weightedRoundRobin) wake() {
 	b.conn.Post(func() {
 		if b.timer == nil && !b.closed {
-			b.timer = b.conn.AfterFunc(b.config.WeightUpdatePeriod, b.weigh)
+			b.timer = b.conn.AfterFunc(b.config.WeightUpdatePeriod, b.reweigh)
 		}
 	})
 }
