@@ -215,8 +215,12 @@ func TestLeafWithoutAssignment(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if got := n.Clusters[cluster].Child.Priorities[0].Why; got != why {
-						t.Errorf("priority 0: %q, want %q", got, why)
+					first := n.Clusters[cluster].Child.Priorities[0]
+					if first.Why != why {
+						t.Errorf("priority 0: %q, want %q", first.Why, why)
+					}
+					if said, ok := strings.CutPrefix(why, "TRANSIENT_FAILURE: "); ok && (first.Child.Err == nil || first.Child.Err.Error() != said) {
+						t.Errorf("priority 0: error %v, want %s", first.Child.Err, said)
 					}
 				}
 				board.set(true, "b0-0:80")

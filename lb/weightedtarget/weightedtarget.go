@@ -210,7 +210,7 @@ func (b *weightedTarget) Describe() policy.Node {
 		}
 	}
 	if len(b.order) == 0 {
-		n.Err = errNoTargets
+		n.Err = b.lastErr
 	}
 	return n
 }
