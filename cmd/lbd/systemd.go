@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -37,11 +38,33 @@ func activated() (listeners []net.Listener, err error) {
 // serves.
 func replaced(addresses []string, listeners []net.Listener) (unheard []string) {
 	for _, a := range addresses {
-		if a != defaultListen && !slices.ContainsFunc(listeners, func(l net.Listener) bool { return printable(l) == a }) {
+		if a != defaultListen && !slices.ContainsFunc(listeners, func(l net.Listener) bool { return serves(l, a) }) {
 			unheard = append(unheard, a)
 		}
 	}
 	return unheard
+}
+
+// serves reports whether a listener is what an address of --listen asks for: a
+// socket unit may spell it in another way. A name but localhost is not looked up.
+func serves(l net.Listener, address string) bool {
+	if printable(l) == address {
+		return true
+	}
+	at, ok := l.Addr().(*net.TCPAddr)
+	host, port, err := net.SplitHostPort(address)
+	if !ok || err != nil || port != strconv.Itoa(at.Port) {
+		return false
+	}
+	ip := net.ParseIP(host)
+	switch {
+	case host == "" || ip != nil && ip.IsUnspecified():
+		return at.IP.IsUnspecified()
+	case host == "localhost":
+		return at.IP.IsLoopback() || at.IP.IsUnspecified()
+	default:
+		return ip.Equal(at.IP) || ip != nil && at.IP.IsUnspecified()
+	}
 }
 
 // notify tells systemd, where it asked to be told (sd_notify(3)). That it cannot
