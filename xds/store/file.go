@@ -52,7 +52,8 @@ func (d damage) Unwrap() error { return d.error }
 
 func damaged(format string, args ...any) error { return damage{fmt.Errorf(format, args...)} }
 
-// damagedFiles are the names of the files that were set aside, the newest last.
+// damagedFiles are the names of the files that were set aside, by name: the
+// newest last, unless many are of one second.
 func damagedFiles(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
