@@ -10,7 +10,7 @@ FUZZTIME ?= 20s
 BUILDER  ?= docker
 
 # lbd itself and the modules that are kept out of its dependencies (tools, benchmarks, parity tests).
-MODULES := $(patsubst %/go.mod,%,$(shell find . -name node_modules -prune -o -name go.mod -print | sort))
+MODULES := $(patsubst %/go.mod,%,$(shell find . \( -name node_modules -o -path ./bin \) -prune -o -name go.mod -print | sort))
 
 GOLANGCI := $(CURDIR)/bin/golangci-lint
 ESBUILD  := $(CURDIR)/bin/esbuild
