@@ -232,14 +232,14 @@ func TestImageRuns(t *testing.T) {
 // serving waits until lbd says where it serves, and lets it write on.
 func serving(t *testing.T, stderr io.Reader) (address string) {
 	t.Helper()
-	said := ""
+	var said strings.Builder
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		said += lines.Text() + "\n"
+		said.WriteString(lines.Text() + "\n")
 		if m := regexp.MustCompile(`msg=serving addresses=\[(\S+)\]`).FindStringSubmatch(lines.Text()); m != nil {
 			go func() { _, _ = io.Copy(io.Discard, stderr) }()
 			return m[1]
 		}
 	}
-	t.Fatalf("lbd does not serve\n%s", said)
+	t.Fatalf("lbd does not serve\n%s", said.String())
 	return ""
 }
