@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 
 	"github.com/lbd-dev/lbd/xds/resolver"
@@ -299,11 +298,7 @@ func (s *Service) told(c *change, err error) {
 			Type: EventPushRefused, Cluster: c.cluster, Target: c.target, Says: "a push was refused: " + string(e.Code),
 			Reason: string(e.Code), Error: e.Detail, By: c.from,
 		})
-		level := slog.LevelInfo
-		if e.Code == StorageFailed || e.Code == Internal { // lbd's own fault
-			level = slog.LevelError
-		}
-		s.options.Logger.Log(context.Background(), level, "push refused", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.from)
+		s.options.Logger.Info("push refused", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.from)
 	}
 }
 
