@@ -66,16 +66,23 @@ type daemon struct {
 	address string
 }
 
-// startDaemon builds and runs lbd, with a directory of resource files and a
-// bootstrap file.
-func startDaemon(t *testing.T, resources, bootstrap string) daemon {
+// buildDaemon builds lbd and returns where it is.
+func buildDaemon(t *testing.T) string {
 	t.Helper()
 	lbd := filepath.Join(t.TempDir(), "lbd")
 	if out, err := exec.Command("go", "build", "-C", root, "-o", lbd, "./cmd/lbd").CombinedOutput(); err != nil {
 		t.Fatalf("build lbd: %v\n%s", err, out)
 	}
-	cmd := exec.Command(lbd, "--listen=127.0.0.1:0", "--data="+filepath.Join(t.TempDir(), "data"), "--resources="+resources,
-		"--bootstrap="+bootstrap, "--connect=tcp_hold", "--log-format=json", "--drain-timeout=1s")
+	return lbd
+}
+
+// startDaemon runs a command that begins or becomes lbd, on a free port and with a
+// data directory of its own.
+func startDaemon(t *testing.T, command ...string) daemon {
+	t.Helper()
+	command = append(command, "--listen="+anywhere, "--data="+filepath.Join(t.TempDir(), "data"), "--connect=tcp_hold",
+		"--log-format=json", "--drain-timeout=1s")
+	cmd := exec.Command(command[0], command[1:]...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -226,6 +233,25 @@ func assignment(localities []locality, drops ...any) string {
 		}
 	}
 	return b.String()
+}
+
+// aggregate writes the configuration of an AGGREGATE of clusters.
+func aggregate(leaves ...string) string {
+	return fmt.Sprintf(`cluster_type: {name: envoy.clusters.aggregate, typed_config: {"@type": type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig, clusters: [%s]}}`,
+		strings.Join(leaves, ", "))
+}
+
+// listener writes a snapshot of the Listener of a target, all of whose requests go
+// to a cluster.
+func listener(target, cluster string) string {
+	return fmt.Sprintf(`resources:
+- "@type": type.googleapis.com/envoy.config.listener.v3.Listener
+  name: %s
+  api_listener: {api_listener: {
+    "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,
+    route_config: {name: inline, virtual_hosts: [{name: all, domains: ["*"], routes: [{match: {prefix: /}, route: {cluster: %s}}]}]},
+    http_filters: [{name: router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}
+`, target, cluster)
 }
 
 func writeFile(t *testing.T, file, text string) {

@@ -50,6 +50,9 @@ type panel struct {
 			}
 		}
 	}
+	Transformations []struct {
+		Options struct{ RenameByName map[string]string }
+	}
 	Targets []target
 }
 
@@ -102,6 +105,9 @@ func TestDashboardIsWhole(t *testing.T) {
 				t.Errorf("%s: query %q twice, of %v, instant %v, range %v", p.Title, q.RefID, q.Datasource, q.Instant, q.Range)
 			}
 			refs[q.RefID] = true
+			if strings.HasSuffix(q.Expr, "or vector(0)") {
+				t.Errorf("%s/%s is 0, which is good, where no lbd answers", p.Title, q.RefID)
+			}
 			if (p.Type == "table") != (q.Format == "table") || p.Type == "table" && !q.Instant {
 				t.Errorf("%s/%s: a table shows instants as a table, and nothing else does", p.Title, q.RefID)
 			}
@@ -166,9 +172,75 @@ func dashboardQueries(d dashboard) map[string]string {
 	return queries
 }
 
-// filled puts in what Grafana puts in for its variables.
-func filled(expr, window string) string {
-	return strings.NewReplacer("$instance", ".*", "$cluster", ".*", "$__rate_interval", window).Replace(expr)
+// filled puts in what Grafana puts in for its variables, where all is chosen.
+func filled(expr, window string) string { return fill(expr, ".*", ".*", window) }
+
+// narrow does where one instance and one cluster is.
+func narrow(expr, instance, cluster, window string) string {
+	literal := func(s string) string { return strings.ReplaceAll(regexp.QuoteMeta(s), `\`, `\\`) }
+	return fill(expr, literal(instance), literal(cluster), window)
+}
+
+func fill(expr, instance, cluster, window string) string {
+	return strings.NewReplacer("$instance", instance, "$cluster", cluster, "$__rate_interval", window).Replace(expr)
+}
+
+// unit is that of what an expression answers.
+func unit(expr string) string {
+	switch {
+	case strings.Contains(expr, "histogram_quantile"), strings.Contains(expr, "time() - "):
+		return "s"
+	case strings.Contains(expr, ") / "), strings.Contains(expr, "lbd_drop_ratio"), strings.Contains(expr, "lbd_endpoint_share"):
+		return "percentunit"
+	case strings.Contains(expr, "_bytes"):
+		return "bytes"
+	case strings.Contains(expr, "rate(lbd_picks_total"), strings.Contains(expr, "rate(lbd_circuit_breaker_rejections_total"), strings.Contains(expr, "rate(lbd_http_requests_total"):
+		return "reqps"
+	case strings.Contains(expr, "rate(lbd_"):
+		return "ops"
+	default:
+		return "none"
+	}
+}
+
+// TestUnits holds each panel, and each column of a table, to what it asks.
+func TestUnits(t *testing.T) {
+	for _, p := range readDashboard(t).Panels {
+		for i, q := range p.Targets {
+			got := p.FieldConfig.Defaults.Unit
+			if p.Type == "table" {
+				got = p.columnUnit(t, "Value #"+q.RefID)
+			} else if i > 0 {
+				continue // drawn beside the first
+			}
+			if want := unit(q.Expr); got != want {
+				t.Errorf("%s/%s is in %s, and answers %s", p.Title, q.RefID, got, want)
+			}
+		}
+	}
+}
+
+// columnUnit is the unit of a table's column.
+func (p panel) columnUnit(t *testing.T, column string) string {
+	t.Helper()
+	name := column
+	for _, tr := range p.Transformations {
+		if to := tr.Options.RenameByName[column]; to != "" {
+			name = to
+		}
+	}
+	for _, o := range p.FieldConfig.Overrides {
+		for _, property := range o.Properties {
+			if o.Matcher.Options == name && property.ID == "unit" {
+				var unit string
+				if err := json.Unmarshal(property.Value, &unit); err != nil {
+					t.Fatal(err)
+				}
+				return unit
+			}
+		}
+	}
+	return p.FieldConfig.Defaults.Unit
 }
 
 // TestQueriesParse lets promtool read every query, as a rule.

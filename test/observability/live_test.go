@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,15 +24,18 @@ func TestAgainstPrometheus(t *testing.T) {
 	writeFile(t, filepath.Join(resources, "good.yaml"), "cluster_name: filed\n"+assignment([]locality{{zone: "a", address: filed.address}}))
 	writeFile(t, filepath.Join(resources, "bad.yaml"), "cluster_name: refused\n"+assignment([]locality{{zone: "a", address: "10.0.0.1:0"}}))
 	plane := startControlPlane(t)
-	d := startDaemon(t, resources, plane.bootstrap(t))
+	lbd := buildDaemon(t)
+	d := startDaemon(t, lbd, "--resources="+resources, "--bootstrap="+plane.bootstrap(t))
+	other := startDaemon(t, "sh", "-c", `ulimit -f 256 && exec "$@"`, "sh", lbd)
 	dead := listen(t, anywhere)
 	dead.close()
-	p := startPrometheus(t, d, dead.address)
-	s := &scenario{d: d, p: p, plane: plane, a: listen(t, anywhere), b: listen(t, anywhere), first: listen(t, anywhere), lost: listen(t, anywhere)}
+	p := startPrometheus(t, dead.address, d, other)
+	s := &scenario{d: d, other: other, p: p, plane: plane, a: listen(t, anywhere), b: listen(t, anywhere), first: listen(t, anywhere), lost: listen(t, anywhere)}
 	s.begin(t)
 	s.change(t)
 
 	t.Run("Dashboard", s.dashboard)
+	t.Run("DashboardNarrowed", s.narrowed)
 	t.Run("Recordings", s.recordings)
 	t.Run("Alerts", s.alerts)
 }
@@ -39,14 +43,19 @@ func TestAgainstPrometheus(t *testing.T) {
 // scenario is a daemon with a cluster for each thing that is to be seen:
 //
 //	dropping  drops 30 %                      twice    drops a half, and half of the rest
-//	shares    3 : 1 in two localities         lowered  dropped 60 %, and should drop nothing
+//	agg       all goes to dropping            lowered  dropped 60 %, and should drop 10 %
+//	shares    3 : 1 in two localities, asked for by target shop as well
 //	full      5 of 5 requests in flight       half     4 of 10
 //	leaky     its leases expire               honest   they are done
 //	failing   lost its first priority         flapping left its first priority twice
 //	gone      has no endpoint                 filed    comes from a file
 //	served    comes from a management server  kept     too, and then breaks a rule
+//
+// Target nowhere has no Listener. Another daemon has a cluster dropping as well, which
+// is not the same, and no room for a large push.
 type scenario struct {
 	d     daemon
+	other daemon
 	p     prometheus
 	plane *controlPlane
 	// a and b are there all the time; first is failing's first priority, lost
@@ -63,9 +72,13 @@ func (s *scenario) begin(t *testing.T) {
 	one := []locality{{zone: "a", address: s.a.address}}
 	s.plane.serves(t, map[string]string{"served": "ROUND_ROBIN", "kept": "ROUND_ROBIN"}, assignment(one))
 	d.push(t, "dropping", assignment(one, "throttle", 30))
+	d.must(t, http.StatusCreated, "PUT", "/v1/clusters/agg/config", aggregate("dropping"))
 	d.push(t, "twice", assignment(one, "abuse", 50, "throttle", 50))
 	d.push(t, "lowered", assignment(one, "throttle", 60))
 	d.push(t, "shares", assignment([]locality{{zone: "a", address: s.a.address, weight: 3}, {zone: "b", address: s.b.address, weight: 1}}))
+	d.must(t, http.StatusOK, "POST", "/v1/snapshot", listener("shop", "shares"))
+	d.must(t, http.StatusCreated, "PUT", "/v1/targets/nowhere", "")
+	s.other.push(t, "dropping", assignment([]locality{{zone: "a", address: s.a.address}, {zone: "b", priority: 1, address: s.b.address}}, "throttle", 50))
 	d.push(t, "failing", assignment([]locality{{zone: "a", address: s.first.address}, {zone: "b", priority: 1, address: s.b.address}}))
 	s.flap(t, "HEALTHY")
 	d.push(t, "gone", assignment([]locality{{zone: "a", address: s.lost.address}}))
@@ -78,9 +91,12 @@ func (s *scenario) begin(t *testing.T) {
 			d.must(t, http.StatusCreated, "POST", "/pick?cluster="+cluster+"&ttl=10m", "")
 		}
 	}
-	for _, cluster := range []string{"dropping", "twice", "shares"} {
+	for _, cluster := range []string{"dropping", "agg", "twice", "shares"} {
 		d.picks(t, cluster, 500, "")
 	}
+	s.other.picks(t, "dropping", 50, "")
+	d.load(t, func(ctx context.Context) { _, _, _ = d.call(ctx, "GET", "/pick?target=shop&n=50", "") })
+	d.load(t, func(ctx context.Context) { _, _, _ = d.call(ctx, "GET", "/pick?target=nowhere&wait=50ms", "") })
 	s.stopLowered = d.picks(t, "lowered", 500, "")
 	for _, cluster := range []string{"failing", "flapping", "full", "half", "filed", "served", "kept"} {
 		d.picks(t, cluster, 5, "")
@@ -91,6 +107,15 @@ func (s *scenario) begin(t *testing.T) {
 	d.load(t, func(ctx context.Context) {
 		_, _, _ = d.call(ctx, "POST", "/v1/leases/"+d.lease(ctx, "honest", "1m")+"/done", `{"outcome":"success"}`)
 	})
+}
+
+// large is an assignment of a megabyte.
+func large() string {
+	var all []locality
+	for i := range 5000 {
+		all = append(all, locality{zone: fmt.Sprint("z", i), address: fmt.Sprintf("10.0.%d.%d:80", i/250, i%250)})
+	}
+	return assignment(all)
 }
 
 func (s *scenario) flap(t *testing.T, health string) {
@@ -129,10 +154,13 @@ func (s *scenario) change(t *testing.T) {
 	seen(`rate(lbd_xds_updates_total{type="Cluster"}[20s])`, within(some, many, "server", s.plane.address, "result", "invalid"))
 	seen(`rate(lbd_xds_updates_total{type="Cluster"}[20s])`, within(some, many, "server", s.plane.address, "result", "unchanged"))
 	seen(`lbd_xds_connected`, is(1, "server", s.plane.address))
+	seen(`lbd_xds_resources{type="Listener", state=~"does_not_exist|timeout"}`, is(1)) // of nowhere
 	s.plane.stop()
 	seen(`lbd_pushes_total{result="blocked"}`, is(0))
 	s.d.must(t, http.StatusUnprocessableEntity, "PUT", "/v1/clusters/shares/endpoints", assignment([]locality{{zone: "a", address: "10.0.0.1:0"}}))
 	s.d.must(t, http.StatusConflict, "PUT", "/v1/clusters/shares/endpoints", "endpoints: []\n")
+	seen(`lbd_pushes_total{result="storage_failed"}`, is(0, "instance", s.other.address))
+	s.other.must(t, http.StatusInsufficientStorage, "PUT", "/v1/clusters/large/endpoints", large())
 	seen(`lbd_cluster_priority{cluster="failing"}`, is(0))
 	s.first.close()
 	seen(`lbd_cluster_priority{cluster="failing"}`, is(1))
@@ -145,7 +173,7 @@ func (s *scenario) change(t *testing.T) {
 	s.lost.close()
 	seen(`rate(lbd_drops_total{cluster="lowered"}[10s])`, within(100, 1e6))
 	s.stopLowered()
-	s.d.push(t, "lowered", assignment([]locality{{zone: "a", address: s.a.address}}))
+	s.d.push(t, "lowered", assignment([]locality{{zone: "a", address: s.a.address}}, "throttle", 10))
 	seen(`lbd_cluster_state{cluster="gone", state="transient_failure"}`, is(1))
 }
 
@@ -173,8 +201,9 @@ var many = math.Inf(1)
 // panels says what each query of the dashboard answers, by panel and query.
 func panels(instance, server string) map[string][]want {
 	return map[string][]want{
-		"lbd that answer/A":                   {is(1)},
-		"Clusters/A":                          {is(14)},
+		"lbd that answer, and that do not/A":  {is(2)},
+		"lbd that answer, and that do not/B":  {is(1)},
+		"Clusters/A":                          {is(16)},
 		"Without an endpoint/A":               {is(1)},
 		"Failed over/A":                       {is(1)},
 		"Picks/A":                             {within(1000, many)},
@@ -184,7 +213,7 @@ func panels(instance, server string) map[string][]want {
 		"Clusters now/C":                      {is(2, "cluster", "shares"), is(0, "cluster", "gone"), is(1, "cluster", "failing")},
 		"Clusters now/D":                      {is(2, "cluster", "shares"), is(1, "cluster", "gone"), is(2, "cluster", "failing")},
 		"Clusters now/E":                      {within(1000, many, "cluster", "dropping"), within(20, 60, "cluster", "failing")},
-		"Clusters now/F":                      {within(.28, .32, "cluster", "dropping"), within(.73, .77, "cluster", "twice"), is(0, "cluster", "shares")},
+		"Clusters now/F":                      {within(.28, .32, "cluster", "dropping"), within(.28, .32, "cluster", "agg"), within(.73, .77, "cluster", "twice"), is(0, "cluster", "shares")},
 		"Clusters now/G":                      {is(1, "cluster", "full"), is(.4, "cluster", "half"), is(0, "cluster", "dropping")},
 		"Clusters now/H":                      {within(some, 300, "cluster", "lowered")},
 		"Clusters now/I":                      {is(0, "cluster", "dropping"), is(1, "cluster", "served"), is(1, "cluster", "kept")},
@@ -196,7 +225,7 @@ func panels(instance, server string) map[string][]want {
 		"Time queued/B":                       {within(1, many)},
 		drops + "/A":                          {within(.28, .32, "cluster", "dropping", "category", "throttle"), within(.48, .52, "cluster", "twice", "category", "abuse"), within(.23, .27, "cluster", "twice", "category", "throttle")},
 		drops + "/B":                          {is(.3, "cluster", "dropping", "category", "throttle"), is(.5, "cluster", "twice", "category", "throttle")},
-		inAll + "/A":                          {within(.28, .32, "cluster", "dropping"), within(.73, .77, "cluster", "twice"), is(0, "cluster", "shares")},
+		inAll + "/A":                          {within(.28, .32, "cluster", "dropping"), within(.73, .77, "cluster", "twice")},
 		inAll + "/B":                          {within(.2999, .3001, "cluster", "dropping"), within(.7499, .7501, "cluster", "twice")},
 		"In flight, against the limit/A":      {is(5, "cluster", "full"), is(4, "cluster", "half")},
 		"In flight, against the limit/B":      {is(5, "cluster", "full"), is(10, "cluster", "half"), is(1024, "cluster", "dropping")},
@@ -208,7 +237,7 @@ func panels(instance, server string) map[string][]want {
 		"Switches of priority/A":              {within(.5, 2, "cluster", "failing", "reason", "failure").ever(), within(.5, 3, "cluster", "flapping").ever()},
 		shares + "/A":                         {within(.73, .77, "cluster", "shares", "locality", "us/a/"), within(.23, .27, "cluster", "shares", "locality", "us/b/"), is(1, "cluster", "failing", "priority", "0").ever(), within(.99, 1, "cluster", "failing", "priority", "1")},
 		shares + "/B":                         {is(.75, "cluster", "shares", "locality", "us/a/"), is(.25, "cluster", "shares", "locality", "us/b/"), is(1, "cluster", "failing", "priority", "1")},
-		"Endpoints by state/A":                {within(10, 20, "state", "ready"), within(1, 3, "state", "transient_failure"), is(1, "state", "unhealthy").ever()},
+		"Endpoints by state/A":                {is(19, "state", "ready"), within(1, 3, "state", "transient_failure"), is(1, "state", "unhealthy").ever()},
 		"Ready endpoints by priority/A":       {is(2, "cluster", "shares", "priority", "0"), is(1, "cluster", "failing", "priority", "1")},
 		"Connections/A":                       {within(some, many, "result", "ok").ever(), within(some, many, "result", "error").ever()},
 		"Connections/B":                       {within(some, many).ever()},
@@ -247,6 +276,11 @@ const (
 func (s *scenario) dashboard(t *testing.T) {
 	board := readDashboard(t)
 	wanted := panels(s.d.address, s.plane.address)
+	for _, all := range wanted {
+		for i := range all {
+			all[i].of = s.d.address
+		}
+	}
 	instant := map[string]bool{}
 	for _, p := range board.Panels {
 		for _, q := range p.Targets {
@@ -283,22 +317,64 @@ func (s *scenario) dashboard(t *testing.T) {
 		}
 		values[v.Name] = answer
 	}
-	if got := values["instance"]; !slices.Equal(got, []string{s.d.address}) {
+	if got := values["instance"]; !slices.Equal(got, slices.Sorted(slices.Values([]string{s.d.address, s.other.address}))) {
 		t.Errorf("instances are %q", got)
 	}
-	want := []string{"dropping", "failing", "filed", "flapping", "full", "gone", "half", "honest", "kept", "leaky", "lowered", "served", "shares", "twice"}
+	want := []string{"agg", "dropping", "failing", "filed", "flapping", "full", "gone", "half", "honest", "kept", "leaky", "lowered", "served", "shares", "twice"}
 	if got := values["cluster"]; !slices.Equal(got, want) {
 		t.Errorf("clusters are %q", got)
+	}
+}
+
+// narrowed asks of one instance and one cluster what the dashboard asks of all. Of
+// the instances that have the cluster, no other answers.
+func (s *scenario) narrowed(t *testing.T) {
+	for name, expr := range dashboardQueries(readDashboard(t)) {
+		answer, err := s.p.ask(narrow(expr, s.other.address, "dropping", "20s"), true)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, l := range answer {
+			if i, c := l.Metric["instance"], l.Metric["cluster"]; i != "" && i != s.other.address || c != "" && c != "dropping" {
+				t.Errorf("%s of dropping at %s answers %v", name, s.other.address, l.Metric)
+			}
+		}
+	}
+	_, text, err := s.d.call(t.Context(), "GET", "/metrics", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, endpoints, err := s.d.call(t.Context(), "GET", "/metrics/endpoints", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofClusters := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^(\w+)\{.*\bcluster="`).FindAllStringSubmatch(text+endpoints, -1) {
+		ofClusters[m[1]] = true
+	}
+	if len(ofClusters) < 20 {
+		t.Fatalf("only %v have clusters", names(ofClusters))
+	}
+	for name, expr := range dashboardQueries(readDashboard(t)) {
+		for _, m := range regexp.MustCompile(`\b(lbd_\w+)(\{[^}]*\})?`).FindAllStringSubmatch(expr, -1) {
+			if ofClusters[m[1]] != strings.Contains(m[2], `cluster=~"$cluster"`) {
+				t.Errorf("%s: %s, and its series have a cluster is %t", name, m[0], ofClusters[m[1]])
+			}
+		}
 	}
 }
 
 // recordings asks for what each recording rule made.
 func (s *scenario) recordings(t *testing.T) {
 	wanted := map[string][]want{
-		"lbd:picks_ok:ratio_rate5m":        {is(1, "cluster", "shares"), within(.68, .72, "cluster", "dropping", "instance", s.d.address, "job", "lbd"), is(0, "cluster", "full")},
+		"lbd:picks_ok:ratio_rate5m":        {is(1, "cluster", "shares"), within(.68, .72, "cluster", "dropping", "job", "lbd"), within(.68, .72, "cluster", "agg"), is(0, "cluster", "full")},
+		"lbd:picks_refused:rate5m":         {within(1, many, "target", "xds:///nowhere"), within(1, many, "cluster", "gone")},
+		"lbd:picks_refused:ratio_rate5m":   {is(1, "target", "xds:///nowhere"), within(some, 1, "cluster", "gone")},
 		"lbd:picks_judged:rate5m":          {within(100, many, "cluster", "dropping")},
-		"lbd:drops:ratio_rate5m":           {within(.28, .32, "cluster", "dropping"), within(.73, .77, "cluster", "twice"), is(0, "cluster", "shares"), within(.58, .62, "cluster", "lowered")},
-		"lbd:drops_configured:ratio":       {within(.2999, .3001, "cluster", "dropping"), within(.7499, .7501, "cluster", "twice"), is(0, "cluster", "shares"), is(0, "cluster", "lowered")},
+		"lbd:drops:ratio_rate5m":           {within(.28, .32, "cluster", "dropping"), within(.73, .77, "cluster", "twice"), within(.58, .62, "cluster", "lowered")},
+		"lbd:drops_configured:ratio":       {within(.2999, .3001, "cluster", "dropping"), within(.7499, .7501, "cluster", "twice"), within(.0999, .1001, "cluster", "lowered")},
+		"lbd:circuit_broken:rate5m":        {within(1, many, "cluster", "full")},
+		"lbd:leases_expired:rate10m":       {within(some, many, "cluster", "leaky")},
 		"lbd:circuit_broken:ratio_rate5m":  {within(.9, 1, "cluster", "full")},
 		"lbd:leases_expired:ratio_rate10m": {is(1, "cluster", "leaky")},
 		"lbd:locality_picks:share_rate5m":  {within(.73, .77, "cluster", "shares", "locality", "us/a/"), within(.23, .27, "cluster", "shares", "locality", "us/b/")},
@@ -308,6 +384,9 @@ func (s *scenario) recordings(t *testing.T) {
 		if w == nil {
 			t.Errorf("nothing is wanted of %s", r.Record)
 		}
+		for i := range w {
+			w[i].of = s.d.address
+		}
 		s.held(t, r.Record, r.Record, true, w)
 	}
 }
@@ -316,8 +395,9 @@ func (s *scenario) recordings(t *testing.T) {
 func (s *scenario) alerts(t *testing.T) {
 	wanted := []string{
 		"LbdCircuitBreakerOpen full", "LbdCircuitBreakerRejects full", "LbdClusterStale kept", "LbdClusterStale served", "LbdClusterUnavailable gone", "LbdDown", "LbdDropsAboveConfigured lowered",
-		"LbdLeasesExpiring leaky", "LbdPriorityFailedOver failing", "LbdPriorityFlaps flapping", "LbdPushRejected blocked", "LbdPushRejected rejected",
-		"LbdResourceFileRefused", "LbdXdsDisconnected " + s.plane.address, "LbdXdsResourceRejected Cluster",
+		"LbdLeasesExpiring leaky", "LbdPicksRefused gone", "LbdPicksRefused xds:///nowhere", "LbdPriorityFailedOver failing", "LbdPriorityFlaps flapping",
+		"LbdPushFailed storage_failed", "LbdPushRejected blocked", "LbdPushRejected rejected",
+		"LbdResourceFileRefused", "LbdTargetUnavailable xds:///nowhere", "LbdXdsDisconnected " + s.plane.address, "LbdXdsResourceMissing Listener", "LbdXdsResourceRejected Cluster",
 	}
 	for _, a := range alerts(t) {
 		if !slices.ContainsFunc(wanted, func(w string) bool { return strings.Fields(w)[0] == a.Alert }) {

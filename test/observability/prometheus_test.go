@@ -25,8 +25,8 @@ type prometheus struct {
 
 // startPrometheus runs Prometheus with the configuration and the rules of the
 // repository, but for where and how often it scrapes, and how long alerts wait.
-// It scrapes dead as well, where nobody answers.
-func startPrometheus(t *testing.T, d daemon, dead string) prometheus {
+// It scrapes daemons, and dead, where nobody answers.
+func startPrometheus(t *testing.T, dead string, daemons ...daemon) prometheus {
 	t.Helper()
 	dir := t.TempDir()
 	swap := func(text, old, to string) string {
@@ -37,11 +37,16 @@ func startPrometheus(t *testing.T, d daemon, dead string) prometheus {
 		return strings.ReplaceAll(text, old, to)
 	}
 	const here = "127.0.0.1:8080"
+	var addresses []string
+	for _, d := range daemons {
+		addresses = append(addresses, "'"+d.address+"'")
+	}
+	all := strings.Join(addresses, ", ")
 	config := read(t, filepath.Join(rulesDir, "prometheus.yml"))
 	config = swap(config, "interval: 15s", "interval: 1s")
-	config = swap(config, here, d.address+", '"+dead+"'")
+	config = swap(config, here, all+", '"+dead+"'")
 	_, jobs, _ := strings.Cut(read(t, filepath.Join(rulesDir, "endpoints.scrape.yml")), "scrape_configs:\n")
-	config += swap(swap(jobs, "interval: 1m", "interval: 1s"), here, d.address)
+	config += swap(swap(jobs, "interval: 1m", "interval: 1s"), here, all)
 	writeFile(t, filepath.Join(dir, "prometheus.yml"), config)
 	writeFile(t, filepath.Join(dir, "recording.rules.yml"), read(t, filepath.Join(rulesDir, "recording.rules.yml")))
 	waits := regexp.MustCompile(`\bfor: [1-9]\d*m`)
@@ -140,6 +145,8 @@ func (p prometheus) ask(expr string, instant bool) ([]line, error) {
 type want struct {
 	labels   map[string]string
 	min, max float64
+	// of is the instance, of a series that has that label.
+	of string
 	// once: it is enough that some value is, now or before.
 	once bool
 }
@@ -184,6 +191,9 @@ func (w want) in(answer []line) error {
 }
 
 func (w want) bears(labels map[string]string) bool {
+	if instance := labels["instance"]; instance != "" && w.of != "" && instance != w.of {
+		return false
+	}
 	for k, v := range w.labels {
 		if labels[k] != v {
 			return false
@@ -194,7 +204,7 @@ func (w want) bears(labels map[string]string) bool {
 
 // subjects are the labels that say what an alert is of, where it is not the
 // instance.
-var subjects = []string{"cluster", "server", "type", "result"}
+var subjects = []string{"cluster", "target", "server", "type", "result"}
 
 // firing are the alerts that fire, each with its cluster or what else it is of.
 func (p prometheus) firing(t *testing.T) (map[string]bool, error) {
@@ -225,7 +235,7 @@ func (p prometheus) firing(t *testing.T) (map[string]bool, error) {
 				continue
 			}
 			if !strings.Contains(text, a.Labels["instance"]) || !strings.Contains(text, a.Labels["cluster"]) ||
-				!strings.Contains(text, a.Labels["server"]) || !strings.Contains(text, a.Labels["type"]) || strings.Contains(text, "no value") || strings.Contains(text, "{{") || strings.Contains(text, "error") {
+				!strings.Contains(text, a.Labels["target"]) || !strings.Contains(text, a.Labels["server"]) || !strings.Contains(text, a.Labels["type"]) || strings.Contains(text, "no value") || strings.Contains(text, "{{") || strings.Contains(text, "error") {
 				t.Errorf("%s says: %s", a.Labels["alertname"], text)
 			}
 		}

@@ -81,7 +81,7 @@ func TestAlertsTellWhatToDo(t *testing.T) {
 			t.Errorf("%s does not say for how long it waits", a.Alert)
 		}
 		for _, part := range []string{"summary", "description"} {
-			if !strings.Contains(a.Annotations[part], "{{ $labels.instance }}") {
+			if !regexp.MustCompile(`\{\{ (or )?\$labels\.instance `).MatchString(a.Annotations[part]) {
 				t.Errorf("%s: the %s does not name the instance", a.Alert, part)
 			}
 		}
