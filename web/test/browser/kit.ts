@@ -33,7 +33,9 @@ export interface Daemon {
   url: string;
   /** What stops and starts the demo's upstreams. */
   control: string;
-  stop(): Promise<void>;
+  stop(signal?: NodeJS.Signals): Promise<void>;
+  /** Lets it stand still, or go on. */
+  freeze(still: boolean): void;
   call(method: string, path: string, body?: unknown): Promise<Response>;
 }
 
@@ -57,10 +59,12 @@ export async function startDaemon(command: "serve" | "demo", port = 0, more: str
   return {
     url,
     control: `http://${control}`,
-    async stop() {
-      child.kill("SIGTERM");
+    async stop(signal = "SIGTERM") {
+      child.kill("SIGCONT");
+      child.kill(signal);
       await ended;
     },
+    freeze: (still) => void child.kill(still ? "SIGSTOP" : "SIGCONT"),
     call: (method, path, body) =>
       fetch(url + path, body === undefined ? { method } : { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
   };
@@ -82,6 +86,13 @@ export const endpointsOf = (zones: Record<string, string[]>, drops: { category: 
   })),
   policy: { drop_overloads: drops.map((d) => ({ category: d.category, drop_percentage: { numerator: d.percent } })) },
 });
+
+/** Tells the page that nobody sees it, or somebody does again. */
+export const hide = (page: Page, hidden: boolean) =>
+  page.evaluate((h) => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => h });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, hidden);
 
 /** The same in one zone of each priority. */
 export const prioritiesOf = (...priorities: string[][]) => ({

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
-import { type Daemon, openBrowser, patience, push, startDaemon, visit } from "./kit.ts";
+import { type Daemon, hide, openBrowser, patience, push, startDaemon, visit } from "./kit.ts";
 
 let browser: Browser;
 let demo: Daemon;
@@ -79,14 +79,9 @@ test("a hidden page holds no stream", async (t) => {
   const { page } = await visit(t, browser, demo, "#/clusters/demo");
   await says(page, ".live", /live/);
   await until(1);
-  const hide = (hidden: boolean) =>
-    page.evaluate((h) => {
-      Object.defineProperty(document, "hidden", { configurable: true, get: () => h });
-      document.dispatchEvent(new Event("visibilitychange"));
-    }, hidden);
-  await hide(true);
+  await hide(page, true);
   await until(0);
-  await hide(false);
+  await hide(page, false);
   await says(page, ".live", /live/);
   await until(1);
   await page.close();

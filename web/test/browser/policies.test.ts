@@ -62,6 +62,9 @@ async function again(page: Page): Promise<Drawn> {
   return drawn(page);
 }
 
+/** What the tree says of the endpoints' shares, in percent. */
+const shares = (page: Page) => page.$$eval(".tree .endpoint .share", (all) => all.map((e) => Number(/^ ([\d.]+) %$/.exec(e.textContent ?? "")?.[1])));
+
 /** Where a circle is on the ring, in parts of it. */
 const around = (page: Page, circle: string) =>
   page.$eval(`svg.ring ${circle}`, (c) => {
@@ -74,6 +77,9 @@ test("ring_hash: where the hash fell, and how far the pick walked", async (t) =>
   await cluster("ring", { type: "EDS", lb_policy: "RING_HASH" });
   const { page, faults } = await visit(t, browser, daemon, "#/explain?cluster=ring&hash=alice");
   await has(page, /Picked 127/, "#outcome");
+  const tree = await visit(t, browser, daemon, "#/clusters/ring");
+  await has(tree.page, /READY on priority 0/, "#headline");
+  assert.ok(Math.abs((await shares(tree.page)).reduce((a, b) => a + b, 0) - 100) < 0.2, "of the ring");
   const first = await drawn(page);
   const place = /^ring_hash_experimental: the request's hash [0-9a-f]{16} fell on entry (\d+) of (\d+), and 0 on is (\S+), which is READY/.exec(first.says);
   assert.ok(place && place[3] === first.address, first.says);
@@ -100,7 +106,8 @@ test("ring_hash: where the hash fell, and how far the pick walked", async (t) =>
 test("least_request: the counts that were compared", async (t) => {
   const [busy, ...idle] = addresses();
   await cluster("least", policy("least_request.v3.LeastRequest", { choice_count: 10 }));
-  await ready(t, "least", /3 of 3 endpoints READY/);
+  const least = await ready(t, "least", /3 of 3 endpoints READY/);
+  assert.deepEqual(await shares(least), [33.3, 33.3, 33.3]);
   const held = await daemon.call("POST", `/pick?cluster=least&n=4&${idle.map((a) => `exclude=${a}`).join("&")}`);
   assert.ok(held.ok);
   const { page, faults } = await visit(t, browser, daemon, "#/explain?cluster=least");
@@ -177,6 +184,13 @@ test("an aggregate's priorities are shown under their leaves, and explained", as
   await has(page, /Connectionsnear: tcp; a lost one is noticed within \S+sfar: tcp; a lost one/, ".facts div");
   assert.deepEqual(await violations(page), []);
 
+  // In use is far: its limit is drawn, and told in the list, for the other's is emptier.
+  await has(page, /In flight against the limit of far/, ".chart");
+  const held = await daemon.call("POST", "/pick?cluster=both&n=3");
+  assert.ok(held.ok);
+  await has(page, /^in flight 3limit 1,024$/, ".legend");
+  await has(page, /near: 0 of 7far: 3 of 1,024/, ".facts div");
+
   // On a phone, too, the list says that it is not the first choice.
   await page.setViewportSize({ width: 390, height: 740 });
   await page.goto(`${daemon.url}/#/clusters`);
@@ -185,12 +199,13 @@ test("an aggregate's priorities are shown under their leaves, and explained", as
   await fits(page);
   await page.setViewportSize({ width: 1280, height: 800 });
   await page.waitForSelector('[data-key="both"] .of-state .tag', { state: "hidden" });
+  await has(page, /3 \/ 1,024/, '[data-key="both"] .of-breaker');
 
   await page.goto(`${daemon.url}/#/explain?cluster=both`);
   await has(page, new RegExp(`Picked ${second}`), "#outcome");
   await has(page, /^0 of near ✕ TRANSIENT_FAILURE passed over: TRANSIENT_FAILURE: connect to .*: connection refused$/, ".priorities .passed");
   await has(page, /^1 of far ● READY in use: its drops and its circuit breaker hold$/, ".priorities .taken");
-  await has(page, /0 in flight of at most 1,024: passes/, ".step.circuit_breaker"); // the leaf's that is in use
+  await has(page, /[34] in flight of at most 1,024: passes/, ".step.circuit_breaker"); // the leaf's that is in use
   assert.equal(await page.$(".step.drop"), null, "the other leaf's are not in the way");
   assert.deepEqual(await violations(page), []);
   assert.deepEqual(faults, []);

@@ -80,7 +80,7 @@ describe("timers", { concurrency: true }, () => {
     await fail("ejecting", bad);
     const told = /EJECTED.*ejected by outlier detection: failure percentage 100\.0% of \d+ requests is above 50%; ejected; back in \d+ s/;
     await has(page, told, rowOf(bad));
-    await has(page, /1 of 2 endpoints READY/, "#headline");
+    await has(page, new RegExp(`1 of 2 endpoints READY.*Of its 2 endpoints 1 is EJECTED \\(${bad}\\)`), "#headline.warning");
     await has(page, /READY.*100 %/, rowOf(good));
     await has(page, new RegExp(`${bad}: the endpoint is ejected: failure percentage`), ".event.ejected");
     await marked(page, "E");

@@ -1,0 +1,62 @@
+// Trees of targets beside a cluster's own: what is of one, and what of the process.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import type { Browser } from "playwright-core";
+import { type Daemon, endpointsOf, has, openBrowser, push, startDaemon, visit } from "./kit.ts";
+
+let browser: Browser;
+let daemon: Daemon;
+
+before(async () => {
+  [browser, daemon] = await Promise.all([openBrowser(), startDaemon("serve", 0, ["--connect", "none"])]);
+  await push(daemon, "/v1/clusters/orders/endpoints", endpointsOf({ a: ["10.0.0.1:80"] }, [{ category: "throttle", percent: 50 }]));
+  const router = { name: "router", typed_config: { "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" } };
+  const manager = {
+    "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+    route_config: { virtual_hosts: [{ name: "shop", domains: ["*"], routes: [{ match: { prefix: "/" }, route: { cluster: "orders" } }] }] },
+    http_filters: [router],
+  };
+  const listener = { "@type": "type.googleapis.com/envoy.config.listener.v3.Listener", name: "shop", api_listener: { api_listener: manager } };
+  await push(daemon, "/v1/snapshot", { resources: [listener] }, "POST");
+});
+after(async () => {
+  await browser?.close();
+  await daemon?.stop();
+});
+
+test("a cluster that nobody picks from has its limit, and no rates to come", async (t) => {
+  const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders");
+  await has(page, /Nobody picks from it now/, "#headline");
+  await has(page, /^in flight 0limit 1,024$/, ".legend");
+  assert.deepEqual(faults, []);
+});
+
+test("what others pick and lose is not this tree's", async (t) => {
+  const own = await visit(t, browser, daemon, "#/clusters/orders");
+  const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders?target=shop");
+  await has(page, /Nobody picks from it now/, "#headline");
+  await has(page, /live/, ".live");
+  await has(own.page, /live/, ".live");
+  await daemon.call("POST", "/pick?cluster=orders&n=1000");
+  await has(own.page, /Dropped: [\d.]+ picks\/s \([45]\d(\.\d)? %\), by throttle [\d.]+\/s, set to 50 %/, "#headline");
+  await has(page, /throttle 50 %, [45]\d\d so far, [\d.]+\/s.*counted for the whole process/, ".facts div");
+  assert.match((await page.textContent("#headline")) ?? "", /Nobody picks from it now/);
+  await daemon.call("POST", "/pick?target=shop&path=/&n=1000");
+  await has(page, /Dropped: [\d.]+ picks\/s \([45]\d(\.\d)? %\), by throttle, set to 50 %/, "#headline");
+  assert.deepEqual([...faults, ...own.faults], []);
+});
+
+test("events of another tree are not this one's, and tell their target", async (t) => {
+  const own = await visit(t, browser, daemon, "#/clusters/orders");
+  const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders?target=shop");
+  await daemon.call("DELETE", "/v1/clusters/orders/endpoints");
+  await push(daemon, "/v1/clusters/orders/endpoints", endpointsOf({ b: ["10.0.0.2:80"] }));
+  const told = async (of: typeof page) => (await of.$$eval(".event.state_changed .says", (all) => all.map((e) => e.textContent ?? ""))).map((s) => s.includes(" in xds:///shop"));
+  await has(page, /in xds:\/\/\/shop/, ".event.state_changed");
+  await own.page.waitForSelector(".event.state_changed");
+  await page.waitForSelector(".event.pushed");
+  assert.ok((await told(page)).every((there) => there));
+  assert.ok(!(await told(own.page)).includes(true));
+  assert.deepEqual([...faults, ...own.faults], []);
+});
