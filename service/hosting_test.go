@@ -112,7 +112,8 @@ func TestFlagsHostTargets(t *testing.T) {
 	if _, err := s.HostTarget(t.Context(), &service.HostRequest{Target: "shop"}); err != nil {
 		t.Error(err)
 	}
-	if state, err := s.Target("shop"); err != nil || fmt.Sprint(state.HostedBy) != "[flag api]" {
+	if state, err := s.Target("shop"); err != nil || fmt.Sprint(state.HostedBy) != "[flag api]" ||
+		!strings.HasPrefix(state.Error, "xds:///shop: Listener/shop is not known: push it") {
 		t.Errorf("got %+v, %v", state, err)
 	}
 	if res, err := s.DropTarget(t.Context(), &service.HostRequest{Target: "shop"}); err != nil || len(res.Warnings) != 1 {

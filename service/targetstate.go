@@ -138,7 +138,7 @@ func (t *target) summarize(v *view, hosts []Host) TargetSummary {
 		Clusters: len(v.members), Generation: t.channel.Generation(),
 	}
 	if err := v.config.Err; err != nil {
-		_, out.Error = unusable(&lb.TargetError{Err: err})
+		_, out.Error = unusable(&lb.TargetError{Target: t.name, Err: err})
 	}
 	return out
 }
