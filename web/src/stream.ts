@@ -5,7 +5,7 @@ import { now, told } from "./clock.ts";
 
 /**
  * How a stream is doing. What it tells was known until "since", by lbd's clock: paused is
- * while the page is hidden, waiting while there is nothing to be told.
+ * while the page is hidden; waiting is what a page says where there is nothing to be told.
  */
 export type Liveness = { state: "live" } | { state: "connecting" | "reconnecting" | "paused" | "waiting"; since: number };
 
@@ -21,8 +21,7 @@ export interface Message {
 export interface StreamOptions {
   url: string;
   types: string[];
-  /** What returns "over" has told that there is nothing more: the stream begins from scratch. */
-  onMessage(m: Message): void | "over";
+  onMessage(m: Message): void;
   onLiveness(l: Liveness): void;
   /** The server does not stream now: says why, if anybody asks it otherwise. */
   onRefused(): void;
@@ -75,7 +74,7 @@ export class Stream {
     }
   };
 
-  private is(state: Exclude<Liveness["state"], "live">, since = knownUntil(this.liveness, now())): void {
+  private is(state: "connecting" | "reconnecting" | "paused", since = knownUntil(this.liveness, now())): void {
     this.liveness = { state, since };
     this.o.onLiveness(this.liveness);
   }
@@ -115,7 +114,7 @@ export class Stream {
         this.listen();
         const m = e as MessageEvent<string>;
         if (m.lastEventId) this.lastEventId = m.lastEventId;
-        if (this.o.onMessage({ type, id: m.lastEventId, data: JSON.parse(m.data) as unknown }) === "over") this.startOver(source);
+        this.o.onMessage({ type, id: m.lastEventId, data: JSON.parse(m.data) as unknown });
       });
     }
   }
@@ -140,17 +139,6 @@ export class Stream {
     this.listen();
     if (source.readyState !== EventSource.CLOSED) return; // the browser tries again
     this.o.onRefused();
-    this.later();
-  }
-
-  private startOver(source: EventSource): void {
-    source.close();
-    this.lastEventId = "";
-    this.is("waiting");
-    this.later();
-  }
-
-  private later(): void {
     clearTimeout(this.watchdog);
     clearTimeout(this.retry);
     this.retry = setTimeout(() => this.connect(), this.wait);
@@ -161,8 +149,7 @@ export class Stream {
 /**
  * useStream keeps one stream open while the component is shown. Handlers may change
  * without the stream being opened anew; another URL opens another one. onLiveness is
- * called before messages of the stream that it tells of, and refused or onMessage as
- * StreamOptions say.
+ * called before the messages of the stream that it tells of.
  */
 export function useStream(
   url: string | null,

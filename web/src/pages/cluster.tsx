@@ -109,7 +109,6 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
         default:
           setGone("The cluster is no more: it was removed while you looked.");
           askEvents();
-          return "over";
       }
     },
     () => {
