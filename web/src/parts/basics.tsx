@@ -74,7 +74,7 @@ export function Live({ of, now }: { of: Liveness; now: number }) {
   };
   const text = of.state === "reconnecting" ? `reconnecting for ${span(now - of.since)}: what is shown may be old` : words[of.state];
   return (
-    <span class={`live ${of.state}`}>
+    <span class={`live is-${of.state}`}>
       <span aria-hidden="true">{of.state === "live" ? "●" : of.state === "reconnecting" ? "✕" : "○"}</span> {text}
       <span class="unseen" role="status">
         {of.state === "reconnecting" ? "The connection to lbd is lost; reconnecting." : ""}

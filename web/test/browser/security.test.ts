@@ -116,6 +116,6 @@ test("an aggregate's leaves are each secured in their way", async (t) => {
     },
   });
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/outer");
-  await has(page, /^inner: TLS: trusts a certificate of the roots of mesh that bears exact "orders\.example".*plain: by its own connect mode$/, ".facts dd");
+  await has(page, /^inner: tcp; a lost one is noticed within \S+TLS: trusts a certificate of the roots of mesh that bears exact "orders\.example".*plain: tcp; a lost one is noticed within \S+$/, ".facts dd");
   assert.deepEqual(faults, []);
 });
