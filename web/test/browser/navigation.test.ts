@@ -55,7 +55,7 @@ test("back from a cluster is back at its row", async (t) => {
   await page.waitForFunction(() => document.activeElement?.closest("[data-key]")?.getAttribute("data-key") === "cluster-006");
   await page.keyboard.press("Enter");
   await has(page, /cluster-006/, "h1");
-  assert.equal(await page.evaluate(() => document.activeElement?.id), "title");
+  await page.waitForFunction(() => document.activeElement?.id === "title");
   await page.goBack();
   await page.waitForFunction(() => document.activeElement?.closest("[data-key]")?.getAttribute("data-key") === "cluster-006");
   const inSight = await page.$eval('[data-key="cluster-006"]', (e) => {
