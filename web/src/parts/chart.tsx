@@ -167,7 +167,7 @@ function options(props: { current: ChartProps }, width: number): uPlot.Options {
     height,
     legend: { show: false },
     cursor: { show: false },
-    padding: [14, 8, 0, 0],
+    padding: [14, 26, 0, 0], // on the right half of the last time
     scales: {
       x: { time: true, range: () => [(props.current.now - props.current.window) / 1000, props.current.now / 1000] },
       y: { range: (_u, _min, max) => [0, Math.max(1, max * 1.1)] },
