@@ -37,13 +37,13 @@ export interface Answer<T> {
 }
 
 /** How long an answer is waited for, in milliseconds: that of a pick may have to wait, and a push may be large. */
-const patience = (init: RequestInit) => (init.method && init.method !== "GET" ? 120_000 : 30_000);
+const patience = (path: string, init: RequestInit) => ((init.method && init.method !== "GET") || /^pick\b/.test(path) ? 120_000 : 30_000);
 
 /** Calls the API, whose answer is JSON or read otherwise; rejects with a Refusal for all that is not 2xx, or not whole in time. */
 export async function call<T>(path: string, init: RequestInit = {}, read = (r: Response) => r.json() as Promise<T>): Promise<Answer<T>> {
   const asked = Date.now();
   const late = new AbortController();
-  const timer = setTimeout(() => late.abort(new Error(`no answer within ${span(patience(init))}`)), patience(init));
+  const timer = setTimeout(() => late.abort(new Error(`no answer within ${span(patience(path, init))}`)), patience(path, init));
   const signal = init.signal ? AbortSignal.any([init.signal, late.signal]) : late.signal;
   let step = "lbd cannot be reached";
   try {

@@ -107,13 +107,15 @@ export class Overview {
     for (const c of changed) {
       let row = this.rows.get(c.name);
       if (!row) {
-        row = { name: c.name, c, picks: 0, dropped: 0, breaker: null, fill: 0, updated: 0, pace: this.kept.get(c.name)?.pace ?? null };
+        const { picks, dropped, breaker, pace } = this.kept.get(c.name) ?? { picks: 0, dropped: 0, breaker: null, pace: null };
+        row = { name: c.name, c, picks, dropped, breaker, fill: 0, updated: 0, pace };
         this.rows.set(c.name, row);
+        if (picks > 0) this.active.add(row);
         this.members = true;
       }
       row.c = c;
       row.updated = c.updated_at ? Date.parse(c.updated_at) : 0;
-      row.breaker = breakerOf(c);
+      if (c.counts || c.circuit_breaker) row.breaker = breakerOf(c);
       row.fill = filled(row.breaker);
       if (c.counts) {
         row.pace ??= new Pace();

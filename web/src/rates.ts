@@ -134,7 +134,8 @@ export class History {
   over(ms: number, until: number): Rates | null {
     const last = this.samples.at(-1);
     if (!last || (last.span === 0 && (this.away || until - last.t <= tick))) return null;
-    if (this.away) until = Math.min(until, last.t);
+    // What is counted since the last sample is not known yet.
+    if (this.away || until - last.t <= tick) until = last.t;
     const from = Math.max(until - ms, this.begun);
     const sums = nothing();
     const seconds = Math.max(until - from, 1) / 1000;

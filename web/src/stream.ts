@@ -33,6 +33,8 @@ const longestWait = 5000;
 
 /** lbd lets no stream be silent for longer than half of this, in milliseconds. */
 const silence = 30_000;
+/** Since when a stream is longer silent than lbd ever is, which tells that it is alive every 15 s. */
+const overdue = 20_000;
 
 /**
  * Stream is one EventSource that is opened anew when it is refused (the browser
@@ -74,9 +76,15 @@ export class Stream {
     }
   };
 
-  private is(state: "connecting" | "reconnecting" | "paused", since = knownUntil(this.liveness, now())): void {
+  private is(state: "connecting" | "reconnecting" | "paused", since = this.knownUntil()): void {
     this.liveness = { state, since };
     this.o.onLiveness(this.liveness);
+  }
+
+  /** Until when what was told is known to be so: a break may be noticed long after it was, as by who was asleep. */
+  private knownUntil(): number {
+    const until = knownUntil(this.liveness, now());
+    return this.liveness.state === "live" && until - this.heard > overdue ? this.heard : until;
   }
 
   private disconnect(): void {

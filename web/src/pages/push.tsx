@@ -45,6 +45,7 @@ export function Push({ query }: { query: URLSearchParams }) {
   latest.current = asked;
 
   const take = async (text: string) => {
+    loaded.drop(); // what was asked for does not take the place of what is newer
     setBody(text);
     setDone(null);
     setError("");

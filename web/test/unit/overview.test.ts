@@ -95,3 +95,20 @@ test("rates rise with counts, go on after a resync, and fall without a word", ()
   assert.equal(o.sums().picks, 0);
   assert.equal(busy!.picks, 0);
 });
+
+test("what is listed without counts has the rates that were known", () => {
+  const o = new Overview();
+  o.opened();
+  for (let s = 0; s <= 5; s++) {
+    o.take([counted("busy", s, s * 100)]);
+    o.tick(start + s * 1000);
+  }
+  o.clear();
+  o.take([summary("busy"), summary("new")]);
+  const [busy, fresh] = o.shown("", "all", { by: "name", down: false });
+  assert.equal(Math.round(busy!.picks), 100);
+  assert.equal(busy!.breaker!.in_flight, 5);
+  assert.equal(fresh!.picks, 0);
+  o.tick(start + 60_000);
+  assert.equal(busy!.picks, 0, "they end as any other");
+});

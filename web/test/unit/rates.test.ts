@@ -149,3 +149,15 @@ test("the pace of a cluster in a list", () => {
   p.add(counts(124, 6016), 2);
   assert.equal(Math.round(p.at(start + 128_000).picks), 2);
 });
+
+test("rates do not swing between two messages", () => {
+  const h = new History(60_000);
+  for (let s = 0; s <= 20; s++) h.add(counts(s, s * 100));
+  for (const after of [-900, 0, 400, 900]) {
+    assert.equal(Math.round(h.over(10_000, start + 20_000 + after)!.picks.ok!), 100, `${after} ms after the last`);
+  }
+  const young = new History(60_000);
+  young.add(counts(0, 5000));
+  young.add(counts(1, 5100));
+  assert.equal(Math.round(young.over(10_000, start - 300)!.picks.ok!), 100, "asked by a clock that ticked before the first");
+});
