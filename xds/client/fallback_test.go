@@ -16,6 +16,7 @@ func TestFallBackAtTheStart(t *testing.T) {
 		}
 		w.want(cds, "a")
 		s := w.servers["three"].accept()
+		synctest.Wait() // until the client knows whom it asks
 		if got := w.client.Server("a"); got.URI != "passthrough:///three" {
 			t.Errorf("asked of %v", got)
 		}
