@@ -95,6 +95,9 @@ func New(o Options) http.Handler {
 	f := &resourceFiles{service: o.Service}
 	r.get("/v1/files", f.list)
 
+	g := &daemon{service: o.Service}
+	r.get("/v1/daemon", g.get)
+	r.get("/v1/daemon/watch", g.watch)
 	v := &events{service: o.Service}
 	r.get("/v1/events", v.list)
 	r.get("/v1/events/watch", v.watch)
@@ -109,9 +112,9 @@ func New(o Options) http.Handler {
 	b := newDashboard(o.Dashboard)
 	r.get("/", b.getHome)
 	r.get("/assets/{file}", b.getAsset)
-	g := newPages()
-	r.get("/docs", g.getDocs)
-	r.get("/docs/{file}", g.getFile)
+	i := newPages()
+	r.get("/docs", i.getDocs)
+	r.get("/docs/{file}", i.getFile)
 
 	r.unmatched()
 	return r.mux

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/lbd-dev/lbd/service"
 )
@@ -42,8 +43,9 @@ func (h *health) ready(w http.ResponseWriter, r *http.Request) error {
 	return writeChecks(w, r, "readyz", h.service.Health())
 }
 
-// writeChecks answers "ok", or 503 and each check. verbose tells each in any
-// case.
+// writeChecks answers "ok", or 503 and each check; verbose lists the checks in any
+// case. [+] marks a check that passed, [!] a condition that does not make the probe
+// fail, [-] a check that failed. Each check is one line.
 func writeChecks(w http.ResponseWriter, r *http.Request, name string, checks []service.Check) error {
 	var verbose bool
 	err := readQuery(r.URL.RawQuery, []parameter{{name: "verbose"}}, func(_ string, v value) string {
@@ -56,13 +58,16 @@ func writeChecks(w http.ResponseWriter, r *http.Request, name string, checks []s
 	var b bytes.Buffer
 	for _, c := range checks {
 		mark := '+'
-		if !c.OK {
+		switch {
+		case c.Warning:
+			mark = '!'
+		case !c.OK:
 			mark = '-'
 			status, verdict = http.StatusServiceUnavailable, "failed"
 		}
 		fmt.Fprintf(&b, "[%c]%s", mark, c.Name)
 		if c.Detail != "" {
-			b.WriteString(": " + c.Detail)
+			b.WriteString(": " + strings.ReplaceAll(c.Detail, "\n", " "))
 		}
 		b.WriteByte('\n')
 	}

@@ -15,6 +15,8 @@ import (
 var (
 	filesFamily = gauge("lbd_resource_files",
 		"Is there a resource file that is not in use? Files by state: good, bad.", "state")
+	conditionsFamily = gauge("lbd_conditions",
+		"Daemon-wide problems now, by kind, as GET /v1/daemon lists them.", "kind")
 	picksFamily = counter("lbd_picks_total",
 		"What happened to every pick, each once? By result: ok, or the code of its refusal.", "cluster", "target", "result")
 	localityPicksFamily = counter("lbd_locality_picks_total",
@@ -87,6 +89,7 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 // zero are left out, but for those whose first count matters. Categories and
 // localities are those that the newest config names.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
+	c.conditions(out)
 	c.files(out)
 	c.xds(out)
 	o := &collection{out: out, rest: newSeries(OverflowCluster), told: make(map[*shared]bool)}
@@ -220,6 +223,17 @@ func (c *collector) xds(out chan<- prometheus.Metric) {
 	}
 	for k, n := range status.Updates {
 		out <- xdsUpdatesFamily.metric(float64(n), k.Server, string(k.Type), string(k.Result))
+	}
+}
+
+// conditions emits how many conditions of each kind there are.
+func (c *collector) conditions(out chan<- prometheus.Metric) {
+	counts := make(map[ConditionKind]int, len(ConditionKinds))
+	for _, condition := range c.service.allConditions() {
+		counts[condition.Kind]++
+	}
+	for _, kind := range ConditionKinds {
+		out <- conditionsFamily.metric(float64(counts[kind]), string(kind))
 	}
 }
 

@@ -36,7 +36,10 @@ type Options struct {
 	// Draw gives uniform random numbers, from any goroutine; nil is
 	// math/rand/v2's.
 	Draw func() uint64
-	// Version is shown by the build metric.
+	// Name is what the daemon calls itself to its operators: in the dashboard and in
+	// GET /v1/daemon.
+	Name string
+	// Version is shown by the build metric, and beside Name.
 	Version string
 	// RequireIfMatch refuses changes that do not say what they replace.
 	RequireIfMatch bool
@@ -59,6 +62,7 @@ type Options struct {
 type Service struct {
 	// Fixed after New.
 	options  Options
+	started  time.Time
 	counters *policy.Counters
 	metrics  *metrics
 	targets  *targets
@@ -72,6 +76,8 @@ type Service struct {
 
 	followed *followed // nil without a management server; fixed after Follow
 	onDemand onDemand
+
+	conditions conditions
 
 	reading  *reading
 	underWay underWay
@@ -99,7 +105,7 @@ func New(o Options) *Service {
 	if o.OnDemandIdle == 0 {
 		o.OnDemandIdle = DefaultOnDemandIdle
 	}
-	s := &Service{options: o, counters: policy.NewCounters(), resolver: resolver.New(resolverOptions(o.Bootstrap))}
+	s := &Service{options: o, started: time.Now().UTC(), counters: policy.NewCounters(), resolver: resolver.New(resolverOptions(o.Bootstrap))}
 	s.onDemand = onDemand{max: o.OnDemand, idle: o.OnDemandIdle, clusters: make(map[string]time.Time)}
 	s.reading = newReading()
 	s.underWay.changes = make(map[*change]struct{})
@@ -110,6 +116,8 @@ func New(o Options) *Service {
 	s.leases = newLeases(o.MaxLeases, func(a *account) { s.breakerEased(a.target.member(a.cluster)) })
 	s.targets = newTargets(s.newTarget, s.counters)
 	s.dns = resolver.NewDNS(o.Lookup, s.hostChanged)
+	s.AddConditions(s.serverConditions)
+	s.AddConditions(s.fileConditions)
 	return s
 }
 
@@ -237,14 +245,17 @@ func (s *Service) DefaultWait() time.Duration { return s.options.Wait }
 // Registry holds all of lbd's metrics.
 func (s *Service) Registry() *prometheus.Registry { return s.metrics.registry }
 
-// Check is one condition of being ready.
+// Check is one line of a health probe's answer.
 type Check struct {
 	Name   string
 	OK     bool
 	Detail string
+	// Warning marks a condition of the daemon that does not make the probe fail.
+	Warning bool
 }
 
-// Health tells each condition of being ready to answer picks.
+// Health returns the checks of being ready to answer picks: those of the service,
+// and one for each condition of the daemon.
 func (s *Service) Health() []Check {
 	loaded := Check{Name: "store", OK: s.store.Load() != nil, Detail: "what was pushed is loaded"}
 	if !loaded.OK {
@@ -254,7 +265,15 @@ func (s *Service) Health() []Check {
 	if !serving.OK {
 		serving.Detail = "shutting down"
 	}
-	return []Check{loaded, serving}
+	checks := []Check{loaded, serving}
+	for _, c := range s.Conditions() {
+		detail := c.Text
+		if c.Remedy != "" {
+			detail += ": " + c.Remedy
+		}
+		checks = append(checks, Check{Name: string(c.Kind), OK: !c.NotReady, Warning: !c.NotReady, Detail: detail})
+	}
+	return checks
 }
 
 // open returns the store, once there is one.

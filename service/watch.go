@@ -91,7 +91,8 @@ type watches struct {
 	watchers int
 	closed   bool
 	clusters map[watchedCluster]*clusterFeed
-	overview *overview // nil while nobody watches
+	overview *overview   // nil while nobody watches
+	daemon   *daemonFeed // nil while nobody watches
 }
 
 func newWatches(s *Service) *watches {

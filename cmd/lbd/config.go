@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -20,6 +21,9 @@ const (
 	maxOnDemandIdle = 24 * time.Hour
 )
 
+// maxName is the maximum length of --name, in bytes: that of a host's name.
+const maxName = 253
+
 // defaultListen is --listen where nobody says otherwise, as the tag of
 // Config.Listen has it.
 const defaultListen = "127.0.0.1:8080"
@@ -28,6 +32,7 @@ const defaultListen = "127.0.0.1:8080"
 type Config struct {
 	ConfigFile     string        `name:"config" help:"Configuration file (YAML): flags by their names. The command line comes first, then the environment." env:"LBD_CONFIG" placeholder:"FILE"`
 	Listen         []string      `help:"Where to listen: host:port or unix:PATH. Repeatable." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
+	Name           string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default: the host's name)." env:"LBD_NAME" placeholder:"NAME"`
 	Data           string        `help:"Data directory, where pushed resources are kept. Empty keeps them in memory only." default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
 	Resources      string        `help:"Directory of xDS resource files (JSON, YAML, protobuf), watched. What is pushed comes before them." env:"LBD_RESOURCES" placeholder:"DIR"`
 	Bootstrap      string        `help:"Bootstrap of the management server to follow: a file in gRPC's format. Else GRPC_XDS_BOOTSTRAP names one, or GRPC_XDS_BOOTSTRAP_CONFIG holds it." env:"LBD_BOOTSTRAP" placeholder:"FILE"`
@@ -56,6 +61,9 @@ func (c *Config) Validate() error {
 	if c.OnDemandIdle < time.Second || c.OnDemandIdle > maxOnDemandIdle {
 		return fmt.Errorf("--on-demand-idle is %v, and should be between 1s and %v", c.OnDemandIdle, maxOnDemandIdle)
 	}
+	if len(c.Name) > maxName || !utf8.ValidString(c.Name) {
+		return fmt.Errorf("--name must be at most %d bytes of UTF-8", maxName)
+	}
 	for i, name := range c.Target {
 		full, err := service.TargetName(name)
 		if err != nil {
@@ -72,6 +80,18 @@ func (c *Config) Validate() error {
 }
 
 func (c *Config) connectMode() resource.ConnectMode { return resource.ConnectMode(c.Connect) }
+
+// daemonName returns --name, or the host's name.
+func (c *Config) daemonName() string {
+	if c.Name != "" {
+		return c.Name
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "lbd"
+	}
+	return host
+}
 
 // logger writes to standard error.
 func (c *Config) logger() *slog.Logger {

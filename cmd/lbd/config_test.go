@@ -20,6 +20,7 @@ func TestCommandLineIsRefusedInWords(t *testing.T) {
 		"no port":         {[]string{"--listen=localhost"}, "neither host:port nor unix:PATH"},
 		"no port number":  {[]string{"--listen=localhost:99999"}, `"99999"`},
 		"no socket path":  {[]string{"--listen=unix:"}, "no path"},
+		"name too long":   {[]string{"--name=" + strings.Repeat("x", 254)}, "--name must be at most 253 bytes"},
 		"no level":        {[]string{"--log-level=loud"}, `"loud"`},
 		"unknown command": {[]string{"server"}, "server"},
 	} {

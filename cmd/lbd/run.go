@@ -52,6 +52,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		Connectors:  dialer.Connectors(c.connectMode()),
 		ConnectMode: c.connectMode(),
 		Wait:        c.PickWait,
+		Name:        c.daemonName(),
 		Version:     buildVersion(),
 
 		RequireIfMatch: c.RequireIfMatch,
