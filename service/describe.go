@@ -117,15 +117,15 @@ func (m *member) leafNames() []string {
 		return nil
 	}
 	var names []string
-	for cc := range m.config.Leaves(m.cluster) {
+	for name, cc := range m.config.Leaves(m.cluster) {
 		first := len(names)
-		names = append(names, cc.Cluster.Name)
+		names = append(names, name)
 		if cc.Assignment == nil {
 			continue
 		}
 		for _, l := range cc.Assignment.Localities {
 			for len(names) <= first+int(l.Priority) {
-				names = append(names, cc.Cluster.Name)
+				names = append(names, name)
 			}
 		}
 	}

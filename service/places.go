@@ -63,7 +63,7 @@ func (p places) total() uint64 {
 func localities(config *resource.Config, cluster string) iter.Seq2[int, *resource.LocalityEndpoints] {
 	return func(yield func(int, *resource.LocalityEndpoints) bool) {
 		first := 0
-		for cc := range config.Leaves(cluster) {
+		for _, cc := range config.Leaves(cluster) {
 			last := first
 			if cc.Assignment != nil {
 				for _, l := range cc.Assignment.Localities {

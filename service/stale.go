@@ -20,7 +20,10 @@ func (ts *targets) stale(config *resource.Config, cluster string) bool {
 	if stale(cc.ClusterFrom, cluster) {
 		return true
 	}
-	for leaf := range config.Leaves(cluster) {
+	for _, leaf := range config.Leaves(cluster) {
+		if leaf.Err != nil {
+			continue // it serves nothing
+		}
 		if stale(leaf.ClusterFrom, leaf.Cluster.Name) || stale(leaf.AssignmentFrom, leaf.Cluster.AssignmentName()) {
 			return true
 		}

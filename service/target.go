@@ -126,7 +126,7 @@ func (m *member) own() (_ leaf, ok bool) {
 // usable counts the endpoints that picks may reach now.
 func (m *member) usable() int {
 	n := 0
-	for cc := range m.config.Leaves(m.cluster) {
+	for _, cc := range m.config.Leaves(m.cluster) {
 		if cc.Assignment != nil {
 			n += cc.Assignment.Usable()
 		}

@@ -301,7 +301,10 @@ func (ts *targets) join(t *target, was *member, cluster string, config *resource
 		return m
 	}
 	m.leaves = nil
-	for cc := range config.Leaves(cluster) {
+	for _, cc := range config.Leaves(cluster) {
+		if cc.Err != nil {
+			continue // it counts nothing
+		}
 		l := leaf{cc, ts.hold(cc)}
 		ts.reports.follow(l)
 		m.leaves = append(m.leaves, l)

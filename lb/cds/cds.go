@@ -75,6 +75,9 @@ func (b *cds) UpdateClientConnState(s balancer.ClientConnState) error {
 			if leaves[i] = cfg.XDS.Clusters[name]; leaves[i] == nil {
 				return fmt.Errorf("cluster %q, of which %q is made, is not in the config of %s", name, cfg.Cluster, cfg.XDS.Target)
 			}
+			if leaves[i].Err != nil {
+				leaves[i] = &resource.ClusterConfig{Cluster: resource.DefaultCluster(name), AssignmentErr: leaves[i].Err}
+			}
 		}
 		b.apply(root, leaves)
 	case root.Assignment == nil:

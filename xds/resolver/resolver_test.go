@@ -3,6 +3,7 @@ package resolver_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func say(changes []resolver.Change) string {
 		case cc.Err != nil:
 			out = append(out, name+"!"+cc.Err.Error())
 		case len(cc.Leaves) > 0:
-			out = append(out, name+"="+strings.Join(cc.Leaves, ","))
+			out = append(out, name+"="+leavesOf(c.Config, cc))
 		case cc.Assignment == nil:
 			out = append(out, name+"!"+cc.AssignmentErr.Error())
 		default:
@@ -171,7 +172,8 @@ func aggregate(name string, leaves ...string) resolver.Update {
 	return made(c)
 }
 
-// leaves tells what each changed cluster comes down to, or its error.
+// leaves returns the leaves of each changed cluster, each followed by "!" and its
+// error if it has one; or the cluster's own error.
 func leaves(changes []resolver.Change) string {
 	var out []string
 	for _, c := range changes {
@@ -184,10 +186,20 @@ func leaves(changes []resolver.Change) string {
 		case root.Pending:
 			out = append(out, name+" pending")
 		default:
-			out = append(out, name+"="+strings.Join(root.Leaves, ","))
+			out = append(out, name+"="+leavesOf(c.Config, root))
 		}
 	}
 	return strings.Join(out, "; ")
+}
+
+func leavesOf(config *resource.Config, root *resource.ClusterConfig) string {
+	names := slices.Clone(root.Leaves)
+	for i, leaf := range names {
+		if cc := config.Clusters[leaf]; cc.Err != nil {
+			names[i] += "!" + cc.Err.Error()
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // clusterOf is the cluster of a cluster: target.
@@ -217,9 +229,18 @@ func TestAggregates(t *testing.T) {
 		"depth first, each once":   {[]resolver.Update{aggregate("a", "b", "x", "y"), aggregate("b", "y", "z"), eds(t, "x", "h"), eds(t, "y", "h"), eds(t, "z", "h")}, "a=y,z,x"},
 		"made of itself":           {[]resolver.Update{aggregate("a", "a")}, "a!aggregate cluster graph has no leaf clusters"},
 		"made of itself and more":  {[]resolver.Update{aggregate("a", "b"), aggregate("b", "a", "x"), eds(t, "x", "h")}, "a=x"},
-		"a leaf that is not known": {[]resolver.Update{aggregate("a", "x")}, `a!cluster "x", of which the aggregate is made, is not known`},
-		"fifteen deep":             {chain(15), "c0=c15"},
-		"sixteen deep":             {chain(16), "c0!aggregate cluster graph exceeds max depth (16)"},
+		"a leaf that is not known": {[]resolver.Update{aggregate("a", "x")}, "a=x!Cluster/x is not known"},
+		"the others of that leaf":  {[]resolver.Update{aggregate("a", "x", "y"), eds(t, "y", "h")}, "a=x!Cluster/x is not known,y"},
+		"a nested aggregate that is not known": {
+			[]resolver.Update{aggregate("a", "b", "z"), aggregate("b", "c", "y"), eds(t, "y", "h"), eds(t, "z", "h")},
+			"a=c!Cluster/c is not known,y,z",
+		},
+		"a nested aggregate too deep beside a good leaf": {
+			append(chain(16), aggregate("c0", "c1", "good"), eds(t, "good", "h")),
+			"c0!aggregate cluster graph exceeds max depth (16)",
+		},
+		"fifteen deep": {chain(15), "c0=c15"},
+		"sixteen deep": {chain(16), "c0!aggregate cluster graph exceeds max depth (16)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := last(resolver.New(resolver.Options{}).Apply(resource.SourcePush, c.updates)); got != c.want {
@@ -242,7 +263,7 @@ func TestAggregateFollowsItsLeaves(t *testing.T) {
 	push("", eds(t, "x", "h2"))
 	push("a=x; b=x; s=; x=", cds(t, "x", "s"), eds(t, "s", "h3"))
 	push("a=x; b=x; s=; x=", eds(t, "s", "h4"))
-	push(`a!cluster "b", of which the aggregate is made, is not known; b gone`, resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "b"}}})
+	push("a=b!Cluster/b is not known; b gone", resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "b"}}})
 }
 
 func TestLogicalDNS(t *testing.T) {

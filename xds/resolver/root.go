@@ -103,8 +103,9 @@ type walk struct {
 	resolver *Resolver
 	needs    []resource.Key
 	seen     map[string]bool
+	names    []string // of leaves
 	leaves   []*resource.ClusterConfig
-	err      error // the first
+	err      error // why the aggregate as a whole cannot be used
 }
 
 // root returns a root's config, with the leaves of an AGGREGATE.
@@ -123,8 +124,8 @@ func (w *walk) root(cluster string) (*resource.ClusterConfig, []*resource.Cluste
 		config.Pending = false
 		return &config, nil
 	}
+	config.Leaves = w.names
 	for _, leaf := range w.leaves {
-		config.Leaves = append(config.Leaves, leaf.Cluster.Name)
 		config.Pending = config.Pending || leaf.Pending
 		if leaf.AssignmentFrom.Updated.After(config.AssignmentFrom.Updated) {
 			config.AssignmentFrom = leaf.AssignmentFrom
@@ -133,13 +134,14 @@ func (w *walk) root(cluster string) (*resource.ClusterConfig, []*resource.Cluste
 	return &config, w.leaves
 }
 
-// aggregate adds the clusters that an aggregate comes down to, depth first. One
-// that is named twice counts where it is named first. An error of any is the
-// aggregate's, as in gRPC; the rest is needed all the same.
+// aggregate adds the leaves of an aggregate, depth first. A cluster that occurs
+// twice counts at its first place (gRFC A37). A cluster that does not exist or is
+// in error is added as a leaf that carries its error, so that the others serve
+// (gRFC A74). A graph that is too deep fails the whole aggregate.
 func (w *walk) aggregate(c *resource.Cluster, depth int) {
 	for _, name := range c.Leaves {
 		if depth+1 >= maxAggregateDepth {
-			w.fail(fmt.Errorf("aggregate cluster graph exceeds max depth (%d)", maxAggregateDepth))
+			w.err = fmt.Errorf("aggregate cluster graph exceeds max depth (%d)", maxAggregateDepth)
 			return
 		}
 		if w.seen[name] {
@@ -147,23 +149,11 @@ func (w *walk) aggregate(c *resource.Cluster, depth int) {
 		}
 		w.seen[name] = true
 		leaf := w.cluster(name)
-		missing, is := errors.AsType[*NotFoundError](leaf.Err)
-		switch {
-		case is && missing.Err == nil:
-			w.fail(fmt.Errorf("cluster %q, of which the aggregate is made, is not known", name))
-		case leaf.Err != nil:
-			w.fail(fmt.Errorf("cluster %q, of which the aggregate is made: %w", name, leaf.Err))
-		case leaf.Cluster.Type == resource.ClusterAggregate:
+		if leaf.Err == nil && leaf.Cluster.Type == resource.ClusterAggregate {
 			w.aggregate(leaf.Cluster, depth+1)
-		default:
-			w.leaves = append(w.leaves, leaf)
+			continue
 		}
-	}
-}
-
-func (w *walk) fail(err error) {
-	if w.err == nil {
-		w.err = err
+		w.names, w.leaves = append(w.names, name), append(w.leaves, leaf)
 	}
 }
 

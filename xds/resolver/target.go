@@ -288,8 +288,8 @@ func fill(c *resource.Config, t *target) {
 	for i, x := range t.roots {
 		c.Roots[i] = x.cluster
 		c.Clusters[x.cluster] = x.config
-		for _, leaf := range x.leaves {
-			c.Clusters[leaf.Cluster.Name] = leaf
+		for i, leaf := range x.leaves {
+			c.Clusters[x.config.Leaves[i]] = leaf
 		}
 	}
 }

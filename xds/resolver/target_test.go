@@ -344,9 +344,13 @@ func TestTargets(t *testing.T) {
 		"an aggregate on demand asks for its leaves": {steps: []step{
 			{demand("a"), "a pending", "+Cluster/a"},
 			{apply(ads, aggregate("a", "x", "y")), "", "+Cluster/x +Cluster/y"},
-			{apply(ads, cds(t, "y", "y"), notFound(cds(t, "x", ""))), `a!cluster "x", of which the aggregate is made: Cluster/x` + doesNotExist, "+ClusterLoadAssignment/y"},
-			{apply(ads, cds(t, "x", "x"), eds(t, "y", "h2")), "", "+ClusterLoadAssignment/x"},
+			{apply(ads, cds(t, "y", "y"), notFound(cds(t, "x", ""))), "", "+ClusterLoadAssignment/y"},
+			{apply(ads, eds(t, "y", "h2")), "a=x!Cluster/x" + doesNotExist + ",y", ""},
+			{apply(ads, cds(t, "x", "x")), "", "+ClusterLoadAssignment/x"},
 			{apply(ads, eds(t, "x", "h1")), "a=x,y", ""},
+			{apply(ads, notFound(cds(t, "x", ""))), "a=x!Cluster/x" + doesNotExist + ",y", "-ClusterLoadAssignment/x"},
+			{apply(ads, cds(t, "x", "x")), "", "+ClusterLoadAssignment/x"},
+			{apply(ads, notFound(eds(t, "x", "h1"))), "a=x,y", ""},
 			{apply(ads, aggregate("a", "y")), "a=y", "-Cluster/x -ClusterLoadAssignment/x"},
 		}},
 		"an aggregate of itself is let go of": {steps: []step{

@@ -33,21 +33,23 @@ type Config struct {
 	Clusters map[string]*ClusterConfig
 }
 
-// Leaves yields what a cluster comes down to: itself, or for an AGGREGATE its
-// leaves, the preferred first (gRFC A37). A cluster that cannot be used, or that
-// the Config does not have, comes down to nothing.
-func (c *Config) Leaves(cluster string) iter.Seq[*ClusterConfig] {
-	return func(yield func(*ClusterConfig) bool) {
+// Leaves yields the leaf clusters of a cluster with their names: the cluster
+// itself, or the leaves of an AGGREGATE, the preferred first (gRFC A37). A leaf of
+// an AGGREGATE may have Err set: it does not exist or is in error, and the others
+// serve (gRFC A74). A cluster that cannot be used, or that the Config does not
+// have, has no leaves.
+func (c *Config) Leaves(cluster string) iter.Seq2[string, *ClusterConfig] {
+	return func(yield func(string, *ClusterConfig) bool) {
 		root := c.Clusters[cluster]
 		if root == nil || root.Err != nil {
 			return
 		}
 		if len(root.Leaves) == 0 {
-			yield(root)
+			yield(cluster, root)
 			return
 		}
 		for _, name := range root.Leaves {
-			if !yield(c.Clusters[name]) {
+			if !yield(name, c.Clusters[name]) {
 				return
 			}
 		}
@@ -109,8 +111,9 @@ type Provenance struct {
 type ClusterConfig struct {
 	Cluster     *Cluster
 	ClusterFrom Provenance
-	// Leaves are, for an AGGREGATE, the clusters that it comes down to, the
-	// preferred first. It has no Assignment of its own.
+	// Leaves are the names of an AGGREGATE's leaf clusters, nested aggregates
+	// flattened, the preferred first. They include clusters that do not exist or
+	// are in error. An AGGREGATE has no Assignment of its own.
 	Leaves []string
 	// Pending is true until what the cluster needs is known for the first
 	// time: its picks queue.

@@ -21,7 +21,7 @@ func TestLeavesOfACluster(t *testing.T) {
 		"a": {"a"}, "all": {"b", "a"}, "bad": nil, "unknown": nil,
 	} {
 		var got []string
-		for cc := range config.Leaves(name) {
+		for _, cc := range config.Leaves(name) {
 			got = append(got, cc.Cluster.Name)
 		}
 		if !slices.Equal(got, want) {
@@ -29,7 +29,7 @@ func TestLeavesOfACluster(t *testing.T) {
 		}
 	}
 	var first []string
-	for cc := range config.Leaves("all") {
+	for _, cc := range config.Leaves("all") {
 		if first = append(first, cc.Cluster.Name); len(first) == 1 {
 			break
 		}
