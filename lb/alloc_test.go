@@ -46,7 +46,8 @@ func TestAllocPick(t *testing.T) {
 					}
 					r, refused := err.(*policy.Refusal) //nolint:errorlint // errors.As allocates
 					switch {
-					case tt.want == 0 && err != nil && !refused: // one in a million is dropped
+					case refused && r.Kind == policy.KindDropped: // one in a million, where not all
+					case tt.want == 0 && err != nil:
 						t.Fatal(err)
 					case tt.want != 0 && (!refused || r.Kind != tt.want):
 						t.Fatalf("err %v, want a refusal of kind %d", err, tt.want)
@@ -58,6 +59,33 @@ func TestAllocPick(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestAllocExclude: excluding endpoints, or all of a locality, allocates nothing.
+func TestAllocExclude(t *testing.T) {
+	ls := []*resource.LocalityEndpoints{locality("a", 0, 1, 2), locality("b", 0, 1, 2), locality("c", 0, 1, 2)}
+	for name, exclude := range map[string][]string{
+		"an endpoint": {"a-0:80"},
+		"a locality":  {"a-0:80", "a-1:80"},
+		"all but one": {"a-0:80", "a-1:80", "b-0:80", "b-1:80", "c-0:80"},
+		"all":         {"a-0:80", "a-1:80", "b-0:80", "b-1:80", "c-0:80", "c-1:80"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newChannel(t, nil)
+			offer(t, c, config(nil, 1<<20, ls...))
+			if err := c.Pick(newCall(), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			call := newCall()
+			call.Exclude = exclude
+			if got := testing.AllocsPerRun(2000, func() {
+				_ = c.Pick(call, 0)
+				call.Again()
+			}); got != 0 {
+				t.Errorf("%v allocations for each pick, want 0", got)
+			}
+		})
 	}
 }
 

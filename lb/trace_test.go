@@ -69,7 +69,7 @@ func TestTrace(t *testing.T) {
 			name: "excluded: another locality's turn", max: 5, board: allUp, exclude: []string{"b-0:80", "b-1:80"},
 			want: []string{
 				"cluster orders", "breaker 0 of 5", "priority 0 READY", "locality of a:1 b:3 b", "round_robin -1 of 2 without 2",
-				"locality of a:1 b:3 a", "round_robin 1 of 2 a-1:80",
+				"locality of a:1 a", "round_robin 1 of 2 a-1:80",
 			},
 		},
 		{
@@ -77,7 +77,7 @@ func TestTrace(t *testing.T) {
 			exclude: []string{"a-0:80", "a-1:80", "b-0:80", "b-1:80"},
 			want: []string{
 				"cluster orders", "breaker 0 of 5", "priority 0 READY", "locality of a:1 b:3 b", "round_robin -1 of 2 without 2",
-				"locality of a:1 b:3 a", "round_robin -1 of 2 without 2",
+				"locality of a:1 a", "round_robin -1 of 2 without 2",
 			},
 		},
 		{name: "queued", max: 5, board: func(*switchboard) {}, want: []string{"cluster orders", "breaker 0 of 5", "priority 0 CONNECTING", "queue"}},

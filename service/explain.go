@@ -87,11 +87,14 @@ type LocalityCandidate struct {
 // EndpointStep is the choice of the endpoint.
 type EndpointStep struct {
 	Policy string `json:"policy"`
-	// Rotation is how many endpoints take turns, Index whose turn it was.
-	Rotation int    `json:"rotation"`
-	Index    int    `json:"index"`
+	// Rotation is how many endpoints take turns, Index the place of the chosen one.
+	Rotation int `json:"rotation"`
+	Index    int `json:"index"`
+	// Excluded is how many of them the pick excludes; for ring_hash, how many it passed on its way.
 	Excluded int    `json:"excluded"`
 	Address  string `json:"address"`
+	// InsteadOf is the excluded endpoint whose turn it was, if the chosen one was drawn in its place.
+	InsteadOf string `json:"instead_of,omitempty"`
 	// Compared are the endpoints that least_request drew, in turn.
 	Compared []InFlight `json:"compared,omitempty"`
 	// Ring is ring_hash's way along its ring.
@@ -263,6 +266,9 @@ func explainEndpoint(s policy.EndpointStep) Step {
 	if s.Endpoint != nil {
 		e.Address = s.Endpoint.Addresses[0]
 	}
+	if s.InsteadOf != nil {
+		e.InsteadOf = s.InsteadOf.Addresses[0]
+	}
 	var says string
 	switch {
 	case s.Ring != nil:
@@ -273,13 +279,21 @@ func explainEndpoint(s policy.EndpointStep) Step {
 		says = explainCompared(e, s)
 	case s.Turn != nil:
 		e.Turn = &WeightedTurn{Weight: s.Turn.Weight, Share: s.Turn.Weight / s.Turn.Sum, From: string(s.Turn.From)}
-		says = fmt.Sprintf("%s took %s, number %d of %d in rotation, which has %.1f%% of the turns by its weight of %.4g from %s (%d skipped as excluded)",
-			s.Policy, e.Address, s.Index, s.Rotation, 100*e.Turn.Share, e.Turn.Weight, e.Turn.From, s.Excluded)
+		says = fmt.Sprintf("%s, which has %.1f%% of the turns by its weight of %.4g from %s (%d excluded)",
+			explainTurn(e), 100*e.Turn.Share, e.Turn.Weight, e.Turn.From, s.Excluded)
 	default:
-		says = fmt.Sprintf("%s took %s, number %d of %d in rotation (%d skipped as excluded)",
-			s.Policy, e.Address, s.Index, s.Rotation, s.Excluded)
+		says = fmt.Sprintf("%s (%d excluded)", explainTurn(e), s.Excluded)
 	}
 	return Step{Step: "endpoint", Endpoint: e, Says: says}
+}
+
+// explainTurn describes the choice of a policy that takes endpoints in turn.
+func explainTurn(e *EndpointStep) string {
+	place := fmt.Sprintf("number %d of %d in rotation", e.Index, e.Rotation)
+	if e.InsteadOf != "" {
+		return fmt.Sprintf("%s drew %s instead of %s, whose turn it was: %s", e.Policy, e.Address, e.InsteadOf, place)
+	}
+	return fmt.Sprintf("%s took %s, %s", e.Policy, e.Address, place)
 }
 
 func explainCompared(e *EndpointStep, s policy.EndpointStep) string {
@@ -289,7 +303,8 @@ func explainCompared(e *EndpointStep, s policy.EndpointStep) string {
 		e.Compared[i] = InFlight{Address: c.Endpoint.Addresses[0], InFlight: c.InFlight}
 		drawn[i] = fmt.Sprintf("%s with %d in flight", c.Endpoint.Addresses[0], c.InFlight)
 	}
-	return fmt.Sprintf("%s drew %s of %d READY, and took %s", s.Policy, strings.Join(drawn, ", "), s.Rotation, e.Address)
+	return fmt.Sprintf("%s drew %s of %d READY (%d excluded), and took %s",
+		s.Policy, strings.Join(drawn, ", "), s.Rotation, s.Excluded, e.Address)
 }
 
 func explainRing(e *EndpointStep, s policy.EndpointStep) string {

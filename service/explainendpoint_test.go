@@ -3,6 +3,7 @@ package service_test
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,9 +19,9 @@ func TestExplainEndpoint(t *testing.T) {
 		held    int // by leases
 		want    string
 	}{
-		{"ROUND_ROBIN", "", 0, `^round_robin took a-0:80, number 0 of 1 in rotation \(0 skipped as excluded\)$`},
+		{"ROUND_ROBIN", "", 0, `^round_robin took a-0:80, number 0 of 1 in rotation \(0 excluded\)$`},
 		{"ROUND_ROBIN", "a-0:80", 0, `^round_robin has no endpoint left: all 1 READY ones are excluded$`},
-		{"LEAST_REQUEST", "", 2, `^least_request_experimental drew a-0:80 with 2 in flight, a-0:80 with 2 in flight of 1 READY, and took a-0:80$`},
+		{"LEAST_REQUEST", "", 2, `^least_request_experimental drew a-0:80 with 2 in flight, a-0:80 with 2 in flight of 1 READY \(0 excluded\), and took a-0:80$`},
 		{"LEAST_REQUEST", "a-0:80", 0, `^least_request_experimental has no endpoint left: all 1 READY ones are excluded$`},
 		{"RING_HASH", "", 1, `^ring_hash_experimental: a random hash [0-9a-f]{16} fell on entry \d+ of 1024, and 0 on is a-0:80, which is READY \(0 skipped as excluded\)$`},
 		{"RING_HASH", "a-0:80", 1, `^ring_hash_experimental: a random hash [0-9a-f]{16} fell on entry \d+ of 1024; every endpoint that has not failed is excluded \(1\)$`},
@@ -48,6 +49,30 @@ func TestExplainEndpoint(t *testing.T) {
 				t.Errorf("ring %+v", e.Ring)
 			}
 		})
+	}
+}
+
+// TestExplainExcluded: which endpoint was drawn, and instead of which one.
+func TestExplainExcluded(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	var got []string
+	for range 2 {
+		out, err := pick(s, service.PickRequest{Cluster: "orders", Explain: true, Exclude: []string{"a-0:80"}, Wait: time.Second})
+		steps := explanation(t, out, err)
+		last := steps[len(steps)-1]
+		got = append(got, last.Says)
+		if e := last.Endpoint; e.Excluded != 1 || e.Address != "a-1:80" || e.InsteadOf != "" && e.InsteadOf != "a-0:80" {
+			t.Errorf("endpoint %+v", e)
+		}
+	}
+	slices.Sort(got) // the start of the rotation is random
+	want := []string{
+		"round_robin drew a-1:80 instead of a-0:80, whose turn it was: number 1 of 2 in rotation (1 excluded)",
+		"round_robin took a-1:80, number 1 of 2 in rotation (1 excluded)",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("explained as %q, want %q", got, want)
 	}
 }
 

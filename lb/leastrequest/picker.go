@@ -50,17 +50,14 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call, own := policy.CallOf(info.Ctx)
 	var step *policy.EndpointStep
 	if own && call.Trace != nil {
-		step = &policy.EndpointStep{Policy: policy.LeastRequest, Rotation: len(p.seats), Index: -1}
+		step = &policy.EndpointStep{Policy: policy.LeastRequest, Rotation: len(p.seats), Index: -1, Excluded: call.CountExcluded(p)}
 		defer func() { call.Trace.Steps = append(call.Trace.Steps, *step) }()
 	}
 	best := -1
 	var fewest int64
 	for range p.choices {
-		i, skipped := p.drawn(call)
+		i := p.drawn(call)
 		if i < 0 {
-			if step != nil {
-				step.Excluded = skipped
-			}
 			return balancer.PickResult{}, errAllExcluded
 		}
 		n := p.seats[i].inFlight.n.Load()
@@ -68,7 +65,6 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			best, fewest = i, n
 		}
 		if step != nil {
-			step.Excluded = max(step.Excluded, skipped)
 			step.Compared = append(step.Compared, policy.EndpointInFlight{Endpoint: p.seats[i].endpoint, InFlight: n})
 		}
 	}
@@ -90,20 +86,27 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return res, nil
 }
 
-// drawn draws a seat. Where call excludes it, the next one that it does not
-// exclude stands in; -1 where it excludes all.
-func (p *picker) drawn(call *policy.Call) (i, skipped int) {
-	n := len(p.seats)
-	hi, _ := bits.Mul64(p.draw(), uint64(n))
-	i = int(hi)
-	if call == nil || len(call.Exclude) == 0 {
-		return i, 0
+// drawn draws a seat; if call excludes it, one of the seats that remain. It
+// returns -1 if call excludes all.
+func (p *picker) drawn(call *policy.Call) int {
+	i := p.At(p.draw())
+	if call != nil && call.Excludes(p.seats[i].endpoint) {
+		return call.Redraw(p, p.draw)
 	}
-	for call.Excludes(p.seats[i].endpoint) {
-		if skipped++; skipped == n {
-			return -1, skipped
-		}
-		i = (i + 1) % n
-	}
-	return i, skipped
+	return i
+}
+
+// Len returns the number of READY endpoints.
+func (p *picker) Len() int { return len(p.seats) }
+
+// Endpoint returns the endpoint at an index.
+func (p *picker) Endpoint(i int) *resource.Endpoint { return p.seats[i].endpoint }
+
+// Weight returns 1: least_request draws every endpoint with the same chance.
+func (p *picker) Weight(int) float64 { return 1 }
+
+// At maps a draw to an index, with the same chance for each.
+func (p *picker) At(draw uint64) int {
+	i, _ := bits.Mul64(draw, uint64(len(p.seats)))
+	return int(i)
 }

@@ -32,9 +32,10 @@ func TestChoice(t *testing.T) {
 		{2, "a c d", "", "c", "a:3 c:1"}, // no third draw
 		{3, "a c d", "", "d", "a:3 c:1 d:0"},
 		{10, "a a a a a a a a a b", "", "b", "a:3 a:3 a:3 a:3 a:3 a:3 a:3 a:3 a:3 b:1"},
-		{2, "a d", "d", "a", "a:3 a:3"}, // the next stands in
-		{2, "b b", "b c", "d", "d:0 d:0"},
-		{2, "d d", "a d", "b", "b:1 b:1"},
+		{2, "a d b", "d", "b", "a:3 b:1"}, // drawn again
+		{2, "b d c d", "b c", "d", "d:0 d:0"},
+		{2, "d a b c", "a d", "b", "b:1 c:1"},
+		{2, "b", "a b c", "d", "d:0 d:0"}, // too many draws: of those that remain
 		{2, "a b", "z", "b", "a:3 b:1"},
 	}
 	for _, tt := range tests {
@@ -65,6 +66,27 @@ func TestChoice(t *testing.T) {
 				t.Errorf("trace %+v", e)
 			}
 		})
+	}
+}
+
+// TestExcludeShares: the draws of an excluded endpoint go to all that remain, not
+// to its neighbor.
+func TestExcludeShares(t *testing.T) {
+	s := newStage(t, choices(2), config("a", "b", "c", "d"), together("a", "b", "c", "d"))
+	s.next = rand.New(rand.NewPCG(1, 2)).Uint64
+	got := make(map[string]int)
+	const n = 3000
+	for range n {
+		call := &policy.Call{Exclude: []string{"b"}}
+		if _, err := s.tree.Pick(call); err != nil {
+			t.Fatal(err)
+		}
+		got[call.Endpoint.Addresses[0]]++
+	}
+	for _, name := range []string{"a", "c", "d"} {
+		if d := got[name] - n/3; d < -n/30 || d > n/30 {
+			t.Errorf("picks %v, want %d for each of a, c and d", got, n/3)
+		}
 	}
 }
 

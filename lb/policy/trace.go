@@ -87,8 +87,8 @@ type PassedOver struct {
 
 // LocalityStep is the weighted draw of a locality.
 type LocalityStep struct {
-	// Candidates are the localities in the draw: the READY ones, or all where
-	// every one failed.
+	// Candidates are the localities in the draw: the READY ones, or all if every
+	// one failed; without those of which the pick excludes every endpoint.
 	Candidates []LocalityCandidate
 	// Draw is the 64 random bits that chose; 0 for one candidate alone.
 	Draw uint64
@@ -109,8 +109,12 @@ type EndpointStep struct {
 	// chosen one.
 	Rotation int
 	Index    int
-	// Excluded is how many were skipped because the pick excludes them.
+	// Excluded is the number of endpoints that were not chosen because the pick
+	// excludes them: all of the rotation, for ring_hash those that it passed.
 	Excluded int
+	// InsteadOf is the excluded endpoint whose turn it was, if Endpoint was drawn
+	// in its place; nil otherwise.
+	InsteadOf *resource.Endpoint
 	// Endpoint is the chosen one; nil where all are excluded.
 	Endpoint *resource.Endpoint
 	// Compared are the endpoints that least_request drew, in turn.

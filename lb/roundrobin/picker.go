@@ -1,6 +1,7 @@
 package roundrobin
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
@@ -12,10 +13,11 @@ import (
 
 var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "every READY endpoint is excluded")
 
-// picker is a photograph of the READY endpoints. Picks take them in turn, from
-// a random start.
+// picker is a snapshot of the READY endpoints. Picks take them in turn, from a
+// random start.
 type picker struct {
 	rotation []seat
+	draw     func() uint64
 	next     atomic.Uint32
 }
 
@@ -25,7 +27,7 @@ type seat struct {
 }
 
 func newPicker(set *policy.EndpointSet[nothing], draw func() uint64) *picker {
-	p := &picker{rotation: make([]seat, 0, set.Census.Ready)}
+	p := &picker{rotation: make([]seat, 0, set.Census.Ready), draw: draw}
 	for _, m := range set.Order {
 		if m.State == connectivity.Ready {
 			p.rotation = append(p.rotation, seat{m.SubConn, m.Value})
@@ -35,36 +37,48 @@ func newPicker(set *policy.EndpointSet[nothing], draw func() uint64) *picker {
 	return p
 }
 
-// Pick takes the next endpoint in turn that the pick does not exclude.
+// Pick takes the next endpoint in turn. If the pick excludes it, one of the
+// endpoints that remain is drawn, each with the same chance.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	n := uint32(len(p.rotation))
-	i := p.next.Add(1) % n
+	i := int(p.next.Add(1) % uint32(len(p.rotation)))
 	call, ok := policy.CallOf(info.Ctx)
 	if !ok {
 		return balancer.PickResult{SubConn: p.rotation[i].subConn}, nil
 	}
-	skipped := 0
-	if len(call.Exclude) > 0 {
-		for call.Excludes(p.rotation[i].endpoint) {
-			if skipped++; skipped == len(p.rotation) {
-				p.trace(call, -1, skipped)
-				return balancer.PickResult{}, errAllExcluded
-			}
-			i = (i + 1) % n
+	var insteadOf *resource.Endpoint
+	if call.Excludes(p.rotation[i].endpoint) {
+		insteadOf = p.rotation[i].endpoint
+		if i = call.Redraw(p, p.draw); i < 0 {
+			p.trace(call, i, nil)
+			return balancer.PickResult{}, errAllExcluded
 		}
 	}
 	call.Endpoint = p.rotation[i].endpoint
-	if call.Trace != nil {
-		p.trace(call, int(i), skipped)
-	}
+	p.trace(call, i, insteadOf)
 	return balancer.PickResult{SubConn: p.rotation[i].subConn}, nil
 }
 
-func (p *picker) trace(call *policy.Call, index, skipped int) {
+func (p *picker) trace(call *policy.Call, index int, insteadOf *resource.Endpoint) {
 	if call.Trace == nil {
 		return
 	}
 	call.Trace.Steps = append(call.Trace.Steps, policy.EndpointStep{
-		Policy: policy.RoundRobin, Rotation: len(p.rotation), Index: index, Excluded: skipped, Endpoint: call.Endpoint,
+		Policy: policy.RoundRobin, Rotation: len(p.rotation), Index: index,
+		Excluded: call.CountExcluded(p), InsteadOf: insteadOf, Endpoint: call.Endpoint,
 	})
+}
+
+// Len returns the number of READY endpoints.
+func (p *picker) Len() int { return len(p.rotation) }
+
+// Endpoint returns the endpoint at an index.
+func (p *picker) Endpoint(i int) *resource.Endpoint { return p.rotation[i].endpoint }
+
+// Weight returns 1: round_robin ignores weights.
+func (p *picker) Weight(int) float64 { return 1 }
+
+// At maps a draw to an index, with the same chance for each.
+func (p *picker) At(draw uint64) int {
+	i, _ := bits.Mul64(draw, uint64(len(p.rotation)))
+	return int(i)
 }

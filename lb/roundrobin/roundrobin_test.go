@@ -3,6 +3,7 @@ package roundrobin_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -27,14 +28,14 @@ const (
 // stage is a round_robin whose endpoints are named by their address. Several
 // addresses of one endpoint are joined with "+".
 type stage struct {
-	t         *testing.T
+	t         testing.TB
 	tree      *lbtest.Tree
 	endpoints map[string]*resource.Endpoint
 }
 
 type step func(s *stage)
 
-func newStage(t *testing.T) *stage {
+func newStage(t testing.TB) *stage {
 	return &stage{t: t, tree: lbtest.NewTree(t, roundrobin.Builder{}), endpoints: map[string]*resource.Endpoint{}}
 }
 
@@ -333,49 +334,99 @@ func TestConnectOrder(t *testing.T) {
 
 func TestExclude(t *testing.T) {
 	tests := []struct {
-		exclude string
-		want    string
+		exclude  string
+		excluded int
+		want     string // the endpoints of six picks; "(b)a" is a in place of b
 	}{
-		{"", "b+x c a"},
-		{"a", "b+x c"},
-		{"b", "c a"}, // b's turn goes to c
-		{"x", "c a"}, // an additional address
-		{"a c", "b+x"},
-		{"z", "b+x c a"},
-		{"a b c", "every READY endpoint is excluded"},
+		{"", 0, "b+x c a b+x c a"},
+		{"a", 1, "b+x c (a)c b+x c (a)b+x"},
+		{"b", 1, "(b+x)c c a (b+x)a c a"},
+		{"x", 1, "(b+x)c c a (b+x)a c a"}, // an additional address
+		{"a c", 2, "b+x (c)b+x (a)b+x b+x (c)b+x (a)b+x"},
+		{"z", 0, "b+x c a b+x c a"},
+		{"a b c", 3, "every READY endpoint is excluded"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.exclude, func(t *testing.T) {
 			s := newStage(t)
+			s.tree.Draw = lbtest.Draws(0)
 			config("a", "b+x", "c")(s)
+			s.tree.Draw = lbtest.Draws(0, 3<<62, 2<<62, 0) // where the turns begin; c, b, a
 			together("a", "b", "c")(s)
-			seen := make(map[string]bool)
-			var order []string
+			var picked []string
 			for range 6 {
 				call := &policy.Call{Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
 				_, err := s.tree.Pick(call)
+				e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
+				if e.Excluded != tt.excluded || e.Rotation != 3 || e.Policy != policy.RoundRobin || e.Endpoint != call.Endpoint {
+					t.Errorf("trace %+v", e)
+				}
 				var refusal *policy.Refusal
 				if err != nil {
-					if !errors.As(err, &refusal) || refusal.Kind != policy.KindAllExcluded || err.Error() != tt.want {
-						t.Errorf("err %v, want %s", err, tt.want)
-					}
-					if e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0]); e.Index != -1 || e.Excluded != 3 || e.Rotation != 3 {
-						t.Errorf("trace %+v", e)
+					if !errors.As(err, &refusal) || refusal.Kind != policy.KindAllExcluded || err.Error() != tt.want || e.Index != -1 {
+						t.Errorf("err %v with trace %+v, want %s", err, e, tt.want)
 					}
 					return
 				}
 				name := strings.Join(call.Endpoint.Addresses, "+")
-				if !seen[name] {
-					seen[name] = true
-					order = append(order, name)
-				}
-				e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
-				if e.Endpoint != call.Endpoint || e.Policy != policy.RoundRobin || e.Rotation != 3 || []string{"a", "b+x", "c"}[e.Index] != name {
+				if []string{"a", "b+x", "c"}[e.Index] != name {
 					t.Errorf("trace %+v for %s", e, name)
 				}
+				if e.InsteadOf != nil {
+					name = "(" + strings.Join(e.InsteadOf.Addresses, "+") + ")" + name
+				}
+				picked = append(picked, name)
 			}
-			if got := strings.Join(order, " "); got != tt.want {
-				t.Errorf("reached %s, want %s", got, tt.want)
+			if got := strings.Join(picked, " "); got != tt.want {
+				t.Errorf("picked %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestExcludeShares: the turns of an excluded endpoint go to all that remain, not
+// to its neighbor.
+func TestExcludeShares(t *testing.T) {
+	s := newStage(t)
+	s.tree.Draw = rand.New(rand.NewPCG(1, 2)).Uint64
+	config("a", "b", "c", "d")(s)
+	together("a", "b", "c", "d")(s)
+	got := make(map[string]int)
+	const n = 3000
+	for range n {
+		call := &policy.Call{Exclude: []string{"b"}}
+		if _, err := s.tree.Pick(call); err != nil {
+			t.Fatal(err)
+		}
+		got[call.Endpoint.Addresses[0]]++
+	}
+	for _, name := range []string{"a", "c", "d"} {
+		if d := got[name] - n/3; d < -n/30 || d > n/30 {
+			t.Errorf("picks %v, want %d for each of a, c and d", got, n/3)
+		}
+	}
+}
+
+// BenchmarkExclude measures what excluded endpoints cost a pick.
+func BenchmarkExclude(b *testing.B) {
+	for _, bb := range []struct{ endpoints, excluded int }{{1000, 0}, {1000, 1}, {1000, 99}, {100, 50}, {100, 99}} {
+		b.Run(fmt.Sprintf("%d of %d", bb.excluded, bb.endpoints), func(b *testing.B) {
+			s := newStage(b)
+			s.tree.Draw = rand.Uint64
+			var names []string
+			for i := range bb.endpoints {
+				names = append(names, fmt.Sprintf("10.0.%d.%d:8080", i/250, i%250))
+			}
+			config(names...)(s)
+			together(names...)(s)
+			p := s.tree.Picker()
+			call := &policy.Call{Context: b.Context(), Exclude: names[:bb.excluded]}
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := p.Pick(balancer.PickInfo{Ctx: call}); err != nil {
+					b.Fatal(err)
+				}
+				call.Again()
 			}
 		})
 	}

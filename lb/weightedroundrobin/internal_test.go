@@ -30,7 +30,7 @@ func TestEvenly(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var sequence atomic.Uint32
-		s := newScheduler(tt.weights, policy.WeightsFromEDS)
+		s := newScheduler(nil, tt.weights, policy.WeightsFromEDS)
 		var got []int
 		for range tt.want {
 			got = append(got, s.next(&sequence))
@@ -47,7 +47,7 @@ func TestEvenly(t *testing.T) {
 // TestLightest: however light a seat is, it has a turn.
 func TestLightest(t *testing.T) {
 	var sequence atomic.Uint32
-	s := newScheduler([]float64{4e9, 1, 1}, policy.WeightsFromEDS)
+	s := newScheduler(nil, []float64{4e9, 1, 1}, policy.WeightsFromEDS)
 	var got [3]int
 	const n = 4 * fullStride
 	for range n {

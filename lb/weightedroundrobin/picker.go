@@ -68,7 +68,7 @@ func (p *picker) weigh(now time.Time, c resource.WeightedRoundRobin) (reported b
 			weights[i] = float64(max(1, p.seats[i].endpoint.Weight))
 		}
 	}
-	s := newScheduler(weights, from)
+	s := newScheduler(p.seats, weights, from)
 	for i := range p.seats {
 		p.seats[i].load.share = s.weights[i] / s.sum
 	}
@@ -76,9 +76,9 @@ func (p *picker) weigh(now time.Time, c resource.WeightedRoundRobin) (reported b
 	return reported
 }
 
-// Pick takes the next endpoint in turn. Where the pick excludes it, one of those
-// that it does not exclude is drawn, by weight. A [policy.Call] that holds
-// reports the endpoint's load with its end, any other pick with its Done.
+// Pick takes the next endpoint in turn. If the pick excludes it, one of the
+// endpoints that remain is drawn, by weight. A [policy.Call] that holds reports
+// the endpoint's load when it ends, any other pick when its Done is called.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	s := p.scheduler.Load()
 	i := s.next(&p.sequence)
@@ -90,14 +90,11 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			Done:    func(info balancer.DoneInfo) { l.Finish(policy.OutcomeSuccess, info) },
 		}, nil
 	}
-	excluded := 0
-	if len(call.Exclude) > 0 && call.Excludes(p.seats[i].endpoint) {
-		if i, excluded = p.other(call, s); i < 0 {
-			if call.Trace != nil {
-				call.Trace.Steps = append(call.Trace.Steps, policy.EndpointStep{
-					Policy: policy.WeightedRoundRobin, Rotation: len(p.seats), Index: -1, Excluded: excluded,
-				})
-			}
+	var insteadOf *resource.Endpoint
+	if call.Excludes(p.seats[i].endpoint) {
+		insteadOf = p.seats[i].endpoint
+		if i = call.Redraw(s, p.draw); i < 0 {
+			s.trace(call, i, nil)
 			return balancer.PickResult{}, errAllExcluded
 		}
 	}
@@ -105,37 +102,21 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if call.Hold {
 		call.OnFinish(p.seats[i].load)
 	}
-	if call.Trace != nil {
-		call.Trace.Steps = append(call.Trace.Steps, policy.EndpointStep{
-			Policy: policy.WeightedRoundRobin, Rotation: len(p.seats), Index: i, Excluded: excluded, Endpoint: call.Endpoint,
-			Turn: &policy.WeightedTurn{Weight: s.weights[i], Sum: s.sum, From: s.from},
-		})
-	}
+	s.trace(call, i, insteadOf)
 	return balancer.PickResult{SubConn: p.seats[i].subConn}, nil
 }
 
-// other draws a seat that call does not exclude, by weight; -1 where it excludes
-// all. The next one in turn would not do: all the turns of a heavy endpoint would
-// go to its neighbour.
-func (p *picker) other(call *policy.Call, s *scheduler) (i, excluded int) {
-	var sum float64
-	for j := range p.seats {
-		if call.Excludes(p.seats[j].endpoint) {
-			excluded++
-		} else {
-			sum += s.weights[j]
-		}
+// trace records the choice of the seat at index, or of none for -1.
+func (s *scheduler) trace(call *policy.Call, index int, insteadOf *resource.Endpoint) {
+	if call.Trace == nil {
+		return
 	}
-	i = -1
-	left := float64(p.draw()>>11) / (1 << 53) * sum
-	for j := range p.seats {
-		if call.Excludes(p.seats[j].endpoint) {
-			continue
-		}
-		i = j
-		if left -= s.weights[j]; left < 0 {
-			break
-		}
+	step := policy.EndpointStep{
+		Policy: policy.WeightedRoundRobin, Rotation: len(s.seats), Index: index,
+		Excluded: call.CountExcluded(s), InsteadOf: insteadOf, Endpoint: call.Endpoint,
 	}
-	return i, excluded
+	if index >= 0 {
+		step.Turn = &policy.WeightedTurn{Weight: s.weights[index], Sum: s.sum, From: s.from}
+	}
+	call.Trace.Steps = append(call.Trace.Steps, step)
 }

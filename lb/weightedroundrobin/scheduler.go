@@ -2,9 +2,11 @@ package weightedroundrobin
 
 import (
 	"math"
+	"sort"
 	"sync/atomic"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // fullStride is the stride of the heaviest seat.
@@ -14,18 +16,22 @@ const fullStride = math.MaxUint16
 // goes round the seats, and each of them takes that part of its turns which its
 // weight is of the heaviest one's, spread evenly. It is never changed.
 type scheduler struct {
-	// weights are the seats', each above 0; sum is theirs.
+	seats []seat
+	// weights are the seats', each above 0. ends holds for each seat the sum of
+	// the weights up to and with it; sum is that of all.
 	weights []float64
+	ends    []float64
 	sum     float64
 	from    policy.WeightSource
 	// strides are the weights scaled to fullStride.
 	strides []uint16
 }
 
-// newScheduler returns the scheduler of weights, at least one of them above 0. A
-// seat without weight gets the mean of the others.
-func newScheduler(weights []float64, from policy.WeightSource) *scheduler {
-	s := &scheduler{weights: weights, from: from, strides: make([]uint16, len(weights))}
+// newScheduler returns the scheduler of seats with weights, at least one of them
+// above 0. A seat without weight gets the mean of the others.
+func newScheduler(seats []seat, weights []float64, from policy.WeightSource) *scheduler {
+	n := len(weights)
+	s := &scheduler{seats: seats, weights: weights, from: from, ends: make([]float64, n), strides: make([]uint16, n)}
 	var heaviest float64
 	known := 0
 	for _, w := range weights {
@@ -36,11 +42,13 @@ func newScheduler(weights []float64, from policy.WeightSource) *scheduler {
 		}
 	}
 	mean := s.sum / float64(known)
+	s.sum = 0
 	for i, w := range weights {
 		if w == 0 {
 			weights[i] = mean
-			s.sum += mean
 		}
+		s.sum += weights[i]
+		s.ends[i] = s.sum
 		// However light a seat is, it has a turn: in gRPC those below a
 		// 131,070th of the heaviest have none.
 		s.strides[i] = uint16(max(1, math.Round(weights[i]/heaviest*fullStride)))
@@ -62,4 +70,20 @@ func (s *scheduler) next(sequence *atomic.Uint32) int {
 			return int(seat)
 		}
 	}
+}
+
+// Len returns the number of seats.
+func (s *scheduler) Len() int { return len(s.seats) }
+
+// Endpoint returns the endpoint at an index.
+func (s *scheduler) Endpoint(i int) *resource.Endpoint { return s.seats[i].endpoint }
+
+// Weight returns the weight of the seat at an index.
+func (s *scheduler) Weight(i int) float64 { return s.weights[i] }
+
+// At maps a draw to an index, by weight.
+func (s *scheduler) At(draw uint64) int {
+	at := policy.UnitOf(draw) * s.sum
+	i := sort.Search(len(s.ends), func(i int) bool { return s.ends[i] > at })
+	return min(i, len(s.ends)-1)
 }

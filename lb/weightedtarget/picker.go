@@ -42,8 +42,8 @@ func newPicker(in []*child, draw func() uint64) *picker {
 // Failure is an error of the picker's, where all localities failed.
 func (p *picker) Failure() error { return p.failure }
 
-// Pick lets the drawn locality pick. Where the pick excludes all that the
-// locality has, the others have their turn, in order.
+// Pick lets the drawn locality pick. If the pick excludes every endpoint of that
+// locality, another one is drawn by weight, until one has an endpoint left.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	i := 0
 	var draw uint64
@@ -53,29 +53,43 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	}
 	call, own := policy.CallOf(info.Ctx)
 	if own && call.Trace != nil {
-		p.trace(call, draw, i)
+		p.trace(call, draw, i, nil)
 	}
 	res, err := p.seats[i].Pick(info)
 	if err == nil || !own || len(call.Exclude) == 0 || !excluded(err) {
 		return res, err
 	}
-	for range len(p.seats) - 1 {
-		i = (i + 1) % len(p.seats)
+	return p.pickOther(info, call, i)
+}
+
+// pickOther picks from the localities other than first, of which the pick
+// excludes every endpoint.
+func (p *picker) pickOther(info balancer.PickInfo, call *policy.Call, first int) (balancer.PickResult, error) {
+	var done exhausted
+	done.add(first)
+	for done.n < len(p.seats) {
+		draw, i := p.redraw(&done)
 		if call.Trace != nil {
-			p.trace(call, draw, i)
+			p.trace(call, draw, i, &done)
 		}
-		if res, err = p.seats[i].Pick(info); err == nil || !excluded(err) {
+		if res, err := p.seats[i].Pick(info); err == nil || !excluded(err) {
 			return res, err
 		}
+		done.add(i)
 	}
 	return balancer.PickResult{}, errAllExcluded
 }
 
 func excluded(err error) bool {
-	var r *policy.Refusal
-	return errors.As(err, &r) && r.Kind == policy.KindAllExcluded
+	r, ok := errors.AsType[*policy.Refusal](err)
+	return ok && r.Kind == policy.KindAllExcluded
 }
 
-func (p *picker) trace(call *policy.Call, draw uint64, chosen int) {
-	call.Trace.Steps = append(call.Trace.Steps, policy.LocalityStep{Candidates: p.candidates, Draw: draw, Chosen: chosen})
+// trace records the draw of a locality among those that are not exhausted.
+func (p *picker) trace(call *policy.Call, draw uint64, chosen int, done *exhausted) {
+	step := policy.LocalityStep{Candidates: p.candidates, Draw: draw, Chosen: chosen}
+	if done != nil {
+		step.Candidates, step.Chosen = p.remaining(done, chosen)
+	}
+	call.Trace.Steps = append(call.Trace.Steps, step)
 }

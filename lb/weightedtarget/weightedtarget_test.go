@@ -277,8 +277,8 @@ func (excluding) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{}, policy.NewRefusal(policy.KindAllExcluded, "", "all of mine are excluded")
 }
 
-// TestExclude: a pick that excludes all of the drawn locality falls to the
-// others, but no further.
+// TestExclude: a pick that excludes all of the drawn locality goes to another one,
+// but not to another priority.
 func TestExclude(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -325,6 +325,57 @@ func TestExclude(t *testing.T) {
 			var refusal *policy.Refusal
 			if err != nil && (!errors.As(err, &refusal) || refusal.Kind != policy.KindAllExcluded) {
 				t.Errorf("the error is %#v", err)
+			}
+		})
+	}
+}
+
+// TestExcludeShares: the localities that remain share the picks of those that are
+// excluded by weight, and an explanation lists only what was in the draw.
+func TestExcludeShares(t *testing.T) {
+	tests := []struct {
+		name    string
+		weights []string
+		out     []string
+		want    map[string]float64
+	}{
+		{"one of four", []string{"a:1", "b:1", "c:1", "d:1"}, []string{"b"}, map[string]float64{"a": 1. / 3, "c": 1. / 3, "d": 1. / 3}},
+		{"by weight", []string{"a:1", "b:2", "c:3"}, []string{"b"}, map[string]float64{"a": .25, "c": .75}},
+		{"the heavy ones", []string{"a:100000", "b:100000", "c:3", "d:1"}, []string{"a", "b"}, map[string]float64{"c": .75, "d": .25}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
+			s.tree = lbtest.NewTree(t, weightedtarget.Builder{}, s.actors)
+			s.tree.Draw = rand.New(rand.NewPCG(1, 2)).Uint64
+			config(tt.weights...)(s)
+			for _, w := range tt.weights {
+				a := s.actors.Actor(w[:1])
+				picker := a.Picker(ready)
+				if slices.Contains(tt.out, w[:1]) {
+					picker = excluding{}
+				}
+				s.tree.Batch(func() { a.Conn.UpdateState(balancer.State{ConnectivityState: ready, Picker: picker}) })
+			}
+			got := make(map[string]int)
+			const n = 3000
+			for range n {
+				call := &policy.Call{Exclude: []string{"x"}, Trace: new(policy.Trace)}
+				if _, err := s.tree.Pick(call); err != nil {
+					t.Fatal(err)
+				}
+				got[call.Endpoint.Addresses[0]]++
+				for i, step := range call.Trace.Steps {
+					l := lbtest.As[policy.LocalityStep](t, step)
+					if len(l.Candidates) != len(tt.weights)-i {
+						t.Fatalf("step %d drew from %v", i, l.Candidates)
+					}
+				}
+			}
+			for name, share := range tt.want {
+				if d := float64(got[name])/n - share; d < -.03 || d > .03 {
+					t.Errorf("picks %v, want shares %v", got, tt.want)
+				}
 			}
 		})
 	}

@@ -1,0 +1,63 @@
+package policy
+
+import "github.com/lbd-dev/lbd/xds/resource"
+
+// Rotation is the set of endpoints that a picker chooses from, each with its
+// weight. A picker implements it so that [Call.Redraw] can choose for it.
+type Rotation interface {
+	// Len returns the number of endpoints, at least 1.
+	Len() int
+	// Endpoint returns the endpoint at an index below Len.
+	Endpoint(i int) *resource.Endpoint
+	// Weight returns the endpoint's weight, above 0.
+	Weight(i int) float64
+	// At returns the index that 64 random bits choose by weight.
+	At(draw uint64) int
+}
+
+// maxRedraws limits the draws that may hit an excluded endpoint before all
+// endpoints are looked at, which costs a comparison of each endpoint with each
+// excluded address.
+const maxRedraws = 8
+
+// Redraw chooses an endpoint that c does not exclude, by weight among those that
+// remain, and returns its index; -1 if c excludes all of them. It allocates
+// nothing. draw must be safe for concurrent use if picks are concurrent.
+//
+// The next endpoint in turn would not do in place of an excluded one: it would
+// receive the whole share of its neighbor.
+func (c *Call) Redraw(r Rotation, draw func() uint64) int {
+	for range maxRedraws {
+		if i := r.At(draw()); !c.Excludes(r.Endpoint(i)) {
+			return i
+		}
+	}
+	// One pass: each endpoint replaces the one chosen so far with the chance that
+	// its weight has in the sum up to it.
+	var sum float64
+	chosen := -1
+	for i := range r.Len() {
+		if c.Excludes(r.Endpoint(i)) {
+			continue
+		}
+		sum += r.Weight(i)
+		if UnitOf(draw())*sum < r.Weight(i) {
+			chosen = i
+		}
+	}
+	return chosen
+}
+
+// CountExcluded returns the number of endpoints of r that c excludes.
+func (c *Call) CountExcluded(r Rotation) int {
+	n := 0
+	for i := range r.Len() {
+		if c.Excludes(r.Endpoint(i)) {
+			n++
+		}
+	}
+	return n
+}
+
+// UnitOf maps 64 random bits to a number in [0, 1).
+func UnitOf(draw uint64) float64 { return float64(draw>>11) / (1 << 53) }
