@@ -1,0 +1,181 @@
+package parity_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/lbd-dev/lbd/lb/leastrequest"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// policyDifferences are those of endpoint policies and of cluster_impl.
+var policyDifferences = []difference{
+	{
+		row:      "least_request: an endpoint that was lost and is READY again",
+		grpc:     inBubble(lostWhileHeldByGRPC),
+		lbd:      inBubble(lostWhileHeldByLBD),
+		grpcDoes: "picks a b", lbdDoes: "picks b",
+	},
+	{
+		row:  "the breaker under contention",
+		grpc: grpcBreaker, lbd: lbdBreaker,
+		grpcDoes: "checks the limit, then adds", lbdDoes: "never holds more than 10 of 10",
+	},
+	{
+		row:      "weighted_round_robin without load reports",
+		grpc:     inBubble(func(t *testing.T) string { return ratio(t, grpcWeighted(t)) }),
+		lbd:      inBubble(func(t *testing.T) string { return ratio(t, lbdWeighted(t)) }),
+		grpcDoes: "b gets 1 × as many as a", lbdDoes: "b gets 3 × as many as a",
+	},
+	{
+		row:      "weighted_round_robin: an endpoint that weighs less than a 131,070th of the heaviest",
+		grpc:     inBubble(func(t *testing.T) string { return heaviest(t, grpcWeighted(t)) }),
+		lbd:      inBubble(func(t *testing.T) string { return heaviest(t, lbdWeighted(t)) }),
+		grpcDoes: "picks a", lbdDoes: "picks a b",
+	},
+}
+
+func lostWhileHeldByGRPC(t *testing.T) string {
+	side := newGRPCPolicy(t, policy.LeastRequest, `{"choiceCount": 10}`)
+	return lostWhileHeld(t, side, func(address string) {
+		side.mu.Lock()
+		sc := side.subConns[address]
+		side.mu.Unlock()
+		sc.says(connectivity.Idle)
+		synctest.Wait()
+	})
+}
+
+func lostWhileHeldByLBD(t *testing.T) string {
+	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
+		return policy.Child{Config: policy.LeastRequestConfig{LeastRequest: resource.LeastRequest{ChoiceCount: 10}}, Endpoints: all}
+	}, leastrequest.Builder{})
+	draw := uint64(1)
+	side.tree.Draw = func() uint64 { // a linear congruential generator: every endpoint is among ten draws
+		draw = draw*6364136223846793005 + 1442695040888963407
+		return draw
+	}
+	return lostWhileHeld(t, side, func(address string) {
+		sc := side.tree.SubConn(address)
+		for _, s := range []connectivity.State{connectivity.Idle, connectivity.Connecting, connectivity.Ready} {
+			side.tree.Batch(func() { sc.Says(s, nil) })
+		}
+	})
+}
+
+// lostWhileHeld holds requests of a and none of b, and lets a lose its connection and
+// have it back.
+func lostWhileHeld(t *testing.T, side policySide, lose func(address string)) string {
+	side.endpoints("a", "b")
+	var ends []func(balancer.DoneInfo)
+	for range 10 {
+		address, done, err := side.pick()
+		if err != nil {
+			t.Fatalf("pick: %v", err)
+		}
+		if address == "b" {
+			ends = append(ends, done)
+		}
+	}
+	for _, done := range ends {
+		done(policy.NoInfo)
+	}
+	lose("a")
+	return used(t, side, 100)
+}
+
+func grpcBreaker(t *testing.T) string {
+	source := grpcSource(t, "internal/xds/xdsclient/requests_counter.go")
+	if strings.Contains(source, "if atomic.LoadUint32(&c.numRequests) >= max {") && strings.Contains(source, "atomic.AddUint32(&c.numRequests, 1) return nil") {
+		return "checks the limit, then adds"
+	}
+	return "counts in another way"
+}
+
+// lbdBreaker lets many hold at the same time.
+func lbdBreaker(*testing.T) string {
+	const limit, callers, rounds = 10, 8, 20_000
+	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "c"})
+	var held, most atomic.Int64
+	var wg sync.WaitGroup
+	for range callers {
+		wg.Go(func() {
+			for range rounds {
+				if !counters.Breaker.TryAcquire(limit) {
+					continue
+				}
+				n := held.Add(1)
+				for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
+				}
+				held.Add(-1)
+				counters.Breaker.Release()
+			}
+		})
+	}
+	wg.Wait()
+	if n := most.Load(); n > limit {
+		return fmt.Sprintf("holds %d of %d", n, limit)
+	}
+	return "never holds more than 10 of 10"
+}
+
+func grpcWeighted(t *testing.T) policySide {
+	return newGRPCPolicy(t, policy.WeightedRoundRobin, `{"blackoutPeriod": "0s", "weightUpdatePeriod": "1s"}`)
+}
+
+// lbdWeighted gives b the weight 3 in EDS, and all others 1.
+func lbdWeighted(t *testing.T) policySide {
+	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
+		return policy.Child{
+			Config: policy.WeightedRoundRobinConfig{WeightedRoundRobin: resource.WeightedRoundRobin{
+				WeightUpdatePeriod: time.Second, WeightExpirationPeriod: 3 * time.Minute, ErrorUtilizationPenalty: 1,
+			}},
+			Endpoints: all,
+		}
+	}, weightedroundrobin.Builder{})
+	side.weight = func(address string) uint32 {
+		if address == "b" {
+			return 3
+		}
+		return 1
+	}
+	return side
+}
+
+func ratio(t *testing.T, side policySide) string {
+	side.endpoints("a", "b")
+	counts := count(t, side, 4000)
+	return fmt.Sprintf("b gets %.0f × as many as a", float64(counts["b"])/math.Max(1, float64(counts["a"])))
+}
+
+// heaviest lets a report 10,000,000 times the weight of b.
+func heaviest(t *testing.T, side policySide) string {
+	side.endpoints("a", "b")
+	for range 10 {
+		address, done, err := side.pick()
+		if err != nil {
+			t.Fatalf("pick: %v", err)
+		}
+		load := &orcav3.OrcaLoadReport{RpsFractional: 1e6, ApplicationUtilization: 0.1}
+		if address == "b" {
+			load = &orcav3.OrcaLoadReport{RpsFractional: 1, ApplicationUtilization: 1}
+		}
+		done(balancer.DoneInfo{ServerLoad: load})
+	}
+	time.Sleep(2 * time.Second)
+	synctest.Wait()
+	return used(t, side, 200_000)
+}
