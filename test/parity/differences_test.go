@@ -22,7 +22,7 @@ type difference struct {
 }
 
 // differences lists every row, in the order of the document.
-var differences = slices.Concat(policyDifferences, outlierDifferences)
+var differences = slices.Concat(targetDifferences, policyDifferences, outlierDifferences)
 
 // TestDifferences fails where a listed difference is no longer there: the row is
 // then to be deleted. Differences that are not listed are found by TestParity and

@@ -1,0 +1,249 @@
+package parity_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// duel is a target of a management server, which one side follows: the same
+// resources and the same upstreams are given to grpc-go and to lbd in turn.
+type duel struct {
+	*hosting
+
+	t    *testing.T
+	net  *upstreams
+	m    *management
+	node string
+
+	grpc *grpcTarget // nil where lbd follows
+	lbd  *lbdTarget  // nil where grpc-go does
+
+	version int
+}
+
+// duels numbers the hosts of duels, behind those of scenarios.
+var duels atomic.Int64
+
+// newDuel begins with a cluster "a" of two upstreams, the first of which listens, and
+// a route that leads everything to it.
+func newDuel(t *testing.T, follower func(*duel) error) *duel {
+	m, err := newManagement()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.close)
+	server := grpc.NewServer(grpc.ConnectionTimeout(time.Hour))
+	t.Cleanup(server.Stop)
+	n := int(duels.Add(1))
+	net, err := claimHost(server, 1<<15+n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(net.close)
+	name := "d" + strconv.Itoa(n)
+	d := &duel{
+		t: t, net: net, m: m, node: name,
+		hosting: &hosting{target: name, deleted: make(map[string]bool), withheld: make(map[string]bool)},
+	}
+	d.hosts = []virtualHost{{name: "all", domains: []string{"*"}, routes: []*route{leadsTo("a")}}}
+	d.addCluster("a", 2)
+	d.net.all[0].want = true
+	if err := follower(d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// grpcFollows and lbdFollows are the sides.
+func grpcFollows(d *duel) (err error) {
+	if d.grpc, err = newGRPCTarget(d.node, d.target, d.m.address); err == nil {
+		d.t.Cleanup(d.grpc.close)
+	}
+	return err
+}
+
+func lbdFollows(d *duel) (err error) {
+	if d.lbd, err = newLBDTarget(d.t.Context(), lbdNode(d.node), d.target, d.m.address, d.t.TempDir()); err == nil {
+		d.t.Cleanup(d.lbd.close)
+	}
+	return err
+}
+
+// addCluster adds a cluster with upstreams, each in a locality of its own.
+func (d *duel) addCluster(name string, endpoints int) *world {
+	w := &world{cluster: name, policy: lbPolicies[0], asked: emptyCluster}
+	for range endpoints {
+		w.localities = append(w.localities, &locality{
+			zone: len(d.net.all), weight: 1,
+			endpoints: []*endpoint{{upstreams: []*upstream{d.net.add()}, health: corev3.HealthStatus_HEALTHY}},
+		})
+	}
+	d.leaves = append(d.leaves, w)
+	return w
+}
+
+// leadsTo is a route of everything to a cluster.
+func leadsTo(cluster string) *route {
+	return &route{name: cluster, path: pathCondition{kind: prefixPath}, action: forward, alone: true, clusters: []weighted{{cluster, 1}}}
+}
+
+// serve starts and stops upstreams, and gives the side the resources as they are now.
+func (d *duel) serve() {
+	d.t.Helper()
+	if _, err := d.net.settle(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.version++
+	r := d.resources()
+	var listeners, routes []types.Resource
+	if r.listener != nil {
+		listeners = append(listeners, r.listener)
+	}
+	if r.routes != nil {
+		routes = append(routes, r.routes)
+	}
+	if err := d.m.set(d.t.Context(), d.node, strconv.Itoa(d.version), listeners, routes, asResources(r.clusters), asResources(r.assignments)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// asker is how the side calls itself to the management server.
+func (d *duel) asker() string {
+	if d.lbd != nil {
+		return lbdNode(d.node)
+	}
+	return d.node
+}
+
+// asked lists the clusters that the side asks the management server for.
+func (d *duel) asked() string {
+	return "asks for [" + strings.Join(d.m.askedFor(d.asker(), resourcev3.ClusterType), " ") + "]"
+}
+
+// trees lists the clusters for which the side has a tree.
+func (d *duel) trees() string {
+	if d.grpc != nil {
+		return "has [" + strings.Join(d.grpc.clusters(), " ") + "]"
+	}
+	names, err := d.lbd.clusters()
+	if err != nil {
+		return err.Error()
+	}
+	return "has [" + strings.Join(names, " ") + "]"
+}
+
+// ask makes one request, and tells where it goes.
+func (d *duel) ask(headers ...header) directed {
+	r := &request{path: "/parity.Probe/Pick", headers: headers}
+	if d.grpc != nil {
+		return d.grpc.ask(d.t.Context(), r)
+	}
+	return d.lbd.ask(d.t.Context(), r)
+}
+
+// asks makes many requests, and tells which upstreams, and which kinds of failures,
+// they come to.
+func (d *duel) asks() string {
+	var saw []string
+	for range 60 {
+		to := d.ask()
+		text := string(to.kind)
+		if to.kind == picked {
+			text = d.net.named(to.address)
+			to.done()
+		}
+		if !slices.Contains(saw, text) {
+			saw = append(saw, text)
+		}
+	}
+	slices.Sort(saw)
+	return strings.Join(saw, ", ")
+}
+
+// failure is the text with which a request fails.
+func (d *duel) failure() string {
+	ctx, cancel := context.WithTimeout(d.t.Context(), askTimeout)
+	defer cancel()
+	var err error
+	if d.grpc != nil {
+		err = d.grpc.conn.Invoke(metadata.NewOutgoingContext(ctx, nil), "/parity.Probe/Pick", &emptypb.Empty{}, &emptypb.Empty{})
+	} else {
+		var out service.Picks
+		err = d.lbd.service.Pick(ctx, &service.PickRequest{Target: d.lbd.target, Path: "/parity.Probe/Pick", N: 1}, &out)
+	}
+	if err == nil {
+		return "no failure"
+	}
+	return err.Error()
+}
+
+// connections counts those made to an upstream since the last call.
+func (d *duel) connections(n int) string {
+	return fmt.Sprintf("makes %d connections", len(d.net.all[n].takeCallers()))
+}
+
+// open counts the connections that an upstream has now.
+func (d *duel) open(n int) string {
+	l := d.net.all[n].listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Sprintf("has %d connections", len(l.conns))
+}
+
+const (
+	lookEvery  = 20 * time.Millisecond
+	lookFor    = 10 * time.Second
+	looksAlike = 15 // looks in a row that see the same: it has settled
+)
+
+// settles looks until what is seen stays the same, and is one of the texts that are
+// expected of either side where it comes to that at all.
+func (d *duel) settles(see func() string, expected ...string) string {
+	last, alike := "", 0
+	for end := time.Now().Add(lookFor); time.Now().Before(end); time.Sleep(lookEvery) {
+		saw := see()
+		if saw != last {
+			last, alike = saw, 0
+		}
+		if alike++; alike >= looksAlike && slices.Contains(expected, saw) {
+			break
+		}
+	}
+	return last
+}
+
+// wait waits until see returns what is expected, of either side.
+func (d *duel) wait(see func() string, expected string) {
+	d.t.Helper()
+	if got := d.settles(see, expected); got != expected {
+		d.t.Fatalf("saw %q, want %q", got, expected)
+	}
+}
+
+// byDuel makes a difference of what both sides come to in the same story. The story
+// returns what to look at in the end.
+func byDuel(row, grpcDoes, lbdDoes string, story func(d *duel) func() string) difference {
+	on := func(follower func(*duel) error, want string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			t.Parallel()
+			d := newDuel(t, follower)
+			return d.settles(story(d), want)
+		}
+	}
+	return difference{row: row, grpc: on(grpcFollows, grpcDoes), lbd: on(lbdFollows, lbdDoes), grpcDoes: grpcDoes, lbdDoes: lbdDoes}
+}
