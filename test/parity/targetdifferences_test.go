@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/grpc/connectivity"
 )
 
 var emptyCluster = &clusterv3.Cluster{}
@@ -126,6 +128,46 @@ var targetDifferences = []difference{
 			}
 			return d.oneAsk
 		}),
+	byDuel("a connection that is lost within a second",
+		"connects again at once", "fails, and backs off", shortLife),
+}
+
+// shortLife loses the first connection as soon as it is there. The upstream keeps
+// listening.
+func shortLife(d *duel) func() string {
+	w := d.leaves[0]
+	w.localities = w.localities[:1]
+	d.serve()
+	d.wait(func() string { return d.open(0) }, "has 1 connections")
+	l := d.net.all[0].listener
+	l.mu.Lock()
+	for c := range l.conns {
+		_ = c.Conn.Close()
+	}
+	l.mu.Unlock()
+	saw := make(map[connectivity.State]bool)
+	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		saw[d.state("a")] = true
+	}
+	return func() string {
+		if saw[connectivity.TransientFailure] {
+			return "fails, and backs off"
+		}
+		return "connects again at once"
+	}
+}
+
+// state is that of a cluster.
+func (d *duel) state(cluster string) connectivity.State {
+	if d.grpc != nil {
+		state, _, _ := d.grpc.look(cluster)
+		return state
+	}
+	state, _, _, err := d.lbd.look(d.t.Context(), cluster)
+	if err != nil {
+		d.t.Error(err)
+	}
+	return state
 }
 
 // oneAsk is what one request comes to.
