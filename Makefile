@@ -70,8 +70,8 @@ test-all: test test-prometheus test-web ## Run test, its longer forms, the other
 	done
 
 .PHONY: parity
-parity: ## Hold lbd against grpc-go in PARITY_N (200) scenarios of clusters and PARITY_TARGETS (100) of targets, of the seed PARITY_SEED (drawn)
-	go test -C test/parity -count=1 -timeout 90m -v -run '^(TestParity|TestTargets)$$' . | grep --line-buffered -vE '^ *(=== |--- PASS)'
+parity: ## Test each listed difference from grpc-go, and hold lbd against it in PARITY_N (200) scenarios of clusters and PARITY_TARGETS (100) of targets, of the seed PARITY_SEED (drawn)
+	go test -C test/parity -count=1 -timeout 90m -v -run '^(TestDifferences|TestDifferencesAreListed|TestParity|TestTargets)$$' . | grep --line-buffered -vE '^ *(=== |--- PASS)'
 
 .PHONY: acceptance
 acceptance: ## Hold what lbd accepts of xDS, and where its routes lead, against grpc-go (ACCEPTANCE_N, ACCEPTANCE_CALLS, ACCEPTANCE_SEED)

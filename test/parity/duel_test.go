@@ -11,8 +11,8 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -85,7 +85,7 @@ func lbdFollows(d *duel) (err error) {
 }
 
 // addCluster adds a cluster with upstreams, each in a locality of its own.
-func (d *duel) addCluster(name string, endpoints int) *world {
+func (d *duel) addCluster(name string, endpoints int) {
 	w := &world{cluster: name, policy: lbPolicies[0], asked: emptyCluster}
 	for range endpoints {
 		w.localities = append(w.localities, &locality{
@@ -94,7 +94,6 @@ func (d *duel) addCluster(name string, endpoints int) *world {
 		})
 	}
 	d.leaves = append(d.leaves, w)
-	return w
 }
 
 // leadsTo is a route of everything to a cluster.
@@ -133,18 +132,6 @@ func (d *duel) asker() string {
 // asked lists the clusters that the side asks the management server for.
 func (d *duel) asked() string {
 	return "asks for [" + strings.Join(d.m.askedFor(d.asker(), resourcev3.ClusterType), " ") + "]"
-}
-
-// trees lists the clusters for which the side has a tree.
-func (d *duel) trees() string {
-	if d.grpc != nil {
-		return "has [" + strings.Join(d.grpc.clusters(), " ") + "]"
-	}
-	names, err := d.lbd.clusters()
-	if err != nil {
-		return err.Error()
-	}
-	return "has [" + strings.Join(names, " ") + "]"
 }
 
 // ask makes one request, and tells where it goes.

@@ -105,7 +105,11 @@ func (p *grpcPolicy) pick() (address string, done func(balancer.DoneInfo), err e
 	if res.Done == nil {
 		res.Done = func(balancer.DoneInfo) {}
 	}
-	return res.SubConn.(*grpcPolicySubConn).address, res.Done, nil
+	sc, ok := res.SubConn.(*grpcPolicySubConn)
+	if !ok {
+		return "", nil, fmt.Errorf("picked a %T", res.SubConn)
+	}
+	return sc.address, res.Done, nil
 }
 
 func (p *grpcPolicy) NewSubConn(addrs []resolver.Address, o balancer.NewSubConnOptions) (balancer.SubConn, error) {
@@ -165,7 +169,7 @@ type lbdPolicy struct {
 	values map[string]*resource.Endpoint
 	child  func([]resolver.Endpoint) policy.Child
 	weight func(address string) uint32 // of an endpoint; nil is 1
-	down   string // the address that does not connect, where there is one
+	down   string                      // the address that does not connect, where there is one
 }
 
 // newLBDPolicy runs a policy whose config with endpoints child makes.
