@@ -14,7 +14,7 @@ var (
 	ErrInUse = errors.New("data directory is in use by another lbd")
 
 	// ErrCannotWrite answers an Update whose writes did not reach the disk: no
-	// space, a quota, an I/O error. Nothing of it is in the snapshot. A later
+	// space, a quota, an I/O error, a file that was removed (*[LostError]). Nothing of it is in the snapshot. A later
 	// Update may succeed.
 	ErrCannotWrite = errors.New("cannot write to the data directory")
 

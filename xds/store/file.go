@@ -303,6 +303,9 @@ func (f *file) load() (*Snapshot, error) {
 
 // commit makes the changed keys in the file what they are in s.
 func (f *file) commit(s *Snapshot, changed []resource.Key) error {
+	if err := f.identity(); err != nil {
+		return fmt.Errorf("%w: %w", ErrCannotWrite, err)
+	}
 	for _, key := range changed {
 		f.unsure[key] = struct{}{}
 	}
@@ -324,7 +327,7 @@ func (f *file) flush(s *Snapshot) (err error) {
 			err = f.broken
 		}
 	}()
-	return f.db.Update(func(tx *bbolt.Tx) error {
+	err = f.db.Update(func(tx *bbolt.Tx) error {
 		resources := tx.Bucket(resourceBucket)
 		for key := range f.unsure {
 			var err error
@@ -339,6 +342,10 @@ func (f *file) flush(s *Snapshot) (err error) {
 		}
 		return tx.Bucket(metaBucket).Put(tallyKey, s.tally().encode())
 	})
+	if err != nil {
+		return err
+	}
+	return f.identity() // the file may have lost its name meanwhile
 }
 
 // close writes s where the disk may hold something else, and closes the file.

@@ -26,6 +26,10 @@ type Options struct {
 	// Updates in it return. It runs in the goroutine that writes: it must be quick
 	// and must not call Update or Close.
 	OnCommit func(Commit)
+	// OnLost is called, by the goroutine that writes, when the open file loses its
+	// name (a *[LostError]), and with nil when it has it again. It must be quick and
+	// must not call Update or Close.
+	OnLost func(error)
 }
 
 // Commit is what one or more Updates, committed together, changed.
@@ -41,6 +45,8 @@ type Store struct {
 	// fixed after Open
 	now      func() time.Time
 	onCommit func(Commit)
+	onLost   func(error)
+	logger   *slog.Logger
 	requests chan *request
 	closing  chan struct{}
 	quiet    chan struct{} // closed when the writer has ended
@@ -49,6 +55,7 @@ type Store struct {
 	file *file // nil: memory only
 
 	current atomic.Pointer[Snapshot]
+	lost    atomic.Pointer[error] // nil while the file has its name
 
 	close    sync.Once
 	closeErr error
@@ -75,6 +82,8 @@ func Open(dir string, opts Options) (*Store, error) {
 	s := &Store{
 		now:      opts.Now,
 		onCommit: opts.OnCommit,
+		onLost:   opts.OnLost,
+		logger:   opts.Logger,
 		requests: make(chan *request),
 		closing:  make(chan struct{}),
 		quiet:    make(chan struct{}),
@@ -85,15 +94,17 @@ func Open(dir string, opts Options) (*Store, error) {
 	if s.onCommit == nil {
 		s.onCommit = func(Commit) {}
 	}
-	logger := opts.Logger
-	if logger == nil {
-		logger = slog.New(slog.DiscardHandler)
+	if s.onLost == nil {
+		s.onLost = func(error) {}
+	}
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
 	}
 	snapshot := &Snapshot{}
 	if dir != "" {
 		earlier := damagedFiles(dir)
 		if len(earlier) > 0 {
-			logger.Warn("damaged store files lie in the data directory, from earlier starts", "files", earlier)
+			s.logger.Warn("damaged store files lie in the data directory, from earlier starts", "files", earlier)
 		}
 		if opts.BeginEmpty {
 			earlier = nil
@@ -155,12 +166,16 @@ func (s *Store) Close() error {
 // and replaces the snapshot.
 func (s *Store) write() {
 	defer close(s.quiet)
+	check := time.NewTicker(checkInterval)
+	defer check.Stop()
 	for {
 		select {
 		case <-s.closing:
 			return
 		case r := <-s.requests:
 			s.commit(s.gather(r))
+		case <-check.C:
+			s.check()
 		}
 	}
 }
@@ -211,10 +226,11 @@ func (s *Store) commit(group []*request) {
 func (s *Store) publish(before *Snapshot, written overlay) (*Snapshot, error) {
 	after, changed := before.apply(written)
 	if len(changed) == 0 {
-		return before, nil
+		return s.unchanged(before, written)
 	}
 	if s.file != nil {
 		if err := s.file.commit(after, changed); err != nil {
+			s.check()
 			return before, err
 		}
 	}
