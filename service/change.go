@@ -208,6 +208,9 @@ func (s *Service) commit(ctx context.Context, c *change) error {
 		return nil
 	})
 	concerned := s.underWay.end(c)
+	if err == nil && len(c.res.Changes) > 0 || errors.Is(err, store.ErrCannotWrite) {
+		s.wrote(err)
+	}
 	if err != nil && !errors.Is(err, errDryRun) {
 		return storeError(err)
 	}
@@ -320,7 +323,7 @@ func put(tx *store.Tx, i resource.Item, res *PushResult) (changed bool, err erro
 	case !exists:
 		what = "added"
 	case bytes.Equal(before.Raw, i.Raw):
-		return false, nil
+		return false, tx.Put(i.Key, i.Raw) // which fails unless the disk has it
 	}
 	res.Changes = append(res.Changes, Change{Resource: i.Key.String(), Change: what})
 	return true, tx.Put(i.Key, i.Raw)

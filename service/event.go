@@ -48,6 +48,8 @@ const (
 	EventPushRefused       EventType = "push_refused"
 	EventFileRefused       EventType = "file_refused"
 	EventFileAccepted      EventType = "file_accepted"
+	EventStoreFailing      EventType = "store_failing"
+	EventStoreRecovered    EventType = "store_recovered"
 	EventXDSConnected      EventType = "xds_connected"
 	EventXDSDisconnected   EventType = "xds_disconnected"
 	EventXDSRejected       EventType = "xds_rejected"
@@ -59,7 +61,7 @@ const (
 var EventTypes = []EventType{
 	EventPrioritySwitched, EventStateChanged, EventConnectionChanged, EventEjected, EventUnejected,
 	EventBreakerOpened, EventBreakerClosed,
-	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted,
+	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted, EventStoreFailing, EventStoreRecovered,
 	EventXDSConnected, EventXDSDisconnected, EventXDSRejected, EventXDSFellBack, EventXDSReturned,
 }
 
@@ -68,7 +70,7 @@ type Event struct {
 	// ID grows with every event of the process.
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
-	Type    EventType `json:"type" enums:"priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,xds_connected,xds_disconnected,xds_rejected,xds_fell_back,xds_returned"`
+	Type    EventType `json:"type" enums:"priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_fell_back,xds_returned"`
 	Cluster string    `json:"cluster,omitempty"`
 	// Target is the xds target in whose tree it happened; absent for the tree of
 	// the cluster alone.

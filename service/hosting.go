@@ -200,3 +200,18 @@ func (s *Service) host(h hosting) []resolver.Change {
 		return s.resolver.Unhost(h.name)
 	}
 }
+
+// warnOfTargets logs the targets of --target that have no Listener, where only a
+// push or a file can bring one.
+func (s *Service) warnOfTargets(get func(resource.Key) (store.Entry, bool)) {
+	if s.options.Bootstrap != nil {
+		return
+	}
+	for _, name := range s.options.Targets {
+		others := slices.DeleteFunc(s.hostedElsewhere(name, get), func(h Host) bool { return h == HostFlag })
+		if len(others) == 0 {
+			s.options.Logger.Warn("--target has no Listener: there is no bootstrap, and neither a push nor a resource file has it; its picks are refused until one does",
+				"target", name, "listener", targetKey(name))
+		}
+	}
+}

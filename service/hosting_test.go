@@ -1,11 +1,14 @@
 package service_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -135,5 +138,32 @@ func TestNamesOfTargets(t *testing.T) {
 		if got != want || (err == nil) != (want != "") || err != nil && code(err) != service.InvalidArgument {
 			t.Errorf("%q: got %q, %v; want %q", name, got, err, want)
 		}
+	}
+}
+
+// Without a bootstrap nobody but a push or a file can bring a target's Listener.
+func TestATargetOfTheFlagWithoutListenerIsWarnedOf(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := start(t, dir, nil)
+	pushAll(t, s, listener("pushed", route("/", "a")), assigned("a", "a-1"))
+	stop()
+	for name, c := range map[string]struct {
+		bootstrap *bootstrap.Config
+		want      int
+	}{
+		"without bootstrap": {nil, 1},
+		"with one":          {&bootstrap.Config{}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			_, stop := start(t, dir, func(o *service.Options) {
+				o.Logger, o.Bootstrap = slog.New(slog.NewTextHandler(&log, nil)), c.bootstrap
+				o.Targets = []string{"xds:///pushed", "xds:///shop"}
+			})
+			stop()
+			if got := strings.Count(log.String(), "level=WARN"); got != c.want || c.want > 0 && !strings.Contains(log.String(), "target=xds:///shop") {
+				t.Errorf("%d warnings, want %d:\n%s", got, c.want, log.String())
+			}
+		})
 	}
 }

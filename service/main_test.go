@@ -42,7 +42,7 @@ func start(tb testing.TB, dir string, change func(*service.Options)) (s *service
 		change(&o)
 	}
 	s = service.New(o)
-	st, err := store.Open(dir, store.Options{OnCommit: s.Commit})
+	st, err := store.Open(dir, store.Options{OnCommit: s.Commit, OnLost: s.StoreLost})
 	if err != nil {
 		tb.Fatal(err)
 	}

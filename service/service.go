@@ -77,7 +77,8 @@ type Service struct {
 	followed *followed // nil without a management server; fixed after Follow
 	onDemand onDemand
 
-	conditions conditions
+	conditions  conditions
+	storeHealth storeHealth
 
 	reading  *reading
 	underWay underWay
@@ -118,6 +119,7 @@ func New(o Options) *Service {
 	s.dns = resolver.NewDNS(o.Lookup, s.hostChanged)
 	s.AddConditions(s.serverConditions)
 	s.AddConditions(s.fileConditions)
+	s.AddConditions(s.storeConditions)
 	return s
 }
 
@@ -151,6 +153,7 @@ func (s *Service) Start(ctx context.Context, st *store.Store) error {
 	}
 	err := s.targets.settle(ctx, names)
 	s.store.Store(st)
+	s.warnOfTargets(st.Snapshot().Get)
 	return err
 }
 

@@ -68,7 +68,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		return err
 	}
 	defer closeAll(listeners)
-	st, err := store.Open(c.Data, store.Options{Logger: log, OnCommit: svc.Commit})
+	st, err := store.Open(c.Data, store.Options{Logger: log, OnCommit: svc.Commit, OnLost: svc.StoreLost})
 	if err != nil {
 		return err
 	}

@@ -93,5 +93,9 @@ func (s *Store) unchanged(before *Snapshot, written overlay) (*Snapshot, error) 
 	if s.file == nil || len(written) == 0 {
 		return before, nil
 	}
-	return before, s.file.confirm(before, written)
+	err := s.file.confirm(before, written)
+	if err != nil {
+		s.check()
+	}
+	return before, err
 }

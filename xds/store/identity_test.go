@@ -59,6 +59,10 @@ func TestAFileThatLostItsNameTakesNoWrites(t *testing.T) {
 						t.Errorf("put %s: %v", raw, err)
 					}
 				}
+				// Lost while the commit ran.
+				if err := s.file.flush(before); !errors.As(err, &lost) {
+					t.Errorf("flush: %v", err)
+				}
 				if s.Snapshot() != before {
 					t.Error("a refused write is visible")
 				}

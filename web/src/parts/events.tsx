@@ -23,6 +23,8 @@ const words: Partial<Record<EventType, Words>> = {
   push_refused: { letter: "R", color: "bad", word: "push refused" },
   file_refused: { letter: "R", color: "bad", word: "file refused" },
   file_accepted: { letter: "F", color: "accent", word: "file" },
+  store_failing: { letter: "D", color: "bad", word: "store failing" },
+  store_recovered: { letter: "D", color: "accent", word: "store recovered" },
   xds_connected: { letter: "X", color: "muted", word: "xDS connected" },
   xds_disconnected: { letter: "X", color: "bad", word: "xDS disconnected" },
   xds_rejected: { letter: "N", color: "bad", word: "xDS rejected" },
