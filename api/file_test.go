@@ -34,7 +34,7 @@ func TestFiles(t *testing.T) {
 		}
 	}()
 	const want = `{"files":[{"file":"bad.json","resources":[],"error":E,"errors":[{"resource":"ClusterLoadAssignment/c",` +
-		`"field":"endpoints[0].priority","reason":"R"}],"since":"T"},` +
+		`"field":"endpoints[0].priority","reason":"R","line":1,"column":34}],"since":"T"},` +
 		`{"file":"good.json","resources":["ClusterLoadAssignment/a","ClusterLoadAssignment/b"]}]}`
 	got := still(d.must(200, "GET", "/v1/files", "").Body.String())
 	got = rules.ReplaceAllString(reasons.ReplaceAllString(got, `"error":E`), `"reason":"R"`)

@@ -118,6 +118,14 @@ func (v value) boolean(to *bool) string {
 	return ""
 }
 
+// strict reads whether unknown fields are errors, which they are without it.
+func (v value) strict(lenient *bool) string {
+	strict := true
+	wanted := v.boolean(&strict)
+	*lenient = !strict
+	return wanted
+}
+
 func (v value) integer(to *int, least, most int) string {
 	n, err := strconv.Atoi(v.text)
 	if err != nil || n < least || n > most {

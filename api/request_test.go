@@ -31,12 +31,12 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 		return got
 	}
 	match := service.Precondition{IfMatch: []string{"one", "two"}}
-	got := request("PUT", "/a%2Fb?dry_run&allow_empty&strict", "type: EDS", func(w http.ResponseWriter, r *http.Request) (any, error) {
+	got := request("PUT", "/a%2Fb?dry_run&allow_empty&strict=false", "type: EDS", func(w http.ResponseWriter, r *http.Request) (any, error) {
 		return pushRequest(w, r, service.Config)
 	})
 	if want := (&service.PushRequest{
 		Kind: service.Config, Cluster: "a/b", Body: []byte("type: EDS"), Format: service.YAML,
-		Strict: true, DryRun: true, AllowEmpty: true, Precondition: match, From: "192.0.2.1:7",
+		Lenient: true, DryRun: true, AllowEmpty: true, Precondition: match, From: "192.0.2.1:7",
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("put: got %+v, want %+v", got, want)
 	}
@@ -57,9 +57,9 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 	for query, want := range map[string]*service.SnapshotRequest{
 		"PUT":                                 {Replace: true, MaxRemoved: -1},
 		"PUT dry_run&max_removed=7":           {Replace: true, MaxRemoved: 7, DryRun: true},
-		"PUT strict&max_removed=0":            {Replace: true, Strict: true},
+		"PUT strict&max_removed=0":            {Replace: true},
 		"POST":                                {},
-		"POST allow_empty&strict&dry_run":     {AllowEmpty: true, Strict: true, DryRun: true},
+		"POST allow_empty&strict=0&dry_run":   {AllowEmpty: true, Lenient: true, DryRun: true},
 		"PUT allow_empty&max_removed=1000000": {Replace: true, AllowEmpty: true, MaxRemoved: MaxRemoved},
 	} {
 		method, query, _ := strings.Cut(query, " ")

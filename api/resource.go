@@ -15,8 +15,12 @@ type PushAnswer struct {
 	ETag string `json:"etag"`
 	// Changes is empty where the content is what it was.
 	Changes []service.Change `json:"changes"`
-	// Warnings are what was accepted and is worth a word.
+	// Warnings are what probably does not do what its author expects, such as a
+	// field that lbd does not apply.
 	Warnings []service.Problem `json:"warnings"`
+	// Notes are what lbd filled in because it is absent: a name, a locality, the
+	// weights of localities.
+	Notes []service.Problem `json:"notes"`
 }
 
 // resources answers /v1/clusters/{name}/endpoints and config.
@@ -51,7 +55,7 @@ func (e *resources) getEndpoints(w http.ResponseWriter, r *http.Request) error {
 //	@Param			resource		body		object	true	"envoy.config.endpoint.v3.ClusterLoadAssignment, at most 32 MiB"
 //	@Param			dry_run			query		bool					false	"tell what would change, and change nothing"
 //	@Param			allow_empty		query		bool					false	"the cluster may be left without a usable endpoint"
-//	@Param			strict			query		bool					false	"unknown fields are errors, not warnings"
+//	@Param			strict			query		bool					false	"false: unknown fields of JSON and YAML are warnings; without it they are errors. Those of protobuf are always warnings"
 //	@Param			If-Match		header		string					false	"ETags, one of which must be the resource's; * asks that it exists"
 //	@Param			If-None-Match	header		string					false	"*: only if there is none"
 //	@Success		200				{object}	PushAnswer				"replaced, or what it was; or what would change"
@@ -107,7 +111,7 @@ func (e *resources) getConfig(w http.ResponseWriter, r *http.Request) error {
 //	@Param			resource		body		object		true	"envoy.config.cluster.v3.Cluster, at most 32 MiB"
 //	@Param			dry_run			query		bool		false	"tell what would change, and change nothing"
 //	@Param			allow_empty		query		bool		false	"the cluster may be left without a usable endpoint"
-//	@Param			strict			query		bool		false	"unknown fields are errors, not warnings"
+//	@Param			strict			query		bool		false	"false: unknown fields of JSON and YAML are warnings; without it they are errors. Those of protobuf are always warnings"
 //	@Param			If-Match		header		string		false	"ETags, one of which must be the resource's; * asks that it exists"
 //	@Param			If-None-Match	header		string		false	"*: only if there is none"
 //	@Success		200				{object}	PushAnswer	"replaced, or what it was; or what would change"
@@ -201,7 +205,7 @@ func pushRequest(w http.ResponseWriter, r *http.Request, kind service.Kind) (*se
 		case "allow_empty":
 			return v.boolean(&p.AllowEmpty)
 		default:
-			return v.boolean(&p.Strict)
+			return v.strict(&p.Lenient)
 		}
 	})
 	if err != nil {
@@ -260,13 +264,16 @@ func deleteRequest(r *http.Request, kind service.Kind) (*service.DeleteRequest, 
 func writeResult(w http.ResponseWriter, status int, result *service.PushResult) {
 	answer := PushAnswer{
 		Generation: result.Generation, ETag: result.Hash,
-		Changes: result.Changes, Warnings: result.Warnings,
+		Changes: result.Changes, Warnings: result.Warnings, Notes: result.Notes,
 	}
 	if answer.Changes == nil {
 		answer.Changes = []service.Change{}
 	}
 	if answer.Warnings == nil {
 		answer.Warnings = []service.Problem{}
+	}
+	if answer.Notes == nil {
+		answer.Notes = []service.Problem{}
 	}
 	writeJSON(w, status, answer)
 }

@@ -136,19 +136,19 @@ func TestPushAnswers(t *testing.T) {
 		}
 	}
 	const config = "/v1/clusters/orders/config"
-	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}],"warnings":[]}`,
+	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}],"warnings":[],"notes":[]}`,
 		d.must(200, "PUT", orders+"?dry_run=true", namedJSON))
 	d.refused(service.UnknownCluster, "GET", orders, "")
-	golden(`{"generation":G,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}],"warnings":[]}`,
+	golden(`{"generation":G,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}],"warnings":[],"notes":[]}`,
 		d.must(201, "PUT", orders, namedJSON))
-	golden(`{"generation":G,"etag":"E","changes":[],"warnings":[]}`, d.must(200, "PUT", orders, namedJSON))
-	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"added"}],"warnings":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
+	golden(`{"generation":G,"etag":"E","changes":[],"warnings":[],"notes":[]}`, d.must(200, "PUT", orders, namedJSON))
+	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"added"}],"warnings":[],"notes":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
 		d.must(201, "PUT", config, `{"type":"EDS"}`))
-	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"modified"}],"warnings":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
+	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"modified"}],"warnings":[],"notes":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
 		d.must(200, "PUT", config, maxRequests(5)))
-	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed"}],"warnings":[]}`,
+	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed"}],"warnings":[],"notes":[]}`,
 		d.must(200, "DELETE", config+"?dry_run", ""))
-	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed"}],"warnings":[]}`,
+	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed"}],"warnings":[],"notes":[]}`,
 		d.must(200, "DELETE", config, ""))
 	d.refused(service.UnknownCluster, "GET", config, "")
 }
@@ -163,7 +163,8 @@ func TestPushRefusals(t *testing.T) {
 		t.Errorf("blocked: %d", w.Code)
 	}
 	d.must(http.StatusCreated, "PUT", orders+"?allow_empty=1", `{"endpoints":[]}`)
-	d.must(200, "PUT", orders, `{"color":"red",`+inJSON[1:])
+	d.must(200, "PUT", orders+"?strict=false", `{"color":"red",`+inJSON[1:])
+	d.refused(service.InvalidResource, "PUT", orders, `{"color":"red",`+inJSON[1:])
 	d.refused(service.InvalidResource, "PUT", orders+"?strict", `{"color":"red",`+inJSON[1:])
 	d.refused(service.InvalidArgument, "PUT", orders, "{")
 	d.refused(service.InvalidArgument, "PUT", orders+"?dry_run=maybe", inJSON)
@@ -179,4 +180,28 @@ func TestPushRefusals(t *testing.T) {
 	}
 	d.must(200, "GET", "/v1/clusters", "", "Sec-Fetch-Site: cross-site")
 	d.must(200, "PUT", orders, inJSON, "Origin: http://example.com") // the page is lbd's own
+}
+
+// A push that a misspelled field leaves without endpoints is refused for that field,
+// and not with the advice to push it all the same.
+func TestMisspelledFieldsAreNotPushedAllTheSame(t *testing.T) {
+	d := start(t, nil)
+	d.must(http.StatusCreated, "PUT", orders, inJSON)
+	misspelled := strings.Replace(inJSON, "lbEndpoints", "lbEndpionts", 1)
+	const reason = "unknown field (did you mean lbEndpoints?)"
+	p, _ := d.refused(service.InvalidResource, "PUT", orders, misspelled)
+	if len(p.Errors) != 1 || p.Errors[0].Reason != reason || p.Errors[0].Line != 1 || p.Errors[0].Column < 2 {
+		t.Errorf("strict: %+v", p)
+	}
+	snapshot := `{"resources":[{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"orders",` + misspelled[1:] + "]}"
+	for path, body := range map[string]string{orders: misspelled, "/v1/snapshot": snapshot} {
+		p, _ = d.refused(service.Blocked, "PUT", path+"?strict=false", body)
+		if strings.Contains(p.Detail, "allow_empty") || !strings.Contains(p.Detail, reason) || len(p.Errors) != 1 || p.Errors[0].Line != 1 {
+			t.Errorf("%s: %+v", path, p)
+		}
+	}
+	p, _ = d.refused(service.Blocked, "PUT", orders, `{"endpoints":[]}`)
+	if !strings.Contains(p.Detail, "allow_empty=true") || len(p.Errors) != 0 {
+		t.Errorf("an empty assignment without unknown fields: %+v", p)
+	}
 }

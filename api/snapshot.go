@@ -49,7 +49,7 @@ func (s *snapshots) get(w http.ResponseWriter, r *http.Request) error {
 //	@Param			snapshot		body		object		true	"envoy.service.discovery.v3.DiscoveryResponse, at most 64 MiB"
 //	@Param			dry_run			query		bool		false	"tell what would change, and change nothing"
 //	@Param			allow_empty		query		bool		false	"clusters may be left without a usable endpoint"
-//	@Param			strict			query		bool		false	"unknown fields are errors, not warnings"
+//	@Param			strict			query		bool		false	"false: unknown fields of JSON and YAML are warnings; without it they are errors. Those of protobuf are always warnings"
 //	@Param			max_removed		query		int			false	"refuse to remove more resources than that; without it, any number"	minimum(0)	maximum(1000000)
 //	@Param			If-Match		header		string		false	"ETags, one of which must be the snapshot's"
 //	@Param			If-None-Match	header		string		false	"*: never true, for there always is a snapshot"
@@ -71,7 +71,7 @@ func (s *snapshots) put(w http.ResponseWriter, r *http.Request) error {
 //	@Param			snapshot		body		object		true	"envoy.service.discovery.v3.DiscoveryResponse, at most 64 MiB"
 //	@Param			dry_run			query		bool		false	"tell what would change, and change nothing"
 //	@Param			allow_empty		query		bool		false	"clusters may be left without a usable endpoint"
-//	@Param			strict			query		bool		false	"unknown fields are errors, not warnings"
+//	@Param			strict			query		bool		false	"false: unknown fields of JSON and YAML are warnings; without it they are errors. Those of protobuf are always warnings"
 //	@Param			If-Match		header		string		false	"ETags, one of which must be the snapshot's"
 //	@Param			If-None-Match	header		string		false	"*: never true, for there always is a snapshot"
 //	@Success		200				{object}	PushAnswer	"added, or what it was; or what would change"
@@ -113,7 +113,7 @@ func snapshotRequest(w http.ResponseWriter, r *http.Request, replace bool) (*ser
 		case "allow_empty":
 			return v.boolean(&p.AllowEmpty)
 		case "strict":
-			return v.boolean(&p.Strict)
+			return v.strict(&p.Lenient)
 		default:
 			return v.integer(&p.MaxRemoved, 0, MaxRemoved)
 		}

@@ -178,7 +178,7 @@ func TestExampleResourcesAreGood(t *testing.T) {
 	}
 	for _, file := range files(t, "examples", ".json", ".yaml", ".yml", ".pb") {
 		b, err := resource.DecodeBundle([]byte(read(t, file)), resource.Options{
-			Origin: resource.ByHand, Format: formats[filepath.Ext(file)], Strict: true, Bare: true,
+			Origin: resource.ByHand, Format: formats[filepath.Ext(file)], Bare: true,
 			Custom: func(name string) (resource.ConfigJudge, bool) { return nil, name == custompolicy.Name },
 		})
 		if err != nil {

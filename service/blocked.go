@@ -1,6 +1,9 @@
 package service
 
 import (
+	"errors"
+	"strings"
+
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -33,6 +36,32 @@ func (s *Service) blocked(tx *store.Tx, i resource.Item, pushed map[resource.Key
 	}
 	e := errorf(Blocked, "the configuration of %q takes its endpoints from an assignment that has none that picks may reach, where it had %d; allow_empty=true pushes it all the same", name, before)
 	e.Cluster = name
+	return e
+}
+
+// misspelled returns err, the refusal of a resource that leaves a cluster without a
+// usable endpoint. If warnings name unknown fields of the resource, which may be why,
+// the refusal names them in the place of allow_empty. place finds their lines.
+func misspelled(err error, warnings []Problem, place func([]Problem)) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Code != Blocked {
+		return err
+	}
+	var unknown []Problem
+	for _, w := range warnings {
+		of, _, _ := strings.Cut(w.Resource, "/")
+		if w.UnknownField() && w.Resource == of+"/"+e.Cluster {
+			w.Reason = strings.TrimSuffix(w.Reason, ": ignored")
+			unknown = append(unknown, w)
+		}
+	}
+	if unknown == nil {
+		return err
+	}
+	place(unknown)
+	e.Detail, _, _ = strings.Cut(e.Detail, "; allow_empty=true")
+	e.Detail += "; it has a field that lbd does not know: " + unknown[0].String()
+	e.Problems = unknown
 	return e
 }
 
@@ -73,7 +102,7 @@ func (s *Service) usable(tx *store.Tx, m *member, assignment string, pushed map[
 		from.Source == resource.SourcePush && from.Updated.Equal(e.Updated) {
 		return cc.Assignment.Usable()
 	}
-	d, err := resource.DecodeAssignment(e.Raw, resource.Options{Format: Protobuf, Name: assignment, Custom: lb.Foreign})
+	d, err := resource.DecodeAssignment(e.Raw, resource.Options{Format: Protobuf, Stored: true, Name: assignment, Custom: lb.Foreign})
 	if err != nil {
 		return 0
 	}

@@ -33,6 +33,8 @@ type PushResult struct {
 	Hash     string
 	Changes  []Change
 	Warnings []Problem
+	// Notes are what was filled in because it is absent.
+	Notes []Problem
 }
 
 // Change is what happened to one resource.

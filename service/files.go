@@ -30,6 +30,8 @@ type FileState struct {
 	Since        *time.Time `json:"since,omitempty"`
 	KeptLastGood bool       `json:"kept_last_good,omitempty"`
 	Warnings     []Problem  `json:"warnings,omitempty"`
+	// Notes are what was filled in because it is absent in the file.
+	Notes []Problem `json:"notes,omitempty"`
 }
 
 // FilesChanged lets the trees follow the resource directory. The watcher calls
@@ -96,6 +98,9 @@ func (s *Service) Files() FilesState {
 		}
 		for name, warnings := range set.Warnings {
 			get(name).Warnings = warnings
+		}
+		for name, notes := range set.Notes {
+			get(name).Notes = notes
 		}
 		for _, b := range set.Bad {
 			f := get(b.File)

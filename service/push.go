@@ -35,8 +35,8 @@ type PushRequest struct {
 	Cluster string
 	Body    []byte
 	Format  Format
-	// Strict makes unknown fields errors.
-	Strict bool
+	// Lenient accepts unknown fields of JSON and YAML with a warning.
+	Lenient bool
 	// DryRun validates and tells what would change, and changes nothing.
 	DryRun bool
 	// AllowEmpty lets the push leave the cluster without a usable endpoint.
@@ -63,20 +63,22 @@ func (s *Service) Push(ctx context.Context, r *PushRequest) (*PushResult, error)
 	c := &change{
 		cluster: r.Cluster, dryRun: r.DryRun, precondition: r.Precondition, from: r.From, current: keyed(key),
 	}
-	item, warnings, err := s.read(ctx, r)
+	item, warnings, notes, err := s.read(ctx, r)
 	if err != nil {
 		s.told(c, err)
 		return nil, err
 	}
 	c.pushed = map[resource.Key]resource.Item{key: item}
-	c.res = &PushResult{Hash: hash(item.Raw), Changes: []Change{}, Warnings: list(warnings)}
+	c.res = &PushResult{Hash: hash(item.Raw), Changes: []Change{}, Warnings: list(warnings), Notes: list(notes)}
 	c.run = func(tx *store.Tx) error {
 		_, exists := tx.Get(key)
 		c.res.New = !exists
 		if changed, err := put(tx, item, c.res); err != nil || !changed || r.AllowEmpty {
 			return err
 		}
-		return s.blocked(tx, item, c.pushed)
+		return misspelled(s.blocked(tx, item, c.pushed), warnings, func(unknown []Problem) {
+			resource.Place(r.Body, r.Format, true, unknown)
+		})
 	}
 	return s.change(ctx, c)
 }
@@ -100,30 +102,37 @@ func (s *Service) Delete(ctx context.Context, r *DeleteRequest) (*PushResult, er
 }
 
 // read decodes what is pushed, once it is its turn.
-func (s *Service) read(ctx context.Context, r *PushRequest) (resource.Item, []Problem, error) {
+func (s *Service) read(ctx context.Context, r *PushRequest) (item resource.Item, warnings, notes []Problem, err error) {
 	if err := s.reading.enter(ctx); err != nil {
-		return resource.Item{}, nil, err
+		return item, nil, nil, err
 	}
 	defer s.reading.leave()
-	o := resource.Options{
-		Origin: resource.ByHand, Format: r.Format, Strict: r.Strict, Name: r.Cluster,
-		Custom: lb.Foreign, Certificates: s.options.Bootstrap.HasCertificateProvider,
-	}
-	item := resource.Item{Key: resource.Key{Type: r.Kind, Name: r.Cluster}}
+	o := s.decoding(r.Format, r.Lenient, r.DryRun)
+	o.Name = r.Cluster
+	item.Key = resource.Key{Type: r.Kind, Name: r.Cluster}
 	if r.Kind == Config {
 		d, err := resource.DecodeCluster(r.Body, o)
 		if err != nil {
-			return item, nil, decodeError(string(r.Kind), r.Cluster, err, sent{r.Body, r.Format, true})
+			return item, nil, nil, decodeError(string(r.Kind), r.Cluster, err)
 		}
 		item.Raw, item.Cluster = d.Raw, d.Value
-		return item, warned(d.Warnings, sent{r.Body, r.Format, true}, r.DryRun), nil
+		return item, d.Warnings, d.Notes, nil
 	}
 	d, err := resource.DecodeAssignment(r.Body, o)
 	if err != nil {
-		return item, nil, decodeError(string(r.Kind), r.Cluster, err, sent{r.Body, r.Format, true})
+		return item, nil, nil, decodeError(string(r.Kind), r.Cluster, err)
 	}
 	item.Raw, item.Assignment = d.Raw, d.Value
-	return item, warned(d.Warnings, sent{r.Body, r.Format, true}, r.DryRun), nil
+	return item, d.Warnings, d.Notes, nil
+}
+
+// decoding returns the options with which a push is decoded. The places of warnings
+// are for dry runs: a push that is made does not read its body twice.
+func (s *Service) decoding(f Format, lenient, dryRun bool) resource.Options {
+	return resource.Options{
+		Origin: resource.ByHand, Format: f, Lenient: lenient, Places: dryRun,
+		Custom: lb.Foreign, Certificates: s.options.Bootstrap.HasCertificateProvider,
+	}
 }
 
 // list is a list that JSON shows as one even where it is empty.
@@ -134,7 +143,7 @@ func list(ps []Problem) []Problem {
 	return ps
 }
 
-func decodeError(what, cluster string, err error, body sent) error {
+func decodeError(what, cluster string, err error) error {
 	e := &Error{Code: InvalidArgument, Cluster: cluster, Detail: err.Error()}
 	if syntax, ok := errors.AsType[*resource.SyntaxError](err); ok && syntax.Line > 0 {
 		e.Problems = []Problem{{Resource: what, Field: syntax.Field, Reason: syntax.Reason, Line: syntax.Line, Column: syntax.Column}}
@@ -143,7 +152,7 @@ func decodeError(what, cluster string, err error, body sent) error {
 		e.Code = TooLarge
 	}
 	if invalid, ok := errors.AsType[*resource.InvalidError](err); ok {
-		e.Code, e.Problems = InvalidResource, body.locate(invalid.Problems)
+		e.Code, e.Problems = InvalidResource, invalid.Problems
 		e.Detail = what + " breaks a rule"
 		if n := len(invalid.Problems); n > 1 {
 			e.Detail = fmt.Sprintf("%s breaks %d rules", what, n)

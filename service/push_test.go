@@ -46,7 +46,7 @@ func TestPushRefusals(t *testing.T) {
 	}{
 		"no JSON":           {service.PushRequest{Kind: service.Endpoints, Body: []byte("{")}, service.InvalidArgument, "JSON"},
 		"a broken rule":     {service.PushRequest{Kind: service.Endpoints, Body: assignment(t, nil, place{"a", 1, 1, endpoints("a", 1)})}, service.InvalidResource, "priority"},
-		"an unknown field":  {service.PushRequest{Kind: service.Endpoints, Body: []byte(`{"endpints":[]}`), Strict: true}, service.InvalidResource, "endpints"},
+		"an unknown field":  {service.PushRequest{Kind: service.Endpoints, Body: []byte(`{"endpints":[]}`)}, service.InvalidResource, "endpints: unknown field (did you mean endpoints?)"},
 		"too much YAML":     {service.PushRequest{Kind: service.Endpoints, Format: service.YAML, Body: make([]byte, resource.MaxYAMLBytes+1)}, service.TooLarge, "JSON or protobuf"},
 		"no endpoint":       {service.PushRequest{Kind: service.Endpoints, Body: empty}, service.Blocked, "allow_empty"},
 		"exists already":    {service.PushRequest{Kind: service.Endpoints, Body: empty, Precondition: service.Precondition{IfNoneMatch: true}}, service.PreconditionFailed, "exists"},

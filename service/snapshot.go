@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"iter"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -16,7 +15,8 @@ type SnapshotRequest struct {
 	// Body is a DiscoveryResponse.
 	Body   []byte
 	Format Format
-	Strict bool
+	// Lenient accepts unknown fields of JSON and YAML with a warning.
+	Lenient bool
 	// Replace takes away all that was pushed and is not in Body.
 	Replace    bool
 	DryRun     bool
@@ -47,7 +47,7 @@ func (s *Service) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRe
 	for _, i := range b.Items {
 		c.pushed[i.Key] = i
 	}
-	c.res = &PushResult{Changes: []Change{}, Warnings: list(b.Warnings)}
+	c.res = &PushResult{Changes: []Change{}, Warnings: list(b.Warnings), Notes: list(b.Notes)}
 	c.run = func(tx *store.Tx) error {
 		if err := s.putAll(tx, b, r, c); err != nil {
 			return err
@@ -67,14 +67,10 @@ func (s *Service) readSnapshot(ctx context.Context, r *SnapshotRequest) (*resour
 		return nil, err
 	}
 	defer s.reading.leave()
-	b, err := resource.DecodeBundle(r.Body, resource.Options{
-		Origin: resource.ByHand, Format: r.Format, Strict: r.Strict,
-		Custom: lb.Foreign, Certificates: s.options.Bootstrap.HasCertificateProvider,
-	})
+	b, err := resource.DecodeBundle(r.Body, s.decoding(r.Format, r.Lenient, r.DryRun))
 	if err != nil {
-		return nil, decodeError("the snapshot", "", err, sent{r.Body, r.Format, false})
+		return nil, decodeError("the snapshot", "", err)
 	}
-	b.Warnings = warned(b.Warnings, sent{r.Body, r.Format, false}, r.DryRun)
 	return b, nil
 }
 
@@ -100,7 +96,7 @@ func (s *Service) putAll(tx *store.Tx, b *resource.Bundle, r *SnapshotRequest, c
 	}
 	for _, i := range judged {
 		if err := s.blocked(tx, i, c.pushed); err != nil {
-			return err
+			return misspelled(err, b.Warnings, func(unknown []Problem) { resource.Place(r.Body, r.Format, false, unknown) })
 		}
 	}
 	return nil

@@ -16,7 +16,8 @@ const maxCheckBytes = 64 << 20
 
 type checkCommand struct {
 	ConfigFile string   `name:"config" help:"Check a configuration file as well." placeholder:"FILE"`
-	Strict     bool     `help:"Take unknown fields for errors."`
+	Lenient    bool     `name:"lenient-files" help:"Accept unknown fields with a warning, as serve does with this flag."`
+	Strict     bool     `hidden:"" help:"The default since unknown fields are errors."`
 	Files      []string `arg:"" optional:"" help:"xDS resource files: JSON, YAML or protobuf (.pb), as they would be pushed or read from --resources."`
 }
 
@@ -39,7 +40,7 @@ func (c *checkCommand) Run() error {
 		}
 	}
 	for _, file := range c.Files {
-		good, err := checkFile(os.Stdout, file, c.Strict)
+		good, err := checkFile(os.Stdout, file, c.Lenient)
 		if err != nil {
 			fmt.Printf("%s: %v\n", file, err)
 		}
@@ -59,7 +60,7 @@ func checkConfig(path string) error {
 }
 
 // checkFile judges one file. The error is one of reading it.
-func checkFile(out io.Writer, file string, strict bool) (good bool, err error) {
+func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) {
 	format, ok := files.FormatOf(file)
 	if !ok {
 		return false, errors.New("the name tells no format: it should end in .json, .yaml, .yml or .pb")
@@ -76,28 +77,29 @@ func checkFile(out io.Writer, file string, strict bool) (good bool, err error) {
 		return false, err
 	}
 	bundle, err := resource.DecodeBundle(body, resource.Options{
-		Origin: resource.ByHand, Format: format, Strict: strict, Bare: true, Custom: lb.Foreign,
+		Origin: resource.ByHand, Format: format, Lenient: lenient, Places: true, Bare: true, Custom: lb.Foreign,
+		Name:         files.NameOf(file),
 		Certificates: func(string) bool { return true }, // the bootstrap is the daemon's
 	})
-	locate := func(field string) string {
-		if line, column := resource.Locate(body, format, field); line > 0 {
-			return fmt.Sprintf("%s:%d:%d", file, line, column)
+	list := func(kind string, problems []resource.Problem) {
+		for _, p := range problems {
+			at := file
+			if p.Line > 0 {
+				at = fmt.Sprintf("%s:%d:%d", file, p.Line, p.Column)
+			}
+			fmt.Fprintf(out, "%s: %s: %s: %s\n", at, kind, p.Resource, p)
 		}
-		return file
 	}
 	if invalid, ok := errors.AsType[*resource.InvalidError](err); ok {
-		for _, p := range invalid.Problems {
-			fmt.Fprintf(out, "%s: error: %s: %s\n", locate(p.Field), p.Resource, p)
-		}
+		list("error", invalid.Problems)
 		return false, nil
 	}
 	if err != nil {
 		fmt.Fprintf(out, "%s: error: %v\n", file, err)
 		return false, nil
 	}
-	for _, p := range bundle.Warnings {
-		fmt.Fprintf(out, "%s: warning: %s: %s\n", locate(p.Field), p.Resource, p)
-	}
+	list("warning", bundle.Warnings)
+	list("note", bundle.Notes)
 	for _, i := range bundle.Items {
 		fmt.Fprintf(out, "%s: good: %s", file, i.Key)
 		summarize(out, i, bundle.Items)

@@ -31,6 +31,13 @@ func FormatOf(name string) (f resource.Format, ok bool) {
 	return f, ok
 }
 
+// NameOf is the name that a ClusterLoadAssignment or a Cluster has that is a file of
+// its own and does not say it: that of the file, without what tells the format.
+func NameOf(path string) string {
+	name := filepath.Base(path)
+	return strings.TrimSuffix(name, filepath.Ext(name))
+}
+
 var formats = map[string]resource.Format{
 	".json": resource.FormatJSON,
 	".yaml": resource.FormatYAML,
@@ -80,6 +87,7 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 	f.sum = sum
 	o := f.decoding
 	o.Format, _ = FormatOf(path) // a look leaves others out
+	o.Name = NameOf(path)
 	bundle, err := resource.DecodeBundle(body, o)
 	if err != nil {
 		f.fail(err, now)

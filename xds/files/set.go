@@ -17,8 +17,8 @@ type Set struct {
 	// Bad are the files that hold what is not in use, in the order of their
 	// names.
 	Bad []Bad
-	// Warnings are those of the files that were accepted, by File.
-	Warnings map[string][]resource.Problem
+	// Warnings and Notes are those of the files that were accepted, by File.
+	Warnings, Notes map[string][]resource.Problem
 }
 
 // Resource is one resource in use.
@@ -53,7 +53,7 @@ type Bad struct {
 
 // build makes the Set of what the files hold. prev is the one before.
 func build(files map[string]*file, directory *Bad, prev *Set, now time.Time) *Set {
-	s := &Set{Resources: map[resource.Key]Resource{}, Warnings: map[string][]resource.Problem{}}
+	s := &Set{Resources: map[resource.Key]Resource{}, Warnings: map[string][]resource.Problem{}, Notes: map[string][]resource.Problem{}}
 	if directory != nil {
 		s.Bad = append(s.Bad, *directory)
 	}
@@ -67,6 +67,9 @@ func build(files map[string]*file, directory *Bad, prev *Set, now time.Time) *Se
 		}
 		if f.err == nil && len(f.good.Warnings) > 0 {
 			s.Warnings[name] = f.good.Warnings
+		}
+		if f.err == nil && len(f.good.Notes) > 0 {
+			s.Notes[name] = f.good.Notes
 		}
 		if twice := s.add(name, f); twice != nil {
 			s.Bad = append(s.Bad, Bad{File: name, Err: twice, Since: prev.twiceSince(name, now), twice: true})
@@ -122,5 +125,5 @@ func (s *Set) same(o *Set) bool {
 		return a.File == b.File && a.Modified.Equal(b.Modified) && string(a.Raw) == string(b.Raw)
 	}) && slices.EqualFunc(s.Bad, o.Bad, func(a, b Bad) bool {
 		return a.File == b.File && a.Kept == b.Kept && a.Err.Error() == b.Err.Error()
-	}) && reflect.DeepEqual(s.Warnings, o.Warnings)
+	}) && reflect.DeepEqual(s.Warnings, o.Warnings) && reflect.DeepEqual(s.Notes, o.Notes)
 }

@@ -22,6 +22,9 @@ type Options struct {
 	// Custom knows the policies that are available beside the decoder's own;
 	// nil is none.
 	Custom resource.CustomPolicies
+	// Lenient accepts unknown fields of JSON and YAML with a warning. Without it a
+	// file that has one is bad.
+	Lenient bool
 	// Certificates reports which certificate providers the bootstrap has; nil is
 	// none.
 	Certificates func(instance string) bool
@@ -79,9 +82,12 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		quit:     make(chan struct{}),
 		quiet:    make(chan struct{}),
 		directory: directory{
-			decoding: resource.Options{Origin: resource.ByHand, Bare: true, Custom: o.Custom, Certificates: o.Certificates},
-			path:     path,
-			files:    map[string]*file{},
+			decoding: resource.Options{
+				Origin: resource.ByHand, Lenient: o.Lenient, Places: true, Bare: true,
+				Custom: o.Custom, Certificates: o.Certificates,
+			},
+			path:  path,
+			files: map[string]*file{},
 		},
 		ignored: map[string]bool{},
 	}

@@ -25,7 +25,7 @@ func TestOpenReadsTheResourceFilesOfADirectory(t *testing.T) {
 	write(t, filepath.Join(dir, "d.pb"), string(d.Raw))
 	write(t, filepath.Join(dir, "e.yaml"), "name: bad\ntype: STATIC\n")
 	write(t, filepath.Join(dir, "f.json"), `{"name":`)
-	write(t, filepath.Join(dir, "g.json"), `{"name":"warned","type":"EDS","foo":1}`)
+	write(t, filepath.Join(dir, "g.json"), `{"name":"warned","type":"EDS","connect_timeout":"1s"}`)
 	write(t, filepath.Join(dir, ".hidden.yaml"), assignment("hidden", "h"))
 	write(t, filepath.Join(dir, "notes.txt"), assignment("text", "h"))
 	write(t, filepath.Join(elsewhere, "linked"), assignment("linked", "h"))

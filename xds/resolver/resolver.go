@@ -127,7 +127,7 @@ func byHand(s resource.Source) bool { return s == resource.SourcePush || s == re
 // take puts what a source says of a resource where it belongs.
 func (r *Resolver) take(s resource.Source, u Update) {
 	o := resource.Options{
-		Origin: resource.FromServer, Format: resource.FormatProtobuf, Name: u.Key.Name,
+		Origin: resource.FromServer, Format: resource.FormatProtobuf, Stored: true, Name: u.Key.Name,
 		Custom: r.options.Custom, Certificates: r.options.Certificates,
 	}
 	if byHand(s) {

@@ -167,7 +167,7 @@ func newFloor(v *verdict, m *endpointv3.ClusterLoadAssignment) *floor {
 	}
 	if v.byHand && weightless(groups) {
 		f.weightless = true
-		v.warn("endpoints", "no locality bears a load_balancing_weight: each without one weighs as many as its usable endpoints")
+		v.note("endpoints", "no locality has a load_balancing_weight: each without one weighs as many as its usable endpoints")
 	}
 	return f
 }
@@ -233,7 +233,7 @@ func (f *floor) identity(i int, l *LocalityEndpoints, named bool) {
 		f.printable(field+".sub_zone", l.ID.SubZone)
 	case named:
 	case f.byHand:
-		f.warn(field, "is absent: taken as the empty locality")
+		f.note(field, "is absent: taken as the empty locality")
 	default:
 		f.refuse(field, "is absent")
 	}

@@ -62,6 +62,15 @@ func lines(problems []resource.Problem) []string {
 	return l
 }
 
+// noted marks notes, to list them after warnings.
+func noted(notes []resource.Problem) []string {
+	l := lines(notes)
+	for i := range l {
+		l[i] = "note: " + l[i]
+	}
+	return l
+}
+
 // refusals returns the broken rules in err, which must be an InvalidError or nil.
 func refusals(t *testing.T, err error, key string) []string {
 	t.Helper()
@@ -356,7 +365,7 @@ func TestNamesOfAssignments(t *testing.T) {
 		want, warns []string
 	}{
 		{"absent", "", resource.Options{}, []string{"cluster_name: is empty"}, nil},
-		{"absent, and told", "", resource.Options{Name: "orders"}, nil, []string{`cluster_name: is absent: taken as "orders"`}},
+		{"absent, and told", "", resource.Options{Name: "orders"}, nil, []string{`note: cluster_name: is absent: taken as "orders"`}},
 		{"as told", "orders", resource.Options{Name: "orders"}, nil, nil},
 		{"not as told", "billing", resource.Options{Name: "orders"}, []string{`cluster_name: is "billing", and should be "orders" or absent`}, nil},
 		{"odd but printable", "/a:b%2F é", resource.Options{}, nil, nil},
@@ -387,7 +396,7 @@ func TestNamesOfAssignments(t *testing.T) {
 			if d.Value.Name != want {
 				t.Errorf("name %q, want %q", d.Value.Name, want)
 			}
-			if got := lines(d.Warnings); !reflect.DeepEqual(got, c.warns) {
+			if got := append(lines(d.Warnings), noted(d.Notes)...); !reflect.DeepEqual(got, c.warns) {
 				t.Errorf("warnings %q, want %q", got, c.warns)
 			}
 		})

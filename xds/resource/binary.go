@@ -208,7 +208,7 @@ func (w *binaryWalk) unknowns(b protoreflect.RawFields) {
 		b = b[n:]
 		if !seen[num] {
 			seen[num] = true
-			w.unknownField(w.path.unknown(num), fmt.Sprintf("unknown field number %d", num))
+			w.unknownField(w.path.unknown(num), func() string { return fmt.Sprintf("unknown field number %d", num) })
 		}
 	}
 }

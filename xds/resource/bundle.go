@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -17,9 +18,9 @@ type Bundle struct {
 	Version string
 	// Items are in the order of the body. No Key is there twice.
 	Items []Item
-	// Warnings are those of all resources, up to MaxProblems. Their fields
-	// begin at the top of the body.
-	Warnings []Problem
+	// Warnings and Notes are those of all resources, up to MaxProblems each. Their
+	// fields begin at the top of the body.
+	Warnings, Notes []Problem
 }
 
 // Item is one resource, as a Bundle has it.
@@ -44,8 +45,8 @@ const typeBundle Type = "DiscoveryResponse"
 // that Envoy's file-based LDS, RDS, CDS and EDS read, with any number of
 // Listeners, RouteConfigurations, Clusters and ClusterLoadAssignments; its
 // version_info may be called version. With Options.Bare it also takes a single
-// resource, of the type that its @type or
-// else its fields tell. Options.Name is not heeded.
+// resource, of the type that its @type or else its fields tell; Options.Name names
+// such a Cluster or ClusterLoadAssignment if it has no name.
 //
 // Each resource is judged as DecodeCluster and the like judge it, and all or none
 // is accepted. The error is a *SyntaxError where the body as a whole
@@ -57,24 +58,34 @@ const typeBundle Type = "DiscoveryResponse"
 func DecodeBundle(body []byte, o Options) (b *Bundle, err error) {
 	defer refusePanic(Key{Type: typeBundle}, &err)
 	d := bundling{options: o, bundle: &Bundle{}, places: map[Key]string{}}
-	switch o.Format {
-	case FormatProtobuf:
-		err = d.binary(body)
-	case FormatYAML:
-		if body, err = yamlToJSON(body); err == nil {
-			err = d.json(body)
-		}
-	default:
-		err = d.json(body)
+	if err = d.read(body); err == nil && !d.problems.empty() {
+		err = &InvalidError{Problems: d.problems.ofBundle()}
 	}
 	if err != nil {
+		placeError(err, body, o.Format, false)
 		return nil, err
 	}
-	if problems := d.problems.ofBundle(); len(problems) > 0 {
-		return nil, &InvalidError{Problems: problems}
+	d.bundle.Warnings, d.bundle.Notes = d.warnings.ofBundle(), d.notes.ofBundle()
+	if o.Places {
+		Place(body, o.Format, false, d.bundle.Warnings, d.bundle.Notes)
 	}
-	d.bundle.Warnings = d.warnings.ofBundle()
 	return d.bundle, nil
+}
+
+// read reads and judges a body in whichever format.
+func (d *bundling) read(body []byte) error {
+	switch d.options.Format {
+	case FormatProtobuf:
+		return d.binary(body)
+	case FormatYAML:
+		text, err := yamlToJSON(body)
+		if err != nil {
+			return err
+		}
+		return d.json(text)
+	default:
+		return d.json(body)
+	}
 }
 
 // bundling is a bundle on its way to be decoded.
@@ -85,6 +96,7 @@ type bundling struct {
 	places   map[Key]string
 	problems ledger
 	warnings ledger
+	notes    ledger
 }
 
 // begin returns an empty verdict on what has the key.
@@ -94,8 +106,9 @@ func (d *bundling) begin(k Key) *verdict {
 
 // end takes over what was found out about what stands at a path.
 func (d *bundling) end(v *verdict, at string) {
-	d.problems.take(&v.problems, v.key, at)
-	d.warnings.take(&v.warnings, v.key, at)
+	d.problems.take(v.rejection(), v.key, at)
+	d.warnings.take(v.remarks(), v.key, at)
+	d.notes.take(&v.notes, v.key, at)
 }
 
 // refuse notes a broken rule of the bundle as a whole.
@@ -160,7 +173,11 @@ var otherTypes = map[string]bool{
 func (d *bundling) item(at string, k Key, read func(*verdict, proto.Message) error) error {
 	v := d.begin(k)
 	it := Item{Field: at}
-	err := v.item(&it, read)
+	name := ""
+	if at == "" && (k.Type == TypeAssignment || k.Type == TypeCluster) {
+		name = d.options.Name
+	}
+	err := v.item(&it, name, read)
 	var size *SizeError
 	var syntax *SyntaxError
 	var invalid *InvalidError
@@ -171,7 +188,7 @@ func (d *bundling) item(at string, k Key, read func(*verdict, proto.Message) err
 		return syntax
 	case errors.As(err, &syntax):
 		v.refuse(syntax.Field, "%s", syntax.Reason)
-	case errors.As(err, &invalid) && len(v.problems.list) == 0:
+	case errors.As(err, &invalid) && v.problems.empty():
 		v.problems.list = invalid.Problems
 	case err != nil && invalid == nil:
 		v.refuse("", "%s", err.Error())
@@ -189,8 +206,9 @@ func (d *bundling) item(at string, k Key, read func(*verdict, proto.Message) err
 	return nil
 }
 
-// item reads and judges a resource of the verdict's type.
-func (v *verdict) item(it *Item, read func(*verdict, proto.Message) error) (err error) {
+// item reads and judges a resource of the verdict's type, which is called name if it
+// has no name of its own.
+func (v *verdict) item(it *Item, name string, read func(*verdict, proto.Message) error) (err error) {
 	defer refusePanic(v.key, &err)
 	m, err := newMessage(v.key.Type)
 	if err != nil {
@@ -207,10 +225,10 @@ func (v *verdict) item(it *Item, read func(*verdict, proto.Message) error) (err 
 		m.Name = v.name("name", m.GetName(), "")
 		it.Routes = v.routes(m, "")
 	case *clusterv3.Cluster:
-		m.Name = v.name("name", m.GetName(), "")
+		m.Name = v.name("name", m.GetName(), cmp.Or(m.GetName(), name))
 		it.Cluster = v.cluster(m)
 	case *endpointv3.ClusterLoadAssignment:
-		m.ClusterName = v.name("cluster_name", m.GetClusterName(), "")
+		m.ClusterName = v.name("cluster_name", m.GetClusterName(), cmp.Or(m.GetClusterName(), name))
 		it.Assignment = v.assignment(m)
 	}
 	it.Raw, err = v.encode(m)

@@ -33,7 +33,7 @@ func (d *bundling) binary(body []byte) error {
 	w := binaryWalk{verdict: v}
 	w.unknowns(response.ProtoReflect().GetUnknown())
 	// A Cluster without an envelope would pass for a response without resources.
-	if len(list) == 0 && v.unknown > 0 {
+	if len(list) == 0 && !v.unknown.empty() {
 		v.refuse("resources", "is absent, and there are fields that no DiscoveryResponse has: is it a resource without one?")
 	}
 	d.end(v, "")

@@ -299,7 +299,7 @@ func TestClustersByHand(t *testing.T) {
 			"the path of older Envoy's", `{"name":"orders","type":"EDS","eds_cluster_config":{"eds_config":{"path":"/etc/eds.yaml"}}}`,
 			[]string{`eds_cluster_config.eds_config.path: is not read: ` + from},
 		},
-		{"absent name", `{"type":"EDS"}`, []string{`name: is absent: taken as "orders"`}},
+		{"absent name", `{"type":"EDS"}`, []string{`note: name: is absent: taken as "orders"`}},
 		{
 			"lb_policy beside load_balancing_policy", eds(`"lb_policy":"MAGLEV"`, choose(policies(policy(wrr, `"endpoint_picking_policy":`+policies(policy(roundRobin)))))),
 			[]string{"lb_policy: MAGLEV is not applied: load_balancing_policy counts"},
@@ -314,7 +314,7 @@ func TestClustersByHand(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := lines(d.Warnings); !sameSet(got, c.warnings) {
+			if got := append(lines(d.Warnings), noted(d.Notes)...); !sameSet(got, c.warnings) {
 				t.Errorf("warnings:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.warnings, "\n"))
 			}
 			if !reflect.DeepEqual(d.Value, resource.DefaultCluster("orders")) {

@@ -2,6 +2,8 @@ package resource
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -16,55 +18,66 @@ import (
 // DecodeAssignment reads a ClusterLoadAssignment, or a DiscoveryResponse that
 // holds just one, which is also the form of the file that Envoy's file-based
 // EDS reads. The error is a *SyntaxError, a *SizeError or an *InvalidError.
-func DecodeAssignment(body []byte, o Options) (d *Decoded[*Assignment], err error) {
-	defer refusePanic(Key{TypeAssignment, o.Name}, &err)
+func DecodeAssignment(body []byte, o Options) (*Decoded[*Assignment], error) {
 	m := &endpointv3.ClusterLoadAssignment{}
-	v, err := read(TypeAssignment, m, body, o)
-	if err != nil {
-		return nil, err
-	}
-	m.ClusterName = v.name("cluster_name", m.GetClusterName(), o.Name)
-	return settle(v, m, v.assignment(m))
+	return decode(TypeAssignment, m, body, o, func(v *verdict) *Assignment {
+		m.ClusterName = v.name("cluster_name", m.GetClusterName(), o.Name)
+		return v.assignment(m)
+	})
 }
 
 // DecodeCluster reads a Cluster, or a DiscoveryResponse that holds just one.
 // The error is a *SyntaxError, a *SizeError or an *InvalidError.
-func DecodeCluster(body []byte, o Options) (d *Decoded[*Cluster], err error) {
-	defer refusePanic(Key{TypeCluster, o.Name}, &err)
+func DecodeCluster(body []byte, o Options) (*Decoded[*Cluster], error) {
 	m := &clusterv3.Cluster{}
-	v, err := read(TypeCluster, m, body, o)
-	if err != nil {
-		return nil, err
-	}
-	m.Name = v.name("name", m.GetName(), o.Name)
-	return settle(v, m, v.cluster(m))
+	return decode(TypeCluster, m, body, o, func(v *verdict) *Cluster {
+		m.Name = v.name("name", m.GetName(), o.Name)
+		return v.cluster(m)
+	})
 }
 
 // DecodeListener reads a Listener (LDS), or a DiscoveryResponse that holds just
 // one. The error is a *SyntaxError, a *SizeError or an *InvalidError.
-func DecodeListener(body []byte, o Options) (d *Decoded[*Listener], err error) {
-	defer refusePanic(Key{TypeListener, o.Name}, &err)
+func DecodeListener(body []byte, o Options) (*Decoded[*Listener], error) {
 	m := &listenerv3.Listener{}
-	v, err := read(TypeListener, m, body, o)
-	if err != nil {
-		return nil, err
-	}
-	m.Name = v.name("name", m.GetName(), o.Name)
-	return settle(v, m, v.listener(m))
+	return decode(TypeListener, m, body, o, func(v *verdict) *Listener {
+		m.Name = v.name("name", m.GetName(), o.Name)
+		return v.listener(m)
+	})
 }
 
 // DecodeRouteConfiguration reads a RouteConfiguration (RDS), or a
 // DiscoveryResponse that holds just one. The error is a *SyntaxError, a
 // *SizeError or an *InvalidError.
-func DecodeRouteConfiguration(body []byte, o Options) (d *Decoded[*RouteConfiguration], err error) {
-	defer refusePanic(Key{TypeRoutes, o.Name}, &err)
+func DecodeRouteConfiguration(body []byte, o Options) (*Decoded[*RouteConfiguration], error) {
 	m := &routev3.RouteConfiguration{}
-	v, err := read(TypeRoutes, m, body, o)
+	return decode(TypeRoutes, m, body, o, func(v *verdict) *RouteConfiguration {
+		m.Name = v.name("name", m.GetName(), o.Name)
+		return v.routes(m, "")
+	})
+}
+
+// decode reads body into m, a resource of type t, which judge validates.
+func decode[V any](t Type, m proto.Message, body []byte, o Options, judge func(*verdict) V) (*Decoded[V], error) {
+	d, err := decodeUnplaced(t, m, body, o, judge)
+	if err != nil {
+		placeError(err, body, o.Format, true)
+		return nil, err
+	}
+	if o.Places {
+		Place(body, o.Format, true, d.Warnings, d.Notes)
+	}
+	return d, nil
+}
+
+// decodeUnplaced is decode without the lines and columns of problems.
+func decodeUnplaced[V any](t Type, m proto.Message, body []byte, o Options, judge func(*verdict) V) (d *Decoded[V], err error) {
+	defer refusePanic(Key{t, o.Name}, &err)
+	v, err := read(t, m, body, o)
 	if err != nil {
 		return nil, err
 	}
-	m.Name = v.name("name", m.GetName(), o.Name)
-	return settle(v, m, v.routes(m, ""))
+	return settle(v, m, judge(v))
 }
 
 // refusePanic turns a panic into a refusal: whoever can send a resource must
@@ -76,11 +89,6 @@ func refusePanic(k Key, err *error) {
 			Reason:   fmt.Sprintf("decoding panicked, which is a fault of lbd: %v", p),
 		}}}
 	}
-}
-
-// begin returns an empty verdict on what has the key.
-func (o Options) begin(k Key) *verdict {
-	return &verdict{key: k, byHand: o.Origin == ByHand, strict: o.Strict, custom: o.Custom, certificates: o.Certificates}
 }
 
 // read reads body into m, whatever its format and envelope, and begins the
@@ -103,10 +111,26 @@ func read(t Type, m proto.Message, body []byte, o Options) (*verdict, error) {
 	}
 	// A body of another kind would pass for an empty resource, and take away
 	// all that is there.
-	if v.byHand && v.unknown > 0 && isEmpty(m) {
-		v.refuse("", "holds no field of a %s: is it a resource of another type?", t)
+	if v.byHand && !v.unknown.empty() && isEmpty(m) {
+		v.otherType(t)
 	}
 	return v, nil
+}
+
+// otherType refuses a resource that has no field of its type t, only unknown ones.
+func (v *verdict) otherType(t Type) {
+	for _, other := range types {
+		m, err := newMessage(other)
+		if err == nil && !slices.ContainsFunc(v.unknown.list, func(p Problem) bool {
+			return fieldNamed(m.ProtoReflect().Descriptor(), p.Field) == nil
+		}) {
+			v.unknown = ledger{}
+			v.refuse("", "holds no field of a %s: is it a %s?", t, other)
+			return
+		}
+	}
+	v.unknown.list = slices.DeleteFunc(v.unknown.list, func(p Problem) bool { return !strings.Contains(p.Reason, didYouMean) })
+	v.refuse("", "holds no field of a %s: is it a resource of another type?", t)
 }
 
 // isEmpty reports whether m has no field set, unknown ones aside.
@@ -128,7 +152,7 @@ func settle[V any](v *verdict, m proto.Message, value V) (*Decoded[V], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Decoded[V]{Value: value, Raw: raw, Warnings: v.warnings.of(v.key)}, nil
+	return &Decoded[V]{Value: value, Raw: raw, Warnings: v.remarks().of(v.key), Notes: v.notes.of(v.key)}, nil
 }
 
 // encode returns m as it is kept, which must be such that it can be read again:
@@ -161,7 +185,7 @@ func (v *verdict) name(field, own, expected string) string {
 		v.refuse(field, "is empty")
 		return ""
 	case own == "":
-		v.warn(field, "is absent: taken as %q", expected)
+		v.note(field, "is absent: taken as %q", expected)
 		own = expected
 	case expected != "" && own != expected:
 		v.refuse(field, "is %q, and should be %q or absent", own, expected)

@@ -43,13 +43,13 @@ func TestEnvoyFileDecodesByHand(t *testing.T) {
 		t.Errorf("addresses = %q", got)
 	}
 	var fields []string
-	for _, w := range d.Warnings {
+	for _, w := range d.Notes {
 		fields = append(fields, w.Field)
 		if w.Resource != "ClusterLoadAssignment/example_proxy_cluster" {
-			t.Errorf("warning of %q", w.Resource)
+			t.Errorf("note of %q", w.Resource)
 		}
 	}
-	if len(fields) != 2 || fields[0] != "endpoints" || fields[1] != "endpoints[0].locality" {
-		t.Errorf("warnings of fields %q", fields)
+	if len(d.Warnings) != 0 || len(fields) != 2 || fields[0] != "endpoints" || fields[1] != "endpoints[0].locality" {
+		t.Errorf("notes of fields %q, warnings %v", fields, d.Warnings)
 	}
 }

@@ -20,7 +20,7 @@ func FuzzDecodeAssignment(f *testing.F) {
 		} {
 			seed := []byte(body)
 			if format == resource.FormatProtobuf {
-				d, err := resource.DecodeAssignment(seed, resource.Options{Format: resource.FormatYAML, Name: nameFor(body)})
+				d, err := resource.DecodeAssignment(seed, resource.Options{Format: resource.FormatYAML, Name: nameFor(body), Lenient: true})
 				if err != nil {
 					f.Fatal(err)
 				}
@@ -31,7 +31,7 @@ func FuzzDecodeAssignment(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, body []byte, format, origin uint8) {
-		o := resource.Options{Format: resource.Format(format % 3), Origin: resource.Origin(origin % 2), Name: "orders"}
+		o := resource.Options{Format: resource.Format(format % 3), Origin: resource.Origin(origin % 2), Name: "orders", Lenient: origin&2 != 0}
 		d, err := resource.DecodeAssignment(body, o)
 		if err != nil {
 			expected(t, err)
@@ -86,7 +86,7 @@ func FuzzDecodeCluster(f *testing.F) {
 		} {
 			seed := []byte(body)
 			if format == resource.FormatProtobuf {
-				d, err := resource.DecodeCluster(seed, resource.Options{Custom: acme})
+				d, err := resource.DecodeCluster(seed, resource.Options{Custom: acme, Lenient: true})
 				if err != nil {
 					f.Fatal(err)
 				}
@@ -97,7 +97,7 @@ func FuzzDecodeCluster(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, body []byte, format, origin uint8) {
-		o := resource.Options{Format: resource.Format(format % 3), Origin: resource.Origin(origin % 2), Custom: acme}
+		o := resource.Options{Format: resource.Format(format % 3), Origin: resource.Origin(origin % 2), Custom: acme, Lenient: origin&2 != 0}
 		d, err := resource.DecodeCluster(body, o)
 		if err != nil {
 			expected(t, err)
@@ -159,7 +159,7 @@ func FuzzDecodeBundle(f *testing.F) {
 	}
 	f.Add(someBinary(f), uint8(resource.FormatProtobuf), true, true)
 	f.Fuzz(func(t *testing.T, body []byte, format uint8, bare, strict bool) {
-		o := resource.Options{Format: resource.Format(format % 3), Bare: bare, Strict: strict, Custom: acme}
+		o := resource.Options{Format: resource.Format(format % 3), Bare: bare, Lenient: strict, Custom: acme}
 		b, err := resource.DecodeBundle(body, o)
 		if err != nil {
 			expected(t, err)

@@ -49,7 +49,7 @@ var rbacFilter = httpFilter{
 // stands at a path. Those of a server's listener are others than a client's.
 func (v *verdict) filters(list []*hcmv3.HttpFilter, field string, server bool) {
 	if v.byHand && len(list) == 0 {
-		v.warn(field, "is absent: taken as the router alone")
+		v.note(field, "is absent: taken as the router alone")
 		return
 	}
 	seen := make(map[string]bool, len(list))

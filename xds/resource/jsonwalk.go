@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -127,7 +126,9 @@ func (w *jsonWalk) value(value any, md protoreflect.MessageDescriptor, path stri
 		}
 		fd := fieldNamed(md, name)
 		if fd == nil {
-			w.unknownField(envelopeless(join(path, name)), fmt.Sprintf("unknown field %q of %s", name, md.Name()))
+			w.unknownField(envelopeless(join(path, name)), func() string {
+				return unknownOf(string(md.Name()), suggestField(md, name))
+			})
 			continue
 		}
 		w.field(object[name], fd, join(path, string(fd.Name())))

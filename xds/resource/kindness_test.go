@@ -17,7 +17,7 @@ func weights(a *resource.Assignment) string {
 	return strings.Join(parts, " ")
 }
 
-const countsEndpoints = "endpoints: no locality bears a load_balancing_weight: each without one weighs as many as its usable endpoints"
+const countsEndpoints = "note: endpoints: no locality has a load_balancing_weight: each without one weighs as many as its usable endpoints"
 
 func TestWeightsOfLocalities(t *testing.T) {
 	const (
@@ -48,8 +48,8 @@ func TestWeightsOfLocalities(t *testing.T) {
 				zone("c", "1", endpoint("l", 80))),
 			byHand: "a@0=2 b@0=1 c@1=1", server: "",
 			warnings: []string{
-				countsEndpoints,
 				"endpoints[1]: has no usable endpoint: it weighs 1, and nothing is picked from it",
+				countsEndpoints,
 			},
 		},
 		{
@@ -57,8 +57,8 @@ func TestWeightsOfLocalities(t *testing.T) {
 			body:   localities(zone("a", "0", endpoint("h", 80, down)), zone("b", "1", endpoint("i", 80))),
 			byHand: "a@0=1 b@1=1", server: "",
 			warnings: []string{
-				countsEndpoints,
 				"endpoints[0]: has no usable endpoint: it weighs 1, and nothing is picked from it",
+				countsEndpoints,
 			},
 		},
 		{
@@ -75,8 +75,8 @@ func TestWeightsOfLocalities(t *testing.T) {
 			body:   localities(locality("a", 0, 0, endpoint("h", 80)), zone("b", "0", endpoint("i", 80), endpoint("j", 80))),
 			byHand: "b@0=2", server: "",
 			warnings: []string{
-				countsEndpoints,
 				"endpoints[0].load_balancing_weight: is 0: the locality and its endpoints are left out",
+				countsEndpoints,
 			},
 		},
 		{
@@ -94,7 +94,7 @@ func TestWeightsOfLocalities(t *testing.T) {
 			if got := weights(d.Value); got != c.byHand {
 				t.Errorf("by hand: %s, want %s", got, c.byHand)
 			}
-			if got := lines(d.Warnings); !reflect.DeepEqual(got, c.warnings) {
+			if got := append(lines(d.Warnings), noted(d.Notes)...); !reflect.DeepEqual(got, c.warnings) {
 				t.Errorf("warnings:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.warnings, "\n"))
 			}
 			d, err = resource.DecodeAssignment([]byte(c.body), resource.Options{Origin: resource.FromServer})

@@ -103,7 +103,7 @@ func TestListenersAreJudged(t *testing.T) {
 		{"original addresses", api(rds, filters(routed), `"original_ip_detection_extensions":[{"name":"x"}]`), both(in + "original_ip_detection_extensions: is not supported")},
 		{"what a manager has besides", api(rds, filters(routed), `"stat_prefix":"s","server_name":"n"`), [2][]string{{"! " + in + "server_name: is not applied"}, nil}},
 
-		{"no filters", api(rds), [2][]string{{"! " + in + "http_filters: is absent: taken as the router alone"}, {in + none}}},
+		{"no filters", api(rds), [2][]string{{"note: " + in + "http_filters: is absent: taken as the router alone"}, {in + none}}},
 		{"a fault filter", api(rds, filters(filter(fault), routed)), [2][]string{{"! " + in + "http_filters[0]: is HTTPFault, and has no effect: picks pass no HTTP filters"}, nil}},
 		{"no router", api(rds, filters(filter(fault))), both(in + "http_filters[0]: is the last filter, " + last)},
 		{"two routers", api(rds, filters(routed, routed)), both(in + "http_filters[0]: is Router, which must be the last filter")},

@@ -121,7 +121,9 @@ func (c *jsonConfig) read(into map[string]any) {
 		at := join(c.field, name)
 		target, ok := foldedMember(into, name)
 		if !ok {
-			c.unknownField(at, fmt.Sprintf("unknown field %q of %s", name, c.policy))
+			c.unknownField(at, func() string {
+				return unknownOf(string(c.policy), closest(name, slices.Sorted(maps.Keys(into))))
+			})
 			continue
 		}
 		if wanted := readMember(members[name], target); wanted != "" {

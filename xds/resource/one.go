@@ -10,8 +10,8 @@ import (
 // type and may be wrapped in a Resource of envoy.service.discovery.v3. Item has
 // the Key, its Name as soon as that can be read, even with an error; and without
 // one the value and Raw. The error is an *InvalidError or a *SyntaxError; a panic
-// of the decoder is an *InvalidError too. Of the options Origin, Strict, Name,
-// Custom and Certificates are heeded.
+// of the decoder is an *InvalidError too. Of the options Origin, Name,
+// Stored, Custom and Certificates are used.
 func DecodeResource(t Type, r *anypb.Any, o Options) (Item, error) {
 	it := Item{Key: Key{Type: t}}
 	v := o.begin(it.Key)
@@ -44,5 +44,5 @@ func (v *verdict) one(it *Item, r *anypb.Any) (err error) {
 	if name := binaryName(r.GetValue()); name != "" {
 		v.key.Name = name
 	}
-	return v.item(it, func(v *verdict, m proto.Message) error { return v.readMessage(r.GetValue(), m) })
+	return v.item(it, "", func(v *verdict, m proto.Message) error { return v.readMessage(r.GetValue(), m) })
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Problem is one rule that a resource breaks, or one thing worth a word.
+// Problem is one rule that a resource breaks, one warning about it, or one note.
 type Problem struct {
 	// Resource is the [Key]'s String.
 	Resource string `json:"resource"`
@@ -16,12 +16,19 @@ type Problem struct {
 	Field string `json:"field"`
 	// Reason continues the sentence that the field begins.
 	Reason string `json:"reason"`
-	// Line and Column are where it stands in the JSON or YAML of a push that is
-	// refused or a dry run, from 1 on, the column in bytes. They are absent where
-	// that is not known, and of the later ones in a body of megabytes.
+	// Line and Column are where it stands in JSON or YAML, from 1 on, the column in
+	// bytes. They are set in an InvalidError, and with Options.Places in warnings and
+	// notes; not where the place is not known, and not for the later ones in a body
+	// of megabytes.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
+
+	unknown bool // it is about a field that no message has
 }
+
+// UnknownField reports whether the problem is a field that no message has, which
+// may be the cause of other problems: a misspelled field is absent under its name.
+func (p Problem) UnknownField() bool { return p.unknown }
 
 // String returns "field: reason", or the reason alone.
 func (p Problem) String() string {
@@ -95,114 +102,3 @@ type SizeError struct {
 
 // Error says the format and the reason.
 func (e *SizeError) Error() string { return "read " + e.Format.String() + ": " + e.Reason }
-
-// verdict gathers what is found out about one resource while it is decoded.
-type verdict struct {
-	key    Key
-	byHand bool
-	strict bool
-	custom CustomPolicies // nil: no custom policy is available
-	// certificates is nil where no certificate provider is available.
-	certificates func(instance string) bool
-	problems     ledger
-	warnings     ledger
-	// unknown counts the fields that no proto message knows.
-	unknown int
-	// regexSize is how many instructions the regular expressions stand for, where
-	// they are written by hand.
-	regexSize int
-}
-
-// refuse notes a broken rule.
-func (v *verdict) refuse(field, format string, args ...any) {
-	v.problems.add(field, format, args)
-}
-
-// warn notes what is worth a word.
-func (v *verdict) warn(field, format string, args ...any) {
-	v.warnings.add(field, format, args)
-}
-
-// warnByHand warns whoever wrote the resource by hand.
-func (v *verdict) warnByHand(field, format string, args ...any) {
-	if v.byHand {
-		v.warn(field, format, args...)
-	}
-}
-
-// unknownField notes a field that no proto message knows.
-func (v *verdict) unknownField(field, reason string) {
-	v.unknown++
-	if v.strict {
-		v.refuse(field, "%s", reason)
-		return
-	}
-	v.warn(field, "%s: ignored", reason)
-}
-
-// err is the refusal, nil where no rule is broken.
-func (v *verdict) err() error {
-	if len(v.problems.list) == 0 {
-		return nil
-	}
-	return &InvalidError{Problems: v.problems.of(v.key)}
-}
-
-// ledger is a list of problems that does not grow beyond MaxProblems.
-type ledger struct {
-	list []Problem
-	more int
-}
-
-func (l *ledger) add(field, format string, args []any) {
-	if len(l.list) == MaxProblems {
-		l.more++
-		return
-	}
-	l.list = append(l.list, Problem{Field: clip(field), Reason: clip(fmt.Sprintf(format, args...))})
-}
-
-// maxWords is how much is said about one problem, in bytes: a reason may quote
-// what was sent.
-const maxWords = 1024
-
-// clip shortens s to what can be read.
-func clip(s string) string {
-	if len(s) <= maxWords {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxWords], "") + "…"
-}
-
-// of returns the problems as those of the resource k, whose name may have come
-// to be known after the first of them.
-func (l *ledger) of(k Key) []Problem {
-	list := l.list
-	if l.more > 0 {
-		list = append(list, Problem{Reason: fmt.Sprintf("and %d more like these", l.more)})
-	}
-	for i := range list {
-		list[i].Resource = k.String()
-	}
-	return list
-}
-
-// take appends another's problems as those of the resource k at a path.
-func (l *ledger) take(from *ledger, k Key, at string) {
-	for _, p := range from.list {
-		if len(l.list) == MaxProblems {
-			l.more++
-			continue
-		}
-		l.list = append(l.list, Problem{Resource: k.String(), Field: within(at, p.Field), Reason: p.Reason})
-	}
-	l.more += from.more
-}
-
-// ofBundle returns the problems, which name their resources already.
-func (l *ledger) ofBundle() []Problem {
-	if l.more == 0 {
-		return l.list
-	}
-	return append(l.list, Problem{Resource: string(typeBundle), Reason: fmt.Sprintf("and %d more like these", l.more)})
-}

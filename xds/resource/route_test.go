@@ -534,5 +534,5 @@ func said[V any](d *resource.Decoded[V], err error) []string {
 	for i := range said {
 		said[i] = "! " + said[i]
 	}
-	return said
+	return append(said, noted(d.Notes)...)
 }

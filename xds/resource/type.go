@@ -110,10 +110,19 @@ func (f Format) String() string {
 type Options struct {
 	Origin Origin
 	Format Format
-	// Strict makes unknown fields errors instead of warnings.
-	Strict bool
+	// Lenient accepts fields that no message has, with a warning. Without it a
+	// resource in JSON or YAML that has one is refused. Unknown fields of protobuf,
+	// and of what a management server sends, are never a reason to refuse.
+	Lenient bool
+	// Stored says that the resource was accepted earlier, perhaps by an older lbd:
+	// rules that were added since then cause a warning instead of a refusal.
+	Stored bool
+	// Places fills in Line and Column of warnings and notes, for which the body is
+	// read once more. Those of problems are always filled in.
+	Places bool
 	// Name is, for ByHand, the name that the resource must bear, or takes if
-	// it bears none. Empty means no expectation. DecodeBundle does not heed it.
+	// it bears none. Empty means no expectation. DecodeBundle uses it only for a
+	// ClusterLoadAssignment or a Cluster without an envelope (Bare) that has no name.
 	Name string
 	// Custom knows the policies that lbd has not itself. Nil means that none is
 	// available. load_balancing_policy skips what is not available, and is
@@ -143,9 +152,12 @@ type Decoded[V any] struct {
 	// whatever the format. Decoding it again, with the same Origin and Custom,
 	// gives an equal Value.
 	Raw []byte
-	// Warnings are what was accepted and is worth a word: kindnesses, unknown
-	// fields, fields that have no effect.
+	// Warnings are what probably does not do what its author expects: unknown
+	// fields, fields that lbd does not apply, values that it changes.
 	Warnings []Problem
+	// Notes are what the decoder filled in because it is absent in a resource that
+	// is written by hand: its name, localities, weights.
+	Notes []Problem
 }
 
 // ReservedName cannot name a resource that is written by hand: metrics count
