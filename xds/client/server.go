@@ -31,6 +31,8 @@ type server struct {
 	client *Client
 	config bootstrap.Server
 	stop   context.CancelFunc // ends the runner
+	// after calls a function as the owner when a time is over.
+	after func(time.Duration, func())
 
 	// owner only
 	authorities   map[*authority]struct{} // those that use it
@@ -52,6 +54,7 @@ func (c *Client) serverFor(config bootstrap.Server) *server {
 		client:        c,
 		config:        config,
 		stop:          stop,
+		after:         func(d time.Duration, do func()) { time.AfterFunc(d, func() { c.post(do) }) },
 		authorities:   map[*authority]struct{}{},
 		subscriptions: map[resource.Type]*subscriptions{},
 	}
@@ -76,12 +79,12 @@ func (s *server) subscribe(k resource.Key) {
 		t = newSubscriptions(k.Type)
 		s.subscriptions[k.Type] = t
 	}
-	t.add(k.Name)
+	t.subscribe(k.Name)
 }
 
 func (s *server) unsubscribe(k resource.Key) {
 	if t := s.subscriptions[k.Type]; t != nil {
-		t.remove(k.Name)
+		t.unsubscribe(k.Name)
 	}
 }
 
@@ -94,7 +97,7 @@ func (s *server) flush() {
 	now := time.Now()
 	for _, kind := range kinds {
 		t := s.subscriptions[kind]
-		if t == nil || !t.due(now) {
+		if t == nil || !t.requestDue(now) {
 			continue
 		}
 		var node *corev3.Node
@@ -102,9 +105,9 @@ func (s *server) flush() {
 			st.greeted = true
 			node = s.client.options.Bootstrap.Node
 		}
-		r, fresh := t.request(node, now)
+		r, fresh := t.nextRequest(node, now)
 		st.sending = true
-		st.requests <- sending{request: r, done: func() { s.sent(st, t, fresh) }}
+		st.requests <- sending{request: r, subscriptions: t, fresh: fresh}
 		return
 	}
 }
@@ -113,17 +116,19 @@ func (s *server) flush() {
 func (s *server) opened(st *stream) {
 	s.stream = st
 	for _, t := range s.subscriptions {
-		t.restart()
+		t.newStream()
 	}
-	time.AfterFunc(watchExpiry, func() { s.client.post(func() { s.silent(st) }) })
+	s.after(watchExpiry, func() { s.silent(st) })
 }
 
-// sent is a request that was sent: the time of what it asks for begins.
-func (s *server) sent(st *stream, t *subscriptions, fresh []*subscription) {
+// sent records that a request was sent. The server's time for what is fresh in it
+// starts now.
+func (s *server) sent(st *stream, request sending) {
 	if s.stream != st {
 		return
 	}
 	st.sending = false
+	t, fresh := request.subscriptions, request.fresh
 	fresh = slices.DeleteFunc(fresh, func(sub *subscription) bool { return t.names[sub.name] != sub || sub.stage != unasked })
 	if len(fresh) == 0 {
 		return
@@ -137,7 +142,7 @@ func (s *server) sent(st *stream, t *subscriptions, fresh []*subscription) {
 
 // expireLater gives the server its time to send what was asked for together.
 func (s *server) expireLater(st *stream, t *subscriptions, together []*subscription) {
-	time.AfterFunc(watchExpiry, func() { s.client.post(func() { s.expire(st, t, together) }) })
+	s.after(watchExpiry, func() { s.expire(st, t, together) })
 }
 
 func (s *server) expire(st *stream, t *subscriptions, together []*subscription) {
@@ -155,11 +160,8 @@ func (s *server) expire(st *stream, t *subscriptions, together []*subscription) 
 		if t.names[sub.name] != sub || sub.stage != asked {
 			continue
 		}
-		sub.late = false
 		silent := !st.answered.Load()
-		if sub.stage = expired; silent {
-			sub.stage = unheard
-		}
+		sub.expire(silent)
 		for a := range s.authorities {
 			a.expire(resource.Key{Type: t.kind, Name: sub.name}, s, silent, now)
 		}
@@ -173,7 +175,7 @@ func (s *server) silent(st *stream) {
 		return
 	}
 	for _, t := range s.subscriptions {
-		if t.missing() {
+		if t.waiting() {
 			return
 		}
 	}
@@ -189,7 +191,7 @@ func (s *server) answer(st *stream) {
 	}
 	s.client.tell(Connected{Server: s.config.URI})
 	for _, t := range s.subscriptions {
-		if again := t.hear(); len(again) > 0 {
+		if again := t.restartUnheard(); len(again) > 0 {
 			s.expireLater(st, t, again)
 		}
 	}
@@ -217,10 +219,10 @@ func (s *server) receive(st *stream, r *response, receipt *receipt) {
 		return
 	}
 	now := time.Now()
-	held := t.held
-	t.answer(r)
-	if t.held != held && t.held.After(now) {
-		time.AfterFunc(t.held.Sub(now), func() { s.client.post(func() {}) }) // the owner looks again then
+	held := t.holdUntil
+	t.handleResponse(r)
+	if t.holdUntil != held && t.holdUntil.After(now) {
+		s.after(t.holdUntil.Sub(now), func() {}) // the owner flushes after it
 	}
 	for range r.nameless {
 		s.client.count(s, r.kind, UpdateInvalid)

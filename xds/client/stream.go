@@ -26,10 +26,11 @@ type stream struct {
 	warned  bool // that it sends what was not asked for
 }
 
-// sending is a request on its way.
+// sending is a request on its way to the server.
 type sending struct {
-	request *discoveryv3.DiscoveryRequest
-	done    func() // for the owner, when it was sent
+	request       *discoveryv3.DiscoveryRequest
+	subscriptions *subscriptions  // those of its type
+	fresh         []*subscription // see subscriptions.nextRequest
 }
 
 // run is the runner: it keeps a stream open until ctx ends.
@@ -124,7 +125,7 @@ func (s *server) send(ctx context.Context, cancel context.CancelCauseFunc, st *s
 				cancel(err)
 				return
 			}
-			s.client.post(next.done)
+			s.client.post(func() { s.sent(st, next) })
 		case <-ctx.Done():
 			return
 		}

@@ -13,118 +13,159 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// subscriptions are the resources of one type that a server is asked for. They are
-// the owner's.
+// subscriptions is the client's side of the state-of-the-world protocol for one
+// resource type on one server. Only the owner uses it. It starts no timers and sends
+// nothing: server calls it with what happened and sends the requests that it makes.
+//
+// It relies on these rules of the xDS protocol:
+//
+//   - A request carries the full list of names. The server has accepted at most one
+//     list at a time; a newly accepted list replaces it.
+//   - A server sends a resource when its name is in an accepted list and was not in
+//     the one before, and when the resource changes. It need not send it again as
+//     long as the name stays in the list, and it need not answer a request that
+//     adds no name.
+//   - A server ignores a request whose nonce is not that of the last response that
+//     it sent. So a request that crosses a response on the way has no effect, and
+//     the client cannot know: neither side confirms which list is in force.
+//   - Versions outlive a stream. Nonces, and the server's list, do not.
+//
+// Hence a name that is unsubscribed and subscribed again needs care. The client has
+// dropped the resource, but the server may still have the name in its list and then
+// never sends the resource again. Such a subscription is uncertain until the resource
+// arrives or its time is over. With each nonce, the client leaves an uncertain name
+// out of one request and has it in the next one. If no response crosses them, the
+// server accepts both and sends the resource. If a response does, the client starts
+// over with the new nonce, at most maxOmissions times: a server that answers each
+// request would otherwise be asked forever for a resource that does not exist. After
+// that, all requests have the name. A server that waits for an ACK before its next
+// response accepts each ACK, so it is sure to send the resource by then.
 type subscriptions struct {
-	kind  resource.Type
-	names map[string]*subscription
-	list  []string // the names, sorted; nil where they changed since
+	kind   resource.Type
+	names  map[string]*subscription
+	sorted []string // the names; nil after a change
 
-	// version is the last that was accepted. It outlives a stream: it says what
-	// the client has.
+	// version is the last accepted one. It says what the client has, so it
+	// outlives the stream.
 	version string
 
-	// Of the stream that there is:
-	nonce string
-	asked bool // a request was made
-	dirty bool // another one is to be made
-	// detail is what is wrong with the response of nonce, until that was said.
-	detail string
-	// left are names of the last request that were unsubscribed since. Those of
-	// them that were subscribed again are to be left out of one request: what a
-	// server is asked for all the time it need not send again.
-	left     map[string]doubts
-	rejoined map[string]struct{}
-	// doubted are names that were left out of requests with nonce. A server passes
-	// over a request that crosses its next response, and may not know yet.
-	doubted map[string]doubts
-	// refused is the version that was refused last, refusedAt when that was last
-	// said, and held until when nothing is said.
-	refused         *string
-	refusedAt, held time.Time
+	// State of the current stream, see newStream.
+
+	nonce   string // of the last response
+	pending bool   // a request is to be made
+	// requests counts the requests made. It numbers them, from 1.
+	requests uint64
+	// responded is the number of requests that were made when the last response
+	// arrived: those after it carry the current nonce.
+	responded uint64
+	// removed are the names of earlier requests that are not subscribed. The server
+	// may still have them in its list.
+	removed map[string]removal
+	// nackDetail is the error detail for the next request; empty for an ACK.
+	nackDetail string
+	// nackedVersion is the version that was rejected last, nackedAt when that was
+	// sent. Until holdUntil, no request is made.
+	nackedVersion       *string
+	nackedAt, holdUntil time.Time
 }
 
-// doubts is for how many more responses it is believed that a server may not have
-// seen a name left out: none for one that it never sent, which it would send anyhow.
-type doubts uint8
-
-const maxDoubts doubts = 3
-
-// subscription is one resource that a server is asked for.
+// subscription is one resource that the client requests from a server.
 type subscription struct {
 	name  string
 	stage stage
-	named bool // in the last request of the stream
-	// late is true for one that the server was not asked for from the first request
-	// of its type on, and has not sent: a response may be older than the request,
-	// and says nothing by coming without it.
+	named bool // a request on the current stream has the name
+	// late is true for a name that was not in the first request of its type on the
+	// stream, until the server sends it or its time is over: a response may be older
+	// than the request, so the absence of the resource means nothing.
 	late bool
+
+	// uncertain is true if the server may have the name in its list from an earlier
+	// subscription on this stream.
+	uncertain bool
+	omissions uint8 // requests that left the name out while uncertain
+	// lastNamed and lastOmitted are the numbers of the last requests with and
+	// without the name. lastOmitted is maintained only while uncertain.
+	lastNamed, lastOmitted uint64
 }
 
-// stage is how far a subscription is.
+// maxOmissions is how many requests leave an uncertain name out. They have no effect
+// only if the server does not wait for ACKs and as many of its responses cross them.
+const maxOmissions = 5
+
+// stage is how far the request for a resource is on the current stream.
 type stage uint8
 
 const (
-	unasked stage = iota // on the stream that there is
-	asked                // the server's time runs
-	unheard              // not sent in time by a server that has sent nothing at all
-	arrived              // good or bad
-	expired              // not sent in time
+	unasked stage = iota // not sent to the server
+	asked                // sent; the server's time to answer is running
+	unheard              // the time is over, and the server has sent nothing at all
+	arrived              // received, valid or not, or an error for it was
+	expired              // the time is over
 )
 
-func newSubscriptions(t resource.Type) *subscriptions {
-	return &subscriptions{
-		kind: t, names: map[string]*subscription{},
-		left: map[string]doubts{}, rejoined: map[string]struct{}{}, doubted: map[string]doubts{},
-	}
+// removal is a name that was unsubscribed.
+type removal struct {
+	lastNamed uint64
+	since     time.Time // when the first request without the name was made; zero before
 }
 
-func (t *subscriptions) add(name string) {
+// removalMemory is how long a removed name is remembered after the first request
+// without it. A response that crossed that request has arrived by then, and the
+// requests that followed it have reached the server.
+const removalMemory = time.Minute
+
+func newSubscriptions(t resource.Type) *subscriptions {
+	return &subscriptions{kind: t, names: map[string]*subscription{}, removed: map[string]removal{}}
+}
+
+// subscribe adds a name to the next request.
+func (t *subscriptions) subscribe(name string) {
 	if t.names[name] != nil {
 		return
 	}
-	t.names[name] = &subscription{name: name}
-	t.list, t.dirty = nil, true
-	if _, ok := t.left[name]; ok {
-		t.rejoined[name] = struct{}{}
+	s := &subscription{name: name}
+	if r, ok := t.removed[name]; ok {
+		delete(t.removed, name)
+		s.uncertain, s.lastNamed = true, r.lastNamed
+		if t.requests > r.lastNamed {
+			s.lastOmitted = t.requests
+		}
 	}
+	t.names[name] = s
+	t.sorted, t.pending = nil, true
 }
 
-func (t *subscriptions) remove(name string) {
+// unsubscribe removes a name from the next request.
+func (t *subscriptions) unsubscribe(name string) {
 	s := t.names[name]
 	if s == nil {
 		return
 	}
 	delete(t.names, name)
-	delete(t.rejoined, name)
-	t.list, t.dirty = nil, true
-	if !s.named {
-		return
-	}
-	t.left[name] = max(t.left[name], t.doubted[name])
-	if s.stage == arrived {
-		t.left[name] = maxDoubts
+	t.sorted, t.pending = nil, true
+	if s.lastNamed > 0 {
+		t.removed[name] = removal{lastNamed: s.lastNamed}
 	}
 }
 
-// restart makes them those of a new stream: the server's time begins again.
-func (t *subscriptions) restart() {
-	t.nonce, t.detail = "", ""
-	t.asked, t.dirty = false, true
-	clear(t.left)
-	clear(t.rejoined)
-	clear(t.doubted)
-	t.refused, t.held = nil, time.Time{}
+// newStream resets what belongs to a stream. Everything is requested again, and the
+// server's time to answer starts again.
+func (t *subscriptions) newStream() {
+	t.nonce, t.nackDetail = "", ""
+	t.requests, t.responded = 0, 0
+	t.pending = true
+	t.nackedVersion, t.holdUntil = nil, time.Time{}
+	clear(t.removed)
 	for _, s := range t.names {
-		s.named, s.late = false, false
+		*s = subscription{name: s.name, stage: s.stage}
 		if s.stage == asked || s.stage == unheard {
 			s.stage = unasked
 		}
 	}
 }
 
-// missing reports whether the server has still to send something.
-func (t *subscriptions) missing() bool {
+// waiting reports whether the server still has time to send a resource.
+func (t *subscriptions) waiting() bool {
 	for _, s := range t.names {
 		if s.stage == unasked || s.stage == asked {
 			return true
@@ -133,9 +174,9 @@ func (t *subscriptions) missing() bool {
 	return false
 }
 
-// hear gives what a server did not send while it was silent its time anew, and
-// returns it.
-func (t *subscriptions) hear() []*subscription {
+// restartUnheard returns the subscriptions that expired while the server was silent.
+// The server's time for them runs again, once.
+func (t *subscriptions) restartUnheard() []*subscription {
 	var again []*subscription
 	for _, s := range t.names {
 		if s.stage == unheard {
@@ -146,59 +187,53 @@ func (t *subscriptions) hear() []*subscription {
 	return again
 }
 
-// answer takes notice of a response.
-func (t *subscriptions) answer(r *response) {
-	t.nonce, t.detail, t.dirty = r.nonce, r.refusal, true
+// handleResponse records a response. The next request acknowledges or rejects it.
+func (t *subscriptions) handleResponse(r *response) {
+	t.nonce, t.nackDetail, t.pending = r.nonce, r.refusal, true
+	t.responded = t.requests
 	switch {
 	case r.refusal == "":
-		t.version, t.refused, t.held = r.version, nil, time.Time{}
-	case t.refused != nil && *t.refused == r.version:
-		t.held = t.refusedAt.Add(refusalPace)
+		t.version, t.nackedVersion, t.holdUntil = r.version, nil, time.Time{}
+	case t.nackedVersion != nil && *t.nackedVersion == r.version:
+		t.holdUntil = t.nackedAt.Add(refusalPace)
 	default:
-		t.refused, t.held = &r.version, time.Time{}
+		t.nackedVersion, t.holdUntil = &r.version, time.Time{}
 	}
 	for i := range r.resources {
-		if s := t.names[r.resources[i].item.Key.Name]; s != nil {
-			s.stage, s.late = arrived, false
-		}
+		t.arrive(r.resources[i].item.Key.Name)
 	}
-	t.doubt()
 }
 
-// doubt lets the next request leave out again what a response came without.
-func (t *subscriptions) doubt() {
-	for name, n := range t.doubted {
-		s := t.names[name]
-		switch {
-		case s == nil && n > 1: // it is without it, also if that is subscribed before
-			t.left[name] = n - 1
-		case s != nil && s.stage < arrived:
-			t.left[name], t.rejoined[name] = n, struct{}{}
-		}
+// arrive records that the server sent a resource.
+func (t *subscriptions) arrive(name string) {
+	if s := t.names[name]; s != nil {
+		s.stage, s.late, s.uncertain = arrived, false, false
 	}
-	clear(t.doubted)
 }
 
-// due reports whether a request is to be made now.
-func (t *subscriptions) due(now time.Time) bool {
-	if !t.asked && len(t.names) == 0 {
-		// Who never asked for anything of a type would ask for everything.
-		t.dirty = false
+// expire records that the server's time to send a resource is over. If it has sent
+// nothing at all, it gets that time again with its first response.
+func (s *subscription) expire(silent bool) {
+	s.late, s.uncertain = false, false
+	if s.stage = expired; silent {
+		s.stage = unheard
 	}
-	return t.dirty && !now.Before(t.held)
 }
 
-// request makes the next request. What it asks for the first time is returned, too:
-// its time runs when it was sent.
-func (t *subscriptions) request(node *corev3.Node, now time.Time) (*discoveryv3.DiscoveryRequest, []*subscription) {
-	if t.list == nil {
-		t.list = slices.AppendSeq(make([]string, 0, len(t.names)), maps.Keys(t.names))
-		slices.Sort(t.list)
+// requestDue reports whether a request is to be made now.
+func (t *subscriptions) requestDue(now time.Time) bool {
+	if t.requests == 0 && len(t.names) == 0 {
+		// An empty first request would subscribe to all resources.
+		t.pending = false
 	}
-	names := t.list
-	if len(t.rejoined) > 0 {
-		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { _, again := t.rejoined[n]; return again })
-	}
+	return t.pending && !now.Before(t.holdUntil)
+}
+
+// nextRequest makes the next request. It also returns the subscriptions for which
+// the server's time to answer starts when the request is sent.
+func (t *subscriptions) nextRequest(node *corev3.Node, now time.Time) (*discoveryv3.DiscoveryRequest, []*subscription) {
+	t.requests++
+	names, fresh := t.choose()
 	r := &discoveryv3.DiscoveryRequest{
 		VersionInfo:   t.version,
 		Node:          node,
@@ -206,26 +241,57 @@ func (t *subscriptions) request(node *corev3.Node, now time.Time) (*discoveryv3.
 		TypeUrl:       t.kind.URL(),
 		ResponseNonce: t.nonce,
 	}
-	if t.detail != "" {
-		r.ErrorDetail = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: t.detail}
-		t.refusedAt = now
+	if t.nackDetail != "" {
+		r.ErrorDetail = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: t.nackDetail}
+		t.nackedAt = now
 	}
-	var fresh []*subscription
-	for _, n := range names {
-		s := t.names[n]
-		s.late = s.late || t.asked && !s.named && s.stage == unasked
-		s.named = true
+	t.nackDetail = ""
+	t.ageRemovals(now)
+	return r, fresh
+}
+
+// choose returns the names for the request that is being made, and the subscriptions
+// that it requests for the first time on the stream. It sets pending if it leaves a
+// name out, which the next request then has.
+func (t *subscriptions) choose() (names []string, fresh []*subscription) {
+	if t.sorted == nil {
+		t.sorted = slices.AppendSeq(make([]string, 0, len(t.names)), maps.Keys(t.names))
+		slices.Sort(t.sorted)
+	}
+	names, t.pending = t.sorted, false
+	var omitted []string
+	for _, name := range t.sorted {
+		s := t.names[name]
+		if s.uncertain && s.omissions < maxOmissions && s.lastOmitted <= t.responded {
+			s.lastOmitted, t.pending = t.requests, true
+			s.omissions++
+			omitted = append(omitted, name)
+			continue
+		}
+		s.late = s.late || t.requests > 1 && !s.named && s.stage == unasked
+		s.named, s.lastNamed = true, t.requests
 		if s.stage == unasked {
 			fresh = append(fresh, s)
 		}
 	}
-	t.asked, t.detail, t.dirty = true, "", len(t.rejoined) > 0
-	for name, n := range t.left {
-		if n > 0 {
-			t.doubted[name] = n
+	if len(omitted) > 0 {
+		names = slices.DeleteFunc(slices.Clone(names), func(n string) bool {
+			_, found := slices.BinarySearch(omitted, n)
+			return found
+		})
+	}
+	return names, fresh
+}
+
+// ageRemovals forgets names that were removed long ago.
+func (t *subscriptions) ageRemovals(now time.Time) {
+	for name, r := range t.removed {
+		switch {
+		case r.since.IsZero():
+			r.since = now
+			t.removed[name] = r
+		case now.Sub(r.since) > removalMemory:
+			delete(t.removed, name)
 		}
 	}
-	clear(t.left)
-	clear(t.rejoined)
-	return r, fresh
 }
