@@ -45,8 +45,7 @@ func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.B
 // its child's calls go to.
 //
 // It is in every cluster's tree, so that its config can come, change and go
-// without a connection made anew. Where it detects nothing it counts nothing, and
-// the child's picker is its own.
+// without a connection made anew. While it detects nothing it counts nothing.
 type outlierDetection struct {
 	*policy.Conn
 
@@ -182,15 +181,14 @@ func (b *outlierDetection) UpdateState(s balancer.State) {
 	b.Mark(b, &b.pending)
 }
 
-// Report sends the child's state up, while detecting under a picker that counts.
+// Report sends the child's state up, under a picker that returns the SubConns of
+// the tree and counts those that have an endpoint.
 func (b *outlierDetection) Report() {
 	if b.closed || b.state.Picker == nil {
 		return
 	}
 	s := b.state
-	if b.detecting {
-		s.Picker = &picker{child: s.Picker}
-	}
+	s.Picker = &picker{child: s.Picker, failure: policy.FailureOf(s)}
 	b.ClientConn.UpdateState(s)
 }
 

@@ -408,9 +408,6 @@ func TestChildHears(t *testing.T) {
 			heard = nil
 		}
 		says := func(state connectivity.State, err error) { tree.Batch(func() { tree.SubConns[0].Says(state, err) }) }
-		if tree.Picker() != (just{sc}) {
-			t.Errorf("nothing is to be detected, but the picker is %v", tree.Picker())
-		}
 		pick := func() balancer.PickResult {
 			t.Helper()
 			res, err := tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
@@ -418,6 +415,9 @@ func TestChildHears(t *testing.T) {
 				t.Fatalf("picked %v, %v; want the SubConn from above", res.SubConn, err)
 			}
 			return res
+		}
+		if pick().Done != nil {
+			t.Error("nothing is to be detected, but picks are counted")
 		}
 		says(connecting, nil)
 		says(ready, nil)
@@ -451,6 +451,26 @@ func TestChildHears(t *testing.T) {
 		tree.Sleep(9 * interval) // the ejection is over
 		hears()
 	})
+}
+
+// TestFailure: why the child failed is known without a pick, whether anything is
+// detected or not.
+func TestFailure(t *testing.T) {
+	for _, change := range []func(*resource.OutlierDetection){nothing, percentage(1, 1)} {
+		synctest.Test(t, func(t *testing.T) {
+			actors := &lbtest.Troupe{PolicyName: "actor"}
+			tree := lbtest.NewTree(t, outlierdetection.Builder{}, actors)
+			defer tree.Close()
+			cfg := &policy.OutlierDetectionConfig{OutlierDetection: &resource.OutlierDetection{Interval: interval}, Cluster: "orders", Child: actors.Child("x")}
+			change(cfg.OutlierDetection)
+			tree.Config(policy.Child{Config: cfg})
+			errGone := errors.New("gone")
+			tree.Batch(func() { actors.Actor("x").Conn.UpdateState(policy.Failure(errGone)) })
+			if got := policy.FailureOf(tree.Reports[len(tree.Reports)-1]); !errors.Is(got, errGone) {
+				t.Errorf("the failure is %v, want %v", got, errGone)
+			}
+		})
+	}
 }
 
 // just picks one SubConn.

@@ -6,11 +6,18 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// picker lets the child pick, and the endpoint picked count how the request ends.
-type picker struct{ child balancer.Picker }
+// picker lets the child pick, replaces this policy's SubConn, which the channel
+// does not know, by the tree's and, while detecting, counts how the request ends.
+type picker struct {
+	child   balancer.Picker
+	failure error
+}
 
-// Pick lets the child pick. A [policy.Call] counts where it holds; any other pick
-// does with its Done, as a success where that bears no error.
+// Failure returns the error of all picks if the child has failed.
+func (p *picker) Failure() error { return p.failure }
+
+// Pick lets the child pick. The end of a [policy.Call] counts if it holds; that of
+// any other pick counts with its Done, as a success if that has no error.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	res, err := p.child.Pick(info)
 	if err != nil {
