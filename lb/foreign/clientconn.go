@@ -54,8 +54,12 @@ func (cc *clientConn) UpdateAddresses(sc balancer.SubConn, addrs []resolver.Addr
 	sc.UpdateAddresses(addrs)
 }
 
-// UpdateState sends the policy's state up, under a picker that speaks to both.
+// UpdateState sends the policy's state up, under a picker that speaks to both. As
+// under grpc's channel, picks wait while a policy has no picker, whatever its state.
 func (cc *clientConn) UpdateState(s balancer.State) {
+	if s.Picker == nil {
+		s.Picker = policy.QueuePicker
+	}
 	cc.do(func() {
 		f := cc.policy
 		f.reported, f.err = s.ConnectivityState, failureOf(s)

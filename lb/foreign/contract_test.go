@@ -341,6 +341,20 @@ func TestWhyItFailed(t *testing.T) {
 	}
 }
 
+// Picks wait while the policy has no picker, as under grpc's channel.
+func TestNoPicker(t *testing.T) {
+	s := play(t)
+	for _, state := range []connectivity.State{failing, ready, connecting, idle} {
+		s.act(func() { s.cc.UpdateState(balancer.State{ConnectivityState: state}) })
+		if _, err := s.Pick(nil); err != balancer.ErrNoSubConnAvailable { //nolint:errorlint // pickers return it bare
+			t.Errorf("%v: %v, want %v", state, err, balancer.ErrNoSubConnAvailable)
+		}
+		n := s.Describe()
+		equal(t, "state", n.State, state)
+		equal(t, "failure", n.Err, error(nil))
+	}
+}
+
 // An endpoint is one thing, however many SubConns the policy makes for it, and
 // whatever of it a config changes.
 func TestEndpoints(t *testing.T) {
