@@ -489,14 +489,16 @@ func TestShuffleWeighs(t *testing.T) {
 	}
 	const runs = 20_000
 	counts := make(map[string]float64)
-	draw := rand.New(rand.NewPCG(1, 2)).Uint64
-	s := newStage(t)
-	s.tree.Draw = draw
-	for range runs {
-		s.tree.Config(child)
-		counts[s.tree.Connected[len(s.tree.Connected)-1]]++
-		config()(s) // the next begins from nothing
-	}
+	synctest.Test(t, func(t *testing.T) { // no attempt begins because time passes
+		s := newStage(t)
+		defer s.tree.Close()
+		s.tree.Draw = rand.New(rand.NewPCG(1, 2)).Uint64
+		for range runs {
+			s.tree.Config(child)
+			counts[s.tree.Connected[len(s.tree.Connected)-1]]++
+			config()(s) // the next begins from nothing
+		}
+	})
 	for name, want := range map[string]float64{"light0": 0.05, "light1": 0.2, "heavy0": 0.15, "heavy1": 0.6} {
 		if got := counts[name] / runs; got < want*0.9 || got > want*1.1 {
 			t.Errorf("%s is first in %v of the runs, want about %v", name, got, want)
