@@ -1,0 +1,240 @@
+package history
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The steps of the two resolutions, and how long samples of each are kept.
+const (
+	Fine       = time.Second
+	Coarse     = 10 * time.Second
+	FineSpan   = 10 * time.Minute
+	CoarseSpan = 6 * time.Hour
+)
+
+const (
+	// offset is when in its second a fine step ends.
+	offset = 500 * time.Millisecond
+	// maxLate is how many steps a recorder that is late may stand for: after more,
+	// there is a gap.
+	maxLate = 10
+)
+
+// Store keeps the history of all clusters.
+type Store struct {
+	limit int // fixed after build
+
+	mu       sync.Mutex // guards what follows
+	clusters map[Name]*Cluster
+	step     int64 // the last that was recorded
+	used     int
+	evicted  uint64
+}
+
+// NewStore returns a Store that uses at most limit bytes.
+func NewStore(limit int) *Store {
+	return &Store{limit: limit, clusters: make(map[Name]*Cluster)}
+}
+
+// Usage is how much memory a Store uses.
+type Usage struct {
+	// Bytes is at most Limit after each step.
+	Bytes, Limit int
+	// Evicted counts the bytes of samples that were evicted before their time.
+	Evicted  uint64
+	Clusters int
+}
+
+// Usage returns how much memory the store uses.
+func (s *Store) Usage() Usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Usage{Bytes: s.used, Limit: s.limit, Evicted: s.evicted, Clusters: len(s.clusters)}
+}
+
+// Next returns when the step after a time ends: when Record should be called.
+func Next(now time.Time) time.Time {
+	end := now.Truncate(Fine).Add(offset)
+	if !end.After(now) {
+		end = end.Add(Fine)
+	}
+	return end
+}
+
+// Record records one step of all clusters. all is called with a Recorder, and must
+// not keep it. Where Record is called late, the step stands for all that were
+// missed, up to 10 s; where the clock is set back further than that, all that is
+// kept is forgotten.
+func (s *Store) Record(now time.Time, all func(*Recorder)) {
+	step := now.Add(-offset).Unix()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if step < s.step-maxLate {
+		clear(s.clusters)
+		s.used, s.step = 0, 0
+	}
+	if step <= s.step {
+		return // counters go on growing until the next step
+	}
+	late := step - s.step
+	if late > maxLate {
+		late = 1
+	}
+	all(&Recorder{store: s, step: step, late: late})
+	s.step = step
+	if step%maintenance == 0 {
+		s.forget()
+	}
+	s.evict()
+}
+
+// maintenance is after how many steps the store looks for what has expired.
+const maintenance = 60
+
+// forget removes what is too old of clusters that are gone, and clusters to which
+// nothing has happened for as long as samples are kept.
+func (s *Store) forget() {
+	for name, c := range s.clusters {
+		if c.recorded < s.step {
+			c.flush()
+			c.fine.expire(s.step - fineSteps)
+			c.coarse.expire(s.step/finePerCoarse - coarseSteps)
+			s.count(c)
+		}
+		if c.active < s.step-coarseSteps*finePerCoarse {
+			s.remove(name, c)
+		}
+	}
+}
+
+// count brings the sum of bytes up to date with a cluster.
+func (s *Store) count(c *Cluster) {
+	bytes := c.bytes()
+	s.used += bytes - c.counted
+	c.counted = bytes
+}
+
+func (s *Store) remove(name Name, c *Cluster) {
+	s.used -= c.counted
+	delete(s.clusters, name)
+}
+
+// evict frees memory until the store is within its limit again, and a sixteenth
+// more, so that it need not look at all clusters each second: the oldest coarse
+// samples of the least active clusters first; once there are none of any cluster,
+// the least active clusters with all that is kept of them.
+func (s *Store) evict() {
+	if s.used <= s.limit {
+		return
+	}
+	order := make([]*Cluster, 0, len(s.clusters))
+	for _, c := range s.clusters {
+		order = append(order, c)
+	}
+	slices.SortFunc(order, func(a, b *Cluster) int {
+		return cmp.Or(cmp.Compare(a.activity, b.activity),
+			strings.Compare(a.name.Cluster, b.name.Cluster), strings.Compare(a.name.Target, b.name.Target))
+	})
+	enough := s.limit - s.limit/16
+	for _, c := range order {
+		s.shrink(c, &c.coarse, enough)
+	}
+	for _, c := range order {
+		s.shrink(c, &c.fine, enough)
+		if s.used > enough {
+			s.evicted += uint64(c.counted)
+			s.remove(c.name, c)
+		}
+	}
+}
+
+// shrink evicts the oldest chunks of a track until the store uses no more than
+// enough.
+func (s *Store) shrink(c *Cluster, t *track, enough int) {
+	for s.used > enough && len(t.sealed) > 0 {
+		s.evicted += uint64(t.drop(1))
+		s.count(c)
+	}
+}
+
+// Recorder records one step.
+type Recorder struct {
+	store      *Store
+	step, late int64
+}
+
+// Known reports whether anything is kept of a cluster.
+func (r *Recorder) Known(name Name) bool { return r.store.clusters[name] != nil }
+
+// Begin begins the recording of one cluster's step, which End ends. fresh says
+// that the Picks of a cluster of which nothing is kept began at zero within this
+// step.
+func (r *Recorder) Begin(name Name, fresh bool) *Cluster {
+	c := r.store.clusters[name]
+	if c == nil {
+		c = newCluster(name)
+		c.fresh, c.active = fresh, r.step
+		r.store.clusters[name] = c
+	}
+	clear(c.now)
+	return c
+}
+
+// End ends what Begin began.
+func (r *Recorder) End(c *Cluster) {
+	c.end(r.step, r.late)
+	r.store.count(c)
+}
+
+// Sample is what happened to a cluster in one step.
+type Sample struct {
+	// End is when the step ended.
+	End    time.Time
+	Values []uint64 // by series
+}
+
+// Samples are those of one cluster at one resolution, in order of time. Where a
+// step is missing, nothing is known of it.
+type Samples struct {
+	Step    time.Duration
+	Series  []Series
+	Samples []Sample
+}
+
+// Read returns the samples of a cluster whose steps ended after a time: coarse
+// ones, or fine ones. ok is false where nothing is kept of the cluster.
+func (s *Store) Read(name Name, coarse bool, since time.Time) (out Samples, ok bool) {
+	out.Step = Fine
+	per := int64(1)
+	if coarse {
+		out.Step, per = Coarse, finePerCoarse
+	}
+	from := since.Add(-offset).Unix() / per
+	s.mu.Lock()
+	c := s.clusters[name]
+	if c == nil {
+		s.mu.Unlock()
+		return out, false
+	}
+	out.Series = slices.Clone(c.series)
+	t := &c.fine
+	if coarse {
+		t = &c.coarse
+	}
+	from = max(from, s.step/per-t.keep+1)
+	chunks := t.chunks(from)
+	s.mu.Unlock()
+	for _, c := range chunks {
+		_ = c.decode(out.Series, func(step int64, values []uint64) { // it was encoded here
+			end := time.Unix(step*per+per-1, int64(offset)).UTC()
+			if step >= from && end.After(since) {
+				out.Samples = append(out.Samples, Sample{End: end, Values: slices.Clone(values)})
+			}
+		})
+	}
+	return out, true
+}
