@@ -71,6 +71,7 @@ func New(o Options) http.Handler {
 	r.get("/v1/clusters/watch", c.watchAll) // a cluster of that name is at /v1/clusters/%77atch
 	r.get("/v1/clusters/{name}", c.get)
 	r.get("/v1/clusters/{name}/watch", c.watch)
+	r.get("/v1/clusters/{name}/history", c.history)
 
 	t := &targets{service: o.Service}
 	r.get("/v1/targets", t.list)

@@ -17,6 +17,10 @@ var (
 		"Is there a resource file that is not in use? Files by state: good, bad.", "state")
 	conditionsFamily = gauge("lbd_conditions",
 		"Daemon-wide problems now, by kind, as GET /v1/daemon lists them.", "kind")
+	historyFamily = gauge("lbd_history_bytes",
+		"Memory that the history of all clusters uses, of at most --history-bytes.")
+	historyEvictedFamily = counter("lbd_history_evicted_bytes_total",
+		"History that was evicted before its time because --history-bytes was reached.")
 	picksFamily = counter("lbd_picks_total",
 		"What happened to every pick, each once? By result: ok, or the code of its refusal.", "cluster", "target", "result")
 	localityPicksFamily = counter("lbd_locality_picks_total",
@@ -90,6 +94,7 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 // localities are those that the newest config names.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.conditions(out)
+	c.history(out)
 	c.files(out)
 	c.xds(out)
 	o := &collection{out: out, rest: newSeries(OverflowCluster), told: make(map[*shared]bool)}
@@ -234,6 +239,15 @@ func (c *collector) conditions(out chan<- prometheus.Metric) {
 	}
 	for _, kind := range ConditionKinds {
 		out <- conditionsFamily.metric(float64(counts[kind]), string(kind))
+	}
+}
+
+// history emits how much memory the history uses, where one is kept.
+func (c *collector) history(out chan<- prometheus.Metric) {
+	if store := c.service.recorder.store; store != nil {
+		usage := store.Usage()
+		out <- historyFamily.metric(float64(usage.Bytes))
+		out <- historyEvictedFamily.metric(float64(usage.Evicted))
 	}
 }
 

@@ -2,8 +2,11 @@ package service
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lbd-dev/lbd/service/history"
 )
 
 // EndpointMetricsUpTo is EndpointMetrics with a bound that tests can reach
@@ -19,3 +22,8 @@ func (s *Service) SetStale(cluster string, stale bool) {
 
 // AwaitUnwatched returns once nothing runs for watchers.
 func (s *Service) AwaitUnwatched() { s.watches.running.Wait() }
+
+// RecordHistory records a step of all clusters in a store of the test.
+func (s *Service) RecordHistory(store *history.Store, now time.Time) {
+	store.Record(now, s.targets.current.Load().record)
+}

@@ -56,6 +56,9 @@ type Options struct {
 	// DefaultOnDemand and DefaultOnDemandIdle.
 	OnDemand     int
 	OnDemandIdle time.Duration
+	// HistoryBytes is the budget of the history of all clusters; 0 is
+	// DefaultHistoryBytes, and -1 keeps none.
+	HistoryBytes int
 }
 
 // Service is lbd without its edges.
@@ -69,6 +72,7 @@ type Service struct {
 	leases   *leases
 	events   *events
 	watches  *watches
+	recorder *recorder
 
 	resolving sync.Mutex // guards resolver, and the order of its changes
 	resolver  *resolver.Resolver
@@ -114,6 +118,7 @@ func New(o Options) *Service {
 	s.metrics = newMetrics(s)
 	s.events = newEvents()
 	s.watches = newWatches(s)
+	s.recorder = newRecorder(o.HistoryBytes)
 	s.leases = newLeases(o.MaxLeases, func(a *account) { s.breakerEased(a.target.member(a.cluster)) })
 	s.targets = newTargets(s.newTarget, s.counters)
 	s.dns = resolver.NewDNS(o.Lookup, s.hostChanged)
@@ -154,6 +159,7 @@ func (s *Service) Start(ctx context.Context, st *store.Store) error {
 	err := s.targets.settle(ctx, names)
 	s.store.Store(st)
 	s.warnOfTargets(st.Snapshot().Get)
+	s.recorder.start(s.targets)
 	return err
 }
 
@@ -235,6 +241,7 @@ func (s *Service) Drain() { s.drain() }
 // ShuttingDown. The store is the caller's to close.
 func (s *Service) Close() {
 	s.Drain()
+	s.recorder.close()
 	s.watches.close()
 	s.leases.close()
 	s.stopDemand()

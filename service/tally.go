@@ -48,6 +48,15 @@ func (t *tally[K]) read() map[K]uint64 {
 	return out
 }
 
+// each calls f with every count.
+func (t *tally[K]) each(f func(k K, n uint64)) {
+	if m := t.counts.Load(); m != nil {
+		for k, n := range *m {
+			f(k, n.Load())
+		}
+	}
+}
+
 // total is the sum of every count.
 func (t *tally[K]) total() uint64 {
 	sum := uint64(0)

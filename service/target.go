@@ -67,6 +67,8 @@ type account struct {
 	shared *shared // what the cluster's accounts have in common; nil for unrouted picks
 
 	stale atomic.Bool // whether what serves the cluster may be out of date
+
+	recorded recorded // the recorder's only
 }
 
 // counts are what metrics tell of a cluster for each target.

@@ -21,6 +21,12 @@ const (
 	maxOnDemandIdle = 24 * time.Hour
 )
 
+// minHistoryBytes and maxHistoryBytes bound --history-bytes.
+const (
+	minHistoryBytes = 1 << 20
+	maxHistoryBytes = 16 << 30
+)
+
 // maxName is the maximum length of --name, in bytes: that of a host's name.
 const maxName = 253
 
@@ -42,6 +48,7 @@ type Config struct {
 	Connect        string        `help:"How to find out whether an endpoint can be connected to, where its cluster does not say: ${enum}." enum:"tcp,tcp_hold,tls,none" default:"tcp" env:"LBD_CONNECT"`
 	PickWait       time.Duration `help:"How long a pick may queue that does not say (0 to 60s)." default:"1s" env:"LBD_PICK_WAIT"`
 	DrainTimeout   time.Duration `help:"How long requests in flight may take to finish at the end (0 to 10m)." default:"10s" env:"LBD_DRAIN_TIMEOUT"`
+	HistoryBytes   int           `help:"Memory for the history of all clusters, in bytes: 0 for none, or 1048576 (1 MiB) to 17179869184 (16 GiB)." default:"67108864" env:"LBD_HISTORY_BYTES" placeholder:"BYTES"`
 	RequireIfMatch bool          `help:"Refuse pushes that do not say, by If-Match or If-None-Match, what they replace." env:"LBD_REQUIRE_IF_MATCH"`
 	LogLevel       string        `help:"What to log at least: ${enum}." enum:"debug,info,warn,error" default:"info" env:"LBD_LOG_LEVEL"`
 	LogFormat      string        `help:"How to log: ${enum}." enum:"text,json" default:"text" env:"LBD_LOG_FORMAT"`
@@ -60,6 +67,9 @@ func (c *Config) Validate() error {
 	}
 	if c.OnDemandIdle < time.Second || c.OnDemandIdle > maxOnDemandIdle {
 		return fmt.Errorf("--on-demand-idle is %v, and should be between 1s and %v", c.OnDemandIdle, maxOnDemandIdle)
+	}
+	if c.HistoryBytes != 0 && (c.HistoryBytes < minHistoryBytes || c.HistoryBytes > maxHistoryBytes) {
+		return fmt.Errorf("--history-bytes must be 0 or from %d to %d", minHistoryBytes, maxHistoryBytes)
 	}
 	if len(c.Name) > maxName || !utf8.ValidString(c.Name) {
 		return fmt.Errorf("--name must be at most %d bytes of UTF-8", maxName)
@@ -91,6 +101,14 @@ func (c *Config) daemonName() string {
 		return "lbd"
 	}
 	return host
+}
+
+// historyBytes is --history-bytes as the service takes it.
+func (c *Config) historyBytes() int {
+	if c.HistoryBytes == 0 {
+		return -1
+	}
+	return c.HistoryBytes
 }
 
 // logger writes to standard error.

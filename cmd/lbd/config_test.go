@@ -12,17 +12,18 @@ func TestCommandLineIsRefusedInWords(t *testing.T) {
 		args []string
 		says string
 	}{
-		"unknown flag":    {[]string{"--datta=x"}, "--datta"},
-		"wait too long":   {[]string{"--pick-wait=61s"}, "--pick-wait is 1m1s"},
-		"no duration":     {[]string{"--drain-timeout=soon"}, "soon"},
-		"drain too long":  {[]string{"--drain-timeout=11m"}, "--drain-timeout"},
-		"no mode":         {[]string{"--connect=udp"}, `"udp"`},
-		"no port":         {[]string{"--listen=localhost"}, "neither host:port nor unix:PATH"},
-		"no port number":  {[]string{"--listen=localhost:99999"}, `"99999"`},
-		"no socket path":  {[]string{"--listen=unix:"}, "no path"},
-		"name too long":   {[]string{"--name=" + strings.Repeat("x", 254)}, "--name must be at most 253 bytes"},
-		"no level":        {[]string{"--log-level=loud"}, `"loud"`},
-		"unknown command": {[]string{"server"}, "server"},
+		"unknown flag":      {[]string{"--datta=x"}, "--datta"},
+		"wait too long":     {[]string{"--pick-wait=61s"}, "--pick-wait is 1m1s"},
+		"no duration":       {[]string{"--drain-timeout=soon"}, "soon"},
+		"drain too long":    {[]string{"--drain-timeout=11m"}, "--drain-timeout"},
+		"no mode":           {[]string{"--connect=udp"}, `"udp"`},
+		"no port":           {[]string{"--listen=localhost"}, "neither host:port nor unix:PATH"},
+		"no port number":    {[]string{"--listen=localhost:99999"}, `"99999"`},
+		"no socket path":    {[]string{"--listen=unix:"}, "no path"},
+		"name too long":     {[]string{"--name=" + strings.Repeat("x", 254)}, "--name must be at most 253 bytes"},
+		"history too small": {[]string{"--history-bytes=1000"}, "--history-bytes must be 0 or from 1048576"},
+		"no level":          {[]string{"--log-level=loud"}, `"loud"`},
+		"unknown command":   {[]string{"server"}, "server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := command(c.args...).CombinedOutput()

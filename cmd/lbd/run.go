@@ -60,6 +60,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		Targets:        c.Target,
 		OnDemand:       c.OnDemand,
 		OnDemandIdle:   c.OnDemandIdle,
+		HistoryBytes:   c.historyBytes(),
 	})
 	defer svc.Close()
 
