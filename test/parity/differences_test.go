@@ -22,16 +22,14 @@ type difference struct {
 }
 
 // differences lists every row, in the order of the document.
-var differences = slices.Concat(targetDifferences, policyDifferences, outlierDifferences)
+var differences = slices.Concat(targetDifferences, pickFirstDifferences, policyDifferences, outlierDifferences)
 
 // untested lists the rows that have no test here yet.
 var untested = []string{
 	"a cluster that is deleted, or below an aggregate of which a part is",
 	"the parts of an aggregate after one that cannot be used",
 	"a cluster that routes let go of, in a target that had no routes before",
-	"an endpoint with several addresses, all of which failed",
 	"dials of a process",
-	"pick_first over several endpoints, all of which failed",
 	"a cluster's security that changes",
 	"ALPN to endpoints",
 	"security of a cluster without xDS credentials",

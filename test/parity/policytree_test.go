@@ -45,12 +45,12 @@ type grpcPolicy struct {
 	policy  balancer.Balancer
 	calls   chan func()
 
-	// refuse, where not nil, is the error of NewSubConn.
-	refuse error
+	manual bool // SubConns stay in the state that the test sets
 
 	mu       sync.Mutex
 	picker   balancer.Picker
 	subConns map[string]*grpcPolicySubConn // the newest of each address
+	connects []string                      // the addresses of SubConns that were asked to connect
 }
 
 func newGRPCPolicy(t *testing.T, name, config string) *grpcPolicy {
@@ -113,9 +113,6 @@ func (p *grpcPolicy) pick() (address string, done func(balancer.DoneInfo), err e
 }
 
 func (p *grpcPolicy) NewSubConn(addrs []resolver.Address, o balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	if p.refuse != nil {
-		return nil, p.refuse
-	}
 	sc := &grpcPolicySubConn{of: p, address: addrs[0].Addr, listener: o.StateListener}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +149,15 @@ func (s *grpcPolicySubConn) says(states ...connectivity.State) {
 	}
 }
 
-func (s *grpcPolicySubConn) Connect() { s.says(connectivity.Connecting, connectivity.Ready) }
+// Connect is noted.
+func (s *grpcPolicySubConn) Connect() {
+	s.of.mu.Lock()
+	s.of.connects = append(s.of.connects, s.address)
+	s.of.mu.Unlock()
+	if !s.of.manual {
+		s.says(connectivity.Connecting, connectivity.Ready)
+	}
+}
 
 func (s *grpcPolicySubConn) Shutdown() { s.says(connectivity.Shutdown) }
 
