@@ -22,7 +22,7 @@ type difference struct {
 }
 
 // differences lists every row, in the order of the document.
-var differences = slices.Concat(targetDifferences, pickFirstDifferences, policyDifferences, outlierDifferences)
+var differences = slices.Concat(targetDifferences, pickFirstDifferences, securityDifferences, policyDifferences, outlierDifferences)
 
 // untested lists the rows that have no test here yet.
 var untested = []string{
@@ -30,10 +30,6 @@ var untested = []string{
 	"the parts of an aggregate after one that cannot be used",
 	"a cluster that routes let go of, in a target that had no routes before",
 	"dials of a process",
-	"a cluster's security that changes",
-	"ALPN to endpoints",
-	"security of a cluster without xDS credentials",
-	"`system_root_certs`, `sni`, `auto_host_sni`, `auto_sni_san_validation`",
 	"Producers of a policy of grpc-go's registry, such as load reports out of band",
 	"a SubConn that cannot be made, for such a policy",
 }

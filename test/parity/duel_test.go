@@ -1,6 +1,7 @@
 package parity_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -30,6 +33,11 @@ type duel struct {
 	m    *management
 	node string
 
+	// Of the bootstrap: the file of the roots of certificate provider "roots", where
+	// there is one. creds are grpc-go's.
+	roots string
+	creds credentials.TransportCredentials
+
 	grpc *grpcTarget // nil where lbd follows
 	lbd  *lbdTarget  // nil where grpc-go does
 
@@ -41,7 +49,7 @@ var duels atomic.Int64
 
 // newDuel begins with a cluster "a" of two upstreams, the first of which listens, and
 // a route that leads everything to it.
-func newDuel(t *testing.T, follower func(*duel) error) *duel {
+func newDuel(t *testing.T, follower func(*duel) error, change ...func(*duel)) *duel {
 	m, err := newManagement()
 	if err != nil {
 		t.Fatal(err)
@@ -57,28 +65,41 @@ func newDuel(t *testing.T, follower func(*duel) error) *duel {
 	t.Cleanup(net.close)
 	name := "d" + strconv.Itoa(n)
 	d := &duel{
-		t: t, net: net, m: m, node: name,
+		t: t, net: net, m: m, node: name, creds: insecure.NewCredentials(),
 		hosting: &hosting{target: name, deleted: make(map[string]bool), withheld: make(map[string]bool)},
 	}
 	d.hosts = []virtualHost{{name: "all", domains: []string{"*"}, routes: []*route{leadsTo("a")}}}
 	d.addCluster("a", 2)
 	d.net.all[0].want = true
+	for _, f := range change {
+		f(d)
+	}
 	if err := follower(d); err != nil {
 		t.Fatal(err)
 	}
 	return d
 }
 
+// bootstrap leads a node to the management server.
+func (d *duel) bootstrap(node string) []byte {
+	config := bootstrapOf(d.m.address, node)
+	if d.roots == "" {
+		return config
+	}
+	return fmt.Appendf(bytes.TrimSuffix(config, []byte("}")),
+		`, "certificate_providers": {"roots": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": %q}}}}`, d.roots)
+}
+
 // grpcFollows and lbdFollows are the sides.
 func grpcFollows(d *duel) (err error) {
-	if d.grpc, err = newGRPCTarget(d.node, d.target, d.m.address); err == nil {
+	if d.grpc, err = newGRPCTarget(d.bootstrap(d.node), d.target, d.creds); err == nil {
 		d.t.Cleanup(d.grpc.close)
 	}
 	return err
 }
 
 func lbdFollows(d *duel) (err error) {
-	if d.lbd, err = newLBDTarget(d.t.Context(), lbdNode(d.node), d.target, d.m.address, d.t.TempDir()); err == nil {
+	if d.lbd, err = newLBDTarget(d.t.Context(), d.bootstrap(lbdNode(d.node)), d.target, d.t.TempDir()); err == nil {
 		d.t.Cleanup(d.lbd.close)
 	}
 	return err
@@ -224,11 +245,11 @@ func (d *duel) wait(see func() string, expected string) {
 
 // byDuel makes a difference of what both sides come to in the same story. The story
 // returns what to look at in the end.
-func byDuel(row, grpcDoes, lbdDoes string, story func(d *duel) func() string) difference {
+func byDuel(row, grpcDoes, lbdDoes string, story func(d *duel) func() string, change ...func(*duel)) difference {
 	on := func(follower func(*duel) error, want string) func(*testing.T) string {
 		return func(t *testing.T) string {
 			t.Parallel()
-			d := newDuel(t, follower)
+			d := newDuel(t, follower, change...)
 			return d.settles(story(d), want)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/serviceconfig"
 	"google.golang.org/grpc/status"
@@ -161,15 +161,15 @@ type grpcTarget struct {
 	taps   *clusterTaps
 }
 
-func newGRPCTarget(node, target, management string) (*grpcTarget, error) {
+func newGRPCTarget(bootstrap []byte, target string, creds credentials.TransportCredentials) (*grpcTarget, error) {
 	g := &grpcTarget{target: target, taps: &clusterTaps{all: make(map[string]*tap)}}
 	taps.Store(target, g.taps)
-	builder, err := xds.NewXDSResolverWithConfigForTesting(bootstrapOf(management, node))
+	builder, err := xds.NewXDSResolverWithConfigForTesting(bootstrap)
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap grpc: %w", err)
 	}
 	g.conn, err = grpc.NewClient("xds:///"+target,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(builder),
+		grpc.WithTransportCredentials(creds), grpc.WithResolvers(builder),
 		grpc.WithConnectParams(connectParams), grpc.WithNoProxy(), grpc.WithIdleTimeout(0))
 	if err != nil {
 		return nil, fmt.Errorf("open grpc's channel: %w", err)

@@ -32,16 +32,16 @@ type lbdTarget struct {
 	kept    *lastgood.Cache
 }
 
-func newLBDTarget(ctx context.Context, node, target, management, dir string) (l *lbdTarget, err error) {
+func newLBDTarget(ctx context.Context, config []byte, target, dir string) (l *lbdTarget, err error) {
 	full, err := service.TargetName(target)
 	if err != nil {
 		return nil, err
 	}
-	b, err := bootstrap.Parse(bootstrapOf(management, node), bootstrap.Options{})
+	b, err := bootstrap.Parse(config, bootstrap.Options{})
 	if err != nil {
 		return nil, err
 	}
-	l = &lbdTarget{target: full, dialer: lb.NewDialer(nil)}
+	l = &lbdTarget{target: full, dialer: lb.NewDialer(b)}
 	log := slog.New(slog.DiscardHandler)
 	l.service = service.New(service.Options{
 		Logger: log, Connectors: l.dialer.Connectors(resource.ConnectTCPHold), ConnectMode: resource.ConnectTCPHold,

@@ -16,6 +16,7 @@ import (
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
@@ -51,11 +52,11 @@ func runHostingScenario(t *testing.T, seed uint64, n int, m *management, server 
 	s.draw = &hostingDrawing{drawing: &drawing{Rand: rand.New(rand.NewPCG(seed, 1<<32+uint64(n))), net: net, max: hostingBounds}}
 	s.draw.beginHosting(name)
 	target := s.draw.hosting.target
-	if s.grpc, err = newGRPCTarget(name, target, m.address); err != nil {
+	if s.grpc, err = newGRPCTarget(bootstrapOf(m.address, name), target, insecure.NewCredentials()); err != nil {
 		t.Fatal(err)
 	}
 	defer s.grpc.close()
-	s.lbd, err = newLBDTarget(ctx, lbdNode(name), target, m.address, t.TempDir())
+	s.lbd, err = newLBDTarget(ctx, bootstrapOf(m.address, lbdNode(name)), target, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
