@@ -117,6 +117,7 @@ type tlsUpstream struct {
 	mu     sync.Mutex
 	first  []byte // of each connection
 	hellos []*tls.ClientHelloInfo
+	conns  []net.Conn
 }
 
 // secureUpstream listens where the first upstream of a duel would, in its place.
@@ -141,7 +142,10 @@ func secureUpstream(d *duel) *tlsUpstream {
 			return nil, nil //nolint:nilnil // the config is as it is
 		},
 	})))
-	d.t.Cleanup(server.Stop)
+	d.t.Cleanup(func() {
+		u.hangUp() // Stop would wait for lbd, which says nothing after the handshake
+		server.Stop()
+	})
 	go func() { _ = server.Serve(u) }() // ends with the server
 	return u
 }
@@ -151,7 +155,19 @@ func (u *tlsUpstream) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.conns = append(u.conns, c)
 	return &peekedConn{Conn: c, from: bufio.NewReader(c), of: u}, nil
+}
+
+func (u *tlsUpstream) hangUp() {
+	_ = u.Close()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, c := range u.conns {
+		_ = c.Close()
+	}
 }
 
 // speaks tells what the last client begins with.
