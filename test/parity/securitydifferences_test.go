@@ -102,7 +102,7 @@ func securedBy(c *tlsv3.UpstreamTlsContext, sans ...*matcherv3.StringMatcher) *c
 	c.CommonTlsContext = &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{
 		ValidationContext: &tlsv3.CertificateValidationContext{
 			CaCertificateProviderInstance: &tlsv3.CertificateProviderPluginInstance{InstanceName: "roots"},
-			MatchSubjectAltNames:          sans, //nolint:staticcheck // the field that gRPC reads
+			MatchSubjectAltNames:          sans,
 		},
 	}}
 	return &clusterv3.Cluster{TransportSocket: &corev3.TransportSocket{
