@@ -111,18 +111,29 @@ func TestClusterState(t *testing.T) {
 	d.refused(service.UnknownTarget, "GET", "/v1/clusters/orders?target=x", "")
 }
 
-// A cluster that cannot be used says why, and nothing of what it would be.
+// TestClusterStateOfABrokenCluster: an aggregate without a leaf that can serve says
+// why, and a cluster that cannot be used nothing of what it would be.
 func TestClusterStateOfABrokenCluster(t *testing.T) {
 	d := start(t, nil)
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/all/config", aggregate("nobody"))
 	w := d.must(200, "GET", "/v1/clusters/all", "")
-	const want = `{"name":"all","state":"TRANSIENT_FAILURE","priority_in_use":-1,` +
-		`"endpoints":{"ready":0,"connecting":0,"idle":0,"transient_failure":0,"ejected":0,"unhealthy":0,"total":0},` +
-		`"source":"push","updated_at":"T","stale":false,"generation":G,` +
-		`"error":"cluster \"nobody\", of which the aggregate is made, is not known",` +
-		`"config_source":"push","age":"A","drops":[],"priorities":[],"leases":0}`
+	const (
+		begin = `{"name":"all","state":"TRANSIENT_FAILURE","priority_in_use":-1,` +
+			`"endpoints":{"ready":0,"connecting":0,"idle":0,"transient_failure":0,"ejected":0,"unhealthy":0,"total":0},` +
+			`"source":"push","updated_at":"T","stale":false,"generation":G,`
+		why     = `Cluster/nobody is not known`
+		skipped = `"why":"skipped: ` + why + `","state":"TRANSIENT_FAILURE",`
+		want    = begin + `"error":"every leaf of the aggregate is skipped: leaf nobody: ` + why + `","config_source":"push",` +
+			`"type":"AGGREGATE","leaves":[{"name":"nobody","in_use":false,` + skipped + `"skipped":"` + why + `","drops":[]}],"age":"A","drops":[],` +
+			`"priorities":[{"priority":0,"cluster":"nobody","in_use":false,` + skipped + `"started":false,"error":"` + why + `","localities":[]}],"leases":0}`
+		itself = begin + `"error":"aggregate cluster graph has no leaf clusters","config_source":"push","age":"A","drops":[],"priorities":[],"leases":0}`
+	)
 	if got := still(w.Body.String()); got != want+"\n" {
 		t.Errorf("got  %swant %s", got, want)
+	}
+	d.must(http.StatusOK, "PUT", "/v1/clusters/all/config", aggregate("all"))
+	if got := still(d.must(200, "GET", "/v1/clusters/all", "").Body.String()); got != itself+"\n" {
+		t.Errorf("made of itself: got  %swant %s", got, itself)
 	}
 	if list := d.must(200, "GET", "/v1/clusters", "").Body.String(); strings.Contains(list, "circuit_breaker") {
 		t.Errorf("in the list: %s", list)

@@ -78,8 +78,11 @@ func TestAggregateTriesItsLeavesInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range call.Trace.Steps {
-			if p, ok := s.(policy.PriorityStep); ok && !strings.Contains(p.PassedOver[1].Why, "a1-0:80: connection refused") {
-				t.Errorf("why priority 1 was passed over: %+v", p.PassedOver)
+			if l, ok := s.(policy.LeafStep); ok && (l.Leaf != "b" || l.PassedOver[0].Leaf != "a" || !strings.Contains(l.PassedOver[0].Why, "a1-0:80: connection refused")) {
+				t.Errorf("leaf step: %+v", l)
+			}
+			if p, ok := s.(policy.PriorityStep); ok && (p.Priority != 2 || len(p.PassedOver) != 0) {
+				t.Errorf("priority step: %+v", p)
 			}
 		}
 		if s := c.Summary().Clusters[cluster]; s.Priority != 2 || len(s.Priorities) != 3 {
@@ -181,66 +184,4 @@ func TestPendingClusterQueues(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// TestLeafWithoutAssignment: a leaf that has no endpoints because its name does
-// not resolve, or nobody knows its assignment, says so, and the next one serves.
-func TestLeafWithoutAssignment(t *testing.T) {
-	for _, p := range []resource.PolicyName{resource.PolicyWRRLocality, resource.PolicyRingHash} {
-		t.Run(string(p), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				board := newSwitchboard()
-				c := newChannel(t, board)
-				lost := func(why string) *resource.ClusterConfig {
-					l := leaf("lost", 10, nil)
-					l.Assignment, l.AssignmentErr = nil, errors.New(why)
-					return l
-				}
-				config := func(leaves ...*resource.ClusterConfig) *resource.Config {
-					out := aggregated(leaves...)
-					if p != resource.PolicyWRRLocality {
-						out.Clusters[cluster].Cluster.Policy = resource.Policy{Name: p, RingHash: &resource.RingHash{MinSize: 8, MaxSize: 8}}
-					}
-					return out
-				}
-				expect := func(picks, why string) {
-					t.Helper()
-					synctest.Wait()
-					_ = addressesOf(c, 5) // wakes what is lazy
-					synctest.Wait()
-					if got := addressesOf(c, 5); got != picks {
-						t.Errorf("picks go to %q, want %q", got, picks)
-					}
-					n, err := c.Describe(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
-					first := n.Clusters[cluster].Child.Priorities[0]
-					if first.Why != why {
-						t.Errorf("priority 0: %q, want %q", first.Why, why)
-					}
-					if said, ok := strings.CutPrefix(why, "TRANSIENT_FAILURE: "); ok && (first.Child.Err == nil || first.Child.Err.Error() != said) {
-						t.Errorf("priority 0: error %v, want %s", first.Child.Err, said)
-					}
-				}
-				board.set(true, "b0-0:80")
-				b := leaf("b", 10, nil, locality("b0", 0, 1, 1))
-				offer(t, c, config(lost("no such host"), b))
-				expect("b0-0:80", "TRANSIENT_FAILURE: no such host")
-				offer(t, c, config(lost("server misbehaves"), b))
-				expect("b0-0:80", "TRANSIENT_FAILURE: server misbehaves")
-				offer(t, c, config(lost("server misbehaves")))
-				expect("!server misbehaves", "the highest priority")
-				board.set(true, "a0-0:80")
-				offer(t, c, config(leaf("lost", 10, nil, locality("a0", 0, 1, 1)), b))
-				expect("a0-0:80", "the highest priority")
-				offer(t, c, config(leaf("lost", 10, nil), b))
-				none := "no locality to pick from"
-				if p != resource.PolicyWRRLocality {
-					none = "no endpoint that picks may reach"
-				}
-				expect("b0-0:80", "TRANSIENT_FAILURE: "+none)
-			})
-		})
-	}
 }

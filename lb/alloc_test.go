@@ -89,6 +89,27 @@ func TestAllocExclude(t *testing.T) {
 	}
 }
 
+// TestAllocPickFromALeaf: the policies of an aggregate above those of its leaf cost no
+// allocation either.
+func TestAllocPickFromALeaf(t *testing.T) {
+	c := newChannel(t, nil)
+	skipped := leaf("near", 1<<20, nil)
+	skipped.Assignment = nil
+	offer(t, c, aggregated(skipped, leaf("far", 1<<20, nil, locality("f", 0, 1, 100))))
+	call := newCall()
+	call.Hold = true
+	got := testing.AllocsPerRun(2000, func() {
+		if err := c.Pick(call, time.Second); err != nil {
+			t.Fatal(err)
+		}
+		call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
+		call.Again()
+	})
+	if got != 0 {
+		t.Errorf("%v allocations for each pick, want 0", got)
+	}
+}
+
 // TestAllocRoutedPick: routes cost no allocation either, whatever comes of them.
 func TestAllocRoutedPick(t *testing.T) {
 	hashed := to("/", "a", "b")

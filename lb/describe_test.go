@@ -101,12 +101,12 @@ func TestDescribe(t *testing.T) {
 			  orders: cds_experimental READY
 			    xds_cluster_impl_experimental READY 0 of 7
 			      priority_experimental READY
-			        priority-0-0*: weighted_target_experimental READY
+			        priority-0*: weighted_target_experimental READY
 			          a 3: round_robin READY
 			            a-0:80 TRANSIENT_FAILURE connect to a-0:80: connection refused
 			            a-1:80 READY at a-1b:80 in rotation
-			        priority-0-1 not built, 1 endpoints
-			        priority-0-2 not built, 4 endpoints
+			        priority-1 not built, 1 endpoints
+			        priority-2 not built, 4 endpoints
 			`, policy.Census{Ready: 1, TransientFailure: 1}, policy.Census{Idle: 1}, policy.Census{Idle: 4})
 
 		call := newCall()
@@ -121,14 +121,14 @@ func TestDescribe(t *testing.T) {
 			  orders: cds_experimental CONNECTING
 			    xds_cluster_impl_experimental CONNECTING 1 of 7
 			      priority_experimental CONNECTING
-			        priority-0-0: weighted_target_experimental TRANSIENT_FAILURE connect to a-1b:80: connection refused
+			        priority-0: weighted_target_experimental TRANSIENT_FAILURE connect to a-1b:80: connection refused
 			          a 3: round_robin TRANSIENT_FAILURE connect to a-1b:80: connection refused
 			            a-0:80 TRANSIENT_FAILURE connect to a-0:80: connection refused
 			            a-1:80 TRANSIENT_FAILURE connect to a-1b:80: connection refused
-			        priority-0-1: weighted_target_experimental TRANSIENT_FAILURE connect to b-0:80: connection refused
+			        priority-1: weighted_target_experimental TRANSIENT_FAILURE connect to b-0:80: connection refused
 			          b 1: round_robin TRANSIENT_FAILURE connect to b-0:80: connection refused
 			            b-0:80 TRANSIENT_FAILURE connect to b-0:80: connection refused
-			        priority-0-2*: weighted_target_experimental CONNECTING
+			        priority-2*: weighted_target_experimental CONNECTING
 			          c 1: round_robin CONNECTING
 			            c-0:80 CONNECTING
 			            c-1:80 CONNECTING

@@ -12,8 +12,19 @@
 //	              └ round_robin, or another endpoint policy ─ the choice of an endpoint
 //	                └ SubConn ─ one endpoint's connectivity, behind a Connector
 //
-// An aggregate cluster has priority right below cds, over the priorities of all its
-// leaves in a row, each with an outlier_detection and a cluster_impl of its leaf.
+// An aggregate cluster has a priority policy over its leaves right below cds. Nested
+// aggregates are flattened into one list, and a leaf is a whole cds subtree with the
+// policies of its own cluster (gRFC A75). A leaf that does not exist or is in error
+// is skipped (gRFC A74):
+//
+//	cds ─ of the aggregate, whose own load balancing policy is ignored
+//	└ priority ─ fail-over between leaves
+//	  └ cds ─ of a leaf; its outlier_detection, cluster_impl and priority as above
+//
+// Priorities are numbered over all leaves in a row, a leaf without any counting as
+// one. The priority policy over the leaves reports each change of the number in use
+// once, also where the change is within a leaf.
+//
 // ring_hash and least_request, chosen by lb_policy, take wrr_locality's place and
 // choose among the endpoints of all localities.
 //
@@ -29,8 +40,8 @@
 //
 // A pick is a [policy.Call]. It loads the current picker and goes through five
 // of them (cluster_manager, cluster_impl, priority, weighted_target,
-// round_robin): no lock, no allocation, no clock. Only one that has to wait for
-// the next picker pays more.
+// round_robin), of an aggregate through a second priority picker: no lock, no
+// allocation, no clock. Only one that has to wait for the next picker pays more.
 //
 // The policies of the tree are lbd's own, on grpc's public balancer API, where
 // gRPC has public ones of the same name as well (weighted_target, round_robin,

@@ -118,9 +118,7 @@ func lone(change func(*resource.Cluster), ls ...*resource.LocalityEndpoints) *re
 func leafOf(change func(*resource.Cluster), ls ...*resource.LocalityEndpoints) *resource.Config {
 	first := leaf("first", 1000, nil, ls...)
 	change(first.Cluster)
-	c := aggregated(first, leaf("second", 1000, nil, locality("other", 0, 1, 1)))
-	c.Clusters[cluster].Cluster.Policy = first.Cluster.Policy // the root's counts
-	return c
+	return aggregated(first, leaf("second", 1000, nil, locality("other", 0, 1, 1)))
 }
 
 // TestOutlierDetectionComesAndGoes: its config makes no connection anew, and what
@@ -145,7 +143,7 @@ func TestOutlierDetectionComesAndGoes(t *testing.T) {
 					}
 					n = *n.Clusters[cluster].Child
 					if n.Policy == policy.Priority {
-						n = n.Priorities[0].Child
+						n = *n.Priorities[0].Child.Child
 					}
 					if got := n.Policy == policy.OutlierDetection; got != want || !got && n.Policy != policy.ClusterImpl {
 						t.Errorf("the state shows %s, outlier_detection is configured: %t", n.Policy, want)

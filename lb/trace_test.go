@@ -145,6 +145,11 @@ func steps(trace *policy.Trace) []string {
 			for _, p := range s.PassedOver {
 				w += fmt.Sprintf(", not %d %s", p.Priority, p.Why)
 			}
+		case policy.LeafStep:
+			w = fmt.Sprintf("leaf %s %v", s.Leaf, s.State)
+			for _, p := range s.PassedOver {
+				w += fmt.Sprintf(", not %s %s", p.Leaf, p.Why)
+			}
 		case policy.LocalityStep:
 			w = "locality of"
 			for _, c := range s.Candidates {

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -57,22 +58,25 @@ func TestAggregateTellsItsLeavesBreakersAndDrops(t *testing.T) {
 		t.Errorf("its own: %+v, %v", agg.Breaker, agg.Drops)
 	}
 	near := service.LeafState{
-		Name:        "near",
-		Breaker:     service.BreakerState{InFlight: 2, MaxRequests: 2, LimitFrom: "config", Open: true, Rejected: 1},
+		Name: "near", InUse: true, Why: "the first leaf", State: "READY", Policy: "xds_wrr_locality_experimental/round_robin",
+		Breaker:     &service.BreakerState{InFlight: 2, MaxRequests: 2, LimitFrom: "config", Open: true, Rejected: 1},
 		Drops:       []service.DropState{{Category: "none"}},
 		ConnectMode: "none", NoticeTime: "never",
 	}
 	far := service.LeafState{
-		Name:        "far",
-		Breaker:     service.BreakerState{MaxRequests: 1024, LimitFrom: "default"},
+		Name: "far", Why: "leaf near is in use", State: "IDLE", Policy: "xds_wrr_locality_experimental/round_robin",
+		Breaker:     &service.BreakerState{MaxRequests: 1024, LimitFrom: "default"},
 		Drops:       []service.DropState{{Category: "all", PerMillion: 1_000_000}},
 		ConnectMode: "none", NoticeTime: "never",
 	}
-	if want := []service.LeafState{near, far}; fmt.Sprint(agg.Leaves) != fmt.Sprint(want) {
+	if want := []service.LeafState{near, far}; !reflect.DeepEqual(agg.Leaves, want) {
 		t.Errorf("leaves %+v, want %+v", agg.Leaves, want)
 	}
+	if agg.Policy != "" {
+		t.Errorf("the aggregate's own policy is shown: %s", agg.Policy)
+	}
 	leaf, err := s.Cluster(t.Context(), "near", "", false)
-	if err != nil || leaf.Breaker == nil || *leaf.Breaker != near.Breaker || leaf.Leaves != nil {
+	if err != nil || leaf.Breaker == nil || *leaf.Breaker != *near.Breaker || leaf.Leaves != nil {
 		t.Errorf("near itself: %+v, %v", leaf, err)
 	}
 	// The next leaf counts once it is in use.

@@ -35,18 +35,14 @@ func (s *Service) describe(m *member, root policy.Node, endpoints bool) *Cluster
 	if cc.Cluster.Type == resource.ClusterEDS {
 		out.EDSServiceName = cc.Cluster.AssignmentName()
 	}
-	out.Policy = policyName(cc.Cluster.Policy)
 	out.Security = securityOf(cc.Cluster.Security)
 	if l, ok := m.own(); ok {
 		out.Drops = l.drops()
 	}
 	if cc.Cluster.Type == resource.ClusterAggregate {
-		for _, l := range m.leaves {
-			leaf := LeafState{Name: l.Cluster.Name, Breaker: l.breaker(), Drops: l.drops(), Security: securityOf(l.Cluster.Security)}
-			leaf.ConnectMode, leaf.NoticeTime = s.connectMode(l.Cluster)
-			out.Leaves = append(out.Leaves, leaf)
-		}
+		out.Leaves = s.leafStates(m, root)
 	} else {
+		out.Policy = policyName(cc.Cluster.Policy)
 		out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
 	}
 	out.Priorities = priorities(m, root, endpoints)
@@ -92,9 +88,13 @@ func policyName(p resource.Policy) string {
 // priorities joins what was configured, unhealthy endpoints and all, with what
 // the tree says of it: those of the cluster, or of its leaves in a row.
 func priorities(m *member, root policy.Node, endpoints bool) []PriorityState {
-	nodes := find(root, func(n policy.Node) bool { return n.Priorities != nil }).Priorities
+	nodes := prioritiesOf(root)
+	leaves := m.leafNames()
+	if leaves != nil {
+		nodes = flattenLeaves(nodes, leaves)
+	}
 	out := []PriorityState{}
-	for i, leaf := range m.leafNames() { // one at least of each leaf, as its tree has
+	for i, leaf := range leaves { // one at least of each leaf
 		out = append(out, newPriority(i, leaf))
 	}
 	for priority, l := range localities(m.config, m.cluster) {
@@ -108,28 +108,6 @@ func priorities(m *member, root policy.Node, endpoints bool) []PriorityState {
 		fill(&out[i], nodes[i])
 	}
 	return out
-}
-
-// leafNames are the leaves that the priorities of an AGGREGATE belong to, by
-// priority; none of any other cluster.
-func (m *member) leafNames() []string {
-	if c := m.clusterConfig().Cluster; c == nil || c.Type != resource.ClusterAggregate {
-		return nil
-	}
-	var names []string
-	for name, cc := range m.config.Leaves(m.cluster) {
-		first := len(names)
-		names = append(names, name)
-		if cc.Assignment == nil {
-			continue
-		}
-		for _, l := range cc.Assignment.Localities {
-			for len(names) <= first+int(l.Priority) {
-				names = append(names, name)
-			}
-		}
-	}
-	return names
 }
 
 func newPriority(n int, leaf string) PriorityState {

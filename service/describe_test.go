@@ -93,13 +93,20 @@ func TestExplainNamesLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var leaf *service.LeafStep
 	for _, step := range out.Picks[0].Explain {
-		if p := step.Priority; p != nil {
-			if p.Priority != 2 || p.Cluster != "far" || len(p.PassedOver) != 2 || p.PassedOver[0].Cluster != "near" || p.PassedOver[1].Cluster != "near" {
-				t.Errorf("the priority: %+v", p)
-			}
-			if want := "priority 2 of far is in use (READY); priority 0 of near was passed over: "; !strings.HasPrefix(step.Says, want) {
+		if step.Leaf != nil {
+			leaf = step.Leaf
+			if want := "leaf far is in use (READY); leaf near was passed over: "; !strings.HasPrefix(step.Says, want) {
 				t.Errorf("says %q, want %q…", step.Says, want)
+			}
+		}
+		if p := step.Priority; p != nil {
+			if p.Priority != 2 || p.Cluster != "far" || len(p.PassedOver) != 0 || step.Says != "priority 2 of far is in use (READY)" {
+				t.Errorf("the priority: %+v, says %q", p, step.Says)
+			}
+			if leaf == nil || leaf.Cluster != "far" || len(leaf.PassedOver) != 1 || leaf.PassedOver[0].Cluster != "near" {
+				t.Errorf("the leaf, which comes first: %+v", leaf)
 			}
 			return
 		}

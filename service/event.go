@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -38,6 +39,8 @@ type EventType string
 // The types of events.
 const (
 	EventPrioritySwitched  EventType = "priority_switched"
+	EventLeafSkipped       EventType = "leaf_skipped"
+	EventLeafRestored      EventType = "leaf_restored"
 	EventStateChanged      EventType = "state_changed"
 	EventConnectionChanged EventType = "connection_changed"
 	EventEjected           EventType = "ejected"
@@ -59,7 +62,7 @@ const (
 
 // EventTypes are all types of events.
 var EventTypes = []EventType{
-	EventPrioritySwitched, EventStateChanged, EventConnectionChanged, EventEjected, EventUnejected,
+	EventPrioritySwitched, EventLeafSkipped, EventLeafRestored, EventStateChanged, EventConnectionChanged, EventEjected, EventUnejected,
 	EventBreakerOpened, EventBreakerClosed,
 	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted, EventStoreFailing, EventStoreRecovered,
 	EventXDSConnected, EventXDSDisconnected, EventXDSRejected, EventXDSFellBack, EventXDSReturned,
@@ -70,7 +73,7 @@ type Event struct {
 	// ID grows with every event of the process.
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
-	Type    EventType `json:"type" enums:"priority_switched,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_fell_back,xds_returned"`
+	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_fell_back,xds_returned"`
 	Cluster string    `json:"cluster,omitempty"`
 	// Target is the xds target in whose tree it happened; absent for the tree of
 	// the cluster alone.
@@ -82,6 +85,8 @@ type Event struct {
 	From   string `json:"from,omitempty"`
 	To     string `json:"to,omitempty"`
 	Reason string `json:"reason,omitempty"`
+	// Leaf is the leaf of the AGGREGATE that Cluster is.
+	Leaf string `json:"leaf,omitempty"`
 	// Address is the endpoint's.
 	Address string `json:"address,omitempty"`
 	Error   string `json:"error,omitempty"`
@@ -263,6 +268,17 @@ func (s *Service) event(t *target, e policy.Event) {
 		})
 		log.Info("priority switched", "cluster", e.Cluster, "from", e.From, "to", e.To,
 			"reason", string(e.Reason), "detail", e.Detail)
+	case policy.LeafSkipped:
+		s.events.add(Event{
+			Type: EventLeafSkipped, Cluster: e.Cluster, Target: t.label, Leaf: e.Leaf,
+			Says: fmt.Sprintf("leaf %s is skipped: %v", e.Leaf, e.Err), Error: e.Err.Error(),
+		})
+		log.Warn("leaf of aggregate skipped", "cluster", e.Cluster, "leaf", e.Leaf, "error", e.Err)
+	case policy.LeafRestored:
+		s.events.add(Event{
+			Type: EventLeafRestored, Cluster: e.Cluster, Target: t.label, Leaf: e.Leaf, Says: fmt.Sprintf("leaf %s is no longer skipped", e.Leaf),
+		})
+		log.Info("leaf of aggregate restored", "cluster", e.Cluster, "leaf", e.Leaf)
 	case policy.StateChanged:
 		s.events.add(Event{
 			Type: EventStateChanged, Cluster: e.Cluster, Target: t.label, Says: "the cluster is " + e.To.String(),

@@ -12,11 +12,12 @@ import (
 // Step is one step of a pick's decision. Which of the parts is set is told by
 // Step.
 type Step struct {
-	Step string `json:"step" enums:"route,cluster,priority,drop,circuit_breaker,locality,endpoint,opaque,queued,failure"`
+	Step string `json:"step" enums:"route,cluster,leaf,priority,drop,circuit_breaker,locality,endpoint,opaque,queued,failure"`
 	// Says tells the step in a sentence.
 	Says     string        `json:"says"`
 	Route    *RouteStep    `json:"route,omitempty"`
 	Cluster  *ClusterStep  `json:"cluster,omitempty"`
+	Leaf     *LeafStep     `json:"leaf,omitempty"`
 	Priority *PriorityStep `json:"priority,omitempty"`
 	Drop     *DropStep     `json:"drop,omitempty"`
 	Breaker  *BreakerStep  `json:"circuit_breaker,omitempty"`
@@ -31,11 +32,26 @@ type ClusterStep struct {
 	Found bool   `json:"found"`
 }
 
-// PriorityStep is the priority in use, and why each higher one is not.
+// LeafStep is the leaf of an AGGREGATE that is in use, and why each leaf before it is
+// not. The drops and the circuit breaker that the pick met are this leaf's.
+type LeafStep struct {
+	Cluster    string           `json:"cluster"`
+	State      string           `json:"state"`
+	PassedOver []PassedOverLeaf `json:"passed_over"`
+}
+
+// PassedOverLeaf is a leaf that is not in use.
+type PassedOverLeaf struct {
+	Cluster string `json:"cluster"`
+	State   string `json:"state"`
+	Why     string `json:"why"`
+}
+
+// PriorityStep is the priority in use, and why each higher one is not. Those of an
+// AGGREGATE are of the leaf in use, and numbered over all its leaves.
 type PriorityStep struct {
 	Priority int `json:"priority"`
-	// Cluster is the leaf of an AGGREGATE that the priority belongs to; so do the
-	// drops and the circuit breaker that the pick met.
+	// Cluster is the leaf of an AGGREGATE that the priority belongs to.
 	Cluster    string       `json:"cluster,omitempty"`
 	State      string       `json:"state"`
 	PassedOver []PassedOver `json:"passed_over"`
@@ -142,7 +158,7 @@ func explain(t *target, call *policy.Call) []Step {
 	at := 0
 	for _, s := range call.Trace.Steps {
 		step := explainStep(t, call.Cluster, s)
-		if step.Priority != nil {
+		if step.Leaf != nil || step.Priority != nil {
 			priority = append(priority, step)
 			continue
 		}
@@ -167,6 +183,8 @@ func explainStep(t *target, cluster string, s policy.Step) Step {
 			Step: "cluster", Says: fmt.Sprintf("cluster %q is %s", s.Cluster, known),
 			Cluster: &ClusterStep{Name: s.Cluster, Found: s.Found},
 		}
+	case policy.LeafStep:
+		return explainLeaf(s)
 	case policy.PriorityStep:
 		return explainPriority(t.member(cluster).leafNames(), s)
 	case policy.DropStep:
@@ -202,6 +220,17 @@ func explainStep(t *target, cluster string, s policy.Step) Step {
 	default:
 		return Step{Step: "opaque", Says: fmt.Sprintf("a step of type %T", s)}
 	}
+}
+
+func explainLeaf(s policy.LeafStep) Step {
+	l := &LeafStep{Cluster: s.Leaf, State: s.State.String(), PassedOver: []PassedOverLeaf{}}
+	var says strings.Builder
+	fmt.Fprintf(&says, "leaf %s is in use (%s)", l.Cluster, l.State)
+	for _, o := range s.PassedOver {
+		l.PassedOver = append(l.PassedOver, PassedOverLeaf{Cluster: o.Leaf, State: o.State.String(), Why: o.Why})
+		fmt.Fprintf(&says, "; leaf %s was passed over: %s", o.Leaf, o.Why)
+	}
+	return Step{Step: "leaf", Says: says.String(), Leaf: l}
 }
 
 // explainPriority takes the leaves that priorities belong to, of an AGGREGATE. A

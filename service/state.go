@@ -63,10 +63,12 @@ type ClusterState struct {
 	// that of a cluster that nobody configured.
 	ConfigSource string `json:"config_source" enums:"push,file,ads,cache,default"`
 	// Type, Policy, ConnectMode and NoticeTime are absent where the cluster
-	// cannot be used: Error says why.
+	// cannot be used: Error says why. Policy, ConnectMode and NoticeTime of an
+	// AGGREGATE are its leaves'.
 	Type string `json:"type,omitempty" enums:"EDS,LOGICAL_DNS,AGGREGATE"`
-	// Leaves are the clusters that an AGGREGATE comes down to, in order. Drops
-	// and circuit breaking are theirs, whoever picks from them.
+	// Leaves are the leaf clusters of an AGGREGATE, in order, nested aggregates
+	// flattened. Load balancing policy, drops and circuit breaking are theirs; the
+	// latter two count for all clusters and targets that pick from them.
 	Leaves []LeafState `json:"leaves,omitempty"`
 	// DNSHostname is what a LOGICAL_DNS cluster resolves.
 	DNSHostname string `json:"dns_hostname,omitempty"`
@@ -74,8 +76,7 @@ type ClusterState struct {
 	EDSServiceName string `json:"eds_service_name,omitempty"`
 	Policy         string `json:"policy,omitempty"`
 	// ConnectMode is how endpoints are connected to; NoticeTime is how long it
-	// can take to notice that one is lost: a Go duration, or "never". Those of an
-	// AGGREGATE are its leaves'.
+	// can take to notice that one is lost: a Go duration, or "never".
 	ConnectMode string `json:"connect_mode,omitempty"`
 	NoticeTime  string `json:"notice_time,omitempty"`
 	// Security is how connections are secured, by the cluster's transport_socket;
@@ -88,14 +89,22 @@ type ClusterState struct {
 	Leases int64 `json:"leases"`
 }
 
-// LeafState is a cluster that an AGGREGATE comes down to.
+// LeafState is a leaf cluster of an AGGREGATE.
 type LeafState struct {
-	Name    string       `json:"name"`
-	Breaker BreakerState `json:"circuit_breaker"`
-	Drops   []DropState  `json:"drops"`
+	Name  string `json:"name"`
+	InUse bool   `json:"in_use"` // picks go to this leaf
+	Why   string `json:"why"`    // why it is in use or is not
+	State string `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE"`
+	// Skipped is why the leaf cannot serve: it does not exist or is in error, or
+	// its endpoints do or are (gRFC A74). Absent for a leaf that can. What follows
+	// is absent where the Cluster itself does not exist or is in error.
+	Skipped string        `json:"skipped,omitempty"`
+	Policy  string        `json:"policy,omitempty"`
+	Breaker *BreakerState `json:"circuit_breaker,omitempty"`
+	Drops   []DropState   `json:"drops"`
 	// ConnectMode and NoticeTime are as a cluster's own.
-	ConnectMode string `json:"connect_mode"`
-	NoticeTime  string `json:"notice_time"`
+	ConnectMode string `json:"connect_mode,omitempty"`
+	NoticeTime  string `json:"notice_time,omitempty"`
 	// Security is the leaf's; absent where there is none.
 	Security *SecurityState `json:"security,omitempty"`
 }

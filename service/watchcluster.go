@@ -232,7 +232,9 @@ func (c *ClusterState) forgetCounts() {
 	}
 	forgetDrops(c.Drops)
 	for i := range c.Leaves {
-		c.Leaves[i].Breaker = *c.Leaves[i].Breaker.withoutCounts()
+		if c.Leaves[i].Breaker != nil {
+			c.Leaves[i].Breaker = c.Leaves[i].Breaker.withoutCounts()
+		}
 		forgetDrops(c.Leaves[i].Drops)
 	}
 	for _, p := range c.Priorities {

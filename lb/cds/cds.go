@@ -1,12 +1,12 @@
 // Package cds is gRPC's cds policy: it builds a cluster's child from the
-// cluster's and its endpoints' resources (gRFC A74, A75).
+// cluster's and its endpoints' resources (gRFC A74, A75). The child of an aggregate
+// is a priority policy over its leaves, each of which is a cds policy itself.
 package cds
 
 import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -35,24 +35,20 @@ type cds struct {
 	conn  *policy.Conn
 	child *policy.Switch
 
-	applied []part           // what the child was built from; nil without child
-	leaves  map[string]*leaf // by cluster
-	named   int              // leaves that were ever named
-	err     error            // why there is no child
+	applied    []part     // what the child was built from; nil without child
+	priorities priorities // of a cluster with endpoints
+	leaves     leaves     // of an aggregate
+	err        error      // why there is no child
 }
 
-// part is one cluster of what a child is built from: the root, or a leaf.
+// part is a cluster that a child was built from: the cluster itself, or a leaf of
+// an aggregate.
 type part struct {
 	cluster    *resource.Cluster
 	assignment *resource.Assignment
-	unassigned string // why there is no assignment
-}
-
-// leaf is what cds remembers of a cluster with endpoints.
-type leaf struct {
-	localities map[*resource.LocalityEndpoints]*policy.Locality
-	byID       map[resource.Locality]*policy.Locality // made of localities when it is needed
-	names      names
+	first      int    // the number of its first priority
+	leaf       string // its name, of a leaf
+	skipped    string // why a leaf is skipped
 }
 
 func (b *cds) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -70,20 +66,12 @@ func (b *cds) UpdateClientConnState(s balancer.ClientConnState) error {
 	case root.Pending:
 		b.wait()
 	case root.Cluster.Type == resource.ClusterAggregate:
-		leaves := make([]*resource.ClusterConfig, len(root.Leaves))
-		for i, name := range root.Leaves {
-			if leaves[i] = cfg.XDS.Clusters[name]; leaves[i] == nil {
-				return fmt.Errorf("cluster %q, of which %q is made, is not in the config of %s", name, cfg.Cluster, cfg.XDS.Target)
-			}
-			if leaves[i].Err != nil {
-				leaves[i] = &resource.ClusterConfig{Cluster: resource.DefaultCluster(name), AssignmentErr: leaves[i].Err}
-			}
-		}
-		b.apply(root, leaves)
+		return b.updateAggregate(cfg, root)
 	case root.Assignment == nil:
 		b.fail(whyUnassigned(root))
 	default:
-		b.apply(root, []*resource.ClusterConfig{root})
+		is := part{cluster: root.Cluster, assignment: root.Assignment, first: cfg.First}
+		b.apply([]part{is}, func() (policy.Child, error) { return b.build(root, cfg.First) })
 	}
 	return nil
 }
@@ -110,27 +98,19 @@ func (b *cds) wait() {
 func (b *cds) fail(err error) {
 	b.child.Close()
 	same := b.err != nil && b.err.Error() == err.Error()
-	b.applied, b.leaves, b.err = nil, nil, err
+	b.applied, b.priorities, b.leaves, b.err = nil, priorities{}, nil, err
 	if !same { // else nothing changed for picks
 		b.conn.UpdateState(policy.Failure(err))
 	}
 }
 
-// apply builds the child of the root's leaves, or of the root alone, unless it
-// is built of the same already.
-func (b *cds) apply(root *resource.ClusterConfig, leaves []*resource.ClusterConfig) {
-	parts := []part{{cluster: root.Cluster, assignment: root.Assignment}}
-	for _, l := range leaves {
-		p := part{cluster: l.Cluster, assignment: l.Assignment}
-		if l.Assignment == nil {
-			p.unassigned = whyUnassigned(l).Error()
-		}
-		parts = append(parts, p)
-	}
+// apply hands the child what build makes, unless the child is built of the same
+// parts already.
+func (b *cds) apply(parts []part, build func() (policy.Child, error)) {
 	if slices.Equal(b.applied, parts) {
 		return // nothing changed for picks
 	}
-	child, err := b.build(root, leaves)
+	child, err := build()
 	if err == nil {
 		err = b.child.Update(child)
 	}
@@ -141,55 +121,26 @@ func (b *cds) apply(root *resource.ClusterConfig, leaves []*resource.ClusterConf
 	b.applied, b.err = parts, nil
 }
 
-// build makes the child's config: of a cluster with endpoints, outlier_detection
-// and cluster_impl over its priorities; of an aggregate, the priorities of all its
-// leaves in a row, each under an outlier_detection and a cluster_impl of its leaf
-// (gRFC A75).
-func (b *cds) build(root *resource.ClusterConfig, leaves []*resource.ClusterConfig) (policy.Child, error) {
-	kept := make(map[string]*leaf, len(leaves))
-	defer func() { b.leaves = kept }()
-	aggregate := root.Cluster.Type == resource.ClusterAggregate
-	var all []policy.PriorityChild
-	for _, cc := range leaves {
-		l := b.leaves[cc.Cluster.Name]
-		if l == nil {
-			l = &leaf{names: names{prefix: "priority-" + strconv.Itoa(b.named)}}
-			b.named++
-		}
-		kept[cc.Cluster.Name] = l
-		children, err := l.priorities(cc, root.Cluster.Policy, aggregate)
-		if err != nil {
-			return policy.Child{}, err
-		}
-		if !aggregate {
-			return clusterChild(cc, policy.Child{
-				Policy: policy.Priority,
-				Config: &policy.PriorityConfig{Cluster: cc.Cluster.Name, Children: children},
-			}), nil
-		}
-		for _, c := range children {
-			c.Child = clusterChild(cc, c.Child)
-			all = append(all, c)
-		}
+// build makes the child's config of a cluster with endpoints: outlier_detection and
+// cluster_impl over its priorities (gRFC A75). Those are always the same policies:
+// outlier_detection that is configured anew rebuilds none.
+func (b *cds) build(cc *resource.ClusterConfig, first int) (policy.Child, error) {
+	children, err := b.priorities.update(cc)
+	if err != nil {
+		return policy.Child{}, err
 	}
-	return policy.Child{
-		Policy: policy.Priority,
-		Config: &policy.PriorityConfig{Cluster: root.Cluster.Name, Children: all},
-	}, nil
-}
-
-// clusterChild puts what holds for a cluster as a whole over inner. Those are always
-// the same policies: outlier_detection that is configured anew rebuilds none.
-func clusterChild(cc *resource.ClusterConfig, inner policy.Child) policy.Child {
+	b.leaves = nil
 	config := &policy.ClusterImplConfig{
 		Service:     policy.ServiceKey{Cluster: cc.Cluster.Name, EDSServiceName: cc.Cluster.EDSServiceName},
 		MaxRequests: cc.Cluster.MaxRequests,
 		Connect:     cc.Cluster.Connect,
 		Security:    cc.Cluster.Security,
-		Child:       inner,
-	}
-	if cc.Assignment != nil {
-		config.Drops, config.Localities = cc.Assignment.Drops, cc.Assignment.Localities
+		Drops:       cc.Assignment.Drops,
+		Localities:  cc.Assignment.Localities,
+		Child: policy.Child{
+			Policy: policy.Priority,
+			Config: &policy.PriorityConfig{Cluster: cc.Cluster.Name, First: first, Children: children},
+		},
 	}
 	if cc.Cluster.LRSToSelf {
 		config.LoadMetrics = cc.Cluster.LoadMetrics
@@ -201,109 +152,7 @@ func clusterChild(cc *resource.ClusterConfig, inner policy.Child) policy.Child {
 			Cluster:          cc.Cluster.Name,
 			Child:            policy.Child{Policy: policy.ClusterImpl, Config: config},
 		},
-	}
-}
-
-// priorities makes priority's children of a leaf's localities. A leaf of an
-// aggregate has at least one, without endpoints where it has none: it fails, and
-// the next leaf is tried (gRFC A37).
-func (l *leaf) priorities(cc *resource.ClusterConfig, p resource.Policy, aggregate bool) ([]policy.PriorityChild, error) {
-	var all []*resource.LocalityEndpoints
-	if cc.Assignment != nil {
-		all = cc.Assignment.Localities
-	}
-	byPriority := group(all)
-	if aggregate && len(byPriority) == 0 {
-		byPriority = [][]*resource.LocalityEndpoints{nil}
-	}
-	localities := make(map[*resource.LocalityEndpoints]*policy.Locality, len(all))
-	children := make([]policy.PriorityChild, len(byPriority))
-	l.names = l.names.next(byPriority)
-	for i, ls := range byPriority {
-		usable := make([]*policy.Locality, len(ls))
-		size := 0
-		var weights uint64
-		for _, le := range ls {
-			weights += uint64(le.Weight)
-		}
-		for j, le := range ls {
-			own := l.localities[le]
-			if own == nil {
-				own = l.before(le.ID).Update(le)
-			}
-			own = own.Among(weights)
-			localities[le] = own
-			usable[j] = own
-			size += len(own.Endpoints)
-		}
-		child, err := pick(p, usable)
-		if err != nil {
-			return nil, err
-		}
-		children[i] = policy.PriorityChild{Name: l.names.ordered[i], Child: child, Size: size}
-		if cc.Assignment == nil {
-			children[i].Err = whyUnassigned(cc)
-		}
-	}
-	l.localities, l.byID = localities, nil
-	return children, nil
-}
-
-// before returns what there was of a locality, in whichever priority.
-func (l *leaf) before(id resource.Locality) *policy.Locality {
-	if l.byID == nil {
-		l.byID = make(map[resource.Locality]*policy.Locality, len(l.localities))
-		for _, own := range l.localities {
-			l.byID[own.ID] = own
-		}
-	}
-	if own := l.byID[id]; own != nil {
-		return own
-	}
-	return new(policy.Locality)
-}
-
-// pick makes the child that picks locality and endpoint as p says.
-func pick(p resource.Policy, localities []*policy.Locality) (policy.Child, error) {
-	if p.Name == resource.PolicyWRRLocality && p.Child != nil {
-		endpoint, err := pick(*p.Child, nil)
-		return policy.Child{
-			Policy: policy.WRRLocality,
-			Config: &policy.WRRLocalityConfig{Localities: localities, EndpointPolicy: endpoint},
-		}, err
-	}
-	child := policy.Child{Policy: string(p.Name), Localities: localities}
-	for _, l := range localities {
-		child.Endpoints = append(child.Endpoints, l.Endpoints...)
-	}
-	switch {
-	case p.Name == resource.PolicyRoundRobin:
-	case p.WeightedRoundRobin != nil:
-		child.Config = policy.WeightedRoundRobinConfig{WeightedRoundRobin: *p.WeightedRoundRobin}
-	case p.LeastRequest != nil:
-		child.Config = policy.LeastRequestConfig{LeastRequest: *p.LeastRequest}
-	case p.RingHash != nil:
-		child.Config = policy.RingHashConfig{RingHash: *p.RingHash}
-	case p.PickFirst != nil:
-		child.Config = policy.PickFirstConfig{PickFirst: *p.PickFirst}
-	case p.Custom != "":
-		child.Config = policy.CustomConfig{JSON: p.Custom}
-	default:
-		return policy.Child{}, fmt.Errorf("load balancing policy %q cannot pick endpoints", p.Name)
-	}
-	return child, nil
-}
-
-// group sorts the localities by priority, from 0 on.
-func group(ls []*resource.LocalityEndpoints) [][]*resource.LocalityEndpoints {
-	var out [][]*resource.LocalityEndpoints
-	for _, l := range ls {
-		for uint32(len(out)) <= l.Priority {
-			out = append(out, nil)
-		}
-		out[l.Priority] = append(out[l.Priority], l)
-	}
-	return slices.Clip(out)
+	}, nil
 }
 
 // ResolverError goes to the child.

@@ -11,8 +11,6 @@ import (
 // locality that moves to another priority takes its connections along. A name
 // is never given to other localities.
 type names struct {
-	// prefix tells the names of one leaf from those of another.
-	prefix  string
 	ordered []string
 	// holders are the names of the priorities that hold a locality, from the
 	// highest on. One locality may be in several priorities.
@@ -25,7 +23,6 @@ type names struct {
 // localities' that is still free; else a new one.
 func (n names) next(priorities [][]*resource.LocalityEndpoints) names {
 	out := names{
-		prefix:  n.prefix,
 		ordered: make([]string, len(priorities)),
 		holders: make(map[resource.Locality][]string),
 		given:   n.given,
@@ -50,7 +47,7 @@ func (n names) next(priorities [][]*resource.LocalityEndpoints) names {
 			}
 		}
 		if out.ordered[i] == "" {
-			take(i, n.prefix+"-"+strconv.Itoa(out.given))
+			take(i, "priority-"+strconv.Itoa(out.given))
 			out.given++
 		}
 		for _, l := range ls {

@@ -42,7 +42,7 @@ func TestNames(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			n := names{prefix: "priority"}
+			var n names
 			for i := 0; i < len(tt.updates); i += 2 {
 				n = n.next(localities(tt.updates[i]))
 				want := "priority-" + strings.ReplaceAll(tt.updates[i+1], " ", " priority-")

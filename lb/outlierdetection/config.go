@@ -47,8 +47,7 @@ func endpointsOf(c policy.Child) iter.Seq2[int, *resource.Endpoint] {
 	}
 }
 
-// prioritiesOf returns the endpoints of each priority below c, in parts. Below a
-// leaf of an aggregate there is one.
+// prioritiesOf returns the endpoints of each priority below c, in parts.
 func prioritiesOf(c policy.Child) [][][]resolver.Endpoint {
 	switch cfg := c.Config.(type) {
 	case *policy.ClusterImplConfig:

@@ -60,6 +60,9 @@ type CDSConfig struct {
 	serviceconfig.LoadBalancingConfig
 	Cluster string
 	XDS     *resource.Config
+	// First is the number of the cluster's first priority: that of the first
+	// priority of a leaf among all priorities of its AGGREGATE, else 0.
+	First int
 }
 
 // ClusterImplConfig is cluster_impl's: drops and circuit breaking of one
@@ -84,18 +87,31 @@ type ClusterImplConfig struct {
 type PriorityConfig struct {
 	serviceconfig.LoadBalancingConfig
 	// Cluster is named in events.
-	Cluster  string
+	Cluster string
+	// First is the number of the first child's priority.
+	First    int
 	Children []PriorityChild
 }
 
-// PriorityChild is one priority.
+// PriorityChild is one priority, or one leaf of an AGGREGATE.
 type PriorityChild struct {
-	// Name stays with the priority's localities across updates.
+	// Name stays with the priority's localities across updates. That of a leaf
+	// is its cluster.
 	Name  string
 	Child Child
 	// Size is how many endpoints the priority has that picks may reach.
 	Size int
-	// Err is why there are none, where an assignment is missing; nil otherwise.
+	// Leaf is nil for a priority.
+	Leaf *Leaf
+}
+
+// Leaf is a leaf of an AGGREGATE, as the priority policy over the leaves sees it.
+type Leaf struct {
+	// Sizes has one entry for each priority of the leaf, and at least one: how
+	// many endpoints of it picks may reach.
+	Sizes []int
+	// Err is why the leaf is skipped: it does not exist or is in error, or its
+	// endpoints do or are. It is nil for a leaf that is not skipped.
 	Err error
 }
 

@@ -26,6 +26,7 @@ type Conn struct {
 	balancer.ClientConn
 
 	tree    *Tree
+	events  func(Event)
 	parent  *Conn // nil for the topmost policy's
 	root    string
 	depth   int
@@ -34,13 +35,13 @@ type Conn struct {
 
 // NewConn returns the Conn of a tree's topmost policy.
 func NewConn(cc balancer.ClientConn, tree *Tree) *Conn {
-	return &Conn{ClientConn: cc, tree: tree}
+	return &Conn{ClientConn: cc, tree: tree, events: tree.Events}
 }
 
 // Child returns the Conn of a child whose calls go to cc, which embeds c and
 // overrides what the policy wants to see.
 func (c *Conn) Child(cc balancer.ClientConn) *Conn {
-	return &Conn{ClientConn: cc, tree: c.tree, parent: c, root: c.root, depth: c.depth + 1}
+	return &Conn{ClientConn: cc, tree: c.tree, events: c.events, parent: c, root: c.root, depth: c.depth + 1}
 }
 
 // RootChild is Child for the child that serves one of the clusters that picks
@@ -74,7 +75,11 @@ func (c *Conn) Touched() uint64 { return c.touched }
 func (c *Conn) Post(f func()) { c.tree.Owner.Post(f) }
 
 // Event reports what happened.
-func (c *Conn) Event(e Event) { c.tree.Events(e) }
+func (c *Conn) Event(e Event) { c.events(e) }
+
+// CaptureEvents lets f take the events of c and of what is built below it from
+// now on, in place of the tree.
+func (c *Conn) CaptureEvents(f func(Event)) { c.events = f }
 
 // Counters are the process's.
 func (c *Conn) Counters() *Counters { return c.tree.Counters }

@@ -34,7 +34,8 @@ type Node struct {
 	Clusters map[string]Node
 	// Breaker is cluster_impl's.
 	Breaker *BreakerNode
-	// Priorities is priority's, from the highest on.
+	// Priorities is priority's, from the highest on: priorities, or the leaves of
+	// an AGGREGATE.
 	Priorities []PriorityNode
 	// Localities is weighted_target's.
 	Localities []LocalityNode
@@ -54,12 +55,16 @@ type BreakerNode struct {
 	Drops       []resource.Drop
 }
 
-// PriorityNode describes one priority.
+// PriorityNode describes one priority, or one leaf of an AGGREGATE.
 type PriorityNode struct {
-	Name  string
-	InUse bool
-	// InUseSince is when picks began to go to the priority of this number; zero
-	// where they do not.
+	Name string
+	// Leaf is true for a leaf, whose cluster Name is.
+	Leaf bool
+	// Skipped is why a leaf is skipped; nil where it is not.
+	Skipped error
+	InUse   bool
+	// InUseSince is when picks began to go to the priority of this number, or to
+	// the leaf; zero where they do not.
 	InUseSince time.Time
 	// Why says why it is in use or is not.
 	Why     string

@@ -41,6 +41,23 @@ type PrioritySwitched struct {
 	Detail string
 }
 
+// LeafSkipped is an aggregate's leaf that cannot serve because of its resources:
+// it does not exist or is in error, or its endpoints do or are.
+type LeafSkipped struct {
+	// Root is [Conn.Root], Cluster the aggregate.
+	Root, Cluster string
+	Leaf          string
+	Err           error
+}
+
+// LeafRestored is the end of LeafSkipped. Of a leaf that left the aggregate before
+// there is none.
+type LeafRestored struct {
+	// Root is [Conn.Root], Cluster the aggregate.
+	Root, Cluster string
+	Leaf          string
+}
+
 // ConnectionChanged is a SubConn's change of state.
 type ConnectionChanged struct {
 	// Root is [Conn.Root] of the policy whose SubConn it is; Cluster is the
@@ -91,6 +108,8 @@ type EjectedError struct {
 func (e *EjectedError) Error() string { return "ejected by outlier detection: " + e.Reason }
 
 func (PrioritySwitched) event()  {}
+func (LeafSkipped) event()       {}
+func (LeafRestored) event()      {}
 func (ConnectionChanged) event() {}
 func (StateChanged) event()      {}
 func (Ejected) event()           {}

@@ -85,6 +85,21 @@ type PassedOver struct {
 	Why      string
 }
 
+// LeafStep is the leaf of an AGGREGATE that serves, and each leaf before it with
+// why it was passed over.
+type LeafStep struct {
+	Leaf       string
+	State      connectivity.State
+	PassedOver []PassedOverLeaf
+}
+
+// PassedOverLeaf is a leaf that is not in use, and why.
+type PassedOverLeaf struct {
+	Leaf  string
+	State connectivity.State
+	Why   string
+}
+
 // LocalityStep is the weighted draw of a locality.
 type LocalityStep struct {
 	// Candidates are the localities in the draw: the READY ones, or all if every
@@ -185,6 +200,7 @@ func (ClusterStep) step()  {}
 func (DropStep) step()     {}
 func (BreakerStep) step()  {}
 func (PriorityStep) step() {}
+func (LeafStep) step()     {}
 func (LocalityStep) step() {}
 func (EndpointStep) step() {}
 func (FailureStep) step()  {}

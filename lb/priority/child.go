@@ -1,7 +1,6 @@
 package priority
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +10,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// child is one priority. It is the ClientConn that its policy's calls go to.
+// child is one priority, or one leaf of an aggregate. It is the ClientConn that its
+// policy's calls go to.
 //
 // It is in one of three states: not built; started; deactivated, which is built
 // and kept, but unheard. All of it belongs to the owner.
@@ -20,9 +20,11 @@ type child struct {
 
 	parent *priority
 	name   string
+	number int // its priority's, or that of a leaf's first
 	part   policy.Child
 	size   int
-	err    error // why it has no endpoints, where it cannot have any
+	leaf   *policy.Leaf // nil for a priority
+	inner  int          // of a leaf: the number of its priority in use; -1 for none
 
 	policy  *policy.Switch
 	builtAs string // which policy it runs; empty while not built
@@ -40,8 +42,10 @@ type child struct {
 var connecting = balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker}
 
 func newChild(b *priority, name string) *child {
-	c := &child{Conn: b.conn, parent: b, name: name, state: connecting, latest: connecting}
-	c.policy = policy.NewSwitch(b.conn.Child(c))
+	c := &child{Conn: b.conn, parent: b, name: name, inner: -1, state: connecting, latest: connecting}
+	below := b.conn.Child(c)
+	below.CaptureEvents(c.captureEvent)
+	c.policy = policy.NewSwitch(below)
 	return c
 }
 
@@ -49,8 +53,9 @@ func newChild(b *priority, name string) *child {
 // it when it is. A change of policy closes the old one at once; sync starts the
 // new one.
 func (c *child) update(part policy.PriorityChild) {
-	c.part, c.size, c.err = part.Child, part.Size, part.Err
-	if c.builtAs != part.Child.Policy {
+	c.part, c.size = part.Child, part.Size
+	c.updateLeaf(part.Leaf)
+	if c.builtAs != part.Child.Policy || c.skipped() != nil && !c.started {
 		c.discard()
 	}
 	if c.started {
@@ -59,15 +64,13 @@ func (c *child) update(part policy.PriorityChild) {
 }
 
 // hand gives the policy its part. A refusal comes up as its failure.
-func (c *child) hand() {
-	if err := c.policy.Update(c.part); c.err != nil && (err == nil || errors.Is(err, balancer.ErrBadResolverState)) {
-		c.policy.ResolverError(c.err)
-	}
-}
+func (c *child) hand() { _ = c.policy.Update(c.part) }
 
 // usable reports whether the child may be the one in use, whatever is below it.
 func (c *child) usable() bool {
 	switch {
+	case c.skipped() != nil:
+		return false
 	case !c.started:
 		return true
 	case c.state.ConnectivityState == connectivity.Connecting:
@@ -127,7 +130,7 @@ func (c *child) discard() {
 	c.silence()
 	c.forgetTimer.Stop()
 	c.forgetTimer, c.forgetAt = nil, time.Time{}
-	c.builtAs, c.latest = "", connecting
+	c.builtAs, c.latest, c.inner = "", connecting, -1
 	c.policy.Close()
 	c.parent.conn.Mark(c.parent, &c.parent.pending) // its endpoints are IDLE now
 }
@@ -151,6 +154,8 @@ func (c *child) stopInitTimer() {
 // condition says in words how the child is, seen as a candidate.
 func (c *child) condition() string {
 	switch {
+	case c.skipped() != nil:
+		return fmt.Sprintf("skipped: %v", c.skipped())
 	case !c.started:
 		return "not needed"
 	case c.state.ConnectivityState == connectivity.Connecting && c.initTimer == nil:
@@ -166,10 +171,16 @@ func (c *child) condition() string {
 // why says why the child, at place, is in use or is not.
 func (c *child) why(place int) string {
 	switch used := c.parent.used; {
+	case c.skipped() != nil:
+		return c.condition()
+	case c.parent.inUse == nil:
+		return "not started yet"
 	case place > used:
-		return fmt.Sprintf("priority %d is in use", used)
+		return c.parent.inUse.called() + " is in use"
 	case place < used:
 		return c.condition()
+	case c.leaf != nil:
+		return c.whyLeafInUse(place)
 	case place == 0:
 		return "the highest priority"
 	case place == len(c.parent.order)-1 && c.state.ConnectivityState == connectivity.TransientFailure:
@@ -182,7 +193,7 @@ func (c *child) why(place int) string {
 func (c *child) describe(place int) policy.PriorityNode {
 	n := policy.PriorityNode{
 		Name: c.name, InUse: c == c.parent.inUse, Why: c.why(place), Started: c.started, Size: c.size,
-		FailoverAt: c.failoverAt, ForgetAt: c.forgetAt,
+		FailoverAt: c.failoverAt, ForgetAt: c.forgetAt, Leaf: c.leaf != nil, Skipped: c.skipped(),
 	}
 	if n.InUse {
 		n.InUseSince = c.parent.since

@@ -6,26 +6,46 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// picker is the picker of the child in use, which notes its priority.
+// picker is the picker of the child in use, which notes its priority. A leaf's
+// picker notes its own.
 type picker struct {
-	child balancer.Picker
-	step  policy.PriorityStep
+	child    balancer.Picker
+	priority int
+	step     policy.Step // a PriorityStep, or a LeafStep
 
 	failure error
 }
 
 func (b *priority) picker() balancer.Picker {
 	p := &picker{
-		child:   b.inUse.state.Picker,
-		failure: policy.FailureOf(b.inUse.state),
-		step:    policy.PriorityStep{Priority: b.used, State: b.inUse.state.ConnectivityState},
+		child:    b.inUse.state.Picker,
+		failure:  policy.FailureOf(b.inUse.state),
+		priority: b.inUse.number,
 	}
-	for i, c := range b.order[:b.used] {
-		p.step.PassedOver = append(p.step.PassedOver, policy.PassedOver{
-			Priority: i, State: c.state.ConnectivityState, Why: c.condition(),
-		})
+	if b.aggregate {
+		p.step = b.leafStep()
+	} else {
+		p.step = b.priorityStep()
 	}
 	return p
+}
+
+func (b *priority) priorityStep() policy.PriorityStep {
+	step := policy.PriorityStep{Priority: b.inUse.number, State: b.inUse.state.ConnectivityState}
+	for _, c := range b.order[:b.used] {
+		step.PassedOver = append(step.PassedOver, policy.PassedOver{
+			Priority: c.number, State: c.state.ConnectivityState, Why: c.condition(),
+		})
+	}
+	return step
+}
+
+func (b *priority) leafStep() policy.LeafStep {
+	step := policy.LeafStep{Leaf: b.inUse.name, State: b.inUse.state.ConnectivityState}
+	for _, c := range b.order[:b.used] {
+		step.PassedOver = append(step.PassedOver, policy.PassedOverLeaf{Leaf: c.name, State: c.connectivity(), Why: c.condition()})
+	}
+	return step
 }
 
 // Failure is the error of the child in use.
@@ -34,7 +54,7 @@ func (p *picker) Failure() error { return p.failure }
 // Pick lets the child in use pick.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if call, ok := policy.CallOf(info.Ctx); ok {
-		call.Priority = p.step.Priority
+		call.Priority = p.priority
 		if call.Trace != nil {
 			call.Trace.Steps = append(call.Trace.Steps, p.step)
 		}

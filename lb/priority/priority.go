@@ -39,19 +39,22 @@ func (Builder) Name() string { return policy.Priority }
 // Build returns a priority policy.
 func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
 	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		return &priority{conn: conn, children: make(map[string]*child), used: -1}
+		return &priority{conn: conn, children: make(map[string]*child), used: -1, told: -1}
 	})
 }
 
 // priority belongs to the owner, all of it.
 type priority struct {
-	conn     *policy.Conn
-	cluster  string
-	children map[string]*child
-	order    []*child
-	inUse    *child
-	used     int       // inUse's place in order when it was chosen; -1 for none
-	since    time.Time // when another place was chosen
+	conn      *policy.Conn
+	cluster   string
+	aggregate bool // the children are leaves
+	children  map[string]*child
+	order     []*child
+	inUse     *child
+	used      int       // inUse's place in order when it was chosen; -1 for none
+	since     time.Time // when another place was chosen
+	told      int       // the number of the priority in use, as in the last event; -1 for none
+	cause     *cause    // of an aggregate: why told changes with this batch
 
 	updated  bool // a config came since the last sync: the next Report syncs
 	stale    bool // what was reported no longer says what is
@@ -73,6 +76,7 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 	named := make(map[string]bool, len(cfg.Children))
 	was := b.order
 	b.order = make([]*child, len(cfg.Children))
+	number := cfg.First
 	for i, part := range cfg.Children {
 		named[part.Name] = true
 		c := b.children[part.Name]
@@ -80,7 +84,11 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 			c = newChild(b, part.Name)
 			b.children[part.Name] = c
 		}
+		b.aggregate = part.Leaf != nil
+		b.stale = b.stale || c.number != number
+		c.number = number
 		c.update(part)
+		number += c.priorities()
 		b.order[i] = c
 	}
 	for name, c := range b.children {
@@ -129,8 +137,9 @@ func (b *priority) sync(reason policy.SwitchReason) {
 	if b.updated {
 		return
 	}
+	last := b.last()
 	for i, c := range b.order {
-		if !c.usable() && i < len(b.order)-1 {
+		if !c.usable() && i != last {
 			continue
 		}
 		for _, lower := range b.order[i+1:] {
@@ -139,45 +148,83 @@ func (b *priority) sync(reason policy.SwitchReason) {
 		b.use(c, i, reason)
 		return
 	}
+	for _, c := range b.order { // all are skipped
+		c.discard()
+	}
 	b.use(nil, -1, reason)
 }
 
+// last is the place of the child that is in use where no child is usable: the
+// last one that is not skipped, -1 without one.
+func (b *priority) last() int {
+	for i, c := range slices.Backward(b.order) {
+		if c.skipped() == nil {
+			return i
+		}
+	}
+	return -1
+}
+
 func (b *priority) use(c *child, place int, reason policy.SwitchReason) {
-	from := b.used
-	if c != b.inUse || place != from {
+	was, from := b.inUse, b.used
+	if c != was || place != from {
 		b.inUse, b.used, b.stale = c, place, true
 	}
-	if place != from {
-		b.since = time.Now()
-		if reason == policy.SwitchFailure && place < from {
-			reason = policy.SwitchRecovered
+	if reason == policy.SwitchFailure && place < from {
+		reason = policy.SwitchRecovered
+	}
+	switch {
+	case b.aggregate:
+		if c != was {
+			b.since = time.Now()
+			b.cause = &cause{reason, b.detail(was, place, reason)}
 		}
-		b.conn.Event(policy.PrioritySwitched{
-			Root: b.conn.Root(), Cluster: b.cluster, From: from, To: place, Reason: reason, Detail: b.detail(from, place, reason),
-		})
+	case b.numberInUse() != b.told:
+		b.since = time.Now()
+		b.reportSwitch(b.numberInUse(), cause{reason, b.detail(was, place, reason)})
 	}
 	if c != nil {
 		c.start()
 	}
 }
 
-// detail says in words what made the priority in use change.
-func (b *priority) detail(from, to int, reason policy.SwitchReason) string {
+// numberInUse is the number of the priority that picks go to, -1 without one.
+func (b *priority) numberInUse() int {
+	if b.inUse == nil {
+		return -1
+	}
+	return b.inUse.numberInUse()
+}
+
+// detail says in words what made the child in use change, from was to the one at
+// place.
+func (b *priority) detail(was *child, place int, reason policy.SwitchReason) string {
 	switch {
-	case to < 0:
-		return "the config has no priorities"
-	case from < 0:
-		return fmt.Sprintf("priority %d is the first to be used", to)
+	case place < 0:
+		return b.whyNone()
+	case b.told < 0:
+		return b.order[place].called() + " is the first to be used"
 	case reason == policy.SwitchInitTimeout:
-		return fmt.Sprintf("priority %d was not READY within %v", to-1, InitTimeout)
+		return fmt.Sprintf("%s was not READY within %v", b.above(place).called(), InitTimeout)
 	case reason == policy.SwitchRecovered:
-		return fmt.Sprintf("priority %d is %v", to, b.order[to].state.ConnectivityState)
+		return fmt.Sprintf("%s is %v", b.order[place].called(), b.order[place].state.ConnectivityState)
+	case reason == policy.SwitchUpdate && was != nil && was.skipped() != nil:
+		return fmt.Sprintf("%s: %s", was.called(), was.condition())
 	case reason == policy.SwitchUpdate:
 		return "the config changed"
 	default:
-		above := b.order[to-1]
-		return fmt.Sprintf("priority %d: %s", to-1, above.condition())
+		return fmt.Sprintf("%s: %s", b.above(place).called(), b.above(place).condition())
 	}
+}
+
+// above is the child that was tried before the one at place.
+func (b *priority) above(place int) *child {
+	for i := place - 1; i > 0; i-- {
+		if b.order[i].skipped() == nil {
+			return b.order[i]
+		}
+	}
+	return b.order[0]
 }
 
 // Report sends the state of the child in use up.
@@ -192,12 +239,13 @@ func (b *priority) Report() {
 		b.conn.Mark(b, &b.pending)
 		return
 	}
+	b.reportLeafSwitch()
 	if !b.stale && b.reported.Picker != nil {
 		return
 	}
 	b.stale = false
 	if b.inUse == nil {
-		b.report(policy.Failure(errNoPriorities))
+		b.report(policy.Failure(b.failure()))
 		return
 	}
 	b.report(balancer.State{
@@ -249,19 +297,30 @@ func (b *priority) Describe() policy.Node {
 	return n
 }
 
-// Summarize counts the endpoints of each priority. Those of a priority that is
-// not started are IDLE.
+// Summarize counts the endpoints of each priority, of an aggregate those of all
+// leaves in a row. The endpoints of a priority that is not started are IDLE.
 func (b *priority) Summarize() policy.Summary {
-	s := policy.Summary{
-		State: b.reported.ConnectivityState, Priority: b.used,
-		Priorities: make([]policy.Census, len(b.order)),
-	}
-	for i, c := range b.order {
-		if c.builtAs == "" {
-			s.Priorities[i] = policy.Census{Idle: c.size}
-		} else {
-			s.Priorities[i] = c.policy.Summarize().Census
-		}
+	s := policy.Summary{State: b.reported.ConnectivityState, Priority: b.numberInUse()}
+	for _, c := range b.order {
+		s.Priorities = append(s.Priorities, c.census()...)
 	}
 	return s
+}
+
+// census counts the endpoints of the child, by priority.
+func (c *child) census() []policy.Census {
+	out := make([]policy.Census, c.priorities())
+	switch {
+	case c.builtAs != "" && c.leaf == nil:
+		out[0] = c.policy.Summarize().Census
+	case c.builtAs != "":
+		copy(out, c.policy.Summarize().Priorities)
+	case c.leaf == nil:
+		out[0].Idle = c.size
+	default:
+		for i, size := range c.leaf.Sizes {
+			out[i].Idle = size
+		}
+	}
+	return out
 }

@@ -3,7 +3,7 @@
 import type { EventType, LbdEvent } from "./model.ts";
 
 /** Those that happen in the tree of a target or of a cluster; others are about every tree. */
-const ofTrees: EventType[] = ["priority_switched", "state_changed", "connection_changed", "ejected", "unejected"];
+const ofTrees: EventType[] = ["priority_switched", "leaf_skipped", "leaf_restored", "state_changed", "connection_changed", "ejected", "unejected"];
 
 export interface Wanted {
   types: ReadonlySet<string>;

@@ -4,7 +4,7 @@ import { Fragment } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { clusterPath, get, Refusal, says, withQuery } from "../api.ts";
 import { EventLog, inTree } from "../eventlog.ts";
-import { count, percent, rate } from "../format.ts";
+import { brief, count, percent, rate } from "../format.ts";
 import { headline } from "../headline.ts";
 import type { ClusterCounts, ClusterState, EventList, EventType, LbdEvent, SecurityState } from "../model.ts";
 import { Ago, Alert, Live, State, Title, useNow } from "../parts/basics.tsx";
@@ -34,7 +34,7 @@ const resultLines: Record<string, Line> = {
 };
 const categoryColors = ["unwell", "accent", "busy", "bad", "good", "muted"];
 /** What is marked above picks, what matters most first. */
-const onPicks: EventType[] = ["priority_switched", "pushed", "file_accepted", "ejected", "unejected", "state_changed"];
+const onPicks: EventType[] = ["priority_switched", "leaf_skipped", "leaf_restored", "pushed", "file_accepted", "ejected", "unejected", "state_changed"];
 
 /** Events of connections are many, and told by the tree; the breaker's are asked for apart. */
 const asked: EventType[] = eventTypes.filter((t) => !["connection_changed", "circuit_breaker_opened", "circuit_breaker_closed"].includes(t));
@@ -293,6 +293,7 @@ function Facts({ state, now, counts, lately }: {
           ) : leaves.length > 0 ? (
             leaves.map((l) => {
               const b = counted.get(l.name)?.breaker ?? l.circuit_breaker;
+              if (!b) return null; // the Cluster does not exist or is in error
               return (
                 <div key={l.name} class={b.open ? "warn" : ""}>
                   {l.name}: {count(b.in_flight)} of {count(b.max_requests)}
@@ -309,7 +310,15 @@ function Facts({ state, now, counts, lately }: {
       </div>
       <div>
         <dt>Policy</dt>
-        <dd>{state.policy ? breakable(state.policy) : "none: it cannot be used"}</dd>
+        <dd>
+          {leaves.length > 0
+            ? leaves.map((l) => (
+              <div key={l.name} class={l.skipped ? "warn" : ""}>
+                {l.name}: {l.skipped ? <>skipped: {brief(l.skipped)}</> : breakable(l.policy ?? "")}
+              </div>
+            ))
+            : state.policy ? breakable(state.policy) : "none: it cannot be used"}
+        </dd>
       </div>
       <div>
         <dt>Source</dt>
@@ -323,7 +332,7 @@ function Facts({ state, now, counts, lately }: {
       <div>
         <dt>Connections</dt>
         <dd>
-          {leaves.length > 0 ? leaves.map((l) => <div key={l.name}>{l.name}: <Connected of={l} /></div>) : <Connected of={state} />}
+          {leaves.length > 0 ? leaves.filter((l) => l.connect_mode).map((l) => <div key={l.name}>{l.name}: <Connected of={l} /></div>) : <Connected of={state} />}
         </dd>
       </div>
       {state.targets && state.targets.length > 0 && (

@@ -167,7 +167,7 @@ const answered = (p: Problem) => p.status > 0;
 const heading = (p: Problem) => (answered(p) ? `Refused: ${p.title}` : p.title);
 
 const titles: Record<Step["step"], string> = {
-  route: "Route", cluster: "Cluster", priority: "Priority", drop: "Drop", circuit_breaker: "Circuit breaker",
+  route: "Route", cluster: "Cluster", leaf: "Leaf", priority: "Priority", drop: "Drop", circuit_breaker: "Circuit breaker",
   locality: "Locality", endpoint: "Endpoint", opaque: "Policy", queued: "Queued", failure: "Failure",
 };
 
@@ -189,7 +189,7 @@ function StepCard({ step }: { step: Step }) {
 }
 
 /** The steps whose picture says all that is to be said. */
-const drawn = new Set<Step["step"]>(["cluster", "priority", "drop", "circuit_breaker"]);
+const drawn = new Set<Step["step"]>(["cluster", "leaf", "priority", "drop", "circuit_breaker"]);
 
 function Picture({ step }: { step: Step }) {
   if (step.route) {
@@ -212,6 +212,21 @@ function Picture({ step }: { step: Step }) {
     );
   }
   if (step.cluster) return step.cluster.found ? <a href={clusterHref(step.cluster.name)}>{step.cluster.name}</a> : <b>{step.cluster.name} is not known</b>;
+  if (step.leaf) {
+    const l = step.leaf;
+    return (
+      <ul class="priorities">
+        {l.passed_over.map((o) => (
+          <li key={o.cluster} class="passed">
+            <a href={clusterHref(o.cluster)}>{o.cluster}</a> <State of={o.state} /> passed over: {brief(o.why)}
+          </li>
+        ))}
+        <li class="taken">
+          <a href={clusterHref(l.cluster)}>{l.cluster}</a> <State of={l.state} /> in use: its drops and its circuit breaker hold
+        </li>
+      </ul>
+    );
+  }
   if (step.priority) {
     const p = step.priority;
     return (
@@ -229,7 +244,7 @@ function Picture({ step }: { step: Step }) {
               {" "}of <a href={clusterHref(p.cluster)}>{p.cluster}</a>
             </>
           )}{" "}
-          <State of={p.state} /> in use{p.cluster && ": its drops and its circuit breaker hold"}
+          <State of={p.state} /> in use
         </li>
       </ul>
     );

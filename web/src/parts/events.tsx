@@ -13,6 +13,8 @@ interface Words {
 
 const words: Partial<Record<EventType, Words>> = {
   priority_switched: { letter: "P", color: "bad", word: "priority" },
+  leaf_skipped: { letter: "L", color: "bad", word: "leaf skipped" },
+  leaf_restored: { letter: "l", color: "muted", word: "leaf restored" },
   state_changed: { letter: "S", color: "busy", word: "state" },
   connection_changed: { letter: "C", color: "muted", word: "connection" },
   ejected: { letter: "E", color: "unwell", word: "ejected" },

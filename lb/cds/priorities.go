@@ -1,0 +1,107 @@
+package cds
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// priorities makes the children of a cluster's priority policy, and remembers of
+// them what the next update keeps.
+type priorities struct {
+	localities map[*resource.LocalityEndpoints]*policy.Locality
+	byID       map[resource.Locality]*policy.Locality // made of localities when it is needed
+	names      names
+}
+
+// update returns the priorities of the cluster's assignment, the highest first.
+func (p *priorities) update(cc *resource.ClusterConfig) ([]policy.PriorityChild, error) {
+	byPriority := group(cc.Assignment.Localities)
+	localities := make(map[*resource.LocalityEndpoints]*policy.Locality, len(cc.Assignment.Localities))
+	children := make([]policy.PriorityChild, len(byPriority))
+	p.names = p.names.next(byPriority)
+	for i, ls := range byPriority {
+		usable := make([]*policy.Locality, len(ls))
+		size := 0
+		var weights uint64
+		for _, le := range ls {
+			weights += uint64(le.Weight)
+		}
+		for j, le := range ls {
+			own := p.localities[le]
+			if own == nil {
+				own = p.before(le.ID).Update(le)
+			}
+			own = own.Among(weights)
+			localities[le] = own
+			usable[j] = own
+			size += len(own.Endpoints)
+		}
+		child, err := pick(cc.Cluster.Policy, usable)
+		if err != nil {
+			return nil, err
+		}
+		children[i] = policy.PriorityChild{Name: p.names.ordered[i], Child: child, Size: size}
+	}
+	p.localities, p.byID = localities, nil
+	return children, nil
+}
+
+// before returns what there was of a locality, in whichever priority.
+func (p *priorities) before(id resource.Locality) *policy.Locality {
+	if p.byID == nil {
+		p.byID = make(map[resource.Locality]*policy.Locality, len(p.localities))
+		for _, own := range p.localities {
+			p.byID[own.ID] = own
+		}
+	}
+	if own := p.byID[id]; own != nil {
+		return own
+	}
+	return new(policy.Locality)
+}
+
+// pick makes the child that picks locality and endpoint as p says.
+func pick(p resource.Policy, localities []*policy.Locality) (policy.Child, error) {
+	if p.Name == resource.PolicyWRRLocality && p.Child != nil {
+		endpoint, err := pick(*p.Child, nil)
+		return policy.Child{
+			Policy: policy.WRRLocality,
+			Config: &policy.WRRLocalityConfig{Localities: localities, EndpointPolicy: endpoint},
+		}, err
+	}
+	child := policy.Child{Policy: string(p.Name), Localities: localities}
+	for _, l := range localities {
+		child.Endpoints = append(child.Endpoints, l.Endpoints...)
+	}
+	switch {
+	case p.Name == resource.PolicyRoundRobin:
+	case p.WeightedRoundRobin != nil:
+		child.Config = policy.WeightedRoundRobinConfig{WeightedRoundRobin: *p.WeightedRoundRobin}
+	case p.LeastRequest != nil:
+		child.Config = policy.LeastRequestConfig{LeastRequest: *p.LeastRequest}
+	case p.RingHash != nil:
+		child.Config = policy.RingHashConfig{RingHash: *p.RingHash}
+	case p.PickFirst != nil:
+		child.Config = policy.PickFirstConfig{PickFirst: *p.PickFirst}
+	case p.Custom != "":
+		child.Config = policy.CustomConfig{JSON: p.Custom}
+	default:
+		return policy.Child{}, fmt.Errorf("load balancing policy %q cannot pick endpoints", p.Name)
+	}
+	return child, nil
+}
+
+// group sorts the localities by priority, from 0 on.
+func group(ls []*resource.LocalityEndpoints) [][]*resource.LocalityEndpoints {
+	var out [][]*resource.LocalityEndpoints
+	for _, l := range ls {
+		for uint32(len(out)) <= l.Priority {
+			out = append(out, nil)
+		}
+		out[l.Priority] = append(out[l.Priority], l)
+	}
+	return slices.Clip(out)
+}
