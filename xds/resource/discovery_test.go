@@ -203,11 +203,33 @@ func TestAggregateOfEnvoyByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := lines(d.Warnings); !reflect.DeepEqual(got, []string{"lb_policy: CLUSTER_PROVIDED is taken as ROUND_ROBIN"}) {
+	if got := lines(d.Warnings); len(got) != 0 {
 		t.Errorf("warnings %q", got)
 	}
 	if !reflect.DeepEqual(d.Value.Policy, resource.RoundRobinPolicy()) || !slices.Equal(d.Value.Leaves, []string{"a"}) {
 		t.Errorf("cluster %+v", d.Value)
+	}
+}
+
+// TestPolicyOfAnAggregate: it is ignored (gRFC A75), and whoever writes it by hand is
+// warned.
+func TestPolicyOfAnAggregate(t *testing.T) {
+	const ignored = "is ignored: an aggregate uses the load balancing policy of each of its leaves"
+	for policy, want := range map[string][]string{
+		`"lb_policy":"ROUND_ROBIN"`: {},
+		`"lb_policy":"RING_HASH"`:   {"lb_policy: " + ignored},
+		`"load_balancing_policy":{"policies":[{"typed_extension_config":{"name":"x","typed_config":{` +
+			`"@type":"type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"}}}]}`: {"load_balancing_policy: " + ignored},
+	} {
+		for origin, want := range map[resource.Origin][]string{resource.ByHand: want, resource.FromServer: {}} {
+			d, err := resource.DecodeCluster([]byte(aggregate(`["a"]`, policy)), resource.Options{Origin: origin})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := lines(d.Warnings); !slices.Equal(got, want) {
+				t.Errorf("%s from %d: warnings %q, want %q", policy, origin, got, want)
+			}
+		}
 	}
 }
 

@@ -30,14 +30,33 @@ const (
 		"and a TypedStruct of a policy that is there by gRPC's name"
 )
 
-// policyOf judges the two ways in which a Cluster chooses its policy.
+// policyOf judges the two ways in which a Cluster chooses its policy. That of an
+// aggregate is judged as any other, but is not used (gRFC A75).
 func (v *verdict) policyOf(m *clusterv3.Cluster) Policy {
 	p := m.GetLoadBalancingPolicy()
+	if v.byHand && isAggregate(m) {
+		v.warnUnusedPolicy(m)
+	}
 	if p == nil {
 		return v.lbPolicy(m)
 	}
 	v.overridden(m)
 	return v.policy(p, "load_balancing_policy", 0)
+}
+
+func isAggregate(m *clusterv3.Cluster) bool { return m.GetClusterType().GetName() == aggregateName }
+
+// warnUnusedPolicy warns of a policy that an aggregate is configured with.
+func (v *verdict) warnUnusedPolicy(m *clusterv3.Cluster) {
+	const reason = "is ignored: an aggregate uses the load balancing policy of each of its leaves"
+	switch m.GetLbPolicy() {
+	case clusterv3.Cluster_ROUND_ROBIN, clusterv3.Cluster_CLUSTER_PROVIDED, clusterv3.Cluster_LOAD_BALANCING_POLICY_CONFIG:
+	default:
+		v.warn("lb_policy", "%s", reason)
+	}
+	if m.GetLoadBalancingPolicy() != nil {
+		v.warn("load_balancing_policy", "%s", reason)
+	}
 }
 
 // lbPolicy judges lb_policy. Each policy that lbd can run has its arm.
@@ -54,10 +73,8 @@ func (v *verdict) lbPolicy(m *clusterv3.Cluster) Policy {
 		const field = "least_request_lb_config"
 		v.heeds(m.GetLeastRequestLbConfig(), field, "choice_count")
 		return v.leastRequest(or(m.GetLeastRequestLbConfig().GetChoiceCount(), defaultChoiceCount), field+".choice_count")
-	case p == clusterv3.Cluster_CLUSTER_PROVIDED && v.byHand && m.GetClusterType().GetName() == aggregateName:
-		// Envoy takes no other on an aggregate.
-		v.warn("lb_policy", "%s is taken as ROUND_ROBIN", p)
-		return RoundRobinPolicy()
+	case p == clusterv3.Cluster_CLUSTER_PROVIDED && v.byHand && isAggregate(m):
+		return RoundRobinPolicy() // Envoy takes no other on an aggregate; it is not used
 	default:
 		v.refuse("lb_policy", "%s is not supported: %s", p, supportedLBPolicies)
 		return Policy{}
