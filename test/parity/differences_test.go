@@ -22,16 +22,13 @@ type difference struct {
 }
 
 // differences lists every row, in the order of the document.
-var differences = slices.Concat(targetDifferences, pickFirstDifferences, securityDifferences, policyDifferences, outlierDifferences)
+var differences = slices.Concat(targetDifferences, pickFirstDifferences, securityDifferences, registryDifferences, []difference{dialsDifference}, policyDifferences, outlierDifferences)
 
 // untested lists the rows that have no test here yet.
 var untested = []string{
 	"a cluster that is deleted, or below an aggregate of which a part is",
 	"the parts of an aggregate after one that cannot be used",
 	"a cluster that routes let go of, in a target that had no routes before",
-	"dials of a process",
-	"Producers of a policy of grpc-go's registry, such as load reports out of band",
-	"a SubConn that cannot be made, for such a policy",
 }
 
 // TestDifferences fails where a listed difference is no longer there: the row is

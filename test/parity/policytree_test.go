@@ -45,7 +45,8 @@ type grpcPolicy struct {
 	policy  balancer.Balancer
 	calls   chan func()
 
-	manual bool // SubConns stay in the state that the test sets
+	refuse error // of NewSubConn; nil lets it make one
+	manual bool  // SubConns stay in the state that the test sets
 
 	mu       sync.Mutex
 	picker   balancer.Picker
@@ -113,6 +114,9 @@ func (p *grpcPolicy) pick() (address string, done func(balancer.DoneInfo), err e
 }
 
 func (p *grpcPolicy) NewSubConn(addrs []resolver.Address, o balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	if p.refuse != nil {
+		return nil, p.refuse
+	}
 	sc := &grpcPolicySubConn{of: p, address: addrs[0].Addr, listener: o.StateListener}
 	p.mu.Lock()
 	defer p.mu.Unlock()

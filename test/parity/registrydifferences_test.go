@@ -1,0 +1,187 @@
+package parity_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	xdsv3 "github.com/cncf/xds/go/xds/type/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/lbd-dev/lbd/lb/foreign"
+	"github.com/lbd-dev/lbd/lb/policy"
+)
+
+// registryDifferences are those that a policy of grpc-go's registry sees.
+var registryDifferences = []difference{
+	byDuel("Producers of a policy of grpc-go's registry, such as load reports out of band",
+		"the upstream answers its call", "its call is UNIMPLEMENTED", func(d *duel) func() string {
+			d.leaves[0].asked = &clusterv3.Cluster{LoadBalancingPolicy: listed(&xdsv3.TypedStruct{
+				TypeUrl: "type.googleapis.com/" + producingName, Value: &structpb.Struct{},
+			})}
+			d.serve()
+			return func() string {
+				switch text := d.failure(); {
+				case strings.Contains(text, "unknown service parity.Producer"): // the words of the upstream's server
+					return "the upstream answers its call"
+				case strings.Contains(text, "Unimplemented"):
+					return "its call is UNIMPLEMENTED"
+				default:
+					return text
+				}
+			}
+		}),
+	{
+		row:      "a SubConn that cannot be made, for such a policy",
+		grpc:     inBubble(unmadeByGRPC),
+		lbd:      inBubble(unmadeByLBD),
+		grpcDoes: "NewSubConn returns an error", lbdDoes: "the SubConn is in TRANSIENT_FAILURE",
+	},
+}
+
+const (
+	producingName = "parity_producing"
+	makingName    = "parity_making"
+)
+
+func init() {
+	balancer.Register(scripted{producingName, produce})
+	balancer.Register(scripted{makingName, makeSubConn})
+}
+
+// scripted builds policies that do one thing with their first config.
+type scripted struct {
+	name string
+	do   func(*scriptedPolicy, balancer.ClientConnState) error
+}
+
+func (s scripted) Name() string { return s.name }
+
+func (s scripted) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	return &scriptedPolicy{cc: cc, do: s.do}
+}
+
+type scriptedPolicy struct {
+	balancer.Balancer
+
+	cc  balancer.ClientConn
+	do  func(*scriptedPolicy, balancer.ClientConnState) error
+	end func()
+}
+
+func (p *scriptedPolicy) UpdateClientConnState(s balancer.ClientConnState) error {
+	do := p.do
+	if do == nil {
+		return nil
+	}
+	p.do = nil
+	return do(p, s)
+}
+
+func (p *scriptedPolicy) Close() {
+	if p.end != nil {
+		p.end()
+	}
+}
+
+// says makes all picks fail with a text.
+func (p *scriptedPolicy) says(text string) {
+	p.cc.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: failing(text)})
+}
+
+type failing string
+
+func (f failing) Pick(balancer.PickInfo) (balancer.PickResult, error) {
+	return balancer.PickResult{}, failure(f)
+}
+
+type failure string
+
+func (f failure) Error() string { return string(f) }
+
+// produce makes a call by a Producer of the first endpoint's SubConn, and reports
+// how it ends.
+func produce(p *scriptedPolicy, s balancer.ClientConnState) error {
+	var sc balancer.SubConn
+	sc, err := p.cc.NewSubConn(s.ResolverState.Endpoints[0].Addresses, balancer.NewSubConnOptions{
+		StateListener: func(s balancer.SubConnState) {
+			if s.ConnectivityState == connectivity.Ready && p.end == nil {
+				_, p.end = sc.GetOrBuildProducer(oneCall{p})
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	p.says("not connected")
+	sc.Connect()
+	return nil
+}
+
+type oneCall struct{ policy *scriptedPolicy }
+
+// Build makes the call. The Producer is the policy's alone.
+func (b oneCall) Build(conn any) (balancer.Producer, func()) {
+	calls, ok := conn.(grpc.ClientConnInterface)
+	if !ok {
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err := calls.Invoke(ctx, "/parity.Producer/Call", &emptypb.Empty{}, &emptypb.Empty{})
+		if ctx.Err() == nil {
+			b.policy.says(status.Code(err).String() + ": " + err.Error())
+		}
+	}()
+	return nil, func() {
+		cancel()
+		<-done
+	}
+}
+
+// makeSubConn makes a SubConn of the first endpoint, and reports what becomes of it.
+func makeSubConn(p *scriptedPolicy, s balancer.ClientConnState) error {
+	var sc balancer.SubConn
+	sc, err := p.cc.NewSubConn(s.ResolverState.Endpoints[0].Addresses, balancer.NewSubConnOptions{
+		StateListener: func(s balancer.SubConnState) { p.says("the SubConn is in " + s.ConnectivityState.String()) },
+	})
+	if err != nil {
+		p.says("NewSubConn returns an error")
+		return nil
+	}
+	p.says("waits")
+	sc.Connect()
+	return nil
+}
+
+// unmadeByGRPC has the channel refuse a SubConn, with a policy of grpc-go's between it
+// and the policy that wants one.
+func unmadeByGRPC(t *testing.T) string {
+	side := grpcOutliers(t, alone)
+	side.config = strings.Replace(side.config, "round_robin", makingName, 1)
+	side.refuse = errRequest
+	side.endpoints("a")
+	_, _, err := side.pick()
+	return err.Error()
+}
+
+// unmadeByLBD has the tree refuse a SubConn.
+func unmadeByLBD(t *testing.T) string {
+	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
+		return policy.Child{Config: &policy.CustomConfig{}, Endpoints: all}
+	}, foreign.Wrap(balancer.Get(makingName)))
+	side.tree.RefuseSubConn = func(string) error { return errRequest }
+	side.endpoints("a")
+	_, _, err := side.pick()
+	return err.Error()
+}
