@@ -155,12 +155,12 @@ func makeSubConn(p *scriptedPolicy, s balancer.ClientConnState) error {
 	sc, err := p.cc.NewSubConn(s.ResolverState.Endpoints[0].Addresses, balancer.NewSubConnOptions{
 		StateListener: func(s balancer.SubConnState) { p.says("the SubConn is in " + s.ConnectivityState.String()) },
 	})
-	if err != nil {
+	if err == nil {
+		p.says("waits")
+		sc.Connect()
+	} else {
 		p.says("NewSubConn returns an error")
-		return nil
 	}
-	p.says("waits")
-	sc.Connect()
 	return nil
 }
 
