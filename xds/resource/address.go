@@ -100,9 +100,6 @@ func (f *floor) socket(at place, i int, s *corev3.SocketAddress) {
 	default:
 		f.refuse(addressField(at, i)+".socket_address.port_value", "is absent: it must be from 1 to 65535")
 	}
-	if s.GetResolverName() != "" {
-		f.warn(addressField(at, i)+".socket_address.resolver_name", "has no effect: names are resolved by the system")
-	}
 }
 
 // badHost says why a host can never be connected to, or nothing. It is an IP

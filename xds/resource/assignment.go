@@ -17,11 +17,8 @@ const million = 1_000_000
 // makes the value. The value is of use only where nothing was refused.
 func (v *verdict) assignment(m *endpointv3.ClusterLoadAssignment) *Assignment {
 	a := &Assignment{Name: m.GetClusterName(), Drops: v.drops(m.GetPolicy())}
-	if v.byHand {
-		v.withoutEffect(m)
-		if v.tooLarge(m) {
-			return a
-		}
+	if v.byHand && v.tooLarge(m) {
+		return a
 	}
 	f := newFloor(v, m)
 	for i, group := range m.GetEndpoints() {
@@ -30,6 +27,7 @@ func (v *verdict) assignment(m *endpointv3.ClusterLoadAssignment) *Assignment {
 		}
 	}
 	f.gaps(m)
+	f.implicitDefaults(m)
 	if v.byHand && f.uneven {
 		v.warn("endpoints", "endpoints differ in load_balancing_weight: round_robin does not heed it")
 	}
@@ -91,22 +89,6 @@ func (v *verdict) perMillion(field string, p *typev3.FractionalPercent) uint64 {
 		v.warnByHand(field+".numerator", "is %d of %d: taken as all of them", numerator, denominator)
 	}
 	return min(numerator*(million/denominator), million)
-}
-
-// withoutEffect warns of fields that lbd does not heed.
-func (v *verdict) withoutEffect(m *endpointv3.ClusterLoadAssignment) {
-	if m.GetPolicy().GetOverprovisioningFactor() != nil {
-		v.warn("policy.overprovisioning_factor", "has no effect: a priority is left only when it fails")
-	}
-	if m.GetPolicy().GetEndpointStaleAfter() != nil {
-		v.warn("policy.endpoint_stale_after", "has no effect: endpoints stay until they are replaced")
-	}
-	if m.GetPolicy().GetWeightedPriorityHealth() {
-		v.warn("policy.weighted_priority_health", "has no effect")
-	}
-	if len(m.GetNamedEndpoints()) > 0 {
-		v.warn("named_endpoints", "has no effect: write each endpoint in lb_endpoints")
-	}
 }
 
 // tooLarge refuses what is over the limits.
@@ -376,6 +358,16 @@ func (f *floor) gaps(m *endpointv3.ClusterLoadAssignment) {
 		}
 		next = p + 1
 	}
+}
+
+// implicitDefaults warns of priorities that are written for Envoy's defaults, which
+// spread load over priorities before the first has failed as a whole.
+func (f *floor) implicitDefaults(m *endpointv3.ClusterLoadAssignment) {
+	if !f.byHand || len(f.sums) < 2 || m.GetPolicy().GetOverprovisioningFactor() != nil {
+		return
+	}
+	f.warn("endpoints", "hold %d priorities, and a priority is used until it fails as a whole: "+
+		"Envoy's defaults, an overprovisioning factor of 1.4 and a panic threshold of 50 %%, are not applied", len(f.sums))
 }
 
 // missing says which priorities no locality with a weight has.

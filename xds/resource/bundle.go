@@ -231,7 +231,9 @@ func (v *verdict) item(it *Item, name string, read func(*verdict, proto.Message)
 		m.ClusterName = v.name("cluster_name", m.GetClusterName(), cmp.Or(m.GetClusterName(), name))
 		it.Assignment = v.assignment(m)
 	}
-	it.Raw, err = v.encode(m)
+	if it.Raw, err = v.encode(m); err == nil && v.problems.empty() {
+		v.fields(m, "")
+	}
 	return err
 }
 

@@ -405,7 +405,7 @@ func TestEnvoyFilesAreBundles(t *testing.T) {
 		warn []string
 	}{
 		{envoyClusters, "[Cluster/example_proxy_cluster Cluster/other]", []string{
-			"resources[0].connect_timeout: is not applied",
+			"resources[0].connect_timeout: is not applied: each address has 20 s",
 			"resources[0].eds_cluster_config.eds_config.path_config_source: is not read: " + from,
 			"resources[1].eds_cluster_config.eds_config.path: is not read: " + from,
 		}},

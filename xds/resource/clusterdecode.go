@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"iter"
 	"slices"
+	"strconv"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -29,7 +30,7 @@ func (v *verdict) cluster(m *clusterv3.Cluster) *Cluster {
 	} else {
 		c.Security = v.security(m)
 	}
-	v.clusterFieldsWithoutEffect(m, c)
+	v.judgedFields(m, c)
 	return c
 }
 
@@ -40,6 +41,8 @@ func (v *verdict) lrs(m *clusterv3.Cluster) bool {
 	if s == nil {
 		return false
 	}
+	v.apiVersion(s.GetResourceApiVersion(), "lrs_server.resource_api_version")
+	v.apiVersion(s.GetSelf().GetTransportApiVersion(), "lrs_server.self.transport_api_version")
 	if s.GetSelf() == nil {
 		v.refuse("lrs_server", "is %s: it must be self", specifier(s))
 	}
@@ -95,72 +98,53 @@ func maxRequests(b *clusterv3.CircuitBreakers) (limit uint32, ok bool) {
 	return 0, false
 }
 
-// applied are the fields of every Cluster that lbd heeds, or judges elsewhere.
-var applied = []string{
-	"name", "type", "cluster_type", "lb_policy", "load_balancing_policy",
-	"circuit_breakers", "lrs_server", "lrs_report_endpoint_metrics", "outlier_detection", "metadata",
-	"transport_socket", "transport_socket_matches",
-}
-
 // leavesOwn are the fields that mean nothing on an aggregate.
 var leavesOwn = []string{"circuit_breakers", "lrs_server", "lrs_report_endpoint_metrics", "outlier_detection", "transport_socket", "eds_cluster_config", "load_assignment"}
 
-// clusterFieldsWithoutEffect warns of fields that lbd does not heed.
-func (v *verdict) clusterFieldsWithoutEffect(m *clusterv3.Cluster, c *Cluster) {
-	var own []string
-	switch c.Type {
-	case ClusterEDS:
-		own = append(own, "eds_cluster_config")
-	case ClusterLogicalDNS:
-		own = append(own, "load_assignment")
-	case ClusterAggregate:
+// judgedFields warns of the fields that are applied to some Clusters only and not to
+// this one. Those that are never applied are in clusterFields.
+func (v *verdict) judgedFields(m *clusterv3.Cluster, c *Cluster) {
+	if len(m.GetHealthChecks()) > 0 && !v.byHand { // their absence would be noticed, whoever wrote them
+		v.warn("health_checks", "is not applied: health is what EDS says, and whether an endpoint can be connected to")
 	}
-	if m.GetLoadBalancingPolicy() == nil {
-		switch m.GetLbPolicy() {
-		case clusterv3.Cluster_RING_HASH:
-			own = append(own, "ring_hash_lb_config")
-		case clusterv3.Cluster_LEAST_REQUEST:
-			own = append(own, "least_request_lb_config")
-		default:
-		}
+	if !v.byHand {
+		return
+	}
+	chosen := m.GetLbPolicy()
+	if m.GetLoadBalancingPolicy() != nil {
+		chosen = clusterv3.Cluster_LOAD_BALANCING_POLICY_CONFIG
 	}
 	for name := range set(m) {
 		switch {
-		case name == "health_checks": // its absence would be noticed, whoever wrote it
-			v.warn(name, "is not applied: health is what EDS says, and whether an endpoint can be connected to")
 		case c.Type == ClusterAggregate && slices.Contains(leavesOwn, name):
-			v.warnByHand(name, "is not applied: the clusters of an aggregate have their own")
-		case slices.Contains(applied, name) || slices.Contains(own, name):
+			v.warn(name, "is not applied: the clusters of an aggregate have their own")
 		case c.Type == ClusterEDS && name == "load_assignment":
-			v.warnByHand(name, "is not applied: %s", whereEndpoints)
-		default:
-			v.warnByHand(name, "is not applied")
+			v.warn(name, "is not applied: %s", whereEndpoints)
+		case c.Type == ClusterLogicalDNS && name == "eds_cluster_config":
+			v.warn(name, "is not applied: the type is LOGICAL_DNS")
+		case name == "ring_hash_lb_config" && chosen != clusterv3.Cluster_RING_HASH,
+			name == "least_request_lb_config" && chosen != clusterv3.Cluster_LEAST_REQUEST:
+			v.warn(name, "is not applied: it belongs to another lb_policy")
 		}
 	}
 	if c.Type == ClusterAggregate && c.Connect != ConnectDefault {
-		v.warnByHand(`metadata.filter_metadata["lbd"].connect`, "is not applied: the clusters of an aggregate have their own")
+		v.warn(`metadata.filter_metadata["lbd"].connect`, "is not applied: the clusters of an aggregate have their own")
 	}
+	v.thresholds(m.GetCircuitBreakers().GetThresholds())
 }
 
-// heeds warns whoever wrote m, which stands at a path, by hand of its fields
-// that are set and not among the applied ones.
-func (v *verdict) heeds(m proto.Message, field string, applied ...string) {
-	for name := range v.unheeded(m, applied) {
-		v.warn(join(field, name), "is not applied")
-	}
-}
-
-// unheeded yields the names of m's fields that are set and not among the applied
-// ones, where m is written by hand.
-func (v *verdict) unheeded(m proto.Message, applied []string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		if !v.byHand {
-			return
-		}
-		for name := range set(m) {
-			if !slices.Contains(applied, name) && !yield(name) {
-				return
-			}
+// thresholds warns of those that are not the first of priority DEFAULT.
+func (v *verdict) thresholds(list []*clusterv3.CircuitBreakers_Thresholds) {
+	first := true
+	for i, t := range list {
+		at := "circuit_breakers.thresholds[" + strconv.Itoa(i) + "]"
+		switch {
+		case t.GetPriority() != corev3.RoutingPriority_DEFAULT:
+			v.warn(at, "is not applied: the priority is %s, and picks have priority DEFAULT", t.GetPriority())
+		case !first:
+			v.warn(at, "is not applied: the first threshold of priority DEFAULT is")
+		default:
+			first = false
 		}
 	}
 }

@@ -152,6 +152,7 @@ func settle[V any](v *verdict, m proto.Message, value V) (*Decoded[V], error) {
 	if err != nil {
 		return nil, err
 	}
+	v.fields(m, "")
 	return &Decoded[V]{Value: value, Raw: raw, Warnings: v.remarks().of(v.key), Notes: v.notes.of(v.key)}, nil
 }
 

@@ -55,6 +55,7 @@ func (v *verdict) discovery(m *clusterv3.Cluster, c *Cluster) {
 func (v *verdict) eds(m *clusterv3.Cluster) string {
 	const field = "eds_cluster_config"
 	service := m.GetEdsClusterConfig().GetServiceName()
+	v.fields(m.GetEdsClusterConfig(), field)
 	if strings.HasPrefix(m.GetName(), "xdstp:") && service == "" {
 		v.refuse(field+".service_name", "is absent, and a cluster whose name begins with xdstp: must have one")
 	}
@@ -70,6 +71,8 @@ func (v *verdict) eds(m *clusterv3.Cluster) string {
 // configSource judges where a resource that another names comes from. where says
 // it of one that is written by hand, and does not come from where it is written.
 func (v *verdict) configSource(source *corev3.ConfigSource, field, where string) {
+	v.apiVersion(source.GetResourceApiVersion(), field+".resource_api_version")
+	v.apiVersion(source.GetSelf().GetTransportApiVersion(), field+".self.transport_api_version")
 	switch source.GetConfigSourceSpecifier().(type) {
 	case *corev3.ConfigSource_Ads, *corev3.ConfigSource_Self:
 		return
@@ -91,6 +94,13 @@ func (v *verdict) configSource(source *corev3.ConfigSource, field, where string)
 	v.refuse(field, "is %s: it must be ads or self", specifier(source))
 }
 
+// apiVersion warns of a version of xDS other than v3.
+func (v *verdict) apiVersion(version corev3.ApiVersion, field string) {
+	if version != corev3.ApiVersion_AUTO && version != corev3.ApiVersion_V3 {
+		v.warnByHand(field, "is not applied: it is %s, and resources are V3", version)
+	}
+}
+
 // specifier names what a config source is set to.
 func specifier(s *corev3.ConfigSource) string {
 	m := s.ProtoReflect()
@@ -109,27 +119,24 @@ func (v *verdict) logicalDNS(m *endpointv3.ClusterLoadAssignment) string {
 		v.refuse(field, "is absent: LOGICAL_DNS takes from it the one name that is resolved")
 		return ""
 	}
-	v.heeds(m, field, "cluster_name", "endpoints")
+	v.fieldsAs(m, field, logicalDNS)
 	field += ".endpoints"
 	if n := len(m.GetEndpoints()); n != 1 {
 		v.refuse(field, "holds %d localities: LOGICAL_DNS takes exactly one", n)
 		return ""
 	}
 	locality := m.GetEndpoints()[0]
-	v.heeds(locality, field+"[0]", "lb_endpoints")
 	field += "[0].lb_endpoints"
 	if n := len(locality.GetLbEndpoints()); n != 1 {
 		v.refuse(field, "holds %d endpoints: LOGICAL_DNS takes exactly one", n)
 		return ""
 	}
 	endpoint := locality.GetLbEndpoints()[0]
-	v.heeds(endpoint, field+"[0]", "endpoint")
 	field += "[0].endpoint"
 	if endpoint.GetEndpoint() == nil {
 		v.refuse(field, "is absent: write endpoint: {address: %s}", wantedName)
 		return ""
 	}
-	v.heeds(endpoint.GetEndpoint(), field, "address")
 	field += ".address.socket_address"
 	socket := endpoint.GetEndpoint().GetAddress().GetSocketAddress()
 	if socket == nil {
@@ -179,6 +186,7 @@ func (v *verdict) aggregate(t *clusterv3.Cluster_CustomClusterType) []string {
 		v.refuse(field, "cannot be read as %s: %s", nameOf(&m), plain(err))
 		return nil
 	}
+	v.fields(&m, field)
 	if len(m.GetClusters()) == 0 {
 		v.refuse(field+".clusters", "is empty: an aggregate takes at least one cluster")
 		return nil

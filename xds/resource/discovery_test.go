@@ -54,6 +54,7 @@ func TestClustersOfOtherTypes(t *testing.T) {
 	limited := leaves("a")
 	limited.MaxRequests, limited.MaxRequestsConfigured, limited.Connect, limited.LRSToSelf = 7, true, resource.ConnectNone, true
 	const inLocality = "load_assignment.endpoints[0].lb_endpoints[0]"
+	const onlyTheName = ": is not applied: LOGICAL_DNS takes one name from it and nothing else"
 	const own = ": is not applied: the clusters of an aggregate have their own"
 	for _, c := range []struct {
 		name, body string
@@ -69,10 +70,10 @@ func TestClustersOfOtherTypes(t *testing.T) {
 				`{"health_status":"UNHEALTHY","endpoint":{"hostname":"x","address":{"socket_address":{"address":"h","port_value":1}}}}]}]}}`,
 			host("h:1"),
 			[]string{
-				"dns_lookup_family: is not applied", "eds_cluster_config: is not applied",
-				"load_assignment.policy: is not applied",
-				"load_assignment.endpoints[0].priority: is not applied", "load_assignment.endpoints[0].load_balancing_weight: is not applied",
-				inLocality + ".health_status: is not applied", inLocality + ".endpoint.hostname: is not applied",
+				"dns_lookup_family: is not applied: names are resolved to the addresses that the system prefers", "eds_cluster_config: is not applied: the type is LOGICAL_DNS",
+				"load_assignment.policy" + onlyTheName,
+				"load_assignment.endpoints[0].priority" + onlyTheName, "load_assignment.endpoints[0].load_balancing_weight" + onlyTheName,
+				inLocality + ".health_status" + onlyTheName, inLocality + ".endpoint.hostname" + onlyTheName,
 			},
 		},
 		{"an aggregate", aggregate(`["b","a"]`), leaves("b", "a"), nil},
@@ -91,7 +92,7 @@ func TestClustersOfOtherTypes(t *testing.T) {
 			limited,
 			[]string{
 				"load_assignment" + own, "eds_cluster_config" + own, "outlier_detection" + own, "circuit_breakers" + own, "lrs_server" + own,
-				"connect_timeout: is not applied", `metadata.filter_metadata["lbd"].connect` + own,
+				"connect_timeout: is not applied: each address has 20 s", `metadata.filter_metadata["lbd"].connect` + own,
 			},
 		},
 	} {

@@ -20,7 +20,7 @@ const (
 // leastRequestProto judges least_request's config. gRPC takes a zero in it as
 // absent, though neither in lb_policy's nor in the JSON of the policy.
 func (v *verdict) leastRequestProto(m *leastrequestv3.LeastRequest, field string) Policy {
-	v.heeds(m, field, "choice_count")
+	v.fields(m, field)
 	field += ".choice_count"
 	count := m.GetChoiceCount().GetValue()
 	if count == 0 {
@@ -54,11 +54,11 @@ const (
 
 // ringHashProto judges ring_hash's config.
 func (v *verdict) ringHashProto(m *ringhashv3.RingHash, field string) Policy {
-	v.heeds(m, field, "hash_function", "minimum_ring_size", "maximum_ring_size")
+	v.fields(m, field)
 	switch h := m.GetHashFunction(); {
 	case h == ringhashv3.RingHash_XX_HASH:
 	case h == ringhashv3.RingHash_DEFAULT_HASH && v.byHand:
-		// It is XX_HASH for Envoy. gRPC refuses it.
+		v.warn(field+".hash_function", "is %s, which gRPC rejects from a management server: taken as XX_HASH, as Envoy does; write hash_function: XX_HASH", h)
 	default:
 		v.refuse(field+".hash_function", "%s is not supported: supported is XX_HASH", h)
 	}
@@ -133,10 +133,7 @@ const minWeightUpdatePeriod = 100 * time.Millisecond
 // weightedProto judges client_side_weighted_round_robin's config. gRPC takes a
 // zero in it as absent, though not in the JSON of the policy.
 func (v *verdict) weightedProto(m *weightedv3.ClientSideWeightedRoundRobin, field string) Policy {
-	v.heeds(
-		m, field, "enable_oob_load_report", "oob_reporting_period",
-		"blackout_period", "weight_expiration_period", "weight_update_period", "error_utilization_penalty",
-	)
+	v.fields(m, field)
 	if m.GetEnableOobLoadReport().GetValue() {
 		v.outOfBand(field + ".enable_oob_load_report")
 	}

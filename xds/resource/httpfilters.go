@@ -159,6 +159,8 @@ func (v *verdict) filterType(config *anypb.Any, field string) (url string, isStr
 // filterConfig judges what a filter is told to do.
 func (v *verdict) filterConfig(m proto.Message, field string) {
 	switch m := m.(type) {
+	case *routerv3.Router:
+		v.fields(m, field)
 	case *rbacv3.RBAC:
 		v.rbac(m, field)
 	case *rbacv3.RBACPerRoute:

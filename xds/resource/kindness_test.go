@@ -17,6 +17,9 @@ func weights(a *resource.Assignment) string {
 	return strings.Join(parts, " ")
 }
 
+const envoyDefaults = "endpoints: hold 2 priorities, and a priority is used until it fails as a whole: " +
+	"Envoy's defaults, an overprovisioning factor of 1.4 and a panic threshold of 50 %, are not applied"
+
 const countsEndpoints = "note: endpoints: no locality has a load_balancing_weight: each without one weighs as many as its usable endpoints"
 
 func TestWeightsOfLocalities(t *testing.T) {
@@ -49,6 +52,7 @@ func TestWeightsOfLocalities(t *testing.T) {
 			byHand: "a@0=2 b@0=1 c@1=1", server: "",
 			warnings: []string{
 				"endpoints[1]: has no usable endpoint: it weighs 1, and nothing is picked from it",
+				envoyDefaults,
 				countsEndpoints,
 			},
 		},
@@ -58,6 +62,7 @@ func TestWeightsOfLocalities(t *testing.T) {
 			byHand: "a@0=1 b@1=1", server: "",
 			warnings: []string{
 				"endpoints[0]: has no usable endpoint: it weighs 1, and nothing is picked from it",
+				envoyDefaults,
 				countsEndpoints,
 			},
 		},
@@ -167,15 +172,15 @@ func TestWarningsOfAssignments(t *testing.T) {
 			"what has no effect", `{"cluster_name":"orders","policy":{"overprovisioning_factor":140,"endpoint_stale_after":"5s",` +
 				`"weighted_priority_health":true},"named_endpoints":{"x":{}}}`,
 			[]string{
-				"policy.overprovisioning_factor: has no effect: a priority is left only when it fails",
-				"policy.endpoint_stale_after: has no effect: endpoints stay until they are replaced",
-				"policy.weighted_priority_health: has no effect",
-				"named_endpoints: has no effect: write each endpoint in lb_endpoints",
+				"named_endpoints: is not applied: write each endpoint in lb_endpoints",
+				"policy.overprovisioning_factor: is not applied: a priority is used until it fails as a whole",
+				"policy.endpoint_stale_after: is not applied: endpoints stay until they are replaced",
+				"policy.weighted_priority_health: is not applied: a priority is used until it fails as a whole",
 			},
 		},
 		{
 			"a resolver by name", one(`{"endpoint":{"address":{"socket_address":{"address":"h","port_value":80,"resolver_name":"x"}}}}`),
-			[]string{"endpoints[0].lb_endpoints[0].endpoint.address.socket_address.resolver_name: has no effect: names are resolved by the system"},
+			[]string{"endpoints[0].lb_endpoints[0].endpoint.address.socket_address.resolver_name: is not applied: names are resolved by the system"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

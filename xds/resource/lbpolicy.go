@@ -67,11 +67,11 @@ func (v *verdict) lbPolicy(m *clusterv3.Cluster) Policy {
 	case p == clusterv3.Cluster_RING_HASH:
 		const field = "ring_hash_lb_config"
 		v.xxHash(m)
-		v.heeds(m.GetRingHashLbConfig(), field, "hash_function", "minimum_ring_size", "maximum_ring_size")
+		v.fields(m.GetRingHashLbConfig(), field)
 		return v.ringSizes(m.GetRingHashLbConfig(), field)
 	case p == clusterv3.Cluster_LEAST_REQUEST:
 		const field = "least_request_lb_config"
-		v.heeds(m.GetLeastRequestLbConfig(), field, "choice_count")
+		v.fields(m.GetLeastRequestLbConfig(), field)
 		return v.leastRequest(or(m.GetLeastRequestLbConfig().GetChoiceCount(), defaultChoiceCount), field+".choice_count")
 	case p == clusterv3.Cluster_CLUSTER_PROVIDED && v.byHand && isAggregate(m):
 		return RoundRobinPolicy() // Envoy takes no other on an aggregate; it is not used
@@ -151,12 +151,13 @@ func (v *verdict) typedPolicy(config *anypb.Any, field string, depth int) (p Pol
 		if !v.carries(config, &m, field) {
 			return Policy{}, ""
 		}
+		v.fields(&m, field)
 		child := v.policy(m.GetEndpointPickingPolicy(), field+".endpoint_picking_policy", depth+1)
 		return Policy{Name: PolicyWRRLocality, Child: &child}, ""
 	case nameOf(&roundrobinv3.RoundRobin{}):
 		var m roundrobinv3.RoundRobin
 		if proto.Unmarshal(config.GetValue(), &m) == nil { // gRPC does not read it
-			v.heeds(&m, field)
+			v.fields(&m, field)
 		}
 		return Policy{Name: PolicyRoundRobin}, ""
 	case nameOf(&weightedv3.ClientSideWeightedRoundRobin{}):
@@ -182,6 +183,7 @@ func (v *verdict) typedPolicy(config *anypb.Any, field string, depth int) (p Pol
 		if !v.carries(config, &m, field) {
 			return Policy{}, ""
 		}
+		v.fields(&m, field)
 		return Policy{Name: PolicyPickFirst, PickFirst: &PickFirst{ShuffleAddressList: m.GetShuffleAddressList()}}, ""
 	case nameOf(&xdsv3.TypedStruct{}):
 		var m xdsv3.TypedStruct

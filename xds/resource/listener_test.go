@@ -101,7 +101,7 @@ func TestListenersAreJudged(t *testing.T) {
 		{"bad inline routes", api(filters(routed), `"route_config":`+routes(`{"route":{"cluster":"a"}}`)), both(in + `route_config.virtual_hosts[0].routes[0].match: is absent: write match: {prefix: ""} to take all requests`)},
 		{"trusted hops", api(rds, filters(routed), `"xff_num_trusted_hops":1`), both(in + "xff_num_trusted_hops: is 1: it must be 0 or absent")},
 		{"original addresses", api(rds, filters(routed), `"original_ip_detection_extensions":[{"name":"x"}]`), both(in + "original_ip_detection_extensions: is not supported")},
-		{"what a manager has besides", api(rds, filters(routed), `"stat_prefix":"s","server_name":"n"`), [2][]string{{"! " + in + "server_name: is not applied"}, nil}},
+		{"what a manager has besides", api(rds, filters(routed), `"stat_prefix":"s","server_name":"n"`), [2][]string{{"! " + in + "server_name: is not applied", "! " + in + "stat_prefix: is not applied: lbd's metrics are called by cluster and target"}, nil}},
 
 		{"no filters", api(rds), [2][]string{{"note: " + in + "http_filters: is absent: taken as the router alone"}, {in + none}}},
 		{"a fault filter", api(rds, filters(filter(fault), routed)), [2][]string{{"! " + in + "http_filters[0]: is HTTPFault, and has no effect: picks pass no HTTP filters"}, nil}},

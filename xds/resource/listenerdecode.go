@@ -19,7 +19,6 @@ func (v *verdict) listener(m *listenerv3.Listener) *Listener {
 	l := &Listener{Name: m.GetName()}
 	switch {
 	case m.GetApiListener() != nil:
-		v.heeds(m, "", "name", "api_listener")
 		v.clientSide(m.GetApiListener(), l)
 	case v.byHand:
 		v.refuse("api_listener", "is absent, which makes it the listener of a server's port, and lbd picks for clients: %s", writeAPI)
@@ -41,8 +40,7 @@ func (v *verdict) clientSide(m *listenerv3.ApiListener, l *Listener) {
 	if !v.carries(config, &manager, apiListener) {
 		return
 	}
-	v.heeds(&manager, apiListener, "rds", "route_config", "scoped_routes", "http_filters", "stat_prefix", "codec_type",
-		"xff_num_trusted_hops", "original_ip_detection_extensions")
+	v.fields(&manager, apiListener)
 	v.trustsNobody(&manager, apiListener)
 	l.RouteName, l.Routes = v.routeSpecifier(&manager, apiListener, false)
 	v.filters(manager.GetHttpFilters(), apiListener+".http_filters", false)

@@ -15,11 +15,6 @@ func (v *verdict) outlierDetection(m *clusterv3.OutlierDetection, p Policy) *Out
 		return nil
 	}
 	const field = "outlier_detection"
-	v.heeds(m, field,
-		"interval", "base_ejection_time", "max_ejection_time", "max_ejection_percent",
-		"enforcing_success_rate", "success_rate_stdev_factor", "success_rate_minimum_hosts", "success_rate_request_volume",
-		"enforcing_failure_percentage", "failure_percentage_threshold", "failure_percentage_minimum_hosts", "failure_percentage_request_volume",
-	)
 	o := &OutlierDetection{
 		Interval:           v.period(m.GetInterval(), field+".interval", 10*time.Second),
 		BaseEjectionTime:   v.period(m.GetBaseEjectionTime(), field+".base_ejection_time", 30*time.Second),

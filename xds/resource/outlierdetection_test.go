@@ -60,7 +60,7 @@ func TestOutlierDetection(t *testing.T) {
 		},
 		{
 			"what only Envoy has", `{"consecutive_5xx":3,"max_ejection_time_jitter":"1s"}`, as(func(*ejection) {}),
-			[]string{"outlier_detection.consecutive_5xx: is not applied", "outlier_detection.max_ejection_time_jitter: is not applied"},
+			[]string{"outlier_detection.consecutive_5xx: is not applied: endpoints are ejected by success rate and failure percentage only", "outlier_detection.max_ejection_time_jitter: is not applied"},
 		},
 	} {
 		for _, origin := range []resource.Origin{resource.ByHand, resource.FromServer} {

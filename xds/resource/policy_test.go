@@ -107,11 +107,11 @@ func TestPolicies(t *testing.T) {
 		},
 		{
 			name: "the config of another lb_policy", body: eds(`"least_request_lb_config":{"choice_count":1}`), want: resource.RoundRobinPolicy(),
-			byHand: []string{"least_request_lb_config: is not applied"},
+			byHand: []string{"least_request_lb_config: is not applied: it belongs to another lb_policy"},
 		},
 		{
 			name: "the config of an lb_policy that does not count", body: eds(`"lb_policy":"RING_HASH","ring_hash_lb_config":{}`, choose(policies(policy(roundRobin)))),
-			want: robin, byHand: []string{"lb_policy: RING_HASH is not applied: load_balancing_policy counts", "ring_hash_lb_config: is not applied"},
+			want: robin, byHand: []string{"lb_policy: RING_HASH is not applied: load_balancing_policy counts", "ring_hash_lb_config: is not applied: it belongs to another lb_policy"},
 		},
 
 		{
@@ -169,7 +169,8 @@ func TestPolicies(t *testing.T) {
 		{name: "weighted_round_robin", body: only(policy(weighted)), want: standard},
 		{
 			name: "weighted_round_robin in all", want: weightedPolicy(time.Second, 2*time.Second, 3*time.Second, 0.5),
-			body: only(policy(weighted, `"blackout_period":"1s","weight_expiration_period":"2s","weight_update_period":"3s","error_utilization_penalty":0.5,"oob_reporting_period":"1s"`)),
+			body:   only(policy(weighted, `"blackout_period":"1s","weight_expiration_period":"2s","weight_update_period":"3s","error_utilization_penalty":0.5,"oob_reporting_period":"1s"`)),
+			byHand: []string{inPolicy + ".oob_reporting_period: is not applied: loads are those that are reported with the outcomes of picks"},
 		},
 		{
 			name: "weighted_round_robin of zeros", want: standard,
@@ -436,7 +437,8 @@ func TestRulesOfPolicies(t *testing.T) {
 
 func TestRingHashByHandHashesAsEnvoyDoes(t *testing.T) {
 	d, err := resource.DecodeCluster([]byte(only(policy(ringHash))), resource.Options{})
-	if err != nil || !reflect.DeepEqual(d.Value.Policy, ring(1024, 4096)) || len(d.Warnings) > 0 {
+	want := []string{inPolicy + ".hash_function: is DEFAULT_HASH, which gRPC rejects from a management server: taken as XX_HASH, as Envoy does; write hash_function: XX_HASH"}
+	if err != nil || !reflect.DeepEqual(d.Value.Policy, ring(1024, 4096)) || !reflect.DeepEqual(lines(d.Warnings), want) {
 		t.Errorf("decoded %+v, %v", d, err)
 	}
 }

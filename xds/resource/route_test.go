@@ -164,7 +164,6 @@ func spellRoutes(c *resource.RouteConfiguration) string {
 // TestRoutesAreJudged: what is refused, and what is said of what is not.
 func TestRoutesAreJudged(t *testing.T) {
 	const at = "virtual_hosts[0].routes[0]."
-	const notApplied = "is not applied"
 	onHeader := func(h string) string { return routes(matching(`"prefix":""`, `"headers":[`+h+`]`)) }
 	override := func(config string) string {
 		return routes(`{"typed_per_filter_config":{"f":` + config + `},` + acting(`"cluster":"a"`)[1:])
@@ -216,7 +215,7 @@ func TestRoutesAreJudged(t *testing.T) {
 		},
 		{
 			"fields that are not heeded", routes(`{"match":{"prefix":"","grpc":{}},"route":{"cluster":"a","timeout":"1s"},"tracing":{}}`),
-			[]string{"! " + at + "tracing: " + notApplied, "! " + at + "match.grpc: " + notApplied, "! " + at + "route.timeout: " + notApplied},
+			[]string{"! " + at + "tracing: " + notApplied, "! " + at + "match.grpc: " + notApplied, "! " + at + "route.timeout: " + notApplied + ": lbd sends no requests"},
 			nil,
 		},
 
@@ -351,7 +350,7 @@ func TestRoutesAreJudged(t *testing.T) {
 		{
 			"weights of nothing beside one", routes(acting(`"weighted_clusters":{"clusters":[{"name":"a"},{"name":"b","weight":0},{"name":"c","weight":1}],"total_weight":1}`)),
 			[]string{
-				"! " + at + "route.weighted_clusters.total_weight: " + notApplied,
+				"! " + at + "route.weighted_clusters.total_weight: " + notApplied + ": it is the sum of the weights",
 				"! " + at + "route.weighted_clusters.clusters[0].weight: is absent: the cluster is left out",
 				"! " + at + "route.weighted_clusters.clusters[1].weight: is 0: the cluster is left out",
 			},
@@ -401,7 +400,7 @@ func TestRoutesAreJudged(t *testing.T) {
 			[]string{at + "route.hash_policy[0].header.regex_rewrite.pattern.regex: is no regular expression of RE2: missing argument to repetition operator: `*`"},
 		},
 
-		{"retries", retry(`{}`), []string{"! " + at + "route.retry_policy: is not applied: whoever asks for picks retries"}, nil},
+		{"retries", retry(`{}`), []string{"! " + at + "route.retry_policy: is not applied: callers of the pick API retry"}, nil},
 		{
 			"bad retries", retry(`{"num_retries":0,"retry_back_off":{"max_interval":"0s"}}`),
 			badRetries(at), badRetries(at),

@@ -32,8 +32,6 @@ func (r *routing) action(at spot, m *routev3.Route, to *Route) bool {
 
 // forward judges the action that sends requests to clusters.
 func (r *routing) forward(at spot, m *routev3.RouteAction, to *Route) bool {
-	r.heed(at, "route", m, "cluster", "weighted_clusters", "cluster_specifier_plugin", "cluster_header",
-		"inline_cluster_specifier_plugin", "hash_policy", "retry_policy")
 	to.Hash = r.hashPolicies(at, m.GetHashPolicy())
 	switch c := m.GetClusterSpecifier().(type) {
 	case *routev3.RouteAction_Cluster:
@@ -79,7 +77,6 @@ func (r *routing) clusterName(at spot, field, name string) {
 // weighted judges the clusters of a route that are drawn by weight.
 func (r *routing) weighted(at spot, m *routev3.WeightedCluster, to *Route) {
 	const field = "route.weighted_clusters"
-	r.heed(at, field, m, "clusters")
 	list := m.GetClusters()
 	if r.byHand && len(list) > MaxWeightedClusters {
 		r.refuse(at.in(field+".clusters"), "holds %d clusters, of at most %d", len(list), MaxWeightedClusters)
@@ -92,7 +89,6 @@ func (r *routing) weighted(at spot, m *routev3.WeightedCluster, to *Route) {
 			r.warnByHand(at.in(here+".weight"), "is %s: the cluster is left out", zeroOrAbsent(c.GetWeight() != nil))
 			continue
 		}
-		r.heed(at, here, c, "name", "weight", "cluster_header", "typed_per_filter_config")
 		if r.byHand && c.GetClusterHeader() != "" {
 			r.refuse(at.in(here+".cluster_header"), "is not supported: write name")
 		} else {
@@ -163,13 +159,12 @@ func (r *routing) hashHeader(at spot, field string, m *routev3.RouteAction_HashP
 // backslash finds what stands for a group in Envoy's substitutions.
 var backslash = regexp.MustCompile(`\\[0-9]`)
 
-// retryPolicy judges a retry policy (gRFC A44). It has no effect: whoever asks
-// for picks retries, not lbd.
+// retryPolicy judges a retry policy (gRFC A44), which is not applied: callers of the
+// pick API retry.
 func (r *routing) retryPolicy(at spot, field string, m *routev3.RetryPolicy) {
 	if m == nil {
 		return
 	}
-	r.warnByHand(at.in(field), "is not applied: whoever asks for picks retries")
 	if n := m.GetNumRetries(); n != nil && n.GetValue() == 0 {
 		r.refuse(at.in(field+".num_retries"), "is 0: it must be at least 1")
 	}

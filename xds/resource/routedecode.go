@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/protobuf/proto"
 )
 
 // routes judges a RouteConfiguration, whose name is judged already and which
@@ -15,7 +14,6 @@ import (
 // was refused.
 func (v *verdict) routes(m *routev3.RouteConfiguration, base string) *RouteConfiguration {
 	c := &RouteConfiguration{Name: m.GetName()}
-	v.heeds(m, base, "name", "virtual_hosts", "cluster_specifier_plugins")
 	if v.byHand && v.tooManyRoutes(m, base) {
 		return c
 	}
@@ -84,16 +82,8 @@ func (s spot) in(field string) string {
 	return within(at, field)
 }
 
-// heed is heeds for a message within what stands at the spot.
-func (r *routing) heed(at spot, field string, m proto.Message, applied ...string) {
-	for name := range r.unheeded(m, applied) {
-		r.warn(at.in(join(field, name)), "is not applied")
-	}
-}
-
 func (r *routing) virtualHost(i int, m *routev3.VirtualHost) *VirtualHost {
 	at := spot{r.base, i, -1}
-	r.heed(at, "", m, "name", "domains", "routes", "retry_policy", "typed_per_filter_config")
 	if r.byHand {
 		r.called(at, m.GetName())
 		r.serves(at, m)
@@ -184,8 +174,6 @@ func (m *RouteMatch) takesAll() bool {
 
 // route judges a route, and returns nil for one that is left out.
 func (r *routing) route(at spot, m *routev3.Route) *Route {
-	r.heed(at, "", m, "name", "match", "typed_per_filter_config", "metadata", "decorator",
-		"route", "redirect", "direct_response", "filter_action", "non_forwarding_action")
 	route := &Route{Name: m.GetName()}
 	if !r.match(at, m.GetMatch(), &route.Match) || !r.action(at, m, route) {
 		return nil

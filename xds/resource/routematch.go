@@ -15,12 +15,6 @@ import (
 // over all of them.
 var conditions = []string{"tls_context", "dynamic_metadata", "filter_state", "cookies"}
 
-// judged are the fields of a route's match that are judged one by one.
-var judged = append([]string{
-	"prefix", "path", "safe_regex", "path_separated_prefix", "connect_matcher", "path_match_policy",
-	"case_sensitive", "headers", "runtime_fraction", "query_parameters",
-}, conditions...)
-
 // match judges which requests a route takes. It reports whether the route is to
 // be kept.
 func (r *routing) match(at spot, m *routev3.RouteMatch, to *RouteMatch) bool {
@@ -28,12 +22,13 @@ func (r *routing) match(at spot, m *routev3.RouteMatch, to *RouteMatch) bool {
 		r.refuse(at.in("match"), `is absent: write match: {prefix: ""} to take all requests`)
 		return false
 	}
-	for name := range r.unheeded(m, nil) {
-		if slices.Contains(conditions, name) {
-			r.refuse(at.in("match."+name), "is not supported: a pick has none, and the route would take more than is meant")
+	if r.byHand {
+		for name := range set(m) {
+			if slices.Contains(conditions, name) {
+				r.refuse(at.in("match."+name), "is not supported: a pick has none, and the route would take more than is meant")
+			}
 		}
 	}
-	r.heed(at, "match", m, judged...)
 	if len(m.GetQueryParameters()) > 0 {
 		r.warnByHand(at.in("match.query_parameters"), "is not supported: the route is left out, as gRPC leaves it out")
 		return false
@@ -45,7 +40,7 @@ func (r *routing) match(at spot, m *routev3.RouteMatch, to *RouteMatch) bool {
 	r.headers(at, m.GetHeaders(), to)
 	if f := m.GetRuntimeFraction(); f != nil {
 		to.HasFraction = true
-		to.PerMillion = r.fraction(at, f.GetDefaultValue(), f.GetRuntimeKey())
+		to.PerMillion = r.fraction(at, f.GetDefaultValue())
 	}
 	return true
 }
@@ -111,9 +106,6 @@ func (r *routing) header(at spot, field string, m *routev3.HeaderMatcher, to *He
 	to.Name, to.Invert = strings.ToLower(m.GetName()), m.GetInvertMatch()
 	if r.byHand {
 		r.headerName(at, field+".name", to.Name)
-		if m.GetTreatMissingHeaderAsEmpty() {
-			r.warn(at.in(field+".treat_missing_header_as_empty"), "is not applied: an absent header meets no condition but present_match")
-		}
 	}
 	text := &to.String
 	switch h := m.GetHeaderMatchSpecifier().(type) {
@@ -195,11 +187,8 @@ func (v *verdict) stringMatch(field string, m *matcherv3.StringMatcher) StringMa
 
 // fraction converts the part of the requests that a route takes to parts per
 // million. gRPC takes an unknown denominator as MILLION.
-func (r *routing) fraction(at spot, p *typev3.FractionalPercent, key string) uint32 {
+func (r *routing) fraction(at spot, p *typev3.FractionalPercent) uint32 {
 	const field = "match.runtime_fraction"
-	if key != "" {
-		r.warnByHand(at.in(field+".runtime_key"), "is not applied: default_value counts")
-	}
 	if r.byHand && p == nil {
 		r.refuse(at.in(field+".default_value"), "is absent: the route would take no request")
 		return 0

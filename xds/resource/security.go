@@ -54,13 +54,15 @@ func (v *verdict) security(m *clusterv3.Cluster) *Security {
 	if !v.byHand {
 		return v.upstream(socket, field)
 	}
-	aside := verdict{certificates: v.certificates}
+	aside := verdict{byHand: true, certificates: v.certificates}
 	s := aside.upstream(socket, field)
 	if len(aside.problems.list) > 0 {
 		why := aside.problems.list[0]
 		v.warn(why.Field, "%s; connections are plain, without TLS", why.Reason)
 		return nil
 	}
+	v.warnings.append(&aside.warnings)
+	v.unappliedList = append(v.unappliedList, aside.unappliedList...)
 	return s
 }
 
@@ -72,6 +74,7 @@ func (v *verdict) upstream(socket *corev3.TransportSocket, field string) *Securi
 		return nil
 	}
 	field += ".typed_config"
+	v.fields(&m, field)
 	s, problem := tlsSide{}.security(m.GetCommonTlsContext())
 	if problem != nil {
 		v.refuse(join(field, problem.Field), "%s", problem.Reason)

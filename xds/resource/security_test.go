@@ -101,7 +101,7 @@ func TestClustersAreSecured(t *testing.T) {
 			}
 			if err != nil || !reflect.DeepEqual(d.Value.Security, c.want) {
 				t.Errorf("by hand: %+v, %v, want %+v", d, err, c.want)
-			} else if got := lines(d.Warnings); !slices.Equal(got, warn) {
+			} else if got := applicable(d.Warnings); !slices.Equal(got, warn) {
 				t.Errorf("warnings %q, want %q", got, warn)
 			}
 			o.Origin = resource.FromServer

@@ -20,6 +20,10 @@ type verdict struct {
 	unknown      ledger // fields that no message has
 	warnings     ledger
 	notes        ledger
+	// unapplied are the fields that are set and not applied, each kind once, and
+	// unappliedList the same in the order in which they were found.
+	unapplied     map[*ignoredField]*unapplied
+	unappliedList []*unapplied
 	// regexSize is how many instructions the regular expressions stand for, where
 	// they are written by hand.
 	regexSize int
@@ -114,6 +118,9 @@ func (v *verdict) remarks() *ledger {
 		all.list = append(all.list, p)
 	}
 	all.append(&v.warnings)
+	for _, u := range v.unappliedList {
+		all.append(&ledger{list: []Problem{u.problem()}})
+	}
 	return &all
 }
 
