@@ -113,6 +113,8 @@ func New(o Options) http.Handler {
 	b := newDashboard(o.Dashboard)
 	r.get("/", b.getHome)
 	r.get("/assets/{file}", b.getAsset)
+	n := newProblemTypes()
+	r.get("/problems/{code}", n.get)
 	i := newPages()
 	r.get("/docs", i.getDocs)
 	r.get("/docs/{file}", i.getFile)

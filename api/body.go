@@ -70,6 +70,20 @@ func noBody(w http.ResponseWriter, r *http.Request) error {
 	return refusal(service.InvalidArgument, "body: there should be none: parameters belong in the query")
 }
 
+// emptyBody accepts no body, or an empty JSON object: what clients send that always
+// send one. Anything else its sender meant something by.
+func emptyBody(w http.ResponseWriter, r *http.Request) error {
+	body, err := readBody(w, r, MaxLeaseBytes)
+	if err != nil || len(bytes.TrimSpace(body)) == 0 {
+		return err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(body, &members); err != nil || len(members) > 0 || members == nil {
+		return refusal(service.InvalidArgument, "body: it must be empty, or {}: parameters belong in the query")
+	}
+	return nil
+}
+
 // readJSON reads a JSON body into v. No body at all leaves v as it is; a field
 // that v does not have is refused.
 func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {

@@ -56,6 +56,8 @@ func text(name string, s *openapi3.Schema) *rapid.Generator[string] {
 		fits = []string{"", "beta"}
 	case name == "file":
 		fits = []string{"docs.js", "swagger-ui.css", "nothing"}
+	case name == "code":
+		fits = []string{"blocked", "no_ready_endpoint", "nothing"}
 	case name == "type":
 		fits = []string{"pushed", "push_refused", "connection_changed"}
 	case name == "wait" || name == "ttl":

@@ -75,7 +75,7 @@ func (t *targets) get(w http.ResponseWriter, r *http.Request) error {
 // put hosts a target.
 //
 //	@Summary		Host a target
-//	@Description	From now on, and after a restart, picks may ask for the target. Its Listener and what that leads to come from a push, a file or a management server. A Listener that is pushed hosts the target of its name by itself. What is hosted is no part of the snapshot.
+//	@Description	From now on, and after a restart, picks may ask for the target. Its Listener and what that leads to come from a push, a file or a management server. A Listener that is pushed hosts the target of its name by itself. What is hosted is no part of the snapshot. The body is empty, or {}.
 //	@ID				putTarget
 //	@Tags			targets
 //	@Produce		json
@@ -92,7 +92,7 @@ func (t *targets) put(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := noBody(w, r); err != nil {
+	if err := emptyBody(w, r); err != nil {
 		return err
 	}
 	result, err := t.service.HostTarget(r.Context(), h)

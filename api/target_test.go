@@ -79,7 +79,11 @@ func TestTargetsAreHostedAndDropped(t *testing.T) {
 	tag := decode[api.PushAnswer](t, w.Body.Bytes()).ETag
 	d.must(http.StatusOK, "PUT", "/v1/targets/shop", "")
 	d.refused(service.PreconditionFailed, "PUT", "/v1/targets/shop", "", "If-None-Match: *")
-	d.refused(service.InvalidArgument, "PUT", "/v1/targets/shop", "{}")
+	d.must(http.StatusOK, "PUT", "/v1/targets/shop", "{}")
+	d.must(http.StatusOK, "PUT", "/v1/targets/shop", " { }\n", "Content-Type: application/json")
+	for _, body := range []string{`{"name":"shop"}`, "null", "[]", "{", "shop", "{} {}"} {
+		d.refused(service.InvalidArgument, "PUT", "/v1/targets/shop", body)
+	}
 	d.refused(service.InvalidArgument, "PUT", "/v1/targets/%2Fshop", "")
 	d.refused(service.InvalidArgument, "PUT", "/v1/targets/shop?strict", "")
 	p, _ := d.refused(service.UnknownTarget, "GET", "/pick?target=shop", "")

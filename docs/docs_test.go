@@ -192,3 +192,21 @@ func TestExampleResourcesAreGood(t *testing.T) {
 		}
 	}
 }
+
+// The first file of the README is pushed and checked without a warning.
+func TestReadmesFileIsWithoutWarnings(t *testing.T) {
+	const name = "orders.yaml"
+	file := regexp.MustCompile(`(?ms)^cat > ` + name + ` <<'EOF'\n(.*?)^EOF$`).FindStringSubmatch(read(t, "README.md"))
+	if file == nil {
+		t.Fatalf("README.md has no %s", name)
+	}
+	o := resource.Options{Format: resource.FormatYAML, Bare: true, Name: "orders"}
+	pushed, err := resource.DecodeAssignment([]byte(file[1]), o)
+	if err != nil || len(pushed.Warnings) != 0 || len(pushed.Notes) == 0 {
+		t.Errorf("pushed: %+v, %v", pushed, err)
+	}
+	checked, err := resource.DecodeBundle([]byte(file[1]), o)
+	if err != nil || len(checked.Warnings) != 0 || len(checked.Items) != 1 || checked.Items[0].Key.Name != "orders" {
+		t.Errorf("checked: %+v, %v", checked, err)
+	}
+}

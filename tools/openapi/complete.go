@@ -20,6 +20,7 @@ const (
 	jsonType     = "application/json"
 	imageType    = "image/png"
 	plainType    = "text/plain"
+	htmlType     = "text/html"
 )
 
 // What references begin with.
@@ -251,6 +252,9 @@ func completeContent(content openapi3.Content) {
 	}
 	if content[imageType] != nil {
 		content[imageType] = textMedia("binary")
+	}
+	if content[htmlType] != nil && content[jsonType] != nil {
+		content[htmlType] = textMedia("")
 	}
 	if content[plainType] != nil && content[jsonType] != nil {
 		content[plainType] = textMedia("")

@@ -1,0 +1,91 @@
+package api
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// ProblemType describes one code of refusals, which the type of a Problem leads to.
+type ProblemType struct {
+	// Type is its path, as the type of a Problem has it.
+	Type  string       `json:"type" example:"/problems/no_ready_endpoint"`
+	Code  service.Code `json:"code" swaggertype:"string" example:"no_ready_endpoint"`
+	Title string       `json:"title"`
+	// Status is the HTTP status of such a refusal.
+	Status int `json:"status"`
+	// GRPCCode is the gRPC status code of the same meaning.
+	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
+	// Means is what happened.
+	Means string `json:"means"`
+	// Fix is what to do.
+	Fix string `json:"fix"`
+}
+
+//go:embed pages/problem.html
+var problemPage embed.FS
+
+// problemTypes answers /problems.
+type problemTypes struct{ page *template.Template }
+
+func newProblemTypes() *problemTypes {
+	return &problemTypes{template.Must(template.ParseFS(problemPage, "pages/problem.html"))}
+}
+
+// problemTypeOf describes a code, which answers has.
+func problemTypeOf(code service.Code) ProblemType {
+	a := answers[code]
+	return ProblemType{
+		Type: problemsPath + string(code), Code: code, Title: a.title, Status: a.status, GRPCCode: grpcName(code),
+		Means: a.means, Fix: a.fix,
+	}
+}
+
+// problemsPath begins the type of every Problem.
+const problemsPath = "/problems/"
+
+// get answers what a code means.
+//
+//	@Summary		What a refusal means
+//	@Description	What the type of a Problem leads to: what happened, and what to do. A page for browsers, else JSON.
+//	@ID				getProblemType
+//	@Tags			daemon
+//	@Produce		json,html
+//	@Param			code			path		string		true	"the code of the refusal"
+//	@Success		200				{object}	ProblemType	"what it means"
+//	@Failure		400,404,414,500	{object}	Problem
+//	@Router			/problems/{code} [get]
+func (p *problemTypes) get(w http.ResponseWriter, r *http.Request) error {
+	code := service.Code(chi.URLParam(r, "code"))
+	if _, known := answers[code]; !known {
+		return refusal(notFound, "%s: no refusal has this code; see Problem in /openapi.yaml", clip(string(code)))
+	}
+	if err := noQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	t := problemTypeOf(code)
+	h := w.Header()
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Vary", "Accept")
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	if quality(accept, "text/html") <= quality(accept, "application/json") {
+		h["Content-Type"] = jsonType
+		writeBody(w, http.StatusOK, encode(t))
+		return nil
+	}
+	var b bytes.Buffer
+	if err := p.page.Execute(&b, t); err != nil {
+		return fmt.Errorf("write the page of %s: %w", code, err)
+	}
+	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	writeBody(w, http.StatusOK, b.Bytes())
+	return nil
+}
