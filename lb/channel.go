@@ -14,6 +14,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/foreign"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -60,6 +61,9 @@ type Options struct {
 	// Generation is the number of the first picker; each later one's is one
 	// more.
 	Generation int64
+	// Overload tells of shortages of lbd's own: while one keeps connections from being
+	// made, init timers stand still. It may be nil.
+	Overload *overload.Monitor
 }
 
 // Channel is one target's tree and its current picker, as a gRPC channel has
@@ -68,8 +72,11 @@ type Channel struct {
 	// Fixed after build.
 	options Options
 	owner   *policy.Serializer
+	tree    *policy.Tree
 	root    balancer.Balancer
+	unwatch func() // ends the monitor's calls
 
+	short   atomic.Bool // the monitor told of a shortage
 	current atomic.Pointer[published]
 	summary atomic.Pointer[policy.Summary]
 
@@ -115,11 +122,12 @@ func NewChannel(o Options) *Channel {
 	})
 	c.summary.Store(&policy.Summary{State: connectivity.Connecting, Priority: -1})
 	c.owner = policy.NewSerializer(c.endBatch)
-	tree := &policy.Tree{
+	c.tree = &policy.Tree{
 		Owner: c.owner, Registry: o.Registry, Foreign: foreign.Lookup, Counters: o.Counters, Draw: o.Draw, Events: o.Events,
 	}
 	root := o.Registry[policy.ClusterManager]
-	c.root = root.Build(policy.NewConn(&clientConn{channel: c}, tree), balancer.BuildOptions{})
+	c.root = root.Build(policy.NewConn(&clientConn{channel: c}, c.tree), balancer.BuildOptions{})
+	c.unwatch = o.Overload.Watch(c.overloaded)
 	return c
 }
 
@@ -389,6 +397,7 @@ func (c *Channel) ask(ctx context.Context, describe func() policy.Node) (policy.
 // Close closes the tree. Queued picks end with [ErrClosed]. When it returns, no
 // callback comes any more, and no goroutine of the tree is left.
 func (c *Channel) Close() {
+	c.unwatch()
 	c.owner.Close(func() {
 		c.root.Close()
 		c.closed = true

@@ -7,8 +7,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -79,12 +81,28 @@ type Dialer struct {
 
 	certificates Certificates
 	verdictTime  time.Duration // how long a server that asked for a certificate has to refuse it
+
+	overload *overload.Monitor // may be nil
+	maxHeld  int               // of connections, 0 for no limit
+	held     atomic.Int64      // connections kept, and attempts to make one under way
 }
 
 // NewDialer returns a Dialer, which asks c for the certificates that clusters'
 // security names; c may be nil. It has to be closed, after its channels.
 func NewDialer(c Certificates) *Dialer {
-	d := &Dialer{connect: (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext, slots: newSlots(), certificates: c, verdictTime: verdictTime}
+	return NewLimitedDialer(c, overload.Budget{Dials: MaxDials}, nil)
+}
+
+// NewLimitedDialer returns a Dialer that keeps to a budget of descriptors, and reports
+// shortages to m.
+//
+// A dial or a probe that fails for a shortage of lbd's own changes the state of no
+// endpoint: it is tried again until it has an answer that is the endpoint's.
+func NewLimitedDialer(c Certificates, b overload.Budget, m *overload.Monitor) *Dialer {
+	d := &Dialer{
+		connect: (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext, slots: newSlots(min(b.Dials, MaxDials)),
+		certificates: c, verdictTime: verdictTime, overload: m, maxHeld: b.Held,
+	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -119,12 +137,13 @@ type tcpConnector struct {
 	hold     bool
 	tls      bool // whatever the cluster says
 	turn     turn
+	root     string             // of the turn's cluster
 	security *resource.Security // of the cluster; nil for none
 	hostname string             // of the endpoint, where TLS goes by it
 }
 
-func (c tcpConnector) inTurn(t turn) dialing {
-	c.turn = t
+func (c tcpConnector) inTurn(t turn, root string) dialing {
+	c.turn, c.root = t, root
 	return c
 }
 
@@ -142,8 +161,20 @@ func (c tcpConnector) named(hostname string) dialing {
 }
 
 // dial connects, and secures the connection. Both have to be done in time. It calls
-// agreed when only the server's verdict of lbd's certificate is still to come.
+// agreed when only the server's verdict of lbd's certificate is still to come. The
+// error is a *shortage where the fault is lbd's own.
 func (c tcpConnector) dial(ctx context.Context, address string, timeout time.Duration, agreed func()) (net.Conn, error) {
+	conn, err := c.connect(ctx, address, timeout, agreed)
+	if err == nil {
+		return conn, nil
+	}
+	if r, ok := overload.OfDial(ctx, err, address, c.dialer.connect); ok {
+		err = &shortage{resource: r, err: err}
+	}
+	return nil, err
+}
+
+func (c tcpConnector) connect(ctx context.Context, address string, timeout time.Duration, agreed func()) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := c.dialer.connect(ctx, "tcp", address)
@@ -176,8 +207,9 @@ type tcpLink struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu    sync.Mutex // guards timer against stop
-	timer *time.Timer
+	mu      sync.Mutex // guards the rest
+	timer   *time.Timer
+	stalled map[string]bool // addresses that wait for a shortage toward them
 }
 
 func (l *tcpLink) over() bool { return l.ctx.Err() != nil }
@@ -188,6 +220,10 @@ func (l *tcpLink) stop() {
 	defer l.mu.Unlock()
 	if l.timer != nil {
 		l.timer.Stop()
+	}
+	if len(l.stalled) > 0 {
+		l.stalled = nil
+		l.turn.channel.unstall(l.root)
 	}
 }
 
@@ -202,6 +238,7 @@ func (l *tcpLink) connected(address string, conn net.Conn) {
 	l.report(Connection{Address: address})
 	if !l.dialer.slots.hold(func() { l.watch(conn) }) {
 		_ = conn.Close()
+		l.release()
 	}
 }
 
@@ -210,13 +247,22 @@ func (l *tcpLink) connected(address string, conn net.Conn) {
 func (l *tcpLink) watch(conn net.Conn) {
 	unhook := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
 	defer unhook()
+	defer l.release()
 	defer conn.Close() //nolint:errcheck // it is lost already, or given up
 	buf := make([]byte, 64)
 	for {
-		if _, err := conn.Read(buf); err != nil {
-			if l.ctx.Err() == nil {
-				l.report(Connection{Err: fmt.Errorf("connection lost: %w", err)})
+		_, err := conn.Read(buf)
+		switch {
+		case err == nil:
+		case l.ctx.Err() != nil:
+			return
+		case l.dialer.overload.ReportIf(err):
+			select {
+			case <-l.ctx.Done():
+			case <-time.After(overload.Pause(overload.RetryPause)):
 			}
+		default:
+			l.report(Connection{Err: fmt.Errorf("connection lost: %w", err)})
 			return
 		}
 	}
@@ -229,23 +275,32 @@ func (l *tcpLink) recheckAfter(d time.Duration, address string) {
 	if l.over() {
 		return
 	}
-	look := dial{run: func(limit time.Duration) { l.recheck(address, limit) }, over: l.over}
+	look := dial{run: func(limit time.Duration) bool { return l.recheck(address, limit) }, over: l.over}
 	l.timer = time.AfterFunc(d, func() { l.dialer.slots.recheck(l.turn, look) })
 }
 
-func (l *tcpLink) recheck(address string, limit time.Duration) {
+// recheck looks at the endpoint. short reports that it has to look again, because lbd
+// could not.
+func (l *tcpLink) recheck(address string, limit time.Duration) (short bool) {
 	if l.over() {
-		return
+		return false
 	}
 	conn, err := l.dial(l.ctx, address, min(limit, RecheckTimeout), func() {})
-	if err != nil {
-		if !l.over() {
-			l.report(Connection{Err: err})
+	lacking, isShortage := errors.AsType[*shortage](err)
+	switch {
+	case err == nil:
+		_ = conn.Close()
+		l.recheckAfter(jitter(RecheckInterval), address)
+	case l.over():
+	case isShortage:
+		if l.dialer.report(lacking) {
+			return true
 		}
-		return
+		l.recheckAfter(jitter(RecheckInterval), address)
+	default:
+		l.report(Connection{Err: err})
 	}
-	_ = conn.Close()
-	l.recheckAfter(jitter(RecheckInterval), address)
+	return false
 }
 
 // jitter moves d by up to a tenth, so that endpoints that came up together are

@@ -1,10 +1,13 @@
 package lb
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/lbd-dev/lbd/overload"
 )
 
 const (
@@ -18,6 +21,9 @@ const (
 	// rechecksPace is how often rechecks that wait for RechecksPerSecond are
 	// looked at.
 	rechecksPace = 5 * time.Millisecond
+	// shortagePace is the mean pause after a dial that failed for a shortage of lbd's
+	// own, until the next is tried.
+	shortagePace = 100 * time.Millisecond
 )
 
 // turn is in whose turn a dial is made.
@@ -37,26 +43,37 @@ func (t turn) line() turn { return turn{channel: t.channel, cluster: t.cluster} 
 type slots struct {
 	wg sync.WaitGroup
 
+	most int // of dials under way; fixed
+
 	mu       sync.Mutex // guards the rest
 	attempts queue
 	rechecks queue
 	pacing   bool // a look at the rechecks is to come
 	closed   bool
+	// allowed is how many dials may be under way: most, and less after one has failed
+	// for a shortage of lbd's own. resting: none may begin. easing: a timer will end
+	// resting, or raise allowed.
+	allowed         int
+	resting, easing bool
 }
 
 // dial is one that waits for a slot, or has one.
 type dial struct {
-	// run dials, for limit at most.
-	run func(limit time.Duration)
+	// run dials, for limit at most. It reports whether that failed for a shortage of
+	// lbd's own, so that it has to be run again.
+	run func(limit time.Duration) (short bool)
 	// over reports that the dial is not wanted any more.
 	over func() bool
 
+	turn turn   // fixed once it waits
 	from *queue // fixed once it has a slot
 	line *line
 }
 
-func newSlots() *slots {
+// newSlots returns slots for most dials at a time, MaxDials at most.
+func newSlots(most int) *slots {
 	return &slots{
+		most: most, allowed: most,
 		attempts: queue{lines: make(map[turn]*line)},
 		rechecks: queue{
 			lines: make(map[turn]*line),
@@ -115,8 +132,12 @@ func (s *slots) fill() {
 // makes room for one.
 func (s *slots) work(d dial, limit time.Duration) {
 	for ok := true; ok; {
-		d.run(limit)
+		short := d.run(limit)
 		s.mu.Lock()
+		if short {
+			d.from.putBack(d)
+			s.rest()
+		}
 		d.from.release(d.line)
 		d, limit, ok = s.next()
 		s.mu.Unlock()
@@ -126,7 +147,7 @@ func (s *slots) work(d dial, limit time.Duration) {
 // next takes the dial that has the next turn, if a slot is free: of the kind of
 // which fewer are under way.
 func (s *slots) next() (d dial, limit time.Duration, ok bool) {
-	if s.closed || s.attempts.busy+s.rechecks.busy == MaxDials {
+	if s.closed || s.resting || s.attempts.busy+s.rechecks.busy >= s.allowed {
 		return dial{}, 0, false
 	}
 	kinds := [...]*queue{&s.attempts, &s.rechecks}
@@ -148,6 +169,35 @@ func (s *slots) next() (d dial, limit time.Duration, ok bool) {
 		limit = BusyTimeout
 	}
 	return d, limit, ok
+}
+
+// rest lets no dial begin for a while, and then one at a time: what was lacking would
+// be lacking again.
+func (s *slots) rest() {
+	s.allowed, s.resting = 1, true
+	s.ease()
+}
+
+// ease ends resting, or doubles how many dials may be under way, after a pause.
+func (s *slots) ease() {
+	if s.easing || s.closed {
+		return
+	}
+	s.easing = true
+	time.AfterFunc(overload.Pause(shortagePace), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.easing = false
+		if s.resting {
+			s.resting = false
+		} else {
+			s.allowed = min(s.most, 2*s.allowed)
+		}
+		s.fill()
+		if s.allowed < s.most {
+			s.ease()
+		}
+	})
 }
 
 // resume goes on with rechecks that waited for their rate.
@@ -183,6 +233,25 @@ type batch struct {
 }
 
 func (q *queue) add(t turn, d dial, begun bool) {
+	d.turn = t
+	l, b := q.place(t)
+	if begun {
+		b.begun = append(b.begun, d)
+	} else {
+		b.fresh = append(b.fresh, d)
+	}
+	q.list(l)
+}
+
+// putBack lets d be the next of its batch.
+func (q *queue) putBack(d dial) {
+	l, b := q.place(d.turn)
+	b.begun = slices.Insert(b.begun, 0, d)
+	q.list(l)
+}
+
+// place returns the line and the batch of a turn.
+func (q *queue) place(t turn) (*line, *batch) {
 	l := q.lines[t.line()]
 	if l == nil {
 		l = &line{turn: t.line(), batches: make(map[uint64]*batch)}
@@ -194,12 +263,7 @@ func (q *queue) add(t turn, d dial, begun bool) {
 		l.batches[t.batch] = b
 		l.ring = append(l.ring, b)
 	}
-	if begun {
-		b.begun = append(b.begun, d)
-	} else {
-		b.fresh = append(b.fresh, d)
-	}
-	q.list(l)
+	return l, b
 }
 
 // list puts a line that may have a slot behind the others, and forgets one that

@@ -97,11 +97,11 @@ func TestTurns(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			q := &newSlots().attempts
+			q := &newSlots(MaxDials).attempts
 			var got []string
 			for _, e := range tt.entries {
 				q.add(e.turn, dial{
-					run:  func(time.Duration) { got = append(got, e.name) },
+					run:  func(time.Duration) bool { got = append(got, e.name); return false },
 					over: func() bool { return slices.Contains(strings.Fields(tt.over), e.name) },
 				}, e.begun)
 			}

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -44,28 +45,44 @@ func (r *race) begin(i int) {
 	if i == len(r.addresses) || !r.begun.CompareAndSwap(int64(i), int64(i)+1) {
 		return
 	}
-	run := func(limit time.Duration) { r.dial(i, limit) }
-	r.link.dialer.slots.attempt(r.link.turn, dial{run: run, over: r.over}, i > 0)
+	r.link.dialer.slots.attempt(r.link.turn, r.dialing(i), i > 0)
 }
 
-func (r *race) dial(i int, limit time.Duration) {
+func (r *race) dialing(i int) dial {
+	return dial{run: func(limit time.Duration) bool { return r.dial(i, limit) }, over: r.over}
+}
+
+// dial dials address i. short reports that it has to be dialed again, because lbd
+// could not: the next address does not begin for that.
+func (r *race) dial(i int, limit time.Duration) (short bool) {
 	if r.over() {
-		return
+		return false
 	}
 	delay := time.AfterFunc(policy.AttemptDelay, func() { r.begin(i + 1) })
 	defer delay.Stop()
 	address := r.addresses[i]
-	conn, err := r.link.dial(r.ctx, address, limit, func() { delay.Stop() })
+	conn, err := r.link.attempt(r.ctx, address, limit, func() { delay.Stop() })
+	lacking, isShortage := errors.AsType[*shortage](err)
+	if !isShortage {
+		r.link.stall(address, false)
+	}
 	switch {
 	case err == nil && !r.won.Swap(true):
 		r.cancel()
 		r.link.connected(address, conn)
 	case err == nil:
 		_ = conn.Close()
+		r.link.release()
 	case r.over():
+	case isShortage:
+		if r.link.dialer.report(lacking) {
+			return true
+		}
+		r.wait(i)
 	case r.failed.Add(1) == int64(len(r.addresses)):
 		r.link.report(Connection{Address: address, Err: err})
 	default:
 		r.begin(i + 1)
 	}
+	return false
 }

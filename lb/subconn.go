@@ -39,8 +39,9 @@ type Connector interface {
 // it is to. It can be compared.
 type dialing interface {
 	Connector
-	// inTurn returns the Connector whose attempts are made in t's turn.
-	inTurn(t turn) dialing
+	// inTurn returns the Connector whose attempts are made in t's turn, for root: the
+	// cluster of t, or an aggregate that picks choose.
+	inTurn(t turn, root string) dialing
 	// secured returns the Connector whose connections are as s says.
 	secured(s *resource.Security) dialing
 	// named returns the Connector for an endpoint of that hostname, which TLS may
@@ -96,7 +97,7 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 		return nil, fmt.Errorf("connect mode %q is not available", link.Mode)
 	}
 	if d, ok := connector.(dialing); ok {
-		connector = d.inTurn(turn{channel: c, cluster: link.Cluster, batch: c.batch}).secured(link.Security)
+		connector = d.inTurn(turn{channel: c, cluster: link.Cluster, batch: c.batch}, link.Root).secured(link.Security)
 	}
 	sc := &subConn{channel: c, root: link.Root, cluster: link.Cluster, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
 	sc.setAddresses(addrs)

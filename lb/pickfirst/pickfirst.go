@@ -49,9 +49,9 @@ type pickFirst struct {
 	subConns  int        // how many of list have one
 
 	firstPass bool
-	delay     *policy.Timer // until the next is begun too
-	hopes     int           // how many of list have not failed in the first pass
-	failures  int           // after it, since one was reported
+	delay     *policy.ConnectTimer // until the next is begun too
+	hopes     int                  // how many of list have not failed in the first pass
+	failures  int                  // after it, since one was reported
 
 	state    connectivity.State
 	lastErr  error
@@ -214,7 +214,7 @@ func (b *pickFirst) delayNext() {
 	if b.at+1 == len(b.list) {
 		return // there is none to begin: the timer would do nothing
 	}
-	b.delay = b.conn.AfterFunc(policy.AttemptDelay, func() {
+	b.delay = b.conn.AfterConnecting(policy.AttemptDelay, func() {
 		b.at++
 		b.try()
 		b.conn.Mark(b, &b.pending)

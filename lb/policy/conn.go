@@ -18,6 +18,11 @@ type Tree struct {
 	// Events takes what the policies report. It is called by the owner and
 	// must not block.
 	Events func(Event)
+
+	// Owner only.
+	suspended      bool
+	suspendedRoots map[string]int
+	running        map[*ConnectTimer]struct{}
 }
 
 // Conn is a policy's line to its parent: grpc's contract, and what the tree

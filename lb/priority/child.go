@@ -33,8 +33,7 @@ type child struct {
 	latest  balancer.State // what the policy said last, heard or not
 	failed  bool           // TRANSIENT_FAILURE since READY or IDLE
 
-	initTimer   *policy.Timer
-	failoverAt  time.Time
+	initTimer   *policy.ConnectTimer
 	forgetTimer *policy.Timer
 	forgetAt    time.Time
 }
@@ -139,16 +138,15 @@ func (c *child) startInitTimer() {
 	if c.initTimer != nil {
 		return
 	}
-	c.failoverAt = time.Now().Add(InitTimeout)
-	c.initTimer = c.AfterFunc(InitTimeout, func() {
-		c.initTimer, c.failoverAt = nil, time.Time{}
+	c.initTimer = c.AfterConnecting(InitTimeout, func() {
+		c.initTimer = nil
 		c.parent.initTimedOut()
 	})
 }
 
 func (c *child) stopInitTimer() {
 	c.initTimer.Stop()
-	c.initTimer, c.failoverAt = nil, time.Time{}
+	c.initTimer = nil
 }
 
 // condition says in words how the child is, seen as a candidate.
@@ -193,7 +191,7 @@ func (c *child) why(place int) string {
 func (c *child) describe(place int) policy.PriorityNode {
 	n := policy.PriorityNode{
 		Name: c.name, InUse: c == c.parent.inUse, Why: c.why(place), Started: c.started, Size: c.size,
-		FailoverAt: c.failoverAt, ForgetAt: c.forgetAt, Leaf: c.leaf != nil, Skipped: c.skipped(),
+		FailoverAt: c.initTimer.Deadline(), ForgetAt: c.forgetAt, Leaf: c.leaf != nil, Skipped: c.skipped(),
 	}
 	if n.InUse {
 		n.InUseSince = c.parent.since

@@ -22,7 +22,8 @@ import (
 
 const (
 	// InitTimeout is how long a child may be CONNECTING before the next one
-	// is started.
+	// is started, without the time in which a shortage of lbd's own keeps it from
+	// connecting.
 	InitTimeout = 10 * time.Second
 	// RetentionTime is how long a deactivated child keeps its connections.
 	RetentionTime = 15 * time.Minute

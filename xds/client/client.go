@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -34,6 +35,9 @@ type Options struct {
 	// still meanwhile: it must return at once, and not call Status or Close. Nil:
 	// nobody is told.
 	Events func(Event)
+	// Overload is told when a server cannot be connected to for a shortage of lbd's
+	// own, which is no fault of the server. It may be nil.
+	Overload *overload.Monitor
 
 	dial []grpc.DialOption // tests' connections
 	draw func() float64    // tests' jitter, in [0, 1)

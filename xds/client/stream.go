@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/lbd-dev/lbd/overload"
 )
 
 // stream is one ADS stream.
@@ -54,6 +57,19 @@ func (s *server) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if s.lacking(err) {
+			// The server is not unreachable: what was received stays, and no other server
+			// takes its place.
+			retries--
+			if conn != nil {
+				conn.ResetConnectBackoff()
+			}
+			select {
+			case <-time.After(overload.Pause(overload.RetryPause)):
+			case <-ctx.Done():
+			}
+			continue
+		}
 		s.client.post(func() { s.ended(answered, err) })
 		wait := backOff(retries, s.client.options.draw)
 		if answered {
@@ -75,7 +91,7 @@ func (s *server) follow(ctx context.Context, conn *grpc.ClientConn) (answered bo
 	calls, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err != nil {
 		cancel(nil)
-		return false, err
+		return false, &openError{err}
 	}
 	st := &stream{requests: make(chan sending, 1)}
 	gone := make(chan struct{})
@@ -109,6 +125,30 @@ func (s *server) follow(ctx context.Context, conn *grpc.ClientConn) (answered bo
 		st.taking.Store(false)
 	}
 }
+
+// openError is why a stream could not be opened.
+type openError struct{ err error }
+
+func (e *openError) Error() string { return e.err.Error() }
+
+func (e *openError) Unwrap() error { return e.err }
+
+// lacking reports whether a stream could not be opened because lbd lacks something. gRPC
+// keeps only the text of what a connection failed with.
+func (s *server) lacking(err error) bool {
+	failed, ok := errors.AsType[*openError](err)
+	if !ok || status.Code(failed.err) != codes.Unavailable || !strings.Contains(failed.Error(), dialFailed) {
+		return false
+	}
+	r, ok := overload.OfText(failed.Error())
+	if ok {
+		s.client.options.Overload.Report(r, failed.err)
+	}
+	return ok
+}
+
+// dialFailed is in the text of gRPC's error where no connection could be made.
+const dialFailed = "Error while dialing"
 
 // errEnded is how a stream ends that the server ends without an error.
 var errEnded = errors.New("the server ended the stream")
