@@ -61,6 +61,7 @@ func literals(t *testing.T, dir string, match *regexp.Regexp) map[string]bool {
 func TestMetricsAreDocumented(t *testing.T) {
 	known := literals(t, "service", regexp.MustCompile(`^lbd_[a-z_]+$`))
 	maps.Copy(known, literals(t, "api", regexp.MustCompile(`^lbd_[a-z_]+$`)))
+	maps.Copy(known, literals(t, "api/connections", regexp.MustCompile(`^lbd_[a-z_]+$`)))
 	if !known["lbd_picks_total"] || !known["lbd_http_requests_total"] {
 		t.Fatalf("found only %v in the code", slices.Sorted(maps.Keys(known)))
 	}
@@ -245,7 +246,7 @@ func number(t *testing.T, s string) int64 {
 
 func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	c := constants{}
-	for _, dir := range []string{"api", "service", "service/history", "cmd/lbd", "lb", "lb/priority", "xds/resource", "xds/files", "xds/resolver", "xds/store", "xds/bootstrap", "xds/lastgood"} {
+	for _, dir := range []string{"api", "service", "service/history", "cmd/lbd", "lb", "lb/priority", "xds/resource", "xds/files", "xds/resolver", "xds/store", "xds/bootstrap", "xds/lastgood", "overload", "api/connections"} {
 		c.add(t, dir)
 	}
 	documented := map[string]bool{}

@@ -15,6 +15,8 @@ import (
 var (
 	filesFamily = gauge("lbd_resource_files",
 		"Is there a resource file that is not in use? Files by state: good, bad.", "state")
+	overloadFamily = gauge("lbd_overload",
+		"1 if lbd itself lacks the resource: descriptors, memory, local ports, or room in a budget. Endpoints keep their states meanwhile.", "resource")
 	conditionsFamily = gauge("lbd_conditions",
 		"Daemon-wide problems now, by kind, as GET /v1/daemon lists them.", "kind")
 	historyFamily = gauge("lbd_history_bytes",
@@ -95,6 +97,7 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.conditions(out)
 	c.history(out)
+	c.overload(out)
 	c.files(out)
 	c.xds(out)
 	o := &collection{out: out, rest: newSeries(OverflowCluster), told: make(map[*shared]bool)}

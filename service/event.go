@@ -58,6 +58,8 @@ const (
 	EventXDSRejected       EventType = "xds_rejected"
 	EventXDSFellBack       EventType = "xds_fell_back"
 	EventXDSReturned       EventType = "xds_returned"
+	EventShortageBegan     EventType = "shortage_began"
+	EventShortageEnded     EventType = "shortage_ended"
 )
 
 // EventTypes are all types of events.
@@ -66,6 +68,7 @@ var EventTypes = []EventType{
 	EventBreakerOpened, EventBreakerClosed,
 	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted, EventStoreFailing, EventStoreRecovered,
 	EventXDSConnected, EventXDSDisconnected, EventXDSRejected, EventXDSFellBack, EventXDSReturned,
+	EventShortageBegan, EventShortageEnded,
 }
 
 // Event is something that happened.
@@ -73,7 +76,7 @@ type Event struct {
 	// ID grows with every event of the process.
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
-	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_fell_back,xds_returned"`
+	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_fell_back,xds_returned,shortage_began,shortage_ended"`
 	Cluster string    `json:"cluster,omitempty"`
 	// Target is the xds target in whose tree it happened; absent for the tree of
 	// the cluster alone.

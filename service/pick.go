@@ -299,6 +299,9 @@ func (s *Service) failed(e *Error, t *target, call *policy.Call, err error) {
 		if t.label == "" && !t.member(call.Cluster).known() {
 			e.Detail = fmt.Sprintf("cluster %q is not known yet: the management server has not told of it within %v", call.Cluster, timeout.Wait)
 		}
+		if lacking := s.options.Overload.Current(); len(lacking) > 0 {
+			e.Detail += "; " + lacking[0].Resource.Text()
+		}
 	case errors.Is(err, lb.ErrClosed):
 		*e = *s.closed(call.Cluster, t.label)
 	case call.Err() != nil:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resolver"
@@ -59,6 +60,10 @@ type Options struct {
 	// HistoryBytes is the budget of the history of all clusters; 0 is
 	// DefaultHistoryBytes, and -1 keeps none.
 	HistoryBytes int
+	// MaxWatchers bounds who watches at a time; 0 is MaxWatchers.
+	MaxWatchers int
+	// Overload knows what lbd itself lacks; nil knows of nothing.
+	Overload *overload.Monitor
 }
 
 // Service is lbd without its edges.
@@ -78,6 +83,9 @@ type Service struct {
 	resolver  *resolver.Resolver
 	dns       *resolver.DNS
 
+	shortages       shortages
+	unwatchOverload func()
+
 	followed *followed // nil without a management server; fixed after Follow
 	onDemand onDemand
 
@@ -88,6 +96,7 @@ type Service struct {
 	underWay underWay
 	store    atomic.Pointer[store.Store]
 	files    atomic.Pointer[files.Set] // nil without a resource directory
+	leaving  atomic.Bool               // since Leave
 	draining context.Context           // ends with Drain
 	drain    context.CancelFunc
 }
@@ -107,6 +116,9 @@ func New(o Options) *Service {
 	if o.OnDemand == 0 {
 		o.OnDemand = DefaultOnDemand
 	}
+	if o.MaxWatchers == 0 {
+		o.MaxWatchers = MaxWatchers
+	}
 	if o.OnDemandIdle == 0 {
 		o.OnDemandIdle = DefaultOnDemandIdle
 	}
@@ -121,7 +133,9 @@ func New(o Options) *Service {
 	s.recorder = newRecorder(o.HistoryBytes)
 	s.leases = newLeases(o.MaxLeases, func(a *account) { s.breakerEased(a.target.member(a.cluster)) })
 	s.targets = newTargets(s.newTarget, s.counters)
-	s.dns = resolver.NewDNS(o.Lookup, s.hostChanged)
+	s.dns = resolver.NewDNS(o.Lookup, s.hostChanged, o.Overload)
+	s.unwatchOverload = o.Overload.Watch(s.overloaded)
+	s.AddConditions(s.shortageConditions)
 	s.AddConditions(s.serverConditions)
 	s.AddConditions(s.fileConditions)
 	s.AddConditions(s.storeConditions)
@@ -233,6 +247,9 @@ func (s *Service) hostChanged(host string, addresses []string, err error) {
 	gone.close()
 }
 
+// Leave lets readiness fail, so that callers go elsewhere. Everything else goes on.
+func (s *Service) Leave() { s.leaving.Store(true) }
+
 // Drain lets readiness fail, and whoever waits for a change have what there is,
 // so that callers go elsewhere. Picks go on.
 func (s *Service) Drain() { s.drain() }
@@ -242,6 +259,7 @@ func (s *Service) Drain() { s.drain() }
 func (s *Service) Close() {
 	s.Drain()
 	s.recorder.close()
+	s.unwatchOverload()
 	s.watches.close()
 	s.leases.close()
 	s.stopDemand()
@@ -271,7 +289,7 @@ func (s *Service) Health() []Check {
 	if !loaded.OK {
 		loaded.Detail = "what was pushed is being loaded"
 	}
-	serving := Check{Name: "serving", OK: s.draining.Err() == nil, Detail: "taking picks"}
+	serving := Check{Name: "serving", OK: s.draining.Err() == nil && !s.leaving.Load(), Detail: "taking picks"}
 	if !serving.OK {
 		serving.Detail = "shutting down"
 	}

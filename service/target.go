@@ -149,6 +149,7 @@ func (s *Service) newTarget(name string) *target {
 		Events:     func(e policy.Event) { s.event(t, e) },
 		Connectors: s.options.Connectors,
 		Generation: time.Now().UnixMilli(),
+		Overload:   s.options.Overload,
 	})
 	return t
 }

@@ -107,7 +107,7 @@ func (ws *watches) admit(join func() (reader, error)) (*Watch, error) {
 	switch {
 	case ws.closed || ws.service.draining.Err() != nil:
 		return nil, errorf(ShuttingDown, "the daemon is shutting down")
-	case ws.watchers >= MaxWatchers:
+	case ws.watchers >= ws.service.options.MaxWatchers:
 		e := errorf(RateLimited, "%d watch already, which is the most", ws.watchers)
 		e.RetryAfter = watchRetryAfter
 		return nil, e

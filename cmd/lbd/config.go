@@ -15,6 +15,14 @@ import (
 // maxDrainTimeout bounds --drain-timeout.
 const maxDrainTimeout = 10 * time.Minute
 
+// maxDrainDelay bounds --drain-delay; minConnections and maxConnections bound
+// --max-connections.
+const (
+	maxDrainDelay  = 10 * time.Minute
+	minConnections = 16
+	maxConnections = 1_000_000
+)
+
 // maxOnDemand and maxOnDemandIdle bound --on-demand and --on-demand-idle.
 const (
 	maxOnDemand     = 100_000
@@ -47,6 +55,8 @@ type Config struct {
 	OnDemandIdle   time.Duration `help:"How long such a cluster stays that nobody picks from (1s to 24h)." default:"10m" env:"LBD_ON_DEMAND_IDLE"`
 	Connect        string        `help:"How to find out whether an endpoint can be connected to, where its cluster does not say: ${enum}." enum:"tcp,tcp_hold,tls,none" default:"tcp" env:"LBD_CONNECT"`
 	PickWait       time.Duration `help:"How long a pick may queue that does not say (0 to 60s)." default:"1s" env:"LBD_PICK_WAIT"`
+	MaxConnections int           `help:"Connections of callers at a time: beyond, the one that has been idle longest is closed (default: half of the limit on descriptors, 65536 at most)." env:"LBD_MAX_CONNECTIONS"`
+	DrainDelay     time.Duration `help:"Time at the end in which /readyz fails and connections are still accepted (0 to 10m)." default:"0s" env:"LBD_DRAIN_DELAY"`
 	DrainTimeout   time.Duration `help:"How long requests in flight may take to finish at the end (0 to 10m)." default:"10s" env:"LBD_DRAIN_TIMEOUT"`
 	HistoryBytes   int           `help:"Memory for the history of all clusters, in bytes: 0 for none, or 1048576 (1 MiB) to 17179869184 (16 GiB)." default:"67108864" env:"LBD_HISTORY_BYTES" placeholder:"BYTES"`
 	RequireIfMatch bool          `help:"Refuse pushes that do not say, by If-Match or If-None-Match, what they replace." env:"LBD_REQUIRE_IF_MATCH"`
@@ -58,6 +68,12 @@ type Config struct {
 func (c *Config) Validate() error {
 	if c.PickWait < 0 || c.PickWait > service.MaxWait {
 		return fmt.Errorf("--pick-wait is %v, and should be between 0s and %v", c.PickWait, service.MaxWait)
+	}
+	if c.DrainDelay < 0 || c.DrainDelay > maxDrainDelay {
+		return fmt.Errorf("--drain-delay is %v, and should be between 0s and %v", c.DrainDelay, maxDrainDelay)
+	}
+	if c.MaxConnections != 0 && (c.MaxConnections < minConnections || c.MaxConnections > maxConnections) {
+		return fmt.Errorf("--max-connections is %d, and should be between %d and %d, or 0 for the default", c.MaxConnections, minConnections, maxConnections)
 	}
 	if c.DrainTimeout < 0 || c.DrainTimeout > maxDrainTimeout {
 		return fmt.Errorf("--drain-timeout is %v, and should be between 0s and %v", c.DrainTimeout, maxDrainTimeout)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
@@ -38,9 +39,9 @@ type following struct {
 
 // follow lets the service follow a management server, beginning with what that
 // said last.
-func follow(c Config, svc *service.Service, b *bootstrap.Config, log *slog.Logger) (*following, error) {
+func follow(c Config, svc *service.Service, b *bootstrap.Config, lacks *overload.Monitor, log *slog.Logger) (*following, error) {
 	xds, err := client.New(client.Options{
-		Bootstrap: b, Logger: log, Custom: lb.Foreign, OnUpdate: svc.ServerSaid, Events: svc.ServerEvent,
+		Bootstrap: b, Logger: log, Custom: lb.Foreign, OnUpdate: svc.ServerSaid, Events: svc.ServerEvent, Overload: lacks,
 	})
 	if err != nil {
 		return nil, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -15,23 +14,11 @@ import (
 	"github.com/lbd-dev/lbd"
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/web"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/store"
-)
-
-// Limits of the HTTP server.
-const (
-	readHeaderTimeout = 10 * time.Second
-	readTimeout       = 60 * time.Second
-	// writeTimeout leaves time to answer after the longest wait.
-	writeTimeout   = service.MaxWait + 30*time.Second
-	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 64 << 10
-	// closeTimeout is what is left for answers that the end of the trees
-	// brings about.
-	closeTimeout = time.Second
 )
 
 // serve builds the parts, joins them, and serves until ctx ends. ready is told
@@ -45,7 +32,10 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	if err != nil {
 		return err
 	}
-	dialer := lb.NewDialer(b)
+	lacks := overload.NewMonitor(nil)
+	defer lacks.Close()
+	budget := budgetOf(c, log)
+	dialer := lb.NewLimitedDialer(b, budget, lacks)
 	defer dialer.Close()
 	svc := service.New(service.Options{
 		Logger:      log,
@@ -61,6 +51,8 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		OnDemand:       c.OnDemand,
 		OnDemandIdle:   c.OnDemandIdle,
 		HistoryBytes:   c.historyBytes(),
+		Overload:       lacks,
+		MaxWatchers:    min(service.MaxWatchers, budget.Connections/2), // so that streams leave connections to picks
 	})
 	defer svc.Close()
 
@@ -79,7 +71,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		err = errors.Join(err, st.Close())
 	}()
 	if b != nil {
-		f, followErr := follow(c, svc, b, log)
+		f, followErr := follow(c, svc, b, lacks, log)
 		if followErr != nil {
 			return followErr
 		}
@@ -106,19 +98,15 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		return fmt.Errorf("build the trees of what was pushed: %w", err)
 	}
 
-	server := newServer(api.New(api.Options{
+	front := newFrontend(api.New(api.Options{
 		Service: svc, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
-	}), log)
+	}), budget.Connections, lacks, log)
+	svc.Registry().MustRegister(front.limiter)
 	addresses := make([]string, len(listeners))
 	group, failed := errgroup.WithContext(ctx)
 	for i, l := range listeners {
 		addresses[i] = printable(l)
-		group.Go(func() error {
-			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				return fmt.Errorf("serve %s: %w", printable(l), err)
-			}
-			return nil
-		})
+		group.Go(func() error { return front.serve(l) })
 	}
 	log.Info("serving", "addresses", addresses, "version", buildVersion(), "data", c.Data, "resources", st.Snapshot().Len())
 	ready(addresses)
@@ -126,44 +114,16 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 
 	<-failed.Done()
 	notify(log, daemon.SdNotifyStopping)
-	log.Info("draining", "timeout", c.DrainTimeout)
-	shutdown(server, svc, c.DrainTimeout)
+	svc.Leave()
+	front.leave()
+	log.Info("draining", "delay", c.DrainDelay, "timeout", c.DrainTimeout)
+	if ctx.Err() != nil { // else a listener failed: there is nothing to wait for
+		time.Sleep(c.DrainDelay)
+	}
+	front.drain(svc, listeners, c.DrainTimeout)
 	err = group.Wait()
 	log.Info("stopped")
 	return err
-}
-
-func newServer(handler http.Handler, log *slog.Logger) *http.Server {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true)
-	return &http.Server{
-		Handler:           handler,
-		Protocols:         protocols,
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-}
-
-// shutdown lets requests in flight finish within timeout. Picks that still
-// queue then are answered that the daemon is shutting down.
-func shutdown(server *http.Server, svc *service.Service, timeout time.Duration) {
-	svc.Drain()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	if server.Shutdown(ctx) == nil {
-		return
-	}
-	svc.Close()
-	ctx, cancel = context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	if server.Shutdown(ctx) != nil {
-		_ = server.Close()
-	}
 }
 
 // listenAll returns systemd's sockets, where it passes any, else listens on each

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lbd-dev/lbd/overload"
 )
 
 const (
@@ -30,7 +32,8 @@ const (
 type DNS struct {
 	lookup func(ctx context.Context, host string) ([]string, error)
 	report func(host string, addresses []string, err error)
-	ctx    context.Context // ends with Close
+	lacks  *overload.Monitor // may be nil
+	ctx    context.Context   // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	slots  chan struct{} // a value for each look-up that is under way
@@ -43,8 +46,11 @@ type DNS struct {
 // [net.Resolver.LookupHost]. report is told what a name ("host:port") resolves
 // to, as "address:port", whenever that changes, and each error; it is called from
 // several goroutines. The DNS has to be closed.
-func NewDNS(lookup func(context.Context, string) ([]string, error), report func(host string, addresses []string, err error)) *DNS {
-	d := &DNS{lookup: lookup, report: report, slots: make(chan struct{}, DNSLookups), hosts: make(map[string]context.CancelFunc)}
+//
+// A look-up that fails for a shortage of lbd's own changes nothing: it is reported to
+// m, which may be nil, and made again until it has an answer.
+func NewDNS(lookup func(context.Context, string) ([]string, error), report func(host string, addresses []string, err error), m *overload.Monitor) *DNS {
+	d := &DNS{lookup: lookup, report: report, lacks: m, slots: make(chan struct{}, DNSLookups), hosts: make(map[string]context.CancelFunc)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -91,6 +97,14 @@ func (d *DNS) watch(ctx context.Context, host string) {
 			return
 		}
 		pause := DNSInterval
+		if d.short(err) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(overload.Pause(overload.RetryPause)):
+			}
+			continue
+		}
 		if err != nil {
 			pause = dnsPause(failures)
 			failures++
@@ -112,6 +126,13 @@ func (d *DNS) watch(ctx context.Context, host string) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// short reports whether a look-up failed for a shortage of lbd's own. What fails while
+// there is one is taken for that: the resolver that cannot read its configuration asks
+// the wrong server.
+func (d *DNS) short(err error) bool {
+	return err != nil && (d.lacks.ReportIf(err) || d.lacks.Short())
 }
 
 func (d *DNS) resolve(ctx context.Context, host string) ([]string, error) {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resolver"
 )
 
@@ -51,7 +54,7 @@ func TestDNSReportsChanges(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			reports = append(reports, fmt.Sprint(host, " ", addresses, " ", err))
-		})
+		}, nil)
 		defer d.Close()
 		expect := func(want string) {
 			t.Helper()
@@ -94,7 +97,7 @@ func TestDNSReportsChanges(t *testing.T) {
 func TestDNSBackoffGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{names: map[string][]string{}}
-		d := resolver.NewDNS(z.lookup, func(string, []string, error) {})
+		d := resolver.NewDNS(z.lookup, func(string, []string, error) {}, nil)
 		defer d.Close()
 		d.Want(map[string]bool{"a:80": true})
 		time.Sleep(time.Hour)
@@ -102,6 +105,50 @@ func TestDNSBackoffGrows(t *testing.T) {
 		// give or take a fifth.
 		if n := z.count(); n < 30 || n > 55 {
 			t.Errorf("%d look-ups of a name that is not there, in an hour", n)
+		}
+	})
+}
+
+// TestDNSInAShortage: a look-up that lbd cannot make says nothing about the name. It is
+// made again, soon after the shortage is over, at a pace that does not slow down.
+func TestDNSInAShortage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		z := &zone{names: map[string][]string{"a": {"10.0.0.1"}}}
+		var mu sync.Mutex
+		lacking := false
+		lookup := func(ctx context.Context, host string) ([]string, error) {
+			found, err := z.lookup(ctx, host)
+			mu.Lock()
+			defer mu.Unlock()
+			if lacking {
+				err = &net.DNSError{Name: host, Err: "dial udp 127.0.0.53:53: socket: " + syscall.EMFILE.Error(), IsTemporary: true}
+			}
+			return found, err
+		}
+		m := overload.NewMonitor(func() error { return nil })
+		defer m.Close()
+		var reports []string
+		d := resolver.NewDNS(lookup, func(host string, addresses []string, err error) {
+			reports = append(reports, fmt.Sprint(host, " ", addresses, " ", err))
+		}, m)
+		defer d.Close()
+		d.Want(map[string]bool{"a:80": true})
+		time.Sleep(time.Second)
+		mu.Lock()
+		lacking = true
+		mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		if n := z.count(); !m.Short() || n < 350 || n > 1300 {
+			t.Errorf("%d look-ups in 10 minutes; shortages: %v", n, m.Current())
+		}
+		z.set("10.0.0.2")
+		mu.Lock()
+		lacking = false
+		mu.Unlock()
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := strings.Join(reports, "; "); got != "a:80 [10.0.0.1:80] <nil>; a:80 [10.0.0.2:80] <nil>" {
+			t.Errorf("reported %q", got)
 		}
 	})
 }
@@ -138,7 +185,7 @@ func TestDNSLookupsTakeTurns(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			answered++
-		})
+		}, nil)
 		want := make(map[string]bool)
 		for i := range hosts {
 			want[fmt.Sprintf("host%d:80", i)] = true

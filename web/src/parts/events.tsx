@@ -32,6 +32,8 @@ const words: Partial<Record<EventType, Words>> = {
   xds_rejected: { letter: "N", color: "bad", word: "xDS rejected" },
   xds_fell_back: { letter: "X", color: "busy", word: "xDS fell back" },
   xds_returned: { letter: "X", color: "muted", word: "xDS returned" },
+  shortage_began: { letter: "L", color: "bad", word: "shortage began" },
+  shortage_ended: { letter: "L", color: "muted", word: "shortage ended" },
 };
 
 /** The types in the order in which they are offered; there may be others. */

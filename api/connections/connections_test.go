@@ -1,0 +1,449 @@
+package connections
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// halfPipe is one side of a pipe, of which reading can be ended as of a TCP connection.
+type halfPipe struct {
+	net.Conn
+
+	mu    sync.Mutex
+	ended bool
+}
+
+func (p *halfPipe) CloseRead() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	return p.Conn.SetReadDeadline(time.Now())
+}
+
+func (p *halfPipe) SetReadDeadline(t time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		return nil
+	}
+	return p.Conn.SetReadDeadline(t)
+}
+
+func (p *halfPipe) SetDeadline(t time.Time) error {
+	return errors.Join(p.SetReadDeadline(t), p.SetWriteDeadline(t))
+}
+
+func (p *halfPipe) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil && p.ended {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// pipes is a listener in memory.
+type pipes struct {
+	conns  chan net.Conn
+	errs   chan error
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case err := <-p.errs:
+		return nil, err
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// house is a server with so much room. A request for /wait is answered when the test
+// says so.
+type house struct {
+	t        *testing.T
+	listener *pipes
+	limiter  *Limiter
+	answer   chan struct{}
+	full     int
+}
+
+func open(t *testing.T, most int, test func(t *testing.T, h *house)) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &house{t: t, answer: make(chan struct{}), listener: &pipes{
+			conns: make(chan net.Conn, 16), errs: make(chan error), closed: make(chan struct{}),
+		}}
+		h.limiter = New(Options{
+			Max: most, Full: func() { h.full++ },
+			Lacking: func(err error) bool { return errors.Is(err, syscall.EMFILE) },
+		})
+		server := &http.Server{ReadHeaderTimeout: time.Minute, ConnState: h.limiter.State, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/wait" {
+				<-h.answer
+			}
+		})}
+		done := make(chan struct{})
+		go func() { defer close(done); _ = server.Serve(h.limiter.Listen(h.listener)) }()
+		test(t, h)
+		_ = server.Close()
+		<-done
+	})
+}
+
+// visitor is a connection to the house.
+type visitor struct {
+	t *testing.T
+	net.Conn
+	answers *bufio.Reader
+}
+
+// connect connects and sleeps a second: the next has been idle for less.
+func (h *house) connect() *visitor {
+	near, far := net.Pipe()
+	h.listener.conns <- &halfPipe{Conn: far}
+	v := &visitor{h.t, near, bufio.NewReader(near)}
+	time.Sleep(time.Second)
+	return v
+}
+
+func (v *visitor) ask(path string) {
+	v.t.Helper()
+	go func() { _, _ = fmt.Fprintf(v, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path) }()
+	synctest.Wait()
+}
+
+// answered returns the status of the answer, or "closed".
+func (v *visitor) answered() string {
+	a, err := http.ReadResponse(v.answers, nil)
+	if err != nil {
+		return "closed"
+	}
+	body, _ := io.ReadAll(a.Body)
+	_ = a.Body.Close()
+	synctest.Wait() // until the server knows that it is done
+	if a.StatusCode != http.StatusOK {
+		return a.Status + " " + a.Header.Get("Retry-After") + " " + string(body)
+	}
+	return a.Status
+}
+
+func (v *visitor) get() string {
+	v.t.Helper()
+	v.ask("/")
+	return v.answered()
+}
+
+func TestTheLongestIdleMakesRoom(t *testing.T) {
+	open(t, 3, func(t *testing.T, h *house) {
+		first, second, third := h.connect(), h.connect(), h.connect()
+		for _, v := range []*visitor{second, first, third} { // second has been idle longest
+			if got := v.get(); got != "200 OK" {
+				t.Fatal(got)
+			}
+			time.Sleep(time.Second)
+		}
+		fourth := h.connect()
+		for name, v := range map[string]*visitor{"first": first, "third": third, "fourth": fourth} {
+			if got := v.get(); got != "200 OK" {
+				t.Errorf("%s: %s", name, got)
+			}
+		}
+		if got := second.answered(); got != "closed" {
+			t.Errorf("second: %s", got)
+		}
+		synctest.Wait()
+		want := `
+# HELP lbd_http_connections Connections of the API's callers, by state: active while a request is under way, else idle.
+# TYPE lbd_http_connections gauge
+lbd_http_connections{state="active"} 0
+lbd_http_connections{state="idle"} 3
+# HELP lbd_http_connections_evicted_total Idle connections that were closed to make room for new ones.
+# TYPE lbd_http_connections_evicted_total counter
+lbd_http_connections_evicted_total 1
+# HELP lbd_http_connections_refused_total New connections that were answered with 503 because there was no room and none was idle.
+# TYPE lbd_http_connections_refused_total counter
+lbd_http_connections_refused_total 0
+# HELP lbd_http_max_connections Connections that the API's callers may have (--max-connections).
+# TYPE lbd_http_max_connections gauge
+lbd_http_max_connections 3
+`
+		if err := testutil.CollectAndCompare(h.limiter, strings.NewReader(want)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestThousandsOfIdle: each new connection closes one, in their order, however many
+// one look finds.
+func TestThousandsOfIdle(t *testing.T) {
+	const most = 2 * maxCandidates
+	open(t, most, func(t *testing.T, h *house) {
+		var all []*visitor
+		for range most + maxCandidates + 10 {
+			v := h.connect()
+			if got := v.get(); got != "200 OK" {
+				t.Fatal(got)
+			}
+			all = append(all, v)
+		}
+		for i, v := range all {
+			got := "closed"
+			if i >= len(all)-most {
+				got = v.get()
+			}
+			if want := map[bool]string{true: "closed", false: "200 OK"}[i < len(all)-most]; got != want {
+				t.Fatalf("connection %d: %s, want %s", i, got, want)
+			}
+		}
+		if n := h.limiter.evicted.Load(); n != maxCandidates+10 {
+			t.Errorf("%d were closed", n)
+		}
+	})
+}
+
+// TestRequestsUnderWayAreNotIdle: they keep their connections. A new one waits for
+// room, and is refused when there is none in time; the next is refused sooner.
+func TestRequestsUnderWayAreNotIdle(t *testing.T) {
+	open(t, 2, func(t *testing.T, h *house) {
+		a, b := h.connect(), h.connect()
+		a.ask("/wait")
+		b.ask("/wait")
+		start := time.Now()
+		for i, within := range []time.Duration{AdmitWait, evictWait} {
+			begin := time.Now()
+			near, far := net.Pipe()
+			h.listener.conns <- &halfPipe{Conn: far}
+			c := &visitor{t, near, bufio.NewReader(near)}
+			got := c.answered()
+			if !strings.HasPrefix(got, `503 Service Unavailable 1 {"type":"about:blank"`) || !strings.HasSuffix(got, "later\"}\n") {
+				t.Errorf("refused with %s", got)
+			}
+			if took := time.Since(begin); took != within {
+				t.Errorf("connection %d was refused after %v, want %v", i, took, within)
+			}
+			_ = near.Close()
+		}
+		if h.full != 2 || time.Since(start) > 2*time.Second {
+			t.Errorf("%d were reported", h.full)
+		}
+		// One that waits has the place of one that becomes idle.
+		c := h.connect2()
+		c.ask("/")
+		h.answer <- struct{}{}
+		h.answer <- struct{}{}
+		if x, y := a.answered(), b.answered(); x != "200 OK" || y != "200 OK" {
+			t.Errorf("those under way: %s, %s", x, y)
+		}
+		if got := c.answered(); got != "200 OK" {
+			t.Errorf("who waited: %s", got)
+		}
+	})
+}
+
+// connect2 connects and does not sleep.
+func (h *house) connect2() *visitor {
+	near, far := net.Pipe()
+	h.listener.conns <- &halfPipe{Conn: far}
+	return &visitor{h.t, near, bufio.NewReader(near)}
+}
+
+// TestShortageWhileAccepting: an idle connection is closed, and accepting goes on;
+// another error ends it.
+func TestShortageWhileAccepting(t *testing.T) {
+	open(t, 10, func(t *testing.T, h *house) {
+		a, b := h.connect(), h.connect()
+		h.listener.errs <- &net.OpError{Op: "accept", Err: syscall.EMFILE}
+		c := h.connect()
+		if x, y, z := a.answered(), b.get(), c.get(); x != "closed" || y != "200 OK" || z != "200 OK" {
+			t.Errorf("%s, %s, %s", x, y, z)
+		}
+	})
+	l := New(Options{Lacking: func(error) bool { return false }})
+	p := &pipes{errs: make(chan error, 1)}
+	p.errs <- syscall.EBADF
+	if _, err := l.Listen(p).Accept(); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("accepting goes on after %v", err)
+	}
+}
+
+// TestDrain: connections end once they have been idle for a while, those of requests
+// under way when that is so after their answer.
+func TestDrain(t *testing.T) {
+	open(t, 10, func(t *testing.T, h *house) {
+		long, short, busy := h.connect(), h.connect(), h.connect()
+		short.get()
+		busy.ask("/wait")
+		_ = h.listener.Close()
+		done := make(chan time.Duration)
+		go func() {
+			start := time.Now()
+			h.limiter.Drain(t.Context(), 2*time.Second)
+			done <- time.Since(start)
+		}()
+		if got := long.answered(); got != "closed" {
+			t.Errorf("the one that was idle longest: %s", got)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		if got := short.get(); got != "200 OK" { // a caller in a loop
+			t.Errorf("one that was idle for a moment: %s", got)
+		}
+		if got := short.answered(); got != "closed" {
+			t.Errorf("thereafter: %s", got)
+		}
+		time.Sleep(time.Minute)
+		h.answer <- struct{}{}
+		if got := busy.answered(); got != "200 OK" {
+			t.Errorf("the request under way: %s", got)
+		}
+		if took := <-done; took < time.Minute+5*time.Second || took > time.Minute+7*time.Second {
+			t.Errorf("all were closed after %v", took)
+		}
+	})
+}
+
+// TestDrainEndsInTime: a request that goes on holds nothing up for longer.
+func TestDrainEndsInTime(t *testing.T) {
+	open(t, 10, func(t *testing.T, h *house) {
+		busy := h.connect()
+		busy.ask("/wait")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		h.limiter.Drain(ctx, 0)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("it took %v", took)
+		}
+		h.answer <- struct{}{}
+		if got := busy.answered(); got != "200 OK" {
+			t.Errorf("the request under way: %s", got)
+		}
+	})
+}
+
+// TestRetireAnswersWhatWasReceived holds retire against TCP and unix sockets: what has
+// come is read, then the end, and the answer goes out.
+func TestRetireAnswersWhatWasReceived(t *testing.T) {
+	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": t.TempDir() + "/s"} {
+		t.Run(network, func(t *testing.T) {
+			inner, err := new(net.ListenConfig).Listen(t.Context(), network, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer inner.Close()
+			near, err := new(net.Dialer).DialContext(t.Context(), network, inner.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer near.Close()
+			if _, err := io.WriteString(near, "request"); err != nil {
+				t.Fatal(err)
+			}
+			accepted, err := New(Options{Max: 1}).Listen(inner).Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			far, ok := accepted.(*conn)
+			if !ok {
+				t.Fatalf("accepted a %T", accepted)
+			}
+			buf := make([]byte, 7)
+			if _, err := io.ReadFull(far, buf[:1]); err != nil { // it has come
+				t.Fatal(err)
+			}
+			far.retire()
+			far.retire()
+			rest, err := io.ReadAll(far)
+			if err != nil || string(rest) != "equest" {
+				t.Fatalf("read %q, %v", rest, err)
+			}
+			if _, err := io.WriteString(far, "answer"); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(far.CloseWrite(), far.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(near); err != nil || string(got) != "answer" {
+				t.Errorf("answered %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestHTTP2: a connection of HTTP/2 is idle while it has no stream.
+func TestHTTP2(t *testing.T) {
+	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := New(Options{Max: 1, Full: func() {}, Lacking: func(error) bool { return false }})
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	arrived, answer := make(chan struct{}), make(chan struct{})
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Protocols: protocols, ConnState: l.State, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/wait" {
+			arrived <- struct{}{}
+			<-answer
+		}
+	})}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l.Listen(inner)) }()
+	client := func() *http.Client { return &http.Client{Transport: &http.Transport{Protocols: protocols}} }
+	get := func(c *http.Client, path string) error {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+inner.Addr().String()+path, http.NoBody)
+		if err != nil {
+			return err
+		}
+		a, err := c.Do(r)
+		if err != nil {
+			return err
+		}
+		return a.Body.Close()
+	}
+	a, b := client(), client()
+	failed := make(chan error, 1)
+	go func() { failed <- get(a, "/wait") }()
+	<-arrived
+	if idle, active := l.count(); idle != 0 || active != 1 {
+		t.Errorf("%d idle, %d active with a stream", idle, active)
+	}
+	if err := get(b, "/"); err == nil {
+		t.Error("a second connection was admitted beside a stream")
+	}
+	answer <- struct{}{}
+	if err := <-failed; err != nil {
+		t.Error(err)
+	}
+	if err := get(b, "/"); err != nil { // a's is idle now
+		t.Error(err)
+	}
+	if n := l.evicted.Load(); n != 1 {
+		t.Errorf("%d were closed", n)
+	}
+	a.CloseIdleConnections()
+	b.CloseIdleConnections()
+	_ = server.Close()
+	<-done
+}

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// limited makes cmd start with a limit on descriptors.
+func limited(cmd *exec.Cmd, descriptors int) *exec.Cmd {
+	shell := exec.Command("sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, descriptors)}, cmd.Args...)...)
+	shell.Env = cmd.Env
+	return shell
+}
+
+// heldCaller is a connection to the daemon that is kept open.
+type heldCaller struct {
+	net.Conn
+
+	answers *bufio.Reader
+}
+
+func holdCaller(t *testing.T, url string) *heldCaller {
+	t.Helper()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return &heldCaller{c, bufio.NewReader(c)}
+}
+
+// get asks, and returns the status of the answer.
+func (c *heldCaller) get(path string) (string, error) {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: lbd\r\n\r\n", path); err != nil {
+		return "", err
+	}
+	answer, err := http.ReadResponse(c.answers, nil)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	_, err = io.Copy(io.Discard, answer.Body)
+	return answer.Status, err
+}
+
+// TestIdleCallersTakeNoDescriptors: 1,300 callers that keep idle connections, under a
+// limit of 1024 descriptors, keep lbd from no dial: each of 80 clusters that come then
+// answers its first pick.
+func TestIdleCallersTakeNoDescriptors(t *testing.T) {
+	p := start(t, limited(command("serve", "--listen=127.0.0.1:0", "--data=", "--log-format=json", "--pick-wait=5s"), 1024))
+	address, _ := upstream(t)
+	var callers []*heldCaller
+	for i := range 1300 {
+		c := holdCaller(t, p.url)
+		if status, err := c.get("/livez"); err != nil || status != "200 OK" {
+			t.Fatalf("caller %d: %s, %v", i, status, err)
+		}
+		callers = append(callers, c)
+	}
+	failed := 0
+	for i := range 80 {
+		name := fmt.Sprint("orders-", i)
+		if a := do(t, "PUT", p.url+"/v1/clusters/"+name+"/endpoints", envoyFile(name, address)); a.status != http.StatusCreated {
+			t.Fatalf("push: %+v", a)
+		}
+		if a := do(t, "GET", p.url+"/pick?cluster="+name, ""); a.address() != address {
+			failed++
+			t.Logf("%s: %+v", name, a)
+		}
+	}
+	if failed > 0 {
+		t.Errorf("%d of 80 picks failed", failed)
+	}
+	metrics := do(t, "GET", p.url+"/metrics", "").body
+	for _, want := range []string{"\nlbd_http_max_connections 512\n", "\nlbd_http_connections_refused_total 0\n", "\nlbd_overload{resource=\"descriptors\"} 0\n"} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("no %q in the metrics", want)
+		}
+	}
+	// Those that were idle longest are closed, the others are not.
+	if status, err := callers[0].get("/livez"); err == nil {
+		t.Errorf("the first caller has an answer: %s", status)
+	}
+	for i, c := range callers[1300-400:] {
+		if status, err := c.get("/livez"); err != nil {
+			t.Fatalf("caller %d of the last 400: %s, %v", i, status, err)
+		}
+	}
+}
+
+// TestRunningOutOfDescriptors: while lbd can open no descriptor at all, what it picked
+// it picks still, and says what it lacks; afterwards it looks at the endpoints again.
+func TestRunningOutOfDescriptors(t *testing.T) {
+	p := startProcess(t, "--data=")
+	first, stop := upstream(t)
+	second, _ := upstream(t)
+	body := `{"endpoints":[` + onPriority(0, first) + `,` + onPriority(1, second) + `]}`
+	if a := do(t, "PUT", p.url+"/v1/clusters/orders/endpoints", body); a.status != http.StatusCreated {
+		t.Fatalf("push: %+v", a)
+	}
+	pick := func() string { return do(t, "GET", p.url+"/pick?cluster=orders&wait=5s", "").address() }
+	if got := pick(); got != first {
+		t.Fatalf("picked %s", got)
+	}
+	limit := func(n uint64) (before uint64) {
+		var old unix.Rlimit
+		if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &old); err != nil {
+			t.Fatal(err)
+		}
+		before, old.Cur = old.Cur, n
+		if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, &old, nil); err != nil {
+			t.Fatal(err)
+		}
+		return before
+	}
+	before := limit(1)
+	eventually(t, "a warning", func() bool {
+		return strings.Contains(do(t, "GET", p.url+"/readyz?verbose", "").body, "[!]shortage: lbd has no file descriptor left (EMFILE)")
+	})
+	if a := do(t, "GET", p.url+"/readyz", ""); a.status != http.StatusOK {
+		t.Errorf("not ready: %+v", a)
+	}
+	if got := pick(); got != first {
+		t.Errorf("picked %s in the shortage", got)
+	}
+	if m := do(t, "GET", p.url+"/metrics", "").body; !strings.Contains(m, "\nlbd_overload{resource=\"descriptors\"} 1\n") {
+		t.Error("no metric of the shortage")
+	}
+	limit(before)
+	eventually(t, "the end of the shortage", func() bool {
+		return strings.Contains(do(t, "GET", p.url+"/v1/events?type=shortage_ended", "").body, "descriptors")
+	})
+	if events := do(t, "GET", p.url+"/v1/events?type=priority_switched", "").body; strings.Count(events, `"id"`) != 1 { // the first to be used
+		t.Errorf("events %s", events)
+	}
+	stop()
+	eventually(t, "fail-over", func() bool { return pick() == second })
+}
+
+// onPriority is a locality with one endpoint.
+func onPriority(priority int, address string) string {
+	host, port, _ := net.SplitHostPort(address)
+	return fmt.Sprintf(`{"priority":%d,"locality":{"zone":"z%d"},"load_balancing_weight":1,"lb_endpoints":[{"endpoint":{"address":{"socket_address":{"address":%q,"port_value":%s}}}}]}`,
+		priority, priority, host, port)
+}
