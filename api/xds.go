@@ -8,7 +8,8 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-// DefaultXDS is how many resources GET /v1/xds lists that does not say.
+// DefaultXDS is how many targets, and how many resources, GET /v1/xds lists without
+// limit.
 const DefaultXDS = 1000
 
 // xds answers /v1/xds.
@@ -17,20 +18,21 @@ type xds struct{ service *service.Service }
 // get answers with how lbd stands with its management servers.
 //
 //	@Summary		Look at the management servers
-//	@Description	Which are connected, and how far each resource is that they are asked for: with the reason where it was refused (NACK), does not exist, or did not come.
+//	@Description	Which servers are connected, which of them each target uses, and the state of each resource that a target needs: with the reason where it was rejected (NACK), does not exist, or did not come. Each target, and each cluster on demand, falls back to another server by itself (gRFC A71).
 //	@ID				getXDS
 //	@Tags			targets
 //	@Produce		json
 //	@Param			type		query		string		false	"only resources of this type"			Enums(Listener,RouteConfiguration,Cluster,ClusterLoadAssignment)
 //	@Param			state		query		string		false	"only resources in this state"			Enums(requested,acked,nacked,nacked_but_cached,does_not_exist,timeout)
 //	@Param			prefix		query		string		false	"only resources whose name begins so"	minlength(1)	maxlength(512)
-//	@Param			limit		query		int			false	"at most so many resources"				minimum(1)		maximum(10000)	default(1000)
+//	@Param			target		query		string		false	"only this target and its resources: xds:///NAME, or cluster:NAME for a cluster that picks name"	minlength(1)	maxlength(520)
+//	@Param			limit		query		int			false	"at most so many targets, and so many resources"	minimum(1)		maximum(10000)	default(1000)
 //	@Success		200			{object}	service.XDSState	"servers and resources"
 //	@Failure		400,414,500	{object}	Problem
 //	@Router			/v1/xds [get]
 func (x *xds) get(w http.ResponseWriter, r *http.Request) error {
 	f := service.XDSFilter{Limit: DefaultXDS}
-	known := []parameter{{name: "type"}, {name: "state"}, {name: "prefix"}, {name: "limit"}}
+	known := []parameter{{name: "type"}, {name: "state"}, {name: "prefix"}, {name: "target"}, {name: "limit"}}
 	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
 		switch name {
 		case "type":
@@ -39,6 +41,8 @@ func (x *xds) get(w http.ResponseWriter, r *http.Request) error {
 			return v.oneOf(&f.State, service.XDSStates)
 		case "prefix":
 			return v.name(&f.Prefix)
+		case "target":
+			return v.limited(&f.Target, len("cluster:")+MaxNameBytes)
 		default:
 			return v.integer(&f.Limit, 1, MaxList)
 		}

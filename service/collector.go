@@ -1,7 +1,6 @@
 package service
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,12 +60,6 @@ var (
 		"When did the cluster's resources change last? Unix time.", "cluster")
 	staleFamily = gauge("lbd_cluster_stale",
 		"Is the source of the cluster's resources away? 0 or 1.", "cluster")
-	xdsConnectedFamily = gauge("lbd_xds_connected",
-		"Does the management server speak that is in use? 0 or 1; one that a fall-back would turn to, and any of which nothing is wanted, has no series.", "server")
-	xdsResourcesFamily = gauge("lbd_xds_resources",
-		"How far are the resources that management servers are asked for? By state: requested, acked, nacked, nacked_but_cached, does_not_exist, timeout.", "type", "state")
-	xdsUpdatesFamily = counter("lbd_xds_updates_total",
-		"What became of what management servers sent? By result: valid, invalid, unchanged.", "server", "type", "result")
 )
 
 // collector emits the series of every cluster from what the targets hold.
@@ -197,41 +190,6 @@ func (o *collection) once(c *shared, cc *resource.ClusterConfig, stale bool, own
 		s.drops(l)
 	}
 	s.emit(o.out)
-}
-
-// xds emits how lbd stands with its management servers, where it has any.
-func (c *collector) xds(out chan<- prometheus.Metric) {
-	if c.service.followed == nil {
-		return
-	}
-	status := c.service.followed.server.Status()
-	// In use are those of each authority up to the active one. A server that several
-	// authorities have is there several times.
-	connected, inUse := make(map[string]bool), make(map[string]bool)
-	for _, s := range slices.Backward(status.Servers) {
-		if inUse[s.Authority] = inUse[s.Authority] || s.Active; inUse[s.Authority] {
-			connected[s.URI] = connected[s.URI] || s.Connected
-		}
-	}
-	for server, is := range connected {
-		out <- xdsConnectedFamily.metric(flag(is), server)
-	}
-	type kind struct{ of, state string }
-	resources := make(map[kind]int)
-	for _, of := range XDSTypes {
-		for _, state := range XDSStates {
-			resources[kind{of, state}] = 0
-		}
-	}
-	for _, r := range status.Resources {
-		resources[kind{string(r.Key.Type), string(r.State)}]++
-	}
-	for k, n := range resources {
-		out <- xdsResourcesFamily.metric(float64(n), k.of, k.state)
-	}
-	for k, n := range status.Updates {
-		out <- xdsUpdatesFamily.metric(float64(n), k.Server, string(k.Type), string(k.Result))
-	}
 }
 
 // conditions emits how many conditions of each kind there are.

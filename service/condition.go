@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // ConditionKind says which part of the daemon has a problem.
@@ -158,8 +159,8 @@ func unreachableServers(servers []client.ServerStatus) []Condition {
 		}
 		meanwhile := "the last good resources stay in use"
 		for _, next := range servers[i+1:] {
-			if next.Authority == server.Authority && next.Connected {
-				meanwhile = fmt.Sprintf("fallback server %s is in use", next.URI)
+			if next.Authority == server.Authority && next.Connected && next.Targets > 0 {
+				meanwhile = fmt.Sprintf("fallback server %s is in use (targets: %d)", next.URI, next.Targets)
 				break
 			}
 		}
@@ -175,7 +176,11 @@ func unreachableServers(servers []client.ServerStatus) []Condition {
 // rejectedResources reports the resources whose last version was rejected.
 func rejectedResources(resources []client.ResourceStatus) []Condition {
 	var out []Condition
-	for _, r := range resources {
+	var last resource.Key
+	for _, r := range resources { // sorted: those of several targets follow each other
+		if r.Key == last {
+			continue
+		}
 		if r.Rejection == nil || r.State != client.Nacked && r.State != client.NackedButCached {
 			continue
 		}
@@ -183,6 +188,7 @@ func rejectedResources(resources []client.ResourceStatus) []Condition {
 		if r.State == client.NackedButCached {
 			meanwhile = "the last good version stays in use"
 		}
+		last = r.Key
 		out = append(out, Condition{
 			Kind: ConditionResourceRejected, Subject: r.Key.String(), Since: r.Rejection.At,
 			Text:   fmt.Sprintf("%s of the management server is rejected (%v); %s", r.Key, r.Rejection.Err, meanwhile),

@@ -24,7 +24,7 @@ func TestUnreachableServers(t *testing.T) {
 	refused := errors.New("connection refused")
 	at := time.Unix(7, 0)
 	up := func(uri, authority string) client.ServerStatus {
-		return client.ServerStatus{URI: uri, Authority: authority, Connected: true, Active: true, Since: at}
+		return client.ServerStatus{URI: uri, Authority: authority, Connected: true, Targets: 1, Since: at}
 	}
 	down := func(uri, authority string) client.ServerStatus {
 		return client.ServerStatus{URI: uri, Authority: authority, LastError: refused, LastErrorAt: at}
@@ -39,7 +39,8 @@ func TestUnreachableServers(t *testing.T) {
 		"connected after an error":     {[]client.ServerStatus{{URI: "a", Connected: true, LastError: refused}}, ""},
 		"a fallback that is not used":  {[]client.ServerStatus{up("a", ""), down("b", "")}, ""},
 		"the only server":              {[]client.ServerStatus{down("a", "")}, "server_unreachable a since 7: management server a cannot be reached (connection refused); the last good resources stay in use"},
-		"the fallback is used":         {[]client.ServerStatus{down("a", ""), up("b", "")}, "server_unreachable a since 7: management server a cannot be reached (connection refused); fallback server b is in use"},
+		"the fallback is used":         {[]client.ServerStatus{down("a", ""), up("b", "")}, "server_unreachable a since 7: management server a cannot be reached (connection refused); fallback server b is in use (targets: 1)"},
+		"a fallback without targets":   {[]client.ServerStatus{down("a", ""), {URI: "b", Connected: true}}, "server_unreachable a since 7: management server a cannot be reached (connection refused); the last good resources stay in use"},
 		"another authority has its up": {[]client.ServerStatus{up("b", ""), down("a", "x")}, "server_unreachable a since 7: management server a cannot be reached (connection refused); the last good resources stay in use"},
 		"one server, two authorities":  {[]client.ServerStatus{down("a", ""), down("a", "x")}, "server_unreachable a since 7: management server a cannot be reached (connection refused); the last good resources stay in use"},
 	} {

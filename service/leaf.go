@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -16,8 +17,10 @@ type leafCounters struct {
 	service policy.ServiceKey
 	shared  *shared // the cluster's
 
-	holders  int         // guarded by the targets' mu
-	reported bool        // to a management server; guarded by the targets' mu
+	holders int // guarded by the targets' mu
+	// reported is the management server that gets the load, or nil; guarded by the
+	// targets' mu.
+	reported *bootstrap.Server
 	full     atomic.Bool // the circuit breaker, until it has eased
 }
 

@@ -21,33 +21,36 @@ type LoadReports interface {
 // called under ts.mu.
 type reports struct {
 	to LoadReports
-	// server is the one that a resource is asked of; nil where there is none yet.
-	server func(name string) *bootstrap.Server
+	// server is the one that a target uses for a resource; nil where there is none
+	// yet. connected reports whether one is in use and answers.
+	server    func(target, name string) *bootstrap.Server
+	connected func(bootstrap.Server) bool
 }
 
-// follow lets reports follow a leaf: those of a cluster of a management server
-// that wants them go to that one (lrs_server: self).
-func (r *reports) follow(l leaf) {
+// follow lets reports follow a leaf of a target: those of a cluster of a management
+// server that wants them go to that one (lrs_server: self). A cluster that targets have
+// of several servers is reported to the one that came first, while it is connected.
+func (r *reports) follow(target string, l leaf) {
 	if r == nil {
 		return
 	}
-	key := lrs.Key(l.counters.service)
+	c := l.counters
 	if !l.Cluster.LRSToSelf || l.ClusterFrom.Source != resource.SourceADS {
-		if l.counters.reported {
-			l.counters.reported = false
-			r.to.Stop(key)
-		}
+		r.end(c)
 		return
 	}
-	if s := r.server(l.Cluster.Name); s != nil {
-		l.counters.reported = true
-		r.to.Report(*s, key)
+	s := r.server(target, l.Cluster.Name)
+	if s == nil || c.reported != nil && c.reported.Key() != s.Key() && r.connected(*c.reported) {
+		return
 	}
+	c.reported = s
+	r.to.Report(*s, lrs.Key(c.service))
 }
 
-// end ends the reports of counters that nobody holds any more.
+// end ends the reports of counters.
 func (r *reports) end(c *leafCounters) {
-	if c.reported {
+	if r != nil && c.reported != nil {
+		c.reported = nil
 		r.to.Stop(lrs.Key(c.service))
 	}
 }

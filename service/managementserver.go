@@ -16,15 +16,17 @@ import (
 
 // ManagementServer is what the service asks of the xDS client.
 type ManagementServer interface {
-	// Want says which resources are wanted from now on, and which no longer are.
-	// It never waits.
-	Want(add, drop []resource.Key)
-	// Away reports whether no server that a resource is asked of speaks now.
-	Away(name string) bool
-	// Server returns the server that a resource is asked of; nil before anything
-	// was.
-	Server(name string) *bootstrap.Server
-	// Status tells of servers and resources.
+	// Want sets which resources a target wants from now on, and which it no longer
+	// wants. It never waits.
+	Want(target string, add, drop []resource.Key)
+	// Away reports whether no server that a target uses for a resource is connected.
+	Away(target, name string) bool
+	// Server returns the server that a target uses for a resource; nil where it
+	// wants nothing of its authority.
+	Server(target, name string) *bootstrap.Server
+	// Connected reports whether a server is in use by some target, and answers.
+	Connected(s bootstrap.Server) bool
+	// Status returns the state of servers, targets and resources.
 	Status() client.Status
 }
 
@@ -42,23 +44,25 @@ type followed struct {
 	server  ManagementServer
 	kept    LastGood
 	reports LoadReports
-	// away are the servers that were told to be, with the reason; the client's
-	// goroutine only.
-	away map[string]string
+	// away are the servers that were told to be, with the reason, and moved is when
+	// an event last said that unknown names moved from one server to another; the
+	// client's goroutine only.
+	away  map[string]string
+	moved map[[2]string]time.Time
 }
 
 // Follow lets targets be served by a management server, beginning with what it
 // said last. It is called once, before Start.
 func (s *Service) Follow(server ManagementServer, kept LastGood, to LoadReports) {
-	s.followed = &followed{server: server, kept: kept, reports: to, away: make(map[string]string)}
+	s.followed = &followed{server: server, kept: kept, reports: to, away: make(map[string]string), moved: make(map[[2]string]time.Time)}
 	s.targets.away = server.Away
-	s.targets.reports = &reports{to: to, server: server.Server}
+	s.targets.reports = &reports{to: to, server: server.Server, connected: server.Connected}
 	ctx, stop := context.WithCancel(context.Background())
 	s.onDemand.stop = stop
 	s.onDemand.quiet.Go(func() { s.sweepDemanded(ctx) })
 	var updates []resolver.Update
 	for e := range kept.All() {
-		updates = append(updates, resolver.Update{Item: resource.Item{Key: e.Key, Raw: e.Raw}, Updated: e.Updated, Version: e.Version})
+		updates = append(updates, resolver.Update{Item: resource.Item{Key: e.Key, Raw: e.Raw}, Updated: e.Updated, Version: e.Version, Server: e.Server})
 	}
 	s.resolve(resource.SourceCache, updates, nil)
 }
@@ -72,7 +76,10 @@ const absorbTimeout = 30 * time.Second
 func (s *Service) ServerSaid(updates []client.Update) {
 	said := make([]resolver.Update, len(updates))
 	for i, u := range updates {
-		said[i] = resolver.Update{Item: u.Item, Updated: u.Updated, Version: u.Version, Err: u.Err, Ambient: u.Ambient}
+		said[i] = resolver.Update{
+			Target: u.Target, Item: u.Item, Updated: u.Updated, Version: u.Version,
+			Server: u.Server, Fallback: u.Fallback, Err: u.Err, Ambient: u.Ambient,
+		}
 	}
 	concerned := s.follows(func() []resolver.Change {
 		return append(s.resolver.Apply(resource.SourceADS, said), s.keep(said)...)
@@ -82,20 +89,25 @@ func (s *Service) ServerSaid(updates []client.Update) {
 	_ = s.targets.settle(ctx, concerned) // a tree that takes longer holds nobody up
 }
 
-// keep keeps what a management server said for when it is away, of what is needed
-// now. It is called under s.resolving.
+// keep keeps what management servers said for when they are away, of what is needed
+// now. What a fallback server says neither replaces nor removes what a server that is
+// preferred to it said (gRFC A71). It is called under s.resolving.
 func (s *Service) keep(said []resolver.Update) []resolver.Change {
 	kept := make([]resolver.Update, 0, len(said))
 	var entries []lastgood.Entry
 	var gone []resource.Key
 	for _, u := range said {
+		if from, ok := s.resolver.Kept(u.Key); ok && s.rank(u.Key.Name, u.Server) > s.rank(u.Key.Name, from) {
+			continue
+		}
+		u.Target = ""
 		_, notFound := errors.AsType[*client.NotFoundError](u.Err)
 		switch {
 		case notFound:
 			gone = append(gone, u.Key)
 			kept = append(kept, resolver.Update{Item: resource.Item{Key: u.Key}})
 		case u.Err == nil && s.resolver.Needs(u.Key): // else it was told of what was let go of meanwhile
-			entries = append(entries, lastgood.Entry{Key: u.Key, Raw: u.Raw, Version: u.Version, Updated: u.Updated})
+			entries = append(entries, lastgood.Entry{Key: u.Key, Raw: u.Raw, Version: u.Version, Updated: u.Updated, Server: u.Server})
 			kept = append(kept, u)
 		}
 	}
@@ -104,28 +116,72 @@ func (s *Service) keep(said []resolver.Update) []resolver.Change {
 	return s.resolver.Apply(resource.SourceCache, kept)
 }
 
-// ask tells the management server what is needed now. It is called under
+// rank is the place of a management server in the order in which those that have a
+// resource are preferred. One that is not noted ranks first, one that the bootstrap
+// does not have any more ranks last.
+func (s *Service) rank(name, server string) int {
+	if server == "" {
+		return 0
+	}
+	servers, _ := s.options.Bootstrap.ServersFor(name)
+	for i := range servers {
+		if servers[i].URI == server {
+			return i
+		}
+	}
+	return len(servers)
+}
+
+// ask tells the management servers what is needed now. It is called under
 // s.resolving.
 func (s *Service) ask() {
 	if s.followed == nil { // not yet, or never
 		return
 	}
-	add, drop := s.resolver.Wanted()
-	if len(add)+len(drop) == 0 {
-		return
+	wants := s.resolver.Wanted()
+	var spare []resource.Key
+	for _, w := range wants {
+		for _, key := range w.Drop {
+			// What is needed all the same, push or file have: what the server said
+			// serves again after them. Whether it answers is asked before it is told
+			// to let go.
+			if !s.resolver.Needs(key) && s.forgettable(key) {
+				spare = append(spare, key)
+			}
+		}
 	}
-	// What is needed all the same, push or file have: what the server said serves
-	// again after them. Whether it is away is asked before it is told to let go.
-	spare := slices.DeleteFunc(slices.Clone(drop), func(key resource.Key) bool {
-		return s.resolver.Needs(key) || s.followed.server.Away(key.Name)
-	})
-	s.followed.server.Want(add, drop)
+	for _, w := range wants { // before others are dropped: a stream that nobody needs ends
+		if len(w.Add) > 0 {
+			s.followed.server.Want(w.Target, w.Add, w.Drop)
+		}
+	}
+	for _, w := range wants {
+		if len(w.Add) == 0 {
+			s.followed.server.Want(w.Target, nil, w.Drop)
+		}
+	}
 	s.forget(spare)
+}
+
+// forgettable reports whether what is kept of a resource can be had again: the server
+// that it is from answers, or one that is preferred to it.
+func (s *Service) forgettable(key resource.Key) bool {
+	from, _ := s.resolver.Kept(key)
+	servers, _ := s.options.Bootstrap.ServersFor(key.Name)
+	for i := range servers {
+		if i <= s.rank(key.Name, from) && s.followed.server.Connected(servers[i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // forget forgets what was kept of resources that nobody needs: no target changes.
 // It is called under s.resolving.
 func (s *Service) forget(keys []resource.Key) {
+	if len(keys) == 0 {
+		return
+	}
 	updates := make([]resolver.Update, len(keys))
 	for i, key := range keys {
 		updates[i].Key = key
@@ -134,14 +190,14 @@ func (s *Service) forget(keys []resource.Key) {
 	s.followed.kept.Remove(keys)
 }
 
-// forgetSpare forgets all that is kept and nobody needs: what a daemon before had
-// asked for on demand, for one. While a server is away what it said is kept: nobody
+// forgetSpare forgets all that is kept and nobody needs, such as what a daemon before
+// had asked for on demand. While the server that it is from is away it is kept: nobody
 // can ask for it again.
 func (s *Service) forgetSpare() {
 	s.resolving.Lock()
 	defer s.resolving.Unlock()
 	s.forget(slices.DeleteFunc(s.resolver.Spare(resource.SourceCache), func(key resource.Key) bool {
-		return s.followed.server.Away(key.Name)
+		return !s.forgettable(key)
 	}))
 }
 
@@ -154,7 +210,7 @@ func (s *Service) ServerEvent(e client.Event) {
 		delete(s.followed.away, e.Server)
 		s.events.add(Event{Type: EventXDSConnected, Server: e.Server, Says: "the management server answers"})
 		log.Info("management server answers", "server", e.Server)
-		s.targets.freshen()
+		s.targets.freshen(nil)
 	case client.Disconnected:
 		why, known := text(e.Err), s.followed.away[e.Server]
 		if s.followed.away[e.Server] = why; known == why && !e.Answered {
@@ -167,7 +223,7 @@ func (s *Service) ServerEvent(e client.Event) {
 		}
 		s.events.add(event)
 		log.Warn("management server is away", "server", e.Server, "error", e.Err)
-		s.targets.freshen()
+		s.targets.freshen(nil)
 	case client.Rejected:
 		s.events.add(Event{
 			Type: EventXDSRejected, Server: e.Server, Resource: e.Key.String(), Cluster: clusterOf(e.Key), Version: e.Version,
@@ -175,16 +231,14 @@ func (s *Service) ServerEvent(e client.Event) {
 		})
 		log.Warn("resource of the management server refused", "server", e.Server, "resource", e.Key.String(), "version", e.Version, "error", e.Err)
 	case client.FellBack:
-		s.events.add(Event{
+		s.move(Event{
 			Type: EventXDSFellBack, Server: e.To, From: e.From, To: e.To, Reason: text(e.Err),
 			Says: "the next management server is asked",
-		})
-		log.Warn("fell back to the next management server", "authority", e.Authority, "from", e.From, "to", e.To, "error", e.Err)
-		s.targets.freshen()
+		}, e.Targets)
+		log.Warn("fell back to the next management server", "authority", e.Authority, "from", e.From, "to", e.To, "targets", len(e.Targets), "first", e.Targets[0], "error", e.Err)
 	case client.Returned:
-		s.events.add(Event{Type: EventXDSReturned, Server: e.To, From: e.From, To: e.To, Says: "a preferred management server answers again"})
-		log.Info("returned to a preferred management server", "authority", e.Authority, "from", e.From, "to", e.To)
-		s.targets.freshen()
+		s.move(Event{Type: EventXDSReturned, Server: e.To, From: e.From, To: e.To, Says: "a preferred management server answers again"}, e.Targets)
+		log.Info("returned to a preferred management server", "authority", e.Authority, "from", e.From, "to", e.To, "targets", len(e.Targets), "first", e.Targets[0])
 	case client.DeletionIgnored:
 		log.Warn("deletion by the management server ignored, as its features say", "server", e.Server, "resource", e.Key.String())
 	}

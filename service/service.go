@@ -52,11 +52,12 @@ type Options struct {
 	// Bootstrap is that of the management server that the service is to
 	// [Service.Follow]; nil without one.
 	Bootstrap *bootstrap.Config
-	// OnDemand is how many clusters it is asked for at a time because picks name
-	// them, and OnDemandIdle how long one stays that nobody picks from; 0 are
-	// DefaultOnDemand and DefaultOnDemandIdle.
-	OnDemand     int
-	OnDemandIdle time.Duration
+	// OnDemand is how many known clusters it is asked for at a time because picks
+	// name them, OnDemandUnknown how many names that it has not confirmed, and
+	// OnDemandIdle how long a cluster stays that nobody picks from; 0 are
+	// DefaultOnDemand, DefaultOnDemandUnknown and DefaultOnDemandIdle.
+	OnDemand, OnDemandUnknown int
+	OnDemandIdle              time.Duration
 	// HistoryBytes is the budget of the history of all clusters; 0 is
 	// DefaultHistoryBytes, and -1 keeps none.
 	HistoryBytes int
@@ -119,11 +120,14 @@ func New(o Options) *Service {
 	if o.MaxWatchers == 0 {
 		o.MaxWatchers = MaxWatchers
 	}
+	if o.OnDemandUnknown == 0 {
+		o.OnDemandUnknown = DefaultOnDemandUnknown
+	}
 	if o.OnDemandIdle == 0 {
 		o.OnDemandIdle = DefaultOnDemandIdle
 	}
 	s := &Service{options: o, started: time.Now().UTC(), counters: policy.NewCounters(), resolver: resolver.New(resolverOptions(o.Bootstrap))}
-	s.onDemand = onDemand{max: o.OnDemand, idle: o.OnDemandIdle, clusters: make(map[string]time.Time)}
+	s.onDemand.init(o)
 	s.reading = newReading()
 	s.underWay.changes = make(map[*change]struct{})
 	s.draining, s.drain = context.WithCancel(context.Background())
@@ -215,6 +219,7 @@ func (s *Service) follows(resolve func() []resolver.Change) (concerned []string)
 	gone := s.follow(changes)
 	s.resolving.Unlock()
 	gone.close()
+	s.confirm(changes)
 	h := s.targets.current.Load()
 	for _, c := range changes {
 		concerned = append(concerned, c.Target)

@@ -7,7 +7,7 @@ import "github.com/lbd-dev/lbd/xds/resource"
 // under ts.mu.
 func (ts *targets) stale(config *resource.Config, cluster string) bool {
 	stale := func(from resource.Provenance, name string) bool {
-		return from.Source == resource.SourceCache || from.Source == resource.SourceADS && ts.away(name)
+		return from.Source == resource.SourceCache || from.Source == resource.SourceADS && ts.away(config.Target, name)
 	}
 	if config.Listener != nil && stale(config.ListenerFrom, config.Listener.Name) ||
 		config.RouteName != "" && stale(config.RoutesFrom, config.RouteName) {
@@ -31,17 +31,31 @@ func (ts *targets) stale(config *resource.Config, cluster string) bool {
 	return false
 }
 
-// freshen finds out anew which clusters are stale, and who wants to hear of their
-// load: a management server has come or gone.
-func (ts *targets) freshen() {
+// freshen finds out again which clusters of targets are stale, and which server gets
+// their load reports: a management server has come or gone, or the targets use another
+// one. nil stands for all targets.
+func (ts *targets) freshen(names []string) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	for _, t := range ts.current.Load().all() {
-		for _, m := range t.newest.Load().members {
-			m.stale.Store(ts.stale(m.config, m.cluster))
-			for _, l := range m.leaves {
-				ts.reports.follow(l)
-			}
+	h := ts.current.Load()
+	if names == nil {
+		for _, t := range h.all() {
+			ts.freshenTarget(t)
+		}
+		return
+	}
+	for _, name := range names {
+		if t := h.named(name); t != nil {
+			ts.freshenTarget(t)
+		}
+	}
+}
+
+func (ts *targets) freshenTarget(t *target) {
+	for _, m := range t.newest.Load().members {
+		m.stale.Store(ts.stale(m.config, m.cluster))
+		for _, l := range m.leaves {
+			ts.reports.follow(t.name, l)
 		}
 	}
 }

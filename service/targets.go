@@ -21,8 +21,9 @@ type targets struct {
 	build     func(name string) *target
 	counters  *policy.Counters
 	maxSeries int // how many accounts, and how many clusters, have series of their own
-	// away reports whether the management server of a resource does not speak.
-	away func(name string) bool
+	// away reports whether no management server that a target uses for a resource is
+	// connected.
+	away func(target, name string) bool
 	// reports is nil without a management server.
 	reports *reports
 
@@ -50,7 +51,7 @@ type hosted struct {
 func newTargets(build func(string) *target, counters *policy.Counters) *targets {
 	ts := &targets{
 		build: build, counters: counters, maxSeries: MaxClustersWithSeries,
-		away:     func(string) bool { return false },
+		away:     func(string, string) bool { return false },
 		clusters: make(map[string]*shared), counted: make(map[policy.ServiceKey]*leafCounters),
 	}
 	ts.current.Store(&hosted{})
@@ -306,7 +307,7 @@ func (ts *targets) join(t *target, was *member, cluster string, config *resource
 			continue // it counts nothing
 		}
 		l := leaf{cc, ts.hold(cc)}
-		ts.reports.follow(l)
+		ts.reports.follow(t.name, l)
 		m.leaves = append(m.leaves, l)
 	}
 	ts.release(was.leaves) // after the new ones are held: most are the same

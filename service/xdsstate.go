@@ -20,6 +20,14 @@ type XDSState struct {
 	Bootstrap string `json:"bootstrap,omitempty"`
 	// Servers are those of each authority, in the order of fallback.
 	Servers []XDSServer `json:"servers"`
+	// Targets are the targets that need resources, and the server that each uses:
+	// those on a fallback server first, then by name. A cluster on demand is a
+	// target of its own, "cluster:NAME".
+	Targets []XDSTarget `json:"targets"`
+	// TargetsTotal counts the targets, listed or not; Fallbacks counts those of them
+	// that use a fallback server.
+	TargetsTotal int `json:"targets_total"`
+	Fallbacks    int `json:"fallbacks"`
 	// Resources are what is asked for, by type and name.
 	Resources []XDSResource `json:"resources"`
 	// Total counts the resources that the filter chooses, listed or not.
@@ -32,8 +40,15 @@ type XDSState struct {
 
 // OnDemandState counts clusters on demand.
 type OnDemandState struct {
-	Clusters int `json:"clusters"`
-	Max      int `json:"max"`
+	Clusters int `json:"clusters"` // known and unknown ones
+	// Known are those that a management server confirmed, or that are kept of one;
+	// Max is the limit of these (--on-demand).
+	Known int `json:"known"`
+	Max   int `json:"max"`
+	// Unknown are names that no management server has confirmed; MaxUnknown is the
+	// limit of these (--on-demand-unknown).
+	Unknown    int `json:"unknown"`
+	MaxUnknown int `json:"max_unknown"`
 }
 
 // XDSLoadReports is how load reports (LRS) to a server go.
@@ -56,8 +71,12 @@ type XDSServer struct {
 	Authority string `json:"authority,omitempty"`
 	// Connected: it answered on the stream that there is.
 	Connected bool `json:"connected"`
-	// Active: the authority uses it.
+	// Active: at least one target uses it.
 	Active bool `json:"active"`
+	// Targets is how many targets use it; Waiting is how many use a less preferred
+	// server until it answers.
+	Targets int `json:"targets"`
+	Waiting int `json:"waiting"`
 	// Since is when Connected became what it is; absent where it was never
 	// tried.
 	Since       *time.Time `json:"since,omitempty"`
@@ -65,8 +84,31 @@ type XDSServer struct {
 	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
 }
 
-// XDSResource is one resource that a management server is asked for.
+// XDSTarget is a target and the management server that it uses for the names of one
+// authority.
+type XDSTarget struct {
+	Target string `json:"target" example:"xds:///orders"`
+	// Authority is absent for names without one.
+	Authority string `json:"authority,omitempty"`
+	// Server is absent where the bootstrap has none.
+	Server string `json:"server,omitempty"`
+	// Fallback is true where Server is not the first of its authority (gRFC A71).
+	Fallback bool `json:"fallback"`
+	// Connected: a server that the target uses, or waits for, answered on its
+	// current stream.
+	Connected bool `json:"connected"`
+	// Resources is how many it asks for; Requested is how many of them are neither
+	// there nor known to be missing.
+	Resources int `json:"resources"`
+	Requested int `json:"requested"`
+}
+
+// XDSResource is one resource that a management server is asked for, for one target.
 type XDSResource struct {
+	// Target is the one that needs it; Server is the one that is asked for it.
+	Target string `json:"target"`
+	Server string `json:"server,omitempty"`
+
 	Type      string `json:"type" enums:"Listener,RouteConfiguration,Cluster,ClusterLoadAssignment"`
 	Name      string `json:"name"`
 	Authority string `json:"authority,omitempty"`
@@ -91,7 +133,9 @@ type XDSRejection struct {
 type XDSFilter struct {
 	// Type, State and Prefix are empty for any.
 	Type, State, Prefix string
-	// Limit is how many at most; 0 is all.
+	// Target is the only target that is listed, with its resources; empty for all.
+	Target string
+	// Limit is how many targets, and how many resources, at most; 0 is all.
 	Limit int
 }
 
@@ -108,21 +152,21 @@ var (
 
 // XDS tells how lbd stands with its management servers.
 func (s *Service) XDS(f XDSFilter) XDSState {
-	out := XDSState{Servers: []XDSServer{}, Resources: []XDSResource{}, LoadReports: []XDSLoadReports{}}
+	out := XDSState{Servers: []XDSServer{}, Targets: []XDSTarget{}, Resources: []XDSResource{}, LoadReports: []XDSLoadReports{}}
 	if s.followed == nil {
 		return out
 	}
 	out.Configured, out.NodeID, out.Bootstrap = true, s.options.Bootstrap.Node.GetId(), s.options.Bootstrap.Source
-	s.onDemand.mu.Lock()
-	out.OnDemand = OnDemandState{Clusters: len(s.onDemand.clusters), Max: s.onDemand.max}
-	s.onDemand.mu.Unlock()
+	out.OnDemand = s.onDemand.state()
 	status := s.followed.server.Status()
 	for _, server := range status.Servers {
 		out.Servers = append(out.Servers, XDSServer{
-			Server: server.URI, Authority: server.Authority, Connected: server.Connected, Active: server.Active,
+			Server: server.URI, Authority: server.Authority, Connected: server.Connected,
+			Active: server.Targets > 0, Targets: server.Targets, Waiting: server.Waiting,
 			Since: optional(server.Since), LastError: text(server.LastError), LastErrorAt: optional(server.LastErrorAt),
 		})
 	}
+	out.listTargets(status.Targets, f)
 	for _, to := range s.followed.reports.Status() {
 		state := XDSLoadReports{
 			Server: to.URI, Connected: to.Connected, Clusters: to.Clusters,
@@ -134,7 +178,7 @@ func (s *Service) XDS(f XDSFilter) XDSState {
 		out.LoadReports = append(out.LoadReports, state)
 	}
 	chosen := slices.DeleteFunc(status.Resources, func(r client.ResourceStatus) bool {
-		return f.Type != "" && string(r.Key.Type) != f.Type || f.State != "" && string(r.State) != f.State ||
+		return f.Target != "" && r.Target != f.Target || f.Type != "" && string(r.Key.Type) != f.Type || f.State != "" && string(r.State) != f.State ||
 			!strings.HasPrefix(r.Key.Name, f.Prefix)
 	})
 	out.Total = len(chosen)
@@ -147,9 +191,25 @@ func (s *Service) XDS(f XDSFilter) XDSState {
 	return out
 }
 
+func (x *XDSState) listTargets(targets []client.TargetStatus, f XDSFilter) {
+	for _, t := range targets {
+		if f.Target != "" && t.Target != f.Target {
+			continue
+		}
+		x.TargetsTotal++
+		if t.Fallback {
+			x.Fallbacks++
+		}
+		if f.Limit > 0 && len(x.Targets) >= f.Limit {
+			continue
+		}
+		x.Targets = append(x.Targets, XDSTarget(t))
+	}
+}
+
 func resourceState(r client.ResourceStatus) XDSResource {
 	out := XDSResource{
-		Type: string(r.Key.Type), Name: r.Key.Name, Authority: r.Authority, State: string(r.State),
+		Target: r.Target, Server: r.Server, Type: string(r.Key.Type), Name: r.Key.Name, Authority: r.Authority, State: string(r.State),
 		Version: r.Version, Updated: optional(r.Updated), Error: text(r.Err),
 	}
 	if out.Updated != nil {

@@ -117,7 +117,7 @@ func TestRefusedAndStale(t *testing.T) {
 }
 
 // TestFallBackAndReturn goes on to the second of two servers for what the first did
-// not send, and back.
+// not send, and back. A cluster that has all that it needs stays with the first.
 func TestFallBackAndReturn(t *testing.T) {
 	t.Parallel()
 	one, two := newSnapshots(t), newSnapshots(t)
@@ -136,26 +136,41 @@ func TestFallBackAndReturn(t *testing.T) {
 	}
 	first.kill()
 	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "1")
-	// Something is wanted that is not there: the second is asked, for everything.
+	// Something is wanted that is not there: the second is asked for it.
 	if got := picked(t, url, "cluster=cart"); got != "10.0.0.3:80" {
 		t.Fatalf("of the second: %s", got)
 	}
-	eventually(t, "what the second says", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.2:80" })
-	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "0")
+	if got := picked(t, url, "cluster=orders"); got != "10.0.0.1:80" {
+		t.Errorf("orders moved to the second, since another cluster did: %s", got)
+	}
+	if got := metric(t, url, `lbd_cluster_stale{cluster="cart"}`); got != "0" {
+		t.Errorf("the second has cart: stale is %s", got)
+	}
+	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "1")
 	if one, two := speaks(first), speaks(second); one != "0" || two != "1" {
 		t.Errorf("the second stands in for the first: connected are %q and %q", one, two)
 	}
 	if !happened(t, url, "xds_fell_back", second.address) {
 		t.Error("no event tells of the fall-back")
 	}
+	caller.more()
+	state := xdsState(t, url, "")
+	if state.TargetsTotal != 2 || state.Fallbacks != 1 || len(state.Targets) != 2 ||
+		state.Targets[0].Target != "cluster:cart" || state.Targets[0].Server != second.address ||
+		state.Targets[1].Target != "cluster:orders" || state.Targets[1].Server != first.address || state.Targets[1].Fallback {
+		t.Errorf("targets are %+v", state.Targets)
+	}
+
+	one.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.4:80"))
 	first.start()
-	eventually(t, "what the first says", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.1:80" })
+	eventually(t, "what the first says", func() bool { return picked(t, url, "cluster=cart") == "10.0.0.4:80" })
 	if one, two := speaks(first), speaks(second); one != "1" || two != "" {
 		t.Errorf("the first is in use again: connected are %q and %q", one, two)
 	}
 	if !happened(t, url, "xds_returned", first.address) {
 		t.Error("no event tells of the return")
 	}
+	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "0")
 	for _, s := range xdsState(t, url, "").Servers {
 		if is := s.Server == first.address; s.Connected != is || s.Active != is {
 			t.Errorf("%+v", s)

@@ -23,7 +23,8 @@ const (
 	maxConnections = 1_000_000
 )
 
-// maxOnDemand and maxOnDemandIdle bound --on-demand and --on-demand-idle.
+// maxOnDemand and maxOnDemandIdle bound --on-demand, --on-demand-unknown and
+// --on-demand-idle.
 const (
 	maxOnDemand     = 100_000
 	maxOnDemandIdle = 24 * time.Hour
@@ -44,24 +45,25 @@ const defaultListen = "127.0.0.1:8080"
 
 // Config is the daemon's configuration, flags and environment joined.
 type Config struct {
-	ConfigFile     string        `name:"config" help:"Configuration file (YAML): flags by their names. The command line comes first, then the environment." env:"LBD_CONFIG" placeholder:"FILE"`
-	Listen         []string      `help:"Where to listen: host:port or unix:PATH. Repeatable." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
-	Name           string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default: the host's name)." env:"LBD_NAME" placeholder:"NAME"`
-	Data           string        `help:"Data directory, where pushed resources are kept. Empty keeps them in memory only." default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
-	Resources      string        `help:"Directory of xDS resource files (JSON, YAML, protobuf), watched. What is pushed comes before them." env:"LBD_RESOURCES" placeholder:"DIR"`
-	Bootstrap      string        `help:"Bootstrap of the management server to follow: a file in gRPC's format. Else GRPC_XDS_BOOTSTRAP names one, or GRPC_XDS_BOOTSTRAP_CONFIG holds it." env:"LBD_BOOTSTRAP" placeholder:"FILE"`
-	Target         []string      `help:"Target to host, xds:///NAME or NAME: a Listener finds its routes, and these the cluster of a pick. Repeatable." env:"LBD_TARGET" placeholder:"NAME"`
-	OnDemand       int           `help:"How many clusters are asked of the management server at a time because picks name them (1 to 100000)." default:"1000" env:"LBD_ON_DEMAND"`
-	OnDemandIdle   time.Duration `help:"How long such a cluster stays that nobody picks from (1s to 24h)." default:"10m" env:"LBD_ON_DEMAND_IDLE"`
-	Connect        string        `help:"How to find out whether an endpoint can be connected to, where its cluster does not say: ${enum}." enum:"tcp,tcp_hold,tls,none" default:"tcp" env:"LBD_CONNECT"`
-	PickWait       time.Duration `help:"How long a pick may queue that does not say (0 to 60s)." default:"1s" env:"LBD_PICK_WAIT"`
-	MaxConnections int           `help:"Connections of callers at a time: beyond, the one that has been idle longest is closed (default: half of the limit on descriptors, 65536 at most)." env:"LBD_MAX_CONNECTIONS"`
-	DrainDelay     time.Duration `help:"Time at the end in which /readyz fails and connections are still accepted (0 to 10m)." default:"0s" env:"LBD_DRAIN_DELAY"`
-	DrainTimeout   time.Duration `help:"How long requests in flight may take to finish at the end (0 to 10m)." default:"10s" env:"LBD_DRAIN_TIMEOUT"`
-	HistoryBytes   int           `help:"Memory for the history of all clusters, in bytes: 0 for none, or 1048576 (1 MiB) to 17179869184 (16 GiB)." default:"67108864" env:"LBD_HISTORY_BYTES" placeholder:"BYTES"`
-	RequireIfMatch bool          `help:"Refuse pushes that do not say, by If-Match or If-None-Match, what they replace." env:"LBD_REQUIRE_IF_MATCH"`
-	LogLevel       string        `help:"What to log at least: ${enum}." enum:"debug,info,warn,error" default:"info" env:"LBD_LOG_LEVEL"`
-	LogFormat      string        `help:"How to log: ${enum}." enum:"text,json" default:"text" env:"LBD_LOG_FORMAT"`
+	ConfigFile      string        `name:"config" help:"Configuration file (YAML): flags by their names. The command line comes first, then the environment." env:"LBD_CONFIG" placeholder:"FILE"`
+	Listen          []string      `help:"Where to listen: host:port or unix:PATH. Repeatable." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
+	Name            string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default: the host's name)." env:"LBD_NAME" placeholder:"NAME"`
+	Data            string        `help:"Data directory, where pushed resources are kept. Empty keeps them in memory only." default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
+	Resources       string        `help:"Directory of xDS resource files (JSON, YAML, protobuf), watched. What is pushed comes before them." env:"LBD_RESOURCES" placeholder:"DIR"`
+	Bootstrap       string        `help:"Bootstrap of the management server to follow: a file in gRPC's format. Else GRPC_XDS_BOOTSTRAP names one, or GRPC_XDS_BOOTSTRAP_CONFIG holds it." env:"LBD_BOOTSTRAP" placeholder:"FILE"`
+	Target          []string      `help:"Target to host, xds:///NAME or NAME: a Listener finds its routes, and these the cluster of a pick. Repeatable." env:"LBD_TARGET" placeholder:"NAME"`
+	OnDemand        int           `help:"Limit of clusters that the management server has and is asked for because picks name them (1 to 100000)." default:"1000" env:"LBD_ON_DEMAND"`
+	OnDemandUnknown int           `help:"Limit of names that picks name and the management server has not confirmed (1 to 100000)." default:"1000" env:"LBD_ON_DEMAND_UNKNOWN"`
+	OnDemandIdle    time.Duration `help:"How long such a cluster stays that nobody picks from (1s to 24h)." default:"10m" env:"LBD_ON_DEMAND_IDLE"`
+	Connect         string        `help:"How to find out whether an endpoint can be connected to, where its cluster does not say: ${enum}." enum:"tcp,tcp_hold,tls,none" default:"tcp" env:"LBD_CONNECT"`
+	PickWait        time.Duration `help:"How long a pick may queue that does not say (0 to 60s)." default:"1s" env:"LBD_PICK_WAIT"`
+	MaxConnections  int           `help:"Connections of callers at a time: beyond, the one that has been idle longest is closed (default: half of the limit on descriptors, 65536 at most)." env:"LBD_MAX_CONNECTIONS"`
+	DrainDelay      time.Duration `help:"Time at the end in which /readyz fails and connections are still accepted (0 to 10m)." default:"0s" env:"LBD_DRAIN_DELAY"`
+	DrainTimeout    time.Duration `help:"How long requests in flight may take to finish at the end (0 to 10m)." default:"10s" env:"LBD_DRAIN_TIMEOUT"`
+	HistoryBytes    int           `help:"Memory for the history of all clusters, in bytes: 0 for none, or 1048576 (1 MiB) to 17179869184 (16 GiB)." default:"67108864" env:"LBD_HISTORY_BYTES" placeholder:"BYTES"`
+	RequireIfMatch  bool          `help:"Refuse pushes that do not say, by If-Match or If-None-Match, what they replace." env:"LBD_REQUIRE_IF_MATCH"`
+	LogLevel        string        `help:"What to log at least: ${enum}." enum:"debug,info,warn,error" default:"info" env:"LBD_LOG_LEVEL"`
+	LogFormat       string        `help:"How to log: ${enum}." enum:"text,json" default:"text" env:"LBD_LOG_FORMAT"`
 }
 
 // Validate checks what kong cannot. kong calls it.
@@ -80,6 +82,9 @@ func (c *Config) Validate() error {
 	}
 	if c.OnDemand < 1 || c.OnDemand > maxOnDemand {
 		return fmt.Errorf("--on-demand is %d, and should be between 1 and %d", c.OnDemand, maxOnDemand)
+	}
+	if c.OnDemandUnknown < 1 || c.OnDemandUnknown > maxOnDemand {
+		return fmt.Errorf("--on-demand-unknown is %d, and should be between 1 and %d", c.OnDemandUnknown, maxOnDemand)
 	}
 	if c.OnDemandIdle < time.Second || c.OnDemandIdle > maxOnDemandIdle {
 		return fmt.Errorf("--on-demand-idle is %v, and should be between 1s and %v", c.OnDemandIdle, maxOnDemandIdle)

@@ -213,6 +213,49 @@ func TestNamesThatComeAndGo(t *testing.T) {
 	caller.more()
 }
 
+// TestUnknownNamesTakeNoPlaceOfKnownOnes invents names until there is no place for any
+// more: clusters that the server has get theirs all the same.
+func TestUnknownNamesTakeNoPlaceOfKnownOnes(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	var world []types.Resource
+	for i := range 5 {
+		name := fmt.Sprint("c", i)
+		world = append(world, edsCluster(name), assignmentOf(name, "10.0.0.1:80"))
+	}
+	plane.set(world...)
+	p := newControlPlane(t, plane)
+	data := t.TempDir()
+	t.Run("before", func(t *testing.T) {
+		url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Data: data})
+		for i := range 4 {
+			picked(t, url, fmt.Sprint("cluster=c", i))
+		}
+		eventually(t, "all on disk", func() bool { return kept(t, data) == 8 })
+	})
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Data: data, OnDemand: 5, OnDemandUnknown: 10})
+	picked(t, url, "cluster=c0")
+	refused := 0
+	for i := range 50 {
+		if picked(t, url, fmt.Sprintf("cluster=invented-%d&wait=0", i)) == "rate_limited" {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("no invented name was refused")
+	}
+	for i := range 4 { // in use, or kept of the server
+		if got := picked(t, url, fmt.Sprint("cluster=c", i)); got != "10.0.0.1:80" {
+			t.Errorf("c%d: picked %s", i, got)
+		}
+	}
+	// One that nobody named before takes the place of the oldest invented name.
+	eventually(t, "a place", func() bool { return picked(t, url, "cluster=c4") == "10.0.0.1:80" })
+	if got := xdsState(t, url, "").OnDemand; got.Known != 5 || got.Unknown > 10 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestAnEndlessStreamOfNames asks for new names as fast as they are refused.
 func TestAnEndlessStreamOfNames(t *testing.T) {
 	names := 5_000
@@ -222,7 +265,7 @@ func TestAnEndlessStreamOfNames(t *testing.T) {
 	plane := newSnapshots(t)
 	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
 	p := newControlPlane(t, plane)
-	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemand: 100, Data: t.TempDir()})
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemandUnknown: 100, Data: t.TempDir()})
 	caller := call(t, url, "cluster=orders")
 	caller.more()
 	ask := func(from, to int) (refused int) {
@@ -245,7 +288,7 @@ func TestAnEndlessStreamOfNames(t *testing.T) {
 	if grown > 64<<20 { // what other tests leave to be collected is in it
 		t.Errorf("the heap grew by %d MiB", grown>>20)
 	}
-	if state := xdsState(t, url, ""); state.OnDemand.Clusters > 100 || state.Total > 200 {
+	if state := xdsState(t, url, ""); state.OnDemand.Unknown > 100 || state.OnDemand.Known > 1 || state.Total > 102 {
 		t.Errorf("%+v of %d", state.OnDemand, state.Total)
 	}
 	untraced(t, url, "name-")

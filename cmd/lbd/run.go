@@ -45,14 +45,15 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		Name:        c.daemonName(),
 		Version:     buildVersion(),
 
-		RequireIfMatch: c.RequireIfMatch,
-		Bootstrap:      b,
-		Targets:        c.Target,
-		OnDemand:       c.OnDemand,
-		OnDemandIdle:   c.OnDemandIdle,
-		HistoryBytes:   c.historyBytes(),
-		Overload:       lacks,
-		MaxWatchers:    min(service.MaxWatchers, budget.Connections/2), // so that streams leave connections to picks
+		RequireIfMatch:  c.RequireIfMatch,
+		Bootstrap:       b,
+		Targets:         c.Target,
+		OnDemand:        c.OnDemand,
+		OnDemandUnknown: c.OnDemandUnknown,
+		OnDemandIdle:    c.OnDemandIdle,
+		HistoryBytes:    c.historyBytes(),
+		Overload:        lacks,
+		MaxWatchers:     min(service.MaxWatchers, budget.Connections/2), // so that streams leave connections to picks
 	})
 	defer svc.Close()
 

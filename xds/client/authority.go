@@ -4,61 +4,72 @@ import (
 	"bytes"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// none is the active server of an authority of which nothing is wanted.
+// none is the active place of an authority without a server.
 const none = -1
 
-// authority is those resources whose names have the same authority, and the servers
-// that have them.
-type authority struct {
+// authorityConfig is an authority of the bootstrap. All targets share it.
+type authorityConfig struct {
 	// fixed
-	client  *Client
-	name    string
-	configs []bootstrap.Server // in order of fallback, each once
+	name    string             // "" for names without an authority
+	servers []bootstrap.Server // in order of fallback, each once
 	outbox  *mailbox[delivery]
 
-	// heard is false while no server speaks; the owner writes it.
-	heard atomic.Bool
-	// using is the server in use, or nil; the owner writes it.
+	// owner only
+	batch   []Update // not yet in the outbox
+	started bool     // the goroutine that empties the outbox runs
+}
+
+func newAuthorityConfig(name string, servers []bootstrap.Server) *authorityConfig {
+	c := &authorityConfig{name: name, outbox: newMailbox[delivery]()}
+	for _, s := range servers {
+		if !slices.ContainsFunc(c.servers, func(o bootstrap.Server) bool { return o.Key() == s.Key() }) {
+			c.servers = append(c.servers, s)
+		}
+	}
+	return c
+}
+
+// place returns the place of a server in the order of fallback.
+func (c *authorityConfig) place(s *server) int {
+	return slices.IndexFunc(c.servers, func(o bootstrap.Server) bool { return o.Key() == s.config.Key() })
+}
+
+// authorityKey identifies an authority: there is one for each target and each
+// authority of the bootstrap that the target needs resources of.
+type authorityKey struct {
+	target string
+	config *authorityConfig
+}
+
+// authority holds the watches of one target for the names of one authority: their
+// cached values, and the servers in use. It is what gRFC A71 calls an XdsClient for
+// a data plane target. Nothing in it changes because of another target.
+type authority struct {
+	// fixed
+	client *Client
+	key    authorityKey
+
+	// connected is true while a server in use has answered on its current stream;
+	// the owner writes it.
+	connected atomic.Bool
+	// using is the server in use; the owner writes it.
 	using atomic.Pointer[bootstrap.Server]
 
 	// owner only
-	watches   map[resource.Type]map[string]*watch // by canonical name
-	requested int                                 // watches that are in this state
-	servers   []*server                           // those in use: as many as configs up to the active one
-	spoke     []spoke                             // by place in configs
-	batch     []Update                            // to be delivered
-	started   bool                                // its delivery runs
+	watches   map[resource.Key]*watch // by canonical name
+	requested int                     // watches in state Requested
+	servers   []*server               // those in use: the first ones of the config, up to the active one
 }
 
-// spoke is what is known of a server for Status, also when it is let go.
-type spoke struct {
-	connected bool
-	since     time.Time
-	err       error
-	errAt     time.Time
-}
-
-func newAuthority(c *Client, name string, servers []bootstrap.Server) *authority {
-	a := &authority{client: c, name: name, outbox: newMailbox[delivery](), watches: map[resource.Type]map[string]*watch{}}
-	for _, s := range servers {
-		if !slices.ContainsFunc(a.configs, func(o bootstrap.Server) bool { return o.Key() == s.Key() }) {
-			a.configs = append(a.configs, s)
-		}
-	}
-	a.spoke = make([]spoke, len(a.configs))
-	return a
-}
-
-// active returns the place of the server in use, or none.
+// active returns the place of the active server in the config, or none.
 func (a *authority) active() int { return len(a.servers) - 1 }
 
-// current returns the server in use; nil if there is none.
+// current returns the active server; nil if there is none.
 func (a *authority) current() *server {
 	if len(a.servers) == 0 {
 		return nil
@@ -66,47 +77,42 @@ func (a *authority) current() *server {
 	return a.servers[a.active()]
 }
 
-// want begins to follow a resource. With an error no server can be asked for it.
+// want starts a watch. With an error, no server can be asked for the resource.
 func (a *authority) want(k resource.Key, err error) {
 	name := k.Name
 	k.Name = canonical(k.Name)
-	w := a.watches[k.Type][k.Name]
-	switch {
-	case w == nil:
-		w = &watch{key: k, names: []string{name}}
-		if a.watches[k.Type] == nil {
-			a.watches[k.Type] = map[string]*watch{}
-		}
-		a.watches[k.Type][k.Name] = w
-		a.set(w, Requested)
-	case slices.Contains(w.names, name):
-		return
-	default:
-		w.names = append(w.names, name)
-		if w.told() {
-			a.batch = append(a.batch, w.update(name))
+	w := a.watches[k]
+	if w != nil {
+		if !slices.Contains(w.names, name) {
+			w.names = append(w.names, name)
+			a.repeat(w, name)
 		}
 		return
 	}
+	w = &watch{key: k, authority: a, names: []string{name}, place: none, errPlace: none}
+	a.watches[k] = w
+	a.set(w, Requested)
 	if err != nil {
-		a.tell(w, err, false)
+		a.notify(w, err, false, none)
 		return
 	}
 	if a.active() == none {
 		a.use(0)
-	}
-	for _, s := range a.servers {
-		s.subscribe(k)
+	} else {
+		for _, s := range a.servers {
+			s.addWatch(w)
+		}
+		a.adopt(w)
 	}
 	a.fallBack()
-	a.tellUnreachable(w)
+	a.notifyUnreachable(w)
 }
 
-// drop ends to follow a resource.
+// drop ends a watch.
 func (a *authority) drop(k resource.Key) {
 	name := k.Name
 	k.Name = canonical(k.Name)
-	w := a.watches[k.Type][k.Name]
+	w := a.watches[k]
 	if w == nil {
 		return
 	}
@@ -114,20 +120,16 @@ func (a *authority) drop(k resource.Key) {
 		return
 	}
 	a.set(w, "")
-	a.client.remember(w, resource.Item{})
-	delete(a.watches[k.Type], k.Name)
+	delete(a.watches, k)
 	for _, s := range a.servers {
-		s.unsubscribe(k)
-	}
-	if len(a.watches[k.Type]) == 0 {
-		delete(a.watches, k.Type)
+		s.removeWatch(w)
 	}
 	if len(a.watches) == 0 {
 		a.release(0)
 	}
 }
 
-// set changes a watch's state. The empty one is that of what is dropped.
+// set changes the state of a watch. The empty state is that of a dropped watch.
 func (a *authority) set(w *watch, s State) {
 	if w.state == Requested {
 		a.requested--
@@ -137,133 +139,116 @@ func (a *authority) set(w *watch, s State) {
 	}
 }
 
-// apply takes what a server sent.
-func (a *authority) apply(s *server, r *response, now time.Time) {
-	place := slices.Index(a.servers, s)
+// handle applies what a server has just said of a resource. A preferred server
+// becomes the active one again when it sends a usable resource of this target, or
+// no longer has one that it had (gRFC A71); not when it has nothing to offer.
+func (a *authority) handle(w *watch, r *serverResource) {
+	place := slices.Index(a.servers, r.server)
 	if place < a.active() {
+		if !r.decisive() {
+			return
+		}
 		a.returnTo(place)
 	}
-	watches := a.watches[r.kind]
-	for i := range r.resources {
-		got := &r.resources[i]
-		w := watches[got.item.Key.Name]
-		switch {
-		case w == nil: // another authority's, or what nobody asked for
-		case got.err != nil:
-			a.reject(w, s, r, got.err, now)
-		default:
-			a.accept(w, s, r, got.item, now)
-		}
-	}
-	if !r.whole() {
-		return
-	}
-	names := s.subscriptions[r.kind].names
-	for name, w := range watches {
-		// One that is not asked for yet, the response cannot have.
-		if _, there := r.places[name]; !there && w.good() && names[name].named && !names[name].late {
-			a.remove(w, s, now)
-		}
+	a.apply(w, r, place)
+}
+
+// adopt applies what the active server said before this target asked it. What it
+// said on an earlier stream counts only if the target has nothing else: it may be
+// about to be replaced.
+func (a *authority) adopt(w *watch) {
+	s := a.current()
+	r := s.resource(w.key)
+	if r.known() && (w.state == Requested || r.confirmed()) {
+		a.apply(w, r, a.active())
 	}
 }
 
-// accept takes a good resource. One that is what it was changes nothing downstream,
-// unless something else was told since.
-func (a *authority) accept(w *watch, s *server, r *response, it resource.Item, now time.Time) {
-	same := w.good() && bytes.Equal(w.item.Raw, it.Raw)
+func (a *authority) apply(w *watch, r *serverResource, place int) {
+	switch {
+	case r.err != nil:
+		a.lose(w, r, place)
+	case r.rejection != nil:
+		a.reject(w, r, place)
+	default:
+		a.accept(w, r, place)
+	}
+}
+
+// accept takes a value. One that equals the cached one is not reported, unless an
+// error was reported since.
+func (a *authority) accept(w *watch, r *serverResource, place int) {
+	same := w.good() && bytes.Equal(w.item.Raw, r.item.Raw)
 	a.set(w, Acked)
-	w.version, w.rejection, w.deletionIgnored = r.version, nil, false
+	w.place, w.version, w.rejection = place, r.version, nil
 	if same && w.err == nil {
-		a.client.count(s, r.kind, UpdateUnchanged)
 		return
 	}
 	if !same {
-		a.client.remember(w, it)
-		w.updated = now
+		w.item, w.updated = r.item, r.updated
 	}
-	a.client.count(s, r.kind, UpdateValid)
-	a.tell(w, nil, false)
+	a.notify(w, nil, false, place)
 }
 
-// reject takes a resource that breaks rules. The last good one stays. The same
-// reason is not told twice.
-func (a *authority) reject(w *watch, s *server, r *response, err error, now time.Time) {
-	a.client.count(s, r.kind, UpdateInvalid)
-	known := w.rejection != nil && w.rejection.Err.Error() == err.Error()
-	w.rejection = &Rejection{Version: r.version, Err: err, At: now}
+// reject records that the server's newest version is invalid. The cached value
+// stays. The same reason is not reported twice.
+func (a *authority) reject(w *watch, r *serverResource, place int) {
+	if r.good() && !w.good() {
+		a.accept(w, r, place)
+	}
+	w.rejection = r.rejection
 	if w.good() {
 		a.set(w, NackedButCached)
 	} else {
 		a.set(w, Nacked)
 	}
-	if known {
-		return
+	if w.err != r.reason { //nolint:errorlint // the same error, not an equal one
+		a.notify(w, r.reason, w.good(), place)
 	}
-	a.client.tell(Rejected{Server: s.config.URI, Key: w.key, Version: r.version, Err: err})
-	a.tell(w, &RejectedError{Key: w.key, Server: s.config.URI, Version: r.version, Err: err}, w.good())
 }
 
-// remove takes notice that a response is without a resource that was there.
-func (a *authority) remove(w *watch, s *server, now time.Time) {
-	if s.config.IgnoreResourceDeletion {
-		if !w.deletionIgnored {
-			w.deletionIgnored = true
-			a.client.tell(DeletionIgnored{Server: s.config.URI, Key: w.key})
+// lose records that the server does not have the resource. A value that a more
+// preferred server provided stays, with an ambient error: the server that provided
+// it cannot be reached, and has not withdrawn it.
+func (a *authority) lose(w *watch, r *serverResource, place int) {
+	notFound, absent := r.err.(*NotFoundError) //nolint:errorlint // it is never wrapped
+	absent = absent && !notFound.Expired
+	if w.good() && (w.place < place || !absent) {
+		if absent && w.err != r.err { //nolint:errorlint // the same error, not an equal one
+			a.notify(w, r.err, true, place)
 		}
 		return
 	}
-	a.lose(w, DoesNotExist, now)
-	a.tell(w, &NotFoundError{Key: w.key, Server: s.config.URI}, false)
-}
-
-// expire takes notice that a server did not send what it was asked for, or anything
-// at all. What is there, from another server, stays.
-func (a *authority) expire(k resource.Key, s *server, silent bool, now time.Time) {
-	w := a.watches[k.Type][k.Name]
-	if w == nil || s != a.current() {
+	if w.err == r.err { //nolint:errorlint // the same error, not an equal one
 		return
 	}
-	var err error = &NotFoundError{Key: w.key, Server: s.config.URI, Expired: true}
-	if silent {
-		err = &SilentError{Key: w.key, Server: s.config.URI}
+	state := Timeout
+	if absent {
+		state = DoesNotExist
 	}
-	_, doubted := w.err.(*SilentError) //nolint:errorlint // it is never wrapped
-	if w.state != Requested && (!doubted || silent) {
-		return
-	}
-	a.lose(w, Timeout, now)
-	a.tell(w, err, false)
+	a.set(w, state)
+	w.item, w.place = resource.Item{}, none
+	w.version, w.updated, w.rejection = "", r.updated, nil
+	a.notify(w, r.err, false, place)
 }
 
-// lose forgets what was good.
-func (a *authority) lose(w *watch, s State, now time.Time) {
-	a.set(w, s)
-	a.client.remember(w, resource.Item{})
-	w.version, w.updated, w.rejection = "", now, nil
-}
-
-// tell puts what became of a resource into the batch: an error, or nil for its
-// value.
-func (a *authority) tell(w *watch, err error, ambient bool) {
-	w.err, w.ambient = err, ambient
+// notify adds the state of a watch to the batch: an error that the server at place
+// caused, or nil for the value.
+func (a *authority) notify(w *watch, err error, ambient bool, place int) {
+	w.err, w.ambient, w.errPlace = err, ambient, place
 	for _, name := range w.names {
-		a.batch = append(a.batch, w.update(name))
+		a.key.config.batch = append(a.key.config.batch, w.update(name))
 	}
 }
 
-func (a *authority) wanted() int {
-	n := 0
-	for _, watches := range a.watches {
-		n += len(watches)
+// repeat adds what was reported of a watch to the batch, for another form of its
+// name.
+func (a *authority) repeat(w *watch, name string) {
+	batch := &a.key.config.batch
+	if w.good() {
+		*batch = append(*batch, w.value(name))
 	}
-	return n
-}
-
-func (a *authority) appendResources(list []ResourceStatus) []ResourceStatus {
-	for _, watches := range a.watches {
-		for _, w := range watches {
-			list = w.appendStatus(list, a.name)
-		}
+	if w.err != nil {
+		*batch = append(*batch, w.update(name))
 	}
-	return list
 }

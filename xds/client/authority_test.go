@@ -214,7 +214,7 @@ func TestAwayIsOfAuthorities(t *testing.T) {
 		away := func(want ...bool) {
 			t.Helper()
 			for i, name := range []string{"a", of("same"), of("other")} {
-				if got := w.client.Away(name); got != want[i] {
+				if got := w.client.Away("t", name); got != want[i] {
 					t.Errorf("away %s: %v", name, got)
 				}
 			}
@@ -249,7 +249,7 @@ func TestAnAuthorityThatIsNotThere(t *testing.T) {
 		if r.State != Requested || !strings.Contains(r.Err.Error(), `"unheard"`) {
 			t.Errorf("it is %+v", r)
 		}
-		if !w.client.Away(of("unheard")) {
+		if !w.client.Away("t", of("unheard")) {
 			t.Error("not away")
 		}
 		w.want(cds, "-"+of("unheard"))

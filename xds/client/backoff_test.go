@@ -161,14 +161,14 @@ func TestAServerWithNothingToSay(t *testing.T) {
 		w.expectTold("ambient a: unreachable")
 		w.servers["one"].start()
 		s = w.servers["one"].accept()
-		if !w.client.Away("a") {
+		if !w.client.Away("t", "a") {
 			t.Error("not away")
 		}
 		w.expectTold("a=1")
 		if got := time.Since(s.opened); got != watchExpiry {
 			t.Errorf("told after %v", got)
 		}
-		if w.client.Away("a") {
+		if w.client.Away("t", "a") {
 			t.Error("away")
 		}
 		// But one that was asked for more, and said nothing, is not taken for
@@ -180,7 +180,7 @@ func TestAServerWithNothingToSay(t *testing.T) {
 		w.want(cds, "-b")
 		time.Sleep(time.Hour)
 		w.expectNothingTold()
-		if !w.client.Away("a") {
+		if !w.client.Away("t", "a") {
 			t.Error("not away, although it never answered")
 		}
 	})

@@ -64,7 +64,7 @@ func BenchmarkAway(b *testing.B) {
 		b.Run(name[:5], func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				f.client.Away(name)
+				f.client.Away("t", name)
 			}
 		})
 	}

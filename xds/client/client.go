@@ -5,9 +5,11 @@ import (
 	"errors"
 	"hash/maphash"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"google.golang.org/grpc"
@@ -27,7 +29,7 @@ type Options struct {
 	// Custom is resource.Options.Custom.
 	Custom resource.CustomPolicies
 	// OnUpdate takes what is new, and must not change it. It is called by one
-	// goroutine at a time for each authority, in order; a server's next response
+	// goroutine at a time for each authority of the bootstrap, in order; a server's next response
 	// is not read before it returned, so it may take its time. It may call the
 	// client, but for Close. What was dropped a moment ago may still be told.
 	OnUpdate func([]Update)
@@ -52,10 +54,16 @@ type Client struct {
 	logger   *slog.Logger
 	inbox    *mailbox[func()]
 	seed     maphash.Seed
-	// authorities are by name, "" that of names without one. Their keys are
-	// fixed; what they hold is the owner's.
-	authorities map[string]*authority
-	unknown     *authority // takes names of authorities that the bootstrap does not have
+	// configs are the authorities of the bootstrap by name, "" for names without
+	// one; noServers stands for those that the bootstrap does not have; allConfigs
+	// has both. contacts are by the key of the server.
+	configs    map[string]*authorityConfig
+	noServers  *authorityConfig
+	allConfigs []*authorityConfig
+	contacts   map[string]*contact
+
+	// index holds what authorities holds, for any goroutine.
+	index sync.Map
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -63,13 +71,30 @@ type Client struct {
 	running sync.WaitGroup // owner, runners, deliveries
 
 	// owner only
-	servers map[string]*server // those in use, by their key
-	counts  map[UpdateCount]uint64
-	known   map[uint64]*watch // those with a value, by the hash of its Raw
+	authorities map[authorityKey]*authority // those with a watch
+	servers     map[string]*server          // those in use, by key
+	counts      map[UpdateCount]uint64
+	known       map[uint64]*serverResource // those with a value, by the hash of its Raw
+	moves       []*move                    // not yet published
+
+	// start begins to connect to a server; after posts do to the owner later.
+	// Tests of the owner alone replace them.
+	start func(*server)
+	after func(d time.Duration, do func())
 }
 
-// New starts a client. It connects when something is wanted. Who calls closes it.
+// New starts a client. It connects when something is wanted. The caller closes it.
 func New(o Options) (*Client, error) {
+	c, err := newClient(o)
+	if err != nil {
+		return nil, err
+	}
+	c.running.Go(c.own)
+	return c, nil
+}
+
+// newClient returns a client without its owner's goroutine.
+func newClient(o Options) (*Client, error) {
 	switch {
 	case o.Bootstrap == nil:
 		return nil, errors.New("an xDS client needs a bootstrap")
@@ -80,11 +105,14 @@ func New(o Options) (*Client, error) {
 		options:     o,
 		logger:      o.Logger,
 		inbox:       newMailbox[func()](),
-		authorities: map[string]*authority{},
+		configs:     map[string]*authorityConfig{},
+		noServers:   newAuthorityConfig("", nil),
+		contacts:    map[string]*contact{},
+		authorities: map[authorityKey]*authority{},
 		done:        make(chan struct{}),
 		servers:     map[string]*server{},
 		counts:      map[UpdateCount]uint64{},
-		known:       map[uint64]*watch{},
+		known:       map[uint64]*serverResource{},
 		seed:        maphash.MakeSeed(),
 		decoding: resource.Options{
 			Origin: resource.FromServer,
@@ -103,12 +131,20 @@ func New(o Options) (*Client, error) {
 		c.options.draw = rand.Float64
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.authorities[""] = newAuthority(c, "", o.Bootstrap.Servers)
+	c.start = func(s *server) { c.running.Go(func() { s.run(s.ctx) }) }
+	c.after = func(d time.Duration, do func()) { time.AfterFunc(d, func() { c.post(do) }) }
+	c.configs[""] = newAuthorityConfig("", o.Bootstrap.Servers)
 	for name, a := range o.Bootstrap.Authorities {
-		c.authorities[name] = newAuthority(c, name, a.Servers)
+		c.configs[name] = newAuthorityConfig(name, a.Servers)
 	}
-	c.unknown = newAuthority(c, "", nil)
-	c.running.Go(c.own)
+	c.allConfigs = append(slices.Collect(maps.Values(c.configs)), c.noServers)
+	for _, a := range c.configs {
+		for _, s := range a.servers {
+			if c.contacts[s.Key()] == nil {
+				c.contacts[s.Key()] = &contact{}
+			}
+		}
+	}
 	return c, nil
 }
 
@@ -123,11 +159,9 @@ func (c *Client) own() {
 		}
 		for _, do := range c.inbox.take() {
 			do()
+			c.publishMoves()
 		}
-		for _, a := range c.authorities {
-			a.deliver(nil)
-		}
-		c.unknown.deliver(nil)
+		c.deliver(nil)
 		for _, s := range c.servers {
 			s.flush()
 		}
@@ -148,55 +182,99 @@ func (c *Client) count(s *server, t resource.Type, r UpdateResult) {
 	c.counts[UpdateCount{Server: s.config.URI, Type: t, Result: r}]++
 }
 
-// Want says which resources are wanted from now on, and which no longer are; what is
-// in both is dropped and wanted anew. It never waits. A resource that is wanted
-// already stays as it is; one that was dropped leaves the cache, and is asked for
-// again when it is wanted again. Of a name of an authority that the bootstrap does
-// not have, OnUpdate is told that it is unreachable; of one that no server can be
-// asked for, that it does not exist.
-func (c *Client) Want(add, drop []resource.Key) {
+// Want sets which resources a target wants from now on, and which it no longer
+// wants; a resource in both is dropped, and then wanted as if for the first time. It
+// never waits. The name of the target means nothing to the client: each target has
+// its own watches, cache and server in use (gRFC A71). A resource that the target
+// wants already stays as it is. OnUpdate is told that a name of an authority that
+// the bootstrap does not have is unreachable, and that a name that no server can be
+// asked for does not exist.
+func (c *Client) Want(target string, add, drop []resource.Key) {
 	add, drop = slices.Clone(add), slices.Clone(drop)
-	c.post(func() {
-		for _, k := range drop {
-			a, _ := c.authorityOf(k)
-			a.drop(k)
-		}
-		for _, k := range add {
-			if k.Type.URL() == "" {
-				continue // no server can send it
-			}
-			a, err := c.authorityOf(k)
-			a.want(k, err)
-		}
-	})
+	c.post(func() { c.want(target, add, drop) })
 }
 
-// authorityOf returns who has a resource; c.unknown with an error where nobody can
-// be asked for it.
-func (c *Client) authorityOf(k resource.Key) (*authority, error) {
+// want is Want for the owner.
+func (c *Client) want(target string, add, drop []resource.Key) {
+	for _, k := range drop {
+		config, _ := c.configOf(k)
+		if a := c.authorities[authorityKey{target, config}]; a != nil {
+			a.drop(k)
+			c.forget(a)
+		}
+	}
+	for _, k := range add {
+		if k.Type.URL() == "" {
+			continue // no server can send it
+		}
+		config, err := c.configOf(k)
+		c.authority(authorityKey{target, config}).want(k, err)
+	}
+}
+
+// authority returns an authority of a target, a new one where there is none.
+func (c *Client) authority(key authorityKey) *authority {
+	a := c.authorities[key]
+	if a == nil {
+		a = &authority{client: c, key: key, watches: map[resource.Key]*watch{}}
+		c.authorities[key] = a
+		c.index.Store(key, a)
+	}
+	return a
+}
+
+// forget forgets an authority of which a target wants nothing any more.
+func (c *Client) forget(a *authority) {
+	if len(a.watches) == 0 {
+		delete(c.authorities, a.key)
+		c.index.Delete(a.key)
+	}
+}
+
+// configOf returns the authority of a resource; noServers with an error where no
+// server can be asked for it.
+func (c *Client) configOf(k resource.Key) (*authorityConfig, error) {
 	if k.Name == "" || k.Name == "*" || !utf8.ValidString(k.Name) {
-		return c.unknown, &NotFoundError{Key: k}
+		return c.noServers, &NotFoundError{Key: k}
 	}
 	if _, err := c.options.Bootstrap.ServersFor(k.Name); err != nil {
-		return c.unknown, &UnreachableError{Err: err}
+		return c.noServers, &UnreachableError{Err: err}
 	}
-	return c.authorities[c.options.Bootstrap.Authority(k.Name)], nil
+	return c.configs[c.options.Bootstrap.Authority(k.Name)], nil
 }
 
-// Away reports whether no server of a resource's authority speaks now: from the
-// start, and from the moment the last stream that was usable ended, until a server
-// answered on a new one (or kept silent on it for 15 s although nothing was missing:
-// it need not repeat what it sent before). It costs one atomic load.
-func (c *Client) Away(name string) bool {
-	a, _ := c.authorityOf(resource.Key{Name: name})
-	return !a.heard.Load()
+// read returns what other goroutines may read of the authority of a resource for a
+// target; nil where the target wants nothing of it.
+func (c *Client) read(target, name string) *authority {
+	config, _ := c.configOf(resource.Key{Name: name})
+	a, _ := c.index.Load(authorityKey{target, config})
+	found, _ := a.(*authority)
+	return found
 }
 
-// Server returns the server that a resource is asked of, or was last; nil before
-// anything of its authority was wanted. It costs one atomic load.
-func (c *Client) Server(name string) *bootstrap.Server {
-	a, _ := c.authorityOf(resource.Key{Name: name})
-	return a.using.Load()
+// Away reports whether no server that a target uses for a resource is connected:
+// from the start, and from the moment the last stream that was usable ended, until a
+// server answered on a new one (or kept silent on it for 15 s although nothing was
+// missing: it need not repeat what it sent before).
+func (c *Client) Away(target, name string) bool {
+	a := c.read(target, name)
+	return a == nil || !a.connected.Load()
+}
+
+// Server returns the server that a target uses for a resource; nil where the target
+// wants nothing of its authority.
+func (c *Client) Server(target, name string) *bootstrap.Server {
+	if a := c.read(target, name); a != nil {
+		return a.using.Load()
+	}
+	return nil
+}
+
+// Connected reports whether a server, which some target uses, has answered on its
+// current stream.
+func (c *Client) Connected(s bootstrap.Server) bool {
+	known := c.contacts[s.Key()]
+	return known != nil && known.connected.Load()
 }
 
 // Close ends all streams, closes the connections, and returns when nothing runs any

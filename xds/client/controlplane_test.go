@@ -124,7 +124,7 @@ func (f *follower) want(t resource.Type, names ...string) {
 	for _, n := range names {
 		add = append(add, resource.Key{Type: t, Name: n})
 	}
-	f.client.Want(add, nil)
+	f.client.Want("t", add, nil)
 }
 
 // until waits for something to be known.
@@ -250,7 +250,7 @@ func TestFollowASnapshotCache(t *testing.T) {
 	f.mu.Lock()
 	delete(f.known, resource.Key{Type: cds, Name: "a"})
 	f.mu.Unlock()
-	f.client.Want([]resource.Key{{Type: cds, Name: "a"}}, []resource.Key{{Type: cds, Name: "a"}})
+	f.client.Want("t", []resource.Key{{Type: cds, Name: "a"}}, []resource.Key{{Type: cds, Name: "a"}})
 	f.untilVersion(cds, "a", "5")
 }
 
@@ -312,7 +312,7 @@ func TestFallBackToAControlPlane(t *testing.T) {
 	var not *NotFoundError
 	f.untilError("b", &not)
 	for _, s := range f.client.Status().Servers {
-		if wanted := s.URI == one.address; s.Active != wanted || s.Connected != wanted {
+		if wanted := s.URI == one.address; s.Targets > 0 != wanted || s.Connected != wanted {
 			t.Errorf("%+v", s)
 		}
 	}

@@ -28,8 +28,14 @@ func (r *receipt) release() {
 	}
 }
 
-// deliver sends the batch on, if there is one. It is for the owner.
-func (a *authority) deliver(r *receipt) {
+// deliver puts the batch of each authority into its outbox. It is for the owner.
+func (c *Client) deliver(r *receipt) {
+	for _, a := range c.allConfigs {
+		c.deliverTo(a, r)
+	}
+}
+
+func (c *Client) deliverTo(a *authorityConfig, r *receipt) {
 	if len(a.batch) == 0 {
 		return
 	}
@@ -40,23 +46,23 @@ func (a *authority) deliver(r *receipt) {
 	a.batch = nil
 	if !a.started {
 		a.started = true
-		a.client.running.Go(a.carry)
+		c.running.Go(func() { c.carry(a) })
 	}
 }
 
 // carry calls OnUpdate until the client is closed.
-func (a *authority) carry() {
+func (c *Client) carry(a *authorityConfig) {
 	for {
 		select {
-		case <-a.client.ctx.Done():
+		case <-c.ctx.Done():
 			return
 		case <-a.outbox.wake:
 		}
 		for _, d := range a.outbox.take() {
-			if a.client.ctx.Err() != nil {
+			if c.ctx.Err() != nil {
 				return
 			}
-			a.client.options.OnUpdate(d.updates)
+			c.options.OnUpdate(d.updates)
 			if d.receipt != nil {
 				d.receipt.release()
 			}

@@ -30,16 +30,19 @@ type Rejected struct {
 	Err     error
 }
 
-// FellBack is that an authority goes on to its next server (gRFC A71).
+// FellBack reports that targets go on to the next server of an authority (gRFC A71).
+// Targets that do so for the same reason at the same time share the event.
 type FellBack struct {
-	Authority string // "" is that of names without one
+	Targets   []string
+	Authority string // "" for names without one
 	From, To  string
 	Err       error // why From cannot be reached
 }
 
-// Returned is that a server of an authority answers again, and those after it are
-// let go.
+// Returned reports that a more preferred server of an authority has resources of
+// targets again, and that they stop using those after it.
 type Returned struct {
+	Targets   []string
 	Authority string
 	From, To  string
 }
@@ -57,3 +60,35 @@ func (Rejected) event()        {}
 func (FellBack) event()        {}
 func (Returned) event()        {}
 func (DeletionIgnored) event() {}
+
+// move is targets that go from one server of an authority to another in one step.
+type move struct {
+	authority *authorityConfig
+	from, to  *server
+	targets   []string
+}
+
+// moved records that a target goes to another server. It is for the owner.
+func (c *Client) moved(a *authority, from, to *server) {
+	for _, m := range c.moves {
+		if m.authority == a.key.config && m.from == from && m.to == to {
+			m.targets = append(m.targets, a.key.target)
+			return
+		}
+	}
+	c.moves = append(c.moves, &move{authority: a.key.config, from: from, to: to, targets: []string{a.key.target}})
+}
+
+// publishMoves publishes what moved recorded since the last call. It is for the
+// owner.
+func (c *Client) publishMoves() {
+	for _, m := range c.moves {
+		from, to := m.from.config.URI, m.to.config.URI
+		if m.authority.place(m.to) < m.authority.place(m.from) {
+			c.tell(Returned{Targets: m.targets, Authority: m.authority.name, From: from, To: to})
+		} else {
+			c.tell(FellBack{Targets: m.targets, Authority: m.authority.name, From: from, To: to, Err: m.from.failed})
+		}
+	}
+	c.moves = nil
+}

@@ -65,7 +65,7 @@ func TestTimeRunsWhileThereIsAStream(t *testing.T) {
 		w.servers["one"].accept().hear()
 		time.Sleep(time.Hour)
 		w.expectNothingTold()
-		if !w.client.Away("a") {
+		if !w.client.Away("t", "a") {
 			t.Error("not away")
 		}
 	})

@@ -1,29 +1,25 @@
 package client
 
-import (
-	"time"
-)
-
-// use goes on to the next server, and asks it for everything.
+// use makes the next server the active one, and asks it for everything that the
+// target wants.
 func (a *authority) use(place int) {
-	s := a.client.serverFor(a.configs[place])
+	s := a.client.serverFor(a.key.config.servers[place])
 	a.servers = append(a.servers, s)
 	s.authorities[a] = struct{}{}
-	for _, watches := range a.watches {
-		for _, w := range watches {
-			s.subscribe(w.key)
-		}
+	for _, w := range a.watches {
+		s.addWatch(w)
 	}
-	a.listen()
+	for _, w := range a.watches {
+		a.adopt(w)
+	}
+	a.refresh()
 }
 
-// release lets go of the servers from a place on.
+// release stops using the servers from a place on.
 func (a *authority) release(place int) {
 	for _, s := range a.servers[place:] {
-		for _, watches := range a.watches {
-			for _, w := range watches {
-				s.unsubscribe(w.key)
-			}
+		for _, w := range a.watches {
+			s.removeWatch(w)
 		}
 		delete(s.authorities, a)
 		if len(s.authorities) == 0 {
@@ -31,97 +27,62 @@ func (a *authority) release(place int) {
 		}
 	}
 	a.servers = a.servers[:place]
-	a.listen()
+	a.refresh()
 }
 
-// fallBack goes on to the next server while the one in use cannot be reached and
-// something is missing (gRFC A71).
+// fallBack goes on to the next server while the active one cannot be reached and a
+// resource is not cached (gRFC A71). Only the watches of this target count.
 func (a *authority) fallBack() {
-	for a.requested > 0 && a.current().failed != nil && a.active()+1 < len(a.configs) {
+	for a.requested > 0 && a.current().failed != nil && a.active()+1 < len(a.key.config.servers) {
 		from := a.current()
 		a.use(a.active() + 1)
-		a.client.tell(FellBack{Authority: a.name, From: from.config.URI, To: a.current().config.URI, Err: from.failed})
+		a.client.moved(a, from, a.current())
 	}
 }
 
-// returnTo takes a server that answers again, before the one in use.
+// returnTo makes a more preferred server the active one again.
 func (a *authority) returnTo(place int) {
 	from := a.current()
 	a.release(place + 1)
-	s := a.current()
-	a.client.tell(Returned{Authority: a.name, From: from.config.URI, To: s.config.URI})
+	for _, w := range a.watches {
+		a.adopt(w)
+	}
+	a.client.moved(a, from, a.current())
 }
 
-// fail takes notice that one of its servers cannot be reached.
+// fail takes notice that one of the servers cannot be reached.
 func (a *authority) fail() {
 	a.fallBack()
-	for _, watches := range a.watches {
-		for _, w := range watches {
-			a.tellUnreachable(w)
-		}
+	for _, w := range a.watches {
+		a.notifyUnreachable(w)
 	}
 }
 
-// tellUnreachable tells that the server in use, the last that there is to try, cannot
-// be reached; once, and not of what another error was told.
-func (a *authority) tellUnreachable(w *watch) {
+// notifyUnreachable reports that the active server, the last one that can be tried,
+// cannot be reached; once, and not for a resource with another error.
+func (a *authority) notifyUnreachable(w *watch) {
 	if s := a.current(); s.failed != nil && w.err == nil {
-		a.tell(w, &UnreachableError{Server: s.config.URI, Err: s.failed}, w.good())
+		a.notify(w, &UnreachableError{Server: s.config.URI, Err: s.failed}, w.good(), a.active())
 	}
 }
 
-// reach takes notice that a server speaks: what was told to be out of date is not.
+// reach takes notice that a server answers: cached values are up to date again.
 func (a *authority) reach() {
-	for _, watches := range a.watches {
-		for _, w := range watches {
-			if _, ok := w.err.(*UnreachableError); ok && w.good() { //nolint:errorlint // it is never wrapped
-				a.tell(w, nil, false)
-			}
+	for _, w := range a.watches {
+		if _, ok := w.err.(*UnreachableError); ok && w.good() { //nolint:errorlint // it is never wrapped
+			a.notify(w, nil, false, w.place)
 		}
 	}
 }
 
-// listen brings heard, and what Status says of the servers, up to date.
-func (a *authority) listen() {
-	heard := false
-	for i := range a.configs {
-		known := &a.spoke[i]
-		speaks := i < len(a.servers) && a.servers[i].speaks()
-		if speaks != known.connected {
-			known.connected, known.since = speaks, time.Now()
-		}
-		heard = heard || speaks
+// refresh updates what other goroutines may read.
+func (a *authority) refresh() {
+	connected := false
+	for _, s := range a.servers {
+		connected = connected || s.speaks()
 	}
-	a.heard.Store(heard)
+	a.connected.Store(connected)
 	if s := a.current(); s != nil {
 		a.using.Store(&s.config)
 	}
-}
-
-// stumble remembers how a server's last stream ended.
-func (a *authority) stumble(s *server, err error, at time.Time) {
-	for i, o := range a.servers {
-		if o == s {
-			known := &a.spoke[i]
-			known.err, known.errAt = err, at
-			if known.since.IsZero() {
-				known.since = at
-			}
-		}
-	}
-}
-
-func (a *authority) appendServers(list []ServerStatus) []ServerStatus {
-	for i, s := range a.configs {
-		list = append(list, ServerStatus{
-			URI:         s.URI,
-			Authority:   a.name,
-			Connected:   a.spoke[i].connected,
-			Active:      i == a.active(),
-			Since:       a.spoke[i].since,
-			LastError:   a.spoke[i].err,
-			LastErrorAt: a.spoke[i].errAt,
-		})
-	}
-	return list
 }

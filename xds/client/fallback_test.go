@@ -11,13 +11,13 @@ func TestFallBackAtTheStart(t *testing.T) {
 	play(t, "one two three", func(t *testing.T, w *world) {
 		w.servers["one"].kill()
 		w.servers["two"].kill()
-		if got := w.client.Server("a"); got != nil {
+		if got := w.client.Server("t", "a"); got != nil {
 			t.Errorf("asked of %v, before anything was", got)
 		}
 		w.want(cds, "a")
 		s := w.servers["three"].accept()
 		synctest.Wait() // until the client knows whom it asks
-		if got := w.client.Server("a"); got.URI != "passthrough:///three" {
+		if got := w.client.Server("t", "a"); got.URI != "passthrough:///three" {
 			t.Errorf("asked of %v", got)
 		}
 		s.expect(`node=test Cluster [a] version="" nonce=""`)
@@ -52,7 +52,7 @@ func TestFallBackAtTheStart(t *testing.T) {
 		}
 		<-two.stream.Context().Done()
 		w.expectNothingTold() // it is as it was
-		if got := w.client.Server("a"); got.URI != "passthrough:///one" {
+		if got := w.client.Server("t", "a"); got.URI != "passthrough:///one" {
 			t.Errorf("asked of %v", got)
 		}
 		if got := w.state(cds, "a"); got.Version != "3" {
@@ -125,20 +125,20 @@ func TestAllServersAway(t *testing.T) {
 		// The first is tried on, and that is nobody's business.
 		time.Sleep(time.Hour)
 		w.expectNothingTold()
-		if w.client.Away("a") {
+		if w.client.Away("t", "a") {
 			t.Error("away")
 		}
 		w.servers["two"].kill()
 		w.expectTold("ambient a: unreachable")
-		if !w.client.Away("a") {
+		if !w.client.Away("t", "a") {
 			t.Error("not away")
 		}
 	})
 }
 
-// What another server had stays until the server in use says otherwise.
+// A value of a preferred server stays when a fallback server does not have it.
 func TestAServerThatHasLess(t *testing.T) {
-	play(t, "one two", func(_ *testing.T, w *world) {
+	play(t, "one two", func(t *testing.T, w *world) {
 		w.want(cds, "a", "b")
 		one := w.servers["one"].accept()
 		one.say("1", "n1", cluster("a"))
@@ -150,7 +150,12 @@ func TestAServerThatHasLess(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.expectNothingTold()
 		two.say("1", "n1", cluster("b"))
-		w.expectTold("a: not found, b=1")
+		w.expectTold("ambient a: not found, b=1")
+		two.say("2", "n2", cluster("b", "other"))
+		w.expectTold("b=2") // once
+		if got := w.state(cds, "a"); got.State != Acked || got.Version != "1" {
+			t.Errorf("it is %+v", got)
+		}
 	})
 }
 

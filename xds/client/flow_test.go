@@ -135,9 +135,9 @@ func TestOnUpdateMayCallTheClient(t *testing.T) {
 	}, func(w *world, o *Options) {
 		o.OnUpdate = func(u []Update) {
 			if u[0].Key.Type == cds {
-				w.client.Want([]resource.Key{{Type: eds, Name: u[0].Cluster.AssignmentName()}}, nil)
+				w.client.Want("t", []resource.Key{{Type: eds, Name: u[0].Cluster.AssignmentName()}}, nil)
 				w.client.Status()
-				w.client.Away("a")
+				w.client.Away("t", "a")
 			}
 			w.updates <- u
 		}

@@ -126,7 +126,7 @@ func (w *world) want(t resource.Type, names ...string) {
 			add = append(add, resource.Key{Type: t, Name: n})
 		}
 	}
-	w.client.Want(add, drop)
+	w.client.Want("t", add, drop)
 }
 
 // told takes the next batch and describes it: for each, in order of name,

@@ -35,8 +35,8 @@ func (c *Client) recall(ctx context.Context, m *discoveryv3.DiscoveryResponse) m
 	c.post(func() {
 		known := make(memory, len(hashes))
 		for i, h := range hashes {
-			if w := c.known[h]; w != nil {
-				known[i] = w.item
+			if r := c.known[h]; r != nil {
+				known[i] = r.item
 			}
 		}
 		answer <- known
@@ -49,14 +49,14 @@ func (c *Client) recall(ctx context.Context, m *discoveryv3.DiscoveryResponse) m
 	}
 }
 
-// remember makes a watch's value known, and what it had before no more. It is for
-// the owner.
-func (c *Client) remember(w *watch, it resource.Item) {
-	if c.known[w.hash] == w {
-		delete(c.known, w.hash)
+// remember sets the value of a resource, which recall then finds, and forgets the one
+// that it had. It is for the owner.
+func (c *Client) remember(r *serverResource, it resource.Item) {
+	if c.known[r.hash] == r {
+		delete(c.known, r.hash)
 	}
-	if w.item = it; w.good() {
-		w.hash = maphash.Bytes(c.seed, it.Raw)
-		c.known[w.hash] = w
+	if r.item = it; r.good() {
+		r.hash = maphash.Bytes(c.seed, it.Raw)
+		c.known[r.hash] = r
 	}
 }

@@ -31,7 +31,7 @@ func TestUnknownTypes(t *testing.T) {
 		s.say("1", "n4", assignment("a", 1))
 		s.expectNothing()
 		w.expectNothingTold()
-		if w.client.Away("a") {
+		if w.client.Away("t", "a") {
 			t.Error("away, although the server speaks")
 		}
 		s.say("1", "n5", cluster("a"))
@@ -226,7 +226,7 @@ func TestAServerThatNeverAnswers(t *testing.T) {
 		w.want(cds, "a")
 		w.servers["one"].accept()
 		w.expectTold("a: silent")
-		if !w.client.Away("a") {
+		if !w.client.Away("t", "a") {
 			t.Error("not away")
 		}
 		nothing(t, w.servers["two"].streams, "stream") // it is there: nobody falls back
@@ -244,7 +244,7 @@ func TestNamesThatNobodyCanAskFor(t *testing.T) {
 		w.expectTold("*: not found, : not found, \xff: not found")
 		s.expectNothing()
 		for _, name := range []string{"", "*", "\xff"} {
-			if !w.client.Away(name) {
+			if !w.client.Away("t", name) {
 				t.Errorf("%q is not away", name)
 			}
 			w.want(cds, "-"+name)
@@ -253,7 +253,7 @@ func TestNamesThatNobodyCanAskFor(t *testing.T) {
 		if n := len(w.client.Status().Resources); n != 1 {
 			t.Errorf("%d resources", n)
 		}
-		w.client.Want([]resource.Key{{Type: "Secret", Name: "x"}}, []resource.Key{{Type: "Secret", Name: "y"}})
+		w.client.Want("t", []resource.Key{{Type: "Secret", Name: "x"}}, []resource.Key{{Type: "Secret", Name: "y"}})
 		s.expectNothing()
 		time.Sleep(time.Minute)
 		w.expectTold("a: silent")

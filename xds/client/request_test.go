@@ -260,7 +260,7 @@ func TestTheLastOneIsDropped(t *testing.T) {
 		w.want(eds, "-a")
 		<-s.stream.Context().Done()
 		nothing(t, w.servers["one"].streams, "stream")
-		if !w.client.Away("a") {
+		if !w.client.Away("t", "a") {
 			t.Error("not away without a stream")
 		}
 		// And begins again. The version was the old connection's.

@@ -126,7 +126,7 @@ func newSearch(exist string, b *behavior, l limits) *search {
 	}
 	s.start = &situation{
 		client: &server{
-			client: &Client{options: Options{Bootstrap: &bootstrap.Config{}}}, after: func(time.Duration, func()) {},
+			client: &Client{options: Options{Bootstrap: &bootstrap.Config{}}, contacts: map[string]*contact{"": {}}}, after: func(time.Duration, func()) {},
 			subscriptions: map[resource.Type]*subscriptions{eds: newSubscriptions(eds)},
 		},
 		model: modelServer{behavior: b}, left: l,

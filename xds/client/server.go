@@ -30,6 +30,7 @@ type server struct {
 	// fixed
 	client *Client
 	config bootstrap.Server
+	ctx    context.Context    // the runner's
 	stop   context.CancelFunc // ends the runner
 	// after calls a function as the owner when a time is over.
 	after func(time.Duration, func())
@@ -37,7 +38,9 @@ type server struct {
 	// owner only
 	authorities   map[*authority]struct{} // those that use it
 	subscriptions map[resource.Type]*subscriptions
-	stream        *stream // nil while there is none
+	// resources are those of the subscriptions, by type and name.
+	resources map[resource.Type]map[string]*serverResource
+	stream    *stream // nil while there is none
 	// failed is why the last attempt ended before the server answered; nil since
 	// it did, and at first.
 	failed error
@@ -53,26 +56,30 @@ func (c *Client) serverFor(config bootstrap.Server) *server {
 	s := &server{
 		client:        c,
 		config:        config,
+		ctx:           ctx,
 		stop:          stop,
-		after:         func(d time.Duration, do func()) { time.AfterFunc(d, func() { c.post(do) }) },
+		after:         c.after,
 		authorities:   map[*authority]struct{}{},
 		subscriptions: map[resource.Type]*subscriptions{},
+		resources:     map[resource.Type]map[string]*serverResource{},
 	}
 	c.servers[config.Key()] = s
-	c.running.Go(func() { s.run(ctx) })
+	c.start(s)
 	return s
 }
 
-// letGo ends what nobody uses.
+// letGo ends the connection to a server that no authority uses.
 func (c *Client) letGo(s *server) {
 	delete(c.servers, s.config.Key())
 	s.stream = nil
+	s.contact().set(false)
 	s.stop()
 }
 
 // speaks reports whether the server answered on the stream that there is.
 func (s *server) speaks() bool { return s.stream != nil && s.stream.answered.Load() }
 
+// subscribe adds a resource to those that the server is asked for.
 func (s *server) subscribe(k resource.Key) {
 	t := s.subscriptions[k.Type]
 	if t == nil {
@@ -118,7 +125,10 @@ func (s *server) opened(st *stream) {
 	for _, t := range s.subscriptions {
 		t.newStream()
 	}
-	s.after(watchExpiry, func() { s.silent(st) })
+	s.after(watchExpiry, func() {
+		s.silent(st)
+		s.confirm(st)
+	})
 }
 
 // sent records that a request was sent. The server's time for what is fresh in it
@@ -142,10 +152,11 @@ func (s *server) sent(st *stream, request sending) {
 
 // expireLater gives the server its time to send what was asked for together.
 func (s *server) expireLater(st *stream, t *subscriptions, together []*subscription) {
-	s.after(watchExpiry, func() { s.expire(st, t, together) })
+	s.after(watchExpiry, func() { s.expireAll(st, t, together) })
 }
 
-func (s *server) expire(st *stream, t *subscriptions, together []*subscription) {
+// expireAll takes notice that the server's time to send resources is over.
+func (s *server) expireAll(st *stream, t *subscriptions, together []*subscription) {
 	if s.stream != st {
 		return
 	}
@@ -162,9 +173,7 @@ func (s *server) expire(st *stream, t *subscriptions, together []*subscription) 
 		}
 		silent := !st.answered.Load()
 		sub.expire(silent)
-		for a := range s.authorities {
-			a.expire(resource.Key{Type: t.kind, Name: sub.name}, s, silent, now)
-		}
+		s.expire(s.resources[t.kind][sub.name], silent, now)
 	}
 }
 
@@ -186,17 +195,26 @@ func (s *server) silent(st *stream) {
 func (s *server) answer(st *stream) {
 	st.answered.Store(true)
 	s.failed = nil
-	for a := range s.authorities {
-		a.listen() // who is told may ask whether it is away
-	}
+	s.refresh()
 	s.client.tell(Connected{Server: s.config.URI})
-	for _, t := range s.subscriptions {
+	s.endSilence(st)
+	for a := range s.authorities {
+		a.reach()
+	}
+}
+
+// endSilence gives a server that speaks its time for what it did not send while it
+// was silent.
+func (s *server) endSilence(st *stream) {
+	for kind, t := range s.subscriptions {
+		for _, r := range s.resources[kind] {
+			if r.silent() {
+				r.err = nil
+			}
+		}
 		if again := t.restartUnheard(); len(again) > 0 {
 			s.expireLater(st, t, again)
 		}
-	}
-	for a := range s.authorities {
-		a.reach()
 	}
 }
 
@@ -219,6 +237,9 @@ func (s *server) receive(st *stream, r *response, receipt *receipt) {
 		return
 	}
 	now := time.Now()
+	if !st.answered.Load() {
+		s.endSilence(st)
+	}
 	held := t.holdUntil
 	t.handleResponse(r)
 	if t.holdUntil != held && t.holdUntil.After(now) {
@@ -227,16 +248,12 @@ func (s *server) receive(st *stream, r *response, receipt *receipt) {
 	for range r.nameless {
 		s.client.count(s, r.kind, UpdateInvalid)
 	}
-	for a := range s.authorities {
-		a.deliver(nil)
-		a.apply(s, r, now)
-	}
+	s.client.deliver(nil)
+	s.apply(r, now)
 	if !st.answered.Load() {
 		s.answer(st)
 	}
-	for a := range s.authorities {
-		a.deliver(receipt)
-	}
+	s.client.deliver(receipt)
 }
 
 // ended is the end of a stream, or of an attempt to open one. Who is told of it
@@ -248,10 +265,8 @@ func (s *server) ended(answered bool, err error) {
 	}
 	now := time.Now()
 	s.stream = nil
-	for a := range s.authorities {
-		a.listen() // who is told may ask whether it is away
-		a.stumble(s, err, now)
-	}
+	s.refresh()
+	s.contact().fail(err, now)
 	s.client.tell(Disconnected{Server: s.config.URI, Answered: answered, Err: err})
 	if answered {
 		return
@@ -261,3 +276,14 @@ func (s *server) ended(answered bool, err error) {
 		a.fail()
 	}
 }
+
+// refresh updates what other goroutines may read of whether the server is connected.
+// It comes before events and updates, whose receivers may ask.
+func (s *server) refresh() {
+	s.contact().set(s.speaks())
+	for a := range s.authorities {
+		a.refresh()
+	}
+}
+
+func (s *server) contact() *contact { return s.client.contacts[s.config.Key()] }

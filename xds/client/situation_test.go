@@ -18,7 +18,7 @@ func TestSearchStateIsComplete(t *testing.T) {
 		value  any
 		fields string
 	}{
-		{server{}, "client config stop after authorities subscriptions stream failed"},
+		{server{}, "client config ctx stop after authorities subscriptions resources stream failed"},
 		{stream{}, "requests answered taking sending greeted owes warned"},
 		{sending{}, "request subscriptions fresh"},
 		{subscriptions{}, "kind names sorted version nonce pending requests responded removed nackDetail nackedVersion nackedAt holdUntil"},

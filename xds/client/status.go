@@ -33,10 +33,13 @@ type Status struct {
 	// Servers are those of all authorities, in order of authority and fallback; a
 	// server that two authorities have is there twice.
 	Servers []ServerStatus
-	// Resources are those that are wanted, by type and name.
+	// Targets are those that want something, once for each authority that they
+	// want it of: those that use a fallback server first, then by name.
+	Targets []TargetStatus
+	// Resources are those that are wanted, by type, name and target.
 	Resources []ResourceStatus
-	// Updates counts resources received since the start, those only that are
-	// wanted, and refused ones without a name.
+	// Updates counts resources received since the start, each once for all targets
+	// that want it, and rejected ones without a name.
 	Updates map[UpdateCount]uint64
 }
 
@@ -44,10 +47,12 @@ type Status struct {
 type ServerStatus struct {
 	URI       string
 	Authority string // "" is that of names without one
-	// Connected says that it answered on the stream that there is.
+	// Connected is true while a target uses it, and it has answered on the current
+	// stream.
 	Connected bool
-	// Active says that it is the one that the authority uses.
-	Active bool
+	// Targets is how many targets use it; Waiting is how many use a less preferred
+	// one until it answers again.
+	Targets, Waiting int
 	// Since is when Connected became what it is; zero where the server was never
 	// tried.
 	Since time.Time
@@ -57,10 +62,29 @@ type ServerStatus struct {
 	LastErrorAt time.Time
 }
 
-// ResourceStatus is one resource that is wanted.
+// TargetStatus is a target and the server that it uses for the names of one
+// authority.
+type TargetStatus struct {
+	Target    string
+	Authority string // "" for names without one
+	// Server is the URI of the one in use; empty where the bootstrap has none.
+	Server string
+	// Fallback is true where Server is not the first of the authority.
+	Fallback bool
+	// Connected is true while a server that the target uses, or waits for, has
+	// answered on its current stream.
+	Connected bool
+	// Resources is how many are wanted; Requested is how many of them are neither
+	// cached nor known to be missing.
+	Resources, Requested int
+}
+
+// ResourceStatus is one resource that a target wants.
 type ResourceStatus struct {
+	Target    string
 	Key       resource.Key
 	Authority string
+	Server    string // the URI of the server that the target uses
 	State     State
 	// Version and Updated are the last good value's; Version is empty while there
 	// is none.
@@ -107,8 +131,9 @@ func (c *Client) Status() Status {
 	select {
 	case s := <-answer:
 		slices.SortStableFunc(s.Servers, func(x, y ServerStatus) int { return cmp.Compare(x.Authority, y.Authority) })
+		slices.SortFunc(s.Targets, compareTargets)
 		slices.SortFunc(s.Resources, func(x, y ResourceStatus) int {
-			return cmp.Or(cmp.Compare(x.Key.Type, y.Key.Type), cmp.Compare(x.Key.Name, y.Key.Name))
+			return cmp.Or(cmp.Compare(x.Key.Type, y.Key.Type), cmp.Compare(x.Key.Name, y.Key.Name), cmp.Compare(x.Target, y.Target))
 		})
 		return s
 	case <-c.done:
@@ -116,18 +141,76 @@ func (c *Client) Status() Status {
 	}
 }
 
+func compareTargets(x, y TargetStatus) int {
+	if x.Fallback != y.Fallback {
+		if x.Fallback {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(x.Target, y.Target), cmp.Compare(x.Authority, y.Authority))
+}
+
 // status is for the owner. What it returns is in no order.
 func (c *Client) status() Status {
 	s := Status{Updates: maps.Clone(c.counts)}
 	n := 0
 	for _, a := range c.authorities {
-		n += a.wanted()
+		n += len(a.watches)
 	}
 	s.Resources = make([]ResourceStatus, 0, n)
+	s.Targets = make([]TargetStatus, 0, len(c.authorities))
+	usedBy := make(map[*authorityConfig][]int) // targets by the place of the active server
 	for _, a := range c.authorities {
-		s.Servers = a.appendServers(s.Servers)
-		s.Resources = a.appendResources(s.Resources)
+		config := a.key.config
+		if usedBy[config] == nil {
+			usedBy[config] = make([]int, len(config.servers))
+		}
+		if a.active() != none {
+			usedBy[config][a.active()]++
+		}
+		s.Targets = append(s.Targets, a.status())
+		for _, w := range a.watches {
+			s.Resources = w.appendStatus(s.Resources)
+		}
 	}
-	s.Resources = c.unknown.appendResources(s.Resources)
+	for _, config := range c.configs {
+		s.Servers = c.appendServers(s.Servers, config, usedBy[config])
+	}
 	return s
+}
+
+func (a *authority) status() TargetStatus {
+	s := TargetStatus{
+		Target: a.key.target, Authority: a.key.config.name, Fallback: a.active() > 0,
+		Connected: a.connected.Load(), Resources: len(a.watches), Requested: a.requested,
+	}
+	if current := a.current(); current != nil {
+		s.Server = current.config.URI
+	}
+	return s
+}
+
+func (c *Client) appendServers(list []ServerStatus, config *authorityConfig, usedBy []int) []ServerStatus {
+	for i, s := range config.servers {
+		known := c.contacts[s.Key()]
+		status := ServerStatus{
+			URI:         s.URI,
+			Authority:   config.name,
+			Connected:   known.connected.Load(),
+			Since:       known.since,
+			LastError:   known.err,
+			LastErrorAt: known.errTime,
+		}
+		for place, n := range usedBy {
+			switch {
+			case place == i:
+				status.Targets = n
+			case place > i:
+				status.Waiting += n
+			}
+		}
+		list = append(list, status)
+	}
+	return list
 }

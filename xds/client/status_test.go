@@ -18,7 +18,7 @@ func TestStatusOfServers(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			for i, s := range w.client.Status().Servers {
-				got := fmt.Sprintf("%s connected=%v active=%v error=%v", s.URI, s.Connected, s.Active, s.LastError != nil)
+				got := fmt.Sprintf("%s connected=%v active=%v error=%v", s.URI, s.Connected, s.Targets > 0, s.LastError != nil)
 				if !s.Since.IsZero() {
 					got += fmt.Sprintf(" since=%v", time.Since(s.Since))
 				}

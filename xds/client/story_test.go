@@ -188,13 +188,13 @@ func story(t *testing.T, random *rand.Rand, shared bool) {
 				change(k)
 			case 4, 5, 6:
 				wanted[k] = true
-				w.client.Want([]resource.Key{k}, nil)
+				w.client.Want("t", []resource.Key{k}, nil)
 			case 7:
 				delete(wanted, k)
-				w.client.Want(nil, []resource.Key{k})
+				w.client.Want("t", nil, []resource.Key{k})
 			case 8:
 				if wanted[k] {
-					w.client.Want([]resource.Key{k}, []resource.Key{k})
+					w.client.Want("t", []resource.Key{k}, []resource.Key{k})
 				}
 			case 9:
 				name := []string{"one", "two"}[random.IntN(2)]

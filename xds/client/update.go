@@ -7,11 +7,19 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Update is news of one resource that is wanted.
+// Update is news of one resource that a target wants.
 type Update struct {
+	// Target is the one that wants the resource, as it was given to Want.
+	Target string
 	// Item has the Key always, with the name as it was wanted; the value and Raw
-	// only where Err is nil. The value of what is as before is the same pointer.
+	// only where Err is nil. Equal values are the same pointer, also for several
+	// targets.
 	resource.Item
+	// Server is the URI of the server that provided the value, or that caused Err;
+	// empty where no server can be asked. Fallback says that it is not the first of
+	// its authority: those before it cannot be reached, and may know better.
+	Server   string
+	Fallback bool
 	// Version is the version_info of the response that the last good value came
 	// with; empty while there is none.
 	Version string

@@ -248,7 +248,7 @@ func (c *Cache) apply(tx *store.Tx, batch map[resource.Key]*Entry) {
 		}
 		kept, there := tx.Get(key)
 		if there {
-			if old, err := decodeEntry(key, kept.Raw); err == nil && bytes.Equal(old.Raw, e.Raw) {
+			if old, err := decodeEntry(key, kept.Raw); err == nil && old.Server == e.Server && bytes.Equal(old.Raw, e.Raw) {
 				continue
 			}
 		} else if count >= c.most {

@@ -36,11 +36,11 @@ func BenchmarkChange(b *testing.B) {
 	for _, name := range names {
 		r.Demand(name)
 	}
-	r.Apply(ads, all)
-	r.Apply(ads, all)
+	r.Apply(ads, toAll(r, ads, all))
+	r.Apply(ads, toAll(r, ads, all))
 	r.Wanted()
-	endpoints := [...]resolver.Update{assignment("c5000", "x:1"), assignment("c5000", "y:1")}
-	cluster := [...]resolver.Update{aggregate("c5000", "c1", "c2"), made(resource.DefaultCluster("c5000"))}
+	endpoints := [...]resolver.Update{toCluster("c5000", assignment("c5000", "x:1")), toCluster("c5000", assignment("c5000", "y:1"))}
+	cluster := [...]resolver.Update{toCluster("c5000", aggregate("c5000", "c1", "c2")), toCluster("c5000", made(resource.DefaultCluster("c5000")))}
 	push := [...]resolver.Update{endpoints[0], without(endpoints[0])}
 	for _, bb := range []struct {
 		name    string
@@ -63,16 +63,17 @@ func BenchmarkChange(b *testing.B) {
 func BenchmarkRouted(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		all, names := clusters(n)
-		var to strings.Builder
-		to.WriteString("*:")
+		var routes strings.Builder
+		routes.WriteString("*:")
 		for _, name := range names {
-			to.WriteString(" " + name)
+			routes.WriteString(" " + name)
 		}
 		load := func() *resolver.Resolver {
 			r := resolver.New(resolver.Options{Server: true})
 			r.Host("xds:///shop")
-			r.Apply(ads, []resolver.Update{inline("shop", to.String())})
+			r.Apply(ads, toAll(r, ads, []resolver.Update{inline("shop", routes.String())}))
 			for i := range all {
+				all[i].Target = "xds:///shop"
 				r.Apply(ads, all[i:i+1])
 				r.Wanted()
 			}
@@ -86,6 +87,7 @@ func BenchmarkRouted(b *testing.B) {
 		b.Run(fmt.Sprintf("change/%d", n), func(b *testing.B) {
 			r := load()
 			updates := [...]resolver.Update{assignment("c500", "y:1"), assignment("c500", "x:1")}
+			updates[0].Target, updates[1].Target = "xds:///shop", "xds:///shop"
 			for i := 0; b.Loop(); i++ {
 				if len(r.Apply(ads, updates[i%2:i%2+1])) != 1 {
 					b.Fatal("nothing changed")

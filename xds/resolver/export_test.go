@@ -1,8 +1,35 @@
 package resolver
 
+import "github.com/lbd-dev/lbd/xds/resource"
+
 // Held is how much a resolver remembers.
 func (r *Resolver) Held() int {
-	return len(r.targets) + len(r.roots) + len(r.parts) + len(r.needs) + len(r.hostNames) + len(r.hosts) +
+	n := len(r.targets) + len(r.needs) + len(r.hostNames) + len(r.hosts) +
 		len(r.asked.told) + len(r.asked.open) +
-		len(r.listeners) + len(r.routes) + len(r.clusters) + len(r.assignments)
+		held(r.listeners) + held(r.routes) + held(r.clusters) + held(r.assignments)
+	for _, t := range r.targets {
+		n += len(t.byCluster) + len(t.parts)
+	}
+	for _, of := range r.needs {
+		n += len(of)
+	}
+	return n
+}
+
+func held[V any](l layers[V]) int { return len(l.shared) + len(l.ads) }
+
+// Asking are the targets for which a management server may speak of a resource.
+func (r *Resolver) Asking(key resource.Key) []string {
+	var names []string
+	for t := range r.needs[key] {
+		if r.asks(wish{t.name, key}) {
+			names = append(names, t.name)
+		}
+	}
+	for w := range r.asked.told {
+		if w.key == key && !r.wants(w) {
+			names = append(names, w.target)
+		}
+	}
+	return names
 }

@@ -7,8 +7,20 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// layers holds what the sources say of the resources of one type, by name.
-type layers[V any] map[string]*[len(resource.Sources)]*result[V]
+// layers holds what the sources say of the resources of one type. What a management
+// server says is apart for each target: it may fall back to another server for one of
+// them (gRFC A71). The other sources are the same for all.
+type layers[V any] struct {
+	shared map[string]*[len(resource.Sources)]*result[V] // by name; SourceADS is not used
+	ads    map[wanted]*result[V]
+}
+
+// wanted is a resource of one type that a target wants.
+type wanted struct{ target, name string }
+
+func newLayers[V any]() layers[V] {
+	return layers[V]{shared: make(map[string]*[len(resource.Sources)]*result[V]), ads: make(map[wanted]*result[V])}
+}
 
 // result is a resource as a value, or why it is none. The zero result is of a
 // resource of which nothing is known.
@@ -19,33 +31,43 @@ type result[V any] struct {
 	// a value it is why the last good one is in use.
 	err  error
 	from resource.Provenance
+	// server is the management server that said so; fallback says that others are
+	// preferred to it, and cannot be reached.
+	server   string
+	fallback bool
 }
 
 // notFound reports whether err is that the resource does not exist, as far as
 // gRPC would know.
 func (r *result[V]) notFound() bool {
 	_, silent := errors.AsType[*client.SilentError](r.err)
-	return silent || r.gone()
+	return silent || isNotFound(r.err)
 }
 
-// gone reports whether a server has said that the resource does not exist.
-func (r *result[V]) gone() bool {
-	_, is := errors.AsType[*client.NotFoundError](r.err)
+// gone reports whether a server has said that the resource does not exist, and is
+// the one to know. What was kept is then of no use.
+func (r *result[V]) gone() bool { return !r.fallback && isNotFound(r.err) }
+
+func isNotFound(err error) bool {
+	_, is := errors.AsType[*client.NotFoundError](err)
 	return is
 }
 
 func (r *result[V]) good() bool { return r != nil && r.value != nil }
 
-// top is what counts of what the sources say. What push or file have covers the
-// rest, even where it is no value. What was kept of a management server serves
-// until the server says otherwise: an error other than that the resource does
-// not exist does not.
-func (l layers[V]) top(name string) result[V] {
-	at := l[name]
+// top is what counts, for a target, of what the sources say. What push or file have
+// covers the rest, even where it is no value. What was kept of a management server
+// serves until the server says otherwise: an error other than that the resource does
+// not exist does not, nor does the word of a fallback server.
+func (l layers[V]) top(target, name string) result[V] {
+	at, ads := l.shared[name], l.ads[wanted{target, name}]
 	if at == nil {
-		return result[V]{}
+		if ads == nil {
+			return result[V]{}
+		}
+		return *ads
 	}
-	ads, cache := at[resource.SourceADS], at[resource.SourceCache]
+	cache := at[resource.SourceCache]
 	switch {
 	case at[resource.SourcePush] != nil:
 		return *at[resource.SourcePush]
@@ -67,23 +89,49 @@ func (l layers[V]) top(name string) result[V] {
 // covered reports whether push or file have the resource, be it one that cannot
 // be used.
 func (l layers[V]) covered(name string) bool {
-	at := l[name]
+	at := l.shared[name]
 	return at != nil && (at[resource.SourcePush] != nil || at[resource.SourceFile] != nil)
 }
 
+// kept returns where the last known good value is from, if there is one.
+func (l layers[V]) kept(name string) (server string, ok bool) {
+	at := l.shared[name]
+	if at == nil || !at[resource.SourceCache].good() {
+		return "", false
+	}
+	return at[resource.SourceCache].server, true
+}
+
+// get returns what a source says; target counts for a management server only.
+func (l layers[V]) get(s resource.Source, target, name string) *result[V] {
+	if s == resource.SourceADS {
+		return l.ads[wanted{target, name}]
+	}
+	if at := l.shared[name]; at != nil {
+		return at[s]
+	}
+	return nil
+}
+
 // put replaces what a source says; nil is nothing.
-func (l layers[V]) put(name string, s resource.Source, r *result[V]) {
-	at := l[name]
+func (l layers[V]) put(s resource.Source, target, name string, r *result[V]) {
+	if s == resource.SourceADS {
+		if l.ads[wanted{target, name}] = r; r == nil {
+			delete(l.ads, wanted{target, name})
+		}
+		return
+	}
+	at := l.shared[name]
 	if at == nil {
 		if r == nil {
 			return
 		}
 		at = new([len(resource.Sources)]*result[V])
-		l[name] = at
+		l.shared[name] = at
 	}
 	at[s] = r
 	if *at == [len(resource.Sources)]*result[V]{} {
-		delete(l, name)
+		delete(l.shared, name)
 	}
 }
 
@@ -93,7 +141,10 @@ func (l layers[V]) take(
 	decode func([]byte, resource.Options) (*resource.Decoded[*V], error),
 ) {
 	name := u.Key.Name
-	is := &result[V]{value: value, from: resource.Provenance{Source: s, Updated: u.Updated, Version: u.Version}}
+	is := &result[V]{
+		value: value, from: resource.Provenance{Source: s, Updated: u.Updated, Version: u.Version},
+		server: u.Server, fallback: u.Fallback,
+	}
 	switch {
 	case u.Raw != nil && value == nil:
 		d, err := decode(u.Raw, o)
@@ -104,14 +155,10 @@ func (l layers[V]) take(
 	case u.Err == nil:
 		is = nil
 	default:
-		var was *result[V]
-		if at := l[name]; at != nil {
-			was = at[s]
-		}
-		if u.Ambient && was.good() {
+		if was := l.get(s, u.Target, name); u.Ambient && was.good() {
 			*is = *was
 		}
 		is.err = u.Err
 	}
-	l.put(name, s, is)
+	l.put(s, u.Target, name, is)
 }

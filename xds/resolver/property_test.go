@@ -15,13 +15,20 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
+// wish is a resource that a management server is asked for, for a target.
+type wish struct {
+	target string
+	key    resource.Key
+}
+
 // model is what a resolver was told, and what it has answered.
 type model struct {
 	server   bool
 	content  map[resource.Source]map[resource.Key]resolver.Update // the last value, and the last error, of each
+	said     map[wish]resolver.Update                             // the same of a management server
 	hosts    map[string]bool                                      // names that resolved
 	demanded map[string]bool
-	asked    map[resource.Key]bool
+	asked    map[wish]bool
 	current  map[string]*resource.Config
 	routed   map[string][]string // the roots of the newest routes that were known
 }
@@ -29,26 +36,26 @@ type model struct {
 func newModel(o resolver.Options) *model {
 	m := &model{
 		server:  o.Server,
-		content: make(map[resource.Source]map[resource.Key]resolver.Update), hosts: make(map[string]bool),
-		demanded: make(map[string]bool), asked: make(map[resource.Key]bool),
+		content: make(map[resource.Source]map[resource.Key]resolver.Update), said: make(map[wish]resolver.Update),
+		hosts: make(map[string]bool), demanded: make(map[string]bool), asked: make(map[wish]bool),
 		current: make(map[string]*resource.Config), routed: make(map[string][]string),
 	}
-	for _, s := range resource.Sources {
+	for _, s := range []resource.Source{push, file, cache} {
 		m.content[s] = make(map[resource.Key]resolver.Update)
 	}
 	return m
 }
 
-// top is what counts for a key: with a value, or an error, or neither.
-func (m *model) top(key resource.Key) resolver.Update {
+// top is what counts for a key and a target: with a value, or an error, or neither.
+func (m *model) top(target string, key resource.Key) resolver.Update {
 	for _, s := range []resource.Source{push, file} {
 		if u, ok := m.content[s][key]; ok {
 			return u
 		}
 	}
-	server, kept := m.content[ads][key], m.content[cache][key]
+	server, kept := m.said[wish{target, key}], m.content[cache][key]
 	_, gone := errors.AsType[*client.NotFoundError](server.Err)
-	if server.Raw == nil && kept.Raw != nil && !gone {
+	if server.Raw == nil && kept.Raw != nil && (!gone || server.Fallback) {
 		return kept
 	}
 	return server
@@ -62,15 +69,23 @@ func (m *model) covered(key resource.Key) bool {
 
 // take is what Apply does to the content.
 func (m *model) take(s resource.Source, u resolver.Update) {
-	was := m.content[s][u.Key]
+	if s == ads {
+		replace(m.said, wish{u.Target, u.Key}, u)
+		return
+	}
+	replace(m.content[s], u.Key, u)
+}
+
+func replace[K comparable](content map[K]resolver.Update, k K, u resolver.Update) {
+	was := content[k]
 	switch {
 	case u.Raw == nil && u.Err == nil:
-		delete(m.content[s], u.Key)
+		delete(content, k)
 	case u.Raw == nil && u.Ambient && was.Raw != nil:
 		was.Err = u.Err
-		m.content[s][u.Key] = was
+		content[k] = was
 	default:
-		m.content[s][u.Key] = u
+		content[k] = u
 	}
 }
 
@@ -97,9 +112,9 @@ func (m *model) follow() {
 		if !ok {
 			continue
 		}
-		from := m.top(resource.Key{Type: resource.TypeListener, Name: name})
+		from := m.top(target, resource.Key{Type: resource.TypeListener, Name: name})
 		if from.Listener != nil && from.Listener.Routes == nil {
-			from = m.top(resource.Key{Type: resource.TypeRoutes, Name: from.Listener.RouteName})
+			from = m.top(target, resource.Key{Type: resource.TypeRoutes, Name: from.Listener.RouteName})
 		} else if from.Listener != nil {
 			from.Routes = from.Listener.Routes
 		}
@@ -121,59 +136,59 @@ func (m *model) follow() {
 
 // needs is everything that targets need, found from scratch. DNS names have no
 // type.
-func (m *model) needs() map[resource.Key]bool {
-	out := make(map[resource.Key]bool)
+func (m *model) needs() map[wish]bool {
+	out := make(map[wish]bool)
 	exist := m.targets()
 	for target := range exist {
 		if cluster, ok := resolver.Cluster(target); ok {
-			m.closure(cluster, 0, make(map[string]bool), out)
+			m.closure(target, cluster, 0, make(map[string]bool), out)
 			continue
 		}
 		key := resource.Key{Type: resource.TypeListener, Name: strings.TrimPrefix(target, "xds:///")}
-		out[key] = true
-		if l := m.top(key).Listener; l != nil && l.Routes == nil {
-			out[resource.Key{Type: resource.TypeRoutes, Name: l.RouteName}] = true
+		out[wish{target, key}] = true
+		if l := m.top(target, key).Listener; l != nil && l.Routes == nil {
+			out[wish{target, resource.Key{Type: resource.TypeRoutes, Name: l.RouteName}}] = true
 		}
 		roots := slices.Clone(m.routed[target])
 		if c := m.current[target]; c != nil {
 			roots = append(roots, c.Roots...)
 		}
 		for _, cluster := range roots {
-			m.closure(cluster, 0, make(map[string]bool), out)
+			m.closure(target, cluster, 0, make(map[string]bool), out)
 		}
 	}
 	return out
 }
 
-func (m *model) closure(cluster string, depth int, seen map[string]bool, out map[resource.Key]bool) {
+func (m *model) closure(target, cluster string, depth int, seen map[string]bool, out map[wish]bool) {
 	if depth >= 16 || seen[cluster] {
 		return
 	}
 	seen[cluster] = true
 	key := resource.Key{Type: resource.TypeCluster, Name: cluster}
-	out[key] = true
+	out[wish{target, key}] = true
 	own := resource.Key{Type: resource.TypeAssignment, Name: cluster}
-	c := m.top(key).Cluster
+	c := m.top(target, key).Cluster
 	switch {
 	case c == nil && m.covered(key): // it cannot be read
 	case c == nil && m.covered(own):
-		out[own] = true
+		out[wish{target, own}] = true
 	case c == nil:
 	case c.Type == resource.ClusterLogicalDNS:
-		out[resource.Key{Name: c.DNSHostname}] = true
+		out[wish{target, resource.Key{Name: c.DNSHostname}}] = true
 	case c.Type == resource.ClusterAggregate:
 		for _, leaf := range c.Leaves {
-			m.closure(leaf, depth+1, seen, out)
+			m.closure(target, leaf, depth+1, seen, out)
 		}
 	default:
-		out[resource.Key{Type: resource.TypeAssignment, Name: c.AssignmentName()}] = true
+		out[wish{target, resource.Key{Type: resource.TypeAssignment, Name: c.AssignmentName()}}] = true
 	}
 }
 
 // wanted is what a management server is to be asked for.
-func (m *model) wanted() map[resource.Key]bool {
+func (m *model) wanted() map[wish]bool {
 	out := m.needs()
-	maps.DeleteFunc(out, func(key resource.Key, _ bool) bool { return key.Type == "" || m.covered(key) })
+	maps.DeleteFunc(out, func(w wish, _ bool) bool { return w.key.Type == "" || m.covered(w.key) })
 	return out
 }
 
@@ -191,46 +206,64 @@ func (m *model) note(changes []resolver.Change) {
 // scratch is what the configs would be of targets that begin only now, when
 // everything is told.
 func (m *model) scratch(o resolver.Options) map[string]*resource.Config {
-	o.ListenerName = func(target string) string { return strings.TrimPrefix(target, "//now/") }
-	r, fresh := resolver.New(o), newModel(o)
-	for target := range m.demanded {
-		if cluster, ok := resolver.Cluster(target); ok {
-			fresh.note(r.Demand(cluster))
-		} else {
-			fresh.note(r.Host(target))
-		}
-	}
-	for name, ok := range m.hosts {
-		fresh.note(r.ApplyHost(name, []string{"10.0.0.1:80"}, nil))
-		if !ok {
-			fresh.note(r.ApplyHost(name, nil, errAway))
-		}
-	}
-	for range 20 { // each time it asks for more
-		for _, s := range []resource.Source{push, file, cache, ads} { // no error before what it leaves in use
-			var updates []resolver.Update
-			for _, u := range m.content[s] {
-				if u.Raw == nil || u.Err == nil {
-					updates = append(updates, u)
-					continue
-				}
-				good, bad := u, without(u)
-				good.Err = nil
-				bad.Err, bad.Ambient = u.Err, true
-				updates = append(updates, good, bad)
-			}
-			fresh.note(r.Apply(s, updates))
-		}
-	}
 	out := make(map[string]*resource.Config)
 	for target := range m.targets() {
-		var changes []resolver.Change
-		if cluster, ok := resolver.Cluster(target); ok {
-			changes = r.Apply(push, []resolver.Update{inline("now "+cluster, "*: "+cluster)})
-		} else {
-			changes = r.Host("xds://now/" + strings.TrimPrefix(target, "xds:///"))
+		out[target] = m.alone(o, target)
+	}
+	return out
+}
+
+// alone is what the config would be of a target in a resolver that has no other
+// that a management server is asked for.
+func (m *model) alone(o resolver.Options, target string) *resource.Config {
+	o.ListenerName = func(target string) string { return strings.TrimPrefix(target, "//now/") }
+	r := resolver.New(o)
+	for name, ok := range m.hosts {
+		r.ApplyHost(name, []string{"10.0.0.1:80"}, nil)
+		if !ok {
+			r.ApplyHost(name, nil, errAway)
 		}
-		out[target] = changes[0].Config
+	}
+	for _, s := range []resource.Source{push, file, cache} {
+		r.Apply(s, parted(slices.Collect(maps.Values(m.content[s]))))
+	}
+	name := "xds://now/" + strings.TrimPrefix(target, "xds:///")
+	begin := func() *resource.Config { return r.Host(name)[0].Config }
+	end := func() { r.Unhost(name) }
+	if cluster, ok := resolver.Cluster(target); ok {
+		name = "xds:///now " + cluster
+		listener := inline("now "+cluster, "*: "+cluster)
+		begin = func() *resource.Config { return r.Apply(push, []resolver.Update{listener})[0].Config }
+		end = func() { r.Apply(push, []resolver.Update{without(listener)}) }
+	}
+	begin()
+	for range 20 { // each time it asks for more
+		var said []resolver.Update
+		for w, u := range m.said {
+			if w.target == target {
+				u.Target = name
+				said = append(said, u)
+			}
+		}
+		r.Apply(ads, parted(said))
+	}
+	end() // what was said stays until Wanted is called
+	return begin()
+}
+
+// parted are updates of which those with a value and an error are two, as they were
+// told: no error comes before what it leaves in use.
+func parted(all []resolver.Update) []resolver.Update {
+	var out []resolver.Update
+	for _, u := range all {
+		if u.Raw == nil || u.Err == nil {
+			out = append(out, u)
+			continue
+		}
+		good, bad := u, without(u)
+		good.Err = nil
+		bad.Target, bad.Err, bad.Ambient = u.Target, u.Err, true
+		out = append(out, good, bad)
 	}
 	return out
 }
@@ -315,6 +348,7 @@ func randomUpdate(t *rapid.T, s resource.Source, version int) resolver.Update {
 	case 3:
 		if s == ads {
 			out = notFound(u)
+			out.Fallback = rapid.Bool().Draw(t, "fallback")
 		}
 	case 4:
 		if s == ads {
@@ -365,8 +399,11 @@ func TestConfigsAndWantsHoldWhatWasTold(t *testing.T) {
 				wanted := m.wanted()
 				for i := range rapid.IntRange(1, 3).Draw(t, "updates") {
 					u := randomUpdate(t, s, 10*version+i)
+					if s == ads {
+						u.Target = rapid.SampledFrom([]string{"xds:///t1", "xds:///t2", "cluster:a", "cluster:b", "cluster:c"}).Draw(t, "to")
+					}
 					updates = append(updates, u)
-					if s != ads || m.asked[u.Key] || wanted[u.Key] {
+					if w := (wish{u.Target, u.Key}); s != ads || m.asked[w] || wanted[w] {
 						m.take(s, u)
 					}
 				}
@@ -382,19 +419,20 @@ func TestConfigsAndWantsHoldWhatWasTold(t *testing.T) {
 }
 
 func (m *model) check(t *rapid.T, r *resolver.Resolver, o resolver.Options) {
-	add, drop := r.Wanted()
-	for _, key := range add {
-		if m.asked[key] {
-			t.Fatalf("asks for %s again", key)
+	for _, want := range r.Wanted() {
+		for _, key := range want.Add {
+			if m.asked[wish{want.Target, key}] {
+				t.Fatalf("asks for %s again, for %s", key, want.Target)
+			}
+			m.asked[wish{want.Target, key}] = true
 		}
-		m.asked[key] = true
-	}
-	for _, key := range drop {
-		if !m.asked[key] {
-			t.Fatalf("does not ask for %s any more, for which it did not ask", key)
+		for _, key := range want.Drop {
+			if !m.asked[wish{want.Target, key}] {
+				t.Fatalf("does not ask for %s any more, for which it did not ask, for %s", key, want.Target)
+			}
+			delete(m.asked, wish{want.Target, key})
+			delete(m.said, wish{want.Target, key})
 		}
-		delete(m.asked, key)
-		delete(m.content[ads], key)
 	}
 	wanted := m.wanted()
 	if !o.Server {
@@ -404,9 +442,9 @@ func (m *model) check(t *rapid.T, r *resolver.Resolver, o resolver.Options) {
 		t.Fatalf("asks for %v, should for %v", m.asked, wanted)
 	}
 	hosts := make(map[string]bool)
-	for key := range m.needs() {
-		if key.Type == "" {
-			hosts[key.Name] = true
+	for w := range m.needs() {
+		if w.key.Type == "" {
+			hosts[w.key.Name] = true
 		}
 	}
 	if got := r.Hosts(); !maps.Equal(got, hosts) {

@@ -18,6 +18,9 @@ func Cluster(target string) (name string, ok bool) { return strings.CutPrefix(ta
 
 // Update is what a source says of one resource.
 type Update struct {
+	// Target is the one to which a management server says so; every other source
+	// says it to all.
+	Target string
 	// Item is the resource: Raw as the decoder wrote it, and its value where
 	// it is known already. Where Raw and Err are nil the source has the
 	// resource no more.
@@ -26,9 +29,14 @@ type Update struct {
 	Updated time.Time
 	// Version is the management server's version_info.
 	Version string
+	// Server is the management server. Fallback says that others are preferred to
+	// it, and cannot be reached: what it does not have may exist.
+	Server   string
+	Fallback bool
 	// Err is, without Raw, why the source has no resource that can be used. A
-	// *client.NotFoundError can be trusted: what was kept of the resource is of
-	// no use any more either. Any other error leaves that in use.
+	// *client.NotFoundError can be trusted, but for a Fallback's: what was kept of
+	// the resource is of no use any more either. Any other error leaves that in
+	// use.
 	Err error
 	// Ambient is true where Err leaves what the source itself had in use.
 	Ambient bool
@@ -71,29 +79,26 @@ type Resolver struct {
 	hosts       map[string]*result[resource.Assignment] // by DNS name
 
 	targets map[string]*target // by name
-	roots   map[string]*root   // by cluster
-	parts   map[string]*part   // by cluster
 
-	needs     map[resource.Key]*need
+	needs     map[resource.Key]map[*target]*need
 	hostNames map[string]struct{} // of the needs
 	asked     asked
+	reused    reused
 }
 
 // New returns a Resolver without resources.
 func New(o Options) *Resolver {
 	return &Resolver{
 		options:     o,
-		listeners:   make(layers[resource.Listener]),
-		routes:      make(layers[resource.RouteConfiguration]),
-		clusters:    make(layers[resource.Cluster]),
-		assignments: make(layers[resource.Assignment]),
+		listeners:   newLayers[resource.Listener](),
+		routes:      newLayers[resource.RouteConfiguration](),
+		clusters:    newLayers[resource.Cluster](),
+		assignments: newLayers[resource.Assignment](),
 		hosts:       make(map[string]*result[resource.Assignment]),
 		targets:     make(map[string]*target),
-		roots:       make(map[string]*root),
-		parts:       make(map[string]*part),
-		needs:       make(map[resource.Key]*need),
+		needs:       make(map[resource.Key]map[*target]*need),
 		hostNames:   make(map[string]struct{}),
-		asked:       asked{told: make(map[resource.Key]struct{}), open: make(map[resource.Key]struct{})},
+		asked:       asked{told: make(map[wish]struct{}), open: make(map[wish]struct{})},
 	}
 }
 
@@ -103,17 +108,24 @@ func New(o Options) *Resolver {
 func (r *Resolver) Apply(s resource.Source, updates []Update) []Change {
 	var b batch
 	for _, u := range updates {
-		if s == resource.SourceADS && !r.asks(u.Key) {
+		if s == resource.SourceADS {
+			if r.asks(wish{u.Target, u.Key}) {
+				r.take(s, u)
+				t := r.targets[u.Target]
+				b.touch(t, r.needs[u.Key][t])
+			}
 			continue
 		}
 		covered := r.covered(u.Key)
 		r.take(s, u)
-		b.touch(r.needs[u.Key])
+		r.touch(u.Key, &b)
 		if !byHand(s) {
 			continue
 		}
 		if covered != r.covered(u.Key) {
-			r.reconsider(u.Key)
+			for t := range r.needs[u.Key] {
+				r.reconsider(t, u.Key)
+			}
 		}
 		r.hosting(u.Key, &b)
 	}
@@ -143,13 +155,37 @@ func (r *Resolver) take(s resource.Source, u Update) {
 	case resource.TypeAssignment:
 		// What trees use now is what they should find unchanged, whichever
 		// source it was of.
-		before := r.assignments.top(u.Key.Name).value
+		before := r.assignments.top(r.example(s, u), u.Key.Name).value
 		r.assignments.take(s, u, u.Assignment, o, resource.DecodeAssignment)
-		if at := r.assignments[u.Key.Name]; at != nil && at[s].good() {
-			at[s].value = at[s].value.Reuse(before)
+		if is := r.assignments.get(s, u.Target, u.Key.Name); is.good() {
+			is.value = r.reuse(is.value, before)
 		}
 	}
 }
+
+// example is the target whose present assignment a new one is compared with: the one
+// that is told of it, or any that needs it.
+func (r *Resolver) example(s resource.Source, u Update) string {
+	if s == resource.SourceADS {
+		return u.Target
+	}
+	for t := range r.needs[u.Key] {
+		return t.name
+	}
+	return ""
+}
+
+// reuse is Assignment.Reuse. What several targets are told, one after another, is one
+// value for all.
+func (r *Resolver) reuse(is, before *resource.Assignment) *resource.Assignment {
+	if last := &r.reused; last.is != is || last.before != before {
+		*last = reused{is: is, before: before, value: is.Reuse(before)}
+	}
+	return r.reused.value
+}
+
+// reused is the last result of Assignment.Reuse.
+type reused struct{ is, before, value *resource.Assignment }
 
 // covered reports whether push or file have the resource.
 func (r *Resolver) covered(key resource.Key) bool {
@@ -178,7 +214,7 @@ func (r *Resolver) hosting(key resource.Key, b *batch) {
 	case resource.TypeAssignment:
 		r.host(Target(key.Name), b)
 		// It may stand for the cluster, too.
-		b.touch(r.needs[resource.Key{Type: resource.TypeCluster, Name: key.Name}])
+		r.touch(resource.Key{Type: resource.TypeCluster, Name: key.Name}, b)
 	}
 }
 
@@ -198,7 +234,7 @@ func (r *Resolver) ApplyHost(host string, addresses []string, err error) []Chang
 	}
 	r.hosts[host] = is
 	var b batch
-	b.touch(r.needs[resource.Key{Type: typeHost, Name: host}])
+	r.touch(resource.Key{Type: typeHost, Name: host}, &b)
 	return r.settle(&b)
 }
 
@@ -260,15 +296,22 @@ type batch struct {
 	targets map[*target]struct{} // whose config may be another
 }
 
-// touch notes who needs what has changed; n is nil where nobody does.
-func (b *batch) touch(n *need) {
+// touch notes who needs what has changed, of all targets.
+func (r *Resolver) touch(key resource.Key, b *batch) {
+	for t, n := range r.needs[key] {
+		b.touch(t, n)
+	}
+}
+
+// touch notes what a target needs that has changed; n is nil where it does not.
+func (b *batch) touch(t *target, n *need) {
 	if n == nil {
 		return
 	}
 	for x := range n.roots {
 		insert(&b.roots, x)
 	}
-	for t := range n.targets {
+	if n.routed {
 		insert(&b.routed, t)
 	}
 }
@@ -286,10 +329,8 @@ func insert[K comparable](set *map[K]struct{}, k K) {
 // are others now, in the order of their names.
 func (r *Resolver) settle(b *batch) []Change {
 	for x := range b.roots {
-		if r.resolve(x) {
-			for t := range x.targets {
-				b.publish(t)
-			}
+		if r.resolve(x) && x.chosen {
+			b.publish(x.target)
 		}
 	}
 	for t := range b.routed {

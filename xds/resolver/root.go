@@ -12,12 +12,14 @@ import (
 // A37).
 const maxAggregateDepth = 16
 
-// root is a cluster that picks of some target can choose, with all that it is
-// made of. It is the same for every target.
+// root is a cluster that picks of a target can choose, with all that it is made of.
+// Each target has its own: a management server may tell targets different things
+// while it falls back for one of them (gRFC A71).
 type root struct {
+	target  *target
 	cluster string
-	held    int                  // how many times targets hold it
-	targets map[*target]struct{} // whose newest routes name it
+	held    int  // how many of the target's lists have it: roots, serving
+	chosen  bool // the target's newest routes name it
 
 	needs []resource.Key
 	// config is the cluster's; leaves are, of an AGGREGATE, those of what it
@@ -27,19 +29,22 @@ type root struct {
 	leaves []*resource.ClusterConfig
 }
 
-// part is a cluster by itself.
+// part is a cluster by itself, as one target has it.
 type part struct {
 	config *resource.ClusterConfig
 	// standIn is what it has for a configuration while it has none.
 	standIn *resource.Cluster
 }
 
-// hold returns the root of a cluster. It is let go of with release.
-func (r *Resolver) hold(cluster string) *root {
-	x := r.roots[cluster]
+// hold returns a target's root of a cluster. It is let go of with release.
+func (r *Resolver) hold(t *target, cluster string) *root {
+	x := t.byCluster[cluster]
 	if x == nil {
-		x = &root{cluster: cluster, targets: make(map[*target]struct{})}
-		r.roots[cluster] = x
+		x = &root{target: t, cluster: cluster}
+		if t.byCluster == nil {
+			t.byCluster = make(map[string]*root)
+		}
+		t.byCluster[cluster] = x
 		r.resolve(x)
 	}
 	x.held++
@@ -50,7 +55,7 @@ func (r *Resolver) release(x *root) {
 	if x.held--; x.held > 0 {
 		return
 	}
-	delete(r.roots, x.cluster)
+	delete(x.target.byCluster, x.cluster)
 	r.need(x, nil)
 }
 
@@ -62,12 +67,12 @@ func (r *Resolver) need(x *root, keys []resource.Key) {
 	still := make(map[resource.Key]bool, len(keys))
 	for _, key := range keys {
 		still[key] = true
-		insert(&r.needed(key).roots, x)
+		insert(&r.needed(x.target, key).roots, x)
 	}
 	for _, key := range x.needs {
-		if n := r.needs[key]; n != nil && !still[key] {
+		if n := r.needs[key][x.target]; n != nil && !still[key] {
 			delete(n.roots, x)
-			r.unneeded(key, n)
+			r.unneeded(x.target, key, n)
 		}
 	}
 	x.needs = keys
@@ -75,18 +80,15 @@ func (r *Resolver) need(x *root, keys []resource.Key) {
 
 // resolve makes the root anew. It reports whether it is another than before.
 func (r *Resolver) resolve(x *root) (changed bool) {
-	w := walk{resolver: r}
+	w := walk{resolver: r, target: x.target}
 	is, leaves := w.root(x.cluster)
 	r.need(x, w.needs)
 	was := x.config
 	if was != nil && slices.Equal(x.leaves, leaves) && equal(was, is) {
 		return false
 	}
-	if x.config, x.leaves = is, leaves; was == nil || was.Pending == is.Pending {
-		return true
-	}
-	for t := range x.targets {
-		t.pending += count(is.Pending) - count(was.Pending)
+	if x.config, x.leaves = is, leaves; was != nil && x.chosen {
+		x.target.pending += count(is.Pending) - count(was.Pending)
 	}
 	return true
 }
@@ -101,6 +103,7 @@ func count(pending bool) int {
 // walk goes from a root through all that it is made of.
 type walk struct {
 	resolver *Resolver
+	target   *target
 	needs    []resource.Key
 	seen     map[string]bool
 	names    []string // of leaves
@@ -161,12 +164,15 @@ func (w *walk) aggregate(c *resource.Cluster, depth int) {
 func (w *walk) cluster(name string) *resource.ClusterConfig {
 	r := w.resolver
 	w.needs = append(w.needs, resource.Key{Type: resource.TypeCluster, Name: name})
-	p := r.parts[name]
+	p := w.target.parts[name]
 	if p == nil {
 		p = &part{}
-		r.parts[name] = p
+		if w.target.parts == nil {
+			w.target.parts = make(map[string]*part)
+		}
+		w.target.parts[name] = p
 	}
-	is, need := r.cluster(name, p)
+	is, need := r.cluster(w.target, name, p)
 	if need.Name != "" {
 		w.needs = append(w.needs, need)
 	}
@@ -178,8 +184,8 @@ func (w *walk) cluster(name string) *resource.ClusterConfig {
 
 // cluster makes a cluster's own config, and tells what that needs beside the
 // Cluster: nothing, for what is not known or made of other clusters.
-func (r *Resolver) cluster(name string, p *part) (cc resource.ClusterConfig, need resource.Key) {
-	c := r.clusters.top(name)
+func (r *Resolver) cluster(t *target, name string, p *part) (cc resource.ClusterConfig, need resource.Key) {
+	c := r.clusters.top(t.name, name)
 	switch {
 	case c.value != nil:
 		cc.Cluster, cc.ClusterFrom = c.value, c.from
@@ -214,7 +220,7 @@ func (r *Resolver) cluster(name string, p *part) (cc resource.ClusterConfig, nee
 		cc.Pending = cc.Assignment == nil && cc.AssignmentErr == nil
 	default:
 		need = resource.Key{Type: resource.TypeAssignment, Name: cc.Cluster.AssignmentName()}
-		assign(&cc, r.assignments.top(need.Name))
+		assign(&cc, r.assignments.top(t.name, need.Name))
 		if cc.Assignment == nil && cc.AssignmentErr == nil {
 			if cc.Pending = r.options.Server; !cc.Pending {
 				cc.AssignmentErr = fmt.Errorf("no endpoints: %s is not known", need)

@@ -30,10 +30,12 @@ type target struct {
 	// roots are those that the newest routes name. How many of them are
 	// Pending is in pending. serving are those of config, which stay until
 	// there is another.
-	roots   []*root
-	pending int
-	serving []*root
-	config  *resource.Config // nil until there was one
+	roots     []*root
+	pending   int
+	serving   []*root
+	byCluster map[string]*root // those of roots and serving
+	parts     map[string]*part // by cluster
+	config    *resource.Config // nil until there was one
 }
 
 // routing is where a target's routes come from.
@@ -149,7 +151,7 @@ func (r *Resolver) route(t *target) {
 	key := r.listener(t)
 	keys := []resource.Key{key}
 	defer func() { r.watch(t, keys) }()
-	l := r.listeners.top(key.Name)
+	l := r.listeners.top(t.name, key.Name)
 	if l.value == nil {
 		unrouted(r, t, key, l)
 		return
@@ -159,7 +161,7 @@ func (r *Resolver) route(t *target) {
 	if routes == nil {
 		key = resource.Key{Type: resource.TypeRoutes, Name: l.value.RouteName}
 		keys = append(keys, key)
-		found := r.routes.top(key.Name)
+		found := r.routes.top(t.name, key.Name)
 		if found.value == nil {
 			unrouted(r, t, key, found)
 			return
@@ -205,12 +207,12 @@ func (r *Resolver) fail(t *target, err error) {
 // watch makes keys what the target itself needs.
 func (r *Resolver) watch(t *target, keys []resource.Key) {
 	for _, key := range keys {
-		insert(&r.needed(key).targets, t)
+		r.needed(t, key).routed = true
 	}
 	for _, key := range t.needs {
-		if n := r.needs[key]; n != nil && !slices.Contains(keys, key) {
-			delete(n.targets, t)
-			r.unneeded(key, n)
+		if n := r.needs[key][t]; n != nil && !slices.Contains(keys, key) {
+			n.routed = false
+			r.unneeded(t, key, n)
 		}
 	}
 	t.needs = keys
@@ -223,12 +225,12 @@ func (r *Resolver) choose(t *target, clusters []string) {
 	}
 	before := t.roots
 	for _, x := range before {
-		delete(x.targets, t)
+		x.chosen = false
 	}
 	t.roots, t.pending = make([]*root, len(clusters)), 0
 	for i, cluster := range clusters {
-		x := r.hold(cluster)
-		x.targets[t] = struct{}{}
+		x := r.hold(t, cluster)
+		x.chosen = true
 		t.pending += count(x.config.Pending)
 		t.roots[i] = x
 	}

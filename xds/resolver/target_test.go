@@ -76,6 +76,12 @@ func notFound(u resolver.Update) resolver.Update {
 	return out
 }
 
+// byFallback is an update of a server to which another one is preferred.
+func byFallback(u resolver.Update) resolver.Update {
+	u.Fallback = true
+	return u
+}
+
 func silent(u resolver.Update) resolver.Update {
 	out := without(u)
 	out.Err = &client.SilentError{Key: u.Key, Server: "up:1"}
@@ -109,7 +115,34 @@ type step struct {
 }
 
 func apply(s resource.Source, updates ...resolver.Update) func(*resolver.Resolver) []resolver.Change {
-	return func(r *resolver.Resolver) []resolver.Change { return r.Apply(s, updates) }
+	return func(r *resolver.Resolver) []resolver.Change { return r.Apply(s, toAll(r, s, updates)) }
+}
+
+// toAll addresses what a management server says to all targets that ask.
+func toAll(r *resolver.Resolver, s resource.Source, updates []resolver.Update) []resolver.Update {
+	if s != ads {
+		return updates
+	}
+	var out []resolver.Update
+	for _, u := range updates {
+		for _, u.Target = range r.Asking(u.Key) {
+			out = append(out, u)
+		}
+	}
+	return out
+}
+
+// toCluster addresses an update to a cluster's own target alone.
+func toCluster(cluster string, u resolver.Update) resolver.Update {
+	u.Target = resolver.Target(cluster)
+	return u
+}
+
+// said is what a management server says to the target of cluster a alone.
+func said(u resolver.Update) func(*resolver.Resolver) []resolver.Change {
+	return func(r *resolver.Resolver) []resolver.Change {
+		return r.Apply(ads, []resolver.Update{toCluster("a", u)})
+	}
 }
 
 func host(target string) func(*resolver.Resolver) []resolver.Change {
@@ -128,17 +161,20 @@ func release(cluster string) func(*resolver.Resolver) []resolver.Change {
 	return func(r *resolver.Resolver) []resolver.Change { return r.Release(cluster) }
 }
 
-// asks tells what Wanted says, such as "+Cluster/a -Listener/x".
+// asks tells what Wanted says of all targets, such as "+Cluster/a -Listener/x".
 func asks(r *resolver.Resolver) string {
-	var out []string
-	add, drop := r.Wanted()
-	for _, k := range add {
-		out = append(out, "+"+k.String())
+	var add, drop []string
+	for _, w := range r.Wanted() {
+		for _, k := range w.Add {
+			add = append(add, "+"+k.String())
+		}
+		for _, k := range w.Drop {
+			drop = append(drop, "-"+k.String())
+		}
 	}
-	for _, k := range drop {
-		out = append(out, "-"+k.String())
-	}
-	return strings.Join(out, " ")
+	slices.Sort(add)
+	slices.Sort(drop)
+	return strings.Join(append(slices.Compact(add), slices.Compact(drop)...), " ")
 }
 
 // tell tells changes as say does; of xds: targets as "shop{a=h1(ads) b!why}",
@@ -314,7 +350,7 @@ func TestTargets(t *testing.T) {
 			{apply(push, rds("r", "*: a"), eds(t, "a", "h1")), "a=h1(push); shop{a=h1(push)}", "+Cluster/a -RouteConfiguration/r"},
 			{host(shop), "", ""},
 			{apply(push, without(lds("shop", ""))), "", "+Listener/shop"},
-			{unhost(shop), "shop gone", "-Listener/shop"},
+			{unhost(shop), "shop gone", "-Cluster/a -Listener/shop"}, // cluster:a still asks
 		}},
 		"endpoints by hand make a cluster at once, and ask who else knows it": {steps: []step{
 			{apply(push, eds(t, "a", "p1")), "a=p1(push)", "+Cluster/a"},
@@ -338,9 +374,23 @@ func TestTargets(t *testing.T) {
 			{release("a"), "a gone", "-Cluster/a"},
 		}},
 		"one on demand that routes know": {steps: after(hosted,
-			step{demand("a"), "a=h1(ads)", ""},
-			step{unhost(shop), "shop gone", "-Listener/shop -RouteConfiguration/r"},
+			step{demand("a"), "a pending", "+Cluster/a"},
+			step{said(cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
+			step{said(eds(t, "s", "h1")), "a=h1(ads)", ""},
+			step{unhost(shop), "shop gone", "-Cluster/a -ClusterLoadAssignment/s -Listener/shop -RouteConfiguration/r"},
 			step{apply(ads, eds(t, "s", "h2")), "a=h2(ads)", ""})},
+		"what a server says to one target is not said to another": {steps: after(hosted,
+			step{demand("a"), "a pending", "+Cluster/a"},
+			step{said(notFound(cds(t, "a", ""))), "a!Cluster/a" + doesNotExist, ""},
+			step{said(cds(t, "a", "other")), "", "+ClusterLoadAssignment/other"},
+			step{said(eds(t, "other", "h2")), "a=h2(ads)", ""},
+			step{said(notFound(eds(t, "s"))), "", ""})},
+		"a fallback server does not rule out what is kept": {steps: []step{
+			{apply(cache, cds(t, "a", "s"), eds(t, "s", "k1")), "", ""},
+			{demand("a"), "a=k1(cache)", "+Cluster/a +ClusterLoadAssignment/s"},
+			{apply(ads, byFallback(notFound(cds(t, "a", ""))), byFallback(notFound(eds(t, "s")))), "a=k1(cache)?ClusterLoadAssignment/s" + doesNotExist, ""},
+			{apply(ads, notFound(cds(t, "a", ""))), "a!Cluster/a" + doesNotExist, "-ClusterLoadAssignment/s"},
+		}},
 		"an aggregate on demand asks for its leaves": {steps: []step{
 			{demand("a"), "a pending", "+Cluster/a"},
 			{apply(ads, aggregate("a", "x", "y")), "", "+Cluster/x +Cluster/y"},
@@ -409,7 +459,7 @@ func TestProvenance(t *testing.T) {
 	var changes []resolver.Change
 	for i, u := range []resolver.Update{lds("shop", "r"), rds("r", "*: a"), cds(t, "a", "a"), eds(t, "a", "h1")} {
 		u.Version = fmt.Sprint("v", i)
-		changes = r.Apply(ads, []resolver.Update{u})
+		changes = r.Apply(ads, toAll(r, ads, []resolver.Update{u}))
 	}
 	c := changes[0].Config
 	got := fmt.Sprint(c.ListenerFrom.Version, c.RoutesFrom.Version, c.Clusters["a"].ClusterFrom.Version, c.Clusters["a"].AssignmentFrom.Version)
@@ -424,7 +474,7 @@ func TestConfigsShareWhatIsUnchanged(t *testing.T) {
 	r := resolver.New(resolver.Options{})
 	first := r.Apply(push, []resolver.Update{inline("shop", "*: a b g"), aggregate("g", "a"), eds(t, "a", "h1"), eds(t, "b", "h2")})
 	shop, a := first[3].Config, first[0].Config
-	if shop.Clusters["a"] != a.Clusters["a"] || shop.Clusters["g"] != first[2].Config.Clusters["g"] {
+	if shop.Clusters["a"].Assignment != a.Clusters["a"].Assignment || shop.Clusters["g"].Cluster != first[2].Config.Clusters["g"].Cluster {
 		t.Error("two targets have two values of one cluster")
 	}
 	next := r.Apply(push, []resolver.Update{eds(t, "b", "h3")})
@@ -445,7 +495,7 @@ func TestNamesThatComeAndGo(t *testing.T) {
 		logical := resource.DefaultCluster("d")
 		logical.Type, logical.DNSHostname = resource.ClusterLogicalDNS, "h:80"
 		for _, u := range []resolver.Update{notFound(cds(t, unknown, "s")), aggregate(known, "b", "d"), cds(t, "b", "s"), made(logical), eds(t, "s", "h1"), lds(shop, "r"), rds("r", "*: b")} {
-			r.Apply(ads, []resolver.Update{u})
+			r.Apply(ads, toAll(r, ads, []resolver.Update{u}))
 			r.Wanted()
 		}
 		r.ApplyHost("h:80", nil, errAway)

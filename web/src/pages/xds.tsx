@@ -41,7 +41,8 @@ export function Xds() {
           <p>
             lbd calls itself {status.node_id ? <code>{status.node_id}</code> : "nothing"}
             {status.bootstrap && <>, by {status.bootstrap}</>}.
-            {status.on_demand.clusters > 0 && ` ${plural(status.on_demand.clusters, "cluster")} of at most ${count(status.on_demand.max)} are asked for because picks named them.`}
+            {status.on_demand.known > 0 && ` ${plural(status.on_demand.known, "cluster")} of at most ${count(status.on_demand.max)} are asked for because picks named them.`}
+            {status.on_demand.unknown > 0 && ` ${plural(status.on_demand.unknown, "name")} of at most ${count(status.on_demand.max_unknown)} that picks named are not confirmed by any server.`}
           </p>
           <h2>Management servers</h2>
           <div class="scroll" tabIndex={0} role="group" aria-label="Management servers">
@@ -52,6 +53,7 @@ export function Xds() {
                   <th scope="col">authority</th>
                   <th scope="col">connection</th>
                   <th scope="col">since</th>
+                  <th scope="col" class="number">targets</th>
                   <th scope="col">last error</th>
                 </tr>
               </thead>
@@ -97,6 +99,7 @@ export function Xds() {
           </div>
         </>
       )}
+      {status && status.targets.length > 0 && <Targets status={status} />}
       {resources.length > 0 && (
         <>
           <h2>Resources</h2>
@@ -117,6 +120,7 @@ export function Xds() {
                 <tr>
                   <th scope="col">type</th>
                   <th scope="col">name</th>
+                  <th scope="col">target</th>
                   <th scope="col">state</th>
                   <th scope="col">version</th>
                   <th scope="col">age</th>
@@ -125,7 +129,7 @@ export function Xds() {
               </thead>
               <tbody>
                 {shown.slice(0, 500).map((r) => (
-                  <ResourceRow key={`${r.type} ${r.authority ?? ""} ${r.name}`} r={r} now={now} />
+                  <ResourceRow key={`${r.type} ${r.authority ?? ""} ${r.name} ${r.target}`} r={r} now={now} />
                 ))}
               </tbody>
             </table>
@@ -134,6 +138,49 @@ export function Xds() {
           {status && status.total > resources.length && <p>Only the first {count(resources.length)} of {count(status.total)} are listed.</p>}
         </>
       )}
+    </>
+  );
+}
+
+/** At most so many targets are drawn: those on a fallback server come first. */
+const maxTargets = 100;
+
+function Targets({ status }: { status: XdsState }) {
+  return (
+    <>
+      <h2>Targets</h2>
+      <p>
+        {plural(status.targets_total, "target")}, {status.fallbacks === 0 ? "none" : count(status.fallbacks)} on a fallback server.
+      </p>
+      <div class="scroll" tabIndex={0} role="group" aria-label="Targets">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">target</th>
+              <th scope="col">authority</th>
+              <th scope="col">server</th>
+              <th scope="col">connection</th>
+              <th scope="col" class="number">resources</th>
+              <th scope="col" class="number">awaited</th>
+            </tr>
+          </thead>
+          <tbody>
+            {status.targets.slice(0, maxTargets).map((t) => (
+              <tr key={`${t.target} ${t.authority ?? ""}`}>
+                <th scope="row">{t.target}</th>
+                <td>{t.authority ?? "–"}</td>
+                <td>
+                  {t.server ?? "–"} {t.fallback && <span class="state unwell">fallback</span>}
+                </td>
+                <td><Connected is={t.connected} /></td>
+                <td class="number">{count(t.resources)}</td>
+                <td class="number">{count(t.requested)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      {status.targets_total > maxTargets && <p>and {count(status.targets_total - maxTargets)} more</p>}
     </>
   );
 }
@@ -158,6 +205,7 @@ function ServerRow({ s, now }: { s: XdsServer; now: number }) {
         <Connected is={s.connected} />
       </td>
       <td class="age"><Ago at={s.since} now={now} /></td>
+      <td class="number">{count(s.targets)}</td>
       <td>
         {s.last_error} {s.last_error_at && <>(<Ago at={s.last_error_at} now={now} />)</>}
       </td>
@@ -171,6 +219,7 @@ function ResourceRow({ r, now }: { r: XdsResource; now: number }) {
     <tr>
       <td>{r.type}</td>
       <th scope="row">{r.authority ? `${r.authority}/${r.name}` : r.name}</th>
+      <td>{r.target}</td>
       <td><span class={`state ${tone}`}>{r.state.replaceAll("_", " ")}</span></td>
       <td>{r.version ?? "–"}</td>
       <td class="age">{r.updated_at ? <Ago at={r.updated_at} now={now} suffix="" /> : (r.age ?? "–")}</td>
