@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// loop asks without end, on one connection for as long as the daemon keeps it, and on a
+// new one where it said that the last ends. It never asks twice for an answer.
+type loop struct {
+	address func() string
+	fresh   bool // each request has a connection of its own
+	conn    net.Conn
+	answers *bufio.Reader
+}
+
+// ask picks once.
+func (l *loop) ask() error {
+	if l.conn == nil {
+		c, err := net.DialTimeout("tcp", l.address(), patience)
+		if err != nil {
+			return err
+		}
+		l.conn, l.answers = c, bufio.NewReader(c)
+	}
+	_ = l.conn.SetDeadline(time.Now().Add(patience))
+	header := ""
+	if l.fresh {
+		header = "Connection: close\r\n"
+	}
+	if _, err := fmt.Fprintf(l.conn, "GET /pick?cluster=orders HTTP/1.1\r\nHost: lbd\r\n%s\r\n", header); err != nil {
+		return err
+	}
+	a, err := http.ReadResponse(l.answers, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, a.Body); err != nil {
+		return err
+	}
+	if a.Close {
+		_ = l.conn.Close()
+		l.conn = nil
+	}
+	if a.StatusCode != http.StatusOK {
+		return errors.New(a.Status)
+	}
+	return nil
+}
+
+// callers run eight loops until restart has returned and enough requests were made.
+func callers(t *testing.T, address func() string, restart func()) {
+	t.Helper()
+	const enough = 10_000
+	var asked, failed atomic.Int64
+	var restarted atomic.Bool
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			l := &loop{address: address, fresh: i%2 == 0}
+			for !restarted.Load() || asked.Load() < enough {
+				asked.Add(1)
+				if err := l.ask(); err != nil {
+					failed.Add(1)
+					t.Errorf("request failed: %v", err)
+					return
+				}
+			}
+			if l.conn != nil {
+				_ = l.conn.Close()
+			}
+		})
+	}
+	eventually(t, "a thousand requests", func() bool { return asked.Load() > 1000 })
+	restart()
+	restarted.Store(true)
+	wg.Wait()
+	t.Logf("%d of %d requests failed", failed.Load(), asked.Load())
+}
+
+// someResources is a resource directory with the cluster orders.
+func someResources(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "orders.yaml"), []byte(envoyFile("orders", "192.0.2.1:80")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestRestartBehindSockets: with the sockets of systemd no request fails across three
+// restarts.
+func TestRestartBehindSockets(t *testing.T) {
+	socket := listenTCP(t)
+	dir := someResources(t)
+	run := func() *process {
+		return start(t, activate(t, command("serve", "--data=", "--connect=none", "--resources="+dir, "--log-format=json"), socket))
+	}
+	p := run()
+	callers(t, socket.Addr().String, func() {
+		for range 3 {
+			if err := p.end(t, syscall.SIGTERM); err != nil {
+				t.Errorf("%v\n%s", err, p.output())
+			}
+			p = run()
+		}
+	})
+}
+
+// TestRestartBehindReadiness: of two daemons one is restarted after the other. A client
+// that checks /readyz and knows what it said half a second ago fails no request.
+func TestRestartBehindReadiness(t *testing.T) {
+	dir := someResources(t)
+	run := func(address string) *process {
+		return start(t, command("serve", "--listen="+address, "--data=", "--connect=none", "--resources="+dir, "--log-format=json", "--drain-delay=2s"))
+	}
+	a, b := run("127.0.0.1:0"), run("127.0.0.1:0")
+	addresses := []string{strings.TrimPrefix(a.url, "http://"), strings.TrimPrefix(b.url, "http://")}
+	var ready [2]atomic.Bool
+	check := func() {
+		for i, address := range addresses {
+			r, err := try(t.Context(), &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "GET", "http://"+address+"/readyz", "")
+			ready[i].Store(err == nil && r.status == http.StatusOK)
+		}
+	}
+	check()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(500 * time.Millisecond):
+				check()
+			}
+		}
+	})
+	var turn atomic.Int64
+	address := func() string {
+		for {
+			if i := turn.Add(1) % 2; ready[i].Load() {
+				return addresses[i]
+			}
+		}
+	}
+	callers(t, address, func() {
+		for i, p := range []*process{a, b} {
+			begin := time.Now()
+			if err := p.end(t, syscall.SIGTERM); err != nil {
+				t.Errorf("%v\n%s", err, p.output())
+			}
+			if took := time.Since(begin); took < 2*time.Second {
+				t.Errorf("it ended after %v", took)
+			}
+			run(addresses[i])
+			eventually(t, "readiness", ready[i].Load)
+		}
+	})
+	close(stop)
+	wg.Wait()
+}
+
+// TestDraining: for as long as the delay lasts all is answered, but that it is ready,
+// and each answer is the last of its connection.
+func TestDraining(t *testing.T) {
+	p := startProcess(t, "--data=", "--connect=none", "--resources="+someResources(t), "--drain-delay=10m")
+	ready := func() answer { return do(t, "GET", p.url+"/readyz?verbose", "") }
+	if a := ready(); a.status != http.StatusOK || a.header.Get("Connection") != "" {
+		t.Fatalf("%+v", a)
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "readiness fails", func() bool { return ready().status == http.StatusServiceUnavailable })
+	if a := ready(); !strings.Contains(a.body, "[-]serving: shutting down") {
+		t.Errorf("%+v", a)
+	}
+	if a := do(t, "GET", p.url+"/pick?cluster=orders", ""); a.status != http.StatusOK {
+		t.Errorf("%+v", a)
+	}
+	if a := do(t, "PUT", p.url+"/v1/clusters/more/endpoints", envoyFile("more", "192.0.2.2:80")); a.status != http.StatusCreated {
+		t.Errorf("%+v", a)
+	}
+	if a := do(t, "GET", p.url+"/v1/clusters/orders?index=0&wait=1s", ""); a.status != http.StatusOK {
+		t.Errorf("%+v", a)
+	}
+	raw := &loop{address: func() string { return strings.TrimPrefix(p.url, "http://") }}
+	if err := raw.ask(); err != nil || raw.conn != nil {
+		t.Errorf("%v; the connection goes on: %v", err, raw.conn != nil)
+	}
+	if p.end(t, syscall.SIGTERM) == nil { // the second signal
+		t.Error("ended well")
+	}
+}
