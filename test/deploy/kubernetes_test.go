@@ -309,8 +309,8 @@ func TestEndFitsTheGrace(t *testing.T) {
 		c := daemon(t, pod)
 		drain, _ := flagValue(c.Args, "drain-timeout")
 		needed := seconds(t, drain) + 2 // to close what is left
-		if c.Lifecycle != nil {
-			needed += c.Lifecycle.PreStop.Sleep.Seconds
+		if delay, ok := flagValue(c.Args, "drain-delay"); ok {
+			needed += seconds(t, delay)
 		}
 		if grace := pod.Spec.TerminationGracePeriodSeconds; grace == nil || *grace < needed {
 			t.Errorf("lbd may take %d s to end, and has %v", needed, grace)

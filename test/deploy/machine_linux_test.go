@@ -310,11 +310,33 @@ func (m *machine) says(t *testing.T, words string) {
 	}
 }
 
+// askInALoop asks n times, each time on a connection of its own, and returns how that
+// failed, if it did.
+func (m *machine) askInALoop(path string, n int) (failed string) {
+	first, failures := "", 0
+	for range n {
+		status, answer, err := m.ask("GET", path, "", func(r *http.Request) { r.Close = true })
+		if err == nil && status == http.StatusOK {
+			continue
+		}
+		if failures++; failures == 1 {
+			first = fmt.Sprintf("%d, %v: %s", status, err, answer)
+		}
+	}
+	if failures == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d requests failed, the first with %s", failures, n, first)
+}
+
 // ask asks lbd by the unix socket.
-func (m *machine) ask(method, path, body string) (status int, answer string, err error) {
+func (m *machine) ask(method, path, body string, change ...func(*http.Request)) (status int, answer string, err error) {
 	request, err := http.NewRequest(method, "http://lbd"+path, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
+	}
+	for _, f := range change {
+		f(request)
 	}
 	response, err := m.http.Do(request)
 	if err != nil {

@@ -83,8 +83,13 @@ func TestUnderSystemd(t *testing.T) {
 		}
 	})
 	step("restart", func(t *testing.T) {
+		asked := make(chan string, 1)
+		go func() { asked <- m.askInALoop("/pick?cluster=orders", 10_000) }()
 		m.must(t, "systemctl", "restart", "lbd.service")
-		m.says(t, `"msg":"draining","timeout":11000000000`) // as lbd.env says
+		if failed := <-asked; failed != "" {
+			t.Errorf("across the restart: %s", failed)
+		}
+		m.says(t, `"msg":"draining","delay":0,"timeout":11000000000`) // as lbd.env says
 		m.picks(t, "restarted")
 	})
 	step("crashes", func(t *testing.T) {
