@@ -15,6 +15,8 @@ func TestCommandLineIsRefusedInWords(t *testing.T) {
 		"unknown flag":      {[]string{"--datta=x"}, "--datta"},
 		"wait too long":     {[]string{"--pick-wait=61s"}, "--pick-wait is 1m1s"},
 		"no duration":       {[]string{"--drain-timeout=soon"}, "soon"},
+		"delay too long":    {[]string{"--drain-delay=11m"}, "--drain-delay"},
+		"few connections":   {[]string{"--max-connections=15"}, "--max-connections is 15"},
 		"drain too long":    {[]string{"--drain-timeout=11m"}, "--drain-timeout"},
 		"no mode":           {[]string{"--connect=udp"}, `"udp"`},
 		"no port":           {[]string{"--listen=localhost"}, "neither host:port nor unix:PATH"},
@@ -38,6 +40,13 @@ func TestVersionAndHealthcheck(t *testing.T) {
 	out, err := command("version").CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "lbd ") {
 		t.Errorf("version: %v: %s", err, out)
+	}
+	for _, args := range [][]string{{"--version"}, {"serve", "--version"}, {"--version", "--data=x"}} {
+		cmd := command(args...)
+		cmd.Env = append(cmd.Env, "LBD_CONFIG=/nowhere")
+		if flag, err := cmd.CombinedOutput(); err != nil || string(flag) != string(out) {
+			t.Errorf("%v: %v: %s", args, err, flag)
+		}
 	}
 	out, err = command("healthcheck", "--listen=127.0.0.1:1").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "ask the daemon") {

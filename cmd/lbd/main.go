@@ -24,6 +24,7 @@ type cli struct {
 	Demo        demoCommand        `cmd:"" set:"data=" help:"Run the daemon with a demo cluster: real little HTTP upstreams, a caller, something to see."`
 	Check       checkCommand       `cmd:"" help:"Judge resource files, and a configuration, without a daemon; exit 1 if anything is wrong."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
+	ShowVersion versionFlag        `name:"version" help:"Print the version."`
 	Healthcheck healthcheckCommand `cmd:"" help:"Ask a running daemon whether it is ready, or alive; exit 1 if it is not."`
 }
 
@@ -70,6 +71,16 @@ type serveCommand struct {
 // Run serves until ctx ends.
 func (c *serveCommand) Run(ctx context.Context) error {
 	return serve(ctx, c.Config, func([]string) {})
+}
+
+// versionFlag is --version, which needs no command and reads no configuration.
+type versionFlag bool
+
+// BeforeReset prints the version. kong calls it.
+func (versionFlag) BeforeReset(app *kong.Kong) error {
+	fmt.Fprintln(app.Stdout, "lbd", buildVersion())
+	app.Exit(0)
+	return errors.New("the version is printed")
 }
 
 type versionCommand struct{}

@@ -26,6 +26,11 @@ const patience = 30 * time.Second
 // command line and nothing else.
 func TestMain(m *testing.M) {
 	if os.Getenv("LBD_TEST_MAIN") != "" {
+		for _, v := range os.Environ() { // lbd would warn of them
+			if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "LBD_TEST_") {
+				_ = os.Unsetenv(name)
+			}
+		}
 		main()
 	}
 	os.Exit(m.Run())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -28,6 +29,7 @@ import (
 // store.
 func serve(ctx context.Context, c Config, ready func(addresses []string)) (err error) {
 	log := c.logger()
+	warnOfVariables(os.Environ(), log)
 	b, err := loadBootstrap(c, log)
 	if err != nil {
 		return err

@@ -122,7 +122,7 @@ func (c *jsonConfig) read(into map[string]any) {
 		target, ok := foldedMember(into, name)
 		if !ok {
 			c.unknownField(at, func() string {
-				return unknownOf(string(c.policy), closest(name, slices.Sorted(maps.Keys(into))))
+				return unknownOf(string(c.policy), Closest(name, slices.Sorted(maps.Keys(into))))
 			})
 			continue
 		}

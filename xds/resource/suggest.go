@@ -43,16 +43,16 @@ func suggestField(md protoreflect.MessageDescriptor, name string) string {
 			inner = spelled(fd) + "." + spelled(within)
 		}
 	}
-	if close := closest(name, names); close != "" {
+	if close := Closest(name, names); close != "" {
 		return close
 	}
 	return inner
 }
 
-// closest returns the known name that a misspelled one was probably meant to be, or
+// Closest returns the known name that a misspelled one was probably meant to be, or
 // empty: the one that it takes the fewest edits to, or the only one whose first words
 // it is.
-func closest(name string, known []string) string {
+func Closest(name string, known []string) string {
 	if len(name) > maxSuggested {
 		return ""
 	}
