@@ -363,7 +363,7 @@ func (f *floor) gaps(m *endpointv3.ClusterLoadAssignment) {
 // implicitDefaults warns of priorities that are written for Envoy's defaults, which
 // spread load over priorities before the first has failed as a whole.
 func (f *floor) implicitDefaults(m *endpointv3.ClusterLoadAssignment) {
-	if !f.byHand || len(f.sums) < 2 || m.GetPolicy().GetOverprovisioningFactor() != nil {
+	if !f.byHand || f.stored || len(f.sums) < 2 || m.GetPolicy().GetOverprovisioningFactor() != nil {
 		return
 	}
 	f.warn("endpoints", "hold %d priorities, and a priority is used until it fails as a whole: "+

@@ -270,6 +270,10 @@ func TestBodiesThatAreNoBundle(t *testing.T) {
 		{"an empty object", resource.FormatJSON, false, `{}`, absent},
 		{"a version", resource.FormatYAML, false, `version: "1"`, absent},
 		{"a cluster", resource.FormatJSON, false, eds(), absent},
+		{
+			"resources misspelled", resource.FormatJSON, false, `{"resoruces":[],"nonce":"n","foo":1}`,
+			"DiscoveryResponse | resoruces | unknown field (did you mean resources?)\n" + absent,
+		},
 		{"a response without resources", resource.FormatJSON, false, typed(responseType, `{"nonce":"n"}`), "DiscoveryResponse | resources | is absent"},
 		{
 			"an empty object for a file", resource.FormatJSON, true, `{}`,

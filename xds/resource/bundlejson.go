@@ -35,9 +35,23 @@ func (d *bundling) json(body []byte) error {
 	case d.options.Bare:
 		return d.bareJSON(body, top)
 	default:
-		d.refuse("resources", `is absent: a bundle is {"resources": [{"@type": %q}]} and the like`, TypeCluster.URL())
+		d.noResources(top)
 		return nil
 	}
+}
+
+// noResources refuses an object that is no DiscoveryResponse, with the member that was
+// probably meant to be its resources.
+func (d *bundling) noResources(top object) {
+	v := d.begin(Key{Type: typeBundle})
+	md := (&discoveryv3.DiscoveryResponse{}).ProtoReflect().Descriptor()
+	for _, m := range top {
+		if suggested := suggestField(md, m.name); suggested == "resources" && fieldNamed(md, m.name) == nil {
+			v.unknownField(m.name, func() string { return unknownOf(string(md.Name()), suggested) })
+		}
+	}
+	v.refuse("resources", `is absent: a bundle is {"resources": [{"@type": %q}]} and the like`, TypeCluster.URL())
+	d.end(v, "")
 }
 
 // syntax says what is wrong with a body that is no JSON object.

@@ -107,7 +107,7 @@ func (v *verdict) judgedFields(m *clusterv3.Cluster, c *Cluster) {
 	if len(m.GetHealthChecks()) > 0 && !v.byHand { // their absence would be noticed, whoever wrote them
 		v.warn("health_checks", "is not applied: health is what EDS says, and whether an endpoint can be connected to")
 	}
-	if !v.byHand {
+	if !v.byHand || v.stored {
 		return
 	}
 	chosen := m.GetLbPolicy()

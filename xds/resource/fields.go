@@ -194,12 +194,12 @@ func (u *unapplied) problem() Problem {
 // fields warns of the fields of m, which stands at a path, and of the messages in it
 // that are not applied. Only resources that are written by hand get these warnings:
 // what a management server sends is for many clients, which ignore what they do not
-// apply.
+// apply. One that is stored got them when it was pushed.
 func (v *verdict) fields(m proto.Message, at string) { v.fieldsAs(m, at, "") }
 
 // fieldsAs is fields with a variant of the tables, such as logicalDNS.
 func (v *verdict) fieldsAs(m proto.Message, at, variant string) {
-	if !v.byHand {
+	if !v.byHand || v.stored {
 		return
 	}
 	plan := fieldPlans()[string(nameOf(m))+variant]
