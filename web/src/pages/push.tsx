@@ -133,6 +133,7 @@ export function Push({ query }: { query: URLSearchParams }) {
   const problem = fresh ? verdict.problem : undefined;
   const errors = problem?.errors ?? [];
   const warnings = (fresh && verdict.answer?.warnings) || [];
+  const notes = (fresh && verdict.answer?.notes) || [];
   return (
     <>
       <Title text="Push" />
@@ -235,12 +236,13 @@ export function Push({ query }: { query: URLSearchParams }) {
               </button>
             )}
             {errors.length > 0 && <Rules rules={errors} onGo={goTo} label="Broken rules" />}
-            {problem?.code === "blocked" && (
+            {problem?.code === "blocked" && errors.length === 0 && (
               <label class="choice plain">
                 <input type="checkbox" checked={allowEmpty} onChange={(e) => setAllowEmpty(e.currentTarget.checked)} /> leave it without a usable endpoint all the same
               </label>
             )}
             {warnings.length > 0 && <Rules rules={warnings} onGo={goTo} label="Warnings" />}
+            {notes.length > 0 && <Rules rules={notes} onGo={goTo} label="Notes" />}
             {fresh && verdict.answer && !done && (
               <>
                 <Effects v={verdict} answer={verdict.answer} />

@@ -65,6 +65,8 @@ test("a push is shown before it is made, and overwrites nobody's", async (t) => 
     "+ priority 0, us/a, 10.0.0.2:81 added: weight 1",
     "− priority 0, us/b removed: 1 endpoint",
   ]);
+  await has(page, /cluster_name.*is absent: taken as "pushed"/, '.rules[aria-label="Notes"]');
+  assert.equal(await page.$('.rules[aria-label="Warnings"]'), null, "what lbd fills in is no warning");
   await has(page, /0\s*us\/a\s*2 \/ 2\s*1\s*100 %\s*33\.3 %/, "tr.in-use");
   assert.deepEqual(await violations(page), []);
 
