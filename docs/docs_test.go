@@ -119,6 +119,38 @@ func broken(t *testing.T, file, text string) []string {
 	return bad
 }
 
+var (
+	startsDaemon = regexp.MustCompile(`^(\$ )?(?:bin/)?lbd( .*)? &$`)
+	waitsForIt   = regexp.MustCompile(`^(\$ )?(?:bin/)?lbd healthcheck .*--wait=`)
+)
+
+// impatient returns the lines that start a daemon in the background and are not
+// followed by a wait until it is ready.
+func impatient(text string) []string {
+	var found []string
+	lines := append(strings.Split(text, "\n"), "")
+	for i, l := range lines[:len(lines)-1] {
+		if startsDaemon.MatchString(l) && !waitsForIt.MatchString(lines[i+1]) {
+			found = append(found, l)
+		}
+	}
+	return found
+}
+
+// TestCommandsWaitForTheDaemon: a reader who pastes them does not ask before it
+// listens.
+func TestCommandsWaitForTheDaemon(t *testing.T) {
+	for _, file := range files(t, "", ".md") {
+		for _, l := range impatient(read(t, file)) {
+			t.Errorf("%s: no `lbd healthcheck --wait=5s` follows %q", file, l)
+		}
+	}
+	text := "$ bin/lbd --data= 2>lbd.log &\n$ curl localhost:8080/pick\n$ bin/lbd &\n$ bin/lbd healthcheck --wait=5s\n"
+	if got := impatient(text); !slices.Equal(got, []string{"$ bin/lbd --data= 2>lbd.log &"}) {
+		t.Errorf("impatient are %q", got)
+	}
+}
+
 func TestLinksLeadSomewhere(t *testing.T) {
 	for _, file := range files(t, "", ".md") {
 		for _, l := range broken(t, file, read(t, file)) {

@@ -17,7 +17,7 @@ import (
 // of their provider (gRFC A29).
 type Certificates interface {
 	// Certificates returns what the provider of an instance has now: the
-	// certificates to show, and the roots to trust, nil for the system's. They are
+	// certificates to show and the roots to trust, each nil if it has none. They are
 	// not changed. It may be called from any goroutine, and may read files.
 	Certificates(instance string) (identity []tls.Certificate, roots *x509.CertPool, err error)
 }
@@ -34,7 +34,7 @@ var protocols = []string{"h2", "http/1.1"}
 // handshake is one handshake of TLS.
 type handshake struct {
 	security *resource.Security // nil where the system's roots and the name count
-	roots    *x509.CertPool     // nil for the system's
+	roots    *x509.CertPool     // nil for the system's, if security asks for them
 	identity []tls.Certificate
 	name     string // that is sent, and may count; empty for none
 
@@ -76,12 +76,22 @@ func (c tcpConnector) newHandshake(address string) (*handshake, error) {
 	}
 	var err error
 	if !s.SystemRoots {
-		_, h.roots, err = c.dialer.provided(s.RootInstance)
+		h.roots, err = c.dialer.roots(s.RootInstance)
 	}
 	if err == nil && s.IdentityInstance != "" {
 		h.identity, _, err = c.dialer.provided(s.IdentityInstance)
 	}
 	return h, err
+}
+
+// roots asks a certificate provider for roots. It must have some: x509 takes none
+// for the system's, which the cluster does not ask for.
+func (d *Dialer) roots(instance string) (*x509.CertPool, error) {
+	_, roots, err := d.provided(instance)
+	if err == nil && roots == nil {
+		err = fmt.Errorf("certificate provider %q has no roots to check the server's certificate with: add ca_certificate_file to it in the bootstrap", instance)
+	}
+	return roots, err
 }
 
 // provided asks a certificate provider.

@@ -180,6 +180,10 @@ func TestHandshake(t *testing.T) {
 			name: "a certificate that is not there", security: roots(identity("no files")), shows: ca.issue(t),
 			want: []string{`certificate provider "no files": ca_certificate_file /ca.pem: no such file`},
 		},
+		{ // never the system's roots in their place
+			name: "a provider without roots", security: &resource.Security{RootInstance: "own"}, shows: system().issue(t),
+			want: []string{`certificate provider "own" has no roots to check the server's certificate with: add ca_certificate_file to it in the bootstrap`},
+		},
 		{name: "no such provider", security: &resource.Security{RootInstance: "x"}, shows: ca.issue(t), want: []string{`certificate provider "x": there is none`}},
 		{name: "the system's roots", security: &resource.Security{SystemRoots: true}, shows: system().issue(t)},
 		{

@@ -131,7 +131,7 @@ func (s *Service) read(ctx context.Context, r *PushRequest) (item resource.Item,
 func (s *Service) decoding(f Format, lenient, dryRun bool) resource.Options {
 	return resource.Options{
 		Origin: resource.ByHand, Format: f, Lenient: lenient, Places: dryRun,
-		Custom: lb.Foreign, Certificates: s.options.Bootstrap.HasCertificateProvider,
+		Custom: lb.Foreign, Certificates: s.options.Bootstrap.Instances(),
 	}
 }
 

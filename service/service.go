@@ -80,8 +80,9 @@ type Service struct {
 	watches  *watches
 	recorder *recorder
 
-	resolving sync.Mutex // guards resolver, and the order of its changes
+	resolving sync.Mutex // guards resolver and stored, and the order of its changes
 	resolver  *resolver.Resolver
+	stored    storedWarnings
 	dns       *resolver.DNS
 
 	shortages       shortages
@@ -126,7 +127,9 @@ func New(o Options) *Service {
 	if o.OnDemandIdle == 0 {
 		o.OnDemandIdle = DefaultOnDemandIdle
 	}
-	s := &Service{options: o, started: time.Now().UTC(), counters: policy.NewCounters(), resolver: resolver.New(resolverOptions(o.Bootstrap))}
+	s := &Service{options: o, started: time.Now().UTC(), counters: policy.NewCounters()}
+	s.stored.service = s
+	s.resolver = resolver.New(s.resolverOptions(o.Bootstrap))
 	s.onDemand.init(o)
 	s.reading = newReading()
 	s.underWay.changes = make(map[*change]struct{})
@@ -147,8 +150,8 @@ func New(o Options) *Service {
 }
 
 // resolverOptions are those of a service with a bootstrap, or with none.
-func resolverOptions(b *bootstrap.Config) resolver.Options {
-	o := resolver.Options{Custom: lb.Foreign, Certificates: b.HasCertificateProvider}
+func (s *Service) resolverOptions(b *bootstrap.Config) resolver.Options {
+	o := resolver.Options{Custom: lb.Foreign, Certificates: b.Instances(), Warnings: s.stored.take}
 	if b != nil {
 		o.Server, o.ListenerName = true, b.ListenerName
 	}
@@ -170,6 +173,7 @@ func (s *Service) Start(ctx context.Context, st *store.Store) error {
 		hosts = append(hosts, hosting{name, true})
 	}
 	s.resolve(resource.SourcePush, updates, hosts)
+	s.stored.end()
 	var names []string // those of files, too
 	for _, t := range s.targets.current.Load().all() {
 		names = append(names, t.name)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -51,6 +52,25 @@ func TestVersionAndHealthcheck(t *testing.T) {
 	out, err = command("healthcheck", "--listen=127.0.0.1:1").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "ask the daemon") {
 		t.Errorf("healthcheck of nobody: %v: %s", err, out)
+	}
+}
+
+// TestHealthcheckWaits: until the daemon is ready, and no longer than --wait.
+func TestHealthcheckWaits(t *testing.T) {
+	var asked atomic.Int64
+	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) < 4 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer daemon.Close()
+	listen := "--listen=" + daemon.Listener.Addr().String()
+	if out, err := command("healthcheck", listen, "--wait=1m").CombinedOutput(); err != nil || asked.Load() != 4 {
+		t.Errorf("asked %d times: %v: %s", asked.Load(), err, out)
+	}
+	asked.Store(-1 << 40)
+	if out, err := command("healthcheck", listen, "--wait=120ms").CombinedOutput(); err == nil || asked.Load() < -1<<40+2 || !strings.Contains(string(out), "not ready: 503") {
+		t.Errorf("asked %d times: %v: %s", asked.Load()+1<<40, err, out)
 	}
 }
 

@@ -16,10 +16,31 @@ type healthcheckCommand struct {
 	ConfigFile string   `name:"config" help:"The daemon's configuration file, for where it listens." env:"LBD_CONFIG" placeholder:"FILE"`
 	Listen     []string `help:"Where the daemon listens; the first address is asked." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
 	Live       bool     `help:"Ask whether it answers at all (/livez), and not whether it is ready (/readyz)."`
+
+	Wait time.Duration `help:"Time to wait until the daemon is ready, such as one that is just started (default 0s: asks once)." default:"0s" placeholder:"DURATION"`
 }
 
-// Run asks the daemon's /readyz, or /livez.
+// healthcheckPause is the time between two requests of a healthcheck that waits.
+const healthcheckPause = 50 * time.Millisecond
+
+// Run asks the daemon's /readyz, or /livez, until it is ready or the wait is over.
 func (c *healthcheckCommand) Run(ctx context.Context) error {
+	end := time.Now().Add(c.Wait)
+	for {
+		err := c.ask(ctx)
+		if err == nil || time.Until(end) <= 0 {
+			return err
+		}
+		select {
+		case <-time.After(min(healthcheckPause, time.Until(end))):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// ask asks once.
+func (c *healthcheckCommand) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckTimeout)
 	defer cancel()
 	client, host := dialFor(c.Listen[0])

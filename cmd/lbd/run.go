@@ -85,7 +85,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	}
 	if c.Resources != "" {
 		watcher, openErr := files.Open(c.Resources, files.Options{
-			Logger: log, OnChange: svc.FilesChanged, Custom: lb.Foreign, Certificates: b.HasCertificateProvider,
+			Logger: log, OnChange: svc.FilesChanged, Custom: lb.Foreign, Certificates: b.Instances(),
 		})
 		if openErr != nil {
 			return openErr

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -18,6 +19,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // issuer is an authority, and a certificate of orders.example that it issued.
@@ -197,23 +201,98 @@ func TestTLSToEndpoints(t *testing.T) {
 	refused(`certificate provider \"gone\": certificate_file ` + dir + "/gone/cert.pem: ")
 }
 
-// TestNoBootstrapNoTLS: what names a certificate provider is taken, and said to be
-// plain.
-func TestNoBootstrapNoTLS(t *testing.T) {
+// TestTLSFailsClosed: a push that asks for TLS which lbd cannot provide is rejected,
+// unless it asks for plain connections as well. What an older lbd stored stays in
+// force, but no handshake trusts roots that the cluster does not name.
+func TestTLSFailsClosed(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
-	url := "http://" + startServe(t, Config{PickWait: patience})[0]
 	plain, _ := upstream(t)
-	const warning = `names the certificate provider instance \"mesh\", which the bootstrap does not have; connections are plain, without TLS`
-	if a := do(t, "PUT", url+"/v1/clusters/orders/config", securedBy("mesh", "orders.example")); a.status != http.StatusCreated || !strings.Contains(a.body, warning) {
-		t.Errorf("push: %+v", a)
+	serving := new(atomic.Pointer[issuer])
+	serving.Store(newIssuer(t))
+	secure := mutual(t, serving)
+
+	data := t.TempDir()
+	st, err := store.Open(data, store.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if a := do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", plain)); a.status != http.StatusCreated {
-		t.Fatalf("push: %+v", a)
+	if _, err := st.Update(t.Context(), func(tx *store.Tx) error {
+		for name, address := range map[string]string{"plain": plain, "own": secure} {
+			body := strings.ReplaceAll(securedBy(map[string]string{"plain": "mesh", "own": "own"}[name], "orders.example"), `"orders"`, `"`+name+`"`)
+			d, err := resource.DecodeCluster([]byte(body), resource.Options{Stored: true})
+			if err != nil {
+				return err
+			}
+			e, err := resource.DecodeAssignment([]byte(envoyFile(name, address)), resource.Options{Format: resource.FormatYAML})
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(
+				tx.Put(resource.Key{Type: resource.TypeCluster, Name: name}, d.Raw),
+				tx.Put(resource.Key{Type: resource.TypeAssignment, Name: name}, e.Raw),
+			); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
-	if a := do(t, "GET", url+"/pick?cluster=orders", ""); a.address() != plain {
-		t.Errorf("picked %+v", a)
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
 	}
-	if a := do(t, "GET", url+"/v1/clusters/orders", ""); strings.Contains(a.body, `"security"`) {
-		t.Errorf("the state shows a security: %s", a.body)
-	}
+
+	t.Run("without bootstrap", func(t *testing.T) {
+		url := "http://" + startServe(t, Config{Data: data, PickWait: patience})[0]
+		a := do(t, "PUT", url+"/v1/clusters/orders/config", securedBy("mesh", "orders.example"))
+		const reason = `names the certificate provider instance \"mesh\", which the bootstrap does not have; for connections without TLS write metadata:`
+		if a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, reason) {
+			t.Errorf("push: %+v", a)
+		}
+		asked := strings.Replace(securedBy("mesh", "orders.example"), `"type": "EDS"`, `"type": "EDS", "metadata": {"filter_metadata": {"lbd": {"connect": "tcp"}}}`, 1)
+		if a := do(t, "PUT", url+"/v1/clusters/orders/config", asked); a.status != http.StatusCreated || !strings.Contains(a.body, "connections are plain, without TLS, as lbd.connect") {
+			t.Errorf("push: %+v", a)
+		}
+		if a := do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", plain)); a.status != http.StatusCreated {
+			t.Fatalf("push: %+v", a)
+		}
+		for _, name := range []string{"orders", "plain"} {
+			if a := do(t, "GET", url+"/pick?cluster="+name, ""); a.address() != plain {
+				t.Errorf("picked %+v", a)
+			}
+			if a := do(t, "GET", url+"/v1/clusters/"+name, ""); strings.Contains(a.body, `"security"`) {
+				t.Errorf("the state shows a security: %s", a.body)
+			}
+		}
+	})
+
+	t.Run("with a bootstrap", func(t *testing.T) {
+		dir := t.TempDir()
+		serving.Load().write(t, dir)
+		file := filepath.Join(dir, "xds.json")
+		if err := os.WriteFile(file, fmt.Appendf(nil, `{
+			"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}],
+			"certificate_providers": {"own": {"plugin_name": "file_watcher", "config": {"certificate_file": "%[1]s/cert.pem", "private_key_file": "%[1]s/key.pem"}}}}`, dir), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		url := "http://" + startServe(t, Config{Bootstrap: file, Data: data, PickWait: patience, OnDemand: 1, OnDemandIdle: time.Hour})[0]
+		for name, words := range map[string]string{
+			"own":   `certificate provider \"own\" has no roots to check the server's certificate with`,
+			"plain": `certificate provider \"mesh\": the bootstrap does not have it`,
+		} {
+			if name == "plain" { // it connects to a port of TLS, too, so as to come to the handshake
+				if a := do(t, "PUT", url+"/v1/clusters/plain/endpoints", envoyFile("plain", secure)); a.status/100 != 2 {
+					t.Fatalf("push: %+v", a)
+				}
+			}
+			eventually(t, words, func() bool {
+				a := do(t, "GET", url+"/pick?cluster="+name+"&wait=0s", "")
+				return a.status == http.StatusServiceUnavailable && strings.Contains(a.body, words)
+			})
+		}
+		const reason = `has no ca_certificate_file in the bootstrap: add it, or write system_root_certs: {}`
+		if a := do(t, "PUT", url+"/v1/clusters/orders/config", securedBy("own", "orders.example")); a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, reason) {
+			t.Errorf("push: %+v", a)
+		}
+	})
 }

@@ -33,10 +33,10 @@ type duel struct {
 	m    *management
 	node string
 
-	// Of the bootstrap: the file of the roots of certificate provider "roots", where
-	// there is one. creds are grpc-go's.
-	roots string
-	creds credentials.TransportCredentials
+	// provider is the config of the bootstrap's certificate provider "roots", empty if
+	// there is none. creds are grpc-go's.
+	provider string
+	creds    credentials.TransportCredentials
 
 	grpc *grpcTarget // nil where lbd follows
 	lbd  *lbdTarget  // nil where grpc-go does
@@ -83,11 +83,11 @@ func newDuel(t *testing.T, follower func(*duel) error, change ...func(*duel)) *d
 // bootstrap leads a node to the management server.
 func (d *duel) bootstrap(node string) []byte {
 	config := bootstrapOf(d.m.address, node)
-	if d.roots == "" {
+	if d.provider == "" {
 		return config
 	}
 	return fmt.Appendf(bytes.TrimSuffix(config, []byte("}")),
-		`, "certificate_providers": {"roots": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": %q}}}}`, d.roots)
+		`, "certificate_providers": {"roots": {"plugin_name": "file_watcher", "config": {%s}}}}`, d.provider)
 }
 
 // grpcFollows and lbdFollows are the sides.

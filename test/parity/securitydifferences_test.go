@@ -63,6 +63,21 @@ var securityDifferences = []difference{
 		d.wait(d.oneAsk, "u0")
 		return func() string { return fmt.Sprintf("sends the name %q", u.lastHello().ServerName) }
 	}, secured),
+	byDuel("a certificate provider without roots", "trusts the system's roots", "trusts none", func(d *duel) func() string {
+		secureUpstream(d)
+		d.leaves[0].asked = securedBy(&tlsv3.UpstreamTlsContext{})
+		d.serve()
+		return func() string {
+			switch text := d.failure(); {
+			case strings.Contains(text, "x509: certificate signed by unknown authority"): // the system has not signed it
+				return "trusts the system's roots"
+			case strings.Contains(text, `certificate provider "roots" has no roots`):
+				return "trusts none"
+			default:
+				return text
+			}
+		}
+	}, secured, rootless),
 }
 
 // certificate is a self-signed one of orders.example.
@@ -87,14 +102,39 @@ func secured(d *duel) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.roots = filepath.Join(d.t.TempDir(), "ca.pem")
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate[0]})
-	if err := os.WriteFile(d.roots, text, 0o600); err != nil {
-		d.t.Fatal(err)
-	}
+	d.provider = fmt.Sprintf(`"ca_certificate_file": %q`, d.file("ca.pem", "CERTIFICATE", own.Certificate[0]))
 	if d.creds, err = xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()}); err != nil {
 		d.t.Fatal(err)
 	}
+}
+
+// rootless gives the provider "roots" a certificate to show instead of roots.
+func rootless(d *duel) {
+	own, err := certificate()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	certificate := d.file("cert.pem", "CERTIFICATE", own.Certificate[0])
+	private := filepath.Join(filepath.Dir(certificate), "key.pem")
+	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
+	if err := os.WriteFile(private, text, 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	d.provider = fmt.Sprintf(`"certificate_file": %q, "private_key_file": %q`, certificate, private)
+}
+
+// file writes a PEM file in a directory of its own.
+func (d *duel) file(name, kind string, der []byte) string {
+	d.t.Helper()
+	path := filepath.Join(d.t.TempDir(), name)
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	return path
 }
 
 // securedBy is a Cluster whose endpoints' certificates are checked by the provider.

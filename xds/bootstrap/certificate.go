@@ -28,23 +28,33 @@ type CertificateProvider struct {
 	roots    material[*x509.CertPool]
 }
 
-// HasCertificateProvider reports whether a Cluster's security may name an
-// instance. A nil Config, which is that of no bootstrap, has none.
-func (c *Config) HasCertificateProvider(instance string) bool {
-	return c != nil && c.CertificateProviders[instance] != nil
+// Instances returns a function that describes the certificate provider of an
+// instance: whether there is one, whether it has roots to trust and a certificate
+// to show. A nil Config, which is that of no bootstrap, returns nil.
+func (c *Config) Instances() func(instance string) (roots, identity, ok bool) {
+	if c == nil {
+		return nil
+	}
+	return func(instance string) (roots, identity, ok bool) {
+		p, ok := c.CertificateProviders[instance]
+		if !ok {
+			return false, false, false
+		}
+		return p.caCertificateFile != "", p.certificateFile != "", true
+	}
 }
 
 // Certificates returns what the provider of an instance has now, as its own
 // Certificates does. A provider that there is not is an error.
 func (c *Config) Certificates(instance string) (identity []tls.Certificate, roots *x509.CertPool, err error) {
-	if !c.HasCertificateProvider(instance) {
+	if c == nil || c.CertificateProviders[instance] == nil {
 		return nil, nil, errors.New("the bootstrap does not have it")
 	}
 	return c.CertificateProviders[instance].Certificates()
 }
 
-// Certificates returns the certificate to show, nil where none is configured, and
-// the roots to trust, nil for the system's. They must not be changed.
+// Certificates returns the certificate to show and the roots to trust, each nil if
+// no file is configured for it. They must not be changed.
 //
 // Files that cannot be read, or are no good, are read again at the next call. While
 // there is something good from before, that is returned, and the logger is told

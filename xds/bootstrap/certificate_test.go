@@ -3,7 +3,9 @@ package bootstrap
 import (
 	"bytes"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -30,6 +32,80 @@ func names(t *testing.T, p *CertificateProvider, a certificateAuthority) (name s
 		t.Fatal(err)
 	}
 	return identity[0].Leaf.Subject.CommonName, roots.Equal(a.pool())
+}
+
+// TestInstances: what each certificate provider has, and that no bootstrap has none.
+func TestInstances(t *testing.T) {
+	dir := t.TempDir()
+	newCertificateAuthority(t, "a").write(t, dir, "a")
+	pair := `"certificate_file": ` + quote(filepath.Join(dir, "cert.pem")) + `, "private_key_file": ` + quote(filepath.Join(dir, "key.pem"))
+	ca := `"ca_certificate_file": ` + quote(filepath.Join(dir, "ca.pem"))
+	var providers []string
+	for name, config := range map[string]string{"pair": pair, "ca": ca, "both": pair + ", " + ca} {
+		providers = append(providers, quote(name)+`: {"plugin_name": "file_watcher", "config": {`+config+`}}`)
+	}
+	c, err := Parse([]byte(`{`+plainServers+`, `+plainNode+`, "certificate_providers": {`+strings.Join(providers, ", ")+`}}`), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string][3]bool{
+		"pair": {false, true, true}, "ca": {true, false, true}, "both": {true, true, true}, "x": {},
+	} {
+		if roots, identity, ok := c.Instances()(name); [3]bool{roots, identity, ok} != want {
+			t.Errorf("%s: roots %t, identity %t, exists %t; want %v", name, roots, identity, ok, want)
+		}
+	}
+	c = nil
+	if c.Instances() != nil {
+		t.Error("no bootstrap describes instances")
+	}
+}
+
+// TestSecretsThatEveryUserReads: a warning names the file, its mode and the place in
+// the bootstrap.
+func TestSecretsThatEveryUserReads(t *testing.T) {
+	dir := t.TempDir()
+	newCertificateAuthority(t, "a").write(t, dir, "a")
+	at := func(name string) string { return filepath.Join(dir, name) }
+	lay(t, at("token"), []byte("a.b.c"))
+	pair := `"certificate_file": ` + quote(at("cert.pem")) + `, "private_key_file": ` + quote(at("key.pem"))
+	body := `{` + plainNode + `,
+		"xds_servers": [{"server_uri": "a:1", "channel_creds": [{"type": "tls", "config": {` + pair + `}}],
+			"call_creds": [{"type": "jwt_token_file", "config": {"jwt_token_file": ` + quote(at("token")) + `}}]}],
+		"certificate_providers": {"mesh": {"plugin_name": "file_watcher", "config": {` + pair + `}}}}`
+	for mode, want := range map[os.FileMode][]string{
+		0o600: nil, 0o640: nil, 0o660: nil,
+		0o644: {
+			"certificate_providers.mesh.config.private_key_file: " + at("key.pem"),
+			"xds_servers[0].call_creds[0].config.jwt_token_file: " + at("token"),
+			"xds_servers[0].channel_creds[0].config.private_key_file: " + at("key.pem"),
+		},
+	} {
+		for _, secret := range []string{"key.pem", "token"} {
+			if err := os.Chmod(at(secret), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(at("cert.pem"), 0o644); err != nil { // no secret
+			t.Fatal(err)
+		}
+		c, err := Parse([]byte(body), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, w := range c.Warnings {
+			file, _, ok := strings.Cut(w.Field+": "+w.Reason, " holds a secret and every user can read it (mode 0644): ")
+			if !ok || w.Line == 0 {
+				t.Errorf("mode %o: warning %+v", mode, w)
+			}
+			got = append(got, file)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("mode %o: warnings %q, want %q", mode, got, want)
+		}
+	}
 }
 
 // TestRefreshInterval looks right before and right after files are to be read again.

@@ -80,6 +80,9 @@ func (v *verdict) certificates(x *value, path string, required bool, logger *slo
 			filepath.Dir(p.privateKeyFile), filepath.Dir(p.certificateFile))
 		return nil
 	}
+	if p.privateKeyFile != "" {
+		v.secret(o.place("private_key_file"), join(path, "private_key_file"), p.privateKeyFile)
+	}
 	if _, _, err := p.Certificates(); err != nil {
 		v.warn(x.at, path, "%s; until it is good, no connection is made", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}

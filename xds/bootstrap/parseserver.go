@@ -147,6 +147,7 @@ func (f fields) callCredentials(s *Server, identity *string) {
 			f.refuse(e.at, at, "%v", err)
 			continue
 		}
+		f.secret(c.place("jwt_token_file"), join(below, "jwt_token_file"), file)
 		s.calls = append(s.calls, token)
 		*identity += fmt.Sprintf(" jwt_token_file %q", file)
 	}

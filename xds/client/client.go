@@ -115,13 +115,10 @@ func newClient(o Options) (*Client, error) {
 		known:       map[uint64]*serverResource{},
 		seed:        maphash.MakeSeed(),
 		decoding: resource.Options{
-			Origin: resource.FromServer,
-			Format: resource.FormatProtobuf,
-			Custom: o.Custom,
-			Certificates: func(instance string) bool {
-				_, ok := o.Bootstrap.CertificateProviders[instance]
-				return ok
-			},
+			Origin:       resource.FromServer,
+			Format:       resource.FormatProtobuf,
+			Custom:       o.Custom,
+			Certificates: o.Bootstrap.Instances(),
 		},
 	}
 	if c.logger == nil {

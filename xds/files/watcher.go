@@ -25,9 +25,9 @@ type Options struct {
 	// Lenient accepts unknown fields of JSON and YAML with a warning. Without it a
 	// file that has one is bad.
 	Lenient bool
-	// Certificates reports which certificate providers the bootstrap has; nil is
-	// none.
-	Certificates func(instance string) bool
+	// Certificates describes the bootstrap's certificate providers; nil means that
+	// there is no bootstrap.
+	Certificates resource.CertificateProviders
 }
 
 // Watcher watches a directory of resource files. Its methods may be called at

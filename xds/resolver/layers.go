@@ -135,11 +135,12 @@ func (l layers[V]) put(s resource.Source, target, name string, r *result[V]) {
 	}
 }
 
-// take puts what an update says. value is the update's own, or nil.
+// take puts what an update says. value is the update's own, or nil. It returns the
+// warnings of a resource that it decoded.
 func (l layers[V]) take(
 	s resource.Source, u Update, value *V, o resource.Options,
 	decode func([]byte, resource.Options) (*resource.Decoded[*V], error),
-) {
+) (warnings []resource.Problem) {
 	name := u.Key.Name
 	is := &result[V]{
 		value: value, from: resource.Provenance{Source: s, Updated: u.Updated, Version: u.Version},
@@ -149,7 +150,7 @@ func (l layers[V]) take(
 	case u.Raw != nil && value == nil:
 		d, err := decode(u.Raw, o)
 		if is.err = err; err == nil {
-			is.value = d.Value
+			is.value, warnings = d.Value, d.Warnings
 		}
 	case u.Raw != nil:
 	case u.Err == nil:
@@ -161,4 +162,5 @@ func (l layers[V]) take(
 		is.err = u.Err
 	}
 	l.put(s, u.Target, name, is)
+	return warnings
 }

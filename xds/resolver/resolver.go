@@ -55,9 +55,12 @@ type Options struct {
 	// Custom knows the policies that are available beside the decoder's own;
 	// nil is none.
 	Custom resource.CustomPolicies
-	// Certificates reports which certificate provider instances there are; nil
-	// is none.
-	Certificates func(instance string) bool
+	// Certificates describes the bootstrap's certificate providers; nil means that
+	// there is no bootstrap.
+	Certificates resource.CertificateProviders
+	// Warnings is called with the warnings of a pushed resource that the resolver
+	// decodes itself, which is one from the store; it may be nil.
+	Warnings func(key resource.Key, warnings []resource.Problem)
 	// ListenerName gives the name of the Listener of an xds: target, which it
 	// is handed without "xds:" or, where there is no authority, "xds:///"; nil
 	// takes the target's name.
@@ -145,21 +148,25 @@ func (r *Resolver) take(s resource.Source, u Update) {
 	if byHand(s) {
 		o.Origin = resource.ByHand
 	}
+	var warnings []resource.Problem
 	switch u.Key.Type {
 	case resource.TypeListener:
-		r.listeners.take(s, u, u.Listener, o, resource.DecodeListener)
+		warnings = r.listeners.take(s, u, u.Listener, o, resource.DecodeListener)
 	case resource.TypeRoutes:
-		r.routes.take(s, u, u.Routes, o, resource.DecodeRouteConfiguration)
+		warnings = r.routes.take(s, u, u.Routes, o, resource.DecodeRouteConfiguration)
 	case resource.TypeCluster:
-		r.clusters.take(s, u, u.Cluster, o, resource.DecodeCluster)
+		warnings = r.clusters.take(s, u, u.Cluster, o, resource.DecodeCluster)
 	case resource.TypeAssignment:
 		// What trees use now is what they should find unchanged, whichever
 		// source it was of.
 		before := r.assignments.top(r.example(s, u), u.Key.Name).value
-		r.assignments.take(s, u, u.Assignment, o, resource.DecodeAssignment)
+		warnings = r.assignments.take(s, u, u.Assignment, o, resource.DecodeAssignment)
 		if is := r.assignments.get(s, u.Target, u.Key.Name); is.good() {
 			is.value = r.reuse(is.value, before)
 		}
+	}
+	if s == resource.SourcePush && len(warnings) > 0 && r.options.Warnings != nil {
+		r.options.Warnings(u.Key, warnings)
 	}
 }
 

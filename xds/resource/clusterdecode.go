@@ -27,8 +27,8 @@ func (v *verdict) cluster(m *clusterv3.Cluster) *Cluster {
 	}
 	if len(m.GetTransportSocketMatches()) > 0 {
 		v.refuse("transport_socket_matches", "is not supported")
-	} else {
-		c.Security = v.security(m)
+	} else if c.Type != ClusterAggregate || !v.byHand {
+		c.Security = v.security(m, c.Connect)
 	}
 	v.judgedFields(m, c)
 	return c

@@ -92,7 +92,7 @@ func TestFieldsThatAreNotApplied(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, origin := range []resource.Origin{resource.ByHand, resource.FromServer} {
-				warnings, err := c.decode(resource.Options{Origin: origin, Certificates: func(string) bool { return true }})
+				warnings, err := c.decode(resource.Options{Origin: origin, Certificates: func(string) (roots, identity, ok bool) { return true, true, true }})
 				if err != nil {
 					t.Fatal(err)
 				}

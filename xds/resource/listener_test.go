@@ -229,7 +229,7 @@ func TestServersListenersAreJudged(t *testing.T) {
 		"another transport socket": {with(`"transport_socket":{"name":"x"}`), []string{inChain + `transport_socket.name: is "x": it must be "envoy.transport_sockets.tls"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := resource.Options{Origin: resource.FromServer, Certificates: func(name string) bool { return name == "known" }}
+			o := resource.Options{Origin: resource.FromServer, Certificates: func(name string) (roots, identity, ok bool) { return true, true, name == "known" }}
 			d, err := resource.DecodeListener([]byte(c.body), o)
 			if got := said(d, err); !sameSet(got, c.want) {
 				t.Errorf("%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))

@@ -35,6 +35,9 @@ type Security struct {
 const (
 	// tlsName is what a transport_socket of TLS is called.
 	tlsName = "envoy.transport_sockets.tls"
+	// plainName is what a transport_socket without TLS is called. gRPC rejects it
+	// from a server.
+	plainName = "envoy.transport_sockets.raw_buffer"
 	// maxSNIBytes is the longest server name of TLS.
 	maxSNIBytes = 255
 )
@@ -42,10 +45,14 @@ const (
 // Equal reports whether s and o, either of which may be nil, say the same.
 func (s *Security) Equal(o *Security) bool { return s == o || reflect.DeepEqual(s, o) }
 
-// security judges a cluster's transport_socket, and returns nil where connections
-// are plain. What is written by hand may be meant for Envoy, which has other
-// ways to come to certificates: it is no reason to refuse the cluster.
-func (v *verdict) security(m *clusterv3.Cluster) *Security {
+// plainConnect says how to ask for connections without TLS.
+const plainConnect = `for connections without TLS write metadata: {filter_metadata: {lbd: {connect: tcp}}}`
+
+// security judges a cluster's transport_socket, and returns nil if connections are
+// plain. A transport_socket that lbd cannot honor is a reason to refuse the
+// cluster, unless the author asks for plain connections: it may be meant for
+// Envoy, which obtains certificates in other ways.
+func (v *verdict) security(m *clusterv3.Cluster, connect ConnectMode) *Security {
 	socket := m.GetTransportSocket()
 	if socket == nil {
 		return nil
@@ -54,16 +61,28 @@ func (v *verdict) security(m *clusterv3.Cluster) *Security {
 	if !v.byHand {
 		return v.upstream(socket, field)
 	}
-	aside := verdict{byHand: true, certificates: v.certificates}
-	s := aside.upstream(socket, field)
-	if len(aside.problems.list) > 0 {
-		why := aside.problems.list[0]
-		v.warn(why.Field, "%s; connections are plain, without TLS", why.Reason)
+	if socket.GetName() == plainName && connect != ConnectTLS {
 		return nil
 	}
+	plain := connect == ConnectTCP || connect == ConnectTCPHold || connect == ConnectNone
+	aside := verdict{byHand: true, stored: v.stored && !plain, certificates: v.certificates}
+	s := aside.upstream(socket, field)
 	v.warnings.append(&aside.warnings)
-	v.unappliedList = append(v.unappliedList, aside.unappliedList...)
-	return s
+	if aside.problems.empty() {
+		v.unappliedList = append(v.unappliedList, aside.unappliedList...)
+		return s
+	}
+	for i, why := range aside.problems.list {
+		switch {
+		case plain:
+			v.warn(why.Field, "%s; connections are plain, without TLS, as lbd.connect %q asks for", why.Reason, connect)
+		case i == 0:
+			v.refuseNew(why.Field, why.Reason+"; "+plainConnect, "transport_socket is not applied")
+		default:
+			v.refuseNew(why.Field, why.Reason, "transport_socket is not applied")
+		}
+	}
+	return nil
 }
 
 // upstream judges a transport_socket, which gRPC takes only where it is TLS with
@@ -81,6 +100,7 @@ func (v *verdict) upstream(socket *corev3.TransportSocket, field string) *Securi
 		return nil
 	}
 	v.instances(s, field+".common_tls_context")
+	v.provided(s, field+".common_tls_context")
 	if n := len(m.GetSni()); n > maxSNIBytes {
 		v.refuse(field+".sni", "is %d bytes long, of at most %d", n, maxSNIBytes)
 	}
@@ -104,11 +124,64 @@ func (v *verdict) tlsSocket(socket *corev3.TransportSocket, m proto.Message, fie
 // instances judges whether the bootstrap has the certificate providers.
 func (v *verdict) instances(s *Security, field string) {
 	for _, name := range []string{s.RootInstance, s.IdentityInstance} {
-		if name != "" && (v.certificates == nil || !v.certificates(name)) {
-			v.refuse(field, "names the certificate provider instance %q, which the bootstrap does not have", name)
+		if _, _, ok := v.instance(name); name != "" && !ok {
+			v.refuseInstance(field, name)
 			return
 		}
 	}
+}
+
+// provided judges whether the certificate providers of a cluster have what they are
+// named for.
+func (v *verdict) provided(s *Security, field string) {
+	if roots, _, ok := v.instance(s.RootInstance); ok && !roots {
+		v.withoutRoots(field, s.RootInstance)
+	}
+	if _, identity, ok := v.instance(s.IdentityInstance); ok && !identity {
+		v.withoutIdentity(field, s.IdentityInstance)
+	}
+}
+
+func (v *verdict) instance(name string) (roots, identity, ok bool) {
+	if v.certificates == nil {
+		return false, false, false
+	}
+	return v.certificates(name)
+}
+
+// refuseInstance refuses a provider that the bootstrap does not have. The
+// connections of a stored cluster do not become plain because a provider was
+// removed from the bootstrap. Without a bootstrap there never was one: an older lbd
+// accepted the cluster, and made plain connections.
+func (v *verdict) refuseInstance(field, name string) {
+	const reason = "names the certificate provider instance %q, which the bootstrap does not have"
+	if v.byHand && v.stored && v.certificates != nil {
+		v.warn(field, reason+": every TLS handshake fails", name)
+		return
+	}
+	v.refuse(field, reason, name)
+}
+
+// withoutRoots judges a provider of roots that has none. gRPC accepts it from a
+// server, and then trusts the system's roots; lbd does not.
+func (v *verdict) withoutRoots(field, name string) {
+	const reason = "takes the roots from the certificate provider instance %q, which has no ca_certificate_file in the bootstrap: "
+	if !v.byHand || v.stored {
+		v.warn(field, reason+"every TLS handshake fails; add it, or write system_root_certs", name)
+		return
+	}
+	v.refuse(field, reason+"add it, or write system_root_certs: {} to trust the system's roots", name)
+}
+
+// withoutIdentity judges a provider of the client's certificate that has none. gRPC
+// accepts it from a server, and shows no certificate.
+func (v *verdict) withoutIdentity(field, name string) {
+	const reason = "takes the client's certificate from the certificate provider instance %q, which has no certificate_file in the bootstrap: "
+	if !v.byHand || v.stored {
+		v.warn(field, reason+"no certificate is shown to servers", name)
+		return
+	}
+	v.refuse(field, reason+"add it with private_key_file, or remove tls_certificate_provider_instance", name)
 }
 
 // tlsSide is whose side of TLS is judged.

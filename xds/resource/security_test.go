@@ -1,14 +1,31 @@
 package resource_test
 
 import (
+	"fmt"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+const plainHint = "for connections without TLS write metadata: {filter_metadata: {lbd: {connect: tcp}}}"
+
+// provides are certificate providers: roots has no certificate, own no roots, mesh
+// has both.
+func provides(name string) (roots, identity, ok bool) {
+	switch name {
+	case "roots":
+		return true, false, true
+	case "own":
+		return false, true, true
+	case "mesh":
+		return true, true, true
+	default:
+		return false, false, false
+	}
+}
 
 // upstream is the JSON of a transport_socket of TLS with these fields.
 func upstream(fields string) string {
@@ -37,7 +54,7 @@ func TestClustersAreSecured(t *testing.T) {
 		name   string
 		socket string
 		want   *resource.Security
-		refuse string // what refuses it from a server; by hand it is plain then, and that is said
+		refuse string // what refuses it
 	}{
 		{"roots", common(valid(root)), with(none), ""},
 		{"roots in a combined context", common(combined(`"default_validation_context":{` + root + `}`)), with(none), ""},
@@ -93,25 +110,19 @@ func TestClustersAreSecured(t *testing.T) {
 		{"an unknown certificate", common(valid(root), `"tls_certificate_provider_instance":{"instance_name":"x"}`), nil, context[:len(context)-1] + `: names the certificate provider instance "x", which the bootstrap does not have`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := resource.Options{Certificates: func(name string) bool { return name == "roots" || name == "own" }}
-			d, err := resource.DecodeCluster([]byte(eds(c.socket)), o)
-			var warn []string
-			if c.refuse != "" {
-				warn = []string{c.refuse + "; connections are plain, without TLS"}
-			}
-			if err != nil || !reflect.DeepEqual(d.Value.Security, c.want) {
-				t.Errorf("by hand: %+v, %v, want %+v", d, err, c.want)
-			} else if got := applicable(d.Warnings); !slices.Equal(got, warn) {
-				t.Errorf("warnings %q, want %q", got, warn)
-			}
-			o.Origin = resource.FromServer
-			d, err = resource.DecodeCluster([]byte(eds(c.socket)), o)
-			if c.refuse != "" {
-				if got := said(d, err); len(got) != 1 || got[0] != c.refuse {
-					t.Errorf("said %q, want %q", got, c.refuse)
+			for _, by := range []struct {
+				origin resource.Origin
+				suffix string
+			}{{resource.ByHand, "; " + plainHint}, {resource.FromServer, ""}} {
+				o := resource.Options{Origin: by.origin, Certificates: provides}
+				d, err := resource.DecodeCluster([]byte(eds(c.socket)), o)
+				if c.refuse != "" {
+					if got := said(d, err); len(got) != 1 || got[0] != c.refuse+by.suffix {
+						t.Errorf("origin %v said %q, want %q", by.origin, got, c.refuse+by.suffix)
+					}
+				} else if err != nil || !reflect.DeepEqual(d.Value.Security, c.want) || len(applicable(d.Warnings)) != 0 {
+					t.Errorf("origin %v: %+v, %v, want %+v", by.origin, d, err, c.want)
 				}
-			} else if err != nil || !reflect.DeepEqual(d.Value.Security, c.want) || len(d.Warnings) != 0 {
-				t.Errorf("%+v, %v, want %+v", d, err, c.want)
 			}
 		})
 	}
@@ -123,6 +134,88 @@ func TestClustersAreSecured(t *testing.T) {
 	}
 	if d, err := resource.DecodeCluster([]byte(eds(common(valid(`"system_root_certs":{}`)))), o); err != nil || !d.Value.Security.SystemRoots {
 		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// TestSecurityThatCannotBeHonored: connections are plain only if the author asks for
+// them. What is stored already stays in force with a warning, but its handshakes do
+// not trust roots that the cluster does not name.
+func TestSecurityThatCannotBeHonored(t *testing.T) {
+	const (
+		roots    = `"ca_certificate_provider_instance":{"instance_name":%q}`
+		identity = `"tls_certificate_provider_instance":{"instance_name":%q},`
+	)
+	socket := func(identityName, rootName string) string {
+		context := `"validation_context":{` + fmt.Sprintf(roots, rootName) + `}`
+		if identityName != "" {
+			context = fmt.Sprintf(identity, identityName) + context
+		}
+		return upstream(`"common_tls_context":{` + context + `}`)
+	}
+	connect := func(mode string) string { return `,"metadata":{"filter_metadata":{"lbd":{"connect":"` + mode + `"}}}` }
+	var (
+		envoy    = upstream(`"common_tls_context":{"validation_context":{"trusted_ca":{"filename":"f"}}}`)
+		unknown  = socket("", "nobody")
+		noRoots  = socket("", "own")
+		noOwn    = socket("roots", "roots")
+		mesh     = socket("mesh", "mesh")
+		hand     = resource.Options{Certificates: provides}
+		stored   = resource.Options{Certificates: provides, Stored: true}
+		fresh    = resource.Options{Stored: true} // the daemon has no bootstrap
+		server   = resource.Options{Certificates: provides, Origin: resource.FromServer}
+		accepted = resource.Security{RootInstance: "own"}
+	)
+	for _, tt := range []struct {
+		name   string
+		json   string
+		o      resource.Options
+		want   *resource.Security // nil: plain
+		refuse string             // a part of the reason, of the refusal
+		warn   string             // or of the only warning
+	}{
+		{"complete", mesh, hand, &resource.Security{RootInstance: "mesh", IdentityInstance: "mesh"}, "", ""},
+		{"Envoy's", envoy, hand, nil, "system_root_certs; " + plainHint, ""},
+		{"Envoy's, and plain connections", envoy + connect("tcp"), hand, nil, "", `connections are plain, without TLS, as lbd.connect "tcp" asks for`},
+		{"Envoy's, and held ones", envoy + connect("tcp_hold"), hand, nil, "", `as lbd.connect "tcp_hold" asks for`},
+		{"Envoy's, and none", envoy + connect("none"), hand, nil, "", `as lbd.connect "none" asks for`},
+		{"Envoy's, and TLS", envoy + connect("tls"), hand, nil, "system_root_certs", ""},
+		{"Envoy's, stored", envoy, stored, nil, "", "stays in force: transport_socket is not applied"},
+		{"Envoy's, of a server that asks for plain connections", envoy + connect("tcp"), server, nil, "system_root_certs", ""},
+		{"a plain socket", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer","typed_config":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"}}`, hand, nil, "", ""},
+		{"a plain socket, of a server", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer"}`, server, nil, `it must be "envoy.transport_sockets.tls"`, ""},
+		{"a socket that can be honored, checked by tcp", mesh + connect("tcp"), hand, &resource.Security{RootInstance: "mesh", IdentityInstance: "mesh"}, "", ""},
+
+		{"unknown provider", unknown, hand, nil, `"nobody", which the bootstrap does not have; ` + plainHint, ""},
+		{"unknown provider, no bootstrap", unknown, resource.Options{}, nil, `"nobody", which the bootstrap does not have`, ""},
+		{"unknown provider, stored", unknown, stored, &resource.Security{RootInstance: "nobody"}, "", "every TLS handshake fails"},
+		{"unknown provider, stored with plain connections", unknown + connect("tcp"), stored, nil, "", "connections are plain"},
+		{"unknown provider, stored, no bootstrap", unknown, fresh, nil, "", "stays in force: transport_socket is not applied"},
+
+		{"no roots", noRoots, hand, nil, `"own", which has no ca_certificate_file in the bootstrap: add it, or write system_root_certs: {}`, ""},
+		{"no roots, and plain connections", noRoots + connect("tcp"), hand, nil, "", "connections are plain"},
+		{"no roots, stored", noRoots, stored, &accepted, "", "every TLS handshake fails"},
+		{"no roots, of a server", noRoots, server, &accepted, "", "every TLS handshake fails"},
+
+		{"no certificate", noOwn, hand, nil, `"roots", which has no certificate_file in the bootstrap: add it with private_key_file`, ""},
+		{"no certificate, stored", noOwn, stored, &resource.Security{RootInstance: "roots", IdentityInstance: "roots"}, "", "no certificate is shown"},
+		{"no certificate, of a server", noOwn, server, &resource.Security{RootInstance: "roots", IdentityInstance: "roots"}, "", "no certificate is shown"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d, err := resource.DecodeCluster([]byte(eds(tt.json)), tt.o)
+			if tt.refuse != "" {
+				if got := said(d, err); len(got) != 1 || !strings.Contains(got[0], tt.refuse) {
+					t.Errorf("said %q, want %q", got, tt.refuse)
+				}
+				return
+			}
+			if err != nil || !reflect.DeepEqual(d.Value.Security, tt.want) {
+				t.Fatalf("%+v, %v, want %+v", d, err, tt.want)
+			}
+			got := lines(d.Warnings)
+			if (tt.warn == "") != (len(got) == 0) || tt.warn != "" && (len(got) != 1 || !strings.Contains(got[0], tt.warn)) {
+				t.Errorf("warnings %q, want %q", got, tt.warn)
+			}
+		})
 	}
 }
 

@@ -128,12 +128,17 @@ type Options struct {
 	// available. load_balancing_policy skips what is not available, and is
 	// refused where the first that is refuses its config (gRFC A52).
 	Custom CustomPolicies
-	// Certificates reports whether the bootstrap has a certificate provider
-	// instance of a name, which a Cluster may ask for. Nil means that it has none.
-	Certificates func(instance string) bool
+	// Certificates describes the bootstrap's certificate providers, which a Cluster
+	// may name. Nil means that there is no bootstrap.
+	Certificates CertificateProviders
 	// Bare lets DecodeBundle take a single resource without an envelope.
 	Bare bool
 }
+
+// CertificateProviders reports whether the bootstrap has a certificate provider
+// instance of a name, and if so whether it has roots (ca_certificate_file) and a
+// client's certificate (certificate_file). It may be called from any goroutine.
+type CertificateProviders func(instance string) (roots, identity, ok bool)
 
 // CustomPolicies reports whether a policy is available by its gRPC name, and
 // returns what judges its config: nil for a policy that takes none. Both may be

@@ -14,8 +14,8 @@ type verdict struct {
 	lenient, binary bool
 	stored          bool
 	custom          CustomPolicies // nil: no custom policy is available
-	// certificates is nil where no certificate provider is available.
-	certificates func(instance string) bool
+	// certificates is nil if there is no bootstrap.
+	certificates CertificateProviders
 	problems     ledger
 	unknown      ledger // fields that no message has
 	warnings     ledger
