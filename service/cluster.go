@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -104,22 +105,47 @@ func summarize(m *member) ClusterSummary {
 		Name: m.cluster, Target: m.target.label, State: sum.State.String(), PriorityInUse: sum.Priority,
 		Source: cc.AssignmentFrom.Source.String(), Version: cc.AssignmentFrom.Version, Updated: updated(cc), Stale: m.stale.Load(), Generation: channel.Generation(),
 	}
+	var all policy.Census
 	for _, c := range sum.Priorities {
-		out.Endpoints.Ready += c.Ready
-		out.Endpoints.Connecting += c.Connecting
-		out.Endpoints.Idle += c.Idle
-		out.Endpoints.TransientFailure += c.TransientFailure
-		out.Endpoints.Ejected += c.Ejected
+		all = all.Add(c)
 	}
+	out.Endpoints = countsOf(all)
 	for _, l := range localities(m.config, m.cluster) {
 		out.Endpoints.Total += len(l.Endpoints)
 	}
 	out.Endpoints.Unhealthy = out.Endpoints.Total - m.usable()
+	if len(sum.Priorities) > 1 && sum.Priority >= 0 && sum.Priority < len(sum.Priorities) {
+		out.EndpointsInUse = m.endpointsOf(sum.Priority, sum.Priorities[sum.Priority])
+	}
 	if l, ok := m.own(); ok {
 		b := l.breaker()
 		out.Breaker = &b
 	}
 	return out
+}
+
+func countsOf(c policy.Census) EndpointCounts {
+	return EndpointCounts{
+		Ready: c.Ready, Connecting: c.Connecting, Idle: c.Idle, TransientFailure: c.TransientFailure, Ejected: c.Ejected,
+	}
+}
+
+// endpointsOf counts the endpoints of one priority. census has those that picks
+// may reach.
+func (m *member) endpointsOf(priority int, census policy.Census) *EndpointCounts {
+	out := countsOf(census)
+	for p, l := range localities(m.config, m.cluster) {
+		if p != priority {
+			continue
+		}
+		out.Total += len(l.Endpoints)
+		for _, e := range l.Endpoints {
+			if !e.Usable() {
+				out.Unhealthy++
+			}
+		}
+	}
+	return &out
 }
 
 // updated is when the newest of the cluster's resources became what it is.

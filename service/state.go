@@ -15,6 +15,9 @@ type ClusterSummary struct {
 	PriorityInUse int `json:"priority_in_use"`
 	// Endpoints counts the endpoints of all priorities.
 	Endpoints EndpointCounts `json:"endpoints"`
+	// EndpointsInUse counts those of the priority in use; absent where the cluster
+	// has one priority only, or none is in use.
+	EndpointsInUse *EndpointCounts `json:"endpoints_in_use,omitempty"`
 	// Breaker is absent where a cluster has none: an AGGREGATE, whose leaves
 	// have theirs, and a cluster that cannot be used.
 	Breaker *BreakerState `json:"circuit_breaker,omitempty"`
