@@ -36,12 +36,15 @@ const refusals: Record<string, string> = {
   shutting_down: "because lbd is shutting down",
 };
 
+/** Whether picks with a result were refused by lbd, and not dropped on purpose or given up by their callers. */
+const isRefusal = (result: string) => !["ok", "dropped", "cancelled"].includes(result);
+
 /** headline tells state, priority in use and why, since when, and what is lost. */
 export function headline(c: ClusterState, k: Known): Headline {
   const used = c.priorities.find((p) => p.in_use);
   const endpoints = endpointsOf(used);
   const failed = c.priority_in_use > 0 ? c.priorities.filter((p) => p.priority < c.priority_in_use) : [];
-  const refused = k.lately !== null && Object.keys(refusals).some((r) => (k.lately!.picks[r] ?? 0) >= 0.05);
+  const refused = k.lately !== null && Object.entries(k.lately.picks).some(([r, n]) => isRefusal(r) && n >= 0.05);
   const ailing = endpoints.some((e) => e.state === "EJECTED" || e.state === "TRANSIENT_FAILURE");
   const warns = failed.length > 0 || c.state !== "READY" || refused || c.stale || ailing;
   return {
@@ -99,9 +102,8 @@ function losses(c: ClusterState, used: PriorityState | undefined, lately: Lately
     const by = categories(c, used, lately.drops, dropped);
     out.push(`Dropped: ${rate(dropped)} picks/s (${percent(dropped / picks)})${by && `, by ${by}`}.`);
   }
-  for (const [result, words] of Object.entries(refusals)) {
-    const r = lately.picks[result] ?? 0;
-    if (r >= 0.05) out.push(`Refused ${words}: ${rate(r)} picks/s (${percent(r / picks)}).`);
+  for (const [result, r] of Object.entries(lately.picks)) {
+    if (isRefusal(result) && r >= 0.05) out.push(`Refused ${refusals[result] ?? `with ${result}`}: ${rate(r)} picks/s (${percent(r / picks)}).`);
   }
   if (out.length === 0) out.push(picks >= 0.05 ? `Nothing is dropped or refused of ${rate(picks)} picks/s.` : "Nobody picks from it now.");
   return out;

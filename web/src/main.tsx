@@ -1,10 +1,12 @@
 // The dashboard of lbd: its frame, and which page is in it.
 
 import { Fragment, render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 import { hasPath } from "./api.ts";
+import { Daemon, useDaemonStream } from "./daemon.ts";
+import type { DaemonState } from "./model.ts";
 import { Cluster } from "./pages/cluster.tsx";
 import { Clusters } from "./pages/clusters.tsx";
 import { Events } from "./pages/events.tsx";
@@ -12,7 +14,8 @@ import { Explain } from "./pages/explain.tsx";
 import { Push } from "./pages/push.tsx";
 import { Target, Targets } from "./pages/targets.tsx";
 import { Xds } from "./pages/xds.tsx";
-import { Title } from "./parts/basics.tsx";
+import { Banner } from "./parts/banner.tsx";
+import { Title, useNow } from "./parts/basics.tsx";
 import { href, parsePlace, type Place } from "./route.ts";
 
 const pages: { path: string; label: string }[] = [
@@ -65,6 +68,27 @@ function Pathless({ name }: { name: string }) {
   );
 }
 
+/** Which daemon this is: several look alike. */
+function Which({ daemon }: { daemon: DaemonState }) {
+  return (
+    <p class="which">
+      <b>{daemon.name}</b>{" "}
+      <span class="of" title={daemon.version}>
+        {daemon.version.slice(0, 20)}
+      </span>
+    </p>
+  );
+}
+
+function Problems({ daemon, known }: { daemon: DaemonState; known: boolean }) {
+  const now = useNow();
+  return (
+    <div class={known ? "" : "old"}>
+      <Banner conditions={daemon.conditions} now={now} />
+    </div>
+  );
+}
+
 function Dashboard() {
   // Each visit is a page of its own: nothing of the last one stays. What replaces the
   // query without a visit is the page's own doing.
@@ -84,8 +108,10 @@ function Dashboard() {
     first.current = false;
   }, [visit]);
   const at = place.path[0] ?? "clusters";
+  const { daemon, live } = useDaemonStream();
+  const content = useMemo(() => page(place), [visit]);
   return (
-    <>
+    <Daemon.Provider value={daemon}>
       <a
         class="skip" href="#main"
         onClick={(e) => {
@@ -113,11 +139,13 @@ function Dashboard() {
             </li>
           </ul>
         </nav>
+        {daemon && <Which daemon={daemon} />}
       </header>
+      {daemon && <Problems daemon={daemon} known={live.state === "live"} />}
       <main id="main" tabIndex={-1}>
-        <Fragment key={visit}>{page(place)}</Fragment>
+        <Fragment key={visit}>{content}</Fragment>
       </main>
-    </>
+    </Daemon.Provider>
   );
 }
 

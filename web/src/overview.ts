@@ -1,7 +1,7 @@
 // All clusters, of which there may be ten thousand: what changes is worked on, and no more.
 
 import type { ClusterSummary } from "./model.ts";
-import { Pace } from "./rates.ts";
+import { Pace, type PaceNow, total } from "./rates.ts";
 
 /** A circuit breaker: of the leaves of an AGGREGATE the fullest, which "of" names. */
 export interface Breaker {
@@ -25,15 +25,71 @@ function breakerOf(c: ClusterSummary): Breaker | null {
 export interface Row {
   name: string;
   c: ClusterSummary;
-  /** Picks per second, and the part of them that is dropped. */
+  /** Picks per second, and by result. */
   picks: number;
-  dropped: number;
+  results: Record<string, number>;
+  /** How much is wrong: the first screen begins with the largest. */
+  trouble: number;
   breaker: Breaker | null;
   /** How full the circuit breaker is, 0 to 1. */
   fill: number;
   /** When its endpoints were updated, in milliseconds. */
   updated: number;
   pace: Pace | null;
+}
+
+/** The part of the picks that succeed, 0 to 1; null while there are none. */
+export const success = (r: PaceNow): number | null => (r.picks > 0 ? Math.min(1, (r.results.ok ?? 0) / r.picks) : null);
+
+/** Results that are nobody's failure: callers that left, and picks that drop categories take on purpose. */
+const harmless = new Set(["ok", "dropped", "cancelled"]);
+
+/** Picks per second that were refused though nobody asked for that. */
+export function refused(r: PaceNow): number {
+  let sum = 0;
+  for (const [k, n] of Object.entries(r.results)) if (!harmless.has(k)) sum += n;
+  return sum;
+}
+
+/** What is refused or dropped, by reason, the most first. */
+export const losses = (results: Record<string, number>): [string, number][] =>
+  Object.entries(results).filter(([k, n]) => k !== "ok" && n >= 0.05).sort((a, b) => b[1] - a[1]);
+
+/** Endpoints that should serve now: those of the priority in use, where there are others on standby. */
+export const serving = (c: ClusterSummary) => c.endpoints_in_use ?? c.endpoints;
+
+/** Failing or failed endpoints of the priority in use. */
+const unwell = (c: ClusterSummary) => serving(c).transient_failure + serving(c).ejected;
+
+/**
+ * How much is wrong with a cluster. The class decides, then by powers of ten how many
+ * picks it loses: what changes from second to second reorders nothing.
+ */
+function troubleOf(r: Row): number {
+  const lost = refused(r);
+  const size = Math.min(9, 1 + Math.floor(Math.log10(1 + lost)));
+  switch (true) {
+    case r.c.state === "TRANSIENT_FAILURE":
+      return 90 + (lost > 0 ? size : 0);
+    case lost >= 0.05:
+      return 80 + size;
+    case r.breaker?.open === true:
+      return 70;
+    case r.c.priority_in_use > 0:
+      return 60;
+    case r.c.state === "CONNECTING":
+      return 50;
+    case unwell(r.c) > 0:
+      return 40;
+    case r.c.stale:
+      return 30;
+    case (r.results.dropped ?? 0) >= 0.05:
+      return 20;
+    case r.c.state === "IDLE":
+      return 10;
+    default:
+      return 0;
+  }
 }
 
 export interface Sorting {
@@ -43,29 +99,35 @@ export interface Sorting {
 
 export interface Filter {
   label: string;
+  /** The colour of what it takes, where it takes any. */
+  tone?: string;
   takes: (r: Row) => boolean;
 }
 
 export const filters: Record<string, Filter> = {
   all: { label: "all", takes: () => true },
-  failing: { label: "failing", takes: (r) => r.c.state === "TRANSIENT_FAILURE" },
-  waiting: { label: "not READY yet", takes: (r) => r.c.state === "CONNECTING" || r.c.state === "IDLE" },
-  failedOver: { label: "failed over", takes: (r) => r.c.priority_in_use > 0 },
-  dropping: { label: "dropping", takes: (r) => r.dropped > 0 },
-  full: { label: "breaker full", takes: (r) => r.breaker?.open === true },
-  stale: { label: "stale", takes: (r) => r.c.stale },
+  failing: { label: "failing", tone: "bad", takes: (r) => r.c.state === "TRANSIENT_FAILURE" },
+  refusing: { label: "refusing picks", tone: "bad", takes: (r) => refused(r) >= 0.05 },
+  waiting: { label: "not READY yet", tone: "busy", takes: (r) => r.c.state === "CONNECTING" || r.c.state === "IDLE" },
+  failedOver: { label: "failed over", tone: "busy", takes: (r) => r.c.priority_in_use > 0 },
+  dropping: { label: "dropping", tone: "unwell", takes: (r) => (r.results.dropped ?? 0) > 0 },
+  full: { label: "breaker full", tone: "bad", takes: (r) => r.breaker?.open === true },
+  stale: { label: "stale", tone: "busy", takes: (r) => r.c.stale },
 };
 
-const severity: Record<string, number> = { TRANSIENT_FAILURE: 0, CONNECTING: 1, IDLE: 2, READY: 3 };
+/** The first screen begins with what is worst. */
+export const firstSorting: Sorting = { by: "state", down: false };
+
 const sources = ["push", "file", "ads", "cache", "dns"];
 
 /** What is sorted by; smaller comes first. Names settle what is equal. */
 const keys: Record<string, (r: Row) => number> = {
-  state: (r) => severity[r.c.state] ?? 4,
+  state: (r) => -r.trouble,
   priority: (r) => r.c.priority_in_use,
-  ready: (r) => (r.c.endpoints.total ? r.c.endpoints.ready / r.c.endpoints.total : -1),
+  ready: (r) => (serving(r.c).total ? serving(r.c).ready / serving(r.c).total : -1),
   picks: (r) => r.picks,
-  drops: (r) => r.dropped,
+  success: (r) => success(r) ?? 2,
+  losses: (r) => total(r.results) - (r.results.ok ?? 0),
   breaker: (r) => r.fill,
   source: (r) => sources.indexOf(r.c.source),
   age: (r) => -r.updated,
@@ -107,8 +169,8 @@ export class Overview {
     for (const c of changed) {
       let row = this.rows.get(c.name);
       if (!row) {
-        const { picks, dropped, breaker, pace } = this.kept.get(c.name) ?? { picks: 0, dropped: 0, breaker: null, pace: null };
-        row = { name: c.name, c, picks, dropped, breaker, fill: 0, updated: 0, pace };
+        const { picks, results, breaker, pace } = this.kept.get(c.name) ?? { picks: 0, results: {}, breaker: null, pace: null };
+        row = { name: c.name, c, picks, results, trouble: 0, breaker, fill: 0, updated: 0, pace };
         this.rows.set(c.name, row);
         if (picks > 0) this.active.add(row);
         this.members = true;
@@ -122,6 +184,7 @@ export class Overview {
         row.pace.add(c.counts, this.stream);
         this.active.add(row);
       }
+      row.trouble = troubleOf(row);
     }
     for (const name of removed) {
       const row = this.rows.get(name);
@@ -138,24 +201,25 @@ export class Overview {
     for (const row of this.active) {
       const pace = row.pace!.at(now);
       row.picks = pace.picks;
-      row.dropped = pace.dropped;
+      row.results = pace.results;
+      row.trouble = troubleOf(row);
       if (pace.picks === 0) this.active.delete(row);
     }
   }
 
   /** How many each filter takes, and the rates of all. */
-  sums(): { counts: Record<string, number>; picks: number; dropped: number } {
+  sums(): PaceNow & { counts: Record<string, number> } {
     const counts: Record<string, number> = {};
     const each = Object.entries(filters);
     for (const [id] of each) counts[id] = 0;
     for (const row of this.rows.values()) for (const [id, f] of each) if (f.takes(row)) counts[id]!++;
     let picks = 0;
-    let lost = 0;
+    const results: Record<string, number> = {};
     for (const row of this.active) {
       picks += row.picks;
-      lost += row.picks * row.dropped;
+      for (const [k, n] of Object.entries(row.results)) results[k] = (results[k] ?? 0) + n;
     }
-    return { counts, picks, dropped: picks > 0 ? lost / picks : 0 };
+    return { counts, picks, results };
   }
 
   /** The rows whose names have every word of a search, and which a filter takes. */

@@ -2,7 +2,7 @@
 // only when a count has changed.
 
 import { localityName } from "./format.ts";
-import type { ClusterCounts, Locality } from "./model.ts";
+import type { ClusterCounts, ClusterHistory, Locality } from "./model.ts";
 
 /** What was counted, by result, drop category and locality. */
 export interface Counted {
@@ -19,6 +19,8 @@ export interface Sample extends Counted {
   span: number;
   /** By leaf; the cluster's own is under "". */
   breakers: Record<string, { inFlight: number; maxRequests: number }>;
+  /** The priority in use; -1 for none, undefined where it is not known. */
+  priority?: number;
 }
 
 /** Rates per second over a span of milliseconds. */
@@ -62,6 +64,24 @@ function breakersOf(c: ClusterCounts): Sample["breakers"] {
   return Object.fromEntries(all.map((l) => [l.name, { inFlight: l.breaker.in_flight, maxRequests: l.breaker.max_requests }]));
 }
 
+/** What lbd kept of a cluster, as samples. */
+function samplesOf(h: ClusterHistory): Sample[] {
+  const span = h.step === "1s" ? 1000 : 10_000;
+  return h.segments.flatMap((s) =>
+    s.priority.map((priority, i): Sample => {
+      const at = (of: Record<string, number[]>) => Object.fromEntries(Object.entries(of).map(([k, list]) => [k, list[i] ?? 0]));
+      return {
+        t: Date.parse(s.start) + i * span, span, priority, picks: at(s.picks), localities: {},
+        drops: Object.fromEntries(s.drops.map((d) => [dropKey(d.leaf ?? "", d.category), d.dropped[i] ?? 0])),
+        breakers: Object.fromEntries(s.breakers.map((b) => [b.leaf ?? "", { inFlight: b.in_flight[i] ?? 0, maxRequests: b.max_requests[i] ?? 0 }])),
+      };
+    }),
+  );
+}
+
+/** Two spans may share as much, in milliseconds, before they are taken to be of the same time. */
+const overlap = 1000;
+
 /** History is what one cluster counted lately. */
 export class History {
   samples: Sample[] = [];
@@ -90,7 +110,22 @@ export class History {
     this.away = true;
   }
 
-  add(c: ClusterCounts): void {
+  /** Fills with what lbd kept the times of which nothing is known here. What is still not known stays a gap. */
+  fill(h: ClusterHistory): void {
+    const known = this.samples.filter((s) => s.span > 0);
+    let i = 0;
+    const fresh = samplesOf(h).filter((s) => {
+      const shared = Math.min(overlap, s.span / 2);
+      while (i < known.length && known[i]!.t < s.t - s.span + shared) i++;
+      const next = known[i];
+      // What comes after all that is known here is told by the stream.
+      return next ? s.t <= next.t - next.span + shared : s.t <= (this.samples.at(-1)?.t ?? Infinity);
+    });
+    if (fresh.length > 0) this.samples = [...this.samples, ...fresh].sort((a, b) => a.t - b.t || a.span - b.span);
+  }
+
+  /** @param priority the priority in use */
+  add(c: ClusterCounts, priority?: number): void {
     const before = this.last;
     const t = Date.parse(c.time);
     const past = before ? Date.parse(before.time) : 0;
@@ -103,17 +138,17 @@ export class History {
     if (!before || (away && t - past > tick) || t <= latest) {
       // Where in the gap it was counted is not known: it is left out.
       this.begun = Math.max(t, latest + 2);
-      this.push({ ...nothing(), t: this.begun, span: 0, breakers });
+      this.push({ ...nothing(), t: this.begun, span: 0, breakers, priority });
       return;
     }
     let span = t - latest;
     if (span > tick) {
       // Silence: all of the growth is of the last second.
-      this.push({ ...nothing(), t: t - 1000, span: span - 1000, breakers: breakersOf(before) });
+      this.push({ ...nothing(), t: t - 1000, span: span - 1000, breakers: breakersOf(before), priority: this.samples.at(-1)?.priority });
       span = 1000;
     }
     this.push({
-      t, span, breakers,
+      t, span, breakers, priority,
       picks: growths(before.picks, c.picks),
       drops: growths(dropsOf(before), dropsOf(c)),
       localities: growths(localityPicks(before), localityPicks(c)),
@@ -162,8 +197,10 @@ export class History {
     };
     let before: Sample | undefined;
     for (const s of this.samples) {
-      if (s.span === 0 && before) put(before.t + 1, () => null);
-      if (s.span > tick) put(s.t - s.span + 1, (k) => of(s, k));
+      const away = before ? s.t - s.span - before.t : 0;
+      if (before && away > tick) put(before.t + 1, () => null);
+      if (s.span === 0 && before && away <= tick) continue; // it goes on where what lbd kept ends
+      if (s.span > tick) put(Math.max(s.t - s.span, before?.t ?? 0) + 1, (k) => of(s, k));
       put(s.t, (k) => of(s, k));
       before = s;
     }
@@ -182,48 +219,45 @@ export const perSecond = (s: Sample, kind: keyof Counted, key: string) => (s.spa
 /** Sum of a record's values. */
 export const total = (r: Record<string, number>) => Object.values(r).reduce((a, b) => a + b, 0);
 
-/** Pace is the rate of a cluster's picks, and what is dropped of them, for a list of thousands. */
+/** Picks per second: of all results, and of each. */
+export interface PaceNow {
+  picks: number;
+  results: Record<string, number>;
+}
+
+/** Pace is the rate of a cluster's picks by result, for a list of thousands. */
 export class Pace {
   private readonly window = 5000;
-  private ts: number[] = [];
-  private totals: number[] = [];
-  private dropped: number[] = [];
+  private counted: { t: number; sum: number; picks: Record<string, number> }[] = [];
   private stream = 0;
 
   /** @param stream another number for each stream: what was counted between two of them is taken to be even */
   add(c: ClusterCounts, stream: number): void {
     const t = Date.parse(c.time);
     const sum = total(c.picks);
-    if (sum < (this.totals.at(-1) ?? 0)) this.ts.length = this.totals.length = this.dropped.length = 0;
-    const last = this.ts.at(-1);
-    if (last !== undefined && t - last > tick && stream === this.stream) {
-      this.ts.push(t - 1000);
-      this.totals.push(this.totals.at(-1)!);
-      this.dropped.push(this.dropped.at(-1)!);
-    }
+    const last = this.counted.at(-1);
+    if (last && sum < last.sum) this.counted = [];
+    else if (last && t - last.t > tick && stream === this.stream) this.counted.push({ ...last, t: t - 1000 });
     this.stream = stream;
-    this.ts.push(t);
-    this.totals.push(sum);
-    this.dropped.push(c.picks.dropped ?? 0);
-    while (this.ts.length > 2 && this.ts[1]! < t - this.window) {
-      this.ts.shift();
-      this.totals.shift();
-      this.dropped.shift();
-    }
+    this.counted.push({ t, sum, picks: c.picks });
+    while (this.counted.length > 2 && this.counted[1]!.t < t - this.window) this.counted.shift();
   }
 
-  /** Picks per second, and the part of them that drop categories took. */
-  at(now: number): { picks: number; dropped: number } {
-    const first = this.ts[0];
-    if (first === undefined || this.ts.length < 2 || now - this.ts.at(-1)! > this.window) return { picks: 0, dropped: 0 };
+  /** The rates of the last seconds before a time. */
+  at(now: number): PaceNow {
+    const [first, second] = this.counted;
+    const last = this.counted.at(-1);
+    if (!first || !second || !last || now - last.t > this.window) return { picks: 0, results: {} };
     // The window begins between the first two.
-    const from = Math.max(first, now - this.window);
-    const part = Math.min(1, (from - first) / (this.ts[1]! - first));
-    const since = (of: number[]) => of.at(-1)! - (of[0]! + part * (of[1]! - of[0]!));
-    const grown = since(this.totals);
-    return {
-      picks: (grown * 1000) / Math.max(now - from, 1000),
-      dropped: grown > 0 ? since(this.dropped) / grown : 0,
-    };
+    const from = Math.max(first.t, now - this.window);
+    const part = Math.min(1, (from - first.t) / (second.t - first.t));
+    const seconds = Math.max(now - from, 1000) / 1000;
+    const since = (end: number, a: number, b: number) => (end - (a + part * (b - a))) / seconds;
+    const results: Record<string, number> = {};
+    for (const [k, n] of Object.entries(last.picks)) {
+      const r = since(n, first.picks[k] ?? 0, second.picks[k] ?? 0);
+      if (r > 0) results[k] = r;
+    }
+    return { picks: since(last.sum, first.sum, second.sum), results };
   }
 }

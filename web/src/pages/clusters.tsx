@@ -1,14 +1,17 @@
 // Every cluster on one page.
 
+import { Fragment } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { allClusters, says } from "../api.ts";
 import * as clock from "../clock.ts";
 import { count, percent, plural, rate } from "../format.ts";
 import type { ClusterSummary, ClusterUpdate } from "../model.ts";
-import { filters, Overview, type Row, type Sorting } from "../overview.ts";
+import { filters, firstSorting, losses, Overview, refused, type Row, serving, type Sorting, success } from "../overview.ts";
 import { Ago, Alert, Bar, Live, State, Title, useNow } from "../parts/basics.tsx";
 import { BigTable, type Column } from "../parts/table.tsx";
 import { useQuestion } from "../question.ts";
+import type { PaceNow } from "../rates.ts";
+import { resultWords } from "../results.ts";
 import { clusterHref, leaveAt, leftAt, replaceQuery } from "../route.ts";
 import { knownUntil, useStream } from "../stream.ts";
 
@@ -22,7 +25,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
   const [loaded, setLoaded] = useState(false);
   const [search, setSearch] = useState(query.get("q") ?? "");
   const [filter, setFilter] = useState(query.get("show") ?? "all");
-  const [sorting, setSorting] = useState<Sorting>({ by: query.get("by") ?? "name", down: query.get("down") === "true" });
+  const [sorting, setSorting] = useState<Sorting>(query.has("by") ? { by: query.get("by")!, down: query.get("down") === "true" } : firstSorting);
   const begin = useRef(leftAt()).current;
   const now = useNow();
   const question = useQuestion();
@@ -71,7 +74,10 @@ export function Clusters({ query }: { query: URLSearchParams }) {
 
   const at = knownUntil(live, now);
   const remember = (q: string, show: string, s: Sorting) =>
-    replaceQuery(["clusters"], { q, show: show === "all" ? "" : show, by: s.by === "name" ? "" : s.by, down: s.down ? "true" : "" });
+    replaceQuery(["clusters"], {
+      q, show: show === "all" ? "" : show,
+      by: s.by === firstSorting.by && !s.down ? "" : s.by, down: s.down ? "true" : "",
+    });
 
   const sums = useMemo(() => overview.sums(), [version]);
   const shown = useMemo(() => overview.shown(search, filter, sorting), [version, search, filter, sorting]);
@@ -79,28 +85,37 @@ export function Clusters({ query }: { query: URLSearchParams }) {
   const columns: Column<Row>[] = [
     { id: "name", title: "Cluster", cell: (r) => <a href={clusterHref(r.c.name)} title={r.c.name} onClick={() => leaveAt(r.name)}>{r.c.name}</a> },
     {
-      id: "state", title: "State",
+      id: "state", title: "State", hint: "the worst first",
       cell: (r) => (
         <>
           <State of={r.c.state} />
           {/* Where there is no room for their columns. */}
-          {r.c.priority_in_use > 0 && <span class="tag tone-busy only-narrow">priority {r.c.priority_in_use}</span>}
+          {r.c.priority_in_use > 0 && <span class="tag tone-busy only-narrow">failed over to {r.c.priority_in_use}</span>}
           {r.c.stale && <span class="tag tone-busy only-narrow">stale</span>}
         </>
       ),
     },
     {
       id: "priority", title: "Priority", numeric: true, hint: "the priority in use: 0 is the first choice",
-      cell: (r) => <span class={r.c.priority_in_use > 0 ? "warn" : ""}>{r.c.priority_in_use < 0 ? "none" : r.c.priority_in_use}</span>,
+      cell: (r) => (
+        <>
+          {r.c.priority_in_use > 0 && <span class="tag tone-busy">failed over</span>}{" "}
+          <span class={r.c.priority_in_use > 0 ? "warn" : ""}>{r.c.priority_in_use < 0 ? "none" : r.c.priority_in_use}</span>
+        </>
+      ),
     },
     {
-      id: "ready", title: "Ready", numeric: true, hint: "endpoints that are READY, of all of its priorities",
-      cell: (r) => `${count(r.c.endpoints.ready)} / ${count(r.c.endpoints.total)}`,
+      id: "ready", title: "Ready", numeric: true, hint: "endpoints that are READY, of those of the priority in use; then how many the other priorities have",
+      cell: (r) => <Ready r={r} />,
     },
     { id: "picks", title: "Picks/s", numeric: true, cell: (r) => rate(r.picks) },
     {
-      id: "drops", title: "Dropped", numeric: true, hint: "the part of its picks that drop categories take",
-      cell: (r) => <span class={r.dropped > 0 ? "warn" : ""}>{percent(r.dropped)}</span>,
+      id: "success", title: "Succeed", numeric: true, hint: "the part of its picks that get an endpoint",
+      cell: (r) => <Succeed of={r} />,
+    },
+    {
+      id: "losses", title: "Refused and dropped", hint: "picks per second that get no endpoint, by reason, the most first",
+      cell: (r) => <Losses of={r.results} most={1} />,
     },
     {
       id: "breaker", title: "Breaker", numeric: true, hint: "requests in flight of at most so many",
@@ -132,14 +147,11 @@ export function Clusters({ query }: { query: URLSearchParams }) {
       <div class="top">
         <Title text="Clusters" />
         <p class="sums">
-          {loaded && (
-            <>
-              {plural(overview.size, "cluster")}, {rate(sums.picks)} picks/s, {percent(sums.dropped)} dropped
-            </>
-          )}
+          {loaded && plural(overview.size, "cluster")}
         </p>
         <Live of={live} now={now} />
       </div>
+      {loaded && <Vitals sums={sums} />}
       {error && <Alert>{error}</Alert>}
       <form class="filters" role="search" onSubmit={(e) => e.preventDefault()}>
         <label>
@@ -155,7 +167,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
         <fieldset>
           <legend class="unseen">Show</legend>
           {Object.entries(filters).map(([id, f]) => (
-            <label key={id} class="choice">
+            <label key={id} class={`choice ${f.tone && sums.counts[id] ? `has tone-of-${f.tone}` : ""}`}>
               <input
                 type="radio" name="show" checked={filter === id}
                 onChange={() => {
@@ -174,7 +186,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
         </span>
       </form>
       <BigTable
-        label="Clusters" begin={begin} columns={columns} rows={shown} rowKey={(r) => r.name} sorting={sorting}
+        label="Clusters" begin={begin} columns={columns} rows={shown} rowKey={(r) => r.name} rowTone={toneOf} sorting={sorting}
         onSort={(s) => {
           setSorting(s);
           remember(search, filter, s);
@@ -188,5 +200,66 @@ export function Clusters({ query }: { query: URLSearchParams }) {
         }
       />
     </div>
+  );
+}
+
+/** The colour at the edge of a row in trouble. */
+const toneOf = (r: Row) => (r.trouble >= 70 ? "bad" : r.trouble >= 40 ? "busy" : "");
+
+/** What all clusters do: how many picks there are, how many succeed, and why the others do not. */
+function Vitals({ sums }: { sums: PaceNow }) {
+  return (
+    <dl class="vitals" aria-label="All clusters">
+      <div>
+        <dt>Picks</dt>
+        <dd>{rate(sums.picks)}/s</dd>
+      </div>
+      <div>
+        <dt>Succeed</dt>
+        <dd><Succeed of={sums} /></dd>
+      </div>
+      <div>
+        <dt>Refused and dropped</dt>
+        <dd><Losses of={sums.results} most={4} /></dd>
+      </div>
+    </dl>
+  );
+}
+
+/** The part of picks that succeed. What drop categories take on purpose colours it less. */
+function Succeed({ of }: { of: PaceNow }) {
+  const part = success(of);
+  if (part === null) return <span class="of">no picks</span>;
+  const tone = refused(of) >= 0.05 ? "bad" : part < 1 && losses(of.results).length > 0 ? "unwell" : "good";
+  return <span class={`success ${tone}`}>{percent(part)}</span>;
+}
+
+/** Picks per second that get no endpoint, by reason. */
+function Losses({ of, most }: { of: Record<string, number>; most: number }) {
+  const all = losses(of);
+  if (all.length === 0) return <span class="of">none</span>;
+  const words = ([result, n]: [string, number]) => `${resultWords(result)} ${rate(n)}/s`;
+  return (
+    <span title={all.map(words).join(", ")}>
+      {all.slice(0, most).map(([result, n], i) => (
+        <Fragment key={result}>
+          {i > 0 && ", "}
+          <span class={result === "dropped" || result === "cancelled" ? "unwell" : "bad"}>{words([result, n])}</span>
+        </Fragment>
+      ))}
+      {all.length > most && <span class="of">, {plural(all.length - most, "other reason")}</span>}
+    </span>
+  );
+}
+
+/** Endpoints that serve, and how many more are on standby in other priorities. */
+function Ready({ r }: { r: Row }) {
+  const now = serving(r.c);
+  const others = r.c.endpoints.total - now.total;
+  return (
+    <>
+      <span class={now.total > 0 && now.ready === 0 ? "success bad" : now.ready < now.total ? "warn" : ""}>{count(now.ready)} / {count(now.total)}</span>
+      {others > 0 && <span class="of" title="endpoints of the other priorities"> +{count(others)}</span>}
+    </>
   );
 }

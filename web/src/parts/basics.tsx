@@ -3,6 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { now } from "../clock.ts";
+import { useDaemon } from "../daemon.ts";
 import { dayAndClock, span } from "../format.ts";
 import type { Liveness } from "../stream.ts";
 
@@ -86,9 +87,10 @@ export function Live({ of, now }: { of: Liveness; now: number }) {
 /** The page's title, which takes the focus when the page is come to. */
 export function Title({ children, text }: { children?: ComponentChildren; text: string }) {
   const h1 = useRef<HTMLHeadingElement>(null);
+  const name = useDaemon()?.name;
   useEffect(() => {
-    document.title = `${text} · lbd`;
-  }, [text]);
+    document.title = name ? `${text} · ${name} · lbd` : `${text} · lbd`;
+  }, [text, name]);
   return (
     <h1 ref={h1} tabIndex={-1} id="title">
       {children ?? text}

@@ -19,6 +19,8 @@ interface Props<T> {
   columns: Column<T>[];
   rows: T[];
   rowKey: (row: T) => string;
+  /** The tone of a row's edge; "" for none. */
+  rowTone?: (row: T) => string;
   sorting: Sorting;
   onSort: (s: Sorting) => void;
   empty: ComponentChildren;
@@ -47,7 +49,7 @@ export function BigTable<T>(p: Props<T>) {
   const [view, setView] = useState({ top: 0, height: 600 });
   const [focused, setFocused] = useState<string | null>(null);
   const moveTo = useRef<string | null>(null);
-  const rowHeight = useNarrow() ? 84 : 30;
+  const rowHeight = useNarrow() ? 104 : 30;
   const begin = useRef(p.begin);
 
   useLayoutEffect(() => {
@@ -140,7 +142,7 @@ export function BigTable<T>(p: Props<T>) {
           const key = p.rowKey(row);
           return (
             <div
-              role="row" class="row" key={key} data-key={key} aria-rowindex={i + 2} style={{ top: `${i * rowHeight}px` }}
+              role="row" class={`row edge-${p.rowTone?.(row) || "none"}`} key={key} data-key={key} aria-rowindex={i + 2} style={{ top: `${i * rowHeight}px` }}
               onFocusIn={() => setFocused(key)} onFocusOut={() => moveTo.current === null && setFocused(null)}
             >
               {p.columns.map((c) => (

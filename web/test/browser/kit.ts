@@ -44,7 +44,7 @@ export async function startDaemon(command: "serve" | "demo", port = 0, more: str
   if (!lbd) throw new Error("LBD should name the daemon: run make test-web");
   const listen = `127.0.0.1:${port || (await freePort())}`;
   const control = `127.0.0.1:${await freePort()}`;
-  const args = [command, "--listen", listen, "--data", "", ...more];
+  const args = [command, "--listen", listen, "--data", "", "--name", "test-lbd", ...more];
   if (command === "demo") args.push("--control", control);
   const child: ChildProcess = spawn(lbd, args, { stdio: ["ignore", "ignore", "pipe"] });
   let said = "";

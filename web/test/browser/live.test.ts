@@ -46,23 +46,25 @@ test("fail-over and back are watched live", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("the list tells rates, drops and the breaker's fill", async (t) => {
+test("the list shows rates, drops and how full the breaker is", async (t) => {
   const { page, faults } = await visit(t, browser, demo, "#/clusters");
-  await says(page, ".sums", /1 cluster, [1-9]\d* picks\/s/);
+  await says(page, ".sums", /1 cluster/);
+  await says(page, ".vitals", /Picks[1-9]\d*\/s/);
   const row = '[data-key="demo"]';
   await says(page, `${row} .of-state`, /READY/);
   await says(page, `${row} .of-breaker`, /\d+ \/ 10/);
-  await says(page, `${row} .of-drops`, /[1-9].* %/);
+  await says(page, `${row} .of-losses`, /dropped [\d.]+\/s/);
+  await says(page, `${row} .of-success`, /9\d(\.\d)? %/);
   await page.click(`${row} a`);
   await page.waitForSelector("#headline");
-  assert.equal(await page.title(), "demo · lbd");
+  assert.equal(await page.title(), "demo · test-lbd · lbd");
   assert.equal(await page.evaluate(() => document.activeElement?.id), "title", "the focus is at the new page's title");
   assert.deepEqual(faults, []);
 });
 
 test("a clock that is wrong here changes no rate", async (t) => {
   const { page, faults } = await visit(t, browser, demo, "#/clusters", {}, (p) => p.clock.install({ time: Date.now() + 3_600_000 }));
-  await says(page, ".sums", /1 cluster, [1-9]\d* picks\/s/);
+  await says(page, ".vitals", /Picks[1-9]\d*\/s/);
   await page.click('[data-key="demo"] a');
   await says(page, "#headline", /Dropped: [1-9\d.]+ picks\/s/);
   assert.deepEqual(faults, []);
@@ -78,12 +80,12 @@ test("a hidden page holds no stream", async (t) => {
   };
   const { page } = await visit(t, browser, demo, "#/clusters/demo");
   await says(page, ".live", /live/);
-  await until(1);
+  await until(2); // the page's, and the daemon's
   await hide(page, true);
   await until(0);
   await hide(page, false);
   await says(page, ".live", /live/);
-  await until(1);
+  await until(2); // the page's, and the daemon's
   await page.close();
   await until(0);
 });

@@ -194,7 +194,7 @@ test("an aggregate's priorities are shown under their leaves, and explained", as
   // On a phone, too, the list says that it is not the first choice.
   await page.setViewportSize({ width: 390, height: 740 });
   await page.goto(`${daemon.url}/#/clusters`);
-  await page.waitForSelector('[data-key="both"] .of-state .tag:has-text("priority 1")', { state: "visible" });
+  await page.waitForSelector('[data-key="both"] .of-state .tag:has-text("failed over to 1")', { state: "visible" });
   assert.equal(await page.locator('[data-key="far"] .of-state .tag').count(), 0);
   await fits(page);
   await page.setViewportSize({ width: 1280, height: 800 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ClusterSummary } from "../../src/model.ts";
-import { Overview } from "../../src/overview.ts";
+import { firstSorting, losses, Overview, refused, success } from "../../src/overview.ts";
 
 const start = Date.parse("2026-11-20T03:00:00Z");
 const at = (second: number) => new Date(start + second * 1000).toISOString();
@@ -18,6 +18,7 @@ const counted = (name: string, second: number, ok: number, dropped = 0) =>
       breaker: { in_flight: 5, max_requests: 10, open: false },
     },
   });
+const rounded = (of: Record<string, number>) => Object.fromEntries(Object.entries(of).map(([k, v]) => [k, Math.round(v)]));
 const names = (o: Overview, search = "", filter = "all", by = "name", down = false) => o.shown(search, filter, { by, down }).map((r) => r.name);
 
 test("clusters come, change and go", () => {
@@ -41,11 +42,57 @@ test("a search has every word of it in the name", () => {
   assert.deepEqual(names(o, " EU ord "), ["Orders-eu"]);
 });
 
+/** Lets clusters be picked from for some seconds. */
+function play(o: Overview, clusters: [name: string, picks: Record<string, number>, more?: Partial<ClusterSummary>][]): void {
+  for (let s = 0; s <= 5; s++) {
+    o.take(clusters.map(([name, picks, more]) => {
+      const c = counted(name, s, 0);
+      const sums = Object.fromEntries(Object.entries(picks).map(([k, n]) => [k, n * s]));
+      return { ...c, ...more, counts: { ...c.counts!, picks: { ok: 0, ...sums } } };
+    }));
+    o.tick(start + s * 1000);
+  }
+}
+
+test("the first screen begins with what is worst", () => {
+  const o = new Overview();
+  const ill = { ready: 1, connecting: 0, idle: 0, transient_failure: 1, ejected: 0, unhealthy: 0, total: 2 };
+  play(o, [
+    ["a-fine", { ok: 1000 }],
+    ["b-dropping", { ok: 90, dropped: 10 }],
+    ["c-unwell", { ok: 10 }, { endpoints: ill }],
+    ["d-failed-over", { ok: 10 }, { priority_in_use: 1 }],
+    ["e-refusing-some", { ok: 90, no_ready_endpoint: 1 }],
+    ["f-refusing-many", { ok: 90, pick_timeout: 500 }],
+    ["g-down-unused", {}, { state: "TRANSIENT_FAILURE" }],
+    ["h-down", { no_ready_endpoint: 139 }, { state: "TRANSIENT_FAILURE" }],
+    ["i-standby-is-idle", { ok: 5 }, { endpoints: { ...ill, transient_failure: 0, idle: 1 }, endpoints_in_use: { ...ill, transient_failure: 0, total: 1 } }],
+  ]);
+  assert.deepEqual(names(o, "", "all", firstSorting.by, firstSorting.down), [
+    "h-down", "g-down-unused", "f-refusing-many", "e-refusing-some", "d-failed-over", "c-unwell", "b-dropping", "a-fine", "i-standby-is-idle",
+  ]);
+  assert.deepEqual(names(o, "", "failing"), ["g-down-unused", "h-down"]);
+  assert.deepEqual(names(o, "", "refusing"), ["e-refusing-some", "f-refusing-many", "h-down"]);
+  assert.deepEqual(names(o, "i-", "all", "ready")[0], "i-standby-is-idle");
+  assert.equal(o.sums().counts.failing, 2);
+});
+
+test("while every upstream is down, nothing succeeds", () => {
+  const o = new Overview();
+  play(o, [["orders", { ok: 0, no_ready_endpoint: 139, dropped: 7 }, { state: "TRANSIENT_FAILURE" }], ["idle", {}]]);
+  const sums = o.sums();
+  assert.equal(Math.round(sums.picks), 146);
+  assert.equal(success(sums), 0);
+  assert.equal(Math.round(refused(sums)), 139);
+  assert.deepEqual(losses(sums.results).map(([r, n]) => `${r} ${Math.round(n)}`), ["no_ready_endpoint 139", "dropped 7"]);
+  assert.equal(success({ picks: 0, results: {} }), null, "without picks there is no rate");
+});
+
 test("what is equal is sorted by name, in both directions", () => {
   const o = new Overview();
   o.take([summary("c"), summary("a", { priority_in_use: 1 }), summary("b"), summary("d", { state: "CONNECTING", updated_at: at(9) })]);
   assert.deepEqual(names(o, "", "all", "priority", true), ["a", "b", "c", "d"]);
-  assert.deepEqual(names(o, "", "all", "state"), ["d", "a", "b", "c"]);
+  assert.deepEqual(names(o, "", "all", "state"), ["a", "d", "b", "c"]);
   assert.deepEqual(names(o, "", "all", "age")[0], "d");
 });
 
@@ -90,7 +137,8 @@ test("rates rise with counts, go on after a resync, and fall without a word", ()
   assert.equal(Math.round(busy!.picks), 100);
   assert.equal(busy!.fill, 0.5);
   assert.equal(Math.round(o.sums().picks), 100);
-  assert.equal(o.sums().dropped, 0.1);
+  assert.deepEqual(rounded(o.sums().results), { ok: 90, dropped: 10 });
+  assert.equal(success(o.sums()), 0.9);
   o.tick(start + 60_000);
   assert.equal(o.sums().picks, 0);
   assert.equal(busy!.picks, 0);

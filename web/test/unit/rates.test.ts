@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { ClusterCounts } from "../../src/model.ts";
+import type { ClusterCounts, ClusterHistory } from "../../src/model.ts";
 import { dropKey, growth, History, localityKey, Pace, perSecond } from "../../src/rates.ts";
 
 const start = Date.parse("2026-11-20T03:00:00Z");
@@ -69,6 +69,65 @@ test("of the time between two streams nothing is known", () => {
   assert.deepEqual(lines[0]!.slice(-4), [100, null, null, 100]);
 });
 
+/** What lbd kept from one second to another: as many picks as the second's number. */
+const kept = (from: number, to: number, step = 1): ClusterHistory => {
+  const list = Array.from({ length: (to - from) / step + 1 }, (_, i) => from + i * step);
+  const none = list.map(() => 0);
+  return {
+    cluster: "orders", target: "", step: step === 1 ? "1s" : "10s",
+    segments: [{
+      start: new Date(start + from * 1000 + 500).toISOString(), priority: list.map((s) => (s < 30 ? 0 : 1)), picks: { ok: list.map((s) => s * step) },
+      drops: [{ category: "throttle", dropped: none }], breakers: [{ in_flight: none, max_requests: list.map(() => 10) }],
+    }],
+  };
+};
+const times = (h: History) => h.samples.filter((s) => s.span > 0).map((s) => (s.t - start) / 1000);
+
+test("a page that is loaded begins with what lbd kept", () => {
+  const h = new History(600_000);
+  h.add(counts(50, 5000));
+  h.fill(kept(1, 55));
+  h.add(counts(51, 5100));
+  assert.deepEqual(times(h), [...Array.from({ length: 49 }, (_, i) => i + 1.5), 51]);
+  const { x, lines } = ok(h, 51);
+  assert.equal(x[0], start / 1000 + 1.5);
+  assert.ok(lines[0]!.every((v) => v !== null), "there is no hole where the stream begins");
+  assert.equal(lines[0]!.at(-1), 100);
+  assert.equal(h.columns(["p"], (s) => s.priority ?? null, start + 51_000).lines[0]![29], 1);
+  assert.equal(h.over(10_000, start + 51_000)!.span, 1000, "rates are of what the stream tells");
+});
+
+test("the time that a page was hidden is filled, and what lbd does not know stays a hole", () => {
+  const h = new History(600_000);
+  for (let s = 0; s <= 20; s++) h.add(counts(s, s * 100));
+  h.lost(start + 20_300);
+  h.add(counts(80, 8000));
+  h.add(counts(81, 8100));
+  const two = kept(15, 40);
+  two.segments.push(...kept(60, 90).segments);
+  h.fill(two);
+  const seconds = times(h);
+  assert.equal(new Set(seconds).size, seconds.length);
+  assert.deepEqual(seconds.slice(18, 24), [19, 20, 21.5, 22.5, 23.5, 24.5]);
+  assert.deepEqual(seconds.slice(-4), [78.5, 79.5, 80.5, 81]);
+  const { x, lines } = ok(h, 81);
+  const holes = x.filter((_, i) => lines[0]![i] === null).map((t) => Math.round(t - start / 1000));
+  assert.deepEqual(holes, [0, 41], "before the first message, and from 41 s to 60 s nothing is known");
+  assert.deepEqual([...x].sort((a, b) => a - b), x);
+  h.fill(two);
+  assert.equal(times(h).length, seconds.length, "what is known is not filled again");
+});
+
+test("a longer window adds coarse samples before the fine ones", () => {
+  const h = new History(6 * 3_600_000);
+  h.add(counts(650, 0));
+  h.fill(kept(60, 649));
+  h.fill(kept(9, 649, 10));
+  assert.deepEqual(h.samples.map((s) => s.span).filter((s) => s === 10_000).length, 6);
+  assert.deepEqual([...times(h)].sort((a, b) => a - b), times(h));
+  assert.equal(perSecond(h.samples[0]!, "picks", "ok"), 9);
+});
+
 test("what was still before a stream ended is known to have been still", () => {
   const h = new History(600_000);
   h.add(counts(0, 0));
@@ -134,11 +193,12 @@ test("a message that comes twice or late changes nothing", () => {
 
 test("the pace of a cluster in a list", () => {
   const p = new Pace();
-  assert.deepEqual(p.at(start), { picks: 0, dropped: 0 });
+  const none = { picks: 0, results: {} };
+  assert.deepEqual(p.at(start), none);
   for (let s = 0; s <= 4; s++) p.add(counts(s, s * 90, s * 10), 1);
   assert.equal(Math.round(p.at(start + 4000).picks), 100);
-  assert.equal(p.at(start + 4000).dropped, 0.1);
-  assert.deepEqual(p.at(start + 60_000), { picks: 0, dropped: 0 });
+  assert.deepEqual(p.at(start + 4000).results, { ok: 90, dropped: 10 });
+  assert.deepEqual(p.at(start + 60_000), none);
   p.add(counts(61, 90 * 4 + 50, 40), 1);
   assert.equal(Math.round(p.at(start + 61_000).picks), 10); // 50 in five seconds, not in a minute: the stream told of no others
   p.add(counts(62, 3), 1); // lbd began anew
