@@ -18,41 +18,67 @@ export const localityRowKey = (p: PriorityState, l: LocalityState) => `l${locali
 export const endpointsShown = 100;
 
 /**
- * rows flattens what is open. shown tells how many endpoints of a locality are wanted,
- * by its key.
+ * The endpoints of a cluster that have every word of a search in their address, host name,
+ * state, health, locality or last error; null where nothing is searched.
  */
-export function rows(state: ClusterState, isOpen: (key: string) => boolean, shown: (key: string) => number): Row[] {
+export function search(state: ClusterState, text: string): Set<EndpointState> | null {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  if (words.length === 0) return null;
+  const found = new Set<EndpointState>();
+  for (const p of state.priorities) {
+    for (const l of p.localities) {
+      const where = localityName(l.locality);
+      for (const e of l.endpoints ?? []) {
+        const all = [e.address, ...(e.additional_addresses ?? []), e.hostname, e.state, e.health, e.last_error, where].join(" ").toLowerCase();
+        if (words.every((w) => all.includes(w))) found.add(e);
+      }
+    }
+  }
+  return found;
+}
+
+/** Whether a priority only waits for the ones before it to fail: nothing is wrong with what is IDLE in it. */
+export const onStandby = (state: ClusterState, p: PriorityState) =>
+  p.state === "IDLE" && state.priority_in_use >= 0 && p.priority > state.priority_in_use;
+
+/**
+ * rows flattens what is open. shown tells how many endpoints of a locality are wanted, by
+ * its key. Where something is searched, only what was found is there, and where it is.
+ */
+export function rows(state: ClusterState, isOpen: (key: string) => boolean, shown: (key: string) => number, found: Set<EndpointState> | null = null): Row[] {
   const out: Row[] = [];
-  const priorities = state.priorities;
+  const endpointsOf = (l: LocalityState) => (found ? (l.endpoints ?? []).filter((e) => found.has(e)) : (l.endpoints ?? []));
+  const priorities = found ? state.priorities.filter((p) => p.localities.some((l) => endpointsOf(l).length > 0)) : state.priorities;
   priorities.forEach((priority, i) => {
     const key = priorityRowKey(priority);
     const open = isOpen(key);
     out.push({ kind: "priority", key, parent: null, level: 1, position: i + 1, siblings: priorities.length, open, priority });
     if (!open) return;
     const sum = priority.localities.reduce((a, l) => a + l.weight, 0);
-    priority.localities.forEach((locality, j) => {
-      const localityKey = localityRowKey(priority, locality);
-      const endpoints = locality.endpoints ?? [];
-      const localityOpen = endpoints.length > 0 && isOpen(localityKey);
+    const localities = found ? priority.localities.filter((l) => endpointsOf(l).length > 0) : priority.localities;
+    localities.forEach((locality, j) => {
+      const key = localityRowKey(priority, locality);
+      const endpoints = endpointsOf(locality);
+      const open = endpoints.length > 0 && isOpen(key);
       out.push({
-        kind: "locality", key: localityKey, parent: key, level: 2, position: j + 1, siblings: priority.localities.length,
-        open: endpoints.length > 0 ? localityOpen : null, priority, locality, expected: sum > 0 ? locality.weight / sum : 0,
+        kind: "locality", key, parent: priorityRowKey(priority), level: 2, position: j + 1, siblings: localities.length,
+        open: endpoints.length > 0 ? open : null, priority, locality, expected: sum > 0 ? locality.weight / sum : 0,
       });
-      if (!localityOpen) return;
-      const visible = endpoints.slice(0, shown(localityKey));
-      const hidden = endpoints.length - visible.length;
-      const siblings = visible.length + (hidden > 0 ? 1 : 0);
-      visible.forEach((endpoint, k) => {
-        out.push({
-          kind: "endpoint", key: `${localityKey} ${endpoint.address}`, parent: localityKey, level: 3, position: k + 1, siblings,
-          open: null, priority, locality, endpoint,
-        });
-      });
-      if (hidden > 0) {
-        out.push({ kind: "more", key: `${localityKey} more`, parent: localityKey, level: 3, position: siblings, siblings, open: null, hidden });
-      }
+      if (open) out.push(...endpointRows(priority, locality, key, endpoints, shown(key)));
     });
   });
+  return out;
+}
+
+/** The endpoints of a locality, and what stands for those that are too many. */
+function endpointRows(priority: PriorityState, locality: LocalityState, parent: string, endpoints: EndpointState[], most: number): Row[] {
+  const visible = endpoints.slice(0, most);
+  const hidden = endpoints.length - visible.length;
+  const siblings = visible.length + (hidden > 0 ? 1 : 0);
+  const out = visible.map((endpoint, k): Row => ({
+    kind: "endpoint", key: `${parent} ${endpoint.address}`, parent, level: 3, position: k + 1, siblings, open: null, priority, locality, endpoint,
+  }));
+  if (hidden > 0) out.push({ kind: "more", key: `${parent} more`, parent, level: 3, position: siblings, siblings, open: null, hidden });
   return out;
 }
 

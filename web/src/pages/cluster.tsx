@@ -6,32 +6,28 @@ import { clusterPath, get, Refusal, says, withQuery } from "../api.ts";
 import { EventLog, inTree } from "../eventlog.ts";
 import { brief, count, percent, rate } from "../format.ts";
 import { headline } from "../headline.ts";
-import type { ClusterCounts, ClusterState, EventList, EventType, LbdEvent, SecurityState } from "../model.ts";
+import type { ClusterCounts, ClusterHistory, ClusterState, EventList, EventType, LbdEvent, SecurityState } from "../model.ts";
 import { Ago, Alert, Live, State, Title, useNow } from "../parts/basics.tsx";
-import { Chart, type Line } from "../parts/chart.tsx";
+import { Chart } from "../parts/chart.tsx";
 import { EventRows, eventTypes, marksOf } from "../parts/events.tsx";
 import { Tree } from "../parts/tree.tsx";
 import { useQuestion } from "../question.ts";
 import { dropKey, History, perSecond } from "../rates.ts";
+import { inOrder, resultLine } from "../results.ts";
 import { href } from "../route.ts";
 import { useStream } from "../stream.ts";
 
-/** How much of the past the charts show, and over what rates are taken, in milliseconds. */
-const chartWindow = 10 * 60_000;
+/** How much of the past the charts can show, with what lbd keeps of it. */
+const windows = [
+  { label: "10 min", ms: 10 * 60_000, step: "1s" },
+  { label: "1 h", ms: 3_600_000, step: "10s" },
+  { label: "6 h", ms: 6 * 3_600_000, step: "10s" },
+];
+/** The least that charts show, and over what rates are taken, in milliseconds. */
 const leastWindow = 60_000;
 const rateWindow = 10_000;
 const eventsEvery = 2000;
 
-const resultLines: Record<string, Line> = {
-  ok: { label: "ok", color: "good" },
-  dropped: { label: "dropped", color: "unwell", dash: [6, 3] },
-  circuit_broken: { label: "circuit broken", color: "busy", dash: [2, 3] },
-  no_ready_endpoint: { label: "no ready endpoint", color: "bad", dash: [8, 3, 2, 3] },
-  pick_timeout: { label: "pick timeout", color: "bad", dash: [2, 2] },
-  all_excluded: { label: "all excluded", color: "accent", dash: [4, 4] },
-  cancelled: { label: "cancelled", color: "muted", dash: [1, 3] },
-  shutting_down: { label: "shutting down", color: "muted", dash: [4, 2] },
-};
 const categoryColors = ["unwell", "accent", "busy", "bad", "good", "muted"];
 /** What is marked above picks, what matters most first. */
 const onPicks: EventType[] = ["priority_switched", "leaf_skipped", "leaf_restored", "pushed", "file_accepted", "ejected", "unejected", "state_changed"];
@@ -46,9 +42,13 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
   const [counts, setCounts] = useState<ClusterCounts | null>(null);
   const [version, setVersion] = useState(0);
   const log = useRef(new EventLog(2000)).current;
-  const history = useRef(new History(chartWindow + 60_000)).current;
+  const history = useRef(new History(windows.at(-1)!.ms + 60_000)).current;
+  const priority = useRef<number | undefined>(undefined);
+  const [chosen, setChosen] = useState(0);
   const now = useNow();
   const question = useQuestion();
+  const past = useQuestion();
+  const unfilled = useRef(true);
   const newest = useRef({ timer: 0, at: 0, open: false });
 
   const takeEvents = (query: Record<string, string | string[] | undefined>) =>
@@ -77,12 +77,32 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
   useEffect(() => () => clearTimeout(newest.current.timer), []);
   const events = useMemo(() => log.events.filter((e) => inTree(e, target ?? "")), [version]);
 
+  /** Asks lbd for what happened while this page was not there to see it. */
+  const recall = () =>
+    past.ask(
+      (signal) =>
+        Promise.all(
+          [...new Set([windows[0]!, windows[chosen]!])].map(({ ms, step }) =>
+            get<ClusterHistory>(withQuery(clusterPath(name, "/history"), { target, step, since: `${ms / 1000}s` }), signal),
+          ),
+        ),
+      (kept) => {
+        for (const h of kept) history.fill(h); // the finer first
+        setVersion((v) => v + 1);
+      },
+      () => undefined, // there is a gap, then
+    );
+  useEffect(() => {
+    if (chosen > 0 && live.state === "live") recall();
+  }, [chosen]);
+
   const isThere = () => {
     setGone("");
     setError("");
   };
   const takeState = (c: ClusterState) => {
     setState(c);
+    priority.current = c.priority_in_use;
     isThere();
     askEvents();
   };
@@ -96,8 +116,12 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
           return;
         case "counts": {
           const c = m.data as ClusterCounts;
-          history.add(c);
+          history.add(c, priority.current);
           setCounts(c);
+          if (unfilled.current) {
+            unfilled.current = false;
+            recall();
+          }
           isThere(); // the state is not told where it is the one that is known
           const open = [c.breaker, ...(c.leaves ?? []).map((l) => l.breaker)].some((b) => b?.open);
           if (open !== newest.current.open) {
@@ -126,6 +150,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
       if (l.state === "live") {
         question.drop();
         askEvents();
+        unfilled.current = true; // until there is something to fill up to
       } else {
         history.lost(l.since);
       }
@@ -148,13 +173,13 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
       </div>
       {(error || gone) && <Alert>{error || gone}</Alert>}
       {!state && !gone && !error && <p role="status">Asking lbd…</p>}
-      {state && !gone && <Details state={state} counts={counts} history={history} events={events} now={now} until={until} />}
+      {state && !gone && <Details state={state} counts={counts} history={history} events={events} now={now} until={until} chosen={chosen} onChoose={setChosen} />}
       {state && gone && <Happened events={events} />}
     </div>
   );
 }
 
-function Details({ state, counts, history, events, now, until }: {
+function Details({ state, counts, history, events, now, until, chosen, onChoose }: {
   state: ClusterState;
   counts: ClusterCounts | null;
   history: History;
@@ -162,6 +187,9 @@ function Details({ state, counts, history, events, now, until }: {
   now: number;
   /** Until when all is known; null where that is now. */
   until: number | null;
+  /** How much of the past the charts show, as an index of windows. */
+  chosen: number;
+  onChoose: (window: number) => void;
 }) {
   const at = until ?? now;
   const lately = history.over(rateWindow, at);
@@ -184,8 +212,19 @@ function Details({ state, counts, history, events, now, until }: {
           <Facts state={state} now={at} counts={counts} lately={lately?.drops} />
         </section>
         <section aria-labelledby="chart-title" class="charts">
-          <h2 id="chart-title">The last minutes</h2>
-          <Charts history={history} state={state} events={events} now={now} until={at} />
+          <div class="chart-head">
+            <h2 id="chart-title">What it did</h2>
+            <fieldset>
+              <legend class="unseen">Time that the charts show</legend>
+              {windows.map((w, i) => (
+                <label key={w.label} class="choice">
+                  <input type="radio" name="window" checked={chosen === i} onChange={() => onChoose(i)} />
+                  <span>{w.label}</span>
+                </label>
+              ))}
+            </fieldset>
+          </div>
+          <Charts history={history} state={state} events={events} now={now} until={at} most={windows[chosen]!.ms} />
         </section>
       </div>
       <Happened events={events} />
@@ -209,12 +248,14 @@ const isShared = (c: ClusterState) => c.target !== undefined || (c.targets ?? []
 const categoriesOf = (c: ClusterState) =>
   c.leaves?.length ? c.leaves.flatMap((l) => l.drops.map((d) => ({ ...d, leaf: l.name }))) : c.drops.map((d) => ({ ...d, leaf: "" }));
 
-function Charts({ history, state, events, now, until }: {
+function Charts({ history, state, events, now, until, most }: {
   history: History;
   state: ClusterState;
   events: LbdEvent[];
   now: number;
   until: number;
+  /** How much of the past is shown at most, in milliseconds. */
+  most: number;
 }) {
   const seen = new Set<string>(["ok", "dropped"]);
   const categories = new Set(categoriesOf(state).map((d) => dropKey(d.leaf, d.category)));
@@ -222,7 +263,7 @@ function Charts({ history, state, events, now, until }: {
     for (const [k, v] of Object.entries(s.picks)) if (v > 0) seen.add(k);
     for (const k of Object.keys(s.drops)) categories.add(k);
   }
-  const results = Object.keys(resultLines).filter((r) => seen.has(r));
+  const results = inOrder(seen);
   const byCategory = [...categories].sort();
   const leaf = state.priorities.find((p) => p.in_use)?.cluster ?? state.leaves?.[0]?.name ?? "";
   const limited = history.samples.some((s) => s.breakers[leaf]) || state.circuit_breaker !== undefined;
@@ -231,11 +272,19 @@ function Charts({ history, state, events, now, until }: {
   const flight = history.columns(["inFlight", "maxRequests"], (s, k) => s.breakers[leaf]?.[k as "inFlight" | "maxRequests"] ?? null, until);
   const marks = marksOf(events, onPicks);
   const whole = isShared(state) ? ", of the whole process" : "";
-  // lbd keeps no history: the charts begin when the page is opened.
-  const same = { now, window: Math.min(chartWindow, Math.max(leastWindow, now - (history.since || now))) };
+  const failsOver = state.priorities.length > 1;
+  const priorities = history.columns(["priority"], (s) => (s.priority === undefined || s.priority < 0 ? null : s.priority), until);
+  // What is not known, for lbd or the cluster was not there yet, takes no room.
+  const same = { now, window: Math.min(most, Math.max(leastWindow, now - (history.since || now))) };
   return (
     <>
-      <Chart {...same} title="Picks by result" unit="a second" lines={results.map((r) => resultLines[r]!)} x={picks.x} columns={picks.lines} marks={marks} format={rate} />
+      <Chart {...same} title="Picks by result" unit="a second" lines={results.map(resultLine)} x={picks.x} columns={picks.lines} marks={marks} format={rate} />
+      {failsOver && (
+        <Chart
+          {...same} whole title="Priority in use" unit="0 is the first choice; a gap is none"
+          lines={[{ label: "priority", color: "accent" }]} x={priorities.x} columns={priorities.lines} marks={marks} format={(v) => count(v)}
+        />
+      )}
       {byCategory.length > 0 && (
         <Chart
           {...same} title="Drops by category" unit={`a second${whole}`}

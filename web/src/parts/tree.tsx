@@ -1,10 +1,10 @@
 // Priorities, their localities and their endpoints, as a tree with columns.
 
-import { useRef, useState } from "preact/hooks";
-import { brief, count, localityName, percent, rate } from "../format.ts";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { brief, count, localityName, percent, plural, rate } from "../format.ts";
 import type { ClusterState } from "../model.ts";
 import { localityKey, type Rates, total } from "../rates.ts";
-import { endpointsShown, openAtFirst, rows, type Row, strays } from "../tree.ts";
+import { endpointsShown, onStandby, openAtFirst, rows, type Row, search, strays } from "../tree.ts";
 import { Bar, Countdown, State } from "./basics.tsx";
 
 interface Props {
@@ -16,13 +16,19 @@ interface Props {
   now: number;
 }
 
+/** Below so many endpoints nobody searches. */
+const fewEndpoints = 6;
+
 export function Tree({ state, lately, window, now }: Props) {
+  const [text, setText] = useState("");
+  const found = useMemo(() => search(state, text), [state, text]);
   const [toggled, setToggled] = useState<Record<string, boolean>>({});
+  const [shut, setShut] = useState<Record<string, boolean>>({}); // in what was found
   const [wanted, setWanted] = useState<Record<string, number>>({});
   const [current, setCurrent] = useState<string | null>(null);
   const grid = useRef<HTMLDivElement>(null);
-  const isOpen = (key: string) => toggled[key] ?? openAtFirst(state, key);
-  const all = rows(state, isOpen, (key) => wanted[key] ?? endpointsShown);
+  const isOpen = (key: string) => (found ? !shut[key] : (toggled[key] ?? openAtFirst(state, key)));
+  const all = rows(state, isOpen, (key) => wanted[key] ?? endpointsShown, found);
   const steady = useSteady(JSON.stringify(state.priorities.map((p) => p.localities.map((l) => [l.locality, l.share]))), now);
   const settled = lately !== null && lately.span >= window && steady >= window;
   const active = all.some((r) => r.key === current) ? current : (all[0]?.key ?? null);
@@ -32,7 +38,10 @@ export function Tree({ state, lately, window, now }: Props) {
     setCurrent(key);
     grid.current?.querySelector<HTMLElement>(`[data-key="${CSS.escape(key)}"]`)?.focus();
   };
-  const set = (r: Row, open: boolean) => setToggled((t) => ({ ...t, [r.key]: open }));
+  const set = (r: Row, open: boolean) => {
+    if (found) setShut((s) => ({ ...s, [r.key]: !open }));
+    else setToggled((t) => ({ ...t, [r.key]: open }));
+  };
   const activate = (r: Row) => {
     if (r.kind === "more") setWanted((w) => ({ ...w, [r.parent!]: (w[r.parent!] ?? endpointsShown) + 10 * endpointsShown }));
     else if (r.open !== null) set(r, !r.open);
@@ -60,28 +69,91 @@ export function Tree({ state, lately, window, now }: Props) {
     e.preventDefault();
   };
 
-  if (all.length === 0) return <p>It has no endpoints.</p>;
+  if (state.priorities.length === 0) return <p>It has no endpoints.</p>;
   return (
-    <div class="tree" role="treegrid" aria-label="Priorities, localities and endpoints" ref={grid} onKeyDown={keys}>
-      <div role="row" class="row head">
-        <span role="columnheader">Where</span>
-        <span role="columnheader">State</span>
-        <span role="columnheader" class="number">Weight</span>
-        <span role="columnheader" title="the part of all picks that it gets now">Share</span>
-        <span role="columnheader" class="number">Picks/s</span>
-        <span role="columnheader">Why</span>
-      </div>
-      {all.map((r) => (
-        <div
-          role="row" key={r.key} data-key={r.key} tabIndex={r.key === active ? 0 : -1}
-          class={`row level-${r.level} ${r.kind} ${r.kind === "priority" && r.priority.in_use ? "in-use" : ""}`}
-          aria-level={r.level} aria-posinset={r.position} aria-setsize={r.siblings} aria-expanded={r.open ?? undefined}
-          onFocus={() => setCurrent(r.key)} onClick={() => activate(r)}
-        >
-          <Cells r={r} lately={lately} settled={settled} now={now} />
+    <>
+      {state.endpoints.total >= fewEndpoints && (
+        <Find
+          text={text} found={found?.size ?? null} of={state.endpoints.total}
+          onText={(t) => {
+            setText(t);
+            setShut({});
+          }}
+          onEnter={() => focus((all.find((r) => r.kind === "endpoint") ?? all[0])?.key)}
+        />
+      )}
+      {all.length > 0 && (
+        <div class="tree" role="treegrid" aria-label="Priorities, localities and endpoints" ref={grid} onKeyDown={keys}>
+          <div role="row" class="row head">
+            <span role="columnheader">Where</span>
+            <span role="columnheader">State</span>
+            <span role="columnheader" class="number">Weight</span>
+            <span role="columnheader" title="the part of all picks that it gets now">Share</span>
+            <span role="columnheader" class="number">Picks/s</span>
+            <span role="columnheader">Why</span>
+          </div>
+          {all.map((r) => (
+            <div
+              role="row" key={r.key} data-key={r.key} tabIndex={r.key === active ? 0 : -1}
+              class={`row level-${r.level} ${r.kind} ${r.kind === "priority" && r.priority.in_use ? "in-use" : ""}`}
+              aria-level={r.level} aria-posinset={r.position} aria-setsize={r.siblings} aria-expanded={r.open ?? undefined}
+              onFocus={() => setCurrent(r.key)} onClick={() => activate(r)}
+            >
+              <Cells r={r} lately={lately} settled={settled} standby={"priority" in r && onStandby(state, r.priority)} now={now} />
+            </div>
+          ))}
         </div>
-      ))}
-    </div>
+      )}
+    </>
+  );
+}
+
+interface FindProps {
+  text: string;
+  /** How many were found; null where nothing is searched. */
+  found: number | null;
+  of: number;
+  onText: (text: string) => void;
+  /** Goes to what was found. */
+  onEnter: () => void;
+}
+
+/** A search among the endpoints: "/" goes to it, Enter and the arrow down to what was found, Escape ends it. */
+function Find({ text, found, of, onText, onEnter }: FindProps) {
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    const keys = (e: KeyboardEvent) => {
+      if (e.key !== "/" || e.ctrlKey || e.altKey || e.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test((e.target as Element).tagName)) return;
+      e.preventDefault();
+      input.current?.focus();
+      input.current?.select();
+    };
+    document.addEventListener("keydown", keys);
+    return () => document.removeEventListener("keydown", keys);
+  }, []);
+  return (
+    <form
+      class="find" role="search" aria-label="Endpoints"
+      onSubmit={(e) => {
+        e.preventDefault();
+        onEnter();
+      }}
+    >
+      <label>
+        Find endpoints{" "}
+        <input
+          ref={input} type="search" value={text} autocomplete="off" placeholder="address, state, zone, error" aria-keyshortcuts="/"
+          onInput={(e) => onText(e.currentTarget.value)}
+          onKeyDown={(e) => {
+            if (e.key === "ArrowDown") onEnter();
+            else if (e.key === "Escape") onText("");
+            else return;
+            e.preventDefault();
+          }}
+        />
+      </label>{" "}
+      <span role="status">{found !== null && `${count(found)} of ${count(of)} endpoints`}</span>
+    </form>
   );
 }
 
@@ -93,7 +165,7 @@ function useSteady(what: string, now: number): number {
 }
 
 /** settled tells that shares were the same for all of the time of which lately tells. */
-function Cells({ r, lately, settled, now }: { r: Row; lately: Rates | null; settled: boolean; now: number }) {
+function Cells({ r, lately, settled, standby, now }: { r: Row; lately: Rates | null; settled: boolean; standby: boolean; now: number }) {
   const picks = lately?.localities ?? null;
   const arrow = <span class="arrow" aria-hidden="true">{r.open === null ? "" : r.open ? "▾" : "▸"}</span>;
   switch (r.kind) {
@@ -107,6 +179,7 @@ function Cells({ r, lately, settled, now }: { r: Row; lately: Rates | null; sett
             {arrow}priority {p.priority}
             {p.cluster && <span class="of"> of {p.cluster}</span>}
             {p.in_use && <span class="tag tone-accent">in use</span>}
+            {standby && <span class="tag">standby</span>}
           </span>
           <span role="gridcell"><State of={p.state} /></span>
           <span role="gridcell" class="number" />
@@ -137,7 +210,7 @@ function Cells({ r, lately, settled, now }: { r: Row; lately: Rates | null; sett
           <span role="gridcell" class="share"><Share now={l.share} expected={r.priority.in_use ? r.expected : undefined} /></span>
           <span role="gridcell" class="number">{perSecond === null ? "" : rate(perSecond)}</span>
           <span role="gridcell" class="why">
-            {l.endpoints && `${count(ready)} of ${count(l.endpoints.length)} READY`}
+            {l.endpoints && (standby ? `${plural(l.endpoints.length, "endpoint")} on standby` : `${count(ready)} of ${count(l.endpoints.length)} READY`)}
             {r.priority.in_use && l.share !== undefined && Math.abs(l.share - r.expected) > 0.005 && `; ${percent(r.expected)} by weight`}
             {real !== undefined && (r.priority.in_use || real > 0) && <span class={off ? "warn" : ""}>; {percent(real)} of the picks lately</span>}
           </span>

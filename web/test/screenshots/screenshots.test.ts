@@ -1,5 +1,8 @@
 // The README's screenshots: the demo in the middle of a fail-over, among other clusters.
 
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import { type Daemon, endpointsOf, openBrowser, patience, push, startDaemon, visit } from "../browser/kit.ts";
@@ -21,7 +24,7 @@ const assigned = (zones: Record<string, string[]>) => {
 };
 
 before(async () => {
-  [browser, demo] = await Promise.all([openBrowser(), startDaemon("demo")]);
+  [browser, demo] = await Promise.all([openBrowser(), startDaemon("demo", 0, ["--name", "front-1"])]);
   // Clusters whose endpoints count as connected, and two that are not well.
   const zones = (n: number) => ({ a: [`10.1.${n}.1:8080`, `10.1.${n}.2:8080`, `10.1.${n}.3:8080`], b: [`10.2.${n}.1:8080`, `10.2.${n}.2:8080`] });
   const names = ["cart", "catalog", "checkout", "images", "inventory", "mail", "orders", "payments", "pricing", "ratings", "search", "sessions", "shipping", "stock", "tax", "users"];
@@ -41,6 +44,22 @@ after(async () => {
 
 const light: BrowserContextOptions = { colorScheme: "light" };
 const dark: BrowserContextOptions = { colorScheme: "dark" };
+
+test("a screenshot while every upstream is stopped", async (t) => {
+  const resources = await mkdtemp(join(tmpdir(), "lbd-screenshots-"));
+  t.after(() => rm(resources, { recursive: true }));
+  await writeFile(join(resources, "orders.yaml"), "cluster_name: orders\nlb_endpoint: []\n");
+  const d = await startDaemon("serve", 0, ["--name", "front-1", "--resources", resources]);
+  t.after(() => d.stop());
+  const names = ["cart", "catalog", "checkout", "mail", "payments", "users"];
+  for (const [i, name] of names.entries()) await push(d, `/v1/clusters/${name}/endpoints`, assigned({ a: ["127.0.0.1:9", `127.0.0.1:${10 + i}`] }));
+  const traffic = setInterval(() => names.forEach((name, i) => void d.call("GET", `/pick?cluster=${name}&wait=0s&n=${i + 1}`).catch(() => undefined)), 100);
+  t.after(() => clearInterval(traffic));
+  const { page } = await visit(t, browser, d, "#/clusters", { ...light, viewport: { width: 1280, height: 560 } });
+  await says(page, ".vitals", /Succeed0 %/);
+  await page.waitForTimeout(5000);
+  await page.screenshot({ path: `${to}/failing-light.png` });
+});
 
 test("screenshots", async (t) => {
   const pages: [string, Page][] = [];

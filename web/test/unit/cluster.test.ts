@@ -5,7 +5,7 @@ import { headline, type Known } from "../../src/headline.ts";
 import type { ClusterState, EndpointState, LbdEvent, LocalityState, PriorityState } from "../../src/model.ts";
 import { marksOf } from "../../src/parts/events.tsx";
 import { href, parsePlace } from "../../src/route.ts";
-import { endpointsShown, openAtFirst, rows, strays } from "../../src/tree.ts";
+import { endpointsShown, onStandby, openAtFirst, rows, search, strays } from "../../src/tree.ts";
 
 const endpoint = (address: string, state = "READY"): EndpointState => ({ address, state, weight: 1, share: 0, health: "UNKNOWN" });
 const locality = (zone: string, weight: number, endpoints: EndpointState[]): LocalityState => ({
@@ -22,6 +22,33 @@ const cluster = (more: Partial<ClusterState>): ClusterState => ({
 });
 const now = Date.parse("2026-11-20T03:12:00Z");
 const event = (id: number, at: string, more: Partial<LbdEvent>): LbdEvent => ({ id, time: `2026-11-20T${at}Z`, type: "pushed", says: "", ...more });
+
+test("a search among endpoints", () => {
+  const many = Array.from({ length: 3000 }, (_, i) => endpoint(`10.0.${Math.floor(i / 250)}.${i % 250}:80`, i % 1000 === 7 ? "TRANSIENT_FAILURE" : "READY"));
+  const c = cluster({
+    priorities: [
+      priority(0, { in_use: true, localities: [locality("a", 3, many), locality("b", 1, [{ ...endpoint("10.1.0.7:80"), hostname: "Web-7.example", last_error: "connection refused" }])] }),
+      priority(1, { localities: [locality("c", 1, [endpoint("10.2.0.1:80")])] }),
+    ],
+  });
+  const found = (text: string) => search(c, text)?.size ?? null;
+  assert.deepEqual(["", "  ", "10.0.11.", "transient", "transient zz", "WEB-7", "refused us/b", "us/c ready", "10.2.0.1"].map(found), [null, null, 250, 3, 0, 1, 1, 1, 1]);
+  const shown = (text: string) => rows(c, () => true, () => endpointsShown, search(c, text)).map((r) => `${r.level}${r.kind === "endpoint" ? r.endpoint.address : ""}`);
+  assert.deepEqual(shown("10.1.0.7"), ["1", "2", "310.1.0.7:80"]);
+  assert.deepEqual(shown("nobody"), []);
+  const [, of] = rows(c, () => true, () => endpointsShown, search(c, "10.1.0.7"));
+  assert.ok(of?.kind === "locality" && of.expected === 0.25 && of.siblings === 1, "shares are those of the whole");
+  assert.equal(rows(c, () => true, () => endpointsShown, search(c, "10.0.")).find((r) => r.kind === "more")?.hidden, 2900);
+});
+
+test("a priority that waits for others to fail is on standby", () => {
+  const c = cluster({ priority_in_use: 1 });
+  assert.deepEqual(
+    [priority(0, { state: "IDLE" }), priority(1, { state: "IDLE" }), priority(2, { state: "IDLE" }), priority(2, { state: "READY" })].map((p) => onStandby(c, p)),
+    [false, false, true, false],
+  );
+  assert.equal(onStandby(cluster({ priority_in_use: -1 }), priority(1, { state: "IDLE" })), false);
+});
 
 test("a tree is flat as far as it is open", () => {
   const many = Array.from({ length: 250 }, (_, i) => endpoint(`10.0.0.${i}:80`));
