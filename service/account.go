@@ -10,12 +10,15 @@ type shared struct {
 	// counted together with all other such.
 	ownSeries bool
 	ended     *tally[Outcome]
+	ejections *tally[bool] // of outlier detection, by whether they were enforced
 
 	leases  atomic.Int64
 	holders int // guarded by the targets' mu
 }
 
-func newShared(cluster string) *shared { return &shared{cluster: cluster, ended: new(tally[Outcome])} }
+func newShared(cluster string) *shared {
+	return &shared{cluster: cluster, ended: new(tally[Outcome]), ejections: new(tally[bool])}
+}
 
 // open begins an account. It is called under ts.mu.
 func (ts *targets) open(t *target, cluster string) *account {
@@ -50,7 +53,7 @@ func (ts *targets) share(cluster string) *shared {
 		if c.ownSeries = ts.sharing < ts.maxSeries && cluster != OverflowCluster; c.ownSeries {
 			ts.sharing++
 		} else {
-			c.ended = &ts.restEnded
+			c.ended, c.ejections = &ts.restEnded, &ts.restEjections
 		}
 		ts.clusters[cluster] = c
 	}

@@ -52,6 +52,8 @@ var (
 		"Which priority is in use? -1 is none.", "cluster", "target")
 	switchesFamily = counter("lbd_priority_switches_total",
 		"Why did the priority in use change? By reason: init_timeout, failure, recovered, update.", "cluster", "target", "reason")
+	ejectionsFamily = counter("lbd_ejections_total",
+		"Endpoints that outlier detection judged to be outliers: enforced=\"false\" if max_ejection_percent or the enforcement percentage spared them. A rise means that requests to some endpoints fail more than to others.", "cluster", "enforced")
 	connectsFamily = counter("lbd_connect_attempts_total",
 		"How do connection attempts end? By result: ok, error.", "cluster", "target", "result")
 	lossesFamily = counter("lbd_disconnects_total",
@@ -122,6 +124,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	if o.overflow {
 		o.rest.picked(&c.service.targets.rest, "")
 		o.rest.ended(&c.service.targets.restEnded)
+		o.rest.ejected(&c.service.targets.restEjections)
 		o.rest.emit(out)
 	}
 }
@@ -178,6 +181,11 @@ func (o *collection) once(c *shared, cc *resource.ClusterConfig, stale bool, own
 	}
 	s := newSeries(c.cluster)
 	s.ended(c.ended)
+	s.ejected(c.ejections)
+	if cc != nil && cc.Cluster != nil && cc.Cluster.OutlierDetection != nil { // so that the first is a rise from zero
+		s.add(ejectionsFamily, 0, "true")
+		s.add(ejectionsFamily, 0, "false")
+	}
 	s.held(c, l, isLeaf)
 	if at := updated(cc); !at.IsZero() { // else nobody has had the cluster yet
 		s.add(updatedFamily, float64(at.UnixMilli())/1000)
@@ -264,6 +272,13 @@ func (s *series) picked(c *counts, target string) {
 func (s *series) ended(outcomes *tally[Outcome]) {
 	for o, n := range outcomes.read() {
 		s.add(leasesEndedFamily, float64(n), string(o))
+	}
+}
+
+// ejected adds the ejections.
+func (s *series) ejected(by *tally[bool]) {
+	for enforced, n := range by.read() {
+		s.add(ejectionsFamily, float64(n), strconv.FormatBool(enforced))
 	}
 }
 

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,46 @@ func detecting(t *testing.T) []byte {
 		"failure_percentage_threshold": 50, "enforcing_failure_percentage": 100,
 		"failure_percentage_minimum_hosts": 1, "failure_percentage_request_volume": 3,
 	}})
+}
+
+// TestEjectionsAreCounted: of three endpoints that fail, a half may be ejected, and
+// the third is spared.
+func TestEjectionsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		counted := func(enforced, spared int) {
+			t.Helper()
+			want := fmt.Sprintf(`
+# HELP lbd_ejections_total Endpoints that outlier detection judged to be outliers: enforced="false" if max_ejection_percent or the enforcement percentage spared them. A rise means that requests to some endpoints fail more than to others.
+# TYPE lbd_ejections_total counter
+lbd_ejections_total{cluster="orders",enforced="false"} %d
+lbd_ejections_total{cluster="orders",enforced="true"} %d
+`, spared, enforced)
+			if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_ejections_total"); err != nil {
+				t.Error(err)
+			}
+		}
+		push(t, s, service.Config, "orders", detecting(t))
+		push(t, s, service.Config, "plain", encode(t, object{"type": "EDS"})) // has no such series
+		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
+		counted(0, 0)
+		out, err := pick(s, service.PickRequest{Cluster: "orders", N: 15, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range out.Picks {
+			if _, err := s.EndLease(p.Lease.ID, service.Failure, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		counted(2, 1)
+		time.Sleep(time.Minute) // all are back, and nothing was asked of them
+		synctest.Wait()
+		counted(2, 1)
+	})
 }
 
 // TestEjection: leases that end badly at one endpoint take it away from picks for

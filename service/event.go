@@ -290,7 +290,10 @@ func (s *Service) event(t *target, e policy.Event) {
 		log.Info("cluster state changed", "cluster", e.Cluster, "from", e.From.String(), "to", e.To.String())
 	case policy.ConnectionChanged:
 		s.connectionChanged(t, e)
+	case policy.EjectionSpared:
+		t.member(e.Root).shared.ejections.add(false)
 	case policy.Ejected:
+		t.member(e.Root).shared.ejections.add(true)
 		s.events.add(Event{
 			Type: EventEjected, Cluster: e.Cluster, Target: t.label, Says: "the endpoint is ejected: " + e.Reason,
 			Reason: e.Reason, Address: e.Address, Until: optional(e.Until),

@@ -27,10 +27,11 @@ type targets struct {
 	// reports is nil without a management server.
 	reports *reports
 
-	rest      counts // of all other accounts
-	restEnded tally[Outcome]
-	current   atomic.Pointer[hosted] // replaced under mu
-	closing   sync.WaitGroup         // trees that are being closed
+	rest          counts // of all other accounts
+	restEnded     tally[Outcome]
+	restEjections tally[bool]
+	current       atomic.Pointer[hosted] // replaced under mu
+	closing       sync.WaitGroup         // trees that are being closed
 
 	mu         sync.Mutex // guards the rest, and what targets say that it guards
 	clusters   map[string]*shared

@@ -113,6 +113,7 @@ func spread(endpoints []*endpoint) (mean, deviation float64) {
 // before.
 func (b *outlierDetection) enforce(outliers []*endpoint, e *endpoint, enforcement uint32, reason string) []*endpoint {
 	if 100*len(b.ejected) >= int(b.config.MaxEjectionPercent)*len(b.endpoints) || b.draw(100) >= int(enforcement) {
+		b.Event(policy.EjectionSpared{Root: b.Root(), Cluster: b.config.Cluster})
 		return outliers
 	}
 	e.times++
@@ -129,7 +130,7 @@ func (b *outlierDetection) eject(e *endpoint) {
 	e.at = b.began
 	why := &policy.EjectedError{Reason: strings.Join(e.reasons, "; "), Until: b.until(e)}
 	e.reasons = nil
-	b.Event(policy.Ejected{Cluster: b.config.Cluster, Address: e.value.Addresses[0], Reason: why.Reason, Until: why.Until})
+	b.Event(policy.Ejected{Root: b.Root(), Cluster: b.config.Cluster, Address: e.value.Addresses[0], Reason: why.Reason, Until: why.Until})
 	e.eject(why)
 }
 

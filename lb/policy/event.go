@@ -80,6 +80,8 @@ type StateChanged struct {
 // Ejected is outlier_detection's ejection of an endpoint, or a longer one of an
 // endpoint that it has ejected already.
 type Ejected struct {
+	// Root is the cluster that picks choose; Cluster may be a leaf of it.
+	Root    string
 	Cluster string
 	// Address is the endpoint's first.
 	Address string
@@ -87,6 +89,14 @@ type Ejected struct {
 	Reason string
 	// Until is as [EjectedError] has it.
 	Until time.Time
+}
+
+// EjectionSpared is an ejection that outlier_detection did not enforce, because of
+// max_ejection_percent or by the dice of the enforcement percentage. There may be
+// one for each endpoint and interval.
+type EjectionSpared struct {
+	// Root and Cluster are as in [Ejected].
+	Root, Cluster string
 }
 
 // Unejected is the end of an ejection. Of an endpoint that is removed before
@@ -107,6 +117,7 @@ type EjectedError struct {
 
 func (e *EjectedError) Error() string { return "ejected by outlier detection: " + e.Reason }
 
+func (EjectionSpared) event()    {}
 func (PrioritySwitched) event()  {}
 func (LeafSkipped) event()       {}
 func (LeafRestored) event()      {}
