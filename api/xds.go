@@ -23,7 +23,7 @@ type xds struct{ service *service.Service }
 //	@Tags			targets
 //	@Produce		json
 //	@Param			type		query		string		false	"only resources of this type"			Enums(Listener,RouteConfiguration,Cluster,ClusterLoadAssignment)
-//	@Param			state		query		string		false	"only resources in this state"			Enums(requested,acked,nacked,nacked_but_cached,does_not_exist,timeout)
+//	@Param			state		query		string		false	"only resources in this state"			Enums(requested,acked,nacked,nacked_but_cached,does_not_exist,does_not_exist_but_cached,received_error,received_error_but_cached,timeout)
 //	@Param			prefix		query		string		false	"only resources whose name begins so"	minlength(1)	maxlength(512)
 //	@Param			target		query		string		false	"only this target and its resources: xds:///NAME, or cluster:NAME for a cluster that picks name"	minlength(1)	maxlength(520)
 //	@Param			limit		query		int			false	"at most so many targets, and so many resources"	minimum(1)		maximum(10000)	default(1000)

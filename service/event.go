@@ -56,6 +56,7 @@ const (
 	EventXDSConnected      EventType = "xds_connected"
 	EventXDSDisconnected   EventType = "xds_disconnected"
 	EventXDSRejected       EventType = "xds_rejected"
+	EventXDSResourceError  EventType = "xds_resource_error"
 	EventXDSFellBack       EventType = "xds_fell_back"
 	EventXDSReturned       EventType = "xds_returned"
 	EventShortageBegan     EventType = "shortage_began"
@@ -67,7 +68,7 @@ var EventTypes = []EventType{
 	EventPrioritySwitched, EventLeafSkipped, EventLeafRestored, EventStateChanged, EventConnectionChanged, EventEjected, EventUnejected,
 	EventBreakerOpened, EventBreakerClosed,
 	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted, EventStoreFailing, EventStoreRecovered,
-	EventXDSConnected, EventXDSDisconnected, EventXDSRejected, EventXDSFellBack, EventXDSReturned,
+	EventXDSConnected, EventXDSDisconnected, EventXDSRejected, EventXDSResourceError, EventXDSFellBack, EventXDSReturned,
 	EventShortageBegan, EventShortageEnded,
 }
 
@@ -76,7 +77,7 @@ type Event struct {
 	// ID grows with every event of the process.
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
-	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_fell_back,xds_returned,shortage_began,shortage_ended"`
+	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended"`
 	Cluster string    `json:"cluster,omitempty"`
 	// Target is the xds target in whose tree it happened; absent for the tree of
 	// the cluster alone.
@@ -126,7 +127,7 @@ func (es *events) ring(t EventType) *ring {
 		return &es.connections
 	case EventBreakerOpened, EventBreakerClosed:
 		return &es.breakers
-	case EventPushRefused, EventXDSRejected:
+	case EventPushRefused, EventXDSRejected, EventXDSResourceError:
 		return &es.refused
 	default:
 		return &es.others

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"slices"
 	"time"
@@ -78,7 +77,7 @@ func (s *Service) ServerSaid(updates []client.Update) {
 	for i, u := range updates {
 		said[i] = resolver.Update{
 			Target: u.Target, Item: u.Item, Updated: u.Updated, Version: u.Version,
-			Server: u.Server, Fallback: u.Fallback, Err: u.Err, Ambient: u.Ambient,
+			Server: u.Server, Fallback: u.Fallback, Err: u.Err, Ambient: u.Ambient, Final: u.Final,
 		}
 	}
 	concerned := s.follows(func() []resolver.Change {
@@ -91,7 +90,8 @@ func (s *Service) ServerSaid(updates []client.Update) {
 
 // keep keeps what management servers said for when they are away, of what is needed
 // now. What a fallback server says neither replaces nor removes what a server that is
-// preferred to it said (gRFC A71). It is called under s.resolving.
+// preferred to it said (gRFC A71). An error removes what is kept only if it is final
+// (gRFC A88). It is called under s.resolving.
 func (s *Service) keep(said []resolver.Update) []resolver.Change {
 	kept := make([]resolver.Update, 0, len(said))
 	var entries []lastgood.Entry
@@ -101,9 +101,8 @@ func (s *Service) keep(said []resolver.Update) []resolver.Change {
 			continue
 		}
 		u.Target = ""
-		_, notFound := errors.AsType[*client.NotFoundError](u.Err)
 		switch {
-		case notFound:
+		case u.Final:
 			gone = append(gone, u.Key)
 			kept = append(kept, resolver.Update{Item: resource.Item{Key: u.Key}})
 		case u.Err == nil && s.resolver.Needs(u.Key): // else it was told of what was let go of meanwhile
@@ -239,8 +238,16 @@ func (s *Service) ServerEvent(e client.Event) {
 	case client.Returned:
 		s.move(Event{Type: EventXDSReturned, Server: e.To, From: e.From, To: e.To, Says: "a preferred management server answers again"}, e.Targets)
 		log.Info("returned to a preferred management server", "authority", e.Authority, "from", e.From, "to", e.To, "targets", len(e.Targets), "first", e.Targets[0])
-	case client.DeletionIgnored:
-		log.Warn("deletion by the management server ignored, as its features say", "server", e.Server, "resource", e.Key.String())
+	case client.DataError:
+		says := "the management server does not have a resource, or reports an error for it"
+		if e.Cached {
+			says += ": the last good one stays in use"
+		}
+		s.events.add(Event{
+			Type: EventXDSResourceError, Server: e.Server, Resource: e.Key.String(), Cluster: clusterOf(e.Key),
+			Says: says, Error: text(e.Err),
+		})
+		log.Warn("resource deleted by the management server, or reported with an error", "server", e.Server, "resource", e.Key.String(), "cached", e.Cached, "error", e.Err)
 	}
 }
 

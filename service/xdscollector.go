@@ -13,7 +13,7 @@ var (
 	onDemandRefusedFamily = counter("lbd_on_demand_refused_total",
 		"Names of picks that got no place, or lost it, by kind: known, unknown, evicted (an unknown name that a newer one replaced).", "kind")
 	xdsResourcesFamily = gauge("lbd_xds_resources",
-		"How far are the resources that management servers are asked for? By state: requested, acked, nacked, nacked_but_cached, does_not_exist, timeout.", "type", "state")
+		"Resources requested from management servers, by state: requested, acked, nacked, does_not_exist, received_error, timeout; with the suffix _but_cached if the last good version is in use.", "type", "state")
 	xdsUpdatesFamily = counter("lbd_xds_updates_total",
 		"What became of what management servers sent? By result: valid, invalid, unchanged.", "server", "type", "result")
 )

@@ -112,7 +112,7 @@ type XDSResource struct {
 	Type      string `json:"type" enums:"Listener,RouteConfiguration,Cluster,ClusterLoadAssignment"`
 	Name      string `json:"name"`
 	Authority string `json:"authority,omitempty"`
-	State     string `json:"state" enums:"requested,acked,nacked,nacked_but_cached,does_not_exist,timeout"`
+	State     string `json:"state" enums:"requested,acked,nacked,nacked_but_cached,does_not_exist,does_not_exist_but_cached,received_error,received_error_but_cached,timeout"`
 	// Version, Updated and Age are of the last good one.
 	Version string     `json:"version,omitempty"`
 	Updated *time.Time `json:"updated_at,omitempty"`
@@ -143,7 +143,8 @@ type XDSFilter struct {
 var (
 	XDSStates = []string{
 		string(client.Requested), string(client.Acked), string(client.Nacked), string(client.NackedButCached),
-		string(client.DoesNotExist), string(client.Timeout),
+		string(client.DoesNotExist), string(client.DoesNotExistButCached),
+		string(client.ReceivedError), string(client.ReceivedErrorButCached), string(client.Timeout),
 	}
 	XDSTypes = []string{
 		string(resource.TypeListener), string(resource.TypeRoutes), string(resource.TypeCluster), string(resource.TypeAssignment),

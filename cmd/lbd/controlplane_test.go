@@ -137,6 +137,14 @@ func bootstrapOf(t testing.TB, planes ...*controlPlane) string {
 	return writeBootstrap(t, fmt.Sprintf(`{"node":{"id":"test"},"xds_servers":[%s]}`, serversOf(planes...)))
 }
 
+// failingBootstrapOf is bootstrapOf for one server, which has the feature
+// fail_on_data_errors.
+func failingBootstrapOf(t testing.TB, p *controlPlane) string {
+	t.Helper()
+	return writeBootstrap(t, fmt.Sprintf(
+		`{"node":{"id":"test"},"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["fail_on_data_errors"]}]}`, p.address))
+}
+
 func serversOf(planes ...*controlPlane) string {
 	var servers []string
 	for _, p := range planes {

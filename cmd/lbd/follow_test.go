@@ -117,7 +117,17 @@ func TestFollowALinearCache(t *testing.T) {
 	if err := clusters.DeleteResource("late"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its end", func() bool { return picked(t, url, "cluster=late") == "unknown_cluster" })
+	// A deleted cluster stays in use, which is reported (gRFC A88).
+	eventually(t, "its deletion", func() bool { return xdsState(t, url, "prefix=late&state=does_not_exist_but_cached").Total == 1 })
+	if got := picked(t, url, "cluster=late"); got != "10.0.0.9:80" {
+		t.Errorf("picked %s from a deleted cluster", got)
+	}
+	if !happened(t, url, "xds_resource_error", "Cluster/late does not exist") {
+		t.Error("no event reports the deletion")
+	}
+	untilMetric(t, url, `lbd_xds_resources{state="does_not_exist_but_cached",type="Cluster"}`, "1")
+	update(clusters, "late", edsCluster("late"))
+	eventually(t, "its return", func() bool { return xdsState(t, url, "prefix=late&type=Cluster&state=acked").Total == 1 })
 }
 
 // TestPushOverTheServer covers what a management server says and uncovers it again,
@@ -206,11 +216,14 @@ func TestTargetsOfAServer(t *testing.T) {
 		eventually(t, "the other route", func() bool { return picked(t, url, "target=shop&path=/cart/add") == "10.0.0.3:80" })
 		caller.more()
 		caller.stop()
-		// The Listener is no more, and comes back.
+		// The Listener is deleted, which changes nothing, and comes back.
 		plane.set(world[1:]...)
-		eventually(t, "its end", func() bool { return picked(t, url, "target=shop") == "unknown_target" })
+		eventually(t, "its deletion", func() bool { return xdsState(t, url, "type=Listener&state=does_not_exist_but_cached").Total == 1 })
+		if got := picked(t, url, "target=shop"); got != "10.0.0.3:80" {
+			t.Errorf("picked %s from a target whose Listener is deleted", got)
+		}
 		plane.set(world...)
-		eventually(t, "its return", func() bool { return picked(t, url, "target=shop") == "10.0.0.3:80" })
+		eventually(t, "its return", func() bool { return xdsState(t, url, "type=Listener&state=does_not_exist_but_cached").Total == 0 })
 	})
 	t.Run("restarted", func(t *testing.T) {
 		url := startFollowing(t, config)
@@ -307,7 +320,7 @@ func TestClustersOfEveryKind(t *testing.T) {
 	}
 	plane.set(world...)
 	p := newControlPlane(t, plane)
-	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Connect: "tcp_hold"})
+	url := startFollowing(t, Config{Bootstrap: failingBootstrapOf(t, p), Connect: "tcp_hold"})
 	for _, cluster := range []string{"dns", "all"} {
 		// The name may have an address of IPv6, too, where nobody listens.
 		if got := picked(t, url, "cluster="+cluster); got != address {

@@ -186,7 +186,7 @@ func TestNamesThatComeAndGo(t *testing.T) {
 	orders := []types.Resource{edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80")}
 	plane.set(orders...)
 	p := newControlPlane(t, plane)
-	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemandIdle: time.Second})
+	url := startFollowing(t, Config{Bootstrap: failingBootstrapOf(t, p), OnDemandIdle: time.Second})
 	caller := call(t, url, "cluster=orders")
 	caller.more()
 	round := func(i int) {

@@ -97,6 +97,8 @@ Try, in another shell:
   curl -X POST 'http://%[2]s/canary?weight=50'              change the routes
   curl -X POST  http://%[2]s/bad                            send a Cluster that breaks a rule: see the NACK here and in /v1/xds
   curl -X POST  http://%[2]s/good                           take it back
+  curl -X POST  http://%[2]s/delete                         delete the Cluster cart: its picks go on, see /v1/xds
+  curl -X POST  http://%[2]s/restore                        send it again
   curl -X POST  http://%[2]s/stop                           the management server goes away: picks go on, marked stale
   curl -X POST  http://%[2]s/start                          and comes back
   curl          http://%[2]s/loads                          what lbd has reported of its picks

@@ -31,16 +31,18 @@ func orders(ctx context.Context, s *server, w *world) http.Handler {
 		w.mu.Unlock()
 		return s.set(r.Context(), w)
 	})
-	bad := func(bad bool) func(*http.Request) error {
+	set := func(flag *bool, to bool) func(*http.Request) error {
 		return func(r *http.Request) error {
 			w.mu.Lock()
-			w.bad = bad
+			*flag = to
 			w.mu.Unlock()
 			return s.set(r.Context(), w)
 		}
 	}
-	change("POST /bad", bad(true))
-	change("POST /good", bad(false))
+	change("POST /bad", set(&w.bad, true))
+	change("POST /good", set(&w.bad, false))
+	change("POST /delete", set(&w.deleted, true))
+	change("POST /restore", set(&w.deleted, false))
 	change("POST /stop", func(*http.Request) error { s.stop(); return nil })
 	change("POST /start", func(*http.Request) error { return s.start(ctx) })
 	mux.HandleFunc("GET /loads", func(out http.ResponseWriter, _ *http.Request) {

@@ -39,6 +39,7 @@ type world struct {
 	version int
 	canary  uint32 // the part of orders that the canary takes, in percent
 	bad     bool   // whether cart breaks a rule
+	deleted bool   // whether the Cluster cart is not sent
 }
 
 // newWorld starts the upstreams; they end with ctx.
@@ -73,7 +74,9 @@ func (w *world) snapshot() (*cache.Snapshot, error) {
 	w.version++
 	var clusters, assignments []types.Resource
 	for name, addresses := range w.upstreams {
-		clusters = append(clusters, w.cluster(name))
+		if !w.deleted || name != "cart" {
+			clusters = append(clusters, w.cluster(name))
+		}
 		assignments = append(assignments, assignment(name, addresses))
 	}
 	l, err := listener()

@@ -37,6 +37,8 @@ type duel struct {
 	// there is none. creds are grpc-go's.
 	provider string
 	creds    credentials.TransportCredentials
+	// feature is one of the management server, or empty.
+	feature string
 
 	grpc *grpcTarget // nil where lbd follows
 	lbd  *lbdTarget  // nil where grpc-go does
@@ -82,7 +84,7 @@ func newDuel(t *testing.T, follower func(*duel) error, change ...func(*duel)) *d
 
 // bootstrap leads a node to the management server.
 func (d *duel) bootstrap(node string) []byte {
-	config := bootstrapOf(d.m.address, node)
+	config := bootstrapOf(d.m.address, node, d.feature)
 	if d.provider == "" {
 		return config
 	}

@@ -166,7 +166,7 @@ func newGRPCSide(target, management string) (*grpcSide, error) {
 		tap:    newTap(),
 	}
 	taps.Store(target, g.tap)
-	builder, err := xds.NewXDSResolverWithConfigForTesting(bootstrapOf(management, target))
+	builder, err := xds.NewXDSResolverWithConfigForTesting(bootstrapOf(management, target, keepDeleted))
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap grpc: %w", err)
 	}
@@ -180,11 +180,15 @@ func newGRPCSide(target, management string) (*grpcSide, error) {
 	return g, nil
 }
 
-// bootstrapOf leads a node to the management server.
-func bootstrapOf(management, node string) []byte {
+// keepDeleted is the server feature that makes grpc-go keep deleted resources, as lbd
+// always does (gRFC A88).
+const keepDeleted = "ignore_resource_deletion"
+
+// bootstrapOf leads a node to the management server, which has a feature.
+func bootstrapOf(management, node, feature string) []byte {
 	return fmt.Appendf(nil,
-		`{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3"]}], "node": {"id": %q}}`,
-		management, node)
+		`{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3", %q]}], "node": {"id": %q}}`,
+		management, feature, node)
 }
 
 func (g *grpcSide) dial(ctx context.Context, address string) (net.Conn, error) {

@@ -8,8 +8,8 @@ import (
 )
 
 // lastGood is what clients have of a target after each step, by what they were
-// sent and what of it they refused: what was refused leaves the last good one in
-// use, what was deleted does not, and what nobody asks for is forgotten.
+// sent and what of it they refused: a resource that was refused or deleted leaves
+// the last good one in use, and what nobody asks for is forgotten.
 type lastGood struct {
 	listener held[listened]
 	routes   map[string]held[[]virtualHost] // by name
@@ -40,7 +40,7 @@ type listened struct {
 // take follows a step. refused tells what of it was.
 func (g *lastGood) take(h *hosting, r hosted, refused func(url, name string) bool) {
 	switch {
-	case r.listener == nil && g.listener.why == badTarget: // there is none to take away
+	case r.listener == nil && (g.listener.why == badTarget || g.listener.value.hosts != nil): // the last good one stays in use
 	case r.listener == nil:
 		g.listener = held[listened]{why: noListener}
 	case !refused(resourcev3.ListenerType, h.target):
@@ -159,7 +159,7 @@ func (g *lastGood) takeCluster(name string, s *sentTo) {
 	c := s.before.clusters[name]
 	g.policies[name], g.of[name] = s.before.policies[name], s.before.of[name]
 	switch sent := s.clusters[name]; {
-	case sent == nil && c.why == badCluster: // there is none to take away
+	case sent == nil && (c.why == badCluster || c.value != nil): // the last good one stays in use
 	case sent == nil:
 		c = held[*clusterv3.Cluster]{why: noCluster}
 	case !s.refused(resourcev3.ClusterType, name):

@@ -34,6 +34,22 @@ var targetDifferences = []difference{
 			d.serve()
 			return d.asked
 		}),
+	byDuel("a Listener or a Cluster that the management server deletes",
+		string(noCluster), "u0", func(d *duel) func() string {
+			d.serve()
+			d.wait(d.asks, "u0")
+			d.deleted["a"] = true
+			d.serve()
+			return d.asks
+		}),
+	byDuel("`fail_on_data_errors`, `resource_timer_is_transient_error`, `resource_errors` of a response",
+		"u0", string(noCluster), func(d *duel) func() string {
+			d.serve()
+			d.wait(d.asks, "u0")
+			d.leaves[0].flaw = &flaw{apply: func(c *clusterv3.Cluster, _ *endpointv3.ClusterLoadAssignment) { c.LbPolicy = clusterv3.Cluster_MAGLEV }}
+			d.serve()
+			return d.asks
+		}, func(d *duel) { d.feature = "fail_on_data_errors" }),
 	byDuel("one locality in several priorities",
 		"makes 1 connections", "makes 0 connections", func(d *duel) func() string {
 			w := d.leaves[0]

@@ -52,11 +52,11 @@ func runHostingScenario(t *testing.T, seed uint64, n int, m *management, server 
 	s.draw = &hostingDrawing{drawing: &drawing{Rand: rand.New(rand.NewPCG(seed, 1<<32+uint64(n))), net: net, max: hostingBounds}}
 	s.draw.beginHosting(name)
 	target := s.draw.hosting.target
-	if s.grpc, err = newGRPCTarget(bootstrapOf(m.address, name), target, insecure.NewCredentials()); err != nil {
+	if s.grpc, err = newGRPCTarget(bootstrapOf(m.address, name, keepDeleted), target, insecure.NewCredentials()); err != nil {
 		t.Fatal(err)
 	}
 	defer s.grpc.close()
-	s.lbd, err = newLBDTarget(ctx, bootstrapOf(m.address, lbdNode(name)), target, t.TempDir())
+	s.lbd, err = newLBDTarget(ctx, bootstrapOf(m.address, lbdNode(name), keepDeleted), target, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,8 @@ func TestKeys(t *testing.T) {
 	distinct := []Server{
 		server(t, "a:1", insecure),
 		server(t, "a:2", insecure),
-		server(t, "a:1", insecure+`, "server_features": ["ignore_resource_deletion"]`),
+		server(t, "a:1", insecure+`, "server_features": ["fail_on_data_errors"]`),
+		server(t, "a:1", insecure+`, "server_features": ["resource_timer_is_transient_error"]`),
 		server(t, "a:1", insecure+`, "server_features": ["trusted_xds_server"]`),
 		server(t, "a:1", withTLS(`{}`)),
 		server(t, "a:1", withTLS(`{"ca_certificate_file": "/nowhere/ca"}`)),
@@ -112,11 +113,11 @@ func TestKeys(t *testing.T) {
 		}
 		seen[s.Key()] = i
 	}
-	equal := server(t, "a:1", `"channel_creds": [{"config": {}, "type": "other"}, {"config": {"x": 1}, "type": "insecure"}], "server_features": ["xds_v3", "xyz"]`)
+	equal := server(t, "a:1", `"channel_creds": [{"config": {}, "type": "other"}, {"config": {"x": 1}, "type": "insecure"}], "server_features": ["xds_v3", "ignore_resource_deletion", "xyz"]`)
 	if equal.Key() != distinct[0].Key() {
 		t.Errorf("%q is not %q", equal.Key(), distinct[0].Key())
 	}
-	if p, q := server(t, "a:1", withTLS(`null`)), distinct[4]; p.Key() != q.Key() {
+	if p, q := server(t, "a:1", withTLS(`null`)), distinct[5]; p.Key() != q.Key() {
 		t.Errorf("%q is not %q", p.Key(), q.Key())
 	}
 }

@@ -59,11 +59,11 @@ func TestParse(t *testing.T) {
 		},
 		"features": {
 			body: `{` + plainNode + `, "xds_servers": [{"server_uri": "a:1", "channel_creds": [{"type": "insecure"}],
-				"server_features": ["xds_v3", "ignore_resource_deletion", "trusted_xds_server", "fail_on_data_errors"]}]}`,
+				"server_features": ["xds_v3", "ignore_resource_deletion", "trusted_xds_server", "xyz", "fail_on_data_errors", "resource_timer_is_transient_error"]}]}`,
 			check: func(c *Config) bool {
-				return c.Servers[0].IgnoreResourceDeletion && c.Servers[0].TrustedXDSServer
+				return c.Servers[0].FailOnDataErrors && c.Servers[0].ResourceTimerIsTransientError && c.Servers[0].TrustedXDSServer
 			},
-			warnings: []string{`xds_servers[0].server_features[3]: unknown feature "fail_on_data_errors", ignored`},
+			warnings: []string{`xds_servers[0].server_features[3]: unknown feature "xyz", ignored`},
 		},
 		"keys that nobody knows": {
 			body: `{` + plainServers + `, "Node": {}, "node": {"id": "one", "id ": 1, "user_agent_name": "x"}, "xyz": []}`,

@@ -42,7 +42,8 @@ func (f fields) server(logger *slog.Logger) Server {
 	identity := f.channelCredentials(&s, logger)
 	f.callCredentials(&s, &identity)
 	f.features(&s)
-	s.key = fmt.Sprintf("%q %s ignore_resource_deletion=%t trusted_xds_server=%t", s.URI, identity, s.IgnoreResourceDeletion, s.TrustedXDSServer)
+	s.key = fmt.Sprintf("%q %s fail_on_data_errors=%t resource_timer_is_transient_error=%t trusted_xds_server=%t",
+		s.URI, identity, s.FailOnDataErrors, s.ResourceTimerIsTransientError, s.TrustedXDSServer)
 	if len(f.problems.list) == 0 {
 		// What grpc cannot use is refused here, not when it is first needed.
 		if cc, err := s.Dial(); err != nil {
@@ -159,10 +160,13 @@ func (f fields) features(s *Server) {
 	for i, e := range f.list(x, path) {
 		at := path + "[" + strconv.Itoa(i) + "]"
 		switch feature := f.verdict.text(e, at); feature {
-		case "ignore_resource_deletion":
-			s.IgnoreResourceDeletion = true
+		case "fail_on_data_errors":
+			s.FailOnDataErrors = true
+		case "resource_timer_is_transient_error":
+			s.ResourceTimerIsTransientError = true
 		case "trusted_xds_server":
 			s.TrustedXDSServer = true
+		case "ignore_resource_deletion": // the default since gRFC A88
 		case "xds_v3", "": // all are v3 now
 		default:
 			f.warn(e.at, at, "unknown feature %q, ignored", feature)

@@ -24,9 +24,14 @@ type Server struct {
 	// Credentials is the type of the channel credentials that were chosen, for
 	// people to read: insecure or tls.
 	Credentials string
-	// IgnoreResourceDeletion keeps what was received when the server says that
-	// it is no more (server feature ignore_resource_deletion, gRFC A53).
-	IgnoreResourceDeletion bool
+	// FailOnDataErrors drops a cached resource when the server deletes it, sends an
+	// invalid version, or reports NOT_FOUND or PERMISSION_DENIED for it. By default,
+	// the cached resource stays in use (server feature fail_on_data_errors, gRFC A88).
+	FailOnDataErrors bool
+	// ResourceTimerIsTransientError gives the server 30 s instead of 15 s to send a
+	// resource, and a resource that it has not sent by then is not taken for one that
+	// does not exist (server feature resource_timer_is_transient_error, gRFC A88).
+	ResourceTimerIsTransientError bool
 	// TrustedXDSServer lets the server say what else only the bootstrap may (server feature
 	// trusted_xds_server, gRFC A81).
 	TrustedXDSServer bool

@@ -165,13 +165,11 @@ func (a *authority) adopt(w *watch) {
 }
 
 func (a *authority) apply(w *watch, r *serverResource, place int) {
-	switch {
-	case r.err != nil:
-		a.lose(w, r, place)
-	case r.rejection != nil:
-		a.reject(w, r, place)
-	default:
+	if r.good() && (!w.good() || r.problem() == nil) {
 		a.accept(w, r, place)
+	}
+	if r.problem() != nil {
+		a.handleError(w, r, place)
 	}
 }
 
@@ -190,51 +188,41 @@ func (a *authority) accept(w *watch, r *serverResource, place int) {
 	a.notify(w, nil, false, place)
 }
 
-// reject records that the server's newest version is invalid. The cached value
-// stays. The same reason is not reported twice.
-func (a *authority) reject(w *watch, r *serverResource, place int) {
-	if r.good() && !w.good() {
-		a.accept(w, r, place)
-	}
-	w.rejection = r.rejection
-	if w.good() {
-		a.set(w, NackedButCached)
-	} else {
-		a.set(w, Nacked)
-	}
-	if w.err != r.reason { //nolint:errorlint // the same error, not an equal one
-		a.notify(w, r.reason, w.good(), place)
-	}
-}
-
-// lose records that the server does not have the resource. A value that a more
-// preferred server provided stays, with an ambient error: the server that provided
-// it cannot be reached, and has not withdrawn it.
-func (a *authority) lose(w *watch, r *serverResource, place int) {
-	notFound, absent := r.err.(*NotFoundError) //nolint:errorlint // it is never wrapped
-	absent = absent && !notFound.Expired
-	if w.good() && (w.place < place || !absent) {
-		if absent && w.err != r.err { //nolint:errorlint // the same error, not an equal one
-			a.notify(w, r.err, true, place)
+// handleError applies an error that a server caused. It follows gRFC A88: a cached
+// value stays in use, with the error as an ambient one. A data error of a server with
+// fail_on_data_errors drops it instead, but not if a more preferred server provided it:
+// that server cannot be reached, and has not withdrawn it. An error that was reported
+// is not reported again.
+func (a *authority) handleError(w *watch, r *serverResource, place int) {
+	err := r.problem()
+	drop := isDataError(err) && r.server.config.FailOnDataErrors
+	if w.good() && (w.place < place || !drop) {
+		if isTimeout(err) {
+			return
+		}
+		if w.place >= place {
+			w.rejection = r.rejection
+			a.set(w, stateOf(err, true))
+		}
+		if w.err != err { //nolint:errorlint // the same error, not an equal one
+			a.notify(w, err, true, place)
 		}
 		return
 	}
-	if w.err == r.err { //nolint:errorlint // the same error, not an equal one
+	w.rejection = r.rejection
+	a.set(w, stateOf(err, false))
+	if w.err == err && !w.good() { //nolint:errorlint // the same error, not an equal one
 		return
 	}
-	state := Timeout
-	if absent {
-		state = DoesNotExist
-	}
-	a.set(w, state)
 	w.item, w.place = resource.Item{}, none
-	w.version, w.updated, w.rejection = "", r.updated, nil
-	a.notify(w, r.err, false, place)
+	w.version, w.updated, w.final = "", r.updated, drop
+	a.notify(w, err, false, place)
 }
 
 // notify adds the state of a watch to the batch: an error that the server at place
 // caused, or nil for the value.
 func (a *authority) notify(w *watch, err error, ambient bool, place int) {
+	w.final = w.final && err != nil && !ambient
 	w.err, w.ambient, w.errPlace = err, ambient, place
 	for _, name := range w.names {
 		a.key.config.batch = append(a.key.config.batch, w.update(name))

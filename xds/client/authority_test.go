@@ -30,15 +30,15 @@ func TestRemovalByAbsence(t *testing.T) {
 		// A response of all that there is tells what is no more; what never was
 		// has its time.
 		s.say("2", "n5", cluster("a"))
-		w.expectTold("b: not found")
-		if got := w.state(cds, "b"); got.State != DoesNotExist || got.Version != "" {
+		w.expectTold("ambient b: not found")
+		if got := w.state(cds, "b"); got.State != DoesNotExistButCached || got.Version != "1" {
 			t.Errorf("it is %+v", got)
 		}
 		if got := w.state(cds, "never"); got.State != Requested {
 			t.Errorf("it is %+v", got)
 		}
 		s.sayOf(resource.TypeListener.URL(), "2", "n6")
-		w.expectTold("l: not found")
+		w.expectTold("ambient l: not found")
 		// It is told once.
 		s.say("3", "n7", cluster("a"))
 		s.sayOf(resource.TypeListener.URL(), "3", "n8")
@@ -52,44 +52,9 @@ func TestRemovalByAbsence(t *testing.T) {
 		w.expectTold("b=4") // a is as it was
 		// A bad one is there.
 		s.say("5", "n12", badCluster("b"))
-		w.expectTold("a: not found, ambient b: rejected")
+		w.expectTold("ambient a: not found, ambient b: rejected")
 		s.say("6", "n13", cluster("a"))
-		w.expectTold("a=6, b: not found")
-	})
-}
-
-func TestDeletionsAreIgnored(t *testing.T) {
-	play(t, "one:ignore_resource_deletion", func(t *testing.T, w *world) {
-		w.want(cds, "a", "b")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.say("1", "n1", cluster("a"), cluster("b"))
-		w.expectTold("a=1, b=1")
-		for range 3 {
-			s.say("2", "n2", cluster("a"))
-		}
-		s.say("3", "n3", cluster("a", "other"))
-		w.expectTold("a=3")
-		if e := event[DeletionIgnored](w); e.Key.Name != "b" {
-			t.Errorf("%+v", e)
-		}
-		if got := w.state(cds, "b"); got.State != Acked || got.Version != "1" {
-			t.Errorf("it is %+v", got)
-		}
-		s.say("4", "n4", cluster("b"))
-		s.say("5", "n5", cluster("b", "other"))
-		w.expectTold("b=5")
-		s.say("6", "n6", cluster("a", "other"))
-		w.expectNothingTold()
-		ignored := 0
-		for len(w.events) > 0 {
-			if e, ok := (<-w.events).(DeletionIgnored); ok && e.Key.Name == "b" {
-				ignored++
-			}
-		}
-		if ignored != 1 { // once more, since it was there meanwhile
-			t.Errorf("%d times more", ignored)
-		}
+		w.expectTold("a=6, ambient b: not found")
 	})
 }
 
@@ -181,7 +146,7 @@ func TestAuthoritiesShareServers(t *testing.T) {
 
 		// Absence is judged within each.
 		one.say("2", "n2", cluster("a"))
-		w.expectTold(of("same") + ": not found")
+		w.expectTold("ambient " + of("same") + ": not found")
 		one.hear()
 
 		// The third falls back to the server that is there already, which

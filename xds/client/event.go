@@ -47,19 +47,21 @@ type Returned struct {
 	From, To  string
 }
 
-// DeletionIgnored is that a server which is told to be ignored in this
-// (ignore_resource_deletion, gRFC A53) no longer sends a resource.
-type DeletionIgnored struct {
+// DataError is a resource that a server deleted, or for which it reported an error
+// that is not the last one. It follows gRFC A88.
+type DataError struct {
 	Server string
 	Key    resource.Key
+	Err    error // a *NotFoundError or a *ResourceError
+	Cached bool  // the last good value stays in use
 }
 
-func (Connected) event()       {}
-func (Disconnected) event()    {}
-func (Rejected) event()        {}
-func (FellBack) event()        {}
-func (Returned) event()        {}
-func (DeletionIgnored) event() {}
+func (Connected) event()    {}
+func (Disconnected) event() {}
+func (Rejected) event()     {}
+func (FellBack) event()     {}
+func (Returned) event()     {}
+func (DataError) event()    {}
 
 // move is targets that go from one server of an authority to another in one step.
 type move struct {

@@ -26,7 +26,7 @@ func TestWhatDoesNotComeInTimeDoesNotExist(t *testing.T) {
 		if got := time.Since(began); got != watchExpiry+10*time.Second {
 			t.Errorf("after %v", got)
 		}
-		if got := w.state(cds, "a"); got.State != Timeout {
+		if got := w.state(cds, "a"); got.State != DoesNotExist {
 			t.Errorf("it is %+v", got)
 		}
 		time.Sleep(time.Hour)

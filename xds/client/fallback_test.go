@@ -184,7 +184,7 @@ func TestTheTimeOfAServerThatComesBack(t *testing.T) {
 		if got := time.Since(began); got != watchExpiry {
 			t.Errorf("after %v", got)
 		}
-		if got := w.state(eds, "a"); got.State != Timeout {
+		if got := w.state(eds, "a"); got.State != DoesNotExist {
 			t.Errorf("it is %+v", got)
 		}
 	})

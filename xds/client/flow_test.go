@@ -205,8 +205,8 @@ func TestWhatIsKnownIsNotDecodedAgain(t *testing.T) {
 		say("3", "pc", namedPolicy("a", "pa"), namedPolicy("b", "pb"), namedPolicy("c", "pc")) // what it was once
 		w.expectTold("c=3")
 		say("4", "", namedPolicy("a", "pa"), namedPolicy("c", "pc"))
-		w.expectTold("b: not found")
-		say("5", "pb", namedPolicy("a", "pa"), namedPolicy("b", "pb"), namedPolicy("c", "pc"))
+		w.expectTold("ambient b: not found")
+		say("5", "", namedPolicy("a", "pa"), namedPolicy("b", "pb"), namedPolicy("c", "pc"))
 		w.expectTold("b=5")
 		w.want(cds, "-a", "a")
 		say("6", "pa", namedPolicy("a", "pa"), namedPolicy("b", "pb"), namedPolicy("c", "pc"))

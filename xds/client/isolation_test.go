@@ -229,7 +229,7 @@ func TestWhatAServerLetPassWhileItWasNotInUse(t *testing.T) {
 			}
 		}
 		w.expectUsing("t=one")
-		if got := w.state(eds, "b"); got.State != Timeout {
+		if got := w.state(eds, "b"); got.State != DoesNotExist {
 			w.t.Errorf("b is %+v", got)
 		}
 	})

@@ -105,7 +105,7 @@ func serversJSON(names ...string) string {
 		name, features, _ := strings.Cut(n, ":")
 		s := fmt.Sprintf(`{"server_uri":"passthrough:///%s","channel_creds":[{"type":"insecure"}]`, name)
 		if features != "" {
-			s += fmt.Sprintf(`,"server_features":[%q]`, features)
+			s += fmt.Sprintf(`,"server_features":["%s"]`, strings.ReplaceAll(features, "+", `","`))
 		}
 		list = append(list, s+"}")
 	}
@@ -144,6 +144,8 @@ func describe(batch []Update) string {
 		var silent *SilentError
 		var rejected *RejectedError
 		var unreachable *UnreachableError
+		var reported *ResourceError
+		var timeout *TimeoutError
 		s := u.Key.Name
 		switch {
 		case u.Err == nil:
@@ -151,6 +153,12 @@ func describe(batch []Update) string {
 			if u.Raw == nil || u.Cluster == nil && u.Assignment == nil && u.Listener == nil && u.Routes == nil {
 				s += " without a value"
 			}
+		case errors.As(u.Err, &not) && not.Reported:
+			s += ": reported NotFound " + not.Message
+		case errors.As(u.Err, &reported):
+			s += ": reported " + reported.Code.String() + " " + reported.Message
+		case errors.As(u.Err, &timeout):
+			s += ": timeout"
 		case errors.As(u.Err, &not) && not.Expired:
 			s += ": expired"
 		case errors.As(u.Err, &not):

@@ -204,7 +204,7 @@ func TestAPolicyRefusesItsConfig(t *testing.T) {
 		w.expectTold("a=1, b=1")
 		s.hear()
 		s.say("2", "n2", configuredPolicy("a", "fussy", &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(1)}}))
-		w.expectTold("ambient a: rejected, b: not found")
+		w.expectTold("ambient a: rejected, ambient b: not found")
 		r := await(t, s.requests, "request")
 		if text := r.GetErrorDetail().GetMessage(); !strings.Contains(text, `Cluster/a: `) || !strings.Contains(text, `is refused by fussy: {"x":1} is not to my taste`) {
 			t.Errorf("says %q", text)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -20,8 +21,10 @@ type response struct {
 	// resources are those that bear a name, good and bad, each name once: the last
 	// counts. The names are canonical.
 	resources []received
-	places    map[string]int // in resources, by name
+	places    map[string]int // in resources, by name; -1 if the response has only an error for it
 	nameless  int            // bad ones without a name
+	// errors are the errors that the server reports for single resources.
+	errors []resourceError
 	// refusal is what is wrong with it all, for the server; empty where nothing is.
 	refusal string
 }
@@ -30,6 +33,21 @@ type response struct {
 type received struct {
 	item resource.Item // with an error, the Key alone
 	err  error
+}
+
+// resourceError is an error that the server reports for a resource (xRFC TP3).
+type resourceError struct {
+	name    string // canonical
+	code    codes.Code
+	message string
+}
+
+// err returns the error for those who want the resource.
+func (e *resourceError) err(k resource.Key, server string) error {
+	if e.code == codes.NotFound {
+		return &NotFoundError{Key: k, Server: server, Message: e.message, Reported: true}
+	}
+	return &ResourceError{Key: k, Server: server, Code: e.code, Message: e.message}
 }
 
 // whole reports whether a response has all resources of its type that exist and
@@ -79,7 +97,30 @@ func decode(m *discoveryv3.DiscoveryResponse, o resource.Options, known memory) 
 		r.resources = append(r.resources, received{item: it, err: err})
 	}
 	r.refusal = wrong.String()
+	r.addErrors(m)
 	return r
+}
+
+// addErrors adds the errors that the server reports. An error without a name or with
+// the code OK is not one.
+func (r *response) addErrors(m *discoveryv3.DiscoveryResponse) {
+	for _, e := range m.GetResourceErrors() {
+		name, detail := canonical(e.GetResourceName().GetName()), e.GetErrorDetail()
+		if name == "" || detail.GetCode() == int32(codes.OK) {
+			continue
+		}
+		message := detail.GetMessage()
+		if len(message) > maxWords {
+			message = message[:maxWords] + "…"
+		}
+		r.errors = append(r.errors, resourceError{
+			name: name, code: codes.Code(detail.GetCode()),
+			message: strings.ToValidUTF8(message, "\uFFFD"),
+		})
+		if _, sent := r.places[name]; !sent {
+			r.places[name] = -1
+		}
+	}
 }
 
 // decodeOne makes a panic, of whoever's, a refusal: no server is to bring lbd down.

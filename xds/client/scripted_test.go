@@ -13,9 +13,11 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -179,6 +181,19 @@ func (c *conversation) say(version, nonce string, resources ...*anypb.Any) {
 func (c *conversation) sayOf(url, version, nonce string, resources ...*anypb.Any) {
 	c.t.Helper()
 	if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: version, Nonce: nonce, Resources: resources}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// fail sends a response with an error for a Cluster (xRFC TP3), and the resources.
+func (c *conversation) fail(version, nonce, name string, code codes.Code, resources ...*anypb.Any) {
+	c.t.Helper()
+	if err := c.stream.Send(&discoveryv3.DiscoveryResponse{
+		TypeUrl: resource.TypeCluster.URL(), VersionInfo: version, Nonce: nonce, Resources: resources,
+		ResourceErrors: []*discoveryv3.ResourceError{{
+			ResourceName: &discoveryv3.ResourceName{Name: name}, ErrorDetail: status.New(code, "reason").Proto(),
+		}},
+	}); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -15,6 +15,8 @@ const (
 	// watchExpiry is the time that a server has to send a resource, from when it
 	// was asked for it on a stream, as all xDS clients give.
 	watchExpiry = 15 * time.Second
+	// slowWatchExpiry is that of a server with resource_timer_is_transient_error.
+	slowWatchExpiry = 30 * time.Second
 	// refusalPace is the least time between two NACKs of the same version. There
 	// are servers that answer each NACK with the same again, at once.
 	refusalPace = time.Second
@@ -76,6 +78,14 @@ func (c *Client) letGo(s *server) {
 	s.stop()
 }
 
+// watchExpiry returns the time that the server has to send a resource.
+func (s *server) watchExpiry() time.Duration {
+	if s.config.ResourceTimerIsTransientError {
+		return slowWatchExpiry
+	}
+	return watchExpiry
+}
+
 // speaks reports whether the server answered on the stream that there is.
 func (s *server) speaks() bool { return s.stream != nil && s.stream.answered.Load() }
 
@@ -125,7 +135,7 @@ func (s *server) opened(st *stream) {
 	for _, t := range s.subscriptions {
 		t.newStream()
 	}
-	s.after(watchExpiry, func() {
+	s.after(s.watchExpiry(), func() {
 		s.silent(st)
 		s.confirm(st)
 	})
@@ -152,7 +162,7 @@ func (s *server) sent(st *stream, request sending) {
 
 // expireLater gives the server its time to send what was asked for together.
 func (s *server) expireLater(st *stream, t *subscriptions, together []*subscription) {
-	s.after(watchExpiry, func() { s.expireAll(st, t, together) })
+	s.after(s.watchExpiry(), func() { s.expireAll(st, t, together) })
 }
 
 // expireAll takes notice that the server's time to send resources is over.

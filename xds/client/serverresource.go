@@ -29,12 +29,12 @@ type serverResource struct {
 	// rejection and reason say why the last version was rejected; nil if it was not.
 	rejection *Rejection
 	reason    error
-	// err is why there is no value, a *NotFoundError or a *SilentError; nil before
-	// the server said anything.
+	// err is why there is no value, or why the server no longer confirms the one that
+	// it sent: a *NotFoundError, a *ResourceError, a *SilentError or a *TimeoutError;
+	// nil before the server said anything, and after a value.
 	err error
 	// absent is that a response came without it before the server's time was over.
-	absent          error
-	deletionIgnored bool
+	absent error
 }
 
 // good reports whether the server provided a value that counts.
@@ -56,10 +56,18 @@ func (r *serverResource) confirmed() bool { return r.stream != nil && r.stream =
 // that they prefer less: a usable value, or the end of one.
 func (r *serverResource) decisive() bool {
 	if r.err != nil {
-		e, ok := r.err.(*NotFoundError) //nolint:errorlint // it is never wrapped
-		return ok && !e.Expired
+		return isDataError(r.err) && !isTimeout(r.err)
 	}
 	return r.rejection == nil
+}
+
+// problem returns the error that the last response, or its absence, means for those
+// who want the resource; nil for a value.
+func (r *serverResource) problem() error {
+	if r.err != nil {
+		return r.err
+	}
+	return r.reason
 }
 
 // resource returns what is known of a resource that the server is asked for.
@@ -115,6 +123,11 @@ func (s *server) apply(m *response, now time.Time) {
 			s.accept(r, m, got.item, now)
 		}
 	}
+	for i := range m.errors {
+		if r := resources[m.errors[i].name]; r != nil {
+			s.receiveError(r, &m.errors[i], now)
+		}
+	}
 	if !m.whole() {
 		return
 	}
@@ -140,7 +153,7 @@ func (s *server) accept(r *serverResource, m *response, it resource.Item, now ti
 		r.updated = now
 	}
 	r.stream, r.version = s.stream, m.version
-	r.rejection, r.reason, r.err, r.deletionIgnored = nil, nil, nil, false
+	r.rejection, r.reason, r.err = nil, nil, nil
 	s.notify(r)
 }
 
@@ -154,21 +167,41 @@ func (s *server) reject(r *serverResource, m *response, err error, now time.Time
 		r.reason = &RejectedError{Key: r.key, Server: s.config.URI, Version: m.version, Err: err}
 		s.client.tell(Rejected{Server: s.config.URI, Key: r.key, Version: m.version, Err: err})
 	}
+	if s.config.FailOnDataErrors && r.good() {
+		s.client.remember(r, resource.Item{})
+		r.version, r.updated = "", now
+	}
 	s.notify(r)
 }
 
-// remove takes notice that a response came without a resource.
-func (s *server) remove(r *serverResource, now time.Time) {
-	if s.config.IgnoreResourceDeletion {
-		if r.good() && !r.deletionIgnored {
-			r.deletionIgnored = true
-			s.client.tell(DeletionIgnored{Server: s.config.URI, Key: r.key})
-		}
+// receiveError takes an error that the server reports for a resource.
+func (s *server) receiveError(r *serverResource, e *resourceError, now time.Time) {
+	err := e.err(r.key, s.config.URI)
+	if r.err != nil && r.err.Error() == err.Error() {
+		r.stream = s.stream
 		return
 	}
+	s.fail(r, err, now)
+}
+
+// fail records a data error, or an error that the server reports, and reports it.
+func (s *server) fail(r *serverResource, err error, now time.Time) {
+	if !r.good() || s.config.FailOnDataErrors && isDataError(err) {
+		s.lose(r, err, now)
+	} else {
+		r.stream, r.rejection, r.reason, r.err = s.stream, nil, nil, err
+	}
+	s.client.tell(DataError{Server: s.config.URI, Key: r.key, Err: err, Cached: r.good()})
+	s.notify(r)
+}
+
+// remove takes notice that a response came without a resource. A server reports an
+// error only once, so it stays the reason.
+func (s *server) remove(r *serverResource, now time.Time) {
 	if r.good() {
-		s.lose(r, &NotFoundError{Key: r.key, Server: s.config.URI}, now)
-		s.notify(r)
+		if r.err == nil {
+			s.fail(r, &NotFoundError{Key: r.key, Server: s.config.URI}, now)
+		}
 		return
 	}
 	if r.rejection != nil || r.decisive() && r.known() {
@@ -193,12 +226,18 @@ func (s *server) expire(r *serverResource, silent bool, now time.Time) {
 	if r == nil || r.good() || r.rejection != nil {
 		return
 	}
-	var err error = &NotFoundError{Key: r.key, Server: s.config.URI, Expired: true}
-	if silent {
-		if r.silent() {
-			return
-		}
+	var err error
+	switch {
+	case s.config.ResourceTimerIsTransientError:
+		err = &TimeoutError{Key: r.key, Server: s.config.URI}
+	case silent:
 		err = &SilentError{Key: r.key, Server: s.config.URI}
+	default:
+		err = &NotFoundError{Key: r.key, Server: s.config.URI, Expired: true}
+	}
+	if r.err != nil && r.err.Error() == err.Error() {
+		r.stream = s.stream
+		return
 	}
 	s.lose(r, err, now)
 	s.notify(r)

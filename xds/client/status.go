@@ -12,7 +12,7 @@ import (
 // State is how far the client is with a resource.
 type State string
 
-// The states of resources.
+// The states of resources, as in gRFC A88.
 const (
 	// Requested is neither received nor known to be missing.
 	Requested State = "requested"
@@ -22,11 +22,42 @@ const (
 	Nacked State = "nacked"
 	// NackedButCached was refused, and the last good one is in use.
 	NackedButCached State = "nacked_but_cached"
-	// DoesNotExist was sent before, and no longer is.
+	// DoesNotExist was not sent in time, or no longer is sent.
 	DoesNotExist State = "does_not_exist"
-	// Timeout was not sent within the time that a server is given.
+	// DoesNotExistButCached is no longer sent, and the last good one is in use.
+	DoesNotExistButCached State = "does_not_exist_but_cached"
+	// Timeout was not sent in time by a server that has sent nothing at all, or that
+	// has the feature resource_timer_is_transient_error.
 	Timeout State = "timeout"
+	// ReceivedError is a resource for which the server reported an error.
+	ReceivedError State = "received_error"
+	// ReceivedErrorButCached is one of which the last good one is in use.
+	ReceivedErrorButCached State = "received_error_but_cached"
 )
+
+// stateOf returns the state of a resource with an error.
+func stateOf(err error, cached bool) State {
+	switch e := err.(type) { //nolint:errorlint // it is never wrapped
+	case *RejectedError:
+		return either(cached, NackedButCached, Nacked)
+	case *NotFoundError:
+		if e.Reported {
+			return either(cached, ReceivedErrorButCached, ReceivedError)
+		}
+		return either(cached, DoesNotExistButCached, DoesNotExist)
+	case *ResourceError:
+		return either(cached, ReceivedErrorButCached, ReceivedError)
+	default:
+		return Timeout
+	}
+}
+
+func either(cached bool, kept, lost State) State {
+	if cached {
+		return kept
+	}
+	return lost
+}
 
 // Status is all that the client knows but the resources' contents.
 type Status struct {

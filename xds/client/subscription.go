@@ -202,9 +202,12 @@ func (t *subscriptions) handleResponse(r *response) {
 	for i := range r.resources {
 		t.arrive(r.resources[i].item.Key.Name)
 	}
+	for i := range r.errors {
+		t.arrive(r.errors[i].name)
+	}
 }
 
-// arrive records that the server sent a resource.
+// arrive records that the server sent a resource, or an error for it.
 func (t *subscriptions) arrive(name string) {
 	if s := t.names[name]; s != nil {
 		s.stage, s.late, s.uncertain = arrived, false, false

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -26,12 +28,15 @@ type Update struct {
 	// Updated is when the resource became what it is: the last good value's time
 	// where there is one.
 	Updated time.Time
-	// Err is a *NotFoundError, a *SilentError, a *RejectedError or an
-	// *UnreachableError; nil with a value.
+	// Err is a *NotFoundError, a *ResourceError, a *RejectedError, a *SilentError, a
+	// *TimeoutError or an *UnreachableError; nil with a value.
 	Err error
 	// Ambient says that Err leaves the last good value in use. Otherwise there is
 	// none, or no more.
 	Ambient bool
+	// Final says that no earlier value may be used, such as one that is kept on disk:
+	// Err is a data error of a server with fail_on_data_errors (gRFC A88).
+	Final bool
 }
 
 // NotFoundError is a resource that the server does not have. It can be trusted: the
@@ -41,9 +46,11 @@ type NotFoundError struct {
 	// Server is its URI. It is empty where no server can be asked for such a name:
 	// one that is empty, not UTF-8, or "*", which would ask for everything.
 	Server string
-	// Expired says that the server did not send the resource within the time that
-	// it is given; else a response was without it.
-	Expired bool
+	// Expired is true if the server did not send the resource in time, Reported if
+	// it reported that the resource does not exist, with Message (xRFC TP3). If
+	// neither is, a response came without a resource that was there before.
+	Expired, Reported bool
+	Message           string
 }
 
 // Error names the resource and the server.
@@ -51,10 +58,67 @@ func (e *NotFoundError) Error() string {
 	if e.Server == "" {
 		return fmt.Sprintf("%s of name %q does not exist: no management server can be asked for that name", e.Key.Type, e.Key.Name)
 	}
-	if e.Expired {
+	switch {
+	case e.Expired:
 		return fmt.Sprintf("%s does not exist: management server %q did not send it within %v", e.Key, e.Server, watchExpiry)
+	case e.Reported:
+		return fmt.Sprintf("%s does not exist: management server %q reports: %s", e.Key, e.Server, e.Message)
+	default:
+		return fmt.Sprintf("%s does not exist: management server %q no longer sends it", e.Key, e.Server)
 	}
-	return fmt.Sprintf("%s does not exist: management server %q no longer sends it", e.Key, e.Server)
+}
+
+// isDataError reports whether an error is a data error of gRFC A88: the resource is
+// invalid, or the client may not have it.
+func isDataError(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it is never wrapped
+	case *NotFoundError, *RejectedError:
+		return true
+	case *ResourceError:
+		return e.Code == codes.PermissionDenied
+	default:
+		return false
+	}
+}
+
+// isTimeout reports whether an error is that the server did not send a resource in
+// time. It says nothing of a value that another server provided.
+func isTimeout(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it is never wrapped
+	case *SilentError, *TimeoutError:
+		return true
+	case *NotFoundError:
+		return e.Expired
+	default:
+		return false
+	}
+}
+
+// ResourceError is an error other than NOT_FOUND that a server reports for a resource
+// (xRFC TP3).
+type ResourceError struct {
+	Key     resource.Key
+	Server  string // its URI
+	Code    codes.Code
+	Message string
+}
+
+// Error names the resource and the server, and has the server's message.
+func (e *ResourceError) Error() string {
+	return fmt.Sprintf("%s: management server %q reports %v: %s", e.Key, e.Server, e.Code, e.Message)
+}
+
+// TimeoutError is a resource that a server did not send in time although it has the
+// server feature resource_timer_is_transient_error: it would have reported that the
+// resource does not exist (gRFC A88).
+type TimeoutError struct {
+	Key    resource.Key
+	Server string // its URI
+}
+
+// Error names the resource and the server.
+func (e *TimeoutError) Error() string {
+	return fmt.Sprintf("%s: management server %q did not send it within %v", e.Key, e.Server, slowWatchExpiry)
 }
 
 // SilentError is a resource that a server did not send within the time that it is

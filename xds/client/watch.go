@@ -25,6 +25,7 @@ type watch struct {
 	err      error
 	ambient  bool
 	errPlace int
+	final    bool // see Update.Final
 
 	rejection *Rejection
 }
@@ -36,7 +37,7 @@ func (w *watch) good() bool { return w.item.Raw != nil }
 func (w *watch) update(name string) Update {
 	u := w.value(name)
 	if w.err != nil {
-		u.Item, u.Err, u.Ambient = resource.Item{Key: u.Key}, w.err, w.ambient
+		u.Item, u.Err, u.Ambient, u.Final = resource.Item{Key: u.Key}, w.err, w.ambient, w.final
 		u.Server, u.Fallback = w.serverAt(w.errPlace), w.errPlace > 0
 	}
 	return u

@@ -35,6 +35,8 @@ type result[V any] struct {
 	// preferred to it, and cannot be reached.
 	server   string
 	fallback bool
+	// final is Update.Final.
+	final bool
 }
 
 // notFound reports whether err is that the resource does not exist, as far as
@@ -44,9 +46,8 @@ func (r *result[V]) notFound() bool {
 	return silent || isNotFound(r.err)
 }
 
-// gone reports whether a server has said that the resource does not exist, and is
-// the one to know. What was kept is then of no use.
-func (r *result[V]) gone() bool { return !r.fallback && isNotFound(r.err) }
+// gone reports whether what was kept may not be used.
+func (r *result[V]) gone() bool { return !r.fallback && r.final }
 
 func isNotFound(err error) bool {
 	_, is := errors.AsType[*client.NotFoundError](err)
@@ -57,8 +58,8 @@ func (r *result[V]) good() bool { return r != nil && r.value != nil }
 
 // top is what counts, for a target, of what the sources say. What push or file have
 // covers the rest, even where it is no value. What was kept of a management server
-// serves until the server says otherwise: an error other than that the resource does
-// not exist does not, nor does the word of a fallback server.
+// serves until the server sends a value: an error keeps it in use, unless the error is
+// final and not of a fallback server.
 func (l layers[V]) top(target, name string) result[V] {
 	at, ads := l.shared[name], l.ads[wanted{target, name}]
 	if at == nil {
@@ -144,7 +145,7 @@ func (l layers[V]) take(
 	name := u.Key.Name
 	is := &result[V]{
 		value: value, from: resource.Provenance{Source: s, Updated: u.Updated, Version: u.Version},
-		server: u.Server, fallback: u.Fallback,
+		server: u.Server, fallback: u.Fallback, final: u.Final,
 	}
 	switch {
 	case u.Raw != nil && value == nil:

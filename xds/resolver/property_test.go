@@ -10,7 +10,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -54,8 +53,7 @@ func (m *model) top(target string, key resource.Key) resolver.Update {
 		}
 	}
 	server, kept := m.said[wish{target, key}], m.content[cache][key]
-	_, gone := errors.AsType[*client.NotFoundError](server.Err)
-	if server.Raw == nil && kept.Raw != nil && (!gone || server.Fallback) {
+	if server.Raw == nil && kept.Raw != nil && (!server.Final || server.Fallback) {
 		return kept
 	}
 	return server
@@ -348,7 +346,7 @@ func randomUpdate(t *rapid.T, s resource.Source, version int) resolver.Update {
 	case 3:
 		if s == ads {
 			out = notFound(u)
-			out.Fallback = rapid.Bool().Draw(t, "fallback")
+			out.Fallback, out.Final = rapid.Bool().Draw(t, "fallback"), rapid.Bool().Draw(t, "final")
 		}
 	case 4:
 		if s == ads {

@@ -33,13 +33,14 @@ type Update struct {
 	// it, and cannot be reached: what it does not have may exist.
 	Server   string
 	Fallback bool
-	// Err is, without Raw, why the source has no resource that can be used. A
-	// *client.NotFoundError can be trusted, but for a Fallback's: what was kept of
-	// the resource is of no use any more either. Any other error leaves that in
-	// use.
+	// Err is, without Raw, why the source has no resource that can be used. What was
+	// kept of the resource stays in use, unless Final is true.
 	Err error
 	// Ambient is true where Err leaves what the source itself had in use.
 	Ambient bool
+	// Final is true if what was kept of the resource may not be used either (gRFC A88,
+	// fail_on_data_errors). It has no effect for a Fallback.
+	Final bool
 }
 
 // Change is a target's new config.

@@ -72,7 +72,14 @@ func without(u resolver.Update) resolver.Update {
 
 func notFound(u resolver.Update) resolver.Update {
 	out := without(u)
-	out.Err = &client.NotFoundError{Key: u.Key, Server: "up:1"}
+	out.Err, out.Final = &client.NotFoundError{Key: u.Key, Server: "up:1"}, true
+	return out
+}
+
+// missing is notFound of a server without fail_on_data_errors.
+func missing(u resolver.Update) resolver.Update {
+	out := notFound(u)
+	out.Final = false
 	return out
 }
 
@@ -318,6 +325,15 @@ func TestTargets(t *testing.T) {
 			{
 				apply(ads, silent(lds("shop", "")), silent(rds("r")), silent(cds(t, "a", "")), silent(eds(t, "a"))),
 				"shop{a=h1(cache)?ClusterLoadAssignment/a" + sentNothing + "}", "",
+			},
+			{apply(ads, everything...), "shop{a=h1(ads)}", ""},
+		}},
+		"what was kept stays in use if the server no longer has it": {steps: []step{
+			{apply(cache, everything...), "", ""},
+			{host(shop), "shop{a=h1(cache)}", "+Cluster/a +ClusterLoadAssignment/a +Listener/shop +RouteConfiguration/r"},
+			{
+				apply(ads, missing(lds("shop", "")), missing(rds("r")), missing(cds(t, "a", "")), missing(eds(t, "a"))),
+				"shop{a=h1(cache)?ClusterLoadAssignment/a" + doesNotExist + "}", "",
 			},
 			{apply(ads, everything...), "shop{a=h1(ads)}", ""},
 		}},

@@ -11,7 +11,8 @@ import { useRound } from "../question.ts";
 const every = 5000;
 
 const tones: Record<string, string> = {
-  acked: "good", requested: "busy", nacked: "bad", nacked_but_cached: "bad", does_not_exist: "unwell", timeout: "bad",
+  acked: "good", requested: "busy", nacked: "bad", nacked_but_cached: "bad", does_not_exist: "unwell",
+  does_not_exist_but_cached: "bad", received_error: "bad", received_error_but_cached: "bad", timeout: "bad",
 };
 
 export function Xds() {

@@ -30,6 +30,7 @@ const words: Partial<Record<EventType, Words>> = {
   xds_connected: { letter: "X", color: "muted", word: "xDS connected" },
   xds_disconnected: { letter: "X", color: "bad", word: "xDS disconnected" },
   xds_rejected: { letter: "N", color: "bad", word: "xDS rejected" },
+  xds_resource_error: { letter: "N", color: "bad", word: "xDS resource error" },
   xds_fell_back: { letter: "X", color: "busy", word: "xDS fell back" },
   xds_returned: { letter: "X", color: "muted", word: "xDS returned" },
   shortage_began: { letter: "L", color: "bad", word: "shortage began" },
