@@ -195,6 +195,7 @@ func (b *outlierDetection) Report() {
 // NewSubConn makes a SubConn that can be ejected with its endpoint.
 func (b *outlierDetection) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	sc := &subConn{policy: b, value: policy.EndpointOfAddresses(addrs), listener: opts.StateListener}
+	sc.partial = len(addrs) < len(sc.value.Addresses)
 	opts.StateListener = sc.heard
 	inner, err := b.ClientConn.NewSubConn(addrs, opts)
 	if err != nil {

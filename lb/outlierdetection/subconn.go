@@ -24,8 +24,12 @@ type subConn struct {
 	endpoint atomic.Pointer[endpoint]
 
 	// Fixed after build.
-	policy   *outlierDetection
-	value    *resource.Endpoint // that it was made for
+	policy *outlierDetection
+	value  *resource.Endpoint // that it was made for
+	// partial is true for a SubConn to some of the endpoint's addresses, as grpc's
+	// pick_first makes them: its policy has to know which address fails, so as to
+	// try the next one.
+	partial  bool
 	listener func(balancer.SubConnState)
 
 	// Owner only. real is the SubConn's own state, and err why; told is the
@@ -63,18 +67,22 @@ func (s *subConn) heard(state balancer.SubConnState) {
 		why = nil
 	}
 	switch {
-	case why == nil:
+	case why == nil, s.partial && s.real != connectivity.Ready:
 		s.tell(state)
 	case s.told != connectivity.TransientFailure: // made for an ejected endpoint
 		s.eject(why)
 	}
-	if why != nil && s.real == connectivity.Idle {
+	if why != nil && s.real == connectivity.Idle && !s.partial {
 		s.Connect()
 	}
 }
 
-// eject lets the SubConn's policy hear that it failed because of why.
+// eject lets the SubConn's policy hear that it failed because of why. A partial one
+// that is not READY gets no picks anyway, and goes on as it is.
 func (s *subConn) eject(why *policy.EjectedError) {
+	if s.partial && s.real != connectivity.Ready {
+		return
+	}
 	s.tell(balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: why})
 }
 
