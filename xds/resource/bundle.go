@@ -38,6 +38,12 @@ type Item struct {
 	Assignment *Assignment
 }
 
+// Same reports whether two items have the same value, by its pointer: one that an
+// update leaves as it was keeps it.
+func (i Item) Same(o Item) bool {
+	return i.Listener == o.Listener && i.Routes == o.Routes && i.Cluster == o.Cluster && i.Assignment == o.Assignment
+}
+
 // typeBundle is what a problem of a bundle as a whole has in Resource.
 const typeBundle Type = "DiscoveryResponse"
 
@@ -57,7 +63,7 @@ const typeBundle Type = "DiscoveryResponse"
 // wrong type in one of several resources is a problem like others.
 func DecodeBundle(body []byte, o Options) (b *Bundle, err error) {
 	defer refusePanic(Key{Type: typeBundle}, &err)
-	d := bundling{options: o, bundle: &Bundle{}, places: map[Key]string{}}
+	d := newBundling(o)
 	if err = d.read(body); err == nil && !d.problems.empty() {
 		err = &InvalidError{Problems: d.problems.ofBundle()}
 	}
@@ -97,6 +103,12 @@ type bundling struct {
 	problems ledger
 	warnings ledger
 	notes    ledger
+	// broken tells, for each of the bundle's items, whether it breaks a rule.
+	broken []bool
+}
+
+func newBundling(o Options) *bundling {
+	return &bundling{options: o, bundle: &Bundle{}, places: map[Key]string{}}
 }
 
 // begin returns an empty verdict on what has the key.
@@ -200,6 +212,7 @@ func (d *bundling) item(at string, k Key, read func(*verdict, proto.Message) err
 			d.places[v.key] = at
 		}
 	}
+	d.broken = append(d.broken, !v.rejection().empty())
 	d.end(v, at)
 	it.Key = v.key
 	d.bundle.Items = append(d.bundle.Items, it)
