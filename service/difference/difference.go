@@ -1,0 +1,233 @@
+// Package difference describes in words what changed between two versions of a
+// resource: "orders: 3 endpoints removed from us-east1/a; weight of us-east1/b
+// 3 → 1; drop throttle 5 % → 10 %". It compares decoded values, which are immutable,
+// so it may run anywhere and at any time.
+package difference
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const (
+	// MaxParts is how many differences of one resource are described.
+	MaxParts = 8
+	// MaxBytes is the maximum length of the description of one resource.
+	MaxBytes = 500
+)
+
+// Describe returns the difference between two versions of a resource in words,
+// without its name. A version without Raw and value is none. The text is empty where
+// nothing that lbd uses differs.
+func Describe(before, after resource.Item) string {
+	var p parts
+	switch {
+	case !exists(before) && !exists(after):
+	case !exists(before):
+		p.add("added%s", with(after))
+	case !exists(after):
+		p.add("removed%s", with(before))
+	case before.Assignment != nil && after.Assignment != nil:
+		p.assignment(before.Assignment, after.Assignment)
+	case before.Cluster != nil && after.Cluster != nil:
+		p.cluster(before.Cluster, after.Cluster)
+	case before.Routes != nil && after.Routes != nil:
+		p.routes(before.Routes, after.Routes)
+	case before.Listener != nil && after.Listener != nil:
+		p.listener(before.Listener, after.Listener)
+	default:
+		p.add("modified")
+	}
+	return p.String()
+}
+
+// Sentence is Describe with the resource's name before it: the name alone for an
+// assignment, which most changes are about.
+func Sentence(before, after resource.Item) string {
+	what := Describe(before, after)
+	if what == "" {
+		return ""
+	}
+	key := after.Key
+	if key.Name == "" {
+		key = before.Key
+	}
+	name := key.String()
+	if key.Type == resource.TypeAssignment {
+		name = key.Name
+	}
+	return name + ": " + what
+}
+
+func exists(i resource.Item) bool {
+	return i.Raw != nil || i.Listener != nil || i.Routes != nil || i.Cluster != nil || i.Assignment != nil
+}
+
+// with describes what a whole resource has.
+func with(i resource.Item) string {
+	switch {
+	case i.Assignment != nil:
+		return " with " + count(i.Assignment.Usable(), "usable endpoint")
+	case i.Routes != nil:
+		return " with " + count(len(i.Routes.VirtualHosts), "virtual host")
+	case i.Cluster != nil:
+		return " as " + i.Cluster.Type.String()
+	default:
+		return ""
+	}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// parts are the differences of one resource.
+type parts struct {
+	list []string
+	more int
+}
+
+func (p *parts) add(format string, args ...any) {
+	if len(p.list) == MaxParts {
+		p.more++
+		return
+	}
+	p.list = append(p.list, fmt.Sprintf(format, args...))
+}
+
+// changed adds a value that differs.
+func changed[T comparable](p *parts, what string, before, after T) {
+	if before != after {
+		p.add("%s %v → %v", what, before, after)
+	}
+}
+
+// differs adds a part that has no short description, if it differs.
+func differs(p *parts, what string, before, after any) {
+	if !reflect.DeepEqual(before, after) {
+		p.add("%s changed", what)
+	}
+}
+
+// String joins the parts, at most MaxBytes long.
+func (p *parts) String() string {
+	list := p.list
+	if p.more > 0 {
+		list = append(slices.Clip(list), fmt.Sprintf("and %d more", p.more))
+	}
+	return Clip(strings.Join(list, "; "), MaxBytes)
+}
+
+// Clip shortens a text to a number of bytes.
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most-len("…")], "") + "…"
+}
+
+func (p *parts) cluster(before, after *resource.Cluster) {
+	changed(p, "type", before.Type, after.Type)
+	changed(p, "endpoints of", before.AssignmentName(), after.AssignmentName())
+	changed(p, "DNS name", before.DNSHostname, after.DNSHostname)
+	if !reflect.DeepEqual(before.Leaves, after.Leaves) {
+		p.add("clusters of the aggregate %s → %s", strings.Join(before.Leaves, ", "), strings.Join(after.Leaves, ", "))
+	}
+	changed(p, "max_requests", before.MaxRequests, after.MaxRequests)
+	changed(p, "policy", policyName(before.Policy), policyName(after.Policy))
+	if policyName(before.Policy) == policyName(after.Policy) {
+		differs(p, "configuration of the policy", before.Policy, after.Policy)
+	}
+	differs(p, "outlier_detection", before.OutlierDetection, after.OutlierDetection)
+	differs(p, "transport_socket", before.Security, after.Security)
+	changed(p, "connect mode", mode(before.Connect), mode(after.Connect))
+	changed(p, "load reports to the server", before.LRSToSelf, after.LRSToSelf)
+	differs(p, "metrics in load reports", before.LoadMetrics, after.LoadMetrics)
+}
+
+func mode(m resource.ConnectMode) string {
+	if m == resource.ConnectDefault {
+		return "default"
+	}
+	return string(m)
+}
+
+// policyName names a policy with its child.
+func policyName(p resource.Policy) string {
+	if p.Child == nil {
+		return string(p.Name)
+	}
+	return string(p.Name) + "/" + policyName(*p.Child)
+}
+
+func (p *parts) listener(before, after *resource.Listener) {
+	changed(p, "route_config_name", before.RouteName, after.RouteName)
+	switch {
+	case before.Routes != nil && after.Routes != nil:
+		p.routes(before.Routes, after.Routes)
+	case (before.Routes == nil) != (after.Routes == nil) && before.RouteName == after.RouteName:
+		p.add("inline routes changed")
+	}
+}
+
+func (p *parts) routes(before, after *resource.RouteConfiguration) {
+	hosts := map[string]*resource.VirtualHost{}
+	for _, h := range before.VirtualHosts {
+		hosts[h.Name] = h
+	}
+	for _, h := range after.VirtualHosts {
+		was := hosts[h.Name]
+		delete(hosts, h.Name)
+		switch {
+		case was == nil:
+			p.add("virtual host %q added with %s", h.Name, count(len(h.Routes), "route"))
+		case len(was.Routes) != len(h.Routes):
+			p.add("virtual host %q: %s → %d", h.Name, count(len(was.Routes), "route"), len(h.Routes))
+		case !reflect.DeepEqual(was.Domains, h.Domains):
+			p.add("domains of virtual host %q changed", h.Name)
+		default:
+			p.routesOf(was, h)
+		}
+	}
+	for _, h := range before.VirtualHosts {
+		if hosts[h.Name] != nil {
+			p.add("virtual host %q removed", h.Name)
+		}
+	}
+}
+
+// routesOf compares the routes of a virtual host, as many before as after.
+func (p *parts) routesOf(before, after *resource.VirtualHost) {
+	for i, r := range after.Routes {
+		was := before.Routes[i]
+		same := reflect.DeepEqual(was.Match.Words(), r.Match.Words()) && reflect.DeepEqual(was.Hash, r.Hash)
+		if to := clustersOf(r); !same {
+			p.add("route %d of virtual host %q changed", i, after.Name)
+		} else if from := clustersOf(was); from != to {
+			p.add("route %d of virtual host %q: %s → %s", i, after.Name, from, to)
+		}
+	}
+}
+
+func clustersOf(r *resource.Route) string {
+	if len(r.Clusters) == 0 {
+		return "no cluster"
+	}
+	var names []string
+	for _, c := range r.Clusters {
+		name := c.Name
+		if len(r.Clusters) > 1 {
+			name += fmt.Sprintf(" (%d)", c.Weight)
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,140 @@
+package difference_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// item decodes a resource of a name from YAML.
+func item(t *testing.T, kind resource.Type, text string) resource.Item {
+	t.Helper()
+	i := resource.Item{Key: resource.Key{Type: kind, Name: "orders"}}
+	o := resource.Options{Origin: resource.ByHand, Format: resource.FormatYAML, Name: "orders"}
+	if text == "" {
+		return i
+	}
+	set := func(raw []byte, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i.Raw = raw
+	}
+	switch kind {
+	case resource.TypeAssignment:
+		d, err := resource.DecodeAssignment([]byte(text), o)
+		if err == nil {
+			i.Assignment = d.Value
+			set(d.Raw, nil)
+		} else {
+			set(nil, err)
+		}
+	case resource.TypeCluster:
+		d, err := resource.DecodeCluster([]byte(text), o)
+		if err == nil {
+			i.Cluster = d.Value
+			set(d.Raw, nil)
+		} else {
+			set(nil, err)
+		}
+	case resource.TypeRoutes:
+		d, err := resource.DecodeRouteConfiguration([]byte(text), o)
+		if err == nil {
+			i.Routes = d.Value
+			set(d.Raw, nil)
+		} else {
+			set(nil, err)
+		}
+	}
+	return i
+}
+
+// locality is one in us-east1.
+func locality(zone string, weight, priority int, endpoints ...string) string {
+	return fmt.Sprintf("{locality: {region: us-east1, zone: %s}, load_balancing_weight: %d, priority: %d, lb_endpoints: [%s]}",
+		zone, weight, priority, strings.Join(endpoints, ", "))
+}
+
+func endpoint(host, more string) string {
+	return fmt.Sprintf("{endpoint: {address: {socket_address: {address: %s, port_value: 80}}}%s}", host, more)
+}
+
+func assignment(drop int, localities ...string) string {
+	policy := ""
+	if drop > 0 {
+		policy = fmt.Sprintf("policy: {drop_overloads: [{category: throttle, drop_percentage: {numerator: %d}}]}, ", drop)
+	}
+	return "{" + policy + "endpoints: [" + strings.Join(localities, ", ") + "]}"
+}
+
+func TestDifferencesInWords(t *testing.T) {
+	a := func(n int) string {
+		var es []string
+		for i := range n {
+			es = append(es, endpoint(fmt.Sprintf("a-%d", i), ""))
+		}
+		return locality("a", 1, 0, es...)
+	}
+	b := func(weight int) string { return locality("b", weight, 0, endpoint("b", "")) }
+	route := func(cluster string) string {
+		return "{virtual_hosts: [{name: all, domains: ['*'], routes: [{match: {prefix: ''}, route: {cluster: " + cluster + "}}]}]}"
+	}
+	for name, c := range map[string]struct {
+		kind                resource.Type
+		before, after, want string
+	}{
+		"nothing": {resource.TypeAssignment, assignment(5, a(1)), assignment(5, a(1)), ""},
+		"as in the documentation": {
+			resource.TypeAssignment, assignment(5, a(4), b(3)), assignment(10, a(1), b(1)),
+			"orders: 3 endpoints removed from us-east1/a; weight of us-east1/b 3 → 1; drop throttle 5 % → 10 %",
+		},
+		"added":            {resource.TypeAssignment, "", assignment(0, a(2)), "orders: added with 2 usable endpoints"},
+		"removed":          {resource.TypeAssignment, assignment(0, a(1)), "", "orders: removed with 1 usable endpoint"},
+		"an endpoint":      {resource.TypeAssignment, assignment(0, a(1)), assignment(0, a(2)), "orders: 1 endpoint added to us-east1/a (a-1:80)"},
+		"a locality":       {resource.TypeAssignment, assignment(0, a(1), b(1)), assignment(0, a(1)), "orders: locality us-east1/b removed with 1 endpoint"},
+		"a priority":       {resource.TypeAssignment, assignment(0, a(1), b(1)), assignment(0, a(1), locality("b", 1, 1, endpoint("b", ""))), "orders: priority of us-east1/b 0 → 1"},
+		"health":           {resource.TypeAssignment, assignment(0, a(1)), assignment(0, locality("a", 1, 0, endpoint("a-0", ", health_status: UNHEALTHY"))), "orders: health of 1 endpoint in us-east1/a changed (a-0:80 UNKNOWN → UNHEALTHY)"},
+		"endpoint weights": {resource.TypeAssignment, assignment(0, a(1)), assignment(0, locality("a", 1, 0, endpoint("a-0", ", load_balancing_weight: 3"))), "orders: weight of 1 endpoint in us-east1/a changed"},
+		"a drop that goes": {resource.TypeAssignment, assignment(5, a(1)), assignment(0, a(1)), "orders: drop throttle 5 % removed"},
+		"order":            {resource.TypeAssignment, assignment(0, a(1), b(1)), assignment(0, b(1), a(1)), "orders: order or attributes of endpoints changed"},
+		"a Cluster": {
+			resource.TypeCluster, "type: EDS", "{type: EDS, eds_cluster_config: {service_name: other}, lb_policy: LEAST_REQUEST, circuit_breakers: {thresholds: [{max_requests: 7}]}}",
+			"Cluster/orders: endpoints of orders → other; max_requests 1024 → 7; policy xds_wrr_locality_experimental/round_robin → least_request_experimental",
+		},
+		"outlier detection": {resource.TypeCluster, "type: EDS", "{type: EDS, outlier_detection: {}}", "Cluster/orders: outlier_detection changed"},
+		"a route":           {resource.TypeRoutes, route("a"), route("b"), `RouteConfiguration/orders: route 0 of virtual host "all": a → b`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := difference.Sentence(item(t, c.kind, c.before), item(t, c.kind, c.after)); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestADifferenceIsBounded(t *testing.T) {
+	var before, after []string
+	for i := range 100 {
+		before = append(before, locality(fmt.Sprintf("%s-%d", strings.Repeat("é", 50), i), 1, 0, endpoint(fmt.Sprintf("h-%d", i), "")))
+		after = append(after, locality(fmt.Sprintf("%s-%d", strings.Repeat("é", 50), i), 2, 0, endpoint(fmt.Sprintf("h-%d", i), "")))
+	}
+	got := difference.Describe(item(t, resource.TypeAssignment, assignment(0, before...)), item(t, resource.TypeAssignment, assignment(0, after...)))
+	if len(got) > difference.MaxBytes || !strings.HasSuffix(got, "…") || strings.Contains(got, "\ufffd") {
+		t.Errorf("%d bytes: %s", len(got), got)
+	}
+	short := func(weight int) string {
+		var ls []string
+		for i := range 100 {
+			ls = append(ls, locality(fmt.Sprint("z", i), weight, 0, endpoint(fmt.Sprintf("h-%d", i), "")))
+		}
+		return assignment(0, ls...)
+	}
+	got = difference.Describe(item(t, resource.TypeAssignment, short(1)), item(t, resource.TypeAssignment, short(2)))
+	if want := fmt.Sprintf("; and %d more", 100-difference.MaxParts); !strings.HasSuffix(got, want) {
+		t.Errorf("got %s, which should end with %q", got, want)
+	}
+}
