@@ -54,6 +54,14 @@ func isNotFound(err error) bool {
 	return is
 }
 
+// get is the value, nil for none.
+func (r *result[V]) get() *V {
+	if r == nil {
+		return nil
+	}
+	return r.value
+}
+
 func (r *result[V]) good() bool { return r != nil && r.value != nil }
 
 // top is what counts, for a target, of what the sources say. What push or file have

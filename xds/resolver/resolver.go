@@ -195,6 +195,33 @@ func (r *Resolver) reuse(is, before *resource.Assignment) *resource.Assignment {
 // reused is the last result of Assignment.Reuse.
 type reused struct{ is, before, value *resource.Assignment }
 
+// Value returns a resource as a source has it, for the management server as it is
+// told to a target: its key and its value, without Raw; no value where the source has
+// none that can be used.
+func (r *Resolver) Value(s resource.Source, target string, key resource.Key) resource.Item {
+	i := resource.Item{Key: key}
+	switch key.Type {
+	case resource.TypeListener:
+		i.Listener = r.listeners.get(s, target, key.Name).get()
+	case resource.TypeRoutes:
+		i.Routes = r.routes.get(s, target, key.Name).get()
+	case resource.TypeCluster:
+		i.Cluster = r.clusters.get(s, target, key.Name).get()
+	case resource.TypeAssignment:
+		i.Assignment = r.assignments.get(s, target, key.Name).get()
+	}
+	return i
+}
+
+// HostAddresses returns what a DNS name last resolved to.
+func (r *Resolver) HostAddresses(host string) []string {
+	is := r.hosts[host]
+	if is == nil || is.value == nil {
+		return nil
+	}
+	return is.value.Localities[0].Endpoints[0].Addresses
+}
+
 // covered reports whether push or file have the resource.
 func (r *Resolver) covered(key resource.Key) bool {
 	switch key.Type {
