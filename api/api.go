@@ -95,6 +95,7 @@ func New(o Options) http.Handler {
 	r.post("/v1/snapshot", s.post)
 	f := &resourceFiles{service: o.Service}
 	r.get("/v1/files", f.list)
+	r.post("/v1/files/held/{hash}/permit", f.permit)
 
 	g := &daemon{service: o.Service}
 	r.get("/v1/daemon", g.get)

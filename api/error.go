@@ -72,6 +72,11 @@ var answers = map[service.Code]answer{
 		means: "The lease ended, expired, or was never given.",
 		fix:   "Nothing is to be done for a lease that is over. If leases expire too early, ask for a longer ttl= or renew them.",
 	},
+	service.UnknownChange: {
+		status: http.StatusNotFound, title: "Unknown change",
+		means: "No change of resource files with this hash is held, nor was one permitted lately.",
+		fix:   "GET /v1/files lists the changes that are held, each with its hash. The hash is another one once the files change again.",
+	},
 	methodNotAllowed: {
 		status: http.StatusMethodNotAllowed, title: "Method not allowed",
 		means: "The path does not take the method.",
@@ -173,7 +178,7 @@ type Problem struct {
 	// Detail says which and why, for people.
 	Detail string `json:"detail"`
 	// Code is stable.
-	Code service.Code `json:"code" swaggertype:"string" enums:"invalid_argument,permission_denied,not_found,unknown_cluster,unknown_target,unknown_lease,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
+	Code service.Code `json:"code" swaggertype:"string" enums:"invalid_argument,permission_denied,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
 	Cluster  string `json:"cluster,omitempty"`

@@ -34,7 +34,7 @@ type events struct{ service *service.Service }
 //	@Produce		json
 //	@Param			cluster		query		string		false	"only those of this cluster, and pushes of several that list a change of its resources"	minlength(1)	maxlength(512)
 //	@Param			target		query		string		false	"only those of the tree of this target"	minlength(1)	maxlength(512)
-//	@Param			type		query		[]string	false	"only those of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
+//	@Param			type		query		[]string	false	"only those of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
 //	@Param			limit		query		int			false	"at most so many"				minimum(1)	maximum(5000)	default(100)
 //	@Success		200			{object}	EventList	"the newest first"
 //	@Failure		400,414,500	{object}	Problem

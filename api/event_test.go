@@ -37,7 +37,7 @@ func TestEventsAreListedTheNewestFirst(t *testing.T) {
 			t.Errorf("of orders: %+v", e)
 		}
 	}
-	const pushed = `{"events":[{"id":N,"time":"T","type":"pushed","cluster":"orders","says":"1 resource changed","by":"192.0.2.1:1234",` +
+	const pushed = `{"events":[{"id":N,"time":"T","type":"pushed","cluster":"orders","says":"1 resource changed: orders: added with 1 usable endpoint","by":"192.0.2.1:1234",` +
 		`"changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}]}]}`
 	const refused = `{"events":[{"id":N,"time":"T","type":"push_refused","cluster":"a/b","says":"a push was refused: invalid_argument",` +
 		`"reason":"invalid_argument","error":E,"by":"192.0.2.1:1234"}]}`

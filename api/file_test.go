@@ -1,18 +1,21 @@
 package api_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 func TestFiles(t *testing.T) {
 	d := start(t, nil)
-	if got := d.must(200, "GET", "/v1/files", "").Body.String(); got != `{"files":[]}`+"\n" {
+	if got := d.must(200, "GET", "/v1/files", "").Body.String(); got != `{"files":[],"held":[]}`+"\n" {
 		t.Errorf("without a directory: %s", got)
 	}
 	dir := t.TempDir()
@@ -24,19 +27,12 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w, err := files.Open(dir, files.Options{OnChange: d.service.FilesChanged})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	const want = `{"files":[{"file":"bad.json","resources":[],"error":E,"errors":[{"resource":"ClusterLoadAssignment/c",` +
+	follow(t, d, dir)
+	const want = `{"files":[{"file":"bad.json","state":"bad","resources":[],"error":E,"errors":[{"resource":"ClusterLoadAssignment/c",` +
 		`"field":"endpoints[0].priority","reason":"R","line":1,"column":34}],"since":"T"},` +
-		`{"file":"good.json","resources":["ClusterLoadAssignment/a","ClusterLoadAssignment/b"]}]}`
+		`{"file":"good.json","state":"good","resources":["ClusterLoadAssignment/a","ClusterLoadAssignment/b"],"sha256":"S"}],"held":[]}`
 	got := still(d.must(200, "GET", "/v1/files", "").Body.String())
+	got = sums.ReplaceAllString(got, `"sha256":"S"`)
 	got = rules.ReplaceAllString(reasons.ReplaceAllString(got, `"error":E`), `"reason":"R"`)
 	if got != want+"\n" {
 		t.Errorf("got  %swant %s", got, want)
@@ -46,4 +42,57 @@ func TestFiles(t *testing.T) {
 		t.Errorf("files are in the snapshot of what was pushed: %s", got)
 	}
 	d.refused(service.InvalidArgument, "GET", "/v1/files?x", "")
+}
+
+var sums = regexp.MustCompile(`"sha256":"[0-9a-f]{64}"`)
+
+// follow lets the service follow the resource files of a directory.
+func follow(t *testing.T, d *daemon, dir string) {
+	t.Helper()
+	st, err := store.Open("", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.service.FollowFiles(files.OpenArchive("", dir, nil), st)
+	w, err := files.Open(dir, files.Options{OnScan: d.service.FilesScanned})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(w.Close(), st.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestPermitAHeldChange(t *testing.T) {
+	d := start(t, nil)
+	dir := t.TempDir()
+	write := func(body string) {
+		t.Helper()
+		beside := filepath.Join(dir, ".a.json")
+		if err := errors.Join(os.WriteFile(beside, []byte(body), 0o600), os.Rename(beside, filepath.Join(dir, "a.json"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(bundle("a"))
+	follow(t, d, dir)
+	write(`{"clusterName":"a"}`)
+	var state service.FilesState
+	for len(state.Held) == 0 && t.Context().Err() == nil {
+		state = decode[service.FilesState](t, d.must(200, "GET", "/v1/files", "").Body.Bytes())
+	}
+	d.must(200, "GET", "/pick?cluster=a&wait=5s", "")
+	path := service.PermitPath(state.Held[0].Hash)
+	d.refused(service.UnknownChange, "POST", service.PermitPath("nothing"), "")
+	d.refused(service.InvalidArgument, "POST", path+"?x", "")
+	first := d.must(200, "POST", path, "").Body.String()
+	d.refused(service.NoReadyEndpoint, "GET", "/pick?cluster=a", "")
+	if again := d.must(200, "POST", path, "").Body.String(); again != first {
+		t.Errorf("permitted again: %s, and at first: %s", again, first)
+	}
+	permission := decode[service.Permission](t, []byte(first))
+	if permission.Hash != state.Held[0].Hash || permission.By == "" || permission.At.IsZero() || !permission.Kept {
+		t.Errorf("got %+v", permission)
+	}
 }

@@ -136,19 +136,19 @@ func TestPushAnswers(t *testing.T) {
 		}
 	}
 	const config = "/v1/clusters/orders/config"
-	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
 		d.must(200, "PUT", orders+"?dry_run=true", namedJSON))
 	d.refused(service.UnknownCluster, "GET", orders, "")
-	golden(`{"generation":G,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":G,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
 		d.must(201, "PUT", orders, namedJSON))
 	golden(`{"generation":G,"etag":"E","changes":[],"warnings":[],"notes":[]}`, d.must(200, "PUT", orders, namedJSON))
-	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"added"}],"warnings":[],"notes":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
+	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"added","difference":"added as EDS"}],"warnings":[],"notes":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
 		d.must(201, "PUT", config, `{"type":"EDS"}`))
-	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"modified"}],"warnings":[],"notes":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
+	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"modified","difference":"max_requests 1024 → 5"}],"warnings":[],"notes":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
 		d.must(200, "PUT", config, maxRequests(5)))
-	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed","difference":"removed as EDS"}],"warnings":[],"notes":[]}`,
 		d.must(200, "DELETE", config+"?dry_run", ""))
-	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed","difference":"removed as EDS"}],"warnings":[],"notes":[]}`,
 		d.must(200, "DELETE", config, ""))
 	d.refused(service.UnknownCluster, "GET", config, "")
 }

@@ -93,7 +93,7 @@ func TestFaultsAreLogged(t *testing.T) {
 // by its Problem's enum.
 func TestEveryCodeHasAnAnswer(t *testing.T) {
 	for _, code := range []service.Code{
-		service.InvalidArgument, service.UnknownCluster, service.UnknownTarget, service.NoRoute, service.UnknownLease, service.PreconditionFailed, service.PreconditionRequired,
+		service.InvalidArgument, service.UnknownCluster, service.UnknownTarget, service.NoRoute, service.UnknownLease, service.UnknownChange, service.PreconditionFailed, service.PreconditionRequired,
 		service.TooLarge, service.UnsupportedMedia, service.InvalidResource, service.Blocked, service.RateLimited,
 		service.Dropped, service.CircuitBroken, service.NoReadyEndpoint, service.AllExcluded, service.PickTimeout,
 		service.ShuttingDown, service.CallerGone, service.StorageFailed, service.Internal,
@@ -104,8 +104,8 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 			t.Errorf("%s: %+v", code, p)
 		}
 	}
-	if len(answers) != 25 {
-		t.Errorf("%d codes have an answer, and 25 are tested", len(answers))
+	if len(answers) != 26 {
+		t.Errorf("%d codes have an answer, and 26 are tested", len(answers))
 	}
 }
 

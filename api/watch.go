@@ -144,7 +144,7 @@ func (c *clusters) watchAll(w http.ResponseWriter, r *http.Request) error {
 //	@Produce		text/event-stream
 //	@Param			cluster				query		string		false	"only those of this cluster, and pushes of several that list a change of its resources"	minlength(1)	maxlength(512)
 //	@Param			target				query		string		false	"only those of the tree of this target"	minlength(1)	maxlength(512)
-//	@Param			type				query		[]string	false	"only those of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
+//	@Param			type				query		[]string	false	"only those of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
 //	@Param			last				query		int			false	"begin with so many of the past"	minimum(0)	maximum(1000)	default(0)
 //	@Param			last_event_id		query		string		false	"as Last-Event-ID, for those who cannot send it; last is not heeded then"	minlength(1)	maxlength(64)
 //	@Param			Last-Event-ID		header		string		false	"the id of the last event that was received"

@@ -1,18 +1,19 @@
 package service
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // blocked refuses a pushed resource that leaves a cluster without a usable
-// endpoint: an assignment without one, or a configuration that leads a cluster
-// that has some now to an assignment with none. tx holds the resource, and all
-// of pushed.
+// endpoint: an assignment without one, or a configuration by which a cluster that
+// has some now would have none. tx holds the resource, and all of pushed.
 func (s *Service) blocked(tx *store.Tx, i resource.Item, pushed map[resource.Key]resource.Item) error {
 	name := i.Key.Name
 	if i.Assignment != nil {
@@ -23,20 +24,58 @@ func (s *Service) blocked(tx *store.Tx, i resource.Item, pushed map[resource.Key
 		e.Cluster = name
 		return e
 	}
-	if i.Cluster.Type != resource.ClusterEDS {
-		return nil // its endpoints are of no assignment that anyone pushes
-	}
+	return s.emptied(s.pushView(tx, pushed), name)
+}
+
+// emptied refuses a change that takes all usable endpoints from a cluster that has
+// some now. after is what there is after the change.
+func (s *Service) emptied(after admission.View, name string) error {
 	m := s.targets.current.Load().member(name)
 	if m == nil {
 		return nil
 	}
+	guard := admission.Guard{Server: s.followed != nil}
 	before := m.usable()
-	if before == 0 || s.fromServer(tx, i.Cluster.AssignmentName(), pushed) || s.usable(tx, m, i.Cluster.AssignmentName(), pushed) > 0 {
+	if before == 0 || !guard.Has(after, name) || !guard.Endpoints(after, name).None() {
 		return nil
 	}
-	e := errorf(Blocked, "the configuration of %q takes its endpoints from an assignment that has none that picks may reach, where it had %d; allow_empty=true pushes it all the same", name, before)
+	e := errorf(Blocked, "cluster %q would have no endpoint that picks may reach, where it had %d; allow_empty=true pushes it all the same", name, before)
 	e.Cluster = name
 	return e
+}
+
+// pushView is what there is of resources that people write, once a change holds: what
+// it pushes and what was pushed, else what a file has. The store's writer calls it.
+func (s *Service) pushView(tx *store.Tx, pushed map[resource.Key]resource.Item) admission.View {
+	return func(key resource.Key) (resource.Item, bool) {
+		if i, ok := pushed[key]; ok {
+			return i, true
+		}
+		if e, ok := tx.Get(key); ok {
+			return s.decoded(e), true
+		}
+		if set := s.files.Load(); set != nil {
+			r, ok := set.Resources[key]
+			return r.Item, ok
+		}
+		return resource.Item{}, false
+	}
+}
+
+// decoded is an entry with its value: that which the trees have, where it is of what
+// is committed.
+func (s *Service) decoded(e store.Entry) resource.Item {
+	if st := s.store.Load(); st != nil {
+		if committed, ok := st.Snapshot().Get(e.Key); ok && bytes.Equal(committed.Raw, e.Raw) {
+			s.resolving.Lock()
+			defer s.resolving.Unlock()
+			return s.resolver.Value(resource.SourcePush, "", e.Key)
+		}
+	}
+	return admission.Decode(resource.Item{Key: e.Key, Raw: e.Raw}, resource.Options{
+		Origin: resource.ByHand, Format: Protobuf, Stored: true, Name: e.Key.Name,
+		Custom: lb.Foreign, Certificates: s.options.Bootstrap.Instances(),
+	})
 }
 
 // misspelled returns err, the refusal of a resource that leaves a cluster without a
@@ -63,48 +102,4 @@ func misspelled(err error, warnings []Problem, place func([]Problem)) error {
 	e.Detail += "; it has a field that lbd does not know: " + unknown[0].String()
 	e.Problems = unknown
 	return e
-}
-
-// fromServer reports whether only the management server may have an assignment:
-// what that holds nobody can tell now.
-func (s *Service) fromServer(tx *store.Tx, assignment string, pushed map[resource.Key]resource.Item) bool {
-	if s.followed == nil {
-		return false
-	}
-	key := resource.Key{Type: Endpoints, Name: assignment}
-	if _, ok := pushed[key]; ok {
-		return false
-	}
-	if set := s.files.Load(); set != nil && set.Resources[key].Assignment != nil {
-		return false
-	}
-	_, ok := tx.Get(key)
-	return !ok
-}
-
-// usable counts the endpoints that picks may reach of the assignment that a
-// cluster will have: of what is pushed, else of what a file has. The store's
-// writer calls it, so it decodes only what nobody else has.
-func (s *Service) usable(tx *store.Tx, m *member, assignment string, pushed map[resource.Key]resource.Item) int {
-	key := resource.Key{Type: Endpoints, Name: assignment}
-	if i, ok := pushed[key]; ok {
-		return i.Assignment.Usable()
-	}
-	e, ok := tx.Get(key)
-	if !ok {
-		if set := s.files.Load(); set != nil && set.Resources[key].Assignment != nil {
-			return set.Resources[key].Assignment.Usable()
-		}
-		return 0
-	}
-	cc := m.clusterConfig()
-	if from := cc.AssignmentFrom; cc.Assignment != nil && cc.Assignment.Name == assignment &&
-		from.Source == resource.SourcePush && from.Updated.Equal(e.Updated) {
-		return cc.Assignment.Usable()
-	}
-	d, err := resource.DecodeAssignment(e.Raw, resource.Options{Format: Protobuf, Stored: true, Name: assignment, Custom: lb.Foreign})
-	if err != nil {
-		return 0
-	}
-	return d.Value.Usable()
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"sync"
 
 	"github.com/lbd-dev/lbd/xds/resolver"
@@ -41,6 +40,8 @@ type PushResult struct {
 type Change struct {
 	Resource string `json:"resource"` // "ClusterLoadAssignment/orders"
 	Change   string `json:"change" enums:"added,modified,removed"`
+	// Difference describes it in words, of the first changes of an answer or event.
+	Difference string `json:"difference,omitempty"`
 }
 
 // Stored is what was pushed.
@@ -121,6 +122,7 @@ type change struct {
 	res *PushResult
 
 	concerned []string // targets; guarded by the underWay's mu
+	versions  versions // what the commit changed; guarded by the underWay's mu
 }
 
 // underWay are the changes that the store's writer runs. It commits several
@@ -150,12 +152,15 @@ func (u *underWay) value(key resource.Key, raw []byte) resource.Item {
 	return resource.Item{}
 }
 
-// commit notes the targets that a commit concerned.
-func (u *underWay) commit(targets []string) {
+// commit notes the targets that a commit concerned, and what it changed.
+func (u *underWay) commit(targets []string, vs versions) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for c := range u.changes {
 		c.concerned = append(c.concerned, targets...)
+		if c.versions == nil { // else it is in the commit after its own
+			c.versions = vs
+		}
 	}
 }
 
@@ -216,6 +221,7 @@ func (s *Service) commit(ctx context.Context, c *change) error {
 	if err != nil && !errors.Is(err, errDryRun) {
 		return storeError(err)
 	}
+	s.describeChanges(c)
 	// The change holds already: nobody may be told that it failed because the
 	// caller would not wait for the trees. It may concern several: an
 	// assignment can serve more clusters than the one of its name. What is
@@ -288,9 +294,9 @@ func (s *Service) told(c *change, err error) {
 	switch outcome {
 	case pushDryRun, pushUnchanged, pushNotFound:
 	case pushApplied:
-		listed := c.res.Changes[:min(len(c.res.Changes), maxListedChanges)]
+		listed := withoutWords(c.res.Changes)
 		s.events.add(Event{
-			Type: EventPushed, Cluster: c.cluster, Target: c.target, Says: changed(len(c.res.Changes)), By: c.from, Changes: listed,
+			Type: EventPushed, Cluster: c.cluster, Target: c.target, Says: sentence(c.res.Changes), By: c.from, Changes: listed,
 		})
 		s.options.Logger.Info("resources pushed", "changes", len(c.res.Changes), "first", listed[0].Resource,
 			"change", listed[0].Change, "from", c.from)
@@ -305,13 +311,6 @@ func (s *Service) told(c *change, err error) {
 		})
 		s.options.Logger.Info("push refused", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.from)
 	}
-}
-
-func changed(n int) string {
-	if n == 1 {
-		return "1 resource changed"
-	}
-	return fmt.Sprintf("%d resources changed", n)
 }
 
 // maxListedChanges is how many changes of one push an event lists.

@@ -13,7 +13,9 @@ import (
 // The series of a cluster, and of the resource directory.
 var (
 	filesFamily = gauge("lbd_resource_files",
-		"Is there a resource file that is not in use? Files by state: good, bad.", "state")
+		"Resource files by state: good, bad (the last good content stays in use), held (the change waits for the operator's decision).", "state")
+	heldFamily = gauge("lbd_held_changes",
+		"Changes of resource files that are not in use, because they would take away what works. They wait for the operator's decision.")
 	overloadFamily = gauge("lbd_overload",
 		"1 if lbd itself lacks the resource: descriptors, memory, local ports, or room in a budget. Endpoints keep their states meanwhile.", "resource")
 	conditionsFamily = gauge("lbd_conditions",
@@ -225,16 +227,15 @@ func (c *collector) files(out chan<- prometheus.Metric) {
 	if c.service.files.Load() == nil {
 		return
 	}
-	good, bad := 0, 0
-	for _, f := range c.service.Files().Files {
-		if f.Error == "" {
-			good++
-		} else {
-			bad++
-		}
+	counts := map[FileCondition]int{FileGood: 0, FileBad: 0, FileHeld: 0}
+	state := c.service.Files()
+	for _, f := range state.Files {
+		counts[f.State]++
 	}
-	out <- filesFamily.metric(float64(good), "good")
-	out <- filesFamily.metric(float64(bad), "bad")
+	for condition, n := range counts {
+		out <- filesFamily.metric(float64(n), string(condition))
+	}
+	out <- heldFamily.metric(float64(len(state.Held)))
 }
 
 var stateLabels = map[connectivity.State]string{

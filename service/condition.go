@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -206,15 +208,32 @@ func (s *Service) fileConditions() []Condition {
 	}
 	var out []Condition
 	for _, b := range set.Bad {
-		meanwhile := "none of its resources are in use"
-		if b.Kept {
-			meanwhile = "its last good content stays in use"
-		}
 		out = append(out, Condition{
 			Kind: ConditionFileBad, Subject: b.File, Since: b.Since,
-			Text:   fmt.Sprintf("resource file %s is bad (%v); %s", b.File, b.Err, meanwhile),
+			Text:   fmt.Sprintf("resource file %s is bad (%v); %s", b.File, b.Err, meanwhile(b)),
 			Remedy: "correct the file; lbd check lists every error",
 		})
 	}
+	for _, h := range set.Held {
+		out = append(out, Condition{
+			Kind: ConditionChangeHeld, Subject: h.Hash, Since: h.Since,
+			Text:   fmt.Sprintf("a change of %s is held: %s; the last good version stays in use", fileNames(h), strings.Join(h.Reasons, "; ")),
+			Remedy: fmt.Sprintf("correct the files, or permit exactly this change with POST %s", PermitPath(h.Hash)),
+		})
+	}
 	return out
+}
+
+// meanwhile says what is in use of a bad file.
+func meanwhile(b files.Bad) string {
+	switch {
+	case b.Kept:
+		return "its last good content stays in use"
+	case b.Partial:
+		return "no earlier content is known: what is valid of it is in use"
+	case b.Twice:
+		return "the other file's is in use"
+	default:
+		return "none of its resources are in use"
+	}
 }

@@ -19,6 +19,7 @@ const (
 	UnknownCluster       Code = "unknown_cluster"
 	UnknownTarget        Code = "unknown_target"
 	UnknownLease         Code = "unknown_lease"
+	UnknownChange        Code = "unknown_change"
 	NoRoute              Code = "no_route"
 	PreconditionFailed   Code = "precondition_failed"
 	PreconditionRequired Code = "precondition_required"
@@ -45,7 +46,7 @@ func (c Code) GRPC() codes.Code {
 	switch c {
 	case InvalidArgument, InvalidResource, UnsupportedMedia:
 		return codes.InvalidArgument
-	case UnknownCluster, UnknownTarget, UnknownLease, NoRoute:
+	case UnknownCluster, UnknownTarget, UnknownLease, UnknownChange, NoRoute:
 		return codes.NotFound
 	case PreconditionFailed, PreconditionRequired, Blocked:
 		return codes.FailedPrecondition

@@ -28,6 +28,9 @@ const (
 	// MaxBreakerEvents is how many events of circuit breakers are remembered: a
 	// cluster at its limit has some every second, for as long as it is.
 	MaxBreakerEvents = 1024
+	// MaxSourceEvents is how many changes by management servers and by DNS are
+	// remembered, in a place of their own: a server may send some every second.
+	MaxSourceEvents = 1024
 	// MaxRefusedEvents is how many refused pushes are remembered, in a place
 	// of their own, too: whoever pushes nonsense in a loop pushes nothing out.
 	MaxRefusedEvents = 1024
@@ -51,6 +54,11 @@ const (
 	EventPushRefused       EventType = "push_refused"
 	EventFileRefused       EventType = "file_refused"
 	EventFileAccepted      EventType = "file_accepted"
+	EventFileChanged       EventType = "file_changed"
+	EventChangeHeld        EventType = "change_held"
+	EventChangePermitted   EventType = "change_permitted"
+	EventXDSChanged        EventType = "xds_changed"
+	EventDNSChanged        EventType = "dns_changed"
 	EventStoreFailing      EventType = "store_failing"
 	EventStoreRecovered    EventType = "store_recovered"
 	EventXDSConnected      EventType = "xds_connected"
@@ -67,7 +75,8 @@ const (
 var EventTypes = []EventType{
 	EventPrioritySwitched, EventLeafSkipped, EventLeafRestored, EventStateChanged, EventConnectionChanged, EventEjected, EventUnejected,
 	EventBreakerOpened, EventBreakerClosed,
-	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted, EventStoreFailing, EventStoreRecovered,
+	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted, EventFileChanged,
+	EventChangeHeld, EventChangePermitted, EventXDSChanged, EventDNSChanged, EventStoreFailing, EventStoreRecovered,
 	EventXDSConnected, EventXDSDisconnected, EventXDSRejected, EventXDSResourceError, EventXDSFellBack, EventXDSReturned,
 	EventShortageBegan, EventShortageEnded,
 }
@@ -77,7 +86,7 @@ type Event struct {
 	// ID grows with every event of the process.
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
-	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended"`
+	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended"`
 	Cluster string    `json:"cluster,omitempty"`
 	// Target is the xds target in whose tree it happened; absent for the tree of
 	// the cluster alone.
@@ -107,6 +116,8 @@ type Event struct {
 	Resource string   `json:"resource,omitempty"`
 	Version  string   `json:"version,omitempty"`
 	Changes  []Change `json:"changes,omitempty"`
+	// Hash names the held change that it is about.
+	Hash string `json:"hash,omitempty"`
 }
 
 // events remembers the last events.
@@ -118,6 +129,7 @@ type events struct {
 	connections ring
 	breakers    ring
 	refused     ring
+	sources     ring
 	more        chan struct{} // closed by the next event; nil while nobody waits for it
 }
 
@@ -129,6 +141,8 @@ func (es *events) ring(t EventType) *ring {
 		return &es.breakers
 	case EventPushRefused, EventXDSRejected, EventXDSResourceError:
 		return &es.refused
+	case EventXDSChanged, EventDNSChanged:
+		return &es.sources
 	default:
 		return &es.others
 	}
@@ -156,7 +170,7 @@ func newEvents() *events {
 	return &events{
 		before: begin, last: begin,
 		others: ring{max: MaxEvents}, connections: ring{max: MaxConnectionEvents},
-		breakers: ring{max: MaxBreakerEvents}, refused: ring{max: MaxRefusedEvents},
+		breakers: ring{max: MaxBreakerEvents}, refused: ring{max: MaxRefusedEvents}, sources: ring{max: MaxSourceEvents},
 	}
 }
 
@@ -243,7 +257,7 @@ func (es *events) since(id uint64, f EventFilter) []*remembered {
 // rings are those whose events f can choose.
 func (es *events) rings(f EventFilter) []*ring {
 	if len(f.Types) == 0 {
-		return []*ring{&es.others, &es.connections, &es.breakers, &es.refused}
+		return []*ring{&es.others, &es.connections, &es.breakers, &es.refused, &es.sources}
 	}
 	var out []*ring
 	for _, t := range f.Types {

@@ -27,3 +27,12 @@ func (s *Service) AwaitUnwatched() { s.watches.running.Wait() }
 func (s *Service) RecordHistory(store *history.Store, now time.Time) {
 	store.Record(now, s.targets.current.Load().record)
 }
+
+// Settle returns once all trees have their newest config.
+func (s *Service) Settle(ctx context.Context) error {
+	var names []string
+	for _, t := range s.targets.current.Load().all() {
+		names = append(names, t.name)
+	}
+	return s.targets.settle(ctx, names)
+}

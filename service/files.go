@@ -11,32 +11,79 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
+// FileCondition is the condition of a resource file.
+type FileCondition string
+
+// The conditions of files.
+const (
+	FileGood FileCondition = "good"
+	// FileBad: the file is invalid, cannot be read, or is covered by another.
+	FileBad FileCondition = "bad"
+	// FileHeld: the file is good, and its change waits for the operator's decision.
+	FileHeld FileCondition = "held"
+)
+
 // FilesState is what the resource directory holds.
 type FilesState struct {
-	// Files are those with resources in use, and the bad ones, by name.
+	// Files are those with resources in use, and the bad and held ones, by name.
 	Files []FileState `json:"files"`
+	// Held are the changes that wait for the operator's decision, the oldest first.
+	Held []HeldChange `json:"held"`
 }
 
 // FileState is one file of the resource directory.
 type FileState struct {
 	File string `json:"file"`
+	// State is bad where the file is invalid, cannot be read or is covered by
+	// another, and held where its change waits for a decision.
+	State FileCondition `json:"state" enums:"good,bad,held"`
 	// Resources are those of the file that are known, in use or covered by
 	// what was pushed.
 	Resources []string `json:"resources"`
+	// SHA256 is the sum of the content in use.
+	SHA256 string `json:"sha256,omitempty"`
+	// Held is the hash of the change that holds the file.
+	Held string `json:"held,omitempty"`
 	// Error is why the file is bad; KeptLastGood tells whether what it held
-	// before is in use.
+	// before is in use, and Partial whether what is valid of it is, because no
+	// earlier content is known.
 	Error        string     `json:"error,omitempty"`
 	Errors       []Problem  `json:"errors,omitempty"`
 	Since        *time.Time `json:"since,omitempty"`
 	KeptLastGood bool       `json:"kept_last_good,omitempty"`
+	Partial      bool       `json:"partial,omitempty"`
 	Warnings     []Problem  `json:"warnings,omitempty"`
 	// Notes are what was filled in because it is absent in the file.
 	Notes []Problem `json:"notes,omitempty"`
 }
 
-// FilesChanged lets the trees follow the resource directory. The watcher calls
-// it, one call after another.
-func (s *Service) FilesChanged(set files.Set) {
+// HeldChange is a change of files that is not in use, because it would take away
+// what works.
+type HeldChange struct {
+	// Hash names the change: it covers the files' names and their contents before
+	// and after.
+	Hash string `json:"hash"`
+	// Reasons say what the change would take away.
+	Reasons []string  `json:"reasons"`
+	Since   time.Time `json:"since"`
+	// Clusters are those that would be without endpoints, or gone: the first 20.
+	Clusters []string         `json:"clusters"`
+	Files    []HeldFileChange `json:"files"`
+	// Differences describe the change: the first 20.
+	Differences []string `json:"differences"`
+}
+
+// HeldFileChange is the change of one file.
+type HeldFileChange struct {
+	File   string `json:"file"`
+	Change string `json:"change" enums:"added,modified,removed"`
+	// SHA256 is the sum of the content that is not in use.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// FilesChanged lets the trees follow what the resource files provide. It is called
+// one call after another, and returns the targets that this concerns.
+func (s *Service) FilesChanged(set files.Set) (concerned []string) {
 	before := s.files.Swap(&set)
 	if before == nil {
 		before = &files.Set{}
@@ -52,69 +99,64 @@ func (s *Service) FilesChanged(set files.Set) {
 			updates = append(updates, resolver.Update{Item: resource.Item{Key: key}})
 		}
 	}
-	s.resolve(resource.SourceFile, updates, nil)
-	s.tellFiles(before, &set)
+	concerned, _ = s.resolve(resource.SourceFile, updates, nil)
+	s.reportFiles(before, &set)
+	return concerned
 }
 
-// tellFiles remembers and logs the files that became bad or good.
-func (s *Service) tellFiles(before, after *files.Set) {
-	bad := func(set *files.Set) map[string]string {
-		m := make(map[string]string, len(set.Bad))
-		for _, b := range set.Bad {
-			m[b.File] += b.Err.Error()
-		}
-		return m
-	}
-	was, is := bad(before), bad(after)
-	for _, file := range slices.Sorted(maps.Keys(is)) {
-		if was[file] == is[file] {
-			continue
-		}
-		s.events.add(Event{Type: EventFileRefused, File: file, Error: is[file], Says: "a resource file was refused; what it held before stays"})
-		s.options.Logger.Warn("resource file refused", "file", file, "error", is[file])
-	}
-	for _, file := range slices.Sorted(maps.Keys(was)) {
-		if _, still := is[file]; still {
-			continue
-		}
-		s.events.add(Event{Type: EventFileAccepted, File: file, Says: "a resource file is good again, or gone"})
-		s.options.Logger.Info("resource file accepted", "file", file)
-	}
-}
-
-// Files tells what the resource directory holds.
+// Files returns what the resource directory holds.
 func (s *Service) Files() FilesState {
 	byName := make(map[string]*FileState)
 	get := func(name string) *FileState {
 		if byName[name] == nil {
-			byName[name] = &FileState{File: name, Resources: []string{}}
+			byName[name] = &FileState{File: name, State: FileGood, Resources: []string{}}
 		}
 		return byName[name]
 	}
+	out := FilesState{Files: []FileState{}, Held: []HeldChange{}}
 	if set := s.files.Load(); set != nil {
 		for key, r := range set.Resources {
 			f := get(r.File)
 			f.Resources = append(f.Resources, key.String())
 		}
-		for name, warnings := range set.Warnings {
-			get(name).Warnings = warnings
+		for name, sum := range set.Sums {
+			f := get(name)
+			f.SHA256, f.Notes = sum, set.Notes[name]
+			f.Warnings = slices.Concat(set.Empty[name], set.Warnings[name])
 		}
-		for name, notes := range set.Notes {
-			get(name).Notes = notes
-		}
-		for _, b := range set.Bad {
-			f := get(b.File)
-			f.Error, f.KeptLastGood = b.Err.Error(), b.Kept
-			f.Since = optional(b.Since)
-			if invalid, ok := errors.AsType[*resource.InvalidError](b.Err); ok {
-				f.Errors = append(f.Errors, invalid.Problems...)
+		for _, h := range set.Held {
+			out.Held = append(out.Held, heldChange(h))
+			for _, c := range h.Files {
+				f := get(c.File)
+				f.State, f.Held = FileHeld, h.Hash
 			}
 		}
+		for _, b := range set.Bad {
+			get(b.File).addBad(b)
+		}
 	}
-	out := FilesState{Files: []FileState{}}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		slices.Sort(byName[name].Resources)
 		out.Files = append(out.Files, *byName[name])
+	}
+	return out
+}
+
+func (f *FileState) addBad(b files.Bad) {
+	f.State, f.Error, f.KeptLastGood, f.Partial = FileBad, b.Err.Error(), b.Kept, b.Partial
+	f.Since = optional(b.Since)
+	if invalid, ok := errors.AsType[*resource.InvalidError](b.Err); ok {
+		f.Errors = append(f.Errors, invalid.Problems...)
+	}
+}
+
+func heldChange(h files.Held) HeldChange {
+	out := HeldChange{
+		Hash: h.Hash, Reasons: h.Reasons, Since: h.Since.UTC(), Clusters: list(h.Clusters),
+		Files: []HeldFileChange{}, Differences: list(h.Differences),
+	}
+	for _, c := range h.Files {
+		out.Files = append(out.Files, HeldFileChange{File: c.File, Change: c.Change, SHA256: c.Sum})
 	}
 	return out
 }

@@ -80,9 +80,12 @@ func (s *Service) ServerSaid(updates []client.Update) {
 			Server: u.Server, Fallback: u.Fallback, Err: u.Err, Ambient: u.Ambient, Final: u.Final,
 		}
 	}
-	concerned := s.follows(func() []resolver.Change {
-		return append(s.resolver.Apply(resource.SourceADS, said), s.keep(said)...)
+	var vs versions
+	concerned := s.follows(func() (changes []resolver.Change) {
+		changes, vs = s.applied(resource.SourceADS, said)
+		return append(changes, s.keep(said)...)
 	})
+	s.sourceChanged(Event{Type: EventXDSChanged}, vs)
 	ctx, cancel := context.WithTimeout(s.draining, absorbTimeout)
 	defer cancel()
 	_ = s.targets.settle(ctx, concerned) // a tree that takes longer holds nobody up

@@ -37,7 +37,7 @@ func benchmarkOverview(b *testing.B) *overview {
 			Key: resource.Key{Type: resource.TypeAssignment, Name: name}, Raw: []byte{}, Assignment: a,
 		}, Updated: time.Now()})
 	}
-	names := s.resolve(resource.SourcePush, updates, nil)
+	names, _ := s.resolve(resource.SourcePush, updates, nil)
 	if err := s.targets.settle(b.Context(), names); err != nil {
 		b.Fatal(err)
 	}

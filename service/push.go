@@ -136,11 +136,11 @@ func (s *Service) decoding(f Format, lenient, dryRun bool) resource.Options {
 }
 
 // list is a list that JSON shows as one even where it is empty.
-func list(ps []Problem) []Problem {
-	if ps == nil {
-		return []Problem{}
+func list[V any](vs []V) []V {
+	if vs == nil {
+		return []V{}
 	}
-	return ps
+	return vs
 }
 
 func decodeError(what, cluster string, err error) error {

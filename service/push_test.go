@@ -16,7 +16,7 @@ import (
 func TestPushedEndpointsBecomePicks(t *testing.T) {
 	s, _ := start(t, "", nil)
 	first := push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	if !first.New || len(first.Changes) != 1 || first.Changes[0] != (service.Change{Resource: "ClusterLoadAssignment/orders", Change: "added"}) {
+	if !first.New || len(first.Changes) != 1 || first.Changes[0] != (service.Change{Resource: "ClusterLoadAssignment/orders", Change: "added", Difference: "added with 1 usable endpoint"}) {
 		t.Errorf("the first push: %+v", first)
 	}
 	out, err := pick(s, service.PickRequest{Cluster: "orders"}) // without waiting: picks see it

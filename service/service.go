@@ -44,6 +44,9 @@ type Options struct {
 	Version string
 	// RequireIfMatch refuses changes that do not say what they replace.
 	RequireIfMatch bool
+	// MaxRemoved is how many clusters one change of the resource files may remove;
+	// nil is half of those that they provide, at least 1.
+	MaxRemoved *int
 	// Targets are the full names of xds targets that are hosted from the start,
 	// as TargetName returns them.
 	Targets []string
@@ -98,8 +101,11 @@ type Service struct {
 	underWay underWay
 	store    atomic.Pointer[store.Store]
 	files    atomic.Pointer[files.Set] // nil without a resource directory
-	leaving  atomic.Bool               // since Leave
-	draining context.Context           // ends with Drain
+
+	fileSource *fileSource // nil without a resource directory; fixed after FollowFiles
+
+	leaving  atomic.Bool     // since Leave
+	draining context.Context // ends with Drain
 	drain    context.CancelFunc
 }
 
@@ -200,19 +206,21 @@ func (s *Service) Commit(c store.Commit) {
 		item.Key, item.Raw = key, e.Raw
 		updates = append(updates, resolver.Update{Item: item, Updated: e.Updated})
 	}
-	s.underWay.commit(s.resolve(resource.SourcePush, updates, hosts))
+	concerned, vs := s.resolve(resource.SourcePush, updates, hosts)
+	s.underWay.commit(concerned, vs)
 }
 
 // resolve lets the trees follow what a source says, and which targets are hosted
-// by name. It returns the targets that this concerns.
-func (s *Service) resolve(from resource.Source, updates []resolver.Update, hosts []hosting) (concerned []string) {
-	return s.follows(func() []resolver.Change {
-		changes := s.resolver.Apply(from, updates)
+// by name. It returns the targets that this concerns, and what changed.
+func (s *Service) resolve(from resource.Source, updates []resolver.Update, hosts []hosting) (concerned []string, vs versions) {
+	concerned = s.follows(func() (changes []resolver.Change) {
+		changes, vs = s.applied(from, updates)
 		for _, h := range hosts {
 			changes = append(changes, s.host(h)...)
 		}
 		return changes
 	})
+	return concerned, vs
 }
 
 // follows lets the trees follow what is done to the resolver. It returns the targets
@@ -251,9 +259,12 @@ func (s *Service) hostChanged(host string, addresses []string, err error) {
 		s.options.Logger.Warn("name does not resolve", "host", host, "error", err)
 	}
 	s.resolving.Lock()
+	before := s.resolver.HostAddresses(host)
 	gone := s.follow(s.resolver.ApplyHost(host, addresses, err))
+	after := s.resolver.HostAddresses(host)
 	s.resolving.Unlock()
 	gone.close()
+	s.addressesChanged(host, before, after)
 }
 
 // Leave lets readiness fail, so that callers go elsewhere. Everything else goes on.

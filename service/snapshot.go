@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"iter"
+	"strings"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -97,6 +98,22 @@ func (s *Service) putAll(tx *store.Tx, b *resource.Bundle, r *SnapshotRequest, c
 	for _, i := range judged {
 		if err := s.blocked(tx, i, c.pushed); err != nil {
 			return misspelled(err, b.Warnings, func(unknown []Problem) { resource.Place(r.Body, r.Format, false, unknown) })
+		}
+	}
+	return s.removedBlocked(tx, c)
+}
+
+// removedBlocked refuses to take away what a cluster that stays gets its endpoints
+// from.
+func (s *Service) removedBlocked(tx *store.Tx, c *change) error {
+	after := s.pushView(tx, c.pushed)
+	for _, change := range c.res.Changes {
+		kind, name, _ := strings.Cut(change.Resource, "/")
+		if change.Change != "removed" || kind != string(Endpoints) && kind != string(Config) {
+			continue
+		}
+		if err := s.emptied(after, name); err != nil {
+			return err
 		}
 	}
 	return nil

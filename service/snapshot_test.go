@@ -48,7 +48,7 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 		t.Fatalf("%+v, %v", first, err)
 	}
 	res, err := pushSnapshot(t, s, service.SnapshotRequest{Body: snapshot(t, []string{"b", "c"})})
-	if err != nil || fmt.Sprint(res.Changes) != "[{ClusterLoadAssignment/c added}]" {
+	if err != nil || fmt.Sprint(res.Changes) != "[{ClusterLoadAssignment/c added added with 1 usable endpoint}]" {
 		t.Errorf("adding: %+v, %v", res, err)
 	}
 	if got := clusterNames(t, s); got != "a b c" {

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -100,6 +101,11 @@ func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) 
 	}
 	list("warning", bundle.Warnings)
 	list("note", bundle.Notes)
+	if empty := admission.Check(bundle.Items); len(empty) > 0 {
+		resource.Place(body, format, false, empty)
+		list("error", empty)
+		return false, nil
+	}
 	for _, i := range bundle.Items {
 		fmt.Fprintf(out, "%s: good: %s", file, i.Key)
 		summarize(out, i, bundle.Items)

@@ -29,6 +29,9 @@ func TestCheckNamesEveryFault(t *testing.T) {
 		"static":              {"a.yaml", "name: a\ntype: STATIC\n", []string{":2:1:", "STATIC"}},
 		"another type":        {"a.json", `{"resources":[{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret","name":"l"}]}`, []string{"Secret"}},
 		"two at once":         {"a.yaml", "cluster_name: a\nendpoints:\n- priority: 1\n  lb_endpoints:\n  - endpoint: {address: {socket_address: {port_value: 80}}}\n", []string{":3:3:", ":5:", "address"}},
+		"no usable endpoint":  {"a.yaml", "cluster_name: a\n", []string{":1:1: error: ClusterLoadAssignment/a: has no usable endpoint"}},
+		"a misspelled field":  {"a.yaml", strings.Replace(one(goodEndpoint), "lb_endpoints", "lb_endpoint", 1), []string{":3:3: error", "did you mean lb_endpoints"}},
+		"none, leniently":     {"a.yaml", "cluster_name: a\nendpoints: [{lb_endpoints: [{" + goodEndpoint + ", health_status: DRAINING}]}]\n", []string{"has no usable endpoint"}},
 		"no format":           {"a.txt", "", []string{".json"}},
 		"in capitals":         {"a.YAML", one("endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 0}}}"), []string{":4:", "port_value"}},
 	} {

@@ -50,6 +50,8 @@ type Config struct {
 	Name            string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default: the host's name)." env:"LBD_NAME" placeholder:"NAME"`
 	Data            string        `help:"Data directory, where pushed resources are kept. Empty keeps them in memory only." default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
 	Resources       string        `help:"Directory of xDS resource files (JSON, YAML, protobuf), watched. What is pushed comes before them." env:"LBD_RESOURCES" placeholder:"DIR"`
+	LenientFiles    bool          `help:"Accept unknown fields of resource files with a warning. By default, they make a file bad." env:"LBD_LENIENT_FILES"`
+	MaxRemoved      *int          `help:"Maximum number of clusters that one change of the resource files may remove without the operator's permission (default: half of those that the files provide, at least 1)." env:"LBD_MAX_REMOVED" placeholder:"N"`
 	Bootstrap       string        `help:"Bootstrap of the management server to follow: a file in gRPC's format. Else GRPC_XDS_BOOTSTRAP names one, or GRPC_XDS_BOOTSTRAP_CONFIG holds it." env:"LBD_BOOTSTRAP" placeholder:"FILE"`
 	Target          []string      `help:"Target to host, xds:///NAME or NAME: a Listener finds its routes, and these the cluster of a pick. Repeatable." env:"LBD_TARGET" placeholder:"NAME"`
 	OnDemand        int           `help:"Limit of clusters that the management server has and is asked for because picks name them (1 to 100000)." default:"1000" env:"LBD_ON_DEMAND"`
@@ -94,6 +96,9 @@ func (c *Config) Validate() error {
 	}
 	if len(c.Name) > maxName || !utf8.ValidString(c.Name) {
 		return fmt.Errorf("--name must be at most %d bytes of UTF-8", maxName)
+	}
+	if c.MaxRemoved != nil && *c.MaxRemoved < 0 {
+		return fmt.Errorf("--max-removed is %d, and should not be negative", *c.MaxRemoved)
 	}
 	for i, name := range c.Target {
 		full, err := service.TargetName(name)

@@ -18,7 +18,6 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/web"
-	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
@@ -56,6 +55,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		HistoryBytes:    c.historyBytes(),
 		Overload:        lacks,
 		MaxWatchers:     min(service.MaxWatchers, budget.Connections/2), // so that streams leave connections to picks
+		MaxRemoved:      c.MaxRemoved,
 	})
 	defer svc.Close()
 
@@ -84,13 +84,11 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		}()
 	}
 	if c.Resources != "" {
-		watcher, openErr := files.Open(c.Resources, files.Options{
-			Logger: log, OnChange: svc.FilesChanged, Custom: lb.Foreign, Certificates: b.Instances(),
-		})
-		if openErr != nil {
-			return openErr
+		source, sourceErr := watchFiles(c, svc, st, b, log)
+		if sourceErr != nil {
+			return sourceErr
 		}
-		defer func() { err = errors.Join(err, watcher.Close()) }()
+		defer func() { err = errors.Join(err, source.close()) }()
 	}
 	err = svc.Start(ctx, st)
 	if ctx.Err() != nil { // asked to stop already: nothing has failed

@@ -1,6 +1,7 @@
 package files
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -17,7 +19,8 @@ import (
 type look struct {
 	files map[string]glance
 	// ignored are names of what is no resource file.
-	ignored []string
+	ignored  []string
+	identity Identity
 	// err is why the directory cannot be read.
 	err error
 }
@@ -30,11 +33,15 @@ type glance struct {
 
 // lookAt looks at a directory.
 func lookAt(dir string) look {
+	identity, err := identify(dir)
+	if err != nil {
+		return look{err: err}
+	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return look{err: err}
 	}
-	l := look{files: make(map[string]glance, len(entries))}
+	l := look{files: make(map[string]glance, len(entries)), identity: identity}
 	for _, e := range entries {
 		name := e.Name()
 		if strings.HasPrefix(name, ".") || e.IsDir() {
@@ -57,9 +64,22 @@ func lookAt(dir string) look {
 	return l
 }
 
+// identify returns the identity of a directory, or why it cannot be read.
+func identify(dir string) (Identity, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return Identity{}, &fs.PathError{Op: "open", Path: dir, Err: errors.Unwrap(err)}
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return Identity{}, nil
+	}
+	return Identity{Device: uint64(stat.Dev), Inode: stat.Ino}, nil //nolint:unconvert // Dev's type depends on the system
+}
+
 // same reports whether nothing tells that two looks' files differ.
 func (l look) same(o look) bool {
-	return text(l.err) == text(o.err) && maps.EqualFunc(l.files, o.files, func(a, b glance) bool {
+	return text(l.err) == text(o.err) && l.identity == o.identity && maps.EqualFunc(l.files, o.files, func(a, b glance) bool {
 		if a.info == nil || b.info == nil {
 			return text(a.err) == text(b.err) && a.info == b.info
 		}
@@ -80,60 +100,41 @@ type directory struct {
 	decoding resource.Options // but for the format
 	path     string
 	files    map[string]*file
-	// bad is a fault of the directory itself.
-	bad *Bad
 }
 
 // read takes what a look saw: it reads what may have changed, and forgets what is
 // gone. While the directory cannot be read, all stays as it was.
-func (d *directory) read(l look, now time.Time) {
+func (d *directory) read(l look, now time.Time) *Scan {
 	if l.err != nil {
-		d.fail(l.err, len(d.files) > 0, now)
-		return
+		return &Scan{Err: l.err}
 	}
 	maps.DeleteFunc(d.files, func(name string, _ *file) bool {
 		_, there := l.files[name]
 		return !there
 	})
+	s := &Scan{Identity: l.identity, Files: make(map[string]*File, len(l.files))}
 	names := slices.Sorted(maps.Keys(l.files))
-	over, kept := 0, false
 	for i, name := range names {
 		f := d.files[name]
-		if f == nil && i >= MaxFiles {
-			over++
-			continue
-		}
 		if f == nil {
 			f = &file{decoding: d.decoding}
 			d.files[name] = f
 		}
 		switch seen := l.files[name]; {
 		case i >= MaxFiles:
-			over++
-			kept = kept || f.good != nil
-			f.stamp, f.sum = nil, [len(f.sum)]byte{}
 			f.fail(fmt.Errorf("is not read: %d files come before it by name, and no more are read", i), now)
 		case seen.err != nil:
-			f.stamp, f.sum = nil, [len(f.sum)]byte{}
 			f.fail(seen.err, now)
 		default:
 			f.read(filepath.Join(d.path, name), seen.info, now)
 		}
+		s.Files[name] = f.state
 	}
-	if over == 0 {
-		d.bad = nil
-		return
+	if len(names) > MaxFiles {
+		s.Over = fmt.Errorf("read %s: holds %d files, of at most %d: those from %s on are not read",
+			d.path, len(names), MaxFiles, names[MaxFiles])
 	}
-	d.fail(fmt.Errorf("read %s: holds %d files, of at most %d: those from %s on are not read",
-		d.path, len(names), MaxFiles, names[MaxFiles]), kept, now)
-}
-
-// fail notes a fault of the directory.
-func (d *directory) fail(err error, kept bool, now time.Time) {
-	if d.bad != nil {
-		now = d.bad.Since
-	}
-	d.bad = &Bad{File: Directory, Err: err, Since: now, Kept: kept}
+	return s
 }
 
 // fresh reports whether a file may have changed and look as it did.

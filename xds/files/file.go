@@ -3,6 +3,7 @@ package files
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -47,20 +48,15 @@ var formats = map[string]resource.Format{
 
 // file is what is known of one file.
 type file struct {
-	decoding resource.Options // but for the format
+	decoding resource.Options // but for the format and the name
 
 	// stamp is what the file was when it was last read, nil if it could not be;
 	// fresh tells that it had been modified so shortly before that a later
 	// change may leave the stamp as it is.
 	stamp fs.FileInfo
 	fresh bool
-	sum   [sha256.Size]byte // of what was read
 
-	good     *resource.Bundle // the last that was accepted, nil if none was
-	modified time.Time        // of good
-
-	err   error // why it is bad now
-	since time.Time
+	state *File // as it was last read
 }
 
 // freshness is how coarse file systems' times of modification are.
@@ -74,34 +70,41 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 	}
 	body, stamp, err := load(path)
 	if err != nil {
-		f.stamp = nil
-		f.sum = [sha256.Size]byte{}
 		f.fail(err, now)
 		return
 	}
 	f.stamp, f.fresh = stamp, now.Sub(stamp.ModTime()) < freshness
 	sum := sha256.Sum256(body)
-	if sum == f.sum {
+	state := &File{Sum: hex.EncodeToString(sum[:]), Modified: stamp.ModTime()}
+	if f.state != nil && f.state.Sum == state.Sum {
 		return
 	}
-	f.sum = sum
 	o := f.decoding
 	o.Format, _ = FormatOf(path) // a look leaves others out
 	o.Name = NameOf(path)
-	bundle, err := resource.DecodeBundle(body, o)
-	if err != nil {
-		f.fail(err, now)
-		return
+	if state.Bundle, state.Err = resource.DecodeBundle(body, o); state.Err != nil {
+		o.Lenient = true
+		state.Valid = resource.DecodeValid(body, o)
+		state.Since = f.badSince(now)
 	}
-	f.good, f.modified, f.err = bundle, stamp.ModTime(), nil
+	f.state = state
 }
 
-// fail notes why the file is bad. What it held stays.
+// fail notes why the file cannot be read.
 func (f *file) fail(err error, now time.Time) {
-	if f.err == nil {
-		f.since = now
+	f.stamp = nil
+	if f.state != nil && f.state.Sum == "" && text(f.state.Err) == text(err) {
+		return
 	}
-	f.err = err
+	f.state = &File{Err: err, Since: f.badSince(now)}
+}
+
+// badSince is since when the file has been bad, now that it is.
+func (f *file) badSince(now time.Time) time.Time {
+	if f.state != nil && f.state.Err != nil {
+		return f.state.Since
+	}
+	return now
 }
 
 // load returns what a file holds, and what it was then.

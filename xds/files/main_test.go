@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,18 +54,18 @@ func do(t *testing.T, err error) {
 	}
 }
 
-// watching is a Watcher whose sets are received one by one.
+// watching is a Watcher whose scans are received one by one.
 type watching struct {
 	*testing.T
 	*Watcher
-	sets chan Set
+	scans chan *Scan
 }
 
 func start(t *testing.T, dir string, with timing) *watching {
 	t.Helper()
-	w := &watching{T: t, sets: make(chan Set, 1000)}
+	w := &watching{T: t, scans: make(chan *Scan, 1000)}
 	var err error
-	w.Watcher, err = open(dir, Options{OnChange: func(s Set) { w.sets <- s }}, with)
+	w.Watcher, err = open(dir, Options{OnScan: func(s *Scan) { w.scans <- s }}, with)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,29 +73,29 @@ func start(t *testing.T, dir string, with timing) *watching {
 	return w
 }
 
-// next is what the next set holds.
+// next is what the next scan found.
 func (w *watching) next() string {
 	w.Helper()
 	select {
-	case s := <-w.sets:
+	case s := <-w.scans:
 		return summary(s)
 	case <-w.Context().Done():
-		w.Fatal("no set came")
+		w.Fatal("no scan came")
 		return ""
 	}
 }
 
-// expect wants these sets to come next, and no other between.
+// expect wants these scans to come next, and no other between.
 func (w *watching) expect(want ...string) {
 	w.Helper()
 	for _, want := range want {
 		if got := w.next(); got != want {
-			w.Fatalf("set:\n%s\nwant:\n%s", got, want)
+			w.Fatalf("scan:\n%s\nwant:\n%s", got, want)
 		}
 	}
 }
 
-// until takes sets until one holds what is wanted, and returns those before it.
+// until takes scans until one holds what is wanted, and returns those before it.
 func (w *watching) until(want string) []string {
 	w.Helper()
 	var before []string
@@ -104,44 +106,62 @@ func (w *watching) until(want string) []string {
 		}
 		before = append(before, got)
 		if len(before) == 100 {
-			w.Fatalf("sets:\n%s\nwant:\n%s", strings.Join(before, "\n"), want)
+			w.Fatalf("scans:\n%s\nwant:\n%s", strings.Join(before, "\n"), want)
 		}
 	}
 }
 
-// summary is a set as "Type/name@file=addresses" of each resource, then
-// "!file: error" or, where it is kept, "!file (kept): error" of what is bad.
-func summary(s Set) string {
-	var parts []string
-	for key, r := range s.Resources {
-		if key != r.Key || len(r.Raw) == 0 || r.Modified.IsZero() {
-			parts = append(parts, fmt.Sprintf("broken %+v", r))
+// summary is a scan as "Type/name@file=addresses" of each resource, then "!file:
+// error" of what is bad, with what is valid of it, then "?file: warnings".
+func summary(s *Scan) string {
+	if s.Err != nil {
+		return "!.: " + s.Err.Error()
+	}
+	var parts, bad, warnings []string
+	if s.Over != nil {
+		bad = append(bad, "!.: "+s.Over.Error())
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
+		f := s.Files[name]
+		if (f.Bundle == nil) == (f.Err == nil) || (f.Err == nil) != f.Since.IsZero() || f.Sum != "" && f.Modified.IsZero() {
+			parts = append(parts, fmt.Sprintf("broken %+v", f))
 		}
-		part := []string{key.String() + "@" + r.File}
-		if a := r.Assignment; a != nil {
+		if f.Bundle != nil {
+			parts = append(parts, resources(name, f.Bundle)...)
+			if n := len(f.Bundle.Warnings); n > 0 {
+				warnings = append(warnings, fmt.Sprintf("?%s: %d", name, n))
+			}
+		}
+		if f.Err != nil {
+			bad = append(bad, "!"+name+": "+f.Err.Error())
+		}
+		if f.Valid != nil {
+			for _, r := range resources(name, f.Valid) {
+				bad = append(bad, "valid "+r)
+			}
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(slices.Concat(parts, bad, warnings), "\n")
+}
+
+func resources(file string, b *resource.Bundle) []string {
+	var out []string
+	for _, i := range b.Items {
+		part := []string{i.Key.String() + "@" + file}
+		if len(i.Raw) == 0 {
+			part = append(part, "without Raw")
+		}
+		if a := i.Assignment; a != nil {
 			for _, l := range a.Localities {
 				for _, e := range l.Endpoints {
 					part = append(part, e.Addresses[0])
 				}
 			}
 		}
-		parts = append(parts, strings.Join(part, "="))
+		out = append(out, strings.Join(part, "="))
 	}
-	slices.Sort(parts)
-	for _, b := range s.Bad {
-		if b.Since.IsZero() {
-			parts = append(parts, "bad since ever")
-		}
-		kept := ""
-		if b.Kept {
-			kept = " (kept)"
-		}
-		parts = append(parts, "!"+b.File+kept+": "+b.Err.Error())
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.Warnings)) {
-		parts = append(parts, fmt.Sprintf("?%s: %d", name, len(s.Warnings[name])))
-	}
-	return strings.Join(parts, "\n")
+	return out
 }
 
 // quick is for tests of what is told by the system.

@@ -1,24 +1,27 @@
 package files
 
 import (
-	"fmt"
-	"maps"
-	"reflect"
-	"slices"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Set is what the directory holds, at one moment. It is shared by all who read
-// it, and must not be changed.
+// Set is what the files provide at one moment: the versions of them that are in
+// use. It is shared by all who read it, and must not be changed.
 type Set struct {
 	Resources map[resource.Key]Resource
 	// Bad are the files that hold what is not in use, in the order of their
 	// names.
 	Bad []Bad
+	// Held are the changes that wait for the operator's decision.
+	Held []Held
 	// Warnings and Notes are those of the files that were accepted, by File.
 	Warnings, Notes map[string][]resource.Problem
+	// Empty are the clusters without usable endpoints, by File: they had none
+	// before, or the operator permitted it.
+	Empty map[string][]resource.Problem
+	// Sums are the SHA-256 sums, in hex, of the contents in use, by File.
+	Sums map[string]string
 }
 
 // Resource is one resource in use.
@@ -47,83 +50,38 @@ type Bad struct {
 	Since time.Time
 	// Kept is true where what the file held before is in use.
 	Kept bool
-
-	twice bool // it is about a Key that another file holds
+	// Partial is true where no earlier content is known, and what is valid of the
+	// file is in use.
+	Partial bool
+	// Twice is true where the fault is that another file holds the same Key.
+	Twice bool
 }
 
-// build makes the Set of what the files hold. prev is the one before.
-func build(files map[string]*file, directory *Bad, prev *Set, now time.Time) *Set {
-	s := &Set{Resources: map[resource.Key]Resource{}, Warnings: map[string][]resource.Problem{}, Notes: map[string][]resource.Problem{}}
-	if directory != nil {
-		s.Bad = append(s.Bad, *directory)
-	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		f := files[name]
-		if f.err != nil {
-			s.Bad = append(s.Bad, Bad{File: name, Err: f.err, Since: f.since, Kept: f.good != nil})
-		}
-		if f.good == nil {
-			continue
-		}
-		if f.err == nil && len(f.good.Warnings) > 0 {
-			s.Warnings[name] = f.good.Warnings
-		}
-		if f.err == nil && len(f.good.Notes) > 0 {
-			s.Notes[name] = f.good.Notes
-		}
-		if twice := s.add(name, f); twice != nil {
-			s.Bad = append(s.Bad, Bad{File: name, Err: twice, Since: prev.twiceSince(name, now), twice: true})
-		}
-	}
-	return s
+// Held is a change of one or more files that is not in use, because it would take
+// away what works. What the files held before stays in use until the operator
+// permits exactly this change.
+type Held struct {
+	// Hash names the change: it is computed from the files' names and from their
+	// contents before and after.
+	Hash string
+	// Files are the changes that can only be permitted together, by name.
+	Files []FileChange
+	// Reasons say what the change would take away, a sentence each.
+	Reasons []string
+	// Clusters are those that would be without endpoints, or gone, by name.
+	Clusters []string
+	// Differences describe the change of each resource in words.
+	Differences []string
+	// Since is when the change was first seen.
+	Since time.Time
 }
 
-// add adds what a file holds, and refuses what is there already.
-func (s *Set) add(name string, f *file) error {
-	var problems []resource.Problem
-	more := 0
-	for _, i := range f.good.Items {
-		first, twice := s.Resources[i.Key]
-		switch {
-		case !twice:
-			s.Resources[i.Key] = Resource{Item: i, File: name, Modified: f.modified}
-		case len(problems) == resource.MaxProblems:
-			more++
-		default:
-			problems = append(problems, resource.Problem{
-				Resource: i.Key.String(),
-				Field:    i.Field,
-				Reason:   fmt.Sprintf("is not used: %s, which comes first by name, holds it too", first.File),
-			})
-		}
-	}
-	if more > 0 {
-		problems = append(problems, resource.Problem{
-			Resource: problems[0].Resource,
-			Reason:   fmt.Sprintf("and %d more like these", more),
-		})
-	}
-	if problems == nil {
-		return nil
-	}
-	return &resource.InvalidError{Problems: problems}
-}
-
-// twiceSince is when a file was first seen to hold what another holds.
-func (s *Set) twiceSince(name string, now time.Time) time.Time {
-	for _, b := range s.Bad {
-		if b.twice && b.File == name {
-			return b.Since
-		}
-	}
-	return now
-}
-
-// same reports whether two sets hold the same.
-func (s *Set) same(o *Set) bool {
-	return maps.EqualFunc(s.Resources, o.Resources, func(a, b Resource) bool {
-		return a.File == b.File && a.Modified.Equal(b.Modified) && string(a.Raw) == string(b.Raw)
-	}) && slices.EqualFunc(s.Bad, o.Bad, func(a, b Bad) bool {
-		return a.File == b.File && a.Kept == b.Kept && a.Err.Error() == b.Err.Error()
-	}) && reflect.DeepEqual(s.Warnings, o.Warnings) && reflect.DeepEqual(s.Notes, o.Notes)
+// FileChange is the change of one file.
+type FileChange struct {
+	File string
+	// Change is "added", "modified" or "removed".
+	Change string
+	// Sum is the SHA-256 sum, in hex, of the content that is not in use; empty for
+	// a file that was removed.
+	Sum string
 }

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -16,9 +15,12 @@ type Options struct {
 	// Logger is told of files that are ignored, and of trouble with watching;
 	// nil for none.
 	Logger *slog.Logger
-	// OnChange is told of each Set, from one goroutine at a time, when Current
-	// returns it already. It must not call Close. May be nil.
-	OnChange func(Set)
+	// OnScan is called with the first Scan, before Open returns, and with each that
+	// differs from the one before, from one goroutine at a time. It must not call
+	// Close. May be nil.
+	OnScan func(*Scan)
+	// MayBeAway lets Open succeed while the directory cannot be read.
+	MayBeAway bool
 	// Custom knows the policies that are available beside the decoder's own;
 	// nil is none.
 	Custom resource.CustomPolicies
@@ -34,23 +36,23 @@ type Options struct {
 // the same time.
 type Watcher struct {
 	// fixed after Open
-	logger   *slog.Logger
-	onChange func(Set)
-	timing   timing
-	quit     chan struct{}
-	quiet    chan struct{} // closed when the goroutine has ended
+	logger *slog.Logger
+	onScan func(*Scan)
+	timing timing
+	quit   chan struct{}
+	quiet  chan struct{} // closed when the goroutine has ended
 
 	// the goroutine's only
 	directory directory
 	notify    *notifier
 	last      look            // what the last reading was of
 	ignored   map[string]bool // files that the logger was told of
+	current   *Scan
 
-	current atomic.Pointer[Set]
-	close   sync.Once
+	close sync.Once
 }
 
-// Open reads the files of a directory, calls OnChange with what they hold, and
+// Open reads the files of a directory, calls OnScan with what they hold, and
 // watches them from then on. Read are files whose names end in .json, .yaml,
 // .yml or .pb and do not begin with a dot, not those in directories within;
 // symlinks are followed. Each is a bundle, or one resource without an envelope,
@@ -60,11 +62,7 @@ type Watcher struct {
 // after the change if it is not. Where the system tells of none (network file
 // systems, targets of symlinks that lead elsewhere) it is found within 30 s.
 //
-// A file that turns bad, or cannot be read, keeps what it held; one that is gone
-// takes it away; all keep it while the directory cannot be read. Of files that
-// hold the same Key the first by name counts.
-//
-// The error is that the directory cannot be read. Bad files are no error: the Set
+// The error is that the directory cannot be read. Bad files are no error: the Scan
 // reports them.
 func Open(dir string, o Options) (*Watcher, error) {
 	return open(dir, o, usual)
@@ -76,11 +74,11 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		return nil, fmt.Errorf("open directory of resources: %w", err)
 	}
 	w := &Watcher{
-		logger:   o.Logger,
-		onChange: o.OnChange,
-		timing:   t,
-		quit:     make(chan struct{}),
-		quiet:    make(chan struct{}),
+		logger: o.Logger,
+		onScan: o.OnScan,
+		timing: t,
+		quit:   make(chan struct{}),
+		quiet:  make(chan struct{}),
 		directory: directory{
 			decoding: resource.Options{
 				Origin: resource.ByHand, Lenient: o.Lenient, Places: true, Bare: true,
@@ -94,22 +92,18 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 	if w.logger == nil {
 		w.logger = slog.New(slog.DiscardHandler)
 	}
-	w.current.Store(&Set{})
 	w.notify = newNotifier(path, w.logger)
 	seen := w.look()
-	if seen.err != nil {
+	if seen.err != nil && !o.MayBeAway {
 		w.notify.close()
 		return nil, fmt.Errorf("open directory of resources: %w", seen.err)
 	}
-	w.read(seen, true)
+	w.read(seen)
 	go w.watch()
 	return w, nil
 }
 
-// Current returns the newest Set.
-func (w *Watcher) Current() Set { return *w.current.Load() }
-
-// Close ends the watching. After it OnChange is not called any more.
+// Close ends the watching. After it OnScan is not called any more.
 func (w *Watcher) Close() error {
 	w.close.Do(func() { close(w.quit) })
 	<-w.quiet
@@ -146,7 +140,7 @@ func (w *Watcher) watch() {
 			untold = &seen
 		case now := <-due.C:
 			if seen := w.look(); u.over(now, seen) {
-				w.read(seen, false)
+				w.read(seen)
 				continue
 			}
 			due.Reset(time.Until(u.due))
@@ -164,21 +158,18 @@ func (w *Watcher) look() look {
 	return lookAt(w.directory.path)
 }
 
-// read reads what a look saw and may have changed, and tells of a change, or of
-// the first Set.
-func (w *Watcher) read(seen look, first bool) {
-	now := time.Now()
+// read reads what a look saw and may have changed, and reports the first Scan and
+// each that differs.
+func (w *Watcher) read(seen look) {
 	w.last = seen
 	w.warn(seen.ignored)
-	w.directory.read(seen, now)
-	prev := w.current.Load()
-	s := build(w.directory.files, w.directory.bad, prev, now)
-	if !first && s.same(prev) {
+	s := w.directory.read(seen, time.Now())
+	if w.current != nil && s.same(w.current) {
 		return
 	}
-	w.current.Store(s)
-	if w.onChange != nil {
-		w.onChange(*s)
+	w.current = s
+	if w.onScan != nil {
+		w.onScan(s)
 	}
 }
 

@@ -36,13 +36,12 @@ func TestOpenReadsTheResourceFilesOfADirectory(t *testing.T) {
 	do(t, syscall.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600))
 
 	var log bytes.Buffer
-	var sets []Set
+	var scans []*Scan
 	w, err := Open(dir, Options{
-		Logger:   slog.New(slog.NewTextHandler(&log, nil)),
-		OnChange: func(s Set) { sets = append(sets, s) },
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		OnScan: func(s *Scan) { scans = append(scans, s) },
 	})
 	do(t, err)
-	current := summary(w.Current())
 	do(t, w.Close())
 	do(t, w.Close())
 
@@ -55,8 +54,8 @@ func TestOpenReadsTheResourceFilesOfADirectory(t *testing.T) {
 		"!i.yaml: stat " + filepath.Join(dir, "i.yaml") + ": no such file or directory",
 		"?g.json: 1",
 	}, "\n")
-	if len(sets) != 1 || summary(sets[0]) != want || current != want {
-		t.Errorf("%d sets, current:\n%s\nwant:\n%s", len(sets), current, want)
+	if len(scans) != 1 || summary(scans[0]) != want {
+		t.Errorf("%d scans:\n%s\nwant:\n%s", len(scans), summary(scans[0]), want)
 	}
 	if got := log.String(); strings.Count(got, "level=") != 1 || !strings.Contains(got, `count=2 files="[notes.txt pipe.yaml]"`) {
 		t.Errorf("log:\n%s", got)
@@ -96,9 +95,6 @@ func TestChangesOfFilesAreTold(t *testing.T) {
 
 	do(t, os.Remove(filepath.Join(dir, "c.yaml")))
 	w.expect("ClusterLoadAssignment/b@b.yaml=h:80")
-	if got := summary(w.Current()); got != "ClusterLoadAssignment/b@b.yaml=h:80" {
-		t.Errorf("current: %s", got)
-	}
 }
 
 func TestWhatChangesNothingIsNotTold(t *testing.T) {
@@ -107,8 +103,8 @@ func TestWhatChangesNothingIsNotTold(t *testing.T) {
 	write(t, a, assignment("a", "h"))
 	write(t, filepath.Join(dir, "bad.yaml"), "x: [")
 	w := start(t, dir, quick)
-	w.next()
-	modified := w.Current().Resources[resource.Key{Type: resource.TypeAssignment, Name: "a"}].Modified
+	before := (<-w.scans).Files["a.yaml"]
+	modified := before.Modified
 
 	do(t, os.Chtimes(a, time.Time{}, modified.Add(time.Hour)))
 	replace(t, a, assignment("a", "h"))
@@ -117,72 +113,99 @@ func TestWhatChangesNothingIsNotTold(t *testing.T) {
 	do(t, os.Mkdir(filepath.Join(dir, "d"), 0o700))
 	// Time for it all to be read: what is read after it comes in a set of its own.
 	replace(t, filepath.Join(dir, "b.yaml"), assignment("b", "h"))
-	w.expect("ClusterLoadAssignment/a@a.yaml=h:80\nClusterLoadAssignment/b@b.yaml=h:80\n!bad.yaml: read YAML: line 1: did not find expected node content")
-	if got := w.Current().Resources[resource.Key{Type: resource.TypeAssignment, Name: "a"}].Modified; !got.Equal(modified) {
-		t.Errorf("modified %v, want %v", got, modified)
+	after := <-w.scans
+	const want = "ClusterLoadAssignment/a@a.yaml=h:80\nClusterLoadAssignment/b@b.yaml=h:80\n!bad.yaml: read YAML: line 1: did not find expected node content"
+	if got := summary(after); got != want || after.Files["a.yaml"] != before {
+		t.Errorf("got:\n%s\nwant:\n%s\nof another file: %t", got, want, after.Files["a.yaml"] != before)
 	}
 }
 
-func TestABadFileKeepsWhatItHeld(t *testing.T) {
+func TestABadFileIsReportedSinceItIs(t *testing.T) {
 	dir := t.TempDir()
 	a := filepath.Join(dir, "a.yaml")
 	write(t, a, assignment("a", "h"))
 	w := start(t, dir, quick)
 	const good = "ClusterLoadAssignment/a@a.yaml=h:80"
 	w.expect(good)
-
-	replace(t, a, "cluster_name: [")
-	w.expect(good + "\n!a.yaml (kept): read YAML: line 1: did not find expected node content")
-	since := w.Current().Bad[0].Since
-
-	replace(t, a, "cluster_name: a\nendpoints: [{load_balancing_weight: 1, priority: 7}]\n")
-	w.expect(good + "\n!a.yaml (kept): ClusterLoadAssignment/a: endpoints[0].priority: is 7, and no locality with a weight has priorities 0 to 6: " +
-		"priorities must begin at 0 and leave none out")
-	if got := w.Current().Bad[0].Since; !got.Equal(since) {
-		t.Errorf("bad since %v, want %v", got, since)
+	next := func(want string) *File {
+		t.Helper()
+		s := <-w.scans
+		if got := summary(s); got != want {
+			t.Fatalf("scan:\n%s\nwant:\n%s", got, want)
+		}
+		return s.Files["a.yaml"]
 	}
 
+	replace(t, a, "cluster_name: [")
+	since := next("!a.yaml: read YAML: line 1: did not find expected node content").Since
+	replace(t, a, "cluster_name: a\nendpoints: [{load_balancing_weight: 1, priority: 7}]\n")
+	f := next("!a.yaml: ClusterLoadAssignment/a: endpoints[0].priority: is 7, and no locality with a weight has priorities 0 to 6: " +
+		"priorities must begin at 0 and leave none out")
+	if !f.Since.Equal(since) {
+		t.Errorf("bad since %v, want %v", f.Since, since)
+	}
 	replace(t, a, assignment("a", "h"))
 	w.expect(good)
 
 	do(t, os.Symlink("nowhere", filepath.Join(dir, "a.tmp")))
 	do(t, os.Rename(filepath.Join(dir, "a.tmp"), a))
-	w.expect(good + "\n!a.yaml (kept): stat " + a + ": no such file or directory")
-
+	w.expect("!a.yaml: stat " + a + ": no such file or directory")
 	replace(t, a, assignment("a", "h"))
 	w.expect(good)
-
 	replace(t, a, "")
-	w.expect(good + "\n!a.yaml (kept): read YAML: the body is empty")
+	w.expect("!a.yaml: read YAML: the body is empty")
 	do(t, os.Remove(a))
 	w.expect("")
 }
 
-func TestTheFirstFileByNameHasAKey(t *testing.T) {
+func TestUnknownFieldsMakeAFileBadUnlessItIsLenient(t *testing.T) {
 	dir := t.TempDir()
-	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
-	write(t, b, assignment("orders", "b"))
-	w := start(t, dir, quick)
-	w.expect("ClusterLoadAssignment/orders@b.yaml=b:80")
-
-	const twice = "ClusterLoadAssignment/orders: is not used: a.yaml, which comes first by name, holds it too"
-	replace(t, a, assignment("orders", "a"))
-	w.expect("ClusterLoadAssignment/orders@a.yaml=a:80\n!b.yaml: " + twice)
-	since := w.Current().Bad[0].Since
-
-	replace(t, b, "x: [")
-	w.expect("ClusterLoadAssignment/orders@a.yaml=a:80\n!b.yaml (kept): read YAML: line 1: did not find expected node content\n!b.yaml: " + twice)
-	if got := w.Current().Bad[1].Since; !got.Equal(since) {
-		t.Errorf("twice since %v, want %v", got, since)
+	write(t, filepath.Join(dir, "a.yaml"), strings.Replace(assignment("a", "h"), "lb_endpoints", "lb_endpoint", 1))
+	for _, c := range []struct {
+		lenient bool
+		want    string
+	}{
+		{false, "!a.yaml: ClusterLoadAssignment/a: endpoints[0].lb_endpoint: unknown field (did you mean lb_endpoints?)\nvalid ClusterLoadAssignment/a@a.yaml"},
+		{true, "ClusterLoadAssignment/a@a.yaml\n?a.yaml: 1"},
+	} {
+		var got string
+		w, err := Open(dir, Options{Lenient: c.lenient, OnScan: func(s *Scan) { got = summary(s) }})
+		do(t, err)
+		do(t, w.Close())
+		if got != c.want {
+			t.Errorf("lenient %t:\n%s\nwant:\n%s", c.lenient, got, c.want)
+		}
 	}
+}
 
-	replace(t, b, `{"resources":[{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"other"},`+
-		`{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"orders"}]}`)
-	w.expect("ClusterLoadAssignment/orders@a.yaml=a:80\nClusterLoadAssignment/other@b.yaml\n!b.yaml: " +
-		"ClusterLoadAssignment/orders: resources[1]: is not used: a.yaml, which comes first by name, holds it too")
+// Of a bad file, each resource that is valid by itself is told apart from the others.
+func TestWhatIsValidOfABadFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a.json"), `{"resources":[`+
+		`{"@type":"type.googleapis.com/envoy.config.cluster.v3.Cluster","name":"good","type":"EDS","foo":1},`+
+		`{"@type":"type.googleapis.com/envoy.config.cluster.v3.Cluster","name":"bad","type":"STATIC"},`+
+		`{"@type":"type.googleapis.com/envoy.config.cluster.v3.Cluster","name":"good","type":"EDS"}]}`)
+	w := start(t, dir, quick)
+	if got := w.next(); !strings.HasPrefix(got, "!a.json: ") || strings.Count(got, "\n") != 1 || !strings.HasSuffix(got, "\nvalid Cluster/good@a.json") {
+		t.Errorf("got:\n%s", got)
+	}
+}
 
-	do(t, os.Remove(a))
-	w.expect("ClusterLoadAssignment/orders@b.yaml\nClusterLoadAssignment/other@b.yaml")
+func TestOpenWaitsForADirectoryThatMayBeAway(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "resources")
+	scans := make(chan *Scan, 100)
+	w, err := open(dir, Options{MayBeAway: true, OnScan: func(s *Scan) { scans <- s }}, quick)
+	do(t, err)
+	defer func() { do(t, w.Close()) }()
+	if got, want := summary(<-scans), "!.: open "+dir+": no such file or directory"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	do(t, os.Mkdir(dir+".tmp", 0o700))
+	write(t, filepath.Join(dir+".tmp", "a.yaml"), assignment("a", "h"))
+	do(t, os.Rename(dir+".tmp", dir))
+	if got := summary(<-scans); got != "ClusterLoadAssignment/a@a.yaml=h:80" {
+		t.Errorf("got %s", got)
+	}
 }
 
 // The kubelet's way to change a mounted ConfigMap: what a file's symlink leads
@@ -217,11 +240,12 @@ func TestConfigMapSwap(t *testing.T) {
 	publish("..2026_11_20", map[string]string{"a.yaml": assignment("a", "h"), "b.yaml": assignment("b", "h")})
 	w := start(t, dir, usual)
 	w.expect("ClusterLoadAssignment/a@a.yaml=h:80\nClusterLoadAssignment/b@b.yaml=h:80")
-	// However slow the swap is, nothing is lost on the way.
+	// However slow the swap is, no file looks as if it was removed on the way, before
+	// what it held is in another.
 	until := func(want string) {
 		t.Helper()
 		for _, before := range w.until(want) {
-			if !strings.Contains(before, "ClusterLoadAssignment/a@") || !strings.Contains(before, "ClusterLoadAssignment/b@") {
+			if !strings.Contains(before, "ClusterLoadAssignment/a@") || !strings.Contains(before, "ClusterLoadAssignment/b@") && !strings.Contains(before, "!b.yaml: ") {
 				t.Errorf("on the way:\n%s", before)
 			}
 		}
@@ -234,7 +258,7 @@ func TestConfigMapSwap(t *testing.T) {
 	until("ClusterLoadAssignment/a@a.yaml=j:80\nClusterLoadAssignment/b@c.yaml=j:80")
 
 	publish("..2026_11_23", map[string]string{"a.yaml": "x: [", "c.yaml": assignment("b", "k")})
-	until("ClusterLoadAssignment/a@a.yaml=j:80\nClusterLoadAssignment/b@c.yaml=k:80\n!a.yaml (kept): read YAML: line 1: did not find expected node content")
+	w.until("ClusterLoadAssignment/b@c.yaml=k:80\n!a.yaml: read YAML: line 1: did not find expected node content")
 }
 
 func TestTheDirectoryGoesAndComesBack(t *testing.T) {
@@ -243,20 +267,16 @@ func TestTheDirectoryGoesAndComesBack(t *testing.T) {
 	write(t, filepath.Join(dir, "a.yaml"), assignment("a", "h"))
 	w := start(t, dir, quick)
 	w.expect("ClusterLoadAssignment/a@a.yaml=h:80")
-	const away = "ClusterLoadAssignment/a@a.yaml=h:80\n!. (kept): open "
+	const away = "!.: open "
 
 	// As one step, so that no time is quiet between the file's end and the
 	// directory's.
 	aside := dir + ".aside"
 	do(t, os.Rename(dir, aside))
 	w.expect(away + dir + ": no such file or directory")
-	since := w.Current().Bad[0].Since
 
 	write(t, dir, "a file")
 	w.expect(away + dir + ": not a directory")
-	if got := w.Current().Bad[0].Since; !got.Equal(since) {
-		t.Errorf("bad since %v, want %v", got, since)
-	}
 	do(t, os.Remove(dir))
 	w.expect(away + dir + ": no such file or directory")
 
@@ -369,7 +389,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	default:
 		t.Error("the goroutine has not ended")
 	}
-	if len(w.sets) != 0 || len(w.Current().Resources) != 0 {
-		t.Errorf("a set after Close: %v", w.Current())
+	if len(w.scans) != 0 {
+		t.Errorf("a scan after Close: %v", summary(<-w.scans))
 	}
 }

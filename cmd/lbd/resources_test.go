@@ -1,0 +1,170 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// directory is a directory of resource files.
+type directory struct {
+	*testing.T
+
+	path string
+}
+
+// set replaces what a file holds as a whole, as editors do; empty removes it.
+func (d directory) set(name, body string) {
+	d.Helper()
+	file := filepath.Join(d.path, name)
+	beside := filepath.Join(d.path, "."+name)
+	var err error
+	if body == "" {
+		err = os.Remove(file)
+	} else {
+		err = errors.Join(os.WriteFile(beside, []byte(body), 0o600), os.Rename(beside, file))
+	}
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+// until waits for the files to be as is wanted, and returns them.
+func (d directory) until(url, what string, is func(service.FilesState) bool) service.FilesState {
+	d.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		var state service.FilesState
+		body := do(d.T, "GET", url+"/v1/files", "").body
+		if err := json.Unmarshal([]byte(body), &state); err != nil {
+			d.Fatal(err)
+		}
+		if is(state) {
+			return state
+		}
+		if time.Now().After(deadline) {
+			d.Fatalf("the files are not %s: %s", what, body)
+		}
+	}
+}
+
+func isBad(s service.FilesState) bool {
+	return len(s.Files) > 0 && s.Files[0].State == service.FileBad && s.Files[0].KeptLastGood
+}
+
+func isHeld(s service.FilesState) bool { return len(s.Held) == 1 }
+
+func isGood(s service.FilesState) bool {
+	return len(s.Held) == 0 && len(s.Files) > 0 && s.Files[0].State == service.FileGood
+}
+
+// A mistake in a file, and the loss of the files, take nothing away that works, also
+// over kills and restarts, until somebody permits it.
+func TestResourceFilesKeepWhatWorks(t *testing.T) {
+	d := directory{t, t.TempDir()}
+	data := t.TempDir()
+	good := one(goodEndpoint)
+	d.set("a.yaml", good)
+	d.set("b.yaml", strings.Replace(good, "cluster_name: a", "cluster_name: b", 1))
+	run := func(args ...string) *process {
+		return startProcess(t, append([]string{"--connect=none", "--data=" + data, "--resources=" + d.path}, args...)...)
+	}
+	picks := func(p *process, what, cluster string, want int) {
+		t.Helper()
+		wait := "" // a tree follows a moment after the files
+		if want == 200 {
+			wait = "&wait_for_ready=true&wait=20s"
+		}
+		if a := do(t, "GET", p.url+"/pick?cluster="+cluster+wait, ""); a.status != want {
+			t.Errorf("%s: a pick of %s: %d %s\n%s", what, cluster, a.status, a.body, p.output())
+		}
+	}
+	p := run()
+	picks(p, "at first", "a", 200)
+
+	d.set("a.yaml", strings.Replace(good, "lb_endpoints", "lb_endpoint", 1))
+	d.until(p.url, "bad", isBad)
+	picks(p, "misspelled", "a", 200)
+	_ = p.end(t, syscall.SIGKILL)
+	p = run()
+	d.until(p.url, "bad", isBad)
+	picks(p, "misspelled, after a kill", "a", 200)
+
+	d.set("a.yaml", "cluster_name: a\n")
+	hash := d.until(p.url, "held", isHeld).Held[0].Hash
+	picks(p, "emptied", "a", 200)
+	_ = p.end(t, syscall.SIGKILL)
+	p = run()
+	if got := d.until(p.url, "held", isHeld).Held[0].Hash; got != hash {
+		t.Errorf("after a kill the change is %s, and was %s", got, hash)
+	}
+	picks(p, "emptied, after a kill", "a", 200)
+	if a := do(t, "POST", p.url+service.PermitPath(hash), ""); a.status != 200 {
+		t.Errorf("permit: %d %s", a.status, a.body)
+	}
+	picks(p, "permitted", "a", 503)
+	_ = p.end(t, syscall.SIGKILL)
+	p = run()
+	picks(p, "permitted, after a kill", "a", 503)
+	d.set("a.yaml", good)
+	d.until(p.url, "good", func(s service.FilesState) bool { return isGood(s) && len(s.Files[0].Warnings) == 0 })
+	picks(p, "corrected", "a", 200)
+
+	// The whole directory goes, in one step.
+	if err := os.Rename(d.path, d.path+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	d.until(p.url, "away", isBad)
+	picks(p, "away", "a", 200)
+	_ = p.end(t, syscall.SIGTERM)
+	p = run()
+	picks(p, "away, after a restart", "b", 200)
+	if err := os.Mkdir(d.path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d.until(p.url, "held", isHeld)
+	picks(p, "another directory", "b", 200)
+	_ = p.end(t, syscall.SIGTERM)
+
+	// More than one change may remove.
+	if err := errors.Join(os.Remove(d.path), os.Rename(d.path+".aside", d.path)); err != nil {
+		t.Fatal(err)
+	}
+	p = run("--max-removed=0")
+	d.set("b.yaml", "")
+	d.until(p.url, "held", isHeld)
+	picks(p, "removed", "b", 200)
+	_ = p.end(t, syscall.SIGTERM)
+	p = run()
+	picks(p, "where it may be removed", "b", 404)
+}
+
+func TestLenientFilesAcceptUnknownFields(t *testing.T) {
+	d := directory{t, t.TempDir()}
+	d.set("a.yaml", "foo: 1\n"+one(goodEndpoint))
+	p := startProcess(t, "--connect=none", "--data=", "--resources="+d.path, "--lenient-files")
+	state := d.until(p.url, "good", isGood)
+	if w := state.Files[0].Warnings; len(w) != 1 || w[0].Field != "foo" {
+		t.Errorf("warnings: %v", w)
+	}
+	out, err := command("check", filepath.Join(d.path, "a.yaml")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "foo: unknown field") {
+		t.Errorf("check: %v: %s", err, out)
+	}
+	if out, err := command("check", "--lenient-files", filepath.Join(d.path, "a.yaml")).CombinedOutput(); err != nil {
+		t.Errorf("check --lenient-files: %v: %s", err, out)
+	}
+}
+
+func TestADirectoryThatWasNeverReadIsAnError(t *testing.T) {
+	out, err := command("serve", "--listen=127.0.0.1:0", "--data="+t.TempDir(), "--resources="+filepath.Join(t.TempDir(), "absent")).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "absent") {
+		t.Errorf("%v: %s", err, out)
+	}
+}

@@ -1,0 +1,393 @@
+package admission
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// MaxHeldClusters is how many clusters of a held change are listed.
+const MaxHeldClusters = 20
+
+// loss is what a change would take away.
+type loss struct {
+	reason   string
+	clusters []string // sorted
+	keys     map[resource.Key]bool
+}
+
+// evaluation divides the changes of a scan into those that come into use and those
+// that are held.
+//
+// It begins with all of them in use and looks for losses. The files that cause one
+// are held, together: one without the other would be another change. It looks again
+// until nothing more is lost. A file that a resource moved out of is held with the
+// file that it moved to.
+type evaluation struct {
+	files   *Files
+	changes map[string]change
+	groups  []group
+}
+
+// group are changes that are held for the same losses.
+type group struct {
+	names  map[string]bool
+	losses []loss
+}
+
+// held is a held change with what it would bring into use.
+type held struct {
+	files.Held
+
+	changes map[string]change
+}
+
+func (e *evaluation) run() {
+	for {
+		from, to := e.union(e.files.inUse), e.union(e.versions())
+		losses := e.losses(from, to)
+		if len(losses) == 0 {
+			return
+		}
+		for _, l := range losses {
+			causes := e.causes(l.keys)
+			if len(causes) == 0 {
+				causes = e.open()
+			}
+			e.hold(causes, l)
+		}
+		e.holdMoves()
+	}
+}
+
+// isHeld reports whether the change of a file is held.
+func (e *evaluation) isHeld(name string) bool {
+	return slices.ContainsFunc(e.groups, func(g group) bool { return g.names[name] })
+}
+
+// open are the files whose changes are not held.
+func (e *evaluation) open() []string {
+	return slices.DeleteFunc(slices.Collect(maps.Keys(e.changes)), e.isHeld)
+}
+
+// versions are those in use after the changes that are not held.
+func (e *evaluation) versions() map[string]*files.Version {
+	out := maps.Clone(e.files.inUse)
+	for name, c := range e.changes {
+		if e.isHeld(name) {
+			continue
+		}
+		if out[name] = c.to; c.to == nil {
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+// union is what versions provide: of a resource that several have, that of the
+// first file by name.
+func (e *evaluation) union(versions map[string]*files.Version) map[resource.Key]resource.Item {
+	out := map[resource.Key]resource.Item{}
+	for _, name := range slices.Sorted(maps.Keys(versions)) {
+		for _, i := range versions[name].Items {
+			if _, twice := out[i.Key]; !twice {
+				out[i.Key] = i
+			}
+		}
+	}
+	return out
+}
+
+func in(resources map[resource.Key]resource.Item) View {
+	return func(key resource.Key) (resource.Item, bool) {
+		i, ok := resources[key]
+		return i, ok
+	}
+}
+
+// losses are what a change of the files' resources takes away.
+func (e *evaluation) losses(from, to map[resource.Key]resource.Item) []loss {
+	was, is := clusters(from), clusters(to)
+	var out []loss
+	o := e.files.options
+	views := [][2]View{
+		{in(from), in(to)}, // whatever was pushed: a deletion of that uncovers what files have
+		{Over(o.Pushed, in(from), o.Configured), Over(o.Pushed, in(to), o.Configured)},
+	}
+	names := slices.AppendSeq(o.Users(lessened(from, to)), maps.Keys(was))
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		for _, v := range views {
+			before, emptied := o.Guard.Emptied(v[0], v[1], name)
+			if !emptied {
+				continue
+			}
+			all := keys(v[0], name)
+			maps.Copy(all, keys(v[1], name))
+			out = append(out, loss{
+				reason:   fmt.Sprintf("cluster %s would have no usable endpoints; it has %d", name, before),
+				clusters: []string{name}, keys: all,
+			})
+			break
+		}
+	}
+	if l, ok := e.removal(in(from), was, is); ok {
+		out = append(out, l)
+	}
+	return out
+}
+
+// lessened are the assignments that are gone after a change, or have no usable
+// endpoint any more.
+func lessened(from, to map[resource.Key]resource.Item) map[string]bool {
+	out := map[string]bool{}
+	for key := range from {
+		if key.Type != resource.TypeAssignment {
+			continue
+		}
+		if i, ok := to[key]; !ok || i.Assignment != nil && i.Assignment.Usable() == 0 {
+			out[key.Name] = true
+		}
+	}
+	return out
+}
+
+// removal is the loss of more clusters than one change may remove.
+func (e *evaluation) removal(from View, was, is map[string]bool) (loss, bool) {
+	l := loss{keys: map[resource.Key]bool{}}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if !is[name] {
+			l.clusters = append(l.clusters, name)
+			maps.Copy(l.keys, keys(from, name))
+		}
+	}
+	most := max(1, len(was)/2)
+	if e.files.options.MaxRemoved != nil {
+		most = *e.files.options.MaxRemoved
+	}
+	if len(l.clusters) <= most {
+		return loss{}, false
+	}
+	l.reason = fmt.Sprintf("%d of %d clusters would be removed, and one change may remove %d (--max-removed)", len(l.clusters), len(was), most)
+	return l, true
+}
+
+// clusters are those that resources provide: each Cluster, and each assignment that
+// is not only the endpoints of a Cluster of another name.
+func clusters(resources map[resource.Key]resource.Item) map[string]bool {
+	out, used := map[string]bool{}, map[string]bool{}
+	for key, i := range resources {
+		if key.Type == resource.TypeCluster {
+			out[key.Name] = true
+			if i.Cluster != nil {
+				used[i.Cluster.AssignmentName()] = true
+			}
+		}
+	}
+	for key := range resources {
+		if key.Type == resource.TypeAssignment && !used[key.Name] {
+			out[key.Name] = true
+		}
+	}
+	return out
+}
+
+// causes are the files not held whose changes concern any of some resources.
+func (e *evaluation) causes(keys map[resource.Key]bool) []string {
+	return slices.DeleteFunc(e.open(), func(name string) bool {
+		return !slices.ContainsFunc(e.changes[name].resources(), func(r changedResource) bool { return keys[r.key()] })
+	})
+}
+
+// changedResource is a resource of a file that a change adds, modifies or removes;
+// one of from and to may have no Raw.
+type changedResource struct{ from, to resource.Item }
+
+func (r changedResource) key() resource.Key {
+	if r.to.Raw == nil {
+		return r.from.Key
+	}
+	return r.to.Key
+}
+
+// resources are those that differ.
+func (c change) resources() []changedResource {
+	var out []changedResource
+	was := map[resource.Key]resource.Item{}
+	if c.from != nil {
+		for _, i := range c.from.Items {
+			was[i.Key] = i
+		}
+	}
+	if c.to != nil {
+		for _, i := range c.to.Items {
+			if old, ok := was[i.Key]; !ok || !bytes.Equal(old.Raw, i.Raw) {
+				out = append(out, changedResource{old, i})
+			}
+			delete(was, i.Key)
+		}
+	}
+	if c.from != nil {
+		for _, i := range c.from.Items { // in the order of the file
+			if _, gone := was[i.Key]; gone {
+				out = append(out, changedResource{from: i})
+			}
+		}
+	}
+	return out
+}
+
+// hold holds the changes of files, together and with those of other losses that
+// they cause.
+func (e *evaluation) hold(names []string, l loss) {
+	merged := group{names: map[string]bool{}, losses: []loss{l}}
+	for _, name := range names {
+		merged.names[name] = true
+	}
+	e.groups = slices.DeleteFunc(e.groups, func(g group) bool {
+		shared := slices.ContainsFunc(names, func(name string) bool { return g.names[name] })
+		if shared {
+			maps.Copy(merged.names, g.names)
+			merged.losses = append(g.losses, merged.losses...)
+		}
+		return shared
+	})
+	e.groups = append(e.groups, merged)
+}
+
+// holdMoves holds each change that takes a resource out of a file which a held
+// change puts into another: in use alone, it would remove the resource.
+func (e *evaluation) holdMoves() {
+	for again := true; again; {
+		again = false
+		for n := range e.groups {
+			gained := e.gained(e.groups[n])
+			for _, name := range e.open() {
+				c := e.changes[name]
+				if c.from != nil && loses(c, gained) {
+					e.groups[n].names[name] = true
+					again = true
+				}
+			}
+		}
+	}
+}
+
+// gained are the resources that the files of a group would have, and have not.
+func (e *evaluation) gained(g group) map[resource.Key]bool {
+	out := map[resource.Key]bool{}
+	for name := range g.names {
+		c := e.changes[name]
+		if c.to == nil {
+			continue
+		}
+		for _, i := range c.to.Items {
+			out[i.Key] = true
+		}
+		if c.from != nil {
+			for _, i := range c.from.Items {
+				delete(out, i.Key)
+			}
+		}
+	}
+	return out
+}
+
+// loses reports whether a change takes any of some resources out of a file.
+func loses(c change, keys map[resource.Key]bool) bool {
+	return slices.ContainsFunc(c.from.Items, func(i resource.Item) bool {
+		return keys[i.Key] && (c.to == nil || !slices.ContainsFunc(c.to.Items, func(o resource.Item) bool { return o.Key == i.Key }))
+	})
+}
+
+// heldChanges are the held changes, the oldest first. Those that were held before keep since
+// when.
+func (e *evaluation) heldChanges(before []held, now time.Time) []held {
+	var out []held
+	for _, g := range e.groups {
+		h := e.heldChange(g)
+		h.Since = now
+		if n := slices.IndexFunc(before, func(b held) bool { return b.Hash == h.Hash }); n >= 0 {
+			h.Since = before[n].Since
+		}
+		out = append(out, h)
+	}
+	slices.SortFunc(out, func(a, b held) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Files[0].File, b.Files[0].File))
+	})
+	return out
+}
+
+func (e *evaluation) heldChange(g group) held {
+	h := held{changes: map[string]change{}}
+	sum := sha256.New()
+	for _, name := range slices.Sorted(maps.Keys(g.names)) {
+		c := e.changes[name]
+		h.changes[name] = c
+		fc := files.FileChange{File: name, Change: "modified", Sum: sumOf(c.to)}
+		switch {
+		case c.from == nil:
+			fc.Change = "added"
+		case c.to == nil:
+			fc.Change = "removed"
+		}
+		h.Files = append(h.Files, fc)
+		fmt.Fprintf(sum, "%q %s %s\n", name, sumOf(c.from), sumOf(c.to))
+	}
+	h.Hash = hex.EncodeToString(sum.Sum(nil)[:16])
+	for _, l := range g.losses {
+		h.Reasons = append(h.Reasons, l.reason)
+		h.Clusters = append(h.Clusters, l.clusters...)
+	}
+	slices.Sort(h.Clusters)
+	h.Clusters = slices.Compact(h.Clusters)
+	h.Differences = differences(h.changes)
+	if n := len(h.Clusters) - MaxHeldClusters; n > 0 {
+		h.Clusters = append(h.Clusters[:MaxHeldClusters:MaxHeldClusters], fmt.Sprintf("and %d more", n))
+	}
+	if n := len(h.Reasons) - MaxHeldClusters; n > 0 {
+		h.Reasons = append(h.Reasons[:MaxHeldClusters:MaxHeldClusters], fmt.Sprintf("and %d more", n))
+	}
+	return h
+}
+
+// differences describe what changes would do, up to MaxHeldClusters resources.
+func differences(changes map[string]change) []string {
+	var out []string
+	more := 0
+	for _, name := range slices.Sorted(maps.Keys(changes)) {
+		for _, r := range changes[name].resources() {
+			switch says := difference.Sentence(r.from, r.to); {
+			case says == "":
+			case len(out) == MaxHeldClusters:
+				more++
+			default:
+				out = append(out, name+": "+says)
+			}
+		}
+	}
+	if more > 0 {
+		out = append(out, fmt.Sprintf("and %d more", more))
+	}
+	return out
+}
+
+func sumOf(v *files.Version) string {
+	switch {
+	case v == nil:
+		return "-"
+	case v.Partial:
+		return v.Sum + " partial"
+	default:
+		return v.Sum
+	}
+}

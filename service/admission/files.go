@@ -1,0 +1,221 @@
+package admission
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// FilesOptions are what NewFiles needs.
+type FilesOptions struct {
+	Guard Guard
+	// MaxRemoved is how many clusters one change of the files may remove; nil is
+	// half of those that the files provide, at least 1.
+	MaxRemoved *int
+	// Pushed is what was pushed, which comes before what files have; nil is
+	// nothing.
+	Pushed View
+	// Configured is the configuration of clusters of a management server; nil is
+	// none.
+	Configured View
+	// Users returns the clusters that take their endpoints from any of some
+	// assignments, whoever configured them; nil returns none.
+	Users func(assignments map[string]bool) []string
+	// InUse are the versions of the files that are in use from the start, whose
+	// items have their values, and Directory the directory that they are of.
+	InUse     map[string]*files.Version
+	Directory files.Identity
+}
+
+// Files decides which versions of resource files are in use. Its methods must be
+// called one after another.
+type Files struct {
+	options   FilesOptions
+	inUse     map[string]*files.Version // by file; never changed, but replaced
+	directory files.Identity            // of the last scan that could read it
+	scan      *files.Scan               // the last one
+	away      *files.Bad                // why the directory cannot be read
+	over      time.Time                 // since when there are too many files
+	twice     map[string]time.Time      // since when a file has what another has
+	held      []held
+}
+
+// NewFiles returns a Files that has not seen a scan.
+func NewFiles(o FilesOptions) *Files {
+	f := &Files{options: o, inUse: maps.Clone(o.InUse), directory: o.Directory, twice: map[string]time.Time{}}
+	if f.inUse == nil {
+		f.inUse = map[string]*files.Version{}
+	}
+	none := func(resource.Key) (resource.Item, bool) { return resource.Item{}, false }
+	if f.options.Pushed == nil {
+		f.options.Pushed = none
+	}
+	if f.options.Configured == nil {
+		f.options.Configured = none
+	}
+	if f.options.Users == nil {
+		f.options.Users = func(map[string]bool) []string { return nil }
+	}
+	return f
+}
+
+// Outcome is what a scan or a decision led to.
+type Outcome struct {
+	// Set is what the files provide from now on.
+	Set files.Set
+	// Changed are the files whose version in use is another now; nil for those
+	// that are gone.
+	Changed   map[string]*files.Version
+	Directory files.Identity
+}
+
+// Scanned takes a scan, and brings into use what changed and passes the guard. The
+// scan is that of now.
+func (f *Files) Scanned(scan *files.Scan, now time.Time) Outcome {
+	if scan.Err != nil {
+		since := now
+		if f.away != nil {
+			since = f.away.Since
+		}
+		f.away = &files.Bad{File: files.Directory, Err: scan.Err, Since: since, Kept: len(f.inUse) > 0}
+		return f.outcome(nil, now)
+	}
+	f.away, f.scan = nil, scan
+	before := f.inUse
+	f.adopt()
+	f.decide(now)
+	return f.outcome(before, now)
+}
+
+// adopt takes the content of this scan for a version that was restored of the same:
+// it has warnings, too.
+func (f *Files) adopt() {
+	f.inUse = maps.Clone(f.inUse)
+	for name, v := range f.inUse {
+		seen := f.scan.Files[name]
+		if !v.Restored || seen == nil || seen.Sum != v.Sum {
+			continue
+		}
+		if now := versionOf(seen); now != nil && now.Partial == v.Partial {
+			f.inUse[name] = now
+		}
+	}
+}
+
+// decide brings into use what the last scan changed, but for what is held.
+func (f *Files) decide(now time.Time) {
+	changes := f.changes()
+	vanished := f.vanished()
+	e := evaluation{files: f, changes: changes}
+	switch {
+	case vanished && len(changes) > 0:
+		e.hold(slices.Collect(maps.Keys(changes)), loss{reason: vanishedReason})
+	default:
+		e.run()
+	}
+	f.inUse = e.versions()
+	f.held = e.heldChanges(f.held, now)
+	if len(f.held) == 0 || !vanished {
+		f.directory = f.scan.Identity
+	}
+}
+
+const vanishedReason = "the directory is another one than before, and holds no resource files: is its file system mounted?"
+
+// vanished reports whether another directory, without files, took the place of the
+// one that the versions in use were read from: a mount that is gone leaves the
+// directory below it.
+func (f *Files) vanished() bool {
+	return len(f.scan.Files) == 0 && len(f.inUse) > 0 && f.directory != files.Identity{} && f.directory != f.scan.Identity
+}
+
+// change is a file whose last scan differs from what is in use: from is nil for a
+// file that is new, to for one that is gone.
+type change struct{ from, to *files.Version }
+
+// changes are those of the last scan that are not in use, by file. A file that is
+// bad, or cannot be read, changes nothing while there is a last good version of it.
+func (f *Files) changes() map[string]change {
+	out := map[string]change{}
+	for name, seen := range f.scan.Files {
+		from := f.inUse[name]
+		to := versionOf(seen)
+		switch {
+		case to == nil:
+		case from == nil:
+			out[name] = change{to: to}
+		case to.Partial && !from.Partial:
+		case from.Sum != to.Sum || from.Partial != to.Partial:
+			out[name] = change{from, to}
+		}
+	}
+	for name, from := range f.inUse {
+		if f.scan.Files[name] == nil {
+			out[name] = change{from: from}
+		}
+	}
+	return out
+}
+
+// versionOf is what a file would bring into use; nil for nothing.
+func versionOf(seen *files.File) *files.Version {
+	v := &files.Version{Sum: seen.Sum, Modified: seen.Modified}
+	switch {
+	case seen.Bundle != nil:
+		v.Items, v.Warnings, v.Notes = seen.Bundle.Items, seen.Bundle.Warnings, seen.Bundle.Notes
+	case seen.Valid != nil:
+		v.Items, v.Partial = seen.Valid.Items, true
+	default:
+		return nil
+	}
+	return v
+}
+
+// Permit brings a held change into use, and is used up by that. ok is false where
+// no such change is held.
+func (f *Files) Permit(hash string, now time.Time) (o Outcome, ok bool) {
+	n := slices.IndexFunc(f.held, func(h held) bool { return h.Hash == hash })
+	if n < 0 {
+		return Outcome{}, false
+	}
+	before := f.inUse
+	f.inUse = maps.Clone(before)
+	for name, c := range f.held[n].changes {
+		if f.inUse[name] = c.to; c.to == nil {
+			delete(f.inUse, name)
+		}
+	}
+	f.decide(now)
+	return f.outcome(before, now), true
+}
+
+// Held are the changes that wait for a decision.
+func (f *Files) Held() []files.Held {
+	out := make([]files.Held, len(f.held))
+	for i, h := range f.held {
+		out[i] = h.Held
+	}
+	return out
+}
+
+// outcome is what is in use now. before is what was, nil for the same.
+func (f *Files) outcome(before map[string]*files.Version, now time.Time) Outcome {
+	o := Outcome{Directory: f.directory, Changed: map[string]*files.Version{}}
+	if before != nil {
+		for name, v := range f.inUse {
+			if before[name] != v {
+				o.Changed[name] = v
+			}
+		}
+		for name := range before {
+			if f.inUse[name] == nil {
+				o.Changed[name] = nil
+			}
+		}
+	}
+	o.Set = f.set(now)
+	return o
+}

@@ -1,0 +1,348 @@
+package admission_test
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/service/admission"
+	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const noEndpointsOfA = "cluster a would have no usable endpoints; it has 2"
+
+// Each story is scans of a directory, one after another, and what is in use after
+// the last.
+func TestWhatComesIntoUse(t *testing.T) {
+	a2, a1, a0, b1 := file(endpoints("a", 2)), file(endpoints("a", 1)), file(endpoints("a", 0)), file(endpoints("b", 1))
+	all := func(names ...string) directory {
+		d := directory{}
+		for _, name := range names {
+			d[name] = file(endpoints(name, 1))
+		}
+		return d
+	}
+	misspelled := `{cluster_name: a, endpoints: [{locality: {}, load_balancing_weight: 1, lb_endpoint: []}]}`
+	// A file that came beside the removals counts at the next scan.
+	const of = "3 of 4"
+	again := map[string]string{"held removals do not hold others": "3 of 5"}
+	for name, c := range map[string]struct {
+		scans []directory
+		want  string
+	}{
+		"a good change": {[]directory{{"f": a2}, {"f": a1}}, "a=1"},
+		"a misspelled field": {
+			[]directory{{"f": a2}, {"f": misspelled}}, "a=2, !f kept",
+		},
+		"a file that cannot be read":          {[]directory{{"f": a2}, {"f": bad}}, "a=2, !f kept"},
+		"a bad file without a last good one":  {[]directory{{"f": misspelled}}, "a=0, !f partial"},
+		"a bad file of which nothing is good": {[]directory{{"f": "x: ["}}, "!f not used"},
+		"a file of which a part is good":      {[]directory{{"f": file(endpoints("a", 1), `{"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: STATIC}`)}}, "a=1, !f partial"},
+		"a bad file that is mended":           {[]directory{{"f": misspelled}, {"f": a1}}, "a=1"},
+		"a bad file that is another bad file": {[]directory{{"f": misspelled}, {"f": file(endpoints("a", 1), "{foo: 1}")}}, "a=1, !f partial"},
+		"no usable endpoint":                  {[]directory{{"f": a2}, {"f": a0}}, "a=2, held(modified f: " + noEndpointsOfA + ")"},
+		"none from the beginning":             {[]directory{{"f": a0}}, "a=0"},
+		"none, as before":                     {[]directory{{"f": a0}, {"f": file(endpoints("a", 0), endpoints("b", 1))}}, "a=0, b=1"},
+		"none, of a new cluster":              {[]directory{{"f": a2}, {"f": file(endpoints("a", 2), endpoints("b", 0))}}, "a=2, b=0"},
+		"held, and corrected":                 {[]directory{{"f": a2}, {"f": a0}, {"f": a1}}, "a=1"},
+		"held, and then bad":                  {[]directory{{"f": a2}, {"f": a0}, {"f": bad}}, "a=2, !f kept"},
+		"held does not hold others":           {[]directory{{"f": a2, "g": b1}, {"f": a0, "g": file(endpoints("b", 3))}}, "a=2, b=3, held(modified f: " + noEndpointsOfA + ")"},
+		"an assignment that a Cluster needs": {
+			[]directory{{"c": file(cluster("c", "a")), "f": a2}, {"c": file(cluster("c", "a"))}},
+			"a=2, cluster c, held(removed f: cluster c would have no usable endpoints; it has 2)",
+		},
+		"a Cluster that is led to nowhere": {
+			[]directory{{"c": file(cluster("c", "a")), "f": a2}, {"c": file(cluster("c", "nowhere")), "f": a2}},
+			"a=2, cluster c, held(modified c: cluster c would have no usable endpoints; it has 2)",
+		},
+		"an aggregate that keeps a leaf": {
+			[]directory{
+				{"c": file(aggregate("a", "b")), "f": a2, "g": b1, "x": file(endpoints("x", 1))},
+				{"c": file(aggregate("a", "b")), "g": b1, "x": file(endpoints("x", 1))},
+			},
+			"cluster all, b=1, x=1",
+		},
+		"an aggregate whose last leaf goes": {
+			[]directory{{"c": file(aggregate("a")), "f": a2}, {"c": file(aggregate("a"))}},
+			"a=2, cluster all, held(removed f: cluster all would have no usable endpoints; it has 2)",
+		},
+		"the only file is removed":  {[]directory{{"f": a2}, {}}, ""},
+		"one of two is removed":     {[]directory{all("a", "b"), all("b")}, "b=1"},
+		"both are removed":          {[]directory{all("a", "b"), {}}, "a=1, b=1, held(removed a + removed b: 2 of 2 clusters would be removed, and one change may remove 1 (--max-removed))"},
+		"half of four are removed":  {[]directory{all("a", "b", "c", "d"), all("c", "d")}, "c=1, d=1"},
+		"three of four are removed": {[]directory{all("a", "b", "c", "d"), all("d")}, "a=1, b=1, c=1, d=1, held(removed a + removed b + removed c: 3 of 4 clusters would be removed, and one change may remove 2 (--max-removed))"},
+		"clusters of one file are removed": {
+			[]directory{{"f": file(endpoints("a", 1), endpoints("b", 1), endpoints("c", 1))}, {"f": file(endpoints("c", 1))}},
+			"a=1, b=1, c=1, held(modified f: 2 of 3 clusters would be removed, and one change may remove 1 (--max-removed))",
+		},
+		"a file is emptied": {
+			[]directory{{"f": file(endpoints("a", 1), endpoints("b", 1))}, {"f": "resources: []"}},
+			"a=1, b=1, held(modified f: 2 of 2 clusters would be removed, and one change may remove 1 (--max-removed))",
+		},
+		"held removals do not hold others": {
+			[]directory{all("a", "b", "c", "d"), {"d": file(endpoints("d", 5)), "e": file(endpoints("e", 1))}},
+			"a=1, b=1, c=1, d=5, e=1, held(removed a + removed b + removed c: 3 of 4 clusters would be removed, and one change may remove 2 (--max-removed))",
+		},
+		"files are renamed": {
+			[]directory{all("a", "b", "c"), {"x": file(endpoints("a", 1)), "y": file(endpoints("b", 1)), "z": file(endpoints("c", 1))}},
+			"a=1, b=1, c=1",
+		},
+		"files become one": {
+			[]directory{all("a", "b", "c"), {"x": file(endpoints("a", 1), endpoints("b", 1), endpoints("c", 1))}},
+			"a=1, b=1, c=1",
+		},
+		// b moved from g to f, which is held because it empties a: g alone would remove b.
+		"a move into a held file": {
+			[]directory{{"f": a2, "g": b1}, {"f": file(endpoints("a", 0), endpoints("b", 1))}},
+			"a=2, b=1, held(modified f + removed g: " + noEndpointsOfA + ")",
+		},
+		"two files hold the same": {[]directory{{"f": a2, "g": a1}}, "a=2, !g twice"},
+		"a new file empties another's cluster": {
+			[]directory{{"g": a2}, {"f": a0, "g": a2}}, "a=2, held(added f: " + noEndpointsOfA + ")",
+		},
+		"a file that has what is not changed is not held": {
+			[]directory{{"c": file(cluster("c", "a"), endpoints("b", 1)), "f": a2}, {"c": file(cluster("c", "a"), endpoints("b", 3)), "f": a0}},
+			"a=2, b=3, cluster c, held(modified f: cluster c would have no usable endpoints; it has 2)",
+		},
+		"two changes are held apart": {
+			[]directory{{"f": a2, "g": b1}, {"f": a0, "g": file(endpoints("b", 0))}},
+			"a=2, b=1, held(modified f: " + noEndpointsOfA + "), held(modified g: cluster b would have no usable endpoints; it has 1)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := start(t, admission.FilesOptions{})
+			var got string
+			for _, dir := range c.scans {
+				got = d.scan(dir)
+			}
+			d.expect("in use", got, c.want)
+			// What is in use, good or held, is what a restart begins with.
+			d.restart()
+			d.expect("after a restart", d.scan(c.scans[len(c.scans)-1]), strings.Replace(c.want, of, cmp.Or(again[name], of), 1))
+		})
+	}
+}
+
+func TestMaxRemoved(t *testing.T) {
+	for most, want := range map[int]bool{0: true, 1: true, 2: false, 100: false} {
+		d := start(t, admission.FilesOptions{MaxRemoved: &most})
+		d.scan(directory{"a": file(endpoints("a", 1)), "b": file(endpoints("b", 1))})
+		d.scan(directory{})
+		if held := len(d.Held()) > 0; held != want {
+			t.Errorf("two of two are removed, at most %d: held %t, want %t", most, held, want)
+		}
+	}
+}
+
+func TestADecisionPermitsOneChangeOnce(t *testing.T) {
+	two, one, none := directory{"f": file(endpoints("a", 2))}, directory{"f": file(endpoints("a", 1))}, directory{"f": file(endpoints("a", 0))}
+	held := "a=2, held(modified f: " + noEndpointsOfA + ")"
+	d := start(t, admission.FilesOptions{})
+	d.scan(two)
+	d.expect("held", d.scan(none), held)
+	hash, since := d.Held()[0].Hash, d.Held()[0].Since
+	d.expect("held still", d.scan(none), held)
+	if h := d.Held()[0]; h.Hash != hash || !h.Since.Equal(since) {
+		t.Errorf("the same change is %s since %v, and was %s since %v", h.Hash, h.Since, hash, since)
+	}
+	if _, ok := d.Permit("another", d.next()); ok {
+		t.Error("a change that is not held was permitted")
+	}
+	d.expect("permitted", d.permit(), "a=0")
+	if _, ok := d.Permit(hash, d.next()); ok {
+		t.Error("it was permitted twice")
+	}
+	d.restart()
+	d.expect("after a restart", d.scan(none), "a=0")
+	d.scan(two)
+	d.expect("made again", d.scan(none), held)
+	if got := d.Held()[0].Hash; got != hash {
+		t.Errorf("the same change has the hash %s, and had %s", got, hash)
+	}
+	d.scan(one)
+	d.scan(none)
+	if got := d.Held()[0].Hash; got == hash {
+		t.Error("the same content after another has the same hash: another change was permitted")
+	}
+}
+
+func TestADecisionLeavesOtherChangesHeld(t *testing.T) {
+	d := start(t, admission.FilesOptions{})
+	d.scan(directory{"f": file(endpoints("a", 2)), "g": file(endpoints("b", 1))})
+	d.scan(directory{"f": file(endpoints("a", 0)), "g": file(endpoints("b", 0))})
+	for _, h := range d.Held() {
+		if h.Files[0].File != "g" {
+			continue
+		}
+		o, _ := d.Permit(h.Hash, d.next())
+		d.expect("g is permitted", d.take(o), "a=2, b=0, held(modified f: "+noEndpointsOfA+")")
+	}
+}
+
+// What reads as gone may only be unreadable.
+func TestADirectoryThatIsAwayRemovesNothing(t *testing.T) {
+	files1 := directory{"f": file(endpoints("a", 2))}
+	d := start(t, admission.FilesOptions{})
+	d.scan(files1)
+	away := &files.Scan{Err: errors.New("open: too many open files")}
+	d.expect("cannot be read", d.take(d.Scanned(away, d.next())), "a=2, !. kept")
+	since := d.last.Bad[0].Since
+	d.take(d.Scanned(away, d.next()))
+	if got := d.last.Bad[0].Since; !got.Equal(since) {
+		t.Errorf("away since %v, want %v", got, since)
+	}
+
+	// The directory below a mount that is gone is another one, and empty. That the
+	// only cluster may be removed does not matter.
+	below := files.Identity{Inode: 2}
+	const held = "a=2, held(removed f: the directory is another one than before, and holds no resource files: is its file system mounted?)"
+	d.expect("unmounted", d.scanOf(below, directory{}), held)
+	d.expect("unmounted still", d.scanOf(below, directory{}), held)
+	d.expect("mounted again", d.scan(files1), "a=2")
+	d.expect("unmounted again", d.scanOf(below, directory{}), held)
+	d.restart()
+	d.expect("unmounted before a restart", d.scanOf(below, directory{}), held)
+	d.expect("permitted", d.permit(), "")
+	d.expect("from then on", d.scanOf(below, directory{}), "")
+	d.expect("removed", d.scanOf(below, files1)+d.scanOf(below, directory{}), "a=2")
+}
+
+func TestPushesCountForTheGuard(t *testing.T) {
+	item := func(text string) resource.Item {
+		b, err := resource.DecodeBundle([]byte(file(text)), byHand)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.Items[0]
+	}
+	for name, c := range map[string]struct {
+		pushed, configured string
+		users              []string
+		server             bool
+		scans              [2]directory
+		held               bool
+	}{
+		"a pushed Cluster needs a file's assignment": {
+			pushed: cluster("a", "a"), scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
+		},
+		"a pushed Cluster of another name needs it": {
+			pushed: cluster("c", "a"), users: []string{"c"}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
+		},
+		"a server's Cluster needs it": {
+			configured: cluster("c", "a"), users: []string{"c"}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
+		},
+		"a file's Cluster is led away from a pushed assignment": {
+			pushed: endpoints("a", 1), scans: [2]directory{{"f": file(cluster("c", "a"))}, {"f": file(cluster("c", "nowhere"))}}, held: true,
+		},
+		"a push covers what is emptied, and could be deleted": {
+			pushed: endpoints("a", 1), scans: [2]directory{{"f": file(endpoints("a", 1))}, {"f": file(endpoints("a", 0))}}, held: true,
+		},
+		"a server may have the assignment": {
+			server: true, scans: [2]directory{{"f": file(cluster("c", "a"), endpoints("a", 1))}, {"f": file(cluster("c", "elsewhere"), endpoints("a", 1))}},
+		},
+		"nobody needs it": {scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			view := func(text string) admission.View {
+				return func(key resource.Key) (resource.Item, bool) {
+					if text == "" {
+						return resource.Item{}, false
+					}
+					i := item(text)
+					return i, i.Key == key
+				}
+			}
+			d := start(t, admission.FilesOptions{
+				Guard: admission.Guard{Server: c.server}, Pushed: view(c.pushed), Configured: view(c.configured),
+				Users: func(assignments map[string]bool) []string {
+					if assignments["a"] {
+						return c.users
+					}
+					return nil
+				},
+			})
+			d.scan(c.scans[0])
+			got := d.scan(c.scans[1])
+			if held := len(d.Held()) == 1; held != c.held {
+				t.Errorf("held %t, want %t: %s", held, c.held, got)
+			}
+		})
+	}
+}
+
+// A held change lists what it would do, and not without end.
+func TestAHeldChangeSaysWhatItWouldDo(t *testing.T) {
+	d := start(t, admission.FilesOptions{})
+	before := directory{}
+	for i := range 2*admission.MaxHeldClusters + 2 {
+		name := fmt.Sprintf("c%02d", i)
+		before[name] = file(endpoints(name, 1))
+	}
+	d.scan(before)
+	d.scan(directory{})
+	h := d.Held()[0]
+	if len(h.Files) != len(before) || len(h.Clusters) != admission.MaxHeldClusters+1 || len(h.Differences) != admission.MaxHeldClusters+1 {
+		t.Errorf("%d files, %d clusters, %d differences", len(h.Files), len(h.Clusters), len(h.Differences))
+	}
+	if got, want := h.Differences[0], "c00: c00: removed with 1 usable endpoint"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := h.Clusters[admission.MaxHeldClusters], "and 22 more"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What was restored has no warnings; its file has.
+func TestAFileHasItsWarningsAfterARestart(t *testing.T) {
+	dir := directory{"f": `{"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: EDS, connect_timeout: 1s}`}
+	d := start(t, admission.FilesOptions{})
+	d.scan(dir)
+	want := len(d.last.Warnings["f"])
+	d.restart()
+	d.scan(dir)
+	if got := len(d.last.Warnings["f"]); want == 0 || got != want {
+		t.Errorf("%d warnings, before the restart %d", got, want)
+	}
+}
+
+// What an older lbd kept stays in use, with a warning, though a rule refuses it now.
+func TestWhatIsKeptStaysInUseUnderNewRules(t *testing.T) {
+	content := file(`{"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: EDS, ` +
+		`transport_socket: {name: tls, typed_config: {"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext}}}`)
+	old := byHand
+	old.Stored = true // as a decoder that does not know the rule
+	b, err := resource.DecodeBundle([]byte(content), old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := start(t, admission.FilesOptions{})
+	d.kept["f"] = &files.Version{Sum: content, Modified: begin, Items: b.Items}
+	d.restart()
+	d.expect("refused now", d.scan(directory{"f": content}), "cluster c, !f kept")
+	if w := d.last.Warnings["f"]; len(w) != 1 || !strings.HasPrefix(w[0].Field, "transport_socket") {
+		t.Errorf("warnings: %v", w)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for text, want := range map[string]int{
+		endpoints("a", 1): 0,
+		endpoints("a", 0): 1,
+		cluster("c", "a"): 0,
+		cluster("c", "a") + ", " + endpoints("a", 0): 2,
+		cluster("c", "a") + ", " + endpoints("a", 1): 0,
+		cluster("a", "a") + ", " + endpoints("a", 0): 1,
+		aggregate("a") + "," + endpoints("a", 1):     0,
+	} {
+		b, err := resource.DecodeBundle([]byte(file(text)), byHand)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := admission.Check(b.Items); len(got) != want {
+			t.Errorf("%s: %v, want %d", text, got, want)
+		}
+	}
+}

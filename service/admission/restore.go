@@ -1,0 +1,60 @@
+package admission
+
+import (
+	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Restore gives the items of versions that an archive kept their values, and the
+// versions the warnings about rules that are newer than they. o are the
+// options of the decoder, but for name and format. An item that the decoder rejects
+// now has none; whoever uses it decodes it again, and learns why.
+func Restore(versions map[string]*files.Version, o resource.Options) map[string]*files.Version {
+	o.Format, o.Stored = resource.FormatProtobuf, true
+	out := make(map[string]*files.Version, len(versions))
+	for name, v := range versions {
+		decoded := *v
+		decoded.Items = make([]resource.Item, len(v.Items))
+		for i, item := range v.Items {
+			o.Name = item.Key.Name
+			var warnings []resource.Problem
+			decoded.Items[i], warnings = decode(item, o)
+			decoded.Warnings = append(decoded.Warnings, warnings...)
+		}
+		out[name] = &decoded
+	}
+	return out
+}
+
+// Decode returns an item, whose Raw is protobuf, with its value; without one where
+// the decoder rejects it.
+func Decode(i resource.Item, o resource.Options) resource.Item {
+	i, _ = decode(i, o)
+	return i
+}
+
+func decode(i resource.Item, o resource.Options) (resource.Item, []resource.Problem) {
+	var warnings []resource.Problem
+	switch i.Key.Type {
+	case resource.TypeListener:
+		d, err := resource.DecodeListener(i.Raw, o)
+		i.Listener, warnings = decoded(d, err)
+	case resource.TypeRoutes:
+		d, err := resource.DecodeRouteConfiguration(i.Raw, o)
+		i.Routes, warnings = decoded(d, err)
+	case resource.TypeCluster:
+		d, err := resource.DecodeCluster(i.Raw, o)
+		i.Cluster, warnings = decoded(d, err)
+	case resource.TypeAssignment:
+		d, err := resource.DecodeAssignment(i.Raw, o)
+		i.Assignment, warnings = decoded(d, err)
+	}
+	return i, warnings
+}
+
+func decoded[V any](d *resource.Decoded[*V], err error) (*V, []resource.Problem) {
+	if err != nil {
+		return nil, nil
+	}
+	return d.Value, d.Warnings
+}

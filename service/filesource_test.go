@@ -1,0 +1,260 @@
+package service_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// archive is a FileArchive in memory.
+type archive struct {
+	kept map[string]*files.Version
+	id   files.Identity
+	err  error // of Save
+}
+
+func (a *archive) Load() (map[string]*files.Version, files.Identity) { return maps.Clone(a.kept), a.id }
+
+func (a *archive) Save(versions map[string]*files.Version, id files.Identity) error {
+	if a.err != nil {
+		return a.err
+	}
+	a.id = id
+	for name, v := range versions {
+		if a.kept[name] = v; v == nil {
+			delete(a.kept, name)
+		}
+	}
+	return nil
+}
+
+// filed is a service that reads resource files, and what it logs.
+type filed struct {
+	*testing.T
+	*service.Service
+
+	archive *archive
+	log     *bytes.Buffer
+}
+
+func startFiled(t *testing.T, a *archive) *filed {
+	t.Helper()
+	d := &filed{T: t, archive: a, log: new(bytes.Buffer)}
+	if a.kept == nil {
+		a.kept = map[string]*files.Version{}
+	}
+	d.Service, _ = start(t, "", func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(d.log, nil)) })
+	st, err := store.Open("", store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	d.FollowFiles(a, st)
+	return d
+}
+
+// scan takes a scan of files that each have the assignment of their name, with that
+// many usable endpoints.
+func (d *filed) scan(usable map[string]int) {
+	d.Helper()
+	s := &files.Scan{Identity: files.Identity{Inode: 1}, Files: map[string]*files.File{}}
+	for name, n := range usable {
+		body := []byte(`{"cluster_name":"` + name + `"}`)
+		if n > 0 {
+			body = assignment(d.T, nil, place{"a", 0, 1, endpoints(name, n)})
+		}
+		b, err := resource.DecodeBundle(body, resource.Options{Bare: true, Name: name})
+		if err != nil {
+			d.Fatal(err)
+		}
+		s.Files[name] = &files.File{Sum: string(body), Modified: time.Unix(1000, 0), Bundle: b}
+	}
+	d.FilesScanned(s)
+}
+
+func (d *filed) picks(cluster string) service.Code {
+	if err := d.Settle(d.Context()); err != nil {
+		d.Fatal(err)
+	}
+	_, err := pick(d.Service, service.PickRequest{Cluster: cluster})
+	return code(err)
+}
+
+// says are the sentences of the events of a type, the oldest first.
+func (d *filed) says(t service.EventType) []string {
+	var out []string
+	for _, e := range slices.Backward(d.Events(service.EventFilter{Types: []service.EventType{t}, Limit: 100})) {
+		out = append(out, e.Says)
+	}
+	return out
+}
+
+func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
+	d := startFiled(t, &archive{})
+	d.scan(map[string]int{"a": 2, "b": 1})
+	d.scan(map[string]int{"a": 0, "b": 3})
+	d.scan(map[string]int{"a": 0, "b": 3})
+	if a, b := d.picks("a"), d.picks("b"); a != "" || b != "" {
+		t.Errorf("picks of a: %s, of b: %s", a, b)
+	}
+	const why = "cluster a would have no usable endpoints; it has 2"
+	state := d.Files()
+	if len(state.Held) != 1 || state.Held[0].Reasons[0] != why || state.Files[0].State != service.FileHeld ||
+		state.Files[0].Held != state.Held[0].Hash || state.Files[1].State != service.FileGood {
+		t.Fatalf("got %+v", state)
+	}
+	hash := state.Held[0].Hash
+	if got := d.says(service.EventChangeHeld); len(got) != 1 || !strings.HasSuffix(got[0], why) {
+		t.Errorf("events: %q", got)
+	}
+	if got := strings.Count(d.log.String(), "level=ERROR"); got != 1 || !strings.Contains(d.log.String(), hash) {
+		t.Errorf("%d errors are logged:\n%s", got, d.log)
+	}
+	if got := d.Conditions(); len(got) != 1 || got[0].Kind != service.ConditionChangeHeld || !strings.Contains(got[0].Remedy, service.PermitPath(hash)) {
+		t.Errorf("conditions: %+v", got)
+	}
+	const series = `
+# HELP lbd_held_changes Changes of resource files that are not in use, because they would take away what works. They wait for the operator's decision.
+# TYPE lbd_held_changes gauge
+lbd_held_changes 1
+# HELP lbd_resource_files Resource files by state: good, bad (the last good content stays in use), held (the change waits for the operator's decision).
+# TYPE lbd_resource_files gauge
+lbd_resource_files{state="bad"} 0
+lbd_resource_files{state="good"} 1
+lbd_resource_files{state="held"} 1
+`
+	if err := testutil.GatherAndCompare(d.Registry(), strings.NewReader(series), "lbd_held_changes", "lbd_resource_files"); err != nil {
+		t.Error(err)
+	}
+
+	if _, err := d.PermitFiles(t.Context(), "another", "me"); code(err) != service.UnknownChange {
+		t.Errorf("another: %v", err)
+	}
+	first, err := d.PermitFiles(t.Context(), hash, "me")
+	if err != nil || first.By != "me" || !first.Kept {
+		t.Errorf("permitted: %+v, %v", first, err)
+	}
+	if got := d.picks("a"); got != service.NoReadyEndpoint {
+		t.Errorf("picks of a: %s", got)
+	}
+	if again, err := d.PermitFiles(t.Context(), hash, "somebody else"); err != nil || again != first {
+		t.Errorf("permitted again: %+v, %v; want %+v", again, err, first)
+	}
+	if got := d.says(service.EventChangePermitted); len(got) != 1 || len(d.Files().Held) != 0 {
+		t.Errorf("events: %q", got)
+	}
+	if got, want := d.says(service.EventFileChanged), []string{
+		"2 resources changed: a: added with 2 usable endpoints; b: added with 1 usable endpoint",
+		"1 resource changed: b: 2 endpoints added to /a", "1 resource changed: a: locality /a removed with 2 endpoints",
+	}; !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+
+	// It counts once.
+	d.scan(map[string]int{"a": 2, "b": 3})
+	d.scan(map[string]int{"a": 0, "b": 3})
+	if got := d.picks("a"); got != "" || len(d.Files().Held) != 1 || d.Files().Held[0].Hash != hash {
+		t.Errorf("made again, picks of a: %s, held: %+v", got, d.Files().Held)
+	}
+}
+
+func TestAHeldChangeOutlivesARestart(t *testing.T) {
+	kept := &archive{}
+	d := startFiled(t, kept)
+	d.scan(map[string]int{"a": 2})
+	d.scan(map[string]int{"a": 0})
+	hash := d.Files().Held[0].Hash
+
+	d = startFiled(t, kept)
+	d.scan(map[string]int{"a": 0})
+	if held := d.Files().Held; d.picks("a") != "" || len(held) != 1 || held[0].Hash != hash {
+		t.Fatalf("picks of a: %s, held: %+v", d.picks("a"), held)
+	}
+	if _, err := d.PermitFiles(t.Context(), hash, "me"); err != nil {
+		t.Fatal(err)
+	}
+	d = startFiled(t, kept)
+	d.scan(map[string]int{"a": 0})
+	if got := d.picks("a"); got != service.NoReadyEndpoint || len(d.Files().Held) != 0 {
+		t.Errorf("once permitted, picks of a: %s, held: %+v", got, d.Files().Held)
+	}
+}
+
+// A disk that refuses takes nothing away, and keeps no decision from being made.
+func TestAFileIsInUseThoughItCannotBeKept(t *testing.T) {
+	d := startFiled(t, &archive{err: errors.New("no space")})
+	d.scan(map[string]int{"a": 2})
+	d.scan(map[string]int{"a": 0})
+	p, err := d.PermitFiles(t.Context(), d.Files().Held[0].Hash, "me")
+	if err != nil || p.Kept || d.picks("a") != service.NoReadyEndpoint {
+		t.Errorf("permitted: %+v, %v", p, err)
+	}
+}
+
+func TestPermitFilesWithoutADirectory(t *testing.T) {
+	s, _ := start(t, "", nil)
+	if _, err := s.PermitFiles(t.Context(), "0", "me"); code(err) != service.UnknownChange {
+		t.Errorf("got %v", err)
+	}
+}
+
+// What a push does is described to whoever pushes, in dry runs too, and in the event.
+func TestPushesAreDescribed(t *testing.T) {
+	s, _ := start(t, "", nil)
+	body := func(n int) []byte { return assignment(t, nil, place{"a", 0, 1, endpoints("a", n)}) }
+	push(t, s, service.Endpoints, "orders", body(3))
+	const want = "2 endpoints removed from /a"
+	for _, dry := range []bool{true, false} {
+		res, err := s.Push(t.Context(), &service.PushRequest{Kind: service.Endpoints, Cluster: "orders", Body: body(1), DryRun: dry})
+		if err != nil || len(res.Changes) != 1 || res.Changes[0].Difference != want {
+			t.Errorf("dry run %t: %+v, %v", dry, res, err)
+		}
+	}
+	e := s.Events(service.EventFilter{Types: []service.EventType{service.EventPushed}, Limit: 1})[0]
+	if e.Says != "1 resource changed: orders: "+want {
+		t.Errorf("event: %+v", e)
+	}
+	res, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: "orders"})
+	if err != nil || res.Changes[0].Difference != "removed with 1 usable endpoint" {
+		t.Errorf("deleted: %+v, %v", res, err)
+	}
+}
+
+// A snapshot may not take from under a cluster what it needs, nor lead an aggregate to
+// nothing.
+func TestASnapshotIsBlockedThatTakesEndpointsAway(t *testing.T) {
+	s, _ := start(t, "", nil)
+	d, err := resource.DecodeCluster([]byte(`{"type":"EDS","circuit_breakers":{"thresholds":[{"max_requests":7}]}}`), resource.Options{Name: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := resource.Key{Type: service.Config, Name: "a"}
+	s.FilesChanged(files.Set{Resources: map[resource.Key]files.Resource{
+		key: {Item: resource.Item{Key: key, Raw: d.Raw, Cluster: d.Value}, File: "a.yaml"},
+	}})
+	push(t, s, service.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	push(t, s, service.Endpoints, "b", assignment(t, nil, place{"a", 0, 1, endpoints("b", 1)}))
+	without := service.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"b"})}
+	if _, err := pushSnapshot(t, s, without); code(err) != service.Blocked || !strings.Contains(err.Error(), `"a"`) {
+		t.Errorf("without a's endpoints: %v", err)
+	}
+	if _, err := pick(s, service.PickRequest{Cluster: "a"}); err != nil {
+		t.Errorf("a pick: %v", err)
+	}
+	without.AllowEmpty = true
+	if _, err := pushSnapshot(t, s, without); err != nil {
+		t.Errorf("with allow_empty: %v", err)
+	}
+}

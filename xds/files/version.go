@@ -1,0 +1,93 @@
+package files
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Version is a file's content that is, or was, in use. It is never changed.
+type Version struct {
+	// Sum is the SHA-256 sum, in hex, of the content.
+	Sum      string
+	Modified time.Time
+	Items    []resource.Item
+	// Warnings and Notes are not kept by an Archive.
+	Warnings, Notes []resource.Problem
+	// Partial is true for what is valid of a bad file.
+	Partial bool
+	// Restored is true for one that an Archive kept.
+	Restored bool
+}
+
+// versionFormat begins an encoded Version: the format, 1 if it is partial, Modified
+// in Unix nanoseconds (8 bytes, big endian), then strings, each after its length
+// (uvarint): the sum; and of each item type, name, field and raw.
+const versionFormat = 1
+
+// versionHeader is the length of what comes before the strings.
+const versionHeader = 10
+
+var errVersion = errors.New("not a version that this lbd knows")
+
+func (v *Version) encode() []byte {
+	size := versionHeader + len(v.Sum) + binary.MaxVarintLen64
+	for _, i := range v.Items {
+		size += len(i.Key.Type) + len(i.Key.Name) + len(i.Field) + len(i.Raw) + 4*binary.MaxVarintLen64
+	}
+	b := make([]byte, 0, size)
+	b = append(b, versionFormat, 0)
+	if v.Partial {
+		b[1] = 1
+	}
+	b = binary.BigEndian.AppendUint64(b, uint64(v.Modified.UnixNano()))
+	b = appendString(b, v.Sum)
+	for _, i := range v.Items {
+		b = appendString(b, string(i.Key.Type))
+		b = appendString(b, i.Key.Name)
+		b = appendString(b, i.Field)
+		b = appendString(b, i.Raw)
+	}
+	return b
+}
+
+func appendString[S ~string | ~[]byte](b []byte, s S) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// decodeVersion is encode's inverse. The items have no values yet; their Raw shares
+// b's memory.
+func decodeVersion(b []byte) (*Version, error) {
+	if len(b) < versionHeader || b[0] != versionFormat || b[1] > 1 {
+		return nil, errVersion
+	}
+	v := &Version{Restored: true, Partial: b[1] == 1, Modified: time.Unix(0, int64(binary.BigEndian.Uint64(b[2:]))).UTC()}
+	sum, b, ok := cutString(b[versionHeader:])
+	if !ok {
+		return nil, errVersion
+	}
+	v.Sum = string(sum)
+	for len(b) > 0 {
+		var parts [4][]byte
+		for i := range parts {
+			if parts[i], b, ok = cutString(b); !ok {
+				return nil, errVersion
+			}
+		}
+		v.Items = append(v.Items, resource.Item{
+			Key: resource.Key{Type: resource.Type(parts[0]), Name: string(parts[1])}, Field: string(parts[2]), Raw: parts[3],
+		})
+	}
+	return v, nil
+}
+
+func cutString(b []byte) (s, rest []byte, ok bool) {
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length > uint64(len(b)-n) {
+		return nil, nil, false
+	}
+	b = b[n:]
+	return b[:length:length], b[length:], true
+}
