@@ -271,8 +271,8 @@ func TestBodiesThatAreNoBundle(t *testing.T) {
 		{"a version", resource.FormatYAML, false, `version: "1"`, absent},
 		{"a cluster", resource.FormatJSON, false, eds(), absent},
 		{
-			"resources misspelled", resource.FormatJSON, false, `{"resoruces":[],"nonce":"n","foo":1}`,
-			"DiscoveryResponse | resoruces | unknown field (did you mean resources?)\n" + absent,
+			"resources misspelled", resource.FormatJSON, false, `{"resurces":[],"nonce":"n","foo":1}`,
+			"DiscoveryResponse | resurces | unknown field (did you mean resources?)\n" + absent,
 		},
 		{"a response without resources", resource.FormatJSON, false, typed(responseType, `{"nonce":"n"}`), "DiscoveryResponse | resources | is absent"},
 		{

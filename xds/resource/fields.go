@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -96,6 +98,8 @@ func (f *messageFields) uses(md protoreflect.MessageDescriptor) []FieldUse {
 type fieldPlan struct {
 	ignored []*ignoredField
 	nested  []nestedField
+	// endpoints is true for the plan of an LbEndpoint of an assignment.
+	endpoints bool
 }
 
 // ignoredField is a field that is not applied.
@@ -138,7 +142,7 @@ func (p *planner) plan(name string) *fieldPlan {
 	if table == nil {
 		return nil
 	}
-	made := &fieldPlan{}
+	made := &fieldPlan{endpoints: name == string(nameOf(&endpointv3.LbEndpoint{}))}
 	p.plans[name] = made
 	md, err := table.descriptor()
 	if err != nil {
@@ -218,6 +222,11 @@ type fieldWalk struct {
 }
 
 func (w *fieldWalk) message(m protoreflect.Message, plan *fieldPlan) {
+	if plan.endpoints {
+		if e, ok := m.Interface().(*endpointv3.LbEndpoint); ok && plainEndpoint(e) {
+			return
+		}
+	}
 	for _, f := range plan.ignored {
 		if m.Has(f.fd) {
 			w.found(f)
@@ -253,6 +262,16 @@ func (w *fieldWalk) message(m protoreflect.Message, plan *fieldPlan) {
 		}
 		w.path = up
 	}
+}
+
+// plainEndpoint reports whether an endpoint has no field that is not applied. A push
+// has thousands of them, and reflection takes a tenth of the time to read it.
+func plainEndpoint(m *endpointv3.LbEndpoint) bool {
+	e := m.GetEndpoint()
+	s := e.GetAddress().GetSocketAddress()
+	return len(m.GetMetadata().GetTypedFilterMetadata()) == 0 && len(e.GetAdditionalAddresses()) == 0 &&
+		e.GetHealthCheckConfig() == nil && e.GetObservabilityName() == "" &&
+		s.GetProtocol() == corev3.SocketAddress_TCP && s.GetResolverName() == "" && !s.GetIpv4Compat() && s.GetNetworkNamespaceFilepath() == ""
 }
 
 // found adds a field that is set and not applied. Only the first of its kind is

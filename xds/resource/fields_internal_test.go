@@ -155,6 +155,38 @@ func TestEveryIgnoredFieldIsWarnedOf(t *testing.T) {
 	}
 }
 
+// TestPlainEndpointsHaveNothingIgnored: the short way past an endpoint misses no field
+// that the tables do not apply.
+func TestPlainEndpointsHaveNothingIgnored(t *testing.T) {
+	n := 0
+	var visit func(plan *fieldPlan, steps []protoreflect.FieldDescriptor)
+	visit = func(plan *fieldPlan, steps []protoreflect.FieldDescriptor) {
+		for _, f := range plan.ignored {
+			n++
+			e := &endpointv3.LbEndpoint{}
+			m := e.ProtoReflect()
+			for _, fd := range steps {
+				if fd.IsList() {
+					m = m.Mutable(fd).List().AppendMutable().Message()
+				} else {
+					m = m.Mutable(fd).Message()
+				}
+			}
+			set1(m, f.fd)
+			if plainEndpoint(e) {
+				t.Errorf("an endpoint with %s is plain", f.fd.FullName())
+			}
+		}
+		for _, inner := range plan.nested {
+			visit(inner.plan, append(slices.Clip(steps), inner.fd))
+		}
+	}
+	visit(fieldPlans()[string(nameOf(&endpointv3.LbEndpoint{}))], nil)
+	if n < 8 || !plainEndpoint(&endpointv3.LbEndpoint{}) {
+		t.Errorf("an endpoint has %d fields that are not applied", n)
+	}
+}
+
 // newMessageOf returns an empty message by its full name.
 func newMessageOf(t *testing.T, name string) protoreflect.Message {
 	t.Helper()

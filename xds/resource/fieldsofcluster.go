@@ -220,7 +220,7 @@ var clusterFields = []messageFields{
 	{
 		message: "envoy.extensions.transport_sockets.tls.v3.CommonTlsContext.CombinedCertificateValidationContext",
 		applied: "default_validation_context validation_context_certificate_provider_instance",
-		ignored: map[protoreflect.Name]string{
+		ignored: map[protoreflect.Name]string{ //nolint:gosec // the names of fields are no credentials
 			"validation_context_sds_secret_config":    "lbd has no SDS",
 			"validation_context_certificate_provider": "write ca_certificate_provider_instance",
 		},

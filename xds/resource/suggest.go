@@ -43,8 +43,8 @@ func suggestField(md protoreflect.MessageDescriptor, name string) string {
 			inner = spelled(fd) + "." + spelled(within)
 		}
 	}
-	if close := Closest(name, names); close != "" {
-		return close
+	if own := Closest(name, names); own != "" {
+		return own
 	}
 	return inner
 }

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -145,7 +146,7 @@ func (l *ledger) add(field, format string, args []any) {
 // append adds the problems of another list.
 func (l *ledger) append(from *ledger) {
 	n := min(len(from.list), MaxProblems-len(l.list))
-	l.list = append(l.list[:len(l.list):len(l.list)], from.list[:n]...)
+	l.list = append(slices.Clip(l.list), from.list[:n]...)
 	l.more += len(from.list) - n + from.more
 }
 
