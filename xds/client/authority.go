@@ -102,6 +102,7 @@ func (a *authority) want(k resource.Key, err error) {
 		for _, s := range a.servers {
 			s.addWatch(w)
 		}
+		a.adoptPreferred(w)
 		a.adopt(w)
 	}
 	a.fallBack()
@@ -151,6 +152,18 @@ func (a *authority) handle(w *watch, r *serverResource) {
 		a.returnTo(place)
 	}
 	a.apply(w, r, place)
+}
+
+// adoptPreferred returns to a server that is preferred to the active one if it has said
+// something decisive of a resource on its current stream, because another target asked
+// it: it does not say it again.
+func (a *authority) adoptPreferred(w *watch) {
+	for place, s := range a.servers[:a.active()] {
+		if r := s.resource(w.key); r.known() && r.confirmed() && r.decisive() {
+			a.returnTo(place)
+			return
+		}
+	}
 }
 
 // adopt applies what the active server said before this target asked it. What it

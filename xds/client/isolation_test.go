@@ -234,3 +234,33 @@ func TestWhatAServerLetPassWhileItWasNotInUse(t *testing.T) {
 		}
 	})
 }
+
+// A target that fell back returns to the preferred server for a resource that this
+// server has sent already, because another target asked it: it does not send it again.
+func TestReturnForAResourceThatIsKnown(t *testing.T) {
+	play(t, "one two", func(t *testing.T, w *world) {
+		w.want(eds, "a")
+		one := w.servers["one"].accept()
+		one.say("1", "n1", assignment("a", 1))
+		w.expectTold("a=1")
+		w.servers["one"].kill()
+		w.expectTold("ambient a: unreachable")
+		w.wantFor("other", eds, "unknown")
+		w.servers["two"].accept().hear()
+		w.expectUsing("other=two* t=one")
+		w.servers["one"].start()
+		one = w.servers["one"].accept()
+		one.say("1", "n1", assignment("a", 1))
+		w.expectTold("a=1")
+		w.expectUsing("other=two* t=one")
+
+		w.wantFor("other", eds, "a")
+		w.expectTold("a=1")
+		w.expectUsing("other=one t=one")
+		<-time.After(time.Hour)
+		synctest.Wait()
+		if got := w.state(eds, "unknown"); got.State != DoesNotExist {
+			t.Errorf("it is %+v", got)
+		}
+	})
+}

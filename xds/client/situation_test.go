@@ -1,6 +1,7 @@
 package client
 
 import (
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -8,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -24,6 +28,9 @@ func TestSearchStateIsComplete(t *testing.T) {
 		{subscriptions{}, "kind names sorted version nonce pending requests responded removed nackDetail nackedVersion nackedAt holdUntil"},
 		{subscription{}, "name stage named late uncertain omissions lastNamed lastOmitted"},
 		{removal{}, "lastNamed since"},
+		{serverResource{}, "server key watches stream item hash version updated rejection reason err absent"},
+		{authority{}, "client key connected using watches requested servers"},
+		{watch{}, "key authority names state item place version updated err ambient errPlace final rejection"},
 	} {
 		kind := reflect.TypeOf(c.value)
 		var got []string
@@ -39,9 +46,6 @@ func TestSearchStateIsComplete(t *testing.T) {
 // limits is how often some events may happen in one interleaving.
 type limits struct{ updates, disconnects uint8 }
 
-// event is something that can happen.
-type searchEvent uint8
-
 const (
 	toggle        searchEvent = iota // subscribe or unsubscribe; one for each name
 	flush                     = toggle + maxNames
@@ -54,7 +58,7 @@ const (
 	lastEvent                 = update + maxNames
 )
 
-func (e searchEvent) String() string {
+func (s *situation) describe(e searchEvent) string {
 	switch {
 	case e < flush:
 		return "toggle " + searchName(int(e-toggle))
@@ -75,6 +79,24 @@ type situation struct {
 	response []modelResponse
 	got      [maxNames]uint8 // versions that were delivered since the name was subscribed last
 	left     limits
+	names    int
+}
+
+// newSituation returns one with a stream on which nothing has happened.
+func newSituation(exist string, b *behavior, l limits) *situation {
+	s := &situation{
+		client: &server{
+			client:        &Client{options: Options{Bootstrap: &bootstrap.Config{}}, contacts: map[string]*contact{"": {}}},
+			after:         func(time.Duration, func()) {},
+			subscriptions: map[resource.Type]*subscriptions{eds: newSubscriptions(eds)},
+		},
+		model: modelServer{behavior: b}, left: l, names: len(exist),
+	}
+	for i := range exist {
+		s.model.versions[i] = exist[i] - '0'
+	}
+	s.client.opened(&stream{requests: make(chan sending, 1)})
+	return s
 }
 
 func (s *situation) subscriptions() *subscriptions { return s.client.subscriptions[eds] }
@@ -82,7 +104,7 @@ func (s *situation) subscriptions() *subscriptions { return s.client.subscriptio
 func (s *situation) subscribed(i int) *subscription { return s.subscriptions().names[searchName(i)] }
 
 // copy returns a situation that shares nothing that changes.
-func (s *situation) copy() *situation {
+func (s *situation) copy() searchable {
 	c := *s
 	c.requests, c.response = slices.Clone(s.requests), slices.Clone(s.response)
 	old := s.subscriptions()
@@ -112,14 +134,33 @@ func (s *situation) copy() *situation {
 	return &c
 }
 
+func (s *situation) events() []searchEvent {
+	var list []searchEvent
+	for e := range lastEvent {
+		if s.can(e) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+func (s *situation) settling() (searchEvent, bool) {
+	for _, e := range [...]searchEvent{connect, requestIsSent, flush, serverTakes, clientTakes} {
+		if s.can(e) {
+			return e, true
+		}
+	}
+	return 0, false
+}
+
 // can reports whether an event is possible.
-func (s *situation) can(e searchEvent, count int) bool {
+func (s *situation) can(e searchEvent) bool {
 	st := s.client.stream
 	switch {
 	case e < flush:
-		return int(e-toggle) < count
+		return int(e-toggle) < s.names
 	case e >= update:
-		return int(e-update) < count && s.left.updates > 0
+		return int(e-update) < s.names && s.left.updates > 0
 	}
 	switch e {
 	case flush:
@@ -137,16 +178,15 @@ func (s *situation) can(e searchEvent, count int) bool {
 	}
 }
 
-// do lets an event happen.
-func (s *situation) do(e searchEvent) {
+func (s *situation) do(e searchEvent) error {
 	switch {
 	case e < flush:
 		s.toggle(int(e - toggle))
-		return
+		return nil
 	case e >= update:
 		s.left.updates--
 		s.under(s.model.update(int(e - update)))
-		return
+		return nil
 	}
 	switch e {
 	case flush:
@@ -167,6 +207,7 @@ func (s *situation) do(e searchEvent) {
 	case connect:
 		s.client.opened(&stream{requests: make(chan sending, 1)})
 	}
+	return nil
 }
 
 func (s *situation) under(r modelResponse, sent bool) {
@@ -188,15 +229,19 @@ func (s *situation) toggle(i int) {
 func (s *situation) flush() {
 	s.client.flush()
 	next := <-s.client.stream.requests
+	s.requests = append(s.requests, modelRequestOf(next.request))
+	s.sent = &next
+}
+
+func modelRequestOf(request *discoveryv3.DiscoveryRequest) modelRequest {
 	r := modelRequest{}
-	if n := next.request.GetResponseNonce(); n != "" {
+	if n := request.GetResponseNonce(); n != "" {
 		r.nonce = n[0]
 	}
-	for _, name := range next.request.GetResourceNames() {
+	for _, name := range request.GetResourceNames() {
 		r.names |= 1 << (name[0] - 'a')
 	}
-	s.requests = append(s.requests, r)
-	s.sent = &next
+	return r
 }
 
 func (s *situation) receive() {
@@ -215,55 +260,97 @@ func (s *situation) receive() {
 	s.client.receive(s.client.stream, r, newReceipt())
 }
 
-// fingerprint returns a value that is equal for situations that cannot be told apart
-// by anything that happens later.
 func (s *situation) fingerprint(b []byte) []byte {
-	is := func(list ...bool) {
-		var bits byte
-		for i, x := range list {
-			if x {
-				bits |= 1 << i
-			}
-		}
-		b = append(b, bits)
-	}
 	t, st := s.subscriptions(), s.client.stream
-	is(st != nil, t.pending, t.requests > 0, t.responded == t.requests, s.sent != nil)
-	if st != nil {
-		is(st.answered.Load(), st.sending, st.greeted, st.owes)
+	b = appendBits(b, st != nil, s.sent != nil)
+	b = append(b, s.left.updates, s.left.disconnects)
+	b = appendStream(b, st)
+	b = appendSubscriptions(b, t, s.model.nonce)
+	for i := range maxNames {
+		sub := s.subscribed(i)
+		b = appendSubscription(b, t, searchName(i))
+		b = append(b, s.model.versions[i]-s.got[i])
+		b = appendBits(b, s.got[i] > 0, sub != nil && s.sent != nil && slices.Contains(s.sent.fresh, sub))
 	}
+	return s.model.fingerprint(b, s.requests, s.response)
+}
+
+func appendBits(b []byte, list ...bool) []byte {
+	var bits byte
+	for i, x := range list {
+		if x {
+			bits |= 1 << i
+		}
+	}
+	return append(b, bits)
+}
+
+func appendStream(b []byte, st *stream) []byte {
+	if st == nil {
+		return append(b, 0xff)
+	}
+	return appendBits(b, st.answered.Load(), st.sending, st.greeted, st.owes)
+}
+
+// appendSubscriptions appends what is not of a single name. Numbers of requests only
+// matter in comparison.
+func appendSubscriptions(b []byte, t *subscriptions, serverNonce uint8) []byte {
 	nonce := uint8(0)
 	if t.nonce != "" {
 		nonce = t.nonce[0]
 	}
-	b = append(b, s.model.nonce-nonce, s.left.updates, s.left.disconnects)
+	b = appendBits(b, t.pending, t.requests > 0, t.responded == t.requests)
+	return append(b, serverNonce-nonce)
+}
+
+func appendSubscription(b []byte, t *subscriptions, name string) []byte {
+	sub := t.names[name]
+	if sub == nil {
+		r, removed := t.removed[name]
+		return appendBits(b, false, removed, r.lastNamed == t.requests, !r.since.IsZero())
+	}
+	b = appendBits(b, true, sub.named, sub.late, sub.uncertain, sub.lastNamed > 0, sub.lastNamed == t.requests, sub.lastOmitted > t.responded)
+	return append(b, byte(sub.stage), sub.omissions)
+}
+
+// fingerprint appends the state of the server, and of what is under way.
+func (m *modelServer) fingerprint(b []byte, requests []modelRequest, responses []modelResponse) []byte {
+	b = appendBits(b, m.acked, m.nonce > 0)
+	b = append(b, byte(m.listed), byte(len(requests)))
+	for _, r := range requests {
+		b = append(b, byte(r.names), m.nonce-r.nonce)
+	}
 	for i := range maxNames {
-		sub := s.subscribed(i)
-		if sub == nil {
-			r, removed := t.removed[searchName(i)]
-			is(removed, r.lastNamed == t.requests, !r.since.IsZero())
-			continue
-		}
-		is(true, sub.named, sub.late, sub.uncertain, sub.lastNamed > 0, sub.lastNamed == t.requests)
-		is(sub.lastOmitted > t.responded, s.sent != nil && slices.Contains(s.sent.fresh, sub))
-		b = append(b, byte(sub.stage), sub.omissions, s.model.versions[i]-s.got[i])
-		is(s.got[i] > 0)
+		b = append(b, m.versions[i]-m.sent[i])
+		b = appendBits(b, m.versions[i] > 0, m.sent[i] > 0)
 	}
-	is(s.model.acked, s.model.nonce > 0)
-	b = append(b, byte(s.model.listed), byte(len(s.requests)))
-	for _, r := range s.requests {
-		b = append(b, byte(r.names), s.model.nonce-r.nonce)
-	}
-	for i := range maxNames {
-		b = append(b, s.model.versions[i]-s.model.sent[i])
-		is(s.model.versions[i] > 0, s.model.sent[i] > 0)
-	}
-	for _, r := range s.response {
-		b = append(b, s.model.nonce-r.nonce)
+	for _, r := range responses {
+		b = append(b, m.nonce-r.nonce)
 		for i := range maxNames {
-			b = append(b, s.model.versions[i]-r.versions[i])
-			is(r.versions[i] > 0)
+			b = append(b, m.versions[i]-r.versions[i])
+			b = appendBits(b, r.versions[i] > 0)
 		}
 	}
 	return b
+}
+
+func (s *situation) check() error {
+	wanted := names(0)
+	for i := range s.names {
+		sub := s.subscribed(i)
+		if sub == nil {
+			continue
+		}
+		wanted |= 1 << i
+		switch version := s.model.versions[i]; {
+		case version == 0 && sub.stage != asked:
+			return fmt.Errorf("%s does not exist and is in stage %d", sub.name, sub.stage)
+		case version > 0 && (s.got[i] != version || sub.stage != arrived):
+			return fmt.Errorf("%s has version %d and was delivered in version %d, in stage %d", sub.name, version, s.got[i], sub.stage)
+		}
+	}
+	if wanted != s.model.listed && (wanted != 0 || s.model.nonce > 0) {
+		return fmt.Errorf("the server's list is %b, the client's %b", s.model.listed, wanted)
+	}
+	return nil
 }

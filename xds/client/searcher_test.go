@@ -1,0 +1,175 @@
+package client
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// searchEvent is something that can happen. Its meaning is that of the searchable.
+type searchEvent uint8
+
+// searchable is a client and the servers around it, as far as a search changes them.
+type searchable interface {
+	// events returns the events that can happen now, and settling the one that happens
+	// next if only messages arrive and connections are made, until nothing is under
+	// way; ok is false then.
+	events() []searchEvent
+	settling() (e searchEvent, ok bool)
+	// do lets an event happen. Its error is an invariant that it broke.
+	do(e searchEvent) error
+	describe(e searchEvent) string
+	// copy returns one that shares nothing that changes.
+	copy() searchable
+	// fingerprint appends bytes that are equal for two that nothing that happens later
+	// can tell apart.
+	fingerprint(b []byte) []byte
+	// check returns what is wrong when nothing is under way.
+	check() error
+}
+
+// search runs all sequences of so many events, and after each beginning of one lets
+// the searchable settle. It fails on the shortest sequence that leads to an error.
+func search(t *testing.T, start searchable, depth int) {
+	t.Helper()
+	began := time.Now()
+	s := &searcher{
+		found: map[[2]uint64]int32{}, settled: map[[2]uint64]int{},
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+	}
+	if err := s.run(start, depth); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%.0f interleavings of %d events, %d states, %v", s.interleavings(depth), depth, len(s.nodes), time.Since(began).Round(time.Millisecond))
+}
+
+// node is a state that the search has found.
+type node struct {
+	parent int32
+	event  searchEvent // which led here from parent
+	next   []int32
+}
+
+type searcher struct {
+	start   searchable
+	nodes   []node
+	found   map[[2]uint64]int32
+	settled map[[2]uint64]int // steps until nothing is under way; by fingerprint
+	seeds   [2]maphash.Seed
+	buffer  []byte
+}
+
+func (s *searcher) key(x searchable) [2]uint64 {
+	s.buffer = x.fingerprint(s.buffer[:0])
+	return [2]uint64{maphash.Bytes(s.seeds[0], s.buffer), maphash.Bytes(s.seeds[1], s.buffer)}
+}
+
+// run finds all states that at most so many events lead to, breadth first.
+func (s *searcher) run(start searchable, depth int) error {
+	type place struct {
+		id int32
+		at searchable
+	}
+	s.start = start
+	s.nodes = []node{{parent: -1}}
+	s.found[s.key(start)] = 0
+	level := []place{{0, start}}
+	for range depth {
+		var next []place
+		for _, p := range level {
+			for _, e := range p.at.events() {
+				x := p.at.copy()
+				if err := x.do(e); err != nil {
+					return fmt.Errorf("%s, %s: %w", s.path(p.id), start.describe(e), err)
+				}
+				k := s.key(x)
+				id, known := s.found[k]
+				if !known {
+					id = int32(len(s.nodes))
+					s.nodes = append(s.nodes, node{parent: p.id, event: e})
+					s.found[k] = id
+					if err := s.settle(x.copy()); err != nil {
+						return fmt.Errorf("%s:\n%w", s.path(id), err)
+					}
+					next = append(next, place{id, x})
+				}
+				s.nodes[p.id].next = append(s.nodes[p.id].next, id)
+			}
+		}
+		level = next
+	}
+	return nil
+}
+
+// maxSteps is how many steps there may be until nothing is under way.
+const maxSteps = 60
+
+// settle lets all that is under way arrive, and checks what came of it.
+func (s *searcher) settle(x searchable) error {
+	var keys [][2]uint64
+	var steps []string
+	for {
+		k := s.key(x)
+		rest, known := s.settled[k]
+		if e, ok := x.settling(); ok && !known {
+			keys = append(keys, k)
+			steps = append(steps, x.describe(e))
+			if err := x.do(e); err != nil {
+				return fmt.Errorf("and then %s: %w", strings.Join(steps, ", "), err)
+			}
+			if len(keys) > maxSteps {
+				return fmt.Errorf("and then it does not come to rest: %s", strings.Join(steps, ", "))
+			}
+			continue
+		}
+		if !known {
+			if err := x.check(); err != nil {
+				return fmt.Errorf("and then %s: %w", strings.Join(steps, ", "), err)
+			}
+			s.settled[k] = 0
+		}
+		if rest+len(keys) > maxSteps {
+			return fmt.Errorf("and then it takes %d steps until nothing is under way", rest+len(keys))
+		}
+		for i, k := range keys {
+			s.settled[k] = rest + len(keys) - i
+		}
+		return nil
+	}
+}
+
+// path describes how a node was reached.
+func (s *searcher) path(id int32) string {
+	var events []string
+	for ; id > 0; id = s.nodes[id].parent {
+		events = append(events, s.start.describe(s.nodes[id].event))
+	}
+	slices.Reverse(events)
+	return strings.Join(events, ", ")
+}
+
+// interleavings returns how many sequences of so many events there are.
+func (s *searcher) interleavings(depth int) float64 {
+	ways := make([]float64, len(s.nodes))
+	ways[0] = 1
+	for range depth {
+		after := make([]float64, len(s.nodes))
+		for i, n := range s.nodes {
+			if ways[i] == 0 {
+				continue
+			}
+			for _, next := range n.next {
+				after[next] += ways[i]
+			}
+		}
+		ways = after
+	}
+	sum := 0.0
+	for _, n := range ways {
+		sum += n
+	}
+	return sum
+}
