@@ -43,7 +43,7 @@ var targetDifferences = []difference{
 			return d.asks
 		}),
 	byDuel("`fail_on_data_errors`, `resource_timer_is_transient_error`, `resource_errors` of a response",
-		"u0", string(noCluster), func(d *duel) func() string {
+		"u0", string(badCluster), func(d *duel) func() string {
 			d.serve()
 			d.wait(d.asks, "u0")
 			d.leaves[0].flaw = &flaw{apply: func(c *clusterv3.Cluster, _ *endpointv3.ClusterLoadAssignment) { c.LbPolicy = clusterv3.Cluster_MAGLEV }}
