@@ -204,11 +204,12 @@ func (a *authority) accept(w *watch, r *serverResource, place int) {
 // handleError applies an error that a server caused. It follows gRFC A88: a cached
 // value stays in use, with the error as an ambient one. A data error of a server with
 // fail_on_data_errors drops it instead, but not if a more preferred server provided it:
-// that server cannot be reached, and has not withdrawn it. An error that was reported
-// is not reported again.
+// that server cannot be reached, and has not withdrawn it; nor if another server
+// provided it, and this one never had the resource. An error that was reported is not
+// reported again.
 func (a *authority) handleError(w *watch, r *serverResource, place int) {
 	err := r.problem()
-	drop := isDataError(err) && r.server.config.FailOnDataErrors
+	drop := isDataError(err) && r.server.config.FailOnDataErrors && (w.place == place || !r.neverHad())
 	if w.good() && (w.place < place || !drop) {
 		if isTimeout(err) {
 			return

@@ -38,6 +38,9 @@ func (a *authority) fallBack() {
 		a.use(a.active() + 1)
 		a.client.moved(a, from, a.current())
 	}
+	if a.current().speaks() {
+		a.reach()
+	}
 }
 
 // returnTo makes a more preferred server the active one again.
@@ -48,6 +51,9 @@ func (a *authority) returnTo(place int) {
 		a.adopt(w)
 	}
 	a.client.moved(a, from, a.current())
+	if a.current().speaks() {
+		a.reach()
+	}
 }
 
 // fail takes notice that one of the servers cannot be reached.

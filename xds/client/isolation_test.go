@@ -75,11 +75,12 @@ func TestAnUnknownNameMovesNobodyElse(t *testing.T) {
 
 		// The target itself falls back when it lacks something.
 		w.want(cds, "b")
+		w.expectTold("a=1, a=1") // the server that it uses now answers
 		two.expect(`Cluster [typo] version="9" nonce="n1"`)
 		two.expect(`Cluster [a b typo] version="9" nonce="n1"`)
 		two.expect(`ClusterLoadAssignment [a] version="" nonce=""`)
 		two.say("10", "n2", cluster("a"), cluster("b"))
-		w.expectTold("a=10, b=10")
+		w.expectTold("b=10") // a is as it was
 		w.expectUsing("t=two* typo=two*")
 	})
 }
@@ -202,6 +203,30 @@ func TestReturnToAServerThatNeedNotSendAgain(t *testing.T) {
 		w.expectTold("a=2")
 		w.expectUsing("t=one")
 		w.expectTold("b=1")
+	})
+}
+
+// A preferred server that never had a resource takes nothing away from a target that
+// returns to it: otherwise, a response that another target causes would.
+func TestWhatAPreferredServerNeverHadStays(t *testing.T) {
+	play(t, "one:fail_on_data_errors two", func(t *testing.T, w *world) {
+		w.servers["one"].kill()
+		w.want(cds, "a", "b")
+		two := w.servers["two"].accept()
+		two.say("1", "n1", cluster("a"), cluster("b"))
+		w.expectTold("a=1, b=1")
+		w.servers["one"].start()
+		one := w.servers["one"].accept()
+		one.say("1", "n1", cluster("a", "other"))
+		w.expectTold("a=1, ambient b: not found")
+		w.expectUsing("t=one")
+		w.wantFor("u", cds, "c")
+		one.say("2", "n2", cluster("a", "other"), cluster("c"))
+		w.expectTold("c=2")
+		w.expectNothingTold()
+		if got := w.state(cds, "b"); got.Version != "1" {
+			t.Errorf("b is %+v", got)
+		}
 	})
 }
 

@@ -61,6 +61,11 @@ func (r *serverResource) decisive() bool {
 	return r.rejection == nil
 }
 
+// neverHad reports whether all that is known is that the server did not send it.
+func (r *serverResource) neverHad() bool {
+	return r.err != nil && (r.err == r.absent || isTimeout(r.err)) //nolint:errorlint // the same error, not an equal one
+}
+
 // problem returns the error that the last response, or its absence, means for those
 // who want the resource; nil for a value.
 func (r *serverResource) problem() error {
@@ -212,7 +217,7 @@ func (s *server) remove(r *serverResource, now time.Time) {
 	if r.absent == nil {
 		r.absent = &NotFoundError{Key: r.key, Server: s.config.URI}
 	}
-	answer := &serverResource{server: s, key: r.key, err: r.absent, updated: now}
+	answer := &serverResource{server: s, key: r.key, err: r.absent, absent: r.absent, updated: now}
 	for w := range r.watches {
 		if a := w.authority; w.good() && a.current() == s {
 			a.apply(w, answer, a.active())

@@ -1,0 +1,303 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// ownerBench is the owner of a client with two servers in order of fallback, without
+// goroutines, connections and timers: every method returns when all that follows from
+// it has happened, 15 s of waiting included.
+type ownerBench struct {
+	t      *testing.T
+	client *Client
+	up     [2]bool
+	has    [2]map[resource.Key]*anypb.Any
+	nonces int
+
+	begun  []*server // to be connected
+	timers []func()
+	told   map[resource.Key]Update // the last of the target "t"
+}
+
+func newOwnerBench(t *testing.T) *ownerBench {
+	t.Helper()
+	b, err := bootstrap.Parse([]byte(`{"node":{"id":"test"},"xds_servers":[`+serversJSON("one", "two")+`]}`), bootstrap.Options{Version: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &ownerBench{t: t, up: [2]bool{true, true}, told: map[resource.Key]Update{}}
+	w.has = [2]map[resource.Key]*anypb.Any{{}, {}}
+	if w.client, err = newClient(Options{Bootstrap: b, OnUpdate: func([]Update) {}}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.client.cancel)
+	for _, c := range w.client.allConfigs {
+		c.started = true // no goroutine takes from its outbox
+	}
+	w.client.start = func(s *server) { w.begun = append(w.begun, s) }
+	w.client.after = func(_ time.Duration, do func()) { w.timers = append(w.timers, do) }
+	return w
+}
+
+func (w *ownerBench) index(s *server) int {
+	return slices.IndexFunc(w.client.options.Bootstrap.Servers, func(o bootstrap.Server) bool { return o.Key() == s.config.Key() })
+}
+
+// settle lets happen what follows: connections, requests, responses, 15 s.
+func (w *ownerBench) settle() {
+	for {
+		w.take()
+		switch {
+		case len(w.begun) > 0:
+			s := w.begun[0]
+			w.begun = w.begun[1:]
+			w.connect(s)
+		case w.exchange():
+		case len(w.timers) > 0:
+			due := w.timers
+			w.timers = nil
+			time.Sleep(watchExpiry) // on the bubble's clock
+			for _, do := range due {
+				do()
+			}
+		default:
+			return
+		}
+	}
+}
+
+// take takes the updates that are not delivered.
+func (w *ownerBench) take() {
+	w.client.publishMoves()
+	w.client.deliver(nil)
+	for _, c := range w.client.allConfigs {
+		for _, d := range c.outbox.take() {
+			for _, u := range d.updates {
+				if u.Target == "t" {
+					w.told[u.Key] = u
+				}
+			}
+		}
+	}
+}
+
+// connect opens a stream to a server that is up.
+func (w *ownerBench) connect(s *server) {
+	if w.client.servers[s.config.Key()] != s {
+		return // nobody uses it any more
+	}
+	if !w.up[w.index(s)] {
+		s.ended(false, errors.New("refused"))
+		return
+	}
+	s.opened(&stream{requests: make(chan sending, 1)})
+}
+
+// exchange lets servers answer the requests that are due. It reports whether there
+// were any.
+func (w *ownerBench) exchange() bool {
+	exchanged := false
+	for _, s := range w.client.servers {
+		st := s.stream
+		if st == nil {
+			continue
+		}
+		s.flush()
+		select {
+		case r := <-st.requests:
+			exchanged = true
+			s.sent(st, r)
+			if len(r.fresh) > 0 || r.request.GetResponseNonce() == "" {
+				w.respond(s, kindOf(r.request.GetTypeUrl()))
+			}
+		default:
+		}
+	}
+	return exchanged
+}
+
+// respond sends what a server has of what it is asked for.
+func (w *ownerBench) respond(s *server, kind resource.Type) {
+	w.nonces++
+	m := &discoveryv3.DiscoveryResponse{TypeUrl: kind.URL(), VersionInfo: "v", Nonce: fmt.Sprint(w.nonces)}
+	for name := range s.subscriptions[kind].names {
+		if is := w.has[w.index(s)][resource.Key{Type: kind, Name: name}]; is != nil {
+			m.Resources = append(m.Resources, is)
+		}
+	}
+	r := decode(m, w.client.decoding, nil)
+	if len(m.GetResources()) > 0 || r.whole() {
+		s.receive(s.stream, r, newReceipt())
+	}
+}
+
+// turn lets a server go or come.
+func (w *ownerBench) turn(i int) {
+	w.up[i] = !w.up[i]
+	for _, s := range w.client.servers {
+		if w.index(s) != i {
+			continue
+		}
+		if w.up[i] {
+			w.connect(s)
+			continue
+		}
+		s.ended(true, errors.New("reset"))
+		s.ended(false, errors.New("refused"))
+	}
+	w.settle()
+}
+
+// change gives a server another resource, or takes it away.
+func (w *ownerBench) change(i int, k resource.Key, is *anypb.Any) {
+	if w.has[i][k] = is; is == nil {
+		delete(w.has[i], k)
+	}
+	for _, s := range w.client.servers {
+		if w.index(s) == i && s.stream != nil && s.subscriptions[k.Type] != nil && len(s.subscriptions[k.Type].names) > 0 {
+			w.respond(s, k.Type)
+		}
+	}
+	w.settle()
+}
+
+func (w *ownerBench) want(target string, add, drop []resource.Key) {
+	w.client.want(target, add, drop)
+	w.settle()
+}
+
+// state says what the target "t" has, and of which server.
+func (w *ownerBench) state() string {
+	config := w.client.configs[""]
+	a := w.client.authorities[authorityKey{"t", config}]
+	words := []string{"nothing is wanted"}
+	if a != nil {
+		words[0] = fmt.Sprint("server ", a.active(), ", connected: ", a.connected.Load())
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(w.told), func(x, y resource.Key) int { return strings.Compare(x.String(), y.String()) }) {
+		u := w.told[k]
+		value := a.watches[k].item.Raw // what is in use, also with an ambient error
+		word := fmt.Sprintf("%s %x %T ambient=%v", k, value, u.Err, u.Ambient)
+		switch u.Err.(type) { //nolint:errorlint // it is never wrapped
+		case *RejectedError, *NotFoundError:
+			// One that was bad before it went stays so for those that saw it, and how
+			// soon a server is known not to have what another one provided depends on
+			// when it was asked first. What is in use does not.
+			word = fmt.Sprintf("%s %x", k, value)
+		case nil:
+			word = fmt.Sprintf("%s %x", k, value)
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, "\n")
+}
+
+// TestATargetIsAsIfItWereAlone lets things happen to two clients. Another target of
+// one of them wants and drops resources at random: the target has the same of the
+// same server in both.
+func TestATargetIsAsIfItWereAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fellBack, seeds := 0, uint64(300)
+		if os.Getenv("LBD_TEST_LONG") != "" {
+			seeds = 10_000
+		}
+		for seed := range seeds {
+			fellBack += asIfAlone(t, seed)
+			if t.Failed() {
+				return
+			}
+		}
+		if fellBack < 500 {
+			t.Errorf("the target used the fallback server after %d steps", fellBack)
+		}
+	})
+}
+
+func asIfAlone(t *testing.T, seed uint64) (fellBack int) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	alone, shared := newOwnerBench(t), newOwnerBench(t)
+	both := func(do func(*ownerBench)) { do(alone); do(shared) }
+	var own, others []resource.Key // own are t's from the start, which others may want, too
+	for i := range 4 {
+		name := string(rune('a' + i))
+		own = append(own, resource.Key{Type: cds, Name: name}, resource.Key{Type: eds, Name: name})
+		name = "other-" + name
+		others = append(others, resource.Key{Type: cds, Name: name}, resource.Key{Type: eds, Name: name})
+	}
+	later := []resource.Key{{Type: cds, Name: "later"}, {Type: eds, Name: "later"}} // t's alone
+	var happened []string
+	change := func(i int, k resource.Key) {
+		var is *anypb.Any
+		switch version := random.IntN(5); {
+		case version == 0:
+		case version == 1 && k.Type == cds:
+			is = badCluster(k.Name)
+		case k.Type == cds:
+			is = cluster(k.Name, fmt.Sprint("s", version))
+		default:
+			is = assignment(k.Name, uint32(version))
+		}
+		happened = append(happened, fmt.Sprintf("server %d has another %s (%v)", i, k, is != nil))
+		both(func(w *ownerBench) { w.change(i, k, is) })
+	}
+	everything := slices.Concat(own, others, later)
+	for i := range 2 {
+		for _, k := range everything {
+			change(i, k)
+		}
+	}
+	both(func(w *ownerBench) { w.want("t", own, nil) })
+	for range 40 {
+		k := everything[random.IntN(len(everything))]
+		foreign := slices.Concat(own, others)[random.IntN(len(own)+len(others))]
+		switch random.IntN(8) {
+		case 0, 1:
+			i := random.IntN(2)
+			happened = append(happened, fmt.Sprint("server ", i, " turns to ", !alone.up[i]))
+			both(func(w *ownerBench) { w.turn(i) })
+		case 2, 3:
+			change(random.IntN(2), k)
+		case 4, 5:
+			happened = append(happened, fmt.Sprint("another target wants ", foreign))
+			shared.want("u", []resource.Key{foreign}, nil)
+		case 6:
+			happened = append(happened, fmt.Sprint("another target drops ", foreign))
+			shared.want("u", nil, []resource.Key{foreign})
+		case 7:
+			k := later[random.IntN(2)]
+			drop := random.IntN(2) == 0
+			happened = append(happened, fmt.Sprint("t wants or drops ", k, drop))
+			both(func(w *ownerBench) {
+				if drop {
+					w.want("t", nil, []resource.Key{k})
+					delete(w.told, k)
+					return
+				}
+				w.want("t", []resource.Key{k}, nil)
+			})
+		}
+		if got, want := shared.state(), alone.state(); got != want {
+			t.Errorf("seed %d: after\n%s\nit is\n%s\nalone it is\n%s", seed, strings.Join(happened, "\n"), got, want)
+			return fellBack
+		}
+		if strings.HasPrefix(alone.state(), "server 1") {
+			fellBack++
+		}
+	}
+	return fellBack
+}
