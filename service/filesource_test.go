@@ -2,12 +2,14 @@ package service_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -257,4 +259,38 @@ func TestASnapshotIsBlockedThatTakesEndpointsAway(t *testing.T) {
 	if _, err := pushSnapshot(t, s, without); err != nil {
 		t.Errorf("with allow_empty: %v", err)
 	}
+}
+
+// What DNS names resolve to is described, too: not the first answer alone.
+func TestChangesByDNSAreDescribed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := make(chan []string, 2)
+		answers <- []string{"10.0.0.1", "10.0.0.2"}
+		answers <- []string{"10.0.0.2", "10.0.0.3"}
+		s, stop := start(t, "", func(o *service.Options) {
+			o.Lookup = func(context.Context, string) ([]string, error) {
+				select {
+				case a := <-answers:
+					return a, nil
+				default:
+					return []string{"10.0.0.2", "10.0.0.3"}, nil
+				}
+			}
+		})
+		defer stop()
+		push(t, s, service.Config, "orders", []byte(`{"type":"LOGICAL_DNS","load_assignment":{"endpoints":[{"lb_endpoints":[`+
+			`{"endpoint":{"address":{"socket_address":{"address":"orders.example","port_value":80}}}}]}]}}`))
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		var got []string
+		for _, e := range slices.Backward(s.Events(service.EventFilter{Types: []service.EventType{service.EventDNSChanged}, Limit: 10})) {
+			got = append(got, e.Says)
+		}
+		if want := []string{
+			"orders.example:80 resolves to 2 addresses: added 10.0.0.1:80, 10.0.0.2:80",
+			"orders.example:80 resolves to 2 addresses: removed 10.0.0.1:80; added 10.0.0.3:80",
+		}; !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+	})
 }

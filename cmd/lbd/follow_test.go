@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -74,6 +75,18 @@ func TestFirstLoadOneChangeAndARefusal(t *testing.T) {
 	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.3:80"))
 	untilMetric(t, url, `lbd_xds_resources{state="acked",type="Cluster"}`, "1")
 	caller.more()
+
+	// What the server changed is described.
+	const words = "(10.0.0.3:80)"
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		events := do(t, "GET", url+"/v1/events?type=xds_changed&cluster=orders", "").body
+		if strings.Contains(events, words) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no event has %q: %s", words, events)
+		}
+	}
 }
 
 func TestFollowALinearCache(t *testing.T) {
