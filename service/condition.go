@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"google.golang.org/grpc/status"
+
 	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -137,8 +139,8 @@ func (s *Service) serverConditions() []Condition {
 	if s.followed == nil {
 		return nil
 	}
-	status := s.followed.server.Status()
-	return append(unreachableServers(status.Servers), rejectedResources(status.Resources)...)
+	now := s.followed.recent.get(s.followed.server.Status)
+	return append(unreachableServers(now.Servers), rejectedResources(now.Resources)...)
 }
 
 // unreachableServers reports the servers that each authority tried without
@@ -168,11 +170,19 @@ func unreachableServers(servers []client.ServerStatus) []Condition {
 		}
 		out = append(out, Condition{
 			Kind: ConditionServerUnreachable, Subject: server.URI, Since: since,
-			Text:   fmt.Sprintf("management server %s cannot be reached (%v); %s", server.URI, server.LastError, meanwhile),
+			Text:   fmt.Sprintf("management server %s cannot be reached (%s); %s", server.URI, reason(server.LastError), meanwhile),
 			Remedy: "check the server and the network; lbd reconnects by itself",
 		})
 	}
 	return out
+}
+
+// reason is an error's text without what says that it came through gRPC.
+func reason(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
 }
 
 // rejectedResources reports the resources whose last version was rejected.

@@ -43,6 +43,7 @@ type followed struct {
 	server  ManagementServer
 	kept    LastGood
 	reports LoadReports
+	recent  recentStatus
 	// away are the servers that were told to be, with the reason, and moved is when
 	// an event last said that unknown names moved from one server to another; the
 	// client's goroutine only.

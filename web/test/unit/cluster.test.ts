@@ -132,7 +132,7 @@ test("what others' picks lose is not told as these picks' loss", () => {
 
 test("an aggregate's losses are those of its leaf in use", () => {
   const leaf = (name: string, per_million: number) => ({
-    name, drops: [{ category: "throttle", per_million, dropped: 0 }], connect_mode: "tcp", notice_time: "1s",
+    name, in_use: name === "near", why: "", state: "READY" as const, drops: [{ category: "throttle", per_million, dropped: 0 }], connect_mode: "tcp", notice_time: "1s",
     circuit_breaker: { in_flight: 0, max_requests: 7, open: false, rejected: 0, limit_from: "config" as const },
   });
   const c = cluster({ leaves: [leaf("near", 100_000), leaf("far", 500_000)], priorities: [used(0, two, { cluster: "near" }), priority(1, { cluster: "far" })] });
