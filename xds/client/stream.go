@@ -137,7 +137,8 @@ func (e *openError) Unwrap() error { return e.err }
 // keeps only the text of what a connection failed with.
 func (s *server) lacking(err error) bool {
 	failed, ok := errors.AsType[*openError](err)
-	if !ok || status.Code(failed.err) != codes.Unavailable || !strings.Contains(failed.Error(), dialFailed) {
+	if !ok || status.Code(failed.err) != codes.Unavailable ||
+		!strings.Contains(failed.Error(), dialFailed) && !strings.Contains(failed.Error(), handshakeFailed) {
 		return false
 	}
 	r, ok := overload.OfText(failed.Error())
@@ -147,8 +148,12 @@ func (s *server) lacking(err error) bool {
 	return ok
 }
 
-// dialFailed is in the text of gRPC's error where no connection could be made.
-const dialFailed = "Error while dialing"
+// What is in the text of gRPC's error where no connection could be made, or none of TLS:
+// its files could not be read.
+const (
+	dialFailed      = "Error while dialing"
+	handshakeFailed = "transport: authentication handshake failed: "
+)
 
 // errEnded is how a stream ends that the server ends without an error.
 var errEnded = errors.New("the server ended the stream")

@@ -137,10 +137,11 @@ func (d *directory) read(l look, now time.Time) *Scan {
 	return s
 }
 
-// fresh reports whether a file may have changed and look as it did.
+// fresh reports whether a file may have changed and look as it did, or could not be
+// read for a shortage of lbd's own.
 func (d *directory) fresh() bool {
 	for _, f := range d.files {
-		if f.stamp != nil && f.fresh {
+		if f.short || f.stamp != nil && f.fresh {
 			return true
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -55,6 +56,8 @@ type file struct {
 	// change may leave the stamp as it is.
 	stamp fs.FileInfo
 	fresh bool
+	// short tells that it could not be read for a shortage of lbd's own.
+	short bool
 
 	state *File // as it was last read
 }
@@ -69,6 +72,9 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 		return
 	}
 	body, stamp, err := load(path)
+	if _, f.short = overload.Of(err); f.short && f.stamp != nil {
+		return // it is as it was, and is read again
+	}
 	if err != nil {
 		f.fail(err, now)
 		return

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -162,6 +163,9 @@ func (w *Watcher) look() look {
 // each that differs.
 func (w *Watcher) read(seen look) {
 	w.last = seen
+	if _, short := overload.Of(seen.err); short && w.current != nil {
+		return // the next look that can read the directory shows a change
+	}
 	w.warn(seen.ignored)
 	s := w.directory.read(seen, time.Now())
 	if w.current != nil && s.same(w.current) {
