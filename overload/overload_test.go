@@ -74,7 +74,7 @@ func TestOfDial(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			near, far := net.Pipe()
-			defer far.Close()
+			defer func() { _ = far.Close() }()
 			got, _ := overload.OfDial(t.Context(), failed, "[::1]:80", func(_ context.Context, network, address string) (net.Conn, error) {
 				if network != "udp" || address != "[::1]:80" {
 					t.Errorf("%s connection to %s", network, address)

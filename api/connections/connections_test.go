@@ -357,7 +357,7 @@ func TestRetireAnswersWhatWasReceived(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer near.Close()
+			defer func() { _ = near.Close() }()
 			if _, err := io.WriteString(near, "request"); err != nil {
 				t.Fatal(err)
 			}

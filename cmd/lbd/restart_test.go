@@ -43,11 +43,12 @@ func (l *loop) ask() error {
 	if _, err := fmt.Fprintf(l.conn, "GET /pick?cluster=orders HTTP/1.1\r\nHost: lbd\r\n%s\r\n", header); err != nil {
 		return err
 	}
-	a, err := http.ReadResponse(l.answers, nil)
+	a, err := http.ReadResponse(l.answers, nil) //nolint:bodyclose // it is closed below, with the error of reading it
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(io.Discard, a.Body); err != nil {
+	_, err = io.Copy(io.Discard, a.Body)
+	if err := errors.Join(err, a.Body.Close()); err != nil {
 		return err
 	}
 	if a.Close {

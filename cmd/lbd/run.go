@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,9 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	if err != nil {
 		return err
 	}
+	// crypto/x509 reads the system's roots once. Where that failed for want of
+	// descriptors, no certificate would be trusted until the next start.
+	_, _ = x509.SystemCertPool() // without roots, the first handshake says so
 	lacks := overload.NewMonitor(nil)
 	defer lacks.Close()
 	budget := budgetOf(c, log)
