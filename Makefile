@@ -45,6 +45,17 @@ $(PROMETHEUS)/prometheus:
 test-prometheus: $(PROMETHEUS)/prometheus ## Test rules and dashboard against a real Prometheus that scrapes a real lbd (Debian)
 	LBD_TEST_PROMETHEUS=$(CURDIR)/$(PROMETHEUS) go test -C test/observability -count=1 -timeout 6m ./...
 
+# gRPC's C-core, for Python, in an environment of its own.
+CCORE := bin/ccore/bin/python
+
+$(CCORE): test/ccore/requirements.txt
+	python3 -m venv bin/ccore && bin/ccore/bin/pip install --quiet --disable-pip-version-check -r test/ccore/requirements.txt
+	@touch $@
+
+.PHONY: test-ccore
+test-ccore: $(CCORE) ## Hold aggregates against gRPC's C-core (Python), also in CCORE_N (16) scenarios of the seed CCORE_SEED (drawn)
+	LBD_TEST_CCORE=$(CURDIR)/$(CCORE) go test -C test/ccore -count=1 -timeout 10m -parallel 8 -v -run . . | grep --line-buffered -vE '^ *(=== |--- PASS)'
+
 .PHONY: test-deploy
 test-deploy: ## Hold the systemd units, under a systemd of their own where root runs this, the Kubernetes manifests and the Dockerfile to lbd
 	go test -C test/deploy -count=1 ./...

@@ -58,6 +58,8 @@ type BreakerNode struct {
 // PriorityNode describes one priority, or one leaf of an AGGREGATE.
 type PriorityNode struct {
 	Name string
+	// Number is the priority's, or that of the first priority of a leaf.
+	Number int
 	// Leaf is true for a leaf, whose cluster Name is.
 	Leaf bool
 	// Skipped is why a leaf is skipped; nil where it is not.

@@ -190,7 +190,7 @@ func (c *child) why(place int) string {
 
 func (c *child) describe(place int) policy.PriorityNode {
 	n := policy.PriorityNode{
-		Name: c.name, InUse: c == c.parent.inUse, Why: c.why(place), Started: c.started, Size: c.size,
+		Name: c.name, Number: c.number, InUse: c == c.parent.inUse, Why: c.why(place), Started: c.started, Size: c.size,
 		FailoverAt: c.initTimer.Deadline(), ForgetAt: c.forgetAt, Leaf: c.leaf != nil, Skipped: c.skipped(),
 	}
 	if n.InUse {

@@ -1,6 +1,7 @@
 package parity_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/big"
 	"slices"
@@ -32,6 +33,13 @@ type demand struct {
 	// that the ones before it let pass.
 	drops []chance
 	limit uint32
+	// apart is true where grpc-go does something else, by a listed difference: it
+	// fails an aggregate as a whole of which a leaf cannot be used, and takes the
+	// aggregate's policy for its leaves. lbd alone is held against the demand then.
+	apart bool
+	// skips is true where the last leaf is skipped: the error of failed picks is
+	// another leaf's, where grpc-go has that of the last one.
+	skips bool
 	// untried is true where picks may not get so far as to have an endpoint
 	// connected. Nothing is demanded then but that both sides answer alike, and
 	// are in the same state as far as that is no matter of what was before.
@@ -67,27 +75,41 @@ type spot struct {
 type accepted struct {
 	cluster    *clusterv3.Cluster
 	assignment *endpointv3.ClusterLoadAssignment
+	policy     *lbPolicy
+	// why is why there is none, of a leaf.
+	why kind
 }
 
-func demandOf(p *lbPolicy, leaves []accepted, up map[string]bool) *demand {
-	d := &demand{policy: p, priority: -1}
+// skipped reports whether an aggregate skips the leaf (gRFC A74).
+func (l accepted) skipped() bool { return l.why != "" || l.assignment == nil }
+
+// demandOf takes the leaves of an aggregate, or one cluster alone.
+func demandOf(leaves []accepted, up map[string]bool) *demand {
+	d := &demand{priority: -1}
 	in := leaves[0]
 	for _, l := range leaves {
 		d.limits(l)
-		d.untried = d.untried || d.limit == 0 && p.lazy()
+		d.untried = d.untried || d.limit == 0 && l.why == "" && l.policy.lazy()
+		d.apart = d.apart || l.why != ""
+		d.skips = len(leaves) > 1 && l.skipped()
 		priorities := sites(l.assignment)
 		if len(priorities) == 0 && len(leaves) > 1 {
 			priorities = [][]*site{nil} // an empty leaf has its place too
 		}
 		for _, sites := range priorities {
-			if !d.ready {
+			// Where none is ready the last one is in use whose leaf is not skipped.
+			if !d.ready && !d.skips {
 				d.priority, in = len(d.priorities), l
+				d.policy = l.policy
 				d.use(sites, up)
 			}
 			d.priorities = append(d.priorities, sites)
 		}
 	}
 	d.limits(in)
+	if d.policy == nil { // all leaves are skipped
+		d.policy = cmp.Or(in.policy, lbPolicies[0])
+	}
 	return d
 }
 

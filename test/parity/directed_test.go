@@ -101,18 +101,12 @@ const fewest = 50
 
 // fromCluster compares what came of the picks that went to a cluster.
 func (s *hostingScenario) fromCluster(l led, g, o *poll, up map[string]bool) []string {
-	d, failure := s.good.demand(l.cluster, up)
-	if failure != "" {
+	d, failures := s.good.demand(l.cluster, up)
+	if failures != nil {
 		var found []string
 		for side, p := range map[string]*poll{"grpc-go": g, "lbd": o} {
-			n := 0
-			for k := range p.kinds {
-				if either(failure, k) == failure {
-					n += p.kinds[k]
-				}
-			}
-			if n != p.picks && !(p == g && s.grpc.revived(l.cluster)) {
-				found = append(found, fmt.Sprintf("%s answers %v; demanded is %q", side, p.kinds, failure))
+			if p.failedBy(failures) != p.picks && !(p == g && s.grpc.revived(l.cluster)) {
+				found = append(found, fmt.Sprintf("%s answers %v; demanded is %q", side, p.kinds, failures))
 			}
 		}
 		return found
@@ -120,9 +114,12 @@ func (s *hostingScenario) fromCluster(l led, g, o *poll, up map[string]bool) []s
 	if d.untried && s.renamed {
 		return nil
 	}
+	if d.apart {
+		g = o // lbd alone is held against the demand
+	}
 	c := &compared{demand: d, named: s.net.named}
 	drawn := d.policy.hashes && l.hashing == byChance // some may hit what nobody has connected to
-	if !drawn && g.picks >= fewest && o.picks >= fewest {
+	if !drawn && g.picks >= fewest && o.picks >= fewest && (d.ready || !d.skips) {
 		c.gaveUpAlike(g, o)
 	}
 	if d.untried {
@@ -134,6 +131,16 @@ func (s *hostingScenario) fromCluster(l led, g, o *poll, up map[string]bool) []s
 		c.hashed(l, g, o)
 	}
 	return c.found
+}
+
+// failedBy counts the picks that failed by one of some kinds.
+func (p *poll) failedBy(failures []kind) (n int) {
+	for k, of := range p.kinds {
+		if slices.ContainsFunc(failures, func(failure kind) bool { return either(failure, k) == failure }) {
+			n += of
+		}
+	}
+	return n
 }
 
 // hashed: what a request is hashed by leads to one endpoint on each side; to the

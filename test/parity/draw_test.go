@@ -437,9 +437,18 @@ func (d *drawing) changePolicy() string {
 	p.ask(d, asked)
 	d.world.policy, d.world.asked = p, asked
 	if d.aggregate != nil {
-		d.aggregate.policy, d.aggregate.asked = p, asked
+		d.aggregate.agree(p, asked, d.leaves)
 	}
 	return p.name
+}
+
+// agree gives an aggregate and all its leaves one policy: grpc-go takes the
+// aggregate's, lbd each leaf's.
+func (a *aggregate) agree(p *lbPolicy, asked *clusterv3.Cluster, leaves []*world) {
+	a.policy, a.asked = p, asked
+	for _, w := range leaves {
+		w.policy, w.asked = p, asked
+	}
 }
 
 func (d *drawing) empty() string {

@@ -42,6 +42,7 @@ func (d *hostingDrawing) beginHosting(name string) {
 		d.hosting.aggregates = []*aggregateOf{{
 			aggregate: &aggregate{name: "aggregate-" + name, nested: d.chance(2)},
 			of:        slices.Clone(d.leaves[:2+d.IntN(len(d.leaves)-1)]),
+			split:     d.chance(4),
 		}}
 		d.changeAggregate()
 	}
@@ -336,7 +337,11 @@ func (d *hostingDrawing) changeAggregate() string {
 	a := d.hosting.aggregates[0]
 	p, asked := one(d.drawing, lbPolicies), &clusterv3.Cluster{}
 	p.ask(d.drawing, asked)
-	a.policy, a.asked = p, asked
+	if a.split {
+		a.policy, a.asked = p, asked
+	} else {
+		a.agree(p, asked, a.of)
+	}
 	if d.chance(2) {
 		d.Shuffle(len(a.of), func(i, j int) { a.of[i], a.of[j] = a.of[j], a.of[i] })
 	}
@@ -350,6 +355,11 @@ func (d *hostingDrawing) changeLeaf() string {
 		d.changePolicy, d.changePolicy, d.changeLimits, d.empty,
 	})()
 	d.world.compact()
+	for _, a := range d.hosting.aggregates {
+		if !a.split && slices.Contains(a.of, d.world) {
+			a.agree(d.world.policy, d.world.asked, a.of)
+		}
+	}
 	if what == "" {
 		return ""
 	}

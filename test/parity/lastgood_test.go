@@ -15,7 +15,7 @@ type lastGood struct {
 	routes   map[string]held[[]virtualHost] // by name
 	clusters map[string]held[*clusterv3.Cluster]
 	leaves   map[string]accepted // by cluster; their assignments may be nil
-	policies map[string]*lbPolicy
+	policies map[string]chosen
 	of       map[string][]string // what aggregates are made of
 
 	// failure is why every request fails; else host serves.
@@ -24,6 +24,13 @@ type lastGood struct {
 	// wants are the clusters that are asked for, passedOver those that lbd asks
 	// for besides: parts of an aggregate after one that cannot be used.
 	wants, passedOver map[string]bool
+}
+
+// chosen is a cluster's policy, as it was asked for.
+type chosen struct {
+	*lbPolicy
+
+	asked *clusterv3.Cluster
 }
 
 // held is a resource that was asked for.
@@ -80,7 +87,7 @@ func (g *lastGood) take(h *hosting, r hosted, refused func(url, name string) boo
 func (g *lastGood) takeClusters(h *hosting, r hosted, refused func(url, name string) bool) {
 	before := *g
 	g.clusters, g.leaves = make(map[string]held[*clusterv3.Cluster]), make(map[string]accepted)
-	g.policies, g.of = make(map[string]*lbPolicy), make(map[string][]string)
+	g.policies, g.of = make(map[string]chosen), make(map[string][]string)
 	g.wants, g.passedOver = make(map[string]bool), make(map[string]bool)
 	sent := make(map[string]*clusterv3.Cluster)
 	for _, c := range r.clusters {
@@ -172,7 +179,7 @@ func (g *lastGood) takeCluster(name string, s *sentTo) {
 	if c.why != "" || len(g.of[name]) > 0 {
 		return
 	}
-	leaf := accepted{cluster: c.value, assignment: s.before.leaves[name].assignment}
+	leaf := accepted{cluster: c.value, assignment: s.before.leaves[name].assignment, policy: g.policies[name].lbPolicy}
 	of := assignmentOf(c.value)
 	for _, a := range s.assignments {
 		if a.GetClusterName() == of && !s.refused(resourcev3.EndpointType, of) {
@@ -184,22 +191,22 @@ func (g *lastGood) takeCluster(name string, s *sentTo) {
 
 // made tells a cluster's policy, and what it is made of, where it is an
 // aggregate.
-func (h *hosting) made(name string) (p *lbPolicy, of []string) {
+func (h *hosting) made(name string) (p chosen, of []string) {
 	for _, w := range h.leaves {
 		if w.cluster == name {
-			return w.policy, nil
+			return chosen{w.policy, w.asked}, nil
 		}
 	}
 	for _, a := range h.aggregates {
 		all := a.names()
 		if name == a.name {
-			return a.policy, all[0]
+			return chosen{a.policy, a.asked}, all[0]
 		}
 		if a.nested && name == a.nestedName() {
-			return a.policy, all[1]
+			return chosen{a.policy, a.asked}, all[1]
 		}
 	}
-	return nil, nil
+	return chosen{}, nil
 }
 
 // names are those of what an aggregate is made of, and those of the one nested in
@@ -215,32 +222,49 @@ func (a *aggregateOf) names() [2][]string {
 	return [2][]string{{all[0], a.nestedName()}, append(slices.Clone(all[1:]), all[0])}
 }
 
-// demand is what picks from a cluster must be like; failure is why there are
-// none.
-func (g *lastGood) demand(name string, up map[string]bool) (d *demand, failure kind) {
-	var leaves []accepted
-	if failure = g.leavesOf(name, make(map[string]bool), &leaves); failure != "" {
-		return nil, failure
-	}
-	return demandOf(g.policies[name], leaves, up), ""
-}
-
-func (g *lastGood) leavesOf(name string, seen map[string]bool, to *[]accepted) kind {
-	if seen[name] {
-		return ""
-	}
-	seen[name] = true
+// demand is what picks from a cluster must be like; failures are why there are
+// none. Of an aggregate without a leaf that can be used they are those of the
+// leaves, of which grpc-go has the first.
+func (g *lastGood) demand(name string, up map[string]bool) (d *demand, failures []kind) {
 	if c := g.clusters[name]; c.why != "" {
-		return c.why
+		return nil, []kind{c.why}
 	}
-	if len(g.of[name]) == 0 {
-		*to = append(*to, g.leaves[name])
-		return ""
-	}
-	for _, leaf := range g.of[name] {
-		if failure := g.leavesOf(leaf, seen, to); failure != "" {
-			return failure
+	leaves := g.leavesOf(name, make(map[string]bool))
+	for _, l := range leaves {
+		if l.why != "" {
+			failures = append(failures, l.why)
 		}
 	}
-	return ""
+	if len(failures) == len(leaves) {
+		return nil, failures
+	}
+	d = demandOf(leaves, up)
+	for _, leaf := range g.leafNames(name, make(map[string]bool)) {
+		d.apart = d.apart || g.clusters[leaf].why == "" && g.policies[leaf] != g.policies[name]
+	}
+	return d, nil
+}
+
+// leavesOf lists the leaves of a cluster, or the cluster itself.
+func (g *lastGood) leavesOf(name string, seen map[string]bool) (all []accepted) {
+	for _, leaf := range g.leafNames(name, seen) {
+		l := g.leaves[leaf]
+		l.why = g.clusters[leaf].why
+		all = append(all, l)
+	}
+	return all
+}
+
+func (g *lastGood) leafNames(name string, seen map[string]bool) (all []string) {
+	if seen[name] {
+		return nil
+	}
+	seen[name] = true
+	if g.clusters[name].why != "" || len(g.of[name]) == 0 {
+		return []string{name}
+	}
+	for _, leaf := range g.of[name] {
+		all = append(all, g.leafNames(leaf, seen)...)
+	}
+	return all
 }

@@ -229,16 +229,26 @@ func (l *lbdSide) shares(ctx context.Context) (map[string]*big.Rat, int, error) 
 		return nil, 0, err
 	}
 	out := make(map[string]*big.Rat)
-	priority := -1
-	walk(n, func(n policy.Node) {
-		for i, p := range n.Priorities {
-			if p.InUse {
-				priority = i
-				share(p.Child, big.NewRat(1, 1), out)
-			}
+	share(n.Clusters[l.cluster], big.NewRat(1, 1), out)
+	return out, inUse(n.Clusters[l.cluster]), nil
+}
+
+// inUse is the number of the priority in use, over all leaves; -1 without any.
+func inUse(n policy.Node) int {
+	for ; n.Child != nil; n = *n.Child {
+		if n.Priorities != nil {
+			break
 		}
-	})
-	return out, priority, nil
+	}
+	for _, p := range n.Priorities {
+		if p.InUse && p.Leaf {
+			return max(p.Number, inUse(p.Child))
+		}
+		if p.InUse {
+			return p.Number
+		}
+	}
+	return -1
 }
 
 // share gives a part of all picks to what a policy serves.
@@ -248,6 +258,11 @@ func share(n policy.Node, part *big.Rat, out map[string]*big.Rat) {
 	}
 	if n.Child != nil {
 		share(*n.Child, part, out)
+	}
+	for _, p := range n.Priorities {
+		if p.InUse {
+			share(p.Child, part, out)
+		}
 	}
 	var total int64
 	for _, l := range n.Localities {

@@ -35,6 +35,8 @@ type aggregateOf struct {
 	*aggregate
 
 	of []*world
+	// split is true where the leaves have policies of their own.
+	split bool
 }
 
 // virtualHost is a virtual host.

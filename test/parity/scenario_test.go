@@ -164,7 +164,7 @@ func (s *scenario) forsook(before []accepted) bool {
 // what they were like. made sums the connections made in the step.
 func (s *scenario) compare(ctx context.Context, made [2]map[string]int) (found []string, saw string, err error) {
 	up := s.net.up()
-	c := &compared{named: s.net.named, demand: demandOf(s.policy, s.leaves, up)}
+	c := &compared{named: s.net.named, demand: demandOf(s.leaves, up)}
 	s.used = c.demand.priority
 	at, err := s.settled(ctx, c.demand, up)
 	if err != nil {
@@ -232,6 +232,7 @@ func (s *scenario) update(ctx context.Context, version int) ([]string, error) {
 		if refused[m] == nil {
 			s.leaves[i].assignment = m
 		}
+		s.leaves[i].policy = s.policy
 	}
 	return slices.Concat(judged(r.clusters, cds, refused), judged(r.assignments, eds, refused)), nil
 }

@@ -154,7 +154,7 @@ func (s *hostingScenario) compare(ctx context.Context, r hosted) (found []string
 	found = append(found, s.verdicts()...)
 	found = append(found, s.subscriptions()...)
 	for name, is := range at.clusters {
-		if is.grpc != is.lbd && !is.revived && !is.asleep && !(is.untried && (s.renamed || is.wouldServe())) {
+		if is.grpc != is.lbd && !is.revived && !is.apart && !is.asleep && !(is.untried && (s.renamed || is.wouldServe())) {
 			found = append(found, fmt.Sprintf("%s: grpc-go is %v, lbd %v", name, is.grpc, is.lbd))
 		}
 	}
@@ -169,6 +169,7 @@ type clusterRest struct {
 	rest
 
 	untried bool // by the demand
+	apart   bool // by the demand: grpc-go does something else
 	revived bool // grpc-go's, although it cannot be used
 	asleep  bool // where hardly a pick wakes it, so that what was before counts
 }
@@ -243,7 +244,7 @@ func (s *hostingScenario) look(ctx context.Context, up map[string]bool) (at host
 	}
 	fmt.Fprint(&saw, byGRPC, byLBD)
 	for _, name := range want {
-		d, failure := s.good.demand(name, up)
+		d, failures := s.good.demand(name, up)
 		gState, gStates, gSaw := s.grpc.look(name)
 		lState, lStates, lSaw, err := s.lbd.look(ctx, name)
 		if err != nil {
@@ -252,14 +253,16 @@ func (s *hostingScenario) look(ctx context.Context, up map[string]bool) (at host
 		fmt.Fprint(&saw, name, gSaw, lSaw)
 		is := clusterRest{rest: rest{grpc: gState, lbd: lState}, revived: s.grpc.revived(name)}
 		demanded := connectivity.TransientFailure
-		if failure == "" {
-			wrong = errors.Join(wrong, d.lies("grpc-go", gStates, up, s.net), d.lies("lbd", lStates, up, s.net))
-			is.untried, is.asleep = d.untried, d.policy.lazy() && !s.reached(name)
+		if failures == nil {
+			if wrong = errors.Join(wrong, d.lies("lbd", lStates, up, s.net)); !d.apart {
+				wrong = errors.Join(wrong, d.lies("grpc-go", gStates, up, s.net))
+			}
+			is.untried, is.apart, is.asleep = d.untried, d.apart, d.policy.lazy() && !s.reached(name)
 			if d.ready {
 				demanded = connectivity.Ready
 			}
 		}
-		expected = expected && (is.asleep || (gState == demanded || is.revived) && lState == demanded)
+		expected = expected && (is.asleep || (gState == demanded || is.revived || is.apart) && lState == demanded)
 		at.clusters[name] = is
 	}
 	at.saw = saw.String()
@@ -290,10 +293,8 @@ const touches = 4
 
 // touch asks for what wakes endpoints, and reports whether no pick has to wait.
 func (s *hostingScenario) touch(ctx context.Context) bool {
-	if s.good.failure != "" || !slices.ContainsFunc(s.good.roots(), func(name string) bool {
-		p := s.good.policies[name]
-		return p != nil && p.lazy()
-	}) {
+	lazy := func(p chosen) bool { return p.lbPolicy != nil && p.lazy() }
+	if s.good.failure != "" || !slices.ContainsFunc(slices.Collect(maps.Values(s.good.policies)), lazy) {
 		return true
 	}
 	waits := false
