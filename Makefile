@@ -70,7 +70,7 @@ image: ## Build the container image lbd:latest (BUILDER=docker or buildah)
 	BUILDAH_FORMAT=docker $(BUILDER) build --build-arg VERSION=$(VERSION) -t lbd:latest .
 
 .PHONY: test-all
-test-all: test test-prometheus test-web ## Run test, its longer forms, the other modules' tests, and each fuzz target for FUZZTIME (20s)
+test-all: test test-prometheus test-ccore test-web ## Run test, its longer forms, the other modules' tests, and each fuzz target for FUZZTIME (20s)
 	LBD_TEST_LONG=1 go test -race -count=1 -timeout 30m ./...
 	for module in $(filter-out .,$(MODULES)); do go test -C "$$module" -timeout 30m ./...; done
 	if command -v buildah >/dev/null && [ "$$(id -u)" = 0 ]; then $(MAKE) test-image; else echo 'no buildah, or not root: the image is not built'; fi

@@ -93,13 +93,23 @@ type daemon struct {
 	client *http.Client
 }
 
-// buildDaemon builds lbd once.
-var buildDaemon = sync.OnceValues(func() (string, error) {
+// built is where lbd is built.
+var built string
+
+func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "lbd-ccore")
 	if err != nil {
-		return "", err
+		panic(err)
 	}
-	lbd := filepath.Join(dir, "lbd")
+	built = dir
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// buildDaemon builds lbd once.
+var buildDaemon = sync.OnceValues(func() (string, error) {
+	lbd := filepath.Join(built, "lbd")
 	if out, err := exec.Command("go", "build", "-C", "../..", "-o", lbd, "./cmd/lbd").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build lbd: %w\n%s", err, out)
 	}
@@ -112,7 +122,7 @@ func newDaemon(t *testing.T, management, target string) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "lbd") // a socket's path has to be short
+	dir, err := os.MkdirTemp("", "lbd") //nolint:usetesting // a socket's path has to be short
 	if err != nil {
 		t.Fatal(err)
 	}

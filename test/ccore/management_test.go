@@ -1,7 +1,6 @@
 package ccore_test
 
 import (
-	"context"
 	"net"
 	"strconv"
 	"testing"
@@ -34,14 +33,10 @@ func newManagement(t *testing.T) *management {
 		t.Fatal(err)
 	}
 	m.address = l.Addr().String()
-	ctx, cancel := context.WithCancel(context.Background())
 	server := grpc.NewServer()
-	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(ctx, m.cache, nil))
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(t.Context(), m.cache, nil))
 	go func() { _ = server.Serve(l) }() // ends with Stop
-	t.Cleanup(func() {
-		server.Stop()
-		cancel()
-	})
+	t.Cleanup(server.Stop)
 	return m
 }
 
