@@ -25,6 +25,16 @@ func TestAggregates(t *testing.T) {
 			s.step("the backup is back", func() { far.deleted = false })
 			s.step("the preferred leaf starts", func() { near.start(s.t) })
 		}},
+		{"without fail_on_data_errors a leaf that is deleted stays in use", func(s *scenario) {
+			s.world.keeps = true
+			near, far := s.leaf("near", roundRobin, 3), s.leaf("far", ringHash, 3)
+			s.aggregate(near.name, far.name)
+			s.begin(python)
+			s.step("the preferred leaf is deleted", func() { near.deleted = true })
+			s.step("the backup is deleted", func() { far.deleted = true })
+			s.step("the preferred leaf stops", near.stop)
+			s.step("the preferred leaf is back", func() { near.deleted = false; near.start(s.t) })
+		}},
 		{"a backup leaf never has an assignment", func(s *scenario) {
 			near, far := s.leaf("near", roundRobin, 2), s.leaf("far", roundRobin, 2)
 			far.missing = true

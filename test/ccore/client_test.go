@@ -27,11 +27,15 @@ type side interface {
 	ask(keys []string) ([]string, error)
 }
 
-// bootstrap is both clients' bootstrap. A resource that is deleted is no longer used,
-// with gRFC A88 too.
-func bootstrap(management, node string) string {
-	return fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":["xds_v3","fail_on_data_errors"]}],"node":{"id":%q}}`,
-		management, node)
+// bootstrap is both clients' bootstrap. With the feature fail_on_data_errors a resource
+// that is deleted is no longer used (gRFC A88).
+func bootstrap(management, node string, features ...string) string {
+	quoted, err := json.Marshal(append([]string{"xds_v3"}, features...))
+	if err != nil {
+		panic(err) // strings are JSON
+	}
+	return fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}],"server_features":%s}],"node":{"id":%q}}`,
+		management, quoted, node)
 }
 
 // run starts a program that ends with the test.
@@ -54,10 +58,10 @@ type cCore struct {
 	out *bufio.Scanner
 }
 
-func newCCore(t *testing.T, python, management, target string) *cCore {
+func newCCore(t *testing.T, python, bootstrap, target string) *cCore {
 	t.Helper()
 	cmd := exec.Command(python, "client.py", "xds:///"+target)
-	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP_CONFIG="+bootstrap(management, "c-core"), "GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true")
+	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP_CONFIG="+bootstrap, "GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -116,7 +120,7 @@ var buildDaemon = sync.OnceValues(func() (string, error) {
 	return lbd, nil
 })
 
-func newDaemon(t *testing.T, management, target string) *daemon {
+func newDaemon(t *testing.T, bootstrap, target string) *daemon {
 	t.Helper()
 	lbd, err := buildDaemon()
 	if err != nil {
@@ -128,7 +132,7 @@ func newDaemon(t *testing.T, management, target string) *daemon {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	config, socket := filepath.Join(dir, "bootstrap.json"), filepath.Join(dir, "s")
-	if err := os.WriteFile(config, []byte(bootstrap(management, "lbd")), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(bootstrap), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	log, err := os.Create(filepath.Join(dir, "log"))

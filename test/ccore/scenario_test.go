@@ -19,6 +19,10 @@ const (
 	// that nobody has is waited for 15 s, and the last back-off may be some seconds.
 	patience = time.Minute
 	pause    = 200 * time.Millisecond
+	// looksToResend are how often a side may be seen to differ before the resources
+	// are sent once more: go-control-plane sends a resource only once that is dropped
+	// and requested again in the meantime.
+	looksToResend = 25
 	// calmLooks are how often, within 1 s, a step must be seen to disturb nobody.
 	calmLooks = 5
 )
@@ -113,8 +117,12 @@ func (s *scenario) begin(python string) {
 	s.t.Helper()
 	s.management = newManagement(s.t)
 	s.send()
-	s.grpc = newCCore(s.t, python, s.management.address, s.world.name)
-	s.lbd = newDaemon(s.t, s.management.address, s.world.name)
+	features := []string{"fail_on_data_errors"}
+	if s.world.keeps {
+		features = nil
+	}
+	s.grpc = newCCore(s.t, python, bootstrap(s.management.address, "c-core", features...), s.world.name)
+	s.lbd = newDaemon(s.t, bootstrap(s.management.address, "lbd", features...), s.world.name)
 	s.step("begin", func() {})
 }
 
@@ -142,7 +150,7 @@ func (s *scenario) step(what string, change func()) {
 		}
 	}
 	deadline := time.After(patience)
-	for {
+	for looks := 1; ; looks++ {
 		err := s.compare()
 		if err == nil {
 			return
@@ -151,6 +159,9 @@ func (s *scenario) step(what string, change func()) {
 		case <-deadline:
 			s.fail(err)
 		case <-time.After(pause):
+		}
+		if looks%looksToResend == 0 {
+			s.send()
 		}
 	}
 }

@@ -25,6 +25,8 @@ type world struct {
 	// is the root.
 	aggregates map[string][]string
 	leaves     map[string]*leaf
+	// keeps is true where a Cluster stays in use that is deleted (gRFC A88).
+	keeps bool
 	// policy is the root's own, which is to be ignored.
 	policy clusterv3.Cluster_LbPolicy
 }
@@ -72,7 +74,7 @@ func (w *world) demand() demand {
 	var d demand
 	for _, name := range w.order(w.name, map[string]bool{w.name: true}) {
 		l := w.leaves[name]
-		if l == nil || l.deleted || l.missing {
+		if l == nil || l.deleted && !w.keeps || l.missing {
 			d.skipped = append(d.skipped, name)
 			continue
 		}

@@ -17,17 +17,17 @@ var aggregateDifferences = []difference{
 			d.serve()
 			d.wait(d.asks, string(noCluster))
 			return func() string { return d.open(0) }
-		}),
+		}, dropsDeleted),
 	byDuel("an aggregate of which a leaf cannot be used",
 		string(noCluster), "u0", func(d *duel) func() string {
 			d.deleteFirstLeaf()
 			return d.asks
-		}),
+		}, dropsDeleted),
 	byDuel("the leaves of an aggregate after one that cannot be used",
 		"asks for [aggregate b]", "asks for [a aggregate b]", func(d *duel) func() string {
 			d.deleteFirstLeaf()
 			return d.asked
-		}),
+		}, dropsDeleted),
 	byDuel("the load balancing policy of an aggregate",
 		"u0", "u0, u1", func(d *duel) func() string {
 			d.net.all[1].want = true
@@ -48,6 +48,9 @@ var aggregateDifferences = []difference{
 			return d.asks
 		}),
 }
+
+// dropsDeleted is for both sides: grpc-go drops what is deleted unless told otherwise.
+func dropsDeleted(d *duel) { d.feature = "fail_on_data_errors" }
 
 // aggregate leads all requests to an aggregate of some clusters.
 func (d *duel) aggregate(of ...string) *aggregate {
