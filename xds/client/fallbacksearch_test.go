@@ -24,7 +24,7 @@ import (
 func TestSearchFallback(t *testing.T) {
 	deeper := 0
 	if os.Getenv("LBD_TEST_LONG") != "" {
-		deeper = 1
+		deeper = 2
 	}
 	served := []searchEvent{0, join(0, attempt), join(0, sendRequest), join(0, takeRequest), join(0, takeAnswer), join(0, sendRequest), join(0, takeRequest)}
 	gone := append(slices.Clip(served), join(0, goDown), join(0, attempt))
@@ -33,10 +33,10 @@ func TestSearchFallback(t *testing.T) {
 		events []searchEvent
 		depth  int
 	}{
-		{"nothing", nil, 8},
-		{"a target that is served", served, 7},
+		{"nothing", nil, 7},
+		{"a target that is served", served, 6},
 		{"a target whose server is gone", gone, 7},
-		{"another target that fell back", append(slices.Clip(gone), 2, join(1, attempt), join(1, sendRequest), join(1, takeRequest)), 7},
+		{"another target that fell back", append(slices.Clip(gone), 2, join(1, attempt), join(1, sendRequest), join(1, takeRequest)), 6},
 	}
 	for _, scenario := range []struct {
 		what    string
