@@ -1,6 +1,7 @@
 package service
 
 import (
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -24,12 +25,12 @@ func TestRecentStatusDoesNotWait(t *testing.T) {
 		check := func(ask func() client.Status, want string, within time.Duration) {
 			t.Helper()
 			began := time.Now()
-			got := ""
+			var got strings.Builder
 			for _, s := range r.get(ask).Servers {
-				got += s.URI
+				got.WriteString(s.URI)
 			}
-			if got != want || time.Since(began) != within {
-				t.Errorf("got %q after %v, want %q after %v", got, time.Since(began), want, within)
+			if got.String() != want || time.Since(began) != within {
+				t.Errorf("got %q after %v, want %q after %v", got.String(), time.Since(began), want, within)
 			}
 		}
 		check(answer("busy", time.Minute), "", statusPatience)
