@@ -98,7 +98,7 @@ func (s *Service) demandLocked(cluster string) (gone ended, _ *target, _ error) 
 	if s.confirmed(cluster) {
 		if len(d.known) >= d.maxKnown {
 			d.refusedKnown.Add(1)
-			return gone, nil, refusal(cluster, "%d clusters are asked for on demand already, of at most %d (--on-demand)", len(d.known), d.maxKnown)
+			return gone, nil, refusal(cluster, UnknownIdle, "%d clusters are asked for on demand already, of at most %d (--on-demand)", len(d.known), d.maxKnown)
 		}
 		d.removeUnknown(cluster)
 		d.known[cluster] = c
@@ -108,7 +108,7 @@ func (s *Service) demandLocked(cluster string) (gone ended, _ *target, _ error) 
 	evicted, ok := d.makeRoom(c.since)
 	if !ok {
 		d.refusedUnknown.Add(1)
-		return gone, nil, refusal(cluster, "it is not known, and %d names that nobody knows are asked for already, of at most %d (--on-demand-unknown)", len(d.unknown), d.maxUnknown)
+		return gone, nil, refusal(cluster, UnknownTenure, "it is not known, and %d names that nobody knows are asked for already, of at most %d (--on-demand-unknown)", len(d.unknown), d.maxUnknown)
 	}
 	d.addUnknown(c)
 	changes := s.resolver.Release(evicted)
@@ -146,10 +146,10 @@ func of(e *queue.Element) *demanded {
 	return e.Value.(*demanded) //nolint:errcheck,forcetypeassert // the list holds nothing else
 }
 
-// refusal is the error of a pick whose name has no place.
-func refusal(cluster, format string, args ...any) *Error {
+// refusal is the error of a pick whose name has no place. There may be one after a time.
+func refusal(cluster string, after time.Duration, format string, args ...any) *Error {
 	e := errorf(RateLimited, "cluster %q: "+format, append([]any{cluster}, args...)...)
-	e.Cluster, e.RetryAfter = cluster, UnknownIdle
+	e.Cluster, e.RetryAfter = cluster, after
 	return e
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +24,6 @@ import (
 // goroutines, connections and timers: every method returns when all that follows from
 // it has happened, 15 s of waiting included.
 type ownerBench struct {
-	t      *testing.T
 	client *Client
 	up     [2]bool
 	has    [2]map[resource.Key]*anypb.Any
@@ -34,13 +34,13 @@ type ownerBench struct {
 	told   map[resource.Key]Update // the last of the target "t"
 }
 
-func newOwnerBench(t *testing.T) *ownerBench {
+func newOwnerBench(t testing.TB) *ownerBench {
 	t.Helper()
 	b, err := bootstrap.Parse([]byte(`{"node":{"id":"test"},"xds_servers":[`+serversJSON("one", "two")+`]}`), bootstrap.Options{Version: "1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &ownerBench{t: t, up: [2]bool{true, true}, told: map[resource.Key]Update{}}
+	w := &ownerBench{up: [2]bool{true, true}, told: map[resource.Key]Update{}}
 	w.has = [2]map[resource.Key]*anypb.Any{{}, {}}
 	if w.client, err = newClient(Options{Bootstrap: b, OnUpdate: func([]Update) {}}); err != nil {
 		t.Fatal(err)
@@ -300,4 +300,42 @@ func asIfAlone(t *testing.T, seed uint64) (fellBack int) {
 		}
 	}
 	return fellBack
+}
+
+// BenchmarkTargets is one change of one cluster among 10,000 that each are a target's
+// own, of which the server sends all again, without decoding; and the memory of a
+// target that waits for two resources.
+func BenchmarkTargets(b *testing.B) {
+	const targets = 10_000
+	w := newOwnerBench(b)
+	name := func(i int) resource.Key { return resource.Key{Type: cds, Name: fmt.Sprint("c", i)} }
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range targets {
+		w.client.want(fmt.Sprint("cluster:c", i), []resource.Key{name(i), {Type: eds, Name: name(i).Name}}, nil)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	for len(w.begun) > 0 {
+		w.connect(w.begun[0])
+		w.begun = w.begun[1:]
+	}
+	s := w.client.authorities[authorityKey{"cluster:c0", w.client.configs[""]}].current()
+	m := &discoveryv3.DiscoveryResponse{TypeUrl: cds.URL(), VersionInfo: "v"}
+	for i := range targets {
+		m.Resources = append(m.Resources, cluster(name(i).Name))
+	}
+	r := decode(m, w.client.decoding, nil)
+	m.Resources[0] = cluster("c0", "other")
+	changed := [...]*response{r, decode(m, w.client.decoding, nil)}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		s.receive(s.stream, changed[i%2], newReceipt())
+		w.client.deliver(nil)
+		for _, c := range w.client.allConfigs {
+			c.outbox.take()
+		}
+	}
+	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/targets, "B/target")
 }

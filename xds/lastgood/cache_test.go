@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -404,6 +405,46 @@ func TestEntriesOfAnotherLbd(t *testing.T) {
 	c.Put([]Entry{entry("later", "1", "v1")})
 	closeCache(t, c)
 	wantAll(t, c, entry("good", "1", "v1"), entry("later", "1", "v1"))
+}
+
+// An entry of a version that did not note the server is read, and replaced by one that
+// does, also if the resource is the same.
+func TestEntryWithoutServer(t *testing.T) {
+	old := []byte{formatWithoutServer, 0, 0, 0, 0, 0, 0, 0, 7, 2, 'v', '1', 'r', 'a', 'w'}
+	e, err := decodeEntry(clusterKey("a"), old)
+	if err != nil || string(e.Raw) != "raw" || e.Version != "v1" || e.Server != "" || e.Updated.UnixNano() != 7 {
+		t.Fatalf("read %+v, %v", e, err)
+	}
+	e.Server = "a:1"
+	again, err := decodeEntry(clusterKey("a"), e.encode())
+	if err != nil || !reflect.DeepEqual(again, e) {
+		t.Fatalf("read %+v, %v; want %+v", again, err, e)
+	}
+	for n := range e.encode() { // cut short it is an error, or another Raw
+		if cut, err := decodeEntry(clusterKey("a"), e.encode()[:n]); err == nil && cut.Server != e.Server {
+			t.Errorf("cut at %d: read %+v", n, cut)
+		}
+	}
+
+	dir := t.TempDir()
+	c := Open(dir, Options{})
+	first, other := entry("a", "1", "v1"), entry("a", "1", "v1")
+	c.Put([]Entry{first})
+	if err := c.flush(); err != nil {
+		t.Fatal(err)
+	}
+	other.Server = "b:1"
+	c.Put([]Entry{other})
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c = Open(dir, Options{})
+	defer func() { _ = c.Close() }()
+	for got := range c.All() {
+		if got.Server != "b:1" {
+			t.Errorf("kept %+v", got)
+		}
+	}
 }
 
 func FuzzEntry(f *testing.F) {
