@@ -43,7 +43,7 @@ func (l *loop) ask() error {
 	if _, err := fmt.Fprintf(l.conn, "GET /pick?cluster=orders HTTP/1.1\r\nHost: lbd\r\n%s\r\n", header); err != nil {
 		return err
 	}
-	a, err := http.ReadResponse(l.answers, nil) //nolint:bodyclose // it is closed below, with the error of reading it
+	a, err := http.ReadResponse(l.answers, nil)
 	if err != nil {
 		return err
 	}

@@ -32,11 +32,11 @@ func keptIn(a *Archive) string {
 	kept, _ := a.Load()
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(kept)) {
-		content := ""
+		var content strings.Builder
 		for _, i := range kept[name].Items {
-			content += string(i.Raw)
+			content.WriteString(string(i.Raw))
 		}
-		parts = append(parts, name+"="+content)
+		parts = append(parts, name+"="+content.String())
 	}
 	return strings.Join(parts, " ")
 }

@@ -1,0 +1,72 @@
+package outlierdetection_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/lb/outlierdetection"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// TestPartialSubConn: while an endpoint is ejected, the policy of a SubConn to one of
+// its addresses hears what happens to it, but not that it is READY.
+func TestPartialSubConn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		actors := &lbtest.Troupe{PolicyName: "actor"}
+		tree := lbtest.NewTree(t, outlierdetection.Builder{}, actors)
+		defer tree.Close()
+		cfg := &policy.OutlierDetectionConfig{OutlierDetection: new(resource.OutlierDetection), Cluster: "orders", Child: actors.Child("x")}
+		cfg.Interval, cfg.BaseEjectionTime, cfg.MaxEjectionPercent = interval, 3*interval, 100
+		e := policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a", "b"}, Weight: 1})
+		cfg.Child.Endpoints = []resolver.Endpoint{e}
+		percentage(1, 1)(cfg.OutlierDetection)
+		tree.Config(policy.Child{Config: cfg})
+		var heard []string
+		tree.Batch(func() {
+			actor := actors.Actor("x")
+			sc, err := actor.Conn.NewSubConn(e.Addresses[:1], balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) {
+				heard = append(heard, s.ConnectivityState.String())
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			actor.Conn.UpdateState(balancer.State{ConnectivityState: ready, Picker: just{sc}})
+		})
+		hears := func(want ...string) {
+			t.Helper()
+			if !slices.Equal(heard, want) {
+				t.Errorf("heard %q, want %q", heard, want)
+			}
+			heard = nil
+		}
+		says := func(state connectivity.State) { tree.Batch(func() { tree.SubConns[0].Says(state, nil) }) }
+		says(connecting)
+		says(ready)
+		res, err := tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		says(idle) // it is lost before its requests are judged
+		hears("CONNECTING", "READY", "IDLE")
+		res.Done(balancer.DoneInfo{Err: errors.New("reset")})
+		tree.Sleep(interval)
+		hears()
+		says(connecting)
+		says(failure)
+		says(idle)
+		says(connecting)
+		hears("CONNECTING", "TRANSIENT_FAILURE", "IDLE", "CONNECTING")
+		says(ready)
+		hears("TRANSIENT_FAILURE")
+		tree.Sleep(3 * interval)
+		hears("READY")
+	})
+}
