@@ -157,6 +157,18 @@ func (d *duel) asked() string {
 	return "asks for [" + strings.Join(d.m.askedFor(d.asker(), resourcev3.ClusterType), " ") + "]"
 }
 
+// trees lists the clusters for which the side has a tree.
+func (d *duel) trees() string {
+	if d.grpc != nil {
+		return "has [" + strings.Join(d.grpc.clusters(), " ") + "]"
+	}
+	names, err := d.lbd.clusters()
+	if err != nil {
+		return err.Error()
+	}
+	return "has [" + strings.Join(names, " ") + "]"
+}
+
 // ask makes one request, and tells where it goes.
 func (d *duel) ask(headers ...header) directed {
 	r := &request{path: "/parity.Probe/Pick", headers: headers}

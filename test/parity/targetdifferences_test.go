@@ -50,6 +50,22 @@ var targetDifferences = []difference{
 			d.serve()
 			return d.asks
 		}, func(d *duel) { d.feature = "fail_on_data_errors" }),
+	byDuel("a cluster that routes let go of, in a target that had no routes before",
+		"has [a b]", "has [b]", func(d *duel) func() string {
+			d.addCluster("b", 1)
+			d.serve()
+			d.wait(d.trees, "has [a]")
+			d.hosts[0].domains = []string{"another.example"}
+			d.serve()
+			d.wait(func() string { return string(d.ask().kind) }, string(noHost))
+			d.hosts[0].domains = []string{"*"}
+			d.serve()
+			d.wait(d.trees, "has [a]")
+			d.wait(func() string { return string(d.ask().kind) }, string(picked))
+			d.hosts[0].routes = []*route{leadsTo("b")}
+			d.serve()
+			return d.trees
+		}),
 	byDuel("one locality in several priorities",
 		"makes 1 connections", "makes 0 connections", func(d *duel) func() string {
 			w := d.leaves[0]
