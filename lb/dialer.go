@@ -221,10 +221,7 @@ func (l *tcpLink) stop() {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	if len(l.stalled) > 0 {
-		l.stalled = nil
-		l.turn.channel.unstall(l.root)
-	}
+	l.unstall()
 }
 
 // connected takes the connection that the attempt has made.

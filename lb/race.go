@@ -39,6 +39,14 @@ func (l *tcpLink) start(addresses []string) {
 
 func (r *race) over() bool { return r.ctx.Err() != nil }
 
+// end gives up what is left of the race once an address has connected.
+func (r *race) end() {
+	r.cancel()
+	r.link.mu.Lock()
+	defer r.link.mu.Unlock()
+	r.link.unstall()
+}
+
 // begin lets address i, before which all others have been begun, be dialed once it
 // is its turn. A second call does nothing.
 func (r *race) begin(i int) {
@@ -64,11 +72,11 @@ func (r *race) dial(i int, limit time.Duration) (short bool) {
 	conn, err := r.link.attempt(r.ctx, address, limit, func() { delay.Stop() })
 	lacking, isShortage := errors.AsType[*shortage](err)
 	if !isShortage {
-		r.link.stall(address, false)
+		r.stall(address, false)
 	}
 	switch {
 	case err == nil && !r.won.Swap(true):
-		r.cancel()
+		r.end()
 		r.link.connected(address, conn)
 	case err == nil:
 		_ = conn.Close()

@@ -61,12 +61,14 @@ func (l *tcpLink) release() {
 	}
 }
 
-// stall notes that an address waits because of a shortage toward it, or not any more.
-// Init timers of the cluster stand still while any of its addresses waits.
-func (l *tcpLink) stall(address string, on bool) {
+// stall notes that an address waits because of a shortage toward it, or no longer.
+// Init timers of the cluster stand still while any of its addresses waits. A race
+// that is over has none.
+func (r *race) stall(address string, on bool) {
+	l := r.link
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over() || l.stalled[address] == on {
+	if r.over() || l.stalled[address] == on {
 		return
 	}
 	if !on {
@@ -85,9 +87,18 @@ func (l *tcpLink) stall(address string, on bool) {
 	}
 }
 
+// unstall notes that no address waits any more, once the race is over. The caller
+// holds mu.
+func (l *tcpLink) unstall() {
+	if len(l.stalled) > 0 {
+		l.stalled = nil
+		l.turn.channel.unstall(l.root)
+	}
+}
+
 // wait lets address i be dialed again after a pause.
 func (r *race) wait(i int) {
-	r.link.stall(r.addresses[i], true)
+	r.stall(r.addresses[i], true)
 	time.AfterFunc(overload.Pause(overload.RetryPause), func() {
 		r.link.dialer.slots.attempt(r.link.turn, r.dialing(i), true)
 	})

@@ -306,6 +306,39 @@ func TestShortageOfLocalPorts(t *testing.T) {
 	})
 }
 
+// TestShortageOfOneAddress: an endpoint connects at one address while another of its
+// addresses waits because of a shortage. The init timers of its cluster go on.
+func TestShortageOfOneAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &host{network: newNetwork(), only: "few"}
+		s.set(syscall.EADDRNOTAVAIL)
+		d, m := s.on(t, overload.Budget{})
+		inner := d.connect
+		d.connect = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == "slow:1" {
+				time.Sleep(2 * policy.AttemptDelay)
+			}
+			return inner(ctx, network, address)
+		}
+		c := watched(t, d, m, resource.ConnectTCP, nil)
+		two := &resource.Endpoint{Weight: 1, Addresses: []string{"slow:1", "few:1"}}
+		s.network.set(func() { s.silent = "flaky" })
+		send(t, c, cluster("c", numbered(1, "flaky"), []*resource.Endpoint{two}))
+		answers(t, c, "c", "slow:1")
+		if s.failed() == nil {
+			t.Fatal("the other address was not dialed")
+		}
+		s.network.set(func() { s.silent = "nothing" })
+		time.Sleep(time.Minute) // priority 0 is READY again, priority 1 stays connected
+		answers(t, c, "c", "flaky0:1")
+		s.network.set(func() { s.silent = "flaky" })
+		time.Sleep(NoticeTime(resource.ConnectTCP) + 10*time.Second)
+		if waited := answers(t, c, "c", "slow:1"); waited != 0 {
+			t.Errorf("failed over %v too late", waited)
+		}
+	})
+}
+
 // TestRetriesAreSpread: however many endpoints wait, few are dialed while the shortage
 // lasts, and more and more once it is over.
 func TestRetriesAreSpread(t *testing.T) {
