@@ -45,8 +45,8 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 //
 // Mode tcp takes it where an endpoint does not answer, and less where it refuses;
 // it takes longer while more endpoints are to be looked at than RechecksPerSecond
-// allows for, or more than MaxDials/2 of a cluster do not answer. Modes tcp_hold and
-// tls take it where a host or the network falls silent; a connection that the
+// allows for, or more of a cluster do not answer than half of the dials that may be
+// under way. Modes tcp_hold and tls take it where a host or the network falls silent; a connection that the
 // endpoint ends, as it does when its process ends, is noticed at once.
 func NoticeTime(mode resource.ConnectMode) time.Duration {
 	switch mode {
@@ -63,16 +63,16 @@ func NoticeTime(mode resource.ConnectMode) time.Duration {
 // goroutine for each dial under way and for each connection held, and none for
 // an endpoint that only waits.
 //
-// However many endpoints do not answer, those that would do not wait long. Of
-// MaxDials dials under way, attempts to connect and rechecks can each hold three
-// quarters, and one cluster of one channel half; where more wait, each cluster of
-// each channel has its turn, and within it each batch of SubConns that were made
-// together, as a priority's are. Only the first MaxDials/8 under way have
-// ConnectTimeout; the others have BusyTimeout. So slots come free within
-// BusyTimeout, and the first endpoint of a cluster, or of a priority to fail over
-// to, has one after as many dials as clusters, and batches of its own, wait with
-// it, not as endpoints do. Addresses of one endpoint that are dialed at the same time
-// count one by one.
+// However many endpoints do not answer, those that would do not wait long. Of the
+// dials that may be under way (MaxDials, or fewer where the limit on descriptors is
+// low), attempts to connect and rechecks can each hold three quarters, and one cluster
+// of one channel half; where more wait, each cluster of each channel has its turn, and
+// within it each batch of SubConns that were made together, as a priority's are. Only
+// the first eighth have ConnectTimeout; the others have BusyTimeout. So slots come
+// free within BusyTimeout, and the first endpoint of a cluster, or of a priority to
+// fail over to, has one after as many dials as clusters, and batches of its own, wait
+// with it, not as endpoints do. Addresses of one endpoint that are dialed at the same
+// time count one by one.
 type Dialer struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc

@@ -11,13 +11,6 @@ import (
 )
 
 const (
-	// mostOfKind is how many of MaxDials may be attempts, or rechecks: neither
-	// keeps the other out.
-	mostOfKind = MaxDials * 3 / 4
-	// mostOfLine is how many of them may be one line's.
-	mostOfLine = MaxDials / 2
-	// patientDials is how many dials under way leave a new one all of its time.
-	patientDials = MaxDials / 8
 	// rechecksPace is how often rechecks that wait for RechecksPerSecond are
 	// looked at.
 	rechecksPace = 5 * time.Millisecond
@@ -43,7 +36,8 @@ func (t turn) line() turn { return turn{channel: t.channel, cluster: t.cluster} 
 type slots struct {
 	wg sync.WaitGroup
 
-	most int // of dials under way; fixed
+	most    int // of dials under way; fixed
+	patient int // how many dials under way leave a new one all of its time; fixed
 
 	mu       sync.Mutex // guards the rest
 	attempts queue
@@ -70,15 +64,12 @@ type dial struct {
 	line *line
 }
 
-// newSlots returns slots for most dials at a time, MaxDials at most.
+// newSlots returns slots for most dials at a time, at least 1 and MaxDials at most.
 func newSlots(most int) *slots {
 	return &slots{
-		most: most, allowed: most,
-		attempts: queue{lines: make(map[turn]*line)},
-		rechecks: queue{
-			lines: make(map[turn]*line),
-			pace:  rate.NewLimiter(RechecksPerSecond, RechecksPerSecond/10),
-		},
+		most: most, patient: max(1, most/8), allowed: most,
+		attempts: newQueue(most, nil),
+		rechecks: newQueue(most, rate.NewLimiter(RechecksPerSecond, RechecksPerSecond/10)),
 	}
 }
 
@@ -165,7 +156,7 @@ func (s *slots) next() (d dial, limit time.Duration, ok bool) {
 		time.AfterFunc(rechecksPace, s.resume)
 	}
 	limit = ConnectTimeout
-	if s.attempts.busy+s.rechecks.busy > patientDials {
+	if s.attempts.busy+s.rechecks.busy > s.patient {
 		limit = BusyTimeout
 	}
 	return d, limit, ok
@@ -210,7 +201,11 @@ func (s *slots) resume() {
 
 // queue is what waits of one kind of dials, and how many of it are under way.
 type queue struct {
-	pace  *rate.Limiter // nil for no bound
+	pace *rate.Limiter // nil for no bound; fixed
+	// most is how many may be under way, so that neither kind keeps the other out, and
+	// mostOfLine how many of them may be one line's; fixed.
+	most, mostOfLine int
+
 	busy  int
 	lines map[turn]*line // that have something waiting or under way
 	ring  []*line        // of them, those that may have a slot
@@ -230,6 +225,11 @@ type line struct {
 type batch struct {
 	number       uint64
 	begun, fresh []dial
+}
+
+// newQueue returns a queue that may have three quarters of slots, and each line half.
+func newQueue(slots int, pace *rate.Limiter) queue {
+	return queue{pace: pace, most: max(1, slots*3/4), mostOfLine: max(1, slots/2), lines: make(map[turn]*line)}
 }
 
 func (q *queue) add(t turn, d dial, begun bool) {
@@ -271,7 +271,7 @@ func (q *queue) place(t turn) (*line, *batch) {
 func (q *queue) list(l *line) {
 	switch {
 	case l.listed:
-	case len(l.ring) > 0 && l.busy < mostOfLine:
+	case len(l.ring) > 0 && l.busy < q.mostOfLine:
 		l.listed = true
 		q.ring = append(q.ring, l)
 	case len(l.ring) == 0 && l.busy == 0:
@@ -282,7 +282,7 @@ func (q *queue) list(l *line) {
 // take gives a slot to the next line in turn.
 func (q *queue) take() (dial, bool) {
 	q.paced = false
-	for q.busy < mostOfKind && len(q.ring) > 0 {
+	for q.busy < q.most && len(q.ring) > 0 {
 		l := q.ring[0]
 		wanted := l.wants()
 		if wanted && q.pace != nil && !q.pace.Allow() {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -295,6 +296,42 @@ func TestBlackHolesOfOthers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestBlackHolesWithFewSlots: that holds where the limit on descriptors allows few
+// dials at a time, and so does NoticeTime.
+func TestBlackHolesWithFewSlots(t *testing.T) {
+	for _, dials := range []int{8, 32, 128} {
+		for _, bad := range []int{1, 2, 10} {
+			within := BusyTimeout * time.Duration(1+bad/dials) // each of the others may have a turn before
+			if bad == 1 {
+				within = 0
+			}
+			t.Run(fmt.Sprint(bad, " beside ", dials), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					n := newNetwork()
+					d := NewLimitedDialer(nil, overload.Budget{Dials: dials}, nil)
+					t.Cleanup(d.Close)
+					d.connect = pipe(n.connect)
+					before := dialed(t, d, resource.ConnectTCP)
+					send(t, before, cluster("c", numbered(1, "good"), numbered(1, "other")))
+					answers(t, before, "c", "good0:1")
+					for i := range bad {
+						send(t, dialed(t, d, resource.ConnectTCP), cluster("bad", numbered(500, fmt.Sprint("hole-", i, "-"))))
+					}
+					time.Sleep(time.Minute + time.Second)
+					c := dialed(t, d, resource.ConnectTCP)
+					send(t, c, cluster("c", numbered(1, "good")))
+					if took := answers(t, c, "c", "good0:1"); took > within {
+						t.Errorf("answered after %v, want within %v", took, within)
+					}
+					n.set(func() { n.down["good0:1"] = true })
+					time.Sleep(NoticeTime(resource.ConnectTCP))
+					answers(t, before, "c", "other0:1")
+				})
+			})
+		}
 	}
 }
 
