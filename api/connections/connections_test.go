@@ -263,6 +263,35 @@ func TestRequestsUnderWayAreNotIdle(t *testing.T) {
 	})
 }
 
+// TestRefusalsAreFew: connections that are refused and do not go away hold few
+// descriptors beyond the limit.
+func TestRefusalsAreFew(t *testing.T) {
+	const most = 32
+	open(t, most, func(t *testing.T, h *house) {
+		all := make([]*visitor, most)
+		for i := range all {
+			all[i] = h.connect()
+			all[i].ask("/wait")
+		}
+		for range 10 {
+			h.connect2()
+		}
+		time.Sleep(AdmitWait + 15*evictWait)
+		h.limiter.mu.Lock()
+		if n := h.limiter.refusing; n != most/refusingPart {
+			t.Errorf("%d are being refused", n)
+		}
+		h.limiter.mu.Unlock()
+		time.Sleep(2 * AdmitWait)
+		for _, v := range all {
+			h.answer <- struct{}{}
+			if got := v.answered(); got != "200 OK" {
+				t.Error(got)
+			}
+		}
+	})
+}
+
 // connect2 connects and does not sleep.
 func (h *house) connect2() *visitor {
 	near, far := net.Pipe()

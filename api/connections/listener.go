@@ -7,9 +7,11 @@ import (
 )
 
 const (
-	// maxRefusing is how many connections are told at a time that they are refused;
-	// others are closed without a word.
-	maxRefusing = 64
+	// maxRefusing is how many connections are told at a time that they are refused, and
+	// refusingPart what part of the limit they are at most: they have descriptors beyond
+	// it. Others are closed without a word.
+	maxRefusing  = 64
+	refusingPart = 16
 	// refuseTime is how long that may take.
 	refuseTime = 500 * time.Millisecond
 )
@@ -62,7 +64,7 @@ func (ln *listener) Accept() (net.Conn, error) {
 func (l *Limiter) refuse(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.refusing == maxRefusing {
+	if l.refusing == min(maxRefusing, max(1, l.options.Max/refusingPart)) {
 		_ = c.Close()
 		return
 	}
