@@ -339,3 +339,21 @@ func BenchmarkTargets(b *testing.B) {
 	}
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/targets, "B/target")
 }
+
+// A stream that opens when its server was just released must not count: nobody would
+// notice its end.
+func TestAStreamThatOpensTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newOwnerBench(t)
+		a := resource.Key{Type: cds, Name: "a"}
+		w.client.want("t", []resource.Key{a}, nil)
+		s := w.begun[0]
+		w.begun = nil
+		w.client.want("t", nil, []resource.Key{a})
+		s.opened(&stream{requests: make(chan sending, 1)})
+		w.settle()
+		if w.client.Connected(s.config) {
+			t.Error("a server that no target uses is connected")
+		}
+	})
+}

@@ -129,8 +129,12 @@ func (s *server) flush() {
 	}
 }
 
-// opened is a new stream: everything is asked for again.
+// opened takes a new stream: everything is requested again. A server that was released
+// while its stream opened does not have it: nothing would end it.
 func (s *server) opened(st *stream) {
+	if s.ctx.Err() != nil {
+		return
+	}
 	s.stream = st
 	for _, t := range s.subscriptions {
 		t.newStream()

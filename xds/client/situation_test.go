@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -86,6 +87,7 @@ type situation struct {
 func newSituation(exist string, b *behavior, l limits) *situation {
 	s := &situation{
 		client: &server{
+			ctx:           context.Background(),
 			client:        &Client{options: Options{Bootstrap: &bootstrap.Config{}}, contacts: map[string]*contact{"": {}}},
 			after:         func(time.Duration, func()) {},
 			subscriptions: map[resource.Type]*subscriptions{eds: newSubscriptions(eds)},
@@ -116,7 +118,7 @@ func (s *situation) copy() searchable {
 	}
 	subs.removed = maps.Clone(old.removed)
 	c.client = &server{
-		client: s.client.client, after: s.client.after, failed: s.client.failed,
+		ctx: s.client.ctx, client: s.client.client, after: s.client.after, failed: s.client.failed,
 		subscriptions: map[resource.Type]*subscriptions{eds: &subs},
 	}
 	if st := s.client.stream; st != nil {
