@@ -65,7 +65,8 @@
 //     that the authority wants, or withdraws one that it had sent; not when it answers
 //     other targets, rejects, or lets its time pass. The servers after it are released.
 //   - What the preferred server had sent on an earlier stream, and need not send again,
-//     counts again when it has not sent anything else within 15 s of the new stream.
+//     counts again when it has not sent anything else within 15 s of its first answer on
+//     the new stream.
 //
 // The decisions are made by methods of the owner that take no time and start nothing:
 // Client.want, server.opened, receive, expireAll and ended. Tests drive them without

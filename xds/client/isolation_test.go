@@ -206,6 +206,30 @@ func TestReturnToAServerThatNeedNotSendAgain(t *testing.T) {
 	})
 }
 
+// What a server had sent on an earlier stream counts again 15 s after its first answer,
+// however late that is.
+func TestReturnToAServerThatAnswersLate(t *testing.T) {
+	play(t, "one two", func(_ *testing.T, w *world) {
+		w.want(eds, "a", "b")
+		one := w.servers["one"].accept()
+		one.say("1", "n1", assignment("a", 1), assignment("b", 1))
+		w.expectTold("a=1, b=1")
+		w.servers["one"].kill()
+		w.expectTold("ambient a: unreachable, ambient b: unreachable")
+		w.want(eds, "c")
+		two := w.servers["two"].accept()
+		two.say("7", "n1", assignment("a", 7), assignment("b", 7), assignment("c", 7))
+		w.expectTold("a=7, b=7, c=7")
+		w.servers["one"].start()
+		one = w.servers["one"].accept()
+		time.Sleep(20 * time.Second)
+		one.say("2", "n1", assignment("a", 2))
+		w.expectTold("a=2")
+		w.expectUsing("t=one")
+		w.expectTold("b=1")
+	})
+}
+
 // A preferred server that never had a resource takes nothing away from a target that
 // returns to it: otherwise, a response that another target causes would.
 func TestWhatAPreferredServerNeverHadStays(t *testing.T) {

@@ -139,10 +139,7 @@ func (s *server) opened(st *stream) {
 	for _, t := range s.subscriptions {
 		t.newStream()
 	}
-	s.after(s.watchExpiry(), func() {
-		s.silent(st)
-		s.confirm(st)
-	})
+	s.after(s.watchExpiry(), func() { s.silent(st) })
 }
 
 // sent records that a request was sent. The server's time for what is fresh in it
@@ -203,14 +200,17 @@ func (s *server) silent(st *stream) {
 		}
 	}
 	s.answer(st)
+	s.confirm(st)
 }
 
-// answer is the first sign of life on a stream.
+// answer is the first sign of life on a stream. What the server sent on earlier streams
+// and does not send again in its time counts as confirmed.
 func (s *server) answer(st *stream) {
 	st.answered.Store(true)
 	s.failed = nil
 	s.refresh()
 	s.client.tell(Connected{Server: s.config.URI})
+	s.after(s.watchExpiry(), func() { s.confirm(st) })
 	s.endSilence(st)
 	for a := range s.authorities {
 		a.reach()

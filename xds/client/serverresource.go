@@ -257,7 +257,7 @@ func (s *server) lose(r *serverResource, err error, now time.Time) {
 // confirm takes what a server sent on earlier streams, and had no reason to send
 // again on this one, for confirmed.
 func (s *server) confirm(st *stream) {
-	if s.stream != st || !st.answered.Load() {
+	if s.stream != st {
 		return
 	}
 	for _, resources := range s.resources {
