@@ -62,7 +62,7 @@ type authority struct {
 
 	// owner only
 	watches   map[resource.Key]*watch // by canonical name
-	requested int                     // watches in state Requested
+	requested int                     // watches whose state is unknown
 	servers   []*server               // those in use: the first ones of the config, up to the active one
 }
 
@@ -132,10 +132,10 @@ func (a *authority) drop(k resource.Key) {
 
 // set changes the state of a watch. The empty state is that of a dropped watch.
 func (a *authority) set(w *watch, s State) {
-	if w.state == Requested {
+	if w.state.unknown() {
 		a.requested--
 	}
-	if w.state = s; s == Requested {
+	if w.state = s; s.unknown() {
 		a.requested++
 	}
 }

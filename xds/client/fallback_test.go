@@ -189,3 +189,25 @@ func TestTheTimeOfAServerThatComesBack(t *testing.T) {
 		}
 	})
 }
+
+// A server that hung and then ended the stream never said that a resource does not
+// exist: the resource is not cached (gRFC A71).
+func TestFallBackFromAServerThatHung(t *testing.T) {
+	for _, features := range []string{"", ":resource_timer_is_transient_error"} {
+		t.Run("one"+features, func(t *testing.T) {
+			play(t, "one"+features+" two", func(t *testing.T, w *world) {
+				w.want(cds, "a")
+				w.servers["one"].accept()
+				time.Sleep(slowWatchExpiry + time.Second)
+				if got := w.told(); got != "a: silent" && got != "a: timeout" {
+					t.Fatalf("told %s", got)
+				}
+				w.servers["one"].kill()
+				two := w.servers["two"].accept()
+				two.say("1", "n1", cluster("a"))
+				w.expectTold("a=1")
+				w.expectUsing("t=two*")
+			})
+		})
+	}
+}

@@ -35,6 +35,11 @@ const (
 	ReceivedErrorButCached State = "received_error_but_cached"
 )
 
+// unknown reports whether a resource is neither cached nor known not to exist, so that
+// a target falls back for it (gRFC A71). A server that did not send it in time and said
+// nothing else, or that would have reported that it does not exist, leaves it unknown.
+func (s State) unknown() bool { return s == Requested || s == Timeout }
+
 // stateOf returns the state of a resource with an error.
 func stateOf(err error, cached bool) State {
 	switch e := err.(type) { //nolint:errorlint // it is never wrapped
