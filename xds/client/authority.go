@@ -166,14 +166,18 @@ func (a *authority) adoptPreferred(w *watch) {
 	}
 }
 
-// adopt applies what the active server said before this target asked it. What it
-// said on an earlier stream counts only if the target has nothing else: it may be
-// about to be replaced.
+// adopt applies what the active server said before this target asked it. A value of
+// an earlier stream counts only if the target has nothing else: it may be about to be
+// replaced. An error of an earlier stream does not count, since the target would not
+// fall back for the resource: the server gets its time again.
 func (a *authority) adopt(w *watch) {
 	s := a.current()
-	r := s.resource(w.key)
-	if r.known() && (w.state == Requested || r.confirmed()) {
+	switch r := s.resource(w.key); {
+	case !r.known():
+	case r.confirmed(), r.good() && w.state.unknown():
 		a.apply(w, r, a.active())
+	case w.state.unknown():
+		s.retry(r)
 	}
 }
 

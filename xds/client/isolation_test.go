@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -311,5 +313,87 @@ func TestReturnForAResourceThatIsKnown(t *testing.T) {
 		if got := w.state(eds, "unknown"); got.State != DoesNotExist {
 			t.Errorf("it is %+v", got)
 		}
+	})
+}
+
+// What a server that is away was last known not to have counts for the target that saw
+// it. Another one asks the next server.
+func TestAnErrorOfAnEarlierStreamIsNotANewTargets(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		learn func(one *conversation, w *world)
+	}{
+		{"expired", func(one *conversation, w *world) {
+			one.say("1", "n1", cluster("a"))
+			w.expectTold("a=1")
+			w.expectTold("x: expired")
+		}},
+		{"rejected", func(one *conversation, w *world) {
+			one.say("1", "n1", cluster("a"), badCluster("x"))
+			w.expectTold("a=1, x: rejected")
+		}},
+		{"reported", func(one *conversation, w *world) {
+			one.fail("1", "n1", "x", codes.NotFound, cluster("a"))
+			w.expectTold("a=1, x: reported NotFound reason")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			play(t, "one two", func(_ *testing.T, w *world) {
+				w.want(cds, "a", "x")
+				c.learn(w.servers["one"].accept(), w)
+				w.servers["one"].kill()
+				w.expectTold("ambient a: unreachable")
+				w.wantFor("u", cds, "x")
+				two := w.servers["two"].accept()
+				two.say("7", "n1", cluster("x"))
+				w.expectTold("x=7")
+				w.expectUsing("u=two* t=one")
+			})
+		})
+	}
+}
+
+// The same without another server: the target waits, and is told in time.
+func TestAnErrorOfAnEarlierStreamIsFoundOutAgain(t *testing.T) {
+	play(t, "one", func(t *testing.T, w *world) {
+		w.want(cds, "a", "x")
+		one := w.servers["one"].accept()
+		one.say("1", "n1", cluster("a"))
+		w.expectTold("a=1")
+		w.expectTold("x: expired")
+		w.servers["one"].kill()
+		w.expectTold("ambient a: unreachable")
+		w.wantFor("u", cds, "x")
+		w.expectTold("x: unreachable")
+		w.servers["one"].start()
+		one = w.servers["one"].accept()
+		one.say("2", "n1", cluster("a", "other"))
+		w.expectTold("a=2")
+		began := time.Now()
+		w.expectTold("x: expired")
+		if got := time.Since(began); got > watchExpiry {
+			t.Errorf("after %v", got)
+		}
+		w.wantFor("v", cds, "x")
+		w.expectTold("x: expired") // at once
+		w.expectNothingTold()
+	})
+}
+
+// A server reports an error for a resource again on its next stream: that is the answer
+// for a target that came meanwhile.
+func TestAnErrorThatIsReportedAgain(t *testing.T) {
+	play(t, "one", func(_ *testing.T, w *world) {
+		w.want(cds, "a", "x")
+		one := w.servers["one"].accept()
+		one.fail("1", "n1", "x", codes.NotFound, cluster("a"))
+		w.expectTold("a=1, x: reported NotFound reason")
+		w.servers["one"].kill()
+		w.expectTold("ambient a: unreachable")
+		w.wantFor("u", cds, "x")
+		w.expectTold("x: unreachable")
+		w.servers["one"].start()
+		w.servers["one"].accept().fail("2", "n1", "x", codes.NotFound, cluster("a", "other"))
+		w.expectTold("a=2, x: reported NotFound reason")
 	})
 }

@@ -92,6 +92,21 @@ func (s *server) addWatch(w *watch) {
 	s.subscribe(k)
 }
 
+// retry gives the server its time again to send a resource of which all that is known
+// is an error of an earlier stream.
+func (s *server) retry(r *serverResource) {
+	t := s.subscriptions[r.key.Type]
+	sub := t.names[r.key.Name]
+	switch {
+	case sub.stage == unasked || sub.stage == asked: // it has it
+	case s.stream == nil || !sub.named:
+		sub.stage = unasked
+	default:
+		sub.stage = asked
+		s.expireLater(s.stream, t, []*subscription{sub})
+	}
+}
+
 // removeWatch ends what addWatch began. What nobody wants any more is forgotten.
 func (s *server) removeWatch(w *watch) {
 	r := s.resource(w.key)
@@ -184,6 +199,7 @@ func (s *server) receiveError(r *serverResource, e *resourceError, now time.Time
 	err := e.err(r.key, s.config.URI)
 	if r.err != nil && r.err.Error() == err.Error() {
 		r.stream = s.stream
+		s.notify(r)
 		return
 	}
 	s.fail(r, err, now)
@@ -228,7 +244,12 @@ func (s *server) remove(r *serverResource, now time.Time) {
 // expire takes notice that the server did not send a resource in time, or anything
 // at all.
 func (s *server) expire(r *serverResource, silent bool, now time.Time) {
-	if r == nil || r.good() || r.rejection != nil {
+	if r == nil || r.good() {
+		return
+	}
+	if r.rejection != nil { // on an earlier stream
+		r.stream = s.stream
+		s.notify(r)
 		return
 	}
 	var err error
@@ -242,9 +263,9 @@ func (s *server) expire(r *serverResource, silent bool, now time.Time) {
 	}
 	if r.err != nil && r.err.Error() == err.Error() {
 		r.stream = s.stream
-		return
+	} else {
+		s.lose(r, err, now)
 	}
-	s.lose(r, err, now)
 	s.notify(r)
 }
 
