@@ -97,26 +97,48 @@ func (s *Service) ServerSaid(updates []client.Update) {
 // preferred to it said (gRFC A71). An error removes what is kept only if it is final
 // (gRFC A88). It is called under s.resolving.
 func (s *Service) keep(said []resolver.Update) []resolver.Change {
-	kept := make([]resolver.Update, 0, len(said))
+	kept := s.keepable(said)
 	var entries []lastgood.Entry
 	var gone []resource.Key
-	for _, u := range said {
-		if from, ok := s.resolver.Kept(u.Key); ok && s.rank(u.Key.Name, u.Server) > s.rank(u.Key.Name, from) {
-			continue
-		}
-		u.Target = ""
-		switch {
-		case u.Final:
+	for _, u := range kept {
+		if u.Raw == nil {
 			gone = append(gone, u.Key)
-			kept = append(kept, resolver.Update{Item: resource.Item{Key: u.Key}})
-		case u.Err == nil && s.resolver.Needs(u.Key): // else it was told of what was let go of meanwhile
+		} else {
 			entries = append(entries, lastgood.Entry{Key: u.Key, Raw: u.Raw, Version: u.Version, Updated: u.Updated, Server: u.Server})
-			kept = append(kept, u)
 		}
 	}
 	s.followed.kept.Put(entries)
 	s.followed.kept.Remove(gone)
 	return s.resolver.Apply(resource.SourceCache, kept)
+}
+
+// keepable returns what of that is to be kept, or without Raw no longer. Each resource
+// is there once, however many targets were told of it: as the most preferred server
+// said last.
+func (s *Service) keepable(said []resolver.Update) []resolver.Update {
+	kept := make([]resolver.Update, 0, len(said))
+	places := make(map[resource.Key]int, len(said)) // in kept
+	for _, u := range said {
+		if !u.Final && (u.Err != nil || !s.resolver.Needs(u.Key)) { // no longer needed
+			continue
+		}
+		rank := s.rank(u.Key.Name, u.Server)
+		if from, ok := s.resolver.Kept(u.Key); ok && rank > s.rank(u.Key.Name, from) {
+			continue
+		}
+		if u.Target = ""; u.Final {
+			u = resolver.Update{Item: resource.Item{Key: u.Key}, Server: u.Server}
+		}
+		place, twice := places[u.Key]
+		switch {
+		case !twice:
+			places[u.Key] = len(kept)
+			kept = append(kept, u)
+		case rank <= s.rank(u.Key.Name, kept[place].Server):
+			kept[place] = u
+		}
+	}
+	return kept
 }
 
 // rank is the place of a management server in the order in which those that have a

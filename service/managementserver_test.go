@@ -1,0 +1,122 @@
+package service_test
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/lastgood"
+	"github.com/lbd-dev/lbd/xds/lrs"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// silentServers are management servers that say only what a test says for them.
+type silentServers struct{}
+
+func (silentServers) Want(string, []resource.Key, []resource.Key) {}
+func (silentServers) Away(string, string) bool                    { return false }
+func (silentServers) Server(string, string) *bootstrap.Server     { return nil }
+func (silentServers) Connected(bootstrap.Server) bool             { return true }
+func (silentServers) Status() client.Status                       { return client.Status{} }
+
+// noReports takes no load reports.
+type noReports struct{}
+
+func (noReports) Report(bootstrap.Server, ...lrs.Key) {}
+func (noReports) Stop(...lrs.Key)                     {}
+func (noReports) Status() []lrs.ServerStatus          { return nil }
+
+// recordedLastGood records what is to be kept on disk.
+type recordedLastGood struct {
+	put     []lastgood.Entry
+	removed []resource.Key
+}
+
+func (*recordedLastGood) All() iter.Seq[lastgood.Entry]  { return func(func(lastgood.Entry) bool) {} }
+func (k *recordedLastGood) Put(entries []lastgood.Entry) { k.put = append(k.put, entries...) }
+func (k *recordedLastGood) Remove(keys []resource.Key)   { k.removed = append(k.removed, keys...) }
+
+// follow returns a service that follows the servers "one" and "two", in order of
+// fallback, with so many targets whose routes lead to the cluster "shared".
+func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGood, log *bytes.Buffer) {
+	t.Helper()
+	server := `{"server_uri":"passthrough:///%s","channel_creds":[{"type":"insecure"}]}`
+	b, err := bootstrap.Parse(fmt.Appendf(nil, `{"node":{"id":"test"},"xds_servers":[`+server+`,`+server+`]}`, "one", "two"),
+		bootstrap.Options{Version: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, log = &recordedLastGood{}, &bytes.Buffer{}
+	s, _ = start(t, "", func(o *service.Options) {
+		o.Bootstrap, o.Logger = b, slog.New(slog.NewTextHandler(log, nil))
+		for i := range targets {
+			o.Targets = append(o.Targets, targetOf(i))
+		}
+	})
+	s.Follow(silentServers{}, kept, noReports{})
+	routes := &resource.RouteConfiguration{VirtualHosts: []*resource.VirtualHost{{
+		Domains: []string{"*"}, Routes: []*resource.Route{{Clusters: []resource.WeightedCluster{{Name: "shared", Weight: 1}}}},
+	}}}
+	var said []client.Update
+	for i := range targets {
+		key := resource.Key{Type: resource.TypeListener, Name: fmt.Sprint("t", i)}
+		l := &resource.Listener{Name: key.Name, Routes: routes}
+		said = append(said, client.Update{Target: targetOf(i), Item: resource.Item{Key: key, Raw: []byte("l"), Listener: l}, Server: "passthrough:///one"})
+	}
+	s.ServerSaid(said)
+	kept.put = nil
+	return s, kept, log
+}
+
+func targetOf(i int) string { return fmt.Sprint("xds:///t", i) }
+
+var shared = resource.Key{Type: resource.TypeCluster, Name: "shared"}
+
+// sharedSaid is what a server says of the shared cluster to a target.
+func sharedSaid(target int, server, raw string) client.Update {
+	c := resource.DefaultCluster(shared.Name)
+	return client.Update{
+		Target: targetOf(target), Item: resource.Item{Key: shared, Raw: []byte(raw), Cluster: c},
+		Server: "passthrough:///" + server, Fallback: server != "one",
+	}
+}
+
+// What several targets are told of one resource is kept once: otherwise a change of a
+// shared cluster costs the square of its targets.
+func TestWhatTargetsShareIsKeptOnce(t *testing.T) {
+	s, kept, _ := follow(t, 20)
+	var updates []client.Update
+	for i := range 20 {
+		updates = append(updates, sharedSaid(i, "one", "c"))
+	}
+	s.ServerSaid(updates)
+	if len(kept.put) != 1 || kept.put[0].Key != shared || kept.put[0].Server != "passthrough:///one" {
+		t.Errorf("kept %+v", kept.put)
+	}
+}
+
+// Of what two servers say at once, the preferred one's is kept, in whichever order.
+func TestThePreferredServersResourceIsKept(t *testing.T) {
+	for _, order := range [][]string{{"one", "two"}, {"two", "one"}} {
+		t.Run(strings.Join(order, ","), func(t *testing.T) {
+			s, kept, _ := follow(t, 2)
+			s.ServerSaid([]client.Update{sharedSaid(0, order[0], order[0]), sharedSaid(1, order[1], order[1])})
+			if len(kept.put) != 1 || string(kept.put[0].Raw) != "one" {
+				t.Errorf("kept %+v", kept.put)
+			}
+			final := sharedSaid(1, "two", "")
+			final.Item = resource.Item{Key: shared}
+			final.Err, final.Final = &client.NotFoundError{Key: shared}, true
+			s.ServerSaid([]client.Update{final})
+			if len(kept.removed) > 0 {
+				t.Errorf("removed %v", kept.removed)
+			}
+		})
+	}
+}
