@@ -256,14 +256,16 @@ func (s *Service) ServerEvent(e client.Event) {
 		})
 		log.Warn("resource of the management server refused", "server", e.Server, "resource", e.Key.String(), "version", e.Version, "error", e.Err)
 	case client.FellBack:
-		s.move(Event{
+		if s.move(Event{
 			Type: EventXDSFellBack, Server: e.To, From: e.From, To: e.To, Reason: text(e.Err),
 			Says: "the next management server is asked",
-		}, e.Targets)
-		log.Warn("fell back to the next management server", "authority", e.Authority, "from", e.From, "to", e.To, "targets", len(e.Targets), "first", e.Targets[0], "error", e.Err)
+		}, e.Targets) {
+			log.Warn("fell back to the next management server", "authority", e.Authority, "from", e.From, "to", e.To, "targets", len(e.Targets), "first", e.Targets[0], "error", e.Err)
+		}
 	case client.Returned:
-		s.move(Event{Type: EventXDSReturned, Server: e.To, From: e.From, To: e.To, Says: "a preferred management server answers again"}, e.Targets)
-		log.Info("returned to a preferred management server", "authority", e.Authority, "from", e.From, "to", e.To, "targets", len(e.Targets), "first", e.Targets[0])
+		if s.move(Event{Type: EventXDSReturned, Server: e.To, From: e.From, To: e.To, Says: "a preferred management server answers again"}, e.Targets) {
+			log.Info("returned to a preferred management server", "authority", e.Authority, "from", e.From, "to", e.To, "targets", len(e.Targets), "first", e.Targets[0])
+		}
 	case client.DataError:
 		says := "the management server does not have a resource, or reports an error for it"
 		if e.Cached {

@@ -76,6 +76,7 @@ func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGo
 
 func targetOf(i int) string { return fmt.Sprint("xds:///t", i) }
 
+// shared is the cluster of all targets.
 var shared = resource.Key{Type: resource.TypeCluster, Name: "shared"}
 
 // sharedSaid is what a server says of the shared cluster to a target.
@@ -118,5 +119,19 @@ func TestThePreferredServersResourceIsKept(t *testing.T) {
 				t.Errorf("removed %v", kept.removed)
 			}
 		})
+	}
+}
+
+// Names that anybody can invent fill neither the events nor the log while the preferred
+// server is away.
+func TestUnknownNamesThatFallBackAreReportedOnce(t *testing.T) {
+	s, _, log := follow(t, 1)
+	before := strings.Count(log.String(), "\n")
+	for i := range 100 {
+		s.ServerEvent(client.FellBack{Targets: []string{fmt.Sprint("cluster:typo", i)}, From: "one", To: "two"})
+		s.ServerEvent(client.Returned{Targets: []string{fmt.Sprint("cluster:typo", i)}, From: "two", To: "one"})
+	}
+	if got := strings.Count(log.String(), "\n") - before; got != 2 {
+		t.Errorf("%d lines are logged:\n%s", got, log)
 	}
 }

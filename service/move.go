@@ -18,8 +18,9 @@ const (
 )
 
 // move follows that targets go from one management server to another, and publishes
-// the event.
-func (s *Service) move(e Event, targets []string) {
+// the event. It reports false, and publishes nothing, if all of them are unknown names
+// and there was such an event not long ago.
+func (s *Service) move(e Event, targets []string) bool {
 	s.targets.freshen(targets)
 	var listed []string
 	n := 0
@@ -37,7 +38,7 @@ func (s *Service) move(e Event, targets []string) {
 	case n == 0:
 		way := [2]string{e.From, e.To}
 		if now := time.Now(); now.Sub(s.followed.moved[way]) < unknownMoveInterval {
-			return
+			return false
 		} else {
 			s.followed.moved[way] = now
 		}
@@ -56,6 +57,7 @@ func (s *Service) move(e Event, targets []string) {
 		}
 	}
 	s.events.add(e)
+	return true
 }
 
 // shortTarget is how an event's sentence names a target.
