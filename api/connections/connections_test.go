@@ -100,11 +100,15 @@ func open(t *testing.T, most int, test func(t *testing.T, h *house)) {
 			Max: most, Full: func() { h.full++ },
 			Lacking: func(err error) bool { return errors.Is(err, syscall.EMFILE) },
 		})
-		server := &http.Server{ReadHeaderTimeout: time.Minute, ConnState: h.limiter.State, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/wait" {
 				<-h.answer
 			}
+			if _, err := io.Copy(io.Discard, r.Body); err != nil {
+				http.Error(w, err.Error(), http.StatusBadRequest)
+			}
 		})}
+		h.limiter.Attach(server)
 		done := make(chan struct{})
 		go func() { defer close(done); _ = server.Serve(h.limiter.Listen(h.listener)) }()
 		test(t, h)
@@ -260,6 +264,57 @@ func TestRequestsUnderWayAreNotIdle(t *testing.T) {
 		if got := c.answered(); got != "200 OK" {
 			t.Errorf("who waited: %s", got)
 		}
+	})
+}
+
+// TestSlowBodies: connections whose callers do not send the rest of a request make room
+// for new ones, the longest silent first. Those that go on sending do not.
+func TestSlowBodies(t *testing.T) {
+	open(t, 4, func(t *testing.T, h *house) {
+		put := func(v *visitor) {
+			go func() { _, _ = io.WriteString(v, "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n1") }()
+			synctest.Wait()
+		}
+		sending, first, second, waiting := h.connect(), h.connect(), h.connect(), h.connect()
+		waiting.ask("/wait")
+		for _, v := range []*visitor{sending, first, second} {
+			put(v)
+			time.Sleep(time.Second)
+		}
+		go func() { _, _ = io.WriteString(sending, "2") }()
+		go func() { _, _ = io.Copy(io.Discard, first) }()
+		synctest.Wait()
+		if got := h.connect().get(); got != "200 OK" {
+			t.Errorf("beside callers that do not go on: %s", got)
+		}
+		for v, rest := range map[*visitor]string{sending: "3", second: "23"} {
+			go func() { _, _ = io.WriteString(v, rest) }()
+			if got := v.answered(); got != "200 OK" {
+				t.Errorf("whose body ends with %s: %s", rest, got)
+			}
+		}
+		h.answer <- struct{}{}
+		if got := waiting.answered(); got != "200 OK" || h.limiter.evicted.Load() != 1 {
+			t.Errorf("who waited: %s; %d were closed", got, h.limiter.evicted.Load())
+		}
+	})
+}
+
+// TestBodiesWhileDraining: a request whose body has not come has its time.
+func TestBodiesWhileDraining(t *testing.T) {
+	open(t, 4, func(t *testing.T, h *house) {
+		v := h.connect()
+		go func() { _, _ = io.WriteString(v, "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n") }()
+		synctest.Wait()
+		_ = h.listener.Close()
+		done := make(chan struct{})
+		go func() { defer close(done); h.limiter.Drain(t.Context(), time.Second) }()
+		time.Sleep(10 * time.Second)
+		go func() { _, _ = io.WriteString(v, "1") }()
+		if got := v.answered(); got != "200 OK" {
+			t.Error(got)
+		}
+		<-done
 	})
 }
 
@@ -431,12 +486,13 @@ func TestHTTP2(t *testing.T) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	arrived, answer := make(chan struct{}), make(chan struct{})
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Protocols: protocols, ConnState: l.State, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Protocols: protocols, Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/wait" {
 			arrived <- struct{}{}
 			<-answer
 		}
 	})}
+	l.Attach(server)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(l.Listen(inner)) }()
 	client := func() *http.Client { return &http.Client{Transport: &http.Transport{Protocols: protocols}} }

@@ -6,6 +6,7 @@ package connections
 import (
 	"cmp"
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -23,6 +24,9 @@ const (
 	evictWait = 20 * time.Millisecond
 	// acceptPause is how long nothing is accepted after a shortage of the system.
 	acceptPause = 50 * time.Millisecond
+	// bodyPatience is how long nothing of a request's body may have come until its
+	// connection counts as idle where room is needed.
+	bodyPatience = time.Second
 	// maxCandidates is how many idle connections one look finds.
 	maxCandidates = 256
 )
@@ -55,11 +59,14 @@ type Limiter struct {
 	refusing   int
 }
 
-// candidate is a connection that was idle since then.
+// candidate is a connection whose idle was this.
 type candidate struct {
-	conn  *conn
-	since int64
+	conn *conn
+	idle int64
 }
+
+// since is since when nothing has come on the connection.
+func (c candidate) since() int64 { return max(c.idle, -c.idle) }
 
 // New returns a Limiter without connections.
 func New(o Options) *Limiter {
@@ -71,7 +78,9 @@ type conn struct {
 	net.Conn
 
 	limiter *Limiter
-	idle    atomic.Int64 // since when, as limiter.now; 0 while a request is under way
+	// idle is since when, as limiter.now; 0 while a request is under way. It is negative
+	// while the request's body is awaited.
+	idle    atomic.Int64
 	retired atomic.Bool
 	closed  sync.Once
 }
@@ -79,8 +88,40 @@ type conn struct {
 // now is never 0.
 func (l *Limiter) now() int64 { return int64(time.Since(l.start)) + 1 }
 
-// State is [http.Server.ConnState]: it follows which connections are idle.
-func (l *Limiter) State(c net.Conn, s http.ConnState) {
+// Attach lets l follow the connections of a server, which must have its Handler and
+// serve listeners of [Limiter.Listen]. It sets ConnState and ConnContext.
+func (l *Limiter) Attach(s *http.Server) {
+	s.ConnState = l.stateChanged
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
+	next := s.Handler
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A connection of HTTP/2 has other requests beside the one whose body is awaited.
+		if own, ok := r.Context().Value(connKey{}).(*conn); ok && r.ProtoMajor == 1 && r.Body != http.NoBody {
+			r.Body = &body{r.Body, own}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
+
+// body is the body of a request.
+type body struct {
+	io.ReadCloser
+
+	conn *conn
+}
+
+// Read reads. Meanwhile the connection waits for its caller.
+func (b *body) Read(p []byte) (int, error) {
+	b.conn.idle.Store(-b.conn.limiter.now())
+	defer b.conn.idle.Store(0)
+	return b.ReadCloser.Read(p)
+}
+
+// stateChanged follows which connections are idle.
+func (l *Limiter) stateChanged(c net.Conn, s http.ConnState) {
 	own, ok := c.(*conn)
 	if !ok {
 		return
@@ -90,7 +131,7 @@ func (l *Limiter) State(c net.Conn, s http.ConnState) {
 		own.idle.Store(0)
 	case http.StateIdle:
 		own.idle.Store(l.now())
-		if l.waiting.Load() > 0 {
+		if l.waiting.Load() > 0 && !own.retired.Load() { // one that is retired closes now
 			l.wake()
 		}
 	default:
@@ -197,7 +238,7 @@ func (l *Limiter) evict() bool {
 		for len(l.candidates) > 0 {
 			next := l.candidates[0]
 			l.candidates = l.candidates[1:]
-			if _, open := l.open[next.conn]; open && next.conn.idle.Load() == next.since && !next.conn.retired.Load() {
+			if _, open := l.open[next.conn]; open && next.conn.idle.Load() == next.idle && !next.conn.retired.Load() {
 				next.conn.retire()
 				l.evicted.Add(1)
 				return true
@@ -213,12 +254,13 @@ func (l *Limiter) evict() bool {
 // look finds the connections that have been idle longest.
 func (l *Limiter) look() {
 	l.candidates = l.candidates[:0]
+	silent := -l.now() + int64(bodyPatience)
 	for c := range l.open {
-		if since := c.idle.Load(); since != 0 && !c.retired.Load() {
-			l.candidates = append(l.candidates, candidate{c, since})
+		if idle := c.idle.Load(); (idle > 0 || idle < 0 && idle >= silent) && !c.retired.Load() {
+			l.candidates = append(l.candidates, candidate{c, idle})
 		}
 	}
-	slices.SortFunc(l.candidates, func(a, b candidate) int { return cmp.Compare(a.since, b.since) })
+	slices.SortFunc(l.candidates, func(a, b candidate) int { return cmp.Compare(a.since(), b.since()) })
 	l.candidates = slices.Clone(l.candidates[:min(len(l.candidates), maxCandidates)])
 }
 
@@ -241,7 +283,7 @@ func (l *Limiter) retireIdle(quiet time.Duration) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.open {
-		if since := c.idle.Load(); since != 0 && l.now()-since >= int64(quiet) {
+		if since := c.idle.Load(); since > 0 && l.now()-since >= int64(quiet) {
 			c.retire()
 		}
 	}

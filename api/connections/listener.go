@@ -32,8 +32,8 @@ type listener struct {
 	limiter *Limiter
 }
 
-// Listen returns a listener whose connections count. [Limiter.State] has to be the
-// server's ConnState.
+// Listen returns a listener whose connections count, for a server that l is attached
+// to.
 func (l *Limiter) Listen(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 // Accept returns the next connection that there is room for.

@@ -35,7 +35,7 @@ func (l *Limiter) count() (idle, active int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.open {
-		if c.idle.Load() != 0 {
+		if c.idle.Load() > 0 {
 			idle++
 		} else {
 			active++

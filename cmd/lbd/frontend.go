@@ -69,7 +69,7 @@ func newFrontend(handler http.Handler, most int, lacks *overload.Monitor, log *s
 		}
 		handler.ServeHTTP(w, r)
 	}), log)
-	f.server.ConnState = f.limiter.State
+	f.limiter.Attach(f.server)
 	return f
 }
 
