@@ -201,3 +201,23 @@ func TestErrorsForOthers(t *testing.T) {
 		w.expectNothingTold()
 	})
 }
+
+// A server that reports that a name does not exist is no event: anybody can invent
+// names. That it takes a resource back, or may not send it, is one.
+func TestNamesThatDoNotExistAreNoEvents(t *testing.T) {
+	play(t, "one", func(t *testing.T, w *world) {
+		w.want(cds, "a", "b", "typo")
+		s := w.servers["one"].accept()
+		s.fail("1", "n1", "typo", codes.NotFound, cluster("a"))
+		w.expectTold("a=1, typo: reported NotFound reason")
+		s.fail("2", "n2", "b", codes.PermissionDenied, cluster("a"))
+		w.expectTold("b: reported PermissionDenied reason")
+		s.fail("3", "n3", "a", codes.NotFound)
+		w.expectTold("ambient a: reported NotFound reason")
+		for _, want := range []string{"b", "a"} {
+			if e := event[DataError](w); e.Key.Name != want {
+				t.Errorf("%+v", e)
+			}
+		}
+	})
+}

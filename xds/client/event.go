@@ -48,7 +48,8 @@ type Returned struct {
 }
 
 // DataError is a resource that a server deleted, or for which it reported an error
-// that is not the last one. It follows gRFC A88.
+// that is not the last one. It follows gRFC A88. That a resource which the server never
+// sent does not exist is not reported.
 type DataError struct {
 	Server string
 	Key    resource.Key

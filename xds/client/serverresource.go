@@ -205,14 +205,19 @@ func (s *server) receiveError(r *serverResource, e *resourceError, now time.Time
 	s.fail(r, err, now)
 }
 
-// fail records a data error, or an error that the server reports, and reports it.
+// fail records a data error, or an error that the server reports, and reports it. That a
+// name never existed is no event: anybody can invent names.
 func (s *server) fail(r *serverResource, err error, now time.Time) {
+	_, missing := err.(*NotFoundError) //nolint:errorlint // it is never wrapped
+	invented := missing && !r.good()
 	if !r.good() || s.config.FailOnDataErrors && isDataError(err) {
 		s.lose(r, err, now)
 	} else {
 		r.stream, r.rejection, r.reason, r.err = s.stream, nil, nil, err
 	}
-	s.client.tell(DataError{Server: s.config.URI, Key: r.key, Err: err, Cached: r.good()})
+	if !invented {
+		s.client.tell(DataError{Server: s.config.URI, Key: r.key, Err: err, Cached: r.good()})
+	}
 	s.notify(r)
 }
 
