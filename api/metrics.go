@@ -1,8 +1,10 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"strconv"
 	"sync/atomic"
@@ -88,10 +90,19 @@ func expose(g prometheus.Gatherer, logger *slog.Logger) http.Handler {
 	})
 }
 
-// scrapeLog takes what promhttp has to say.
+// scrapeLog logs the errors of promhttp.
 type scrapeLog struct{ *slog.Logger }
 
+// Println logs an error. A caller that hangs up during a scrape, which promhttp
+// reports for each family that is left, is no error of lbd's.
 func (l scrapeLog) Println(v ...any) {
+	for _, a := range v {
+		err, _ := a.(error)
+		if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "write" {
+			l.Debug("a scrape ended early", slog.Any("error", err))
+			return
+		}
+	}
 	l.Error("metrics were not gathered", slog.String("error", fmt.Sprint(v...)))
 }
 
