@@ -109,7 +109,7 @@ func (a *authority) want(k resource.Key, err error) {
 	a.notifyUnreachable(w)
 }
 
-// drop ends a watch.
+// drop ends a watch. Client.forget releases the servers after the last one.
 func (a *authority) drop(k resource.Key) {
 	name := k.Name
 	k.Name = canonical(k.Name)
@@ -124,9 +124,6 @@ func (a *authority) drop(k resource.Key) {
 	delete(a.watches, k)
 	for _, s := range a.servers {
 		s.removeWatch(w)
-	}
-	if len(a.watches) == 0 {
-		a.release(0)
 	}
 }
 

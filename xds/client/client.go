@@ -197,7 +197,6 @@ func (c *Client) want(target string, add, drop []resource.Key) {
 		config, _ := c.configOf(k)
 		if a := c.authorities[authorityKey{target, config}]; a != nil {
 			a.drop(k)
-			c.forget(a)
 		}
 	}
 	for _, k := range add {
@@ -206,6 +205,12 @@ func (c *Client) want(target string, add, drop []resource.Key) {
 		}
 		config, err := c.configOf(k)
 		c.authority(authorityKey{target, config}).want(k, err)
+	}
+	for _, k := range drop { // last: a stream that is still needed must not end
+		config, _ := c.configOf(k)
+		if a := c.authorities[authorityKey{target, config}]; a != nil {
+			c.forget(a)
+		}
 	}
 }
 
@@ -223,6 +228,7 @@ func (c *Client) authority(key authorityKey) *authority {
 // forget forgets an authority of which a target wants nothing any more.
 func (c *Client) forget(a *authority) {
 	if len(a.watches) == 0 {
+		a.release(0)
 		delete(c.authorities, a.key)
 		c.index.Delete(a.key)
 	}

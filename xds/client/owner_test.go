@@ -357,3 +357,23 @@ func TestAStreamThatOpensTooLate(t *testing.T) {
 		}
 	})
 }
+
+// A target that wants something else keeps its stream, also if it is the only one that
+// uses the server.
+func TestATargetThatWantsSomethingElseKeepsItsStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newOwnerBench(t)
+		a, b := resource.Key{Type: cds, Name: "a"}, resource.Key{Type: cds, Name: "b"}
+		w.want("t", []resource.Key{a}, nil)
+		s := w.client.authorities[authorityKey{"t", w.client.configs[""]}].current()
+		st := s.stream
+		w.want("t", []resource.Key{b}, []resource.Key{a})
+		if s.ctx.Err() != nil || s.stream != st {
+			t.Error("the stream has ended")
+		}
+		w.want("t", nil, []resource.Key{b})
+		if s.ctx.Err() == nil || len(w.client.authorities)+len(w.client.servers) > 0 {
+			t.Error("a server that no target uses is not released")
+		}
+	})
+}
