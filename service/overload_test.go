@@ -11,9 +11,43 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+// TestTimeoutNamesShortage: a pick that times out names a shortage that may keep
+// endpoints from connecting, and no other.
+func TestTimeoutNamesShortage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := overload.NewMonitor(func() error { return nil })
+		defer m.Close()
+		connector := make(stuckConnector)
+		s, stop := start(t, "", func(o *service.Options) {
+			o.Overload, o.Connectors = m, map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
+		})
+		defer stop()
+		defer close(connector)
+		go func() {
+			push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)}))
+		}()
+		synctest.Wait()
+		m.Report(overload.APIConnections, syscall.EMFILE)
+		for _, tt := range []struct{ lacking, want overload.Resource }{{"", ""}, {overload.Descriptors, overload.Descriptors}} {
+			if tt.lacking != "" {
+				m.Report(tt.lacking, syscall.EMFILE)
+			}
+			_, err := pick(s, service.PickRequest{Cluster: "orders", Wait: time.Second})
+			if code(err) != service.PickTimeout || strings.Contains(err.Error(), overload.APIConnections.Text()) {
+				t.Errorf("%v", err)
+			}
+			if tt.want != "" && !strings.HasSuffix(err.Error(), tt.want.Text()) {
+				t.Errorf("%v, want %s", err, tt.want.Text())
+			}
+		}
+	})
+}
 
 // TestShortageIsReported: what lbd itself lacks is an event when it begins and when it
 // ends, and meanwhile a condition, a metric and a warning of a daemon that is ready.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -299,8 +300,11 @@ func (s *Service) failed(e *Error, t *target, call *policy.Call, err error) {
 		if t.label == "" && !t.member(call.Cluster).known() {
 			e.Detail = fmt.Sprintf("cluster %q is not known yet: the management server has not told of it within %v", call.Cluster, timeout.Wait)
 		}
-		if lacking := s.options.Overload.Current(); len(lacking) > 0 {
-			e.Detail += "; " + lacking[0].Resource.Text()
+		for _, lacking := range s.options.Overload.Current() {
+			if lacking.Resource != overload.APIConnections { // which keeps no dial waiting
+				e.Detail += "; " + lacking.Resource.Text()
+				break
+			}
 		}
 	case errors.Is(err, lb.ErrClosed):
 		*e = *s.closed(call.Cluster, t.label)
