@@ -38,6 +38,8 @@ const (
 	// plainName is what a transport_socket without TLS is called. gRPC rejects it
 	// from a server.
 	plainName = "envoy.transport_sockets.raw_buffer"
+	// plainConfig is the message that it may have as its config.
+	plainConfig = "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"
 	// maxSNIBytes is the longest server name of TLS.
 	maxSNIBytes = 255
 )
@@ -61,7 +63,7 @@ func (v *verdict) security(m *clusterv3.Cluster, connect ConnectMode) *Security 
 	if !v.byHand {
 		return v.upstream(socket, field)
 	}
-	if socket.GetName() == plainName && connect != ConnectTLS {
+	if isPlain(socket) && connect != ConnectTLS {
 		return nil
 	}
 	plain := connect == ConnectTCP || connect == ConnectTCPHold || connect == ConnectNone
@@ -83,6 +85,13 @@ func (v *verdict) security(m *clusterv3.Cluster, connect ConnectMode) *Security 
 		}
 	}
 	return nil
+}
+
+// isPlain reports whether a transport_socket is one without TLS by its name and by
+// its config: Envoy goes by the type of the config, whatever the name.
+func isPlain(socket *corev3.TransportSocket) bool {
+	config := socket.GetTypedConfig()
+	return socket.GetName() == plainName && (config == nil || config.GetTypeUrl() == typeURLPrefix+plainConfig)
 }
 
 // upstream judges a transport_socket, which gRPC takes only where it is TLS with

@@ -164,6 +164,7 @@ func TestSecurityThatCannotBeHonored(t *testing.T) {
 		fresh    = resource.Options{Stored: true} // the daemon has no bootstrap
 		server   = resource.Options{Certificates: provides, Origin: resource.FromServer}
 		accepted = resource.Security{RootInstance: "own"}
+		misnamed = strings.Replace(mesh, "envoy.transport_sockets.tls", "envoy.transport_sockets.raw_buffer", 1)
 	)
 	for _, tt := range []struct {
 		name   string
@@ -182,6 +183,10 @@ func TestSecurityThatCannotBeHonored(t *testing.T) {
 		{"Envoy's, stored", envoy, stored, nil, "", "stays in force: transport_socket is not applied"},
 		{"Envoy's, of a server that asks for plain connections", envoy + connect("tcp"), server, nil, "system_root_certs", ""},
 		{"a plain socket", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer","typed_config":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"}}`, hand, nil, "", ""},
+		{"a plain socket by name", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer"}`, hand, nil, "", ""},
+		{"TLS by the name of a plain socket", misnamed, hand, nil, `it must be "envoy.transport_sockets.tls"; ` + plainHint, ""},
+		{"TLS by the name of a plain socket, and plain connections", misnamed + connect("tcp"), hand, nil, "", "connections are plain"},
+		{"TLS by the name of a plain socket, stored", misnamed, stored, nil, "", "stays in force: transport_socket is not applied"},
 		{"a plain socket, of a server", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer"}`, server, nil, `it must be "envoy.transport_sockets.tls"`, ""},
 		{"a socket that can be honored, checked by tcp", mesh + connect("tcp"), hand, &resource.Security{RootInstance: "mesh", IdentityInstance: "mesh"}, "", ""},
 
