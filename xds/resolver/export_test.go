@@ -6,6 +6,7 @@ import "github.com/lbd-dev/lbd/xds/resource"
 func (r *Resolver) Held() int {
 	n := len(r.targets) + len(r.needs) + len(r.hostNames) + len(r.hosts) +
 		len(r.asked.told) + len(r.asked.open) +
+		len(r.failing.keys) + len(r.failing.changed) +
 		held(r.listeners) + held(r.routes) + held(r.clusters) + held(r.assignments)
 	for _, t := range r.targets {
 		n += len(t.byCluster) + len(t.parts)

@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"errors"
+	"time"
 
 	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -29,8 +30,10 @@ type result[V any] struct {
 	// err is, without a value, why there is none: what an older lbd stored may
 	// break a rule of this one, or a management server may have said so. With
 	// a value it is why the last good one is in use.
-	err  error
-	from resource.Provenance
+	err error
+	// errSince is when err first had its present text.
+	errSince time.Time
+	from     resource.Provenance
 	// server is the management server that said so; fallback says that others are
 	// preferred to it, and cannot be reached.
 	server   string
@@ -88,7 +91,7 @@ func (l layers[V]) top(target, name string) result[V] {
 		return result[V]{}
 	case ads != nil:
 		kept := *cache
-		kept.err = ads.err
+		kept.err, kept.errSince = ads.err, ads.errSince
 		return kept
 	default:
 		return *cache
@@ -165,10 +168,15 @@ func (l layers[V]) take(
 	case u.Err == nil:
 		is = nil
 	default:
-		if was := l.get(s, u.Target, name); u.Ambient && was.good() {
+		was := l.get(s, u.Target, name)
+		since := time.Now()
+		if was != nil && text(was.err) == text(u.Err) {
+			since = was.errSince
+		}
+		if u.Ambient && was.good() {
 			*is = *was
 		}
-		is.err = u.Err
+		is.err, is.errSince = u.Err, since
 	}
 	l.put(s, u.Target, name, is)
 	return warnings

@@ -88,6 +88,7 @@ type Resolver struct {
 	hostNames map[string]struct{} // of the needs
 	asked     asked
 	reused    reused
+	failing   failing
 }
 
 // New returns a Resolver without resources.
@@ -103,6 +104,7 @@ func New(o Options) *Resolver {
 		needs:       make(map[resource.Key]map[*target]*need),
 		hostNames:   make(map[string]struct{}),
 		asked:       asked{told: make(map[wish]struct{}), open: make(map[wish]struct{})},
+		failing:     failing{keys: make(map[string]map[resource.Key]struct{}), changed: make(map[string]struct{})},
 	}
 }
 
@@ -165,6 +167,9 @@ func (r *Resolver) take(s resource.Source, u Update) {
 		if is := r.assignments.get(s, u.Target, u.Key.Name); is.good() {
 			is.value = r.reuse(is.value, before)
 		}
+	}
+	if s == resource.SourceADS {
+		r.recordError(u.Target, u.Key)
 	}
 	if s == resource.SourcePush && len(warnings) > 0 && r.options.Warnings != nil {
 		r.options.Warnings(u.Key, warnings)

@@ -126,6 +126,7 @@ func (r *Resolver) add(t *target, b *batch) {
 // remove forgets a target.
 func (r *Resolver) remove(t *target) {
 	delete(r.targets, t.name)
+	delete(r.failing.changed, t.name)
 	r.choose(t, nil)
 	r.serve(t)
 	r.watch(t, nil)

@@ -1,0 +1,136 @@
+package resolver
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// AmbientError is why the management server's last good version of a resource is
+// in use: the server deleted the resource, reports an error for it, sent an invalid
+// version, or cannot be reached (gRFC A88).
+type AmbientError struct {
+	Key resource.Key
+	Err error
+	// Since is when the error was first reported with its present text.
+	Since time.Time
+}
+
+// AmbientErrors are those of a target, each list in the order of types and names.
+type AmbientErrors struct {
+	// All has each resource of the target once.
+	All []AmbientError
+	// Routing are those of the Listener and the RouteConfiguration.
+	Routing []AmbientError
+	// Clusters are those of the Clusters and ClusterLoadAssignments that each
+	// cluster of the target depends on. A cluster without any is absent.
+	Clusters map[string][]AmbientError
+}
+
+// failing has the resources for which a management server reported an error last,
+// whether or not a value is in use all the same.
+type failing struct {
+	keys    map[string]map[resource.Key]struct{} // by target
+	changed map[string]struct{}                  // targets since the last AmbientChanges
+}
+
+// AmbientChanges returns the targets whose AmbientErrors may differ from what they
+// were at the last call, although their configs may be the same.
+func (r *Resolver) AmbientChanges() []string {
+	changed := slices.Collect(maps.Keys(r.failing.changed))
+	r.failing.changed = make(map[string]struct{}) // a cleared map stays as large as it was
+	return changed
+}
+
+// AmbientErrors returns the errors in spite of which resources of a target are in
+// use. What push or file have counts as without an error.
+func (r *Resolver) AmbientErrors(target string) AmbientErrors {
+	var out AmbientErrors
+	t := r.targets[target]
+	for _, key := range slices.SortedFunc(maps.Keys(r.failing.keys[target]), compareKeys) {
+		n := r.needs[key][t]
+		e, ok := r.ambientError(target, key)
+		if n == nil || !ok {
+			continue
+		}
+		out.All = append(out.All, e)
+		if n.routed {
+			out.Routing = append(out.Routing, e)
+		}
+		for x := range n.roots {
+			if out.Clusters == nil {
+				out.Clusters = make(map[string][]AmbientError)
+			}
+			out.Clusters[x.cluster] = append(out.Clusters[x.cluster], e)
+		}
+	}
+	return out
+}
+
+// recordError keeps failing up to date after a management server's update.
+func (r *Resolver) recordError(target string, key resource.Key) {
+	keys := r.failing.keys[target]
+	_, failed := keys[key]
+	switch fails := r.fails(target, key); {
+	case fails:
+		if keys == nil {
+			keys = make(map[resource.Key]struct{})
+			r.failing.keys[target] = keys
+		}
+		keys[key] = struct{}{}
+	case failed:
+		if delete(keys, key); len(keys) == 0 {
+			delete(r.failing.keys, target)
+		}
+	default:
+		return
+	}
+	if r.targets[target] != nil {
+		r.failing.changed[target] = struct{}{}
+	}
+}
+
+// fails reports whether a management server's last update of a resource was an error.
+func (r *Resolver) fails(target string, key resource.Key) bool {
+	switch key.Type {
+	case resource.TypeListener:
+		return r.listeners.fails(target, key.Name)
+	case resource.TypeRoutes:
+		return r.routes.fails(target, key.Name)
+	case resource.TypeCluster:
+		return r.clusters.fails(target, key.Name)
+	case resource.TypeAssignment:
+		return r.assignments.fails(target, key.Name)
+	default:
+		return false
+	}
+}
+
+func (l layers[V]) fails(target, name string) bool {
+	is := l.ads[wanted{target, name}]
+	return is != nil && is.err != nil
+}
+
+func (r *Resolver) ambientError(target string, key resource.Key) (e AmbientError, ok bool) {
+	switch key.Type {
+	case resource.TypeListener:
+		return ambientError(r.listeners, target, key)
+	case resource.TypeRoutes:
+		return ambientError(r.routes, target, key)
+	case resource.TypeCluster:
+		return ambientError(r.clusters, target, key)
+	case resource.TypeAssignment:
+		return ambientError(r.assignments, target, key)
+	default:
+		return e, false
+	}
+}
+
+// ambientError returns the error of the value in use; ok is false where there is no
+// value, or no error.
+func ambientError[V any](l layers[V], target string, key resource.Key) (e AmbientError, ok bool) {
+	top := l.top(target, key.Name)
+	return AmbientError{Key: key, Err: top.err, Since: top.errSince}, top.value != nil && top.err != nil
+}
