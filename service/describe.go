@@ -15,6 +15,7 @@ import (
 func (s *Service) describe(m *member, root policy.Node, endpoints bool) *ClusterState {
 	out := &ClusterState{
 		ClusterSummary: summarize(m),
+		AmbientErrors:  m.ambient.Load().list(),
 		Drops:          []DropState{},
 		Priorities:     []PriorityState{},
 		Leases:         m.shared.leases.Load(),

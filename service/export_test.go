@@ -7,6 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lbd-dev/lbd/service/history"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // EndpointMetricsUpTo is EndpointMetrics with a bound that tests can reach
@@ -18,6 +20,13 @@ func (s *Service) EndpointMetricsUpTo(ctx context.Context, most int) prometheus.
 // SetStale tells of a cluster's own tree that its source is away, or is not.
 func (s *Service) SetStale(cluster string, stale bool) {
 	s.targets.current.Load().clusters[cluster].newest.Load().only.stale.Store(stale)
+}
+
+// SetAmbientError makes a resource of a cluster's own tree one that is in use in spite of
+// an error.
+func (s *Service) SetAmbientError(cluster string, key resource.Key, err error) {
+	errors := newAmbientErrors([]resolver.AmbientError{{Key: key, Err: err}})
+	s.targets.current.Load().clusters[cluster].newest.Load().only.ambient.Store(errors)
 }
 
 // AwaitUnwatched returns once nothing runs for watchers.

@@ -291,12 +291,15 @@ func (s *Service) failed(e *Error, t *target, call *policy.Call, err error) {
 	case errors.As(err, &noCluster) && t.label == "" && noCluster.Key == (resource.Key{Type: Config, Name: call.Cluster}):
 		e.Code = UnknownCluster
 	case errors.As(err, &notReady):
-		e.Code = NoReadyEndpoint
+		e.Code, e.Detail = NoReadyEndpoint, t.withNote(call.Cluster, e.Detail)
 		if errors.As(err, &connect) && !connect.RetryAt.IsZero() {
 			e.RetryAfter = max(time.Until(connect.RetryAt), time.Millisecond)
 		}
 	case errors.As(err, &timeout):
 		e.Code = PickTimeout
+		if timeout.Err != nil {
+			e.Detail = t.withNote(call.Cluster, e.Detail)
+		}
 		if t.label == "" && !t.member(call.Cluster).known() {
 			e.Detail = fmt.Sprintf("cluster %q is not known yet: the management server has not told of it within %v", call.Cluster, timeout.Wait)
 		}
@@ -311,8 +314,17 @@ func (s *Service) failed(e *Error, t *target, call *policy.Call, err error) {
 	case call.Err() != nil:
 		e.Code = CallerGone
 	default:
-		e.Code = NoReadyEndpoint // a foreign policy's own error
+		e.Code, e.Detail = NoReadyEndpoint, t.withNote(call.Cluster, e.Detail) // a foreign policy's own error
 	}
+}
+
+// withNote returns the detail of a pick that failed, with the resolution note of the
+// cluster that was chosen.
+func (t *target) withNote(cluster, detail string) string {
+	if m := t.newest.Load().members[cluster]; m != nil {
+		detail = m.ambient.Load().appendNote(detail)
+	}
+	return detail
 }
 
 // unusable says why no pick of a target can be answered, and with which code: who

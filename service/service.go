@@ -250,6 +250,7 @@ func (s *Service) follow(changes []resolver.Change) (gone ended) {
 	gone = s.targets.apply(changes)
 	s.dns.Want(s.resolver.Hosts())
 	s.ask()
+	s.followAmbientErrors(changes)
 	return gone
 }
 

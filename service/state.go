@@ -62,6 +62,9 @@ type ClusterState struct {
 	ClusterSummary
 	// Error is why picks fail, where they do.
 	Error string `json:"error,omitempty"`
+	// AmbientErrors are the resources of a management server that the cluster uses in
+	// spite of an error; absent where there are none.
+	AmbientErrors []AmbientError `json:"ambient_errors,omitempty"`
 	// ConfigSource is where the cluster's configuration comes from; default is
 	// that of a cluster that nobody configured.
 	ConfigSource string `json:"config_source" enums:"push,file,ads,cache,default"`

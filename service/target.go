@@ -27,6 +27,9 @@ type target struct {
 	// used is, for a cluster: target, whether it was picked from since the last
 	// sweep.
 	used atomic.Bool
+	// ambient has the resources that are in use in spite of an error; nil where
+	// there are none.
+	ambient atomic.Pointer[ambientErrors]
 
 	offered lb.Offered // the newest config; guarded by the targets' mu
 }
@@ -67,6 +70,9 @@ type account struct {
 	shared *shared // what the cluster's accounts have in common; nil for unrouted picks
 
 	stale atomic.Bool // whether what serves the cluster may be out of date
+	// ambient has the resources of the cluster that are in use in spite of an error;
+	// nil where there are none.
+	ambient atomic.Pointer[ambientErrors]
 
 	recorded recorded // the recorder's only
 }

@@ -31,6 +31,9 @@ type TargetSummary struct {
 // TargetState is one xds target with what its picks are routed by.
 type TargetState struct {
 	TargetSummary
+	// AmbientErrors are the resources of a management server that the target and its
+	// clusters use in spite of an error; absent where there are none.
+	AmbientErrors []AmbientError `json:"ambient_errors,omitempty"`
 	// Listener and Routes are what the target is found by; absent where there are
 	// none.
 	Listener *Origin `json:"listener,omitempty"`
@@ -111,6 +114,7 @@ func (s *Service) Target(name string) (*TargetState, error) {
 	v := t.newest.Load()
 	out := &TargetState{
 		TargetSummary: t.summarize(v, s.hosts(t.name, st.Snapshot().Get)),
+		AmbientErrors: t.ambient.Load().list(),
 		ClusterStates: []ClusterSummary{},
 	}
 	h := s.targets.current.Load()

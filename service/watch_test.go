@@ -186,6 +186,12 @@ func TestWatchClusterTellsWhatHasNoGeneration(t *testing.T) {
 		if after > time.Second || m.id == before.id || !state.Stale || state.Generation != read[service.ClusterState](t, before.data).Generation {
 			t.Errorf("after %v: %v", after, m)
 		}
+		s.SetAmbientError("orders", resource.Key{Type: resource.TypeCluster, Name: "orders"}, errors.New("deleted"))
+		m, after = w.within(time.Minute)
+		state = read[service.ClusterState](t, m.data)
+		if after > time.Second || len(state.AmbientErrors) != 1 || state.AmbientErrors[0].Resource != "Cluster/orders" || state.AmbientErrors[0].Error != "deleted" {
+			t.Errorf("an ambient error, after %v: %v", after, m)
+		}
 	})
 }
 

@@ -88,6 +88,7 @@ type clusterFeed struct {
 type looked struct {
 	summary  ClusterSummary // without what only counts
 	revision uint64         // of its tree
+	ambient  []AmbientError
 }
 
 // told is what watchers are told, encoded once for all.
@@ -178,7 +179,7 @@ func (f *clusterFeed) describe(ctx context.Context, m *member) {
 
 // glance looks at the cluster without asking its tree.
 func (f *clusterFeed) glance(m *member) looked {
-	l := looked{summary: summarize(m), revision: m.target.channel.ClusterSummary(m.cluster).Revision}
+	l := looked{summary: summarize(m), revision: m.target.channel.ClusterSummary(m.cluster).Revision, ambient: m.ambient.Load().list()}
 	l.summary.Targets = f.watches.service.targets.current.Load().livesIn(m.cluster)
 	if b := l.summary.Breaker; b != nil {
 		l.summary.Breaker = b.withoutCounts()

@@ -23,7 +23,7 @@ func (c *collector) xds(out chan<- prometheus.Metric) {
 	if c.service.followed == nil {
 		return
 	}
-	status := c.service.followed.server.Status()
+	status := c.service.serverStatus()
 	// In use are those that a target uses or waits for. A server that several
 	// authorities have is there several times.
 	connected, targets := make(map[string]bool), make(map[string]int)

@@ -159,7 +159,7 @@ func (s *Service) XDS(f XDSFilter) XDSState {
 	}
 	out.Configured, out.NodeID, out.Bootstrap = true, s.options.Bootstrap.Node.GetId(), s.options.Bootstrap.Source
 	out.OnDemand = s.onDemand.state()
-	status := s.followed.server.Status()
+	status := s.serverStatus()
 	for _, server := range status.Servers {
 		out.Servers = append(out.Servers, XDSServer{
 			Server: server.URI, Authority: server.Authority, Connected: server.Connected,
@@ -190,6 +190,17 @@ func (s *Service) XDS(f XDSFilter) XDSState {
 		out.Resources = append(out.Resources, resourceState(r))
 	}
 	return out
+}
+
+// serverStatus returns the status of the management servers, with the states of
+// resources as the targets use them.
+func (s *Service) serverStatus() client.Status {
+	status := s.followed.server.Status()
+	h := s.targets.current.Load()
+	for i := range status.Resources {
+		status.Resources[i].State = h.cachedState(status.Resources[i])
+	}
+	return status
 }
 
 func (x *XDSState) listTargets(targets []client.TargetStatus, f XDSFilter) {

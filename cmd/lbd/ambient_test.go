@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+
+	"github.com/lbd-dev/lbd/service"
+)
+
+// ambientErrors returns the resources at a path that are in use in spite of an error.
+func ambientErrors(t *testing.T, url string) string {
+	t.Helper()
+	var state struct {
+		AmbientErrors []service.AmbientError `json:"ambient_errors"`
+	}
+	if err := json.Unmarshal([]byte(do(t, "GET", url, "").body), &state); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range state.AmbientErrors {
+		if e.Error == "" || e.Since.IsZero() {
+			t.Errorf("%+v", e)
+		}
+		out = append(out, e.Resource)
+	}
+	return strings.Join(out, " ")
+}
+
+// TestAmbientErrorsAreShown: a Cluster and a Listener that the server deletes are shown
+// by the clusters and targets that use them, and in the detail of picks that fail. The
+// tree stays as it is.
+func TestAmbientErrorsAreShown(t *testing.T) {
+	t.Parallel()
+	endpoint, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer endpoint.Close()
+	plane := newSnapshots(t)
+	world := []types.Resource{
+		listenerTo(t, "shop", "shop-routes"), edsCluster("cart"),
+		routesOf("shop-routes", route("/cart/", "cart"), route("/", "orders")), edsCluster("orders"),
+		assignmentOf("cart", endpoint.Addr().String()), assignmentOf("orders", endpoint.Addr().String()),
+	}
+	plane.set(world...)
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, Connect: "tcp"})
+	if got := picked(t, url, "target=shop&path=/cart/"); got != endpoint.Addr().String() {
+		t.Fatalf("picked %s", got)
+	}
+	shown := func(path, want string) {
+		t.Helper()
+		eventually(t, path+" with "+want, func() bool { return ambientErrors(t, url+path) == want })
+	}
+	const cart, orders, shop = "/v1/clusters/cart?target=shop", "/v1/clusters/orders?target=shop", "/v1/targets/shop"
+	shown(cart, "")
+	generation := generationOf(t, url+cart)
+
+	plane.set(append([]types.Resource{world[0]}, world[2:]...)...)
+	shown(cart, "Cluster/cart")
+	shown(orders, "")
+	shown(shop, "Cluster/cart")
+	plane.set(world[2:]...)
+	shown(cart, "Listener/shop Cluster/cart")
+	shown(orders, "Listener/shop")
+	shown(shop, "Cluster/cart Listener/shop")
+	if got := generationOf(t, url+cart); got != generation {
+		t.Errorf("an ambient error makes generation %d of %d", got, generation)
+	}
+
+	_ = endpoint.Close()
+	const note = "Cluster/cart is kept in spite of an error: Cluster/cart does not exist: management server "
+	eventually(t, "a pick that fails with the note", func() bool {
+		a := do(t, "GET", url+"/pick?target=shop&path=/cart/", "")
+		return a.status == http.StatusServiceUnavailable && strings.Contains(a.body, "(resolution note: Listener/shop is kept") && strings.Contains(a.body, note)
+	})
+	plane.set(world...)
+	shown(cart, "")
+	shown(shop, "")
+	eventually(t, "a pick that fails without a note", func() bool {
+		a := do(t, "GET", url+"/pick?target=shop&path=/cart/", "")
+		return a.status == http.StatusServiceUnavailable && !strings.Contains(a.body, "note")
+	})
+}
+
+func generationOf(t *testing.T, url string) int64 {
+	t.Helper()
+	var state service.ClusterSummary
+	if err := json.Unmarshal([]byte(do(t, "GET", url, "").body), &state); err != nil {
+		t.Fatal(err)
+	}
+	return state.Generation
+}
