@@ -11,6 +11,8 @@ export interface Headline {
   why: string;
   /** What is wrong with endpoints that picks should reach; "" for nothing. */
   unwell: string;
+  /** Which resources are in use in spite of an error; "" for none. */
+  kept: string;
   /** What is dropped and refused, each a sentence. */
   lost: string[];
 }
@@ -46,12 +48,14 @@ export function headline(c: ClusterState, k: Known): Headline {
   const failed = c.priority_in_use > 0 ? c.priorities.filter((p) => p.priority < c.priority_in_use) : [];
   const refused = k.lately !== null && Object.entries(k.lately.picks).some(([r, n]) => isRefusal(r) && n >= 0.05);
   const ailing = endpoints.some((e) => e.state === "EJECTED" || e.state === "TRANSIENT_FAILURE");
-  const warns = failed.length > 0 || c.state !== "READY" || refused || c.stale || ailing;
+  const kept = keptOf(c);
+  const warns = kept !== "" || failed.length > 0 || c.state !== "READY" || refused || c.stale || ailing;
   return {
     tone: k.until !== null ? "unknown" : c.state === "TRANSIENT_FAILURE" || c.error ? "bad" : warns ? "warning" : "good",
     where: `${k.until !== null ? `Last known, ${span(k.now - k.until)} ago: ` : ""}${where(c, used, endpoints, k)}`,
     why: why(c, used, failed.map((p) => `priority ${p.priority} is ${brief(p.why) || p.state}`)),
     unwell: c.state === "READY" ? unwell(endpoints) : "",
+    kept,
     lost: k.lately ? losses(c, used, k.lately) : [],
   };
 }
@@ -79,6 +83,15 @@ function why(c: ClusterState, used: PriorityState | undefined, failed: string[])
 
 /** How many endpoints of a state are named. */
 const named = 3;
+
+function keptOf(c: ClusterState): string {
+  const errors = c.ambient_errors ?? [];
+  if (errors.length === 0) return "";
+  const names = errors.slice(0, named).map((e) => e.resource).join(", ");
+  const more = errors.length > named ? ` and ${errors.length - named} more` : "";
+  const texts = [...new Set(errors.map((e) => e.error))];
+  return `In use in spite of an error: ${names}${more} (${texts.slice(0, named).map(brief).join("; ")}).`;
+}
 
 function unwell(endpoints: EndpointState[]): string {
   const told: string[] = [];

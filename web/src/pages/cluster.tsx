@@ -200,6 +200,7 @@ function Details({ state, counts, history, events, now, until, chosen, onChoose 
         <p class="first">{h.where}</p>
         <p>{h.why}</p>
         {h.unwell && <p>{h.unwell}</p>}
+        {h.kept && <p>{h.kept}</p>}
         {h.lost.map((l) => (
           <p key={l.slice(0, 12)}>{l}</p>
         ))}

@@ -191,3 +191,18 @@ test("numbers are short", () => {
   assert.equal(brief("connect to a:1: dial tcp a:1: connect: connection refused"), "connect to a:1: connection refused");
   assert.equal(brief("connect to a:1: dial tcp b:1: i/o timeout"), "connect to a:1: dial tcp b:1: i/o timeout");
 });
+
+test("resources that are in use in spite of an error", () => {
+  const kept = (...errors: [string, string][]) => {
+    const ambient_errors = errors.map(([resource, error]) => ({ resource, error, since: "2026-11-20T03:00:00Z" }));
+    return headline(cluster({ priorities: [used(0, two)], ambient_errors }), known());
+  };
+  assert.equal(kept().kept, "");
+  assert.equal(kept().tone, "good");
+  const one = kept(["Cluster/cart", "Cluster/cart does not exist"]);
+  assert.deepEqual([one.kept, one.tone], ["In use in spite of an error: Cluster/cart (Cluster/cart does not exist).", "warning"]);
+  assert.equal(
+    kept(["Listener/a", "away"], ["RouteConfiguration/b", "away"], ["Cluster/c", "away"], ["ClusterLoadAssignment/c", "deleted"]).kept,
+    "In use in spite of an error: Listener/a, RouteConfiguration/b, Cluster/c and 1 more (away; deleted).",
+  );
+});
