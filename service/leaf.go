@@ -17,11 +17,14 @@ type leafCounters struct {
 	service policy.ServiceKey
 	shared  *shared // the cluster's
 
-	holders int // guarded by the targets' mu
-	// reported is the management server that gets the load, or nil; guarded by the
-	// targets' mu.
+	// Guarded by the targets' mu.
+
+	holders int
+	wanted  int // how many of the holders' leaves want load reports
+	// reported is the management server that gets the load, or nil.
 	reported *bootstrap.Server
-	full     atomic.Bool // the circuit breaker, until it has eased
+
+	full atomic.Bool // the circuit breaker, until it has eased
 }
 
 // leaf is a cluster that a member comes down to, as its newest config that can
@@ -30,6 +33,17 @@ type leaf struct {
 	*resource.ClusterConfig
 
 	counters *leafCounters
+	reports  bool // its load is wanted by the server that it is from
+}
+
+// newLeaf returns the leaf of a cluster, which has to be released. It is called under
+// ts.mu.
+func (ts *targets) newLeaf(cc *resource.ClusterConfig) leaf {
+	l := leaf{cc, ts.hold(cc), wantsReports(cc)}
+	if l.reports {
+		l.counters.wanted++
+	}
+	return l
 }
 
 // hold returns the counters of a cluster, for a member to hold. It is called
@@ -45,12 +59,17 @@ func (ts *targets) hold(cc *resource.ClusterConfig) *leafCounters {
 	return c
 }
 
-// release gives back what hold returned for each leaf. It is called under ts.mu.
+// release gives back the leaves, and ends the load reports that no other leaf wants. It
+// is called under ts.mu.
 func (ts *targets) release(leaves []leaf) {
 	for _, l := range leaves {
+		if l.reports {
+			if l.counters.wanted--; l.counters.wanted == 0 {
+				ts.reports.end(l.counters)
+			}
+		}
 		if l.counters.holders--; l.counters.holders == 0 {
 			delete(ts.counted, l.counters.service)
-			ts.reports.end(l.counters)
 			l.counters.Release()
 			ts.unshare(l.counters.shared)
 		}

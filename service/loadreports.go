@@ -27,18 +27,22 @@ type reports struct {
 	connected func(bootstrap.Server) bool
 }
 
-// follow lets reports follow a leaf of a target: those of a cluster of a management
-// server that wants them go to that one (lrs_server: self). A cluster that targets have
-// of several servers is reported to the one that came first, while it is connected.
+// wantsReports reports whether the management server that a cluster is from wants its
+// load (lrs_server: self).
+func wantsReports(cc *resource.ClusterConfig) bool {
+	return cc.Cluster.LRSToSelf && cc.ClusterFrom.Source == resource.SourceADS
+}
+
+// follow begins the load reports of a leaf of a target, if they are wanted, or moves
+// them to the server that the target uses now. A cluster that targets have of several
+// servers is reported to the one that came first, while it is connected. The reports
+// end with the last leaf that wants them (release): another target may still have the
+// same cluster from the last known good, where nobody is known to want them.
 func (r *reports) follow(target string, l leaf) {
-	if r == nil {
+	if r == nil || !l.reports {
 		return
 	}
 	c := l.counters
-	if !l.Cluster.LRSToSelf || l.ClusterFrom.Source != resource.SourceADS {
-		r.end(c)
-		return
-	}
 	s := r.server(target, l.Cluster.Name)
 	if s == nil || c.reported != nil && c.reported.Key() != s.Key() && r.connected(*c.reported) {
 		return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,12 +17,13 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// silentServers are management servers that say only what a test says for them.
-type silentServers struct{}
+// silentServers are management servers that say only what a test says for them. The
+// server that every target uses may be nil.
+type silentServers struct{ used *bootstrap.Server }
 
 func (silentServers) Want(string, []resource.Key, []resource.Key) {}
 func (silentServers) Away(string, string) bool                    { return false }
-func (silentServers) Server(string, string) *bootstrap.Server     { return nil }
+func (s silentServers) Server(string, string) *bootstrap.Server   { return s.used }
 func (silentServers) Connected(bootstrap.Server) bool             { return true }
 func (silentServers) Status() client.Status                       { return client.Status{} }
 
@@ -31,6 +33,20 @@ type noReports struct{}
 func (noReports) Report(bootstrap.Server, ...lrs.Key) {}
 func (noReports) Stop(...lrs.Key)                     {}
 func (noReports) Status() []lrs.ServerStatus          { return nil }
+
+// recordedReports records of which clusters load reports began and ended.
+type recordedReports struct {
+	noReports
+	calls []string
+}
+
+func (r *recordedReports) Report(_ bootstrap.Server, keys ...lrs.Key) {
+	r.calls = append(r.calls, fmt.Sprint("report ", keys[0].Cluster))
+}
+
+func (r *recordedReports) Stop(keys ...lrs.Key) {
+	r.calls = append(r.calls, fmt.Sprint("stop ", keys[0].Cluster))
+}
 
 // recordedLastGood records what is to be kept on disk.
 type recordedLastGood struct {
@@ -44,7 +60,7 @@ func (k *recordedLastGood) Remove(keys []resource.Key)   { k.removed = append(k.
 
 // follow returns a service that follows the servers "one" and "two", in order of
 // fallback, with so many targets whose routes lead to the cluster "shared".
-func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGood, log *bytes.Buffer) {
+func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGood, reports *recordedReports, log *bytes.Buffer) {
 	t.Helper()
 	server := `{"server_uri":"passthrough:///%s","channel_creds":[{"type":"insecure"}]}`
 	b, err := bootstrap.Parse(fmt.Appendf(nil, `{"node":{"id":"test"},"xds_servers":[`+server+`,`+server+`]}`, "one", "two"),
@@ -59,7 +75,8 @@ func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGo
 			o.Targets = append(o.Targets, targetOf(i))
 		}
 	})
-	s.Follow(silentServers{}, kept, noReports{})
+	reports = &recordedReports{}
+	s.Follow(silentServers{&b.Servers[0]}, kept, reports)
 	routes := &resource.RouteConfiguration{VirtualHosts: []*resource.VirtualHost{{
 		Domains: []string{"*"}, Routes: []*resource.Route{{Clusters: []resource.WeightedCluster{{Name: "shared", Weight: 1}}}},
 	}}}
@@ -71,7 +88,7 @@ func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGo
 	}
 	s.ServerSaid(said)
 	kept.put = nil
-	return s, kept, log
+	return s, kept, reports, log
 }
 
 func targetOf(i int) string { return fmt.Sprint("xds:///t", i) }
@@ -91,7 +108,7 @@ func sharedSaid(target int, server, raw string) client.Update {
 // What several targets are told of one resource is kept once: otherwise a change of a
 // shared cluster costs the square of its targets.
 func TestWhatTargetsShareIsKeptOnce(t *testing.T) {
-	s, kept, _ := follow(t, 20)
+	s, kept, _, _ := follow(t, 20)
 	var updates []client.Update
 	for i := range 20 {
 		updates = append(updates, sharedSaid(i, "one", "c"))
@@ -102,11 +119,35 @@ func TestWhatTargetsShareIsKeptOnce(t *testing.T) {
 	}
 }
 
+// The load of a cluster that several targets have is reported as long as one of them has
+// it from a server that wants it, whatever the others have.
+func TestLoadReportsEndWithTheLastTarget(t *testing.T) {
+	s, _, reports, _ := follow(t, 2)
+	wants := func(target int, want bool) {
+		u := sharedSaid(target, "one", fmt.Sprint(want))
+		u.Cluster.LRSToSelf = want
+		assignment := resource.Key{Type: resource.TypeAssignment, Name: shared.Name}
+		s.ServerSaid([]client.Update{u, {
+			Target: targetOf(target), Server: u.Server,
+			Item: resource.Item{Key: assignment, Raw: []byte("a"), Assignment: &resource.Assignment{Name: shared.Name}},
+		}})
+	}
+	wants(0, true)
+	wants(1, false)
+	if slices.Contains(reports.calls, "stop shared") || !slices.Contains(reports.calls, "report shared") {
+		t.Fatalf("with one target left that wants them: %q", reports.calls)
+	}
+	wants(0, false)
+	if got := reports.calls[len(reports.calls)-1]; got != "stop shared" {
+		t.Errorf("with none: %q", reports.calls)
+	}
+}
+
 // Of what two servers say at once, the preferred one's is kept, in whichever order.
 func TestThePreferredServersResourceIsKept(t *testing.T) {
 	for _, order := range [][]string{{"one", "two"}, {"two", "one"}} {
 		t.Run(strings.Join(order, ","), func(t *testing.T) {
-			s, kept, _ := follow(t, 2)
+			s, kept, _, _ := follow(t, 2)
 			s.ServerSaid([]client.Update{sharedSaid(0, order[0], order[0]), sharedSaid(1, order[1], order[1])})
 			if len(kept.put) != 1 || string(kept.put[0].Raw) != "one" {
 				t.Errorf("kept %+v", kept.put)
@@ -125,7 +166,7 @@ func TestThePreferredServersResourceIsKept(t *testing.T) {
 // Names that anybody can invent fill neither the events nor the log while the preferred
 // server is away.
 func TestUnknownNamesThatFallBackAreReportedOnce(t *testing.T) {
-	s, _, log := follow(t, 1)
+	s, _, _, log := follow(t, 1)
 	before := strings.Count(log.String(), "\n")
 	for i := range 100 {
 		s.ServerEvent(client.FellBack{Targets: []string{fmt.Sprint("cluster:typo", i)}, From: "one", To: "two"})

@@ -307,7 +307,7 @@ func (ts *targets) join(t *target, was *member, cluster string, config *resource
 		if cc.Err != nil {
 			continue // it counts nothing
 		}
-		l := leaf{cc, ts.hold(cc)}
+		l := ts.newLeaf(cc)
 		ts.reports.follow(t.name, l)
 		m.leaves = append(m.leaves, l)
 	}
