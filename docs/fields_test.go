@@ -15,13 +15,14 @@ var update = flag.Bool("update", false, "write docs/fields.md instead of compari
 
 const fieldsIntroduction = `# Fields of resources
 
-What lbd does with each field of a resource that is pushed or read from a file. The tables are generated from the decoder's own
+What lbd does with each field of a resource. The tables are generated from the decoder's own
 (` + "`go test ./docs -run TestFieldsAreDocumented -update`" + `), and every field of every message is in them.
 
 - **Applied** fields do what the xDS and gRPC documentation says. Some are applied, refused or warned of depending on the rest of the resource:
   the table says when.
 - Fields that are **not applied** are accepted, and the push's answer has a warning for each kind of them: the first place, and how many more
-  there are. In what a management server sends they are ignored without a warning, as gRPC ignores what it does not apply.
+  there are. A field that a management server sends is logged once for each type of resource, and listed in
+  [` + "`unapplied_fields`" + `](control-plane.md#fields-that-are-not-applied) of ` + "`GET /v1/xds`" + `. It is never a reason to reject the resource (NACK).
 - **Unknown** fields, which no message has, are [refused](semantics.md#unknown-fields).
 
 Messages in ` + "`google.protobuf`" + ` (durations, wrappers, structs) are values. What an ` + "`Any`" + ` carries is looked at if lbd reads it.

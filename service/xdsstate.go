@@ -32,6 +32,10 @@ type XDSState struct {
 	Resources []XDSResource `json:"resources"`
 	// Total counts the resources that the filter chooses, listed or not.
 	Total int `json:"total"`
+	// Unapplied are the fields that lbd does not apply, and that management servers set
+	// in resources that are in use, by type and field: those of the type that the filter
+	// chooses.
+	Unapplied []XDSUnappliedField `json:"unapplied_fields"`
 	// LoadReports are those to each server that wants some.
 	LoadReports []XDSLoadReports `json:"load_reports"`
 	// OnDemand are the clusters that are asked for because picks named them.
@@ -129,6 +133,23 @@ type XDSRejection struct {
 	At      time.Time `json:"at"`
 }
 
+// XDSUnappliedField is a field that lbd does not apply, and that a management server
+// sets.
+type XDSUnappliedField struct {
+	Type string `json:"type" enums:"Listener,RouteConfiguration,Cluster,ClusterLoadAssignment"`
+	// Field is a message and its field, as in docs/fields.md.
+	Field string `json:"field"`
+	// Reason says what lbd does instead.
+	Reason string `json:"reason"`
+	// Example is the name of a resource with the field, Path is where the field is in
+	// it, and Server sent it.
+	Example string `json:"example"`
+	Path    string `json:"path"`
+	Server  string `json:"server"`
+	// Resources counts the resources in use with the field, once for each server.
+	Resources int `json:"resources"`
+}
+
 // XDSFilter chooses resources.
 type XDSFilter struct {
 	// Type, State and Prefix are empty for any.
@@ -153,7 +174,7 @@ var (
 
 // XDS tells how lbd stands with its management servers.
 func (s *Service) XDS(f XDSFilter) XDSState {
-	out := XDSState{Servers: []XDSServer{}, Targets: []XDSTarget{}, Resources: []XDSResource{}, LoadReports: []XDSLoadReports{}}
+	out := XDSState{Servers: []XDSServer{}, Targets: []XDSTarget{}, Resources: []XDSResource{}, Unapplied: []XDSUnappliedField{}, LoadReports: []XDSLoadReports{}}
 	if s.followed == nil {
 		return out
 	}
@@ -168,6 +189,7 @@ func (s *Service) XDS(f XDSFilter) XDSState {
 		})
 	}
 	out.listTargets(status.Targets, f)
+	out.listUnapplied(status.Unapplied, f)
 	for _, to := range s.followed.reports.Status() {
 		state := XDSLoadReports{
 			Server: to.URI, Connected: to.Connected, Clusters: to.Clusters,
@@ -216,6 +238,17 @@ func (x *XDSState) listTargets(targets []client.TargetStatus, f XDSFilter) {
 			continue
 		}
 		x.Targets = append(x.Targets, XDSTarget(t))
+	}
+}
+
+func (x *XDSState) listUnapplied(fields []client.UnappliedField, f XDSFilter) {
+	for _, u := range fields {
+		if f.Type == "" || string(u.Type) == f.Type {
+			x.Unapplied = append(x.Unapplied, XDSUnappliedField{
+				Type: string(u.Type), Field: u.Field, Reason: u.Reason,
+				Example: u.Name, Path: u.Path, Server: u.Server, Resources: u.Resources,
+			})
+		}
 	}
 }
 

@@ -76,6 +76,7 @@ type Client struct {
 	counts      map[UpdateCount]uint64
 	known       map[uint64]*serverResource // those with a value, by the hash of its Raw
 	moves       []*move                    // not yet published
+	unapplied   map[unappliedKey]*unappliedField
 
 	// start begins to connect to a server; after posts do to the owner later.
 	// Tests of the owner alone replace them.
@@ -113,6 +114,7 @@ func newClient(o Options) (*Client, error) {
 		servers:     map[string]*server{},
 		counts:      map[UpdateCount]uint64{},
 		known:       map[uint64]*serverResource{},
+		unapplied:   map[unappliedKey]*unappliedField{},
 		seed:        maphash.MakeSeed(),
 		decoding: resource.Options{
 			Origin:       resource.FromServer,

@@ -55,7 +55,9 @@ func (c *Client) remember(r *serverResource, it resource.Item) {
 	if c.known[r.hash] == r {
 		delete(c.known, r.hash)
 	}
+	c.forgetUnapplied(r)
 	if r.item = it; r.good() {
+		c.rememberUnapplied(r)
 		r.hash = maphash.Bytes(c.seed, it.Raw)
 		c.known[r.hash] = r
 	}

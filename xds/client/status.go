@@ -77,6 +77,9 @@ type Status struct {
 	// Updates counts resources received since the start, each once for all targets
 	// that want it, and rejected ones without a name.
 	Updates map[UpdateCount]uint64
+	// Unapplied are the fields that lbd does not apply and that resources in use have,
+	// by type and field.
+	Unapplied []UnappliedField
 }
 
 // ServerStatus is one server of an authority.
@@ -168,6 +171,7 @@ func (c *Client) Status() Status {
 	case s := <-answer:
 		slices.SortStableFunc(s.Servers, func(x, y ServerStatus) int { return cmp.Compare(x.Authority, y.Authority) })
 		slices.SortFunc(s.Targets, compareTargets)
+		slices.SortFunc(s.Unapplied, compareUnapplied)
 		slices.SortFunc(s.Resources, func(x, y ResourceStatus) int {
 			return cmp.Or(cmp.Compare(x.Key.Type, y.Key.Type), cmp.Compare(x.Key.Name, y.Key.Name), cmp.Compare(x.Target, y.Target))
 		})
@@ -189,7 +193,7 @@ func compareTargets(x, y TargetStatus) int {
 
 // status is for the owner. What it returns is in no order.
 func (c *Client) status() Status {
-	s := Status{Updates: maps.Clone(c.counts)}
+	s := Status{Updates: maps.Clone(c.counts), Unapplied: c.unappliedFields()}
 	n := 0
 	for _, a := range c.authorities {
 		n += len(a.watches)

@@ -31,6 +31,9 @@ type Item struct {
 	Field string
 	// Raw is what Decoded has in Raw.
 	Raw []byte
+	// Unapplied are the fields that are set and not applied, each once. Only
+	// DecodeResource sets it.
+	Unapplied []UnappliedField
 	// One of these is the value, by Key.Type; the others are nil.
 	Listener   *Listener
 	Routes     *RouteConfiguration

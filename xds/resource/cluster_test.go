@@ -151,7 +151,7 @@ func TestClusters(t *testing.T) {
 		{
 			"what is not applied", eds(`"health_checks":[{}]`), as(),
 			[]string{
-				"health_checks: is not applied: health is what EDS says, and whether an endpoint can be connected to",
+				byHand + "health_checks: is not applied: health is what EDS says, and whether an endpoint can be connected to",
 			},
 		},
 	} {

@@ -9,6 +9,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -99,15 +100,12 @@ func maxRequests(b *clusterv3.CircuitBreakers) (limit uint32, ok bool) {
 }
 
 // leavesOwn are the fields that mean nothing on an aggregate.
-var leavesOwn = []string{"circuit_breakers", "lrs_server", "lrs_report_endpoint_metrics", "outlier_detection", "transport_socket", "eds_cluster_config", "load_assignment"}
+var leavesOwn = []protoreflect.Name{"circuit_breakers", "lrs_server", "lrs_report_endpoint_metrics", "outlier_detection", "transport_socket", "eds_cluster_config", "load_assignment"}
 
 // judgedFields warns of the fields that are applied to some Clusters only and not to
 // this one. Those that are never applied are in clusterFields.
 func (v *verdict) judgedFields(m *clusterv3.Cluster, c *Cluster) {
-	if len(m.GetHealthChecks()) > 0 && !v.byHand { // their absence would be noticed, whoever wrote them
-		v.warn("health_checks", "is not applied: health is what EDS says, and whether an endpoint can be connected to")
-	}
-	if !v.byHand || v.stored {
+	if v.stored {
 		return
 	}
 	chosen := m.GetLbPolicy()
@@ -117,32 +115,32 @@ func (v *verdict) judgedFields(m *clusterv3.Cluster, c *Cluster) {
 	for name := range set(m) {
 		switch {
 		case c.Type == ClusterAggregate && slices.Contains(leavesOwn, name):
-			v.warn(name, "is not applied: the clusters of an aggregate have their own")
+			v.warnUnapplied(m, name, string(name), "is not applied: the clusters of an aggregate have their own")
 		case c.Type == ClusterEDS && name == "load_assignment":
-			v.warn(name, "is not applied: %s", whereEndpoints)
+			v.warnUnapplied(m, name, string(name), "is not applied: %s", whereEndpoints)
 		case c.Type == ClusterLogicalDNS && name == "eds_cluster_config":
-			v.warn(name, "is not applied: the type is LOGICAL_DNS")
+			v.warnUnapplied(m, name, string(name), "is not applied: the type is LOGICAL_DNS")
 		case name == "ring_hash_lb_config" && chosen != clusterv3.Cluster_RING_HASH,
 			name == "least_request_lb_config" && chosen != clusterv3.Cluster_LEAST_REQUEST:
-			v.warn(name, "is not applied: it belongs to another lb_policy")
+			v.warnUnapplied(m, name, string(name), "is not applied: it belongs to another lb_policy")
 		}
 	}
 	if c.Type == ClusterAggregate && c.Connect != ConnectDefault {
-		v.warn(`metadata.filter_metadata["lbd"].connect`, "is not applied: the clusters of an aggregate have their own")
+		v.warnUnapplied(m, "metadata", `metadata.filter_metadata["lbd"].connect`, "is not applied: the clusters of an aggregate have their own")
 	}
-	v.thresholds(m.GetCircuitBreakers().GetThresholds())
+	v.thresholds(m.GetCircuitBreakers())
 }
 
 // thresholds warns of those that are not the first of priority DEFAULT.
-func (v *verdict) thresholds(list []*clusterv3.CircuitBreakers_Thresholds) {
+func (v *verdict) thresholds(m *clusterv3.CircuitBreakers) {
 	first := true
-	for i, t := range list {
+	for i, t := range m.GetThresholds() {
 		at := "circuit_breakers.thresholds[" + strconv.Itoa(i) + "]"
 		switch {
 		case t.GetPriority() != corev3.RoutingPriority_DEFAULT:
-			v.warn(at, "is not applied: the priority is %s, and picks have priority DEFAULT", t.GetPriority())
+			v.warnUnapplied(m, "thresholds", at, "is not applied: the priority is %s, and picks have priority DEFAULT", t.GetPriority())
 		case !first:
-			v.warn(at, "is not applied: the first threshold of priority DEFAULT is")
+			v.warnUnapplied(m, "thresholds", at, "is not applied: the first threshold of priority DEFAULT is")
 		default:
 			first = false
 		}
@@ -150,12 +148,12 @@ func (v *verdict) thresholds(list []*clusterv3.CircuitBreakers_Thresholds) {
 }
 
 // set yields the names of m's fields that are set, in their order.
-func set(m proto.Message) iter.Seq[string] {
-	return func(yield func(string) bool) {
+func set(m proto.Message) iter.Seq[protoreflect.Name] {
+	return func(yield func(protoreflect.Name) bool) {
 		r := m.ProtoReflect()
 		fields := r.Descriptor().Fields()
 		for i := range fields.Len() {
-			if r.Has(fields.Get(i)) && !yield(string(fields.Get(i).Name())) {
+			if r.Has(fields.Get(i)) && !yield(fields.Get(i).Name()) {
 				return
 			}
 		}

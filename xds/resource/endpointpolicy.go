@@ -135,7 +135,7 @@ const minWeightUpdatePeriod = 100 * time.Millisecond
 func (v *verdict) weightedProto(m *weightedv3.ClientSideWeightedRoundRobin, field string) Policy {
 	v.fields(m, field)
 	if m.GetEnableOobLoadReport().GetValue() {
-		v.outOfBand(field + ".enable_oob_load_report")
+		v.warnUnapplied(m, "enable_oob_load_report", field+".enable_oob_load_report", noOutOfBand)
 	}
 	at := func(name string) string { return join(field, name) }
 	c := defaultWeightedRoundRobin
@@ -172,9 +172,12 @@ func (v *verdict) weightedProto(m *weightedv3.ClientSideWeightedRoundRobin, fiel
 	return v.weighted(c, at)
 }
 
+// noOutOfBand is why a field is not applied that asks endpoints for their loads.
+const noOutOfBand = "is not applied: loads are those that are reported with the outcomes of picks"
+
 // outOfBand warns of loads that are not asked for.
 func (v *verdict) outOfBand(field string) {
-	v.warn(field, "is not applied: loads are those that are told with the outcomes of picks")
+	v.warn(field, noOutOfBand)
 }
 
 // weighted judges weighted_round_robin's config. at is the path of a field.

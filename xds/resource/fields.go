@@ -104,8 +104,19 @@ type fieldPlan struct {
 
 // ignoredField is a field that is not applied.
 type ignoredField struct {
-	fd    protoreflect.FieldDescriptor
-	words string
+	fd protoreflect.FieldDescriptor
+	// name is the message's name in the tables, a dot, and the field's.
+	name   string
+	reason string
+}
+
+// newIgnoredField returns the field of a message that is called so in the tables.
+func newIgnoredField(message string, fd protoreflect.FieldDescriptor, words string) *ignoredField {
+	f := &ignoredField{fd: fd, name: message + "." + string(fd.Name()), reason: "is not applied"}
+	if words != "" {
+		f.reason += ": " + words
+	}
+	return f
 }
 
 // nestedField is an applied field with messages that have something to look at.
@@ -153,7 +164,7 @@ func (p *planner) plan(name string) *fieldPlan {
 		fd := md.Fields().ByName(use.Field)
 		switch {
 		case !use.Applied:
-			made.ignored = append(made.ignored, &ignoredField{fd, use.Words})
+			made.ignored = append(made.ignored, newIgnoredField(name, fd, use.Words))
 		case use.Words == "" && messageIn(fd) != nil:
 			inner := string(messageIn(fd).FullName())
 			if _, ok := p.tables[inner+" "+variant]; ok && variant != "" {
@@ -175,35 +186,55 @@ func messageIn(fd protoreflect.FieldDescriptor) protoreflect.MessageDescriptor {
 	return fd.Message()
 }
 
+// UnappliedField is a field that is set in a resource and that lbd does not apply.
+type UnappliedField struct {
+	// Field is the name of the message in docs/fields.md, a dot, and the name of the
+	// field. There are no others than those of the tables, so that a map with these
+	// keys is bounded.
+	Field string
+	// Path is where the field is set first, as in a Problem.
+	Path string
+	// Reason says that the field is not applied, and what lbd does instead.
+	Reason string
+}
+
 // unapplied is a field that is set and not applied: where it is set first, and how
 // often it is set elsewhere.
 type unapplied struct {
-	field string
-	words string
-	more  int
+	*ignoredField
+	path string
+	more int
 }
 
 // problem returns the warning about the field.
 func (u *unapplied) problem() Problem {
-	reason := "is not applied"
-	if u.words != "" {
-		reason += ": " + u.words
-	}
+	reason := u.reason
 	if u.more > 0 {
 		reason += fmt.Sprintf(" (and %d more like it)", u.more)
 	}
-	return Problem{Field: clip(u.field), Reason: reason}
+	return Problem{Field: clip(u.path), Reason: reason}
+}
+
+// unappliedFields returns the fields that fields found.
+func (v *verdict) unappliedFields() []UnappliedField {
+	if len(v.unappliedList) == 0 {
+		return nil
+	}
+	list := make([]UnappliedField, len(v.unappliedList))
+	for i, u := range v.unappliedList {
+		list[i] = UnappliedField{Field: u.name, Path: clip(u.path), Reason: u.reason}
+	}
+	return list
 }
 
 // fields warns of the fields of m, which stands at a path, and of the messages in it
-// that are not applied. Only resources that are written by hand get these warnings:
-// what a management server sends is for many clients, which ignore what they do not
-// apply. One that is stored got them when it was pushed.
+// that are not applied. A resource that is stored got these warnings when it was pushed,
+// or when a management server sent it.
 func (v *verdict) fields(m proto.Message, at string) { v.fieldsAs(m, at, "") }
 
 // fieldsAs is fields with a variant of the tables, such as logicalDNS.
 func (v *verdict) fieldsAs(m proto.Message, at, variant string) {
-	if !v.byHand || v.stored {
+	if v.stored {
 		return
 	}
 	plan := fieldPlans()[string(nameOf(m))+variant]
@@ -284,7 +315,7 @@ func (w *fieldWalk) found(f *ignoredField) {
 	if w.unapplied == nil {
 		w.unapplied = map[*ignoredField]*unapplied{}
 	}
-	u := &unapplied{field: join(within(w.at, w.path.String()), string(f.fd.Name())), words: f.words}
+	u := &unapplied{ignoredField: f, path: join(within(w.at, w.path.String()), string(f.fd.Name()))}
 	w.unapplied[f] = u
 	w.unappliedList = append(w.unappliedList, u)
 }

@@ -145,8 +145,13 @@ func TestEveryIgnoredFieldIsWarnedOf(t *testing.T) {
 				t.Errorf("%s.%s: warnings %v", message, use.Field, got)
 			}
 			server := &verdict{}
-			if server.fieldsAs(m.Interface(), "", variant); !server.remarks().empty() {
-				t.Errorf("%s.%s of a server is warned of", message, use.Field)
+			server.fieldsAs(m.Interface(), "at[0]", variant)
+			if list := server.unappliedFields(); len(list) != 1 || list[0].Field != message+"."+string(use.Field) || list[0].Path != got[0].Field || list[0].Reason != got[0].Reason {
+				t.Errorf("%s.%s of a server: %v", message, use.Field, list)
+			}
+			stored := &verdict{stored: true}
+			if stored.fieldsAs(m.Interface(), "", variant); len(stored.unappliedFields()) > 0 {
+				t.Errorf("%s.%s of a stored resource is reported", message, use.Field)
 			}
 		}
 	}

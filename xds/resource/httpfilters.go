@@ -233,13 +233,20 @@ func (v *verdict) rbacHeader(m *routev3.HeaderMatcher, field string) {
 // configurations.
 const perFilter = "typed_per_filter_config"
 
+// overriding is a message that takes the place of filters' configurations.
+type overriding interface {
+	proto.Message
+	GetTypedPerFilterConfig() map[string]*anypb.Any
+}
+
 // overrides judges what takes the place of filters' configurations for what
-// stands at a spot, or a part of it.
-func (r *routing) overrides(at spot, field string, configs map[string]*anypb.Any) {
+// stands at a spot, or for m, a part of it at a field.
+func (r *routing) overrides(at spot, m overriding, field string) {
+	configs := m.GetTypedPerFilterConfig()
 	if len(configs) == 0 {
 		return
 	}
-	r.warnByHand(at.in(join(field, perFilter)), "has no effect: picks pass no HTTP filters")
+	r.warnUnapplied(m, perFilter, at.in(join(field, perFilter)), "has no effect: picks pass no HTTP filters")
 	for _, name := range slices.Sorted(maps.Keys(configs)) {
 		config, optional := configs[name], false
 		here := at.in(join(field, perFilter)) + "[" + strconv.Quote(name) + "]"

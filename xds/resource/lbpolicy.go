@@ -92,10 +92,10 @@ func (v *verdict) xxHash(m *clusterv3.Cluster) {
 // refuses it even so where it is none that gRPC has.
 func (v *verdict) overridden(m *clusterv3.Cluster) {
 	p := m.GetLbPolicy()
+	if p != clusterv3.Cluster_ROUND_ROBIN && p != clusterv3.Cluster_LOAD_BALANCING_POLICY_CONFIG {
+		v.warnUnapplied(m, "lb_policy", "lb_policy", "%s is not applied: load_balancing_policy counts", p)
+	}
 	if v.byHand {
-		if p != clusterv3.Cluster_ROUND_ROBIN && p != clusterv3.Cluster_LOAD_BALANCING_POLICY_CONFIG {
-			v.warn("lb_policy", "%s is not applied: load_balancing_policy counts", p)
-		}
 		return
 	}
 	switch p {

@@ -9,7 +9,7 @@ import (
 // DecodeResource decodes one resource of a DiscoveryResponse, which is to be of a
 // type and may be wrapped in a Resource of envoy.service.discovery.v3. Item has
 // the Key, its Name as soon as that can be read, even with an error; and without
-// one the value and Raw. The error is an *InvalidError or a *SyntaxError; a panic
+// one the value, Raw and Unapplied. The error is an *InvalidError or a *SyntaxError; a panic
 // of the decoder is an *InvalidError too. Of the options Origin, Name,
 // Stored, Custom and Certificates are used.
 func DecodeResource(t Type, r *anypb.Any, o Options) (Item, error) {
@@ -23,6 +23,7 @@ func DecodeResource(t Type, r *anypb.Any, o Options) (Item, error) {
 	if err != nil {
 		return Item{Key: it.Key}, err
 	}
+	it.Unapplied = v.unappliedFields()
 	return it, nil
 }
 

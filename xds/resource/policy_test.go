@@ -185,8 +185,7 @@ func TestPolicies(t *testing.T) {
 		{
 			name: "weighted_round_robin updated too often", want: weightedPolicy(10*time.Second, 3*time.Minute, 100*time.Millisecond, 1),
 			body:   only(policy(weighted, `"weight_update_period":"0.099s","enable_oob_load_report":true,"slow_start_config":{}`)),
-			byHand: []string{inPolicy + ".weight_update_period: is 99ms: taken as 100ms, the shortest there is", inPolicy + ".slow_start_config: is not applied"},
-			both:   []string{inPolicy + ".enable_oob_load_report: is not applied: loads are those that are told with the outcomes of picks"},
+			byHand: []string{inPolicy + ".enable_oob_load_report: is not applied: loads are those that are reported with the outcomes of picks", inPolicy + ".weight_update_period: is 99ms: taken as 100ms, the shortest there is", inPolicy + ".slow_start_config: is not applied"},
 		},
 		{name: "weighted_round_robin by name", body: only(named("weighted_round_robin", `{}`)), want: standard},
 		{
@@ -194,7 +193,7 @@ func TestPolicies(t *testing.T) {
 			body: only(named("weighted_round_robin", `{"enableOobLoadReport":true,"oobReportingPeriod":"1s","blackoutPeriod":"0s",`+
 				`"weightExpirationPeriod":"2.5s","weightUpdatePeriod":"0s","errorUtilizationPenalty":0}`)),
 			byHand: []string{inValue + ".weightUpdatePeriod: is 0s: taken as 100ms, the shortest there is"},
-			both:   []string{inValue + ".enableOobLoadReport: is not applied: loads are those that are told with the outcomes of picks"},
+			both:   []string{inValue + ".enableOobLoadReport: is not applied: loads are those that are reported with the outcomes of picks"},
 		},
 
 		{name: "wrr_locality of ring_hash", body: only(within(policy(ringHash, `"hash_function":"XX_HASH"`))), want: perLocality(ring(1024, 4096))},

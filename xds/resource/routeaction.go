@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // channelIDKey is the filter state that a hash policy may name: the channel's
@@ -26,7 +27,7 @@ func (r *routing) action(at spot, m *routev3.Route, to *Route) bool {
 		}
 		return true
 	}
-	r.warnByHand(at.in(to.Unsupported), "is not supported: picks that the route takes are refused")
+	r.warnUnapplied(m, protoreflect.Name(to.Unsupported), at.in(to.Unsupported), "is not supported: picks that the route takes are refused")
 	return true
 }
 
@@ -94,7 +95,7 @@ func (r *routing) weighted(at spot, m *routev3.WeightedCluster, to *Route) {
 		} else {
 			r.clusterName(at, here+".name", c.GetName())
 		}
-		r.overrides(at, here, c.GetTypedPerFilterConfig())
+		r.overrides(at, c, here)
 		before := to.TotalWeight
 		to.TotalWeight += uint64(c.GetWeight().GetValue())
 		if before <= math.MaxUint32 && to.TotalWeight > math.MaxUint32 {
@@ -127,12 +128,12 @@ func (r *routing) hashPolicies(at spot, list []*routev3.RouteAction_HashPolicy) 
 			policies = append(policies, header)
 		case *routev3.RouteAction_HashPolicy_FilterState_:
 			if key := p.FilterState.GetKey(); key != channelIDKey {
-				r.warnByHand(at.in(field+".filter_state.key"), "is %q, and not applied: known is %s", key, channelIDKey)
+				r.warnUnapplied(m, "filter_state", at.in(field+".filter_state.key"), "is %q, and not applied: known is %s", key, channelIDKey)
 				continue
 			}
 			policies = append(policies, HashPolicy{Terminal: m.GetTerminal()})
 		default:
-			r.warnByHand(at.in(field), "is not applied: supported are header and filter_state")
+			r.warnUnapplied(m, protoreflect.Name(oneof(m, "policy_specifier")), at.in(field), "is not applied: supported are header and filter_state")
 		}
 	}
 	return policies

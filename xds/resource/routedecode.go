@@ -97,7 +97,7 @@ func (r *routing) virtualHost(i int, m *routev3.VirtualHost) *VirtualHost {
 		}
 	}
 	r.retryPolicy(at, "retry_policy", m.GetRetryPolicy())
-	r.overrides(at, "", m.GetTypedPerFilterConfig())
+	r.overrides(at, m, "")
 	if r.byHand {
 		r.reaches(at, h)
 	}
@@ -178,7 +178,7 @@ func (r *routing) route(at spot, m *routev3.Route) *Route {
 	if !r.match(at, m.GetMatch(), &route.Match) || !r.action(at, m, route) {
 		return nil
 	}
-	r.overrides(at, "", m.GetTypedPerFilterConfig())
+	r.overrides(at, m, "")
 	return route
 }
 

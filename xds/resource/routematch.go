@@ -9,11 +9,12 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // conditions are those of a route that no pick can meet or miss. gRPC passes
 // over all of them.
-var conditions = []string{"tls_context", "dynamic_metadata", "filter_state", "cookies"}
+var conditions = []protoreflect.Name{"tls_context", "dynamic_metadata", "filter_state", "cookies"}
 
 // match judges which requests a route takes. It reports whether the route is to
 // be kept.
@@ -22,15 +23,11 @@ func (r *routing) match(at spot, m *routev3.RouteMatch, to *RouteMatch) bool {
 		r.refuse(at.in("match"), `is absent: write match: {prefix: ""} to take all requests`)
 		return false
 	}
-	if r.byHand {
-		for name := range set(m) {
-			if slices.Contains(conditions, name) {
-				r.refuse(at.in("match."+name), "is not supported: a pick has none, and the route would take more than is meant")
-			}
-		}
+	if m.GetTlsContext() != nil || len(m.GetDynamicMetadata()) > 0 || len(m.GetFilterState()) > 0 || len(m.GetCookies()) > 0 {
+		r.unknownConditions(at, m)
 	}
 	if len(m.GetQueryParameters()) > 0 {
-		r.warnByHand(at.in("match.query_parameters"), "is not supported: the route is left out, as gRPC leaves it out")
+		r.warnUnapplied(m, "query_parameters", at.in("match.query_parameters"), "is not supported: the route is left out, as gRPC leaves it out")
 		return false
 	}
 	r.path(at, m, to)
@@ -43,6 +40,19 @@ func (r *routing) match(at spot, m *routev3.RouteMatch, to *RouteMatch) bool {
 		to.PerMillion = r.fraction(at, f.GetDefaultValue())
 	}
 	return true
+}
+
+// unknownConditions judges the conditions that no pick has.
+func (r *routing) unknownConditions(at spot, m *routev3.RouteMatch) {
+	for name := range set(m) {
+		switch here := at.in("match." + string(name)); {
+		case !slices.Contains(conditions, name):
+		case r.byHand:
+			r.refuse(here, "is not supported: a pick has none, and the route would take more than is meant")
+		default:
+			r.warnUnapplied(m, name, here, "is not applied: a pick has none, and the route takes more than is meant")
+		}
+	}
 }
 
 // path judges the path of a route's match.

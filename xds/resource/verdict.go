@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // verdict collects what the decoder finds in one resource.
@@ -111,7 +114,25 @@ func (v *verdict) err() error {
 	return nil
 }
 
-// remarks returns the warnings of a resource that is accepted.
+// warnUnapplied warns of a field of m that is judged, and that is not applied in this
+// resource. name is that of the field, and at is its path.
+func (v *verdict) warnUnapplied(m proto.Message, name protoreflect.Name, at, format string, args ...any) {
+	if v.byHand {
+		v.warn(at, format, args...)
+		return
+	}
+	if v.stored {
+		return
+	}
+	full := string(nameOf(m)) + "." + string(name)
+	if !slices.ContainsFunc(v.unappliedList, func(u *unapplied) bool { return u.name == full }) {
+		f := &ignoredField{name: full, reason: clip(fmt.Sprintf(format, args...))}
+		v.unappliedList = append(v.unappliedList, &unapplied{ignoredField: f, path: at})
+	}
+}
+
+// remarks returns the warnings of a resource that is accepted. What a management server
+// sends has the fields that are not applied in Item.Unapplied instead.
 func (v *verdict) remarks() *ledger {
 	all := ledger{list: make([]Problem, 0, len(v.unknown.list)+len(v.warnings.list)), more: v.unknown.more}
 	for _, p := range v.unknown.list {
@@ -119,6 +140,9 @@ func (v *verdict) remarks() *ledger {
 		all.list = append(all.list, p)
 	}
 	all.append(&v.warnings)
+	if !v.byHand {
+		return &all
+	}
 	for _, u := range v.unappliedList {
 		all.append(&ledger{list: []Problem{u.problem()}})
 	}
