@@ -43,7 +43,9 @@ func TestShortageIsNoFaultOfTheServer(t *testing.T) {
 		w.servers["one"].refuseWith(nil)
 		over := time.Now()
 		one := w.servers["one"].accept()
-		if took := time.Since(over); took > 3*overload.RetryPause/2 {
+		// gRPC's channel may answer the first attempt with the error of its last dial, and
+		// dial again for the second one.
+		if took := time.Since(over); took > 2*3*overload.RetryPause/2 {
 			t.Errorf("asked %v after the shortage", took)
 		}
 		one.say("1", "n1", cluster("a"))
