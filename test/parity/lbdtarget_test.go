@@ -83,6 +83,7 @@ func (l *lbdTarget) ask(ctx context.Context, r *request) directed {
 // kindOf tells the kind of a refusal by its code, and by its words where several
 // kinds have one code.
 func (l *lbdTarget) kindOf(e *service.Error) kind {
+	detail, _, _ := strings.Cut(e.Detail, " (resolution note: ") // which says nothing of why the pick failed
 	switch e.Code {
 	case service.PickTimeout:
 		return queued
@@ -93,31 +94,31 @@ func (l *lbdTarget) kindOf(e *service.Error) kind {
 	case service.UnknownTarget:
 		return noListener
 	case service.NoRoute:
-		if strings.Contains(e.Detail, "cannot be followed") {
+		if strings.Contains(detail, "cannot be followed") {
 			return unsupported
 		}
 		return noRoute
 	case service.NoReadyEndpoint:
 	default:
-		return kind(fmt.Sprintf("%s: %s", e.Code, e.Detail))
+		return kind(fmt.Sprintf("%s: %s", e.Code, detail))
 	}
 	switch {
-	case strings.Contains(e.Detail, "has no virtual host"):
+	case strings.Contains(detail, "has no virtual host"):
 		return noHost
-	case e.Cluster == "" && strings.Contains(e.Detail, "RouteConfiguration/") && strings.Contains(e.Detail, "does not exist"):
+	case e.Cluster == "" && strings.Contains(detail, "RouteConfiguration/") && strings.Contains(detail, "does not exist"):
 		return noRoutes
-	case e.Cluster == "" && strings.Contains(e.Detail, "cannot be used"):
+	case e.Cluster == "" && strings.Contains(detail, "cannot be used"):
 		return badTarget
-	case strings.Contains(e.Detail, "connection refused"):
+	case strings.Contains(detail, "connection refused"):
 		return refused
-	case slices.Contains(withoutEndpoints, e.Detail), strings.Contains(e.Detail, "ClusterLoadAssignment/"):
+	case slices.Contains(withoutEndpoints, detail), strings.Contains(detail, "ClusterLoadAssignment/"):
 		return none
-	case strings.Contains(e.Detail, "does not exist"):
+	case strings.Contains(detail, "does not exist"):
 		return noCluster
-	case strings.Contains(e.Detail, "refused what management server"):
+	case strings.Contains(detail, "refused what management server"):
 		return badCluster
 	}
-	return kind("not ready: " + e.Detail)
+	return kind("not ready: " + detail)
 }
 
 var states = map[string]connectivity.State{

@@ -105,6 +105,26 @@ var targetDifferences = []difference{
 				}
 			}
 		}),
+	byDuel("the error of a pick that fails while a resource is kept in spite of an error",
+		"has no note", "ends with a note", func(d *duel) func() string {
+			d.serve()
+			d.wait(d.oneAsk, "u0")
+			d.leaves[0].flaw = &flaw{apply: func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
+				a.Endpoints[1].Priority = 7 // and none from 1 to 6
+			}}
+			d.net.all[0].want = false
+			d.serve()
+			return func() string {
+				switch text := d.failure(); {
+				case strings.Contains(text, "resolution note: ClusterLoadAssignment/a "):
+					return "ends with a note"
+				case strings.Contains(text, "connection refused"):
+					return "has no note"
+				default:
+					return text
+				}
+			}
+		}),
 	byDuel("a priority that is deactivated when an update takes it away",
 		"has 1 connections", "has 0 connections", func(d *duel) func() string {
 			w := d.leaves[0]
