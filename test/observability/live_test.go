@@ -400,8 +400,11 @@ func (s *scenario) alerts(t *testing.T) {
 		"LbdResourceFileRefused", "LbdTargetUnavailable xds:///nowhere", "LbdXdsDisconnected " + s.plane.address, "LbdXdsResourceMissing Listener", "LbdXdsResourceRejected Cluster",
 	}
 	for _, a := range alerts(t) {
-		if a.Alert == "LbdOverload" {
+		switch a.Alert {
+		case "LbdOverload":
 			continue // this lbd lacks nothing: what it lacked would be lacking to the scrapes, too
+		case "LbdXdsResourceKept":
+			continue // the server here deletes nothing that is in use; promtool's tests let it fire
 		}
 		if !slices.ContainsFunc(wanted, func(w string) bool { return strings.Fields(w)[0] == a.Alert }) {
 			t.Errorf("nothing lets %s fire", a.Alert)
