@@ -61,8 +61,11 @@ func (s *server) run(ctx context.Context) {
 			// The server is not unreachable: what was received stays, and no other server
 			// takes its place.
 			retries--
+			// The next attempt dials on a channel of its own: this one could answer it with
+			// the error of its last dial, which costs another pause.
 			if conn != nil {
-				conn.ResetConnectBackoff()
+				_ = conn.Close() // nothing is left to be lost
+				conn = nil
 			}
 			select {
 			case <-time.After(overload.Pause(overload.RetryPause)):
