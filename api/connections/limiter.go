@@ -35,7 +35,7 @@ const (
 type Options struct {
 	// Max is how many connections there may be.
 	Max int
-	// Full is told of a connection that is refused because none of the others is idle.
+	// Full is called for each connection that is refused because no other one is idle.
 	Full func()
 	// Lacking reports whether a connection could not be accepted for a shortage of the
 	// system, so that it is to be tried again.
@@ -54,7 +54,7 @@ type Limiter struct {
 
 	mu         sync.Mutex // guards the rest
 	open       map[*conn]struct{}
-	freed      chan struct{} // closed when there may be room; nil while nobody waits
+	freed      chan struct{} // closed when there may be room; nil while no connection waits
 	candidates []candidate   // idle ones, the longest first, as of the last look
 	refusing   int
 }
