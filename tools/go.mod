@@ -12,6 +12,7 @@ tool (
 require (
 	github.com/getkin/kin-openapi v0.152.0
 	github.com/swaggo/swag v1.16.6
+	golang.org/x/tools v0.52.0
 	sigs.k8s.io/yaml v1.6.0
 )
 
@@ -237,7 +238,6 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/telemetry v0.0.0-20261009151841-97e8ea77aa2a // indirect
 	golang.org/x/text v0.43.0 // indirect
-	golang.org/x/tools v0.52.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/ini.v1 v1.67.0 // indirect
 	gopkg.in/yaml.v2 v2.4.0 // indirect

@@ -1,0 +1,2 @@
+// Package apart has files that refer to each other in one direction only.
+package apart

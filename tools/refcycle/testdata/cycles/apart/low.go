@@ -1,0 +1,5 @@
+package apart
+
+const low = 1
+
+func local() int { high := low; return high }

@@ -1,0 +1,3 @@
+module example.org/cycles
+
+go 1.26.0

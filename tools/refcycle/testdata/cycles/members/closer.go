@@ -1,0 +1,6 @@
+package members
+
+type closer interface {
+	close()
+	reader() reader
+}

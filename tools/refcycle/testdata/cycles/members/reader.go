@@ -1,0 +1,6 @@
+package members
+
+type reader interface {
+	closer
+	read() string
+}

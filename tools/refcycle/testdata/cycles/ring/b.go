@@ -1,0 +1,3 @@
+package ring
+
+var b [3]c

@@ -1,0 +1,5 @@
+package ring
+
+type c struct{}
+
+func (c) size() int { return a }
