@@ -54,7 +54,7 @@ func New(o Options) http.Handler {
 		metrics: newMetrics(o.Service.Registry()),
 	}
 
-	p := &picks{service: o.Service}
+	p := &pickHandlers{service: o.Service}
 	r.get("/pick", p.get)
 	r.get("/v1/pick", p.get)
 	r.post("/pick", p.post)

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // Limits of bodies, in bytes.
@@ -39,11 +39,11 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	case isTooLarge(err):
 		return nil, tooLarge(most)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, refusal(service.InvalidArgument, "body: it ends after %d of %d bytes", b.Len(), r.ContentLength)
+		return nil, refusal(fault.InvalidArgument, "body: it ends after %d of %d bytes", b.Len(), r.ContentLength)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, refusal(service.InvalidArgument, "body: it did not come in time")
+		return nil, refusal(fault.InvalidArgument, "body: it did not come in time")
 	default:
-		return nil, refusal(service.InvalidArgument, "body: it cannot be read: %v", err)
+		return nil, refusal(fault.InvalidArgument, "body: it cannot be read: %v", err)
 	}
 }
 
@@ -53,7 +53,7 @@ func isTooLarge(err error) bool {
 }
 
 func tooLarge(most int64) error {
-	return refusal(service.TooLarge, "body: it is larger than %d bytes", most)
+	return refusal(fault.TooLarge, "body: it is larger than %d bytes", most)
 }
 
 // noBody refuses a body where none is read: its sender meant something by it.
@@ -67,7 +67,7 @@ func noBody(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return refusal(service.InvalidArgument, "body: there should be none: parameters belong in the query")
+	return refusal(fault.InvalidArgument, "body: there should be none: parameters belong in the query")
 }
 
 // emptyBody accepts no body, or an empty JSON object: what clients send that always
@@ -79,7 +79,7 @@ func emptyBody(w http.ResponseWriter, r *http.Request) error {
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil || len(members) > 0 || members == nil {
-		return refusal(service.InvalidArgument, "body: it must be empty, or {}: parameters belong in the query")
+		return refusal(fault.InvalidArgument, "body: it must be empty, or {}: parameters belong in the query")
 	}
 	return nil
 }
@@ -97,10 +97,10 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return refusal(service.InvalidArgument, "body: %s", jsonReason(err))
+		return refusal(fault.InvalidArgument, "body: %s", jsonReason(err))
 	}
 	if d.More() {
-		return refusal(service.InvalidArgument, "body: something follows the JSON value at byte %d", d.InputOffset())
+		return refusal(fault.InvalidArgument, "body: something follows the JSON value at byte %d", d.InputOffset())
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // Limits of questions about clusters.
@@ -20,7 +22,7 @@ const (
 // ClusterList has a summary of each cluster.
 type ClusterList struct {
 	// Clusters are sorted by name, in byte order.
-	Clusters []service.ClusterSummary `json:"clusters"`
+	Clusters []observe.ClusterSummary `json:"clusters"`
 	// Next is what to ask for as after= for the rest; absent where there is
 	// none.
 	Next string `json:"next,omitempty"`
@@ -47,7 +49,7 @@ func (c *clusters) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var list ClusterList
-	list.Clusters, list.Next = part(l, c.service.Clusters(), func(s service.ClusterSummary) string { return s.Name })
+	list.Clusters, list.Next = part(l, c.service.Clusters(), func(s observe.ClusterSummary) string { return s.Name })
 	writeJSON(w, http.StatusOK, list)
 	return nil
 }
@@ -64,7 +66,7 @@ func (c *clusters) list(w http.ResponseWriter, r *http.Request) error {
 //	@Param			endpoints			query		bool	false	"false leaves the endpoints out"						default(true)
 //	@Param			index				query		int		false	"the generation that is known already"					format(int64)
 //	@Param			wait				query		string	false	"how long to wait for another, at most 5m; with index"	default(30s)
-//	@Success		200					{object}	service.ClusterState	"its state"
+//	@Success		200					{object}	observe.ClusterState	"its state"
 //	@Failure		400,404,414,500,503	{object}	Problem
 //	@Router			/v1/clusters/{name} [get]
 func (c *clusters) get(w http.ResponseWriter, r *http.Request) error {
@@ -96,7 +98,7 @@ func (c *clusters) get(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case waits && !indexed:
-		return refusal(service.InvalidArgument, "wait: means something with index only: the generation that is known already")
+		return refusal(fault.InvalidArgument, "wait: means something with index only: the generation that is known already")
 	case indexed:
 		liftWriteDeadline(w)
 		if err := c.service.AwaitCluster(r.Context(), name, target, index, wait); err != nil {

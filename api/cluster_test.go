@@ -8,7 +8,8 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 func TestClusterList(t *testing.T) {
@@ -40,7 +41,7 @@ func TestClusterList(t *testing.T) {
 		}
 	}
 	for _, query := range []string{"?limit=0", "?limit=10001", "?prefix=", "?x=1"} {
-		d.refused(service.InvalidArgument, "GET", "/v1/clusters"+query, "")
+		d.refused(fault.InvalidArgument, "GET", "/v1/clusters"+query, "")
 	}
 	const want = `{"clusters":[{"name":"b","state":"READY","priority_in_use":0,` +
 		`"endpoints":{"ready":1,"connecting":0,"idle":0,"transient_failure":0,"ejected":0,"unhealthy":0,"total":1},` +
@@ -89,26 +90,26 @@ func TestClusterState(t *testing.T) {
 	d := start(t, nil)
 	d.must(http.StatusCreated, "PUT", orders, assignment("throttle, drop_percentage: {numerator: 5}", "10.0.0.7:8080", "10.0.0.8:8080"))
 	w := d.must(200, "GET", "/v1/clusters/orders", "")
-	if s := decode[service.ClusterState](t, w.Body.Bytes()); len(s.Priorities) != 1 || len(s.Priorities[0].Localities[0].Endpoints) != 2 {
+	if s := decode[observe.ClusterState](t, w.Body.Bytes()); len(s.Priorities) != 1 || len(s.Priorities[0].Localities[0].Endpoints) != 2 {
 		t.Errorf("state: %s", w.Body)
 	}
 	w = d.must(200, "GET", "/v1/clusters/orders?endpoints=false", "")
-	if s := decode[service.ClusterState](t, w.Body.Bytes()); len(s.Priorities) != 1 || s.Priorities[0].Localities[0].Endpoints != nil {
+	if s := decode[observe.ClusterState](t, w.Body.Bytes()); len(s.Priorities) != 1 || s.Priorities[0].Localities[0].Endpoints != nil {
 		t.Errorf("state without endpoints: %s", w.Body)
 	}
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/homeless/config", `{"type":"EDS"}`)
 	d.must(200, "GET", "/v1/clusters/homeless", "")
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/all/config", aggregate("orders", "homeless"))
 	w = d.must(200, "GET", "/v1/clusters/all", "")
-	if s := decode[service.ClusterState](t, w.Body.Bytes()); len(s.Leaves) != 2 || s.Leaves[0].Name != "orders" || s.Breaker != nil {
+	if s := decode[observe.ClusterState](t, w.Body.Bytes()); len(s.Leaves) != 2 || s.Leaves[0].Name != "orders" || s.Breaker != nil {
 		t.Errorf("state of an aggregate: %s", w.Body)
 	}
-	d.refused(service.UnknownCluster, "GET", "/v1/clusters/nobody", "")
-	d.refused(service.UnknownCluster, "GET", "/v1/clusters/nobody?index=1", "")
+	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/nobody", "")
+	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/nobody?index=1", "")
 	for _, query := range []string{"?wait=1s", "?index=now", "?index=1&wait=6m", "?endpoints=2", "?target=", "?tree=x"} {
-		d.refused(service.InvalidArgument, "GET", "/v1/clusters/orders"+query, "")
+		d.refused(fault.InvalidArgument, "GET", "/v1/clusters/orders"+query, "")
 	}
-	d.refused(service.UnknownTarget, "GET", "/v1/clusters/orders?target=x", "")
+	d.refused(fault.UnknownTarget, "GET", "/v1/clusters/orders?target=x", "")
 }
 
 // TestClusterStateOfABrokenCluster: an aggregate without a leaf that can serve says

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // DaemonStream has the type of data for each event of the daemon's stream, by the
@@ -12,7 +13,7 @@ type DaemonStream struct {
 	// Heartbeat comes when the stream opens, and whenever it was silent for 15 s.
 	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
 	// Daemon comes first, and then whenever it changes.
-	Daemon *service.DaemonState `json:"daemon,omitempty"`
+	Daemon *observe.DaemonState `json:"daemon,omitempty"`
 }
 
 // daemon answers /v1/daemon.
@@ -25,7 +26,7 @@ type daemon struct{ service *service.Service }
 //	@ID				getDaemon
 //	@Tags			daemon
 //	@Produce		json
-//	@Success		200			{object}	service.DaemonState	"the daemon's state"
+//	@Success		200			{object}	observe.DaemonState	"the daemon's state"
 //	@Failure		400,414,500	{object}	Problem
 //	@Router			/v1/daemon [get]
 func (d *daemon) get(w http.ResponseWriter, r *http.Request) error {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/files"
 )
 
@@ -41,14 +43,14 @@ func TestDaemon(t *testing.T) {
 			t.Errorf("got %s", got)
 		}
 
-		d.service.AddConditions(func() []service.Condition {
-			return []service.Condition{{Kind: service.ConditionStoreFailing, Since: time.Now(), Text: "lbd.db was replaced", NotReady: true}}
+		d.service.AddConditions(func() []observe.Condition {
+			return []observe.Condition{{Kind: observe.ConditionStoreFailing, Since: time.Now(), Text: "lbd.db was replaced", NotReady: true}}
 		})
 		got := d.must(503, "GET", "/readyz", "").Body.String()
 		if !strings.Contains(got, "\n[-]store_failing: lbd.db was replaced\n") || !strings.HasSuffix(got, "readyz check failed\n") {
 			t.Errorf("got %s", got)
 		}
-		d.refused(service.InvalidArgument, "GET", "/v1/daemon?x", "")
-		d.refused(service.InvalidArgument, "GET", "/v1/daemon/watch?x", "")
+		d.refused(fault.InvalidArgument, "GET", "/v1/daemon?x", "")
+		d.refused(fault.InvalidArgument, "GET", "/v1/daemon/watch?x", "")
 	})
 }

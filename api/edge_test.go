@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 func TestWhatNoRouteTakes(t *testing.T) {
@@ -103,8 +103,8 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: %q", target, got)
 		}
 	}
-	d.refused(service.InvalidArgument, "GET", "/livez?verbose=x", "")
-	d.refused(service.InvalidArgument, "GET", "/readyz?x", "")
+	d.refused(fault.InvalidArgument, "GET", "/livez?verbose=x", "")
+	d.refused(fault.InvalidArgument, "GET", "/readyz?x", "")
 }
 
 func TestContractIsServed(t *testing.T) {
@@ -161,7 +161,7 @@ func TestBodyThatIsCutShortIsRefused(t *testing.T) {
 	if got := status(t, r); got != 400 {
 		t.Errorf("%d, want 400", got)
 	}
-	d.refused(service.UnknownCluster, "GET", orders, "")
+	d.refused(fault.UnknownCluster, "GET", orders, "")
 }
 
 func TestExpectContinueIsAnswered(t *testing.T) {

@@ -9,15 +9,16 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
 )
 
 // The codes of what fails before the service is asked.
 const (
-	notFound         service.Code = "not_found"
-	methodNotAllowed service.Code = "method_not_allowed"
-	permissionDenied service.Code = "permission_denied"
-	uriTooLong       service.Code = "uri_too_long"
+	notFound         fault.Code = "not_found"
+	methodNotAllowed fault.Code = "method_not_allowed"
+	permissionDenied fault.Code = "permission_denied"
+	uriTooLong       fault.Code = "uri_too_long"
 )
 
 // statusCallerGone is what metrics count for a caller that is gone; nobody
@@ -36,8 +37,8 @@ type answer struct {
 }
 
 // answers is the only place where a status is chosen, and has a row for each code.
-var answers = map[service.Code]answer{
-	service.InvalidArgument: {
+var answers = map[fault.Code]answer{
+	fault.InvalidArgument: {
 		status: http.StatusBadRequest, title: "Invalid argument",
 		means: "The request cannot be understood: a parameter, a header or the body has a wrong value, or a parameter that this path does not know.",
 		fix:   "Read detail: it names the parameter and says what it may be. The same request fails again.",
@@ -52,27 +53,27 @@ var answers = map[service.Code]answer{
 		means: "lbd has nothing at this path.",
 		fix:   "Check the path: /openapi.yaml and /docs list all of them. Names of clusters in a path are percent-encoded.",
 	},
-	service.UnknownCluster: {
+	fault.UnknownCluster: {
 		status: http.StatusNotFound, title: "Unknown cluster",
 		means: "No push, no file and no management server has the cluster, or the resource of it that was asked for.",
 		fix:   "Check the name in GET /v1/clusters. Push the cluster's endpoints to /v1/clusters/NAME/endpoints, or add it to the resource directory or the management server.",
 	},
-	service.UnknownTarget: {
+	fault.UnknownTarget: {
 		status: http.StatusNotFound, title: "Unknown target",
 		means: "lbd does not host the target, or has no Listener or routes for it yet.",
 		fix:   "Check the name in GET /v1/targets. Host it with PUT /v1/targets/NAME or --target, or push its Listener.",
 	},
-	service.NoRoute: {
+	fault.NoRoute: {
 		status: http.StatusNotFound, title: "No route",
 		means: "No route of the target takes the request, or the route that takes it leads to no cluster.",
 		fix:   "Ask again with explain=true: it lists the routes that were tried and why each does not match. Check path= and the header.NAME= parameters.",
 	},
-	service.UnknownLease: {
+	fault.UnknownLease: {
 		status: http.StatusNotFound, title: "Unknown lease",
 		means: "The lease ended, expired, or was never given.",
 		fix:   "Nothing is to be done for a lease that is over. If leases expire too early, ask for a longer ttl= or renew them.",
 	},
-	service.UnknownChange: {
+	fault.UnknownChange: {
 		status: http.StatusNotFound, title: "Unknown change",
 		means: "No change of resource files with this hash is held, nor was one permitted lately.",
 		fix:   "GET /v1/files lists the changes that are held, each with its hash. The hash is another one once the files change again.",
@@ -82,17 +83,17 @@ var answers = map[service.Code]answer{
 		means: "The path does not take the method.",
 		fix:   "Use one of the methods in the Allow header.",
 	},
-	service.Blocked: {
+	fault.Blocked: {
 		status: http.StatusConflict, title: "Blocked",
-		means: "The change would leave a cluster without an endpoint that picks can use, or would remove more resources than allowed. Nothing was changed.",
-		fix:   "Check that the resource says what you mean: a misspelled field or a wrong health_status leaves no endpoint. If it is meant, detail says which parameter permits it.",
+		means: "The change would leave a cluster without an endpoint that picks can use, would take TLS from its connections, or would remove more resources than allowed. Nothing was changed.",
+		fix:   "Check that the resource says what you mean: a misspelled field or a wrong health_status leaves no endpoint. If it is meant, detail says which parameter permits it, or what to push for plain connections.",
 	},
-	service.PreconditionFailed: {
+	fault.PreconditionFailed: {
 		status: http.StatusPreconditionFailed, title: "Precondition failed",
 		means: "Somebody else changed the resource since you read it: If-Match or If-None-Match does not hold. Nothing was changed.",
 		fix:   "Read the resource again, apply your change to it, and send the new ETag in If-Match.",
 	},
-	service.TooLarge: {
+	fault.TooLarge: {
 		status: http.StatusRequestEntityTooLarge, title: "Too large",
 		means: "The body, or what it expands to, is larger than lbd takes.",
 		fix:   "Send less at a time: a snapshot can be added to in parts with POST /v1/snapshot. docs/operations.md lists the limits.",
@@ -102,67 +103,67 @@ var answers = map[service.Code]answer{
 		means: "The path and the query are longer than lbd takes.",
 		fix:   "Send fewer or shorter parameters.",
 	},
-	service.UnsupportedMedia: {
+	fault.UnsupportedMedia: {
 		status: http.StatusUnsupportedMediaType, title: "Unsupported media type",
 		means: "The body is of a type, a charset or an encoding that this path does not take.",
 		fix:   "Send application/json, application/yaml or application/x-protobuf, in UTF-8 and uncompressed.",
 	},
-	service.InvalidResource: {
+	fault.InvalidResource: {
 		status: http.StatusUnprocessableEntity, title: "Invalid resource",
 		means: "The resource can be read and breaks rules, or has fields that do not exist. Nothing was changed.",
 		fix:   "errors lists every broken rule with its field and, for JSON and YAML, its line and column. Correct them all; lbd check FILE shows the same without a daemon.",
 	},
-	service.PreconditionRequired: {
+	fault.PreconditionRequired: {
 		status: http.StatusPreconditionRequired, title: "Precondition required",
 		means: "The daemon runs with --require-if-match: changes have to say what they replace.",
 		fix:   "Send the ETag of what you read in If-Match, or If-None-Match: * for something new.",
 	},
-	service.RateLimited: {
+	fault.RateLimited: {
 		status: http.StatusTooManyRequests, title: "Rate limited", retries: true,
 		means: "A limit of lbd is reached: too many waiting picks, leases, pushes or streams, as detail says. Endpoints are not affected.",
 		fix:   "Try again after retry_after_ms. If it happens often, docs/operations.md lists the limits.",
 	},
-	service.CallerGone: {
+	fault.CallerGone: {
 		status: statusCallerGone, title: "Caller gone",
 		means: "The caller closed the connection before the answer. Only metrics and logs show this code.",
 		fix:   "Nothing, unless callers time out earlier than they should.",
 	},
-	service.Internal: {
+	fault.Internal: {
 		status: http.StatusInternalServerError, title: "Internal error",
 		means: "lbd failed to answer, which is a fault of lbd.",
 		fix:   "The log has the error at level ERROR. Report it with the log lines.",
 	},
-	service.Dropped: {
+	fault.Dropped: {
 		status: http.StatusServiceUnavailable, title: "Dropped",
 		means: "A drop category of the cluster's policy.drop_overloads drops this share of the requests on purpose. category names it.",
 		fix:   "Send no request for this pick. To stop dropping, push endpoints without the category, or with a smaller drop_percentage.",
 	},
-	service.CircuitBroken: {
+	fault.CircuitBroken: {
 		status: http.StatusServiceUnavailable, title: "Circuit broken",
 		means: "The cluster has as many requests in flight as its circuit breaker permits.",
 		fix:   "Shed the request or try again later. The limit is max_requests of circuit_breakers.thresholds (1024 by default); leases that are never ended count until they expire.",
 	},
-	service.NoReadyEndpoint: {
+	fault.NoReadyEndpoint: {
 		status: http.StatusServiceUnavailable, title: "No ready endpoint", retries: true,
 		means: "Every endpoint of the cluster is unhealthy, ejected, or cannot be connected to, or there is none.",
 		fix:   "detail has the last error. GET /v1/clusters/NAME shows each endpoint and why it is not used. wait_for_ready=true waits until one is ready.",
 	},
-	service.AllExcluded: {
+	fault.AllExcluded: {
 		status: http.StatusServiceUnavailable, title: "All excluded",
 		means: "exclude= names every endpoint that could be picked.",
 		fix:   "Give up, or pick again without exclude=.",
 	},
-	service.ShuttingDown: {
+	fault.ShuttingDown: {
 		status: http.StatusServiceUnavailable, title: "Shutting down",
 		means: "The daemon is shutting down and takes no new requests.",
 		fix:   "Ask another instance, or try again after the restart.",
 	},
-	service.PickTimeout: {
+	fault.PickTimeout: {
 		status: http.StatusGatewayTimeout, title: "Pick timeout",
 		means: "The pick waited as long as wait= permits (--pick-wait by default), while the cluster was still connecting or its resources were still on their way.",
 		fix:   "Ask with a longer wait=, or wait_for_ready=true. GET /v1/clusters/NAME shows what the cluster waits for.",
 	},
-	service.StorageFailed: {
+	fault.StorageFailed: {
 		status: http.StatusInsufficientStorage, title: "Storage failed",
 		means: "The push could not be written to disk, so nothing of it is in force. What was pushed before stays.",
 		fix:   "Check the disk of --data: the log and GET /readyz?verbose say what failed. Then push again.",
@@ -178,7 +179,7 @@ type Problem struct {
 	// Detail says which and why, for people.
 	Detail string `json:"detail"`
 	// Code is stable.
-	Code service.Code `json:"code" swaggertype:"string" enums:"invalid_argument,permission_denied,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
+	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,permission_denied,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
 	Cluster  string `json:"cluster,omitempty"`
@@ -190,18 +191,18 @@ type Problem struct {
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 	// Errors are the broken rules of invalid_resource; of a body that cannot be
 	// read, where it breaks.
-	Errors []service.Problem `json:"errors,omitempty"`
+	Errors []fault.Problem `json:"errors,omitempty"`
 	// Explain is the decision, where explain=true asked for it.
-	Explain []service.Step `json:"explain,omitempty"`
+	Explain []picks.Step `json:"explain,omitempty"`
 }
 
 // problemOf returns e, whose code has an answer, as it is answered.
-func problemOf(e *service.Error) Problem {
+func problemOf(e *fault.Error) Problem {
 	a := answers[e.Code]
 	p := Problem{
 		Type: problemsPath + string(e.Code), Title: a.title, Status: a.status, Detail: e.Detail,
 		Code: e.Code, GRPCCode: grpcName(e.Code),
-		Cluster: e.Cluster, Target: e.Target, Category: e.Category, Errors: e.Problems, Explain: e.Explain,
+		Cluster: e.Cluster, Target: e.Target, Category: e.Category, Errors: e.Problems,
 	}
 	if a.retries && e.RetryAfter > 0 {
 		p.RetryAfterMS = int64((e.RetryAfter + time.Millisecond - 1) / time.Millisecond)
@@ -209,9 +210,8 @@ func problemOf(e *service.Error) Problem {
 	return p
 }
 
-// writeProblem answers with e.
-func writeProblem(w http.ResponseWriter, e *service.Error) {
-	p := problemOf(e)
+// writeProblem answers with p.
+func writeProblem(w http.ResponseWriter, p Problem) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	h["Content-Type"] = problemType
@@ -219,9 +219,9 @@ func writeProblem(w http.ResponseWriter, e *service.Error) {
 		h.Set("Retry-After", strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
 	}
 	switch p.Code {
-	case service.Dropped:
-		h.Set("Lbd-Drop", headerText(e.Category))
-	case service.CircuitBroken:
+	case fault.Dropped:
+		h.Set("Lbd-Drop", headerText(p.Category))
+	case fault.CircuitBroken:
 		h.Set("Lbd-Drop", "circuit-breaker")
 	default:
 	}
@@ -240,11 +240,11 @@ func headerText(s string) string {
 }
 
 // refusal makes an error of what fails before the service is asked.
-func refusal(code service.Code, format string, args ...any) *service.Error {
-	return &service.Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+func refusal(code fault.Code, format string, args ...any) *fault.Error {
+	return &fault.Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-func grpcName(c service.Code) string {
+func grpcName(c fault.Code) string {
 	switch c {
 	case notFound:
 		return grpcNames[codes.NotFound]

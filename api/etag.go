@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // maxTags is how many entity tags a header may list.
@@ -13,8 +14,8 @@ const maxTags = 100
 
 // preconditions reads If-Match and If-None-Match of a change. Of the tags, the
 // hash counts and the suffix for the representation does not.
-func preconditions(h http.Header) (service.Precondition, error) {
-	var p service.Precondition
+func preconditions(h http.Header) (sources.Precondition, error) {
+	var p sources.Precondition
 	if values, ok := h["If-Match"]; ok {
 		tags, err := parseTags("If-Match", values)
 		if err != nil {
@@ -27,7 +28,7 @@ func preconditions(h http.Header) (service.Precondition, error) {
 	}
 	if values, ok := h["If-None-Match"]; ok {
 		if len(values) != 1 || strings.TrimSpace(values[0]) != "*" {
-			return p, refusal(service.InvalidArgument, "If-None-Match: a change can be asked for with * only: if there is nothing yet")
+			return p, refusal(fault.InvalidArgument, "If-None-Match: a change can be asked for with * only: if there is nothing yet")
 		}
 		p.IfNoneMatch = true
 	}
@@ -76,7 +77,7 @@ func (t tag) hash() string {
 // parseTags reads a list of entity tags, with or without quotes, or a single *.
 func parseTags(name string, values []string) ([]tag, error) {
 	wrong := func(why string) ([]tag, error) {
-		return nil, refusal(service.InvalidArgument, "%s: %q %s", name, clip(strings.Join(values, ", ")), why)
+		return nil, refusal(fault.InvalidArgument, "%s: %q %s", name, clip(strings.Join(values, ", ")), why)
 	}
 	rest := strings.Join(values, ",")
 	var tags []tag

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // Limits of questions about events.
@@ -19,7 +20,7 @@ const (
 // EventList has events.
 type EventList struct {
 	// Events are the newest first.
-	Events []service.Event `json:"events"`
+	Events []observe.Event `json:"events"`
 }
 
 // events answers /v1/events.
@@ -40,7 +41,7 @@ type events struct{ service *service.Service }
 //	@Failure		400,414,500	{object}	Problem
 //	@Router			/v1/events [get]
 func (e *events) list(w http.ResponseWriter, r *http.Request) error {
-	f := service.EventFilter{Limit: DefaultEvents}
+	f := observe.EventFilter{Limit: DefaultEvents}
 	known := []parameter{{name: "cluster"}, {name: "target"}, {name: "type", repeats: true}, {name: "limit"}}
 	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
 		switch name {
@@ -59,16 +60,16 @@ func (e *events) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	list := EventList{Events: e.service.Events(f)}
 	if list.Events == nil {
-		list.Events = []service.Event{}
+		list.Events = []observe.Event{}
 	}
 	writeJSON(w, http.StatusOK, list)
 	return nil
 }
 
 // eventType appends a type of events.
-func eventType(to *[]service.EventType, v value) string {
-	names := make([]string, len(service.EventTypes))
-	for i, t := range service.EventTypes {
+func eventType(to *[]observe.EventType, v value) string {
+	names := make([]string, len(observe.EventTypes))
+	for i, t := range observe.EventTypes {
 		if names[i] = string(t); names[i] == v.text {
 			if !slices.Contains(*to, t) {
 				*to = append(*to, t)

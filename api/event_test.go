@@ -8,7 +8,8 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 func TestEventsAreListedTheNewestFirst(t *testing.T) {
@@ -17,13 +18,13 @@ func TestEventsAreListedTheNewestFirst(t *testing.T) {
 		t.Errorf("nothing happened: %s", got)
 	}
 	d.must(http.StatusCreated, "PUT", orders, namedJSON)
-	d.refused(service.InvalidArgument, "PUT", "/v1/clusters/a%2Fb/endpoints", "{")
-	list := func(query string) []service.Event {
+	d.refused(fault.InvalidArgument, "PUT", "/v1/clusters/a%2Fb/endpoints", "{")
+	list := func(query string) []observe.Event {
 		t.Helper()
 		return decode[api.EventList](t, d.must(200, "GET", "/v1/events"+query, "").Body.Bytes()).Events
 	}
 	all := list("")
-	if len(all) < 3 || !slices.IsSortedFunc(all, func(a, b service.Event) int { return int(b.ID) - int(a.ID) }) {
+	if len(all) < 3 || !slices.IsSortedFunc(all, func(a, b observe.Event) int { return int(b.ID) - int(a.ID) }) {
 		t.Fatalf("not the newest first: %+v", all)
 	}
 	if got := list("?limit=1"); len(got) != 1 || got[0].ID != all[0].ID {
@@ -58,15 +59,15 @@ func TestEventsAreListedTheNewestFirst(t *testing.T) {
 
 func TestEventsRefusals(t *testing.T) {
 	d := start(t, nil)
-	p, _ := d.refused(service.InvalidArgument, "GET", "/v1/events?type=explosion", "")
-	for _, known := range service.EventTypes {
+	p, _ := d.refused(fault.InvalidArgument, "GET", "/v1/events?type=explosion", "")
+	for _, known := range observe.EventTypes {
 		if !strings.Contains(p.Detail, string(known)) {
 			t.Errorf("%s is not named: %s", known, p.Detail)
 		}
 		d.must(200, "GET", "/v1/events?type="+string(known), "")
 	}
 	for _, query := range []string{"?type", "?limit=0", "?limit=5001", "?limit=few", "?cluster=", "?x=1", "?type=pushed&type=explosion"} {
-		d.refused(service.InvalidArgument, "GET", "/v1/events"+query, "")
+		d.refused(fault.InvalidArgument, "GET", "/v1/events"+query, "")
 	}
 	d.must(200, "GET", "/v1/events?limit=5000", "")
 }
@@ -90,12 +91,12 @@ func TestContractListsEveryEventType(t *testing.T) {
 		t.Errorf("found only %v", lists)
 	}
 	for where, list := range lists {
-		var names []service.EventType
+		var names []observe.EventType
 		for _, name := range list {
-			names = append(names, service.EventType(fmt.Sprint(name)))
+			names = append(names, observe.EventType(fmt.Sprint(name)))
 		}
-		if !slices.Equal(names, service.EventTypes) {
-			t.Errorf("%s: %v, want %v", where, names, service.EventTypes)
+		if !slices.Equal(names, observe.EventTypes) {
+			t.Errorf("%s: %v, want %v", where, names, observe.EventTypes)
 		}
 	}
 }

@@ -16,7 +16,7 @@ type resourceFiles struct{ service *service.Service }
 //	@ID				listFiles
 //	@Tags			resources
 //	@Produce		json
-//	@Success		200			{object}	service.FilesState	"sorted by name"
+//	@Success		200			{object}	sources.FilesState	"sorted by name"
 //	@Failure		400,414,500	{object}	Problem
 //	@Router			/v1/files [get]
 func (f *resourceFiles) list(w http.ResponseWriter, r *http.Request) error {
@@ -35,7 +35,7 @@ func (f *resourceFiles) list(w http.ResponseWriter, r *http.Request) error {
 //	@Tags			resources
 //	@Produce		json
 //	@Param			hash					path		string				true	"the change's hash, as GET /v1/files has it"
-//	@Success		200						{object}	service.Permission	"the decision"
+//	@Success		200						{object}	sources.Permission	"the decision"
 //	@Failure		400,403,404,414,500,503	{object}	Problem
 //	@Router			/v1/files/held/{hash}/permit [post]
 func (f *resourceFiles) permit(w http.ResponseWriter, r *http.Request) error {

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -41,7 +42,7 @@ func TestFiles(t *testing.T) {
 	if got := d.must(200, "GET", "/v1/snapshot", "").Body.String(); strings.Contains(got, "resources") {
 		t.Errorf("files are in the snapshot of what was pushed: %s", got)
 	}
-	d.refused(service.InvalidArgument, "GET", "/v1/files?x", "")
+	d.refused(fault.InvalidArgument, "GET", "/v1/files?x", "")
 }
 
 var sums = regexp.MustCompile(`"sha256":"[0-9a-f]{64}"`)
@@ -78,20 +79,20 @@ func TestPermitAHeldChange(t *testing.T) {
 	write(bundle("a"))
 	follow(t, d, dir)
 	write(`{"clusterName":"a"}`)
-	var state service.FilesState
+	var state sources.FilesState
 	for len(state.Held) == 0 && t.Context().Err() == nil {
-		state = decode[service.FilesState](t, d.must(200, "GET", "/v1/files", "").Body.Bytes())
+		state = decode[sources.FilesState](t, d.must(200, "GET", "/v1/files", "").Body.Bytes())
 	}
 	d.must(200, "GET", "/pick?cluster=a&wait=5s", "")
-	path := service.PermitPath(state.Held[0].Hash)
-	d.refused(service.UnknownChange, "POST", service.PermitPath("nothing"), "")
-	d.refused(service.InvalidArgument, "POST", path+"?x", "")
+	path := sources.PermitPath(state.Held[0].Hash)
+	d.refused(fault.UnknownChange, "POST", sources.PermitPath("nothing"), "")
+	d.refused(fault.InvalidArgument, "POST", path+"?x", "")
 	first := d.must(200, "POST", path, "").Body.String()
-	d.refused(service.NoReadyEndpoint, "GET", "/pick?cluster=a", "")
+	d.refused(fault.NoReadyEndpoint, "GET", "/pick?cluster=a", "")
 	if again := d.must(200, "POST", path, "").Body.String(); again != first {
 		t.Errorf("permitted again: %s, and at first: %s", again, first)
 	}
-	permission := decode[service.Permission](t, []byte(first))
+	permission := decode[sources.Permission](t, []byte(first))
 	if permission.Hash != state.Held[0].Hash || permission.By == "" || permission.At.IsZero() || !permission.Kept {
 		t.Errorf("got %+v", permission)
 	}

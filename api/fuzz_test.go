@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 func FuzzAppendString(f *testing.F) {
@@ -49,8 +49,8 @@ func FuzzReadQuery(f *testing.F) {
 		})
 		want, wrong := url.ParseQuery(strings.ReplaceAll(raw, ";", "%3B"))
 		if err != nil {
-			e, ok := errors.AsType[*service.Error](err)
-			if !ok || e.Code != service.InvalidArgument || len(e.Detail) > 500 {
+			e, ok := errors.AsType[*fault.Error](err)
+			if !ok || e.Code != fault.InvalidArgument || len(e.Detail) > 500 {
 				t.Fatalf("%q: %v", raw, err)
 			}
 			bad := wrong != nil || len(want["a"]) > 1 || len(want[""]) > 1
@@ -103,7 +103,7 @@ func FuzzParseTags(f *testing.F) {
 	f.Fuzz(func(t *testing.T, header string) {
 		tags, err := parseTags("If-Match", []string{header})
 		if err != nil {
-			if e, ok := errors.AsType[*service.Error](err); !ok || e.Code != service.InvalidArgument {
+			if e, ok := errors.AsType[*fault.Error](err); !ok || e.Code != fault.InvalidArgument {
 				t.Fatalf("%q: %v", header, err)
 			}
 			return

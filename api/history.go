@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/history"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // history answers with what happened to a cluster lately.
@@ -19,7 +19,7 @@ import (
 //	@Param			target				query		string	false	"the target in whose tree picks are counted: xds:///NAME, or NAME alone"	minlength(1)	maxlength(512)
 //	@Param			since				query		string	false	"leaves out the steps that ended before: a time, or how long ago, such as 10m; default all that is kept"	minlength(1)	maxlength(64)
 //	@Param			step				query		string	false	"the step; default the finest that goes back to since"	Enums(1s,10s)
-//	@Success		200					{object}	service.ClusterHistory	"its history"
+//	@Success		200					{object}	observe.ClusterHistory	"its history"
 //	@Failure		400,404,414,500		{object}	Problem
 //	@Router			/v1/clusters/{name}/history [get]
 func (c *clusters) history(w http.ResponseWriter, r *http.Request) error {
@@ -27,7 +27,7 @@ func (c *clusters) history(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	request := service.HistoryRequest{Cluster: name}
+	request := observe.HistoryRequest{Cluster: name}
 	known := []parameter{{name: "target"}, {name: "since"}, {name: "step"}}
 	err = readQuery(r.URL.RawQuery, known, func(name string, v value) string {
 		switch name {

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 func TestClusterHistory(t *testing.T) {
@@ -40,15 +40,15 @@ func TestClusterHistory(t *testing.T) {
 		} {
 			switch want {
 			case "":
-				d.refused(service.InvalidArgument, "GET", path+query, "")
+				d.refused(fault.InvalidArgument, "GET", path+query, "")
 			case "404":
-				d.refused(service.UnknownTarget, "GET", path+query, "")
+				d.refused(fault.UnknownTarget, "GET", path+query, "")
 			default:
 				if got := still(d.must(200, "GET", path+query, "").Body.String()); got != want {
 					t.Errorf("%s:\ngot  %swant %s", query, got, want)
 				}
 			}
 		}
-		d.refused(service.UnknownCluster, "GET", "/v1/clusters/nobody/history", "")
+		d.refused(fault.UnknownCluster, "GET", "/v1/clusters/nobody/history", "")
 	})
 }

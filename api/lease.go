@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
 )
 
 // MaxDone is how many leases one request can end.
@@ -13,9 +15,9 @@ const MaxDone = 1000
 // Done tells how a leased request ended.
 type Done struct {
 	// Outcome is success where it is absent.
-	Outcome service.Outcome `json:"outcome" swaggertype:"string" enums:"success,error,cancelled" default:"success" validate:"optional"`
+	Outcome picks.Outcome `json:"outcome" swaggertype:"string" enums:"success,error,cancelled" default:"success" validate:"optional"`
 	// Load is what the upstream said of its load (ORCA).
-	Load *service.Load `json:"load,omitempty"`
+	Load *picks.Load `json:"load,omitempty"`
 }
 
 // LeaseDone tells how the request of one lease ended.
@@ -36,9 +38,9 @@ type Verdicts struct {
 
 // Verdict is the lease as it ended, or why it could not be.
 type Verdict struct {
-	ID      string              `json:"id"`
-	Lease   *service.LeaseState `json:"lease,omitempty"`
-	Problem *Problem            `json:"problem,omitempty"`
+	ID      string            `json:"id"`
+	Lease   *picks.LeaseState `json:"lease,omitempty"`
+	Problem *Problem          `json:"problem,omitempty"`
 }
 
 // leases answers /v1/leases.
@@ -51,7 +53,7 @@ type leases struct{ service *service.Service }
 //	@Tags		leases
 //	@Produce	json
 //	@Param		id				path		string	true	"the lease's ID"
-//	@Success	200				{object}	service.LeaseState	"held, or ended a while ago"
+//	@Success	200				{object}	picks.LeaseState	"held, or ended a while ago"
 //	@Failure	400,404,414,500	{object}	Problem
 //	@Router		/v1/leases/{id} [get]
 func (l *leases) get(w http.ResponseWriter, r *http.Request) error {
@@ -76,7 +78,7 @@ func (l *leases) get(w http.ResponseWriter, r *http.Request) error {
 //	@Produce		json
 //	@Param			id							path		string	true	"the lease's ID"
 //	@Param			done						body		Done	false	"how the request ended"
-//	@Success		200							{object}	service.LeaseState	"how the lease ended"
+//	@Success		200							{object}	picks.LeaseState	"how the lease ended"
 //	@Failure		400,403,404,413,414,415,500	{object}	Problem
 //	@Router			/v1/leases/{id}/done [post]
 func (l *leases) done(w http.ResponseWriter, r *http.Request) error {
@@ -96,13 +98,13 @@ func (l *leases) done(w http.ResponseWriter, r *http.Request) error {
 }
 
 // end ends one lease.
-func (l *leases) end(id string, d *Done) (service.LeaseState, error) {
+func (l *leases) end(id string, d *Done) (picks.LeaseState, error) {
 	switch d.Outcome {
 	case "":
-		d.Outcome = service.Success
-	case service.Success, service.Failure, service.Cancelled:
+		d.Outcome = picks.Success
+	case picks.Success, picks.Failure, picks.Cancelled:
 	default:
-		return service.LeaseState{}, refusal(service.InvalidArgument,
+		return picks.LeaseState{}, refusal(fault.InvalidArgument,
 			"outcome: %q is not success, error or cancelled", clip(string(d.Outcome)))
 	}
 	return l.service.EndLease(id, d.Outcome, d.Load)
@@ -116,7 +118,7 @@ func (l *leases) end(id string, d *Done) (service.LeaseState, error) {
 //	@Produce	json
 //	@Param		id							path		string	true	"the lease's ID"
 //	@Param		ttl							query		string	false	"how long it lasts from now, at most 10m"	default(30s)
-//	@Success	200							{object}	service.LeaseState	"with its new end"
+//	@Success	200							{object}	picks.LeaseState	"with its new end"
 //	@Failure	400,403,404,413,414,500		{object}	Problem
 //	@Router		/v1/leases/{id}/renew [post]
 func (l *leases) renew(w http.ResponseWriter, r *http.Request) error {
@@ -127,9 +129,9 @@ func (l *leases) renew(w http.ResponseWriter, r *http.Request) error {
 	if err := noBody(w, r); err != nil {
 		return err
 	}
-	ttl := service.DefaultTTL
+	ttl := picks.DefaultTTL
 	err = readQuery(r.URL.RawQuery, []parameter{{name: "ttl"}}, func(_ string, v value) string {
-		return v.duration(&ttl, time.Millisecond, service.MaxTTL)
+		return v.duration(&ttl, time.Millisecond, picks.MaxTTL)
 	})
 	if err != nil {
 		return err
@@ -138,7 +140,7 @@ func (l *leases) renew(w http.ResponseWriter, r *http.Request) error {
 	return writeLease(w, state, err)
 }
 
-func writeLease(w http.ResponseWriter, state service.LeaseState, err error) error {
+func writeLease(w http.ResponseWriter, state picks.LeaseState, err error) error {
 	if err != nil {
 		return err
 	}
@@ -168,9 +170,9 @@ func (l *leases) doneMany(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case many.Leases == nil:
-		return refusal(service.InvalidArgument, `body: leases is needed: {"leases":[{"id":…,"outcome":…}…]}`)
+		return refusal(fault.InvalidArgument, `body: leases is needed: {"leases":[{"id":…,"outcome":…}…]}`)
 	case len(many.Leases) > MaxDone:
-		return refusal(service.InvalidArgument, "body: leases has %d, of at most %d", len(many.Leases), MaxDone)
+		return refusal(fault.InvalidArgument, "body: leases has %d, of at most %d", len(many.Leases), MaxDone)
 	}
 	verdicts := Verdicts{Leases: make([]Verdict, len(many.Leases))}
 	for i := range many.Leases {

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
 )
 
 // lease leases one pick and returns the lease's path.
@@ -26,35 +27,35 @@ func TestLeaseLivesUntilItIsDone(t *testing.T) {
 	if got, want := still(held.Body.String()), `{"id":"ID","cluster":"orders","address":"10.0.0.7:8080","priority":0,"state":"held","expires_at":"T"}`+"\n"; got != want {
 		t.Errorf("held: got %swant %s", got, want)
 	}
-	before := decode[service.LeaseState](t, held.Body.Bytes())
-	renewed := decode[service.LeaseState](t, d.must(200, "POST", path+"/renew?ttl=5m", "").Body.Bytes())
+	before := decode[picks.LeaseState](t, held.Body.Bytes())
+	renewed := decode[picks.LeaseState](t, d.must(200, "POST", path+"/renew?ttl=5m", "").Body.Bytes())
 	if !renewed.ExpiresAt.After(before.ExpiresAt) {
 		t.Errorf("renewed for 5m from 30s: %v, then %v", before.ExpiresAt, renewed.ExpiresAt)
 	}
-	shortened := decode[service.LeaseState](t, d.must(200, "POST", path+"/renew", "").Body.Bytes())
-	if by := renewed.ExpiresAt.Sub(shortened.ExpiresAt); by < 4*time.Minute || by > 5*time.Minute-service.DefaultTTL {
+	shortened := decode[picks.LeaseState](t, d.must(200, "POST", path+"/renew", "").Body.Bytes())
+	if by := renewed.ExpiresAt.Sub(shortened.ExpiresAt); by < 4*time.Minute || by > 5*time.Minute-picks.DefaultTTL {
 		t.Errorf("renewed for 30s from 5m: %v earlier", by)
 	}
 	first := d.must(200, "POST", path+"/done", `{"outcome":"error","load":{"cpu_utilization":0.4,"named_metrics":{"queue":3}}}`)
-	if got := decode[service.LeaseState](t, first.Body.Bytes()); got.State != "ended" || got.Outcome != service.Failure {
+	if got := decode[picks.LeaseState](t, first.Body.Bytes()); got.State != "ended" || got.Outcome != picks.Failure {
 		t.Errorf("done: %s", first.Body)
 	}
 	if again := d.must(200, "POST", path+"/done", ""); again.Body.String() != first.Body.String() {
 		t.Errorf("done again: %s, first %s", again.Body, first.Body)
 	}
-	d.refused(service.UnknownLease, "POST", path+"/renew", "")
+	d.refused(fault.UnknownLease, "POST", path+"/renew", "")
 	d.must(200, "GET", path, "")
 }
 
 func TestDoneBodies(t *testing.T) {
 	d := start(t, nil)
 	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
-	for body, want := range map[string]service.Outcome{
-		"": service.Success, " \n": service.Success, "{}": service.Success,
-		`{"outcome":"cancelled"}`: service.Cancelled,
+	for body, want := range map[string]picks.Outcome{
+		"": picks.Success, " \n": picks.Success, "{}": picks.Success,
+		`{"outcome":"cancelled"}`: picks.Cancelled,
 	} {
 		w := d.must(200, "POST", d.lease()+"/done", body, "Content-Type: application/x-www-form-urlencoded")
-		if got := decode[service.LeaseState](t, w.Body.Bytes()); got.Outcome != want {
+		if got := decode[picks.LeaseState](t, w.Body.Bytes()); got.Outcome != want {
 			t.Errorf("%q: %s, want %s", body, got.Outcome, want)
 		}
 	}
@@ -66,13 +67,13 @@ func TestDoneBodies(t *testing.T) {
 		`{"outcome":`:                "does not end",
 		`{"outcome":"success"} junk`: "something follows",
 	} {
-		if p, _ := d.refused(service.InvalidArgument, "POST", path, body); !strings.Contains(p.Detail, says) {
+		if p, _ := d.refused(fault.InvalidArgument, "POST", path, body); !strings.Contains(p.Detail, says) {
 			t.Errorf("%s: %q does not say %q", body, p.Detail, says)
 		}
 	}
-	d.refused(service.UnsupportedMedia, "POST", path, "{}", "Content-Type: text/csv")
-	d.refused(service.UnsupportedMedia, "POST", path, "{}", "Content-Encoding: gzip")
-	d.refused(service.TooLarge, "POST", path, `{"outcome":"`+strings.Repeat("x", api.MaxLeaseBytes)+`"}`)
+	d.refused(fault.UnsupportedMedia, "POST", path, "{}", "Content-Type: text/csv")
+	d.refused(fault.UnsupportedMedia, "POST", path, "{}", "Content-Encoding: gzip")
+	d.refused(fault.TooLarge, "POST", path, `{"outcome":"`+strings.Repeat("x", api.MaxLeaseBytes)+`"}`)
 	for _, target := range []string{path, "/pick?cluster=orders"} {
 		unsized := httptest.NewRequest(http.MethodPost, target, strings.NewReader(strings.Repeat(" ", api.MaxLeaseBytes+1)))
 		unsized.ContentLength = -1
@@ -80,11 +81,11 @@ func TestDoneBodies(t *testing.T) {
 			t.Errorf("%s: %d for a body that does not say how large it is", target, w.Code)
 		}
 	}
-	d.refused(service.UnknownLease, "POST", "/v1/leases/nobody/done", "")
-	d.refused(service.UnknownLease, "GET", "/v1/leases/nobody", "")
-	d.refused(service.InvalidArgument, "GET", "/v1/leases/nobody?x", "")
-	d.refused(service.InvalidArgument, "POST", "/v1/leases/nobody/renew?ttl=1h", "")
-	if held := decode[service.LeaseState](t, d.must(200, "GET", strings.TrimSuffix(path, "/done"), "").Body.Bytes()); held.State != "held" {
+	d.refused(fault.UnknownLease, "POST", "/v1/leases/nobody/done", "")
+	d.refused(fault.UnknownLease, "GET", "/v1/leases/nobody", "")
+	d.refused(fault.InvalidArgument, "GET", "/v1/leases/nobody?x", "")
+	d.refused(fault.InvalidArgument, "POST", "/v1/leases/nobody/renew?ttl=1h", "")
+	if held := decode[picks.LeaseState](t, d.must(200, "GET", strings.TrimSuffix(path, "/done"), "").Body.Bytes()); held.State != "held" {
 		t.Error("a refused done ended the lease")
 	}
 }
@@ -96,13 +97,13 @@ func TestManyLeasesGetAVerdictEach(t *testing.T) {
 	w := d.must(200, "POST", "/v1/leases/done", fmt.Sprintf(
 		`{"leases":[{"id":%q},{"id":"nobody"},{"id":%q,"outcome":"bad"},{"id":%q,"outcome":"error","load":{"eps":1}}]}`, one, two, two))
 	v := decode[api.Verdicts](t, w.Body.Bytes()).Leases
-	if len(v) != 4 || v[0].Lease.Outcome != service.Success || v[1].Problem.Code != service.UnknownLease || v[1].Problem.Status != 404 ||
-		v[2].Problem.Code != service.InvalidArgument || v[3].Lease.Outcome != service.Failure || v[3].ID != two {
+	if len(v) != 4 || v[0].Lease.Outcome != picks.Success || v[1].Problem.Code != fault.UnknownLease || v[1].Problem.Status != 404 ||
+		v[2].Problem.Code != fault.InvalidArgument || v[3].Lease.Outcome != picks.Failure || v[3].ID != two {
 		t.Errorf("verdicts: %s", w.Body)
 	}
 	d.must(200, "POST", "/v1/leases/done", `{"leases":[]}`)
-	d.refused(service.InvalidArgument, "POST", "/v1/leases/done", "")
-	d.refused(service.InvalidArgument, "POST", "/v1/leases/done", "{}")
-	d.refused(service.InvalidArgument, "POST", "/v1/leases/done", `{"leases":[`+strings.Repeat(`{"id":"x"},`, api.MaxDone)+`{"id":"x"}]}`)
-	d.refused(service.TooLarge, "POST", "/v1/leases/done", strings.Repeat(" ", api.MaxLeasesBytes+1))
+	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", "")
+	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", "{}")
+	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", `{"leases":[`+strings.Repeat(`{"id":"x"},`, api.MaxDone)+`{"id":"x"}]}`)
+	d.refused(fault.TooLarge, "POST", "/v1/leases/done", strings.Repeat(" ", api.MaxLeasesBytes+1))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -127,7 +128,7 @@ func (d *daemon) must(status int, method, target, body string, headers ...string
 }
 
 // refused is do for a request that has to be refused with a code.
-func (d *daemon) refused(code service.Code, method, target, body string, headers ...string) (api.Problem, *httptest.ResponseRecorder) {
+func (d *daemon) refused(code fault.Code, method, target, body string, headers ...string) (api.Problem, *httptest.ResponseRecorder) {
 	d.tb.Helper()
 	w := d.do(method, target, body, headers...)
 	p := decode[api.Problem](d.tb, w.Body.Bytes())

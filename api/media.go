@@ -8,12 +8,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // representation is one way in which a resource is written.
 type representation struct {
-	format service.Format
+	format sources.Format
 	// contentType is what answers bear.
 	contentType string
 	// suffix ends the ETags of this representation.
@@ -25,9 +26,9 @@ type representation struct {
 
 // representations: the first is the default.
 var representations = []representation{
-	{service.JSON, "application/json", "-json", []string{"application/json"}},
-	{service.YAML, "application/yaml", "-yaml", []string{"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"}},
-	{service.Protobuf, "application/x-protobuf", "-pb", []string{"application/x-protobuf", "application/protobuf"}},
+	{sources.JSON, "application/json", "-json", []string{"application/json"}},
+	{sources.YAML, "application/yaml", "-yaml", []string{"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"}},
+	{sources.Protobuf, "application/x-protobuf", "-pb", []string{"application/x-protobuf", "application/protobuf"}},
 }
 
 // accepted returns which representation an answer takes: the one that Accept
@@ -104,7 +105,7 @@ const curlForm = "application/x-www-form-urlencoded"
 // formatOf tells how a pushed body is written: as Content-Type says, and where
 // that is absent or curl's form default, JSON if it begins with a brace, else
 // YAML.
-func formatOf(h http.Header, body []byte) (service.Format, error) {
+func formatOf(h http.Header, body []byte) (sources.Format, error) {
 	if err := plainBody(h); err != nil {
 		return 0, err
 	}
@@ -113,9 +114,9 @@ func formatOf(h http.Header, body []byte) (service.Format, error) {
 	switch {
 	case contentType == "", err == nil && name == curlForm:
 		if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
-			return service.JSON, nil
+			return sources.JSON, nil
 		}
-		return service.YAML, nil
+		return sources.YAML, nil
 	case err != nil:
 		return 0, unsupported("Content-Type %q cannot be read", contentType)
 	}
@@ -154,5 +155,5 @@ func wantJSON(h http.Header) error {
 }
 
 func unsupported(format, value string) error {
-	return refusal(service.UnsupportedMedia, format, clip(value))
+	return refusal(fault.UnsupportedMedia, format, clip(value))
 }

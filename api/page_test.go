@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 var (
@@ -126,6 +126,6 @@ func TestPageFilesAreServedAsBrowsersWantThem(t *testing.T) {
 	d.refused("not_found", "GET", "/docs/swagger-ui.js", "")
 	d.refused("not_found", "GET", "/docs/..%2Fhome.html", "")
 	d.refused("not_found", "GET", "/docs/", "")
-	d.refused(service.InvalidArgument, "GET", "/docs", "", `If-None-Match: "x`)
+	d.refused(fault.InvalidArgument, "GET", "/docs", "", `If-None-Match: "x`)
 	d.refused("method_not_allowed", "POST", "/", "")
 }

@@ -9,7 +9,8 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
 )
 
 // parameter is one that a query may have.
@@ -53,7 +54,7 @@ func readQuery(raw string, known []parameter, set func(name string, v value) (wa
 			return unknownParameter(known, name)
 		}
 		if seen&(1<<at) != 0 && !known[at].repeats {
-			return refusal(service.InvalidArgument, "%s: is given twice", name)
+			return refusal(fault.InvalidArgument, "%s: is given twice", name)
 		}
 		seen |= 1 << at
 		v := value{text: text, bare: !assigned}
@@ -61,7 +62,7 @@ func readQuery(raw string, known []parameter, set func(name string, v value) (wa
 			v.rest = name[len(known[at].name):]
 		}
 		if wanted := set(known[at].name, v); wanted != "" {
-			return refusal(service.InvalidArgument, "%s: %q is not %s", name, clip(text), wanted)
+			return refusal(fault.InvalidArgument, "%s: %q is not %s", name, clip(text), wanted)
 		}
 	}
 	return nil
@@ -78,7 +79,7 @@ func indexOf(known []parameter, name string) int {
 
 func unknownParameter(known []parameter, name string) error {
 	if len(known) == 0 {
-		return refusal(service.InvalidArgument, "%q: no parameter is known here", clip(name))
+		return refusal(fault.InvalidArgument, "%q: no parameter is known here", clip(name))
 	}
 	names := make([]string, len(known))
 	for i, p := range known {
@@ -86,7 +87,7 @@ func unknownParameter(known []parameter, name string) error {
 			names[i] += "NAME"
 		}
 	}
-	return refusal(service.InvalidArgument, "%q: is no parameter that is known here: there are %s", clip(name), strings.Join(names, ", "))
+	return refusal(fault.InvalidArgument, "%q: is no parameter that is known here: there are %s", clip(name), strings.Join(names, ", "))
 }
 
 // noQuery refuses every parameter.
@@ -98,7 +99,7 @@ func unescape(s string) (string, error) {
 	}
 	decoded, err := url.QueryUnescape(s)
 	if err != nil {
-		return "", refusal(service.InvalidArgument, "query: %q is not percent-encoded as it should be", clip(s))
+		return "", refusal(fault.InvalidArgument, "query: %q is not percent-encoded as it should be", clip(s))
 	}
 	return decoded, nil
 }
@@ -180,7 +181,7 @@ func (v value) path(to *string) string {
 
 // header appends a header whose name is the rest of the parameter's. Names are
 // compared in lower case.
-func (v value) header(to *[]service.Header, most int) string {
+func (v value) header(to *[]picks.Header, most int) string {
 	if len(*to) == most {
 		return fmt.Sprintf("among the first %d headers, which is the most", most)
 	}
@@ -199,7 +200,7 @@ func (v value) header(to *[]service.Header, most int) string {
 	if size > MaxHeadersBytes {
 		return fmt.Sprintf("within the %d bytes that all headers together may have", MaxHeadersBytes)
 	}
-	*to = append(*to, service.Header{Name: strings.ToLower(v.rest), Value: v.text})
+	*to = append(*to, picks.Header{Name: strings.ToLower(v.rest), Value: v.text})
 	return ""
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // MaxNameBytes is the longest name of a cluster, and the longest ID of a lease.
@@ -19,10 +19,10 @@ const MaxNameBytes = 512
 func pathName(r *http.Request, parameter string) (string, error) {
 	name, err := pathParam(r.URL.RawPath != "", chi.URLParam(r, parameter))
 	if err != nil {
-		return "", refusal(service.InvalidArgument, "path: %s: %v", parameter, err)
+		return "", refusal(fault.InvalidArgument, "path: %s: %v", parameter, err)
 	}
 	if wrong := badName(name); wrong != "" {
-		return "", refusal(service.InvalidArgument, "path: %s %s", parameter, wrong)
+		return "", refusal(fault.InvalidArgument, "path: %s %s", parameter, wrong)
 	}
 	return name, nil
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // What chi hands on is decoded once, whether the URL has a RawPath or not.
@@ -78,8 +78,8 @@ func TestAcceptsText(t *testing.T) {
 }
 
 func TestFormatOfWhatDoesNotSay(t *testing.T) {
-	for body, want := range map[string]service.Format{
-		"{}": service.JSON, " \n\t\r{": service.JSON, "": service.YAML, "a: {}": service.YAML, "[]": service.YAML,
+	for body, want := range map[string]sources.Format{
+		"{}": sources.JSON, " \n\t\r{": sources.JSON, "": sources.YAML, "a: {}": sources.YAML, "[]": sources.YAML,
 	} {
 		for _, contentType := range []string{"", curlForm, curlForm + "; charset=utf-8"} {
 			if got, err := formatOf(http.Header{"Content-Type": {contentType}}, []byte(body)); err != nil || got != want {

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
 )
 
 // PickAnswer is the body of one pick.
@@ -44,16 +47,16 @@ type ListedEndpoint struct {
 type PickedEndpoint struct {
 	Address  string           `json:"address" example:"10.0.0.7:8080"`
 	Hostname string           `json:"hostname,omitempty" example:"orders-7"`
-	Locality service.Locality `json:"locality"`
+	Locality observe.Locality `json:"locality"`
 	Priority int              `json:"priority"`
 	// Lease is what POST holds.
-	Lease *service.Lease `json:"lease,omitempty"`
+	Lease *picks.Lease `json:"lease,omitempty"`
 	// Explain is the decision, where explain=true asked for it.
-	Explain []service.Step `json:"explain,omitempty"`
+	Explain []picks.Step `json:"explain,omitempty"`
 }
 
-// picks answers /pick.
-type picks struct{ service *service.Service }
+// pickHandlers answers /pick.
+type pickHandlers struct{ service *service.Service }
 
 // Limits of what a pick can say of its request.
 const (
@@ -82,8 +85,8 @@ var pickParameters = []parameter{
 
 // picking is one request's state. It is used again for others.
 type picking struct {
-	request service.PickRequest
-	picks   service.Picks
+	request picks.Request
+	picks   picks.Picks
 	many    bool // n was given
 	body    []byte
 }
@@ -115,7 +118,7 @@ const maxKeptBytes = 512 << 10
 //	@Failure		400,404,414,429,500,503,504	{object}	Problem
 //	@Router			/v1/pick [get]
 //	@Router			/pick [get]
-func (p *picks) get(w http.ResponseWriter, r *http.Request) error {
+func (p *pickHandlers) get(w http.ResponseWriter, r *http.Request) error {
 	s := pickings.Get().(*picking) //nolint:errcheck // the pool holds nothing else
 	defer s.release()
 	if err := p.read(s, r.URL.RawQuery, false); err != nil {
@@ -157,13 +160,13 @@ func (p *picks) get(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		400,403,404,413,414,429,500,503,504	{object}	Problem
 //	@Router			/v1/pick [post]
 //	@Router			/pick [post]
-func (p *picks) post(w http.ResponseWriter, r *http.Request) error {
+func (p *pickHandlers) post(w http.ResponseWriter, r *http.Request) error {
 	s := pickings.Get().(*picking) //nolint:errcheck // the pool holds nothing else
 	defer s.release()
 	if err := noBody(w, r); err != nil {
 		return err
 	}
-	s.request.TTL = service.DefaultTTL
+	s.request.TTL = picks.DefaultTTL
 	if err := p.read(s, r.URL.RawQuery, true); err != nil {
 		return err
 	}
@@ -186,7 +189,7 @@ func (p *picks) post(w http.ResponseWriter, r *http.Request) error {
 }
 
 // read reads the query into s. ttl belongs to leases only.
-func (p *picks) read(s *picking, query string, leased bool) error {
+func (p *pickHandlers) read(s *picking, query string, leased bool) error {
 	q := &s.request
 	q.N = 1
 	q.Wait = p.service.DefaultWait()
@@ -200,25 +203,25 @@ func (p *picks) read(s *picking, query string, leased bool) error {
 			return v.name(&q.Cluster)
 		case "n":
 			s.many = true
-			return v.integer(&q.N, 1, service.MaxPicks)
+			return v.integer(&q.N, 1, picks.MaxPicks)
 		case "wait":
-			return v.duration(&q.Wait, 0, service.MaxWait)
+			return v.duration(&q.Wait, 0, picks.MaxWait)
 		case "wait_for_ready":
 			return v.boolean(&q.WaitForReady)
 		case "hash":
 			return v.limited(&q.Hash, MaxHashBytes)
 		case "exclude":
-			return v.address(&q.Exclude, service.MaxExclude)
+			return v.address(&q.Exclude, picks.MaxExclude)
 		case "target":
 			return v.name(&q.Target)
 		case "path":
 			return v.path(&q.Path)
 		case "header.":
-			return v.header(&q.Headers, service.MaxHeaders)
+			return v.header(&q.Headers, picks.MaxHeaders)
 		case "explain":
 			return v.boolean(&q.Explain)
 		default:
-			return v.duration(&q.TTL, time.Millisecond, service.MaxTTL)
+			return v.duration(&q.TTL, time.Millisecond, picks.MaxTTL)
 		}
 	})
 	if err != nil {
@@ -226,13 +229,13 @@ func (p *picks) read(s *picking, query string, leased bool) error {
 	}
 	switch {
 	case q.Target == "" && q.Cluster == "":
-		return refusal(service.InvalidArgument, "cluster or target: one of them is needed")
+		return refusal(fault.InvalidArgument, "cluster or target: one of them is needed")
 	case q.Target != "" && q.Cluster != "":
-		return refusal(service.InvalidArgument, "cluster and target: a pick is from one of them, for the routes of a target choose the cluster")
+		return refusal(fault.InvalidArgument, "cluster and target: a pick is from one of them, for the routes of a target choose the cluster")
 	case q.Target == "" && q.Path != "":
-		return refusal(service.InvalidArgument, "path: means something with target only, whose routes look at it")
+		return refusal(fault.InvalidArgument, "path: means something with target only, whose routes look at it")
 	case q.Target == "" && len(q.Headers) > 0:
-		return refusal(service.InvalidArgument, "header.%s: means something with target only, whose routes look at it", clip(q.Headers[0].Name))
+		return refusal(fault.InvalidArgument, "header.%s: means something with target only, whose routes look at it", clip(q.Headers[0].Name))
 	case q.Target != "" && q.Path == "":
 		q.Path = "/"
 	}
@@ -251,7 +254,7 @@ func idempotencyKey(h http.Header) (string, error) {
 		good = good && key[i] >= ' ' && key[i] <= '~'
 	}
 	if !good {
-		return "", refusal(service.InvalidArgument, "Idempotency-Key: is to be one value of 1 to 255 printable ASCII characters")
+		return "", refusal(fault.InvalidArgument, "Idempotency-Key: is to be one value of 1 to 255 printable ASCII characters")
 	}
 	return key, nil
 }
@@ -282,8 +285,8 @@ func (s *picking) write(w http.ResponseWriter, status int, text bool) {
 func (s *picking) release() {
 	clear(s.picks.Picks)
 	*s = picking{
-		request: service.PickRequest{Exclude: s.request.Exclude[:0], Headers: s.request.Headers[:0]},
-		picks:   service.Picks{Picks: s.picks.Picks[:0]},
+		request: picks.Request{Exclude: s.request.Exclude[:0], Headers: s.request.Headers[:0]},
+		picks:   picks.Picks{Picks: s.picks.Picks[:0]},
 		body:    s.body[:0],
 	}
 	if cap(s.body) <= maxKeptBytes {

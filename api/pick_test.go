@@ -11,6 +11,8 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -83,7 +85,7 @@ func TestPickExplains(t *testing.T) {
 	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
 	one := decode[api.PickAnswer](t, d.must(200, "GET", "/pick?cluster=orders&explain", "").Body.Bytes())
 	many := decode[api.PicksAnswer](t, d.must(200, "GET", "/pick?cluster=orders&explain=1&n=2", "").Body.Bytes())
-	for _, steps := range [][]service.Step{one.Explain, many.Picks[0].Explain, many.Picks[1].Explain} {
+	for _, steps := range [][]picks.Step{one.Explain, many.Picks[0].Explain, many.Picks[1].Explain} {
 		if len(steps) == 0 || steps[len(steps)-1].Endpoint == nil {
 			t.Errorf("the steps do not end with an endpoint: %v", steps)
 		}
@@ -93,7 +95,7 @@ func TestPickExplains(t *testing.T) {
 	}
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/shed/endpoints",
 		assignment("all, drop_percentage: {numerator: 100}", "10.0.0.7:8080"))
-	if p, _ := d.refused(service.Dropped, "GET", "/pick?cluster=shed&explain=true", ""); len(p.Explain) == 0 {
+	if p, _ := d.refused(fault.Dropped, "GET", "/pick?cluster=shed&explain=true", ""); len(p.Explain) == 0 {
 		t.Error("a refusal that asked for it is not explained")
 	}
 }
@@ -141,10 +143,10 @@ func TestBadPickParametersAreNamed(t *testing.T) {
 		"target=o&header.%c3%a4=b":  "can be no header's name",
 		"target=o&header.a=%0d%0ab": "control character",
 		"target=o&header=b":         `"header": is no parameter that is known here: there are cluster, n, wait, wait_for_ready, hash, exclude, target, path, header.NAME, explain`,
-		"target=o" + strings.Repeat("&header.a=b", service.MaxHeaders+1): "first 100 headers",
-		"target=o&header.a=" + strings.Repeat("b", api.MaxHeadersBytes):  "within the 16384 bytes",
+		"target=o" + strings.Repeat("&header.a=b", picks.MaxHeaders+1):  "first 100 headers",
+		"target=o&header.a=" + strings.Repeat("b", api.MaxHeadersBytes): "within the 16384 bytes",
 	} {
-		p, _ := d.refused(service.InvalidArgument, "GET", "/pick?"+query, "")
+		p, _ := d.refused(fault.InvalidArgument, "GET", "/pick?"+query, "")
 		if !strings.Contains(p.Detail, says) {
 			t.Errorf("%.80s: %q does not say %q", query, p.Detail, says)
 		}
@@ -153,15 +155,15 @@ func TestBadPickParametersAreNamed(t *testing.T) {
 		"cluster=o&ttl=0":   `ttl: "0" is not a duration from 1ms to 10m0s`,
 		"cluster=o&ttl=11m": `ttl: "11m" is not`,
 	} {
-		p, _ := d.refused(service.InvalidArgument, "POST", "/pick?"+query, "")
+		p, _ := d.refused(fault.InvalidArgument, "POST", "/pick?"+query, "")
 		if !strings.Contains(p.Detail, says) {
 			t.Errorf("%s: %q does not say %q", query, p.Detail, says)
 		}
 	}
 	for _, key := range []string{"Idempotency-Key: ", "Idempotency-Key: " + long, "Idempotency-Key: ä"} {
-		d.refused(service.InvalidArgument, "POST", "/pick?cluster=o", "", key)
+		d.refused(fault.InvalidArgument, "POST", "/pick?cluster=o", "", key)
 	}
-	if p, _ := d.refused(service.InvalidArgument, "POST", "/pick", "cluster=orders"); !strings.Contains(p.Detail, "in the query") {
+	if p, _ := d.refused(fault.InvalidArgument, "POST", "/pick", "cluster=orders"); !strings.Contains(p.Detail, "in the query") {
 		t.Errorf("a form's sender is told: %s", p.Detail)
 	}
 	d.refused("uri_too_long", "GET", "/pick?cluster=o&hash="+strings.Repeat("x", api.MaxURLBytes), "")
@@ -171,7 +173,7 @@ func TestBadPickParametersAreNamed(t *testing.T) {
 		"cluster=%E2%82%AC+%2B",
 		"cluster=o" + strings.Repeat("&exclude=a:1", 100),
 	} {
-		d.refused(service.UnknownCluster, "GET", "/pick?"+query, "")
+		d.refused(fault.UnknownCluster, "GET", "/pick?"+query, "")
 	}
 }
 
@@ -215,18 +217,18 @@ func TestPickRefusals(t *testing.T) {
 	put("slow", "", assignment("", "a:1"))
 	for _, c := range []struct {
 		query      string
-		code       service.Code
+		code       fault.Code
 		status     int
 		grpc, drop string
 		category   string
 	}{
-		{"GET /pick?cluster=nobody", service.UnknownCluster, 404, "NOT_FOUND", "", ""},
-		{"GET /pick?cluster=shed", service.Dropped, 503, "UNAVAILABLE", "thr?ttle", "thröttle"},
-		{"GET /pick?cluster=full", service.CircuitBroken, 503, "UNAVAILABLE", "circuit-breaker", ""},
-		{"GET /pick?cluster=homeless", service.NoReadyEndpoint, 503, "UNAVAILABLE", "", ""},
-		{"GET /pick?cluster=fine&exclude=a:1", service.AllExcluded, 503, "UNAVAILABLE", "", ""},
-		{"GET /pick?cluster=slow&wait=0", service.PickTimeout, 504, "DEADLINE_EXCEEDED", "", ""},
-		{"POST /pick?cluster=nobody", service.UnknownCluster, 404, "NOT_FOUND", "", ""},
+		{"GET /pick?cluster=nobody", fault.UnknownCluster, 404, "NOT_FOUND", "", ""},
+		{"GET /pick?cluster=shed", fault.Dropped, 503, "UNAVAILABLE", "thr?ttle", "thröttle"},
+		{"GET /pick?cluster=full", fault.CircuitBroken, 503, "UNAVAILABLE", "circuit-breaker", ""},
+		{"GET /pick?cluster=homeless", fault.NoReadyEndpoint, 503, "UNAVAILABLE", "", ""},
+		{"GET /pick?cluster=fine&exclude=a:1", fault.AllExcluded, 503, "UNAVAILABLE", "", ""},
+		{"GET /pick?cluster=slow&wait=0", fault.PickTimeout, 504, "DEADLINE_EXCEEDED", "", ""},
+		{"POST /pick?cluster=nobody", fault.UnknownCluster, 404, "NOT_FOUND", "", ""},
 	} {
 		method, target, _ := strings.Cut(c.query, " ")
 		p, w := d.refused(c.code, method, target, "")
@@ -241,7 +243,7 @@ func TestPickRefusals(t *testing.T) {
 		}
 	}
 	d.must(http.StatusCreated, "POST", "/pick?cluster=fine", "")
-	p, w := d.refused(service.RateLimited, "POST", "/pick?cluster=fine", "")
+	p, w := d.refused(fault.RateLimited, "POST", "/pick?cluster=fine", "")
 	if w.Code != 429 || w.Header().Get("Retry-After") != "1" || p.RetryAfterMS != 1000 {
 		t.Errorf("rate limited: %d, Retry-After %q, %d ms", w.Code, w.Header().Get("Retry-After"), p.RetryAfterMS)
 	}
@@ -266,5 +268,5 @@ func TestShuttingDownRefusesPicks(t *testing.T) {
 	d.must(200, "GET", "/livez", "")
 	d.must(200, "GET", "/pick?cluster=orders", "")
 	d.service.Close()
-	d.refused(service.ShuttingDown, "GET", "/pick?cluster=orders", "")
+	d.refused(fault.ShuttingDown, "GET", "/pick?cluster=orders", "")
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/picks"
 )
 
 // PickOrPicks documents that a pick's body is a PickAnswer, or a PicksAnswer
@@ -20,7 +20,7 @@ type PickOrPicks struct {
 // PicksAnswer: a pick costs less than its encoding by reflection.
 
 // appendPick appends the first pick as a PickAnswer.
-func appendPick(b []byte, p *service.Picks) []byte {
+func appendPick(b []byte, p *picks.Picks) []byte {
 	b = append(b, `{"cluster":`...)
 	b = appendString(b, p.Picks[0].Cluster)
 	if p.Target != "" {
@@ -35,7 +35,7 @@ func appendPick(b []byte, p *service.Picks) []byte {
 }
 
 // appendPicks appends all as a PicksAnswer.
-func appendPicks(b []byte, p *service.Picks) []byte {
+func appendPicks(b []byte, p *picks.Picks) []byte {
 	if p.Target == "" {
 		b = append(b, `{"cluster":`...)
 		b = appendString(b, p.Cluster)
@@ -76,7 +76,7 @@ func appendPicks(b []byte, p *service.Picks) []byte {
 }
 
 // appendEndpoint appends the members of a PickedEndpoint, without braces.
-func appendEndpoint(b []byte, p *service.Pick) []byte {
+func appendEndpoint(b []byte, p *picks.Pick) []byte {
 	b = append(b, `"address":`...)
 	b = appendString(b, p.Address)
 	if p.Hostname != "" {
@@ -108,7 +108,7 @@ func appendValue(b []byte, v any) []byte {
 }
 
 // appendAddresses appends one address a line.
-func appendAddresses(b []byte, p *service.Picks) []byte {
+func appendAddresses(b []byte, p *picks.Picks) []byte {
 	for i := range p.Picks {
 		b = append(b, p.Picks[i].Address...)
 		b = append(b, '\n')

@@ -10,15 +10,15 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // ProblemType describes one code of refusals, which the type of a Problem leads to.
 type ProblemType struct {
 	// Type is its path, as the type of a Problem has it.
-	Type  string       `json:"type" example:"/problems/no_ready_endpoint"`
-	Code  service.Code `json:"code" swaggertype:"string" example:"no_ready_endpoint"`
-	Title string       `json:"title"`
+	Type  string     `json:"type" example:"/problems/no_ready_endpoint"`
+	Code  fault.Code `json:"code" swaggertype:"string" example:"no_ready_endpoint"`
+	Title string     `json:"title"`
 	// Status is the HTTP status of such a refusal.
 	Status int `json:"status"`
 	// GRPCCode is the gRPC status code of the same meaning.
@@ -40,7 +40,7 @@ func newProblemTypes() *problemTypes {
 }
 
 // problemTypeOf describes a code, which answers has.
-func problemTypeOf(code service.Code) ProblemType {
+func problemTypeOf(code fault.Code) ProblemType {
 	a := answers[code]
 	return ProblemType{
 		Type: problemsPath + string(code), Code: code, Title: a.title, Status: a.status, GRPCCode: grpcName(code),
@@ -63,7 +63,7 @@ const problemsPath = "/problems/"
 //	@Failure		400,404,414,500	{object}	Problem
 //	@Router			/problems/{code} [get]
 func (p *problemTypes) get(w http.ResponseWriter, r *http.Request) error {
-	code := service.Code(chi.URLParam(r, "code"))
+	code := fault.Code(chi.URLParam(r, "code"))
 	if _, known := answers[code]; !known {
 		return refusal(notFound, "%s: no refusal has this code; see Problem in /openapi.yaml", clip(string(code)))
 	}

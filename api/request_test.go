@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // Everything that a request says reaches the service.
@@ -30,31 +30,31 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 		mux.ServeHTTP(httptest.NewRecorder(), r)
 		return got
 	}
-	match := service.Precondition{IfMatch: []string{"one", "two"}}
+	match := sources.Precondition{IfMatch: []string{"one", "two"}}
 	got := request("PUT", "/a%2Fb?dry_run&allow_empty&strict=false", "type: EDS", func(w http.ResponseWriter, r *http.Request) (any, error) {
-		return pushRequest(w, r, service.Config)
+		return pushRequest(w, r, sources.Config)
 	})
-	if want := (&service.PushRequest{
-		Kind: service.Config, Cluster: "a/b", Body: []byte("type: EDS"), Format: service.YAML,
+	if want := (&sources.PushRequest{
+		Kind: sources.Config, Cluster: "a/b", Body: []byte("type: EDS"), Format: sources.YAML,
 		Lenient: true, DryRun: true, AllowEmpty: true, Precondition: match, From: "192.0.2.1:7",
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("put: got %+v, want %+v", got, want)
 	}
 	got = request("DELETE", "/a%2Fb?dry_run=1", "", func(_ http.ResponseWriter, r *http.Request) (any, error) {
-		return deleteRequest(r, service.Config)
+		return deleteRequest(r, sources.Config)
 	})
-	if want := (&service.DeleteRequest{
-		Kind: service.Config, Cluster: "a/b", DryRun: true, Precondition: match, From: "192.0.2.1:7",
+	if want := (&sources.DeleteRequest{
+		Kind: sources.Config, Cluster: "a/b", DryRun: true, Precondition: match, From: "192.0.2.1:7",
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("delete: got %+v, want %+v", got, want)
 	}
 	got = request("PUT", "/xds:%2F%2F%2Fa?dry_run=1", "", func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return hostRequest(r)
 	})
-	if want := (&service.HostRequest{Target: "xds:///a", DryRun: true, Precondition: match, From: "192.0.2.1:7"}); !reflect.DeepEqual(got, want) {
+	if want := (&sources.HostRequest{Target: "xds:///a", DryRun: true, Precondition: match, From: "192.0.2.1:7"}); !reflect.DeepEqual(got, want) {
 		t.Errorf("host: got %+v, want %+v", got, want)
 	}
-	for query, want := range map[string]*service.SnapshotRequest{
+	for query, want := range map[string]*sources.SnapshotRequest{
 		"PUT":                                 {Replace: true, MaxRemoved: -1},
 		"PUT dry_run&max_removed=7":           {Replace: true, MaxRemoved: 7, DryRun: true},
 		"PUT strict&max_removed=0":            {Replace: true},
@@ -63,7 +63,7 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 		"PUT allow_empty&max_removed=1000000": {Replace: true, AllowEmpty: true, MaxRemoved: MaxRemoved},
 	} {
 		method, query, _ := strings.Cut(query, " ")
-		want.Body, want.Format, want.Precondition, want.From = []byte("resources: []"), service.YAML, match, "192.0.2.1:7"
+		want.Body, want.Format, want.Precondition, want.From = []byte("resources: []"), sources.YAML, match, "192.0.2.1:7"
 		got := request(method, "/snapshot?"+query, "resources: []", func(w http.ResponseWriter, r *http.Request) (any, error) {
 			return snapshotRequest(w, r, method == "PUT")
 		})

@@ -4,6 +4,9 @@ import (
 	"net/http"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // PushAnswer tells what a push or a deletion did.
@@ -14,13 +17,13 @@ type PushAnswer struct {
 	// does not look at.
 	ETag string `json:"etag"`
 	// Changes is empty where the content is what it was.
-	Changes []service.Change `json:"changes"`
+	Changes []difference.Change `json:"changes"`
 	// Warnings are what probably does not do what its author expects, such as a
 	// field that lbd does not apply.
-	Warnings []service.Problem `json:"warnings"`
+	Warnings []fault.Problem `json:"warnings"`
 	// Notes are what lbd filled in because it is absent: a name, a locality, the
 	// weights of localities.
-	Notes []service.Problem `json:"notes"`
+	Notes []fault.Problem `json:"notes"`
 }
 
 // resources answers /v1/clusters/{name}/endpoints and config.
@@ -40,7 +43,7 @@ type resources struct{ service *service.Service }
 //	@Failure	400,404,414,500,503	{object}	Problem
 //	@Router		/v1/clusters/{name}/endpoints [get]
 func (e *resources) getEndpoints(w http.ResponseWriter, r *http.Request) error {
-	return e.get(w, r, service.Endpoints)
+	return e.get(w, r, sources.Endpoints)
 }
 
 // putEndpoints takes a ClusterLoadAssignment.
@@ -63,7 +66,7 @@ func (e *resources) getEndpoints(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		400,403,404,409,412,413,414,415,422,428,500,503,507	{object}	Problem
 //	@Router			/v1/clusters/{name}/endpoints [put]
 func (e *resources) putEndpoints(w http.ResponseWriter, r *http.Request) error {
-	return e.put(w, r, service.Endpoints)
+	return e.put(w, r, sources.Endpoints)
 }
 
 // deleteEndpoints takes a pushed ClusterLoadAssignment away.
@@ -79,7 +82,7 @@ func (e *resources) putEndpoints(w http.ResponseWriter, r *http.Request) error {
 //	@Failure	400,403,404,412,414,428,500,503,507	{object}	Problem
 //	@Router		/v1/clusters/{name}/endpoints [delete]
 func (e *resources) deleteEndpoints(w http.ResponseWriter, r *http.Request) error {
-	return e.delete(w, r, service.Endpoints)
+	return e.delete(w, r, sources.Endpoints)
 }
 
 // getConfig answers with a pushed Cluster.
@@ -96,7 +99,7 @@ func (e *resources) deleteEndpoints(w http.ResponseWriter, r *http.Request) erro
 //	@Failure	400,404,414,500,503	{object}	Problem
 //	@Router		/v1/clusters/{name}/config [get]
 func (e *resources) getConfig(w http.ResponseWriter, r *http.Request) error {
-	return e.get(w, r, service.Config)
+	return e.get(w, r, sources.Config)
 }
 
 // putConfig takes a Cluster.
@@ -119,12 +122,13 @@ func (e *resources) getConfig(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		400,403,404,409,412,413,414,415,422,428,500,503,507	{object}	Problem
 //	@Router			/v1/clusters/{name}/config [put]
 func (e *resources) putConfig(w http.ResponseWriter, r *http.Request) error {
-	return e.put(w, r, service.Config)
+	return e.put(w, r, sources.Config)
 }
 
 // deleteConfig takes a pushed Cluster away.
 //
-//	@Summary	Delete the config that was pushed
+//	@Summary		Delete the config that was pushed
+//	@Description	Refused as blocked if it secures the connections to endpoints that stay: they would be plain.
 //	@ID			deleteConfig
 //	@Tags		resources
 //	@Produce	json
@@ -132,13 +136,13 @@ func (e *resources) putConfig(w http.ResponseWriter, r *http.Request) error {
 //	@Param		dry_run			query		bool	false	"tell what would change, and change nothing"
 //	@Param		If-Match		header		string	false	"ETags, one of which must be the resource's; * asks that it exists"
 //	@Success	200				{object}	PushAnswer	"what changed"
-//	@Failure	400,403,404,412,414,428,500,503,507	{object}	Problem
+//	@Failure	400,403,404,409,412,414,428,500,503,507	{object}	Problem
 //	@Router		/v1/clusters/{name}/config [delete]
 func (e *resources) deleteConfig(w http.ResponseWriter, r *http.Request) error {
-	return e.delete(w, r, service.Config)
+	return e.delete(w, r, sources.Config)
 }
 
-func (e *resources) get(w http.ResponseWriter, r *http.Request, kind service.Kind) error {
+func (e *resources) get(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
 	name, err := pathName(r, "name")
 	if err != nil {
 		return err
@@ -155,7 +159,7 @@ func (e *resources) get(w http.ResponseWriter, r *http.Request, kind service.Kin
 }
 
 // writeStored answers with what was pushed, or that the caller knows it.
-func writeStored(w http.ResponseWriter, r *http.Request, as *representation, stored *service.Stored) error {
+func writeStored(w http.ResponseWriter, r *http.Request, as *representation, stored *sources.Stored) error {
 	same, err := unchanged(r.Header, stored.Hash, as.suffix)
 	if err != nil {
 		return err
@@ -173,7 +177,7 @@ func writeStored(w http.ResponseWriter, r *http.Request, as *representation, sto
 	return nil
 }
 
-func (e *resources) put(w http.ResponseWriter, r *http.Request, kind service.Kind) error {
+func (e *resources) put(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
 	p, err := pushRequest(w, r, kind)
 	if err != nil {
 		return err
@@ -191,8 +195,8 @@ func (e *resources) put(w http.ResponseWriter, r *http.Request, kind service.Kin
 }
 
 // pushRequest is a push as the request says it.
-func pushRequest(w http.ResponseWriter, r *http.Request, kind service.Kind) (*service.PushRequest, error) {
-	p := &service.PushRequest{Kind: kind, From: from(r)}
+func pushRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*sources.PushRequest, error) {
+	p := &sources.PushRequest{Kind: kind, From: from(r)}
 	var err error
 	if p.Cluster, err = pathName(r, "name"); err != nil {
 		return nil, err
@@ -219,7 +223,7 @@ func pushRequest(w http.ResponseWriter, r *http.Request, kind service.Kind) (*se
 }
 
 // readResources reads a body of resources, and how it is written.
-func readResources(w http.ResponseWriter, r *http.Request, most int64) ([]byte, service.Format, error) {
+func readResources(w http.ResponseWriter, r *http.Request, most int64) ([]byte, sources.Format, error) {
 	if _, err := formatOf(r.Header, nil); err != nil { // before the body is sent
 		return nil, 0, err
 	}
@@ -231,7 +235,7 @@ func readResources(w http.ResponseWriter, r *http.Request, most int64) ([]byte, 
 	return body, format, err
 }
 
-func (e *resources) delete(w http.ResponseWriter, r *http.Request, kind service.Kind) error {
+func (e *resources) delete(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
 	d, err := deleteRequest(r, kind)
 	if err != nil {
 		return err
@@ -245,8 +249,8 @@ func (e *resources) delete(w http.ResponseWriter, r *http.Request, kind service.
 }
 
 // deleteRequest is a deletion as the request says it.
-func deleteRequest(r *http.Request, kind service.Kind) (*service.DeleteRequest, error) {
-	d := &service.DeleteRequest{Kind: kind, From: from(r)}
+func deleteRequest(r *http.Request, kind sources.Kind) (*sources.DeleteRequest, error) {
+	d := &sources.DeleteRequest{Kind: kind, From: from(r)}
 	var err error
 	if d.Cluster, err = pathName(r, "name"); err != nil {
 		return nil, err
@@ -261,19 +265,19 @@ func deleteRequest(r *http.Request, kind service.Kind) (*service.DeleteRequest, 
 	return d, err
 }
 
-func writeResult(w http.ResponseWriter, status int, result *service.PushResult) {
+func writeResult(w http.ResponseWriter, status int, result *sources.PushResult) {
 	answer := PushAnswer{
 		Generation: result.Generation, ETag: result.Hash,
 		Changes: result.Changes, Warnings: result.Warnings, Notes: result.Notes,
 	}
 	if answer.Changes == nil {
-		answer.Changes = []service.Change{}
+		answer.Changes = []difference.Change{}
 	}
 	if answer.Warnings == nil {
-		answer.Warnings = []service.Problem{}
+		answer.Warnings = []fault.Problem{}
 	}
 	if answer.Notes == nil {
-		answer.Notes = []service.Problem{}
+		answer.Notes = []fault.Problem{}
 	}
 	writeJSON(w, status, answer)
 }

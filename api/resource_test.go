@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 const inJSON = "{" + fieldsInJSON
@@ -41,10 +41,10 @@ func TestContentTypeTellsHowABodyIsWritten(t *testing.T) {
 	for _, header := range []string{
 		"Content-Type: text/plain", "Content-Type: application/json; charset=latin1", "Content-Type: ;", "Content-Encoding: gzip",
 	} {
-		d.refused(service.UnsupportedMedia, "PUT", orders, inJSON, header)
+		d.refused(fault.UnsupportedMedia, "PUT", orders, inJSON, header)
 	}
-	d.refused(service.InvalidArgument, "PUT", orders, assignment("", "a:1"), "Content-Type: application/json")
-	d.refused(service.InvalidArgument, "PUT", orders, "", "Content-Type: application/json")
+	d.refused(fault.InvalidArgument, "PUT", orders, assignment("", "a:1"), "Content-Type: application/json")
+	d.refused(fault.InvalidArgument, "PUT", orders, "", "Content-Type: application/json")
 }
 
 func TestRepresentations(t *testing.T) {
@@ -99,26 +99,26 @@ func TestRepresentations(t *testing.T) {
 func TestPreconditionsGuardChanges(t *testing.T) {
 	d := start(t, nil)
 	body := func(n string) string { return assignment("", "a:"+n) }
-	d.refused(service.PreconditionFailed, "PUT", orders, body("1"), "If-Match: *")
+	d.refused(fault.PreconditionFailed, "PUT", orders, body("1"), "If-Match: *")
 	one := decode[api.PushAnswer](t, d.must(http.StatusCreated, "PUT", orders, body("1"), "If-None-Match: *").Body.Bytes()).ETag
-	d.refused(service.PreconditionFailed, "PUT", orders, body("2"), "If-None-Match: *")
+	d.refused(fault.PreconditionFailed, "PUT", orders, body("2"), "If-None-Match: *")
 	two := decode[api.PushAnswer](t, d.must(200, "PUT", orders, body("2"), `If-Match: "`+one+`-yaml"`).Body.Bytes()).ETag
 	if one == two {
 		t.Fatal("other content has the same etag")
 	}
-	d.refused(service.PreconditionFailed, "PUT", orders, body("3"), "If-Match: "+one)
-	d.refused(service.PreconditionFailed, "PUT", orders, body("3"), `If-Match: W/"`+two+`"`)
-	d.refused(service.PreconditionFailed, "DELETE", orders, "", "If-Match: "+one)
-	d.refused(service.PreconditionFailed, "DELETE", orders, "", "If-None-Match: *")
+	d.refused(fault.PreconditionFailed, "PUT", orders, body("3"), "If-Match: "+one)
+	d.refused(fault.PreconditionFailed, "PUT", orders, body("3"), `If-Match: W/"`+two+`"`)
+	d.refused(fault.PreconditionFailed, "DELETE", orders, "", "If-Match: "+one)
+	d.refused(fault.PreconditionFailed, "DELETE", orders, "", "If-None-Match: *")
 	for _, h := range []string{`If-Match: "x`, "If-Match: ", `If-Match: *, "x"`, "If-Match: a b", `If-None-Match: "x"`} {
-		d.refused(service.InvalidArgument, "PUT", orders, body("3"), h)
+		d.refused(fault.InvalidArgument, "PUT", orders, body("3"), h)
 	}
 	d.must(200, "PUT", orders, body("3"), "If-Match: x, "+two)
 	three := decode[api.PushAnswer](t, d.must(200, "PUT", orders, body("3")).Body.Bytes()).ETag
 	d.must(200, "PUT", orders, body("4"), `If-Match: "x"`, `If-Match: "`+three+`"`)
 	d.must(200, "DELETE", orders, "", "If-Match: *")
-	d.refused(service.UnknownCluster, "DELETE", orders, "")
-	d.refused(service.UnknownCluster, "GET", orders, "")
+	d.refused(fault.UnknownCluster, "DELETE", orders, "")
+	d.refused(fault.UnknownCluster, "GET", orders, "")
 }
 
 var etags = regexp.MustCompile(`"etag":"[0-9a-f]+"`)
@@ -138,7 +138,7 @@ func TestPushAnswers(t *testing.T) {
 	const config = "/v1/clusters/orders/config"
 	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
 		d.must(200, "PUT", orders+"?dry_run=true", namedJSON))
-	d.refused(service.UnknownCluster, "GET", orders, "")
+	d.refused(fault.UnknownCluster, "GET", orders, "")
 	golden(`{"generation":G,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
 		d.must(201, "PUT", orders, namedJSON))
 	golden(`{"generation":G,"etag":"E","changes":[],"warnings":[],"notes":[]}`, d.must(200, "PUT", orders, namedJSON))
@@ -150,29 +150,29 @@ func TestPushAnswers(t *testing.T) {
 		d.must(200, "DELETE", config+"?dry_run", ""))
 	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed","difference":"removed as EDS"}],"warnings":[],"notes":[]}`,
 		d.must(200, "DELETE", config, ""))
-	d.refused(service.UnknownCluster, "GET", config, "")
+	d.refused(fault.UnknownCluster, "GET", config, "")
 }
 
 func TestPushRefusals(t *testing.T) {
 	d := start(t, nil)
-	p, w := d.refused(service.InvalidResource, "PUT", orders, assignment("", "a:0", "b:0"))
+	p, w := d.refused(fault.InvalidResource, "PUT", orders, assignment("", "a:0", "b:0"))
 	if w.Code != 422 || len(p.Errors) != 2 || !strings.Contains(p.Errors[1].Field, "lb_endpoints[1]") || p.Cluster != "orders" {
 		t.Errorf("two broken rules: %s", w.Body)
 	}
-	if _, w := d.refused(service.Blocked, "PUT", orders, `{"endpoints":[]}`); w.Code != 409 {
+	if _, w := d.refused(fault.Blocked, "PUT", orders, `{"endpoints":[]}`); w.Code != 409 {
 		t.Errorf("blocked: %d", w.Code)
 	}
 	d.must(http.StatusCreated, "PUT", orders+"?allow_empty=1", `{"endpoints":[]}`)
 	d.must(200, "PUT", orders+"?strict=false", `{"color":"red",`+inJSON[1:])
-	d.refused(service.InvalidResource, "PUT", orders, `{"color":"red",`+inJSON[1:])
-	d.refused(service.InvalidResource, "PUT", orders+"?strict", `{"color":"red",`+inJSON[1:])
-	d.refused(service.InvalidArgument, "PUT", orders, "{")
-	d.refused(service.InvalidArgument, "PUT", orders+"?dry_run=maybe", inJSON)
-	d.refused(service.InvalidArgument, "PUT", "/v1/clusters//endpoints", inJSON)
-	d.refused(service.InvalidArgument, "PUT", "/v1/clusters/a%00b/endpoints", inJSON)
-	d.refused(service.InvalidArgument, "DELETE", orders+"?strict", "")
-	d.refused(service.InvalidArgument, "GET", orders+"?strict", "")
-	d.refused(service.TooLarge, "PUT", orders, strings.Repeat(" ", api.MaxResourceBytes+1))
+	d.refused(fault.InvalidResource, "PUT", orders, `{"color":"red",`+inJSON[1:])
+	d.refused(fault.InvalidResource, "PUT", orders+"?strict", `{"color":"red",`+inJSON[1:])
+	d.refused(fault.InvalidArgument, "PUT", orders, "{")
+	d.refused(fault.InvalidArgument, "PUT", orders+"?dry_run=maybe", inJSON)
+	d.refused(fault.InvalidArgument, "PUT", "/v1/clusters//endpoints", inJSON)
+	d.refused(fault.InvalidArgument, "PUT", "/v1/clusters/a%00b/endpoints", inJSON)
+	d.refused(fault.InvalidArgument, "DELETE", orders+"?strict", "")
+	d.refused(fault.InvalidArgument, "GET", orders+"?strict", "")
+	d.refused(fault.TooLarge, "PUT", orders, strings.Repeat(" ", api.MaxResourceBytes+1))
 	for _, h := range []string{"Origin: https://evil.example", "Sec-Fetch-Site: cross-site"} {
 		if _, w := d.refused("permission_denied", "PUT", orders, inJSON, h); w.Code != 403 {
 			t.Errorf("%s: %d", h, w.Code)
@@ -189,18 +189,18 @@ func TestMisspelledFieldsAreNotPushedAllTheSame(t *testing.T) {
 	d.must(http.StatusCreated, "PUT", orders, inJSON)
 	misspelled := strings.Replace(inJSON, "lbEndpoints", "lbEndpionts", 1)
 	const reason = "unknown field (did you mean lbEndpoints?)"
-	p, _ := d.refused(service.InvalidResource, "PUT", orders, misspelled)
+	p, _ := d.refused(fault.InvalidResource, "PUT", orders, misspelled)
 	if len(p.Errors) != 1 || p.Errors[0].Reason != reason || p.Errors[0].Line != 1 || p.Errors[0].Column < 2 {
 		t.Errorf("strict: %+v", p)
 	}
 	snapshot := `{"resources":[{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"orders",` + misspelled[1:] + "]}"
 	for path, body := range map[string]string{orders: misspelled, "/v1/snapshot": snapshot} {
-		p, _ = d.refused(service.Blocked, "PUT", path+"?strict=false", body)
+		p, _ = d.refused(fault.Blocked, "PUT", path+"?strict=false", body)
 		if strings.Contains(p.Detail, "allow_empty") || !strings.Contains(p.Detail, reason) || len(p.Errors) != 1 || p.Errors[0].Line != 1 {
 			t.Errorf("%s: %+v", path, p)
 		}
 	}
-	p, _ = d.refused(service.Blocked, "PUT", orders, `{"endpoints":[]}`)
+	p, _ = d.refused(fault.Blocked, "PUT", orders, `{"endpoints":[]}`)
 	if !strings.Contains(p.Detail, "allow_empty=true") || len(p.Errors) != 0 {
 		t.Errorf("an empty assignment without unknown fields: %+v", p)
 	}

@@ -12,7 +12,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
 )
 
 // handler answers a request or returns why not. An error after the answer has
@@ -138,12 +139,12 @@ func (e *endpoint) answer(w http.ResponseWriter, r *http.Request) error {
 func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
 	refused := refusalOf(r.Context(), err)
 	switch refused.Code {
-	case service.Internal:
+	case fault.Internal:
 		e.log(r, "request failed", slog.Any("error", err))
-		refused = &service.Error{Code: service.Internal, Detail: "lbd could not answer; its log says why"}
-	case service.StorageFailed:
+		refused = &fault.Error{Code: fault.Internal, Detail: "lbd could not answer; its log says why"}
+	case fault.StorageFailed:
 		e.log(r, "push was not stored", slog.Any("error", err))
-	case service.CallerGone:
+	case fault.CallerGone:
 		if w.status == 0 {
 			w.WriteHeader(statusCallerGone)
 		}
@@ -153,7 +154,11 @@ func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
 	if w.status != 0 {
 		panic(http.ErrAbortHandler) // half an answer must not look whole
 	}
-	writeProblem(w, refused)
+	p := problemOf(refused)
+	if e, ok := errors.AsType[*picks.ExplainedError](err); ok {
+		p.Explain = e.Explain
+	}
+	writeProblem(w, p)
 }
 
 // panicked ends a request whose handler panicked. v goes on if it is how a
@@ -162,7 +167,7 @@ func (e *endpoint) panicked(w *recorder, r *http.Request, v any) {
 	if v != http.ErrAbortHandler { //nolint:errorlint // net/http panics with it bare
 		e.log(r, "handler panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 		if w.status == 0 {
-			writeProblem(w, refusal(service.Internal, "lbd could not answer; its log says why"))
+			writeProblem(w, problemOf(refusal(fault.Internal, "lbd could not answer; its log says why")))
 			return
 		}
 	}
@@ -178,14 +183,14 @@ func (e *endpoint) log(r *http.Request, message string, attrs ...slog.Attr) {
 
 // refusalOf returns err as the service's. One that is not, or has a code without
 // an answer, is Internal, or CallerGone where the caller is.
-func refusalOf(ctx context.Context, err error) *service.Error {
-	if e, ok := errors.AsType[*service.Error](err); ok && answers[e.Code].status != 0 {
+func refusalOf(ctx context.Context, err error) *fault.Error {
+	if e, ok := errors.AsType[*fault.Error](err); ok && answers[e.Code].status != 0 {
 		return e
 	}
 	if ctx.Err() != nil {
-		return &service.Error{Code: service.CallerGone, Detail: err.Error()}
+		return &fault.Error{Code: fault.CallerGone, Detail: err.Error()}
 	}
-	return &service.Error{Code: service.Internal, Detail: err.Error()}
+	return &fault.Error{Code: fault.Internal, Detail: err.Error()}
 }
 
 // from says who calls, for events.

@@ -15,7 +15,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // serve answers one request by h behind a route.
@@ -73,9 +73,9 @@ func TestFaultsAreLogged(t *testing.T) {
 		logged bool
 	}{
 		{errors.New("disk on fire"), 500, "lbd could not answer; its log says why", true},
-		{refusal(service.Internal, "disk on fire"), 500, "lbd could not answer; its log says why", true},
-		{refusal(service.StorageFailed, "disk on fire"), 507, "disk on fire", true},
-		{fmt.Errorf("wrapped: %w", refusal(service.Blocked, "no endpoint")), 409, "no endpoint", false},
+		{refusal(fault.Internal, "disk on fire"), 500, "lbd could not answer; its log says why", true},
+		{refusal(fault.StorageFailed, "disk on fire"), 507, "disk on fire", true},
+		{fmt.Errorf("wrapped: %w", refusal(fault.Blocked, "no endpoint")), 409, "no endpoint", false},
 		{refusal("a code that is not known", "disk on fire"), 500, "lbd could not answer; its log says why", true},
 	} {
 		w, log, _ := serve(func(http.ResponseWriter, *http.Request) error { return c.err })
@@ -92,14 +92,14 @@ func TestFaultsAreLogged(t *testing.T) {
 // Each of the service's codes has a status and a title, and is in the contract
 // by its Problem's enum.
 func TestEveryCodeHasAnAnswer(t *testing.T) {
-	for _, code := range []service.Code{
-		service.InvalidArgument, service.UnknownCluster, service.UnknownTarget, service.NoRoute, service.UnknownLease, service.UnknownChange, service.PreconditionFailed, service.PreconditionRequired,
-		service.TooLarge, service.UnsupportedMedia, service.InvalidResource, service.Blocked, service.RateLimited,
-		service.Dropped, service.CircuitBroken, service.NoReadyEndpoint, service.AllExcluded, service.PickTimeout,
-		service.ShuttingDown, service.CallerGone, service.StorageFailed, service.Internal,
+	for _, code := range []fault.Code{
+		fault.InvalidArgument, fault.UnknownCluster, fault.UnknownTarget, fault.NoRoute, fault.UnknownLease, fault.UnknownChange, fault.PreconditionFailed, fault.PreconditionRequired,
+		fault.TooLarge, fault.UnsupportedMedia, fault.InvalidResource, fault.Blocked, fault.RateLimited,
+		fault.Dropped, fault.CircuitBroken, fault.NoReadyEndpoint, fault.AllExcluded, fault.PickTimeout,
+		fault.ShuttingDown, fault.CallerGone, fault.StorageFailed, fault.Internal,
 		notFound, methodNotAllowed, permissionDenied, uriTooLong,
 	} {
-		p := problemOf(&service.Error{Code: code})
+		p := problemOf(&fault.Error{Code: code})
 		if p.Status == 0 || p.Title == "" || p.GRPCCode == "" {
 			t.Errorf("%s: %+v", code, p)
 		}
@@ -111,21 +111,21 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 
 func TestRetryAfterOnlyWhereItHelps(t *testing.T) {
 	for _, c := range []struct {
-		code   service.Code
+		code   fault.Code
 		after  time.Duration
 		header string
 		ms     int64
 	}{
-		{service.NoReadyEndpoint, 1500 * time.Millisecond, "2", 1500},
-		{service.NoReadyEndpoint, time.Nanosecond, "1", 1},
-		{service.NoReadyEndpoint, 0, "", 0},
-		{service.RateLimited, time.Second, "1", 1000},
-		{service.Dropped, time.Second, "", 0},
-		{service.CircuitBroken, time.Second, "", 0},
-		{service.PickTimeout, time.Second, "", 0},
+		{fault.NoReadyEndpoint, 1500 * time.Millisecond, "2", 1500},
+		{fault.NoReadyEndpoint, time.Nanosecond, "1", 1},
+		{fault.NoReadyEndpoint, 0, "", 0},
+		{fault.RateLimited, time.Second, "1", 1000},
+		{fault.Dropped, time.Second, "", 0},
+		{fault.CircuitBroken, time.Second, "", 0},
+		{fault.PickTimeout, time.Second, "", 0},
 	} {
 		w := httptest.NewRecorder()
-		writeProblem(w, &service.Error{Code: c.code, RetryAfter: c.after})
+		writeProblem(w, problemOf(&fault.Error{Code: c.code, RetryAfter: c.after}))
 		var p Problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // MaxRemoved is the largest bound of how many resources a snapshot may take
@@ -98,8 +99,8 @@ func (s *snapshots) push(w http.ResponseWriter, r *http.Request, replace bool) e
 
 // snapshotRequest is the push of a snapshot as the request says it. max_removed
 // belongs to replacing only.
-func snapshotRequest(w http.ResponseWriter, r *http.Request, replace bool) (*service.SnapshotRequest, error) {
-	p := &service.SnapshotRequest{Replace: replace, From: from(r)}
+func snapshotRequest(w http.ResponseWriter, r *http.Request, replace bool) (*sources.SnapshotRequest, error) {
+	p := &sources.SnapshotRequest{Replace: replace, From: from(r)}
 	known := snapshotParameters
 	if replace {
 		p.MaxRemoved = -1

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // bundle is JSON with an assignment for each name, of one endpoint.
@@ -40,7 +41,7 @@ func TestSnapshotAnswers(t *testing.T) {
 	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/a","change":"removed","difference":"removed with 1 usable endpoint"},{"resource":"ClusterLoadAssignment/b","change":"removed","difference":"removed with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
 		d.must(200, "PUT", snapshot+"?max_removed=2", bundle("c")))
 	d.must(200, "GET", "/pick?cluster=c", "")
-	d.refused(service.UnknownCluster, "GET", "/pick?cluster=a", "")
+	d.refused(fault.UnknownCluster, "GET", "/pick?cluster=a", "")
 	etag := decode[api.PushAnswer](t, d.must(200, "PUT", snapshot, bundle("c")).Body.Bytes()).ETag
 	golden(`{
   "version_info": "`+etag+`",
@@ -100,33 +101,33 @@ func TestSnapshotRefusals(t *testing.T) {
 	d := start(t, nil)
 	const snapshot = "/v1/snapshot"
 	etag := decode[api.PushAnswer](t, d.must(200, "PUT", snapshot, bundle("a", "b")).Body.Bytes()).ETag
-	p, w := d.refused(service.InvalidResource, "PUT", snapshot, strings.ReplaceAll(bundle("a", "c"), `"portValue":1`, `"portValue":0`))
+	p, w := d.refused(fault.InvalidResource, "PUT", snapshot, strings.ReplaceAll(bundle("a", "c"), `"portValue":1`, `"portValue":0`))
 	if w.Code != 422 || len(p.Errors) != 2 || p.Errors[1].Resource != "ClusterLoadAssignment/c" || !strings.HasPrefix(p.Errors[1].Field, "resources[1].endpoints[0]") {
 		t.Errorf("two broken resources: %s", w.Body)
 	}
-	if p, w = d.refused(service.Blocked, "PUT", snapshot+"?max_removed=0", bundle("a")); w.Code != 409 || !strings.Contains(p.Detail, "ClusterLoadAssignment/b") {
+	if p, w = d.refused(fault.Blocked, "PUT", snapshot+"?max_removed=0", bundle("a")); w.Code != 409 || !strings.Contains(p.Detail, "ClusterLoadAssignment/b") {
 		t.Errorf("max_removed: %s", w.Body)
 	}
 	empty := strings.Replace(bundle("a", "b"), `"lbEndpoints":[`, `"lbEndpoints":[],"x":[`, 1)
-	d.refused(service.Blocked, "POST", snapshot+"?strict=0", empty)
+	d.refused(fault.Blocked, "POST", snapshot+"?strict=0", empty)
 	d.must(200, "POST", snapshot+"?allow_empty&dry_run&strict=false", empty)
-	d.refused(service.InvalidResource, "POST", snapshot+"?allow_empty&dry_run&strict", empty)
-	d.refused(service.InvalidResource, "PUT", snapshot, `{"resources":[{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","name":"l"}]}`)
+	d.refused(fault.InvalidResource, "POST", snapshot+"?allow_empty&dry_run&strict", empty)
+	d.refused(fault.InvalidResource, "PUT", snapshot, `{"resources":[{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","name":"l"}]}`)
 	for _, body := range []string{"", "{", "[]", "null", "a: ["} {
-		d.refused(service.InvalidArgument, "PUT", snapshot, body)
+		d.refused(fault.InvalidArgument, "PUT", snapshot, body)
 	}
 	for _, query := range []string{"?max_removed=-1", "?max_removed=1000001", "?max_removed", "?max_removed=many", "?dry_run=2", "?x", "?strict&strict"} {
-		d.refused(service.InvalidArgument, "PUT", snapshot+query, bundle("a"))
+		d.refused(fault.InvalidArgument, "PUT", snapshot+query, bundle("a"))
 	}
-	d.refused(service.InvalidArgument, "POST", snapshot+"?max_removed=1", bundle("a"))
-	d.refused(service.InvalidArgument, "GET", snapshot+"?strict", "")
-	d.refused(service.InvalidArgument, "GET", snapshot, "", `If-None-Match: "x`)
-	d.refused(service.InvalidArgument, "PUT", snapshot, bundle("a"), `If-None-Match: "x"`)
-	d.refused(service.PreconditionFailed, "PUT", snapshot, bundle("a"), "If-Match: x")
-	d.refused(service.PreconditionFailed, "POST", snapshot, bundle("a"), "If-None-Match: *")
-	d.refused(service.UnsupportedMedia, "PUT", snapshot, bundle("a"), "Content-Type: text/html")
-	d.refused(service.UnsupportedMedia, "POST", snapshot, bundle("a"), "Content-Encoding: gzip")
-	d.refused(service.TooLarge, "PUT", snapshot, strings.Repeat(" ", api.MaxSnapshotBytes+1))
+	d.refused(fault.InvalidArgument, "POST", snapshot+"?max_removed=1", bundle("a"))
+	d.refused(fault.InvalidArgument, "GET", snapshot+"?strict", "")
+	d.refused(fault.InvalidArgument, "GET", snapshot, "", `If-None-Match: "x`)
+	d.refused(fault.InvalidArgument, "PUT", snapshot, bundle("a"), `If-None-Match: "x"`)
+	d.refused(fault.PreconditionFailed, "PUT", snapshot, bundle("a"), "If-Match: x")
+	d.refused(fault.PreconditionFailed, "POST", snapshot, bundle("a"), "If-None-Match: *")
+	d.refused(fault.UnsupportedMedia, "PUT", snapshot, bundle("a"), "Content-Type: text/html")
+	d.refused(fault.UnsupportedMedia, "POST", snapshot, bundle("a"), "Content-Encoding: gzip")
+	d.refused(fault.TooLarge, "PUT", snapshot, strings.Repeat(" ", api.MaxSnapshotBytes+1))
 	d.refused("permission_denied", "PUT", snapshot, bundle("a"), "Sec-Fetch-Site: cross-site")
 	d.refused("method_not_allowed", "DELETE", snapshot, "")
 	if got := d.must(200, "GET", snapshot, "").Header().Get("ETag"); got != `"`+etag+`-json"` {
@@ -147,7 +148,7 @@ func TestPreconditionRequired(t *testing.T) {
 		case path == "/v1/snapshot":
 			body = bundle("a")
 		}
-		if p, w := d.refused(service.PreconditionRequired, method, path, body); w.Code != 428 || p.GRPCCode != "FAILED_PRECONDITION" {
+		if p, w := d.refused(fault.PreconditionRequired, method, path, body); w.Code != 428 || p.GRPCCode != "FAILED_PRECONDITION" {
 			t.Errorf("%s: %d %s", target, w.Code, p.GRPCCode)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // Times of streams.
@@ -30,7 +31,7 @@ var streamType = []string{"text/event-stream"}
 
 // stream answers with the messages of a watch as server-sent events, until
 // nothing more comes, the caller is gone or takes nothing, or the service drains.
-func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin func() (*service.Watch, error)) error {
+func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin func() (*observe.Watch, error)) error {
 	watch, err := begin()
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ type messageWriter struct {
 }
 
 // next sends the next message, or a heartbeat where none comes.
-func (m *messageWriter) next(ctx context.Context, watch *service.Watch) error {
+func (m *messageWriter) next(ctx context.Context, watch *observe.Watch) error {
 	waiting, cancel := context.WithTimeout(ctx, HeartbeatInterval)
 	defer cancel()
 	message, err := watch.Next(waiting)
@@ -89,16 +90,16 @@ func (m *messageWriter) next(ctx context.Context, watch *service.Watch) error {
 // heartbeat is a message without an ID, which leaves a watch where it was. It is
 // one that scripts of a page can see, and not a comment: a connection may be open
 // long after there is a daemon at its end.
-func heartbeat() service.Message {
+func heartbeat() observe.Message {
 	text, err := json.Marshal(Heartbeat{Time: time.Now().UTC()})
 	if err != nil {
 		panic(err) // it is a time of this century
 	}
-	return service.Message{Type: "heartbeat", Data: func(yield func([]byte) bool) { yield(text) }}
+	return observe.Message{Type: "heartbeat", Data: func(yield func([]byte) bool) { yield(text) }}
 }
 
 // writeMessage writes a message. An error sticks to b.
-func writeMessage(b *bufio.Writer, m service.Message) {
+func writeMessage(b *bufio.Writer, m observe.Message) {
 	_, _ = b.WriteString("event: " + m.Type + "\n")
 	if m.ID != "" {
 		_, _ = b.WriteString("id: " + m.ID + "\n")

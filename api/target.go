@@ -4,12 +4,14 @@ import (
 	"net/http"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // TargetList has a summary of each xds target.
 type TargetList struct {
 	// Targets are sorted by name, in byte order.
-	Targets []service.TargetSummary `json:"targets"`
+	Targets []observe.TargetSummary `json:"targets"`
 	// Next is what to ask for as after= for the rest; absent where there is
 	// none.
 	Next string `json:"next,omitempty"`
@@ -41,7 +43,7 @@ func (t *targets) list(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var list TargetList
-	list.Targets, list.Next = part(l, all, func(s service.TargetSummary) string { return s.Name })
+	list.Targets, list.Next = part(l, all, func(s observe.TargetSummary) string { return s.Name })
 	writeJSON(w, http.StatusOK, list)
 	return nil
 }
@@ -53,7 +55,7 @@ func (t *targets) list(w http.ResponseWriter, r *http.Request) error {
 //	@Tags		targets
 //	@Produce	json
 //	@Param		name				path		string	true	"xds:///NAME, or NAME alone, percent-encoded"
-//	@Success	200					{object}	service.TargetState	"its routes and clusters"
+//	@Success	200					{object}	observe.TargetState	"its routes and clusters"
 //	@Failure	400,404,414,500,503	{object}	Problem
 //	@Router		/v1/targets/{name} [get]
 func (t *targets) get(w http.ResponseWriter, r *http.Request) error {
@@ -133,8 +135,8 @@ func (t *targets) delete(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func hostRequest(r *http.Request) (*service.HostRequest, error) {
-	h := &service.HostRequest{From: from(r)}
+func hostRequest(r *http.Request) (*sources.HostRequest, error) {
+	h := &sources.HostRequest{From: from(r)}
 	var err error
 	if h.Target, err = pathName(r, "name"); err != nil {
 		return nil, err

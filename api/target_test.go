@@ -8,7 +8,9 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
 )
 
 // shop is YAML of a target with two clusters, which a header tells apart.
@@ -56,19 +58,19 @@ func TestPickFromATarget(t *testing.T) {
 		t.Errorf("as text: %q", got)
 	}
 	w := d.must(http.StatusCreated, "POST", "/pick?target=shop&path=/shop.", "")
-	lease := decode[service.LeaseState](t, d.must(200, "GET", w.Header().Get("Location"), "").Body.Bytes())
+	lease := decode[picks.LeaseState](t, d.must(200, "GET", w.Header().Get("Location"), "").Body.Bytes())
 	if lease.Target != "xds:///shop" || lease.Cluster != "stable" {
 		t.Errorf("lease %+v", lease)
 	}
 	// Values of one name are joined, as routes see them.
-	if p, _ := d.refused(service.NoRoute, "GET", "/pick?target=shop&header.tenant=beta&header.tenant=x", ""); p.Target != "xds:///shop" || p.GRPCCode != "NOT_FOUND" {
+	if p, _ := d.refused(fault.NoRoute, "GET", "/pick?target=shop&header.tenant=beta&header.tenant=x", ""); p.Target != "xds:///shop" || p.GRPCCode != "NOT_FOUND" {
 		t.Errorf("got %+v", p)
 	}
-	p, _ := d.refused(service.NoRoute, "GET", "/pick?target=shop&explain", "")
+	p, _ := d.refused(fault.NoRoute, "GET", "/pick?target=shop&explain", "")
 	if len(p.Explain) != 1 || len(p.Explain[0].Route.Tried) != 2 || !strings.Contains(p.Explain[0].Route.Tried[0].Mismatch, "header tenant is absent") {
 		t.Errorf("got %+v", p.Explain)
 	}
-	if p, _ := d.refused(service.UnknownTarget, "GET", "/pick?target=nobody", ""); p.Target != "nobody" {
+	if p, _ := d.refused(fault.UnknownTarget, "GET", "/pick?target=nobody", ""); p.Target != "nobody" {
 		t.Errorf("got %+v", p)
 	}
 }
@@ -78,15 +80,15 @@ func TestTargetsAreHostedAndDropped(t *testing.T) {
 	w := d.must(http.StatusCreated, "PUT", "/v1/targets/"+url.PathEscape("xds:///shop"), "")
 	tag := decode[api.PushAnswer](t, w.Body.Bytes()).ETag
 	d.must(http.StatusOK, "PUT", "/v1/targets/shop", "")
-	d.refused(service.PreconditionFailed, "PUT", "/v1/targets/shop", "", "If-None-Match: *")
+	d.refused(fault.PreconditionFailed, "PUT", "/v1/targets/shop", "", "If-None-Match: *")
 	d.must(http.StatusOK, "PUT", "/v1/targets/shop", "{}")
 	d.must(http.StatusOK, "PUT", "/v1/targets/shop", " { }\n", "Content-Type: application/json")
 	for _, body := range []string{`{"name":"shop"}`, "null", "[]", "{", "shop", "{} {}"} {
-		d.refused(service.InvalidArgument, "PUT", "/v1/targets/shop", body)
+		d.refused(fault.InvalidArgument, "PUT", "/v1/targets/shop", body)
 	}
-	d.refused(service.InvalidArgument, "PUT", "/v1/targets/%2Fshop", "")
-	d.refused(service.InvalidArgument, "PUT", "/v1/targets/shop?strict", "")
-	p, _ := d.refused(service.UnknownTarget, "GET", "/pick?target=shop", "")
+	d.refused(fault.InvalidArgument, "PUT", "/v1/targets/%2Fshop", "")
+	d.refused(fault.InvalidArgument, "PUT", "/v1/targets/shop?strict", "")
+	p, _ := d.refused(fault.UnknownTarget, "GET", "/pick?target=shop", "")
 	if !strings.Contains(p.Detail, "Listener/shop is not known: push it") {
 		t.Errorf("says %s", p.Detail)
 	}
@@ -96,16 +98,16 @@ func TestTargetsAreHostedAndDropped(t *testing.T) {
 		t.Errorf("the snapshot is %s", body)
 	}
 	d.must(http.StatusOK, "PUT", "/v1/snapshot?allow_empty", "resources: []")
-	state := decode[service.TargetState](t, d.must(200, "GET", "/v1/targets/shop", "").Body.Bytes())
+	state := decode[observe.TargetState](t, d.must(200, "GET", "/v1/targets/shop", "").Body.Bytes())
 	if fmt.Sprint(state.HostedBy) != "[api]" || state.Error == "" || state.VirtualHost != nil {
 		t.Errorf("got %+v", state)
 	}
-	d.refused(service.PreconditionFailed, "DELETE", "/v1/targets/shop", "", "If-Match: x")
+	d.refused(fault.PreconditionFailed, "DELETE", "/v1/targets/shop", "", "If-Match: x")
 	d.must(http.StatusOK, "DELETE", "/v1/targets/shop?dry_run", "", "If-Match: "+tag)
 	d.must(http.StatusOK, "DELETE", "/v1/targets/shop", "", "If-Match: "+tag)
-	d.refused(service.UnknownTarget, "DELETE", "/v1/targets/shop", "")
+	d.refused(fault.UnknownTarget, "DELETE", "/v1/targets/shop", "")
 	d.must(http.StatusOK, "POST", "/v1/snapshot", shop)
-	if p, w := d.refused(service.UnknownTarget, "DELETE", "/v1/targets/shop", ""); w.Code != http.StatusNotFound || !strings.Contains(p.Detail, "a Listener that was pushed hosts it") {
+	if p, w := d.refused(fault.UnknownTarget, "DELETE", "/v1/targets/shop", ""); w.Code != http.StatusNotFound || !strings.Contains(p.Detail, "a Listener that was pushed hosts it") {
 		t.Errorf("says %s", p.Detail)
 	}
 }
@@ -139,18 +141,18 @@ func TestTargetsAreListed(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", query, got, want)
 		}
 	}
-	state := decode[service.TargetState](t, d.must(200, "GET", "/v1/targets/shop", "").Body.Bytes())
+	state := decode[observe.TargetState](t, d.must(200, "GET", "/v1/targets/shop", "").Body.Bytes())
 	if state.State != "READY" || len(state.ClusterStates) != 2 || state.VirtualHost.Routes[0].Match != `prefix "/", header tenant: exact "beta"` || state.VirtualHost.Routes[1].Name != "stable" {
 		t.Errorf("got %+v", state)
 	}
-	cluster := decode[service.ClusterState](t, d.must(200, "GET", "/v1/clusters/beta?target=shop", "").Body.Bytes())
+	cluster := decode[observe.ClusterState](t, d.must(200, "GET", "/v1/clusters/beta?target=shop", "").Body.Bytes())
 	if cluster.Target != "xds:///shop" || fmt.Sprint(cluster.Targets) != "[xds:///shop]" {
 		t.Errorf("got %+v", cluster)
 	}
-	d.refused(service.UnknownTarget, "GET", "/v1/targets/nobody", "")
-	d.refused(service.UnknownCluster, "GET", "/v1/clusters/gamma?target=shop&index=1", "")
-	d.refused(service.InvalidArgument, "GET", "/v1/targets?limit=0", "")
-	d.refused(service.InvalidArgument, "GET", "/v1/targets/shop?x", "")
+	d.refused(fault.UnknownTarget, "GET", "/v1/targets/nobody", "")
+	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/gamma?target=shop&index=1", "")
+	d.refused(fault.InvalidArgument, "GET", "/v1/targets?limit=0", "")
+	d.refused(fault.InvalidArgument, "GET", "/v1/targets/shop?x", "")
 	if list := decode[api.EventList](t, d.must(200, "GET", "/v1/events?target=shop&type=state_changed", "").Body.Bytes()); len(list.Events) != 2 || list.Events[0].Target != "xds:///shop" {
 		t.Errorf("events %+v", list)
 	}

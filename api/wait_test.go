@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -71,7 +72,7 @@ func TestWaitsOutlastTheServersTimeouts(t *testing.T) {
 			o.ConnectMode = resource.ConnectTCP
 		})
 		d.must(http.StatusCreated, "PUT", orders, assignment("", "a:1"))
-		now := decode[service.ClusterState](t, d.must(200, "GET", "/v1/clusters/orders", "").Body.Bytes())
+		now := decode[observe.ClusterState](t, d.must(200, "GET", "/v1/clusters/orders", "").Body.Bytes())
 		send := serve(t, d, 15*time.Second)
 		const end = " HTTP/1.1\r\nHost: x\r\n\r\n"
 		waiting := []*bufio.Reader{
@@ -96,9 +97,9 @@ func TestLongPollAnswersAtTheNextGeneration(t *testing.T) {
 		poll := func(generation int64, wait string) (got int64, took time.Duration) {
 			began := time.Now()
 			w := d.must(200, "GET", fmt.Sprintf("/v1/clusters/orders?index=%d%s", generation, wait), "")
-			return decode[service.ClusterState](t, w.Body.Bytes()).Generation, time.Since(began)
+			return decode[observe.ClusterState](t, w.Body.Bytes()).Generation, time.Since(began)
 		}
-		now := decode[service.ClusterState](t, d.must(200, "GET", "/v1/clusters/orders", "").Body.Bytes()).Generation
+		now := decode[observe.ClusterState](t, d.must(200, "GET", "/v1/clusters/orders", "").Body.Bytes()).Generation
 		if got, took := poll(now-1, "&wait=5m"); got != now || took != 0 {
 			t.Errorf("another generation was known: %d after %v, want %d at once", got, took, now)
 		}

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // Heartbeat tells that a stream is alive.
@@ -18,9 +18,9 @@ type ClusterStream struct {
 	// Heartbeat comes when the stream opens, and whenever it was silent for 15 s.
 	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
 	// State comes at first, and whenever the state is another.
-	State *service.ClusterState `json:"state,omitempty"`
+	State *observe.ClusterState `json:"state,omitempty"`
 	// Counts come at first, and at most once a second.
-	Counts *service.ClusterCounts `json:"counts,omitempty"`
+	Counts *observe.ClusterCounts `json:"counts,omitempty"`
 	// Gone comes last, where the cluster is no more.
 	Gone *Nothing `json:"gone,omitempty"`
 }
@@ -41,7 +41,7 @@ type ClustersStream struct {
 type EventsStream struct {
 	// Heartbeat comes when the stream opens, and whenever it was silent for 15 s.
 	Heartbeat *Heartbeat     `json:"heartbeat,omitempty"`
-	Event     *service.Event `json:"event,omitempty"`
+	Event     *observe.Event `json:"event,omitempty"`
 	// Resync tells that events were missed: GET /v1/events has those that are
 	// remembered.
 	Resync *Nothing `json:"resync,omitempty"`
@@ -50,7 +50,7 @@ type EventsStream struct {
 // WatchedClusters are clusters with their counts.
 type WatchedClusters struct {
 	// Clusters are sorted by name, in byte order.
-	Clusters []service.WatchedCluster `json:"clusters"`
+	Clusters []observe.WatchedCluster `json:"clusters"`
 }
 
 // ClustersUpdate is what changed.
@@ -100,7 +100,7 @@ func (c *clusters) watch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return stream(w, r, c.service, func() (*service.Watch, error) {
+	return stream(w, r, c.service, func() (*observe.Watch, error) {
 		return c.service.WatchCluster(name, target, endpoints, lastEventID(r, last))
 	})
 }
@@ -130,7 +130,7 @@ func (c *clusters) watchAll(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return stream(w, r, c.service, func() (*service.Watch, error) {
+	return stream(w, r, c.service, func() (*observe.Watch, error) {
 		return c.service.WatchClusters(prefix, lastEventID(r, last))
 	})
 }
@@ -152,7 +152,7 @@ func (c *clusters) watchAll(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		400,414,429,500,503	{object}	Problem
 //	@Router			/v1/events/watch [get]
 func (e *events) watch(w http.ResponseWriter, r *http.Request) error {
-	var f service.EventFilter
+	var f observe.EventFilter
 	var last string
 	known := []parameter{{name: "cluster"}, {name: "target"}, {name: "type", repeats: true}, {name: "last"}, {name: "last_event_id"}}
 	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
@@ -164,7 +164,7 @@ func (e *events) watch(w http.ResponseWriter, r *http.Request) error {
 		case "type":
 			return eventType(&f.Types, v)
 		case "last":
-			return v.integer(&f.Limit, 0, service.MaxLastEvents)
+			return v.integer(&f.Limit, 0, observe.MaxLastEvents)
 		default:
 			return v.limited(&last, maxEventIDBytes)
 		}
@@ -172,7 +172,7 @@ func (e *events) watch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return stream(w, r, e.service, func() (*service.Watch, error) {
+	return stream(w, r, e.service, func() (*observe.Watch, error) {
 		return e.service.WatchEvents(f, lastEventID(r, last))
 	})
 }

@@ -14,7 +14,8 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // sent is a server-sent event. A comment is one of the kind ":".
@@ -257,7 +258,7 @@ func TestSlowReaderIsToldTheNewest(t *testing.T) {
 			d.must(http.StatusOK, "PUT", orders, assignment("", fmt.Sprintf("10.0.1.%d:8080", i)))
 			time.Sleep(time.Second)
 		}
-		now := decode[service.ClusterState](t, d.must(200, "GET", "/v1/clusters/orders", "").Body.Bytes()).Generation
+		now := decode[observe.ClusterState](t, d.must(200, "GET", "/v1/clusters/orders", "").Body.Bytes()).Generation
 		newest := fmt.Sprintf(`"generation":%d`, now)
 		for name, reader := range map[string]*streaming{"the cluster's": one, "the list's": all} {
 			n := 1
@@ -298,21 +299,21 @@ func TestDrainEndsStreams(t *testing.T) {
 		if got := counted(d, watchers); got != "0" {
 			t.Errorf("%s are counted a second after", got)
 		}
-		d.refused(service.ShuttingDown, "GET", "/v1/events/watch", "")
+		d.refused(fault.ShuttingDown, "GET", "/v1/events/watch", "")
 	})
 }
 
 func TestStreamsAreBounded(t *testing.T) {
 	d := start(t, nil)
-	for range service.MaxWatchers {
-		w, err := d.service.WatchEvents(service.EventFilter{}, "")
+	for range observe.MaxWatchers {
+		w, err := d.service.WatchEvents(observe.EventFilter{}, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer w.Close()
 	}
 	for _, path := range []string{"/v1/events/watch", "/v1/clusters/watch"} {
-		if _, w := d.refused(service.RateLimited, "GET", path, ""); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "10" {
+		if _, w := d.refused(fault.RateLimited, "GET", path, ""); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "10" {
 			t.Errorf("%s: %d, Retry-After %q", path, w.Code, w.Header().Get("Retry-After"))
 		}
 	}
@@ -321,15 +322,15 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestStreamRefusals(t *testing.T) {
 	d := start(t, nil)
 	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
-	d.refused(service.UnknownCluster, "GET", "/v1/clusters/nobody/watch", "")
-	d.refused(service.UnknownTarget, "GET", "/v1/clusters/orders/watch?target=nobody", "")
+	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/nobody/watch", "")
+	d.refused(fault.UnknownTarget, "GET", "/v1/clusters/orders/watch?target=nobody", "")
 	for _, target := range []string{
 		"/v1/clusters/orders/watch?endpoints=2", "/v1/clusters/orders/watch?index=1", "/v1/clusters/orders/watch?last_event_id=",
 		"/v1/clusters/orders/watch?target=", "/v1/clusters/%00/watch",
 		"/v1/clusters/watch?prefix=", "/v1/clusters/watch?limit=1", "/v1/clusters/watch?last_event_id=" + strings.Repeat("1", 65),
 		"/v1/events/watch?last=1001", "/v1/events/watch?last=-1", "/v1/events/watch?type=explosion", "/v1/events/watch?cluster=", "/v1/events/watch?limit=1",
 	} {
-		d.refused(service.InvalidArgument, "GET", target, "")
+		d.refused(fault.InvalidArgument, "GET", target, "")
 	}
 	if got := counted(d, watchers); got != "0" {
 		t.Errorf("%s are counted", got)
@@ -358,7 +359,7 @@ func TestStreamsWithoutReaders(t *testing.T) {
 func TestClusterNamedWatch(t *testing.T) {
 	d := start(t, nil)
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/watch/endpoints", assignment("", "10.0.0.7:8080"))
-	if c := decode[service.ClusterState](t, d.must(200, "GET", "/v1/clusters/%77atch", "").Body.Bytes()); c.Name != "watch" {
+	if c := decode[observe.ClusterState](t, d.must(200, "GET", "/v1/clusters/%77atch", "").Body.Bytes()); c.Name != "watch" {
 		t.Errorf("%+v", c)
 	}
 	d.must(200, "GET", "/v1/clusters/watch/endpoints", "")

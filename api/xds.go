@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // DefaultXDS is how many targets, and how many resources, GET /v1/xds lists without
@@ -27,18 +28,18 @@ type xds struct{ service *service.Service }
 //	@Param			prefix		query		string		false	"only resources whose name begins so"	minlength(1)	maxlength(512)
 //	@Param			target		query		string		false	"only this target and its resources: xds:///NAME, or cluster:NAME for a cluster that picks name"	minlength(1)	maxlength(520)
 //	@Param			limit		query		int			false	"at most so many targets, and so many resources"	minimum(1)		maximum(10000)	default(1000)
-//	@Success		200			{object}	service.XDSState	"servers and resources"
+//	@Success		200			{object}	sources.XDSState	"servers and resources"
 //	@Failure		400,414,500	{object}	Problem
 //	@Router			/v1/xds [get]
 func (x *xds) get(w http.ResponseWriter, r *http.Request) error {
-	f := service.XDSFilter{Limit: DefaultXDS}
+	f := sources.XDSFilter{Limit: DefaultXDS}
 	known := []parameter{{name: "type"}, {name: "state"}, {name: "prefix"}, {name: "target"}, {name: "limit"}}
 	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
 		switch name {
 		case "type":
-			return v.oneOf(&f.Type, service.XDSTypes)
+			return v.oneOf(&f.Type, sources.XDSTypes)
 		case "state":
-			return v.oneOf(&f.State, service.XDSStates)
+			return v.oneOf(&f.State, sources.XDSStates)
 		case "prefix":
 			return v.name(&f.Prefix)
 		case "target":

@@ -1,5 +1,5 @@
-// Package docs_test holds the documentation to the code: what it links to,
-// names and shows has to be there.
+// Package docs_test compares the documentation with the code: what it links to,
+// names and shows must exist.
 package docs_test
 
 import (
@@ -16,14 +16,14 @@ import (
 	"unicode"
 
 	"github.com/lbd-dev/lbd/examples/custompolicy"
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 // root is the repository.
 const root = ".."
 
-// files returns the repository's files whose names end so, by their paths from
-// root.
+// files returns the files below a folder of the repository that have one of the
+// suffixes, by their paths from root.
 func files(t *testing.T, under string, suffixes ...string) []string {
 	t.Helper()
 	var found []string
@@ -44,7 +44,7 @@ func files(t *testing.T, under string, suffixes ...string) []string {
 		t.Fatal(err)
 	}
 	if len(found) == 0 {
-		t.Fatalf("no %v under %q: is the test looking in the right place?", suffixes, under)
+		t.Fatalf("no files with %v under %q", suffixes, under)
 	}
 	return found
 }
@@ -58,7 +58,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// pages are the documents that say what lbd does, by file.
+// pages returns the text of the README, CONTRIBUTING and docs, by file.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{"README.md": read(t, "README.md"), "CONTRIBUTING.md": read(t, "CONTRIBUTING.md")}
@@ -76,7 +76,7 @@ var (
 	scheme   = regexp.MustCompile(`^[a-z]+:`)
 )
 
-// anchors are what GitHub lets a link into a page end with.
+// anchors returns the anchors that GitHub generates for the headings of a page.
 func anchors(text string) []string {
 	var names []string
 	for _, h := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
@@ -94,7 +94,7 @@ func anchors(text string) []string {
 	return names
 }
 
-// broken returns the relative links of a page that lead nowhere.
+// broken returns the relative links of a page whose file or anchor does not exist.
 func broken(t *testing.T, file, text string) []string {
 	t.Helper()
 	var bad []string
@@ -137,7 +137,7 @@ func impatient(text string) []string {
 	return found
 }
 
-// TestCommandsWaitForTheDaemon: a reader who pastes them does not ask before it
+// TestCommandsWaitForTheDaemon: pasted commands do not call a daemon before it
 // listens.
 func TestCommandsWaitForTheDaemon(t *testing.T) {
 	for _, file := range files(t, "", ".md") {
@@ -154,7 +154,28 @@ func TestCommandsWaitForTheDaemon(t *testing.T) {
 func TestLinksLeadSomewhere(t *testing.T) {
 	for _, file := range files(t, "", ".md") {
 		for _, l := range broken(t, file, read(t, file)) {
-			t.Errorf("%s: %s leads nowhere", file, l)
+			t.Errorf("%s: %s: link target not found", file, l)
+		}
+	}
+}
+
+// TestGlossary: each page links to the glossary, and each of its terms is linked from
+// a page.
+func TestGlossary(t *testing.T) {
+	const glossary = "docs/glossary.md"
+	var all strings.Builder
+	for file, text := range pages(t) {
+		if file == glossary {
+			continue
+		}
+		if !strings.Contains(text, "glossary.md") {
+			t.Errorf("%s does not link to the glossary", file)
+		}
+		all.WriteString(text)
+	}
+	for _, term := range regexp.MustCompile(`(?m)^### (.*)$`).FindAllStringSubmatch(read(t, glossary), -1) {
+		if a := strings.ReplaceAll(strings.ToLower(term[1]), " ", "-"); !strings.Contains(all.String(), "glossary.md#"+a+")") {
+			t.Errorf("no page links to the term %s", term[1])
 		}
 	}
 }
@@ -205,13 +226,13 @@ func TestPicturesAreSmallAndWellFormed(t *testing.T) {
 }
 
 func TestExampleResourcesAreGood(t *testing.T) {
-	formats := map[string]resource.Format{
-		".json": resource.FormatJSON, ".yaml": resource.FormatYAML, ".yml": resource.FormatYAML, ".pb": resource.FormatProtobuf,
+	formats := map[string]decode.Format{
+		".json": decode.FormatJSON, ".yaml": decode.FormatYAML, ".yml": decode.FormatYAML, ".pb": decode.FormatProtobuf,
 	}
 	for _, file := range files(t, "examples", ".json", ".yaml", ".yml", ".pb") {
-		b, err := resource.DecodeBundle([]byte(read(t, file)), resource.Options{
-			Origin: resource.ByHand, Format: formats[filepath.Ext(file)], Bare: true,
-			Custom: func(name string) (resource.ConfigJudge, bool) { return nil, name == custompolicy.Name },
+		b, err := decode.All([]byte(read(t, file)), decode.Options{
+			Origin: decode.ByHand, Format: formats[filepath.Ext(file)], Bare: true,
+			Policies: func(name string) (decode.ConfigJudge, bool) { return nil, name == custompolicy.Name },
 		})
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
@@ -225,19 +246,20 @@ func TestExampleResourcesAreGood(t *testing.T) {
 	}
 }
 
-// The first file of the README is pushed and checked without a warning.
+// TestReadmesFileIsWithoutWarnings: the file in the README passes a push and a check
+// without a warning.
 func TestReadmesFileIsWithoutWarnings(t *testing.T) {
 	const name = "orders.yaml"
 	file := regexp.MustCompile(`(?ms)^cat > ` + name + ` <<'EOF'\n(.*?)^EOF$`).FindStringSubmatch(read(t, "README.md"))
 	if file == nil {
 		t.Fatalf("README.md has no %s", name)
 	}
-	o := resource.Options{Format: resource.FormatYAML, Bare: true, Name: "orders"}
-	pushed, err := resource.DecodeAssignment([]byte(file[1]), o)
+	o := decode.Options{Format: decode.FormatYAML, Bare: true, Name: "orders"}
+	pushed, err := decode.Assignment([]byte(file[1]), o)
 	if err != nil || len(pushed.Warnings) != 0 || len(pushed.Notes) == 0 {
 		t.Errorf("pushed: %+v, %v", pushed, err)
 	}
-	checked, err := resource.DecodeBundle([]byte(file[1]), o)
+	checked, err := decode.All([]byte(file[1]), o)
 	if err != nil || len(checked.Warnings) != 0 || len(checked.Items) != 1 || checked.Items[0].Key.Name != "orders" {
 		t.Errorf("checked: %+v, %v", checked, err)
 	}

@@ -8,31 +8,33 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 var update = flag.Bool("update", false, "write docs/fields.md instead of comparing it")
 
 const fieldsIntroduction = `# Fields of resources
 
-What lbd does with each field of a resource. The tables are generated from the decoder's own
-(` + "`go test ./docs -run TestFieldsAreDocumented -update`" + `), and every field of every message is in them.
+What lbd does with each field of a [resource](glossary.md#resource). The tables are generated from those of the decoder
+(` + "`go test ./docs -run TestFieldsAreDocumented -update`" + `), and contain every field of every message.
 
-- **Applied** fields do what the xDS and gRPC documentation says. Some are applied, refused or warned of depending on the rest of the resource:
-  the table says when.
-- Fields that are **not applied** are accepted, and the push's answer has a warning for each kind of them: the first place, and how many more
-  there are. A field that a management server sends is logged once for each type of resource, and listed in
-  [` + "`unapplied_fields`" + `](control-plane.md#fields-that-are-not-applied) of ` + "`GET /v1/xds`" + `. It is never a reason to reject the resource (NACK).
-- **Unknown** fields, which no message has, are [refused](semantics.md#unknown-fields).
+- **Applied** fields do what the xDS and gRPC documentation says. The effect of some depends on the rest of the
+  resource: the table says when they are applied, rejected or cause a warning.
+- Fields that are **not applied** are accepted. The answer to a push has one warning for each kind of them: the first
+  place, and the number of others. lbd logs a field of a management server once per resource type, and lists it in
+  [` + "`unapplied_fields`" + `](control-plane.md#fields-that-are-not-applied) of ` + "`GET /v1/xds`" + `. It never rejects the resource
+  (NACK) because of it.
+- **Unknown** fields, which no message has, are [rejected](semantics.md#unknown-fields).
 
-Messages in ` + "`google.protobuf`" + ` (durations, wrappers, structs) are values. What an ` + "`Any`" + ` carries is looked at if lbd reads it.
+Messages in ` + "`google.protobuf`" + ` (durations, wrappers, structs) are values. The content of an ` + "`Any`" + ` is in the tables if
+lbd reads it.
 `
 
 // fieldsPage is docs/fields.md as it should be.
 func fieldsPage() string {
 	var b strings.Builder
 	b.WriteString(fieldsIntroduction)
-	for message, uses := range resource.FieldTable {
+	for message, uses := range decode.FieldTable {
 		fmt.Fprintf(&b, "\n## %s\n", message)
 		var applied, unused []string
 		var rows strings.Builder

@@ -18,18 +18,21 @@ import (
 
 	"github.com/lbd-dev/lbd"
 	"github.com/lbd-dev/lbd/lb"
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 const operations = "docs/operations.md"
 
-// source parses the Go files of a directory, tests aside.
+// source parses the Go files of a directory, tests aside; with "/..." also those of
+// the directories below it.
 func source(t *testing.T, dir string) []*ast.File {
 	t.Helper()
 	var parsed []*ast.File
+	dir, all := strings.CutSuffix(dir, "/...")
 	for _, file := range files(t, dir, ".go") {
-		if strings.HasSuffix(file, "_test.go") || filepath.Dir(file) != filepath.Clean(dir) {
+		if strings.HasSuffix(file, "_test.go") || !all && filepath.Dir(file) != filepath.Clean(dir) {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
@@ -41,7 +44,7 @@ func source(t *testing.T, dir string) []*ast.File {
 	return parsed
 }
 
-// literals are the strings of a directory's Go files that match.
+// literals returns the string literals of a directory's Go files that match.
 func literals(t *testing.T, dir string, match *regexp.Regexp) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -59,9 +62,8 @@ func literals(t *testing.T, dir string, match *regexp.Regexp) map[string]bool {
 }
 
 func TestMetricsAreDocumented(t *testing.T) {
-	known := literals(t, "service", regexp.MustCompile(`^lbd_[a-z_]+$`))
-	maps.Copy(known, literals(t, "api", regexp.MustCompile(`^lbd_[a-z_]+$`)))
-	maps.Copy(known, literals(t, "api/connections", regexp.MustCompile(`^lbd_[a-z_]+$`)))
+	known := literals(t, "service/...", regexp.MustCompile(`^lbd_[a-z_]+$`))
+	maps.Copy(known, literals(t, "api/...", regexp.MustCompile(`^lbd_[a-z_]+$`)))
 	if !known["lbd_picks_total"] || !known["lbd_http_requests_total"] {
 		t.Fatalf("found only %v in the code", slices.Sorted(maps.Keys(known)))
 	}
@@ -80,8 +82,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// flags returns the flags of the command line and the variables that stand for
-// them, from the tags that kong reads.
+// flags returns the flags of the command line and their environment variables,
+// from the tags that kong reads.
 func flags(t *testing.T) (names, variables map[string]bool) {
 	t.Helper()
 	names, variables = map[string]bool{"help": true}, map[string]bool{}
@@ -118,7 +120,7 @@ func flags(t *testing.T) (names, variables map[string]bool) {
 	return names, variables
 }
 
-// kebab writes a field's name as kong makes a flag of it.
+// kebab returns the flag name that kong derives from a field's name.
 func kebab(name string) string {
 	var b strings.Builder
 	for i, r := range name {
@@ -171,7 +173,7 @@ func section(t *testing.T, file, title string) string {
 	return before
 }
 
-// rows are the cells of a section's table, its head aside.
+// rows returns the cells of a section's table, without its header.
 func rows(t *testing.T, file, title string) [][]string {
 	t.Helper()
 	var table [][]string
@@ -186,7 +188,7 @@ func rows(t *testing.T, file, title string) [][]string {
 	return table[2:]
 }
 
-// constants are the integer constants of packages, by package and name.
+// constants has the integer constants of packages, by package and name.
 type constants map[string]ast.Expr
 
 func (c constants) add(t *testing.T, dir string) {
@@ -206,7 +208,8 @@ func (c constants) add(t *testing.T, dir string) {
 	}
 }
 
-// value evaluates what constants are made of here; nil is what it does not know.
+// value evaluates a constant expression. It returns nil for an expression that it
+// does not support.
 func (c constants) value(e ast.Expr) constant.Value {
 	units := map[string]time.Duration{"Millisecond": time.Millisecond, "Second": time.Second, "Minute": time.Minute, "Hour": time.Hour}
 	switch e := e.(type) {
@@ -229,7 +232,7 @@ func (c constants) value(e ast.Expr) constant.Value {
 	}
 }
 
-// number reads a limit as the table writes it.
+// number parses a limit of the table.
 func number(t *testing.T, s string) int64 {
 	t.Helper()
 	s = strings.TrimSpace(s)
@@ -247,7 +250,7 @@ func number(t *testing.T, s string) int64 {
 
 func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	c := constants{}
-	for _, dir := range []string{"api", "service", "service/admission", "service/difference", "service/history", "cmd/lbd", "lb", "lb/priority", "xds/resource", "xds/files", "xds/resolver", "xds/store", "xds/bootstrap", "xds/lastgood", "overload", "api/connections"} {
+	for _, dir := range []string{"api/...", "service/...", "cmd/lbd", "lb", "lb/priority", "xds/decode", "xds/decode/text", "xds/resource", "xds/files", "xds/resolver", "xds/store", "xds/bootstrap", "xds/lastgood", "overload"} {
 		c.add(t, dir)
 	}
 	documented := map[string]bool{}
@@ -278,20 +281,19 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	}
 }
 
-// unlisted are limits that nobody who runs lbd or calls it can reach: they are
-// behind a smaller one.
+// unlisted are limits that no user can reach, because a smaller one applies first.
 var unlisted = []string{"store.MaxKeySize", "api.MaxRemoved"}
 
 func TestEventsAreDocumented(t *testing.T) {
 	text := section(t, operations, "Events and logs")
-	for _, e := range service.EventTypes {
+	for _, e := range observe.EventTypes {
 		if !strings.Contains(text, "`"+string(e)+"`") {
-			t.Errorf("%s does not tell of the event %s", operations, e)
+			t.Errorf("%s does not list the event %s", operations, e)
 		}
 	}
 }
 
-// TestRoutesExist holds the paths that pages name against the contract.
+// TestRoutesExist compares the paths that pages name with the contract.
 func TestRoutesExist(t *testing.T) {
 	var templates []*regexp.Regexp
 	parameter := regexp.MustCompile(`\\\{[a-z]+\\\}`)
@@ -312,28 +314,28 @@ func TestRoutesExist(t *testing.T) {
 				return r
 			}, m[1])
 			if !slices.ContainsFunc(templates, func(p *regexp.Regexp) bool { return p.MatchString(path) }) {
-				t.Errorf("%s names %s, which the contract does not", file, m[1])
+				t.Errorf("%s names %s, which is not in the contract", file, m[1])
 			}
 		}
 	}
 }
 
 // cluster decodes a part of a Cluster; one without type is an EDS cluster.
-func cluster(part string) (*resource.Decoded[*resource.Cluster], error) {
+func cluster(part string) (*decode.Decoded[*resource.Cluster], error) {
 	if !strings.HasPrefix(part, "type") && !strings.HasPrefix(part, "cluster_type") {
 		part = "type: EDS\n" + part
 	}
-	return resource.DecodeCluster([]byte(part), resource.Options{Format: resource.FormatYAML, Name: "orders"})
+	return decode.Cluster([]byte(part), decode.Options{Format: decode.FormatYAML, Name: "orders"})
 }
 
 func TestWhatIsRefusedIsRefused(t *testing.T) {
-	for _, row := range rows(t, "docs/semantics.md", "Refused today") {
+	for _, row := range rows(t, "docs/semantics.md", "What lbd rejects") {
 		for _, span := range codeSpan.FindAllString(row[0], -1) {
 			if span = strings.Trim(span, "`"); !strings.Contains(span, ":") {
 				continue
 			}
 			if _, err := cluster(span); err == nil {
-				t.Errorf("%s is not refused any more", span)
+				t.Errorf("%s is not rejected any more", span)
 			}
 		}
 	}
@@ -353,7 +355,7 @@ func TestWhatIsNotThereYetIsNot(t *testing.T) {
 }
 
 func TestWhatIsWithoutEffectIsTold(t *testing.T) {
-	for _, row := range rows(t, "docs/semantics.md", "Accepted, without effect") {
+	for _, row := range rows(t, "docs/semantics.md", "What has no effect") {
 		span := strings.Trim(row[0], "`")
 		field, _, _ := strings.Cut(span, ":")
 		d, err := cluster(span)
@@ -361,7 +363,7 @@ func TestWhatIsWithoutEffectIsTold(t *testing.T) {
 			t.Errorf("%s: %v", span, err)
 			continue
 		}
-		if !slices.ContainsFunc(d.Warnings, func(p resource.Problem) bool { return p.Field == field }) {
+		if !slices.ContainsFunc(d.Warnings, func(p decode.Problem) bool { return p.Field == field }) {
 			t.Errorf("%s: no warning says that it has no effect, only %v", span, d.Warnings)
 		}
 	}

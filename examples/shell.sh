@@ -1,13 +1,13 @@
 #!/bin/sh
-# Calls a cluster's endpoints by lbd's picks: once under a lease, then by a batch of picks that a long poll keeps fresh.
+# Sends requests to the endpoints that lbd picks: one with a lease, then some from a batch that a long poll updates.
 #	shell.sh CLUSTER [PATH]
-# LBD is where lbd listens (http://localhost:8080). Needs curl, sed and shuf.
+# LBD is the URL of lbd (default http://localhost:8080). Needs curl, sed and shuf.
 set -eu
 lbd=${LBD:-http://localhost:8080}
 cluster=$1
 path=${2:-/}
 
-# One request, in flight from the pick to done: for circuit breaking, or where requests are long.
+# One request with a lease, which counts as in flight until done: for circuit breaking, or for long requests.
 leased() {
 	pick=$(curl -fsS -X POST "$lbd/pick?cluster=$cluster&ttl=30s")
 	address=$(printf %s "$pick" | sed 's/.*"address":"\([^"]*\)".*/\1/')
@@ -18,15 +18,15 @@ leased() {
 	echo "leased: $address $outcome"
 }
 
-# The cheap way: 100 picks in one answer, again when the cluster changes, and every 30 s in any case.
-# A poll that is under way when this script ends goes on for its 30 s.
+# The cheap way: 100 picks in one answer, again when the cluster changes, and at least every 30 s.
+# A poll in progress continues for up to 30 s after this script ends.
 follow() {
 	index=0
 	while :; do
 		state=$(curl -fs "$lbd/v1/clusters/$cluster?endpoints=false&index=$index&wait=30s") &&
 			index=$(printf %s "$state" | sed 's/.*"generation":\([0-9]*\).*/\1/') &&
 			curl -fs -H 'Accept: text/plain' "$lbd/pick?cluster=$cluster&n=100" >"$picks.new" &&
-			mv "$picks.new" "$picks" || sleep 1 # the picks that are there stay in use
+			mv "$picks.new" "$picks" || sleep 1 # keep using the last batch
 	done
 }
 

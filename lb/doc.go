@@ -5,7 +5,7 @@
 //	└ Channel: one owner runs the tree below; picks read an atomic picker
 //	  └ cluster_manager ─ a child per cluster; the picker looks the cluster up
 //	    └ cds ─ builds the child from the cluster's resources; no picker of its own
-//	      └ outlier_detection ─ ejects by how held picks end, where configured
+//	      └ outlier_detection ─ ejects endpoints by how held picks end; idle unless configured
 //	        └ cluster_impl ─ drops, circuit breaker, load counters
 //	          └ priority ─ fail-over
 //	            └ wrr_locality → weighted_target ─ weighted choice of a locality
@@ -28,27 +28,34 @@
 // ring_hash and least_request, chosen by lb_policy, take wrr_locality's place and
 // choose among the endpoints of all localities.
 //
-// A config goes down as values: each policy hands its child the child's part.
+// Every policy embeds a base of package policy, which does what the policies have in
+// common: endpoint policies [policy.Endpoints], cluster_impl and outlier_detection
+// [policy.Wrapper], cluster_manager and weighted_target [policy.Children]. A policy's
+// package has its config (the JSON of gRPC's service config), its picker, its
+// description and its trace step. [Policies] lists them all; [PolicyConfig] lets the
+// decoder judge the config of those that a cluster can choose.
+//
+// A config goes down as values: each policy gives each child the child's part.
 // Connectivity comes up in batches: SubConn events are handled one by one, each
 // policy that changed reports once, the deepest first, and one picker is
-// published by one atomic store. A picker is a photograph and is never edited.
+// published by one atomic store. A picker never changes after that.
 //
-// A target's routes are published with the picker of the config that they are of:
-// a route names no cluster that the picker does not have. They choose the cluster
-// of a pick, and its request hash, before the picker is asked; a cluster: target
-// has none, and its picks name the cluster.
+// A target's routes are published with the picker of the same config, so a route
+// never names a cluster that the picker does not have. They choose the cluster of a
+// pick, and its request hash, before the picker is asked. A cluster: target has no
+// routes: its picks name the cluster.
 //
 // A pick is a [policy.Call]. It loads the current picker and goes through five
 // of them (cluster_manager, cluster_impl, priority, weighted_target,
-// round_robin), of an aggregate through a second priority picker: no lock, no
-// allocation, no clock. Only one that has to wait for the next picker pays more.
+// round_robin), and through a second priority picker if the cluster is an aggregate:
+// no lock, no allocation, no clock. Only a pick that has to wait for the next picker
+// costs more.
 //
-// The policies of the tree are lbd's own, on grpc's public balancer API, where
-// gRPC has public ones of the same name as well (weighted_target, round_robin,
-// weighted_round_robin, least_request, pick_first). lbd exists to show what those
-// keep to themselves (drops by category, requests in flight against their limit,
-// the priority in use and why, why a pick went where it went), to leave out
-// endpoints that a pick excludes, and to pick without an allocation; none of it can
-// be had around them. Any other policy that is registered with grpc runs behind
-// package foreign, by its name, as one step that nobody can look into.
+// lbd has its own policies, on grpc's public balancer API, also where gRPC has public
+// ones of the same name (weighted_target, round_robin, weighted_round_robin,
+// least_request, pick_first). They show what gRPC's do not: drops by category, requests
+// in flight and their limit, the priority in use and why, and why a pick went where it
+// went. They leave out endpoints that a pick excludes, and pick without allocations.
+// Any other policy that is registered with grpc runs behind package foreign, by its
+// name, as one step without details.
 package lb

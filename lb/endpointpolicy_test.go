@@ -8,6 +8,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/lb/ringhash"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -26,9 +27,9 @@ func within(p resource.Policy) resource.Policy {
 }
 
 var (
-	ringHash     = resource.Policy{Name: resource.PolicyRingHash, RingHash: &resource.RingHash{MinSize: 16, MaxSize: 4096}}
-	pickFirst    = resource.Policy{Name: resource.PolicyPickFirst, PickFirst: &resource.PickFirst{}}
-	leastRequest = resource.Policy{Name: resource.PolicyLeastRequest, LeastRequest: &resource.LeastRequest{ChoiceCount: 2}}
+	ringHash     = resource.Policy{Name: resource.PolicyRingHash, Config: `{"maxRingSize":4096,"minRingSize":16}`}
+	pickFirst    = resource.Policy{Name: resource.PolicyPickFirst}
+	leastRequest = resource.Policy{Name: resource.PolicyLeastRequest, Config: `{"choiceCount":2}`}
 )
 
 // TestLazyPoliciesServe: a policy that connects to little, and to nothing unasked,
@@ -84,7 +85,7 @@ func TestLazyPoliciesServe(t *testing.T) {
 				board.lose(first)
 				board.set(true, first)
 				synctest.Wait()
-				if got := pick(); got != first && tt.policy.Child == nil && tt.policy.LeastRequest == nil {
+				if got := pick(); got != first && tt.policy.Child == nil && tt.policy.Name != resource.PolicyLeastRequest {
 					t.Errorf("%s after it was lost and came back, want %s", got, first)
 				}
 				board.set(false, first)
@@ -102,7 +103,7 @@ func TestLazyPoliciesServe(t *testing.T) {
 func TestOrderOfAddressesKeepsConnections(t *testing.T) {
 	const v4, v6 = "192.0.2.1:80", "[2001:db8::1]:80"
 	weighted := resource.Policy{
-		Name: resource.PolicyWeightedRoundRobin, WeightedRoundRobin: &resource.WeightedRoundRobin{WeightUpdatePeriod: time.Second},
+		Name: resource.PolicyWeightedRoundRobin, Config: `{"weightUpdatePeriod":"1s"}`,
 	}
 	for _, p := range []resource.Policy{resource.RoundRobinPolicy(), weighted, leastRequest, ringHash, pickFirst} {
 		t.Run(string(p.Name), func(t *testing.T) {
@@ -185,8 +186,9 @@ func TestRingsKnowLocalities(t *testing.T) {
 				t.Fatal(err)
 			}
 			e, ok := call.Trace.Steps[len(call.Trace.Steps)-1].(policy.EndpointStep)
-			if !ok || e.Ring.Size != tt.size {
-				t.Errorf("the ring has %d entries, want %d", e.Ring.Size, tt.size)
+			walk, ring := e.Detail.(*ringhash.RingWalk)
+			if !ok || !ring || walk.Size != tt.size {
+				t.Errorf("explained %+v, want a ring of %d entries", e.Detail, tt.size)
 			}
 		})
 	}

@@ -51,7 +51,7 @@ func foreignName(t *testing.T, grpcs string) string {
 func foreignConfig(name, json string, ls ...*resource.LocalityEndpoints) *resource.Config {
 	c := config(nil, 100, ls...)
 	cc := *c.Clusters[cluster].Cluster
-	cc.Policy = resource.Policy{Name: resource.PolicyWRRLocality, Child: &resource.Policy{Name: resource.PolicyName(name), Custom: json}}
+	cc.Policy = resource.Policy{Name: resource.PolicyWRRLocality, Child: &resource.Policy{Name: resource.PolicyName(name), Config: json}}
 	c.Clusters[cluster].Cluster = &cc
 	return c
 }

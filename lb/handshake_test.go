@@ -570,10 +570,10 @@ func TestHostnamesReachConnections(t *testing.T) {
 	shows := ca.issue(t)
 	for _, p := range []resource.Policy{
 		resource.RoundRobinPolicy(),
-		{Name: resource.PolicyWeightedRoundRobin, WeightedRoundRobin: &resource.WeightedRoundRobin{WeightUpdatePeriod: time.Second}},
-		{Name: resource.PolicyLeastRequest, LeastRequest: &resource.LeastRequest{ChoiceCount: 2}},
-		{Name: resource.PolicyRingHash, RingHash: &resource.RingHash{MinSize: 1, MaxSize: 8}},
-		{Name: resource.PolicyPickFirst, PickFirst: &resource.PickFirst{}},
+		{Name: resource.PolicyWeightedRoundRobin, Config: `{"weightUpdatePeriod":"1s"}`},
+		{Name: resource.PolicyLeastRequest, Config: `{"choiceCount":2}`},
+		{Name: resource.PolicyRingHash, Config: `{"maxRingSize":8,"minRingSize":1}`},
+		{Name: resource.PolicyPickFirst},
 	} {
 		t.Run(string(p.Name), func(t *testing.T) {
 			u := newUpstream(t, func() *tls.Config { return &tls.Config{Certificates: []tls.Certificate{shows}} })

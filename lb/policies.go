@@ -2,6 +2,7 @@ package lb
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"google.golang.org/grpc/balancer"
 
@@ -24,23 +25,41 @@ import (
 // Policies returns the registry of lbd's own policies.
 func Policies() policy.Registry {
 	return policy.NewRegistry(
-		clustermanager.Builder{}, cds.Builder{}, clusterimpl.Builder{}, priority.Builder{},
-		wrrlocality.Builder{}, weightedtarget.Builder{}, roundrobin.Builder{},
-		outlierdetection.Builder{},
-		weightedroundrobin.Builder{}, leastrequest.Builder{}, ringhash.Builder{}, pickfirst.Builder{},
+		clustermanager.Builder(), cds.Builder(), clusterimpl.Builder(), priority.Builder(),
+		wrrlocality.Builder(), weightedtarget.Builder(), roundrobin.Builder(),
+		outlierdetection.Builder(),
+		weightedroundrobin.Builder(), leastrequest.Builder(), ringhash.Builder(), pickfirst.Builder(),
 	)
 }
 
-// Foreign reports whether grpc's registry has a policy of that name, which
-// clusters can then name as lbd's own, and returns what judges its config: its
-// builder's ParseConfig, nil where it has none. It is a [resource.CustomPolicies].
-func Foreign(name string) (judge resource.ConfigJudge, available bool) {
-	builder := balancer.Get(name)
-	if parser, ok := builder.(balancer.ConfigParser); ok {
-		judge = func(config json.RawMessage) error {
-			_, err := parser.ParseConfig(config)
-			return err
-		}
+// own are lbd's own policies.
+var own = Policies()
+
+// PolicyConfig reports whether clusters can choose a policy of that name, one of
+// lbd's own or of grpc's registry, and returns what judges its JSON config. It is a
+// Policies of package decode.
+func PolicyConfig(name string) (judge func(config json.RawMessage) (applied string, findings []resource.ConfigFinding), available bool) {
+	if b, ok := own[name]; ok {
+		p, ok := b.(policy.Builder)
+		return p.JudgeConfig, ok && p.Choice()
 	}
-	return judge, builder != nil
+	builder := balancer.Get(name)
+	return func(config json.RawMessage) (string, []resource.ConfigFinding) {
+		return string(config), judgeForeign(builder, config)
+	}, builder != nil
+}
+
+// judgeForeign judges the config of a policy that grpc's registry has.
+func judgeForeign(builder balancer.Builder, config json.RawMessage) []resource.ConfigFinding {
+	parser, ok := builder.(balancer.ConfigParser)
+	if !ok {
+		if s := string(config); s == "{}" || s == "null" {
+			return nil
+		}
+		return []resource.ConfigFinding{{Kind: resource.FindingWarning, Text: fmt.Sprintf("is ignored: %s takes no config", builder.Name())}}
+	}
+	if _, err := parser.ParseConfig(config); err != nil {
+		return []resource.ConfigFinding{{Text: fmt.Sprintf("is rejected by %s: %v", builder.Name(), err)}}
+	}
+	return nil
 }

@@ -10,6 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // aggregate is a cluster made of others, the preferred first.
@@ -26,14 +30,14 @@ func aggregate(tb testing.TB, leaves ...string) []byte {
 
 // startAggregate has "agg" of "near", with a limit, and of "far", and the
 // breaker of near full of picks of agg.
-func startAggregate(t *testing.T, limit int) (*service.Service, []service.Pick) {
+func startAggregate(t *testing.T, limit int) (*service.Service, []picks.Pick) {
 	t.Helper()
 	s, _ := start(t, "", nil)
-	push(t, s, service.Config, "near", config(t, limit))
-	push(t, s, service.Endpoints, "near", assignment(t, []object{drop("none", 0)}, place{"n", 0, 1, endpoints("n", 2)}))
-	push(t, s, service.Endpoints, "far", assignment(t, []object{drop("all", 100)}, place{"f", 0, 1, endpoints("f", 1)}))
-	push(t, s, service.Config, "agg", aggregate(t, "near", "far"))
-	out, err := pick(s, service.PickRequest{Cluster: "agg", N: limit, TTL: time.Minute})
+	push(t, s, sources.Config, "near", config(t, limit))
+	push(t, s, sources.Endpoints, "near", assignment(t, []object{drop("none", 0)}, place{"n", 0, 1, endpoints("n", 2)}))
+	push(t, s, sources.Endpoints, "far", assignment(t, []object{drop("all", 100)}, place{"f", 0, 1, endpoints("f", 1)}))
+	push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+	out, err := pick(s, picks.Request{Cluster: "agg", N: limit, TTL: time.Minute})
 	if err != nil || len(out.Picks) != limit {
 		t.Fatalf("%d picks, %v; want %d", len(out.Picks), err, limit)
 	}
@@ -42,7 +46,7 @@ func startAggregate(t *testing.T, limit int) (*service.Service, []service.Pick) 
 
 func refusedByBreaker(t *testing.T, s *service.Service, cluster string) {
 	t.Helper()
-	if _, err := pick(s, service.PickRequest{Cluster: cluster}); code(err) != service.CircuitBroken {
+	if _, err := pick(s, picks.Request{Cluster: cluster}); code(err) != fault.CircuitBroken {
 		t.Fatalf("%s: %v; want it circuit_broken", cluster, err)
 	}
 }
@@ -57,19 +61,19 @@ func TestAggregateTellsItsLeavesBreakersAndDrops(t *testing.T) {
 	if agg.Breaker != nil || len(agg.Drops) != 0 {
 		t.Errorf("its own: %+v, %v", agg.Breaker, agg.Drops)
 	}
-	near := service.LeafState{
+	near := observe.LeafState{
 		Name: "near", InUse: true, Why: "the first leaf", State: "READY", Policy: "xds_wrr_locality_experimental/round_robin",
-		Breaker:     &service.BreakerState{InFlight: 2, MaxRequests: 2, LimitFrom: "config", Open: true, Rejected: 1},
-		Drops:       []service.DropState{{Category: "none"}},
+		Breaker:     &observe.BreakerState{InFlight: 2, MaxRequests: 2, LimitFrom: "config", Open: true, Rejected: 1},
+		Drops:       []observe.DropState{{Category: "none"}},
 		ConnectMode: "none", NoticeTime: "never",
 	}
-	far := service.LeafState{
+	far := observe.LeafState{
 		Name: "far", Why: "leaf near is in use", State: "IDLE", Policy: "xds_wrr_locality_experimental/round_robin",
-		Breaker:     &service.BreakerState{MaxRequests: 1024, LimitFrom: "default"},
-		Drops:       []service.DropState{{Category: "all", PerMillion: 1_000_000}},
+		Breaker:     &observe.BreakerState{MaxRequests: 1024, LimitFrom: "default"},
+		Drops:       []observe.DropState{{Category: "all", PerMillion: 1_000_000}},
 		ConnectMode: "none", NoticeTime: "never",
 	}
-	if want := []service.LeafState{near, far}; !reflect.DeepEqual(agg.Leaves, want) {
+	if want := []observe.LeafState{near, far}; !reflect.DeepEqual(agg.Leaves, want) {
 		t.Errorf("leaves %+v, want %+v", agg.Leaves, want)
 	}
 	if agg.Policy != "" {
@@ -80,12 +84,12 @@ func TestAggregateTellsItsLeavesBreakersAndDrops(t *testing.T) {
 		t.Errorf("near itself: %+v, %v", leaf, err)
 	}
 	// The next leaf counts once it is in use.
-	if _, err := s.Push(t.Context(), &service.PushRequest{
-		Kind: service.Endpoints, Cluster: "near", AllowEmpty: true, Body: assignment(t, nil),
+	if _, err := s.Push(t.Context(), &sources.PushRequest{
+		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: assignment(t, nil),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pick(s, service.PickRequest{Cluster: "agg"}); code(err) != service.Dropped {
+	if _, err := pick(s, picks.Request{Cluster: "agg"}); code(err) != fault.Dropped {
 		t.Fatal(err)
 	}
 	if agg, err = s.Cluster(t.Context(), "agg", "", false); err != nil || agg.Leaves[1].Drops[0].Dropped != 1 {
@@ -102,16 +106,16 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 	}
 	said := func() string {
 		var got []string
-		for _, e := range s.Events(service.EventFilter{Limit: 100}) {
-			if e.Type == service.EventBreakerOpened || e.Type == service.EventBreakerClosed {
+		for _, e := range s.Events(observe.EventFilter{Limit: 100}) {
+			if e.Type == observe.EventBreakerOpened || e.Type == observe.EventBreakerClosed {
 				got = append(got, string(e.Type)+" "+e.Cluster)
 			}
 		}
 		return fmt.Sprint(got)
 	}
-	end := func(p service.Pick) {
+	end := func(p picks.Pick) {
 		t.Helper()
-		if _, err := s.EndLease(p.Lease.ID, service.Success, nil); err != nil {
+		if _, err := s.EndLease(p.Lease.ID, picks.Success, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -123,7 +127,7 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 	// Just below its limit it is refilled with every lease that ends.
 	for i := range 3 {
 		end(leases[i])
-		out, err := pick(s, service.PickRequest{Cluster: "near", N: 1, TTL: time.Minute})
+		out, err := pick(s, picks.Request{Cluster: "near", N: 1, TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +191,7 @@ lbd_endpoints{cluster="near",priority="0",state="ready",target=""} 2
 func TestStateEventsOfAnAggregate(t *testing.T) {
 	s, _ := startAggregate(t, 1)
 	var got []string
-	for _, e := range s.Events(service.EventFilter{Types: []service.EventType{service.EventStateChanged}, Limit: 100}) {
+	for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventStateChanged}, Limit: 100}) {
 		got = append(got, e.Cluster+" "+e.To)
 	}
 	if want := "[agg READY far READY near READY near TRANSIENT_FAILURE]"; fmt.Sprint(got) != want {
@@ -199,8 +203,8 @@ func TestStateEventsOfAnAggregate(t *testing.T) {
 // none, nor does a cluster without drop categories.
 func TestPicksThroughAnAggregateAreJudgedAtItsLeaf(t *testing.T) {
 	s, _ := startAggregate(t, 2) // two picks of agg
-	push(t, s, service.Endpoints, "calm", assignment(t, nil, place{"c", 0, 1, endpoints("c", 1)}))
-	if _, err := pick(s, service.PickRequest{Cluster: "calm"}); err != nil {
+	push(t, s, sources.Endpoints, "calm", assignment(t, nil, place{"c", 0, 1, endpoints("c", 1)}))
+	if _, err := pick(s, picks.Request{Cluster: "calm"}); err != nil {
 		t.Fatal(err)
 	}
 	refusedByBreaker(t, s, "agg")

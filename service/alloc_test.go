@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/lbd-dev/lbd/service"
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 // TestAllocPick: a pick allocates nothing, be it the first from its locality.
@@ -18,9 +19,9 @@ func TestAllocPick(t *testing.T) {
 	for i := range 2000 {
 		places = append(places, place{fmt.Sprint("z", i), 0, 1, endpoints(fmt.Sprint("e", i), 1)})
 	}
-	push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("none", 0)}, places...))
-	r := service.PickRequest{Cluster: "orders"}
-	var out service.Picks
+	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("none", 0)}, places...))
+	r := picks.Request{Cluster: "orders"}
+	var out picks.Picks
 	got := testing.AllocsPerRun(2000, func() {
 		if err := s.Pick(t.Context(), &r, &out); err != nil {
 			t.Fatal(err)
@@ -43,16 +44,16 @@ func TestAllocPush(t *testing.T) {
 		assignment(t, nil, place{"a", 0, 1, ill}),
 		assignment(t, nil, place{"a", 0, 1, ill}, place{"b", 0, 1, endpoints("b", 1)}),
 	}
-	decode := func(body []byte, f service.Format) []byte {
-		d, err := resource.DecodeAssignment(body, resource.Options{Format: f, Name: "orders"})
+	decode := func(body []byte, f sources.Format) []byte {
+		d, err := decode.Assignment(body, decode.Options{Format: f, Name: "orders"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return d.Raw
 	}
-	raw := decode(bodies[0], service.JSON)
-	once := testing.AllocsPerRun(10, func() { decode(bodies[0], service.JSON) })
-	again := testing.AllocsPerRun(10, func() { decode(raw, service.Protobuf) })
+	raw := decode(bodies[0], sources.JSON)
+	once := testing.AllocsPerRun(10, func() { decode(bodies[0], sources.JSON) })
+	again := testing.AllocsPerRun(10, func() { decode(raw, sources.Protobuf) })
 	n := 0
 	for name, pushed := range map[string]func(){
 		"unchanged": func() {},
@@ -60,8 +61,8 @@ func TestAllocPush(t *testing.T) {
 	} {
 		got := testing.AllocsPerRun(10, func() {
 			pushed()
-			if _, err := s.Push(t.Context(), &service.PushRequest{
-				Kind: service.Endpoints, Cluster: "orders", Body: bodies[n%2], AllowEmpty: true,
+			if _, err := s.Push(t.Context(), &sources.PushRequest{
+				Kind: sources.Endpoints, Cluster: "orders", Body: bodies[n%2], AllowEmpty: true,
 			}); err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,9 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -18,13 +21,13 @@ import (
 // cluster, against testdata/cluster.json. LBD_TEST_UPDATE=1 writes it anew.
 func TestClusterState(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Config, "orders", config(t, 5))
-	push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("throttle", 5)},
+	push(t, s, sources.Config, "orders", config(t, 5))
+	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("throttle", 5)},
 		place{"a", 0, 3, append(endpoints("a", 2), object{"health_status": "UNHEALTHY", "endpoint": endpoint("ill")["endpoint"]})},
 		place{"b", 0, 1, endpoints("b", 1)},
 		place{"z", 1, 1, endpoints("z", 1)},
 	))
-	if _, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute}); err != nil {
+	if _, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := s.Cluster(t.Context(), "orders", "", true)
@@ -60,7 +63,7 @@ func TestClusterState(t *testing.T) {
 
 func TestAwaitClusterAnswersOnChange(t *testing.T) {
 	s, _ := start(t, "", nil)
-	first := push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	first := push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	if err := s.AwaitCluster(t.Context(), "orders", "", first.Generation, 0); err != nil {
 		t.Errorf("no wait: %v", err)
 	}
@@ -69,11 +72,11 @@ func TestAwaitClusterAnswersOnChange(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() { done <- s.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := s.AwaitCluster(t.Context(), "nobody", "", 0, 0); code(err) != service.UnknownCluster {
+	if err := s.AwaitCluster(t.Context(), "nobody", "", 0, 0); code(err) != fault.UnknownCluster {
 		t.Errorf("an unknown cluster: %v", err)
 	}
 }
@@ -84,7 +87,7 @@ func TestDrainEndsLongPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		first := push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		first := push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		asked := time.Now()
 		done := make(chan error)
 		go func() { done <- s.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
@@ -97,7 +100,7 @@ func TestDrainEndsLongPolls(t *testing.T) {
 			t.Errorf("while draining: %+v, %v", c, err)
 		}
 		s.Close()
-		if _, err := s.Cluster(t.Context(), "orders", "", true); code(err) != service.ShuttingDown {
+		if _, err := s.Cluster(t.Context(), "orders", "", true); code(err) != fault.ShuttingDown {
 			t.Errorf("once closed: %v", err)
 		}
 	})
@@ -113,7 +116,7 @@ func TestClusterBeforeItsFirstBatch(t *testing.T) {
 		})
 		defer stop()
 		go func() {
-			push(t, s, service.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
+			push(t, s, sources.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
 		}()
 		synctest.Wait()
 		all := s.Clusters()
@@ -135,18 +138,18 @@ func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 		})
 		defer stop()
 		go func() {
-			push(t, s, service.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
+			push(t, s, sources.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
 		}()
 		synctest.Wait()
 		began := time.Now()
 		_, err := s.Cluster(t.Context(), "new", "", true)
-		var e *service.Error
-		if !errors.As(err, &e) || e.Code != service.Internal || e.Cluster != "new" || time.Since(began) != 5*time.Second {
+		var e *fault.Error
+		if !errors.As(err, &e) || e.Code != fault.Internal || e.Cluster != "new" || time.Since(began) != 5*time.Second {
 			t.Errorf("after %v: %#v", time.Since(began), err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := s.Cluster(ctx, "new", "", true); code(err) != service.CallerGone {
+		if _, err := s.Cluster(ctx, "new", "", true); code(err) != fault.CallerGone {
 			t.Errorf("the caller left: %v", err)
 		}
 		close(connector)

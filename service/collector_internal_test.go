@@ -9,6 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
+	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -16,29 +19,19 @@ import (
 // newService has no store: its tests say themselves what trees are built from.
 func newService(t *testing.T) *Service {
 	t.Helper()
+	return newLimitedService(t, ledger.MaxClustersWithSeries)
+}
+
+// newLimitedService has series for so many clusters.
+func newLimitedService(t *testing.T, maxSeries int) *Service {
+	t.Helper()
 	s := New(Options{
+		maxSeries:  maxSeries,
 		Logger:     slog.New(slog.DiscardHandler),
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil},
 	})
 	t.Cleanup(s.Close)
 	return s
-}
-
-func newConfig(cluster string, a *resource.Assignment) *resource.Config {
-	return &resource.Config{
-		Roots:    []string{cluster},
-		Clusters: map[string]*resource.ClusterConfig{cluster: {Cluster: resource.DefaultCluster(cluster), Assignment: a}},
-	}
-}
-
-// newAssignment has an endpoint in each locality.
-func newAssignment(cluster string, ids ...resource.Locality) *resource.Assignment {
-	a := &resource.Assignment{Name: cluster}
-	for i, id := range ids {
-		e := &resource.Endpoint{Addresses: []string{string(rune('a' + i))}, Weight: 1, Locality: id}
-		a.Localities = append(a.Localities, &resource.LocalityEndpoints{ID: id, Weight: 1, Endpoints: []*resource.Endpoint{e}})
-	}
-	return a
 }
 
 // TestNamesOfServersDoNotStopMetrics: names that a management server sends are
@@ -47,14 +40,14 @@ func TestNamesOfServersDoNotStopMetrics(t *testing.T) {
 	s := newService(t)
 	names := []resource.Locality{{Zone: "a\x00b"}, {Zone: "\xff"}, {Zone: "\xfe"}, {Region: "a/b", Zone: "c"}, {Region: "a", Zone: "b/c"}}
 	for _, cluster := range []string{"a\x00b", "orders\xff", "z"} {
-		a := newAssignment(cluster, names...)
+		a := ledgertest.Assignment(cluster, names...)
 		a.Drops = []resource.Drop{{Category: "a\x00\xff"}}
-		s.targets.apply([]resolver.Change{{Target: resolver.Target(cluster), Config: newConfig(cluster, a)}})
-		if err := s.targets.settle(t.Context(), []string{resolver.Target(cluster)}); err != nil {
+		s.targets.Apply([]resolver.Change{{Target: resolver.Target(cluster), Config: ledgertest.Config(cluster, a)}})
+		if err := s.targets.Settle(t.Context(), []string{resolver.Target(cluster)}); err != nil {
 			t.Fatal(err)
 		}
 		for range 200 { // every locality, but for one chance in 10^19
-			if err := s.Pick(t.Context(), &PickRequest{Cluster: cluster}, new(Picks)); err != nil {
+			if err := s.Pick(t.Context(), &picks.Request{Cluster: cluster}, new(picks.Picks)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -77,14 +70,13 @@ func TestNamesOfServersDoNotStopMetrics(t *testing.T) {
 
 // TestClustersBeyondTheLimitCountTogether: their sums stay when one of them goes.
 func TestClustersBeyondTheLimitCountTogether(t *testing.T) {
-	s := newService(t)
-	s.targets.maxSeries = 2
-	for _, cluster := range []string{OverflowCluster, "own", "own2", "b"} {
-		s.targets.apply([]resolver.Change{{Target: resolver.Target(cluster), Config: newConfig(cluster, newAssignment(cluster, resource.Locality{Zone: cluster}))}})
-		if err := s.targets.settle(t.Context(), []string{resolver.Target(cluster)}); err != nil {
+	s := newLimitedService(t, 2)
+	for _, cluster := range []string{ledger.OverflowCluster, "own", "own2", "b"} {
+		s.targets.Apply([]resolver.Change{{Target: resolver.Target(cluster), Config: ledgertest.Config(cluster, ledgertest.Assignment(cluster, resource.Locality{Zone: cluster}))}})
+		if err := s.targets.Settle(t.Context(), []string{resolver.Target(cluster)}); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Pick(t.Context(), &PickRequest{Cluster: cluster}, new(Picks)); err != nil {
+		if err := s.Pick(t.Context(), &picks.Request{Cluster: cluster}, new(picks.Picks)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -112,24 +104,6 @@ lbd_picks_total{cluster="own2",result="ok",target=""} 1
 		}
 	}
 	compare(2)
-	s.targets.apply([]resolver.Change{{Target: resolver.Target("b")}}).close()
+	s.targets.Apply([]resolver.Change{{Target: resolver.Target("b")}}).Close()
 	compare(1)
-}
-
-// TestPlacesOfAnAggregate: its priorities are those of its leaves in a row, each
-// leaf one at least.
-func TestPlacesOfAnAggregate(t *testing.T) {
-	two := newAssignment("b", resource.Locality{Zone: "b0"}, resource.Locality{Zone: "b1"})
-	two.Localities[1].Priority = 1
-	config := &resource.Config{Clusters: map[string]*resource.ClusterConfig{
-		"all": {Leaves: []string{"empty", "b", "c"}}, "empty": {},
-		"b": {Assignment: two}, "c": {Assignment: newAssignment("c", resource.Locality{Zone: "c0"})},
-	}}
-	var got []string
-	for priority, l := range localities(config, "all") {
-		got = append(got, fmt.Sprint(priority, " ", l.ID.Zone))
-	}
-	if want := "[1 b0 2 b1 3 c0]"; fmt.Sprint(got) != want {
-		t.Errorf("got %v, want %s", got, want)
-	}
 }

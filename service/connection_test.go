@@ -12,6 +12,8 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -33,10 +35,10 @@ func TestConnectionLostAtOnce(t *testing.T) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: slammingConnector{}}
 		})
 		defer stop()
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		synctest.Wait()
 		var got []string
-		for _, e := range s.Events(service.EventFilter{Types: []service.EventType{service.EventConnectionChanged}, Limit: 100}) {
+		for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 100}) {
 			got = append(got, fmt.Sprintf("%s: %s to %s", e.Says, e.From, e.To))
 		}
 		want := []string{"connection lost at once: READY to TRANSIENT_FAILURE", "connected: CONNECTING to READY"}

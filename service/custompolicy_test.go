@@ -10,7 +10,9 @@ import (
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/serviceconfig"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // fussy is a policy of another's that takes one config alone.
@@ -67,22 +69,22 @@ func fussyCluster(t *testing.T, value object) []byte {
 func TestConfigThatACustomPolicyRefuses(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := start(t, dir, nil)
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, service.Config, "orders", fussyCluster(t, object{"endpoints": "any"}))
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, sources.Config, "orders", fussyCluster(t, object{"endpoints": "any"}))
 	for _, dry := range []bool{true, false} {
-		_, err := s.Push(t.Context(), &service.PushRequest{
-			Kind: service.Config, Cluster: "orders", Body: fussyCluster(t, object{"endpoints": "none"}), DryRun: dry,
+		_, err := s.Push(t.Context(), &sources.PushRequest{
+			Kind: sources.Config, Cluster: "orders", Body: fussyCluster(t, object{"endpoints": "none"}), DryRun: dry,
 		})
-		e, ok := errors.AsType[*service.Error](err)
-		if !ok || e.Code != service.InvalidResource || len(e.Problems) != 1 ||
+		e, ok := errors.AsType[*fault.Error](err)
+		if !ok || e.Code != fault.InvalidResource || len(e.Problems) != 1 ||
 			e.Problems[0].Field != "load_balancing_policy.policies[0].typed_extension_config.typed_config.value" ||
-			e.Problems[0].Reason != "is refused by test.fussy: "+errTaste.Error() {
+			e.Problems[0].Reason != "is rejected by test.fussy: "+errTaste.Error() {
 			t.Errorf("refused with %+v, %v", e, err)
 		}
 	}
 	serves := func() {
 		t.Helper()
-		if out, err := pick(s, service.PickRequest{Cluster: "orders", Wait: service.MaxWait}); err != nil || out.Picks[0].Address != "a-0:80" {
+		if out, err := pick(s, picks.Request{Cluster: "orders", Wait: picks.MaxWait}); err != nil || out.Picks[0].Address != "a-0:80" {
 			t.Errorf("%+v, %v", out, err)
 		}
 		c, err := s.Cluster(t.Context(), "orders", "", true)

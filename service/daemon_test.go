@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/files"
 )
 
@@ -31,11 +32,11 @@ func TestDaemonHasConditionsOfAllSources(t *testing.T) {
 	}
 	since := time.Unix(1000, 0)
 	s.FilesChanged(badFiles(since, "b.yaml"))
-	var failing []service.Condition
-	s.AddConditions(func() []service.Condition { return failing })
-	failing = []service.Condition{
-		{Kind: service.ConditionShortage, Subject: "descriptors", Since: since, Text: "no descriptors are left"},
-		{Kind: service.ConditionStoreFailing, Since: since, Text: "lbd.db was replaced", Remedy: "restart", NotReady: true},
+	var failing []observe.Condition
+	s.AddConditions(func() []observe.Condition { return failing })
+	failing = []observe.Condition{
+		{Kind: observe.ConditionShortage, Subject: "descriptors", Since: since, Text: "no descriptors are left"},
+		{Kind: observe.ConditionStoreFailing, Since: since, Text: "lbd.db was replaced", Remedy: "restart", NotReady: true},
 	}
 	var kinds []string
 	for _, c := range s.Conditions() {
@@ -74,16 +75,16 @@ lbd_conditions{kind="store_failing"} 1
 // However many files are bad, an answer stays small, and says that there are more.
 func TestConditionsOfAKindAreLimited(t *testing.T) {
 	s, _ := start(t, "", nil)
-	names := make([]string, service.MaxConditions+3)
+	names := make([]string, observe.MaxConditions+3)
 	for i := range names {
 		names[i] = fmt.Sprintf("%02d.yaml", len(names)-i)
 	}
 	s.FilesChanged(badFiles(time.Unix(1000, 0), names...))
 	got := s.Conditions()
-	if len(got) != service.MaxConditions+1 {
+	if len(got) != observe.MaxConditions+1 {
 		t.Fatalf("%d conditions", len(got))
 	}
-	if first, last := got[0], got[len(got)-1]; first.Subject != "01.yaml" || last.Kind != service.ConditionFileBad || last.Text != "3 more of this kind" {
+	if first, last := got[0], got[len(got)-1]; first.Subject != "01.yaml" || last.Kind != observe.ConditionFileBad || last.Text != "3 more of this kind" {
 		t.Errorf("first %+v, last %+v", first, last)
 	}
 }
@@ -97,7 +98,7 @@ func TestWatchDaemon(t *testing.T) {
 			return watch(t, w, err)
 		}
 		first := begin()
-		conditions := func(m message) int { return len(read[service.DaemonState](t, m.data).Conditions) }
+		conditions := func(m message) int { return len(read[observe.DaemonState](t, m.data).Conditions) }
 		if n := conditions(first.must("daemon")); n != 0 {
 			t.Errorf("at first: %d conditions", n)
 		}
@@ -119,6 +120,6 @@ func TestWatchDaemon(t *testing.T) {
 		}
 		first.Close()
 		second.Close()
-		s.AwaitUnwatched()
+		s.Watches.Close() // waits for what looks
 	})
 }

@@ -8,7 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // TestSharesInTheState: every policy of lbd's own says where its picks go; of one
@@ -22,11 +23,11 @@ func TestSharesInTheState(t *testing.T) {
 	} {
 		t.Run(policy, func(t *testing.T) {
 			s, _ := start(t, "", nil)
-			push(t, s, service.Config, "orders", config)
-			push(t, s, service.Endpoints, "orders", assignment(t, nil,
+			push(t, s, sources.Config, "orders", config)
+			push(t, s, sources.Endpoints, "orders", assignment(t, nil,
 				place{"a", 0, 3, endpoints("a", 2)}, place{"b", 0, 1, endpoints("b", 1)}, place{"c", 1, 1, endpoints("c", 1)}))
 			for i := range 100 { // until all are connected
-				_, _ = pick(s, service.PickRequest{Cluster: "orders", WaitForReady: true, Wait: time.Second, Hash: fmt.Sprint(i)})
+				_, _ = pick(s, picks.Request{Cluster: "orders", WaitForReady: true, Wait: time.Second, Hash: fmt.Sprint(i)})
 			}
 			c, err := s.Cluster(t.Context(), "orders", "", true)
 			if err != nil {
@@ -64,10 +65,10 @@ func TestInUseSince(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
 		began := time.Now()
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}, place{"b", 1, 1, endpoints("b", 1)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}, place{"b", 1, 1, endpoints("b", 1)}))
 		synctest.Wait()
 		c, err := s.Cluster(t.Context(), "orders", "", false)
 		if err != nil {
@@ -82,18 +83,18 @@ func TestInUseSince(t *testing.T) {
 // TestExplainNamesLeaves: a priority of an aggregate is one of a leaf.
 func TestExplainNamesLeaves(t *testing.T) {
 	s, _ := start(t, "", nil)
-	if _, err := s.Push(t.Context(), &service.PushRequest{
-		Kind: service.Endpoints, Cluster: "near", AllowEmpty: true, Body: assignment(t, nil, place{"n", 0, 1, nil}, place{"m", 1, 1, nil}),
+	if _, err := s.Push(t.Context(), &sources.PushRequest{
+		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: assignment(t, nil, place{"n", 0, 1, nil}, place{"m", 1, 1, nil}),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	push(t, s, service.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
-	push(t, s, service.Config, "agg", aggregate(t, "near", "far"))
-	out, err := pick(s, service.PickRequest{Cluster: "agg", Explain: true})
+	push(t, s, sources.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
+	push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+	out, err := pick(s, picks.Request{Cluster: "agg", Explain: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var leaf *service.LeafStep
+	var leaf *picks.LeafStep
 	for _, step := range out.Picks[0].Explain {
 		if step.Leaf != nil {
 			leaf = step.Leaf

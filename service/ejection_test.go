@@ -9,7 +9,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // detecting is an EDS cluster that ejects what fails more than half of its
@@ -41,16 +43,16 @@ lbd_ejections_total{cluster="orders",enforced="true"} %d
 				t.Error(err)
 			}
 		}
-		push(t, s, service.Config, "orders", detecting(t))
-		push(t, s, service.Config, "plain", encode(t, object{"type": "EDS"})) // has no such series
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
+		push(t, s, sources.Config, "orders", detecting(t))
+		push(t, s, sources.Config, "plain", encode(t, object{"type": "EDS"})) // has no such series
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
 		counted(0, 0)
-		out, err := pick(s, service.PickRequest{Cluster: "orders", N: 15, TTL: time.Minute})
+		out, err := pick(s, picks.Request{Cluster: "orders", N: 15, TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range out.Picks {
-			if _, err := s.EndLease(p.Lease.ID, service.Failure, nil); err != nil {
+			if _, err := s.EndLease(p.Lease.ID, picks.Failure, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -69,16 +71,16 @@ func TestEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Config, "orders", detecting(t))
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
-		out, err := pick(s, service.PickRequest{Cluster: "orders", N: 15, TTL: time.Minute})
+		push(t, s, sources.Config, "orders", detecting(t))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
+		out, err := pick(s, picks.Request{Cluster: "orders", N: 15, TTL: time.Minute})
 		if err != nil || len(out.Picks) != 15 {
 			t.Fatal(out, err)
 		}
 		for _, p := range out.Picks {
-			outcome := service.Success
+			outcome := picks.Success
 			if p.Address == "a-1:80" {
-				outcome = service.Failure
+				outcome = picks.Failure
 			}
 			if _, err := s.EndLease(p.Lease.ID, outcome, nil); err != nil {
 				t.Fatal(err)
@@ -114,11 +116,11 @@ lbd_endpoints{cluster="orders",priority="0",state="ejected",target=""} 1
 lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 `, "lbd_endpoints")
 		for range 20 {
-			if out, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil || out.Picks[0].Address == "a-1:80" {
+			if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address == "a-1:80" {
 				t.Errorf("picked %+v, %v", out.Picks, err)
 			}
 		}
-		ejected := s.Events(service.EventFilter{Types: []service.EventType{service.EventEjected}, Limit: 9})
+		ejected := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventEjected}, Limit: 9})
 		if len(ejected) != 1 || ejected[0].Cluster != "orders" || ejected[0].Address != "a-1:80" || ejected[0].Reason != reason ||
 			!strings.Contains(ejected[0].Says, reason) || !ejected[0].Until.Equal(*e.EjectedUntil) {
 			t.Errorf("events %+v", ejected)
@@ -132,12 +134,12 @@ lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 		if e := c.Priorities[0].Localities[0].Endpoints[1]; e.State != "READY" || e.LastError != "" || e.EjectedUntil != nil || c.Endpoints.Ejected != 0 {
 			t.Errorf("given back: %+v of %+v", e, c.Endpoints)
 		}
-		back := s.Events(service.EventFilter{Types: []service.EventType{service.EventUnejected}, Limit: 9})
+		back := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventUnejected}, Limit: 9})
 		if len(back) != 1 || back[0].Cluster != "orders" || back[0].Address != "a-1:80" || back[0].Says == "" || back[0].Until != nil {
 			t.Errorf("events %+v", back)
 		}
 		// Nothing happened to its connection.
-		if n := len(s.Events(service.EventFilter{Types: []service.EventType{service.EventConnectionChanged}, Limit: 99})); n != 3 {
+		if n := len(s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 99})); n != 3 {
 			t.Errorf("%d events of connections, want those of the 3 endpoints", n)
 		}
 		compare(`
@@ -157,20 +159,20 @@ func TestCancelledLeasesEjectNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Config, "orders", detecting(t))
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-		out, err := pick(s, service.PickRequest{Cluster: "orders", N: 20, TTL: 5 * time.Second})
+		push(t, s, sources.Config, "orders", detecting(t))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		out, err := pick(s, picks.Request{Cluster: "orders", N: 20, TTL: 5 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range out.Picks[:10] {
-			if _, err := s.EndLease(p.Lease.ID, service.Cancelled, nil); err != nil {
+			if _, err := s.EndLease(p.Lease.ID, picks.Cancelled, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(20 * time.Second) // the others expire
 		synctest.Wait()
-		if ejected := s.Events(service.EventFilter{Types: []service.EventType{service.EventEjected}, Limit: 9}); len(ejected) != 0 {
+		if ejected := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventEjected}, Limit: 9}); len(ejected) != 0 {
 			t.Errorf("ejected %+v", ejected)
 		}
 	})

@@ -12,18 +12,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 func TestEndpointMetrics(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "a", assignment(t, nil,
+	push(t, s, sources.Endpoints, "a", assignment(t, nil,
 		place{"x", 0, 3, append(endpoints("x", 1), object{
 			"health_status": "DRAINING", "load_balancing_weight": 7, "endpoint": endpoint("gone")["endpoint"],
 		})},
 		place{"y", 0, 1, endpoints("y", 2)},
 		place{"x", 1, 1, endpoints("spare", 1)}))
-	push(t, s, service.Endpoints, "b/c", assignment(t, nil, place{"", 0, 1, endpoints("b", 1)}))
-	push(t, s, service.Config, "homeless", config(t, 1))
+	push(t, s, sources.Endpoints, "b/c", assignment(t, nil, place{"", 0, 1, endpoints("b", 1)}))
+	push(t, s, sources.Config, "homeless", config(t, 1))
 	const want = `
 # HELP lbd_endpoint_series_truncated Are endpoints missing here? 1 where there are more than 100000 of them, or a cluster did not answer in time; else 0.
 # TYPE lbd_endpoint_series_truncated gauge
@@ -112,12 +113,12 @@ func TestEndpointMetricsWaitForNoTree(t *testing.T) {
 		s, stop := start(t, "", func(o *service.Options) {
 			o.Logger = slog.New(stuck{Handler: slog.DiscardHandler, cluster: "b", until: until})
 		})
-		push(t, s, service.Endpoints, "a", assignment(t, nil, place{"x", 0, 1, endpoints("x", 2)}))
-		push(t, s, service.Endpoints, "c", assignment(t, nil, place{"x", 0, 1, endpoints("x", 3)}))
+		push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"x", 0, 1, endpoints("x", 2)}))
+		push(t, s, sources.Endpoints, "c", assignment(t, nil, place{"x", 0, 1, endpoints("x", 3)}))
 		pushed := make(chan struct{})
 		go func() {
 			defer close(pushed)
-			push(t, s, service.Endpoints, "b", assignment(t, nil, place{"x", 0, 1, endpoints("x", 4)}))
+			push(t, s, sources.Endpoints, "b", assignment(t, nil, place{"x", 0, 1, endpoints("x", 4)}))
 		}()
 		synctest.Wait()
 		began := time.Now()
@@ -138,33 +139,4 @@ func TestEndpointMetricsWaitForNoTree(t *testing.T) {
 		}
 		stop()
 	})
-}
-
-// One more than the bound, in another cluster or in the same, is told and left
-// out.
-func TestEndpointMetricsAreBounded(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "a", assignment(t, nil, place{"x", 0, 1, endpoints("x", 5)}))
-	if _, err := s.Push(t.Context(), &service.PushRequest{
-		Kind: service.Endpoints, Cluster: "empty", AllowEmpty: true, Body: assignment(t, nil, place{"x", 0, 1, nil}),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		cluster           string
-		n                 int
-		states, truncated float64
-	}{
-		{"b", 1, 6, 0},
-		{"b", 2, 7, 0},
-		{"b", 3, 7, 1},
-		{"b", 2, 7, 0},
-		{"c", 1, 7, 1},
-	} {
-		push(t, s, service.Endpoints, c.cluster, assignment(t, nil, place{"x", 0, 1, endpoints("y", c.n)}))
-		got := gathered(t, s.EndpointMetricsUpTo(t.Context(), 7))
-		if got["lbd_endpoint_state"] != c.states || got["lbd_endpoint_weight"] != c.states || got["lbd_endpoint_series_truncated"] != c.truncated {
-			t.Errorf("%d endpoints in %s: %v", c.n, c.cluster, got)
-		}
-	}
 }

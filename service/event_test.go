@@ -5,34 +5,37 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 func TestEventsTellWhatHappened(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Config, "orders", config(t, 5))
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-	leases, err := pick(s, service.PickRequest{Cluster: "orders", N: 5, TTL: time.Minute})
+	push(t, s, sources.Config, "orders", config(t, 5))
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	leases, err := pick(s, picks.Request{Cluster: "orders", N: 5, TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.CircuitBroken {
+		if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.CircuitBroken {
 			t.Fatal(err)
 		}
 	}
 	for _, p := range leases.Picks {
-		if _, err := s.EndLease(p.Lease.ID, service.Success, nil); err != nil {
+		if _, err := s.EndLease(p.Lease.ID, picks.Success, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Push(t.Context(), &service.PushRequest{
-		Kind: service.Endpoints, Cluster: "orders", Body: []byte("{"), From: "10.1.2.3",
+	if _, err := s.Push(t.Context(), &sources.PushRequest{
+		Kind: sources.Endpoints, Cluster: "orders", Body: []byte("{"), From: "10.1.2.3",
 	}); err == nil {
 		t.Fatal("pushed half a body")
 	}
 	var got []string
-	all := s.Events(service.EventFilter{Limit: 100})
+	all := s.Events(observe.EventFilter{Limit: 100})
 	for i, e := range all {
 		got = append(got, string(e.Type))
 		if e.Says == "" || e.Time.IsZero() || i > 0 && e.ID >= all[i-1].ID {
@@ -46,43 +49,43 @@ func TestEventsTellWhatHappened(t *testing.T) {
 	if all[0].By != "10.1.2.3" || all[0].Cluster != "orders" {
 		t.Errorf("who was refused: %+v", all[0])
 	}
-	if of := s.Events(service.EventFilter{Types: []service.EventType{service.EventPushed}, Limit: 1}); len(of) != 1 || of[0].Changes[0].Resource != "ClusterLoadAssignment/orders" {
+	if of := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Limit: 1}); len(of) != 1 || of[0].Changes[0].Resource != "ClusterLoadAssignment/orders" {
 		t.Errorf("the last push: %+v", of)
 	}
-	if of := s.Events(service.EventFilter{Cluster: "nobody", Limit: 1}); len(of) != 0 {
+	if of := s.Events(observe.EventFilter{Cluster: "nobody", Limit: 1}); len(of) != 0 {
 		t.Errorf("of nobody: %+v", of)
 	}
 }
 
 func TestEventsAreBounded(t *testing.T) {
 	s, _ := start(t, "", nil)
-	first := push(t, s, service.Config, "orders", config(t, 1))
-	for i := range service.MaxConnectionEvents + 5 {
-		push(t, s, service.Endpoints, fmt.Sprint("c", i%7), assignment(t, nil, place{"a", 0, 1, []object{endpoint(fmt.Sprint("h", i))}}))
+	first := push(t, s, sources.Config, "orders", config(t, 1))
+	for i := range observe.MaxConnectionEvents + 5 {
+		push(t, s, sources.Endpoints, fmt.Sprint("c", i%7), assignment(t, nil, place{"a", 0, 1, []object{endpoint(fmt.Sprint("h", i))}}))
 	}
-	connections := s.Events(service.EventFilter{Types: []service.EventType{service.EventConnectionChanged}, Limit: 1 << 20})
-	if len(connections) != service.MaxConnectionEvents || connections[0].Address != fmt.Sprintf("h%d:80", service.MaxConnectionEvents+4) {
+	connections := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 1 << 20})
+	if len(connections) != observe.MaxConnectionEvents || connections[0].Address != fmt.Sprintf("h%d:80", observe.MaxConnectionEvents+4) {
 		t.Errorf("%d connection events, the newest %+v", len(connections), connections[0])
 	}
-	pushes := s.Events(service.EventFilter{Types: []service.EventType{service.EventPushed}, Cluster: "orders", Limit: 10})
+	pushes := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Cluster: "orders", Limit: 10})
 	if len(pushes) != 1 || first.New == false {
 		t.Errorf("the connections pushed a push out: %+v", pushes)
 	}
-	if all := s.Events(service.EventFilter{Limit: 1 << 20}); len(all) > service.MaxEvents+service.MaxConnectionEvents {
+	if all := s.Events(observe.EventFilter{Limit: 1 << 20}); len(all) > observe.MaxEvents+observe.MaxConnectionEvents {
 		t.Errorf("%d events", len(all))
 	}
 }
 
 func TestEventsFollowTheBreakersLimit(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	var got []string
 	for _, limit := range []int{0, 100, 0, 0, 1} {
-		push(t, s, service.Config, "orders", config(t, limit))
-		_, _ = pick(s, service.PickRequest{Cluster: "orders"})
+		push(t, s, sources.Config, "orders", config(t, limit))
+		_, _ = pick(s, picks.Request{Cluster: "orders"})
 	}
-	for _, e := range s.Events(service.EventFilter{Limit: 100}) {
-		if e.Type == service.EventBreakerOpened || e.Type == service.EventBreakerClosed {
+	for _, e := range s.Events(observe.EventFilter{Limit: 100}) {
+		if e.Type == observe.EventBreakerOpened || e.Type == observe.EventBreakerClosed {
 			got = append(got, string(e.Type))
 		}
 	}
@@ -94,42 +97,42 @@ func TestEventsFollowTheBreakersLimit(t *testing.T) {
 
 func TestBreakersPushNothingOut(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, service.Config, "orders", config(t, 1))
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, sources.Config, "orders", config(t, 1))
 	const others = 5
-	for range service.MaxBreakerEvents/2 + others {
-		p, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute})
+	for range observe.MaxBreakerEvents/2 + others {
+		p, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.CircuitBroken {
+		if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.CircuitBroken {
 			t.Fatal(err)
 		}
-		if _, err := s.EndLease(p.Picks[0].Lease.ID, service.Success, nil); err != nil {
+		if _, err := s.EndLease(p.Picks[0].Lease.ID, picks.Success, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	breakers := s.Events(service.EventFilter{Types: []service.EventType{service.EventBreakerOpened, service.EventBreakerClosed}, Limit: 1 << 20})
-	if len(breakers) != service.MaxBreakerEvents || breakers[0].Type != service.EventBreakerClosed {
+	breakers := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventBreakerOpened, observe.EventBreakerClosed}, Limit: 1 << 20})
+	if len(breakers) != observe.MaxBreakerEvents || breakers[0].Type != observe.EventBreakerClosed {
 		t.Errorf("%d events of the breaker, the newest %+v", len(breakers), breakers[0])
 	}
-	if of := s.Events(service.EventFilter{Types: []service.EventType{service.EventPushed}, Limit: 10}); len(of) != 2 {
+	if of := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Limit: 10}); len(of) != 2 {
 		t.Errorf("the breaker pushed a push out: %+v", of)
 	}
 }
 
 func TestRefusedPushesPushNothingOut(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	for range service.MaxEvents + 1 {
-		if _, err := s.Push(t.Context(), &service.PushRequest{Kind: service.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	for range observe.MaxEvents + 1 {
+		if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
 			t.Fatal("half a body was taken")
 		}
 	}
-	for eventType, want := range map[service.EventType]int{
-		service.EventPushed: 1, service.EventPrioritySwitched: 1, service.EventPushRefused: service.MaxRefusedEvents,
+	for eventType, want := range map[observe.EventType]int{
+		observe.EventPushed: 1, observe.EventPrioritySwitched: 1, observe.EventPushRefused: observe.MaxRefusedEvents,
 	} {
-		if got := len(s.Events(service.EventFilter{Types: []service.EventType{eventType}, Limit: 1 << 20})); got != want {
+		if got := len(s.Events(observe.EventFilter{Types: []observe.EventType{eventType}, Limit: 1 << 20})); got != want {
 			t.Errorf("%d events %s, want %d", got, eventType, want)
 		}
 	}
@@ -138,19 +141,19 @@ func TestRefusedPushesPushNothingOut(t *testing.T) {
 // TestDeletionOfNothingIsNoEvent: nobody was kept from anything.
 func TestDeletionOfNothingIsNoEvent(t *testing.T) {
 	s, _ := start(t, "", nil)
-	for _, kind := range []service.Kind{service.Endpoints, service.Config} {
-		if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: kind, Cluster: "nobody"}); code(err) != service.UnknownCluster {
+	for _, kind := range []sources.Kind{sources.Endpoints, sources.Config} {
+		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: kind, Cluster: "nobody"}); code(err) != fault.UnknownCluster {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
-	if all := s.Events(service.EventFilter{Limit: 100}); len(all) != 0 {
+	if all := s.Events(observe.EventFilter{Limit: 100}); len(all) != 0 {
 		t.Errorf("events %+v", all)
 	}
-	old := service.Precondition{IfMatch: []string{"old"}}
-	if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Config, Cluster: "nobody", Precondition: old}); code(err) != service.PreconditionFailed {
+	old := sources.Precondition{IfMatch: []string{"old"}}
+	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "nobody", Precondition: old}); code(err) != fault.PreconditionFailed {
 		t.Error(err)
 	}
-	if all := s.Events(service.EventFilter{Limit: 100}); len(all) != 1 || all[0].Reason != string(service.PreconditionFailed) {
+	if all := s.Events(observe.EventFilter{Limit: 100}); len(all) != 1 || all[0].Reason != string(fault.PreconditionFailed) {
 		t.Errorf("of a precondition that failed: %+v", all)
 	}
 }
@@ -160,7 +163,7 @@ func TestAPushOfSeveralIsOfEachOfThem(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushAll(t, s, assigned("a", "a-1"), assigned("b", "b-1"), listener("shop", route("/", "a")))
 	for name, want := range map[string]int{"a": 1, "b": 1, "shop": 0, "c": 0, "": 1} {
-		got := s.Events(service.EventFilter{Cluster: name, Types: []service.EventType{service.EventPushed}, Limit: 10})
+		got := s.Events(observe.EventFilter{Cluster: name, Types: []observe.EventType{observe.EventPushed}, Limit: 10})
 		if len(got) != want {
 			t.Errorf("of %q: %+v", name, got)
 		}

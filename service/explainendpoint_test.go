@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/lb/leastrequest"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // TestExplainEndpoint: what the policies have to say of their choice.
@@ -29,21 +31,21 @@ func TestExplainEndpoint(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(strings.TrimSpace(tt.policy+" "+tt.exclude), func(t *testing.T) {
 			s, _ := start(t, "", nil)
-			push(t, s, service.Config, "orders", encode(t, object{"type": "EDS", "lb_policy": tt.policy}))
-			push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+			push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "lb_policy": tt.policy}))
+			push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 			for range tt.held {
-				if _, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute, Wait: time.Second}); err != nil {
+				if _, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute, Wait: time.Second}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			out, err := pick(s, service.PickRequest{Cluster: "orders", Explain: true, Exclude: strings.Fields(tt.exclude)})
+			out, err := pick(s, picks.Request{Cluster: "orders", Explain: true, Exclude: strings.Fields(tt.exclude)})
 			steps := explanation(t, out, err)
 			last := steps[len(steps)-1]
 			if last.Step != "endpoint" || !regexp.MustCompile(tt.want).MatchString(last.Says) {
 				t.Errorf("%s: %s\nwant %s", last.Step, last.Says, tt.want)
 			}
 			switch e := last.Endpoint; {
-			case tt.policy == "LEAST_REQUEST" && tt.exclude == "" && (len(e.Compared) != 2 || e.Compared[1] != service.InFlight{Address: "a-0:80", InFlight: 2}):
+			case tt.policy == "LEAST_REQUEST" && tt.exclude == "" && (len(e.Compared) != 2 || e.Compared[1] != leastrequest.InFlight{Address: "a-0:80", InFlight: 2}):
 				t.Errorf("compared %+v", e.Compared)
 			case tt.policy == "RING_HASH" && (e.Ring.Size != 1024 || !e.Ring.Drawn || e.Ring.State == "" != (tt.exclude != "")):
 				t.Errorf("ring %+v", e.Ring)
@@ -55,10 +57,10 @@ func TestExplainEndpoint(t *testing.T) {
 // TestExplainExcluded: which endpoint was drawn, and instead of which one.
 func TestExplainExcluded(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
 	var got []string
 	for range 2 {
-		out, err := pick(s, service.PickRequest{Cluster: "orders", Explain: true, Exclude: []string{"a-0:80"}, Wait: time.Second})
+		out, err := pick(s, picks.Request{Cluster: "orders", Explain: true, Exclude: []string{"a-0:80"}, Wait: time.Second})
 		steps := explanation(t, out, err)
 		last := steps[len(steps)-1]
 		got = append(got, last.Says)
@@ -77,9 +79,9 @@ func TestExplainExcluded(t *testing.T) {
 }
 
 // explanation is what a pick, or its refusal, explains.
-func explanation(t *testing.T, out service.Picks, err error) []service.Step {
+func explanation(t *testing.T, out picks.Picks, err error) []picks.Step {
 	t.Helper()
-	if e, ok := errors.AsType[*service.Error](err); ok {
+	if e, ok := errors.AsType[*picks.ExplainedError](err); ok {
 		return e.Explain
 	}
 	if err != nil || len(out.Picks) != 1 {

@@ -15,6 +15,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -77,7 +82,7 @@ func (d *filed) scan(usable map[string]int) {
 		if n > 0 {
 			body = assignment(d.T, nil, place{"a", 0, 1, endpoints(name, n)})
 		}
-		b, err := resource.DecodeBundle(body, resource.Options{Bare: true, Name: name})
+		b, err := decode.All(body, decode.Options{Bare: true, Name: name})
 		if err != nil {
 			d.Fatal(err)
 		}
@@ -86,18 +91,18 @@ func (d *filed) scan(usable map[string]int) {
 	d.FilesScanned(s)
 }
 
-func (d *filed) picks(cluster string) service.Code {
+func (d *filed) picks(cluster string) fault.Code {
 	if err := d.Settle(d.Context()); err != nil {
 		d.Fatal(err)
 	}
-	_, err := pick(d.Service, service.PickRequest{Cluster: cluster})
+	_, err := pick(d.Service, picks.Request{Cluster: cluster})
 	return code(err)
 }
 
 // says are the sentences of the events of a type, the oldest first.
-func (d *filed) says(t service.EventType) []string {
+func (d *filed) says(t observe.EventType) []string {
 	var out []string
-	for _, e := range slices.Backward(d.Events(service.EventFilter{Types: []service.EventType{t}, Limit: 100})) {
+	for _, e := range slices.Backward(d.Events(observe.EventFilter{Types: []observe.EventType{t}, Limit: 100})) {
 		out = append(out, e.Says)
 	}
 	return out
@@ -113,18 +118,18 @@ func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
 	}
 	const why = "cluster a would have no usable endpoints; it has 2"
 	state := d.Files()
-	if len(state.Held) != 1 || state.Held[0].Reasons[0] != why || state.Files[0].State != service.FileHeld ||
-		state.Files[0].Held != state.Held[0].Hash || state.Files[1].State != service.FileGood {
+	if len(state.Held) != 1 || state.Held[0].Reasons[0] != why || state.Files[0].State != sources.FileHeld ||
+		state.Files[0].Held != state.Held[0].Hash || state.Files[1].State != sources.FileGood {
 		t.Fatalf("got %+v", state)
 	}
 	hash := state.Held[0].Hash
-	if got := d.says(service.EventChangeHeld); len(got) != 1 || !strings.HasSuffix(got[0], why) {
+	if got := d.says(observe.EventChangeHeld); len(got) != 1 || !strings.HasSuffix(got[0], why) {
 		t.Errorf("events: %q", got)
 	}
 	if got := strings.Count(d.log.String(), "level=ERROR"); got != 1 || !strings.Contains(d.log.String(), hash) {
 		t.Errorf("%d errors are logged:\n%s", got, d.log)
 	}
-	if got := d.Conditions(); len(got) != 1 || got[0].Kind != service.ConditionChangeHeld || !strings.Contains(got[0].Remedy, service.PermitPath(hash)) {
+	if got := d.Conditions(); len(got) != 1 || got[0].Kind != observe.ConditionChangeHeld || !strings.Contains(got[0].Remedy, sources.PermitPath(hash)) {
 		t.Errorf("conditions: %+v", got)
 	}
 	const series = `
@@ -141,23 +146,23 @@ lbd_resource_files{state="held"} 1
 		t.Error(err)
 	}
 
-	if _, err := d.PermitFiles(t.Context(), "another", "me"); code(err) != service.UnknownChange {
+	if _, err := d.PermitFiles(t.Context(), "another", "me"); code(err) != fault.UnknownChange {
 		t.Errorf("another: %v", err)
 	}
 	first, err := d.PermitFiles(t.Context(), hash, "me")
 	if err != nil || first.By != "me" || !first.Kept {
 		t.Errorf("permitted: %+v, %v", first, err)
 	}
-	if got := d.picks("a"); got != service.NoReadyEndpoint {
+	if got := d.picks("a"); got != fault.NoReadyEndpoint {
 		t.Errorf("picks of a: %s", got)
 	}
 	if again, err := d.PermitFiles(t.Context(), hash, "somebody else"); err != nil || again != first {
 		t.Errorf("permitted again: %+v, %v; want %+v", again, err, first)
 	}
-	if got := d.says(service.EventChangePermitted); len(got) != 1 || len(d.Files().Held) != 0 {
+	if got := d.says(observe.EventChangePermitted); len(got) != 1 || len(d.Files().Held) != 0 {
 		t.Errorf("events: %q", got)
 	}
-	if got, want := d.says(service.EventFileChanged), []string{
+	if got, want := d.says(observe.EventFileChanged), []string{
 		"2 resources changed: a: added with 2 usable endpoints; b: added with 1 usable endpoint",
 		"1 resource changed: b: 2 endpoints added to /a", "1 resource changed: a: locality /a removed with 2 endpoints",
 	}; !slices.Equal(got, want) {
@@ -189,7 +194,7 @@ func TestAHeldChangeOutlivesARestart(t *testing.T) {
 	}
 	d = startFiled(t, kept)
 	d.scan(map[string]int{"a": 0})
-	if got := d.picks("a"); got != service.NoReadyEndpoint || len(d.Files().Held) != 0 {
+	if got := d.picks("a"); got != fault.NoReadyEndpoint || len(d.Files().Held) != 0 {
 		t.Errorf("once permitted, picks of a: %s, held: %+v", got, d.Files().Held)
 	}
 }
@@ -200,14 +205,14 @@ func TestAFileIsInUseThoughItCannotBeKept(t *testing.T) {
 	d.scan(map[string]int{"a": 2})
 	d.scan(map[string]int{"a": 0})
 	p, err := d.PermitFiles(t.Context(), d.Files().Held[0].Hash, "me")
-	if err != nil || p.Kept || d.picks("a") != service.NoReadyEndpoint {
+	if err != nil || p.Kept || d.picks("a") != fault.NoReadyEndpoint {
 		t.Errorf("permitted: %+v, %v", p, err)
 	}
 }
 
 func TestPermitFilesWithoutADirectory(t *testing.T) {
 	s, _ := start(t, "", nil)
-	if _, err := s.PermitFiles(t.Context(), "0", "me"); code(err) != service.UnknownChange {
+	if _, err := s.PermitFiles(t.Context(), "0", "me"); code(err) != fault.UnknownChange {
 		t.Errorf("got %v", err)
 	}
 }
@@ -216,19 +221,19 @@ func TestPermitFilesWithoutADirectory(t *testing.T) {
 func TestPushesAreDescribed(t *testing.T) {
 	s, _ := start(t, "", nil)
 	body := func(n int) []byte { return assignment(t, nil, place{"a", 0, 1, endpoints("a", n)}) }
-	push(t, s, service.Endpoints, "orders", body(3))
+	push(t, s, sources.Endpoints, "orders", body(3))
 	const want = "2 endpoints removed from /a"
 	for _, dry := range []bool{true, false} {
-		res, err := s.Push(t.Context(), &service.PushRequest{Kind: service.Endpoints, Cluster: "orders", Body: body(1), DryRun: dry})
+		res, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(1), DryRun: dry})
 		if err != nil || len(res.Changes) != 1 || res.Changes[0].Difference != want {
 			t.Errorf("dry run %t: %+v, %v", dry, res, err)
 		}
 	}
-	e := s.Events(service.EventFilter{Types: []service.EventType{service.EventPushed}, Limit: 1})[0]
+	e := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Limit: 1})[0]
 	if e.Says != "1 resource changed: orders: "+want {
 		t.Errorf("event: %+v", e)
 	}
-	res, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: "orders"})
+	res, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "orders"})
 	if err != nil || res.Changes[0].Difference != "removed with 1 usable endpoint" {
 		t.Errorf("deleted: %+v, %v", res, err)
 	}
@@ -238,21 +243,21 @@ func TestPushesAreDescribed(t *testing.T) {
 // nothing.
 func TestASnapshotIsBlockedThatTakesEndpointsAway(t *testing.T) {
 	s, _ := start(t, "", nil)
-	d, err := resource.DecodeCluster([]byte(`{"type":"EDS","circuit_breakers":{"thresholds":[{"max_requests":7}]}}`), resource.Options{Name: "a"})
+	d, err := decode.Cluster([]byte(`{"type":"EDS","circuit_breakers":{"thresholds":[{"max_requests":7}]}}`), decode.Options{Name: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	key := resource.Key{Type: service.Config, Name: "a"}
+	key := resource.Key{Type: sources.Config, Name: "a"}
 	s.FilesChanged(files.Set{Resources: map[resource.Key]files.Resource{
 		key: {Item: resource.Item{Key: key, Raw: d.Raw, Cluster: d.Value}, File: "a.yaml"},
 	}})
-	push(t, s, service.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-	push(t, s, service.Endpoints, "b", assignment(t, nil, place{"a", 0, 1, endpoints("b", 1)}))
-	without := service.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"b"})}
-	if _, err := pushSnapshot(t, s, without); code(err) != service.Blocked || !strings.Contains(err.Error(), `"a"`) {
+	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	push(t, s, sources.Endpoints, "b", assignment(t, nil, place{"a", 0, 1, endpoints("b", 1)}))
+	without := sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"b"})}
+	if _, err := pushSnapshot(t, s, without); code(err) != fault.Blocked || !strings.Contains(err.Error(), `"a"`) {
 		t.Errorf("without a's endpoints: %v", err)
 	}
-	if _, err := pick(s, service.PickRequest{Cluster: "a"}); err != nil {
+	if _, err := pick(s, picks.Request{Cluster: "a"}); err != nil {
 		t.Errorf("a pick: %v", err)
 	}
 	without.AllowEmpty = true
@@ -278,12 +283,12 @@ func TestChangesByDNSAreDescribed(t *testing.T) {
 			}
 		})
 		defer stop()
-		push(t, s, service.Config, "orders", []byte(`{"type":"LOGICAL_DNS","load_assignment":{"endpoints":[{"lb_endpoints":[`+
+		push(t, s, sources.Config, "orders", []byte(`{"type":"LOGICAL_DNS","load_assignment":{"endpoints":[{"lb_endpoints":[`+
 			`{"endpoint":{"address":{"socket_address":{"address":"orders.example","port_value":80}}}}]}]}}`))
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		var got []string
-		for _, e := range slices.Backward(s.Events(service.EventFilter{Types: []service.EventType{service.EventDNSChanged}, Limit: 10})) {
+		for _, e := range slices.Backward(s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventDNSChanged}, Limit: 10})) {
 			got = append(got, e.Says)
 		}
 		if want := []string{

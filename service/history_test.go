@@ -2,8 +2,6 @@ package service_test
 
 import (
 	"encoding/json"
-	"fmt"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,11 +9,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/history"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // recall returns a cluster's history in JSON, without its times.
-func recall(t *testing.T, s *service.Service, r service.HistoryRequest) string {
+func recall(t *testing.T, s *service.Service, r observe.HistoryRequest) string {
 	t.Helper()
 	h, err := s.History(r)
 	if err != nil {
@@ -37,14 +39,14 @@ func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
 		picks := func(n int) {
 			for range n {
-				_, _ = pick(s, service.PickRequest{Cluster: "orders"})
+				_, _ = pick(s, picks.Request{Cluster: "orders"})
 			}
 			time.Sleep(time.Second)
 		}
-		orders := service.HistoryRequest{Cluster: "orders", Step: history.Fine}
+		orders := observe.HistoryRequest{Cluster: "orders", Step: history.Fine}
 		time.Sleep(3 * time.Second)
 		if got := recall(t, s, orders); got != "[]" {
 			t.Errorf("before the first pick: %s", got)
@@ -52,7 +54,7 @@ func TestHistory(t *testing.T) {
 		began := time.Now()
 		picks(3)
 		picks(0)
-		push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("shed", 100)}, place{"b", 0, 1, endpoints("b", 1)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("shed", 100)}, place{"b", 0, 1, endpoints("b", 1)}))
 		picks(0) // so that the category is known
 		picks(5)
 		const want = "[" + timeless + `"priority":[0,0,0,0],"picks":{"dropped":[0,0,0,5],"ok":[3,0,0,0]},` +
@@ -64,7 +66,7 @@ func TestHistory(t *testing.T) {
 		if err != nil || h.Step != "1s" || h.Cluster != "orders" || !h.Segments[0].Start.Equal(history.Next(began)) {
 			t.Errorf("%v: %+v", err, h)
 		}
-		if got := recall(t, s, service.HistoryRequest{Cluster: "orders", Since: time.Now().Add(-time.Second)}); got !=
+		if got := recall(t, s, observe.HistoryRequest{Cluster: "orders", Since: time.Now().Add(-time.Second)}); got !=
 			"["+timeless+`"priority":[0],"picks":{"dropped":[5],"ok":[0]},"drops":[{"category":"shed","dropped":[5]}],"breakers":[{"in_flight":[0],"max_requests":[1024]}]}]` {
 			t.Errorf("since a second ago: %s", got)
 		}
@@ -72,13 +74,13 @@ func TestHistory(t *testing.T) {
 			t.Errorf("%d metrics of the history: %v", n, err)
 		}
 		time.Sleep(10 * time.Second)
-		if h, err := s.History(service.HistoryRequest{Cluster: "orders", Since: began.Add(-time.Hour)}); err != nil || h.Step != "10s" || len(h.Segments) != 1 {
+		if h, err := s.History(observe.HistoryRequest{Cluster: "orders", Since: began.Add(-time.Hour)}); err != nil || h.Step != "10s" || len(h.Segments) != 1 {
 			t.Errorf("since an hour ago: %v: %+v", err, h)
 		}
-		if _, err := s.History(service.HistoryRequest{Cluster: "nobody"}); code(err) != service.UnknownCluster {
+		if _, err := s.History(observe.HistoryRequest{Cluster: "nobody"}); code(err) != fault.UnknownCluster {
 			t.Errorf("a cluster that is not known: %v", err)
 		}
-		if _, err := s.History(service.HistoryRequest{Cluster: "orders", Target: "nobody"}); code(err) != service.UnknownTarget {
+		if _, err := s.History(observe.HistoryRequest{Cluster: "orders", Target: "nobody"}); code(err) != fault.UnknownTarget {
 			t.Errorf("a target that is not known: %v", err)
 		}
 	})
@@ -91,19 +93,19 @@ func TestHistoryOfAFailover(t *testing.T) {
 		defer stop()
 		second := func(n int) {
 			for range n {
-				_, _ = pick(s, service.PickRequest{Cluster: "orders"})
+				_, _ = pick(s, picks.Request{Cluster: "orders"})
 			}
 			time.Sleep(time.Second)
 		}
-		orders := service.HistoryRequest{Cluster: "orders", Step: history.Fine}
+		orders := observe.HistoryRequest{Cluster: "orders", Step: history.Fine}
 		both := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)})
 		sick := endpoints("a", 1)
 		sick[0]["health_status"] = "UNHEALTHY"
-		push(t, s, service.Endpoints, "orders", both)
+		push(t, s, sources.Endpoints, "orders", both)
 		second(1)
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, sick}, place{"b", 1, 1, endpoints("b", 1)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, sick}, place{"b", 1, 1, endpoints("b", 1)}))
 		second(2)
-		if _, err := s.Push(t.Context(), &service.PushRequest{Kind: service.Endpoints, Cluster: "orders", AllowEmpty: true, Body: assignment(t, nil, place{"a", 0, 1, sick})}); err != nil {
+		if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", AllowEmpty: true, Body: assignment(t, nil, place{"a", 0, 1, sick})}); err != nil {
 			t.Fatal(err)
 		}
 		second(3)
@@ -113,14 +115,14 @@ func TestHistoryOfAFailover(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, first)
 		}
 
-		if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: "orders"}); err != nil {
+		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "orders"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
 		if got := recall(t, s, orders); got != "["+first+"]" {
 			t.Errorf("after the removal: got  %s\nwant %s", got, first)
 		}
-		push(t, s, service.Endpoints, "orders", both)
+		push(t, s, sources.Endpoints, "orders", both)
 		second(4)
 		const again = timeless + `"priority":[0],"picks":{"ok":[4]},"drops":[],"breakers":[{"in_flight":[0],"max_requests":[1024]}]}`
 		if got := recall(t, s, orders); got != "["+first+","+again+"]" {
@@ -134,51 +136,12 @@ func TestNoHistory(t *testing.T) {
 		s, stop := start(t, "", func(o *service.Options) { o.HistoryBytes = -1 })
 		defer stop()
 		pushOne(t, s, "orders", "h")
-		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil {
+		if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)
-		if got := recall(t, s, service.HistoryRequest{Cluster: "orders"}); got != "[]" {
+		if got := recall(t, s, observe.HistoryRequest{Cluster: "orders"}); got != "[]" {
 			t.Errorf("got %s", got)
 		}
 	})
-}
-
-// BenchmarkHistory records a second of 10,000 clusters, each of which was picked
-// from in it.
-func BenchmarkHistory(b *testing.B) {
-	const clusters = 10_000
-	s, _ := start(b, "", func(o *service.Options) { o.HistoryBytes = -1 })
-	for i := range clusters {
-		pushOne(b, s, fmt.Sprintf("cluster-%05d", i), "h")
-	}
-	for _, c := range []struct {
-		name string
-		busy int
-	}{{"busy", clusters}, {"quiet", 0}} {
-		b.Run(c.name, func(b *testing.B) {
-			store := history.NewStore(1 << 30)
-			now := time.Unix(1_000_000_000, 0)
-			var before, after runtime.MemStats
-			runtime.GC()
-			runtime.ReadMemStats(&before)
-			for i := range clusters {
-				_, _ = pick(s, service.PickRequest{Cluster: fmt.Sprintf("cluster-%05d", i)})
-			}
-			s.RecordHistory(store, now)
-			for b.Loop() {
-				b.StopTimer()
-				for i := range c.busy {
-					_, _ = pick(s, service.PickRequest{Cluster: fmt.Sprintf("cluster-%05d", i)})
-				}
-				now = now.Add(time.Second)
-				b.StartTimer()
-				s.RecordHistory(store, now)
-			}
-			runtime.GC()
-			runtime.ReadMemStats(&after)
-			b.ReportMetric(float64(store.Usage().Bytes)/1e6, "MB-counted")
-			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/1e6, "MB-heap")
-		})
-	}
 }

@@ -8,34 +8,39 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 func TestATargetIsHostedByName(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := start(t, dir, nil)
-	host := func(name string) (*service.PushResult, error) {
-		return s.HostTarget(t.Context(), &service.HostRequest{Target: name})
+	host := func(name string) (*sources.PushResult, error) {
+		return s.HostTarget(t.Context(), &sources.HostRequest{Target: name})
 	}
-	drop := func(name string) (*service.PushResult, error) {
-		return s.DropTarget(t.Context(), &service.HostRequest{Target: name})
+	drop := func(name string) (*sources.PushResult, error) {
+		return s.DropTarget(t.Context(), &sources.HostRequest{Target: name})
 	}
-	expect := func(want service.Code, says string) {
+	expect := func(want fault.Code, says string) {
 		t.Helper()
-		_, err := pick(s, service.PickRequest{Target: "shop", Path: "/"})
+		_, err := pick(s, picks.Request{Target: "shop", Path: "/"})
 		if code(err) != want || err != nil && !strings.Contains(err.Error(), says) {
 			t.Errorf("got %s: %v; want %s: %s", code(err), err, want, says)
 		}
 	}
-	expect(service.UnknownTarget, `target "shop" is not hosted`)
-	if res, err := host("shop"); err != nil || !res.New || res.Generation == 0 || res.Changes[0] != (service.Change{Resource: "Target/xds:///shop", Change: "added"}) {
+	expect(fault.UnknownTarget, `target "shop" is not hosted`)
+	if res, err := host("shop"); err != nil || !res.New || res.Generation == 0 || res.Changes[0] != (difference.Change{Resource: "Target/xds:///shop", Change: "added"}) {
 		t.Fatalf("got %+v, %v", res, err)
 	}
 	if res, err := host("xds:///shop"); err != nil || res.New || len(res.Changes) != 0 {
 		t.Errorf("hosted twice: %+v, %v", res, err)
 	}
-	expect(service.UnknownTarget, "xds:///shop: Listener/shop is not known: push it with PUT /v1/snapshot")
+	expect(fault.UnknownTarget, "xds:///shop: Listener/shop is not known: push it with PUT /v1/snapshot")
 	for _, name := range []string{"shop", "xds:shop", "xds:///shop"} { // as TargetName takes it
 		if target, err := s.Target(name); err != nil || target.Name != "xds:///shop" {
 			t.Errorf("%s is %+v, %v", name, target, err)
@@ -44,46 +49,46 @@ func TestATargetIsHostedByName(t *testing.T) {
 	stop()
 
 	s, stop = start(t, dir, nil)
-	expect(service.UnknownTarget, "Listener/shop is not known")
+	expect(fault.UnknownTarget, "Listener/shop is not known")
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
 	expect("", "")
-	snapshot, err := s.Snapshot(service.JSON)
+	snapshot, err := s.Snapshot(sources.JSON)
 	if err != nil || strings.Contains(string(snapshot.Body), "Target") {
 		t.Errorf("the snapshot is %s, %v", snapshot.Body, err)
 	}
 	remove(t, s) // the Listener, and not what is hosted
-	expect(service.UnknownTarget, "Listener/shop is not known")
-	if empty, err := s.Snapshot(service.JSON); err != nil || empty.Hash == snapshot.Hash {
+	expect(fault.UnknownTarget, "Listener/shop is not known")
+	if empty, err := s.Snapshot(sources.JSON); err != nil || empty.Hash == snapshot.Hash {
 		t.Errorf("the snapshot's hash is %s still, %v", empty.Hash, err)
 	}
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
-	if back, err := s.Snapshot(service.JSON); err != nil || back.Hash != snapshot.Hash {
+	if back, err := s.Snapshot(sources.JSON); err != nil || back.Hash != snapshot.Hash {
 		t.Errorf("the snapshot's hash is %s, %v; want %s", back.Hash, err, snapshot.Hash)
 	}
 	if res, err := drop("shop"); err != nil || len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0].Reason, "a Listener that was pushed hosts it") {
 		t.Errorf("dropped: %+v, %v", res, err)
 	}
-	if same, err := s.Snapshot(service.JSON); err != nil || same.Hash != snapshot.Hash {
+	if same, err := s.Snapshot(sources.JSON); err != nil || same.Hash != snapshot.Hash {
 		t.Errorf("the snapshot's hash is %s, %v; want %s, whoever hosts the target", same.Hash, err, snapshot.Hash)
 	}
 	expect("", "")
-	if _, err := drop("shop"); code(err) != service.UnknownTarget || !strings.Contains(err.Error(), "a Listener that was pushed hosts it") {
+	if _, err := drop("shop"); code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "a Listener that was pushed hosts it") {
 		t.Errorf("dropped twice: %v", err)
 	}
 	remove(t, s)
-	expect(service.UnknownTarget, `target "shop" is not hosted`)
-	if _, err := drop("shop"); code(err) != service.UnknownTarget {
+	expect(fault.UnknownTarget, `target "shop" is not hosted`)
+	if _, err := drop("shop"); code(err) != fault.UnknownTarget {
 		t.Errorf("dropped what is not there: %v", err)
 	}
 	stop()
 	s, _ = start(t, dir, nil)
-	expect(service.UnknownTarget, `target "shop" is not hosted`)
+	expect(fault.UnknownTarget, `target "shop" is not hosted`)
 }
 
 func TestHostingHeedsPreconditions(t *testing.T) {
 	s, _ := start(t, "", nil)
-	none := service.Precondition{IfNoneMatch: true}
-	request := &service.HostRequest{Target: "shop", DryRun: true, Precondition: none}
+	none := sources.Precondition{IfNoneMatch: true}
+	request := &sources.HostRequest{Target: "shop", DryRun: true, Precondition: none}
 	if res, err := s.HostTarget(t.Context(), request); err != nil || !res.New || len(res.Changes) != 1 {
 		t.Errorf("dry run: %+v, %v", res, err)
 	}
@@ -95,11 +100,11 @@ func TestHostingHeedsPreconditions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.HostTarget(t.Context(), request); code(err) != service.PreconditionFailed {
+	if _, err := s.HostTarget(t.Context(), request); code(err) != fault.PreconditionFailed {
 		t.Errorf("If-None-Match: *: %v", err)
 	}
-	for hash, want := range map[string]service.Code{"other": service.PreconditionFailed, res.Hash: ""} {
-		_, err := s.DropTarget(t.Context(), &service.HostRequest{Target: "shop", Precondition: service.Precondition{IfMatch: []string{hash}}})
+	for hash, want := range map[string]fault.Code{"other": fault.PreconditionFailed, res.Hash: ""} {
+		_, err := s.DropTarget(t.Context(), &sources.HostRequest{Target: "shop", Precondition: sources.Precondition{IfMatch: []string{hash}}})
 		if code(err) != want {
 			t.Errorf("If-Match: %q: %v", hash, err)
 		}
@@ -109,17 +114,17 @@ func TestHostingHeedsPreconditions(t *testing.T) {
 // TestFlagsHostTargets: for as long as the daemon runs, whatever else hosts them.
 func TestFlagsHostTargets(t *testing.T) {
 	s, _ := start(t, "", func(o *service.Options) { o.Targets = []string{"xds:///shop"} })
-	if _, err := s.DropTarget(t.Context(), &service.HostRequest{Target: "shop"}); code(err) != service.UnknownTarget || !strings.Contains(err.Error(), "--target hosts it") {
+	if _, err := s.DropTarget(t.Context(), &sources.HostRequest{Target: "shop"}); code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "--target hosts it") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := s.HostTarget(t.Context(), &service.HostRequest{Target: "shop"}); err != nil {
+	if _, err := s.HostTarget(t.Context(), &sources.HostRequest{Target: "shop"}); err != nil {
 		t.Error(err)
 	}
 	if state, err := s.Target("shop"); err != nil || fmt.Sprint(state.HostedBy) != "[flag api]" ||
 		!strings.HasPrefix(state.Error, "xds:///shop: Listener/shop is not known: push it") {
 		t.Errorf("got %+v, %v", state, err)
 	}
-	if res, err := s.DropTarget(t.Context(), &service.HostRequest{Target: "shop"}); err != nil || len(res.Warnings) != 1 {
+	if res, err := s.DropTarget(t.Context(), &sources.HostRequest{Target: "shop"}); err != nil || len(res.Warnings) != 1 {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	if _, err := s.Target("shop"); err != nil {
@@ -132,10 +137,10 @@ func TestNamesOfTargets(t *testing.T) {
 		"shop": "xds:///shop", "xds:///shop": "xds:///shop", "xds:shop": "xds:///shop", "a/b": "xds:///a/b",
 		"xds://traffic/shop": "xds://traffic/shop", "//traffic/shop": "xds://traffic/shop",
 		"": "", "xds:": "", "xds:///": "", "/shop": "", "xds:////shop": "", "xds://traffic": "", "xds://traffic/": "", "a\nb": "", "\xff": "",
-		strings.Repeat("a", resource.MaxNameBytes): "",
+		strings.Repeat("a", decode.MaxNameBytes): "",
 	} {
-		got, err := service.TargetName(name)
-		if got != want || (err == nil) != (want != "") || err != nil && code(err) != service.InvalidArgument {
+		got, err := ledger.TargetName(name)
+		if got != want || (err == nil) != (want != "") || err != nil && code(err) != fault.InvalidArgument {
 			t.Errorf("%q: got %q, %v; want %q", name, got, err, want)
 		}
 	}

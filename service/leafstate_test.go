@@ -8,19 +8,22 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
-func deleteResource(t *testing.T, s *service.Service, kind service.Kind, cluster string) {
+func deleteResource(t *testing.T, s *service.Service, kind sources.Kind, cluster string) {
 	t.Helper()
-	if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: kind, Cluster: cluster}); err != nil {
+	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: kind, Cluster: cluster}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // said returns the events of a cluster of some types, the oldest first.
-func said(s *service.Service, cluster string, types ...service.EventType) string {
+func said(s *service.Service, cluster string, types ...observe.EventType) string {
 	var got []string
-	for _, e := range s.Events(service.EventFilter{Cluster: cluster, Types: types, Limit: 100}) {
+	for _, e := range s.Events(observe.EventFilter{Cluster: cluster, Types: types, Limit: 100}) {
 		got = append([]string{strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Type, e.Leaf, e.Says))}, got...)
 	}
 	return strings.Join(got, "\n")
@@ -31,12 +34,12 @@ func said(s *service.Service, cluster string, types ...service.EventType) string
 func TestSkippedLeafInTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
-		push(t, s, service.Endpoints, "near", assignment(t, nil, place{"n", 0, 1, endpoints("n", 1)}, place{"m", 1, 1, endpoints("m", 1)}))
-		push(t, s, service.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
-		push(t, s, service.Config, "agg", aggregate(t, "near", "far"))
+		push(t, s, sources.Endpoints, "near", assignment(t, nil, place{"n", 0, 1, endpoints("n", 1)}, place{"m", 1, 1, endpoints("m", 1)}))
+		push(t, s, sources.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
+		push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
 		picked := func(want string, priority int) {
 			t.Helper()
-			out, err := pick(s, service.PickRequest{Cluster: "agg"})
+			out, err := pick(s, picks.Request{Cluster: "agg"})
 			if err != nil || !strings.HasPrefix(out.Picks[0].Address, want) || out.Picks[0].Priority != priority {
 				t.Fatalf("picked %+v, %v; want an endpoint of %s, priority %d", out.Picks, err, want, priority)
 			}
@@ -72,7 +75,7 @@ func TestSkippedLeafInTheState(t *testing.T) {
 		}, append(nearInUse, `2 of far in use false false, started false, IDLE, leaf near is in use, error "", 1 localities`)...)...)
 
 		// The assignment of the backup leaf is deleted, and with it the cluster.
-		deleteResource(t, s, service.Endpoints, "far")
+		deleteResource(t, s, sources.Endpoints, "far")
 		picked("n", 0)
 		const gone = "Cluster/far is not known"
 		state(append([]string{
@@ -81,9 +84,9 @@ func TestSkippedLeafInTheState(t *testing.T) {
 		}, append(nearInUse, `2 of far in use false false, started false, TRANSIENT_FAILURE, skipped: `+gone+`, error "`+gone+`", 0 localities`)...)...)
 
 		// The cluster is back, without endpoints; and then the preferred leaf goes.
-		push(t, s, service.Config, "far", config(t, 7))
-		push(t, s, service.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
-		deleteResource(t, s, service.Endpoints, "near")
+		push(t, s, sources.Config, "far", config(t, 7))
+		push(t, s, sources.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
+		deleteResource(t, s, sources.Endpoints, "near")
 		picked("f", 1)
 		const lost = "Cluster/near is not known"
 		state(
@@ -92,7 +95,7 @@ func TestSkippedLeafInTheState(t *testing.T) {
 			`0 of near in use false false, started false, TRANSIENT_FAILURE, skipped: `+lost+`, error "`+lost+`", 0 localities`,
 			`1 of far in use true true, started true, READY, every leaf before it failed, had its time or is skipped, error "", 1 localities`,
 		)
-		if got, want := said(s, "agg", service.EventLeafSkipped, service.EventLeafRestored, service.EventPrioritySwitched), strings.Join([]string{
+		if got, want := said(s, "agg", observe.EventLeafSkipped, observe.EventLeafRestored, observe.EventPrioritySwitched), strings.Join([]string{
 			"priority_switched  leaf near is the first to be used",
 			"leaf_skipped far leaf far is skipped: " + gone,
 			"leaf_restored far leaf far is no longer skipped",
@@ -101,7 +104,7 @@ func TestSkippedLeafInTheState(t *testing.T) {
 		}, "\n"); got != want {
 			t.Errorf("events\n%s\nwant\n%s", got, want)
 		}
-		out, err := pick(s, service.PickRequest{Cluster: "agg", Explain: true})
+		out, err := pick(s, picks.Request{Cluster: "agg", Explain: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // weighted is an EDS cluster whose endpoints take turns by their loads.
@@ -31,10 +33,10 @@ func TestLoadsWeighPicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Config, "orders", weighted(t))
+		push(t, s, sources.Config, "orders", weighted(t))
 		two := endpoints("a", 2)
 		two[1]["load_balancing_weight"] = 3
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, two}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, two}))
 		shares := func(a, b float64, says string) {
 			t.Helper()
 			c, err := s.Cluster(t.Context(), "orders", "", true)
@@ -47,7 +49,7 @@ func TestLoadsWeighPicks(t *testing.T) {
 			}
 			got := map[string]int{}
 			for range 100 {
-				out, err := pick(s, service.PickRequest{Cluster: "orders"})
+				out, err := pick(s, picks.Request{Cluster: "orders"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -56,7 +58,7 @@ func TestLoadsWeighPicks(t *testing.T) {
 			if math.Abs(float64(got["a-0:80"])-100*a) > 2 {
 				t.Errorf("100 picks reach %v, want shares of %g and %g", got, a, b)
 			}
-			out, err := pick(s, service.PickRequest{Cluster: "orders", Exclude: []string{"a-0:80"}, Explain: true})
+			out, err := pick(s, picks.Request{Cluster: "orders", Exclude: []string{"a-0:80"}, Explain: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,16 +72,16 @@ func TestLoadsWeighPicks(t *testing.T) {
 		shares(0.25, 0.75, took+"75.0% of the turns by its weight of 3 from eds (")
 
 		for range 11 { // past the blackout
-			out, err := pick(s, service.PickRequest{Cluster: "orders", N: 10, TTL: time.Minute})
+			out, err := pick(s, picks.Request{Cluster: "orders", N: 10, TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, p := range out.Picks {
-				load := service.Load{RPSFractional: 90, CPUUtilization: 1, EPS: 0}
+				load := picks.Load{RPSFractional: 90, CPUUtilization: 1, EPS: 0}
 				if p.Address == "a-1:80" {
-					load = service.Load{RPSFractional: 90, CPUUtilization: 0.9, ApplicationUtilization: 4, EPS: 45}
+					load = picks.Load{RPSFractional: 90, CPUUtilization: 0.9, ApplicationUtilization: 4, EPS: 45}
 				}
-				if _, err := s.EndLease(p.Lease.ID, service.Success, &load); err != nil {
+				if _, err := s.EndLease(p.Lease.ID, picks.Success, &load); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -93,13 +95,13 @@ func TestLoadsWeighPicks(t *testing.T) {
 // TestBadLoads: a load that is none ends no lease.
 func TestBadLoads(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	out, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute})
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	out, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := out.Picks[0].Lease.ID
-	for says, load := range map[string]service.Load{
+	for says, load := range map[string]picks.Load{
 		"load.cpu_utilization is -0.1: it must not be negative":         {CPUUtilization: -0.1},
 		"load.mem_utilization is -1: it must not be negative":           {MemUtilization: -1},
 		"load.application_utilization is NaN: it must be a finite":      {ApplicationUtilization: math.NaN()},
@@ -109,16 +111,16 @@ func TestBadLoads(t *testing.T) {
 		`load.request_cost["cpu"] is -Inf: it must be a finite number`:  {RequestCost: map[string]float64{"cpu": math.Inf(-1)}},
 		`load.named_metrics["cold"] is NaN: it must be a finite number`: {NamedMetrics: map[string]float64{"cold": math.NaN()}},
 	} {
-		if _, err := s.EndLease(id, service.Success, &load); code(err) != service.InvalidArgument || !strings.HasPrefix(err.Error(), says) {
+		if _, err := s.EndLease(id, picks.Success, &load); code(err) != fault.InvalidArgument || !strings.HasPrefix(err.Error(), says) {
 			t.Errorf("%v, want: %s", err, says)
 		}
 	}
 	if l, err := s.Lease(id); err != nil || l.State != "held" {
 		t.Errorf("the lease: %+v, %v", l, err)
 	}
-	if l, err := s.EndLease(id, service.Success, &service.Load{
+	if l, err := s.EndLease(id, picks.Success, &picks.Load{
 		CPUUtilization: 1.5, NamedMetrics: map[string]float64{"celsius": -40}, RequestCost: map[string]float64{"balance": -1},
-	}); err != nil || l.Outcome != service.Success {
+	}); err != nil || l.Outcome != picks.Success {
 		t.Errorf("a load that is one: %+v, %v", l, err)
 	}
 }

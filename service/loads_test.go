@@ -17,7 +17,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/lrs"
 )
@@ -85,7 +87,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 	defer r.Close()
 	r.Report(boot.Servers[0], lrs.Key{Cluster: "orders", EDSServiceName: "orders-eds"})
 	limit := func(n int) {
-		push(t, s, service.Config, "orders", encode(t, object{
+		push(t, s, sources.Config, "orders", encode(t, object{
 			"type": "EDS", "lrs_server": object{"self": object{}}, "lrs_report_endpoint_metrics": []string{"named_metrics.q"},
 			"eds_cluster_config": object{"service_name": "orders-eds"},
 			"circuit_breakers":   object{"thresholds": []object{{"max_requests": n}}},
@@ -93,7 +95,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 	}
 	limit(1000)
 	places := func(i int) {
-		push(t, s, service.Endpoints, "orders-eds", assignment(t, []object{drop("throttle", 10)},
+		push(t, s, sources.Endpoints, "orders-eds", assignment(t, []object{drop("throttle", 10)},
 			place{"always", 0, 1, endpoints("a", 2)}, place{fmt.Sprint(i % 50), 0, 1, endpoints("b", 2)}))
 	}
 	places(0)
@@ -110,13 +112,13 @@ func TestReportedLoadAddsUp(t *testing.T) {
 			l.inProgress + add.inProgress, l.metrics + add.metrics, l.total + add.total,
 		}
 	}
-	outcomes := []service.Outcome{service.Success, service.Failure, service.Cancelled, ""}
-	var picks, changes sync.WaitGroup
+	outcomes := []picks.Outcome{picks.Success, picks.Failure, picks.Cancelled, ""}
+	var picking, changes sync.WaitGroup
 	for worker := range 8 {
-		picks.Go(func() {
+		picking.Go(func() {
 			draw := rand.New(rand.NewPCG(1, uint64(worker)))
 			for range 1000 {
-				request := service.PickRequest{Cluster: "orders", Wait: 10 * time.Second}
+				request := picks.Request{Cluster: "orders", Wait: 10 * time.Second}
 				leased := draw.IntN(2) == 0
 				if leased {
 					request.TTL = time.Hour
@@ -124,7 +126,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 				out, err := pick(s, request)
 				switch code(err) {
 				case "":
-				case service.Dropped:
+				case fault.Dropped:
 					mu.Lock()
 					dropped++
 					mu.Unlock()
@@ -141,7 +143,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 				add := load{issued: 1}
 				outcome := outcomes[draw.IntN(len(outcomes))]
 				switch outcome {
-				case service.Success:
+				case picks.Success:
 					add.succeeded = 1
 				case "": // held until the end, a few
 					if draw.IntN(100) == 0 {
@@ -149,14 +151,14 @@ func TestReportedLoadAddsUp(t *testing.T) {
 						count(p.Locality.Zone, add)
 						continue
 					}
-					outcome = service.Failure
+					outcome = picks.Failure
 					add.failed = 1
 				default:
 					add.failed = 1
 				}
-				var told *service.Load
+				var told *picks.Load
 				if draw.IntN(2) == 0 {
-					told = &service.Load{NamedMetrics: map[string]float64{"q": 0.5, "other": 1}}
+					told = &picks.Load{NamedMetrics: map[string]float64{"q": 0.5, "other": 1}}
 					add.metrics, add.total = 1, 0.5
 				}
 				if _, err := s.EndLease(p.Lease.ID, outcome, told); err != nil {
@@ -177,17 +179,17 @@ func TestReportedLoadAddsUp(t *testing.T) {
 			}
 		}
 	})
-	picks.Wait()
+	picking.Wait()
 	close(done)
 	changes.Wait()
 	limit(0)
 	var broken uint64
 	for range 20 {
-		_, err := pick(s, service.PickRequest{Cluster: "orders"})
+		_, err := pick(s, picks.Request{Cluster: "orders"})
 		switch code(err) {
-		case service.CircuitBroken:
+		case fault.CircuitBroken:
 			broken++
-		case service.Dropped:
+		case fault.Dropped:
 			dropped++
 		default:
 			t.Errorf("err %v", err)

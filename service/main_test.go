@@ -14,6 +14,9 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -122,24 +125,24 @@ func encode(tb testing.TB, v any) []byte {
 	return b
 }
 
-func push(tb testing.TB, s *service.Service, kind service.Kind, cluster string, body []byte) *service.PushResult {
+func push(tb testing.TB, s *service.Service, kind sources.Kind, cluster string, body []byte) *sources.PushResult {
 	tb.Helper()
-	res, err := s.Push(tb.Context(), &service.PushRequest{Kind: kind, Cluster: cluster, Body: body})
+	res, err := s.Push(tb.Context(), &sources.PushRequest{Kind: kind, Cluster: cluster, Body: body})
 	if err != nil {
 		tb.Fatalf("push %s of %s: %v", kind, cluster, err)
 	}
 	return res
 }
 
-func pick(s *service.Service, r service.PickRequest) (service.Picks, error) {
-	var out service.Picks
+func pick(s *service.Service, r picks.Request) (picks.Picks, error) {
+	var out picks.Picks
 	err := s.Pick(context.Background(), &r, &out)
 	return out, err
 }
 
 // code is the code of a service's error, or empty.
-func code(err error) service.Code {
-	if e, ok := errors.AsType[*service.Error](err); ok {
+func code(err error) fault.Code {
+	if e, ok := errors.AsType[*fault.Error](err); ok {
 		return e.Code
 	}
 	return ""

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
@@ -175,4 +178,28 @@ func TestUnknownNamesThatFallBackAreReportedOnce(t *testing.T) {
 	if got := strings.Count(log.String(), "\n") - before; got != 2 {
 		t.Errorf("%d lines are logged:\n%s", got, log)
 	}
+}
+
+// blockedServers do not answer before they are released.
+type blockedServers struct {
+	silentServers
+	released chan struct{}
+}
+
+func (b blockedServers) Status() client.Status {
+	<-b.released
+	return client.Status{}
+}
+
+// A scrape does not wait for an xDS client that is busy.
+func TestAScrapeDoesNotWaitForTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := start(t, "", nil)
+		busy := blockedServers{released: make(chan struct{})}
+		s.Follow(busy, &recordedLastGood{}, &recordedReports{})
+		if n, err := testutil.GatherAndCount(s.Registry(), "lbd_on_demand_clusters"); err != nil || n == 0 {
+			t.Errorf("got %d series of on-demand clusters, error %v", n, err)
+		}
+		close(busy.released)
+	})
 }

@@ -10,34 +10,37 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 func TestMetricsCountEveryPick(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Config, "orders", config(t, 2))
-	push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("throttle", 0)},
+	push(t, s, sources.Config, "orders", config(t, 2))
+	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("throttle", 0)},
 		place{"a", 0, 1, append(endpoints("a", 2), object{"health_status": "DRAINING", "endpoint": endpoint("gone")["endpoint"]})}))
-	push(t, s, service.Endpoints, "shed", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, sources.Endpoints, "shed", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
 	for range 3 {
-		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil {
+		if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := pick(s, service.PickRequest{Cluster: "shed"}); err == nil {
+		if _, err := pick(s, picks.Request{Cluster: "shed"}); err == nil {
 			t.Fatal("not dropped")
 		}
 	}
-	out, err := pick(s, service.PickRequest{Cluster: "orders", N: 2, TTL: time.Minute})
+	out, err := pick(s, picks.Request{Cluster: "orders", N: 2, TTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.CircuitBroken {
+	if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.CircuitBroken {
 		t.Fatal(err)
 	}
-	if _, err := s.EndLease(out.Picks[0].Lease.ID, service.Cancelled, nil); err != nil {
+	if _, err := s.EndLease(out.Picks[0].Lease.ID, picks.Cancelled, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pick(s, service.PickRequest{Cluster: "nobody"}); err == nil {
+	if _, err := pick(s, picks.Request{Cluster: "nobody"}); err == nil {
 		t.Fatal("picked from an unknown cluster")
 	}
 
@@ -110,14 +113,14 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 	}
 	none := count()
 	for i := range 10 {
-		push(t, s, service.Endpoints, fmt.Sprint("c", i), assignment(t,
+		push(t, s, sources.Endpoints, fmt.Sprint("c", i), assignment(t,
 			[]object{drop("a", 0), drop("b", 1)}, place{"a", 0, 1, endpoints("a", 3)}, place{"b", 1, 1, endpoints("b", 3)}))
 	}
 	if all := count() - none; all != 10*25 {
 		t.Errorf("10 idle clusters have %d series, want 25 each", all)
 	}
 	for i := range 10 {
-		if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: fmt.Sprint("c", i)}); err != nil {
+		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: fmt.Sprint("c", i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,19 +132,19 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 func TestSeriesAreThoseOfTheNewestConfig(t *testing.T) {
 	s, _ := start(t, "", nil)
 	for i := range 5 {
-		push(t, s, service.Endpoints, "orders", assignment(t, []object{drop(fmt.Sprint("c", i), 0)},
+		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop(fmt.Sprint("c", i), 0)},
 			place{fmt.Sprint("z", i), 0, 1, endpoints("a", 1)}, place{"kept", 1, 1, endpoints("b", 1)}))
 		for range 2 {
-			if _, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil {
+			if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := pick(s, service.PickRequest{Cluster: "orders", Exclude: []string{"a-0:80"}}); code(err) != service.AllExcluded {
+			if _, err := pick(s, picks.Request{Cluster: "orders", Exclude: []string{"a-0:80"}}); code(err) != fault.AllExcluded {
 				t.Fatal(err)
 			}
 		}
-		push(t, s, service.Endpoints, "orders", assignment(t, []object{drop(fmt.Sprint("c", i), 0)},
+		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop(fmt.Sprint("c", i), 0)},
 			place{"kept", 0, 1, endpoints("b", 1)}))
-		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil {
+		if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -168,12 +171,12 @@ lbd_picks_total{cluster="orders",result="ok",target=""} 15
 
 func TestACategoryThatIsThereTwiceIsOneSeries(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("a", 50), drop("b", 0), drop("a", 50), drop("c", 100)}, place{"z", 0, 1, endpoints("a", 1)}))
+	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("a", 50), drop("b", 0), drop("a", 50), drop("c", 100)}, place{"z", 0, 1, endpoints("a", 1)}))
 	dropped := 0
 	for range 100 {
-		_, err := pick(s, service.PickRequest{Cluster: "orders"})
-		var e *service.Error
-		if !errors.As(err, &e) || e.Code != service.Dropped {
+		_, err := pick(s, picks.Request{Cluster: "orders"})
+		var e *fault.Error
+		if !errors.As(err, &e) || e.Code != fault.Dropped {
 			t.Fatal(err)
 		}
 		if e.Category == "a" {
@@ -199,28 +202,28 @@ lbd_drops_total{category="c",cluster="orders"} %d
 
 func TestCountersOutliveTheEndpoints(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Config, "orders", config(t, 0))
+	push(t, s, sources.Config, "orders", config(t, 0))
 	shed := assignment(t, []object{drop("half", 50)}, place{"z", 0, 1, endpoints("a", 1)})
-	push(t, s, service.Endpoints, "orders", shed)
+	push(t, s, sources.Endpoints, "orders", shed)
 	dropped, rejected := 0, 0
 	for range 20 {
-		switch _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) {
-		case service.Dropped:
+		switch _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) {
+		case fault.Dropped:
 			dropped++
-		case service.CircuitBroken:
+		case fault.CircuitBroken:
 			rejected++
 		default:
 			t.Fatal(err)
 		}
 	}
 	// Without endpoints the tree fails, and lets go of all below it.
-	if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: "orders"}); err != nil {
+	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "orders"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.NoReadyEndpoint {
+	if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.NoReadyEndpoint {
 		t.Fatal(err)
 	}
-	push(t, s, service.Endpoints, "orders", shed)
+	push(t, s, sources.Endpoints, "orders", shed)
 	want := fmt.Sprintf(`
 # HELP lbd_circuit_breaker_rejections_total How many picks did the circuit breaker refuse?
 # TYPE lbd_circuit_breaker_rejections_total counter
@@ -238,8 +241,8 @@ lbd_drops_total{category="half",cluster="orders"} %d
 // be. The others are no series.
 func TestSwitchesBeginAtZero(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "one", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, service.Endpoints, "two", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
+	push(t, s, sources.Endpoints, "one", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, sources.Endpoints, "two", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
 	const want = `
 # HELP lbd_priority_switches_total Why did the priority in use change? By reason: init_timeout, failure, recovered, update.
 # TYPE lbd_priority_switches_total counter
@@ -257,7 +260,7 @@ lbd_priority_switches_total{cluster="two",reason="update",target=""} 0
 func TestPushesCountByWhatBecameOfThem(t *testing.T) {
 	s, stop := start(t, "", nil)
 	good := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
-	for _, r := range []service.PushRequest{
+	for _, r := range []sources.PushRequest{
 		{Body: good},
 		{Body: good}, // changes nothing
 		{Body: good, DryRun: true},
@@ -265,26 +268,26 @@ func TestPushesCountByWhatBecameOfThem(t *testing.T) {
 		{Body: assignment(t, nil), DryRun: true},
 		{Body: []byte("{")},
 		{Body: assignment(t, nil)},
-		{Body: good, Precondition: service.Precondition{IfNoneMatch: true}},
+		{Body: good, Precondition: sources.Precondition{IfNoneMatch: true}},
 	} {
-		r.Kind, r.Cluster = service.Endpoints, "orders"
+		r.Kind, r.Cluster = sources.Endpoints, "orders"
 		_, _ = s.Push(t.Context(), &r)
 	}
 	for _, dry := range []bool{false, true} {
-		if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Config, Cluster: "nobody", DryRun: dry}); code(err) != service.UnknownCluster {
+		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "nobody", DryRun: dry}); code(err) != fault.UnknownCluster {
 			t.Error(err)
 		}
 	}
-	if _, err := s.DropTarget(t.Context(), &service.HostRequest{Target: "nobody"}); code(err) != service.UnknownTarget {
+	if _, err := s.DropTarget(t.Context(), &sources.HostRequest{Target: "nobody"}); code(err) != fault.UnknownTarget {
 		t.Error(err)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, err := s.Push(ended, &service.PushRequest{Kind: service.Endpoints, Cluster: "orders", Body: good}); code(err) != service.CallerGone {
+	if _, err := s.Push(ended, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: good}); code(err) != fault.CallerGone {
 		t.Error(err)
 	}
 	stop()
-	if _, err := s.Push(t.Context(), &service.PushRequest{Kind: service.Endpoints, Cluster: "orders", Body: good}); code(err) != service.ShuttingDown {
+	if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: good}); code(err) != fault.ShuttingDown {
 		t.Error(err)
 	}
 	const want = `
@@ -307,7 +310,7 @@ lbd_pushes_total{result="unchanged"} 1
 		t.Error(err)
 	}
 	var refused []string
-	for _, e := range s.Events(service.EventFilter{Types: []service.EventType{service.EventPushRefused}, Limit: 100}) {
+	for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushRefused}, Limit: 100}) {
 		refused = append(refused, e.Reason)
 	}
 	if want := "[shutting_down cancelled precondition_failed blocked invalid_argument]"; fmt.Sprint(refused) != want {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -55,7 +56,7 @@ func TestWhatRoutesLackIsTold(t *testing.T) {
 
 	// What a file has is not missed.
 	key := resource.Key{Type: resource.TypeCluster, Name: "filed"}
-	d, err := resource.DecodeCluster([]byte(`{"name":"filed","type":"EDS"}`), resource.Options{})
+	d, err := decode.Cluster([]byte(`{"name":"filed","type":"EDS"}`), decode.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,10 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -30,7 +34,7 @@ func TestTimeoutNamesShortage(t *testing.T) {
 		defer stop()
 		defer close(connector)
 		go func() {
-			push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)}))
+			push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)}))
 		}()
 		synctest.Wait()
 		m.Report(overload.APIConnections, syscall.EMFILE)
@@ -38,8 +42,8 @@ func TestTimeoutNamesShortage(t *testing.T) {
 			if tt.lacking != "" {
 				m.Report(tt.lacking, syscall.EMFILE)
 			}
-			_, err := pick(s, service.PickRequest{Cluster: "orders", Wait: time.Second})
-			if code(err) != service.PickTimeout || strings.Contains(err.Error(), overload.APIConnections.Text()) {
+			_, err := pick(s, picks.Request{Cluster: "orders", Wait: time.Second})
+			if code(err) != fault.PickTimeout || strings.Contains(err.Error(), overload.APIConnections.Text()) {
 				t.Errorf("%v", err)
 			}
 			if tt.want != "" && !strings.HasSuffix(err.Error(), tt.want.Text()) {
@@ -103,7 +107,7 @@ lbd_overload{resource="system_descriptors"} 0
 		synctest.Wait()
 		metric(0, 0)
 		var events []string
-		for _, e := range s.Events(service.EventFilter{Limit: 10, Types: []service.EventType{service.EventShortageBegan, service.EventShortageEnded}}) {
+		for _, e := range s.Events(observe.EventFilter{Limit: 10, Types: []observe.EventType{observe.EventShortageBegan, observe.EventShortageEnded}}) {
 			events = append(events, fmt.Sprint(e.Type, " ", e.Reason, ": ", e.Says))
 		}
 		slices.Reverse(events)

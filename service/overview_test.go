@@ -9,11 +9,14 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // update is the data of a message about all clusters.
 type update struct {
-	Clusters []service.WatchedCluster `json:"clusters"`
+	Clusters []observe.WatchedCluster `json:"clusters"`
 	Removed  []string                 `json:"removed"`
 }
 
@@ -34,12 +37,12 @@ func told(t testing.TB, m message) string {
 
 func pushOne(t testing.TB, s *service.Service, cluster, host string) {
 	t.Helper()
-	push(t, s, service.Endpoints, cluster, assignment(t, []object{drop("d", 0)}, place{"a", 0, 1, []object{endpoint(host)}}))
+	push(t, s, sources.Endpoints, cluster, assignment(t, []object{drop("d", 0)}, place{"a", 0, 1, []object{endpoint(host)}}))
 }
 
 func unpush(t testing.TB, s *service.Service, cluster string) {
 	t.Helper()
-	if _, err := s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: cluster}); err != nil {
+	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: cluster}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -74,7 +77,7 @@ func TestWatchClusters(t *testing.T) {
 			t.Errorf("nothing happened, and %v was told", m)
 		}
 
-		_, _ = pick(s, service.PickRequest{Cluster: "b"})
+		_, _ = pick(s, picks.Request{Cluster: "b"})
 		second := next(all, "update b")
 		if c := read[update](t, second.data).Clusters[0].Counts; c.Picks["ok"] != 1 || time.Since(c.Time) != 0 {
 			t.Errorf("counts %+v", c)
@@ -90,7 +93,7 @@ func TestWatchClusters(t *testing.T) {
 		shop.Close()
 
 		// What is told later is told together, and once.
-		_, _ = pick(s, service.PickRequest{Cluster: "b"})
+		_, _ = pick(s, picks.Request{Cluster: "b"})
 		time.Sleep(2 * time.Second)
 		pushOne(t, s, "shop/a", "h")
 		time.Sleep(2 * time.Second)
@@ -127,7 +130,7 @@ func TestOverviewOfAnotherTime(t *testing.T) {
 		w := watch(t, got, err)
 		id := w.must("resync").id
 		w.Close()
-		s.AwaitUnwatched()
+		synctest.Wait()
 		time.Sleep(time.Minute)
 		got, err = s.WatchClusters("", id)
 		w = watch(t, got, err)
@@ -146,7 +149,7 @@ func TestOverviewIsAsTheList(t *testing.T) {
 		got, err := s.WatchClusters("", "")
 		w := watch(t, got, err)
 		defer w.Close()
-		var summaries []service.ClusterSummary
+		var summaries []observe.ClusterSummary
 		for _, c := range read[update](t, w.must("resync").data).Clusters {
 			summaries = append(summaries, c.ClusterSummary)
 		}
@@ -154,7 +157,7 @@ func TestOverviewIsAsTheList(t *testing.T) {
 		if string(encode(t, summaries)) != string(encode(t, list)) || len(list) != 3 {
 			t.Errorf("watched %s\nlisted  %s", encode(t, summaries), encode(t, list))
 		}
-		if i := slices.IndexFunc(list, func(c service.ClusterSummary) bool { return c.Name == "b" }); fmt.Sprint(list[i].Targets) != "[xds:///shop xds:///zoo]" {
+		if i := slices.IndexFunc(list, func(c observe.ClusterSummary) bool { return c.Name == "b" }); fmt.Sprint(list[i].Targets) != "[xds:///shop xds:///zoo]" {
 			t.Errorf("b is in %v", list[i].Targets)
 		}
 	})

@@ -16,11 +16,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 func TestPicksFollowWeightsAndDropChance(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "orders", assignment(t,
+	push(t, s, sources.Endpoints, "orders", assignment(t,
 		[]object{drop("throttle", 20)},
 		place{"a", 0, 3, endpoints("a", 2)},
 		place{"b", 0, 1, endpoints("b", 1)},
@@ -29,8 +32,8 @@ func TestPicksFollowWeightsAndDropChance(t *testing.T) {
 	const n = 20_000
 	got := map[string]int{}
 	dropped := 0
-	for range n / service.MaxPicks {
-		out, err := pick(s, service.PickRequest{Cluster: "orders", N: service.MaxPicks})
+	for range n / picks.MaxPicks {
+		out, err := pick(s, picks.Request{Cluster: "orders", N: picks.MaxPicks})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,22 +63,22 @@ func TestPicksFollowWeightsAndDropChance(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "dropped", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, service.Endpoints, "broken", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, service.Config, "broken", config(t, 0))
-	push(t, s, service.Config, "homeless", config(t, 1))
-	push(t, s, service.Endpoints, "fine", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, sources.Endpoints, "dropped", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, sources.Endpoints, "broken", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	push(t, s, sources.Config, "broken", config(t, 0))
+	push(t, s, sources.Config, "homeless", config(t, 1))
+	push(t, s, sources.Endpoints, "fine", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	for name, c := range map[string]struct {
-		request service.PickRequest
-		want    service.Code
+		request picks.Request
+		want    fault.Code
 		says    string
 	}{
-		"unknown":   {service.PickRequest{Cluster: "nobody"}, service.UnknownCluster, `"nobody"`},
-		"dropped":   {service.PickRequest{Cluster: "dropped"}, service.Dropped, "RPC is dropped"},
-		"broken":    {service.PickRequest{Cluster: "broken"}, service.CircuitBroken, "max requests 0"},
-		"homeless":  {service.PickRequest{Cluster: "homeless"}, service.NoReadyEndpoint, "ClusterLoadAssignment/homeless is not known"},
-		"excluded":  {service.PickRequest{Cluster: "fine", Exclude: []string{"a-0:80"}}, service.AllExcluded, "excluded"},
-		"n dropped": {service.PickRequest{Cluster: "dropped", N: 7}, service.Dropped, "RPC is dropped"},
+		"unknown":   {picks.Request{Cluster: "nobody"}, fault.UnknownCluster, `"nobody"`},
+		"dropped":   {picks.Request{Cluster: "dropped"}, fault.Dropped, "RPC is dropped"},
+		"broken":    {picks.Request{Cluster: "broken"}, fault.CircuitBroken, "max requests 0"},
+		"homeless":  {picks.Request{Cluster: "homeless"}, fault.NoReadyEndpoint, "ClusterLoadAssignment/homeless is not known"},
+		"excluded":  {picks.Request{Cluster: "fine", Exclude: []string{"a-0:80"}}, fault.AllExcluded, "excluded"},
+		"n dropped": {picks.Request{Cluster: "dropped", N: 7}, fault.Dropped, "RPC is dropped"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := pick(s, c.request)
@@ -88,16 +91,16 @@ func TestRefusals(t *testing.T) {
 
 func TestBreakerGrantsJustItsLimit(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Config, "orders", config(t, 50))
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
+	push(t, s, sources.Config, "orders", config(t, 50))
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
 	grant := func(callers int) (ids []string) {
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		for range callers {
 			wg.Go(func() {
-				out, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute})
+				out, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
 				if err != nil {
-					if code(err) != service.CircuitBroken {
+					if code(err) != fault.CircuitBroken {
 						t.Error(err)
 					}
 					return
@@ -114,7 +117,7 @@ func TestBreakerGrantsJustItsLimit(t *testing.T) {
 	if len(ids) != 50 {
 		t.Fatalf("200 concurrent leases against a limit of 50: %d granted", len(ids))
 	}
-	if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.CircuitBroken {
+	if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.CircuitBroken {
 		t.Errorf("an unleased pick while the breaker is full: %v", err)
 	}
 	// However often done is said, and by however many, each lease is given
@@ -123,7 +126,7 @@ func TestBreakerGrantsJustItsLimit(t *testing.T) {
 	for _, id := range ids[:20] {
 		for range 3 {
 			wg.Go(func() {
-				if _, err := s.EndLease(id, service.Success, nil); err != nil {
+				if _, err := s.EndLease(id, picks.Success, nil); err != nil {
 					t.Error(err)
 				}
 			})
@@ -139,9 +142,9 @@ func TestLeasesEndOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Config, "orders", config(t, 3))
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-		out, err := pick(s, service.PickRequest{Cluster: "orders", N: 3, TTL: 10 * time.Second})
+		push(t, s, sources.Config, "orders", config(t, 3))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		out, err := pick(s, picks.Request{Cluster: "orders", N: 3, TTL: 10 * time.Second})
 		if err != nil || len(out.Picks) != 3 {
 			t.Fatalf("3 leases: %v, %v", out, err)
 		}
@@ -153,18 +156,18 @@ func TestLeasesEndOnce(t *testing.T) {
 				t.Errorf("in flight: %+v, %v; want %d", c.Breaker, err, want)
 			}
 		}
-		ends := func(id string, want service.Outcome) {
+		ends := func(id string, want picks.Outcome) {
 			t.Helper()
-			end, err := s.EndLease(id, service.Failure, nil)
+			end, err := s.EndLease(id, picks.Failure, nil)
 			if err != nil || end.Outcome != want {
 				t.Errorf("done: %+v, %v; want %s", end, err, want)
 			}
 		}
 		inFlight(3)
-		if _, err := s.EndLease(done, service.Success, nil); err != nil {
+		if _, err := s.EndLease(done, picks.Success, nil); err != nil {
 			t.Fatal(err)
 		}
-		ends(done, service.Success) // the first answer stands
+		ends(done, picks.Success) // the first answer stands
 		inFlight(2)
 
 		time.Sleep(6 * time.Second)
@@ -174,14 +177,14 @@ func TestLeasesEndOnce(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
 		inFlight(1) // forgotten has expired, renewed has not
-		ends(forgotten, service.Expired)
-		if _, err := s.RenewLease(forgotten, time.Second); code(err) != service.UnknownLease {
+		ends(forgotten, picks.Expired)
+		if _, err := s.RenewLease(forgotten, time.Second); code(err) != fault.UnknownLease {
 			t.Errorf("renew an expired lease: %v", err)
 		}
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
 		inFlight(0)
-		if _, err := s.Lease("nonsense"); code(err) != service.UnknownLease {
+		if _, err := s.Lease("nonsense"); code(err) != fault.UnknownLease {
 			t.Errorf("a lease that never was: %v", err)
 		}
 	})
@@ -189,10 +192,10 @@ func TestLeasesEndOnce(t *testing.T) {
 
 func TestIdempotencyKeyReturnsTheSameLeases(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Config, "orders", config(t, 4))
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 5)}))
-	r := service.PickRequest{Cluster: "orders", N: 2, TTL: time.Minute, IdempotencyKey: "k"}
-	answers := make([]service.Picks, 20)
+	push(t, s, sources.Config, "orders", config(t, 4))
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 5)}))
+	r := picks.Request{Cluster: "orders", N: 2, TTL: time.Minute, IdempotencyKey: "k"}
+	answers := make([]picks.Picks, 20)
 	var wg sync.WaitGroup
 	for i := range answers {
 		wg.Go(func() {
@@ -209,18 +212,18 @@ func TestIdempotencyKeyReturnsTheSameLeases(t *testing.T) {
 	}
 	other := r
 	other.N = 1
-	if _, err := pick(s, other); code(err) != service.InvalidArgument {
+	if _, err := pick(s, other); code(err) != fault.InvalidArgument {
 		t.Errorf("the key with another n: %v", err)
 	}
 	// A request that failed may be tried again with its key.
-	full := service.PickRequest{Cluster: "orders", N: 1, TTL: time.Minute, IdempotencyKey: "full"}
-	if _, err := pick(s, service.PickRequest{Cluster: "orders", N: 2, TTL: time.Minute}); err != nil {
+	full := picks.Request{Cluster: "orders", N: 1, TTL: time.Minute, IdempotencyKey: "full"}
+	if _, err := pick(s, picks.Request{Cluster: "orders", N: 2, TTL: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pick(s, full); code(err) != service.CircuitBroken {
+	if _, err := pick(s, full); code(err) != fault.CircuitBroken {
 		t.Fatalf("the breaker is full: %v", err)
 	}
-	if _, err := s.EndLease(answers[0].Picks[0].Lease.ID, service.Success, nil); err != nil {
+	if _, err := s.EndLease(answers[0].Picks[0].Lease.ID, picks.Success, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := pick(s, full); err != nil {
@@ -230,12 +233,12 @@ func TestIdempotencyKeyReturnsTheSameLeases(t *testing.T) {
 
 func TestMostLeases(t *testing.T) {
 	s, _ := start(t, "", func(o *service.Options) { o.MaxLeases = 2 })
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	out, err := pick(s, service.PickRequest{Cluster: "orders", N: 3, TTL: time.Minute})
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	out, err := pick(s, picks.Request{Cluster: "orders", N: 3, TTL: time.Minute})
 	if err != nil || len(out.Picks) != 2 {
 		t.Fatalf("3 of at most 2: %d, %v", len(out.Picks), err)
 	}
-	if _, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute}); code(err) != service.RateLimited {
+	if _, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute}); code(err) != fault.RateLimited {
 		t.Errorf("one more: %v", err)
 	}
 	want := `
@@ -258,9 +261,9 @@ lbd_picks_total{cluster="orders",result="rate_limited",target=""} 2
 
 func TestExplainTellsTheDecisionInOrder(t *testing.T) {
 	s, _ := start(t, "", nil)
-	push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("none", 0)},
+	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("none", 0)},
 		place{"a", 0, 3, endpoints("a", 2)}, place{"b", 0, 1, endpoints("b", 1)}))
-	out, err := pick(s, service.PickRequest{Cluster: "orders", Explain: true})
+	out, err := pick(s, picks.Request{Cluster: "orders", Explain: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,9 +283,9 @@ func TestExplainTellsTheDecisionInOrder(t *testing.T) {
 		t.Errorf("explained %s, picked %s", last.Endpoint.Address, p.Address)
 	}
 
-	push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 3, endpoints("a", 2)}))
-	_, err = pick(s, service.PickRequest{Cluster: "orders", Explain: true})
-	var e *service.Error
+	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 3, endpoints("a", 2)}))
+	_, err = pick(s, picks.Request{Cluster: "orders", Explain: true})
+	var e *picks.ExplainedError
 	if !errors.As(err, &e) || len(e.Explain) != 2 || !e.Explain[1].Drop.Dropped {
 		t.Errorf("a refusal explains itself too: %+v", e)
 	}
@@ -294,14 +297,14 @@ func TestExplanationsAreBounded(t *testing.T) {
 	for i := range 103 {
 		places = append(places, place{fmt.Sprint("z", i), 0, 1, endpoints(fmt.Sprint("e", i), 1)})
 	}
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, places...))
-	r := service.PickRequest{Cluster: "orders", N: service.MaxExplain, Explain: true, TTL: time.Minute, IdempotencyKey: "k"}
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, places...))
+	r := picks.Request{Cluster: "orders", N: picks.MaxExplain, Explain: true, TTL: time.Minute, IdempotencyKey: "k"}
 	out, err := pick(s, r)
-	if err != nil || len(out.Picks) != service.MaxExplain {
+	if err != nil || len(out.Picks) != picks.MaxExplain {
 		t.Fatalf("%d picks, %v", len(out.Picks), err)
 	}
 	for _, p := range out.Picks {
-		i := slices.IndexFunc(p.Explain, func(s service.Step) bool { return s.Locality != nil })
+		i := slices.IndexFunc(p.Explain, func(s picks.Step) bool { return s.Locality != nil })
 		if l := p.Explain[i].Locality; len(l.Candidates) != 100 || l.More != 3 || l.Chosen != p.Locality || l.Candidates[0].Share != 1.0/103 {
 			t.Errorf("%d candidates, %d more, %v of %v chosen", len(l.Candidates), l.More, l.Chosen, p.Locality)
 		}
@@ -310,8 +313,8 @@ func TestExplanationsAreBounded(t *testing.T) {
 	if err != nil || again.Picks[0].Lease.ID != out.Picks[0].Lease.ID || again.Picks[0].Explain != nil {
 		t.Errorf("an explanation is kept: %+v, %v", again, err)
 	}
-	r.N, r.IdempotencyKey = service.MaxExplain+1, ""
-	if _, err := pick(s, r); code(err) != service.InvalidArgument || !strings.Contains(err.Error(), "n is 11") || !strings.Contains(err.Error(), "explain") {
+	r.N, r.IdempotencyKey = picks.MaxExplain+1, ""
+	if _, err := pick(s, r); code(err) != fault.InvalidArgument || !strings.Contains(err.Error(), "n is 11") || !strings.Contains(err.Error(), "explain") {
 		t.Errorf("one more: %v", err)
 	}
 }
@@ -329,9 +332,9 @@ func TestAPanicHoldsNothing(t *testing.T) {
 			return draw()
 		}
 	})
-	push(t, s, service.Config, "orders", config(t, 1))
-	push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 0, 1, endpoints("b", 1)}))
-	r := service.PickRequest{Cluster: "orders", TTL: time.Minute, IdempotencyKey: "k"}
+	push(t, s, sources.Config, "orders", config(t, 1))
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 0, 1, endpoints("b", 1)}))
+	r := picks.Request{Cluster: "orders", TTL: time.Minute, IdempotencyKey: "k"}
 	broken.Store(true)
 	func() {
 		defer func() {
@@ -344,7 +347,7 @@ func TestAPanicHoldsNothing(t *testing.T) {
 	broken.Store(false)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // whoever still waits for the first answer goes at once
-	if err := s.Pick(ctx, &r, new(service.Picks)); err != nil {
+	if err := s.Pick(ctx, &r, new(picks.Picks)); err != nil {
 		t.Errorf("the key, or the breaker's only place, is still taken: %v", err)
 	}
 }

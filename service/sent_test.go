@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // What is wrong with a body is told at its line, in whatever way the body is
@@ -27,22 +28,22 @@ func TestProblemsAreToldWhereTheyStand(t *testing.T) {
 	large := strings.Repeat("# a line\n", 1<<17) + yaml
 	for name, c := range map[string]struct {
 		body   string
-		format service.Format
+		format sources.Format
 		line   int
 		column int
 	}{
-		"YAML":              {yaml, service.YAML, 6, 53},
-		"JSON":              {json, service.JSON, 5, 31},
-		"in an envelope":    {enveloped, service.YAML, 9, 55},
-		"YAML that is long": {large, service.YAML, 0, 0},
-		"not YAML":          {"endpoints:\n- a: [\n", service.YAML, 2, 0},
-		"not JSON":          {"{\n  \"endpoints\": }", service.JSON, 2, 16},
+		"YAML":              {yaml, sources.YAML, 6, 53},
+		"JSON":              {json, sources.JSON, 5, 31},
+		"in an envelope":    {enveloped, sources.YAML, 9, 55},
+		"YAML that is long": {large, sources.YAML, 0, 0},
+		"not YAML":          {"endpoints:\n- a: [\n", sources.YAML, 2, 0},
+		"not JSON":          {"{\n  \"endpoints\": }", sources.JSON, 2, 16},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := s.Push(t.Context(), &service.PushRequest{
-				Kind: service.Endpoints, Cluster: "c", Body: []byte(c.body), Format: c.format, DryRun: true,
+			_, err := s.Push(t.Context(), &sources.PushRequest{
+				Kind: sources.Endpoints, Cluster: "c", Body: []byte(c.body), Format: c.format, DryRun: true,
 			})
-			e, ok := errors.AsType[*service.Error](err)
+			e, ok := errors.AsType[*fault.Error](err)
 			if !ok || len(e.Problems) != 1 {
 				t.Fatalf("refused with %+v", err)
 			}
@@ -52,8 +53,8 @@ func TestProblemsAreToldWhereTheyStand(t *testing.T) {
 		})
 	}
 
-	result, err := s.Push(t.Context(), &service.PushRequest{
-		Kind: service.Endpoints, Cluster: "c", Format: service.YAML, DryRun: true, Lenient: true,
+	result, err := s.Push(t.Context(), &sources.PushRequest{
+		Kind: sources.Endpoints, Cluster: "c", Format: sources.YAML, DryRun: true, Lenient: true,
 		Body: []byte(strings.Replace(strings.Replace(yaml, "70000", "7000", 1), "endpoints:", "other: 1\nendpoints:", 1)),
 	})
 	if err != nil || len(result.Warnings) != 1 || result.Warnings[0].Line != 1 || len(result.Notes) != 1 || result.Notes[0].Line != 1 {
@@ -69,10 +70,10 @@ func TestFewProblemsAreLocatedInMuchJSON(t *testing.T) {
 		endpoints = append(endpoints, fmt.Sprintf(`{"endpoint":{"address":{"socket_address":{"address":"10.0.0.%d","port_value":0}}}}`, i))
 	}
 	body := `{"endpoints":[{"load_balancing_weight":1,"lb_endpoints":[` + strings.Join(endpoints, ",\n") + "]}]}" + strings.Repeat(" ", 1<<20)
-	_, err := s.Push(t.Context(), &service.PushRequest{
-		Kind: service.Endpoints, Cluster: "c", Body: []byte(body), Format: service.JSON, DryRun: true,
+	_, err := s.Push(t.Context(), &sources.PushRequest{
+		Kind: sources.Endpoints, Cluster: "c", Body: []byte(body), Format: sources.JSON, DryRun: true,
 	})
-	e, ok := errors.AsType[*service.Error](err)
+	e, ok := errors.AsType[*fault.Error](err)
 	if !ok || len(e.Problems) != 50 {
 		t.Fatalf("refused with %+v", err)
 	}

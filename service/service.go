@@ -2,25 +2,19 @@ package service
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/lbd-dev/lbd/lb"
-	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
-	"github.com/lbd-dev/lbd/xds/files"
-	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // Options are what a Service needs from around it.
@@ -68,41 +62,22 @@ type Options struct {
 	MaxWatchers int
 	// Overload knows what lbd itself lacks; nil knows of nothing.
 	Overload *overload.Monitor
+
+	maxSeries int // of the ledger
 }
 
 // Service is lbd without its edges.
 type Service struct {
 	// Fixed after New.
-	options  Options
-	started  time.Time
-	counters *policy.Counters
-	metrics  *metrics
-	targets  *targets
-	leases   *leases
-	events   *events
-	watches  *watches
-	recorder *recorder
-
-	resolving sync.Mutex // guards resolver and stored, and the order of its changes
-	resolver  *resolver.Resolver
-	stored    storedWarnings
-	dns       *resolver.DNS
-
-	shortages       shortages
-	unwatchOverload func()
-
-	followed *followed // nil without a management server; fixed after Follow
-	onDemand onDemand
-
-	conditions  conditions
-	storeHealth storeHealth
-
-	reading  *reading
-	underWay underWay
-	store    atomic.Pointer[store.Store]
-	files    atomic.Pointer[files.Set] // nil without a resource directory
-
-	fileSource *fileSource // nil without a resource directory; fixed after FollowFiles
+	*sources.Sources
+	*picks.Picker
+	*observe.State
+	*observe.Watches
+	*observe.Metrics
+	options Options
+	targets *ledger.Ledger
+	events  *observe.Events
+	history *observe.History
 
 	leaving  atomic.Bool     // since Leave
 	draining context.Context // ends with Drain
@@ -115,157 +90,39 @@ func New(o Options) *Service {
 	if o.Draw == nil {
 		o.Draw = rand.Uint64
 	}
-	if o.Lookup == nil {
-		o.Lookup = net.DefaultResolver.LookupHost
-	}
-	if o.MaxLeases == 0 {
-		o.MaxLeases = DefaultMaxLeases
-	}
-	if o.OnDemand == 0 {
-		o.OnDemand = DefaultOnDemand
-	}
-	if o.MaxWatchers == 0 {
-		o.MaxWatchers = MaxWatchers
-	}
-	if o.OnDemandUnknown == 0 {
-		o.OnDemandUnknown = DefaultOnDemandUnknown
-	}
-	if o.OnDemandIdle == 0 {
-		o.OnDemandIdle = DefaultOnDemandIdle
-	}
-	s := &Service{options: o, started: time.Now().UTC(), counters: policy.NewCounters()}
-	s.stored.service = s
-	s.resolver = resolver.New(s.resolverOptions(o.Bootstrap))
-	s.onDemand.init(o)
-	s.reading = newReading()
-	s.underWay.changes = make(map[*change]struct{})
+	s := &Service{options: o, events: observe.NewEvents(o.Logger)}
 	s.draining, s.drain = context.WithCancel(context.Background())
-	s.metrics = newMetrics(s)
-	s.events = newEvents()
-	s.watches = newWatches(s)
-	s.recorder = newRecorder(o.HistoryBytes)
-	s.leases = newLeases(o.MaxLeases, func(a *account) { s.breakerEased(a.target.member(a.cluster)) })
-	s.targets = newTargets(s.newTarget, s.counters)
-	s.dns = resolver.NewDNS(o.Lookup, s.hostChanged, o.Overload)
-	s.unwatchOverload = o.Overload.Watch(s.overloaded)
-	s.AddConditions(s.shortageConditions)
-	s.AddConditions(s.serverConditions)
-	s.AddConditions(s.fileConditions)
-	s.AddConditions(s.storeConditions)
+	s.targets = ledger.New(ledger.Options{
+		Channel: lb.Options{Registry: lb.Policies(), Draw: o.Draw, Connectors: o.Connectors, Overload: o.Overload},
+		Events:  s.events.Tree, MaxSeries: o.maxSeries, Draining: s.draining,
+	})
+	s.State = observe.NewState(observe.StateOptions{
+		Logger: o.Logger, Events: s.events, Ledger: s.targets, Overload: o.Overload, ConnectMode: o.ConnectMode,
+		Name: o.Name, Version: o.Version, Draining: s.draining,
+		Hosts: func() (func(string) []observe.Host, error) { return s.Hosts() },
+	})
+	s.Watches = observe.NewWatches(s.State, o.MaxWatchers)
+	s.history = observe.NewHistory(s.targets, o.HistoryBytes)
+	s.Metrics = observe.NewMetrics(s.State, s.history)
+	s.Sources = sources.New(sources.Options{
+		Logger: o.Logger, Ledger: s.targets, Events: s.events, BreakerEased: s.events.BreakerEased, Draining: s.draining,
+		Registry: s.Registry(), Overload: o.Overload, Lookup: o.Lookup, ConnectMode: o.ConnectMode,
+		Bootstrap: o.Bootstrap, Targets: o.Targets, RequireIfMatch: o.RequireIfMatch, MaxRemoved: o.MaxRemoved,
+		OnDemand: o.OnDemand, OnDemandUnknown: o.OnDemandUnknown, OnDemandIdle: o.OnDemandIdle,
+	})
+	s.Picker = picks.New(picks.Options{
+		Ledger: s.targets, Breakers: s.events, Demand: s.Demand, MaxLeases: o.MaxLeases,
+		Overload: o.Overload, Registry: s.Registry(), Draining: s.draining,
+	})
+	s.AddConditions(s.SourceConditions)
 	return s
 }
 
-// resolverOptions are those of a service with a bootstrap, or with none.
-func (s *Service) resolverOptions(b *bootstrap.Config) resolver.Options {
-	o := resolver.Options{Custom: lb.Foreign, Certificates: b.Instances(), Warnings: s.stored.take}
-	if b != nil {
-		o.Server, o.ListenerName = true, b.ListenerName
-	}
-	return o
-}
-
 // Start takes the resources of st, and returns once every tree has its config.
-func (s *Service) Start(ctx context.Context, st *store.Store) error {
-	var updates []resolver.Update
-	var hosts []hosting
-	for e := range st.Snapshot().All() {
-		if e.Key.Type == hostedType {
-			hosts = append(hosts, hosting{e.Key.Name, true})
-			continue
-		}
-		updates = append(updates, resolver.Update{Item: resource.Item{Key: e.Key, Raw: e.Raw}, Updated: e.Updated})
-	}
-	for _, name := range s.options.Targets {
-		hosts = append(hosts, hosting{name, true})
-	}
-	s.resolve(resource.SourcePush, updates, hosts)
-	s.stored.end()
-	var names []string // those of files, too
-	for _, t := range s.targets.current.Load().all() {
-		names = append(names, t.name)
-	}
-	err := s.targets.settle(ctx, names)
-	s.store.Store(st)
-	s.warnOfTargets(st.Snapshot().Get)
-	s.recorder.start(s.targets)
+func (s *Service) Start(ctx context.Context, st sources.Store) error {
+	err := s.Sources.Start(ctx, st)
+	s.history.Start()
 	return err
-}
-
-// Commit lets the trees follow what the store has committed. The store's writer
-// calls it.
-func (s *Service) Commit(c store.Commit) {
-	var updates []resolver.Update
-	var hosts []hosting
-	for _, key := range c.Changed {
-		e, exists := c.After.Get(key) // its Raw is nil where it was removed
-		if key.Type == hostedType {
-			hosts = append(hosts, hosting{key.Name, exists})
-			continue
-		}
-		item := s.underWay.value(key, e.Raw)
-		item.Key, item.Raw = key, e.Raw
-		updates = append(updates, resolver.Update{Item: item, Updated: e.Updated})
-	}
-	concerned, vs := s.resolve(resource.SourcePush, updates, hosts)
-	s.underWay.commit(concerned, vs)
-}
-
-// resolve lets the trees follow what a source says, and which targets are hosted
-// by name. It returns the targets that this concerns, and what changed.
-func (s *Service) resolve(from resource.Source, updates []resolver.Update, hosts []hosting) (concerned []string, vs versions) {
-	concerned = s.follows(func() (changes []resolver.Change) {
-		changes, vs = s.applied(from, updates)
-		for _, h := range hosts {
-			changes = append(changes, s.host(h)...)
-		}
-		return changes
-	})
-	return concerned, vs
-}
-
-// follows lets the trees follow what is done to the resolver. It returns the targets
-// that this concerns.
-func (s *Service) follows(resolve func() []resolver.Change) (concerned []string) {
-	s.resolving.Lock()
-	changes := resolve()
-	gone := s.follow(changes)
-	s.resolving.Unlock()
-	gone.close()
-	s.confirm(changes)
-	h := s.targets.current.Load()
-	for _, c := range changes {
-		concerned = append(concerned, c.Target)
-		if t := h.named(c.Target); t != nil {
-			for _, m := range t.newest.Load().sorted() {
-				s.breakerEased(m) // its limit may be another
-			}
-		}
-	}
-	return concerned
-}
-
-// follow lets the trees follow the resolver, and asks for what they need now. It
-// is called under s.resolving.
-func (s *Service) follow(changes []resolver.Change) (gone ended) {
-	gone = s.targets.apply(changes)
-	s.dns.Want(s.resolver.Hosts())
-	s.ask()
-	s.followAmbientErrors(changes)
-	return gone
-}
-
-// hostChanged lets the trees follow what a name resolves to.
-func (s *Service) hostChanged(host string, addresses []string, err error) {
-	if err != nil {
-		s.options.Logger.Warn("name does not resolve", "host", host, "error", err)
-	}
-	s.resolving.Lock()
-	before := s.resolver.HostAddresses(host)
-	gone := s.follow(s.resolver.ApplyHost(host, addresses, err))
-	after := s.resolver.HostAddresses(host)
-	s.resolving.Unlock()
-	gone.close()
-	s.addressesChanged(host, before, after)
 }
 
 // Leave lets readiness fail, so that callers go elsewhere. Everything else goes on.
@@ -279,20 +136,24 @@ func (s *Service) Drain() { s.drain() }
 // ShuttingDown. The store is the caller's to close.
 func (s *Service) Close() {
 	s.Drain()
-	s.recorder.close()
-	s.unwatchOverload()
-	s.watches.close()
-	s.leases.close()
-	s.stopDemand()
-	s.dns.Close()
-	s.targets.close()
+	s.history.Close()
+	s.State.Close()
+	s.Watches.Close()
+	s.Picker.Close()
+	s.Sources.Close()
+	s.targets.Close()
+}
+
+// Events returns the last events that f chooses, the newest first.
+func (s *Service) Events(f observe.EventFilter) []observe.Event { return s.events.Last(f) }
+
+// History returns what happened to a cluster lately, as [History.Of] does.
+func (s *Service) History(r observe.HistoryRequest) (*observe.ClusterHistory, error) {
+	return s.history.Of(r)
 }
 
 // DefaultWait is how long a pick may queue that does not say.
 func (s *Service) DefaultWait() time.Duration { return s.options.Wait }
-
-// Registry holds all of lbd's metrics.
-func (s *Service) Registry() *prometheus.Registry { return s.metrics.registry }
 
 // Check is one line of a health probe's answer.
 type Check struct {
@@ -306,7 +167,7 @@ type Check struct {
 // Health returns the checks of being ready to answer picks: those of the service,
 // and one for each condition of the daemon.
 func (s *Service) Health() []Check {
-	loaded := Check{Name: "store", OK: s.store.Load() != nil, Detail: "what was pushed is loaded"}
+	loaded := Check{Name: "store", OK: s.Loaded(), Detail: "what was pushed is loaded"}
 	if !loaded.OK {
 		loaded.Detail = "what was pushed is being loaded"
 	}
@@ -323,79 +184,4 @@ func (s *Service) Health() []Check {
 		checks = append(checks, Check{Name: string(c.Kind), OK: !c.NotReady, Warning: !c.NotReady, Detail: detail})
 	}
 	return checks
-}
-
-// open returns the store, once there is one.
-func (s *Service) open() (*store.Store, error) {
-	st := s.store.Load()
-	if st == nil {
-		return nil, errorf(ShuttingDown, "what was pushed is still being loaded")
-	}
-	return st, nil
-}
-
-// closed is the error of a request whose tree was closed meanwhile. target is its
-// label.
-func (s *Service) closed(cluster, target string) *Error {
-	var e *Error
-	switch {
-	case s.draining.Err() != nil:
-		e = errorf(ShuttingDown, "the daemon is shutting down")
-	case target != "":
-		e = errorf(UnknownTarget, "target %q is not hosted any more", target)
-	default:
-		e = errorf(UnknownCluster, "cluster %q was removed", cluster)
-	}
-	e.Cluster, e.Target, e.closed = cluster, target, true
-	return e
-}
-
-// targetOf returns the target that is to pick.
-func (s *Service) targetOf(r *PickRequest) (*target, error) {
-	if r.Target != "" {
-		return s.xdsTarget(r.Target)
-	}
-	h := s.targets.current.Load()
-	if t := h.clusters[r.Cluster]; t != nil {
-		if !t.used.Load() { // a store by every pick would cost its cache line
-			t.used.Store(true)
-		}
-		return t, nil
-	}
-	if s.followed != nil {
-		return s.demand(r.Cluster)
-	}
-	err := unknownCluster(r.Cluster)
-	if in := h.livesIn(r.Cluster); in != nil {
-		err.Detail = fmt.Sprintf("cluster %q is part of %s only: ask with target=, whose routes choose it", r.Cluster, in[0])
-	}
-	return nil, err
-}
-
-// xdsTarget returns the xds target of a name, as TargetName takes it.
-func (s *Service) xdsTarget(name string) (*target, error) {
-	if t := s.targets.xds(name); t != nil {
-		return t, nil
-	}
-	return nil, unknownTarget(name)
-}
-
-func unknownCluster(name string) *Error {
-	err := errorf(UnknownCluster, "cluster %q is not known: nothing was pushed for it", name)
-	err.Cluster = name
-	return err
-}
-
-func unknownTarget(name string) *Error {
-	err := errorf(UnknownTarget, "target %q is not hosted: nobody asked for it with --target or PUT /v1/targets, and no Listener of its name was pushed", name)
-	err.Target = name
-	return err
-}
-
-// callerGone is the error of a request whose caller left; nil stays nil.
-func callerGone(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return errorf(CallerGone, "the request was given up: %v", err)
-	}
-	return err
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // snapshot is a body with an assignment for each of names, and a configuration
@@ -16,17 +18,17 @@ func snapshot(t *testing.T, names []string, configs ...string) []byte {
 	var all []object
 	for _, n := range names {
 		all = append(all, object{
-			"@type": service.Endpoints.URL(), "cluster_name": n,
+			"@type": sources.Endpoints.URL(), "cluster_name": n,
 			"endpoints": []object{{"lb_endpoints": []object{endpoint("h1")}}},
 		})
 	}
 	for _, n := range configs {
-		all = append(all, object{"@type": service.Config.URL(), "name": n, "type": "EDS"})
+		all = append(all, object{"@type": sources.Config.URL(), "name": n, "type": "EDS"})
 	}
 	return encode(t, object{"version": "1", "resources": all})
 }
 
-func pushSnapshot(t *testing.T, s *service.Service, r service.SnapshotRequest) (*service.PushResult, error) {
+func pushSnapshot(t *testing.T, s *service.Service, r sources.SnapshotRequest) (*sources.PushResult, error) {
 	t.Helper()
 	return s.PushSnapshot(t.Context(), &r)
 }
@@ -43,26 +45,26 @@ func clusterNames(t *testing.T, s *service.Service) string {
 func TestSnapshotReplacesOrAdds(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := start(t, dir, nil)
-	first, err := pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"a", "b"}, "a")})
+	first, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"a", "b"}, "a")})
 	if err != nil || len(first.Changes) != 3 {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	res, err := pushSnapshot(t, s, service.SnapshotRequest{Body: snapshot(t, []string{"b", "c"})})
+	res, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: snapshot(t, []string{"b", "c"})})
 	if err != nil || fmt.Sprint(res.Changes) != "[{ClusterLoadAssignment/c added added with 1 usable endpoint}]" {
 		t.Errorf("adding: %+v, %v", res, err)
 	}
 	if got := clusterNames(t, s); got != "a b c" {
 		t.Errorf("clusters %q", got)
 	}
-	_, err = pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: 2, Body: snapshot(t, []string{"a"})})
-	if code(err) != service.Blocked || !strings.Contains(err.Error(), "would remove 3 resources") {
+	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: 2, Body: snapshot(t, []string{"a"})})
+	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "would remove 3 resources") {
 		t.Errorf("more than max_removed: %v", err)
 	}
-	back, err := pushSnapshot(t, s, service.SnapshotRequest{Replace: true, MaxRemoved: 1, Body: snapshot(t, []string{"a", "b"}, "a")})
+	back, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: 1, Body: snapshot(t, []string{"a", "b"}, "a")})
 	if err != nil || back.Hash != first.Hash {
 		t.Errorf("equal content has an equal tag: %+v, %v; first %s", back, err, first.Hash)
 	}
-	kept, err := s.Snapshot(service.JSON)
+	kept, err := s.Snapshot(sources.JSON)
 	if err != nil || kept.Hash != first.Hash {
 		t.Fatalf("%+v, %v", kept, err)
 	}
@@ -70,7 +72,7 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 
 	// What one daemon gives out, another takes.
 	other, _ := start(t, "", nil)
-	again, err := pushSnapshot(t, other, service.SnapshotRequest{Replace: true, MaxRemoved: 0, Body: kept.Body})
+	again, err := pushSnapshot(t, other, sources.SnapshotRequest{Replace: true, MaxRemoved: 0, Body: kept.Body})
 	if err != nil || again.Hash != first.Hash {
 		t.Errorf("%+v, %v; first %s", again, err, first.Hash)
 	}
@@ -93,24 +95,24 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 		return encode(t, v)
 	}
 	for name, c := range map[string]struct {
-		request service.SnapshotRequest
-		want    service.Code
+		request sources.SnapshotRequest
+		want    fault.Code
 		says    string
 	}{
-		"a broken resource":  {service.SnapshotRequest{Body: with(object{"@type": service.Config.URL(), "name": "z", "type": "STATIC"})}, service.InvalidResource, "resources[3].type"},
-		"another type":       {service.SnapshotRequest{Body: with(object{"@type": "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration", "name": "l"})}, service.InvalidResource, "ScopedRouteConfiguration"},
-		"no endpoint":        {service.SnapshotRequest{Body: with(object{"@type": service.Endpoints.URL(), "cluster_name": "z"})}, service.Blocked, `"z"`},
-		"endpoints are lost": {service.SnapshotRequest{Body: snapshot(t, nil, "a"), Replace: true, MaxRemoved: -1}, service.Blocked, `"a"`},
-		"nothing at all":     {service.SnapshotRequest{Body: []byte(`{"resources":[]}`), Replace: true, MaxRemoved: -1}, service.Blocked, "all 3 resources"},
-		"another content":    {service.SnapshotRequest{Body: good, Precondition: service.Precondition{IfMatch: []string{"x"}}}, service.PreconditionFailed, "the snapshot has changed"},
-		"no snapshot":        {service.SnapshotRequest{Body: []byte(`[]`)}, service.InvalidArgument, ""},
+		"a broken resource":  {sources.SnapshotRequest{Body: with(object{"@type": sources.Config.URL(), "name": "z", "type": "STATIC"})}, fault.InvalidResource, "resources[3].type"},
+		"another type":       {sources.SnapshotRequest{Body: with(object{"@type": "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration", "name": "l"})}, fault.InvalidResource, "ScopedRouteConfiguration"},
+		"no endpoint":        {sources.SnapshotRequest{Body: with(object{"@type": sources.Endpoints.URL(), "cluster_name": "z"})}, fault.Blocked, `"z"`},
+		"endpoints are lost": {sources.SnapshotRequest{Body: snapshot(t, nil, "a"), Replace: true, MaxRemoved: -1}, fault.Blocked, `"a"`},
+		"nothing at all":     {sources.SnapshotRequest{Body: []byte(`{"resources":[]}`), Replace: true, MaxRemoved: -1}, fault.Blocked, "all 3 resources"},
+		"another content":    {sources.SnapshotRequest{Body: good, Precondition: sources.Precondition{IfMatch: []string{"x"}}}, fault.PreconditionFailed, "the snapshot has changed"},
+		"no snapshot":        {sources.SnapshotRequest{Body: []byte(`[]`)}, fault.InvalidArgument, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := start(t, "", nil)
-			if _, err := pushSnapshot(t, s, service.SnapshotRequest{Body: good}); err != nil {
+			if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: good}); err != nil {
 				t.Fatal(err)
 			}
-			before, err := s.Snapshot(service.Protobuf)
+			before, err := s.Snapshot(sources.Protobuf)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +120,7 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
 			}
-			if after, err := s.Snapshot(service.Protobuf); err != nil || after.Hash != before.Hash {
+			if after, err := s.Snapshot(sources.Protobuf); err != nil || after.Hash != before.Hash {
 				t.Errorf("half applied: %+v, %v", after, err)
 			}
 		})
@@ -127,8 +129,8 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 
 func TestRequireIfMatch(t *testing.T) {
 	s, _ := start(t, "", func(o *service.Options) { o.RequireIfMatch = true })
-	r := service.PushRequest{Kind: service.Config, Cluster: "a", Body: config(t, 1)}
-	if _, err := s.Push(t.Context(), &r); code(err) != service.PreconditionRequired {
+	r := sources.PushRequest{Kind: sources.Config, Cluster: "a", Body: config(t, 1)}
+	if _, err := s.Push(t.Context(), &r); code(err) != fault.PreconditionRequired {
 		t.Errorf("without: %v", err)
 	}
 	r.Precondition.IfNoneMatch = true
@@ -136,7 +138,7 @@ func TestRequireIfMatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Precondition = service.Precondition{IfMatch: []string{first.Hash}}
+	r.Precondition = sources.Precondition{IfMatch: []string{first.Hash}}
 	if _, err := s.Push(t.Context(), &r); err != nil {
 		t.Errorf("with the content's tag: %v", err)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -24,9 +26,9 @@ func TestStoredWarnings(t *testing.T) {
 	if _, err := st.Update(t.Context(), func(tx *store.Tx) error {
 		for i := range clusters {
 			name := fmt.Sprintf("c%03d", i)
-			d, err := resource.DecodeCluster(encode(t, object{
+			d, err := decode.Cluster(encode(t, object{
 				"name": name, "type": "EDS", "transport_socket": object{"name": "envoy.transport_sockets.quic"},
-			}), resource.Options{Stored: true})
+			}), decode.Options{Stored: true})
 			if err != nil {
 				return err
 			}
@@ -51,7 +53,7 @@ func TestStoredWarnings(t *testing.T) {
 		t.Errorf("logged %d lines, the first %s, the last %s", len(lines), lines[0], lines[len(lines)-1])
 	}
 	log.Reset()
-	push(t, s, service.Config, "orders", encode(t, object{"type": "EDS", "health_checks": []object{{"timeout": "1s", "interval": "1s", "unhealthy_threshold": 1, "healthy_threshold": 1, "tcp_health_check": object{}}}}))
+	push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "health_checks": []object{{"timeout": "1s", "interval": "1s", "unhealthy_threshold": 1, "healthy_threshold": 1, "tcp_health_check": object{}}}}))
 	if log.Len() > 0 {
 		t.Errorf("a push logged %s", log.String())
 	}

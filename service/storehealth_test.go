@@ -10,6 +10,10 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // notReady are the names of the checks that make /readyz fail.
@@ -30,7 +34,7 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 		s, stop := start(t, dir, nil)
 		defer stop()
 		body := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
-		push(t, s, service.Endpoints, "orders", body)
+		push(t, s, sources.Endpoints, "orders", body)
 		if err := os.Rename(file, aside); err != nil {
 			t.Fatal(err)
 		}
@@ -43,12 +47,12 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 			"the same":  body,
 			"a new one": assignment(t, nil, place{"a", 0, 1, endpoints("b", 1)}),
 		} {
-			_, err := s.Push(t.Context(), &service.PushRequest{Kind: service.Endpoints, Cluster: "orders", Body: body})
-			if code(err) != service.StorageFailed || !strings.Contains(err.Error(), "removed or replaced") {
+			_, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body})
+			if code(err) != fault.StorageFailed || !strings.Contains(err.Error(), "removed or replaced") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); err != nil {
+		if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
 			t.Errorf("a pick: %v", err)
 		}
 		if err := os.Rename(aside, file); err != nil {
@@ -59,12 +63,12 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 		if got := notReady(s); got != nil {
 			t.Errorf("once it is back: not ready because of %q", got)
 		}
-		push(t, s, service.Endpoints, "orders", body)
-		var types []service.EventType
-		for _, e := range s.Events(service.EventFilter{Types: []service.EventType{service.EventStoreFailing, service.EventStoreRecovered}, Limit: 10}) {
+		push(t, s, sources.Endpoints, "orders", body)
+		var types []observe.EventType
+		for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventStoreFailing, observe.EventStoreRecovered}, Limit: 10}) {
 			types = append(types, e.Type)
 		}
-		if !slices.Equal(types, []service.EventType{service.EventStoreRecovered, service.EventStoreFailing}) {
+		if !slices.Equal(types, []observe.EventType{observe.EventStoreRecovered, observe.EventStoreFailing}) {
 			t.Errorf("events: %q", types)
 		}
 	})

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,10 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -58,9 +63,9 @@ func assigned(cluster string, hosts ...string) object {
 	}
 }
 
-func pushAll(tb testing.TB, s *service.Service, resources ...object) *service.PushResult {
+func pushAll(tb testing.TB, s *service.Service, resources ...object) *sources.PushResult {
 	tb.Helper()
-	res, err := s.PushSnapshot(tb.Context(), &service.SnapshotRequest{Body: encode(tb, object{"resources": resources})})
+	res, err := s.PushSnapshot(tb.Context(), &sources.SnapshotRequest{Body: encode(tb, object{"resources": resources})})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -69,7 +74,7 @@ func pushAll(tb testing.TB, s *service.Service, resources ...object) *service.Pu
 
 func remove(tb testing.TB, s *service.Service, keep ...object) {
 	tb.Helper()
-	_, err := s.PushSnapshot(tb.Context(), &service.SnapshotRequest{
+	_, err := s.PushSnapshot(tb.Context(), &sources.SnapshotRequest{
 		Body: encode(tb, object{"resources": keep}), Replace: true, MaxRemoved: -1, AllowEmpty: true,
 	})
 	if err != nil {
@@ -86,17 +91,17 @@ func TestRoutesChooseTheCluster(t *testing.T) {
 		assigned("a", "a-1"), assigned("b", "b-1"))
 	for _, c := range []struct {
 		path    string
-		headers []service.Header
+		headers []picks.Header
 		want    string
 	}{
 		{"/a.Service/Get", nil, "a a-1:80"},
-		{"/a.Service/Get", []service.Header{{Name: "tenant", Value: "b"}}, "b b-1:80"},
-		{"/a.Service/Get", []service.Header{{Name: "tenant", Value: "c"}}, "a a-1:80"},
+		{"/a.Service/Get", []picks.Header{{Name: "tenant", Value: "b"}}, "b b-1:80"},
+		{"/a.Service/Get", []picks.Header{{Name: "tenant", Value: "c"}}, "a a-1:80"},
 		{"/other", nil, "!no_route"},
 		{"/closed/x", nil, "!no_ready_endpoint"},
 	} {
 		for _, name := range []string{"shop", "xds:///shop"} {
-			out, err := pick(s, service.PickRequest{Target: name, Path: c.path, Headers: c.headers})
+			out, err := pick(s, picks.Request{Target: name, Path: c.path, Headers: c.headers})
 			got := "!" + string(code(err))
 			if err == nil {
 				got = out.Picks[0].Cluster + " " + out.Picks[0].Address
@@ -109,7 +114,7 @@ func TestRoutesChooseTheCluster(t *testing.T) {
 			}
 		}
 	}
-	out, err := pick(s, service.PickRequest{Target: "shop", Path: "/mixed", N: 400})
+	out, err := pick(s, picks.Request{Target: "shop", Path: "/mixed", N: 400})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +130,8 @@ func TestRoutesChooseTheCluster(t *testing.T) {
 func TestPicksOfATargetTakeWhatOthersTake(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1", "a-2"))
-	headers := []service.Header{{Name: "tenant", Value: "a"}}
-	request := service.PickRequest{Target: "shop", Path: "/", Exclude: []string{"a-1:80"}, N: 3, TTL: time.Minute, IdempotencyKey: "k", Explain: true, Headers: headers}
+	headers := []picks.Header{{Name: "tenant", Value: "a"}}
+	request := picks.Request{Target: "shop", Path: "/", Exclude: []string{"a-1:80"}, N: 3, TTL: time.Minute, IdempotencyKey: "k", Explain: true, Headers: headers}
 	first, err := pick(s, request)
 	if err != nil {
 		t.Fatal(err)
@@ -145,18 +150,18 @@ func TestPicksOfATargetTakeWhatOthersTake(t *testing.T) {
 		t.Errorf("the same key: %+v, %v", again, err)
 	}
 	headers[0].Value = "b" // as a caller does that uses its slice again
-	if _, err := pick(s, request); code(err) != service.InvalidArgument {
+	if _, err := pick(s, request); code(err) != fault.InvalidArgument {
 		t.Errorf("the same key with another header: %v", err)
 	}
 	headers[0].Value = "a"
-	for name, change := range map[string]func(*service.PickRequest){
-		"path":    func(r *service.PickRequest) { r.Path = "/x" },
-		"headers": func(r *service.PickRequest) { r.Headers = []service.Header{{Name: "a", Value: "b"}} },
-		"target":  func(r *service.PickRequest) { r.Target, r.Cluster = "", "a" },
+	for name, change := range map[string]func(*picks.Request){
+		"path":    func(r *picks.Request) { r.Path = "/x" },
+		"headers": func(r *picks.Request) { r.Headers = []picks.Header{{Name: "a", Value: "b"}} },
+		"target":  func(r *picks.Request) { r.Target, r.Cluster = "", "a" },
 	} {
 		other := request
 		change(&other)
-		if _, err := pick(s, other); code(err) != service.InvalidArgument {
+		if _, err := pick(s, other); code(err) != fault.InvalidArgument {
 			t.Errorf("the same key with another %s: %v", name, err)
 		}
 	}
@@ -165,7 +170,7 @@ func TestPicksOfATargetTakeWhatOthersTake(t *testing.T) {
 		t.Errorf("leases %d, in flight %d, %v", state.Leases, state.Breaker.InFlight, err)
 	}
 	for _, p := range first.Picks {
-		if _, err := s.EndLease(p.Lease.ID, service.Success, nil); err != nil {
+		if _, err := s.EndLease(p.Lease.ID, picks.Success, nil); err != nil {
 			t.Error(err)
 		}
 	}
@@ -184,7 +189,7 @@ func TestARouteIsExplained(t *testing.T) {
 	}
 	action["hash_policy"] = []object{{"header": object{"header_name": "user"}}}
 	pushAll(t, s, listener("shop", route("/x", "a"), hashed), assigned("a", "a-1"), assigned("b", "b-1"))
-	out, err := pick(s, service.PickRequest{Target: "shop", Path: "/y", Headers: []service.Header{{Name: "user", Value: "u"}}, Explain: true})
+	out, err := pick(s, picks.Request{Target: "shop", Path: "/y", Headers: []picks.Header{{Name: "user", Value: "u"}}, Explain: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,10 +205,12 @@ func TestARouteIsExplained(t *testing.T) {
 		t.Errorf("says %s\nwant %s", step.Says, want)
 	}
 	pushAll(t, s, listener("shop", route("/x", "a")))
-	_, err = pick(s, service.PickRequest{Target: "shop", Path: "/y", Explain: true})
-	e, refused := err.(*service.Error) //nolint:errorlint // Pick returns it bare
-	if !refused || e.Code != service.NoRoute || e.Target != "xds:///shop" || len(e.Explain) != 1 ||
-		e.Explain[0].Says != `xds:///shop: none of the 1 routes of virtual host "all" takes the request` {
+	_, err = pick(s, picks.Request{Target: "shop", Path: "/y", Explain: true})
+	explained, ok := errors.AsType[*picks.ExplainedError](err)
+	if !ok || len(explained.Explain) != 1 || explained.Explain[0].Says != `xds:///shop: none of the 1 routes of virtual host "all" takes the request` {
+		t.Fatalf("got %+v", err)
+	}
+	if e, ok := errors.AsType[*fault.Error](err); !ok || e.Code != fault.NoRoute || e.Target != "xds:///shop" {
 		t.Errorf("got %+v", e)
 	}
 }
@@ -211,7 +218,7 @@ func TestARouteIsExplained(t *testing.T) {
 func TestTargetsAreDescribed(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushAll(t, s, listener("shop", route("/a", "a"), route("/", "a=1", "b=3")), assigned("a", "a-1"), assigned("b", "b-1"))
-	if _, err := s.HostTarget(t.Context(), &service.HostRequest{Target: "bare"}); err != nil {
+	if _, err := s.HostTarget(t.Context(), &sources.HostRequest{Target: "bare"}); err != nil {
 		t.Fatal(err)
 	}
 	all, err := s.Targets()
@@ -226,13 +233,13 @@ func TestTargetsAreDescribed(t *testing.T) {
 	if shop.Listener.Resource != "Listener/shop" || shop.RouteConfiguration.Resource != "Listener/shop" || shop.Listener.Source != "push" || shop.Listener.Updated.IsZero() {
 		t.Errorf("from %+v, %+v", shop.Listener, shop.RouteConfiguration)
 	}
-	if h := shop.VirtualHost; h.Name != "all" || len(h.Routes) != 2 || h.Routes[0].Match != `prefix "/a"` || h.Routes[1].Clusters[1] != (service.RouteCluster{Name: "b", Weight: 3, Share: .75}) {
+	if h := shop.VirtualHost; h.Name != "all" || len(h.Routes) != 2 || h.Routes[0].Match != `prefix "/a"` || h.Routes[1].Clusters[1] != (observe.RouteCluster{Name: "b", Weight: 3, Share: .75}) {
 		t.Errorf("virtual host %+v", h)
 	}
 	if c := shop.ClusterStates; len(c) != 2 || c[0].Name != "a" || c[0].Target != "xds:///shop" || c[0].Endpoints.Ready != 1 {
 		t.Errorf("clusters %+v", c)
 	}
-	if _, err := s.Target("nobody"); code(err) != service.UnknownTarget {
+	if _, err := s.Target("nobody"); code(err) != fault.UnknownTarget {
 		t.Error(err)
 	}
 }
@@ -242,7 +249,7 @@ func TestAClusterIsDescribedInEachTree(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushAll(t, s, listener("shop", route("/", "a")), listener("zoo", route("/", "a")), assigned("a", "a-1"))
 	for range 2 {
-		if _, err := pick(s, service.PickRequest{Target: "zoo", Path: "/"}); err != nil {
+		if _, err := pick(s, picks.Request{Target: "zoo", Path: "/"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,7 +260,7 @@ func TestAClusterIsDescribedInEachTree(t *testing.T) {
 			t.Errorf("%q: got %+v, %v", target, c, err)
 		}
 	}
-	for target, want := range map[string]service.Code{"nobody": service.UnknownTarget, "shop": service.UnknownCluster} {
+	for target, want := range map[string]fault.Code{"nobody": fault.UnknownTarget, "shop": fault.UnknownCluster} {
 		if _, err := s.Cluster(t.Context(), "b", target, true); code(err) != want {
 			t.Errorf("%q: %v", target, err)
 		}
@@ -278,7 +285,7 @@ func TestAClusterOfTargetsOnlyIsListed(t *testing.T) {
 	if c, err := s.Cluster(t.Context(), "a", "", true); err != nil || c.Target != "xds:///shop" || !strings.Contains(c.Error, "is not known") {
 		t.Errorf("got %+v, %v", c, err)
 	}
-	if _, err := pick(s, service.PickRequest{Cluster: "a"}); code(err) != service.UnknownCluster || !strings.Contains(err.Error(), "part of xds:///shop") {
+	if _, err := pick(s, picks.Request{Cluster: "a"}); code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), "part of xds:///shop") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -286,11 +293,11 @@ func TestAClusterOfTargetsOnlyIsListed(t *testing.T) {
 func TestEventsNameTheirTarget(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
-	count := func(f service.EventFilter) (n int) {
-		f.Types, f.Limit = []service.EventType{service.EventStateChanged}, 10
+	count := func(f observe.EventFilter) (n int) {
+		f.Types, f.Limit = []observe.EventType{observe.EventStateChanged}, 10
 		return len(s.Events(f))
 	}
-	if all, shop, full, zoo := count(service.EventFilter{}), count(service.EventFilter{Target: "shop"}), count(service.EventFilter{Target: "xds:///shop"}), count(service.EventFilter{Target: "zoo"}); all != 2 || shop != 1 || full != 1 || zoo != 0 {
+	if all, shop, full, zoo := count(observe.EventFilter{}), count(observe.EventFilter{Target: "shop"}), count(observe.EventFilter{Target: "xds:///shop"}), count(observe.EventFilter{Target: "zoo"}); all != 2 || shop != 1 || full != 1 || zoo != 0 {
 		t.Errorf("%d events, %d and %d of shop, %d of zoo", all, shop, full, zoo)
 	}
 }
@@ -315,16 +322,16 @@ func TestPicksQueueWhileRoutesMove(t *testing.T) {
 		}
 		pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"), assigned("b", "b-1"), ready)
 		done := make(chan error)
-		var out service.Picks
+		var out picks.Picks
 		go func() {
-			done <- s.Pick(t.Context(), &service.PickRequest{Target: "shop", Path: "/", Wait: time.Minute}, &out)
+			done <- s.Pick(t.Context(), &picks.Request{Target: "shop", Path: "/", Wait: time.Minute}, &out)
 		}()
 		synctest.Wait()
 		pushAll(t, s, listener("shop", route("/", "b")))
 		if err := <-done; err != nil || out.Picks[0].Cluster != "b" {
 			t.Errorf("%+v, %v", out, err)
 		}
-		if c, err := s.Cluster(t.Context(), "a", "shop", false); code(err) != service.UnknownCluster {
+		if c, err := s.Cluster(t.Context(), "a", "shop", false); code(err) != fault.UnknownCluster {
 			t.Errorf("%+v, %v", c, err)
 		}
 	})

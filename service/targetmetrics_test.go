@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/picks"
 )
 
 // TestSumsHoldWithAClusterInSeveralTargets: what has a target label is there once
@@ -32,7 +32,7 @@ func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
 	}
 	leases := map[string]string{}
 	for name, n := range map[string]int{"": 1, "shop": 2, "zoo": 3} {
-		r := service.PickRequest{Target: name, Path: "/a", N: n, TTL: time.Minute}
+		r := picks.Request{Target: name, Path: "/a", N: n, TTL: time.Minute}
 		if name == "" {
 			r.Cluster, r.Path = "a", ""
 		}
@@ -43,12 +43,12 @@ func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
 		leases[name] = out.Picks[0].Lease.ID
 	}
 	for _, path := range []string{"/other", "/gone"} {
-		if _, err := pick(s, service.PickRequest{Target: "zoo", Path: path}); err == nil {
+		if _, err := pick(s, picks.Request{Target: "zoo", Path: path}); err == nil {
 			t.Fatal("picked")
 		}
 	}
 	for _, id := range leases {
-		if _, err := s.EndLease(id, service.Success, nil); err != nil {
+		if _, err := s.EndLease(id, picks.Success, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -10,6 +10,10 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -23,16 +27,16 @@ func TestATreeThatIsSlowToCloseHoldsUpNobody(t *testing.T) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
 		})
 		defer stop()
-		d, err := resource.DecodeAssignment(assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)}), resource.Options{Name: "filed"})
+		d, err := decode.Assignment(assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)}), decode.Options{Name: "filed"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		key := resource.Key{Type: service.Endpoints, Name: "filed"}
+		key := resource.Key{Type: sources.Endpoints, Name: "filed"}
 		s.FilesChanged(files.Set{Resources: map[resource.Key]files.Resource{
 			key: {Item: resource.Item{Key: key, Raw: d.Raw, Assignment: d.Value}, File: "filed.yaml"},
 		}})
 		synctest.Wait()
-		if _, err := pick(s, service.PickRequest{Cluster: "filed"}); code(err) != service.PickTimeout {
+		if _, err := pick(s, picks.Request{Cluster: "filed"}); code(err) != fault.PickTimeout {
 			t.Fatalf("the tree answers: %v", err)
 		}
 		closed := make(chan struct{})
@@ -41,8 +45,8 @@ func TestATreeThatIsSlowToCloseHoldsUpNobody(t *testing.T) {
 			close(closed)
 		}()
 		synctest.Wait()
-		push(t, s, service.Endpoints, "quick", assignment(t, nil, place{"a", 0, 1, endpoints("quick", 1)}))
-		if _, err := pick(s, service.PickRequest{Cluster: "filed"}); code(err) != service.UnknownCluster {
+		push(t, s, sources.Endpoints, "quick", assignment(t, nil, place{"a", 0, 1, endpoints("quick", 1)}))
+		if _, err := pick(s, picks.Request{Cluster: "filed"}); code(err) != fault.UnknownCluster {
 			t.Errorf("picked from what is gone: %v", err)
 		}
 		if _, err := testutil.GatherAndCount(s.Registry()); err != nil {
@@ -75,10 +79,10 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 	s, _ := start(t, "", nil)
 	clusters := []object{assigned("a", "a-1"), assigned("b", "b-1"), assigned("c", "c-1")}
 	pushAll(t, s, append(clusters, listener("shop", route("/", "a")))...)
-	allowed := map[service.Code]bool{"": true, service.UnknownTarget: true, service.NoRoute: true, service.ShuttingDown: true}
+	allowed := map[fault.Code]bool{"": true, fault.UnknownTarget: true, fault.NoRoute: true, fault.ShuttingDown: true}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	for _, r := range []service.PickRequest{
+	for _, r := range []picks.Request{
 		{Cluster: "a"},
 		{Target: "shop", Path: "/x"},
 		{Target: "zoo", Path: "/", N: 3},
@@ -101,7 +105,7 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 					if p.Lease == nil {
 						continue
 					}
-					if _, err := s.EndLease(p.Lease.ID, service.Success, nil); err != nil {
+					if _, err := s.EndLease(p.Lease.ID, picks.Success, nil); err != nil {
 						t.Error(err)
 					}
 				}
@@ -119,7 +123,7 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 			if _, err := s.Targets(); err != nil {
 				t.Error(err)
 			}
-			if _, err := s.Cluster(t.Context(), "b", "shop", true); err != nil && code(err) != service.UnknownCluster && code(err) != service.UnknownTarget {
+			if _, err := s.Cluster(t.Context(), "b", "shop", true); err != nil && code(err) != fault.UnknownCluster && code(err) != fault.UnknownTarget {
 				t.Error(err)
 			}
 			if _, err := testutil.GatherAndCount(s.Registry()); err != nil {

@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // TestUpgrade opens a store that lbd wrote before it refused unknown fields. It holds
@@ -22,7 +24,7 @@ func TestUpgrade(t *testing.T) {
 	unpack(t, "testdata/older.db.gz", filepath.Join(dir, "lbd.db"))
 	s, _ := start(t, dir, nil)
 	for _, cluster := range []string{"typos", "plain"} {
-		got, err := pick(s, service.PickRequest{Cluster: cluster, Wait: 5 * time.Second})
+		got, err := pick(s, picks.Request{Cluster: cluster, Wait: 5 * time.Second})
 		if err != nil || len(got.Picks) != 1 || got.Picks[0].Address != "10.0.0.1:8080" {
 			t.Errorf("pick from %s: %+v, %v", cluster, got, err)
 		}
@@ -31,17 +33,17 @@ func TestUpgrade(t *testing.T) {
 	if err != nil || !strings.Contains(state.Policy, "ring_hash") || state.Error != "" {
 		t.Errorf("the cluster is %+v, %v", state, err)
 	}
-	if _, err := s.Pushed(service.Endpoints, "num", service.Protobuf); err != nil {
+	if _, err := s.Pushed(sources.Endpoints, "num", sources.Protobuf); err != nil {
 		t.Error(err)
 	}
 
 	// What GET /v1/snapshot returns has no unknown field any more, and can be pushed.
-	for _, f := range []service.Format{service.JSON, service.YAML, service.Protobuf} {
+	for _, f := range []sources.Format{sources.JSON, sources.YAML, sources.Protobuf} {
 		stored, err := s.Snapshot(f)
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := s.PushSnapshot(t.Context(), &service.SnapshotRequest{Body: stored.Body, Format: f, Replace: true, AllowEmpty: true, DryRun: true})
+		res, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body, Format: f, Replace: true, AllowEmpty: true, DryRun: true})
 		if err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}
@@ -50,13 +52,13 @@ func TestUpgrade(t *testing.T) {
 		}
 	}
 	misspelled := []byte("endpoints: [{lb_endpionts: []}]")
-	if _, err := s.Push(t.Context(), &service.PushRequest{Kind: service.Endpoints, Cluster: "typos", Body: misspelled, Format: service.YAML}); code(err) != service.InvalidResource {
+	if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "typos", Body: misspelled, Format: sources.YAML}); code(err) != fault.InvalidResource {
 		t.Errorf("a new push with a misspelled field: %v", err)
 	}
 }
 
 // fields are the fields that problems are about.
-func fields(problems []service.Problem) string {
+func fields(problems []fault.Problem) string {
 	var names []string
 	for _, p := range problems {
 		names = append(names, p.Field)

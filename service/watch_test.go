@@ -13,6 +13,10 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -22,10 +26,10 @@ type message struct{ kind, id, data string }
 // watching is a watcher within a bubble.
 type watching struct {
 	t testing.TB
-	*service.Watch
+	*observe.Watch
 }
 
-func watch(t testing.TB, w *service.Watch, err error) watching {
+func watch(t testing.TB, w *observe.Watch, err error) watching {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +63,7 @@ func (w watching) must(kind string) message {
 	return m
 }
 
-func joined(m service.Message) []byte {
+func joined(m observe.Message) []byte {
 	var all []byte
 	for piece := range m.Data {
 		all = append(all, piece...)
@@ -82,13 +86,13 @@ func TestWatchCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
 		got, err := s.WatchCluster("orders", "", true, "")
 		w := watch(t, got, err)
 		defer w.Close()
 
 		first := w.must("state")
-		state := read[service.ClusterState](t, first.data)
+		state := read[observe.ClusterState](t, first.data)
 		now, err := s.Cluster(t.Context(), "orders", "", true)
 		if err != nil || !bytes.Equal(encode(t, state), encode(t, now)) {
 			t.Errorf("%v: the state is %s, and not %s", err, encode(t, state), encode(t, now))
@@ -96,43 +100,43 @@ func TestWatchCluster(t *testing.T) {
 		if !strings.HasPrefix(first.id, fmt.Sprint(state.Generation)+".") {
 			t.Errorf("id %s of generation %d", first.id, state.Generation)
 		}
-		if c := read[service.ClusterCounts](t, w.must("counts").data); c.Cluster != "orders" || c.Picks["ok"] != 0 || c.Drops["all"] != 0 || len(c.Localities) != 1 || c.Breaker.MaxRequests != 1024 {
+		if c := read[observe.ClusterCounts](t, w.must("counts").data); c.Cluster != "orders" || c.Picks["ok"] != 0 || c.Drops["all"] != 0 || len(c.Localities) != 1 || c.Breaker.MaxRequests != 1024 {
 			t.Errorf("counts %+v", c)
 		}
 		if m, _ := w.within(time.Hour); m.kind != "" {
 			t.Errorf("nothing happened, and %q was told: %s", m.kind, m.data)
 		}
 
-		if _, err := pick(s, service.PickRequest{Cluster: "orders"}); code(err) != service.Dropped {
+		if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.Dropped {
 			t.Fatal(err)
 		}
 		counts, after := w.within(time.Minute)
-		c := read[service.ClusterCounts](t, counts.data)
+		c := read[observe.ClusterCounts](t, counts.data)
 		if after > time.Second || c.Picks["dropped"] != 1 || c.Drops["all"] != 1 || !c.Time.Equal(time.Now()) {
 			t.Errorf("counts after %v: %+v", after, c)
 		}
 
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("b", 2)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("b", 2)}))
 		second, after := w.within(time.Minute)
-		if after > 100*time.Millisecond || second.kind != "state" || second.id == first.id || read[service.ClusterState](t, second.data).Endpoints.Total != 2 {
+		if after > 100*time.Millisecond || second.kind != "state" || second.id == first.id || read[observe.ClusterState](t, second.data).Endpoints.Total != 2 {
 			t.Errorf("after %v: %v", after, second)
 		}
 
 		w.must("counts") // the drop category is gone
-		_, err = s.Delete(t.Context(), &service.DeleteRequest{Kind: service.Endpoints, Cluster: "orders"})
+		_, err = s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "orders"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if last := w.must("gone"); last.data != "{}" {
 			t.Errorf("data %s", last.data)
 		}
-		if _, err := w.Next(t.Context()); !errors.Is(err, service.ErrWatchEnded) {
+		if _, err := w.Next(t.Context()); !errors.Is(err, observe.ErrWatchEnded) {
 			t.Errorf("after the end: %v", err)
 		}
-		if _, err := s.WatchCluster("orders", "", true, ""); code(err) != service.UnknownCluster {
+		if _, err := s.WatchCluster("orders", "", true, ""); code(err) != fault.UnknownCluster {
 			t.Errorf("what is gone: %v", err)
 		}
-		if _, err := s.WatchCluster("orders", "nobody", true, ""); code(err) != service.UnknownTarget {
+		if _, err := s.WatchCluster("orders", "nobody", true, ""); code(err) != fault.UnknownTarget {
 			t.Errorf("of no target: %v", err)
 		}
 	})
@@ -143,7 +147,7 @@ func TestWatchClusterResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		begin := func(lastID string) (first message) {
 			t.Helper()
 			got, err := s.WatchCluster("orders", "", false, lastID)
@@ -174,7 +178,7 @@ func TestWatchClusterTellsWhatHasNoGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		got, err := s.WatchCluster("orders", "", true, "")
 		w := watch(t, got, err)
 		defer w.Close()
@@ -182,13 +186,13 @@ func TestWatchClusterTellsWhatHasNoGeneration(t *testing.T) {
 		w.must("counts")
 		s.SetStale("orders", true)
 		m, after := w.within(time.Minute)
-		state := read[service.ClusterState](t, m.data)
-		if after > time.Second || m.id == before.id || !state.Stale || state.Generation != read[service.ClusterState](t, before.data).Generation {
+		state := read[observe.ClusterState](t, m.data)
+		if after > time.Second || m.id == before.id || !state.Stale || state.Generation != read[observe.ClusterState](t, before.data).Generation {
 			t.Errorf("after %v: %v", after, m)
 		}
 		s.SetAmbientError("orders", resource.Key{Type: resource.TypeCluster, Name: "orders"}, errors.New("deleted"))
 		m, after = w.within(time.Minute)
-		state = read[service.ClusterState](t, m.data)
+		state = read[observe.ClusterState](t, m.data)
 		if after > time.Second || len(state.AmbientErrors) != 1 || state.AmbientErrors[0].Resource != "Cluster/orders" || state.AmbientErrors[0].Error != "deleted" {
 			t.Errorf("an ambient error, after %v: %v", after, m)
 		}
@@ -201,7 +205,7 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		var all []watching
 		join := func(endpoints bool) watching {
 			got, err := s.WatchCluster("orders", "", endpoints, "")
@@ -214,7 +218,7 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 			all = append(all, join(true))
 		}
 		without := join(false)
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("b", 2)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("b", 2)}))
 		pieces := map[*byte]int{}
 		for _, w := range append(all, without) {
 			m, err := w.Next(t.Context())
@@ -231,7 +235,7 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 		for _, w := range append(all, without) {
 			w.Close()
 		}
-		s.AwaitUnwatched()
+		s.Watches.Close() // waits for what looks
 	})
 }
 
@@ -240,25 +244,25 @@ func TestLateWatcherIsToldWhatIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		got, err := s.WatchCluster("orders", "", true, "")
 		early := watch(t, got, err)
 		defer early.Close()
 		early.must("state")
 		early.must("counts")
 		time.Sleep(time.Hour)
-		if _, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute}); err != nil {
+		if _, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		got, err = s.WatchCluster("orders", "", true, "")
 		late := watch(t, got, err)
 		defer late.Close()
-		state := read[service.ClusterState](t, late.must("state").data)
-		counts := read[service.ClusterCounts](t, late.must("counts").data)
+		state := read[observe.ClusterState](t, late.must("state").data)
+		counts := read[observe.ClusterCounts](t, late.must("counts").data)
 		if state.Leases != 1 || state.Age != "1h0m0s" || counts.Leases != 1 || counts.Picks["ok"] != 1 || time.Since(counts.Time) > time.Second {
 			t.Errorf("%d leases, age %s; counts %+v", state.Leases, state.Age, counts)
 		}
-		if m := early.must("counts"); read[service.ClusterCounts](t, m.data).Leases != 1 {
+		if m := early.must("counts"); read[observe.ClusterCounts](t, m.data).Leases != 1 {
 			t.Errorf("who was there: %v", m)
 		}
 	})
@@ -272,10 +276,10 @@ func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector, resource.ConnectNone: nil}
 		})
 		defer stop()
-		push(t, s, service.Config, "orders", encode(t, object{"type": "EDS", "metadata": object{"filter_metadata": object{"lbd": object{"connect": "none"}}}}))
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "metadata": object{"filter_metadata": object{"lbd": object{"connect": "none"}}}}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		go func() {
-			push(t, s, service.Endpoints, "stuck", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
+			push(t, s, sources.Endpoints, "stuck", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
 		}()
 		synctest.Wait()
 		got, err := s.WatchCluster("stuck", "", true, "")
@@ -299,12 +303,12 @@ func TestDrainEndsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-		var all []*service.Watch
-		for _, begin := range []func() (*service.Watch, error){
-			func() (*service.Watch, error) { return s.WatchCluster("orders", "", true, "") },
-			func() (*service.Watch, error) { return s.WatchClusters("", "") },
-			func() (*service.Watch, error) { return s.WatchEvents(service.EventFilter{}, "") },
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		var all []*observe.Watch
+		for _, begin := range []func() (*observe.Watch, error){
+			func() (*observe.Watch, error) { return s.WatchCluster("orders", "", true, "") },
+			func() (*observe.Watch, error) { return s.WatchClusters("", "") },
+			func() (*observe.Watch, error) { return s.WatchEvents(observe.EventFilter{}, "") },
 		} {
 			got, err := begin()
 			all = append(all, watch(t, got, err).Watch)
@@ -324,29 +328,29 @@ func TestDrainEndsWatches(t *testing.T) {
 		began := time.Now()
 		s.Drain()
 		for range all {
-			if err := <-ended; !errors.Is(err, service.ErrWatchEnded) || !time.Now().Equal(began) {
+			if err := <-ended; !errors.Is(err, observe.ErrWatchEnded) || !time.Now().Equal(began) {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 		}
-		s.AwaitUnwatched()
-		if _, err := s.WatchEvents(service.EventFilter{}, ""); code(err) != service.ShuttingDown {
+		if _, err := s.WatchEvents(observe.EventFilter{}, ""); code(err) != fault.ShuttingDown {
 			t.Errorf("one more: %v", err)
 		}
+		s.Watches.Close() // waits for what looks
 	})
 }
 
 func TestWatchersAreBounded(t *testing.T) {
 	s, _ := start(t, "", nil)
-	var all []*service.Watch
-	for range service.MaxWatchers {
-		got, err := s.WatchEvents(service.EventFilter{}, "")
+	var all []*observe.Watch
+	for range observe.MaxWatchers {
+		got, err := s.WatchEvents(observe.EventFilter{}, "")
 		all = append(all, watch(t, got, err).Watch)
 	}
-	if got := metric(t, s, "lbd_watchers", "sse"); got != service.MaxWatchers {
+	if got := metric(t, s, "lbd_watchers", "sse"); got != observe.MaxWatchers {
 		t.Errorf("%v are counted", got)
 	}
 	_, err := s.WatchClusters("", "")
-	if e, ok := errors.AsType[*service.Error](err); !ok || e.Code != service.RateLimited || e.RetryAfter == 0 {
+	if e, ok := errors.AsType[*fault.Error](err); !ok || e.Code != fault.RateLimited || e.RetryAfter == 0 {
 		t.Errorf("one too many: %v", err)
 	}
 	all[0].Close()
@@ -358,7 +362,7 @@ func TestWatchersAreBounded(t *testing.T) {
 	if got := metric(t, s, "lbd_watchers", "sse"); got != 0 {
 		t.Errorf("%v are counted in the end", got)
 	}
-	s.AwaitUnwatched()
+	s.Watches.Close() // waits for what looks
 }
 
 // metric is the value of a gauge with one label.
@@ -385,20 +389,20 @@ func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Config, "orders", encode(t, object{"type": "EDS", "load_balancing_policy": object{"policies": []object{{
+		push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "load_balancing_policy": object{"policies": []object{{
 			"typed_extension_config": object{"name": "x", "typed_config": object{
 				"@type":           "type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
 				"blackout_period": "0s",
 			}},
 		}}}}))
-		push(t, s, service.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
 		got, err := s.WatchCluster("orders", "", true, "")
 		w := watch(t, got, err)
 		defer w.Close()
 		first := w.must("state")
 		w.must("counts")
 		for range 4 {
-			out, err := pick(s, service.PickRequest{Cluster: "orders", TTL: time.Minute})
+			out, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -406,7 +410,7 @@ func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 			if out.Picks[0].Address == "a-1:80" {
 				busy = 0.8
 			}
-			if _, err := s.EndLease(out.Picks[0].Lease.ID, service.Success, &service.Load{RPSFractional: 100, CPUUtilization: busy}); err != nil {
+			if _, err := s.EndLease(out.Picks[0].Lease.ID, picks.Success, &picks.Load{RPSFractional: 100, CPUUtilization: busy}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -418,8 +422,8 @@ func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 			if m.kind != "state" {
 				continue
 			}
-			state := read[service.ClusterState](t, m.data)
-			if state.Generation != read[service.ClusterState](t, first.data).Generation || m.id == first.id {
+			state := read[observe.ClusterState](t, m.data)
+			if state.Generation != read[observe.ClusterState](t, first.data).Generation || m.id == first.id {
 				t.Errorf("generation %d, id %s", state.Generation, m.id)
 			}
 			if e := state.Priorities[0].Localities[0].Endpoints; *e[0].Share > 0.7 && *e[1].Share < 0.3 {
@@ -434,25 +438,25 @@ func TestWatchCountsLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		push(t, s, service.Config, "near", config(t, 1))
-		push(t, s, service.Endpoints, "near", assignment(t, nil, place{"n", 0, 1, endpoints("n", 1)}))
-		push(t, s, service.Endpoints, "far", assignment(t, []object{drop("all", 100)}, place{"f", 0, 1, endpoints("f", 1)}))
-		push(t, s, service.Config, "agg", aggregate(t, "near", "far"))
-		if _, err := pick(s, service.PickRequest{Cluster: "agg", TTL: time.Minute}); err != nil {
+		push(t, s, sources.Config, "near", config(t, 1))
+		push(t, s, sources.Endpoints, "near", assignment(t, nil, place{"n", 0, 1, endpoints("n", 1)}))
+		push(t, s, sources.Endpoints, "far", assignment(t, []object{drop("all", 100)}, place{"f", 0, 1, endpoints("f", 1)}))
+		push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+		if _, err := pick(s, picks.Request{Cluster: "agg", TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		refusedByBreaker(t, s, "agg")
-		if _, err := pick(s, service.PickRequest{Cluster: "far"}); code(err) != service.Dropped {
+		if _, err := pick(s, picks.Request{Cluster: "far"}); code(err) != fault.Dropped {
 			t.Fatal(err)
 		}
 		got, err := s.WatchCluster("agg", "", true, "")
 		w := watch(t, got, err)
 		defer w.Close()
 		w.must("state")
-		counts := read[service.ClusterCounts](t, w.must("counts").data)
-		want := []service.LeafCounts{
-			{Name: "near", Drops: map[string]uint64{}, CircuitBroken: 1, Breaker: service.BreakerFill{InFlight: 1, MaxRequests: 1, Open: true}},
-			{Name: "far", Drops: map[string]uint64{"all": 1}, Breaker: service.BreakerFill{MaxRequests: 1024}},
+		counts := read[observe.ClusterCounts](t, w.must("counts").data)
+		want := []observe.LeafCounts{
+			{Name: "near", Drops: map[string]uint64{}, CircuitBroken: 1, Breaker: observe.BreakerFill{InFlight: 1, MaxRequests: 1, Open: true}},
+			{Name: "far", Drops: map[string]uint64{"all": 1}, Breaker: observe.BreakerFill{MaxRequests: 1024}},
 		}
 		if fmt.Sprint(counts.Leaves) != fmt.Sprint(want) || counts.Breaker != nil || counts.CircuitBroken != 1 || counts.Drops["all"] != 1 {
 			t.Errorf("counts %+v, want the leaves %+v", counts, want)

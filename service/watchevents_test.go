@@ -7,14 +7,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 func TestWatchEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
-		begin := func(f service.EventFilter, lastID string) watching {
+		begin := func(f observe.EventFilter, lastID string) watching {
 			got, err := s.WatchEvents(f, lastID)
 			return watch(t, got, err)
 		}
@@ -27,7 +28,7 @@ func TestWatchEvents(t *testing.T) {
 				case "":
 					return fmt.Sprint(all)
 				case "event":
-					e := read[service.Event](t, m.data)
+					e := read[observe.Event](t, m.data)
 					if m.id != strconv.FormatUint(e.ID, 10) {
 						t.Errorf("id %s of event %d", m.id, e.ID)
 					}
@@ -37,7 +38,7 @@ func TestWatchEvents(t *testing.T) {
 				}
 			}
 		}
-		live, pushes := begin(service.EventFilter{}, ""), begin(service.EventFilter{Types: []service.EventType{service.EventPushed, service.EventPushRefused}, Cluster: "a"}, "")
+		live, pushes := begin(observe.EventFilter{}, ""), begin(observe.EventFilter{Types: []observe.EventType{observe.EventPushed, observe.EventPushRefused}, Cluster: "a"}, "")
 		defer live.Close()
 		defer pushes.Close()
 		if got := kinds(live); got != "[]" {
@@ -53,23 +54,23 @@ func TestWatchEvents(t *testing.T) {
 			t.Errorf("pushes of a: %s", got)
 		}
 
-		all := s.Events(service.EventFilter{Limit: 100})
+		all := s.Events(observe.EventFilter{Limit: 100})
 		id := func(n int) string { return strconv.FormatUint(all[n].ID, 10) }
 		for _, c := range []struct {
-			filter service.EventFilter
+			filter observe.EventFilter
 			lastID string
 			want   string
 		}{
-			{service.EventFilter{Limit: 2}, "", "[state_changed pushed]"},
-			{service.EventFilter{Limit: 2, Types: []service.EventType{service.EventPushed}}, "", "[pushed pushed]"},
-			{service.EventFilter{Limit: 2}, id(0), "[]"},
-			{service.EventFilter{}, id(1), "[pushed]"},
-			{service.EventFilter{Cluster: "a"}, id(4), "[]"},
-			{service.EventFilter{Cluster: "a"}, id(5), "[pushed]"},
-			{service.EventFilter{}, strconv.FormatUint(all[7].ID-1, 10), "[" + four + " " + four + "]"},
-			{service.EventFilter{}, strconv.FormatUint(all[7].ID-2, 10), "[resync{}]"}, // another process's
-			{service.EventFilter{}, strconv.FormatUint(all[0].ID+1, 10), "[resync{}]"},
-			{service.EventFilter{}, "nonsense", "[resync{}]"},
+			{observe.EventFilter{Limit: 2}, "", "[state_changed pushed]"},
+			{observe.EventFilter{Limit: 2, Types: []observe.EventType{observe.EventPushed}}, "", "[pushed pushed]"},
+			{observe.EventFilter{Limit: 2}, id(0), "[]"},
+			{observe.EventFilter{}, id(1), "[pushed]"},
+			{observe.EventFilter{Cluster: "a"}, id(4), "[]"},
+			{observe.EventFilter{Cluster: "a"}, id(5), "[pushed]"},
+			{observe.EventFilter{}, strconv.FormatUint(all[7].ID-1, 10), "[" + four + " " + four + "]"},
+			{observe.EventFilter{}, strconv.FormatUint(all[7].ID-2, 10), "[resync{}]"}, // another process's
+			{observe.EventFilter{}, strconv.FormatUint(all[0].ID+1, 10), "[resync{}]"},
+			{observe.EventFilter{}, "nonsense", "[resync{}]"},
 		} {
 			w := begin(c.filter, c.lastID)
 			if got := kinds(w); got != c.want {
@@ -84,33 +85,33 @@ func TestWatchEvents(t *testing.T) {
 func TestForgottenEventsAreToldOf(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushOne(t, s, "orders", "h")
-	known := strconv.FormatUint(s.Events(service.EventFilter{Limit: 1})[0].ID, 10)
+	known := strconv.FormatUint(s.Events(observe.EventFilter{Limit: 1})[0].ID, 10)
 	refuse := func(n int) {
 		for range n {
-			if _, err := s.Push(t.Context(), &service.PushRequest{Kind: service.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
+			if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
 				t.Fatal("half a body was taken")
 			}
 		}
 	}
-	begin := func(f service.EventFilter) watching {
+	begin := func(f observe.EventFilter) watching {
 		got, err := s.WatchEvents(f, known)
 		w := watch(t, got, err)
 		t.Cleanup(w.Close)
 		return w
 	}
-	slow := begin(service.EventFilter{})
-	refuse(service.MaxRefusedEvents)
+	slow := begin(observe.EventFilter{})
+	refuse(observe.MaxRefusedEvents)
 	for range 3 {
-		begin(service.EventFilter{}).must("event")
+		begin(observe.EventFilter{}).must("event")
 	}
 	refuse(1)
-	if m := begin(service.EventFilter{}).must("resync"); m.id != strconv.FormatUint(s.Events(service.EventFilter{Limit: 1})[0].ID, 10) {
+	if m := begin(observe.EventFilter{}).must("resync"); m.id != strconv.FormatUint(s.Events(observe.EventFilter{Limit: 1})[0].ID, 10) {
 		t.Errorf("the resync does not lead to the newest: %v", m)
 	}
 	slow.must("resync")
-	begin(service.EventFilter{Types: []service.EventType{service.EventPushRefused}}).must("resync")
+	begin(observe.EventFilter{Types: []observe.EventType{observe.EventPushRefused}}).must("resync")
 	pushOne(t, s, "orders", "other")
-	begin(service.EventFilter{Types: []service.EventType{service.EventPushed}}).must("event")
+	begin(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}}).must("event")
 	slow.must("event")
 }
 
@@ -118,13 +119,13 @@ func TestForgottenEventsAreToldOf(t *testing.T) {
 // time.
 func TestManyEventsComeInOrder(t *testing.T) {
 	s, _ := start(t, "", nil)
-	got, err := s.WatchEvents(service.EventFilter{}, "")
+	got, err := s.WatchEvents(observe.EventFilter{}, "")
 	w := watch(t, got, err)
 	defer w.Close()
 	for i := range 100 {
 		pushOne(t, s, fmt.Sprint("c", i%3), fmt.Sprint("h", i))
 	}
-	all := s.Events(service.EventFilter{Limit: 1000})
+	all := s.Events(observe.EventFilter{Limit: 1000})
 	if len(all) < 200 {
 		t.Fatalf("only %d events", len(all))
 	}

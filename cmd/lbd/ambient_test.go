@@ -9,14 +9,14 @@ import (
 
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // ambientErrors returns the resources at a path that are in use in spite of an error.
 func ambientErrors(t *testing.T, url string) string {
 	t.Helper()
 	var state struct {
-		AmbientErrors []service.AmbientError `json:"ambient_errors"`
+		AmbientErrors []observe.AmbientError `json:"ambient_errors"`
 	}
 	if err := json.Unmarshal([]byte(do(t, "GET", url, "").body), &state); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestAmbientErrorsAreShown(t *testing.T) {
 
 func generationOf(t *testing.T, url string) int64 {
 	t.Helper()
-	var state service.ClusterSummary
+	var state observe.ClusterSummary
 	if err := json.Unmarshal([]byte(do(t, "GET", url, "").body), &state); err != nil {
 		t.Fatal(err)
 	}

@@ -4,26 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/admission"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // maxCheckBytes bounds a file that is checked: what a push may bring.
 const maxCheckBytes = 64 << 20
 
 type checkCommand struct {
-	ConfigFile string   `name:"config" help:"Check a configuration file as well." placeholder:"FILE"`
-	Lenient    bool     `name:"lenient-files" help:"Accept unknown fields with a warning, as serve does with this flag."`
-	Strict     bool     `hidden:"" help:"The default since unknown fields are errors."`
-	Files      []string `arg:"" optional:"" help:"xDS resource files: JSON, YAML or protobuf (.pb), as they would be pushed or read from --resources."`
+	ConfigFile string   `name:"config" help:"Configuration file to validate as well (default none)" placeholder:"FILE"`
+	Lenient    bool     `name:"lenient-files" help:"Accept unknown fields in resource files, with a warning (default false: they make the file invalid)"`
+	Strict     bool     `hidden:"" help:"Has no effect: unknown fields are errors by default"`
+	Files      []string `arg:"" optional:"" help:"xDS resource files (.json, .yaml, .yml, .pb), as for a push or for --resources."`
 }
 
-// errBad ends a check that found something; what it found is printed already.
-var errBad = errors.New("something is wrong with what was checked")
+// errBad ends a check that found an error, which is printed already.
+var errBad = errors.New("check failed")
 
 // Run judges each file as a push would be, and says what picks would do with
 // what is accepted.
@@ -64,7 +66,7 @@ func checkConfig(path string) error {
 func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) {
 	format, ok := files.FormatOf(file)
 	if !ok {
-		return false, errors.New("the name tells no format: it should end in .json, .yaml, .yml or .pb")
+		return false, errors.New("unknown format: the name must end in .json, .yaml, .yml or .pb")
 	}
 	info, err := os.Stat(file)
 	if err != nil {
@@ -77,12 +79,16 @@ func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	bundle, err := resource.DecodeBundle(body, resource.Options{
-		Origin: resource.ByHand, Format: format, Lenient: lenient, Places: true, Bare: true, Custom: lb.Foreign,
-		Name:         files.NameOf(file),
-		Certificates: func(string) (roots, identity, ok bool) { return true, true, true }, // the bootstrap is the daemon's
+	providers := make(map[string]bool) // that the file names: the bootstrap is the daemon's
+	bundle, err := decode.All(body, decode.Options{
+		Origin: decode.ByHand, Format: format, Lenient: lenient, Places: true, Bare: true, Policies: lb.PolicyConfig,
+		Name: files.NameOf(file),
+		Certificates: func(name string) (roots, identity, ok bool) {
+			providers[name] = true
+			return true, true, true
+		},
 	})
-	list := func(kind string, problems []resource.Problem) {
+	list := func(kind string, problems []decode.Problem) {
 		for _, p := range problems {
 			at := file
 			if p.Line > 0 {
@@ -91,7 +97,7 @@ func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) 
 			fmt.Fprintf(out, "%s: %s: %s: %s\n", at, kind, p.Resource, p)
 		}
 	}
-	if invalid, ok := errors.AsType[*resource.InvalidError](err); ok {
+	if invalid, ok := errors.AsType[*decode.InvalidError](err); ok {
 		list("error", invalid.Problems)
 		return false, nil
 	}
@@ -101,8 +107,11 @@ func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) 
 	}
 	list("warning", bundle.Warnings)
 	list("note", bundle.Notes)
+	for _, name := range slices.Sorted(maps.Keys(providers)) {
+		fmt.Fprintf(out, "%s: note: not checked: the daemon's bootstrap must have the certificate provider instance %q\n", file, name)
+	}
 	if empty := admission.Check(bundle.Items); len(empty) > 0 {
-		resource.Place(body, format, false, empty)
+		decode.Place(body, format, false, empty)
 		list("error", empty)
 		return false, nil
 	}

@@ -15,6 +15,7 @@ func one(endpoint string) string {
 const goodEndpoint = "endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 80}}}"
 
 func TestCheckNamesEveryFault(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		file, body string
 		says       []string // the line that each fault is said to be at
@@ -36,6 +37,7 @@ func TestCheckNamesEveryFault(t *testing.T) {
 		"in capitals":         {"a.YAML", one("endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 0}}}"), []string{":4:", "port_value"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			file := filepath.Join(t.TempDir(), c.file)
 			if err := os.WriteFile(file, []byte(c.body), 0o600); err != nil {
 				t.Fatal(err)
@@ -54,6 +56,7 @@ func TestCheckNamesEveryFault(t *testing.T) {
 }
 
 func TestCheckPredictsShares(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	body := "cluster_name: a\npolicy: {drop_overloads: [{category: shed, drop_percentage: {numerator: 5}}]}\nendpoints:\n" +
 		"- {load_balancing_weight: 3, locality: {zone: x}, lb_endpoints: [{" + goodEndpoint + "}]}\n" +
@@ -69,7 +72,30 @@ func TestCheckPredictsShares(t *testing.T) {
 	}
 }
 
+// The certificate providers are those of the daemon's bootstrap.
+func TestCheckNamesCertificateProviders(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	body := `name: a
+type: EDS
+eds_cluster_config: {eds_config: {ads: {}}}
+transport_socket:
+  name: envoy.transport_sockets.tls
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+    common_tls_context: {validation_context_certificate_provider_instance: {instance_name: mesh}}
+`
+	if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := command("check", file).CombinedOutput()
+	if want := `note: not checked: the daemon's bootstrap must have the certificate provider instance "mesh"`; err != nil || !strings.Contains(string(out), want) {
+		t.Errorf("error %v; does not say %q: %s", err, want, out)
+	}
+}
+
 func TestConfigurationFile(t *testing.T) {
+	t.Parallel()
 	write := func(body string) string {
 		file := filepath.Join(t.TempDir(), "lbd.yaml")
 		if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
@@ -79,12 +105,13 @@ func TestConfigurationFile(t *testing.T) {
 	}
 	for name, c := range map[string]struct{ body, says string }{
 		"unknown key":   {"listn: [a]", `"listn"`},
-		"flag's values": {"pick-wait: 99s", "--pick-wait is 1m39s"},
+		"flag's values": {"pick-wait: 99s", "--pick-wait must be from 0s to 1m0s, not 1m39s"},
 		"a map":         {"connect: {a: b}", "connect"},
 		"not YAML":      {"{", "YAML"},
 		"twice":         {"connect: tcp\nconnect: none", "connect"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			out, err := command("check", "--config", write(c.body)).CombinedOutput()
 			if err == nil || !strings.Contains(string(out), c.says) {
 				t.Errorf("%v: %s", err, out)
@@ -133,6 +160,7 @@ func TestConfigurationFile(t *testing.T) {
 		"flag":        {"LBD_LISTEN=203.0.113.2:1", "--listen=203.0.113.1:1", "203.0.113.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			cmd := command("serve", "--config", file)
 			if c.flag != "" {
 				cmd.Args = append(cmd.Args, c.flag)

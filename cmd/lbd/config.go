@@ -8,7 +8,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -39,57 +40,56 @@ const (
 // maxName is the maximum length of --name, in bytes: that of a host's name.
 const maxName = 253
 
-// defaultListen is --listen where nobody says otherwise, as the tag of
-// Config.Listen has it.
+// defaultListen is the default of --listen, equal to the tag of Config.Listen.
 const defaultListen = "127.0.0.1:8080"
 
 // Config is the daemon's configuration, flags and environment joined.
 type Config struct {
-	ConfigFile      string        `name:"config" help:"Configuration file (YAML): flags by their names. The command line comes first, then the environment." env:"LBD_CONFIG" placeholder:"FILE"`
-	Listen          []string      `help:"Where to listen: host:port or unix:PATH. Repeatable." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
-	Name            string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default: the host's name)." env:"LBD_NAME" placeholder:"NAME"`
-	Data            string        `help:"Data directory, where pushed resources are kept. Empty keeps them in memory only." default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
-	Resources       string        `help:"Directory of xDS resource files (JSON, YAML, protobuf), watched. What is pushed comes before them." env:"LBD_RESOURCES" placeholder:"DIR"`
-	LenientFiles    bool          `help:"Accept unknown fields of resource files with a warning. By default, they make a file bad." env:"LBD_LENIENT_FILES"`
-	MaxRemoved      *int          `help:"Maximum number of clusters that one change of the resource files may remove without the operator's permission (default: half of those that the files provide, at least 1)." env:"LBD_MAX_REMOVED" placeholder:"N"`
-	Bootstrap       string        `help:"Bootstrap of the management server to follow: a file in gRPC's format. Else GRPC_XDS_BOOTSTRAP names one, or GRPC_XDS_BOOTSTRAP_CONFIG holds it." env:"LBD_BOOTSTRAP" placeholder:"FILE"`
-	Target          []string      `help:"Target to host, xds:///NAME or NAME: a Listener finds its routes, and these the cluster of a pick. Repeatable." env:"LBD_TARGET" placeholder:"NAME"`
-	OnDemand        int           `help:"Limit of clusters that the management server has and is asked for because picks name them (1 to 100000)." default:"1000" env:"LBD_ON_DEMAND"`
-	OnDemandUnknown int           `help:"Limit of names that picks name and the management server has not confirmed (1 to 100000)." default:"1000" env:"LBD_ON_DEMAND_UNKNOWN"`
-	OnDemandIdle    time.Duration `help:"How long such a cluster stays that nobody picks from (1s to 24h)." default:"10m" env:"LBD_ON_DEMAND_IDLE"`
-	Connect         string        `help:"How to find out whether an endpoint can be connected to, where its cluster does not say: ${enum}." enum:"tcp,tcp_hold,tls,none" default:"tcp" env:"LBD_CONNECT"`
-	PickWait        time.Duration `help:"How long a pick may queue that does not say (0 to 60s)." default:"1s" env:"LBD_PICK_WAIT"`
-	MaxConnections  int           `help:"Connections of callers at a time: beyond, the one that has been idle longest is closed (default: half of the limit on descriptors, 65536 at most)." env:"LBD_MAX_CONNECTIONS"`
-	DrainDelay      time.Duration `help:"Time at the end in which /readyz fails and connections are still accepted (0 to 10m)." default:"0s" env:"LBD_DRAIN_DELAY"`
-	DrainTimeout    time.Duration `help:"How long requests in flight may take to finish at the end (0 to 10m)." default:"10s" env:"LBD_DRAIN_TIMEOUT"`
-	HistoryBytes    int           `help:"Memory for the history of all clusters, in bytes: 0 for none, or 1048576 (1 MiB) to 17179869184 (16 GiB)." default:"67108864" env:"LBD_HISTORY_BYTES" placeholder:"BYTES"`
-	RequireIfMatch  bool          `help:"Refuse pushes that do not say, by If-Match or If-None-Match, what they replace." env:"LBD_REQUIRE_IF_MATCH"`
-	LogLevel        string        `help:"What to log at least: ${enum}." enum:"debug,info,warn,error" default:"info" env:"LBD_LOG_LEVEL"`
-	LogFormat       string        `help:"How to log: ${enum}." enum:"text,json" default:"text" env:"LBD_LOG_FORMAT"`
+	ConfigFile      string        `name:"config" help:"Configuration file (YAML) whose keys are flag names; the command line and the environment take precedence (default none)" env:"LBD_CONFIG" placeholder:"FILE"`
+	Listen          []string      `help:"Address to listen on: host:port or unix:PATH; repeatable (default ${default})" default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
+	Name            string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default the host name)" env:"LBD_NAME" placeholder:"NAME"`
+	Data            string        `help:"Directory that stores pushed resources; empty stores them in memory only (default \"${default}\")" default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
+	Resources       string        `help:"Directory of xDS resource files (JSON, YAML, protobuf) to watch; a pushed resource takes precedence over a file (default none)" env:"LBD_RESOURCES" placeholder:"DIR"`
+	LenientFiles    bool          `help:"Accept unknown fields in resource files, with a warning (default false: they make the file invalid)" env:"LBD_LENIENT_FILES"`
+	MaxRemoved      *int          `help:"Maximum number of clusters that one change of the resource files may remove without a permit (default half of those in the files, at least 1)" env:"LBD_MAX_REMOVED" placeholder:"N"`
+	Bootstrap       string        `help:"Bootstrap file, in gRPC's format, of the management server to follow (default $GRPC_XDS_BOOTSTRAP, a file, or $GRPC_XDS_BOOTSTRAP_CONFIG, its content)" env:"LBD_BOOTSTRAP" placeholder:"FILE"`
+	Target          []string      `help:"Target to host: xds:///NAME or NAME, whose routes choose the cluster of a pick; repeatable (default none)" env:"LBD_TARGET" placeholder:"NAME"`
+	OnDemand        int           `help:"Maximum number of on-demand clusters that the management server has confirmed, 1 to 100000 (default ${default})" default:"1000" env:"LBD_ON_DEMAND" placeholder:"N"`
+	OnDemandUnknown int           `help:"Maximum number of on-demand names that the management server has not confirmed, 1 to 100000 (default ${default})" default:"1000" env:"LBD_ON_DEMAND_UNKNOWN" placeholder:"N"`
+	OnDemandIdle    time.Duration `help:"Idle time after which an on-demand cluster is released, 1s to 24h (default ${default})" default:"10m" env:"LBD_ON_DEMAND_IDLE" placeholder:"DURATION"`
+	Connect         string        `help:"Connect mode of clusters that do not set one: ${enum} (default ${default})" enum:"tcp,tcp_hold,tls,none" default:"tcp" env:"LBD_CONNECT" placeholder:"MODE"`
+	PickWait        time.Duration `help:"Default wait for picks that do not set wait, 0s to 60s (default ${default})" default:"1s" env:"LBD_PICK_WAIT" placeholder:"DURATION"`
+	MaxConnections  int           `help:"Maximum number of API connections, 16 to 1000000; when it is reached, the connection that was idle longest is closed (default half of the file descriptor limit, at most 65536)" env:"LBD_MAX_CONNECTIONS" placeholder:"N"`
+	DrainDelay      time.Duration `help:"Time after SIGTERM during which /readyz fails and new connections are still accepted, 0s to 10m (default ${default})" default:"0s" env:"LBD_DRAIN_DELAY" placeholder:"DURATION"`
+	DrainTimeout    time.Duration `help:"Maximum time that requests in flight have to finish at shutdown, 0s to 10m (default ${default})" default:"10s" env:"LBD_DRAIN_TIMEOUT" placeholder:"DURATION"`
+	HistoryBytes    int           `help:"Maximum memory for the history of all clusters, in bytes: 0 (no history), or 1048576 to 17179869184 (default ${default})" default:"67108864" env:"LBD_HISTORY_BYTES" placeholder:"BYTES"`
+	RequireIfMatch  bool          `help:"Reject pushes and deletions without If-Match or If-None-Match (default false)" env:"LBD_REQUIRE_IF_MATCH"`
+	LogLevel        string        `help:"Minimum log level: ${enum} (default ${default})" enum:"debug,info,warn,error" default:"info" env:"LBD_LOG_LEVEL" placeholder:"LEVEL"`
+	LogFormat       string        `help:"Log format: ${enum} (default ${default})" enum:"text,json" default:"text" env:"LBD_LOG_FORMAT" placeholder:"FORMAT"`
 }
 
 // Validate checks what kong cannot. kong calls it.
 func (c *Config) Validate() error {
-	if c.PickWait < 0 || c.PickWait > service.MaxWait {
-		return fmt.Errorf("--pick-wait is %v, and should be between 0s and %v", c.PickWait, service.MaxWait)
+	if c.PickWait < 0 || c.PickWait > picks.MaxWait {
+		return fmt.Errorf("--pick-wait must be from 0s to %v, not %v", picks.MaxWait, c.PickWait)
 	}
 	if c.DrainDelay < 0 || c.DrainDelay > maxDrainDelay {
-		return fmt.Errorf("--drain-delay is %v, and should be between 0s and %v", c.DrainDelay, maxDrainDelay)
+		return fmt.Errorf("--drain-delay must be from 0s to %v, not %v", maxDrainDelay, c.DrainDelay)
 	}
 	if c.MaxConnections != 0 && (c.MaxConnections < minConnections || c.MaxConnections > maxConnections) {
-		return fmt.Errorf("--max-connections is %d, and should be between %d and %d, or 0 for the default", c.MaxConnections, minConnections, maxConnections)
+		return fmt.Errorf("--max-connections must be from %d to %d, or 0 for the default, not %d", minConnections, maxConnections, c.MaxConnections)
 	}
 	if c.DrainTimeout < 0 || c.DrainTimeout > maxDrainTimeout {
-		return fmt.Errorf("--drain-timeout is %v, and should be between 0s and %v", c.DrainTimeout, maxDrainTimeout)
+		return fmt.Errorf("--drain-timeout must be from 0s to %v, not %v", maxDrainTimeout, c.DrainTimeout)
 	}
 	if c.OnDemand < 1 || c.OnDemand > maxOnDemand {
-		return fmt.Errorf("--on-demand is %d, and should be between 1 and %d", c.OnDemand, maxOnDemand)
+		return fmt.Errorf("--on-demand must be from 1 to %d, not %d", maxOnDemand, c.OnDemand)
 	}
 	if c.OnDemandUnknown < 1 || c.OnDemandUnknown > maxOnDemand {
-		return fmt.Errorf("--on-demand-unknown is %d, and should be between 1 and %d", c.OnDemandUnknown, maxOnDemand)
+		return fmt.Errorf("--on-demand-unknown must be from 1 to %d, not %d", maxOnDemand, c.OnDemandUnknown)
 	}
 	if c.OnDemandIdle < time.Second || c.OnDemandIdle > maxOnDemandIdle {
-		return fmt.Errorf("--on-demand-idle is %v, and should be between 1s and %v", c.OnDemandIdle, maxOnDemandIdle)
+		return fmt.Errorf("--on-demand-idle must be from 1s to %v, not %v", maxOnDemandIdle, c.OnDemandIdle)
 	}
 	if c.HistoryBytes != 0 && (c.HistoryBytes < minHistoryBytes || c.HistoryBytes > maxHistoryBytes) {
 		return fmt.Errorf("--history-bytes must be 0 or from %d to %d", minHistoryBytes, maxHistoryBytes)
@@ -98,10 +98,10 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("--name must be at most %d bytes of UTF-8", maxName)
 	}
 	if c.MaxRemoved != nil && *c.MaxRemoved < 0 {
-		return fmt.Errorf("--max-removed is %d, and should not be negative", *c.MaxRemoved)
+		return fmt.Errorf("--max-removed must not be negative: %d", *c.MaxRemoved)
 	}
 	for i, name := range c.Target {
-		full, err := service.TargetName(name)
+		full, err := ledger.TargetName(name)
 		if err != nil {
 			return fmt.Errorf("--target: %w", err)
 		}

@@ -1,23 +1,29 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestCommandLineIsRefusedInWords(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string
 		says string
 	}{
 		"unknown flag":      {[]string{"--datta=x"}, "--datta"},
-		"wait too long":     {[]string{"--pick-wait=61s"}, "--pick-wait is 1m1s"},
+		"wait too long":     {[]string{"--pick-wait=61s"}, "--pick-wait must be from 0s to 1m0s, not 1m1s"},
 		"no duration":       {[]string{"--drain-timeout=soon"}, "soon"},
 		"delay too long":    {[]string{"--drain-delay=11m"}, "--drain-delay"},
-		"few connections":   {[]string{"--max-connections=15"}, "--max-connections is 15"},
+		"few connections":   {[]string{"--max-connections=15"}, "or 0 for the default, not 15"},
 		"drain too long":    {[]string{"--drain-timeout=11m"}, "--drain-timeout"},
 		"no mode":           {[]string{"--connect=udp"}, `"udp"`},
 		"no port":           {[]string{"--listen=localhost"}, "neither host:port nor unix:PATH"},
@@ -29,6 +35,7 @@ func TestCommandLineIsRefusedInWords(t *testing.T) {
 		"unknown command":   {[]string{"server"}, "server"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			out, err := command(c.args...).CombinedOutput()
 			if err == nil || !strings.Contains(string(out), c.says) {
 				t.Errorf("%v: %s", err, out)
@@ -38,6 +45,7 @@ func TestCommandLineIsRefusedInWords(t *testing.T) {
 }
 
 func TestVersionAndHealthcheck(t *testing.T) {
+	t.Parallel()
 	out, err := command("version").CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(out), "lbd ") {
 		t.Errorf("version: %v: %s", err, out)
@@ -55,8 +63,9 @@ func TestVersionAndHealthcheck(t *testing.T) {
 	}
 }
 
-// TestHealthcheckWaits: until the daemon is ready, and no longer than --wait.
+// TestHealthcheckWaits: until the daemon is ready.
 func TestHealthcheckWaits(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if asked.Add(1) < 4 {
@@ -68,14 +77,44 @@ func TestHealthcheckWaits(t *testing.T) {
 	if out, err := command("healthcheck", listen, "--wait=1m").CombinedOutput(); err != nil || asked.Load() != 4 {
 		t.Errorf("asked %d times: %v: %s", asked.Load(), err, out)
 	}
-	asked.Store(-1 << 40) // never ready; how often it asks in so short a time depends on the machine
-	if out, err := command("healthcheck", listen, "--wait=120ms").CombinedOutput(); err == nil || asked.Load() == -1<<40 || !strings.Contains(string(out), "not ready: 503") {
-		t.Errorf("asked %d times: %v: %s", asked.Load()+1<<40, err, out)
+}
+
+// TestHealthcheckWaitsNoLonger than --wait says: it asks once more at the end, and returns that error.
+func TestHealthcheckWaitsNoLonger(t *testing.T) {
+	for wait, want := range map[time.Duration]int{0: 1, healthcheckPause: 2, 120 * time.Millisecond: 4} {
+		synctest.Test(t, func(t *testing.T) {
+			begin, asked := time.Now(), 0
+			err := retry(t.Context(), wait, func(context.Context) error {
+				asked++
+				return fmt.Errorf("refusal %d", asked)
+			})
+			if took := time.Since(begin); asked != want || took != wait || err == nil || err.Error() != fmt.Sprint("refusal ", want) {
+				t.Errorf("waits for %v: asked %d times in %v, want %d: %v", wait, asked, took, want, err)
+			}
+		})
+	}
+}
+
+// TestHealthcheckStops when its context ends.
+func TestHealthcheckStops(t *testing.T) {
+	t.Parallel()
+	refusal := errors.New("not ready")
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := 0
+	err := retry(ctx, time.Hour, func(context.Context) error {
+		if asked++; asked == 2 {
+			cancel()
+		}
+		return refusal
+	})
+	if asked != 2 || !errors.Is(err, refusal) {
+		t.Errorf("asked %d times: %v", asked, err)
 	}
 }
 
 // TestHealthcheckAsksOneQuestion: what is not ready can be alive.
 func TestHealthcheckAsksOneQuestion(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string
 		path string // the only one that is answered well
@@ -87,6 +126,7 @@ func TestHealthcheckAsksOneQuestion(t *testing.T) {
 		"not alive": {[]string{"--live"}, "/readyz", "not alive: 503"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != c.path {
 					w.WriteHeader(http.StatusServiceUnavailable)

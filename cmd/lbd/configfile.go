@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -8,7 +10,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
-	"sigs.k8s.io/yaml"
+
+	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
 // maxConfigBytes bounds a configuration file.
@@ -35,13 +38,17 @@ func readConfigFile(path string) (*configFile, error) {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	f := &configFile{path: path}
-	if err := yaml.UnmarshalStrict(body, &f.values); err != nil {
-		return nil, fmt.Errorf("read the configuration %s: %w", path, err)
+	values, err := text.FromYAML(body)
+	if err == nil {
+		err = json.Unmarshal(values, &f.values)
+	}
+	if err != nil && !errors.Is(err, text.ErrEmpty) {
+		return nil, fmt.Errorf("read the configuration %s as YAML: %w", path, err)
 	}
 	return f, nil
 }
 
-// Validate refuses keys that no flag bears. kong calls it.
+// Validate rejects keys that are not flags of serve. kong calls it.
 func (f *configFile) Validate(app *kong.Application) error {
 	known := make(map[string]bool)
 	for _, command := range app.Children {
@@ -63,7 +70,7 @@ func (f *configFile) Validate(app *kong.Application) error {
 	if unknown == nil {
 		return nil
 	}
-	return fmt.Errorf("configuration %s: no flag bears the name %s: there are %s",
+	return fmt.Errorf("configuration %s: unknown key %s; the keys are %s",
 		f.path, strings.Join(unknown, ", "), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 }
 

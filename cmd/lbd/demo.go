@@ -12,7 +12,7 @@ import (
 
 type demoCommand struct {
 	Config
-	Control string `help:"Where the demo takes calls that stop and start its upstreams." default:"127.0.0.1:8081" env:"LBD_DEMO_CONTROL" placeholder:"ADDRESS"`
+	Control string `help:"Address of the HTTP API that stops and starts the demo's upstreams (default ${default})" default:"127.0.0.1:8081" env:"LBD_DEMO_CONTROL" placeholder:"ADDRESS"`
 }
 
 // Run serves, and plays the demo against what it serves.

@@ -13,6 +13,7 @@ import (
 )
 
 func TestDemoFailsOverAndBack(t *testing.T) {
+	t.Parallel()
 	url := "http://" + startServe(t, Config{PickWait: time.Second})[0]
 	control, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	rsrc "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // xdsState asks for /v1/xds.
-func xdsState(t *testing.T, url, query string) service.XDSState {
+func xdsState(t *testing.T, url, query string) sources.XDSState {
 	t.Helper()
-	var state service.XDSState
+	var state sources.XDSState
 	if err := json.Unmarshal([]byte(do(t, "GET", url+"/v1/xds?"+query, "").body), &state); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/picks"
 )
 
 // Limits of the HTTP server.
@@ -23,7 +24,7 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	readTimeout       = 60 * time.Second
 	// writeTimeout leaves time to answer after the longest wait.
-	writeTimeout   = service.MaxWait + 30*time.Second
+	writeTimeout   = picks.MaxWait + 30*time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 	// closeTimeout is what is left for answers that the end of the trees

@@ -13,11 +13,11 @@ import (
 const healthcheckTimeout = 5 * time.Second
 
 type healthcheckCommand struct {
-	ConfigFile string   `name:"config" help:"The daemon's configuration file, for where it listens." env:"LBD_CONFIG" placeholder:"FILE"`
-	Listen     []string `help:"Where the daemon listens; the first address is asked." default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
-	Live       bool     `help:"Ask whether it answers at all (/livez), and not whether it is ready (/readyz)."`
+	ConfigFile string   `name:"config" help:"Configuration file of the daemon, to read its address from (default none)" env:"LBD_CONFIG" placeholder:"FILE"`
+	Listen     []string `help:"Address of the daemon; the first one is used (default ${default})" default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
+	Live       bool     `help:"Check /livez (the daemon answers) instead of /readyz (default false)"`
 
-	Wait time.Duration `help:"Time to wait until the daemon is ready, such as one that is just started (default 0s: asks once)." default:"0s" placeholder:"DURATION"`
+	Wait time.Duration `help:"Maximum time to wait until the check succeeds (default ${default}: check once)" default:"0s" placeholder:"DURATION"`
 }
 
 // healthcheckPause is the time between two requests of a healthcheck that waits.
@@ -25,9 +25,14 @@ const healthcheckPause = 50 * time.Millisecond
 
 // Run asks the daemon's /readyz, or /livez, until it is ready or the wait is over.
 func (c *healthcheckCommand) Run(ctx context.Context) error {
-	end := time.Now().Add(c.Wait)
+	return retry(ctx, c.Wait, c.ask)
+}
+
+// retry calls ask until it succeeds or the wait is over, at least once, and returns its last error.
+func retry(ctx context.Context, wait time.Duration, ask func(context.Context) error) error {
+	end := time.Now().Add(wait)
 	for {
-		err := c.ask(ctx)
+		err := ask(ctx)
 		if err == nil || time.Until(end) <= 0 {
 			return err
 		}

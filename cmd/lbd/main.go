@@ -1,5 +1,4 @@
-// Command lbd is the load balancing daemon: gRPC's xDS load balancing for
-// whoever speaks HTTP.
+// Command lbd is the load balancing daemon: gRPC's xDS load balancing over HTTP.
 package main
 
 import (
@@ -20,12 +19,12 @@ var version = ""
 // cli is the command line. Every flag can be given by its environment variable
 // as well.
 type cli struct {
-	Serve       serveCommand       `cmd:"" default:"withargs" set:"data=./lbd-data" help:"Run the daemon (the default)."`
-	Demo        demoCommand        `cmd:"" set:"data=" help:"Run the daemon with a demo cluster: real little HTTP upstreams, a caller, something to see."`
-	Check       checkCommand       `cmd:"" help:"Judge resource files, and a configuration, without a daemon; exit 1 if anything is wrong."`
+	Serve       serveCommand       `cmd:"" default:"withargs" set:"data=./lbd-data" help:"Run the daemon. This is the default command."`
+	Demo        demoCommand        `cmd:"" set:"data=" help:"Run the daemon with a demo cluster: local HTTP upstreams and a client that picks from them."`
+	Check       checkCommand       `cmd:"" help:"Validate resource files and a configuration file without a daemon. Exits with 1 if one is invalid."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 	ShowVersion versionFlag        `name:"version" help:"Print the version."`
-	Healthcheck healthcheckCommand `cmd:"" help:"Ask a running daemon whether it is ready, or alive; exit 1 if it is not."`
+	Healthcheck healthcheckCommand `cmd:"" help:"Check that a running daemon is ready, or alive. Exits with 1 if it is not."`
 }
 
 func main() {
@@ -43,8 +42,9 @@ func run(ctx context.Context, args []string) int {
 	code := -1
 	parser, command, err := parse(&c, args,
 		kong.Name("lbd"),
-		kong.Description("gRPC's xDS load balancing for whoever speaks HTTP.\n\nStart with: lbd demo"),
+		kong.Description("A load balancing daemon: gRPC's xDS load balancing over HTTP. Without a command, lbd runs serve. To try it, run lbd demo."),
 		kong.ShortUsageOnError(),
+		kong.Help(printHelp),
 		kong.Exit(func(n int) { code = n }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)

@@ -7,9 +7,9 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/files"
-	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // resourceFiles is the source of --resources.
@@ -21,14 +21,14 @@ type resourceFiles struct {
 // watchFiles lets the service follow the resource directory, beginning with the
 // versions of its files that were in use last. A directory that cannot be read is an
 // error only if nothing of it is known.
-func watchFiles(c Config, svc *service.Service, st *store.Store, b *bootstrap.Config, log *slog.Logger) (*resourceFiles, error) {
+func watchFiles(c Config, svc *service.Service, st sources.Store, b *bootstrap.Config, log *slog.Logger) (*resourceFiles, error) {
 	f := &resourceFiles{archive: files.OpenArchive(c.Data, c.Resources, log)}
 	known, _ := f.archive.Load()
 	svc.FollowFiles(f.archive, st)
 	var err error
 	f.watcher, err = files.Open(c.Resources, files.Options{
 		Logger: log, OnScan: svc.FilesScanned, Lenient: c.LenientFiles, MayBeAway: len(known) > 0,
-		Custom: lb.Foreign, Certificates: b.Instances(),
+		Policies: lb.PolicyConfig, Certificates: b.Instances(),
 	})
 	if err != nil {
 		return nil, errors.Join(err, f.archive.Close())

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // directory is a directory of resource files.
@@ -37,10 +37,10 @@ func (d directory) set(name, body string) {
 }
 
 // until waits for the files to be as is wanted, and returns them.
-func (d directory) until(url, what string, is func(service.FilesState) bool) service.FilesState {
+func (d directory) until(url, what string, is func(sources.FilesState) bool) sources.FilesState {
 	d.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		var state service.FilesState
+		var state sources.FilesState
 		body := do(d.T, "GET", url+"/v1/files", "").body
 		if err := json.Unmarshal([]byte(body), &state); err != nil {
 			d.Fatal(err)
@@ -54,19 +54,20 @@ func (d directory) until(url, what string, is func(service.FilesState) bool) ser
 	}
 }
 
-func isBad(s service.FilesState) bool {
-	return len(s.Files) > 0 && s.Files[0].State == service.FileBad && s.Files[0].KeptLastGood
+func isBad(s sources.FilesState) bool {
+	return len(s.Files) > 0 && s.Files[0].State == sources.FileBad && s.Files[0].KeptLastGood
 }
 
-func isHeld(s service.FilesState) bool { return len(s.Held) == 1 }
+func isHeld(s sources.FilesState) bool { return len(s.Held) == 1 }
 
-func isGood(s service.FilesState) bool {
-	return len(s.Held) == 0 && len(s.Files) > 0 && s.Files[0].State == service.FileGood
+func isGood(s sources.FilesState) bool {
+	return len(s.Held) == 0 && len(s.Files) > 0 && s.Files[0].State == sources.FileGood
 }
 
 // A mistake in a file, and the loss of the files, take nothing away that works, also
 // over kills and restarts, until somebody permits it.
 func TestResourceFilesKeepWhatWorks(t *testing.T) {
+	t.Parallel()
 	d := directory{t, t.TempDir()}
 	data := t.TempDir()
 	good := one(goodEndpoint)
@@ -105,7 +106,7 @@ func TestResourceFilesKeepWhatWorks(t *testing.T) {
 		t.Errorf("after a kill the change is %s, and was %s", got, hash)
 	}
 	picks(p, "emptied, after a kill", "a", 200)
-	if a := do(t, "POST", p.url+service.PermitPath(hash), ""); a.status != 200 {
+	if a := do(t, "POST", p.url+sources.PermitPath(hash), ""); a.status != 200 {
 		t.Errorf("permit: %d %s", a.status, a.body)
 	}
 	picks(p, "permitted", "a", 503)
@@ -113,7 +114,7 @@ func TestResourceFilesKeepWhatWorks(t *testing.T) {
 	p = run()
 	picks(p, "permitted, after a kill", "a", 503)
 	d.set("a.yaml", good)
-	d.until(p.url, "good", func(s service.FilesState) bool { return isGood(s) && len(s.Files[0].Warnings) == 0 })
+	d.until(p.url, "good", func(s sources.FilesState) bool { return isGood(s) && len(s.Files[0].Warnings) == 0 })
 	picks(p, "corrected", "a", 200)
 
 	// The whole directory goes, in one step.
@@ -146,6 +147,7 @@ func TestResourceFilesKeepWhatWorks(t *testing.T) {
 }
 
 func TestLenientFilesAcceptUnknownFields(t *testing.T) {
+	t.Parallel()
 	d := directory{t, t.TempDir()}
 	d.set("a.yaml", "foo: 1\n"+one(goodEndpoint))
 	p := startProcess(t, "--connect=none", "--data=", "--resources="+d.path, "--lenient-files")
@@ -163,6 +165,7 @@ func TestLenientFilesAcceptUnknownFields(t *testing.T) {
 }
 
 func TestADirectoryThatWasNeverReadIsAnError(t *testing.T) {
+	t.Parallel()
 	out, err := command("serve", "--listen=127.0.0.1:0", "--data="+t.TempDir(), "--resources="+filepath.Join(t.TempDir(), "absent")).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "absent") {
 		t.Errorf("%v: %s", err, out)

@@ -18,6 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/web"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -58,7 +59,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		OnDemandIdle:    c.OnDemandIdle,
 		HistoryBytes:    c.historyBytes(),
 		Overload:        lacks,
-		MaxWatchers:     min(service.MaxWatchers, budget.Connections/2), // so that streams leave connections to picks
+		MaxWatchers:     min(observe.MaxWatchers, budget.Connections/2), // so that streams leave connections to picks
 		MaxRemoved:      c.MaxRemoved,
 	})
 	defer svc.Close()

@@ -17,6 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -69,6 +70,7 @@ func eventually(t *testing.T, what string, check func() bool) {
 }
 
 func TestPicksFollowRealConnections(t *testing.T) {
+	t.Parallel()
 	url := "http://" + startServe(t, Config{PickWait: time.Second})[0]
 	first, stopFirst := upstream(t)
 	second, _ := upstream(t)
@@ -92,6 +94,7 @@ func TestPicksFollowRealConnections(t *testing.T) {
 }
 
 func TestUnixSocket(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lbd.sock")
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -128,6 +131,7 @@ func TestUnixSocket(t *testing.T) {
 // TestShutdownAnswersQueuedPicks holds a pick in flight that nothing answers,
 // and lets the daemon end.
 func TestShutdownAnswersQueuedPicks(t *testing.T) {
+	t.Parallel()
 	svc := service.New(service.Options{
 		Logger:     slog.New(slog.DiscardHandler),
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: deaf{}},
@@ -182,6 +186,7 @@ func (deaf) Start([]string, func(lb.Connection)) func() { return func() {} }
 // TestConfigMapSwapUnderPicks swaps a resource directory as Kubernetes does,
 // while picks go on.
 func TestConfigMapSwapUnderPicks(t *testing.T) {
+	t.Parallel()
 	first, _ := upstream(t)
 	second, _ := upstream(t)
 	dir := t.TempDir()
@@ -240,6 +245,7 @@ func TestConfigMapSwapUnderPicks(t *testing.T) {
 // TestStoppedBeforeItServes: to be asked to stop while the trees are built is no
 // failure.
 func TestStoppedBeforeItServes(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	st, err := store.Open(dir, store.Options{})
 	if err != nil {
@@ -248,7 +254,7 @@ func TestStoppedBeforeItServes(t *testing.T) {
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
 		for i := range 100 { // some of them are never built in time
 			name := fmt.Sprint("c", i)
-			d, err := resource.DecodeCluster([]byte(`{"type":"EDS"}`), resource.Options{Name: name})
+			d, err := decode.Cluster([]byte(`{"type":"EDS"}`), decode.Options{Name: name})
 			if err != nil {
 				return err
 			}

@@ -59,6 +59,7 @@ func (c *heldCaller) get(path string) (string, error) {
 // limit of 1024 descriptors, keep lbd from no dial: each of 80 clusters that come then
 // answers its first pick.
 func TestIdleCallersTakeNoDescriptors(t *testing.T) {
+	t.Parallel()
 	p := start(t, limited(command("serve", "--listen=127.0.0.1:0", "--data=", "--log-format=json", "--pick-wait=5s"), 1024))
 	address, _ := upstream(t)
 	var callers []*heldCaller
@@ -103,14 +104,27 @@ func TestIdleCallersTakeNoDescriptors(t *testing.T) {
 // TestRunningOutOfDescriptors: while lbd can open no descriptor at all, what it picked
 // it picks still, and says what it lacks; afterwards it looks at the endpoints again.
 func TestRunningOutOfDescriptors(t *testing.T) {
+	t.Parallel()
 	p := startProcess(t, "--data=")
+	// A daemon without descriptors accepts no connection: the client keeps the one that it has, and other
+	// tests, whose idle connections may take its place in a transport that they share, do not use it.
+	client := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(client.CloseIdleConnections)
+	ask := func(method, path, body string) answer {
+		t.Helper()
+		a, err := try(t.Context(), client, method, p.url+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
 	first, stop := upstream(t)
 	second, _ := upstream(t)
 	body := `{"endpoints":[` + onPriority(0, first) + `,` + onPriority(1, second) + `]}`
-	if a := do(t, "PUT", p.url+"/v1/clusters/orders/endpoints", body); a.status != http.StatusCreated {
+	if a := ask("PUT", "/v1/clusters/orders/endpoints", body); a.status != http.StatusCreated {
 		t.Fatalf("push: %+v", a)
 	}
-	pick := func() string { return do(t, "GET", p.url+"/pick?cluster=orders&wait=5s", "").address() }
+	pick := func() string { return ask("GET", "/pick?cluster=orders&wait=5s", "").address() }
 	if got := pick(); got != first {
 		t.Fatalf("picked %s", got)
 	}
@@ -127,22 +141,22 @@ func TestRunningOutOfDescriptors(t *testing.T) {
 	}
 	before := limit(1)
 	eventually(t, "a warning", func() bool {
-		return strings.Contains(do(t, "GET", p.url+"/readyz?verbose", "").body, "[!]shortage: lbd has no file descriptor left (EMFILE)")
+		return strings.Contains(ask("GET", "/readyz?verbose", "").body, "[!]shortage: lbd has no file descriptor left (EMFILE)")
 	})
-	if a := do(t, "GET", p.url+"/readyz", ""); a.status != http.StatusOK {
+	if a := ask("GET", "/readyz", ""); a.status != http.StatusOK {
 		t.Errorf("not ready: %+v", a)
 	}
 	if got := pick(); got != first {
 		t.Errorf("picked %s in the shortage", got)
 	}
-	if m := do(t, "GET", p.url+"/metrics", "").body; !strings.Contains(m, "\nlbd_overload{resource=\"descriptors\"} 1\n") {
+	if m := ask("GET", "/metrics", "").body; !strings.Contains(m, "\nlbd_overload{resource=\"descriptors\"} 1\n") {
 		t.Error("no metric of the shortage")
 	}
 	limit(before)
 	eventually(t, "the end of the shortage", func() bool {
-		return strings.Contains(do(t, "GET", p.url+"/v1/events?type=shortage_ended", "").body, "descriptors")
+		return strings.Contains(ask("GET", "/v1/events?type=shortage_ended", "").body, "descriptors")
 	})
-	if events := do(t, "GET", p.url+"/v1/events?type=priority_switched", "").body; strings.Count(events, `"id"`) != 1 { // the first to be used
+	if events := ask("GET", "/v1/events?type=priority_switched", "").body; strings.Count(events, `"id"`) != 1 { // the first to be used
 		t.Errorf("events %s", events)
 	}
 	stop()

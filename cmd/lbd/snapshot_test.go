@@ -36,6 +36,7 @@ var portPattern = regexp.MustCompile(`"port_value": (\d+)`)
 // again and again: each time it comes back with all of one snapshot, and with
 // none older than the last that was acknowledged.
 func TestSnapshotKilledMidway(t *testing.T) {
+	t.Parallel()
 	rounds := 4
 	if os.Getenv("LBD_TEST_LONG") != "" {
 		rounds = 50

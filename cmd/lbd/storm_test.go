@@ -149,6 +149,7 @@ func (s *storm) unreachable() {
 // one, whatever happens to two management servers, of which the second has something
 // else under the same names. LBD_STORM is how long it lasts, such as 10m.
 func TestStorm(t *testing.T) {
+	t.Parallel()
 	lasts, seed := 4*time.Second, uint64(1)
 	if long := os.Getenv("LBD_STORM"); long != "" {
 		var err error

@@ -16,6 +16,7 @@ func (b bound) Addr() net.Addr { return b.at }
 
 // TestServes: a socket unit may name an address in another way than --listen.
 func TestServes(t *testing.T) {
+	t.Parallel()
 	any6 := &net.TCPAddr{IP: net.IPv6unspecified, Port: 80}
 	loopback := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80}
 	for _, tt := range []struct {

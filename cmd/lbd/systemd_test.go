@@ -44,6 +44,7 @@ func listenTCP(t *testing.T) *net.TCPListener {
 // TestSocketsOfSystemd: systemd's sockets take the place of --listen, outlive
 // the process, and what comes in between waits for the next one.
 func TestSocketsOfSystemd(t *testing.T) {
+	t.Parallel()
 	tcp := listenTCP(t)
 	path := filepath.Join(t.TempDir(), "lbd.sock")
 	unix, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
@@ -98,6 +99,7 @@ func TestSocketsOfSystemd(t *testing.T) {
 }
 
 func TestDefaultListen(t *testing.T) {
+	t.Parallel()
 	var c cli
 	if _, _, err := parse(&c, nil); err != nil || !slices.Equal(c.Serve.Listen, []string{defaultListen}) {
 		t.Errorf("listens on %v (%v), and the default is said to be %s", c.Serve.Listen, err, defaultListen)
@@ -105,6 +107,7 @@ func TestDefaultListen(t *testing.T) {
 }
 
 func TestSocketOfSystemdThatCannotListen(t *testing.T) {
+	t.Parallel()
 	datagrams, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -118,6 +121,7 @@ func TestSocketOfSystemdThatCannotListen(t *testing.T) {
 
 // TestSystemdIsTold: that lbd is ready once it answers, and that it stops.
 func TestSystemdIsTold(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path})
 	if err != nil {
@@ -156,6 +160,7 @@ func TestSystemdIsTold(t *testing.T) {
 // TestSystemdThatIsGone: a service manager that does not listen is no reason not
 // to serve.
 func TestSystemdThatIsGone(t *testing.T) {
+	t.Parallel()
 	cmd := command("serve", "--data=", "--listen=127.0.0.1:0", "--log-format=json")
 	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+filepath.Join(t.TempDir(), "none"))
 	p := start(t, cmd)

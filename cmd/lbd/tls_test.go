@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -126,6 +127,7 @@ func securedBy(instance, name string) string {
 // TestTLSToEndpoints: from a bootstrap's files to the connections, and why one
 // cannot be had to pick, state and events; files that change are used.
 func TestTLSToEndpoints(t *testing.T) {
+	t.Parallel()
 	first, second := newIssuer(t), newIssuer(t)
 	dir := t.TempDir()
 	first.write(t, dir)
@@ -219,11 +221,11 @@ func TestTLSFailsClosed(t *testing.T) {
 	if _, err := st.Update(t.Context(), func(tx *store.Tx) error {
 		for name, address := range map[string]string{"plain": plain, "own": secure} {
 			body := strings.ReplaceAll(securedBy(map[string]string{"plain": "mesh", "own": "own"}[name], "orders.example"), `"orders"`, `"`+name+`"`)
-			d, err := resource.DecodeCluster([]byte(body), resource.Options{Stored: true})
+			d, err := decode.Cluster([]byte(body), decode.Options{Stored: true})
 			if err != nil {
 				return err
 			}
-			e, err := resource.DecodeAssignment([]byte(envoyFile(name, address)), resource.Options{Format: resource.FormatYAML})
+			e, err := decode.Assignment([]byte(envoyFile(name, address)), decode.Options{Format: decode.FormatYAML})
 			if err != nil {
 				return err
 			}

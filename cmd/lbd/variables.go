@@ -9,7 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
 // knownVariables returns the environment variables of all flags.
@@ -54,7 +54,7 @@ func warnOfVariables(environ []string, log *slog.Logger) {
 	known := knownVariables()
 	for _, name := range unknownVariables(environ, known) {
 		attributes := []any{"variable", name}
-		if meant := resource.Closest(name, slices.Sorted(maps.Keys(known))); meant != "" {
+		if meant := text.Closest(name, slices.Sorted(maps.Keys(known))); meant != "" {
 			attributes = append(attributes, "did_you_mean", meant)
 		}
 		log.Warn("unknown environment variable, ignored", attributes...)

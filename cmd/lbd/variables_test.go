@@ -8,6 +8,7 @@ import (
 )
 
 func TestUnknownVariables(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name, variable string
 		want           string // what is logged
@@ -43,6 +44,7 @@ func TestUnknownVariables(t *testing.T) {
 
 // TestUnknownVariablesAreLogged: the daemon says so when it starts.
 func TestUnknownVariablesAreLogged(t *testing.T) {
+	t.Parallel()
 	cmd := command("serve", "--listen=127.0.0.1:0", "--data=", "--log-format=json")
 	cmd.Env = append(cmd.Env, "LBD_DRAIN_DELY=5s", "LBD_SERVICE_HOST=10.0.0.1")
 	p := start(t, cmd)

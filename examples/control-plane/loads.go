@@ -9,10 +9,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// reportEvery is how often the server asks for loads.
+// reportEvery is the load reporting interval that the server sets.
 const reportEvery = 2 * time.Second
 
-// load is what was reported of one cluster, all in all.
+// load is the sum of all reports on one cluster.
 type load struct {
 	Issued    uint64 `json:"issued"`
 	Succeeded uint64 `json:"succeeded"`
@@ -20,7 +20,7 @@ type load struct {
 	Dropped   uint64 `json:"dropped"`
 }
 
-// loads takes load reports (LRS) and adds them up.
+// loads receives load reports (LRS) and adds them up.
 type loads struct {
 	loadv3.UnimplementedLoadReportingServiceServer
 
@@ -30,7 +30,7 @@ type loads struct {
 
 func newLoads() *loads { return &loads{total: make(map[string]load)} }
 
-// StreamLoadStats asks for the loads of all clusters, and adds up what comes.
+// StreamLoadStats requests reports on all clusters, and adds them up.
 func (l *loads) StreamLoadStats(s loadv3.LoadReportingService_StreamLoadStatsServer) error {
 	if _, err := s.Recv(); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (l *loads) add(r *loadv3.LoadStatsRequest) {
 	}
 }
 
-// read returns what was reported so far.
+// read returns the sums so far, by cluster.
 func (l *loads) read() map[string]load {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,9 +1,9 @@
-// Command control-plane shows lbd behind a management server: a real one, of
-// go-control-plane, with little HTTP upstreams and an lbd that follows it.
+// Command control-plane runs a management server on go-control-plane, local HTTP
+// upstreams, and an lbd that follows the server.
 //
 //	go run ./examples/control-plane
 //
-// It starts all three, prints what to try, and ends them with Ctrl-C.
+// It prints commands to try, and ends all three with Ctrl-C.
 package main
 
 import (
@@ -39,17 +39,17 @@ type options struct {
 
 func run(ctx context.Context) error {
 	var o options
-	flag.StringVar(&o.xds, "xds", "127.0.0.1:18000", "where the management server listens")
-	flag.StringVar(&o.admin, "admin", "127.0.0.1:18001", "where it takes orders")
-	flag.StringVar(&o.lbd, "lbd", "127.0.0.1:8080", "where lbd listens")
-	flag.BoolVar(&o.noDaemon, "no-daemon", false, "start no lbd: you do")
+	flag.StringVar(&o.xds, "xds", "127.0.0.1:18000", "address of the management server")
+	flag.StringVar(&o.admin, "admin", "127.0.0.1:18001", "address of its control API")
+	flag.StringVar(&o.lbd, "lbd", "127.0.0.1:8080", "address of lbd")
+	flag.BoolVar(&o.noDaemon, "no-daemon", false, "do not start lbd")
 	flag.Parse()
 
 	dir, err := os.MkdirTemp("", "lbd-control-plane-")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // what is left is the system's to clear away
+	defer func() { _ = os.RemoveAll(dir) }() // the system deletes what is left
 	bootstrap := filepath.Join(dir, "bootstrap.json")
 	if err := os.WriteFile(bootstrap, fmt.Appendf(nil, bootstrapText, o.xds), 0o600); err != nil {
 		return err
@@ -84,7 +84,7 @@ const bootstrapText = `{
 }
 `
 
-const greeting = `management server %[1]s, its orders %[2]s
+const greeting = `management server %[1]s, control API %[2]s
 bootstrap file    %[3]s
 
 Try, in another shell:
@@ -92,22 +92,22 @@ Try, in another shell:
   curl 'http://%[4]s/pick?target=shop&path=/cart/items'     the target's routes choose the cluster
   curl 'http://%[4]s/pick?target=shop&path=/'               orders, or one time in ten orders-canary
   curl 'http://%[4]s/pick?cluster=orders'                   a cluster on demand
-  curl  http://%[4]s/v1/xds                                 what was asked for, and what came
+  curl  http://%[4]s/v1/xds                                 requested resources and their states
 
   curl -X POST 'http://%[2]s/canary?weight=50'              change the routes
   curl -X POST  http://%[2]s/bad                            send a Cluster that breaks a rule: see the NACK here and in /v1/xds
-  curl -X POST  http://%[2]s/good                           take it back
-  curl -X POST  http://%[2]s/delete                         delete the Cluster cart: its picks go on, see /v1/xds
+  curl -X POST  http://%[2]s/good                           send a valid one again
+  curl -X POST  http://%[2]s/delete                         delete the Cluster cart: its picks continue, see /v1/xds
   curl -X POST  http://%[2]s/restore                        send it again
-  curl -X POST  http://%[2]s/stop                           the management server goes away: picks go on, marked stale
-  curl -X POST  http://%[2]s/start                          and comes back
-  curl          http://%[2]s/loads                          what lbd has reported of its picks
+  curl -X POST  http://%[2]s/stop                           stop the management server: picks continue, marked stale
+  curl -X POST  http://%[2]s/start                          start it again
+  curl          http://%[2]s/loads                          the load reports of lbd
 
 `
 
-var errStopped = errors.New("see what it wrote above")
+var errStopped = errors.New("see its output above")
 
-// daemon runs lbd, as a user would, until ctx ends.
+// daemon runs lbd as a process until ctx ends.
 func daemon(ctx context.Context, listen, bootstrap, data string) error {
 	c := exec.CommandContext(ctx, "go", "run", "./cmd/lbd", "serve", //nolint:gosec // the arguments are this program's own
 		"--listen", listen, "--bootstrap", bootstrap, "--target", "shop", "--data", data)
@@ -115,7 +115,7 @@ func daemon(ctx context.Context, listen, bootstrap, data string) error {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGTERM) }
 	c.WaitDelay = 20 * time.Second
-	if err := c.Run(); ctx.Err() == nil { // nobody has asked it to stop
+	if err := c.Run(); ctx.Err() == nil { // it was not asked to stop
 		return fmt.Errorf("lbd stopped by itself: %w", errors.Join(err, errStopped))
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// orders lets a person play the operator of the management server. What is started
+// orders is the control API of the management server. A server that it starts
 // serves until ctx ends.
 func orders(ctx context.Context, s *server, w *world) http.Handler {
 	mux := http.NewServeMux()
@@ -47,7 +47,7 @@ func orders(ctx context.Context, s *server, w *world) http.Handler {
 	change("POST /start", func(*http.Request) error { return s.start(ctx) })
 	mux.HandleFunc("GET /loads", func(out http.ResponseWriter, _ *http.Request) {
 		out.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(out).Encode(s.loads.read()) // nobody is left to tell
+		_ = json.NewEncoder(out).Encode(s.loads.read()) // the client has disconnected
 	})
 	return mux
 }

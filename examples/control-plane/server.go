@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// server is the management server: ADS from a cache, and load reports.
+// server is the management server: ADS from a cache, and load reports (LRS).
 type server struct {
 	address string
 	cache   cache.SnapshotCache
@@ -31,7 +31,7 @@ type server struct {
 func newServer(address string) *server {
 	return &server{
 		address: address,
-		// Each client asks for the names that it needs, not for all.
+		// Each client requests the names that it needs, not all.
 		cache: cache.NewSnapshotCache(false, oneForAll{}, nil),
 		loads: newLoads(),
 	}
@@ -43,7 +43,7 @@ type oneForAll struct{}
 // ID is the same for every client.
 func (oneForAll) ID(*corev3.Node) string { return "all" }
 
-// set replaces what the server tells of.
+// set replaces the resources that the server sends.
 func (s *server) set(ctx context.Context, w *world) error {
 	snapshot, err := w.snapshot()
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *server) set(ctx context.Context, w *world) error {
 	return s.cache.SetSnapshot(ctx, "all", snapshot)
 }
 
-// start serves until stop or ctx ends its streams, unless it does already.
+// start serves until stop or ctx ends. It does nothing if the server is started.
 func (s *server) start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *server) start(ctx context.Context) error {
 	return nil
 }
 
-// stop breaks every stream, and stops listening.
+// stop ends every stream and closes the listener.
 func (s *server) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +92,7 @@ func (s *server) stop() {
 	fmt.Println("management server: down")
 }
 
-// callbacks print what clients refuse.
+// callbacks print what clients reject (NACK).
 func callbacks() serverv3.CallbackFuncs {
 	return serverv3.CallbackFuncs{
 		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {

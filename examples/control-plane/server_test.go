@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// TestStopAndStart: a server that was ordered to stop and to start serves streams
-// as it did before, long after the orders are answered.
+// TestStopAndStart: a server that was stopped and started serves streams as before,
+// long after the calls are answered.
 func TestStopAndStart(t *testing.T) {
 	var config net.ListenConfig
 	free, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -25,24 +25,24 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// target is what lbd is given: xds:///shop.
+// target is the target that lbd hosts: xds:///shop.
 const target = "shop"
 
-// services are the clusters, each with so many upstreams.
+// services are the clusters with their numbers of upstreams.
 var services = map[string]int{"orders": 3, "orders-canary": 1, "cart": 2}
 
-// world is what the management server tells of.
+// world is the configuration that the management server serves.
 type world struct {
 	upstreams map[string][]net.Addr // by cluster; fixed after newWorld
 
 	mu      sync.Mutex
 	version int
-	canary  uint32 // the part of orders that the canary takes, in percent
+	canary  uint32 // the share of orders that the canary gets, in percent
 	bad     bool   // whether cart breaks a rule
 	deleted bool   // whether the Cluster cart is not sent
 }
 
-// newWorld starts the upstreams; they end with ctx.
+// newWorld starts the upstreams, which run until ctx ends.
 func newWorld(ctx context.Context, group *errgroup.Group) (*world, error) {
 	w := &world{upstreams: make(map[string][]net.Addr), canary: 10}
 	for name, n := range services {
@@ -67,7 +67,7 @@ func newWorld(ctx context.Context, group *errgroup.Group) (*world, error) {
 	return w, nil
 }
 
-// snapshot is the world as go-control-plane's cache holds it.
+// snapshot returns the world for go-control-plane's cache.
 func (w *world) snapshot() (*cache.Snapshot, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +137,7 @@ func (w *world) routes() *routev3.RouteConfiguration {
 	}
 }
 
-// cluster is an EDS cluster whose loads are to be reported.
+// cluster returns an EDS cluster with load reports.
 func (w *world) cluster(name string) *clusterv3.Cluster {
 	c := &clusterv3.Cluster{
 		Name:                 name,

@@ -1,12 +1,12 @@
-// Package custompolicy is an endpoint policy of your own, written as for any gRPC
-// client: it knows nothing of lbd. To have it in your daemon, import the package
-// for its side effect from a file beside cmd/lbd/main.go,
+// Package custompolicy is an example of a custom endpoint policy. It is written as
+// for a gRPC client, and does not depend on lbd. To add it to your daemon, import
+// the package for its side effect in a file next to cmd/lbd/main.go,
 //
 //	import _ "github.com/lbd-dev/lbd/examples/custompolicy"
 //
-// and name it in a Cluster's load_balancing_policy, as cluster.yaml beside this
-// file does. A builder that has a ParseConfig as well is given the config that the
-// Cluster names there, and a Cluster whose config it refuses is refused.
+// and name it in load_balancing_policy of a Cluster, as in cluster.yaml next to this
+// file. If the builder also has a ParseConfig, lbd passes it the config in the
+// Cluster, and rejects the Cluster if ParseConfig returns an error.
 package custompolicy
 
 import (
@@ -17,15 +17,15 @@ import (
 	"google.golang.org/grpc/balancer/base"
 )
 
-// Name is what clusters call the policy.
+// Name is the name of the policy in Clusters.
 const Name = "example.first_ready"
 
 func init() {
 	balancer.Register(base.NewBalancerBuilder(Name, pickerBuilder{}, base.Config{}))
 }
 
-// pickerBuilder makes a picker of the endpoints that are READY: the first of them
-// by its address takes every pick.
+// pickerBuilder builds a picker that always picks the first READY endpoint, by
+// address.
 type pickerBuilder struct{}
 
 // Build is called whenever the READY endpoints change.
@@ -47,7 +47,7 @@ func (pickerBuilder) Build(info base.PickerBuildInfo) balancer.Picker {
 
 type picker struct{ first balancer.SubConn }
 
-// Pick picks the one.
+// Pick returns that endpoint.
 func (p picker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{SubConn: p.first}, nil
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/lbd-dev/lbd/examples/custompolicy"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -43,21 +45,21 @@ func TestPushedClusterChoosesThePolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	push := func(r service.PushRequest) {
+	push := func(r sources.PushRequest) {
 		t.Helper()
 		r.Cluster = "orders"
 		if _, err := s.Push(t.Context(), &r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	push(service.PushRequest{Kind: service.Config, Body: config, Format: service.YAML})
+	push(sources.PushRequest{Kind: sources.Config, Body: config, Format: sources.YAML})
 	for i := range 20 {
 		// Picks see it without waiting once the push is answered.
 		first := fmt.Sprintf("10.0.%d.1", i)
-		push(service.PushRequest{Kind: service.Endpoints, Body: endpoints("10.1.0.1", first)})
+		push(sources.PushRequest{Kind: sources.Endpoints, Body: endpoints("10.1.0.1", first)})
 		for range 3 {
-			var out service.Picks
-			r := service.PickRequest{Cluster: "orders", N: 1}
+			var out picks.Picks
+			r := picks.Request{Cluster: "orders", N: 1}
 			if err := s.Pick(t.Context(), &r, &out); err != nil || out.Picks[0].Address != first+":80" {
 				t.Fatalf("after push %d: %+v, %v", i, out, err)
 			}

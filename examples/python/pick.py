@@ -1,5 +1,5 @@
-"""Calls a cluster's endpoints by lbd's picks: once under a lease, then by a batch of picks that a long poll keeps fresh.
-pick.py CLUSTER; LBD is where lbd listens (http://localhost:8080). Needs nothing but Python 3."""
+"""Sends requests to the endpoints that lbd picks: one with a lease, then some from a batch that a long poll updates.
+pick.py CLUSTER; LBD is the URL of lbd (default http://localhost:8080). Needs only Python 3."""
 import itertools, json, os, random, sys, threading, time, urllib.parse, urllib.request
 
 LBD, cluster = os.environ.get("LBD", "http://localhost:8080"), urllib.parse.quote(sys.argv[1], safe="")
@@ -8,7 +8,7 @@ def call(method, path, body=None):
     with urllib.request.urlopen(urllib.request.Request(LBD + path, body, method=method), timeout=60) as answer:
         return json.load(answer)
 
-def leased(work):  # in flight from the pick to done: for circuit breaking, or where requests are long
+def leased(work):  # counts as in flight until done: for circuit breaking, or for long requests
     pick, outcome = call("POST", f"/pick?cluster={cluster}&ttl=30s"), "error"
     try:
         work(pick["address"])
@@ -16,14 +16,14 @@ def leased(work):  # in flight from the pick to done: for circuit breaking, or w
     finally:
         call("POST", f"/v1/leases/{pick['lease']['id']}/done", json.dumps({"outcome": outcome}).encode())
 
-class Batch:  # the cheap way: 100 picks in one answer, again when the cluster changes, and every 30 s in any case
+class Batch:  # the cheap way: 100 picks in one answer, again when the cluster changes, and at least every 30 s
     def __init__(self):
         self.fetch()
         threading.Thread(target=self.follow, daemon=True).start()
     def fetch(self):
         answer = call("GET", f"/pick?cluster={cluster}&n=100")
         refused = sum(answer["dropped"].values()) + answer["circuit_broken"]
-        turns = [p["address"] for p in answer["picks"]] + [None] * refused  # None: shed this request
+        turns = [p["address"] for p in answer["picks"]] + [None] * refused  # None: drop this request
         random.shuffle(turns)
         self.generation, self.turns = answer["generation"], itertools.cycle(turns)
     def follow(self):
@@ -31,7 +31,7 @@ class Batch:  # the cheap way: 100 picks in one answer, again when the cluster c
             try:
                 call("GET", f"/v1/clusters/{cluster}?endpoints=false&index={self.generation}&wait=30s")
                 self.fetch()
-            except OSError:  # lbd is away or refuses: the picks that are there stay in use
+            except OSError:  # lbd is unreachable or refuses: keep using the last batch
                 time.sleep(1)
 
 leased(lambda address: print("leased:", address))

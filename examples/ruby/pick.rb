@@ -1,5 +1,5 @@
-# Calls a cluster's endpoints by lbd's picks: once under a lease, then by a batch of picks that a long poll keeps fresh.
-# ruby pick.rb CLUSTER; LBD is where lbd listens (http://localhost:8080). Needs nothing but Ruby.
+# Sends requests to the endpoints that lbd picks: one with a lease, then some from a batch that a long poll updates.
+# ruby pick.rb CLUSTER; LBD is the URL of lbd (default http://localhost:8080). Needs only Ruby.
 require "erb"
 require "json"
 require "net/http"
@@ -15,7 +15,7 @@ end
 def get(path) = call(Net::HTTP::Get.new(URI(LBD + path)))
 def post(path, body = nil) = call(Net::HTTP::Post.new(URI(LBD + path)).tap { |r| r.body = body && JSON.dump(body) })
 
-def leased # in flight from the pick to done: for circuit breaking, or where requests are long
+def leased # counts as in flight until done: for circuit breaking, or for long requests
   pick = post("/pick?cluster=#{CLUSTER}&ttl=30s")
   outcome = "error"
   yield(pick["address"]).tap { outcome = "success" }
@@ -23,10 +23,10 @@ ensure
   post("/v1/leases/#{pick["lease"]["id"]}/done", { outcome: outcome }) if pick
 end
 
-def fetch # the cheap way: 100 picks in one answer, again when the cluster changes, and every 30 s in any case
+def fetch # the cheap way: 100 picks in one answer, again when the cluster changes, and at least every 30 s
   answer = get("/pick?cluster=#{CLUSTER}&n=100")
   refused = answer["dropped"].values.sum + answer["circuit_broken"]
-  @turns = (answer["picks"].map { |p| p["address"] } + [nil] * refused).shuffle.cycle # nil: shed this request
+  @turns = (answer["picks"].map { |p| p["address"] } + [nil] * refused).shuffle.cycle # nil: drop this request
   answer["generation"]
 end
 
@@ -34,7 +34,7 @@ puts "leased: #{leased { |address| address }}"
 generation = fetch
 Thread.new do
   loop { get("/v1/clusters/#{CLUSTER}?endpoints=false&index=#{generation}&wait=30s") and generation = fetch }
-rescue SystemCallError, IOError, Timeout::Error # lbd is away or refuses: the picks that are there stay in use
+rescue SystemCallError, IOError, Timeout::Error # lbd is unreachable or refuses: keep using the last batch
   sleep 1 and retry
 end
 puts "batch: #{3.times.map { @turns.next }.join(" ")}"

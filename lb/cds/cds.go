@@ -17,23 +17,18 @@ import (
 
 var errNoAssignment = errors.New("no endpoints are known yet")
 
-// Builder builds cds policies, whose config is a [policy.CDSConfig].
-type Builder struct{}
-
-// Name returns "cds_experimental".
-func (Builder) Name() string { return policy.CDS }
-
-// Build returns a cds policy.
-func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		return &cds{conn: conn, child: policy.NewSwitch(conn)}
+// Builder returns the builder of cds policies, whose config is a *[policy.CDSConfig].
+func Builder() policy.Builder {
+	return policy.NewBuilder(policy.CDS, func(conn *policy.Conn) balancer.Balancer {
+		return &cds{conn: conn, Switch: policy.NewSwitch(conn)}
 	})
 }
 
 // cds belongs to the owner, all of it.
 type cds struct {
-	conn  *policy.Conn
-	child *policy.Switch
+	*policy.Switch // its child
+
+	conn *policy.Conn
 
 	applied    []part     // what the child was built from; nil without child
 	priorities priorities // of a cluster with endpoints
@@ -96,7 +91,7 @@ func (b *cds) wait() {
 
 // fail closes the child: a cluster that cannot be used has none.
 func (b *cds) fail(err error) {
-	b.child.Close()
+	b.Switch.Close()
 	same := b.err != nil && b.err.Error() == err.Error()
 	b.applied, b.priorities, b.leaves, b.err = nil, priorities{}, nil, err
 	if !same { // else nothing changed for picks
@@ -112,7 +107,7 @@ func (b *cds) apply(parts []part, build func() (policy.Child, error)) {
 	}
 	child, err := build()
 	if err == nil {
-		err = b.child.Update(child)
+		err = b.Switch.Update(child)
 	}
 	if err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
 		b.fail(err)
@@ -125,7 +120,7 @@ func (b *cds) apply(parts []part, build func() (policy.Child, error)) {
 // cluster_impl over its priorities (gRFC A75). Those are always the same policies:
 // outlier_detection that is configured anew rebuilds none.
 func (b *cds) build(cc *resource.ClusterConfig, first int) (policy.Child, error) {
-	children, err := b.priorities.update(cc)
+	children, err := b.priorities.update(b.conn, cc)
 	if err != nil {
 		return policy.Child{}, err
 	}
@@ -155,23 +150,15 @@ func (b *cds) build(cc *resource.ClusterConfig, first int) (policy.Child, error)
 	}, nil
 }
 
-// ResolverError goes to the child.
-func (b *cds) ResolverError(err error) { b.child.ResolverError(err) }
-
 // UpdateSubConnState is not called: SubConns have listeners.
 func (b *cds) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-
-// ExitIdle goes to the child.
-func (b *cds) ExitIdle() { b.child.ExitIdle() }
-
-func (b *cds) Close() { b.child.Close() }
 
 // Describe describes the child, or says why there is none.
 func (b *cds) Describe() policy.Node {
 	if b.err != nil {
 		return policy.Node{Policy: policy.CDS, State: policy.Failure(b.err).ConnectivityState, Err: b.err}
 	}
-	child := b.child.Describe()
+	child := b.Switch.Describe()
 	return policy.Node{Policy: policy.CDS, State: child.State, Err: child.Err, Child: &child}
 }
 
@@ -180,5 +167,5 @@ func (b *cds) Summarize() policy.Summary {
 	if b.err != nil {
 		return policy.Summary{State: policy.Failure(b.err).ConnectivityState, Priority: -1}
 	}
-	return b.child.Summarize()
+	return b.Switch.Summarize()
 }

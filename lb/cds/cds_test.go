@@ -126,7 +126,7 @@ func TestCDS(t *testing.T) {
 		{"READY", []step{assignment("a | b"), says("a", up)}, "READY a"},
 		{"fails over", []step{assignment("a | b"), says("a", down), says("b", up)}, "READY b"},
 		{"no locality", []step{assignment("")}, "TRANSIENT_FAILURE no locality in any priority: the assignment is empty"},
-		{"no endpoint of the only locality is usable", []step{assignment("a"), says("a", up), unusable("a")}, "TRANSIENT_FAILURE no endpoint that picks may reach"},
+		{"no endpoint of the only locality is usable", []step{assignment("a"), says("a", up), unusable("a")}, "TRANSIENT_FAILURE no usable endpoints"},
 		{"the cluster has an error", []step{failed(resource.ClusterConfig{Err: errDeleted})}, "TRANSIENT_FAILURE cluster orders was deleted"},
 		{"the assignment never came", []step{failed(resource.ClusterConfig{AssignmentErr: errNoEDS})}, "TRANSIENT_FAILURE assignment orders does not exist"},
 		{"no assignment, and nobody says why", []step{failed(resource.ClusterConfig{})}, "TRANSIENT_FAILURE no endpoints are known yet"},
@@ -182,8 +182,8 @@ func TestCDS(t *testing.T) {
 		},
 		{
 			"a policy that cannot pick endpoints fails the cluster",
-			[]step{assignment("a"), says("a", up), withCluster(func(c *resource.Cluster) { c.Policy = resource.Policy{Name: "magic"} }), assignment("a"), closed},
-			`TRANSIENT_FAILURE load balancing policy "magic" cannot pick endpoints`,
+			[]step{assignment("a"), says("a", up), withCluster(func(c *resource.Cluster) { c.Policy = resource.Policy{Name: policy.Priority} }), assignment("a"), closed},
+			`TRANSIENT_FAILURE load balancing policy "priority_experimental" cannot pick endpoints`,
 		},
 		{
 			"so does a locality policy without one for the endpoints",
@@ -193,7 +193,7 @@ func TestCDS(t *testing.T) {
 		{
 			"and it recovers",
 			[]step{
-				withCluster(func(c *resource.Cluster) { c.Policy = resource.Policy{Name: "magic"} }), assignment("a"), reports(1), assignment("a"), reports(1),
+				withCluster(func(c *resource.Cluster) { c.Policy = resource.Policy{Name: policy.Priority} }), assignment("a"), reports(1), assignment("a"), reports(1),
 				withCluster(func(c *resource.Cluster) { c.Policy = resource.RoundRobinPolicy() }), assignment("a"), says("a", up),
 			},
 			"READY a",
@@ -202,8 +202,8 @@ func TestCDS(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
-			s.tree = lbtest.NewTree(t, cds.Builder{}, outlierdetection.Builder{}, clusterimpl.Builder{}, priority.Builder{},
-				wrrlocality.Builder{}, weightedtarget.Builder{}, roundrobin.Builder{})
+			s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(),
+				wrrlocality.Builder(), weightedtarget.Builder(), roundrobin.Builder())
 			for _, step := range tt.steps {
 				step(s)
 			}
@@ -254,7 +254,7 @@ func ambient(err error) step {
 }
 
 func TestWrongConfigs(t *testing.T) {
-	tree := lbtest.NewTree(t, cds.Builder{})
+	tree := lbtest.NewTree(t, cds.Builder())
 	if err := tree.Update(policy.Child{Config: &policy.PriorityConfig{}}); err == nil {
 		t.Error("took another policy's config")
 	}
@@ -290,7 +290,7 @@ func (c *confidant) Close() { c.closes++ }
 func TestCallsReachTheChild(t *testing.T) {
 	child := new(confidant)
 	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
-	s.tree = lbtest.NewTree(t, cds.Builder{}, outlierdetection.Builder{}, child)
+	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), child)
 	assignment("a")(s)
 	s.tree.Batch(func() {
 		s.tree.Root().ExitIdle()

@@ -33,7 +33,7 @@ func TestWhatIsCounted(t *testing.T) {
 		c := *resource.DefaultCluster(cluster)
 		c.LRSToSelf, c.LoadMetrics = reported, &resource.LoadMetrics{AllNamed: true}
 		s := &stage{t: t, cluster: &c, places: map[string]*resource.LocalityEndpoints{}}
-		s.tree = lbtest.NewTree(t, cds.Builder{}, outlierdetection.Builder{}, child)
+		s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), child)
 		assignment("a b | a", resource.Drop{Category: "x"})(s)
 		got := child.config
 		if len(got.Drops) != 1 || len(got.Localities) != 3 || got.Localities[1].ID.Zone != "b" {

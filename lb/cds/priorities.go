@@ -1,8 +1,13 @@
 package cds
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -14,10 +19,11 @@ type priorities struct {
 	localities map[*resource.LocalityEndpoints]*policy.Locality
 	byID       map[resource.Locality]*policy.Locality // made of localities when it is needed
 	names      names
+	config     config
 }
 
 // update returns the priorities of the cluster's assignment, the highest first.
-func (p *priorities) update(cc *resource.ClusterConfig) ([]policy.PriorityChild, error) {
+func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]policy.PriorityChild, error) {
 	byPriority := group(cc.Assignment.Localities)
 	localities := make(map[*resource.LocalityEndpoints]*policy.Locality, len(cc.Assignment.Localities))
 	children := make([]policy.PriorityChild, len(byPriority))
@@ -39,7 +45,7 @@ func (p *priorities) update(cc *resource.ClusterConfig) ([]policy.PriorityChild,
 			usable[j] = own
 			size += len(own.Endpoints)
 		}
-		child, err := pick(cc.Cluster.Policy, usable)
+		child, err := p.pick(conn, cc.Cluster.Policy, usable)
 		if err != nil {
 			return nil, err
 		}
@@ -63,35 +69,49 @@ func (p *priorities) before(id resource.Locality) *policy.Locality {
 	return new(policy.Locality)
 }
 
-// pick makes the child that picks locality and endpoint as p says.
-func pick(p resource.Policy, localities []*policy.Locality) (policy.Child, error) {
-	if p.Name == resource.PolicyWRRLocality && p.Child != nil {
-		endpoint, err := pick(*p.Child, nil)
+// pick makes the child that picks locality and endpoint by a cluster's policy.
+func (p *priorities) pick(conn *policy.Conn, of resource.Policy, localities []*policy.Locality) (policy.Child, error) {
+	if of.Name == resource.PolicyWRRLocality && of.Child != nil {
+		endpoint, err := p.pick(conn, *of.Child, nil)
 		return policy.Child{
 			Policy: policy.WRRLocality,
 			Config: &policy.WRRLocalityConfig{Localities: localities, EndpointPolicy: endpoint},
 		}, err
 	}
-	child := policy.Child{Policy: string(p.Name), Localities: localities}
+	child := policy.Child{Policy: string(of.Name), Localities: localities}
 	for _, l := range localities {
 		child.Endpoints = append(child.Endpoints, l.Endpoints...)
 	}
-	switch {
-	case p.Name == resource.PolicyRoundRobin:
-	case p.WeightedRoundRobin != nil:
-		child.Config = policy.WeightedRoundRobinConfig{WeightedRoundRobin: *p.WeightedRoundRobin}
-	case p.LeastRequest != nil:
-		child.Config = policy.LeastRequestConfig{LeastRequest: *p.LeastRequest}
-	case p.RingHash != nil:
-		child.Config = policy.RingHashConfig{RingHash: *p.RingHash}
-	case p.PickFirst != nil:
-		child.Config = policy.PickFirstConfig{PickFirst: *p.PickFirst}
-	case p.Custom != "":
-		child.Config = policy.CustomConfig{JSON: p.Custom}
-	default:
-		return policy.Child{}, fmt.Errorf("load balancing policy %q cannot pick endpoints", p.Name)
+	var err error
+	child.Config, err = p.config.parse(conn, of)
+	return child, err
+}
+
+// config is the config of the policy that picks endpoints. It is kept, so that the
+// children of equal configs are given the same value.
+type config struct {
+	of     resource.Policy
+	parsed serviceconfig.LoadBalancingConfig
+}
+
+func (c *config) parse(conn *policy.Conn, p resource.Policy) (serviceconfig.LoadBalancingConfig, error) {
+	if c.of == p {
+		return c.parsed, nil
 	}
-	return child, nil
+	builder := conn.Builder(string(p.Name))
+	if b, own := builder.(policy.Builder); own && !b.Choice() {
+		return nil, fmt.Errorf("load balancing policy %q cannot pick endpoints", p.Name)
+	}
+	parser, ok := builder.(balancer.ConfigParser)
+	if !ok { // it takes no config, or it does not exist: the Switch reports that
+		return nil, nil
+	}
+	parsed, err := parser.ParseConfig(json.RawMessage(cmp.Or(p.Config, "{}")))
+	if err != nil {
+		return nil, err
+	}
+	c.of, c.parsed = p, parsed
+	return parsed, nil
 }
 
 // group sorts the localities by priority, from 0 on.

@@ -38,7 +38,7 @@ func (s scribe) Close() {}
 func TestUnchangedLocalitiesKeepTheirPointers(t *testing.T) {
 	var given [][]*policy.Locality
 	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
-	s.tree = lbtest.NewTree(t, cds.Builder{}, outlierdetection.Builder{}, clusterimpl.Builder{}, priority.Builder{}, scribe{given: &given})
+	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), scribe{given: &given})
 	assignment("a b")(s)
 	delete(s.places, "b0") // b is decoded anew
 	assignment("a b")(s)
@@ -54,7 +54,7 @@ func TestUnchangedLocalitiesKeepTheirPointers(t *testing.T) {
 func TestUnchangedEndpointsAreNotMadeAnew(t *testing.T) {
 	var given [][]*policy.Locality
 	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
-	s.tree = lbtest.NewTree(t, cds.Builder{}, outlierdetection.Builder{}, clusterimpl.Builder{}, priority.Builder{}, scribe{given: &given})
+	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), scribe{given: &given})
 	assignment("a b")(s)
 	changed := *s.places["a0"]
 	changed.Endpoints = append(changed.Endpoints[:1:1], &resource.Endpoint{Addresses: []string{"more"}, Weight: 1, Locality: changed.ID})

@@ -8,42 +8,29 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Builder builds cluster_impl policies, whose config is a
-// [policy.ClusterImplConfig].
-type Builder struct{}
-
-// Name returns "xds_cluster_impl_experimental".
-func (Builder) Name() string { return policy.ClusterImpl }
-
-// Build returns a cluster_impl policy.
-func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		b := &clusterImpl{Conn: conn, reported: connectivity.Connecting}
-		b.child = policy.NewSwitch(conn.Child(b))
+// Builder returns the builder of cluster_impl policies, whose config is a
+// *[policy.ClusterImplConfig].
+func Builder() policy.Builder {
+	return policy.NewBuilder(policy.ClusterImpl, func(conn *policy.Conn) balancer.Balancer {
+		b := new(clusterImpl)
+		b.Init(conn, policy.ClusterImpl, b, b.picker)
 		return b
 	})
 }
 
-// clusterImpl belongs to the owner, all of it. It is the ClientConn that its
-// child's calls go to.
+// clusterImpl belongs to the owner.
 type clusterImpl struct {
-	*policy.Conn
+	policy.Wrapper
 
 	config   *policy.ClusterImplConfig
 	link     *policy.Link // of new SubConns
 	counters *policy.ClusterCounters
-	child    *policy.Switch
-	state    balancer.State // the child's; its Picker is nil before the first
-	reported connectivity.State
-	pending  bool
-	closed   bool
 }
 
 func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -55,15 +42,15 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 	b.config = cfg
 	b.count(old, cfg)
 	if old == nil || old.Service != cfg.Service || old.MaxRequests != cfg.MaxRequests || !slices.Equal(old.Drops, cfg.Drops) {
-		b.Mark(b, &b.pending)
+		b.MarkStale()
 	}
 	connects := b.link != nil && b.link.Mode == cfg.Connect && b.link.Security.Equal(cfg.Security)
 	if !connects || b.link.Cluster != cfg.Service.Cluster {
 		b.link = policy.NewLink(b.Root(), cfg.Service.Cluster, cfg.Connect, cfg.Security)
 	}
-	update := b.child.Update
+	update := b.Child.Update
 	if old != nil && !connects {
-		update = b.child.Renew // every connection is to be made anew
+		update = b.Child.Renew // every connection is to be made anew
 	}
 	_ = update(cfg.Child) // the Switch has said so
 	return nil
@@ -97,25 +84,9 @@ func sameNames(a, b *policy.ClusterImplConfig) bool {
 		slices.EqualFunc(a.Localities, b.Localities, func(a, b *resource.LocalityEndpoints) bool { return a.ID == b.ID })
 }
 
-// UpdateState takes the child's state.
-func (b *clusterImpl) UpdateState(s balancer.State) {
-	if b.closed {
-		return
-	}
-	b.state = s
-	b.Mark(b, &b.pending)
-}
-
-// Report sends the child's state up under a picker of its own.
-func (b *clusterImpl) Report() {
-	if b.closed || b.state.Picker == nil {
-		return
-	}
-	b.reported = b.state.ConnectivityState
-	b.ClientConn.UpdateState(balancer.State{
-		ConnectivityState: b.state.ConnectivityState,
-		Picker:            newPicker(b.config, b.counters, b.state, b.Draw()),
-	})
+// picker returns the picker of a state of the child.
+func (b *clusterImpl) picker(child balancer.State) balancer.Picker {
+	return newPicker(b.config, b.counters, child, b.Draw())
 }
 
 // NewSubConn makes a SubConn whose picks are counted for its locality.
@@ -168,43 +139,25 @@ func (s *subConn) Ready() (string, bool) {
 	return s.endpoint.Addresses[0], true
 }
 
-// ResolverError goes to the child.
-func (b *clusterImpl) ResolverError(err error) { b.child.ResolverError(err) }
-
-// UpdateSubConnState is not called: SubConns have listeners.
-func (b *clusterImpl) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-
-// ExitIdle goes to the child.
-func (b *clusterImpl) ExitIdle() { b.child.ExitIdle() }
-
+// Close closes the child and releases the counters.
 func (b *clusterImpl) Close() {
-	b.closed = true
-	b.child.Close()
+	b.Wrapper.Close()
 	if b.counters != nil {
 		b.counters.Unname(b.config.Drops, b.config.Localities)
 		b.counters.Release()
 	}
 }
 
-// Describe describes drops, breaker and the child.
+// Describe describes drops, circuit breaker and the child.
 func (b *clusterImpl) Describe() policy.Node {
-	if b.config == nil {
-		return policy.Node{Policy: policy.ClusterImpl, State: b.reported}
-	}
-	child := b.child.Describe()
-	return policy.Node{
-		Policy: policy.ClusterImpl,
-		State:  b.reported,
-		Err:    child.Err,
-		Breaker: &policy.BreakerNode{
+	n := b.Wrapper.Describe()
+	if b.config != nil {
+		n.Breaker = &policy.BreakerNode{
 			Service:     b.config.Service,
 			MaxRequests: b.config.MaxRequests,
 			InFlight:    b.counters.Breaker.InFlight(),
 			Drops:       b.config.Drops,
-		},
-		Child: &child,
+		}
 	}
+	return n
 }
-
-// Summarize is the child's.
-func (b *clusterImpl) Summarize() policy.Summary { return b.child.Summarize() }

@@ -36,7 +36,7 @@ var (
 // newTree is a cluster_impl above a round_robin of the endpoints a and b.
 func newTree(t *testing.T, counters *policy.Counters, change ...func(*policy.ClusterImplConfig)) *lbtest.Tree {
 	t.Helper()
-	tree := lbtest.NewTree(t, clusterimpl.Builder{}, roundrobin.Builder{})
+	tree := lbtest.NewTree(t, clusterimpl.Builder(), roundrobin.Builder())
 	if counters != nil {
 		tree.Counters = counters
 	}
@@ -50,7 +50,7 @@ var endpoints = []*resource.Endpoint{
 }
 
 func config(change ...func(*policy.ClusterImplConfig)) policy.Child {
-	child := policy.Child{Policy: policy.RoundRobin}
+	child := policy.Child{Policy: roundrobin.Name}
 	for _, e := range endpoints {
 		child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(e))
 	}
@@ -273,7 +273,7 @@ func limitOf(tree *lbtest.Tree) uint32 { return tree.Describe().Breaker.MaxReque
 // and what it answers counts.
 func TestBreakerCountsWhateverTheState(t *testing.T) {
 	actors := &lbtest.Troupe{PolicyName: "actor"}
-	tree := lbtest.NewTree(t, clusterimpl.Builder{}, actors)
+	tree := lbtest.NewTree(t, clusterimpl.Builder(), actors)
 	tree.Config(config(limit(1), func(c *policy.ClusterImplConfig) { c.Child = actors.Child("x") }))
 	a := actors.Actor("x")
 	tree.Batch(func() { a.Conn.UpdateState(balancer.State{ConnectivityState: connecting, Picker: a.Picker(ready)}) })

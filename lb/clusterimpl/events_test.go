@@ -14,7 +14,7 @@ import (
 // TestBeforeConfig: a policy that has no config yet describes itself, and
 // refuses a config that is not its own.
 func TestBeforeConfig(t *testing.T) {
-	tree := lbtest.NewTree(t, clusterimpl.Builder{})
+	tree := lbtest.NewTree(t, clusterimpl.Builder())
 	if n := tree.Describe(); n.Policy != policy.ClusterImpl || n.State != connecting || n.Breaker != nil {
 		t.Errorf("describes %+v", n)
 	}
@@ -38,7 +38,7 @@ func TestBeforeConfig(t *testing.T) {
 // takes another.
 func TestChildRefusal(t *testing.T) {
 	actors := &lbtest.Troupe{PolicyName: "actor"}
-	tree := lbtest.NewTree(t, clusterimpl.Builder{}, actors)
+	tree := lbtest.NewTree(t, clusterimpl.Builder(), actors)
 	child := func(c policy.Child) policy.Child {
 		return config(func(cfg *policy.ClusterImplConfig) { cfg.Child = c })
 	}

@@ -5,6 +5,7 @@ package clustermanager
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -12,46 +13,36 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// Builder builds cluster_manager policies, whose config is a
-// [policy.ClusterManagerConfig].
-type Builder struct{}
-
-// Name returns "xds_cluster_manager_experimental".
-func (Builder) Name() string { return policy.ClusterManager }
-
-// Build returns a cluster_manager policy.
-func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		return &clusterManager{conn: conn, children: make(map[string]*child)}
+// Builder returns the builder of cluster_manager policies, whose config is a
+// *[policy.ClusterManagerConfig].
+func Builder() policy.Builder {
+	return policy.NewBuilder(policy.ClusterManager, func(conn *policy.Conn) balancer.Balancer {
+		b := new(clusterManager)
+		b.Init(conn, policy.ClusterManager, b, func(c *child, _ connectivity.State) {
+			c.Own.summarized = 0
+			b.MarkStale()
+		})
+		return b
 	})
 }
 
-// clusterManager belongs to the owner, all of it.
+// clusterManager belongs to the owner.
 type clusterManager struct {
-	conn     *policy.Conn
-	children map[string]*child
-	states   balancer.ConnectivityStateEvaluator
-	// summaries are the children's, as published; nil where one went since.
-	summaries map[string]policy.Summary
+	policy.Children[string, cluster]
 
-	reported bool
-	pending  bool
-	closed   bool
+	// summaries are the children's, as published; nil if one was closed since.
+	summaries map[string]policy.Summary
 }
 
-// child is one cluster. It is the ClientConn that its policy's calls go to.
-type child struct {
-	*policy.Conn
+type child = policy.ChildPolicy[string, cluster]
 
-	parent  *clusterManager
-	below   *policy.Conn
-	policy  *policy.Switch
-	state   balancer.State
-	counted connectivity.State // TRANSIENT_FAILURE lasts through CONNECTING
-	told    connectivity.State // in the last event, or CONNECTING
+// cluster is what the policy keeps for each cluster.
+type cluster struct {
+	below    *policy.Conn
+	reported connectivity.State // in the last event; CONNECTING before the first
 
 	summary    policy.Summary
-	summarized uint64 // when below was touched last; 0 where the summary is to be made anew
+	summarized uint64 // when below was touched last; 0 if the summary is out of date
 }
 
 func (b *clusterManager) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -59,120 +50,82 @@ func (b *clusterManager) UpdateClientConnState(s balancer.ClientConnState) error
 	if !ok {
 		return fmt.Errorf("%s: config is a %T", policy.ClusterManager, s.BalancerConfig)
 	}
-	for name, c := range b.children {
-		if _, ok := cfg.Children[name]; !ok {
-			delete(b.children, name)
-			b.summaries = nil
-			c.close()
-			b.conn.Mark(b, &b.pending)
+	kept := make([]*child, 0, len(cfg.Children))
+	for _, c := range b.Order {
+		if _, ok := cfg.Children[c.Key]; ok {
+			kept = append(kept, c)
 		}
 	}
+	if b.Keep(kept) {
+		b.summaries = nil
+		b.MarkStale()
+	}
 	for name, part := range cfg.Children {
-		c := b.children[name]
+		c := b.Child(name)
 		if c == nil {
 			c = b.add(name)
 		}
-		_ = c.policy.Update(part) // the Switch has said so: it fails this cluster only
+		_ = c.Update(part) // the Switch reports the error as the child's failure
 	}
-	if !b.reported {
-		b.conn.Mark(b, &b.pending)
+	if b.Reported == connectivity.Shutdown {
+		b.MarkStale()
 	}
 	return nil
 }
 
 func (b *clusterManager) add(name string) *child {
-	c := &child{
-		Conn: b.conn, parent: b,
-		state:   balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker},
-		counted: connectivity.Connecting, told: connectivity.Connecting,
-	}
-	c.below = b.conn.RootChild(c, name)
-	c.policy = policy.NewSwitch(c.below)
-	b.children[name] = c
-	b.states.RecordTransition(connectivity.Shutdown, c.counted)
-	b.conn.Mark(b, &b.pending)
+	var below *policy.Conn
+	c := b.Add(name, func(cc balancer.ClientConn) *policy.Conn {
+		below = b.RootChild(cc, name)
+		return below
+	})
+	c.Own = cluster{below: below, reported: connectivity.Connecting}
+	b.MarkStale()
 	return c
 }
 
-// UpdateState takes the child's state. None comes after close.
-func (c *child) UpdateState(s balancer.State) {
-	c.state, c.summarized = s, 0
-	if c.counted != connectivity.TransientFailure || s.ConnectivityState != connectivity.Connecting {
-		c.parent.states.RecordTransition(c.counted, s.ConnectivityState)
-		c.counted = s.ConnectivityState
-	}
-	c.parent.conn.Mark(c.parent, &c.parent.pending)
-}
-
-func (c *child) close() {
-	c.parent.states.RecordTransition(c.counted, connectivity.Shutdown)
-	c.policy.Close()
-}
-
-// Report sends the aggregate state and a picker of all children up. It tells of
-// the clusters whose state is another now.
+// Report sends the aggregate state and a picker of all children. It reports an event
+// for each cluster whose state has changed.
 func (b *clusterManager) Report() {
-	if b.closed {
+	if b.Closed() {
 		return
 	}
-	b.reported = true
-	p := make(picker, len(b.children))
-	var changed []string
-	for name, c := range b.children {
-		p[name] = c.state.Picker
-		if c.told != c.state.ConnectivityState {
-			changed = append(changed, name)
+	var changed []*child
+	for _, c := range b.Order {
+		if c.Own.reported != c.State.ConnectivityState {
+			changed = append(changed, c)
 		}
 	}
-	slices.Sort(changed)
-	for _, name := range changed {
-		c := b.children[name]
-		b.conn.Event(policy.StateChanged{Cluster: name, From: c.told, To: c.state.ConnectivityState})
-		c.told = c.state.ConnectivityState
+	slices.SortFunc(changed, func(a, b *child) int { return strings.Compare(a.Key, b.Key) })
+	for _, c := range changed {
+		b.Event(policy.StateChanged{Cluster: c.Key, From: c.Own.reported, To: c.State.ConnectivityState})
+		c.Own.reported = c.State.ConnectivityState
 	}
-	b.conn.UpdateState(balancer.State{ConnectivityState: b.states.CurrentState(), Picker: p})
+	b.Send(b.Aggregate(), b.Picker)
 }
 
-// ResolverError goes to every child.
-func (b *clusterManager) ResolverError(err error) {
-	for _, c := range b.children {
-		c.policy.ResolverError(err)
+// Picker returns the picker of any state.
+func (b *clusterManager) Picker(connectivity.State) balancer.Picker {
+	p := make(picker, len(b.Order))
+	for _, c := range b.Order {
+		p[c.Key] = c.State.Picker
 	}
-}
-
-// UpdateSubConnState is not called: SubConns have listeners.
-func (b *clusterManager) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-
-// ExitIdle goes to every child.
-func (b *clusterManager) ExitIdle() {
-	for _, c := range b.children {
-		c.policy.ExitIdle()
-	}
-}
-
-func (b *clusterManager) Close() {
-	b.closed = true
-	for _, c := range b.children {
-		c.close()
-	}
+	return p
 }
 
 // Describe describes every cluster.
 func (b *clusterManager) Describe() policy.Node {
-	n := policy.Node{
-		Policy: policy.ClusterManager, State: b.states.CurrentState(),
-		Clusters: make(map[string]policy.Node, len(b.children)),
-	}
-	for name, c := range b.children {
-		n.Clusters[name] = c.policy.Describe()
+	n := policy.Node{Policy: policy.ClusterManager, State: b.Aggregate(), Clusters: make(map[string]policy.Node, len(b.Order))}
+	for _, c := range b.Order {
+		n.Clusters[c.Key] = c.Describe()
 	}
 	return n
 }
 
 // DescribeCluster describes one cluster.
 func (b *clusterManager) DescribeCluster(cluster string) policy.Node {
-	if c := b.children[cluster]; c != nil {
-		return c.policy.Describe()
+	if c := b.Child(cluster); c != nil {
+		return c.Describe()
 	}
 	return policy.Node{}
 }
@@ -181,20 +134,21 @@ func (b *clusterManager) DescribeCluster(cluster string) policy.Node {
 // of them that is what a batch costs.
 func (b *clusterManager) Summarize() policy.Summary {
 	changed := b.summaries == nil
-	for _, c := range b.children {
-		if touched := c.below.Touched(); c.summarized == 0 || c.summarized != touched {
-			c.summary, c.summarized = c.policy.Summarize(), touched
-			c.summary.Revision = touched
+	for _, c := range b.Order {
+		own := &c.Own
+		if touched := own.below.Touched(); own.summarized == 0 || own.summarized != touched {
+			own.summary, own.summarized = c.Summarize(), touched
+			own.summary.Revision = touched
 			changed = true
 		}
 	}
 	if changed {
-		b.summaries = make(map[string]policy.Summary, len(b.children))
-		for name, c := range b.children {
-			b.summaries[name] = c.summary
+		b.summaries = make(map[string]policy.Summary, len(b.Order))
+		for _, c := range b.Order {
+			b.summaries[c.Key] = c.Own.summary
 		}
 	}
-	return policy.Summary{State: b.states.CurrentState(), Priority: -1, Clusters: b.summaries}
+	return policy.Summary{State: b.Aggregate(), Priority: -1, Clusters: b.summaries}
 }
 
 // picker holds every cluster's picker, ready or not.

@@ -36,7 +36,7 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, other: &lbtest.Troupe{PolicyName: "other"}}
-	s.tree = lbtest.NewTree(t, clustermanager.Builder{}, s.actors, s.other)
+	s.tree = lbtest.NewTree(t, clustermanager.Builder(), s.actors, s.other)
 	return s
 }
 

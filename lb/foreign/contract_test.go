@@ -1,7 +1,9 @@
 package foreign_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/lbd-dev/lbd/lb/foreign"
 	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
 )
@@ -20,17 +23,31 @@ func TestConfigs(t *testing.T) {
 	s := play(t)
 	s.Config(part("1", endpoint("a:1", "a:2"), endpoint("b:1")))
 	s.Config(part("1", endpoint("a:1", "a:2")))
-	equal(t, "parsed", s.parsed, 1)
 	s.Config(part("2", endpoint("a:1")))
 	s.expect("of configs", "config 1 of 3 addresses", "config 1 of 2 addresses", "config 2 of 1 addresses")
-	err := s.Update(part("null", endpoint("a:1")))
-	if err == nil || err.Error() != "config of policy script: no script" {
-		t.Errorf("a config that the builder refuses: %v", err)
-	}
-	s.expect("of a config that is none")
 	s.onConfig = func(balancer.ClientConnState) error { return errRefused }
 	if err := s.Update(part("2")); !errors.Is(err, errRefused) {
 		t.Errorf("a config that the policy refuses: %v", err)
+	}
+}
+
+func TestParseConfig(t *testing.T) {
+	s := &script{t: t}
+	for _, tt := range []struct {
+		inner balancer.Builder
+		text  string
+		want  string
+	}{
+		{s, "1", "1, <nil>"},
+		{s, "null", "none, config of policy script: no script"},
+		{struct{ balancer.Builder }{s}, "null", "none, <nil>"}, // a builder that takes no config
+	} {
+		config, err := lbtest.As[balancer.ConfigParser](t, foreign.Wrap(tt.inner)).ParseConfig(json.RawMessage(tt.text))
+		got := "none"
+		if c, ok := config.(*scriptConfig); ok {
+			got = c.text
+		}
+		equal(t, tt.text, fmt.Sprintf("%s, %v", got, err), tt.want)
 	}
 }
 

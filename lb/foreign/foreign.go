@@ -32,14 +32,26 @@ func Lookup(name string) balancer.Builder {
 	return nil
 }
 
-// Wrap returns a builder that runs inner's policies in lbd's trees. Their config
-// is a [policy.CustomConfig].
+// Wrap returns a builder that runs inner's policies in lbd's trees.
 func Wrap(inner balancer.Builder) balancer.Builder { return builder{inner} }
 
 type builder struct{ inner balancer.Builder }
 
 // Name is the wrapped builder's.
 func (b builder) Name() string { return b.inner.Name() }
+
+// ParseConfig is the wrapped builder's. A builder without one takes no config.
+func (b builder) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	parser, ok := b.inner.(balancer.ConfigParser)
+	if !ok {
+		return nil, nil
+	}
+	config, err := parser.ParseConfig(text)
+	if err != nil {
+		return nil, fmt.Errorf("config of policy %s: %w", b.Name(), err)
+	}
+	return config, nil
+}
 
 // Build builds the wrapped policy.
 func (b builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
@@ -57,8 +69,6 @@ type foreign struct {
 	conn    *clientConn
 	inner   balancer.Balancer
 
-	json      string
-	config    serviceconfig.LoadBalancingConfig
 	endpoints endpoints
 	subConns  map[*subConn]struct{} // those that are not shut down
 	made      int                   // SubConns, ever
@@ -69,12 +79,6 @@ type foreign struct {
 }
 
 func (f *foreign) UpdateClientConnState(s balancer.ClientConnState) error {
-	if custom, ok := s.BalancerConfig.(policy.CustomConfig); ok {
-		if err := f.parse(custom.JSON); err != nil {
-			return err
-		}
-		s.BalancerConfig = f.config
-	}
 	// grpc's own channel gives policies the flat list as well.
 	for _, e := range s.ResolverState.Endpoints {
 		s.ResolverState.Addresses = append(s.ResolverState.Addresses, e.Addresses...)
@@ -87,20 +91,6 @@ func (f *foreign) UpdateClientConnState(s balancer.ClientConnState) error {
 	var err error
 	f.conn.calls.within(func() { err = f.inner.UpdateClientConnState(s) })
 	return err
-}
-
-// parse lets the builder parse a config that is new.
-func (f *foreign) parse(text string) error {
-	parser, ok := f.builder.(balancer.ConfigParser)
-	if !ok || text == f.json && f.config != nil {
-		return nil
-	}
-	config, err := parser.ParseConfig(json.RawMessage(text))
-	if err != nil {
-		return fmt.Errorf("config of policy %s: %w", f.builder.Name(), err)
-	}
-	f.json, f.config = text, config
-	return nil
 }
 
 // changed notes that the summary is another.

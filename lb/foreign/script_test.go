@@ -33,7 +33,6 @@ type script struct {
 	t      *testing.T
 	cc     balancer.ClientConn
 	heard  []string
-	parsed int
 	inside bool
 
 	// What it does when it hears of a config, of ExitIdle, of its end, and of a
@@ -57,7 +56,6 @@ func (s *script) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer
 }
 
 func (s *script) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
-	s.parsed++
 	if string(text) == "null" {
 		return nil, errors.New("no script")
 	}
@@ -184,7 +182,7 @@ func endpoint(addresses ...string) *resource.Endpoint {
 
 // part is a config of the policy with these endpoints.
 func part(text string, endpoints ...*resource.Endpoint) policy.Child {
-	c := policy.Child{Config: policy.CustomConfig{JSON: text}}
+	c := policy.Child{Config: &scriptConfig{text: text}}
 	for _, e := range endpoints {
 		c.Endpoints = append(c.Endpoints, policy.ResolverEndpoint(e))
 	}

@@ -38,7 +38,7 @@ type step func(s *stage)
 
 func newStage(t testing.TB, steps ...step) *stage {
 	s := &stage{
-		t: t, tree: lbtest.NewTree(t, leastrequest.Builder{}), choices: 2,
+		t: t, tree: lbtest.NewTree(t, leastrequest.Builder()), choices: 2,
 		endpoints: map[string]*resource.Endpoint{}, held: map[string][]policy.Held{}, next: lbtest.Draws(0),
 	}
 	s.tree.Draw = func() uint64 { return s.next() }
@@ -53,7 +53,7 @@ func newStage(t testing.TB, steps ...step) *stage {
 func config(names ...string) step {
 	return func(s *stage) {
 		s.t.Helper()
-		child := policy.Child{Config: policy.LeastRequestConfig{LeastRequest: resource.LeastRequest{ChoiceCount: s.choices}}}
+		child := policy.Child{Config: leastrequest.Config{ChoiceCount: s.choices}}
 		for _, n := range names {
 			if s.endpoints[n] == nil {
 				s.endpoints[n] = &resource.Endpoint{Addresses: strings.Split(strings.TrimRight(n, "'"), "+"), Weight: 1}
@@ -174,8 +174,14 @@ func (s *stage) seats() string {
 		}
 		e := lbtest.As[policy.EndpointStep](s.t, call.Trace.Steps[0])
 		n = e.Rotation
-		c := e.Compared[0]
-		out = append(out, fmt.Sprintf("%s:%d", strings.Join(c.Endpoint.Addresses, "+"), c.InFlight))
+		c := lbtest.As[leastrequest.Compared](s.t, e.Detail)[0]
+		addresses := []string{c.Address}
+		for _, known := range s.endpoints {
+			if known.Addresses[0] == c.Address {
+				addresses = known.Addresses
+			}
+		}
+		out = append(out, fmt.Sprintf("%s:%d", strings.Join(addresses, "+"), c.InFlight))
 	}
 	return strings.Join(out, " ")
 }
@@ -243,8 +249,8 @@ func TestLeastRequest(t *testing.T) {
 		{"twice the same endpoint is one", []step{config("a", "a", "b"), together("a", "b"), subConns(2)}, "READY a:0 b:0"},
 		{"an endpoint without address is left out", []step{addressless, subConns(1)}, "CONNECTING queue"},
 		{"nothing changed", []step{config("a", "b"), says("a", ready), reports(2), config("a", "b"), reports(1)}, "READY a:0"},
-		{"none at all", []step{config()}, "TRANSIENT_FAILURE no endpoint that picks may reach"},
-		{"none left", []step{config("a"), says("a", ready), config()}, "TRANSIENT_FAILURE no endpoint that picks may reach"},
+		{"none at all", []step{config()}, "TRANSIENT_FAILURE no usable endpoints"},
+		{"none left", []step{config("a"), says("a", ready), config()}, "TRANSIENT_FAILURE no usable endpoints"},
 		{"none, and then one", []step{config(), config("a"), says("a", ready)}, "READY a:0"},
 		{"the resolver fails before there is an endpoint", []step{choiceless, resolverError}, "TRANSIENT_FAILURE no such name"},
 		{"the resolver fails later", []step{config("a"), says("a", ready), resolverError}, "READY a:0"},
@@ -286,14 +292,14 @@ func TestLeastRequest(t *testing.T) {
 func addressless(s *stage) {
 	a := policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a"}})
 	s.tree.Config(policy.Child{
-		Config:    policy.LeastRequestConfig{LeastRequest: resource.LeastRequest{ChoiceCount: 2}},
+		Config:    leastrequest.Config{ChoiceCount: 2},
 		Endpoints: []resolver.Endpoint{{}, a},
 	})
 }
 
 // choiceless is a config that cannot be.
 func choiceless(s *stage) {
-	if err := s.tree.Update(policy.Child{}); err == nil || !strings.Contains(err.Error(), policy.LeastRequest) {
+	if err := s.tree.Update(policy.Child{}); err == nil || !strings.Contains(err.Error(), leastrequest.Name) {
 		s.t.Errorf("err %v, want one that names the policy", err)
 	}
 }
@@ -306,7 +312,7 @@ func resolverError(s *stage) {
 func (s *stage) check() {
 	s.t.Helper()
 	n := s.tree.Describe()
-	if n.State != s.tree.State() || n.Policy != policy.LeastRequest || (n.Err != nil) != (n.State == failure) {
+	if n.State != s.tree.State() || n.Policy != leastrequest.Name || (n.Err != nil) != (n.State == failure) {
 		s.t.Errorf("describes %s in %v with error %v, reported is %v", n.Policy, n.State, n.Err, s.tree.State())
 	}
 	var want policy.Census
@@ -359,7 +365,7 @@ func TestSubConnRefused(t *testing.T) {
 		}
 		return nil
 	}
-	child := policy.Child{Config: policy.LeastRequestConfig{LeastRequest: resource.LeastRequest{ChoiceCount: 2}}}
+	child := policy.Child{Config: leastrequest.Config{ChoiceCount: 2}}
 	for _, a := range []string{"a", "b"} {
 		child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{a}}))
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/balancer"
 
 	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/lb/leastrequest"
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
@@ -53,8 +54,8 @@ func TestChoice(t *testing.T) {
 			}
 			e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
 			var compared []string
-			for _, c := range e.Compared {
-				compared = append(compared, fmt.Sprintf("%s:%d", c.Endpoint.Addresses[0], c.InFlight))
+			for _, c := range lbtest.As[leastrequest.Compared](t, e.Detail) {
+				compared = append(compared, fmt.Sprintf("%s:%d", c.Address, c.InFlight))
 			}
 			if got := strings.Join(compared, " "); got != tt.compared {
 				t.Errorf("compared %s, want %s", got, tt.compared)
@@ -62,7 +63,7 @@ func TestChoice(t *testing.T) {
 			if got := call.Endpoint.Addresses[0]; got != tt.want || res.SubConn != s.tree.SubConn(got) {
 				t.Errorf("picked %s by %v, want %s", got, res.SubConn, tt.want)
 			}
-			if e.Policy != policy.LeastRequest || e.Rotation != 4 || e.Index != int(tt.want[0]-'a') || e.Endpoint != call.Endpoint {
+			if e.Policy != leastrequest.Name || e.Rotation != 4 || e.Index != int(tt.want[0]-'a') || e.Endpoint != call.Endpoint {
 				t.Errorf("trace %+v", e)
 			}
 		})

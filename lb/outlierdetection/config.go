@@ -13,7 +13,7 @@ import (
 // endpoint that it has, and gRPC ejects none from under it (gRFC A61).
 func detects(cfg *policy.OutlierDetectionConfig) bool {
 	return cfg.OutlierDetection != nil && (cfg.SuccessRate != nil || cfg.FailurePercentage != nil) &&
-		endpointPolicy(cfg.Child) != policy.PickFirst
+		endpointPolicy(cfg.Child) != string(resource.PolicyPickFirst)
 }
 
 // endpointPolicy names the policy that picks the endpoint below c.

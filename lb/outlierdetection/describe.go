@@ -2,20 +2,19 @@ package outlierdetection
 
 import "github.com/lbd-dev/lbd/lb/policy"
 
-// Describe describes the child, and is not seen itself where it is not configured.
-// What is ejected says so by its last error.
+// Describe describes the policy with its child; the child alone if outlier detection
+// is not configured. An endpoint that is ejected has that as its last error.
 func (b *outlierDetection) Describe() policy.Node {
-	child := b.child.Describe()
 	if b.config != nil && b.config.OutlierDetection == nil {
-		return child
+		return b.Child.Describe()
 	}
-	return policy.Node{Policy: policy.OutlierDetection, State: b.state.ConnectivityState, Err: child.Err, Child: &child}
+	return b.Wrapper.Describe()
 }
 
-// Summarize is the child's, with the ejected endpoints told from others that
-// failed. One without a SubConn that hears of it is what the child takes it for.
+// Summarize is the child's, except that ejected endpoints are counted as such and not
+// as failed. One without a SubConn in the child is what the child counts it as.
 func (b *outlierDetection) Summarize() policy.Summary {
-	sum := b.child.Summarize()
+	sum := b.Child.Summarize()
 	for e := range b.ejected {
 		switch {
 		case !e.fails():

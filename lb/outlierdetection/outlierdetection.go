@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -22,37 +21,25 @@ import (
 // configured: gRPC takes an interval of zero for no pause at all.
 const minInterval = 10 * time.Millisecond
 
-// Builder builds outlier_detection policies, whose config is a
+// Builder returns the builder of outlier_detection policies, whose config is a
 // *[policy.OutlierDetectionConfig].
-type Builder struct{}
-
-// Name returns "outlier_detection_experimental".
-func (Builder) Name() string { return policy.OutlierDetection }
-
-// Build returns an outlier_detection policy.
-func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		b := &outlierDetection{
-			Conn:  conn,
-			state: balancer.State{ConnectivityState: connectivity.Connecting},
-		}
-		b.child = policy.NewSwitch(conn.Child(b))
+func Builder() policy.Builder {
+	return policy.NewBuilder(policy.OutlierDetection, func(conn *policy.Conn) balancer.Balancer {
+		b := new(outlierDetection)
+		b.Init(conn, policy.OutlierDetection, b, newPicker)
 		return b
 	})
 }
 
-// outlierDetection belongs to the owner, all of it. It is the ClientConn that
-// its child's calls go to.
+// outlierDetection belongs to the owner.
 //
 // It is in every cluster's tree, so that its config can come, change and go
 // without a connection made anew. While it detects nothing it counts nothing.
 type outlierDetection struct {
-	*policy.Conn
+	policy.Wrapper
 
 	config   *policy.OutlierDetectionConfig // nil before the first
-	child    *policy.Switch
-	state    balancer.State // the child's; its Picker is nil before the first
-	subConns []*subConn     // those of the child, in no order
+	subConns []*subConn                     // those of the child, in no order
 
 	// While detecting; zero otherwise. The endpoints are those of the config,
 	// of all priorities, in its order. They may have a SubConn, or several: while
@@ -65,9 +52,6 @@ type outlierDetection struct {
 	configs     uint64    // how many gave endpoints
 	began       time.Time // when the interval that runs did
 	timer       *policy.Timer
-
-	pending bool
-	closed  bool
 }
 
 func (b *outlierDetection) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -89,7 +73,7 @@ func (b *outlierDetection) UpdateClientConnState(s balancer.ClientConnState) err
 			b.retime()
 		}
 	}
-	_ = b.child.Update(cfg.Child) // the Switch has said so
+	_ = b.Child.Update(cfg.Child) // the Switch has said so
 	return nil
 }
 
@@ -99,7 +83,7 @@ func (b *outlierDetection) start() {
 	b.byAddresses, b.ejected = make(map[string]*endpoint), make(map[*endpoint]struct{})
 	b.takeEndpoints()
 	b.schedule(b.config.Interval)
-	b.Mark(b, &b.pending) // picks are to be counted
+	b.MarkStale() // picks are to be counted
 }
 
 // stop gives every endpoint back, and forgets all that was counted.
@@ -114,7 +98,7 @@ func (b *outlierDetection) stop() {
 		sc.endpoint.Store(nil)
 	}
 	b.detecting, b.endpoints, b.byAddresses, b.ejected = false, nil, nil, nil
-	b.Mark(b, &b.pending)
+	b.MarkStale()
 }
 
 // takeEndpoints takes over the config's endpoints. One that it goes on having
@@ -175,23 +159,6 @@ func (b *outlierDetection) retime() {
 	}
 }
 
-// UpdateState takes the child's state.
-func (b *outlierDetection) UpdateState(s balancer.State) {
-	b.state = s
-	b.Mark(b, &b.pending)
-}
-
-// Report sends the child's state up, under a picker that returns the SubConns of
-// the tree and counts those that have an endpoint.
-func (b *outlierDetection) Report() {
-	if b.closed || b.state.Picker == nil {
-		return
-	}
-	s := b.state
-	s.Picker = &picker{child: s.Picker, failure: policy.FailureOf(s)}
-	b.ClientConn.UpdateState(s)
-}
-
 // NewSubConn makes a SubConn that can be ejected with its endpoint.
 func (b *outlierDetection) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	sc := &subConn{policy: b, value: policy.EndpointOfAddresses(addrs), listener: opts.StateListener}
@@ -229,17 +196,8 @@ func (b *outlierDetection) leave(sc *subConn) {
 	}
 }
 
-// ResolverError goes to the child.
-func (b *outlierDetection) ResolverError(err error) { b.child.ResolverError(err) }
-
-// UpdateSubConnState is not called: SubConns have listeners.
-func (b *outlierDetection) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-
-// ExitIdle goes to the child.
-func (b *outlierDetection) ExitIdle() { b.child.ExitIdle() }
-
+// Close stops the timer and closes the child.
 func (b *outlierDetection) Close() {
-	b.closed = true
 	b.timer.Stop()
-	b.child.Close()
+	b.Wrapper.Close()
 }

@@ -235,13 +235,13 @@ func TestOutlierDetection(t *testing.T) {
 			foreign(30, errors.New("reset")), after(interval), happened("a until 50s", "b until 50s", "c until 50s"),
 		}},
 		{"nothing is ejected from under pick_first", []step{
-			leaf(policy.PickFirst), detect(), connectNew, one, after(9 * interval), happened(), reaches("a b c"),
+			leaf(string(resource.PolicyPickFirst)), detect(), connectNew, one, after(9 * interval), happened(), reaches("a b c"),
 		}},
 		{"nor once it is pick_first", []step{
-			holds("c", 5), all("a b", 5), leaf(policy.PickFirst), detect(), connectNew, gives("c", 5, policy.OutcomeError), after(9 * interval), happened(),
+			holds("c", 5), all("a b", 5), leaf(string(resource.PolicyPickFirst)), detect(), connectNew, gives("c", 5, policy.OutcomeError), after(9 * interval), happened(),
 		}},
 		{"nor in a locality, by priority", []step{
-			leaf(policy.PickFirst), endpoints("a b c|d"), one, after(9 * interval), happened(),
+			leaf(string(resource.PolicyPickFirst)), endpoints("a b c|d"), one, after(9 * interval), happened(),
 		}},
 		{"by priority", []step{
 			detect(percentage(1, 3)), endpoints("a b c|d e"), one, after(interval), happened("c until 40s"), says("b", idle, connecting, failure),
@@ -377,7 +377,7 @@ func TestReadyAtOnce(t *testing.T) {
 func TestChildHears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		actors := &lbtest.Troupe{PolicyName: "actor"}
-		tree := lbtest.NewTree(t, outlierdetection.Builder{}, actors)
+		tree := lbtest.NewTree(t, outlierdetection.Builder(), actors)
 		defer tree.Close()
 		config := func(change func(*resource.OutlierDetection)) policy.Child {
 			cfg := &policy.OutlierDetectionConfig{OutlierDetection: new(resource.OutlierDetection), Cluster: "orders", Child: actors.Child("x")}
@@ -459,7 +459,7 @@ func TestFailure(t *testing.T) {
 	for _, change := range []func(*resource.OutlierDetection){nothing, percentage(1, 1)} {
 		synctest.Test(t, func(t *testing.T) {
 			actors := &lbtest.Troupe{PolicyName: "actor"}
-			tree := lbtest.NewTree(t, outlierdetection.Builder{}, actors)
+			tree := lbtest.NewTree(t, outlierdetection.Builder(), actors)
 			defer tree.Close()
 			cfg := &policy.OutlierDetectionConfig{OutlierDetection: &resource.OutlierDetection{Interval: interval}, Cluster: "orders", Child: actors.Child("x")}
 			change(cfg.OutlierDetection)
@@ -505,7 +505,7 @@ func TestClose(t *testing.T) {
 func TestRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		actors := &lbtest.Troupe{PolicyName: "actor"}
-		tree := lbtest.NewTree(t, priority.Builder{}, outlierdetection.Builder{}, actors)
+		tree := lbtest.NewTree(t, priority.Builder(), outlierdetection.Builder(), actors)
 		defer tree.Close()
 		draws := 0
 		tree.Draw = func() uint64 { draws++; return 0 }
@@ -529,7 +529,7 @@ func TestRemoved(t *testing.T) {
 // TestPassesOn: what is not its own goes to the child and back.
 func TestPassesOn(t *testing.T) {
 	actors := &lbtest.Troupe{PolicyName: "actor"}
-	tree := lbtest.NewTree(t, outlierdetection.Builder{}, actors)
+	tree := lbtest.NewTree(t, outlierdetection.Builder(), actors)
 	if n := tree.Describe(); n.Policy != policy.OutlierDetection || n.State != connecting {
 		t.Errorf("before the first config: %+v", n)
 	}

@@ -13,6 +13,11 @@ type picker struct {
 	failure error
 }
 
+// newPicker returns the picker of a state of the child.
+func newPicker(child balancer.State) balancer.Picker {
+	return &picker{child: child.Picker, failure: policy.FailureOf(child)}
+}
+
 // Failure returns the error of all picks if the child has failed.
 func (p *picker) Failure() error { return p.failure }
 

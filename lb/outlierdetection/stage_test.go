@@ -30,7 +30,7 @@ const (
 
 // renamed is round_robin under another name.
 type renamed struct {
-	roundrobin.Builder
+	policy.Builder
 	name string
 }
 
@@ -59,10 +59,10 @@ func play(t *testing.T, steps ...step) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{
-			t: t, start: time.Now(), leaf: policy.RoundRobin,
+			t: t, start: time.Now(), leaf: roundrobin.Name,
 			values: make(map[string]*resource.Endpoint), held: make(map[string][]policy.Held),
-			tree: lbtest.NewTree(t, outlierdetection.Builder{}, clusterimpl.Builder{}, priority.Builder{}, wrrlocality.Builder{},
-				weightedtarget.Builder{}, roundrobin.Builder{}, renamed{name: policy.PickFirst}, renamed{name: "other"}),
+			tree: lbtest.NewTree(t, outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), wrrlocality.Builder(),
+				weightedtarget.Builder(), roundrobin.Builder(), renamed{roundrobin.Builder(), string(resource.PolicyPickFirst)}, renamed{roundrobin.Builder(), "other"}),
 			cfg: resource.OutlierDetection{
 				Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second,
 				MaxEjectionPercent: 100,

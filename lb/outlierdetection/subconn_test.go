@@ -21,7 +21,7 @@ import (
 func TestPartialSubConn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		actors := &lbtest.Troupe{PolicyName: "actor"}
-		tree := lbtest.NewTree(t, outlierdetection.Builder{}, actors)
+		tree := lbtest.NewTree(t, outlierdetection.Builder(), actors)
 		defer tree.Close()
 		cfg := &policy.OutlierDetectionConfig{OutlierDetection: new(resource.OutlierDetection), Cluster: "orders", Child: actors.Child("x")}
 		cfg.Interval, cfg.BaseEjectionTime, cfg.MaxEjectionPercent = interval, 3*interval, 100

@@ -35,7 +35,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 func (p *picker) trace(call *policy.Call, index, excluded int) {
 	if call.Trace != nil {
 		call.Trace.Steps = append(call.Trace.Steps, policy.EndpointStep{
-			Policy: policy.PickFirst, Rotation: 1, Index: index, Excluded: excluded, Endpoint: call.Endpoint,
+			Policy: Name, Rotation: 1, Index: index, Excluded: excluded, Endpoint: call.Endpoint,
 		})
 	}
 }
@@ -49,7 +49,7 @@ type idlePicker struct {
 // Pick queues.
 func (p *idlePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if p.asked.CompareAndSwap(false, true) {
-		p.policy.conn.Post(p.policy.ExitIdle)
+		p.policy.Conn.Post(p.policy.ExitIdle)
 	}
 	return policy.QueuePicker.Pick(info)
 }

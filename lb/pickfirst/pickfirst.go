@@ -3,31 +3,41 @@
 package pickfirst
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-var errNoEndpoints = errors.New("no endpoint that picks may reach")
+// Name is the policy's name in gRPC's registry.
+const Name = string(resource.PolicyPickFirst)
 
-// Builder builds pick_first policies, whose config is a [policy.PickFirstConfig],
-// or none. They take their endpoints from the resolver state, and shuffle them by
-// [policy.WeightsOf] it.
-type Builder struct{}
+// Config is pick_first's config.
+type Config struct {
+	serviceconfig.LoadBalancingConfig
 
-// Name returns "pick_first".
-func (Builder) Name() string { return policy.PickFirst }
+	// ShuffleAddressList makes the order of the endpoints random.
+	ShuffleAddressList bool
+}
 
-// Build returns a pick_first policy.
-func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		return &pickFirst{conn: conn, state: connectivity.Connecting, reported: connectivity.Shutdown}
+func readConfig(r *policy.ConfigReader) (c Config) {
+	r.Read(map[string]any{"shuffleAddressList": &c.ShuffleAddressList}, nil)
+	return c
+}
+
+// Builder returns the builder of pick_first policies, whose config is a [Config], or
+// none. They shuffle endpoints by [policy.WeightsOf].
+func Builder() policy.Builder {
+	return policy.NewChoiceBuilder(Name, readConfig, func(conn *policy.Conn) balancer.Balancer {
+		b := &pickFirst{state: connectivity.Connecting}
+		b.Init(conn, Name, b)
+		return b
 	})
 }
 
@@ -40,7 +50,7 @@ func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.B
 //
 // All of it belongs to the owner.
 type pickFirst struct {
-	conn *policy.Conn
+	policy.Base
 
 	endpoints []*endpoint // in the config's order
 	census    policy.Census
@@ -53,12 +63,7 @@ type pickFirst struct {
 	hopes     int                  // how many of list have not failed in the first pass
 	failures  int                  // after it, since one was reported
 
-	state    connectivity.State
-	lastErr  error
-	reported connectivity.State
-	stale    bool // the picker no longer says what is
-	pending  bool
-	closed   bool
+	state connectivity.State
 }
 
 // address is one address of an endpoint.
@@ -74,23 +79,23 @@ type address struct {
 }
 
 func (b *pickFirst) UpdateClientConnState(s balancer.ClientConnState) error {
-	cfg, ok := s.BalancerConfig.(policy.PickFirstConfig)
+	cfg, ok := s.BalancerConfig.(Config)
 	if !ok && s.BalancerConfig != nil {
-		return fmt.Errorf("%s: config is a %T", policy.PickFirst, s.BalancerConfig)
+		return fmt.Errorf("%s: config is a %T", Name, s.BalancerConfig)
 	}
 	b.delay.Stop()
-	b.conn.Mark(b, &b.pending)
+	b.Mark()
 	endpoints := newEndpoints(s.ResolverState.Endpoints)
 	order := endpoints
 	if cfg.ShuffleAddressList {
-		order = shuffle(endpoints, policy.WeightsOf(s.ResolverState), b.conn.Draw())
+		order = shuffle(endpoints, policy.WeightsOf(s.ResolverState), b.Conn.Draw())
 	}
 	were := len(b.list)
 	serving := b.serving()
 	b.replace(endpoints, interleave(order))
 	switch {
 	case len(b.list) == 0:
-		b.fail(errNoEndpoints)
+		b.fail(policy.ErrNoEndpoints)
 		return balancer.ErrBadResolverState
 	case serving != nil && serving.subConn != nil:
 		b.at = slices.Index(b.list, serving)
@@ -125,7 +130,7 @@ func (b *pickFirst) replace(endpoints []*endpoint, list []*address) {
 		}
 		delete(old, a.Addr)
 		// Pickers hold the value.
-		b.stale = b.stale || known.state == connectivity.Ready && known.of.value != a.of.value
+		b.Stale = b.Stale || known.state == connectivity.Ready && known.of.value != a.of.value
 		known.Address, known.of = a.Address, a.of
 		a.of.addresses[slices.Index(a.of.addresses, a)] = known
 		list[i] = known
@@ -194,7 +199,7 @@ func (b *pickFirst) try() {
 
 func (b *pickFirst) connect(a *address) error {
 	var sc balancer.SubConn
-	sc, err := b.conn.NewSubConn([]resolver.Address{a.Address}, balancer.NewSubConnOptions{
+	sc, err := b.Conn.NewSubConn([]resolver.Address{a.Address}, balancer.NewSubConnOptions{
 		StateListener: func(s balancer.SubConnState) {
 			if a.subConn == sc {
 				b.subConnState(a, s)
@@ -214,10 +219,10 @@ func (b *pickFirst) delayNext() {
 	if b.at+1 == len(b.list) {
 		return // there is none to begin: the timer would do nothing
 	}
-	b.delay = b.conn.AfterConnecting(policy.AttemptDelay, func() {
+	b.delay = b.Conn.AfterConnecting(policy.AttemptDelay, func() {
 		b.at++
 		b.try()
-		b.conn.Mark(b, &b.pending)
+		b.Mark()
 	})
 }
 
@@ -232,7 +237,7 @@ func (b *pickFirst) subConnState(a *address, s balancer.SubConnState) {
 		a.lastErr = s.ConnectionError
 	}
 	if a.state == connectivity.TransientFailure {
-		b.conn.ResolveNow(resolver.ResolveNowOptions{})
+		b.Conn.ResolveNow(resolver.ResolveNowOptions{})
 	}
 	switch {
 	case a.state == connectivity.Ready:
@@ -249,7 +254,7 @@ func (b *pickFirst) subConnState(a *address, s balancer.SubConnState) {
 	default:
 		b.retried(a)
 	}
-	b.conn.Mark(b, &b.pending)
+	b.Mark()
 }
 
 // keep shuts all SubConns down but a's.
@@ -323,63 +328,56 @@ func (b *pickFirst) retried(a *address) {
 }
 
 func (b *pickFirst) fail(err error) {
-	b.lastErr, b.stale = err, true
+	b.Fail(err)
 	b.become(connectivity.TransientFailure)
 }
 
 func (b *pickFirst) become(state connectivity.State) {
-	b.stale = b.stale || b.state != state || b.reported == connectivity.Shutdown
+	b.Stale = b.Stale || b.state != state || b.Reported == connectivity.Shutdown
 	b.state = state
 }
 
-// Report sends the state up where it says something new.
+// Report sends the state.
 func (b *pickFirst) Report() {
-	if b.closed || !b.stale {
-		return
+	if b.Stale {
+		b.Send(b.state, b.Picker)
 	}
-	b.reported, b.stale = b.state, false
-	b.conn.UpdateState(balancer.State{ConnectivityState: b.state, Picker: b.picker()})
 }
 
-func (b *pickFirst) picker() balancer.Picker {
-	switch b.state {
+// Picker returns the picker of a state.
+func (b *pickFirst) Picker(state connectivity.State) balancer.Picker {
+	switch state {
 	case connectivity.Ready:
 		a := b.list[b.at]
 		return &picker{subConn: a.subConn, endpoint: a.of.value}
 	case connectivity.Idle:
 		return &idlePicker{policy: b}
-	case connectivity.TransientFailure:
-		return &policy.ErrPicker{Err: b.lastErr}
 	default:
-		return policy.QueuePicker
+		return b.Base.Picker(state)
 	}
 }
 
-// ResolverError fails a policy that has no endpoints, and tells one that has
-// failed why there are no others; else the endpoints go on being used.
+// ResolverError fails a policy without endpoints, and is the new error of one that
+// has failed. A policy with other endpoints keeps using them.
 func (b *pickFirst) ResolverError(err error) {
-	if len(b.list) > 0 && b.state != connectivity.TransientFailure {
-		return
+	if len(b.list) == 0 || b.state == connectivity.TransientFailure {
+		b.fail(err)
 	}
-	b.fail(err)
-	b.conn.Mark(b, &b.pending)
 }
-
-// UpdateSubConnState is not called: the SubConns have listeners.
-func (b *pickFirst) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
 // ExitIdle begins a first pass where the policy is IDLE.
 func (b *pickFirst) ExitIdle() {
-	if b.closed || b.state != connectivity.Idle {
+	if b.Closed() || b.state != connectivity.Idle {
 		return
 	}
 	b.become(connectivity.Connecting)
 	b.startPass()
-	b.conn.Mark(b, &b.pending)
+	b.Mark()
 }
 
+// Close shuts all SubConns down.
 func (b *pickFirst) Close() {
-	b.closed = true
+	b.Base.Close()
 	b.delay.Stop()
 	for _, a := range b.list {
 		b.shutdown(a)
@@ -389,10 +387,8 @@ func (b *pickFirst) Close() {
 // Describe describes every endpoint, in the config's order. One that is not tried
 // now is IDLE.
 func (b *pickFirst) Describe() policy.Node {
-	n := policy.Node{Policy: policy.PickFirst, State: b.reported, Shares: true}
-	if b.reported == connectivity.TransientFailure {
-		n.Err = b.lastErr
-	}
+	n := b.Base.Describe()
+	n.Shares = true
 	n.Endpoints = make([]policy.EndpointNode, len(b.endpoints))
 	for i, e := range b.endpoints {
 		n.Endpoints[i] = e.describe()
@@ -405,5 +401,5 @@ func (b *pickFirst) Describe() policy.Node {
 
 // Summarize counts the endpoints by state.
 func (b *pickFirst) Summarize() policy.Summary {
-	return policy.Summary{State: b.reported, Priority: -1, Census: b.census}
+	return policy.Summary{State: b.Reported, Priority: -1, Census: b.census}
 }

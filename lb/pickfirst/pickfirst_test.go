@@ -39,7 +39,7 @@ type stage struct {
 type step func(s *stage)
 
 func newStage(t testing.TB, steps ...step) *stage {
-	s := &stage{t: t, tree: lbtest.NewTree(t, pickfirst.Builder{}), endpoints: map[string]*resource.Endpoint{}}
+	s := &stage{t: t, tree: lbtest.NewTree(t, pickfirst.Builder()), endpoints: map[string]*resource.Endpoint{}}
 	for _, step := range steps {
 		step(s)
 	}
@@ -51,7 +51,7 @@ func newStage(t testing.TB, steps ...step) *stage {
 func config(names ...string) step {
 	return func(s *stage) {
 		s.t.Helper()
-		child := policy.Child{Config: policy.PickFirstConfig{PickFirst: resource.PickFirst{ShuffleAddressList: s.shuffle}}}
+		child := policy.Child{Config: pickfirst.Config{ShuffleAddressList: s.shuffle}}
 		for _, n := range names {
 			if s.endpoints[n] == nil {
 				s.endpoints[n] = &resource.Endpoint{Addresses: strings.Split(strings.TrimRight(n, "'"), "+"), Weight: 1}
@@ -239,8 +239,8 @@ func TestPickFirst(t *testing.T) {
 
 		{"excluded", []step{config("a+x", "b"), says("a", connecting, ready), pick("the endpoint that all picks go to is excluded", "a"), pick("the endpoint that all picks go to is excluded", "x"), pick("a", "b")}, ready},
 
-		{"none at all", []step{config(), pick("no endpoint that picks may reach")}, failure},
-		{"none left", []step{config("a"), says("a", connecting, ready), config(), alive(""), pick("no endpoint that picks may reach")}, failure},
+		{"none at all", []step{config(), pick("no usable endpoints")}, failure},
+		{"none left", []step{config("a"), says("a", connecting, ready), config(), alive(""), pick("no usable endpoints")}, failure},
 		{"none left while one is tried", []step{config("a", "b"), config(), alive(""), passes(delay), connected("a")}, failure},
 		{"none, and then one: no failed attempt is to be remembered", []step{config(), config("a"), pick("queue"), connected("a")}, connecting},
 		{"the resolver fails before there is an endpoint", []step{resolverError, pick("no such name")}, failure},
@@ -278,7 +278,7 @@ func bare(s *stage) {
 func (s *stage) check() {
 	s.t.Helper()
 	n := s.tree.Describe()
-	if n.State != s.tree.State() || n.Policy != policy.PickFirst || (n.Err != nil) != (n.State == failure) {
+	if n.State != s.tree.State() || n.Policy != pickfirst.Name || (n.Err != nil) != (n.State == failure) {
 		s.t.Errorf("describes %s in %v with error %v, reported is %v", n.Policy, n.State, n.Err, s.tree.State())
 	}
 	states := make(map[string]connectivity.State)
@@ -323,8 +323,8 @@ func (s *stage) check() {
 
 func TestConfigOfAnotherPolicy(t *testing.T) {
 	s := newStage(t)
-	err := s.tree.Update(policy.Child{Config: policy.RingHashConfig{}})
-	if err == nil || !strings.Contains(err.Error(), policy.PickFirst) {
+	err := s.tree.Update(policy.Child{Config: &policy.PriorityConfig{}})
+	if err == nil || !strings.Contains(err.Error(), pickfirst.Name) {
 		t.Errorf("err %v, want one that names the policy", err)
 	}
 }
@@ -419,8 +419,8 @@ func TestTrace(t *testing.T) {
 		says("a", idle)(s)
 		_, _ = s.tree.Pick(call)
 		want := []policy.Step{
-			policy.EndpointStep{Policy: policy.PickFirst, Rotation: 1, Endpoint: s.endpoints["a"]},
-			policy.EndpointStep{Policy: policy.PickFirst, Rotation: 1, Index: -1, Excluded: 1},
+			policy.EndpointStep{Policy: pickfirst.Name, Rotation: 1, Endpoint: s.endpoints["a"]},
+			policy.EndpointStep{Policy: pickfirst.Name, Rotation: 1, Index: -1, Excluded: 1},
 			policy.QueueStep{},
 		}
 		if got := fmt.Sprintf("%+v", call.Trace.Steps); got != fmt.Sprintf("%+v", want) {
@@ -476,7 +476,7 @@ func TestShuffleKeepsWhatServes(t *testing.T) {
 // TestShuffleWeighs: the first is one of weight w with a chance of w in all
 // weights, over localities and within them.
 func TestShuffleWeighs(t *testing.T) {
-	child := policy.Child{Config: policy.PickFirstConfig{PickFirst: resource.PickFirst{ShuffleAddressList: true}}}
+	child := policy.Child{Config: pickfirst.Config{ShuffleAddressList: true}}
 	for zone, weight := range map[string]uint32{"light": 1, "heavy": 3} {
 		id := resource.Locality{Zone: zone}
 		l := &resource.LocalityEndpoints{ID: id, Weight: weight}

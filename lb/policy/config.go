@@ -9,7 +9,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// The names under which the policies are registered: grpc's.
+// The names of the policies above an endpoint policy, as in gRPC's registry.
 const (
 	ClusterManager = "xds_cluster_manager_experimental"
 	CDS            = "cds_experimental"
@@ -17,13 +17,8 @@ const (
 	Priority       = "priority_experimental"
 	WRRLocality    = string(resource.PolicyWRRLocality)
 	WeightedTarget = "weighted_target_experimental"
-	RoundRobin     = string(resource.PolicyRoundRobin)
 
-	WeightedRoundRobin = string(resource.PolicyWeightedRoundRobin)
-	LeastRequest       = string(resource.PolicyLeastRequest)
-	RingHash           = string(resource.PolicyRingHash)
-	PickFirst          = string(resource.PolicyPickFirst)
-	OutlierDetection   = "outlier_detection_experimental"
+	OutlierDetection = "outlier_detection_experimental"
 )
 
 // Child is what a policy hands to a child: which policy it is, its config and
@@ -134,40 +129,6 @@ type WeightedTargetConfig struct {
 type Target struct {
 	Locality *Locality
 	Child    Child
-}
-
-// The configs of endpoint policies are values, not pointers: equal ones are the
-// same config.
-
-// WeightedRoundRobinConfig is weighted_round_robin's.
-type WeightedRoundRobinConfig struct {
-	serviceconfig.LoadBalancingConfig
-	resource.WeightedRoundRobin
-}
-
-// LeastRequestConfig is least_request's.
-type LeastRequestConfig struct {
-	serviceconfig.LoadBalancingConfig
-	resource.LeastRequest
-}
-
-// RingHashConfig is ring_hash's.
-type RingHashConfig struct {
-	serviceconfig.LoadBalancingConfig
-	resource.RingHash
-}
-
-// PickFirstConfig is pick_first's.
-type PickFirstConfig struct {
-	serviceconfig.LoadBalancingConfig
-	resource.PickFirst
-}
-
-// CustomConfig is that of a policy that only grpc's registry knows: the JSON that
-// its builder parses.
-type CustomConfig struct {
-	serviceconfig.LoadBalancingConfig
-	JSON string
 }
 
 // OutlierDetectionConfig is outlier_detection's.

@@ -12,6 +12,7 @@ import (
 type Breaker struct {
 	inFlight atomic.Int64
 	rejected atomic.Uint64
+	full     atomic.Bool // since Filled, until Eased
 }
 
 // TryAcquire takes one request unless limit are in flight. The limit holds
@@ -39,6 +40,21 @@ func (b *Breaker) Reject() { b.rejected.Add(1) }
 
 // Rejected is how many picks the breaker refused.
 func (b *Breaker) Rejected() uint64 { return b.rejected.Load() }
+
+// Filled reports whether limit requests are in flight, and were not since Eased.
+func (b *Breaker) Filled(limit uint32) bool {
+	return !b.full.Load() && b.InFlight() >= int64(limit) && b.full.CompareAndSwap(false, true)
+}
+
+// Eased reports whether the breaker was full, and has a fifth of limit free again: with
+// less, one that is just at its limit would be full again with the next request.
+func (b *Breaker) Eased(limit uint32) bool {
+	if !b.full.Load() {
+		return false
+	}
+	n := b.InFlight()
+	return n < int64(limit) && 5*n <= 4*int64(limit) && b.full.CompareAndSwap(true, false)
+}
 
 // ServiceKey names what counters are kept for.
 type ServiceKey struct {

@@ -47,6 +47,26 @@ func TestBreakerIsExact(t *testing.T) {
 	}
 }
 
+// TestBreakerFilledAndEased: each is reported once, and a breaker is eased once a fifth
+// of its limit is free, not as soon as one request ends.
+func TestBreakerFilledAndEased(t *testing.T) {
+	const limit = 10
+	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "c"})
+	b := &counters.Breaker
+	for n := 1; n <= limit; n++ {
+		counters.Hold(limit)
+		if got := b.Filled(limit); got != (n == limit) || b.Filled(limit) || b.Eased(limit) {
+			t.Errorf("%d in flight: filled %v", n, got)
+		}
+	}
+	for n := limit - 1; n >= 0; n-- {
+		counters.Unhold()
+		if got := b.Eased(limit); got != (n == limit-2) || b.Eased(limit) || b.Filled(limit) {
+			t.Errorf("%d in flight: eased %v", n, got)
+		}
+	}
+}
+
 // TestBreakerChurn: however picks come and go, never more than the limit hold.
 func TestBreakerChurn(t *testing.T) {
 	const limit = 1

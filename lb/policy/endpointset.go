@@ -23,9 +23,12 @@ type EndpointSet[T any] struct {
 	// Census counts the SubConns by their own state, Counted by what the
 	// policy takes them for.
 	Census, Counted Census
+	// Lazy makes the set connect only those endpoints again that have failed (gRFC
+	// A62), and others with Connect. Otherwise it connects every endpoint that is
+	// IDLE, and counts it as CONNECTING. It is set before the first Update.
+	Lazy bool
 
 	conn    *Conn
-	eager   bool
 	changed func(m *Member[T], from, counted connectivity.State)
 	// byAddress has an endpoint by the least of its addresses, which is the same
 	// in whatever order they are.
@@ -48,14 +51,10 @@ type Member[T any] struct {
 	kept bool // in the config being applied
 }
 
-// NewEndpointSet returns a set without endpoints. An eager set connects every
-// endpoint that is IDLE, and counts it as CONNECTING; one that is not connects
-// only those again that have failed (gRFC A62).
-//
-// changed is told of each change of a SubConn that m has taken in: of the State
-// and the Counted before.
-func NewEndpointSet[T any](conn *Conn, eager bool, changed func(m *Member[T], from, counted connectivity.State)) *EndpointSet[T] {
-	return &EndpointSet[T]{conn: conn, eager: eager, changed: changed, byAddress: make(map[string]*Member[T])}
+// NewEndpointSet returns a set without endpoints. It calls changed after each change
+// of a SubConn that m has taken in, with m's State and Counted before.
+func NewEndpointSet[T any](conn *Conn, changed func(m *Member[T], from, counted connectivity.State)) *EndpointSet[T] {
+	return &EndpointSet[T]{conn: conn, changed: changed, byAddress: make(map[string]*Member[T])}
 }
 
 // Update gives the set the endpoints of a config. An endpoint is the same as
@@ -108,7 +107,7 @@ func (s *EndpointSet[T]) Update(endpoints []resolver.Endpoint) (changed bool, er
 	}
 	changed = changed || !slices.Equal(s.Order, order)
 	s.Order = order
-	if s.eager {
+	if !s.Lazy {
 		s.connect(fresh)
 	}
 	return changed, err
@@ -135,7 +134,7 @@ func (s *EndpointSet[T]) add(addrs []resolver.Address, value *resource.Endpoint)
 		return nil, fmt.Errorf("new SubConn for %s: %w", value.Addresses[0], err)
 	}
 	m.SubConn = sc
-	if s.eager {
+	if !s.Lazy {
 		m.Counted = connectivity.Connecting
 	}
 	s.byAddress[slices.Min(value.Addresses)] = m
@@ -182,13 +181,13 @@ func (s *EndpointSet[T]) subConnState(m *Member[T], state balancer.SubConnState)
 		if state.ConnectionError != nil {
 			m.LastErr = state.ConnectionError
 		}
-		if s.eager || counted == connectivity.TransientFailure {
+		if !s.Lazy || counted == connectivity.TransientFailure {
 			m.SubConn.Connect()
 		}
 	}
 	switch {
 	case counted == connectivity.TransientFailure && m.State != connectivity.Ready:
-	case s.eager && m.State == connectivity.Idle:
+	case !s.Lazy && m.State == connectivity.Idle:
 		s.count(m, connectivity.Connecting)
 	default:
 		s.count(m, m.State)

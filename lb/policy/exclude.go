@@ -15,6 +15,42 @@ type Rotation interface {
 	At(draw uint64) int
 }
 
+// ErrAllExcluded refuses a pick that excludes every READY endpoint.
+var ErrAllExcluded = NewRefusal(KindAllExcluded, "", "every READY endpoint is excluded")
+
+// Turn returns i, the index in r of the endpoint whose turn it is. If c excludes
+// that endpoint, it returns the index of another one, chosen by [Call.Redraw]; -1 if
+// c excludes all of them. It adds the choice to c's trace as a step of policy, with
+// the Detail of the choice if r has such a method.
+func (c *Call) Turn(policy string, r Rotation, i int, draw func() uint64) int {
+	if len(c.Exclude) == 0 && c.Trace == nil {
+		return i
+	}
+	return c.turn(policy, r, i, draw)
+}
+
+func (c *Call) turn(policy string, r Rotation, i int, draw func() uint64) int {
+	step := EndpointStep{Policy: policy, Rotation: r.Len()}
+	if e := r.Endpoint(i); c.Excludes(e) {
+		step.InsteadOf = e
+		i = c.Redraw(r, draw)
+	}
+	if c.Trace == nil {
+		return i
+	}
+	step.Index, step.Excluded = i, c.CountExcluded(r)
+	if i < 0 {
+		step.InsteadOf = nil
+	} else {
+		step.Endpoint = r.Endpoint(i)
+		if d, ok := r.(interface{ Detail(i int) Detail }); ok {
+			step.Detail = d.Detail(i)
+		}
+	}
+	c.Trace.Steps = append(c.Trace.Steps, step)
+	return i
+}
+
 // maxRedraws limits the draws that may hit an excluded endpoint before all
 // endpoints are looked at, which costs a comparison of each endpoint with each
 // excluded address.

@@ -20,7 +20,7 @@ import (
 )
 
 // foreign registers lbd's round_robin with grpc under a name of the test's.
-type foreign struct{ roundrobin.Builder }
+type foreign struct{ policy.Builder }
 
 func (foreign) Name() string { return "lbd_round_robin" }
 
@@ -48,7 +48,7 @@ func serve(t *testing.T) (address string, stop func()) {
 
 // TestHostUnderGRPC drives a policy of lbd's from grpc's own channel.
 func TestHostUnderGRPC(t *testing.T) {
-	balancer.Register(foreign{})
+	balancer.Register(foreign{roundrobin.Builder()})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 
@@ -142,7 +142,7 @@ func (c *conn) ResolveNow(resolver.ResolveNowOptions) {}
 func TestHostAnswersBeforeItReturns(t *testing.T) {
 	for range 200 { // it was a race
 		cc := new(conn)
-		b := roundrobin.Builder{}.Build(cc, balancer.BuildOptions{})
+		b := roundrobin.Builder().Build(cc, balancer.BuildOptions{})
 		if err := b.UpdateClientConnState(policy.Child{}.State()); err == nil {
 			t.Error("no endpoints were taken without error")
 		}

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"fmt"
+
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -132,53 +134,35 @@ type EndpointStep struct {
 	InsteadOf *resource.Endpoint
 	// Endpoint is the chosen one; nil where all are excluded.
 	Endpoint *resource.Endpoint
-	// Compared are the endpoints that least_request drew, in turn.
-	Compared []EndpointInFlight
-	// Ring is how ring_hash came to Endpoint; nil for other policies.
-	Ring *RingWalk
-	// Turn is how weighted_round_robin came to Endpoint; nil for other
-	// policies.
-	Turn *WeightedTurn
+	// Detail is what else the policy says; nil for nothing.
+	Detail Detail
 }
 
-// WeightSource tells where weights come from.
-type WeightSource string
-
-// The sources of weighted_round_robin's weights.
-const (
-	// WeightsFromLoads are made of the loads that endpoints report.
-	WeightsFromLoads WeightSource = "loads"
-	// WeightsFromEDS are load_balancing_weight of EDS.
-	WeightsFromEDS WeightSource = "eds"
-)
-
-// WeightedTurn is the weight by which an endpoint has its turns, and the sum of
-// all in rotation.
-type WeightedTurn struct {
-	Weight, Sum float64
-	From        WeightSource
+// Detail is what one policy adds to an [EndpointStep]. It is shown as JSON as well.
+type Detail interface {
+	// Says describes the step in a sentence.
+	Says(s EndpointStep) string
 }
 
-// EndpointInFlight is one endpoint that least_request drew. InFlight is what it
-// had before this pick.
-type EndpointInFlight struct {
-	Endpoint *resource.Endpoint
-	InFlight int64
+// Says describes the step in a sentence.
+func (s EndpointStep) Says() string {
+	switch {
+	case s.Detail != nil:
+		return s.Detail.Says(s)
+	case s.Endpoint == nil:
+		return fmt.Sprintf("%s has no endpoint left: all %d READY ones are excluded", s.Policy, s.Rotation)
+	default:
+		return fmt.Sprintf("%s (%d excluded)", s.Turn(), s.Excluded)
+	}
 }
 
-// RingWalk is ring_hash's way along its ring.
-type RingWalk struct {
-	// Hash is the request's; Drawn tells that it is a random one, of a pick
-	// that brought none.
-	Hash  uint64
-	Drawn bool
-	// Entry is the place in the ring that Hash fell on, Size how many there
-	// are. Walked is how many entries lie between Entry and the chosen one's:
-	// their endpoints are excluded or, as they are, no choice.
-	Entry, Size, Walked int
-	// State is the chosen endpoint's. Unless it is READY the pick waits, or
-	// fails.
-	State connectivity.State
+// Turn describes the choice of a policy whose endpoints take turns.
+func (s EndpointStep) Turn() string {
+	place := fmt.Sprintf("number %d of %d in rotation", s.Index, s.Rotation)
+	if s.InsteadOf != nil {
+		return fmt.Sprintf("%s drew %s instead of %s, whose turn it was: %s", s.Policy, s.Endpoint.Addresses[0], s.InsteadOf.Addresses[0], place)
+	}
+	return fmt.Sprintf("%s took %s, %s", s.Policy, s.Endpoint.Addresses[0], place)
 }
 
 // FailureStep is a picker that answers with an error: no connection is READY,

@@ -41,8 +41,8 @@ type child struct {
 var connecting = balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker}
 
 func newChild(b *priority, name string) *child {
-	c := &child{Conn: b.conn, parent: b, name: name, inner: -1, state: connecting, latest: connecting}
-	below := b.conn.Child(c)
+	c := &child{Conn: b.Conn, parent: b, name: name, inner: -1, state: connecting, latest: connecting}
+	below := b.Child(c)
 	below.CaptureEvents(c.captureEvent)
 	c.policy = policy.NewSwitch(below)
 	return c
@@ -131,7 +131,7 @@ func (c *child) discard() {
 	c.forgetTimer, c.forgetAt = nil, time.Time{}
 	c.builtAs, c.latest, c.inner = "", connecting, -1
 	c.policy.Close()
-	c.parent.conn.Mark(c.parent, &c.parent.pending) // its endpoints are IDLE now
+	c.parent.Mark() // its endpoints are IDLE now
 }
 
 func (c *child) startInitTimer() {

@@ -16,7 +16,7 @@ func (c *child) updateLeaf(leaf *policy.Leaf) {
 	c.leaf = leaf
 	is := c.skipped()
 	if fmt.Sprint(was) != fmt.Sprint(is) {
-		c.parent.stale = true // its reason is in the picker
+		c.parent.Stale = true // its reason is in the picker
 	}
 	switch {
 	case is != nil && was == nil:
@@ -89,7 +89,7 @@ func (c *child) captureEvent(e policy.Event) {
 	if c == b.inUse && b.cause == nil {
 		b.cause = &cause{reason: s.Reason, detail: s.Detail}
 	}
-	b.conn.Mark(b, &b.pending)
+	b.Mark()
 }
 
 // whyNone says why no child is in use.
@@ -128,8 +128,8 @@ type cause struct {
 func (b *priority) reportSwitch(number int, why cause) {
 	from := b.told
 	b.told = number
-	b.conn.Event(policy.PrioritySwitched{
-		Root: b.conn.Root(), Cluster: b.cluster, From: from, To: number, Reason: why.reason, Detail: why.detail,
+	b.Event(policy.PrioritySwitched{
+		Root: b.Root(), Cluster: b.cluster, From: from, To: number, Reason: why.reason, Detail: why.detail,
 	})
 }
 

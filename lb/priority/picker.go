@@ -2,6 +2,7 @@ package priority
 
 import (
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 )
@@ -16,7 +17,7 @@ type picker struct {
 	failure error
 }
 
-func (b *priority) picker() balancer.Picker {
+func (b *priority) picker(connectivity.State) balancer.Picker {
 	p := &picker{
 		child:    b.inUse.state.Picker,
 		failure:  policy.FailureOf(b.inUse.state),

@@ -31,22 +31,20 @@ const (
 
 var errNoPriorities = errors.New("no locality in any priority: the assignment is empty")
 
-// Builder builds priority policies, whose config is a [policy.PriorityConfig].
-type Builder struct{}
-
-// Name returns "priority_experimental".
-func (Builder) Name() string { return policy.Priority }
-
-// Build returns a priority policy.
-func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		return &priority{conn: conn, children: make(map[string]*child), used: -1, told: -1}
+// Builder returns the builder of priority policies, whose config is a
+// *[policy.PriorityConfig].
+func Builder() policy.Builder {
+	return policy.NewBuilder(policy.Priority, func(conn *policy.Conn) balancer.Balancer {
+		b := &priority{children: make(map[string]*child), used: -1, told: -1}
+		b.Init(conn, policy.Priority, b)
+		return b
 	})
 }
 
-// priority belongs to the owner, all of it.
+// priority belongs to the owner.
 type priority struct {
-	conn      *policy.Conn
+	policy.Base
+
 	cluster   string
 	aggregate bool // the children are leaves
 	children  map[string]*child
@@ -57,11 +55,7 @@ type priority struct {
 	told      int       // the number of the priority in use, as in the last event; -1 for none
 	cause     *cause    // of an aggregate: why told changes with this batch
 
-	updated  bool // a config came since the last sync: the next Report syncs
-	stale    bool // what was reported no longer says what is
-	reported balancer.State
-	pending  bool
-	closed   bool
+	updated bool // a config came since the last sync: the next Report syncs
 }
 
 func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -73,7 +67,7 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 	// The children answer first, so that one that has just failed and one that
 	// has just become READY are seen together.
 	b.updated = true
-	b.conn.Mark(b, &b.pending)
+	b.Mark()
 	named := make(map[string]bool, len(cfg.Children))
 	was := b.order
 	b.order = make([]*child, len(cfg.Children))
@@ -86,7 +80,7 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 			b.children[part.Name] = c
 		}
 		b.aggregate = part.Leaf != nil
-		b.stale = b.stale || c.number != number
+		b.Stale = b.Stale || c.number != number
 		c.number = number
 		c.update(part)
 		number += c.priorities()
@@ -98,7 +92,7 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 			c.discard()
 		}
 	}
-	b.stale = b.stale || !slices.Equal(was, b.order)
+	b.Stale = b.Stale || !slices.Equal(was, b.order)
 	return nil
 }
 
@@ -121,15 +115,15 @@ func (b *priority) childChanged(c *child, from connectivity.State) {
 	}
 	b.sync(policy.SwitchFailure)
 	if c == b.inUse || c.state.ConnectivityState != from {
-		b.stale = true
+		b.Stale = true
 	}
-	b.conn.Mark(b, &b.pending)
+	b.Mark()
 }
 
 // initTimedOut passes over a child that had its time.
 func (b *priority) initTimedOut() {
 	b.sync(policy.SwitchInitTimeout)
-	b.conn.Mark(b, &b.pending)
+	b.Mark()
 }
 
 // sync makes the invariants of the package hold again. In the midst of a config
@@ -169,7 +163,7 @@ func (b *priority) last() int {
 func (b *priority) use(c *child, place int, reason policy.SwitchReason) {
 	was, from := b.inUse, b.used
 	if c != was || place != from {
-		b.inUse, b.used, b.stale = c, place, true
+		b.inUse, b.used, b.Stale = c, place, true
 	}
 	if reason == policy.SwitchFailure && place < from {
 		reason = policy.SwitchRecovered
@@ -228,36 +222,25 @@ func (b *priority) above(place int) *child {
 	return b.order[0]
 }
 
-// Report sends the state of the child in use up.
+// Report sends the state of the child in use.
 func (b *priority) Report() {
-	if b.closed {
+	if b.Closed() {
 		return
 	}
 	if b.updated {
 		b.updated = false
 		b.sync(policy.SwitchUpdate)
-		// What sync has started answers before the state goes up.
-		b.conn.Mark(b, &b.pending)
+		b.Mark() // what sync has started answers before the state goes up
 		return
 	}
 	b.reportLeafSwitch()
-	if !b.stale && b.reported.Picker != nil {
-		return
-	}
-	b.stale = false
 	if b.inUse == nil {
-		b.report(policy.Failure(b.failure()))
+		b.Err = b.failure()
+		b.Send(connectivity.TransientFailure, b.Base.Picker)
 		return
 	}
-	b.report(balancer.State{
-		ConnectivityState: b.inUse.state.ConnectivityState,
-		Picker:            b.picker(),
-	})
-}
-
-func (b *priority) report(s balancer.State) {
-	b.reported = s
-	b.conn.UpdateState(s)
+	b.Err = policy.FailureOf(b.inUse.state)
+	b.Send(b.inUse.state.ConnectivityState, b.picker)
 }
 
 // ResolverError goes to every child that is started.
@@ -269,9 +252,6 @@ func (b *priority) ResolverError(err error) {
 	}
 }
 
-// UpdateSubConnState is not called: SubConns have listeners.
-func (b *priority) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-
 // ExitIdle goes to every child that is started.
 func (b *priority) ExitIdle() {
 	for _, c := range b.order {
@@ -281,8 +261,9 @@ func (b *priority) ExitIdle() {
 	}
 }
 
+// Close closes every child.
 func (b *priority) Close() {
-	b.closed = true
+	b.Base.Close()
 	for _, c := range b.children {
 		c.discard()
 	}
@@ -290,7 +271,7 @@ func (b *priority) Close() {
 
 // Describe describes every priority, and why it is or is not in use.
 func (b *priority) Describe() policy.Node {
-	n := policy.Node{Policy: policy.Priority, State: b.reported.ConnectivityState, Err: policy.FailureOf(b.reported)}
+	n := b.Base.Describe()
 	n.Priorities = make([]policy.PriorityNode, len(b.order))
 	for i, c := range b.order {
 		n.Priorities[i] = c.describe(i)
@@ -301,7 +282,7 @@ func (b *priority) Describe() policy.Node {
 // Summarize counts the endpoints of each priority, of an aggregate those of all
 // leaves in a row. The endpoints of a priority that is not started are IDLE.
 func (b *priority) Summarize() policy.Summary {
-	s := policy.Summary{State: b.reported.ConnectivityState, Priority: b.numberInUse()}
+	s := policy.Summary{State: b.Reported, Priority: b.numberInUse()}
 	for _, c := range b.order {
 		s.Priorities = append(s.Priorities, c.census()...)
 	}

@@ -109,7 +109,7 @@ func (p *picker) walk(call *policy.Call, hash uint64, drawn bool) found {
 // ask lets the owner connect an IDLE endpoint, once however many picks ask.
 func (p *picker) ask(s *seat) {
 	if s.member.Own.asked.CompareAndSwap(false, true) {
-		p.policy.conn.Post(func() { p.policy.connect(s.member) })
+		p.policy.Conn.Post(func() { p.policy.connect(s.member) })
 	}
 }
 
@@ -126,35 +126,5 @@ func (p *picker) answer(call *policy.Call, f found) (balancer.PickResult, error)
 		return balancer.PickResult{}, f.seat.err
 	default:
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
-	}
-}
-
-// trace takes the walk down, and what came of it.
-func (p *picker) trace(call *policy.Call, hash uint64, drawn bool, f found) {
-	n := len(p.ring)
-	met := make(map[int32]bool)
-	for i := range f.walked {
-		if seat := p.ring[(f.start+i)%n].seat; call.Excludes(p.seats[seat].endpoint) {
-			met[seat] = true
-		}
-	}
-	step := policy.EndpointStep{
-		Policy: policy.RingHash, Rotation: len(p.seats), Index: -1, Excluded: len(met),
-		Ring: &policy.RingWalk{Hash: hash, Drawn: drawn, Entry: f.start, Size: n, Walked: f.walked},
-	}
-	if f.seat != nil {
-		step.Index = int(p.ring[(f.start+f.walked)%n].seat)
-		step.Endpoint, step.Ring.State = f.seat.endpoint, f.seat.state
-	}
-	call.Trace.Steps = append(call.Trace.Steps, step)
-	if f.seat == nil {
-		return
-	}
-	switch f.seat.state {
-	case connectivity.Ready:
-	case connectivity.TransientFailure:
-		call.Trace.Steps = append(call.Trace.Steps, policy.FailureStep{Err: f.seat.err})
-	default:
-		call.Trace.Steps = append(call.Trace.Steps, policy.QueueStep{})
 	}
 }

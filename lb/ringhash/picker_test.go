@@ -12,6 +12,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/lb/ringhash"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -58,18 +59,19 @@ func TestTrace(t *testing.T) {
 func tell(t *testing.T, call *policy.Call, hash uint64) string {
 	t.Helper()
 	e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
-	if e.Policy != policy.RingHash || e.Ring.Hash != hash {
+	walk := lbtest.As[*ringhash.RingWalk](t, e.Detail)
+	if e.Policy != ringhash.Name || walk.Hash != fmt.Sprintf("%016x", hash) {
 		t.Errorf("trace %+v", e)
 	}
 	kind, what := "hash", "none"
-	if e.Ring.Drawn {
+	if walk.Drawn {
 		kind = "draw"
 	}
 	if e.Endpoint != nil {
-		what = fmt.Sprintf("%s %v", e.Endpoint.Addresses[0], e.Ring.State)
+		what = fmt.Sprintf("%s %s", e.Endpoint.Addresses[0], walk.State)
 	}
 	var out strings.Builder
-	out.WriteString(fmt.Sprintf("%s on %d of %d, walked %d: %s, seat %d of %d", kind, e.Ring.Entry, e.Ring.Size, e.Ring.Walked, what, e.Index, e.Rotation))
+	out.WriteString(fmt.Sprintf("%s on %d of %d, walked %d: %s, seat %d of %d", kind, walk.Entry, walk.Size, walk.Walked, what, e.Index, e.Rotation))
 	if e.Excluded > 0 {
 		out.WriteString(fmt.Sprintf(", without %d", e.Excluded))
 	}
@@ -90,7 +92,7 @@ func tell(t *testing.T, call *policy.Call, hash uint64) string {
 // ask for.
 func TestWeighs(t *testing.T) {
 	s := newStage(t)
-	child := policy.Child{Config: policy.RingHashConfig{RingHash: resource.RingHash{MinSize: 4096, MaxSize: 4096}}}
+	child := policy.Child{Config: ringhash.Config{MinSize: 4096, MaxSize: 4096}}
 	for zone, weight := range map[string]uint32{"light": 1, "heavy": 3} {
 		id := resource.Locality{Zone: zone}
 		l := &resource.LocalityEndpoints{ID: id, Weight: weight}
@@ -214,7 +216,7 @@ func TestShares(t *testing.T) {
 			for i := range uint64(picks) {
 				call := &policy.Call{Context: t.Context(), Hash: i * (math.MaxUint64 / picks), HasHash: true, Trace: new(policy.Trace)}
 				_, _ = picker.Pick(balancer.PickInfo{Ctx: call})
-				if e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0]); e.Ring.State != failure {
+				if e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0]); lbtest.As[*ringhash.RingWalk](t, e.Detail).State != failure.String() {
 					counts[e.Endpoint]++
 				}
 			}

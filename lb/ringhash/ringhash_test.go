@@ -36,7 +36,7 @@ type stage struct {
 type step func(s *stage)
 
 func newStage(t testing.TB, steps ...step) *stage {
-	s := &stage{t: t, tree: lbtest.NewTree(t, ringhash.Builder{}), endpoints: map[string]*resource.Endpoint{}}
+	s := &stage{t: t, tree: lbtest.NewTree(t, ringhash.Builder()), endpoints: map[string]*resource.Endpoint{}}
 	s.tree.Draw = func() uint64 { return s.next }
 	for _, step := range steps {
 		step(s)
@@ -58,7 +58,7 @@ func config(names ...string) step {
 func sized(size uint64, names ...string) step {
 	return func(s *stage) {
 		s.t.Helper()
-		child := policy.Child{Config: policy.RingHashConfig{RingHash: resource.RingHash{MinSize: size, MaxSize: 4096}}}
+		child := policy.Child{Config: ringhash.Config{MinSize: size, MaxSize: 4096}}
 		for _, n := range names {
 			if s.endpoints[n] == nil {
 				s.endpoints[n] = &resource.Endpoint{Addresses: strings.Split(strings.TrimRight(n, "'"), "+"), Weight: 1}
@@ -344,8 +344,8 @@ func TestRingHash(t *testing.T) {
 			[]step{config("a", "b", "c", "d"), together(ready, "a", "b", "c", "d"), config("a", "b", "d"), pick("c", "d"), pick("a", "a")},
 			ready,
 		},
-		{"the last endpoint is removed", []step{config("a"), says("a", ready), config(), pick("a", "no endpoint that picks may reach")}, failure},
-		{"none at all", []step{config(), pick("a", "no endpoint that picks may reach")}, failure},
+		{"the last endpoint is removed", []step{config("a"), says("a", ready), config(), pick("a", "no usable endpoints")}, failure},
+		{"none at all", []step{config(), pick("a", "no usable endpoints")}, failure},
 		{"none, and then one", []step{config(), config("a")}, idle},
 		{"the resolver fails before there is an endpoint", []step{config(), resolverError, pick("a", "no such name")}, failure},
 		{"the resolver fails later", []step{config("a"), says("a", ready), resolverError, pick("a", "a")}, ready},
@@ -370,7 +370,7 @@ func resolverError(s *stage) {
 func (s *stage) check() {
 	s.t.Helper()
 	n := s.tree.Describe()
-	if n.State != s.tree.State() || n.Policy != policy.RingHash || (n.Err != nil) != (n.State == failure) {
+	if n.State != s.tree.State() || n.Policy != ringhash.Name || (n.Err != nil) != (n.State == failure) {
 		s.t.Errorf("describes %s in %v with error %v, reported is %v", n.Policy, n.State, n.Err, s.tree.State())
 	}
 	if err := policy.FailureOf(s.tree.Reports[len(s.tree.Reports)-1]); !errors.Is(err, n.Err) {
@@ -400,7 +400,7 @@ func (s *stage) check() {
 
 func TestConfigOfAnotherPolicy(t *testing.T) {
 	s := newStage(t)
-	if err := s.tree.Update(policy.Child{}); err == nil || !strings.Contains(err.Error(), policy.RingHash) {
+	if err := s.tree.Update(policy.Child{}); err == nil || !strings.Contains(err.Error(), ringhash.Name) {
 		t.Errorf("err %v, want one that names the policy", err)
 	}
 }

@@ -36,7 +36,7 @@ type stage struct {
 type step func(s *stage)
 
 func newStage(t testing.TB) *stage {
-	return &stage{t: t, tree: lbtest.NewTree(t, roundrobin.Builder{}), endpoints: map[string]*resource.Endpoint{}}
+	return &stage{t: t, tree: lbtest.NewTree(t, roundrobin.Builder()), endpoints: map[string]*resource.Endpoint{}}
 }
 
 // config gives the endpoints. A name that was given before is the same value;
@@ -235,8 +235,8 @@ func TestRoundRobin(t *testing.T) {
 		},
 		{"an endpoint without address is left out", []step{addressless, subConns(1)}, "CONNECTING queue"},
 		{"nothing changed", []step{config("a", "b"), says("a", ready), reports(2), config("a", "b"), reports(1)}, "READY a"},
-		{"none at all", []step{config()}, "TRANSIENT_FAILURE no endpoint that picks may reach"},
-		{"none left", []step{config("a"), says("a", ready), config()}, "TRANSIENT_FAILURE no endpoint that picks may reach"},
+		{"none at all", []step{config()}, "TRANSIENT_FAILURE no usable endpoints"},
+		{"none left", []step{config("a"), says("a", ready), config()}, "TRANSIENT_FAILURE no usable endpoints"},
 		{"none, and then one", []step{config(), config("a"), says("a", ready)}, "READY a"},
 		{"the resolver fails before there is an endpoint", []step{resolverError}, "TRANSIENT_FAILURE no such name"},
 		{"the resolver fails later", []step{config("a"), says("a", ready), resolverError}, "READY a"},
@@ -268,7 +268,7 @@ func resolverError(s *stage) {
 func (s *stage) check() {
 	s.t.Helper()
 	n := s.tree.Describe()
-	if n.State != s.tree.State() || n.Policy != policy.RoundRobin || (n.Err != nil) != (n.State == failure) {
+	if n.State != s.tree.State() || n.Policy != roundrobin.Name || (n.Err != nil) != (n.State == failure) {
 		s.t.Errorf("describes %s in %v with error %v, reported is %v", n.Policy, n.State, n.Err, s.tree.State())
 	}
 	var want policy.Census
@@ -358,7 +358,7 @@ func TestExclude(t *testing.T) {
 				call := &policy.Call{Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
 				_, err := s.tree.Pick(call)
 				e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
-				if e.Excluded != tt.excluded || e.Rotation != 3 || e.Policy != policy.RoundRobin || e.Endpoint != call.Endpoint {
+				if e.Excluded != tt.excluded || e.Rotation != 3 || e.Policy != roundrobin.Name || e.Endpoint != call.Endpoint {
 					t.Errorf("trace %+v", e)
 				}
 				var refusal *policy.Refusal

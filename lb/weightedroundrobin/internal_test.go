@@ -30,7 +30,7 @@ func TestEvenly(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var sequence atomic.Uint32
-		s := newScheduler(nil, tt.weights, policy.WeightsFromEDS)
+		s := newScheduler(nil, tt.weights, WeightsFromEDS)
 		var got []int
 		for range tt.want {
 			got = append(got, s.next(&sequence))
@@ -47,7 +47,7 @@ func TestEvenly(t *testing.T) {
 // TestLightest: however light a seat is, it has a turn.
 func TestLightest(t *testing.T) {
 	var sequence atomic.Uint32
-	s := newScheduler(nil, []float64{4e9, 1, 1}, policy.WeightsFromEDS)
+	s := newScheduler(nil, []float64{4e9, 1, 1}, WeightsFromEDS)
 	var got [3]int
 	const n = 4 * fullStride
 	for range n {
@@ -61,7 +61,7 @@ func TestLightest(t *testing.T) {
 // TestTimer: weights are updated only while there is a load to make them of.
 func TestTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tree := lbtest.NewTree(t, Builder{})
+		tree := lbtest.NewTree(t, Builder())
 		defer tree.Close()
 		b := lbtest.As[*weightedRoundRobin](t, tree.Root())
 		running := func(want bool) {
@@ -73,9 +73,9 @@ func TestTimer(t *testing.T) {
 			})
 		}
 		tree.Config(policy.Child{
-			Config: policy.WeightedRoundRobinConfig{WeightedRoundRobin: resource.WeightedRoundRobin{
+			Config: Config{
 				WeightUpdatePeriod: time.Second, WeightExpirationPeriod: time.Minute, BlackoutPeriod: 10 * time.Second,
-			}},
+			},
 			Endpoints: []resolver.Endpoint{policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a"}})},
 		})
 		running(false)
@@ -120,7 +120,7 @@ func TestReportsRace(t *testing.T) {
 		})
 	}
 	for range 1000 {
-		w := l.weight(time.Now(), resource.WeightedRoundRobin{WeightExpirationPeriod: time.Hour})
+		w := l.weight(time.Now(), Config{WeightExpirationPeriod: time.Hour})
 		if w != 0 && w != 3 {
 			t.Errorf("weight %g, want 3, or 0 before the first report", w)
 		}

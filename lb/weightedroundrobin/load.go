@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/balancer"
 
 	"github.com/lbd-dev/lbd/lb/policy"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // load is what one endpoint reports of its load, through all the pickers that
@@ -67,7 +66,7 @@ func (l *load) Finish(_ policy.Outcome, info balancer.DoneInfo) {
 // utilization, to which errors add their penalty. It is 0 before the reports
 // have come for the blackout period, and after none has come for the expiration
 // period, when what comes later begins anew.
-func (l *load) weight(now time.Time, c resource.WeightedRoundRobin) float64 {
+func (l *load) weight(now time.Time, c Config) float64 {
 	r := l.last.Load()
 	switch {
 	case r == nil:

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/lbd-dev/lbd/lb/policy"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // fullStride is the stride of the heaviest seat.
@@ -16,20 +15,21 @@ const fullStride = math.MaxUint16
 // goes round the seats, and each of them takes that part of its turns which its
 // weight is of the heaviest one's, spread evenly. It is never changed.
 type scheduler struct {
-	seats []seat
+	seats
+
 	// weights are the seats', each above 0. ends holds for each seat the sum of
 	// the weights up to and with it; sum is that of all.
 	weights []float64
 	ends    []float64
 	sum     float64
-	from    policy.WeightSource
+	from    WeightSource
 	// strides are the weights scaled to fullStride.
 	strides []uint16
 }
 
 // newScheduler returns the scheduler of seats with weights, at least one of them
 // above 0. A seat without weight gets the mean of the others.
-func newScheduler(seats []seat, weights []float64, from policy.WeightSource) *scheduler {
+func newScheduler(seats seats, weights []float64, from WeightSource) *scheduler {
 	n := len(weights)
 	s := &scheduler{seats: seats, weights: weights, from: from, ends: make([]float64, n), strides: make([]uint16, n)}
 	var heaviest float64
@@ -72,12 +72,6 @@ func (s *scheduler) next(sequence *atomic.Uint32) int {
 	}
 }
 
-// Len returns the number of seats.
-func (s *scheduler) Len() int { return len(s.seats) }
-
-// Endpoint returns the endpoint at an index.
-func (s *scheduler) Endpoint(i int) *resource.Endpoint { return s.seats[i].endpoint }
-
 // Weight returns the weight of the seat at an index.
 func (s *scheduler) Weight(i int) float64 { return s.weights[i] }
 
@@ -86,4 +80,9 @@ func (s *scheduler) At(draw uint64) int {
 	at := policy.UnitOf(draw) * s.sum
 	i := sort.Search(len(s.ends), func(i int) bool { return s.ends[i] > at })
 	return min(i, len(s.ends)-1)
+}
+
+// Detail returns the weight of the seat at an index, for a trace.
+func (s *scheduler) Detail(i int) policy.Detail {
+	return &WeightedTurn{Weight: s.weights[i], Share: s.weights[i] / s.sum, From: s.from}
 }

@@ -34,7 +34,7 @@ const (
 type stage struct {
 	t         *testing.T
 	tree      *lbtest.Tree
-	cfg       resource.WeightedRoundRobin
+	cfg       weightedroundrobin.Config
 	endpoints map[string]*resource.Endpoint
 	names     string
 }
@@ -46,8 +46,8 @@ func play(t *testing.T, steps ...step) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{
-			t: t, tree: lbtest.NewTree(t, weightedroundrobin.Builder{}), endpoints: make(map[string]*resource.Endpoint),
-			cfg: resource.WeightedRoundRobin{
+			t: t, tree: lbtest.NewTree(t, weightedroundrobin.Builder()), endpoints: make(map[string]*resource.Endpoint),
+			cfg: weightedroundrobin.Config{
 				BlackoutPeriod: 10 * second, WeightExpirationPeriod: 180 * second, WeightUpdatePeriod: second, ErrorUtilizationPenalty: 1,
 			},
 		}
@@ -60,14 +60,14 @@ func play(t *testing.T, steps ...step) {
 
 // config gives the endpoints: "a:3 b". One that was given before with the same
 // weight is the same value.
-func config(names string, change ...func(*resource.WeightedRoundRobin)) step {
+func config(names string, change ...func(*weightedroundrobin.Config)) step {
 	return func(s *stage) {
 		s.t.Helper()
 		for _, f := range change {
 			f(&s.cfg)
 		}
 		s.names = names
-		child := policy.Child{Config: policy.WeightedRoundRobinConfig{WeightedRoundRobin: s.cfg}}
+		child := policy.Child{Config: s.cfg}
 		for n := range strings.FieldsSeq(names) {
 			if s.endpoints[n] == nil {
 				address, weight, weighted := strings.Cut(n, ":")
@@ -86,7 +86,7 @@ func config(names string, change ...func(*resource.WeightedRoundRobin)) step {
 }
 
 // up gives the endpoints, and lets all of them be READY.
-func up(names string, change ...func(*resource.WeightedRoundRobin)) step {
+func up(names string, change ...func(*weightedroundrobin.Config)) step {
 	return func(s *stage) {
 		s.t.Helper()
 		config(names, change...)(s)
@@ -198,7 +198,7 @@ func shares(want string) step {
 
 // from asserts where the weights come from, and what the state dump and an
 // explanation say of one.
-func from(source policy.WeightSource, address string, weight, sum float64) step {
+func from(source weightedroundrobin.WeightSource, address string, weight, sum float64) step {
 	return func(s *stage) {
 		s.t.Helper()
 		call := &policy.Call{Trace: new(policy.Trace)}
@@ -210,9 +210,10 @@ func from(source policy.WeightSource, address string, weight, sum float64) step 
 		}
 		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9*b }
 		e := lbtest.As[policy.EndpointStep](s.t, call.Trace.Steps[0])
-		if e.Policy != policy.WeightedRoundRobin || e.Endpoint != call.Endpoint || e.Rotation != len(strings.Fields(s.names)) ||
-			e.Turn.From != source || !near(e.Turn.Weight, weight) || !near(e.Turn.Sum, sum) {
-			s.t.Errorf("explained %+v, %+v; want %g of %g from %s", e, e.Turn, weight, sum, source)
+		turn := lbtest.As[*weightedroundrobin.WeightedTurn](s.t, e.Detail)
+		if e.Policy != weightedroundrobin.Name || e.Endpoint != call.Endpoint || e.Rotation != len(strings.Fields(s.names)) ||
+			turn.From != source || !near(turn.Weight, weight) || !near(turn.Share, weight/sum) {
+			s.t.Errorf("explained %+v, %+v; want %g of %g from %s", e, turn, weight, sum, source)
 		}
 		total := 0.0
 		for i, n := range s.tree.Describe().Endpoints {
@@ -242,12 +243,12 @@ func TestWeights(t *testing.T) {
 		name  string
 		steps []step
 	}{
-		{"EDS weights, before there is a load", []step{up("a:1 b:2 c:3"), shares("a:1 b:2 c:3"), from(policy.WeightsFromEDS, "c", 3, 6)}},
+		{"EDS weights, before there is a load", []step{up("a:1 b:2 c:3"), shares("a:1 b:2 c:3"), from(weightedroundrobin.WeightsFromEDS, "c", 3, 6)}},
 		{"all of them alike", []step{up("a b c"), shares("a:1 b:1 c:1")}},
-		{"one alone", []step{up("a:7"), tells("a", busy(1)), after(20 * second), shares("a:7"), from(policy.WeightsFromEDS, "a", 7, 7)}},
+		{"one alone", []step{up("a:7"), tells("a", busy(1)), after(20 * second), shares("a:7"), from(weightedroundrobin.WeightsFromEDS, "a", 7, 7)}},
 		{"an EDS weight changes", []step{up("a:1 b:2"), config("a:3 b:2"), shares("a:3 b:2")}},
 		{"one of three does not say its load: it has the mean", []step{
-			up("a:9 b:9 c"), keep(11, both), shares("a:1 b:10 c:5.5"), from(policy.WeightsFromLoads, "c", 550, 1650),
+			up("a:9 b:9 c"), keep(11, both), shares("a:1 b:10 c:5.5"), from(weightedroundrobin.WeightsFromLoads, "c", 550, 1650),
 		}},
 		{"two of three do not: EDS weights", []step{
 			up("a:1 b:2 c:3"), keep(11, map[string]*orcav3.OrcaLoadReport{"a": busy(1)}), shares("a:1 b:2 c:3"),
@@ -279,7 +280,7 @@ func TestWeights(t *testing.T) {
 		}), shares("a:1 b:3")}},
 		{"errors have their penalty", []step{up("a b", blackout(0), penalty(0.5)), keep(1, map[string]*orcav3.OrcaLoadReport{
 			"a": {RpsFractional: 10, CpuUtilization: 0.1, Eps: 8}, "b": {RpsFractional: 10, CpuUtilization: 0.1},
-		}), shares("a:1 b:5"), from(policy.WeightsFromLoads, "b", 100, 120)}},
+		}), shares("a:1 b:5"), from(weightedroundrobin.WeightsFromLoads, "b", 100, 120)}},
 		{"another penalty holds at once", []step{up("a b", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
 			"a": {RpsFractional: 10, CpuUtilization: 0.1, Eps: 4}, "b": {RpsFractional: 10, CpuUtilization: 0.1},
 		}), shares("a:1 b:5"), config("a b", penalty(0)), shares("a:1 b:1"), reports(3)}},
@@ -294,8 +295,8 @@ func TestWeights(t *testing.T) {
 		{"numbers that are none have no weight", []step{
 			up("a b c", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
 				"a": {RpsFractional: 1, CpuUtilization: math.NaN()}, "b": {RpsFractional: math.MaxFloat64, CpuUtilization: 1e-9}, "c": {RpsFractional: 1, CpuUtilization: 1},
-			}), from(policy.WeightsFromEDS, "a", 1, 3),
-			tells("b", &orcav3.OrcaLoadReport{RpsFractional: -1, CpuUtilization: 1}), after(second), from(policy.WeightsFromEDS, "a", 1, 3),
+			}), from(weightedroundrobin.WeightsFromEDS, "a", 1, 3),
+			tells("b", &orcav3.OrcaLoadReport{RpsFractional: -1, CpuUtilization: 1}), after(second), from(weightedroundrobin.WeightsFromEDS, "a", 1, 3),
 		}},
 		{"but the mean of those that have", []step{
 			up("a b c d", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
@@ -368,20 +369,20 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-func blackout(d time.Duration) func(*resource.WeightedRoundRobin) {
-	return func(c *resource.WeightedRoundRobin) { c.BlackoutPeriod = d }
+func blackout(d time.Duration) func(*weightedroundrobin.Config) {
+	return func(c *weightedroundrobin.Config) { c.BlackoutPeriod = d }
 }
 
-func expiration(d time.Duration) func(*resource.WeightedRoundRobin) {
-	return func(c *resource.WeightedRoundRobin) { c.WeightExpirationPeriod = d }
+func expiration(d time.Duration) func(*weightedroundrobin.Config) {
+	return func(c *weightedroundrobin.Config) { c.WeightExpirationPeriod = d }
 }
 
-func update(d time.Duration) func(*resource.WeightedRoundRobin) {
-	return func(c *resource.WeightedRoundRobin) { c.WeightUpdatePeriod = d }
+func update(d time.Duration) func(*weightedroundrobin.Config) {
+	return func(c *weightedroundrobin.Config) { c.WeightUpdatePeriod = d }
 }
 
-func penalty(p float64) func(*resource.WeightedRoundRobin) {
-	return func(c *resource.WeightedRoundRobin) { c.ErrorUtilizationPenalty = p }
+func penalty(p float64) func(*weightedroundrobin.Config) {
+	return func(c *weightedroundrobin.Config) { c.ErrorUtilizationPenalty = p }
 }
 
 // answers asserts the state, and the error or the first endpoint of a pick.
@@ -408,7 +409,7 @@ func answers(want string) step {
 				s.t.Errorf("describes %+v", e)
 			}
 		}
-		if n.State != s.tree.State() || n.Policy != policy.WeightedRoundRobin || (n.Err != nil) != (n.State == failure) ||
+		if n.State != s.tree.State() || n.Policy != weightedroundrobin.Name || (n.Err != nil) != (n.State == failure) ||
 			sum.State != n.State || sum.Census.Total() != len(n.Endpoints) {
 			s.t.Errorf("describes %+v, summarizes %+v, reported is %v", n, sum, s.tree.State())
 		}
@@ -429,7 +430,7 @@ func TestStates(t *testing.T) {
 		{"the only one is lost", []step{up("a"), says("a", idle), answers("CONNECTING queue")}},
 		{"the READY one is removed", []step{config("a b"), says("a", ready), says("b", failure), config("b"), answers("TRANSIENT_FAILURE b refused")}},
 		{"nothing changed: no new picker", []step{up("a b"), reports(2), config("a b"), reports(2), answers("READY b")}},
-		{"none", []step{config(""), answers("TRANSIENT_FAILURE no endpoint that picks may reach")}},
+		{"none", []step{config(""), answers("TRANSIENT_FAILURE no usable endpoints")}},
 		{"the resolver fails before there is one", []step{resolverError, answers("TRANSIENT_FAILURE no such name")}},
 		{"one of two is lost", []step{up("a b"), says("b", idle), answers("READY a")}},
 		{"the resolver fails later", []step{up("a"), resolverError, reports(2), answers("READY a")}},
@@ -520,13 +521,13 @@ func TestExclude(t *testing.T) {
 }
 
 func TestBadConfig(t *testing.T) {
-	tree := lbtest.NewTree(t, weightedroundrobin.Builder{})
-	if err := tree.Update(policy.Child{Config: policy.LeastRequestConfig{}}); err == nil {
+	tree := lbtest.NewTree(t, weightedroundrobin.Builder())
+	if err := tree.Update(policy.Child{Config: &policy.PriorityConfig{}}); err == nil {
 		t.Error("took another policy's config")
 	}
 	tree.RefuseSubConn = func(string) error { return errors.New("no such connect mode") }
 	if err := tree.Update(policy.Child{
-		Config:    policy.WeightedRoundRobinConfig{},
+		Config:    weightedroundrobin.Config{},
 		Endpoints: []resolver.Endpoint{policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a"}})},
 	}); err == nil || !strings.Contains(err.Error(), "a") {
 		t.Errorf("a SubConn that is refused: %v", err)

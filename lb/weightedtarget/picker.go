@@ -28,11 +28,11 @@ func newPicker(in []*child, draw func() uint64) *picker {
 	}
 	weights := make([]uint32, len(in))
 	for i, c := range in {
-		p.seats[i] = c.state.Picker
-		weights[i] = c.target.Locality.Weight
-		p.candidates[i] = policy.LocalityCandidate{Locality: c.target.Locality.ID, Weight: weights[i]}
+		p.seats[i] = c.State.Picker
+		weights[i] = c.Own.Locality.Weight
+		p.candidates[i] = policy.LocalityCandidate{Locality: c.Own.Locality.ID, Weight: weights[i]}
 		if p.failure == nil {
-			p.failure = policy.FailureOf(c.state)
+			p.failure = policy.FailureOf(c.State)
 		}
 	}
 	p.table = newAliasTable(weights)

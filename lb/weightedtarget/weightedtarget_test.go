@@ -227,7 +227,7 @@ func TestWeightedTarget(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
-			s.tree = lbtest.NewTree(t, weightedtarget.Builder{}, s.actors)
+			s.tree = lbtest.NewTree(t, weightedtarget.Builder(), s.actors)
 			r := rand.New(rand.NewPCG(1, 2))
 			s.tree.Draw = r.Uint64
 			for _, step := range tt.steps {
@@ -248,7 +248,7 @@ func TestWeightedTarget(t *testing.T) {
 // says.
 func TestShares(t *testing.T) {
 	s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
-	s.tree = lbtest.NewTree(t, weightedtarget.Builder{}, s.actors)
+	s.tree = lbtest.NewTree(t, weightedtarget.Builder(), s.actors)
 	draws := make([]uint64, 1000)
 	for i := range draws {
 		draws[i] = uint64(i)*(math.MaxUint64/1000) + 1<<40
@@ -296,7 +296,7 @@ func TestExclude(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
-			s.tree = lbtest.NewTree(t, weightedtarget.Builder{}, s.actors)
+			s.tree = lbtest.NewTree(t, weightedtarget.Builder(), s.actors)
 			config("a:1", "b:1", "c:1")(s)
 			for _, zone := range []string{"a", "b", "c"} {
 				a := s.actors.Actor(zone)
@@ -346,7 +346,7 @@ func TestExcludeShares(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
-			s.tree = lbtest.NewTree(t, weightedtarget.Builder{}, s.actors)
+			s.tree = lbtest.NewTree(t, weightedtarget.Builder(), s.actors)
 			s.tree.Draw = rand.New(rand.NewPCG(1, 2)).Uint64
 			config(tt.weights...)(s)
 			for _, w := range tt.weights {
@@ -383,7 +383,7 @@ func TestExcludeShares(t *testing.T) {
 
 func TestCallsReachEveryChild(t *testing.T) {
 	s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
-	s.tree = lbtest.NewTree(t, weightedtarget.Builder{}, s.actors)
+	s.tree = lbtest.NewTree(t, weightedtarget.Builder(), s.actors)
 	config("a:1", "b:1")(s)
 	s.tree.Batch(func() {
 		s.tree.Root().ExitIdle()

@@ -10,17 +10,11 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// Builder builds wrr_locality policies, whose config is a
-// [policy.WRRLocalityConfig].
-type Builder struct{}
-
-// Name returns "xds_wrr_locality_experimental".
-func (Builder) Name() string { return policy.WRRLocality }
-
-// Build returns a wrr_locality policy.
-func (Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		return &wrrLocality{Switch: policy.NewSwitch(conn)}
+// Builder returns the builder of wrr_locality policies, whose config is a
+// *[policy.WRRLocalityConfig].
+func Builder() policy.Builder {
+	return policy.NewBuilder(policy.WRRLocality, func(conn *policy.Conn) balancer.Balancer {
+		return &wrrLocality{policy.NewSwitch(conn)}
 	})
 }
 

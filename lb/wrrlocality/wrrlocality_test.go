@@ -25,10 +25,10 @@ func locality(zone string, weight uint32, addresses ...string) *policy.Locality 
 // TestLocalitiesBecomeTargets: each locality with its weight and its endpoints,
 // under the endpoint policy of the config.
 func TestLocalitiesBecomeTargets(t *testing.T) {
-	tree := lbtest.NewTree(t, wrrlocality.Builder{}, weightedtarget.Builder{}, roundrobin.Builder{})
+	tree := lbtest.NewTree(t, wrrlocality.Builder(), weightedtarget.Builder(), roundrobin.Builder())
 	cfg := &policy.WRRLocalityConfig{
 		Localities:     []*policy.Locality{locality("a", 1, "a1:80", "a2:80"), locality("b", 3, "b1:80")},
-		EndpointPolicy: policy.Child{Policy: policy.RoundRobin},
+		EndpointPolicy: policy.Child{Policy: roundrobin.Name},
 	}
 	tree.Config(policy.Child{Config: cfg})
 	if tree.State() != connectivity.Connecting || len(tree.SubConns) != 3 {
@@ -48,7 +48,7 @@ func TestLocalitiesBecomeTargets(t *testing.T) {
 		weight    uint32
 		endpoints int
 	}{{"a", 1, 2}, {"b", 3, 1}} {
-		if l := n.Localities[i]; l.Locality.Zone != want.zone || l.Weight != want.weight || len(l.Child.Endpoints) != want.endpoints || l.Child.Policy != policy.RoundRobin {
+		if l := n.Localities[i]; l.Locality.Zone != want.zone || l.Weight != want.weight || len(l.Child.Endpoints) != want.endpoints || l.Child.Policy != roundrobin.Name {
 			t.Errorf("locality %d: %+v, want %+v", i, l, want)
 		}
 	}

@@ -94,13 +94,20 @@ func (e *evaluation) versions() map[string]*files.Version {
 }
 
 // union is what versions provide: of a resource that several have, that of the
-// first file by name.
+// first file by name. A Cluster that is rejected in all files has no value.
 func (e *evaluation) union(versions map[string]*files.Version) map[resource.Key]resource.Item {
 	out := map[resource.Key]resource.Item{}
 	for _, name := range slices.Sorted(maps.Keys(versions)) {
 		for _, i := range versions[name].Items {
 			if _, twice := out[i.Key]; !twice {
 				out[i.Key] = i
+			}
+		}
+	}
+	for _, v := range versions {
+		for _, r := range v.Rejected {
+			if _, good := out[r.Key]; !good {
+				out[r.Key] = resource.Item{Key: r.Key}
 			}
 		}
 	}
@@ -140,6 +147,7 @@ func (e *evaluation) losses(from, to map[resource.Key]resource.Item) []loss {
 			break
 		}
 	}
+	out = append(out, e.unsecured(from, to)...)
 	if l, ok := e.removal(in(from), was, is); ok {
 		out = append(out, l)
 	}
@@ -209,11 +217,11 @@ func (e *evaluation) causes(keys map[resource.Key]bool) []string {
 }
 
 // changedResource is a resource of a file that a change adds, modifies or removes;
-// one of from and to may have no Raw.
+// one of from and to may have no Raw, and both of a Cluster that is rejected now.
 type changedResource struct{ from, to resource.Item }
 
 func (r changedResource) key() resource.Key {
-	if r.to.Raw == nil {
+	if r.to.Key.Type == "" {
 		return r.from.Key
 	}
 	return r.to.Key
@@ -234,6 +242,10 @@ func (c change) resources() []changedResource {
 				out = append(out, changedResource{old, i})
 			}
 			delete(was, i.Key)
+		}
+		for _, r := range c.to.Rejected {
+			out = append(out, changedResource{was[r.Key], resource.Item{Key: r.Key}})
+			delete(was, r.Key)
 		}
 	}
 	if c.from != nil {

@@ -147,7 +147,7 @@ func (f *Files) changes() map[string]change {
 		case to == nil:
 		case from == nil:
 			out[name] = change{to: to}
-		case to.Partial && !from.Partial:
+		case to.Partial && (!from.Partial || len(to.Items) == 0):
 		case from.Sum != to.Sum || from.Partial != to.Partial:
 			out[name] = change{from, to}
 		}
@@ -167,7 +167,7 @@ func versionOf(seen *files.File) *files.Version {
 	case seen.Bundle != nil:
 		v.Items, v.Warnings, v.Notes = seen.Bundle.Items, seen.Bundle.Warnings, seen.Bundle.Notes
 	case seen.Valid != nil:
-		v.Items, v.Partial = seen.Valid.Items, true
+		v.Items, v.Rejected, v.Partial = seen.Valid.Items, seen.Valid.Rejected, true
 	default:
 		return nil
 	}

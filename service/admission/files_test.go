@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service/admission"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -40,7 +41,7 @@ func TestWhatComesIntoUse(t *testing.T) {
 		"a file that cannot be read":          {[]directory{{"f": a2}, {"f": bad}}, "a=2, !f kept"},
 		"a bad file without a last good one":  {[]directory{{"f": misspelled}}, "a=0, !f partial"},
 		"a bad file of which nothing is good": {[]directory{{"f": "x: ["}}, "!f not used"},
-		"a file of which a part is good":      {[]directory{{"f": file(endpoints("a", 1), `{"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: STATIC}`)}}, "a=1, !f partial"},
+		"a file of which a part is good":      {[]directory{{"f": file(endpoints("a", 1), `{"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: STATIC}`)}}, "a=1, rejected c, !f partial"},
 		"a bad file that is mended":           {[]directory{{"f": misspelled}, {"f": a1}}, "a=1"},
 		"a bad file that is another bad file": {[]directory{{"f": misspelled}, {"f": file(endpoints("a", 1), "{foo: 1}")}}, "a=1, !f partial"},
 		"no usable endpoint":                  {[]directory{{"f": a2}, {"f": a0}}, "a=2, held(modified f: " + noEndpointsOfA + ")"},
@@ -212,7 +213,7 @@ func TestADirectoryThatIsAwayRemovesNothing(t *testing.T) {
 
 func TestPushesCountForTheGuard(t *testing.T) {
 	item := func(text string) resource.Item {
-		b, err := resource.DecodeBundle([]byte(file(text)), byHand)
+		b, err := decode.All([]byte(file(text)), byHand)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +315,7 @@ func TestWhatIsKeptStaysInUseUnderNewRules(t *testing.T) {
 		`transport_socket: {name: tls, typed_config: {"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext}}}`)
 	old := byHand
 	old.Stored = true // as a decoder that does not know the rule
-	b, err := resource.DecodeBundle([]byte(content), old)
+	b, err := decode.All([]byte(content), old)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +338,7 @@ func TestCheck(t *testing.T) {
 		cluster("a", "a") + ", " + endpoints("a", 0): 1,
 		aggregate("a") + "," + endpoints("a", 1):     0,
 	} {
-		b, err := resource.DecodeBundle([]byte(file(text)), byHand)
+		b, err := decode.All([]byte(file(text)), byHand)
 		if err != nil {
 			t.Fatal(err)
 		}

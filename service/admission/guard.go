@@ -3,6 +3,7 @@ package admission
 import (
 	"fmt"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -35,6 +36,9 @@ func (e Endpoints) None() bool { return e.Known && e.Usable == 0 }
 type Guard struct {
 	// Server tells that a management server may provide what a View does not have.
 	Server bool
+	// TLS tells that the daemon's connect mode is tls: connections of a cluster
+	// without configuration are secured, by the system's roots.
+	TLS bool
 }
 
 // Endpoints counts the usable endpoints that a cluster has in a view. An AGGREGATE
@@ -128,12 +132,12 @@ func addKeys(out map[resource.Key]bool, v View, cluster string) {
 // Check returns what is wrong with resources by themselves, although each is valid:
 // clusters that they leave without a usable endpoint. A push of them would be
 // refused.
-func Check(items []resource.Item) []resource.Problem {
+func Check(items []resource.Item) []decode.Problem {
 	view := viewOf(items)
-	var problems []resource.Problem
+	var problems []decode.Problem
 	for _, i := range items {
 		if i.Assignment != nil && i.Assignment.Usable() == 0 {
-			problems = append(problems, resource.Problem{
+			problems = append(problems, decode.Problem{
 				Resource: i.Key.String(), Field: i.Field,
 				Reason: "has no usable endpoint: the cluster would have nothing that picks may reach",
 			})
@@ -145,7 +149,7 @@ func Check(items []resource.Item) []resource.Problem {
 		name := i.Cluster.AssignmentName()
 		a, ok := view(resource.Key{Type: resource.TypeAssignment, Name: name})
 		if ok && name != i.Cluster.Name && a.Assignment.Usable() == 0 {
-			problems = append(problems, resource.Problem{
+			problems = append(problems, decode.Problem{
 				Resource: i.Key.String(), Field: i.Field,
 				Reason: fmt.Sprintf("takes its endpoints from ClusterLoadAssignment/%s, which has no usable endpoint", name),
 			})

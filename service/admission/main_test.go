@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/admission"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -16,7 +17,7 @@ import (
 // begin is when every test begins; each scan is a minute later than the one before.
 var begin = time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
 
-var byHand = resource.Options{Origin: resource.ByHand, Format: resource.FormatYAML, Bare: true}
+var byHand = decode.Options{Origin: decode.ByHand, Format: decode.FormatYAML, Bare: true}
 
 // endpoints is an assignment of a name with n usable endpoints.
 func endpoints(name string, n int) string {
@@ -75,10 +76,10 @@ func (d *driver) read(name, content string) *files.File {
 	f := &files.File{Sum: content, Modified: d.now}
 	if content == bad {
 		f = &files.File{Err: fmt.Errorf("cannot be read"), Since: d.now}
-	} else if f.Bundle, f.Err = resource.DecodeBundle([]byte(content), byHand); f.Err != nil {
+	} else if f.Bundle, f.Err = decode.All([]byte(content), byHand); f.Err != nil {
 		lenient := byHand
 		lenient.Lenient = true
-		f.Valid, f.Since = resource.DecodeValid([]byte(content), lenient), d.now
+		f.Valid, f.Since = decode.Valid([]byte(content), lenient), d.now
 	}
 	d.known[name+content] = f
 	return f
@@ -116,7 +117,7 @@ func (d *driver) take(o admission.Outcome) string {
 func (d *driver) restart() {
 	kept := map[string]*files.Version{}
 	for name, v := range d.kept {
-		restored := &files.Version{Sum: v.Sum, Modified: v.Modified, Partial: v.Partial, Restored: true}
+		restored := &files.Version{Sum: v.Sum, Modified: v.Modified, Partial: v.Partial, Restored: true, Rejected: v.Rejected}
 		for _, i := range v.Items {
 			restored.Items = append(restored.Items, resource.Item{Key: i.Key, Field: i.Field, Raw: i.Raw})
 		}
@@ -148,7 +149,7 @@ func (d *driver) expect(what, got, want string) {
 	}
 }
 
-// summary is "name=usable" of each assignment, "cluster name", then "!file" of what is
+// summary is "name=usable" of each assignment, "cluster name", "rejected name", then "!file" of what is
 // bad with how it is used, then "held(files: reasons)".
 func summary(s files.Set) string {
 	var parts []string
@@ -158,6 +159,9 @@ func summary(s files.Set) string {
 		} else {
 			parts = append(parts, "cluster "+key.Name)
 		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(s.Rejected), func(a, b resource.Key) int { return strings.Compare(a.Name, b.Name) }) {
+		parts = append(parts, "rejected "+key.Name)
 	}
 	for _, b := range s.Bad {
 		how := "not used"

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -13,8 +14,8 @@ import (
 // set is what the versions in use provide, and what is wrong with which file.
 func (f *Files) set(now time.Time) files.Set {
 	s := files.Set{
-		Resources: map[resource.Key]files.Resource{}, Held: f.Held(),
-		Warnings: map[string][]resource.Problem{}, Notes: map[string][]resource.Problem{}, Empty: map[string][]resource.Problem{}, Sums: map[string]string{},
+		Resources: map[resource.Key]files.Resource{}, Rejected: map[resource.Key]files.Rejected{}, Held: f.Held(),
+		Warnings: map[string][]decode.Problem{}, Notes: map[string][]decode.Problem{}, Empty: map[string][]decode.Problem{}, Sums: map[string]string{},
 	}
 	f.addDirectory(&s, now)
 	known := map[string]bool{}
@@ -53,6 +54,7 @@ func (f *Files) set(now time.Time) files.Set {
 		}
 	}
 	f.twice = stillTwice
+	f.addRejected(&s)
 	return s
 }
 
@@ -85,22 +87,36 @@ func (f *Files) addBad(s *files.Set, name string, v *files.Version) {
 		return
 	}
 	partial := v != nil && v.Partial && v.Sum == seen.Sum
-	s.Bad = append(s.Bad, files.Bad{File: name, Err: seen.Err, Since: seen.Since, Kept: v != nil && !partial, Partial: partial})
+	s.Bad = append(s.Bad, files.Bad{File: name, Err: seen.Err, Since: seen.Since, Kept: v != nil && !partial, Partial: partial && len(v.Items) > 0})
+}
+
+// addRejected adds the Clusters of which there is nothing but a rejected version.
+func (f *Files) addRejected(s *files.Set) {
+	for _, name := range slices.Sorted(maps.Keys(f.inUse)) {
+		v := f.inUse[name]
+		for _, r := range v.Rejected {
+			_, good := s.Resources[r.Key]
+			if _, twice := s.Rejected[r.Key]; good || twice {
+				continue
+			}
+			s.Rejected[r.Key] = files.Rejected{Err: fmt.Errorf("%s of the file %s is rejected: %s", r.Key, name, r.Why), Modified: v.Modified}
+		}
+	}
 }
 
 // addResources adds what a version holds, and rejects what is there already.
 func addResources(s *files.Set, name string, v *files.Version) error {
-	var problems []resource.Problem
+	var problems []decode.Problem
 	more := 0
 	for _, i := range v.Items {
 		first, twice := s.Resources[i.Key]
 		switch {
 		case !twice:
 			s.Resources[i.Key] = files.Resource{Item: i, File: name, Modified: v.Modified}
-		case len(problems) == resource.MaxProblems:
+		case len(problems) == decode.MaxProblems:
 			more++
 		default:
-			problems = append(problems, resource.Problem{
+			problems = append(problems, decode.Problem{
 				Resource: i.Key.String(),
 				Field:    i.Field,
 				Reason:   fmt.Sprintf("is not used: %s, which comes first by name, holds it too", first.File),
@@ -108,10 +124,10 @@ func addResources(s *files.Set, name string, v *files.Version) error {
 		}
 	}
 	if more > 0 {
-		problems = append(problems, resource.Problem{Resource: problems[0].Resource, Reason: fmt.Sprintf("and %d more like these", more)})
+		problems = append(problems, decode.Problem{Resource: problems[0].Resource, Reason: fmt.Sprintf("and %d more like these", more)})
 	}
 	if problems == nil {
 		return nil
 	}
-	return &resource.InvalidError{Problems: problems}
+	return &decode.InvalidError{Problems: problems}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -13,7 +14,7 @@ import (
 func item(t *testing.T, kind resource.Type, text string) resource.Item {
 	t.Helper()
 	i := resource.Item{Key: resource.Key{Type: kind, Name: "orders"}}
-	o := resource.Options{Origin: resource.ByHand, Format: resource.FormatYAML, Name: "orders"}
+	o := decode.Options{Origin: decode.ByHand, Format: decode.FormatYAML, Name: "orders"}
 	if text == "" {
 		return i
 	}
@@ -26,7 +27,7 @@ func item(t *testing.T, kind resource.Type, text string) resource.Item {
 	}
 	switch kind {
 	case resource.TypeAssignment:
-		d, err := resource.DecodeAssignment([]byte(text), o)
+		d, err := decode.Assignment([]byte(text), o)
 		if err == nil {
 			i.Assignment = d.Value
 			set(d.Raw, nil)
@@ -34,7 +35,7 @@ func item(t *testing.T, kind resource.Type, text string) resource.Item {
 			set(nil, err)
 		}
 	case resource.TypeCluster:
-		d, err := resource.DecodeCluster([]byte(text), o)
+		d, err := decode.Cluster([]byte(text), o)
 		if err == nil {
 			i.Cluster = d.Value
 			set(d.Raw, nil)
@@ -42,7 +43,7 @@ func item(t *testing.T, kind resource.Type, text string) resource.Item {
 			set(nil, err)
 		}
 	case resource.TypeRoutes:
-		d, err := resource.DecodeRouteConfiguration([]byte(text), o)
+		d, err := decode.RouteConfiguration([]byte(text), o)
 		if err == nil {
 			i.Routes = d.Value
 			set(d.Raw, nil)

@@ -110,10 +110,7 @@ func (d *drawing) resources() resources {
 		r.clusters = d.aggregate.resources(d.leaves)
 	}
 	for _, w := range d.leaves {
-		c, a := w.clusterResource(), w.assignmentResource()
-		if w.flaw != nil {
-			w.flaw.apply(c, a)
-		}
+		c, a := w.resources()
 		r.clusters, r.assignments = append(r.clusters, c), append(r.assignments, a)
 	}
 	return r
@@ -473,20 +470,15 @@ func (d *drawing) breakRule() string {
 		return "" // it would take others of the same response with it
 	}
 	f := one(d, flaws)
-	groups := d.world.assignmentResource().GetEndpoints()
-	if len(groups) == 0 || f.needsEndpoint && len(groups[0].GetLbEndpoints()) == 0 {
+	if !f.fits(d.world.assignmentResource()) {
 		return ""
 	}
-	d.world.flaw = &flaw{f.name, f.apply}
+	d.world.flaw = &f
 	return "broken: " + f.name
 }
 
 // flaws are rules that can be broken, most of them in the first locality.
-var flaws = []struct {
-	name          string
-	needsEndpoint bool
-	apply         func(*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment)
-}{
+var flaws = []flaw{
 	{"an endpoint weighs 0", true, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
 		first(a).GetLbEndpoints()[0].LoadBalancingWeight = wrapperspb.UInt32(0)
 	}},

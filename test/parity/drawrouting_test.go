@@ -288,11 +288,10 @@ func (d *hostingDrawing) breakRouting() string {
 func (d *hostingDrawing) breakLeaf() string {
 	d.world = one(d.drawing, d.leaves)
 	f := one(d.drawing, flaws)
-	groups := d.world.assignmentResource().GetEndpoints()
-	if len(groups) == 0 || f.needsEndpoint && len(groups[0].GetLbEndpoints()) == 0 {
+	if !f.fits(d.world.assignmentResource()) {
 		return ""
 	}
-	d.world.flaw = &flaw{f.name, f.apply}
+	d.world.flaw = &f
 	return d.world.cluster + ": broken: " + f.name
 }
 

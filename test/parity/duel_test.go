@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/lbd-dev/lbd/service"
+	lbdpicks "github.com/lbd-dev/lbd/service/picks"
 )
 
 // duel is a target of a management server, which one side follows: the same
@@ -205,8 +205,8 @@ func (d *duel) failure() string {
 	if d.grpc != nil {
 		err = d.grpc.conn.Invoke(metadata.NewOutgoingContext(ctx, nil), "/parity.Probe/Pick", &emptypb.Empty{}, &emptypb.Empty{})
 	} else {
-		var out service.Picks
-		err = d.lbd.service.Pick(ctx, &service.PickRequest{Target: d.lbd.target, Path: "/parity.Probe/Pick", N: 1}, &out)
+		var out lbdpicks.Picks
+		err = d.lbd.service.Pick(ctx, &lbdpicks.Request{Target: d.lbd.target, Path: "/parity.Probe/Pick", N: 1}, &out)
 	}
 	if err == nil {
 		return "no failure"

@@ -26,10 +26,7 @@ type hosted struct {
 func (h *hosting) resources() hosted {
 	var out hosted
 	for _, w := range h.leaves {
-		c, a := w.clusterResource(), w.assignmentResource()
-		if w.flaw != nil {
-			w.flaw.apply(c, a)
-		}
+		c, a := w.resources()
 		out.clusters = append(out.clusters, c)
 		if !h.withheld[w.cluster] {
 			out.assignments = append(out.assignments, a)

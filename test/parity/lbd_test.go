@@ -19,6 +19,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -49,8 +50,8 @@ func newLBDSide(target, cluster string) *lbdSide {
 	return l
 }
 
-// decode judges resources of one type as those of a management server.
-func decode(m proto.Message) (resource.Item, error) {
+// asServer decodes a resource as one of a management server.
+func asServer(m proto.Message) (resource.Item, error) {
 	packed, err := anypb.New(m)
 	if err != nil {
 		return resource.Item{}, err
@@ -59,7 +60,7 @@ func decode(m proto.Message) (resource.Item, error) {
 	if err != nil {
 		return resource.Item{}, err
 	}
-	b, err := resource.DecodeBundle(body, resource.Options{Origin: resource.FromServer, Format: resource.FormatProtobuf})
+	b, err := decode.All(body, decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf})
 	if err != nil {
 		return resource.Item{}, err
 	}
@@ -77,7 +78,7 @@ func (l *lbdSide) update(ctx context.Context, r resources) (refused map[proto.Me
 			*cc = *last
 		}
 		next[m.GetName()] = cc
-		item, err := decode(m)
+		item, err := asServer(m)
 		switch {
 		case err != nil:
 			refused[m] = err
@@ -87,7 +88,7 @@ func (l *lbdSide) update(ctx context.Context, r resources) (refused map[proto.Me
 	}
 	assignments := make(map[string]*resource.Assignment)
 	for _, m := range r.assignments {
-		item, err := decode(m)
+		item, err := asServer(m)
 		if err != nil {
 			refused[m] = err
 			continue
@@ -170,7 +171,7 @@ func (l *lbdSide) kindOf(err error) kind {
 // withoutEndpoints are lbd's words where there is no endpoint.
 var withoutEndpoints = []string{
 	"no locality in any priority: the assignment is empty",
-	"no endpoint that picks may reach",
+	"no usable endpoints",
 	"no locality to pick from",
 }
 

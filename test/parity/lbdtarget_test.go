@@ -12,6 +12,10 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/observe"
+	lbdpicks "github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/lastgood"
@@ -33,7 +37,7 @@ type lbdTarget struct {
 }
 
 func newLBDTarget(ctx context.Context, config []byte, target, dir string) (l *lbdTarget, err error) {
-	full, err := service.TargetName(target)
+	full, err := ledger.TargetName(target)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +55,7 @@ func newLBDTarget(ctx context.Context, config []byte, target, dir string) (l *lb
 		return nil, err
 	}
 	l.client, err = client.New(client.Options{
-		Bootstrap: b, Logger: log, Custom: lb.Foreign, OnUpdate: l.service.ServerSaid, Events: l.service.ServerEvent,
+		Bootstrap: b, Logger: log, Policies: lb.PolicyConfig, OnUpdate: l.service.ServerSaid, Events: l.service.ServerEvent,
 	})
 	if err != nil {
 		return nil, err
@@ -63,17 +67,17 @@ func newLBDTarget(ctx context.Context, config []byte, target, dir string) (l *lb
 }
 
 func (l *lbdTarget) ask(ctx context.Context, r *request) directed {
-	req := service.PickRequest{Target: l.target, Path: r.path, N: 1}
+	req := lbdpicks.Request{Target: l.target, Path: r.path, N: 1}
 	for _, h := range r.headers {
-		req.Headers = append(req.Headers, service.Header{Name: h.name, Value: h.value})
+		req.Headers = append(req.Headers, lbdpicks.Header{Name: h.name, Value: h.value})
 	}
-	var out service.Picks
+	var out lbdpicks.Picks
 	err := l.service.Pick(ctx, &req, &out)
 	if err == nil {
 		p := out.Picks[0]
 		return directed{reply{kind: picked, address: p.Address, done: func() {}}, p.Cluster}
 	}
-	refusal, ok := errors.AsType[*service.Error](err)
+	refusal, ok := errors.AsType[*fault.Error](err)
 	if !ok {
 		return directed{reply: reply{kind: kind("failed: " + err.Error())}}
 	}
@@ -82,23 +86,23 @@ func (l *lbdTarget) ask(ctx context.Context, r *request) directed {
 
 // kindOf tells the kind of a refusal by its code, and by its words where several
 // kinds have one code.
-func (l *lbdTarget) kindOf(e *service.Error) kind {
+func (l *lbdTarget) kindOf(e *fault.Error) kind {
 	detail, _, _ := strings.Cut(e.Detail, " (resolution note: ") // which says nothing of why the pick failed
 	switch e.Code {
-	case service.PickTimeout:
+	case fault.PickTimeout:
 		return queued
-	case service.Dropped:
+	case fault.Dropped:
 		return dropped
-	case service.CircuitBroken:
+	case fault.CircuitBroken:
 		return broken
-	case service.UnknownTarget:
+	case fault.UnknownTarget:
 		return noListener
-	case service.NoRoute:
+	case fault.NoRoute:
 		if strings.Contains(detail, "cannot be followed") {
 			return unsupported
 		}
 		return noRoute
-	case service.NoReadyEndpoint:
+	case fault.NoReadyEndpoint:
 	default:
 		return kind(fmt.Sprintf("%s: %s", e.Code, detail))
 	}
@@ -129,7 +133,7 @@ var states = map[string]connectivity.State{
 // look tells of a cluster what lbd says of it.
 func (l *lbdTarget) look(ctx context.Context, cluster string) (state connectivity.State, known map[string]connectivity.State, saw string, err error) {
 	c, err := l.service.Cluster(ctx, cluster, l.target, true)
-	if refusal, ok := errors.AsType[*service.Error](err); ok && refusal.Code == service.UnknownCluster {
+	if refusal, ok := errors.AsType[*fault.Error](err); ok && refusal.Code == fault.UnknownCluster {
 		return connectivity.Shutdown, nil, "none", nil
 	}
 	if err != nil {
@@ -149,7 +153,7 @@ func (l *lbdTarget) look(ctx context.Context, cluster string) (state connectivit
 	return states[c.State], known, fmt.Sprint(c.State, c.PriorityInUse, readyOf(known)), nil
 }
 
-func takeState(known map[string]connectivity.State, e service.EndpointState) {
+func takeState(known map[string]connectivity.State, e observe.EndpointState) {
 	state, ok := states[e.State]
 	if !ok || state == connectivity.Ready && len(e.Addresses) > 0 {
 		return // EDS health keeps picks from it, or nobody says which address is connected

@@ -67,8 +67,8 @@ var outlierDifferences = []difference{
 		}),
 		lbd: inBubble(func(t *testing.T) string {
 			side := lbdOutliers(t, resource.OutlierDetection{FailurePercentage: aloneToo})
-			side.leaf = policy.Child{Policy: policy.PickFirst, Config: policy.PickFirstConfig{}}
-			return overPickFirst(t, side, func() { side.leaf = policy.Child{Policy: policy.RoundRobin} })
+			side.leaf = policy.Child{Policy: pickfirst.Name, Config: pickfirst.Config{}}
+			return overPickFirst(t, side, func() { side.leaf = policy.Child{Policy: roundrobin.Name} })
 		}),
 		grpcDoes: "picks b c", lbdDoes: "picks a b c",
 	},
@@ -99,7 +99,7 @@ type lbdOutlierPolicy struct {
 }
 
 func lbdOutliers(t *testing.T, c resource.OutlierDetection) *lbdOutlierPolicy {
-	side := &lbdOutlierPolicy{interval: outlierInterval, leaf: policy.Child{Policy: policy.RoundRobin}}
+	side := &lbdOutlierPolicy{interval: outlierInterval, leaf: policy.Child{Policy: roundrobin.Name}}
 	side.lbdPolicy = newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
 		own, leaf := c, side.leaf
 		own.Interval, own.BaseEjectionTime, own.MaxEjectionTime, own.MaxEjectionPercent = side.interval, 100*time.Second, 300*time.Second, 50
@@ -110,8 +110,8 @@ func lbdOutliers(t *testing.T, c resource.OutlierDetection) *lbdOutlierPolicy {
 				Service: policy.ServiceKey{Cluster: "c"}, MaxRequests: 1 << 20, Child: leaf,
 			}},
 		}}
-	}, outlierdetection.Builder{}, clusterimpl.Builder{}, priority.Builder{}, wrrlocality.Builder{}, weightedtarget.Builder{},
-		roundrobin.Builder{}, pickfirst.Builder{})
+	}, outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), wrrlocality.Builder(), weightedtarget.Builder(),
+		roundrobin.Builder(), pickfirst.Builder())
 	return side
 }
 
@@ -269,7 +269,7 @@ func keptByLBD(t *testing.T) string {
 				Name: strconv.Itoa(i), Size: len(endpoints),
 				Child: policy.Child{Policy: policy.WRRLocality, Config: &policy.WRRLocalityConfig{
 					Localities:     []*policy.Locality{{Weight: 1, Endpoints: endpoints}},
-					EndpointPolicy: policy.Child{Policy: policy.RoundRobin},
+					EndpointPolicy: policy.Child{Policy: roundrobin.Name},
 				}},
 			})
 		}

@@ -30,7 +30,7 @@ var pickFirstDifferences = []difference{
 
 // secondIsIdle lets the back-off of the second address end first, after both failed.
 func secondIsIdle(t *testing.T) string {
-	side := newGRPCPolicy(t, policy.PickFirst, `{}`)
+	side := newGRPCPolicy(t, "pick_first", `{}`)
 	side.manual = true
 	config, err := parseConfig(side.builder, []byte(side.config))
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/lbd-dev/lbd/lb/leastrequest"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // policyDifferences are those of endpoint policies and of cluster_impl.
@@ -49,7 +48,7 @@ var policyDifferences = []difference{
 }
 
 func lostWhileHeldByGRPC(t *testing.T) string {
-	side := newGRPCPolicy(t, policy.LeastRequest, `{"choiceCount": 10}`)
+	side := newGRPCPolicy(t, leastrequest.Name, `{"choiceCount": 10}`)
 	return lostWhileHeld(t, side, func(address string) {
 		side.mu.Lock()
 		sc := side.subConns[address]
@@ -61,8 +60,8 @@ func lostWhileHeldByGRPC(t *testing.T) string {
 
 func lostWhileHeldByLBD(t *testing.T) string {
 	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
-		return policy.Child{Config: policy.LeastRequestConfig{LeastRequest: resource.LeastRequest{ChoiceCount: 10}}, Endpoints: all}
-	}, leastrequest.Builder{})
+		return policy.Child{Config: leastrequest.Config{ChoiceCount: 10}, Endpoints: all}
+	}, leastrequest.Builder())
 	draw := uint64(1)
 	side.tree.Draw = func() uint64 { // a linear congruential generator: every endpoint is among ten draws
 		draw = draw*6364136223846793005 + 1442695040888963407
@@ -133,19 +132,19 @@ func lbdBreaker(*testing.T) string {
 }
 
 func grpcWeighted(t *testing.T) policySide {
-	return newGRPCPolicy(t, policy.WeightedRoundRobin, `{"blackoutPeriod": "0s", "weightUpdatePeriod": "1s"}`)
+	return newGRPCPolicy(t, weightedroundrobin.Name, `{"blackoutPeriod": "0s", "weightUpdatePeriod": "1s"}`)
 }
 
 // lbdWeighted gives b the weight 3 in EDS, and all others 1.
 func lbdWeighted(t *testing.T) policySide {
 	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
 		return policy.Child{
-			Config: policy.WeightedRoundRobinConfig{WeightedRoundRobin: resource.WeightedRoundRobin{
+			Config: weightedroundrobin.Config{
 				WeightUpdatePeriod: time.Second, WeightExpirationPeriod: 3 * time.Minute, ErrorUtilizationPenalty: 1,
-			}},
+			},
 			Endpoints: all,
 		}
-	}, weightedroundrobin.Builder{})
+	}, weightedroundrobin.Builder())
 	side.weight = func(address string) uint32 {
 		if address == "b" {
 			return 3

@@ -178,7 +178,7 @@ func unmadeByGRPC(t *testing.T) string {
 // unmadeByLBD has the tree refuse a SubConn.
 func unmadeByLBD(t *testing.T) string {
 	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
-		return policy.Child{Config: &policy.CustomConfig{}, Endpoints: all}
+		return policy.Child{Endpoints: all}
 	}, foreign.Wrap(balancer.Get(makingName)))
 	side.tree.RefuseSubConn = func(string) error { return errRequest }
 	side.endpoints("a")

@@ -50,7 +50,7 @@ var targetDifferences = []difference{
 			d.serve()
 			return d.asks
 		}, func(d *duel) { d.feature = "fail_on_data_errors" }),
-	byDuel("a cluster that routes let go of, in a target that had no routes before",
+	byDuel("a cluster that routes no longer use, in a target that had no routes before",
 		"has [a b]", "has [b]", func(d *duel) func() string {
 			d.addCluster("b", 1)
 			d.serve()

@@ -222,6 +222,23 @@ func socket(u *upstream) *corev3.Address {
 
 // flaw breaks one rule of the resources.
 type flaw struct {
-	name  string
-	apply func(*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment)
+	name          string
+	needsEndpoint bool // in the first locality
+	apply         func(*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment)
+}
+
+// fits reports whether an assignment has what the flaw breaks. A later step may take
+// it away.
+func (f *flaw) fits(a *endpointv3.ClusterLoadAssignment) bool {
+	groups := a.GetEndpoints()
+	return len(groups) > 0 && (!f.needsEndpoint || len(groups[0].GetLbEndpoints()) > 0)
+}
+
+// resources are the world's Cluster and assignment, with its flaw if that still fits.
+func (w *world) resources() (*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment) {
+	c, a := w.clusterResource(), w.assignmentResource()
+	if w.flaw != nil && w.flaw.fits(a) {
+		w.flaw.apply(c, a)
+	}
+	return c, a
 }

@@ -32,8 +32,8 @@ const (
 // renamed are the schemas whose names without their package would say too
 // little, or the same as another's.
 var renamed = map[string]string{
-	"service.Problem":  "BrokenRule",
-	"resource.Problem": "BrokenRule",
+	"fault.Problem":  "BrokenRule",
+	"decode.Problem": "BrokenRule",
 }
 
 // complete says what the comments cannot, and checks the whole.

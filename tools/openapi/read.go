@@ -15,7 +15,10 @@ import (
 
 // sources are the packages whose comments and types make the contract. The
 // first has the handlers.
-var sources = []string{"api", "service", "xds/resource"}
+var sources = []string{
+	"api", "service", "xds/decode",
+	"lb/leastrequest", "lb/ringhash", "lb/weightedroundrobin", // what they say of a choice
+}
 
 // read reads the comments, which swag understands as Swagger 2.0, and converts
 // them to OpenAPI 3.

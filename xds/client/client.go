@@ -16,6 +16,7 @@ import (
 
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -26,8 +27,8 @@ type Options struct {
 	// Logger is told of what servers do that they should not, and that changes
 	// nothing. By default nobody is.
 	Logger *slog.Logger
-	// Custom is resource.Options.Custom.
-	Custom resource.CustomPolicies
+	// Policies is decode.Options.Policies.
+	Policies decode.Policies
 	// OnUpdate takes what is new, and must not change it. It is called by one
 	// goroutine at a time for each authority of the bootstrap, in order; a server's next response
 	// is not read before it returned, so it may take its time. It may call the
@@ -50,7 +51,7 @@ type Options struct {
 type Client struct {
 	// fixed after New
 	options  Options
-	decoding resource.Options
+	decoding decode.Options
 	logger   *slog.Logger
 	inbox    *mailbox[func()]
 	seed     maphash.Seed
@@ -116,10 +117,10 @@ func newClient(o Options) (*Client, error) {
 		known:       map[uint64]*serverResource{},
 		unapplied:   map[unappliedKey]*unappliedField{},
 		seed:        maphash.MakeSeed(),
-		decoding: resource.Options{
-			Origin:       resource.FromServer,
-			Format:       resource.FormatProtobuf,
-			Custom:       o.Custom,
+		decoding: decode.Options{
+			Origin:       decode.FromServer,
+			Format:       decode.FormatProtobuf,
+			Policies:     o.Policies,
 			Certificates: o.Bootstrap.Instances(),
 		},
 	}

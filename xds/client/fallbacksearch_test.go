@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -109,7 +110,7 @@ func (p *serverPair) prepare(t *testing.T) {
 			if p.kind == cds {
 				a = cluster(searchName(i), fmt.Sprint("of", server))
 			}
-			if p.items[server][i], err = resource.DecodeResource(p.kind, a, resource.Options{Origin: resource.FromServer}); err != nil {
+			if p.items[server][i], err = decode.Resource(p.kind, a, decode.Options{Origin: decode.FromServer}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -218,6 +219,6 @@ func TestWhatIsKnownIsNotDecodedAgain(t *testing.T) {
 		}
 	}, func(_ *world, o *Options) {
 		decoded = nil
-		o.Custom = func(name string) (resource.ConfigJudge, bool) { decoded = append(decoded, name); return nil, true }
+		o.Policies = func(name string) (decode.ConfigJudge, bool) { decoded = append(decoded, name); return nil, true }
 	})
 }

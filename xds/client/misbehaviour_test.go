@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -184,7 +185,7 @@ func TestAPanicIsARefusal(t *testing.T) {
 			t.Errorf("says %q", text)
 		}
 	}, func(_ *world, o *Options) {
-		o.Custom = func(name string) (resource.ConfigJudge, bool) {
+		o.Policies = func(name string) (decode.ConfigJudge, bool) {
 			if name == "boom" {
 				panic("boom")
 			}
@@ -206,16 +207,16 @@ func TestAPolicyRefusesItsConfig(t *testing.T) {
 		s.say("2", "n2", configuredPolicy("a", "fussy", &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(1)}}))
 		w.expectTold("ambient a: rejected, ambient b: not found")
 		r := await(t, s.requests, "request")
-		if text := r.GetErrorDetail().GetMessage(); !strings.Contains(text, `Cluster/a: `) || !strings.Contains(text, `is refused by fussy: {"x":1} is not to my taste`) {
+		if text := r.GetErrorDetail().GetMessage(); !strings.Contains(text, `Cluster/a: `) || !strings.Contains(text, `is rejected by fussy: {"x":1} is not to my taste`) {
 			t.Errorf("says %q", text)
 		}
 	}, func(_ *world, o *Options) {
-		o.Custom = func(name string) (resource.ConfigJudge, bool) {
-			return func(config json.RawMessage) error {
+		o.Policies = func(name string) (decode.ConfigJudge, bool) {
+			return func(config json.RawMessage) (string, []resource.ConfigFinding) {
 				if string(config) == "null" {
-					return nil
+					return "", nil
 				}
-				return fmt.Errorf("%s is not to my taste", config)
+				return "", []resource.ConfigFinding{{Text: fmt.Sprintf("is rejected by fussy: %s is not to my taste", config)}}
 			}, name == "fussy"
 		}
 	})

@@ -140,7 +140,7 @@ func (w *ownerBench) respond(s *server, kind resource.Type) {
 			m.Resources = append(m.Resources, is)
 		}
 	}
-	r := decode(m, w.client.decoding, nil)
+	r := decodeResponse(m, w.client.decoding, nil)
 	if len(m.GetResources()) > 0 || r.whole() {
 		s.receive(s.stream, r, newReceipt())
 	}
@@ -326,9 +326,9 @@ func BenchmarkTargets(b *testing.B) {
 	for i := range targets {
 		m.Resources = append(m.Resources, cluster(name(i).Name))
 	}
-	r := decode(m, w.client.decoding, nil)
+	r := decodeResponse(m, w.client.decoding, nil)
 	m.Resources[0] = cluster("c0", "other")
-	changed := [...]*response{r, decode(m, w.client.decoding, nil)}
+	changed := [...]*response{r, decodeResponse(m, w.client.decoding, nil)}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		s.receive(s.stream, changed[i%2], newReceipt())

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -68,7 +69,7 @@ func kindOf(url string) resource.Type {
 
 // decode judges what a server sent. It never fails: what is wrong with a resource is
 // in the response. What is known need not be decoded again.
-func decode(m *discoveryv3.DiscoveryResponse, o resource.Options, known memory) *response {
+func decodeResponse(m *discoveryv3.DiscoveryResponse, o decode.Options, known memory) *response {
 	r := &response{kind: kindOf(m.GetTypeUrl()), typeURL: m.GetTypeUrl(), version: m.GetVersionInfo(), nonce: m.GetNonce()}
 	if r.kind == "" {
 		return r
@@ -124,14 +125,14 @@ func (r *response) addErrors(m *discoveryv3.DiscoveryResponse) {
 }
 
 // decodeOne makes a panic, of whoever's, a refusal: no server is to bring lbd down.
-func decodeOne(t resource.Type, a *anypb.Any, o resource.Options) (it resource.Item, err error) {
+func decodeOne(t resource.Type, a *anypb.Any, o decode.Options) (it resource.Item, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			it = resource.Item{Key: resource.Key{Type: t, Name: it.Key.Name}}
 			err = fmt.Errorf("cannot be decoded: panic: %v", p)
 		}
 	}()
-	return resource.DecodeResource(t, a, o)
+	return decode.Resource(t, a, o)
 }
 
 // How much is said to a server about one response, and of that about one resource,
@@ -150,7 +151,7 @@ type complaint struct {
 // add says what is wrong with the i-th resource, by its name if it has one.
 func (c *complaint) add(i int, k resource.Key, err error) {
 	words := err.Error()
-	var invalid *resource.InvalidError
+	var invalid *decode.InvalidError
 	switch {
 	case k.Name == "":
 		words = fmt.Sprintf("resources[%d]: %s", i, words)

@@ -10,12 +10,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestWrappedResources(t *testing.T) {
 	wrapped := pack(&discoveryv3.Resource{Name: "a", Resource: cluster("a"), Version: "7"})
-	r := decode(&discoveryv3.DiscoveryResponse{TypeUrl: cds.URL(), Resources: []*anypb.Any{wrapped}}, resource.Options{Origin: resource.FromServer}, nil)
+	r := decodeResponse(&discoveryv3.DiscoveryResponse{TypeUrl: cds.URL(), Resources: []*anypb.Any{wrapped}}, decode.Options{Origin: decode.FromServer}, nil)
 	if r.refusal != "" || len(r.resources) != 1 || r.resources[0].item.Cluster == nil || r.resources[0].item.Key.Name != "a" {
 		t.Errorf("%+v", r)
 	}
@@ -23,7 +24,7 @@ func TestWrappedResources(t *testing.T) {
 
 func TestOnlyTheSameIsKnown(t *testing.T) {
 	a, b := cluster("a"), cluster("b")
-	it, err := resource.DecodeResource(cds, a, resource.Options{Origin: resource.FromServer})
+	it, err := decode.Resource(cds, a, decode.Options{Origin: decode.FromServer})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,8 +79,8 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, url := range []string{m.GetTypeUrl(), cds.URL(), eds.URL(), resource.TypeListener.URL(), resource.TypeRoutes.URL()} {
 			m.TypeUrl = url
-			o := resource.Options{Origin: resource.FromServer, Custom: func(string) (resource.ConfigJudge, bool) { return nil, true }}
-			r := decode(m, o, nil)
+			o := decode.Options{Origin: decode.FromServer, Policies: func(string) (decode.ConfigJudge, bool) { return nil, true }}
+			r := decodeResponse(m, o, nil)
 			bad := r.nameless
 			for i, got := range r.resources {
 				it := got.item
@@ -110,12 +111,12 @@ func FuzzDecode(f *testing.F) {
 			// What is known is the same as what is decoded.
 			known := make(memory, len(m.GetResources()))
 			for i, a := range m.GetResources() {
-				it, err := resource.DecodeResource(r.kind, a, o)
+				it, err := decode.Resource(r.kind, a, o)
 				if it.Key.Name = canonical(it.Key.Name); err == nil {
 					known[i] = it
 				}
 			}
-			if again := decode(m, o, known); again.refusal != r.refusal || len(again.resources) != len(r.resources) {
+			if again := decodeResponse(m, o, known); again.refusal != r.refusal || len(again.resources) != len(r.resources) {
 				t.Errorf("with what is known %+v, without %+v", again, r)
 			}
 		}

@@ -77,7 +77,7 @@ func TestResubscribeWhileResponseIsUnderWay(t *testing.T) {
 		w.client.post(func() { time.Sleep(time.Second) })
 		w.client.post(func() {
 			for _, server := range w.client.servers {
-				server.receive(server.stream, decode(&discoveryv3.DiscoveryResponse{
+				server.receive(server.stream, decodeResponse(&discoveryv3.DiscoveryResponse{
 					TypeUrl: eds.URL(), VersionInfo: "2", Nonce: "n2", Resources: []*anypb.Any{assignment("a", 1), assignment("d", 1)},
 				}, w.client.decoding, nil), newReceipt())
 			}

@@ -117,7 +117,7 @@ func (s *server) follow(ctx context.Context, conn *grpc.ClientConn) (answered bo
 			return st.answered.Load() && status.Code(err) != codes.ResourceExhausted, err
 		}
 		st.taking.Store(true)
-		r := decode(m, s.client.decoding, s.client.recall(ctx, m))
+		r := decodeResponse(m, s.client.decoding, s.client.recall(ctx, m))
 		taken := newReceipt()
 		s.client.post(func() { s.receive(st, r, taken) })
 		select {

@@ -140,7 +140,7 @@ type RejectedError struct {
 	Key     resource.Key
 	Server  string // its URI
 	Version string // of the response that it came in
-	Err     error  // a *resource.InvalidError or *resource.SyntaxError
+	Err     error  // a *decode.InvalidError or *decode.SyntaxError
 }
 
 // Error names the server; the reason names the resource.

@@ -113,7 +113,7 @@ func TestADamagedArchiveIsBegunEmpty(t *testing.T) {
 	a := openKept(t, data, "/resources")
 	do(t, a.Save(map[string]*Version{"f": versionOf("1")}, Identity{}))
 	do(t, a.Close())
-	do(t, os.Truncate(filepath.Join(data, archiveDirectory, "lbd.db"), 5000))
+	do(t, os.Truncate(filepath.Join(data, archiveDirectory, "lbd.db"), 50))
 	a = openKept(t, data, "/resources")
 	if got := keptIn(a); got != "" {
 		t.Errorf("kept: %s", got)

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 // A look is what the directory shows without a file being read.
@@ -97,7 +97,7 @@ func text(err error) string {
 // directory is all that is known of the directory and its files. It is used by
 // one goroutine at a time.
 type directory struct {
-	decoding resource.Options // but for the format
+	decoding decode.Options // but for the format
 	path     string
 	files    map[string]*file
 }

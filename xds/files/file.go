@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/overload"
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 // Limits of the directory.
@@ -28,7 +28,7 @@ const (
 
 // FormatOf tells a file's format by what its name ends in, whatever the case. ok
 // is false for a name that tells none: such a file is not read.
-func FormatOf(name string) (f resource.Format, ok bool) {
+func FormatOf(name string) (f decode.Format, ok bool) {
 	f, ok = formats[strings.ToLower(filepath.Ext(name))]
 	return f, ok
 }
@@ -40,16 +40,16 @@ func NameOf(path string) string {
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
-var formats = map[string]resource.Format{
-	".json": resource.FormatJSON,
-	".yaml": resource.FormatYAML,
-	".yml":  resource.FormatYAML,
-	".pb":   resource.FormatProtobuf,
+var formats = map[string]decode.Format{
+	".json": decode.FormatJSON,
+	".yaml": decode.FormatYAML,
+	".yml":  decode.FormatYAML,
+	".pb":   decode.FormatProtobuf,
 }
 
 // file is what is known of one file.
 type file struct {
-	decoding resource.Options // but for the format and the name
+	decoding decode.Options // but for the format and the name
 
 	// stamp is what the file was when it was last read, nil if it could not be;
 	// fresh tells that it had been modified so shortly before that a later
@@ -88,9 +88,9 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 	o := f.decoding
 	o.Format, _ = FormatOf(path) // a look leaves others out
 	o.Name = NameOf(path)
-	if state.Bundle, state.Err = resource.DecodeBundle(body, o); state.Err != nil {
+	if state.Bundle, state.Err = decode.All(body, o); state.Err != nil {
 		o.Lenient = true
-		state.Valid = resource.DecodeValid(body, o)
+		state.Valid = decode.Valid(body, o)
 		state.Since = f.badSince(now)
 	}
 	f.state = state

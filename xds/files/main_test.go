@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -145,7 +145,7 @@ func summary(s *Scan) string {
 	return strings.Join(slices.Concat(parts, bad, warnings), "\n")
 }
 
-func resources(file string, b *resource.Bundle) []string {
+func resources(file string, b *decode.Bundle) []string {
 	var out []string
 	for _, i := range b.Items {
 		part := []string{i.Key.String() + "@" + file}

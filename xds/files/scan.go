@@ -4,7 +4,7 @@ import (
 	"maps"
 	"time"
 
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 // Scan is what one reading of the directory found. It is shared by all who read
@@ -33,14 +33,14 @@ type File struct {
 	// seen.
 	Modified time.Time
 	// Bundle is the content; nil for a bad file.
-	Bundle *resource.Bundle
-	// Err is why the file is bad: a *resource.SyntaxError, a
-	// *resource.InvalidError, or why it cannot be read. Since is when it first was.
+	Bundle *decode.Bundle
+	// Err is why the file is bad: a *decode.SyntaxError, a
+	// *decode.InvalidError, or why it cannot be read. Since is when it first was.
 	Err   error
 	Since time.Time
 	// Valid is what is valid of a bad file that can be read, each resource by
 	// itself; nil for nothing.
-	Valid *resource.Bundle
+	Valid *decode.Bundle
 }
 
 // same reports whether two scans found the same.

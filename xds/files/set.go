@@ -3,6 +3,7 @@ package files
 import (
 	"time"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -10,16 +11,18 @@ import (
 // use. It is shared by all who read it, and must not be changed.
 type Set struct {
 	Resources map[resource.Key]Resource
+	// Rejected are the Clusters that a bad file has and no file has a good version of.
+	Rejected map[resource.Key]Rejected
 	// Bad are the files that hold what is not in use, in the order of their
 	// names.
 	Bad []Bad
 	// Held are the changes that wait for the operator's decision.
 	Held []Held
 	// Warnings and Notes are those of the files that were accepted, by File.
-	Warnings, Notes map[string][]resource.Problem
+	Warnings, Notes map[string][]decode.Problem
 	// Empty are the clusters without usable endpoints, by File: they had none
 	// before, or the operator permitted it.
-	Empty map[string][]resource.Problem
+	Empty map[string][]decode.Problem
 	// Sums are the SHA-256 sums, in hex, of the contents in use, by File.
 	Sums map[string]string
 }
@@ -34,6 +37,14 @@ type Resource struct {
 	Modified time.Time
 }
 
+// Rejected is a Cluster that cannot be used.
+type Rejected struct {
+	// Err names the file and the field.
+	Err error
+	// Modified is the time of the file's last modification.
+	Modified time.Time
+}
+
 // Directory is the File of a Bad that is about the directory itself.
 const Directory = "."
 
@@ -42,7 +53,7 @@ const Directory = "."
 type Bad struct {
 	// File is the name of the file in the directory, or Directory.
 	File string
-	// Err is a *resource.SyntaxError, a *resource.InvalidError, or what the
+	// Err is a *decode.SyntaxError, a *decode.InvalidError, or what the
 	// system said when the file was read.
 	Err error
 	// Since is when the fault was first seen; it may have changed its words

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 // withoutDescriptors runs f while the process can open no file.
@@ -45,7 +45,7 @@ func TestAFileInAShortage(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.yaml")
 	write(t, path, assignment("a", "h"))
-	d := &directory{path: dir, files: map[string]*file{}, decoding: resource.Options{Origin: resource.ByHand, Bare: true}}
+	d := &directory{path: dir, files: map[string]*file{}, decoding: decode.Options{Origin: decode.ByHand, Bare: true}}
 	now := time.Now().Add(time.Hour)
 	d.read(lookAt(dir), now)
 	before := *d.files["a.yaml"]

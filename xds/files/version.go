@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -14,8 +15,10 @@ type Version struct {
 	Sum      string
 	Modified time.Time
 	Items    []resource.Item
+	// Rejected are the Clusters of a Partial version that are not in use.
+	Rejected []decode.Rejected
 	// Warnings and Notes are not kept by an Archive.
-	Warnings, Notes []resource.Problem
+	Warnings, Notes []decode.Problem
 	// Partial is true for what is valid of a bad file.
 	Partial bool
 	// Restored is true for one that an Archive kept.
@@ -24,7 +27,8 @@ type Version struct {
 
 // versionFormat begins an encoded Version: the format, 1 if it is partial, Modified
 // in Unix nanoseconds (8 bytes, big endian), then strings, each after its length
-// (uvarint): the sum; and of each item type, name, field and raw.
+// (uvarint): the sum; and of each item type, name, field and raw. A rejected Cluster is
+// an item without raw, and has why in the place of its field.
 const versionFormat = 1
 
 // versionHeader is the length of what comes before the strings.
@@ -36,6 +40,9 @@ func (v *Version) encode() []byte {
 	size := versionHeader + len(v.Sum) + binary.MaxVarintLen64
 	for _, i := range v.Items {
 		size += len(i.Key.Type) + len(i.Key.Name) + len(i.Field) + len(i.Raw) + 4*binary.MaxVarintLen64
+	}
+	for _, r := range v.Rejected {
+		size += len(r.Key.Type) + len(r.Key.Name) + len(r.Why) + 4*binary.MaxVarintLen64
 	}
 	b := make([]byte, 0, size)
 	b = append(b, versionFormat, 0)
@@ -49,6 +56,12 @@ func (v *Version) encode() []byte {
 		b = appendString(b, i.Key.Name)
 		b = appendString(b, i.Field)
 		b = appendString(b, i.Raw)
+	}
+	for _, r := range v.Rejected {
+		b = appendString(b, string(r.Key.Type))
+		b = appendString(b, r.Key.Name)
+		b = appendString(b, r.Why)
+		b = appendString(b, "")
 	}
 	return b
 }
@@ -76,9 +89,12 @@ func decodeVersion(b []byte) (*Version, error) {
 				return nil, errVersion
 			}
 		}
-		v.Items = append(v.Items, resource.Item{
-			Key: resource.Key{Type: resource.Type(parts[0]), Name: string(parts[1])}, Field: string(parts[2]), Raw: parts[3],
-		})
+		key := resource.Key{Type: resource.Type(parts[0]), Name: string(parts[1])}
+		if len(parts[3]) == 0 {
+			v.Rejected = append(v.Rejected, decode.Rejected{Key: key, Why: string(parts[2])})
+			continue
+		}
+		v.Items = append(v.Items, resource.Item{Key: key, Field: string(parts[2]), Raw: parts[3]})
 	}
 	return v, nil
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/overload"
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 // Options are Open's.
@@ -22,15 +22,15 @@ type Options struct {
 	OnScan func(*Scan)
 	// MayBeAway lets Open succeed while the directory cannot be read.
 	MayBeAway bool
-	// Custom knows the policies that are available beside the decoder's own;
-	// nil is none.
-	Custom resource.CustomPolicies
+	// Policies knows the load balancing policies and judges their configs; nil means
+	// that none is available by its gRPC name.
+	Policies decode.Policies
 	// Lenient accepts unknown fields of JSON and YAML with a warning. Without it a
 	// file that has one is bad.
 	Lenient bool
 	// Certificates describes the bootstrap's certificate providers; nil means that
 	// there is no bootstrap.
-	Certificates resource.CertificateProviders
+	Certificates decode.CertificateProviders
 }
 
 // Watcher watches a directory of resource files. Its methods may be called at
@@ -57,7 +57,7 @@ type Watcher struct {
 // watches them from then on. Read are files whose names end in .json, .yaml,
 // .yml or .pb and do not begin with a dot, not those in directories within;
 // symlinks are followed. Each is a bundle, or one resource without an envelope,
-// as resource.DecodeBundle takes it.
+// as decode.All takes it.
 //
 // A change is read once the directory has been quiet for 100 ms, or a second
 // after the change if it is not. Where the system tells of none (network file
@@ -81,9 +81,9 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		quit:   make(chan struct{}),
 		quiet:  make(chan struct{}),
 		directory: directory{
-			decoding: resource.Options{
-				Origin: resource.ByHand, Lenient: o.Lenient, Places: true, Bare: true,
-				Custom: o.Custom, Certificates: o.Certificates,
+			decoding: decode.Options{
+				Origin: decode.ByHand, Lenient: o.Lenient, Places: true, Bare: true,
+				Policies: o.Policies, Certificates: o.Certificates,
 			},
 			path:  path,
 			files: map[string]*file{},

@@ -8,7 +8,9 @@
 //	           of an AGGREGATE one for each leaf
 //
 // Of each resource the first source that has it counts: what was pushed, a file,
-// a management server, what was kept of one. A management server speaks to one target
+// a management server, what was kept of one. A Cluster that is rejected in a file is an
+// error where no other source has one: its cluster does not get the defaults, which may
+// be without the TLS that the Cluster asks for. A management server speaks to one target
 // at a time: while it cannot be reached, a target that lacks something may use another
 // server, with other resources under the same names (gRFC A71). So what it says is
 // held for each target, and so are roots and parts; the other sources are the same for

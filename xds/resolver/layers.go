@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -40,6 +41,8 @@ type result[V any] struct {
 	fallback bool
 	// final is Update.Final.
 	final bool
+	// rejected says that a file has the resource, and that it cannot be used.
+	rejected bool
 }
 
 // notFound reports whether err is that the resource does not exist, as far as
@@ -68,7 +71,8 @@ func (r *result[V]) get() *V {
 func (r *result[V]) good() bool { return r != nil && r.value != nil }
 
 // top is what counts, for a target, of what the sources say. What push or file have
-// covers the rest, even where it is no value. What was kept of a management server
+// covers the rest, even where it is no value; but what is rejected in a file covers
+// nothing, and counts where no other source has a value. What was kept of a management server
 // serves until the server sends a value: an error keeps it in use, unless the error is
 // final and not of a fallback server.
 func (l layers[V]) top(target, name string) result[V] {
@@ -79,12 +83,24 @@ func (l layers[V]) top(target, name string) result[V] {
 		}
 		return *ads
 	}
-	cache := at[resource.SourceCache]
+	file := at[resource.SourceFile]
 	switch {
 	case at[resource.SourcePush] != nil:
 		return *at[resource.SourcePush]
-	case at[resource.SourceFile] != nil:
-		return *at[resource.SourceFile]
+	case file == nil:
+		return served(ads, at[resource.SourceCache])
+	case !file.rejected:
+		return *file
+	}
+	if is := served(ads, at[resource.SourceCache]); is.value != nil {
+		return is
+	}
+	return *file
+}
+
+// served is what counts of what a management server says and what was kept of one.
+func served[V any](ads, cache *result[V]) result[V] {
+	switch {
 	case ads != nil && (ads.good() || ads.gone() || !cache.good()):
 		return *ads
 	case !cache.good():
@@ -99,10 +115,16 @@ func (l layers[V]) top(target, name string) result[V] {
 }
 
 // covered reports whether push or file have the resource, be it one that cannot
-// be used.
+// be used, but for one that is rejected in a file.
 func (l layers[V]) covered(name string) bool {
 	at := l.shared[name]
-	return at != nil && (at[resource.SourcePush] != nil || at[resource.SourceFile] != nil)
+	return at != nil && (at[resource.SourcePush] != nil || at[resource.SourceFile] != nil && !at[resource.SourceFile].rejected)
+}
+
+// rejected reports whether a file has the resource, and it cannot be used.
+func (l layers[V]) rejected(name string) bool {
+	at := l.shared[name]
+	return at != nil && at[resource.SourceFile] != nil && at[resource.SourceFile].rejected
 }
 
 // kept returns where the last known good value is from, if there is one.
@@ -150,9 +172,9 @@ func (l layers[V]) put(s resource.Source, target, name string, r *result[V]) {
 // take puts what an update says. value is the update's own, or nil. It returns the
 // warnings of a resource that it decoded.
 func (l layers[V]) take(
-	s resource.Source, u Update, value *V, o resource.Options,
-	decode func([]byte, resource.Options) (*resource.Decoded[*V], error),
-) (warnings []resource.Problem) {
+	s resource.Source, u Update, value *V, o decode.Options,
+	read func([]byte, decode.Options) (*decode.Decoded[*V], error),
+) (warnings []decode.Problem) {
 	name := u.Key.Name
 	is := &result[V]{
 		value: value, from: resource.Provenance{Source: s, Updated: u.Updated, Version: u.Version},
@@ -160,7 +182,7 @@ func (l layers[V]) take(
 	}
 	switch {
 	case u.Raw != nil && value == nil:
-		d, err := decode(u.Raw, o)
+		d, err := read(u.Raw, o)
 		if is.err = err; err == nil {
 			is.value, warnings = d.Value, d.Warnings
 		}
@@ -176,7 +198,7 @@ func (l layers[V]) take(
 		if u.Ambient && was.good() {
 			*is = *was
 		}
-		is.err, is.errSince = u.Err, since
+		is.err, is.errSince, is.rejected = u.Err, since, s == resource.SourceFile
 	}
 	l.put(s, u.Target, name, is)
 	return warnings

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -25,6 +26,8 @@ type Update struct {
 	// it is known already. Where Raw and Err are nil the source has the
 	// resource no more.
 	resource.Item
+	// Secured is decode.Options.Secured, of a Cluster without its value.
+	Secured bool
 	// Updated is since when the resource is as it is.
 	Updated time.Time
 	// Version is the management server's version_info.
@@ -53,15 +56,15 @@ type Change struct {
 
 // Options are what a Resolver needs from around it.
 type Options struct {
-	// Custom knows the policies that are available beside the decoder's own;
-	// nil is none.
-	Custom resource.CustomPolicies
+	// Policies knows the load balancing policies and judges their configs; nil means
+	// that none is available by its gRPC name.
+	Policies decode.Policies
 	// Certificates describes the bootstrap's certificate providers; nil means that
 	// there is no bootstrap.
-	Certificates resource.CertificateProviders
+	Certificates decode.CertificateProviders
 	// Warnings is called with the warnings of a pushed resource that the resolver
 	// decodes itself, which is one from the store; it may be nil.
-	Warnings func(key resource.Key, warnings []resource.Problem)
+	Warnings func(key resource.Key, warnings []decode.Problem)
 	// ListenerName gives the name of the Listener of an xds: target, which it
 	// is handed without "xds:" or, where there is no authority, "xds:///"; nil
 	// takes the target's name.
@@ -144,26 +147,26 @@ func byHand(s resource.Source) bool { return s == resource.SourcePush || s == re
 
 // take puts what a source says of a resource where it belongs.
 func (r *Resolver) take(s resource.Source, u Update) {
-	o := resource.Options{
-		Origin: resource.FromServer, Format: resource.FormatProtobuf, Stored: true, Name: u.Key.Name,
-		Custom: r.options.Custom, Certificates: r.options.Certificates,
+	o := decode.Options{
+		Origin: decode.FromServer, Format: decode.FormatProtobuf, Stored: true, Secured: u.Secured, Name: u.Key.Name,
+		Policies: r.options.Policies, Certificates: r.options.Certificates,
 	}
 	if byHand(s) {
-		o.Origin = resource.ByHand
+		o.Origin = decode.ByHand
 	}
-	var warnings []resource.Problem
+	var warnings []decode.Problem
 	switch u.Key.Type {
 	case resource.TypeListener:
-		warnings = r.listeners.take(s, u, u.Listener, o, resource.DecodeListener)
+		warnings = r.listeners.take(s, u, u.Listener, o, decode.Listener)
 	case resource.TypeRoutes:
-		warnings = r.routes.take(s, u, u.Routes, o, resource.DecodeRouteConfiguration)
+		warnings = r.routes.take(s, u, u.Routes, o, decode.RouteConfiguration)
 	case resource.TypeCluster:
-		warnings = r.clusters.take(s, u, u.Cluster, o, resource.DecodeCluster)
+		warnings = r.clusters.take(s, u, u.Cluster, o, decode.Cluster)
 	case resource.TypeAssignment:
 		// What trees use now is what they should find unchanged, whichever
 		// source it was of.
 		before := r.assignments.top(r.example(s, u), u.Key.Name).value
-		warnings = r.assignments.take(s, u, u.Assignment, o, resource.DecodeAssignment)
+		warnings = r.assignments.take(s, u, u.Assignment, o, decode.Assignment)
 		if is := r.assignments.get(s, u.Target, u.Key.Name); is.good() {
 			is.value = r.reuse(is.value, before)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -24,8 +25,8 @@ func eds(t *testing.T, name string, hosts ...string) resolver.Update {
 	for _, h := range hosts {
 		es = append(es, fmt.Sprintf(`{"endpoint":{"address":{"socket_address":{"address":%q,"port_value":80}}}}`, h))
 	}
-	d, err := resource.DecodeAssignment(
-		[]byte(`{"endpoints":[{"locality":{"zone":"z"},"load_balancing_weight":1,"lb_endpoints":[`+strings.Join(es, ",")+`]}]}`), resource.Options{Name: name})
+	d, err := decode.Assignment(
+		[]byte(`{"endpoints":[{"locality":{"zone":"z"},"load_balancing_weight":1,"lb_endpoints":[`+strings.Join(es, ",")+`]}]}`), decode.Options{Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +42,8 @@ func cds(t *testing.T, name, service string) resolver.Update {
 	if service == "" {
 		return u
 	}
-	d, err := resource.DecodeCluster(
-		[]byte(`{"type":"EDS","eds_cluster_config":{"service_name":"`+service+`","eds_config":{"ads":{}}}}`), resource.Options{Name: name})
+	d, err := decode.Cluster(
+		[]byte(`{"type":"EDS","eds_cluster_config":{"service_name":"`+service+`","eds_config":{"ads":{}}}}`), decode.Options{Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func (r *Resolver) host(name string, b *batch) {
 // hosted reports whether somebody wants the target.
 func (r *Resolver) hosted(t *target) bool {
 	if cluster, ok := Cluster(t.name); ok {
-		return t.demanded || r.clusters.covered(cluster) || r.assignments.covered(cluster)
+		return t.demanded || r.clusters.covered(cluster) || r.clusters.rejected(cluster) || r.assignments.covered(cluster)
 	}
 	service, ok := strings.CutPrefix(t.name, xdsScheme)
 	return t.demanded || ok && r.listeners.covered(service)

@@ -69,44 +69,9 @@ type Policy struct {
 	// without child.
 	Child *Policy
 
-	// At most one of these is set, by Name; each policy's own defaults are
-	// filled in.
-	WeightedRoundRobin *WeightedRoundRobin
-	LeastRequest       *LeastRequest
-	RingHash           *RingHash
-	PickFirst          *PickFirst
-	// Custom is the JSON config of a policy that lbd has by its gRPC name
-	// alone: one registered with grpc-go's balancer.Register.
-	Custom string
-}
-
-// WeightedRoundRobin is weighted_round_robin's config (gRFC A58), with its
-// defaults filled in.
-type WeightedRoundRobin struct {
-	BlackoutPeriod          time.Duration
-	WeightExpirationPeriod  time.Duration
-	WeightUpdatePeriod      time.Duration
-	ErrorUtilizationPenalty float64
-}
-
-// LeastRequest is least_request's config (gRFC A48).
-type LeastRequest struct {
-	// ChoiceCount is how many endpoints are drawn, 2 to 10.
-	ChoiceCount uint32
-}
-
-// RingHash is ring_hash's config (gRFC A42). Both sizes are entries of the ring,
-// at most RingSizeCap.
-type RingHash struct {
-	MinSize, MaxSize uint64
-}
-
-// RingSizeCap bounds a ring's entries, whatever is configured (gRFC A42).
-const RingSizeCap = 4096
-
-// PickFirst is pick_first's config (gRFC A62).
-type PickFirst struct {
-	ShuffleAddressList bool
+	// Config is the policy's JSON config in gRPC's service-config form, as the policy
+	// applies it; empty for a policy that has none.
+	Config string
 }
 
 // OutlierDetection is a cluster's outlier_detection (gRFC A50), with its

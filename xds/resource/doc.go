@@ -1,11 +1,7 @@
-// Package resource holds the xDS resources that lbd knows, as immutable values,
-// and the one decoder that makes them.
+// Package resource holds the xDS resources that lbd knows, as immutable values.
 //
-// Whatever brings a resource (a push over HTTP, a file, a management server)
-// goes through the same decoder and the same rules, those of gRPC's client. A
-// refusal is an [InvalidError] that lists every broken rule by resource, field
-// and reason; what is accepted but worth a word is a warning. An [Origin] tells
-// the few differences: what people write by hand meets some kindness and some
-// extra checks, what a management server sends is judged by gRPC's rules to
-// the letter.
+// Nothing here reads or writes a format, and nothing depends on protobuf or on
+// Envoy's packages: package decode makes the values, and checks them. The
+// methods answer what a value means: which route takes a request, which
+// endpoints are usable, what two versions share.
 package resource

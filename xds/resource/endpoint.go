@@ -27,9 +27,9 @@ const (
 	HealthDegraded  Health = 5
 )
 
-// healthUnrecognized stands for every number that the enum did not have when lbd
+// HealthUnrecognized stands for every number that the enum did not have when lbd
 // was built. Such an endpoint is not usable.
-const healthUnrecognized Health = 255
+const HealthUnrecognized Health = 255
 
 // String returns the proto enum's name, or "UNRECOGNIZED" for a number without
 // one.
@@ -76,6 +76,9 @@ type Endpoint struct {
 func (e *Endpoint) Usable() bool {
 	return e.Health == HealthHealthy || e.Health == HealthUnknown
 }
+
+// MaxLocalities is the most localities of an Assignment that is written by hand.
+const MaxLocalities = 10_000
 
 // LocalityEndpoints is one locality of one priority
 // (envoy.config.endpoint.v3.LocalityLbEndpoints).

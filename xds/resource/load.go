@@ -1,12 +1,5 @@
 package resource
 
-import (
-	"slices"
-	"strings"
-
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-)
-
 // LoadMetrics says which of the metrics that upstreams report (ORCA) are part of
 // load reports: a Cluster's lrs_report_endpoint_metrics (gRFC A85).
 type LoadMetrics struct {
@@ -25,45 +18,7 @@ const (
 	MetricApplicationUtilization = "application_utilization"
 	// NamedMetricPrefix begins the names of all others.
 	NamedMetricPrefix = "named_metrics."
-
-	allNamedMetrics = NamedMetricPrefix + "*"
 )
-
-// loadMetrics judges lrs_report_endpoint_metrics. It is nil where no metric is
-// to be reported.
-func (v *verdict) loadMetrics(m *clusterv3.Cluster) *LoadMetrics {
-	const field = "lrs_report_endpoint_metrics"
-	var out LoadMetrics
-	for _, name := range m.GetLrsReportEndpointMetrics() {
-		switch name {
-		case MetricCPUUtilization:
-			out.CPUUtilization = true
-		case MetricMemUtilization:
-			out.MemUtilization = true
-		case MetricApplicationUtilization:
-			out.ApplicationUtilization = true
-		case allNamedMetrics:
-			out.AllNamed = true
-		default:
-			named, ok := strings.CutPrefix(name, NamedMetricPrefix)
-			if !ok || named == "" {
-				v.warn(field, "has %q, which is not applied: known are %s, %s, %s, %s and %sNAME", name,
-					MetricCPUUtilization, MetricMemUtilization, MetricApplicationUtilization, allNamedMetrics, NamedMetricPrefix)
-				continue
-			}
-			out.Named = append(out.Named, named)
-		}
-	}
-	slices.Sort(out.Named)
-	out.Named = slices.Compact(out.Named)
-	if out.AllNamed {
-		out.Named = nil
-	}
-	if !out.CPUUtilization && !out.MemUtilization && !out.ApplicationUtilization && !out.AllNamed && out.Named == nil {
-		return nil
-	}
-	return &out
-}
 
 // Load is what the requests of a cluster have come to over a time
 // (envoy.config.endpoint.v3.ClusterStats).

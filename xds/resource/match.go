@@ -52,6 +52,9 @@ func (c *RouteConfiguration) VirtualHost(authority string) *VirtualHost {
 	return best
 }
 
+// million is the unit of fractions.
+const million = 1_000_000
+
 // domainKind orders the patterns of domains, the better the greater.
 type domainKind uint8
 
@@ -62,6 +65,10 @@ const (
 	domainSuffix
 	domainExact
 )
+
+// ValidDomain reports whether a domain of a virtual host is a pattern: exact, *suffix,
+// prefix* or *. One that is not leaves all authorities without a virtual host.
+func ValidDomain(domain string) bool { return kindOfDomain(domain) != domainInvalid }
 
 // kindOfDomain tells which pattern a domain is.
 func kindOfDomain(domain string) domainKind {

@@ -9,13 +9,14 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // serving decodes a RouteConfiguration that is written for a test.
 func serving(tb testing.TB, body string) *resource.RouteConfiguration {
 	tb.Helper()
-	d, err := resource.DecodeRouteConfiguration([]byte(body), resource.Options{Origin: resource.FromServer})
+	d, err := decode.RouteConfiguration([]byte(body), decode.Options{Origin: decode.FromServer})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -283,20 +284,20 @@ func manyRoutes(n int) string {
 }
 
 func BenchmarkDecodeRoutes(b *testing.B) {
-	d, err := resource.DecodeRouteConfiguration([]byte(manyRoutes(10_000)), resource.Options{})
+	d, err := decode.RouteConfiguration([]byte(manyRoutes(10_000)), decode.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, f := range []resource.Format{resource.FormatProtobuf, resource.FormatJSON} {
-		for name, origin := range map[string]resource.Origin{"by hand": resource.ByHand, "from a server": resource.FromServer} {
+	for _, f := range []decode.Format{decode.FormatProtobuf, decode.FormatJSON} {
+		for name, origin := range map[string]decode.Origin{"by hand": decode.ByHand, "from a server": decode.FromServer} {
 			b.Run(f.String()+" "+name, func(b *testing.B) {
-				body, err := resource.Render(resource.TypeRoutes, d.Raw, f)
+				body, err := decode.Render(resource.TypeRoutes, d.Raw, f)
 				if err != nil {
 					b.Fatal(err)
 				}
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := resource.DecodeRouteConfiguration(body, resource.Options{Format: f, Origin: origin}); err != nil {
+					if _, err := decode.RouteConfiguration(body, decode.Options{Format: f, Origin: origin}); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -26,11 +26,17 @@ func (a *Assignment) Reuse(prev *Assignment) *Assignment {
 	return &Assignment{Name: a.Name, Drops: drops, Localities: localities}
 }
 
+// rank is a locality at a priority.
+type rank struct {
+	priority uint32
+	id       Locality
+}
+
 // reuse looks things up in an earlier assignment. What is where it was is found
 // without the maps, which are made when first needed.
 type reuse struct {
 	prev       *Assignment
-	localities map[level]*LocalityEndpoints
+	localities map[rank]*LocalityEndpoints
 	endpoints  map[string]*Endpoint
 }
 
@@ -62,12 +68,12 @@ func (r *reuse) same(i int, l *LocalityEndpoints) *LocalityEndpoints {
 		}
 	}
 	if r.localities == nil {
-		r.localities = make(map[level]*LocalityEndpoints, len(r.prev.Localities))
+		r.localities = make(map[rank]*LocalityEndpoints, len(r.prev.Localities))
 		for _, old := range r.prev.Localities {
-			r.localities[level{old.Priority, old.ID}] = old
+			r.localities[rank{old.Priority, old.ID}] = old
 		}
 	}
-	return r.localities[level{l.Priority, l.ID}]
+	return r.localities[rank{l.Priority, l.ID}]
 }
 
 // endpoint returns prev's endpoint where it equals e, else e. old is the

@@ -4,13 +4,14 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// decode reads an assignment that must be valid.
-func decode(t *testing.T, body string) *resource.Assignment {
+// parsed reads an assignment that must be valid.
+func parsed(t *testing.T, body string) *resource.Assignment {
 	t.Helper()
-	d, err := resource.DecodeAssignment([]byte(body), resource.Options{Name: "orders"})
+	d, err := decode.Assignment([]byte(body), decode.Options{Name: "orders"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +23,7 @@ func TestReuse(t *testing.T) {
 		a = iota
 		b
 	)
-	h, i, j, k := endpoint("h", 80), endpoint("i", 80), endpoint("j", 80), endpoint("k", 80)
+	h, i, j, k := endpoint("h"), endpoint("i"), endpoint("j"), endpoint("k")
 	before := localities(locality("a", 0, 1, h, i), locality("b", 0, 1, j))
 	for _, c := range []struct {
 		name       string
@@ -45,7 +46,7 @@ func TestReuse(t *testing.T) {
 			[]map[string]int{{"h:80": a, "i:80": a, "j:80": -1}, {}},
 		},
 		{
-			"another health", localities(locality("a", 0, 1, endpoint("h", 80, `"health_status":2`), i), locality("b", 0, 1, j)),
+			"another health", localities(locality("a", 0, 1, endpoint("h", `"health_status":2`), i), locality("b", 0, 1, j)),
 			false,
 			[]int{-1, b},
 			[]map[string]int{{"h:80": -1, "i:80": a}, nil},
@@ -54,8 +55,8 @@ func TestReuse(t *testing.T) {
 		{"empty", localities(), false, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			prev, fresh, want := decode(t, before), decode(t, c.after), decode(t, c.after)
-			untouched := decode(t, before)
+			prev, fresh, want := parsed(t, before), parsed(t, c.after), parsed(t, c.after)
+			untouched := parsed(t, before)
 			got := fresh.Reuse(prev)
 			if (got == prev) != c.all {
 				t.Fatalf("prev itself: %v", got == prev)
@@ -129,8 +130,11 @@ func TestReuseOfEveryFieldOfAnEndpoint(t *testing.T) {
 }
 
 func TestReuseOfNameAndDrops(t *testing.T) {
-	prev := decode(t, drop("a", 1, "0"))
-	if got := decode(t, drop("a", 2, "0")).Reuse(prev); got == prev || got.Drops[0].PerMillion != 20_000 {
+	dropping := func(perMillion uint64) *resource.Assignment {
+		return &resource.Assignment{Name: "orders", Drops: []resource.Drop{{Category: "a", PerMillion: perMillion}}}
+	}
+	prev := dropping(10_000)
+	if got := dropping(20_000).Reuse(prev); got == prev || got.Drops[0].PerMillion != 20_000 {
 		t.Errorf("%+v", got)
 	}
 	renamed := &resource.Assignment{Name: "other", Drops: prev.Drops}

@@ -3,6 +3,7 @@ package resource
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // RouteTrace is what was looked at on the way to a cluster.
@@ -70,9 +71,18 @@ func (m *HeaderMatch) words(headers []Header) string {
 	value, there := headerValue(headers, m.Name)
 	have := "is absent"
 	if there {
-		have = "is " + strconv.Quote(clip(value))
+		have = "is " + strconv.Quote(shorten(value))
 	}
 	return fmt.Sprintf("header %s %s: wanted %s", m.Name, have, m.wanted())
+}
+
+// shorten returns what is shown of a header's value, which a caller chooses.
+func shorten(value string) string {
+	const most = 1024
+	if len(value) <= most {
+		return value
+	}
+	return strings.ToValidUTF8(value[:most], "") + "…"
 }
 
 // wanted says what meets the condition.

@@ -2,6 +2,7 @@ package resource
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -41,4 +42,20 @@ func (m *StringMatch) Words() string {
 		words += ", whatever its case"
 	}
 	return words
+}
+
+// wholePrefix and wholeSuffix make a pattern match whole texts only.
+const (
+	wholePrefix = "^(?:"
+	wholeSuffix = ")$"
+)
+
+// WholeRegex compiles a regular expression that matches whole texts only.
+func WholeRegex(pattern string) (*regexp.Regexp, error) {
+	return regexp.Compile(wholePrefix + pattern + wholeSuffix)
+}
+
+// pattern is what a WholeRegex was compiled from.
+func pattern(re *regexp.Regexp) string {
+	return strings.TrimSuffix(strings.TrimPrefix(re.String(), wholePrefix), wholeSuffix)
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
-
-	"go.etcd.io/bbolt"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -185,7 +185,7 @@ func TestCloseWaitsForWhatRuns(t *testing.T) {
 	})
 }
 
-// A commit that fails takes with it whatever may have seen its writes, and
+// A commit that fails takes with it the Updates that may have seen its writes, and
 // nothing else.
 func TestAFailedCommitIsAsIfItHadNeverBeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -193,44 +193,49 @@ func TestAFailedCommitIsAsIfItHadNeverBeen(t *testing.T) {
 		s := open(t, dir, Options{})
 		put(t, s, clusterKey("old"), "0")
 		before := s.Snapshot()
+		var writable *os.File
+		readOnly, err := os.Open(storeFile(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
 		errs := together(t, s, nil,
-			func(tx *Tx) error { return nil },
-			func(tx *Tx) error { return errRefused },
+			func(*Tx) error { return nil },
+			func(*Tx) error { return errRefused },
 			func(tx *Tx) error {
-				s.file.broken = errors.New("the disk is gone") // this is the writer's goroutine
+				writable, s.file.os = s.file.os, readOnly // this is the writer's goroutine
 				return tx.Put(clusterKey("a"), []byte("1"))
 			},
-			func(tx *Tx) error { return nil },
-			func(tx *Tx) error { return errRefused },
+			func(*Tx) error { return nil },
+			func(*Tx) error { return errRefused },
 		)
 		if errs[0] != nil || !errors.Is(errs[1], errRefused) {
 			t.Errorf("before the write: %v", errs[:2])
 		}
 		for _, err := range errs[2:] {
-			if !errors.Is(err, ErrCannotWrite) || !errors.Is(err, s.file.broken) {
+			if !errors.Is(err, ErrCannotWrite) || !errors.Is(err, syscall.EBADF) {
 				t.Errorf("the write and what came after: %v", err)
 			}
 		}
 		if s.Snapshot() != before {
 			t.Error("the snapshot changed")
 		}
-		// The refused write has reached the disk all the same.
-		stray := newItem(clusterKey("a"), []byte("1"), begin)
-		err := s.file.db.Update(func(tx *bbolt.Tx) error {
-			return tx.Bucket(resourceBucket).Put(encodeKey(stray.Key), stray.record)
+		inWriter(t, s, func(f *file) {
+			if !f.torn {
+				t.Error("the file is not known to be in doubt")
+			}
+			f.os = writable
+			// All of the refused write has reached the disk all the same.
+			w := newWriter(f.os, f.end)
+			w.put(&Entry{Key: clusterKey("a"), Raw: []byte("1"), Updated: begin})
+			if err := errors.Join(w.commit(), readOnly.Close()); err != nil {
+				t.Error(err)
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.file.broken = nil
 		want := map[resource.Key]string{clusterKey("old"): "0"}
 		for _, next := range []string{"", "b"} {
 			if next != "" {
 				put(t, s, clusterKey(next), "2")
 				want[clusterKey(next)] = "2"
-				if len(s.file.unsure) != 0 {
-					t.Errorf("still unsure of %v after a commit", s.file.unsure)
-				}
 			}
 			closeStore(t, s)
 			s = open(t, dir, Options{})

@@ -10,9 +10,10 @@ import (
 // checkInterval is how often the writer checks that the file still has its name.
 const checkInterval = 2 * time.Second
 
-// LostError reports that the open file no longer has its name: somebody removed,
-// renamed or replaced it, or its directory. Nothing that is written to it would be
-// found by the next start. It ends when the file has its name again.
+// LostError reports that the open file no longer has its name, because it or its
+// directory was removed, renamed or replaced, or that another program wrote to it.
+// The next start would not find what is written to it, or would find it damaged. The
+// error ends when the file has its name and its size again.
 type LostError struct {
 	Path string
 	// Reason is what is there instead.
@@ -28,7 +29,8 @@ func (e *LostError) Unwrap() error { return e.Reason }
 
 var errReplaced = errors.New("another file has its name")
 
-// identity returns a *LostError unless the open file still has its name.
+// identity returns a *LostError unless the open file still has its name and is as
+// long as the writer left it.
 func (f *file) identity() error {
 	opened, err := f.os.Stat()
 	if err != nil {
@@ -41,19 +43,8 @@ func (f *file) identity() error {
 	if !os.SameFile(opened, named) {
 		return &LostError{Path: f.path, Reason: errReplaced}
 	}
-	return nil
-}
-
-// confirm makes sure that the disk holds the written keys as they are in s,
-// although they are unchanged: after a failed commit it may hold them otherwise.
-func (f *file) confirm(s *Snapshot, written overlay) error {
-	for key := range written {
-		if _, unsure := f.unsure[key]; unsure {
-			return f.commit(s, nil)
-		}
-	}
-	if err := f.identity(); err != nil {
-		return fmt.Errorf("%w: %w", ErrCannotWrite, err)
+	if size := opened.Size(); size < f.end.size || size > f.end.size && !f.torn {
+		return &LostError{Path: f.path, Reason: fmt.Errorf("it has %d bytes, where lbd wrote %d", size, f.end.size)}
 	}
 	return nil
 }
@@ -67,8 +58,7 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// check looks whether the file still has its name, and reports a change. The
-// writer calls it.
+// check reports a file that lost its name, or has it again. The writer calls it.
 func (s *Store) check() {
 	if s.file == nil {
 		return
@@ -87,15 +77,15 @@ func (s *Store) check() {
 	}
 }
 
-// unchanged answers writes that change nothing: that holds only if the disk has
-// them.
+// unchanged confirms writes that change nothing: the disk must have what is in memory,
+// which it may not after a commit that failed.
 func (s *Store) unchanged(before *Snapshot, written overlay) (*Snapshot, error) {
 	if s.file == nil || len(written) == 0 {
 		return before, nil
 	}
-	err := s.file.confirm(before, written)
-	if err != nil {
+	if err := s.file.ready(); err != nil {
 		s.check()
+		return before, fmt.Errorf("%w: %w", ErrCannotWrite, err)
 	}
-	return before, err
+	return before, nil
 }

@@ -1,19 +1,24 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// tryPut puts a value and returns the error of the Update.
-func tryPut(t *testing.T, s *Store, name, raw string) error {
+// tryPut puts a value of one key and returns the error of the Update.
+func tryPut(t *testing.T, s *Store, raw string) error {
 	t.Helper()
-	_, err := s.Update(t.Context(), func(tx *Tx) error { return tx.Put(clusterKey(name), []byte(raw)) })
+	_, err := s.Update(t.Context(), func(tx *Tx) error { return tx.Put(clusterKey("a"), []byte(raw)) })
 	return err
 }
 
@@ -46,8 +51,18 @@ func TestAFileThatLostItsNameTakesNoWrites(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dir := filepath.Join(t.TempDir(), "data")
+				var mu sync.Mutex // the writer reports what its ticker finds beside the test
 				var reported []error
-				s := open(t, dir, Options{OnLost: func(err error) { reported = append(reported, err) }})
+				s := open(t, dir, Options{OnLost: func(err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					reported = append(reported, err)
+				}})
+				reports := func() []error {
+					mu.Lock()
+					defer mu.Unlock()
+					return slices.Clone(reported)
+				}
 				put(t, s, clusterKey("a"), "1")
 				before := s.Snapshot()
 				if err := c.lose(dir); err != nil {
@@ -55,19 +70,15 @@ func TestAFileThatLostItsNameTakesNoWrites(t *testing.T) {
 				}
 				var lost *LostError
 				for _, raw := range []string{"2", "1"} { // a change, and what memory holds already
-					if err := tryPut(t, s, "a", raw); !errors.Is(err, ErrCannotWrite) || !errors.As(err, &lost) {
+					if err := tryPut(t, s, raw); !errors.Is(err, ErrCannotWrite) || !errors.As(err, &lost) {
 						t.Errorf("put %s: %v", raw, err)
 					}
-				}
-				// Lost while the commit ran.
-				if err := s.file.flush(before); !errors.As(err, &lost) {
-					t.Errorf("flush: %v", err)
 				}
 				if s.Snapshot() != before {
 					t.Error("a refused write is visible")
 				}
-				if !errors.As(s.Err(), &lost) || len(reported) != 1 {
-					t.Errorf("Err: %v, reported: %v", s.Err(), reported)
+				if got := reports(); !errors.As(s.Err(), &lost) || len(got) != 1 {
+					t.Errorf("Err: %v, reported: %v", s.Err(), got)
 				}
 				if c.restore == nil {
 					return
@@ -77,13 +88,13 @@ func TestAFileThatLostItsNameTakesNoWrites(t *testing.T) {
 				}
 				time.Sleep(checkInterval)
 				synctest.Wait()
-				if s.Err() != nil || len(reported) != 2 || reported[1] != nil {
-					t.Errorf("Err: %v, reported: %v", s.Err(), reported)
+				if got := reports(); s.Err() != nil || len(got) != 2 || got[1] != nil {
+					t.Errorf("Err: %v, reported: %v", s.Err(), got)
 				}
 				put(t, s, clusterKey("b"), "3")
 				closeStore(t, s)
 				again := open(t, dir, Options{})
-				if got := brief(contents(t, again.Snapshot())); !strings.Contains(got, "1") || !strings.Contains(got, "3") || strings.Contains(got, "2") {
+				if got := brief(contentsOf(t, again.Snapshot())); !strings.Contains(got, "1") || !strings.Contains(got, "3") || strings.Contains(got, "2") {
 					t.Errorf("on disk: %s", got)
 				}
 			})
@@ -111,19 +122,48 @@ func TestALostFileIsNoticedWithoutAWrite(t *testing.T) {
 	})
 }
 
-// The disk may hold a write whose commit failed: the value from before it is not
-// durable until it is written again.
-func TestTheSameValueIsWrittenAgainAfterAFailedCommit(t *testing.T) {
+// The disk may hold a write whose commit failed. Before the same value as before is
+// confirmed, that write is removed.
+func TestTheSameValueIsConfirmedOnlyWithoutAFailedWriteBehindIt(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})
 	put(t, s, clusterKey("a"), "1")
-	s.file.unsure[clusterKey("a")] = struct{}{} // as a commit leaves it whose fsync failed
-	s.file.broken = errors.New("the disk is gone")
-	if err := tryPut(t, s, "a", "1"); !errors.Is(err, ErrCannotWrite) {
-		t.Errorf("while the disk is gone: %v", err)
+	var sound position
+	inWriter(t, s, func(f *file) { sound = f.end })
+	put(t, s, clusterKey("a"), "2")
+	s.current.Store(mustRead(t, dir, sound.size)) // as if the commit had failed when all was written
+	readOnly, err := os.Open(storeFile(dir))
+	if err != nil {
+		t.Fatal(err)
 	}
-	s.file.broken = nil
-	if err := tryPut(t, s, "a", "1"); err != nil || len(s.file.unsure) != 0 {
-		t.Errorf("%v, unsure: %v", err, s.file.unsure)
+	var writable *os.File
+	inWriter(t, s, func(f *file) {
+		f.end, f.torn = sound, true
+		f.acknowledge()
+		writable, f.os = f.os, readOnly
+	})
+	if err := tryPut(t, s, "1"); !errors.Is(err, ErrCannotWrite) {
+		t.Errorf("while it cannot be removed: %v", err)
 	}
+	inWriter(t, s, func(f *file) { f.os = writable })
+	if err := errors.Join(tryPut(t, s, "1"), readOnly.Close()); err != nil {
+		t.Error(err)
+	}
+	closeStore(t, s)
+	checkContents(t, open(t, dir, Options{}).Snapshot(), map[resource.Key]string{clusterKey("a"): "1"})
+}
+
+// mustRead reads the first bytes of the file as if they had been all.
+func mustRead(t *testing.T, dir string, size int64) *Snapshot {
+	t.Helper()
+	data, err := os.ReadFile(storeFile(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, _ := encodeHeader(size)
+	c, err := readLog(bytes.NewReader(append(header, data[headerSize:size]...)), size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.snapshot
 }

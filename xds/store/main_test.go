@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// long tells whether tests should take the time to look everywhere.
+// long reports whether tests should take more time.
 func long() bool { return os.Getenv("LBD_TEST_LONG") != "" }
 
 func clusterKey(name string) resource.Key {
@@ -74,8 +74,8 @@ func put(t *testing.T, s *Store, key resource.Key, raw string) *Snapshot {
 	return update(t, s, func(tx *Tx) error { return tx.Put(key, []byte(raw)) })
 }
 
-// contents is a snapshot as a map, with a check of what a snapshot promises.
-func contents(t *testing.T, s *Snapshot) map[resource.Key]string {
+// contentsOf is a snapshot as a map, with a check of what a snapshot promises.
+func contentsOf(t *testing.T, s *Snapshot) map[resource.Key]string {
 	t.Helper()
 	m := map[resource.Key]string{}
 	var last *Entry
@@ -92,19 +92,19 @@ func contents(t *testing.T, s *Snapshot) map[resource.Key]string {
 	if s.Len() != len(m) {
 		t.Errorf("Len is %d, All yields %d", s.Len(), len(m))
 	}
-	var sum uint64
-	for _, item := range s.items {
-		sum += item.sum()
+	var size int64
+	for _, e := range s.entries {
+		size += recordSize(e)
 	}
-	if sum != s.sum {
-		t.Errorf("sum is %x, the items' is %x", s.sum, sum)
+	if size != s.size {
+		t.Errorf("size is %d, that of the records %d", s.size, size)
 	}
 	return m
 }
 
 func checkContents(t *testing.T, s *Snapshot, want map[resource.Key]string) {
 	t.Helper()
-	if got := contents(t, s); !maps.Equal(got, want) {
+	if got := contentsOf(t, s); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", brief(got), brief(want))
 	}
 }
@@ -118,3 +118,16 @@ func brief(m map[resource.Key]string) string {
 }
 
 func storeFile(dir string) string { return filepath.Join(dir, fileName) }
+
+// inWriter runs fn in the goroutine that owns the file.
+func inWriter(t *testing.T, s *Store, fn func(f *file)) {
+	t.Helper()
+	update(t, s, func(*Tx) error { fn(s.file); return nil })
+}
+
+// fileSize is the size of the file up to the last commit, behind a compaction.
+func fileSize(t *testing.T, s *Store) (size int64) {
+	t.Helper()
+	inWriter(t, s, func(f *file) { size = f.end.size })
+	return size
+}

@@ -1,14 +1,61 @@
 package store
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// The file is a header and records. Integers are big endian, checksums are CRC-32C:
+//
+//	header  magic 8, version 4, checksum of these 4,
+//	        acknowledged size 8, checksum of that 4
+//	record  size of the body 4, checksum 4, body
+//	body    operation 1, and then
+//	        put:    time in Unix nanoseconds 8, size of the key 2, key, value
+//	        delete: key
+//	        commit: nothing
+//	key     type, NUL, name
+//
+// A record's checksum covers the checksum of the record before it (of the first one:
+// the header's), the size and the body: a record that is missing, repeated or of
+// another file is found like a changed one.
+//
+// The records up to a commit hold together. A file that ends in the middle of them was
+// not written to the end: nobody got an answer for them, and Open cuts them off. The
+// acknowledged size tells that from damage: it is the end of the last commit that is
+// known to be on disk. Below it, every record must be as it was written.
+const (
+	magic         = "lbdstore"
+	headerSize    = 28
+	versionOffset = 8
+	sumOffset     = 12
+	ackOffset     = 16 // of the acknowledged size
+
+	recordHead = 8
+	putHead    = 11 // of the body of a put, before the key
+	maxBody    = putHead + MaxKeySize + MaxValueSize
+)
+
+// schemaVersion is that of the files that are written. Version 1 was a bbolt file.
+// Magic, version and their checksum are what no later version may change.
+const schemaVersion = 2
+
+// The operations.
+const (
+	opPut    = 1
+	opDelete = 2
+	opCommit = 3
 )
 
 // What a key and a value may measure, in bytes. A key's size is that of type and
@@ -18,54 +65,191 @@ const (
 	MaxValueSize = 64 << 20
 )
 
-// A record is what the file holds for one key: a CRC-32C over the key and all
-// that follows it (4 bytes), the time of the write in Unix nanoseconds (8 bytes),
-// the value. Integers are big endian.
-const recordHeader = 12
-
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// An item is an entry with the record that holds it; the entry's Raw is the
-// record's tail.
-type item struct {
-	Entry
-	record []byte
-}
-
-func newItem(key resource.Key, raw []byte, updated time.Time) *item {
-	record := make([]byte, recordHeader+len(raw))
-	nanos := updated.UnixNano()
-	binary.BigEndian.PutUint64(record[4:], uint64(nanos))
-	copy(record[recordHeader:], raw)
-	binary.BigEndian.PutUint32(record, checksum(encodeKey(key), record[4:]))
-	return &item{Entry: Entry{Key: key, Raw: record[recordHeader:], Updated: time.Unix(0, nanos).UTC()}, record: record}
-}
-
-// decodeRecord is newItem's inverse. It keeps record.
-func decodeRecord(encodedKey, record []byte) (*item, error) {
-	key, err := decodeKey(encodedKey)
-	if err != nil {
-		return nil, err
-	}
-	if len(record) < recordHeader {
-		return nil, fmt.Errorf("record of %v: %d bytes are too few", key, len(record))
-	}
-	if want, got := binary.BigEndian.Uint32(record), checksum(encodedKey, record[4:]); want != got {
-		return nil, fmt.Errorf("record of %v: checksum is %08x, its bytes have %08x", key, want, got)
-	}
-	nanos := int64(binary.BigEndian.Uint64(record[4:]))
-	return &item{Entry: Entry{Key: key, Raw: record[recordHeader:], Updated: time.Unix(0, nanos).UTC()}, record: record}, nil
-}
-
-// sum is what the item adds to a snapshot's sum.
-func (i *item) sum() uint64 { return uint64(binary.BigEndian.Uint32(i.record)) }
-
-func checksum(parts ...[]byte) uint32 {
-	var crc uint32
+// checksum continues a checksum over more bytes.
+func checksum(sum uint32, parts ...[]byte) uint32 {
 	for _, part := range parts {
-		crc = crc32.Update(crc, castagnoli, part)
+		sum = crc32.Update(sum, castagnoli, part)
 	}
-	return crc
+	return sum
+}
+
+// A position is the end of a record: the size of the file up to it, and its checksum.
+type position struct {
+	size int64
+	sum  uint32
+}
+
+// encodeHeader returns a header with an acknowledged size, and the position after it.
+func encodeHeader(acknowledged int64) ([]byte, position) {
+	b := binary.BigEndian.AppendUint32([]byte(magic), schemaVersion)
+	sum := checksum(0, b)
+	b = binary.BigEndian.AppendUint32(b, sum)
+	b = binary.BigEndian.AppendUint64(b, uint64(acknowledged))
+	b = binary.BigEndian.AppendUint32(b, checksum(0, b[ackOffset:]))
+	return b, position{headerSize, sum}
+}
+
+// decodeHeader returns the version of a file, and of one of this version the
+// acknowledged size and the position of the first record.
+func decodeHeader(b []byte) (version uint32, acknowledged int64, start position, err error) {
+	switch {
+	case len(b) < headerSize:
+		return 0, 0, start, fmt.Errorf("truncated to %d bytes", len(b))
+	case string(b[:versionOffset]) != magic:
+		return 0, 0, start, errors.New("not a file that lbd wrote")
+	}
+	sum := checksum(0, b[:sumOffset])
+	if sum != binary.BigEndian.Uint32(b[sumOffset:]) {
+		return 0, 0, start, errors.New("header: checksum mismatch")
+	}
+	if version = binary.BigEndian.Uint32(b[versionOffset:]); version != schemaVersion {
+		return version, 0, start, nil
+	}
+	if checksum(0, b[ackOffset:ackOffset+8]) != binary.BigEndian.Uint32(b[ackOffset+8:headerSize]) {
+		return version, 0, start, errors.New("acknowledged size: checksum mismatch")
+	}
+	return version, int64(binary.BigEndian.Uint64(b[ackOffset:])), position{headerSize, sum}, nil
+}
+
+// A writer appends records. Errors are returned by commit.
+type writer struct {
+	out *bufio.Writer
+	end position
+}
+
+func newWriter(f *os.File, end position) *writer {
+	return &writer{out: bufio.NewWriterSize(io.NewOffsetWriter(f, end.size), 32<<10), end: end}
+}
+
+func (w *writer) record(parts ...[]byte) {
+	var head [recordHead]byte
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
+	binary.BigEndian.PutUint32(head[:], uint32(size))
+	sum := checksum(checksum(w.end.sum, head[:4]), parts...)
+	binary.BigEndian.PutUint32(head[4:], sum)
+	_, _ = w.out.Write(head[:]) // bufio keeps the first error for Flush
+	for _, part := range parts {
+		_, _ = w.out.Write(part)
+	}
+	w.end = position{w.end.size + recordHead + int64(size), sum}
+}
+
+func (w *writer) put(e *Entry) {
+	key := encodeKey(e.Key)
+	head := binary.BigEndian.AppendUint64([]byte{opPut}, uint64(e.Updated.UnixNano()))
+	w.record(binary.BigEndian.AppendUint16(head, uint16(len(key))), key, e.Raw)
+}
+
+func (w *writer) delete(key resource.Key) { w.record([]byte{opDelete}, encodeKey(key)) }
+
+func (w *writer) commit() error {
+	w.record([]byte{opCommit})
+	return w.out.Flush()
+}
+
+// recordSize is the size of the record that puts e.
+func recordSize(e *Entry) int64 {
+	return int64(recordHead + putHead + len(e.Key.Type) + 1 + len(e.Key.Name) + len(e.Raw))
+}
+
+// errUnreadable means that what follows is no record that was written here.
+var errUnreadable = errors.New("no sound record")
+
+// A reader reads records.
+type reader struct {
+	in   io.Reader
+	left int64 // what the file still has
+	end  position
+	body []byte // of the last record; the next one overwrites it
+}
+
+// next reads a record into r.body. Its error wraps errUnreadable, or is the disk's.
+func (r *reader) next() error {
+	var head [recordHead]byte
+	if r.left < recordHead {
+		return fmt.Errorf("%w: %d bytes are too few", errUnreadable, r.left)
+	}
+	if _, err := io.ReadFull(r.in, head[:]); err != nil {
+		return err
+	}
+	size := int64(binary.BigEndian.Uint32(head[:]))
+	if size == 0 || size > maxBody || size > r.left-recordHead {
+		return fmt.Errorf("%w: a size of %d bytes", errUnreadable, size)
+	}
+	r.body = slices.Grow(r.body[:0], int(size))[:size]
+	if _, err := io.ReadFull(r.in, r.body); err != nil {
+		return err
+	}
+	sum := checksum(r.end.sum, head[:4], r.body)
+	if sum != binary.BigEndian.Uint32(head[4:]) {
+		return fmt.Errorf("%w: checksum mismatch", errUnreadable)
+	}
+	r.left -= recordHead + size
+	r.end = position{r.end.size + recordHead + size, sum}
+	return nil
+}
+
+// change decodes a put or a delete.
+func (r *reader) change() (key resource.Key, e *Entry, err error) {
+	encoded := r.body[1:]
+	if r.body[0] == opPut {
+		if len(r.body) < putHead {
+			return key, nil, fmt.Errorf("%w: a put of %d bytes", errUnreadable, len(r.body))
+		}
+		size := int(binary.BigEndian.Uint16(r.body[9:]))
+		if encoded = r.body[putHead:]; size > len(encoded) {
+			return key, nil, fmt.Errorf("%w: a key of %d bytes", errUnreadable, size)
+		}
+		updated := time.Unix(0, int64(binary.BigEndian.Uint64(r.body[1:]))).UTC()
+		e = &Entry{Raw: slices.Clone(encoded[size:]), Updated: updated}
+		encoded = encoded[:size]
+	}
+	if key, err = decodeKey(encoded); err != nil {
+		return key, nil, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	if e != nil {
+		e.Key = key
+	}
+	return key, e, nil
+}
+
+// replay reads the records of a file that has left more bytes from start on. It
+// returns what the commits made, and where the last one ends. What follows is of no
+// commit: the error says why, and wraps errUnreadable unless the disk failed.
+func replay(in io.Reader, start position, left int64) (*Snapshot, position, error) {
+	r := &reader{in: bufio.NewReaderSize(in, 256<<10), left: left, end: start}
+	entries, pending := overlay{}, overlay{}
+	end := start
+	var err error
+	for r.left > 0 && err == nil {
+		if err = r.next(); err != nil {
+			break
+		}
+		switch r.body[0] {
+		case opPut, opDelete:
+			var key resource.Key
+			var e *Entry
+			if key, e, err = r.change(); err == nil {
+				pending[key] = e
+			}
+		case opCommit:
+			maps.Copy(entries, pending)
+			clear(pending)
+			end = r.end
+		default:
+			err = fmt.Errorf("%w: operation %d", errUnreadable, r.body[0])
+		}
+	}
+	if err == nil && len(pending) > 0 {
+		err = fmt.Errorf("%w: the last commit has no end", errUnreadable)
+	}
+	s, _ := (&Snapshot{}).apply(entries)
+	return s, end, err
 }
 
 // encodeKey puts a NUL between type and name: the order of the bytes is then the
@@ -93,49 +277,4 @@ func checkKey(key resource.Key) error {
 		return fmt.Errorf("%w: %d bytes, more than %d", ErrInvalidKey, size, MaxKeySize)
 	}
 	return nil
-}
-
-// A tally is the number of records in the file and the sum of their checksums. It
-// is written with every commit, and finds what no record's own checksum can:
-// records that are missing, or that are an older commit's.
-type tally struct{ count, sum uint64 }
-
-const (
-	tallySize  = 20
-	schemaSize = 8
-)
-
-var errShort = errors.New("wrong size")
-
-func (t tally) encode() []byte {
-	b := make([]byte, 0, tallySize)
-	b = binary.BigEndian.AppendUint64(b, t.count)
-	b = binary.BigEndian.AppendUint64(b, t.sum)
-	return binary.BigEndian.AppendUint32(b, checksum(b))
-}
-
-func decodeTally(b []byte) (tally, error) {
-	if len(b) != tallySize {
-		return tally{}, fmt.Errorf("tally: %w: %d bytes", errShort, len(b))
-	}
-	if binary.BigEndian.Uint32(b[16:]) != checksum(b[:16]) {
-		return tally{}, errors.New("tally: checksum mismatch")
-	}
-	return tally{count: binary.BigEndian.Uint64(b), sum: binary.BigEndian.Uint64(b[8:])}, nil
-}
-
-// The schema's encoding is the one thing that no later schema may change.
-func encodeSchema(version uint32) []byte {
-	b := binary.BigEndian.AppendUint32(make([]byte, 0, schemaSize), version)
-	return binary.BigEndian.AppendUint32(b, checksum(b))
-}
-
-func decodeSchema(b []byte) (uint32, error) {
-	if len(b) != schemaSize {
-		return 0, fmt.Errorf("schema version: %w: %d bytes", errShort, len(b))
-	}
-	if binary.BigEndian.Uint32(b[4:]) != checksum(b[:4]) {
-		return 0, errors.New("schema version: checksum mismatch")
-	}
-	return binary.BigEndian.Uint32(b), nil
 }

@@ -11,25 +11,27 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Entry is one stored resource. It is shared by all who read it: Raw must not be
-// changed.
+// Entry is one stored resource. All readers share it: Raw must not be changed.
 type Entry struct {
 	Key resource.Key
 	Raw []byte
 	// Updated is when Raw became what it is, in UTC.
 	Updated time.Time
+	// Value is what the caller of [Tx.Put] passed with Raw, say Raw decoded. It is not
+	// on disk: it is nil in entries that were read by Open.
+	Value any
 }
 
 // Snapshot is all that was stored at one commit. It never changes.
 type Snapshot struct {
-	items []*item // in the order of their keys
-	sum   uint64  // of the items' sums
+	entries []*Entry // in the order of their keys
+	size    int64    // of their records
 }
 
 // Get returns the entry of key, and whether there is one.
 func (s *Snapshot) Get(key resource.Key) (Entry, bool) {
-	if i, found := search(s.items, key); found {
-		return s.items[i].Entry, true
+	if i, found := search(s.entries, key); found {
+		return *s.entries[i], true
 	}
 	return Entry{}, false
 }
@@ -37,8 +39,8 @@ func (s *Snapshot) Get(key resource.Key) (Entry, bool) {
 // All yields every entry, in the order of type and name.
 func (s *Snapshot) All() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		for _, item := range s.items {
-			if !yield(item.Entry) {
+		for _, e := range s.entries {
+			if !yield(*e) {
 				return
 			}
 		}
@@ -46,12 +48,10 @@ func (s *Snapshot) All() iter.Seq[Entry] {
 }
 
 // Len returns the number of entries.
-func (s *Snapshot) Len() int { return len(s.items) }
+func (s *Snapshot) Len() int { return len(s.entries) }
 
-func (s *Snapshot) tally() tally { return tally{count: uint64(len(s.items)), sum: s.sum} }
-
-func search(items []*item, key resource.Key) (int, bool) {
-	return slices.BinarySearchFunc(items, key, func(i *item, key resource.Key) int { return compare(i.Key, key) })
+func search(entries []*Entry, key resource.Key) (int, bool) {
+	return slices.BinarySearchFunc(entries, key, func(e *Entry, key resource.Key) int { return compare(e.Key, key) })
 }
 
 func compare(a, b resource.Key) int {
@@ -59,46 +59,44 @@ func compare(a, b resource.Key) int {
 }
 
 // An overlay is what changes over a snapshot; nil stands for a deleted key.
-type overlay map[resource.Key]*item
+type overlay map[resource.Key]*Entry
 
 // apply returns the snapshot that o makes of s, and the keys that differ, in
 // order. A key that was given the value that it has does not differ. Only
 // pointers are copied: 10,000 keys take microseconds.
 func (s *Snapshot) apply(o overlay) (*Snapshot, []resource.Key) {
-	after := &Snapshot{items: make([]*item, 0, len(s.items)+len(o)), sum: s.sum}
+	after := &Snapshot{entries: make([]*Entry, 0, len(s.entries)+len(o)), size: s.size}
 	var changed []resource.Key
-	rest := s.items
+	rest := s.entries
 	for _, key := range slices.SortedFunc(maps.Keys(o), compare) {
 		at, found := search(rest, key)
-		after.items, rest = append(after.items, rest[:at]...), rest[at:]
-		var old *item
+		after.entries, rest = append(after.entries, rest[:at]...), rest[at:]
+		var old *Entry
 		if found {
 			old, rest = rest[0], rest[1:]
 		}
-		item := o[key]
-		if same(old, item) {
-			item = old
+		e := o[key]
+		if same(old, e) {
+			e = old
 		} else {
 			changed = append(changed, key)
 		}
-		if item != nil {
-			after.items = append(after.items, item)
-		}
 		if old != nil {
-			after.sum -= old.sum()
+			after.size -= recordSize(old)
 		}
-		if item != nil {
-			after.sum += item.sum()
+		if e != nil {
+			after.entries = append(after.entries, e)
+			after.size += recordSize(e)
 		}
 	}
 	if changed == nil {
 		return s, nil
 	}
-	after.items = append(after.items, rest...)
+	after.entries = append(after.entries, rest...)
 	return after, changed
 }
 
-func same(a, b *item) bool {
+func same(a, b *Entry) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

@@ -14,7 +14,8 @@ import (
 
 // Options are Open's. Each has a default.
 type Options struct {
-	// Logger is told of damaged files that earlier starts set aside.
+	// Logger logs what is unusual about the file: one that an earlier start set aside,
+	// an unfinished write, a migration. By default nothing is logged.
 	Logger *slog.Logger
 	// BeginEmpty lets Open begin empty where an earlier one set a damaged file
 	// aside.
@@ -36,7 +37,8 @@ type Options struct {
 type Commit struct {
 	// After is the snapshot that the commit made.
 	After *Snapshot
-	// Changed are the keys whose value differs, in order.
+	// Changed are the keys whose value differs, in order. Of one that is not in After,
+	// the entry was removed.
 	Changed []resource.Key
 }
 
@@ -110,7 +112,7 @@ func Open(dir string, opts Options) (*Store, error) {
 			earlier = nil
 		}
 		var err error
-		if s.file, snapshot, err = openFile(dir, earlier, s.now); err != nil {
+		if s.file, snapshot, err = openFile(dir, earlier, s.logger, s.now); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
@@ -156,7 +158,7 @@ func (s *Store) Close() error {
 		close(s.closing)
 		<-s.quiet
 		if s.file != nil {
-			s.closeErr = s.file.close(s.current.Load())
+			s.closeErr = s.file.close()
 		}
 	})
 	return s.closeErr
@@ -218,6 +220,9 @@ func (s *Store) commit(group []*request) {
 			r.snapshot = snapshot
 		}
 		close(r.done)
+	}
+	if s.file != nil {
+		s.file.compact(s.current.Load())
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 )
 
 // Tx reads and writes on behalf of one Update. It sees what the Updates before it
-// wrote, durable or not yet, and its own writes. It is good for use by the
-// function that got it, until that returns.
+// wrote, durable or not yet, and its own writes. Only the function that got it may
+// use it, until that returns.
 type Tx struct {
 	base  *Snapshot
 	group overlay // what the Updates before it in the same commit wrote
@@ -33,11 +33,11 @@ func (tx *Tx) run(fn func(*Tx) error) (err error) {
 // Get returns the entry of key, and whether there is one.
 func (tx *Tx) Get(key resource.Key) (Entry, bool) {
 	for _, o := range []overlay{tx.own, tx.group} {
-		if item, written := o[key]; written {
-			if item == nil {
+		if e, written := o[key]; written {
+			if e == nil {
 				return Entry{}, false
 			}
-			return item.Entry, true
+			return *e, true
 		}
 	}
 	return tx.base.Get(key)
@@ -54,18 +54,21 @@ func (tx *Tx) All() iter.Seq[Entry] {
 // Put stores a copy of raw under key. Where that is stored already, nothing is
 // committed, and the entry keeps its time. The error is [ErrInvalidKey] or
 // [ErrTooLarge].
-func (tx *Tx) Put(key resource.Key, raw []byte) error {
+func (tx *Tx) Put(key resource.Key, raw []byte) error { return tx.PutValue(key, raw, nil) }
+
+// PutValue is Put with a value for [Entry].Value.
+func (tx *Tx) PutValue(key resource.Key, raw []byte, value any) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
 	if len(raw) > MaxValueSize {
 		return fmt.Errorf("%w: %v has %d bytes, more than %d", ErrTooLarge, key, len(raw), MaxValueSize)
 	}
-	tx.own[key] = newItem(key, raw, tx.now)
+	tx.own[key] = &Entry{Key: key, Raw: append([]byte{}, raw...), Updated: time.Unix(0, tx.now.UnixNano()).UTC(), Value: value}
 	return nil
 }
 
-// Delete removes key, and tells whether it was there.
+// Delete removes key, and reports whether it was there.
 func (tx *Tx) Delete(key resource.Key) bool {
 	if _, found := tx.Get(key); !found {
 		return false

@@ -88,12 +88,12 @@ func (w *world) close() {
 func (w *world) welcome() {
 	_, control, _ := net.SplitHostPort(w.Control.Addr().String())
 	fmt.Fprintf(w.Out, `
-lbd plays a demo at %[1]s: cluster %[2]q, real HTTP upstreams in three localities and two
-priorities, 5 %% of the picks dropped, at most %[4]d requests in flight, a caller that keeps leases, and an
-upstream that comes and goes every %[5]v. In another shell:
+The demo runs at %[1]s. Cluster %[2]q has HTTP upstreams in three localities and two priorities,
+drops 5 %% of the picks, and admits at most %[4]d requests in flight. A client picks with leases, and one
+upstream stops or starts every %[5]v. Try in another shell:
 
   curl -s '%[1]s/pick?cluster=%[2]s'                     a pick
-  curl -s '%[1]s/pick?cluster=%[2]s&explain=true'        and why it went there
+  curl -s '%[1]s/pick?cluster=%[2]s&explain=true'        a pick with every step of the decision
   curl -s '%[1]s/v1/clusters/%[2]s'                      the state
   curl -s '%[1]s/metrics' | grep ^lbd_                   the metrics
   curl -s -X POST 'localhost:%[3]s/stop?priority=0'      stop the upstreams of priority 0: picks move to 1

@@ -32,6 +32,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -62,8 +63,8 @@ func TestAcceptance(t *testing.T) {
 			s.put(name, pack(leads(name, typ)))
 		}
 		want := s.ask(t, target, name, typ)
-		_, err := resource.DecodeResource(typ, sent, resource.Options{
-			Origin: resource.FromServer, Certificates: func(name string) (roots, identity, ok bool) { return true, true, name == "known" },
+		_, err := decode.Resource(typ, sent, decode.Options{
+			Origin: decode.FromServer, Certificates: func(name string) (roots, identity, ok bool) { return true, true, name == "known" },
 		})
 		if want == "" {
 			accepted++

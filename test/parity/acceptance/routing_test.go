@@ -28,6 +28,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -107,7 +108,7 @@ func TestRouting(t *testing.T) {
 		routes := r.routes(name)
 		s.put(name, pack(leads(name, resource.TypeRoutes)))
 		s.put(name, pack(routes))
-		it, err := resource.DecodeResource(resource.TypeRoutes, pack(routes), resource.Options{Origin: resource.FromServer})
+		it, err := decode.Resource(resource.TypeRoutes, pack(routes), decode.Options{Origin: decode.FromServer})
 		if err != nil {
 			t.Fatalf("%s: %v", prototext.Format(routes), err)
 		}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"syscall"
+	"testing"
+)
+
+// unpack writes what a gzip file holds to another file.
+func unpack(t *testing.T, from, to string) {
+	t.Helper()
+	packed, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// resourcesOf are the resources of a snapshot, decoded.
+func resourcesOf(t *testing.T, snapshot []byte) any {
+	t.Helper()
+	var s struct {
+		Resources []any `json:"resources"`
+	}
+	if err := json.Unmarshal(snapshot, &s); err != nil {
+		t.Fatal(err)
+	}
+	return s.Resources
+}
+
+// TestDataOfAnEarlierVersion starts lbd on a data directory of a version that stored bbolt
+// files (5dee868). Nothing that was pushed is missing, also after a push, kill -9 and a
+// restart, and the old files are kept.
+func TestDataOfAnEarlierVersion(t *testing.T) {
+	data := t.TempDir()
+	files := map[string]string{"lbd.db": "lbd.db.gz", "last-known-good/lbd.db": "last-known-good.db.gz"}
+	for to, from := range files {
+		unpack(t, filepath.Join("testdata/bbolt", from), filepath.Join(data, to))
+	}
+	before, err := os.ReadFile(filepath.Join(data, "lbd.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := os.ReadFile("testdata/bbolt/snapshot.json") // as that version answered GET /v1/snapshot
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := resourcesOf(t, snapshot)
+	p := startProcess(t, "--data="+data, "--connect=none")
+	get := func(path string) string { return do(t, "GET", p.url+path, "").body }
+	for range 2 {
+		if got := resourcesOf(t, []byte(get("/v1/snapshot"))); !reflect.DeepEqual(got, want) {
+			t.Errorf("the snapshot is %v, want %v", got, want)
+		}
+		if a := do(t, "GET", p.url+"/v1/targets/hosted", ""); a.status != 200 {
+			t.Errorf("the hosted target: %d %s", a.status, a.body)
+		}
+		if a := do(t, "GET", p.url+"/pick?cluster=payments", ""); a.address() != "10.1.0.1:80" {
+			t.Errorf("a pick: %+v", a)
+		}
+		if a := do(t, "PUT", p.url+"/v1/clusters/later/endpoints", envoyFile("later", "10.9.0.1:80")); a.status/100 != 2 {
+			t.Fatalf("a push: %+v", a)
+		}
+		want = resourcesOf(t, []byte(get("/v1/snapshot")))
+		if err := p.end(t, syscall.SIGKILL); err == nil {
+			t.Fatal("a killed process ended well")
+		}
+		p = startProcess(t, "--data="+data, "--connect=none")
+	}
+	old, err := os.ReadFile(filepath.Join(data, "lbd.db.migrated"))
+	if err != nil || string(old) != string(before) {
+		t.Errorf("the old file is not kept: %v", err)
+	}
+	if n := kept(t, data); n != 7 {
+		t.Errorf("%d resources of the management server, want 7", n)
+	}
+}

@@ -1,0 +1,145 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Builder builds the policies of one name. It works in lbd's trees and in any gRPC
+// channel.
+type Builder struct {
+	name  string
+	parse func(*ConfigReader) serviceconfig.LoadBalancingConfig // nil unless clusters can choose the policy
+	build func(*Conn) balancer.Balancer
+}
+
+// NewBuilder returns the Builder of policies that build makes, and that lbd puts
+// above endpoint policies.
+func NewBuilder(name string, build func(*Conn) balancer.Balancer) Builder {
+	return Builder{name: name, build: build}
+}
+
+// NewChoiceBuilder returns the Builder of policies that a cluster can choose by name.
+// parse reads their config.
+func NewChoiceBuilder[C serviceconfig.LoadBalancingConfig](name string, parse func(*ConfigReader) C, build func(*Conn) balancer.Balancer) Builder {
+	return Builder{name, func(r *ConfigReader) serviceconfig.LoadBalancingConfig { return parse(r) }, build}
+}
+
+// Choice reports whether clusters can choose the policy.
+func (b Builder) Choice() bool { return b.parse != nil }
+
+// ParseConfig parses a JSON config by gRPC's rules.
+func (b Builder) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	if b.parse == nil {
+		return nil, fmt.Errorf("%s: takes no JSON config", b.name)
+	}
+	r := &ConfigReader{policy: b.name, text: text}
+	config := b.parse(r)
+	return config, r.err()
+}
+
+// JudgeConfig returns what is wrong with a JSON config, and the config as it is
+// applied, in a form that is the same for all configs with the same meaning.
+func (b Builder) JudgeConfig(text json.RawMessage) (applied string, findings []resource.ConfigFinding) {
+	r := &ConfigReader{policy: b.name, text: text}
+	b.parse(r)
+	applied, err := r.canonical()
+	if err != nil {
+		r.Invalid("", "%v", err)
+	}
+	return applied, r.findings
+}
+
+// Name returns the policy's name in gRPC's registry.
+func (b Builder) Name() string { return b.name }
+
+// Build builds a policy.
+func (b Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	return Build(cc, b.build)
+}
+
+// Base sends a policy's state to the policy's parent, at most once in a batch. Every
+// policy with a picker of its own embeds it, and calls [Base.Init] first.
+//
+// All of it belongs to the owner.
+type Base struct {
+	*Conn
+
+	// Reported is the state that was sent last; SHUTDOWN before the first.
+	Reported connectivity.State
+	// Stale means that the picker that was sent last is out of date.
+	Stale bool
+	// Err is the error of picks while the state is TRANSIENT_FAILURE.
+	Err error
+
+	name            string
+	reporter        Reporter
+	pending, closed bool
+}
+
+// Init prepares the Base of a policy. At the end of each batch in which
+// [Base.Mark] was called, r reports with [Base.Send].
+func (b *Base) Init(conn *Conn, name string, r Reporter) {
+	*b = Base{Conn: conn, Reported: connectivity.Shutdown, name: name, reporter: r}
+}
+
+// Mark makes the policy report at the end of the batch.
+func (b *Base) Mark() { b.Conn.Mark(b.reporter, &b.pending) }
+
+// MarkStale is Mark with a new picker, even if the state is the same.
+func (b *Base) MarkStale() {
+	b.Stale = true
+	b.Mark()
+}
+
+// Fail is MarkStale with another error for picks.
+func (b *Base) Fail(err error) {
+	b.Err = err
+	b.MarkStale()
+}
+
+// Send sends state and its picker to the parent, unless the parent has both
+// already, or the policy is closed.
+func (b *Base) Send(state connectivity.State, picker func(connectivity.State) balancer.Picker) {
+	if b.closed || state == b.Reported && !b.Stale {
+		return
+	}
+	b.Reported, b.Stale = state, false
+	b.Conn.UpdateState(balancer.State{ConnectivityState: state, Picker: picker(state)})
+}
+
+// Picker returns the picker of a policy that is not READY: picks wait, or fail with
+// Err.
+func (b *Base) Picker(state connectivity.State) balancer.Picker {
+	if state == connectivity.TransientFailure {
+		return &ErrPicker{Err: b.Err}
+	}
+	return QueuePicker
+}
+
+// Closed reports whether Close was called.
+func (b *Base) Closed() bool { return b.closed }
+
+// Close ends reporting.
+func (b *Base) Close() { b.closed = true }
+
+// UpdateSubConnState is not called: SubConns have listeners.
+func (b *Base) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
+// ExitIdle does nothing.
+func (b *Base) ExitIdle() {}
+
+// Describe describes the policy without what is below it.
+func (b *Base) Describe() Node {
+	n := Node{Policy: b.name, State: b.Reported}
+	if b.Reported == connectivity.TransientFailure {
+		n.Err = b.Err
+	}
+	return n
+}

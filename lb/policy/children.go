@@ -1,0 +1,126 @@
+package policy
+
+import (
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+)
+
+// Children runs one child for each key of a policy's config, and aggregates their
+// states as gRPC does. A policy embeds it, and calls [Children.Init] first.
+//
+// T is what the policy keeps for each child. All of it belongs to the owner.
+type Children[K comparable, T any] struct {
+	Base
+	// Order holds the children.
+	Order []*ChildPolicy[K, T]
+
+	byKey   map[K]*ChildPolicy[K, T]
+	states  balancer.ConnectivityStateEvaluator
+	changed func(c *ChildPolicy[K, T], counted connectivity.State)
+}
+
+// ChildPolicy is one child. It is the ClientConn that the child's calls go to.
+type ChildPolicy[K comparable, T any] struct {
+	*Switch
+
+	Key K
+	// State is the child's last state.
+	State balancer.State
+	// Counted is what the aggregate takes the state for: TRANSIENT_FAILURE lasts
+	// until READY or IDLE.
+	Counted connectivity.State
+	// Own is the policy's.
+	Own T
+
+	parent *Children[K, T]
+	kept   bool // used by Keep
+}
+
+// Init prepares the Children of a policy. changed is called after each change of a
+// child's state, with what the child counted as before.
+func (cs *Children[K, T]) Init(conn *Conn, name string, r Reporter, changed func(c *ChildPolicy[K, T], counted connectivity.State)) {
+	cs.Base.Init(conn, name, r)
+	cs.byKey, cs.changed = make(map[K]*ChildPolicy[K, T]), changed
+}
+
+// Child returns the child of a key, or nil.
+func (cs *Children[K, T]) Child(key K) *ChildPolicy[K, T] { return cs.byKey[key] }
+
+// Add adds a child that is CONNECTING. conn makes the child's Conn.
+func (cs *Children[K, T]) Add(key K, conn func(balancer.ClientConn) *Conn) *ChildPolicy[K, T] {
+	c := &ChildPolicy[K, T]{
+		Key:     key,
+		State:   balancer.State{ConnectivityState: connectivity.Connecting, Picker: QueuePicker},
+		Counted: connectivity.Connecting,
+		parent:  cs,
+	}
+	c.Switch = NewSwitch(conn(childConn[K, T]{cs.Conn, c}))
+	cs.byKey[key] = c
+	cs.Order = append(cs.Order, c)
+	cs.states.RecordTransition(connectivity.Shutdown, c.Counted)
+	return c
+}
+
+// Keep makes order the children, and closes all others. It reports whether there
+// were others.
+func (cs *Children[K, T]) Keep(order []*ChildPolicy[K, T]) (closed bool) {
+	for _, c := range order {
+		c.kept = true
+	}
+	for _, c := range cs.Order {
+		if !c.kept {
+			delete(cs.byKey, c.Key)
+			cs.states.RecordTransition(c.Counted, connectivity.Shutdown)
+			c.Close()
+			closed = true
+		}
+		c.kept = false
+	}
+	cs.Order = order
+	return closed
+}
+
+// Aggregate is the children's state in gRPC's order: READY if one is, else
+// CONNECTING, IDLE, TRANSIENT_FAILURE.
+func (cs *Children[K, T]) Aggregate() connectivity.State { return cs.states.CurrentState() }
+
+// childConn is the ClientConn that a child's calls go to.
+type childConn[K comparable, T any] struct {
+	*Conn
+
+	child *ChildPolicy[K, T]
+}
+
+// UpdateState takes the child's state. None comes after it is closed.
+func (cc childConn[K, T]) UpdateState(s balancer.State) {
+	c := cc.child
+	c.State = s
+	counted := c.Counted
+	if counted != connectivity.TransientFailure || s.ConnectivityState != connectivity.Connecting {
+		c.parent.states.RecordTransition(counted, s.ConnectivityState)
+		c.Counted = s.ConnectivityState
+	}
+	c.parent.changed(c, counted)
+}
+
+// ResolverError goes to every child.
+func (cs *Children[K, T]) ResolverError(err error) {
+	for _, c := range cs.Order {
+		c.ResolverError(err)
+	}
+}
+
+// ExitIdle goes to every child.
+func (cs *Children[K, T]) ExitIdle() {
+	for _, c := range cs.Order {
+		c.ExitIdle()
+	}
+}
+
+// Close closes every child.
+func (cs *Children[K, T]) Close() {
+	cs.Base.Close()
+	for _, c := range cs.Order {
+		c.Close()
+	}
+}

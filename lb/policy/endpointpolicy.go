@@ -1,0 +1,164 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/serviceconfig"
+)
+
+// ErrNoEndpoints is the error of picks where the config has no endpoint that can be
+// picked.
+var ErrNoEndpoints = errors.New("no usable endpoints")
+
+// EndpointPolicy is what an endpoint policy adds to the [Endpoints] that it embeds:
+// a picker of the READY endpoints, and whatever else it does in its own way.
+type EndpointPolicy[T any] interface {
+	balancer.Balancer
+	Describer
+	Reporter
+
+	// Picker returns the picker of a state that is about to be sent. Endpoints has
+	// one for every state but READY.
+	Picker(state connectivity.State) balancer.Picker
+	// EndpointChanged is called after m's SubConn has changed its state. from and
+	// counted are m's State and Counted before.
+	EndpointChanged(m *Member[T], from, counted connectivity.State)
+	// Shares returns the part of the picks that each endpoint gets, in the config's
+	// order. Those that are not in rotation get none.
+	Shares() []float64
+}
+
+// Endpoints keeps the connections of an endpoint policy, and reports their
+// aggregate state: READY if one endpoint is, else CONNECTING, IDLE or
+// TRANSIENT_FAILURE. A policy embeds it.
+//
+// C is the policy's config, and T what the policy keeps for each endpoint.
+type Endpoints[C EndpointConfig, T any] struct {
+	Base
+	// Config is the last config.
+	Config C
+	// Set holds the endpoints and their SubConns.
+	Set *EndpointSet[T]
+
+	policy EndpointPolicy[T]
+}
+
+// EndpointConfig is the config of an endpoint policy: a value, so that equal ones are
+// the same config.
+type EndpointConfig interface {
+	comparable
+	serviceconfig.LoadBalancingConfig
+}
+
+// NoConfig is the config of a policy that has nothing to configure.
+type NoConfig struct {
+	serviceconfig.LoadBalancingConfig
+}
+
+// ReadNoConfig reads a NoConfig. gRPC does not look at the JSON, so members count
+// only if they are written by hand.
+func ReadNoConfig(r *ConfigReader) NoConfig {
+	if string(bytes.TrimSpace(r.text)) == "null" {
+		return NoConfig{}
+	}
+	r.Read(nil, nil)
+	for i := range r.findings {
+		r.findings[i].ByHand = true
+	}
+	return NoConfig{}
+}
+
+// NewEndpointBuilder returns the Builder of an endpoint policy. parse reads its
+// config, and build embeds the Endpoints in the policy.
+func NewEndpointBuilder[C EndpointConfig, T any](
+	name string, parse func(*ConfigReader) C, build func(*Endpoints[C, T]) EndpointPolicy[T],
+) Builder {
+	return NewChoiceBuilder(name, parse, func(conn *Conn) balancer.Balancer {
+		e := new(Endpoints[C, T])
+		e.Set = NewEndpointSet(conn, func(m *Member[T], from, counted connectivity.State) {
+			e.policy.EndpointChanged(m, from, counted)
+		})
+		e.policy = build(e)
+		e.Init(conn, name, e.policy)
+		return e.policy
+	})
+}
+
+// UpdateClientConnState applies the config and the endpoints.
+func (e *Endpoints[C, T]) UpdateClientConnState(s balancer.ClientConnState) error {
+	cfg, ok := s.BalancerConfig.(C)
+	if !ok && any(cfg) != any(NoConfig{}) {
+		return fmt.Errorf("%s: config is a %T", e.name, s.BalancerConfig)
+	}
+	changed, err := e.Set.Update(s.ResolverState.Endpoints)
+	e.Stale = e.Stale || changed || e.Config != cfg
+	e.Config = cfg
+	e.Mark()
+	switch {
+	case err != nil:
+		return err
+	case len(e.Set.Order) == 0:
+		e.Err = ErrNoEndpoints
+		return balancer.ErrBadResolverState
+	default:
+		return nil
+	}
+}
+
+// EndpointChanged makes the policy report if picks see a difference: another set of
+// READY endpoints, or another error.
+func (e *Endpoints[C, T]) EndpointChanged(m *Member[T], from, _ connectivity.State) {
+	if m.State == connectivity.TransientFailure {
+		e.Err = m.LastErr
+		e.Stale = e.Stale || e.Reported == connectivity.TransientFailure
+	}
+	e.Stale = e.Stale || (from == connectivity.Ready) != (m.State == connectivity.Ready)
+	e.Mark()
+}
+
+// Report sends the aggregate state.
+func (e *Endpoints[C, T]) Report() { e.Send(e.Set.Counted.Best(), e.policy.Picker) }
+
+// ResolverError fails a policy without endpoints. A policy with endpoints keeps
+// using them.
+func (e *Endpoints[C, T]) ResolverError(err error) {
+	if len(e.Set.Order) == 0 {
+		e.Fail(err)
+	}
+}
+
+// Close shuts all SubConns down.
+func (e *Endpoints[C, T]) Close() {
+	e.Base.Close()
+	e.Set.Close()
+}
+
+// Shares gives each READY endpoint the same part of the picks.
+func (e *Endpoints[C, T]) Shares() []float64 {
+	shares := make([]float64, len(e.Set.Order))
+	for i, m := range e.Set.Order {
+		if m.State == connectivity.Ready {
+			shares[i] = 1 / float64(e.Set.Census.Ready)
+		}
+	}
+	return shares
+}
+
+// Describe describes every endpoint, in the config's order.
+func (e *Endpoints[C, T]) Describe() Node {
+	n := e.Base.Describe()
+	n.Endpoints, n.Shares = e.Set.Describe(), true
+	for i, share := range e.policy.Shares() {
+		n.Endpoints[i].Share = share
+	}
+	return n
+}
+
+// Summarize counts the endpoints by state.
+func (e *Endpoints[C, T]) Summarize() Summary {
+	return Summary{State: e.Reported, Priority: -1, Census: e.Set.Census}
+}

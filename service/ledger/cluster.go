@@ -1,0 +1,129 @@
+package ledger
+
+import (
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Cluster is a cluster that the picks of a target can choose, as one config has
+// it.
+type Cluster struct {
+	*Record
+
+	Config *resource.Config // the whole target's
+	Places places
+	// Leaves are those of the newest config that can be used. Their counters are held
+	// here: a tree releases its own when the cluster fails, and what they count goes on.
+	Leaves []Leaf
+}
+
+// ClusterConfig is the cluster's own part of the config.
+func (c *Cluster) ClusterConfig() *resource.ClusterConfig { return c.Config.Clusters[c.Name] }
+
+// Own returns the leaf that the cluster is itself. An AGGREGATE has none, nor has
+// a cluster that cannot be used.
+func (c *Cluster) Own() (_ Leaf, ok bool) {
+	for _, leaf := range c.Leaves {
+		if leaf.Cluster.Name == c.Name {
+			return leaf, c.ClusterConfig().Err == nil
+		}
+	}
+	return Leaf{}, false
+}
+
+// Updated returns when the newest of a cluster's resources became what it is.
+func Updated(cc *resource.ClusterConfig) time.Time {
+	if cc.ClusterFrom.Updated.After(cc.AssignmentFrom.Updated) {
+		return cc.ClusterFrom.Updated.UTC()
+	}
+	return cc.AssignmentFrom.Updated.UTC()
+}
+
+// Usable counts the endpoints that picks may reach now.
+func (c *Cluster) Usable() int {
+	n := 0
+	for _, cc := range c.Config.Leaves(c.Name) {
+		if cc.Assignment != nil {
+			n += cc.Assignment.Usable()
+		}
+	}
+	return n
+}
+
+// Known reports whether a source or a route has the cluster. A name that only picks have
+// is not known, and is shown nowhere.
+func (c *Cluster) Known() bool {
+	cc := c.ClusterConfig()
+	switch {
+	case c.Target.Label != "":
+		return true // a route names it
+	case cc.Cluster != nil: // with an error it is an aggregate that is not whole
+		return !cc.Pending || cc.ClusterFrom.Source != resource.SourceDefault
+	case cc.ClusterFrom.Source == resource.SourcePush || cc.ClusterFrom.Source == resource.SourceFile:
+		return true
+	default:
+		_, refused := errors.AsType[*client.RejectedError](cc.Err)
+		return refused
+	}
+}
+
+// isSameIn reports whether a newer config has the cluster, and what it comes down
+// to, as it is.
+func (c *Cluster) isSameIn(config *resource.Config) bool {
+	if c.Config == nil || c.ClusterConfig() != config.Clusters[c.Name] {
+		return false
+	}
+	return !slices.ContainsFunc(c.ClusterConfig().Leaves, func(name string) bool {
+		return c.Config.Clusters[name] != config.Clusters[name]
+	})
+}
+
+// Localities yields the localities that the cluster comes down to, with their
+// priorities in it. An AGGREGATE has those of its leaves in a row, each leaf one
+// at least (gRFC A37).
+func (c *Cluster) Localities() iter.Seq2[int, *resource.LocalityEndpoints] {
+	return func(yield func(int, *resource.LocalityEndpoints) bool) {
+		first := 0
+		for _, cc := range c.Config.Leaves(c.Name) {
+			last := first
+			if cc.Assignment != nil {
+				for _, l := range cc.Assignment.Localities {
+					priority := first + int(l.Priority)
+					last = max(last, priority)
+					if !yield(priority, l) {
+						return
+					}
+				}
+			}
+			first = last + 1
+		}
+	}
+}
+
+// LeafNames returns for each priority of an AGGREGATE the leaf that it belongs to;
+// nil for any other cluster. A leaf without endpoints, or that is skipped, has one
+// priority.
+func (c *Cluster) LeafNames() []string {
+	if own := c.ClusterConfig().Cluster; own == nil || own.Type != resource.ClusterAggregate {
+		return nil
+	}
+	var names []string
+	for name, cc := range c.Config.Leaves(c.Name) {
+		first := len(names)
+		names = append(names, name)
+		if cc.Assignment == nil {
+			continue
+		}
+		for _, l := range cc.Assignment.Localities {
+			for len(names) <= first+int(l.Priority) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}

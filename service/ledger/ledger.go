@@ -1,0 +1,241 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Ledger is every hosted target. Its methods may be called from any goroutine; reading
+// takes no lock.
+type Ledger struct {
+	// Fixed after build.
+	options  Options
+	counters *policy.Counters
+	servers  Servers      // nil without a management server; fixed after Follow
+	reports  *loadReports // the same
+
+	// Rest and RestEnds are what is counted of all that has no series of its own.
+	Rest     Counts
+	RestEnds Ends
+
+	current atomic.Pointer[Hosted] // replaced under mu
+	closing sync.WaitGroup         // trees that are being closed
+
+	mu     sync.Mutex // guards what follows
+	totals map[string]held
+	series int // records with series of their own
+	shown  int // totals with series of their own
+	closed bool
+}
+
+// Options are what a ledger needs from around it.
+type Options struct {
+	// Channel has what the channels of all targets have in common. The ledger sets
+	// Counters, Events and Generation.
+	Channel lb.Options
+	// Events returns what takes the events of a target's tree: see [lb.Options].
+	Events func(t *Target) func(policy.Event)
+	// MaxSeries is how many records, and how many totals, have series of their own;
+	// 0 is MaxClustersWithSeries.
+	MaxSeries int
+	// Draining ends when the daemon begins to shut down.
+	Draining context.Context
+}
+
+// New returns a ledger without targets.
+func New(o Options) *Ledger {
+	if o.MaxSeries == 0 {
+		o.MaxSeries = MaxClustersWithSeries
+	}
+	l := &Ledger{options: o, counters: policy.NewCounters(), totals: make(map[string]held)}
+	l.current.Store(&Hosted{})
+	return l
+}
+
+// Follow gives the ledger the management servers and the load reports to them. It is
+// called once at most, before the first target.
+func (l *Ledger) Follow(servers Servers, reports LoadReports) {
+	l.servers, l.reports = servers, newLoadReports(servers, reports)
+}
+
+// Hosted returns the targets as they are now.
+func (l *Ledger) Hosted() *Hosted { return l.current.Load() }
+
+// Apply builds and updates targets, and returns those that are no more: they are
+// to be closed once no lock is held. It does not wait for the trees.
+func (l *Ledger) Apply(changes []resolver.Change) (gone Ended) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	gone = Ended{of: l}
+	if l.closed || len(changes) == 0 {
+		return gone
+	}
+	next := newEdit(l.Hosted())
+	for _, c := range changes {
+		t := next.now.Named(c.Target)
+		if c.Config == nil {
+			if t != nil {
+				next.remove(t)
+				l.releaseTarget(t)
+				gone.targets = append(gone.targets, t)
+			}
+			continue
+		}
+		if t == nil {
+			t = l.build(c.Target)
+		}
+		l.follow(t, c.Config)
+		offered := t.Channel.Offer(c.Config)
+		t.offered.Store(&offered)
+		next.add(t)
+	}
+	l.current.Store(next.now)
+	l.closing.Add(len(gone.targets))
+	return gone
+}
+
+// build builds a target without config. It is called under l.mu.
+func (l *Ledger) build(name string) *Target {
+	t := &Target{Name: name}
+	if _, ok := resolver.Cluster(name); !ok {
+		t.Label, t.Unrouted = name, l.open(t, "")
+	}
+	o := l.options.Channel
+	o.Counters, o.Generation, o.Events = l.counters, time.Now().UnixMilli(), l.options.Events(t)
+	t.Channel = lb.NewChannel(o)
+	return t
+}
+
+// follow gives a target a config, before its tree has it. It is called under
+// l.mu.
+func (l *Ledger) follow(t *Target, config *resource.Config) {
+	old := t.View()
+	if old == nil {
+		old = &View{}
+	}
+	next := &View{Config: config, Clusters: make(map[string]*Cluster, len(config.Roots))}
+	roots := config.Roots
+	if config.Err != nil || config.Pending {
+		roots = nil
+	}
+	for _, cluster := range roots {
+		if next.Clusters[cluster] == nil {
+			next.Clusters[cluster] = l.join(t, old.Clusters[cluster], cluster, config)
+		}
+	}
+	if t.Label == "" {
+		next.Only = next.Clusters[roots[0]]
+	}
+	for cluster, c := range old.Clusters {
+		if next.Clusters[cluster] == nil {
+			l.releaseCluster(c)
+		}
+	}
+	t.newest.Store(next)
+}
+
+// join is a cluster of a target in a newer config. was is what it was before, or
+// nil. It is called under l.mu.
+func (l *Ledger) join(t *Target, was *Cluster, cluster string, config *resource.Config) *Cluster {
+	if was == nil {
+		was = &Cluster{Record: l.open(t, cluster)}
+	}
+	c := &Cluster{Record: was.Record, Config: config, Places: was.Places, Leaves: was.Leaves}
+	c.SetStale(l.isStale(c))
+	if was.isSameIn(config) {
+		return c
+	}
+	c.Places = was.Places.follow(c.Localities())
+	if c.ClusterConfig().Err != nil {
+		return c
+	}
+	c.Leaves = nil
+	for _, cc := range config.Leaves(cluster) {
+		if cc.Err != nil {
+			continue // it counts nothing
+		}
+		leaf := l.hold(cc)
+		l.reports.follow(t.Name, leaf)
+		c.Leaves = append(c.Leaves, leaf)
+	}
+	l.releaseLeaves(was.Leaves) // after the new ones are held: most are the same
+	return c
+}
+
+// releaseCluster ends a cluster of a target. It is called under l.mu.
+func (l *Ledger) releaseCluster(c *Cluster) {
+	l.shut(c.Record)
+	l.releaseLeaves(c.Leaves)
+}
+
+// releaseTarget ends all clusters of a target. It is called under l.mu.
+func (l *Ledger) releaseTarget(t *Target) {
+	for _, c := range t.View().Clusters {
+		l.releaseCluster(c)
+	}
+	if t.Unrouted != nil {
+		l.shut(t.Unrouted)
+	}
+}
+
+// Ended are targets that are no more, but for their trees.
+type Ended struct {
+	of      *Ledger
+	targets []*Target
+}
+
+// With returns the targets of both.
+func (e Ended) With(more Ended) Ended {
+	return Ended{of: more.of, targets: append(e.targets, more.targets...)}
+}
+
+// Close closes the trees. It must be called once, and holding no lock: what the
+// trees still report may need one.
+func (e Ended) Close() {
+	for _, t := range e.targets {
+		t.Channel.Close()
+		e.of.closing.Done()
+	}
+}
+
+// Settle returns once the picks of these targets see their newest configs. It waits for
+// no target that is not hosted. Its error is the cause of ctx's end, or a tree's.
+func (l *Ledger) Settle(ctx context.Context, names []string) error {
+	h := l.Hosted()
+	for _, name := range names {
+		t := h.Named(name)
+		if t == nil {
+			continue
+		}
+		if err := t.offered.Load().Wait(ctx); err != nil && !errors.Is(err, lb.ErrClosed) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close closes every target. None comes after.
+func (l *Ledger) Close() {
+	l.mu.Lock()
+	var all Ended
+	if !l.closed {
+		l.closed = true
+		all = Ended{of: l, targets: slices.Collect(l.Hosted().All())}
+		for _, t := range all.targets {
+			l.releaseTarget(t)
+		}
+		l.closing.Add(len(all.targets))
+	}
+	l.mu.Unlock()
+	all.Close()
+	l.closing.Wait()
+}

@@ -1,0 +1,178 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// newTestLedger returns a ledger whose tests apply configs themselves.
+func newTestLedger(t *testing.T) *Ledger {
+	t.Helper()
+	draining, drain := context.WithCancel(t.Context())
+	l := New(Options{
+		Channel: lb.Options{
+			Registry: lb.Policies(), Draw: rand.Uint64,
+			Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil},
+		},
+		Events:   func(*Target) func(policy.Event) { return func(policy.Event) {} },
+		Draining: draining,
+	})
+	t.Cleanup(func() {
+		drain()
+		l.Close()
+	})
+	return l
+}
+
+// hostedTarget returns an xds target.
+func hostedTarget(t *testing.T, l *Ledger, name string) *Target {
+	t.Helper()
+	found, err := l.XDSTarget(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// counted is how many of some clusters have counters.
+func counted(l *Ledger, clusters ...string) int {
+	n := 0
+	for _, name := range clusters {
+		if l.counters.Get(policy.ServiceKey{Cluster: name}) != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// TestClustersAreReleased: a cluster that leaves a target takes its series and
+// counters with it, and the others stay as they are.
+func TestClustersAreReleased(t *testing.T) {
+	l := newTestLedger(t)
+	const shop = "xds:///shop"
+	apply := func(config *resource.Config, records, clusters int) {
+		t.Helper()
+		l.Apply([]resolver.Change{{Target: shop, Config: config}}).Close()
+		if err := l.Settle(t.Context(), []string{shop}); err != nil {
+			t.Fatal(err)
+		}
+		if n := counted(l, "a", "b"); l.series != records || l.shown != clusters || len(l.totals) != clusters || n != clusters {
+			t.Errorf("%d records, %d clusters of %d with series, %d with counters; want %d and %d", l.series, l.shown, len(l.totals), n, records, clusters)
+		}
+	}
+	a, b := ledgertest.Usable("a"), ledgertest.Usable("b")
+	apply(&resource.Config{Target: shop, Pending: true}, 1, 0) // that of picks without a cluster
+	apply(ledgertest.Routed(shop, a, b), 3, 2)
+	before := hostedTarget(t, l, "shop").Cluster("a")
+	apply(ledgertest.Routed(shop, a), 2, 1)
+	if after := hostedTarget(t, l, shop).Cluster("a"); after.Record != before.Record || after.Leaves[0] != before.Leaves[0] {
+		t.Error("what stays in the target is another")
+	}
+	other := *a
+	other.Assignment = ledgertest.Assignment("a", resource.Locality{Zone: "z"})
+	apply(ledgertest.Routed(shop, &other), 2, 1)
+	if after := hostedTarget(t, l, shop).Cluster("a"); after.Record != before.Record || after.Leaves[0].Assignment != other.Assignment {
+		t.Error("what changes in the target does not")
+	}
+	apply(&resource.Config{Target: shop, Err: errGone}, 1, 0)
+	apply(nil, 0, 0)
+}
+
+// TestAClusterIsTheSameWhileAllOfItIs: an aggregate is another with its leaf.
+func TestAClusterIsTheSameWhileAllOfItIs(t *testing.T) {
+	config := ledgertest.Routed("xds:///shop")
+	ledgertest.Aggregated(config, "agg", ledgertest.Usable("leaf"))
+	m := &Cluster{Record: &Record{Name: "agg"}, Config: config}
+	next := *config
+	next.Clusters = map[string]*resource.ClusterConfig{"agg": config.Clusters["agg"], "leaf": config.Clusters["leaf"]}
+	if !m.isSameIn(&next) {
+		t.Error("it is another where all of it is the same")
+	}
+	next.Clusters["leaf"] = ledgertest.Usable("leaf")
+	if m.isSameIn(&next) {
+		t.Error("it is the same where its leaf is another")
+	}
+}
+
+// TestLeavesAreReleased: a cluster's counters stay while a target comes down to it,
+// and no longer.
+func TestLeavesAreReleased(t *testing.T) {
+	l := newTestLedger(t)
+	apply := func(cluster string, config *resource.Config) {
+		t.Helper()
+		l.Apply([]resolver.Change{{Target: resolver.Target(cluster), Config: config}}).Close()
+		if err := l.Settle(t.Context(), []string{resolver.Target(cluster)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := ledgertest.Config("a", ledgertest.Assignment("a", resource.Locality{Zone: "a"}))
+	all := func(leaves ...string) *resource.Config {
+		config := ledgertest.Config("all", nil)
+		for _, name := range leaves {
+			config.Clusters[name] = ledgertest.Config(name, ledgertest.Assignment(name, resource.Locality{Zone: name})).Clusters[name]
+		}
+		root := config.Clusters["all"]
+		root.Cluster.Type, root.Leaves = resource.ClusterAggregate, leaves
+		return config
+	}
+	for _, step := range []struct {
+		cluster string
+		config  *resource.Config
+		want    int // clusters that are counted
+	}{
+		{"a", own, 1},
+		{"a", own, 1},
+		{"all", all("a", "b"), 2},
+		{"all", all("b", "c"), 3},
+		{"a", nil, 2},
+		{"all", all("c"), 1},
+		{"all", nil, 0},
+	} {
+		apply(step.cluster, step.config)
+		if n := counted(l, "a", "b", "c", "all"); n != step.want {
+			t.Errorf("%s: %d clusters are counted, want %d", step.cluster, n, step.want)
+		}
+	}
+	if n := len(l.totals) + l.series + l.shown; n != 0 {
+		t.Errorf("clusters %v are counted, %d records and %d clusters have series", l.totals, l.series, l.shown)
+	}
+}
+
+// TestResolutionNote: what is added to the detail of a failed pick.
+func TestResolutionNote(t *testing.T) {
+	of := func(kind resource.Type, name, why string) resolver.AmbientError {
+		return resolver.AmbientError{Key: resource.Key{Type: kind, Name: name}, Err: errors.New(why)}
+	}
+	var same, different []resolver.AmbientError
+	for i := range 5 {
+		same = append(same, of(resource.TypeCluster, fmt.Sprint(i), "away"))
+		different = append(different, of(resource.TypeCluster, fmt.Sprint(i), fmt.Sprint("error ", i)))
+	}
+	for _, test := range []struct {
+		errors []resolver.AmbientError
+		want   string
+	}{
+		{nil, "refused"},
+		{[]resolver.AmbientError{of(resource.TypeCluster, "cart", "deleted")}, "refused (resolution note: Cluster/cart is kept in spite of an error: deleted)"},
+		{
+			[]resolver.AmbientError{of(resource.TypeListener, "shop", "away"), of(resource.TypeCluster, "cart", "deleted"), of(resource.TypeAssignment, "cart", "away")},
+			"refused (resolution note: Listener/shop, ClusterLoadAssignment/cart are kept in spite of an error: away; Cluster/cart is kept in spite of an error: deleted)",
+		},
+		{same, "refused (resolution note: Cluster/0, Cluster/1, Cluster/2 and 2 more are kept in spite of an error: away)"},
+		{different, "refused (resolution note: Cluster/0 is kept in spite of an error: error 0; Cluster/1 is kept in spite of an error: error 1; " +
+			"Cluster/2 is kept in spite of an error: error 2; and 2 more errors)"},
+	} {
+		if got := newAmbient(test.errors).AppendNote("refused"); got != test.want {
+			t.Errorf("%s\nwant %s", got, test.want)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package ledger
+
+import (
+	"sync"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/lrs"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Servers is what the ledger asks about management servers.
+type Servers interface {
+	// Away reports whether no server that a target uses for a resource is connected.
+	Away(target, name string) bool
+	// Server returns the server that a target uses for a resource; nil where it
+	// wants nothing of its authority.
+	Server(target, name string) *bootstrap.Server
+	// Connected reports whether a server is in use by some target, and answers.
+	Connected(s bootstrap.Server) bool
+}
+
+// LoadReports is what the ledger asks of load reports.
+type LoadReports interface {
+	// Report begins to report the load of clusters to a server, or goes on with
+	// it there. It never waits.
+	Report(server bootstrap.Server, clusters ...lrs.Key)
+	// Stop ends the reports of clusters, once their last load is reported.
+	Stop(clusters ...lrs.Key)
+}
+
+// loadReports decides to which server the load of which {cluster, EDS service name} is
+// reported. A nil *loadReports reports nothing.
+type loadReports struct {
+	servers Servers
+	reports LoadReports
+
+	mu     sync.Mutex // guards wanted
+	wanted map[policy.ServiceKey]subscription
+}
+
+// subscription is the wish for load reports.
+type subscription struct {
+	leaves int               // that want them
+	server *bootstrap.Server // the one that gets them; nil for none yet
+}
+
+func newLoadReports(servers Servers, reports LoadReports) *loadReports {
+	return &loadReports{servers: servers, reports: reports, wanted: make(map[policy.ServiceKey]subscription)}
+}
+
+// wantsReports reports whether the management server that a leaf is from wants its load
+// (lrs_server: self).
+func (leaf Leaf) wantsReports() bool {
+	return leaf.Cluster.LRSToSelf && leaf.ClusterFrom.Source == resource.SourceADS
+}
+
+// begin counts a leaf, if it wants reports.
+func (r *loadReports) begin(leaf Leaf) {
+	if r == nil || !leaf.wantsReports() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.wanted[leaf.serviceKey()]
+	s.leaves++
+	r.wanted[leaf.serviceKey()] = s
+}
+
+// follow begins the load reports of a leaf of a target, if they are wanted, or moves
+// them to the server that the target uses now. A cluster that targets have of several
+// servers is reported to the one that came first, while it is connected. The reports
+// end with the last leaf that wants them (end): another target may still have the
+// same cluster from the last known good, where no server is known to want them.
+func (r *loadReports) follow(target string, leaf Leaf) {
+	if r == nil || !leaf.wantsReports() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := leaf.serviceKey()
+	s, server := r.wanted[key], r.servers.Server(target, leaf.Cluster.Name)
+	if server == nil || s.server != nil && s.server.Key() != server.Key() && r.servers.Connected(*s.server) {
+		return
+	}
+	s.server = server
+	r.wanted[key] = s
+	r.reports.Report(*server, lrs.Key(key))
+}
+
+// end ends what begin began.
+func (r *loadReports) end(leaf Leaf) {
+	if r == nil || !leaf.wantsReports() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := leaf.serviceKey()
+	s := r.wanted[key]
+	if s.leaves--; s.leaves > 0 {
+		r.wanted[key] = s
+		return
+	}
+	delete(r.wanted, key)
+	if s.server != nil {
+		r.reports.Stop(lrs.Key(key))
+	}
+}
+
+// Loads is what the picks of all trees come to, for load reports.
+func (l *Ledger) Loads() lrs.Loads { return loads{l.counters} }
+
+// loads gives what policies count to those who report it.
+type loads struct{ counters *policy.Counters }
+
+func (s loads) Open(key lrs.Key) lrs.Counters { return s.counters.ReadLoad(policy.ServiceKey(key)) }

@@ -1,0 +1,364 @@
+package observe
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// The series of the daemon, and of a cluster.
+var (
+	overloadFamily = Gauge("lbd_overload",
+		"1 if lbd itself lacks the resource: descriptors, memory, local ports, or room in a budget. Endpoints keep their states meanwhile.", "resource")
+	conditionsFamily = Gauge("lbd_conditions",
+		"Daemon-wide problems now, by kind, as GET /v1/daemon lists them.", "kind")
+	historyFamily = Gauge("lbd_history_bytes",
+		"Memory that the history of all clusters uses, of at most --history-bytes.")
+	historyEvictedFamily = Counter("lbd_history_evicted_bytes_total",
+		"History that was evicted before its time because --history-bytes was reached.")
+	picksFamily = Counter("lbd_picks_total",
+		"What happened to every pick, each once? By result: ok, or the code of its refusal.", "cluster", "target", "result")
+	localityPicksFamily = Counter("lbd_locality_picks_total",
+		"Where do good picks go?", "cluster", "target", "priority", "locality")
+	dropsFamily = Counter("lbd_drops_total",
+		"Who is being shed, by which rule?", "cluster", "category")
+	dropRatioFamily = Gauge("lbd_drop_ratio",
+		"Which part of its picks is each drop category configured to shed? 0 to 1.", "cluster", "category")
+	judgedFamily = Counter("lbd_judged_picks_total",
+		"How many picks did the drop categories judge, whichever target or aggregate they came by? Those that were dropped are a part of them.", "cluster")
+	rejectionsFamily = Counter("lbd_circuit_breaker_rejections_total",
+		"How many picks did the circuit breaker refuse?", "cluster")
+	inFlightFamily = Gauge("lbd_circuit_breaker_in_flight",
+		"How full is the circuit breaker: how many requests are in flight?", "cluster")
+	maxRequestsFamily = Gauge("lbd_circuit_breaker_max_requests",
+		"How many requests may be in flight?", "cluster")
+	openFamily = Gauge("lbd_circuit_breaker_open",
+		"Is the circuit breaker full now? 0 or 1.", "cluster")
+	leasesFamily = Gauge("lbd_leases_active",
+		"How many leases are held now?", "cluster")
+	leasesEndedFamily = Counter("lbd_leases_finished_total",
+		"How did leases end, and who forgets to say done? By outcome: success, error, cancelled, expired.", "cluster", "outcome")
+	endpointsFamily = Gauge("lbd_endpoints",
+		"How many endpoints are in each state?", "cluster", "target", "priority", "state")
+	stateFamily = Gauge("lbd_cluster_state",
+		"Which connectivity state is the cluster in? 1 for that one, 0 for the others.", "cluster", "target", "state")
+	priorityFamily = Gauge("lbd_cluster_priority",
+		"Which priority is in use? -1 is none.", "cluster", "target")
+	switchesFamily = Counter("lbd_priority_switches_total",
+		"Why did the priority in use change? By reason: init_timeout, failure, recovered, update.", "cluster", "target", "reason")
+	ejectionsFamily = Counter("lbd_ejections_total",
+		"Endpoints that outlier detection judged to be outliers: enforced=\"false\" if max_ejection_percent or the enforcement percentage spared them. A rise means that requests to some endpoints fail more than to others.", "cluster", "enforced")
+	connectsFamily = Counter("lbd_connect_attempts_total",
+		"How do connection attempts end? By result: ok, error.", "cluster", "target", "result")
+	lossesFamily = Counter("lbd_disconnects_total",
+		"How are connections lost?", "cluster", "target", "reason")
+	updatedFamily = Gauge("lbd_cluster_updated_timestamp_seconds",
+		"When did the cluster's resources change last? Unix time.", "cluster")
+	staleFamily = Gauge("lbd_cluster_stale",
+		"Is the source of the cluster's resources away? 0 or 1.", "cluster")
+)
+
+// collector emits the series of every cluster from what the targets hold.
+//
+// A cluster that nobody picks from has 15 series while its priority in use is
+// READY; 1 if it has drop categories, and 2 for each; 4 if it has several priorities,
+// and 1 for each but the first: 25 with two of each. Picks add one for each result
+// but ok, and one for each place that was picked from; leases one for each outcome;
+// failures one for each state that endpoints of a priority are in, and each way in
+// which connections are lost.
+//
+// The series with a target label are those of one cluster in one tree: a cluster
+// that several targets have, has them once for each. What a target's picks come
+// to for which no cluster was chosen has an empty cluster.
+//
+// The others are there once for each cluster, whichever trees it is in. Circuit
+// breaker and drops are counted for the whole process, under the cluster that
+// they belong to. An AGGREGATE has no series of them, so that sums count nothing
+// twice: its leaves have, also where picks reach them through it only.
+type collector struct {
+	state   *State
+	history *History
+}
+
+// Describe sends nothing: which series there are depends on the clusters.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads every target. Series that an idle cluster would only show as
+// zero are left out, but for those whose first count matters. Categories and
+// localities are those that the newest config names.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	c.conditions(out)
+	c.recorded(out)
+	c.overload(out)
+	o := &collection{out: out, rest: newSeries(ledger.OverflowCluster), told: make(map[*ledger.Totals]bool)}
+	all := c.state.ledger.Hosted().Sorted()
+	var members []*ledger.Cluster
+	for _, t := range all {
+		if t.Unrouted != nil {
+			o.unrouted(t.Unrouted)
+		}
+		for _, m := range t.View().Sorted() {
+			if m.Known() { // names that only callers know make no series
+				members = append(members, m)
+			}
+		}
+	}
+	stale := make(map[*ledger.Totals]bool)
+	for _, m := range members {
+		stale[m.Totals] = stale[m.Totals] || m.Stale()
+	}
+	for _, m := range members {
+		o.inTarget(m)
+		o.once(m.Totals, m.ClusterConfig(), stale[m.Totals], m.Own)
+	}
+	for _, m := range members {
+		for _, l := range m.Leaves { // that picks reach in no other way
+			o.once(l.Totals, l.ClusterConfig, m.Stale(), func() (ledger.Leaf, bool) { return l, true })
+		}
+	}
+	if o.overflow {
+		o.rest.picked(&c.state.ledger.Rest, "")
+		o.rest.ended(&c.state.ledger.RestEnds.Outcomes)
+		o.rest.ejected(&c.state.ledger.RestEnds.Ejections)
+		o.rest.emit(out)
+	}
+}
+
+// collection is one scrape.
+type collection struct {
+	out      chan<- prometheus.Metric
+	rest     *series // of all that have none of their own
+	overflow bool    // whether there are such
+	told     map[*ledger.Totals]bool
+}
+
+// unrouted tells of the picks of a target for which no cluster was chosen, if
+// there were any.
+func (o *collection) unrouted(a *ledger.Record) {
+	if !a.OwnSeries {
+		o.overflow = true
+		return
+	}
+	s := newSeries("")
+	for r, n := range a.Picks.Read() {
+		s.add(picksFamily, float64(n), a.Target.Label, string(r))
+	}
+	s.emit(o.out)
+}
+
+// inTarget tells of a cluster in one target.
+func (o *collection) inTarget(m *ledger.Cluster) {
+	summary := m.Target.Channel.ClusterSummary(m.Name)
+	if !m.OwnSeries {
+		o.overflow = true
+		o.rest.endpoints(m, summary, "")
+		return
+	}
+	s := newSeries(m.Name)
+	s.picked(m.Counts, m.Target.Label)
+	s.endpoints(m, summary, m.Target.Label)
+	s.inTree(m, summary)
+	s.emit(o.out)
+}
+
+// once tells of a cluster whatever its targets, the first time. own returns the
+// leaf that the cluster is itself, if it is one.
+func (o *collection) once(c *ledger.Totals, cc *resource.ClusterConfig, stale bool, own func() (ledger.Leaf, bool)) {
+	if o.told[c] {
+		return
+	}
+	o.told[c] = true
+	l, isLeaf := own()
+	if !c.OwnSeries {
+		o.overflow = true
+		o.rest.held(c, l, isLeaf)
+		return
+	}
+	s := newSeries(c.Name)
+	s.ended(&c.Outcomes)
+	s.ejected(&c.Ejections)
+	if cc != nil && cc.Cluster != nil && cc.Cluster.OutlierDetection != nil { // so that the first is a rise from zero
+		s.add(ejectionsFamily, 0, "true")
+		s.add(ejectionsFamily, 0, "false")
+	}
+	s.held(c, l, isLeaf)
+	if at := ledger.Updated(cc); !at.IsZero() { // else nobody has had the cluster yet
+		s.add(updatedFamily, float64(at.UnixMilli())/1000)
+	}
+	s.add(staleFamily, Flag(stale))
+	if isLeaf {
+		b := l.Breaker()
+		s.add(openFamily, Flag(b.Open()))
+		s.add(rejectionsFamily, float64(b.Rejected))
+		s.drops(l)
+	}
+	s.emit(o.out)
+}
+
+// conditions emits how many conditions of each kind there are.
+func (c *collector) conditions(out chan<- prometheus.Metric) {
+	counts := make(map[ConditionKind]int, len(ConditionKinds))
+	for _, condition := range c.state.allConditions() {
+		counts[condition.Kind]++
+	}
+	for _, kind := range ConditionKinds {
+		out <- conditionsFamily.Metric(float64(counts[kind]), string(kind))
+	}
+}
+
+// recorded emits how much memory the history uses, where one is kept.
+func (c *collector) recorded(out chan<- prometheus.Metric) {
+	if store := c.history.store; store != nil {
+		usage := store.Usage()
+		out <- historyFamily.Metric(float64(usage.Bytes))
+		out <- historyEvictedFamily.Metric(float64(usage.Evicted))
+	}
+}
+
+// overload emits which resources are lacking.
+func (c *collector) overload(out chan<- prometheus.Metric) {
+	lacking := make(map[overload.Resource]bool)
+	for _, st := range c.state.options.Overload.Current() {
+		lacking[st.Resource] = true
+	}
+	for _, r := range overload.Resources {
+		out <- overloadFamily.Metric(Flag(lacking[r]), string(r))
+	}
+}
+
+var stateLabels = map[connectivity.State]string{
+	connectivity.Ready:            "ready",
+	connectivity.Connecting:       "connecting",
+	connectivity.Idle:             "idle",
+	connectivity.TransientFailure: "transient_failure",
+}
+
+var outcomeLabels = [...]string{
+	policy.OutcomeSuccess:   "success",
+	policy.OutcomeError:     "error",
+	policy.OutcomeCancelled: "cancelled",
+	policy.OutcomeExpired:   "expired",
+}
+
+// Flag is the value of a series that is either on, 1, or off, 0.
+func Flag(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// picked adds what happened in a target.
+func (s *series) picked(c *ledger.Counts, target string) {
+	s.add(picksFamily, 0, target, string(ledger.OK))
+	for r, n := range c.Picks.Read() {
+		s.add(picksFamily, float64(n), target, string(r))
+	}
+	for r, n := range c.Switches.Read() {
+		s.add(switchesFamily, float64(n), target, string(r))
+	}
+	for r, n := range c.Connects.Read() {
+		s.add(connectsFamily, float64(n), target, r)
+	}
+	for r, n := range c.Losses.Read() {
+		s.add(lossesFamily, float64(n), target, r)
+	}
+}
+
+// ended adds how leases ended.
+func (s *series) ended(outcomes *ledger.Tally[policy.Outcome]) {
+	for o, n := range outcomes.Read() {
+		s.add(leasesEndedFamily, float64(n), outcomeLabels[o])
+	}
+}
+
+// ejected adds the ejections.
+func (s *series) ejected(by *ledger.Tally[bool]) {
+	for enforced, n := range by.Read() {
+		s.add(ejectionsFamily, float64(n), strconv.FormatBool(enforced))
+	}
+}
+
+// held adds how much there is now.
+func (s *series) held(c *ledger.Totals, l ledger.Leaf, isLeaf bool) {
+	s.add(leasesFamily, float64(c.Leases.Load()))
+	if isLeaf {
+		b := l.Breaker()
+		s.add(inFlightFamily, float64(b.InFlight))
+		s.add(maxRequestsFamily, float64(b.MaxRequests))
+	}
+}
+
+// inTree adds what cannot be summed over clusters: what is no number of things, and
+// counts under names that clusters choose or that go with them.
+func (s *series) inTree(m *ledger.Cluster, summary policy.Summary) {
+	target := m.Target.Label
+	for _, state := range []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure} {
+		s.add(stateFamily, Flag(state == summary.State), target, stateLabels[state])
+	}
+	s.add(priorityFamily, float64(summary.Priority), target)
+	if len(summary.Priorities) > 1 { // so that the first switch is a rise from zero
+		for _, reason := range policy.SwitchReasons {
+			s.add(switchesFamily, 0, target, string(reason))
+		}
+	}
+	m.Places.Each(func(priority int, l resource.Locality, n uint64) {
+		if n > 0 {
+			s.add(localityPicksFamily, float64(n), target, strconv.Itoa(priority), l.String())
+		}
+	})
+}
+
+// drops adds the drop categories, where there are any. One that is there twice
+// drops twice, each time of what is left, and is counted once.
+func (s *series) drops(l ledger.Leaf) {
+	all := dropStates(l)
+	if len(all) > 0 {
+		s.add(judgedFamily, float64(l.Counters.Judged()))
+	}
+	ratios := make(map[string]float64, len(all))
+	for _, d := range all {
+		ratio, twice := ratios[d.Category]
+		if !twice {
+			s.add(dropsFamily, float64(d.Dropped), d.Category)
+		}
+		ratios[d.Category] = ratio + (1-ratio)*float64(d.PerMillion)/1e6
+	}
+	for category, ratio := range ratios {
+		s.add(dropRatioFamily, ratio, category)
+	}
+}
+
+// endpoints adds the endpoints by priority and state. How many are READY in the
+// priority in use is always there.
+func (s *series) endpoints(m *ledger.Cluster, summary policy.Summary, target string) {
+	if m.ClusterConfig().Err != nil {
+		return
+	}
+	inUse := max(summary.Priority, 0)
+	count := func(priority int, state string, n int) {
+		if n > 0 || state == "ready" && priority == inUse {
+			s.add(endpointsFamily, float64(n), target, strconv.Itoa(priority), state)
+		}
+	}
+	for p, c := range summary.Priorities {
+		count(p, "ready", c.Ready)
+		count(p, "connecting", c.Connecting)
+		count(p, "idle", c.Idle)
+		count(p, "transient_failure", c.TransientFailure)
+		count(p, "ejected", c.Ejected)
+	}
+	for priority, l := range m.Localities() {
+		for _, e := range l.Endpoints {
+			if !e.Usable() {
+				count(priority, "unhealthy", 1)
+			}
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package observe
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// ConditionKind says which part of the daemon has a problem.
+type ConditionKind string
+
+// The kinds of conditions.
+const (
+	// ConditionStoreFailing means that pushes cannot be written to disk.
+	ConditionStoreFailing ConditionKind = "store_failing"
+	// ConditionShortage means that lbd itself lacks descriptors, ports or memory.
+	ConditionShortage ConditionKind = "shortage"
+	// ConditionServerUnreachable means that no stream to a management server is up.
+	ConditionServerUnreachable ConditionKind = "server_unreachable"
+	// ConditionResourceRejected means that lbd rejected (NACKed) a resource of a
+	// management server.
+	ConditionResourceRejected ConditionKind = "resource_rejected"
+	// ConditionFileBad means that a resource file is invalid or cannot be read.
+	ConditionFileBad ConditionKind = "file_bad"
+	// ConditionChangeHeld means that a change waits for the operator's decision
+	// while the last good version stays in use.
+	ConditionChangeHeld ConditionKind = "change_held"
+)
+
+// ConditionKinds are all kinds, the most urgent first.
+var ConditionKinds = []ConditionKind{
+	ConditionStoreFailing, ConditionShortage, ConditionServerUnreachable,
+	ConditionResourceRejected, ConditionFileBad, ConditionChangeHeld,
+}
+
+const (
+	// MaxConditions is the maximum number of conditions of each kind in an answer.
+	MaxConditions = 10
+	// maxConditionText is the maximum length of a condition's text, in bytes.
+	maxConditionText = 1000
+)
+
+// Condition is a problem of the whole daemon: one that no single cluster is the
+// cause of. It exists for as long as its source reports it.
+type Condition struct {
+	Kind ConditionKind `json:"kind" enums:"store_failing,shortage,server_unreachable,resource_rejected,file_bad,change_held"`
+	// Subject is what the condition is about: a server's URI, a resource, a file.
+	Subject string    `json:"subject,omitempty"`
+	Since   time.Time `json:"since"`
+	// Text says what is wrong and what lbd does meanwhile, in one sentence.
+	Text string `json:"text"`
+	// Remedy says what the operator can do.
+	Remedy string `json:"remedy,omitempty"`
+	// NotReady makes /readyz fail while the condition lasts.
+	NotReady bool `json:"not_ready,omitempty"`
+}
+
+// conditions holds the functions that report conditions.
+type conditions struct {
+	mu      sync.Mutex
+	sources []func() []Condition
+}
+
+// AddConditions registers a function that returns the conditions of one part of
+// the daemon as they are now, or nothing. It is called for every probe of
+// readiness and once a second while a dashboard is open, from any goroutine, so it
+// must not block. Conditions that last must keep their Since.
+func (s *State) AddConditions(source func() []Condition) {
+	s.conditions.mu.Lock()
+	defer s.conditions.mu.Unlock()
+	s.conditions.sources = append(s.conditions.sources, source)
+}
+
+// Conditions returns the current conditions of the daemon, the most urgent kind
+// first and the oldest of each kind first. Beyond [MaxConditions] of a kind, one
+// more condition says how many were left out.
+func (s *State) Conditions() []Condition {
+	byKind := make(map[ConditionKind][]Condition)
+	for _, c := range s.allConditions() {
+		byKind[c.Kind] = append(byKind[c.Kind], c)
+	}
+	out := []Condition{}
+	for _, kind := range ConditionKinds {
+		of := byKind[kind]
+		slices.SortStableFunc(of, func(a, b Condition) int {
+			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Subject, b.Subject))
+		})
+		out = append(out, of[:min(len(of), MaxConditions)]...)
+		if more := len(of) - MaxConditions; more > 0 {
+			out = append(out, Condition{
+				Kind: kind, Since: of[MaxConditions].Since, Text: fmt.Sprintf("%d more of this kind", more),
+				NotReady: slices.ContainsFunc(of[MaxConditions:], func(c Condition) bool { return c.NotReady }),
+			})
+		}
+	}
+	return out
+}
+
+// allConditions returns the conditions of all sources, in no order.
+func (s *State) allConditions() []Condition {
+	s.conditions.mu.Lock()
+	sources := slices.Clone(s.conditions.sources)
+	s.conditions.mu.Unlock()
+	var out []Condition
+	for _, source := range sources {
+		for _, c := range source() {
+			c.Since, c.Text = c.Since.UTC().Truncate(time.Millisecond), shortened(c.Text)
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// shortened cuts a text that is longer than maxConditionText.
+func shortened(text string) string {
+	if len(text) <= maxConditionText {
+		return text
+	}
+	end := maxConditionText
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}

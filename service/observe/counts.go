@@ -1,0 +1,148 @@
+package observe
+
+import (
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// ClusterCounts is what happens to a cluster, in numbers. What only grows is
+// counted since the process began, or the target has the cluster.
+type ClusterCounts struct {
+	Time    time.Time `json:"time"` // when it was read
+	Cluster string    `json:"cluster"`
+	// Target is the xds target in whose tree Picks and Localities are counted;
+	// empty for the cluster's own. All else is of the whole process.
+	Target string `json:"target"`
+	// Picks counts the picks by result: ok, or the code of the refusal. Of a
+	// cluster without metrics of its own only ok is told.
+	Picks map[string]uint64 `json:"picks"`
+	// Drops counts the picks that were dropped, by category; those of an AGGREGATE
+	// are its leaves' together.
+	Drops map[string]uint64 `json:"drops"`
+	// CircuitBroken counts the picks that the circuit breaker refused, or those of
+	// the leaves did.
+	CircuitBroken uint64 `json:"circuit_broken"`
+	// Breaker is absent for an AGGREGATE, whose leaves have theirs.
+	Breaker *BreakerFill `json:"breaker,omitempty"`
+	// Leaves are those of an AGGREGATE, in order.
+	Leaves []LeafCounts `json:"leaves,omitempty"`
+	// Leases are those that are held now.
+	Leases int64 `json:"leases"`
+	// Localities are those of the cluster's configuration, in order; absent in
+	// what is told of all clusters.
+	Localities []LocalityPicks `json:"localities,omitempty"`
+}
+
+// LeafCounts is what a leaf of an AGGREGATE drops and refuses, whoever picks from
+// it.
+type LeafCounts struct {
+	Name          string            `json:"name"`
+	Drops         map[string]uint64 `json:"drops"`
+	CircuitBroken uint64            `json:"circuit_broken"`
+	Breaker       BreakerFill       `json:"breaker"`
+}
+
+// BreakerFill is how full a circuit breaker is.
+type BreakerFill struct {
+	InFlight    int64  `json:"in_flight"`
+	MaxRequests uint32 `json:"max_requests"`
+	Open        bool   `json:"open"`
+}
+
+// LocalityPicks counts the good picks of a locality of a priority. One that left
+// the configuration and comes back begins at zero.
+type LocalityPicks struct {
+	Priority int      `json:"priority"`
+	Locality Locality `json:"locality"`
+	Picks    uint64   `json:"picks"`
+}
+
+// counted reads what is counted of the member, with or without its localities,
+// and leaves the time out.
+func counted(m *ledger.Cluster, withLocalities bool) ClusterCounts {
+	out := ClusterCounts{
+		Cluster: m.Name, Target: m.Target.Label, Leases: m.Totals.Leases.Load(),
+		Picks: map[string]uint64{string(ledger.OK): 0}, Drops: make(map[string]uint64),
+	}
+	if m.OwnSeries {
+		for r, n := range m.Picks.Read() {
+			out.Picks[string(r)] = n
+		}
+	} else {
+		out.Picks[string(ledger.OK)] = m.Places.Total()
+	}
+	cc := m.ClusterConfig()
+	aggregate := cc.Err == nil && cc.Cluster.Type == resource.ClusterAggregate
+	for _, l := range m.Leaves {
+		b, drops := l.Breaker(), dropStates(l)
+		fill := BreakerFill{InFlight: b.InFlight, MaxRequests: b.MaxRequests, Open: b.Open()}
+		out.CircuitBroken += b.Rejected
+		for i, d := range drops { // a category that is there twice counts for both
+			if !slices.ContainsFunc(drops[:i], func(o DropState) bool { return o.Category == d.Category }) {
+				out.Drops[d.Category] += d.Dropped
+			}
+		}
+		switch {
+		case aggregate:
+			leaf := LeafCounts{Name: l.Cluster.Name, Drops: make(map[string]uint64, len(drops)), CircuitBroken: b.Rejected, Breaker: fill}
+			for _, d := range drops {
+				leaf.Drops[d.Category] = d.Dropped
+			}
+			out.Leaves = append(out.Leaves, leaf)
+		case cc.Err == nil:
+			out.Breaker = &fill
+		}
+	}
+	if withLocalities {
+		for priority, l := range m.Localities() {
+			out.Localities = append(out.Localities, LocalityPicks{priority, LocalityOf(l.ID), m.Places.Count(priority, l.ID)})
+		}
+	}
+	return out
+}
+
+// mark is what tells cheaply that the summary of a cluster, or its counts, may be
+// others than before.
+type mark struct {
+	member     *ledger.Cluster // its config
+	generation int64
+	state      connectivity.State
+	priority   int
+	endpoints  policy.Census
+	stale      bool
+	// picks and refused only grow.
+	picks, refused   uint64
+	inFlight, leases int64
+}
+
+func markOf(m *ledger.Cluster) mark {
+	sum := m.Target.Channel.ClusterSummary(m.Name)
+	out := mark{
+		member: m, generation: m.Target.Channel.Generation(), state: sum.State, priority: sum.Priority,
+		stale: m.Stale(), leases: m.Totals.Leases.Load(),
+	}
+	for _, c := range sum.Priorities {
+		out.endpoints = out.endpoints.Add(c)
+	}
+	if m.OwnSeries {
+		out.picks = m.Picks.Total()
+	} else {
+		out.picks = m.Places.Total()
+	}
+	for _, l := range m.Leaves {
+		out.inFlight += l.Counters.Breaker.InFlight()
+		out.refused += l.Counters.Breaker.Rejected()
+		if l.Assignment != nil && len(l.Assignment.Drops) > 0 {
+			for _, n := range l.Counters.Drops() {
+				out.refused += n
+			}
+		}
+	}
+	return out
+}

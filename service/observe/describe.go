@@ -1,0 +1,241 @@
+package observe
+
+import (
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// describe joins what a cluster is configured with and what its tree says.
+func (s *State) describe(m *ledger.Cluster, root policy.Node, endpoints bool) *ClusterState {
+	out := &ClusterState{
+		ClusterSummary: summarize(m),
+		AmbientErrors:  ambientList(m.Ambient()),
+		Drops:          []DropState{},
+		Priorities:     []PriorityState{},
+		Leases:         m.Totals.Leases.Load(),
+	}
+	if !out.Updated.IsZero() {
+		out.Age = time.Since(out.Updated).Round(time.Second).String()
+	}
+	if root.Err != nil {
+		out.Error = root.Err.Error()
+	}
+	cc := m.ClusterConfig()
+	out.ConfigSource = cc.ClusterFrom.Source.String()
+	if cc.Err != nil {
+		return out
+	}
+	out.Type = cc.Cluster.Type.String()
+	out.DNSHostname = cc.Cluster.DNSHostname
+	if cc.Cluster.Type == resource.ClusterEDS {
+		out.EDSServiceName = cc.Cluster.AssignmentName()
+	}
+	out.Security = securityOf(cc.Cluster.Security)
+	if l, ok := m.Own(); ok {
+		out.Drops = dropStates(l)
+	}
+	if cc.Cluster.Type == resource.ClusterAggregate {
+		out.Leaves = s.leafStates(m, root)
+	} else {
+		out.Policy = policyName(cc.Cluster.Policy)
+		out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
+	}
+	out.Priorities = priorities(m, root, endpoints)
+	return out
+}
+
+// connectMode is how a cluster's endpoints are connected to, and how long it can
+// take to notice that one is lost.
+func (s *State) connectMode(c *resource.Cluster) (mode, notice string) {
+	m := c.Connect
+	if m == resource.ConnectDefault {
+		m = s.options.ConnectMode
+	}
+	notice = "never"
+	if d := lb.NoticeTime(m); d >= 0 {
+		notice = d.String()
+	}
+	return string(m), notice
+}
+
+// securityOf is nil where connections are plain.
+func securityOf(s *resource.Security) *SecurityState {
+	if s == nil {
+		return nil
+	}
+	out := &SecurityState{
+		Root: s.RootInstance, SystemRoots: s.SystemRoots, Identity: s.IdentityInstance,
+		SNI: s.SNI, AutoHostSNI: s.AutoHostSNI, AutoSANValidation: s.AutoSANValidation,
+	}
+	for i := range s.SANs {
+		out.SANs = append(out.SANs, s.SANs[i].Words())
+	}
+	return out
+}
+
+func policyName(p resource.Policy) string {
+	if p.Child == nil {
+		return string(p.Name)
+	}
+	return string(p.Name) + "/" + policyName(*p.Child)
+}
+
+// priorities joins what was configured, unhealthy endpoints and all, with what
+// the tree says of it: those of the cluster, or of its leaves in a row.
+func priorities(m *ledger.Cluster, root policy.Node, endpoints bool) []PriorityState {
+	nodes := prioritiesOf(root)
+	leaves := m.LeafNames()
+	if leaves != nil {
+		nodes = flattenLeaves(nodes, leaves)
+	}
+	out := []PriorityState{}
+	for i, leaf := range leaves { // one at least of each leaf
+		out = append(out, newPriority(i, leaf))
+	}
+	for priority, l := range m.Localities() {
+		for len(out) <= priority {
+			out = append(out, newPriority(len(out), ""))
+		}
+		p := &out[priority]
+		p.Localities = append(p.Localities, locality(l, m.Places.Count(priority, l.ID), endpoints))
+	}
+	for i := range min(len(out), len(nodes)) {
+		fill(&out[i], nodes[i])
+	}
+	return out
+}
+
+func newPriority(n int, leaf string) PriorityState {
+	return PriorityState{Priority: n, Cluster: leaf, State: connectivity.Idle.String(), Localities: []LocalityState{}}
+}
+
+func locality(l *resource.LocalityEndpoints, picks uint64, endpoints bool) LocalityState {
+	s := LocalityState{
+		Locality: LocalityOf(l.ID), Weight: l.Weight, Share: new(0.0), State: connectivity.Idle.String(), Picks: picks,
+	}
+	if !endpoints {
+		return s
+	}
+	s.Endpoints = make([]EndpointState, len(l.Endpoints))
+	for i, e := range l.Endpoints {
+		s.Endpoints[i] = EndpointState{
+			Address: e.Addresses[0], Addresses: e.Addresses[1:], Hostname: e.Hostname, Weight: e.Weight,
+			Health: e.Health.String(), State: connectivity.Idle.String(), Share: new(0.0),
+		}
+		if !e.Usable() {
+			s.Endpoints[i].State = "UNHEALTHY"
+		}
+	}
+	return s
+}
+
+// fill adds to a priority what the tree says of it.
+func fill(p *PriorityState, n policy.PriorityNode) {
+	p.InUse, p.Why, p.Started = n.InUse, n.Why, n.Started
+	p.State = n.Child.State.String()
+	p.InUseSince = Optional(n.InUseSince)
+	p.FailoverAt, p.ForgetAt = Optional(n.FailoverAt), Optional(n.ForgetAt)
+	if n.Child.Err != nil {
+		p.Error = n.Child.Err.Error()
+	}
+	// A policy over all localities has endpoints, and shares of its own.
+	over := find(n.Child, func(n policy.Node) bool { return n.Localities != nil || n.Endpoints != nil })
+	if over.Endpoints != nil {
+		for i := range p.Localities {
+			fillTogether(p, &p.Localities[i], over)
+		}
+		return
+	}
+	nodes := make(map[Locality]policy.LocalityNode)
+	var ready uint64
+	for _, l := range over.Localities {
+		nodes[LocalityOf(l.Locality)] = l
+		if l.Child.State == connectivity.Ready {
+			ready += uint64(l.Weight)
+		}
+	}
+	for i := range p.Localities {
+		l := &p.Localities[i]
+		node, ok := nodes[l.Locality]
+		if !ok {
+			continue
+		}
+		l.State = node.Child.State.String()
+		if p.InUse && node.Child.State == connectivity.Ready {
+			*l.Share = float64(l.Weight) / float64(ready)
+		}
+		fillEndpoints(l, find(node.Child, func(n policy.Node) bool { return n.Endpoints != nil }), *l.Share)
+	}
+}
+
+// fillTogether adds to a locality what a policy over all localities says.
+func fillTogether(p *PriorityState, l *LocalityState, over policy.Node) {
+	l.State = over.State.String()
+	share := 0.0
+	if p.InUse && over.State == connectivity.Ready {
+		share = 1
+	}
+	for _, n := range over.Endpoints {
+		if LocalityOf(n.Endpoint.Locality) == l.Locality {
+			*l.Share += share * n.Share
+		}
+	}
+	if share > 0 && !over.Shares {
+		l.Share = nil
+	}
+	fillEndpoints(l, over, share)
+}
+
+// fillEndpoints adds to a locality's endpoints what their policy says, which has
+// a share of all picks itself.
+func fillEndpoints(l *LocalityState, of policy.Node, share float64) {
+	if l.Endpoints == nil {
+		return
+	}
+	byAddress := make(map[string]policy.EndpointNode, len(of.Endpoints))
+	for _, n := range of.Endpoints {
+		byAddress[n.Endpoint.Addresses[0]] = n
+	}
+	for i := range l.Endpoints {
+		e := &l.Endpoints[i]
+		n, ok := byAddress[e.Address]
+		if !ok {
+			continue
+		}
+		e.State = n.State.String()
+		if *e.Share = share * n.Share; share > 0 && !of.Shares {
+			e.Share = nil
+		}
+		if n.LastErr != nil {
+			e.LastError = n.LastErr.Error()
+		}
+		if ejected, ok := errors.AsType[*policy.EjectedError](n.LastErr); ok && n.State == connectivity.TransientFailure {
+			e.State, e.EjectedUntil = "EJECTED", Optional(ejected.Until)
+		}
+	}
+}
+
+// find returns the first description, from the top along the children, that
+// has what is wanted.
+func find(n policy.Node, wanted func(policy.Node) bool) policy.Node {
+	for !wanted(n) && n.Child != nil {
+		n = *n.Child
+	}
+	return n
+}
+
+// Optional returns a time in UTC, or nil for none.
+func Optional(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

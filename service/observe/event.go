@@ -1,0 +1,269 @@
+package observe
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const (
+	// MaxEvents is how many events are remembered, those of connections, of
+	// circuit breakers and of refused pushes aside.
+	MaxEvents = 4096
+	// MaxConnectionEvents is how many events of connections are remembered:
+	// they have a place of their own, so that a thousand of them push no
+	// switch of priority out.
+	MaxConnectionEvents = 1024
+	// MaxBreakerEvents is how many events of circuit breakers are remembered: a
+	// cluster at its limit has some every second, for as long as it is.
+	MaxBreakerEvents = 1024
+	// MaxSourceEvents is how many changes by management servers and by DNS are
+	// remembered, in a place of their own: a server may send some every second.
+	MaxSourceEvents = 1024
+	// MaxRefusedEvents is how many refused pushes are remembered, in a place
+	// of their own, too: whoever pushes nonsense in a loop pushes nothing out.
+	MaxRefusedEvents = 1024
+)
+
+// EventType tells what happened.
+type EventType string
+
+// The types of events.
+const (
+	EventPrioritySwitched  EventType = "priority_switched"
+	EventLeafSkipped       EventType = "leaf_skipped"
+	EventLeafRestored      EventType = "leaf_restored"
+	EventStateChanged      EventType = "state_changed"
+	EventConnectionChanged EventType = "connection_changed"
+	EventEjected           EventType = "ejected"
+	EventUnejected         EventType = "unejected"
+	EventBreakerOpened     EventType = "circuit_breaker_opened"
+	EventBreakerClosed     EventType = "circuit_breaker_closed"
+	EventPushed            EventType = "pushed"
+	EventPushRefused       EventType = "push_refused"
+	EventFileRefused       EventType = "file_refused"
+	EventFileAccepted      EventType = "file_accepted"
+	EventFileChanged       EventType = "file_changed"
+	EventChangeHeld        EventType = "change_held"
+	EventChangePermitted   EventType = "change_permitted"
+	EventXDSChanged        EventType = "xds_changed"
+	EventDNSChanged        EventType = "dns_changed"
+	EventStoreFailing      EventType = "store_failing"
+	EventStoreRecovered    EventType = "store_recovered"
+	EventXDSConnected      EventType = "xds_connected"
+	EventXDSDisconnected   EventType = "xds_disconnected"
+	EventXDSRejected       EventType = "xds_rejected"
+	EventXDSResourceError  EventType = "xds_resource_error"
+	EventXDSFellBack       EventType = "xds_fell_back"
+	EventXDSReturned       EventType = "xds_returned"
+	EventShortageBegan     EventType = "shortage_began"
+	EventShortageEnded     EventType = "shortage_ended"
+)
+
+// EventTypes are all types of events.
+var EventTypes = []EventType{
+	EventPrioritySwitched, EventLeafSkipped, EventLeafRestored, EventStateChanged, EventConnectionChanged, EventEjected, EventUnejected,
+	EventBreakerOpened, EventBreakerClosed,
+	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted, EventFileChanged,
+	EventChangeHeld, EventChangePermitted, EventXDSChanged, EventDNSChanged, EventStoreFailing, EventStoreRecovered,
+	EventXDSConnected, EventXDSDisconnected, EventXDSRejected, EventXDSResourceError, EventXDSFellBack, EventXDSReturned,
+	EventShortageBegan, EventShortageEnded,
+}
+
+// Event is something that happened.
+type Event struct {
+	// ID grows with every event of the process.
+	ID      uint64    `json:"id"`
+	Time    time.Time `json:"time"`
+	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended"`
+	Cluster string    `json:"cluster,omitempty"`
+	// Target is the xds target in whose tree it happened; absent for the tree of
+	// the cluster alone.
+	Target string `json:"target,omitempty"`
+	// Says tells it in a sentence.
+	Says string `json:"says"`
+	// From and To are what changed: connectivity states, priorities, or
+	// management servers.
+	From   string `json:"from,omitempty"`
+	To     string `json:"to,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Leaf is the leaf of the AGGREGATE that Cluster is.
+	Leaf string `json:"leaf,omitempty"`
+	// Address is the endpoint's.
+	Address string `json:"address,omitempty"`
+	Error   string `json:"error,omitempty"`
+	// Until is when an ejection is over; the endpoint is given back at the end
+	// of the first interval of outlier detection then.
+	Until *time.Time `json:"until,omitempty"`
+	// By is who pushed, and from where.
+	By   string `json:"by,omitempty"`
+	File string `json:"file,omitempty"`
+	// Server is the management server's URI.
+	Server string `json:"server,omitempty"`
+	// Resource is what was refused, such as "Cluster/orders", and Version the
+	// version_info that it came with.
+	Resource string              `json:"resource,omitempty"`
+	Version  string              `json:"version,omitempty"`
+	Changes  []difference.Change `json:"changes,omitempty"`
+	// Hash names the held change that it is about.
+	Hash string `json:"hash,omitempty"`
+}
+
+// Events remembers the last events. Its methods may be called from any goroutine.
+type Events struct {
+	log *slog.Logger
+
+	mu          sync.Mutex // guards what follows
+	before      uint64     // the ID that no event has: the first one's is the next
+	last        uint64
+	others      ring
+	connections ring
+	breakers    ring
+	refused     ring
+	sources     ring
+	more        chan struct{} // closed by the next event; nil while nobody waits for it
+}
+
+func (es *Events) ring(t EventType) *ring {
+	switch t {
+	case EventConnectionChanged:
+		return &es.connections
+	case EventBreakerOpened, EventBreakerClosed:
+		return &es.breakers
+	case EventPushRefused, EventXDSRejected, EventXDSResourceError:
+		return &es.refused
+	case EventXDSChanged, EventDNSChanged:
+		return &es.sources
+	default:
+		return &es.others
+	}
+}
+
+// ring holds the newest events that fit.
+type ring struct {
+	max       int
+	kept      []*remembered
+	first     int    // the oldest, once kept is full
+	forgotten uint64 // the ID of the last event that was
+}
+
+// remembered is an event as it is kept. It is never changed.
+type remembered struct {
+	Event
+
+	json atomic.Pointer[[]byte] // once somebody watched it happen
+}
+
+// NewEvents returns one that remembers nothing. IDs begin with the time, so that
+// those of another process are known to be none of its own.
+func NewEvents(log *slog.Logger) *Events {
+	begin := uint64(time.Now().UnixMicro())
+	return &Events{
+		log: log, before: begin, last: begin,
+		others: ring{max: MaxEvents}, connections: ring{max: MaxConnectionEvents},
+		breakers: ring{max: MaxBreakerEvents}, refused: ring{max: MaxRefusedEvents}, sources: ring{max: MaxSourceEvents},
+	}
+}
+
+func (r *ring) add(e *remembered) {
+	if len(r.kept) < r.max {
+		r.kept = append(r.kept, e)
+		return
+	}
+	r.forgotten = r.kept[r.first].ID
+	r.kept[r.first] = e
+	r.first = (r.first + 1) % r.max
+}
+
+// Add remembers an event, and gives it its ID and time.
+func (es *Events) Add(e Event) {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	es.last++
+	e.ID, e.Time = es.last, time.Now().UTC()
+	es.ring(e.Type).add(&remembered{Event: e})
+	if es.more != nil {
+		close(es.more)
+		es.more = nil
+	}
+}
+
+// EventFilter chooses events.
+type EventFilter struct {
+	// Cluster, Target and Types are empty for any. Of a cluster is also a push of
+	// several that lists a change of its resources.
+	Cluster string
+	Target  string
+	Types   []EventType
+	// Limit is how many at most.
+	Limit int
+}
+
+// chooses reports whether e is one of those that f is about.
+func (f EventFilter) chooses(e *remembered) bool {
+	return (f.Cluster == "" || e.Cluster == f.Cluster || e.changes(f.Cluster)) &&
+		(f.Target == "" || e.Target != "" && ledger.TargetKey(e.Target) == ledger.TargetKey(f.Target)) &&
+		(len(f.Types) == 0 || slices.Contains(f.Types, e.Type))
+}
+
+// changes reports whether e lists a change of a resource of the cluster's name.
+func (e *remembered) changes(cluster string) bool {
+	return slices.ContainsFunc(e.Changes, func(c difference.Change) bool {
+		kind, name, _ := strings.Cut(c.Resource, "/")
+		return name == cluster && (kind == string(resource.TypeCluster) || kind == string(resource.TypeAssignment))
+	})
+}
+
+// Last returns the last events that f chooses, the newest first.
+func (es *Events) Last(f EventFilter) []Event {
+	es.mu.Lock()
+	found := es.since(0, f)
+	es.mu.Unlock()
+	found = found[max(0, len(found)-f.Limit):]
+	out := make([]Event, len(found))
+	for i, e := range found {
+		out[len(found)-1-i] = e.Event
+	}
+	return out
+}
+
+// since returns what f chooses of the events after an ID, the oldest first. It is
+// called under es.mu.
+func (es *Events) since(id uint64, f EventFilter) []*remembered {
+	var found []*remembered
+	for _, r := range es.rings(f) {
+		for i := range r.kept { // from the newest back
+			e := r.kept[(r.first+len(r.kept)-1-i)%len(r.kept)]
+			if e.ID <= id {
+				break
+			}
+			if f.chooses(e) {
+				found = append(found, e)
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b *remembered) int { return cmp.Compare(a.ID, b.ID) })
+	return found
+}
+
+// rings are those whose events f can choose.
+func (es *Events) rings(f EventFilter) []*ring {
+	if len(f.Types) == 0 {
+		return []*ring{&es.others, &es.connections, &es.breakers, &es.refused, &es.sources}
+	}
+	var out []*ring
+	for _, t := range f.Types {
+		if r := es.ring(t); !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}

@@ -1,0 +1,92 @@
+package observe
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+const benchmarkClusters = 10_000
+
+// benchmarkOverview is the overview of many clusters, each with drops and three
+// endpoints, that has looked once.
+func benchmarkOverview(b *testing.B) *overview {
+	b.Helper()
+	s := newState(b)
+	for i := range benchmarkClusters {
+		name := fmt.Sprint("cluster-", i)
+		a := ledgertest.Assignment(name, resource.Locality{Zone: "a"}, resource.Locality{Zone: "b"}, resource.Locality{Zone: "c"})
+		a.Drops = []resource.Drop{{Category: "throttle", PerMillion: 10}}
+		apply(b, s, name, ledgertest.Config(name, a))
+	}
+	o := &overview{watches: NewWatches(s, 0), rows: make(map[string]*row)}
+	o.current.Store(&photograph{replaced: make(chan struct{})})
+	o.look()
+	if n := len(o.current.Load().all); n != benchmarkClusters {
+		b.Fatalf("%d clusters", n)
+	}
+	return o
+}
+
+// BenchmarkOverviewLook is what a second costs while somebody watches 10,000
+// clusters, of which some are picked from.
+func BenchmarkOverviewLook(b *testing.B) {
+	for _, busy := range []int{0, 100, benchmarkClusters} {
+		b.Run(fmt.Sprint("busy=", busy), func(b *testing.B) {
+			o := benchmarkOverview(b)
+			h := o.watches.state.ledger.Hosted()
+			b.ReportAllocs()
+			for b.Loop() {
+				for i := range busy {
+					h.Own(fmt.Sprint("cluster-", i)).View().Only.Picks.Add(ledger.OK)
+				}
+				o.look()
+			}
+		})
+	}
+}
+
+// BenchmarkOverviewReader is what a second costs for each who watches them, where
+// 100 have changed, the socket aside.
+func BenchmarkOverviewReader(b *testing.B) {
+	o := benchmarkOverview(b)
+	h := o.watches.state.ledger.Hosted()
+	for i := range 100 {
+		h.Own(fmt.Sprint("cluster-", i)).View().Only.Picks.Add(ledger.OK)
+	}
+	o.look()
+	at := o.current.Load().at
+	b.ReportAllocs()
+	bytes := 0
+	for b.Loop() {
+		r := &overviewReader{overview: o, at: at - 1}
+		m, _ := r.next()
+		bytes = 0
+		for piece := range m.Data {
+			bytes += len(piece)
+		}
+	}
+	b.ReportMetric(float64(bytes), "bytes/message")
+}
+
+// BenchmarkOverviewRemoval is what the second costs in which all 10,000 clusters go.
+func BenchmarkOverviewRemoval(b *testing.B) {
+	o := benchmarkOverview(b)
+	full, rows := o.current.Load(), o.rows
+	s := o.watches.state
+	hosting := s.ledger
+	b.Cleanup(func() { s.ledger = hosting })
+	s.ledger = ledger.New(ledger.Options{})
+	b.ReportAllocs()
+	for b.Loop() {
+		before := *full
+		before.replaced = make(chan struct{})
+		o.current.Store(&before)
+		o.rows = maps.Clone(rows)
+		o.look()
+	}
+}

@@ -1,0 +1,78 @@
+package observe
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Family is the series of one name.
+type Family struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	labels int
+}
+
+// Counter returns the family of a counter. Its question is its help.
+func Counter(name, question string, labels ...string) *Family {
+	return &Family{prometheus.NewDesc(name, question, labels, nil), prometheus.CounterValue, len(labels)}
+}
+
+// Gauge returns the family of a gauge. Its question is its help.
+func Gauge(name, question string, labels ...string) *Family {
+	return &Family{prometheus.NewDesc(name, question, labels, nil), prometheus.GaugeValue, len(labels)}
+}
+
+// Metric is one series of the family, now. One that cannot be made is a fault
+// that a scrape tells of beside all others.
+func (f *Family) Metric(v float64, labels ...string) prometheus.Metric {
+	for i := range labels {
+		labels[i] = valid(labels[i])
+	}
+	m, err := prometheus.NewConstMetric(f.desc, f.kind, v, labels...)
+	if err != nil {
+		return prometheus.NewInvalidMetric(f.desc, err)
+	}
+	return m
+}
+
+// valid makes a label of a name that nobody judged: what a management server
+// sends.
+func valid(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+
+// maxLabels is how many labels a series has, at most, after the cluster.
+const maxLabels = 3
+
+// seriesKey names a series of a cluster.
+type seriesKey struct {
+	family *Family
+	labels [maxLabels]string
+}
+
+// series are those of one cluster, or of several together: what comes to the
+// same labels is summed.
+type series struct {
+	cluster string
+	values  map[seriesKey]float64
+}
+
+func newSeries(cluster string) *series {
+	return &series{cluster: cluster, values: make(map[seriesKey]float64)}
+}
+
+// add adds v to the series with these labels after the cluster.
+func (s *series) add(f *Family, v float64, labels ...string) {
+	key := seriesKey{family: f}
+	for i, l := range labels {
+		key.labels[i] = valid(l)
+	}
+	s.values[key] += v
+}
+
+func (s *series) emit(out chan<- prometheus.Metric) {
+	for key, v := range s.values {
+		labels := make([]string, 1, 1+maxLabels)
+		labels[0] = s.cluster
+		out <- key.family.Metric(v, append(labels, key.labels[:key.family.labels-1]...)...)
+	}
+}

@@ -1,0 +1,116 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// newState returns a state whose tests apply configs themselves.
+func newState(tb testing.TB) *State {
+	tb.Helper()
+	draining, drain := context.WithCancel(tb.Context())
+	log := slog.New(slog.DiscardHandler)
+	events := NewEvents(log)
+	l := ledger.New(ledger.Options{
+		Channel: lb.Options{
+			Registry: lb.Policies(), Draw: rand.Uint64,
+			Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil},
+		},
+		Events: events.Tree, Draining: draining,
+	})
+	s := NewState(StateOptions{Logger: log, Events: events, Ledger: l, Draining: draining})
+	tb.Cleanup(func() {
+		drain()
+		s.Close()
+		l.Close()
+	})
+	return s
+}
+
+// apply gives a cluster a tree of its own.
+func apply(tb testing.TB, s *State, cluster string, config *resource.Config) {
+	tb.Helper()
+	s.ledger.Apply([]resolver.Change{{Target: resolver.Target(cluster), Config: config}})
+	if err := s.ledger.Settle(tb.Context(), []string{resolver.Target(cluster)}); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// TestFeedsEndWithTheirLastWatcher: nothing looks where nobody watches.
+func TestFeedsEndWithTheirLastWatcher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newState(t)
+		ws := NewWatches(s, 0)
+		apply(t, s, "orders", ledgertest.Config("orders", ledgertest.Assignment("orders", resource.Locality{})))
+		for name, begin := range map[string]func() (*Watch, error){
+			"cluster":  func() (*Watch, error) { return ws.WatchCluster("orders", "", true, "") },
+			"overview": func() (*Watch, error) { return ws.WatchClusters("", "") },
+			"daemon":   ws.WatchDaemon,
+		} {
+			for range 2 {
+				first, err := begin()
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				second, err := begin()
+				if err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				first.Close()
+				if _, err := second.Next(t.Context()); err != nil {
+					t.Errorf("%s after the first watcher left: %v", name, err)
+				}
+				second.Close()
+				ws.running.Wait()
+			}
+		}
+	})
+}
+
+// TestEndpointMetricsAreBounded: one more than the bound, in another cluster or in the
+// same, is reported and left out.
+func TestEndpointMetricsAreBounded(t *testing.T) {
+	s := newState(t)
+	m := NewMetrics(s, NewHistory(s.ledger, -1))
+	m.maxEndpoints = 7
+	zones := []resource.Locality{{Zone: "a"}, {Zone: "b"}, {Zone: "c"}, {Zone: "d"}, {Zone: "e"}}
+	apply(t, s, "a", ledgertest.Config("a", ledgertest.Assignment("a", zones...)))
+	apply(t, s, "empty", ledgertest.Config("empty", ledgertest.Assignment("empty")))
+	for _, c := range []struct {
+		cluster              string
+		n, states, truncated int
+	}{
+		{cluster: "b", n: 1, states: 6},
+		{cluster: "b", n: 2, states: 7},
+		{cluster: "b", n: 3, states: 7, truncated: 1},
+		{cluster: "b", n: 2, states: 7},
+		{cluster: "c", n: 1, states: 7, truncated: 1},
+	} {
+		apply(t, s, c.cluster, ledgertest.Config(c.cluster, ledgertest.Assignment(c.cluster, zones[:c.n]...)))
+		for name, want := range map[string]int{"lbd_endpoint_state": c.states, "lbd_endpoint_weight": c.states} {
+			if n, err := testutil.GatherAndCount(m.EndpointMetrics(t.Context()), name); err != nil || n != want {
+				t.Errorf("%d endpoints in %s: %d of %s, %v; want %d", c.n, c.cluster, n, name, err, want)
+			}
+		}
+		want := fmt.Sprintf(`# HELP lbd_endpoint_series_truncated Are endpoints missing here? 1 where there are more than 100000 of them, or a cluster did not answer in time; else 0.
+# TYPE lbd_endpoint_series_truncated gauge
+lbd_endpoint_series_truncated %d
+`, c.truncated)
+		if err := testutil.GatherAndCompare(m.EndpointMetrics(t.Context()), strings.NewReader(want), "lbd_endpoint_series_truncated"); err != nil {
+			t.Errorf("%d endpoints in %s: %v", c.n, c.cluster, err)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/ledger"
+)
+
+// Tree returns what takes the events of a target's tree: it counts, remembers, and
+// logs what an operator would ask about. The tree's owner calls it.
+func (es *Events) Tree(t *ledger.Target) func(policy.Event) {
+	log := es.log
+	if t.Label != "" {
+		log = log.With("target", t.Label)
+	}
+	return func(e policy.Event) { es.take(t, log, e) }
+}
+
+func (es *Events) take(t *ledger.Target, log *slog.Logger, e policy.Event) {
+	if v := t.View(); v != nil && v.Only != nil && !v.Only.Known() {
+		return // a name that only callers know
+	}
+	switch e := e.(type) {
+	case policy.PrioritySwitched:
+		if e.From >= 0 { // the first is no switch
+			t.Cluster(e.Root).Switches.Add(e.Reason)
+		}
+		es.Add(Event{
+			Type: EventPrioritySwitched, Cluster: e.Cluster, Target: t.Label, Says: e.Detail,
+			From: priorityName(e.From), To: priorityName(e.To), Reason: string(e.Reason),
+		})
+		log.Info("priority switched", "cluster", e.Cluster, "from", e.From, "to", e.To,
+			"reason", string(e.Reason), "detail", e.Detail)
+	case policy.LeafSkipped:
+		es.Add(Event{
+			Type: EventLeafSkipped, Cluster: e.Cluster, Target: t.Label, Leaf: e.Leaf,
+			Says: fmt.Sprintf("leaf %s is skipped: %v", e.Leaf, e.Err), Error: e.Err.Error(),
+		})
+		log.Warn("leaf of aggregate skipped", "cluster", e.Cluster, "leaf", e.Leaf, "error", e.Err)
+	case policy.LeafRestored:
+		es.Add(Event{
+			Type: EventLeafRestored, Cluster: e.Cluster, Target: t.Label, Leaf: e.Leaf, Says: fmt.Sprintf("leaf %s is no longer skipped", e.Leaf),
+		})
+		log.Info("leaf of aggregate restored", "cluster", e.Cluster, "leaf", e.Leaf)
+	case policy.StateChanged:
+		es.Add(Event{
+			Type: EventStateChanged, Cluster: e.Cluster, Target: t.Label, Says: "the cluster is " + e.To.String(),
+			From: e.From.String(), To: e.To.String(),
+		})
+		log.Info("cluster state changed", "cluster", e.Cluster, "from", e.From.String(), "to", e.To.String())
+	case policy.ConnectionChanged:
+		es.connectionChanged(t, log, e)
+	case policy.EjectionSpared:
+		t.Cluster(e.Root).Totals.Ejections.Add(false)
+	case policy.Ejected:
+		t.Cluster(e.Root).Totals.Ejections.Add(true)
+		es.Add(Event{
+			Type: EventEjected, Cluster: e.Cluster, Target: t.Label, Says: "the endpoint is ejected: " + e.Reason,
+			Reason: e.Reason, Address: e.Address, Until: Optional(e.Until),
+		})
+		log.Warn("endpoint ejected", "cluster", e.Cluster, "address", e.Address, "reason", e.Reason, "until", e.Until.UTC())
+	case policy.Unejected:
+		es.Add(Event{
+			Type: EventUnejected, Cluster: e.Cluster, Target: t.Label, Says: "the endpoint is given back to picks", Address: e.Address,
+		})
+		log.Info("endpoint unejected", "cluster", e.Cluster, "address", e.Address)
+	}
+}
+
+func (es *Events) connectionChanged(t *ledger.Target, log *slog.Logger, e policy.ConnectionChanged) {
+	var says string
+	counts := t.Cluster(e.Root).Counts
+	switch {
+	case e.To == connectivity.Ready:
+		counts.Connects.Add("ok")
+		says = "connected"
+	case e.From == connectivity.Ready && e.To == connectivity.TransientFailure:
+		counts.Losses.Add("lost")
+		says = "connection lost at once"
+	case e.To == connectivity.TransientFailure:
+		counts.Connects.Add("error")
+		says = "could not connect"
+	case e.From == connectivity.Ready:
+		counts.Losses.Add("lost")
+		says = "connection lost"
+	default:
+		return // on its way: connecting, or waiting to
+	}
+	event := Event{
+		Type: EventConnectionChanged, Cluster: e.Cluster, Target: t.Label, Says: says, Address: e.Address,
+		From: e.From.String(), To: e.To.String(),
+	}
+	if e.Err != nil {
+		event.Error = e.Err.Error()
+	}
+	es.Add(event)
+	if log.Enabled(context.Background(), slog.LevelDebug) {
+		log.Debug("connection changed", "cluster", e.Cluster, "address", e.Address,
+			"from", event.From, "to", event.To, "error", event.Error)
+	}
+}
+
+func priorityName(p int) string {
+	if p < 0 {
+		return "none"
+	}
+	return strconv.Itoa(p)
+}

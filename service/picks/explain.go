@@ -1,0 +1,297 @@
+package picks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lbd-dev/lbd/lb/leastrequest"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/lb/ringhash"
+	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Step is one step of a pick's decision. Which of the parts is set is told by
+// Step.
+type Step struct {
+	Step string `json:"step" enums:"route,cluster,leaf,priority,drop,circuit_breaker,locality,endpoint,opaque,queued,failure"`
+	// Says tells the step in a sentence.
+	Says     string        `json:"says"`
+	Route    *RouteStep    `json:"route,omitempty"`
+	Cluster  *ClusterStep  `json:"cluster,omitempty"`
+	Leaf     *LeafStep     `json:"leaf,omitempty"`
+	Priority *PriorityStep `json:"priority,omitempty"`
+	Drop     *DropStep     `json:"drop,omitempty"`
+	Breaker  *BreakerStep  `json:"circuit_breaker,omitempty"`
+	Locality *LocalityStep `json:"locality,omitempty"`
+	Endpoint *EndpointStep `json:"endpoint,omitempty"`
+	Error    string        `json:"error,omitempty"`
+}
+
+// ExplainedError is the refusal of a pick that asked for an explanation.
+type ExplainedError struct {
+	Err     error
+	Explain []Step
+}
+
+func (e *ExplainedError) Error() string { return e.Err.Error() }
+
+func (e *ExplainedError) Unwrap() error { return e.Err }
+
+// ClusterStep is the lookup of the cluster.
+type ClusterStep struct {
+	Name  string `json:"name"`
+	Found bool   `json:"found"`
+}
+
+// LeafStep is the leaf of an AGGREGATE that is in use, and why each leaf before it is
+// not. The drops and the circuit breaker that the pick met are this leaf's.
+type LeafStep struct {
+	Cluster    string           `json:"cluster"`
+	State      string           `json:"state"`
+	PassedOver []PassedOverLeaf `json:"passed_over"`
+}
+
+// PassedOverLeaf is a leaf that is not in use.
+type PassedOverLeaf struct {
+	Cluster string `json:"cluster"`
+	State   string `json:"state"`
+	Why     string `json:"why"`
+}
+
+// PriorityStep is the priority in use, and why each higher one is not. Those of an
+// AGGREGATE are of the leaf in use, and numbered over all its leaves.
+type PriorityStep struct {
+	Priority int `json:"priority"`
+	// Cluster is the leaf of an AGGREGATE that the priority belongs to.
+	Cluster    string       `json:"cluster,omitempty"`
+	State      string       `json:"state"`
+	PassedOver []PassedOver `json:"passed_over"`
+}
+
+// PassedOver is a priority that is not in use.
+type PassedOver struct {
+	Priority int `json:"priority"`
+	// Cluster is the leaf of an AGGREGATE that the priority belongs to.
+	Cluster string `json:"cluster,omitempty"`
+	State   string `json:"state"`
+	Why     string `json:"why"`
+}
+
+// DropStep is one drop category's draw: a number in [0, 1,000,000) that drops
+// where it is below per_million.
+type DropStep struct {
+	Category   string `json:"category"`
+	PerMillion uint64 `json:"per_million"`
+	Draw       uint64 `json:"draw"`
+	Dropped    bool   `json:"dropped"`
+}
+
+// BreakerStep is the circuit breaker as the pick found it.
+type BreakerStep struct {
+	InFlight    int64  `json:"in_flight"`
+	MaxRequests uint32 `json:"max_requests"`
+	Refused     bool   `json:"refused"`
+}
+
+// LocalityStep is the weighted draw of a locality.
+type LocalityStep struct {
+	// Candidates lists 100 of the localities in the draw at most.
+	Candidates []LocalityCandidate `json:"candidates"`
+	// More is how many more there are.
+	More int `json:"more,omitempty"`
+	// Draw is uniform in [0, 1).
+	Draw   float64          `json:"draw"`
+	Chosen observe.Locality `json:"chosen"`
+}
+
+// LocalityCandidate is a locality in the draw.
+type LocalityCandidate struct {
+	Locality observe.Locality `json:"locality"`
+	Weight   uint32           `json:"weight"`
+	Share    float64          `json:"share"`
+}
+
+// EndpointStep is the choice of the endpoint.
+type EndpointStep struct {
+	Policy string `json:"policy"`
+	// Rotation is how many endpoints take turns, Index the place of the chosen one.
+	Rotation int `json:"rotation"`
+	Index    int `json:"index"`
+	// Excluded is how many of them the pick excludes; for ring_hash, how many it passed on its way.
+	Excluded int    `json:"excluded"`
+	Address  string `json:"address"`
+	// InsteadOf is the excluded endpoint whose turn it was, if the chosen one was drawn in its place.
+	InsteadOf string `json:"instead_of,omitempty"`
+	// Compared are the endpoints that least_request drew, in turn.
+	Compared leastrequest.Compared `json:"compared,omitempty"`
+	// Ring is ring_hash's way along its ring.
+	Ring *ringhash.RingWalk `json:"ring,omitempty"`
+	// Turn is the weight by which weighted_round_robin came to the endpoint.
+	Turn *weightedroundrobin.WeightedTurn `json:"turn,omitempty"`
+	// Detail is what any other policy says of its choice.
+	Detail policy.Detail `json:"detail,omitempty" swaggertype:"object"`
+}
+
+// explain puts the steps of call's decision in the order in which people think
+// of them: the priority before the drops, though its picker comes after.
+func explain(t *ledger.Target, call *policy.Call) []Step {
+	var steps, priority []Step
+	at := 0
+	for _, s := range call.Trace.Steps {
+		step := explainStep(t, call.Cluster, s)
+		if step.Leaf != nil || step.Priority != nil {
+			priority = append(priority, step)
+			continue
+		}
+		steps = append(steps, step)
+		if step.Cluster != nil {
+			at = len(steps)
+		}
+	}
+	return slices.Insert(steps, at, priority...)
+}
+
+func explainStep(t *ledger.Target, cluster string, s policy.Step) Step {
+	switch s := s.(type) {
+	case policy.RouteStep:
+		return explainRoute(t, s)
+	case policy.ClusterStep:
+		known := "known"
+		if !s.Found {
+			known = "not known"
+		}
+		return Step{
+			Step: "cluster", Says: fmt.Sprintf("cluster %q is %s", s.Cluster, known),
+			Cluster: &ClusterStep{Name: s.Cluster, Found: s.Found},
+		}
+	case policy.LeafStep:
+		return explainLeaf(s)
+	case policy.PriorityStep:
+		return explainPriority(t.Cluster(cluster).LeafNames(), s)
+	case policy.DropStep:
+		verb := "passes"
+		if s.Dropped {
+			verb = "drops"
+		}
+		return Step{
+			Step: "drop",
+			Says: fmt.Sprintf("category %q %s the pick: drew %d, drops below %d of a million", s.Category, verb, s.Draw, s.PerMillion),
+			Drop: &DropStep{Category: s.Category, PerMillion: s.PerMillion, Draw: s.Draw, Dropped: s.Dropped},
+		}
+	case policy.BreakerStep:
+		verb := "passes"
+		if s.Refused {
+			verb = "refuses"
+		}
+		return Step{
+			Step:    "circuit_breaker",
+			Says:    fmt.Sprintf("the circuit breaker %s the pick: %d in flight of at most %d", verb, s.InFlight, s.Max),
+			Breaker: &BreakerStep{InFlight: s.InFlight, MaxRequests: s.Max, Refused: s.Refused},
+		}
+	case policy.LocalityStep:
+		return explainLocality(s)
+	case policy.EndpointStep:
+		return explainEndpoint(s)
+	case policy.OpaqueStep:
+		return Step{Step: "opaque", Says: fmt.Sprintf("policy %s decided, and does not explain itself", s.Policy)}
+	case policy.QueueStep:
+		return Step{Step: "queued", Says: "no endpoint is READY yet: the pick waits for the next picker"}
+	case policy.FailureStep:
+		return Step{Step: "failure", Says: "no endpoint can be picked: " + s.Err.Error(), Error: s.Err.Error()}
+	default:
+		return Step{Step: "opaque", Says: fmt.Sprintf("a step of type %T", s)}
+	}
+}
+
+func explainLeaf(s policy.LeafStep) Step {
+	l := &LeafStep{Cluster: s.Leaf, State: s.State.String(), PassedOver: []PassedOverLeaf{}}
+	var says strings.Builder
+	fmt.Fprintf(&says, "leaf %s is in use (%s)", l.Cluster, l.State)
+	for _, o := range s.PassedOver {
+		l.PassedOver = append(l.PassedOver, PassedOverLeaf{Cluster: o.Leaf, State: o.State.String(), Why: o.Why})
+		fmt.Fprintf(&says, "; leaf %s was passed over: %s", o.Leaf, o.Why)
+	}
+	return Step{Step: "leaf", Says: says.String(), Leaf: l}
+}
+
+// explainPriority takes the leaves that priorities belong to, of an AGGREGATE. A
+// pick that was made by an older config may have had more priorities.
+func explainPriority(leaves []string, s policy.PriorityStep) Step {
+	words := func(priority int) (leaf, words string) {
+		if priority < len(leaves) {
+			leaf, words = leaves[priority], " of "+leaves[priority]
+		}
+		return leaf, fmt.Sprintf("priority %d%s", priority, words)
+	}
+	leaf, which := words(s.Priority)
+	p := &PriorityStep{Priority: s.Priority, Cluster: leaf, State: s.State.String(), PassedOver: []PassedOver{}}
+	var says strings.Builder
+	says.WriteString(fmt.Sprintf("%s is in use (%s)", which, p.State))
+	for _, o := range s.PassedOver {
+		leaf, which := words(o.Priority)
+		p.PassedOver = append(p.PassedOver, PassedOver{Priority: o.Priority, Cluster: leaf, State: o.State.String(), Why: o.Why})
+		says.WriteString(fmt.Sprintf("; %s was passed over: %s", which, o.Why))
+	}
+	return Step{Step: "priority", Says: says.String(), Priority: p}
+}
+
+// maxListedLocalities is how many candidates an explanation lists.
+const maxListedLocalities = 100
+
+func explainLocality(s policy.LocalityStep) Step {
+	var sum uint64
+	for _, c := range s.Candidates {
+		sum += uint64(c.Weight)
+	}
+	listed := s.Candidates[:min(len(s.Candidates), maxListedLocalities)]
+	l := &LocalityStep{
+		Candidates: make([]LocalityCandidate, len(listed)),
+		More:       len(s.Candidates) - len(listed),
+		Draw:       float64(s.Draw>>11) / (1 << 53),
+		Chosen:     observe.LocalityOf(s.Candidates[s.Chosen].Locality),
+	}
+	for i, c := range listed {
+		l.Candidates[i] = LocalityCandidate{
+			Locality: observe.LocalityOf(c.Locality), Weight: c.Weight, Share: float64(c.Weight) / float64(sum),
+		}
+	}
+	return Step{
+		Step: "locality",
+		Says: fmt.Sprintf("%s was drawn of %d, with weight %d of %d",
+			localityWords(s.Candidates[s.Chosen].Locality), len(s.Candidates), s.Candidates[s.Chosen].Weight, sum),
+		Locality: l,
+	}
+}
+
+// localityWords names a locality in a sentence.
+func localityWords(l resource.Locality) string {
+	if l == (resource.Locality{}) {
+		return "the empty locality"
+	}
+	return "locality " + strings.TrimRight(l.String(), "/")
+}
+
+func explainEndpoint(s policy.EndpointStep) Step {
+	e := &EndpointStep{Policy: s.Policy, Rotation: s.Rotation, Index: s.Index, Excluded: s.Excluded}
+	if s.Endpoint != nil {
+		e.Address = s.Endpoint.Addresses[0]
+	}
+	if s.InsteadOf != nil {
+		e.InsteadOf = s.InsteadOf.Addresses[0]
+	}
+	switch d := s.Detail.(type) {
+	case leastrequest.Compared:
+		e.Compared = d
+	case *ringhash.RingWalk:
+		e.Ring = d
+	case *weightedroundrobin.WeightedTurn:
+		e.Turn = d
+	default:
+		e.Detail = d
+	}
+	return Step{Step: "endpoint", Endpoint: e, Says: s.Says()}
+}

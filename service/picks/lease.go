@@ -1,0 +1,113 @@
+package picks
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+
+	"github.com/lbd-dev/lbd/service/fault"
+)
+
+// Outcome is how a leased request ended.
+type Outcome string
+
+// The outcomes. A caller tells one of the first three.
+const (
+	Success   Outcome = "success"
+	Failure   Outcome = "error"
+	Cancelled Outcome = "cancelled"
+	Expired   Outcome = "expired"
+)
+
+// Load is what the upstream said of its load with the answer (ORCA's
+// OrcaLoadReport).
+type Load struct {
+	CPUUtilization         float64            `json:"cpu_utilization"`
+	MemUtilization         float64            `json:"mem_utilization"`
+	ApplicationUtilization float64            `json:"application_utilization"`
+	RPSFractional          float64            `json:"rps_fractional"`
+	EPS                    float64            `json:"eps"`
+	Utilization            map[string]float64 `json:"utilization"`
+	RequestCost            map[string]float64 `json:"request_cost"`
+	NamedMetrics           map[string]float64 `json:"named_metrics"`
+}
+
+// check refuses what is no load: an infinite number, or a negative one where ORCA
+// has none. What costs and named metrics mean is the application's.
+func (l *Load) check() error {
+	for _, f := range []struct {
+		name  string
+		value float64
+	}{
+		{"cpu_utilization", l.CPUUtilization},
+		{"mem_utilization", l.MemUtilization},
+		{"application_utilization", l.ApplicationUtilization},
+		{"rps_fractional", l.RPSFractional},
+		{"eps", l.EPS},
+	} {
+		if err := checkLoad(f.name, f.value, true); err != nil {
+			return err
+		}
+	}
+	for _, m := range []struct {
+		name     string
+		values   map[string]float64
+		unsigned bool
+	}{
+		{"utilization", l.Utilization, true},
+		{"request_cost", l.RequestCost, false},
+		{"named_metrics", l.NamedMetrics, false},
+	} {
+		for _, key := range slices.Sorted(maps.Keys(m.values)) {
+			if err := checkLoad(m.name+"["+strconv.Quote(key)+"]", m.values[key], m.unsigned); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func checkLoad(name string, value float64, unsigned bool) error {
+	switch {
+	case math.IsNaN(value) || math.IsInf(value, 0):
+		return fault.Errorf(fault.InvalidArgument, "load.%s is %g: it must be a finite number", name, value)
+	case unsigned && value < 0:
+		return fault.Errorf(fault.InvalidArgument, "load.%s is %g: it must not be negative", name, value)
+	default:
+		return nil
+	}
+}
+
+// report is the load as gRPC's policies take it.
+func (l *Load) report() *orcav3.OrcaLoadReport {
+	return &orcav3.OrcaLoadReport{
+		CpuUtilization:         l.CPUUtilization,
+		MemUtilization:         l.MemUtilization,
+		ApplicationUtilization: l.ApplicationUtilization,
+		RpsFractional:          l.RPSFractional,
+		Eps:                    l.EPS,
+		Utilization:            l.Utilization,
+		RequestCost:            l.RequestCost,
+		NamedMetrics:           l.NamedMetrics,
+	}
+}
+
+// LeaseState is what a lease holds, or how it ended.
+type LeaseState struct {
+	ID      string `json:"id"`
+	Cluster string `json:"cluster"`
+	// Target is the xds target whose routes chose the cluster.
+	Target   string `json:"target,omitempty"`
+	Address  string `json:"address"`
+	Priority int    `json:"priority"`
+	// State is held or ended.
+	State     string    `json:"state" enums:"held,ended"`
+	ExpiresAt time.Time `json:"expires_at"`
+	// Outcome and EndedAt are set once the lease has ended.
+	Outcome Outcome    `json:"outcome,omitempty" enums:"success,error,cancelled,expired"`
+	EndedAt *time.Time `json:"ended_at,omitempty"`
+}

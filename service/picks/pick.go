@@ -1,0 +1,357 @@
+package picks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Limits of picks.
+const (
+	// MaxPicks is the most picks of one request.
+	MaxPicks = 1000
+	// MaxExplain is the most picks of one request that are explained.
+	MaxExplain = 10
+	// MaxWait is the longest that a pick may queue.
+	MaxWait = 60 * time.Second
+	// MaxExclude is the most addresses that a pick may exclude.
+	MaxExclude = 100
+	// MaxHeaders is the most values of headers that a pick may have.
+	MaxHeaders = 100
+	// DefaultTTL and MaxTTL are how long a lease lasts.
+	DefaultTTL = 30 * time.Second
+	MaxTTL     = 10 * time.Minute
+)
+
+// Request asks for picks.
+type Request struct {
+	// Exactly one of Cluster and Target is set. Target is the name of an xds
+	// target, as [TargetName] takes it, whose routes choose the cluster.
+	Cluster string
+	Target  string
+	// Path and Headers are what the routes of Target look at: the path begins
+	// with a slash, names of headers are in lower case.
+	Path    string
+	Headers []Header
+	// N is how many picks, 1 to MaxPicks; to MaxExplain with Explain.
+	N int
+	// Wait is how long the picks may queue, 0 to MaxWait.
+	Wait         time.Duration
+	WaitForReady bool
+	// Hash is the request hash key, for policies that hash.
+	Hash    string
+	Exclude []string
+	Explain bool
+	// TTL, where positive, makes every pick a lease.
+	TTL time.Duration
+	// IdempotencyKey, of leases, makes a repeated request return the same,
+	// without explanation.
+	IdempotencyKey string
+}
+
+// Header is one value of a header of the request that a pick is for.
+type Header = resource.Header
+
+// Picks is the answer to a PickRequest.
+type Picks struct {
+	// Cluster and Target are those of the request; one of them is empty.
+	Cluster    string
+	Target     string
+	Generation int64
+	// Stale is true where a management server that is away said what the picks
+	// were made by. Age is then how long ago the cluster became what it is.
+	Stale bool
+	Age   time.Duration
+	// Picks has at least one.
+	Picks []Pick
+	// Dropped counts the picks of the request that each drop category took;
+	// nil where none did.
+	Dropped map[string]int
+	// CircuitBroken counts those that the circuit breaker refused.
+	CircuitBroken int
+}
+
+// Pick is one endpoint picked.
+type Pick struct {
+	// Cluster is the one that the target's routes chose, or that the request
+	// named.
+	Cluster  string
+	Address  string
+	Hostname string
+	Locality observe.Locality
+	Priority int
+	Lease    *Lease // nil for an unleased pick
+	Explain  []Step // nil unless asked for
+}
+
+// Lease is what is held for one pick.
+type Lease struct {
+	ID        string    `json:"id"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// sampleMask makes one pick in 256 a timed one: reading the clock costs more
+// than the pick.
+const sampleMask = 255
+
+var callPool sync.Pool // of *policy.Call
+
+// Pick picks r.N times and fills out, whose slice is used again. It fails with
+// what stopped the first pick if none came back. It keeps neither r nor out, nor
+// what they hold.
+func (s *Picker) Pick(ctx context.Context, r *Request, out *Picks) error {
+	*out = Picks{Cluster: r.Cluster, Picks: out.Picks[:0]}
+	if r.Explain && r.N > MaxExplain {
+		err := fault.Errorf(fault.InvalidArgument, "explain=true is for at most %d picks: n is %d", MaxExplain, r.N)
+		err.Cluster, err.Target = r.Cluster, r.Target
+		return err
+	}
+	if r.IdempotencyKey == "" || r.TTL == 0 {
+		return s.pick(ctx, r, out)
+	}
+	return s.leases.once(ctx, r, out, func() error { return s.pick(ctx, r, out) })
+}
+
+func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
+	t, err := s.targetOf(r)
+	if err != nil {
+		return err
+	}
+	out.Target = t.Label
+	call, ok := callPool.Get().(*policy.Call)
+	if !ok {
+		call = new(policy.Call)
+	}
+	defer putCall(call)
+	call.Context = ctx // putCall has left nothing else
+	call.Hold = r.TTL > 0
+	call.WaitForReady = r.WaitForReady
+	call.Path, call.Headers = r.Path, r.Headers
+	call.Exclude = r.Exclude
+	if r.Hash != "" {
+		call.Hash, call.HasHash = xxhash.Sum64String(r.Hash), true
+	}
+
+	var first error
+	var steps []Step // of first
+	wait := r.Wait
+	for i := range max(r.N, 1) {
+		if i > 0 {
+			call.Again()
+		}
+		p, refusal := s.pickOne(t, call, r, wait)
+		wait -= min(wait, call.Queued)
+		for next := s.successor(t, r, refusal); next != nil; next = s.successor(t, r, refusal) {
+			t = next
+			call.Again()
+			p, refusal = s.pickOne(t, call, r, wait)
+			wait -= min(wait, call.Queued)
+		}
+		if refusal == nil {
+			m := t.Cluster(call.Cluster)
+			m.Picks.Add(ledger.OK)
+			m.Places.Add(p.Priority, resource.Locality(p.Locality))
+			if m.Stale() {
+				out.Stale, out.Age = true, max(out.Age, time.Since(ledger.Updated(m.ClusterConfig())))
+			}
+			out.Generation = call.Generation
+			out.Picks = append(out.Picks, p)
+			continue
+		}
+		t.Record(call.Cluster).Picks.Add(ledger.Result(refusal.Code))
+		if first == nil && len(out.Picks) == 0 {
+			first, steps = refusal, p.Explain
+		}
+		if !out.shed(refusal) {
+			break
+		}
+	}
+	switch {
+	case len(out.Picks) > 0:
+		return nil
+	case r.Explain:
+		return &ExplainedError{Err: first, Explain: steps}
+	default:
+		return first
+	}
+}
+
+// putCall takes a call back, and nothing of the request with it.
+func putCall(call *policy.Call) {
+	call.Reset(context.Background())
+	callPool.Put(call)
+}
+
+// pickOne picks once, and makes a lease of the pick where that is asked for. A pick
+// that the tree refuses has its explanation in p.
+func (s *Picker) pickOne(t *ledger.Target, call *policy.Call, r *Request, wait time.Duration) (p Pick, refused *fault.Error) {
+	call.Cluster = r.Cluster // a target's routes replace it
+	if r.Explain {
+		call.Trace = new(policy.Trace)
+	}
+	done := false
+	defer func() {
+		if !done { // a panic, of a policy that is not lbd's for one: nothing is held for it
+			call.GiveUp()
+		}
+	}()
+	err := s.decide(t, call, wait)
+	if err != nil {
+		done = true
+		if r.Explain {
+			p.Explain = explain(t, call)
+		}
+		return p, s.refusal(t, call, err)
+	}
+	p = Pick{
+		Cluster: call.Cluster, Address: call.Address, Hostname: call.Endpoint.Hostname,
+		Locality: observe.LocalityOf(call.Endpoint.Locality), Priority: call.Priority,
+	}
+	if r.Explain {
+		p.Explain = explain(t, call)
+	}
+	done = true
+	if r.TTL > 0 {
+		if p.Lease, refused = s.leases.grant(t.Cluster(call.Cluster).Record, call, r.TTL); refused != nil {
+			return Pick{}, refused
+		}
+	}
+	return p, nil
+}
+
+// successor is the target that a pick goes on with whose own was closed under it:
+// a cluster on demand may be released just when a pick comes for it. It is nil
+// where there is none.
+func (s *Picker) successor(t *ledger.Target, r *Request, refused *fault.Error) *ledger.Target {
+	if refused == nil || !errors.Is(refused, lb.ErrClosed) || s.draining.Err() != nil {
+		return nil
+	}
+	next, err := s.targetOf(r)
+	if err != nil || next == t {
+		return nil
+	}
+	return next
+}
+
+// decide asks the target's picker, and sees how long that takes.
+func (s *Picker) decide(t *ledger.Target, call *policy.Call, wait time.Duration) error {
+	sampled := rand.Uint64()&sampleMask == 0
+	var start time.Time
+	if sampled {
+		start = time.Now()
+	}
+	err := t.Channel.Pick(call, wait)
+	if sampled && call.Queued == 0 {
+		s.metrics.pickDuration.Observe(time.Since(start).Seconds())
+	}
+	if call.Queued > 0 {
+		s.metrics.pickWait.Observe(call.Queued.Seconds())
+	}
+	return err
+}
+
+// refusal says in the service's terms why a pick failed.
+func (s *Picker) refusal(t *ledger.Target, call *policy.Call, err error) *fault.Error {
+	e := &fault.Error{Detail: err.Error(), Cluster: call.Cluster, Target: t.Label}
+	if refused, ok := errors.AsType[*policy.Refusal](err); ok { // the most frequent, and the cheapest
+		e.Code, e.Category = refusalCodes[refused.Kind], refused.Category
+		if e.Code == fault.CircuitBroken {
+			s.breakers.BreakerFull(t.Cluster(call.Cluster))
+		}
+	} else {
+		s.failed(e, t, call, err)
+	}
+	return e
+}
+
+// failed gives e its code, and says more where more is known.
+func (s *Picker) failed(e *fault.Error, t *ledger.Target, call *policy.Call, err error) {
+	var (
+		noRoute   *lb.RouteError
+		noTarget  *lb.TargetError
+		noCluster *resolver.NotFoundError
+		notReady  *lb.NotReadyError
+		timeout   *lb.TimeoutError
+		connect   *policy.ConnectError
+	)
+	switch {
+	case errors.As(err, &noRoute):
+		e.Code = fault.NoRoute
+	case errors.As(err, &noTarget):
+		e.Code, e.Detail = observe.Unusable(noTarget)
+	case errors.As(err, &noCluster) && t.Label == "" && noCluster.Key == (resource.Key{Type: resource.TypeCluster, Name: call.Cluster}):
+		e.Code = fault.UnknownCluster
+	case errors.As(err, &notReady):
+		e.Code, e.Detail = fault.NoReadyEndpoint, withNote(t, call.Cluster, e.Detail)
+		if errors.As(err, &connect) && !connect.RetryAt.IsZero() {
+			e.RetryAfter = max(time.Until(connect.RetryAt), time.Millisecond)
+		}
+	case errors.As(err, &timeout):
+		e.Code = fault.PickTimeout
+		if timeout.Err != nil {
+			e.Detail = withNote(t, call.Cluster, e.Detail)
+		}
+		if t.Label == "" && !t.Cluster(call.Cluster).Known() {
+			e.Detail = fmt.Sprintf("cluster %q is not known yet: the management server has not told of it within %v", call.Cluster, timeout.Wait)
+		}
+		for _, lacking := range s.overload.Current() {
+			if lacking.Resource != overload.APIConnections { // which keeps no dial waiting
+				e.Detail += "; " + lacking.Resource.Text()
+				break
+			}
+		}
+	case errors.Is(err, lb.ErrClosed):
+		*e = *s.targets.Gone(call.Cluster, t.Label)
+	case call.Err() != nil:
+		e.Code = fault.CallerGone
+	default:
+		e.Code, e.Detail = fault.NoReadyEndpoint, withNote(t, call.Cluster, e.Detail) // a foreign policy's own error
+	}
+}
+
+// withNote returns the detail of a pick that failed, with the resolution note of the
+// cluster that was chosen.
+func withNote(t *ledger.Target, cluster, detail string) string {
+	if m := t.View().Clusters[cluster]; m != nil {
+		detail = m.Ambient().AppendNote(detail)
+	}
+	return detail
+}
+
+var refusalCodes = map[policy.Kind]fault.Code{
+	policy.KindDropped:        fault.Dropped,
+	policy.KindCircuitBroken:  fault.CircuitBroken,
+	policy.KindUnknownCluster: fault.UnknownCluster,
+	policy.KindAllExcluded:    fault.AllExcluded,
+}
+
+// shed counts a refusal that concerns one pick alone. It reports false for one
+// that the next pick of the request would meet as well.
+func (out *Picks) shed(e *fault.Error) bool {
+	switch e.Code {
+	case fault.Dropped:
+		if out.Dropped == nil {
+			out.Dropped = make(map[string]int)
+		}
+		out.Dropped[e.Category]++
+	case fault.CircuitBroken:
+		out.CircuitBroken++
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,104 @@
+package picks
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/ledger"
+)
+
+// Options are what picks need from around them.
+type Options struct {
+	Ledger   *ledger.Ledger
+	Breakers Breakers
+	// Demand asks a management server for a cluster that is not hosted, and returns the
+	// target whose picks wait for the answer; nil without a management server.
+	Demand func(cluster string) (*ledger.Target, error)
+	// MaxLeases bounds the leases held at a time; 0 is DefaultMaxLeases.
+	MaxLeases int
+	Overload  *overload.Monitor
+	Registry  *prometheus.Registry
+	// Draining ends when the daemon begins to shut down.
+	Draining context.Context
+}
+
+// Breakers takes what picks and leases do to circuit breakers.
+type Breakers interface {
+	// BreakerFull is called when the circuit breaker of a cluster refused a pick.
+	BreakerFull(c *ledger.Cluster)
+	// BreakerEased is called when a lease of a cluster has ended.
+	BreakerEased(c *ledger.Cluster)
+}
+
+// Picker answers picks, and holds the leases.
+type Picker struct {
+	// Fixed after build.
+	targets  *ledger.Ledger
+	breakers Breakers
+	demand   func(cluster string) (*ledger.Target, error)
+	overload *overload.Monitor
+	draining context.Context
+	metrics  *metrics
+	leases   *leases
+}
+
+// New returns a Picker without leases.
+func New(o Options) *Picker {
+	if o.MaxLeases == 0 {
+		o.MaxLeases = DefaultMaxLeases
+	}
+	eased := func(r *ledger.Record) { o.Breakers.BreakerEased(r.Target.Cluster(r.Name)) }
+	return &Picker{
+		targets: o.Ledger, breakers: o.Breakers, demand: o.Demand, overload: o.Overload, draining: o.Draining,
+		metrics: newMetrics(o.Registry), leases: newLeases(o.MaxLeases, eased),
+	}
+}
+
+// Close ends all leases.
+func (s *Picker) Close() { s.leases.close() }
+
+// metrics holds what picks count as it happens.
+type metrics struct {
+	pickDuration prometheus.Histogram
+	pickWait     prometheus.Histogram
+}
+
+func newMetrics(registry *prometheus.Registry) *metrics {
+	m := &metrics{
+		pickDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "lbd_pick_duration_seconds",
+			Help:    "How long does the decision of a pick take? One pick in 256 is timed, queueing left out.",
+			Buckets: []float64{100e-9, 250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 50e-6, 250e-6, 1e-3, 10e-3},
+		}),
+		pickWait: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "lbd_pick_wait_seconds",
+			Help:    "How long do picks queue for an endpoint to become READY? Only those that queue.",
+			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}),
+	}
+	registry.MustRegister(m.pickDuration, m.pickWait)
+	return m
+}
+
+// targetOf returns the target that is to pick.
+func (s *Picker) targetOf(r *Request) (*ledger.Target, error) {
+	if r.Target != "" {
+		return s.targets.XDSTarget(r.Target)
+	}
+	h := s.targets.Hosted()
+	if t := h.Own(r.Cluster); t != nil {
+		t.MarkUsed()
+		return t, nil
+	}
+	if t, err := s.demand(r.Cluster); t != nil || err != nil {
+		return t, err
+	}
+	err := ledger.UnknownCluster(r.Cluster)
+	if in := h.LivesIn(r.Cluster); in != nil {
+		err.Detail = fmt.Sprintf("cluster %q is part of %s only: ask with target=, whose routes choose it", r.Cluster, in[0])
+	}
+	return nil, err
+}

@@ -1,0 +1,210 @@
+package service_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// secured is a Cluster whose connections are secured by TLS, with these fields.
+func secured(validation object) object {
+	return object{"type": "EDS", "transport_socket": object{
+		"name": "envoy.transport_sockets.tls", "typed_config": object{
+			"@type":              "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+			"common_tls_context": object{"validation_context": validation},
+		},
+	}}
+}
+
+var (
+	systemRoots  = object{"system_root_certs": object{}}
+	plainCluster = object{"type": "EDS", "metadata": object{"filter_metadata": object{"lbd": object{"connect": "tcp"}}}}
+)
+
+// A push, a snapshot or a deletion takes no TLS away, unless the author asks for plain
+// connections.
+func TestPushesTakeNoTLSAway(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	push(t, s, sources.Config, "a", encode(t, secured(systemRoots)))
+	refused := func(what string, err error) {
+		t.Helper()
+		if code(err) != fault.Blocked || !strings.Contains(err.Error(), "connections of cluster a would lose the TLS") || strings.Contains(err.Error(), "allow_empty") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	plain := sources.PushRequest{Kind: sources.Config, Cluster: "a", Body: config(t, 7)}
+	_, err := s.Push(t.Context(), &plain)
+	refused("a Cluster without transport_socket", err)
+	plain.AllowEmpty = true
+	_, err = s.Push(t.Context(), &plain)
+	refused("with allow_empty", err)
+	remove := sources.DeleteRequest{Kind: sources.Config, Cluster: "a"}
+	_, err = s.Delete(t.Context(), &remove)
+	refused("a deletion", err)
+	_, err = s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "a", DryRun: true})
+	refused("a dry run of a deletion", err)
+	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"a"})})
+	refused("a snapshot without the Cluster", err)
+	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, AllowEmpty: true, Body: snapshot(t, []string{"a"})})
+	refused("a snapshot with allow_empty", err)
+	if state, err := s.Cluster(t.Context(), "a", "", false); err != nil || state.Security == nil {
+		t.Errorf("the state is %+v, %v", state, err)
+	}
+
+	if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"b"})}); err != nil {
+		t.Errorf("a snapshot without the cluster: %v", err)
+	}
+	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	push(t, s, sources.Config, "a", encode(t, secured(systemRoots)))
+	push(t, s, sources.Config, "a", encode(t, plainCluster))
+	if _, err := s.Delete(t.Context(), &remove); err != nil {
+		t.Errorf("a deletion of a Cluster that asks for plain connections: %v", err)
+	}
+	push(t, s, sources.Config, "a", encode(t, secured(systemRoots)))
+	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "a"}); err != nil {
+		t.Errorf("a deletion of the endpoints: %v", err)
+	}
+	if _, err := s.Delete(t.Context(), &remove); err != nil {
+		t.Errorf("a deletion after that of the endpoints: %v", err)
+	}
+}
+
+// Picks of a cluster whose Cluster is rejected in a file fail with the reason: its
+// endpoints alone would get the defaults, which are without TLS.
+func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
+	d := startFiled(t, &archive{})
+	scan := func(contents map[string]string) {
+		s := &files.Scan{Identity: files.Identity{Inode: 1}, Files: map[string]*files.File{}}
+		for name, body := range contents {
+			o := decode.Options{Bare: true, Name: "a"}
+			f := &files.File{Sum: body, Modified: time.Unix(1000, 0)}
+			if f.Bundle, f.Err = decode.All([]byte(body), o); f.Err != nil {
+				f.Valid, f.Since = decode.Valid([]byte(body), o), time.Unix(1000, 0)
+			}
+			s.Files[name] = f
+		}
+		d.FilesScanned(s)
+		if err := d.Settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eds := string(assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	rejected := string(encode(t, secured(object{"trusted_ca": object{"filename": "f"}})))
+	scan(map[string]string{"c.json": rejected, "f.json": eds})
+	const why = "Cluster/a of the file c.json is rejected: transport_socket.typed_config.common_tls_context.validation_context.ca_certificate_provider_instance: is absent"
+	_, err := pick(d.Service, picks.Request{Cluster: "a"})
+	if code(err) != fault.NoReadyEndpoint || !strings.Contains(err.Error(), why) {
+		t.Errorf("a pick: %v", err)
+	}
+	if state, err := d.Cluster(t.Context(), "a", "", false); err != nil || !strings.Contains(state.Error, why) || state.ConfigSource != "file" {
+		t.Errorf("the state is %+v, %v", state, err)
+	}
+
+	push(t, d.Service, sources.Config, "a", encode(t, secured(systemRoots)))
+	if _, err := pick(d.Service, picks.Request{Cluster: "a"}); err != nil {
+		t.Errorf("a pick with a pushed Cluster: %v", err)
+	}
+	if _, err := d.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "a"}); err != nil {
+		t.Error(err)
+	}
+	if _, err := pick(d.Service, picks.Request{Cluster: "a"}); code(err) != fault.NoReadyEndpoint {
+		t.Errorf("a pick without it: %v", err)
+	}
+	scan(map[string]string{"c.json": string(encode(t, secured(systemRoots))), "f.json": eds})
+	if _, err := pick(d.Service, picks.Request{Cluster: "a"}); err != nil {
+		t.Errorf("a pick after it was corrected: %v", err)
+	}
+}
+
+// A pushed Cluster keeps TLS when lbd starts without a bootstrap: its handshakes fail.
+// What an older lbd stored, which accepted it without a bootstrap, stays plain, until it
+// was in force with TLS once.
+func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
+	b, err := bootstrap.Parse([]byte(`{"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}],
+		"certificate_providers": {"mesh": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/gone"}}}}`), bootstrap.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mesh := encode(t, secured(object{"ca_certificate_provider_instance": object{"instance_name": "mesh"}}))
+	dir := t.TempDir()
+	var log bytes.Buffer
+	secures := func(b *bootstrap.Config, f func(*service.Service)) map[string]bool {
+		t.Helper()
+		log.Reset()
+		s, stop := start(t, dir, func(o *service.Options) { o.Bootstrap, o.Logger = b, slog.New(slog.NewTextHandler(&log, nil)) })
+		defer stop()
+		f(s)
+		out := map[string]bool{}
+		for _, name := range []string{"old", "new"} {
+			if state, err := s.Cluster(t.Context(), name, "", false); err == nil {
+				out[name] = state.Security != nil
+			}
+		}
+		return out
+	}
+	nothing := func(*service.Service) {}
+
+	// What an older lbd leaves.
+	st, err := store.Open(dir, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := decode.Cluster(mesh, decode.Options{Name: "old", Certificates: b.Instances()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(resource.Key{Type: sources.Config, Name: "old"}, d.Raw) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := secures(nil, nothing); got["old"] || !strings.Contains(log.String(), "stays in force: transport_socket is not applied") {
+		t.Errorf("of an older lbd: %v\n%s", got, &log)
+	}
+
+	// Pushed with a bootstrap, and then there is none.
+	push1 := func(s *service.Service) { push(t, s, sources.Config, "new", mesh) }
+	if got := secures(b, push1); !got["new"] || !got["old"] {
+		t.Errorf("with a bootstrap: %v", got)
+	}
+	if got := secures(nil, nothing); !got["new"] || !got["old"] || !strings.Contains(log.String(), "every TLS handshake fails") {
+		t.Errorf("without a bootstrap: %v\n%s", got, &log)
+	}
+	got := secures(nil, func(s *service.Service) {
+		stored, err := s.Snapshot(sources.JSON)
+		if err != nil || strings.Contains(string(stored.Body), "Secured") {
+			t.Errorf("the snapshot is %s, %v", stored.Body, err)
+		}
+		for _, name := range []string{"old", "new"} {
+			if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: name}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if len(got) != 0 {
+		t.Errorf("after a deletion: %v", got)
+	}
+	if st, err = store.Open(dir, store.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if n := st.Snapshot().Len(); n != 0 {
+		t.Errorf("the store has %d entries still", n)
+	}
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,134 @@
+package sources
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// SourceConditions returns what is wrong with sources now.
+func (s *Sources) SourceConditions() []observe.Condition {
+	return slices.Concat(s.serverConditions(), s.fileConditions(), s.storeConditions())
+}
+
+// serverConditions reports management servers that cannot be reached, and the
+// resources of theirs that are rejected.
+func (s *Sources) serverConditions() []observe.Condition {
+	if s.followed == nil {
+		return nil
+	}
+	now := s.followed.recent.get(s.followed.server.Status, probePatience)
+	return append(unreachableServers(now.Servers), rejectedResources(now.Resources)...)
+}
+
+// unreachableServers reports the servers that each authority tried without
+// success, up to the first that is connected. servers are in order of authority
+// and fallback.
+func unreachableServers(servers []client.ServerStatus) []observe.Condition {
+	var out []observe.Condition
+	reported, served := make(map[string]bool), make(map[string]bool)
+	for i, server := range servers {
+		if server.Connected {
+			served[server.Authority] = true
+		}
+		if served[server.Authority] || server.LastError == nil || reported[server.URI] {
+			continue
+		}
+		reported[server.URI] = true
+		since := server.Since
+		if since.IsZero() {
+			since = server.LastErrorAt
+		}
+		meanwhile := "the last good resources stay in use"
+		for _, next := range servers[i+1:] {
+			if next.Authority == server.Authority && next.Connected && next.Targets > 0 {
+				meanwhile = fmt.Sprintf("fallback server %s is in use (targets: %d)", next.URI, next.Targets)
+				break
+			}
+		}
+		out = append(out, observe.Condition{
+			Kind: observe.ConditionServerUnreachable, Subject: server.URI, Since: since,
+			Text:   fmt.Sprintf("management server %s cannot be reached (%s); %s", server.URI, reason(server.LastError), meanwhile),
+			Remedy: "check the server and the network; lbd reconnects by itself",
+		})
+	}
+	return out
+}
+
+// reason is an error's text without what says that it came through gRPC.
+func reason(err error) string {
+	if s, ok := status.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
+}
+
+// rejectedResources reports the resources whose last version was rejected.
+func rejectedResources(resources []client.ResourceStatus) []observe.Condition {
+	var out []observe.Condition
+	var last resource.Key
+	for _, r := range resources { // sorted: those of several targets follow each other
+		if r.Key == last {
+			continue
+		}
+		if r.Rejection == nil || r.State != client.Nacked && r.State != client.NackedButCached {
+			continue
+		}
+		meanwhile := "there is no earlier version"
+		if r.State == client.NackedButCached {
+			meanwhile = "the last good version stays in use"
+		}
+		last = r.Key
+		out = append(out, observe.Condition{
+			Kind: observe.ConditionResourceRejected, Subject: r.Key.String(), Since: r.Rejection.At,
+			Text:   fmt.Sprintf("%s of the management server is rejected (%v); %s", r.Key, r.Rejection.Err, meanwhile),
+			Remedy: "correct the resource on the management server",
+		})
+	}
+	return out
+}
+
+// fileConditions reports the resource files that are not in use as they are.
+func (s *Sources) fileConditions() []observe.Condition {
+	set := s.files.Load()
+	if set == nil {
+		return nil
+	}
+	var out []observe.Condition
+	for _, b := range set.Bad {
+		out = append(out, observe.Condition{
+			Kind: observe.ConditionFileBad, Subject: b.File, Since: b.Since,
+			Text:   fmt.Sprintf("resource file %s is bad (%v); %s", b.File, b.Err, meanwhile(b)),
+			Remedy: "correct the file; lbd check lists every error",
+		})
+	}
+	for _, h := range set.Held {
+		out = append(out, observe.Condition{
+			Kind: observe.ConditionChangeHeld, Subject: h.Hash, Since: h.Since,
+			Text:   fmt.Sprintf("a change of %s is held: %s; the last good version stays in use", fileNames(h), strings.Join(h.Reasons, "; ")),
+			Remedy: fmt.Sprintf("correct the files, or permit exactly this change with POST %s", PermitPath(h.Hash)),
+		})
+	}
+	return out
+}
+
+// meanwhile says what is in use of a bad file.
+func meanwhile(b files.Bad) string {
+	switch {
+	case b.Kept:
+		return "its last good content stays in use"
+	case b.Partial:
+		return "no earlier content is known: what is valid of it is in use"
+	case b.Twice:
+		return "the other file's is in use"
+	default:
+		return "none of its resources are in use"
+	}
+}

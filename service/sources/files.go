@@ -1,0 +1,182 @@
+package sources
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// FileCondition is the condition of a resource file.
+type FileCondition string
+
+// The conditions of files.
+const (
+	FileGood FileCondition = "good"
+	// FileBad: the file is invalid, cannot be read, or is covered by another.
+	FileBad FileCondition = "bad"
+	// FileHeld: the file is good, and its change waits for the operator's decision.
+	FileHeld FileCondition = "held"
+)
+
+// FilesState is what the resource directory holds.
+type FilesState struct {
+	// Files are those with resources in use, and the bad and held ones, by name.
+	Files []FileState `json:"files"`
+	// Held are the changes that wait for the operator's decision, the oldest first.
+	Held []HeldChange `json:"held"`
+}
+
+// FileState is one file of the resource directory.
+type FileState struct {
+	File string `json:"file"`
+	// State is bad where the file is invalid, cannot be read or is covered by
+	// another, and held where its change waits for a decision.
+	State FileCondition `json:"state" enums:"good,bad,held"`
+	// Resources are those of the file that are known, in use or covered by
+	// what was pushed.
+	Resources []string `json:"resources"`
+	// SHA256 is the sum of the content in use.
+	SHA256 string `json:"sha256,omitempty"`
+	// Held is the hash of the change that holds the file.
+	Held string `json:"held,omitempty"`
+	// Error is why the file is bad; KeptLastGood tells whether what it held
+	// before is in use, and Partial whether what is valid of it is, because no
+	// earlier content is known.
+	Error        string          `json:"error,omitempty"`
+	Errors       []fault.Problem `json:"errors,omitempty"`
+	Since        *time.Time      `json:"since,omitempty"`
+	KeptLastGood bool            `json:"kept_last_good,omitempty"`
+	Partial      bool            `json:"partial,omitempty"`
+	Warnings     []fault.Problem `json:"warnings,omitempty"`
+	// Notes are what was filled in because it is absent in the file.
+	Notes []fault.Problem `json:"notes,omitempty"`
+}
+
+// HeldChange is a change of files that is not in use, because it would take away
+// what works.
+type HeldChange struct {
+	// Hash names the change: it covers the files' names and their contents before
+	// and after.
+	Hash string `json:"hash"`
+	// Reasons say what the change would take away.
+	Reasons []string  `json:"reasons"`
+	Since   time.Time `json:"since"`
+	// Clusters are those that would be without endpoints, or gone: the first 20.
+	Clusters []string         `json:"clusters"`
+	Files    []HeldFileChange `json:"files"`
+	// Differences describe the change: the first 20.
+	Differences []string `json:"differences"`
+}
+
+// HeldFileChange is the change of one file.
+type HeldFileChange struct {
+	File   string `json:"file"`
+	Change string `json:"change" enums:"added,modified,removed"`
+	// SHA256 is the sum of the content that is not in use.
+	SHA256 string `json:"sha256,omitempty"`
+}
+
+// FilesChanged lets the trees follow what the resource files provide. It is called
+// one call after another, and returns the targets that this concerns.
+func (s *Sources) FilesChanged(set files.Set) (concerned []string) {
+	before := s.files.Swap(&set)
+	if before == nil {
+		before = &files.Set{}
+	}
+	var updates []resolver.Update
+	for key, r := range set.Resources {
+		if old, ok := before.Resources[key]; !ok || !slices.Equal(old.Raw, r.Raw) {
+			updates = append(updates, resolver.Update{Item: r.Item, Updated: r.Modified})
+		}
+	}
+	for key := range before.Resources {
+		if !provides(&set, key) {
+			updates = append(updates, resolver.Update{Item: resource.Item{Key: key}})
+		}
+	}
+	for key := range before.Rejected {
+		if !provides(&set, key) {
+			updates = append(updates, resolver.Update{Item: resource.Item{Key: key}})
+		}
+	}
+	for key, r := range set.Rejected {
+		if old, ok := before.Rejected[key]; !ok || old.Err.Error() != r.Err.Error() {
+			updates = append(updates, resolver.Update{Item: resource.Item{Key: key}, Err: r.Err, Updated: r.Modified})
+		}
+	}
+	concerned, _ = s.resolve(resource.SourceFile, updates, nil)
+	s.reportFiles(before, &set)
+	return concerned
+}
+
+// provides reports whether files have a resource, be it one that is rejected.
+func provides(set *files.Set, key resource.Key) bool {
+	_, good := set.Resources[key]
+	_, rejected := set.Rejected[key]
+	return good || rejected
+}
+
+// Files returns what the resource directory holds.
+func (s *Sources) Files() FilesState {
+	byName := make(map[string]*FileState)
+	get := func(name string) *FileState {
+		if byName[name] == nil {
+			byName[name] = &FileState{File: name, State: FileGood, Resources: []string{}}
+		}
+		return byName[name]
+	}
+	out := FilesState{Files: []FileState{}, Held: []HeldChange{}}
+	if set := s.files.Load(); set != nil {
+		for key, r := range set.Resources {
+			f := get(r.File)
+			f.Resources = append(f.Resources, key.String())
+		}
+		for name, sum := range set.Sums {
+			f := get(name)
+			f.SHA256, f.Notes = sum, set.Notes[name]
+			f.Warnings = slices.Concat(set.Empty[name], set.Warnings[name])
+		}
+		for _, h := range set.Held {
+			out.Held = append(out.Held, heldChange(h))
+			for _, c := range h.Files {
+				f := get(c.File)
+				f.State, f.Held = FileHeld, h.Hash
+			}
+		}
+		for _, b := range set.Bad {
+			get(b.File).addBad(b)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		slices.Sort(byName[name].Resources)
+		out.Files = append(out.Files, *byName[name])
+	}
+	return out
+}
+
+func (f *FileState) addBad(b files.Bad) {
+	f.State, f.Error, f.KeptLastGood, f.Partial = FileBad, b.Err.Error(), b.Kept, b.Partial
+	f.Since = observe.Optional(b.Since)
+	if invalid, ok := errors.AsType[*decode.InvalidError](b.Err); ok {
+		f.Errors = append(f.Errors, invalid.Problems...)
+	}
+}
+
+func heldChange(h files.Held) HeldChange {
+	out := HeldChange{
+		Hash: h.Hash, Reasons: h.Reasons, Since: h.Since.UTC(), Clusters: list(h.Clusters),
+		Files: []HeldFileChange{}, Differences: list(h.Differences),
+	}
+	for _, c := range h.Files {
+		out.Files = append(out.Files, HeldFileChange{File: c.File, Change: c.Change, SHA256: c.Sum})
+	}
+	return out
+}

@@ -1,0 +1,292 @@
+package sources
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// XDSState tells how lbd stands with its management servers.
+type XDSState struct {
+	// Configured is false where lbd has no bootstrap: nothing else is there
+	// then.
+	Configured bool `json:"configured"`
+	// NodeID is what lbd calls itself.
+	NodeID string `json:"node_id,omitempty"`
+	// Bootstrap is where the bootstrap was read from.
+	Bootstrap string `json:"bootstrap,omitempty"`
+	// Servers are those of each authority, in the order of fallback.
+	Servers []XDSServer `json:"servers"`
+	// Targets are the targets that need resources, and the server that each uses:
+	// those on a fallback server first, then by name. A cluster on demand is a
+	// target of its own, "cluster:NAME".
+	Targets []XDSTarget `json:"targets"`
+	// TargetsTotal counts the targets, listed or not; Fallbacks counts those of them
+	// that use a fallback server.
+	TargetsTotal int `json:"targets_total"`
+	Fallbacks    int `json:"fallbacks"`
+	// Resources are what is asked for, by type and name.
+	Resources []XDSResource `json:"resources"`
+	// Total counts the resources that the filter chooses, listed or not.
+	Total int `json:"total"`
+	// Unapplied are the fields that lbd does not apply, and that management servers set
+	// in resources that are in use, by type and field: those of the type that the filter
+	// chooses.
+	Unapplied []XDSUnappliedField `json:"unapplied_fields"`
+	// LoadReports are those to each server that wants some.
+	LoadReports []XDSLoadReports `json:"load_reports"`
+	// OnDemand are the clusters that are asked for because picks named them.
+	OnDemand OnDemandState `json:"on_demand"`
+}
+
+// OnDemandState counts clusters on demand.
+type OnDemandState struct {
+	Clusters int `json:"clusters"` // known and unknown ones
+	// Known are those that a management server confirmed, or that are kept of one;
+	// Max is the limit of these (--on-demand).
+	Known int `json:"known"`
+	Max   int `json:"max"`
+	// Unknown are names that no management server has confirmed; MaxUnknown is the
+	// limit of these (--on-demand-unknown).
+	Unknown    int `json:"unknown"`
+	MaxUnknown int `json:"max_unknown"`
+}
+
+// XDSLoadReports is how load reports (LRS) to a server go.
+type XDSLoadReports struct {
+	Server    string `json:"server"`
+	Connected bool   `json:"connected"`
+	// Interval is how often it wants a report; absent until it said so.
+	Interval string `json:"interval,omitempty"`
+	// Clusters is how many are reported.
+	Clusters    int        `json:"clusters"`
+	LastReport  *time.Time `json:"last_report_at,omitempty"`
+	LastError   string     `json:"last_error,omitempty"`
+	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
+}
+
+// XDSServer is one management server of an authority.
+type XDSServer struct {
+	Server string `json:"server"` // its URI
+	// Authority is absent for names without one.
+	Authority string `json:"authority,omitempty"`
+	// Connected: it answered on the stream that there is.
+	Connected bool `json:"connected"`
+	// Active: at least one target uses it.
+	Active bool `json:"active"`
+	// Targets is how many targets use it; Waiting is how many use a less preferred
+	// server until it answers.
+	Targets int `json:"targets"`
+	Waiting int `json:"waiting"`
+	// Since is when Connected became what it is; absent where it was never
+	// tried.
+	Since       *time.Time `json:"since,omitempty"`
+	LastError   string     `json:"last_error,omitempty"`
+	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
+}
+
+// XDSTarget is a target and the management server that it uses for the names of one
+// authority.
+type XDSTarget struct {
+	Target string `json:"target" example:"xds:///orders"`
+	// Authority is absent for names without one.
+	Authority string `json:"authority,omitempty"`
+	// Server is absent where the bootstrap has none.
+	Server string `json:"server,omitempty"`
+	// Fallback is true where Server is not the first of its authority (gRFC A71).
+	Fallback bool `json:"fallback"`
+	// Connected: a server that the target uses, or waits for, answered on its
+	// current stream.
+	Connected bool `json:"connected"`
+	// Resources is how many it asks for; Requested is how many of them are neither
+	// there nor known to be missing.
+	Resources int `json:"resources"`
+	Requested int `json:"requested"`
+}
+
+// XDSResource is one resource that a management server is asked for, for one target.
+type XDSResource struct {
+	// Target is the one that needs it; Server is the one that is asked for it.
+	Target string `json:"target"`
+	Server string `json:"server,omitempty"`
+
+	Type      string `json:"type" enums:"Listener,RouteConfiguration,Cluster,ClusterLoadAssignment"`
+	Name      string `json:"name"`
+	Authority string `json:"authority,omitempty"`
+	State     string `json:"state" enums:"requested,acked,nacked,nacked_but_cached,does_not_exist,does_not_exist_but_cached,received_error,received_error_but_cached,timeout"`
+	// Version, Updated and Age are of the last good one.
+	Version string     `json:"version,omitempty"`
+	Updated *time.Time `json:"updated_at,omitempty"`
+	Age     string     `json:"age,omitempty"` // since updated_at, a Go duration
+	Error   string     `json:"error,omitempty"`
+	// Rejected is the last response, where it was refused (NACK).
+	Rejected *XDSRejection `json:"rejected,omitempty"`
+}
+
+// XDSRejection is a NACK.
+type XDSRejection struct {
+	Version string    `json:"version"`
+	Reason  string    `json:"reason"`
+	At      time.Time `json:"at"`
+}
+
+// XDSUnappliedField is a field that lbd does not apply, and that a management server
+// sets.
+type XDSUnappliedField struct {
+	Type string `json:"type" enums:"Listener,RouteConfiguration,Cluster,ClusterLoadAssignment"`
+	// Field is a message and its field, as in docs/fields.md.
+	Field string `json:"field"`
+	// Reason says what lbd does instead.
+	Reason string `json:"reason"`
+	// Example is the name of a resource with the field, Path is where the field is in
+	// it, and Server sent it.
+	Example string `json:"example"`
+	Path    string `json:"path"`
+	Server  string `json:"server"`
+	// Resources counts the resources in use with the field, once for each server.
+	Resources int `json:"resources"`
+}
+
+// XDSFilter chooses resources.
+type XDSFilter struct {
+	// Type, State and Prefix are empty for any.
+	Type, State, Prefix string
+	// Target is the only target that is listed, with its resources; empty for all.
+	Target string
+	// Limit is how many targets, and how many resources, at most; 0 is all.
+	Limit int
+}
+
+// XDSStates are the states of resources, and XDSTypes their types.
+var (
+	XDSStates = []string{
+		string(client.Requested), string(client.Acked), string(client.Nacked), string(client.NackedButCached),
+		string(client.DoesNotExist), string(client.DoesNotExistButCached),
+		string(client.ReceivedError), string(client.ReceivedErrorButCached), string(client.Timeout),
+	}
+	XDSTypes = []string{
+		string(resource.TypeListener), string(resource.TypeRoutes), string(resource.TypeCluster), string(resource.TypeAssignment),
+	}
+)
+
+// XDS tells how lbd stands with its management servers.
+func (s *Sources) XDS(f XDSFilter) XDSState {
+	out := XDSState{Servers: []XDSServer{}, Targets: []XDSTarget{}, Resources: []XDSResource{}, Unapplied: []XDSUnappliedField{}, LoadReports: []XDSLoadReports{}}
+	if s.followed == nil {
+		return out
+	}
+	out.Configured, out.NodeID, out.Bootstrap = true, s.options.Bootstrap.Node.GetId(), s.options.Bootstrap.Source
+	out.OnDemand = s.onDemand.state()
+	status := s.serverStatus()
+	for _, server := range status.Servers {
+		out.Servers = append(out.Servers, XDSServer{
+			Server: server.URI, Authority: server.Authority, Connected: server.Connected,
+			Active: server.Targets > 0, Targets: server.Targets, Waiting: server.Waiting,
+			Since: observe.Optional(server.Since), LastError: text(server.LastError), LastErrorAt: observe.Optional(server.LastErrorAt),
+		})
+	}
+	out.listTargets(status.Targets, f)
+	out.listUnapplied(status.Unapplied, f)
+	for _, to := range s.followed.reports.Status() {
+		state := XDSLoadReports{
+			Server: to.URI, Connected: to.Connected, Clusters: to.Clusters,
+			LastReport: observe.Optional(to.LastReport), LastError: text(to.Err), LastErrorAt: observe.Optional(to.ErrAt),
+		}
+		if to.Interval > 0 {
+			state.Interval = to.Interval.String()
+		}
+		out.LoadReports = append(out.LoadReports, state)
+	}
+	chosen := slices.DeleteFunc(status.Resources, func(r client.ResourceStatus) bool {
+		return f.Target != "" && r.Target != f.Target || f.Type != "" && string(r.Key.Type) != f.Type || f.State != "" && string(r.State) != f.State ||
+			!strings.HasPrefix(r.Key.Name, f.Prefix)
+	})
+	out.Total = len(chosen)
+	if f.Limit > 0 {
+		chosen = chosen[:min(len(chosen), f.Limit)]
+	}
+	for _, r := range chosen {
+		out.Resources = append(out.Resources, resourceState(r))
+	}
+	return out
+}
+
+// serverStatus returns the status of the management servers, with the states of
+// resources as the targets use them. It waits for the xDS client.
+func (s *Sources) serverStatus() client.Status {
+	return withCached(s.targets.Hosted(), s.followed.server.Status())
+}
+
+func (x *XDSState) listTargets(targets []client.TargetStatus, f XDSFilter) {
+	for _, t := range targets {
+		if f.Target != "" && t.Target != f.Target {
+			continue
+		}
+		x.TargetsTotal++
+		if t.Fallback {
+			x.Fallbacks++
+		}
+		if f.Limit > 0 && len(x.Targets) >= f.Limit {
+			continue
+		}
+		x.Targets = append(x.Targets, XDSTarget(t))
+	}
+}
+
+func (x *XDSState) listUnapplied(fields []client.UnappliedField, f XDSFilter) {
+	for _, u := range fields {
+		if f.Type == "" || string(u.Type) == f.Type {
+			x.Unapplied = append(x.Unapplied, XDSUnappliedField{
+				Type: string(u.Type), Field: u.Field, Reason: u.Reason,
+				Example: u.Name, Path: u.Path, Server: u.Server, Resources: u.Resources,
+			})
+		}
+	}
+}
+
+func resourceState(r client.ResourceStatus) XDSResource {
+	out := XDSResource{
+		Target: r.Target, Server: r.Server, Type: string(r.Key.Type), Name: r.Key.Name, Authority: r.Authority, State: string(r.State),
+		Version: r.Version, Updated: observe.Optional(r.Updated), Error: text(r.Err),
+	}
+	if out.Updated != nil {
+		out.Age = time.Since(r.Updated).Round(time.Second).String()
+	}
+	if r.Rejection != nil {
+		out.Rejected = &XDSRejection{Version: r.Rejection.Version, Reason: text(r.Rejection.Err), At: r.Rejection.At.UTC()}
+	}
+	return out
+}
+
+// withCached returns the status with the states of resources as the targets use them.
+func withCached(h *ledger.Hosted, status client.Status) client.Status {
+	status.Resources = slices.Clone(status.Resources)
+	for i := range status.Resources {
+		status.Resources[i].State = cachedState(h, status.Resources[i])
+	}
+	return status
+}
+
+// cachedState is the state of a resource with an error of which the version from
+// before the daemon's start is in use. The client has none, and takes it for lost.
+func cachedState(h *ledger.Hosted, r client.ResourceStatus) client.State {
+	cached, ok := cachedStates[r.State]
+	if !ok {
+		return r.State
+	}
+	if t := h.Named(r.Target); t == nil || !t.Ambient().Has(r.Key) {
+		return r.State
+	}
+	return cached
+}
+
+var cachedStates = map[client.State]client.State{
+	client.Nacked:        client.NackedButCached,
+	client.DoesNotExist:  client.DoesNotExistButCached,
+	client.ReceivedError: client.ReceivedErrorButCached,
+}

@@ -1,0 +1,237 @@
+package decode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/lbd-dev/lbd/xds/decode/text"
+)
+
+// canonical gives equal messages equal bytes.
+var canonical = proto.MarshalOptions{Deterministic: true}
+
+// binaryDepth is how deep messages may nest in protobuf: as many as JSON of
+// text.MaxDepth can make of them, where each nested object of a Struct is three
+// messages.
+const binaryDepth = 4 * text.MaxDepth
+
+// limited reads messages that nest no deeper.
+var limited = proto.UnmarshalOptions{RecursionLimit: binaryDepth}
+
+// readBinary reads body, in whichever envelope, into m.
+func readBinary(r *report, body []byte, m proto.Message) error {
+	if len(body) == 0 && r.byHand {
+		// It is a message with no field set, and far likelier a mistake.
+		return &SyntaxError{Format: FormatProtobuf, Reason: "the body is empty"}
+	}
+	root := m
+	if r.byHand {
+		root = binaryEnvelope(body, m)
+		if err := binarySize(body, root.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
+			return err
+		}
+	}
+	if root == m {
+		return readMessage(r, body, m)
+	}
+	if err := unmarshal(body, root); err != nil {
+		return err
+	}
+	if err := unwrap(r, root, m); err != nil {
+		return err
+	}
+	walk(r, m)
+	return nil
+}
+
+// readMessage reads body, a resource without an envelope, into m.
+func readMessage(r *report, body []byte, m proto.Message) error {
+	if err := unmarshal(body, m); err != nil {
+		return err
+	}
+	walk(r, m)
+	return nil
+}
+
+// walk notes what the types of m, and of all that it holds, do not know.
+func walk(r *report, m proto.Message) {
+	w := binaryWalk{report: r, path: make(path, 0, 16)} // deep enough for what is usual
+	w.message(m.ProtoReflect())
+}
+
+// unmarshal reads body into m, and says where body is broken.
+func unmarshal(body []byte, m proto.Message) error {
+	err := limited.Unmarshal(body, m)
+	if err == nil {
+		return nil
+	}
+	e := &SyntaxError{Format: FormatProtobuf, Reason: "the bytes are no message of this type: " + plain(err)}
+	locate(body, 0, 0, m.ProtoReflect().Descriptor(), nil, e)
+	return e
+}
+
+// locate finds where and why body cannot be read as a message of type md. It
+// reports whether it found anything.
+func locate(body []byte, base, depth int, md protoreflect.MessageDescriptor, p path, e *SyntaxError) bool {
+	if depth > binaryDepth {
+		e.Offset, e.Field = base, p.String()
+		e.Reason = fmt.Sprintf("messages nest deeper than %d", binaryDepth)
+		return true
+	}
+	seen := map[protowire.Number]int{}
+	for at := 0; at < len(body); {
+		num, typ, n := protowire.ConsumeTag(body[at:])
+		if n < 0 {
+			e.Offset, e.Field, e.Reason = base+at, p.String(), wireReason(n)
+			return true
+		}
+		fd := md.Fields().ByNumber(num)
+		here := p
+		if fd != nil {
+			here = p.field(fd)
+			if fd.IsList() {
+				here = here.at(seen[num])
+			}
+		}
+		seen[num]++
+		at += n
+		size := protowire.ConsumeFieldValue(num, typ, body[at:])
+		if size < 0 {
+			e.Offset, e.Field, e.Reason = base+at, here.String(), wireReason(size)
+			return true
+		}
+		if fd != nil && typ == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(body[at : at+size])
+			start := base + at + size - len(value)
+			switch {
+			case fd.Kind() == protoreflect.MessageKind:
+				if locate(value, start, depth+1, fd.Message(), here, e) {
+					return true
+				}
+			case fd.Kind() == protoreflect.StringKind && !utf8.Valid(value):
+				e.Offset, e.Field, e.Reason = start, here.String(), "the text is not valid UTF-8"
+				return true
+			}
+		}
+		at += size
+	}
+	return false
+}
+
+func wireReason(n int) string {
+	err := protowire.ParseError(n)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return "the message is cut short"
+	}
+	return "the bytes are no protobuf: " + plain(err)
+}
+
+// binaryWalk visits all messages that a decoded message holds. It notes what
+// their types do not know, and brings what an Any carries into canonical form,
+// as reading JSON does.
+type binaryWalk struct {
+	*report
+	path path
+	anys int
+	// messages are the fields of each type that hold messages.
+	messages map[protoreflect.MessageDescriptor][]protoreflect.FieldDescriptor
+}
+
+func (w *binaryWalk) message(m protoreflect.Message) {
+	if unknown := m.GetUnknown(); len(unknown) > 0 {
+		w.unknowns(unknown)
+	}
+	md := m.Descriptor()
+	for _, fd := range w.fields(md) {
+		if !m.Has(fd) {
+			continue
+		}
+		up := w.path
+		w.path = up.field(fd)
+		switch value := m.Get(fd); {
+		case fd.IsList():
+			list := value.List()
+			for i := range list.Len() {
+				w.path = w.path[:len(up)+1].at(i)
+				w.message(list.Get(i).Message())
+			}
+		case fd.IsMap():
+			value.Map().Range(func(k protoreflect.MapKey, value protoreflect.Value) bool {
+				w.path = w.path[:len(up)+1].key(k.String())
+				w.message(value.Message())
+				return true
+			})
+		default:
+			w.message(value.Message())
+		}
+		w.path = up
+	}
+	if md.FullName() == anyName {
+		w.carried(m)
+	}
+}
+
+// fields returns the fields of md that hold messages.
+func (w *binaryWalk) fields(md protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
+	list, ok := w.messages[md]
+	if ok {
+		return list
+	}
+	for i := range md.Fields().Len() {
+		fd := md.Fields().Get(i)
+		held := fd
+		if fd.IsMap() {
+			held = fd.MapValue()
+		}
+		if held.Kind() == protoreflect.MessageKind {
+			list = append(list, fd)
+		}
+	}
+	if w.messages == nil {
+		w.messages = map[protoreflect.MessageDescriptor][]protoreflect.FieldDescriptor{}
+	}
+	w.messages[md] = list
+	return list
+}
+
+// unknowns notes the fields in b, each number once.
+func (w *binaryWalk) unknowns(b protoreflect.RawFields) {
+	seen := map[protowire.Number]bool{}
+	for len(b) > 0 {
+		num, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return
+		}
+		b = b[n:]
+		if !seen[num] {
+			seen[num] = true
+			w.unknownField(w.path.unknown(num), func() string { return fmt.Sprintf("unknown field number %d", num) })
+		}
+	}
+}
+
+// carried visits what an Any carries, where lbd knows its type and can read it.
+// What it cannot read is judged only where it is used.
+func (w *binaryWalk) carried(m protoreflect.Message) {
+	a := anyOf(m)
+	inner := resolve(a.GetTypeUrl())
+	if inner == nil || limited.Unmarshal(a.GetValue(), inner) != nil {
+		return
+	}
+	if w.anys == text.MaxDepth {
+		w.refuse(w.path.String(), "messages within messages nest deeper than %d", text.MaxDepth)
+		return
+	}
+	w.anys++
+	w.message(inner.ProtoReflect())
+	w.anys--
+	if value, err := canonical.Marshal(inner); err == nil {
+		a.Value = value
+	}
+}

@@ -1,0 +1,245 @@
+package decode
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/lbd-dev/lbd/xds/decode/text"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// json reads a bundle. The envelope and each resource are read apart, so that a
+// fault in one does not hide the others'.
+func (d *bundling) json(body []byte) error {
+	f := d.options.Format
+	body = bytes.TrimPrefix(body, []byte("\ufeff"))
+	if len(bytes.TrimSpace(body)) == 0 {
+		return &SyntaxError{Format: f, Reason: "the body is empty"}
+	}
+	if _, err := text.Skim(body, 2*MaxJSONEntries); err != nil {
+		return textError(f, err)
+	}
+	if !json.Valid(body) || bytes.TrimSpace(body)[0] != '{' {
+		return d.syntax(body)
+	}
+	top := text.Members(body)
+	url := top.Text("@type")
+	list := top.Find("resources")
+	switch {
+	case url == discoveryResponseURL, url == "" && list != nil:
+		return d.envelope(body, top)
+	case d.options.Bare:
+		return d.bareJSON(body, top)
+	default:
+		d.noResources(top)
+		return nil
+	}
+}
+
+// noResources refuses an object that is no DiscoveryResponse, with the member that was
+// probably meant to be its resources.
+func (d *bundling) noResources(top text.Object) {
+	v := d.begin(resource.Key{Type: typeBundle})
+	md := (&discoveryv3.DiscoveryResponse{}).ProtoReflect().Descriptor()
+	for _, m := range top {
+		if suggested := suggestField(md, m.Name); suggested == "resources" && fieldNamed(md, m.Name) == nil {
+			v.unknownField(m.Name, func() string { return unknownOf(string(md.Name()), suggested) })
+		}
+	}
+	v.refuse("resources", `is absent: a bundle is {"resources": [{"@type": %q}]} and the like`, resource.TypeCluster.URL())
+	d.end(v, "")
+}
+
+// syntax says what is wrong with a body that is no JSON object.
+func (d *bundling) syntax(body []byte) error {
+	// A Value is any JSON: it tells the syntax apart from what it is to mean.
+	err := protojson.Unmarshal(body, &structpb.Value{})
+	response := &discoveryv3.DiscoveryResponse{}
+	if err == nil {
+		err = protojson.Unmarshal(body, response)
+	}
+	if err == nil {
+		return &SyntaxError{Format: d.options.Format, Reason: "the body is no JSON"}
+	}
+	return jsonError(body, d.options.Format, response.ProtoReflect().Descriptor(), err)
+}
+
+// envelope reads a DiscoveryResponse.
+func (d *bundling) envelope(body []byte, top text.Object) error {
+	v := d.begin(resource.Key{Type: typeBundle})
+	response := &discoveryv3.DiscoveryResponse{}
+	if err := readRest(v, top, response, d.options.Format, "@type", "resources", "version"); err != nil {
+		return d.placed(err, body)
+	}
+	d.bundle.Version = response.GetVersionInfo()
+	if own := top.Find("version"); own != nil {
+		if json.Unmarshal(own, &d.bundle.Version) != nil || own[0] != '"' {
+			return d.placed(&SyntaxError{
+				Format: d.options.Format, Field: "version",
+				Reason: text.Clip(string(own)) + " is no string: put it in quotes",
+			}, body)
+		}
+		if response.GetVersionInfo() != "" {
+			v.refuse("version", "is there beside version_info: write one of them")
+		}
+	}
+	list := top.Find("resources")
+	switch {
+	case list == nil:
+		v.refuse("resources", "is absent")
+	case list[0] != '[' && string(list) != "null":
+		return d.placed(&SyntaxError{
+			Format: d.options.Format, Field: "resources",
+			Reason: "unexpected " + text.Kind(list) + ", where a list is wanted",
+		}, body)
+	case top.Count("resources") > 1:
+		v.refuse("resources", "is there twice")
+	}
+	d.end(v, "")
+	resources := text.Members(list)
+	if d.tooMany(len(resources)) {
+		return nil
+	}
+	for i, r := range resources {
+		if err := d.jsonItem(r.Value, element("resources", i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// placed gives an error of the envelope, which is read apart, its place in the
+// body.
+func (d *bundling) placed(err error, body []byte) error {
+	if e, ok := err.(*SyntaxError); ok { //nolint:errorlint // it comes from readJSON, unwrapped
+		e.Line, e.Column = 0, 0
+		if e.Format == FormatJSON {
+			e.Line, e.Column = text.LocateJSON(body).Find(e.Field)
+		}
+	}
+	return err
+}
+
+// jsonItem reads one resource of a bundle, which stands at a path.
+func (d *bundling) jsonItem(body []byte, at string) error {
+	if value := bytes.TrimSpace(body); value[0] != '{' {
+		d.refuse(at, "is %s, where an object is wanted", text.Kind(value))
+		return nil
+	}
+	o := text.Members(body)
+	url := o.Text("@type")
+	if url == wrapperURL {
+		return d.wrapped(o, at)
+	}
+	t := d.typed(url, o.Text("name"), at)
+	if t == "" {
+		return nil
+	}
+	return d.item(at, resource.Key{Type: t, Name: nameIn(o, t)}, func(v *report, m proto.Message) error {
+		return readJSON(v, body, d.options.Format, m)
+	})
+}
+
+// wrapped reads a resource within a Resource.
+func (d *bundling) wrapped(o text.Object, at string) error {
+	v := d.begin(resource.Key{Type: typeBundle})
+	if err := readRest(v, o, &discoveryv3.Resource{}, d.options.Format, "@type", "resource"); err != nil {
+		e, ok := err.(*SyntaxError) //nolint:errorlint // it comes from readJSON, unwrapped
+		if !ok {
+			return err
+		}
+		v.refuse(e.Field, "%s", e.Reason)
+	}
+	inner := o.Find("resource")
+	if inner == nil {
+		v.refuse("resource", "is absent")
+	} else if o.Count("resource") > 1 {
+		v.refuse("resource", "is there twice")
+	}
+	d.end(v, at)
+	if inner == nil {
+		return nil
+	}
+	if inner[0] == '{' && text.Members(inner).Text("@type") == wrapperURL {
+		d.refuse(within(at, "resource.@type"), "is a Resource within a Resource")
+		return nil
+	}
+	return d.jsonItem(inner, within(at, "resource"))
+}
+
+// bareJSON reads a resource without an envelope.
+func (d *bundling) bareJSON(body []byte, top text.Object) error {
+	if top.Find("@type") != nil {
+		return d.jsonItem(body, "")
+	}
+	t := typeIn(top)
+	if t == "" {
+		d.refuse("", "holds neither resources nor fields that tell which of "+aTypes+" it is: say so in @type")
+		return nil
+	}
+	return d.item("", resource.Key{Type: t, Name: nameIn(top, t)}, func(v *report, m proto.Message) error {
+		return readJSON(v, body, d.options.Format, m)
+	})
+}
+
+// readRest reads an object into m, as the text of a message of that type, the
+// members of some names left out.
+func readRest(r *report, o text.Object, m proto.Message, f Format, without ...string) error {
+	rest := []byte{'{'}
+	for _, member := range o {
+		if slices.Contains(without, member.Name) {
+			continue
+		}
+		if len(rest) > 1 {
+			rest = append(rest, ',')
+		}
+		rest = append(append(append(rest, member.Quoted...), ':'), member.Value...)
+	}
+	return readJSON(r, append(rest, '}'), f, m)
+}
+
+// nameIn returns what a resource of a type seems to be called.
+func nameIn(o text.Object, t resource.Type) string {
+	if t != resource.TypeAssignment {
+		return o.Text("name")
+	}
+	if name := o.Text("cluster_name"); name != "" {
+		return name
+	}
+	return o.Text("clusterName")
+}
+
+// aTypes are the types that a resource without an envelope may have.
+const aTypes = "a Listener, a RouteConfiguration, a Cluster and a ClusterLoadAssignment"
+
+// typeIn tells a resource's type by its fields: the one that has the most of them;
+// none where they do not tell.
+func typeIn(o text.Object) resource.Type {
+	var kind resource.Type
+	most := 0
+	for _, t := range types {
+		m, err := newMessage(t)
+		if err != nil {
+			continue
+		}
+		has := 0
+		for _, member := range o {
+			if fieldNamed(m.ProtoReflect().Descriptor(), member.Name) != nil {
+				has++
+			}
+		}
+		switch {
+		case has > most:
+			kind, most = t, has
+		case has == most:
+			kind = ""
+		}
+	}
+	return kind
+}

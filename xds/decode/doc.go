@@ -1,0 +1,22 @@
+// Package decode reads xDS resources and checks them: bytes in, values of
+// package resource out. It is the only decoder.
+//
+// A resource that is pushed over HTTP, read from a file or sent by a management
+// server goes through the same functions and the same rules, those of gRPC's
+// client. An [InvalidError] lists every broken rule by resource, field and
+// reason; a warning is about something that is accepted and probably does not
+// do what its author expects. An [Origin] selects the few differences: resources
+// written by hand may leave out what can be inferred and meet extra checks,
+// resources of a management server are judged by gRPC's rules to the letter.
+//
+// A body goes through these steps:
+//
+//	bytes ─ read: JSON, YAML (package text) or protobuf, in or without an envelope
+//	└ proto message ─ validate: one validator per resource, which fills in a report
+//	  ├ value of package resource
+//	  ├ problems, warnings, notes ─ Place adds line and column
+//	  └ encode: the message as deterministic protobuf, which is stored
+//
+// The tables in fieldsof*.go say of each field of each message whether lbd applies
+// it. A field that is set and not applied causes a warning.
+package decode

@@ -1,0 +1,207 @@
+package decode
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"time"
+
+	weightedv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
+	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// converter converts the config of an endpoint policy from the policy's proto.
+type converter struct {
+	name    protoreflect.FullName
+	convert func(v policyValidator, config *anypb.Any, field string) resource.Policy
+}
+
+// converters are those of all endpoint policies that have a proto.
+var converters = []converter{
+	{nameOf(new(roundrobinv3.RoundRobin)), policyValidator.roundRobin},
+	converterOf(policyValidator.weighted),
+	converterOf(policyValidator.leastRequest),
+	converterOf(policyValidator.ringHash),
+	converterOf(policyValidator.pickFirst),
+}
+
+// converterOf returns the converter that reads an M and converts it.
+func converterOf[M proto.Message](convert func(v policyValidator, m M, field string) resource.Policy) converter {
+	var none M
+	return converter{nameOf(none), func(v policyValidator, config *anypb.Any, field string) resource.Policy {
+		m, ok := none.ProtoReflect().New().Interface().(M)
+		if !ok || !v.carries(config, m, field) {
+			return resource.Policy{}
+		}
+		return convert(v, m, field)
+	}}
+}
+
+// converterNames lists the protos in a sentence.
+func converterNames() string {
+	var names []string
+	for _, c := range converters {
+		names = append(names, string(c.name.Name()))
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// converted is a policy's config, converted from its proto to gRPC's service-config
+// form: a member and its path for each field that is set.
+type converted struct {
+	members map[string]any
+	paths   map[string]string
+}
+
+func convert() converted { return converted{make(map[string]any), make(map[string]string)} }
+
+// set adds a member, which stands for the field at a path.
+func (c converted) set(member string, value any, field string) {
+	c.members[member], c.paths[member] = value, field
+}
+
+// convertedPolicy lets a policy judge its converted config.
+func (v policyValidator) convertedPolicy(name resource.PolicyName, c converted, field string) resource.Policy {
+	text, err := json.Marshal(c.members)
+	if err != nil {
+		v.refuse(field, "cannot be written as JSON: %s", plain(err))
+		return resource.Policy{}
+	}
+	return v.configured(name, text, func(member string) string { return c.paths[member] })
+}
+
+// roundRobin warns of what it finds. gRPC does not read the config.
+func (v policyValidator) roundRobin(config *anypb.Any, field string) resource.Policy {
+	var m roundrobinv3.RoundRobin
+	if proto.Unmarshal(config.GetValue(), &m) == nil {
+		v.fields(&m, field)
+	}
+	return resource.Policy{Name: resource.PolicyRoundRobin}
+}
+
+// leastRequest converts the config of least_request. gRPC takes a zero in it as
+// absent, though neither in lb_policy's nor in the JSON of the policy.
+func (v policyValidator) leastRequest(m *leastrequestv3.LeastRequest, field string) resource.Policy {
+	v.fields(m, field)
+	count := m.GetChoiceCount()
+	if count != nil && count.GetValue() == 0 {
+		v.warnByHand(field+".choice_count", "is 0, which means the default here, as in gRPC: taken as 2")
+		count = nil
+	}
+	return v.choiceCount(count, field)
+}
+
+func (v policyValidator) choiceCount(count *wrapperspb.UInt32Value, field string) resource.Policy {
+	c := convert()
+	if count != nil {
+		c.set("choiceCount", count.GetValue(), field+".choice_count")
+	}
+	return v.convertedPolicy(resource.PolicyLeastRequest, c, field)
+}
+
+// ringHash converts the config of ring_hash.
+func (v policyValidator) ringHash(m *ringhashv3.RingHash, field string) resource.Policy {
+	v.fields(m, field)
+	switch h := m.GetHashFunction(); {
+	case h == ringhashv3.RingHash_XX_HASH:
+	case h == ringhashv3.RingHash_DEFAULT_HASH && v.byHand:
+		v.warn(field+".hash_function", "is %s, which gRPC rejects from a management server: taken as XX_HASH, as Envoy does; write hash_function: XX_HASH", h)
+	default:
+		v.refuse(field+".hash_function", "%s is not supported: supported is XX_HASH", h)
+	}
+	return v.ringSizes(m, field)
+}
+
+// ringSized is either of the two messages that configure ring_hash.
+type ringSized interface {
+	GetMinimumRingSize() *wrapperspb.UInt64Value
+	GetMaximumRingSize() *wrapperspb.UInt64Value
+}
+
+// maxRingSize is the default of maximum_ring_size. An absent maxRingSize of the JSON
+// means less.
+const maxRingSize = 8 << 20
+
+func (v policyValidator) ringSizes(m ringSized, field string) resource.Policy {
+	c := convert()
+	if n := m.GetMinimumRingSize(); n != nil {
+		c.set("minRingSize", n.GetValue(), field+".minimum_ring_size")
+	} else {
+		c.paths["minRingSize"] = field + ".minimum_ring_size" // the default may be more than the maximum
+	}
+	if n := m.GetMaximumRingSize(); n != nil {
+		c.set("maxRingSize", n.GetValue(), field+".maximum_ring_size")
+	} else {
+		c.members["maxRingSize"] = maxRingSize
+	}
+	return v.convertedPolicy(resource.PolicyRingHash, c, field)
+}
+
+// pickFirst converts the config of pick_first.
+func (v policyValidator) pickFirst(m *pickfirstv3.PickFirst, field string) resource.Policy {
+	v.fields(m, field)
+	c := convert()
+	c.set("shuffleAddressList", m.GetShuffleAddressList(), field+".shuffle_address_list")
+	return v.convertedPolicy(resource.PolicyPickFirst, c, field)
+}
+
+// weighted converts the config of client_side_weighted_round_robin. gRPC takes a
+// zero in it as absent, though not in the JSON of the policy.
+func (v policyValidator) weighted(m *weightedv3.ClientSideWeightedRoundRobin, field string) resource.Policy {
+	v.fields(m, field)
+	if m.GetEnableOobLoadReport().GetValue() {
+		v.warnUnapplied(m, "enable_oob_load_report", field+".enable_oob_load_report",
+			"is not applied: loads are those that are reported with the outcomes of picks")
+	}
+	c := convert()
+	for _, d := range []struct {
+		name, member string
+		value        *durationpb.Duration
+		absent       time.Duration
+	}{
+		{"blackout_period", "blackoutPeriod", m.GetBlackoutPeriod(), 10 * time.Second},
+		{"weight_expiration_period", "weightExpirationPeriod", m.GetWeightExpirationPeriod(), 3 * time.Minute},
+		{"weight_update_period", "weightUpdatePeriod", m.GetWeightUpdatePeriod(), time.Second},
+	} {
+		at := join(field, d.name)
+		if d.value == nil {
+			continue
+		}
+		if err := d.value.CheckValid(); err != nil && v.byHand {
+			v.refuse(at, "is no duration: %s", plain(err))
+		} else if period := d.value.AsDuration(); period != 0 {
+			c.set(d.member, durationJSON(period), at)
+		} else {
+			v.warnByHand(at, "is 0s, which means the default here, as in gRPC: taken as %s", d.absent)
+		}
+	}
+	at := join(field, "error_utilization_penalty")
+	switch n := float64(m.GetErrorUtilizationPenalty().GetValue()); {
+	case m.GetErrorUtilizationPenalty() == nil:
+	case math.IsNaN(n) || math.IsInf(n, 0):
+		v.refuse(at, "is %v: it must be a finite number", n)
+	case n == 0:
+		v.warnByHand(at, "is 0, which means the default here, as in gRPC: taken as 1")
+	default:
+		c.set("errorUtilizationPenalty", n, at)
+	}
+	return v.convertedPolicy(resource.PolicyWeightedRoundRobin, c, field)
+}
+
+// durationJSON writes a duration as protobuf does.
+func durationJSON(d time.Duration) json.RawMessage {
+	text, _ := protojson.Marshal(durationpb.New(d)) // any time.Duration can be written
+	return text
+}

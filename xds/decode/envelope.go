@@ -1,0 +1,98 @@
+package decode
+
+import (
+	"strings"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/lbd-dev/lbd/xds/decode/text"
+)
+
+const (
+	discoveryResponseURL = typeURLPrefix + "envoy.service.discovery.v3.DiscoveryResponse"
+	wrapperURL           = typeURLPrefix + "envoy.service.discovery.v3.Resource"
+)
+
+// jsonEnvelope chooses what to read a JSON object with these names at its top
+// into: m itself, the Any that carries it, or the DiscoveryResponse that holds
+// it.
+func jsonEnvelope(s text.Skimmed, m proto.Message) proto.Message {
+	switch {
+	case s.Resources && !s.Typed:
+		return &discoveryv3.DiscoveryResponse{}
+	case s.Typed:
+		return &anypb.Any{}
+	default:
+		return m
+	}
+}
+
+// binaryEnvelope tells a DiscoveryResponse from a bare resource, whose field 2
+// is of another kind: none of it begins as a type URL does, but a virtual host
+// that has one for a name.
+func binaryEnvelope(body []byte, m proto.Message) proto.Message {
+	for rest := body; len(rest) > 0; {
+		num, typ, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			break
+		}
+		if num == 2 && typ == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(rest)
+			value, _ := protowire.ConsumeBytes(rest[tag:])
+			if startsWithTypeURL(value) {
+				return &discoveryv3.DiscoveryResponse{}
+			}
+			break
+		}
+		rest = rest[n:]
+	}
+	return m
+}
+
+// startsWithTypeURL reports whether b begins as an Any with a type URL does.
+func startsWithTypeURL(b []byte) bool {
+	num, typ, n := protowire.ConsumeTag(b)
+	if n < 0 || num != 1 || typ != protowire.BytesType {
+		return false
+	}
+	url, n := protowire.ConsumeBytes(b[n:])
+	return n >= 0 && strings.HasPrefix(string(url), typeURLPrefix)
+}
+
+// unwrap takes the one resource out of its envelope into m.
+func unwrap(r *report, envelope, m proto.Message) error {
+	if a, ok := envelope.(*anypb.Any); ok && a.GetTypeUrl() == discoveryResponseURL {
+		envelope = &discoveryv3.DiscoveryResponse{}
+		if err := unmarshal(a.GetValue(), envelope); err != nil {
+			return err
+		}
+	}
+	a, _ := envelope.(*anypb.Any)
+	field := "@type"
+	if d, ok := envelope.(*discoveryv3.DiscoveryResponse); ok {
+		if n := len(d.GetResources()); n != 1 {
+			r.refuse("resources", "holds %d resources, where just one %s is wanted", n, r.key.Type)
+			return r.err()
+		}
+		a = d.GetResources()[0]
+		field = "resources[0].@type"
+	}
+	if a.GetTypeUrl() == wrapperURL {
+		var wrapper discoveryv3.Resource
+		if err := unmarshal(a.GetValue(), &wrapper); err != nil {
+			return err
+		}
+		a = wrapper.GetResource()
+	}
+	if url := a.GetTypeUrl(); url != r.key.Type.URL() {
+		// An unreadable type is noted already.
+		if url != "" || r.err() == nil {
+			r.refuse(field, "is %q, where a %s is wanted (%s)", url, r.key.Type, r.key.Type.URL())
+		}
+		return r.err()
+	}
+	return unmarshal(a.GetValue(), m)
+}

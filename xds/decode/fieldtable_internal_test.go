@@ -1,0 +1,255 @@
+package decode
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
+)
+
+// carried are the messages that the decoder reads out of an Any or by a variant: what
+// no other message of the tables leads to.
+var carried = []string{
+	"envoy.config.endpoint.v3.ClusterLoadAssignment" + logicalDNS,
+	"envoy.config.cluster.v3.Cluster.EdsClusterConfig",
+	"envoy.config.cluster.v3.Cluster.RingHashLbConfig",
+	"envoy.config.cluster.v3.Cluster.LeastRequestLbConfig",
+	"envoy.extensions.clusters.aggregate.v3.ClusterConfig",
+	"envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
+	"envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
+	"envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
+	"envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest",
+	"envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash",
+	"envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst",
+	"xds.type.v3.TypedStruct",
+	"udpa.type.v1.TypedStruct",
+	"envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+	"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+	"envoy.extensions.filters.http.router.v3.Router",
+}
+
+// TestEveryFieldIsClassified fails when go-control-plane has a field that the tables
+// do not have: decide what lbd does with it, and write it down there.
+func TestEveryFieldIsClassified(t *testing.T) {
+	tables := map[string]*messageFields{}
+	for _, list := range [][]messageFields{assignmentFields, clusterFields, routeFields} {
+		for i := range list {
+			if tables[list[i].message] != nil {
+				t.Errorf("%s is in the tables twice", list[i].message)
+			}
+			tables[list[i].message] = &list[i]
+		}
+	}
+	seen := map[string]bool{}
+	var visit func(name string)
+	visit = func(name string) {
+		if seen[name] {
+			return
+		}
+		seen[name] = true
+		table := tables[name]
+		if table == nil {
+			t.Errorf("%s is not in the tables, and an applied field leads to it", name)
+			return
+		}
+		for _, inner := range classify(t, table) {
+			if _, variant, ok := strings.Cut(name, " "); ok && tables[inner+" "+variant] != nil {
+				inner += " " + variant
+			}
+			visit(inner)
+		}
+	}
+	for _, m := range []proto.Message{&endpointv3.ClusterLoadAssignment{}, &clusterv3.Cluster{}, &listenerv3.Listener{}, &routev3.RouteConfiguration{}} {
+		visit(string(nameOf(m)))
+	}
+	for _, name := range carried {
+		visit(name)
+	}
+	for name := range tables {
+		if !seen[name] {
+			t.Errorf("nothing leads to %s", name)
+		}
+	}
+}
+
+// classify holds a table to its message, and returns the messages that its applied
+// fields lead to.
+func classify(t *testing.T, table *messageFields) []string {
+	t.Helper()
+	md, err := table.descriptor()
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	times := map[string]int{}
+	for _, name := range append(strings.Fields(table.applied), strings.Fields(table.unused)...) {
+		times[name]++
+	}
+	for _, words := range []map[protoreflect.Name]string{table.judged, table.ignored} {
+		for name, why := range words {
+			times[string(name)]++
+			if why == "" {
+				t.Errorf("%s.%s has no words", table.message, name)
+			}
+		}
+	}
+	var inner []string
+	for i := range md.Fields().Len() {
+		fd := md.Fields().Get(i)
+		if n := times[string(fd.Name())]; n != 1 {
+			t.Errorf("%s.%s is classified %d times", table.message, fd.Name(), n)
+		}
+		delete(times, string(fd.Name()))
+		applied := slices.Contains(strings.Fields(table.applied), string(fd.Name()))
+		if m := messageIn(fd); applied && m != nil && m.ParentFile().Package() != "google.protobuf" {
+			inner = append(inner, string(m.FullName()))
+		}
+	}
+	for name := range times {
+		t.Errorf("%s has no field %s", table.message, name)
+	}
+	return inner
+}
+
+// TestEveryIgnoredFieldIsWarnedOf sets each field of the tables that is not applied,
+// alone, on a path of applied fields.
+func TestEveryIgnoredFieldIsWarnedOf(t *testing.T) {
+	n := 0
+	for message, uses := range FieldTable {
+		name, variant, _ := strings.Cut(message, " ")
+		if variant != "" {
+			variant = " " + variant
+		}
+		for _, use := range uses {
+			m := newMessageOf(t, name)
+			fd := m.Descriptor().Fields().ByName(use.Field)
+			set1(m, fd)
+			v := &report{byHand: true}
+			v.fieldsAs(m.Interface(), "at[0]", variant)
+			got := v.remarks().list
+			if use.Applied {
+				if len(got) > 0 {
+					t.Errorf("%s.%s is applied, and warned of: %v", message, use.Field, got)
+				}
+				continue
+			}
+			n++
+			if len(got) != 1 || got[0].Field != "at[0]."+string(use.Field) || !strings.HasPrefix(got[0].Reason, "is not applied") || !strings.HasSuffix(got[0].Reason, use.Words) {
+				t.Errorf("%s.%s: warnings %v", message, use.Field, got)
+			}
+			server := &report{}
+			server.fieldsAs(m.Interface(), "at[0]", variant)
+			if list := server.unapplied.fields(); len(list) != 1 || list[0].Field != message+"."+string(use.Field) || list[0].Path != got[0].Field || list[0].Reason != got[0].Reason {
+				t.Errorf("%s.%s of a server: %v", message, use.Field, list)
+			}
+			stored := &report{stored: true}
+			if stored.fieldsAs(m.Interface(), "", variant); len(stored.unapplied.fields()) > 0 {
+				t.Errorf("%s.%s of a stored resource is reported", message, use.Field)
+			}
+		}
+	}
+	if n < 300 {
+		t.Errorf("only %d fields are not applied", n)
+	}
+}
+
+// TestPlainEndpointsHaveNothingIgnored: the short way past an endpoint misses no field
+// that the tables do not apply.
+func TestPlainEndpointsHaveNothingIgnored(t *testing.T) {
+	n := 0
+	var visit func(plan *fieldPlan, steps []protoreflect.FieldDescriptor)
+	visit = func(plan *fieldPlan, steps []protoreflect.FieldDescriptor) {
+		for _, f := range plan.ignored {
+			n++
+			e := &endpointv3.LbEndpoint{}
+			m := e.ProtoReflect()
+			for _, fd := range steps {
+				if fd.IsList() {
+					m = m.Mutable(fd).List().AppendMutable().Message()
+				} else {
+					m = m.Mutable(fd).Message()
+				}
+			}
+			set1(m, f.fd)
+			if plainEndpoint(e) {
+				t.Errorf("an endpoint with %s is plain", f.fd.FullName())
+			}
+		}
+		for _, inner := range plan.nested {
+			visit(inner.plan, append(slices.Clip(steps), inner.fd))
+		}
+	}
+	visit(fieldPlans()[string(nameOf(&endpointv3.LbEndpoint{}))], nil)
+	if n < 8 || !plainEndpoint(&endpointv3.LbEndpoint{}) {
+		t.Errorf("an endpoint has %d fields that are not applied", n)
+	}
+}
+
+// newMessageOf returns an empty message by its full name.
+func newMessageOf(t *testing.T, name string) protoreflect.Message {
+	t.Helper()
+	if m := resolve(typeURLPrefix + name); m != nil {
+		return m.ProtoReflect()
+	}
+	md, err := (&messageFields{message: name}).descriptor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dynamicpb.NewMessage(md)
+}
+
+// set1 sets a field to something other than its default.
+func set1(m protoreflect.Message, fd protoreflect.FieldDescriptor) {
+	switch {
+	case fd.IsMap():
+		entries := m.Mutable(fd).Map()
+		key := protoreflect.ValueOfString("k").MapKey()
+		if fd.MapValue().Message() != nil {
+			entries.Mutable(key)
+		} else {
+			entries.Set(key, nonzero(fd.MapValue()))
+		}
+	case fd.IsList() && fd.Message() != nil:
+		m.Mutable(fd).List().AppendMutable()
+	case fd.IsList():
+		m.Mutable(fd).List().Append(nonzero(fd))
+	case fd.Message() != nil:
+		m.Mutable(fd)
+	default:
+		m.Set(fd, nonzero(fd))
+	}
+}
+
+func nonzero(fd protoreflect.FieldDescriptor) protoreflect.Value {
+	switch fd.Kind() {
+	case protoreflect.BoolKind:
+		return protoreflect.ValueOfBool(true)
+	case protoreflect.EnumKind:
+		return protoreflect.ValueOfEnum(1)
+	case protoreflect.StringKind:
+		return protoreflect.ValueOfString("x")
+	case protoreflect.BytesKind:
+		return protoreflect.ValueOfBytes([]byte("x"))
+	case protoreflect.Uint32Kind:
+		return protoreflect.ValueOfUint32(1)
+	case protoreflect.Uint64Kind:
+		return protoreflect.ValueOfUint64(1)
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(1)
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(1)
+	case protoreflect.FloatKind:
+		return protoreflect.ValueOfFloat32(1)
+	case protoreflect.DoubleKind:
+		return protoreflect.ValueOfFloat64(1)
+	default:
+		panic("a field of kind " + fd.Kind().String())
+	}
+}

@@ -1,0 +1,205 @@
+package decode_test
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+func FuzzDecodeAssignment(f *testing.F) {
+	for _, format := range formats {
+		for _, body := range []string{
+			envoyFile, handwritten, "{}",
+			localities(locality("a", 0, 3, endpoint("h", 80), also("i", "j")), locality("b", 1, 1)),
+			drop("throttle", 7, `"MILLION"`),
+			`{"resources":[{"@type":"` + assignmentType + `","cluster_name":"orders","foo":1}]}`,
+		} {
+			seed := []byte(body)
+			if format == decode.FormatProtobuf {
+				d, err := decode.Assignment(seed, decode.Options{Format: decode.FormatYAML, Name: nameFor(body), Lenient: true})
+				if err != nil {
+					f.Fatal(err)
+				}
+				seed = d.Raw
+			}
+			f.Add(seed, uint8(format), uint8(decode.ByHand))
+			f.Add(seed, uint8(format), uint8(decode.FromServer))
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte, format, origin uint8) {
+		o := decode.Options{Format: decode.Format(format % 3), Origin: decode.Origin(origin % 2), Name: "orders", Lenient: origin&2 != 0}
+		d, err := decode.Assignment(body, o)
+		if err != nil {
+			expected(t, err)
+			o.Name = ""
+			if d, err = decode.Assignment(body, o); err != nil {
+				expected(t, err)
+				return
+			}
+		}
+		again, err := decode.Assignment(d.Raw, decode.Options{Format: decode.FormatProtobuf, Origin: o.Origin})
+		if err != nil {
+			t.Fatalf("raw of %q: %v", body, err)
+		}
+		if !reflect.DeepEqual(again.Value, d.Value) || !bytes.Equal(again.Raw, d.Raw) {
+			t.Fatalf("raw of %q: %+v, want %+v", body, again, d)
+		}
+		if again.Value.Reuse(d.Value) != d.Value {
+			t.Fatalf("%q: the same again is not the same", body)
+		}
+		sum := 0
+		for _, l := range d.Value.Localities {
+			if l.Weight == 0 {
+				t.Fatalf("%q: a locality of weight 0", body)
+			}
+			for _, e := range l.Endpoints {
+				if len(e.Addresses) == 0 || e.Weight == 0 || e.Locality != l.ID {
+					t.Fatalf("%q: endpoint %+v", body, e)
+				}
+				if e.Usable() {
+					sum++
+				}
+			}
+		}
+		if sum != d.Value.Usable() {
+			t.Fatalf("%q: %d usable endpoints, counted %d", body, sum, d.Value.Usable())
+		}
+	})
+}
+
+func FuzzDecodeCluster(f *testing.F) {
+	for _, format := range formats {
+		for _, body := range []string{
+			eds(), eds(choose(policies(policy(wrr, `"endpoint_picking_policy":`+policies(policy(roundRobin))), policy(ringHash)))),
+			eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"none"}}}`, `"circuit_breakers":{"thresholds":[{"max_requests":7}]}`),
+			eds(`"outlier_detection":{"interval":"1s"}`, `"lrs_server":{"self":{}}`, `"foo":1`),
+			eds(`"lb_policy":"RING_HASH","ring_hash_lb_config":{"minimum_ring_size":7}`, `"outlier_detection":{"enforcing_failure_percentage":9,"max_ejection_time":"3s"}`),
+			eds(`"lb_policy":"LEAST_REQUEST","least_request_lb_config":{"choice_count":3}`),
+			dnsSocket(`{"address":"::1","port_value":80}`), aggregate(`["a","b","a"]`),
+			only(policy(weighted, `"blackout_period":"1s","error_utilization_penalty":0.5`)), only(within(policy(leastRequest, `"choice_count":3`))),
+			only(named("weighted_round_robin", `{"blackoutPeriod":"1.5s"}`)), only(named("ring_hash_experimental", `{"minRingSize":7,"requestHashHeader":"x"}`)),
+			only(named("xds_wrr_locality_experimental", `{"childPolicy":[{"x":{}},{"pick_first":{"shuffleAddressList":true}}]}`)), only(named("acme", `{"a":[1,null]}`)),
+		} {
+			seed := []byte(body)
+			if format == decode.FormatProtobuf {
+				d, err := decode.Cluster(seed, decode.Options{Policies: acme, Lenient: true})
+				if err != nil {
+					f.Fatal(err)
+				}
+				seed = d.Raw
+			}
+			f.Add(seed, uint8(format), uint8(decode.ByHand))
+			f.Add(seed, uint8(format), uint8(decode.FromServer))
+		}
+	}
+	f.Fuzz(func(t *testing.T, body []byte, format, origin uint8) {
+		o := decode.Options{Format: decode.Format(format % 3), Origin: decode.Origin(origin % 2), Policies: acme, Lenient: origin&2 != 0}
+		d, err := decode.Cluster(body, o)
+		if err != nil {
+			expected(t, err)
+			return
+		}
+		again, err := decode.Cluster(d.Raw, decode.Options{Format: decode.FormatProtobuf, Origin: o.Origin, Policies: acme})
+		if err != nil {
+			t.Fatalf("raw of %q: %v", body, err)
+		}
+		if !reflect.DeepEqual(again.Value, d.Value) || !bytes.Equal(again.Raw, d.Raw) {
+			t.Fatalf("raw of %q: %+v, want %+v", body, again, d)
+		}
+		if d.Value.Name == "" {
+			t.Fatalf("%q: %+v", body, d.Value)
+		}
+		for p := &d.Value.Policy; p != nil; p = p.Child {
+			if p.Name == "" {
+				t.Fatalf("%q: %+v", body, d.Value)
+			}
+		}
+	})
+}
+
+// expected takes the two errors that a body may be refused with.
+func expected(t *testing.T, err error) {
+	t.Helper()
+	var syntax *decode.SyntaxError
+	var invalid *decode.InvalidError
+	switch {
+	case errors.As(err, &syntax):
+		if syntax.Reason == "" {
+			t.Fatal("a SyntaxError without reason")
+		}
+	case errors.As(err, &invalid):
+		for _, p := range invalid.Problems {
+			if p.Reason == "" || p.Resource == "" || strings.Contains(p.Reason, "panicked") {
+				t.Fatalf("problem %+v", p)
+			}
+		}
+		if len(invalid.Problems) == 0 || len(invalid.Problems) > decode.MaxProblems+1 {
+			t.Fatalf("%d problems", len(invalid.Problems))
+		}
+	default:
+		t.Fatalf("err = %v", err)
+	}
+}
+
+func FuzzDecodeBundle(f *testing.F) {
+	for _, format := range []decode.Format{decode.FormatJSON, decode.FormatYAML} {
+		for _, body := range []string{
+			someBundle, envoyClusters, envoyFile, eds(), handwritten, typed(clusterType, eds()), `{"resources":[]}`,
+			typed(responseType, someBundle), bundle(`{"@type":"` + wrapperType + `","resource":` + typed(clusterType, eds(`"foo":1`)) + `}`),
+			api(rds), routes(acting(`"cluster":"a"`)), bundle(typed(listenerType, api(rds, filters(routed))), typed(routesType, routes(matching(`"path":"/a"`)))),
+			bundle(typed(listenerType, `{"name":"l"}`), typed(clusterType, `{"type":7}`), "7", `{}`),
+		} {
+			f.Add([]byte(body), uint8(format), true, false)
+			f.Add([]byte(body), uint8(format), false, true)
+		}
+	}
+	f.Add(someBinary(f), uint8(decode.FormatProtobuf), true, true)
+	f.Fuzz(func(t *testing.T, body []byte, format uint8, bare, strict bool) {
+		o := decode.Options{Format: decode.Format(format % 3), Bare: bare, Lenient: strict, Policies: acme}
+		b, err := decode.All(body, o)
+		if err != nil {
+			expected(t, err)
+			if invalid, ok := errors.AsType[*decode.InvalidError](err); ok {
+				decode.Place(body, o.Format, false, invalid.Problems)
+			}
+			return
+		}
+		keys := map[resource.Key]bool{}
+		for _, i := range b.Items {
+			if keys[i.Key] || i.Key.Name == "" {
+				t.Fatalf("%q: key %v", body, i.Key)
+			}
+			keys[i.Key] = true
+			again := decode.Options{Format: decode.FormatProtobuf, Name: i.Key.Name, Policies: acme}
+			switch i.Key.Type {
+			case resource.TypeListener:
+				d, err := decode.Listener(i.Raw, again)
+				if err != nil || !reflect.DeepEqual(d.Value, i.Listener) || !bytes.Equal(d.Raw, i.Raw) {
+					t.Fatalf("raw of %q: %+v, %v, want %+v", body, d, err, i)
+				}
+			case resource.TypeRoutes:
+				d, err := decode.RouteConfiguration(i.Raw, again)
+				if err != nil || !reflect.DeepEqual(d.Value, i.Routes) || !bytes.Equal(d.Raw, i.Raw) {
+					t.Fatalf("raw of %q: %+v, %v, want %+v", body, d, err, i)
+				}
+			case resource.TypeCluster:
+				d, err := decode.Cluster(i.Raw, again)
+				if err != nil || !reflect.DeepEqual(d.Value, i.Cluster) || !bytes.Equal(d.Raw, i.Raw) {
+					t.Fatalf("raw of %q: %+v, %v, want %+v", body, d, err, i)
+				}
+			case resource.TypeAssignment:
+				d, err := decode.Assignment(i.Raw, again)
+				if err != nil || !reflect.DeepEqual(d.Value, i.Assignment) || !bytes.Equal(d.Raw, i.Raw) {
+					t.Fatalf("raw of %q: %+v, %v, want %+v", body, d, err, i)
+				}
+			default:
+				t.Fatalf("%q: key %v", body, i.Key)
+			}
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package decode
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/lbd-dev/lbd/xds/decode/text"
+)
+
+// readJSON reads body, which is JSON, into m. f is the format that the body
+// had before.
+//
+// protojson stops at the first unknown field, or drops them all without a word.
+// So a body that it takes as it is (the usual case) costs one pass; any other
+// is walked to list what is unknown, and then read again without that.
+func readJSON(r *report, body []byte, f Format, m proto.Message) error {
+	body = bytes.TrimPrefix(body, []byte("\ufeff"))
+	if len(bytes.TrimSpace(body)) == 0 {
+		return &SyntaxError{Format: f, Reason: "the body is empty"}
+	}
+	s, err := text.Skim(body, MaxJSONEntries)
+	if err != nil {
+		return textError(f, err)
+	}
+	root := jsonEnvelope(s, m)
+	if err := (protojson.UnmarshalOptions{}).Unmarshal(body, root); err != nil {
+		if err := rereadJSON(r, body, f, root, err); err != nil {
+			return err
+		}
+	}
+	if root != m {
+		return unwrap(r, root, m)
+	}
+	return nil
+}
+
+// rereadJSON reads what protojson refused with first, unknown fields and enum
+// values left out and noted.
+func rereadJSON(r *report, body []byte, f Format, root proto.Message, first error) error {
+	md := root.ProtoReflect().Descriptor()
+	var tree any
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	if d.Decode(&tree) != nil {
+		return jsonError(body, f, md, first)
+	}
+	w := jsonWalk{report: r}
+	w.value(tree, md, "")
+	if w.rewritten {
+		var err error
+		if body, err = json.Marshal(tree); err != nil {
+			return jsonError(body, f, md, first)
+		}
+	}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, root); err != nil {
+		e := jsonError(body, f, md, err)
+		if w.rewritten {
+			e.Line, e.Column = 0, 0
+		}
+		return e
+	}
+	return nil
+}
+
+// protojson's errors, whose first words vary on purpose from build to build.
+var (
+	jsonPlace = regexp.MustCompile(`^(?:syntax error )?\(line (\d+):(\d+)\): `)
+	jsonField = regexp.MustCompile(`^invalid value for (\w+) field \S+: `)
+)
+
+// jsonError makes a SyntaxError of what protojson says about body, which was
+// read as a message of type md.
+func jsonError(body []byte, f Format, md protoreflect.MessageDescriptor, err error) *SyntaxError {
+	e := &SyntaxError{Format: f, Reason: plain(err)}
+	at := len(body)
+	if place := jsonPlace.FindStringSubmatch(e.Reason); place != nil {
+		e.Reason = e.Reason[len(place[0]):]
+		e.Line, _ = strconv.Atoi(place[1])
+		e.Column, _ = strconv.Atoi(place[2])
+		at = text.Offset(body, e.Line, e.Column)
+	}
+	var cut bool
+	var shape jsonShape
+	e.Field, shape, cut = jsonFieldAt(body, at, md)
+	switch {
+	case cut || strings.Contains(e.Reason, "unexpected EOF"):
+		e.Reason = "the body is cut short"
+		e.Line, e.Column = text.Position(body, len(body))
+	case jsonField.MatchString(e.Reason):
+		kind := jsonField.FindStringSubmatch(e.Reason)
+		e.Reason = e.Reason[len(kind[0]):] + " is no " + kind[1]
+		if kind[1] == "string" {
+			e.Reason += ": put it in quotes"
+		}
+	}
+	if wanted := shape.kind(); wanted != "" && strings.HasPrefix(e.Reason, "unexpected token ") {
+		e.Reason += ", where " + wanted + " is wanted"
+	}
+	e.Field, e.Reason = text.Clip(e.Field), text.Clip(e.Reason)
+	if f == FormatYAML {
+		// The place is one in the JSON that the YAML was turned into.
+		e.Line, e.Column = 0, 0
+	}
+	return e
+}
+
+// jsonFieldAt tells which field of a message of type md the JSON text body is
+// about at an offset, what is to stand there if it is a value, and whether body
+// ends in the middle before that.
+func jsonFieldAt(body []byte, at int, md protoreflect.MessageDescriptor) (field string, shape jsonShape, cut bool) {
+	type level struct {
+		shape  jsonShape
+		path   string
+		isList bool
+		index  int
+		name   string
+		named  bool // name is read, its value is not
+	}
+	var levels []level
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	root := jsonShape{message: md}
+	here := func() (string, jsonShape) {
+		if len(levels) == 0 {
+			return "", root
+		}
+		l := &levels[len(levels)-1]
+		switch {
+		case l.isList:
+			return fmt.Sprintf("%s[%d]", l.path, l.index), l.shape.element()
+		case l.named:
+			return l.shape.member(l.path, l.name)
+		default:
+			return l.path, l.shape
+		}
+	}
+	for {
+		tok, err := d.Token()
+		path, shape := here()
+		if err != nil {
+			return path, shape, errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) && len(levels) > 0
+		}
+		top := len(levels) - 1
+		isName := top >= 0 && !levels[top].isList && !levels[top].named && tok != json.Delim('}')
+		if isName {
+			levels[top].name, _ = tok.(string)
+			levels[top].named = true
+			if int(d.InputOffset()) > at {
+				path, _ = here()
+				return path, jsonShape{}, false
+			}
+			continue
+		}
+		if int(d.InputOffset()) > at {
+			return path, shape, false
+		}
+		switch tok {
+		case json.Delim('{'), json.Delim('['):
+			levels = append(levels, level{shape: shape, path: path, isList: tok == json.Delim('[')})
+			continue
+		case json.Delim('}'), json.Delim(']'):
+			levels = levels[:top]
+			if top == 0 {
+				root = jsonShape{} // nothing is wanted after it
+			}
+		default:
+			if url, ok := tok.(string); ok && top >= 0 && levels[top].name == "@type" && levels[top].shape.isAny() {
+				levels[top].shape = shapeOf(url)
+			}
+		}
+		if len(levels) > 0 {
+			levels[len(levels)-1].index++
+			levels[len(levels)-1].named = false
+		}
+	}
+}

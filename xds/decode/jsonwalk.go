@@ -1,0 +1,196 @@
+package decode
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// jsonShape is what a JSON value stands for: a message, or a field's value; the
+// zero shape is one that nothing is known about.
+type jsonShape struct {
+	message protoreflect.MessageDescriptor
+	field   protoreflect.FieldDescriptor
+	// single is true for an element of field, where field is a list or map.
+	single bool
+}
+
+// shapeOf returns the shape of an Any's object, by its @type.
+func shapeOf(url string) jsonShape {
+	m := resolve(url)
+	if m == nil {
+		return jsonShape{}
+	}
+	return jsonShape{message: m.ProtoReflect().Descriptor()}
+}
+
+// isAny reports whether the value is a google.protobuf.Any.
+func (s jsonShape) isAny() bool {
+	md := s.object()
+	return md != nil && md.FullName() == anyName
+}
+
+// object is the message that a JSON object stands for, nil where it is none.
+func (s jsonShape) object() protoreflect.MessageDescriptor {
+	switch {
+	case s.message != nil:
+		return s.message
+	case s.field == nil || !s.single && (s.field.IsList() || s.field.IsMap()):
+		return nil
+	case s.field.IsMap():
+		return s.field.MapValue().Message()
+	default:
+		return s.field.Message()
+	}
+}
+
+// kind says which JSON value is wanted, nothing where that is not known.
+func (s jsonShape) kind() string {
+	switch {
+	case s.field != nil && s.field.IsList() && !s.single:
+		return "a list"
+	case s.field != nil && s.field.IsMap() && !s.single:
+		return "an object"
+	}
+	if md := s.object(); md != nil && !ownJSON(md) {
+		return "an object"
+	}
+	return ""
+}
+
+// element is the shape of what a list or map field holds.
+func (s jsonShape) element() jsonShape {
+	if s.field == nil {
+		return jsonShape{}
+	}
+	return jsonShape{field: s.field, single: true}
+}
+
+// member returns the path and shape of what an object at path has under name.
+func (s jsonShape) member(path, name string) (string, jsonShape) {
+	if s.field != nil && s.field.IsMap() && !s.single {
+		return path + "[" + strconv.Quote(name) + "]", s.element()
+	}
+	if md := s.object(); md != nil {
+		if fd := fieldNamed(md, name); fd != nil {
+			return join(path, string(fd.Name())), jsonShape{field: fd}
+		}
+	}
+	return join(path, name), jsonShape{}
+}
+
+// jsonWalk goes over a decoded JSON value beside the type of the message it
+// stands for, and notes what the type does not know. Values of a wrong kind are
+// left to protojson.
+type jsonWalk struct {
+	*report
+	// rewritten is true once the tree was changed.
+	rewritten bool
+}
+
+// value visits a value that stands for a message of type md.
+func (w *jsonWalk) value(value any, md protoreflect.MessageDescriptor, path string) {
+	object, ok := value.(map[string]any)
+	if !ok {
+		return
+	}
+	typed := md.FullName() == anyName
+	if typed {
+		if md = w.carried(object, path); md == nil {
+			return
+		}
+	}
+	if ownJSON(md) {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if typed && name == "@type" {
+			continue
+		}
+		fd := fieldNamed(md, name)
+		if fd == nil {
+			w.unknownField(envelopeless(join(path, name)), func() string {
+				return unknownOf(string(md.Name()), suggestField(md, name))
+			})
+			continue
+		}
+		w.field(object[name], fd, join(path, string(fd.Name())))
+	}
+}
+
+func (w *jsonWalk) field(value any, fd protoreflect.FieldDescriptor, path string) {
+	switch {
+	case fd.IsList():
+		list, _ := value.([]any)
+		for i, held := range list {
+			w.single(held, fd, element(path, i))
+		}
+	case fd.IsMap():
+		object, _ := value.(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(object)) {
+			w.single(object[key], fd.MapValue(), path+"["+strconv.Quote(key)+"]")
+		}
+	default:
+		w.single(value, fd, path)
+	}
+}
+
+func (w *jsonWalk) single(value any, fd protoreflect.FieldDescriptor, path string) {
+	switch fd.Kind() {
+	case protoreflect.MessageKind:
+		w.value(value, fd.Message(), path)
+	case protoreflect.EnumKind:
+		name, ok := value.(string)
+		if ok && fd.Enum().Values().ByName(protoreflect.Name(name)) == nil {
+			w.refuse(envelopeless(path), "is %q, which is none of %s", name, enumNames(fd.Enum()))
+		}
+	}
+}
+
+// carried returns the type of what an Any's object carries, nil where there is
+// nothing to visit. An object that cannot be read is noted and emptied, so that
+// the rest of the body can.
+func (w *jsonWalk) carried(object map[string]any, path string) protoreflect.MessageDescriptor {
+	if len(object) == 0 {
+		return nil
+	}
+	url, _ := object["@type"].(string)
+	if url == "" {
+		w.refuse(envelopeless(join(path, "@type")), "is absent: it must name the type of message")
+		return nil
+	}
+	shape := shapeOf(url)
+	if shape.message == nil {
+		w.refuse(envelopeless(join(path, "@type")),
+			"is %q, a type that lbd does not know, so that its JSON cannot be read: check the name, or leave it out", url)
+		clear(object)
+		w.rewritten = true
+		return nil
+	}
+	return shape.message
+}
+
+// enumNames lists an enum's names.
+func enumNames(ed protoreflect.EnumDescriptor) string {
+	names := make([]string, ed.Values().Len())
+	for i := range names {
+		names[i] = string(ed.Values().Get(i).Name())
+	}
+	return strings.Join(names, ", ")
+}
+
+// envelopeless is a path without the DiscoveryResponse, and the Resource in it,
+// that hold the resource.
+func envelopeless(path string) string {
+	inner, ok := strings.CutPrefix(path, "resources[0].")
+	if !ok || inner == "@type" {
+		return path
+	}
+	if of, ok := strings.CutPrefix(inner, "resource."); ok {
+		return of
+	}
+	return inner
+}

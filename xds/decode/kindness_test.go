@@ -1,0 +1,247 @@
+package decode_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// weights are the localities of an assignment as "zone@priority=weight".
+func weights(a *resource.Assignment) string {
+	var parts []string
+	for _, l := range a.Localities {
+		parts = append(parts, l.ID.Zone+"@"+string(rune('0'+l.Priority))+"="+string(rune('0'+l.Weight)))
+	}
+	return strings.Join(parts, " ")
+}
+
+const envoyDefaults = "endpoints: hold 2 priorities, and a priority is used until it fails as a whole: " +
+	"Envoy's defaults, an overprovisioning factor of 1.4 and a panic threshold of 50 %, are not applied"
+
+const countsEndpoints = "note: endpoints: no locality has a load_balancing_weight: each without one weighs as many as its usable endpoints"
+
+func TestWeightsOfLocalities(t *testing.T) {
+	const (
+		down     = `"health_status":"UNHEALTHY"`
+		draining = `"health_status":"DRAINING"`
+		healthy  = `"health_status":"HEALTHY"`
+	)
+	zone := func(name, priority string, endpoints ...string) string {
+		return `{"locality":{"zone":"` + name + `"},"priority":` + priority + `,"lb_endpoints":[` + strings.Join(endpoints, ",") + `]}`
+	}
+	for _, c := range []struct {
+		name     string
+		body     string
+		byHand   string
+		server   string
+		warnings []string // by hand
+	}{
+		{
+			name:   "as written",
+			body:   localities(locality("a", 0, 3, endpoint("h", 80)), locality("b", 0, 5)),
+			byHand: "a@0=3 b@0=5", server: "a@0=3 b@0=5",
+		},
+		{
+			name: "none bears one",
+			body: localities(
+				zone("a", "0", endpoint("h", 80), endpoint("i", 80, healthy), endpoint("j", 80, down)),
+				zone("b", "0", endpoint("k", 80, draining)),
+				zone("c", "1", endpoint("l", 80))),
+			byHand: "a@0=2 b@0=1 c@1=1", server: "",
+			warnings: []string{
+				"endpoints[1]: has no usable endpoint: it weighs 1, and nothing is picked from it",
+				envoyDefaults,
+				countsEndpoints,
+			},
+		},
+		{
+			name:   "a priority that is all down is still there",
+			body:   localities(zone("a", "0", endpoint("h", 80, down)), zone("b", "1", endpoint("i", 80))),
+			byHand: "a@0=1 b@1=1", server: "",
+			warnings: []string{
+				"endpoints[0]: has no usable endpoint: it weighs 1, and nothing is picked from it",
+				envoyDefaults,
+				countsEndpoints,
+			},
+		},
+		{
+			name:   "one bears one",
+			body:   localities(locality("a", 0, 3, endpoint("h", 80)), zone("b", "0", endpoint("i", 80)), locality("c", 0, 0)),
+			byHand: "a@0=3", server: "a@0=3",
+			warnings: []string{
+				"endpoints[1].load_balancing_weight: is absent: the locality and its endpoints are left out",
+				"endpoints[2].load_balancing_weight: is 0: the locality and its endpoints are left out",
+			},
+		},
+		{
+			name:   "one bears 0, which asks for no load",
+			body:   localities(locality("a", 0, 0, endpoint("h", 80)), zone("b", "0", endpoint("i", 80), endpoint("j", 80))),
+			byHand: "b@0=2", server: "",
+			warnings: []string{
+				"endpoints[0].load_balancing_weight: is 0: the locality and its endpoints are left out",
+				countsEndpoints,
+			},
+		},
+		{
+			name:   "all bear 0",
+			body:   localities(locality("a", 0, 0, endpoint("h", 80))),
+			byHand: "", server: "",
+			warnings: []string{"endpoints[0].load_balancing_weight: is 0: the locality and its endpoints are left out"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, err := decode.Assignment([]byte(c.body), decode.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := weights(d.Value); got != c.byHand {
+				t.Errorf("by hand: %s, want %s", got, c.byHand)
+			}
+			if got := append(lines(d.Warnings), noted(d.Notes)...); !reflect.DeepEqual(got, c.warnings) {
+				t.Errorf("warnings:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.warnings, "\n"))
+			}
+			d, err = decode.Assignment([]byte(c.body), decode.Options{Origin: decode.FromServer})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := weights(d.Value); got != c.server || len(d.Warnings) != 0 {
+				t.Errorf("from a server: %s, want %s; warnings %q", got, c.server, lines(d.Warnings))
+			}
+		})
+	}
+}
+
+func TestDropsInPartsPerMillion(t *testing.T) {
+	const field = "policy.drop_overloads[0].drop_percentage.numerator: "
+	for _, c := range []struct {
+		numerator   uint32
+		denominator string
+		want        uint64
+		warnings    []string
+	}{
+		{0, `"HUNDRED"`, 0, nil},
+		{7, `"HUNDRED"`, 70_000, nil},
+		{7, `"TEN_THOUSAND"`, 700, nil},
+		{7, `"MILLION"`, 7, nil},
+		{100, `"HUNDRED"`, 1_000_000, nil},
+		{101, `"HUNDRED"`, 1_000_000, []string{field + "is 101 of 100: taken as all of them"}},
+		{1_000_001, `"MILLION"`, 1_000_000, []string{field + "is 1000001 of 1000000: taken as all of them"}},
+		// Times ten thousand this is 4,295, had uint32 held it.
+		{430_000, `"HUNDRED"`, 1_000_000, []string{field + "is 430000 of 100: taken as all of them"}},
+		{4_294_967_295, `"HUNDRED"`, 1_000_000, []string{field + "is 4294967295 of 100: taken as all of them"}},
+	} {
+		body := []byte(drop("throttle", c.numerator, c.denominator))
+		d, err := decode.Assignment(body, decode.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []resource.Drop{{Category: "throttle", PerMillion: c.want}}; !reflect.DeepEqual(d.Value.Drops, want) {
+			t.Errorf("%d of %s: %+v, want %+v", c.numerator, c.denominator, d.Value.Drops, want)
+		}
+		if got := lines(d.Warnings); !reflect.DeepEqual(got, c.warnings) {
+			t.Errorf("%d of %s: warnings %q, want %q", c.numerator, c.denominator, got, c.warnings)
+		}
+		d, err = decode.Assignment(body, decode.Options{Origin: decode.FromServer})
+		if err != nil || d.Value.Drops[0].PerMillion != c.want || len(d.Warnings) != 0 {
+			t.Errorf("from a server: %d of %s: %+v, %v", c.numerator, c.denominator, d, err)
+		}
+	}
+}
+
+func TestWarningsOfAssignments(t *testing.T) {
+	for _, c := range []assignmentCase{
+		{"nothing odd", localities(locality("a", 0, 1, endpoint("h", 80))), nil},
+		{"nothing at all", `{"cluster_name":"orders"}`, nil},
+		{
+			"endpoints that differ in weight", localities(locality("a", 0, 1,
+				endpoint("h", 80), endpoint("i", 80, `"load_balancing_weight":2`), endpoint("j", 80, `"load_balancing_weight":3`))),
+			[]string{"endpoints: endpoints differ in load_balancing_weight: round_robin does not heed it"},
+		},
+		{
+			"endpoints of the same weight", localities(locality("a", 0, 1,
+				endpoint("h", 80, `"load_balancing_weight":2`), endpoint("i", 80, `"load_balancing_weight":2`))), nil,
+		},
+		{
+			"a category twice", `{"cluster_name":"orders","policy":{"drop_overloads":[` +
+				overload("a", 1, "0") + "," + overload("b", 1, "0") + "," + overload("a", 1, "0") + `]}}`,
+			[]string{`policy.drop_overloads[2].category: is "a" a second time: each drops on its own, and they are counted together`},
+		},
+		{
+			"what has no effect", `{"cluster_name":"orders","policy":{"overprovisioning_factor":140,"endpoint_stale_after":"5s",` +
+				`"weighted_priority_health":true},"named_endpoints":{"x":{}}}`,
+			[]string{
+				"named_endpoints: is not applied: write each endpoint in lb_endpoints",
+				"policy.overprovisioning_factor: is not applied: a priority is used until it fails as a whole",
+				"policy.endpoint_stale_after: is not applied: endpoints stay until they are replaced",
+				"policy.weighted_priority_health: is not applied: a priority is used until it fails as a whole",
+			},
+		},
+		{
+			"a resolver by name", one(`{"endpoint":{"address":{"socket_address":{"address":"h","port_value":80,"resolver_name":"x"}}}}`),
+			[]string{"endpoints[0].lb_endpoints[0].endpoint.address.socket_address.resolver_name: is not applied: names are resolved by the system"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d, err := decode.Assignment([]byte(c.body), decode.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := lines(d.Warnings); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("warnings:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+func TestEverythingOfAnEndpoint(t *testing.T) {
+	body := `{"cluster_name":"orders","endpoints":[{
+		"locality":{"region":"r","zone":"z","sub_zone":"s"},"load_balancing_weight":7,"priority":0,
+		"lb_endpoints":[{
+			"endpoint":{
+				"address":{"socket_address":{"address":"2001:db8::1","port_value":8080}},
+				"additional_addresses":[{"address":{"socket_address":{"address":"10.0.0.1","port_value":8081}}}],
+				"hostname":"orders-7"},
+			"health_status":"DEGRADED",
+			"load_balancing_weight":3,
+			"metadata":{"filter_metadata":{"envoy.lb":{"hash_key":"seven","canary":true}}}},
+		{"endpoint":{"address":{"socket_address":{"address":"h","port_value":1}}},
+			"metadata":{"filter_metadata":{"envoy.lb":{"hash_key":7}}}}]}]}`
+	id := resource.Locality{Region: "r", Zone: "z", SubZone: "s"}
+	want := &resource.Assignment{Name: "orders", Localities: []*resource.LocalityEndpoints{{
+		ID: id, Weight: 7, Endpoints: []*resource.Endpoint{
+			{
+				Addresses: []string{"[2001:db8::1]:8080", "10.0.0.1:8081"}, Hostname: "orders-7",
+				Health: resource.HealthDegraded, Weight: 3, HashKey: "seven", Locality: id,
+			},
+			{Addresses: []string{"h:1"}, Weight: 1, Locality: id},
+		},
+	}}}
+	for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
+		d, err := decode.Assignment([]byte(body), decode.Options{Origin: origin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(d.Value, want) {
+			t.Errorf("origin %d: %+v, want %+v", origin, d.Value.Localities[0].Endpoints[0], want.Localities[0].Endpoints[0])
+		}
+	}
+}
+
+func TestEveryHealthStatus(t *testing.T) {
+	for name, want := range map[string]resource.Health{
+		"UNKNOWN": resource.HealthUnknown, "HEALTHY": resource.HealthHealthy, "UNHEALTHY": resource.HealthUnhealthy,
+		"DRAINING": resource.HealthDraining, "TIMEOUT": resource.HealthTimeout, "DEGRADED": resource.HealthDegraded,
+	} {
+		d, err := decode.Assignment([]byte(one(endpoint("h", 80, `"health_status":"`+name+`"`))), decode.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := d.Value.Localities[0].Endpoints[0]
+		if e.Health != want || e.Health.String() != name || e.Usable() != (name == "UNKNOWN" || name == "HEALTHY") {
+			t.Errorf("%s: %v, usable %v", name, e.Health, e.Usable())
+		}
+	}
+}

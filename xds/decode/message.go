@@ -1,0 +1,99 @@
+package decode
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+	"unicode"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// typeURLPrefix begins the type URL of every xDS resource.
+const typeURLPrefix = "type.googleapis.com/"
+
+// types are all of them, in the order in which a target needs them.
+var types = [...]resource.Type{resource.TypeListener, resource.TypeRoutes, resource.TypeCluster, resource.TypeAssignment}
+
+// typeOf returns the type that a URL names, or none.
+func typeOf(url string) resource.Type {
+	for _, t := range types {
+		if t.URL() == url {
+			return t
+		}
+	}
+	return ""
+}
+
+// newMessage returns an empty message of a type.
+func newMessage(t resource.Type) (proto.Message, error) {
+	switch t {
+	case resource.TypeCluster:
+		return &clusterv3.Cluster{}, nil
+	case resource.TypeAssignment:
+		return &endpointv3.ClusterLoadAssignment{}, nil
+	case resource.TypeListener:
+		return &listenerv3.Listener{}, nil
+	case resource.TypeRoutes:
+		return &routev3.RouteConfiguration{}, nil
+	default:
+		return nil, fmt.Errorf("unknown type of resource %q", t)
+	}
+}
+
+func nameOf(m proto.Message) protoreflect.FullName {
+	return m.ProtoReflect().Descriptor().FullName()
+}
+
+// isEmpty reports whether m has no field set, unknown ones aside.
+func isEmpty(m proto.Message) bool {
+	empty := true
+	m.ProtoReflect().Range(func(protoreflect.FieldDescriptor, protoreflect.Value) bool {
+		empty = false
+		return false
+	})
+	return empty
+}
+
+// set yields the names of m's fields that are set, in their order.
+func set(m proto.Message) iter.Seq[protoreflect.Name] {
+	return func(yield func(protoreflect.Name) bool) {
+		r := m.ProtoReflect()
+		fields := r.Descriptor().Fields()
+		for i := range fields.Len() {
+			if r.Has(fields.Get(i)) && !yield(fields.Get(i).Name()) {
+				return
+			}
+		}
+	}
+}
+
+// oneof names the field of a oneof that is set, or nothing.
+func oneof(m proto.Message, name protoreflect.Name) string {
+	r := m.ProtoReflect()
+	if fd := r.WhichOneof(r.Descriptor().Oneofs().ByName(name)); fd != nil {
+		return string(fd.Name())
+	}
+	return ""
+}
+
+// fieldNamed finds a field by one of the two names that proto3 JSON takes.
+func fieldNamed(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
+	if fd := md.Fields().ByJSONName(name); fd != nil {
+		return fd
+	}
+	return md.Fields().ByTextName(name)
+}
+
+// plain returns the words of an error of the protobuf module, without its
+// prefix.
+func plain(err error) string {
+	return strings.TrimLeftFunc(strings.TrimPrefix(err.Error(), "proto:"), unicode.IsSpace)
+}

@@ -1,0 +1,35 @@
+package decode
+
+import (
+	"errors"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+func TestAPanicIsARefusal(t *testing.T) {
+	read := func() (err error) {
+		defer refusePanic(resource.Key{Type: resource.TypeCluster, Name: "orders"}, &err)
+		panic("a fault of the decoder")
+	}
+	err := read()
+	var invalid *InvalidError
+	if !errors.As(err, &invalid) || invalid.Problems[0].Resource != "Cluster/orders" {
+		t.Errorf("err = %v", err)
+	}
+}
+
+func TestAPanicInABundleHidesNoOtherProblem(t *testing.T) {
+	d := bundling{bundle: &Bundle{}, places: map[resource.Key]string{}}
+	fail := func(*report, proto.Message) error { panic("a fault of the decoder") }
+	empty := func(*report, proto.Message) error { return nil }
+	if err := errors.Join(d.item("resources[0]", resource.Key{Type: resource.TypeCluster, Name: "a"}, fail), d.item("resources[1]", resource.Key{Type: resource.TypeAssignment, Name: ""}, empty)); err != nil {
+		t.Fatal(err)
+	}
+	got := d.problems.ofBundle()
+	if len(got) != 2 || got[0].Resource != "Cluster/a" || got[0].Field != "resources[0]" || got[1].Field != "resources[1].cluster_name" {
+		t.Errorf("problems %+v", got)
+	}
+}

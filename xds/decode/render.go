@@ -1,0 +1,53 @@
+package decode
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lbd-dev/lbd/xds/decode/text"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Render writes a resource, given as [Decoded] holds it in Raw, in a format:
+// indented proto3 JSON with the names of the proto fields, the same as YAML, or
+// raw as it is. Equal bytes give equal text. It fails where raw is no resource
+// of the type, and in JSON and YAML where the resource carries a message of a
+// type that lbd does not know.
+func Render(t resource.Type, raw []byte, f Format) ([]byte, error) {
+	if f == FormatProtobuf {
+		return raw, nil
+	}
+	m, err := newMessage(t)
+	if err != nil {
+		return nil, err
+	}
+	if err := proto.Unmarshal(raw, m); err != nil {
+		return nil, fmt.Errorf("render %s: %s", t, plain(err))
+	}
+	return renderText(m, f, string(t))
+}
+
+// renderText writes m as JSON or YAML; what names it in errors.
+func renderText(m proto.Message, f Format, what string) ([]byte, error) {
+	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("render %s as %s: %s; it can be had as protobuf", what, f, plain(err))
+	}
+	if f == FormatYAML {
+		if body, err = text.ToYAML(body); err != nil {
+			return nil, fmt.Errorf("render %s as %s: %w", what, f, err)
+		}
+		return body, nil
+	}
+	// protojson varies its white space from build to build.
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, body, "", "  "); err != nil {
+		return nil, fmt.Errorf("render %s as %s: %w", what, f, err)
+	}
+	indented.WriteByte('\n')
+	return indented.Bytes(), nil
+}

@@ -1,0 +1,213 @@
+package decode_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+var formats = []decode.Format{decode.FormatJSON, decode.FormatYAML, decode.FormatProtobuf}
+
+// handwritten is an assignment that needs every kindness there is.
+const handwritten = `
+endpoints:
+- lb_endpoints:
+  - endpoint: {address: {socket_address: {address: h, port_value: 80}}}
+  - endpoint: {address: {socket_address: {address: i, port_value: 80}}, hostname: "7"}
+    health_status: DRAINING
+    metadata: {filter_metadata: {envoy.lb: {hash_key: k, b: [1, {c: null}], a: 0.25}}}
+- priority: 1
+  locality: {zone: a}
+  lb_endpoints:
+  - endpoint: {address: {socket_address: {address: j, port_value: 80}}}
+    health_status: UNHEALTHY
+    load_balancing_weight: 3
+- priority: 1
+  locality: {zone: b}
+  load_balancing_weight: 0
+policy:
+  drop_overloads:
+  - {category: throttle, drop_percentage: {numerator: 200, denominator: HUNDRED}}
+`
+
+// What is stored is read again at the next start: it must mean the same, the
+// kindnesses worked out anew.
+func TestRawMeansTheSame(t *testing.T) {
+	first, err := decode.Assignment([]byte(handwritten), decode.Options{Format: decode.FormatYAML, Name: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := weights(first.Value); got != "@0=1 a@1=1" {
+		t.Fatalf("localities %s", got)
+	}
+	again, err := decode.Assignment(first.Raw, decode.Options{Format: decode.FormatProtobuf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(first.Value, again.Value) {
+		t.Errorf("value %+v, want %+v", again.Value, first.Value)
+	}
+	if !bytes.Equal(first.Raw, again.Raw) {
+		t.Errorf("raw %x, want %x", again.Raw, first.Raw)
+	}
+}
+
+func TestEqualContentHasEqualRawInEveryFormat(t *testing.T) {
+	decodeAssignment := func(body []byte, o decode.Options) (any, []byte, error) {
+		d, err := decode.Assignment(body, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		return d.Value, d.Raw, nil
+	}
+	decodeCluster := func(body []byte, o decode.Options) (any, []byte, error) {
+		d, err := decode.Cluster(body, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		return d.Value, d.Raw, nil
+	}
+	for _, c := range []struct {
+		kind   resource.Type
+		body   string
+		decode func([]byte, decode.Options) (any, []byte, error)
+	}{
+		{resource.TypeAssignment, handwritten, decodeAssignment},
+		{resource.TypeAssignment, envoyFile, decodeAssignment},
+		{resource.TypeAssignment, "{}", decodeAssignment},
+		{resource.TypeCluster, eds(
+			`"metadata":{"filter_metadata":{"lbd":{"connect":"none"},"a":{"z":1,"b":2,"c":{"e":"f","d":"g"}}}}`,
+			choose(policies(policy(wrr, `"endpoint_picking_policy":`+policies(policy(roundRobin))))),
+			`"connect_timeout":"1.5s","circuit_breakers":{"thresholds":[{"max_requests":0}]}`,
+		), decodeCluster},
+		{resource.TypeCluster, aggregate(`["b","a","b"]`, choose(policies(within(named("ring_hash_experimental", `{"minRingSize":7,"maxRingSize":9.0e2}`))))), decodeCluster},
+		{resource.TypeCluster, dnsSocket(`{"address":"h","port_value":80}`), decodeCluster},
+	} {
+		value, raw, err := c.decode([]byte(c.body), decode.Options{Format: decode.FormatYAML, Name: nameFor(c.body), Policies: grpcs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range formats {
+			text, err := decode.Render(c.kind, raw, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gotValue, gotRaw, err := c.decode(text, decode.Options{Format: f, Policies: grpcs})
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", f, err, text)
+			}
+			if !bytes.Equal(gotRaw, raw) || !reflect.DeepEqual(gotValue, value) {
+				t.Errorf("%s: %+v, want %+v; from\n%s", f, gotValue, value, text)
+			}
+		}
+	}
+}
+
+// nameFor is the name to decode a body with: none where it has one.
+func nameFor(body string) string {
+	if body == handwritten || body == "{}" {
+		return "orders"
+	}
+	return ""
+}
+
+// Whoever writes protobuf may write the map in an Any in any order.
+func TestRawDoesNotDependOnTheOrderWithinAnAny(t *testing.T) {
+	fields := map[string]any{}
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		fields[name] = map[string]any{"x": 1, "y": 2}
+	}
+	content, err := structpb.NewStruct(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inner := &clusterv3.Cluster{Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"s": content, "t": content}}}
+	raws := map[string]bool{}
+	bodies := map[string]bool{}
+	for range 20 {
+		carried, err := anypb.New(inner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := proto.Marshal(&clusterv3.Cluster{
+			Name: "orders", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+			Metadata: &corev3.Metadata{TypedFilterMetadata: map[string]*anypb.Any{"m": carried}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bodies[string(body)] = true
+		d, err := decode.Cluster(body, decode.Options{Format: decode.FormatProtobuf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		raws[string(d.Raw)] = true
+	}
+	if len(raws) != 1 || len(bodies) == 1 {
+		t.Errorf("%d bodies gave %d raws, want one of several", len(bodies), len(raws))
+	}
+}
+
+func TestRenderGolden(t *testing.T) {
+	d, err := decode.Assignment([]byte(handwritten), decode.Options{Format: decode.FormatYAML, Name: "orders"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for f, name := range map[decode.Format]string{decode.FormatJSON: "assignment.json", decode.FormatYAML: "assignment.yaml"} {
+		got, err := decode.Render(resource.TypeAssignment, d.Raw, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s:\n%s\nwant:\n%s", name, got, want)
+		}
+	}
+}
+
+func TestRenderOfWhatIsNotReadable(t *testing.T) {
+	carried, err := proto.Marshal(&clusterv3.Cluster{
+		Metadata: &corev3.Metadata{TypedFilterMetadata: map[string]*anypb.Any{"m": {TypeUrl: "type.googleapis.com/acme.Thing"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		kind resource.Type
+		raw  []byte
+	}{{resource.TypeCluster, carried}, {resource.TypeCluster, []byte{0xff}}, {"Thing", nil}} {
+		if text, err := decode.Render(c.kind, c.raw, decode.FormatJSON); err == nil {
+			t.Errorf("%s rendered as %s", c.kind, text)
+		}
+		if raw, err := decode.Render(c.kind, c.raw, decode.FormatProtobuf); err != nil || !bytes.Equal(raw, c.raw) {
+			t.Errorf("as protobuf: %x, %v", raw, err)
+		}
+	}
+}
+
+func TestTypesHaveTheURLsOfTheirMessages(t *testing.T) {
+	for kind, url := range map[resource.Type]string{resource.TypeCluster: clusterType, resource.TypeAssignment: assignmentType, "Thing": ""} {
+		if kind.URL() != url {
+			t.Errorf("%s has %q, want %q", kind, kind.URL(), url)
+		}
+	}
+	if name := (&clusterv3.Cluster{}).ProtoReflect().Descriptor().Name(); protoreflect.Name(resource.TypeCluster) != name {
+		t.Errorf("type %s, message %s", resource.TypeCluster, name)
+	}
+}

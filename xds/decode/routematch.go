@@ -1,0 +1,164 @@
+package decode
+
+import (
+	"slices"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// conditions are those of a route that no pick can meet or miss. gRPC passes
+// over all of them.
+var conditions = []protoreflect.Name{"tls_context", "dynamic_metadata", "filter_state", "cookies"}
+
+// match judges which requests a route takes. It reports whether the route is to
+// be kept.
+func (v *routeValidator) match(at spot, m *routev3.RouteMatch, to *resource.RouteMatch) bool {
+	if m == nil {
+		v.refuse(at.in("match"), `is absent: write match: {prefix: ""} to take all requests`)
+		return false
+	}
+	if m.GetTlsContext() != nil || len(m.GetDynamicMetadata()) > 0 || len(m.GetFilterState()) > 0 || len(m.GetCookies()) > 0 {
+		v.unknownConditions(at, m)
+	}
+	if len(m.GetQueryParameters()) > 0 {
+		v.warnUnapplied(m, "query_parameters", at.in("match.query_parameters"), "is not supported: the route is left out, as gRPC leaves it out")
+		return false
+	}
+	v.path(at, m, to)
+	if sensitive := m.GetCaseSensitive(); sensitive != nil {
+		to.CaseInsensitive = !sensitive.GetValue()
+	}
+	v.headers(at, m.GetHeaders(), to)
+	if f := m.GetRuntimeFraction(); f != nil {
+		to.HasFraction = true
+		to.PerMillion = v.fraction(at, f.GetDefaultValue())
+	}
+	return true
+}
+
+// unknownConditions judges the conditions that no pick has.
+func (v *routeValidator) unknownConditions(at spot, m *routev3.RouteMatch) {
+	for name := range set(m) {
+		switch here := at.in("match." + string(name)); {
+		case !slices.Contains(conditions, name):
+		case v.byHand:
+			v.refuse(here, "is not supported: a pick has none, and the route would take more than is meant")
+		default:
+			v.warnUnapplied(m, name, here, "is not applied: a pick has none, and the route takes more than is meant")
+		}
+	}
+}
+
+// path judges the path of a route's match.
+func (v *routeValidator) path(at spot, m *routev3.RouteMatch, to *resource.RouteMatch) {
+	switch p := m.GetPathSpecifier().(type) {
+	case *routev3.RouteMatch_Prefix:
+		prefix := p.Prefix
+		to.Prefix = &prefix
+		if v.byHand && prefix != "" && prefix[0] != '/' {
+			v.warn(at.in("match.prefix"), "is %q, and takes nothing: paths begin with /", prefix)
+		}
+	case *routev3.RouteMatch_Path:
+		path := p.Path
+		to.Path = &path
+		if v.byHand && (path == "" || path[0] != '/') {
+			v.warn(at.in("match.path"), "is %q, and takes nothing: paths begin with /", path)
+		}
+	case *routev3.RouteMatch_SafeRegex:
+		to.Regex = v.wholeRegex(at.in("match.safe_regex.regex"), p.SafeRegex.GetRegex())
+	case *routev3.RouteMatch_PathSeparatedPrefix:
+		v.refuse(at.in("match.path_separated_prefix"), "is not supported: write two routes, path: %q and prefix: %q",
+			p.PathSeparatedPrefix, p.PathSeparatedPrefix+"/")
+	case nil:
+		v.refuse(at.in("match"), `has no path: write prefix: "" to take all requests`)
+	default:
+		v.refuse(at.in("match."+oneof(m, "path_specifier")), "is not supported: supported are prefix, path and safe_regex")
+	}
+}
+
+func (v *routeValidator) headers(at spot, list []*routev3.HeaderMatcher, to *resource.RouteMatch) {
+	if len(list) == 0 {
+		return
+	}
+	if v.byHand && len(list) > MaxHeaderMatchers {
+		v.refuse(at.in("match.headers"), "holds %d headers, of at most %d", len(list), MaxHeaderMatchers)
+		return
+	}
+	to.Headers = make([]resource.HeaderMatch, len(list))
+	for i, m := range list {
+		v.header(at, element("match.headers", i), m, &to.Headers[i])
+	}
+}
+
+// header judges a condition on a header.
+func (v *routeValidator) header(at spot, field string, m *routev3.HeaderMatcher, to *resource.HeaderMatch) {
+	to.Name, to.Invert = strings.ToLower(m.GetName()), m.GetInvertMatch()
+	if v.byHand {
+		v.headerName(at, field+".name", to.Name)
+	}
+	text := &to.String
+	switch h := m.GetHeaderMatchSpecifier().(type) {
+	case *routev3.HeaderMatcher_ExactMatch:
+		text.Value = h.ExactMatch
+	case *routev3.HeaderMatcher_PrefixMatch:
+		text.Kind, text.Value = resource.MatchPrefix, v.notEmpty(at, field+".prefix_match", h.PrefixMatch)
+	case *routev3.HeaderMatcher_SuffixMatch:
+		text.Kind, text.Value = resource.MatchSuffix, v.notEmpty(at, field+".suffix_match", h.SuffixMatch)
+	case *routev3.HeaderMatcher_ContainsMatch:
+		text.Kind, text.Value = resource.MatchContains, v.notEmpty(at, field+".contains_match", h.ContainsMatch)
+	case *routev3.HeaderMatcher_SafeRegexMatch:
+		text.Kind, text.Regex = resource.MatchRegex, v.wholeRegex(at.in(field+".safe_regex_match.regex"), h.SafeRegexMatch.GetRegex())
+	case *routev3.HeaderMatcher_StringMatch:
+		*text = v.stringMatch(at.in(field+".string_match"), h.StringMatch)
+	case *routev3.HeaderMatcher_RangeMatch:
+		to.Kind, to.RangeStart, to.RangeEnd = resource.HeaderRange, h.RangeMatch.GetStart(), h.RangeMatch.GetEnd()
+		if to.RangeStart >= to.RangeEnd {
+			v.warnByHand(at.in(field+".range_match"), "holds no number: end is exclusive, and must be above start")
+		}
+	case *routev3.HeaderMatcher_PresentMatch:
+		to.Kind, to.Present = resource.HeaderPresent, h.PresentMatch
+	default:
+		v.refuse(at.in(field), "has no condition: write present_match: true, or what the header must be")
+	}
+}
+
+// notEmpty returns text, which must not be empty.
+func (v *routeValidator) notEmpty(at spot, field, text string) string {
+	if text == "" {
+		v.refuse(at.in(field), "is empty: write present_match: true for a header that only must be there")
+	}
+	return text
+}
+
+// headerName judges the name of a header that a route looks at.
+func (v *routeValidator) headerName(at spot, field, name string) {
+	switch {
+	case name == "":
+		v.refuse(at.in(field), "is empty")
+	case unprintable(name) != "" || strings.ContainsAny(name, " \t"):
+		v.refuse(at.in(field), "is %q, which is no name of a header", name)
+	case name[0] == ':':
+		v.warn(at.in(field), "is %q: a pick never has it, as no RPC's metadata does", name)
+	case strings.HasSuffix(name, "-bin"):
+		v.warn(at.in(field), "is %q: binary headers count as absent", name)
+	}
+}
+
+// fraction converts the part of the requests that a route takes to parts per
+// million. gRPC takes an unknown denominator as MILLION.
+func (v *routeValidator) fraction(at spot, p *typev3.FractionalPercent) uint32 {
+	const field = "match.runtime_fraction"
+	if v.byHand && p == nil {
+		v.refuse(at.in(field+".default_value"), "is absent: the route would take no request")
+		return 0
+	}
+	if !v.byHand && typev3.FractionalPercent_DenominatorType_name[int32(p.GetDenominator())] == "" {
+		return min(p.GetNumerator(), million)
+	}
+	return uint32(v.perMillion(at.in(field+".default_value"), p))
+}

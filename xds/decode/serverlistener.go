@@ -1,0 +1,229 @@
+package decode
+
+import (
+	"net/netip"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+)
+
+// serverSide judges the listener of a server's port, as gRPC does (gRFC A36).
+// Nothing is made of it: lbd is no server of that kind.
+func (v listenerValidator) serverSide(m *listenerv3.Listener) {
+	if n := len(m.GetListenerFilters()); n > 0 {
+		v.refuse("listener_filters", "holds %d filters: none is supported", n)
+	}
+	if m.GetUseOriginalDst().GetValue() {
+		v.refuse("use_original_dst", "is true, which is not supported")
+	}
+	if m.GetAddress().GetSocketAddress() == nil {
+		v.refuse("address.socket_address", "is absent")
+	}
+	if c := m.GetDefaultFilterChain(); c != nil {
+		v.filterChain(c, "default_filter_chain")
+	}
+	chains := filterChains{listenerValidator: v, destinations: map[netip.Prefix]*destination{}}
+	for i, c := range m.GetFilterChains() {
+		chains.add(c, element("filter_chains", i))
+	}
+	if m.GetDefaultFilterChain() == nil && !chains.any() && v.err() == nil {
+		v.refuse("filter_chains", "holds no chain that is supported, and default_filter_chain is absent")
+	}
+}
+
+// filterChains are those of a listener, by what they match.
+type filterChains struct {
+	listenerValidator
+	destinations map[netip.Prefix]*destination
+}
+
+// destination holds the chains for one prefix of destinations.
+type destination struct {
+	// raw is true once a chain names the transport protocol raw_buffer: those that
+	// name none are then left out.
+	raw    bool
+	chains map[chainKey]bool
+}
+
+// chainKey is what tells the chains of a destination apart.
+type chainKey struct {
+	kind   listenerv3.FilterChainMatch_ConnectionSourceType
+	source netip.Prefix
+	port   uint32 // 0: any
+}
+
+// any reports whether a chain is left.
+func (f *filterChains) any() bool {
+	for _, d := range f.destinations {
+		if len(d.chains) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// add judges a chain, unless it matches by what is not supported: it is then left
+// out.
+func (f *filterChains) add(c *listenerv3.FilterChain, field string) {
+	match := c.GetFilterChainMatch()
+	if match.GetDestinationPort().GetValue() != 0 {
+		return
+	}
+	at := field + ".filter_chain_match"
+	destinations, ok := f.prefixes(match.GetPrefixRanges(), at+".prefix_ranges")
+	if !ok {
+		return
+	}
+	judged := false
+	for _, prefix := range destinations {
+		d := f.destinations[prefix]
+		if d == nil {
+			d = &destination{chains: map[chainKey]bool{}}
+			f.destinations[prefix] = d
+		}
+		if !d.heeds(match) {
+			continue
+		}
+		if !f.sources(d, match, at) {
+			return
+		}
+		judged = true
+	}
+	if judged {
+		f.filterChain(c, field)
+	}
+}
+
+// heeds reports whether a chain is not left out.
+func (d *destination) heeds(m *listenerv3.FilterChainMatch) bool {
+	protocol := m.GetTransportProtocol()
+	switch {
+	case len(m.GetServerNames()) > 0, protocol != "" && protocol != "raw_buffer", protocol == "" && d.raw:
+		return false
+	case protocol != "" && !d.raw:
+		d.raw = true
+		clear(d.chains)
+	}
+	return len(m.GetApplicationProtocols()) == 0
+}
+
+// sources notes which connections a chain is for.
+func (f *filterChains) sources(d *destination, m *listenerv3.FilterChainMatch, field string) bool {
+	kind := m.GetSourceType()
+	if _, known := listenerv3.FilterChainMatch_ConnectionSourceType_name[int32(kind)]; !known {
+		f.refuse(field+".source_type", "is %d, which is not supported", kind)
+		return false
+	}
+	sources, ok := f.prefixes(m.GetSourcePrefixRanges(), field+".source_prefix_ranges")
+	if !ok {
+		return false
+	}
+	ports := m.GetSourcePorts()
+	if len(ports) == 0 {
+		ports = []uint32{0}
+	}
+	for _, source := range sources {
+		for _, port := range ports {
+			key := chainKey{kind, source, port}
+			if d.chains[key] {
+				f.refuse(field, "matches what another chain matches")
+				return false
+			}
+			d.chains[key] = true
+		}
+	}
+	return true
+}
+
+// prefixes reads ranges of addresses; the zero Prefix stands for all where there
+// is none.
+func (f *filterChains) prefixes(ranges []*corev3.CidrRange, field string) ([]netip.Prefix, bool) {
+	if len(ranges) == 0 {
+		return []netip.Prefix{{}}, true
+	}
+	prefixes := make([]netip.Prefix, 0, len(ranges))
+	for i, r := range ranges {
+		at := element(field, i)
+		addr, err := netip.ParseAddr(r.GetAddressPrefix())
+		if err != nil {
+			f.refuse(at+".address_prefix", "is %q, which is no IP address", r.GetAddressPrefix())
+			return nil, false
+		}
+		prefix := netip.PrefixFrom(addr.Unmap(), int(r.GetPrefixLen().GetValue())).Masked()
+		if !prefix.IsValid() {
+			f.refuse(at+".prefix_len", "is %d, of at most %d", r.GetPrefixLen().GetValue(), addr.Unmap().BitLen())
+			return nil, false
+		}
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes, true
+}
+
+// filterChain judges what a chain does with connections.
+func (v listenerValidator) filterChain(c *listenerv3.FilterChain, field string) {
+	v.networkFilters(c.GetFilters(), field+".filters")
+	socket := c.GetTransportSocket()
+	if socket == nil {
+		return
+	}
+	field += ".transport_socket"
+	var m tlsv3.DownstreamTlsContext
+	tls := tlsValidator(v)
+	if !tls.tlsSocket(socket, &m, field) {
+		return
+	}
+	field += ".typed_config"
+	if m.GetRequireSni().GetValue() {
+		v.refuse(field+".require_sni", "is true, which is not supported")
+	}
+	if p := m.GetOcspStaplePolicy(); p != tlsv3.DownstreamTlsContext_LENIENT_STAPLING {
+		v.refuse(field+".ocsp_staple_policy", "%s is not supported", p)
+	}
+	s, problem := tlsSide{server: true}.security(m.GetCommonTlsContext())
+	if problem != nil {
+		v.refuse(join(field, problem.Field), "%s", problem.Reason)
+		return
+	}
+	if m.GetRequireClientCertificate().GetValue() && s.RootInstance == "" {
+		v.refuse(field+".require_client_certificate", "is true, where no certificate provider instance has the roots")
+	}
+	tls.instances(s, field+".common_tls_context")
+}
+
+// networkFilters judges the filters of a chain, of which the first connection
+// manager counts.
+func (v listenerValidator) networkFilters(list []*listenerv3.Filter, field string) {
+	seen := make(map[string]bool, len(list))
+	managed := false
+	for i, m := range list {
+		at := element(field, i)
+		switch name := m.GetName(); {
+		case name == "":
+			v.refuse(at+".name", "is empty")
+		case seen[name]:
+			v.refuse(at+".name", "is %q, as that of another filter is", name)
+		}
+		seen[m.GetName()] = true
+		config := m.GetTypedConfig()
+		at += ".typed_config"
+		if config.GetTypeUrl() != hcmURL {
+			v.refuse(at, "is %q: the only network filter is the HttpConnectionManager", config.GetTypeUrl())
+			continue
+		}
+		var manager hcmv3.HttpConnectionManager
+		if !v.carries(config, &manager, at) {
+			continue
+		}
+		filterValidator(v).filters(manager.GetHttpFilters(), at+".http_filters", true)
+		if !managed {
+			managed = true
+			v.trustsNobody(&manager, at)
+			v.routeSpecifier(&manager, at, true)
+		}
+	}
+	if !managed && len(list) == 0 {
+		v.refuse(field, "holds no HttpConnectionManager")
+	}
+}

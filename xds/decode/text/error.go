@@ -1,0 +1,35 @@
+package text
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Error is why a text cannot be read.
+type Error struct {
+	Line     int // from 1; 0 if it is not known
+	Reason   string
+	TooLarge bool // it would take too much to read
+}
+
+// Error returns the line and the reason.
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return e.Reason
+	}
+	return fmt.Sprintf("line %d: %s", e.Line, e.Reason)
+}
+
+// ErrEmpty is the error for a text that says nothing.
+var ErrEmpty = &Error{Reason: "the body is empty"}
+
+// maxWords is the longest reason, in bytes: it may quote what was sent.
+const maxWords = 1024
+
+// Clip shortens what quotes input to 1024 bytes.
+func Clip(s string) string {
+	if len(s) <= maxWords {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxWords], "") + "…"
+}

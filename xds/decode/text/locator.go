@@ -1,0 +1,273 @@
+package text
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Locator finds the fields of one JSON or YAML text.
+type Locator struct {
+	body []byte
+	yaml bool
+	root *yaml.Node // nil for JSON, and for YAML that cannot be read
+}
+
+// LocateJSON returns a Locator for a JSON text, which must not be changed.
+func LocateJSON(body []byte) *Locator { return &Locator{body: trimBOM(body)} }
+
+// LocateYAML returns a Locator for a YAML text, which must not be changed. The text is
+// read once.
+func LocateYAML(body []byte) *Locator {
+	l := &Locator{body: trimBOM(body), yaml: true}
+	var document yaml.Node
+	if yaml.Unmarshal(l.body, &document) == nil && len(document.Content) == 1 {
+		l.root = document.Content[0]
+	}
+	return l
+}
+
+func trimBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\ufeff")) }
+
+// Find returns the line and column of the field at a path, both from 1, the column in
+// bytes. A member of an object begins at its name. Paths are in snake_case, the text
+// may be in lowerCamelCase. If the field is absent, the position is that of the object
+// that lacks it. It returns 0, 0 if the text cannot be read as far as that. JSON is
+// read at each call.
+func (l *Locator) Find(field string) (line, column int) {
+	switch {
+	case !l.yaml:
+		at := locateJSON(l.body, fieldSteps(field))
+		if at < 0 {
+			return 0, 0
+		}
+		return Position(l.body, at)
+	case l.root != nil:
+		w := yamlSearch{budget: yamlSearchBudget}
+		n := w.find(l.root, fieldSteps(field))
+		return n.Line, l.bytes(n.Line, n.Column)
+	default:
+		return 0, 0
+	}
+}
+
+// bytes turns a column in characters into one in bytes.
+func (l *Locator) bytes(line, column int) int {
+	rest := l.body[Offset(l.body, line, 1):]
+	at := 0
+	for ; column > 1 && at < len(rest); column-- {
+		_, size := utf8.DecodeRune(rest[at:])
+		at += size
+	}
+	return at + 1
+}
+
+// A fieldStep leads from a value to one within: the member of an object, or an
+// element of a list.
+type fieldStep struct {
+	name    string
+	element bool
+	index   int
+}
+
+// is reports whether an object's member of a name is the step's.
+func (s fieldStep) is(name string) bool {
+	return !s.element && (name == s.name || name == Camel(s.name))
+}
+
+// Camel returns the lowerCamelCase of a name in snake_case, as proto3 JSON has it.
+func Camel(name string) string {
+	if !strings.Contains(name, "_") {
+		return name
+	}
+	var b strings.Builder
+	up := false
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case c == '_':
+			up = true
+			continue
+		case up && 'a' <= c && c <= 'z':
+			c -= 'a' - 'A'
+		}
+		up = false
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+// fieldSteps takes a path apart, as far as it is one.
+func fieldSteps(field string) []fieldStep {
+	var steps []fieldStep
+	for field != "" {
+		switch field[0] {
+		case '.':
+			field = field[1:]
+		case '[':
+			if quoted, err := strconv.QuotedPrefix(field[1:]); err == nil {
+				name, _ := strconv.Unquote(quoted)
+				steps = append(steps, fieldStep{name: name})
+				field = strings.TrimPrefix(field[1+len(quoted):], "]")
+				continue
+			}
+			text, rest, _ := strings.Cut(field[1:], "]")
+			index, err := strconv.Atoi(text)
+			if err != nil {
+				return steps
+			}
+			steps = append(steps, fieldStep{element: true, index: index})
+			field = rest
+		default:
+			end := strings.IndexAny(field, ".[")
+			if end < 0 {
+				end = len(field)
+			}
+			steps = append(steps, fieldStep{name: field[:end]})
+			field = field[end:]
+		}
+	}
+	return steps
+}
+
+// locateJSON returns the index into body of where the steps lead, as far as
+// they do; -1 if body ends or breaks before that is known.
+func locateJSON(body []byte, steps []fieldStep) int {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.UseNumber()
+	at := jsonStart(body, 0)
+	for {
+		tok, err := d.Token()
+		if err != nil {
+			return -1
+		}
+		if len(steps) == 0 || tok != json.Delim('{') && tok != json.Delim('[') {
+			return at
+		}
+		found := -1
+		for index := 0; d.More(); index++ {
+			here := jsonStart(body, int(d.InputOffset()))
+			step := tok == json.Delim('[') && steps[0].element && steps[0].index == index
+			if tok == json.Delim('{') {
+				name, err := d.Token()
+				if err != nil {
+					return -1
+				}
+				text, _ := name.(string)
+				step = steps[0].is(text)
+			}
+			if step {
+				found = here
+				break
+			}
+			if !skipJSON(d) {
+				return -1
+			}
+		}
+		if found < 0 {
+			if _, err := d.Token(); err != nil { // cut short
+				return -1
+			}
+			return at
+		}
+		at, steps = found, steps[1:]
+	}
+}
+
+// jsonStart is where the next value or name begins.
+func jsonStart(body []byte, from int) int {
+	for from < len(body) && strings.IndexByte(" \t\r\n,:", body[from]) >= 0 {
+		from++
+	}
+	return from
+}
+
+// skipJSON reads over one value.
+func skipJSON(d *json.Decoder) bool {
+	depth := 0
+	for {
+		tok, err := d.Token()
+		if err != nil {
+			return false
+		}
+		switch tok {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth == 0 {
+			return true
+		}
+	}
+}
+
+// yamlSearchBudget is how many mappings one search looks into: merged ones may
+// name each other many times over.
+const yamlSearchBudget = 10_000
+
+type yamlSearch struct{ budget int }
+
+// find returns the node where the steps lead, as far as they do: of a mapping's
+// member, the key.
+func (w *yamlSearch) find(n *yaml.Node, steps []fieldStep) *yaml.Node {
+	at := n
+	for _, step := range steps {
+		for n.Kind == yaml.AliasNode && n.Alias != nil {
+			n = n.Alias
+		}
+		switch {
+		case n.Kind == yaml.SequenceNode && step.element && step.index >= 0 && step.index < len(n.Content):
+			n = n.Content[step.index]
+			at = n
+		case n.Kind == yaml.MappingNode:
+			key, value := w.member(n, step)
+			if key == nil {
+				return at
+			}
+			at, n = key, value
+		default:
+			return at
+		}
+	}
+	return at
+}
+
+// member returns the key and value that a step leads to, in a mapping or in
+// what is merged into it.
+func (w *yamlSearch) member(n *yaml.Node, step fieldStep) (key, value *yaml.Node) {
+	if w.budget == 0 {
+		return nil, nil
+	}
+	w.budget--
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if step.is(n.Content[i].Value) {
+			return n.Content[i], n.Content[i+1]
+		}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Tag != "!!merge" {
+			continue
+		}
+		merged := []*yaml.Node{n.Content[i+1]}
+		if merged[0].Kind == yaml.SequenceNode {
+			merged = merged[0].Content
+		}
+		for _, m := range merged {
+			for m.Kind == yaml.AliasNode && m.Alias != nil {
+				m = m.Alias
+			}
+			if m.Kind != yaml.MappingNode {
+				continue
+			}
+			if key, value := w.member(m, step); key != nil {
+				return key, value
+			}
+		}
+	}
+	return nil, nil
+}

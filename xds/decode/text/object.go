@@ -1,0 +1,105 @@
+package text
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// Object is the members of a JSON object, in their order; or the elements of a
+// list, without names.
+type Object []Member
+
+// Member is one of them.
+type Member struct {
+	Name   string
+	Quoted []byte // the name as it is written
+	Value  []byte // without the space around it
+}
+
+// Members takes apart an object or a list, whose text must be valid JSON. It
+// shares the text's memory.
+func Members(text []byte) Object {
+	var o Object
+	var m Member
+	depth, start := 0, 0
+	end := func(i int) {
+		if m.Value = bytes.TrimSpace(text[start:i]); len(m.Value) > 0 {
+			o = append(o, m)
+		}
+		m, start = Member{}, i+1
+	}
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			for i++; text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			if depth++; depth == 1 {
+				start = i + 1
+			}
+		case '}', ']':
+			if depth--; depth == 0 {
+				end(i)
+			}
+		case ':':
+			if depth == 1 {
+				m.Quoted = bytes.TrimSpace(text[start:i])
+				m.Name = unquote(m.Quoted)
+				start = i + 1
+			}
+		case ',':
+			if depth == 1 {
+				end(i)
+			}
+		}
+	}
+	return o
+}
+
+// unquote returns the string that a JSON text is, empty where it is none.
+func unquote(text []byte) string {
+	var s string
+	if json.Unmarshal(text, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// Find returns the value of the first member of a name, or nil.
+func (o Object) Find(name string) []byte {
+	for _, m := range o {
+		if m.Name == name {
+			return m.Value
+		}
+	}
+	return nil
+}
+
+// Count returns how many members have a name.
+func (o Object) Count(name string) int {
+	n := 0
+	for _, m := range o {
+		if m.Name == name {
+			n++
+		}
+	}
+	return n
+}
+
+// Text returns the value of a member that is a string.
+func (o Object) Text(name string) string { return unquote(o.Find(name)) }
+
+// Kind names a JSON value, itself where it is short.
+func Kind(text []byte) string {
+	switch text[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	default:
+		return Clip(string(text))
+	}
+}

@@ -1,0 +1,336 @@
+package text
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// yamlGrowth is how many times its size a YAML text may grow as JSON. Only
+// aliases make it grow by more than its quotes and commas.
+const yamlGrowth = 16
+
+// maxYAMLNodes is how many nodes are visited. A text without aliases has fewer.
+const maxYAMLNodes = 5 * MaxYAMLEntries
+
+const growsTooMuch = "aliases make the body grow too much: write it out"
+
+// Limits of a YAML text. It is read into a tree before its contents are known, and
+// two bytes of text take hundreds there.
+const (
+	// MaxYAMLBytes is the largest YAML text.
+	MaxYAMLBytes = 8 << 20
+	// MaxYAMLEntries is the most marks of YAML that begin something: , [ { and
+	// what may be a key's colon, a dash or a question mark of a block. An
+	// endpoint has 6 to 13 of them.
+	MaxYAMLEntries = 1 << 19
+)
+
+// yamlSize refuses what would take too much to read.
+func yamlSize(body []byte) error {
+	if len(body) > MaxYAMLBytes {
+		return &Error{TooLarge: true, Reason: fmt.Sprintf("the body is %d bytes long, of at most %d as YAML: send it as JSON or protobuf", len(body), MaxYAMLBytes)}
+	}
+	entries := 0
+	for i, c := range body {
+		switch c {
+		case ',', '[', '{':
+			entries++
+		case ':', '-', '?':
+			if i+1 == len(body) || body[i+1] <= ' ' || c == ':' && i > 0 && (body[i-1] == '"' || body[i-1] == '\'') {
+				entries++
+			}
+		}
+	}
+	if entries > MaxYAMLEntries {
+		return &Error{TooLarge: true, Reason: fmt.Sprintf("the body has %d entries, of at most %d as YAML: send it as JSON or protobuf", entries, MaxYAMLEntries)}
+	}
+	return nil
+}
+
+// FromYAML turns one YAML document into JSON. Scalars mean what they mean in YAML 1.1,
+// where yes and off are booleans; the members of an object are in the order of their
+// names. The error is an *Error, ErrEmpty for null and for
+// a text without a document.
+func FromYAML(body []byte) ([]byte, error) {
+	if err := yamlSize(body); err != nil {
+		return nil, err
+	}
+	in := &lineReader{rest: body}
+	d := yaml.NewDecoder(in)
+	document, err := nextDocument(d, in)
+	if err != nil {
+		return nil, err
+	}
+	if document == nil {
+		return nil, ErrEmpty
+	}
+	if next, err := nextDocument(d, in); err != nil {
+		return nil, err
+	} else if next != nil {
+		return nil, &Error{Reason: "the body holds several documents, where one is wanted"}
+	}
+	w := yamlWriter{json: make([]byte, 0, len(body)), limit: 1024 + yamlGrowth*len(body)}
+	if bytes.IndexByte(body, '*') >= 0 {
+		w.open = map[*yaml.Node]bool{}
+	}
+	if err := w.value(document); err != nil {
+		return nil, err
+	}
+	return w.json, w.twice()
+}
+
+// nextDocument returns the root of the next document, nil if it is null or absent.
+func nextDocument(d *yaml.Decoder, in *lineReader) (*yaml.Node, error) {
+	var n yaml.Node
+	switch err := d.Decode(&n); {
+	case errors.Is(err, io.EOF):
+		return nil, nil
+	case err != nil:
+		return nil, &Error{Line: in.lines, Reason: yamlReason(err)}
+	}
+	root := n.Content[0]
+	if root.Kind == yaml.ScalarNode {
+		if value, err := scalar(root); value == nil && err == nil {
+			return nil, nil
+		}
+	}
+	return root, nil
+}
+
+// yamlWriter writes YAML as JSON.
+type yamlWriter struct {
+	json  []byte
+	limit int // of the bytes
+	nodes int // that were visited, one that aliases repeat each time
+	// open are the mappings and sequences that are being written; nil if there is no
+	// alias.
+	open  map[*yaml.Node]bool
+	again []*Error // the keys that are there more than once
+}
+
+// enter begins a visit of a mapping or sequence.
+func (w *yamlWriter) enter(n *yaml.Node) error {
+	if w.open[n] {
+		return &Error{Reason: fmt.Sprintf("anchor '%s' value contains itself", n.Anchor)}
+	}
+	if w.open != nil {
+		w.open[n] = true
+	}
+	return nil
+}
+
+func (w *yamlWriter) value(n *yaml.Node) error {
+	if w.nodes++; w.nodes > maxYAMLNodes || len(w.json) > w.limit {
+		return &Error{Reason: growsTooMuch}
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		return w.value(n.Alias)
+	case yaml.MappingNode:
+		return w.object(n)
+	case yaml.SequenceNode:
+		return w.list(n)
+	default:
+		value, err := scalar(n)
+		if err != nil {
+			return err
+		}
+		w.json = appendJSON(w.json, value)
+		return nil
+	}
+}
+
+func (w *yamlWriter) list(n *yaml.Node) error {
+	if err := w.enter(n); err != nil {
+		return err
+	}
+	defer delete(w.open, n)
+	w.json = append(w.json, '[')
+	for i, element := range n.Content {
+		if i > 0 {
+			w.json = append(w.json, ',')
+		}
+		if err := w.value(element); err != nil {
+			return err
+		}
+	}
+	w.json = append(w.json, ']')
+	return nil
+}
+
+type yamlMember struct {
+	name  string
+	key   any
+	value *yaml.Node
+}
+
+// object writes a mapping in the order of its names, so that of several faults
+// the same one is found each time.
+func (w *yamlWriter) object(n *yaml.Node) error {
+	if err := w.enter(n); err != nil {
+		return err
+	}
+	defer delete(w.open, n)
+	members, err := w.members(make([]yamlMember, 0, len(n.Content)/2), n)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(members, func(a, b yamlMember) int { return strings.Compare(a.name, b.name) })
+	w.json = append(w.json, '{')
+	for i, m := range members {
+		if i > 0 && m.name == members[i-1].name {
+			w.again = append(w.again, &Error{Line: m.value.Line, Reason: fmt.Sprintf("key %#v already set in map", m.key)})
+			continue
+		}
+		if i > 0 {
+			w.json = append(w.json, ',')
+		}
+		w.json = append(appendJSON(w.json, m.name), ':')
+		if err := w.value(m.value); err != nil {
+			return err
+		}
+	}
+	w.json = append(w.json, '}')
+	return nil
+}
+
+// members appends the members of a mapping, and of those that it merges, to list.
+func (w *yamlWriter) members(list []yamlMember, n *yaml.Node) ([]yamlMember, error) {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if w.nodes++; w.nodes > maxYAMLNodes {
+			return nil, &Error{Reason: growsTooMuch}
+		}
+		key, value := n.Content[i], n.Content[i+1]
+		if key.Kind == yaml.ScalarNode && key.Tag == "!!merge" {
+			var err error
+			if list, err = w.merge(list, value); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		k, err := yamlKey(key)
+		if err != nil {
+			return nil, err
+		}
+		name, ok := k.(string)
+		if !ok {
+			name = fmt.Sprint(k)
+		}
+		list = append(list, yamlMember{name, k, value})
+	}
+	return list, nil
+}
+
+// merge is members for the value of a merge key: a mapping, or a sequence of mappings
+// of which the last is taken first.
+func (w *yamlWriter) merge(list []yamlMember, n *yaml.Node) (_ []yamlMember, err error) {
+	merged := []*yaml.Node{n}
+	if n.Kind == yaml.SequenceNode {
+		merged = n.Content
+	}
+	for _, m := range slices.Backward(merged) {
+		if m.Kind == yaml.AliasNode {
+			m = m.Alias
+		}
+		if m.Kind != yaml.MappingNode {
+			return nil, &Error{Reason: "map merge requires map or sequence of maps as the value"}
+		}
+		if err := w.enter(m); err != nil {
+			return nil, err
+		}
+		list, err = w.members(list, m)
+		delete(w.open, m)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// yamlKey returns the key of a mapping, a scalar that is not null.
+func yamlKey(n *yaml.Node) (any, error) {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind != yaml.ScalarNode {
+		var key any
+		if err := n.Decode(&key); err != nil {
+			return nil, &Error{Reason: yamlReason(err)}
+		}
+		return nil, &Error{Reason: Clip(fmt.Sprintf("invalid map key: %#v", key))}
+	}
+	key, err := scalar(n)
+	if err == nil && key == nil {
+		err = &Error{Reason: "<nil> is no name of a field"}
+	}
+	return key, err
+}
+
+// twice returns an error about the keys that are there more than once, or nil.
+func (w *yamlWriter) twice() error {
+	if len(w.again) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(w.again, func(a, b *Error) int { return a.Line - b.Line })
+	first := w.again[0]
+	for _, e := range w.again[1:] {
+		first.Reason += fmt.Sprintf("; line %d: %s", e.Line, e.Reason)
+	}
+	first.Reason = Clip(first.Reason)
+	return first
+}
+
+// lineReader reads a text line by line, so that it knows how far the parser has come.
+// The line that the parser itself reports is often the one in which the mapping or list
+// begins that it is in.
+type lineReader struct {
+	rest  []byte
+	lines int
+}
+
+func (r *lineReader) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := bytes.IndexByte(r.rest, '\n') + 1
+	if n == 0 {
+		n = len(r.rest)
+	}
+	if n <= len(p) {
+		r.lines++
+	}
+	n = copy(p, r.rest[:n])
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (line \d+: )?`)
+
+// yamlReason returns the words of an error of the YAML package, without the line.
+func yamlReason(err error) string {
+	words := err.Error()
+	return Clip(words[len(yamlLine.FindString(words)):])
+}
+
+// ToYAML turns JSON into YAML, whose mappings are sorted.
+func ToYAML(text []byte) ([]byte, error) {
+	var value any
+	if err := yaml.Unmarshal(text, &value); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	e.CompactSeqIndent()
+	if err := e.Encode(value); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), e.Close()
+}

@@ -1,0 +1,172 @@
+package decode_test
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/decode/text"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// one of each type, and the value that its own decoder makes of it.
+func ofEachType(t *testing.T) map[resource.Type]struct {
+	body string
+	item resource.Item
+} {
+	t.Helper()
+	bodies := map[resource.Type]string{
+		resource.TypeListener:   api(`"route_config":{"virtual_hosts":[`+virtualHost(acting(`"cluster":"a"`))+`]}`, filters(filter(fault), routed)),
+		resource.TypeRoutes:     routes(matching(`"path":"/a"`), acting(`"weighted_clusters":{"clusters":[{"name":"a","weight":1},{"name":"b","weight":2}]}`)),
+		resource.TypeCluster:    eds(),
+		resource.TypeAssignment: `{"cluster_name":"a","endpoints":[` + locality("z", 0, 1, endpoint("h", 80)) + `]}`,
+	}
+	all := map[resource.Type]struct {
+		body string
+		item resource.Item
+	}{}
+	for typ, body := range bodies {
+		var it resource.Item
+		var err error
+		switch typ {
+		case resource.TypeListener:
+			d, failed := decode.Listener([]byte(body), decode.Options{})
+			it.Key.Name, it.Raw, it.Listener, err = "l", d.Raw, d.Value, failed
+		case resource.TypeRoutes:
+			d, failed := decode.RouteConfiguration([]byte(body), decode.Options{})
+			it.Key.Name, it.Raw, it.Routes, err = "r", d.Raw, d.Value, failed
+		case resource.TypeCluster:
+			d, failed := decode.Cluster([]byte(body), decode.Options{})
+			it.Key.Name, it.Raw, it.Cluster, err = "orders", d.Raw, d.Value, failed
+		case resource.TypeAssignment:
+			d, failed := decode.Assignment([]byte(body), decode.Options{})
+			it.Key.Name, it.Raw, it.Assignment, err = "a", d.Raw, d.Value, failed
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		it.Key.Type = typ
+		all[typ] = struct {
+			body string
+			item resource.Item
+		}{body, it}
+	}
+	return all
+}
+
+var fourTypes = []resource.Type{resource.TypeListener, resource.TypeRoutes, resource.TypeCluster, resource.TypeAssignment}
+
+func TestBundlesHoldFourTypes(t *testing.T) {
+	all := ofEachType(t)
+	var list []string
+	var want []resource.Item
+	var rendered []decode.Rendered
+	for i, typ := range fourTypes {
+		list = append(list, typed(typ.URL(), all[typ].body))
+		it := all[typ].item
+		it.Field = fmt.Sprintf("resources[%d]", i)
+		want = append(want, it)
+		rendered = append(rendered, decode.Rendered{Type: typ, Raw: it.Raw})
+	}
+	b, err := decode.All([]byte(bundle(list...)), decode.Options{})
+	if err != nil || !reflect.DeepEqual(b.Items, want) {
+		t.Fatalf("%+v, %v, want %+v", b, err, want)
+	}
+	for _, f := range formats {
+		body, err := decode.RenderBundle("7", rendered, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := decode.All(body, decode.Options{Format: f})
+		if err != nil || b.Version != "7" || !reflect.DeepEqual(b.Items, want) {
+			t.Errorf("%s: %+v, %v, want %+v", f, b, err, want)
+		}
+	}
+}
+
+func TestATypeIsToldByFields(t *testing.T) {
+	for typ, c := range ofEachType(t) {
+		for _, f := range formats {
+			body, err := decode.Render(typ, c.item.Raw, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := decode.All(body, decode.Options{Format: f, Bare: true})
+			if err != nil || !reflect.DeepEqual(b.Items, []resource.Item{c.item}) {
+				t.Errorf("%s as %s: %+v, %v", typ, f, b, err)
+			}
+		}
+	}
+}
+
+// Read as a virtual host, a locality without weight has a name that is no text.
+func TestALocalityIsNoVirtualHost(t *testing.T) {
+	d, err := decode.Assignment([]byte(`{"cluster_name":"a","endpoints":[{"locality":{"region":"us"},"lb_endpoints":[`+endpoint("h", 80)+`]}]}`), decode.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := decode.All(d.Raw, decode.Options{Format: decode.FormatProtobuf, Bare: true})
+	if err != nil || b.Items[0].Assignment == nil {
+		t.Errorf("%+v, %v", b, err)
+	}
+}
+
+// A fault within a listener's own routes stands where it is written.
+func TestFaultsOfInlineRoutesAreLocated(t *testing.T) {
+	listener := api(filters(routed), `"route_config":`+routes(acting(`"weighted_clusters":{"clusters":[{"name":"a","weight":1},{"name":"","weight":2}]}`)))
+	body := []byte(strings.ReplaceAll(bundle(typed(clusterType, eds()), typed(listenerType, listener)), `{"name":"","weight"`, "\n"+`{"name":"","weight"`))
+	_, err := decode.All(body, decode.Options{})
+	const field = "resources[1].api_listener.api_listener.route_config.virtual_hosts[0].routes[0].route.weighted_clusters.clusters[1].name"
+	if got := broken(t, err); len(got) != 1 || got[0] != "Listener/l | "+field+" | is empty" {
+		t.Errorf("%q", got)
+	}
+	if line, column := text.LocateJSON(body).Find(field); line != 2 || column != 2 {
+		t.Errorf("at %d:%d", line, column)
+	}
+}
+
+func TestLimitsOfRoutes(t *testing.T) {
+	host := func(i int) string {
+		return fmt.Sprintf(`{"domains":["d%d"],"routes":[%s]}`, i, acting(`"cluster":"a"`))
+	}
+	domains := func(n int) string { return `{"domains":["d"` + strings.Repeat(`,"d"`, n-1) + `]}` }
+	const one = `{"match":{"prefix":""},"redirect":{}}`
+	repeat := func(s string, n int) string { return strings.TrimSuffix(strings.Repeat(s+",", n), ",") }
+	var many []string
+	for i := range decode.MaxVirtualHosts + 1 {
+		many = append(many, host(i))
+	}
+	for name, c := range map[string]struct {
+		body string
+		want string // the one problem; empty where it is accepted
+	}{
+		"virtual hosts":          {hosts(many[:decode.MaxVirtualHosts]...), ""},
+		"one virtual host more":  {hosts(many...), "virtual_hosts: holds 10001 virtual hosts, of at most 10000"},
+		"one domain more":        {hosts(domains(decode.MaxDomains + 1)), "virtual_hosts: hold 100001 domains, of at most 100000"},
+		"one route more":         {routes(repeat(one, decode.MaxRoutes+1)), "virtual_hosts: hold 100001 routes, of at most 100000"},
+		"clusters":               {routes(acting(`"weighted_clusters":{"clusters":[` + repeat(`{"name":"a","weight":1}`, decode.MaxWeightedClusters) + `]}`)), ""},
+		"one cluster more":       {routes(acting(`"weighted_clusters":{"clusters":[` + repeat(`{"name":"a","weight":1}`, decode.MaxWeightedClusters+1) + `]}`)), "virtual_hosts[0].routes[0].route.weighted_clusters.clusters: holds 1001 clusters, of at most 1000"},
+		"one hash policy more":   {routes(acting(`"cluster":"a"`, `"hash_policy":[`+repeat(`{"header":{"header_name":"x"}}`, decode.MaxHashPolicies+1)+`]`)), "virtual_hosts[0].routes[0].route.hash_policy: holds 101 policies, of at most 100"},
+		"a long regex":           {routes(matching(`"safe_regex":{"regex":"` + strings.Repeat("a", decode.MaxRegexBytes) + `"}`)), ""},
+		"a regex of a byte more": {routes(matching(`"safe_regex":{"regex":"` + strings.Repeat("a", decode.MaxRegexBytes+1) + `"}`)), "virtual_hosts[0].routes[0].match.safe_regex.regex: is 4097 bytes long, of at most 4096"},
+		"large regexes":          {routes(repeat(matching(`"safe_regex":{"regex":"(?:a{1000})"}`), 1000)), ""},
+		"a large regex": {
+			routes(repeat(matching(`"safe_regex":{"regex":"(?:`+strings.Repeat("a", 100)+`){1000}"}`), 11)),
+			"virtual_hosts[0].routes[10].match.safe_regex.regex: makes the regular expressions stand for more than 1048576 instructions: repeat less, as in {1,1000}",
+		},
+	} {
+		d, err := decode.RouteConfiguration([]byte(c.body), decode.Options{})
+		got := ""
+		if err != nil {
+			got = strings.Join(said(d, err), "\n")
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		if d, err := decode.RouteConfiguration([]byte(c.body), decode.Options{Origin: decode.FromServer}); err != nil {
+			t.Errorf("%s from a server: %+v, %v", name, d, err)
+		}
+	}
+}

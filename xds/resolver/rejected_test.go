@@ -1,0 +1,42 @@
+package resolver_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// A Cluster that is rejected in a file is an error where no other source has one. It
+// keeps nobody from asking a management server.
+func TestARejectedClusterOfAFile(t *testing.T) {
+	r := resolver.New(resolver.Options{Server: true})
+	key := resource.Key{Type: resource.TypeCluster, Name: "a"}
+	apply := func(from resource.Source, u resolver.Update, want string) {
+		t.Helper()
+		if from == resource.SourceADS {
+			u.Target = resolver.Target("a")
+		}
+		if got := say(r.Apply(from, []resolver.Update{u})); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	rejected := resolver.Update{Item: resource.Item{Key: key}, Err: errors.New("rejected")}
+	apply(resource.SourceFile, rejected, "a!rejected")
+	apply(resource.SourceFile, eds(t, "a", "h"), "")
+	if wants := r.Wanted(); len(wants) != 1 || len(wants[0].Add) != 1 || wants[0].Add[0] != key {
+		t.Errorf("a management server is asked for %+v", wants)
+	}
+	apply(resource.SourcePush, cds(t, "a", "a"), "a=h(file)")
+	apply(resource.SourcePush, cds(t, "a", ""), "a!rejected")
+	r.Wanted()
+	apply(resource.SourceADS, cds(t, "a", "a"), "a=h(file)")
+	apply(resource.SourceFile, cds(t, "a", ""), "")
+	apply(resource.SourceFile, rejected, "")
+	apply(resource.SourceADS, cds(t, "a", ""), "a!rejected")
+	apply(resource.SourceCache, cds(t, "a", "a"), "a=h(file)")
+	apply(resource.SourceCache, cds(t, "a", ""), "a!rejected")
+	apply(resource.SourceFile, eds(t, "a"), "")
+	apply(resource.SourceFile, cds(t, "a", ""), "a gone")
+}

@@ -1,0 +1,307 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/store/boltfile"
+)
+
+const (
+	fileName    = "lbd.db"
+	fileMode    = 0o600
+	newSuffix   = ".new" // of a file that is being written
+	intactInfix = ".intact-"
+)
+
+// damage is an error that means: this file is not as it was written.
+type damage struct {
+	error
+	intact *Snapshot // what the commits before the damage made; nil if there are none
+}
+
+func (d damage) Unwrap() error { return d.error }
+
+// damagedFiles are the names of the files that were set aside, by name: the
+// newest last, unless many are of one second.
+func damagedFiles(dir string) []string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // Open will say what is wrong with the directory
+	}
+	var names []string
+	for _, entry := range entries {
+		if ok, _ := filepath.Match(fileName+damagedInfix+"*", entry.Name()); ok {
+			names = append(names, entry.Name())
+		}
+	}
+	return names
+}
+
+// openFile opens, locks and reads the file in dir, which is made if it is absent
+// and none was set aside earlier. A damaged one is set aside.
+func openFile(dir string, earlier []string, logger *slog.Logger, now func() time.Time) (*file, *Snapshot, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, nil, err
+	}
+	path := filepath.Join(dir, fileName)
+	if !exists(path) {
+		if n := len(earlier); n > 0 {
+			return nil, nil, &DamagedError{Path: path, SetAside: filepath.Join(dir, earlier[n-1])}
+		}
+		if err := createFile(path); err != nil {
+			return nil, nil, fmt.Errorf("create %s: %w", path, err)
+		}
+	}
+	opened, err := openLocked(path, os.O_RDWR)
+	if err != nil {
+		return nil, nil, err
+	}
+	f := &file{path: path, os: opened, logger: logger}
+	snapshot, err := f.load()
+	if err == nil {
+		return f, snapshot, nil
+	}
+	// Renamed while locked: no other process can have begun to use it.
+	if d := (damage{}); errors.As(err, &d) {
+		err = setAside(path, d, now())
+	}
+	return nil, nil, errors.Join(err, f.os.Close())
+}
+
+// load reads the file and cuts off what a process that was killed wrote in part.
+func (f *file) load() (*Snapshot, error) {
+	info, err := f.os.Stat()
+	if err != nil {
+		return nil, err
+	}
+	head := make([]byte, min(info.Size(), headerSize))
+	if _, err := f.os.ReadAt(head, 0); err != nil {
+		return nil, err
+	}
+	if boltfile.Is(head) {
+		return f.migrate()
+	}
+	l, err := readLog(f.os, info.Size())
+	if err != nil {
+		if newer, ok := errors.AsType[*SchemaError](err); ok {
+			newer.Path = f.path
+		}
+		return nil, err
+	}
+	f.end = l.end
+	if l.unfinished != nil {
+		f.logger.Warn("the last write to the store was not finished: it is discarded, and was not acknowledged",
+			"file", f.path, "bytes", info.Size()-l.end.size, "reason", l.unfinished)
+	}
+	// What was not acknowledged may not be on disk yet. It is now: readers may rely on
+	// what they see.
+	if info.Size() != l.acknowledged {
+		f.torn = true
+		if err := f.cut(); err != nil {
+			return nil, err
+		}
+		f.acknowledge()
+	}
+	return l.snapshot, nil
+}
+
+// contents is what a file holds.
+type contents struct {
+	snapshot     *Snapshot
+	end          position // of the last commit
+	acknowledged int64
+	unfinished   error // why what follows the last commit cannot be read; nil if nothing does
+}
+
+// readLog reads a file of some size. The error is a damage, a *SchemaError without path,
+// or that of the disk.
+func readLog(in io.ReaderAt, size int64) (c contents, err error) {
+	head := make([]byte, min(size, headerSize))
+	if _, err := io.ReadFull(io.NewSectionReader(in, 0, headerSize), head); err != nil {
+		return c, err
+	}
+	version, acknowledged, start, err := decodeHeader(head)
+	switch {
+	case err != nil:
+		return c, damage{error: err}
+	case version > schemaVersion:
+		return c, &SchemaError{Found: version, Supported: schemaVersion}
+	case version != schemaVersion:
+		return c, damage{error: fmt.Errorf("schema version %d is not supported", version)}
+	}
+	left := size - headerSize
+	c.acknowledged = acknowledged
+	c.snapshot, c.end, c.unfinished = replay(io.NewSectionReader(in, headerSize, left), start, left)
+	if c.unfinished != nil && !errors.Is(c.unfinished, errUnreadable) {
+		return c, c.unfinished
+	}
+	if c.end.size >= acknowledged {
+		return c, nil
+	}
+	d := damage{error: fmt.Errorf("%d of %d bytes are sound", c.end.size, acknowledged)}
+	if size < acknowledged {
+		d.error = fmt.Errorf("%w: it is truncated to %d", d.error, size)
+	} else {
+		d.error = fmt.Errorf("%w: %w", d.error, c.unfinished)
+	}
+	if c.snapshot.Len() > 0 {
+		d.intact = c.snapshot
+	}
+	return c, d
+}
+
+// setAside renames a damaged file, and writes what is intact of it to another one.
+func setAside(path string, d damage, now time.Time) error {
+	report := &DamagedError{Path: path, Reason: d.error}
+	stamp := now.UTC().Format("20060102T150405Z")
+	to := freeName(path + damagedInfix + stamp)
+	if err := os.Rename(path, to); err != nil {
+		report.Reason = errors.Join(report.Reason, err)
+		return report
+	}
+	report.SetAside = to
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		report.Reason = errors.Join(report.Reason, err)
+	}
+	if d.intact != nil {
+		intact := freeName(path + intactInfix + stamp)
+		if err := writeNamed(intact, d.intact); err != nil {
+			report.Reason = errors.Join(report.Reason, fmt.Errorf("copy what is intact: %w", err))
+		} else {
+			report.Intact = intact
+		}
+	}
+	return report
+}
+
+// freeName is stem, or with a number where that is taken.
+func freeName(stem string) string {
+	name := stem
+	for n := 2; exists(name); n++ {
+		name = fmt.Sprintf("%s-%d", stem, n)
+	}
+	return name
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// createFile makes an empty store at path, if there is none by then. It gets its
+// name when it is complete, so that a file of that name was complete once,
+// whatever it is now.
+func createFile(path string) error {
+	unfinished, err := openLocked(path+newSuffix, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return err
+	}
+	return errors.Join(nameFile(unfinished, path), unfinished.Close())
+}
+
+// nameFile makes an empty store of a locked file and gives it the name path, unless
+// there is such a file: only who has the lock gives a file its name.
+func nameFile(unfinished *os.File, path string) error {
+	if exists(path) {
+		return os.Remove(unfinished.Name())
+	}
+	if _, err := writeSnapshot(unfinished, &Snapshot{}); err != nil {
+		return errors.Join(err, os.Remove(unfinished.Name()))
+	}
+	if err := os.Rename(unfinished.Name(), path); err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	_ = syncDir(filepath.Dir(dir)) // dir may be new, but its owner need not be able to read its parent
+	return syncDir(dir)
+}
+
+// writeNamed writes a file that holds s, durable.
+func writeNamed(path string, s *Snapshot) error {
+	f, _, err := writeLocked(path+newSuffix, s)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(f.Close(), os.Rename(f.Name(), path))
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// writeLocked writes a file that holds s, durable but for its name, and locks it.
+func writeLocked(path string, s *Snapshot) (*os.File, position, error) {
+	f, err := openLocked(path, os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return nil, position{}, err
+	}
+	end, err := writeSnapshot(f, s)
+	if err != nil {
+		return nil, end, errors.Join(err, os.Remove(path), f.Close())
+	}
+	return f, end, nil
+}
+
+// writeSnapshot makes f a file that holds s, durable but for its name.
+func writeSnapshot(f *os.File, s *Snapshot) (position, error) {
+	if err := f.Truncate(0); err != nil { // left by a process that was killed
+		return position{}, err
+	}
+	_, start := encodeHeader(0)
+	w := newWriter(f, start)
+	for _, e := range s.entries {
+		w.put(e)
+	}
+	err := w.commit()
+	if err == nil {
+		header, _ := encodeHeader(w.end.size)
+		_, err = f.WriteAt(header, 0)
+	}
+	return w.end, errors.Join(err, f.Sync())
+}
+
+// openLocked opens path and locks it, without waiting.
+func openLocked(path string, flag int) (*os.File, error) {
+	for {
+		opened, err := os.OpenFile(path, flag, fileMode)
+		if err != nil {
+			return nil, err
+		}
+		err = syscall.Flock(int(opened.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			err = fmt.Errorf("%w: %s", ErrInUse, filepath.Dir(path))
+		case err != nil:
+			err = fmt.Errorf("lock %s: %w", path, err)
+		}
+		if err != nil {
+			return nil, errors.Join(err, opened.Close())
+		}
+		mine, err := opened.Stat()
+		if err != nil {
+			return nil, errors.Join(err, opened.Close())
+		}
+		if there, err := os.Stat(path); err == nil && os.SameFile(mine, there) {
+			return opened, nil
+		}
+		// Another process renamed or replaced it between the open and the lock.
+		if err := opened.Close(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
