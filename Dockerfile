@@ -1,4 +1,4 @@
-# What is built does not depend on where it is built: those stages run on the builder's own platform.
+# The build stages run on the builder's platform: their output does not depend on it.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS bundler
 WORKDIR /src
 COPY tools/go.mod tools/go.sum ./
@@ -31,8 +31,8 @@ LABEL org.opencontainers.image.title=lbd \
       org.opencontainers.image.source=https://github.com/lbd-dev/lbd \
       org.opencontainers.image.licenses=Apache-2.0 \
       org.opencontainers.image.version=${VERSION}
-# 65532 is the image's user "nonroot". In digits, because Kubernetes' runAsNonRoot refuses a name.
-# By way of its parent: a directory that is copied itself loses its mode.
+# 65532 is the user nonroot of the image, as a number because Kubernetes' runAsNonRoot rejects a name.
+# Copies the parent: a directory that is copied directly loses its mode.
 COPY --from=build --chown=65532:65532 /out/volumes/ /
 COPY --from=build /out/lbd /lbd
 ENV LBD_LISTEN=0.0.0.0:8080 LBD_DATA=/data

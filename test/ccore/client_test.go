@@ -111,8 +111,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildDaemon builds lbd once.
+// buildDaemon returns where lbd is: LBD_TEST_DAEMON, or a file that it builds once.
 var buildDaemon = sync.OnceValues(func() (string, error) {
+	if lbd := os.Getenv("LBD_TEST_DAEMON"); lbd != "" {
+		return lbd, nil
+	}
 	lbd := filepath.Join(built, "lbd")
 	if out, err := exec.Command("go", "build", "-C", "../..", "-o", lbd, "./cmd/lbd").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build lbd: %w\n%s", err, out)

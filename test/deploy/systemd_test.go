@@ -46,7 +46,7 @@ func TestServiceRunsLbd(t *testing.T) {
 	if mode := setting(t, socketUnit, "SocketMode"); mode != "0660" { // as lbd's own
 		t.Errorf("the unix socket has mode %s", mode)
 	}
-	drain := regexp.MustCompile(`--drain-timeout=(\w+)`).FindStringSubmatch(help(t))[1]
+	drain := regexp.MustCompile(`(?s)--drain-timeout=.*?\(default\s+(\w+)`).FindStringSubmatch(help(t))[1]
 	if stop := setting(t, serviceUnit, "TimeoutStopSec"); seconds(t, stop) < seconds(t, drain)+2 {
 		t.Errorf("lbd has %s to drain for %s", stop, drain)
 	}

@@ -66,9 +66,12 @@ type daemon struct {
 	address string
 }
 
-// buildDaemon builds lbd and returns where it is.
+// buildDaemon returns where lbd is: LBD_TEST_DAEMON, or a file that it builds.
 func buildDaemon(t *testing.T) string {
 	t.Helper()
+	if lbd := os.Getenv("LBD_TEST_DAEMON"); lbd != "" {
+		return lbd
+	}
 	lbd := filepath.Join(t.TempDir(), "lbd")
 	if out, err := exec.Command("go", "build", "-C", root, "-o", lbd, "./cmd/lbd").CombinedOutput(); err != nil {
 		t.Fatalf("build lbd: %v\n%s", err, out)

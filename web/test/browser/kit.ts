@@ -20,13 +20,23 @@ export const patience = 60_000;
 export const openBrowser = (): Promise<Browser> =>
   chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: flags });
 
+// Test files run beside each other, each in a process of its own. A port that the kernel chooses could be
+// given to another one before the daemon listens on it, so each process has ports of its own, below those
+// that the kernel chooses from.
+let nextPort = 10_000 + (process.pid % 500) * 40;
+
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await new Promise((listening) => server.once("listening", listening));
-  const address = server.address();
-  await new Promise((closed) => server.close(closed));
-  if (typeof address !== "object" || !address) throw new Error("no free port");
-  return address.port;
+  for (;;) {
+    const port = nextPort++;
+    const server = createServer();
+    const free = await new Promise<boolean>((done) => {
+      server.once("error", () => done(false));
+      server.listen(port, "127.0.0.1", () => done(true));
+    });
+    if (!free) continue;
+    await new Promise((closed) => server.close(closed));
+    return port;
+  }
 }
 
 export interface Daemon {
