@@ -2,6 +2,7 @@ package lb
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,25 +16,11 @@ import (
 )
 
 const (
-	// MaxDials is how many dials the process has under way at a time.
-	MaxDials = 256
-	// ConnectTimeout is how long an address may take to connect, from when it is
-	// dialed (gRPC's min connect timeout). As addresses are begun
-	// [policy.AttemptDelay] apart, an attempt to connect to an endpoint of n that
-	// do not answer takes ConnectTimeout and n-1 such delays. Waiting for a slot
-	// comes on top.
-	ConnectTimeout = 20 * time.Second
-	// BusyTimeout is how long an address may take that is dialed while many dials
-	// are under way: time enough for a SYN that was lost once.
-	BusyTimeout = 2 * time.Second
-	// RecheckInterval is how often connect mode tcp looks whether a READY
-	// endpoint still accepts connections, give or take a tenth.
+	// RecheckInterval is how often connect mode tcp checks that a READY endpoint
+	// still accepts connections, plus or minus a tenth.
 	RecheckInterval = 2 * time.Second
-	// RecheckTimeout is how long such a look may take.
+	// RecheckTimeout limits one such check.
 	RecheckTimeout = 3 * time.Second
-	// RechecksPerSecond bounds those looks for the whole process; with more
-	// endpoints than it allows for, the interval grows.
-	RechecksPerSecond = 2000
 )
 
 // keepAlive finds out that the other end of a held connection has gone without
@@ -190,6 +177,49 @@ func (c tcpConnector) connect(ctx context.Context, address string, timeout time.
 		err = fmt.Errorf("not done within %v: %w", timeout.Round(time.Millisecond), err)
 	}
 	return nil, fmt.Errorf("tls handshake with %s: %w", address, err)
+}
+
+// handshake does a TLS handshake with the roots and certificates that the providers
+// have now. It calls agreed before it waits for the verdict.
+func (c tcpConnector) handshake(ctx context.Context, raw net.Conn, address string, agreed func()) (net.Conn, error) {
+	h, err := c.newHandshake(address)
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(raw, h.config())
+	start := time.Now()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, h.explain(err)
+	}
+	if h.asked && conn.ConnectionState().Version >= tls.VersionTLS13 {
+		agreed()
+		if err := h.awaitVerdict(ctx, conn, c.hold, time.Since(start)+c.dialer.verdictTime); err != nil {
+			return nil, err
+		}
+	}
+	return conn, nil
+}
+
+func (c tcpConnector) newHandshake(address string) (*handshake, error) {
+	h := &handshake{security: c.security, name: c.hostname}
+	s := c.security
+	if s == nil {
+		if h.name == "" {
+			h.name = bareHost(address)
+		}
+		return h, nil
+	}
+	if h.name == "" {
+		h.name = s.SNI
+	}
+	var err error
+	if !s.SystemRoots {
+		h.roots, err = rootsOf(c.dialer.certificates, s.RootInstance)
+	}
+	if err == nil && s.IdentityInstance != "" {
+		h.identity, _, err = provided(c.dialer.certificates, s.IdentityInstance)
+	}
+	return h, err
 }
 
 // Start dials the addresses as pick_first does.

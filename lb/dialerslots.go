@@ -11,6 +11,19 @@ import (
 )
 
 const (
+	// MaxDials limits the dials of the process that are under way.
+	MaxDials = 256
+	// ConnectTimeout is how long an address has to connect once it is dialed (gRPC's
+	// min connect timeout). Addresses of one endpoint are dialed [policy.AttemptDelay]
+	// apart, so an attempt to connect to an endpoint whose n addresses do not answer
+	// takes ConnectTimeout and n-1 such delays, plus the wait for a slot.
+	ConnectTimeout = 20 * time.Second
+	// BusyTimeout is ConnectTimeout while many dials are under way: enough for one
+	// lost SYN.
+	BusyTimeout = 2 * time.Second
+	// RechecksPerSecond limits the checks of connect mode tcp in the whole process.
+	// With more endpoints than that allows, the interval grows.
+	RechecksPerSecond = 2000
 	// rechecksPace is how often rechecks that wait for RechecksPerSecond are
 	// looked at.
 	rechecksPace = 5 * time.Millisecond
@@ -19,17 +32,26 @@ const (
 	shortagePace = 100 * time.Millisecond
 )
 
-// turn is in whose turn a dial is made.
+// turn identifies the dials that share a turn.
 type turn struct {
-	channel *Channel
+	// timers are those of the channel that dials, which turns also identify it by.
+	// A link without a tree has none.
+	timers  connectTimers
 	cluster string
-	// batch is the channel's in which the SubConn was made. A priority's are
-	// made together, and apart from those of the priority before.
+	// batch is the channel's batch in which the SubConn was made. The SubConns of one
+	// priority are made together, apart from those of the priority before.
 	batch uint64
 }
 
-// line is what of the turn keeps others waiting no longer than its part.
-func (t turn) line() turn { return turn{channel: t.channel, cluster: t.cluster} }
+// connectTimers are a channel's timers of children that are CONNECTING.
+type connectTimers interface {
+	// suspend stops the timers of a root cluster until resume is called as often.
+	suspend(root string)
+	resume(root string)
+}
+
+// line is the part of the turn that has its share of the slots.
+func (t turn) line() turn { return turn{timers: t.timers, cluster: t.cluster} }
 
 // slots gives the MaxDials slots to the dials that wait, each a turn: see
 // [Dialer] for what that guarantees.

@@ -41,53 +41,10 @@ type handshake struct {
 	asked, shown bool // a certificate of the client
 }
 
-// handshake makes a connection one of TLS. Roots and certificates are those that
-// the providers have now. It calls agreed before it waits for a verdict.
-func (c tcpConnector) handshake(ctx context.Context, raw net.Conn, address string, agreed func()) (net.Conn, error) {
-	h, err := c.newHandshake(address)
-	if err != nil {
-		return nil, err
-	}
-	conn := tls.Client(raw, h.config())
-	start := time.Now()
-	if err := conn.HandshakeContext(ctx); err != nil {
-		return nil, h.explain(err)
-	}
-	if h.asked && conn.ConnectionState().Version >= tls.VersionTLS13 {
-		agreed()
-		if err := h.awaitVerdict(ctx, conn, c.hold, time.Since(start)+c.dialer.verdictTime); err != nil {
-			return nil, err
-		}
-	}
-	return conn, nil
-}
-
-func (c tcpConnector) newHandshake(address string) (*handshake, error) {
-	h := &handshake{security: c.security, name: c.hostname}
-	s := c.security
-	if s == nil {
-		if h.name == "" {
-			h.name = bareHost(address)
-		}
-		return h, nil
-	}
-	if h.name == "" {
-		h.name = s.SNI
-	}
-	var err error
-	if !s.SystemRoots {
-		h.roots, err = c.dialer.roots(s.RootInstance)
-	}
-	if err == nil && s.IdentityInstance != "" {
-		h.identity, _, err = c.dialer.provided(s.IdentityInstance)
-	}
-	return h, err
-}
-
 // roots asks a certificate provider for roots. It must have some: x509 takes none
 // for the system's, which the cluster does not ask for.
-func (d *Dialer) roots(instance string) (*x509.CertPool, error) {
-	_, roots, err := d.provided(instance)
+func rootsOf(c Certificates, instance string) (*x509.CertPool, error) {
+	_, roots, err := provided(c, instance)
 	if err == nil && roots == nil {
 		err = fmt.Errorf("certificate provider %q has no roots to check the server's certificate with: add ca_certificate_file to it in the bootstrap", instance)
 	}
@@ -95,11 +52,11 @@ func (d *Dialer) roots(instance string) (*x509.CertPool, error) {
 }
 
 // provided asks a certificate provider.
-func (d *Dialer) provided(instance string) (identity []tls.Certificate, roots *x509.CertPool, err error) {
-	if d.certificates == nil {
+func provided(c Certificates, instance string) (identity []tls.Certificate, roots *x509.CertPool, err error) {
+	if c == nil {
 		return nil, nil, fmt.Errorf("certificate provider %q: there is no bootstrap that has it", instance)
 	}
-	identity, roots, err = d.certificates.Certificates(instance)
+	identity, roots, err = c.Certificates(instance)
 	if err != nil {
 		return nil, nil, fmt.Errorf("certificate provider %q: %w", instance, err)
 	}

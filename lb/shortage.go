@@ -74,7 +74,7 @@ func (r *race) stall(address string, on bool) {
 	if !on {
 		delete(l.stalled, address)
 		if len(l.stalled) == 0 {
-			l.turn.channel.unstall(l.root)
+			l.suspend(false)
 		}
 		return
 	}
@@ -83,7 +83,7 @@ func (r *race) stall(address string, on bool) {
 	}
 	l.stalled[address] = true
 	if len(l.stalled) == 1 {
-		l.turn.channel.stall(l.root)
+		l.suspend(true)
 	}
 }
 
@@ -92,7 +92,18 @@ func (r *race) stall(address string, on bool) {
 func (l *tcpLink) unstall() {
 	if len(l.stalled) > 0 {
 		l.stalled = nil
-		l.turn.channel.unstall(l.root)
+		l.suspend(false)
+	}
+}
+
+// suspend stops the connect timers of the link's root cluster, or resumes them.
+func (l *tcpLink) suspend(on bool) {
+	switch timers := l.turn.timers; {
+	case timers == nil:
+	case on:
+		timers.suspend(l.root)
+	default:
+		timers.resume(l.root)
 	}
 }
 
@@ -102,30 +113,4 @@ func (r *race) wait(i int) {
 	time.AfterFunc(overload.Pause(overload.RetryPause), func() {
 		r.link.dialer.slots.attempt(r.link.turn, r.dialing(i), true)
 	})
-}
-
-// overloaded suspends the timers of the tree while there is a shortage for which any
-// dial may fail. The monitor calls it.
-func (c *Channel) overloaded(states []overload.State) {
-	short := false
-	for _, s := range states {
-		short = short || s.ProcessWide()
-	}
-	if c.short.Swap(short) != short {
-		c.owner.Post(func() { c.tree.Suspend(c.short.Load()) })
-	}
-}
-
-// stall suspends the timers of one cluster, until unstall is called as often. A nil
-// Channel, which a link without a tree has, has no timers.
-func (c *Channel) stall(root string) {
-	if c != nil {
-		c.owner.Post(func() { c.tree.SuspendRoot(root, 1) })
-	}
-}
-
-func (c *Channel) unstall(root string) {
-	if c != nil {
-		c.owner.Post(func() { c.tree.SuspendRoot(root, -1) })
-	}
 }

@@ -97,7 +97,7 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 		return nil, fmt.Errorf("connect mode %q is not available", link.Mode)
 	}
 	if d, ok := connector.(dialing); ok {
-		connector = d.inTurn(turn{channel: c, cluster: link.Cluster, batch: c.batch}, link.Root).secured(link.Security)
+		connector = d.inTurn(turn{timers: c, cluster: link.Cluster, batch: c.batch}, link.Root).secured(link.Security)
 	}
 	sc := &subConn{channel: c, root: link.Root, cluster: link.Cluster, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
 	sc.setAddresses(addrs)
