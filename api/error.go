@@ -170,6 +170,9 @@ var answers = map[fault.Code]answer{
 	},
 }
 
+// problemsPath begins the type of every Problem.
+const problemsPath = "/problems/"
+
 // Problem is a refusal: RFC 9457's members and lbd's extensions.
 type Problem struct {
 	// Type is /problems/ and the code: what the code means is served there.
@@ -242,6 +245,15 @@ func headerText(s string) string {
 // refusal makes an error of what fails before the service is asked.
 func refusal(code fault.Code, format string, args ...any) *fault.Error {
 	return &fault.Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// clip shortens what a caller sent to what a message can quote.
+func clip(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
 }
 
 func grpcName(c fault.Code) string {

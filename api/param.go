@@ -13,6 +13,17 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
+// Limits of what a pick can say of its request.
+const (
+	// MaxHashBytes is the longest hash key.
+	MaxHashBytes = 1024
+	// MaxPathBytes is the longest path.
+	MaxPathBytes = 4 << 10
+	// MaxHeadersBytes is the most bytes that the names and values of headers have
+	// together.
+	MaxHeadersBytes = 16 << 10
+)
+
 // parameter is one that a query may have.
 type parameter struct {
 	name    string

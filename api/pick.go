@@ -58,17 +58,6 @@ type PickedEndpoint struct {
 // pickHandlers answers /pick.
 type pickHandlers struct{ service *service.Service }
 
-// Limits of what a pick can say of its request.
-const (
-	// MaxHashBytes is the longest hash key.
-	MaxHashBytes = 1024
-	// MaxPathBytes is the longest path.
-	MaxPathBytes = 4 << 10
-	// MaxHeadersBytes is the most bytes that the names and values of headers have
-	// together.
-	MaxHeadersBytes = 16 << 10
-)
-
 var pickParameters = []parameter{
 	{name: "cluster"},
 	{name: "n"},

@@ -48,9 +48,6 @@ func problemTypeOf(code fault.Code) ProblemType {
 	}
 }
 
-// problemsPath begins the type of every Problem.
-const problemsPath = "/problems/"
-
 // get answers what a code means.
 //
 //	@Summary		What a refusal means

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -199,13 +198,4 @@ func from(r *http.Request) string {
 		return "unix"
 	}
 	return r.RemoteAddr
-}
-
-// clip shortens what a caller sent to what a message can quote.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
 }

@@ -92,28 +92,3 @@ func (f *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 		return v, nil
 	}
 }
-
-// parse reads the command line, and the configuration file that it or the
-// environment names.
-func parse(c *cli, args []string, options ...kong.Option) (*kong.Kong, *kong.Context, error) {
-	parser := kong.Must(c, options...)
-	command, err := parser.Parse(args)
-	if err != nil {
-		return parser, command, err
-	}
-	// The environment gives its file to every command, of which one runs.
-	path := map[string]string{
-		"serve": c.Serve.ConfigFile, "demo": c.Demo.ConfigFile, "healthcheck": c.Healthcheck.ConfigFile,
-	}[command.Command()]
-	if path == "" {
-		return parser, command, nil
-	}
-	file, err := readConfigFile(path)
-	if err != nil {
-		return parser, command, err
-	}
-	*c = cli{}
-	parser = kong.Must(c, append(options, kong.Resolvers(file))...)
-	command, err = parser.Parse(args)
-	return parser, command, err
-}

@@ -85,3 +85,9 @@ func printable(l net.Listener) string {
 	}
 	return l.Addr().String()
 }
+
+func closeAll(listeners []net.Listener) {
+	for _, l := range listeners {
+		_ = l.Close() // the server may have closed it
+	}
+}

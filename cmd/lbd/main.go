@@ -7,14 +7,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/alecthomas/kong"
 )
-
-// version is set when a release is built.
-var version = ""
 
 // cli is the command line. Every flag can be given by its environment variable
 // as well.
@@ -73,37 +69,27 @@ func (c *serveCommand) Run(ctx context.Context) error {
 	return serve(ctx, c.Config, func([]string) {})
 }
 
-// versionFlag is --version, which needs no command and reads no configuration.
-type versionFlag bool
-
-// BeforeReset prints the version. kong calls it.
-func (versionFlag) BeforeReset(app *kong.Kong) error {
-	fmt.Fprintln(app.Stdout, "lbd", buildVersion())
-	app.Exit(0)
-	return errors.New("the version is printed")
-}
-
-type versionCommand struct{}
-
-// Run prints the version.
-func (versionCommand) Run() error {
-	_, err := fmt.Println("lbd", buildVersion())
-	return err
-}
-
-// buildVersion is the release's version, or the revision that was built.
-func buildVersion() string {
-	if version != "" {
-		return version
+// parse reads the command line, and the configuration file that it or the
+// environment names.
+func parse(c *cli, args []string, options ...kong.Option) (*kong.Kong, *kong.Context, error) {
+	parser := kong.Must(c, options...)
+	command, err := parser.Parse(args)
+	if err != nil {
+		return parser, command, err
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
+	// The environment gives its file to every command, of which one runs.
+	path := map[string]string{
+		"serve": c.Serve.ConfigFile, "demo": c.Demo.ConfigFile, "healthcheck": c.Healthcheck.ConfigFile,
+	}[command.Command()]
+	if path == "" {
+		return parser, command, nil
 	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
+	file, err := readConfigFile(path)
+	if err != nil {
+		return parser, command, err
 	}
-	return info.Main.Version
+	*c = cli{}
+	parser = kong.Must(c, append(options, kong.Resolvers(file))...)
+	command, err = parser.Parse(args)
+	return parser, command, err
 }

@@ -156,9 +156,3 @@ func listenAll(ctx context.Context, addresses []string, log *slog.Logger) ([]net
 	}
 	return listeners, nil
 }
-
-func closeAll(listeners []net.Listener) {
-	for _, l := range listeners {
-		_ = l.Close() // the server may have closed it
-	}
-}
