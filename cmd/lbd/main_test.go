@@ -23,8 +23,9 @@ import (
 // do.
 const patience = 2 * time.Minute
 
-// TestMain lets the test binary be lbd: with LBD_TEST_MAIN set it runs the
-// command line and nothing else.
+// TestMain runs the command line of lbd instead of the tests if LBD_TEST_MAIN is set. The process ends
+// with its standard input, which is a pipe from the test: no daemon outlives the tests, not even if
+// they are killed.
 func TestMain(m *testing.M) {
 	if os.Getenv("LBD_TEST_MAIN") != "" {
 		for _, v := range os.Environ() { // lbd would warn of them
@@ -32,6 +33,10 @@ func TestMain(m *testing.M) {
 				_ = os.Unsetenv(name)
 			}
 		}
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(3)
+		}()
 		main()
 	}
 	os.Exit(m.Run())
@@ -56,6 +61,15 @@ func command(args ...string) *exec.Cmd {
 	}
 	cmd := exec.Command(self, args...)
 	cmd.Env = append(os.Environ(), "LBD_TEST_MAIN=1")
+	if _, err := cmd.StdinPipe(); err != nil {
+		panic(err)
+	}
+	return cmd
+}
+
+// inShell makes cmd the successor of a shell that runs a command before it, in the same process.
+func inShell(cmd *exec.Cmd, before string) *exec.Cmd {
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", before + ` exec "$0" "$@"`}, cmd.Args...)
 	return cmd
 }
 

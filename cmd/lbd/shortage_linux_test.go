@@ -6,20 +6,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// limited makes cmd start with a limit on descriptors.
-func limited(cmd *exec.Cmd, descriptors int) *exec.Cmd {
-	shell := exec.Command("sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, descriptors)}, cmd.Args...)...)
-	shell.Env = cmd.Env
-	return shell
-}
 
 // heldCaller is a connection to the daemon that is kept open.
 type heldCaller struct {
@@ -60,7 +52,7 @@ func (c *heldCaller) get(path string) (string, error) {
 // answers its first pick.
 func TestIdleCallersTakeNoDescriptors(t *testing.T) {
 	t.Parallel()
-	p := start(t, limited(command("serve", "--listen=127.0.0.1:0", "--data=", "--log-format=json", "--pick-wait=5s"), 1024))
+	p := start(t, inShell(command("serve", "--listen=127.0.0.1:0", "--data=", "--log-format=json", "--pick-wait=5s"), "ulimit -n 1024;"))
 	address, _ := upstream(t)
 	var callers []*heldCaller
 	for i := range 1300 {

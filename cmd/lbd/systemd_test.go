@@ -18,17 +18,17 @@ import (
 // shell knows its own process id, and keeps it when it becomes lbd.
 func activate(t *testing.T, cmd *exec.Cmd, sockets ...interface{ File() (*os.File, error) }) *exec.Cmd {
 	t.Helper()
-	shell := exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`}, cmd.Args...)...)
-	shell.Env = append(cmd.Env, "LISTEN_FDS="+strconv.Itoa(len(sockets)), "LISTEN_FDNAMES="+strings.Repeat("lbd.socket:", len(sockets)))
+	inShell(cmd, `LISTEN_PID=$$`)
+	cmd.Env = append(cmd.Env, "LISTEN_FDS="+strconv.Itoa(len(sockets)), "LISTEN_FDNAMES="+strings.Repeat("lbd.socket:", len(sockets)))
 	for _, s := range sockets {
 		f, err := s.File()
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = f.Close() })
-		shell.ExtraFiles = append(shell.ExtraFiles, f)
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
-	return shell
+	return cmd
 }
 
 func listenTCP(t *testing.T) *net.TCPListener {
