@@ -17,6 +17,6 @@
 //	  ├ problems, warnings, notes ─ Place adds line and column
 //	  └ encode: the message as deterministic protobuf, which is stored
 //
-// The tables in fieldsof*.go say of each field of each message whether lbd applies
-// it. A field that is set and not applied causes a warning.
+// fieldTable lists, for each field of each message, whether lbd applies it. A field that
+// is set and not applied causes a warning.
 package decode

@@ -1,7 +1,8 @@
 package decode
 
 import (
-	"fmt"
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -11,43 +12,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// messageFields says what lbd does with each field of a message. Every field of every
-// message that is reached through applied fields is in one of the four lists, so that
-// a field that lbd does not apply always causes a warning.
-type messageFields struct {
-	// message is the full name of the message, with logicalDNS after it where the
-	// rules are others than elsewhere.
-	message string
-	// applied are names of fields, separated by spaces. The messages in them are
-	// looked at, too, except those that an Any carries.
-	applied string
-	// judged are fields that are applied, refused or warned of depending on the rest
-	// of the resource, by the code that reads it. The words are for the
-	// documentation.
-	judged map[protoreflect.Name]string
-	// ignored are fields that are not applied, with what lbd does instead; unused are
-	// those that need no words.
-	ignored map[protoreflect.Name]string
-	unused  string
-}
-
 // logicalDNS ends the names of messages within the load_assignment of a Cluster of
 // type LOGICAL_DNS.
 const logicalDNS = " (LOGICAL_DNS)"
-
-// descriptor returns the message's type.
-func (f *messageFields) descriptor() (protoreflect.MessageDescriptor, error) {
-	name, _, _ := strings.Cut(f.message, " ")
-	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.message, err)
-	}
-	md, ok := d.(protoreflect.MessageDescriptor)
-	if !ok {
-		return nil, fmt.Errorf("%s is no message", f.message)
-	}
-	return md, nil
-}
 
 // FieldUse is what lbd does with one field of a resource that is written by hand.
 type FieldUse struct {
@@ -57,38 +24,50 @@ type FieldUse struct {
 	// warning; Words say what lbd does instead, and may be empty.
 	Applied bool
 	Words   string
+
+	descriptor protoreflect.FieldDescriptor
 }
+
+// messageFields are the uses of the fields of one message, in the order of their
+// declaration.
+type messageFields struct {
+	message string
+	uses    []FieldUse
+}
+
+// fieldUses returns what fieldTable says. TestEveryFieldIsClassified finds names in it
+// that do not exist.
+var fieldUses = sync.OnceValue(func() []messageFields {
+	var all []messageFields
+	var md protoreflect.MessageDescriptor
+	for line := range strings.Lines(strings.ReplaceAll(fieldTable, "\n    ", " ")) {
+		line = strings.TrimSuffix(line, "\n")
+		if !strings.HasPrefix(line, "  ") {
+			name, _, _ := strings.Cut(line, " ")
+			d, _ := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+			md, _ = d.(protoreflect.MessageDescriptor)
+			all = append(all, messageFields{message: line})
+			continue
+		}
+		fields, words, _ := strings.Cut(line[3:], ": ")
+		m := &all[len(all)-1]
+		for name := range strings.FieldsSeq(fields) {
+			fd := md.Fields().ByName(protoreflect.Name(name))
+			m.uses = append(m.uses, FieldUse{fd.Name(), line[2] != '-', words, fd})
+		}
+		slices.SortStableFunc(m.uses, func(a, b FieldUse) int { return cmp.Compare(a.descriptor.Index(), b.descriptor.Index()) })
+	}
+	return all
+})
 
 // FieldTable calls yield with each message that lbd reads and the uses of its
 // fields, in the order of their declaration.
 func FieldTable(yield func(message string, uses []FieldUse) bool) {
-	for _, list := range [][]messageFields{assignmentFields, clusterFields, routeFields} {
-		for _, f := range list {
-			md, err := f.descriptor()
-			if err != nil || !yield(f.message, f.uses(md)) {
-				return
-			}
+	for _, m := range fieldUses() {
+		if !yield(m.message, m.uses) {
+			return
 		}
 	}
-}
-
-// uses lists the fields of the message, which is of type md.
-func (f *messageFields) uses(md protoreflect.MessageDescriptor) []FieldUse {
-	var uses []FieldUse
-	applied, unused := strings.Fields(f.applied), strings.Fields(f.unused)
-	for i := range md.Fields().Len() {
-		name := md.Fields().Get(i).Name()
-		words, ignored := f.ignored[name]
-		switch {
-		case slices.Contains(applied, string(name)):
-			uses = append(uses, FieldUse{Field: name, Applied: true})
-		case f.judged[name] != "":
-			uses = append(uses, FieldUse{Field: name, Applied: true, Words: f.judged[name]})
-		case ignored, slices.Contains(unused, string(name)):
-			uses = append(uses, FieldUse{Field: name, Words: words})
-		}
-	}
-	return uses
 }
 
 // fieldPlan is what a walk over a message has to look at.
@@ -99,68 +78,50 @@ type fieldPlan struct {
 	endpoints bool
 }
 
-// newIgnoredField returns the field of a message that is called so in the tables.
-func newIgnoredField(message string, fd protoreflect.FieldDescriptor, words string) *ignoredField {
-	f := &ignoredField{fd: fd, name: message + "." + string(fd.Name()), reason: "is not applied"}
-	if words != "" {
-		f.reason += ": " + words
-	}
-	return f
-}
-
 // nestedField is an applied field with messages that have something to look at.
 type nestedField struct {
 	fd   protoreflect.FieldDescriptor
 	plan *fieldPlan
 }
 
-// fieldPlans are the plans of all messages in the tables, by their name there.
+// fieldPlans returns the plans of all messages in fieldTable, by their name there.
 var fieldPlans = sync.OnceValue(func() map[string]*fieldPlan {
-	p := planner{tables: map[string]*messageFields{}, plans: map[string]*fieldPlan{}}
-	for _, list := range [][]messageFields{assignmentFields, clusterFields, routeFields} {
-		for i := range list {
-			p.tables[list[i].message] = &list[i]
-		}
-	}
-	for name := range p.tables {
-		p.plan(name)
+	p := planner{uses: maps.Collect(FieldTable), plans: map[string]*fieldPlan{}}
+	for message := range p.uses {
+		p.plan(message)
 	}
 	return p.plans
 })
 
 type planner struct {
-	tables map[string]*messageFields
-	plans  map[string]*fieldPlan
+	uses  map[string][]FieldUse
+	plans map[string]*fieldPlan
 }
 
-// plan makes the plan of a message, nil if the tables do not have it.
-func (p *planner) plan(name string) *fieldPlan {
-	if made, ok := p.plans[name]; ok {
+// plan makes the plan of a message.
+func (p *planner) plan(message string) *fieldPlan {
+	if made, ok := p.plans[message]; ok {
 		return made
 	}
-	table := p.tables[name]
-	if table == nil {
-		return nil
-	}
-	made := &fieldPlan{endpoints: name == string(nameOf(&endpointv3.LbEndpoint{}))}
-	p.plans[name] = made
-	md, err := table.descriptor()
-	if err != nil {
-		return made // TestEveryFieldIsClassified fails
-	}
-	_, variant, _ := strings.Cut(name, " ")
-	for _, use := range table.uses(md) {
-		fd := md.Fields().ByName(use.Field)
+	made := &fieldPlan{endpoints: message == string(nameOf(&endpointv3.LbEndpoint{}))}
+	p.plans[message] = made
+	_, variant, _ := strings.Cut(message, " ")
+	for _, use := range p.uses[message] {
+		held := messageIn(use.descriptor)
 		switch {
 		case !use.Applied:
-			made.ignored = append(made.ignored, newIgnoredField(name, fd, use.Words))
-		case use.Words == "" && messageIn(fd) != nil:
-			inner := string(messageIn(fd).FullName())
-			if _, ok := p.tables[inner+" "+variant]; ok && variant != "" {
+			f := &ignoredField{fd: use.descriptor, name: message + "." + string(use.Field), reason: "is not applied"}
+			if use.Words != "" {
+				f.reason += ": " + use.Words
+			}
+			made.ignored = append(made.ignored, f)
+		case use.Words == "" && held != nil:
+			inner := string(held.FullName())
+			if p.uses[inner+" "+variant] != nil {
 				inner += " " + variant
 			}
-			if plan := p.plan(inner); plan != nil && (len(plan.ignored) > 0 || len(plan.nested) > 0) {
-				made.nested = append(made.nested, nestedField{fd, plan})
+			if plan := p.plan(inner); len(plan.ignored) > 0 || len(plan.nested) > 0 {
+				made.nested = append(made.nested, nestedField{use.descriptor, plan})
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
@@ -38,14 +39,12 @@ var carried = []string{
 // TestEveryFieldIsClassified fails when go-control-plane has a field that the tables
 // do not have: decide what lbd does with it, and write it down there.
 func TestEveryFieldIsClassified(t *testing.T) {
-	tables := map[string]*messageFields{}
-	for _, list := range [][]messageFields{assignmentFields, clusterFields, routeFields} {
-		for i := range list {
-			if tables[list[i].message] != nil {
-				t.Errorf("%s is in the tables twice", list[i].message)
-			}
-			tables[list[i].message] = &list[i]
+	tables := map[string][]FieldUse{}
+	for message, uses := range FieldTable {
+		if _, again := tables[message]; again {
+			t.Errorf("%s is in the table twice", message)
 		}
+		tables[message] = uses
 	}
 	seen := map[string]bool{}
 	var visit func(name string)
@@ -54,16 +53,26 @@ func TestEveryFieldIsClassified(t *testing.T) {
 			return
 		}
 		seen[name] = true
-		table := tables[name]
-		if table == nil {
-			t.Errorf("%s is not in the tables, and an applied field leads to it", name)
+		uses, ok := tables[name]
+		if !ok {
+			t.Errorf("%s is not in the table, and an applied field leads to it", name)
 			return
 		}
-		for _, inner := range classify(t, table) {
-			if _, variant, ok := strings.Cut(name, " "); ok && tables[inner+" "+variant] != nil {
-				inner += " " + variant
+		full, variant, _ := strings.Cut(name, " ")
+		fields := newMessageOf(t, full).Descriptor().Fields()
+		for i := range fields.Len() {
+			if n := len(usesOf(uses, fields.Get(i).Name())); n != 1 {
+				t.Errorf("%s.%s is classified %d times", name, fields.Get(i).Name(), n)
 			}
-			visit(inner)
+		}
+		for _, use := range uses {
+			if m := messageIn(use.descriptor); use.Applied && use.Words == "" && m != nil && m.ParentFile().Package() != "google.protobuf" {
+				inner := string(m.FullName())
+				if _, ok := tables[inner+" "+variant]; ok {
+					inner += " " + variant
+				}
+				visit(inner)
+			}
 		}
 	}
 	for _, m := range []proto.Message{&endpointv3.ClusterLoadAssignment{}, &clusterv3.Cluster{}, &listenerv3.Listener{}, &routev3.RouteConfiguration{}} {
@@ -79,43 +88,8 @@ func TestEveryFieldIsClassified(t *testing.T) {
 	}
 }
 
-// classify holds a table to its message, and returns the messages that its applied
-// fields lead to.
-func classify(t *testing.T, table *messageFields) []string {
-	t.Helper()
-	md, err := table.descriptor()
-	if err != nil {
-		t.Error(err)
-		return nil
-	}
-	times := map[string]int{}
-	for _, name := range append(strings.Fields(table.applied), strings.Fields(table.unused)...) {
-		times[name]++
-	}
-	for _, words := range []map[protoreflect.Name]string{table.judged, table.ignored} {
-		for name, why := range words {
-			times[string(name)]++
-			if why == "" {
-				t.Errorf("%s.%s has no words", table.message, name)
-			}
-		}
-	}
-	var inner []string
-	for i := range md.Fields().Len() {
-		fd := md.Fields().Get(i)
-		if n := times[string(fd.Name())]; n != 1 {
-			t.Errorf("%s.%s is classified %d times", table.message, fd.Name(), n)
-		}
-		delete(times, string(fd.Name()))
-		applied := slices.Contains(strings.Fields(table.applied), string(fd.Name()))
-		if m := messageIn(fd); applied && m != nil && m.ParentFile().Package() != "google.protobuf" {
-			inner = append(inner, string(m.FullName()))
-		}
-	}
-	for name := range times {
-		t.Errorf("%s has no field %s", table.message, name)
-	}
-	return inner
+func usesOf(uses []FieldUse, name protoreflect.Name) []FieldUse {
+	return slices.DeleteFunc(slices.Clone(uses), func(u FieldUse) bool { return u.Field != name })
 }
 
 // TestEveryIgnoredFieldIsWarnedOf sets each field of the tables that is not applied,
@@ -198,9 +172,10 @@ func newMessageOf(t *testing.T, name string) protoreflect.Message {
 	if m := resolve(typeURLPrefix + name); m != nil {
 		return m.ProtoReflect()
 	}
-	md, err := (&messageFields{message: name}).descriptor()
-	if err != nil {
-		t.Fatal(err)
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+	md, ok := d.(protoreflect.MessageDescriptor)
+	if !ok {
+		t.Fatal(name, err)
 	}
 	return dynamicpb.NewMessage(md)
 }
