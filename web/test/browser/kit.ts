@@ -20,9 +20,8 @@ export const patience = 60_000;
 export const openBrowser = (): Promise<Browser> =>
   chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: flags });
 
-// Test files run beside each other, each in a process of its own. A port that the kernel chooses could be
-// given to another one before the daemon listens on it, so each process has ports of its own, below those
-// that the kernel chooses from.
+// A port that nothing listens on until the test does. Test files run in parallel, each in its own process:
+// each process has its own range, below the ports that the kernel chooses from.
 let nextPort = 10_000 + (process.pid % 500) * 40;
 
 export async function freePort(): Promise<number> {
@@ -49,26 +48,34 @@ export interface Daemon {
   call(method: string, path: string, body?: unknown): Promise<Response>;
 }
 
-/** Starts the daemon that LBD names: "serve", or "demo" with its upstreams and callers. */
+/** Starts the daemon that LBD names: "serve", or "demo" with its upstreams and callers. Without a port, the kernel chooses one. */
 export async function startDaemon(command: "serve" | "demo", port = 0, more: string[] = []): Promise<Daemon> {
   if (!lbd) throw new Error("LBD should name the daemon: run make test-web");
-  const listen = `127.0.0.1:${port || (await freePort())}`;
-  const control = `127.0.0.1:${await freePort()}`;
-  const args = [command, "--listen", listen, "--data", "", "--name", "test-lbd", ...more];
-  if (command === "demo") args.push("--control", control);
-  const child: ChildProcess = spawn(lbd, args, { stdio: ["ignore", "ignore", "pipe"] });
-  let said = "";
-  child.stderr?.on("data", (d: Buffer) => (said = (said + d.toString()).slice(-4000)));
+  const args = [command, "--listen", `127.0.0.1:${port}`, "--data", "", "--name", "test-lbd", ...more];
+  if (command === "demo") args.push("--control", "127.0.0.1:0");
+  const child: ChildProcess = spawn(lbd, args, { stdio: ["ignore", "pipe", "pipe"] });
+  let output = "";
+  let url = "";
+  let control = "";
+  const read = (d: Buffer) => {
+    output += d.toString();
+    url ||= /msg=serving addresses=\[([^\]\s]+)/.exec(output)?.[1] ?? "";
+    control ||= /localhost:(\d+)\/stop/.exec(output)?.[1] ?? "";
+    output = output.slice(-4000);
+  };
+  child.stdout?.on("data", read);
+  child.stderr?.on("data", read);
   const ended = new Promise<void>((end) => child.once("exit", () => end()));
-  const url = `http://${listen}`;
-  for (let tries = 0; ; tries++) {
-    if (child.exitCode !== null || tries > 600) throw new Error(`lbd ${args.join(" ")} does not serve: ${said}`);
-    if (await fetch(`${url}/readyz`).then((r) => r.ok, () => false)) break;
-    await new Promise((again) => setTimeout(again, 100));
+  const isReady = () => url !== "" && (command === "serve" || control !== "") && fetch(`http://${url}/readyz`).then((r) => r.ok, () => false);
+  for (const end = Date.now() + patience; !(await isReady()); await new Promise((again) => setTimeout(again, 50))) {
+    if (child.exitCode === null && Date.now() < end) continue;
+    child.kill("SIGKILL");
+    throw new Error(`lbd ${args.join(" ")} is not ready: ${output}`);
   }
+  url = `http://${url}`;
   return {
     url,
-    control: `http://${control}`,
+    control: `http://127.0.0.1:${control}`,
     async stop(signal = "SIGTERM") {
       child.kill("SIGCONT");
       child.kill(signal);
@@ -192,4 +199,4 @@ export async function violations(page: Page, except: string[] = []): Promise<str
 
 /** Resolves once the page is no wider than its window; charts take a moment to shrink. */
 export const fits = (page: Page) =>
-  page.waitForFunction(() => document.documentElement.scrollWidth <= innerWidth, undefined, { timeout: patience / 6 });
+  page.waitForFunction(() => document.documentElement.scrollWidth <= innerWidth, undefined, { timeout: patience });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
-import { type Daemon, hide, openBrowser, patience, push, startDaemon, visit } from "./kit.ts";
+import { type Daemon, freePort, hide, openBrowser, patience, push, startDaemon, visit } from "./kit.ts";
 
 let browser: Browser;
 let demo: Daemon;
@@ -91,9 +91,9 @@ test("a hidden page holds no stream", async (t) => {
 });
 
 test("a stream that breaks is told, and resumed", async (t) => {
-  const first = await startDaemon("serve", 0, ["--connect", "none"]);
+  const port = await freePort();
+  const first = await startDaemon("serve", port, ["--connect", "none"]);
   t.after(() => first.stop());
-  const port = Number(new URL(first.url).port);
   const put = (d: Daemon, host: string) =>
     push(d, "/v1/clusters/orders/endpoints", { endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: host, port_value: 80 } } } }] }] });
   await put(first, "10.0.0.1");

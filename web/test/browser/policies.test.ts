@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
-import { type Daemon, endpointsOf, fits, has, openBrowser, prioritiesOf, push, startDaemon, startUpstream, type Upstream, violations, visit } from "./kit.ts";
+import { type Daemon, endpointsOf, fits, freePort, has, openBrowser, prioritiesOf, push, startDaemon, startUpstream, type Upstream, violations, visit } from "./kit.ts";
 
 let browser: Browser;
 let daemon: Daemon;
@@ -19,9 +19,7 @@ const policy = (name: string, config: object = {}) => ({
 
 before(async () => {
   [browser, daemon, upstreams] = await Promise.all([openBrowser(), startDaemon("serve"), Promise.all([startUpstream(), startUpstream(), startUpstream()])]);
-  const left = await startUpstream();
-  gone = left.address;
-  await left.stop();
+  gone = `127.0.0.1:${await freePort()}`;
 });
 after(async () => {
   await browser?.close();
@@ -108,7 +106,7 @@ test("least_request: the counts that were compared", async (t) => {
   await cluster("least", policy("least_request.v3.LeastRequest", { choice_count: 10 }));
   const least = await ready(t, "least", /3 of 3 endpoints READY/);
   assert.deepEqual(await shares(least), [33.3, 33.3, 33.3]);
-  const held = await daemon.call("POST", `/pick?cluster=least&n=4&${idle.map((a) => `exclude=${a}`).join("&")}`);
+  const held = await daemon.call("POST", `/pick?cluster=least&n=4&ttl=10m&${idle.map((a) => `exclude=${a}`).join("&")}`);
   assert.ok(held.ok);
   const { page, faults } = await visit(t, browser, daemon, "#/explain?cluster=least");
   await has(page, /Picked 127/, "#outcome");
@@ -186,7 +184,7 @@ test("an aggregate's priorities are shown under their leaves, and explained", as
 
   // In use is far: its limit is drawn, and told in the list, for the other's is emptier.
   await has(page, /In flight against the limit of far/, ".chart");
-  const held = await daemon.call("POST", "/pick?cluster=both&n=3");
+  const held = await daemon.call("POST", "/pick?cluster=both&n=3&ttl=10m");
   assert.ok(held.ok);
   await has(page, /^in flight 3limit 1,024$/, ".legend");
   await has(page, /near: 0 of 7far: 3 of 1,024/, ".facts div");

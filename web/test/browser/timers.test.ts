@@ -58,27 +58,27 @@ const notingLetters = (page: Page) =>
 const marked = (page: Page, letter: string) =>
   page.waitForFunction((l) => (globalThis as unknown as { letters: Set<string> }).letters.has(l), letter, { timeout: patience });
 
-/** Reads the number in an element's text, and resolves once there is a smaller one. */
+/** Waits until the duration in an element's text gets shorter, and returns the longer one in seconds. */
 async function countsDown(page: Page, selector: string, before: string): Promise<number> {
-  const number = [selector, `${before} (\\d+) s`] as const;
-  const read = await page.waitForFunction(([s, r]) => Number(new RegExp(r).exec(document.querySelector(s)?.textContent ?? "")?.[1] ?? -1) + 1, number, { timeout: patience });
-  const first = (await read.jsonValue()) - 1;
-  await page.waitForFunction(
-    ([[s, r], n]) => Number(new RegExp(r).exec(document.querySelector(s)?.textContent ?? "")?.[1] ?? n) < n,
-    [number, first] as const,
-    { timeout: patience },
-  );
-  return first;
+  let first = -1;
+  for (const end = Date.now() + patience; ; await page.waitForTimeout(50)) {
+    const text = (await page.textContent(selector)) ?? "";
+    const found = new RegExp(`${before} (?:(\\d+) min ?)?(?:(\\d+) s)?`).exec(text);
+    const left = 60 * Number(found?.[1] ?? 0) + Number(found?.[2] ?? 0);
+    if (first < 0 && found) first = left;
+    if (left < first) return first;
+    assert.ok(Date.now() < end, `${selector} does not count down: ${text}`);
+  }
 }
 
 describe("timers", { concurrency: true }, () => {
   it("an ejection is told with its reason and its end, by lbd's clock", async (t) => {
     const [bad, good] = addresses();
-    await detecting("ejecting", "50s");
+    await detecting("ejecting", "290s");
     const { page, faults } = await visit(t, browser, daemon, "#/clusters/ejecting", {}, notingLetters);
     await has(page, /2 of 2 endpoints READY/, "#headline");
     await fail("ejecting", bad);
-    const told = /EJECTED.*ejected by outlier detection: failure percentage 100\.0% of \d+ requests is above 50%; ejected; back in \d+ s/;
+    const told = /EJECTED.*ejected by outlier detection: failure percentage 100\.0% of \d+ requests is above 50%; ejected; back in \d+ (s|min)/;
     await has(page, told, rowOf(bad));
     await has(page, new RegExp(`1 of 2 endpoints READY.*Of its 2 endpoints 1 is EJECTED \\(${bad}\\)`), "#headline.warning");
     await has(page, /READY.*100 %/, rowOf(good));
@@ -86,7 +86,7 @@ describe("timers", { concurrency: true }, () => {
     await marked(page, "E");
     await has(page, new RegExp(`E .*${bad}: the endpoint is ejected`), ".marks li");
     const left = await countsDown(page, rowOf(bad), "ejected; back in");
-    assert.ok(left <= 50, `${left} s are left of 50`);
+    assert.ok(left <= 290, `${left} s are left of 290`);
     assert.deepEqual(await violations(page), []);
     await page.setViewportSize({ width: 360, height: 740 });
     await fits(page);
@@ -96,7 +96,7 @@ describe("timers", { concurrency: true }, () => {
       const other = await visit(t, browser, daemon, "#/clusters/ejecting", {}, (p) => p.clock.install({ time: Date.now() + wrong }));
       await has(other.page, told, rowOf(bad));
       assert.ok((await countsDown(other.page, rowOf(bad), "ejected; back in")) <= left);
-      await has(other.page, /READY on priority 0 for (\d+ s|1 min)/, "#headline");
+      await has(other.page, /READY on priority 0 for \d+ (s|min)/, "#headline");
       assert.deepEqual(other.faults, []);
     }
     assert.deepEqual(faults, []);
@@ -116,10 +116,12 @@ describe("timers", { concurrency: true }, () => {
   });
 
   it("a priority that hangs has its time", async (t) => {
-    const [hanging, next] = addresses(); // whoever waits for TLS there waits for long
+    const [hanging, next] = addresses(); // neither answers a TLS handshake
+    // The page is open before the ten seconds begin.
+    const { page, faults } = await visit(t, browser, daemon, "#/clusters");
     await push(daemon, "/v1/clusters/hanging/config", { type: "EDS", metadata: { filter_metadata: { lbd: { connect: "tls" } } } });
     await push(daemon, "/v1/clusters/hanging/endpoints", prioritiesOf([hanging], [next]));
-    const { page, faults } = await visit(t, browser, daemon, "#/clusters/hanging");
+    await page.goto(`${daemon.url}/#/clusters/hanging`);
     await has(page, /in use.*CONNECTING/, '[data-key="p0"]');
     const left = await countsDown(page, '[data-key="p0"]', "next priority starts in");
     assert.ok(left <= 10, `${left} s are left of 10`);
