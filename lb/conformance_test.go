@@ -59,7 +59,7 @@ func newTrial(t testing.TB, name string, builder policy.Builder) *trial {
 		t: t, name: name, builder: builder, tree: lbtest.NewTree(t, builder),
 		endpoints: make(map[string]*resource.Endpoint), down: make(map[string]bool), answered: make(map[*lbtest.SubConn]int),
 	}
-	tr.tree.Draw = rand.Uint64
+	tr.tree.Draw = rand.New(rand.NewPCG(1, 2)).Uint64
 	return tr
 }
 
@@ -168,6 +168,27 @@ func (tr *trial) reach(want string) {
 	}
 }
 
+// shares asserts that picks reach each endpoint as often as its share tells. Of that
+// many picks, shares that are right are never so far off.
+func (tr *trial) shares() {
+	tr.t.Helper()
+	const picks = 3000
+	got := make(map[string]float64)
+	for range picks {
+		address, err := tr.pick(new(policy.Call))
+		if err != nil {
+			tr.t.Fatalf("pick: %v", err)
+		}
+		got[address]++
+	}
+	for _, e := range tr.tree.Describe().Endpoints {
+		address := e.Endpoint.Addresses[0]
+		if math.Abs(got[address]/picks-e.Share) > 0.05 {
+			tr.t.Errorf("%s has the share %v; picks reach %v", address, e.Share, got)
+		}
+	}
+}
+
 // connections are the open SubConns to an address that is picked.
 func (tr *trial) connections() map[string]*lbtest.SubConn {
 	all := make(map[string]*lbtest.SubConn)
@@ -239,10 +260,18 @@ var conformance = map[string]func(tr *trial){
 		if _, err := tr.pick(&policy.Call{}); err == nil || !strings.HasSuffix(err.Error(), " refused") {
 			tr.t.Errorf("pick: %v, want why a connection failed", err)
 		}
+		for _, e := range tr.tree.Describe().Endpoints {
+			if e.LastErr == nil || e.InRotation || e.Share != 0 && e.State == connectivity.TransientFailure {
+				tr.t.Errorf("described %+v", e)
+			}
+		}
 		tr.down["b"] = false
 		tr.retry()
 		tr.reach("b")
 		tr.state(connectivity.Ready)
+		if e := tr.tree.Describe().Endpoints[1]; e.LastErr != nil {
+			tr.t.Errorf("described %+v", e)
+		}
 		tr.lose("b")
 		tr.reach("b")
 	},
@@ -258,10 +287,97 @@ var conformance = map[string]func(tr *trial){
 				}
 			}
 		}
-		_, err := tr.pick(&policy.Call{Exclude: []string{"a", "b"}})
+		call := &policy.Call{Exclude: []string{"a", "b"}, Trace: new(policy.Trace)}
+		_, err := tr.pick(call)
 		if r, ok := errors.AsType[*policy.Refusal](err); !ok || r.Kind != policy.KindAllExcluded {
 			tr.t.Errorf("picked without both: %v", err)
 		}
+		s := lbtest.As[policy.EndpointStep](tr.t, call.Trace.Steps[0])
+		if s.Policy != tr.name || s.Index != -1 || s.Endpoint != nil || s.InsteadOf != nil || s.Excluded != s.Rotation {
+			tr.t.Errorf("step %+v", s)
+		}
+	},
+	"shares": func(tr *trial) {
+		tr.config("a b c")
+		tr.reach("a b c")
+		tr.shares()
+	},
+	"picks that ended leave nothing": func(tr *trial) {
+		tr.config("a")
+		for i := range 100 {
+			for _, call := range []*policy.Call{{}, {Hold: true}} {
+				if _, err := tr.pick(call); err != nil {
+					tr.t.Fatalf("pick: %v", err)
+				}
+				call.Held().Finish(policy.Outcome(i%4), policy.NoInfo)
+			}
+			given := &policy.Call{Hold: true}
+			if _, err := tr.pick(given); err != nil {
+				tr.t.Fatalf("pick: %v", err)
+			}
+			given.GiveUp()
+			res, err := tr.tree.Picker().Pick(balancer.PickInfo{Ctx: tr.t.Context()})
+			if err != nil {
+				tr.t.Fatalf("pick: %v", err)
+			}
+			if res.Done != nil {
+				res.Done(balancer.DoneInfo{})
+			}
+		}
+		tr.config("a b c")
+		tr.reach("a b c")
+		tr.shares()
+	},
+	"nothing changes": func(tr *trial) {
+		tr.config("a b")
+		tr.reach("a b")
+		reports, connected := len(tr.tree.Reports), len(tr.tree.Connected)
+		tr.config("a b")
+		tr.tree.Batch(tr.tree.Root().ExitIdle)
+		tr.tree.Batch(func() { tr.tree.Root().ResolverError(errors.New("no such host")) })
+		tr.reach("a b")
+		if r, c := len(tr.tree.Reports), len(tr.tree.Connected); r != reports || c != connected {
+			tr.t.Errorf("%d reports and %d attempts to connect", r-reports, c-connected)
+		}
+	},
+	"the same endpoint twice": func(tr *trial) {
+		tr.config("a a b")
+		tr.reach("a b")
+		if n := len(tr.tree.Describe().Endpoints); n > 2 || len(tr.connections()) > 2 {
+			tr.t.Errorf("%d endpoints, connected to %v", n, tr.connections())
+		}
+	},
+	"a SubConn is rejected": func(tr *trial) {
+		errMode := errors.New("no such connect mode")
+		tr.tree.RefuseSubConn = func(address string) error {
+			if address == "a" {
+				return errMode
+			}
+			return nil
+		}
+		err := tr.update("{}", "a b")
+		if err == nil { // then it is why the endpoint failed
+			err = tr.tree.Describe().Endpoints[0].LastErr
+		}
+		if !errors.Is(err, errMode) || !strings.Contains(err.Error(), " a") {
+			tr.t.Errorf("update: %v, want %v with the address", err, errMode)
+		}
+		tr.reach("b")
+	},
+	"a removed endpoint is ignored": func(tr *trial) {
+		tr.config("a b")
+		tr.reach("a b")
+		removed := slices.Clone(tr.tree.SubConns)
+		tr.config("c")
+		tr.reach("c")
+		reports := len(tr.tree.Reports)
+		for _, sc := range removed {
+			tr.tree.Batch(func() { sc.Says(connectivity.Ready, nil) })
+		}
+		if n := len(tr.tree.Reports) - reports; n != 0 {
+			tr.t.Errorf("%d reports", n)
+		}
+		tr.reach("c")
 	},
 	"another config in place": func(tr *trial) {
 		tr.config("a b")
