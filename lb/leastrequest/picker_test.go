@@ -46,9 +46,9 @@ func TestChoice(t *testing.T) {
 			for d := range strings.FieldsSeq(tt.draws) {
 				places = append(places, int(d[0]-'a'))
 			}
-			s.draws(append(places, 4)...)
+			draw(s, append(places, 4)...)
 			call := &policy.Call{Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
-			res, err := s.tree.Pick(call)
+			res, err := s.Pick(call)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func TestChoice(t *testing.T) {
 			if got := strings.Join(compared, " "); got != tt.compared {
 				t.Errorf("compared %s, want %s", got, tt.compared)
 			}
-			if got := call.Endpoint.Addresses[0]; got != tt.want || res.SubConn != s.tree.SubConn(got) {
+			if got := call.Endpoint.Addresses[0]; got != tt.want || res.SubConn != s.SubConn(got) {
 				t.Errorf("picked %s by %v, want %s", got, res.SubConn, tt.want)
 			}
 			if e.Policy != leastrequest.Name || e.Rotation != 4 || e.Index != int(tt.want[0]-'a') || e.Endpoint != call.Endpoint {
@@ -74,12 +74,12 @@ func TestChoice(t *testing.T) {
 // to its neighbor.
 func TestExcludeShares(t *testing.T) {
 	s := newStage(t, choices(2), config("a", "b", "c", "d"), together("a", "b", "c", "d"))
-	s.next = rand.New(rand.NewPCG(1, 2)).Uint64
+	s.Next = rand.New(rand.NewPCG(1, 2)).Uint64
 	got := make(map[string]int)
 	const n = 3000
 	for range n {
 		call := &policy.Call{Exclude: []string{"b"}}
-		if _, err := s.tree.Pick(call); err != nil {
+		if _, err := s.Pick(call); err != nil {
 			t.Fatal(err)
 		}
 		got[call.Endpoint.Addresses[0]]++
@@ -94,7 +94,7 @@ func TestExcludeShares(t *testing.T) {
 func TestAllExcluded(t *testing.T) {
 	s := newStage(t, config("a", "b+x"), together("a", "b"))
 	call := &policy.Call{Exclude: []string{"a", "x"}, Hold: true, Trace: new(policy.Trace)}
-	_, err := s.tree.Pick(call)
+	_, err := s.Pick(call)
 	var refusal *policy.Refusal
 	if !errors.As(err, &refusal) || refusal.Kind != policy.KindAllExcluded {
 		t.Errorf("err %v, want a refusal", err)
@@ -102,7 +102,7 @@ func TestAllExcluded(t *testing.T) {
 	if e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0]); e.Index != -1 || e.Excluded != 2 || e.Rotation != 2 || e.Endpoint != nil {
 		t.Errorf("trace %+v", e)
 	}
-	if got := s.seats(); got != "a:0 b+x:0" {
+	if got := seats(s); got != "a:0 b:0" {
 		t.Errorf("in flight is %s after a pick that came to nothing", got)
 	}
 }
@@ -111,22 +111,22 @@ func TestAllExcluded(t *testing.T) {
 func TestCountsHeldOnly(t *testing.T) {
 	s := newStage(t, config("a"), says("a", ready))
 	for range 3 {
-		if _, err := s.tree.Pick(nil); err != nil {
+		if _, err := s.Pick(nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := s.seats(); got != "a:0" {
+	if got := seats(s); got != "a:0" {
 		t.Errorf("in flight is %s", got)
 	}
 	call := &policy.Call{Hold: true}
-	if _, err := s.tree.Pick(call); err != nil {
+	if _, err := s.Pick(call); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.seats(); got != "a:1" {
+	if got := seats(s); got != "a:1" {
 		t.Errorf("in flight is %s with a held pick", got)
 	}
 	call.GiveUp() // as a picker above does
-	if got := s.seats(); got != "a:0" {
+	if got := seats(s); got != "a:0" {
 		t.Errorf("in flight is %s after it was given up", got)
 	}
 }
@@ -134,15 +134,15 @@ func TestCountsHeldOnly(t *testing.T) {
 // TestForeignPick: a context that is not lbd's is counted until Done.
 func TestForeignPick(t *testing.T) {
 	s := newStage(t, config("a"), says("a", ready))
-	res, err := s.tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
-	if err != nil || res.SubConn != s.tree.SubConn("a") {
+	res, err := s.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
+	if err != nil || res.SubConn != s.SubConn("a") {
 		t.Fatalf("picked %v, %v", res, err)
 	}
-	if got := s.seats(); got != "a:1" {
+	if got := seats(s); got != "a:1" {
 		t.Errorf("in flight is %s before Done", got)
 	}
 	res.Done(balancer.DoneInfo{})
-	if got := s.seats(); got != "a:0" {
+	if got := seats(s); got != "a:0" {
 		t.Errorf("in flight is %s after Done", got)
 	}
 }
@@ -152,8 +152,8 @@ func TestForeignPick(t *testing.T) {
 func TestConcurrentPicks(t *testing.T) {
 	const pickers, each, endpoints = 8, 500, 4
 	s := newStage(t, config("a", "b", "c", "d"), together("a", "b", "c", "d"))
-	s.next = rand.Uint64
-	p := s.tree.Picker()
+	s.Next = rand.Uint64
+	p := s.Picker()
 	held := make([][]policy.Held, pickers)
 	var wg sync.WaitGroup
 	for i := range pickers {
@@ -170,7 +170,7 @@ func TestConcurrentPicks(t *testing.T) {
 	}
 	wg.Wait()
 	sum := 0
-	for seat := range strings.FieldsSeq(s.seats()) {
+	for seat := range strings.FieldsSeq(seats(s)) {
 		var n int
 		if _, err := fmt.Sscan(seat[2:], &n); err != nil {
 			t.Fatal(err)
@@ -191,7 +191,7 @@ func TestConcurrentPicks(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if got := s.seats(); got != "a:0 b:0 c:0 d:0" {
+	if got := seats(s); got != "a:0 b:0 c:0 d:0" {
 		t.Errorf("in flight is %s when all have ended", got)
 	}
 }
@@ -204,10 +204,10 @@ func hundred(tb testing.TB) balancer.Picker {
 		names = append(names, fmt.Sprint("e", i))
 	}
 	s := newStage(tb)
-	s.tree.Draw = rand.Uint64
+	s.Next = rand.Uint64
 	config(names...)(s)
 	together(names...)(s)
-	return s.tree.Picker()
+	return s.Picker()
 }
 
 func BenchmarkPick(b *testing.B) {

@@ -39,17 +39,18 @@ func TestTrace(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStage(t, config("a", "b", "c", "d"), says("d", connecting), says("b", failure), says("a", ready))
-			s.next = fallsOn(tt.hash)
-			call := &policy.Call{Hash: s.next, HasHash: !tt.drawn, Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
-			_, _ = s.tree.Pick(call) // the steps tell
-			if got := tell(t, call, s.next); got != tt.want {
+			hash := fallsOn(tt.hash)
+			s.Next = lbtest.Draws(hash)
+			call := &policy.Call{Hash: hash, HasHash: !tt.drawn, Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
+			_, _ = s.Pick(call) // the steps tell
+			if got := tell(t, call, hash); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
 	}
 	s := newStage(t, config("a", "b"), together(failure, "a", "b"))
 	call := &policy.Call{Hash: fallsOn("a"), HasHash: true, Trace: new(policy.Trace)}
-	_, _ = s.tree.Pick(call)
+	_, _ = s.Pick(call)
 	if got, want := tell(t, call, call.Hash), "hash on 1 of 2, walked 0: a TRANSIENT_FAILURE, seat 0 of 2; failure a refused"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
@@ -92,44 +93,23 @@ func tell(t *testing.T, call *policy.Call, hash uint64) string {
 // ask for.
 func TestWeighs(t *testing.T) {
 	s := newStage(t)
-	child := policy.Child{Config: ringhash.Config{MinSize: 4096, MaxSize: 4096}}
-	for zone, weight := range map[string]uint32{"light": 1, "heavy": 3} {
-		id := resource.Locality{Zone: zone}
-		l := &resource.LocalityEndpoints{ID: id, Weight: weight}
-		for i, w := range []uint32{1, 4} {
-			l.Endpoints = append(l.Endpoints, &resource.Endpoint{Addresses: []string{fmt.Sprint(zone, i)}, Weight: w, Locality: id})
-		}
-		own := policy.NewLocality(l).Among(4)
-		child.Localities = append(child.Localities, own)
-		child.Endpoints = append(child.Endpoints, own.Endpoints...)
-	}
-	s.tree.Config(child)
+	child, shares := lbtest.Weighted()
+	child.Config = ringhash.Config{MinSize: 4096, MaxSize: 4096}
+	s.Config(child)
 	together(ready, "light0", "light1", "heavy0", "heavy1")(s)
 	const picks = 200_000
 	counts := make(map[string]float64)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range picks {
 		call := &policy.Call{Hash: r.Uint64(), HasHash: true}
-		if _, err := s.tree.Pick(call); err != nil {
+		if _, err := s.Pick(call); err != nil {
 			t.Fatal(err)
 		}
 		counts[call.Endpoint.Addresses[0]]++
 	}
-	for name, want := range map[string]float64{"light0": 0.05, "light1": 0.2, "heavy0": 0.15, "heavy1": 0.6} {
+	for name, want := range shares {
 		if got := counts[name] / picks; got < want*0.9 || got > want*1.1 {
 			t.Errorf("%s has %v of the hashes, want about %v", name, got, want)
-		}
-	}
-}
-
-// TestForeignPick: a context that is not lbd's has no hash.
-func TestForeignPick(t *testing.T) {
-	s := newStage(t, config("a", "b"), together(ready, "a", "b"))
-	for _, name := range []string{"a", "b"} {
-		s.next = fallsOn(name)
-		res, err := s.tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
-		if err != nil || res.SubConn != s.tree.SubConn(name) || res.Done != nil {
-			t.Errorf("picked %v, %v", res, err)
 		}
 	}
 }
@@ -137,7 +117,7 @@ func TestForeignPick(t *testing.T) {
 // TestConcurrentAsking: picks of many goroutines ask for one connection once.
 func TestConcurrentAsking(t *testing.T) {
 	s := newStage(t, config("a", "b", "c"), says("b", ready))
-	p := s.tree.Picker()
+	p := s.Picker()
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -148,7 +128,7 @@ func TestConcurrentAsking(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	s.tree.Batch(func() {}) // what they posted has happened
+	s.Batch(func() {}) // what they posted has happened
 	connected("a")(s)
 }
 
@@ -163,11 +143,11 @@ func thousand(tb testing.TB) balancer.Picker {
 		}
 	}
 	s := newStage(tb)
-	s.tree.Draw = rand.Uint64
+	s.Next = rand.Uint64
 	sized(4096, names...)(s)
 	together(ready, names...)(s)
 	together(failure, failed...)(s)
-	return s.tree.Picker()
+	return s.Picker()
 }
 
 func BenchmarkPick(b *testing.B) {
@@ -210,7 +190,7 @@ func TestShares(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, steps...)
-			n, picker := s.tree.Describe(), s.tree.Picker()
+			n, picker := s.Describe(), s.Picker()
 			const picks = 1 << 12
 			counts := make(map[*resource.Endpoint]float64)
 			for i := range uint64(picks) {

@@ -2,8 +2,6 @@ package ringhash_test
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
@@ -23,147 +21,54 @@ const (
 	failure    = connectivity.TransientFailure
 )
 
-// stage is a ring_hash whose endpoints are named by their address, and have one
-// entry each on the ring. Of a to d the ring is b a c d; the order of their keys
-// is that of the alphabet.
-type stage struct {
-	t         testing.TB
-	tree      *lbtest.Tree
-	endpoints map[string]*resource.Endpoint
-	next      uint64 // what is drawn
-}
+type (
+	stage = lbtest.Stage
+	step  = lbtest.Step
+)
 
-type step func(s *stage)
+var (
+	says      = lbtest.Says
+	together  = lbtest.Together
+	connected = lbtest.Connected
+	reports   = lbtest.Reports
+)
 
 func newStage(t testing.TB, steps ...step) *stage {
-	s := &stage{t: t, tree: lbtest.NewTree(t, ringhash.Builder()), endpoints: map[string]*resource.Endpoint{}}
-	s.tree.Draw = func() uint64 { return s.next }
-	for _, step := range steps {
-		step(s)
-	}
-	return s
+	return lbtest.NewStage(t, ringhash.Builder(), ringhash.Config{MaxSize: 4096}, steps...)
 }
 
-// config gives the endpoints, in a ring of one entry for each. A name that was
-// given before is the same value; one with "'" is a new value of the same
-// address. Several addresses of one endpoint are joined with "+".
-func config(names ...string) step {
-	return func(s *stage) {
-		s.t.Helper()
-		sized(uint64(max(1, len(names))), names...)(s)
-	}
-}
+// config gives the endpoints, in a ring of one entry for each. Of a to d the ring is
+// b a c d; the order of their keys is that of the alphabet.
+func config(names ...string) step { return sized(uint64(max(1, len(names))), names...) }
 
 // sized is config with a ring of another size.
 func sized(size uint64, names ...string) step {
 	return func(s *stage) {
-		s.t.Helper()
-		child := policy.Child{Config: ringhash.Config{MinSize: size, MaxSize: 4096}}
-		for _, n := range names {
-			if s.endpoints[n] == nil {
-				s.endpoints[n] = &resource.Endpoint{Addresses: strings.Split(strings.TrimRight(n, "'"), "+"), Weight: 1}
-			}
-			child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(s.endpoints[n]))
-		}
-		err := s.tree.Update(child)
-		if len(names) > 0 && err != nil {
-			s.t.Errorf("update: %v", err)
-		}
-		if len(names) == 0 && !errors.Is(err, balancer.ErrBadResolverState) {
-			s.t.Errorf("an update without endpoints: %v, want %v", err, balancer.ErrBadResolverState)
-		}
+		s.BalancerConfig = ringhash.Config{MinSize: size, MaxSize: 4096}
+		lbtest.Endpoints(names...)(s)
 	}
-}
-
-// says lets a connection be in states, one after the other, a batch each.
-func says(address string, states ...connectivity.State) step {
-	return func(s *stage) {
-		s.t.Helper()
-		for _, state := range states {
-			sc := s.tree.SubConn(address)
-			s.tree.Batch(func() { sc.Says(state, errorOf(address, state)) })
-		}
-	}
-}
-
-// together lets several connections be in a state in one batch.
-func together(state connectivity.State, addresses ...string) step {
-	return func(s *stage) {
-		s.t.Helper()
-		s.tree.Batch(func() {
-			for _, a := range addresses {
-				s.tree.SubConn(a).Says(state, errorOf(a, state))
-			}
-		})
-	}
-}
-
-func errorOf(address string, state connectivity.State) error {
-	if state == failure {
-		return fmt.Errorf("%s refused", address)
-	}
-	return nil
 }
 
 // fallsOn is the hash of an endpoint's only entry.
 func fallsOn(address string) uint64 { return xxhash.Sum64String(address + "_0") }
 
-// pick picks with a hash that falls on an endpoint, without those in exclude,
-// and asserts what comes of it.
+// pick expects what comes of a pick with a hash that falls on an endpoint, without
+// those in exclude.
 func pick(address, want string, exclude ...string) step {
-	return func(s *stage) {
-		s.t.Helper()
-		s.pick(&policy.Call{Hash: fallsOn(address), HasHash: true, Exclude: exclude}, want)
-	}
+	return picks(&policy.Call{Hash: fallsOn(address), HasHash: true, Exclude: exclude}, 0, want)
 }
 
-// pickAny picks without a hash; what is drawn falls on an endpoint.
+// pickAny is pick without a hash: what is drawn falls on the endpoint.
 func pickAny(address, want string, exclude ...string) step {
-	return func(s *stage) {
-		s.t.Helper()
-		s.next = fallsOn(address)
-		s.pick(&policy.Call{Hash: ^s.next, Exclude: exclude}, want)
-	}
+	return picks(&policy.Call{Hash: ^fallsOn(address), Exclude: exclude}, fallsOn(address), want)
 }
 
-func (s *stage) pick(call *policy.Call, want string) {
-	s.t.Helper()
-	res, err := s.tree.Pick(call)
-	s.tree.Batch(func() {}) // what it posted has happened
-	var got string
-	switch {
-	case errors.Is(err, balancer.ErrNoSubConnAvailable):
-		got = "queue"
-	case err != nil:
-		got = err.Error()
-	default:
-		got = strings.Join(call.Endpoint.Addresses, "+")
-		if res.SubConn != s.tree.SubConn(call.Endpoint.Addresses[0]) {
-			s.t.Errorf("the endpoint is %v, the SubConn %v", call.Endpoint, res.SubConn)
-		}
-	}
-	if got != want {
-		s.t.Errorf("picked %s, want %s", got, want)
-	}
-}
-
-// connected asserts which endpoints were asked to connect so far, in order.
-func connected(want string) step {
+func picks(call *policy.Call, drawn uint64, want string) step {
 	return func(s *stage) {
-		s.t.Helper()
-		if got := strings.Join(s.tree.Connected, " "); got != want {
-			s.t.Errorf("asked %q to connect, want %q", got, want)
+		s.Next = lbtest.Draws(drawn)
+		if got := s.Picked(call); got != want {
+			s.Errorf("picked %s, want %s", got, want)
 		}
-	}
-}
-
-func reports(want int) step {
-	return func(s *stage) {
-		s.t.Helper()
-		if got := len(s.tree.Reports); got != want {
-			s.t.Errorf("%d reports, want %d", got, want)
-		}
-		s.tree.Reports = s.tree.Reports[max(0, len(s.tree.Reports)-1):]
 	}
 }
 
@@ -257,9 +162,9 @@ func TestRingHash(t *testing.T) {
 		{"one failed, and there are others: the first of them is tried", []step{config("b", "c", "a"), says("b", failure), connected("a")}, connecting},
 		{"one failed, another connects already", []step{config("a", "b", "c"), says("b", connecting), says("a", failure), connected("")}, connecting},
 		{"both in one batch", []step{config("a", "b", "c"), func(s *stage) {
-			s.tree.Batch(func() {
-				s.tree.SubConn("a").Says(failure, errorOf("a", failure))
-				s.tree.SubConn("b").Says(connecting, nil)
+			s.Batch(func() {
+				s.SubConn("a").Says(failure, errors.New("a refused"))
+				s.SubConn("b").Says(connecting, nil)
 			})
 		}, connected("")}, connecting},
 		{"two failed: a failure, and yet the next is tried", []step{config("a", "b", "c"), together(failure, "a", "b"), connected("c")}, failure},
@@ -317,8 +222,8 @@ func TestRingHash(t *testing.T) {
 			"another value: a picker that tells it",
 			[]step{config("a", "b"), together(ready, "a", "b"), reports(2), config("a'", "b"), reports(2), func(s *stage) {
 				call := &policy.Call{Hash: fallsOn("a"), HasHash: true}
-				if _, err := s.tree.Pick(call); err != nil || call.Endpoint != s.endpoints["a'"] {
-					s.t.Errorf("picked %v, %v", call.Endpoint, err)
+				if _, err := s.Pick(call); err != nil || call.Endpoint != s.Endpoints["a'"] {
+					s.Errorf("picked %v, %v", call.Endpoint, err)
 				}
 			}},
 			ready,
@@ -328,7 +233,7 @@ func TestRingHash(t *testing.T) {
 			[]step{
 				config("a", "b"), together(ready, "a", "b"), pick("d", "b"),
 				func(s *stage) {
-					s.endpoints["a'"] = &resource.Endpoint{Addresses: []string{"a"}, Weight: 1, HashKey: "d"}
+					s.Endpoints["a'"] = &resource.Endpoint{Addresses: []string{"a"}, Weight: 1, HashKey: "d"}
 				},
 				config("a'", "b"), pick("d", "a"), pick("a", "a"), pick("b", "b"), reports(3),
 			},
@@ -347,61 +252,18 @@ func TestRingHash(t *testing.T) {
 		{"the last endpoint is removed", []step{config("a"), says("a", ready), config(), pick("a", "no usable endpoints")}, failure},
 		{"none at all", []step{config(), pick("a", "no usable endpoints")}, failure},
 		{"none, and then one", []step{config(), config("a")}, idle},
-		{"the resolver fails before there is an endpoint", []step{config(), resolverError, pick("a", "no such name")}, failure},
-		{"the resolver fails later", []step{config("a"), says("a", ready), resolverError, pick("a", "a")}, ready},
-		{"ExitIdle connects nothing", []step{config("a"), func(s *stage) { s.tree.Batch(s.tree.Root().ExitIdle) }, connected("")}, idle},
+		{"the resolver fails before there is an endpoint", []step{config(), lbtest.ResolverError, pick("a", "no such name")}, failure},
+		{"the resolver fails later", []step{config("a"), says("a", ready), lbtest.ResolverError, pick("a", "a")}, ready},
+		{"ExitIdle connects nothing", []step{config("a"), func(s *stage) { s.Batch(s.Root().ExitIdle) }, connected("")}, idle},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStage(t, tt.steps...)
-			if got := s.tree.State(); got != tt.want {
+			if got := s.State(); got != tt.want {
 				t.Errorf("is %v, want %v", got, tt.want)
 			}
-			s.check()
+			s.Check()
 		})
-	}
-}
-
-func resolverError(s *stage) {
-	s.tree.Batch(func() { s.tree.Root().ResolverError(errors.New("no such name")) })
-}
-
-// check holds the description and the census against the SubConns.
-func (s *stage) check() {
-	s.t.Helper()
-	n := s.tree.Describe()
-	if n.State != s.tree.State() || n.Policy != ringhash.Name || (n.Err != nil) != (n.State == failure) {
-		s.t.Errorf("describes %s in %v with error %v, reported is %v", n.Policy, n.State, n.Err, s.tree.State())
-	}
-	if err := policy.FailureOf(s.tree.Reports[len(s.tree.Reports)-1]); !errors.Is(err, n.Err) {
-		s.t.Errorf("the picker's failure is %v, want %v", err, n.Err)
-	}
-	var want policy.Census
-	for _, e := range n.Endpoints {
-		sc := s.tree.SubConn(e.Endpoint.Addresses[0])
-		if e.State != sc.State || e.InRotation != (sc.State == ready) || (e.Address != "") != (sc.State == ready) {
-			s.t.Errorf("%s: describes %+v, is %v", e.Endpoint.Addresses[0], e, sc.State)
-		}
-		switch sc.State {
-		case ready:
-			want.Ready++
-		case connecting:
-			want.Connecting++
-		case idle:
-			want.Idle++
-		case failure:
-			want.TransientFailure++
-		}
-	}
-	if got := s.tree.Summarize(); got.Census != want || got.State != s.tree.State() {
-		s.t.Errorf("summary %+v, want %+v", got, want)
-	}
-}
-
-func TestConfigOfAnotherPolicy(t *testing.T) {
-	s := newStage(t)
-	if err := s.tree.Update(policy.Child{}); err == nil || !strings.Contains(err.Error(), ringhash.Name) {
-		t.Errorf("err %v, want one that names the policy", err)
 	}
 }
 
@@ -409,24 +271,19 @@ func TestConfigOfAnotherPolicy(t *testing.T) {
 // is removed, comes to nothing.
 func TestLateWords(t *testing.T) {
 	s := newStage(t, config("a", "b"), says("b", ready))
-	old := s.tree.Picker()
-	gone := s.tree.SubConn("a")
+	old := s.Picker()
+	gone := s.SubConn("a")
 	config("b")(s)
-	s.tree.Reports = nil
+	s.Reports = nil
 	call := &policy.Call{Context: t.Context(), Hash: fallsOn("a"), HasHash: true}
 	if _, err := old.Pick(balancer.PickInfo{Ctx: call}); !errors.Is(err, balancer.ErrNoSubConnAvailable) {
 		t.Errorf("err %v of an old picker, want it to queue", err)
 	}
-	s.tree.Batch(func() { gone.Says(ready, nil) })
-	if len(s.tree.Reports) != 0 || gone.Connects != 0 {
+	s.Batch(func() { gone.Says(ready, nil) })
+	if len(s.Reports) != 0 || gone.Connects != 0 {
 		t.Error("a removed endpoint was heard, or connected")
 	}
-	s.tree.Close()
-	for _, sc := range s.tree.SubConns {
-		if !sc.Closed {
-			t.Errorf("%s is not shut down", sc.Addresses[0].Addr)
-		}
-	}
+	s.Close()
 	if _, err := old.Pick(balancer.PickInfo{Ctx: call}); !errors.Is(err, balancer.ErrNoSubConnAvailable) {
 		t.Errorf("err %v after Close", err)
 	}

@@ -25,126 +25,46 @@ const (
 	failure    = connectivity.TransientFailure
 )
 
-// stage is a round_robin whose endpoints are named by their address. Several
-// addresses of one endpoint are joined with "+".
-type stage struct {
-	t         testing.TB
-	tree      *lbtest.Tree
-	endpoints map[string]*resource.Endpoint
-}
+type (
+	stage = lbtest.Stage
+	step  = lbtest.Step
+)
 
-type step func(s *stage)
+var (
+	config    = lbtest.Endpoints
+	says      = lbtest.Says
+	connected = lbtest.Connected
+	reports   = lbtest.Reports
+	subConns  = lbtest.SubConns
+)
 
-func newStage(t testing.TB) *stage {
-	return &stage{t: t, tree: lbtest.NewTree(t, roundrobin.Builder()), endpoints: map[string]*resource.Endpoint{}}
-}
-
-// config gives the endpoints. A name that was given before is the same value;
-// one with "'" is a new value of the same address.
-func config(names ...string) step {
-	return func(s *stage) {
-		s.t.Helper()
-		var child policy.Child
-		for _, n := range names {
-			if s.endpoints[n] == nil {
-				s.endpoints[n] = &resource.Endpoint{Addresses: strings.Split(strings.TrimRight(n, "'"), "+"), Weight: uint32(len(n))}
-			}
-			child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(s.endpoints[n]))
-		}
-		err := s.tree.Update(child)
-		if len(names) > 0 && err != nil {
-			s.t.Errorf("update: %v", err)
-		}
-		if len(names) == 0 && !errors.Is(err, balancer.ErrBadResolverState) {
-			s.t.Errorf("an update without endpoints: %v, want %v", err, balancer.ErrBadResolverState)
-		}
+// newStage has an endpoint b of another weight, which means nothing to round_robin.
+func newStage(t testing.TB, steps ...step) *stage {
+	s := lbtest.NewStage(t, roundrobin.Builder(), nil)
+	s.Endpoints["b"] = &resource.Endpoint{Addresses: []string{"b"}, Weight: 7}
+	for _, step := range steps {
+		step(s)
 	}
+	return s
 }
 
-// says lets a connection be in states, one after the other, a batch each.
-func says(address string, states ...connectivity.State) step {
-	return func(s *stage) {
-		s.t.Helper()
-		for _, state := range states {
-			sc := s.tree.SubConn(address)
-			var err error
-			if state == failure {
-				err = fmt.Errorf("%s refused", address)
-			}
-			s.tree.Batch(func() { sc.Says(state, err) })
-		}
-	}
-}
+func together(addresses ...string) step { return lbtest.Together(ready, addresses...) }
 
-// together lets several connections be READY in one batch.
-func together(addresses ...string) step {
-	return func(s *stage) {
-		s.tree.Batch(func() {
-			for _, a := range addresses {
-				s.tree.SubConn(a).Says(ready, nil)
-			}
-		})
-	}
-}
-
-func reports(want int) step {
-	return func(s *stage) {
-		s.t.Helper()
-		if got := len(s.tree.Reports); got != want {
-			s.t.Errorf("%d reports, want %d", got, want)
-		}
-		s.tree.Reports = s.tree.Reports[max(0, len(s.tree.Reports)-1):]
-	}
-}
-
-// subConns asserts how many were made in all.
-func subConns(want int) step {
-	return func(s *stage) {
-		s.t.Helper()
-		if got := len(s.tree.SubConns); got != want {
-			s.t.Errorf("%d SubConns were made, want %d", got, want)
-		}
-	}
-}
-
-func connects(address string, want int) step {
-	return func(s *stage) {
-		s.t.Helper()
-		if got := s.tree.SubConn(address).Connects; got != want {
-			s.t.Errorf("%s was asked %d times to connect, want %d", address, got, want)
-		}
-	}
-}
-
-// rotation picks twice as often as there are endpoints and tells one turn,
+// rotation picks twice as often as there are endpoints and returns one turn,
 // beginning at the first pick.
-func (s *stage) rotation(exclude ...string) string {
+func rotation(s *stage, t testing.TB) string {
 	var picked []string
-	n := max(1, len(s.tree.Describe().Endpoints))
+	n := max(1, len(s.Describe().Endpoints))
 	for range 2 * n {
-		call := &policy.Call{Exclude: exclude}
-		res, err := s.tree.Pick(call)
-		switch {
-		case errors.Is(err, balancer.ErrNoSubConnAvailable):
-			return "queue"
-		case err != nil:
-			return err.Error()
-		}
-		if sc, ok := res.SubConn.(*lbtest.SubConn); !ok || sc.Addresses[0].Addr != call.Endpoint.Addresses[0] {
-			s.t.Errorf("the endpoint is %v, the SubConn %v", call.Endpoint, res.SubConn)
-		}
-		picked = append(picked, strings.Join(call.Endpoint.Addresses, "+"))
+		picked = append(picked, s.Picked(new(policy.Call)))
 	}
-	turn := len(picked)
-	for i := 1; i < len(picked); i++ {
-		if picked[i] == picked[0] {
-			turn = i
-			break
-		}
+	turn := 1 + slices.Index(picked[1:], picked[0])
+	if turn == 0 {
+		turn = len(picked)
 	}
 	for i := range picked {
 		if picked[i] != picked[i%turn] {
-			s.t.Errorf("no turns: %v", picked)
+			t.Errorf("no turns: %v", picked)
 		}
 	}
 	return strings.Join(picked[:turn], " ")
@@ -156,14 +76,14 @@ func TestRoundRobin(t *testing.T) {
 		steps []step
 		want  string
 	}{
-		{"all connect", []step{config("a", "b"), connects("a", 1), connects("b", 1), reports(1)}, "CONNECTING queue"},
+		{"all connect", []step{config("a", "b"), connected("a b"), reports(1)}, "CONNECTING queue"},
 		{"the READY ones take turns", []step{config("a", "b", "c"), says("a", ready), says("c", ready)}, "READY c a"},
 		{"coming up together: one picker", []step{config("a", "b", "c"), reports(1), together("a", "b", "c"), reports(2)}, "READY b c a"},
 		{"one fails, one connects: there is hope", []step{config("a", "b"), says("a", connecting, failure)}, "CONNECTING queue"},
 		{"all failed: the last error", []step{config("a", "b"), says("b", connecting, failure), says("a", connecting, failure)}, "TRANSIENT_FAILURE a refused"},
 		{
 			"failed until READY, through IDLE and CONNECTING, asked to connect each time",
-			[]step{config("a"), says("a", connecting, failure, idle, connecting), connects("a", 2)},
+			[]step{config("a"), says("a", connecting, failure, idle, connecting), connected("a a")},
 			"TRANSIENT_FAILURE a refused",
 		},
 		{
@@ -176,7 +96,7 @@ func TestRoundRobin(t *testing.T) {
 			[]step{config("a", "b"), says("a", ready), reports(2), says("b", connecting, failure, idle, connecting, failure), reports(1)},
 			"READY a",
 		},
-		{"lost: out of the rotation, and asked to connect", []step{config("a", "b"), together("a", "b"), says("a", idle), connects("a", 2)}, "READY b"},
+		{"lost: out of the rotation, and asked to connect", []step{config("a", "b"), together("a", "b"), says("a", idle), connected("a b a")}, "READY b"},
 		{"lost, the only one: it connects again", []step{config("a"), says("a", ready, idle)}, "CONNECTING queue"},
 		{"lost and back", []step{config("a", "b"), together("a", "b"), says("a", idle, connecting, ready)}, "READY b a"},
 		{
@@ -213,12 +133,12 @@ func TestRoundRobin(t *testing.T) {
 		},
 		{
 			"another order of an endpoint's addresses: the same connection, which is told, and a new picker",
-			[]step{config("a+b", "c"), together("a", "c"), config("c", "b+a"), subConns(2), connects("b", 1), reports(3)},
+			[]step{config("a+b", "c"), together("a", "c"), config("c", "b+a"), subConns(2), connected("a c"), reports(3)},
 			"READY b+a c",
 		},
 		{
 			"another order where it failed: it has its back-off",
-			[]step{config("a+b"), says("a", failure), reports(2), config("b+a"), subConns(1), connects("b", 1), reports(1)},
+			[]step{config("a+b"), says("a", failure), reports(2), config("b+a"), subConns(1), connected("a"), reports(1)},
 			"TRANSIENT_FAILURE a refused",
 		},
 		{
@@ -238,72 +158,23 @@ func TestRoundRobin(t *testing.T) {
 		{"none at all", []step{config()}, "TRANSIENT_FAILURE no usable endpoints"},
 		{"none left", []step{config("a"), says("a", ready), config()}, "TRANSIENT_FAILURE no usable endpoints"},
 		{"none, and then one", []step{config(), config("a"), says("a", ready)}, "READY a"},
-		{"the resolver fails before there is an endpoint", []step{resolverError}, "TRANSIENT_FAILURE no such name"},
-		{"the resolver fails later", []step{config("a"), says("a", ready), resolverError}, "READY a"},
+		{"the resolver fails before there is an endpoint", []step{lbtest.ResolverError}, "TRANSIENT_FAILURE no such name"},
+		{"the resolver fails later", []step{config("a"), says("a", ready), lbtest.ResolverError}, "READY a"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newStage(t)
-			for _, step := range tt.steps {
-				step(s)
-			}
-			if got := fmt.Sprintf("%v %s", s.tree.State(), s.rotation()); got != tt.want {
+			s := newStage(t, tt.steps...)
+			if got := fmt.Sprintf("%v %s", s.State(), rotation(s, t)); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
-			s.check()
+			s.Check()
 		})
 	}
 }
 
 func addressless(s *stage) {
 	a := policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a"}})
-	s.tree.Config(policy.Child{Endpoints: []resolver.Endpoint{{}, a}})
-}
-
-func resolverError(s *stage) {
-	s.tree.Batch(func() { s.tree.Root().ResolverError(errors.New("no such name")) })
-}
-
-// check holds the description and the census against the SubConns.
-func (s *stage) check() {
-	s.t.Helper()
-	n := s.tree.Describe()
-	if n.State != s.tree.State() || n.Policy != roundrobin.Name || (n.Err != nil) != (n.State == failure) {
-		s.t.Errorf("describes %s in %v with error %v, reported is %v", n.Policy, n.State, n.Err, s.tree.State())
-	}
-	var want policy.Census
-	for _, e := range n.Endpoints {
-		sc := s.tree.SubConn(e.Endpoint.Addresses[0])
-		if e.State != sc.State || e.InRotation != (sc.State == ready) || (e.Address != "") != (sc.State == ready) {
-			s.t.Errorf("%s: describes %+v, is %v", e.Endpoint.Addresses[0], e, sc.State)
-		}
-		if (e.LastErr != nil) != (sc.State == failure) && sc.State != idle && sc.State != connecting {
-			s.t.Errorf("%s: last error %v in %v", e.Endpoint.Addresses[0], e.LastErr, e.State)
-		}
-		switch sc.State {
-		case ready:
-			want.Ready++
-		case connecting:
-			want.Connecting++
-		case idle:
-			want.Idle++
-		case failure:
-			want.TransientFailure++
-		}
-	}
-	got := s.tree.Summarize()
-	if got.Census != want || got.Census.Total() != len(n.Endpoints) || got.State != s.tree.State() {
-		s.t.Errorf("summary %+v, want %+v", got, want)
-	}
-	alive := 0
-	for _, sc := range s.tree.SubConns {
-		if !sc.Closed {
-			alive++
-		}
-	}
-	if alive != len(n.Endpoints) {
-		s.t.Errorf("%d SubConns for %d endpoints", alive, len(n.Endpoints))
-	}
+	s.Config(policy.Child{Endpoints: []resolver.Endpoint{{}, a}})
 }
 
 // TestRandomStart: each picker begins where its draw says, and so does
@@ -311,24 +182,19 @@ func (s *stage) check() {
 func TestRandomStart(t *testing.T) {
 	for draw, want := range map[uint64]string{0: "b c a", 1: "c a b", 2: "a b c", 1<<32 + 1: "c a b"} {
 		s := newStage(t)
-		s.tree.Draw = lbtest.Draws(draw)
+		s.Next = lbtest.Draws(draw)
 		config("a", "b", "c")(s)
 		together("a", "b", "c")(s)
-		if got := s.rotation(); got != want {
+		if got := rotation(s, t); got != want {
 			t.Errorf("draw %d: %s, want %s", draw, got, want)
 		}
 	}
 }
 
-// TestConnectOrder: many clients with one list do not all begin at its head.
+// TestConnectOrder: clients with the same list do not all connect to its head first.
 func TestConnectOrder(t *testing.T) {
 	for draw, want := range map[uint64]string{0: "a b c d", 1 << 62: "b c d a", 3 << 62: "d a b c", 1<<64 - 1: "d a b c"} {
-		s := newStage(t)
-		s.tree.Draw = lbtest.Draws(draw)
-		config("a", "b", "c", "d")(s)
-		if got := strings.Join(s.tree.Connected, " "); got != want {
-			t.Errorf("draw %#x: connects %s, want %s", draw, got, want)
-		}
+		newStage(t, func(s *stage) { s.Next = lbtest.Draws(draw) }, config("a", "b", "c", "d"), connected(want))
 	}
 }
 
@@ -349,14 +215,14 @@ func TestExclude(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.exclude, func(t *testing.T) {
 			s := newStage(t)
-			s.tree.Draw = lbtest.Draws(0)
+			s.Next = lbtest.Draws(0)
 			config("a", "b+x", "c")(s)
-			s.tree.Draw = lbtest.Draws(0, 3<<62, 2<<62, 0) // where the turns begin; c, b, a
+			s.Next = lbtest.Draws(0, 3<<62, 2<<62, 0) // where the turns begin; c, b, a
 			together("a", "b", "c")(s)
 			var picked []string
 			for range 6 {
 				call := &policy.Call{Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
-				_, err := s.tree.Pick(call)
+				_, err := s.Pick(call)
 				e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
 				if e.Excluded != tt.excluded || e.Rotation != 3 || e.Policy != roundrobin.Name || e.Endpoint != call.Endpoint {
 					t.Errorf("trace %+v", e)
@@ -388,14 +254,14 @@ func TestExclude(t *testing.T) {
 // to its neighbor.
 func TestExcludeShares(t *testing.T) {
 	s := newStage(t)
-	s.tree.Draw = rand.New(rand.NewPCG(1, 2)).Uint64
+	s.Next = rand.New(rand.NewPCG(1, 2)).Uint64
 	config("a", "b", "c", "d")(s)
 	together("a", "b", "c", "d")(s)
 	got := make(map[string]int)
 	const n = 3000
 	for range n {
 		call := &policy.Call{Exclude: []string{"b"}}
-		if _, err := s.tree.Pick(call); err != nil {
+		if _, err := s.Pick(call); err != nil {
 			t.Fatal(err)
 		}
 		got[call.Endpoint.Addresses[0]]++
@@ -412,14 +278,14 @@ func BenchmarkExclude(b *testing.B) {
 	for _, bb := range []struct{ endpoints, excluded int }{{1000, 0}, {1000, 1}, {1000, 99}, {100, 50}, {100, 99}} {
 		b.Run(fmt.Sprintf("%d of %d", bb.excluded, bb.endpoints), func(b *testing.B) {
 			s := newStage(b)
-			s.tree.Draw = rand.Uint64
+			s.Next = rand.Uint64
 			var names []string
 			for i := range bb.endpoints {
 				names = append(names, fmt.Sprintf("10.0.%d.%d:8080", i/250, i%250))
 			}
 			config(names...)(s)
 			together(names...)(s)
-			p := s.tree.Picker()
+			p := s.Picker()
 			call := &policy.Call{Context: b.Context(), Exclude: names[:bb.excluded]}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -429,67 +295,5 @@ func BenchmarkExclude(b *testing.B) {
 				call.Again()
 			}
 		})
-	}
-}
-
-// TestSubConnRefused: an endpoint that cannot have a SubConn does not keep the
-// others from theirs.
-func TestSubConnRefused(t *testing.T) {
-	s := newStage(t)
-	errMode := errors.New("no such connect mode")
-	s.tree.RefuseSubConn = func(address string) error {
-		if address == "a" {
-			return errMode
-		}
-		return nil
-	}
-	var child policy.Child
-	for _, a := range []string{"a", "b"} {
-		child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{a}}))
-	}
-	if err := s.tree.Update(child); !errors.Is(err, errMode) || !strings.Contains(err.Error(), "a") {
-		t.Errorf("err %v, want %v and which", err, errMode)
-	}
-	says("b", ready)(s)
-	if got := s.rotation(); got != "b" {
-		t.Errorf("got %s, want b", got)
-	}
-	s.check()
-}
-
-// TestForeignPick: a context that is not lbd's picks too.
-func TestForeignPick(t *testing.T) {
-	s := newStage(t)
-	config("a", "b")(s)
-	together("a", "b")(s)
-	var got []string
-	for range 4 {
-		res, err := s.tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, lbtest.As[*lbtest.SubConn](t, res.SubConn).Addresses[0].Addr)
-	}
-	if !slices.Equal(got, []string{"b", "a", "b", "a"}) {
-		t.Errorf("got %v", got)
-	}
-}
-
-func TestLateWords(t *testing.T) {
-	s := newStage(t)
-	config("a", "b")(s)
-	gone := s.tree.SubConn("a")
-	together("a", "b")(s)
-	config("b")(s)
-	s.tree.Reports = nil
-	s.tree.Batch(func() { gone.Says(ready, nil) })
-	if len(s.tree.Reports) != 0 {
-		t.Error("a removed endpoint's word was heard")
-	}
-	s.tree.Close()
-	for _, sc := range s.tree.SubConns {
-		if !sc.Closed {
-			t.Errorf("%s is not shut down", sc.Addresses[0].Addr)
-		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -29,69 +28,54 @@ const (
 	second = time.Second
 )
 
-// stage is a weighted_round_robin in a bubble. Its endpoints are named by their
-// address; a number behind it is the EDS weight, else 1.
-type stage struct {
-	t         *testing.T
-	tree      *lbtest.Tree
-	cfg       weightedroundrobin.Config
-	endpoints map[string]*resource.Endpoint
-	names     string
-}
+type (
+	stage = lbtest.Stage
+	step  = lbtest.Step
+)
 
-type step func(s *stage)
+var (
+	says    = lbtest.Says
+	reports = lbtest.Reports
+)
 
-// play runs steps on a stage whose config is the default.
+// play runs steps on a stage in a bubble, whose config is the default.
 func play(t *testing.T, steps ...step) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{
-			t: t, tree: lbtest.NewTree(t, weightedroundrobin.Builder()), endpoints: make(map[string]*resource.Endpoint),
-			cfg: weightedroundrobin.Config{
-				BlackoutPeriod: 10 * second, WeightExpirationPeriod: 180 * second, WeightUpdatePeriod: second, ErrorUtilizationPenalty: 1,
-			},
-		}
-		defer s.tree.Close()
-		for _, step := range steps {
-			step(s)
-		}
+		s := lbtest.NewStage(t, weightedroundrobin.Builder(), weightedroundrobin.Config{
+			BlackoutPeriod: 10 * second, WeightExpirationPeriod: 180 * second, WeightUpdatePeriod: second, ErrorUtilizationPenalty: 1,
+		}, steps...)
+		s.Check()
+		s.Close()
 	})
 }
 
-// config gives the endpoints: "a:3 b". One that was given before with the same
-// weight is the same value.
+// config gives the endpoints: "a:3 b". A number is the EDS weight. One that was given
+// before with the same weight is the same value.
 func config(names string, change ...func(*weightedroundrobin.Config)) step {
 	return func(s *stage) {
-		s.t.Helper()
+		c, _ := s.BalancerConfig.(weightedroundrobin.Config)
 		for _, f := range change {
-			f(&s.cfg)
+			f(&c)
 		}
-		s.names = names
-		child := policy.Child{Config: s.cfg}
+		s.BalancerConfig = c
 		for n := range strings.FieldsSeq(names) {
-			if s.endpoints[n] == nil {
-				address, weight, weighted := strings.Cut(n, ":")
-				e := &resource.Endpoint{Addresses: []string{address}, Weight: 1}
-				if _, err := fmt.Sscan(weight, &e.Weight); weighted && err != nil {
-					s.t.Fatal(err)
-				}
-				s.endpoints[n] = e
+			if address, weight, weighted := strings.Cut(n, ":"); weighted && s.Endpoints[n] == nil {
+				e := &resource.Endpoint{Addresses: []string{address}}
+				_, _ = fmt.Sscan(weight, &e.Weight)
+				s.Endpoints[n] = e
 			}
-			child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(s.endpoints[n]))
 		}
-		if err := s.tree.Update(child); names != "" && err != nil || names == "" && !errors.Is(err, balancer.ErrBadResolverState) {
-			s.t.Errorf("update: %v", err)
-		}
+		lbtest.Endpoints(strings.Fields(names)...)(s)
 	}
 }
 
 // up gives the endpoints, and lets all of them be READY.
 func up(names string, change ...func(*weightedroundrobin.Config)) step {
 	return func(s *stage) {
-		s.t.Helper()
 		config(names, change...)(s)
-		s.tree.Batch(func() {
-			for _, sc := range s.tree.SubConns {
+		s.Batch(func() {
+			for _, sc := range s.SubConns {
 				if !sc.Closed && sc.State != ready {
 					sc.Says(ready, nil)
 				}
@@ -100,31 +84,16 @@ func up(names string, change ...func(*weightedroundrobin.Config)) step {
 	}
 }
 
-func says(address string, states ...connectivity.State) step {
-	return func(s *stage) {
-		s.t.Helper()
-		for _, state := range states {
-			var err error
-			if state == failure {
-				err = fmt.Errorf("%s refused", address)
-			}
-			sc := s.tree.SubConn(address)
-			s.tree.Batch(func() { sc.Says(state, err) })
-		}
-	}
-}
-
 // pick picks an endpoint by its address.
-func (s *stage) pick(address string, hold bool) policy.Held {
-	s.t.Helper()
+func pick(s *stage, address string, hold bool) policy.Held {
 	call := &policy.Call{Hold: hold}
-	for n := range strings.FieldsSeq(s.names) {
-		if other, _, _ := strings.Cut(n, ":"); other != address {
-			call.Exclude = append(call.Exclude, other)
+	for _, e := range s.Endpoints {
+		if e.Addresses[0] != address {
+			call.Exclude = append(call.Exclude, e.Addresses[0])
 		}
 	}
-	if _, err := s.tree.Pick(call); err != nil || call.Endpoint.Addresses[0] != address {
-		s.t.Fatalf("pick %s: %v, %v", address, call.Endpoint, err)
+	if got := s.Picked(call); got != address {
+		s.Errorf("picked %s, want %s", got, address)
 	}
 	return call.Held()
 }
@@ -132,8 +101,7 @@ func (s *stage) pick(address string, hold bool) policy.Held {
 // tells lets a request to an endpoint end with a load.
 func tells(address string, load *orcav3.OrcaLoadReport) step {
 	return func(s *stage) {
-		s.t.Helper()
-		s.pick(address, true).Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: load})
+		pick(s, address, true).Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: load})
 	}
 }
 
@@ -143,17 +111,16 @@ func busy(utilization float64) *orcav3.OrcaLoadReport {
 	return &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: utilization}
 }
 
-func after(d time.Duration) step { return func(s *stage) { s.tree.Sleep(d) } }
+func after(d time.Duration) step { return func(s *stage) { s.Sleep(d) } }
 
 // keep lets the endpoints tell their loads every second, n times.
 func keep(n int, loads map[string]*orcav3.OrcaLoadReport) step {
 	return func(s *stage) {
-		s.t.Helper()
 		for range n {
 			for address, load := range loads {
 				tells(address, load)(s)
 			}
-			s.tree.Sleep(second)
+			s.Sleep(second)
 		}
 	}
 }
@@ -162,34 +129,22 @@ func keep(n int, loads map[string]*orcav3.OrcaLoadReport) step {
 // hundred picks for each unit of weight are as near as two to it.
 func shares(want string) step {
 	return func(s *stage) {
-		s.t.Helper()
 		weights := make(map[string]float64)
 		n := 0.0
 		for field := range strings.FieldsSeq(want) {
 			address, weight, _ := strings.Cut(field, ":")
 			var w float64
-			if _, err := fmt.Sscan(weight, &w); err != nil {
-				s.t.Fatal(err)
-			}
+			_, _ = fmt.Sscan(weight, &w)
 			weights[address] = w
 			n += 100 * w
 		}
 		got := make(map[string]int)
 		for range int(n) {
-			call := &policy.Call{}
-			res, err := s.tree.Pick(call)
-			if err != nil {
-				s.t.Fatalf("pick: %v", err)
-			}
-			address := call.Endpoint.Addresses[0]
-			if at := lbtest.As[*lbtest.SubConn](s.t, res.SubConn).Addresses[0].Addr; at != address {
-				s.t.Errorf("the endpoint is %s, the SubConn %s", address, at)
-			}
-			got[address]++
+			got[s.Picked(new(policy.Call))]++
 		}
 		for address, w := range weights {
 			if math.Abs(float64(got[address])-100*w) > 2 {
-				s.t.Errorf("%.0f picks reach %v, want shares of %s", n, got, want)
+				s.Errorf("%.0f picks reach %v, want shares of %s", n, got, want)
 				return
 			}
 		}
@@ -200,39 +155,20 @@ func shares(want string) step {
 // explanation say of one.
 func from(source weightedroundrobin.WeightSource, address string, weight, sum float64) step {
 	return func(s *stage) {
-		s.t.Helper()
 		call := &policy.Call{Trace: new(policy.Trace)}
 		for call.Endpoint == nil || call.Endpoint.Addresses[0] != address {
 			call.Again()
-			if _, err := s.tree.Pick(call); err != nil {
-				s.t.Fatal(err)
-			}
+			_ = s.Picked(call)
 		}
 		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9*b }
-		e := lbtest.As[policy.EndpointStep](s.t, call.Trace.Steps[0])
-		turn := lbtest.As[*weightedroundrobin.WeightedTurn](s.t, e.Detail)
-		if e.Policy != weightedroundrobin.Name || e.Endpoint != call.Endpoint || e.Rotation != len(strings.Fields(s.names)) ||
+		e, _ := call.Trace.Steps[0].(policy.EndpointStep)
+		turn, _ := e.Detail.(*weightedroundrobin.WeightedTurn)
+		if e.Policy != weightedroundrobin.Name || e.Endpoint != call.Endpoint || e.Rotation != len(s.Describe().Endpoints) ||
 			turn.From != source || !near(turn.Weight, weight) || !near(turn.Share, weight/sum) {
-			s.t.Errorf("explained %+v, %+v; want %g of %g from %s", e, turn, weight, sum, source)
+			s.Errorf("explained %+v, %+v; want %g of %g from %s", e, turn, weight, sum, source)
 		}
-		total := 0.0
-		for i, n := range s.tree.Describe().Endpoints {
-			total += n.Share
-			if i == e.Index && (n.Endpoint != call.Endpoint || !near(n.Share, weight/sum)) {
-				s.t.Errorf("describes %+v, want a share of %g", n, weight/sum)
-			}
-		}
-		if !near(total, 1) {
-			s.t.Errorf("the shares described sum up to %g", total)
-		}
-	}
-}
-
-func reports(want int) step {
-	return func(s *stage) {
-		s.t.Helper()
-		if got := len(s.tree.Reports); got != want {
-			s.t.Errorf("%d reports, want %d", got, want)
+		if n := s.Describe().Endpoints[e.Index]; n.Endpoint != call.Endpoint || !near(n.Share, weight/sum) {
+			s.Errorf("describes %+v, want a share of %g", n, weight/sum)
 		}
 	}
 }
@@ -253,7 +189,7 @@ func TestWeights(t *testing.T) {
 		{"two of three do not: EDS weights", []step{
 			up("a:1 b:2 c:3"), keep(11, map[string]*orcav3.OrcaLoadReport{"a": busy(1)}), shares("a:1 b:2 c:3"),
 		}},
-		{"new weights make no new picker", []step{up("a b"), reports(2), keep(11, both), shares("a:1 b:10"), reports(2)}},
+		{"new weights make no new picker", []step{up("a b"), reports(2), keep(11, both), shares("a:1 b:10"), reports(1)}},
 		{"only with the next update", []step{
 			up("a b", blackout(0), update(5*second)), tells("a", busy(1)), tells("b", busy(0.1)), after(5*second - 1), shares("a:1 b:1"),
 			after(1), shares("a:1 b:10"), tells("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
@@ -323,7 +259,7 @@ func TestWeights(t *testing.T) {
 		}},
 		{"what was picked before it connected anew does not count", []step{
 			up("a b", blackout(0)), func(s *stage) {
-				held := s.pick("b", true)
+				held := pick(s, "b", true)
 				says("b", idle, connecting)(s)
 				held.Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: busy(0.1)})
 			}, says("b", ready), tells("a", busy(1)), after(second), shares("a:1 b:1"),
@@ -340,14 +276,14 @@ func TestWeights(t *testing.T) {
 		}},
 		{"a pick that is not held tells nothing", []step{
 			up("a b", blackout(0)), func(s *stage) {
-				s.pick("a", false).Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: busy(1)})
-				s.pick("b", false).Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: busy(0.1)})
+				pick(s, "a", false).Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: busy(1)})
+				pick(s, "b", false).Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: busy(0.1)})
 			}, after(second), shares("a:1 b:1"),
 		}},
 		{"other contexts tell with their Done", []step{
 			up("a b", blackout(0)), func(s *stage) {
 				for range 2 {
-					res, err := s.tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
+					res, err := s.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -385,81 +321,14 @@ func penalty(p float64) func(*weightedroundrobin.Config) {
 	return func(c *weightedroundrobin.Config) { c.ErrorUtilizationPenalty = p }
 }
 
-// answers asserts the state, and the error or the first endpoint of a pick.
-func answers(want string) step {
-	return func(s *stage) {
-		s.t.Helper()
-		call := &policy.Call{}
-		_, err := s.tree.Pick(call)
-		got := s.tree.State().String() + " "
-		switch {
-		case errors.Is(err, balancer.ErrNoSubConnAvailable):
-			got += "queue"
-		case err != nil:
-			got += err.Error()
-		default:
-			got += call.Endpoint.Addresses[0]
-		}
-		if got != want {
-			s.t.Errorf("got %q, want %q", got, want)
-		}
-		n, sum := s.tree.Describe(), s.tree.Summarize()
-		for _, e := range n.Endpoints {
-			if (e.Share > 0) != e.InRotation {
-				s.t.Errorf("describes %+v", e)
-			}
-		}
-		if n.State != s.tree.State() || n.Policy != weightedroundrobin.Name || (n.Err != nil) != (n.State == failure) ||
-			sum.State != n.State || sum.Census.Total() != len(n.Endpoints) {
-			s.t.Errorf("describes %+v, summarizes %+v, reported is %v", n, sum, s.tree.State())
-		}
-	}
-}
-
-func TestStates(t *testing.T) {
-	tests := []struct {
-		name  string
-		steps []step
-	}{
-		{"all connect", []step{config("a b"), answers("CONNECTING queue")}},
-		{"one is READY", []step{config("a b"), says("a", ready), answers("READY a")}},
-		{"one fails, one connects", []step{config("a b"), says("a", failure), answers("CONNECTING queue")}},
-		{"all failed: the last error, each time", []step{
-			config("a b"), says("a", failure), says("b", failure), answers("TRANSIENT_FAILURE b refused"), says("a", idle, connecting, failure), answers("TRANSIENT_FAILURE a refused"),
-		}},
-		{"the only one is lost", []step{up("a"), says("a", idle), answers("CONNECTING queue")}},
-		{"the READY one is removed", []step{config("a b"), says("a", ready), says("b", failure), config("b"), answers("TRANSIENT_FAILURE b refused")}},
-		{"nothing changed: no new picker", []step{up("a b"), reports(2), config("a b"), reports(2), answers("READY b")}},
-		{"none", []step{config(""), answers("TRANSIENT_FAILURE no usable endpoints")}},
-		{"the resolver fails before there is one", []step{resolverError, answers("TRANSIENT_FAILURE no such name")}},
-		{"one of two is lost", []step{up("a b"), says("b", idle), answers("READY a")}},
-		{"the resolver fails later", []step{up("a"), resolverError, reports(2), answers("READY a")}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) { play(t, tt.steps...) })
-	}
-}
-
-func resolverError(s *stage) {
-	s.tree.Batch(func() {
-		s.tree.Root().ResolverError(errors.New("no such name"))
-		s.tree.Root().ExitIdle()
-		s.tree.Root().UpdateSubConnState(nil, balancer.SubConnState{})
-	})
-}
-
 // TestRandomStart: each picker begins where its draw says. Equal weights take
 // turns as round_robin's do.
 func TestRandomStart(t *testing.T) {
 	for draw, want := range map[uint64]string{0: "b c a b c a", 1: "c a b c a b", 2: "a b c a b c"} {
-		play(t, func(s *stage) { s.tree.Draw = lbtest.Draws(draw) }, up("a:5 b:5 c:5"), func(s *stage) {
+		play(t, func(s *stage) { s.Next = lbtest.Draws(draw) }, up("a:5 b:5 c:5"), func(s *stage) {
 			var got []string
 			for range 6 {
-				call := &policy.Call{}
-				if _, err := s.tree.Pick(call); err != nil {
-					t.Fatal(err)
-				}
-				got = append(got, call.Endpoint.Addresses[0])
+				got = append(got, s.Picked(new(policy.Call)))
 			}
 			if strings.Join(got, " ") != want {
 				t.Errorf("draw %d: %v, want %s", draw, got, want)
@@ -488,15 +357,14 @@ func TestExclude(t *testing.T) {
 				for i := range uint64(100) {
 					spread = append(spread, (i*37%100)*(math.MaxUint64/100))
 				}
-				s.tree.Draw = lbtest.Draws(append([]uint64{0}, spread...)...)
+				s.Next = lbtest.Draws(append([]uint64{0}, spread...)...)
 				config("a:5 b:4 c:2")(s)
 				config("a:5 b:4 c:1")(s)
-				s.tree.Draw = nil
 				got := make(map[string]int)
 				excluded := len(strings.Fields(tt.exclude))
 				for range 100 {
 					call := &policy.Call{Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
-					_, err := s.tree.Pick(call)
+					_, err := s.Pick(call)
 					e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
 					var refusal *policy.Refusal
 					if err != nil {
@@ -517,19 +385,5 @@ func TestExclude(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-func TestBadConfig(t *testing.T) {
-	tree := lbtest.NewTree(t, weightedroundrobin.Builder())
-	if err := tree.Update(policy.Child{Config: &policy.PriorityConfig{}}); err == nil {
-		t.Error("took another policy's config")
-	}
-	tree.RefuseSubConn = func(string) error { return errors.New("no such connect mode") }
-	if err := tree.Update(policy.Child{
-		Config:    weightedroundrobin.Config{},
-		Endpoints: []resolver.Endpoint{policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a"}})},
-	}); err == nil || !strings.Contains(err.Error(), "a") {
-		t.Errorf("a SubConn that is refused: %v", err)
 	}
 }
