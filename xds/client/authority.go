@@ -9,79 +9,45 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// none is the active place of an authority without a server.
-const none = -1
+// noServer is the index of no server.
+const noServer = -1
 
-// authorityConfig is an authority of the bootstrap. All targets share it.
-type authorityConfig struct {
-	// fixed
-	name    string             // "" for names without an authority
-	servers []bootstrap.Server // in order of fallback, each once
-	outbox  *mailbox[delivery]
-
-	// owner only
-	batch   []Update // not yet in the outbox
-	started bool     // the goroutine that empties the outbox runs
-}
-
-func newAuthorityConfig(name string, servers []bootstrap.Server) *authorityConfig {
-	c := &authorityConfig{name: name, outbox: newMailbox[delivery]()}
-	for _, s := range servers {
-		if !slices.ContainsFunc(c.servers, func(o bootstrap.Server) bool { return o.Key() == s.Key() }) {
-			c.servers = append(c.servers, s)
-		}
-	}
-	return c
-}
-
-// place returns the place of a server in the order of fallback.
-func (c *authorityConfig) place(s *server) int {
-	return slices.IndexFunc(c.servers, func(o bootstrap.Server) bool { return o.Key() == s.config.Key() })
-}
-
-// authorityKey identifies an authority: there is one for each target and each
-// authority of the bootstrap that the target needs resources of.
-type authorityKey struct {
-	target string
-	config *authorityConfig
-}
-
-// authority holds the watches of one target for the names of one authority: their
-// cached values, and the servers in use. It is what gRFC A71 calls an XdsClient for
-// a data plane target. Nothing in it changes because of another target.
+// authority has the watchers of one target for the names of one authority of the
+// bootstrap: their cached values, and the servers in use. It is what gRFC A71 calls an
+// XdsClient for a data plane target. No other target changes its state.
 type authority struct {
 	// fixed
-	client *Client
-	key    authorityKey
+	key   authorityKey
+	pool  *channelPool
+	moves *serverMoves
 
-	// connected is true while a server in use has answered on its current stream;
-	// the owner writes it.
+	// Written by the owner. connected is true while a server in use has responded on
+	// its current stream; using is the active server.
 	connected atomic.Bool
-	// using is the server in use; the owner writes it.
-	using atomic.Pointer[bootstrap.Server]
+	using     atomic.Pointer[bootstrap.Server]
 
 	// owner only
-	watches   map[resource.Key]*watch // by canonical name
-	requested int                     // watches whose state is unknown
-	servers   []*server               // those in use: the first ones of the config, up to the active one
+	watchers map[resource.Key]*watcher // by canonical name
+	unknown  int                       // watchers whose state is unknown
+	channels []*xdsChannel             // to the first servers of the config, up to the active one
 }
 
-// active returns the place of the active server in the config, or none.
-func (a *authority) active() int { return len(a.servers) - 1 }
+// active returns the index of the active server in the config, or noServer.
+func (a *authority) active() int { return len(a.channels) - 1 }
 
-// current returns the active server; nil if there is none.
-func (a *authority) current() *server {
-	if len(a.servers) == 0 {
+// current returns the channel to the active server; nil if there is none.
+func (a *authority) current() *xdsChannel {
+	if len(a.channels) == 0 {
 		return nil
 	}
-	return a.servers[a.active()]
+	return a.channels[a.active()]
 }
 
-// want starts a watch. With an error, no server can be asked for the resource.
-func (a *authority) want(k resource.Key, err error) {
+// watch adds a watcher. If err is not nil, no server can be asked for the resource.
+func (a *authority) watch(k resource.Key, err error) {
 	name := k.Name
 	k.Name = canonical(k.Name)
-	w := a.watches[k]
+	w := a.watchers[k]
 	if w != nil {
 		if !slices.Contains(w.names, name) {
 			w.names = append(w.names, name)
@@ -89,169 +55,168 @@ func (a *authority) want(k resource.Key, err error) {
 		}
 		return
 	}
-	w = &watch{key: k, authority: a, names: []string{name}, place: none, errPlace: none}
-	a.watches[k] = w
-	a.set(w, Requested)
+	w = &watcher{key: k, authority: a, names: []string{name}, index: noServer, errIndex: noServer}
+	a.watchers[k] = w
+	a.setState(w, Requested)
 	if err != nil {
-		a.notify(w, err, false, none)
+		a.notify(w, err, false, noServer)
 		return
 	}
-	if a.active() == none {
-		a.use(0)
+	if a.active() == noServer {
+		a.useNext()
 	} else {
-		for _, s := range a.servers {
-			s.addWatch(w)
+		for _, ch := range a.channels {
+			ch.addWatcher(w.key, w)
 		}
-		a.adoptPreferred(w)
-		a.adopt(w)
+		a.returnForCached(w)
+		a.applyCached(w)
 	}
 	a.fallBack()
 	a.notifyUnreachable(w)
 }
 
-// drop ends a watch. Client.forget releases the servers after the last one.
-func (a *authority) drop(k resource.Key) {
+// unwatch removes a watcher. Client.removeIfUnused releases the servers after the last one.
+func (a *authority) unwatch(k resource.Key) {
 	name := k.Name
 	k.Name = canonical(k.Name)
-	w := a.watches[k]
+	w := a.watchers[k]
 	if w == nil {
 		return
 	}
-	if w.without(name); len(w.names) > 0 {
+	if w.removeName(name); len(w.names) > 0 {
 		return
 	}
-	a.set(w, "")
-	delete(a.watches, k)
-	for _, s := range a.servers {
-		s.removeWatch(w)
+	a.setState(w, "")
+	delete(a.watchers, k)
+	for _, ch := range a.channels {
+		ch.removeWatcher(w.key, w)
 	}
 }
 
-// set changes the state of a watch. The empty state is that of a dropped watch.
-func (a *authority) set(w *watch, s State) {
+// setState changes the state of a watcher. A removed watcher has the state "".
+func (a *authority) setState(w *watcher, s State) {
 	if w.state.unknown() {
-		a.requested--
+		a.unknown--
 	}
 	if w.state = s; s.unknown() {
-		a.requested++
+		a.unknown++
 	}
 }
 
-// handle applies what a server has just said of a resource. A preferred server
-// becomes the active one again when it sends a usable resource of this target, or
-// no longer has one that it had (gRFC A71); not when it has nothing to offer.
-func (a *authority) handle(w *watch, r *serverResource) {
-	place := slices.Index(a.servers, r.server)
-	if place < a.active() {
+// handle applies what a server just sent for a resource. A preferred server becomes the
+// active one again if that is decisive (gRFC A71).
+func (a *authority) handle(w *watcher, r *resourceState) {
+	index := slices.IndexFunc(a.channels, func(ch *xdsChannel) bool { return ch.server == r.server })
+	if index < a.active() {
 		if !r.decisive() {
 			return
 		}
-		a.returnTo(place)
+		a.returnTo(index)
 	}
-	a.apply(w, r, place)
+	a.apply(w, r, index)
 }
 
-// adoptPreferred returns to a server that is preferred to the active one if it has said
-// something decisive of a resource on its current stream, because another target asked
-// it: it does not say it again.
-func (a *authority) adoptPreferred(w *watch) {
-	for place, s := range a.servers[:a.active()] {
-		if r := s.resource(w.key); r.known() && r.confirmed() && r.decisive() {
-			a.returnTo(place)
+// returnForCached returns to a preferred server that sent something decisive to another
+// target on its current stream: the server does not send it again.
+func (a *authority) returnForCached(w *watcher) {
+	for index, ch := range a.channels[:a.active()] {
+		if r := ch.resource(w.key); r.settled() && ch.confirmed(r) && r.decisive() {
+			a.returnTo(index)
 			return
 		}
 	}
 }
 
-// adopt applies what the active server said before this target asked it. A value of
-// an earlier stream counts only if the target has nothing else: it may be about to be
-// replaced. An error of an earlier stream does not count, since the target would not
-// fall back for the resource: the server gets its time again.
-func (a *authority) adopt(w *watch) {
-	s := a.current()
-	switch r := s.resource(w.key); {
-	case !r.known():
-	case r.confirmed(), r.good() && w.state.unknown():
+// applyCached applies what the active server sent to other targets. A value of an
+// earlier stream counts only if the target has no other: it may be replaced soon. An
+// error of an earlier stream does not count, and the timeout starts again: otherwise the
+// target would not fall back for the resource.
+func (a *authority) applyCached(w *watcher) {
+	ch := a.current()
+	switch r := ch.resource(w.key); {
+	case !r.settled():
+	case ch.confirmed(r), r.hasValue() && w.state.unknown():
 		a.apply(w, r, a.active())
 	case w.state.unknown():
-		s.retry(r)
+		ch.restartTimeout(r)
 	}
 }
 
-func (a *authority) apply(w *watch, r *serverResource, place int) {
-	if r.good() && (!w.good() || r.problem() == nil) {
-		a.accept(w, r, place)
+func (a *authority) apply(w *watcher, r *resourceState, index int) {
+	err := r.watcherError()
+	if r.hasValue() && (!w.hasValue() || err == nil) {
+		a.accept(w, r, index)
 	}
-	if r.problem() != nil {
-		a.handleError(w, r, place)
+	if err != nil {
+		a.handleError(w, r, err, index)
 	}
 }
 
-// accept takes a value. One that equals the cached one is not reported, unless an
-// error was reported since.
-func (a *authority) accept(w *watch, r *serverResource, place int) {
-	same := w.good() && bytes.Equal(w.item.Raw, r.item.Raw)
-	a.set(w, Acked)
-	w.place, w.version, w.rejection = place, r.version, nil
+// accept takes a value. It reports one that equals the cached one only after an error.
+func (a *authority) accept(w *watcher, r *resourceState, index int) {
+	same := w.hasValue() && bytes.Equal(w.item.Raw, r.item.Raw)
+	a.setState(w, Acked)
+	w.index, w.version, w.rejection = index, r.version, nil
 	if same && w.err == nil {
 		return
 	}
 	if !same {
 		w.item, w.updated = r.item, r.updated
 	}
-	a.notify(w, nil, false, place)
+	a.notify(w, nil, false, index)
 }
 
-// handleError applies an error that a server caused. It follows gRFC A88: a cached
-// value stays in use, with the error as an ambient one. A data error of a server with
-// fail_on_data_errors drops it instead, but not if a more preferred server provided it:
-// that server cannot be reached, and has not withdrawn it; nor if another server
-// provided it, and this one never had the resource. An error that was reported is not
-// reported again.
-func (a *authority) handleError(w *watch, r *serverResource, place int) {
-	err := r.problem()
-	drop := isDataError(err) && r.server.config.FailOnDataErrors && (w.place == place || !r.neverHad())
-	if w.good() && (w.place < place || !drop) {
+// handleError applies an error that a server caused. As in gRFC A88, a cached value stays
+// in use with an ambient error; a data error of a server with fail_on_data_errors drops
+// it. It does not if the value is from a more preferred server, which is unreachable and
+// has not withdrawn it; nor if it is from another server and this one never sent the
+// resource. The same error is reported once.
+func (a *authority) handleError(w *watcher, r *resourceState, err error, index int) {
+	drop := isDataError(err) && r.server.FailOnDataErrors && (w.index == index || !r.neverSent())
+	if w.hasValue() && (w.index < index || !drop) {
 		if isTimeout(err) {
 			return
 		}
-		if w.place >= place {
+		if w.index >= index {
 			w.rejection = r.rejection
-			a.set(w, stateOf(err, true))
+			a.setState(w, stateOf(err, true))
 		}
 		if w.err != err { //nolint:errorlint // the same error, not an equal one
-			a.notify(w, err, true, place)
+			a.notify(w, err, true, index)
 		}
 		return
 	}
 	w.rejection = r.rejection
-	a.set(w, stateOf(err, false))
-	if w.err == err && !w.good() { //nolint:errorlint // the same error, not an equal one
+	a.setState(w, stateOf(err, false))
+	if w.err == err && !w.hasValue() { //nolint:errorlint // the same error, not an equal one
 		return
 	}
-	w.item, w.place = resource.Item{}, none
+	w.item, w.index = resource.Item{}, noServer
 	w.version, w.updated, w.final = "", r.updated, drop
-	a.notify(w, err, false, place)
+	a.notify(w, err, false, index)
 }
 
-// notify adds the state of a watch to the batch: an error that the server at place
-// caused, or nil for the value.
-func (a *authority) notify(w *watch, err error, ambient bool, place int) {
+// notify queues the update of a watcher: an error that the server at index caused, or
+// nil for the value.
+func (a *authority) notify(w *watcher, err error, ambient bool, index int) {
 	w.final = w.final && err != nil && !ambient
-	w.err, w.ambient, w.errPlace = err, ambient, place
+	w.err, w.ambient, w.errIndex = err, ambient, index
 	for _, name := range w.names {
-		a.key.config.batch = append(a.key.config.batch, w.update(name))
+		a.queue(w.update(name))
 	}
 }
 
-// repeat adds what was reported of a watch to the batch, for another form of its
-// name.
-func (a *authority) repeat(w *watch, name string) {
-	batch := &a.key.config.batch
-	if w.good() {
-		*batch = append(*batch, w.value(name))
+// repeat queues the last updates of a watcher for another form of its name.
+func (a *authority) repeat(w *watcher, name string) {
+	if w.hasValue() {
+		a.queue(w.value(name))
 	}
 	if w.err != nil {
-		*batch = append(*batch, w.update(name))
+		a.queue(w.update(name))
 	}
+}
+
+func (a *authority) queue(u Update) {
+	q := &a.key.config.updates
+	q.pending = append(q.pending, u)
 }

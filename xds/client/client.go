@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 
 	"github.com/lbd-dev/lbd/overload"
@@ -20,103 +21,97 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Options are what a client is made of.
+// Options are the parameters of a client.
 type Options struct {
-	// Bootstrap names the servers. It is required.
+	// Bootstrap has the servers. Required.
 	Bootstrap *bootstrap.Config
-	// Logger is told of what servers do that they should not, and that changes
-	// nothing. By default nobody is.
+	// Logger logs unexpected behavior of servers that changes nothing. Default: no log.
 	Logger *slog.Logger
 	// Policies is decode.Options.Policies.
 	Policies decode.Policies
-	// OnUpdate takes what is new, and must not change it. It is called by one
-	// goroutine at a time for each authority of the bootstrap, in order; a server's next response
-	// is not read before it returned, so it may take its time. It may call the
-	// client, but for Close. What was dropped a moment ago may still be told.
+	// OnUpdate receives changes. It must not modify them. For each authority of the
+	// bootstrap, one goroutine at a time calls it, in order. It may block: the next
+	// response of a server is not read before it returns. It may call the client, except
+	// Close. It may receive updates of resources that were dropped just before. Required.
 	OnUpdate func([]Update)
-	// Events is told what happens, in order, by one goroutine. The client stands
-	// still meanwhile: it must return at once, and not call Status or Close. Nil:
-	// nobody is told.
+	// Events receives events, in order, from one goroutine. The client waits for it: it
+	// must not block, and must not call Status or Close. Default: no events.
 	Events func(Event)
-	// Overload is told when a server cannot be connected to for a shortage of lbd's
-	// own, which is no fault of the server. It may be nil.
+	// Overload receives the shortages of lbd itself that prevent a connection, which are
+	// not failures of the server. It may be nil.
 	Overload *overload.Monitor
 
-	dial []grpc.DialOption // tests' connections
-	draw func() float64    // tests' jitter, in [0, 1)
+	dial []grpc.DialOption // connections of tests
+	draw func() float64    // jitter of tests, in [0, 1)
 }
 
-// Client follows the management servers of a bootstrap. Its methods may be called at
-// the same time.
+// Client follows the management servers of a bootstrap. Its methods are safe for
+// concurrent use.
 type Client struct {
 	// fixed after New
 	options  Options
 	decoding decode.Options
-	logger   *slog.Logger
-	inbox    *mailbox[func()]
-	seed     maphash.Seed
-	// configs are the authorities of the bootstrap by name, "" for names without
-	// one; noServers stands for those that the bootstrap does not have; allConfigs
-	// has both. contacts are by the key of the server.
+	inbox    *queue[func()]
+	// configs are the authorities of the bootstrap by name, "" for names without one;
+	// noServers stands for all others; allConfigs has both.
 	configs    map[string]*authorityConfig
 	noServers  *authorityConfig
 	allConfigs []*authorityConfig
-	contacts   map[string]*contact
 
-	// index holds what authorities holds, for any goroutine.
+	// index has the authorities, for all goroutines.
 	index sync.Map
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	done    chan struct{}  // closed when the owner is gone
-	running sync.WaitGroup // owner, runners, deliveries
+	done    chan struct{}  // closed when the owner has ended
+	running sync.WaitGroup // owner, transports, OnUpdate
 
 	// owner only
-	authorities map[authorityKey]*authority // those with a watch
-	servers     map[string]*server          // those in use, by key
-	counts      map[UpdateCount]uint64
-	known       map[uint64]*serverResource // those with a value, by the hash of its Raw
-	moves       []*move                    // not yet published
-	unapplied   map[unappliedKey]*unappliedField
-
-	// start begins to connect to a server; after posts do to the owner later.
-	// Tests of the owner alone replace them.
-	start func(*server)
-	after func(d time.Duration, do func())
+	authorities map[authorityKey]*authority // those with a watcher
+	pool        channelPool
+	cache       resourceCache
+	moves       serverMoves
 }
 
-// New starts a client. It connects when something is wanted. The caller closes it.
+// New starts a client. It connects when a resource is wanted. The caller closes it.
 func New(o Options) (*Client, error) {
 	c, err := newClient(o)
 	if err != nil {
 		return nil, err
 	}
-	c.running.Go(c.own)
+	c.running.Go(c.run)
+	for _, config := range c.allConfigs {
+		c.running.Go(func() { config.updates.run(c.ctx, o.OnUpdate) })
+	}
 	return c, nil
 }
 
-// newClient returns a client without its owner's goroutine.
+// newClient returns a client without goroutines.
 func newClient(o Options) (*Client, error) {
-	switch {
-	case o.Bootstrap == nil:
-		return nil, errors.New("an xDS client needs a bootstrap")
-	case o.OnUpdate == nil:
-		return nil, errors.New("an xDS client needs somebody to tell of updates")
+	if o.Bootstrap == nil || o.OnUpdate == nil {
+		return nil, errors.New("xDS client: Bootstrap and OnUpdate are required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Events == nil {
+		o.Events = func(Event) {}
+	}
+	if o.draw == nil {
+		o.draw = rand.Float64
 	}
 	c := &Client{
 		options:     o,
-		logger:      o.Logger,
-		inbox:       newMailbox[func()](),
-		configs:     map[string]*authorityConfig{},
+		inbox:       newQueue[func()](),
+		configs:     map[string]*authorityConfig{"": newAuthorityConfig("", o.Bootstrap.Servers)},
 		noServers:   newAuthorityConfig("", nil),
-		contacts:    map[string]*contact{},
-		authorities: map[authorityKey]*authority{},
 		done:        make(chan struct{}),
-		servers:     map[string]*server{},
-		counts:      map[UpdateCount]uint64{},
-		known:       map[uint64]*serverResource{},
-		unapplied:   map[unappliedKey]*unappliedField{},
-		seed:        maphash.MakeSeed(),
+		authorities: map[authorityKey]*authority{},
+		cache: resourceCache{
+			seed: maphash.MakeSeed(), byHash: map[uint64]*resourceState{},
+			unapplied: unappliedFields{logger: o.Logger, fields: map[unappliedKey]*unappliedField{}},
+		},
+		moves: serverMoves{events: o.Events},
 		decoding: decode.Options{
 			Origin:       decode.FromServer,
 			Format:       decode.FormatProtobuf,
@@ -124,71 +119,100 @@ func newClient(o Options) (*Client, error) {
 			Certificates: o.Bootstrap.Instances(),
 		},
 	}
-	if c.logger == nil {
-		c.logger = slog.New(slog.DiscardHandler)
-	}
-	if c.options.draw == nil {
-		c.options.draw = rand.Float64
-	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.start = func(s *server) { c.running.Go(func() { s.run(s.ctx) }) }
-	c.after = func(d time.Duration, do func()) { time.AfterFunc(d, func() { c.post(do) }) }
-	c.configs[""] = newAuthorityConfig("", o.Bootstrap.Servers)
+	c.pool = channelPool{
+		channelEnv: channelEnv{
+			node: o.Bootstrap.Node, logger: o.Logger, events: o.Events,
+			cache: &c.cache, counts: map[UpdateCount]uint64{}, after: c.after,
+		},
+		ctx: c.ctx, connections: map[string]*connection{}, channels: map[string]*xdsChannel{}, start: c.startTransport,
+	}
 	for name, a := range o.Bootstrap.Authorities {
 		c.configs[name] = newAuthorityConfig(name, a.Servers)
 	}
 	c.allConfigs = append(slices.Collect(maps.Values(c.configs)), c.noServers)
-	for _, a := range c.configs {
-		for _, s := range a.servers {
-			if c.contacts[s.Key()] == nil {
-				c.contacts[s.Key()] = &contact{}
-			}
+	for _, config := range c.configs {
+		for _, s := range config.servers {
+			c.pool.connections[s.Key()] = &connection{}
 		}
 	}
 	return c, nil
 }
 
-// own is the owner.
-func (c *Client) own() {
+// run is the owner.
+func (c *Client) run() {
 	defer close(c.done)
 	for {
 		select {
 		case <-c.ctx.Done():
 			return
-		case <-c.inbox.wake:
+		case <-c.inbox.ready:
 		}
 		for _, do := range c.inbox.take() {
 			do()
-			c.publishMoves()
+			c.moves.publish()
 		}
-		c.deliver(nil)
-		for _, s := range c.servers {
-			s.flush()
+		c.flushUpdates(nil)
+		for _, ch := range c.pool.channels {
+			ch.sendRequest()
 		}
 	}
 }
 
-// post hands the owner something to do. It never waits.
+// post has the owner call a function. It never blocks.
 func (c *Client) post(do func()) { c.inbox.put(do) }
 
-// tell is for the owner.
-func (c *Client) tell(e Event) {
-	if c.options.Events != nil {
-		c.options.Events(e)
+// postAndWait also returns a channel that is closed when OnUpdate has returned for the
+// updates that the function caused.
+func (c *Client) postAndWait(do func()) <-chan struct{} {
+	r := newReceipt()
+	c.post(func() {
+		c.flushUpdates(nil) // the receipt does not cover earlier updates
+		do()
+		c.flushUpdates(r)
+		r.release()
+	})
+	return r.taken
+}
+
+func (c *Client) after(d time.Duration, do func()) { time.AfterFunc(d, func() { c.post(do) }) }
+
+// flushUpdates is owner only.
+func (c *Client) flushUpdates(r *receipt) {
+	for _, config := range c.allConfigs {
+		config.updates.flush(r)
 	}
 }
 
-func (c *Client) count(s *server, t resource.Type, r UpdateResult) {
-	c.counts[UpdateCount{Server: s.config.URI, Type: t, Result: r}]++
+func (c *Client) startTransport(ch *xdsChannel) {
+	t := &transport{
+		server: ch.server, dialOptions: c.options.dial, jitter: c.options.draw, overload: c.options.Overload,
+		handler: ch, decode: c.decode, post: c.post, postAndWait: c.postAndWait,
+	}
+	c.running.Go(func() { t.run(ch.ctx) })
 }
 
-// Want sets which resources a target wants from now on, and which it no longer
-// wants; a resource in both is dropped, and then wanted as if for the first time. It
-// never waits. The name of the target means nothing to the client: each target has
-// its own watches, cache and server in use (gRFC A71). A resource that the target
-// wants already stays as it is. OnUpdate is told that a name of an authority that
-// the bootstrap does not have is unreachable, and that a name that no server can be
-// asked for does not exist.
+// decode decodes the resources of a response that are not cached.
+func (c *Client) decode(ctx context.Context, m *discoveryv3.DiscoveryResponse) *response {
+	hashes := make([]uint64, len(m.GetResources()))
+	for i, a := range m.GetResources() {
+		hashes[i] = maphash.Bytes(c.cache.seed, a.GetValue())
+	}
+	items := make(chan cachedItems, 1)
+	c.post(func() { items <- c.cache.lookUp(hashes) })
+	select {
+	case cached := <-items:
+		return decodeResponse(m, c.decoding, cached)
+	case <-ctx.Done():
+		return decodeResponse(m, c.decoding, nil)
+	}
+}
+
+// Want adds and drops resources of a target. A resource in both lists is dropped, and
+// then wanted as if for the first time. A resource that the target wants already stays as
+// it is. Want never blocks. Each target has its own watchers, cache and server in use
+// (gRFC A71). OnUpdate gets an UnreachableError for a name of an authority that is not in
+// the bootstrap, and a NotFoundError for a name that no server can be asked for.
 func (c *Client) Want(target string, add, drop []resource.Key) {
 	add, drop = slices.Clone(add), slices.Clone(drop)
 	c.post(func() { c.want(target, add, drop) })
@@ -199,7 +223,7 @@ func (c *Client) want(target string, add, drop []resource.Key) {
 	for _, k := range drop {
 		config, _ := c.configOf(k)
 		if a := c.authorities[authorityKey{target, config}]; a != nil {
-			a.drop(k)
+			a.unwatch(k)
 		}
 	}
 	for _, k := range add {
@@ -207,38 +231,38 @@ func (c *Client) want(target string, add, drop []resource.Key) {
 			continue // no server can send it
 		}
 		config, err := c.configOf(k)
-		c.authority(authorityKey{target, config}).want(k, err)
+		c.authority(authorityKey{target, config}).watch(k, err)
 	}
-	for _, k := range drop { // last: a stream that is still needed must not end
+	for _, k := range drop { // last, so that a stream that is still needed does not end
 		config, _ := c.configOf(k)
 		if a := c.authorities[authorityKey{target, config}]; a != nil {
-			c.forget(a)
+			c.removeIfUnused(a)
 		}
 	}
 }
 
-// authority returns an authority of a target, a new one where there is none.
+// authority returns the authority with a key. It adds one if there is none.
 func (c *Client) authority(key authorityKey) *authority {
 	a := c.authorities[key]
 	if a == nil {
-		a = &authority{client: c, key: key, watches: map[resource.Key]*watch{}}
+		a = &authority{key: key, pool: &c.pool, moves: &c.moves, watchers: map[resource.Key]*watcher{}}
 		c.authorities[key] = a
 		c.index.Store(key, a)
 	}
 	return a
 }
 
-// forget forgets an authority of which a target wants nothing any more.
-func (c *Client) forget(a *authority) {
-	if len(a.watches) == 0 {
-		a.release(0)
+// removeIfUnused removes an authority without watchers.
+func (c *Client) removeIfUnused(a *authority) {
+	if len(a.watchers) == 0 {
+		a.releaseFrom(0)
 		delete(c.authorities, a.key)
 		c.index.Delete(a.key)
 	}
 }
 
-// configOf returns the authority of a resource; noServers with an error where no
-// server can be asked for it.
+// configOf returns the authority of a resource. If no server can be asked for it, it
+// returns noServers and an error.
 func (c *Client) configOf(k resource.Key) (*authorityConfig, error) {
 	if k.Name == "" || k.Name == "*" || !utf8.ValidString(k.Name) {
 		return c.noServers, &NotFoundError{Key: k}
@@ -249,42 +273,41 @@ func (c *Client) configOf(k resource.Key) (*authorityConfig, error) {
 	return c.configs[c.options.Bootstrap.Authority(k.Name)], nil
 }
 
-// read returns what other goroutines may read of the authority of a resource for a
-// target; nil where the target wants nothing of it.
-func (c *Client) read(target, name string) *authority {
+// indexed returns the authority of a resource for a target, for all goroutines: they may
+// read its atomic fields. It is nil if the target wants nothing of the authority.
+func (c *Client) indexed(target, name string) *authority {
 	config, _ := c.configOf(resource.Key{Name: name})
 	a, _ := c.index.Load(authorityKey{target, config})
 	found, _ := a.(*authority)
 	return found
 }
 
-// Away reports whether no server that a target uses for a resource is connected:
-// from the start, and from the moment the last stream that was usable ended, until a
-// server answered on a new one (or kept silent on it for 15 s although nothing was
-// missing: it need not repeat what it sent before).
+// Away reports whether no server that a target uses for a resource is connected. A server
+// is connected from its first response on a stream until the stream ends, or from 15 s
+// after the stream opened if it need not respond because it sent everything before.
 func (c *Client) Away(target, name string) bool {
-	a := c.read(target, name)
+	a := c.indexed(target, name)
 	return a == nil || !a.connected.Load()
 }
 
-// Server returns the server that a target uses for a resource; nil where the target
-// wants nothing of its authority.
+// Server returns the server that a target uses for a resource; nil if the target wants
+// nothing of its authority.
 func (c *Client) Server(target, name string) *bootstrap.Server {
-	if a := c.read(target, name); a != nil {
+	if a := c.indexed(target, name); a != nil {
 		return a.using.Load()
 	}
 	return nil
 }
 
-// Connected reports whether a server, which some target uses, has answered on its
-// current stream.
+// Connected reports whether a server that a target uses has responded on its current
+// stream.
 func (c *Client) Connected(s bootstrap.Server) bool {
-	known := c.contacts[s.Key()]
-	return known != nil && known.connected.Load()
+	conn := c.pool.connections[s.Key()]
+	return conn != nil && conn.connected.Load()
 }
 
-// Close ends all streams, closes the connections, and returns when nothing runs any
-// more: it waits for an OnUpdate that is running.
+// Close ends all streams and connections. It returns when all goroutines have ended, and
+// so waits for a running OnUpdate.
 func (c *Client) Close() {
 	c.cancel()
 	c.running.Wait()

@@ -1,17 +1,26 @@
 package client
 
-import "sync/atomic"
+import (
+	"context"
+	"sync/atomic"
+)
 
-// delivery is a batch of updates on its way to OnUpdate.
-type delivery struct {
-	updates []Update
-	receipt *receipt // nil where nobody waits
+// updateQueue passes the updates of one authority of the bootstrap to OnUpdate, in order.
+type updateQueue struct {
+	batches *queue[updateBatch]
+
+	pending []Update // owner only: not yet in batches
 }
 
-// receipt tells a runner that all that came of a response was taken.
+type updateBatch struct {
+	updates []Update
+	receipt *receipt // nil if nothing waits for it
+}
+
+// receipt is open until all updates of a response were taken.
 type receipt struct {
-	open  atomic.Int32
-	taken chan struct{} // closed
+	open  atomic.Int32  // references
+	taken chan struct{} // closed with the last reference
 }
 
 func newReceipt() *receipt {
@@ -20,51 +29,39 @@ func newReceipt() *receipt {
 	return r
 }
 
-func (r *receipt) add() { r.open.Add(1) }
-
 func (r *receipt) release() {
 	if r.open.Add(-1) == 0 {
 		close(r.taken)
 	}
 }
 
-// deliver puts the batch of each authority into its outbox. It is for the owner.
-func (c *Client) deliver(r *receipt) {
-	for _, a := range c.allConfigs {
-		c.deliverTo(a, r)
-	}
-}
-
-func (c *Client) deliverTo(a *authorityConfig, r *receipt) {
-	if len(a.batch) == 0 {
+// flush queues the pending updates as one batch. The receipt may be nil.
+func (q *updateQueue) flush(r *receipt) {
+	if len(q.pending) == 0 {
 		return
 	}
 	if r != nil {
-		r.add()
+		r.open.Add(1)
 	}
-	a.outbox.put(delivery{updates: a.batch, receipt: r})
-	a.batch = nil
-	if !a.started {
-		a.started = true
-		c.running.Go(func() { c.carry(a) })
-	}
+	q.batches.put(updateBatch{updates: q.pending, receipt: r})
+	q.pending = nil
 }
 
-// carry calls OnUpdate until the client is closed.
-func (c *Client) carry(a *authorityConfig) {
+// run calls onUpdate for each batch until ctx ends.
+func (q *updateQueue) run(ctx context.Context, onUpdate func([]Update)) {
 	for {
 		select {
-		case <-c.ctx.Done():
+		case <-ctx.Done():
 			return
-		case <-a.outbox.wake:
+		case <-q.batches.ready:
 		}
-		for _, d := range a.outbox.take() {
-			if c.ctx.Err() != nil {
+		for _, b := range q.batches.take() {
+			if ctx.Err() != nil {
 				return
 			}
-			c.options.OnUpdate(d.updates)
-			if d.receipt != nil {
-				d.receipt.release()
+			onUpdate(b.updates)
+			if b.receipt != nil {
+				b.receipt.release()
 			}
 		}
 	}

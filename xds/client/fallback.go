@@ -1,94 +1,93 @@
 package client
 
-// use makes the next server the active one, and asks it for everything that the
+// useNext makes the next server the active one, and requests everything from it that the
 // target wants.
-func (a *authority) use(place int) {
-	s := a.client.serverFor(a.key.config.servers[place])
-	a.servers = append(a.servers, s)
-	s.authorities[a] = struct{}{}
-	for _, w := range a.watches {
-		s.addWatch(w)
+func (a *authority) useNext() {
+	ch := a.pool.get(a.key.config.servers[a.active()+1])
+	a.channels = append(a.channels, ch)
+	ch.users[a] = struct{}{}
+	for _, w := range a.watchers {
+		ch.addWatcher(w.key, w)
 	}
-	for _, w := range a.watches {
-		a.adopt(w)
+	for _, w := range a.watchers {
+		a.applyCached(w)
 	}
-	a.refresh()
+	a.connectedChanged()
 }
 
-// release stops using the servers from a place on.
-func (a *authority) release(place int) {
-	for _, s := range a.servers[place:] {
-		for _, w := range a.watches {
-			s.removeWatch(w)
+// releaseFrom stops using the servers from an index on.
+func (a *authority) releaseFrom(index int) {
+	for _, ch := range a.channels[index:] {
+		for _, w := range a.watchers {
+			ch.removeWatcher(w.key, w)
 		}
-		delete(s.authorities, a)
-		if len(s.authorities) == 0 {
-			a.client.letGo(s)
+		delete(ch.users, a)
+		if len(ch.users) == 0 {
+			a.pool.release(ch)
 		}
 	}
-	a.servers = a.servers[:place]
-	a.refresh()
+	a.channels = a.channels[:index]
+	a.connectedChanged()
 }
 
-// fallBack goes on to the next server while the active one cannot be reached and a
-// resource is not cached (gRFC A71). Only the watches of this target count.
+// fallBack uses the next server while the active one is unreachable and a resource is not
+// cached (gRFC A71).
 func (a *authority) fallBack() {
-	for a.requested > 0 && a.current().failed != nil && a.active()+1 < len(a.key.config.servers) {
+	for a.unknown > 0 && a.current().failed != nil && a.active()+1 < len(a.key.config.servers) {
 		from := a.current()
-		a.use(a.active() + 1)
-		a.client.moved(a, from, a.current())
+		a.useNext()
+		a.moves.add(a.key, from, a.current())
 	}
-	if a.current().speaks() {
-		a.reach()
+	if a.current().connected() {
+		a.channelAnswered()
 	}
 }
 
-// returnTo makes a more preferred server the active one again.
-func (a *authority) returnTo(place int) {
+// returnTo makes a preferred server the active one again.
+func (a *authority) returnTo(index int) {
 	from := a.current()
-	a.release(place + 1)
-	for _, w := range a.watches {
-		a.adopt(w)
+	a.releaseFrom(index + 1)
+	for _, w := range a.watchers {
+		a.applyCached(w)
 	}
-	a.client.moved(a, from, a.current())
-	if a.current().speaks() {
-		a.reach()
+	a.moves.add(a.key, from, a.current())
+	if a.current().connected() {
+		a.channelAnswered()
 	}
 }
 
-// fail takes notice that one of the servers cannot be reached.
-func (a *authority) fail() {
+func (a *authority) channelFailed() {
 	a.fallBack()
-	for _, w := range a.watches {
+	for _, w := range a.watchers {
 		a.notifyUnreachable(w)
 	}
 }
 
-// notifyUnreachable reports that the active server, the last one that can be tried,
-// cannot be reached; once, and not for a resource with another error.
-func (a *authority) notifyUnreachable(w *watch) {
-	if s := a.current(); s.failed != nil && w.err == nil {
-		a.notify(w, &UnreachableError{Server: s.config.URI, Err: s.failed}, w.good(), a.active())
+// notifyUnreachable reports that the active server, the last one that can be tried, is
+// unreachable: once, and not for a resource with another error.
+func (a *authority) notifyUnreachable(w *watcher) {
+	if ch := a.current(); ch.failed != nil && w.err == nil {
+		a.notify(w, &UnreachableError{Server: ch.server.URI, Err: ch.failed}, w.hasValue(), a.active())
 	}
 }
 
-// reach takes notice that a server answers: cached values are up to date again.
-func (a *authority) reach() {
-	for _, w := range a.watches {
-		if _, ok := w.err.(*UnreachableError); ok && w.good() { //nolint:errorlint // it is never wrapped
-			a.notify(w, nil, false, w.place)
+// channelAnswered clears the UnreachableError of cached values.
+func (a *authority) channelAnswered() {
+	for _, w := range a.watchers {
+		if _, ok := w.err.(*UnreachableError); ok && w.hasValue() { //nolint:errorlint // it is never wrapped
+			a.notify(w, nil, false, w.index)
 		}
 	}
 }
 
-// refresh updates what other goroutines may read.
-func (a *authority) refresh() {
+// connectedChanged updates what other goroutines may read.
+func (a *authority) connectedChanged() {
 	connected := false
-	for _, s := range a.servers {
-		connected = connected || s.speaks()
+	for _, ch := range a.channels {
+		connected = connected || ch.connected()
 	}
 	a.connected.Store(connected)
-	if s := a.current(); s != nil {
-		a.using.Store(&s.config)
+	if ch := a.current(); ch != nil {
+		a.using.Store(ch.server)
 	}
 }

@@ -131,7 +131,7 @@ type fallbackWorld struct {
 // link is a server, and what is under way between it and the client.
 type link struct {
 	down      bool
-	stream    *stream // nil while there is none
+	stream    *adsStream // nil while there is none
 	model     modelServer
 	requests  []modelRequest
 	responses []modelResponse
@@ -142,8 +142,8 @@ func (p *serverPair) start() *fallbackWorld {
 	if err != nil {
 		panic(err) // the options are complete
 	}
-	c.start = func(*server) {}
-	c.after = func(time.Duration, func()) {}
+	c.pool.start = func(*xdsChannel) {}
+	c.pool.after = func(time.Duration, func()) {}
 	w := &fallbackWorld{serverPair: p, client: c, outages: p.outages}
 	for i := range w.links {
 		w.links[i].model.behavior = p.behavior
@@ -152,9 +152,6 @@ func (p *serverPair) start() *fallbackWorld {
 				w.links[i].model.versions[name] = 1
 			}
 		}
-	}
-	for _, a := range c.configs {
-		a.started = true // nobody empties the outbox
 	}
 	return w
 }
@@ -210,7 +207,9 @@ func (w *fallbackWorld) settling() (searchEvent, bool) {
 }
 
 // server returns the client's side of a server; nil if no target uses it.
-func (w *fallbackWorld) server(i int) *server { return w.client.servers[w.config.Servers[i].Key()] }
+func (w *fallbackWorld) server(i int) *xdsChannel {
+	return w.client.pool.channels[w.config.Servers[i].Key()]
+}
 
 func (w *fallbackWorld) can(e searchEvent) bool {
 	if e < serverEvents {
@@ -260,15 +259,15 @@ func (w *fallbackWorld) happen(e searchEvent) map[string]bool {
 		i, what := split(e)
 		w.happenAt(i, what)
 	}
-	w.client.publishMoves()
-	w.client.deliver(nil)
+	w.client.moves.publish()
+	w.client.flushUpdates(nil)
 	for i := range w.links { // a server that no target uses any more has no stream
 		if l, s := &w.links[i], w.server(i); l.stream != nil && (s == nil || s.stream != l.stream) {
 			l.end()
 		}
 	}
 	told := map[string]bool{}
-	for _, d := range w.client.configs[""].outbox.take() {
+	for _, d := range w.client.configs[""].updates.batches.take() {
 		for _, u := range d.updates {
 			told[u.Target] = true
 		}
@@ -293,22 +292,22 @@ func (w *fallbackWorld) happenAt(i int, what searchEvent) {
 		l.down = true
 		if st := l.stream; st != nil {
 			l.end()
-			s.ended(st.answered.Load(), errDown)
+			s.streamEnded(st.answered.Load(), errDown)
 		}
 	case comeUp:
 		l.down = false
 	case attempt:
 		if l.down {
-			s.ended(false, errDown)
+			s.streamEnded(false, errDown)
 			return
 		}
-		l.stream = &stream{requests: make(chan sending, 1)}
-		s.opened(l.stream)
+		l.stream = newADSStream()
+		s.streamOpened(l.stream)
 	case sendRequest:
-		s.flush()
+		s.sendRequest()
 		next := <-l.stream.requests
-		l.requests = append(l.requests, modelRequestOf(next.request))
-		s.sent(l.stream, next)
+		l.requests = append(l.requests, modelRequestOf(next.message))
+		s.requestSent(l.stream, next)
 	case takeRequest:
 		r := l.requests[0]
 		l.requests = l.requests[1:]
@@ -318,7 +317,7 @@ func (w *fallbackWorld) happenAt(i int, what searchEvent) {
 	case takeAnswer:
 		m := l.responses[0]
 		l.responses = l.responses[1:]
-		s.receive(l.stream, w.response(i, m), newReceipt())
+		s.responseReceived(l.stream, w.response(i, m))
 	}
 }
 
@@ -329,12 +328,12 @@ func (l *link) end() {
 
 // response returns a response of a server as the client decodes it.
 func (w *fallbackWorld) response(server int, m modelResponse) *response {
-	r := &response{kind: w.kind, version: "v", nonce: string([]byte{m.nonce}), places: map[string]int{}}
+	r := &response{kind: w.kind, version: "v", nonce: string([]byte{m.nonce}), index: map[string]int{}}
 	for i, version := range m.versions {
 		if version > 0 {
 			it := w.items[server][i]
-			r.places[it.Key.Name] = len(r.resources)
-			r.resources = append(r.resources, received{item: it})
+			r.index[it.Key.Name] = len(r.resources)
+			r.resources = append(r.resources, receivedResource{item: it})
 		}
 	}
 	return r
@@ -348,14 +347,14 @@ type targetView struct {
 }
 
 func (w *fallbackWorld) view(target string) targetView {
-	v := targetView{active: none, resources: map[string]*byte{}}
+	v := targetView{active: noServer, resources: map[string]*byte{}}
 	a := w.client.authorities[authorityKey{target, w.client.configs[""]}]
 	if a == nil {
 		return v
 	}
 	v.active, v.complete = a.active(), true
-	for k, watch := range a.watches {
-		if !watch.good() {
+	for k, watch := range a.watchers {
+		if !watch.hasValue() {
 			v.complete = false
 			continue
 		}
@@ -397,11 +396,11 @@ func (w *fallbackWorld) check() error {
 			continue
 		}
 		a := w.client.authorities[authorityKey{wish.target, w.client.configs[""]}]
-		watch := a.watches[resource.Key{Type: w.kind, Name: searchName(wish.name)}]
+		watch := a.watchers[resource.Key{Type: w.kind, Name: searchName(wish.name)}]
 		switch {
-		case w.has[0].has(wish.name) && (!watch.good() || a.active() != 0 || !bytes.Equal(watch.item.Raw, w.items[0][wish.name].Raw)):
-			return fmt.Errorf("%s of %s is %s from server %d, which is not what the first server has", searchName(wish.name), wish.target, watch.state, watch.place)
-		case w.has[a.active()].has(wish.name) && !watch.good():
+		case w.has[0].has(wish.name) && (!watch.hasValue() || a.active() != 0 || !bytes.Equal(watch.item.Raw, w.items[0][wish.name].Raw)):
+			return fmt.Errorf("%s of %s is %s from server %d, which is not what the first server has", searchName(wish.name), wish.target, watch.state, watch.index)
+		case w.has[a.active()].has(wish.name) && !watch.hasValue():
 			return fmt.Errorf("%s of %s is %s, and its server has it", searchName(wish.name), wish.target, watch.state)
 		}
 	}
@@ -426,7 +425,8 @@ func (w *fallbackWorld) fingerprint(b []byte) []byte {
 		b = appendSubscriptions(b, t, l.model.nonce)
 		for name := range 2 {
 			b = appendSubscription(b, t, searchName(name))
-			b = appendServerResource(b, s.resources[w.kind][searchName(name)])
+			r := s.resources[w.kind][searchName(name)]
+			b = appendResourceState(b, r != nil && s.confirmed(r), r)
 		}
 	}
 	for i, wish := range wishes {
@@ -435,23 +435,23 @@ func (w *fallbackWorld) fingerprint(b []byte) []byte {
 			continue
 		}
 		a := w.client.authorities[authorityKey{wish.target, w.client.configs[""]}]
-		watch := a.watches[resource.Key{Type: w.kind, Name: searchName(wish.name)}]
-		b = append(b, byte(a.active()), byte(watch.place), byte(watch.errPlace))
+		watch := a.watchers[resource.Key{Type: w.kind, Name: searchName(wish.name)}]
+		b = append(b, byte(a.active()), byte(watch.index), byte(watch.errIndex))
 		b = append(b, watch.state...)
 		b = append(b, strings.TrimPrefix(fmt.Sprintf("%T", watch.err), "*client.")...)
-		b = appendBits(b, watch.ambient, watch.final, watch.good(), watch.rejection != nil, a.connected.Load())
-		if watch.good() {
+		b = appendBits(b, watch.ambient, watch.final, watch.hasValue(), watch.rejection != nil, a.connected.Load())
+		if watch.hasValue() {
 			b = append(b, byte(slices.IndexFunc(w.items[:], func(of [2]resource.Item) bool { return bytes.Equal(of[wish.name].Raw, watch.item.Raw) })))
 		}
 	}
 	return b
 }
 
-func appendServerResource(b []byte, r *serverResource) []byte {
+func appendResourceState(b []byte, confirmed bool, r *resourceState) []byte {
 	if r == nil {
 		return append(b, 0xff)
 	}
-	b = appendBits(b, r.good(), r.confirmed(), r.stream != nil, r.rejection != nil, r.reason != nil, r.absent != nil)
-	b = append(b, byte(len(r.watches)))
+	b = appendBits(b, r.hasValue(), confirmed, r.stream != nil, r.rejection != nil, r.reason != nil, r.absent != nil)
+	b = append(b, byte(len(r.watchers)))
 	return append(b, fmt.Sprintf("%T", r.err)...)
 }

@@ -214,8 +214,8 @@ func TestWhatIsKnownIsNotDecodedAgain(t *testing.T) {
 		w.expectTold("a=6")
 		w.expectNothingTold()
 		w.client.Close()
-		if len(w.client.known) != 3 {
-			t.Errorf("%d are known", len(w.client.known))
+		if len(w.client.cache.byHash) != 3 {
+			t.Errorf("%d are known", len(w.client.cache.byHash))
 		}
 	}, func(_ *world, o *Options) {
 		decoded = nil

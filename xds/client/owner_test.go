@@ -29,7 +29,7 @@ type ownerBench struct {
 	has    [2]map[resource.Key]*anypb.Any
 	nonces int
 
-	begun  []*server // to be connected
+	begun  []*xdsChannel // to be connected
 	timers []func()
 	told   map[resource.Key]Update // the last of the target "t"
 }
@@ -46,16 +46,13 @@ func newOwnerBench(t testing.TB) *ownerBench {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.client.cancel)
-	for _, c := range w.client.allConfigs {
-		c.started = true // no goroutine takes from its outbox
-	}
-	w.client.start = func(s *server) { w.begun = append(w.begun, s) }
-	w.client.after = func(_ time.Duration, do func()) { w.timers = append(w.timers, do) }
+	w.client.pool.start = func(s *xdsChannel) { w.begun = append(w.begun, s) }
+	w.client.pool.after = func(_ time.Duration, do func()) { w.timers = append(w.timers, do) }
 	return w
 }
 
-func (w *ownerBench) index(s *server) int {
-	return slices.IndexFunc(w.client.options.Bootstrap.Servers, func(o bootstrap.Server) bool { return o.Key() == s.config.Key() })
+func (w *ownerBench) index(s *xdsChannel) int {
+	return slices.IndexFunc(w.client.options.Bootstrap.Servers, func(o bootstrap.Server) bool { return o.Key() == s.server.Key() })
 }
 
 // settle lets happen what follows: connections, requests, responses, 15 s.
@@ -83,10 +80,10 @@ func (w *ownerBench) settle() {
 
 // take takes the updates that are not delivered.
 func (w *ownerBench) take() {
-	w.client.publishMoves()
-	w.client.deliver(nil)
+	w.client.moves.publish()
+	w.client.flushUpdates(nil)
 	for _, c := range w.client.allConfigs {
-		for _, d := range c.outbox.take() {
+		for _, d := range c.updates.batches.take() {
 			for _, u := range d.updates {
 				if u.Target == "t" {
 					w.told[u.Key] = u
@@ -97,33 +94,33 @@ func (w *ownerBench) take() {
 }
 
 // connect opens a stream to a server that is up.
-func (w *ownerBench) connect(s *server) {
-	if w.client.servers[s.config.Key()] != s {
+func (w *ownerBench) connect(s *xdsChannel) {
+	if w.client.pool.channels[s.server.Key()] != s {
 		return // nobody uses it any more
 	}
 	if !w.up[w.index(s)] {
-		s.ended(false, errors.New("refused"))
+		s.streamEnded(false, errors.New("refused"))
 		return
 	}
-	s.opened(&stream{requests: make(chan sending, 1)})
+	s.streamOpened(newADSStream())
 }
 
 // exchange lets servers answer the requests that are due. It reports whether there
 // were any.
 func (w *ownerBench) exchange() bool {
 	exchanged := false
-	for _, s := range w.client.servers {
+	for _, s := range w.client.pool.channels {
 		st := s.stream
 		if st == nil {
 			continue
 		}
-		s.flush()
+		s.sendRequest()
 		select {
 		case r := <-st.requests:
 			exchanged = true
-			s.sent(st, r)
-			if len(r.fresh) > 0 || r.request.GetResponseNonce() == "" {
-				w.respond(s, kindOf(r.request.GetTypeUrl()))
+			s.requestSent(st, r)
+			if len(r.fresh) > 0 || r.message.GetResponseNonce() == "" {
+				w.respond(s, typeOfURL(r.message.GetTypeUrl()))
 			}
 		default:
 		}
@@ -132,7 +129,7 @@ func (w *ownerBench) exchange() bool {
 }
 
 // respond sends what a server has of what it is asked for.
-func (w *ownerBench) respond(s *server, kind resource.Type) {
+func (w *ownerBench) respond(s *xdsChannel, kind resource.Type) {
 	w.nonces++
 	m := &discoveryv3.DiscoveryResponse{TypeUrl: kind.URL(), VersionInfo: "v", Nonce: fmt.Sprint(w.nonces)}
 	for name := range s.subscriptions[kind].names {
@@ -141,15 +138,15 @@ func (w *ownerBench) respond(s *server, kind resource.Type) {
 		}
 	}
 	r := decodeResponse(m, w.client.decoding, nil)
-	if len(m.GetResources()) > 0 || r.whole() {
-		s.receive(s.stream, r, newReceipt())
+	if len(m.GetResources()) > 0 || r.complete() {
+		s.responseReceived(s.stream, r)
 	}
 }
 
 // turn lets a server go or come.
 func (w *ownerBench) turn(i int) {
 	w.up[i] = !w.up[i]
-	for _, s := range w.client.servers {
+	for _, s := range w.client.pool.channels {
 		if w.index(s) != i {
 			continue
 		}
@@ -157,8 +154,8 @@ func (w *ownerBench) turn(i int) {
 			w.connect(s)
 			continue
 		}
-		s.ended(true, errors.New("reset"))
-		s.ended(false, errors.New("refused"))
+		s.streamEnded(true, errors.New("reset"))
+		s.streamEnded(false, errors.New("refused"))
 	}
 	w.settle()
 }
@@ -168,7 +165,7 @@ func (w *ownerBench) change(i int, k resource.Key, is *anypb.Any) {
 	if w.has[i][k] = is; is == nil {
 		delete(w.has[i], k)
 	}
-	for _, s := range w.client.servers {
+	for _, s := range w.client.pool.channels {
 		if w.index(s) == i && s.stream != nil && s.subscriptions[k.Type] != nil && len(s.subscriptions[k.Type].names) > 0 {
 			w.respond(s, k.Type)
 		}
@@ -191,7 +188,7 @@ func (w *ownerBench) state() string {
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(w.told), func(x, y resource.Key) int { return strings.Compare(x.String(), y.String()) }) {
 		u := w.told[k]
-		value := a.watches[k].item.Raw // what is in use, also with an ambient error
+		value := a.watchers[k].item.Raw // what is in use, also with an ambient error
 		word := fmt.Sprintf("%s %x %T ambient=%v", k, value, u.Err, u.Ambient)
 		switch u.Err.(type) { //nolint:errorlint // it is never wrapped
 		case *RejectedError, *NotFoundError:
@@ -331,10 +328,10 @@ func BenchmarkTargets(b *testing.B) {
 	changed := [...]*response{r, decodeResponse(m, w.client.decoding, nil)}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		s.receive(s.stream, changed[i%2], newReceipt())
-		w.client.deliver(nil)
+		s.responseReceived(s.stream, changed[i%2])
+		w.client.flushUpdates(nil)
 		for _, c := range w.client.allConfigs {
-			c.outbox.take()
+			c.updates.batches.take()
 		}
 	}
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/targets, "B/target")
@@ -350,9 +347,9 @@ func TestAStreamThatOpensTooLate(t *testing.T) {
 		s := w.begun[0]
 		w.begun = nil
 		w.client.want("t", nil, []resource.Key{a})
-		s.opened(&stream{requests: make(chan sending, 1)})
+		s.streamOpened(newADSStream())
 		w.settle()
-		if w.client.Connected(s.config) {
+		if w.client.Connected(*s.server) {
 			t.Error("a server that no target uses is connected")
 		}
 	})
@@ -372,7 +369,7 @@ func TestATargetThatWantsSomethingElseKeepsItsStream(t *testing.T) {
 			t.Error("the stream has ended")
 		}
 		w.want("t", nil, []resource.Key{b})
-		if s.ctx.Err() == nil || len(w.client.authorities)+len(w.client.servers) > 0 {
+		if s.ctx.Err() == nil || len(w.client.authorities)+len(w.client.pool.channels) > 0 {
 			t.Error("a server that no target uses is not released")
 		}
 	})

@@ -148,7 +148,7 @@ func TestRefusalsAreNotEndless(t *testing.T) {
 		for i := range 20 {
 			s.say("x", "n", badCluster(strings.Repeat("é", 100000)+string(rune('a'+i))), badCluster("last"))
 			text := await(t, s.requests, "request").GetErrorDetail().GetMessage()
-			if len(text) > maxComplaint+1024 || !strings.Contains(text, "Cluster/éé") {
+			if len(text) > maxNACKDetail+1024 || !strings.Contains(text, "Cluster/éé") {
 				t.Fatalf("says %d bytes", len(text))
 			}
 		}
@@ -305,7 +305,7 @@ func TestTheSameRefusalIsPaced(t *testing.T) {
 		for i := range 5 {
 			s.say("1", "n2", badCluster("a"))
 			s.expect(`Cluster [a] version="" nonce="n2" NACK`)
-			if got := time.Since(began); got != time.Duration(i+1)*refusalPace {
+			if got := time.Since(began); got != time.Duration(i+1)*nackInterval {
 				t.Fatalf("said after %v", got)
 			}
 		}
@@ -317,7 +317,7 @@ func TestTheSameRefusalIsPaced(t *testing.T) {
 		w.expectTold("a=1")
 		s.say("2", "n5", cluster("a"))
 		s.expect(`Cluster [a] version="2" nonce="n5"`)
-		if got := time.Since(began); got != 5*refusalPace {
+		if got := time.Since(began); got != 5*nackInterval {
 			t.Errorf("said after %v", got)
 		}
 		w.expectTold("a=2")

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,37 +14,41 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// response is a DiscoveryResponse, decoded.
+// resourceTypes are the types that the client requests, in the order in which it sends
+// several pending requests: a type after those that it depends on.
+var resourceTypes = [...]resource.Type{resource.TypeCluster, resource.TypeAssignment, resource.TypeListener, resource.TypeRoutes}
+
+// response is a decoded DiscoveryResponse.
 type response struct {
 	typeURL string
-	kind    resource.Type // empty for a type that lbd does not know
+	kind    resource.Type // empty for an unknown type
 	version string
 	nonce   string
-	// resources are those that bear a name, good and bad, each name once: the last
-	// counts. The names are canonical.
-	resources []received
-	places    map[string]int // in resources, by name; -1 if the response has only an error for it
-	nameless  int            // bad ones without a name
-	// errors are the errors that the server reports for single resources.
+	// resources are the valid and the invalid resources, by canonical name. Of several
+	// with the same name, it has the last one.
+	resources []receivedResource
+	index     map[string]int // in resources, by name; -1 if the response has only an error for the name
+	unnamed   int            // invalid resources without a name
+	// errors are those that the server reports for single resources.
 	errors []resourceError
-	// refusal is what is wrong with it all, for the server; empty where nothing is.
-	refusal string
+	// nackDetail lists what is invalid, for the server; empty if nothing is.
+	nackDetail string
 }
 
-// received is one resource of a response.
-type received struct {
-	item resource.Item // with an error, the Key alone
+// receivedResource is one resource of a response.
+type receivedResource struct {
+	item resource.Item // only the Key if err is set
 	err  error
 }
 
-// resourceError is an error that the server reports for a resource (xRFC TP3).
+// resourceError is an error that the server reports for one resource (xRFC TP3).
 type resourceError struct {
 	name    string // canonical
 	code    codes.Code
 	message string
 }
 
-// err returns the error for those who want the resource.
+// err returns the error for the watchers of the resource.
 func (e *resourceError) err(k resource.Key, server string) error {
 	if e.code == codes.NotFound {
 		return &NotFoundError{Key: k, Server: server, Message: e.message, Reported: true}
@@ -51,15 +56,15 @@ func (e *resourceError) err(k resource.Key, server string) error {
 	return &ResourceError{Key: k, Server: server, Code: e.code, Message: e.message}
 }
 
-// whole reports whether a response has all resources of its type that exist and
-// were asked for, so that one that is absent is no more.
-func (r *response) whole() bool {
+// complete reports whether the protocol requires that a response has all requested
+// resources that exist, so that an absent one was deleted.
+func (r *response) complete() bool {
 	return r.kind == resource.TypeListener || r.kind == resource.TypeCluster
 }
 
-// kindOf returns the type that a URL names, empty for one that lbd does not know.
-func kindOf(url string) resource.Type {
-	for _, t := range kinds {
+// typeOfURL returns the type with a URL; empty for an unknown one.
+func typeOfURL(url string) resource.Type {
+	for _, t := range resourceTypes {
 		if t.URL() == url {
 			return t
 		}
@@ -67,115 +72,124 @@ func kindOf(url string) resource.Type {
 	return ""
 }
 
-// decode judges what a server sent. It never fails: what is wrong with a resource is
-// in the response. What is known need not be decoded again.
-func decodeResponse(m *discoveryv3.DiscoveryResponse, o decode.Options, known memory) *response {
-	r := &response{kind: kindOf(m.GetTypeUrl()), typeURL: m.GetTypeUrl(), version: m.GetVersionInfo(), nonce: m.GetNonce()}
+// cachedItems has, for each resource of a response, a value whose Raw has the same
+// hash; or the zero Item.
+type cachedItems []resource.Item
+
+// item returns the cached value of the i-th resource if it has the same bytes.
+func (c cachedItems) item(i int, t resource.Type, a *anypb.Any) (resource.Item, bool) {
+	if i >= len(c) || c[i].Key.Type != t || a.GetTypeUrl() != t.URL() || !bytes.Equal(c[i].Raw, a.GetValue()) {
+		return resource.Item{}, false
+	}
+	return c[i], true
+}
+
+// decodeResponse decodes and validates the resources that are not cached. It does not
+// fail: the response has the errors.
+func decodeResponse(m *discoveryv3.DiscoveryResponse, o decode.Options, cached cachedItems) *response {
+	r := &response{kind: typeOfURL(m.GetTypeUrl()), typeURL: m.GetTypeUrl(), version: m.GetVersionInfo(), nonce: m.GetNonce()}
 	if r.kind == "" {
 		return r
 	}
-	r.places = make(map[string]int, len(m.GetResources()))
-	var wrong complaint
+	r.index = make(map[string]int, len(m.GetResources()))
+	var detail nackDetail
 	for i, a := range m.GetResources() {
-		it, ok := known.item(i, r.kind, a)
+		item, ok := cached.item(i, r.kind, a)
 		var err error
 		if !ok {
-			it, err = decodeOne(r.kind, a, o)
-			it.Key.Name = canonical(it.Key.Name)
+			item, err = decodeResource(r.kind, a, o)
+			item.Key.Name = canonical(item.Key.Name)
 		}
 		if err != nil {
-			wrong.add(i, it.Key, err)
+			detail.add(i, item.Key, err)
 		}
-		if it.Key.Name == "" {
-			r.nameless++
+		name := item.Key.Name
+		if name == "" {
+			r.unnamed++
 			continue
 		}
-		if place, twice := r.places[it.Key.Name]; twice {
-			r.resources[place] = received{item: it, err: err}
+		if at, duplicate := r.index[name]; duplicate {
+			r.resources[at] = receivedResource{item: item, err: err}
 			continue
 		}
-		r.places[it.Key.Name] = len(r.resources)
-		r.resources = append(r.resources, received{item: it, err: err})
+		r.index[name] = len(r.resources)
+		r.resources = append(r.resources, receivedResource{item: item, err: err})
 	}
-	r.refusal = wrong.String()
+	r.nackDetail = detail.String()
 	r.addErrors(m)
 	return r
 }
 
-// addErrors adds the errors that the server reports. An error without a name or with
-// the code OK is not one.
+// addErrors adds the errors that the server reports, except those without a name or
+// with the code OK.
 func (r *response) addErrors(m *discoveryv3.DiscoveryResponse) {
 	for _, e := range m.GetResourceErrors() {
 		name, detail := canonical(e.GetResourceName().GetName()), e.GetErrorDetail()
 		if name == "" || detail.GetCode() == int32(codes.OK) {
 			continue
 		}
-		message := detail.GetMessage()
-		if len(message) > maxWords {
-			message = message[:maxWords] + "…"
-		}
-		r.errors = append(r.errors, resourceError{
-			name: name, code: codes.Code(detail.GetCode()),
-			message: strings.ToValidUTF8(message, "\uFFFD"),
-		})
-		if _, sent := r.places[name]; !sent {
-			r.places[name] = -1
+		r.errors = append(r.errors, resourceError{name: name, code: codes.Code(detail.GetCode()), message: truncate(detail.GetMessage())})
+		if _, sent := r.index[name]; !sent {
+			r.index[name] = -1
 		}
 	}
 }
 
-// decodeOne makes a panic, of whoever's, a refusal: no server is to bring lbd down.
-func decodeOne(t resource.Type, a *anypb.Any, o decode.Options) (it resource.Item, err error) {
+// decodeResource turns a panic into an error: no response may end lbd.
+func decodeResource(t resource.Type, a *anypb.Any, o decode.Options) (item resource.Item, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			it = resource.Item{Key: resource.Key{Type: t, Name: it.Key.Name}}
+			item = resource.Item{Key: resource.Key{Type: t, Name: item.Key.Name}}
 			err = fmt.Errorf("cannot be decoded: panic: %v", p)
 		}
 	}()
 	return decode.Resource(t, a, o)
 }
 
-// How much is said to a server about one response, and of that about one resource,
-// in bytes.
+// Maximum sizes in bytes of the error detail of a NACK, and of the text for one resource in it.
 const (
-	maxComplaint = 32 << 10
-	maxWords     = 4 << 10
+	maxNACKDetail    = 32 << 10
+	maxResourceError = 4 << 10
 )
 
-// complaint is what is wrong with the resources of a response.
-type complaint struct {
-	words strings.Builder
-	more  int
+// truncate returns at most maxResourceError bytes of a text, as valid UTF-8 for a proto string.
+func truncate(text string) string {
+	if len(text) > maxResourceError {
+		text = text[:maxResourceError] + "…"
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// add says what is wrong with the i-th resource, by its name if it has one.
-func (c *complaint) add(i int, k resource.Key, err error) {
-	words := err.Error()
+// nackDetail lists the invalid resources of a response.
+type nackDetail struct {
+	text strings.Builder
+	more int
+}
+
+// add adds the error of the i-th resource, with its name if it has one.
+func (d *nackDetail) add(i int, k resource.Key, err error) {
+	text := err.Error()
 	var invalid *decode.InvalidError
 	switch {
 	case k.Name == "":
-		words = fmt.Sprintf("resources[%d]: %s", i, words)
-	case !errors.As(err, &invalid): // which names it
-		words = fmt.Sprintf("%s: %s", k, words)
+		text = fmt.Sprintf("resources[%d]: %s", i, text)
+	case !errors.As(err, &invalid): // an InvalidError has the name
+		text = fmt.Sprintf("%s: %s", k, text)
 	}
-	if len(words) > maxWords {
-		words = words[:maxWords] + "…"
-	}
-	// It travels as a proto string.
-	words = strings.ToValidUTF8(words, "\uFFFD")
-	if c.words.Len()+len(words) > maxComplaint {
-		c.more++
+	text = truncate(text)
+	if d.text.Len()+len(text) > maxNACKDetail {
+		d.more++
 		return
 	}
-	if c.words.Len() > 0 {
-		c.words.WriteString("; ")
+	if d.text.Len() > 0 {
+		d.text.WriteString("; ")
 	}
-	c.words.WriteString(words)
+	d.text.WriteString(text)
 }
 
-func (c *complaint) String() string {
-	if c.more > 0 {
-		return fmt.Sprintf("%s; and %d more resources", c.words.String(), c.more)
+func (d *nackDetail) String() string {
+	if d.more > 0 {
+		return fmt.Sprintf("%s; and %d more resources", d.text.String(), d.more)
 	}
-	return c.words.String()
+	return d.text.String()
 }

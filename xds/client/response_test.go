@@ -17,7 +17,7 @@ import (
 func TestWrappedResources(t *testing.T) {
 	wrapped := pack(&discoveryv3.Resource{Name: "a", Resource: cluster("a"), Version: "7"})
 	r := decodeResponse(&discoveryv3.DiscoveryResponse{TypeUrl: cds.URL(), Resources: []*anypb.Any{wrapped}}, decode.Options{Origin: decode.FromServer}, nil)
-	if r.refusal != "" || len(r.resources) != 1 || r.resources[0].item.Cluster == nil || r.resources[0].item.Key.Name != "a" {
+	if r.nackDetail != "" || len(r.resources) != 1 || r.resources[0].item.Cluster == nil || r.resources[0].item.Key.Name != "a" {
 		t.Errorf("%+v", r)
 	}
 }
@@ -28,7 +28,7 @@ func TestOnlyTheSameIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := memory{it}
+	m := cachedItems{it}
 	if got, ok := m.item(0, cds, a); !ok || got.Cluster != it.Cluster {
 		t.Error("the same is not known")
 	}
@@ -37,7 +37,7 @@ func TestOnlyTheSameIsKnown(t *testing.T) {
 		"another type":  second(m.item(0, eds, &anypb.Any{TypeUrl: eds.URL(), Value: a.GetValue()})),
 		"another URL":   second(m.item(0, cds, &anypb.Any{TypeUrl: eds.URL(), Value: a.GetValue()})),
 		"another place": second(m.item(1, cds, a)),
-		"nothing":       second(memory{{}}.item(0, cds, a)),
+		"nothing":       second(cachedItems{{}}.item(0, cds, a)),
 	} {
 		if known {
 			t.Errorf("%s is known", what)
@@ -49,10 +49,10 @@ func second[T any](_ T, ok bool) bool { return ok }
 
 // What is said travels as a proto string.
 func TestComplaintsAreUTF8(t *testing.T) {
-	var c complaint
+	var c nackDetail
 	c.add(0, resource.Key{}, errors.New("\xff is no text"))
-	c.add(1, resource.Key{Type: cds, Name: "a"}, errors.New("x"+strings.Repeat("é", maxWords)))
-	if got := c.String(); !utf8.ValidString(got) || !strings.HasPrefix(got, "resources[0]: \uFFFD is no text; Cluster/a: xé") || len(got) > maxWords+100 {
+	c.add(1, resource.Key{Type: cds, Name: "a"}, errors.New("x"+strings.Repeat("é", maxResourceError)))
+	if got := c.String(); !utf8.ValidString(got) || !strings.HasPrefix(got, "resources[0]: \uFFFD is no text; Cluster/a: xé") || len(got) > maxResourceError+100 {
 		t.Errorf("says %q", got)
 	}
 }
@@ -81,14 +81,14 @@ func FuzzDecode(f *testing.F) {
 			m.TypeUrl = url
 			o := decode.Options{Origin: decode.FromServer, Policies: func(string) (decode.ConfigJudge, bool) { return nil, true }}
 			r := decodeResponse(m, o, nil)
-			bad := r.nameless
+			bad := r.unnamed
 			for i, got := range r.resources {
 				it := got.item
 				switch {
 				case it.Key.Type != r.kind || it.Key.Name == "":
 					t.Errorf("resource %d is called %v", i, it.Key)
-				case r.places[it.Key.Name] != i:
-					t.Errorf("%v stands at %d, not %d", it.Key, r.places[it.Key.Name], i)
+				case r.index[it.Key.Name] != i:
+					t.Errorf("%v stands at %d, not %d", it.Key, r.index[it.Key.Name], i)
 				case got.err != nil:
 					bad++
 					if it.Raw != nil {
@@ -98,25 +98,25 @@ func FuzzDecode(f *testing.F) {
 					t.Errorf("%v has no value", it.Key)
 				}
 			}
-			if bad > 0 && r.refusal == "" {
+			if bad > 0 && r.nackDetail == "" {
 				t.Errorf("%d are bad, and nothing is said", bad)
 			}
-			if len(r.resources)+r.nameless > len(m.GetResources()) {
-				t.Errorf("%d and %d of %d", len(r.resources), r.nameless, len(m.GetResources()))
+			if len(r.resources)+r.unnamed > len(m.GetResources()) {
+				t.Errorf("%d and %d of %d", len(r.resources), r.unnamed, len(m.GetResources()))
 			}
 			// What is said must be sendable, or the stream ends.
-			if r.refusal != strings.ToValidUTF8(r.refusal, "") || len(r.refusal) > maxComplaint+1024 {
-				t.Errorf("says %q", r.refusal)
+			if r.nackDetail != strings.ToValidUTF8(r.nackDetail, "") || len(r.nackDetail) > maxNACKDetail+1024 {
+				t.Errorf("says %q", r.nackDetail)
 			}
 			// What is known is the same as what is decoded.
-			known := make(memory, len(m.GetResources()))
+			known := make(cachedItems, len(m.GetResources()))
 			for i, a := range m.GetResources() {
 				it, err := decode.Resource(r.kind, a, o)
 				if it.Key.Name = canonical(it.Key.Name); err == nil {
 					known[i] = it
 				}
 			}
-			if again := decodeResponse(m, o, known); again.refusal != r.refusal || len(again.resources) != len(r.resources) {
+			if again := decodeResponse(m, o, known); again.nackDetail != r.nackDetail || len(again.resources) != len(r.resources) {
 				t.Errorf("with what is known %+v, without %+v", again, r)
 			}
 		}

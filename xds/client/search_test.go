@@ -76,10 +76,10 @@ func TestResubscribeWhileResponseIsUnderWay(t *testing.T) {
 		// The owner is busy, then handles the response and the subscription together.
 		w.client.post(func() { time.Sleep(time.Second) })
 		w.client.post(func() {
-			for _, server := range w.client.servers {
-				server.receive(server.stream, decodeResponse(&discoveryv3.DiscoveryResponse{
+			for _, server := range w.client.pool.channels {
+				server.responseReceived(server.stream, decodeResponse(&discoveryv3.DiscoveryResponse{
 					TypeUrl: eds.URL(), VersionInfo: "2", Nonce: "n2", Resources: []*anypb.Any{assignment("a", 1), assignment("d", 1)},
-				}, w.client.decoding, nil), newReceipt())
+				}, w.client.decoding, nil))
 			}
 		})
 		w.want(eds, "d")

@@ -23,15 +23,15 @@ func TestSearchStateIsComplete(t *testing.T) {
 		value  any
 		fields string
 	}{
-		{server{}, "client config ctx stop after authorities subscriptions resources stream failed"},
-		{stream{}, "requests answered taking sending greeted owes warned"},
-		{sending{}, "request subscriptions fresh"},
+		{xdsChannel{}, "channelEnv server connection ctx cancel users subscriptions resources stream failed"},
+		{adsStream{}, "requests answered processing sending nodeSent awaitsResources warned"},
+		{request{}, "message subscriptions fresh"},
 		{subscriptions{}, "kind names sorted version nonce pending requests responded removed nackDetail nackedVersion nackedAt holdUntil"},
 		{subscription{}, "name stage named late uncertain omissions lastNamed lastOmitted"},
 		{removal{}, "lastNamed since"},
-		{serverResource{}, "server key watches stream item hash version updated rejection reason err absent"},
-		{authority{}, "client key connected using watches requested servers"},
-		{watch{}, "key authority names state item place version updated err ambient errPlace final rejection"},
+		{resourceState{}, "server key watchers stream item hash version updated rejection reason err absent"},
+		{authority{}, "key pool moves connected using watchers unknown channels"},
+		{watcher{}, "key authority names state item index version updated err ambient errIndex final rejection"},
 	} {
 		kind := reflect.TypeOf(c.value)
 		var got []string
@@ -73,8 +73,8 @@ func searchName(i int) string { return string(rune('a' + i)) }
 
 // situation is a client's server, the model server, and what is under way between them.
 type situation struct {
-	client   *server
-	sent     *sending // the request that was handed to the sender, until it was sent
+	client   *xdsChannel
+	sent     *request // the request that was handed to the sender, until it was sent
 	model    modelServer
 	requests []modelRequest
 	response []modelResponse
@@ -86,10 +86,11 @@ type situation struct {
 // newSituation returns one with a stream on which nothing has happened.
 func newSituation(exist string, b *behavior, l limits) *situation {
 	s := &situation{
-		client: &server{
+		client: &xdsChannel{
+			channelEnv:    &channelEnv{events: func(Event) {}, after: func(time.Duration, func()) {}},
+			server:        &bootstrap.Server{},
+			connection:    &connection{},
 			ctx:           context.Background(),
-			client:        &Client{options: Options{Bootstrap: &bootstrap.Config{}}, contacts: map[string]*contact{"": {}}},
-			after:         func(time.Duration, func()) {},
 			subscriptions: map[resource.Type]*subscriptions{eds: newSubscriptions(eds)},
 		},
 		model: modelServer{behavior: b}, left: l, names: len(exist),
@@ -97,7 +98,7 @@ func newSituation(exist string, b *behavior, l limits) *situation {
 	for i := range exist {
 		s.model.versions[i] = exist[i] - '0'
 	}
-	s.client.opened(&stream{requests: make(chan sending, 1)})
+	s.client.streamOpened(newADSStream())
 	return s
 }
 
@@ -117,16 +118,16 @@ func (s *situation) copy() searchable {
 		subs.names[name] = &twin
 	}
 	subs.removed = maps.Clone(old.removed)
-	c.client = &server{
-		ctx: s.client.ctx, client: s.client.client, after: s.client.after, failed: s.client.failed,
+	c.client = &xdsChannel{
+		channelEnv: s.client.channelEnv, server: s.client.server, connection: s.client.connection, ctx: s.client.ctx, failed: s.client.failed,
 		subscriptions: map[resource.Type]*subscriptions{eds: &subs},
 	}
 	if st := s.client.stream; st != nil {
-		c.client.stream = &stream{requests: st.requests, sending: st.sending, greeted: st.greeted, owes: st.owes, warned: st.warned}
+		c.client.stream = &adsStream{requests: st.requests, sending: st.sending, nodeSent: st.nodeSent, awaitsResources: st.awaitsResources, warned: st.warned}
 		c.client.stream.answered.Store(st.answered.Load())
 	}
 	if s.sent != nil {
-		c.sent = &sending{subscriptions: &subs}
+		c.sent = &request{subscriptions: &subs}
 		for _, sub := range s.sent.fresh {
 			if old.names[sub.name] == sub {
 				c.sent.fresh = append(c.sent.fresh, subs.names[sub.name])
@@ -194,7 +195,7 @@ func (s *situation) do(e searchEvent) error {
 	case flush:
 		s.flush()
 	case requestIsSent:
-		s.client.sent(s.client.stream, *s.sent)
+		s.client.requestSent(s.client.stream, *s.sent)
 		s.sent = nil
 	case serverTakes:
 		r := s.requests[0]
@@ -207,7 +208,7 @@ func (s *situation) do(e searchEvent) error {
 		s.client.stream, s.sent, s.requests, s.response = nil, nil, nil, nil
 		s.model.restart()
 	case connect:
-		s.client.opened(&stream{requests: make(chan sending, 1)})
+		s.client.streamOpened(newADSStream())
 	}
 	return nil
 }
@@ -229,9 +230,9 @@ func (s *situation) toggle(i int) {
 }
 
 func (s *situation) flush() {
-	s.client.flush()
+	s.client.sendRequest()
 	next := <-s.client.stream.requests
-	s.requests = append(s.requests, modelRequestOf(next.request))
+	s.requests = append(s.requests, modelRequestOf(next.message))
 	s.sent = &next
 }
 
@@ -254,12 +255,12 @@ func (s *situation) receive() {
 		if version == 0 {
 			continue
 		}
-		r.resources = append(r.resources, received{item: resource.Item{Key: resource.Key{Type: eds, Name: searchName(i)}}})
+		r.resources = append(r.resources, receivedResource{item: resource.Item{Key: resource.Key{Type: eds, Name: searchName(i)}}})
 		if s.subscribed(i) != nil {
 			s.got[i] = version
 		}
 	}
-	s.client.receive(s.client.stream, r, newReceipt())
+	s.client.responseReceived(s.client.stream, r)
 }
 
 func (s *situation) fingerprint(b []byte) []byte {
@@ -287,11 +288,11 @@ func appendBits(b []byte, list ...bool) []byte {
 	return append(b, bits)
 }
 
-func appendStream(b []byte, st *stream) []byte {
+func appendStream(b []byte, st *adsStream) []byte {
 	if st == nil {
 		return append(b, 0xff)
 	}
-	return appendBits(b, st.answered.Load(), st.sending, st.greeted, st.owes)
+	return appendBits(b, st.answered.Load(), st.sending, st.nodeSent, st.awaitsResources)
 }
 
 // appendSubscriptions appends what is not of a single name. Numbers of requests only
@@ -345,9 +346,9 @@ func (s *situation) check() error {
 		}
 		wanted |= 1 << i
 		switch version := s.model.versions[i]; {
-		case version == 0 && sub.stage != asked:
+		case version == 0 && sub.stage != requested:
 			return fmt.Errorf("%s does not exist and is in stage %d", sub.name, sub.stage)
-		case version > 0 && (s.got[i] != version || sub.stage != arrived):
+		case version > 0 && (s.got[i] != version || sub.stage != received):
 			return fmt.Errorf("%s has version %d and was delivered in version %d, in stage %d", sub.name, version, s.got[i], sub.stage)
 		}
 	}

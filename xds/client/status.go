@@ -9,112 +9,56 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// State is how far the client is with a resource.
-type State string
-
-// The states of resources, as in gRFC A88.
-const (
-	// Requested is neither received nor known to be missing.
-	Requested State = "requested"
-	// Acked is received and good.
-	Acked State = "acked"
-	// Nacked was refused, and there is no good one from before.
-	Nacked State = "nacked"
-	// NackedButCached was refused, and the last good one is in use.
-	NackedButCached State = "nacked_but_cached"
-	// DoesNotExist was not sent in time, or no longer is sent.
-	DoesNotExist State = "does_not_exist"
-	// DoesNotExistButCached is no longer sent, and the last good one is in use.
-	DoesNotExistButCached State = "does_not_exist_but_cached"
-	// Timeout was not sent in time by a server that has sent nothing at all, or that
-	// has the feature resource_timer_is_transient_error.
-	Timeout State = "timeout"
-	// ReceivedError is a resource for which the server reported an error.
-	ReceivedError State = "received_error"
-	// ReceivedErrorButCached is one of which the last good one is in use.
-	ReceivedErrorButCached State = "received_error_but_cached"
-)
-
-// unknown reports whether a resource is neither cached nor known not to exist, so that
-// a target falls back for it (gRFC A71). A server that did not send it in time and said
-// nothing else, or that would have reported that it does not exist, leaves it unknown.
-func (s State) unknown() bool { return s == Requested || s == Timeout }
-
-// stateOf returns the state of a resource with an error.
-func stateOf(err error, cached bool) State {
-	switch e := err.(type) { //nolint:errorlint // it is never wrapped
-	case *RejectedError:
-		return either(cached, NackedButCached, Nacked)
-	case *NotFoundError:
-		if e.Reported {
-			return either(cached, ReceivedErrorButCached, ReceivedError)
-		}
-		return either(cached, DoesNotExistButCached, DoesNotExist)
-	case *ResourceError:
-		return either(cached, ReceivedErrorButCached, ReceivedError)
-	default:
-		return Timeout
-	}
-}
-
-func either(cached bool, kept, lost State) State {
-	if cached {
-		return kept
-	}
-	return lost
-}
-
-// Status is all that the client knows but the resources' contents.
+// Status is the state of the client, without the contents of resources.
 type Status struct {
-	// Servers are those of all authorities, in order of authority and fallback; a
-	// server that two authorities have is there twice.
+	// Servers are those of all authorities, by authority and order of fallback. A server
+	// of two authorities is listed twice.
 	Servers []ServerStatus
-	// Targets are those that want something, once for each authority that they
-	// want it of: those that use a fallback server first, then by name.
+	// Targets are those that want a resource, once for each authority of their
+	// resources: first those that use a fallback server, then by name.
 	Targets []TargetStatus
 	// Resources are those that are wanted, by type, name and target.
 	Resources []ResourceStatus
-	// Updates counts resources received since the start, each once for all targets
-	// that want it, and rejected ones without a name.
+	// Updates counts received resources since the start, each once for all targets that
+	// want it, and rejected ones without a name.
 	Updates map[UpdateCount]uint64
-	// Unapplied are the fields that lbd does not apply and that resources in use have,
-	// by type and field.
+	// Unapplied are the fields of resources in use that lbd does not apply, by type and
+	// field.
 	Unapplied []UnappliedField
 }
 
 // ServerStatus is one server of an authority.
 type ServerStatus struct {
 	URI       string
-	Authority string // "" is that of names without one
-	// Connected is true while a target uses it, and it has answered on the current
-	// stream.
+	Authority string // "" for names without one
+	// Connected is true while a target uses the server and it has responded on the
+	// current stream.
 	Connected bool
-	// Targets is how many targets use it; Waiting is how many use a less preferred
-	// one until it answers again.
+	// Targets is the number of targets that use it; Waiting the number of those that use
+	// a less preferred one until it responds again.
 	Targets, Waiting int
-	// Since is when Connected became what it is; zero where the server was never
+	// Since is the time of the last change of Connected; zero if the server was never
 	// tried.
 	Since time.Time
-	// LastError is how the last stream, or the last attempt to open one, ended,
-	// and LastErrorAt when; nil if none has.
+	// LastError is the error of the last stream, or of the last attempt to open one, at
+	// LastErrorAt; nil if there is none.
 	LastError   error
 	LastErrorAt time.Time
 }
 
-// TargetStatus is a target and the server that it uses for the names of one
-// authority.
+// TargetStatus is the server that a target uses for the names of one authority.
 type TargetStatus struct {
 	Target    string
 	Authority string // "" for names without one
-	// Server is the URI of the one in use; empty where the bootstrap has none.
+	// Server is the URI of the server in use; empty if the bootstrap has none.
 	Server string
-	// Fallback is true where Server is not the first of the authority.
+	// Fallback is true if Server is not the first of the authority.
 	Fallback bool
-	// Connected is true while a server that the target uses, or waits for, has
-	// answered on its current stream.
+	// Connected is true while a server that the target uses, or waits for, has responded
+	// on its current stream.
 	Connected bool
-	// Resources is how many are wanted; Requested is how many of them are neither
-	// cached nor known to be missing.
+	// Resources is the number of wanted resources; Requested the number of those that
+	// are neither cached nor known to be missing.
 	Resources, Requested int
 }
 
@@ -125,45 +69,18 @@ type ResourceStatus struct {
 	Authority string
 	Server    string // the URI of the server that the target uses
 	State     State
-	// Version and Updated are the last good value's; Version is empty while there
-	// is none.
+	// Version and Updated are those of the last good value; Version is empty if there is
+	// none.
 	Version string
 	Updated time.Time
-	// Rejection is the last response's if that was refused.
+	// Rejection is set if the last response was rejected.
 	Rejection *Rejection
-	// Err is what OnUpdate was told last; nil after a value.
+	// Err is that of the last update.
 	Err error
 }
 
-// Rejection is a NACK of a resource.
-type Rejection struct {
-	Version string
-	Err     error
-	At      time.Time
-}
-
-// UpdateCount is what is counted.
-type UpdateCount struct {
-	Server string // its URI
-	Type   resource.Type
-	Result UpdateResult
-}
-
-// UpdateResult is what became of a resource that a server sent.
-type UpdateResult string
-
-// The results of updates.
-const (
-	// UpdateValid changed something downstream.
-	UpdateValid UpdateResult = "valid"
-	// UpdateInvalid was refused.
-	UpdateInvalid UpdateResult = "invalid"
-	// UpdateUnchanged was what was there already.
-	UpdateUnchanged UpdateResult = "unchanged"
-)
-
-// Status returns the state of everything at one moment. It does not wait for
-// OnUpdate. After Close it is empty. It must not be called by Events.
+// Status returns a consistent state. It does not wait for OnUpdate. After Close it is
+// empty. Options.Events must not call it.
 func (c *Client) Status() Status {
 	answer := make(chan Status, 1)
 	c.post(func() { answer <- c.status() })
@@ -171,7 +88,9 @@ func (c *Client) Status() Status {
 	case s := <-answer:
 		slices.SortStableFunc(s.Servers, func(x, y ServerStatus) int { return cmp.Compare(x.Authority, y.Authority) })
 		slices.SortFunc(s.Targets, compareTargets)
-		slices.SortFunc(s.Unapplied, compareUnapplied)
+		slices.SortFunc(s.Unapplied, func(x, y UnappliedField) int {
+			return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Field, y.Field))
+		})
 		slices.SortFunc(s.Resources, func(x, y ResourceStatus) int {
 			return cmp.Or(cmp.Compare(x.Key.Type, y.Key.Type), cmp.Compare(x.Key.Name, y.Key.Name), cmp.Compare(x.Target, y.Target))
 		})
@@ -191,66 +110,79 @@ func compareTargets(x, y TargetStatus) int {
 	return cmp.Or(cmp.Compare(x.Target, y.Target), cmp.Compare(x.Authority, y.Authority))
 }
 
-// status is for the owner. What it returns is in no order.
+// status returns the state in no order. Owner only.
 func (c *Client) status() Status {
-	s := Status{Updates: maps.Clone(c.counts), Unapplied: c.unappliedFields()}
+	s := Status{Updates: maps.Clone(c.pool.counts), Unapplied: c.cache.unapplied.list()}
+	servers := make(map[*authorityConfig][]ServerStatus, len(c.configs))
+	for _, config := range c.configs {
+		servers[config] = c.serverStatus(config)
+	}
 	n := 0
 	for _, a := range c.authorities {
-		n += len(a.watches)
+		n += len(a.watchers)
 	}
 	s.Resources = make([]ResourceStatus, 0, n)
 	s.Targets = make([]TargetStatus, 0, len(c.authorities))
-	usedBy := make(map[*authorityConfig][]int) // targets by the place of the active server
 	for _, a := range c.authorities {
-		config := a.key.config
-		if usedBy[config] == nil {
-			usedBy[config] = make([]int, len(config.servers))
+		for i := range a.channels {
+			if server := &servers[a.key.config][i]; i == a.active() {
+				server.Targets++
+			} else {
+				server.Waiting++
+			}
 		}
-		if a.active() != none {
-			usedBy[config][a.active()]++
-		}
-		s.Targets = append(s.Targets, a.status())
-		for _, w := range a.watches {
-			s.Resources = w.appendStatus(s.Resources)
+		status := a.status()
+		s.Targets = append(s.Targets, status)
+		for _, w := range a.watchers {
+			s.Resources = w.appendStatus(s.Resources, status.Server)
 		}
 	}
-	for _, config := range c.configs {
-		s.Servers = c.appendServers(s.Servers, config, usedBy[config])
+	for _, list := range servers {
+		s.Servers = append(s.Servers, list...)
 	}
 	return s
+}
+
+func (c *Client) serverStatus(config *authorityConfig) []ServerStatus {
+	list := make([]ServerStatus, 0, len(config.servers))
+	for _, s := range config.servers {
+		conn := c.pool.connections[s.Key()]
+		list = append(list, ServerStatus{
+			URI:         s.URI,
+			Authority:   config.name,
+			Connected:   conn.connected.Load(),
+			Since:       conn.since,
+			LastError:   conn.err,
+			LastErrorAt: conn.errTime,
+		})
+	}
+	return list
 }
 
 func (a *authority) status() TargetStatus {
 	s := TargetStatus{
 		Target: a.key.target, Authority: a.key.config.name, Fallback: a.active() > 0,
-		Connected: a.connected.Load(), Resources: len(a.watches), Requested: a.requested,
+		Connected: a.connected.Load(), Resources: len(a.watchers), Requested: a.unknown,
 	}
-	if current := a.current(); current != nil {
-		s.Server = current.config.URI
+	if ch := a.current(); ch != nil {
+		s.Server = ch.server.URI
 	}
 	return s
 }
 
-func (c *Client) appendServers(list []ServerStatus, config *authorityConfig, usedBy []int) []ServerStatus {
-	for i, s := range config.servers {
-		known := c.contacts[s.Key()]
-		status := ServerStatus{
-			URI:         s.URI,
-			Authority:   config.name,
-			Connected:   known.connected.Load(),
-			Since:       known.since,
-			LastError:   known.err,
-			LastErrorAt: known.errTime,
-		}
-		for place, n := range usedBy {
-			switch {
-			case place == i:
-				status.Targets = n
-			case place > i:
-				status.Waiting += n
-			}
-		}
-		list = append(list, status)
+func (w *watcher) appendStatus(list []ResourceStatus, server string) []ResourceStatus {
+	for _, name := range w.names {
+		list = append(list, ResourceStatus{
+			Target:    w.authority.key.target,
+			Key:       resource.Key{Type: w.key.Type, Name: name},
+			Authority: w.authority.key.config.name,
+			Server:    server,
+			State:     w.state,
+			Version:   w.version,
+			Updated:   w.updated,
+			Rejection: w.rejection,
+			Err:       w.err,
+		})
 	}
 	return list
 }

@@ -85,7 +85,7 @@ func TestEventsOfConnections(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		w.servers["one"].accept().end <- nil
-		if e := event[Disconnected](w); e.Answered || !errors.Is(e.Err, errEnded) {
+		if e := event[Disconnected](w); e.Answered || !errors.Is(e.Err, errStreamEnded) {
 			t.Errorf("%+v", e)
 		}
 	})

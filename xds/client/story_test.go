@@ -82,7 +82,7 @@ func (c *content) serve(s stub) error {
 			if !ok {
 				return nil
 			}
-			kind := kindOf(r.GetTypeUrl())
+			kind := typeOfURL(r.GetTypeUrl())
 			a := asked[kind]
 			if a == nil {
 				a = &asking{sent: map[string]*anypb.Any{}}

@@ -14,70 +14,90 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/xds/bootstrap"
 )
 
-// stream is one ADS stream.
-type stream struct {
-	requests chan sending // has room for one: the owner never waits
-	answered atomic.Bool  // the owner writes it
-	taking   atomic.Bool  // the runner writes it: a response is being decoded, or told
+// adsStream is one ADS stream.
+type adsStream struct {
+	requests   chan request // capacity 1: the owner never blocks
+	answered   atomic.Bool  // written by the owner: the server has responded
+	processing atomic.Bool  // written by the transport: a response is being decoded or handled
 
 	// owner only
-	sending bool // a request is with the sender
-	greeted bool // the node was sent
-	owes    bool // it was asked for something that it had not sent before
-	warned  bool // that it sends what was not asked for
+	sending         bool // a request is being sent
+	nodeSent        bool
+	awaitsResources bool // it requested resources for the first time
+	warned          bool // of a type that was not requested
 }
 
-// sending is a request on its way to the server.
-type sending struct {
-	request       *discoveryv3.DiscoveryRequest
-	subscriptions *subscriptions  // those of its type
+func newADSStream() *adsStream { return &adsStream{requests: make(chan request, 1)} }
+
+// request is a request with the state that it was made from.
+type request struct {
+	message       *discoveryv3.DiscoveryRequest
+	subscriptions *subscriptions
 	fresh         []*subscription // see subscriptions.nextRequest
 }
 
-// run is the runner: it keeps a stream open until ctx ends.
-func (s *server) run(ctx context.Context) {
+// streamHandler handles the events of a transport. The owner calls it.
+type streamHandler interface {
+	streamOpened(*adsStream)
+	requestSent(*adsStream, request)
+	responseReceived(*adsStream, *response)
+	streamEnded(answered bool, err error)
+}
+
+// transport keeps a connection to a server, with one stream at a time. It opens a new
+// stream with back-off when one ends.
+type transport struct {
+	server      *bootstrap.Server
+	dialOptions []grpc.DialOption
+	jitter      func() float64 // in [0, 1)
+	overload    *overload.Monitor
+	handler     streamHandler
+	decode      func(context.Context, *discoveryv3.DiscoveryResponse) *response
+	// post has the owner call a function. postAndWait also returns a channel that is
+	// closed when the updates that the function caused were taken.
+	post        func(func())
+	postAndWait func(func()) <-chan struct{}
+}
+
+// run keeps a stream open until ctx ends.
+func (t *transport) run(ctx context.Context) {
 	var conn *grpc.ClientConn
-	defer func() {
+	closeConn := func() {
 		if conn != nil {
-			_ = conn.Close() // nothing is left to be lost
+			_ = conn.Close() // no call is left on it
+			conn = nil
 		}
-	}()
+	}
+	defer closeConn()
 	for retries := 0; ; retries++ {
-		began := time.Now()
+		start := time.Now()
 		answered := false
 		var err error
 		if conn == nil {
-			conn, err = s.config.Dial(s.client.options.dial...)
+			conn, err = t.server.Dial(t.dialOptions...)
 		}
 		if err == nil {
-			answered, err = s.follow(ctx, conn)
+			answered, err = t.runStream(ctx, conn)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		if s.lacking(err) {
-			// The server is not unreachable: what was received stays, and no other server
-			// takes its place.
+		wait := backOff(retries, t.jitter)
+		if t.localShortage(err) {
+			// The server is not unreachable: its resources stay, without fallback. The
+			// next attempt needs a new connection: this one could repeat its last error.
+			closeConn()
 			retries--
-			// The next attempt dials on a channel of its own: this one could answer it with
-			// the error of its last dial, which costs another pause.
-			if conn != nil {
-				_ = conn.Close() // nothing is left to be lost
-				conn = nil
-			}
-			select {
-			case <-time.After(overload.Pause(overload.RetryPause)):
-			case <-ctx.Done():
-			}
-			continue
+			wait = overload.Pause(overload.RetryPause)
+		} else {
+			t.post(func() { t.handler.streamEnded(answered, err) })
 		}
-		s.client.post(func() { s.ended(answered, err) })
-		wait := backOff(retries, s.client.options.draw)
 		if answered {
-			// It may go on at once, but no more often than once a second.
-			retries, wait = -1, backOffBase-time.Since(began)
+			// No back-off, but at most one stream per second.
+			retries, wait = -1, backOffBase-time.Since(start)
 		}
 		select {
 		case <-time.After(wait):
@@ -87,58 +107,87 @@ func (s *server) run(ctx context.Context) {
 	}
 }
 
-// follow opens a stream and follows it to its end. It reports whether the server
-// answered.
-func (s *server) follow(ctx context.Context, conn *grpc.ClientConn) (answered bool, err error) {
+// runStream opens a stream and receives until it ends. It reports whether the server
+// responded. A response is received when the updates of the last one were taken: this
+// is the flow control.
+func (t *transport) runStream(ctx context.Context, conn *grpc.ClientConn) (answered bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	calls, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	call, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
 	if err != nil {
 		cancel(nil)
 		return false, &openError{err}
 	}
-	st := &stream{requests: make(chan sending, 1)}
-	gone := make(chan struct{})
+	st := newADSStream()
+	senderDone := make(chan struct{})
 	go func() {
-		defer close(gone)
-		s.send(ctx, cancel, st, calls)
+		defer close(senderDone)
+		t.send(ctx, cancel, st, call)
 	}()
-	defer func() { cancel(nil); <-gone }()
-	s.client.post(func() { s.opened(st) })
+	defer func() { cancel(nil); <-senderDone }()
+	t.post(func() { t.handler.streamOpened(st) })
 	for {
-		m, err := calls.Recv()
+		m, err := call.Recv()
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			return st.answered.Load(), errEnded
+			return st.answered.Load(), errStreamEnded
 		case ctx.Err() != nil:
 			return st.answered.Load(), context.Cause(ctx)
 		default:
-			// What is too much for either side would be so at once again.
+			// A new stream would exceed the limit again.
 			return st.answered.Load() && status.Code(err) != codes.ResourceExhausted, err
 		}
-		st.taking.Store(true)
-		r := decodeResponse(m, s.client.decoding, s.client.recall(ctx, m))
-		taken := newReceipt()
-		s.client.post(func() { s.receive(st, r, taken) })
+		st.processing.Store(true)
+		r := t.decode(ctx, m)
 		select {
-		case <-taken.taken:
+		case <-t.postAndWait(func() { t.handler.responseReceived(st, r) }):
 		case <-ctx.Done():
 			return st.answered.Load(), ctx.Err()
 		}
-		st.taking.Store(false)
+		st.processing.Store(false)
 	}
 }
 
-// openError is why a stream could not be opened.
+// send sends the requests of a stream, one at a time.
+func (t *transport) send(ctx context.Context, cancel context.CancelCauseFunc, st *adsStream, call discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient) {
+	for {
+		select {
+		case r := <-st.requests:
+			switch err := call.Send(r.message); {
+			case errors.Is(err, io.EOF):
+				return // Recv returns the reason
+			case err != nil:
+				cancel(err)
+				return
+			}
+			t.post(func() { t.handler.requestSent(st, r) })
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// openError is the error of an attempt to open a stream.
 type openError struct{ err error }
 
 func (e *openError) Error() string { return e.err.Error() }
 
 func (e *openError) Unwrap() error { return e.err }
 
-// lacking reports whether a stream could not be opened because lbd lacks something. gRPC
-// keeps only the text of what a connection failed with.
-func (s *server) lacking(err error) bool {
+// errStreamEnded is the error of a stream that the server ends without one.
+var errStreamEnded = errors.New("the server ended the stream")
+
+// Texts in gRPC's error if a connection, or its TLS handshake, failed: a file of it
+// could not be read.
+const (
+	dialFailed      = "Error while dialing"
+	handshakeFailed = "transport: authentication handshake failed: "
+)
+
+// localShortage reports whether a stream could not be opened because lbd lacks a
+// resource, such as descriptors, and reports it to the monitor. gRPC keeps only the text
+// of the cause.
+func (t *transport) localShortage(err error) bool {
 	failed, ok := errors.AsType[*openError](err)
 	if !ok || status.Code(failed.err) != codes.Unavailable ||
 		!strings.Contains(failed.Error(), dialFailed) && !strings.Contains(failed.Error(), handshakeFailed) {
@@ -146,36 +195,7 @@ func (s *server) lacking(err error) bool {
 	}
 	r, ok := overload.OfText(failed.Error())
 	if ok {
-		s.client.options.Overload.Report(r, failed.err)
+		t.overload.Report(r, failed.err)
 	}
 	return ok
-}
-
-// What is in the text of gRPC's error where no connection could be made, or none of TLS:
-// its files could not be read.
-const (
-	dialFailed      = "Error while dialing"
-	handshakeFailed = "transport: authentication handshake failed: "
-)
-
-// errEnded is how a stream ends that the server ends without an error.
-var errEnded = errors.New("the server ended the stream")
-
-// send is the sender.
-func (s *server) send(ctx context.Context, cancel context.CancelCauseFunc, st *stream, calls discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient) {
-	for {
-		select {
-		case next := <-st.requests:
-			switch err := calls.Send(next.request); {
-			case errors.Is(err, io.EOF):
-				return // the stream is over: Recv says why
-			case err != nil:
-				cancel(err)
-				return
-			}
-			s.client.post(func() { s.sent(st, next) })
-		case <-ctx.Done():
-			return
-		}
-	}
 }

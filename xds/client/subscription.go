@@ -14,8 +14,8 @@ import (
 )
 
 // subscriptions is the client's side of the state-of-the-world protocol for one
-// resource type on one server. Only the owner uses it. It starts no timers and sends
-// nothing: server calls it with what happened and sends the requests that it makes.
+// resource type on one server. It is a pure state machine: it starts no timers and sends
+// nothing. Owner only.
 //
 // It relies on these rules of the xDS protocol:
 //
@@ -52,7 +52,7 @@ type subscriptions struct {
 	// State of the current stream, see newStream.
 
 	nonce   string // of the last response
-	pending bool   // a request is to be made
+	pending bool   // a request is needed
 	// requests counts the requests made. It numbers them, from 1.
 	requests uint64
 	// responded is the number of requests that were made when the last response
@@ -75,8 +75,8 @@ type subscription struct {
 	stage stage
 	named bool // a request on the current stream has the name
 	// late is true for a name that was not in the first request of its type on the
-	// stream, until the server sends it or its time is over: a response may be older
-	// than the request, so the absence of the resource means nothing.
+	// stream, until the server sends it or the timeout expires: a response may be older
+	// than the request, so that the resource may be absent from it although it exists.
 	late bool
 
 	// uncertain is true if the server may have the name in its list from an earlier
@@ -88,6 +88,10 @@ type subscription struct {
 	lastNamed, lastOmitted uint64
 }
 
+// nackInterval is the minimum time between two NACKs of the same version: some servers
+// answer each NACK with the same version at once.
+const nackInterval = time.Second
+
 // maxOmissions is how many requests leave an uncertain name out. They have no effect
 // only if the server does not wait for ACKs and as many of its responses cross them.
 const maxOmissions = 5
@@ -96,11 +100,11 @@ const maxOmissions = 5
 type stage uint8
 
 const (
-	unasked stage = iota // not sent to the server
-	asked                // sent; the server's time to answer is running
-	unheard              // the time is over, and the server has sent nothing at all
-	arrived              // received, valid or not, or an error for it was
-	expired              // the time is over
+	notRequested   stage = iota // not in a request that was sent
+	requested                   // sent; the timeout is running
+	silentTimeout               // the timeout expired, and the server has sent nothing at all
+	received                    // the resource, valid or not, or an error for it
+	requestTimeout              // the timeout expired
 )
 
 // removal is a name that was unsubscribed.
@@ -148,8 +152,8 @@ func (t *subscriptions) unsubscribe(name string) {
 	}
 }
 
-// newStream resets what belongs to a stream. Everything is requested again, and the
-// server's time to answer starts again.
+// newStream resets the state of the stream. Everything is requested again, with a new
+// timeout.
 func (t *subscriptions) newStream() {
 	t.nonce, t.nackDetail = "", ""
 	t.requests, t.responded = 0, 0
@@ -158,29 +162,29 @@ func (t *subscriptions) newStream() {
 	clear(t.removed)
 	for _, s := range t.names {
 		*s = subscription{name: s.name, stage: s.stage}
-		if s.stage == asked || s.stage == unheard {
-			s.stage = unasked
+		if s.stage == requested || s.stage == silentTimeout {
+			s.stage = notRequested
 		}
 	}
 }
 
-// waiting reports whether the server still has time to send a resource.
+// waiting reports whether a resource is neither received nor timed out.
 func (t *subscriptions) waiting() bool {
 	for _, s := range t.names {
-		if s.stage == unasked || s.stage == asked {
+		if s.stage == notRequested || s.stage == requested {
 			return true
 		}
 	}
 	return false
 }
 
-// restartUnheard returns the subscriptions that expired while the server was silent.
-// The server's time for them runs again, once.
-func (t *subscriptions) restartUnheard() []*subscription {
+// restartSilent marks the subscriptions that timed out while the server was silent as
+// requested, and returns them: their timeout starts again.
+func (t *subscriptions) restartSilent() []*subscription {
 	var again []*subscription
 	for _, s := range t.names {
-		if s.stage == unheard {
-			s.stage = asked
+		if s.stage == silentTimeout {
+			s.stage = requested
 			again = append(again, s)
 		}
 	}
@@ -189,41 +193,41 @@ func (t *subscriptions) restartUnheard() []*subscription {
 
 // handleResponse records a response. The next request acknowledges or rejects it.
 func (t *subscriptions) handleResponse(r *response) {
-	t.nonce, t.nackDetail, t.pending = r.nonce, r.refusal, true
+	t.nonce, t.nackDetail, t.pending = r.nonce, r.nackDetail, true
 	t.responded = t.requests
 	switch {
-	case r.refusal == "":
+	case r.nackDetail == "":
 		t.version, t.nackedVersion, t.holdUntil = r.version, nil, time.Time{}
 	case t.nackedVersion != nil && *t.nackedVersion == r.version:
-		t.holdUntil = t.nackedAt.Add(refusalPace)
+		t.holdUntil = t.nackedAt.Add(nackInterval)
 	default:
 		t.nackedVersion, t.holdUntil = &r.version, time.Time{}
 	}
 	for i := range r.resources {
-		t.arrive(r.resources[i].item.Key.Name)
+		t.markReceived(r.resources[i].item.Key.Name)
 	}
 	for i := range r.errors {
-		t.arrive(r.errors[i].name)
+		t.markReceived(r.errors[i].name)
 	}
 }
 
-// arrive records that the server sent a resource, or an error for it.
-func (t *subscriptions) arrive(name string) {
+// markReceived records that the server sent a resource, or an error for it.
+func (t *subscriptions) markReceived(name string) {
 	if s := t.names[name]; s != nil {
-		s.stage, s.late, s.uncertain = arrived, false, false
+		s.stage, s.late, s.uncertain = received, false, false
 	}
 }
 
-// expire records that the server's time to send a resource is over. If it has sent
-// nothing at all, it gets that time again with its first response.
+// expire records the timeout of a resource. It restarts with the first response of a
+// server that was silent.
 func (s *subscription) expire(silent bool) {
 	s.late, s.uncertain = false, false
-	if s.stage = expired; silent {
-		s.stage = unheard
+	if s.stage = requestTimeout; silent {
+		s.stage = silentTimeout
 	}
 }
 
-// requestDue reports whether a request is to be made now.
+// requestDue reports whether a request is needed now.
 func (t *subscriptions) requestDue(now time.Time) bool {
 	if t.requests == 0 && len(t.names) == 0 {
 		// An empty first request would subscribe to all resources.
@@ -232,8 +236,8 @@ func (t *subscriptions) requestDue(now time.Time) bool {
 	return t.pending && !now.Before(t.holdUntil)
 }
 
-// nextRequest makes the next request. It also returns the subscriptions for which
-// the server's time to answer starts when the request is sent.
+// nextRequest makes the next request. It also returns the subscriptions whose timeout
+// starts when the request is sent.
 func (t *subscriptions) nextRequest(node *corev3.Node, now time.Time) (*discoveryv3.DiscoveryRequest, []*subscription) {
 	t.requests++
 	names, fresh := t.choose()
@@ -271,9 +275,9 @@ func (t *subscriptions) choose() (names []string, fresh []*subscription) {
 			omitted = append(omitted, name)
 			continue
 		}
-		s.late = s.late || t.requests > 1 && !s.named && s.stage == unasked
+		s.late = s.late || t.requests > 1 && !s.named && s.stage == notRequested
 		s.named, s.lastNamed = true, t.requests
-		if s.stage == unasked {
+		if s.stage == notRequested {
 			fresh = append(fresh, s)
 		}
 	}

@@ -1,51 +1,52 @@
 package client
 
 import (
-	"cmp"
+	"log/slog"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// UnappliedField is a field that lbd does not apply, and that servers set in resources
-// that are in use.
+// UnappliedField is a field that lbd does not apply, and that is set in resources in use.
 type UnappliedField struct {
 	Type resource.Type
 	// Field is that of a resource.UnappliedField.
 	Field string
-	// Server and Name are those of one of the resources, Path and Reason say where the
-	// field is in it, and what lbd does instead.
+	// Server and Name identify one of the resources. Path is the place of the field in
+	// it, and Reason is what lbd does instead.
 	Server, Name, Path, Reason string
-	// Resources is how many resources have the field, each once for each server that
-	// sent it.
+	// Resources is the number of resources with the field, counted once per server.
 	Resources int
 }
 
-// unappliedKey identifies a field that lbd does not apply. There are no more of them
-// than the tables of package resource have fields, for each type.
+// unappliedKey identifies a field. The tables of package decode bound the number of them.
 type unappliedKey struct {
-	of    resource.Type
+	kind  resource.Type
 	field string
 }
 
-// unappliedField is such a field and the resources that have it. It stays when no
-// resource has it any more, so that it is logged once for the life of the client.
-type unappliedField struct {
-	resources map[*serverResource]struct{}
-	example   *serverResource // one of them; nil if there is none
+// unappliedFields tracks which resources in use have fields that are not applied. Owner only.
+type unappliedFields struct {
+	logger *slog.Logger
+	// fields has an entry for each field since the start, so that it is logged once.
+	fields map[unappliedKey]*unappliedField
 }
 
-// rememberUnapplied counts the fields of a resource that are not applied, and logs those
-// that no resource of its type had before. It is for the owner.
-func (c *Client) rememberUnapplied(r *serverResource) {
+type unappliedField struct {
+	resources map[*resourceState]struct{}
+	example   *resourceState // one of resources; nil if there is none
+}
+
+// add adds a resource, and logs each field that no resource of its type had before.
+func (u *unappliedFields) add(r *resourceState) {
 	for i := range r.item.Unapplied {
-		u := &r.item.Unapplied[i]
-		key := unappliedKey{r.key.Type, u.Field}
-		f := c.unapplied[key]
+		field := &r.item.Unapplied[i]
+		key := unappliedKey{r.key.Type, field.Field}
+		f := u.fields[key]
 		if f == nil {
-			f = &unappliedField{resources: map[*serverResource]struct{}{}}
-			c.unapplied[key] = f
-			c.logger.Warn("management server sent a field that is not applied; the same field of other resources of this type is only counted, see GET /v1/xds",
-				"server", r.server.config.URI, "resource", r.key.String(), "path", u.Path, "field", u.Field, "reason", u.Reason)
+			f = &unappliedField{resources: map[*resourceState]struct{}{}}
+			u.fields[key] = f
+			u.logger.Warn("management server sent a field that is not applied; the same field of other resources of this type is only counted, see GET /v1/xds",
+				"server", r.server.URI, "resource", r.key.String(), "path", field.Path, "field", field.Field, "reason", field.Reason)
 		}
 		if f.resources[r] = struct{}{}; f.example == nil {
 			f.example = r
@@ -53,10 +54,9 @@ func (c *Client) rememberUnapplied(r *serverResource) {
 	}
 }
 
-// forgetUnapplied ends what rememberUnapplied began. It is for the owner.
-func (c *Client) forgetUnapplied(r *serverResource) {
+func (u *unappliedFields) remove(r *resourceState) {
 	for i := range r.item.Unapplied {
-		f := c.unapplied[unappliedKey{r.key.Type, r.item.Unapplied[i].Field}]
+		f := u.fields[unappliedKey{r.key.Type, r.item.Unapplied[i].Field}]
 		delete(f.resources, r)
 		if f.example != r {
 			continue
@@ -69,26 +69,21 @@ func (c *Client) forgetUnapplied(r *serverResource) {
 	}
 }
 
-// unappliedFields returns the fields that resources in use have, in no order. It is for
-// the owner.
-func (c *Client) unappliedFields() []UnappliedField {
+// list returns the fields of the resources in use, in no order.
+func (u *unappliedFields) list() []UnappliedField {
 	var list []UnappliedField
-	for key, f := range c.unapplied {
+	for key, f := range u.fields {
 		if f.example == nil {
 			continue
 		}
-		for _, u := range f.example.item.Unapplied {
-			if u.Field == key.field {
+		for _, field := range f.example.item.Unapplied {
+			if field.Field == key.field {
 				list = append(list, UnappliedField{
-					Type: key.of, Field: u.Field, Server: f.example.server.config.URI, Name: f.example.key.Name,
-					Path: u.Path, Reason: u.Reason, Resources: len(f.resources),
+					Type: key.kind, Field: field.Field, Server: f.example.server.URI, Name: f.example.key.Name,
+					Path: field.Path, Reason: field.Reason, Resources: len(f.resources),
 				})
 			}
 		}
 	}
 	return list
-}
-
-func compareUnapplied(x, y UnappliedField) int {
-	return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Field, y.Field))
 }

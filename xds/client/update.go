@@ -9,46 +9,50 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Update is news of one resource that a target wants.
+const (
+	// watchExpiry is how long a server may take to send a requested resource, as in gRPC.
+	watchExpiry = 15 * time.Second
+	// slowWatchExpiry replaces it for a server with resource_timer_is_transient_error.
+	slowWatchExpiry = 30 * time.Second
+)
+
+// Update is a change of one resource that a target wants.
 type Update struct {
-	// Target is the one that wants the resource, as it was given to Want.
+	// Target is the target as it was passed to Want.
 	Target string
-	// Item has the Key always, with the name as it was wanted; the value and Raw
-	// only where Err is nil. Equal values are the same pointer, also for several
+	// Item always has the Key, with the name as it was wanted, and has the value and
+	// Raw only if Err is nil. Equal values are the same pointer, also for different
 	// targets.
 	resource.Item
-	// Server is the URI of the server that provided the value, or that caused Err;
-	// empty where no server can be asked. Fallback says that it is not the first of
-	// its authority: those before it cannot be reached, and may know better.
+	// Server is the URI of the server that provided the value, or caused Err; empty if
+	// no server can be asked. Fallback is true if it is not the first one of its
+	// authority: the servers before it are unreachable.
 	Server   string
 	Fallback bool
-	// Version is the version_info of the response that the last good value came
-	// with; empty while there is none.
+	// Version is the version_info of the response with the last good value; empty if
+	// there is none.
 	Version string
-	// Updated is when the resource became what it is: the last good value's time
-	// where there is one.
+	// Updated is the time of the last good value; of the error if there is none.
 	Updated time.Time
-	// Err is a *NotFoundError, a *ResourceError, a *RejectedError, a *SilentError, a
-	// *TimeoutError or an *UnreachableError; nil with a value.
+	// Err is a *NotFoundError, *ResourceError, *RejectedError, *SilentError,
+	// *TimeoutError or *UnreachableError; nil with a value.
 	Err error
-	// Ambient says that Err leaves the last good value in use. Otherwise there is
-	// none, or no more.
+	// Ambient is true if the last good value stays in use despite Err.
 	Ambient bool
-	// Final says that no earlier value may be used, such as one that is kept on disk:
-	// Err is a data error of a server with fail_on_data_errors (gRFC A88).
+	// Final is true if no earlier value may be used, such as one on disk: Err is a
+	// data error of a server with fail_on_data_errors (gRFC A88).
 	Final bool
 }
 
-// NotFoundError is a resource that the server does not have. It can be trusted: the
-// server spoke.
+// NotFoundError reports a resource that the server does not have.
 type NotFoundError struct {
 	Key resource.Key
-	// Server is its URI. It is empty where no server can be asked for such a name:
-	// one that is empty, not UTF-8, or "*", which would ask for everything.
+	// Server is the URI; empty if no server can be asked for the name: it is empty,
+	// not UTF-8, or "*", which would request all resources.
 	Server string
-	// Expired is true if the server did not send the resource in time, Reported if
-	// it reported that the resource does not exist, with Message (xRFC TP3). If
-	// neither is, a response came without a resource that was there before.
+	// Expired is true if the server did not send the resource in time, Reported if it
+	// reported that the resource does not exist, with Message (xRFC TP3). If both are
+	// false, a response came without a resource that the server had sent.
 	Expired, Reported bool
 	Message           string
 }
@@ -81,8 +85,8 @@ func isDataError(err error) bool {
 	}
 }
 
-// isTimeout reports whether an error is that the server did not send a resource in
-// time. It says nothing of a value that another server provided.
+// isTimeout reports whether an error means that the server did not send a resource in
+// time. It does not affect a value from another server.
 func isTimeout(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // it is never wrapped
 	case *SilentError, *TimeoutError:
@@ -108,9 +112,9 @@ func (e *ResourceError) Error() string {
 	return fmt.Sprintf("%s: management server %q reports %v: %s", e.Key, e.Server, e.Code, e.Message)
 }
 
-// TimeoutError is a resource that a server did not send in time although it has the
-// server feature resource_timer_is_transient_error: it would have reported that the
-// resource does not exist (gRFC A88).
+// TimeoutError is a resource that a server with the feature
+// resource_timer_is_transient_error did not send in time. Such a server reports
+// resources that do not exist (gRFC A88).
 type TimeoutError struct {
 	Key    resource.Key
 	Server string // its URI
@@ -121,10 +125,10 @@ func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("%s: management server %q did not send it within %v", e.Key, e.Server, slowWatchExpiry)
 }
 
-// SilentError is a resource that a server did not send within the time that it is
-// given, nor anything else since the stream was opened: gRPC takes it for one that
-// does not exist, but a server that hangs is silent, too. Once the server says
-// anything it has its time anew, and the resource comes, or a NotFoundError does.
+// SilentError is a resource that a server did not send in time, when it had sent nothing
+// at all on the stream. gRPC treats the resource as one that does not exist, but a server
+// that hangs is silent, too. The first response restarts the timeout; then a value or a
+// NotFoundError follows.
 type SilentError struct {
 	Key    resource.Key
 	Server string // its URI
@@ -135,30 +139,30 @@ func (e *SilentError) Error() string {
 	return fmt.Sprintf("%s is not known to exist: management server %q, which is connected, has sent nothing within %v", e.Key, e.Server, watchExpiry)
 }
 
-// RejectedError is a resource that breaks rules: it was NACKed.
+// RejectedError is an invalid resource, which was rejected (NACK).
 type RejectedError struct {
 	Key     resource.Key
 	Server  string // its URI
-	Version string // of the response that it came in
+	Version string // of the response
 	Err     error  // a *decode.InvalidError or *decode.SyntaxError
 }
 
-// Error names the server; the reason names the resource.
+// Error names the server; Err names the resource.
 func (e *RejectedError) Error() string {
 	return fmt.Sprintf("refused what management server %q sent: %v", e.Server, e.Err)
 }
 
-// Unwrap returns the reason.
+// Unwrap returns Err.
 func (e *RejectedError) Unwrap() error { return e.Err }
 
-// UnreachableError is that no server of a resource's authority speaks, or that it
-// has none. What is known may be out of date.
+// UnreachableError reports that no server of the authority of a resource can be reached,
+// or that it has none. A cached value may be outdated.
 type UnreachableError struct {
-	Server string // the last that was tried; empty where there is none
+	Server string // the last one that was tried; empty if there is none
 	Err    error
 }
 
-// Error names the server and says how it was tried.
+// Error names the server and the cause.
 func (e *UnreachableError) Error() string {
 	if e.Server == "" {
 		return e.Err.Error()
@@ -166,5 +170,5 @@ func (e *UnreachableError) Error() string {
 	return fmt.Sprintf("management server %q cannot be reached: %v", e.Server, e.Err)
 }
 
-// Unwrap returns how it was tried.
+// Unwrap returns the cause.
 func (e *UnreachableError) Unwrap() error { return e.Err }

@@ -1,0 +1,38 @@
+package client
+
+import (
+	"context"
+
+	"github.com/lbd-dev/lbd/xds/bootstrap"
+)
+
+// channelPool has one channel for each server in use.
+type channelPool struct {
+	channelEnv
+
+	// fixed
+	ctx         context.Context
+	connections map[string]*connection // of all servers of the bootstrap, by key
+	start       func(*xdsChannel)      // starts the transport
+
+	// owner only
+	channels map[string]*xdsChannel // by key
+}
+
+// get returns the channel of a server. It starts one if the server is not in use.
+func (p *channelPool) get(server *bootstrap.Server) *xdsChannel {
+	key := server.Key()
+	ch := p.channels[key]
+	if ch == nil {
+		ch = newXDSChannel(p.ctx, &p.channelEnv, server, p.connections[key])
+		p.channels[key] = ch
+		p.start(ch)
+	}
+	return ch
+}
+
+// release closes a channel that has no users.
+func (p *channelPool) release(ch *xdsChannel) {
+	delete(p.channels, ch.server.Key())
+	ch.close()
+}

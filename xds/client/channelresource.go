@@ -1,0 +1,219 @@
+package client
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// resource returns the state of a resource; nil if it has no watchers.
+func (ch *xdsChannel) resource(k resource.Key) *resourceState { return ch.resources[k.Type][k.Name] }
+
+// confirmed reports whether the state of a resource is from the current stream.
+func (ch *xdsChannel) confirmed(r *resourceState) bool {
+	return r.stream != nil && r.stream == ch.stream
+}
+
+// addWatcher subscribes to a resource, unless it has watchers.
+func (ch *xdsChannel) addWatcher(k resource.Key, w resourceWatcher) {
+	if r := ch.resource(k); r != nil {
+		r.watchers[w] = struct{}{}
+		return
+	}
+	if ch.resources[k.Type] == nil {
+		ch.resources[k.Type] = map[string]*resourceState{}
+	}
+	ch.resources[k.Type][k.Name] = &resourceState{server: ch.server, key: k, watchers: map[resourceWatcher]struct{}{w: {}}}
+	ch.subscribe(k)
+}
+
+// removeWatcher removes a watcher, and unsubscribes after the last one.
+func (ch *xdsChannel) removeWatcher(k resource.Key, w resourceWatcher) {
+	r := ch.resource(k)
+	if r == nil {
+		return
+	}
+	delete(r.watchers, w)
+	if len(r.watchers) > 0 {
+		return
+	}
+	ch.cache.set(r, resource.Item{})
+	delete(ch.resources[k.Type], k.Name)
+	ch.unsubscribe(k)
+}
+
+// restartTimeout starts the timeout again for a resource whose only state is an error of
+// an earlier stream.
+func (ch *xdsChannel) restartTimeout(r *resourceState) {
+	t := ch.subscriptions[r.key.Type]
+	sub := t.names[r.key.Name]
+	switch {
+	case sub.stage == notRequested || sub.stage == requested: // the timeout has not expired
+	case ch.stream == nil || !sub.named:
+		sub.stage = notRequested
+	default:
+		sub.stage = requested
+		ch.startTimeout(ch.stream, t, []*subscription{sub})
+	}
+}
+
+// updateResources applies a response.
+func (ch *xdsChannel) updateResources(m *response, now time.Time) {
+	resources := ch.resources[m.kind]
+	for i := range m.resources {
+		got := &m.resources[i]
+		r := resources[got.item.Key.Name]
+		switch {
+		case r == nil: // not requested
+		case got.err != nil:
+			ch.reject(r, m, got.err, now)
+		default:
+			ch.accept(r, m, got.item, now)
+		}
+	}
+	for i := range m.errors {
+		if r := resources[m.errors[i].name]; r != nil {
+			ch.setReportedError(r, &m.errors[i], now)
+		}
+	}
+	if !m.complete() {
+		return
+	}
+	names := ch.subscriptions[m.kind].names
+	for name, r := range resources {
+		// The response may be older than the request for a name.
+		if _, sent := m.index[name]; !sent && names[name].named && !names[name].late {
+			ch.setAbsent(r, now)
+		}
+	}
+}
+
+// accept takes a valid resource.
+func (ch *xdsChannel) accept(r *resourceState, m *response, item resource.Item, now time.Time) {
+	same := r.hasValue() && bytes.Equal(r.item.Raw, item.Raw)
+	result := UpdateUnchanged
+	if !same || r.rejection != nil {
+		result = UpdateValid
+	}
+	ch.count(m.kind, result)
+	if !same {
+		ch.cache.set(r, item)
+		r.updated = now
+	}
+	r.stream, r.version = ch.stream, m.version
+	r.rejection, r.reason, r.err = nil, nil, nil
+	r.notifyWatchers()
+}
+
+// reject takes an invalid resource.
+func (ch *xdsChannel) reject(r *resourceState, m *response, err error, now time.Time) {
+	ch.count(m.kind, UpdateInvalid)
+	repeated := r.rejection != nil && r.rejection.Err.Error() == err.Error()
+	r.stream, r.err = ch.stream, nil
+	r.rejection = &Rejection{Version: m.version, Err: err, At: now}
+	if !repeated {
+		r.reason = &RejectedError{Key: r.key, Server: ch.server.URI, Version: m.version, Err: err}
+		ch.events(Rejected{Server: ch.server.URI, Key: r.key, Version: m.version, Err: err})
+	}
+	if ch.server.FailOnDataErrors && r.hasValue() {
+		ch.cache.set(r, resource.Item{})
+		r.version, r.updated = "", now
+	}
+	r.notifyWatchers()
+}
+
+// setReportedError takes an error that the server reports for a resource.
+func (ch *xdsChannel) setReportedError(r *resourceState, e *resourceError, now time.Time) {
+	err := e.err(r.key, ch.server.URI)
+	if r.err != nil && r.err.Error() == err.Error() {
+		r.stream = ch.stream
+		r.notifyWatchers()
+		return
+	}
+	ch.setError(r, err, now)
+}
+
+// setError takes a data error, or an error that the server reports. A name that never
+// existed causes no event: a client of lbd can request any name.
+func (ch *xdsChannel) setError(r *resourceState, err error, now time.Time) {
+	_, notFound := err.(*NotFoundError) //nolint:errorlint // it is never wrapped
+	neverExisted := notFound && !r.hasValue()
+	if !r.hasValue() || ch.server.FailOnDataErrors && isDataError(err) {
+		ch.dropValue(r, err, now)
+	} else {
+		r.stream, r.rejection, r.reason, r.err = ch.stream, nil, nil, err
+	}
+	if !neverExisted {
+		ch.events(DataError{Server: ch.server.URI, Key: r.key, Err: err, Cached: r.hasValue()})
+	}
+	r.notifyWatchers()
+}
+
+// setAbsent handles a response without a resource. An error that the server reported
+// stays the reason: the server reports it only once.
+func (ch *xdsChannel) setAbsent(r *resourceState, now time.Time) {
+	if r.hasValue() {
+		if r.err == nil {
+			ch.setError(r, &NotFoundError{Key: r.key, Server: ch.server.URI}, now)
+		}
+		return
+	}
+	if r.rejection != nil || r.decisive() && r.settled() {
+		return
+	}
+	// The server never sent it. Watchers with another server's value need not wait for
+	// the timeout.
+	if r.absent == nil {
+		r.absent = &NotFoundError{Key: r.key, Server: ch.server.URI}
+	}
+	absent := &resourceState{server: ch.server, key: r.key, err: r.absent, absent: r.absent, updated: now}
+	for w := range r.watchers {
+		w.resourceAbsent(absent)
+	}
+}
+
+// resourceTimeout handles the timeout of a resource; silent is true if the server has
+// sent nothing at all.
+func (ch *xdsChannel) resourceTimeout(r *resourceState, silent bool, now time.Time) {
+	if r == nil || r.hasValue() {
+		return
+	}
+	var err error
+	switch {
+	case ch.server.ResourceTimerIsTransientError:
+		err = &TimeoutError{Key: r.key, Server: ch.server.URI}
+	case silent:
+		err = &SilentError{Key: r.key, Server: ch.server.URI}
+	default:
+		err = &NotFoundError{Key: r.key, Server: ch.server.URI, Expired: true}
+	}
+	if r.rejection != nil || r.err != nil && r.err.Error() == err.Error() {
+		r.stream = ch.stream // a rejection on an earlier stream stays
+	} else {
+		ch.dropValue(r, err, now)
+	}
+	r.notifyWatchers()
+}
+
+func (ch *xdsChannel) dropValue(r *resourceState, err error, now time.Time) {
+	ch.cache.set(r, resource.Item{})
+	r.stream, r.version, r.updated = ch.stream, "", now
+	r.rejection, r.reason, r.err = nil, nil, err
+}
+
+// confirmResources confirms the values of earlier streams that the server did not send
+// again, as it need not.
+func (ch *xdsChannel) confirmResources(st *adsStream) {
+	if ch.stream != st {
+		return
+	}
+	for _, resources := range ch.resources {
+		for _, r := range resources {
+			if r.hasValue() && r.stream != st {
+				r.stream = st
+				r.notifyWatchers()
+			}
+		}
+	}
+}
