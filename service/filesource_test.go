@@ -133,7 +133,7 @@ func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
 		t.Errorf("conditions: %+v", got)
 	}
 	const series = `
-# HELP lbd_held_changes Changes of resource files that are not in use, because they would take away what works. They wait for the operator's decision.
+# HELP lbd_held_changes Changes of resource files that are held because they would take away usable endpoints, TLS or clusters. They wait for the operator's decision.
 # TYPE lbd_held_changes gauge
 lbd_held_changes 1
 # HELP lbd_resource_files Resource files by state: good, bad (the last good content stays in use), held (the change waits for the operator's decision).

@@ -89,7 +89,7 @@ func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGo
 		l := &resource.Listener{Name: key.Name, Routes: routes}
 		said = append(said, client.Update{Target: targetOf(i), Item: resource.Item{Key: key, Raw: []byte("l"), Listener: l}, Server: "passthrough:///one"})
 	}
-	s.ServerSaid(said)
+	s.ServerUpdate(said)
 	kept.put = nil
 	return s, kept, reports, log
 }
@@ -116,7 +116,7 @@ func TestWhatTargetsShareIsKeptOnce(t *testing.T) {
 	for i := range 20 {
 		updates = append(updates, sharedSaid(i, "one", "c"))
 	}
-	s.ServerSaid(updates)
+	s.ServerUpdate(updates)
 	if len(kept.put) != 1 || kept.put[0].Key != shared || kept.put[0].Server != "passthrough:///one" {
 		t.Errorf("kept %+v", kept.put)
 	}
@@ -130,7 +130,7 @@ func TestLoadReportsEndWithTheLastTarget(t *testing.T) {
 		u := sharedSaid(target, "one", fmt.Sprint(want))
 		u.Cluster.LRSToSelf = want
 		assignment := resource.Key{Type: resource.TypeAssignment, Name: shared.Name}
-		s.ServerSaid([]client.Update{u, {
+		s.ServerUpdate([]client.Update{u, {
 			Target: targetOf(target), Server: u.Server,
 			Item: resource.Item{Key: assignment, Raw: []byte("a"), Assignment: &resource.Assignment{Name: shared.Name}},
 		}})
@@ -151,14 +151,14 @@ func TestThePreferredServersResourceIsKept(t *testing.T) {
 	for _, order := range [][]string{{"one", "two"}, {"two", "one"}} {
 		t.Run(strings.Join(order, ","), func(t *testing.T) {
 			s, kept, _, _ := follow(t, 2)
-			s.ServerSaid([]client.Update{sharedSaid(0, order[0], order[0]), sharedSaid(1, order[1], order[1])})
+			s.ServerUpdate([]client.Update{sharedSaid(0, order[0], order[0]), sharedSaid(1, order[1], order[1])})
 			if len(kept.put) != 1 || string(kept.put[0].Raw) != "one" {
 				t.Errorf("kept %+v", kept.put)
 			}
 			final := sharedSaid(1, "two", "")
 			final.Item = resource.Item{Key: shared}
 			final.Err, final.Final = &client.NotFoundError{Key: shared}, true
-			s.ServerSaid([]client.Update{final})
+			s.ServerUpdate([]client.Update{final})
 			if len(kept.removed) > 0 {
 				t.Errorf("removed %v", kept.removed)
 			}

@@ -291,7 +291,7 @@ func TestPushesCountByWhatBecameOfThem(t *testing.T) {
 		t.Error(err)
 	}
 	const want = `
-# HELP lbd_pushes_total What became of pushes? By result: applied, unchanged, dry_run; or why not: rejected breaks a rule, not_found was to be deleted, else the code of its refusal.
+# HELP lbd_pushes_total Pushes by result: applied, unchanged, dry_run, rejected (the push is invalid), not_found (nothing to delete), or the code of the error.
 # TYPE lbd_pushes_total counter
 lbd_pushes_total{result="applied"} 1
 lbd_pushes_total{result="blocked"} 1

@@ -41,7 +41,7 @@ type following struct {
 // said last.
 func follow(c Config, svc *service.Service, b *bootstrap.Config, lacks *overload.Monitor, log *slog.Logger) (*following, error) {
 	xds, err := client.New(client.Options{
-		Bootstrap: b, Logger: log, Policies: lb.PolicyConfig, OnUpdate: svc.ServerSaid, Events: svc.ServerEvent, Overload: lacks,
+		Bootstrap: b, Logger: log, Policies: lb.PolicyConfig, OnUpdate: svc.ServerUpdate, Events: svc.ServerEvent, Overload: lacks,
 	})
 	if err != nil {
 		return nil, err

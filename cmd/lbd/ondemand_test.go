@@ -47,7 +47,7 @@ func TestOnDemand(t *testing.T) {
 		for i := 1; i < 6; i++ {
 			a := do(t, "GET", url+"/pick?cluster="+fmt.Sprint("c", i), "")
 			if a.status == http.StatusTooManyRequests {
-				if a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "on demand already, of at most 3") {
+				if a.header.Get("Retry-After") == "" || !strings.Contains(a.body, "limit of clusters on demand reached (3,") {
 					t.Errorf("%+v", a)
 				}
 				return true

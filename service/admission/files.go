@@ -174,13 +174,13 @@ func versionOf(seen *files.File) *files.Version {
 	return v
 }
 
-// Permit brings a held change into use, and is used up by that. ok is false where
-// no such change is held.
-func (f *Files) Permit(hash string, now time.Time) (o Outcome, ok bool) {
+// Permit brings a held change into use. ok is false if no such change is held.
+func (f *Files) Permit(hash string, now time.Time) (o Outcome, permitted files.Held, ok bool) {
 	n := slices.IndexFunc(f.held, func(h held) bool { return h.Hash == hash })
 	if n < 0 {
-		return Outcome{}, false
+		return o, permitted, false
 	}
+	permitted = f.held[n].Held
 	before := f.inUse
 	f.inUse = maps.Clone(before)
 	for name, c := range f.held[n].changes {
@@ -189,10 +189,10 @@ func (f *Files) Permit(hash string, now time.Time) (o Outcome, ok bool) {
 		}
 	}
 	f.decide(now)
-	return f.outcome(before, now), true
+	return f.outcome(before, now), permitted, true
 }
 
-// Held are the changes that wait for a decision.
+// Held returns the changes that wait for the operator's decision.
 func (f *Files) Held() []files.Held {
 	out := make([]files.Held, len(f.held))
 	for i, h := range f.held {

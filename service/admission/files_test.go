@@ -149,11 +149,11 @@ func TestADecisionPermitsOneChangeOnce(t *testing.T) {
 	if h := d.Held()[0]; h.Hash != hash || !h.Since.Equal(since) {
 		t.Errorf("the same change is %s since %v, and was %s since %v", h.Hash, h.Since, hash, since)
 	}
-	if _, ok := d.Permit("another", d.next()); ok {
+	if _, _, ok := d.Permit("another", d.next()); ok {
 		t.Error("a change that is not held was permitted")
 	}
 	d.expect("permitted", d.permit(), "a=0")
-	if _, ok := d.Permit(hash, d.next()); ok {
+	if _, _, ok := d.Permit(hash, d.next()); ok {
 		t.Error("it was permitted twice")
 	}
 	d.restart()
@@ -178,7 +178,7 @@ func TestADecisionLeavesOtherChangesHeld(t *testing.T) {
 		if h.Files[0].File != "g" {
 			continue
 		}
-		o, _ := d.Permit(h.Hash, d.next())
+		o, _, _ := d.Permit(h.Hash, d.next())
 		d.expect("g is permitted", d.take(o), "a=2, b=0, held(modified f: "+noEndpointsOfA+")")
 	}
 }

@@ -135,7 +135,7 @@ func (d *driver) permit() string {
 	if len(held) != 1 {
 		d.Fatalf("%d changes are held: %+v", len(held), held)
 	}
-	o, ok := d.Permit(held[0].Hash, d.next())
+	o, _, ok := d.Permit(held[0].Hash, d.next())
 	if !ok {
 		d.Fatalf("%s is not held", held[0].Hash)
 	}

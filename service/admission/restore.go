@@ -6,13 +6,12 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Restore gives the items of versions that an archive kept their values, and the
-// versions the warnings about rules that are newer than they. o are the
-// options of the decoder, but for name and format. An item that the decoder rejects
-// now has none; whoever uses it decodes it again, and learns why.
+// Restore returns the versions of an archive with the values of their items, and with the
+// warnings about rules that are newer than they. o are the options of the decoder,
+// without name and format. An item that the decoder rejects now has no value.
 func Restore(versions map[string]*files.Version, o decode.Options) map[string]*files.Version {
-	// No lbd that keeps versions of files took a certificate provider that was not there
-	// for plain connections.
+	// No lbd that archives versions of files made plain connections for a certificate
+	// provider that it did not have.
 	o.Format, o.Stored, o.Secured = decode.FormatProtobuf, true, true
 	out := make(map[string]*files.Version, len(versions))
 	for name, v := range versions {
@@ -21,7 +20,7 @@ func Restore(versions map[string]*files.Version, o decode.Options) map[string]*f
 		for i, item := range v.Items {
 			o.Name = item.Key.Name
 			var warnings []decode.Problem
-			decoded.Items[i], warnings = redecode(item, o)
+			decoded.Items[i], warnings, _ = Decode(item, o)
 			decoded.Warnings = append(decoded.Warnings, warnings...)
 		}
 		out[name] = &decoded
@@ -29,35 +28,25 @@ func Restore(versions map[string]*files.Version, o decode.Options) map[string]*f
 	return out
 }
 
-// Decode returns an item, whose Raw is protobuf, with its value; without one where
-// the decoder rejects it.
-func Decode(i resource.Item, o decode.Options) resource.Item {
-	i, _ = redecode(i, o)
-	return i
-}
-
-func redecode(i resource.Item, o decode.Options) (resource.Item, []decode.Problem) {
-	var warnings []decode.Problem
+// Decode returns an item, whose Raw is protobuf, with its value, and the warnings about
+// it. If the decoder rejects it, the item has no value.
+func Decode(i resource.Item, o decode.Options) (_ resource.Item, warnings []decode.Problem, err error) {
 	switch i.Key.Type {
 	case resource.TypeListener:
-		d, err := decode.Listener(i.Raw, o)
-		i.Listener, warnings = decoded(d, err)
+		i.Listener, warnings, err = decoded(decode.Listener(i.Raw, o))
 	case resource.TypeRoutes:
-		d, err := decode.RouteConfiguration(i.Raw, o)
-		i.Routes, warnings = decoded(d, err)
+		i.Routes, warnings, err = decoded(decode.RouteConfiguration(i.Raw, o))
 	case resource.TypeCluster:
-		d, err := decode.Cluster(i.Raw, o)
-		i.Cluster, warnings = decoded(d, err)
+		i.Cluster, warnings, err = decoded(decode.Cluster(i.Raw, o))
 	case resource.TypeAssignment:
-		d, err := decode.Assignment(i.Raw, o)
-		i.Assignment, warnings = decoded(d, err)
+		i.Assignment, warnings, err = decoded(decode.Assignment(i.Raw, o))
 	}
-	return i, warnings
+	return i, warnings, err
 }
 
-func decoded[V any](d *decode.Decoded[*V], err error) (*V, []decode.Problem) {
+func decoded[V any](d *decode.Decoded[*V], err error) (*V, []decode.Problem, error) {
 	if err != nil {
-		return nil, nil
+		return nil, nil, err
 	}
-	return d.Value, d.Warnings
+	return d.Value, d.Warnings, nil
 }

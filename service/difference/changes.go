@@ -29,6 +29,12 @@ type Change struct {
 	Difference string `json:"difference,omitempty"`
 }
 
+// Key returns the key of the changed resource.
+func (c Change) Key() resource.Key {
+	kind, name, _ := strings.Cut(c.Resource, "/")
+	return resource.Key{Type: resource.Type(kind), Name: name}
+}
+
 // Changes lists the versions that differ: the first few of them with words. A
 // management server tells each of several targets.
 func (vs Versions) Changes() []Change {

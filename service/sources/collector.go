@@ -6,45 +6,50 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
-// The series of resource files, of management servers, and of what is asked of them.
+// The metrics of resource files, management servers and subscriptions.
 var (
 	filesFamily = observe.Gauge("lbd_resource_files",
 		"Resource files by state: good, bad (the last good content stays in use), held (the change waits for the operator's decision).", "state")
 	heldFamily = observe.Gauge("lbd_held_changes",
-		"Changes of resource files that are not in use, because they would take away what works. They wait for the operator's decision.")
+		"Changes of resource files that are held because they would take away usable endpoints, TLS or clusters. They wait for the operator's decision.")
 	xdsConnectedFamily = observe.Gauge("lbd_xds_connected",
-		"Does the management server speak that is in use? 0 or 1; one that a fall-back would turn to, and any of which nothing is wanted, has no series.", "server")
+		"1 if the ADS stream to the management server is up, else 0. A server that no target uses or waits for has no series.", "server")
 	xdsTargetsFamily = observe.Gauge("lbd_xds_targets",
-		"Targets, clusters on demand included, by the management server that they use: those of another one than the first of their authority have fallen back.", "server")
+		"Targets, including clusters on demand, by the management server that they use. Targets of a server that is not the first of its authority have fallen back.", "server")
 	onDemandFamily = observe.Gauge("lbd_on_demand_clusters",
-		"Clusters on demand by kind: known to a management server (limit --on-demand), or unknown (limit --on-demand-unknown).", "kind")
+		"Clusters on demand by kind: known to a management server (limit --on-demand) or unknown (limit --on-demand-unknown).", "kind")
 	onDemandRefusedFamily = observe.Counter("lbd_on_demand_refused_total",
-		"Names of picks that got no place, or lost it, by kind: known, unknown, evicted (an unknown name that a newer one replaced).", "kind")
+		"Clusters that picks named and that were refused because a limit was reached (known, unknown) or evicted (an unknown name that a newer one replaced).", "kind")
 	xdsResourcesFamily = observe.Gauge("lbd_xds_resources",
 		"Resources requested from management servers, by state: requested, acked, nacked, does_not_exist, received_error, timeout; with the suffix _but_cached if the last good version is in use.", "type", "state")
 	xdsUpdatesFamily = observe.Counter("lbd_xds_updates_total",
-		"What became of what management servers sent? By result: valid, invalid, unchanged.", "server", "type", "result")
+		"Resources received from management servers by result: valid, invalid, unchanged.", "server", "type", "result")
 )
 
-// sourcesCollector emits the series of sources.
-type sourcesCollector struct{ sources *Sources }
-
-// Describe sends nothing: which series there are depends on the sources.
-func (c *sourcesCollector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect emits how sources are now.
-func (c *sourcesCollector) Collect(out chan<- prometheus.Metric) {
-	c.files(out)
-	c.xds(out)
+// collector emits the metrics of sources.
+type collector struct {
+	files   *resourceFiles
+	servers *servers
+	demand  *onDemand
 }
 
-// files emits how the resource directory is, where there is one.
-func (c *sourcesCollector) files(out chan<- prometheus.Metric) {
-	if c.sources.files.Load() == nil {
-		return
+// Describe sends nothing: the series depend on the sources.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect emits the current metrics.
+func (c *collector) Collect(out chan<- prometheus.Metric) {
+	if c.files.inUse.Load() != nil {
+		c.collectFiles(out)
 	}
+	if c.servers.client != nil {
+		c.collectServers(out)
+		c.collectOnDemand(out)
+	}
+}
+
+func (c *collector) collectFiles(out chan<- prometheus.Metric) {
 	counts := map[FileCondition]int{FileGood: 0, FileBad: 0, FileHeld: 0}
-	state := c.sources.Files()
+	state := c.files.Files()
 	for _, f := range state.Files {
 		counts[f.State]++
 	}
@@ -54,15 +59,9 @@ func (c *sourcesCollector) files(out chan<- prometheus.Metric) {
 	out <- heldFamily.Metric(float64(len(state.Held)))
 }
 
-// xds emits how lbd stands with its management servers, where it has any.
-func (c *sourcesCollector) xds(out chan<- prometheus.Metric) {
-	if c.sources.followed == nil {
-		return
-	}
-	f := c.sources.followed
-	status := withCached(c.sources.targets.Hosted(), f.recent.get(f.server.Status, scrapePatience))
-	// In use are those that a target uses or waits for. A server that several
-	// authorities have is there several times.
+func (c *collector) collectServers(out chan<- prometheus.Metric) {
+	status := withCached(c.servers.Ledger.Hosted(), c.servers.recent.get(c.servers.client.Status, scrapePatience))
+	// A server that several authorities have is in the status several times.
 	connected, targets := make(map[string]bool), make(map[string]int)
 	for _, s := range status.Servers {
 		targets[s.URI] += s.Targets
@@ -73,7 +72,6 @@ func (c *sourcesCollector) xds(out chan<- prometheus.Metric) {
 	for server, n := range targets {
 		out <- xdsTargetsFamily.Metric(float64(n), server)
 	}
-	c.onDemand(out)
 	for server, is := range connected {
 		out <- xdsConnectedFamily.Metric(observe.Flag(is), server)
 	}
@@ -95,13 +93,11 @@ func (c *sourcesCollector) xds(out chan<- prometheus.Metric) {
 	}
 }
 
-// onDemand emits how full the places of clusters on demand are.
-func (c *sourcesCollector) onDemand(out chan<- prometheus.Metric) {
-	d := &c.sources.onDemand
-	state := d.state()
+func (c *collector) collectOnDemand(out chan<- prometheus.Metric) {
+	state := c.demand.state()
 	out <- onDemandFamily.Metric(float64(state.Known), "known")
 	out <- onDemandFamily.Metric(float64(state.Unknown), "unknown")
-	out <- onDemandRefusedFamily.Metric(float64(d.refusedKnown.Load()), "known")
-	out <- onDemandRefusedFamily.Metric(float64(d.refusedUnknown.Load()), "unknown")
-	out <- onDemandRefusedFamily.Metric(float64(d.evicted.Load()), "evicted")
+	out <- onDemandRefusedFamily.Metric(float64(c.demand.refusedKnown.Load()), "known")
+	out <- onDemandRefusedFamily.Metric(float64(c.demand.refusedUnknown.Load()), "unknown")
+	out <- onDemandRefusedFamily.Metric(float64(c.demand.evicted.Load()), "evicted")
 }

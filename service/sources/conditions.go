@@ -2,35 +2,28 @@ package sources
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc/status"
 
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/client"
-	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// SourceConditions returns what is wrong with sources now.
-func (s *Sources) SourceConditions() []observe.Condition {
-	return slices.Concat(s.serverConditions(), s.fileConditions(), s.storeConditions())
-}
-
-// serverConditions reports management servers that cannot be reached, and the
-// resources of theirs that are rejected.
-func (s *Sources) serverConditions() []observe.Condition {
-	if s.followed == nil {
+// conditions reports management servers that cannot be reached, and their rejected
+// resources.
+func (s *servers) conditions() []observe.Condition {
+	if s.client == nil {
 		return nil
 	}
-	now := s.followed.recent.get(s.followed.server.Status, probePatience)
+	now := s.recent.get(s.client.Status, probePatience)
 	return append(unreachableServers(now.Servers), rejectedResources(now.Resources)...)
 }
 
 // unreachableServers reports the servers that each authority tried without
-// success, up to the first that is connected. servers are in order of authority
-// and fallback.
+// success, up to the first that is connected. servers are sorted by authority and
+// fallback.
 func unreachableServers(servers []client.ServerStatus) []observe.Condition {
 	var out []observe.Condition
 	reported, served := make(map[string]bool), make(map[string]bool)
@@ -62,7 +55,7 @@ func unreachableServers(servers []client.ServerStatus) []observe.Condition {
 	return out
 }
 
-// reason is an error's text without what says that it came through gRPC.
+// reason returns an error's text, without the prefix of a gRPC status.
 func reason(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()
@@ -95,9 +88,9 @@ func rejectedResources(resources []client.ResourceStatus) []observe.Condition {
 	return out
 }
 
-// fileConditions reports the resource files that are not in use as they are.
-func (s *Sources) fileConditions() []observe.Condition {
-	set := s.files.Load()
+// conditions reports the resource files whose present content is not in use.
+func (f *resourceFiles) conditions() []observe.Condition {
+	set := f.inUse.Load()
 	if set == nil {
 		return nil
 	}
@@ -105,7 +98,7 @@ func (s *Sources) fileConditions() []observe.Condition {
 	for _, b := range set.Bad {
 		out = append(out, observe.Condition{
 			Kind: observe.ConditionFileBad, Subject: b.File, Since: b.Since,
-			Text:   fmt.Sprintf("resource file %s is bad (%v); %s", b.File, b.Err, meanwhile(b)),
+			Text:   fmt.Sprintf("resource file %s is bad (%v); %s", b.File, b.Err, inUse(b)),
 			Remedy: "correct the file; lbd check lists every error",
 		})
 	}
@@ -117,18 +110,4 @@ func (s *Sources) fileConditions() []observe.Condition {
 		})
 	}
 	return out
-}
-
-// meanwhile says what is in use of a bad file.
-func meanwhile(b files.Bad) string {
-	switch {
-	case b.Kept:
-		return "its last good content stays in use"
-	case b.Partial:
-		return "no earlier content is known: what is valid of it is in use"
-	case b.Twice:
-		return "the other file's is in use"
-	default:
-		return "none of its resources are in use"
-	}
 }

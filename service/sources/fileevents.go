@@ -9,84 +9,76 @@ import (
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/files"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// reportFiles logs and remembers what changed in the resource files: what is in
-// use, what is bad, what is held.
-func (s *Sources) reportFiles(before, after *files.Set) {
-	s.reportChanged(before, after)
-	s.reportBad(before, after)
-	s.reportHeld(before, after)
-	s.reportEmpty(before, after)
+// report logs what changed in the resource files, and adds events: the resources in
+// use, bad files, held changes.
+func (f *resourceFiles) report(before, after *files.Set, vs difference.Versions) {
+	f.reportChanged(before, after, vs)
+	f.reportBad(before, after)
+	f.reportHeld(before, after)
+	f.reportEmpty(before, after)
 }
 
-// reportChanged adds one event for all that came into use.
-func (s *Sources) reportChanged(before, after *files.Set) {
-	var vs difference.Versions
+// reportChanged adds one event for all resources that changed.
+func (f *resourceFiles) reportChanged(before, after *files.Set, vs difference.Versions) {
 	from := map[string]bool{}
-	for _, key := range slices.SortedFunc(maps.Keys(merged(before.Resources, after.Resources)), byResource) {
-		was, is := before.Resources[key], after.Resources[key]
-		if slices.Equal(was.Raw, is.Raw) {
-			continue
-		}
-		was.Key, is.Key = key, key
-		vs = append(vs, difference.Version{Before: was.Item, After: is.Item})
-		for _, file := range []string{was.File, is.File} {
-			if file != "" {
-				from[file] = true
-			}
-		}
+	for _, v := range vs {
+		from[before.Resources[v.After.Key].File] = true
+		from[after.Resources[v.After.Key].File] = true
 	}
+	delete(from, "") // of a resource that is added or removed
 	e := observe.Event{Type: observe.EventFileChanged}
 	if len(from) == 1 {
 		for e.File = range from {
 		}
 	}
-	s.sourceChanged(e, vs)
+	f.addChanges(e, vs)
 }
 
-func merged[V any](a, b map[resource.Key]V) map[resource.Key]V {
-	out := maps.Clone(a)
-	if out == nil {
-		out = make(map[resource.Key]V, len(b))
+// badFile is what is wrong with a file, and which of its resources are in use.
+type badFile struct{ err, inUse string }
+
+func badFiles(set *files.Set) map[string]badFile {
+	out := make(map[string]badFile, len(set.Bad))
+	for _, b := range set.Bad {
+		is := badFile{b.Err.Error(), inUse(b)}
+		if first, twice := out[b.File]; twice {
+			is.err = first.err + "; " + is.err
+		}
+		out[b.File] = is
 	}
-	maps.Copy(out, b)
 	return out
 }
 
-func byResource(a, b resource.Key) int { return strings.Compare(a.String(), b.String()) }
+// inUse describes which content of a bad file is in use.
+func inUse(b files.Bad) string {
+	switch {
+	case b.Kept:
+		return "its last good content stays in use"
+	case b.Partial:
+		return "no earlier content is known: its valid resources are in use"
+	case b.Twice:
+		return "the other file's is in use"
+	default:
+		return "none of its resources are in use"
+	}
+}
 
 // reportBad reports the files that became bad or good.
-func (s *Sources) reportBad(before, after *files.Set) {
-	type fault struct{ err, meanwhile string }
-	bad := func(set *files.Set) map[string]fault {
-		m := make(map[string]fault, len(set.Bad))
-		for _, b := range set.Bad {
-			f := m[b.File]
-			if f.err != "" {
-				f.err += "; "
-			}
-			f.err += b.Err.Error()
-			f.meanwhile = meanwhile(b)
-			m[b.File] = f
-		}
-		return m
-	}
-	was, is := bad(before), bad(after)
+func (f *resourceFiles) reportBad(before, after *files.Set) {
+	was, is := badFiles(before), badFiles(after)
 	for _, file := range slices.Sorted(maps.Keys(is)) {
-		if was[file].err == is[file].err {
-			continue
+		if bad := is[file]; was[file].err != bad.err {
+			f.Events.Add(observe.Event{Type: observe.EventFileRefused, File: file, Error: bad.err, Says: "a resource file is bad: " + bad.inUse})
+			f.Logger.Error("resource file is bad", "file", file, "meanwhile", bad.inUse, "error", bad.err)
 		}
-		s.events.Add(observe.Event{Type: observe.EventFileRefused, File: file, Error: is[file].err, Says: "a resource file is bad: " + is[file].meanwhile})
-		s.options.Logger.Error("resource file is bad", "file", file, "meanwhile", is[file].meanwhile, "error", is[file].err)
 	}
 	for _, file := range slices.Sorted(maps.Keys(was)) {
-		if _, still := is[file]; still || isHeld(after, file) {
-			continue
+		if _, still := is[file]; !still && !isHeld(after, file) {
+			f.Events.Add(observe.Event{Type: observe.EventFileAccepted, File: file, Says: "a resource file is good again, or was removed"})
+			f.Logger.Info("resource file accepted", "file", file)
 		}
-		s.events.Add(observe.Event{Type: observe.EventFileAccepted, File: file, Says: "a resource file is good again, or gone"})
-		s.options.Logger.Info("resource file accepted", "file", file)
 	}
 }
 
@@ -97,12 +89,9 @@ func isHeld(set *files.Set, file string) bool {
 	})
 }
 
-// reportHeld reports the changes that are held now, and were not.
-func (s *Sources) reportHeld(before, after *files.Set) {
-	for _, h := range after.Held {
-		if slices.ContainsFunc(before.Held, func(b files.Held) bool { return b.Hash == h.Hash }) {
-			continue
-		}
+// reportHeld reports the changes that are held now and were not, or the reverse.
+func (f *resourceFiles) reportHeld(before, after *files.Set) {
+	for _, h := range newlyHeld(before, after) {
 		why := strings.Join(h.Reasons, "; ")
 		e := observe.Event{
 			Type: observe.EventChangeHeld, Hash: h.Hash, File: fileNames(h), Reason: why,
@@ -111,35 +100,49 @@ func (s *Sources) reportHeld(before, after *files.Set) {
 		if len(h.Clusters) == 1 {
 			e.Cluster = h.Clusters[0]
 		}
-		s.events.Add(e)
-		s.options.Logger.Error("a change of resource files is held: the last good version stays in use until the files are corrected or exactly this change is permitted",
+		f.Events.Add(e)
+		f.Logger.Error("a change of resource files is held: the last good version stays in use until the files are corrected or exactly this change is permitted",
 			"files", fileNames(h), "reason", why, "hash", h.Hash, "permit", "POST "+PermitPath(h.Hash))
 	}
-	for _, h := range before.Held {
-		if !slices.ContainsFunc(after.Held, func(a files.Held) bool { return a.Hash == h.Hash }) {
-			s.options.Logger.Info("a change of resource files is not held any more", "files", fileNames(h), "hash", h.Hash)
-		}
+	for _, h := range newlyHeld(after, before) {
+		f.Logger.Info("a change of resource files is no longer held", "files", fileNames(h), "hash", h.Hash)
 	}
 }
 
-// reportPermitted reports the operator's decision.
-func (s *Sources) reportPermitted(h files.Held, by string) {
-	s.events.Add(observe.Event{
+// newlyHeld returns the changes that are held after and not before.
+func newlyHeld(before, after *files.Set) []files.Held {
+	return slices.DeleteFunc(slices.Clone(after.Held), func(h files.Held) bool {
+		return slices.ContainsFunc(before.Held, func(b files.Held) bool { return b.Hash == h.Hash })
+	})
+}
+
+// reportPermitted reports an operator's permission.
+func (f *resourceFiles) reportPermitted(h files.Held, by string) {
+	f.Events.Add(observe.Event{
 		Type: observe.EventChangePermitted, Hash: h.Hash, File: fileNames(h), By: by,
 		Says: "a held change of resource files was permitted: " + strings.Join(h.Reasons, "; "),
 	})
-	s.options.Logger.Warn("a held change of resource files was permitted", "files", fileNames(h), "hash", h.Hash, "by", by)
+	f.Logger.Warn("a held change of resource files was permitted", "files", fileNames(h), "hash", h.Hash, "by", by)
 }
 
 // reportEmpty logs the clusters that a file leaves without usable endpoints.
-func (s *Sources) reportEmpty(before, after *files.Set) {
+func (f *resourceFiles) reportEmpty(before, after *files.Set) {
 	for _, file := range slices.Sorted(maps.Keys(after.Empty)) {
 		if slices.Equal(before.Empty[file], after.Empty[file]) {
 			continue
 		}
 		for _, p := range after.Empty[file] {
-			s.options.Logger.LogAttrs(s.draining, slog.LevelWarn, "a resource file has a cluster without usable endpoints",
+			f.Logger.LogAttrs(f.Draining, slog.LevelWarn, "a resource file has a cluster without usable endpoints",
 				slog.String("file", file), slog.String("resource", p.Resource), slog.String("problem", p.String()))
 		}
 	}
+}
+
+// fileNames lists the first few files of a held change.
+func fileNames(h files.Held) string {
+	names := make([]string, len(h.Files))
+	for i, c := range h.Files {
+		names[i] = c.File
+	}
+	return few(names)
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
-	"github.com/lbd-dev/lbd/xds/resolver"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // FileCondition is the condition of a resource file.
@@ -84,48 +82,8 @@ type HeldFileChange struct {
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// FilesChanged lets the trees follow what the resource files provide. It is called
-// one call after another, and returns the targets that this concerns.
-func (s *Sources) FilesChanged(set files.Set) (concerned []string) {
-	before := s.files.Swap(&set)
-	if before == nil {
-		before = &files.Set{}
-	}
-	var updates []resolver.Update
-	for key, r := range set.Resources {
-		if old, ok := before.Resources[key]; !ok || !slices.Equal(old.Raw, r.Raw) {
-			updates = append(updates, resolver.Update{Item: r.Item, Updated: r.Modified})
-		}
-	}
-	for key := range before.Resources {
-		if !provides(&set, key) {
-			updates = append(updates, resolver.Update{Item: resource.Item{Key: key}})
-		}
-	}
-	for key := range before.Rejected {
-		if !provides(&set, key) {
-			updates = append(updates, resolver.Update{Item: resource.Item{Key: key}})
-		}
-	}
-	for key, r := range set.Rejected {
-		if old, ok := before.Rejected[key]; !ok || old.Err.Error() != r.Err.Error() {
-			updates = append(updates, resolver.Update{Item: resource.Item{Key: key}, Err: r.Err, Updated: r.Modified})
-		}
-	}
-	concerned, _ = s.resolve(resource.SourceFile, updates, nil)
-	s.reportFiles(before, &set)
-	return concerned
-}
-
-// provides reports whether files have a resource, be it one that is rejected.
-func provides(set *files.Set, key resource.Key) bool {
-	_, good := set.Resources[key]
-	_, rejected := set.Rejected[key]
-	return good || rejected
-}
-
-// Files returns what the resource directory holds.
-func (s *Sources) Files() FilesState {
+// Files returns the state of the resource directory.
+func (f *resourceFiles) Files() FilesState {
 	byName := make(map[string]*FileState)
 	get := func(name string) *FileState {
 		if byName[name] == nil {
@@ -134,21 +92,21 @@ func (s *Sources) Files() FilesState {
 		return byName[name]
 	}
 	out := FilesState{Files: []FileState{}, Held: []HeldChange{}}
-	if set := s.files.Load(); set != nil {
+	if set := f.inUse.Load(); set != nil {
 		for key, r := range set.Resources {
-			f := get(r.File)
-			f.Resources = append(f.Resources, key.String())
+			file := get(r.File)
+			file.Resources = append(file.Resources, key.String())
 		}
 		for name, sum := range set.Sums {
-			f := get(name)
-			f.SHA256, f.Notes = sum, set.Notes[name]
-			f.Warnings = slices.Concat(set.Empty[name], set.Warnings[name])
+			file := get(name)
+			file.SHA256, file.Notes = sum, set.Notes[name]
+			file.Warnings = slices.Concat(set.Empty[name], set.Warnings[name])
 		}
 		for _, h := range set.Held {
 			out.Held = append(out.Held, heldChange(h))
 			for _, c := range h.Files {
-				f := get(c.File)
-				f.State, f.Held = FileHeld, h.Hash
+				file := get(c.File)
+				file.State, file.Held = FileHeld, h.Hash
 			}
 		}
 		for _, b := range set.Bad {

@@ -2,94 +2,81 @@ package sources
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/fault"
-	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// maxPermitted is how many decisions are remembered, so that one that is repeated
+// maxPermissions limits how many permissions are remembered, so that a repeated request
 // gets the same answer.
-const maxPermitted = 100
+const maxPermissions = 100
 
 // FileArchive keeps the versions of resource files that are in use.
 type FileArchive interface {
-	// Load returns what is kept, and the directory that it was read from.
+	// Load returns the versions, and the directory that they were read from.
 	Load() (map[string]*files.Version, files.Identity)
-	// Save keeps versions; nil is to be forgotten. Without an error they are as
-	// durable as the archive can make them.
+	// Save saves versions, and deletes the files whose version is nil. Without an error
+	// they are as durable as the archive can make them.
 	Save(versions map[string]*files.Version, id files.Identity) error
 }
 
-// fileSource is the path of resource files into use: what a scan finds passes the
-// guard, is kept, and is applied.
-type fileSource struct {
-	archive FileArchive // fixed after FollowFiles
+// resourceFiles owns the resource directory: what a scan finds passes the guard, is
+// archived, and is published.
+type resourceFiles struct {
+	*publisher
+	archive FileArchive               // nil without a resource directory; fixed after FollowFiles
+	inUse   atomic.Pointer[files.Set] // nil before the first scan
 
-	mu        sync.Mutex // held from a scan or a decision until it is applied
-	admission *admission.Files
-	directory files.Identity // as it is kept
-	permitted []Permission   // the newest last
+	mu          sync.Mutex // held from a scan or a permission until it is published
+	admission   *admission.Files
+	directory   files.Identity // in the archive
+	permissions []Permission   // the newest last
 }
 
-// Permission is a decision of the operator.
+// Permission is an operator's permission of a held change.
 type Permission struct {
 	Hash string    `json:"hash"`
 	At   time.Time `json:"permitted_at"`
 	// By is who decided, and from where.
 	By string `json:"by"`
-	// Kept is false where the disk refused to keep the decision: a restart before it
+	// Kept is false if the permission could not be written to disk: a restart before it
 	// can be written holds the change again.
 	Kept bool `json:"kept"`
 }
 
 // FollowFiles prepares for scans of the resource directory, beginning with the
-// versions that an archive kept. st has what was pushed. It is called once, before
+// versions of an archive. st has the pushed resources. It is called once, before
 // the first FilesScanned.
-func (s *Sources) FollowFiles(archive FileArchive, st Store) {
+func (f *resourceFiles) FollowFiles(archive FileArchive, st Store) {
 	kept, id := archive.Load()
-	decoding := decode.Options{
-		Origin: decode.ByHand, Format: decode.FormatProtobuf, Stored: true,
-		Policies: lb.PolicyConfig, Certificates: s.options.Bootstrap.Instances(),
-	}
-	s.fileSource = &fileSource{archive: archive, directory: id, admission: admission.NewFiles(admission.FilesOptions{
-		Guard:      s.guard(),
-		MaxRemoved: s.options.MaxRemoved,
-		Pushed:     storeView(st.Snapshot, decoding),
-		Configured: s.configuredByServer,
-		Users:      s.usersOf,
-		InUse:      admission.Restore(kept, decoding),
+	f.archive, f.directory = archive, id
+	f.admission = admission.NewFiles(admission.FilesOptions{
+		Guard:      f.guard(),
+		MaxRemoved: f.MaxRemoved,
+		Pushed:     f.view(func(key resource.Key) (store.Entry, bool) { return st.Snapshot().Get(key) }),
+		Configured: f.configuredByServer,
+		Users:      f.usersOf,
+		InUse:      admission.Restore(kept, f.decoding(Protobuf)),
 		Directory:  id,
-	})}
-}
-
-// storeView is what a store holds.
-func storeView(snapshot func() *store.Snapshot, o decode.Options) admission.View {
-	return func(key resource.Key) (resource.Item, bool) {
-		e, ok := snapshot().Get(key)
-		if !ok {
-			return resource.Item{}, false
-		}
-		o.Name, o.Secured = key.Name, isSecured(snapshot().Get, e)
-		return admission.Decode(resource.Item{Key: key, Raw: e.Raw}, o), true
-	}
+	})
 }
 
 // configuredByServer is the View of the clusters' configurations that a management
 // server provides.
-func (s *Sources) configuredByServer(key resource.Key) (resource.Item, bool) {
+func (f *resourceFiles) configuredByServer(key resource.Key) (resource.Item, bool) {
 	if key.Type != Config {
 		return resource.Item{}, false
 	}
-	m := s.targets.Hosted().Cluster(key.Name)
+	m := f.Ledger.Hosted().Cluster(key.Name)
 	if m == nil {
 		return resource.Item{}, false
 	}
@@ -100,14 +87,14 @@ func (s *Sources) configuredByServer(key resource.Key) (resource.Item, bool) {
 	return resource.Item{Key: key, Cluster: cc.Cluster}, true
 }
 
-// usersOf are the clusters that take their endpoints from any of some assignments
+// usersOf returns the clusters that get their endpoints from any of some assignments
 // now.
-func (s *Sources) usersOf(assignments map[string]bool) []string {
+func (f *resourceFiles) usersOf(assignments map[string]bool) []string {
 	if len(assignments) == 0 {
 		return nil
 	}
 	var names []string
-	for _, t := range s.targets.Hosted().Sorted() {
+	for _, t := range f.Ledger.Hosted().Sorted() {
 		for _, m := range t.View().Sorted() {
 			if c := m.ClusterConfig().Cluster; c != nil && c.Type == resource.ClusterEDS && assignments[c.AssignmentName()] {
 				names = append(names, m.Name)
@@ -117,18 +104,40 @@ func (s *Sources) usersOf(assignments map[string]bool) []string {
 	return names
 }
 
-// FilesScanned takes a scan of the resource directory. The watcher calls it.
-func (s *Sources) FilesScanned(scan *files.Scan) {
-	f := s.fileSource
+// get is the View of the files: a rejected resource has no value.
+func (f *resourceFiles) get(key resource.Key) (resource.Item, bool) {
+	set := f.inUse.Load()
+	if set == nil {
+		return resource.Item{}, false
+	}
+	if r, ok := set.Resources[key]; ok {
+		return r.Item, true
+	}
+	_, rejected := set.Rejected[key]
+	return resource.Item{Key: key}, rejected
+}
+
+// has reports whether a file has a resource that is not rejected.
+func (f *resourceFiles) has(key resource.Key) bool {
+	set := f.inUse.Load()
+	if set == nil {
+		return false
+	}
+	_, ok := set.Resources[key]
+	return ok
+}
+
+// FilesScanned handles a scan of the resource directory. The watcher calls it.
+func (f *resourceFiles) FilesScanned(scan *files.Scan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	o := f.admission.Scanned(scan, time.Now())
-	_ = f.save(o) // the archive's log has it; a file is in use whether or not it can be kept
-	s.FilesChanged(o.Set)
+	_ = f.save(o) // the archive logs it; a file is in use whether or not it can be archived
+	f.FilesChanged(o.Set)
 }
 
-// save keeps what changed. It is called under f.mu.
-func (f *fileSource) save(o admission.Outcome) error {
+// save archives what changed. The caller holds f.mu.
+func (f *resourceFiles) save(o admission.Outcome) error {
 	if len(o.Changed) == 0 && o.Directory == f.directory {
 		return nil
 	}
@@ -139,67 +148,79 @@ func (f *fileSource) save(o admission.Outcome) error {
 	return err
 }
 
+// FilesChanged publishes what the resource files provide. It returns the targets with
+// new configs. It must not be called concurrently.
+func (f *resourceFiles) FilesChanged(set files.Set) (affected []string) {
+	before := f.inUse.Swap(&set)
+	if before == nil {
+		before = &files.Set{}
+	}
+	is, was := updates(&set), updates(before)
+	var changed []resolver.Update
+	for key, u := range is {
+		if old, ok := was[key]; !ok || !slices.Equal(old.Raw, u.Raw) || text(old.Err) != text(u.Err) {
+			changed = append(changed, u)
+		}
+	}
+	for key := range was {
+		if _, ok := is[key]; !ok {
+			changed = append(changed, resolver.Update{Item: resource.Item{Key: key}})
+		}
+	}
+	slices.SortFunc(changed, func(a, b resolver.Update) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	affected, vs := f.publish(resource.SourceFile, changed, nil)
+	f.report(before, &set, vs)
+	return affected
+}
+
+// updates returns what a set is to the resolver.
+func updates(set *files.Set) map[resource.Key]resolver.Update {
+	out := make(map[resource.Key]resolver.Update, len(set.Resources)+len(set.Rejected))
+	for key, r := range set.Resources {
+		out[key] = resolver.Update{Item: r.Item, Updated: r.Modified}
+	}
+	for key, r := range set.Rejected {
+		out[key] = resolver.Update{Item: resource.Item{Key: key}, Err: r.Err, Updated: r.Modified}
+	}
+	return out
+}
+
 // PermitPath is the path of the request that permits a held change.
 func PermitPath(hash string) string { return "/v1/files/held/" + hash + "/permit" }
 
 // PermitFiles brings a held change of resource files into use. When it returns, picks
-// see it. It permits exactly the change of that hash, and only
-// once: the same change is held again if it is made again. Permitting again what was
-// permitted changes nothing. It fails with UnknownChange where no such change is
-// held, nor was permitted lately.
-func (s *Sources) PermitFiles(ctx context.Context, hash, by string) (Permission, error) {
-	p, concerned, err := s.permitFiles(hash, by)
-	if err != nil || concerned == nil {
+// see it. It permits exactly the change with that hash, and only once: if the same change
+// is made again, it is held again. To permit it twice changes nothing. PermitFiles fails
+// with UnknownChange if no such change is held, or was permitted lately.
+func (f *resourceFiles) PermitFiles(ctx context.Context, hash, by string) (Permission, error) {
+	p, affected, err := f.permit(hash, by)
+	if err != nil || affected == nil {
 		return p, err
 	}
-	if err := s.targets.Settle(context.WithoutCancel(ctx), concerned); err != nil {
+	if err := f.Ledger.Settle(context.WithoutCancel(ctx), affected); err != nil {
 		return p, fault.Errorf(fault.Internal, "the change is in use, and a tree rejected it: %v", err)
 	}
 	return p, nil
 }
 
-func (s *Sources) permitFiles(hash, by string) (Permission, []string, error) {
-	f := s.fileSource
-	if f == nil {
-		return Permission{}, nil, unknownChange(hash)
+func (f *resourceFiles) permit(hash, by string) (p Permission, affected []string, err error) {
+	unknown := fault.Errorf(fault.UnknownChange, "no change of the files with the hash %q is held; GET /v1/files lists those that are", hash)
+	if f.archive == nil {
+		return p, nil, unknown
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	held := f.admission.Held()
-	o, ok := f.admission.Permit(hash, time.Now())
+	o, held, ok := f.admission.Permit(hash, time.Now())
 	if !ok {
-		for _, p := range f.permitted {
-			if p.Hash == hash {
-				return p, nil, nil
-			}
+		n := slices.IndexFunc(f.permissions, func(p Permission) bool { return p.Hash == hash })
+		if n < 0 {
+			return p, nil, unknown
 		}
-		return Permission{}, nil, unknownChange(hash)
+		return f.permissions[n], nil, nil
 	}
-	p := Permission{Hash: hash, At: time.Now().UTC(), By: by, Kept: f.save(o) == nil}
-	f.permitted = append(f.permitted, p)
-	f.permitted = f.permitted[max(0, len(f.permitted)-maxPermitted):]
-	for _, h := range held {
-		if h.Hash == hash {
-			s.reportPermitted(h, by)
-		}
-	}
-	return p, s.FilesChanged(o.Set), nil
-}
-
-func unknownChange(hash string) *fault.Error {
-	return fault.Errorf(fault.UnknownChange, "no change of the files with the hash %q is held; GET /v1/files lists those that are", hash)
-}
-
-// fileNames lists the files of a held change: the first few.
-func fileNames(h files.Held) string {
-	const most = 5
-	var names []string
-	for i, c := range h.Files {
-		if i == most {
-			names = append(names, fmt.Sprintf("%d more", len(h.Files)-most))
-			break
-		}
-		names = append(names, c.File)
-	}
-	return strings.Join(names, ", ")
+	p = Permission{Hash: hash, At: time.Now().UTC(), By: by, Kept: f.save(o) == nil}
+	f.permissions = append(f.permissions, p)
+	f.permissions = f.permissions[max(0, len(f.permissions)-maxPermissions):]
+	f.reportPermitted(held, by)
+	return p, f.FilesChanged(o.Set), nil
 }

@@ -14,12 +14,12 @@ import (
 )
 
 // hostedType is the store's type of the targets that are hosted by name. Its
-// entries are no xDS resources: no snapshot has them, or takes them away.
+// entries are no xDS resources: a snapshot neither has nor deletes them.
 const hostedType resource.Type = "Target"
 
-// HostRequest is about an xds target that is hosted by name.
+// HostRequest hosts or drops an xds target by name.
 type HostRequest struct {
-	// Target is what TargetName takes.
+	// Target is a name as [ledger.TargetName] takes it.
 	Target       string
 	DryRun       bool
 	Precondition Precondition
@@ -29,7 +29,7 @@ type HostRequest struct {
 // HostTarget hosts an xds target, also after a restart. When it returns, that is
 // durable and picks find the target: they wait, or are refused, while there is no
 // Listener for it.
-func (s *Sources) HostTarget(ctx context.Context, r *HostRequest) (*PushResult, error) {
+func (p *pushes) HostTarget(ctx context.Context, r *HostRequest) (*PushResult, error) {
 	c, key, err := hostingChange(r)
 	if err != nil {
 		return nil, err
@@ -39,39 +39,38 @@ func (s *Sources) HostTarget(ctx context.Context, r *HostRequest) (*PushResult, 
 	c.run = func(tx *store.Tx) error {
 		_, exists := tx.Get(key)
 		c.res.New = !exists
-		_, err := put(tx, item, c.res)
+		_, err := c.put(tx, item)
 		return err
 	}
-	return s.change(ctx, c)
+	return p.apply(ctx, c)
 }
 
-// DropTarget takes back what HostTarget did. It fails with UnknownTarget where
-// nobody hosts the target by name; where something else does, it says what.
-func (s *Sources) DropTarget(ctx context.Context, r *HostRequest) (*PushResult, error) {
+// DropTarget undoes HostTarget. It fails with UnknownTarget if the target is not hosted by
+// its name; if something else hosts it, the error says what.
+func (p *pushes) DropTarget(ctx context.Context, r *HostRequest) (*PushResult, error) {
 	c, key, err := hostingChange(r)
 	if err != nil {
 		return nil, err
 	}
 	c.run = func(tx *store.Tx) error {
-		others := s.hostedElsewhere(key.Name, tx.Get)
-		if tx.Delete(key) {
-			c.res.Changes = append(c.res.Changes, difference.Change{Resource: key.String(), Change: "removed"})
+		others := p.hostedElsewhere(key.Name, tx.Get)
+		if c.remove(tx, key) {
 			for _, h := range others {
-				c.res.Warnings = append(c.res.Warnings, fault.Problem{Resource: key.String(), Reason: "is hosted all the same: " + h.Holds()})
+				c.res.Warnings = append(c.res.Warnings, fault.Problem{Resource: key.String(), Reason: "is still hosted: " + h.Holds()})
 			}
 			return nil
 		}
 		if len(others) == 0 {
 			return ledger.UnknownTarget(key.Name)
 		}
-		e := fault.Errorf(fault.UnknownTarget, "%s was not hosted by its name, so there is nothing to take back: %s", key.Name, others[0].Holds())
+		e := fault.Errorf(fault.UnknownTarget, "%s is not hosted by its name: %s", key.Name, others[0].Holds())
 		e.Target = key.Name
 		return e
 	}
-	return s.change(ctx, c)
+	return p.apply(ctx, c)
 }
 
-// hostingChange is a change of what is hosted by name, and the store's key of it.
+// hostingChange returns a change of the targets hosted by name, and the store's key.
 func hostingChange(r *HostRequest) (*change, resource.Key, error) {
 	name, err := ledger.TargetName(r.Target)
 	if err != nil {
@@ -85,14 +84,14 @@ func hostingChange(r *HostRequest) (*change, resource.Key, error) {
 }
 
 // Hosts returns a function that lists all that host a target.
-func (s *Sources) Hosts() (func(target string) []observe.Host, error) {
-	st, err := s.open()
+func (p *pushes) Hosts() (func(target string) []observe.Host, error) {
+	st, err := p.open()
 	if err != nil {
 		return nil, err
 	}
 	get := st.Snapshot().Get
 	return func(name string) []observe.Host {
-		hosts := s.hostedElsewhere(name, get)
+		hosts := p.hostedElsewhere(name, get)
 		if _, ok := get(resource.Key{Type: hostedType, Name: name}); ok {
 			hosts = append(hosts, observe.HostAPI)
 		}
@@ -100,20 +99,18 @@ func (s *Sources) Hosts() (func(target string) []observe.Host, error) {
 	}, nil
 }
 
-// hostedElsewhere are those but HostTarget.
-func (s *Sources) hostedElsewhere(name string, get func(resource.Key) (store.Entry, bool)) []observe.Host {
+// hostedElsewhere returns what hosts a target, except HostTarget.
+func (p *pushes) hostedElsewhere(name string, get getter) []observe.Host {
 	hosts := []observe.Host{}
-	if slices.Contains(s.options.Targets, name) {
+	if slices.Contains(p.Targets, name) {
 		hosts = append(hosts, observe.HostFlag)
 	}
 	listener := resource.Key{Type: resource.TypeListener, Name: ledger.TargetKey(name)}
 	if _, ok := get(listener); ok {
 		hosts = append(hosts, observe.HostPush)
 	}
-	if set := s.files.Load(); set != nil {
-		if _, ok := set.Resources[listener]; ok {
-			hosts = append(hosts, observe.HostFile)
-		}
+	if p.files.has(listener) {
+		hosts = append(hosts, observe.HostFile)
 	}
 	return hosts
 }
@@ -124,28 +121,30 @@ type hosting struct {
 	on   bool
 }
 
-// host tells the resolver. It is called under s.resolving.
-func (s *Sources) host(h hosting) []resolver.Change {
-	switch {
-	case h.on:
-		return s.resolver.Host(h.name)
-	case slices.Contains(s.options.Targets, h.name):
-		return nil
-	default:
-		return s.resolver.Unhost(h.name)
+// host returns a function that hosts targets in a resolver, or no longer.
+func (p *pushes) host(hosts []hosting) func(*resolver.Resolver) []resolver.Change {
+	return func(r *resolver.Resolver) (changes []resolver.Change) {
+		for _, h := range hosts {
+			switch {
+			case h.on:
+				changes = append(changes, r.Host(h.name)...)
+			case !slices.Contains(p.Targets, h.name):
+				changes = append(changes, r.Unhost(h.name)...)
+			}
+		}
+		return changes
 	}
 }
 
-// warnOfTargets logs the targets of --target that have no Listener, where only a
-// push or a file can bring one.
-func (s *Sources) warnOfTargets(get func(resource.Key) (store.Entry, bool)) {
-	if s.options.Bootstrap != nil {
+// warnOfTargets logs the targets of --target that have no Listener, if only a push or a
+// file can provide one.
+func (p *pushes) warnOfTargets(get getter) {
+	if p.Bootstrap != nil {
 		return
 	}
-	for _, name := range s.options.Targets {
-		others := slices.DeleteFunc(s.hostedElsewhere(name, get), func(h observe.Host) bool { return h == observe.HostFlag })
-		if len(others) == 0 {
-			s.options.Logger.Warn("--target has no Listener: there is no bootstrap, and neither a push nor a resource file has it; its picks are refused until one does",
+	for _, name := range p.Targets {
+		if slices.Equal(p.hostedElsewhere(name, get), []observe.Host{observe.HostFlag}) {
+			p.Logger.Warn("--target has no Listener: there is no bootstrap, and no push or resource file has it; its picks are refused until one does",
 				"target", name, "listener", ledger.TargetKey(name))
 		}
 	}

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	queue "container/list"
 	"context"
 	"sync"
@@ -15,133 +16,167 @@ import (
 
 // Limits of clusters on demand.
 const (
-	// DefaultOnDemand is how many known clusters are asked of a management server at
-	// a time because picks named them.
+	// DefaultOnDemand limits the known clusters that picks subscribe to.
 	DefaultOnDemand = 1000
-	// DefaultOnDemandUnknown is how many names are asked of it at a time that it has
-	// not confirmed.
+	// DefaultOnDemandUnknown limits the names that picks subscribe to and that no
+	// management server has confirmed.
 	DefaultOnDemandUnknown = 1000
-	// DefaultOnDemandIdle is how long such a cluster stays that nobody picks
-	// from.
+	// DefaultOnDemandIdle is the idle time after which a known cluster is released.
 	DefaultOnDemandIdle = 10 * time.Minute
-	// UnknownIdle is how long the name of a cluster that nobody knows stays
-	// after its last pick, and takes a place: longer than a management server
-	// has to tell of it.
+	// UnknownIdle is the idle time after which an unknown name is released: longer than a
+	// management server has to send the cluster.
 	UnknownIdle = 30 * time.Second
-	// UnknownTenure is how long a name that nobody knows has a place at least. After
-	// that the oldest gives way to a new one, when there is no other place: a
-	// server that answers has answered.
+	// UnknownTenure is how long an unknown name has a place at least. After that, a new
+	// name can evict the oldest: a server that answers has answered.
 	UnknownTenure = time.Second
 )
 
-// onDemand are the clusters that are hosted because picks named them. A cluster that
-// a management server confirmed, or that is kept of one, has a place that no unknown
+// onDemand are the clusters that are hosted because picks named them. A cluster that a
+// management server confirmed, or of which a version is kept, has a place that no unknown
 // name can take: any caller can invent names.
 type onDemand struct {
-	// Fixed after build.
+	*publisher
 	maxKnown, maxUnknown int
 	idle                 time.Duration
 
-	// Counts of picks' names; any goroutine.
+	// Counts of refused and evicted names.
 	refusedKnown, refusedUnknown, evicted atomic.Uint64
 
-	mu      sync.Mutex                // held before the service's resolving
+	mu      sync.Mutex // locked before the publisher's
+	started bool       // there is a management server
+	closed  bool
 	known   map[string]*demanded      // by cluster
 	unknown map[string]*queue.Element // of *demanded, by cluster
-	oldest  *queue.List               // the unknown ones, as they came
-	closed  bool
+	oldest  *queue.List               // the unknown ones, in the order in which they came
 
-	stop  context.CancelFunc // of the sweeps
-	quiet sync.WaitGroup
+	// Fixed after start.
+	stop   context.CancelFunc // of the sweeps
+	sweeps sync.WaitGroup
 }
 
 // demanded is one cluster on demand.
 type demanded struct {
 	cluster string
 	since   time.Time
-	used    time.Time // when a sweep saw it used last
-	// refused is true for one of the unknown that turned out to be known when there
-	// was no place among these. It is not hosted; its picks are refused.
+	used    time.Time // when a sweep last saw it used
+	// refused is true for an unknown name that was confirmed when the limit of known
+	// clusters was reached. It is not hosted; its picks are refused.
 	refused bool
 }
 
-func (d *onDemand) init(o Options) {
-	d.maxKnown, d.maxUnknown, d.idle = o.OnDemand, o.OnDemandUnknown, o.OnDemandIdle
-	d.known, d.unknown, d.oldest = make(map[string]*demanded), make(map[string]*queue.Element), queue.New()
+func newOnDemand(p *publisher) *onDemand {
+	return &onDemand{
+		publisher: p, known: make(map[string]*demanded), unknown: make(map[string]*queue.Element), oldest: queue.New(),
+		maxKnown: cmp.Or(p.OnDemand, DefaultOnDemand), maxUnknown: cmp.Or(p.OnDemandUnknown, DefaultOnDemandUnknown),
+		idle: cmp.Or(p.OnDemandIdle, DefaultOnDemandIdle),
+	}
 }
 
-// Demand returns the target of a cluster, once the management server is asked
-// for it: its picks wait for the answer. Without a management server it returns nil.
-func (s *Sources) Demand(cluster string) (*ledger.Target, error) {
-	if s.followed == nil {
-		return nil, nil //nolint:nilnil // neither is there a target nor did anything fail
-	}
-	d := &s.onDemand
+// start begins to release idle clusters. evictSpare is called as often as a known cluster
+// can become idle.
+func (d *onDemand) start(evictSpare func()) {
+	ctx, stop := context.WithCancel(context.Background())
 	d.mu.Lock()
-	gone, t, err := s.demandLocked(cluster)
+	defer d.mu.Unlock()
+	d.started, d.stop = true, stop
+	d.sweeps.Go(func() {
+		ticker := time.NewTicker(min(UnknownIdle, d.idle) / 3)
+		defer ticker.Stop()
+		evict := time.NewTicker(d.idle)
+		defer evict.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case now := <-ticker.C:
+				d.sweep(now)
+			case <-evict.C:
+				evictSpare()
+			}
+		}
+	})
+}
+
+// close stops the sweeps. No cluster is demanded after it.
+func (d *onDemand) close() {
+	d.mu.Lock()
+	d.closed = true
 	d.mu.Unlock()
-	gone.Close()
+	if d.stop != nil {
+		d.stop()
+		d.sweeps.Wait()
+	}
+}
+
+// Demand returns the target of a cluster, and subscribes to the cluster if there is
+// none yet: its picks wait for the answer. Without a management server it returns nil.
+func (d *onDemand) Demand(cluster string) (*ledger.Target, error) {
+	d.mu.Lock()
+	t, ended, err := d.demand(cluster)
+	d.mu.Unlock()
+	ended.Close()
 	return t, err
 }
 
-// demandLocked is demand under d.mu. What it returns first has to be closed after.
-func (s *Sources) demandLocked(cluster string) (gone ledger.Ended, _ *ledger.Target, _ error) {
-	d := &s.onDemand
-	if t := s.targets.Hosted().Own(cluster); t != nil { // by another pick meanwhile
+// demand is Demand for a caller that holds d.mu, and closes the ended targets afterwards.
+func (d *onDemand) demand(cluster string) (_ *ledger.Target, ended ledger.Ended, err error) {
+	if !d.started {
+		return nil, ended, nil
+	}
+	if t := d.Ledger.Hosted().Own(cluster); t != nil { // by a concurrent pick
 		t.MarkUsed()
-		return gone, t, nil
+		return t, ended, nil
 	}
 	if d.closed {
-		return gone, nil, s.targets.Gone(cluster, "")
+		return nil, ended, d.Ledger.Gone(cluster, "")
 	}
-	s.resolving.Lock()
-	defer s.resolving.Unlock()
+	evicted, err := d.reserve(cluster)
+	if err != nil {
+		return nil, ended, err
+	}
+	_, ended = d.change(func(r *resolver.Resolver) []resolver.Change {
+		return append(r.Release(evicted), r.Demand(cluster)...)
+	})
+	return d.Ledger.Hosted().Own(cluster), ended, nil
+}
+
+// reserve gives a cluster a place among the known or the unknown ones. It returns the
+// unknown name that it evicts for that, if any.
+func (d *onDemand) reserve(cluster string) (evicted string, err error) {
 	c := &demanded{cluster: cluster, since: time.Now()}
 	c.used = c.since
-	if s.confirmed(cluster) {
+	if d.confirmed(cluster) {
 		if len(d.known) >= d.maxKnown {
 			d.refusedKnown.Add(1)
-			return gone, nil, refusal(cluster, UnknownIdle, "%d clusters are asked for on demand already, of at most %d (--on-demand)", len(d.known), d.maxKnown)
+			return "", limitReached(cluster, UnknownIdle, "limit of clusters on demand reached (%d, --on-demand)", d.maxKnown)
 		}
 		d.removeUnknown(cluster)
 		d.known[cluster] = c
-		gone = s.follow(s.resolver.Demand(cluster))
-		return gone, s.targets.Hosted().Own(cluster), nil
+		return "", nil
 	}
-	evicted, ok := d.makeRoom(c.since)
-	if !ok {
-		d.refusedUnknown.Add(1)
-		return gone, nil, refusal(cluster, UnknownTenure, "it is not known, and %d names that nobody knows are asked for already, of at most %d (--on-demand-unknown)", len(d.unknown), d.maxUnknown)
+	if len(d.unknown) >= d.maxUnknown {
+		oldest := of(d.oldest.Front())
+		if c.since.Sub(oldest.since) < UnknownTenure {
+			d.refusedUnknown.Add(1)
+			return "", limitReached(cluster, UnknownTenure, "the cluster is not known, and the limit of unknown names is reached (%d, --on-demand-unknown)", d.maxUnknown)
+		}
+		d.evicted.Add(1)
+		evicted = oldest.cluster
+		d.removeUnknown(evicted)
 	}
 	d.addUnknown(c)
-	changes := s.resolver.Release(evicted)
-	gone = s.follow(append(changes, s.resolver.Demand(cluster)...))
-	return gone, s.targets.Hosted().Own(cluster), nil
+	return evicted, nil
 }
 
 // confirmed reports whether a management server is known to have a cluster that is not
-// hosted. It is called under d.mu and s.resolving.
-func (s *Sources) confirmed(cluster string) bool {
-	if e := s.onDemand.unknown[cluster]; e != nil && of(e).refused {
-		return true
-	}
-	_, kept := s.resolver.Kept(resource.Key{Type: resource.TypeCluster, Name: cluster})
-	return kept
-}
-
-// makeRoom makes a place for an unknown name. The oldest gives way if it had its time;
-// its name is returned, empty where none had to.
-func (d *onDemand) makeRoom(now time.Time) (evicted string, ok bool) {
-	if len(d.unknown) < d.maxUnknown {
-		return "", true
-	}
-	first := of(d.oldest.Front())
-	if now.Sub(first.since) < UnknownTenure {
-		return "", false
-	}
-	d.evicted.Add(1)
-	d.removeUnknown(first.cluster)
-	return first.cluster, true
+// hosted.
+func (d *onDemand) confirmed(cluster string) bool {
+	confirmed := d.unknown[cluster] != nil && of(d.unknown[cluster]).refused
+	d.withResolver(func(r *resolver.Resolver) {
+		_, kept := r.Kept(resource.Key{Type: resource.TypeCluster, Name: cluster})
+		confirmed = confirmed || kept
+	})
+	return confirmed
 }
 
 // of returns an element of the list of unknown names.
@@ -149,8 +184,8 @@ func of(e *queue.Element) *demanded {
 	return e.Value.(*demanded) //nolint:errcheck,forcetypeassert // the list holds nothing else
 }
 
-// refusal is the error of a pick whose name has no place. There may be one after a time.
-func refusal(cluster string, after time.Duration, format string, args ...any) *fault.Error {
+// limitReached is the error of a pick whose name has no place; it may have one later.
+func limitReached(cluster string, after time.Duration, format string, args ...any) *fault.Error {
 	e := fault.Errorf(fault.RateLimited, "cluster %q: "+format, append([]any{cluster}, args...)...)
 	e.Cluster, e.RetryAfter = cluster, after
 	return e
@@ -165,20 +200,15 @@ func (d *onDemand) removeUnknown(cluster string) {
 	}
 }
 
-// confirm gives clusters that turned out to be known a place among these. One for
-// which there is none is released: its next pick is refused. It is called holding no
-// lock.
-func (s *Sources) confirm(changes []resolver.Change) {
-	if s.followed == nil {
-		return
-	}
-	d := &s.onDemand
-	var released ledger.Ended
+// confirm gives unknown names that turn out to be known a place among the known clusters.
+// If the limit of these is reached, the cluster is released: its next pick is refused.
+func (d *onDemand) confirm(changes []resolver.Change) {
+	var ended ledger.Ended
 	d.mu.Lock()
 	for _, c := range changes {
 		cluster, ok := resolver.Cluster(c.Target)
 		e := d.unknown[cluster]
-		if !ok || e == nil || !s.isKnown(cluster) {
+		if !ok || e == nil || !d.isKnown(cluster) {
 			continue
 		}
 		if len(d.known) < d.maxKnown {
@@ -187,98 +217,80 @@ func (s *Sources) confirm(changes []resolver.Change) {
 			continue
 		}
 		of(e).refused = true
-		s.resolving.Lock()
-		gone := s.follow(s.resolver.Release(cluster))
-		s.resolving.Unlock()
-		released = released.With(gone)
+		ended = ended.With(d.release(cluster))
 	}
 	d.mu.Unlock()
-	released.Close()
+	ended.Close()
+}
+
+func (d *onDemand) release(clusters ...string) ledger.Ended {
+	_, ended := d.change(func(r *resolver.Resolver) (changes []resolver.Change) {
+		for _, cluster := range clusters {
+			changes = append(changes, r.Release(cluster)...)
+		}
+		return changes
+	})
+	return ended
 }
 
 // isKnown reports whether a cluster's own target is hosted and known.
-func (s *Sources) isKnown(cluster string) bool {
-	t := s.targets.Hosted().Own(cluster)
+func (d *onDemand) isKnown(cluster string) bool {
+	t := d.Ledger.Hosted().Own(cluster)
 	return t != nil && t.View().Only.Known()
 }
 
-// stopDemand ends the sweeps. No cluster is demanded after it.
-func (s *Sources) stopDemand() {
-	d := &s.onDemand
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
-	if d.stop != nil {
-		d.stop()
-		d.quiet.Wait()
-	}
-}
-
-// sweepDemanded releases clusters that nobody uses, and forgets what was kept of
-// those that nobody has named since, until ctx ends.
-func (s *Sources) sweepDemanded(ctx context.Context) {
-	ticker := time.NewTicker(min(UnknownIdle, s.onDemand.idle) / 3)
-	defer ticker.Stop()
-	forget := time.NewTicker(s.onDemand.idle)
-	defer forget.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-ticker.C:
-			s.sweep(now)
-		case <-forget.C:
-			s.forgetSpare()
-		}
-	}
-}
-
-func (s *Sources) sweep(now time.Time) {
-	d := &s.onDemand
+// sweep releases idle clusters.
+func (d *onDemand) sweep(now time.Time) {
 	d.mu.Lock()
 	var idle []string
 	for cluster, c := range d.known {
-		switch known := s.isKnown(cluster); {
-		case s.expired(c, now, known):
+		switch known := d.isKnown(cluster); {
+		case d.expired(c, now, known):
 			idle = append(idle, cluster)
 			delete(d.known, cluster)
-		case !known && len(d.unknown) < d.maxUnknown: // the server has taken it back
+		case !known && len(d.unknown) < d.maxUnknown: // the server has removed it
 			delete(d.known, cluster)
 			d.addUnknown(c)
 		}
 	}
 	for cluster, e := range d.unknown {
-		if s.expired(of(e), now, false) {
+		if d.expired(of(e), now, false) {
 			idle = append(idle, cluster)
 			d.removeUnknown(cluster)
 		}
 	}
-	s.resolving.Lock()
-	var changes []resolver.Change
-	for _, cluster := range idle {
-		changes = append(changes, s.resolver.Release(cluster)...)
-	}
-	gone := s.follow(changes)
-	s.resolving.Unlock()
+	ended := d.release(idle...)
 	d.mu.Unlock()
-	gone.Close()
+	ended.Close()
 }
 
-// expired reports whether nobody has picked from a cluster for so long that it is to
-// be released.
-func (s *Sources) expired(c *demanded, now time.Time, known bool) bool {
-	if t := s.targets.Hosted().Own(c.cluster); t != nil && t.TakeUsed() {
+// expired reports whether a cluster was idle for so long that it is released.
+func (d *onDemand) expired(c *demanded, now time.Time, known bool) bool {
+	if t := d.Ledger.Hosted().Own(c.cluster); t != nil && t.TakeUsed() {
 		c.used = now
 		return false
 	}
-	stays := s.onDemand.idle
+	idle := d.idle
 	if !known {
-		stays = min(stays, UnknownIdle)
+		idle = min(idle, UnknownIdle)
 	}
-	return now.Sub(c.used) >= stays
+	return now.Sub(c.used) >= idle
 }
 
-// state counts the places that are taken.
+// OnDemandState counts clusters on demand.
+type OnDemandState struct {
+	Clusters int `json:"clusters"` // known and unknown ones
+	// Known are those that a management server confirmed, or of which a version is kept;
+	// Max is their limit (--on-demand).
+	Known int `json:"known"`
+	Max   int `json:"max"`
+	// Unknown are names that no management server has confirmed; MaxUnknown is their
+	// limit (--on-demand-unknown).
+	Unknown    int `json:"unknown"`
+	MaxUnknown int `json:"max_unknown"`
+}
+
+// state counts the places in use.
 func (d *onDemand) state() OnDemandState {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/decode"
@@ -13,26 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// Format is how a resource is written.
-type Format = decode.Format
-
-// The formats of resources.
-const (
-	JSON     = decode.FormatJSON
-	YAML     = decode.FormatYAML
-	Protobuf = decode.FormatProtobuf
-)
-
-// Kind tells the two resources of a cluster apart.
-type Kind = resource.Type
-
-// The kinds.
-const (
-	Endpoints Kind = resource.TypeAssignment
-	Config    Kind = resource.TypeCluster
-)
-
-// PushRequest brings one resource of a cluster.
+// PushRequest pushes one resource of a cluster.
 type PushRequest struct {
 	Kind    Kind
 	Cluster string
@@ -40,16 +20,16 @@ type PushRequest struct {
 	Format  Format
 	// Lenient accepts unknown fields of JSON and YAML with a warning.
 	Lenient bool
-	// DryRun validates and tells what would change, and changes nothing.
+	// DryRun validates and reports what would change, and changes nothing.
 	DryRun bool
-	// AllowEmpty lets the push leave the cluster without a usable endpoint.
+	// AllowEmpty permits a push that leaves the cluster without a usable endpoint.
 	AllowEmpty   bool
 	Precondition Precondition
-	// From says who pushes, for events.
+	// From is who pushes, for events.
 	From string
 }
 
-// DeleteRequest takes one resource of a cluster away.
+// DeleteRequest deletes one resource of a cluster.
 type DeleteRequest struct {
 	Kind         Kind
 	Cluster      string
@@ -58,17 +38,16 @@ type DeleteRequest struct {
 	From         string
 }
 
-// Push validates one resource of a cluster and makes it hold. When it returns,
-// the resource is durable and picks see it; the same content again changes
-// nothing.
-func (s *Sources) Push(ctx context.Context, r *PushRequest) (*PushResult, error) {
+// Push validates and stores one resource of a cluster. When it returns, the resource
+// is durable and picks see it; the same content again changes nothing.
+func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) {
 	key := resource.Key{Type: r.Kind, Name: r.Cluster}
 	c := &change{
 		cluster: r.Cluster, dryRun: r.DryRun, precondition: r.Precondition, from: r.From, current: keyed(key),
 	}
-	item, warnings, notes, err := s.read(ctx, r)
+	item, warnings, notes, err := p.read(ctx, r)
 	if err != nil {
-		s.told(c, err)
+		p.report(c, err)
 		return nil, err
 	}
 	c.pushed = map[resource.Key]resource.Item{key: item}
@@ -76,55 +55,51 @@ func (s *Sources) Push(ctx context.Context, r *PushRequest) (*PushResult, error)
 	c.run = func(tx *store.Tx) error {
 		_, exists := tx.Get(key)
 		c.res.New = !exists
-		if changed, err := put(tx, item, c.res); err != nil || !changed {
+		if changed, err := c.put(tx, item); err != nil || !changed {
 			return err
 		}
 		if r.Kind == Config {
-			if err := s.unsecured(tx, r.Cluster, c.pushed); err != nil {
+			if err := p.unsecured(tx, r.Cluster); err != nil {
 				return err
 			}
 		}
 		if r.AllowEmpty {
 			return nil
 		}
-		return misspelled(s.blocked(tx, item, c.pushed), warnings, func(unknown []fault.Problem) {
+		return misspelled(p.blocked(tx, item), warnings, func(unknown []fault.Problem) {
 			decode.Place(r.Body, r.Format, true, unknown)
 		})
 	}
-	return s.change(ctx, c)
+	return p.apply(ctx, c)
 }
 
-// Delete takes one resource of a cluster away. It fails with UnknownCluster
-// where there is none, and with Blocked if connections of the cluster would lose TLS.
-func (s *Sources) Delete(ctx context.Context, r *DeleteRequest) (*PushResult, error) {
+// Delete deletes one resource of a cluster. It fails with UnknownCluster if there is
+// none, and with Blocked if connections of the cluster would lose TLS.
+func (p *pushes) Delete(ctx context.Context, r *DeleteRequest) (*PushResult, error) {
 	key := resource.Key{Type: r.Kind, Name: r.Cluster}
 	c := &change{
 		cluster: r.Cluster, dryRun: r.DryRun, precondition: r.Precondition, from: r.From, current: keyed(key),
 		res: &PushResult{Warnings: []fault.Problem{}},
 	}
 	c.run = func(tx *store.Tx) error {
-		if !tx.Delete(key) {
+		if !c.remove(tx, key) {
 			return notPushed(key)
 		}
 		if r.Kind == Config {
-			tx.Delete(resource.Key{Type: securedType, Name: r.Cluster})
-		}
-		c.res.Changes = []difference.Change{{Resource: key.String(), Change: "removed"}}
-		if r.Kind == Config {
-			return s.unsecured(tx, r.Cluster, nil)
+			return p.unsecured(tx, r.Cluster)
 		}
 		return nil
 	}
-	return s.change(ctx, c)
+	return p.apply(ctx, c)
 }
 
-// read decodes what is pushed, once it is its turn.
-func (s *Sources) read(ctx context.Context, r *PushRequest) (item resource.Item, warnings, notes []fault.Problem, err error) {
-	if err := s.reading.enter(ctx); err != nil {
+// read decodes the body of a push. It waits for its turn.
+func (p *pushes) read(ctx context.Context, r *PushRequest) (item resource.Item, warnings, notes []fault.Problem, err error) {
+	if err := p.bodies.acquire(ctx); err != nil {
 		return item, nil, nil, err
 	}
-	defer s.reading.leave()
-	o := s.decoding(r.Format, r.Lenient, r.DryRun)
+	defer p.bodies.release()
+	o := p.pushDecoding(r.Format, r.Lenient, r.DryRun)
 	o.Name = r.Cluster
 	item.Key = resource.Key{Type: r.Kind, Name: r.Cluster}
 	if r.Kind == Config {
@@ -143,16 +118,15 @@ func (s *Sources) read(ctx context.Context, r *PushRequest) (item resource.Item,
 	return item, d.Warnings, d.Notes, nil
 }
 
-// decoding returns the options with which a push is decoded. The places of warnings
-// are for dry runs: a push that is made does not read its body twice.
-func (s *Sources) decoding(f Format, lenient, dryRun bool) decode.Options {
-	return decode.Options{
-		Origin: decode.ByHand, Format: f, Lenient: lenient, Places: dryRun,
-		Policies: lb.PolicyConfig, Certificates: s.options.Bootstrap.Instances(),
-	}
+// pushDecoding returns the options with which a push is decoded. Only a dry run locates
+// its warnings: that reads the body twice.
+func (p *pushes) pushDecoding(f Format, lenient, dryRun bool) decode.Options {
+	o := p.decoding(f)
+	o.Lenient, o.Places = lenient, dryRun
+	return o
 }
 
-// list is a list that JSON shows as one even where it is empty.
+// list returns a list that is not null in JSON.
 func list[V any](vs []V) []V {
 	if vs == nil {
 		return []V{}
@@ -185,10 +159,16 @@ func notPushed(key resource.Key) error {
 	return e
 }
 
-// Pushed returns a resource as it was pushed, in a format. It fails with
-// UnknownCluster where nothing was.
-func (s *Sources) Pushed(kind Kind, cluster string, f Format) (*Stored, error) {
-	st, err := s.open()
+// Stored is what was pushed.
+type Stored struct {
+	Body []byte // in the requested format
+	Hash string
+}
+
+// Pushed returns a pushed resource in a format. It fails with UnknownCluster if there
+// is none.
+func (p *pushes) Pushed(kind Kind, cluster string, f Format) (*Stored, error) {
+	st, err := p.open()
 	if err != nil {
 		return nil, err
 	}

@@ -4,23 +4,24 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"slices"
 
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// securedType is the store's type of the marks that pushed Clusters were in force with
+// securedType is the store's type of the marks of pushed Clusters that were in use with
 // TLS by a certificate provider: by the Cluster's name, with the hash of its content.
 // Such a Cluster never gets plain connections, even if lbd starts without a bootstrap.
-// One without a mark may be of an older lbd, which accepted it without a bootstrap and
-// made plain connections: these stay in force. The entries are no xDS resources.
+// A Cluster without a mark may be of an older lbd, which accepted it without a bootstrap
+// and made plain connections: it keeps these. The marks are no xDS resources.
 const securedType resource.Type = "Secured"
 
 // internal reports whether a store's entry is no xDS resource.
 func internal(key resource.Key) bool { return key.Type == hostedType || key.Type == securedType }
 
-// markSecured keeps the mark of a Cluster, which is stored or deleted in tx, up to
-// date: c is what it is then, nil for none.
+// markSecured updates the mark of a Cluster that tx stores.
 func markSecured(tx *store.Tx, name string, raw []byte, c *resource.Cluster) error {
 	key := resource.Key{Type: securedType, Name: name}
 	if c == nil || c.Security == nil || c.Security.RootInstance == "" && c.Security.IdentityInstance == "" {
@@ -31,45 +32,35 @@ func markSecured(tx *store.Tx, name string, raw []byte, c *resource.Cluster) err
 	return tx.Put(key, sum[:])
 }
 
-// isSecured reports whether a store's Cluster has a mark.
-func isSecured(get func(resource.Key) (store.Entry, bool), e store.Entry) bool {
-	if e.Key.Type != Config {
+// isSecured reports whether a store has a mark for the content of a resource.
+func isSecured(get getter, key resource.Key, raw []byte) bool {
+	if key.Type != Config {
 		return false
 	}
-	mark, ok := get(resource.Key{Type: securedType, Name: e.Key.Name})
-	sum := sha256.Sum256(e.Raw)
+	mark, ok := get(resource.Key{Type: securedType, Name: key.Name})
+	sum := sha256.Sum256(raw)
 	return ok && bytes.Equal(mark.Raw, sum[:])
 }
 
-// markAll marks the Clusters of a store that are in force with TLS: an older lbd left
-// no marks.
-func (s *Sources) markAll(ctx context.Context, st Store) {
-	snapshot := st.Snapshot()
-	var clusters []resource.Item
-	s.resolving.Lock()
-	for e := range snapshot.All() {
-		if e.Key.Type != Config || isSecured(snapshot.Get, e) {
-			continue
-		}
-		i := s.resolver.Value(resource.SourcePush, "", e.Key)
-		if i.Cluster != nil && i.Cluster.Security != nil {
-			i.Raw = e.Raw
-			clusters = append(clusters, i)
-		}
-	}
-	s.resolving.Unlock()
-	if clusters == nil {
+// markAll marks the stored Clusters that are in use with TLS: an older lbd left no
+// marks.
+func (p *pushes) markAll(ctx context.Context, st Store, stored []resolver.Update) {
+	get := st.Snapshot().Get
+	stored = slices.DeleteFunc(stored, func(u resolver.Update) bool {
+		return u.Cluster == nil || u.Cluster.Security == nil || isSecured(get, u.Key, u.Raw)
+	})
+	if len(stored) == 0 {
 		return
 	}
 	_, err := st.Update(ctx, func(tx *store.Tx) error {
-		for _, i := range clusters {
-			if err := markSecured(tx, i.Key.Name, i.Raw, i.Cluster); err != nil {
+		for _, u := range stored {
+			if err := markSecured(tx, u.Key.Name, u.Raw, u.Cluster); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		s.options.Logger.Error("stored Clusters with TLS cannot be marked: without a bootstrap, their connections would be plain", "error", err)
+		p.Logger.Error("stored Clusters with TLS cannot be marked: without a bootstrap, their connections would be plain", "error", err)
 	}
 }

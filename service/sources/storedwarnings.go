@@ -7,19 +7,22 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// maxStoredWarnings limits the warnings of stored resources that are logged at
+// maxStoredWarnings limits the warnings about stored resources that are logged at
 // startup.
 const maxStoredWarnings = 100
 
-// storedWarnings logs the warnings of the resources that the store has at startup. A
-// rule that an older lbd did not have does not reject them: nobody would learn of
-// it otherwise.
+// storedWarnings logs the warnings about the resources that the store has at startup,
+// which an older lbd may have accepted without them.
 type storedWarnings struct {
 	logger *slog.Logger
-	found  int // guarded by the resolving of Sources
+	found  int
 }
 
-func (w *storedWarnings) take(key resource.Key, warnings []decode.Problem) {
+// log logs warnings, up to the limit. A nil storedWarnings logs none.
+func (w *storedWarnings) log(key resource.Key, warnings []decode.Problem) {
+	if w == nil {
+		return
+	}
 	for _, p := range warnings {
 		if w.found++; w.found <= maxStoredWarnings {
 			w.logger.Warn("stored resource", "resource", key, "warning", p)
@@ -27,7 +30,7 @@ func (w *storedWarnings) take(key resource.Key, warnings []decode.Problem) {
 	}
 }
 
-// end logs how many warnings were not logged.
+// end logs how many warnings exceeded the limit.
 func (w *storedWarnings) end() {
 	if more := w.found - maxStoredWarnings; more > 0 {
 		w.logger.Warn("stored resources have more warnings: PUT what GET /v1/snapshot returns with dry_run=true to list them", "more", more)

@@ -2,6 +2,7 @@ package sources
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -9,23 +10,28 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// storeHealth remembers why pushes cannot be made durable. Its methods may be
-// called at the same time.
+// storeHealth remembers why the store cannot make pushes durable. Its methods may be
+// called from any goroutine.
 type storeHealth struct {
+	logger *slog.Logger
+	events *observe.Events
+
 	mu     sync.Mutex
 	lost   failure // the store's file lost its name
 	writes failure // the last write failed
 }
 
-// failure is what went wrong, and since when; the zero failure is none.
+// failure is an error, and when it began; the zero failure is none.
 type failure struct {
 	err   error
 	since time.Time
 }
 
-// set notes an error, or with nil that there is none. It returns whether that
+// set sets f, one of the failures of h, to an error or to nil. It reports whether that
 // begins or ends the failure.
-func (f *failure) set(err error) (changed bool) {
+func (h *storeHealth) set(f *failure, err error) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	was := f.err
 	switch {
 	case err == nil:
@@ -40,57 +46,51 @@ func (f *failure) set(err error) (changed bool) {
 
 // StoreLost records that the store's open file lost its name, or with nil that it
 // has it again. It is the store's OnLost.
-func (s *Sources) StoreLost(err error) {
-	s.storeHealth.mu.Lock()
-	changed := s.storeHealth.lost.set(err)
-	s.storeHealth.mu.Unlock()
-	switch {
+func (h *storeHealth) StoreLost(err error) {
+	switch changed := h.set(&h.lost, err); {
 	case !changed:
 	case err != nil:
-		s.events.Add(observe.Event{
+		h.events.Add(observe.Event{
 			Type: observe.EventStoreFailing, Says: "the store's file was removed or replaced: pushes are refused", Error: err.Error(),
 		})
 	default:
-		s.events.Add(observe.Event{Type: observe.EventStoreRecovered, Says: "the store's file has its name again: pushes are accepted"})
+		h.events.Add(observe.Event{Type: observe.EventStoreRecovered, Says: "the store's file has its name again: pushes are accepted"})
 	}
 }
 
 // wrote records whether a push could be made durable.
-func (s *Sources) wrote(err error) {
+func (h *storeHealth) wrote(err error) {
 	if errors.As(err, new(*store.LostError)) {
 		return // StoreLost reports it
 	}
-	s.storeHealth.mu.Lock()
-	changed := s.storeHealth.writes.set(err)
-	s.storeHealth.mu.Unlock()
-	switch {
+	switch changed := h.set(&h.writes, err); {
 	case !changed:
 	case err != nil:
-		s.options.Logger.Error("pushes cannot be written to disk", "error", err)
-		s.events.Add(observe.Event{Type: observe.EventStoreFailing, Says: "a push could not be written to disk", Error: err.Error()})
+		h.logger.Error("pushes cannot be written to disk", "error", err)
+		h.events.Add(observe.Event{Type: observe.EventStoreFailing, Says: "a push could not be written to disk", Error: err.Error()})
 	default:
-		s.options.Logger.Info("pushes are written to disk again")
-		s.events.Add(observe.Event{Type: observe.EventStoreRecovered, Says: "pushes are written to disk again"})
+		h.logger.Info("pushes are written to disk again")
+		h.events.Add(observe.Event{Type: observe.EventStoreRecovered, Says: "pushes are written to disk again"})
 	}
 }
 
-// storeConditions reports a store that cannot take pushes.
-func (s *Sources) storeConditions() []observe.Condition {
-	s.storeHealth.mu.Lock()
-	defer s.storeHealth.mu.Unlock()
+// conditions reports a store that cannot accept pushes.
+func (h *storeHealth) conditions() []observe.Condition {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	var out []observe.Condition
-	if f := s.storeHealth.lost; f.err != nil {
+	if f := h.lost; f.err != nil {
 		out = append(out, observe.Condition{
 			Kind: observe.ConditionStoreFailing, Since: f.since, NotReady: true,
 			Text:   "pushes are refused, because they would be lost: " + f.err.Error(),
 			Remedy: "move the file back, or restart lbd",
 		})
 	}
-	if f := s.storeHealth.writes; f.err != nil {
+	if f := h.writes; f.err != nil {
 		out = append(out, observe.Condition{
 			Kind: observe.ConditionStoreFailing, Since: f.since,
-			Text:   "the last push was refused: " + f.err.Error() + "; picks go on with what was stored",
-			Remedy: "make space in the data directory; the next push that can be written ends this",
+			Text:   "the last push was refused: " + f.err.Error() + "; picks use the stored resources",
+			Remedy: "free space in the data directory; the next push that can be written ends this",
 		})
 	}
 	return out

@@ -44,19 +44,6 @@ type XDSState struct {
 	OnDemand OnDemandState `json:"on_demand"`
 }
 
-// OnDemandState counts clusters on demand.
-type OnDemandState struct {
-	Clusters int `json:"clusters"` // known and unknown ones
-	// Known are those that a management server confirmed, or that are kept of one;
-	// Max is the limit of these (--on-demand).
-	Known int `json:"known"`
-	Max   int `json:"max"`
-	// Unknown are names that no management server has confirmed; MaxUnknown is the
-	// limit of these (--on-demand-unknown).
-	Unknown    int `json:"unknown"`
-	MaxUnknown int `json:"max_unknown"`
-}
-
 // XDSLoadReports is how load reports (LRS) to a server go.
 type XDSLoadReports struct {
 	Server    string `json:"server"`
@@ -174,15 +161,16 @@ var (
 	}
 )
 
-// XDS tells how lbd stands with its management servers.
-func (s *Sources) XDS(f XDSFilter) XDSState {
+// XDS returns the state of the management servers, and of what lbd subscribes to. It waits
+// for the xDS client.
+func (s *servers) XDS(f XDSFilter) XDSState {
 	out := XDSState{Servers: []XDSServer{}, Targets: []XDSTarget{}, Resources: []XDSResource{}, Unapplied: []XDSUnappliedField{}, LoadReports: []XDSLoadReports{}}
-	if s.followed == nil {
+	if s.client == nil {
 		return out
 	}
-	out.Configured, out.NodeID, out.Bootstrap = true, s.options.Bootstrap.Node.GetId(), s.options.Bootstrap.Source
-	out.OnDemand = s.onDemand.state()
-	status := s.serverStatus()
+	out.Configured, out.NodeID, out.Bootstrap = true, s.Bootstrap.Node.GetId(), s.Bootstrap.Source
+	out.OnDemand = s.demand.state()
+	status := withCached(s.Ledger.Hosted(), s.client.Status())
 	for _, server := range status.Servers {
 		out.Servers = append(out.Servers, XDSServer{
 			Server: server.URI, Authority: server.Authority, Connected: server.Connected,
@@ -192,7 +180,7 @@ func (s *Sources) XDS(f XDSFilter) XDSState {
 	}
 	out.listTargets(status.Targets, f)
 	out.listUnapplied(status.Unapplied, f)
-	for _, to := range s.followed.reports.Status() {
+	for _, to := range s.reports.Status() {
 		state := XDSLoadReports{
 			Server: to.URI, Connected: to.Connected, Clusters: to.Clusters,
 			LastReport: observe.Optional(to.LastReport), LastError: text(to.Err), LastErrorAt: observe.Optional(to.ErrAt),
@@ -214,12 +202,6 @@ func (s *Sources) XDS(f XDSFilter) XDSState {
 		out.Resources = append(out.Resources, resourceState(r))
 	}
 	return out
-}
-
-// serverStatus returns the status of the management servers, with the states of
-// resources as the targets use them. It waits for the xDS client.
-func (s *Sources) serverStatus() client.Status {
-	return withCached(s.targets.Hosted(), s.followed.server.Status())
 }
 
 func (x *XDSState) listTargets(targets []client.TargetStatus, f XDSFilter) {
@@ -272,8 +254,8 @@ func withCached(h *ledger.Hosted, status client.Status) client.Status {
 	return status
 }
 
-// cachedState is the state of a resource with an error of which the version from
-// before the daemon's start is in use. The client has none, and takes it for lost.
+// cachedState returns the state of a resource. If it has an error and a version from
+// before the daemon's start is in use, the client does not know of that version.
 func cachedState(h *ledger.Hosted, r client.ResourceStatus) client.State {
 	cached, ok := cachedStates[r.State]
 	if !ok {

@@ -16,9 +16,9 @@ func TestStatesOfResourcesFromDisk(t *testing.T) {
 	const shop = "xds:///shop"
 	s := newTestSources(t)
 	for _, name := range []string{shop, "xds:///other"} {
-		s.targets.Apply([]resolver.Change{{Target: name, Config: &resource.Config{Target: name, Pending: true}}})
+		s.pushes.Ledger.Apply([]resolver.Change{{Target: name, Config: &resource.Config{Target: name, Pending: true}}})
 	}
-	h := s.targets.Hosted()
+	h := s.pushes.Ledger.Hosted()
 	h.Named(shop).SetAmbient(resolver.AmbientErrors{All: []resolver.AmbientError{{Key: key, Err: errors.New("deleted")}}})
 	for _, test := range []struct {
 		target, name string

@@ -26,8 +26,8 @@ func TestPushesTakeTurns(t *testing.T) {
 			_, err := s.PushSnapshot(ctx, &SnapshotRequest{Body: []byte("{")})
 			return err
 		}
-		for range maxReading {
-			if err := s.reading.enter(t.Context()); err != nil {
+		for range maxDecoding {
+			if err := s.bodies.acquire(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -56,15 +56,15 @@ func TestPushesTakeTurns(t *testing.T) {
 		if len(codes) != 0 {
 			t.Fatalf("%d pushes did not wait for their turn", len(codes))
 		}
-		s.reading.leave()
+		s.bodies.release()
 		for range MaxWaitingPushes - 4 {
 			if got := <-codes; got != fault.InvalidArgument { // read, and wrong
 				t.Errorf("after its turn: %s", got)
 			}
 		}
-		s.reading.leave()
-		if len(s.reading.turns) != 0 || s.reading.waiting.Load() != 0 {
-			t.Errorf("%d turns, %d waiting are left", len(s.reading.turns), s.reading.waiting.Load())
+		s.bodies.release()
+		if len(s.bodies.slots) != 0 || s.bodies.waiting.Load() != 0 {
+			t.Errorf("%d turns, %d waiting are left", len(s.bodies.slots), s.bodies.waiting.Load())
 		}
 	})
 }

@@ -1,0 +1,128 @@
+package sources
+
+import (
+	"sync"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// publisher owns the resolver. Every source changes resources through it, one change at
+// a time, and it publishes the configs that result to the ledger's targets.
+type publisher struct {
+	// Fixed after New.
+	Options
+	dns *resolver.DNS
+	// subscribe is called after each change of the resolver, with the lock held: it
+	// subscribes to the resources that the targets need now.
+	subscribe func(*resolver.Resolver)
+	// confirm is called with the published configs, without the lock.
+	confirm func([]resolver.Change)
+
+	mu       sync.Mutex // guards resolver, and the order in which its configs are published
+	resolver *resolver.Resolver
+}
+
+func newPublisher(o Options) *publisher {
+	ro := resolver.Options{Policies: lb.PolicyConfig, Certificates: o.Bootstrap.Instances()}
+	if o.Bootstrap != nil {
+		ro.Server, ro.ListenerName = true, o.Bootstrap.ListenerName
+	}
+	p := &publisher{Options: o, resolver: resolver.New(ro)}
+	p.dns = resolver.NewDNS(o.Lookup, p.addressesResolved, o.Overload)
+	return p
+}
+
+// withResolver calls f with the resolver, whose configs f must not change.
+func (p *publisher) withResolver(f func(*resolver.Resolver)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f(p.resolver)
+}
+
+// change runs f, which changes the resolver, and publishes the configs that f returns.
+// The caller must close the ended targets when it holds no lock.
+func (p *publisher) change(f func(*resolver.Resolver) []resolver.Change) (changes []resolver.Change, ended ledger.Ended) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changes = f(p.resolver)
+	ended = p.Ledger.Apply(changes)
+	p.dns.Want(p.resolver.Hosts())
+	p.subscribe(p.resolver)
+	p.setAmbientErrors(changes)
+	return changes, ended
+}
+
+// setAmbientErrors updates the ambient errors of the targets whose config or ambient
+// errors changed, which already have their newest configs. Trees and pickers stay as
+// they are.
+func (p *publisher) setAmbientErrors(changes []resolver.Change) {
+	targets := p.resolver.AmbientChanges()
+	for _, c := range changes {
+		targets = append(targets, c.Target)
+	}
+	h := p.Ledger.Hosted()
+	for _, name := range targets {
+		if t := h.Named(name); t != nil {
+			t.SetAmbient(p.resolver.AmbientErrors(name))
+		}
+	}
+}
+
+// publish applies the updates of a source, and then more, which may be nil. It returns
+// the targets with new configs, and the versions of the updated resources.
+func (p *publisher) publish(
+	from resource.Source, updates []resolver.Update, more func(*resolver.Resolver) []resolver.Change,
+) (affected []string, vs difference.Versions) {
+	changes, ended := p.change(func(r *resolver.Resolver) []resolver.Change {
+		vs = make(difference.Versions, len(updates))
+		for i, u := range updates {
+			vs[i].Before = r.Value(from, u.Target, u.Key)
+		}
+		changes := r.Apply(from, updates)
+		for i, u := range updates {
+			vs[i].After = r.Value(from, u.Target, u.Key)
+		}
+		if more != nil {
+			changes = append(changes, more(r)...)
+		}
+		return changes
+	})
+	ended.Close()
+	p.confirm(changes)
+	h := p.Ledger.Hosted()
+	for _, c := range changes {
+		affected = append(affected, c.Target)
+		if t := h.Named(c.Target); t != nil {
+			for _, m := range t.View().Sorted() {
+				p.BreakerEased(m) // its limit may have changed
+			}
+		}
+	}
+	return affected, vs
+}
+
+// addChanges adds an event about the resources that a source other than a push changed.
+func (p *publisher) addChanges(e observe.Event, vs difference.Versions) {
+	changes := vs.Changes()
+	if len(changes) == 0 {
+		return
+	}
+	e.Says, e.Changes = difference.Summary(changes), difference.WithoutWords(changes)
+	if len(changes) == 1 {
+		e.Cluster = clusterOf(changes[0].Key())
+	}
+	p.Events.Add(e)
+}
+
+// clusterOf returns the cluster that an event about a resource is listed with.
+func clusterOf(key resource.Key) string {
+	if key.Type == Config || key.Type == Endpoints {
+		return key.Name
+	}
+	return ""
+}
