@@ -10,43 +10,42 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-// Options are what the handlers need. All but the dashboard are required.
+// Options configure the handler. All fields but Dashboard are required.
 type Options struct {
 	Service *service.Service
-	// Logger takes one record for each error that is lbd's own fault; no
-	// request is logged that went well or was refused.
+	// Logger gets one record for each internal error. Requests are not logged otherwise.
 	Logger *slog.Logger
-	// OpenAPI is the contract, as GET /openapi.yaml answers it.
+	// OpenAPI is the contract that GET /openapi.yaml returns.
 	OpenAPI []byte
-	// Dashboard is what GET / answers: index.html, and in assets what it loads,
-	// under names that change with their content. Without an index.html, or where
-	// it is nil, GET / says that it was not built.
+	// Dashboard has index.html, which GET / returns, and its files in assets, whose names
+	// change with their content. Without index.html, or if nil, GET / returns a page that
+	// says that the dashboard was not built.
 	Dashboard fs.FS
 }
 
-// New returns the handler of the whole API. It registers its metrics in the
-// service's registry, which takes one handler only, and starts nothing.
+// New returns the handler of the API. It registers its metrics in the registry of the
+// service, so there can be one handler per service. It starts no goroutines.
 //
-// A server around it should admit request lines of [MaxURLBytes], and its
-// WriteTimeout picks that wait for 10 seconds; that of longer waits is lifted.
+// A server for it should accept request lines of [MaxURLBytes]. Its WriteTimeout should
+// allow picks that wait for 10 s; handlers that wait longer remove the deadline.
 //
 //	@title			lbd
 //	@version		1
-//	@description	Load balancing decisions as gRPC's client makes them, for whoever speaks HTTP. Durations are Go durations (250ms, 5s), times RFC 3339 in UTC. Names of clusters are percent-encoded in paths. Refusals are RFC 9457 problems.
+//	@description	Load balancing decisions of gRPC's xDS client, over HTTP. Durations are Go durations (250ms, 5s), times are RFC 3339 in UTC. Cluster names are percent-encoded in paths. Errors are RFC 9457 problems.
 //	@license.name	Apache-2.0
 //	@license.url	https://www.apache.org/licenses/LICENSE-2.0
 //	@tag.name			picks
-//	@tag.description	One decision, or many
+//	@tag.description	Load balancing decisions
 //	@tag.name			leases
-//	@tag.description	Picks that are held until their request is done
+//	@tag.description	Picks that count as in flight until their request is done
 //	@tag.name			clusters
-//	@tag.description	What lbd knows and what state it is in
+//	@tag.description	Clusters and their state
 //	@tag.name			targets
 //	@tag.description	Targets whose routes choose the cluster of a pick
 //	@tag.name			resources
 //	@tag.description	Pushing xDS resources
 //	@tag.name			daemon
-//	@tag.description	What happened, health, metrics and this contract
+//	@tag.description	Events, health, metrics and this contract
 func New(o Options) http.Handler {
 	r := &router{
 		mux:     chi.NewRouter(),

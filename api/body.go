@@ -7,56 +7,53 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 
 	"github.com/lbd-dev/lbd/service/fault"
 )
 
-// Limits of bodies, in bytes.
+// Maximum sizes of request bodies, in bytes.
 const (
-	// MaxResourceBytes is the largest resource that can be pushed.
+	// MaxResourceBytes limits a pushed resource.
 	MaxResourceBytes = 32 << 20
-	// MaxSnapshotBytes is the largest body of many resources.
+	// MaxSnapshotBytes limits a snapshot.
 	MaxSnapshotBytes = 64 << 20
-	// MaxLeaseBytes is the largest body about one lease.
+	// MaxLeaseBytes limits the result of one lease.
 	MaxLeaseBytes = 64 << 10
-	// MaxLeasesBytes is the largest body about many leases.
+	// MaxLeasesBytes limits the results of many leases.
 	MaxLeasesBytes = 4 << 20
 )
 
-// readBody returns the whole body. One that is too long by its Content-Length
-// is refused before any of it is sent by a caller that waits for 100 Continue.
+// readBody returns the body. A body whose Content-Length is too large is rejected before a
+// caller that waits for 100 Continue sends it.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
 	}
 	var b bytes.Buffer
-	// What is only announced takes no memory.
+	// Content-Length alone must not allocate much memory.
 	b.Grow(int(min(max(r.ContentLength+bytes.MinRead, bytes.MinRead), 1<<20)))
 	_, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, most))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge(most)
+	}
 	switch {
 	case err == nil:
 		return b.Bytes(), nil
-	case isTooLarge(err):
-		return nil, tooLarge(most)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, refusal(fault.InvalidArgument, "body: it ends after %d of %d bytes", b.Len(), r.ContentLength)
+		return nil, refusal(fault.InvalidArgument, "body: ends after %d of %d bytes", b.Len(), r.ContentLength)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, refusal(fault.InvalidArgument, "body: it did not come in time")
+		return nil, refusal(fault.InvalidArgument, "body: not received in time")
 	default:
-		return nil, refusal(fault.InvalidArgument, "body: it cannot be read: %v", err)
+		return nil, refusal(fault.InvalidArgument, "body: %v", err)
 	}
 }
 
-func isTooLarge(err error) bool {
-	_, ok := errors.AsType[*http.MaxBytesError](err)
-	return ok
-}
-
 func tooLarge(most int64) error {
-	return refusal(fault.TooLarge, "body: it is larger than %d bytes", most)
+	return refusal(fault.TooLarge, "body: larger than %d bytes", most)
 }
 
-// noBody refuses a body where none is read: its sender meant something by it.
+// noBody rejects a body where none is expected, because it would be ignored.
 func noBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
@@ -67,11 +64,10 @@ func noBody(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return refusal(fault.InvalidArgument, "body: there should be none: parameters belong in the query")
+	return refusal(fault.InvalidArgument, "body: must be empty; send parameters in the query")
 }
 
-// emptyBody accepts no body, or an empty JSON object: what clients send that always
-// send one. Anything else its sender meant something by.
+// emptyBody accepts no body, or an empty JSON object, which some clients always send.
 func emptyBody(w http.ResponseWriter, r *http.Request) error {
 	body, err := readBody(w, r, MaxLeaseBytes)
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {
@@ -79,13 +75,13 @@ func emptyBody(w http.ResponseWriter, r *http.Request) error {
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil || len(members) > 0 || members == nil {
-		return refusal(fault.InvalidArgument, "body: it must be empty, or {}: parameters belong in the query")
+		return refusal(fault.InvalidArgument, "body: must be empty or {}; send parameters in the query")
 	}
 	return nil
 }
 
-// readJSON reads a JSON body into v. No body at all leaves v as it is; a field
-// that v does not have is refused.
+// readJSON decodes a JSON body into v, and rejects unknown fields. An empty body leaves v
+// unchanged.
 func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	body, err := readBody(w, r, most)
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {
@@ -100,22 +96,18 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 		return refusal(fault.InvalidArgument, "body: %s", jsonReason(err))
 	}
 	if d.More() {
-		return refusal(fault.InvalidArgument, "body: something follows the JSON value at byte %d", d.InputOffset())
+		return refusal(fault.InvalidArgument, "body: unexpected data after the JSON value, at byte %d", d.InputOffset())
 	}
 	return nil
 }
 
-// jsonReason says what is wrong in words that do not speak of Go.
+// jsonReason describes a decoding error without the terms of Go.
 func jsonReason(err error) string {
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return e.Field + ": a JSON " + e.Value + " does not belong here"
+		return e.Field + ": a JSON " + e.Value + " is not valid here"
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return "the JSON value does not end"
 	}
-	const prefix = "json: "
-	if s := err.Error(); len(s) > len(prefix) && s[:len(prefix)] == prefix {
-		return s[len(prefix):]
-	}
-	return err.Error()
+	return strings.TrimPrefix(err.Error(), "json: ")
 }

@@ -9,7 +9,7 @@ import (
 // contract is openapi.yaml.
 type contract []byte
 
-// get answers with the contract.
+// get returns the contract.
 //
 //	@Summary	This contract
 //	@ID			getContract

@@ -7,22 +7,21 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
-// DaemonStream has the type of data for each event of the daemon's stream, by the
-// event's name.
+// DaemonStream has the data of each event of the daemon's stream, by event name.
 type DaemonStream struct {
-	// Heartbeat comes when the stream opens, and whenever it was silent for 15 s.
+	// Heartbeat is sent when the stream opens, and after 15 s without another event.
 	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
-	// Daemon comes first, and then whenever it changes.
+	// Daemon is sent first, and whenever it changes.
 	Daemon *observe.DaemonState `json:"daemon,omitempty"`
 }
 
-// daemon answers /v1/daemon.
+// daemon serves /v1/daemon.
 type daemon struct{ service *service.Service }
 
-// get answers with the daemon's state.
+// get returns the state of the daemon.
 //
 //	@Summary		Get the daemon's state
-//	@Description	Its name, its version, when it started, and the problems that it has as a whole: a management server that cannot be reached, rejected resources, bad files, held changes, a shortage of lbd's own, a failing store. At most 10 of each kind are listed.
+//	@Description	Its name, version and start time, and its conditions: problems of the whole daemon, such as an unreachable management server, rejected resources, invalid files, held changes, a shortage of file descriptors, or a failing store. At most 10 conditions of each kind are listed.
 //	@ID				getDaemon
 //	@Tags			daemon
 //	@Produce		json
@@ -33,18 +32,17 @@ func (d *daemon) get(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, d.service.Daemon())
-	return nil
+	return reply(w, d.service.Daemon(), nil)
 }
 
-// watch answers with a stream of the daemon's states.
+// watch streams the state of the daemon.
 //
 //	@Summary		Watch the daemon's state
-//	@Description	Server-sent events. "daemon", without id, has the whole state: at once, and then when it changes, at most once a second. "heartbeat", without id, comes when the stream opens, and when there was nothing for 15 s.
+//	@Description	Server-sent events without id. "daemon" has the state; it is sent first, and after changes, at most once a second. "heartbeat" is sent when the stream opens, and after 15 s without another event.
 //	@ID				watchDaemon
 //	@Tags			daemon
 //	@Produce		text/event-stream
-//	@Success		200					{object}	DaemonStream	"what data is, by event"
+//	@Success		200					{object}	DaemonStream	"the data of each event, by event name"
 //	@Failure		400,414,429,500,503	{object}	Problem
 //	@Router			/v1/daemon/watch [get]
 func (d *daemon) watch(w http.ResponseWriter, r *http.Request) error {

@@ -12,20 +12,20 @@ import (
 	"github.com/go-chi/chi/v5"
 )
 
-// assetTypes are the media types of what the dashboard loads, by extension.
+// assetTypes are the media types of the files of the dashboard, by extension.
 var assetTypes = map[string]string{
 	".js":  "text/javascript; charset=utf-8",
 	".css": "text/css; charset=utf-8",
 }
 
-// dashboard is the page for people, and what it loads.
+// dashboard serves the dashboard and its files.
 type dashboard struct {
 	page *asset
-	// files are those in assets, by name. Their names change with their content.
+	// files are the files in assets, by name. A name changes with the content.
 	files map[string]*asset
 }
 
-// newDashboard reads what make web built; where it did not, the page says so.
+// newDashboard reads the output of make web. Without it, the page says that it is missing.
 func newDashboard(built fs.FS) *dashboard {
 	const html = "text/html; charset=utf-8"
 	d := &dashboard{files: map[string]*asset{}}
@@ -33,7 +33,7 @@ func newDashboard(built fs.FS) *dashboard {
 		if _, err := fs.Stat(built, "index.html"); err == nil {
 			d.page = packedAsset(built, "index.html", html)
 		} else if !errors.Is(err, fs.ErrNotExist) {
-			panic(fmt.Errorf("look for the dashboard: %w", err)) // it was built wrongly
+			panic(fmt.Errorf("open the dashboard: %w", err)) // a build error
 		}
 	}
 	if d.page == nil {
@@ -42,12 +42,12 @@ func newDashboard(built fs.FS) *dashboard {
 	}
 	names, err := fs.Glob(built, "assets/*")
 	if err != nil {
-		panic(fmt.Errorf("list the dashboard's files: %w", err)) // the pattern is a good one
+		panic(fmt.Errorf("list the files of the dashboard: %w", err)) // the pattern is valid
 	}
 	for _, name := range names {
 		contentType, ok := assetTypes[path.Ext(name)]
 		if !ok {
-			panic(fmt.Errorf("the dashboard's %s is of no known type", name)) // it was built wrongly
+			panic(fmt.Errorf("the dashboard's %s has an unknown type", name)) // a build error
 		}
 		a := packedAsset(built, name, contentType)
 		a.caching = "public, max-age=31536000, immutable"
@@ -56,50 +56,50 @@ func newDashboard(built fs.FS) *dashboard {
 	return d
 }
 
-// packedAsset is newAsset for a file that is not packed yet and is worth it.
+// packedAsset is newAsset for a file that has to be compressed.
 func packedAsset(from fs.FS, name, contentType string) *asset {
 	a := newAsset(from, name, contentType)
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
 	_, err := z.Write(a.body)
 	if err = errors.Join(err, z.Close()); err != nil {
-		panic(fmt.Errorf("pack %s: %w", name, err)) // a buffer takes all
+		panic(fmt.Errorf("compress %s: %w", name, err)) // a buffer does not fail
 	}
 	a.packed = packed.Bytes()
 	return a
 }
 
-// getHome answers with the dashboard.
+// getHome returns the dashboard.
 //
 //	@Summary		The dashboard
-//	@Description	A page for people, which asks this API and no other host. Where lbd was built without it, a page that says so and leads on.
+//	@Description	A page that uses this API and loads nothing from other hosts. If lbd was built without the dashboard, a page that says so, with links.
 //	@ID				getHome
 //	@Tags			daemon
 //	@Produce		html
-//	@Param			If-None-Match	header		string	false	"ETags that are known already"
+//	@Param			If-None-Match	header		string	false	"ETags that the caller has"
 //	@Success		200				{string}	string	"a page"
-//	@Success		304				"it is what If-None-Match knows"
+//	@Success		304				"unchanged: If-None-Match has the ETag"
 //	@Failure		400,414,500		{object}	Problem
 //	@Router			/ [get]
 func (d *dashboard) getHome(w http.ResponseWriter, r *http.Request) error { return d.page.write(w, r) }
 
-// getAsset answers with a part of the dashboard.
+// getAsset returns a file of the dashboard.
 //
-//	@Summary		A part of the dashboard
-//	@Description	Its name changes with its content: it may be kept for good.
+//	@Summary		Get a file of the dashboard
+//	@Description	The name changes with the content, so the file can be cached forever.
 //	@ID				getAsset
 //	@Tags			daemon
 //	@Produce		text/javascript,text/css
-//	@Param			file			path		string	true	"its name"
-//	@Param			If-None-Match	header		string	false	"ETags that are known already"
+//	@Param			file			path		string	true	"the file name"
+//	@Param			If-None-Match	header		string	false	"ETags that the caller has"
 //	@Success		200				{string}	binary	"the file"
-//	@Success		304				"it is what If-None-Match knows"
+//	@Success		304				"unchanged: If-None-Match has the ETag"
 //	@Failure		400,404,414,500	{object}	Problem
 //	@Router			/assets/{file} [get]
 func (d *dashboard) getAsset(w http.ResponseWriter, r *http.Request) error {
 	file, ok := d.files[chi.URLParam(r, "file")]
 	if !ok {
-		return refusal(notFound, "nothing is at %s: it may be of another version of the dashboard, which is at /", clip(r.URL.Path))
+		return refusal(notFound, "%s not found: it may be a file of another version of the dashboard; reload /", clip(r.URL.Path))
 	}
 	return file.write(w, r)
 }

@@ -1,7 +1,7 @@
-// Package api answers lbd's HTTP API: one file a resource, each with its types,
-// its handlers and the comments that openapi.yaml is generated from.
+// Package api serves the HTTP API of lbd: one file per resource, with its types, handlers and
+// the comments from which openapi.yaml is generated.
 //
-// A handler reads its parameters and its body, asks the service, and returns an
-// error or writes one answer. [endpoint] is around each of them: it turns errors
-// and panics into problems, counts requests, and refuses pages of other origins.
+// A handler reads its parameters and body, calls the service, and returns an error or writes a
+// response. [endpoint] wraps it: it converts errors and panics to problems, counts requests,
+// and rejects web pages of other origins.
 package api

@@ -13,7 +13,7 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
-// The codes of what fails before the service is asked.
+// The codes of errors that the service does not have.
 const (
 	notFound         fault.Code = "not_found"
 	methodNotAllowed fault.Code = "method_not_allowed"
@@ -21,41 +21,41 @@ const (
 	uriTooLong       fault.Code = "uri_too_long"
 )
 
-// statusCallerGone is what metrics count for a caller that is gone; nobody
-// reads it. It is nginx's number for the same.
+// statusCallerGone is the status in metrics if the caller has disconnected. nginx uses the
+// same number.
 const statusCallerGone = 499
 
-// answer is what HTTP says for a code.
+// answer describes the response for a code.
 type answer struct {
 	status int
 	title  string
-	// retries is true where it helps to be told when to try again.
+	// retries is true if the response says when to retry.
 	retries bool
-	// means and fix are what GET /problems/CODE says: what happened, and what the
-	// caller or the operator can do.
+	// means and fix are the texts of GET /problems/CODE: what happened, and what the caller
+	// or the operator can do.
 	means, fix string
 }
 
-// answers is the only place where a status is chosen, and has a row for each code.
+// answers has a row for each code. Only this table chooses a status.
 var answers = map[fault.Code]answer{
 	fault.InvalidArgument: {
 		status: http.StatusBadRequest, title: "Invalid argument",
-		means: "The request cannot be understood: a parameter, a header or the body has a wrong value, or a parameter that this path does not know.",
-		fix:   "Read detail: it names the parameter and says what it may be. The same request fails again.",
+		means: "A parameter, a header or the body has an invalid value, or the path does not have the parameter.",
+		fix:   "detail names the parameter and its valid values. Do not retry the same request.",
 	},
 	permissionDenied: {
 		status: http.StatusForbidden, title: "Permission denied",
-		means: "A web page of another origin called the API. Browsers are not let in from other origins.",
+		means: "A web page of another origin called the API. Browsers may only call it from its own origin.",
 		fix:   "Call lbd from the server of your page, or open the dashboard of lbd itself.",
 	},
 	notFound: {
 		status: http.StatusNotFound, title: "Not found",
-		means: "lbd has nothing at this path.",
-		fix:   "Check the path: /openapi.yaml and /docs list all of them. Names of clusters in a path are percent-encoded.",
+		means: "The path does not exist.",
+		fix:   "/openapi.yaml and /docs list all paths. Percent-encode cluster names in a path.",
 	},
 	fault.UnknownCluster: {
 		status: http.StatusNotFound, title: "Unknown cluster",
-		means: "No push, no file and no management server has the cluster, or the resource of it that was asked for.",
+		means: "No push, no file and no management server has the cluster, or the requested resource of the cluster.",
 		fix:   "Check the name in GET /v1/clusters. Push the cluster's endpoints to /v1/clusters/NAME/endpoints, or add it to the resource directory or the management server.",
 	},
 	fault.UnknownTarget: {
@@ -65,141 +65,139 @@ var answers = map[fault.Code]answer{
 	},
 	fault.NoRoute: {
 		status: http.StatusNotFound, title: "No route",
-		means: "No route of the target takes the request, or the route that takes it leads to no cluster.",
-		fix:   "Ask again with explain=true: it lists the routes that were tried and why each does not match. Check path= and the header.NAME= parameters.",
+		means: "No route of the target matches the request, or the matching route has no cluster.",
+		fix:   "Retry with explain=true, which lists the routes and why each does not match. Check path= and the header.NAME= parameters.",
 	},
 	fault.UnknownLease: {
 		status: http.StatusNotFound, title: "Unknown lease",
-		means: "The lease ended, expired, or was never given.",
-		fix:   "Nothing is to be done for a lease that is over. If leases expire too early, ask for a longer ttl= or renew them.",
+		means: "The lease has ended or expired, or never existed.",
+		fix:   "An ended lease needs no action. If leases expire too early, set a longer ttl= or renew them.",
 	},
 	fault.UnknownChange: {
 		status: http.StatusNotFound, title: "Unknown change",
-		means: "No change of resource files with this hash is held, nor was one permitted lately.",
-		fix:   "GET /v1/files lists the changes that are held, each with its hash. The hash is another one once the files change again.",
+		means: "No held change of resource files has this hash, and no recently permitted one.",
+		fix:   "GET /v1/files lists the held changes with their hashes. The hash changes when the files change again.",
 	},
 	methodNotAllowed: {
 		status: http.StatusMethodNotAllowed, title: "Method not allowed",
-		means: "The path does not take the method.",
+		means: "The path does not support the method.",
 		fix:   "Use one of the methods in the Allow header.",
 	},
 	fault.Blocked: {
 		status: http.StatusConflict, title: "Blocked",
-		means: "The change would leave a cluster without an endpoint that picks can use, would take TLS from its connections, or would remove more resources than allowed. Nothing was changed.",
-		fix:   "Check that the resource says what you mean: a misspelled field or a wrong health_status leaves no endpoint. If it is meant, detail says which parameter permits it, or what to push for plain connections.",
+		means: "The change would leave a cluster without usable endpoints, would remove TLS from its connections, or would remove more resources than allowed. Nothing was changed.",
+		fix:   "Check the resource: a misspelled field or a wrong health_status can leave no endpoint. If the change is intended, detail names the parameter that permits it, or what to push for plain connections.",
 	},
 	fault.PreconditionFailed: {
 		status: http.StatusPreconditionFailed, title: "Precondition failed",
-		means: "Somebody else changed the resource since you read it: If-Match or If-None-Match does not hold. Nothing was changed.",
-		fix:   "Read the resource again, apply your change to it, and send the new ETag in If-Match.",
+		means: "The resource was changed after you read it: If-Match or If-None-Match does not match. Nothing was changed.",
+		fix:   "Get the resource again, apply your change, and send the new ETag in If-Match.",
 	},
 	fault.TooLarge: {
 		status: http.StatusRequestEntityTooLarge, title: "Too large",
-		means: "The body, or what it expands to, is larger than lbd takes.",
-		fix:   "Send less at a time: a snapshot can be added to in parts with POST /v1/snapshot. docs/operations.md lists the limits.",
+		means: "The body, or its decoded form, is larger than the limit.",
+		fix:   "Send less at a time: POST /v1/snapshot adds resources in several requests. docs/operations.md lists the limits.",
 	},
 	uriTooLong: {
 		status: http.StatusRequestURITooLong, title: "URI too long",
-		means: "The path and the query are longer than lbd takes.",
+		means: "The path and the query are longer than the limit.",
 		fix:   "Send fewer or shorter parameters.",
 	},
 	fault.UnsupportedMedia: {
 		status: http.StatusUnsupportedMediaType, title: "Unsupported media type",
-		means: "The body is of a type, a charset or an encoding that this path does not take.",
+		means: "The path does not support the type, charset or encoding of the body.",
 		fix:   "Send application/json, application/yaml or application/x-protobuf, in UTF-8 and uncompressed.",
 	},
 	fault.InvalidResource: {
 		status: http.StatusUnprocessableEntity, title: "Invalid resource",
-		means: "The resource can be read and breaks rules, or has fields that do not exist. Nothing was changed.",
-		fix:   "errors lists every broken rule with its field and, for JSON and YAML, its line and column. Correct them all; lbd check FILE shows the same without a daemon.",
+		means: "The resource breaks rules or has unknown fields. Nothing was changed.",
+		fix:   "errors lists every error with its field and, for JSON and YAML, its line and column. lbd check FILE shows the same without a daemon.",
 	},
 	fault.PreconditionRequired: {
 		status: http.StatusPreconditionRequired, title: "Precondition required",
-		means: "The daemon runs with --require-if-match: changes have to say what they replace.",
-		fix:   "Send the ETag of what you read in If-Match, or If-None-Match: * for something new.",
+		means: "The daemon runs with --require-if-match: a change requires If-Match or If-None-Match.",
+		fix:   "Send the ETag of the resource in If-Match, or If-None-Match: * for a new resource.",
 	},
 	fault.RateLimited: {
 		status: http.StatusTooManyRequests, title: "Rate limited", retries: true,
-		means: "A limit of lbd is reached: too many waiting picks, leases, pushes or streams, as detail says. Endpoints are not affected.",
-		fix:   "Try again after retry_after_ms. If it happens often, docs/operations.md lists the limits.",
+		means: "A limit of lbd is reached: too many waiting picks, leases, pushes or streams (see detail). Endpoints are not affected.",
+		fix:   "Retry after retry_after_ms. docs/operations.md lists the limits.",
 	},
 	fault.CallerGone: {
 		status: statusCallerGone, title: "Caller gone",
-		means: "The caller closed the connection before the answer. Only metrics and logs show this code.",
-		fix:   "Nothing, unless callers time out earlier than they should.",
+		means: "The caller closed the connection before the response. Only metrics show this code.",
+		fix:   "None, unless callers time out too early.",
 	},
 	fault.Internal: {
 		status: http.StatusInternalServerError, title: "Internal error",
-		means: "lbd failed to answer, which is a fault of lbd.",
-		fix:   "The log has the error at level ERROR. Report it with the log lines.",
+		means: "lbd failed because of an internal error.",
+		fix:   "The log has the error at level ERROR. Report it with these log lines.",
 	},
 	fault.Dropped: {
 		status: http.StatusServiceUnavailable, title: "Dropped",
-		means: "A drop category of the cluster's policy.drop_overloads drops this share of the requests on purpose. category names it.",
-		fix:   "Send no request for this pick. To stop dropping, push endpoints without the category, or with a smaller drop_percentage.",
+		means: "A drop category of the cluster's policy.drop_overloads dropped the pick. category names it.",
+		fix:   "Do not send a request. To drop less, push endpoints without the category or with a smaller drop_percentage.",
 	},
 	fault.CircuitBroken: {
 		status: http.StatusServiceUnavailable, title: "Circuit broken",
-		means: "The cluster has as many requests in flight as its circuit breaker permits.",
-		fix:   "Shed the request or try again later. The limit is max_requests of circuit_breakers.thresholds (1024 by default); leases that are never ended count until they expire.",
+		means: "The cluster has as many requests in flight as its circuit breaker allows.",
+		fix:   "Reject the request or retry later. The limit is max_requests of circuit_breakers.thresholds (default 1024). A lease that is not ended counts until it expires.",
 	},
 	fault.NoReadyEndpoint: {
 		status: http.StatusServiceUnavailable, title: "No ready endpoint", retries: true,
-		means: "Every endpoint of the cluster is unhealthy, ejected, or cannot be connected to, or there is none.",
-		fix:   "detail has the last error. GET /v1/clusters/NAME shows each endpoint and why it is not used. wait_for_ready=true waits until one is ready.",
+		means: "The cluster has no endpoints, or all of them are unhealthy, ejected or unreachable.",
+		fix:   "detail has the last error. GET /v1/clusters/NAME shows each endpoint and why it is not used. wait_for_ready=true waits for a ready endpoint.",
 	},
 	fault.AllExcluded: {
 		status: http.StatusServiceUnavailable, title: "All excluded",
-		means: "exclude= names every endpoint that could be picked.",
-		fix:   "Give up, or pick again without exclude=.",
+		means: "exclude= has all endpoints that lbd could pick.",
+		fix:   "Give up, or retry without exclude=.",
 	},
 	fault.ShuttingDown: {
 		status: http.StatusServiceUnavailable, title: "Shutting down",
-		means: "The daemon is shutting down and takes no new requests.",
-		fix:   "Ask another instance, or try again after the restart.",
+		means: "The daemon is shutting down and accepts no new requests.",
+		fix:   "Use another instance, or retry after the restart.",
 	},
 	fault.PickTimeout: {
 		status: http.StatusGatewayTimeout, title: "Pick timeout",
-		means: "The pick waited as long as wait= permits (--pick-wait by default), while the cluster was still connecting or its resources were still on their way.",
-		fix:   "Ask with a longer wait=, or wait_for_ready=true. GET /v1/clusters/NAME shows what the cluster waits for.",
+		means: "The pick waited for the time in wait= (default --pick-wait) while the cluster was connecting or its resources were not there yet.",
+		fix:   "Set a longer wait=, or wait_for_ready=true. GET /v1/clusters/NAME shows what the cluster waits for.",
 	},
 	fault.StorageFailed: {
 		status: http.StatusInsufficientStorage, title: "Storage failed",
-		means: "The push could not be written to disk, so nothing of it is in force. What was pushed before stays.",
-		fix:   "Check the disk of --data: the log and GET /readyz?verbose say what failed. Then push again.",
+		means: "The push could not be written to disk and was not applied. Resources that were pushed before stay.",
+		fix:   "Check the disk of --data; the log and GET /readyz?verbose have the error. Then push again.",
 	},
 }
 
 // problemsPath begins the type of every Problem.
 const problemsPath = "/problems/"
 
-// Problem is a refusal: RFC 9457's members and lbd's extensions.
+// Problem is an error response: the members of RFC 9457 and extensions of lbd.
 type Problem struct {
-	// Type is /problems/ and the code: what the code means is served there.
+	// Type is /problems/CODE, a page that describes the code.
 	Type   string `json:"type" example:"/problems/no_ready_endpoint"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
-	// Detail says which and why, for people.
+	// Detail explains the error, for people.
 	Detail string `json:"detail"`
-	// Code is stable.
+	// Code is stable, for programs.
 	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,permission_denied,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
 	Cluster  string `json:"cluster,omitempty"`
 	Target   string `json:"target,omitempty"`
-	// Category is the drop category of dropped.
+	// Category is the drop category, for dropped.
 	Category string `json:"category,omitempty"`
-	// RetryAfterMS is when it is worth trying again; Retry-After says the same
-	// in whole seconds.
+	// RetryAfterMS is the time after which to retry. The Retry-After header has it in seconds.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
-	// Errors are the broken rules of invalid_resource; of a body that cannot be
-	// read, where it breaks.
+	// Errors lists the errors of invalid_resource, or the position at which a body is invalid.
 	Errors []fault.Problem `json:"errors,omitempty"`
-	// Explain is the decision, where explain=true asked for it.
+	// Explain has the steps of the decision, with explain=true.
 	Explain []picks.Step `json:"explain,omitempty"`
 }
 
-// problemOf returns e, whose code has an answer, as it is answered.
+// problemOf returns the response for e, whose code must be in answers.
 func problemOf(e *fault.Error) Problem {
 	a := answers[e.Code]
 	p := Problem{
@@ -213,7 +211,7 @@ func problemOf(e *fault.Error) Problem {
 	return p
 }
 
-// writeProblem answers with p.
+// writeProblem writes p.
 func writeProblem(w http.ResponseWriter, p Problem) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
@@ -231,8 +229,7 @@ func writeProblem(w http.ResponseWriter, p Problem) {
 	writeBody(w, p.Status, encode(p))
 }
 
-// headerText is s as a header's value can hold it: what is not printable ASCII
-// becomes a question mark.
+// headerText returns s as a header value, with ? for other characters than printable ASCII.
 func headerText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -242,12 +239,12 @@ func headerText(s string) string {
 	}, s)
 }
 
-// refusal makes an error of what fails before the service is asked.
+// refusal returns an error that the service does not have.
 func refusal(code fault.Code, format string, args ...any) *fault.Error {
 	return &fault.Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// clip shortens what a caller sent to what a message can quote.
+// clip shortens text of a caller for use in a message.
 func clip(s string) string {
 	const most = 80
 	if len(s) <= most {
@@ -271,7 +268,7 @@ func grpcName(c fault.Code) string {
 	}
 }
 
-// grpcNames are the codes as gRPC's specification writes them.
+// grpcNames has the names of the codes in gRPC's specification.
 var grpcNames = [...]string{
 	codes.OK: "OK", codes.Canceled: "CANCELLED", codes.Unknown: "UNKNOWN",
 	codes.InvalidArgument: "INVALID_ARGUMENT", codes.DeadlineExceeded: "DEADLINE_EXCEEDED",

@@ -9,11 +9,11 @@ import (
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
-// maxTags is how many entity tags a header may list.
+// maxTags is the maximum number of entity tags in a header.
 const maxTags = 100
 
-// preconditions reads If-Match and If-None-Match of a change. Of the tags, the
-// hash counts and the suffix for the representation does not.
+// preconditions reads If-Match and If-None-Match of a change. It ignores the suffixes for
+// representations.
 func preconditions(h http.Header) (sources.Precondition, error) {
 	var p sources.Precondition
 	if values, ok := h["If-Match"]; ok {
@@ -28,15 +28,15 @@ func preconditions(h http.Header) (sources.Precondition, error) {
 	}
 	if values, ok := h["If-None-Match"]; ok {
 		if len(values) != 1 || strings.TrimSpace(values[0]) != "*" {
-			return p, refusal(fault.InvalidArgument, "If-None-Match: a change can be asked for with * only: if there is nothing yet")
+			return p, refusal(fault.InvalidArgument, "If-None-Match: only * is valid for a change")
 		}
 		p.IfNoneMatch = true
 	}
 	return p, nil
 }
 
-// unchanged reports whether a GET's If-None-Match has the resource already: in
-// the representation of suffix, or by its bare hash, which is a push's etag.
+// unchanged reports whether If-None-Match has the resource: in the representation of
+// suffix, or as its bare hash, which is the etag of a push.
 func unchanged(h http.Header, hash, suffix string) (bool, error) {
 	values, ok := h["If-None-Match"]
 	if !ok {
@@ -60,8 +60,8 @@ type tag struct {
 	weak bool
 }
 
-// hash is what a change is compared by. That of a weak tag, which must match
-// nothing, is one that no content has.
+// hash returns the hash of the content. A weak tag, which must not match, has a hash that
+// no content has.
 func (t tag) hash() string {
 	if t.weak {
 		return "W/" + t.text
@@ -87,16 +87,16 @@ func parseTags(name string, values []string) ([]tag, error) {
 			break
 		}
 		if len(tags) == maxTags {
-			return wrong("lists more than 100 entity tags")
+			return wrong("has more than 100 entity tags")
 		}
 		var t tag
 		rest, t.weak = strings.CutPrefix(rest, "W/")
 		if quoted, ok := strings.CutPrefix(rest, `"`); ok {
 			if t.text, rest, ok = strings.Cut(quoted, `"`); !ok {
-				return wrong("has a quote that does not end")
+				return wrong("has an unterminated quote")
 			}
 			if rest = strings.TrimLeft(rest, " \t"); rest != "" && rest[0] != ',' {
-				return wrong("has something between two tags that is no comma")
+				return wrong("has no comma between two entity tags")
 			}
 		} else {
 			end := strings.IndexByte(rest, ',')
@@ -106,16 +106,16 @@ func parseTags(name string, values []string) ([]tag, error) {
 			t.text = strings.TrimRight(rest[:end], " \t")
 			rest = rest[end:]
 			if t.text == "" || strings.ContainsAny(t.text, "\" \t") {
-				return wrong("is no list of entity tags")
+				return wrong("is not a list of entity tags")
 			}
 		}
 		tags = append(tags, t)
 	}
 	if len(tags) == 0 {
-		return wrong("lists no entity tag")
+		return wrong("has no entity tag")
 	}
 	if len(tags) > 1 && slices.Contains(tags, tag{text: "*"}) {
-		return wrong("has * among others")
+		return wrong("has * in a list")
 	}
 	return tags, nil
 }

@@ -9,64 +9,57 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
-// Limits of questions about events.
 const (
-	// DefaultEvents is how many events an answer has at most that does not say.
+	// DefaultEvents is the default limit of a list of events.
 	DefaultEvents = 100
-	// MaxEvents is how many it can be limited to.
+	// MaxEvents is the maximum limit of a list of events.
 	MaxEvents = 5000
 )
 
-// EventList has events.
+// EventList lists events.
 type EventList struct {
-	// Events are the newest first.
+	// Events are sorted from newest to oldest.
 	Events []observe.Event `json:"events"`
 }
 
-// events answers /v1/events.
+// events serves /v1/events.
 type events struct{ service *service.Service }
 
-// list answers with the last events.
+// list returns the last events.
 //
-//	@Summary		List what happened
-//	@Description	The last events of the process, the newest first; those of connections are forgotten apart from the others, so that many of them push nothing else out.
+//	@Summary		List events
+//	@Description	The last events since lbd started, newest first. Connection events have a buffer of their own, so that many of them do not evict other events.
 //	@ID				listEvents
 //	@Tags			daemon
 //	@Produce		json
-//	@Param			cluster		query		string		false	"only those of this cluster, and pushes of several that list a change of its resources"	minlength(1)	maxlength(512)
-//	@Param			target		query		string		false	"only those of the tree of this target"	minlength(1)	maxlength(512)
-//	@Param			type		query		[]string	false	"only those of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
-//	@Param			limit		query		int			false	"at most so many"				minimum(1)	maximum(5000)	default(100)
-//	@Success		200			{object}	EventList	"the newest first"
+//	@Param			cluster		query		string		false	"only events of this cluster, and pushes of several clusters that change its resources"	minlength(1)	maxlength(512)
+//	@Param			target		query		string		false	"only events of the tree of this target"	minlength(1)	maxlength(512)
+//	@Param			type		query		[]string	false	"only events of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
+//	@Param			limit		query		int			false	"maximum number of events"				minimum(1)	maximum(5000)	default(100)
+//	@Success		200			{object}	EventList	"newest first"
 //	@Failure		400,414,500	{object}	Problem
 //	@Router			/v1/events [get]
 func (e *events) list(w http.ResponseWriter, r *http.Request) error {
 	f := observe.EventFilter{Limit: DefaultEvents}
-	known := []parameter{{name: "cluster"}, {name: "target"}, {name: "type", repeats: true}, {name: "limit"}}
-	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
-		switch name {
-		case "cluster":
-			return v.name(&f.Cluster)
-		case "target":
-			return v.name(&f.Target)
-		case "type":
-			return eventType(&f.Types, v)
-		default:
-			return v.integer(&f.Limit, 1, MaxEvents)
-		}
-	})
+	err := readParameters(r.URL.RawQuery, append(eventParameters(&f),
+		parameter{name: "limit", set: func(v value) string { return v.integer(&f.Limit, 1, MaxEvents) }},
+	)...)
 	if err != nil {
 		return err
 	}
-	list := EventList{Events: e.service.Events(f)}
-	if list.Events == nil {
-		list.Events = []observe.Event{}
-	}
-	writeJSON(w, http.StatusOK, list)
-	return nil
+	return reply(w, EventList{Events: orEmpty(e.service.Events(f))}, nil)
 }
 
-// eventType appends a type of events.
+// eventParameters are the parameters of a filter of events.
+func eventParameters(f *observe.EventFilter) []parameter {
+	return []parameter{
+		{name: "cluster", set: func(v value) string { return v.name(&f.Cluster) }},
+		{name: "target", set: func(v value) string { return v.name(&f.Target) }},
+		{name: "type", repeats: true, set: func(v value) string { return eventType(&f.Types, v) }},
+	}
+}
+
+// eventType appends an event type.
 func eventType(to *[]observe.EventType, v value) string {
 	names := make([]string, len(observe.EventTypes))
 	for i, t := range observe.EventTypes {
@@ -77,5 +70,5 @@ func eventType(to *[]observe.EventType, v value) string {
 			return ""
 		}
 	}
-	return "a type of events: there are " + strings.Join(names, ", ")
+	return "an event type: there are " + strings.Join(names, ", ")
 }

@@ -6,13 +6,13 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-// resourceFiles answers /v1/files.
+// resourceFiles serves /v1/files.
 type resourceFiles struct{ service *service.Service }
 
-// list answers with the files of the resource directory.
+// list returns the files of the resource directory.
 //
 //	@Summary		List the resource files
-//	@Description	Those of the resource directory that hold resources, and those that cannot be used, with the reason; and the changes that are held until they are permitted. Empty without a resource directory.
+//	@Description	The files of the resource directory that have resources, the files that are invalid, with the reason, and the changes that are held until they are permitted. Empty without a resource directory.
 //	@ID				listFiles
 //	@Tags			resources
 //	@Produce		json
@@ -23,18 +23,17 @@ func (f *resourceFiles) list(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, f.service.Files())
-	return nil
+	return reply(w, f.service.Files(), nil)
 }
 
-// permit brings a held change into use.
+// permit applies a held change.
 //
 //	@Summary		Permit a held change of resource files
-//	@Description	Brings exactly the change of this hash into use, once: the same change is held again if it is made again. Idempotent: permitting again what was permitted lately answers as the first time. The answer comes when picks see it.
+//	@Description	Applies exactly the change with this hash, once: if the same change is made again, it is held again. Idempotent: for a recently permitted change, the answer is the same. lbd answers when picks use the change.
 //	@ID				permitFiles
 //	@Tags			resources
 //	@Produce		json
-//	@Param			hash					path		string				true	"the change's hash, as GET /v1/files has it"
+//	@Param			hash					path		string				true	"the hash of the change, from GET /v1/files"
 //	@Success		200						{object}	sources.Permission	"the decision"
 //	@Failure		400,403,404,414,500,503	{object}	Problem
 //	@Router			/v1/files/held/{hash}/permit [post]
@@ -47,9 +46,5 @@ func (f *resourceFiles) permit(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	permission, err := f.service.PermitFiles(r.Context(), hash, from(r))
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, permission)
-	return nil
+	return reply(w, permission, err)
 }

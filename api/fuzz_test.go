@@ -37,7 +37,7 @@ func FuzzReadQuery(f *testing.F) {
 	for _, s := range []string{"a=1&b=2", "a", "a=&&b", "a=%zz", "%61=+%2B", "a=1&a=2", "b=1&b=2", "c", "a=%ff", "=", "a;b=1", "a=b=c", "h.x=1&h.x=2&h.=3&h"} {
 		f.Add(s)
 	}
-	known := []parameter{{name: "a"}, {name: "b", repeats: true}, {name: ""}, {name: "h.", repeats: true, begins: true}}
+	known := []parameter{{name: "a"}, {name: "b", repeats: true}, {name: ""}, {name: "h.", repeats: true, prefix: true}}
 	f.Fuzz(func(t *testing.T, raw string) {
 		got := url.Values{}
 		err := readQuery(raw, known, func(name string, v value) string {

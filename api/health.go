@@ -9,48 +9,43 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-// health answers probes, as Kubernetes' components do.
-type health struct {
-	service *service.Service
-}
+// health serves probes in the format of Kubernetes components.
+type health struct{ service *service.Service }
 
-// live answers that requests are answered.
+// live returns that the process serves requests.
 //
-//	@Summary	Is the process alive?
+//	@Summary	Check that the process is alive
 //	@ID			livez
 //	@Tags		daemon
 //	@Produce	plain
-//	@Param		verbose	query		bool	false	"tell each check"
-//	@Success	200		{string}	string	"it is"
+//	@Param		verbose	query		bool	false	"list each check"
+//	@Success	200		{string}	string	"the check passed"
 //	@Failure	400,414	{object}	Problem
 //	@Router		/livez [get]
 func (h *health) live(w http.ResponseWriter, r *http.Request) error {
 	return writeChecks(w, r, "livez", []service.Check{{Name: "ping", OK: true}})
 }
 
-// ready answers whether picks should be asked for here.
+// ready returns whether callers should send picks to this daemon.
 //
-//	@Summary	Is it ready for picks?
+//	@Summary	Check that lbd is ready for picks
 //	@ID			readyz
 //	@Tags		daemon
 //	@Produce	plain
-//	@Param		verbose	query		bool	false	"tell each check"
-//	@Success	200		{string}	string	"it is"
-//	@Failure	503		{string}	string	"it is not; says why"
+//	@Param		verbose	query		bool	false	"list each check"
+//	@Success	200		{string}	string	"the check passed"
+//	@Failure	503		{string}	string	"the check failed, with the reason"
 //	@Failure	400,414	{object}	Problem
 //	@Router		/readyz [get]
 func (h *health) ready(w http.ResponseWriter, r *http.Request) error {
 	return writeChecks(w, r, "readyz", h.service.Health())
 }
 
-// writeChecks answers "ok", or 503 and each check; verbose lists the checks in any
-// case. [+] marks a check that passed, [!] a condition that does not make the probe
-// fail, [-] a check that failed. Each check is one line.
+// writeChecks writes "ok", or status 503 and the list of checks; verbose always lists the
+// checks, one per line: [+] passed, [!] warning, which does not fail the probe, [-] failed.
 func writeChecks(w http.ResponseWriter, r *http.Request, name string, checks []service.Check) error {
 	var verbose bool
-	err := readQuery(r.URL.RawQuery, []parameter{{name: "verbose"}}, func(_ string, v value) string {
-		return v.boolean(&verbose)
-	})
+	err := readParameters(r.URL.RawQuery, parameter{name: "verbose", set: func(v value) string { return v.boolean(&verbose) }})
 	if err != nil {
 		return err
 	}

@@ -9,51 +9,51 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
-// MaxDone is how many leases one request can end.
+// MaxDone is the maximum number of leases that one request can end.
 const MaxDone = 1000
 
-// Done tells how a leased request ended.
+// Done is the result of a leased request.
 type Done struct {
-	// Outcome is success where it is absent.
+	// Outcome is success if absent.
 	Outcome picks.Outcome `json:"outcome" swaggertype:"string" enums:"success,error,cancelled" default:"success" validate:"optional"`
-	// Load is what the upstream said of its load (ORCA).
+	// Load is the load that the upstream reported (ORCA).
 	Load *picks.Load `json:"load,omitempty"`
 }
 
-// LeaseDone tells how the request of one lease ended.
+// LeaseDone is the result of the request of one lease.
 type LeaseDone struct {
 	ID string `json:"id"`
 	Done
 }
 
-// LeasesDone tells how the requests of many leases ended.
+// LeasesDone has the results of the requests of many leases.
 type LeasesDone struct {
 	Leases []LeaseDone `json:"leases"`
 }
 
-// Verdicts has one verdict for each lease, in the order of the request.
+// Verdicts has the result of each lease, in the order of the request.
 type Verdicts struct {
 	Leases []Verdict `json:"leases"`
 }
 
-// Verdict is the lease as it ended, or why it could not be.
+// Verdict is the lease as it ended, or the error if it could not be ended.
 type Verdict struct {
 	ID      string            `json:"id"`
 	Lease   *picks.LeaseState `json:"lease,omitempty"`
 	Problem *Problem          `json:"problem,omitempty"`
 }
 
-// leases answers /v1/leases.
+// leases serves /v1/leases.
 type leases struct{ service *service.Service }
 
-// get answers with what a lease holds, or how it ended.
+// get returns the state of a lease.
 //
-//	@Summary	Look at a lease
+//	@Summary	Get the state of a lease
 //	@ID			getLease
 //	@Tags		leases
 //	@Produce	json
 //	@Param		id				path		string	true	"the lease's ID"
-//	@Success	200				{object}	picks.LeaseState	"held, or ended a while ago"
+//	@Success	200				{object}	picks.LeaseState	"the state of the lease, which may have ended recently"
 //	@Failure	400,404,414,500	{object}	Problem
 //	@Router		/v1/leases/{id} [get]
 func (l *leases) get(w http.ResponseWriter, r *http.Request) error {
@@ -65,13 +65,13 @@ func (l *leases) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := l.service.Lease(id)
-	return writeLease(w, state, err)
+	return reply(w, state, err)
 }
 
 // done ends a lease.
 //
 //	@Summary		End a lease
-//	@Description	Idempotent: a second call answers as the first. A body that is absent means success.
+//	@Description	Idempotent: a second call returns the same answer. Without a body the outcome is success.
 //	@ID				endLease
 //	@Tags			leases
 //	@Accept			json
@@ -94,7 +94,7 @@ func (l *leases) done(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := l.end(id, &d)
-	return writeLease(w, state, err)
+	return reply(w, state, err)
 }
 
 // end ends one lease.
@@ -110,15 +110,15 @@ func (l *leases) end(id string, d *Done) (picks.LeaseState, error) {
 	return l.service.EndLease(id, d.Outcome, d.Load)
 }
 
-// renew moves a lease's end.
+// renew extends a lease.
 //
 //	@Summary	Renew a lease
 //	@ID			renewLease
 //	@Tags		leases
 //	@Produce	json
 //	@Param		id							path		string	true	"the lease's ID"
-//	@Param		ttl							query		string	false	"how long it lasts from now, at most 10m"	default(30s)
-//	@Success	200							{object}	picks.LeaseState	"with its new end"
+//	@Param		ttl							query		string	false	"time until the lease expires, at most 10m"	default(30s)
+//	@Success	200							{object}	picks.LeaseState	"the lease with its new expiry"
 //	@Failure	400,403,404,413,414,500		{object}	Problem
 //	@Router		/v1/leases/{id}/renew [post]
 func (l *leases) renew(w http.ResponseWriter, r *http.Request) error {
@@ -130,34 +130,26 @@ func (l *leases) renew(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ttl := picks.DefaultTTL
-	err = readQuery(r.URL.RawQuery, []parameter{{name: "ttl"}}, func(_ string, v value) string {
+	err = readParameters(r.URL.RawQuery, parameter{name: "ttl", set: func(v value) string {
 		return v.duration(&ttl, time.Millisecond, picks.MaxTTL)
-	})
+	}})
 	if err != nil {
 		return err
 	}
 	state, err := l.service.RenewLease(id, ttl)
-	return writeLease(w, state, err)
-}
-
-func writeLease(w http.ResponseWriter, state picks.LeaseState, err error) error {
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, state)
-	return nil
+	return reply(w, state, err)
 }
 
 // doneMany ends many leases.
 //
 //	@Summary		End many leases
-//	@Description	Each is ended or not on its own: the answer is 200 with a verdict for each, in the order of the request.
+//	@Description	Each lease is ended independently: the answer is 200 with a result for each, in the order of the request.
 //	@ID				endLeases
 //	@Tags			leases
 //	@Accept			json
 //	@Produce		json
 //	@Param			leases					body		LeasesDone	true	"the leases, at most 1000"
-//	@Success		200						{object}	Verdicts	"one for each"
+//	@Success		200						{object}	Verdicts	"a result for each lease"
 //	@Failure		400,403,413,414,415,500	{object}	Problem
 //	@Router			/v1/leases/done [post]
 func (l *leases) doneMany(w http.ResponseWriter, r *http.Request) error {
@@ -170,9 +162,9 @@ func (l *leases) doneMany(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case many.Leases == nil:
-		return refusal(fault.InvalidArgument, `body: leases is needed: {"leases":[{"id":…,"outcome":…}…]}`)
+		return refusal(fault.InvalidArgument, `body: leases is required: {"leases":[{"id":…,"outcome":…}…]}`)
 	case len(many.Leases) > MaxDone:
-		return refusal(fault.InvalidArgument, "body: leases has %d, of at most %d", len(many.Leases), MaxDone)
+		return refusal(fault.InvalidArgument, "body: %d leases; at most %d are allowed", len(many.Leases), MaxDone)
 	}
 	verdicts := Verdicts{Leases: make([]Verdict, len(many.Leases))}
 	for i := range many.Leases {
@@ -186,6 +178,5 @@ func (l *leases) doneMany(w http.ResponseWriter, r *http.Request) error {
 		}
 		v.Lease = &state
 	}
-	writeJSON(w, http.StatusOK, verdicts)
-	return nil
+	return reply(w, verdicts, nil)
 }

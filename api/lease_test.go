@@ -62,10 +62,10 @@ func TestDoneBodies(t *testing.T) {
 	path := d.lease() + "/done"
 	for body, says := range map[string]string{
 		`{"outcome":"expired"}`:      `outcome: "expired" is not success, error or cancelled`,
-		`{"outcome":3}`:              "outcome: a JSON number does not belong here",
+		`{"outcome":3}`:              "outcome: a JSON number is not valid here",
 		`{"result":"success"}`:       `unknown field "result"`,
 		`{"outcome":`:                "does not end",
-		`{"outcome":"success"} junk`: "something follows",
+		`{"outcome":"success"} junk`: "unexpected data",
 	} {
 		if p, _ := d.refused(fault.InvalidArgument, "POST", path, body); !strings.Contains(p.Detail, says) {
 			t.Errorf("%s: %q does not say %q", body, p.Detail, says)

@@ -2,30 +2,24 @@ package api
 
 import "strings"
 
-// listing is which part of a list, sorted by name, is asked for.
+// listing selects a part of a list that is sorted by name.
 type listing struct {
 	prefix, after string
-	limit         int // 0 is all
+	limit         int // 0 for no limit
 }
 
-// readListing reads prefix, after and limit, and no other parameter.
+// readListing reads the parameters prefix, after and limit.
 func readListing(query string) (l listing, err error) {
-	known := []parameter{{name: "prefix"}, {name: "limit"}, {name: "after"}}
-	err = readQuery(query, known, func(name string, v value) string {
-		switch name {
-		case "prefix":
-			return v.name(&l.prefix)
-		case "after":
-			return v.name(&l.after)
-		default:
-			return v.integer(&l.limit, 1, MaxList)
-		}
-	})
+	err = readParameters(query,
+		parameter{name: "prefix", set: func(v value) string { return v.name(&l.prefix) }},
+		parameter{name: "after", set: func(v value) string { return v.name(&l.after) }},
+		parameter{name: "limit", set: func(v value) string { return v.integer(&l.limit, 1, MaxList) }},
+	)
 	return l, err
 }
 
-// part returns the part of a list that is asked for, never nil, and what to ask
-// for as after= for the rest; empty where there is none.
+// part returns the selected part of a list, which is never nil, and the value of after=
+// for the next part; empty if there is none.
 func part[S any](l listing, all []S, name func(S) string) (page []S, next string) {
 	page = []S{}
 	for _, s := range all {

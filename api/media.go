@@ -12,27 +12,26 @@ import (
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
-// representation is one way in which a resource is written.
+// representation is a format of resources.
 type representation struct {
 	format sources.Format
-	// contentType is what answers bear.
+	// contentType is the Content-Type of responses.
 	contentType string
-	// suffix ends the ETags of this representation.
+	// suffix is the suffix of ETags.
 	suffix string
-	// types are the media types that name it; a list of Accept is tried in
-	// their order.
+	// types are the accepted media types, in order of preference.
 	types []string
 }
 
-// representations: the first is the default.
+// representations has the default first.
 var representations = []representation{
 	{sources.JSON, "application/json", "-json", []string{"application/json"}},
 	{sources.YAML, "application/yaml", "-yaml", []string{"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"}},
 	{sources.Protobuf, "application/x-protobuf", "-pb", []string{"application/x-protobuf", "application/protobuf"}},
 }
 
-// accepted returns which representation an answer takes: the one that Accept
-// likes best, of equals the first, and the default where it likes none.
+// accepted returns the representation that Accept prefers; the first of equals, and the
+// default if Accept allows none.
 func accepted(h http.Header) *representation {
 	accept := strings.Join(h.Values("Accept"), ",")
 	best, most := &representations[0], 0.0
@@ -49,8 +48,8 @@ func accepted(h http.Header) *representation {
 	return best
 }
 
-// acceptsText reports whether Accept likes text/plain better than JSON, or as
-// much and names it first.
+// acceptsText reports whether Accept prefers text/plain to JSON, or lists it first with the
+// same weight.
 func acceptsText(h http.Header) bool {
 	values := h["Accept"]
 	if len(values) == 0 || len(values) == 1 && (values[0] == "*/*" || values[0] == "application/json") {
@@ -61,8 +60,8 @@ func acceptsText(h http.Header) bool {
 	return text > json || text == json && text > 0 && strings.HasPrefix(strings.TrimSpace(accept), "text/plain")
 }
 
-// quality is the weight, 0 to 1, that an Accept gives a media type: that of the
-// most exact range that holds it.
+// quality returns the weight, 0 to 1, of a media type in Accept: that of the most specific
+// range that matches.
 func quality(accept, mediaType string) float64 {
 	kind, _, _ := strings.Cut(mediaType, "/")
 	exactness, weight := 0, 0.0
@@ -84,8 +83,7 @@ func quality(accept, mediaType string) float64 {
 	return weight
 }
 
-// qvalue is the q of a media range's parameters; 1 where there is none that can
-// be read.
+// qvalue returns the q parameter of a media range; 1 if it is absent or invalid.
 func qvalue(params string) float64 {
 	for p := range strings.SplitSeq(params, ";") {
 		name, text, _ := strings.Cut(strings.TrimSpace(p), "=")
@@ -99,12 +97,11 @@ func qvalue(params string) float64 {
 	return 1
 }
 
-// curlForm is the Content-Type that curl's --data-binary sends unasked.
+// curlForm is the default Content-Type of curl --data-binary.
 const curlForm = "application/x-www-form-urlencoded"
 
-// formatOf tells how a pushed body is written: as Content-Type says, and where
-// that is absent or curl's form default, JSON if it begins with a brace, else
-// YAML.
+// formatOf returns the format of a pushed body, from Content-Type. If that is absent or
+// curl's default, a body that begins with a brace is JSON, any other is YAML.
 func formatOf(h http.Header, body []byte) (sources.Format, error) {
 	if err := plainBody(h); err != nil {
 		return 0, err
@@ -118,10 +115,10 @@ func formatOf(h http.Header, body []byte) (sources.Format, error) {
 		}
 		return sources.YAML, nil
 	case err != nil:
-		return 0, unsupported("Content-Type %q cannot be read", contentType)
+		return 0, unsupported("Content-Type %q is invalid", contentType)
 	}
 	if charset, ok := params["charset"]; ok && !strings.EqualFold(charset, "utf-8") {
-		return 0, unsupported("charset %q is not supported: write UTF-8", charset)
+		return 0, unsupported("charset %q is not supported: use UTF-8", charset)
 	}
 	for _, r := range representations {
 		if slices.Contains(r.types, name) {
@@ -131,15 +128,15 @@ func formatOf(h http.Header, body []byte) (sources.Format, error) {
 	return 0, unsupported("Content-Type %q is not supported: send application/json, application/yaml or application/x-protobuf", contentType)
 }
 
-// plainBody refuses a body that is compressed.
+// plainBody rejects a compressed body.
 func plainBody(h http.Header) error {
 	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return unsupported("Content-Encoding %q is not supported: send the body as it is", encoding)
+		return unsupported("Content-Encoding %q is not supported: send the body uncompressed", encoding)
 	}
 	return nil
 }
 
-// wantJSON refuses a body that says it is something else than JSON.
+// wantJSON rejects a Content-Type other than JSON.
 func wantJSON(h http.Header) error {
 	if err := plainBody(h); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 )
 
-// metrics count requests.
+// metrics counts requests.
 type metrics struct {
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -27,11 +27,11 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "lbd_http_requests_total",
-			Help: "Which requests come in, and how are they answered? By route pattern; code 499 is a caller that was gone.",
+			Help: "HTTP requests, by route pattern; code 499 means that the caller had disconnected.",
 		}, labels),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "lbd_http_request_duration_seconds",
-			Help: "How long do answers take, by route pattern? Long polls count with their wait, streams when they end.",
+			Help: "Time to answer HTTP requests, by route pattern; includes the wait of long polls. Streams count when they end.",
 			// A pick takes microseconds, a large push a second, a long poll minutes.
 			Buckets: []float64{.00002, .00005, .0001, .0002, .0005, .001, .005, .025, .1, .5, 1, 5, 30, 300},
 		}, labels),
@@ -44,8 +44,8 @@ func (m *metrics) of(route, method string) *series {
 	return &series{metrics: m, route: route, method: method}
 }
 
-// series are the metrics of one route and method. Those of a status begin with
-// the first answer that has it.
+// series has the metrics of one route and method, created with the first response of each
+// status.
 type series struct {
 	metrics       *metrics
 	route, method string
@@ -57,7 +57,7 @@ type statusSeries struct {
 	duration prometheus.Observer
 }
 
-// observe counts one answer.
+// observe counts one response.
 func (s *series) observe(status int, took time.Duration) {
 	slot := &s.byStatus[min(max(status, 100), 599)-100]
 	one := slot.Load()
@@ -73,7 +73,7 @@ func (s *series) observe(status int, took time.Duration) {
 	one.duration.Observe(took.Seconds())
 }
 
-// exposition answers Prometheus.
+// exposition serves metrics to Prometheus.
 type exposition struct {
 	all       http.Handler
 	endpoints *service.Service
@@ -86,29 +86,29 @@ func newExposition(registry *prometheus.Registry, endpoints *service.Service, lo
 
 func expose(g prometheus.Gatherer, logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
-		ErrorLog: scrapeLog{logger}, ErrorHandling: promhttp.ContinueOnError, // what is there is better than nothing
+		ErrorLog: scrapeLog{logger}, ErrorHandling: promhttp.ContinueOnError, // some metrics are better than none
 	})
 }
 
 // scrapeLog logs the errors of promhttp.
 type scrapeLog struct{ *slog.Logger }
 
-// Println logs an error. A caller that hangs up during a scrape, which promhttp
-// reports for each family that is left, is no error of lbd's.
+// Println logs an error. It ignores a caller that disconnects during a scrape, which
+// promhttp reports for each remaining family.
 func (l scrapeLog) Println(v ...any) {
 	for _, a := range v {
 		err, _ := a.(error)
 		if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "write" {
-			l.Debug("a scrape ended early", slog.Any("error", err))
+			l.Debug("caller disconnected during scrape", slog.Any("error", err))
 			return
 		}
 	}
-	l.Error("metrics were not gathered", slog.String("error", fmt.Sprint(v...)))
+	l.Error("cannot gather metrics", slog.String("error", fmt.Sprint(v...)))
 }
 
-// get answers with the metrics.
+// get returns the metrics.
 //
-//	@Summary	Metrics in Prometheus' text format
+//	@Summary	Get metrics in Prometheus' text format
 //	@ID			getMetrics
 //	@Tags		daemon
 //	@Produce	plain
@@ -119,10 +119,10 @@ func (e *exposition) get(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// getEndpoints answers with the metrics of each endpoint.
+// getEndpoints returns the metrics of each endpoint.
 //
-//	@Summary		Metrics of each endpoint in Prometheus' text format
-//	@Description	For those who scrape it: three series an endpoint, of the first 100,000. lbd_endpoint_series_truncated tells whether any is missing.
+//	@Summary		Get metrics of endpoints in Prometheus' text format
+//	@Description	Three series per endpoint, for at most 100,000 endpoints. lbd_endpoint_series_truncated is 1 if endpoints are missing.
 //	@ID				getEndpointMetrics
 //	@Tags			daemon
 //	@Produce		plain

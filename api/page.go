@@ -18,15 +18,15 @@ import (
 //go:embed pages
 var ownPages embed.FS
 
-// pagePolicy lets a page load what lbd itself serves, and nothing else. The data
-// URLs are images in the viewer's style sheet.
+// pagePolicy allows a page to load only files that lbd serves. The data URLs are images in
+// the style sheet of the viewer.
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// pages are the viewer of the contract, Swagger UI.
+// pages serves Swagger UI, the viewer of the contract.
 type pages struct {
 	docs *asset
-	// files are what docs loads, by name.
+	// files are the files of the viewer, by name.
 	files map[string]*asset
 }
 
@@ -46,59 +46,59 @@ func newPages() *pages {
 	}
 }
 
-// getDocs answers with the viewer of the contract.
+// getDocs returns the viewer of the contract.
 //
-//	@Summary		This contract, to read and to try
-//	@Description	The page loads nothing from another host.
+//	@Summary		Read and try this contract
+//	@Description	The page loads nothing from other hosts.
 //	@ID				getDocs
 //	@Tags			daemon
 //	@Produce		html
-//	@Param			If-None-Match	header		string	false	"ETags that are known already"
+//	@Param			If-None-Match	header		string	false	"ETags that the caller has"
 //	@Success		200				{string}	string	"a page"
-//	@Success		304				"it is what If-None-Match knows"
+//	@Success		304				"unchanged: If-None-Match has the ETag"
 //	@Failure		400,414,500		{object}	Problem
 //	@Router			/docs [get]
 func (p *pages) getDocs(w http.ResponseWriter, r *http.Request) error { return p.docs.write(w, r) }
 
-// getFile answers with a part of the viewer.
+// getFile returns a file of the viewer.
 //
-//	@Summary	A part of the viewer of this contract
+//	@Summary	Get a file of the viewer of this contract
 //	@ID			getDocsFile
 //	@Tags		daemon
 //	@Produce	text/javascript,text/css,png
-//	@Param		file			path		string	true	"its name"
-//	@Param		If-None-Match	header		string	false	"ETags that are known already"
+//	@Param		file			path		string	true	"the file name"
+//	@Param		If-None-Match	header		string	false	"ETags that the caller has"
 //	@Success	200				{string}	binary	"the file"
-//	@Success	304				"it is what If-None-Match knows"
+//	@Success	304				"unchanged: If-None-Match has the ETag"
 //	@Failure	400,404,414,500	{object}	Problem
 //	@Router		/docs/{file} [get]
 func (p *pages) getFile(w http.ResponseWriter, r *http.Request) error {
 	file, ok := p.files[chi.URLParam(r, "file")]
 	if !ok {
-		return refusal(notFound, "nothing is at %s: the viewer is at /docs", clip(r.URL.Path))
+		return refusal(notFound, "%s not found; the viewer is at /docs", clip(r.URL.Path))
 	}
 	return file.write(w, r)
 }
 
-// asset is one file that browsers load.
+// asset is a file for browsers.
 type asset struct {
 	contentType string
 	hash        string
 	body        []byte
-	packed      []byte // gzip; nil where there is none
+	packed      []byte // gzip; may be nil
 	caching     string // Cache-Control
 }
 
-// newAsset reads an embedded file; one that ends in .gz is served unpacked, too.
+// newAsset reads an embedded file. A file that ends in .gz is also served uncompressed.
 func newAsset(from fs.FS, name, contentType string) *asset {
 	body, err := fs.ReadFile(from, name)
-	a := &asset{contentType: contentType, body: body, caching: "no-cache"} // to be kept, and asked again about
+	a := &asset{contentType: contentType, body: body, caching: "no-cache"} // cached, but revalidated
 	if err == nil && strings.HasSuffix(name, ".gz") {
 		a.packed = body
 		a.body, err = unpack(body)
 	}
 	if err != nil {
-		panic(fmt.Errorf("read the embedded %s: %w", name, err)) // it was built wrongly
+		panic(fmt.Errorf("read the embedded %s: %w", name, err)) // a build error
 	}
 	sum := sha256.Sum256(a.body)
 	a.hash = fmt.Sprintf("%x", sum[:16])
@@ -113,7 +113,7 @@ func unpack(packed []byte) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// write answers with the file, or that the caller knows it.
+// write writes the file, or status 304.
 func (a *asset) write(w http.ResponseWriter, r *http.Request) error {
 	body, suffix := a.body, ""
 	if a.packed != nil && quality(strings.Join(r.Header.Values("Accept-Encoding"), ","), "gzip") > 0 {

@@ -13,37 +13,40 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
-// Limits of what a pick can say of its request.
+// Limits of the parameters of a pick, in bytes.
 const (
-	// MaxHashBytes is the longest hash key.
+	// MaxHashBytes is the maximum length of a hash key.
 	MaxHashBytes = 1024
-	// MaxPathBytes is the longest path.
+	// MaxPathBytes is the maximum length of a path.
 	MaxPathBytes = 4 << 10
-	// MaxHeadersBytes is the most bytes that the names and values of headers have
-	// together.
+	// MaxHeadersBytes is the maximum length of the names and values of all headers together.
 	MaxHeadersBytes = 16 << 10
 )
 
-// parameter is one that a query may have.
+// parameter is a parameter that a query may have.
 type parameter struct {
 	name    string
 	repeats bool
-	// begins is true for a parameter whose name only begins so: the rest of it
-	// is up to the caller.
-	begins bool
+	// prefix is true if name is a prefix, and the caller chooses the rest.
+	prefix bool
+	// set stores a value, or returns a description of valid values.
+	set func(value) string
 }
 
-// value is what a parameter was given. A bare one has no "="; rest is that of
-// the name of a parameter that only begins with it.
+// value is the value of a parameter. bare is true if the query has no "="; rest is the
+// part of the name after a prefix.
 type value struct {
 	text string
 	bare bool
 	rest string
 }
 
-// readQuery hands each parameter of a query to set. One that is not known, that
-// comes twice and does not repeat, or for which set returns what it wanted
-// instead, is refused by name. There may be no more than 64 known.
+// readParameters passes the parameters of a query to their set functions. It rejects
+// unknown and repeated parameters, and invalid values.
+func readParameters(raw string, known ...parameter) error { return readQuery(raw, known, nil) }
+
+// readQuery is readParameters with one set function for all parameters, which allocates
+// less. There may be at most 64 known parameters.
 func readQuery(raw string, known []parameter, set func(name string, v value) (wanted string)) error {
 	var seen uint64
 	for raw != "" {
@@ -65,14 +68,20 @@ func readQuery(raw string, known []parameter, set func(name string, v value) (wa
 			return unknownParameter(known, name)
 		}
 		if seen&(1<<at) != 0 && !known[at].repeats {
-			return refusal(fault.InvalidArgument, "%s: is given twice", name)
+			return refusal(fault.InvalidArgument, "%s: given twice", name)
 		}
 		seen |= 1 << at
 		v := value{text: text, bare: !assigned}
-		if known[at].begins {
+		if known[at].prefix {
 			v.rest = name[len(known[at].name):]
 		}
-		if wanted := set(known[at].name, v); wanted != "" {
+		var wanted string
+		if set != nil {
+			wanted = set(known[at].name, v)
+		} else {
+			wanted = known[at].set(v)
+		}
+		if wanted != "" {
 			return refusal(fault.InvalidArgument, "%s: %q is not %s", name, clip(text), wanted)
 		}
 	}
@@ -81,7 +90,7 @@ func readQuery(raw string, known []parameter, set func(name string, v value) (wa
 
 func indexOf(known []parameter, name string) int {
 	for i := range known {
-		if known[i].name == name || known[i].begins && strings.HasPrefix(name, known[i].name) {
+		if known[i].name == name || known[i].prefix && strings.HasPrefix(name, known[i].name) {
 			return i
 		}
 	}
@@ -90,19 +99,19 @@ func indexOf(known []parameter, name string) int {
 
 func unknownParameter(known []parameter, name string) error {
 	if len(known) == 0 {
-		return refusal(fault.InvalidArgument, "%q: no parameter is known here", clip(name))
+		return refusal(fault.InvalidArgument, "%q: unknown parameter; there are none", clip(name))
 	}
 	names := make([]string, len(known))
 	for i, p := range known {
-		if names[i] = p.name; p.begins {
+		if names[i] = p.name; p.prefix {
 			names[i] += "NAME"
 		}
 	}
-	return refusal(fault.InvalidArgument, "%q: is no parameter that is known here: there are %s", clip(name), strings.Join(names, ", "))
+	return refusal(fault.InvalidArgument, "%q: unknown parameter; there are %s", clip(name), strings.Join(names, ", "))
 }
 
-// noQuery refuses every parameter.
-func noQuery(raw string) error { return readQuery(raw, nil, nil) }
+// noQuery rejects all parameters.
+func noQuery(raw string) error { return readParameters(raw) }
 
 func unescape(s string) (string, error) {
 	if !strings.ContainsAny(s, "%+") {
@@ -110,13 +119,12 @@ func unescape(s string) (string, error) {
 	}
 	decoded, err := url.QueryUnescape(s)
 	if err != nil {
-		return "", refusal(fault.InvalidArgument, "query: %q is not percent-encoded as it should be", clip(s))
+		return "", refusal(fault.InvalidArgument, "query: %q is not valid percent-encoding", clip(s))
 	}
 	return decoded, nil
 }
 
-// The readers of values return what they want where the value is something
-// else, and nothing where it is good.
+// The following methods store a valid value, or return a description of valid values.
 
 func (v value) boolean(to *bool) string {
 	switch {
@@ -130,7 +138,7 @@ func (v value) boolean(to *bool) string {
 	return ""
 }
 
-// strict reads whether unknown fields are errors, which they are without it.
+// strict stores whether unknown fields are only warnings.
 func (v value) strict(lenient *bool) string {
 	strict := true
 	wanted := v.boolean(&strict)
@@ -181,7 +189,7 @@ func (v value) limited(to *string, most int) string {
 	return ""
 }
 
-// path takes what a request's path can be.
+// path stores the path of a request.
 func (v value) path(to *string) string {
 	if v.text == "" || v.text[0] != '/' || len(v.text) > MaxPathBytes || strings.ContainsFunc(v.text, unicode.IsControl) {
 		return fmt.Sprintf("a path such as /package.Service/Method, of at most %d bytes", MaxPathBytes)
@@ -190,18 +198,17 @@ func (v value) path(to *string) string {
 	return ""
 }
 
-// header appends a header whose name is the rest of the parameter's. Names are
-// compared in lower case.
+// header appends a header, whose name is the rest of the parameter's name, in lower case.
 func (v value) header(to *[]picks.Header, most int) string {
 	if len(*to) == most {
-		return fmt.Sprintf("among the first %d headers, which is the most", most)
+		return fmt.Sprintf("valid: at most %d headers are allowed", most)
 	}
 	if !isToken(v.rest) {
-		return fmt.Sprintf("the value of a header: %q can be no header's name", clip(v.rest))
+		return fmt.Sprintf("valid: %q is not a header name", clip(v.rest))
 	}
 	for i := range len(v.text) {
 		if c := v.text[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return "a header's value: it holds a control character"
+			return "a header value: it has a control character"
 		}
 	}
 	size := len(v.rest) + len(v.text)
@@ -209,13 +216,13 @@ func (v value) header(to *[]picks.Header, most int) string {
 		size += len(h.Name) + len(h.Value)
 	}
 	if size > MaxHeadersBytes {
-		return fmt.Sprintf("within the %d bytes that all headers together may have", MaxHeadersBytes)
+		return fmt.Sprintf("valid: all headers together may have at most %d bytes", MaxHeadersBytes)
 	}
 	*to = append(*to, picks.Header{Name: strings.ToLower(v.rest), Value: v.text})
 	return ""
 }
 
-// isToken reports whether s can be a header's name (RFC 9110, 5.6.2).
+// isToken reports whether s is a valid header name (RFC 9110, section 5.6.2).
 func isToken(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -227,10 +234,10 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// address appends a "host:port", as picks answer it.
+// address appends an address in the form that picks return it, "host:port".
 func (v value) address(to *[]string, most int) string {
 	if len(*to) == most {
-		return fmt.Sprintf("among the first %d, which is the most", most)
+		return fmt.Sprintf("valid: at most %d addresses are allowed", most)
 	}
 	host, port, err := net.SplitHostPort(v.text)
 	if err != nil || host == "" {

@@ -12,10 +12,10 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 )
 
-// MaxNameBytes is the longest name of a cluster, and the longest ID of a lease.
+// MaxNameBytes is the maximum length of a cluster name and of a lease ID.
 const MaxNameBytes = 512
 
-// pathName returns the name that a path holds under a route's parameter.
+// pathName returns a name from a parameter of the route.
 func pathName(r *http.Request, parameter string) (string, error) {
 	name, err := pathParam(r.URL.RawPath != "", chi.URLParam(r, parameter))
 	if err != nil {
@@ -27,26 +27,25 @@ func pathName(r *http.Request, parameter string) (string, error) {
 	return name, nil
 }
 
-// pathParam decodes a path parameter as chi hands it: still encoded where the
-// URL has a RawPath, decoded already where it has none.
+// pathParam decodes a path parameter of chi, which is encoded only if the URL has a RawPath.
 func pathParam(raw bool, s string) (string, error) {
 	if !raw {
 		return s, nil
 	}
 	decoded, err := url.PathUnescape(s)
 	if err != nil {
-		return "", fmt.Errorf("%q is not percent-encoded as it should be", clip(s))
+		return "", fmt.Errorf("%q is not valid percent-encoding", clip(s))
 	}
 	return decoded, nil
 }
 
-// badName says why s cannot be a name, or nothing.
+// badName returns why s is not a valid name, or an empty string.
 func badName(s string) string {
 	switch {
 	case s == "":
 		return "is empty"
 	case len(s) > MaxNameBytes:
-		return fmt.Sprintf("is %d bytes long, of at most %d", len(s), MaxNameBytes)
+		return fmt.Sprintf("has %d bytes; at most %d are allowed", len(s), MaxNameBytes)
 	}
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] > '~' {
@@ -62,7 +61,7 @@ func unprintable(s string) string {
 	}
 	for _, r := range s {
 		if !unicode.IsPrint(r) {
-			return fmt.Sprintf("holds the character %U, which cannot be printed", r)
+			return fmt.Sprintf("has the unprintable character %U", r)
 		}
 	}
 	return ""

@@ -29,7 +29,7 @@ func TestPathName(t *testing.T) {
 		{"a%00", "", "U+0000"},
 		{"a%0A", "", "U+000A"},
 		{strings.Repeat("x", MaxNameBytes), strings.Repeat("x", MaxNameBytes), ""},
-		{strings.Repeat("x", MaxNameBytes+1), "", "513 bytes long, of at most 512"},
+		{strings.Repeat("x", MaxNameBytes+1), "", "513 bytes; at most 512 are allowed"},
 	} {
 		var got string
 		var err error
@@ -48,7 +48,7 @@ func TestPathName(t *testing.T) {
 	r := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/a%zz", RawPath: "/a%zz"}}
 	mux := chi.NewRouter()
 	mux.Get("/{name}", func(_ http.ResponseWriter, r *http.Request) {
-		if _, err := pathName(r, "name"); err == nil || !strings.Contains(err.Error(), "not percent-encoded") {
+		if _, err := pathName(r, "name"); err == nil || !strings.Contains(err.Error(), "not valid percent-encoding") {
 			t.Errorf("a%%zz: %v", err)
 		}
 	})

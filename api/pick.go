@@ -12,50 +12,50 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
-// PickAnswer is the body of one pick.
+// PickAnswer is the response for one pick.
 type PickAnswer struct {
-	// Cluster is the one that was asked for, or that the target's routes chose.
+	// Cluster is the requested cluster, or the one that the routes of the target chose.
 	Cluster string `json:"cluster" example:"orders"`
-	// Target is the one that was asked for, by its full name.
+	// Target is the full name of the requested target.
 	Target string `json:"target,omitempty" example:"xds:///shop"`
 	PickedEndpoint
 	Generation int64 `json:"generation" example:"1795176000042"`
 }
 
-// PicksAnswer is the body of picks that were asked for with n.
+// PicksAnswer is the response for a request with n.
 type PicksAnswer struct {
-	// Cluster is absent for picks of a target: each has its own.
+	// Cluster is absent for a target: each pick has its own.
 	Cluster    string `json:"cluster,omitempty" example:"orders"`
 	Target     string `json:"target,omitempty" example:"xds:///shop"`
 	Generation int64  `json:"generation" example:"1795176000042"`
-	// Picks has at least one.
+	// Picks has at least one element.
 	Picks []ListedEndpoint `json:"picks"`
-	// Dropped counts the picks that each drop category took.
+	// Dropped has the number of picks that each drop category dropped.
 	Dropped map[string]int `json:"dropped"`
-	// CircuitBroken counts the picks that the circuit breaker refused.
+	// CircuitBroken is the number of picks that the circuit breaker rejected.
 	CircuitBroken int `json:"circuit_broken"`
 }
 
-// ListedEndpoint is one endpoint of a list.
+// ListedEndpoint is an endpoint in a list.
 type ListedEndpoint struct {
-	// Cluster is the one that the target's routes chose for this pick.
+	// Cluster is the one that the routes of the target chose for this pick.
 	Cluster string `json:"cluster,omitempty" example:"orders"`
 	PickedEndpoint
 }
 
-// PickedEndpoint is one endpoint picked.
+// PickedEndpoint is a picked endpoint.
 type PickedEndpoint struct {
 	Address  string           `json:"address" example:"10.0.0.7:8080"`
 	Hostname string           `json:"hostname,omitempty" example:"orders-7"`
 	Locality observe.Locality `json:"locality"`
 	Priority int              `json:"priority"`
-	// Lease is what POST holds.
+	// Lease is the lease of a POST.
 	Lease *picks.Lease `json:"lease,omitempty"`
-	// Explain is the decision, where explain=true asked for it.
+	// Explain has the steps of the decision, with explain=true.
 	Explain []picks.Step `json:"explain,omitempty"`
 }
 
-// pickHandlers answers /pick.
+// pickHandlers serves /pick.
 type pickHandlers struct{ service *service.Service }
 
 var pickParameters = []parameter{
@@ -67,12 +67,12 @@ var pickParameters = []parameter{
 	{name: "exclude", repeats: true},
 	{name: "target"},
 	{name: "path"},
-	{name: "header.", repeats: true, begins: true},
+	{name: "header.", repeats: true, prefix: true},
 	{name: "explain"},
 	{name: "ttl"},
 }
 
-// picking is one request's state. It is used again for others.
+// picking is the state of a request. It is pooled.
 type picking struct {
 	request picks.Request
 	picks   picks.Picks
@@ -82,28 +82,28 @@ type picking struct {
 
 var pickings = sync.Pool{New: func() any { return new(picking) }}
 
-// maxKeptBytes is the largest body whose memory is kept for other requests.
+// maxKeptBytes is the maximum size of a buffer that stays in the pool.
 const maxKeptBytes = 512 << 10
 
-// get answers with one pick, or n.
+// get returns one pick, or n.
 //
 //	@Summary		Pick an endpoint
-//	@Description	One load balancing decision; nothing is held. With n (1 included) the answer holds a list. Exactly one of cluster and target is needed.
+//	@Description	One load balancing decision, which does not count as a request in flight. With n (also n=1) the response has a list. Exactly one of cluster and target is required.
 //	@Tags			picks
 //	@Produce		json,plain
 //	@Param			cluster			query		string		false	"the cluster to pick from"													minlength(1)	maxlength(512)
 //	@Param			target			query		string		false	"the target whose routes choose the cluster: xds:///NAME, or NAME alone"		minlength(1)	maxlength(512)
-//	@Param			path			query		string		false	"with target: the path that routes look at"									minlength(1)	maxlength(4096)	default(/)	example(/package.Service/Method)
-//	@Param			header.NAME		query		[]string	false	"with target: the header NAME that routes look at; repeatable, at most 100"	collectionFormat(multi)
-//	@Param			n				query		int			false	"picks in one answer"														minimum(1)		maximum(1000)
-//	@Param			wait			query		string		false	"how long the pick may queue, at most 60s; 0 never queues"					example(250ms)
-//	@Param			wait_for_ready	query		bool		false	"queue in TRANSIENT_FAILURE too"
-//	@Param			hash			query		string		false	"request hash key, for policies that hash"									minlength(1)	maxlength(1024)
-//	@Param			exclude			query		[]string	false	"addresses to avoid, at most 100: any of an endpoint's"						collectionFormat(multi)
-//	@Param			explain			query		bool		false	"tell every step of the decision"
-//	@Success		200				{object}	PickOrPicks	"an endpoint, or with n a list; as text/plain, one address a line"
-//	@Header			200				{string}	Lbd-Stale	"true where a management server that is away said what the picks were made by"
-//	@Header			200				{integer}	Age			"with Lbd-Stale, how many seconds ago the cluster became what it is"
+//	@Param			path			query		string		false	"path of the request, for the routes of target"									minlength(1)	maxlength(4096)	default(/)	example(/package.Service/Method)
+//	@Param			header.NAME		query		[]string	false	"header NAME of the request, for the routes of target; repeatable, at most 100"	collectionFormat(multi)
+//	@Param			n				query		int			false	"number of picks"														minimum(1)		maximum(1000)
+//	@Param			wait			query		string		false	"maximum time that the pick may queue, at most 60s; 0 does not queue"					example(250ms)
+//	@Param			wait_for_ready	query		bool		false	"queue in TRANSIENT_FAILURE as well"
+//	@Param			hash			query		string		false	"hash key of the request, for hash policies"									minlength(1)	maxlength(1024)
+//	@Param			exclude			query		[]string	false	"addresses of endpoints to avoid; repeatable, at most 100"						collectionFormat(multi)
+//	@Param			explain			query		bool		false	"return every step of the decision"
+//	@Success		200				{object}	PickOrPicks	"an endpoint, or a list with n; as text/plain, one address per line"
+//	@Header			200				{string}	Lbd-Stale	"true if the resources come from a management server that is unreachable"
+//	@Header			200				{integer}	Age			"with Lbd-Stale: seconds since the last change of the cluster"
 //	@Failure		400,404,414,429,500,503,504	{object}	Problem
 //	@Router			/v1/pick [get]
 //	@Router			/pick [get]
@@ -123,29 +123,28 @@ func (p *pickHandlers) get(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// post answers with leased picks, always in JSON: an address alone could never
-// be given back.
+// post returns picks with leases, always in JSON: a lease cannot be ended without its ID.
 //
 //	@Summary		Pick an endpoint and lease it
-//	@Description	The request counts as in flight until the lease is done or its ttl ends. Exactly one of cluster and target is needed.
+//	@Description	The request counts as in flight until the lease is ended or expires. Exactly one of cluster and target is required.
 //	@Tags			picks
 //	@Produce		json
 //	@Param			cluster			query		string		false	"the cluster to pick from"													minlength(1)	maxlength(512)
 //	@Param			target			query		string		false	"the target whose routes choose the cluster: xds:///NAME, or NAME alone"		minlength(1)	maxlength(512)
-//	@Param			path			query		string		false	"with target: the path that routes look at"									minlength(1)	maxlength(4096)	default(/)	example(/package.Service/Method)
-//	@Param			header.NAME		query		[]string	false	"with target: the header NAME that routes look at; repeatable, at most 100"	collectionFormat(multi)
-//	@Param			ttl				query		string		false	"how long the lease lasts, at most 10m"										default(30s)
-//	@Param			n				query		int			false	"picks in one answer"														minimum(1)		maximum(1000)
-//	@Param			wait			query		string		false	"how long the pick may queue, at most 60s; 0 never queues"					example(250ms)
-//	@Param			wait_for_ready	query		bool		false	"queue in TRANSIENT_FAILURE too"
-//	@Param			hash			query		string		false	"request hash key, for policies that hash"									minlength(1)	maxlength(1024)
-//	@Param			exclude			query		[]string	false	"addresses to avoid, at most 100: any of an endpoint's"						collectionFormat(multi)
-//	@Param			explain			query		bool		false	"tell every step of the decision"
-//	@Param			Idempotency-Key	header		string		false	"a repeated request returns the same lease: printable ASCII"				minlength(1)	maxlength(255)
-//	@Success		201				{object}	PickOrPicks	"an endpoint with its lease, or with n a list"
-//	@Header			201				{string}	Location	"the lease, where n was not given"
-//	@Header			201				{string}	Lbd-Stale	"true where a management server that is away said what the picks were made by"
-//	@Header			201				{integer}	Age			"with Lbd-Stale, how many seconds ago the cluster became what it is"
+//	@Param			path			query		string		false	"path of the request, for the routes of target"									minlength(1)	maxlength(4096)	default(/)	example(/package.Service/Method)
+//	@Param			header.NAME		query		[]string	false	"header NAME of the request, for the routes of target; repeatable, at most 100"	collectionFormat(multi)
+//	@Param			ttl				query		string		false	"time until the lease expires, at most 10m"										default(30s)
+//	@Param			n				query		int			false	"number of picks"														minimum(1)		maximum(1000)
+//	@Param			wait			query		string		false	"maximum time that the pick may queue, at most 60s; 0 does not queue"					example(250ms)
+//	@Param			wait_for_ready	query		bool		false	"queue in TRANSIENT_FAILURE as well"
+//	@Param			hash			query		string		false	"hash key of the request, for hash policies"									minlength(1)	maxlength(1024)
+//	@Param			exclude			query		[]string	false	"addresses of endpoints to avoid; repeatable, at most 100"						collectionFormat(multi)
+//	@Param			explain			query		bool		false	"return every step of the decision"
+//	@Param			Idempotency-Key	header		string		false	"a request with the same key returns the same lease; printable ASCII"				minlength(1)	maxlength(255)
+//	@Success		201				{object}	PickOrPicks	"an endpoint with its lease, or a list with n"
+//	@Header			201				{string}	Location	"the lease, without n"
+//	@Header			201				{string}	Lbd-Stale	"true if the resources come from a management server that is unreachable"
+//	@Header			201				{integer}	Age			"with Lbd-Stale: seconds since the last change of the cluster"
 //	@Failure		400,403,404,413,414,429,500,503,504	{object}	Problem
 //	@Router			/v1/pick [post]
 //	@Router			/pick [post]
@@ -177,7 +176,7 @@ func (p *pickHandlers) post(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// read reads the query into s. ttl belongs to leases only.
+// read reads the query into s. ttl is only valid for leases.
 func (p *pickHandlers) read(s *picking, query string, leased bool) error {
 	q := &s.request
 	q.N = 1
@@ -218,20 +217,20 @@ func (p *pickHandlers) read(s *picking, query string, leased bool) error {
 	}
 	switch {
 	case q.Target == "" && q.Cluster == "":
-		return refusal(fault.InvalidArgument, "cluster or target: one of them is needed")
+		return refusal(fault.InvalidArgument, "cluster or target is required")
 	case q.Target != "" && q.Cluster != "":
-		return refusal(fault.InvalidArgument, "cluster and target: a pick is from one of them, for the routes of a target choose the cluster")
+		return refusal(fault.InvalidArgument, "set either cluster or target, not both")
 	case q.Target == "" && q.Path != "":
-		return refusal(fault.InvalidArgument, "path: means something with target only, whose routes look at it")
+		return refusal(fault.InvalidArgument, "path is only valid with target")
 	case q.Target == "" && len(q.Headers) > 0:
-		return refusal(fault.InvalidArgument, "header.%s: means something with target only, whose routes look at it", clip(q.Headers[0].Name))
+		return refusal(fault.InvalidArgument, "header.%s is only valid with target", clip(q.Headers[0].Name))
 	case q.Target != "" && q.Path == "":
 		q.Path = "/"
 	}
 	return nil
 }
 
-// idempotencyKey is the header of that name; empty where there is none.
+// idempotencyKey returns the Idempotency-Key header; empty if absent.
 func idempotencyKey(h http.Header) (string, error) {
 	values := h["Idempotency-Key"]
 	if len(values) == 0 {
@@ -243,12 +242,12 @@ func idempotencyKey(h http.Header) (string, error) {
 		good = good && key[i] >= ' ' && key[i] <= '~'
 	}
 	if !good {
-		return "", refusal(fault.InvalidArgument, "Idempotency-Key: is to be one value of 1 to 255 printable ASCII characters")
+		return "", refusal(fault.InvalidArgument, "Idempotency-Key: must be one value of 1 to 255 printable ASCII characters")
 	}
 	return key, nil
 }
 
-// write answers with the picks.
+// write writes the picks.
 func (s *picking) write(w http.ResponseWriter, status int, text bool) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
@@ -270,7 +269,7 @@ func (s *picking) write(w http.ResponseWriter, status int, text bool) {
 	writeBody(w, status, s.body)
 }
 
-// release gives s to other requests, without what belongs to this one.
+// release clears s and returns it to the pool.
 func (s *picking) release() {
 	clear(s.picks.Picks)
 	*s = picking{

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,15 +8,15 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
-// PickOrPicks documents that a pick's body is a PickAnswer, or a PicksAnswer
-// where n was given: the generator of openapi.yaml makes it a choice of the two.
+// PickOrPicks documents that the response is a PickAnswer, or a PicksAnswer with n. The
+// generator of openapi.yaml makes it a choice of the two.
 type PickOrPicks struct {
 	PickAnswer  *PickAnswer
 	PicksAnswer *PicksAnswer
 }
 
-// The bodies are appended by hand, as encoding/json would write PickAnswer and
-// PicksAnswer: a pick costs less than its encoding by reflection.
+// The following functions write what encoding/json would write for PickAnswer and
+// PicksAnswer, without reflection, which would take longer than the pick.
 
 // appendPick appends the first pick as a PickAnswer.
 func appendPick(b []byte, p *picks.Picks) []byte {
@@ -34,7 +33,7 @@ func appendPick(b []byte, p *picks.Picks) []byte {
 	return append(b, "}\n"...)
 }
 
-// appendPicks appends all as a PicksAnswer.
+// appendPicks appends all picks as a PicksAnswer.
 func appendPicks(b []byte, p *picks.Picks) []byte {
 	if p.Target == "" {
 		b = append(b, `{"cluster":`...)
@@ -75,7 +74,7 @@ func appendPicks(b []byte, p *picks.Picks) []byte {
 	return append(b, "}\n"...)
 }
 
-// appendEndpoint appends the members of a PickedEndpoint, without braces.
+// appendEndpoint appends the fields of a PickedEndpoint, without braces.
 func appendEndpoint(b []byte, p *picks.Pick) []byte {
 	b = append(b, `"address":`...)
 	b = appendString(b, p.Address)
@@ -102,12 +101,7 @@ func appendEndpoint(b []byte, p *picks.Pick) []byte {
 	return b
 }
 
-// appendValue appends v by reflection.
-func appendValue(b []byte, v any) []byte {
-	return append(b, bytes.TrimSuffix(encode(v), []byte("\n"))...)
-}
-
-// appendAddresses appends one address a line.
+// appendAddresses appends one address per line.
 func appendAddresses(b []byte, p *picks.Picks) []byte {
 	for i := range p.Picks {
 		b = append(b, p.Picks[i].Address...)

@@ -13,33 +13,33 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 )
 
-// ProblemType describes one code of refusals, which the type of a Problem leads to.
+// ProblemType describes an error code. The type of a Problem is its URL.
 type ProblemType struct {
-	// Type is its path, as the type of a Problem has it.
+	// Type is the path of this description, which is the type of a Problem.
 	Type  string     `json:"type" example:"/problems/no_ready_endpoint"`
 	Code  fault.Code `json:"code" swaggertype:"string" example:"no_ready_endpoint"`
 	Title string     `json:"title"`
-	// Status is the HTTP status of such a refusal.
+	// Status is the HTTP status of the error.
 	Status int `json:"status"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
-	// Means is what happened.
+	// Means explains what happened.
 	Means string `json:"means"`
-	// Fix is what to do.
+	// Fix explains what to do.
 	Fix string `json:"fix"`
 }
 
 //go:embed pages/problem.html
 var problemPage embed.FS
 
-// problemTypes answers /problems.
+// problemTypes serves /problems.
 type problemTypes struct{ page *template.Template }
 
 func newProblemTypes() *problemTypes {
 	return &problemTypes{template.Must(template.ParseFS(problemPage, "pages/problem.html"))}
 }
 
-// problemTypeOf describes a code, which answers has.
+// problemTypeOf describes a code of answers.
 func problemTypeOf(code fault.Code) ProblemType {
 	a := answers[code]
 	return ProblemType{
@@ -48,21 +48,21 @@ func problemTypeOf(code fault.Code) ProblemType {
 	}
 }
 
-// get answers what a code means.
+// get describes an error code.
 //
-//	@Summary		What a refusal means
-//	@Description	What the type of a Problem leads to: what happened, and what to do. A page for browsers, else JSON.
+//	@Summary		Describe an error code
+//	@Description	The page that the type of a Problem refers to: what happened, and what to do. HTML for browsers, else JSON.
 //	@ID				getProblemType
 //	@Tags			daemon
 //	@Produce		json,html
-//	@Param			code			path		string		true	"the code of the refusal"
-//	@Success		200				{object}	ProblemType	"what it means"
+//	@Param			code			path		string		true	"the error code"
+//	@Success		200				{object}	ProblemType	"its description"
 //	@Failure		400,404,414,500	{object}	Problem
 //	@Router			/problems/{code} [get]
 func (p *problemTypes) get(w http.ResponseWriter, r *http.Request) error {
 	code := fault.Code(chi.URLParam(r, "code"))
 	if _, known := answers[code]; !known {
-		return refusal(notFound, "%s: no refusal has this code; see Problem in /openapi.yaml", clip(string(code)))
+		return refusal(notFound, "%s: unknown error code; see Problem in /openapi.yaml", clip(string(code)))
 	}
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err

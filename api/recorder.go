@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// recorder remembers the status of an answer; zero until it has begun.
+// recorder records the status of a response; 0 until the header is written.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -14,7 +14,7 @@ type recorder struct {
 
 var recorders = sync.Pool{New: func() any { return new(recorder) }}
 
-// WriteHeader passes informational answers through unremembered.
+// WriteHeader records the status, unless it is informational.
 func (w *recorder) WriteHeader(status int) {
 	if w.status == 0 && status >= http.StatusOK {
 		w.status = status
@@ -29,16 +29,14 @@ func (w *recorder) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap lets an http.ResponseController reach the server's writer.
+// Unwrap returns the writer of the server, for [http.ResponseController].
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// longWait is the longest wait that the WriteTimeout of a server around the
-// handler has to leave time for.
+// longWait is the maximum wait that the WriteTimeout of the server has to allow.
 const longWait = 10 * time.Second
 
-// liftWriteDeadline keeps the server's WriteTimeout, which begins with the
-// request, from cutting off an answer that waits for what may happen. A writer
-// without deadlines has none to lift.
+// liftWriteDeadline removes the deadline of the server's WriteTimeout for a response that
+// may wait longer. It ignores writers without deadlines.
 func liftWriteDeadline(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 }

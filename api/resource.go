@@ -9,75 +9,74 @@ import (
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
-// PushAnswer tells what a push or a deletion did.
+// PushAnswer is the result of a push or deletion.
 type PushAnswer struct {
 	Generation int64 `json:"generation"`
-	// ETag is the content's hash, for If-Match; empty after a deletion. The
-	// ETag header of GET adds a suffix for the representation, which If-Match
-	// does not look at.
+	// ETag is the hash of the content, for If-Match; empty after a deletion. The ETag header
+	// of GET adds a suffix for the representation, which If-Match ignores.
 	ETag string `json:"etag"`
-	// Changes is empty where the content is what it was.
+	// Changes is empty if the content is unchanged.
 	Changes []difference.Change `json:"changes"`
-	// Warnings are what probably does not do what its author expects, such as a
-	// field that lbd does not apply.
+	// Warnings list what may not have the expected effect, such as a field that lbd does not
+	// apply.
 	Warnings []fault.Problem `json:"warnings"`
-	// Notes are what lbd filled in because it is absent: a name, a locality, the
-	// weights of localities.
+	// Notes list what lbd filled in because it was absent: a name, a locality, the weights of
+	// localities.
 	Notes []fault.Problem `json:"notes"`
 }
 
-// resources answers /v1/clusters/{name}/endpoints and config.
+// resources serves /v1/clusters/{name}/endpoints and config.
 type resources struct{ service *service.Service }
 
-// getEndpoints answers with a pushed ClusterLoadAssignment.
+// getEndpoints returns a pushed ClusterLoadAssignment.
 //
-//	@Summary	Read the endpoints that were pushed
+//	@Summary	Get the pushed endpoints
 //	@ID			getEndpoints
 //	@Tags		resources
 //	@Produce	json,application/yaml,application/x-protobuf
 //	@Param		name			path		string	true	"the cluster's name, percent-encoded"
-//	@Param		If-None-Match	header		string	false	"ETags that are known already"
+//	@Param		If-None-Match	header		string	false	"ETags that the caller has"
 //	@Success	200				{object}	object	"envoy.config.endpoint.v3.ClusterLoadAssignment"
 //	@Header		200,304			{string}	ETag	"strong: a hash of the content, with a suffix for the representation"
-//	@Success	304				"it is what If-None-Match knows"
+//	@Success	304				"unchanged: If-None-Match has the ETag"
 //	@Failure	400,404,414,500,503	{object}	Problem
 //	@Router		/v1/clusters/{name}/endpoints [get]
 func (e *resources) getEndpoints(w http.ResponseWriter, r *http.Request) error {
 	return e.get(w, r, sources.Endpoints)
 }
 
-// putEndpoints takes a ClusterLoadAssignment.
+// putEndpoints stores a ClusterLoadAssignment.
 //
 //	@Summary		Push the endpoints of a cluster
-//	@Description	A ClusterLoadAssignment, or a DiscoveryResponse that holds just one. Without a Content-Type a body that begins with a brace is JSON, else YAML. The answer comes when the push is durable and picks see it.
+//	@Description	A ClusterLoadAssignment, or a DiscoveryResponse with exactly one. Without Content-Type, a body that begins with a brace is JSON, any other is YAML. lbd answers when the push is on disk and picks use it.
 //	@ID				putEndpoints
 //	@Tags			resources
 //	@Accept			json,application/yaml,application/x-protobuf
 //	@Produce		json
 //	@Param			name			path		string					true	"the cluster's name, percent-encoded"
 //	@Param			resource		body		object	true	"envoy.config.endpoint.v3.ClusterLoadAssignment, at most 32 MiB"
-//	@Param			dry_run			query		bool					false	"tell what would change, and change nothing"
-//	@Param			allow_empty		query		bool					false	"the cluster may be left without a usable endpoint"
-//	@Param			strict			query		bool					false	"false: unknown fields of JSON and YAML are warnings; without it they are errors. Those of protobuf are always warnings"
-//	@Param			If-Match		header		string					false	"ETags, one of which must be the resource's; * asks that it exists"
-//	@Param			If-None-Match	header		string					false	"*: only if there is none"
-//	@Success		200				{object}	PushAnswer				"replaced, or what it was; or what would change"
-//	@Success		201				{object}	PushAnswer				"new"
+//	@Param			dry_run			query		bool					false	"return what would change, without changing it"
+//	@Param			allow_empty		query		bool					false	"allow a cluster without usable endpoints"
+//	@Param			strict			query		bool					false	"false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
+//	@Param			If-Match		header		string					false	"ETags, one of which must match; * requires that the resource exists"
+//	@Param			If-None-Match	header		string					false	"*: requires that the resource does not exist"
+//	@Success		200				{object}	PushAnswer				"replaced or unchanged; with dry_run, what would change"
+//	@Success		201				{object}	PushAnswer				"created"
 //	@Failure		400,403,404,409,412,413,414,415,422,428,500,503,507	{object}	Problem
 //	@Router			/v1/clusters/{name}/endpoints [put]
 func (e *resources) putEndpoints(w http.ResponseWriter, r *http.Request) error {
 	return e.put(w, r, sources.Endpoints)
 }
 
-// deleteEndpoints takes a pushed ClusterLoadAssignment away.
+// deleteEndpoints deletes a pushed ClusterLoadAssignment.
 //
-//	@Summary	Delete the endpoints that were pushed
+//	@Summary	Delete the pushed endpoints
 //	@ID			deleteEndpoints
 //	@Tags		resources
 //	@Produce	json
 //	@Param		name			path		string	true	"the cluster's name, percent-encoded"
-//	@Param		dry_run			query		bool	false	"tell what would change, and change nothing"
-//	@Param		If-Match		header		string	false	"ETags, one of which must be the resource's; * asks that it exists"
+//	@Param		dry_run			query		bool	false	"return what would change, without changing it"
+//	@Param		If-Match		header		string	false	"ETags, one of which must match; * requires that the resource exists"
 //	@Success	200				{object}	PushAnswer	"what changed"
 //	@Failure	400,403,404,412,414,428,500,503,507	{object}	Problem
 //	@Router		/v1/clusters/{name}/endpoints [delete]
@@ -85,56 +84,56 @@ func (e *resources) deleteEndpoints(w http.ResponseWriter, r *http.Request) erro
 	return e.delete(w, r, sources.Endpoints)
 }
 
-// getConfig answers with a pushed Cluster.
+// getConfig returns a pushed Cluster.
 //
-//	@Summary	Read the config that was pushed
+//	@Summary	Get the pushed config
 //	@ID			getConfig
 //	@Tags		resources
 //	@Produce	json,application/yaml,application/x-protobuf
 //	@Param		name			path		string	true	"the cluster's name, percent-encoded"
-//	@Param		If-None-Match	header		string	false	"ETags that are known already"
+//	@Param		If-None-Match	header		string	false	"ETags that the caller has"
 //	@Success	200				{object}	object	"envoy.config.cluster.v3.Cluster"
 //	@Header		200,304			{string}	ETag	"strong: a hash of the content, with a suffix for the representation"
-//	@Success	304				"it is what If-None-Match knows"
+//	@Success	304				"unchanged: If-None-Match has the ETag"
 //	@Failure	400,404,414,500,503	{object}	Problem
 //	@Router		/v1/clusters/{name}/config [get]
 func (e *resources) getConfig(w http.ResponseWriter, r *http.Request) error {
 	return e.get(w, r, sources.Config)
 }
 
-// putConfig takes a Cluster.
+// putConfig stores a Cluster.
 //
 //	@Summary		Push the config of a cluster
-//	@Description	A Cluster, or a DiscoveryResponse that holds just one. Without a Content-Type a body that begins with a brace is JSON, else YAML. The answer comes when the push is durable and picks see it.
+//	@Description	A Cluster, or a DiscoveryResponse with exactly one. Without Content-Type, a body that begins with a brace is JSON, any other is YAML. lbd answers when the push is on disk and picks use it.
 //	@ID				putConfig
 //	@Tags			resources
 //	@Accept			json,application/yaml,application/x-protobuf
 //	@Produce		json
 //	@Param			name			path		string		true	"the cluster's name, percent-encoded"
 //	@Param			resource		body		object		true	"envoy.config.cluster.v3.Cluster, at most 32 MiB"
-//	@Param			dry_run			query		bool		false	"tell what would change, and change nothing"
-//	@Param			allow_empty		query		bool		false	"the cluster may be left without a usable endpoint"
-//	@Param			strict			query		bool		false	"false: unknown fields of JSON and YAML are warnings; without it they are errors. Those of protobuf are always warnings"
-//	@Param			If-Match		header		string		false	"ETags, one of which must be the resource's; * asks that it exists"
-//	@Param			If-None-Match	header		string		false	"*: only if there is none"
-//	@Success		200				{object}	PushAnswer	"replaced, or what it was; or what would change"
-//	@Success		201				{object}	PushAnswer	"new"
+//	@Param			dry_run			query		bool		false	"return what would change, without changing it"
+//	@Param			allow_empty		query		bool		false	"allow a cluster without usable endpoints"
+//	@Param			strict			query		bool		false	"false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
+//	@Param			If-Match		header		string		false	"ETags, one of which must match; * requires that the resource exists"
+//	@Param			If-None-Match	header		string		false	"*: requires that the resource does not exist"
+//	@Success		200				{object}	PushAnswer	"replaced or unchanged; with dry_run, what would change"
+//	@Success		201				{object}	PushAnswer	"created"
 //	@Failure		400,403,404,409,412,413,414,415,422,428,500,503,507	{object}	Problem
 //	@Router			/v1/clusters/{name}/config [put]
 func (e *resources) putConfig(w http.ResponseWriter, r *http.Request) error {
 	return e.put(w, r, sources.Config)
 }
 
-// deleteConfig takes a pushed Cluster away.
+// deleteConfig deletes a pushed Cluster.
 //
-//	@Summary		Delete the config that was pushed
-//	@Description	Refused as blocked if it secures the connections to endpoints that stay: they would be plain.
+//	@Summary		Delete the pushed config
+//	@Description	Rejected with code blocked if the config secures the connections to endpoints that remain: they would become plain.
 //	@ID			deleteConfig
 //	@Tags		resources
 //	@Produce	json
 //	@Param		name			path		string	true	"the cluster's name, percent-encoded"
-//	@Param		dry_run			query		bool	false	"tell what would change, and change nothing"
-//	@Param		If-Match		header		string	false	"ETags, one of which must be the resource's; * asks that it exists"
+//	@Param		dry_run			query		bool	false	"return what would change, without changing it"
+//	@Param		If-Match		header		string	false	"ETags, one of which must match; * requires that the resource exists"
 //	@Success	200				{object}	PushAnswer	"what changed"
 //	@Failure	400,403,404,409,412,414,428,500,503,507	{object}	Problem
 //	@Router		/v1/clusters/{name}/config [delete]
@@ -158,7 +157,7 @@ func (e *resources) get(w http.ResponseWriter, r *http.Request, kind sources.Kin
 	return writeStored(w, r, as, stored)
 }
 
-// writeStored answers with what was pushed, or that the caller knows it.
+// writeStored writes a pushed resource, or status 304.
 func writeStored(w http.ResponseWriter, r *http.Request, as *representation, stored *sources.Stored) error {
 	same, err := unchanged(r.Header, stored.Hash, as.suffix)
 	if err != nil {
@@ -167,7 +166,7 @@ func writeStored(w http.ResponseWriter, r *http.Request, as *representation, sto
 	h := w.Header()
 	h.Set("ETag", strongTag(stored.Hash, as.suffix))
 	h.Set("Vary", "Accept")
-	h.Set("Cache-Control", "no-cache") // to be kept, and asked again about
+	h.Set("Cache-Control", "no-cache") // cached, but revalidated
 	if same {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
@@ -186,32 +185,22 @@ func (e *resources) put(w http.ResponseWriter, r *http.Request, kind sources.Kin
 	if err != nil {
 		return err
 	}
-	status := http.StatusOK
-	if result.New && !p.DryRun {
-		status = http.StatusCreated
-	}
-	writeResult(w, status, result)
+	writeResult(w, result, result.New && !p.DryRun)
 	return nil
 }
 
-// pushRequest is a push as the request says it.
+// pushRequest reads a push.
 func pushRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*sources.PushRequest, error) {
 	p := &sources.PushRequest{Kind: kind, From: from(r)}
 	var err error
 	if p.Cluster, err = pathName(r, "name"); err != nil {
 		return nil, err
 	}
-	known := []parameter{{name: "dry_run"}, {name: "allow_empty"}, {name: "strict"}}
-	err = readQuery(r.URL.RawQuery, known, func(name string, v value) string {
-		switch name {
-		case "dry_run":
-			return v.boolean(&p.DryRun)
-		case "allow_empty":
-			return v.boolean(&p.AllowEmpty)
-		default:
-			return v.strict(&p.Lenient)
-		}
-	})
+	err = readParameters(r.URL.RawQuery,
+		parameter{name: "dry_run", set: func(v value) string { return v.boolean(&p.DryRun) }},
+		parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&p.AllowEmpty) }},
+		parameter{name: "strict", set: func(v value) string { return v.strict(&p.Lenient) }},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +211,7 @@ func pushRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*so
 	return p, err
 }
 
-// readResources reads a body of resources, and how it is written.
+// readResources reads a body of resources and its format.
 func readResources(w http.ResponseWriter, r *http.Request, most int64) ([]byte, sources.Format, error) {
 	if _, err := formatOf(r.Header, nil); err != nil { // before the body is sent
 		return nil, 0, err
@@ -244,20 +233,18 @@ func (e *resources) delete(w http.ResponseWriter, r *http.Request, kind sources.
 	if err != nil {
 		return err
 	}
-	writeResult(w, http.StatusOK, result)
+	writeResult(w, result, false)
 	return nil
 }
 
-// deleteRequest is a deletion as the request says it.
+// deleteRequest reads a deletion.
 func deleteRequest(r *http.Request, kind sources.Kind) (*sources.DeleteRequest, error) {
 	d := &sources.DeleteRequest{Kind: kind, From: from(r)}
 	var err error
 	if d.Cluster, err = pathName(r, "name"); err != nil {
 		return nil, err
 	}
-	err = readQuery(r.URL.RawQuery, []parameter{{name: "dry_run"}}, func(_ string, v value) string {
-		return v.boolean(&d.DryRun)
-	})
+	err = readParameters(r.URL.RawQuery, parameter{name: "dry_run", set: func(v value) string { return v.boolean(&d.DryRun) }})
 	if err != nil {
 		return nil, err
 	}
@@ -265,19 +252,21 @@ func deleteRequest(r *http.Request, kind sources.Kind) (*sources.DeleteRequest, 
 	return d, err
 }
 
-func writeResult(w http.ResponseWriter, status int, result *sources.PushResult) {
-	answer := PushAnswer{
+func writeResult(w http.ResponseWriter, result *sources.PushResult, created bool) {
+	status := http.StatusOK
+	if created {
+		status = http.StatusCreated
+	}
+	writeJSON(w, status, PushAnswer{
 		Generation: result.Generation, ETag: result.Hash,
-		Changes: result.Changes, Warnings: result.Warnings, Notes: result.Notes,
+		Changes: orEmpty(result.Changes), Warnings: orEmpty(result.Warnings), Notes: orEmpty(result.Notes),
+	})
+}
+
+// orEmpty returns a list that is not null in JSON.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
 	}
-	if answer.Changes == nil {
-		answer.Changes = []difference.Change{}
-	}
-	if answer.Warnings == nil {
-		answer.Warnings = []fault.Problem{}
-	}
-	if answer.Notes == nil {
-		answer.Notes = []fault.Problem{}
-	}
-	writeJSON(w, status, answer)
+	return list
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
-// handler answers a request or returns why not. An error after the answer has
-// begun aborts the connection.
+// handler writes a response or returns an error. An error after the response has begun
+// aborts the connection.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// router puts handlers behind routes, each within an [endpoint].
+// router registers handlers for routes, each wrapped in an [endpoint].
 type router struct {
 	mux     *chi.Mux
 	logger  *slog.Logger
@@ -27,7 +27,7 @@ type router struct {
 	origins http.CrossOriginProtection
 }
 
-// get routes HEAD too: the server leaves the body out.
+// get also registers HEAD, for which the server omits the body.
 func (r *router) get(pattern string, h handler) {
 	r.route(http.MethodGet, pattern, h)
 	r.route(http.MethodHead, pattern, h)
@@ -43,8 +43,8 @@ func (r *router) route(method, pattern string, h handler) {
 	})
 }
 
-// unmatched answers what no route takes. Its metrics have no path in them, and
-// a method only if it is one of HTTP's.
+// unmatched registers the handler of requests that match no route. Its metrics have no path,
+// and only methods of HTTP, so that callers cannot create series.
 func (r *router) unmatched() {
 	byMethod := map[string]*series{}
 	for _, method := range methods {
@@ -62,10 +62,10 @@ func (r *router) unmatched() {
 	r.mux.MethodNotAllowed(answer)
 }
 
-// noRoute is the route of requests that no route takes.
+// noRoute is the route label of requests that match no route.
 const noRoute = "none"
 
-// methods are those that a route may have, in the order of an Allow header.
+// methods are the methods of HTTP, in the order of an Allow header.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 	http.MethodOptions, http.MethodConnect, http.MethodTrace,
@@ -83,20 +83,20 @@ func (r *router) refuseUnmatched(w http.ResponseWriter, request *http.Request) e
 		}
 	}
 	if len(allowed) == 0 {
-		return refusal(notFound, "nothing is at %s: GET /openapi.yaml lists what is", clip(path))
+		return refusal(notFound, "%s not found; see GET /openapi.yaml", clip(path))
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	return refusal(methodNotAllowed, "%s takes %s, not %s", clip(path), strings.Join(allowed, ", "), clip(request.Method))
+	return refusal(methodNotAllowed, "%s supports %s, not %s", clip(path), strings.Join(allowed, ", "), clip(request.Method))
 }
 
-// endpoint is what is around a handler.
+// endpoint wraps a handler: limits, metrics, errors and panics.
 type endpoint struct {
 	handle handler
 	router *router
 	series *series
 }
 
-// MaxURLBytes is the longest path and query, as they are written.
+// MaxURLBytes is the maximum length of the encoded path and query.
 const MaxURLBytes = 32 << 10
 
 var nosniff = []string{"nosniff"}
@@ -119,28 +119,28 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := e.answer(rec, r); err != nil {
 		e.refuse(rec, r, err)
 	}
-	if rec.status == 0 { // the server's implicit answer
+	if rec.status == 0 { // the implicit status of the server
 		rec.status = http.StatusOK
 	}
 }
 
 func (e *endpoint) answer(w http.ResponseWriter, r *http.Request) error {
 	if len(r.URL.Path)+len(r.URL.RawQuery) > MaxURLBytes {
-		return refusal(uriTooLong, "the path and the query are longer than %d bytes", MaxURLBytes)
+		return refusal(uriTooLong, "path and query are longer than %d bytes", MaxURLBytes)
 	}
 	if err := e.router.origins.Check(r); err != nil {
-		return refusal(permissionDenied, "a web page of another origin may not call this: %v", err)
+		return refusal(permissionDenied, "requests of web pages of other origins are not allowed: %v", err)
 	}
 	return e.handle(w, r)
 }
 
-// refuse answers with err's problem. It logs what is lbd's own fault.
+// refuse writes err as a problem. It logs internal errors.
 func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
 	refused := refusalOf(r.Context(), err)
 	switch refused.Code {
 	case fault.Internal:
 		e.log(r, "request failed", slog.Any("error", err))
-		refused = &fault.Error{Code: fault.Internal, Detail: "lbd could not answer; its log says why"}
+		refused = &fault.Error{Code: fault.Internal, Detail: "internal error; see the log of lbd"}
 	case fault.StorageFailed:
 		e.log(r, "push was not stored", slog.Any("error", err))
 	case fault.CallerGone:
@@ -151,7 +151,7 @@ func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
 	default:
 	}
 	if w.status != 0 {
-		panic(http.ErrAbortHandler) // half an answer must not look whole
+		panic(http.ErrAbortHandler) // a partial response must not look complete
 	}
 	p := problemOf(refused)
 	if e, ok := errors.AsType[*picks.ExplainedError](err); ok {
@@ -160,13 +160,13 @@ func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
 	writeProblem(w, p)
 }
 
-// panicked ends a request whose handler panicked. v goes on if it is how a
-// handler aborts its connection.
+// panicked ends a request whose handler panicked with v. It aborts the connection if the
+// response has begun, or if the handler asked for that.
 func (e *endpoint) panicked(w *recorder, r *http.Request, v any) {
 	if v != http.ErrAbortHandler { //nolint:errorlint // net/http panics with it bare
 		e.log(r, "handler panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 		if w.status == 0 {
-			writeProblem(w, problemOf(refusal(fault.Internal, "lbd could not answer; its log says why")))
+			writeProblem(w, problemOf(refusal(fault.Internal, "internal error; see the log of lbd")))
 			return
 		}
 	}
@@ -176,12 +176,12 @@ func (e *endpoint) panicked(w *recorder, r *http.Request, v any) {
 func (e *endpoint) log(r *http.Request, message string, attrs ...slog.Attr) {
 	attrs = append(attrs,
 		slog.String("method", r.Method), slog.String("path", clip(r.URL.Path)), slog.String("from", from(r)))
-	//nolint:sloglint // the messages are the constants of the callers
+	//nolint:sloglint // callers pass constants
 	e.router.logger.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelError, message, attrs...)
 }
 
-// refusalOf returns err as the service's. One that is not, or has a code without
-// an answer, is Internal, or CallerGone where the caller is.
+// refusalOf returns err as an error of the service. Any other error, or one with an unknown
+// code, is CallerGone if the caller has disconnected, else Internal.
 func refusalOf(ctx context.Context, err error) *fault.Error {
 	if e, ok := errors.AsType[*fault.Error](err); ok && answers[e.Code].status != 0 {
 		return e
@@ -192,7 +192,7 @@ func refusalOf(ctx context.Context, err error) *fault.Error {
 	return &fault.Error{Code: fault.Internal, Detail: err.Error()}
 }
 
-// from says who calls, for events.
+// from returns the address of the caller, for events.
 func from(r *http.Request) string {
 	if r.RemoteAddr == "" || r.RemoteAddr == "@" {
 		return "unix"

@@ -72,11 +72,11 @@ func TestFaultsAreLogged(t *testing.T) {
 		detail string
 		logged bool
 	}{
-		{errors.New("disk on fire"), 500, "lbd could not answer; its log says why", true},
-		{refusal(fault.Internal, "disk on fire"), 500, "lbd could not answer; its log says why", true},
+		{errors.New("disk on fire"), 500, "internal error; see the log of lbd", true},
+		{refusal(fault.Internal, "disk on fire"), 500, "internal error; see the log of lbd", true},
 		{refusal(fault.StorageFailed, "disk on fire"), 507, "disk on fire", true},
 		{fmt.Errorf("wrapped: %w", refusal(fault.Blocked, "no endpoint")), 409, "no endpoint", false},
-		{refusal("a code that is not known", "disk on fire"), 500, "lbd could not answer; its log says why", true},
+		{refusal("a code that is not known", "disk on fire"), 500, "internal error; see the log of lbd", true},
 	} {
 		w, log, _ := serve(func(http.ResponseWriter, *http.Request) error { return c.err })
 		var p Problem

@@ -7,24 +7,23 @@ import (
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
-// MaxRemoved is the largest bound of how many resources a snapshot may take
-// away.
+// MaxRemoved is the maximum of max_removed.
 const MaxRemoved = 1_000_000
 
-// snapshots answers /v1/snapshot.
+// snapshots serves /v1/snapshot.
 type snapshots struct{ service *service.Service }
 
-// get answers with all that was pushed.
+// get returns all pushed resources.
 //
-//	@Summary		Read all that was pushed
-//	@Description	To keep it, or to push it elsewhere. The snapshot is empty where nothing was pushed; what comes from files is not in it.
+//	@Summary		Get all pushed resources
+//	@Description	For a backup, or for another daemon. Resources of files and of management servers are not in the snapshot.
 //	@ID				getSnapshot
 //	@Tags			resources
 //	@Produce		json,application/yaml,application/x-protobuf
-//	@Param			If-None-Match	header		string	false	"ETags that are known already"
+//	@Param			If-None-Match	header		string	false	"ETags that the caller has"
 //	@Success		200				{object}	object	"envoy.service.discovery.v3.DiscoveryResponse"
 //	@Header			200,304			{string}	ETag	"strong: a hash of the content, with a suffix for the representation"
-//	@Success		304				"it is what If-None-Match knows"
+//	@Success		304				"unchanged: If-None-Match has the ETag"
 //	@Failure		400,414,500,503	{object}	Problem
 //	@Router			/v1/snapshot [get]
 func (s *snapshots) get(w http.ResponseWriter, r *http.Request) error {
@@ -39,50 +38,48 @@ func (s *snapshots) get(w http.ResponseWriter, r *http.Request) error {
 	return writeStored(w, r, as, stored)
 }
 
-// put replaces all that was pushed.
+// put replaces all pushed resources.
 //
-//	@Summary		Replace all that was pushed
-//	@Description	A DiscoveryResponse, whose version_info may be called version, of Listeners, RouteConfigurations, Clusters and ClusterLoadAssignments. All of it holds or none; what was pushed before and is not in it is removed. Without a Content-Type a body that begins with a brace is JSON, else YAML. The answer comes when the push is durable and picks see it.
+//	@Summary		Replace all pushed resources
+//	@Description	A DiscoveryResponse (version is accepted for version_info) with Listeners, RouteConfigurations, Clusters and ClusterLoadAssignments. It is applied as a whole or not at all; pushed resources that it does not have are removed. Without Content-Type, a body that begins with a brace is JSON, any other is YAML. lbd answers when the push is on disk and picks use it.
 //	@ID				putSnapshot
 //	@Tags			resources
 //	@Accept			json,application/yaml,application/x-protobuf
 //	@Produce		json
 //	@Param			snapshot		body		object		true	"envoy.service.discovery.v3.DiscoveryResponse, at most 64 MiB"
-//	@Param			dry_run			query		bool		false	"tell what would change, and change nothing"
-//	@Param			allow_empty		query		bool		false	"clusters may be left without a usable endpoint"
-//	@Param			strict			query		bool		false	"false: unknown fields of JSON and YAML are warnings; without it they are errors. Those of protobuf are always warnings"
-//	@Param			max_removed		query		int			false	"refuse to remove more resources than that; without it, any number"	minimum(0)	maximum(1000000)
-//	@Param			If-Match		header		string		false	"ETags, one of which must be the snapshot's"
-//	@Param			If-None-Match	header		string		false	"*: never true, for there always is a snapshot"
-//	@Success		200				{object}	PushAnswer	"replaced, or what it was; or what would change"
+//	@Param			dry_run			query		bool		false	"return what would change, without changing it"
+//	@Param			allow_empty		query		bool		false	"allow clusters without usable endpoints"
+//	@Param			strict			query		bool		false	"false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
+//	@Param			max_removed		query		int			false	"maximum number of resources to remove; default: no limit"	minimum(0)	maximum(1000000)
+//	@Param			If-Match		header		string		false	"ETags, one of which must match"
+//	@Param			If-None-Match	header		string		false	"* never matches, because a snapshot always exists"
+//	@Success		200				{object}	PushAnswer	"replaced or unchanged; with dry_run, what would change"
 //	@Failure		400,403,409,412,413,414,415,422,428,500,503,507	{object}	Problem
 //	@Router			/v1/snapshot [put]
 func (s *snapshots) put(w http.ResponseWriter, r *http.Request) error {
 	return s.push(w, r, true)
 }
 
-// post adds to what was pushed.
+// post adds resources.
 //
-//	@Summary		Add to what was pushed
-//	@Description	As PUT takes it; but what is not in the body stays as it is.
+//	@Summary		Add pushed resources
+//	@Description	As PUT, but pushed resources that are not in the body stay.
 //	@ID				postSnapshot
 //	@Tags			resources
 //	@Accept			json,application/yaml,application/x-protobuf
 //	@Produce		json
 //	@Param			snapshot		body		object		true	"envoy.service.discovery.v3.DiscoveryResponse, at most 64 MiB"
-//	@Param			dry_run			query		bool		false	"tell what would change, and change nothing"
-//	@Param			allow_empty		query		bool		false	"clusters may be left without a usable endpoint"
-//	@Param			strict			query		bool		false	"false: unknown fields of JSON and YAML are warnings; without it they are errors. Those of protobuf are always warnings"
-//	@Param			If-Match		header		string		false	"ETags, one of which must be the snapshot's"
-//	@Param			If-None-Match	header		string		false	"*: never true, for there always is a snapshot"
-//	@Success		200				{object}	PushAnswer	"added, or what it was; or what would change"
+//	@Param			dry_run			query		bool		false	"return what would change, without changing it"
+//	@Param			allow_empty		query		bool		false	"allow clusters without usable endpoints"
+//	@Param			strict			query		bool		false	"false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
+//	@Param			If-Match		header		string		false	"ETags, one of which must match"
+//	@Param			If-None-Match	header		string		false	"* never matches, because a snapshot always exists"
+//	@Success		200				{object}	PushAnswer	"added or unchanged; with dry_run, what would change"
 //	@Failure		400,403,409,412,413,414,415,422,428,500,503,507	{object}	Problem
 //	@Router			/v1/snapshot [post]
 func (s *snapshots) post(w http.ResponseWriter, r *http.Request) error {
 	return s.push(w, r, false)
 }
-
-var snapshotParameters = []parameter{{name: "dry_run"}, {name: "allow_empty"}, {name: "strict"}, {name: "max_removed"}}
 
 func (s *snapshots) push(w http.ResponseWriter, r *http.Request, replace bool) error {
 	p, err := snapshotRequest(w, r, replace)
@@ -93,32 +90,23 @@ func (s *snapshots) push(w http.ResponseWriter, r *http.Request, replace bool) e
 	if err != nil {
 		return err
 	}
-	writeResult(w, http.StatusOK, result)
+	writeResult(w, result, false)
 	return nil
 }
 
-// snapshotRequest is the push of a snapshot as the request says it. max_removed
-// belongs to replacing only.
+// snapshotRequest reads the push of a snapshot. max_removed is only valid for replacing.
 func snapshotRequest(w http.ResponseWriter, r *http.Request, replace bool) (*sources.SnapshotRequest, error) {
 	p := &sources.SnapshotRequest{Replace: replace, From: from(r)}
-	known := snapshotParameters
+	known := []parameter{
+		{name: "dry_run", set: func(v value) string { return v.boolean(&p.DryRun) }},
+		{name: "allow_empty", set: func(v value) string { return v.boolean(&p.AllowEmpty) }},
+		{name: "strict", set: func(v value) string { return v.strict(&p.Lenient) }},
+	}
 	if replace {
 		p.MaxRemoved = -1
-	} else {
-		known = known[:len(known)-1]
+		known = append(known, parameter{name: "max_removed", set: func(v value) string { return v.integer(&p.MaxRemoved, 0, MaxRemoved) }})
 	}
-	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
-		switch name {
-		case "dry_run":
-			return v.boolean(&p.DryRun)
-		case "allow_empty":
-			return v.boolean(&p.AllowEmpty)
-		case "strict":
-			return v.strict(&p.Lenient)
-		default:
-			return v.integer(&p.MaxRemoved, 0, MaxRemoved)
-		}
-	})
+	err := readParameters(r.URL.RawQuery, known...)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,23 +15,21 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
-// Times of streams.
 const (
-	// HeartbeatInterval is how long a stream is silent before a heartbeat tells
-	// that it is alive.
+	// HeartbeatInterval is the time without another event after which a heartbeat is sent.
 	HeartbeatInterval = 15 * time.Second
-	// StreamTimeout is how long a reader may take nothing of what it is sent.
+	// StreamTimeout is the maximum time in which a reader accepts no data.
 	StreamTimeout = 30 * time.Second
-	// MaxMessageTime is how long it may take for one message as a whole.
+	// MaxMessageTime is the maximum time to write one message.
 	MaxMessageTime = 2 * time.Minute
-	// drainTime is left for what is being sent when the service drains.
+	// drainTime is the remaining time to write a message when the service drains.
 	drainTime = time.Second
 )
 
 var streamType = []string{"text/event-stream"}
 
-// stream answers with the messages of a watch as server-sent events, until
-// nothing more comes, the caller is gone or takes nothing, or the service drains.
+// stream writes the messages of a watch as server-sent events, until the watch ends, the
+// caller disconnects or does not read, or the service drains.
 func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin func() (*observe.Watch, error)) error {
 	watch, err := begin()
 	if err != nil {
@@ -40,7 +39,7 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	h["Content-Type"] = streamType
-	h["X-Accel-Buffering"] = []string{"no"} // nginx would hold messages back
+	h["X-Accel-Buffering"] = []string{"no"} // nginx would buffer messages
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil
@@ -48,7 +47,7 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 	out := &messageWriter{w: w, control: http.NewResponseController(w)}
 	defer out.end()
 	defer context.AfterFunc(s.Draining(), out.cut)()
-	_ = out.control.SetReadDeadline(time.Time{}) // that the request was read in time is enough
+	_ = out.control.SetReadDeadline(time.Time{}) // the request has been read
 	err = out.send(func(b *bufio.Writer) {
 		_, _ = b.WriteString("retry: 1000\n\n")
 		writeMessage(b, heartbeat())
@@ -56,23 +55,21 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 	for err == nil {
 		err = out.next(r.Context(), watch)
 	}
-	// There is nobody to tell that the stream ended too early: who is gone
-	// knows, and who takes nothing is told by its connection's end.
-	return nil
+	return nil // the response has begun: the end of the stream is the only possible report
 }
 
-// messageWriter writes messages to a reader that may be slow.
+// messageWriter writes messages with a deadline.
 type messageWriter struct {
 	w       io.Writer
 	control *http.ResponseController
-	begun   time.Time // the message
+	begun   time.Time // of the message
 
-	mu    sync.Mutex // guards what follows, and the order of deadlines
-	over  bool       // no deadline comes after that of cut
-	ended bool       // the handler is about to return: nothing of w may be used
+	mu    sync.Mutex // guards the following fields, and calls of SetWriteDeadline
+	over  bool       // cut has set the last deadline
+	ended bool       // the handler returns: w must not be used
 }
 
-// next sends the next message, or a heartbeat where none comes.
+// next sends the next message, or a heartbeat.
 func (m *messageWriter) next(ctx context.Context, watch *observe.Watch) error {
 	waiting, cancel := context.WithTimeout(ctx, HeartbeatInterval)
 	defer cancel()
@@ -87,18 +84,18 @@ func (m *messageWriter) next(ctx context.Context, watch *observe.Watch) error {
 	}
 }
 
-// heartbeat is a message without an ID, which leaves a watch where it was. It is
-// one that scripts of a page can see, and not a comment: a connection may be open
-// long after there is a daemon at its end.
+// heartbeat returns a message without ID, which does not change where a watch resumes. It is
+// not a comment, because scripts have to see it: a connection may stay open after the
+// daemon has gone.
 func heartbeat() observe.Message {
 	text, err := json.Marshal(Heartbeat{Time: time.Now().UTC()})
 	if err != nil {
-		panic(err) // it is a time of this century
+		panic(err) // a time always encodes
 	}
 	return observe.Message{Type: "heartbeat", Data: func(yield func([]byte) bool) { yield(text) }}
 }
 
-// writeMessage writes a message. An error sticks to b.
+// writeMessage writes a message. b keeps an error.
 func writeMessage(b *bufio.Writer, m observe.Message) {
 	_, _ = b.WriteString("event: " + m.Type + "\n")
 	if m.ID != "" {
@@ -113,10 +110,10 @@ func writeMessage(b *bufio.Writer, m observe.Message) {
 	_, _ = b.WriteString("\n\n")
 }
 
-// buffers are used while a message is written, and not while one is awaited.
+// buffers are in use only while a message is written.
 var buffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, 16<<10) }}
 
-// send hands what write writes to the reader's connection.
+// send writes a message and flushes it.
 func (m *messageWriter) send(write func(*bufio.Writer)) error {
 	m.begun = time.Now()
 	b := buffers.Get().(*bufio.Writer) //nolint:errcheck // the pool holds nothing else
@@ -132,7 +129,7 @@ func (m *messageWriter) send(write func(*bufio.Writer)) error {
 	return m.control.Flush()
 }
 
-// Write writes a part of a message within its time.
+// Write writes a part of a message with the deadline of both limits.
 func (m *messageWriter) Write(p []byte) (int, error) {
 	now := time.Now()
 	deadline := now.Add(StreamTimeout)
@@ -141,13 +138,13 @@ func (m *messageWriter) Write(p []byte) (int, error) {
 	}
 	m.mu.Lock()
 	if !m.over {
-		_ = m.control.SetWriteDeadline(deadline) // a writer that has none cannot block
+		_ = m.control.SetWriteDeadline(deadline) // a writer without deadlines does not block
 	}
 	m.mu.Unlock()
 	return m.w.Write(p)
 }
 
-// cut leaves little time for what is being written.
+// cut shortens the deadline of the current message.
 func (m *messageWriter) cut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -158,7 +155,7 @@ func (m *messageWriter) cut() {
 	_ = m.control.SetWriteDeadline(time.Now().Add(drainTime))
 }
 
-// end leaves the connection as it was before the stream, for other requests.
+// end removes the deadline, for other requests of the connection.
 func (m *messageWriter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -167,14 +164,16 @@ func (m *messageWriter) end() {
 	}
 }
 
-// lastEventID is after which message a stream is to go on: what a browser says by
-// itself, when it connects again, or else the parameter's.
-func lastEventID(r *http.Request, parameter string) string {
-	if id := r.Header.Get("Last-Event-ID"); id != "" {
-		return id
-	}
-	return parameter
-}
-
-// maxEventIDBytes is the longest last_event_id.
+// maxEventIDBytes is the maximum length of last_event_id.
 const maxEventIDBytes = 64
+
+// lastEventID is the parameter for callers that cannot send Last-Event-ID, which takes
+// precedence.
+func lastEventID(last *string) parameter {
+	header := *last
+	return parameter{name: "last_event_id", set: func(v value) string {
+		wanted := v.limited(last, maxEventIDBytes)
+		*last = cmp.Or(header, *last)
+		return wanted
+	}}
+}

@@ -12,24 +12,23 @@ import (
 type TargetList struct {
 	// Targets are sorted by name, in byte order.
 	Targets []observe.TargetSummary `json:"targets"`
-	// Next is what to ask for as after= for the rest; absent where there is
-	// none.
+	// Next is the value of after= for the next part; absent if this is the last one.
 	Next string `json:"next,omitempty"`
 }
 
-// targets answers /v1/targets.
+// targets serves /v1/targets.
 type targets struct{ service *service.Service }
 
-// list answers with a summary of each target.
+// list returns a summary of each target.
 //
 //	@Summary		List targets
-//	@Description	Those with routes. A cluster's own tree is described with the cluster.
+//	@Description	Targets with routes. GET /v1/clusters describes clusters that picks name directly.
 //	@ID				listTargets
 //	@Tags			targets
 //	@Produce		json
-//	@Param			prefix			query		string	false	"only targets whose name begins so, xds:/// included"	minlength(1)	maxlength(512)
-//	@Param			limit			query		int		false	"at most so many"										minimum(1)		maximum(10000)
-//	@Param			after			query		string	false	"only targets whose name comes after this one"			minlength(1)	maxlength(512)
+//	@Param			prefix			query		string	false	"only targets whose full name (xds:///…) begins with this"	minlength(1)	maxlength(512)
+//	@Param			limit			query		int		false	"maximum number of targets"										minimum(1)		maximum(10000)
+//	@Param			after			query		string	false	"only targets whose name sorts after this one"			minlength(1)	maxlength(512)
 //	@Success		200				{object}	TargetList	"sorted by name"
 //	@Failure		400,414,500,503	{object}	Problem
 //	@Router			/v1/targets [get]
@@ -44,13 +43,12 @@ func (t *targets) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	var list TargetList
 	list.Targets, list.Next = part(l, all, func(s observe.TargetSummary) string { return s.Name })
-	writeJSON(w, http.StatusOK, list)
-	return nil
+	return reply(w, list, nil)
 }
 
-// get answers with a target, its routes and its clusters.
+// get returns a target with its routes and clusters.
 //
-//	@Summary	Look at a target
+//	@Summary	Get the state of a target
 //	@ID			getTarget
 //	@Tags		targets
 //	@Produce	json
@@ -67,26 +65,22 @@ func (t *targets) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := t.service.Target(name)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, state)
-	return nil
+	return reply(w, state, err)
 }
 
 // put hosts a target.
 //
 //	@Summary		Host a target
-//	@Description	From now on, and after a restart, picks may ask for the target. Its Listener and what that leads to come from a push, a file or a management server. A Listener that is pushed hosts the target of its name by itself. What is hosted is no part of the snapshot. The body is empty, or {}.
+//	@Description	Picks can name the target from now on, also after a restart. Its Listener, routes and clusters come from pushes, files or a management server. A pushed Listener hosts the target of its name without this call. Hosted targets are not part of the snapshot. The body is empty or {}.
 //	@ID				putTarget
 //	@Tags			targets
 //	@Produce		json
 //	@Param			name			path		string		true	"xds:///NAME, or NAME alone, percent-encoded"
-//	@Param			dry_run			query		bool		false	"tell what would change, and change nothing"
-//	@Param			If-Match		header		string		false	"ETags, one of which must be the target's; * asks that it is hosted so"
-//	@Param			If-None-Match	header		string		false	"*: only if it is not hosted so"
-//	@Success		200				{object}	PushAnswer	"it was hosted already; or what would change"
-//	@Success		201				{object}	PushAnswer	"new"
+//	@Param			dry_run			query		bool		false	"return what would change, without changing it"
+//	@Param			If-Match		header		string		false	"ETags, one of which must match; * requires that the target was hosted by PUT"
+//	@Param			If-None-Match	header		string		false	"*: requires that the target was not hosted by PUT"
+//	@Success		200				{object}	PushAnswer	"already hosted; with dry_run, what would change"
+//	@Success		201				{object}	PushAnswer	"created"
 //	@Failure		400,403,404,412,413,414,428,500,503,507	{object}	Problem
 //	@Router			/v1/targets/{name} [put]
 func (t *targets) put(w http.ResponseWriter, r *http.Request) error {
@@ -101,24 +95,20 @@ func (t *targets) put(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	status := http.StatusOK
-	if result.New && !h.DryRun {
-		status = http.StatusCreated
-	}
-	writeResult(w, status, result)
+	writeResult(w, result, result.New && !h.DryRun)
 	return nil
 }
 
-// delete drops a target that was hosted by put.
+// delete removes a target that was hosted by PUT.
 //
-//	@Summary		Drop a target
-//	@Description	Takes back what PUT did. A warning tells what hosts the target all the same: --target, or a Listener; where PUT never did, that is refused.
+//	@Summary		Remove a target
+//	@Description	Reverts PUT. A warning names what still hosts the target: --target or a Listener. If PUT did not host the target, the call is rejected.
 //	@ID				deleteTarget
 //	@Tags			targets
 //	@Produce		json
 //	@Param			name		path		string		true	"xds:///NAME, or NAME alone, percent-encoded"
-//	@Param			dry_run		query		bool		false	"tell what would change, and change nothing"
-//	@Param			If-Match	header		string		false	"ETags, one of which must be the target's; * asks that it is hosted so"
+//	@Param			dry_run		query		bool		false	"return what would change, without changing it"
+//	@Param			If-Match	header		string		false	"ETags, one of which must match; * requires that the target was hosted by PUT"
 //	@Success		200			{object}	PushAnswer	"what changed"
 //	@Failure		400,403,404,412,414,428,500,503,507	{object}	Problem
 //	@Router			/v1/targets/{name} [delete]
@@ -131,7 +121,7 @@ func (t *targets) delete(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeResult(w, http.StatusOK, result)
+	writeResult(w, result, false)
 	return nil
 }
 
@@ -141,9 +131,7 @@ func hostRequest(r *http.Request) (*sources.HostRequest, error) {
 	if h.Target, err = pathName(r, "name"); err != nil {
 		return nil, err
 	}
-	err = readQuery(r.URL.RawQuery, []parameter{{name: "dry_run"}}, func(_ string, v value) string {
-		return v.boolean(&h.DryRun)
-	})
+	err = readParameters(r.URL.RawQuery, parameter{name: "dry_run", set: func(v value) string { return v.boolean(&h.DryRun) }})
 	if err != nil {
 		return nil, err
 	}

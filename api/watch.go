@@ -7,43 +7,39 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
-// Heartbeat tells that a stream is alive.
+// Heartbeat shows that a stream is alive.
 type Heartbeat struct {
-	Time time.Time `json:"time"` // by the daemon's clock
+	Time time.Time `json:"time"` // of the daemon's clock
 }
 
-// ClusterStream has what the data of each event is in the stream of a cluster, by
-// the event's name.
+// ClusterStream has the data of each event of the stream of a cluster, by event name.
 type ClusterStream struct {
-	// Heartbeat comes when the stream opens, and whenever it was silent for 15 s.
+	// Heartbeat is sent when the stream opens, and after 15 s without another event.
 	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
-	// State comes at first, and whenever the state is another.
+	// State is sent first, and whenever the state changes.
 	State *observe.ClusterState `json:"state,omitempty"`
-	// Counts come at first, and at most once a second.
+	// Counts are sent first, and at most once a second.
 	Counts *observe.ClusterCounts `json:"counts,omitempty"`
-	// Gone comes last, where the cluster is no more.
+	// Gone is sent last, when the cluster is removed.
 	Gone *Nothing `json:"gone,omitempty"`
 }
 
-// ClustersStream has what the data of each event is in the stream of all clusters,
-// by the event's name.
+// ClustersStream has the data of each event of the stream of all clusters, by event name.
 type ClustersStream struct {
-	// Heartbeat comes when the stream opens, and whenever it was silent for 15 s.
+	// Heartbeat is sent when the stream opens, and after 15 s without another event.
 	Heartbeat *Heartbeat `json:"heartbeat,omitempty"`
-	// Resync replaces all that was known.
+	// Resync replaces all clusters that the reader knows.
 	Resync *WatchedClusters `json:"resync,omitempty"`
-	// Update comes at most once a second.
+	// Update is sent at most once a second.
 	Update *ClustersUpdate `json:"update,omitempty"`
 }
 
-// EventsStream has what the data of each event is in the stream of events, by the
-// event's name.
+// EventsStream has the data of each event of the stream of events, by event name.
 type EventsStream struct {
-	// Heartbeat comes when the stream opens, and whenever it was silent for 15 s.
+	// Heartbeat is sent when the stream opens, and after 15 s without another event.
 	Heartbeat *Heartbeat     `json:"heartbeat,omitempty"`
 	Event     *observe.Event `json:"event,omitempty"`
-	// Resync tells that events were missed: GET /v1/events has those that are
-	// remembered.
+	// Resync means that events were missed: GET /v1/events has those that lbd keeps.
 	Resync *Nothing `json:"resync,omitempty"`
 }
 
@@ -53,30 +49,30 @@ type WatchedClusters struct {
 	Clusters []observe.WatchedCluster `json:"clusters"`
 }
 
-// ClustersUpdate is what changed.
+// ClustersUpdate has the changes since the last message.
 type ClustersUpdate struct {
 	WatchedClusters
 
-	// Removed are the names of the clusters that are no more.
+	// Removed has the names of removed clusters.
 	Removed []string `json:"removed"`
 }
 
 // Nothing is {}.
 type Nothing struct{}
 
-// watch answers with a stream of a cluster's states.
+// watch streams the state of a cluster.
 //
 //	@Summary		Watch a cluster
-//	@Description	Server-sent events. "state" has what GET of the cluster answers: at once, and then whenever it is another one, at most every 100 ms. Its id is the generation, a dot, and what tells the generation's states from each other. "counts", without id, has what was counted: at once, and once a second if it is another. "gone" comes last, when the cluster is no more. Last-Event-ID may be an id or a generation: that state is not sent again. "heartbeat", without id, comes when the stream opens, and when there was nothing for 15 s.
+//	@Description	Server-sent events. "state" has the response of GET /v1/clusters/NAME; it is sent first, and after changes, at most every 100 ms. Its id is the generation, a dot, and a suffix for the state within the generation. "counts", without id, has counters; it is sent first, and after changes, at most once a second. "gone" is sent last, when the cluster is removed. Last-Event-ID may be an id or a generation: that state is not sent again. "heartbeat" is sent when the stream opens, and after 15 s without another event.
 //	@ID				watchCluster
 //	@Tags			clusters
 //	@Produce		text/event-stream
 //	@Param			name					path		string	true	"the cluster's name, percent-encoded"
-//	@Param			target					query		string	false	"the target in whose tree it is watched: xds:///NAME, or NAME alone"	minlength(1)	maxlength(512)
-//	@Param			endpoints				query		bool	false	"false leaves the endpoints out"	default(true)
-//	@Param			last_event_id			query		string	false	"as Last-Event-ID, for those who cannot send it"	minlength(1)	maxlength(64)
-//	@Param			Last-Event-ID			header		string	false	"the id of the last event that was received"
-//	@Success		200						{object}	ClusterStream	"what data is, by event"
+//	@Param			target					query		string	false	"the target whose tree is watched: xds:///NAME, or NAME alone"	minlength(1)	maxlength(512)
+//	@Param			endpoints				query		bool	false	"false omits the endpoints"	default(true)
+//	@Param			last_event_id			query		string	false	"as Last-Event-ID, for callers that cannot send headers"	minlength(1)	maxlength(64)
+//	@Param			Last-Event-ID			header		string	false	"the id of the last received event"
+//	@Success		200						{object}	ClusterStream	"the data of each event, by event name"
 //	@Failure		400,404,414,429,500,503	{object}	Problem
 //	@Router			/v1/clusters/{name}/watch [get]
 func (c *clusters) watch(w http.ResponseWriter, r *http.Request) error {
@@ -84,95 +80,67 @@ func (c *clusters) watch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var target, last string
-	endpoints := true
-	known := []parameter{{name: "target"}, {name: "endpoints"}, {name: "last_event_id"}}
-	err = readQuery(r.URL.RawQuery, known, func(name string, v value) string {
-		switch name {
-		case "target":
-			return v.name(&target)
-		case "endpoints":
-			return v.boolean(&endpoints)
-		default:
-			return v.limited(&last, maxEventIDBytes)
-		}
-	})
+	target, endpoints, last := "", true, r.Header.Get("Last-Event-ID")
+	err = readParameters(r.URL.RawQuery, lastEventID(&last),
+		parameter{name: "target", set: func(v value) string { return v.name(&target) }},
+		parameter{name: "endpoints", set: func(v value) string { return v.boolean(&endpoints) }},
+	)
 	if err != nil {
 		return err
 	}
 	return stream(w, r, c.service, func() (*observe.Watch, error) {
-		return c.service.WatchCluster(name, target, endpoints, lastEventID(r, last))
+		return c.service.WatchCluster(name, target, endpoints, last)
 	})
 }
 
-// watchAll answers with a stream of all clusters.
+// watchAll streams all clusters.
 //
 //	@Summary		Watch all clusters
-//	@Description	Server-sent events. "resync" has all clusters, in short; "update", at most once a second, those that changed and the names of those that are no more. Both have an id. After a Last-Event-ID that is still known there is no resync, only what changed since. "heartbeat", without id, comes when the stream opens, and when there was nothing for 15 s. A cluster of the name "watch" is at /v1/clusters/%77atch.
+//	@Description	Server-sent events. "resync" has a summary of all clusters; "update", at most once a second, has the clusters that changed and the names of removed clusters. Both have an id. After a Last-Event-ID that lbd still knows, there is no resync, only the changes since then. "heartbeat" is sent when the stream opens, and after 15 s without another event. The state of a cluster with the name "watch" is at /v1/clusters/%77atch.
 //	@ID				watchClusters
 //	@Tags			clusters
 //	@Produce		text/event-stream
-//	@Param			prefix				query		string	false	"only clusters whose name begins so"	minlength(1)	maxlength(512)
-//	@Param			last_event_id		query		string	false	"as Last-Event-ID, for those who cannot send it"	minlength(1)	maxlength(64)
-//	@Param			Last-Event-ID		header		string	false	"the id of the last event that was received"
-//	@Success		200					{object}	ClustersStream	"what data is, by event"
+//	@Param			prefix				query		string	false	"only clusters whose name begins with this"	minlength(1)	maxlength(512)
+//	@Param			last_event_id		query		string	false	"as Last-Event-ID, for callers that cannot send headers"	minlength(1)	maxlength(64)
+//	@Param			Last-Event-ID		header		string	false	"the id of the last received event"
+//	@Success		200					{object}	ClustersStream	"the data of each event, by event name"
 //	@Failure		400,414,429,500,503	{object}	Problem
 //	@Router			/v1/clusters/watch [get]
 func (c *clusters) watchAll(w http.ResponseWriter, r *http.Request) error {
-	var prefix, last string
-	known := []parameter{{name: "prefix"}, {name: "last_event_id"}}
-	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
-		if name == "prefix" {
-			return v.name(&prefix)
-		}
-		return v.limited(&last, maxEventIDBytes)
-	})
+	prefix, last := "", r.Header.Get("Last-Event-ID")
+	err := readParameters(r.URL.RawQuery, lastEventID(&last),
+		parameter{name: "prefix", set: func(v value) string { return v.name(&prefix) }},
+	)
 	if err != nil {
 		return err
 	}
-	return stream(w, r, c.service, func() (*observe.Watch, error) {
-		return c.service.WatchClusters(prefix, lastEventID(r, last))
-	})
+	return stream(w, r, c.service, func() (*observe.Watch, error) { return c.service.WatchClusters(prefix, last) })
 }
 
-// watch answers with a stream of events.
+// watch streams events.
 //
-//	@Summary		Watch what happens
-//	@Description	Server-sent events. "event" has one event, under its id, the oldest first: those after Last-Event-ID, else the last so many and all that come. "resync" tells that events after Last-Event-ID are forgotten, or that it is another process's: GET /v1/events has those that are remembered. "heartbeat", without id, comes when the stream opens, and when there was nothing for 15 s.
+//	@Summary		Watch events
+//	@Description	Server-sent events. "event" has one event and its id, oldest first: events after Last-Event-ID, or else the last past events (see last), then new ones. "resync" means that lbd no longer has the events after Last-Event-ID, or has restarted: GET /v1/events has those that lbd keeps. "heartbeat" is sent when the stream opens, and after 15 s without another event.
 //	@ID				watchEvents
 //	@Tags			daemon
 //	@Produce		text/event-stream
-//	@Param			cluster				query		string		false	"only those of this cluster, and pushes of several that list a change of its resources"	minlength(1)	maxlength(512)
-//	@Param			target				query		string		false	"only those of the tree of this target"	minlength(1)	maxlength(512)
-//	@Param			type				query		[]string	false	"only those of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
-//	@Param			last				query		int			false	"begin with so many of the past"	minimum(0)	maximum(1000)	default(0)
-//	@Param			last_event_id		query		string		false	"as Last-Event-ID, for those who cannot send it; last is not heeded then"	minlength(1)	maxlength(64)
-//	@Param			Last-Event-ID		header		string		false	"the id of the last event that was received"
-//	@Success		200					{object}	EventsStream	"what data is, by event"
+//	@Param			cluster				query		string		false	"only events of this cluster, and pushes of several clusters that change its resources"	minlength(1)	maxlength(512)
+//	@Param			target				query		string		false	"only events of the tree of this target"	minlength(1)	maxlength(512)
+//	@Param			type				query		[]string	false	"only events of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
+//	@Param			last				query		int			false	"number of past events to begin with"	minimum(0)	maximum(1000)	default(0)
+//	@Param			last_event_id		query		string		false	"as Last-Event-ID, for callers that cannot send headers; last is ignored then"	minlength(1)	maxlength(64)
+//	@Param			Last-Event-ID		header		string		false	"the id of the last received event"
+//	@Success		200					{object}	EventsStream	"the data of each event, by event name"
 //	@Failure		400,414,429,500,503	{object}	Problem
 //	@Router			/v1/events/watch [get]
 func (e *events) watch(w http.ResponseWriter, r *http.Request) error {
 	var f observe.EventFilter
-	var last string
-	known := []parameter{{name: "cluster"}, {name: "target"}, {name: "type", repeats: true}, {name: "last"}, {name: "last_event_id"}}
-	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
-		switch name {
-		case "cluster":
-			return v.name(&f.Cluster)
-		case "target":
-			return v.name(&f.Target)
-		case "type":
-			return eventType(&f.Types, v)
-		case "last":
-			return v.integer(&f.Limit, 0, observe.MaxLastEvents)
-		default:
-			return v.limited(&last, maxEventIDBytes)
-		}
-	})
+	last := r.Header.Get("Last-Event-ID")
+	err := readParameters(r.URL.RawQuery, append(eventParameters(&f), lastEventID(&last),
+		parameter{name: "last", set: func(v value) string { return v.integer(&f.Limit, 0, observe.MaxLastEvents) }},
+	)...)
 	if err != nil {
 		return err
 	}
-	return stream(w, r, e.service, func() (*observe.Watch, error) {
-		return e.service.WatchEvents(f, lastEventID(r, last))
-	})
+	return stream(w, r, e.service, func() (*observe.Watch, error) { return e.service.WatchEvents(f, last) })
 }

@@ -9,53 +9,43 @@ import (
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
-// DefaultXDS is how many targets, and how many resources, GET /v1/xds lists without
-// limit.
+// DefaultXDS is the default limit of the targets, and of the resources, of GET /v1/xds.
 const DefaultXDS = 1000
 
-// xds answers /v1/xds.
+// xds serves /v1/xds.
 type xds struct{ service *service.Service }
 
-// get answers with how lbd stands with its management servers.
+// get returns the state of the management servers and their resources.
 //
-//	@Summary		Look at the management servers
-//	@Description	Which servers are connected, which of them each target uses, and the state of each resource that a target needs: with the reason where it was rejected (NACK), does not exist, or did not come. Each target, and each cluster on demand, falls back to another server by itself (gRFC A71).
+//	@Summary		Get the state of the management servers
+//	@Description	Which servers are connected, which server each target uses, and the state of each resource that a target needs, with the reason if it was rejected (NACK), does not exist, or was not received. Each target and each on-demand cluster falls back to another server independently (gRFC A71).
 //	@ID				getXDS
 //	@Tags			targets
 //	@Produce		json
 //	@Param			type		query		string		false	"only resources of this type"			Enums(Listener,RouteConfiguration,Cluster,ClusterLoadAssignment)
 //	@Param			state		query		string		false	"only resources in this state"			Enums(requested,acked,nacked,nacked_but_cached,does_not_exist,does_not_exist_but_cached,received_error,received_error_but_cached,timeout)
-//	@Param			prefix		query		string		false	"only resources whose name begins so"	minlength(1)	maxlength(512)
-//	@Param			target		query		string		false	"only this target and its resources: xds:///NAME, or cluster:NAME for a cluster that picks name"	minlength(1)	maxlength(520)
-//	@Param			limit		query		int			false	"at most so many targets, and so many resources"	minimum(1)		maximum(10000)	default(1000)
+//	@Param			prefix		query		string		false	"only resources whose name begins with this"	minlength(1)	maxlength(512)
+//	@Param			target		query		string		false	"only this target and its resources: xds:///NAME, or cluster:NAME for an on-demand cluster"	minlength(1)	maxlength(520)
+//	@Param			limit		query		int			false	"maximum number of targets, and of resources"	minimum(1)		maximum(10000)	default(1000)
 //	@Success		200			{object}	sources.XDSState	"servers and resources"
 //	@Failure		400,414,500	{object}	Problem
 //	@Router			/v1/xds [get]
 func (x *xds) get(w http.ResponseWriter, r *http.Request) error {
 	f := sources.XDSFilter{Limit: DefaultXDS}
-	known := []parameter{{name: "type"}, {name: "state"}, {name: "prefix"}, {name: "target"}, {name: "limit"}}
-	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
-		switch name {
-		case "type":
-			return v.oneOf(&f.Type, sources.XDSTypes)
-		case "state":
-			return v.oneOf(&f.State, sources.XDSStates)
-		case "prefix":
-			return v.name(&f.Prefix)
-		case "target":
-			return v.limited(&f.Target, len("cluster:")+MaxNameBytes)
-		default:
-			return v.integer(&f.Limit, 1, MaxList)
-		}
-	})
+	err := readParameters(r.URL.RawQuery,
+		parameter{name: "type", set: func(v value) string { return v.oneOf(&f.Type, sources.XDSTypes) }},
+		parameter{name: "state", set: func(v value) string { return v.oneOf(&f.State, sources.XDSStates) }},
+		parameter{name: "prefix", set: func(v value) string { return v.name(&f.Prefix) }},
+		parameter{name: "target", set: func(v value) string { return v.limited(&f.Target, len("cluster:")+MaxNameBytes) }},
+		parameter{name: "limit", set: func(v value) string { return v.integer(&f.Limit, 1, MaxList) }},
+	)
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, x.service.XDS(f))
-	return nil
+	return reply(w, x.service.XDS(f), nil)
 }
 
-// oneOf takes one of some words.
+// oneOf stores one of the given words.
 func (v value) oneOf(to *string, words []string) string {
 	if !slices.Contains(words, v.text) {
 		return "one of " + strings.Join(words, ", ")

@@ -180,17 +180,17 @@ func TestTheLongestIdleMakesRoom(t *testing.T) {
 		}
 		synctest.Wait()
 		want := `
-# HELP lbd_http_connections Connections of the API's callers, by state: active while a request is under way, else idle.
+# HELP lbd_http_connections Open API connections, by state: active during a request, else idle.
 # TYPE lbd_http_connections gauge
 lbd_http_connections{state="active"} 0
 lbd_http_connections{state="idle"} 3
-# HELP lbd_http_connections_evicted_total Idle connections that were closed to make room for new ones.
+# HELP lbd_http_connections_evicted_total Idle API connections closed at the limit, to admit new ones.
 # TYPE lbd_http_connections_evicted_total counter
 lbd_http_connections_evicted_total 1
-# HELP lbd_http_connections_refused_total New connections that were answered with 503 because there was no room and none was idle.
+# HELP lbd_http_connections_refused_total New API connections rejected with 503 because the limit was reached and none was idle.
 # TYPE lbd_http_connections_refused_total counter
 lbd_http_connections_refused_total 0
-# HELP lbd_http_max_connections Connections that the API's callers may have (--max-connections).
+# HELP lbd_http_max_connections Maximum number of API connections (--max-connections).
 # TYPE lbd_http_max_connections gauge
 lbd_http_max_connections 3
 `

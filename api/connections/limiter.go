@@ -1,6 +1,6 @@
-// Package connections limits how many connections the API's callers have open, so that
-// they do not take the descriptors that lbd needs for itself. It makes room for a new
-// connection by closing the one that has been idle longest.
+// Package connections limits the open connections of the API's callers, so that lbd keeps
+// file descriptors for itself. At the limit, it closes the connection that has been idle
+// longest.
 package connections
 
 import (
@@ -16,56 +16,55 @@ import (
 )
 
 const (
-	// AdmitWait is how long a new connection waits for room when none is idle. One that
-	// comes while the last had to be refused does not wait.
+	// AdmitWait is the maximum time that a new connection waits if no connection is idle. It
+	// does not wait if the last connection was rejected.
 	AdmitWait = time.Second
-	// evictWait is how long an idle connection has to end until another is chosen: a
-	// request may have come on it in the same moment.
+	// evictWait is the time after which another connection is evicted: the first one may
+	// have received a request at the same moment.
 	evictWait = 20 * time.Millisecond
-	// acceptPause is how long nothing is accepted after a shortage of the system.
+	// acceptPause is the pause after a shortage of descriptors.
 	acceptPause = 50 * time.Millisecond
-	// bodyPatience is how long nothing of a request's body may have come until its
-	// connection counts as idle where room is needed.
+	// bodyPatience is the time without data of a request body after which its connection may
+	// be evicted.
 	bodyPatience = time.Second
-	// maxCandidates is how many idle connections one look finds.
+	// maxCandidates is the maximum number of idle connections that one search returns.
 	maxCandidates = 256
 )
 
-// Options are what a Limiter needs from around it.
+// Options configure a Limiter.
 type Options struct {
-	// Max is how many connections there may be.
+	// Max is the maximum number of connections.
 	Max int
-	// Full is called for each connection that is refused because no other one is idle.
+	// Full is called for each connection that is rejected because none is idle.
 	Full func()
-	// Lacking reports whether a connection could not be accepted for a shortage of the
-	// system, so that it is to be tried again.
+	// Lacking reports whether an error of Accept is a shortage of descriptors, after which
+	// Accept is retried.
 	Lacking func(error) bool
 }
 
-// Limiter knows the connections of all listeners. Its methods may be called from any
-// goroutine.
+// Limiter limits the connections of all listeners. It is safe for concurrent use.
 type Limiter struct {
 	options Options
 	start   time.Time
 
 	evicted, refused atomic.Uint64
-	waiting          atomic.Int64 // new connections that wait for room
-	full             atomic.Bool  // the last one had to be refused
+	waiting          atomic.Int64 // new connections that wait
+	full             atomic.Bool  // the last one was rejected
 
 	mu         sync.Mutex // guards the rest
 	open       map[*conn]struct{}
-	freed      chan struct{} // closed when there may be room; nil while no connection waits
-	candidates []candidate   // idle ones, the longest first, as of the last look
+	freed      chan struct{} // closed when a connection may be admitted; nil if none waits
+	candidates []candidate   // idle connections, longest idle first, at the last search
 	refusing   int
 }
 
-// candidate is a connection whose idle was this.
+// candidate is a connection, and its idle field at the search.
 type candidate struct {
 	conn *conn
 	idle int64
 }
 
-// since is since when nothing has come on the connection.
+// since returns the time since which the connection has received nothing.
 func (c candidate) since() int64 { return max(c.idle, -c.idle) }
 
 // New returns a Limiter without connections.
@@ -78,24 +77,24 @@ type conn struct {
 	net.Conn
 
 	limiter *Limiter
-	// idle is since when, as limiter.now; 0 while a request is under way. It is negative
-	// while the request's body is awaited.
+	// idle is the time (limiter.now) since which the connection is idle; 0 during a request,
+	// and negative while the server waits for the body of a request.
 	idle    atomic.Int64
 	retired atomic.Bool
 	closed  sync.Once
 }
 
-// now is never 0.
+// now returns the time since start, which is never 0.
 func (l *Limiter) now() int64 { return int64(time.Since(l.start)) + 1 }
 
-// Attach lets l follow the connections of a server, which must have its Handler and
-// serve listeners of [Limiter.Listen]. It sets ConnState and ConnContext.
+// Attach tracks the connections of a server, which must have its Handler and must serve
+// listeners of [Limiter.Listen]. It sets ConnState and ConnContext.
 func (l *Limiter) Attach(s *http.Server) {
 	s.ConnState = l.stateChanged
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
 	next := s.Handler
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A connection of HTTP/2 has other requests beside the one whose body is awaited.
+		// A connection of HTTP/2 may have other requests while it waits for a body.
 		if own, ok := r.Context().Value(connKey{}).(*conn); ok && r.ProtoMajor == 1 && r.Body != http.NoBody {
 			r.Body = &body{r.Body, own}
 		}
@@ -103,7 +102,7 @@ func (l *Limiter) Attach(s *http.Server) {
 	})
 }
 
-// connKey is the key of a request's connection in its context.
+// connKey is the context key of the connection.
 type connKey struct{}
 
 // body is the body of a request.
@@ -113,14 +112,14 @@ type body struct {
 	conn *conn
 }
 
-// Read reads. Meanwhile the connection waits for its caller.
+// Read marks the connection as waiting for its caller.
 func (b *body) Read(p []byte) (int, error) {
 	b.conn.idle.Store(-b.conn.limiter.now())
 	defer b.conn.idle.Store(0)
 	return b.ReadCloser.Read(p)
 }
 
-// stateChanged follows which connections are idle.
+// stateChanged is the ConnState hook.
 func (l *Limiter) stateChanged(c net.Conn, s http.ConnState) {
 	own, ok := c.(*conn)
 	if !ok {
@@ -131,14 +130,14 @@ func (l *Limiter) stateChanged(c net.Conn, s http.ConnState) {
 		own.idle.Store(0)
 	case http.StateIdle:
 		own.idle.Store(l.now())
-		if l.waiting.Load() > 0 && !own.retired.Load() { // one that is retired closes now
+		if l.waiting.Load() > 0 && !own.retired.Load() { // a retired connection closes now
 			l.wake()
 		}
 	default:
 	}
 }
 
-// wake lets those look again who wait for room.
+// wake wakes the connections that wait.
 func (l *Limiter) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +159,7 @@ func (c *conn) Close() error {
 	return err
 }
 
-// CloseWrite ends what is sent, as the HTTP server does before it closes.
+// CloseWrite closes the writing side. The HTTP server calls it before Close.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -168,8 +167,8 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// retire ends the connection gently: a request that was received already is answered,
-// and the server closes the connection when it finds no other.
+// retire closes the connection gracefully: the server answers a request that it has already
+// received, and closes the connection when there is no other.
 func (c *conn) retire() {
 	if c.retired.Swap(true) {
 		return
@@ -180,7 +179,7 @@ func (c *conn) retire() {
 	_ = c.Conn.SetReadDeadline(time.Now())
 }
 
-// admit counts c once there is room, and reports false where there is none in time.
+// admit adds c when there is room. It reports false if there is none in time.
 func (l *Limiter) admit(c *conn) bool {
 	wait := AdmitWait
 	if l.full.Load() {
@@ -215,7 +214,7 @@ func (l *Limiter) admit(c *conn) bool {
 	}
 }
 
-// enter counts c if there is room; else freed is closed when there may be.
+// enter adds c if there is room; else freed is closed when there may be room.
 func (l *Limiter) enter(c *conn) (room bool, freed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,12 +228,11 @@ func (l *Limiter) enter(c *conn) (room bool, freed <-chan struct{}) {
 	return false, l.freed
 }
 
-// evict retires the connection that has been idle longest, and reports whether there
-// was one.
+// evict retires the connection that has been idle longest. It reports false if none is idle.
 func (l *Limiter) evict() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for looked := false; ; looked = true {
+	for searched := false; ; searched = true {
 		for len(l.candidates) > 0 {
 			next := l.candidates[0]
 			l.candidates = l.candidates[1:]
@@ -244,15 +242,15 @@ func (l *Limiter) evict() bool {
 				return true
 			}
 		}
-		if looked {
+		if searched {
 			return false
 		}
-		l.look()
+		l.search()
 	}
 }
 
-// look finds the connections that have been idle longest.
-func (l *Limiter) look() {
+// search finds the connections that have been idle longest.
+func (l *Limiter) search() {
 	l.candidates = l.candidates[:0]
 	silent := -l.now() + int64(bodyPatience)
 	for c := range l.open {
@@ -264,8 +262,8 @@ func (l *Limiter) look() {
 	l.candidates = slices.Clone(l.candidates[:min(len(l.candidates), maxCandidates)])
 }
 
-// Drain retires every connection once it has been idle for quiet, and returns when there
-// is none left, or ctx ends. Nothing may be accepted any more.
+// Drain retires every connection that has been idle for quiet. It returns when none is left
+// or ctx ends. The listeners must be closed.
 func (l *Limiter) Drain(ctx context.Context, quiet time.Duration) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -278,7 +276,7 @@ func (l *Limiter) Drain(ctx context.Context, quiet time.Duration) {
 	}
 }
 
-// retireIdle returns how many connections there are.
+// retireIdle retires idle connections, and returns the number of all connections.
 func (l *Limiter) retireIdle(quiet time.Duration) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

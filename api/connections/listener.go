@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// maxRefusing is how many connections are told at a time that they are refused, and
-	// refusingPart what part of the limit they are at most: they have descriptors beyond
-	// it. Others are closed without a word.
+	// maxRefusing and refusingPart (a part of the limit) bound the number of rejected
+	// connections that get a response at the same time, since their descriptors are not
+	// part of the limit. Others are closed without a response.
 	maxRefusing  = 64
 	refusingPart = 16
-	// refuseTime is how long that may take.
+	// refuseTime is the maximum time for the response.
 	refuseTime = 500 * time.Millisecond
 )
 
-// refusal is the answer to whatever a connection that is refused asks.
+// refusal is the response on a rejected connection.
 const refusal = "HTTP/1.1 503 Service Unavailable\r\n" +
 	"Content-Type: application/problem+json\r\n" +
 	"Connection: close\r\n" +
@@ -25,18 +25,17 @@ const refusal = "HTTP/1.1 503 Service Unavailable\r\n" +
 	"\r\n" +
 	`{"type":"about:blank","title":"Service Unavailable","status":503,"code":"too_many_connections","grpc_code":"UNAVAILABLE","detail":"lbd has as many connections as --max-connections allows, and none of them is idle; retry later"}` + "\n"
 
-// listener accepts what the Limiter admits.
+// listener returns the connections that the Limiter admits.
 type listener struct {
 	net.Listener
 
 	limiter *Limiter
 }
 
-// Listen returns a listener whose connections count, for a server that l is attached
-// to.
+// Listen returns a listener with the limit, for a server with [Limiter.Attach].
 func (l *Limiter) Listen(inner net.Listener) net.Listener { return &listener{inner, l} }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next admitted connection.
 func (ln *listener) Accept() (net.Conn, error) {
 	l := ln.limiter
 	for {
@@ -45,7 +44,7 @@ func (ln *listener) Accept() (net.Conn, error) {
 			if !l.options.Lacking(err) {
 				return nil, err
 			}
-			l.evict() // its descriptor helps
+			l.evict() // frees a descriptor
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -60,7 +59,7 @@ func (ln *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// refuse answers a connection that there is no room for, in a goroutine of its own.
+// refuse responds to a rejected connection in a new goroutine.
 func (l *Limiter) refuse(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,8 +79,8 @@ func (l *Limiter) refuse(c net.Conn) {
 		if _, err := io.WriteString(c, refusal); err != nil {
 			return
 		}
-		// To close before the request was read would reset the connection, and the
-		// answer with it.
+		// Closing before the request is read would reset the connection, and the caller
+		// would lose the response.
 		if half, ok := c.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 			_, _ = io.Copy(io.Discard, io.LimitReader(c, 1<<20))
 		}
