@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/lastgood"
@@ -177,6 +179,43 @@ func TestUnknownNamesThatFallBackAreReportedOnce(t *testing.T) {
 	}
 	if got := strings.Count(log.String(), "\n") - before; got != 2 {
 		t.Errorf("%d lines are logged:\n%s", got, log)
+	}
+}
+
+// The event of a response counts its resources and names the first; it belongs to a
+// cluster only if there is a single one.
+func TestEventOfManyResources(t *testing.T) {
+	s, _, _, log := follow(t, 1)
+	a, b := resource.Key{Type: resource.TypeCluster, Name: "a"}, resource.Key{Type: resource.TypeCluster, Name: "b"}
+	cause := errors.New("the cause")
+	for _, test := range []struct {
+		event         client.Event
+		says, cluster string
+		line          string
+	}{
+		{
+			client.Rejected{Server: "one", Version: "7", Resources: client.Resources{Count: 1, Keys: []resource.Key{a}}, Err: cause},
+			"the management server sent 1 invalid resource (NACK): Cluster/a", "a", "resources=1 first=Cluster/a version=7",
+		},
+		{
+			client.Rejected{Server: "one", Version: "7", Resources: client.Resources{Count: 9999, Keys: []resource.Key{a, b}}, Err: cause},
+			"the management server sent 9999 invalid resources (NACK): Cluster/a, Cluster/b, …", "", "resources=9999 first=Cluster/a",
+		},
+		{
+			client.DataError{Server: "one", Resources: client.Resources{Count: 2, Keys: []resource.Key{a, b}}, Err: cause, Cached: 1},
+			"the management server deleted 2 resources, or reports an error: Cluster/a, Cluster/b; the last good version of 1 stays in use",
+			"", "resources=2 first=Cluster/a cached=1",
+		},
+	} {
+		log.Reset()
+		s.ServerEvent(test.event)
+		e := s.Events(observe.EventFilter{Limit: 1})[0]
+		if e.Says != test.says || e.Cluster != test.cluster || e.Resource != "Cluster/a" || e.Error != "the cause" || e.Server != "one" {
+			t.Errorf("%+v", e)
+		}
+		if !strings.Contains(log.String(), test.line) || strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("logged %q, want %q", log, test.line)
+		}
 	}
 }
 

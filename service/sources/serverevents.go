@@ -51,11 +51,10 @@ func (s *servers) ServerEvent(e client.Event) {
 		log.Warn("management server is unreachable", "server", e.Server, "error", e.Err)
 		s.Ledger.Freshen(nil)
 	case client.Rejected:
-		s.Events.Add(observe.Event{
-			Type: observe.EventXDSRejected, Server: e.Server, Resource: e.Key.String(), Cluster: clusterOf(e.Key), Version: e.Version,
-			Says: "a resource of the management server is invalid (NACK)", Error: text(e.Err),
-		})
-		log.Warn("resource of the management server rejected", "server", e.Server, "resource", e.Key.String(), "version", e.Version, "error", e.Err)
+		event := resourcesEvent(observe.EventXDSRejected, e.Server, e.Resources, e.Err)
+		event.Version, event.Says = e.Version, "the management server sent "+count(e.Count, "invalid resource")+" (NACK)"+listed(e.Resources)
+		s.Events.Add(event)
+		log.Warn("rejected resources of the management server", "server", e.Server, "resources", e.Count, "first", event.Resource, "version", e.Version, "error", e.Err)
 	case client.FellBack:
 		if s.reportMove(observe.Event{
 			Type: observe.EventXDSFellBack, Server: e.To, From: e.From, To: e.To, Reason: text(e.Err),
@@ -68,16 +67,43 @@ func (s *servers) ServerEvent(e client.Event) {
 			log.Info("returned to a preferred management server", "authority", e.Authority, "from", e.From, "to", e.To, "targets", len(e.Targets), "first", e.Targets[0])
 		}
 	case client.DataError:
-		says := "the management server does not have a resource, or reports an error for it"
-		if e.Cached {
-			says += ": the last good one stays in use"
+		event := resourcesEvent(observe.EventXDSResourceError, e.Server, e.Resources, e.Err)
+		event.Says = "the management server deleted " + count(e.Count, "resource") + ", or reports an error" + listed(e.Resources)
+		if e.Cached > 0 {
+			event.Says += fmt.Sprintf("; the last good version of %d stays in use", e.Cached)
 		}
-		s.Events.Add(observe.Event{
-			Type: observe.EventXDSResourceError, Server: e.Server, Resource: e.Key.String(), Cluster: clusterOf(e.Key),
-			Says: says, Error: text(e.Err),
-		})
-		log.Warn("resource deleted by the management server, or reported with an error", "server", e.Server, "resource", e.Key.String(), "cached", e.Cached, "error", e.Err)
+		s.Events.Add(event)
+		log.Warn("management server deleted resources, or reports an error for them", "server", e.Server, "resources", e.Count, "first", event.Resource, "cached", e.Cached, "error", e.Err)
 	}
+}
+
+// resourcesEvent returns an event with the first of its resources and the error of that.
+// It belongs to a cluster only if it has one resource.
+func resourcesEvent(t observe.EventType, server string, r client.Resources, err error) observe.Event {
+	e := observe.Event{Type: t, Server: server, Resource: r.Keys[0].String(), Error: text(err)}
+	if r.Count == 1 {
+		e.Cluster = clusterOf(r.Keys[0])
+	}
+	return e
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// listed names the resources of an event.
+func listed(r client.Resources) string {
+	names := make([]string, 0, len(r.Keys)+1)
+	for _, key := range r.Keys {
+		names = append(names, key.String())
+	}
+	if r.Count > len(names) {
+		names = append(names, "…")
+	}
+	return ": " + strings.Join(names, ", ")
 }
 
 // reportMove adds an event about targets that moved from one management server to

@@ -102,7 +102,7 @@ func TestStatesOfRefusedResources(t *testing.T) {
 		if got.State != Nacked || got.Version != "" || got.Rejection.Version != "1" || !errors.As(got.Err, &rejected) {
 			t.Errorf("it is %+v", got)
 		}
-		if e := event[Rejected](w); e.Key.Name != "a" || e.Version != "1" || !strings.Contains(e.Err.Error(), "lb_policy") {
+		if e := event[Rejected](w); e.Keys[0].Name != "a" || e.Version != "1" || !strings.Contains(e.Err.Error(), "lb_policy") {
 			t.Errorf("%+v", e)
 		}
 		s.say("2", "n2", cluster("a"))

@@ -58,8 +58,10 @@ func (ch *xdsChannel) restartTimeout(r *resourceState) {
 	}
 }
 
-// updateResources applies a response.
+// updateResources applies a response, and sends its events before its updates are delivered.
 func (ch *xdsChannel) updateResources(m *response, now time.Time) {
+	var errs responseErrors
+	defer func() { errs.publish(ch.events, ch.server.URI, m.version) }()
 	resources := ch.resources[m.kind]
 	for i := range m.resources {
 		got := &m.resources[i]
@@ -67,14 +69,14 @@ func (ch *xdsChannel) updateResources(m *response, now time.Time) {
 		switch {
 		case r == nil: // not requested
 		case got.err != nil:
-			ch.reject(r, m, got.err, now)
+			ch.reject(r, m, got.err, now, &errs)
 		default:
 			ch.accept(r, m, got.item, now)
 		}
 	}
 	for i := range m.errors {
 		if r := resources[m.errors[i].name]; r != nil {
-			ch.setReportedError(r, &m.errors[i], now)
+			ch.setReportedError(r, &m.errors[i], now, &errs)
 		}
 	}
 	if !m.complete() {
@@ -84,7 +86,7 @@ func (ch *xdsChannel) updateResources(m *response, now time.Time) {
 	for name, r := range resources {
 		// The response may be older than the request for a name.
 		if _, sent := m.index[name]; !sent && names[name].named && !names[name].late {
-			ch.setAbsent(r, now)
+			ch.setAbsent(r, now, &errs)
 		}
 	}
 }
@@ -107,14 +109,14 @@ func (ch *xdsChannel) accept(r *resourceState, m *response, item resource.Item, 
 }
 
 // reject takes an invalid resource.
-func (ch *xdsChannel) reject(r *resourceState, m *response, err error, now time.Time) {
+func (ch *xdsChannel) reject(r *resourceState, m *response, err error, now time.Time, errs *responseErrors) {
 	ch.count(m.kind, UpdateInvalid)
 	repeated := r.rejection != nil && r.rejection.Err.Error() == err.Error()
 	r.stream, r.err = ch.stream, nil
 	r.rejection = &Rejection{Version: m.version, Err: err, At: now}
 	if !repeated {
 		r.reason = &RejectedError{Key: r.key, Server: ch.server.URI, Version: m.version, Err: err}
-		ch.events(Rejected{Server: ch.server.URI, Key: r.key, Version: m.version, Err: err})
+		errs.rejected = append(errs.rejected, keyedError{r.key, err})
 	}
 	if ch.server.FailOnDataErrors && r.hasValue() {
 		ch.cache.set(r, resource.Item{})
@@ -124,19 +126,19 @@ func (ch *xdsChannel) reject(r *resourceState, m *response, err error, now time.
 }
 
 // setReportedError takes an error that the server reports for a resource.
-func (ch *xdsChannel) setReportedError(r *resourceState, e *resourceError, now time.Time) {
+func (ch *xdsChannel) setReportedError(r *resourceState, e *resourceError, now time.Time, errs *responseErrors) {
 	err := e.err(r.key, ch.server.URI)
 	if r.err != nil && r.err.Error() == err.Error() {
 		r.stream = ch.stream
 		r.notifyWatchers()
 		return
 	}
-	ch.setError(r, err, now)
+	ch.setError(r, err, now, errs)
 }
 
 // setError takes a data error, or an error that the server reports. A name that never
 // existed causes no event: a client of lbd can request any name.
-func (ch *xdsChannel) setError(r *resourceState, err error, now time.Time) {
+func (ch *xdsChannel) setError(r *resourceState, err error, now time.Time, errs *responseErrors) {
 	_, notFound := err.(*NotFoundError) //nolint:errorlint // it is never wrapped
 	neverExisted := notFound && !r.hasValue()
 	if !r.hasValue() || ch.server.FailOnDataErrors && isDataError(err) {
@@ -145,17 +147,20 @@ func (ch *xdsChannel) setError(r *resourceState, err error, now time.Time) {
 		r.stream, r.rejection, r.reason, r.err = ch.stream, nil, nil, err
 	}
 	if !neverExisted {
-		ch.events(DataError{Server: ch.server.URI, Key: r.key, Err: err, Cached: r.hasValue()})
+		errs.failed = append(errs.failed, keyedError{r.key, err})
+		if r.hasValue() {
+			errs.cached++
+		}
 	}
 	r.notifyWatchers()
 }
 
 // setAbsent handles a response without a resource. An error that the server reported
 // stays the reason: the server reports it only once.
-func (ch *xdsChannel) setAbsent(r *resourceState, now time.Time) {
+func (ch *xdsChannel) setAbsent(r *resourceState, now time.Time, errs *responseErrors) {
 	if r.hasValue() {
 		if r.err == nil {
-			ch.setError(r, &NotFoundError{Key: r.key, Server: ch.server.URI}, now)
+			ch.setError(r, &NotFoundError{Key: r.key, Server: ch.server.URI}, now, errs)
 		}
 		return
 	}

@@ -2,12 +2,17 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // TestDataErrors is the table "Summary of Behavior Changes" of gRFC A88, row by row.
@@ -170,7 +175,7 @@ func TestDeletedResourceStaysCached(t *testing.T) {
 		}
 		w.expectTold("ambient b: not found")
 		w.expectNothingTold()
-		if e := event[DataError](w); e.Key.Name != "b" || !e.Cached {
+		if e := event[DataError](w); e.Count != 1 || e.Keys[0].Name != "b" || e.Cached != 1 {
 			t.Errorf("%+v", e)
 		}
 		if got := w.state(cds, "b"); got.State != DoesNotExistButCached || got.Version != "1" || got.Err == nil {
@@ -180,7 +185,7 @@ func TestDeletedResourceStaysCached(t *testing.T) {
 		w.expectTold("b=3")
 		s.say("4", "n4", cluster("a"))
 		w.expectTold("ambient b: not found")
-		if e := event[DataError](w); e.Key.Name != "b" || !e.Cached {
+		if e := event[DataError](w); e.Count != 1 || e.Keys[0].Name != "b" || e.Cached != 1 {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -215,9 +220,56 @@ func TestNamesThatDoNotExistAreNoEvents(t *testing.T) {
 		s.fail("3", "n3", "a", codes.NotFound)
 		w.expectTold("ambient a: reported NotFound reason")
 		for _, want := range []string{"b", "a"} {
-			if e := event[DataError](w); e.Key.Name != want {
+			if e := event[DataError](w); e.Keys[0].Name != want {
 				t.Errorf("%+v", e)
 			}
 		}
+	})
+}
+
+// However many resources a response deletes or breaks, it causes one event of each type,
+// which counts them and names the first.
+func TestOneEventPerResponse(t *testing.T) {
+	play(t, "one", func(t *testing.T, w *world) {
+		var names []string
+		var first, second []*anypb.Any
+		for i := range 1000 {
+			name := fmt.Sprintf("c%03d", i)
+			names = append(names, name)
+			first = append(first, cluster(name))
+			if i%2 == 0 {
+				second = append(second, badCluster(name))
+			}
+		}
+		slices.Reverse(second)
+		w.want(cds, names...)
+		s := w.servers["one"].accept()
+		s.say("1", "n1", first...)
+		w.told()
+		event[Connected](w)
+		s.say("2", "n2", second...)
+		w.told()
+		check := func(r Resources, err error, parity int) {
+			t.Helper()
+			if r.Count != 500 || len(r.Keys) != maxEventKeys {
+				t.Fatalf("%d resources, %d of them are named", r.Count, len(r.Keys))
+			}
+			for i, key := range r.Keys {
+				if key != (resource.Key{Type: cds, Name: names[2*i+parity]}) {
+					t.Errorf("resource %d is %v", i, key)
+				}
+			}
+			if !strings.Contains(err.Error(), r.Keys[0].String()) {
+				t.Errorf("the error is %v", err)
+			}
+		}
+		rejected, _ := await(t, w.events, "event").(Rejected)
+		check(rejected.Resources, rejected.Err, 0)
+		deleted, _ := await(t, w.events, "event").(DataError)
+		if check(deleted.Resources, deleted.Err, 1); deleted.Cached != 500 {
+			t.Errorf("%d are cached", deleted.Cached)
+		}
+		s.say("3", "n3", second...)
+		nothing(t, w.events, "event")
 	})
 }

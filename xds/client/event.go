@@ -1,6 +1,11 @@
 package client
 
-import "github.com/lbd-dev/lbd/xds/resource"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
 
 // Event is something that happened between the client and its servers. Servers are
 // named by their URIs.
@@ -21,24 +26,35 @@ type Disconnected struct {
 	Err      error
 }
 
-// Rejected is a resource that was rejected (NACK). A resource whose last version was
-// rejected for the same reason is not reported again.
+// Rejected reports the resources of one response that were rejected (NACK). A resource
+// whose last version was rejected for the same reason is not reported again.
 type Rejected struct {
 	Server  string
-	Key     resource.Key
 	Version string
-	Err     error
+	Resources
+	Err error // why the first of Keys was rejected
 }
 
-// DataError is a resource that a server deleted, or for which it reported a new error
-// (gRFC A88). A resource that the server never sent, and that does not exist, is not
-// reported.
+// DataError reports the resources that a server deleted in one response, or for which
+// it reported new errors (gRFC A88). A resource that the server never sent, and that
+// does not exist, is not reported.
 type DataError struct {
 	Server string
-	Key    resource.Key
-	Err    error // a *NotFoundError or a *ResourceError
-	Cached bool  // the last good value stays in use
+	Resources
+	Err error // a *NotFoundError or a *ResourceError: that of the first of Keys
+	// Cached is the number of resources whose last good version stays in use.
+	Cached int
 }
+
+// Resources are the resources of an event. They have the same type.
+type Resources struct {
+	Count int
+	// Keys are the first maxEventKeys by name.
+	Keys []resource.Key
+}
+
+// maxEventKeys is the maximum number of resources that an event names.
+const maxEventKeys = 10
 
 // FellBack reports that targets use the next server of an authority (gRFC A71).
 // Targets that fall back for the same reason at the same time share the event.
@@ -63,3 +79,37 @@ func (Rejected) event()     {}
 func (FellBack) event()     {}
 func (Returned) event()     {}
 func (DataError) event()    {}
+
+// responseErrors collects the resources of one response that get a new error, so that a
+// response causes at most one event of each type, however many resources it has.
+type responseErrors struct {
+	rejected, failed []keyedError
+	cached           int // see DataError.Cached
+}
+
+type keyedError struct {
+	key resource.Key
+	err error
+}
+
+// publish sends the events of a response.
+func (e *responseErrors) publish(events func(Event), server, version string) {
+	if len(e.rejected) > 0 {
+		resources, err := firstResources(e.rejected)
+		events(Rejected{Server: server, Version: version, Resources: resources, Err: err})
+	}
+	if len(e.failed) > 0 {
+		resources, err := firstResources(e.failed)
+		events(DataError{Server: server, Resources: resources, Err: err, Cached: e.cached})
+	}
+}
+
+// firstResources returns the resources of an event, and the error of the first one.
+func firstResources(list []keyedError) (Resources, error) {
+	slices.SortFunc(list, func(x, y keyedError) int { return cmp.Compare(x.key.Name, y.key.Name) })
+	r := Resources{Count: len(list)}
+	for _, e := range list[:min(len(list), maxEventKeys)] {
+		r.Keys = append(r.Keys, e.key)
+	}
+	return r, list[0].err
+}
