@@ -36,7 +36,7 @@ func shortType(url string) string {
 // carries reads what an Any carries into m.
 func (r *report) carries(a *anypb.Any, m proto.Message, field string) bool {
 	if err := proto.Unmarshal(a.GetValue(), m); err != nil {
-		r.refuse(field, "cannot be read as %s: %s", nameOf(m), plain(err))
+		r.reject(field, "cannot be read as %s: %s", nameOf(m), plain(err))
 		return false
 	}
 	return true

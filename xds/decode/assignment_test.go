@@ -372,7 +372,7 @@ func TestNamesOfAssignments(t *testing.T) {
 		{"of 512 bytes", strings.Repeat("x", 512), decode.Options{}, nil, nil},
 		{"of 513 bytes", strings.Repeat("x", 513), decode.Options{}, []string{"cluster_name: is 513 bytes long, of at most 512"}, nil},
 		{"with a line break", "a\nb", decode.Options{}, []string{"cluster_name: holds the character U+000A, which cannot be printed"}, nil},
-		{"reserved", "_other", decode.Options{}, []string{`cluster_name: is "_other", which stands in metrics for the clusters that have no series of their own`}, nil},
+		{"reserved", "_other", decode.Options{}, []string{`cluster_name: is "_other", which is reserved: metrics use it for the clusters without series of their own`}, nil},
 		{"reserved, from a server", "_other", decode.Options{Origin: decode.FromServer}, nil, nil},
 		{"told, with no UTF-8", "", decode.Options{Name: "\xff"}, []string{"cluster_name: is not valid UTF-8"}, nil},
 		{"absent, from a server", "", decode.Options{Origin: decode.FromServer, Name: "orders"}, []string{"cluster_name: is empty"}, nil},

@@ -225,7 +225,7 @@ func (w *binaryWalk) carried(m protoreflect.Message) {
 		return
 	}
 	if w.anys == text.MaxDepth {
-		w.refuse(w.path.String(), "messages within messages nest deeper than %d", text.MaxDepth)
+		w.reject(w.path.String(), "messages within messages nest deeper than %d", text.MaxDepth)
 		return
 	}
 	w.anys++

@@ -42,7 +42,7 @@ const typeBundle resource.Type = "DiscoveryResponse"
 // resources[3].endpoints[0].priority, so that [Locate] finds it. A value of the
 // wrong type in one of several resources is a problem like others.
 func All(body []byte, o Options) (b *Bundle, err error) {
-	defer refusePanic(resource.Key{Type: typeBundle}, &err)
+	defer rejectPanic(resource.Key{Type: typeBundle}, &err)
 	d := newBundling(o)
 	if err = d.read(body); err == nil && !d.problems.empty() {
 		err = &InvalidError{Problems: d.problems.ofBundle()}
@@ -106,17 +106,17 @@ func (d *bundling) end(v *report, at string) {
 	d.notes.take(&v.notes, v.key, at)
 }
 
-// refuse notes a broken rule of the bundle as a whole.
-func (d *bundling) refuse(field, format string, args ...any) {
+// reject notes a broken rule of the bundle as a whole.
+func (d *bundling) reject(field, format string, args ...any) {
 	v := d.begin(resource.Key{Type: typeBundle})
-	v.refuse(field, format, args...)
+	v.reject(field, format, args...)
 	d.end(v, "")
 }
 
 // tooMany refuses a bundle of more resources than are looked at.
 func (d *bundling) tooMany(n int) bool {
 	if n > MaxResources {
-		d.refuse("resources", "holds %d resources, of at most %d", n, MaxResources)
+		d.reject("resources", "holds %d resources, of at most %d", n, MaxResources)
 	}
 	return n > MaxResources
 }
@@ -131,12 +131,12 @@ func (d *bundling) typed(url, name, at string) resource.Type {
 	v := d.begin(resource.Key{Type: typeBundle})
 	switch t := resource.Type(shortType(url)); {
 	case url == "":
-		v.refuse("@type", "is absent: it must be one of %s", strings.Join(typeURLs(), ", "))
+		v.reject("@type", "is absent: it must be one of %s", strings.Join(typeURLs(), ", "))
 	case otherTypes[url]:
 		v.key = resource.Key{Type: t, Name: name}
-		v.refuse("@type", "is %s, which is not supported: %s", t, holds)
+		v.reject("@type", "is %s, which is not supported: %s", t, holds)
 	default:
-		v.refuse("@type", "is %q, which is not supported: %s (%s)", url, holds, strings.Join(typeURLs(), ", "))
+		v.reject("@type", "is %q, which is not supported: %s (%s)", url, holds, strings.Join(typeURLs(), ", "))
 	}
 	d.end(v, at)
 	return ""
@@ -181,18 +181,18 @@ func (d *bundling) item(at string, k resource.Key, read func(*report, proto.Mess
 		return size
 	case errors.As(err, &syntax) && at == "":
 		k.Name = cmp.Or(k.Name, name)
-		d.reject(k, &problemList{list: []Problem{{Reason: syntax.Error()}}}, at)
+		d.keepRejected(k, &problemList{list: []Problem{{Reason: syntax.Error()}}}, at)
 		return syntax
 	case errors.As(err, &syntax):
-		v.refuse(syntax.Field, "%s", syntax.Reason)
+		v.reject(syntax.Field, "%s", syntax.Reason)
 	case errors.As(err, &invalid) && v.problems.empty():
 		v.problems.list = invalid.Problems
 	case err != nil && invalid == nil:
-		v.refuse("", "%s", err.Error())
+		v.reject("", "%s", err.Error())
 	}
 	if v.key.Name != "" {
 		if first, twice := d.places[v.key]; twice {
-			v.refuse(nameField(v.key.Type), "is %q, as that of %s is: each resource may be there once", v.key.Name, first)
+			v.reject(nameField(v.key.Type), "is %q, as that of %s is: each resource may be there once", v.key.Name, first)
 		} else {
 			d.places[v.key] = at
 		}
@@ -202,7 +202,7 @@ func (d *bundling) item(at string, k resource.Key, read func(*report, proto.Mess
 		broken = v.misspelledSecurity()
 	}
 	d.broken = append(d.broken, !broken.empty())
-	d.reject(v.key, broken, at)
+	d.keepRejected(v.key, broken, at)
 	d.end(v, at)
 	it.Key = v.key
 	d.bundle.Items = append(d.bundle.Items, it)

@@ -34,7 +34,7 @@ func (d *bundling) binary(body []byte) error {
 	w.unknowns(response.ProtoReflect().GetUnknown())
 	// A Cluster without an envelope would pass for a response without resources.
 	if len(list) == 0 && !v.unknown.empty() {
-		v.refuse("resources", "is absent, and there are fields that no DiscoveryResponse has: is it a resource without one?")
+		v.reject("resources", "is absent, and there are fields that no DiscoveryResponse has: is it a resource without one?")
 	}
 	d.end(v, "")
 	for i, a := range list {
@@ -51,7 +51,7 @@ func (d *bundling) binaryItem(url string, value []byte, at string, wrapped bool)
 	if url == wrapperURL && wrapped {
 		wrapper := &discoveryv3.Resource{}
 		if err := unmarshal(value, wrapper); err != nil {
-			d.refuse(at, "%s", err.Error())
+			d.reject(at, "%s", err.Error())
 			return nil
 		}
 		a := wrapper.GetResource()
@@ -72,7 +72,7 @@ func (d *bundling) bareBinary(body []byte) error {
 		return err
 	}
 	if t == "" {
-		d.refuse("", "could be more than one of "+aTypes+": put it into a DiscoveryResponse, whose Any names the type")
+		d.reject("", "could be more than one of "+aTypes+": put it into a DiscoveryResponse, whose Any names the type")
 		return nil
 	}
 	return d.item("", resource.Key{Type: t, Name: binaryName(body)}, readsBinary(body))

@@ -52,7 +52,7 @@ func (d *bundling) noResources(top text.Object) {
 			v.unknownField(m.Name, func() string { return unknownOf(string(md.Name()), suggested) })
 		}
 	}
-	v.refuse("resources", `is absent: a bundle is {"resources": [{"@type": %q}]} and the like`, resource.TypeCluster.URL())
+	v.reject("resources", `is absent: a bundle is {"resources": [{"@type": %q}]} and the like`, resource.TypeCluster.URL())
 	d.end(v, "")
 }
 
@@ -86,20 +86,20 @@ func (d *bundling) envelope(body []byte, top text.Object) error {
 			}, body)
 		}
 		if response.GetVersionInfo() != "" {
-			v.refuse("version", "is there beside version_info: write one of them")
+			v.reject("version", "is there beside version_info: write one of them")
 		}
 	}
 	list := top.Find("resources")
 	switch {
 	case list == nil:
-		v.refuse("resources", "is absent")
+		v.reject("resources", "is absent")
 	case list[0] != '[' && string(list) != "null":
 		return d.placed(&SyntaxError{
 			Format: d.options.Format, Field: "resources",
 			Reason: "unexpected " + text.Kind(list) + ", where a list is wanted",
 		}, body)
 	case top.Count("resources") > 1:
-		v.refuse("resources", "is there twice")
+		v.reject("resources", "is there twice")
 	}
 	d.end(v, "")
 	resources := text.Members(list)
@@ -129,7 +129,7 @@ func (d *bundling) placed(err error, body []byte) error {
 // jsonItem reads one resource of a bundle, which stands at a path.
 func (d *bundling) jsonItem(body []byte, at string) error {
 	if value := bytes.TrimSpace(body); value[0] != '{' {
-		d.refuse(at, "is %s, where an object is wanted", text.Kind(value))
+		d.reject(at, "is %s, where an object is wanted", text.Kind(value))
 		return nil
 	}
 	o := text.Members(body)
@@ -154,20 +154,20 @@ func (d *bundling) wrapped(o text.Object, at string) error {
 		if !ok {
 			return err
 		}
-		v.refuse(e.Field, "%s", e.Reason)
+		v.reject(e.Field, "%s", e.Reason)
 	}
 	inner := o.Find("resource")
 	if inner == nil {
-		v.refuse("resource", "is absent")
+		v.reject("resource", "is absent")
 	} else if o.Count("resource") > 1 {
-		v.refuse("resource", "is there twice")
+		v.reject("resource", "is there twice")
 	}
 	d.end(v, at)
 	if inner == nil {
 		return nil
 	}
 	if inner[0] == '{' && text.Members(inner).Text("@type") == wrapperURL {
-		d.refuse(within(at, "resource.@type"), "is a Resource within a Resource")
+		d.reject(within(at, "resource.@type"), "is a Resource within a Resource")
 		return nil
 	}
 	return d.jsonItem(inner, within(at, "resource"))
@@ -180,7 +180,7 @@ func (d *bundling) bareJSON(body []byte, top text.Object) error {
 	}
 	t := typeIn(top)
 	if t == "" {
-		d.refuse("", "holds neither resources nor fields that tell which of "+aTypes+" it is: say so in @type")
+		d.reject("", "holds neither resources nor fields that tell which of "+aTypes+" it is: say so in @type")
 		return nil
 	}
 	return d.item("", resource.Key{Type: t, Name: nameIn(top, t)}, func(v *report, m proto.Message) error {

@@ -31,7 +31,7 @@ func Valid(body []byte, o Options) (b *Bundle) {
 			b = nil
 		}
 	}()
-	defer refusePanic(resource.Key{Type: typeBundle}, &err)
+	defer rejectPanic(resource.Key{Type: typeBundle}, &err)
 	d := newBundling(o)
 	d.valid = true
 	if e := d.read(body); e != nil {
@@ -51,7 +51,7 @@ func Valid(body []byte, o Options) (b *Bundle) {
 }
 
 // reject notes which rules a Cluster breaks that stands at a path.
-func (d *bundling) reject(k resource.Key, broken *problemList, at string) {
+func (d *bundling) keepRejected(k resource.Key, broken *problemList, at string) {
 	if !d.valid || k.Type != resource.TypeCluster || k.Name == "" || broken.empty() {
 		return
 	}

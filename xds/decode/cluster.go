@@ -2,7 +2,9 @@ package decode
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
+	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -15,56 +17,83 @@ import (
 // clusterValidator validates one Cluster.
 type clusterValidator struct{ *report }
 
-// validateCluster validates a Cluster, whose name is validated already.
+// validateCluster validates a Cluster with a valid name.
 func validateCluster(r *report, m *clusterv3.Cluster) *resource.Cluster {
 	v := clusterValidator{r}
 	c := &resource.Cluster{Name: m.GetName(), MaxRequests: resource.DefaultMaxRequests}
 	v.discovery(m, c)
 	c.Policy = policyValidator{r}.policyOf(m)
-	c.LRSToSelf = v.lrs(m)
-	c.LoadMetrics = v.loadMetrics(m)
-	c.Connect = v.connect(m.GetMetadata())
+	c.LRSToSelf = v.lrs(m.GetLrsServer())
+	c.LoadMetrics = v.loadMetrics(m.GetLrsReportEndpointMetrics())
+	c.Connect = v.connect(m.GetMetadata().GetFilterMetadata()["lbd"].GetFields())
 	c.OutlierDetection = v.outlierDetection(m.GetOutlierDetection(), c.Policy)
-	if limit, ok := maxRequests(m.GetCircuitBreakers()); ok {
-		c.MaxRequests, c.MaxRequestsConfigured = limit, true
-	}
+	v.thresholds(m.GetCircuitBreakers(), c)
 	if len(m.GetTransportSocketMatches()) > 0 {
-		v.refuse("transport_socket_matches", "is not supported")
+		v.reject("transport_socket_matches", "is not supported")
 	} else if c.Type != resource.ClusterAggregate || !v.byHand {
 		c.Security = tlsValidator{r}.cluster(m, c.Connect)
 	}
-	v.judgedFields(m, c)
+	v.dependentFields(m, c)
 	return c
 }
 
-// lrs judges lrs_server, and reports whether loads go to the server that sent
-// the cluster.
-func (v clusterValidator) lrs(m *clusterv3.Cluster) bool {
-	s := m.GetLrsServer()
+// lrs validates lrs_server, and reports whether loads go to the server that sent the
+// cluster.
+func (v clusterValidator) lrs(s *corev3.ConfigSource) bool {
 	if s == nil {
 		return false
 	}
-	v.apiVersion(s.GetResourceApiVersion(), "lrs_server.resource_api_version")
-	v.apiVersion(s.GetSelf().GetTransportApiVersion(), "lrs_server.self.transport_api_version")
+	v.apiVersions(s, "lrs_server")
 	if s.GetSelf() == nil {
-		v.refuse("lrs_server", "is %s: it must be self", specifier(s))
+		v.reject("lrs_server", "is %s: it must be self", specifier(s))
 	}
 	return true
 }
 
-// connectModes are what metadata lbd.connect may say.
+// allNamedMetrics selects every named metric.
+const allNamedMetrics = resource.NamedMetricPrefix + "*"
+
+// loadMetrics validates lrs_report_endpoint_metrics. It returns nil if no metric is to
+// be reported.
+func (v clusterValidator) loadMetrics(names []string) *resource.LoadMetrics {
+	var out resource.LoadMetrics
+	known := map[string]*bool{
+		resource.MetricCPUUtilization: &out.CPUUtilization, resource.MetricMemUtilization: &out.MemUtilization,
+		resource.MetricApplicationUtilization: &out.ApplicationUtilization, allNamedMetrics: &out.AllNamed,
+	}
+	applied := false
+	for _, name := range names {
+		named, ok := strings.CutPrefix(name, resource.NamedMetricPrefix)
+		switch {
+		case known[name] != nil:
+			*known[name] = true
+		case ok && named != "":
+			out.Named = append(out.Named, named)
+		default:
+			v.warn("lrs_report_endpoint_metrics", "has %q, which is not applied: known are %s, %s, %s, %s and %sNAME", name,
+				resource.MetricCPUUtilization, resource.MetricMemUtilization, resource.MetricApplicationUtilization, allNamedMetrics, resource.NamedMetricPrefix)
+			continue
+		}
+		applied = true
+	}
+	if !applied {
+		return nil
+	}
+	slices.Sort(out.Named)
+	out.Named = slices.Compact(out.Named)
+	if out.AllNamed {
+		out.Named = nil
+	}
+	return &out
+}
+
+// connectModes are the values of metadata lbd.connect.
 var connectModes = []resource.ConnectMode{resource.ConnectTCP, resource.ConnectTCPHold, resource.ConnectTLS, resource.ConnectNone}
 
-// connect judges metadata lbd.connect.
-func (v clusterValidator) connect(m *corev3.Metadata) resource.ConnectMode {
+// connect validates metadata lbd, which may have the field connect.
+func (v clusterValidator) connect(fields map[string]*structpb.Value) resource.ConnectMode {
 	const field = `metadata.filter_metadata["lbd"]`
-	fields := m.GetFilterMetadata()["lbd"].GetFields()
-	names := make([]string, 0, len(fields))
-	for name := range fields {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if name != "connect" {
 			v.warn(field+"."+name, "has no effect: known is connect")
 		}
@@ -73,68 +102,21 @@ func (v clusterValidator) connect(m *corev3.Metadata) resource.ConnectMode {
 	if !ok {
 		return resource.ConnectDefault
 	}
-	text, ok := value.GetKind().(*structpb.Value_StringValue)
-	if !ok || !slices.Contains(connectModes, resource.ConnectMode(text.StringValue)) {
-		v.refuse(field+".connect", "is %s: it must be one of %q", asText(value), connectModes)
+	mode := resource.ConnectMode(value.GetStringValue())
+	if !slices.Contains(connectModes, mode) {
+		text, err := json.Marshal(value.AsInterface())
+		if err != nil {
+			text = []byte("no text")
+		}
+		v.reject(field+".connect", "is %s: it must be one of %q", text, connectModes)
 		return resource.ConnectDefault
 	}
-	return resource.ConnectMode(text.StringValue)
+	return mode
 }
 
-// asText writes a Struct's value as JSON, for a refusal.
-func asText(value *structpb.Value) string {
-	text, err := json.Marshal(value.AsInterface())
-	if err != nil {
-		return "no text"
-	}
-	return string(text)
-}
-
-// maxRequests is the first DEFAULT-priority threshold's max_requests. Zero is a
-// limit too: it lets nothing through.
-func maxRequests(b *clusterv3.CircuitBreakers) (limit uint32, ok bool) {
-	for _, t := range b.GetThresholds() {
-		if t.GetPriority() == corev3.RoutingPriority_DEFAULT {
-			return t.GetMaxRequests().GetValue(), t.GetMaxRequests() != nil
-		}
-	}
-	return 0, false
-}
-
-// leavesOwn are the fields that mean nothing on an aggregate.
-var leavesOwn = []protoreflect.Name{"circuit_breakers", "lrs_server", "lrs_report_endpoint_metrics", "outlier_detection", "transport_socket", "eds_cluster_config", "load_assignment"}
-
-// judgedFields warns of the fields that are applied to some Clusters only and not to
-// this one. Those that are never applied are in clusterFields.
-func (v clusterValidator) judgedFields(m *clusterv3.Cluster, c *resource.Cluster) {
-	if v.stored {
-		return
-	}
-	chosen := m.GetLbPolicy()
-	if m.GetLoadBalancingPolicy() != nil {
-		chosen = clusterv3.Cluster_LOAD_BALANCING_POLICY_CONFIG
-	}
-	for name := range set(m) {
-		switch {
-		case c.Type == resource.ClusterAggregate && slices.Contains(leavesOwn, name):
-			v.warnUnapplied(m, name, string(name), "is not applied: the clusters of an aggregate have their own")
-		case c.Type == resource.ClusterEDS && name == "load_assignment":
-			v.warnUnapplied(m, name, string(name), "is not applied: %s", whereEndpoints)
-		case c.Type == resource.ClusterLogicalDNS && name == "eds_cluster_config":
-			v.warnUnapplied(m, name, string(name), "is not applied: the type is LOGICAL_DNS")
-		case name == "ring_hash_lb_config" && chosen != clusterv3.Cluster_RING_HASH,
-			name == "least_request_lb_config" && chosen != clusterv3.Cluster_LEAST_REQUEST:
-			v.warnUnapplied(m, name, string(name), "is not applied: it belongs to another lb_policy")
-		}
-	}
-	if c.Type == resource.ClusterAggregate && c.Connect != resource.ConnectDefault {
-		v.warnUnapplied(m, "metadata", `metadata.filter_metadata["lbd"].connect`, "is not applied: the clusters of an aggregate have their own")
-	}
-	v.thresholds(m.GetCircuitBreakers())
-}
-
-// thresholds warns of those that are not the first of priority DEFAULT.
-func (v clusterValidator) thresholds(m *clusterv3.CircuitBreakers) {
+// thresholds applies max_requests of the first threshold of priority DEFAULT, and warns of
+// the other thresholds. Zero is a limit too: it admits no request.
+func (v clusterValidator) thresholds(m *clusterv3.CircuitBreakers, c *resource.Cluster) {
 	first := true
 	for i, t := range m.GetThresholds() {
 		at := element("circuit_breakers.thresholds", i)
@@ -145,6 +127,41 @@ func (v clusterValidator) thresholds(m *clusterv3.CircuitBreakers) {
 			v.warnUnapplied(m, "thresholds", at, "is not applied: the first threshold of priority DEFAULT is")
 		default:
 			first = false
+			if limit := t.GetMaxRequests(); limit != nil {
+				c.MaxRequests, c.MaxRequestsConfigured = limit.GetValue(), true
+			}
 		}
+	}
+}
+
+// leafFields are the fields that an aggregate does not apply.
+var leafFields = []protoreflect.Name{"circuit_breakers", "lrs_server", "lrs_report_endpoint_metrics", "outlier_detection", "transport_socket", "eds_cluster_config", "load_assignment"}
+
+// dependentFields warns of the fields that are applied to other Clusters, but not to this
+// one. fieldTable has those that are never applied.
+func (v clusterValidator) dependentFields(m *clusterv3.Cluster, c *resource.Cluster) {
+	if v.stored {
+		return
+	}
+	chosen := m.GetLbPolicy()
+	if m.GetLoadBalancingPolicy() != nil {
+		chosen = clusterv3.Cluster_LOAD_BALANCING_POLICY_CONFIG
+	}
+	const leavesOwn = "is not applied: the clusters of an aggregate have their own"
+	for name := range set(m) {
+		switch {
+		case c.Type == resource.ClusterAggregate && slices.Contains(leafFields, name):
+			v.warnUnapplied(m, name, string(name), leavesOwn)
+		case c.Type == resource.ClusterEDS && name == "load_assignment":
+			v.warnUnapplied(m, name, string(name), "is not applied: %s", whereEndpoints)
+		case c.Type == resource.ClusterLogicalDNS && name == "eds_cluster_config":
+			v.warnUnapplied(m, name, string(name), "is not applied: the type is LOGICAL_DNS")
+		case name == "ring_hash_lb_config" && chosen != clusterv3.Cluster_RING_HASH,
+			name == "least_request_lb_config" && chosen != clusterv3.Cluster_LEAST_REQUEST:
+			v.warnUnapplied(m, name, string(name), "is not applied: it belongs to another lb_policy")
+		}
+	}
+	if c.Type == resource.ClusterAggregate && c.Connect != resource.ConnectDefault {
+		v.warnUnapplied(m, "metadata", `metadata.filter_metadata["lbd"].connect`, leavesOwn)
 	}
 }

@@ -55,7 +55,7 @@ func decode[V any](t resource.Type, body []byte, o Options, value func(*resource
 // decodeUnplaced is decode without the lines and columns of problems.
 func decodeUnplaced[V any](t resource.Type, body []byte, o Options, value func(*resource.Item) V) (d *Decoded[V], err error) {
 	r := o.begin(resource.Key{Type: t, Name: o.Name})
-	defer refusePanic(r.key, &err)
+	defer rejectPanic(r.key, &err)
 	m, err := newMessage(t)
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func decodeUnplaced[V any](t resource.Type, body []byte, o Options, value func(*
 // decodeItem decodes a resource of the report's type, which gets name if it has no
 // name of its own. read reads it into the message.
 func decodeItem(r *report, it *resource.Item, name string, read func(*report, proto.Message) error) (err error) {
-	defer refusePanic(r.key, &err)
+	defer rejectPanic(r.key, &err)
 	m, err := newMessage(r.key.Type)
 	if err != nil {
 		return err
@@ -129,9 +129,9 @@ func encode(r *report, m proto.Message) ([]byte, error) {
 	return raw, nil
 }
 
-// refusePanic turns a panic into a refusal: whoever can send a resource must
+// rejectPanic turns a panic into a refusal: whoever can send a resource must
 // not be able to end the process with it.
-func refusePanic(k resource.Key, err *error) {
+func rejectPanic(k resource.Key, err *error) {
 	if p := recover(); p != nil {
 		*err = &InvalidError{Problems: []Problem{{
 			Resource: k.String(),

@@ -157,14 +157,14 @@ func TestRulesOfClustersOfOtherTypes(t *testing.T) {
 			[]string{address + `.resolver_name: is "x", which is not supported: names are resolved by the system`},
 		},
 		{"no host", both, dnsSocket(`{"port_value":1}`), []string{address + ".address: is empty: it must be the name that is resolved"}},
-		{"no port", both, dnsSocket(`{"address":"h"}`), []string{address + ".port_value: is 0: it must be from 1 to 65535"}},
+		{"no port", both, dnsSocket(`{"address":"h"}`), []string{address + ".port_value: is absent: it must be from 1 to 65535"}},
 		{"a port by name", both, dnsSocket(`{"address":"h","named_port":"http"}`), []string{address + ".named_port: is not supported: write the number in port_value"}},
 		{
 			"neither host nor port", both, dnsSocket(`{"resolver_name":"x"}`),
 			[]string{
 				address + `.resolver_name: is "x", which is not supported: names are resolved by the system`,
 				address + ".address: is empty: it must be the name that is resolved",
-				address + ".port_value: is 0: it must be from 1 to 65535",
+				address + ".port_value: is absent: it must be from 1 to 65535",
 			},
 		},
 		{"a port that is none", hand, dnsSocket(`{"address":"h","port_value":65536}`), []string{address + ".port_value: is 65536: it must be from 1 to 65535"}},

@@ -11,21 +11,23 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 )
 
-// all returns an endpoint's addresses as "host:port", its own first. No address
-// may be in an assignment twice.
-func (v *assignmentValidator) all(at place, m *endpointv3.LbEndpoint) []string {
+// wanted is an example of an address.
+const wanted = "{socket_address: {address: 10.0.0.1, port_value: 8080}}"
+
+// endpointAddresses returns an endpoint's addresses as "host:port", its own first. Each
+// address may be in an assignment once.
+func (v *assignmentValidator) endpointAddresses(at place, m *endpointv3.LbEndpoint) []string {
 	endpoint := m.GetEndpoint()
 	if v.byHand && endpoint == nil {
 		if _, named := m.GetHostIdentifier().(*endpointv3.LbEndpoint_EndpointName); named {
-			v.refuse(at.String()+".endpoint_name", "is not supported: write the endpoint itself, %s", "endpoint: {address: "+wanted+"}")
+			v.reject(at.String()+".endpoint_name", "is not supported: write the endpoint itself, endpoint: {address: %s}", wanted)
 		} else {
-			v.refuse(at.String()+".endpoint", "is absent: write %s", "endpoint: {address: "+wanted+"}")
+			v.reject(at.String()+".endpoint", "is absent: write endpoint: {address: %s}", wanted)
 		}
 		return nil
 	}
 	more := endpoint.GetAdditionalAddresses()
-	if v.byHand && len(more) > MaxAdditionalAddresses {
-		v.refuse(at.String()+".endpoint.additional_addresses", "holds %d addresses, of at most %d", len(more), MaxAdditionalAddresses)
+	if len(more) > 0 && v.tooMany(at.String()+".endpoint.additional_addresses", len(more), MaxAdditionalAddresses, "addresses") {
 		return nil
 	}
 	addresses := make([]string, 1, 1+len(more))
@@ -36,11 +38,8 @@ func (v *assignmentValidator) all(at place, m *endpointv3.LbEndpoint) []string {
 	return addresses
 }
 
-// wanted is how an address is to be written.
-const wanted = "{socket_address: {address: 10.0.0.1, port_value: 8080}}"
-
-// addressField is the path of an endpoint's own address (i < 0) or of one of
-// its additional ones.
+// addressField returns the path of an endpoint's own address (i < 0) or of one of its
+// additional addresses.
 func addressField(at place, i int) string {
 	if i < 0 {
 		return at.String() + ".endpoint.address"
@@ -48,62 +47,67 @@ func addressField(at place, i int) string {
 	return fmt.Sprintf("%s.endpoint.additional_addresses[%d].address", at, i)
 }
 
-// address judges one address.
+// address validates one address.
 func (v *assignmentValidator) address(at place, i int, a *corev3.Address) string {
 	if v.byHand && !v.connectable(at, i, a) {
 		return ""
 	}
-	socket := a.GetSocketAddress()
-	address := net.JoinHostPort(socket.GetAddress(), strconv.FormatUint(uint64(socket.GetPortValue()), 10))
-	if first, twice := v.addresses[address]; twice {
-		v.refuse(addressField(at, i), "is %s, which %s has already", address, whose(first, at))
-		return address
+	address := hostPort(a.GetSocketAddress())
+	first, twice := v.addresses[address]
+	switch {
+	case !twice:
+		v.addresses[address] = at
+	case first == at:
+		v.reject(addressField(at, i), "is %s, which the same endpoint has already", address)
+	default:
+		v.reject(addressField(at, i), "is %s, which %s has already", address, first)
 	}
-	v.addresses[address] = at
 	return address
 }
 
-func whose(first, at place) string {
-	if first == at {
-		return "the same endpoint"
-	}
-	return first.String()
+func hostPort(s *corev3.SocketAddress) string {
+	return net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(s.GetPortValue()), 10))
 }
 
-// connectable refuses an address that can never connect.
+// connectable rejects an address that can never connect.
 func (v *assignmentValidator) connectable(at place, i int, a *corev3.Address) bool {
-	before := len(v.problems.list) + v.problems.more
-	switch a := a.GetAddress().(type) {
-	case *corev3.Address_SocketAddress:
-		v.socket(at, i, a.SocketAddress)
-	case *corev3.Address_Pipe:
-		v.refuse(addressField(at, i)+".pipe", "is not supported: write %s", wanted)
-	case *corev3.Address_EnvoyInternalAddress:
-		v.refuse(addressField(at, i)+".envoy_internal_address", "is not supported: write %s", wanted)
-	default:
-		v.refuse(addressField(at, i)+".socket_address", "is absent: write address: %s", wanted)
+	socket := a.GetSocketAddress()
+	if socket == nil {
+		if name := oneof(a, "address"); name != "" {
+			v.reject(addressField(at, i)+"."+name, "is not supported: write %s", wanted)
+		} else {
+			v.reject(addressField(at, i)+".socket_address", "is absent: write address: %s", wanted)
+		}
+		return false
 	}
-	return len(v.problems.list)+v.problems.more == before
+	reason := badHost(socket.GetAddress())
+	portField, badPort := badPort(socket)
+	if reason == "" && badPort == "" {
+		return true
+	}
+	field := addressField(at, i) + ".socket_address."
+	v.rejectIf(field+"address", reason)
+	v.rejectIf(field+portField, badPort)
+	return false
 }
 
-func (v *assignmentValidator) socket(at place, i int, s *corev3.SocketAddress) {
-	if reason := badHost(s.GetAddress()); reason != "" {
-		v.refuse(addressField(at, i)+".socket_address.address", "%s", reason)
-	}
+// badPort returns why a port cannot be connected to, and the field that is wrong.
+func badPort(s *corev3.SocketAddress) (field, reason string) {
 	switch port := s.GetPortSpecifier().(type) {
 	case *corev3.SocketAddress_NamedPort:
-		v.refuse(addressField(at, i)+".socket_address.named_port", "is not supported: write the number in port_value")
+		return "named_port", "is not supported: write the number in port_value"
 	case *corev3.SocketAddress_PortValue:
 		if port.PortValue == 0 || port.PortValue > 65535 {
-			v.refuse(addressField(at, i)+".socket_address.port_value", "is %d: it must be from 1 to 65535", port.PortValue)
+			return "port_value", fmt.Sprintf("is %d: it must be from 1 to 65535", port.PortValue)
 		}
+		return "port_value", ""
 	default:
-		v.refuse(addressField(at, i)+".socket_address.port_value", "is absent: it must be from 1 to 65535")
+		return "port_value", "is absent: it must be from 1 to 65535"
 	}
 }
 
-// badHost says why a host can never be connected to, or nothing. It is an IP
-// address, or a name that the resolver will look up at all.
+// badHost returns why a host is neither an IP address nor a name that the resolver looks
+// up, or nothing.
 func badHost(host string) string {
 	if host == "" {
 		return "is empty: it must be an IP address or a host name"

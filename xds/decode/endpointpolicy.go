@@ -27,7 +27,7 @@ type converter struct {
 	convert func(v policyValidator, config *anypb.Any, field string) resource.Policy
 }
 
-// converters are those of all endpoint policies that have a proto.
+// converters has the endpoint policies with a proto.
 var converters = []converter{
 	{nameOf(new(roundrobinv3.RoundRobin)), policyValidator.roundRobin},
 	converterOf(policyValidator.weighted),
@@ -36,14 +36,18 @@ var converters = []converter{
 	converterOf(policyValidator.pickFirst),
 }
 
-// converterOf returns the converter that reads an M and converts it.
-func converterOf[M proto.Message](convert func(v policyValidator, m M, field string) resource.Policy) converter {
-	var none M
-	return converter{nameOf(none), func(v policyValidator, config *anypb.Any, field string) resource.Policy {
-		m, ok := none.ProtoReflect().New().Interface().(M)
-		if !ok || !v.carries(config, m, field) {
+// converterOf returns the converter that reads a message of type M and converts it.
+func converterOf[M any, P interface {
+	*M
+	proto.Message
+}](convert func(v policyValidator, m P, field string) resource.Policy,
+) converter {
+	return converter{nameOf(P(new(M))), func(v policyValidator, config *anypb.Any, field string) resource.Policy {
+		m := P(new(M))
+		if !v.carries(config, m, field) {
 			return resource.Policy{}
 		}
+		v.fields(m, field)
 		return convert(v, m, field)
 	}}
 }
@@ -67,22 +71,22 @@ type converted struct {
 
 func convert() converted { return converted{make(map[string]any), make(map[string]string)} }
 
-// set adds a member, which stands for the field at a path.
+// set adds a member for the field at a path.
 func (c converted) set(member string, value any, field string) {
 	c.members[member], c.paths[member] = value, field
 }
 
-// convertedPolicy lets a policy judge its converted config.
+// convertedPolicy validates a converted config.
 func (v policyValidator) convertedPolicy(name resource.PolicyName, c converted, field string) resource.Policy {
 	text, err := json.Marshal(c.members)
 	if err != nil {
-		v.refuse(field, "cannot be written as JSON: %s", plain(err))
+		v.reject(field, "cannot be written as JSON: %s", plain(err))
 		return resource.Policy{}
 	}
 	return v.configured(name, text, func(member string) string { return c.paths[member] })
 }
 
-// roundRobin warns of what it finds. gRPC does not read the config.
+// roundRobin only warns: gRPC does not read the config.
 func (v policyValidator) roundRobin(config *anypb.Any, field string) resource.Policy {
 	var m roundrobinv3.RoundRobin
 	if proto.Unmarshal(config.GetValue(), &m) == nil {
@@ -91,10 +95,9 @@ func (v policyValidator) roundRobin(config *anypb.Any, field string) resource.Po
 	return resource.Policy{Name: resource.PolicyRoundRobin}
 }
 
-// leastRequest converts the config of least_request. gRPC takes a zero in it as
-// absent, though neither in lb_policy's nor in the JSON of the policy.
+// leastRequest converts the config of least_request. As in gRPC, zero means the default
+// here, but neither in lb_policy's config nor in the JSON of the policy.
 func (v policyValidator) leastRequest(m *leastrequestv3.LeastRequest, field string) resource.Policy {
-	v.fields(m, field)
 	count := m.GetChoiceCount()
 	if count != nil && count.GetValue() == 0 {
 		v.warnByHand(field+".choice_count", "is 0, which means the default here, as in gRPC: taken as 2")
@@ -113,13 +116,12 @@ func (v policyValidator) choiceCount(count *wrapperspb.UInt32Value, field string
 
 // ringHash converts the config of ring_hash.
 func (v policyValidator) ringHash(m *ringhashv3.RingHash, field string) resource.Policy {
-	v.fields(m, field)
 	switch h := m.GetHashFunction(); {
 	case h == ringhashv3.RingHash_XX_HASH:
 	case h == ringhashv3.RingHash_DEFAULT_HASH && v.byHand:
 		v.warn(field+".hash_function", "is %s, which gRPC rejects from a management server: taken as XX_HASH, as Envoy does; write hash_function: XX_HASH", h)
 	default:
-		v.refuse(field+".hash_function", "%s is not supported: supported is XX_HASH", h)
+		v.reject(field+".hash_function", "%s is not supported: supported is XX_HASH", h)
 	}
 	return v.ringSizes(m, field)
 }
@@ -130,16 +132,14 @@ type ringSized interface {
 	GetMaximumRingSize() *wrapperspb.UInt64Value
 }
 
-// maxRingSize is the default of maximum_ring_size. An absent maxRingSize of the JSON
-// means less.
+// maxRingSize is the default of maximum_ring_size. That of the JSON is smaller.
 const maxRingSize = 8 << 20
 
 func (v policyValidator) ringSizes(m ringSized, field string) resource.Policy {
 	c := convert()
+	c.paths["minRingSize"] = field + ".minimum_ring_size" // its default may be more than the maximum
 	if n := m.GetMinimumRingSize(); n != nil {
-		c.set("minRingSize", n.GetValue(), field+".minimum_ring_size")
-	} else {
-		c.paths["minRingSize"] = field + ".minimum_ring_size" // the default may be more than the maximum
+		c.members["minRingSize"] = n.GetValue()
 	}
 	if n := m.GetMaximumRingSize(); n != nil {
 		c.set("maxRingSize", n.GetValue(), field+".maximum_ring_size")
@@ -151,16 +151,14 @@ func (v policyValidator) ringSizes(m ringSized, field string) resource.Policy {
 
 // pickFirst converts the config of pick_first.
 func (v policyValidator) pickFirst(m *pickfirstv3.PickFirst, field string) resource.Policy {
-	v.fields(m, field)
 	c := convert()
 	c.set("shuffleAddressList", m.GetShuffleAddressList(), field+".shuffle_address_list")
 	return v.convertedPolicy(resource.PolicyPickFirst, c, field)
 }
 
-// weighted converts the config of client_side_weighted_round_robin. gRPC takes a
-// zero in it as absent, though not in the JSON of the policy.
+// weighted converts the config of client_side_weighted_round_robin. As in gRPC, zero means
+// the default here, but not in the JSON of the policy.
 func (v policyValidator) weighted(m *weightedv3.ClientSideWeightedRoundRobin, field string) resource.Policy {
-	v.fields(m, field)
 	if m.GetEnableOobLoadReport().GetValue() {
 		v.warnUnapplied(m, "enable_oob_load_report", field+".enable_oob_load_report",
 			"is not applied: loads are those that are reported with the outcomes of picks")
@@ -180,9 +178,10 @@ func (v policyValidator) weighted(m *weightedv3.ClientSideWeightedRoundRobin, fi
 			continue
 		}
 		if err := d.value.CheckValid(); err != nil && v.byHand {
-			v.refuse(at, "is no duration: %s", plain(err))
+			v.reject(at, "is no duration: %s", plain(err))
 		} else if period := d.value.AsDuration(); period != 0 {
-			c.set(d.member, durationJSON(period), at)
+			text, _ := protojson.Marshal(durationpb.New(period)) // does not fail
+			c.set(d.member, json.RawMessage(text), at)
 		} else {
 			v.warnByHand(at, "is 0s, which means the default here, as in gRPC: taken as %s", d.absent)
 		}
@@ -191,17 +190,11 @@ func (v policyValidator) weighted(m *weightedv3.ClientSideWeightedRoundRobin, fi
 	switch n := float64(m.GetErrorUtilizationPenalty().GetValue()); {
 	case m.GetErrorUtilizationPenalty() == nil:
 	case math.IsNaN(n) || math.IsInf(n, 0):
-		v.refuse(at, "is %v: it must be a finite number", n)
+		v.reject(at, "is %v: it must be a finite number", n)
 	case n == 0:
 		v.warnByHand(at, "is 0, which means the default here, as in gRPC: taken as 1")
 	default:
 		c.set("errorUtilizationPenalty", n, at)
 	}
 	return v.convertedPolicy(resource.PolicyWeightedRoundRobin, c, field)
-}
-
-// durationJSON writes a duration as protobuf does.
-func durationJSON(d time.Duration) json.RawMessage {
-	text, _ := protojson.Marshal(durationpb.New(d)) // any time.Duration can be written
-	return text
 }

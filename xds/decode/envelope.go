@@ -74,7 +74,7 @@ func unwrap(r *report, envelope, m proto.Message) error {
 	field := "@type"
 	if d, ok := envelope.(*discoveryv3.DiscoveryResponse); ok {
 		if n := len(d.GetResources()); n != 1 {
-			r.refuse("resources", "holds %d resources, where just one %s is wanted", n, r.key.Type)
+			r.reject("resources", "holds %d resources, where just one %s is wanted", n, r.key.Type)
 			return r.err()
 		}
 		a = d.GetResources()[0]
@@ -90,7 +90,7 @@ func unwrap(r *report, envelope, m proto.Message) error {
 	if url := a.GetTypeUrl(); url != r.key.Type.URL() {
 		// An unreadable type is noted already.
 		if url != "" || r.err() == nil {
-			r.refuse(field, "is %q, where a %s is wanted (%s)", url, r.key.Type, r.key.Type.URL())
+			r.reject(field, "is %q, where a %s is wanted (%s)", url, r.key.Type, r.key.Type.URL())
 		}
 		return r.err()
 	}

@@ -61,9 +61,9 @@ func (v filterValidator) filters(list []*hcmv3.HttpFilter, field string, server 
 		at := element(field, i)
 		switch name := m.GetName(); {
 		case name == "":
-			v.refuse(at+".name", "is empty")
+			v.reject(at+".name", "is empty")
 		case seen[name]:
-			v.refuse(at+".name", "is %q, as that of another filter is", name)
+			v.reject(at+".name", "is %q, as that of another filter is", name)
 		}
 		seen[m.GetName()] = true
 		f, ok := v.filter(m.GetTypedConfig(), at+".typed_config", m.GetIsOptional(), false)
@@ -72,11 +72,11 @@ func (v filterValidator) filters(list []*hcmv3.HttpFilter, field string, server 
 		case server && f.server, !server && f.client:
 			chain = append(chain, i)
 		case !m.GetIsOptional():
-			v.refuse(at+".typed_config", "is %q, which has no place in a %s", m.GetTypedConfig().GetTypeUrl(), sideWords(server))
+			v.reject(at+".typed_config", "is %q, which has no place in a %s", m.GetTypedConfig().GetTypeUrl(), sideWords(server))
 		}
 	}
 	if len(chain) == 0 {
-		v.refuse(field, "holds no filter that is supported: the last must be the router (%s)", routerURL)
+		v.reject(field, "holds no filter that is supported: the last must be the router (%s)", routerURL)
 	}
 	for k, i := range chain {
 		at := element(field, i)
@@ -84,9 +84,9 @@ func (v filterValidator) filters(list []*hcmv3.HttpFilter, field string, server 
 		terminal, last := httpFilters[url].terminal, k == len(chain)-1
 		switch {
 		case terminal && !last:
-			v.refuse(at, "is %s, which must be the last filter", shortType(url))
+			v.reject(at, "is %s, which must be the last filter", shortType(url))
 		case !terminal && last:
-			v.refuse(at, "is the last filter, and must be the router (%s)", routerURL)
+			v.reject(at, "is the last filter, and must be the router (%s)", routerURL)
 		case !terminal:
 			v.warnByHand(at, "is %s, and has no effect: picks pass no HTTP filters", shortType(url))
 		}
@@ -112,7 +112,7 @@ func (v filterValidator) filter(config *anypb.Any, field string, optional, overr
 	f, known := httpFilters[url]
 	if !known {
 		if !optional {
-			v.refuse(field, "is %q, a filter that is not supported: leave it out, or set is_optional", url)
+			v.reject(field, "is %q, a filter that is not supported: leave it out, or set is_optional", url)
 		} else {
 			v.warnByHand(field, "is %q, which is not supported, and skipped", shortType(url))
 		}
@@ -124,15 +124,15 @@ func (v filterValidator) filter(config *anypb.Any, field string, optional, overr
 	}
 	switch {
 	case isStruct:
-		v.refuse(field, "is a TypedStruct: write the %s itself", shortType(url))
+		v.reject(field, "is a TypedStruct: write the %s itself", shortType(url))
 		return f, false
 	case read == nil:
-		v.refuse(field, "is a %s, which nothing can take the place of", shortType(url))
+		v.reject(field, "is a %s, which nothing can take the place of", shortType(url))
 		return f, false
 	}
 	m := read()
 	if !config.MessageIs(m) {
-		v.refuse(field, "is %q, where a %s is wanted", url, nameOf(m))
+		v.reject(field, "is %q, where a %s is wanted", url, nameOf(m))
 		return f, false
 	}
 	if !v.carries(config, m, field) {
@@ -178,10 +178,10 @@ func (v filterValidator) rbac(m *rbacv3.RBAC, field string) {
 		p := policies[name]
 		at := field + ".rules.policies[" + strconv.Quote(name) + "]"
 		if p.GetCondition() != nil {
-			v.refuse(at+".condition", "is not supported")
+			v.reject(at+".condition", "is not supported")
 		}
 		if p.GetCheckedCondition() != nil {
-			v.refuse(at+".checked_condition", "is not supported")
+			v.reject(at+".checked_condition", "is not supported")
 		}
 		for i, permission := range p.GetPermissions() {
 			v.permission(permission, at+element(".permissions", i))
@@ -228,6 +228,6 @@ func (v filterValidator) principal(m *rbacconfigv3.Principal, field string) {
 
 func (v filterValidator) rbacHeader(m *routev3.HeaderMatcher, field string) {
 	if name := strings.ToLower(m.GetName()); name == ":scheme" || strings.HasPrefix(name, "grpc-") {
-		v.refuse(field, "looks at the header %s, which no policy may", name)
+		v.reject(field, "looks at the header %s, which no policy may", name)
 	}
 }

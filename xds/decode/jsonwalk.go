@@ -145,7 +145,7 @@ func (w *jsonWalk) single(value any, fd protoreflect.FieldDescriptor, path strin
 	case protoreflect.EnumKind:
 		name, ok := value.(string)
 		if ok && fd.Enum().Values().ByName(protoreflect.Name(name)) == nil {
-			w.refuse(envelopeless(path), "is %q, which is none of %s", name, enumNames(fd.Enum()))
+			w.reject(envelopeless(path), "is %q, which is none of %s", name, enumNames(fd.Enum()))
 		}
 	}
 }
@@ -159,12 +159,12 @@ func (w *jsonWalk) carried(object map[string]any, path string) protoreflect.Mess
 	}
 	url, _ := object["@type"].(string)
 	if url == "" {
-		w.refuse(envelopeless(join(path, "@type")), "is absent: it must name the type of message")
+		w.reject(envelopeless(join(path, "@type")), "is absent: it must name the type of message")
 		return nil
 	}
 	shape := shapeOf(url)
 	if shape.message == nil {
-		w.refuse(envelopeless(join(path, "@type")),
+		w.reject(envelopeless(join(path, "@type")),
 			"is %q, a type that lbd does not know, so that its JSON cannot be read: check the name, or leave it out", url)
 		clear(object)
 		w.rewritten = true

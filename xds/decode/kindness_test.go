@@ -158,7 +158,7 @@ func TestWarningsOfAssignments(t *testing.T) {
 		{
 			"endpoints that differ in weight", localities(locality("a", 0, 1,
 				endpoint("h", 80), endpoint("i", 80, `"load_balancing_weight":2`), endpoint("j", 80, `"load_balancing_weight":3`))),
-			[]string{"endpoints: endpoints differ in load_balancing_weight: round_robin does not heed it"},
+			[]string{"endpoints: endpoints differ in load_balancing_weight: round_robin ignores it"},
 		},
 		{
 			"endpoints of the same weight", localities(locality("a", 0, 1,

@@ -26,7 +26,7 @@ func validateListener(r *report, m *listenerv3.Listener) *resource.Listener {
 	case m.GetApiListener() != nil:
 		v.clientSide(m.GetApiListener(), l)
 	case v.byHand:
-		v.refuse("api_listener", "is absent, which makes it the listener of a server's port, and lbd picks for clients: %s", writeAPI)
+		v.reject("api_listener", "is absent, which makes it the listener of a server's port, and lbd picks for clients: %s", writeAPI)
 	default:
 		l.ServerSide = true
 		v.serverSide(m)
@@ -38,7 +38,7 @@ func validateListener(r *report, m *listenerv3.Listener) *resource.Listener {
 func (v listenerValidator) clientSide(m *listenerv3.ApiListener, l *resource.Listener) {
 	config := m.GetApiListener()
 	if config.GetTypeUrl() != hcmURL {
-		v.refuse(apiListener+".@type", "is %q, and must be an HttpConnectionManager: %s", config.GetTypeUrl(), writeAPI)
+		v.reject(apiListener+".@type", "is %q, and must be an HttpConnectionManager: %s", config.GetTypeUrl(), writeAPI)
 		return
 	}
 	var manager hcmv3.HttpConnectionManager
@@ -54,10 +54,10 @@ func (v listenerValidator) clientSide(m *listenerv3.ApiListener, l *resource.Lis
 // trustsNobody judges what tells a caller's address (gRFC A41).
 func (v listenerValidator) trustsNobody(m *hcmv3.HttpConnectionManager, field string) {
 	if n := m.GetXffNumTrustedHops(); n != 0 {
-		v.refuse(field+".xff_num_trusted_hops", "is %d: it must be 0 or absent", n)
+		v.reject(field+".xff_num_trusted_hops", "is %d: it must be 0 or absent", n)
 	}
 	if len(m.GetOriginalIpDetectionExtensions()) != 0 {
-		v.refuse(field+".original_ip_detection_extensions", "is not supported")
+		v.reject(field+".original_ip_detection_extensions", "is not supported")
 	}
 }
 
@@ -69,9 +69,9 @@ func (v listenerValidator) routeSpecifier(m *hcmv3.HttpConnectionManager, field 
 	case *hcmv3.HttpConnectionManager_RouteConfig:
 		return "", validateRoutes(v.report, r.RouteConfig, field+".route_config")
 	case nil:
-		v.refuse(field, "has no routes: write route_config, or rds: {route_config_name: …}")
+		v.reject(field, "has no routes: write route_config, or rds: {route_config_name: …}")
 	default:
-		v.refuse(field+"."+oneof(m, "route_specifier"), "is not supported: supported are route_config and rds")
+		v.reject(field+"."+oneof(m, "route_specifier"), "is not supported: supported are route_config and rds")
 	}
 	return "", nil
 }
@@ -80,13 +80,13 @@ func (v listenerValidator) routeSpecifier(m *hcmv3.HttpConnectionManager, field 
 func (v listenerValidator) rds(m *hcmv3.Rds, field string, server bool) string {
 	name := m.GetRouteConfigName()
 	if name == "" {
-		v.refuse(field+".route_config_name", "is empty")
+		v.reject(field+".route_config_name", "is empty")
 	} else if reason := badName(name); v.byHand && reason != "" {
-		v.refuse(field+".route_config_name", "%s", reason)
+		v.reject(field+".route_config_name", "%s", reason)
 	}
 	source := m.GetConfigSource()
 	if _, self := source.GetConfigSourceSpecifier().(*corev3.ConfigSource_Self); self && server {
-		v.refuse(field+".config_source", "is self: it must be ads")
+		v.reject(field+".config_source", "is self: it must be ads")
 		return name
 	}
 	v.configSource(source, field+".config_source", whereRoutes)

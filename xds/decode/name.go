@@ -6,41 +6,36 @@ import (
 	"unicode/utf8"
 )
 
-// name judges a resource's own name, fills in an absent one, and returns it.
+// name validates a resource's own name, fills in an absent one, and returns it.
 func (r *report) name(field, own, expected string) string {
-	if !r.byHand {
-		if own == "" {
-			r.refuse(field, "is empty")
-			return ""
-		}
-		r.key.Name = own
-		return own
-	}
-	switch {
-	case own == "" && expected == "":
-		r.refuse(field, "is empty")
-		return ""
-	case own == "":
+	if r.byHand && own == "" && expected != "" {
 		r.note(field, "is absent: taken as %q", expected)
 		own = expected
-	case expected != "" && own != expected:
-		r.refuse(field, "is %q, and should be %q or absent", own, expected)
-		return expected
 	}
-	r.key.Name = own
-	r.refuseIf(field, badName(own))
+	switch {
+	case own == "":
+		r.reject(field, "is empty")
+	case r.byHand && expected != "" && own != expected:
+		r.reject(field, "is %q, and should be %q or absent", own, expected)
+		return expected
+	default:
+		r.key.Name = own
+		if r.byHand {
+			r.rejectIf(field, badName(own))
+		}
+	}
 	return own
 }
 
-// badName says why s cannot name a resource, or nothing.
+// badName returns why s cannot be the name of a resource, or nothing.
 func badName(s string) string {
 	if s == ReservedName {
-		return fmt.Sprintf("is %q, which stands in metrics for the clusters that have no series of their own", s)
+		return fmt.Sprintf("is %q, which is reserved: metrics use it for the clusters without series of their own", s)
 	}
 	return badText(s, MaxNameBytes)
 }
 
-// badReference says why s cannot be the name of another resource, or nothing.
+// badReference returns why s cannot be the name of another resource, or nothing.
 func badReference(s string) string {
 	if s == "" {
 		return "is empty"
@@ -48,7 +43,7 @@ func badReference(s string) string {
 	return badName(s)
 }
 
-// badText says why a text of at most so many bytes cannot be s, or nothing.
+// badText returns why s is not a text of at most so many bytes, or nothing.
 func badText(s string, most int) string {
 	if len(s) > most {
 		return fmt.Sprintf("is %d bytes long, of at most %d", len(s), most)
@@ -56,7 +51,7 @@ func badText(s string, most int) string {
 	return unprintable(s)
 }
 
-// unprintable says which character of s cannot be printed, or nothing.
+// unprintable returns which character of s cannot be printed, or nothing.
 func unprintable(s string) string {
 	if !utf8.ValidString(s) {
 		return "is not valid UTF-8"

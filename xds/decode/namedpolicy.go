@@ -2,13 +2,15 @@ package decode
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	udpav1 "github.com/cncf/xds/go/udpa/type/v1"
+	xdsv3 "github.com/cncf/xds/go/xds/type/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -16,17 +18,27 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// typedStruct is either of the two messages that carry a policy by gRPC's name,
-// with the JSON of its config.
+// typedStruct is either of the two messages that carry an extension by name, with the JSON
+// of its config.
 type typedStruct interface {
 	proto.Message
 	GetTypeUrl() string
 	GetValue() *structpb.Struct
 }
 
-// structPolicy reads a policy by gRPC's name for it, which ends the type URL
-// (gRFC A52). unknown names one that is not available.
-func (v policyValidator) structPolicy(config *anypb.Any, m typedStruct, field string) (p resource.Policy, unknown string) {
+// newTypedStruct returns a new message of that name, or nil if it is no typedStruct.
+func newTypedStruct(name protoreflect.FullName) typedStruct {
+	for _, m := range []typedStruct{&xdsv3.TypedStruct{}, &udpav1.TypedStruct{}} {
+		if nameOf(m) == name {
+			return m
+		}
+	}
+	return nil
+}
+
+// structPolicy reads a policy by its gRPC name, which ends the type URL (gRFC A52), or
+// returns the name of one that is not available.
+func (v policyValidator) structPolicy(config *anypb.Any, m typedStruct, field string) (p resource.Policy, unavailable string) {
 	if !v.carries(config, m, field) {
 		return resource.Policy{}, ""
 	}
@@ -36,41 +48,33 @@ func (v policyValidator) structPolicy(config *anypb.Any, m typedStruct, field st
 		return resource.Policy{}, "TypedStruct " + strconv.Quote(string(name))
 	}
 	field += ".value"
-	raw, err := json.Marshal(m.GetValue()) // null where there is none
+	raw, err := json.Marshal(m.GetValue()) // null if it is absent
 	if err != nil {
-		v.refuse(field, "cannot be written as JSON: it holds a number that is none, or a value that is absent")
+		v.reject(field, "cannot be written as JSON: it holds a number that is none, or a value that is absent")
 		return resource.Policy{}, ""
 	}
 	return v.namedPolicy(name, raw, field), ""
 }
 
-// available reports whether clusters can choose a policy of gRPC's name.
+// available reports whether clusters can choose the policy of a gRPC name.
 func (v policyValidator) available(name resource.PolicyName) bool {
-	if name == resource.PolicyWRRLocality {
-		return true
-	}
-	if v.policies == nil {
-		return false
+	if v.policies == nil || name == resource.PolicyWRRLocality {
+		return name == resource.PolicyWRRLocality
 	}
 	_, ok := v.policies(string(name))
 	return ok
 }
 
-// namedPolicy reads the JSON config of a policy that is available.
+// namedPolicy reads the JSON config of an available policy.
 func (v policyValidator) namedPolicy(name resource.PolicyName, config json.RawMessage, field string) resource.Policy {
 	if name == resource.PolicyWRRLocality {
 		return v.wrrLocality(config, field)
 	}
-	return v.configured(name, config, func(member string) string {
-		if member == "" {
-			return field
-		}
-		return join(field, member)
-	})
+	return v.configured(name, config, func(member string) string { return within(field, member) })
 }
 
-// configured lets a policy judge its JSON config. at returns the path of a member, or
-// of the whole for the empty name; it is empty for what the decoder filled in.
+// configured validates a policy's JSON config. at returns the path of a member, or of the
+// whole for the empty name; it is empty for what the decoder filled in.
 func (v policyValidator) configured(name resource.PolicyName, config json.RawMessage, at func(member string) string) resource.Policy {
 	p := resource.Policy{Name: name, Config: string(config)}
 	var judge ConfigJudge
@@ -89,7 +93,7 @@ func (v policyValidator) configured(name resource.PolicyName, config json.RawMes
 		case f.Kind == resource.FindingUnknown:
 			v.unknownField(field, func() string { return unknownOf(string(name), text.Closest(f.Member, f.Known)) })
 		case f.Kind == resource.FindingInvalid:
-			v.refuse(field, "%s", f.Text)
+			v.reject(field, "%s", f.Text)
 		case field != "":
 			v.warn(field, "%s", f.Text)
 		}
@@ -103,7 +107,7 @@ func (v policyValidator) wrrLocality(config json.RawMessage, at string) resource
 	field := join(at, "childPolicy")
 	var members map[string]json.RawMessage
 	if json.Unmarshal(config, &members) != nil {
-		v.refuse(at, "is %s: the config of %s must be an object", config, resource.PolicyWRRLocality)
+		v.reject(at, "is %s: the config of %s must be an object", config, resource.PolicyWRRLocality)
 		return resource.Policy{}
 	}
 	var list []map[string]json.RawMessage
@@ -114,32 +118,20 @@ func (v policyValidator) wrrLocality(config json.RawMessage, at string) resource
 				return unknownOf(string(resource.PolicyWRRLocality), text.Closest(name, []string{"childPolicy"}))
 			})
 		case json.Unmarshal(members[name], &list) != nil:
-			v.refuse(join(at, name), "is %s: it must be a list of policies, each an object of its name and its config", members[name])
+			v.reject(join(at, name), "is %s: it must be a list of policies, each an object of its name and its config", members[name])
 			return resource.Policy{}
 		}
 	}
-	var skipped []string
-	for i, entry := range list {
-		if len(entry) != 1 {
-			v.refuse(fmt.Sprintf("%s[%d]", field, i), "names %d policies: it must name one", len(entry))
-			return resource.Policy{}
+	child := v.firstAvailable(len(list), field, "", func(i int) (resource.Policy, string) {
+		if len(list[i]) != 1 {
+			v.reject(element(field, i), "names %d policies: it must name one", len(list[i]))
+			return resource.Policy{}, ""
 		}
-		for name, config := range entry {
-			if !v.available(resource.PolicyName(name)) {
-				skipped = append(skipped, strconv.Quote(name))
-				continue
-			}
-			if len(skipped) > 0 {
-				v.warn(field, "%s: not supported, and skipped", strings.Join(skipped, ", "))
-			}
-			child := v.namedPolicy(resource.PolicyName(name), config, fmt.Sprintf("%s[%d].%s", field, i, name))
-			return resource.Policy{Name: resource.PolicyWRRLocality, Child: &child}
+		name := slices.Collect(maps.Keys(list[i]))[0]
+		if !v.available(resource.PolicyName(name)) {
+			return resource.Policy{}, strconv.Quote(name)
 		}
-	}
-	if len(skipped) > 0 {
-		v.refuse(field, "holds no supported policy, only %s", strings.Join(skipped, ", "))
-	} else {
-		v.refuse(field, "holds no policy")
-	}
-	return resource.Policy{}
+		return v.namedPolicy(resource.PolicyName(name), list[i][name], element(field, i)+"."+name), ""
+	})
+	return resource.Policy{Name: resource.PolicyWRRLocality, Child: &child}
 }

@@ -10,25 +10,24 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// outlierDetection judges outlier_detection, and fills in its defaults (gRFC
-// A50). What is not enforced is judged like the rest. p is the cluster's policy.
+// outlierDetection validates outlier_detection, and fills in its defaults (gRFC A50). What
+// is not enforced is validated too. p is the cluster's policy.
 func (v clusterValidator) outlierDetection(m *clusterv3.OutlierDetection, p resource.Policy) *resource.OutlierDetection {
 	if m == nil {
 		return nil
 	}
-	const field = "outlier_detection"
 	o := &resource.OutlierDetection{
-		Interval:           v.period(m.GetInterval(), field+".interval", 10*time.Second),
-		BaseEjectionTime:   v.period(m.GetBaseEjectionTime(), field+".base_ejection_time", 30*time.Second),
-		MaxEjectionTime:    v.period(m.GetMaxEjectionTime(), field+".max_ejection_time", 300*time.Second),
-		MaxEjectionPercent: v.percent(m.GetMaxEjectionPercent(), field+".max_ejection_percent", 10),
+		Interval:           v.period(m.GetInterval(), "interval", 10*time.Second),
+		BaseEjectionTime:   v.period(m.GetBaseEjectionTime(), "base_ejection_time", 30*time.Second),
+		MaxEjectionTime:    v.period(m.GetMaxEjectionTime(), "max_ejection_time", 300*time.Second),
+		MaxEjectionPercent: v.percent(m.GetMaxEjectionPercent(), "max_ejection_percent", 10),
 	}
 	if v.byHand && m.GetInterval() != nil && o.Interval == 0 {
-		v.refuse(field+".interval", "is 0s: it must be longer")
+		v.reject("outlier_detection.interval", "is 0s: it must be longer")
 	}
 	rate := &resource.SuccessRateEjection{
 		StdevFactor:           or(m.GetSuccessRateStdevFactor(), 1900),
-		EnforcementPercentage: v.percent(m.GetEnforcingSuccessRate(), field+".enforcing_success_rate", 100),
+		EnforcementPercentage: v.percent(m.GetEnforcingSuccessRate(), "enforcing_success_rate", 100),
 		MinimumHosts:          or(m.GetSuccessRateMinimumHosts(), 5),
 		RequestVolume:         or(m.GetSuccessRateRequestVolume(), 100),
 	}
@@ -36,8 +35,8 @@ func (v clusterValidator) outlierDetection(m *clusterv3.OutlierDetection, p reso
 		o.SuccessRate = rate
 	}
 	failure := &resource.FailurePercentageEjection{
-		Threshold:             v.percent(m.GetFailurePercentageThreshold(), field+".failure_percentage_threshold", 85),
-		EnforcementPercentage: v.percent(m.GetEnforcingFailurePercentage(), field+".enforcing_failure_percentage", 0),
+		Threshold:             v.percent(m.GetFailurePercentageThreshold(), "failure_percentage_threshold", 85),
+		EnforcementPercentage: v.percent(m.GetEnforcingFailurePercentage(), "enforcing_failure_percentage", 0),
 		MinimumHosts:          or(m.GetFailurePercentageMinimumHosts(), 5),
 		RequestVolume:         or(m.GetFailurePercentageRequestVolume(), 50),
 	}
@@ -49,30 +48,30 @@ func (v clusterValidator) outlierDetection(m *clusterv3.OutlierDetection, p reso
 	}
 	switch {
 	case o.SuccessRate == nil && o.FailurePercentage == nil:
-		v.warnByHand(field, "ejects no endpoint: enforcing_success_rate and enforcing_failure_percentage are 0")
+		v.warnByHand("outlier_detection", "ejects no endpoint: enforcing_success_rate and enforcing_failure_percentage are 0")
 	case p.Name == resource.PolicyPickFirst: // gRFC A61
-		v.warnByHand(field, "ejects no endpoint: pick_first keeps to the one that it has")
+		v.warnByHand("outlier_detection", "ejects no endpoint: pick_first keeps to the one that it has")
 	}
 	return o
 }
 
-// period judges a duration that must not be negative.
-func (v clusterValidator) period(d *durationpb.Duration, field string, absent time.Duration) time.Duration {
+// period validates a duration of outlier_detection, which must not be negative.
+func (v clusterValidator) period(d *durationpb.Duration, name string, absent time.Duration) time.Duration {
 	if d == nil {
 		return absent
 	}
 	if err := d.CheckValid(); err != nil {
-		v.refuse(field, "is no duration: %s", plain(err))
+		v.reject("outlier_detection."+name, "is no duration: %s", plain(err))
 	} else if d.AsDuration() < 0 {
-		v.refuse(field, "is negative")
+		v.reject("outlier_detection."+name, "is negative")
 	}
 	return d.AsDuration()
 }
 
-// percent judges a percentage.
-func (v clusterValidator) percent(n *wrapperspb.UInt32Value, field string, absent uint32) uint32 {
+// percent validates a percentage of outlier_detection.
+func (v clusterValidator) percent(n *wrapperspb.UInt32Value, name string, absent uint32) uint32 {
 	if n.GetValue() > 100 {
-		v.refuse(field, "is %d: it must be at most 100", n.GetValue())
+		v.reject("outlier_detection."+name, "is %d: it must be at most 100", n.GetValue())
 	}
 	return or(n, absent)
 }

@@ -11,7 +11,7 @@ import (
 
 func TestAPanicIsARefusal(t *testing.T) {
 	read := func() (err error) {
-		defer refusePanic(resource.Key{Type: resource.TypeCluster, Name: "orders"}, &err)
+		defer rejectPanic(resource.Key{Type: resource.TypeCluster, Name: "orders"}, &err)
 		panic("a fault of the decoder")
 	}
 	err := read()

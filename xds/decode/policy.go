@@ -1,11 +1,10 @@
 package decode
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
-	udpav1 "github.com/cncf/xds/go/udpa/type/v1"
-	xdsv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -13,22 +12,21 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// maxPolicyDepth is how deep policies may nest in load_balancing_policy (gRFC
-// A52).
+// maxPolicyDepth is the limit of nested policies in load_balancing_policy (gRFC A52).
 const maxPolicyDepth = 16
 
-// What a cluster may choose as its policy, as a refusal says it.
+// supportedLBPolicies and supportedPolicies are the choices of a cluster, for errors.
 const supportedLBPolicies = "supported are ROUND_ROBIN, LEAST_REQUEST and RING_HASH"
 
-var supportedPolicies = "supported are " + converterNames() + " of " +
+var supportedPolicies = ": supported are " + converterNames() + " of " +
 	"envoy.extensions.load_balancing_policies, alone or as the endpoint_picking_policy of its WrrLocality, " +
 	"and a TypedStruct of a policy that is there by gRPC's name"
 
 // policyValidator validates the load balancing policy of a Cluster.
 type policyValidator struct{ *report }
 
-// policyOf judges the two ways in which a Cluster chooses its policy. That of an
-// aggregate is judged as any other, but is not used (gRFC A75).
+// policyOf validates the two ways in which a Cluster chooses its policy. That of an
+// aggregate is validated too, but is not used (gRFC A75).
 func (v policyValidator) policyOf(m *clusterv3.Cluster) resource.Policy {
 	p := m.GetLoadBalancingPolicy()
 	if v.byHand && isAggregate(m) {
@@ -43,24 +41,22 @@ func (v policyValidator) policyOf(m *clusterv3.Cluster) resource.Policy {
 
 func isAggregate(m *clusterv3.Cluster) bool { return m.GetClusterType().GetName() == aggregateName }
 
-// warnUnusedPolicy warns of a policy that an aggregate is configured with.
+// warnUnusedPolicy warns of the policy of an aggregate.
 func (v policyValidator) warnUnusedPolicy(m *clusterv3.Cluster) {
 	const reason = "is ignored: an aggregate uses the load balancing policy of each of its leaves"
 	switch m.GetLbPolicy() {
 	case clusterv3.Cluster_ROUND_ROBIN, clusterv3.Cluster_CLUSTER_PROVIDED, clusterv3.Cluster_LOAD_BALANCING_POLICY_CONFIG:
 	default:
-		v.warn("lb_policy", "%s", reason)
+		v.warn("lb_policy", reason)
 	}
 	if m.GetLoadBalancingPolicy() != nil {
-		v.warn("load_balancing_policy", "%s", reason)
+		v.warn("load_balancing_policy", reason)
 	}
 }
 
-// lbPolicy judges lb_policy. Each policy that lbd can run has its arm.
+// lbPolicy validates and converts lb_policy.
 func (v policyValidator) lbPolicy(m *clusterv3.Cluster) resource.Policy {
 	switch p := m.GetLbPolicy(); {
-	case p == clusterv3.Cluster_ROUND_ROBIN:
-		return resource.RoundRobinPolicy()
 	case p == clusterv3.Cluster_RING_HASH:
 		const field = "ring_hash_lb_config"
 		v.xxHash(m)
@@ -70,23 +66,24 @@ func (v policyValidator) lbPolicy(m *clusterv3.Cluster) resource.Policy {
 		const field = "least_request_lb_config"
 		v.fields(m.GetLeastRequestLbConfig(), field)
 		return v.choiceCount(m.GetLeastRequestLbConfig().GetChoiceCount(), field)
-	case p == clusterv3.Cluster_CLUSTER_PROVIDED && v.byHand && isAggregate(m):
-		return resource.RoundRobinPolicy() // Envoy takes no other on an aggregate; it is not used
+	case p == clusterv3.Cluster_ROUND_ROBIN,
+		p == clusterv3.Cluster_CLUSTER_PROVIDED && v.byHand && isAggregate(m): // as Envoy demands; it is not used
+		return resource.RoundRobinPolicy()
 	default:
-		v.refuse("lb_policy", "%s is not supported: %s", p, supportedLBPolicies)
+		v.reject("lb_policy", "%s is not supported: %s", p, supportedLBPolicies)
 		return resource.Policy{}
 	}
 }
 
-// xxHash judges the hash function of RING_HASH.
+// xxHash validates the hash function of RING_HASH.
 func (v policyValidator) xxHash(m *clusterv3.Cluster) {
 	if h := m.GetRingHashLbConfig().GetHashFunction(); h != clusterv3.Cluster_RingHashLbConfig_XX_HASH {
-		v.refuse("ring_hash_lb_config.hash_function", "%s is not supported: supported is XX_HASH", h)
+		v.reject("ring_hash_lb_config.hash_function", "%s is not supported: supported is XX_HASH", h)
 	}
 }
 
-// overridden judges an lb_policy that load_balancing_policy stands in for. gRPC
-// refuses it even so where it is none that gRPC has.
+// overridden validates an lb_policy that load_balancing_policy overrides. As in gRPC, it
+// must be one that gRPC has if it comes from a server.
 func (v policyValidator) overridden(m *clusterv3.Cluster) {
 	p := m.GetLbPolicy()
 	if p != clusterv3.Cluster_ROUND_ROBIN && p != clusterv3.Cluster_LOAD_BALANCING_POLICY_CONFIG {
@@ -102,68 +99,66 @@ func (v policyValidator) overridden(m *clusterv3.Cluster) {
 	case clusterv3.Cluster_LEAST_REQUEST:
 		v.choiceCount(m.GetLeastRequestLbConfig().GetChoiceCount(), "least_request_lb_config")
 	default:
-		v.refuse("lb_policy", "%s is not supported: %s", p, supportedLBPolicies)
+		v.reject("lb_policy", "%s is not supported: %s", p, supportedLBPolicies)
 	}
 }
 
-// policy returns the first policy of a list that lbd has (gRFC A52); others are
-// skipped.
-func (v policyValidator) policy(list *clusterv3.LoadBalancingPolicy, field string, depth int) resource.Policy {
-	if depth == maxPolicyDepth {
-		v.refuse(field, "nests deeper than %d policies", maxPolicyDepth)
-		return resource.Policy{}
-	}
+// firstAvailable returns the first available policy of a list of n; others are skipped
+// (gRFC A52). read returns a policy, or the name of one that is not available.
+func (v policyValidator) firstAvailable(n int, field, supported string, read func(i int) (p resource.Policy, unavailable string)) resource.Policy {
 	var skipped []string
-	for i, entry := range list.GetPolicies() {
-		config := entry.GetTypedExtensionConfig().GetTypedConfig()
-		at := path{{name: "policies", index: i}, {name: "typed_extension_config", index: -1}, {name: "typed_config", index: -1}}
-		policy, unknown := v.typedPolicy(config, join(field, at.String()), depth)
-		if unknown != "" {
-			skipped = append(skipped, unknown)
+	for i := range n {
+		p, unavailable := read(i)
+		if unavailable != "" {
+			skipped = append(skipped, unavailable)
 			continue
 		}
 		if len(skipped) > 0 {
 			v.warn(field, "%s: not supported, and skipped", strings.Join(skipped, ", "))
 		}
-		return policy
+		return p
 	}
 	if len(skipped) == 0 {
-		v.refuse(field, "holds no policy: %s", supportedPolicies)
+		v.reject(field, "holds no policy%s", supported)
 	} else {
-		v.refuse(field, "holds no supported policy, only %s: %s", strings.Join(skipped, ", "), supportedPolicies)
+		v.reject(field, "holds no supported policy, only %s%s", strings.Join(skipped, ", "), supported)
 	}
 	return resource.Policy{}
 }
 
-// typedPolicy reads one policy of a list. unknown names one that lbd does not have.
-func (v policyValidator) typedPolicy(config *anypb.Any, field string, depth int) (p resource.Policy, unknown string) {
+// policy validates load_balancing_policy, or one within it.
+func (v policyValidator) policy(list *clusterv3.LoadBalancingPolicy, field string, depth int) resource.Policy {
+	if depth == maxPolicyDepth {
+		v.reject(field, "nests deeper than %d policies", maxPolicyDepth)
+		return resource.Policy{}
+	}
+	return v.firstAvailable(len(list.GetPolicies()), field, supportedPolicies, func(i int) (resource.Policy, string) {
+		config := list.GetPolicies()[i].GetTypedExtensionConfig().GetTypedConfig()
+		return v.typedPolicy(config, element(field+".policies", i)+".typed_extension_config.typed_config", depth)
+	})
+}
+
+// typedPolicy reads one policy of a list, or returns the name of one that is not available.
+func (v policyValidator) typedPolicy(config *anypb.Any, field string, depth int) (p resource.Policy, unavailable string) {
 	name := config.MessageName()
 	if !v.byHand && config.GetTypeUrl() != typeURLPrefix+string(name) {
 		name = "" // gRPC compares whole URLs
 	}
-	switch name {
-	case nameOf(&wrrlocalityv3.WrrLocality{}):
-		var m wrrlocalityv3.WrrLocality
-		if !v.carries(config, &m, field) {
+	if m := newTypedStruct(name); m != nil {
+		return v.structPolicy(config, m, field)
+	}
+	if m := (&wrrlocalityv3.WrrLocality{}); name == nameOf(m) {
+		if !v.carries(config, m, field) {
 			return resource.Policy{}, ""
 		}
-		v.fields(&m, field)
+		v.fields(m, field)
 		child := v.policy(m.GetEndpointPickingPolicy(), field+".endpoint_picking_policy", depth+1)
 		return resource.Policy{Name: resource.PolicyWRRLocality, Child: &child}, ""
-	case nameOf(&xdsv3.TypedStruct{}):
-		var m xdsv3.TypedStruct
-		return v.structPolicy(config, &m, field)
-	case nameOf(&udpav1.TypedStruct{}):
-		var m udpav1.TypedStruct
-		return v.structPolicy(config, &m, field)
 	}
 	for _, c := range converters {
 		if c.name == name {
 			return c.convert(v, config, field), ""
 		}
 	}
-	if short := shortType(config.GetTypeUrl()); short != "" {
-		return resource.Policy{}, short
-	}
-	return resource.Policy{}, strconv.Quote(config.GetTypeUrl())
+	return resource.Policy{}, cmp.Or(shortType(config.GetTypeUrl()), strconv.Quote(config.GetTypeUrl()))
 }

@@ -9,25 +9,23 @@ import (
 type Problem struct {
 	// Resource is the [Key]'s String.
 	Resource string `json:"resource"`
-	// Field is the proto path, in snake_case with indices, such as
-	// endpoints[2].lb_endpoints[0].load_balancing_weight. It is empty where
-	// the whole resource is meant. It begins at the top of the resource, or,
-	// in a Bundle, of the body.
+	// Field is the proto path from the top of the resource or, in a Bundle, of the body,
+	// such as endpoints[2].lb_endpoints[0].load_balancing_weight. It is empty for the
+	// whole resource.
 	Field string `json:"field"`
 	// Reason continues the sentence that the field begins.
 	Reason string `json:"reason"`
-	// Line and Column are where it stands in JSON or YAML, from 1 on, the column in
-	// bytes. They are set in an InvalidError, and with Options.Places in warnings and
-	// notes; not where the place is not known, and not for the later ones in a body
-	// of megabytes.
+	// Line and Column are its position in JSON or YAML, from 1 on, the column in bytes.
+	// They are set in an InvalidError, and with Options.Places in warnings and notes, if
+	// the position is known; not for the later ones in a body of megabytes.
 	Line   int `json:"line,omitempty"`
 	Column int `json:"column,omitempty"`
 
-	unknown bool // it is about a field that no message has
+	unknown bool // it is about an unknown field
 }
 
-// UnknownField reports whether the problem is a field that no message has, which
-// may be the cause of other problems: a misspelled field is absent under its name.
+// UnknownField reports whether the problem is an unknown field, which may be the cause of
+// other problems: a misspelled field is absent under its name.
 func (p Problem) UnknownField() bool { return p.unknown }
 
 // String returns "field: reason", or the reason alone.
@@ -38,11 +36,8 @@ func (p Problem) String() string {
 	return p.Field + ": " + p.Reason
 }
 
-// InvalidError is a resource that can be read and breaks rules. It lists all of
-// them, up to MaxProblems.
-type InvalidError struct {
-	Problems []Problem
-}
+// InvalidError lists the rules that a resource breaks, up to MaxProblems.
+type InvalidError struct{ Problems []Problem }
 
 // Error names the resource once and joins the problems.
 func (e *InvalidError) Error() string {
@@ -61,21 +56,18 @@ func (e *InvalidError) Error() string {
 	return b.String()
 }
 
-// SyntaxError is a body that cannot be read as its format says: cut short, not
-// JSON at all, a value of the wrong type.
+// SyntaxError is a body that cannot be read in its format: cut short, not JSON at all, a
+// value of the wrong type.
 type SyntaxError struct {
 	Format Format
-	// Field is the path of the field that is being read, where that is known:
-	// as in a Problem, from the top of the body.
-	Field string
+	Field  string // as in a Problem, from the top of the body; empty if it is not known
 	// Line and Column count from 1, in bytes; zero means unknown.
 	Line, Column int
-	// Offset is the byte where a protobuf body breaks.
-	Offset int
-	Reason string
+	Offset       int // of the invalid byte of a protobuf body
+	Reason       string
 }
 
-// Error says the format, the place and the reason.
+// Error returns the format, the position and the reason.
 func (e *SyntaxError) Error() string {
 	var b strings.Builder
 	b.WriteString("read " + e.Format.String() + ": ")
@@ -94,11 +86,11 @@ func (e *SyntaxError) Error() string {
 	return b.String()
 }
 
-// SizeError is a body that would take too much to read.
+// SizeError is a body that would take too much memory to read.
 type SizeError struct {
 	Format Format
 	Reason string
 }
 
-// Error says the format and the reason.
+// Error returns the format and the reason.
 func (e *SizeError) Error() string { return "read " + e.Format.String() + ": " + e.Reason }

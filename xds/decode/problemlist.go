@@ -33,8 +33,8 @@ func (l *problemList) append(from *problemList) {
 	l.more += len(from.list) - n + from.more
 }
 
-// of returns the problems as those of the resource k, whose name may have become
-// known after the first of them was added.
+// of returns the problems with the key of their resource, whose name may have become known
+// after the first of them was added.
 func (l *problemList) of(k resource.Key) []Problem {
 	list := l.list
 	if l.more > 0 {

@@ -27,26 +27,26 @@ func read(r *report, body []byte, f Format, m proto.Message) error {
 	// A body of another kind would pass for an empty resource, and take away
 	// all that is there.
 	if err == nil && r.byHand && !r.unknown.empty() && isEmpty(m) {
-		refuseOtherType(r)
+		rejectOtherType(r)
 	}
 	return err
 }
 
-// refuseOtherType refuses a resource that has no field of its type, only unknown
+// rejectOtherType refuses a resource that has no field of its type, only unknown
 // ones.
-func refuseOtherType(r *report) {
+func rejectOtherType(r *report) {
 	for _, other := range types {
 		m, err := newMessage(other)
 		if err == nil && !slices.ContainsFunc(r.unknown.list, func(p Problem) bool {
 			return fieldNamed(m.ProtoReflect().Descriptor(), p.Field) == nil
 		}) {
 			r.unknown = problemList{}
-			r.refuse("", "holds no field of a %s: is it a %s?", r.key.Type, other)
+			r.reject("", "holds no field of a %s: is it a %s?", r.key.Type, other)
 			return
 		}
 	}
 	r.unknown.list = slices.DeleteFunc(r.unknown.list, func(p Problem) bool { return !strings.Contains(p.Reason, didYouMean) })
-	r.refuse("", "holds no field of a %s: is it a resource of another type?", r.key.Type)
+	r.reject("", "holds no field of a %s: is it a resource of another type?", r.key.Type)
 }
 
 // fromYAML turns one YAML document into JSON.

@@ -44,7 +44,7 @@ func (v *regexes) regex(field, pattern string) *regexp.Regexp {
 }
 
 func (v *regexes) notRegex(field string, err error) {
-	v.refuse(field, "is no regular expression of RE2: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	v.reject(field, "is no regular expression of RE2: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 }
 
 // smallRegex refuses what would take too much memory to match: a short pattern
@@ -52,10 +52,10 @@ func (v *regexes) notRegex(field string, err error) {
 func (v *regexes) smallRegex(field, pattern string) bool {
 	switch {
 	case pattern == "":
-		v.refuse(field, "is empty")
+		v.reject(field, "is empty")
 		return false
 	case len(pattern) > MaxRegexBytes:
-		v.refuse(field, "is %d bytes long, of at most %d", len(pattern), MaxRegexBytes)
+		v.reject(field, "is %d bytes long, of at most %d", len(pattern), MaxRegexBytes)
 		return false
 	case v.size > MaxRegexInstructions:
 		return false // it is said already
@@ -69,7 +69,7 @@ func (v *regexes) smallRegex(field, pattern string) bool {
 		return true
 	}
 	if v.size += len(program.Inst); v.size > MaxRegexInstructions {
-		v.refuse(field, "makes the regular expressions stand for more than %d instructions: "+
+		v.reject(field, "makes the regular expressions stand for more than %d instructions: "+
 			"repeat less, as in {1,1000}", MaxRegexInstructions)
 		return false
 	}
@@ -95,10 +95,10 @@ func (v *regexes) stringMatch(field string, m *matcherv3.StringMatcher) resource
 		}
 		return resource.StringMatch{Kind: resource.MatchRegex, Regex: v.wholeRegex(field+".safe_regex.regex", p.SafeRegex.GetRegex())}
 	default:
-		v.refuse(field, "is none of exact, prefix, suffix, contains and safe_regex")
+		v.reject(field, "is none of exact, prefix, suffix, contains and safe_regex")
 	}
 	if name != "" && to.Value == "" {
-		v.refuse(join(field, name), "is empty")
+		v.reject(join(field, name), "is empty")
 	}
 	if to.CaseInsensitive {
 		to.Value = strings.ToLower(to.Value)

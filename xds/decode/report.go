@@ -10,7 +10,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// report collects what the decoder finds in one resource. Each validator has it.
+// report collects the problems, warnings and notes about one resource. Each validator has
+// one.
 type report struct {
 	key    resource.Key
 	byHand bool
@@ -22,7 +23,7 @@ type report struct {
 	certificates    CertificateProviders // nil: there is no bootstrap
 
 	problems, warnings, notes problemList
-	unknown                   problemList // fields that no message has
+	unknown                   problemList // unknown fields
 	unapplied                 unappliedFields
 }
 
@@ -40,33 +41,38 @@ func (o Options) begin(k resource.Key) *report {
 	}
 }
 
-// refuse adds a broken rule.
-func (r *report) refuse(field, format string, args ...any) {
-	r.problems.add(field, format, args)
-}
+// reject adds a broken rule.
+func (r *report) reject(field, format string, args ...any) { r.problems.add(field, format, args) }
 
-// refuseIf adds a broken rule if there is a reason.
-func (r *report) refuseIf(field, reason string) {
+// rejectIf adds a broken rule unless the reason is empty.
+func (r *report) rejectIf(field, reason string) {
 	if reason != "" {
-		r.refuse(field, "%s", reason)
+		r.reject(field, "%s", reason)
 	}
 }
 
-// refuseNew adds a broken rule that earlier versions of lbd did not have. A resource
-// that is stored may have been accepted by one of them: it only gets a warning, which
-// ends with what lbd does instead.
-func (r *report) refuseNew(field, reason, instead string) {
+// tooMany rejects a list that is written by hand and longer than most.
+func (r *report) tooMany(field string, n, most int, elements string) bool {
+	if !r.byHand || n <= most {
+		return false
+	}
+	r.reject(field, "holds %d %s, of at most %d", n, elements, most)
+	return true
+}
+
+// rejectNew adds a broken rule that earlier versions of lbd did not have. A stored
+// resource, which one of them may have accepted, only gets a warning, which ends with
+// what lbd does instead.
+func (r *report) rejectNew(field, reason, instead string) {
 	if r.stored {
 		r.warn(field, "%s; a new push of it is rejected, and this one, which is stored already, stays in force: %s", reason, instead)
 		return
 	}
-	r.refuse(field, "%s", reason)
+	r.reject(field, "%s", reason)
 }
 
 // warn adds a warning.
-func (r *report) warn(field, format string, args ...any) {
-	r.warnings.add(field, format, args)
-}
+func (r *report) warn(field, format string, args ...any) { r.warnings.add(field, format, args) }
 
 // warnByHand adds a warning if the resource is written by hand.
 func (r *report) warnByHand(field, format string, args ...any) {
@@ -75,14 +81,10 @@ func (r *report) warnByHand(field, format string, args ...any) {
 	}
 }
 
-// note adds what the decoder filled in for the author of a resource, which asks
-// for no change.
-func (r *report) note(field, format string, args ...any) {
-	r.notes.add(field, format, args)
-}
+// note adds what the decoder filled in. It asks the author for no change.
+func (r *report) note(field, format string, args ...any) { r.notes.add(field, format, args) }
 
-// unknownField adds a field that no message has. reason is called only if the field
-// will be listed.
+// unknownField adds an unknown field. reason is called only if the field will be listed.
 func (r *report) unknownField(field string, reason func() string) {
 	if r.unknown.full() {
 		r.unknown.more++
@@ -93,8 +95,8 @@ func (r *report) unknownField(field string, reason func() string) {
 }
 
 // rejection returns the problems for which the resource is rejected, an empty list if
-// it is accepted. Misspelled fields come first, even if they alone would only be
-// warnings: the other problems may be their effects.
+// it is accepted. Unknown fields come first, even if they alone would only be warnings:
+// the other problems may be their effects.
 func (r *report) rejection() *problemList {
 	if r.problems.empty() && (r.lenient || r.unknown.empty()) {
 		return &problemList{}
@@ -115,8 +117,8 @@ func (r *report) err() error {
 	return nil
 }
 
-// warnUnapplied warns of a field of m that is judged, and that is not applied in this
-// resource. name is that of the field, and at is its path.
+// warnUnapplied warns of a field of m that is not applied in this resource, but may be in
+// others. name is that of the field, and at is its path.
 func (r *report) warnUnapplied(m proto.Message, name protoreflect.Name, at, format string, args ...any) {
 	switch {
 	case r.byHand:
@@ -126,8 +128,8 @@ func (r *report) warnUnapplied(m proto.Message, name protoreflect.Name, at, form
 	}
 }
 
-// remarks returns the warnings of a resource that is accepted. What a management server
-// sends has the fields that are not applied in Item.Unapplied instead.
+// remarks returns the warnings about an accepted resource. For one of a management server
+// the fields that are not applied are in Item.Unapplied instead.
 func (r *report) remarks() *problemList {
 	all := problemList{list: make([]Problem, 0, len(r.unknown.list)+len(r.warnings.list)), more: r.unknown.more}
 	for _, p := range r.unknown.list {
@@ -135,11 +137,10 @@ func (r *report) remarks() *problemList {
 		all.list = append(all.list, p)
 	}
 	all.append(&r.warnings)
-	if !r.byHand {
-		return &all
-	}
-	for _, u := range r.unapplied.list {
-		all.append(&problemList{list: []Problem{u.problem()}})
+	if r.byHand {
+		for _, u := range r.unapplied.list {
+			all.append(&problemList{list: []Problem{u.problem()}})
+		}
 	}
 	return &all
 }

@@ -31,7 +31,7 @@ func Resource(t resource.Type, a *anypb.Any, o Options) (resource.Item, error) {
 
 // one reads and judges what an Any carries.
 func one(r *report, it *resource.Item, a *anypb.Any) (err error) {
-	defer refusePanic(r.key, &err)
+	defer rejectPanic(r.key, &err)
 	if a.GetTypeUrl() == wrapperURL {
 		wrapper := &discoveryv3.Resource{}
 		if err := unmarshal(a.GetValue(), wrapper); err != nil {
@@ -41,7 +41,7 @@ func one(r *report, it *resource.Item, a *anypb.Any) (err error) {
 		a = wrapper.GetResource()
 	}
 	if url := a.GetTypeUrl(); url != r.key.Type.URL() {
-		r.refuse("@type", "is %q, where a %s is wanted (%s)", url, r.key.Type, r.key.Type.URL())
+		r.reject("@type", "is %q, where a %s is wanted (%s)", url, r.key.Type, r.key.Type.URL())
 		return nil
 	}
 	if name := binaryName(a.GetValue()); name != "" {

@@ -60,13 +60,13 @@ func (v *routeValidator) tooManyRoutes(m *routev3.RouteConfiguration) bool {
 	}
 	field := within(v.base, "virtual_hosts")
 	if hosts > MaxVirtualHosts {
-		v.refuse(field, "holds %d virtual hosts, of at most %d", hosts, MaxVirtualHosts)
+		v.reject(field, "holds %d virtual hosts, of at most %d", hosts, MaxVirtualHosts)
 	}
 	if domains > MaxDomains {
-		v.refuse(field, "hold %d domains, of at most %d", domains, MaxDomains)
+		v.reject(field, "hold %d domains, of at most %d", domains, MaxDomains)
 	}
 	if routes > MaxRoutes {
-		v.refuse(field, "hold %d routes, of at most %d", routes, MaxRoutes)
+		v.reject(field, "hold %d routes, of at most %d", routes, MaxRoutes)
 	}
 	return hosts > MaxVirtualHosts || domains > MaxDomains || routes > MaxRoutes
 }
@@ -116,7 +116,7 @@ func (v *routeValidator) called(at spot, name string) {
 		return
 	}
 	if reason := unprintable(name); reason != "" {
-		v.refuse(at.in("name"), "%s", reason)
+		v.reject(at.in("name"), "%s", reason)
 	} else if first, twice := v.names[name]; twice {
 		v.warn(at.in("name"), "is %q, as that of virtual_hosts[%d] is", name, first)
 		return
@@ -128,7 +128,7 @@ func (v *routeValidator) called(at spot, name string) {
 // and what keeps everybody from being served.
 func (v *routeValidator) serves(at spot, m *routev3.VirtualHost) {
 	if len(m.GetDomains()) == 0 {
-		v.refuse(at.in("domains"), `is empty, so that nobody is served: write the targets' names, or "*" for all`)
+		v.reject(at.in("domains"), `is empty, so that nobody is served: write the targets' names, or "*" for all`)
 	}
 	for i, domain := range m.GetDomains() {
 		field := at.in(element("domains", i))
@@ -136,9 +136,9 @@ func (v *routeValidator) serves(at spot, m *routev3.VirtualHost) {
 		first, twice := v.domains[domain]
 		switch {
 		case reason != "":
-			v.refuse(field, "%s", reason)
+			v.reject(field, "%s", reason)
 		case twice:
-			v.refuse(field, "is %q, as %s is: a domain has one virtual host", domain, first)
+			v.reject(field, "is %q, as %s is: a domain has one virtual host", domain, first)
 		default:
 			v.domains[domain] = field
 		}
@@ -207,7 +207,7 @@ func (v *routeValidator) clusterSpecifierPlugins(m *routev3.RouteConfiguration) 
 		case p.GetIsOptional():
 			v.warnByHand(field, "is not supported: the routes that use it are left out")
 		default:
-			v.refuse(field+".extension.typed_config", "is %q, which is not supported: write cluster or weighted_clusters in the routes", url)
+			v.reject(field+".extension.typed_config", "is %q, which is not supported: write cluster or weighted_clusters in the routes", url)
 		}
 	}
 	return plugins

@@ -340,7 +340,7 @@ func TestRoutesAreJudged(t *testing.T) {
 		{"no cluster", routes(acting(`"timeout":"1s"`)), []string{at + "route: has no cluster: write cluster or weighted_clusters"}, nil},
 		{"cluster_header", routes(acting(`"cluster_header":"x"`)), []string{at + "route.cluster_header: is not supported: write cluster or weighted_clusters"}, nil},
 		{"an empty cluster", routes(acting(`"cluster":""`)), []string{at + "route.cluster: is empty"}, nil},
-		{"a reserved cluster", routes(acting(`"cluster":"_other"`)), []string{at + `route.cluster: is "_other", which stands in metrics for the clusters that have no series of their own`}, nil},
+		{"a reserved cluster", routes(acting(`"cluster":"_other"`)), []string{at + `route.cluster: is "_other", which is reserved: metrics use it for the clusters without series of their own`}, nil},
 		{
 			"weights of nothing", routes(acting(`"weighted_clusters":{"clusters":[{"name":"a"},{"name":"b","weight":0}]}`)),
 			[]string{

@@ -24,7 +24,7 @@ func (v *routeValidator) action(at spot, m *routev3.Route, to *resource.Route) b
 	if to.Unsupported == "" {
 		to.Unsupported = "none"
 		if v.byHand {
-			v.refuse(at.in(""), "does nothing: write route: {cluster: …}")
+			v.reject(at.in(""), "does nothing: write route: {cluster: …}")
 		}
 		return true
 	}
@@ -45,7 +45,7 @@ func (v *routeValidator) forward(at spot, m *routev3.RouteAction, to *resource.R
 		supported, known := v.plugins[c.ClusterSpecifierPlugin]
 		switch {
 		case !known:
-			v.refuse(at.in("route.cluster_specifier_plugin"), "is %q, which is none of cluster_specifier_plugins", c.ClusterSpecifierPlugin)
+			v.reject(at.in("route.cluster_specifier_plugin"), "is %q, which is none of cluster_specifier_plugins", c.ClusterSpecifierPlugin)
 		case !supported:
 			return false
 		}
@@ -55,9 +55,9 @@ func (v *routeValidator) forward(at spot, m *routev3.RouteAction, to *resource.R
 			return false
 		}
 		if name := oneof(m, "cluster_specifier"); name != "" {
-			v.refuse(at.in("route."+name), "is not supported: write cluster or weighted_clusters")
+			v.reject(at.in("route."+name), "is not supported: write cluster or weighted_clusters")
 		} else {
-			v.refuse(at.in("route"), "has no cluster: write cluster or weighted_clusters")
+			v.reject(at.in("route"), "has no cluster: write cluster or weighted_clusters")
 		}
 	}
 	v.retryPolicy(at, "route.retry_policy", m.GetRetryPolicy())
@@ -67,7 +67,7 @@ func (v *routeValidator) forward(at spot, m *routev3.RouteAction, to *resource.R
 // clusterName judges the name of a cluster that a route names.
 func (v *routeValidator) clusterName(at spot, field, name string) {
 	if v.byHand && badReference(name) != "" {
-		v.refuse(at.in(field), "%s", badReference(name))
+		v.reject(at.in(field), "%s", badReference(name))
 	}
 }
 
@@ -76,7 +76,7 @@ func (v *routeValidator) weighted(at spot, m *routev3.WeightedCluster, to *resou
 	const field = "route.weighted_clusters"
 	list := m.GetClusters()
 	if v.byHand && len(list) > MaxWeightedClusters {
-		v.refuse(at.in(field+".clusters"), "holds %d clusters, of at most %d", len(list), MaxWeightedClusters)
+		v.reject(at.in(field+".clusters"), "holds %d clusters, of at most %d", len(list), MaxWeightedClusters)
 		return
 	}
 	to.Clusters = make([]resource.WeightedCluster, 0, len(list))
@@ -87,7 +87,7 @@ func (v *routeValidator) weighted(at spot, m *routev3.WeightedCluster, to *resou
 			continue
 		}
 		if v.byHand && c.GetClusterHeader() != "" {
-			v.refuse(at.in(here+".cluster_header"), "is not supported: write name")
+			v.reject(at.in(here+".cluster_header"), "is not supported: write name")
 		} else {
 			v.clusterName(at, here+".name", c.GetName())
 		}
@@ -95,12 +95,12 @@ func (v *routeValidator) weighted(at spot, m *routev3.WeightedCluster, to *resou
 		before := to.TotalWeight
 		to.TotalWeight += uint64(c.GetWeight().GetValue())
 		if before <= math.MaxUint32 && to.TotalWeight > math.MaxUint32 {
-			v.refuse(at.in(here+".weight"), "makes the sum of the weights exceed %d", uint32(math.MaxUint32))
+			v.reject(at.in(here+".weight"), "makes the sum of the weights exceed %d", uint32(math.MaxUint32))
 		}
 		to.Clusters = append(to.Clusters, resource.WeightedCluster{Name: c.GetName(), Weight: c.GetWeight().GetValue()})
 	}
 	if to.TotalWeight == 0 {
-		v.refuse(at.in(field+".clusters"), "holds no cluster with a weight above 0")
+		v.reject(at.in(field+".clusters"), "holds no cluster with a weight above 0")
 	}
 }
 
@@ -108,7 +108,7 @@ func (v *routeValidator) weighted(at spot, m *routev3.WeightedCluster, to *resou
 // not know.
 func (v *routeValidator) hashPolicies(at spot, list []*routev3.RouteAction_HashPolicy) []resource.HashPolicy {
 	if v.byHand && len(list) > MaxHashPolicies {
-		v.refuse(at.in("route.hash_policy"), "holds %d policies, of at most %d", len(list), MaxHashPolicies)
+		v.reject(at.in("route.hash_policy"), "holds %d policies, of at most %d", len(list), MaxHashPolicies)
 		return nil
 	}
 	var policies []resource.HashPolicy
@@ -163,14 +163,14 @@ func (v *routeValidator) retryPolicy(at spot, field string, m *routev3.RetryPoli
 		return
 	}
 	if n := m.GetNumRetries(); n != nil && n.GetValue() == 0 {
-		v.refuse(at.in(field+".num_retries"), "is 0: it must be at least 1")
+		v.reject(at.in(field+".num_retries"), "is 0: it must be at least 1")
 	}
 	if b := m.GetRetryBackOff(); b != nil {
 		if b.GetBaseInterval().AsDuration() <= 0 {
-			v.refuse(at.in(field+".retry_back_off.base_interval"), "is not above 0s")
+			v.reject(at.in(field+".retry_back_off.base_interval"), "is not above 0s")
 		}
 		if b.GetMaxInterval() != nil && b.GetMaxInterval().AsDuration() <= 0 {
-			v.refuse(at.in(field+".retry_back_off.max_interval"), "is not above 0s")
+			v.reject(at.in(field+".retry_back_off.max_interval"), "is not above 0s")
 		}
 	}
 }

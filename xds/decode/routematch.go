@@ -19,7 +19,7 @@ var conditions = []protoreflect.Name{"tls_context", "dynamic_metadata", "filter_
 // be kept.
 func (v *routeValidator) match(at spot, m *routev3.RouteMatch, to *resource.RouteMatch) bool {
 	if m == nil {
-		v.refuse(at.in("match"), `is absent: write match: {prefix: ""} to take all requests`)
+		v.reject(at.in("match"), `is absent: write match: {prefix: ""} to take all requests`)
 		return false
 	}
 	if m.GetTlsContext() != nil || len(m.GetDynamicMetadata()) > 0 || len(m.GetFilterState()) > 0 || len(m.GetCookies()) > 0 {
@@ -47,7 +47,7 @@ func (v *routeValidator) unknownConditions(at spot, m *routev3.RouteMatch) {
 		switch here := at.in("match." + string(name)); {
 		case !slices.Contains(conditions, name):
 		case v.byHand:
-			v.refuse(here, "is not supported: a pick has none, and the route would take more than is meant")
+			v.reject(here, "is not supported: a pick has none, and the route would take more than is meant")
 		default:
 			v.warnUnapplied(m, name, here, "is not applied: a pick has none, and the route takes more than is meant")
 		}
@@ -72,12 +72,12 @@ func (v *routeValidator) path(at spot, m *routev3.RouteMatch, to *resource.Route
 	case *routev3.RouteMatch_SafeRegex:
 		to.Regex = v.wholeRegex(at.in("match.safe_regex.regex"), p.SafeRegex.GetRegex())
 	case *routev3.RouteMatch_PathSeparatedPrefix:
-		v.refuse(at.in("match.path_separated_prefix"), "is not supported: write two routes, path: %q and prefix: %q",
+		v.reject(at.in("match.path_separated_prefix"), "is not supported: write two routes, path: %q and prefix: %q",
 			p.PathSeparatedPrefix, p.PathSeparatedPrefix+"/")
 	case nil:
-		v.refuse(at.in("match"), `has no path: write prefix: "" to take all requests`)
+		v.reject(at.in("match"), `has no path: write prefix: "" to take all requests`)
 	default:
-		v.refuse(at.in("match."+oneof(m, "path_specifier")), "is not supported: supported are prefix, path and safe_regex")
+		v.reject(at.in("match."+oneof(m, "path_specifier")), "is not supported: supported are prefix, path and safe_regex")
 	}
 }
 
@@ -86,7 +86,7 @@ func (v *routeValidator) headers(at spot, list []*routev3.HeaderMatcher, to *res
 		return
 	}
 	if v.byHand && len(list) > MaxHeaderMatchers {
-		v.refuse(at.in("match.headers"), "holds %d headers, of at most %d", len(list), MaxHeaderMatchers)
+		v.reject(at.in("match.headers"), "holds %d headers, of at most %d", len(list), MaxHeaderMatchers)
 		return
 	}
 	to.Headers = make([]resource.HeaderMatch, len(list))
@@ -123,14 +123,14 @@ func (v *routeValidator) header(at spot, field string, m *routev3.HeaderMatcher,
 	case *routev3.HeaderMatcher_PresentMatch:
 		to.Kind, to.Present = resource.HeaderPresent, h.PresentMatch
 	default:
-		v.refuse(at.in(field), "has no condition: write present_match: true, or what the header must be")
+		v.reject(at.in(field), "has no condition: write present_match: true, or what the header must be")
 	}
 }
 
 // notEmpty returns text, which must not be empty.
 func (v *routeValidator) notEmpty(at spot, field, text string) string {
 	if text == "" {
-		v.refuse(at.in(field), "is empty: write present_match: true for a header that only must be there")
+		v.reject(at.in(field), "is empty: write present_match: true for a header that only must be there")
 	}
 	return text
 }
@@ -139,9 +139,9 @@ func (v *routeValidator) notEmpty(at spot, field, text string) string {
 func (v *routeValidator) headerName(at spot, field, name string) {
 	switch {
 	case name == "":
-		v.refuse(at.in(field), "is empty")
+		v.reject(at.in(field), "is empty")
 	case unprintable(name) != "" || strings.ContainsAny(name, " \t"):
-		v.refuse(at.in(field), "is %q, which is no name of a header", name)
+		v.reject(at.in(field), "is %q, which is no name of a header", name)
 	case name[0] == ':':
 		v.warn(at.in(field), "is %q: a pick never has it, as no RPC's metadata does", name)
 	case strings.HasSuffix(name, "-bin"):
@@ -154,7 +154,7 @@ func (v *routeValidator) headerName(at spot, field, name string) {
 func (v *routeValidator) fraction(at spot, p *typev3.FractionalPercent) uint32 {
 	const field = "match.runtime_fraction"
 	if v.byHand && p == nil {
-		v.refuse(at.in(field+".default_value"), "is absent: the route would take no request")
+		v.reject(at.in(field+".default_value"), "is absent: the route would take no request")
 		return 0
 	}
 	if !v.byHand && typev3.FractionalPercent_DenominatorType_name[int32(p.GetDenominator())] == "" {

@@ -56,9 +56,9 @@ func (v tlsValidator) cluster(m *clusterv3.Cluster, connect resource.ConnectMode
 		case plain:
 			v.warn(why.Field, "%s; connections are plain, without TLS, as lbd.connect %q asks for", why.Reason, connect)
 		case i == 0:
-			v.refuseNew(why.Field, why.Reason+"; "+plainConnect, "transport_socket is not applied")
+			v.rejectNew(why.Field, why.Reason+"; "+plainConnect, "transport_socket is not applied")
 		default:
-			v.refuseNew(why.Field, why.Reason, "transport_socket is not applied")
+			v.rejectNew(why.Field, why.Reason, "transport_socket is not applied")
 		}
 	}
 	return nil
@@ -82,13 +82,13 @@ func (v tlsValidator) upstream(socket *corev3.TransportSocket, field string) *re
 	v.fields(&m, field)
 	s, problem := tlsSide{}.security(m.GetCommonTlsContext())
 	if problem != nil {
-		v.refuse(join(field, problem.Field), "%s", problem.Reason)
+		v.reject(join(field, problem.Field), "%s", problem.Reason)
 		return nil
 	}
 	v.instances(s, field+".common_tls_context")
 	v.provided(s, field+".common_tls_context")
 	if n := len(m.GetSni()); n > maxSNIBytes {
-		v.refuse(field+".sni", "is %d bytes long, of at most %d", n, maxSNIBytes)
+		v.reject(field+".sni", "is %d bytes long, of at most %d", n, maxSNIBytes)
 	}
 	s.SNI, s.AutoHostSNI, s.AutoSANValidation = m.GetSni(), m.GetAutoHostSni(), m.GetAutoSniSanValidation()
 	return s
@@ -97,11 +97,11 @@ func (v tlsValidator) upstream(socket *corev3.TransportSocket, field string) *re
 // tlsSocket reads a transport_socket that must be TLS.
 func (v tlsValidator) tlsSocket(socket *corev3.TransportSocket, m proto.Message, field string) bool {
 	if name := socket.GetName(); name != tlsName {
-		v.refuse(field+".name", "is %q: it must be %q", name, tlsName)
+		v.reject(field+".name", "is %q: it must be %q", name, tlsName)
 		return false
 	}
 	if url := socket.GetTypedConfig().GetTypeUrl(); url != typeURLPrefix+string(nameOf(m)) {
-		v.refuse(field+".typed_config", "is %q: it must be a %s", url, nameOf(m))
+		v.reject(field+".typed_config", "is %q: it must be a %s", url, nameOf(m))
 		return false
 	}
 	return v.carries(socket.GetTypedConfig(), m, field+".typed_config")
@@ -111,7 +111,7 @@ func (v tlsValidator) tlsSocket(socket *corev3.TransportSocket, m proto.Message,
 func (v tlsValidator) instances(s *resource.Security, field string) {
 	for _, name := range []string{s.RootInstance, s.IdentityInstance} {
 		if _, _, ok := v.instance(name); name != "" && !ok {
-			v.refuseInstance(field, name)
+			v.rejectInstance(field, name)
 			return
 		}
 	}
@@ -135,17 +135,17 @@ func (v tlsValidator) instance(name string) (roots, identity, ok bool) {
 	return v.certificates(name)
 }
 
-// refuseInstance refuses a provider that the bootstrap does not have. The
+// rejectInstance refuses a provider that the bootstrap does not have. The
 // connections of a stored cluster do not become plain because a provider was
 // removed from the bootstrap, or the bootstrap was. But an older lbd that had no
 // bootstrap accepted such a cluster, and made plain connections.
-func (v tlsValidator) refuseInstance(field, name string) {
+func (v tlsValidator) rejectInstance(field, name string) {
 	const reason = "names the certificate provider instance %q, which the bootstrap does not have"
 	if v.byHand && v.stored && (v.certificates != nil || v.secured) {
 		v.warn(field, reason+": every TLS handshake fails", name)
 		return
 	}
-	v.refuse(field, reason, name)
+	v.reject(field, reason, name)
 }
 
 // withoutRoots judges a provider of roots that has none. gRPC accepts it from a
@@ -156,7 +156,7 @@ func (v tlsValidator) withoutRoots(field, name string) {
 		v.warn(field, reason+"every TLS handshake fails; add it, or write system_root_certs", name)
 		return
 	}
-	v.refuse(field, reason+"add it, or write system_root_certs: {} to trust the system's roots", name)
+	v.reject(field, reason+"add it, or write system_root_certs: {} to trust the system's roots", name)
 }
 
 // withoutIdentity judges a provider of the client's certificate that has none. gRPC
@@ -167,7 +167,7 @@ func (v tlsValidator) withoutIdentity(field, name string) {
 		v.warn(field, reason+"no certificate is shown to servers", name)
 		return
 	}
-	v.refuse(field, reason+"add it with private_key_file, or remove tls_certificate_provider_instance", name)
+	v.reject(field, reason+"add it with private_key_file, or remove tls_certificate_provider_instance", name)
 }
 
 // tlsSide is whose side of TLS is judged.

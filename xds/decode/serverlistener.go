@@ -13,13 +13,13 @@ import (
 // Nothing is made of it: lbd is no server of that kind.
 func (v listenerValidator) serverSide(m *listenerv3.Listener) {
 	if n := len(m.GetListenerFilters()); n > 0 {
-		v.refuse("listener_filters", "holds %d filters: none is supported", n)
+		v.reject("listener_filters", "holds %d filters: none is supported", n)
 	}
 	if m.GetUseOriginalDst().GetValue() {
-		v.refuse("use_original_dst", "is true, which is not supported")
+		v.reject("use_original_dst", "is true, which is not supported")
 	}
 	if m.GetAddress().GetSocketAddress() == nil {
-		v.refuse("address.socket_address", "is absent")
+		v.reject("address.socket_address", "is absent")
 	}
 	if c := m.GetDefaultFilterChain(); c != nil {
 		v.filterChain(c, "default_filter_chain")
@@ -29,7 +29,7 @@ func (v listenerValidator) serverSide(m *listenerv3.Listener) {
 		chains.add(c, element("filter_chains", i))
 	}
 	if m.GetDefaultFilterChain() == nil && !chains.any() && v.err() == nil {
-		v.refuse("filter_chains", "holds no chain that is supported, and default_filter_chain is absent")
+		v.reject("filter_chains", "holds no chain that is supported, and default_filter_chain is absent")
 	}
 }
 
@@ -113,7 +113,7 @@ func (d *destination) heeds(m *listenerv3.FilterChainMatch) bool {
 func (f *filterChains) sources(d *destination, m *listenerv3.FilterChainMatch, field string) bool {
 	kind := m.GetSourceType()
 	if _, known := listenerv3.FilterChainMatch_ConnectionSourceType_name[int32(kind)]; !known {
-		f.refuse(field+".source_type", "is %d, which is not supported", kind)
+		f.reject(field+".source_type", "is %d, which is not supported", kind)
 		return false
 	}
 	sources, ok := f.prefixes(m.GetSourcePrefixRanges(), field+".source_prefix_ranges")
@@ -128,7 +128,7 @@ func (f *filterChains) sources(d *destination, m *listenerv3.FilterChainMatch, f
 		for _, port := range ports {
 			key := chainKey{kind, source, port}
 			if d.chains[key] {
-				f.refuse(field, "matches what another chain matches")
+				f.reject(field, "matches what another chain matches")
 				return false
 			}
 			d.chains[key] = true
@@ -148,12 +148,12 @@ func (f *filterChains) prefixes(ranges []*corev3.CidrRange, field string) ([]net
 		at := element(field, i)
 		addr, err := netip.ParseAddr(r.GetAddressPrefix())
 		if err != nil {
-			f.refuse(at+".address_prefix", "is %q, which is no IP address", r.GetAddressPrefix())
+			f.reject(at+".address_prefix", "is %q, which is no IP address", r.GetAddressPrefix())
 			return nil, false
 		}
 		prefix := netip.PrefixFrom(addr.Unmap(), int(r.GetPrefixLen().GetValue())).Masked()
 		if !prefix.IsValid() {
-			f.refuse(at+".prefix_len", "is %d, of at most %d", r.GetPrefixLen().GetValue(), addr.Unmap().BitLen())
+			f.reject(at+".prefix_len", "is %d, of at most %d", r.GetPrefixLen().GetValue(), addr.Unmap().BitLen())
 			return nil, false
 		}
 		prefixes = append(prefixes, prefix)
@@ -176,18 +176,18 @@ func (v listenerValidator) filterChain(c *listenerv3.FilterChain, field string) 
 	}
 	field += ".typed_config"
 	if m.GetRequireSni().GetValue() {
-		v.refuse(field+".require_sni", "is true, which is not supported")
+		v.reject(field+".require_sni", "is true, which is not supported")
 	}
 	if p := m.GetOcspStaplePolicy(); p != tlsv3.DownstreamTlsContext_LENIENT_STAPLING {
-		v.refuse(field+".ocsp_staple_policy", "%s is not supported", p)
+		v.reject(field+".ocsp_staple_policy", "%s is not supported", p)
 	}
 	s, problem := tlsSide{server: true}.security(m.GetCommonTlsContext())
 	if problem != nil {
-		v.refuse(join(field, problem.Field), "%s", problem.Reason)
+		v.reject(join(field, problem.Field), "%s", problem.Reason)
 		return
 	}
 	if m.GetRequireClientCertificate().GetValue() && s.RootInstance == "" {
-		v.refuse(field+".require_client_certificate", "is true, where no certificate provider instance has the roots")
+		v.reject(field+".require_client_certificate", "is true, where no certificate provider instance has the roots")
 	}
 	tls.instances(s, field+".common_tls_context")
 }
@@ -201,15 +201,15 @@ func (v listenerValidator) networkFilters(list []*listenerv3.Filter, field strin
 		at := element(field, i)
 		switch name := m.GetName(); {
 		case name == "":
-			v.refuse(at+".name", "is empty")
+			v.reject(at+".name", "is empty")
 		case seen[name]:
-			v.refuse(at+".name", "is %q, as that of another filter is", name)
+			v.reject(at+".name", "is %q, as that of another filter is", name)
 		}
 		seen[m.GetName()] = true
 		config := m.GetTypedConfig()
 		at += ".typed_config"
 		if config.GetTypeUrl() != hcmURL {
-			v.refuse(at, "is %q: the only network filter is the HttpConnectionManager", config.GetTypeUrl())
+			v.reject(at, "is %q: the only network filter is the HttpConnectionManager", config.GetTypeUrl())
 			continue
 		}
 		var manager hcmv3.HttpConnectionManager
@@ -224,6 +224,6 @@ func (v listenerValidator) networkFilters(list []*listenerv3.Filter, field strin
 		}
 	}
 	if !managed && len(list) == 0 {
-		v.refuse(field, "holds no HttpConnectionManager")
+		v.reject(field, "holds no HttpConnectionManager")
 	}
 }

@@ -70,6 +70,8 @@ func appendJSON(text []byte, value any) []byte {
 			number = `"` + strings.Replace(strings.TrimPrefix(number, "+"), "Inf", "Infinity", 1) + `"`
 		}
 		return append(text, number...)
+	case int64:
+		return strconv.AppendInt(text, value, 10)
 	case nil:
 		return append(text, "null"...)
 	default:
