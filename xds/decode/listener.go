@@ -8,7 +8,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// apiListener is where a Listener's connection manager stands, and what it is.
+// The path and the type of a Listener's connection manager, and how to write one.
 const (
 	apiListener = "api_listener.api_listener"
 	hcmURL      = typeURLPrefix + "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
@@ -18,7 +18,7 @@ const (
 // listenerValidator validates one Listener.
 type listenerValidator struct{ *report }
 
-// validateListener validates a Listener, whose name is validated already.
+// validateListener validates a Listener with a valid name.
 func validateListener(r *report, m *listenerv3.Listener) *resource.Listener {
 	v := listenerValidator{r}
 	l := &resource.Listener{Name: m.GetName()}
@@ -34,7 +34,7 @@ func validateListener(r *report, m *listenerv3.Listener) *resource.Listener {
 	return l
 }
 
-// clientSide judges an API listener.
+// clientSide validates an API listener.
 func (v listenerValidator) clientSide(m *listenerv3.ApiListener, l *resource.Listener) {
 	config := m.GetApiListener()
 	if config.GetTypeUrl() != hcmURL {
@@ -46,13 +46,13 @@ func (v listenerValidator) clientSide(m *listenerv3.ApiListener, l *resource.Lis
 		return
 	}
 	v.fields(&manager, apiListener)
-	v.trustsNobody(&manager, apiListener)
+	v.callerAddress(&manager, apiListener)
 	l.RouteName, l.Routes = v.routeSpecifier(&manager, apiListener, false)
 	filterValidator(v).filters(manager.GetHttpFilters(), apiListener+".http_filters", false)
 }
 
-// trustsNobody judges what tells a caller's address (gRFC A41).
-func (v listenerValidator) trustsNobody(m *hcmv3.HttpConnectionManager, field string) {
+// callerAddress rejects other ways to find the address of a caller (gRFC A41).
+func (v listenerValidator) callerAddress(m *hcmv3.HttpConnectionManager, field string) {
 	if n := m.GetXffNumTrustedHops(); n != 0 {
 		v.reject(field+".xff_num_trusted_hops", "is %d: it must be 0 or absent", n)
 	}
@@ -61,7 +61,7 @@ func (v listenerValidator) trustsNobody(m *hcmv3.HttpConnectionManager, field st
 	}
 }
 
-// routeSpecifier judges where a connection manager's routes come from.
+// routeSpecifier validates the source of a connection manager's routes.
 func (v listenerValidator) routeSpecifier(m *hcmv3.HttpConnectionManager, field string, server bool) (name string, inline *resource.RouteConfiguration) {
 	switch r := m.GetRouteSpecifier().(type) {
 	case *hcmv3.HttpConnectionManager_Rds:
@@ -76,13 +76,13 @@ func (v listenerValidator) routeSpecifier(m *hcmv3.HttpConnectionManager, field 
 	return "", nil
 }
 
-// rds judges the name of a RouteConfiguration and where it comes from.
+// rds validates the name and the source of a RouteConfiguration.
 func (v listenerValidator) rds(m *hcmv3.Rds, field string, server bool) string {
 	name := m.GetRouteConfigName()
 	if name == "" {
 		v.reject(field+".route_config_name", "is empty")
-	} else if reason := badName(name); v.byHand && reason != "" {
-		v.reject(field+".route_config_name", "%s", reason)
+	} else if v.byHand {
+		v.rejectIf(field+".route_config_name", badName(name))
 	}
 	source := m.GetConfigSource()
 	if _, self := source.GetConfigSourceSpecifier().(*corev3.ConfigSource_Self); self && server {

@@ -126,8 +126,8 @@ func TestListenersAreJudged(t *testing.T) {
 		{"a RBAC for a route", api(rds, filters(filter(rbacPer), routed)), both(in + `http_filters[0].typed_config: is "` + url + `rbac.v3.RBACPerRoute", where a envoy.extensions.filters.http.rbac.v3.RBAC is wanted`)},
 		{"a bad optional RBAC", api(rds, named(optional("a", filter(rbac, `"rules":{"policies":{"p":{"condition":{},"permissions":[{"and_rules":{"rules":[{"header":{"name":"Grpc-x","present_match":true}}]}}],"principals":[{"not_id":{"header":{"name":":scheme","present_match":true}}}]}}}`)), optional("b", routed))), both(
 			in+`http_filters[0].typed_config.rules.policies["p"].condition: is not supported`,
-			in+`http_filters[0].typed_config.rules.policies["p"].permissions[0]: looks at the header grpc-x, which no policy may`,
-			in+`http_filters[0].typed_config.rules.policies["p"].principals[0]: looks at the header :scheme, which no policy may`,
+			in+`http_filters[0].typed_config.rules.policies["p"].permissions[0]: uses the header grpc-x, which no policy may`,
+			in+`http_filters[0].typed_config.rules.policies["p"].principals[0]: uses the header :scheme, which no policy may`,
 		)},
 		{"a struct of a filter", api(rds, filters(typed+`fault.v3.HTTPFault"}`, routed)), both(in + "http_filters[0].typed_config: is a TypedStruct: write the HTTPFault itself")},
 		{"a struct of a filter that gRPC has not", api(rds, named(optional("a", typed+`x.X"}`), optional("b", routed))), [2][]string{{"! " + in + `http_filters[0].typed_config: is "X", which is not supported, and skipped`}, nil}},

@@ -13,18 +13,17 @@ import (
 // regexes compiles the regular expressions of a resource.
 type regexes struct {
 	*report
-	// size is how many instructions those written by hand stand for.
-	size int
+	size int // in instructions, of those that are written by hand
 }
 
-// wholeRegex compiles a safe_regex, which matches whole texts only.
+// wholeRegex compiles a safe_regex, which matches only whole texts.
 func (v *regexes) wholeRegex(field, pattern string) *regexp.Regexp {
 	if v.regex(field, pattern) == nil {
 		return nil
 	}
 	re, err := resource.WholeRegex(pattern)
 	if err != nil {
-		v.notRegex(field, err) // it nests too deep with what is around it
+		v.notRegex(field, err) // WholeRegex's group nests it too deep
 		return nil
 	}
 	return re
@@ -47,8 +46,8 @@ func (v *regexes) notRegex(field string, err error) {
 	v.reject(field, "is no regular expression of RE2: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 }
 
-// smallRegex refuses what would take too much memory to match: a short pattern
-// may stand for a large program.
+// smallRegex rejects a pattern that would take too much memory to match: a short one may
+// compile to a large program.
 func (v *regexes) smallRegex(field, pattern string) bool {
 	switch {
 	case pattern == "":
@@ -58,25 +57,24 @@ func (v *regexes) smallRegex(field, pattern string) bool {
 		v.reject(field, "is %d bytes long, of at most %d", len(pattern), MaxRegexBytes)
 		return false
 	case v.size > MaxRegexInstructions:
-		return false // it is said already
+		return false // reported already
 	}
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return true // it is told when it is compiled
+		return true // regex reports it
 	}
 	program, err := syntax.Compile(tree.Simplify())
 	if err != nil {
 		return true
 	}
 	if v.size += len(program.Inst); v.size > MaxRegexInstructions {
-		v.reject(field, "makes the regular expressions stand for more than %d instructions: "+
-			"repeat less, as in {1,1000}", MaxRegexInstructions)
+		v.reject(field, "makes the regular expressions exceed %d instructions: repeat less, as in {1,1000}", MaxRegexInstructions)
 		return false
 	}
 	return true
 }
 
-// stringMatch judges a StringMatcher.
+// stringMatch validates and converts a StringMatcher.
 func (v *regexes) stringMatch(field string, m *matcherv3.StringMatcher) resource.StringMatch {
 	to := resource.StringMatch{CaseInsensitive: m.GetIgnoreCase()}
 	name := ""

@@ -18,68 +18,54 @@ import (
 // those before it.
 type routeValidator struct {
 	regexes
-	base string // where the RouteConfiguration stands
-	// plugins are the cluster specifier plugins by name; false are those that gRPC
-	// does not have, and whose routes are left out.
+	base string // the path of the RouteConfiguration
+	// plugins are the cluster specifier plugins by name; false for those that gRPC
+	// does not have: their routes are left out.
 	plugins map[string]bool
-	// domains are where each stands first, and names which virtual host has each;
-	// both only by hand.
+	// domains has the first path of each domain, and names the first virtual host of each
+	// name; both only by hand.
 	domains map[string]string
 	names   map[string]int
 }
 
-// validateRoutes validates a RouteConfiguration, whose name is validated already and
-// which stands at a path.
+// validateRoutes validates a RouteConfiguration with a valid name. base is its path.
 func validateRoutes(r *report, m *routev3.RouteConfiguration, base string) *resource.RouteConfiguration {
 	v := &routeValidator{regexes: regexes{report: r}, base: base}
 	c := &resource.RouteConfiguration{Name: m.GetName()}
-	if v.byHand && v.tooManyRoutes(m) {
+	field := within(base, "virtual_hosts")
+	hosts, domains, routes := len(m.GetVirtualHosts()), 0, 0
+	for _, h := range m.GetVirtualHosts() {
+		domains += len(h.GetDomains())
+		routes += len(h.GetRoutes())
+	}
+	if v.tooMany(field, hosts, MaxVirtualHosts, "virtual hosts") || v.tooMany(field, domains, MaxDomains, "domains") ||
+		v.tooMany(field, routes, MaxRoutes, "routes") {
 		return c
 	}
 	v.plugins = v.clusterSpecifierPlugins(m)
 	if v.byHand {
 		v.domains = map[string]string{}
 		v.names = map[string]int{}
-		if len(m.GetVirtualHosts()) == 0 {
-			v.warn(within(base, "virtual_hosts"), "is empty: there are routes for nobody")
+		if hosts == 0 {
+			v.warn(field, "is empty: no target has routes")
 		}
 	}
-	c.VirtualHosts = make([]*resource.VirtualHost, len(m.GetVirtualHosts()))
+	c.VirtualHosts = make([]*resource.VirtualHost, hosts)
 	for i, h := range m.GetVirtualHosts() {
 		c.VirtualHosts[i] = v.virtualHost(i, h)
 	}
 	return c
 }
 
-// tooManyRoutes refuses what is over the limits.
-func (v *routeValidator) tooManyRoutes(m *routev3.RouteConfiguration) bool {
-	hosts, domains, routes := len(m.GetVirtualHosts()), 0, 0
-	for _, h := range m.GetVirtualHosts() {
-		domains += len(h.GetDomains())
-		routes += len(h.GetRoutes())
-	}
-	field := within(v.base, "virtual_hosts")
-	if hosts > MaxVirtualHosts {
-		v.reject(field, "holds %d virtual hosts, of at most %d", hosts, MaxVirtualHosts)
-	}
-	if domains > MaxDomains {
-		v.reject(field, "hold %d domains, of at most %d", domains, MaxDomains)
-	}
-	if routes > MaxRoutes {
-		v.reject(field, "hold %d routes, of at most %d", routes, MaxRoutes)
-	}
-	return hosts > MaxVirtualHosts || domains > MaxDomains || routes > MaxRoutes
-}
-
-// spot is where a virtual host stands, or one of its routes. Its path is written
-// out only where it is needed.
+// spot is the position of a virtual host, or of one of its routes. Its path is written
+// only when it is needed.
 type spot struct {
 	base  string
 	host  int
 	route int // -1: the virtual host itself
 }
 
-// in returns the path of a field of what stands there.
+// in returns the path of a field there.
 func (s spot) in(field string) string {
 	at := within(s.base, element("virtual_hosts", s.host))
 	if s.route >= 0 {
@@ -91,8 +77,8 @@ func (s spot) in(field string) string {
 func (v *routeValidator) virtualHost(i int, m *routev3.VirtualHost) *resource.VirtualHost {
 	at := spot{v.base, i, -1}
 	if v.byHand {
-		v.called(at, m.GetName())
-		v.serves(at, m)
+		v.hostName(at, m.GetName())
+		v.hostDomains(at, m)
 	}
 	h := &resource.VirtualHost{Name: m.GetName(), Domains: m.GetDomains(), Routes: make([]*resource.Route, 0, len(m.GetRoutes()))}
 	for k, route := range m.GetRoutes() {
@@ -105,13 +91,13 @@ func (v *routeValidator) virtualHost(i int, m *routev3.VirtualHost) *resource.Vi
 	v.retryPolicy(at, "retry_policy", m.GetRetryPolicy())
 	v.overrides(at, m, "")
 	if v.byHand {
-		v.reaches(at, h)
+		v.warnUnreachable(at, h)
 	}
 	return h
 }
 
-// called judges the name of a virtual host. It may be absent: it means nothing.
-func (v *routeValidator) called(at spot, name string) {
+// hostName validates the name of a virtual host, which has no effect and may be absent.
+func (v *routeValidator) hostName(at spot, name string) {
 	if name == "" {
 		return
 	}
@@ -124,11 +110,11 @@ func (v *routeValidator) called(at spot, name string) {
 	v.names[name] = at.host
 }
 
-// serves judges the domains of a virtual host. gRPC accepts what matches nothing,
-// and what keeps everybody from being served.
-func (v *routeValidator) serves(at spot, m *routev3.VirtualHost) {
+// hostDomains validates the domains of a virtual host. gRPC accepts domains that match
+// nothing, and none.
+func (v *routeValidator) hostDomains(at spot, m *routev3.VirtualHost) {
 	if len(m.GetDomains()) == 0 {
-		v.reject(at.in("domains"), `is empty, so that nobody is served: write the targets' names, or "*" for all`)
+		v.reject(at.in("domains"), `is empty, so that it serves no target: write the targets' names, or "*" for all`)
 	}
 	for i, domain := range m.GetDomains() {
 		field := at.in(element("domains", i))
@@ -145,26 +131,24 @@ func (v *routeValidator) serves(at spot, m *routev3.VirtualHost) {
 	}
 }
 
-// badDomain says why a domain can match nothing, or nothing.
+// badDomain returns why a domain can match nothing, or nothing.
 func badDomain(domain string) string {
 	switch {
 	case domain == "":
 		return "is empty"
-	case len(domain) > MaxNameBytes:
-		return fmt.Sprintf("is %d bytes long, of at most %d", len(domain), MaxNameBytes)
-	case !resource.ValidDomain(domain), strings.Count(domain, "*") > 1:
+	case len(domain) <= MaxNameBytes && (!resource.ValidDomain(domain) || strings.Count(domain, "*") > 1):
 		return fmt.Sprintf("is %q: the * may be at the beginning or at the end, once", domain)
 	default:
-		return unprintable(domain)
+		return badText(domain, MaxNameBytes)
 	}
 }
 
-// reaches warns of routes that no request comes to.
-func (v *routeValidator) reaches(at spot, h *resource.VirtualHost) {
+// warnUnreachable warns of routes that no request reaches.
+func (v *routeValidator) warnUnreachable(at spot, h *resource.VirtualHost) {
 	if len(h.Routes) == 0 {
-		v.warn(at.in("routes"), "takes no request: picks of the targets that it serves are refused")
+		v.warn(at.in("routes"), "match no request: picks of its targets fail")
 	}
-	all := slices.IndexFunc(h.Routes, func(route *resource.Route) bool { return takesAll(&route.Match) })
+	all := slices.IndexFunc(h.Routes, func(route *resource.Route) bool { return matchesAll(&route.Match) })
 	if all < 0 || all == len(h.Routes)-1 {
 		return
 	}
@@ -172,13 +156,12 @@ func (v *routeValidator) reaches(at spot, h *resource.VirtualHost) {
 	v.warn(at.in(""), "is never reached: routes[%d] takes all requests", h.Routes[all].Index)
 }
 
-// takesAll reports whether the route takes every request.
-func takesAll(m *resource.RouteMatch) bool {
+func matchesAll(m *resource.RouteMatch) bool {
 	return m.Prefix != nil && (*m.Prefix == "" || *m.Prefix == "/") && len(m.Headers) == 0 &&
 		(!m.HasFraction || m.PerMillion == million)
 }
 
-// route judges a route, and returns nil for one that is left out.
+// route validates a route, and returns nil for one that is left out.
 func (v *routeValidator) route(at spot, m *routev3.Route) *resource.Route {
 	route := &resource.Route{Name: m.GetName()}
 	if !v.match(at, m.GetMatch(), &route.Match) || !v.action(at, m, route) {
@@ -188,22 +171,17 @@ func (v *routeValidator) route(at spot, m *routev3.Route) *resource.Route {
 	return route
 }
 
-// clusterSpecifierPlugins judges the plugins that choose clusters in the place of
-// routes. gRPC has one, which lbd has not: a request that such a route takes is
-// refused.
+// clusterSpecifierPlugins validates the plugins that choose clusters. gRPC has one, which
+// lbd does not support: a request that matches a route with it fails.
 func (v *routeValidator) clusterSpecifierPlugins(m *routev3.RouteConfiguration) map[string]bool {
-	const known = typeURLPrefix + "grpc.lookup.v1.RouteLookupClusterSpecifier"
-	list := m.GetClusterSpecifierPlugins()
-	if len(list) == 0 {
-		return nil
-	}
-	plugins := make(map[string]bool, len(list))
-	for i, p := range list {
+	plugins := make(map[string]bool, len(m.GetClusterSpecifierPlugins()))
+	for i, p := range m.GetClusterSpecifierPlugins() {
 		field := within(v.base, element("cluster_specifier_plugins", i))
 		url := p.GetExtension().GetTypedConfig().GetTypeUrl()
-		plugins[p.GetExtension().GetName()] = url == known && !v.byHand
+		known := !v.byHand && url == typeURLPrefix+"grpc.lookup.v1.RouteLookupClusterSpecifier"
+		plugins[p.GetExtension().GetName()] = known
 		switch {
-		case url == known && !v.byHand:
+		case known:
 		case p.GetIsOptional():
 			v.warnByHand(field, "is not supported: the routes that use it are left out")
 		default:
@@ -213,27 +191,25 @@ func (v *routeValidator) clusterSpecifierPlugins(m *routev3.RouteConfiguration) 
 	return plugins
 }
 
-// perFilter is the field that holds what takes the place of filters'
-// configurations.
+// perFilter is the field with a route's overrides of the filters' configurations.
 const perFilter = "typed_per_filter_config"
 
-// overriding is a message that takes the place of filters' configurations.
 type overriding interface {
 	proto.Message
 	GetTypedPerFilterConfig() map[string]*anypb.Any
 }
 
-// overrides judges what takes the place of filters' configurations for what
-// stands at a spot, or for m, a part of it at a field.
+// overrides validates the overrides of filters' configurations in m, which is what the
+// spot is about, or the part of it at a field.
 func (v *routeValidator) overrides(at spot, m overriding, field string) {
 	configs := m.GetTypedPerFilterConfig()
 	if len(configs) == 0 {
 		return
 	}
-	v.warnUnapplied(m, perFilter, at.in(join(field, perFilter)), "has no effect: picks pass no HTTP filters")
+	field = at.in(join(field, perFilter))
+	v.warnUnapplied(m, perFilter, field, "has no effect: picks pass no HTTP filters")
 	for _, name := range slices.Sorted(maps.Keys(configs)) {
-		config, optional := configs[name], false
-		here := at.in(join(field, perFilter)) + "[" + strconv.Quote(name) + "]"
+		config, optional, here := configs[name], false, field+"["+strconv.Quote(name)+"]"
 		if m := (&routev3.FilterConfig{}); config.MessageIs(m) {
 			if !v.carries(config, m, here) {
 				continue

@@ -180,10 +180,10 @@ func TestRoutesAreJudged(t *testing.T) {
 		// What is said; warnings, which are those of ByHand, begin with "! ".
 		byHand, fromServer []string
 	}{
-		{"no virtual host", hosts(), []string{"! virtual_hosts: is empty: there are routes for nobody"}, nil},
+		{"no virtual host", hosts(), []string{"! virtual_hosts: is empty: no target has routes"}, nil},
 		{
 			"no domain", hosts(`{"routes":[` + acting(`"cluster":"a"`) + `]}`),
-			[]string{`virtual_hosts[0].domains: is empty, so that nobody is served: write the targets' names, or "*" for all`},
+			[]string{`virtual_hosts[0].domains: is empty, so that it serves no target: write the targets' names, or "*" for all`},
 			nil,
 		},
 		{
@@ -208,7 +208,7 @@ func TestRoutesAreJudged(t *testing.T) {
 			[]string{`! virtual_hosts[1].name: is "v", as that of virtual_hosts[0] is`},
 			nil,
 		},
-		{"no route", routes(), []string{"! virtual_hosts[0].routes: takes no request: picks of the targets that it serves are refused"}, nil},
+		{"no route", routes(), []string{"! virtual_hosts[0].routes: match no request: picks of its targets fail"}, nil},
 		{
 			"never reached", routes(acting(`"cluster":"a"`), acting(`"cluster":"b"`)),
 			[]string{"! virtual_hosts[0].routes[1]: is never reached: routes[0] takes all requests"},
@@ -266,7 +266,7 @@ func TestRoutesAreJudged(t *testing.T) {
 			"query parameters", routes(matching(`"prefix":""`, `"query_parameters":[{"name":"q"}]`)),
 			[]string{
 				"! " + at + "match.query_parameters: is not supported: the route is left out, as gRPC leaves it out",
-				"! virtual_hosts[0].routes: takes no request: picks of the targets that it serves are refused",
+				"! virtual_hosts[0].routes: match no request: picks of its targets fail",
 			},
 			nil,
 		},
@@ -334,7 +334,7 @@ func TestRoutesAreJudged(t *testing.T) {
 		},
 		{
 			"a redirect", routes(`{"match":{"prefix":""},"redirect":{}}`),
-			[]string{"! " + at + "redirect: is not supported: picks that the route takes are refused"},
+			[]string{"! " + at + "redirect: is not supported: picks that match the route fail"},
 			nil,
 		},
 		{"no cluster", routes(acting(`"timeout":"1s"`)), []string{at + "route: has no cluster: write cluster or weighted_clusters"}, nil},
@@ -433,8 +433,8 @@ func TestRoutesAreJudged(t *testing.T) {
 		},
 		{
 			"a router for a route", override(filter(router)),
-			[]string{at + `typed_per_filter_config["f"]: is a Router, which nothing can take the place of`},
-			[]string{at + `typed_per_filter_config["f"]: is a Router, which nothing can take the place of`},
+			[]string{at + `typed_per_filter_config["f"]: is a Router, which does not support overrides`},
+			[]string{at + `typed_per_filter_config["f"]: is a Router, which does not support overrides`},
 		},
 		{"a RBAC for a route", override(filter(rbacPer)), []string{noEffect}, nil},
 		{
@@ -455,7 +455,7 @@ func TestRoutesAreJudged(t *testing.T) {
 			"filters of a route that is left out", routes(`{"typed_per_filter_config":{"f":` + filter(cors) + `},` + matching(`"prefix":""`, `"query_parameters":[{"name":"q"}]`)[1:]),
 			[]string{
 				"! " + at + "match.query_parameters: is not supported: the route is left out, as gRPC leaves it out",
-				"! virtual_hosts[0].routes: takes no request: picks of the targets that it serves are refused",
+				"! virtual_hosts[0].routes: match no request: picks of its targets fail",
 			},
 			nil,
 		},
@@ -472,7 +472,7 @@ func TestRoutesAreJudged(t *testing.T) {
 		},
 		{"an optional one that gRPC has not", plugin(`"is_optional":true,`, filter(cors)), []string{
 			"! cluster_specifier_plugins[0]: is not supported: the routes that use it are left out",
-			"! virtual_hosts[0].routes: takes no request: picks of the targets that it serves are refused",
+			"! virtual_hosts[0].routes: match no request: picks of its targets fail",
 		}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -11,28 +11,27 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// channelIDKey is the filter state that a hash policy may name: the channel's
-// own id (gRFC A42).
+// channelIDKey is the filter state that a hash policy may use: the channel's own id
+// (gRFC A42).
 const channelIDKey = "io.grpc.channel_id"
 
-// action judges what a route does. It reports whether the route is to be kept.
+// action validates the action of a route. It returns false for a route that is left out.
 func (v *routeValidator) action(at spot, m *routev3.Route, to *resource.Route) bool {
 	if a, ok := m.GetAction().(*routev3.Route_Route); ok {
 		return v.forward(at, a.Route, to)
 	}
-	to.Unsupported = oneof(m, "action")
-	if to.Unsupported == "" {
-		to.Unsupported = "none"
-		if v.byHand {
-			v.reject(at.in(""), "does nothing: write route: {cluster: …}")
-		}
+	if to.Unsupported = oneof(m, "action"); to.Unsupported != "" {
+		v.warnUnapplied(m, protoreflect.Name(to.Unsupported), at.in(to.Unsupported), "is not supported: picks that match the route fail")
 		return true
 	}
-	v.warnUnapplied(m, protoreflect.Name(to.Unsupported), at.in(to.Unsupported), "is not supported: picks that the route takes are refused")
+	to.Unsupported = "none"
+	if v.byHand {
+		v.reject(at.in(""), "does nothing: write route: {cluster: …}")
+	}
 	return true
 }
 
-// forward judges the action that sends requests to clusters.
+// forward validates the action that sends requests to clusters.
 func (v *routeValidator) forward(at spot, m *routev3.RouteAction, to *resource.Route) bool {
 	to.Hash = v.hashPolicies(at, m.GetHashPolicy())
 	switch c := m.GetClusterSpecifier().(type) {
@@ -64,19 +63,18 @@ func (v *routeValidator) forward(at spot, m *routev3.RouteAction, to *resource.R
 	return true
 }
 
-// clusterName judges the name of a cluster that a route names.
+// clusterName validates the name of a cluster that a route uses.
 func (v *routeValidator) clusterName(at spot, field, name string) {
-	if v.byHand && badReference(name) != "" {
-		v.reject(at.in(field), "%s", badReference(name))
+	if reason := badReference(name); v.byHand && reason != "" {
+		v.reject(at.in(field), "%s", reason)
 	}
 }
 
-// weighted judges the clusters of a route that are drawn by weight.
+// weighted validates the clusters of a route that are drawn by weight.
 func (v *routeValidator) weighted(at spot, m *routev3.WeightedCluster, to *resource.Route) {
 	const field = "route.weighted_clusters"
 	list := m.GetClusters()
-	if v.byHand && len(list) > MaxWeightedClusters {
-		v.reject(at.in(field+".clusters"), "holds %d clusters, of at most %d", len(list), MaxWeightedClusters)
+	if len(list) > MaxWeightedClusters && v.tooMany(at.in(field+".clusters"), len(list), MaxWeightedClusters, "clusters") {
 		return
 	}
 	to.Clusters = make([]resource.WeightedCluster, 0, len(list))
@@ -104,11 +102,10 @@ func (v *routeValidator) weighted(at spot, m *routev3.WeightedCluster, to *resou
 	}
 }
 
-// hashPolicies judges what requests are hashed by. gRPC passes over what it does
-// not know.
+// hashPolicies validates the hash policies of requests. As in gRPC, unknown ones are left
+// out.
 func (v *routeValidator) hashPolicies(at spot, list []*routev3.RouteAction_HashPolicy) []resource.HashPolicy {
-	if v.byHand && len(list) > MaxHashPolicies {
-		v.reject(at.in("route.hash_policy"), "holds %d policies, of at most %d", len(list), MaxHashPolicies)
+	if len(list) > MaxHashPolicies && v.tooMany(at.in("route.hash_policy"), len(list), MaxHashPolicies, "policies") {
 		return nil
 	}
 	var policies []resource.HashPolicy
@@ -135,7 +132,7 @@ func (v *routeValidator) hashPolicies(at spot, list []*routev3.RouteAction_HashP
 	return policies
 }
 
-// hashHeader judges a policy that hashes a header.
+// hashHeader validates a policy that hashes a header.
 func (v *routeValidator) hashHeader(at spot, field string, m *routev3.RouteAction_HashPolicy_Header) resource.HashPolicy {
 	p := resource.HashPolicy{Header: strings.ToLower(m.GetHeaderName())}
 	if v.byHand {
@@ -153,10 +150,10 @@ func (v *routeValidator) hashHeader(at spot, field string, m *routev3.RouteActio
 	return p
 }
 
-// backslash finds what stands for a group in Envoy's substitutions.
+// backslash finds a group in Envoy's substitutions.
 var backslash = regexp.MustCompile(`\\[0-9]`)
 
-// retryPolicy judges a retry policy (gRFC A44), which is not applied: callers of the
+// retryPolicy validates a retry policy (gRFC A44), which is not applied: callers of the
 // pick API retry.
 func (v *routeValidator) retryPolicy(at spot, field string, m *routev3.RetryPolicy) {
 	if m == nil {

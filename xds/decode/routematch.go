@@ -11,12 +11,11 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// conditions are those of a route that no pick can meet or miss. gRPC passes
-// over all of them.
+// conditions are those that no pick can meet. gRPC ignores them.
 var conditions = []protoreflect.Name{"tls_context", "dynamic_metadata", "filter_state", "cookies"}
 
-// match judges which requests a route takes. It reports whether the route is to
-// be kept.
+// match validates which requests a route matches. It returns false for a route that is
+// left out.
 func (v *routeValidator) match(at spot, m *routev3.RouteMatch, to *resource.RouteMatch) bool {
 	if m == nil {
 		v.reject(at.in("match"), `is absent: write match: {prefix: ""} to take all requests`)
@@ -41,7 +40,7 @@ func (v *routeValidator) match(at spot, m *routev3.RouteMatch, to *resource.Rout
 	return true
 }
 
-// unknownConditions judges the conditions that no pick has.
+// unknownConditions validates the conditions that no pick can meet.
 func (v *routeValidator) unknownConditions(at spot, m *routev3.RouteMatch) {
 	for name := range set(m) {
 		switch here := at.in("match." + string(name)); {
@@ -54,20 +53,18 @@ func (v *routeValidator) unknownConditions(at spot, m *routev3.RouteMatch) {
 	}
 }
 
-// path judges the path of a route's match.
+// path validates the path of a route's match.
 func (v *routeValidator) path(at spot, m *routev3.RouteMatch, to *resource.RouteMatch) {
 	switch p := m.GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:
-		prefix := p.Prefix
-		to.Prefix = &prefix
-		if v.byHand && prefix != "" && prefix[0] != '/' {
-			v.warn(at.in("match.prefix"), "is %q, and takes nothing: paths begin with /", prefix)
+		to.Prefix = &p.Prefix
+		if v.byHand && p.Prefix != "" && p.Prefix[0] != '/' {
+			v.warn(at.in("match.prefix"), "is %q, and takes nothing: paths begin with /", p.Prefix)
 		}
 	case *routev3.RouteMatch_Path:
-		path := p.Path
-		to.Path = &path
-		if v.byHand && (path == "" || path[0] != '/') {
-			v.warn(at.in("match.path"), "is %q, and takes nothing: paths begin with /", path)
+		to.Path = &p.Path
+		if v.byHand && !strings.HasPrefix(p.Path, "/") {
+			v.warn(at.in("match.path"), "is %q, and takes nothing: paths begin with /", p.Path)
 		}
 	case *routev3.RouteMatch_SafeRegex:
 		to.Regex = v.wholeRegex(at.in("match.safe_regex.regex"), p.SafeRegex.GetRegex())
@@ -82,11 +79,7 @@ func (v *routeValidator) path(at spot, m *routev3.RouteMatch, to *resource.Route
 }
 
 func (v *routeValidator) headers(at spot, list []*routev3.HeaderMatcher, to *resource.RouteMatch) {
-	if len(list) == 0 {
-		return
-	}
-	if v.byHand && len(list) > MaxHeaderMatchers {
-		v.reject(at.in("match.headers"), "holds %d headers, of at most %d", len(list), MaxHeaderMatchers)
+	if len(list) == 0 || len(list) > MaxHeaderMatchers && v.tooMany(at.in("match.headers"), len(list), MaxHeaderMatchers, "headers") {
 		return
 	}
 	to.Headers = make([]resource.HeaderMatch, len(list))
@@ -95,7 +88,7 @@ func (v *routeValidator) headers(at spot, list []*routev3.HeaderMatcher, to *res
 	}
 }
 
-// header judges a condition on a header.
+// header validates a condition on a header.
 func (v *routeValidator) header(at spot, field string, m *routev3.HeaderMatcher, to *resource.HeaderMatch) {
 	to.Name, to.Invert = strings.ToLower(m.GetName()), m.GetInvertMatch()
 	if v.byHand {
@@ -135,7 +128,7 @@ func (v *routeValidator) notEmpty(at spot, field, text string) string {
 	return text
 }
 
-// headerName judges the name of a header that a route looks at.
+// headerName validates the name of a header that a route uses.
 func (v *routeValidator) headerName(at spot, field, name string) {
 	switch {
 	case name == "":
@@ -149,8 +142,8 @@ func (v *routeValidator) headerName(at spot, field, name string) {
 	}
 }
 
-// fraction converts the part of the requests that a route takes to parts per
-// million. gRPC takes an unknown denominator as MILLION.
+// fraction converts the fraction of the requests that a route matches. gRPC takes an
+// unknown denominator as MILLION.
 func (v *routeValidator) fraction(at spot, p *typev3.FractionalPercent) uint32 {
 	const field = "match.runtime_fraction"
 	if v.byHand && p == nil {

@@ -9,8 +9,8 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 )
 
-// serverSide judges the listener of a server's port, as gRPC does (gRFC A36).
-// Nothing is made of it: lbd is no server of that kind.
+// serverSide validates the listener of a server's port, as gRPC does (gRFC A36). lbd does
+// not use it.
 func (v listenerValidator) serverSide(m *listenerv3.Listener) {
 	if n := len(m.GetListenerFilters()); n > 0 {
 		v.reject("listener_filters", "holds %d filters: none is supported", n)
@@ -41,13 +41,13 @@ type filterChains struct {
 
 // destination holds the chains for one prefix of destinations.
 type destination struct {
-	// raw is true once a chain names the transport protocol raw_buffer: those that
-	// name none are then left out.
+	// raw is true once a chain names the transport protocol raw_buffer: those without
+	// one are then left out.
 	raw    bool
 	chains map[chainKey]bool
 }
 
-// chainKey is what tells the chains of a destination apart.
+// chainKey distinguishes the chains of a destination.
 type chainKey struct {
 	kind   listenerv3.FilterChainMatch_ConnectionSourceType
 	source netip.Prefix
@@ -64,8 +64,7 @@ func (f *filterChains) any() bool {
 	return false
 }
 
-// add judges a chain, unless it matches by what is not supported: it is then left
-// out.
+// add validates a chain. One that matches by what is not supported is left out.
 func (f *filterChains) add(c *listenerv3.FilterChain, field string) {
 	match := c.GetFilterChainMatch()
 	if match.GetDestinationPort().GetValue() != 0 {
@@ -76,28 +75,28 @@ func (f *filterChains) add(c *listenerv3.FilterChain, field string) {
 	if !ok {
 		return
 	}
-	judged := false
+	added := false
 	for _, prefix := range destinations {
 		d := f.destinations[prefix]
 		if d == nil {
 			d = &destination{chains: map[chainKey]bool{}}
 			f.destinations[prefix] = d
 		}
-		if !d.heeds(match) {
+		if !d.keeps(match) {
 			continue
 		}
 		if !f.sources(d, match, at) {
 			return
 		}
-		judged = true
+		added = true
 	}
-	if judged {
+	if added {
 		f.filterChain(c, field)
 	}
 }
 
-// heeds reports whether a chain is not left out.
-func (d *destination) heeds(m *listenerv3.FilterChainMatch) bool {
+// keeps reports whether a chain is not left out.
+func (d *destination) keeps(m *listenerv3.FilterChainMatch) bool {
 	protocol := m.GetTransportProtocol()
 	switch {
 	case len(m.GetServerNames()) > 0, protocol != "" && protocol != "raw_buffer", protocol == "" && d.raw:
@@ -109,7 +108,7 @@ func (d *destination) heeds(m *listenerv3.FilterChainMatch) bool {
 	return len(m.GetApplicationProtocols()) == 0
 }
 
-// sources notes which connections a chain is for.
+// sources adds the connections that a chain is for.
 func (f *filterChains) sources(d *destination, m *listenerv3.FilterChainMatch, field string) bool {
 	kind := m.GetSourceType()
 	if _, known := listenerv3.FilterChainMatch_ConnectionSourceType_name[int32(kind)]; !known {
@@ -137,8 +136,7 @@ func (f *filterChains) sources(d *destination, m *listenerv3.FilterChainMatch, f
 	return true
 }
 
-// prefixes reads ranges of addresses; the zero Prefix stands for all where there
-// is none.
+// prefixes reads ranges of addresses; the zero Prefix alone means all addresses.
 func (f *filterChains) prefixes(ranges []*corev3.CidrRange, field string) ([]netip.Prefix, bool) {
 	if len(ranges) == 0 {
 		return []netip.Prefix{{}}, true
@@ -161,7 +159,7 @@ func (f *filterChains) prefixes(ranges []*corev3.CidrRange, field string) ([]net
 	return prefixes, true
 }
 
-// filterChain judges what a chain does with connections.
+// filterChain validates the network filters and the TLS of a chain.
 func (v listenerValidator) filterChain(c *listenerv3.FilterChain, field string) {
 	v.networkFilters(c.GetFilters(), field+".filters")
 	socket := c.GetTransportSocket()
@@ -192,20 +190,24 @@ func (v listenerValidator) filterChain(c *listenerv3.FilterChain, field string) 
 	tls.instances(s, field+".common_tls_context")
 }
 
-// networkFilters judges the filters of a chain, of which the first connection
-// manager counts.
+// filterName validates the name of a filter, which must be unique among those seen.
+func (r *report) filterName(name, field string, seen map[string]bool) {
+	switch {
+	case name == "":
+		r.reject(field, "is empty")
+	case seen[name]:
+		r.reject(field, "is %q, as that of another filter is", name)
+	}
+	seen[name] = true
+}
+
+// networkFilters validates the filters of a chain, which uses the first connection manager.
 func (v listenerValidator) networkFilters(list []*listenerv3.Filter, field string) {
 	seen := make(map[string]bool, len(list))
 	managed := false
 	for i, m := range list {
 		at := element(field, i)
-		switch name := m.GetName(); {
-		case name == "":
-			v.reject(at+".name", "is empty")
-		case seen[name]:
-			v.reject(at+".name", "is %q, as that of another filter is", name)
-		}
-		seen[m.GetName()] = true
+		v.filterName(m.GetName(), at+".name", seen)
 		config := m.GetTypedConfig()
 		at += ".typed_config"
 		if config.GetTypeUrl() != hcmURL {
@@ -219,11 +221,11 @@ func (v listenerValidator) networkFilters(list []*listenerv3.Filter, field strin
 		filterValidator(v).filters(manager.GetHttpFilters(), at+".http_filters", true)
 		if !managed {
 			managed = true
-			v.trustsNobody(&manager, at)
+			v.callerAddress(&manager, at)
 			v.routeSpecifier(&manager, at, true)
 		}
 	}
-	if !managed && len(list) == 0 {
+	if len(list) == 0 {
 		v.reject(field, "holds no HttpConnectionManager")
 	}
 }

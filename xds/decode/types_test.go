@@ -144,8 +144,8 @@ func TestLimitsOfRoutes(t *testing.T) {
 	}{
 		"virtual hosts":          {hosts(many[:decode.MaxVirtualHosts]...), ""},
 		"one virtual host more":  {hosts(many...), "virtual_hosts: holds 10001 virtual hosts, of at most 10000"},
-		"one domain more":        {hosts(domains(decode.MaxDomains + 1)), "virtual_hosts: hold 100001 domains, of at most 100000"},
-		"one route more":         {routes(repeat(one, decode.MaxRoutes+1)), "virtual_hosts: hold 100001 routes, of at most 100000"},
+		"one domain more":        {hosts(domains(decode.MaxDomains + 1)), "virtual_hosts: holds 100001 domains, of at most 100000"},
+		"one route more":         {routes(repeat(one, decode.MaxRoutes+1)), "virtual_hosts: holds 100001 routes, of at most 100000"},
 		"clusters":               {routes(acting(`"weighted_clusters":{"clusters":[` + repeat(`{"name":"a","weight":1}`, decode.MaxWeightedClusters) + `]}`)), ""},
 		"one cluster more":       {routes(acting(`"weighted_clusters":{"clusters":[` + repeat(`{"name":"a","weight":1}`, decode.MaxWeightedClusters+1) + `]}`)), "virtual_hosts[0].routes[0].route.weighted_clusters.clusters: holds 1001 clusters, of at most 1000"},
 		"one hash policy more":   {routes(acting(`"cluster":"a"`, `"hash_policy":[`+repeat(`{"header":{"header_name":"x"}}`, decode.MaxHashPolicies+1)+`]`)), "virtual_hosts[0].routes[0].route.hash_policy: holds 101 policies, of at most 100"},
@@ -154,7 +154,7 @@ func TestLimitsOfRoutes(t *testing.T) {
 		"large regexes":          {routes(repeat(matching(`"safe_regex":{"regex":"(?:a{1000})"}`), 1000)), ""},
 		"a large regex": {
 			routes(repeat(matching(`"safe_regex":{"regex":"(?:`+strings.Repeat("a", 100)+`){1000}"}`), 11)),
-			"virtual_hosts[0].routes[10].match.safe_regex.regex: makes the regular expressions stand for more than 1048576 instructions: repeat less, as in {1,1000}",
+			"virtual_hosts[0].routes[10].match.safe_regex.regex: makes the regular expressions exceed 1048576 instructions: repeat less, as in {1,1000}",
 		},
 	} {
 		d, err := decode.RouteConfiguration([]byte(c.body), decode.Options{})
