@@ -23,18 +23,17 @@ const (
 	RecheckTimeout = 3 * time.Second
 )
 
-// keepAlive finds out that the other end of a held connection has gone without
-// a word.
+// keepAlive detects that the other end of a held connection is gone without notice.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// NoticeTime is how long a connect mode can take to notice that an endpoint is
-// lost; -1 is never: the mode takes every endpoint as connected.
+// NoticeTime returns how long a connect mode can take to notice that an endpoint is
+// lost; -1 if it never does.
 //
-// Mode tcp takes it where an endpoint does not answer, and less where it refuses;
-// it takes longer while more endpoints are to be looked at than RechecksPerSecond
-// allows for, or more of a cluster do not answer than half of the dials that may be
-// under way. Modes tcp_hold and tls take it where a host or the network falls silent; a connection that the
-// endpoint ends, as it does when its process ends, is noticed at once.
+// Mode tcp needs that long for an endpoint that does not answer, and less for one that
+// refuses. It needs longer with more endpoints than RechecksPerSecond allows for, or
+// if the dials of a cluster that are not answered take all of its slots. Modes
+// tcp_hold and tls need that long if a host or the network fails; they notice at once
+// when the endpoint closes the connection.
 func NoticeTime(mode resource.ConnectMode) time.Duration {
 	switch mode {
 	case resource.ConnectTCP:
@@ -46,20 +45,19 @@ func NoticeTime(mode resource.ConnectMode) time.Duration {
 	}
 }
 
-// Dialer dials for every channel of the process, within its limits. It has a
-// goroutine for each dial under way and for each connection held, and none for
-// an endpoint that only waits.
+// Dialer dials for every channel of the process, within its limits. It has a goroutine
+// for each dial under way and for each connection held, and none for an endpoint that
+// waits.
 //
-// However many endpoints do not answer, those that would do not wait long. Of the
-// dials that may be under way (MaxDials, or fewer where the limit on descriptors is
-// low), attempts to connect and rechecks can each hold three quarters, and one cluster
-// of one channel half; where more wait, each cluster of each channel has its turn, and
-// within it each batch of SubConns that were made together, as a priority's are. Only
-// the first eighth have ConnectTimeout; the others have BusyTimeout. So slots come
-// free within BusyTimeout, and the first endpoint of a cluster, or of a priority to
-// fail over to, has one after as many dials as clusters, and batches of its own, wait
-// with it, not as endpoints do. Addresses of one endpoint that are dialed at the same
-// time count one by one.
+// Endpoints that do not answer do not delay the others for long. Of the dials that may
+// be under way (MaxDials, or fewer if the limit on descriptors is low), attempts to
+// connect and rechecks can each have three quarters, and one cluster of one channel
+// half. If more wait, the clusters of all channels take turns, and within a cluster
+// the batches of SubConns that were made together, such as those of one priority. Only
+// the first eighth of the dials have ConnectTimeout; the others have BusyTimeout. So
+// slots become free within BusyTimeout, and the wait for the first endpoint of a
+// cluster, or of a priority to fail over to, depends on the number of clusters and
+// batches that wait, not of endpoints. Each address of an endpoint counts as a dial.
 type Dialer struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -74,17 +72,17 @@ type Dialer struct {
 	held     atomic.Int64      // connections kept, and attempts to make one under way
 }
 
-// NewDialer returns a Dialer, which asks c for the certificates that clusters'
-// security names; c may be nil. It has to be closed, after its channels.
+// NewDialer returns a Dialer without a budget. c may be nil. Close it after its
+// channels.
 func NewDialer(c Certificates) *Dialer {
 	return NewLimitedDialer(c, overload.Budget{Dials: MaxDials}, nil)
 }
 
-// NewLimitedDialer returns a Dialer that keeps to a budget of descriptors, and reports
-// shortages to m.
+// NewLimitedDialer returns a Dialer that gets the certificates of clusters' security
+// from c, keeps within a budget of descriptors, and reports shortages to m.
 //
-// A dial or a probe that fails for a shortage of lbd's own changes the state of no
-// endpoint: it is tried again until it has an answer that is the endpoint's.
+// A dial or recheck that fails because of a shortage in lbd changes no endpoint's
+// state: it is retried until the endpoint accepts or refuses it.
 func NewLimitedDialer(c Certificates, b overload.Budget, m *overload.Monitor) *Dialer {
 	d := &Dialer{
 		connect: (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext, slots: newSlots(min(b.Dials, MaxDials)),
@@ -94,8 +92,8 @@ func NewLimitedDialer(c Certificates, b overload.Budget, m *overload.Monitor) *D
 	return d
 }
 
-// Connectors returns the Connector of each connect mode; standard is what the
-// empty mode stands for.
+// Connectors returns the Connector of each connect mode; the empty mode has that of
+// standard.
 func (d *Dialer) Connectors(standard resource.ConnectMode) map[resource.ConnectMode]Connector {
 	m := map[resource.ConnectMode]Connector{
 		resource.ConnectTCP:     tcpConnector{dialer: d},
@@ -114,11 +112,10 @@ func (d *Dialer) Close() {
 	d.slots.wg.Wait()
 }
 
-// tcpConnector is connect modes tcp, tcp_hold and tls: an endpoint is connected
-// where it accepts a TCP connection, and, where the cluster has a security or the
-// mode is tls, a handshake of TLS on it. tcp closes the connection at once, so that
-// no worker of a small server is taken, and looks again every RecheckInterval;
-// the others keep it.
+// tcpConnector is connect modes tcp, tcp_hold and tls. An endpoint is connected if it
+// accepts a TCP connection and, with a security or in mode tls, a TLS handshake. Mode
+// tcp closes the connection at once, so that it occupies no worker of a small server,
+// and checks again every RecheckInterval; the others keep it.
 type tcpConnector struct {
 	dialer   *Dialer
 	hold     bool
@@ -147,9 +144,9 @@ func (c tcpConnector) named(hostname string) dialing {
 	return c
 }
 
-// dial connects, and secures the connection. Both have to be done in time. It calls
-// agreed when only the server's verdict of lbd's certificate is still to come. The
-// error is a *shortage where the fault is lbd's own.
+// dial connects and does the TLS handshake, both within timeout. It calls agreed when
+// only the server's verdict on lbd's certificate is missing. The error is a *shortage
+// if lbd is the cause.
 func (c tcpConnector) dial(ctx context.Context, address string, timeout time.Duration, agreed func()) (net.Conn, error) {
 	conn, err := c.connect(ctx, address, timeout, agreed)
 	if err == nil {
@@ -230,7 +227,7 @@ func (c tcpConnector) Start(addresses []string, report func(Connection)) func() 
 	return l.stop
 }
 
-// tcpLink is one attempt of a tcpConnector, and what comes of it.
+// tcpLink is one attempt of a tcpConnector, and the connection that results.
 type tcpLink struct {
 	tcpConnector
 	report func(Connection)
@@ -254,7 +251,6 @@ func (l *tcpLink) stop() {
 	l.unstall()
 }
 
-// connected takes the connection that the attempt has made.
 func (l *tcpLink) connected(address string, conn net.Conn) {
 	if !l.hold {
 		_ = conn.Close()
@@ -269,8 +265,7 @@ func (l *tcpLink) connected(address string, conn net.Conn) {
 	}
 }
 
-// watch reads the connection until it is lost or no longer wanted. What the
-// endpoint sends is thrown away.
+// watch reads and discards data until the connection is lost or closed.
 func (l *tcpLink) watch(conn net.Conn) {
 	unhook := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
 	defer unhook()
@@ -295,7 +290,8 @@ func (l *tcpLink) watch(conn net.Conn) {
 	}
 }
 
-// recheckAfter looks after d, or later if the process has too many to look at.
+// recheckAfter checks after d, or later if the process has too many endpoints to
+// check.
 func (l *tcpLink) recheckAfter(d time.Duration, address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -306,8 +302,7 @@ func (l *tcpLink) recheckAfter(d time.Duration, address string) {
 	l.timer = time.AfterFunc(d, func() { l.dialer.slots.recheck(l.turn, look) })
 }
 
-// recheck looks at the endpoint. short reports that it has to look again, because lbd
-// could not.
+// recheck checks the endpoint. short reports that a shortage in lbd prevented it.
 func (l *tcpLink) recheck(address string, limit time.Duration) (short bool) {
 	if l.over() {
 		return false
@@ -330,8 +325,8 @@ func (l *tcpLink) recheck(address string, limit time.Duration) (short bool) {
 	return false
 }
 
-// jitter moves d by up to a tenth, so that endpoints that came up together are
-// not looked at together.
+// jitter changes d by up to a tenth, so that endpoints that connected together are not
+// checked together.
 func jitter(d time.Duration) time.Duration {
 	return d + time.Duration((rand.Float64()*2-1)*float64(d)/10)
 }

@@ -13,10 +13,10 @@ import (
 const (
 	// MaxDials limits the dials of the process that are under way.
 	MaxDials = 256
-	// ConnectTimeout is how long an address has to connect once it is dialed (gRPC's
-	// min connect timeout). Addresses of one endpoint are dialed [policy.AttemptDelay]
-	// apart, so an attempt to connect to an endpoint whose n addresses do not answer
-	// takes ConnectTimeout and n-1 such delays, plus the wait for a slot.
+	// ConnectTimeout is how long a dialed address has to connect (gRPC's min connect
+	// timeout). Addresses of one endpoint are dialed [policy.AttemptDelay] apart, so
+	// an attempt to connect to an endpoint whose n addresses do not answer takes
+	// ConnectTimeout and n-1 such delays, plus the wait for a slot.
 	ConnectTimeout = 20 * time.Second
 	// BusyTimeout is ConnectTimeout while many dials are under way: enough for one
 	// lost SYN.
@@ -24,18 +24,17 @@ const (
 	// RechecksPerSecond limits the checks of connect mode tcp in the whole process.
 	// With more endpoints than that allows, the interval grows.
 	RechecksPerSecond = 2000
-	// rechecksPace is how often rechecks that wait for RechecksPerSecond are
-	// looked at.
+	// rechecksPace is the interval at which rechecks wait for RechecksPerSecond.
 	rechecksPace = 5 * time.Millisecond
-	// shortagePace is the mean pause after a dial that failed for a shortage of lbd's
-	// own, until the next is tried.
+	// shortagePace is the mean pause before the next dial after one that failed
+	// because of a shortage in lbd.
 	shortagePace = 100 * time.Millisecond
 )
 
 // turn identifies the dials that share a turn.
 type turn struct {
-	// timers are those of the channel that dials, which turns also identify it by.
-	// A link without a tree has none.
+	// timers are those of the channel that dials, and identify it; nil for a link
+	// without a tree.
 	timers  connectTimers
 	cluster string
 	// batch is the channel's batch in which the SubConn was made. The SubConns of one
@@ -53,8 +52,8 @@ type connectTimers interface {
 // line is the part of the turn that has its share of the slots.
 func (t turn) line() turn { return turn{timers: t.timers, cluster: t.cluster} }
 
-// slots gives the MaxDials slots to the dials that wait, each a turn: see
-// [Dialer] for what that guarantees.
+// slots gives the slots to the dials that wait, in turn; see [Dialer] for what that
+// guarantees.
 type slots struct {
 	wg sync.WaitGroup
 
@@ -66,19 +65,18 @@ type slots struct {
 	rechecks queue
 	pacing   bool // a look at the rechecks is to come
 	closed   bool
-	// allowed is how many dials may be under way: most, and less after one has failed
-	// for a shortage of lbd's own. resting: none may begin. easing: a timer will end
-	// resting, or raise allowed.
+	// allowed is how many dials may be under way: most, or fewer after a shortage.
+	// resting: none may begin. easing: a timer will end resting, or raise allowed.
 	allowed         int
 	resting, easing bool
 }
 
-// dial is one that waits for a slot, or has one.
+// dial waits for a slot, or has one.
 type dial struct {
-	// run dials, for limit at most. It reports whether that failed for a shortage of
-	// lbd's own, so that it has to be run again.
+	// run dials, for limit at most. It reports whether a shortage in lbd prevented
+	// that, so that it must run again.
 	run func(limit time.Duration) (short bool)
-	// over reports that the dial is not wanted any more.
+	// over reports whether the dial was canceled.
 	over func() bool
 
 	turn turn   // fixed once it waits
@@ -86,7 +84,7 @@ type dial struct {
 	line *line
 }
 
-// newSlots returns slots for most dials at a time, at least 1 and MaxDials at most.
+// newSlots returns slots for most dials at a time, from 1 to MaxDials.
 func newSlots(most int) *slots {
 	return &slots{
 		most: most, patient: max(1, most/8), allowed: most,
@@ -95,11 +93,10 @@ func newSlots(most int) *slots {
 	}
 }
 
-// attempt lets d run once it is its turn. One that is begun, of an endpoint that
-// was dialed at another address, goes before those of its batch that are not.
+// attempt queues d. If begun, another address of its endpoint was dialed before: it is
+// dialed before endpoints of its batch that were not.
 func (s *slots) attempt(t turn, d dial, begun bool) { s.add(&s.attempts, t, d, begun) }
 
-// recheck lets d run once it is its turn.
 func (s *slots) recheck(t turn, d dial) { s.add(&s.rechecks, t, d, false) }
 
 func (s *slots) add(q *queue, t turn, d dial, begun bool) {
@@ -112,7 +109,7 @@ func (s *slots) add(q *queue, t turn, d dial, begun bool) {
 	s.fill()
 }
 
-// hold lets f run in a goroutine of its own, unless the slots are closed.
+// hold runs f in a goroutine, unless the slots are closed.
 func (s *slots) hold(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,14 +120,14 @@ func (s *slots) hold(f func()) bool {
 	return true
 }
 
-// close drops what waits. Wait for wg thereafter.
+// close drops the dials that wait. Wait for wg afterwards.
 func (s *slots) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// fill gives away the slots that are free.
+// fill gives away the free slots.
 func (s *slots) fill() {
 	for {
 		d, limit, ok := s.next()
@@ -141,8 +138,7 @@ func (s *slots) fill() {
 	}
 }
 
-// work runs d, and then whatever has the next turn. One slot that is given back
-// makes room for one.
+// work runs d, and then the next dials in turn.
 func (s *slots) work(d dial, limit time.Duration) {
 	for ok := true; ok; {
 		short := d.run(limit)
@@ -157,8 +153,8 @@ func (s *slots) work(d dial, limit time.Duration) {
 	}
 }
 
-// next takes the dial that has the next turn, if a slot is free: of the kind of
-// which fewer are under way.
+// next takes the next dial in turn, if a slot is free, of the kind that has fewer
+// under way.
 func (s *slots) next() (d dial, limit time.Duration, ok bool) {
 	if s.closed || s.resting || s.attempts.busy+s.rechecks.busy >= s.allowed {
 		return dial{}, 0, false
@@ -184,14 +180,13 @@ func (s *slots) next() (d dial, limit time.Duration, ok bool) {
 	return d, limit, ok
 }
 
-// rest lets no dial begin for a while, and then one at a time: what was lacking would
-// be lacking again.
+// rest stops dials for a while, and then allows one at a time.
 func (s *slots) rest() {
 	s.allowed, s.resting = 1, true
 	s.ease()
 }
 
-// ease ends resting, or doubles how many dials may be under way, after a pause.
+// ease ends resting, or doubles the number of allowed dials, after a pause.
 func (s *slots) ease() {
 	if s.easing || s.closed {
 		return
@@ -213,7 +208,7 @@ func (s *slots) ease() {
 	})
 }
 
-// resume goes on with rechecks that waited for their rate.
+// resume continues with rechecks that waited for their rate.
 func (s *slots) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,11 +216,11 @@ func (s *slots) resume() {
 	s.fill()
 }
 
-// queue is what waits of one kind of dials, and how many of it are under way.
+// queue holds the waiting dials of one kind.
 type queue struct {
 	pace *rate.Limiter // nil for no bound; fixed
-	// most is how many may be under way, so that neither kind keeps the other out, and
-	// mostOfLine how many of them may be one line's; fixed.
+	// most limits the dials under way, so that one kind does not block the other, and
+	// mostOfLine those of one line; fixed.
 	most, mostOfLine int
 
 	busy  int
@@ -234,7 +229,7 @@ type queue struct {
 	paced bool           // the last take ended because of pace
 }
 
-// line is what waits of one cluster of one channel.
+// line holds the waiting dials of one cluster of one channel.
 type line struct {
 	turn    turn
 	busy    int
@@ -243,13 +238,12 @@ type line struct {
 	ring    []*batch // all of them
 }
 
-// batch is what waits of SubConns that were made together.
+// batch holds the waiting dials of SubConns that were made together.
 type batch struct {
 	number       uint64
 	begun, fresh []dial
 }
 
-// newQueue returns a queue that may have three quarters of slots, and each line half.
 func newQueue(slots int, pace *rate.Limiter) queue {
 	return queue{pace: pace, most: max(1, slots*3/4), mostOfLine: max(1, slots/2), lines: make(map[turn]*line)}
 }
@@ -265,7 +259,7 @@ func (q *queue) add(t turn, d dial, begun bool) {
 	q.list(l)
 }
 
-// putBack lets d be the next of its batch.
+// putBack makes d the next of its batch.
 func (q *queue) putBack(d dial) {
 	l, b := q.place(d.turn)
 	b.begun = slices.Insert(b.begun, 0, d)
@@ -288,8 +282,8 @@ func (q *queue) place(t turn) (*line, *batch) {
 	return l, b
 }
 
-// list puts a line that may have a slot behind the others, and forgets one that
-// has and wants none.
+// list appends a line that may have a slot to the ring, and deletes one that has no
+// dials.
 func (q *queue) list(l *line) {
 	switch {
 	case l.listed:
@@ -334,8 +328,8 @@ func (q *queue) release(l *line) {
 	q.list(l)
 }
 
-// wants drops what is not wanted any more, and reports whether the batch whose
-// turn it is has something left.
+// wants drops canceled dials, and reports whether the batch whose turn it is has any
+// left.
 func (l *line) wants() bool {
 	for len(l.ring) > 0 {
 		b := l.ring[0]
@@ -348,7 +342,7 @@ func (l *line) wants() bool {
 	return false
 }
 
-// wanted is ds from the first on that is wanted.
+// wanted returns ds from the first that is not canceled.
 func wanted(ds []dial) []dial {
 	for len(ds) > 0 && ds[0].over() {
 		ds[0] = dial{}
@@ -357,7 +351,7 @@ func wanted(ds []dial) []dial {
 	return ds
 }
 
-// take takes the first of the batch whose turn it is, which has one.
+// take takes a dial of the batch whose turn it is, which must have one.
 func (l *line) take() dial {
 	b := l.ring[0]
 	from := &b.fresh
@@ -377,7 +371,7 @@ func (l *line) take() dial {
 	return d
 }
 
-// drop forgets the batch whose turn it is.
+// drop deletes the batch whose turn it is.
 func (l *line) drop() {
 	delete(l.batches, l.ring[0].number)
 	l.ring[0] = nil

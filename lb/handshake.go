@@ -13,25 +13,24 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Certificates has the certificates that clusters' security names by the instance
-// of their provider (gRFC A29).
+// Certificates provides the certificates that clusters' security names by provider
+// instance (gRFC A29).
 type Certificates interface {
-	// Certificates returns what the provider of an instance has now: the
-	// certificates to show and the roots to trust, each nil if it has none. They are
-	// not changed. It may be called from any goroutine, and may read files.
+	// Certificates returns the current certificates to present and roots to trust,
+	// each nil if there are none. They are not changed. It may be called from any
+	// goroutine, and may read files.
 	Certificates(instance string) (identity []tls.Certificate, roots *x509.CertPool, err error)
 }
 
-// verdictTime is how long, beyond what the handshake took, a server that asked for
-// a certificate has to refuse it. In TLS 1.3 a client's side of the handshake ends
-// before the server has seen the certificate.
+// verdictTime is how long, beyond the handshake, a server that asked for a certificate
+// has to reject it. In TLS 1.3, the client's handshake ends before the server has seen
+// the certificate.
 const verdictTime = 250 * time.Millisecond
 
-// protocols are offered by ALPN: gRPC's, and, as lbd's upstreams are not all of
-// gRPC, the one that most others have. A server that knows neither may refuse.
+// protocols are offered by ALPN: gRPC's, and, for upstreams that do not use gRPC,
+// HTTP/1.1. A server that supports neither may refuse.
 var protocols = []string{"h2", "http/1.1"}
 
-// handshake is one handshake of TLS.
 type handshake struct {
 	security *resource.Security // nil where the system's roots and the name count
 	roots    *x509.CertPool     // nil for the system's, if security asks for them
@@ -41,8 +40,8 @@ type handshake struct {
 	asked, shown bool // a certificate of the client
 }
 
-// roots asks a certificate provider for roots. It must have some: x509 takes none
-// for the system's, which the cluster does not ask for.
+// rootsOf gets roots from a certificate provider. It must have some: x509 replaces nil
+// by the system's, which the cluster does not trust.
 func rootsOf(c Certificates, instance string) (*x509.CertPool, error) {
 	_, roots, err := provided(c, instance)
 	if err == nil && roots == nil {
@@ -51,7 +50,6 @@ func rootsOf(c Certificates, instance string) (*x509.CertPool, error) {
 	return roots, err
 }
 
-// provided asks a certificate provider.
 func provided(c Certificates, instance string) (identity []tls.Certificate, roots *x509.CertPool, err error) {
 	if c == nil {
 		return nil, nil, fmt.Errorf("certificate provider %q: there is no bootstrap that has it", instance)
@@ -66,14 +64,14 @@ func provided(c Certificates, instance string) (identity []tls.Certificate, root
 func (h *handshake) config() *tls.Config {
 	c := &tls.Config{ServerName: h.name, NextProtos: protocols, GetClientCertificate: h.certificate}
 	if h.security != nil {
-		// crypto/tls checks the name with the chain, or nothing: verify checks what
+		// crypto/tls checks the name together with the chain: verify checks them as
 		// gRPC does.
 		c.InsecureSkipVerify, c.VerifyConnection = true, h.verify
 	}
 	return c
 }
 
-// certificate chooses what to show to a server that asks.
+// certificate chooses the certificate to present.
 func (h *handshake) certificate(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	h.asked = true
 	for i := range h.identity {
@@ -85,10 +83,9 @@ func (h *handshake) certificate(request *tls.CertificateRequestInfo) (*tls.Certi
 	return new(tls.Certificate), nil
 }
 
-// awaitVerdict waits until the server has refused the certificate that it asked
-// for, or for so long that it will have taken it. A server that has nothing to say
-// is told that nothing will come from here, where the connection is not to be
-// held: then it hangs up, and nobody waits.
+// awaitVerdict waits until the server rejects the certificate that it asked for, or
+// has had time to. If the connection is not held, it is half-closed: then a server
+// that accepts hangs up without delay.
 func (h *handshake) awaitVerdict(ctx context.Context, conn *tls.Conn, hold bool, limit time.Duration) error {
 	if end, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(end)/2)
@@ -118,13 +115,13 @@ func (h *handshake) awaitVerdict(ctx context.Context, conn *tls.Conn, hold bool,
 	}
 }
 
-// isAlert reports whether the server has sent why it ends the connection.
+// isAlert reports whether the server sent why it ends the connection.
 func isAlert(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "remote error"
 }
 
-// explain adds to what a server refused what it knew of the client.
+// explain adds to an alert which certificate the server saw.
 func (h *handshake) explain(err error) error {
 	switch {
 	case !h.asked || !isAlert(err):
@@ -138,7 +135,7 @@ func (h *handshake) explain(err error) error {
 	}
 }
 
-// verify judges the server's certificate as gRPC does: the chain, then the names.
+// verify checks the server's certificate as gRPC does: the chain, then the names.
 func (h *handshake) verify(cs tls.ConnectionState) error {
 	leaf := cs.PeerCertificates[0] // crypto/tls refuses a server without one
 	intermediates := x509.NewCertPool()
@@ -164,7 +161,7 @@ func (h *handshake) rootsName() string {
 	return fmt.Sprintf("certificate provider %q", h.security.RootInstance)
 }
 
-// bareHost is a host without the port that may follow it.
+// bareHost removes the port.
 func bareHost(hostport string) string {
 	if host, _, err := net.SplitHostPort(hostport); err == nil {
 		return host

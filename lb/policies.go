@@ -32,11 +32,10 @@ func Policies() policy.Registry {
 	)
 }
 
-// own are lbd's own policies.
 var own = Policies()
 
-// PolicyConfig reports whether clusters can choose a policy of that name, one of
-// lbd's own or of grpc's registry, and returns what judges its JSON config. It is a
+// PolicyConfig reports whether clusters can choose a policy of that name, of lbd or in
+// grpc's registry, and returns the function that validates its JSON config. It is a
 // Policies of package decode.
 func PolicyConfig(name string) (judge func(config json.RawMessage) (applied string, findings []resource.ConfigFinding), available bool) {
 	if b, ok := own[name]; ok {
@@ -49,7 +48,7 @@ func PolicyConfig(name string) (judge func(config json.RawMessage) (applied stri
 	}, builder != nil
 }
 
-// judgeForeign judges the config of a policy that grpc's registry has.
+// judgeForeign validates the config of a policy in grpc's registry.
 func judgeForeign(builder balancer.Builder, config json.RawMessage) []resource.ConfigFinding {
 	parser, ok := builder.(balancer.ConfigParser)
 	if !ok {

@@ -9,15 +9,14 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// race is one attempt to connect to an endpoint (gRFC A61, RFC 8305): an address is
-// dialed [policy.AttemptDelay] after the one before was, or once that has failed.
-// The first that connects wins, and the others are given up. The attempt has failed
-// when the last has.
+// race is one attempt to connect to an endpoint (gRFC A61, RFC 8305): it dials each
+// address [policy.AttemptDelay] after the one before, or when that has failed. The
+// first that connects wins, and the others are canceled. The attempt fails when all
+// have failed.
 //
-// Each dial has a slot of its own: what is bounded is dials under way, however many
-// endpoints they are of. Where slots are scarce an address waits for its turn, one of
-// an endpoint at a time: it takes no more turns than it would by dialing its addresses
-// one after the other, and holds each for no longer.
+// Each dial has a slot, so the number of dials is limited, not of endpoints. If slots
+// are scarce, an endpoint waits for one address at a time: it takes no more turns, and
+// none longer, than if it dialed its addresses one after the other.
 type race struct {
 	link      *tcpLink
 	addresses []string // in the order in which they are dialed
@@ -30,7 +29,7 @@ type race struct {
 	won    atomic.Bool
 }
 
-// start begins the race, from one address at least.
+// start begins the race. There must be an address.
 func (l *tcpLink) start(addresses []string) {
 	r := &race{link: l, addresses: policy.Interleave(addresses, func(a string) string { return a })}
 	r.ctx, r.cancel = context.WithCancel(l.ctx)
@@ -39,7 +38,7 @@ func (l *tcpLink) start(addresses []string) {
 
 func (r *race) over() bool { return r.ctx.Err() != nil }
 
-// end gives up what is left of the race once an address has connected.
+// end cancels the rest of the race once an address has connected.
 func (r *race) end() {
 	r.cancel()
 	r.link.mu.Lock()
@@ -47,8 +46,7 @@ func (r *race) end() {
 	r.link.unstall()
 }
 
-// begin lets address i, before which all others have been begun, be dialed once it
-// is its turn. A second call does nothing.
+// begin queues the dial of address i, once. All addresses before it have begun.
 func (r *race) begin(i int) {
 	if i == len(r.addresses) || !r.begun.CompareAndSwap(int64(i), int64(i)+1) {
 		return
@@ -60,8 +58,8 @@ func (r *race) dialing(i int) dial {
 	return dial{run: func(limit time.Duration) bool { return r.dial(i, limit) }, over: r.over}
 }
 
-// dial dials address i. short reports that it has to be dialed again, because lbd
-// could not: the next address does not begin for that.
+// dial dials address i. short reports that a shortage in lbd prevented that: the next
+// address does not begin then.
 func (r *race) dial(i int, limit time.Duration) (short bool) {
 	if r.over() {
 		return false

@@ -10,8 +10,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TargetError ends a pick of a target that cannot be used at all; a pick that
-// waits for ready queues. Err is the config's: what is missing, and who said so.
+// TargetError ends a pick of a target that cannot be used; a pick that waits for ready
+// queues. Err is the config's.
 type TargetError struct {
 	Target string
 	Err    error
@@ -21,12 +21,11 @@ func (e *TargetError) Error() string { return fmt.Sprintf("%s: %v", e.Target, e.
 
 func (e *TargetError) Unwrap() error { return e.Err }
 
-// RouteError ends a pick that no route takes, or one whose route lbd cannot
-// follow, wait-for-ready or not: it is a gRPC status error of code UNAVAILABLE.
+// RouteError ends a pick that no route matches, or whose route lbd does not support,
+// wait-for-ready or not. It is a gRPC status error of code UNAVAILABLE.
 type RouteError struct {
 	VirtualHost string
-	// Route is the route that took the pick; nil where none did. Its Unsupported
-	// says what cannot be followed.
+	// Route is the route that matched; nil if none did. Its Unsupported is the reason.
 	Route *resource.Route
 }
 
@@ -37,10 +36,10 @@ func (e *RouteError) Error() string {
 	return fmt.Sprintf("route %q of virtual host %q cannot be followed: %s", e.Route.Name, e.VirtualHost, e.Route.Unsupported)
 }
 
-// GRPCStatus makes the error a status error to grpc.
+// GRPCStatus returns UNAVAILABLE.
 func (e *RouteError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
 
-// routing chooses the clusters of a target's picks. It is never changed.
+// routing chooses the clusters of a target's picks. It is immutable.
 type routing struct {
 	failed      *TargetError // where the target cannot be used; else host is set
 	host        *resource.VirtualHost
@@ -50,7 +49,7 @@ type routing struct {
 	channelID   uint64
 }
 
-// newRouting returns a config's routing; nil where picks name their cluster.
+// newRouting returns a config's routing; nil if picks name their cluster.
 func newRouting(c *resource.Config, draw func() uint64, channelID uint64) *routing {
 	switch {
 	case c.Err != nil:
@@ -71,7 +70,7 @@ func newRouting(c *resource.Config, draw func() uint64, channelID uint64) *routi
 	return g
 }
 
-// same reports whether two routings choose alike.
+// same reports whether two routings are equal.
 func (g *routing) same(o *routing) bool {
 	if g == nil || o == nil {
 		return g == o
@@ -83,11 +82,10 @@ func (g *routing) same(o *routing) bool {
 // chooses reports whether there are routes.
 func (g *routing) chooses() bool { return g != nil && g.failed == nil }
 
-// choose gives call the cluster of the first route that takes it, and the request
-// hash that the route makes unless the caller brought one. Where no policy of the
-// route makes one it is random, as grpc's config selector has it (gRFC A42): such
-// a pick has a hash to the policies. The error is a *TargetError or a
-// *RouteError; call has no cluster then.
+// choose sets call's cluster to that of the first route that matches, and its request
+// hash to the route's unless the caller has one. If no hash policy of the route
+// applies, the hash is random, as in grpc's config selector (gRFC A42). The error is a
+// *TargetError or a *RouteError; call has no cluster then.
 func (g *routing) choose(call *policy.Call) error {
 	call.Cluster = "" // that of the routes before, where the pick has queued
 	if g.failed != nil {
@@ -123,8 +121,8 @@ func (g *routing) choose(call *policy.Call) error {
 	return nil
 }
 
-// route returns the first route that takes the request; with an error the one
-// that cannot be followed, or nil.
+// route returns the first route that matches. With an error, it is the one that is not
+// supported, or nil.
 func (g *routing) route(req *resource.Request) (*resource.Route, error) {
 	route := g.host.Route(req)
 	switch {
@@ -136,7 +134,7 @@ func (g *routing) route(req *resource.Request) (*resource.Route, error) {
 	return route, nil
 }
 
-// explain takes a step down, where call is traced.
+// explain adds the step to call's trace, if it has one.
 func (g *routing) explain(call *policy.Call, req *resource.Request, step policy.RouteStep) {
 	if call.Trace == nil {
 		return

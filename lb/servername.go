@@ -9,11 +9,11 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// maxNames is how many names an error names.
+// maxNames limits the names in an error.
 const maxNames = 10
 
-// wanted says which name is missing in a server's certificate; empty where none
-// is. Where the name that was sent counts (gRFC A101) nothing else does.
+// wanted returns the name that a server's certificate lacks; "" if none. If the name
+// that was sent counts (gRFC A101), no other does.
 func (h *handshake) wanted(leaf *x509.Certificate) string {
 	s := h.security
 	if s.AutoSANValidation && h.name != "" {
@@ -24,7 +24,7 @@ func (h *handshake) wanted(leaf *x509.Certificate) string {
 		}
 		return "DNS " + strconv.Quote(h.name) + ", the name that was sent"
 	}
-	if len(s.SANs) == 0 || bearsOne(leaf, s.SANs) {
+	if len(s.SANs) == 0 || namesOneOf(leaf, s.SANs) {
 		return ""
 	}
 	words := make([]string, len(s.SANs))
@@ -34,10 +34,9 @@ func (h *handshake) wanted(leaf *x509.Certificate) string {
 	return list(words, " or ")
 }
 
-// bearsOne reports whether one of a certificate's names is one of those that are
-// wanted. An exact one stands for a DNS name, which a wildcard covers too; of
-// other names it stands for itself.
-func bearsOne(leaf *x509.Certificate, wanted []resource.StringMatch) bool {
+// namesOneOf reports whether a certificate has a wanted name. An exact match applies
+// to DNS names, including wildcards, and to the text of other names.
+func namesOneOf(leaf *x509.Certificate, wanted []resource.StringMatch) bool {
 	for i := range wanted {
 		m := &wanted[i]
 		for _, san := range leaf.DNSNames {
@@ -58,9 +57,8 @@ func bearsOne(leaf *x509.Certificate, wanted []resource.StringMatch) bool {
 	return false
 }
 
-// matchesDNS reports whether a certificate's DNS name, which may begin with a
-// wildcard label, covers a host. The wildcard stands for one whole label, the
-// first; case and a final dot do not count.
+// matchesDNS reports whether a certificate's DNS name matches a host. A wildcard
+// replaces the whole first label; case and a final dot are ignored.
 func matchesDNS(host, san string) bool {
 	host, san = absolute(host), absolute(san)
 	if !strings.Contains(san, "*") {
@@ -76,24 +74,24 @@ func matchesDNS(host, san string) bool {
 
 func absolute(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) + "." }
 
-// namedBy is one name in a certificate, other than DNS names.
-type namedBy struct{ kind, name string }
+// otherName is a name in a certificate that is not a DNS name.
+type otherName struct{ kind, name string }
 
-func otherNames(leaf *x509.Certificate) []namedBy {
-	names := make([]namedBy, 0, len(leaf.EmailAddresses)+len(leaf.IPAddresses)+len(leaf.URIs))
+func otherNames(leaf *x509.Certificate) []otherName {
+	names := make([]otherName, 0, len(leaf.EmailAddresses)+len(leaf.IPAddresses)+len(leaf.URIs))
 	for _, n := range leaf.EmailAddresses {
-		names = append(names, namedBy{"email", n})
+		names = append(names, otherName{"email", n})
 	}
 	for _, n := range leaf.IPAddresses {
-		names = append(names, namedBy{"IP", n.String()})
+		names = append(names, otherName{"IP", n.String()})
 	}
 	for _, n := range leaf.URIs {
-		names = append(names, namedBy{"URI", n.String()})
+		names = append(names, otherName{"URI", n.String()})
 	}
 	return names
 }
 
-// presented are the names that a certificate bears, in words.
+// presented lists the names in a certificate.
 func presented(leaf *x509.Certificate) string {
 	words := make([]string, 0, len(leaf.DNSNames))
 	for _, n := range leaf.DNSNames {
@@ -108,7 +106,6 @@ func presented(leaf *x509.Certificate) string {
 	return list(words, ", ")
 }
 
-// list joins words, the first maxNames of them.
 func list(words []string, with string) string {
 	if more := len(words) - maxNames; more > 0 {
 		return strings.Join(words[:maxNames], with) + fmt.Sprintf(" and %d more", more)

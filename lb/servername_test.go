@@ -79,7 +79,7 @@ func TestNamesThatAreWanted(t *testing.T) {
 		{resource.StringMatch{Kind: resource.MatchRegex, Regex: regexp.MustCompile(`^(?:10)$`)}, false},
 		{resource.StringMatch{}, false},
 	} {
-		if got := bearsOne(leaf, []resource.StringMatch{{Value: "none"}, tt.match}); got != tt.want {
+		if got := namesOneOf(leaf, []resource.StringMatch{{Value: "none"}, tt.match}); got != tt.want {
 			t.Errorf("%s: %t", tt.match.Words(), got)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 )
 
-// shortage is why a dial failed where the fault is lbd's own.
+// shortage is a dial's error if lbd is the cause.
 type shortage struct {
 	resource overload.Resource
 	err      error
@@ -20,13 +20,13 @@ func (s *shortage) Error() string { return s.err.Error() }
 
 func (s *shortage) Unwrap() error { return s.err }
 
-// report tells the monitor of a shortage, and returns whether any dial may fail for it.
+// report reports a shortage to the monitor, and returns whether it affects any dial.
 func (d *Dialer) report(s *shortage) (processWide bool) {
 	d.overload.Report(s.resource, s.err)
 	return overload.State{Resource: s.resource}.ProcessWide()
 }
 
-// acquire takes one of the descriptors that connections may hold.
+// acquire takes a descriptor from the budget of held connections.
 func (d *Dialer) acquire() error {
 	n := d.held.Add(1)
 	if d.maxHeld == 0 || n <= int64(d.maxHeld) {
@@ -39,8 +39,8 @@ func (d *Dialer) acquire() error {
 	}
 }
 
-// attempt is dial within the budget of connections that are held. Where it returns a
-// connection that the mode keeps, release gives that back.
+// attempt is dial within the budget of held connections. Call release for a connection
+// that it returns.
 func (l *tcpLink) attempt(ctx context.Context, address string, timeout time.Duration, agreed func()) (net.Conn, error) {
 	if l.hold {
 		if err := l.dialer.acquire(); err != nil {
@@ -54,16 +54,15 @@ func (l *tcpLink) attempt(ctx context.Context, address string, timeout time.Dura
 	return conn, err
 }
 
-// release gives back what attempt took.
 func (l *tcpLink) release() {
 	if l.hold {
 		l.dialer.held.Add(-1)
 	}
 }
 
-// stall notes that an address waits because of a shortage toward it, or no longer.
-// Init timers of the cluster stand still while any of its addresses waits. A race
-// that is over has none.
+// stall notes whether an address waits because of a shortage toward it. While one
+// does, the connect timers of its cluster are suspended. A race that is over stalls
+// none.
 func (r *race) stall(address string, on bool) {
 	l := r.link
 	l.mu.Lock()
@@ -87,8 +86,7 @@ func (r *race) stall(address string, on bool) {
 	}
 }
 
-// unstall notes that no address waits any more, once the race is over. The caller
-// holds mu.
+// unstall ends all stalls once the race is over. The caller holds mu.
 func (l *tcpLink) unstall() {
 	if len(l.stalled) > 0 {
 		l.stalled = nil
@@ -96,7 +94,7 @@ func (l *tcpLink) unstall() {
 	}
 }
 
-// suspend stops the connect timers of the link's root cluster, or resumes them.
+// suspend suspends the connect timers of the link's root cluster, or resumes them.
 func (l *tcpLink) suspend(on bool) {
 	switch timers := l.turn.timers; {
 	case timers == nil:
@@ -107,7 +105,7 @@ func (l *tcpLink) suspend(on bool) {
 	}
 }
 
-// wait lets address i be dialed again after a pause.
+// wait dials address i again after a pause.
 func (r *race) wait(i int) {
 	r.stall(r.addresses[i], true)
 	time.AfterFunc(overload.Pause(overload.RetryPause), func() {

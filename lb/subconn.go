@@ -24,45 +24,44 @@ const (
 	backoffMax    = 120 * time.Second
 )
 
-// Connector finds out whether an endpoint can be connected to.
+// Connector finds out whether an endpoint accepts connections.
 type Connector interface {
-	// Start begins to connect to an endpoint, at whichever of its addresses
-	// connects first where the earlier are tried first, and returns at once. It
-	// does not change addresses, and may keep them. What comes of it is told to
-	// report, from any goroutine: first whether it connected; then, if it did, once
-	// at most that the connection was lost. After stop nothing is begun any more; a
-	// report on its way may still come.
+	// Start begins to connect to an endpoint, preferably at the earlier addresses, and
+	// returns at once. It does not change addresses, and may keep them. It calls
+	// report, from any goroutine: first with the result; then, if that was a
+	// connection, once at most with its loss. stop cancels everything; a report that
+	// is under way may still follow.
 	Start(addresses []string, report func(Connection)) (stop func())
 }
 
-// dialing is a Connector that dials: only so many at a time, and over TLS where
-// it is to. It can be compared.
+// dialing is a Connector that dials, within limits and possibly over TLS. It is
+// comparable.
 type dialing interface {
 	Connector
-	// inTurn returns the Connector whose attempts are made in t's turn, for root: the
-	// cluster of t, or an aggregate that picks choose.
+	// inTurn returns a Connector that dials in t's turn, for root: the cluster of t,
+	// or an aggregate.
 	inTurn(t turn, root string) dialing
-	// secured returns the Connector whose connections are as s says.
+	// secured returns a Connector with a security.
 	secured(s *resource.Security) dialing
-	// named returns the Connector for an endpoint of that hostname, which TLS may
-	// go by.
+	// named returns a Connector for an endpoint with that hostname, which TLS may
+	// verify.
 	named(hostname string) dialing
 }
 
 // Connection is what a Connector reports.
 type Connection struct {
-	// Address is the address that connected, or, where none did, the one that
-	// failed last; empty where the connection was lost.
+	// Address is the address that connected, or the last one that failed; empty if the
+	// connection was lost.
 	Address string
-	// Err is why that failed, or why the connection was lost.
+	// Err is why it failed or was lost.
 	Err error
 }
 
-// subConn is one endpoint's connectivity (gRPC's addrConn): IDLE → CONNECTING →
-// READY or TRANSIENT_FAILURE; after the back-off, or a lost connection, IDLE
-// again. A connection that is lost before it has lived for backoffBase is an
-// attempt that failed: what accepts connections and closes them at once is not
-// to be connected to without end.
+// subConn is one endpoint's connectivity (gRPC's addrConn): IDLE → CONNECTING → READY
+// or TRANSIENT_FAILURE; after the back-off, or when the connection is lost, IDLE
+// again. A connection that is lost within backoffBase counts as a failed attempt, so
+// that lbd does not reconnect without a pause to an endpoint that closes its
+// connections at once.
 type subConn struct {
 	balancer.SubConn // grpc wants it embedded; every method is overridden
 
@@ -84,7 +83,7 @@ type subConn struct {
 	backoff   *time.Timer
 }
 
-// attempt is one connection attempt, and the connection that comes of it.
+// attempt is one connection attempt, and the connection that results.
 type attempt struct{ stop func() }
 
 func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOptions) (*subConn, error) {
@@ -104,7 +103,7 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 	return sc, nil
 }
 
-// setAddresses reports whether TLS goes by another name than before.
+// setAddresses reports whether the name that TLS verifies has changed.
 func (s *subConn) setAddresses(addrs []resolver.Address) (renamed bool) {
 	s.addresses = make([]string, len(addrs))
 	for i, a := range addrs {
@@ -128,8 +127,8 @@ func (s *subConn) Ready() (string, bool) {
 	return "", false
 }
 
-// Connect starts a connection attempt, unless one is under way or waits for its
-// back-off. The listener hears of it after the caller has returned.
+// Connect starts a connection attempt if the state is IDLE. The listener is called
+// after the caller has returned.
 func (s *subConn) Connect() {
 	if s.state != connectivity.Idle {
 		return
@@ -147,7 +146,7 @@ func (s *subConn) Connect() {
 	})
 }
 
-// connection takes what the Connector reports of attempt a.
+// connection handles a report on attempt a.
 func (s *subConn) connection(a *attempt, c Connection) {
 	if a != s.attempt {
 		return // of an attempt that was given up
@@ -169,7 +168,7 @@ func (s *subConn) connection(a *attempt, c Connection) {
 	}
 }
 
-// fail ends an attempt that failed at address, and begins its back-off.
+// fail ends an attempt, and begins its back-off.
 func (s *subConn) fail(address string, err error) {
 	s.disconnect()
 	pause := s.pause()
@@ -186,7 +185,7 @@ func (s *subConn) backedOff() {
 	}
 }
 
-// pause is how long to wait after one more failure.
+// pause returns the next back-off.
 func (s *subConn) pause() time.Duration {
 	d := float64(backoffBase) * math.Pow(backoffFactor, float64(s.failures))
 	d = min(d, float64(backoffMax))
@@ -194,8 +193,8 @@ func (s *subConn) pause() time.Duration {
 	return time.Duration(d * (1 + backoffJitter*(2*draw-1)))
 }
 
-// change notes the state, and reports and tells the listener of it once the owner
-// has finished what it is at.
+// change sets the state. It reports the change and calls the listener when the owner
+// has finished the current function.
 func (s *subConn) change(to connectivity.State, err error) {
 	from := s.state
 	s.state = to
@@ -214,7 +213,7 @@ func (s *subConn) change(to connectivity.State, err error) {
 	})
 }
 
-// disconnect gives up the attempt and its connection.
+// disconnect cancels the attempt or closes its connection.
 func (s *subConn) disconnect() {
 	s.ready.Store(nil)
 	if s.attempt != nil {
@@ -223,7 +222,7 @@ func (s *subConn) disconnect() {
 	}
 }
 
-// Shutdown ends the SubConn. The listener hears SHUTDOWN last.
+// Shutdown ends the SubConn. The listener's last state is SHUTDOWN.
 func (s *subConn) Shutdown() {
 	if s.state == connectivity.Shutdown {
 		return
@@ -235,9 +234,9 @@ func (s *subConn) Shutdown() {
 	s.change(connectivity.Shutdown, nil)
 }
 
-// UpdateAddresses keeps the connection where its address is still among the new
-// ones and TLS still goes by the same name, and an attempt where they are the same
-// in another order; else it connects anew. None at all changes nothing.
+// UpdateAddresses keeps the connection if its address is in addrs and TLS verifies the
+// same name, and an attempt if the addresses are the same in any order; else it
+// reconnects. No addresses change nothing.
 func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 	if len(addrs) == 0 {
 		return
@@ -256,14 +255,13 @@ func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 	s.Connect()
 }
 
-// GetOrBuildProducer is not called: no policy of lbd's has a use for Producers, and
-// package foreign keeps those of others.
+// GetOrBuildProducer is not called: no policy of lbd uses Producers, and package
+// foreign has those of others.
 func (s *subConn) GetOrBuildProducer(balancer.ProducerBuilder) (balancer.Producer, func()) {
 	return nil, func() {}
 }
 
-// RegisterHealthListener tells f that the SubConn is READY: lbd learns health
-// from EDS.
+// RegisterHealthListener reports READY to f: lbd gets health from EDS.
 func (s *subConn) RegisterHealthListener(f func(balancer.SubConnState)) {
 	s.channel.owner.Later(func() {
 		if s.state == connectivity.Ready {
