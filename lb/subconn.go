@@ -189,8 +189,7 @@ func (s *subConn) backedOff() {
 func (s *subConn) pause() time.Duration {
 	d := float64(backoffBase) * math.Pow(backoffFactor, float64(s.failures))
 	d = min(d, float64(backoffMax))
-	draw := float64(s.channel.options.Draw()>>11) / (1 << 53) // in [0, 1)
-	return time.Duration(d * (1 + backoffJitter*(2*draw-1)))
+	return time.Duration(d * (1 + backoffJitter*(2*policy.UnitOf(s.channel.options.Draw())-1)))
 }
 
 // change sets the state. It reports the change and calls the listener when the owner

@@ -36,10 +36,8 @@ type probe struct {
 func (p *probe) Name() string { return policy.ClusterManager }
 
 func (p *probe) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		p.conn = conn
-		return p
-	})
+	p.conn = policy.ConnOf(cc)
+	return p
 }
 
 func (p *probe) UpdateClientConnState(balancer.ClientConnState) error       { return nil }

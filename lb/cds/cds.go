@@ -150,9 +150,6 @@ func (b *cds) build(cc *resource.ClusterConfig, first int) (policy.Child, error)
 	}, nil
 }
 
-// UpdateSubConnState is not called: SubConns have listeners.
-func (b *cds) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-
 // Describe describes the child, or says why there is none.
 func (b *cds) Describe() policy.Node {
 	if b.err != nil {

@@ -522,39 +522,6 @@ func securityOf(change func(*policy.ClusterImplConfig)) *resource.Security {
 	return c.Security
 }
 
-// TestForeignContext: a pick whose context is not lbd's gets a Done that gives
-// back.
-func TestForeignContext(t *testing.T) {
-	for _, tt := range []struct {
-		err  error
-		want policy.LoadCounts
-	}{
-		{nil, policy.LoadCounts{Issued: 1, Succeeded: 1}},
-		{errors.New("reset"), policy.LoadCounts{Issued: 1, Failed: 1}},
-	} {
-		tree := up(newTree(t, nil, limit(1)))
-		pick := func() (balancer.PickResult, error) { return tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()}) }
-		res, err := pick()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, ok := res.SubConn.(*lbtest.SubConn); !ok {
-			t.Errorf("the SubConn is a %T, not the parent's own", res.SubConn)
-		}
-		c := tree.Counters.Get(service)
-		if c.Breaker.InFlight() != 1 || c.Loads()[zone].InProgress != 1 {
-			t.Errorf("in flight %d, load %v", c.Breaker.InFlight(), c.Loads())
-		}
-		if _, err := pick(); refusal(t, err).Kind != policy.KindCircuitBroken {
-			t.Errorf("err %v", err)
-		}
-		res.Done(balancer.DoneInfo{Err: tt.err})
-		if got := c.Loads()[zone]; c.Breaker.InFlight() != 0 || got != tt.want {
-			t.Errorf("after %v: in flight %d, load %+v; want 0, %+v", tt.err, c.Breaker.InFlight(), got, tt.want)
-		}
-	}
-}
-
 // TestFailedPickGivesBack: a pick that the child fails holds nothing.
 func TestFailedPickGivesBack(t *testing.T) {
 	tree := newTree(t, nil)

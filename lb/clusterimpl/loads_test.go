@@ -85,14 +85,9 @@ func TestLoadsOfUpstreams(t *testing.T) {
 			}
 			call.Held().Finish(policy.OutcomeSuccess, report)
 		}
-		res, err := tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()}) // as gRPC picks
-		if err != nil {
-			t.Fatal(err)
-		}
-		res.Done(report)
 		l := reader.Read()
 		reader.Acknowledge()
-		if len(l.Localities) != 1 || l.Localities[0].Locality != zone || l.Localities[0].Succeeded != 4 {
+		if len(l.Localities) != 1 || l.Localities[0].Locality != zone || l.Localities[0].Succeeded != 3 {
 			t.Fatalf("load %+v", l)
 		}
 		return l.Localities[0].Metrics
@@ -101,11 +96,11 @@ func TestLoadsOfUpstreams(t *testing.T) {
 		t.Errorf("metrics %v without being asked for", got)
 	}
 	tree.Config(config(func(c *policy.ClusterImplConfig) { c.LoadMetrics = &resource.LoadMetrics{CPUUtilization: true} }))
-	if got := picks(); len(got) != 1 || got["cpu_utilization"] != (resource.MetricLoad{Requests: 3, Total: 1.5}) {
+	if got := picks(); len(got) != 1 || got["cpu_utilization"] != (resource.MetricLoad{Requests: 2, Total: 1}) {
 		t.Errorf("metrics %v", got)
 	}
 	tree.Config(config(func(c *policy.ClusterImplConfig) { c.LoadMetrics = &resource.LoadMetrics{Named: []string{"q"}} }))
-	if got := picks(); len(got) != 1 || got["named_metrics.q"] != (resource.MetricLoad{Requests: 3, Total: 6}) {
+	if got := picks(); len(got) != 1 || got["named_metrics.q"] != (resource.MetricLoad{Requests: 2, Total: 4}) {
 		t.Errorf("metrics %v", got)
 	}
 	tree.Config(config())

@@ -63,15 +63,15 @@ func newPicker(cfg *policy.ClusterImplConfig, counters *policy.ClusterCounters, 
 	return p
 }
 
-// Pick drops, breaks or lets the child pick. A [policy.Call] that does not hold
-// only reads the breaker; any other pick counts as in flight until its Done.
+// Pick drops, breaks or lets the child pick. A pick that does not hold only reads the
+// breaker.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	call, own := policy.CallOf(info.Ctx)
+	call := policy.CallOf(info.Ctx)
 	for i := range p.drops {
 		d := &p.drops[i]
 		n, _ := bits.Mul64(p.draw(), million)
 		dropped := n < d.perMillion
-		if own && call.Trace != nil {
+		if call.Trace != nil {
 			call.Trace.Steps = append(call.Trace.Steps, policy.DropStep{
 				Category: d.category, PerMillion: d.perMillion, Draw: n, Dropped: dropped,
 			})
@@ -82,101 +82,68 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		}
 	}
 
-	hold := !own || call.Hold
-	if own && call.Trace != nil {
+	if call.Trace != nil {
 		inFlight := p.counters.Breaker.InFlight()
 		call.Trace.Steps = append(call.Trace.Steps, policy.BreakerStep{
 			InFlight: inFlight, Max: p.max, Refused: inFlight >= int64(p.max),
 		})
 	}
-	if hold && !p.counters.Hold(p.max) || !hold && p.counters.Breaker.InFlight() >= int64(p.max) {
+	if call.Hold && !p.counters.Hold(p.max) || !call.Hold && p.counters.Breaker.InFlight() >= int64(p.max) {
 		p.counters.Breaker.Reject()
 		return balancer.PickResult{}, p.full
 	}
-
-	if own && hold {
+	if call.Hold {
 		call.HoldBreaker(p.counters) // at once: a child that panics must not keep it
 	}
 	res, err := p.child.Pick(info)
 	if err != nil {
-		if hold {
+		if call.Hold {
 			p.counters.Unhold()
 		}
-		if own {
-			call.HoldBreaker(nil)
-		}
+		call.HoldBreaker(nil)
 		p.unplaced()
 		return res, err
 	}
 	sc, ok := res.SubConn.(*subConn)
-	if !ok { // a policy below made its own; grpc's contract lets it
+	if !ok { // grpc's contract allows a policy below to make its own
 		p.unplaced()
-		return p.finish(call, own, hold, res, nil)
+		return finish(call, res), nil
 	}
 	address, ready := sc.Ready()
 	if !ready { // lost since the picker was made: the next picker knows
 		if res.Done != nil {
 			res.Done(balancer.DoneInfo{})
 		}
-		if own {
-			call.GiveUp()
-		} else {
-			p.counters.Unhold()
-		}
+		call.GiveUp()
 		p.unplaced()
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	endpoint := sc.endpoint
-	if own && call.Endpoint != nil {
-		endpoint = call.Endpoint
+	if call.Endpoint == nil {
+		call.Endpoint = sc.endpoint
 	}
-	load := sc.load(endpoint, p.counters)
-	if own {
-		call.Endpoint, call.Address, call.Load = endpoint, address, load
+	call.Address, call.Load = address, sc.load(call.Endpoint, p.counters)
+	call.Load.Start(call.Hold)
+	if call.Hold {
+		call.HoldLoad(call.Load)
 	}
 	res.SubConn = sc.SubConn
-	return p.finish(call, own, hold, res, load)
+	return finish(call, res), nil
+}
+
+// finish leaves Done with a call that holds; the end of others is not known.
+func finish(call *policy.Call, res balancer.PickResult) balancer.PickResult {
+	if call.Hold {
+		call.HoldDone(res.Done)
+	} else if res.Done != nil {
+		res.Done(balancer.DoneInfo{})
+	}
+	res.Done = nil
+	return res
 }
 
 // unplaced counts a pick that was let pass and that no locality counts.
 func (p *picker) unplaced() {
 	if p.ready {
 		p.counters.Unplaced()
-	}
-}
-
-// finish counts the pick, and leaves what it holds with the call, or with Done
-// where the context is not lbd's.
-func (p *picker) finish(call *policy.Call, own, hold bool, res balancer.PickResult, load *policy.LocalityLoad) (balancer.PickResult, error) {
-	if load != nil {
-		load.Start(hold)
-	}
-	if !own {
-		res.Done = done(p.counters, load, res.Done)
-		return res, nil
-	}
-	if hold {
-		call.HoldLoad(load)
-		call.HoldDone(res.Done)
-	} else if res.Done != nil {
-		res.Done(balancer.DoneInfo{}) // nobody will tell its end
-	}
-	res.Done = nil
-	return res, nil
-}
-
-// done gives back what a pick without Call holds.
-func done(counters *policy.ClusterCounters, load *policy.LocalityLoad, inner func(balancer.DoneInfo)) func(balancer.DoneInfo) {
-	var call policy.Call
-	call.HoldBreaker(counters)
-	call.HoldLoad(load)
-	call.HoldDone(inner)
-	held := call.Held()
-	return func(info balancer.DoneInfo) {
-		outcome := policy.OutcomeSuccess
-		if info.Err != nil {
-			outcome = policy.OutcomeError
-		}
-		held.Finish(outcome, info)
 	}
 }

@@ -156,18 +156,14 @@ type picker map[string]balancer.Picker
 
 // Pick lets the picker of the call's cluster pick.
 func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	var cluster string
-	call, ok := policy.CallOf(info.Ctx)
-	if ok {
-		cluster = call.Cluster
-	}
-	child, found := p[cluster]
-	if ok && call.Trace != nil {
-		call.Trace.Steps = append(call.Trace.Steps, policy.ClusterStep{Cluster: cluster, Found: found})
+	call := policy.CallOf(info.Ctx)
+	child, found := p[call.Cluster]
+	if call.Trace != nil {
+		call.Trace.Steps = append(call.Trace.Steps, policy.ClusterStep{Cluster: call.Cluster, Found: found})
 	}
 	if !found {
 		return balancer.PickResult{}, policy.NewRefusal(policy.KindUnknownCluster, "",
-			fmt.Sprintf("unknown cluster selected for RPC: %q", cluster))
+			fmt.Sprintf("unknown cluster selected for RPC: %q", call.Cluster))
 	}
 	return child.Pick(info)
 }

@@ -55,12 +55,11 @@ func (b builder) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingC
 
 // Build builds the wrapped policy.
 func (b builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer {
-		f := &foreign{builder: b.inner, subConns: make(map[*subConn]struct{}), reported: connectivity.Connecting}
-		f.conn = &clientConn{Conn: conn, policy: f, calls: calls{post: conn.Post}}
-		f.inner = b.inner.Build(f.conn, opts)
-		return f
-	})
+	conn := policy.ConnOf(cc)
+	f := &foreign{builder: b.inner, subConns: make(map[*subConn]struct{}), reported: connectivity.Connecting}
+	f.conn = &clientConn{Conn: conn, policy: f, calls: calls{post: conn.Post}}
+	f.inner = b.inner.Build(f.conn, opts)
+	return f
 }
 
 // foreign belongs to the owner, all of it.

@@ -25,8 +25,8 @@ func (p *picker) Failure() error { return p.failure }
 
 // Pick asks the policy, again where it picks what the pick excludes.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	call, own := policy.CallOf(info.Ctx)
-	if own && call.Trace != nil {
+	call := policy.CallOf(info.Ctx)
+	if call.Trace != nil {
 		call.Trace.Steps = append(call.Trace.Steps, policy.OpaqueStep{Policy: p.policy})
 	}
 	for range maxAsks {
@@ -40,13 +40,11 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 		}
 		endpoint := sc.endpoint.Load()
-		if own && call.Excludes(endpoint) {
+		if call.Excludes(endpoint) {
 			unpick(res)
 			continue
 		}
-		if own {
-			call.Endpoint = endpoint
-		}
+		call.Endpoint = endpoint
 		res.SubConn = *sc.real.Load()
 		return res, nil
 	}

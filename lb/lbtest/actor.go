@@ -140,8 +140,6 @@ func (a *Actor) Close() { a.Closed = true }
 type actorPicker struct{ endpoint *resource.Endpoint }
 
 func (p *actorPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if call, ok := policy.CallOf(info.Ctx); ok {
-		call.Endpoint = p.endpoint
-	}
+	policy.CallOf(info.Ctx).Endpoint = p.endpoint
 	return balancer.PickResult{}, nil
 }

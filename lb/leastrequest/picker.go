@@ -24,13 +24,12 @@ type picker struct {
 	draw    func() uint64
 }
 
-// Pick draws endpoints, one perhaps several times, and takes the first of those
-// with the fewest requests in flight. A [policy.Call] that does not hold is not
-// counted; any other pick counts until it is finished, or its Done is called.
+// Pick draws endpoints, possibly the same several times, and takes the first of those
+// with the fewest requests in flight. A pick that holds counts until it is finished.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	call, own := policy.CallOf(info.Ctx)
+	call := policy.CallOf(info.Ctx)
 	var step *policy.EndpointStep
-	if own && call.Trace != nil {
+	if call.Trace != nil {
 		step = &policy.EndpointStep{Policy: Name, Rotation: len(p.Seats), Index: -1, Excluded: call.CountExcluded(p)}
 		defer func() { call.Trace.Steps = append(call.Trace.Steps, *step) }()
 	}
@@ -51,12 +50,6 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		}
 	}
 	s := &p.Seats[best]
-	res := balancer.PickResult{SubConn: s.SubConn}
-	if !own {
-		s.Own.n.Add(1)
-		res.Done = func(balancer.DoneInfo) { s.Own.n.Add(-1) }
-		return res, nil
-	}
 	call.Endpoint = s.Endpoint
 	if call.Hold {
 		s.Own.n.Add(1)
@@ -65,14 +58,14 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if step != nil {
 		step.Index, step.Endpoint, step.Detail = best, s.Endpoint, compared
 	}
-	return res, nil
+	return balancer.PickResult{SubConn: s.SubConn}, nil
 }
 
 // drawn draws a seat; if call excludes it, one of the seats that remain. It
 // returns -1 if call excludes all.
 func (p *picker) drawn(call *policy.Call) int {
 	i := p.At(p.draw())
-	if call != nil && call.Excludes(p.Seats[i].Endpoint) {
+	if call.Excludes(p.Seats[i].Endpoint) {
 		return call.Redraw(p, p.draw)
 	}
 	return i

@@ -131,22 +131,6 @@ func TestCountsHeldOnly(t *testing.T) {
 	}
 }
 
-// TestForeignPick: a context that is not lbd's is counted until Done.
-func TestForeignPick(t *testing.T) {
-	s := newStage(t, config("a"), says("a", ready))
-	res, err := s.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
-	if err != nil || res.SubConn != s.SubConn("a") {
-		t.Fatalf("picked %v, %v", res, err)
-	}
-	if got := seats(s); got != "a:1" {
-		t.Errorf("in flight is %s before Done", got)
-	}
-	res.Done(balancer.DoneInfo{})
-	if got := seats(s); got != "a:0" {
-		t.Errorf("in flight is %s after Done", got)
-	}
-}
-
 // TestConcurrentPicks: nothing is lost of the counts, and they keep the
 // endpoints level: of two drawn the fuller one is never taken.
 func TestConcurrentPicks(t *testing.T) {

@@ -230,10 +230,6 @@ func TestOutlierDetection(t *testing.T) {
 			all("a b", 5), ends("c", 5, 0), unheld("c", 20), after(interval), happened(),
 			all("a b", 5), ends("c", 2, 3), holds("c", 20), gives("c", 20, policy.OutcomeExpired), after(interval), happened("c until 1m10s"),
 		}},
-		{"other contexts' Done counts", []step{
-			all("a b c", 3), foreign(30, nil), after(interval), happened(),
-			foreign(30, errors.New("reset")), after(interval), happened("a until 50s", "b until 50s", "c until 50s"),
-		}},
 		{"nothing is ejected from under pick_first", []step{
 			leaf(string(resource.PolicyPickFirst)), detect(), connectNew, one, after(9 * interval), happened(), reaches("a b c"),
 		}},
@@ -408,28 +404,25 @@ func TestChildHears(t *testing.T) {
 			heard = nil
 		}
 		says := func(state connectivity.State, err error) { tree.Batch(func() { tree.SubConns[0].Says(state, err) }) }
-		pick := func() balancer.PickResult {
+		fail := func() { // a request
 			t.Helper()
-			res, err := tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
+			call := &policy.Call{Hold: true}
+			res, err := tree.Pick(call)
 			if err != nil || res.SubConn != tree.SubConns[0] {
 				t.Fatalf("picked %v, %v; want the SubConn from above", res.SubConn, err)
 			}
-			return res
+			call.Held().Finish(policy.OutcomeError, policy.NoInfo)
 		}
-		if pick().Done != nil {
-			t.Error("nothing is to be detected, but picks are counted")
-		}
+		fail() // nothing is detected: it is not counted
 		says(connecting, nil)
 		says(ready, nil)
 		hears("CONNECTING <nil>", "READY <nil>")
 		strange := config(percentage(1, 1))
 		lbtest.As[*policy.OutlierDetectionConfig](t, strange.Config).Child.Endpoints = nil
 		tree.Config(strange)
-		if pick().Done != nil {
-			t.Error("the config has no such endpoint, but its picks are counted")
-		}
+		fail() // the config has no such endpoint: it is not counted
 		tree.Config(config(percentage(1, 1)))
-		pick().Done(balancer.DoneInfo{Err: errors.New("reset")})
+		fail()
 		hears()
 		tree.Sleep(interval)
 		hears("TRANSIENT_FAILURE ejected by outlier detection: failure percentage 100.0% of 1 requests is above 50%")
@@ -443,7 +436,7 @@ func TestChildHears(t *testing.T) {
 		says(connecting, nil)
 		says(ready, nil)
 		hears("IDLE <nil>", "CONNECTING <nil>", "READY <nil>")
-		pick().Done(balancer.DoneInfo{Err: errors.New("reset")})
+		fail()
 		tree.Sleep(interval)
 		heard = nil
 		tree.Batch(sc.Shutdown)

@@ -21,8 +21,7 @@ func newPicker(child balancer.State) balancer.Picker {
 // Failure returns the error of all picks if the child has failed.
 func (p *picker) Failure() error { return p.failure }
 
-// Pick lets the child pick. The end of a [policy.Call] counts if it holds; that of
-// any other pick counts with its Done, as a success if that has no error.
+// Pick lets the child pick. The end of a pick counts if it holds.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	res, err := p.child.Pick(info)
 	if err != nil {
@@ -33,25 +32,9 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		return res, nil
 	}
 	res.SubConn = sc.SubConn
-	counts := sc.endpoint.Load()
-	if counts == nil {
-		return res, nil
-	}
-	if call, own := policy.CallOf(info.Ctx); own {
-		if call.Hold {
+	if counts := sc.endpoint.Load(); counts != nil {
+		if call := policy.CallOf(info.Ctx); call.Hold {
 			call.OnFinish(counts)
-		}
-		return res, nil
-	}
-	inner := res.Done
-	res.Done = func(info balancer.DoneInfo) {
-		outcome := policy.OutcomeSuccess
-		if info.Err != nil {
-			outcome = policy.OutcomeError
-		}
-		counts.Finish(outcome, info)
-		if inner != nil {
-			inner(info)
 		}
 	}
 	return res, nil

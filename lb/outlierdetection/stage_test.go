@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
@@ -379,24 +378,6 @@ func connects(address string, want int) step {
 		s.t.Helper()
 		if got := s.tree.SubConn(address).Connects; got != want {
 			s.t.Errorf("%s was asked %d times to connect, want %d", address, got, want)
-		}
-	}
-}
-
-// foreign lets n requests end whose context is not lbd's.
-func foreign(n int, err error) step {
-	return func(s *stage) {
-		s.t.Helper()
-		for range n {
-			res, pickErr := s.tree.Picker().Pick(balancer.PickInfo{Ctx: s.t.Context()})
-			if pickErr != nil {
-				s.t.Fatal(pickErr)
-			}
-			lbtest.As[*lbtest.SubConn](s.t, res.SubConn)
-			res.Done(balancer.DoneInfo{Err: err})
-		}
-		if n := s.tree.Counters.Get(policy.ServiceKey{Cluster: "orders"}).Breaker.InFlight(); n != 0 {
-			s.t.Errorf("%d are in flight after their Done", n)
 		}
 	}
 }

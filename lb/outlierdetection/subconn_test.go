@@ -1,7 +1,6 @@
 package outlierdetection_test
 
 import (
-	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -50,13 +49,13 @@ func TestPartialSubConn(t *testing.T) {
 		says := func(state connectivity.State) { tree.Batch(func() { tree.SubConns[0].Says(state, nil) }) }
 		says(connecting)
 		says(ready)
-		res, err := tree.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
-		if err != nil {
+		call := &policy.Call{Hold: true}
+		if _, err := tree.Pick(call); err != nil {
 			t.Fatal(err)
 		}
 		says(idle) // it is lost before its requests are judged
 		hears("CONNECTING", "READY", "IDLE")
-		res.Done(balancer.DoneInfo{Err: errors.New("reset")})
+		call.Held().Finish(policy.OutcomeError, policy.NoInfo)
 		tree.Sleep(interval)
 		hears()
 		says(connecting)

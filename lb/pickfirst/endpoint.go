@@ -79,8 +79,7 @@ func shuffle(endpoints []*endpoint, weights policy.Weights, draw func() uint64) 
 	}
 	tickets := make([]ticket, len(endpoints))
 	for i, e := range endpoints {
-		uniform := float64(draw()>>11) / (1 << 53) // in [0, 1)
-		tickets[i] = ticket{e, -math.Log(uniform) / float64(weights.Of(e.value))}
+		tickets[i] = ticket{e, -math.Log(policy.UnitOf(draw())) / float64(weights.Of(e.value))}
 	}
 	slices.SortStableFunc(tickets, func(a, b ticket) int { return cmp.Compare(a.wait, b.wait) })
 	out := make([]*endpoint, len(tickets))

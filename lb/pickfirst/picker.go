@@ -19,10 +19,7 @@ type picker struct {
 
 // Pick picks the endpoint, unless the pick excludes it.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	call, ok := policy.CallOf(info.Ctx)
-	if !ok {
-		return balancer.PickResult{SubConn: p.subConn}, nil
-	}
+	call := policy.CallOf(info.Ctx)
 	if call.Excludes(p.endpoint) {
 		p.trace(call, -1, 1)
 		return balancer.PickResult{}, errAllExcluded

@@ -11,8 +11,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Builder builds the policies of one name. It works in lbd's trees and in any gRPC
-// channel.
+// Builder builds the policies of one name.
 type Builder struct {
 	name  string
 	parse func(*ConfigReader) serviceconfig.LoadBalancingConfig // nil unless clusters can choose the policy
@@ -59,9 +58,9 @@ func (b Builder) JudgeConfig(text json.RawMessage) (applied string, findings []r
 // Name returns the policy's name in gRPC's registry.
 func (b Builder) Name() string { return b.name }
 
-// Build builds a policy.
+// Build builds a policy. cc must be a [*Conn], which the tree and all bases pass.
 func (b Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return Build(cc, b.build)
+	return b.build(ConnOf(cc))
 }
 
 // Base sends a policy's state to the policy's parent, at most once in a batch. Every

@@ -64,10 +64,13 @@ type Call struct {
 	routed bool
 }
 
-// CallOf returns the Call that ctx is, if it is one.
-func CallOf(ctx context.Context) (*Call, bool) {
-	c, ok := ctx.(*Call)
-	return c, ok
+// CallOf returns the Call that ctx is. For any other context, which a policy that is
+// not lbd's may use, it returns a Call that holds nothing.
+func CallOf(ctx context.Context) *Call {
+	if c, ok := ctx.(*Call); ok {
+		return c
+	}
+	return &Call{Context: ctx}
 }
 
 // Reset makes c a new call within ctx that asks nothing yet.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -41,6 +42,16 @@ type Conn struct {
 // NewConn returns the Conn of a tree's topmost policy.
 func NewConn(cc balancer.ClientConn, tree *Tree) *Conn {
 	return &Conn{ClientConn: cc, tree: tree, events: tree.Events}
+}
+
+// ConnOf returns the Conn that a builder gets for a ClientConn. lbd's policies run in
+// lbd's trees only, so it panics for any other.
+func ConnOf(cc balancer.ClientConn) *Conn {
+	conn, ok := cc.(*Conn)
+	if !ok {
+		panic(fmt.Sprintf("policy: built with a %T, which is not part of a tree of lbd's", cc))
+	}
+	return conn
 }
 
 // Child returns the Conn of a child whose calls go to cc, which embeds c and

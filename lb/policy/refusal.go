@@ -65,7 +65,7 @@ type ErrPicker struct{ Err error }
 
 // Pick returns the picker's error.
 func (p *ErrPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if c, ok := CallOf(info.Ctx); ok && c.Trace != nil {
+	if c := CallOf(info.Ctx); c.Trace != nil {
 		if p.Err == balancer.ErrNoSubConnAvailable { //nolint:errorlint // a picker returns it bare
 			c.Trace.Steps = append(c.Trace.Steps, QueueStep{})
 		} else {

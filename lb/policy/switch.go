@@ -141,6 +141,9 @@ func (s *Switch) ResolverError(err error) {
 	}
 }
 
+// UpdateSubConnState is not called: SubConns have listeners.
+func (s *Switch) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
 // ExitIdle asks the latest child to connect.
 func (s *Switch) ExitIdle() {
 	switch {

@@ -23,15 +23,14 @@ const (
 // switcher is a policy that is a Switch and nothing else.
 type switcher struct{ *policy.Switch }
 
-func (s switcher) UpdateClientConnState(balancer.ClientConnState) error       { return nil }
-func (s switcher) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+func (s switcher) UpdateClientConnState(balancer.ClientConnState) error { return nil }
 
 type switcherBuilder struct{}
 
 func (switcherBuilder) Name() string { return "switcher" }
 
 func (switcherBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return policy.Build(cc, func(conn *policy.Conn) balancer.Balancer { return switcher{policy.NewSwitch(conn)} })
+	return switcher{policy.NewSwitch(policy.ConnOf(cc))}
 }
 
 // TestSwitch: the child of policy "old" is called old, that of policy "new" new,

@@ -54,11 +54,10 @@ func (p *picker) Failure() error { return p.failure }
 
 // Pick lets the child in use pick.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if call, ok := policy.CallOf(info.Ctx); ok {
-		call.Priority = p.priority
-		if call.Trace != nil {
-			call.Trace.Steps = append(call.Trace.Steps, p.step)
-		}
+	call := policy.CallOf(info.Ctx)
+	call.Priority = p.priority
+	if call.Trace != nil {
+		call.Trace.Steps = append(call.Trace.Steps, p.step)
 	}
 	return p.child.Pick(info)
 }

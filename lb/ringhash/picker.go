@@ -41,10 +41,7 @@ func (p *picker) Failure() error { return p.failure }
 // CONNECTING already (gRFC A76). Where all have failed the pick fails with the
 // error of the one that it would have been.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	call, own := policy.CallOf(info.Ctx)
-	if !own {
-		return p.answer(nil, p.walk(nil, p.draw(), true))
-	}
+	call := policy.CallOf(info.Ctx)
 	hash, drawn := call.Hash, !call.HasHash
 	if drawn {
 		hash = p.draw()
@@ -72,7 +69,7 @@ func (p *picker) walk(call *policy.Call, hash uint64, drawn bool) found {
 	asked := p.connecting
 	for i := range n {
 		s := &p.seats[p.ring[(start+i)%n].seat]
-		if call != nil && call.Excludes(s.endpoint) {
+		if call.Excludes(s.endpoint) {
 			excluded = excluded || s.state != connectivity.TransientFailure
 			continue
 		}
@@ -118,9 +115,7 @@ func (p *picker) answer(call *policy.Call, f found) (balancer.PickResult, error)
 	case f.seat == nil:
 		return balancer.PickResult{}, errAllExcluded
 	case f.seat.state == connectivity.Ready:
-		if call != nil {
-			call.Endpoint = f.seat.endpoint
-		}
+		call.Endpoint = f.seat.endpoint
 		return balancer.PickResult{SubConn: f.seat.subConn}, nil
 	case f.seat.state == connectivity.TransientFailure:
 		return balancer.PickResult{}, f.seat.err

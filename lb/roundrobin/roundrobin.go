@@ -50,12 +50,11 @@ type picker struct {
 // Pick takes the next endpoint in turn. If the pick excludes it, one of the
 // endpoints that remain is drawn, each with the same chance.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	i := int(p.next.Add(1) % uint32(len(p.Seats)))
-	if call, ok := policy.CallOf(info.Ctx); ok {
-		if i = call.Turn(Name, p, i, p.draw); i < 0 {
-			return balancer.PickResult{}, policy.ErrAllExcluded
-		}
-		call.Endpoint = p.Seats[i].Endpoint
+	call := policy.CallOf(info.Ctx)
+	i := call.Turn(Name, p, int(p.next.Add(1)%uint32(len(p.Seats))), p.draw)
+	if i < 0 {
+		return balancer.PickResult{}, policy.ErrAllExcluded
 	}
+	call.Endpoint = p.Seats[i].Endpoint
 	return balancer.PickResult{SubConn: p.Seats[i].SubConn}, nil
 }

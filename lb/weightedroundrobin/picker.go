@@ -65,20 +65,13 @@ func (p *picker) weigh(now time.Time, c Config) (reported bool) {
 }
 
 // Pick takes the next endpoint in turn. If the pick excludes it, one of the
-// endpoints that remain is drawn, by weight. A [policy.Call] that holds reports
-// the endpoint's load when it ends, any other pick when its Done is called.
+// endpoints that remain is drawn, by weight. A pick that holds reports the endpoint's
+// load when it ends.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	s := p.scheduler.Load()
-	i := s.next(&p.sequence)
-	call, ok := policy.CallOf(info.Ctx)
-	if !ok {
-		l := p.seats[i].Own
-		return balancer.PickResult{
-			SubConn: p.seats[i].SubConn,
-			Done:    func(info balancer.DoneInfo) { l.Finish(policy.OutcomeSuccess, info) },
-		}, nil
-	}
-	if i = call.Turn(Name, s, i, p.draw); i < 0 {
+	call := policy.CallOf(info.Ctx)
+	i := call.Turn(Name, s, s.next(&p.sequence), p.draw)
+	if i < 0 {
 		return balancer.PickResult{}, policy.ErrAllExcluded
 	}
 	call.Endpoint = p.seats[i].Endpoint

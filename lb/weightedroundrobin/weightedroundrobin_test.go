@@ -280,21 +280,6 @@ func TestWeights(t *testing.T) {
 				pick(s, "b", false).Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: busy(0.1)})
 			}, after(second), shares("a:1 b:1"),
 		}},
-		{"other contexts tell with their Done", []step{
-			up("a b", blackout(0)), func(s *stage) {
-				for range 2 {
-					res, err := s.Picker().Pick(balancer.PickInfo{Ctx: t.Context()})
-					if err != nil {
-						t.Fatal(err)
-					}
-					load := busy(1)
-					if lbtest.As[*lbtest.SubConn](t, res.SubConn).Addresses[0].Addr == "b" {
-						load = busy(0.1)
-					}
-					res.Done(balancer.DoneInfo{ServerLoad: load})
-				}
-			}, after(second), shares("a:1 b:10"),
-		}},
 		{"loads are updated after all have been lost and found", []step{
 			up("a b", blackout(0)), says("a", idle), says("b", idle), after(10 * second), up("a b"),
 			tells("a", busy(1)), tells("b", busy(0.1)), after(second), shares("a:1 b:10"),

@@ -51,12 +51,12 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		draw = p.draw()
 		i = p.table.at(draw)
 	}
-	call, own := policy.CallOf(info.Ctx)
-	if own && call.Trace != nil {
+	call := policy.CallOf(info.Ctx)
+	if call.Trace != nil {
 		p.trace(call, draw, i, nil)
 	}
 	res, err := p.seats[i].Pick(info)
-	if err == nil || !own || len(call.Exclude) == 0 || !excluded(err) {
+	if err == nil || len(call.Exclude) == 0 || !excluded(err) {
 		return res, err
 	}
 	return p.pickOther(info, call, i)

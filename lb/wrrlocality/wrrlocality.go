@@ -37,6 +37,3 @@ func (b *wrrLocality) UpdateClientConnState(s balancer.ClientConnState) error {
 		Config: &policy.WeightedTargetConfig{Targets: targets},
 	})
 }
-
-// UpdateSubConnState is not called: SubConns have listeners.
-func (b *wrrLocality) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
