@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// AttemptDelay is how long an attempt to connect to an address may take before
-// the next address is tried beside it (gRFC A61; RFC 8305's Connection Attempt
-// Delay).
+// AttemptDelay is how long an attempt to connect may take before the next address is
+// tried as well (gRFC A61; RFC 8305's Connection Attempt Delay).
 const AttemptDelay = 250 * time.Millisecond
 
-// family is what kind of host an address has.
+// family is the kind of host in an address.
 type family uint8
 
 const (
@@ -33,10 +32,10 @@ func familyOf(address string) family {
 	}
 }
 
-// Interleave is what has the addresses, host:port each, taken in turn from the
-// families in the order in which these come first (gRFC A61; RFC 8305, section
-// 4): where one family is not reachable, an address of another is tried soon.
-// The list itself is not changed, and may be what is returned.
+// Interleave takes addresses, host:port each, in turn from the families, in the order
+// in which these first appear (gRFC A61; RFC 8305, section 4). If one family is not
+// reachable, an address of another is tried soon. The result may be list itself, which
+// is not changed.
 func Interleave[T any](list []T, address func(T) string) []T {
 	if len(list) < 3 {
 		return list // in turn already
@@ -65,8 +64,7 @@ func Interleave[T any](list []T, address func(T) string) []T {
 	return turns
 }
 
-// SameAddresses reports whether an endpoint's addresses are the same, in
-// whatever order.
+// SameAddresses reports whether the addresses are the same in any order.
 func SameAddresses(a, b []string) bool {
 	if len(a) != len(b) {
 		return false

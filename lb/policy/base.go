@@ -18,14 +18,13 @@ type Builder struct {
 	build func(*Conn) balancer.Balancer
 }
 
-// NewBuilder returns the Builder of policies that build makes, and that lbd puts
-// above endpoint policies.
+// NewBuilder returns the Builder of a policy above endpoint policies.
 func NewBuilder(name string, build func(*Conn) balancer.Balancer) Builder {
 	return Builder{name: name, build: build}
 }
 
-// NewChoiceBuilder returns the Builder of policies that a cluster can choose by name.
-// parse reads their config.
+// NewChoiceBuilder returns the Builder of a policy that clusters can choose by name,
+// and whose config parse reads.
 func NewChoiceBuilder[C serviceconfig.LoadBalancingConfig](name string, parse func(*ConfigReader) C, build func(*Conn) balancer.Balancer) Builder {
 	return Builder{name, func(r *ConfigReader) serviceconfig.LoadBalancingConfig { return parse(r) }, build}
 }
@@ -43,8 +42,8 @@ func (b Builder) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingC
 	return config, r.err()
 }
 
-// JudgeConfig returns what is wrong with a JSON config, and the config as it is
-// applied, in a form that is the same for all configs with the same meaning.
+// JudgeConfig validates a JSON config. applied is its normal form: the same for all
+// configs with the same meaning.
 func (b Builder) JudgeConfig(text json.RawMessage) (applied string, findings []resource.ConfigFinding) {
 	r := &ConfigReader{policy: b.name, text: text}
 	b.parse(r)
@@ -63,16 +62,15 @@ func (b Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer
 	return b.build(ConnOf(cc))
 }
 
-// Base sends a policy's state to the policy's parent, at most once in a batch. Every
-// policy with a picker of its own embeds it, and calls [Base.Init] first.
-//
-// All of it belongs to the owner.
+// Base sends a policy's state to its parent, once in a batch at most. A policy with a
+// picker of its own embeds it, and calls [Base.Init] first. All of it belongs to the
+// owner.
 type Base struct {
 	*Conn
 
-	// Reported is the state that was sent last; SHUTDOWN before the first.
+	// Reported is the last state sent; SHUTDOWN before the first.
 	Reported connectivity.State
-	// Stale means that the picker that was sent last is out of date.
+	// Stale means that the last picker sent is out of date.
 	Stale bool
 	// Err is the error of picks while the state is TRANSIENT_FAILURE.
 	Err error
@@ -82,8 +80,8 @@ type Base struct {
 	pending, closed bool
 }
 
-// Init prepares the Base of a policy. At the end of each batch in which
-// [Base.Mark] was called, r reports with [Base.Send].
+// Init prepares the Base. r calls [Base.Send] at the end of each batch with a
+// [Base.Mark].
 func (b *Base) Init(conn *Conn, name string, r Reporter) {
 	*b = Base{Conn: conn, Reported: connectivity.Shutdown, name: name, reporter: r}
 }
@@ -91,20 +89,19 @@ func (b *Base) Init(conn *Conn, name string, r Reporter) {
 // Mark makes the policy report at the end of the batch.
 func (b *Base) Mark() { b.Conn.Mark(b.reporter, &b.pending) }
 
-// MarkStale is Mark with a new picker, even if the state is the same.
+// MarkStale is Mark with a new picker.
 func (b *Base) MarkStale() {
 	b.Stale = true
 	b.Mark()
 }
 
-// Fail is MarkStale with another error for picks.
+// Fail is MarkStale with a new error.
 func (b *Base) Fail(err error) {
 	b.Err = err
 	b.MarkStale()
 }
 
-// Send sends state and its picker to the parent, unless the parent has both
-// already, or the policy is closed.
+// Send sends the state, unless it is the same and its picker is not stale.
 func (b *Base) Send(state connectivity.State, picker func(connectivity.State) balancer.Picker) {
 	if b.closed || state == b.Reported && !b.Stale {
 		return
@@ -113,8 +110,7 @@ func (b *Base) Send(state connectivity.State, picker func(connectivity.State) ba
 	b.Conn.UpdateState(balancer.State{ConnectivityState: state, Picker: picker(state)})
 }
 
-// Picker returns the picker of a policy that is not READY: picks wait, or fail with
-// Err.
+// Picker returns the picker of a state other than READY: picks wait, or fail with Err.
 func (b *Base) Picker(state connectivity.State) balancer.Picker {
 	if state == connectivity.TransientFailure {
 		return &ErrPicker{Err: b.Err}
@@ -134,7 +130,7 @@ func (b *Base) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 // ExitIdle does nothing.
 func (b *Base) ExitIdle() {}
 
-// Describe describes the policy without what is below it.
+// Describe describes the policy without its children.
 func (b *Base) Describe() Node {
 	n := Node{Policy: b.name, State: b.Reported}
 	if b.Reported == connectivity.TransientFailure {

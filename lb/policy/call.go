@@ -10,57 +10,51 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Call is one pick. It is the Ctx of the pick's [balancer.PickInfo]: it carries
-// what is asked down the pickers, and what they took for it back up. Own
-// pickers find it with [CallOf], write what they took into it and return no
-// Done; the one who asked gives everything back through [Call.Held].
+// Call is one pick, and the Ctx of its [balancer.PickInfo]: it carries the request
+// down the pickers and the result back up. lbd's pickers get it with [CallOf], and
+// return no Done: the caller finishes what [Call.Held] returns.
 //
 // A Call belongs to one goroutine. It may be used again after [Call.Reset].
 type Call struct {
 	context.Context
 
-	// What is asked.
+	// The request.
 
-	// Cluster is the cluster that the caller names, or that the target's routes
-	// have chosen.
+	// Cluster is chosen by the caller or by the target's routes.
 	Cluster string
-	// Path and Headers are what the target's routes look at; names of headers
-	// are in lower case.
+	// Path and Headers are matched by the target's routes; header names are in lower
+	// case.
 	Path    string
 	Headers []resource.Header
-	// Hash is the request hash, for policies that hash, where HasHash is true:
-	// the caller's, or else the route's.
+	// Hash is the request hash if HasHash: the caller's, or else the route's.
 	Hash    uint64
 	HasHash bool
-	// Hold makes the pick count as in flight until its [Held] is finished.
-	// Without it the circuit breaker is read only.
+	// Hold counts the pick as in flight until its [Held] is finished. Without it, the
+	// pick only reads the circuit breaker.
 	Hold bool
-	// WaitForReady queues the pick in TRANSIENT_FAILURE too.
+	// WaitForReady queues the pick in TRANSIENT_FAILURE.
 	WaitForReady bool
-	// Exclude holds addresses to avoid, any of an endpoint's.
+	// Exclude has addresses to avoid; one of an endpoint's is enough.
 	Exclude []string
-	// Trace, where not nil, takes down every step of the decision.
+	// Trace records every step of the decision, if not nil.
 	Trace *Trace
 
-	// What the pickers took.
+	// The result.
 
-	// Endpoint is the endpoint picked.
 	Endpoint *resource.Endpoint
-	// Address is the address of Endpoint that is connected.
-	Address string
-	// Priority is the priority that Endpoint was picked from.
+	// Address is the connected address of Endpoint.
+	Address  string
 	Priority int
 
 	// Load counts the picks of Endpoint's locality.
 	Load *LocalityLoad
-	// Generation is that of the picker that answered.
+	// Generation is the number of the picker that answered.
 	Generation int64
-	// Queued is how long the pick waited for a picker that could answer; zero
-	// for a pick that did not.
+	// Queued is how long the pick waited for a picker that could answer.
 	Queued time.Duration
 
 	held Held
-	// routed is true where Hash is the route's.
+	// routed: Hash is the route's.
 	routed bool
 }
 
@@ -73,15 +67,13 @@ func CallOf(ctx context.Context) *Call {
 	return &Call{Context: ctx}
 }
 
-// Reset makes c a new call within ctx that asks nothing yet.
+// Reset makes c a new call within ctx.
 func (c *Call) Reset(ctx context.Context) { *c = Call{Context: ctx, Exclude: c.Exclude[:0]} }
 
-// RouteHash gives a pick whose caller has no request hash the route's, until
-// Again.
+// RouteHash sets the route's request hash, until Again.
 func (c *Call) RouteHash(hash uint64) { c.Hash, c.HasHash, c.routed = hash, true, true }
 
-// Again clears what the pickers took and the request hash that a route made, so
-// that the Call can be asked again.
+// Again clears the result and the route's request hash, for another pick.
 func (c *Call) Again() {
 	if c.routed {
 		c.Hash, c.HasHash, c.routed = 0, false, false
@@ -92,8 +84,7 @@ func (c *Call) Again() {
 	}
 }
 
-// Repick clears what the pickers took, but not what routes have chosen, so that
-// another picker can be asked for the same.
+// Repick clears the result, but not what routes have chosen, for another picker.
 func (c *Call) Repick() {
 	c.forget()
 	if c.Trace == nil {
@@ -116,8 +107,7 @@ func (c *Call) forget() {
 	c.held = Held{}
 }
 
-// Excludes reports whether the pick avoids e: whether any of its addresses is
-// excluded.
+// Excludes reports whether the pick avoids e.
 func (c *Call) Excludes(e *resource.Endpoint) bool {
 	for _, x := range c.Exclude {
 		if slices.Contains(e.Addresses, x) {
@@ -127,67 +117,60 @@ func (c *Call) Excludes(e *resource.Endpoint) bool {
 	return false
 }
 
-// HoldBreaker notes that the pick holds one request of c's breaker. The picker
-// that took it with [ClusterCounters.Hold] calls this.
+// HoldBreaker records that the pick holds one request of [ClusterCounters.Hold].
 func (c *Call) HoldBreaker(cc *ClusterCounters) { c.held.counters = cc }
 
-// HoldLoad notes where the pick's load is counted.
+// HoldLoad records where the pick's load is counted.
 func (c *Call) HoldLoad(l *LocalityLoad) { c.held.load = l }
 
-// HoldDone notes a Done that a foreign policy wants to be called.
+// HoldDone records the Done of a policy that is not lbd's.
 func (c *Call) HoldDone(done func(balancer.DoneInfo)) { c.held.done = done }
 
-// Finisher is told of the end of a held pick: a policy's counter of what is in
-// flight, or of how requests end.
+// Finisher counts the ends of held picks for a policy.
 type Finisher interface {
-	// Finish is called once, by any goroutine. info bears the load that the
-	// upstream reported, where it did, as a *orcav3.OrcaLoadReport.
+	// Finish is called once, by any goroutine. info has the load that the upstream
+	// reported, if any, as a *orcav3.OrcaLoadReport.
 	Finish(outcome Outcome, info balancer.DoneInfo)
 }
 
-// MaxFinishers is how many pickers on the way of one pick may want to be told of
-// its end.
+// MaxFinishers limits the Finishers of one pick.
 const MaxFinishers = 4
 
-// OnFinish lets f be told of the pick's end. A picker calls it for a pick that
-// holds, once the picker below it has picked; one that does not hold has no end.
-// It must not be called more than MaxFinishers times for a pick.
+// OnFinish registers f for the end of the pick. A picker calls it for a pick that
+// holds, after the picker below has picked.
 func (c *Call) OnFinish(f Finisher) {
 	c.held.finishers[c.held.finishing] = f
 	c.held.finishing++
 }
 
-// GiveUp ends what pickers have taken so far, for a pick that comes to nothing:
-// neither as a success nor as an error. The Call can be asked again.
+// GiveUp releases what a failed pick holds, neither as a success nor as an error. The
+// Call can be used again.
 func (c *Call) GiveUp() {
 	c.held.Finish(OutcomeExpired, NoInfo)
 	c.held = Held{}
 	c.Endpoint, c.Address, c.Load = nil, "", nil
 }
 
-// Held returns what the pick holds until it is finished. It is valid after the
-// Call is used again.
+// Held returns what the pick holds. It remains valid when the Call is used again.
 func (c *Call) Held() Held { return c.held }
 
-// Outcome is how a request ended, as its caller told.
+// Outcome is how a request ended.
 type Outcome uint8
 
 // The outcomes of a held pick.
 const (
-	// OutcomeSuccess is a request that went well.
 	OutcomeSuccess Outcome = iota
-	// OutcomeError is a request that failed.
 	OutcomeError
-	// OutcomeCancelled is a request that its caller gave up. Load reports
-	// count it as an error.
+	// OutcomeCancelled means that the caller canceled the request. Load reports count it as an
+	// error.
 	OutcomeCancelled
-	// OutcomeExpired is a request that nobody told the end of. It leaves the
-	// in-flight counts and is neither a success nor an error.
+	// OutcomeExpired means that the end is not known. It counts neither as a success nor as an
+	// error.
 	OutcomeExpired
 )
 
-// Held is what one pick holds: a request of the circuit breaker, a place in
-// its locality's load, a foreign policy's Done. The zero Held holds nothing.
+// Held is what one pick holds: a request of the circuit breaker, a request in progress
+// of its locality, a Done. The zero Held holds nothing.
 type Held struct {
 	counters  *ClusterCounters
 	load      *LocalityLoad
@@ -196,7 +179,7 @@ type Held struct {
 	finishing int
 }
 
-// Finish gives back what is held. It must be called exactly once.
+// Finish releases it. It must be called exactly once.
 func (h Held) Finish(outcome Outcome, info balancer.DoneInfo) {
 	if h.done != nil {
 		h.done(info)
@@ -215,5 +198,5 @@ func (h Held) Finish(outcome Outcome, info balancer.DoneInfo) {
 	}
 }
 
-// NoInfo is the DoneInfo of a request of which nothing more is known.
+// NoInfo is the DoneInfo of a request without a load report.
 var NoInfo balancer.DoneInfo

@@ -6,12 +6,10 @@ import (
 )
 
 // Children runs one child for each key of a policy's config, and aggregates their
-// states as gRPC does. A policy embeds it, and calls [Children.Init] first.
-//
-// T is what the policy keeps for each child. All of it belongs to the owner.
+// states as gRPC does. A policy embeds it, and calls [Children.Init] first. T is what
+// the policy keeps for each child. All of it belongs to the owner.
 type Children[K comparable, T any] struct {
 	Base
-	// Order holds the children.
 	Order []*ChildPolicy[K, T]
 
 	byKey   map[K]*ChildPolicy[K, T]
@@ -19,25 +17,24 @@ type Children[K comparable, T any] struct {
 	changed func(c *ChildPolicy[K, T], counted connectivity.State)
 }
 
-// ChildPolicy is one child. It is the ClientConn that the child's calls go to.
+// ChildPolicy is one child, and the ClientConn of its policy.
 type ChildPolicy[K comparable, T any] struct {
 	*Switch
 
-	Key K
-	// State is the child's last state.
+	Key   K
 	State balancer.State
-	// Counted is what the aggregate takes the state for: TRANSIENT_FAILURE lasts
-	// until READY or IDLE.
+	// Counted is State as the aggregate counts it: TRANSIENT_FAILURE lasts until READY
+	// or IDLE.
 	Counted connectivity.State
-	// Own is the policy's.
+	// Own belongs to the policy.
 	Own T
 
 	parent *Children[K, T]
 	kept   bool // used by Keep
 }
 
-// Init prepares the Children of a policy. changed is called after each change of a
-// child's state, with what the child counted as before.
+// Init prepares the Children. changed is called after each change of a child's state,
+// with its Counted before.
 func (cs *Children[K, T]) Init(conn *Conn, name string, r Reporter, changed func(c *ChildPolicy[K, T], counted connectivity.State)) {
 	cs.Base.Init(conn, name, r)
 	cs.byKey, cs.changed = make(map[K]*ChildPolicy[K, T]), changed
@@ -46,7 +43,7 @@ func (cs *Children[K, T]) Init(conn *Conn, name string, r Reporter, changed func
 // Child returns the child of a key, or nil.
 func (cs *Children[K, T]) Child(key K) *ChildPolicy[K, T] { return cs.byKey[key] }
 
-// Add adds a child that is CONNECTING. conn makes the child's Conn.
+// Add adds a CONNECTING child. conn makes its Conn.
 func (cs *Children[K, T]) Add(key K, conn func(balancer.ClientConn) *Conn) *ChildPolicy[K, T] {
 	c := &ChildPolicy[K, T]{
 		Key:     key,
@@ -61,8 +58,8 @@ func (cs *Children[K, T]) Add(key K, conn func(balancer.ClientConn) *Conn) *Chil
 	return c
 }
 
-// Keep makes order the children, and closes all others. It reports whether there
-// were others.
+// Keep makes order the children, closes all others, and reports whether there were
+// any.
 func (cs *Children[K, T]) Keep(order []*ChildPolicy[K, T]) (closed bool) {
 	for _, c := range order {
 		c.kept = true
@@ -80,18 +77,17 @@ func (cs *Children[K, T]) Keep(order []*ChildPolicy[K, T]) (closed bool) {
 	return closed
 }
 
-// Aggregate is the children's state in gRPC's order: READY if one is, else
-// CONNECTING, IDLE, TRANSIENT_FAILURE.
+// Aggregate is the state of all children: READY if one is, else CONNECTING, IDLE,
+// TRANSIENT_FAILURE.
 func (cs *Children[K, T]) Aggregate() connectivity.State { return cs.states.CurrentState() }
 
-// childConn is the ClientConn that a child's calls go to.
 type childConn[K comparable, T any] struct {
 	*Conn
 
 	child *ChildPolicy[K, T]
 }
 
-// UpdateState takes the child's state. None comes after it is closed.
+// UpdateState takes the child's state. It is not called after Close.
 func (cc childConn[K, T]) UpdateState(s balancer.State) {
 	c := cc.child
 	c.State = s

@@ -21,18 +21,18 @@ const (
 	OutlierDetection = "outlier_detection_experimental"
 )
 
-// Child is what a policy hands to a child: which policy it is, its config and
-// its endpoints.
+// Child is a child's part of a config: its policy, and that policy's config and
+// endpoints.
 type Child struct {
 	Policy string
 	Config serviceconfig.LoadBalancingConfig
-	// Endpoints is nil where Config carries them.
+	// Endpoints is nil if Config has them.
 	Endpoints []resolver.Endpoint
-	// Localities are those that Endpoints are of, for [WeightsOf].
+	// Localities are those of Endpoints, for [WeightsOf].
 	Localities []*Locality
 }
 
-// State is the child's part as grpc's balancers take it.
+// State returns the part in the form of grpc's balancers.
 func (c Child) State() balancer.ClientConnState {
 	s := balancer.ClientConnState{
 		ResolverState:  resolver.State{Endpoints: c.Endpoints},
@@ -44,82 +44,78 @@ func (c Child) State() balancer.ClientConnState {
 	return s
 }
 
-// ClusterManagerConfig is cluster_manager's: one child per cluster.
+// ClusterManagerConfig is cluster_manager's config: one child per cluster.
 type ClusterManagerConfig struct {
 	serviceconfig.LoadBalancingConfig
 	Children map[string]Child
 }
 
-// CDSConfig is cds's: the cluster to build from the target's config.
+// CDSConfig is cds's config: the cluster to build from the target's config.
 type CDSConfig struct {
 	serviceconfig.LoadBalancingConfig
 	Cluster string
 	XDS     *resource.Config
-	// First is the number of the cluster's first priority: that of the first
-	// priority of a leaf among all priorities of its AGGREGATE, else 0.
+	// First is the number of the cluster's first priority: for a leaf among all
+	// priorities of its AGGREGATE, else 0.
 	First int
 }
 
-// ClusterImplConfig is cluster_impl's: drops and circuit breaking of one
-// cluster.
+// ClusterImplConfig is cluster_impl's config.
 type ClusterImplConfig struct {
 	serviceconfig.LoadBalancingConfig
 	Service ServiceKey
 	Drops   []resource.Drop
-	// Localities are those of the cluster, whose picks are counted.
+	// Localities are those whose picks are counted.
 	Localities []*resource.LocalityEndpoints
-	// LoadMetrics are the metrics of upstreams that count for load reports.
+	// LoadMetrics are the metrics of upstreams in load reports.
 	LoadMetrics *resource.LoadMetrics
 	MaxRequests uint32
-	// Connect is how the cluster's endpoints are connected to, and Security how
-	// these connections are secured; nil for not, unless Connect says so.
+	// Connect is the connect mode of the endpoints, and Security their TLS; nil for
+	// none, unless the mode is tls.
 	Connect  resource.ConnectMode
 	Security *resource.Security
 	Child    Child
 }
 
-// PriorityConfig is priority's: its children from the highest priority on.
+// PriorityConfig is priority's config. The highest priority is first.
 type PriorityConfig struct {
 	serviceconfig.LoadBalancingConfig
-	// Cluster is named in events.
+	// Cluster is the name in events.
 	Cluster string
-	// First is the number of the first child's priority.
+	// First is the number of the first child.
 	First    int
 	Children []PriorityChild
 }
 
 // PriorityChild is one priority, or one leaf of an AGGREGATE.
 type PriorityChild struct {
-	// Name stays with the priority's localities across updates. That of a leaf
-	// is its cluster.
+	// Name stays with the priority's localities across updates; of a leaf it is the
+	// cluster.
 	Name  string
 	Child Child
-	// Size is how many endpoints the priority has that picks may reach.
+	// Size is the number of usable endpoints.
 	Size int
-	// Leaf is nil for a priority.
 	Leaf *Leaf
 }
 
-// Leaf is a leaf of an AGGREGATE, as the priority policy over the leaves sees it.
+// Leaf describes a leaf of an AGGREGATE.
 type Leaf struct {
-	// Sizes has one entry for each priority of the leaf, and at least one: how
-	// many endpoints of it picks may reach.
+	// Sizes has the number of usable endpoints of each priority, of which there is at
+	// least one.
 	Sizes []int
-	// Err is why the leaf is skipped: it does not exist or is in error, or its
-	// endpoints do or are. It is nil for a leaf that is not skipped.
+	// Err is why the leaf is skipped; nil if it is not.
 	Err error
 }
 
-// WRRLocalityConfig is wrr_locality's: the localities of one priority.
+// WRRLocalityConfig is wrr_locality's config: the localities of one priority.
 type WRRLocalityConfig struct {
 	serviceconfig.LoadBalancingConfig
 	Localities []*Locality
-	// EndpointPolicy picks the endpoint within each locality; its Endpoints
-	// are left empty.
+	// EndpointPolicy is the policy within each locality, without endpoints.
 	EndpointPolicy Child
 }
 
-// WeightedTargetConfig is weighted_target's.
+// WeightedTargetConfig is weighted_target's config.
 type WeightedTargetConfig struct {
 	serviceconfig.LoadBalancingConfig
 	Targets []Target
@@ -131,12 +127,12 @@ type Target struct {
 	Child    Child
 }
 
-// OutlierDetectionConfig is outlier_detection's.
+// OutlierDetectionConfig is outlier_detection's config.
 type OutlierDetectionConfig struct {
 	serviceconfig.LoadBalancingConfig
-	// OutlierDetection is nil where it is not configured: nothing is detected.
+	// OutlierDetection is nil if it is not configured.
 	*resource.OutlierDetection
-	// Cluster is named in events.
+	// Cluster is the name in events.
 	Cluster string
 	Child   Child
 }

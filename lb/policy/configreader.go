@@ -15,8 +15,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// ConfigReader reads a policy's JSON config, in the form of gRPC's service config,
-// and collects findings.
+// ConfigReader reads a policy's JSON config as in gRPC's service config, and collects
+// findings.
 type ConfigReader struct {
 	policy   string
 	text     json.RawMessage
@@ -24,11 +24,11 @@ type ConfigReader struct {
 	findings []resource.ConfigFinding
 }
 
-// Read reads the config's members into what applied points to by name, of type bool,
-// float64, string, time.Duration, uint32 or uint64. Those of ignored are read as
-// well, but do not change what the policy does.
+// Read reads the config's members into the pointers in applied, by name: to bool,
+// float64, string, time.Duration, uint32 or uint64. It reads those in ignored as well,
+// which the policy does not apply.
 //
-// As in gRPC, which uses encoding/json, names are matched in any case, and null is
+// As in gRPC, which uses encoding/json, case is ignored in names, and null means
 // absent.
 func (r *ConfigReader) Read(applied, ignored map[string]any) {
 	r.applied = applied
@@ -57,7 +57,7 @@ func (r *ConfigReader) Invalid(member, format string, args ...any) {
 	r.find(resource.FindingInvalid, member, format, args...)
 }
 
-// InvalidByHand is Invalid for a config that is written by hand.
+// InvalidByHand is Invalid for a hand-written config.
 func (r *ConfigReader) InvalidByHand(member, format string, args ...any) {
 	r.Invalid(member, format, args...)
 	r.findings[len(r.findings)-1].ByHand = true
@@ -68,7 +68,7 @@ func (r *ConfigReader) Warn(member, format string, args ...any) {
 	r.find(resource.FindingWarning, member, format, args...)
 }
 
-// WarnByHand is Warn for a config that is written by hand.
+// WarnByHand is Warn for a hand-written config.
 func (r *ConfigReader) WarnByHand(member, format string, args ...any) {
 	r.Warn(member, format, args...)
 	r.findings[len(r.findings)-1].ByHand = true
@@ -78,7 +78,7 @@ func (r *ConfigReader) find(kind resource.FindingKind, member, format string, ar
 	r.findings = append(r.findings, resource.ConfigFinding{Kind: kind, Member: member, Text: fmt.Sprintf(format, args...)})
 }
 
-// err joins the findings that gRPC has as well.
+// err joins the findings that gRPC would also reject.
 func (r *ConfigReader) err() error {
 	var all []error
 	for _, f := range r.findings {
@@ -89,8 +89,8 @@ func (r *ConfigReader) err() error {
 	return errors.Join(all...)
 }
 
-// canonical is the config as it is applied: with defaults, and the members in order.
-// It is empty for a policy that has nothing to configure.
+// canonical returns the normal form of the config, with defaults; empty if the policy
+// has no config.
 func (r *ConfigReader) canonical() (string, error) {
 	if len(r.applied) == 0 {
 		return "", nil
@@ -109,7 +109,7 @@ func (r *ConfigReader) canonical() (string, error) {
 	return string(text), err
 }
 
-// foldedMember returns what into holds for a name, in any case.
+// foldedMember looks a name up in any case.
 func foldedMember(into map[string]any, name string) (target any, ok bool) {
 	for known, target := range into {
 		if strings.EqualFold(known, name) {
@@ -119,7 +119,8 @@ func foldedMember(into map[string]any, name string) (target any, ok bool) {
 	return nil, false
 }
 
-// readMember reads a member's value. If it cannot, it returns what the value must be.
+// readMember reads a member's value. If the value is wrong, it returns what is
+// expected.
 func readMember(text json.RawMessage, target any) (wanted string) {
 	var err error
 	if period, ok := target.(*time.Duration); ok {

@@ -7,17 +7,16 @@ import (
 	"google.golang.org/grpc/balancer"
 )
 
-// Tree is what the policies of one channel share beyond their parents.
+// Tree is what the policies of one channel share.
 type Tree struct {
 	Owner    *Serializer
 	Registry Registry
-	// Foreign returns a policy that Registry has not, or nil; it may be nil.
+	// Foreign returns a policy that Registry lacks, or nil. It may be nil.
 	Foreign  func(name string) balancer.Builder
 	Counters *Counters
-	// Draw gives uniform random numbers. Pickers call it from any goroutine.
+	// Draw returns uniform random numbers. Pickers call it from any goroutine.
 	Draw func() uint64
-	// Events takes what the policies report. It is called by the owner and
-	// must not block.
+	// Events handles events. The owner calls it, and it must not block.
 	Events func(Event)
 
 	// Owner only.
@@ -26,8 +25,8 @@ type Tree struct {
 	running        map[*ConnectTimer]struct{}
 }
 
-// Conn is a policy's line to its parent: grpc's contract, and what the tree
-// gives beyond it. Its methods are the owner's to call.
+// Conn connects a policy to its parent: grpc's ClientConn, and more. Only the owner
+// calls it.
 type Conn struct {
 	balancer.ClientConn
 
@@ -54,27 +53,25 @@ func ConnOf(cc balancer.ClientConn) *Conn {
 	return conn
 }
 
-// Child returns the Conn of a child whose calls go to cc, which embeds c and
-// overrides what the policy wants to see.
+// Child returns the Conn of a child. cc embeds c and overrides what the policy handles
+// itself.
 func (c *Conn) Child(cc balancer.ClientConn) *Conn {
 	return &Conn{ClientConn: cc, tree: c.tree, events: c.events, parent: c, root: c.root, depth: c.depth + 1}
 }
 
-// RootChild is Child for the child that serves one of the clusters that picks
-// can choose.
+// RootChild is Child for a cluster that picks can choose.
 func (c *Conn) RootChild(cc balancer.ClientConn, cluster string) *Conn {
 	child := c.Child(cc)
 	child.root = cluster
 	return child
 }
 
-// Root is the cluster, of those that picks can choose, that the policy works
-// for: an aggregate's where the policy serves one of its leaves. It is empty for
-// cluster_manager itself and for a policy in a tree without one.
+// Root returns the cluster that picks chose: the aggregate for a policy within a leaf.
+// It is empty above clusters.
 func (c *Conn) Root() string { return c.root }
 
-// Mark lets r report at the end of the batch, after everything below it. The
-// policy keeps pending, and leaves it alone.
+// Mark lets r report at the end of the batch, after everything below it. The policy
+// stores pending, and does not change it.
 func (c *Conn) Mark(r Reporter, pending *bool) {
 	owner := c.tree.Owner
 	for p := c; p != nil && p.touched != owner.batch; p = p.parent {
@@ -83,27 +80,27 @@ func (c *Conn) Mark(r Reporter, pending *bool) {
 	owner.mark(c.depth, r, pending)
 }
 
-// Touched is the number of the last batch in which a policy of c, or one below,
-// marked itself; 0 before the first.
+// Touched returns the number of the last batch with a Mark of this policy or one
+// below; 0 if none.
 func (c *Conn) Touched() uint64 { return c.touched }
 
-// Post runs f in the tree, later. Any goroutine may call it.
+// Post runs f in the tree. Any goroutine may call it.
 func (c *Conn) Post(f func()) { c.tree.Owner.Post(f) }
 
-// Event reports what happened.
+// Event reports an event.
 func (c *Conn) Event(e Event) { c.events(e) }
 
-// CaptureEvents lets f take the events of c and of what is built below it from
-// now on, in place of the tree.
+// CaptureEvents makes f handle the events of c and of children that are built from now
+// on.
 func (c *Conn) CaptureEvents(f func(Event)) { c.events = f }
 
-// Counters are the process's.
+// Counters returns those of the process.
 func (c *Conn) Counters() *Counters { return c.tree.Counters }
 
-// Draw returns the tree's source of chance.
+// Draw returns the tree's source of random numbers.
 func (c *Conn) Draw() func() uint64 { return c.tree.Draw }
 
-// Builder returns the policy of that name, lbd's own before another's, or nil.
+// Builder returns the policy of that name, preferably lbd's, or nil.
 func (c *Conn) Builder(name string) balancer.Builder {
 	if b := c.tree.Registry[name]; b != nil || c.tree.Foreign == nil {
 		return b
@@ -117,8 +114,8 @@ type Timer struct {
 	stopped bool // owner only
 }
 
-// Stop cancels the call. Once the owner has stopped a timer its function does
-// not run, even if its time had come. A nil Timer is stopped.
+// Stop cancels the call, even if its time has passed and the owner has not run it yet.
+// A nil Timer is stopped.
 func (t *Timer) Stop() {
 	if t != nil {
 		t.stopped = true
@@ -126,7 +123,7 @@ func (t *Timer) Stop() {
 	}
 }
 
-// AfterFunc lets the owner run f once d has passed.
+// AfterFunc makes the owner run f after d.
 func (c *Conn) AfterFunc(d time.Duration, f func()) *Timer {
 	t := new(Timer)
 	t.timer = time.AfterFunc(d, func() {

@@ -4,8 +4,8 @@ import "time"
 
 // ConnectTimer is a pending call of [Conn.AfterConnecting]. It belongs to the owner.
 //
-// Its time stands still while the tree is suspended: while a shortage of lbd's own
-// keeps the tree from connecting, no child that has not connected has had its time.
+// It is suspended while a shortage in lbd prevents the tree from connecting: that time
+// does not count.
 type ConnectTimer struct {
 	conn  *Conn
 	f     func()
@@ -14,8 +14,7 @@ type ConnectTimer struct {
 	timer *Timer // nil while suspended
 }
 
-// AfterConnecting lets the owner run f once d has passed in which the tree could
-// connect.
+// AfterConnecting makes the owner run f after d in which the tree could connect.
 func (c *Conn) AfterConnecting(d time.Duration, f func()) *ConnectTimer {
 	t := &ConnectTimer{conn: c, f: f, left: d}
 	if c.tree.running == nil {
@@ -26,8 +25,7 @@ func (c *Conn) AfterConnecting(d time.Duration, f func()) *ConnectTimer {
 	return t
 }
 
-// Stop cancels the call. Once the owner has stopped a timer its function does not run.
-// A nil ConnectTimer is stopped.
+// Stop cancels the call, as [Timer.Stop] does. A nil ConnectTimer is stopped.
 func (t *ConnectTimer) Stop() {
 	if t != nil {
 		t.timer.Stop()
@@ -35,8 +33,7 @@ func (t *ConnectTimer) Stop() {
 	}
 }
 
-// Deadline returns when f will run; zero while the time stands still, or where there
-// is no timer.
+// Deadline returns when f will run; zero while suspended, or for a nil timer.
 func (t *ConnectTimer) Deadline() time.Time {
 	if t == nil || t.timer == nil {
 		return time.Time{}
@@ -44,7 +41,7 @@ func (t *ConnectTimer) Deadline() time.Time {
 	return t.since.Add(t.left)
 }
 
-// follow lets the time go on, or stand still, as the tree does.
+// follow suspends or resumes the timer, as the tree is.
 func (t *ConnectTimer) follow() {
 	suspended := t.conn.Suspended()
 	switch {
@@ -69,15 +66,15 @@ func (t *ConnectTimer) suspend() {
 	t.left = max(0, t.left-time.Since(t.since))
 }
 
-// Suspend stops the time of all connect timers, or lets it go on from where it
-// stopped. Only the owner may call it.
+// Suspend suspends all connect timers of the tree, or resumes them. Only the owner may
+// call it.
 func (t *Tree) Suspend(on bool) {
 	t.suspended = on
 	t.follow()
 }
 
-// SuspendRoot is Suspend for what works for one root (see [Conn.Root]): its time goes
-// on once the sum of all n is 0 again.
+// SuspendRoot is Suspend for one root (see [Conn.Root]), whose timers resume when the
+// sum of all n is 0.
 func (t *Tree) SuspendRoot(root string, n int) {
 	if t.suspendedRoots == nil {
 		t.suspendedRoots = make(map[string]int)
@@ -94,6 +91,5 @@ func (t *Tree) follow() {
 	}
 }
 
-// Suspended reports whether a shortage of lbd's own keeps c's part of the tree from
-// connecting.
+// Suspended reports whether connect timers of c are suspended.
 func (c *Conn) Suspended() bool { return c.tree.suspended || c.tree.suspendedRoots[c.root] > 0 }

@@ -7,16 +7,16 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Breaker counts the requests in flight of one {cluster, EDS service name}, for
-// the whole process. Each picker brings its own limit (gRFC A32).
+// Breaker counts the requests in flight of one {cluster, EDS service name} in the
+// process. Each picker has its own limit (gRFC A32).
 type Breaker struct {
 	inFlight atomic.Int64
 	rejected atomic.Uint64
 	full     atomic.Bool // since Filled, until Eased
 }
 
-// TryAcquire takes one request unless limit are in flight. The limit holds
-// exactly, however many ask at once.
+// TryAcquire takes one request unless limit are in flight. Concurrent calls never
+// exceed the limit.
 func (b *Breaker) TryAcquire(limit uint32) bool {
 	for {
 		n := b.inFlight.Load()
@@ -29,25 +29,25 @@ func (b *Breaker) TryAcquire(limit uint32) bool {
 	}
 }
 
-// Release gives one request back.
+// Release returns one request.
 func (b *Breaker) Release() { b.inFlight.Add(-1) }
 
-// InFlight is how many requests are held now.
+// InFlight returns the number of requests in flight.
 func (b *Breaker) InFlight() int64 { return b.inFlight.Load() }
 
-// Reject counts a pick that the breaker refused.
+// Reject counts a pick that the breaker rejected.
 func (b *Breaker) Reject() { b.rejected.Add(1) }
 
-// Rejected is how many picks the breaker refused.
+// Rejected returns the number of picks that the breaker rejected.
 func (b *Breaker) Rejected() uint64 { return b.rejected.Load() }
 
-// Filled reports whether limit requests are in flight, and were not since Eased.
+// Filled reports whether limit requests are in flight, for the first time since Eased.
 func (b *Breaker) Filled(limit uint32) bool {
 	return !b.full.Load() && b.InFlight() >= int64(limit) && b.full.CompareAndSwap(false, true)
 }
 
-// Eased reports whether the breaker was full, and has a fifth of limit free again: with
-// less, one that is just at its limit would be full again with the next request.
+// Eased reports whether a fifth of limit is free again after Filled. With less, a
+// breaker at its limit would be full again with the next request.
 func (b *Breaker) Eased(limit uint32) bool {
 	if !b.full.Load() {
 		return false
@@ -56,10 +56,10 @@ func (b *Breaker) Eased(limit uint32) bool {
 	return n < int64(limit) && 5*n <= 4*int64(limit) && b.full.CompareAndSwap(true, false)
 }
 
-// ServiceKey names what counters are kept for.
+// ServiceKey identifies counters.
 type ServiceKey struct {
 	Cluster string
-	// EDSServiceName is empty where it is the cluster's own name.
+	// EDSServiceName is empty if it is the cluster's name.
 	EDSServiceName string
 }
 
@@ -71,9 +71,8 @@ type ClusterCounters struct {
 	key   ServiceKey
 	owner *Counters
 
-	refs    atomic.Int64
-	metrics atomic.Pointer[resource.LoadMetrics]
-	// unplaced is what [ClusterCounters.Unplaced] counted.
+	refs     atomic.Int64
+	metrics  atomic.Pointer[resource.LoadMetrics]
 	unplaced atomic.Uint64
 
 	mu         sync.Mutex // guards what follows, not what is counted
@@ -84,21 +83,21 @@ type ClusterCounters struct {
 	reader     *LoadReader // of load reports, where there are any
 }
 
-// Drop returns the counter of a drop category, made on first use.
+// Drop returns the counter of a drop category, which it creates if necessary.
 func (c *ClusterCounters) Drop(category string) *atomic.Uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return &c.drop(category).count
 }
 
-// Locality returns the load of a locality, made on first use.
+// Locality returns the load of a locality, which it creates if necessary.
 func (c *ClusterCounters) Locality(l resource.Locality) *LocalityLoad {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.locality(l)
 }
 
-// Drops reads every drop category's count.
+// Drops returns the count of each drop category.
 func (c *ClusterCounters) Drops() map[string]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +108,7 @@ func (c *ClusterCounters) Drops() map[string]uint64 {
 	return out
 }
 
-// Loads reads every locality's load.
+// Loads returns the load of each locality.
 func (c *ClusterCounters) Loads() map[resource.Locality]LoadCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,14 +119,13 @@ func (c *ClusterCounters) Loads() map[resource.Locality]LoadCounts {
 	return out
 }
 
-// Unplaced counts a pick that drops and breaker let pass, and that is counted in
-// no locality: the child, which was READY, had no endpoint for it.
+// Unplaced counts a pick that passed drops and breaker, but for which the READY child
+// had no endpoint.
 func (c *ClusterCounters) Unplaced() { c.unplaced.Add(1) }
 
-// Judged is how many picks came to the drop categories and the circuit breaker,
-// in whichever tree: what was dropped, refused, issued in a locality, or unplaced.
-// It only grows. It is the sum of what is counted anyway: a count of its own
-// would cost each pick one more write that all processors share.
+// Judged returns the number of picks that reached drops and breaker in any tree:
+// dropped, rejected, issued in a locality, or unplaced. It never decreases. It sums
+// other counts, because another counter would be one more shared write for each pick.
 func (c *ClusterCounters) Judged() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,11 +139,11 @@ func (c *ClusterCounters) Judged() uint64 {
 	return sum
 }
 
-// Metrics says which metrics of upstreams count from now on; nil for none.
+// Metrics sets the metrics of upstreams that are counted; nil for none.
 func (c *ClusterCounters) Metrics(m *resource.LoadMetrics) { c.metrics.Store(m) }
 
-// Hold takes one request of the breaker unless limit are in flight, and with
-// it a reference. [Held.Finish] or [ClusterCounters.Unhold] gives both back.
+// Hold takes one request of the breaker and a reference, unless limit are in flight.
+// [Held.Finish] or [ClusterCounters.Unhold] releases both.
 func (c *ClusterCounters) Hold(limit uint32) bool {
 	if !c.Breaker.TryAcquire(limit) {
 		return false
@@ -156,22 +154,22 @@ func (c *ClusterCounters) Hold(limit uint32) bool {
 	return true
 }
 
-// Unhold gives back what [ClusterCounters.Hold] took.
+// Unhold reverts [ClusterCounters.Hold].
 func (c *ClusterCounters) Unhold() {
 	c.Breaker.Release()
 	c.Release()
 }
 
-// Release gives back one reference of [Counters.Acquire].
+// Release releases a reference of [Counters.Acquire].
 func (c *ClusterCounters) Release() {
 	if c.refs.Add(-1) == 0 {
 		c.owner.forget(c)
 	}
 }
 
-// Counters holds the counters of every {cluster, EDS service name} of the
-// process. Trees and leases hold references: a cluster that is removed while
-// leases are held and comes back finds its own.
+// Counters holds the counters of each {cluster, EDS service name} of the process.
+// Trees and leases have references, so a cluster that is removed while it has leases
+// gets its counters back when it is added again.
 type Counters struct {
 	mu       sync.Mutex
 	clusters map[ServiceKey]*ClusterCounters
@@ -182,7 +180,7 @@ func NewCounters() *Counters {
 	return &Counters{clusters: make(map[ServiceKey]*ClusterCounters)}
 }
 
-// Acquire returns the counters of key, with one reference for the caller.
+// Acquire returns the counters of key, with a reference.
 func (c *Counters) Acquire(key ServiceKey) *ClusterCounters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,8 +198,8 @@ func (c *Counters) Acquire(key ServiceKey) *ClusterCounters {
 	return cc
 }
 
-// forget drops counters without references. Whoever acquired them in the
-// meantime keeps them.
+// forget deletes counters without references, unless they were acquired in the
+// meantime.
 func (c *Counters) forget(cc *ClusterCounters) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,8 +208,7 @@ func (c *Counters) forget(cc *ClusterCounters) {
 	}
 }
 
-// remember takes counters back that were forgotten, unless their cluster has got
-// others in the meantime.
+// remember adds counters that were deleted, unless their cluster has others now.
 func (c *Counters) remember(cc *ClusterCounters) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,8 +217,7 @@ func (c *Counters) remember(cc *ClusterCounters) {
 	}
 }
 
-// Get returns the counters of key for reading, or nil where nobody has
-// acquired them.
+// Get returns the counters of key for reading, or nil.
 func (c *Counters) Get(key ServiceKey) *ClusterCounters {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,41 +9,39 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Describer is a policy that can say what it does, for the state dump.
+// Describer describes a policy for the state dump.
 type Describer interface {
 	// Describe is called by the owner.
 	Describe() Node
 }
 
-// ClusterDescriber is a Describer that can describe one of its clusters alone.
+// ClusterDescriber can describe one of its clusters alone.
 type ClusterDescriber interface {
-	// DescribeCluster is called by the owner. A cluster that is not there has a
-	// zero Node.
+	// DescribeCluster is called by the owner. It returns a zero Node for an unknown
+	// cluster.
 	DescribeCluster(cluster string) Node
 }
 
-// Node is one policy's description, its children's in it. A policy fills the
-// part that is its own; the rest is zero.
+// Node describes one policy and its children. Each kind of policy sets its own fields.
 type Node struct {
 	Policy string
 	State  connectivity.State
-	// Err is what its picker answers where it answers an error.
+	// Err is the error of its picks.
 	Err error
 
-	// Clusters is cluster_manager's part, by cluster.
+	// Clusters is set by cluster_manager.
 	Clusters map[string]Node
-	// Breaker is cluster_impl's.
+	// Breaker is set by cluster_impl.
 	Breaker *BreakerNode
-	// Priorities is priority's, from the highest on: priorities, or the leaves of
-	// an AGGREGATE.
+	// Priorities is set by priority: priorities, or the leaves of an AGGREGATE; the
+	// highest first.
 	Priorities []PriorityNode
-	// Localities is weighted_target's.
+	// Localities is set by weighted_target.
 	Localities []LocalityNode
-	// Endpoints is an endpoint policy's. Shares tells whether it knows which part
-	// of its picks each of them gets.
+	// Endpoints is set by endpoint policies. Shares means that their Share is known.
 	Endpoints []EndpointNode
 	Shares    bool
-	// Child is the child of a policy with just one.
+	// Child is set by policies with one child.
 	Child *Node
 }
 
@@ -58,27 +56,26 @@ type BreakerNode struct {
 // PriorityNode describes one priority, or one leaf of an AGGREGATE.
 type PriorityNode struct {
 	Name string
-	// Number is the priority's, or that of the first priority of a leaf.
+	// Number is the priority's, or that of a leaf's first priority.
 	Number int
-	// Leaf is true for a leaf, whose cluster Name is.
+	// Leaf: it is a leaf, and Name its cluster.
 	Leaf bool
-	// Skipped is why a leaf is skipped; nil where it is not.
+	// Skipped is why a leaf is skipped.
 	Skipped error
 	InUse   bool
-	// InUseSince is when picks began to go to the priority of this number, or to
-	// the leaf; zero where they do not.
+	// InUseSince is when picks began to go to this number, or to the leaf; zero if
+	// they do not.
 	InUseSince time.Time
-	// Why says why it is in use or is not.
+	// Why explains whether it is in use.
 	Why     string
 	Started bool
-	// Size is how many endpoints it has that picks may reach.
+	// Size is the number of usable endpoints.
 	Size int
-	// FailoverAt is when its init timer ends; zero where none runs.
+	// FailoverAt is when its init timer ends; zero if none runs.
 	FailoverAt time.Time
-	// ForgetAt is when a deactivated priority is closed; zero where it is not
-	// deactivated.
+	// ForgetAt is when a deactivated priority is closed, else zero.
 	ForgetAt time.Time
-	// Child is zero where the priority was never started.
+	// Child is zero if the priority was never started.
 	Child Node
 }
 
@@ -93,19 +90,18 @@ type LocalityNode struct {
 type EndpointNode struct {
 	Endpoint *resource.Endpoint
 	State    connectivity.State
-	// Address is the connected one, or empty.
+	// Address is the connected address.
 	Address string
 	// InRotation reports whether the policy's picker can choose it.
 	InRotation bool
-	// Share is the part of the policy's picks that the endpoint gets now, 0 to 1.
-	// Of ring_hash it is the part of the hashes that lead to it; of least_request
-	// what it is while all are as busy.
+	// Share is the endpoint's part of the policy's picks, 0 to 1: of hashes for
+	// ring_hash; with equal requests in flight for least_request.
 	Share float64
 	// LastErr is the last connection error since it was READY.
 	LastErr error
 }
 
-// DescribeOf describes b, or names it where it cannot describe itself.
+// DescribeOf describes b, or only names it.
 func DescribeOf(b balancer.Balancer, policy string, state connectivity.State) Node {
 	if d, ok := b.(Describer); ok {
 		return d.Describe()
@@ -116,12 +112,11 @@ func DescribeOf(b balancer.Balancer, policy string, state connectivity.State) No
 // Census counts endpoints by the state of their connection.
 type Census struct {
 	Ready, Connecting, Idle, TransientFailure int
-	// Ejected are those that outlier_detection has ejected, whatever their
-	// connections do.
+	// Ejected are those that outlier_detection ejected, in any state.
 	Ejected int
 }
 
-// Add sums two counts.
+// Add adds two counts.
 func (c Census) Add(o Census) Census {
 	return Census{
 		c.Ready + o.Ready, c.Connecting + o.Connecting,
@@ -129,8 +124,7 @@ func (c Census) Add(o Census) Census {
 	}
 }
 
-// Eject counts n of the endpoints that failed as ejected. A policy that does not
-// count its endpoints has none that failed.
+// Eject moves n failed endpoints to Ejected, or as many as there are.
 func (c Census) Eject(n int) Census {
 	n = min(n, c.TransientFailure)
 	c.TransientFailure -= n
@@ -138,37 +132,34 @@ func (c Census) Eject(n int) Census {
 	return c
 }
 
-// Total is how many endpoints were counted.
+// Total returns the number of endpoints.
 func (c Census) Total() int {
 	return c.Ready + c.Connecting + c.Idle + c.TransientFailure + c.Ejected
 }
 
-// Summary is the short form of a description, cheap enough to be published
-// with every batch: without endpoints.
+// Summary is a description without endpoints, cheap enough for every batch.
 type Summary struct {
 	State connectivity.State
-	// Clusters is cluster_manager's part, by cluster.
+	// Clusters is set by cluster_manager.
 	Clusters map[string]Summary
-	// Revision is another one, of a cluster in Clusters, whenever something may be
-	// another in its Node.
+	// Revision changes whenever the Node of a cluster may have changed.
 	Revision uint64
-	// Priority is the priority in use, -1 without one; Priorities counts
-	// each's endpoints.
+	// Priority is the priority in use; -1 for none. Priorities counts the endpoints of
+	// each.
 	Priority   int
 	Priorities []Census
-	// Census counts the endpoints below an endpoint or locality policy.
+	// Census is set by endpoint and locality policies.
 	Census Census
 }
 
 // Summarizer is a policy that counts what is below it.
 type Summarizer interface {
-	// Summarize is called by the owner, at the end of a batch, if the policy
-	// or one below it has marked itself since the last time: that is what
-	// changes it.
+	// Summarize is called by the owner at the end of a batch in which the policy or
+	// one below called Mark.
 	Summarize() Summary
 }
 
-// SummaryOf summarizes b; a policy that does not count gives its state alone.
+// SummaryOf summarizes b; only by its state if it is no Summarizer.
 func SummaryOf(b balancer.Balancer, state connectivity.State) Summary {
 	if s, ok := b.(Summarizer); ok {
 		return s.Summarize()

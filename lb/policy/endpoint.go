@@ -12,8 +12,8 @@ import (
 
 type endpointKey struct{}
 
-// ResolverEndpoint makes grpc's endpoint of e. It and its addresses bear one
-// attribute: e itself.
+// ResolverEndpoint returns grpc's endpoint for e, with e as the attribute of it and
+// its addresses.
 func ResolverEndpoint(e *resource.Endpoint) resolver.Endpoint {
 	attrs := attributes.New(endpointKey{}, e)
 	addrs := make([]resolver.Address, len(e.Addresses))
@@ -23,8 +23,8 @@ func ResolverEndpoint(e *resource.Endpoint) resolver.Endpoint {
 	return resolver.Endpoint{Addresses: addrs, Attributes: attrs}
 }
 
-// EndpointOf returns the endpoint that [ResolverEndpoint] was made of. For an
-// endpoint from elsewhere it makes one of its addresses.
+// EndpointOf returns the endpoint of [ResolverEndpoint], or a new one with the same
+// addresses.
 func EndpointOf(e resolver.Endpoint) *resource.Endpoint {
 	if own, ok := e.Attributes.Value(endpointKey{}).(*resource.Endpoint); ok {
 		return own
@@ -36,8 +36,7 @@ func EndpointOf(e resolver.Endpoint) *resource.Endpoint {
 	return &resource.Endpoint{Addresses: addrs, Weight: 1}
 }
 
-// EndpointOfAddresses returns the endpoint that a SubConn's addresses belong
-// to, or one made of them where they come from elsewhere.
+// EndpointOfAddresses is EndpointOf for the addresses of a SubConn.
 func EndpointOfAddresses(addrs []resolver.Address) *resource.Endpoint {
 	e := resolver.Endpoint{Addresses: addrs}
 	if len(addrs) > 0 {
@@ -48,7 +47,7 @@ func EndpointOfAddresses(addrs []resolver.Address) *resource.Endpoint {
 
 type linkKey struct{}
 
-// Link is what the addresses of a cluster's SubConns bear of it.
+// Link is the attribute of the addresses of a cluster's SubConns.
 type Link struct {
 	// Root is [Conn.Root] of the policy that makes the SubConn.
 	Root     string
@@ -59,15 +58,14 @@ type Link struct {
 	attributes *attributes.Attributes // itself; shared by the addresses
 }
 
-// NewLink returns the Link of a cluster below root, with its connect mode and its
-// security, which may be nil.
+// NewLink returns the Link of a cluster below root. security may be nil.
 func NewLink(root, cluster string, mode resource.ConnectMode, security *resource.Security) *Link {
 	l := &Link{Root: root, Cluster: cluster, Mode: mode, Security: security}
 	l.attributes = attributes.New(linkKey{}, l)
 	return l
 }
 
-// WithLink returns addrs bearing l.
+// WithLink returns addrs with l.
 func WithLink(addrs []resolver.Address, l *Link) []resolver.Address {
 	out := slices.Clone(addrs)
 	for i := range out {
@@ -80,8 +78,7 @@ func WithLink(addrs []resolver.Address, l *Link) []resolver.Address {
 	return out
 }
 
-// LinkOf returns the Link that a SubConn's addresses bear, or one of no cluster
-// in the default connect mode.
+// LinkOf returns the Link of a SubConn's addresses, or an empty one.
 func LinkOf(addrs []resolver.Address) *Link {
 	if len(addrs) > 0 {
 		if l, ok := addrs[0].Attributes.Value(linkKey{}).(*Link); ok {
@@ -91,10 +88,9 @@ func LinkOf(addrs []resolver.Address) *Link {
 	return &Link{}
 }
 
-// SubConn is what lbd's channel gives for a SubConn, beyond grpc's contract.
+// SubConn is a SubConn of lbd's channel.
 type SubConn interface {
 	balancer.SubConn
-	// Ready returns the address that is connected, if one is. It may be
-	// called from any goroutine.
+	// Ready returns the connected address. It may be called from any goroutine.
 	Ready() (address string, ok bool)
 }

@@ -10,57 +10,51 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 )
 
-// ErrNoEndpoints is the error of picks where the config has no endpoint that can be
-// picked.
+// ErrNoEndpoints is the error of picks without any usable endpoint.
 var ErrNoEndpoints = errors.New("no usable endpoints")
 
-// EndpointPolicy is what an endpoint policy adds to the [Endpoints] that it embeds:
-// a picker of the READY endpoints, and whatever else it does in its own way.
+// EndpointPolicy is an endpoint policy that embeds [Endpoints]. It adds a picker, and
+// may override the rest.
 type EndpointPolicy[T any] interface {
 	balancer.Balancer
 	Describer
 	Reporter
 
-	// Picker returns the picker of a state that is about to be sent. Endpoints has
-	// one for every state but READY.
+	// Picker returns the picker of a new state. Endpoints has one for every state but
+	// READY.
 	Picker(state connectivity.State) balancer.Picker
-	// EndpointChanged is called after m's SubConn has changed its state. from and
-	// counted are m's State and Counted before.
+	// EndpointChanged is called after m's SubConn has changed its state, with m's
+	// State and Counted before.
 	EndpointChanged(m *Member[T], from, counted connectivity.State)
-	// Shares returns the part of the picks that each endpoint gets, in the config's
-	// order. Those that are not in rotation get none.
+	// Shares returns each endpoint's part of the picks, in the config's order.
 	Shares() []float64
 }
 
-// Endpoints keeps the connections of an endpoint policy, and reports their
-// aggregate state: READY if one endpoint is, else CONNECTING, IDLE or
-// TRANSIENT_FAILURE. A policy embeds it.
-//
-// C is the policy's config, and T what the policy keeps for each endpoint.
+// Endpoints keeps the connections of an endpoint policy, and reports their aggregate
+// state: READY if one endpoint is, else CONNECTING, IDLE or TRANSIENT_FAILURE. C is
+// the policy's config, and T what the policy keeps for each endpoint.
 type Endpoints[C EndpointConfig, T any] struct {
 	Base
-	// Config is the last config.
 	Config C
-	// Set holds the endpoints and their SubConns.
-	Set *EndpointSet[T]
+	Set    *EndpointSet[T]
 
 	policy EndpointPolicy[T]
 }
 
-// EndpointConfig is the config of an endpoint policy: a value, so that equal ones are
-// the same config.
+// EndpointConfig is the config of an endpoint policy. Configs with equal values are
+// the same.
 type EndpointConfig interface {
 	comparable
 	serviceconfig.LoadBalancingConfig
 }
 
-// NoConfig is the config of a policy that has nothing to configure.
+// NoConfig is the config of a policy without settings.
 type NoConfig struct {
 	serviceconfig.LoadBalancingConfig
 }
 
-// ReadNoConfig reads a NoConfig. gRPC does not look at the JSON, so members count
-// only if they are written by hand.
+// ReadNoConfig reads a NoConfig. gRPC ignores the JSON, so only hand-written members
+// are findings.
 func ReadNoConfig(r *ConfigReader) NoConfig {
 	if string(bytes.TrimSpace(r.text)) == "null" {
 		return NoConfig{}
@@ -73,7 +67,7 @@ func ReadNoConfig(r *ConfigReader) NoConfig {
 }
 
 // NewEndpointBuilder returns the Builder of an endpoint policy. parse reads its
-// config, and build embeds the Endpoints in the policy.
+// config, and build embeds the Endpoints in it.
 func NewEndpointBuilder[C EndpointConfig, T any](
 	name string, parse func(*ConfigReader) C, build func(*Endpoints[C, T]) EndpointPolicy[T],
 ) Builder {
@@ -109,8 +103,8 @@ func (e *Endpoints[C, T]) UpdateClientConnState(s balancer.ClientConnState) erro
 	}
 }
 
-// EndpointChanged makes the policy report if picks see a difference: another set of
-// READY endpoints, or another error.
+// EndpointChanged makes the policy report if picks see other READY endpoints, or
+// another error.
 func (e *Endpoints[C, T]) EndpointChanged(m *Member[T], from, _ connectivity.State) {
 	if m.State == connectivity.TransientFailure {
 		e.Err = m.LastErr
@@ -123,8 +117,7 @@ func (e *Endpoints[C, T]) EndpointChanged(m *Member[T], from, _ connectivity.Sta
 // Report sends the aggregate state.
 func (e *Endpoints[C, T]) Report() { e.Send(e.Set.Counted.Best(), e.policy.Picker) }
 
-// ResolverError fails a policy without endpoints. A policy with endpoints keeps
-// using them.
+// ResolverError fails a policy without endpoints.
 func (e *Endpoints[C, T]) ResolverError(err error) {
 	if len(e.Set.Order) == 0 {
 		e.Fail(err)
@@ -137,7 +130,7 @@ func (e *Endpoints[C, T]) Close() {
 	e.Set.Close()
 }
 
-// Shares gives each READY endpoint the same part of the picks.
+// Shares returns the same part for each READY endpoint.
 func (e *Endpoints[C, T]) Shares() []float64 {
 	shares := make([]float64, len(e.Set.Order))
 	for i, m := range e.Set.Order {

@@ -12,26 +12,22 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// EndpointSet keeps one SubConn for each endpoint of a config, and counts them
-// by state: what a policy that chooses among connected endpoints is built on. T
-// is what the policy keeps of each endpoint for itself.
-//
-// All of it belongs to the owner.
+// EndpointSet keeps one SubConn for each endpoint of a config, and counts them by
+// state. T is what the policy keeps for each endpoint. All of it belongs to the owner.
 type EndpointSet[T any] struct {
-	// Order holds the endpoints in the config's order.
+	// Order has the endpoints in the config's order.
 	Order []*Member[T]
-	// Census counts the SubConns by their own state, Counted by what the
-	// policy takes them for.
+	// Census counts the members by State, and Counted by Counted.
 	Census, Counted Census
-	// Lazy makes the set connect only those endpoints again that have failed (gRFC
-	// A62), and others with Connect. Otherwise it connects every endpoint that is
-	// IDLE, and counts it as CONNECTING. It is set before the first Update.
+	// Lazy: only endpoints that have failed are reconnected (gRFC A62), others by
+	// Connect. Otherwise every IDLE endpoint is connected, and counted as CONNECTING.
+	// It is set before Update.
 	Lazy bool
 
 	conn    *Conn
 	changed func(m *Member[T], from, counted connectivity.State)
-	// byAddress has an endpoint by the least of its addresses, which is the same
-	// in whatever order they are.
+	// byAddress has each endpoint by its lowest address, which does not depend on
+	// their order.
 	byAddress map[string]*Member[T]
 }
 
@@ -39,29 +35,27 @@ type EndpointSet[T any] struct {
 type Member[T any] struct {
 	Value   *resource.Endpoint
 	SubConn balancer.SubConn
-	// State is the SubConn's own; SHUTDOWN once the endpoint is removed.
-	// Counted is what the policy takes it for: TRANSIENT_FAILURE lasts until
-	// READY.
+	// State is the SubConn's state; SHUTDOWN once the endpoint is removed. Counted is
+	// the state as the policy counts it: TRANSIENT_FAILURE lasts until READY.
 	State, Counted connectivity.State
 	// LastErr is the last connection error since it was READY.
 	LastErr error
-	// Own is the policy's.
+	// Own belongs to the policy.
 	Own T
 
 	kept bool // in the config being applied
 }
 
-// NewEndpointSet returns a set without endpoints. It calls changed after each change
-// of a SubConn that m has taken in, with m's State and Counted before.
+// NewEndpointSet returns an empty set. It calls changed after each change of a
+// SubConn's state, with m's State and Counted before.
 func NewEndpointSet[T any](conn *Conn, changed func(m *Member[T], from, counted connectivity.State)) *EndpointSet[T] {
 	return &EndpointSet[T]{conn: conn, changed: changed, byAddress: make(map[string]*Member[T])}
 }
 
-// Update gives the set the endpoints of a config. An endpoint is the same as
-// long as its addresses are, in whatever order (gRFC A61); the first counts where
-// the config has it twice.
-// changed tells that picks see a difference. The error is the first of those
-// endpoints that could have no SubConn: they are left out.
+// Update applies the endpoints of a config. An endpoint stays the same while its
+// addresses do, in any order (gRFC A61); of duplicates the first counts. changed
+// reports whether picks see a difference. Endpoints whose SubConn cannot be made are
+// left out; the error is the first of theirs.
 func (s *EndpointSet[T]) Update(endpoints []resolver.Endpoint) (changed bool, err error) {
 	for _, m := range s.byAddress {
 		m.kept = false
@@ -113,8 +107,8 @@ func (s *EndpointSet[T]) Update(endpoints []resolver.Endpoint) (changed bool, er
 	return changed, err
 }
 
-// connect begins at a random place: where many clients get one list, its head
-// is not to be hit by all of them at once.
+// connect begins at a random endpoint, so that clients with the same list do not all
+// connect to the first one at once.
 func (s *EndpointSet[T]) connect(fresh []*Member[T]) {
 	if len(fresh) == 0 {
 		return
@@ -151,8 +145,8 @@ func (s *EndpointSet[T]) remove(m *Member[T]) {
 	m.SubConn.Shutdown()
 }
 
-// Connect connects an endpoint that is IDLE, and counts it as CONNECTING from
-// now on. It reports false for any other.
+// Connect connects an IDLE endpoint and counts it as CONNECTING. It reports false for
+// any other.
 func (s *EndpointSet[T]) Connect(m *Member[T]) bool {
 	if m.Counted != connectivity.Idle {
 		return false
@@ -201,15 +195,14 @@ func (s *EndpointSet[T]) count(m *Member[T], state connectivity.State) {
 	m.Counted = state
 }
 
-// Close shuts every SubConn down. The set hears of them no more.
+// Close shuts every SubConn down, and ignores them from then on.
 func (s *EndpointSet[T]) Close() {
 	for _, m := range s.byAddress {
 		s.remove(m)
 	}
 }
 
-// Describe describes every endpoint, in the config's order. The READY ones are
-// in rotation.
+// Describe describes every endpoint, in the config's order.
 func (s *EndpointSet[T]) Describe() []EndpointNode {
 	nodes := make([]EndpointNode, len(s.Order))
 	for i, m := range s.Order {
@@ -226,8 +219,8 @@ func (s *EndpointSet[T]) Describe() []EndpointNode {
 	return nodes
 }
 
-// Best is the best state that an endpoint is in, in gRPC's order: READY,
-// CONNECTING, IDLE, TRANSIENT_FAILURE. It is TRANSIENT_FAILURE without any.
+// Best returns the best state, in gRPC's order: READY, CONNECTING, IDLE,
+// TRANSIENT_FAILURE, which is also the state without endpoints.
 func (c Census) Best() connectivity.State {
 	switch {
 	case c.Ready > 0:

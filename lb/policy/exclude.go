@@ -2,8 +2,8 @@ package policy
 
 import "github.com/lbd-dev/lbd/xds/resource"
 
-// Rotation is the set of endpoints that a picker chooses from, each with its
-// weight. A picker implements it so that [Call.Redraw] can choose for it.
+// Rotation is the weighted set of endpoints that a picker chooses from, for
+// [Call.Turn].
 type Rotation interface {
 	// Len returns the number of endpoints, at least 1.
 	Len() int
@@ -15,13 +15,12 @@ type Rotation interface {
 	At(draw uint64) int
 }
 
-// ErrAllExcluded refuses a pick that excludes every READY endpoint.
+// ErrAllExcluded rejects a pick that excludes every READY endpoint.
 var ErrAllExcluded = NewRefusal(KindAllExcluded, "", "every READY endpoint is excluded")
 
-// Turn returns i, the index in r of the endpoint whose turn it is. If c excludes
-// that endpoint, it returns the index of another one, chosen by [Call.Redraw]; -1 if
-// c excludes all of them. It adds the choice to c's trace as a step of policy, with
-// the Detail of the choice if r has such a method.
+// Turn returns i, the index in r of the endpoint whose turn it is. If c excludes that
+// endpoint, it returns another one, chosen by [Call.Redraw]; -1 if c excludes all. It
+// adds a step of policy to c's trace, with r's Detail if r has that method.
 func (c *Call) Turn(policy string, r Rotation, i int, draw func() uint64) int {
 	if len(c.Exclude) == 0 && c.Trace == nil {
 		return i
@@ -51,25 +50,23 @@ func (c *Call) turn(policy string, r Rotation, i int, draw func() uint64) int {
 	return i
 }
 
-// maxRedraws limits the draws that may hit an excluded endpoint before all
-// endpoints are looked at, which costs a comparison of each endpoint with each
-// excluded address.
+// maxRedraws limits the draws that may hit an excluded endpoint before Redraw looks at
+// all endpoints.
 const maxRedraws = 8
 
-// Redraw chooses an endpoint that c does not exclude, by weight among those that
-// remain, and returns its index; -1 if c excludes all of them. It allocates
-// nothing. draw must be safe for concurrent use if picks are concurrent.
+// Redraw chooses by weight an endpoint that c does not exclude, and returns its index;
+// -1 if there is none. It allocates nothing. draw must be safe for concurrent use if
+// picks are.
 //
-// The next endpoint in turn would not do in place of an excluded one: it would
-// receive the whole share of its neighbor.
+// The endpoint after the excluded one would get the share of both.
 func (c *Call) Redraw(r Rotation, draw func() uint64) int {
 	for range maxRedraws {
 		if i := r.At(draw()); !c.Excludes(r.Endpoint(i)) {
 			return i
 		}
 	}
-	// One pass: each endpoint replaces the one chosen so far with the chance that
-	// its weight has in the sum up to it.
+	// One pass: each endpoint replaces the chosen one with the probability of its
+	// weight in the sum so far.
 	var sum float64
 	chosen := -1
 	for i := range r.Len() {
@@ -84,7 +81,7 @@ func (c *Call) Redraw(r Rotation, draw func() uint64) int {
 	return chosen
 }
 
-// CountExcluded returns the number of endpoints of r that c excludes.
+// CountExcluded returns how many endpoints of r are excluded.
 func (c *Call) CountExcluded(r Rotation) int {
 	n := 0
 	for i := range r.Len() {
@@ -95,5 +92,5 @@ func (c *Call) CountExcluded(r Rotation) int {
 	return n
 }
 
-// UnitOf maps 64 random bits to a number in [0, 1).
+// UnitOf maps 64 random bits to [0, 1).
 func UnitOf(draw uint64) float64 { return float64(draw>>11) / (1 << 53) }

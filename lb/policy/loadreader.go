@@ -6,22 +6,21 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// LoadReader reads the load of one {cluster, EDS service name} for reports: what
-// was counted since the last reading that was acknowledged, so that nothing is
-// reported twice and nothing is lost. It belongs to one goroutine at a time.
+// LoadReader reads the load of one {cluster, EDS service name} since the last
+// acknowledged reading, for reports: nothing is reported twice or lost. It belongs to
+// one goroutine at a time.
 type LoadReader struct {
 	counters *ClusterCounters // fixed
 
 	// Guarded by counters.mu.
 
 	reported, read uint64 // what the circuit breaker refused: as in dropCount
-	// What the last reading found load in.
-	drops      []*dropCount
-	localities []*LocalityLoad
+	drops          []*dropCount
+	localities     []*LocalityLoad
 }
 
-// ReadLoad returns a reader of what is counted for key from now on. It keeps the
-// counters until it is closed. There is one at a time for each key.
+// ReadLoad returns the reader of what is counted for key from now on, of which there
+// may be one. It keeps the counters until it is closed.
 func (c *Counters) ReadLoad(key ServiceKey) *LoadReader {
 	cc := c.Acquire(key)
 	cc.mu.Lock()
@@ -41,8 +40,8 @@ func (c *Counters) ReadLoad(key ServiceKey) *LoadReader {
 	return cc.reader
 }
 
-// Read returns the load since the last reading that was acknowledged. Drops
-// without category are in the total only, as those of the circuit breaker.
+// Read returns the load since the last acknowledged reading. Drops without a category
+// and of the circuit breaker are in the total only.
 func (r *LoadReader) Read() resource.Load {
 	c := r.counters
 	c.mu.Lock()
@@ -85,7 +84,7 @@ func (r *LoadReader) Read() resource.Load {
 	return out
 }
 
-// Acknowledge says that what the last Read returned has been reported.
+// Acknowledge confirms that the last reading was reported.
 func (r *LoadReader) Acknowledge() {
 	c := r.counters
 	c.mu.Lock()
@@ -101,7 +100,7 @@ func (r *LoadReader) Acknowledge() {
 	r.drops, r.localities = nil, nil
 }
 
-// Close lets go of the counters. Nothing is read after it.
+// Close releases the counters.
 func (r *LoadReader) Close() {
 	r.counters.mu.Lock()
 	r.counters.reader = nil

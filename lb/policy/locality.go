@@ -6,8 +6,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Locality is one locality with the endpoints that picks may reach. An update
-// that leaves it as it was, and its share, brings the same pointer.
+// Locality is one locality with its usable endpoints. An update that does not change
+// it or its share returns the same pointer.
 type Locality struct {
 	ID        resource.Locality
 	Weight    uint32
@@ -18,11 +18,10 @@ type Locality struct {
 	weights uint64               // the sum of all its endpoints', of the unusable ones too
 }
 
-// NewLocality keeps of l the usable endpoints. It is alone in its priority.
+// NewLocality returns the locality of l, alone in its priority.
 func NewLocality(l *resource.LocalityEndpoints) *Locality { return new(Locality).Update(l) }
 
-// Update is NewLocality of what has become of l: endpoints that are the same
-// values as before are not made anew.
+// Update returns the new version of l. It reuses endpoints with the same values.
 func (l *Locality) Update(to *resource.LocalityEndpoints) *Locality {
 	out := &Locality{ID: to.ID, Weight: to.Weight, values: make([]*resource.Endpoint, 0, len(to.Endpoints)), share: whole}
 	for _, e := range to.Endpoints {
@@ -35,8 +34,8 @@ func (l *Locality) Update(to *resource.LocalityEndpoints) *Locality {
 	return out
 }
 
-// endpoints makes grpc's endpoints of values. Few differ from l's, and mostly in
-// one place: only what is between the first and the last of them is looked up.
+// endpoints returns grpc's endpoints of values. Updates change few endpoints, mostly
+// in one place: only those between the first and the last change are looked up.
 func (l *Locality) endpoints(values []*resource.Endpoint) []resolver.Endpoint {
 	n := min(len(values), len(l.values))
 	head := 0
@@ -67,8 +66,7 @@ func (l *Locality) endpoints(values []*resource.Endpoint) []resolver.Endpoint {
 	return out
 }
 
-// Among returns l as one of the localities of a priority whose weights sum up to
-// total.
+// Among returns l as part of a priority with this sum of weights.
 func (l *Locality) Among(total uint64) *Locality {
 	share := fraction(uint64(l.Weight), total)
 	if share == l.share {
@@ -79,11 +77,11 @@ func (l *Locality) Among(total uint64) *Locality {
 	return &other
 }
 
-// whole is 1 in the fixed-point numbers in which gRPC reckons weights: 31 bits
-// are behind the point (gRFC A113).
+// whole is 1 in the fixed-point numbers of gRPC's weights, with 31 fractional bits
+// (gRFC A113).
 const whole = 1 << 31
 
-// fraction is of / total, rounded down; whole where there is nothing to divide.
+// fraction returns of / total, rounded down; whole if total is 0.
 func fraction(of, total uint64) uint32 {
 	if total == 0 {
 		return whole
@@ -91,19 +89,19 @@ func fraction(of, total uint64) uint32 {
 	return uint32(of * whole / total)
 }
 
-// weight is which part of its priority's requests an endpoint of l is to get, in
-// parts of whole, at least 1. The roundings are gRPC's: a ring shows them.
+// weight returns e's part of its priority's requests, in units of 1/whole, at least 1.
+// It rounds as gRPC does: rings depend on it.
 func (l *Locality) weight(e *resource.Endpoint) uint32 {
 	return max(1, uint32(uint64(fraction(uint64(e.Weight), l.weights))*uint64(l.share)/whole))
 }
 
 type localitiesKey struct{}
 
-// Weights are endpoints' weights across the localities of a priority.
+// Weights are those of endpoints across the localities of a priority.
 type Weights map[resource.Locality]*Locality
 
-// WeightsOf returns the weights of s's endpoints, where it is a [Child]'s part
-// that has its localities.
+// WeightsOf returns the weights for the endpoints of s, which a [Child] with
+// localities made.
 func WeightsOf(s resolver.State) Weights {
 	localities, _ := s.Attributes.Value(localitiesKey{}).([]*Locality)
 	w := make(Weights, len(localities))
@@ -113,9 +111,9 @@ func WeightsOf(s resolver.State) Weights {
 	return w
 }
 
-// Of is the weight of one of the endpoints, at least 1: gRPC's product of the
-// locality's and the endpoint's own, each as its part of the whole (gRFC A113).
-// Of an endpoint whose locality is not known it is its own.
+// Of returns the weight of an endpoint, at least 1: gRPC's product of the locality's
+// and the endpoint's own share (gRFC A113), or the endpoint's own weight if the
+// locality is unknown.
 func (w Weights) Of(e *resource.Endpoint) uint32 {
 	if l := w[e.Locality]; l != nil {
 		return l.weight(e)

@@ -12,7 +12,6 @@ import (
 // LocalityLoad counts the picks of one locality of one {cluster, EDS service
 // name}, for load reports.
 type LocalityLoad struct {
-	// Locality is fixed.
 	Locality resource.Locality
 
 	unheld     atomic.Uint64
@@ -29,8 +28,7 @@ type LocalityLoad struct {
 	read     LoadCounts // what its last reading came to
 }
 
-// Start counts a pick. One that is not held has succeeded as soon as it is
-// issued: nobody will tell its end.
+// Start counts a pick. One that is not held succeeds at once: its end is not known.
 func (l *LocalityLoad) Start(held bool) {
 	if !held {
 		l.unheld.Add(1)
@@ -59,8 +57,8 @@ type LoadCounts struct {
 	InProgress int64
 }
 
-// Counts reads the load while picks come and go: in it no pick has ended that was
-// not issued, and none that ends meanwhile is neither in progress nor ended.
+// Counts reads the load while picks start and end. It counts no end without a start,
+// and each pick that ends meanwhile as in progress or ended.
 func (l *LocalityLoad) Counts() LoadCounts {
 	inProgress := l.inProgress.Load()
 	succeeded, failed := l.succeeded.Load(), l.failed.Load()
@@ -73,7 +71,7 @@ func (l *LocalityLoad) Counts() LoadCounts {
 	}
 }
 
-// since is what was counted after before.
+// since returns the difference to an earlier reading.
 func (c LoadCounts) since(before LoadCounts) LoadCounts {
 	return LoadCounts{
 		Issued:     c.Issued - before.Issued,
@@ -83,7 +81,7 @@ func (c LoadCounts) since(before LoadCounts) LoadCounts {
 	}
 }
 
-// record counts the metrics that an upstream reported with its answer.
+// record counts the metrics that an upstream reported.
 func (l *LocalityLoad) record(which *resource.LoadMetrics, serverLoad any) {
 	report, ok := serverLoad.(*orcav3.OrcaLoadReport)
 	if which != nil && ok && report != nil {
@@ -91,11 +89,11 @@ func (l *LocalityLoad) record(which *resource.LoadMetrics, serverLoad any) {
 	}
 }
 
-// maxNamedMetrics bounds the named metrics of a locality between two reports:
-// upstreams make up the names. Those beyond are not counted.
+// maxNamedMetrics limits the named metrics of a locality between two reports, because
+// upstreams choose the names. Others are not counted.
 const maxNamedMetrics = 100
 
-// metricLoads adds up what upstreams report, until it is reported on.
+// metricLoads sums up metrics until they are reported.
 type metricLoads struct {
 	mu    sync.Mutex
 	fresh metricSums // since the last reading
@@ -127,8 +125,8 @@ func (m *metricLoads) add(which *resource.LoadMetrics, r *orcav3.OrcaLoadReport)
 	}
 }
 
-// take returns what was added since the last reading that was acknowledged, by the
-// names of load reports.
+// take returns the sums since the last acknowledged reading, by the names in load
+// reports.
 func (m *metricLoads) take() map[string]resource.MetricLoad {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,21 +135,19 @@ func (m *metricLoads) take() map[string]resource.MetricLoad {
 	return m.read.byName()
 }
 
-// acknowledge says that what take returned is reported.
+// acknowledge confirms that the result of take was reported.
 func (m *metricLoads) acknowledge() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.read = metricSums{}
 }
 
-// reset forgets everything.
 func (m *metricLoads) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.fresh, m.read = metricSums{}, metricSums{}
 }
 
-// metricSums are sums by metric.
 type metricSums struct {
 	cpu, mem, application resource.MetricLoad
 
@@ -184,7 +180,7 @@ func (s *metricSums) addAll(other *metricSums) {
 	}
 }
 
-// byName returns the sums that something came to, or nil.
+// byName returns the sums that are not zero, or nil.
 func (s *metricSums) byName() map[string]resource.MetricLoad {
 	var out map[string]resource.MetricLoad
 	set := func(name string, sum resource.MetricLoad) {

@@ -8,25 +8,23 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// What is counted by category and by locality stays while a config names it, and
-// after that as long as something of it is to be reported or held, so that names
-// that change every minute take no more memory than those in use.
+// Counts by category and by locality are kept while a config names them, and after
+// that while they have something to report, so that names that change every minute do
+// not accumulate.
 const (
-	// maxSettled is how many are kept beyond that: a picker of the config before
-	// may still count by them.
+	// maxSettled is how many are kept beyond that: an older picker may still count.
 	maxSettled = 16
-	// maxRetired is how many are kept at all that no config names. With more, the
-	// load of those that went first is lost: nobody has taken the reports for long.
+	// maxRetired limits those that no config names. The load of the oldest is lost if
+	// reports are not acknowledged for long.
 	maxRetired = 1000
 )
 
-// naming tells whether a config names what is counted.
+// naming records whether a config names a count.
 type naming struct {
 	names   int    // how many configs do
 	retired uint64 // the number of the retirement since which none does
 }
 
-// dropCount counts the drops of one category.
 type dropCount struct {
 	count atomic.Uint64
 
@@ -36,8 +34,7 @@ type dropCount struct {
 	read     uint64 // what its last reading came to
 }
 
-// Name keeps what is counted by these categories and localities, until they are
-// given to [ClusterCounters.Unname].
+// Name keeps these categories and localities until [ClusterCounters.Unname].
 func (c *ClusterCounters) Name(drops []resource.Drop, localities []*resource.LocalityEndpoints) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +46,7 @@ func (c *ClusterCounters) Name(drops []resource.Drop, localities []*resource.Loc
 	}
 }
 
-// Unname takes back what was given to [ClusterCounters.Name].
+// Unname reverts [ClusterCounters.Name].
 func (c *ClusterCounters) Unname(drops []resource.Drop, localities []*resource.LocalityEndpoints) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,13 +71,13 @@ func (c *ClusterCounters) unname(n *naming) {
 	}
 }
 
-// retire is the naming of what no config names, from now on.
+// retire returns the naming of what no config names.
 func (c *ClusterCounters) retire() naming {
 	c.retired++
 	return naming{retired: c.retired}
 }
 
-// drop is Drop, under mu.
+// drop is Drop with mu held.
 func (c *ClusterCounters) drop(category string) *dropCount {
 	d := c.drops[category]
 	if d == nil {
@@ -90,7 +87,7 @@ func (c *ClusterCounters) drop(category string) *dropCount {
 	return d
 }
 
-// locality is Locality, under mu.
+// locality is Locality with mu held.
 func (c *ClusterCounters) locality(id resource.Locality) *LocalityLoad {
 	l := c.localities[id]
 	if l == nil {
@@ -100,9 +97,9 @@ func (c *ClusterCounters) locality(id resource.Locality) *LocalityLoad {
 	return l
 }
 
-// prune deletes of m what no config names and is not worth keeping, that which
-// was retired first first. of returns an entry's naming, and whether nothing of
-// it is left to report or held; forget is told what is deleted.
+// prune deletes entries of m that no config names and that are not worth keeping, the
+// oldest first. of returns an entry's naming, and whether it has nothing left to
+// report; forget is called for those deleted.
 func prune[K comparable, V any](m map[K]V, of func(V) (naming, bool), forget func(V)) {
 	if len(m) <= maxSettled {
 		return

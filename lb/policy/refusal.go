@@ -10,27 +10,25 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Kind tells why a picker refused.
+// Kind is why a picker rejected a pick.
 type Kind uint8
 
-// The kinds of refusal.
 const (
-	// KindDropped is a drop category's doing.
+	// KindDropped is the effect of a drop category.
 	KindDropped Kind = iota + 1
-	// KindCircuitBroken is a full circuit breaker.
+	// KindCircuitBroken means that the circuit breaker is full.
 	KindCircuitBroken
-	// KindUnknownCluster is a cluster that the tree does not have.
+	// KindUnknownCluster means that the tree does not have the cluster.
 	KindUnknownCluster
-	// KindAllExcluded is a pick that excludes every READY endpoint.
+	// KindAllExcluded means that the pick excludes every READY endpoint.
 	KindAllExcluded
 )
 
-// Refusal ends a pick, wait-for-ready or not: it is a gRPC status error of code
-// UNAVAILABLE. It is built with its picker, not for each pick, unless it has to
-// name what the pick asked for.
+// Refusal ends a pick, wait-for-ready or not, as a gRPC status error of code
+// UNAVAILABLE. Pickers make it in advance, unless it names something of the pick.
 type Refusal struct {
 	Kind Kind
-	// Category is the drop category of KindDropped.
+	// Category is set for KindDropped.
 	Category string
 
 	status *status.Status
@@ -43,14 +41,14 @@ func NewRefusal(kind Kind, category, message string) *Refusal {
 
 func (r *Refusal) Error() string { return r.status.Message() }
 
-// GRPCStatus makes the refusal a status error to grpc.
+// GRPCStatus returns UNAVAILABLE.
 func (r *Refusal) GRPCStatus() *status.Status { return r.status }
 
 // ConnectError is why an endpoint's last connection attempt failed, or why its
 // connection was lost.
 type ConnectError struct {
 	Address string
-	// RetryAt is when the back-off ends; zero where there is none.
+	// RetryAt is when the back-off ends, if there is one.
 	RetryAt time.Time
 	Err     error
 }
@@ -59,8 +57,8 @@ func (e *ConnectError) Error() string { return fmt.Sprintf("connect to %s: %v", 
 
 func (e *ConnectError) Unwrap() error { return e.Err }
 
-// ErrPicker answers every pick with one error. One that is no status error ends
-// a pick unless it waits for ready.
+// ErrPicker fails every pick. An error that is not a status error ends a pick unless
+// it waits for ready.
 type ErrPicker struct{ Err error }
 
 // Pick returns the picker's error.
@@ -78,8 +76,8 @@ func (p *ErrPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 // Failure is the error of every pick.
 func (p *ErrPicker) Failure() error { return p.Err }
 
-// FailureOf returns what s answers picks with where that is an error, and is
-// known without a pick; else nil. A picker makes it known with a method Failure.
+// FailureOf returns the error of s's picks, if s is TRANSIENT_FAILURE and its picker
+// has a method Failure; else nil.
 func FailureOf(s balancer.State) error {
 	if p, ok := s.Picker.(interface{ Failure() error }); ok && s.ConnectivityState == connectivity.TransientFailure {
 		return p.Failure()
@@ -87,8 +85,7 @@ func FailureOf(s balancer.State) error {
 	return nil
 }
 
-// Failure is the state of a policy that cannot work: TRANSIENT_FAILURE, and every
-// pick is answered with err.
+// Failure is the state TRANSIENT_FAILURE in which every pick fails with err.
 func Failure(err error) balancer.State {
 	return balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: &ErrPicker{Err: err}}
 }

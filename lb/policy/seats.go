@@ -9,15 +9,15 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Seats are the READY endpoints that a picker chooses from. A picker embeds them to
-// be a [Rotation] in which all have the same chance.
+// Seats are the READY endpoints that a picker chooses from. A picker embeds them as a
+// [Rotation] with equal weights.
 type Seats[T any] []Seat[T]
 
 // Seat is one endpoint of a picker.
 type Seat[T any] struct {
 	SubConn  balancer.SubConn
 	Endpoint *resource.Endpoint
-	// Own is what the policy keeps for the endpoint, for all its pickers.
+	// Own is what the policy keeps for the endpoint.
 	Own *T
 }
 

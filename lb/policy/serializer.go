@@ -2,21 +2,18 @@ package policy
 
 import "sync"
 
-// Reporter is a policy, or another part of a tree, that reports upward at the
-// end of a batch.
+// Reporter is a part of a tree that reports to its parent at the end of a batch.
 type Reporter interface {
-	// Report is called by the owner, once in a batch at most after each
-	// Mark.
+	// Report is called by the owner, once at most in a batch for all its marks.
 	Report()
 }
 
-// Serializer is the one owner of a tree: it runs what is posted to it, one
-// function after another, in the order of posting. It has a goroutine only
-// while there is work.
+// Serializer is the owner of a tree: it runs posted functions one after another, in
+// order. It has a goroutine only while there is work.
 //
-// What is waiting when it comes round is one batch. After the batch's last
-// function every marked Reporter reports, the deepest first; then the end
-// function runs. What the batch itself puts off with Later still belongs to it.
+// All functions that wait when it starts are one batch. After the last one, every
+// marked Reporter reports, the deepest first; then the end function runs. Functions of
+// Later belong to the same batch.
 type Serializer struct {
 	mu      sync.Mutex
 	queue   []func()
@@ -31,7 +28,7 @@ type Serializer struct {
 	marked []level // by depth
 }
 
-// level is what is marked at one depth: a queue.
+// level is the queue of marks at one depth.
 type level struct {
 	marks []mark
 	next  int
@@ -42,12 +39,12 @@ type mark struct {
 	pending  *bool
 }
 
-// NewSerializer returns a Serializer that calls end at the end of every batch.
+// NewSerializer returns a Serializer that calls end after every batch.
 func NewSerializer(end func()) *Serializer {
 	return &Serializer{end: end, quiet: make(chan struct{})}
 }
 
-// Post queues f. It reports false, and drops f, after Close.
+// Post queues f. After Close, it reports false.
 func (s *Serializer) Post(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,9 +59,8 @@ func (s *Serializer) Post(f func()) bool {
 	return true
 }
 
-// Close posts last, lets all that was posted before it run, and returns when
-// all is quiet. Later calls wait for the same. It must not be called by the
-// owner.
+// Close runs last after all posted functions, and returns when it has finished. Later
+// calls wait as well. The owner must not call it.
 func (s *Serializer) Close(last func()) {
 	s.mu.Lock()
 	if !s.closed {
@@ -107,12 +103,10 @@ func (s *Serializer) run() {
 	}
 }
 
-// Later queues f right behind the function that runs now, in the same batch.
-// Only the owner may call it.
+// Later runs f right after the current function. Only the owner may call it.
 func (s *Serializer) Later(f func()) { s.later = append(s.later, f) }
 
-// mark notes that r has to report at the end of the batch. pending is r's own
-// note of it.
+// mark makes r report at the end of the batch. pending is owned by r.
 func (s *Serializer) mark(depth int, r Reporter, pending *bool) {
 	if *pending {
 		return
@@ -124,7 +118,7 @@ func (s *Serializer) mark(depth int, r Reporter, pending *bool) {
 	s.marked[depth].marks = append(s.marked[depth].marks, mark{r, pending})
 }
 
-// runLater runs what was put off, and what that puts off in turn.
+// runLater runs the functions of Later, and those that they add.
 func (s *Serializer) runLater() {
 	for i := 0; i < len(s.later); i++ {
 		f := s.later[i]
@@ -134,8 +128,8 @@ func (s *Serializer) runLater() {
 	s.later = s.later[:0]
 }
 
-// report lets the marked report, the deepest first, until nothing is left. What
-// comes up meanwhile, at any depth, has its turn before anything above it.
+// report calls the marked Reporters, the deepest first, including those that are
+// marked meanwhile.
 func (s *Serializer) report() {
 	for {
 		m, ok := s.deepest()
@@ -148,7 +142,7 @@ func (s *Serializer) report() {
 	}
 }
 
-// deepest takes the first of the deepest marks.
+// deepest removes the first of the deepest marks.
 func (s *Serializer) deepest() (mark, bool) {
 	for depth := len(s.marked) - 1; depth >= 0; depth-- {
 		level := &s.marked[depth]

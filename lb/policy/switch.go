@@ -8,23 +8,20 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// Switch runs one child, and changes its policy gracefully: the old one serves
-// until the new one has settled (it is no longer CONNECTING, or the old one is
-// no longer READY).
+// Switch runs one child, and changes its policy gracefully: the old policy serves
+// until the new one is no longer CONNECTING, or the old one no longer READY.
 //
-// A child's part that the child refuses is the child's failure, until it takes
-// another.
+// A part that the child rejects is the child's failure, until it accepts another.
 type Switch struct {
 	conn *Conn
 
-	// Owner only. current is nil before the first Update and after Close;
-	// pending is nil unless the policy is being changed.
+	// Owner only. current is nil before Update and after Close; pending is nil unless
+	// the policy is changing.
 	current, pending *switched
 	refused          error // why the last part was; nil where it was not
 }
 
-// switched is one child of a Switch. It is the ClientConn that the child's
-// calls go to.
+// switched is one policy of a Switch, and its ClientConn.
 type switched struct {
 	*Conn
 
@@ -35,12 +32,12 @@ type switched struct {
 	closed   bool
 }
 
-// NewSwitch returns a Switch without child, whose state goes to conn.
+// NewSwitch returns a Switch without a child. Its state goes to conn.
 func NewSwitch(conn *Conn) *Switch { return &Switch{conn: conn} }
 
-// Update hands the child its part, and changes the child's policy where c names
-// another. The error is about c itself: an unknown policy, or a config that the
-// policy refuses. It is sent up as the child's failure already.
+// Update gives the child its part, and changes its policy if c has another. The error
+// is that of an unknown policy or a rejected config, and has been sent to the parent
+// as the child's failure.
 func (s *Switch) Update(c Child) error {
 	latest := s.current
 	if s.pending != nil {
@@ -52,7 +49,7 @@ func (s *Switch) Update(c Child) error {
 	return s.hand(latest, c)
 }
 
-// Renew is Update with a new child, even where the policy stays the same.
+// Renew is Update with a new child, even of the same policy.
 func (s *Switch) Renew(c Child) error {
 	builder := s.conn.Builder(c.Policy)
 	if builder == nil {
@@ -63,7 +60,7 @@ func (s *Switch) Renew(c Child) error {
 
 func (s *Switch) hand(to *switched, c Child) error {
 	err := to.balancer.UpdateClientConnState(c.State())
-	// ErrBadResolverState refuses nothing: it asks for a new resolution.
+	// ErrBadResolverState asks for a new resolution; the part is accepted.
 	if err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
 		return s.refuse(err)
 	}
@@ -118,7 +115,7 @@ func (c *switched) UpdateState(state balancer.State) {
 	}
 }
 
-// promote lets the pending child serve.
+// promote replaces the current policy by the pending one.
 func (s *Switch) promote() {
 	s.current.close()
 	s.current, s.pending = s.pending, nil
@@ -132,7 +129,7 @@ func (c *switched) close() {
 	c.balancer.Close()
 }
 
-// ResolverError tells the children that the resolver has an error.
+// ResolverError goes to both policies.
 func (s *Switch) ResolverError(err error) {
 	for _, c := range []*switched{s.current, s.pending} {
 		if c != nil {
@@ -144,7 +141,7 @@ func (s *Switch) ResolverError(err error) {
 // UpdateSubConnState is not called: SubConns have listeners.
 func (s *Switch) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
-// ExitIdle asks the latest child to connect.
+// ExitIdle goes to the latest policy.
 func (s *Switch) ExitIdle() {
 	switch {
 	case s.pending != nil:
@@ -154,7 +151,7 @@ func (s *Switch) ExitIdle() {
 	}
 }
 
-// Close closes the children. Nothing of theirs reaches the parent afterwards.
+// Close closes the policies, and ignores them from then on.
 func (s *Switch) Close() {
 	for _, c := range []*switched{s.current, s.pending} {
 		if c != nil {
@@ -164,7 +161,7 @@ func (s *Switch) Close() {
 	s.current, s.pending, s.refused = nil, nil, nil
 }
 
-// Describe describes the child that serves, or says why its part was refused.
+// Describe describes the policy that serves, or the rejection.
 func (s *Switch) Describe() Node {
 	if s.refused != nil {
 		return Node{State: connectivity.TransientFailure, Err: s.refused}
@@ -175,7 +172,7 @@ func (s *Switch) Describe() Node {
 	return DescribeOf(s.current.balancer, s.current.policy, s.current.state.ConnectivityState)
 }
 
-// Summarize summarizes the child that serves.
+// Summarize summarizes the policy that serves.
 func (s *Switch) Summarize() Summary {
 	sum := Summary{State: connectivity.Connecting, Priority: -1}
 	if s.current != nil {

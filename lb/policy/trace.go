@@ -8,47 +8,44 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Trace takes down the steps of one pick, in the order in which the pickers
-// took them. Only a pick that asks for an explanation has one.
+// Trace records the steps of one pick that asks for an explanation.
 type Trace struct {
 	Steps []Step
 }
 
-// Step is one step of a pick: one of the Step structs of this package.
+// Step is one of the Step structs of this package.
 type Step interface{ step() }
 
-// RouteStep is the target's routes choosing the cluster.
+// RouteStep is the choice of a cluster by the target's routes.
 type RouteStep struct {
 	VirtualHost string
-	// RouteTrace has the routes that were tried, in order, each with why it did
-	// not take the request, and the hash policies that were asked.
+	// RouteTrace has the routes that were tried, with reasons, and the hash policies.
 	resource.RouteTrace
 
-	// Route is the one that took the request; nil where none did.
+	// Route is the one that matched, or nil.
 	Route *resource.Route
-	// Cluster is the one drawn of Route's, by the 64 random bits of Draw; 0 for
-	// one cluster alone. It is empty where Route cannot be followed, or is nil.
+	// Cluster is the one of Route's that 64 random bits chose; Draw is 0 for a single
+	// cluster. It is empty if Route is not supported, or nil.
 	Cluster string
 	Draw    uint64
-	// Hash is the request hash, where there is a Cluster.
+	// Hash is the request hash if there is a Cluster.
 	Hash     uint64
 	HashFrom HashSource
 }
 
-// HashSource tells where a request hash comes from.
+// HashSource is where a request hash comes from.
 type HashSource string
 
-// The sources of a routed pick's request hash.
 const (
-	// HashFromCaller is one that the pick brought.
+	// HashFromCaller means that the pick had it.
 	HashFromCaller HashSource = "caller"
-	// HashFromRoute is one that the route's hash policies made.
+	// HashFromRoute means that the route's hash policies computed it.
 	HashFromRoute HashSource = "route"
-	// HashRandom is one drawn because no hash policy made one.
+	// HashRandom means that no hash policy applied.
 	HashRandom HashSource = "random"
 )
 
-// ClusterStep is cluster_manager finding the cluster's picker.
+// ClusterStep is cluster_manager's choice.
 type ClusterStep struct {
 	Cluster string
 	Found   bool
@@ -57,23 +54,20 @@ type ClusterStep struct {
 // DropStep is one drop category's draw.
 type DropStep struct {
 	Category string
-	// PerMillion is the chance; Draw is in [0, 1,000,000), and drops where it
-	// is below the chance.
+	// PerMillion is the chance. Draw, below 1,000,000, drops if it is lower.
 	PerMillion uint64
 	Draw       uint64
 	Dropped    bool
 }
 
-// BreakerStep is the circuit breaker's answer. InFlight is what it held before
-// this pick.
+// BreakerStep is the circuit breaker's answer. InFlight does not include this pick.
 type BreakerStep struct {
 	InFlight int64
 	Max      uint32
 	Refused  bool
 }
 
-// PriorityStep is the priority that serves, and each higher one with why it
-// was passed over.
+// PriorityStep is the priority in use, and the higher ones with reasons.
 type PriorityStep struct {
 	Priority   int
 	State      connectivity.State
@@ -87,8 +81,7 @@ type PassedOver struct {
 	Why      string
 }
 
-// LeafStep is the leaf of an AGGREGATE that serves, and each leaf before it with
-// why it was passed over.
+// LeafStep is the leaf of an AGGREGATE in use, and those before it with reasons.
 type LeafStep struct {
 	Leaf       string
 	State      connectivity.State
@@ -104,10 +97,10 @@ type PassedOverLeaf struct {
 
 // LocalityStep is the weighted draw of a locality.
 type LocalityStep struct {
-	// Candidates are the localities in the draw: the READY ones, or all if every
-	// one failed; without those of which the pick excludes every endpoint.
+	// Candidates are the localities in the draw: the READY ones, or all if all failed;
+	// without those whose endpoints are all excluded.
 	Candidates []LocalityCandidate
-	// Draw is the 64 random bits that chose; 0 for one candidate alone.
+	// Draw is the 64 random bits; 0 for a single candidate.
 	Draw uint64
 	// Chosen is an index of Candidates.
 	Chosen int
@@ -122,23 +115,22 @@ type LocalityCandidate struct {
 // EndpointStep is an endpoint policy's choice.
 type EndpointStep struct {
 	Policy string
-	// Rotation is how many endpoints take turns; Index is the place of the
+	// Rotation is the number of endpoints to choose from; Index is the place of the
 	// chosen one.
 	Rotation int
 	Index    int
-	// Excluded is the number of endpoints that were not chosen because the pick
-	// excludes them: all of the rotation, for ring_hash those that it passed.
+	// Excluded is the number of excluded endpoints: of the rotation, or for ring_hash
+	// of those that were passed.
 	Excluded int
-	// InsteadOf is the excluded endpoint whose turn it was, if Endpoint was drawn
-	// in its place; nil otherwise.
+	// InsteadOf is the excluded endpoint whose turn it was, if Endpoint replaces it.
 	InsteadOf *resource.Endpoint
-	// Endpoint is the chosen one; nil where all are excluded.
+	// Endpoint is nil if all are excluded.
 	Endpoint *resource.Endpoint
-	// Detail is what else the policy says; nil for nothing.
+	// Detail is what the policy adds, or nil.
 	Detail Detail
 }
 
-// Detail is what one policy adds to an [EndpointStep]. It is shown as JSON as well.
+// Detail is what a policy adds to an [EndpointStep]. The API returns it as JSON.
 type Detail interface {
 	// Says describes the step in a sentence.
 	Says(s EndpointStep) string
@@ -156,7 +148,7 @@ func (s EndpointStep) Says() string {
 	}
 }
 
-// Turn describes the choice of a policy whose endpoints take turns.
+// Turn describes the choice of a policy with turns.
 func (s EndpointStep) Turn() string {
 	place := fmt.Sprintf("number %d of %d in rotation", s.Index, s.Rotation)
 	if s.InsteadOf != nil {
@@ -165,16 +157,15 @@ func (s EndpointStep) Turn() string {
 	return fmt.Sprintf("%s took %s, %s", s.Policy, s.Endpoint.Addresses[0], place)
 }
 
-// FailureStep is a picker that answers with an error: no connection is READY,
-// or the config cannot be used.
+// FailureStep is a picker's error.
 type FailureStep struct {
 	Err error
 }
 
-// QueueStep is a picker that has no answer yet: the pick waits for the next.
+// QueueStep means that the pick waits for the next picker.
 type QueueStep struct{}
 
-// OpaqueStep is the decision of a policy that does not explain itself.
+// OpaqueStep is the choice of a policy that is not lbd's.
 type OpaqueStep struct {
 	Policy string
 }

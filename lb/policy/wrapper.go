@@ -6,22 +6,18 @@ import (
 )
 
 // Wrapper runs one child, and sends the child's state with a picker of the policy's
-// own. A policy embeds it, and calls [Wrapper.Init] first. The policy is the
-// ClientConn of its child.
-//
-// All of it belongs to the owner.
+// own. A policy embeds it, calls [Wrapper.Init] first, and is the ClientConn of its
+// child. All of it belongs to the owner.
 type Wrapper struct {
 	Base
-	// Child runs the child.
 	Child *Switch
-	// State is the child's last state. Its Picker is nil before the first.
+	// State is the child's last state; without a Picker before the first.
 	State balancer.State
 
 	picker func(child balancer.State) balancer.Picker
 }
 
-// Init prepares the Wrapper of a policy. picker makes the picker that is sent
-// with a state of the child.
+// Init prepares the Wrapper. picker makes the picker for a state of the child.
 func (w *Wrapper) Init(conn *Conn, name string, policy interface {
 	balancer.ClientConn
 	Reporter
