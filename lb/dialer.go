@@ -119,7 +119,7 @@ func (d *Dialer) Close() {
 type tcpConnector struct {
 	dialer   *Dialer
 	hold     bool
-	tls      bool // whatever the cluster says
+	tls      bool // even without a security
 	turn     turn
 	root     string             // of the turn's cluster
 	security *resource.Security // of the cluster; nil for none

@@ -52,7 +52,7 @@ func rootsOf(c Certificates, instance string) (*x509.CertPool, error) {
 
 func provided(c Certificates, instance string) (identity []tls.Certificate, roots *x509.CertPool, err error) {
 	if c == nil {
-		return nil, nil, fmt.Errorf("certificate provider %q: there is no bootstrap that has it", instance)
+		return nil, nil, fmt.Errorf("certificate provider %q: lbd has no bootstrap", instance)
 	}
 	identity, roots, err = c.Certificates(instance)
 	if err != nil {
@@ -93,7 +93,7 @@ func (h *handshake) awaitVerdict(ctx context.Context, conn *tls.Conn, hold bool,
 	unhook := context.AfterFunc(ctx, func() { _ = conn.NetConn().Close() })
 	defer unhook()
 	if !hold {
-		_ = conn.CloseWrite() // reading tells what is wrong
+		_ = conn.CloseWrite() // the read reports errors
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(limit))
 	_, err := conn.Read(make([]byte, 1)) // what an endpoint sends is thrown away
@@ -127,11 +127,11 @@ func (h *handshake) explain(err error) error {
 	case !h.asked || !isAlert(err):
 		return err
 	case h.shown:
-		return fmt.Errorf("%w: it was shown the certificate of provider %q", err, h.security.IdentityInstance)
+		return fmt.Errorf("%w: it rejected the certificate of provider %q", err, h.security.IdentityInstance)
 	case len(h.identity) > 0:
-		return fmt.Errorf("%w: it asked for a certificate, and none of provider %q is one that it takes", err, h.security.IdentityInstance)
+		return fmt.Errorf("%w: it asked for a certificate, and accepts none of provider %q", err, h.security.IdentityInstance)
 	default:
-		return fmt.Errorf("%w: it asked for a certificate, and the cluster has none to show", err)
+		return fmt.Errorf("%w: it asked for a certificate, and the cluster has none", err)
 	}
 }
 

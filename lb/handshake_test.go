@@ -147,12 +147,12 @@ func TestHandshake(t *testing.T) {
 		{name: "a certificate is asked for and there is none", security: roots(), shows: ca.issue(t), server: []func(*tls.Config){asks(tls.VerifyClientCertIfGiven)}},
 		{
 			name: "a certificate is required and there is none", security: roots(), shows: ca.issue(t), server: []func(*tls.Config){asks(tls.RequireAndVerifyClientCert)},
-			want: []string{"remote error: tls: certificate required: it asked for a certificate, and the cluster has none to show"},
+			want: []string{"remote error: tls: certificate required: it asked for a certificate, and the cluster has none"},
 		},
 		{
 			name: "so in TLS 1.2", security: roots(), shows: ca.issue(t),
 			server: []func(*tls.Config){asks(tls.RequireAndVerifyClientCert), func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }},
-			want:   []string{"remote error: tls: ", ": it asked for a certificate, and the cluster has none to show"},
+			want:   []string{"remote error: tls: ", ": it asked for a certificate, and the cluster has none"},
 		},
 		{name: "a certificate is required and shown", security: roots(identity("own")), shows: ca.issue(t), server: []func(*tls.Config){asks(tls.RequireAndVerifyClientCert)}},
 		{
@@ -162,7 +162,7 @@ func TestHandshake(t *testing.T) {
 		{
 			name: "the server wants one of another authority", security: roots(identity("strange")), shows: ca.issue(t),
 			server: []func(*tls.Config){asks(tls.RequireAndVerifyClientCert)},
-			want:   []string{`remote error: tls: certificate required: it asked for a certificate, and none of provider "strange" is one that it takes`},
+			want:   []string{`remote error: tls: certificate required: it asked for a certificate, and accepts none of provider "strange"`},
 		},
 		{
 			name: "the server does not like what it is shown", security: roots(identity("strange")), shows: ca.issue(t),
@@ -170,7 +170,7 @@ func TestHandshake(t *testing.T) {
 				c.ClientCAs = nil
 				c.VerifyConnection = func(tls.ConnectionState) error { return errors.New("not you") }
 			}},
-			want: []string{`remote error: tls: bad certificate: it was shown the certificate of provider "strange"`},
+			want: []string{`remote error: tls: bad certificate: it rejected the certificate of provider "strange"`},
 		},
 		{
 			name: "roots that are not there", security: &resource.Security{RootInstance: "no files"}, shows: ca.issue(t),
@@ -324,7 +324,7 @@ func TestNoCertificates(t *testing.T) {
 	u := newUpstream(t, func() *tls.Config { return &tls.Config{} })
 	reports, stop := connectTo(newTLSDialer(t, nil), resource.ConnectTCP, &resource.Security{RootInstance: "roots"}, "", u.address)
 	defer stop()
-	if c := <-reports; c.Err == nil || !strings.Contains(c.Err.Error(), `certificate provider "roots": there is no bootstrap that has it`) {
+	if c := <-reports; c.Err == nil || !strings.Contains(c.Err.Error(), `certificate provider "roots": lbd has no bootstrap`) {
 		t.Errorf("reported %+v", c)
 	}
 }

@@ -127,7 +127,7 @@ func TestSkippedLeaf(t *testing.T) {
 		// The backup is back, and then the preferred leaf.
 		offer(t, s.channel, replace(aggregated(near, far), "near", "no such cluster"))
 		s.expect("f-0:80", "orders has far back", "orders -1→1 update: leaf far is the first to be used")
-		s.why("near: skipped: no such cluster", "far in use: every leaf before it failed, had its time or is skipped")
+		s.why("near: skipped: no such cluster", "far in use: every leaf before it failed, timed out or is skipped")
 		offer(t, s.channel, aggregated(near, far))
 		s.expect("n0-0:80", "orders has near back", "orders 1→0 update: the config changed")
 	})

@@ -181,8 +181,8 @@ func TestPolicyConfigs(t *testing.T) {
 			want: ringOf(4096, 4096),
 			byHand: []string{
 				inPolicy + ".use_hostname_for_hashing: is not applied",
-				inPolicy + ".minimum_ring_size: is 8388608: taken as 4096, the most entries that a ring has",
-				inPolicy + ".maximum_ring_size: is 8388608: taken as 4096, the most entries that a ring has",
+				inPolicy + ".minimum_ring_size: is 8388608: reduced to 4096, the maximum",
+				inPolicy + ".maximum_ring_size: is 8388608: reduced to 4096, the maximum",
 			},
 		},
 		{name: "ring_hash of zeros", body: onlyPolicy(anyOf(protoRingHash, `"hash_function":"XX_HASH","minimum_ring_size":0,"maximum_ring_size":0`)), want: ringOf(1024, 4096)},
@@ -198,7 +198,7 @@ func TestPolicyConfigs(t *testing.T) {
 		{
 			name: "least_request of more", body: onlyPolicy(anyOf(protoLeastRequest, `"choice_count":11,"enable_full_scan":true`)), want: leastOf(10),
 			byHand: []string{
-				inPolicy + ".choice_count: is 11: taken as 10, the most that are drawn",
+				inPolicy + ".choice_count: is 11: reduced to 10, the maximum",
 				inPolicy + ".enable_full_scan: is not applied",
 			},
 		},
@@ -235,14 +235,14 @@ func TestPolicyConfigs(t *testing.T) {
 		{
 			name: "weighted_round_robin updated too often", want: weightedOf("10s", "180s", "0.100s", 1),
 			body:   onlyPolicy(anyOf(protoWeighted, `"weight_update_period":"0.099s","enable_oob_load_report":true,"slow_start_config":{}`)),
-			byHand: []string{inPolicy + ".enable_oob_load_report: is not applied: loads are those that are reported with the outcomes of picks", inPolicy + ".weight_update_period: is 99ms: taken as 100ms, the shortest there is", inPolicy + ".slow_start_config: is not applied"},
+			byHand: []string{inPolicy + ".enable_oob_load_report: is not applied: loads are those that are reported with the outcomes of picks", inPolicy + ".weight_update_period: is 99ms: raised to 100ms, the minimum", inPolicy + ".slow_start_config: is not applied"},
 		},
 		{name: "weighted_round_robin by name", body: onlyPolicy(byName("weighted_round_robin", `{}`)), want: standard},
 		{
 			name: "weighted_round_robin by name, in all", want: weightedOf("0s", "2.500s", "0.100s", 0),
 			body: onlyPolicy(byName("weighted_round_robin", `{"enableOobLoadReport":true,"oobReportingPeriod":"1s","blackoutPeriod":"0s",`+
 				`"weightExpirationPeriod":"2.5s","weightUpdatePeriod":"0s","errorUtilizationPenalty":0}`)),
-			byHand: []string{inValue + ".weightUpdatePeriod: is 0s: taken as 100ms, the shortest there is"},
+			byHand: []string{inValue + ".weightUpdatePeriod: is 0s: raised to 100ms, the minimum"},
 			both:   []string{inValue + ".enableOobLoadReport: is not applied: loads are those that are reported with the outcomes of picks"},
 		},
 

@@ -35,7 +35,7 @@ func (d *Dialer) acquire() error {
 	d.held.Add(-1)
 	return &shortage{
 		resource: overload.HeldConnections,
-		err:      fmt.Errorf("%d connections to endpoints are held, and the limit on descriptors allows no more: %w", d.maxHeld, syscall.EMFILE),
+		err:      fmt.Errorf("limit of connections to endpoints reached (%d), because of the limit on descriptors: %w", d.maxHeld, syscall.EMFILE),
 	}
 }
 

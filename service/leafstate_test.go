@@ -91,9 +91,9 @@ func TestSkippedLeafInTheState(t *testing.T) {
 		const lost = "Cluster/near is not known"
 		state(
 			`near in use false, TRANSIENT_FAILURE, skipped: `+lost+`, skipped "`+lost+`", breaker false`,
-			`far in use true, READY, every leaf before it failed, had its time or is skipped, skipped "", breaker true`,
+			`far in use true, READY, every leaf before it failed, timed out or is skipped, skipped "", breaker true`,
 			`0 of near in use false false, started false, TRANSIENT_FAILURE, skipped: `+lost+`, error "`+lost+`", 0 localities`,
-			`1 of far in use true true, started true, READY, every leaf before it failed, had its time or is skipped, error "", 1 localities`,
+			`1 of far in use true true, started true, READY, every leaf before it failed, timed out or is skipped, error "", 1 localities`,
 		)
 		if got, want := said(s, "agg", observe.EventLeafSkipped, observe.EventLeafRestored, observe.EventPrioritySwitched), strings.Join([]string{
 			"priority_switched  leaf near is the first to be used",

@@ -24,7 +24,7 @@ func Builder() policy.Builder {
 	})
 }
 
-// cds belongs to the owner, all of it.
+// cds belongs to the owner.
 type cds struct {
 	*policy.Switch // its child
 
@@ -36,8 +36,7 @@ type cds struct {
 	err        error      // why there is no child
 }
 
-// part is a cluster that a child was built from: the cluster itself, or a leaf of
-// an aggregate.
+// part is a cluster that a child was built from, possibly a leaf of an aggregate.
 type part struct {
 	cluster    *resource.Cluster
 	assignment *resource.Assignment
@@ -79,8 +78,7 @@ func whyUnassigned(cc *resource.ClusterConfig) error {
 	return errNoAssignment
 }
 
-// wait queues picks until what the cluster needs is known. A child that serves
-// goes on.
+// wait queues picks while resources are missing. A child that serves continues.
 func (b *cds) wait() {
 	if b.applied != nil {
 		return
@@ -89,7 +87,7 @@ func (b *cds) wait() {
 	b.conn.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker})
 }
 
-// fail closes the child: a cluster that cannot be used has none.
+// fail closes the child, because the cluster cannot be used.
 func (b *cds) fail(err error) {
 	b.Switch.Close()
 	same := b.err != nil && b.err.Error() == err.Error()
@@ -99,8 +97,7 @@ func (b *cds) fail(err error) {
 	}
 }
 
-// apply hands the child what build makes, unless the child is built of the same
-// parts already.
+// apply gives the child what build returns, unless the parts are the same.
 func (b *cds) apply(parts []part, build func() (policy.Child, error)) {
 	if slices.Equal(b.applied, parts) {
 		return // nothing changed for picks
@@ -117,8 +114,8 @@ func (b *cds) apply(parts []part, build func() (policy.Child, error)) {
 }
 
 // build makes the child's config of a cluster with endpoints: outlier_detection and
-// cluster_impl over its priorities (gRFC A75). Those are always the same policies:
-// outlier_detection that is configured anew rebuilds none.
+// cluster_impl over its priorities (gRFC A75), even if outlier detection is not
+// configured: then its config does not rebuild the tree.
 func (b *cds) build(cc *resource.ClusterConfig, first int) (policy.Child, error) {
 	children, err := b.priorities.update(b.conn, cc)
 	if err != nil {
@@ -150,7 +147,7 @@ func (b *cds) build(cc *resource.ClusterConfig, first int) (policy.Child, error)
 	}, nil
 }
 
-// Describe describes the child, or says why there is none.
+// Describe describes the child, or the error.
 func (b *cds) Describe() policy.Node {
 	if b.err != nil {
 		return policy.Node{Policy: policy.CDS, State: policy.Failure(b.err).ConnectivityState, Err: b.err}
@@ -159,7 +156,6 @@ func (b *cds) Describe() policy.Node {
 	return policy.Node{Policy: policy.CDS, State: child.State, Err: child.Err, Child: &child}
 }
 
-// Summarize is the child's.
 func (b *cds) Summarize() policy.Summary {
 	if b.err != nil {
 		return policy.Summary{State: policy.Failure(b.err).ConnectivityState, Priority: -1}

@@ -7,17 +7,17 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// leaves is what is remembered of an aggregate's leaves, by cluster.
+// leaves has the leaves of an aggregate by cluster.
 type leaves map[string]*leaf
 
-// leaf is how many endpoints each priority of an assignment has.
+// leaf is the number of endpoints in each priority of an assignment.
 type leaf struct {
 	assignment *resource.Assignment
 	sizes      []int
 }
 
-// updateAggregate builds the child of an aggregate: a priority policy over its
-// leaves (gRFC A75). The aggregate's own load balancing policy is ignored.
+// updateAggregate builds the child of an aggregate: a priority policy over its leaves
+// (gRFC A75). The aggregate's own policy is ignored.
 func (b *cds) updateAggregate(cfg *policy.CDSConfig, root *resource.ClusterConfig) error {
 	parts := make([]part, 0, len(root.Leaves))
 	configs := make([]*resource.ClusterConfig, 0, len(root.Leaves))
@@ -47,8 +47,8 @@ func (b *cds) updateAggregate(cfg *policy.CDSConfig, root *resource.ClusterConfi
 	return nil
 }
 
-// children makes a child of each leaf. A leaf is given the config of its own cluster
-// alone, so that no other one is kept for it.
+// children makes a child of each leaf, with the config of its own cluster only: other
+// clusters' configs do not stay in memory for it.
 func (ls leaves) children(cfg *policy.CDSConfig, parts []part, configs []*resource.ClusterConfig) []policy.PriorityChild {
 	out := make([]policy.PriorityChild, len(parts))
 	for i, p := range parts {
@@ -67,8 +67,7 @@ func (ls leaves) children(cfg *policy.CDSConfig, parts []part, configs []*resour
 	return out
 }
 
-// skipped is why a leaf cannot serve, as far as its resources tell (gRFC A74); nil
-// for one that can.
+// skipped is why a leaf is skipped (gRFC A74), or nil.
 func skipped(cc *resource.ClusterConfig) error {
 	switch {
 	case cc.Err != nil:
@@ -80,8 +79,8 @@ func skipped(cc *resource.ClusterConfig) error {
 	}
 }
 
-// follow returns the leaf of another assignment; nil is none. A leaf has one priority
-// at least.
+// follow returns the leaf of another assignment, which may be nil. It has at least one
+// priority.
 func (l *leaf) follow(a *resource.Assignment) *leaf {
 	if l != nil && l.assignment == a {
 		return l

@@ -7,20 +7,20 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// names gives priority's children names that stay with their localities: a
-// locality that moves to another priority takes its connections along. A name
-// is never given to other localities.
+// names gives priority's children names that stay with their localities: a locality
+// keeps its connections when it moves to another priority. Names are not reused for
+// other localities.
 type names struct {
 	ordered []string
-	// holders are the names of the priorities that hold a locality, from the
-	// highest on. One locality may be in several priorities.
+	// holders are the names of the priorities that contain a locality, the highest
+	// first.
 	holders map[resource.Locality][]string
 	given   int
 }
 
-// next names the priorities of an update. A priority takes the name that its
-// place had if it still holds a locality of it; else the first name of its
-// localities' that is still free; else a new one.
+// next names the priorities of an update. A priority keeps the name of its place if it
+// still has a locality of it; else it takes the first free name of its localities;
+// else a new one.
 func (n names) next(priorities [][]*resource.LocalityEndpoints) names {
 	out := names{
 		ordered: make([]string, len(priorities)),

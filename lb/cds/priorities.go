@@ -13,8 +13,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// priorities makes the children of a cluster's priority policy, and remembers of
-// them what the next update keeps.
+// priorities makes the children of a cluster's priority policy, and keeps what the
+// next update reuses.
 type priorities struct {
 	localities map[*resource.LocalityEndpoints]*policy.Locality
 	byID       map[resource.Locality]*policy.Locality // made of localities when it is needed
@@ -22,7 +22,7 @@ type priorities struct {
 	config     config
 }
 
-// update returns the priorities of the cluster's assignment, the highest first.
+// update returns the priorities of the assignment, the highest first.
 func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]policy.PriorityChild, error) {
 	byPriority := group(cc.Assignment.Localities)
 	localities := make(map[*resource.LocalityEndpoints]*policy.Locality, len(cc.Assignment.Localities))
@@ -55,7 +55,7 @@ func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]po
 	return children, nil
 }
 
-// before returns what there was of a locality, in whichever priority.
+// before returns the last version of a locality, in any priority.
 func (p *priorities) before(id resource.Locality) *policy.Locality {
 	if p.byID == nil {
 		p.byID = make(map[resource.Locality]*policy.Locality, len(p.localities))
@@ -69,7 +69,7 @@ func (p *priorities) before(id resource.Locality) *policy.Locality {
 	return new(policy.Locality)
 }
 
-// pick makes the child that picks locality and endpoint by a cluster's policy.
+// pick makes the child that applies a cluster's policy.
 func (p *priorities) pick(conn *policy.Conn, of resource.Policy, localities []*policy.Locality) (policy.Child, error) {
 	if of.Name == resource.PolicyWRRLocality && of.Child != nil {
 		endpoint, err := p.pick(conn, *of.Child, nil)
@@ -87,8 +87,8 @@ func (p *priorities) pick(conn *policy.Conn, of resource.Policy, localities []*p
 	return child, err
 }
 
-// config is the config of the policy that picks endpoints. It is kept, so that the
-// children of equal configs are given the same value.
+// config caches the config of the endpoint policy, so that the children of equal
+// configs share one value.
 type config struct {
 	of     resource.Policy
 	parsed serviceconfig.LoadBalancingConfig
@@ -114,7 +114,7 @@ func (c *config) parse(conn *policy.Conn, p resource.Policy) (serviceconfig.Load
 	return parsed, nil
 }
 
-// group sorts the localities by priority, from 0 on.
+// group groups the localities by priority.
 func group(ls []*resource.LocalityEndpoints) [][]*resource.LocalityEndpoints {
 	var out [][]*resource.LocalityEndpoints
 	for _, l := range ls {

@@ -1,5 +1,5 @@
-// Package clusterimpl is gRPC's xds_cluster_impl: what holds for a cluster as a
-// whole, which is drops, circuit breaking and load counters (gRFC A27, A32).
+// Package clusterimpl is gRPC's xds_cluster_impl: drops, circuit breaking and load
+// counters of a cluster (gRFC A27, A32).
 package clusterimpl
 
 import (
@@ -50,15 +50,14 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 	}
 	update := b.Child.Update
 	if old != nil && !connects {
-		update = b.Child.Renew // every connection is to be made anew
+		update = b.Child.Renew // reconnects
 	}
-	_ = update(cfg.Child) // the Switch has said so
+	_ = update(cfg.Child) // the Switch reports the error
 	return nil
 }
 
-// count keeps what the config names counted. Another service is counted by its own
-// counters, with the next picker; what is held stays with those that it was taken
-// from.
+// count keeps the counters of names in the config. If the service changes, the next
+// picker uses other counters, while held picks keep theirs.
 func (b *clusterImpl) count(old, cfg *policy.ClusterImplConfig) {
 	before := b.counters
 	if old == nil || old.Service != cfg.Service {
@@ -78,18 +77,15 @@ func (b *clusterImpl) count(old, cfg *policy.ClusterImplConfig) {
 	}
 }
 
-// sameNames reports whether both name the same drop categories and localities.
 func sameNames(a, b *policy.ClusterImplConfig) bool {
 	return slices.EqualFunc(a.Drops, b.Drops, func(a, b resource.Drop) bool { return a.Category == b.Category }) &&
 		slices.EqualFunc(a.Localities, b.Localities, func(a, b *resource.LocalityEndpoints) bool { return a.ID == b.ID })
 }
 
-// picker returns the picker of a state of the child.
 func (b *clusterImpl) picker(child balancer.State) balancer.Picker {
 	return newPicker(b.config, b.counters, child, b.Draw())
 }
 
-// NewSubConn makes a SubConn whose picks are counted for its locality.
 func (b *clusterImpl) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	sc := &subConn{endpoint: policy.EndpointOfAddresses(addrs)}
 	sc.count(sc.endpoint, b.counters)
@@ -101,7 +97,7 @@ func (b *clusterImpl) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 	return sc, nil
 }
 
-// subConn is a SubConn that knows where its picks are counted.
+// subConn knows where its picks are counted.
 type subConn struct {
 	balancer.SubConn
 
@@ -116,8 +112,8 @@ type counted struct {
 	load     *policy.LocalityLoad
 }
 
-// load returns the load of e's locality. A SubConn outlives its endpoint's
-// value: where only its locality changed, the connection stays.
+// load returns the load of e's locality. The connection remains when only the locality
+// of its endpoint changes.
 func (s *subConn) load(e *resource.Endpoint, c *policy.ClusterCounters) *policy.LocalityLoad {
 	if k := s.counted.Load(); k.endpoint == e && k.counters == c {
 		return k.load
@@ -131,7 +127,7 @@ func (s *subConn) count(e *resource.Endpoint, c *policy.ClusterCounters) *policy
 	return l
 }
 
-// Ready asks the SubConn; one that cannot be asked is ready.
+// Ready returns the connected address. A SubConn that is not lbd's is always ready.
 func (s *subConn) Ready() (string, bool) {
 	if own, ok := s.SubConn.(policy.SubConn); ok {
 		return own.Ready()
@@ -139,7 +135,6 @@ func (s *subConn) Ready() (string, bool) {
 	return s.endpoint.Addresses[0], true
 }
 
-// Close closes the child and releases the counters.
 func (b *clusterImpl) Close() {
 	b.Wrapper.Close()
 	if b.counters != nil {
@@ -148,7 +143,6 @@ func (b *clusterImpl) Close() {
 	}
 }
 
-// Describe describes drops, circuit breaker and the child.
 func (b *clusterImpl) Describe() policy.Node {
 	n := b.Wrapper.Describe()
 	if b.config != nil {

@@ -14,8 +14,8 @@ import (
 // million is the unit of drop chances.
 const million = 1_000_000
 
-// picker passes a pick by each drop category, then by the circuit breaker, then
-// on to the child. Nothing is dropped while the child is not READY.
+// picker passes a pick by each drop category, then by the circuit breaker, then on to
+// the child. It drops only while the child is READY.
 type picker struct {
 	child    balancer.Picker
 	draw     func() uint64
@@ -26,7 +26,6 @@ type picker struct {
 	full     *policy.Refusal
 }
 
-// Failure is the child's.
 func (p *picker) Failure() error {
 	return policy.FailureOf(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: p.child})
 }
@@ -130,7 +129,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return finish(call, res), nil
 }
 
-// finish leaves Done with a call that holds; the end of others is not known.
+// unplaced counts a pick that passed, but is counted in no locality.
 func finish(call *policy.Call, res balancer.PickResult) balancer.PickResult {
 	if call.Hold {
 		call.HoldDone(res.Done)

@@ -84,8 +84,8 @@ func (b *clusterManager) add(name string) *child {
 	return c
 }
 
-// Report sends the aggregate state and a picker of all children. It reports an event
-// for each cluster whose state has changed.
+// Report sends the aggregate state and a picker of all children, and an event for each
+// cluster whose state has changed.
 func (b *clusterManager) Report() {
 	if b.Closed() {
 		return
@@ -104,7 +104,6 @@ func (b *clusterManager) Report() {
 	b.Send(b.Aggregate(), b.Picker)
 }
 
-// Picker returns the picker of any state.
 func (b *clusterManager) Picker(connectivity.State) balancer.Picker {
 	p := make(picker, len(b.Order))
 	for _, c := range b.Order {
@@ -113,7 +112,6 @@ func (b *clusterManager) Picker(connectivity.State) balancer.Picker {
 	return p
 }
 
-// Describe describes every cluster.
 func (b *clusterManager) Describe() policy.Node {
 	n := policy.Node{Policy: policy.ClusterManager, State: b.Aggregate(), Clusters: make(map[string]policy.Node, len(b.Order))}
 	for _, c := range b.Order {
@@ -122,7 +120,6 @@ func (b *clusterManager) Describe() policy.Node {
 	return n
 }
 
-// DescribeCluster describes one cluster.
 func (b *clusterManager) DescribeCluster(cluster string) policy.Node {
 	if c := b.Child(cluster); c != nil {
 		return c.Describe()
@@ -130,8 +127,8 @@ func (b *clusterManager) DescribeCluster(cluster string) policy.Node {
 	return policy.Node{}
 }
 
-// Summarize summarizes the clusters in which something happened; with a thousand
-// of them that is what a batch costs.
+// Summarize summarizes again only the clusters that have changed, because there may be
+// a thousand.
 func (b *clusterManager) Summarize() policy.Summary {
 	changed := b.summaries == nil
 	for _, c := range b.Order {
@@ -154,7 +151,6 @@ func (b *clusterManager) Summarize() policy.Summary {
 // picker holds every cluster's picker, ready or not.
 type picker map[string]balancer.Picker
 
-// Pick lets the picker of the call's cluster pick.
 func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
 	child, found := p[call.Cluster]

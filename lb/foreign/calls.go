@@ -2,11 +2,10 @@ package foreign
 
 import "sync"
 
-// calls holds what a policy has called, from whichever goroutine, until the owner
-// has run it: all of it in the order of the calls. Of those that the policy makes
-// while the owner is in it nobody can tell which goroutine makes them. The owner
-// runs them before it leaves the policy, one after another: what they call in turn
-// waits at the end, so that nothing is called from within a call.
+// calls holds what a policy has called, from any goroutine, until the owner runs it,
+// in order. Calls that the policy makes while the owner is inside it may come from
+// another goroutine: the owner runs them before it leaves the policy. The calls that
+// result from them are queued, so that no call is made from within another.
 type calls struct {
 	post func(func()) // to the owner
 
@@ -16,7 +15,7 @@ type calls struct {
 	closed  bool // nothing is run any more
 }
 
-// add lets the owner run f. It reports false, and drops f, after close.
+// add makes the owner run f. After close, it reports false.
 func (c *calls) add(f func()) bool {
 	c.mu.Lock()
 	closed := c.closed
@@ -31,7 +30,7 @@ func (c *calls) add(f func()) bool {
 	return !closed
 }
 
-// close runs what waits; nothing comes after it. The owner must not be inside.
+// close runs the waiting calls and rejects others. The owner must not be inside.
 func (c *calls) close() {
 	c.within(func() {
 		c.mu.Lock()
@@ -40,8 +39,7 @@ func (c *calls) close() {
 	})
 }
 
-// within lets the owner run f, which calls the policy, and then all that the
-// policy has called.
+// within lets the owner run f, which calls the policy, and then the policy's calls.
 func (c *calls) within(f func()) {
 	if !c.enter() {
 		f()
@@ -59,7 +57,7 @@ func (c *calls) within(f func()) {
 	}
 }
 
-// enter reports false where the owner is inside already.
+// enter reports false if the owner is inside already.
 func (c *calls) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +66,7 @@ func (c *calls) enter() bool {
 	return !was
 }
 
-// take returns what waits. With nothing the owner has left.
+// take returns the waiting calls. If there are none, the owner has left.
 func (c *calls) take() []func() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

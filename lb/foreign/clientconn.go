@@ -16,7 +16,7 @@ var (
 	errClosed    = errors.New("the policy is closed, and gets no SubConn")
 )
 
-// clientConn is what the policy calls, from any goroutine.
+// clientConn is the policy's ClientConn. Any goroutine may call it.
 type clientConn struct {
 	*policy.Conn
 
@@ -24,7 +24,7 @@ type clientConn struct {
 	calls  calls
 }
 
-// do lets the owner run f, unless the policy is closed by then.
+// do makes the owner run f, unless the policy is closed by then.
 func (cc *clientConn) do(f func()) {
 	cc.calls.add(func() {
 		if !cc.policy.closed {
@@ -33,8 +33,8 @@ func (cc *clientConn) do(f func()) {
 	})
 }
 
-// NewSubConn returns a SubConn at once, which the owner makes real. One that cannot
-// be made fails as a connection would.
+// NewSubConn returns a SubConn at once, and the owner creates it later. If that fails,
+// it is in TRANSIENT_FAILURE.
 func (cc *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	if len(addrs) == 0 {
 		return nil, errNoAddress
@@ -46,16 +46,14 @@ func (cc *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 	return sc, nil
 }
 
-// RemoveSubConn shuts sc down.
 func (cc *clientConn) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
 
-// UpdateAddresses gives sc other addresses.
 func (cc *clientConn) UpdateAddresses(sc balancer.SubConn, addrs []resolver.Address) {
 	sc.UpdateAddresses(addrs)
 }
 
-// UpdateState sends the policy's state up, under a picker that speaks to both. As
-// under grpc's channel, picks wait while a policy has no picker, whatever its state.
+// UpdateState sends the policy's state with a picker that adapts its own. As in grpc's
+// channel, picks wait if there is no picker.
 func (cc *clientConn) UpdateState(s balancer.State) {
 	if s.Picker == nil {
 		s.Picker = policy.QueuePicker
@@ -71,8 +69,7 @@ func (cc *clientConn) UpdateState(s balancer.State) {
 	})
 }
 
-// failureOf asks the picker of a policy that has failed why, once: nothing else
-// tells.
+// failureOf picks once from a policy that has failed, to get the reason.
 func failureOf(s balancer.State) error {
 	if s.ConnectivityState != connectivity.TransientFailure {
 		return nil
@@ -87,7 +84,6 @@ func failureOf(s balancer.State) error {
 	return err
 }
 
-// ResolveNow is the owner's to pass on.
 func (cc *clientConn) ResolveNow(o resolver.ResolveNowOptions) {
 	cc.do(func() { cc.Conn.ResolveNow(o) })
 }

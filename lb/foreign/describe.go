@@ -11,7 +11,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// endpoints are those of a config, in its order.
+// endpoints are those of the config, in its order.
 type endpoints struct {
 	list      []*resource.Endpoint
 	byAddress map[string]int // places in list
@@ -34,12 +34,12 @@ func endpointsOf(all []resolver.Endpoint) endpoints {
 	return e
 }
 
-// connections are the SubConns of one endpoint, of which a policy may make one for
-// each address: the best of them, and the best that tells an error.
+// connections are the SubConns of one endpoint, which may have one for each address:
+// the best, and the best with an error.
 type connections struct{ best, failed *subConn }
 
-// connections returns those of each endpoint of the config, in its order, and
-// after them SubConns to anything else, in the order in which they were made.
+// connections returns those of each endpoint of the config, in its order, and then
+// SubConns to other addresses in the order of their creation.
 func (f *foreign) connections() []connections {
 	of := make([]connections, len(f.endpoints.list))
 	var others []connections
@@ -58,8 +58,7 @@ func (f *foreign) connections() []connections {
 	return slices.Concat(of, others)
 }
 
-// better returns the one in the better state, or made before the other. was may be
-// nil.
+// better returns the SubConn in the better state, or the older one. was may be nil.
 func better(was, sc *subConn) *subConn {
 	if was == nil {
 		return sc
@@ -75,7 +74,7 @@ func rank(s connectivity.State) int {
 	return slices.Index([]connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure}, s)
 }
 
-// state is that of the best; an endpoint that the policy has not tried is IDLE.
+// state is that of the best; IDLE without a SubConn.
 func (c connections) state() connectivity.State {
 	if c.best == nil {
 		return connectivity.Idle
@@ -83,7 +82,6 @@ func (c connections) state() connectivity.State {
 	return c.best.state
 }
 
-// Describe describes the endpoints. What the policy does with them is its own.
 func (f *foreign) Describe() policy.Node {
 	n := policy.Node{Policy: f.builder.Name(), State: f.reported, Err: f.err, Endpoints: []policy.EndpointNode{}}
 	for i, c := range f.connections() {
@@ -103,7 +101,6 @@ func (f *foreign) Describe() policy.Node {
 	return n
 }
 
-// Summarize counts the endpoints.
 func (f *foreign) Summarize() policy.Summary {
 	s := policy.Summary{State: f.reported, Priority: -1}
 	for _, c := range f.connections() {

@@ -1,15 +1,14 @@
-// Package foreign runs endpoint policies that are not lbd's: any builder that is
-// registered with grpc's balancer.Register.
+// Package foreign runs endpoint policies that are not lbd's: those that are registered
+// with grpc's balancer.Register.
 //
-// Such a policy keeps grpc's contract, and only that: it may call its ClientConn
-// and its SubConns from any goroutine, and it does not know a [policy.Call]. The
-// tree's owner runs what it calls, in the order of the calls: what it calls while
-// the owner is in it before the owner leaves it, so that a config has been
-// answered when it has been taken; anything else in a batch of its own. What it
-// picks is taken as one step that nobody can look into.
+// Such a policy follows only grpc's contract: it may call its ClientConn and SubConns
+// from any goroutine, and does not know [policy.Call]. The tree's owner runs its calls
+// in order: those made while the owner is inside the policy before the owner leaves
+// it, so that an update is complete when it returns; others in a batch of their own.
+// Its choice is one step of a trace, without details.
 //
-// Its SubConns say no more of an endpoint's health than that it is READY, and the
-// calls of its Producers are answered UNIMPLEMENTED: lbd makes none.
+// Its SubConns report health as READY only, and the calls of its Producers fail as
+// UNIMPLEMENTED, because lbd makes no calls.
 package foreign
 
 import (
@@ -23,8 +22,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// Lookup returns the policy that is registered with grpc under name, ready for
-// lbd's trees, or nil.
+// Lookup returns the policy of that name in grpc's registry, wrapped for lbd's trees,
+// or nil.
 func Lookup(name string) balancer.Builder {
 	if b := balancer.Get(name); b != nil {
 		return Wrap(b)
@@ -32,15 +31,14 @@ func Lookup(name string) balancer.Builder {
 	return nil
 }
 
-// Wrap returns a builder that runs inner's policies in lbd's trees.
+// Wrap returns a builder of inner's policies in lbd's trees.
 func Wrap(inner balancer.Builder) balancer.Builder { return builder{inner} }
 
 type builder struct{ inner balancer.Builder }
 
-// Name is the wrapped builder's.
 func (b builder) Name() string { return b.inner.Name() }
 
-// ParseConfig is the wrapped builder's. A builder without one takes no config.
+// ParseConfig returns nil for a policy that takes no config.
 func (b builder) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
 	parser, ok := b.inner.(balancer.ConfigParser)
 	if !ok {
@@ -53,7 +51,6 @@ func (b builder) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingC
 	return config, nil
 }
 
-// Build builds the wrapped policy.
 func (b builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
 	conn := policy.ConnOf(cc)
 	f := &foreign{builder: b.inner, subConns: make(map[*subConn]struct{}), reported: connectivity.Connecting}
@@ -62,7 +59,7 @@ func (b builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balan
 	return f
 }
 
-// foreign belongs to the owner, all of it.
+// foreign belongs to the owner.
 type foreign struct {
 	builder balancer.Builder
 	conn    *clientConn
@@ -78,7 +75,7 @@ type foreign struct {
 }
 
 func (f *foreign) UpdateClientConnState(s balancer.ClientConnState) error {
-	// grpc's own channel gives policies the flat list as well.
+	// grpc's channel also gives policies the flat list.
 	for _, e := range s.ResolverState.Endpoints {
 		s.ResolverState.Addresses = append(s.ResolverState.Addresses, e.Addresses...)
 	}
@@ -92,10 +89,9 @@ func (f *foreign) UpdateClientConnState(s balancer.ClientConnState) error {
 	return err
 }
 
-// changed notes that the summary is another.
+// changed makes the tree summarize the policy again.
 func (f *foreign) changed() { f.conn.Mark(f, &f.pending) }
 
-// Report does nothing: to be marked is what lets the summary be made anew.
 func (f *foreign) Report() {}
 
 func (f *foreign) ResolverError(err error) {
@@ -107,12 +103,11 @@ func (f *foreign) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
 func (f *foreign) ExitIdle() { f.conn.calls.within(f.inner.ExitIdle) }
 
-// Close closes the policy, which hears of nothing any more.
 func (f *foreign) Close() {
 	f.closed = true
 	f.conn.calls.within(f.inner.Close)
 	f.conn.calls.close()
-	for sc := range f.subConns { // grpc lets policies leave them behind
+	for sc := range f.subConns { // policies may leave them behind
 		sc.shutdown()
 	}
 }

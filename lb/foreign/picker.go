@@ -6,24 +6,23 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// maxAsks is how often a policy is asked for an endpoint that the pick does not
-// exclude: it knows of no exclusion, and can only be asked again.
+// maxAsks limits the picks from a policy until one is not excluded: the policy does
+// not know exclusions.
 const maxAsks = 8
 
 var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "the policy chose only endpoints that are excluded")
 
-// picker asks a foreign picker, and gives the tree's SubConn for its own.
+// picker picks from a policy, and replaces its SubConn by the tree's.
 type picker struct {
 	inner   balancer.Picker
 	policy  string
 	failure error // what it answered when it was asked; nil unless the policy has failed
 }
 
-// Failure is what picks are answered with, where the policy has failed and has
-// said why.
+// Failure is the error of a policy that has failed, if it is known.
 func (p *picker) Failure() error { return p.failure }
 
-// Pick asks the policy, again where it picks what the pick excludes.
+// Pick repeats picks that are excluded.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
 	if call.Trace != nil {
@@ -51,7 +50,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{}, errAllExcluded
 }
 
-// unpick tells the policy that its pick comes to nothing.
+// unpick ends a pick that is not used.
 func unpick(res balancer.PickResult) {
 	if res.Done != nil {
 		res.Done(balancer.DoneInfo{})

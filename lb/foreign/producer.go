@@ -10,14 +10,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// producers holds a SubConn's Producers, one for each builder that the policy has
-// asked with.
+// producers holds a SubConn's Producers, one for each builder.
 type producers struct {
 	mu    sync.Mutex
 	built map[balancer.ProducerBuilder]*producer
 }
 
-// producer is one, with those who have it.
+// producer is a Producer with references.
 type producer struct {
 	build func() // once
 	value balancer.Producer
@@ -25,8 +24,8 @@ type producer struct {
 	refs  int // guarded by the producers' mu
 }
 
-// get returns b's Producer, and what gives it back. With the last who gives it
-// back it is closed, unless it is already.
+// get returns b's Producer, and the function that releases it. The last release closes
+// it.
 func (p *producers) get(b balancer.ProducerBuilder) (balancer.Producer, func()) {
 	p.mu.Lock()
 	one := p.built[b]
@@ -57,28 +56,25 @@ func (p *producers) giveBack(b balancer.ProducerBuilder, one *producer) {
 	}
 }
 
-// close closes all there are. Who asks again gets another.
+// close closes all. The next get builds another.
 func (p *producers) close() {
 	p.mu.Lock()
 	built := p.built
 	p.built = nil
 	p.mu.Unlock()
 	for _, one := range built {
-		one.build() // waits for whoever is building it
+		one.build() // waits if another goroutine builds it
 		one.end()
 	}
 }
 
-// noCalls is what a Producer makes its calls on: lbd finds out whether an endpoint
-// can be connected to, and has no connection for calls.
+// noCalls is the connection of Producers: lbd has none for calls.
 type noCalls struct{}
 
 var errNoCalls = status.Error(codes.Unimplemented, "lbd makes no calls on the connections of its SubConns")
 
-// Invoke answers UNIMPLEMENTED.
 func (noCalls) Invoke(context.Context, string, any, any, ...grpc.CallOption) error { return errNoCalls }
 
-// NewStream answers UNIMPLEMENTED.
 func (noCalls) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, errNoCalls
 }

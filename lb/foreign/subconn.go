@@ -11,8 +11,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// subConn stands for a SubConn of the tree's. Its methods may be called from any
-// goroutine; the owner runs what they ask for.
+// subConn wraps a SubConn of the tree. Any goroutine may call its methods; the owner
+// runs them.
 type subConn struct {
 	balancer.SubConn // grpc wants it embedded; every method is overridden
 
@@ -39,7 +39,7 @@ func newSubConn(cc *clientConn, addrs []resolver.Address, listener func(balancer
 	return s
 }
 
-// open makes the real one.
+// open creates the tree's SubConn.
 func (s *subConn) open(addrs []resolver.Address, opts balancer.NewSubConnOptions) {
 	f := s.conn.policy
 	if f.closed {
@@ -54,7 +54,8 @@ func (s *subConn) open(addrs []resolver.Address, opts balancer.NewSubConnOptions
 	opts.StateListener = s.changed
 	sc, err := s.conn.Conn.NewSubConn(addrs, opts)
 	if err != nil {
-		// In a batch of its own: who tries again at once is not to hold the owner.
+		// In a batch of its own: a policy that retries at once must not block the
+		// owner.
 		s.conn.Post(func() {
 			s.changed(balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: err})
 		})
@@ -89,8 +90,8 @@ func (s *subConn) connected() (address string, ok bool) {
 	return "", false
 }
 
-// changed takes the real one's state, and tells the policy. As in grpc, no
-// Producer and no health listener outlives the state that it was made in.
+// changed handles a state of the tree's SubConn, and reports it to the policy. As in
+// grpc, no Producer and no health listener outlives a state.
 func (s *subConn) changed(to balancer.SubConnState) {
 	f := s.conn.policy
 	if s.state == connectivity.Shutdown {
@@ -120,7 +121,7 @@ func (s *subConn) changed(to balancer.SubConnState) {
 	})
 }
 
-// do lets the owner do f with the real one.
+// do makes the owner run f with the tree's SubConn.
 func (s *subConn) do(f func(balancer.SubConn)) {
 	s.conn.do(func() {
 		if sc := s.real.Load(); sc != nil {
@@ -137,13 +138,10 @@ func (s *subConn) shutdown() {
 	s.changed(balancer.SubConnState{ConnectivityState: connectivity.Shutdown})
 }
 
-// Connect is run by the owner.
 func (s *subConn) Connect() { s.do(func(sc balancer.SubConn) { sc.Connect() }) }
 
-// Shutdown is run by the owner.
 func (s *subConn) Shutdown() { s.conn.do(s.shutdown) }
 
-// UpdateAddresses is run by the owner.
 func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 	s.do(func(sc balancer.SubConn) {
 		sc.UpdateAddresses(addrs)
@@ -155,14 +153,13 @@ func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 	})
 }
 
-// GetOrBuildProducer returns b's Producer for this SubConn. Its calls are answered
-// UNIMPLEMENTED.
+// GetOrBuildProducer returns a Producer whose calls fail as UNIMPLEMENTED.
 func (s *subConn) GetOrBuildProducer(b balancer.ProducerBuilder) (balancer.Producer, func()) {
 	return s.producers.get(b)
 }
 
-// RegisterHealthListener lets f hear how healthy the connection is while it is
-// READY, in place of any listener before it; nil is none.
+// RegisterHealthListener makes f the health listener while the connection is READY;
+// nil for none.
 func (s *subConn) RegisterHealthListener(f func(balancer.SubConnState)) {
 	s.do(func(sc balancer.SubConn) {
 		s.health++

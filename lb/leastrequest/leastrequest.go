@@ -33,7 +33,7 @@ func readConfig(r *policy.ConfigReader) Config {
 		r.Invalid(choiceCount, "is %d: it must be at least 2", c.ChoiceCount)
 	}
 	if c.ChoiceCount > maxChoiceCount {
-		r.WarnByHand(choiceCount, "is %d: taken as %d, the most that are drawn", c.ChoiceCount, maxChoiceCount)
+		r.WarnByHand(choiceCount, "is %d: reduced to %d, the maximum", c.ChoiceCount, maxChoiceCount)
 		c.ChoiceCount = maxChoiceCount
 	}
 	return c

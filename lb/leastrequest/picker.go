@@ -8,15 +8,13 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// inFlight counts the requests that one endpoint has in flight, through all the
-// pickers that hold the endpoint, and past its removal.
+// inFlight counts the requests of one endpoint across pickers, and after its removal.
 type inFlight struct{ n atomic.Int64 }
 
-// Finish takes one request off.
 func (f *inFlight) Finish(policy.Outcome, balancer.DoneInfo) { f.n.Add(-1) }
 
-// picker chooses from the endpoints that were READY when it was made. Their counts
-// stay live.
+// picker chooses from the endpoints that were READY when it was made. Their counts are
+// shared.
 type picker struct {
 	policy.Seats[inFlight]
 
@@ -61,8 +59,8 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{SubConn: s.SubConn}, nil
 }
 
-// drawn draws a seat; if call excludes it, one of the seats that remain. It
-// returns -1 if call excludes all.
+// drawn draws a seat; if call excludes it, one of the others. It returns -1 if call
+// excludes all.
 func (p *picker) drawn(call *policy.Call) int {
 	i := p.At(p.draw())
 	if call.Excludes(p.Seats[i].Endpoint) {

@@ -9,14 +9,14 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// detects reports whether cfg can eject an endpoint. pick_first keeps to the
-// endpoint that it has, and gRPC ejects none from under it (gRFC A61).
+// detects reports whether cfg can eject an endpoint. gRPC ejects none of pick_first,
+// which keeps its endpoint (gRFC A61).
 func detects(cfg *policy.OutlierDetectionConfig) bool {
 	return cfg.OutlierDetection != nil && (cfg.SuccessRate != nil || cfg.FailurePercentage != nil) &&
 		endpointPolicy(cfg.Child) != string(resource.PolicyPickFirst)
 }
 
-// endpointPolicy names the policy that picks the endpoint below c.
+// endpointPolicy returns the name of the endpoint policy below c.
 func endpointPolicy(c policy.Child) string {
 	switch cfg := c.Config.(type) {
 	case *policy.ClusterImplConfig:
@@ -31,8 +31,7 @@ func endpointPolicy(c policy.Child) string {
 	return c.Policy
 }
 
-// endpointsOf yields the endpoints below c that picks may reach, each with its
-// priority.
+// endpointsOf yields the usable endpoints below c, each with its priority.
 func endpointsOf(c policy.Child) iter.Seq2[int, *resource.Endpoint] {
 	return func(yield func(int, *resource.Endpoint) bool) {
 		for p, part := range prioritiesOf(c) {
@@ -63,8 +62,8 @@ func prioritiesOf(c policy.Child) [][][]resolver.Endpoint {
 	}
 }
 
-// partsOf returns the endpoints of one priority, by locality where its policy has
-// them so.
+// partsOf returns the endpoints of one priority, by locality if its policy has
+// localities.
 func partsOf(c policy.Child) [][]resolver.Endpoint {
 	cfg, ok := c.Config.(*policy.WRRLocalityConfig)
 	if !ok {

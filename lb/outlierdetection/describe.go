@@ -2,8 +2,8 @@ package outlierdetection
 
 import "github.com/lbd-dev/lbd/lb/policy"
 
-// Describe describes the policy with its child; the child alone if outlier detection
-// is not configured. An endpoint that is ejected has that as its last error.
+// Describe describes the policy with its child; only the child if outlier detection is
+// not configured. The last error of an ejected endpoint is its ejection.
 func (b *outlierDetection) Describe() policy.Node {
 	if b.config != nil && b.config.OutlierDetection == nil {
 		return b.Child.Describe()
@@ -11,8 +11,7 @@ func (b *outlierDetection) Describe() policy.Node {
 	return b.Wrapper.Describe()
 }
 
-// Summarize is the child's, except that ejected endpoints are counted as such and not
-// as failed. One without a SubConn in the child is what the child counts it as.
+// Summarize is the child's, with failed endpoints that are ejected counted as such.
 func (b *outlierDetection) Summarize() policy.Summary {
 	sum := b.Child.Summarize()
 	for e := range b.ejected {

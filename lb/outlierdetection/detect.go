@@ -11,8 +11,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// endInterval judges the endpoints by the interval that ends, gives those back
-// whose time is over, and begins the next.
+// endInterval detects outliers of the interval that ends, ends ejections whose time is
+// over, and begins the next interval.
 func (b *outlierDetection) endInterval() {
 	b.began = time.Now()
 	for _, e := range b.endpoints {
@@ -33,7 +33,7 @@ func (b *outlierDetection) endInterval() {
 		case e.ejection == nil:
 			e.times = max(e.times-1, 0)
 		case !b.began.Before(b.until(e)):
-			b.giveBack(e)
+			b.uneject(e)
 		}
 	}
 	b.schedule(b.config.Interval)
@@ -57,7 +57,7 @@ func (b *outlierDetection) bySuccessRate(c *resource.SuccessRateEjection, outlie
 	return outliers
 }
 
-// byFailurePercentage adds endpoints that fail too often, whatever others do.
+// byFailurePercentage adds endpoints that fail too often.
 func (b *outlierDetection) byFailurePercentage(c *resource.FailurePercentageEjection, outliers []*endpoint) []*endpoint {
 	judged := b.busy(c.RequestVolume)
 	if len(judged) < int(c.MinimumHosts) {
@@ -73,9 +73,9 @@ func (b *outlierDetection) byFailurePercentage(c *resource.FailurePercentageEjec
 	return outliers
 }
 
-// busy returns the endpoints with at least volume requests, and one, in the
-// interval that ended. It begins at a random one: where not all that should be
-// can be ejected, it is not to be the same ones each time.
+// busy returns the endpoints with at least volume requests, and one, in the last
+// interval. It begins at a random one: if not all outliers can be ejected, it is not
+// always the same ones.
 func (b *outlierDetection) busy(volume uint32) []*endpoint {
 	var out []*endpoint
 	start := b.draw(len(b.endpoints))
@@ -107,10 +107,9 @@ func spread(endpoints []*endpoint) (mean, deviation float64) {
 	return mean, math.Sqrt(squares / float64(len(endpoints)))
 }
 
-// enforce adds e to the outliers, unless as many are ejected as may be, or the dice
-// say no. Each reason counts as an ejection: it lasts so much longer. So does one
-// of an endpoint that is ejected already, because of requests that were picked
-// before.
+// enforce adds e to the outliers, unless too many are ejected, or by the enforcement
+// percentage. Each reason counts as an ejection, which lasts longer then. So does a
+// reason for an endpoint that is already ejected, because of requests picked before.
 func (b *outlierDetection) enforce(outliers []*endpoint, e *endpoint, enforcement uint32, reason string) []*endpoint {
 	if 100*len(b.ejected) >= int(b.config.MaxEjectionPercent)*len(b.endpoints) || b.draw(100) >= int(enforcement) {
 		b.Event(policy.EjectionSpared{Root: b.Root(), Cluster: b.config.Cluster})
@@ -125,7 +124,6 @@ func (b *outlierDetection) enforce(outliers []*endpoint, e *endpoint, enforcemen
 	return append(outliers, e)
 }
 
-// eject ejects an outlier, for all reasons that there are.
 func (b *outlierDetection) eject(e *endpoint) {
 	e.at = b.began
 	why := &policy.EjectedError{Reason: strings.Join(e.reasons, "; "), Until: b.until(e)}
@@ -134,8 +132,7 @@ func (b *outlierDetection) eject(e *endpoint) {
 	e.eject(why)
 }
 
-// until is when e's ejection is over. It is given back at the end of the first
-// interval then.
+// until is when e's ejection is over. It ends with the first interval then.
 func (b *outlierDetection) until(e *endpoint) time.Time {
 	base, longest := b.config.BaseEjectionTime, max(b.config.BaseEjectionTime, b.config.MaxEjectionTime)
 	if base > 0 && e.times > int64(longest/base) {
@@ -144,9 +141,9 @@ func (b *outlierDetection) until(e *endpoint) time.Time {
 	return e.at.Add(base * time.Duration(e.times))
 }
 
-// giveBack ends e's ejection.
-func (b *outlierDetection) giveBack(e *endpoint) {
+// uneject ends e's ejection.
+func (b *outlierDetection) uneject(e *endpoint) {
 	delete(b.ejected, e)
 	b.Event(policy.Unejected{Cluster: b.config.Cluster, Address: e.value.Addresses[0]})
-	e.giveBack()
+	e.uneject()
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// endpoint is one endpoint of the config, by the set of its addresses.
+// endpoint is one endpoint of the config, identified by the set of its addresses.
 type endpoint struct {
 	ended atomic.Uint64 // requests of the interval that runs, as outcomes
 
@@ -29,12 +29,12 @@ type endpoint struct {
 	reasons  []string             // to eject it, in the interval that is judged
 	ejection *policy.EjectedError // nil unless it is ejected
 	at       time.Time            // of the ejection
-	// times is gRPC's ejection time multiplier: how often the endpoint was
-	// ejected, one less for each interval in which it was not.
+	// times is gRPC's ejection time multiplier: incremented by each ejection, and
+	// decremented by each interval without one.
 	times int64
 }
 
-// key is the same for the same addresses, in whatever order.
+// key does not depend on the order of the addresses.
 func key(addresses []string) string {
 	if len(addresses) == 1 {
 		return addresses[0]
@@ -44,8 +44,8 @@ func key(addresses []string) string {
 	return strings.Join(sorted, "\x00")
 }
 
-// outcomes counts how requests ended: errors in the lower 32 bits, successes in
-// the upper. One word, so that an interval's end neither splits nor loses one.
+// outcomes counts how requests ended: errors in the lower 32 bits, successes in the
+// upper. One word can be read and reset atomically.
 type outcomes uint64
 
 const (
@@ -57,12 +57,10 @@ func (o outcomes) successes() uint32 { return uint32(o >> 32) }
 func (o outcomes) errors() uint32    { return uint32(o) }
 func (o outcomes) requests() uint64  { return uint64(o.successes()) + uint64(o.errors()) }
 
-// successRate is the part of the requests that went well, 0 to 1. There must be
-// a request.
+// successRate is 0 to 1. There must be a request.
 func (o outcomes) successRate() float64 { return float64(o.successes()) / float64(o.requests()) }
 
-// Finish counts a request. One that its caller gave up, or never told the end of,
-// says nothing of the endpoint.
+// Finish counts a request, unless it was canceled or its end is not known.
 func (e *endpoint) Finish(outcome policy.Outcome, _ balancer.DoneInfo) {
 	switch outcome {
 	case policy.OutcomeSuccess:
@@ -73,8 +71,7 @@ func (e *endpoint) Finish(outcome policy.Outcome, _ balancer.DoneInfo) {
 	}
 }
 
-// eject lets the endpoint fail because of why. For one that is ejected already it
-// tells the new reason.
+// eject makes the endpoint fail because of why, which may replace another reason.
 func (e *endpoint) eject(why *policy.EjectedError) {
 	e.ejection = why
 	for _, sc := range e.subConns {
@@ -82,15 +79,15 @@ func (e *endpoint) eject(why *policy.EjectedError) {
 	}
 }
 
-// giveBack lets an ejected endpoint be what its connections are.
-func (e *endpoint) giveBack() {
+// uneject restores the states of the endpoint's connections.
+func (e *endpoint) uneject() {
 	e.ejection = nil
 	for _, sc := range e.subConns {
-		sc.giveBack()
+		sc.uneject()
 	}
 }
 
-// fails reports whether a policy below takes the endpoint for failed.
+// fails reports whether the policies below see the endpoint as failed.
 func (e *endpoint) fails() bool {
-	return slices.ContainsFunc(e.subConns, func(sc *subConn) bool { return sc.told == connectivity.TransientFailure })
+	return slices.ContainsFunc(e.subConns, func(sc *subConn) bool { return sc.reported == connectivity.TransientFailure })
 }

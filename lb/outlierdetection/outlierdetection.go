@@ -1,9 +1,9 @@
-// Package outlierdetection is gRPC's outlier_detection: endpoints whose requests
-// end worse than others' get none for a while (gRFC A50).
+// Package outlierdetection is gRPC's outlier_detection: endpoints whose requests fail
+// more often than others' get none for a while (gRFC A50).
 //
-// What is counted is how held picks end: successes and errors. An ejected
-// endpoint's SubConns fail for the policies below, until they are given back. It
-// stays ejected as long as the config has it, whatever becomes of its SubConns.
+// It counts how held picks end. The SubConns of an ejected endpoint fail for the
+// policies below. The endpoint stays ejected while the config has it, even if its
+// SubConns change.
 package outlierdetection
 
 import (
@@ -17,8 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// minInterval bounds how often a tree is busy with its endpoints, whatever is
-// configured: gRPC takes an interval of zero for no pause at all.
+// minInterval limits how often outliers are detected: gRPC allows an interval of zero.
 const minInterval = 10 * time.Millisecond
 
 // Builder returns the builder of outlier_detection policies, whose config is a
@@ -31,20 +30,17 @@ func Builder() policy.Builder {
 	})
 }
 
-// outlierDetection belongs to the owner.
-//
-// It is in every cluster's tree, so that its config can come, change and go
-// without a connection made anew. While it detects nothing it counts nothing.
+// outlierDetection belongs to the owner. It is in every cluster's tree, so that
+// configuring it does not reconnect endpoints. Without a config it counts nothing.
 type outlierDetection struct {
 	policy.Wrapper
 
 	config   *policy.OutlierDetectionConfig // nil before the first
 	subConns []*subConn                     // those of the child, in no order
 
-	// While detecting; zero otherwise. The endpoints are those of the config,
-	// of all priorities, in its order. They may have a SubConn, or several: while
-	// their policy is being changed, and below policies that make one for each
-	// address.
+	// While detecting; else zero. The endpoints are those of the config, of all
+	// priorities, in its order. An endpoint may have several SubConns: while its
+	// policy changes, or of policies that make one for each address.
 	detecting   bool
 	endpoints   []*endpoint
 	byAddresses map[string]*endpoint
@@ -73,7 +69,7 @@ func (b *outlierDetection) UpdateClientConnState(s balancer.ClientConnState) err
 			b.retime()
 		}
 	}
-	_ = b.Child.Update(cfg.Child) // the Switch has said so
+	_ = b.Child.Update(cfg.Child) // the Switch reports the error
 	return nil
 }
 
@@ -86,12 +82,12 @@ func (b *outlierDetection) start() {
 	b.MarkStale() // picks are to be counted
 }
 
-// stop gives every endpoint back, and forgets all that was counted.
+// stop ends all ejections, and forgets all counts.
 func (b *outlierDetection) stop() {
 	b.timer.Stop()
 	for _, e := range b.endpoints {
 		if e.ejection != nil {
-			b.giveBack(e)
+			b.uneject(e)
 		}
 	}
 	for _, sc := range b.subConns {
@@ -101,8 +97,8 @@ func (b *outlierDetection) stop() {
 	b.MarkStale()
 }
 
-// takeEndpoints takes over the config's endpoints. One that it goes on having
-// stays as it was judged.
+// takeEndpoints applies the config's endpoints. One that remains keeps its counts and
+// ejection.
 func (b *outlierDetection) takeEndpoints() {
 	b.configs++
 	before := b.endpoints
@@ -132,38 +128,35 @@ func (b *outlierDetection) takeEndpoints() {
 	}
 }
 
-// forget lets go of an endpoint that the config has no more. A priority that is
-// kept may have a SubConn to it for a while.
+// forget removes an endpoint. A deactivated priority may keep a SubConn to it.
 func (b *outlierDetection) forget(e *endpoint) {
 	delete(b.byAddresses, e.key)
 	if e.ejection != nil {
 		delete(b.ejected, e)
-		e.giveBack()
+		e.uneject()
 	}
 	for _, sc := range e.subConns {
 		sc.endpoint.Store(nil)
 	}
 }
 
-// schedule lets the interval end in d.
+// schedule ends the interval after d.
 func (b *outlierDetection) schedule(d time.Duration) {
 	b.timer.Stop()
 	b.timer = b.AfterFunc(max(d, minInterval), b.endInterval)
 }
 
-// retime tells the ejected endpoints' policies of another end, which other
-// ejection times make.
+// retime reports the new ends of ejections after a change of the ejection times.
 func (b *outlierDetection) retime() {
 	for e := range b.ejected {
 		e.eject(&policy.EjectedError{Reason: e.ejection.Reason, Until: b.until(e)})
 	}
 }
 
-// NewSubConn makes a SubConn that can be ejected with its endpoint.
 func (b *outlierDetection) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	sc := &subConn{policy: b, value: policy.EndpointOfAddresses(addrs), listener: opts.StateListener}
 	sc.partial = len(addrs) < len(sc.value.Addresses)
-	opts.StateListener = sc.heard
+	opts.StateListener = sc.changed
 	inner, err := b.ClientConn.NewSubConn(addrs, opts)
 	if err != nil {
 		return nil, err
@@ -176,7 +169,7 @@ func (b *outlierDetection) NewSubConn(addrs []resolver.Address, opts balancer.Ne
 	return sc, nil
 }
 
-// join makes sc one of its endpoint's SubConns, where the config has that.
+// join adds sc to its endpoint, if the config has it.
 func (b *outlierDetection) join(sc *subConn) {
 	if e := b.byAddresses[key(sc.value.Addresses)]; e != nil {
 		e.subConns = append(e.subConns, sc)
@@ -184,7 +177,7 @@ func (b *outlierDetection) join(sc *subConn) {
 	}
 }
 
-// leave forgets sc, but not its endpoint.
+// leave removes sc.
 func (b *outlierDetection) leave(sc *subConn) {
 	last := len(b.subConns) - 1
 	b.subConns[sc.index] = b.subConns[last]
@@ -196,7 +189,6 @@ func (b *outlierDetection) leave(sc *subConn) {
 	}
 }
 
-// Close stops the timer and closes the child.
 func (b *outlierDetection) Close() {
 	b.timer.Stop()
 	b.Wrapper.Close()

@@ -6,19 +6,17 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// picker lets the child pick, replaces this policy's SubConn, which the channel
-// does not know, by the tree's and, while detecting, counts how the request ends.
+// picker lets the child pick, replaces the SubConn by the tree's and, while detecting,
+// counts how the request ends.
 type picker struct {
 	child   balancer.Picker
 	failure error
 }
 
-// newPicker returns the picker of a state of the child.
 func newPicker(child balancer.State) balancer.Picker {
 	return &picker{child: child.Picker, failure: policy.FailureOf(child)}
 }
 
-// Failure returns the error of all picks if the child has failed.
 func (p *picker) Failure() error { return p.failure }
 
 // Pick lets the child pick. The end of a pick counts if it holds.
@@ -28,7 +26,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		return res, err
 	}
 	sc, ok := res.SubConn.(*subConn)
-	if !ok { // a policy below made its own; grpc's contract lets it
+	if !ok { // grpc's contract allows a policy below to make its own
 		return res, nil
 	}
 	res.SubConn = sc.SubConn

@@ -18,8 +18,7 @@ type endpoint struct {
 	addresses []*address
 }
 
-// newEndpoints makes endpoints of a config's. Of an address that is there twice
-// the first counts.
+// newEndpoints makes endpoints of a config's, with each address once.
 func newEndpoints(from []resolver.Endpoint) []*endpoint {
 	endpoints := make([]*endpoint, 0, len(from))
 	seen := make(map[string]bool, len(from))
@@ -38,7 +37,7 @@ func newEndpoints(from []resolver.Endpoint) []*endpoint {
 	return endpoints
 }
 
-// state is the best that one of its SubConns is in; IDLE without any.
+// state is the best state of its SubConns; IDLE without any.
 func (e *endpoint) state() connectivity.State {
 	var c policy.Census
 	for _, a := range e.addresses {
@@ -69,9 +68,8 @@ func (e *endpoint) describe() policy.EndpointNode {
 	return n
 }
 
-// shuffle returns the endpoints in a random order in which each is likely to be
-// early as it weighs (gRFC A113): the first is one of weight w with a chance of w
-// in all weights, the second so of those that remain, and so on.
+// shuffle returns the endpoints in a weighted random order (gRFC A113): each has the
+// chance of its weight to be the first, then of the rest, and so on.
 func shuffle(endpoints []*endpoint, weights policy.Weights, draw func() uint64) []*endpoint {
 	type ticket struct {
 		endpoint *endpoint
@@ -89,7 +87,7 @@ func shuffle(endpoints []*endpoint, weights policy.Weights, draw func() uint64) 
 	return out
 }
 
-// interleave is all addresses, in the order in which they are tried.
+// interleave returns all addresses in the order of attempts.
 func interleave(endpoints []*endpoint) []*address {
 	var list []*address
 	for _, e := range endpoints {

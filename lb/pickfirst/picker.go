@@ -11,13 +11,11 @@ import (
 
 var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "the endpoint that all picks go to is excluded")
 
-// picker picks the one endpoint.
 type picker struct {
 	subConn  balancer.SubConn
 	endpoint *resource.Endpoint
 }
 
-// Pick picks the endpoint, unless the pick excludes it.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
 	if call.Excludes(p.endpoint) {
@@ -37,13 +35,12 @@ func (p *picker) trace(call *policy.Call, index, excluded int) {
 	}
 }
 
-// idlePicker queues picks, the first of which makes the policy connect.
+// idlePicker queues picks, and connects on the first.
 type idlePicker struct {
 	policy *pickFirst
 	asked  atomic.Bool
 }
 
-// Pick queues.
 func (p *idlePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if p.asked.CompareAndSwap(false, true) {
 		p.policy.Conn.Post(p.policy.ExitIdle)

@@ -41,12 +41,11 @@ func Builder() policy.Builder {
 	})
 }
 
-// pickFirst goes through its addresses in passes. The first pass begins an
-// attempt after the other: the next one when one has failed, or has taken
-// [policy.AttemptDelay]. It ends with the first address that is READY, which then
-// stays the only one, or when all have failed. From then on each is tried by
-// itself, again and again, until one is READY. A connection that is lost leaves
-// the policy IDLE, until a pick begins another first pass.
+// pickFirst tries its addresses in passes. In the first pass, the next attempt begins
+// when one has failed, or after [policy.AttemptDelay]. The pass ends with the first
+// READY address, which then stays the only one, or when all have failed. After that,
+// each is retried on its own until one is READY. When the connection is lost, the
+// policy is IDLE until a pick begins another first pass.
 //
 // All of it belongs to the owner.
 type pickFirst struct {
@@ -108,7 +107,7 @@ func (b *pickFirst) UpdateClientConnState(s balancer.ClientConnState) error {
 	return nil
 }
 
-// serving is the address that picks go to, or nil.
+// serving is the address of picks, or nil.
 func (b *pickFirst) serving() *address {
 	if b.state != connectivity.Ready {
 		return nil
@@ -116,8 +115,8 @@ func (b *pickFirst) serving() *address {
 	return b.list[b.at]
 }
 
-// replace takes another list. An address that is in both, of an endpoint of the
-// same hostname, keeps its SubConn: TLS may go by the name.
+// replace applies another list. Addresses that remain keep their SubConn, if the
+// hostname, which TLS may verify, is the same.
 func (b *pickFirst) replace(endpoints []*endpoint, list []*address) {
 	old := make(map[string]*address, len(b.list))
 	for _, a := range b.list {
@@ -145,7 +144,7 @@ func (b *pickFirst) replace(endpoints []*endpoint, list []*address) {
 	}
 }
 
-// change notes an address's SubConn and its state.
+// change sets an address's SubConn and state.
 func (b *pickFirst) change(a *address, sc balancer.SubConn, state connectivity.State) {
 	b.census.Count(a.of.state(), -1)
 	a.subConn, a.state = sc, state
@@ -214,7 +213,7 @@ func (b *pickFirst) connect(a *address) error {
 	return nil
 }
 
-// delayNext gives the attempt at b.at its time. No other has any left.
+// delayNext starts the delay of the next attempt, if there is one.
 func (b *pickFirst) delayNext() {
 	if b.at+1 == len(b.list) {
 		return // there is none to begin: the timer would do nothing
@@ -226,7 +225,7 @@ func (b *pickFirst) delayNext() {
 	})
 }
 
-// subConnState takes an address's new state.
+// subConnState handles an address's new state.
 func (b *pickFirst) subConnState(a *address, s balancer.SubConnState) {
 	if s.ConnectivityState == connectivity.Shutdown {
 		return
@@ -246,7 +245,7 @@ func (b *pickFirst) subConnState(a *address, s balancer.SubConnState) {
 		b.at = slices.Index(b.list, a)
 		b.become(connectivity.Ready)
 	case from == connectivity.Ready, from == connectivity.Connecting && a.state == connectivity.Idle:
-		// The latter was READY, and lost before it could say so.
+		// The latter was READY and lost before it was reported.
 		b.keep(a)
 		b.become(connectivity.Idle)
 	case b.firstPass:
@@ -267,7 +266,7 @@ func (b *pickFirst) keep(a *address) {
 	}
 }
 
-// tried takes how an attempt of the first pass goes.
+// tried handles a state in the first pass.
 func (b *pickFirst) tried(a *address) {
 	switch a.state {
 	case connectivity.Connecting:
@@ -291,7 +290,7 @@ func (b *pickFirst) tried(a *address) {
 	}
 }
 
-// lose notes that an address has failed in the first pass.
+// lose records that an address has failed in the first pass.
 func (b *pickFirst) lose(a *address) {
 	if !a.failed {
 		a.failed = true
@@ -299,7 +298,7 @@ func (b *pickFirst) lose(a *address) {
 	}
 }
 
-// endPass ends the first pass, because of err, if every address has failed.
+// endPass ends the first pass if every address has failed.
 func (b *pickFirst) endPass(err error) {
 	if b.at < len(b.list) || b.hopes > 0 {
 		return
@@ -313,8 +312,8 @@ func (b *pickFirst) endPass(err error) {
 	}
 }
 
-// retried takes how an attempt goes once all have failed. The error is news when
-// there were as many failures as addresses.
+// retried handles a state after the first pass. The error is reported after as many
+// failures as there are addresses.
 func (b *pickFirst) retried(a *address) {
 	switch a.state {
 	case connectivity.TransientFailure:
@@ -337,14 +336,12 @@ func (b *pickFirst) become(state connectivity.State) {
 	b.state = state
 }
 
-// Report sends the state.
 func (b *pickFirst) Report() {
 	if b.Stale {
 		b.Send(b.state, b.Picker)
 	}
 }
 
-// Picker returns the picker of a state.
 func (b *pickFirst) Picker(state connectivity.State) balancer.Picker {
 	switch state {
 	case connectivity.Ready:
@@ -357,15 +354,15 @@ func (b *pickFirst) Picker(state connectivity.State) balancer.Picker {
 	}
 }
 
-// ResolverError fails a policy without endpoints, and is the new error of one that
-// has failed. A policy with other endpoints keeps using them.
+// ResolverError fails a policy without endpoints, or replaces the error of one that
+// has failed.
 func (b *pickFirst) ResolverError(err error) {
 	if len(b.list) == 0 || b.state == connectivity.TransientFailure {
 		b.fail(err)
 	}
 }
 
-// ExitIdle begins a first pass where the policy is IDLE.
+// ExitIdle begins a first pass if the policy is IDLE.
 func (b *pickFirst) ExitIdle() {
 	if b.Closed() || b.state != connectivity.Idle {
 		return
@@ -375,7 +372,6 @@ func (b *pickFirst) ExitIdle() {
 	b.Mark()
 }
 
-// Close shuts all SubConns down.
 func (b *pickFirst) Close() {
 	b.Base.Close()
 	b.delay.Stop()
@@ -384,8 +380,7 @@ func (b *pickFirst) Close() {
 	}
 }
 
-// Describe describes every endpoint, in the config's order. One that is not tried
-// now is IDLE.
+// Describe describes every endpoint, in the config's order; IDLE if it is not tried.
 func (b *pickFirst) Describe() policy.Node {
 	n := b.Base.Describe()
 	n.Shares = true
@@ -399,7 +394,6 @@ func (b *pickFirst) Describe() policy.Node {
 	return n
 }
 
-// Summarize counts the endpoints by state.
 func (b *pickFirst) Summarize() policy.Summary {
 	return policy.Summary{State: b.Reported, Priority: -1, Census: b.census}
 }

@@ -148,7 +148,7 @@ func (c *ClusterCounters) Hold(limit uint32) bool {
 	if !c.Breaker.TryAcquire(limit) {
 		return false
 	}
-	if c.refs.Add(1) == 1 { // a pick of a picker that the tree has let go of
+	if c.refs.Add(1) == 1 { // a pick of a picker that the tree has released
 		c.owner.remember(c)
 	}
 	return true

@@ -75,7 +75,7 @@ func (s *EndpointSet[T]) Update(endpoints []resolver.Endpoint) (changed bool, er
 		case m != nil && SameAddresses(m.Value.Addresses, value.Addresses):
 			changed = changed || m.State == connectivity.Ready // pickers hold the value
 			if m.Value.Hostname != value.Hostname || !slices.Equal(m.Value.Addresses, value.Addresses) {
-				m.SubConn.UpdateAddresses(re.Addresses) // they bear the name that TLS goes by
+				m.SubConn.UpdateAddresses(re.Addresses) // with the name that TLS verifies
 			}
 			m.Value = value
 		default:

@@ -10,11 +10,11 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// child is one priority, or one leaf of an aggregate. It is the ClientConn that its
-// policy's calls go to.
+// child is one priority, or one leaf of an aggregate, and the ClientConn of its
+// policy.
 //
-// It is in one of three states: not built; started; deactivated, which is built
-// and kept, but unheard. All of it belongs to the owner.
+// It is not built, started, or deactivated: built, but ignored. All of it belongs to
+// the owner.
 type child struct {
 	*policy.Conn
 
@@ -30,7 +30,7 @@ type child struct {
 	builtAs string // which policy it runs; empty while not built
 	started bool
 	state   balancer.State // as started: what counts for the parent
-	latest  balancer.State // what the policy said last, heard or not
+	latest  balancer.State // the last one, even while deactivated
 	failed  bool           // TRANSIENT_FAILURE since READY or IDLE
 
 	initTimer   *policy.ConnectTimer
@@ -48,9 +48,9 @@ func newChild(b *priority, name string) *child {
 	return c
 }
 
-// update takes the child's part of a config. A child that is not started gets
-// it when it is. A change of policy closes the old one at once; sync starts the
-// new one.
+// update applies the child's part of a config. A child that is not started gets it
+// when it starts. If its policy changes, the old one is closed at once, and sync
+// starts the new one.
 func (c *child) update(part policy.PriorityChild) {
 	c.part, c.size = part.Child, part.Size
 	c.updateLeaf(part.Leaf)
@@ -58,14 +58,14 @@ func (c *child) update(part policy.PriorityChild) {
 		c.discard()
 	}
 	if c.started {
-		c.hand()
+		c.apply()
 	}
 }
 
-// hand gives the policy its part. A refusal comes up as its failure.
-func (c *child) hand() { _ = c.policy.Update(c.part) }
+// apply gives the policy its part. A rejection is reported as its failure.
+func (c *child) apply() { _ = c.policy.Update(c.part) }
 
-// usable reports whether the child may be the one in use, whatever is below it.
+// usable reports whether the child can be in use without regard to those below.
 func (c *child) usable() bool {
 	switch {
 	case c.skipped() != nil:
@@ -79,8 +79,7 @@ func (c *child) usable() bool {
 	}
 }
 
-// start builds the policy, or brings it back: until it answers to its part it
-// goes on with what it said last.
+// start builds or activates the policy, with its last state until it reports another.
 func (c *child) start() {
 	if c.started {
 		return
@@ -89,36 +88,35 @@ func (c *child) start() {
 	c.forgetTimer.Stop()
 	c.forgetTimer, c.forgetAt = nil, time.Time{}
 	c.startInitTimer()
-	c.hand()
-	c.hear(c.latest)
+	c.apply()
+	c.setState(c.latest)
 }
 
-// UpdateState takes what the policy says. Nothing comes after discard, until the
-// child is started again.
+// UpdateState handles a state of the policy.
 func (c *child) UpdateState(s balancer.State) {
 	c.latest = s
 	if c.started {
-		c.hear(s)
+		c.setState(s)
 	}
 }
 
-func (c *child) hear(s balancer.State) {
+func (c *child) setState(s balancer.State) {
 	from := c.state.ConnectivityState
 	c.state = s
 	c.parent.childChanged(c, from)
 }
 
-// deactivate silences the child and keeps it for a while.
+// deactivate ignores the child and keeps it for a while.
 func (c *child) deactivate() {
 	if !c.started {
 		return
 	}
-	c.silence()
+	c.reset()
 	c.forgetAt = time.Now().Add(RetentionTime)
 	c.forgetTimer = c.AfterFunc(RetentionTime, c.discard)
 }
 
-func (c *child) silence() {
+func (c *child) reset() {
 	c.stopInitTimer()
 	c.started, c.failed = false, false
 	c.state = connecting
@@ -126,7 +124,7 @@ func (c *child) silence() {
 
 // discard closes the policy. The child can be started again.
 func (c *child) discard() {
-	c.silence()
+	c.reset()
 	c.forgetTimer.Stop()
 	c.forgetTimer, c.forgetAt = nil, time.Time{}
 	c.builtAs, c.latest, c.inner = "", connecting, -1
@@ -149,7 +147,7 @@ func (c *child) stopInitTimer() {
 	c.initTimer = nil
 }
 
-// condition says in words how the child is, seen as a candidate.
+// condition describes the child as a candidate.
 func (c *child) condition() string {
 	switch {
 	case c.skipped() != nil:
@@ -166,7 +164,7 @@ func (c *child) condition() string {
 	return c.state.ConnectivityState.String()
 }
 
-// why says why the child, at place, is in use or is not.
+// why explains why the child, at place, is in use or is not.
 func (c *child) why(place int) string {
 	switch used := c.parent.used; {
 	case c.skipped() != nil:
@@ -184,7 +182,7 @@ func (c *child) why(place int) string {
 	case place == len(c.parent.order)-1 && c.state.ConnectivityState == connectivity.TransientFailure:
 		return "the last priority, and every higher one failed too"
 	default:
-		return "every higher priority failed or had its time"
+		return "every higher priority failed or timed out"
 	}
 }
 

@@ -30,11 +30,11 @@ func TestDescribe(t *testing.T) {
 		}},
 		{"failed over", []step{config("a", "b"), says("a", failure), says("b", ready)}, []string{
 			"a: TRANSIENT_FAILURE: a: the actor failed; 1 endpoints, TRANSIENT_FAILURE",
-			"b in use: every higher priority failed or had its time; 2 endpoints, READY",
+			"b in use: every higher priority failed or timed out; 2 endpoints, READY",
 		}},
 		{"slow", []step{config("a", "b"), after(10 * time.Second), says("b", ready)}, []string{
 			"a: still CONNECTING after 10s; 1 endpoints, CONNECTING",
-			"b in use: every higher priority failed or had its time; 2 endpoints, READY",
+			"b in use: every higher priority failed or timed out; 2 endpoints, READY",
 		}},
 		{"all failed", []step{config("a", "b"), says("a", failure), says("b", failure)}, []string{
 			"a: TRANSIENT_FAILURE: a: the actor failed; 1 endpoints, TRANSIENT_FAILURE",
@@ -46,7 +46,7 @@ func TestDescribe(t *testing.T) {
 		}},
 		{"refused", []step{configOf("a is unknown", unknown)}, []string{
 			`a: TRANSIENT_FAILURE: load balancing policy "unheard_of" is not registered; 0 endpoints, TRANSIENT_FAILURE`,
-			"b in use: every higher priority failed or had its time; fails over in 10s; 0 endpoints, CONNECTING",
+			"b in use: every higher priority failed or timed out; fails over in 10s; 0 endpoints, CONNECTING",
 		}},
 	}
 	for _, tt := range tests {

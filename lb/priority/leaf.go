@@ -9,8 +9,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// updateLeaf takes what a config says of the child as a leaf of an aggregate, and
-// reports the change where a leaf is skipped from now on, or no longer.
+// updateLeaf applies the config of a leaf, and reports whether it is skipped if that
+// changes.
 func (c *child) updateLeaf(leaf *policy.Leaf) {
 	was := c.skipped()
 	c.leaf = leaf
@@ -27,8 +27,7 @@ func (c *child) updateLeaf(leaf *policy.Leaf) {
 	}
 }
 
-// skipped is why the child is a leaf that is skipped (gRFC A74); nil for any other
-// child.
+// skipped is why a leaf is skipped (gRFC A74), or nil.
 func (c *child) skipped() error {
 	if c.leaf == nil {
 		return nil
@@ -36,7 +35,7 @@ func (c *child) skipped() error {
 	return c.leaf.Err
 }
 
-// priorities is how many priorities the child stands for.
+// priorities is the number of priorities of the child.
 func (c *child) priorities() int {
 	if c.leaf == nil {
 		return 1
@@ -44,7 +43,7 @@ func (c *child) priorities() int {
 	return len(c.leaf.Sizes)
 }
 
-// numberInUse is the number of the priority that the child lets picks go to.
+// numberInUse is the number of the priority in use within the child.
 func (c *child) numberInUse() int { return max(c.number, c.inner) }
 
 // called names the child in a sentence.
@@ -55,7 +54,7 @@ func (c *child) called() string {
 	return fmt.Sprintf("priority %d", c.number)
 }
 
-// connectivity is the state in which the child is shown as a candidate.
+// connectivity is the state of the child as a candidate.
 func (c *child) connectivity() connectivity.State {
 	if c.skipped() != nil {
 		return connectivity.TransientFailure
@@ -63,7 +62,7 @@ func (c *child) connectivity() connectivity.State {
 	return c.state.ConnectivityState
 }
 
-// whyLeafInUse says why a leaf, at place, is in use.
+// whyLeafInUse explains why a leaf, at place, is in use.
 func (c *child) whyLeafInUse(place int) string {
 	switch {
 	case place == 0:
@@ -71,13 +70,12 @@ func (c *child) whyLeafInUse(place int) string {
 	case place == c.parent.last() && c.state.ConnectivityState == connectivity.TransientFailure:
 		return "the last leaf, and every one before it failed too or is skipped"
 	default:
-		return "every leaf before it failed, had its time or is skipped"
+		return "every leaf before it failed, timed out or is skipped"
 	}
 }
 
-// captureEvent takes the events of what is below the child. The switches within a
-// leaf become switches of the aggregate, as long as the leaf is in use: they are
-// reported with the batch, once all leaves have settled.
+// captureEvent handles events from below the child. Switches within the leaf in use
+// become switches of the aggregate, reported at the end of the batch.
 func (c *child) captureEvent(e policy.Event) {
 	s, ok := e.(policy.PrioritySwitched)
 	if !ok {
@@ -92,7 +90,6 @@ func (c *child) captureEvent(e policy.Event) {
 	b.Mark()
 }
 
-// whyNone says why no child is in use.
 func (b *priority) whyNone() string {
 	if b.aggregate {
 		return "every leaf is skipped"
@@ -100,10 +97,10 @@ func (b *priority) whyNone() string {
 	return "the config has no priorities"
 }
 
-// maxNamedLeaves is how many leaves an error names.
+// maxNamedLeaves limits the leaves in an error.
 const maxNamedLeaves = 4
 
-// failure is the error of picks while no child is in use.
+// failure is the error of picks without a child in use.
 func (b *priority) failure() error {
 	if len(b.order) == 0 {
 		return errNoPriorities
@@ -118,29 +115,29 @@ func (b *priority) failure() error {
 	return fmt.Errorf("every leaf of the aggregate is skipped: %s", strings.Join(all, "; "))
 }
 
-// cause is what made the priority in use change.
+// cause is why the priority in use changes.
 type cause struct {
 	reason policy.SwitchReason
 	detail string
 }
 
-// reportSwitch reports that picks go to a priority of another number than before.
+// reportSwitch reports another number of the priority in use.
 func (b *priority) reportSwitch(number int, why cause) {
-	from := b.told
-	b.told = number
+	from := b.reportedNumber
+	b.reportedNumber = number
 	b.Event(policy.PrioritySwitched{
 		Root: b.Root(), Cluster: b.cluster, From: from, To: number, Reason: why.reason, Detail: why.detail,
 	})
 }
 
-// reportLeafSwitch is reportSwitch for an aggregate, at the end of a batch.
+// reportLeafSwitch is reportSwitch for an aggregate.
 func (b *priority) reportLeafSwitch() {
 	why := cause{policy.SwitchUpdate, "the config changed"}
 	if b.cause != nil {
 		why = *b.cause
 	}
 	b.cause = nil // also that of a switch that another one undid
-	if number := b.numberInUse(); b.aggregate && number != b.told {
+	if number := b.numberInUse(); b.aggregate && number != b.reportedNumber {
 		b.reportSwitch(number, why)
 	}
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// picker is the picker of the child in use, which notes its priority. A leaf's
-// picker notes its own.
+// picker records the priority in use; of a leaf, the leaf's own picker does.
 type picker struct {
 	child    balancer.Picker
 	priority int
@@ -49,10 +48,8 @@ func (b *priority) leafStep() policy.LeafStep {
 	return step
 }
 
-// Failure is the error of the child in use.
 func (p *picker) Failure() error { return p.failure }
 
-// Pick lets the child in use pick.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
 	call.Priority = p.priority

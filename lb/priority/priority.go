@@ -1,11 +1,10 @@
-// Package priority is gRPC's priority policy: fail-over from one child to the
-// next (gRFC A27, A56).
+// Package priority is gRPC's priority policy: fail-over from one child to the next
+// (gRFC A27, A56).
 //
-// What holds whenever the tree is at rest: the child in use is the first, in
-// order, that is READY or IDLE, or still CONNECTING within its init timer, or
-// the last. Every child above it is started and has failed, or has had its time.
-// Every child below it is deactivated: it reaches nobody, and is closed after
-// [RetentionTime] unless it is needed before.
+// Between batches, the child in use is the first that is READY or IDLE, or CONNECTING
+// with its init timer running; else the last. Children above it are started, and have
+// failed or exceeded their time. Children below it are deactivated: they get no picks,
+// and are closed after [RetentionTime] unless they are needed before.
 package priority
 
 import (
@@ -21,9 +20,9 @@ import (
 )
 
 const (
-	// InitTimeout is how long a child may be CONNECTING before the next one
-	// is started, without the time in which a shortage of lbd's own keeps it from
-	// connecting.
+	// InitTimeout limits the time that a child is CONNECTING before the next one
+	// starts. Time in which a shortage in lbd prevents it from connecting does not
+	// count.
 	InitTimeout = 10 * time.Second
 	// RetentionTime is how long a deactivated child keeps its connections.
 	RetentionTime = 15 * time.Minute
@@ -35,7 +34,7 @@ var errNoPriorities = errors.New("no locality in any priority: the assignment is
 // *[policy.PriorityConfig].
 func Builder() policy.Builder {
 	return policy.NewBuilder(policy.Priority, func(conn *policy.Conn) balancer.Balancer {
-		b := &priority{children: make(map[string]*child), used: -1, told: -1}
+		b := &priority{children: make(map[string]*child), used: -1, reportedNumber: -1}
 		b.Init(conn, policy.Priority, b)
 		return b
 	})
@@ -45,17 +44,17 @@ func Builder() policy.Builder {
 type priority struct {
 	policy.Base
 
-	cluster   string
-	aggregate bool // the children are leaves
-	children  map[string]*child
-	order     []*child
-	inUse     *child
-	used      int       // inUse's place in order when it was chosen; -1 for none
-	since     time.Time // when another place was chosen
-	told      int       // the number of the priority in use, as in the last event; -1 for none
-	cause     *cause    // of an aggregate: why told changes with this batch
+	cluster        string
+	aggregate      bool // the children are leaves
+	children       map[string]*child
+	order          []*child
+	inUse          *child
+	used           int       // inUse's place in order when it was chosen; -1 for none
+	since          time.Time // when another place was chosen
+	reportedNumber int       // the number of the priority in use, as in the last event; -1 for none
+	cause          *cause    // of an aggregate: why that changes with this batch
 
-	updated bool // a config came since the last sync: the next Report syncs
+	updated bool // a config has come since the last sync: the next Report syncs
 }
 
 func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -64,8 +63,8 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 		return fmt.Errorf("%s: config is a %T", policy.Priority, s.BalancerConfig)
 	}
 	b.cluster = cfg.Cluster
-	// The children answer first, so that one that has just failed and one that
-	// has just become READY are seen together.
+	// First the children apply their parts: one that fails and one that becomes READY
+	// are seen together.
 	b.updated = true
 	b.Mark()
 	named := make(map[string]bool, len(cfg.Children))
@@ -96,8 +95,7 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 	return nil
 }
 
-// childChanged takes a child's new state, which c has already noted. from is
-// the one before.
+// childChanged handles a new state of c. from is the one before.
 func (b *priority) childChanged(c *child, from connectivity.State) {
 	switch c.state.ConnectivityState {
 	case connectivity.Ready, connectivity.Idle:
@@ -107,8 +105,8 @@ func (b *priority) childChanged(c *child, from connectivity.State) {
 		c.failed = true
 		c.stopInitTimer()
 	case connectivity.Connecting:
-		// A child that left READY or IDLE gets its time again. One that has
-		// failed, or is in the midst of its time, does not.
+		// A child that left READY or IDLE gets its time again, unless it has failed or
+		// its time is running.
 		if !c.failed && from != connectivity.Connecting {
 			c.startInitTimer()
 		}
@@ -120,14 +118,12 @@ func (b *priority) childChanged(c *child, from connectivity.State) {
 	b.Mark()
 }
 
-// initTimedOut passes over a child that had its time.
 func (b *priority) initTimedOut() {
 	b.sync(policy.SwitchInitTimeout)
 	b.Mark()
 }
 
-// sync makes the invariants of the package hold again. In the midst of a config
-// update that is left to the end of the batch.
+// sync restores the invariants of the package; for an update at the end of the batch.
 func (b *priority) sync(reason policy.SwitchReason) {
 	if b.updated {
 		return
@@ -149,8 +145,8 @@ func (b *priority) sync(reason policy.SwitchReason) {
 	b.use(nil, -1, reason)
 }
 
-// last is the place of the child that is in use where no child is usable: the
-// last one that is not skipped, -1 without one.
+// last is the place of the child that is in use if none is usable: the last that is
+// not skipped, or -1.
 func (b *priority) last() int {
 	for i, c := range slices.Backward(b.order) {
 		if c.skipped() == nil {
@@ -174,7 +170,7 @@ func (b *priority) use(c *child, place int, reason policy.SwitchReason) {
 			b.since = time.Now()
 			b.cause = &cause{reason, b.detail(was, place, reason)}
 		}
-	case b.numberInUse() != b.told:
+	case b.numberInUse() != b.reportedNumber:
 		b.since = time.Now()
 		b.reportSwitch(b.numberInUse(), cause{reason, b.detail(was, place, reason)})
 	}
@@ -183,7 +179,7 @@ func (b *priority) use(c *child, place int, reason policy.SwitchReason) {
 	}
 }
 
-// numberInUse is the number of the priority that picks go to, -1 without one.
+// numberInUse is the number of the priority in use; -1 for none.
 func (b *priority) numberInUse() int {
 	if b.inUse == nil {
 		return -1
@@ -191,13 +187,12 @@ func (b *priority) numberInUse() int {
 	return b.inUse.numberInUse()
 }
 
-// detail says in words what made the child in use change, from was to the one at
-// place.
+// detail explains the change from child was to the one at place.
 func (b *priority) detail(was *child, place int, reason policy.SwitchReason) string {
 	switch {
 	case place < 0:
 		return b.whyNone()
-	case b.told < 0:
+	case b.reportedNumber < 0:
 		return b.order[place].called() + " is the first to be used"
 	case reason == policy.SwitchInitTimeout:
 		return fmt.Sprintf("%s was not READY within %v", b.above(place).called(), InitTimeout)
@@ -222,7 +217,6 @@ func (b *priority) above(place int) *child {
 	return b.order[0]
 }
 
-// Report sends the state of the child in use.
 func (b *priority) Report() {
 	if b.Closed() {
 		return
@@ -261,7 +255,6 @@ func (b *priority) ExitIdle() {
 	}
 }
 
-// Close closes every child.
 func (b *priority) Close() {
 	b.Base.Close()
 	for _, c := range b.children {
@@ -279,8 +272,8 @@ func (b *priority) Describe() policy.Node {
 	return n
 }
 
-// Summarize counts the endpoints of each priority, of an aggregate those of all
-// leaves in a row. The endpoints of a priority that is not started are IDLE.
+// Summarize counts the endpoints of each priority, in an aggregate of all leaves.
+// Those of a priority that is not started are IDLE.
 func (b *priority) Summarize() policy.Summary {
 	s := policy.Summary{State: b.Reported, Priority: b.numberInUse()}
 	for _, c := range b.order {
@@ -289,7 +282,7 @@ func (b *priority) Summarize() policy.Summary {
 	return s
 }
 
-// census counts the endpoints of the child, by priority.
+// census counts the child's endpoints by priority.
 func (c *child) census() []policy.Census {
 	out := make([]policy.Census, c.priorities())
 	switch {

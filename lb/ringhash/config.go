@@ -8,8 +8,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// Config is ring_hash's config (gRFC A42). Both sizes are entries of the ring, at
-// most sizeCap.
+// Config is ring_hash's config (gRFC A42). Both sizes are entries of the ring, sizeCap
+// at most.
 type Config struct {
 	serviceconfig.LoadBalancingConfig
 
@@ -18,7 +18,7 @@ type Config struct {
 
 const (
 	defaultMinSize = 1024
-	// maxSize bounds what may be configured, and sizeCap what a ring has in any case.
+	// maxSize limits what can be configured, and sizeCap the ring.
 	maxSize = 8 << 20
 	sizeCap = 4096
 )
@@ -42,7 +42,7 @@ func readConfig(r *policy.ConfigReader) Config {
 		entries uint64
 	}{{minRingSize, c.MinSize}, {maxRingSize, c.MaxSize}} {
 		if size.entries > sizeCap {
-			r.WarnByHand(size.name, "is %d: taken as %d, the most entries that a ring has", size.entries, sizeCap)
+			r.WarnByHand(size.name, "is %d: reduced to %d, the maximum", size.entries, sizeCap)
 		}
 		if size.entries > maxSize {
 			r.Invalid(size.name, "is %d: it must be at most %d", size.entries, maxSize)
@@ -55,7 +55,7 @@ func readConfig(r *policy.ConfigReader) Config {
 	return c
 }
 
-// judgeHeader judges the header that gRPC would hash (gRFC A76).
+// judgeHeader validates the header that gRPC would hash (gRFC A76).
 func judgeHeader(r *policy.ConfigReader, header, member string) {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-_."
 	switch {

@@ -10,7 +10,7 @@ import (
 
 var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "every endpoint that has not failed is excluded")
 
-// picker is a photograph of the ring and of the state that each endpoint is in.
+// picker is a copy of the ring and of the endpoints' states.
 type picker struct {
 	ring       ring
 	seats      []seat
@@ -29,17 +29,15 @@ type seat struct {
 	err      error // the last connection error
 }
 
-// Failure is the last connection error, where the policy has failed.
 func (p *picker) Failure() error { return p.failure }
 
-// Pick goes along the ring from where the request's hash falls.
+// Pick follows the ring from the request's hash.
 //
-// With a hash it ends at the first endpoint that has not failed: one that is not
-// READY is waited for, and connected where it is IDLE, so that the hash keeps its
-// endpoint (gRFC A61). Without one any endpoint will do: it ends at the first
-// READY one, and connects one IDLE endpoint on the way unless some endpoint is
-// CONNECTING already (gRFC A76). Where all have failed the pick fails with the
-// error of the one that it would have been.
+// With a hash, it chooses the first endpoint that has not failed. One that is not
+// READY is waited for, and connected if it is IDLE, so that the hash keeps its
+// endpoint (gRFC A61). Without a hash, it chooses the first READY endpoint, and
+// connects one IDLE endpoint on the way unless one is CONNECTING already (gRFC A76).
+// If all have failed, the pick fails with the error of the first.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
 	hash, drawn := call.Hash, !call.HasHash
@@ -53,14 +51,14 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return p.answer(call, f)
 }
 
-// found is what a walk came to.
+// found is the result of a walk.
 type found struct {
 	start  int // the entry that the hash fell on
 	walked int
 	seat   *seat // nil where all that might be picked are excluded
 }
 
-// walk finds the endpoint of a hash. One that is IDLE has been asked to connect.
+// walk finds the endpoint of a hash, and connects it if it is IDLE.
 func (p *picker) walk(call *policy.Call, hash uint64, drawn bool) found {
 	n := len(p.ring)
 	start := p.ring.at(hash)
@@ -103,7 +101,7 @@ func (p *picker) walk(call *policy.Call, hash uint64, drawn bool) found {
 	}
 }
 
-// ask lets the owner connect an IDLE endpoint, once however many picks ask.
+// ask makes the owner connect an IDLE endpoint, once for all picks.
 func (p *picker) ask(s *seat) {
 	if s.member.Own.asked.CompareAndSwap(false, true) {
 		p.policy.Conn.Post(func() { p.policy.connect(s.member) })

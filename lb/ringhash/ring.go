@@ -22,16 +22,15 @@ type entry struct {
 	seat int32
 }
 
-// ring is its entries in the order of their hashes. It is never changed.
+// ring has the entries in the order of their hashes. It is immutable.
 type ring []entry
 
-// newRing places the endpoints, each on as many entries as its part of all
-// weights asks for (gRFC A42). The ring is as large as it takes to give the
-// lightest whole entries where it has at least minSize of them, but at most
-// maxSize. The arithmetic is gRPC's to the last bit: clients agree on the ring.
+// newRing places each endpoint on a share of the entries that is proportional to its
+// weight (gRFC A42). The ring is large enough to give the endpoint with the lowest
+// weight a whole number of entries at minSize, within maxSize. The arithmetic is
+// exactly gRPC's, because all clients must have the same ring.
 //
-// An entry's hash is XXH64 of the endpoint's key, "_" and the entry's number
-// among the endpoint's own.
+// An entry's hash is XXH64 of the endpoint's key, "_" and the number of the entry.
 func newRing(spots []spot, minSize, maxSize uint64) ring {
 	var sum uint64
 	for _, s := range spots {
@@ -62,8 +61,8 @@ func newRing(spots []spot, minSize, maxSize uint64) ring {
 	return r
 }
 
-// at is the place of the first entry whose hash is not below h; behind the last
-// comes the first.
+// at returns the place of the first entry whose hash is at least h; after the last is
+// the first.
 func (r ring) at(h uint64) int {
 	low, high := 0, len(r)
 	for low < high { // by hand: a func called at each step makes the whole pick half as slow again

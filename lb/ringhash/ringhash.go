@@ -1,6 +1,5 @@
-// Package ringhash is gRPC's ring_hash_experimental: requests with one hash go to
-// one endpoint, and few of them go elsewhere when endpoints come and go (gRFC
-// A42, A61, A76).
+// Package ringhash is gRPC's ring_hash_experimental: requests with the same hash go to
+// the same endpoint, and few change theirs when endpoints change (gRFC A42, A61, A76).
 package ringhash
 
 import (
@@ -29,8 +28,8 @@ func Builder() policy.Builder {
 
 type endpoints = policy.Endpoints[Config, own]
 
-// ringHash connects an endpoint when a pick falls on it, and when others have
-// failed. It belongs to the owner.
+// ringHash connects an endpoint when a pick chooses it, or when others have failed. It
+// belongs to the owner.
 type ringHash struct {
 	*endpoints
 
@@ -43,14 +42,13 @@ type ringHash struct {
 
 type member = policy.Member[own]
 
-// own is what ring_hash keeps of an endpoint.
+// own is what ring_hash keeps for an endpoint.
 type own struct {
-	// asked is set by a pick that fell on the endpoint while it was IDLE, and
-	// cleared by the owner, which connects it.
+	// asked is set by a pick of an IDLE endpoint, and cleared by the owner, which
+	// connects it.
 	asked atomic.Bool
 }
 
-// UpdateClientConnState applies the config and the endpoints.
 func (b *ringHash) UpdateClientConnState(s balancer.ClientConnState) error {
 	err := b.endpoints.UpdateClientConnState(s)
 	b.place(policy.WeightsOf(s.ResolverState))
@@ -72,7 +70,7 @@ func (b *ringHash) place(weights policy.Weights) {
 	b.ring = newRing(spots, b.Config.MinSize, b.Config.MaxSize)
 }
 
-// key is what places an endpoint on the ring (gRFC A76).
+// key places an endpoint on the ring (gRFC A76).
 func key(e *resource.Endpoint) string {
 	if e.HashKey != "" {
 		return e.HashKey
@@ -80,8 +78,8 @@ func key(e *resource.Endpoint) string {
 	return e.Addresses[0]
 }
 
-// EndpointChanged makes the policy report if picks see a difference. They see none
-// while an endpoint that has failed tries again: it still counts as failed.
+// EndpointChanged makes the policy report if picks see a difference: none while a
+// failed endpoint retries.
 func (b *ringHash) EndpointChanged(m *member, _, counted connectivity.State) {
 	if m.State == connectivity.TransientFailure {
 		b.Err, b.Stale = m.LastErr, true
@@ -90,7 +88,7 @@ func (b *ringHash) EndpointChanged(m *member, _, counted connectivity.State) {
 	b.Mark()
 }
 
-// connect connects an endpoint that a pick fell on.
+// connect connects an endpoint that a pick chose.
 func (b *ringHash) connect(m *member) {
 	m.Own.asked.Store(false)
 	if b.Set.Connect(m) {
@@ -98,7 +96,6 @@ func (b *ringHash) connect(m *member) {
 	}
 }
 
-// Report sends the aggregate state.
 func (b *ringHash) Report() {
 	if b.tryAnother() {
 		b.Mark() // what the endpoint answers at once goes up with the rest
@@ -107,9 +104,9 @@ func (b *ringHash) Report() {
 	b.Send(b.state(), b.Picker)
 }
 
-// state aggregates the endpoints' states. Two that have failed are a failure,
-// so that the next priority has its turn; one is not while there are others, of
-// which tryAnother has one CONNECTING (gRFC A42).
+// state aggregates the endpoints' states. Two failed endpoints are a failure, so that
+// the next priority is used; one is not if there are others, because tryAnother
+// connects one of them (gRFC A42).
 func (b *ringHash) state() connectivity.State {
 	c := b.Set.Counted
 	if c.Ready == 0 && c.TransientFailure > 1 {
@@ -118,8 +115,8 @@ func (b *ringHash) state() connectivity.State {
 	return c.Best()
 }
 
-// tryAnother connects an endpoint where others have failed and none is READY or
-// CONNECTING. Behind priority no pick may come that would do so.
+// tryAnother connects an endpoint if others have failed and none is READY or
+// CONNECTING: below priority, there may be no picks to do that.
 func (b *ringHash) tryAnother() bool {
 	c := b.Set.Counted
 	if c.TransientFailure == 0 || c.Ready > 0 || c.Connecting > 0 {
@@ -128,8 +125,8 @@ func (b *ringHash) tryAnother() bool {
 	return slices.ContainsFunc(b.byKey, b.Set.Connect)
 }
 
-// Picker returns the picker of any state: each hash has its own endpoint to wait
-// for or to fail with.
+// Picker returns the picker of any state: each hash has its own endpoint to wait for
+// or to fail with.
 func (b *ringHash) Picker(state connectivity.State) balancer.Picker {
 	if len(b.Set.Order) == 0 {
 		return &policy.ErrPicker{Err: b.Err}
@@ -150,8 +147,8 @@ func (b *ringHash) Picker(state connectivity.State) balancer.Picker {
 	return p
 }
 
-// Shares returns the part of all hashes that leads to each endpoint. A hash that
-// falls on an endpoint that has failed goes on to the next.
+// Shares returns the part of all hashes of each endpoint. Hashes of a failed endpoint
+// belong to the next.
 func (b *ringHash) Shares() []float64 {
 	shares := make([]float64, len(b.Set.Order))
 	if b.Set.Counted.TransientFailure == len(shares) {

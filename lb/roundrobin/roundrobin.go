@@ -1,5 +1,5 @@
-// Package roundrobin is gRPC's round_robin: READY endpoints take turns. Endpoint
-// weights mean nothing to it.
+// Package roundrobin is gRPC's round_robin: READY endpoints take turns, without
+// weights.
 package roundrobin
 
 import (
@@ -29,7 +29,6 @@ type nothing struct{}
 
 type roundRobin struct{ *endpoints }
 
-// Picker returns the picker of a state.
 func (b *roundRobin) Picker(state connectivity.State) balancer.Picker {
 	if state != connectivity.Ready {
 		return b.endpoints.Picker(state)
@@ -47,8 +46,8 @@ type picker struct {
 	next atomic.Uint32
 }
 
-// Pick takes the next endpoint in turn. If the pick excludes it, one of the
-// endpoints that remain is drawn, each with the same chance.
+// Pick takes the next endpoint in turn. If the pick excludes it, one of the others is
+// drawn.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
 	i := call.Turn(Name, p, int(p.next.Add(1)%uint32(len(p.Seats))), p.draw)

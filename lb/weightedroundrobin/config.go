@@ -63,7 +63,7 @@ func readConfig(r *policy.ConfigReader) Config {
 		r.Invalid("errorUtilizationPenalty", "is %v: it must not be negative", c.ErrorUtilizationPenalty)
 	}
 	if c.WeightUpdatePeriod < minWeightUpdatePeriod {
-		r.WarnByHand("weightUpdatePeriod", "is %s: taken as %s, the shortest there is", c.WeightUpdatePeriod, minWeightUpdatePeriod)
+		r.WarnByHand("weightUpdatePeriod", "is %s: raised to %s, the minimum", c.WeightUpdatePeriod, minWeightUpdatePeriod)
 		c.WeightUpdatePeriod = minWeightUpdatePeriod
 	}
 	return c

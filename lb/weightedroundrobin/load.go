@@ -11,37 +11,34 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// load is what one endpoint reports of its load, through all the pickers that
-// hold it.
+// load is what one endpoint reports, across pickers.
 type load struct {
 	// wake is called with the first report. It is set before the first picker.
 	wake func()
-	// last is nil where there is no report that counts.
+	// last is the last report, or nil.
 	last atomic.Pointer[report]
-	// share is the part of all turns that the endpoint has now, while it is
-	// READY. Owner only.
+	// share is the endpoint's part of the turns while it is READY. Owner only.
 	share float64
 }
 
-// report is a report that a weight can be made of. It is never changed.
+// report has what a weight is computed from. It is immutable.
 type report struct {
 	qps, eps, utilization float64
 	at                    time.Time
-	// since is when the first of the reports came that this one follows without
-	// a gap.
+	// since is when the first of the reports without a gap came.
 	since time.Time
 }
 
-// Finish takes the load that the upstream reported with its answer, where it
-// did. One without requests or utilization says nothing.
+// Finish takes the load that the upstream reported, unless it has no requests or no
+// utilization.
 func (l *load) Finish(_ policy.Outcome, info balancer.DoneInfo) {
-	told, ok := info.ServerLoad.(*orcav3.OrcaLoadReport)
+	sent, ok := info.ServerLoad.(*orcav3.OrcaLoadReport)
 	if !ok {
 		return
 	}
-	next := &report{qps: told.GetRpsFractional(), eps: told.GetEps(), utilization: told.GetApplicationUtilization()}
+	next := &report{qps: sent.GetRpsFractional(), eps: sent.GetEps(), utilization: sent.GetApplicationUtilization()}
 	if next.utilization == 0 {
-		next.utilization = told.GetCpuUtilization()
+		next.utilization = sent.GetCpuUtilization()
 	}
 	if next.utilization == 0 || next.qps == 0 {
 		return
@@ -62,10 +59,9 @@ func (l *load) Finish(_ policy.Outcome, info balancer.DoneInfo) {
 	}
 }
 
-// weight is what the reports come to now: requests a second for each unit of
-// utilization, to which errors add their penalty. It is 0 before the reports
-// have come for the blackout period, and after none has come for the expiration
-// period, when what comes later begins anew.
+// weight is requests per second divided by utilization, which errors increase by their
+// penalty. It is 0 during the blackout period after the first report, and when the
+// last report has expired; then reports start again.
 func (l *load) weight(now time.Time, c Config) float64 {
 	r := l.last.Load()
 	switch {

@@ -9,12 +9,11 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// picker takes the endpoints that were READY when it was made in turn, by weight,
-// from a random start.
+// picker takes the endpoints that were READY when it was made in turn, by weight, from
+// a random start.
 //
-// Weights change every second while the set of endpoints stays the same. A new
-// picker for each change would wake every waiting pick and every watcher of the
-// generation, so the owner replaces the picker's scheduler instead.
+// Weights change every second. A new picker each time would wake every waiting pick
+// and every watcher of the generation, so the owner replaces the scheduler instead.
 type picker struct {
 	seats    seats
 	draw     func() uint64
@@ -25,8 +24,8 @@ type picker struct {
 
 type seats = policy.Seats[load]
 
-// newPicker returns a picker without weights. wake is called with the first
-// report of an endpoint.
+// newPicker returns a picker without weights. wake is called with an endpoint's first
+// report.
 func newPicker(seats seats, wake func(), draw func() uint64) *picker {
 	p := &picker{seats: seats, draw: draw}
 	for _, s := range seats {
@@ -38,8 +37,8 @@ func newPicker(seats seats, wake func(), draw func() uint64) *picker {
 	return p
 }
 
-// weigh sets the weights of now. It reports whether an endpoint has reported its
-// load, so that the weights change with time.
+// weigh updates the weights. It reports whether there are load reports, so that
+// weights change with time.
 func (p *picker) weigh(now time.Time, c Config) (reported bool) {
 	weights := make([]float64, len(p.seats))
 	known, from := 0, WeightsFromLoads
@@ -64,9 +63,8 @@ func (p *picker) weigh(now time.Time, c Config) (reported bool) {
 	return reported
 }
 
-// Pick takes the next endpoint in turn. If the pick excludes it, one of the
-// endpoints that remain is drawn, by weight. A pick that holds reports the endpoint's
-// load when it ends.
+// Pick takes the next endpoint in turn. If the pick excludes it, one of the others is
+// drawn by weight. A pick that holds reports the endpoint's load when it ends.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	s := p.scheduler.Load()
 	call := policy.CallOf(info.Ctx)

@@ -32,15 +32,13 @@ type endpoints = policy.Endpoints[Config, load]
 type weightedRoundRobin struct {
 	*endpoints
 
-	// picker is the one in use; nil unless READY. timer runs until its weights
-	// are updated next; nil while no endpoint has reported its load.
+	// picker is nil unless READY. timer updates its weights; nil without load reports.
 	picker *picker
 	timer  *policy.Timer
 }
 
-// EndpointChanged forgets what an endpoint reported before it connected again. An
-// endpoint that is READY right after it failed stayed connected: it was ejected,
-// and is not any more.
+// EndpointChanged forgets what an endpoint reported before it reconnected. One that is
+// READY right after it failed was ejected, and stayed connected.
 func (b *weightedRoundRobin) EndpointChanged(m *policy.Member[load], from, counted connectivity.State) {
 	if m.State == connectivity.Ready && from != connectivity.TransientFailure {
 		m.Own.last.Store(nil)
@@ -48,7 +46,6 @@ func (b *weightedRoundRobin) EndpointChanged(m *policy.Member[load], from, count
 	b.endpoints.EndpointChanged(m, from, counted)
 }
 
-// Picker returns the picker of a state.
 func (b *weightedRoundRobin) Picker(state connectivity.State) balancer.Picker {
 	b.timer.Stop()
 	b.timer, b.picker = nil, nil
@@ -60,8 +57,7 @@ func (b *weightedRoundRobin) Picker(state connectivity.State) balancer.Picker {
 	return b.picker
 }
 
-// weigh updates the weights of the picker in use, and again after each update
-// period as long as an endpoint has reported its load.
+// weigh updates the weights of the picker, periodically while there are load reports.
 func (b *weightedRoundRobin) weigh() {
 	b.timer = nil
 	if b.picker != nil && b.picker.weigh(time.Now(), b.Config) {
@@ -69,7 +65,7 @@ func (b *weightedRoundRobin) weigh() {
 	}
 }
 
-// reweigh is weigh when the timer fires. Shares change, though no state does.
+// reweigh is weigh when the timer fires. The shares have changed.
 func (b *weightedRoundRobin) reweigh() {
 	b.Mark()
 	b.weigh()
@@ -84,14 +80,12 @@ func (b *weightedRoundRobin) wake() {
 	})
 }
 
-// Close stops the timer and shuts all SubConns down.
 func (b *weightedRoundRobin) Close() {
 	b.picker = nil
 	b.timer.Stop()
 	b.endpoints.Close()
 }
 
-// Shares returns each READY endpoint's part of the turns.
 func (b *weightedRoundRobin) Shares() []float64 {
 	shares := make([]float64, len(b.Set.Order))
 	for i, m := range b.Set.Order {

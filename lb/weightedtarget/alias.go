@@ -2,28 +2,28 @@ package weightedtarget
 
 import "math/bits"
 
-// aliasTable draws an index by weight in constant time (Walker's alias method,
-// built as Vose does): a draw chooses a cell, and the place within the cell
-// tells between the cell's own index and its alias.
+// aliasTable draws an index by weight in constant time (the alias method of Walker and
+// Vose): a draw chooses a cell, and the place within it chooses between the cell's
+// index and its alias.
 type aliasTable []cell
 
 type cell struct {
-	// own is the fraction of the cell that is its own index's, as a multiple
-	// of 2^-64; a full cell aliases itself.
+	// own is the fraction of the cell for its own index, as a multiple of 2^-64; a
+	// full cell aliases itself.
 	own   uint64
 	alias uint32
 }
 
-// newAliasTable builds the table of weights that sum to at most 2^32-1, each at
-// least 1.
+// newAliasTable builds the table of weights that are at least 1 and sum to at most
+// 2^32-1.
 func newAliasTable(weights []uint32) aliasTable {
 	n := uint64(len(weights))
 	var sum uint64
 	for _, w := range weights {
 		sum += uint64(w)
 	}
-	// An index's share of the cells is weight × n / sum; it is kept as
-	// weight × n, with sum as the size of a cell.
+	// An index's share of the cells is weight × n / sum, stored as weight × n, with
+	// sum as the size of a cell.
 	share := make([]uint64, n)
 	var small, large []uint32
 	for i, w := range weights {
@@ -52,7 +52,7 @@ func newAliasTable(weights []uint32) aliasTable {
 	return t
 }
 
-// at returns the index that a uniform draw of 64 bits falls on.
+// at returns the index of 64 random bits.
 func (t aliasTable) at(draw uint64) int {
 	i, place := bits.Mul64(draw, uint64(len(t)))
 	if place < t[i].own {

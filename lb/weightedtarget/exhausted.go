@@ -7,12 +7,12 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// maxRedraws limits the draws that may hit an exhausted locality before the
-// weights of those that remain are summed up.
+// maxRedraws limits the draws that may hit an exhausted locality before the other
+// weights are summed up.
 const maxRedraws = 8
 
-// exhausted is the set of localities of which one pick excludes every endpoint.
-// It lives on the pick's stack.
+// exhausted is the set of localities whose endpoints a pick excludes. It is on the
+// pick's stack.
 type exhausted struct {
 	set [(resource.MaxLocalities + 63) / 64]uint64
 	n   int
@@ -27,8 +27,8 @@ func (e *exhausted) add(i int) {
 
 func (e *exhausted) has(i int) bool { return i/64 < len(e.set) && e.set[i/64]&(1<<(i%64)) != 0 }
 
-// redraw draws by weight one of the localities that are not exhausted, at least
-// one. It returns the draw too; 0 if only one remains.
+// redraw draws by weight a locality that is not exhausted; there must be one. draw is
+// 0 if only one is left.
 func (p *picker) redraw(done *exhausted) (draw uint64, i int) {
 	if len(p.seats)-done.n > 1 {
 		for range maxRedraws {
@@ -59,8 +59,8 @@ func (p *picker) redraw(done *exhausted) (draw uint64, i int) {
 	return draw, i
 }
 
-// remaining returns the candidates that are not exhausted, and the index among
-// them of the locality at an index of all.
+// remaining returns the candidates that are not exhausted, and the new index of the
+// one at index.
 func (p *picker) remaining(done *exhausted, index int) (candidates []policy.LocalityCandidate, at int) {
 	for i, c := range p.candidates {
 		if i == index {

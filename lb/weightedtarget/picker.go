@@ -39,11 +39,10 @@ func newPicker(in []*child, draw func() uint64) *picker {
 	return p
 }
 
-// Failure is an error of the picker's, where all localities failed.
 func (p *picker) Failure() error { return p.failure }
 
-// Pick lets the drawn locality pick. If the pick excludes every endpoint of that
-// locality, another one is drawn by weight, until one has an endpoint left.
+// Pick lets the drawn locality pick. If all its endpoints are excluded, another is
+// drawn.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	i := 0
 	var draw uint64
@@ -62,8 +61,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return p.pickOther(info, call, i)
 }
 
-// pickOther picks from the localities other than first, of which the pick
-// excludes every endpoint.
+// pickOther picks from the localities other than first.
 func (p *picker) pickOther(info balancer.PickInfo, call *policy.Call, first int) (balancer.PickResult, error) {
 	var done exhausted
 	done.add(first)

@@ -1,5 +1,5 @@
-// Package weightedtarget is gRPC's weighted_target: a weighted random choice
-// among the children that are READY.
+// Package weightedtarget is gRPC's weighted_target: a weighted random choice of a
+// READY child.
 package weightedtarget
 
 import (
@@ -31,7 +31,7 @@ type weightedTarget struct {
 	policy.Children[resource.Locality, policy.Target]
 }
 
-// child is one target; its Own is what the config says of it.
+// child is one target; Own is its config.
 type child = policy.ChildPolicy[resource.Locality, policy.Target]
 
 func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -57,8 +57,8 @@ func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error
 	return nil
 }
 
-// update gives a child its part of the config, unless the child has it already. A
-// part that it rejects fails that child only.
+// update gives a child its part of the config, if that has changed. A part that is
+// rejected fails that child only.
 func (b *weightedTarget) update(c *child, t policy.Target) {
 	old := c.Own
 	c.Own = t
@@ -71,8 +71,8 @@ func (b *weightedTarget) update(c *child, t policy.Target) {
 	_ = c.Update(t.Child) // the Switch reports the error as the child's failure
 }
 
-// childChanged makes the policy report. The picker holds the children in the
-// reported state, so picks see no difference in the state of others.
+// childChanged makes the policy report. The picker has only the children in the
+// reported state.
 func (b *weightedTarget) childChanged(c *child, counted connectivity.State) {
 	if counted == b.Reported || c.Counted == b.Reported {
 		b.Stale = true
@@ -80,7 +80,6 @@ func (b *weightedTarget) childChanged(c *child, counted connectivity.State) {
 	b.Mark()
 }
 
-// Report sends the aggregate state and a picker, if picks see a change.
 func (b *weightedTarget) Report() {
 	state := b.Aggregate()
 	if state == connectivity.Connecting && state == b.Reported {
@@ -89,8 +88,7 @@ func (b *weightedTarget) Report() {
 	b.Send(state, b.Picker)
 }
 
-// Picker returns the picker of a state. It draws an IDLE child too: a pick is what
-// makes that one connect.
+// Picker returns the picker of a state. In IDLE, picks connect the children.
 func (b *weightedTarget) Picker(state connectivity.State) balancer.Picker {
 	if len(b.Order) == 0 || state == connectivity.Connecting {
 		return b.Base.Picker(state)
@@ -104,7 +102,7 @@ func (b *weightedTarget) Picker(state connectivity.State) balancer.Picker {
 	return newPicker(in, b.Draw())
 }
 
-// ResolverError goes to every child. A policy without children fails picks with it.
+// ResolverError goes to every child, or fails picks if there is none.
 func (b *weightedTarget) ResolverError(err error) {
 	if len(b.Order) == 0 {
 		b.Fail(err)
@@ -112,7 +110,6 @@ func (b *weightedTarget) ResolverError(err error) {
 	b.Children.ResolverError(err)
 }
 
-// Describe describes every locality, in the config's order.
 func (b *weightedTarget) Describe() policy.Node {
 	n := policy.Node{Policy: policy.WeightedTarget, State: b.Reported}
 	n.Localities = make([]policy.LocalityNode, len(b.Order))
@@ -132,7 +129,6 @@ func (b *weightedTarget) Describe() policy.Node {
 	return n
 }
 
-// Summarize adds up the children's endpoints.
 func (b *weightedTarget) Summarize() policy.Summary {
 	s := policy.Summary{State: b.Reported, Priority: -1}
 	for _, c := range b.Order {

@@ -1,5 +1,5 @@
-// Package wrrlocality is gRPC's xds_wrr_locality: it chooses a locality by the
-// weights that EDS gives, by way of weighted_target (gRFC A52).
+// Package wrrlocality is gRPC's xds_wrr_locality: a weighted_target with the weights
+// of EDS (gRFC A52).
 package wrrlocality
 
 import (
@@ -18,7 +18,6 @@ func Builder() policy.Builder {
 	})
 }
 
-// wrrLocality is weighted_target with a config made of localities.
 type wrrLocality struct{ *policy.Switch }
 
 func (b *wrrLocality) UpdateClientConnState(s balancer.ClientConnState) error {

@@ -109,7 +109,7 @@ test("the headline tells why traffic left, since when, and what is lost", () => 
     drops: [{ category: "throttle", per_million: 50_000, dropped: 7 }],
     priorities: [
       priority(0, { state: "TRANSIENT_FAILURE", why: "TRANSIENT_FAILURE: connect to 10.0.0.1:80: dial tcp 10.0.0.1:80: connect: connection refused" }),
-      used(1, two, { why: "every higher priority failed or had its time" }),
+      used(1, two, { why: "every higher priority failed or timed out" }),
     ],
   });
   const h = headline(c, known({
