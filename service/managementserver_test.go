@@ -17,7 +17,6 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
-	"github.com/lbd-dev/lbd/xds/lastgood"
 	"github.com/lbd-dev/lbd/xds/lrs"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -53,15 +52,25 @@ func (r *recordedReports) Stop(keys ...lrs.Key) {
 	r.calls = append(r.calls, fmt.Sprint("stop ", keys[0].Cluster))
 }
 
-// recordedLastGood records what is to be kept on disk.
+// recordedLastGood records the versions to keep, and the keys to remove.
 type recordedLastGood struct {
-	put     []lastgood.Entry
+	put     []resource.Update
 	removed []resource.Key
 }
 
-func (*recordedLastGood) All() iter.Seq[lastgood.Entry]  { return func(func(lastgood.Entry) bool) {} }
-func (k *recordedLastGood) Put(entries []lastgood.Entry) { k.put = append(k.put, entries...) }
-func (k *recordedLastGood) Remove(keys []resource.Key)   { k.removed = append(k.removed, keys...) }
+func (*recordedLastGood) All() iter.Seq[resource.Update] {
+	return slices.Values[[]resource.Update](nil)
+}
+
+func (k *recordedLastGood) Put(updates []resource.Update) {
+	for _, u := range updates {
+		if u.Raw == nil {
+			k.removed = append(k.removed, u.Key)
+		} else {
+			k.put = append(k.put, u)
+		}
+	}
+}
 
 // follow returns a service that follows the servers "one" and "two", in order of
 // fallback, with so many targets whose routes lead to the cluster "shared".
@@ -85,11 +94,11 @@ func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGo
 	routes := &resource.RouteConfiguration{VirtualHosts: []*resource.VirtualHost{{
 		Domains: []string{"*"}, Routes: []*resource.Route{{Clusters: []resource.WeightedCluster{{Name: "shared", Weight: 1}}}},
 	}}}
-	var said []client.Update
+	var said []resource.Update
 	for i := range targets {
 		key := resource.Key{Type: resource.TypeListener, Name: fmt.Sprint("t", i)}
 		l := &resource.Listener{Name: key.Name, Routes: routes}
-		said = append(said, client.Update{Target: targetOf(i), Item: resource.Item{Key: key, Raw: []byte("l"), Listener: l}, Server: "passthrough:///one"})
+		said = append(said, resource.Update{Target: targetOf(i), Item: resource.Item{Key: key, Raw: []byte("l"), Listener: l}, Server: "passthrough:///one"})
 	}
 	s.ServerUpdate(said)
 	kept.put = nil
@@ -102,9 +111,9 @@ func targetOf(i int) string { return fmt.Sprint("xds:///t", i) }
 var shared = resource.Key{Type: resource.TypeCluster, Name: "shared"}
 
 // sharedSaid is what a server says of the shared cluster to a target.
-func sharedSaid(target int, server, raw string) client.Update {
+func sharedSaid(target int, server, raw string) resource.Update {
 	c := resource.DefaultCluster(shared.Name)
-	return client.Update{
+	return resource.Update{
 		Target: targetOf(target), Item: resource.Item{Key: shared, Raw: []byte(raw), Cluster: c},
 		Server: "passthrough:///" + server, Fallback: server != "one",
 	}
@@ -114,7 +123,7 @@ func sharedSaid(target int, server, raw string) client.Update {
 // shared cluster costs the square of its targets.
 func TestWhatTargetsShareIsKeptOnce(t *testing.T) {
 	s, kept, _, _ := follow(t, 20)
-	var updates []client.Update
+	var updates []resource.Update
 	for i := range 20 {
 		updates = append(updates, sharedSaid(i, "one", "c"))
 	}
@@ -132,7 +141,7 @@ func TestLoadReportsEndWithTheLastTarget(t *testing.T) {
 		u := sharedSaid(target, "one", fmt.Sprint(want))
 		u.Cluster.LRSToSelf = want
 		assignment := resource.Key{Type: resource.TypeAssignment, Name: shared.Name}
-		s.ServerUpdate([]client.Update{u, {
+		s.ServerUpdate([]resource.Update{u, {
 			Target: targetOf(target), Server: u.Server,
 			Item: resource.Item{Key: assignment, Raw: []byte("a"), Assignment: &resource.Assignment{Name: shared.Name}},
 		}})
@@ -153,14 +162,14 @@ func TestThePreferredServersResourceIsKept(t *testing.T) {
 	for _, order := range [][]string{{"one", "two"}, {"two", "one"}} {
 		t.Run(strings.Join(order, ","), func(t *testing.T) {
 			s, kept, _, _ := follow(t, 2)
-			s.ServerUpdate([]client.Update{sharedSaid(0, order[0], order[0]), sharedSaid(1, order[1], order[1])})
+			s.ServerUpdate([]resource.Update{sharedSaid(0, order[0], order[0]), sharedSaid(1, order[1], order[1])})
 			if len(kept.put) != 1 || string(kept.put[0].Raw) != "one" {
 				t.Errorf("kept %+v", kept.put)
 			}
 			final := sharedSaid(1, "two", "")
 			final.Item = resource.Item{Key: shared}
 			final.Err, final.Final = &client.NotFoundError{Key: shared}, true
-			s.ServerUpdate([]client.Update{final})
+			s.ServerUpdate([]resource.Update{final})
 			if len(kept.removed) > 0 {
 				t.Errorf("removed %v", kept.removed)
 			}

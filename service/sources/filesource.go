@@ -11,7 +11,6 @@ import (
 	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/files"
-	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -156,7 +155,7 @@ func (f *resourceFiles) FilesChanged(set files.Set) (affected []string) {
 		before = &files.Set{}
 	}
 	is, was := updates(&set), updates(before)
-	var changed []resolver.Update
+	var changed []resource.Update
 	for key, u := range is {
 		if old, ok := was[key]; !ok || !slices.Equal(old.Raw, u.Raw) || text(old.Err) != text(u.Err) {
 			changed = append(changed, u)
@@ -164,23 +163,23 @@ func (f *resourceFiles) FilesChanged(set files.Set) (affected []string) {
 	}
 	for key := range was {
 		if _, ok := is[key]; !ok {
-			changed = append(changed, resolver.Update{Item: resource.Item{Key: key}})
+			changed = append(changed, resource.Update{Item: resource.Item{Key: key}})
 		}
 	}
-	slices.SortFunc(changed, func(a, b resolver.Update) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	slices.SortFunc(changed, func(a, b resource.Update) int { return strings.Compare(a.Key.String(), b.Key.String()) })
 	affected, vs := f.publish(resource.SourceFile, changed, nil)
 	f.report(before, &set, vs)
 	return affected
 }
 
 // updates returns what a set is to the resolver.
-func updates(set *files.Set) map[resource.Key]resolver.Update {
-	out := make(map[resource.Key]resolver.Update, len(set.Resources)+len(set.Rejected))
+func updates(set *files.Set) map[resource.Key]resource.Update {
+	out := make(map[resource.Key]resource.Update, len(set.Resources)+len(set.Rejected))
 	for key, r := range set.Resources {
-		out[key] = resolver.Update{Item: r.Item, Updated: r.Modified}
+		out[key] = resource.Update{Item: r.Item, Updated: r.Modified}
 	}
 	for key, r := range set.Rejected {
-		out[key] = resolver.Update{Item: resource.Item{Key: key}, Err: r.Err, Updated: r.Modified}
+		out[key] = resource.Update{Item: resource.Item{Key: key}, Err: r.Err, Updated: r.Modified}
 	}
 	return out
 }

@@ -76,7 +76,7 @@ func (p *publisher) setAmbientErrors(changes []resolver.Change) {
 // publish applies the updates of a source, and then more, which may be nil. It returns
 // the targets with new configs, and the versions of the updated resources.
 func (p *publisher) publish(
-	from resource.Source, updates []resolver.Update, more func(*resolver.Resolver) []resolver.Change,
+	from resource.Source, updates []resource.Update, more func(*resolver.Resolver) []resolver.Change,
 ) (affected []string, vs difference.Versions) {
 	changes, ended := p.change(func(r *resolver.Resolver) []resolver.Change {
 		vs = make(difference.Versions, len(updates))

@@ -9,7 +9,6 @@ import (
 
 	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/fault"
-	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -81,21 +80,21 @@ func (p *pushes) Commit(c store.Commit) {
 
 // updates returns what store entries are to the resolver: updates of resources, and
 // targets that are hosted, or no longer, by name. An entry without Raw was removed.
-func (p *pushes) updates(get getter, entries []store.Entry, warnings *storedWarnings) (updates []resolver.Update, hosts []hosting) {
+func (p *pushes) updates(get getter, entries []store.Entry, warnings *storedWarnings) (updates []resource.Update, hosts []hosting) {
 	for _, e := range entries {
 		switch {
 		case e.Key.Type == securedType:
 		case e.Key.Type == hostedType:
 			hosts = append(hosts, hosting{e.Key.Name, e.Raw != nil})
 		case e.Raw == nil:
-			updates = append(updates, resolver.Update{Item: resource.Item{Key: e.Key}})
+			updates = append(updates, resource.Update{Item: resource.Item{Key: e.Key}})
 		default:
 			item, problems, err := p.decoded(get, e)
 			if err != nil {
 				item.Raw = nil
 			}
 			warnings.log(e.Key, problems)
-			updates = append(updates, resolver.Update{Item: item, Err: err, Updated: e.Updated})
+			updates = append(updates, resource.Update{Item: item, Err: err, Updated: e.Updated})
 		}
 	}
 	return updates, hosts

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"slices"
 
-	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -44,9 +43,9 @@ func isSecured(get getter, key resource.Key, raw []byte) bool {
 
 // markAll marks the stored Clusters that are in use with TLS: an older lbd left no
 // marks.
-func (p *pushes) markAll(ctx context.Context, st Store, stored []resolver.Update) {
+func (p *pushes) markAll(ctx context.Context, st Store, stored []resource.Update) {
 	get := st.Snapshot().Get
-	stored = slices.DeleteFunc(stored, func(u resolver.Update) bool {
+	stored = slices.DeleteFunc(stored, func(u resource.Update) bool {
 		return u.Cluster == nil || u.Cluster.Security == nil || isSecured(get, u.Key, u.Raw)
 	})
 	if len(stored) == 0 {

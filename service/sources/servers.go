@@ -9,7 +9,6 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/client"
-	"github.com/lbd-dev/lbd/xds/lastgood"
 	"github.com/lbd-dev/lbd/xds/lrs"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -36,10 +35,9 @@ type LoadReports interface {
 // LastGood keeps the last good versions of a management server's resources.
 type LastGood interface {
 	// All yields what is kept.
-	All() iter.Seq[lastgood.Entry]
-	// Put and Remove never wait for a disk.
-	Put(entries []lastgood.Entry)
-	Remove(keys []resource.Key)
+	All() iter.Seq[resource.Update]
+	// Put keeps versions, and removes those without Raw. It never waits for a disk.
+	Put(updates []resource.Update)
 }
 
 // servers owns what lbd has to do with management servers: subscriptions, updates, and
@@ -63,11 +61,7 @@ func (s *servers) Follow(c ManagementServer, kept LastGood, reports LoadReports)
 	s.serverEvents = serverEvents{unreachable: make(map[string]string), moved: make(map[[2]string]time.Time)}
 	s.Ledger.Follow(c, reports)
 	s.demand.start(s.evictSpare)
-	var updates []resolver.Update
-	for e := range kept.All() {
-		updates = append(updates, resolver.Update{Item: resource.Item{Key: e.Key, Raw: e.Raw}, Updated: e.Updated, Version: e.Version, Server: e.Server})
-	}
-	s.publish(resource.SourceCache, updates, nil)
+	s.publish(resource.SourceCache, slices.Collect(kept.All()), nil)
 }
 
 // Loads returns the load of the picks of all trees, for load reports.
@@ -79,14 +73,7 @@ const absorbTimeout = 30 * time.Second
 
 // ServerUpdate publishes what a management server sent, and returns when the trees have
 // it. The xDS client calls it; its next response waits for that.
-func (s *servers) ServerUpdate(received []client.Update) {
-	updates := make([]resolver.Update, len(received))
-	for i, u := range received {
-		updates[i] = resolver.Update{
-			Target: u.Target, Item: u.Item, Updated: u.Updated, Version: u.Version,
-			Server: u.Server, Fallback: u.Fallback, Err: u.Err, Ambient: u.Ambient, Final: u.Final,
-		}
-	}
+func (s *servers) ServerUpdate(updates []resource.Update) {
 	affected, vs := s.publish(resource.SourceADS, updates, func(r *resolver.Resolver) []resolver.Change {
 		return s.keep(r, updates)
 	})
@@ -99,26 +86,16 @@ func (s *servers) ServerUpdate(received []client.Update) {
 // keep keeps the last good versions of needed resources for when the management servers
 // cannot be reached. An update of a fallback server neither replaces nor removes the one of
 // a preferred server (gRFC A71). Only a final error removes a version (gRFC A88).
-func (s *servers) keep(r *resolver.Resolver, updates []resolver.Update) []resolver.Change {
+func (s *servers) keep(r *resolver.Resolver, updates []resource.Update) []resolver.Change {
 	updates = s.keepable(r, updates)
-	var entries []lastgood.Entry
-	var removed []resource.Key
-	for _, u := range updates {
-		if u.Raw == nil {
-			removed = append(removed, u.Key)
-		} else {
-			entries = append(entries, lastgood.Entry{Key: u.Key, Raw: u.Raw, Version: u.Version, Updated: u.Updated, Server: u.Server})
-		}
-	}
-	s.kept.Put(entries)
-	s.kept.Remove(removed)
+	s.kept.Put(updates)
 	return r.Apply(resource.SourceCache, updates)
 }
 
 // keepable returns the updates to keep, without Raw to remove. Each resource is in them
 // once, whichever targets subscribed to it: the last update of its most preferred server.
-func (s *servers) keepable(r *resolver.Resolver, updates []resolver.Update) []resolver.Update {
-	out := make([]resolver.Update, 0, len(updates))
+func (s *servers) keepable(r *resolver.Resolver, updates []resource.Update) []resource.Update {
+	out := make([]resource.Update, 0, len(updates))
 	places := make(map[resource.Key]int, len(updates)) // in out
 	for _, u := range updates {
 		if !u.Final && (u.Err != nil || !r.Needs(u.Key)) {
@@ -129,7 +106,7 @@ func (s *servers) keepable(r *resolver.Resolver, updates []resolver.Update) []re
 			continue
 		}
 		if u.Target = ""; u.Final {
-			u = resolver.Update{Item: resource.Item{Key: u.Key}, Server: u.Server}
+			u = resource.Update{Item: resource.Item{Key: u.Key}, Server: u.Server}
 		}
 		place, twice := places[u.Key]
 		switch {
@@ -207,12 +184,12 @@ func (s *servers) evict(r *resolver.Resolver, keys []resource.Key) {
 	if len(keys) == 0 {
 		return
 	}
-	updates := make([]resolver.Update, len(keys))
+	updates := make([]resource.Update, len(keys))
 	for i, key := range keys {
 		updates[i].Key = key
 	}
+	s.kept.Put(updates)
 	r.Apply(resource.SourceCache, updates)
-	s.kept.Remove(keys)
 }
 
 // evictSpare removes all kept versions that no target needs, such as those of clusters

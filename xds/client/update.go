@@ -16,33 +16,11 @@ const (
 	slowWatchExpiry = 30 * time.Second
 )
 
-// Update is a change of one resource that a target wants.
-type Update struct {
-	// Target is the target as it was passed to Want.
-	Target string
-	// Item always has the Key, with the name as it was wanted, and has the value and
-	// Raw only if Err is nil. Equal values are the same pointer, also for different
-	// targets.
-	resource.Item
-	// Server is the URI of the server that provided the value, or caused Err; empty if
-	// no server can be asked. Fallback is true if it is not the first one of its
-	// authority: the servers before it are unreachable.
-	Server   string
-	Fallback bool
-	// Version is the version_info of the response with the last good value; empty if
-	// there is none.
-	Version string
-	// Updated is the time of the last good value; of the error if there is none.
-	Updated time.Time
-	// Err is a *NotFoundError, *ResourceError, *RejectedError, *SilentError,
-	// *TimeoutError or *UnreachableError; nil with a value.
-	Err error
-	// Ambient is true if the last good value stays in use despite Err.
-	Ambient bool
-	// Final is true if no earlier value may be used, such as one on disk: Err is a
-	// data error of a server with fail_on_data_errors (gRFC A88).
-	Final bool
-}
+// Update is a change of one resource that a target wants: always with Target, and Key with
+// the name as it was wanted. Equal values are the same pointer, also for different targets.
+// Err is a *NotFoundError, *ResourceError, *RejectedError, *SilentError, *TimeoutError
+// or *UnreachableError.
+type Update = resource.Update
 
 // NotFoundError reports a resource that the server does not have.
 type NotFoundError struct {

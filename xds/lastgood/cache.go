@@ -52,7 +52,7 @@ type Cache struct {
 
 	// guarded by mu
 	mu      sync.Mutex
-	pending map[resource.Key]*Entry // what is not on disk yet; nil is to be removed
+	pending map[resource.Key]*resource.Update // what is not on disk yet; nil is to be removed
 
 	close    sync.Once
 	closeErr error
@@ -69,7 +69,7 @@ func Open(dir string, o Options) *Cache {
 		wake:    make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		quiet:   make(chan struct{}),
-		pending: map[resource.Key]*Entry{},
+		pending: map[resource.Key]*resource.Update{},
 	}
 	if c.logger == nil {
 		c.logger = slog.New(slog.DiscardHandler)
@@ -102,8 +102,8 @@ func openStore(dir string, logger *slog.Logger) *store.Store {
 }
 
 // All yields what is on disk, in the order of type and name.
-func (c *Cache) All() iter.Seq[Entry] {
-	return func(yield func(Entry) bool) {
+func (c *Cache) All() iter.Seq[resource.Update] {
+	return func(yield func(resource.Update) bool) {
 		if c.store == nil {
 			return
 		}
@@ -120,35 +120,21 @@ func (c *Cache) All() iter.Seq[Entry] {
 	}
 }
 
-// Put keeps entries in place of what was kept under their keys. It does not wait for
-// the disk. Their Raw is shared from then on. After Close it does nothing.
-func (c *Cache) Put(entries []Entry) {
-	c.change(func() {
-		for i := range entries {
-			e := entries[i]
-			c.pending[e.Key] = &e
-		}
-	})
-}
-
-// Remove keeps nothing under keys any more. It does not wait for the disk. After
-// Close it does nothing.
-func (c *Cache) Remove(keys []resource.Key) {
-	c.change(func() {
-		for _, key := range keys {
-			c.pending[key] = nil
-		}
-	})
-}
-
-func (c *Cache) change(note func()) {
+// Put keeps the versions of resources in place of earlier ones, and removes those without
+// Raw. It does not wait for the disk. Raw is shared from then on. After Close it does
+// nothing.
+func (c *Cache) Put(updates []resource.Update) {
 	select {
 	case <-c.quiet: // no disk, or closed
 		return
 	default:
 	}
 	c.mu.Lock()
-	note()
+	for _, u := range updates {
+		if c.pending[u.Key] = &u; u.Raw == nil {
+			c.pending[u.Key] = nil
+		}
+	}
 	c.mu.Unlock()
 	c.awaken()
 }
@@ -201,7 +187,7 @@ func (c *Cache) write() {
 func (c *Cache) flush() error {
 	c.mu.Lock()
 	batch := c.pending
-	c.pending = map[resource.Key]*Entry{}
+	c.pending = map[resource.Key]*resource.Update{}
 	c.mu.Unlock()
 	if len(batch) == 0 {
 		return nil
@@ -220,7 +206,7 @@ func (c *Cache) flush() error {
 
 // putBack makes a batch pending again that the disk refused. What came and went
 // since is forgotten, so that names without end cannot pile up meanwhile.
-func (c *Cache) putBack(batch map[resource.Key]*Entry) {
+func (c *Cache) putBack(batch map[resource.Key]*resource.Update) {
 	onDisk := c.store.Snapshot()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +221,7 @@ func (c *Cache) putBack(batch map[resource.Key]*Entry) {
 
 // apply makes the batch's changes, but for those that change nothing and those that
 // cannot be kept.
-func (c *Cache) apply(tx *store.Tx, batch map[resource.Key]*Entry) {
+func (c *Cache) apply(tx *store.Tx, batch map[resource.Key]*resource.Update) {
 	count := c.store.Snapshot().Len()
 	for key, e := range batch {
 		if e == nil && tx.Delete(key) {
@@ -255,7 +241,7 @@ func (c *Cache) apply(tx *store.Tx, batch map[resource.Key]*Entry) {
 			c.tellFull()
 			continue
 		}
-		if err := tx.Put(key, e.encode()); err != nil {
+		if err := tx.Put(key, encode(e)); err != nil {
 			c.tellRefused(key, err)
 		} else if !there {
 			count++

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -42,8 +41,16 @@ func clusterKey(name string) resource.Key {
 	return resource.Key{Type: resource.TypeCluster, Name: name}
 }
 
-func entry(name, raw, version string) Entry {
-	return Entry{Key: clusterKey(name), Raw: []byte(raw), Version: version, Updated: time.Date(2026, 11, 20, 12, 0, 0, len(raw), time.UTC)}
+func entry(name, raw, version string) resource.Update {
+	return resource.Update{Item: resource.Item{Key: clusterKey(name), Raw: []byte(raw)}, Version: version, Updated: time.Date(2026, 11, 20, 12, 0, 0, len(raw), time.UTC)}
+}
+
+func removed(keys ...resource.Key) []resource.Update {
+	updates := make([]resource.Update, len(keys))
+	for i, key := range keys {
+		updates[i].Key = key
+	}
+	return updates
 }
 
 func open(t *testing.T, dir string, log *bytes.Buffer) *Cache {
@@ -64,15 +71,15 @@ func closeCache(t *testing.T, c *Cache) {
 	}
 }
 
-func same(a, b Entry) bool {
+func same(a, b resource.Update) bool {
 	return a.Key == b.Key && bytes.Equal(a.Raw, b.Raw) && a.Version == b.Version && a.Updated.Equal(b.Updated)
 }
 
 // wantAll checks what the cache has on disk.
-func wantAll(t *testing.T, c *Cache, want ...Entry) {
+func wantAll(t *testing.T, c *Cache, want ...resource.Update) {
 	t.Helper()
 	got := slices.Collect(c.All())
-	want = slices.SortedFunc(slices.Values(want), func(a, b Entry) int {
+	want = slices.SortedFunc(slices.Values(want), func(a, b resource.Update) int {
 		return cmp.Or(cmp.Compare(a.Key.Type, b.Key.Type), cmp.Compare(a.Key.Name, b.Key.Name))
 	})
 	if !slices.EqualFunc(got, want, same) {
@@ -84,14 +91,14 @@ func TestWhatIsPutIsOnDiskSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, t.TempDir(), nil)
 		a, b := entry("a", "1", "v1"), entry("b", "22", "")
-		c.Put([]Entry{a, b})
+		c.Put([]resource.Update{a, b})
 		wantAll(t, c)
 		pass(soon)
 		wantAll(t, c, a, b)
 
 		newer := entry("a", "333", "v2")
-		c.Put([]Entry{newer})
-		c.Remove([]resource.Key{b.Key, clusterKey("none")})
+		c.Put([]resource.Update{newer})
+		c.Put(removed(b.Key, clusterKey("none")))
 		pass(soon)
 		wantAll(t, c, newer)
 	})
@@ -100,11 +107,11 @@ func TestWhatIsPutIsOnDiskSoon(t *testing.T) {
 func TestNewestWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, t.TempDir(), nil)
-		c.Put([]Entry{entry("a", "1", "v1"), entry("b", "1", "v1")})
-		c.Put([]Entry{entry("a", "2", "v2"), entry("a", "3", "v3")})
-		c.Remove([]resource.Key{clusterKey("b")})
-		c.Remove([]resource.Key{clusterKey("c")})
-		c.Put([]Entry{entry("c", "1", "v1")})
+		c.Put([]resource.Update{entry("a", "1", "v1"), entry("b", "1", "v1")})
+		c.Put([]resource.Update{entry("a", "2", "v2"), entry("a", "3", "v3")})
+		c.Put(removed(clusterKey("b")))
+		c.Put(removed(clusterKey("c")))
+		c.Put([]resource.Update{entry("c", "1", "v1")})
 		pass(soon)
 		wantAll(t, c, entry("a", "3", "v3"), entry("c", "1", "v1"))
 	})
@@ -115,8 +122,8 @@ func TestNewestWinsOverWhatWasRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, t.TempDir(), nil)
 		refusedA, refusedB, newer := entry("a", "1", "v1"), entry("b", "1", "v1"), entry("a", "2", "v2")
-		c.Put([]Entry{newer})
-		c.putBack(map[resource.Key]*Entry{refusedA.Key: &refusedA, refusedB.Key: &refusedB})
+		c.Put([]resource.Update{newer})
+		c.putBack(map[resource.Key]*resource.Update{refusedA.Key: &refusedA, refusedB.Key: &refusedB})
 		pass(soon)
 		wantAll(t, c, newer, refusedB)
 	})
@@ -126,10 +133,10 @@ func TestSameContentKeepsVersionAndTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, t.TempDir(), nil)
 		first := entry("a", "1", "v1")
-		c.Put([]Entry{first})
+		c.Put([]resource.Update{first})
 		pass(soon)
 		before := c.store.Snapshot()
-		c.Put([]Entry{entry("a", "1", "v2")})
+		c.Put([]resource.Update{entry("a", "1", "v2")})
 		pass(soon)
 		if c.store.Snapshot() != before {
 			t.Error("it is written again")
@@ -142,11 +149,11 @@ func TestCloseWritesTheRest(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, nil)
 	a := entry("a", "1", "v1")
-	c.Put([]Entry{a})
+	c.Put([]resource.Update{a})
 	closeCache(t, c)
 	closeCache(t, c)
-	c.Put([]Entry{entry("b", "1", "v1")})
-	c.Remove([]resource.Key{a.Key})
+	c.Put([]resource.Update{entry("b", "1", "v1")})
+	c.Put(removed(a.Key))
 	wantAll(t, c, a)
 	wantAll(t, open(t, dir, nil), a)
 }
@@ -154,8 +161,8 @@ func TestCloseWritesTheRest(t *testing.T) {
 func TestWithoutDirectory(t *testing.T) {
 	var log bytes.Buffer
 	c := open(t, "", &log)
-	c.Put([]Entry{entry("a", "1", "v1")})
-	c.Remove([]resource.Key{clusterKey("a")})
+	c.Put([]resource.Update{entry("a", "1", "v1")})
+	c.Put(removed(clusterKey("a")))
 	wantAll(t, c)
 	closeCache(t, c)
 	if len(c.pending) != 0 {
@@ -167,15 +174,15 @@ func TestWithoutDirectory(t *testing.T) {
 }
 
 // fleet is a thousand clusters of a hundred endpoints each, as a server sends them.
-func fleet(t *testing.T, version string, weight uint32) []Entry {
+func fleet(t *testing.T, version string, weight uint32) []resource.Update {
 	t.Helper()
-	var entries []Entry
+	var entries []resource.Update
 	add := func(k resource.Key, m proto.Message) {
 		raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries = append(entries, Entry{Key: k, Raw: raw, Version: version, Updated: time.Unix(int64(weight), 0).UTC()})
+		entries = append(entries, resource.Update{Item: resource.Item{Key: k, Raw: raw}, Version: version, Updated: time.Unix(int64(weight), 0).UTC()})
 	}
 	for c := range 1000 {
 		name := fmt.Sprintf("cluster-%04d", c)
@@ -203,11 +210,11 @@ func TestKilled(t *testing.T) {
 		pass(soon)
 		c.Put(last)
 		pass(soon)
-		c.Put([]Entry{entry("cluster-0000", "too late", "v3")})
+		c.Put([]resource.Update{entry("cluster-0000", "too late", "v3")})
 		if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 			t.Fatal(err)
 		}
-		want := map[resource.Key]Entry{}
+		want := map[resource.Key]resource.Update{}
 		for _, e := range slices.Concat(old, last) { // Clusters are the same in both
 			if kept, there := want[e.Key]; !there || !bytes.Equal(kept.Raw, e.Raw) {
 				want[e.Key] = e
@@ -216,7 +223,7 @@ func TestKilled(t *testing.T) {
 		if want[last[0].Key].Version != "v1" || want[last[1].Key].Version != "v2" {
 			t.Fatal("the fleets are not what they should be")
 		}
-		var entries []Entry
+		var entries []resource.Update
 		for _, e := range want {
 			entries = append(entries, e)
 		}
@@ -232,7 +239,7 @@ func TestFlood(t *testing.T) {
 		commits, last := 0, c.store.Snapshot()
 		for i := range seconds * 100 {
 			for k := range 3 {
-				c.Put([]Entry{entry(fmt.Sprint(k), fmt.Sprint(i, k), fmt.Sprint("v", i))})
+				c.Put([]resource.Update{entry(fmt.Sprint(k), fmt.Sprint(i, k), fmt.Sprint("v", i))})
 			}
 			pass(time.Second / 100)
 			if s := c.store.Snapshot(); s != last {
@@ -250,14 +257,14 @@ func TestFlood(t *testing.T) {
 
 func TestManyAtOnce(t *testing.T) {
 	c := open(t, t.TempDir(), nil)
-	var want []Entry
+	var want []resource.Update
 	var all sync.WaitGroup
 	for g := range 8 {
 		want = append(want, entry(fmt.Sprint(g), "99", "v99"))
 		all.Go(func() {
 			for i := range 100 {
-				c.Remove([]resource.Key{clusterKey(fmt.Sprint(g))})
-				c.Put([]Entry{entry(fmt.Sprint(g), fmt.Sprint(i), fmt.Sprint("v", i))})
+				c.Put(removed(clusterKey(fmt.Sprint(g))))
+				c.Put([]resource.Update{entry(fmt.Sprint(g), fmt.Sprint(i), fmt.Sprint("v", i))})
 				for range c.All() {
 					break
 				}
@@ -274,22 +281,22 @@ func TestLimit(t *testing.T) {
 		var log bytes.Buffer
 		c := open(t, t.TempDir(), &log)
 		c.most = 2
-		c.Put([]Entry{entry("x", "1", "v1"), entry("y", "1", "v1"), entry("z", "1", "v1")})
+		c.Put([]resource.Update{entry("x", "1", "v1"), entry("y", "1", "v1"), entry("z", "1", "v1")})
 		pass(soon)
 		if n := len(slices.Collect(c.All())); n != 2 {
 			t.Errorf("%d of three are kept", n)
 		}
-		c.Remove([]resource.Key{clusterKey("x"), clusterKey("y"), clusterKey("z")})
-		c.Put([]Entry{entry("a", "1", "v1"), entry("b", "1", "v1")})
+		c.Put(removed(clusterKey("x"), clusterKey("y"), clusterKey("z")))
+		c.Put([]resource.Update{entry("a", "1", "v1"), entry("b", "1", "v1")})
 		pass(soon)
-		c.Put([]Entry{entry("c", "1", "v1"), entry("b", "2", "v2")})
+		c.Put([]resource.Update{entry("c", "1", "v1"), entry("b", "2", "v2")})
 		pass(soon)
 		wantAll(t, c, entry("a", "1", "v1"), entry("b", "2", "v2"))
-		c.Remove([]resource.Key{clusterKey("a")})
-		c.Put([]Entry{entry("c", "1", "v1")})
+		c.Put(removed(clusterKey("a")))
+		c.Put([]resource.Update{entry("c", "1", "v1")})
 		pass(soon)
 		wantAll(t, c, entry("b", "2", "v2"), entry("c", "1", "v1"))
-		c.Put([]Entry{entry("a", "1", "v1")})
+		c.Put([]resource.Update{entry("a", "1", "v1")})
 		pass(soon)
 		if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "resources=2") {
 			t.Errorf("told:\n%s", log.String())
@@ -301,9 +308,9 @@ func TestNamesThatCannotBeKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		c := open(t, t.TempDir(), &log)
-		c.Put([]Entry{entry(strings.Repeat("a", store.MaxKeySize), "1", "v1"), entry("a", "1", "v1")})
+		c.Put([]resource.Update{entry(strings.Repeat("a", store.MaxKeySize), "1", "v1"), entry("a", "1", "v1")})
 		pass(soon)
-		c.Put([]Entry{entry(strings.Repeat("b", store.MaxKeySize), "1", "v1")})
+		c.Put([]resource.Update{entry(strings.Repeat("b", store.MaxKeySize), "1", "v1")})
 		pass(soon)
 		wantAll(t, c, entry("a", "1", "v1"))
 		if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), store.ErrInvalidKey.Error()) {
@@ -316,7 +323,7 @@ func TestNamesThatCannotBeKept(t *testing.T) {
 func TestDamagedFile(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, nil)
-	c.Put([]Entry{entry("a", strings.Repeat("1", 5000), "v1")})
+	c.Put([]resource.Update{entry("a", strings.Repeat("1", 5000), "v1")})
 	closeCache(t, c)
 	path := filepath.Join(dir, directory, "lbd.db")
 	data, err := os.ReadFile(path)
@@ -339,7 +346,7 @@ func TestDamagedFile(t *testing.T) {
 	if kept, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(kept, data) {
 		t.Errorf("what is set aside has changed: %v", err)
 	}
-	c.Put([]Entry{entry("b", "1", "v1")})
+	c.Put([]resource.Update{entry("b", "1", "v1")})
 	closeCache(t, c)
 	wantAll(t, open(t, dir, nil), entry("b", "1", "v1"))
 }
@@ -366,7 +373,7 @@ func TestDiskThatCannotBeUsed(t *testing.T) {
 			row.prepare(t, dir)
 			var log bytes.Buffer
 			c := open(t, dir, &log)
-			c.Put([]Entry{entry("a", "1", "v1")})
+			c.Put([]resource.Update{entry("a", "1", "v1")})
 			wantAll(t, c)
 			closeCache(t, c)
 			if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), row.want) {
@@ -383,12 +390,13 @@ func TestEntriesOfAnotherLbd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	encoded := func(u resource.Update) []byte { return encode(&u) }
 	if _, err := s.Update(t.Context(), func(tx *store.Tx) error {
 		return errors.Join(
 			tx.Put(clusterKey("empty"), nil),
-			tx.Put(clusterKey("later"), append([]byte{entryFormat + 1}, entry("", "1", "v1").encode()[1:]...)),
+			tx.Put(clusterKey("later"), append([]byte{entryFormat + 1}, encoded(entry("", "1", "v1"))[1:]...)),
 			tx.Put(clusterKey("long"), append(make([]byte, 0), entryFormat, 0, 0, 0, 0, 0, 0, 0, 0, 5, 'v')),
-			tx.Put(clusterKey("good"), entry("good", "1", "v1").encode()),
+			tx.Put(clusterKey("good"), encoded(entry("good", "1", "v1"))),
 		)
 	}); err != nil {
 		t.Fatal(err)
@@ -402,7 +410,7 @@ func TestEntriesOfAnotherLbd(t *testing.T) {
 	if n := strings.Count(log.String(), "level=ERROR"); n != 3 {
 		t.Errorf("told:\n%s", log.String())
 	}
-	c.Put([]Entry{entry("later", "1", "v1")})
+	c.Put([]resource.Update{entry("later", "1", "v1")})
 	closeCache(t, c)
 	wantAll(t, c, entry("good", "1", "v1"), entry("later", "1", "v1"))
 }
@@ -416,12 +424,12 @@ func TestEntryWithoutServer(t *testing.T) {
 		t.Fatalf("read %+v, %v", e, err)
 	}
 	e.Server = "a:1"
-	again, err := decodeEntry(clusterKey("a"), e.encode())
-	if err != nil || !reflect.DeepEqual(again, e) {
+	again, err := decodeEntry(clusterKey("a"), encode(&e))
+	if err != nil || !same(again, e) || again.Server != e.Server {
 		t.Fatalf("read %+v, %v; want %+v", again, err, e)
 	}
-	for n := range e.encode() { // cut short it is an error, or another Raw
-		if cut, err := decodeEntry(clusterKey("a"), e.encode()[:n]); err == nil && cut.Server != e.Server {
+	for n := range encode(&e) { // cut short it is an error, or another Raw
+		if cut, err := decodeEntry(clusterKey("a"), encode(&e)[:n]); err == nil && cut.Server != e.Server {
 			t.Errorf("cut at %d: read %+v", n, cut)
 		}
 	}
@@ -429,12 +437,12 @@ func TestEntryWithoutServer(t *testing.T) {
 	dir := t.TempDir()
 	c := Open(dir, Options{})
 	first, other := entry("a", "1", "v1"), entry("a", "1", "v1")
-	c.Put([]Entry{first})
+	c.Put([]resource.Update{first})
 	if err := c.flush(); err != nil {
 		t.Fatal(err)
 	}
 	other.Server = "b:1"
-	c.Put([]Entry{other})
+	c.Put([]resource.Update{other})
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -448,14 +456,15 @@ func TestEntryWithoutServer(t *testing.T) {
 }
 
 func FuzzEntry(f *testing.F) {
-	f.Add(entry("a", "raw", "version").encode())
+	first := entry("a", "raw", "version")
+	f.Add(encode(&first))
 	f.Add([]byte{entryFormat, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := decodeEntry(clusterKey("a"), b)
 		if err != nil {
 			return
 		}
-		again, err := decodeEntry(clusterKey("a"), e.encode())
+		again, err := decodeEntry(clusterKey("a"), encode(&e))
 		if err != nil || !same(e, again) {
 			t.Errorf("got %v, %v, want %v", again, err, e)
 		}

@@ -50,7 +50,7 @@ func onFullDisk(t *testing.T) {
 	var log bytes.Buffer
 	c := open(t, dir, &log)
 	before := entry("a", "1", "v1")
-	c.Put([]Entry{before, entry("gone", "1", "v1")})
+	c.Put([]resource.Update{before, entry("gone", "1", "v1")})
 	pass(soon)
 	info, err := os.Stat(filepath.Join(dir, directory, "lbd.db"))
 	if err != nil {
@@ -59,19 +59,19 @@ func onFullDisk(t *testing.T) {
 
 	limitFiles(t, uint64(info.Size()))
 	large := entry("large", strings.Repeat("large ", 200_000), "v2")
-	c.Put([]Entry{large, entry("b", "1", "v2")})
+	c.Put([]resource.Update{large, entry("b", "1", "v2")})
 	pass(3 * retry)
 	wantAll(t, c, before, entry("gone", "1", "v1"))
 	if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "cannot write to the data directory") {
 		t.Errorf("told %d times:\n%s", n, log.String())
 	}
 	// What comes meanwhile is not lost, and what goes leaves nothing behind.
-	c.Put([]Entry{entry("b", "2", "v3")})
-	c.Remove([]resource.Key{clusterKey("gone")})
+	c.Put([]resource.Update{entry("b", "2", "v3")})
+	c.Put(removed(clusterKey("gone")))
 	for i := range 1000 {
 		name := fmt.Sprint("name-", i)
-		c.Put([]Entry{entry(name, "1", "v3")})
-		c.Remove([]resource.Key{clusterKey(name)})
+		c.Put([]resource.Update{entry(name, "1", "v3")})
+		c.Put(removed(clusterKey(name)))
 	}
 	pass(3 * retry)
 	c.mu.Lock()
@@ -89,7 +89,7 @@ func onFullDisk(t *testing.T) {
 
 	limitFiles(t, uint64(info.Size()))
 	c = Open(t.TempDir(), Options{})
-	c.Put([]Entry{large})
+	c.Put([]resource.Update{large})
 	if err := c.Close(); err == nil {
 		t.Error("Close does not say that it could not write")
 	}

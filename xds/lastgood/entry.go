@@ -8,21 +8,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Entry is one resource as it was last accepted.
-type Entry struct {
-	Key resource.Key
-	// Raw is the resource as protobuf. It is shared and must not be changed.
-	Raw []byte
-	// Version is the one with which Raw came, and Updated when that was, in UTC. A
-	// later version with an equal Raw changes neither.
-	Version string
-	Updated time.Time
-	// Server is the URI of the management server that sent it; empty where an lbd
-	// that did not note it wrote the entry.
-	Server string
-}
-
-// What the store keeps of an Entry is: the format (1 byte), Updated in Unix
+// The store keeps of an Update: the format (1 byte), Updated in Unix
 // nanoseconds (8 bytes, big endian), the length of Version (uvarint), Version, the
 // same of Server, Raw. An older format has no Server.
 const (
@@ -32,7 +18,7 @@ const (
 
 var errUnknownFormat = errors.New("the entry has a format that this lbd does not know")
 
-func (e Entry) encode() []byte {
+func encode(e *resource.Update) []byte {
 	b := make([]byte, 0, 9+2*binary.MaxVarintLen64+len(e.Version)+len(e.Server)+len(e.Raw))
 	b = append(b, entryFormat)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Updated.UnixNano()))
@@ -45,20 +31,20 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// decodeEntry is encode's inverse. The Entry's Raw is b's tail.
-func decodeEntry(key resource.Key, b []byte) (Entry, error) {
+// decodeEntry is encode's inverse. The Update's Raw is b's tail.
+func decodeEntry(key resource.Key, b []byte) (resource.Update, error) {
 	if len(b) < 9 || b[0] != formatWithoutServer && b[0] != entryFormat {
-		return Entry{}, errUnknownFormat
+		return resource.Update{}, errUnknownFormat
 	}
-	e := Entry{Key: key, Updated: time.Unix(0, int64(binary.BigEndian.Uint64(b[1:]))).UTC()}
+	e := resource.Update{Item: resource.Item{Key: key}, Updated: time.Unix(0, int64(binary.BigEndian.Uint64(b[1:]))).UTC()}
 	format, b := b[0], b[9:]
 	var ok bool
 	if e.Version, b, ok = cutString(b); !ok {
-		return Entry{}, errUnknownFormat
+		return resource.Update{}, errUnknownFormat
 	}
 	if format == entryFormat {
 		if e.Server, b, ok = cutString(b); !ok {
-			return Entry{}, errUnknownFormat
+			return resource.Update{}, errUnknownFormat
 		}
 	}
 	e.Raw = b

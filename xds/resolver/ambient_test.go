@@ -39,46 +39,46 @@ func ambientErrors(r *resolver.Resolver, target string) string {
 // each step, and whether the step is reported as a change.
 func TestAmbientErrors(t *testing.T) {
 	const target = "xds:///shop"
-	deleted := func(u resolver.Update) resolver.Update {
+	deleted := func(u resource.Update) resource.Update {
 		out := missing(u)
 		out.Ambient = true
 		return out
 	}
 	routes := rds("r", "*: a b")
-	world := []resolver.Update{lds("shop", "r"), routes, cds(t, "a", "s"), cds(t, "b", "b"), eds(t, "s", "h1"), eds(t, "b", "h2")}
+	world := []resource.Update{lds("shop", "r"), routes, cds(t, "a", "s"), cds(t, "b", "b"), eds(t, "s", "h1"), eds(t, "b", "h2")}
 	type step struct {
 		from    resource.Source
-		update  []resolver.Update
+		update  []resource.Update
 		want    string
 		changed bool
 	}
 	for name, steps := range map[string][]step{
 		"a deleted cluster": {
 			{ads, world, "", false},
-			{ads, []resolver.Update{deleted(cds(t, "a", ""))}, "Cluster/a | a: Cluster/a", true},
-			{ads, []resolver.Update{cds(t, "a", "s")}, "", true},
+			{ads, []resource.Update{deleted(cds(t, "a", ""))}, "Cluster/a | a: Cluster/a", true},
+			{ads, []resource.Update{cds(t, "a", "s")}, "", true},
 		},
 		"a deleted Listener concerns all clusters": {
 			{ads, world, "", false},
 			{
 				ads,
-				[]resolver.Update{deleted(lds("shop", "")), ambient(eds(t, "s"))},
+				[]resource.Update{deleted(lds("shop", "")), ambient(eds(t, "s"))},
 				"ClusterLoadAssignment/s Listener/shop | routing: Listener/shop | a: ClusterLoadAssignment/s", true,
 			},
 		},
 		"what was kept, and is deleted since": {
 			{cache, world, "", false},
-			{ads, []resolver.Update{missing(cds(t, "a", ""))}, "Cluster/a | a: Cluster/a", true},
-			{ads, []resolver.Update{notFound(cds(t, "a", ""))}, "", true}, // which may not be used
+			{ads, []resource.Update{missing(cds(t, "a", ""))}, "Cluster/a | a: Cluster/a", true},
+			{ads, []resource.Update{notFound(cds(t, "a", ""))}, "", true}, // which may not be used
 		},
 		"a resource without a value is in no use": {
 			{ads, world[:3], "", false},
-			{ads, []resolver.Update{missing(eds(t, "s"))}, "", true},
+			{ads, []resource.Update{missing(eds(t, "s"))}, "", true},
 		},
 		"a push covers the error": {
 			{ads, world, "", false},
-			{ads, []resolver.Update{ambient(eds(t, "s"))}, "ClusterLoadAssignment/s | a: ClusterLoadAssignment/s", true},
-			{push, []resolver.Update{eds(t, "s", "p1")}, "", true},
+			{ads, []resource.Update{ambient(eds(t, "s"))}, "ClusterLoadAssignment/s | a: ClusterLoadAssignment/s", true},
+			{push, []resource.Update{eds(t, "s", "p1")}, "", true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestAmbientErrors(t *testing.T) {
 					if s.from == ads {
 						u.Target = target
 					}
-					r.Apply(s.from, []resolver.Update{u})
+					r.Apply(s.from, []resource.Update{u})
 					r.Wanted()
 				}
 				if got := ambientErrors(r, target); got != s.want {
@@ -117,9 +117,9 @@ func TestAmbientErrorsBeginOnce(t *testing.T) {
 		r := resolver.New(resolver.Options{Server: true})
 		r.Demand("a")
 		r.Wanted()
-		from := func(u resolver.Update) []resolver.Change {
+		from := func(u resource.Update) []resolver.Change {
 			u.Target = target
-			return r.Apply(ads, []resolver.Update{u})
+			return r.Apply(ads, []resource.Update{u})
 		}
 		from(cds(t, "a", "a"))
 		r.Wanted()

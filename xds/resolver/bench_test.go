@@ -10,7 +10,7 @@ import (
 )
 
 // clusters are so many clusters with an assignment of their own.
-func clusters(n int) (all []resolver.Update, names []string) {
+func clusters(n int) (all []resource.Update, names []string) {
 	for i := range n {
 		c := resource.DefaultCluster(fmt.Sprint("c", i))
 		all = append(all, made(c), assignment(c.Name, "x:1"))
@@ -19,7 +19,7 @@ func clusters(n int) (all []resolver.Update, names []string) {
 	return all, names
 }
 
-func assignment(name, address string) resolver.Update {
+func assignment(name, address string) resource.Update {
 	e := &resource.Endpoint{Addresses: []string{address}}
 	return item(resource.Item{
 		Key:        resource.Key{Type: resource.TypeAssignment, Name: name},
@@ -39,13 +39,13 @@ func BenchmarkChange(b *testing.B) {
 	r.Apply(ads, toAll(r, ads, all))
 	r.Apply(ads, toAll(r, ads, all))
 	r.Wanted()
-	endpoints := [...]resolver.Update{toCluster("c5000", assignment("c5000", "x:1")), toCluster("c5000", assignment("c5000", "y:1"))}
-	cluster := [...]resolver.Update{toCluster("c5000", aggregate("c5000", "c1", "c2")), toCluster("c5000", made(resource.DefaultCluster("c5000")))}
-	push := [...]resolver.Update{endpoints[0], without(endpoints[0])}
+	endpoints := [...]resource.Update{toCluster("c5000", assignment("c5000", "x:1")), toCluster("c5000", assignment("c5000", "y:1"))}
+	cluster := [...]resource.Update{toCluster("c5000", aggregate("c5000", "c1", "c2")), toCluster("c5000", made(resource.DefaultCluster("c5000")))}
+	push := [...]resource.Update{endpoints[0], without(endpoints[0])}
 	for _, bb := range []struct {
 		name    string
 		from    resource.Source
-		updates [2]resolver.Update
+		updates [2]resource.Update
 	}{{"endpoints", ads, endpoints}, {"cluster", ads, cluster}, {"cover", resource.SourcePush, push}} {
 		b.Run(bb.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -71,7 +71,7 @@ func BenchmarkRouted(b *testing.B) {
 		load := func() *resolver.Resolver {
 			r := resolver.New(resolver.Options{Server: true})
 			r.Host("xds:///shop")
-			r.Apply(ads, toAll(r, ads, []resolver.Update{inline("shop", routes.String())}))
+			r.Apply(ads, toAll(r, ads, []resource.Update{inline("shop", routes.String())}))
 			for i := range all {
 				all[i].Target = "xds:///shop"
 				r.Apply(ads, all[i:i+1])
@@ -86,7 +86,7 @@ func BenchmarkRouted(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("change/%d", n), func(b *testing.B) {
 			r := load()
-			updates := [...]resolver.Update{assignment("c500", "y:1"), assignment("c500", "x:1")}
+			updates := [...]resource.Update{assignment("c500", "y:1"), assignment("c500", "x:1")}
 			updates[0].Target, updates[1].Target = "xds:///shop", "xds:///shop"
 			for i := 0; b.Loop(); i++ {
 				if len(r.Apply(ads, updates[i%2:i%2+1])) != 1 {

@@ -39,7 +39,7 @@ type result[V any] struct {
 	// preferred to it, and cannot be reached.
 	server   string
 	fallback bool
-	// final is Update.Final.
+	// final is resource.Update.Final.
 	final bool
 	// rejected says that a file has the resource, and that it cannot be used.
 	rejected bool
@@ -169,12 +169,11 @@ func (l layers[V]) put(s resource.Source, target, name string, r *result[V]) {
 	}
 }
 
-// take puts what an update says. value is the update's own, or nil. It returns the
-// warnings of a resource that it decoded.
+// take stores an update. value is the update's own, or nil.
 func (l layers[V]) take(
-	s resource.Source, u Update, value *V, o decode.Options,
+	s resource.Source, u resource.Update, value *V, o decode.Options,
 	read func([]byte, decode.Options) (*decode.Decoded[*V], error),
-) (warnings []decode.Problem) {
+) {
 	name := u.Key.Name
 	is := &result[V]{
 		value: value, from: resource.Provenance{Source: s, Updated: u.Updated, Version: u.Version},
@@ -184,7 +183,7 @@ func (l layers[V]) take(
 	case u.Raw != nil && value == nil:
 		d, err := read(u.Raw, o)
 		if is.err = err; err == nil {
-			is.value, warnings = d.Value, d.Warnings
+			is.value = d.Value
 		}
 	case u.Raw != nil:
 	case u.Err == nil:
@@ -201,5 +200,4 @@ func (l layers[V]) take(
 		is.err, is.errSince, is.rejected = u.Err, since, s == resource.SourceFile
 	}
 	l.put(s, u.Target, name, is)
-	return warnings
 }

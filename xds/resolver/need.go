@@ -114,7 +114,7 @@ func (r *Resolver) Wanted() []Want {
 		if told {
 			delete(r.asked.told, w)
 			of.Drop = append(of.Drop, w.key)
-			r.take(resource.SourceADS, Update{Target: w.target, Item: resource.Item{Key: w.key}})
+			r.take(resource.SourceADS, resource.Update{Target: w.target, Item: resource.Item{Key: w.key}})
 		} else {
 			r.asked.told[w] = struct{}{}
 			of.Add = append(of.Add, w.key)

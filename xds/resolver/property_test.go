@@ -23,8 +23,8 @@ type wish struct {
 // model is what a resolver was told, and what it has answered.
 type model struct {
 	server   bool
-	content  map[resource.Source]map[resource.Key]resolver.Update // the last value, and the last error, of each
-	said     map[wish]resolver.Update                             // the same of a management server
+	content  map[resource.Source]map[resource.Key]resource.Update // the last value, and the last error, of each
+	said     map[wish]resource.Update                             // the same of a management server
 	hosts    map[string]bool                                      // names that resolved
 	demanded map[string]bool
 	asked    map[wish]bool
@@ -35,18 +35,18 @@ type model struct {
 func newModel(o resolver.Options) *model {
 	m := &model{
 		server:  o.Server,
-		content: make(map[resource.Source]map[resource.Key]resolver.Update), said: make(map[wish]resolver.Update),
+		content: make(map[resource.Source]map[resource.Key]resource.Update), said: make(map[wish]resource.Update),
 		hosts: make(map[string]bool), demanded: make(map[string]bool), asked: make(map[wish]bool),
 		current: make(map[string]*resource.Config), routed: make(map[string][]string),
 	}
 	for _, s := range []resource.Source{push, file, cache} {
-		m.content[s] = make(map[resource.Key]resolver.Update)
+		m.content[s] = make(map[resource.Key]resource.Update)
 	}
 	return m
 }
 
 // top is what counts for a key and a target: with a value, or an error, or neither.
-func (m *model) top(target string, key resource.Key) resolver.Update {
+func (m *model) top(target string, key resource.Key) resource.Update {
 	for _, s := range []resource.Source{push, file} {
 		if u, ok := m.content[s][key]; ok {
 			return u
@@ -66,7 +66,7 @@ func (m *model) covered(key resource.Key) bool {
 }
 
 // take is what Apply does to the content.
-func (m *model) take(s resource.Source, u resolver.Update) {
+func (m *model) take(s resource.Source, u resource.Update) {
 	if s == ads {
 		replace(m.said, wish{u.Target, u.Key}, u)
 		return
@@ -74,7 +74,7 @@ func (m *model) take(s resource.Source, u resolver.Update) {
 	replace(m.content[s], u.Key, u)
 }
 
-func replace[K comparable](content map[K]resolver.Update, k K, u resolver.Update) {
+func replace[K comparable](content map[K]resource.Update, k K, u resource.Update) {
 	was := content[k]
 	switch {
 	case u.Raw == nil && u.Err == nil:
@@ -231,12 +231,12 @@ func (m *model) alone(o resolver.Options, target string) *resource.Config {
 	if cluster, ok := resolver.Cluster(target); ok {
 		name = "xds:///now " + cluster
 		listener := inline("now "+cluster, "*: "+cluster)
-		begin = func() *resource.Config { return r.Apply(push, []resolver.Update{listener})[0].Config }
-		end = func() { r.Apply(push, []resolver.Update{without(listener)}) }
+		begin = func() *resource.Config { return r.Apply(push, []resource.Update{listener})[0].Config }
+		end = func() { r.Apply(push, []resource.Update{without(listener)}) }
 	}
 	begin()
 	for range 20 { // each time it asks for more
-		var said []resolver.Update
+		var said []resource.Update
 		for w, u := range m.said {
 			if w.target == target {
 				u.Target = name
@@ -251,8 +251,8 @@ func (m *model) alone(o resolver.Options, target string) *resource.Config {
 
 // parted are updates of which those with a value and an error are two, as they were
 // told: no error comes before what it leaves in use.
-func parted(all []resolver.Update) []resolver.Update {
-	var out []resolver.Update
+func parted(all []resource.Update) []resource.Update {
+	var out []resource.Update
 	for _, u := range all {
 		if u.Raw == nil || u.Err == nil {
 			out = append(out, u)
@@ -295,10 +295,10 @@ func picture(target string, c *resource.Config) string {
 }
 
 // randomUpdate is one of a few resources, that comes or goes or fails.
-func randomUpdate(t *rapid.T, s resource.Source, version int) resolver.Update {
+func randomUpdate(t *rapid.T, s resource.Source, version int) resource.Update {
 	clusters := []string{"a", "b", "c", "d"}
 	name := rapid.SampledFrom(clusters)
-	var u resolver.Update
+	var u resource.Update
 	switch rapid.IntRange(0, 5).Draw(t, "type") {
 	case 0:
 		listener := rapid.SampledFrom([]string{"t1", "t2"}).Draw(t, "listener")
@@ -393,7 +393,7 @@ func TestConfigsAndWantsHoldWhatWasTold(t *testing.T) {
 				if s == ads && !options.Server {
 					s = push
 				}
-				var updates []resolver.Update
+				var updates []resource.Update
 				wanted := m.wanted()
 				for i := range rapid.IntRange(1, 3).Draw(t, "updates") {
 					u := randomUpdate(t, s, 10*version+i)

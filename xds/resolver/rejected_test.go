@@ -13,16 +13,16 @@ import (
 func TestARejectedClusterOfAFile(t *testing.T) {
 	r := resolver.New(resolver.Options{Server: true})
 	key := resource.Key{Type: resource.TypeCluster, Name: "a"}
-	apply := func(from resource.Source, u resolver.Update, want string) {
+	apply := func(from resource.Source, u resource.Update, want string) {
 		t.Helper()
 		if from == resource.SourceADS {
 			u.Target = resolver.Target("a")
 		}
-		if got := say(r.Apply(from, []resolver.Update{u})); got != want {
+		if got := say(r.Apply(from, []resource.Update{u})); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	rejected := resolver.Update{Item: resource.Item{Key: key}, Err: errors.New("rejected")}
+	rejected := resource.Update{Item: resource.Item{Key: key}, Err: errors.New("rejected")}
 	apply(resource.SourceFile, rejected, "a!rejected")
 	apply(resource.SourceFile, eds(t, "a", "h"), "")
 	if wants := r.Wanted(); len(wants) != 1 || len(wants[0].Add) != 1 || wants[0].Add[0] != key {

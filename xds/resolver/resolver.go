@@ -17,35 +17,6 @@ func Target(cluster string) string { return clusterScheme + cluster }
 // other target.
 func Cluster(target string) (name string, ok bool) { return strings.CutPrefix(target, clusterScheme) }
 
-// Update is what a source says of one resource.
-type Update struct {
-	// Target is the one to which a management server says so; every other source
-	// says it to all.
-	Target string
-	// Item is the resource: Raw as the decoder wrote it, and its value where
-	// it is known already. Where Raw and Err are nil the source has the
-	// resource no more.
-	resource.Item
-	// Secured is decode.Options.Secured, of a Cluster without its value.
-	Secured bool
-	// Updated is since when the resource is as it is.
-	Updated time.Time
-	// Version is the management server's version_info.
-	Version string
-	// Server is the management server. Fallback says that others are preferred to
-	// it, and cannot be reached: what it does not have may exist.
-	Server   string
-	Fallback bool
-	// Err is, without Raw, why the source has no resource that can be used. What was
-	// kept of the resource stays in use, unless Final is true.
-	Err error
-	// Ambient is true where Err leaves what the source itself had in use.
-	Ambient bool
-	// Final is true if what was kept of the resource may not be used either (gRFC A88,
-	// fail_on_data_errors). It has no effect for a Fallback.
-	Final bool
-}
-
 // Change is a target's new config.
 type Change struct {
 	// Target is "cluster:NAME" or "xds:///NAME".
@@ -62,9 +33,6 @@ type Options struct {
 	// Certificates describes the bootstrap's certificate providers; nil means that
 	// there is no bootstrap.
 	Certificates decode.CertificateProviders
-	// Warnings is called with the warnings of a pushed resource that the resolver
-	// decodes itself, which is one from the store; it may be nil.
-	Warnings func(key resource.Key, warnings []decode.Problem)
 	// ListenerName gives the name of the Listener of an xds: target, which it
 	// is handed without "xds:" or, where there is no authority, "xds:///"; nil
 	// takes the target's name.
@@ -114,7 +82,7 @@ func New(o Options) *Resolver {
 // Apply takes what a source says, and returns the targets that this changes, in
 // the order of their names. What a management server says of what it is not
 // asked for is passed over.
-func (r *Resolver) Apply(s resource.Source, updates []Update) []Change {
+func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change {
 	var b batch
 	for _, u := range updates {
 		if s == resource.SourceADS {
@@ -146,27 +114,26 @@ func (r *Resolver) Apply(s resource.Source, updates []Update) []Change {
 func byHand(s resource.Source) bool { return s == resource.SourcePush || s == resource.SourceFile }
 
 // take puts what a source says of a resource where it belongs.
-func (r *Resolver) take(s resource.Source, u Update) {
+func (r *Resolver) take(s resource.Source, u resource.Update) {
 	o := decode.Options{
-		Origin: decode.FromServer, Format: decode.FormatProtobuf, Stored: true, Secured: u.Secured, Name: u.Key.Name,
+		Origin: decode.FromServer, Format: decode.FormatProtobuf, Stored: true, Name: u.Key.Name,
 		Policies: r.options.Policies, Certificates: r.options.Certificates,
 	}
 	if byHand(s) {
 		o.Origin = decode.ByHand
 	}
-	var warnings []decode.Problem
 	switch u.Key.Type {
 	case resource.TypeListener:
-		warnings = r.listeners.take(s, u, u.Listener, o, decode.Listener)
+		r.listeners.take(s, u, u.Listener, o, decode.Listener)
 	case resource.TypeRoutes:
-		warnings = r.routes.take(s, u, u.Routes, o, decode.RouteConfiguration)
+		r.routes.take(s, u, u.Routes, o, decode.RouteConfiguration)
 	case resource.TypeCluster:
-		warnings = r.clusters.take(s, u, u.Cluster, o, decode.Cluster)
+		r.clusters.take(s, u, u.Cluster, o, decode.Cluster)
 	case resource.TypeAssignment:
 		// What trees use now is what they should find unchanged, whichever
 		// source it was of.
 		before := r.assignments.top(r.example(s, u), u.Key.Name).value
-		warnings = r.assignments.take(s, u, u.Assignment, o, decode.Assignment)
+		r.assignments.take(s, u, u.Assignment, o, decode.Assignment)
 		if is := r.assignments.get(s, u.Target, u.Key.Name); is.good() {
 			is.value = r.reuse(is.value, before)
 		}
@@ -174,14 +141,11 @@ func (r *Resolver) take(s resource.Source, u Update) {
 	if s == resource.SourceADS {
 		r.recordError(u.Target, u.Key)
 	}
-	if s == resource.SourcePush && len(warnings) > 0 && r.options.Warnings != nil {
-		r.options.Warnings(u.Key, warnings)
-	}
 }
 
 // example is the target whose present assignment a new one is compared with: the one
 // that is told of it, or any that needs it.
-func (r *Resolver) example(s resource.Source, u Update) string {
+func (r *Resolver) example(s resource.Source, u resource.Update) string {
 	if s == resource.SourceADS {
 		return u.Target
 	}

@@ -15,9 +15,9 @@ import (
 
 // eds is an update of an assignment with one endpoint for each host; no host
 // takes it away.
-func eds(t *testing.T, name string, hosts ...string) resolver.Update {
+func eds(t *testing.T, name string, hosts ...string) resource.Update {
 	t.Helper()
-	u := resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeAssignment, Name: name}}}
+	u := resource.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeAssignment, Name: name}}}
 	if hosts == nil {
 		return u
 	}
@@ -36,9 +36,9 @@ func eds(t *testing.T, name string, hosts ...string) resolver.Update {
 
 // cds is an update of a cluster that takes its endpoints from service; "" takes
 // the cluster away.
-func cds(t *testing.T, name, service string) resolver.Update {
+func cds(t *testing.T, name, service string) resource.Update {
 	t.Helper()
-	u := resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: name}}}
+	u := resource.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: name}}}
 	if service == "" {
 		return u
 	}
@@ -89,10 +89,10 @@ func say(changes []resolver.Change) string {
 func TestTargetsFollowTheirResources(t *testing.T) {
 	type step struct {
 		from    resource.Source
-		updates []resolver.Update
+		updates []resource.Update
 		want    string
 	}
-	one := func(u ...resolver.Update) []resolver.Update { return u }
+	one := func(u ...resource.Update) []resource.Update { return u }
 	for name, steps := range map[string][]step{
 		"endpoints alone make a cluster": {
 			{push, one(eds(t, "a", "h1")), "a=h1(push)"},
@@ -128,7 +128,7 @@ func TestTargetsFollowTheirResources(t *testing.T) {
 			{push, one(eds(t, "a", "h1", "h2")), ""},
 		},
 		"a stored resource that breaks a rule fails its cluster": {
-			{push, one(resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "a"}, Raw: []byte{0x12, 0x01}}}), "a!read protobuf: byte 1: type: the message is cut short"},
+			{push, one(resource.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "a"}, Raw: []byte{0x12, 0x01}}}), "a!read protobuf: byte 1: type: the message is cut short"},
 			{push, one(cds(t, "a", "a"), eds(t, "a", "h1")), "a=h1(push)"},
 		},
 	} {
@@ -145,8 +145,8 @@ func TestTargetsFollowTheirResources(t *testing.T) {
 
 func TestUnchangedPartsAreShared(t *testing.T) {
 	r := resolver.New(resolver.Options{})
-	first := r.Apply(resource.SourcePush, []resolver.Update{eds(t, "a", "h1", "h2")})[0].Config.Clusters["a"]
-	next := r.Apply(resource.SourcePush, []resolver.Update{eds(t, "a", "h1", "h3")})[0].Config.Clusters["a"]
+	first := r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h2")})[0].Config.Clusters["a"]
+	next := r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h3")})[0].Config.Clusters["a"]
 	if first.Cluster != next.Cluster {
 		t.Error("the default configuration was made anew")
 	}
@@ -155,19 +155,19 @@ func TestUnchangedPartsAreShared(t *testing.T) {
 		t.Errorf("got %v and %v of %v", now[0], now[1], old)
 	}
 	// A file with what was pushed keeps the value, though its source changes.
-	r.Apply(resource.SourceFile, []resolver.Update{{Item: resource.Item{Key: resource.Key{Type: resource.TypeAssignment, Name: "a"}, Raw: eds(t, "a", "h1", "h3").Raw}, Updated: time.Unix(1, 0)}})
-	uncovered := r.Apply(resource.SourcePush, []resolver.Update{eds(t, "a")})[0].Config.Clusters["a"]
+	r.Apply(resource.SourceFile, []resource.Update{{Item: resource.Item{Key: resource.Key{Type: resource.TypeAssignment, Name: "a"}, Raw: eds(t, "a", "h1", "h3").Raw}, Updated: time.Unix(1, 0)}})
+	uncovered := r.Apply(resource.SourcePush, []resource.Update{eds(t, "a")})[0].Config.Clusters["a"]
 	if uncovered.Assignment != next.Assignment || uncovered.AssignmentFrom.Source != resource.SourceFile {
 		t.Errorf("got %p from %v, want %p", uncovered.Assignment, uncovered.AssignmentFrom, next.Assignment)
 	}
 }
 
 // made is an update of a value that no decoder has made.
-func made(c *resource.Cluster) resolver.Update {
-	return resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: c.Name}, Raw: []byte{1}, Cluster: c}}
+func made(c *resource.Cluster) resource.Update {
+	return resource.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: c.Name}, Raw: []byte{1}, Cluster: c}}
 }
 
-func aggregate(name string, leaves ...string) resolver.Update {
+func aggregate(name string, leaves ...string) resource.Update {
 	c := resource.DefaultCluster(name)
 	c.Type, c.Leaves = resource.ClusterAggregate, leaves
 	return made(c)
@@ -214,8 +214,8 @@ func root(c resolver.Change) *resource.ClusterConfig {
 }
 
 func TestAggregates(t *testing.T) {
-	chain := func(n int) []resolver.Update {
-		all := []resolver.Update{eds(t, fmt.Sprint("c", n), "h")}
+	chain := func(n int) []resource.Update {
+		all := []resource.Update{eds(t, fmt.Sprint("c", n), "h")}
 		for i := range n {
 			all = append(all, aggregate(fmt.Sprint("c", i), fmt.Sprint("c", i+1)))
 		}
@@ -223,17 +223,17 @@ func TestAggregates(t *testing.T) {
 	}
 	last := func(changes []resolver.Change) string { return leaves(changes[:1]) }
 	for name, c := range map[string]struct {
-		updates []resolver.Update
+		updates []resource.Update
 		want    string
 	}{
-		"leaves in order":          {[]resolver.Update{aggregate("a", "y", "x"), eds(t, "x", "h1"), eds(t, "y", "h2")}, "a=y,x"},
-		"depth first, each once":   {[]resolver.Update{aggregate("a", "b", "x", "y"), aggregate("b", "y", "z"), eds(t, "x", "h"), eds(t, "y", "h"), eds(t, "z", "h")}, "a=y,z,x"},
-		"made of itself":           {[]resolver.Update{aggregate("a", "a")}, "a!aggregate cluster graph has no leaf clusters"},
-		"made of itself and more":  {[]resolver.Update{aggregate("a", "b"), aggregate("b", "a", "x"), eds(t, "x", "h")}, "a=x"},
-		"a leaf that is not known": {[]resolver.Update{aggregate("a", "x")}, "a=x!Cluster/x is not known"},
-		"the others of that leaf":  {[]resolver.Update{aggregate("a", "x", "y"), eds(t, "y", "h")}, "a=x!Cluster/x is not known,y"},
+		"leaves in order":          {[]resource.Update{aggregate("a", "y", "x"), eds(t, "x", "h1"), eds(t, "y", "h2")}, "a=y,x"},
+		"depth first, each once":   {[]resource.Update{aggregate("a", "b", "x", "y"), aggregate("b", "y", "z"), eds(t, "x", "h"), eds(t, "y", "h"), eds(t, "z", "h")}, "a=y,z,x"},
+		"made of itself":           {[]resource.Update{aggregate("a", "a")}, "a!aggregate cluster graph has no leaf clusters"},
+		"made of itself and more":  {[]resource.Update{aggregate("a", "b"), aggregate("b", "a", "x"), eds(t, "x", "h")}, "a=x"},
+		"a leaf that is not known": {[]resource.Update{aggregate("a", "x")}, "a=x!Cluster/x is not known"},
+		"the others of that leaf":  {[]resource.Update{aggregate("a", "x", "y"), eds(t, "y", "h")}, "a=x!Cluster/x is not known,y"},
 		"a nested aggregate that is not known": {
-			[]resolver.Update{aggregate("a", "b", "z"), aggregate("b", "c", "y"), eds(t, "y", "h"), eds(t, "z", "h")},
+			[]resource.Update{aggregate("a", "b", "z"), aggregate("b", "c", "y"), eds(t, "y", "h"), eds(t, "z", "h")},
 			"a=c!Cluster/c is not known,y,z",
 		},
 		"a nested aggregate too deep beside a good leaf": {
@@ -253,7 +253,7 @@ func TestAggregates(t *testing.T) {
 
 func TestAggregateFollowsItsLeaves(t *testing.T) {
 	r := resolver.New(resolver.Options{})
-	push := func(want string, updates ...resolver.Update) {
+	push := func(want string, updates ...resource.Update) {
 		t.Helper()
 		if got := leaves(r.Apply(resource.SourcePush, updates)); got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -264,14 +264,14 @@ func TestAggregateFollowsItsLeaves(t *testing.T) {
 	push("", eds(t, "x", "h2"))
 	push("a=x; b=x; s=; x=", cds(t, "x", "s"), eds(t, "s", "h3"))
 	push("a=x; b=x; s=; x=", eds(t, "s", "h4"))
-	push("a=b!Cluster/b is not known; b gone", resolver.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "b"}}})
+	push("a=b!Cluster/b is not known; b gone", resource.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "b"}}})
 }
 
 func TestLogicalDNS(t *testing.T) {
 	r := resolver.New(resolver.Options{})
 	dns := resource.DefaultCluster("d")
 	dns.Type, dns.DNSHostname = resource.ClusterLogicalDNS, "up.example:80"
-	if got := leaves(r.Apply(resource.SourcePush, []resolver.Update{made(dns), aggregate("a", "d")})); got != "a pending; d pending" {
+	if got := leaves(r.Apply(resource.SourcePush, []resource.Update{made(dns), aggregate("a", "d")})); got != "a pending; d pending" {
 		t.Errorf("at first: %q", got)
 	}
 	if hosts := r.Hosts(); len(hosts) != 1 || !hosts["up.example:80"] {
@@ -293,7 +293,7 @@ func TestLogicalDNS(t *testing.T) {
 	if cc := root(again[1]); cc.Assignment != a || cc.AssignmentErr == nil {
 		t.Errorf("an error takes away what was known: %+v", cc)
 	}
-	r.Apply(resource.SourcePush, []resolver.Update{{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "d"}}}})
+	r.Apply(resource.SourcePush, []resource.Update{{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "d"}}}})
 	if hosts := r.Hosts(); len(hosts) != 0 {
 		t.Errorf("hosts nobody needs: %v", hosts)
 	}

@@ -20,13 +20,13 @@ const (
 )
 
 // item is a resource that no decoder has made.
-func item(i resource.Item) resolver.Update {
+func item(i resource.Item) resource.Update {
 	i.Raw = []byte{1}
-	return resolver.Update{Item: i}
+	return resource.Update{Item: i}
 }
 
 // lds is a Listener whose routes are another resource.
-func lds(name, routes string) resolver.Update {
+func lds(name, routes string) resource.Update {
 	return item(resource.Item{
 		Key:      resource.Key{Type: resource.TypeListener, Name: name},
 		Listener: &resource.Listener{Name: name, RouteName: routes},
@@ -34,7 +34,7 @@ func lds(name, routes string) resolver.Update {
 }
 
 // inline is a Listener with its routes: see routes.
-func inline(name string, domains ...string) resolver.Update {
+func inline(name string, domains ...string) resource.Update {
 	return item(resource.Item{
 		Key:      resource.Key{Type: resource.TypeListener, Name: name},
 		Listener: &resource.Listener{Name: name, Routes: routes("", domains...)},
@@ -42,7 +42,7 @@ func inline(name string, domains ...string) resolver.Update {
 }
 
 // rds is a RouteConfiguration: see routes.
-func rds(name string, domains ...string) resolver.Update {
+func rds(name string, domains ...string) resource.Update {
 	return item(resource.Item{Key: resource.Key{Type: resource.TypeRoutes, Name: name}, Routes: routes(name, domains...)})
 }
 
@@ -66,42 +66,42 @@ func routes(name string, domains ...string) *resource.RouteConfiguration {
 }
 
 // without takes what the update brings away, or lets it fail.
-func without(u resolver.Update) resolver.Update {
-	return resolver.Update{Item: resource.Item{Key: u.Key}}
+func without(u resource.Update) resource.Update {
+	return resource.Update{Item: resource.Item{Key: u.Key}}
 }
 
-func notFound(u resolver.Update) resolver.Update {
+func notFound(u resource.Update) resource.Update {
 	out := without(u)
 	out.Err, out.Final = &client.NotFoundError{Key: u.Key, Server: "up:1"}, true
 	return out
 }
 
 // missing is notFound of a server without fail_on_data_errors.
-func missing(u resolver.Update) resolver.Update {
+func missing(u resource.Update) resource.Update {
 	out := notFound(u)
 	out.Final = false
 	return out
 }
 
 // byFallback is an update of a server to which another one is preferred.
-func byFallback(u resolver.Update) resolver.Update {
+func byFallback(u resource.Update) resource.Update {
 	u.Fallback = true
 	return u
 }
 
-func silent(u resolver.Update) resolver.Update {
+func silent(u resource.Update) resource.Update {
 	out := without(u)
 	out.Err = &client.SilentError{Key: u.Key, Server: "up:1"}
 	return out
 }
 
-func unreachable(u resolver.Update) resolver.Update {
+func unreachable(u resource.Update) resource.Update {
 	out := without(u)
 	out.Err = &client.UnreachableError{Server: "up:1", Err: errors.New("refused")}
 	return out
 }
 
-func ambient(u resolver.Update) resolver.Update {
+func ambient(u resource.Update) resource.Update {
 	out := unreachable(u)
 	out.Ambient = true
 	return out
@@ -121,16 +121,16 @@ type step struct {
 	asks string
 }
 
-func apply(s resource.Source, updates ...resolver.Update) func(*resolver.Resolver) []resolver.Change {
+func apply(s resource.Source, updates ...resource.Update) func(*resolver.Resolver) []resolver.Change {
 	return func(r *resolver.Resolver) []resolver.Change { return r.Apply(s, toAll(r, s, updates)) }
 }
 
 // toAll addresses what a management server says to all targets that ask.
-func toAll(r *resolver.Resolver, s resource.Source, updates []resolver.Update) []resolver.Update {
+func toAll(r *resolver.Resolver, s resource.Source, updates []resource.Update) []resource.Update {
 	if s != ads {
 		return updates
 	}
-	var out []resolver.Update
+	var out []resource.Update
 	for _, u := range updates {
 		for _, u.Target = range r.Asking(u.Key) {
 			out = append(out, u)
@@ -140,15 +140,15 @@ func toAll(r *resolver.Resolver, s resource.Source, updates []resolver.Update) [
 }
 
 // toCluster addresses an update to a cluster's own target alone.
-func toCluster(cluster string, u resolver.Update) resolver.Update {
+func toCluster(cluster string, u resource.Update) resource.Update {
 	u.Target = resolver.Target(cluster)
 	return u
 }
 
 // said is what a management server says to the target of cluster a alone.
-func said(u resolver.Update) func(*resolver.Resolver) []resolver.Change {
+func said(u resource.Update) func(*resolver.Resolver) []resolver.Change {
 	return func(r *resolver.Resolver) []resolver.Change {
-		return r.Apply(ads, []resolver.Update{toCluster("a", u)})
+		return r.Apply(ads, []resource.Update{toCluster("a", u)})
 	}
 }
 
@@ -220,7 +220,7 @@ func tell(changes []resolver.Change) string {
 
 func TestTargets(t *testing.T) {
 	const shop = "xds:///shop"
-	everything := []resolver.Update{lds("shop", "r"), rds("r", "*: a"), cds(t, "a", "a"), eds(t, "a", "h1")}
+	everything := []resource.Update{lds("shop", "r"), rds("r", "*: a"), cds(t, "a", "a"), eds(t, "a", "h1")}
 	hosted := []step{
 		{host(shop), "shop pending", "+Listener/shop"},
 		{apply(ads, lds("shop", "r")), "", "+RouteConfiguration/r"},
@@ -348,7 +348,7 @@ func TestTargets(t *testing.T) {
 			{apply(ads, notFound(lds("shop", ""))), "shop!Listener/shop" + doesNotExist, "-Cluster/a -ClusterLoadAssignment/a -RouteConfiguration/r"},
 		}},
 		"what was kept cannot be read": {steps: []step{
-			{apply(cache, resolver.Update{Item: resource.Item{Key: lds("shop", "").Key, Raw: []byte{0x12, 0x01}}}), "", ""},
+			{apply(cache, resource.Update{Item: resource.Item{Key: lds("shop", "").Key, Raw: []byte{0x12, 0x01}}}), "", ""},
 			{host(shop), "shop pending", "+Listener/shop"},
 		}},
 
@@ -473,9 +473,9 @@ func TestProvenance(t *testing.T) {
 	r := resolver.New(resolver.Options{Server: true})
 	r.Host("xds:///shop")
 	var changes []resolver.Change
-	for i, u := range []resolver.Update{lds("shop", "r"), rds("r", "*: a"), cds(t, "a", "a"), eds(t, "a", "h1")} {
+	for i, u := range []resource.Update{lds("shop", "r"), rds("r", "*: a"), cds(t, "a", "a"), eds(t, "a", "h1")} {
 		u.Version = fmt.Sprint("v", i)
-		changes = r.Apply(ads, toAll(r, ads, []resolver.Update{u}))
+		changes = r.Apply(ads, toAll(r, ads, []resource.Update{u}))
 	}
 	c := changes[0].Config
 	got := fmt.Sprint(c.ListenerFrom.Version, c.RoutesFrom.Version, c.Clusters["a"].ClusterFrom.Version, c.Clusters["a"].AssignmentFrom.Version)
@@ -488,12 +488,12 @@ func TestProvenance(t *testing.T) {
 // keep those of clusters that a change does not concern.
 func TestConfigsShareWhatIsUnchanged(t *testing.T) {
 	r := resolver.New(resolver.Options{})
-	first := r.Apply(push, []resolver.Update{inline("shop", "*: a b g"), aggregate("g", "a"), eds(t, "a", "h1"), eds(t, "b", "h2")})
+	first := r.Apply(push, []resource.Update{inline("shop", "*: a b g"), aggregate("g", "a"), eds(t, "a", "h1"), eds(t, "b", "h2")})
 	shop, a := first[3].Config, first[0].Config
 	if shop.Clusters["a"].Assignment != a.Clusters["a"].Assignment || shop.Clusters["g"].Cluster != first[2].Config.Clusters["g"].Cluster {
 		t.Error("two targets have two values of one cluster")
 	}
-	next := r.Apply(push, []resolver.Update{eds(t, "b", "h3")})
+	next := r.Apply(push, []resource.Update{eds(t, "b", "h3")})
 	if len(next) != 2 || next[1].Config.Clusters["a"] != shop.Clusters["a"] || next[1].Config.Clusters["g"] != shop.Clusters["g"] || next[1].Config.Clusters["b"] == shop.Clusters["b"] {
 		t.Errorf("got %s", tell(next))
 	}
@@ -510,8 +510,8 @@ func TestNamesThatComeAndGo(t *testing.T) {
 		r.Wanted()
 		logical := resource.DefaultCluster("d")
 		logical.Type, logical.DNSHostname = resource.ClusterLogicalDNS, "h:80"
-		for _, u := range []resolver.Update{notFound(cds(t, unknown, "s")), aggregate(known, "b", "d"), cds(t, "b", "s"), made(logical), eds(t, "s", "h1"), lds(shop, "r"), rds("r", "*: b")} {
-			r.Apply(ads, toAll(r, ads, []resolver.Update{u}))
+		for _, u := range []resource.Update{notFound(cds(t, unknown, "s")), aggregate(known, "b", "d"), cds(t, "b", "s"), made(logical), eds(t, "s", "h1"), lds(shop, "r"), rds("r", "*: b")} {
+			r.Apply(ads, toAll(r, ads, []resource.Update{u}))
 			r.Wanted()
 		}
 		r.ApplyHost("h:80", nil, errAway)
