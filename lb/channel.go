@@ -52,9 +52,10 @@ type Options struct {
 	Counters *policy.Counters
 	// Draw gives uniform random numbers, from any goroutine.
 	Draw func() uint64
-	// Events takes what happens in the tree. It is called by the tree's owner
-	// and must not block.
-	Events func(policy.Event)
+	// Report takes the channel's report of each batch. The tree's owner calls it, once
+	// picks see the batch and before [Offered.Wait] returns. It must not block. It may
+	// be nil.
+	Report func(Report)
 	// Connectors holds a Connector for each mode that clusters may ask for.
 	// The empty mode is the default's.
 	Connectors map[resource.ConnectMode]Connector
@@ -64,6 +65,17 @@ type Options struct {
 	// Overload tells of shortages of lbd's own: while one keeps connections from being
 	// made, init timers stand still. It may be nil.
 	Overload *overload.Monitor
+}
+
+// Report is everything that a batch changed.
+type Report struct {
+	// Generation is the number of the current picker.
+	Generation int64
+	// Summary has the states of the clusters and counts their endpoints. A cluster in
+	// whose tree anything changed has another Revision. It must not be changed.
+	Summary policy.Summary
+	// Events are those of the batch, in order.
+	Events []policy.Event
 }
 
 // Channel is one target's tree and its current picker, as a gRPC channel has
@@ -80,12 +92,15 @@ type Channel struct {
 	current atomic.Pointer[published]
 	summary atomic.Pointer[policy.Summary]
 
+	replaced Signal // notified after current was replaced
+
 	mu   sync.Mutex // guards slot
 	slot *update
 
 	// Owner only.
 	batch    uint64          // the one that runs now, counted from 0
 	reported *balancer.State // by the root in this batch
+	events   []policy.Event  // of this batch
 	applied  []*update       // in this batch
 	routing  *routing        // of the newest config
 	rerouted bool            // since the last picker
@@ -94,14 +109,12 @@ type Channel struct {
 }
 
 // published is one picker, with the routes that name its clusters: both are of
-// the same config. It is never changed but for the channel that tells of its
-// replacement.
+// the same config. It is never changed.
 type published struct {
 	routing    *routing // nil where picks name their cluster
 	picker     balancer.Picker
 	state      connectivity.State
 	generation int64
-	replaced   chan struct{}
 }
 
 // update is a config on its way to the tree. One that is superseded on its way
@@ -116,14 +129,12 @@ type update struct {
 // first config.
 func NewChannel(o Options) *Channel {
 	c := &Channel{options: o}
-	c.current.Store(&published{
-		picker: policy.QueuePicker, state: connectivity.Connecting,
-		generation: o.Generation, replaced: make(chan struct{}),
-	})
+	c.current.Store(&published{picker: policy.QueuePicker, state: connectivity.Connecting, generation: o.Generation})
 	c.summary.Store(&policy.Summary{State: connectivity.Connecting, Priority: -1})
 	c.owner = policy.NewSerializer(c.endBatch)
 	c.tree = &policy.Tree{
-		Owner: c.owner, Registry: o.Registry, Foreign: foreign.Lookup, Counters: o.Counters, Draw: o.Draw, Events: o.Events,
+		Owner: c.owner, Registry: o.Registry, Foreign: foreign.Lookup, Counters: o.Counters, Draw: o.Draw,
+		Events: func(e policy.Event) { c.events = append(c.events, e) },
 	}
 	root := o.Registry[policy.ClusterManager]
 	c.root = root.Build(policy.NewConn(&clientConn{channel: c}, c.tree), balancer.BuildOptions{})
@@ -201,8 +212,8 @@ func (c *Channel) route(config *resource.Config) {
 	}
 }
 
-// endBatch publishes what the batch brought: the summary, one picker, then the
-// answers to those who wait.
+// endBatch publishes the result of a batch: the summary, then one picker, then the
+// report, then the answers to [Offered.Wait].
 func (c *Channel) endBatch() {
 	c.batch++
 	if !c.closed {
@@ -217,6 +228,10 @@ func (c *Channel) endBatch() {
 		c.publish(*c.reported)
 		c.reported, c.rerouted = nil, false
 	}
+	if c.options.Report != nil {
+		c.options.Report(Report{Generation: c.Generation(), Summary: c.Summary(), Events: c.events})
+	}
+	c.events = nil
 	for i, u := range c.applied {
 		close(u.done)
 		c.applied[i] = nil
@@ -225,12 +240,10 @@ func (c *Channel) endBatch() {
 }
 
 func (c *Channel) publish(s balancer.State) {
-	old := c.current.Load()
 	c.current.Store(&published{
-		routing: c.routing, picker: s.Picker, state: s.ConnectivityState,
-		generation: old.generation + 1, replaced: make(chan struct{}),
+		routing: c.routing, picker: s.Picker, state: s.ConnectivityState, generation: c.Generation() + 1,
 	})
-	close(old.replaced)
+	c.replaced.Notify()
 }
 
 // Pick picks for call, queueing for at most wait while there is no answer. Where
@@ -288,14 +301,17 @@ func (c *Channel) queue(p *published, why error, call *policy.Call, wait time.Du
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		select {
-		case <-p.replaced:
-		case <-timer.C:
-			return &TimeoutError{Wait: wait, Err: why}
-		case <-call.Done():
-			return context.Cause(call)
+		replaced, next := c.replaced.Wait(), c.current.Load()
+		if next == p {
+			select {
+			case <-replaced:
+			case <-timer.C:
+				return &TimeoutError{Wait: wait, Err: why}
+			case <-call.Done():
+				return context.Cause(call)
+			}
+			continue
 		}
-		next := c.current.Load()
 		routed := next.routing == p.routing && next.routing.chooses()
 		if p = next; routed {
 			call.Repick()
@@ -330,12 +346,12 @@ func (c *Channel) WaitForGeneration(ctx context.Context, g int64) bool {
 
 func (c *Channel) waitFor(ctx context.Context, ok func(*published) bool) bool {
 	for {
-		p := c.current.Load()
-		if ok(p) {
+		replaced := c.replaced.Wait()
+		if ok(c.current.Load()) {
 			return true
 		}
 		select {
-		case <-p.replaced:
+		case <-replaced:
 		case <-ctx.Done():
 			return false
 		}

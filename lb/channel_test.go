@@ -189,11 +189,13 @@ func TestConfigSlot(t *testing.T) {
 	var g gate
 	var clusters []string
 	c := newChannel(t, nil, func(o *lb.Options) {
-		o.Events = func(e policy.Event) {
-			if p, ok := e.(policy.PrioritySwitched); ok {
-				clusters = append(clusters, p.Cluster)
+		o.Report = func(r lb.Report) {
+			for _, e := range r.Events {
+				if p, ok := e.(policy.PrioritySwitched); ok {
+					clusters = append(clusters, p.Cluster)
+				}
 			}
-			g.event(e)
+			g.report(r)
 		}
 	})
 	version := func(n int) *resource.Config {
@@ -351,7 +353,7 @@ func TestClusterSummary(t *testing.T) {
 func TestOneBatchOnePicker(t *testing.T) {
 	var g gate
 	board := newSwitchboard()
-	c := newChannel(t, board, func(o *lb.Options) { o.Events = g.event })
+	c := newChannel(t, board, func(o *lb.Options) { o.Report = g.report })
 	l := locality("z", 0, 1, 1000)
 	offer(t, c, config(nil, 10, l))
 
@@ -427,7 +429,7 @@ func TestClose(t *testing.T) {
 		board.set(true, "a-0:80")
 		board.set(false, "a-1:80")
 		events := 0
-		c := newChannel(t, board, func(o *lb.Options) { o.Events = func(policy.Event) { events++ } })
+		c := newChannel(t, board, func(o *lb.Options) { o.Report = func(r lb.Report) { events += len(r.Events) } })
 		offer(t, c, config(nil, 10, locality("a", 0, 1, 3), locality("b", 1, 1, 1)))
 		synctest.Wait()
 		board.mu.Lock()

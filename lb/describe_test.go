@@ -162,7 +162,7 @@ func TestDescribe(t *testing.T) {
 // busy.
 func TestDescribeWaitsForItsContext(t *testing.T) {
 	var g gate
-	c := newChannel(t, nil, func(o *lb.Options) { o.Events = g.event })
+	c := newChannel(t, nil, func(o *lb.Options) { o.Report = g.report })
 	held := g.hold()
 	o := c.Offer(config(nil, 1, locality("a", 0, 1, 1)))
 	<-held

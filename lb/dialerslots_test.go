@@ -167,7 +167,7 @@ func (n *network) set(f func()) {
 // dialed is a channel on a Dialer.
 func dialed(t *testing.T, d *Dialer, mode resource.ConnectMode) *Channel {
 	c := NewChannel(Options{
-		Registry: Policies(), Counters: policy.NewCounters(), Draw: rand.Uint64, Events: func(policy.Event) {},
+		Registry: Policies(), Counters: policy.NewCounters(), Draw: rand.Uint64,
 		Connectors: d.Connectors(mode),
 	})
 	t.Cleanup(c.Close)

@@ -40,14 +40,14 @@ func newWard(t *testing.T, ls ...*resource.LocalityEndpoints) *ward {
 		}
 	}
 	w.c = newChannel(t, w.board, func(o *lb.Options) {
-		o.Events = func(e policy.Event) {
+		o.Report = eachEvent(func(e policy.Event) {
 			switch e := e.(type) {
 			case policy.Ejected:
 				w.events = append(w.events, fmt.Sprintf("%s until %v", e.Address, e.Until.Sub(w.start)))
 			case policy.Unejected:
 				w.events = append(w.events, e.Address+" back")
 			}
-		}
+		})
 	})
 	return w
 }

@@ -1,6 +1,7 @@
 package lb_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // TestConnectionEvents: every change of a connection is an event of its cluster,
@@ -21,13 +23,13 @@ func TestConnectionEvents(t *testing.T) {
 		var got []string
 		board := newSwitchboard()
 		o := options(board)
-		o.Events = func(e policy.Event) {
+		o.Report = eachEvent(func(e policy.Event) {
 			if e, ok := e.(policy.ConnectionChanged); ok {
 				mu.Lock()
 				defer mu.Unlock()
 				got = append(got, fmt.Sprintf("%s %s %v→%v %v", e.Cluster, e.Address, e.From, e.To, e.Err))
 			}
-		}
+		})
 		expect := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -60,7 +62,7 @@ func TestEventsNameTheirRoot(t *testing.T) {
 		got := map[string]bool{}
 		board := newSwitchboard()
 		o := options(board)
-		o.Events = func(e policy.Event) {
+		o.Report = eachEvent(func(e policy.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch e := e.(type) {
@@ -69,7 +71,7 @@ func TestEventsNameTheirRoot(t *testing.T) {
 			case policy.PrioritySwitched:
 				got[fmt.Sprintf("%s/%s priority", e.Root, e.Cluster)] = true
 			}
-		}
+		})
 		c := lb.NewChannel(o)
 		defer c.Close()
 		board.set(true, "a-0:80")
@@ -87,4 +89,61 @@ func TestEventsNameTheirRoot(t *testing.T) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})
+}
+
+// TestReports: each batch makes one report, of what picks and observers see already,
+// and before the offer is answered.
+func TestReports(t *testing.T) {
+	var got []string
+	var c *lb.Channel
+	c = newChannel(t, nil, func(o *lb.Options) {
+		o.Generation = 7
+		o.Report = func(r lb.Report) {
+			s := c.ClusterSummary(cluster)
+			if r.Generation != c.Generation() || s.Revision != r.Summary.Clusters[cluster].Revision {
+				t.Errorf("reported %+v; generation %d, summary %+v", r, c.Generation(), s)
+			}
+			got = append(got, fmt.Sprintf("%d %v %d", r.Generation, r.Summary.State, len(r.Events)))
+		}
+	})
+	l := locality("z", 0, 1, 2)
+	revisions := make(map[uint64]bool)
+	for _, step := range []struct {
+		config *resource.Config
+		want   string
+	}{
+		{config(nil, 10, l), "8 READY 6"},
+		{config(nil, 10, l, locality("y", 0, 1, 1)), "9 READY 2"},
+		{configOf(&resource.ClusterConfig{Err: errors.New("deleted")}), "10 TRANSIENT_FAILURE 1"},
+	} {
+		offer(t, c, step.config)
+		if fmt.Sprint(got) != "["+step.want+"]" {
+			t.Errorf("reports %q, want %q", got, step.want)
+		}
+		got = nil
+		revisions[c.ClusterSummary(cluster).Revision] = true
+	}
+	if len(revisions) != 3 {
+		t.Errorf("revisions %v, want 3", revisions)
+	}
+}
+
+// TestSignal: who waits is woken by the next change, and only by that.
+func TestSignal(t *testing.T) {
+	var s lb.Signal
+	s.Notify()
+	first, again := s.Wait(), s.Wait()
+	if first != again {
+		t.Error("those who wait at a time do not share a channel")
+	}
+	select {
+	case <-first:
+		t.Error("woken by an earlier change")
+	default:
+	}
+	s.Notify()
+	<-first
+	if next := s.Wait(); next == first {
+		t.Error("the next wait has the same channel")
+	}
 }

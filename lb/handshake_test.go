@@ -487,9 +487,11 @@ func TestSecurityReachesConnections(t *testing.T) {
 	failures := make(chan error, 256)
 	c := NewChannel(Options{
 		Registry: Policies(), Counters: policy.NewCounters(), Draw: rand.Uint64, Connectors: d.Connectors(resource.ConnectTCPHold),
-		Events: func(e policy.Event) {
-			if changed, ok := e.(policy.ConnectionChanged); ok && changed.To == connectivity.TransientFailure {
-				failures <- changed.Err
+		Report: func(r Report) {
+			for _, e := range r.Events {
+				if changed, ok := e.(policy.ConnectionChanged); ok && changed.To == connectivity.TransientFailure {
+					failures <- changed.Err
+				}
 			}
 		},
 	})

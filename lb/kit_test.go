@@ -48,7 +48,7 @@ func half() uint64 { return 1 << 63 }
 
 func options(connector lb.Connector) lb.Options {
 	return lb.Options{
-		Registry: lb.Policies(), Counters: policy.NewCounters(), Draw: rand.Uint64, Events: func(policy.Event) {},
+		Registry: lb.Policies(), Counters: policy.NewCounters(), Draw: rand.Uint64,
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector},
 	}
 }
@@ -76,15 +76,27 @@ func newCall() *policy.Call {
 	return &policy.Call{Context: context.Background(), Cluster: cluster}
 }
 
-// gate holds a tree's owner in its events, while it is shut.
+// eachEvent calls f with the events of all reports.
+func eachEvent(f func(policy.Event)) func(lb.Report) {
+	return func(r lb.Report) {
+		for _, e := range r.Events {
+			f(e)
+		}
+	}
+}
+
+// gate holds a tree's owner in its reports, while it is shut.
 type gate struct {
 	mu   sync.Mutex
 	shut chan struct{} // nil while open
 	held chan struct{} // closed once the owner is held
 }
 
-// event is lb.Options.Events.
-func (g *gate) event(policy.Event) {
+// report is lb.Options.Report.
+func (g *gate) report(r lb.Report) {
+	if len(r.Events) == 0 {
+		return
+	}
 	g.mu.Lock()
 	shut, held := g.shut, g.held
 	g.held = nil

@@ -39,7 +39,7 @@ type treeOfLeaves struct {
 
 func newTreeOfLeaves(t *testing.T) *treeOfLeaves {
 	s := &treeOfLeaves{t: t, board: newSwitchboard()}
-	s.channel = newChannel(t, s.board, func(o *lb.Options) { o.Events = s.event })
+	s.channel = newChannel(t, s.board, func(o *lb.Options) { o.Report = eachEvent(s.event) })
 	return s
 }
 

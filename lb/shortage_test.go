@@ -90,11 +90,15 @@ func (s *host) on(t *testing.T, b overload.Budget) (*Dialer, *overload.Monitor) 
 
 // watched is a channel on the dialer whose timers stand still in a shortage.
 func watched(t *testing.T, d *Dialer, m *overload.Monitor, mode resource.ConnectMode, events func(policy.Event)) *Channel {
-	if events == nil {
-		events = func(policy.Event) {}
-	}
 	c := NewChannel(Options{
-		Registry: Policies(), Counters: policy.NewCounters(), Draw: rand.Uint64, Events: events,
+		Registry: Policies(), Counters: policy.NewCounters(), Draw: rand.Uint64,
+		Report: func(r Report) {
+			for _, e := range r.Events {
+				if events != nil {
+					events(e)
+				}
+			}
+		},
 		Connectors: d.Connectors(mode), Overload: m,
 	})
 	t.Cleanup(c.Close)

@@ -202,7 +202,7 @@ func (s *subConn) change(to connectivity.State, err error) {
 			return
 		}
 		if to != connectivity.Shutdown {
-			s.channel.options.Events(policy.ConnectionChanged{
+			s.channel.tree.Events(policy.ConnectionChanged{
 				Root: s.root, Cluster: s.cluster, Address: s.addresses[0], From: from, To: to, Err: err, At: time.Now(),
 			})
 		}

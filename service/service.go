@@ -94,7 +94,7 @@ func New(o Options) *Service {
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.targets = ledger.New(ledger.Options{
 		Channel: lb.Options{Registry: lb.Policies(), Draw: o.Draw, Connectors: o.Connectors, Overload: o.Overload},
-		Events:  s.events.Tree, MaxSeries: o.maxSeries, Draining: s.draining,
+		Report:  s.events.Report, MaxSeries: o.maxSeries, Draining: s.draining,
 	})
 	s.State = observe.NewState(observe.StateOptions{
 		Logger: o.Logger, Events: s.events, Ledger: s.targets, Overload: o.Overload, ConnectMode: o.ConnectMode,

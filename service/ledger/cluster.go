@@ -16,7 +16,9 @@ type Cluster struct {
 	*Record
 
 	Config *resource.Config // the whole target's
-	Places places
+	// Version grows when the config of the cluster, or of a leaf of it, changes.
+	Version uint64
+	Places  places
 	// Leaves are those of the newest config that can be used. Their counters are held
 	// here: a tree releases its own when the cluster fails, and what they count goes on.
 	Leaves []Leaf

@@ -39,11 +39,11 @@ type Ledger struct {
 
 // Options are what a ledger needs from around it.
 type Options struct {
-	// Channel has what the channels of all targets have in common. The ledger sets
-	// Counters, Events and Generation.
+	// Channel has the options that the channels of all targets share. The ledger sets
+	// Counters, Report and Generation.
 	Channel lb.Options
-	// Events returns what takes the events of a target's tree: see [lb.Options].
-	Events func(t *Target) func(policy.Event)
+	// Report takes the reports of a target's channel; see [lb.Options].
+	Report func(*Target, lb.Report)
 	// MaxSeries is how many records, and how many totals, have series of their own;
 	// 0 is MaxClustersWithSeries.
 	MaxSeries int
@@ -110,7 +110,11 @@ func (l *Ledger) build(name string) *Target {
 		t.Label, t.Unrouted = name, l.open(t, "")
 	}
 	o := l.options.Channel
-	o.Counters, o.Generation, o.Events = l.counters, time.Now().UnixMilli(), l.options.Events(t)
+	o.Counters, o.Generation = l.counters, time.Now().UnixMilli()
+	o.Report = func(r lb.Report) {
+		l.options.Report(t, r)
+		t.Changed.Notify()
+	}
 	t.Channel = lb.NewChannel(o)
 	return t
 }
@@ -149,11 +153,12 @@ func (l *Ledger) join(t *Target, was *Cluster, cluster string, config *resource.
 	if was == nil {
 		was = &Cluster{Record: l.open(t, cluster)}
 	}
-	c := &Cluster{Record: was.Record, Config: config, Places: was.Places, Leaves: was.Leaves}
+	c := &Cluster{Record: was.Record, Config: config, Version: was.Version, Places: was.Places, Leaves: was.Leaves}
 	c.SetStale(l.isStale(c))
 	if was.isSameIn(config) {
 		return c
 	}
+	c.Version++
 	c.Places = was.Places.follow(c.Localities())
 	if c.ClusterConfig().Err != nil {
 		return c

@@ -23,7 +23,7 @@ func newTestLedger(t *testing.T) *Ledger {
 			Registry: lb.Policies(), Draw: rand.Uint64,
 			Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil},
 		},
-		Events:   func(*Target) func(policy.Event) { return func(policy.Event) {} },
+		Report:   func(*Target, lb.Report) {},
 		Draining: draining,
 	})
 	t.Cleanup(func() {

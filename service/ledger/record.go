@@ -53,7 +53,11 @@ type Counts struct {
 func (r *Record) Stale() bool { return r.stale.Load() }
 
 // SetStale replaces what Stale returns, until the next config or [Ledger.Freshen].
-func (r *Record) SetStale(stale bool) { r.stale.Store(stale) }
+func (r *Record) SetStale(stale bool) {
+	if r.stale.Swap(stale) != stale {
+		r.Target.Changed.Notify()
+	}
+}
 
 // Ambient returns the cluster's resources that are in use in spite of an error.
 func (r *Record) Ambient() *Ambient { return r.ambient.Load() }

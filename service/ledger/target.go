@@ -23,6 +23,10 @@ type Target struct {
 	// target.
 	Unrouted *Record
 
+	// Changed is notified after each batch of the channel, and when a cluster becomes
+	// stale or fresh, or gets other ambient errors.
+	Changed lb.Signal
+
 	newest  atomic.Pointer[View]
 	offered atomic.Pointer[lb.Offered] // the newest config, on its way to the tree
 	used    atomic.Bool
@@ -105,4 +109,5 @@ func (t *Target) SetAmbient(is resolver.AmbientErrors) {
 	for cluster, c := range t.View().Clusters {
 		c.ambient.Store(newAmbient(slices.Concat(is.Routing, is.Clusters[cluster])))
 	}
+	t.Changed.Notify()
 }

@@ -29,7 +29,7 @@ func newState(tb testing.TB) *State {
 			Registry: lb.Policies(), Draw: rand.Uint64,
 			Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil},
 		},
-		Events: events.Tree, Draining: draining,
+		Report: events.Report, Draining: draining,
 	})
 	s := NewState(StateOptions{Logger: log, Events: events, Ledger: l, Draining: draining})
 	tb.Cleanup(func() {

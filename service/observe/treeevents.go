@@ -8,24 +8,30 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
-// Tree returns what takes the events of a target's tree: it counts, remembers, and
-// logs what an operator would ask about. The tree's owner calls it.
-func (es *Events) Tree(t *ledger.Target) func(policy.Event) {
+// Report counts, remembers and logs the events of a target's channel. The owner of the
+// channel's tree calls it.
+func (es *Events) Report(t *ledger.Target, r lb.Report) {
+	if len(r.Events) == 0 {
+		return
+	}
+	if v := t.View(); v != nil && v.Only != nil && !v.Only.Known() {
+		return // only picks have named the cluster
+	}
 	log := es.log
 	if t.Label != "" {
 		log = log.With("target", t.Label)
 	}
-	return func(e policy.Event) { es.take(t, log, e) }
+	for _, e := range r.Events {
+		es.handle(t, log, e)
+	}
 }
 
-func (es *Events) take(t *ledger.Target, log *slog.Logger, e policy.Event) {
-	if v := t.View(); v != nil && v.Only != nil && !v.Only.Known() {
-		return // a name that only callers know
-	}
+func (es *Events) handle(t *ledger.Target, log *slog.Logger, e policy.Event) {
 	switch e := e.(type) {
 	case policy.PrioritySwitched:
 		if e.From >= 0 { // the first is no switch

@@ -25,7 +25,7 @@ func newTestSources(t *testing.T) *Sources {
 			Registry: lb.Policies(), Draw: rand.Uint64,
 			Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil},
 		},
-		Events: events.Tree, Draining: draining,
+		Report: events.Report, Draining: draining,
 	})
 	s := New(Options{
 		Logger: log, Ledger: hosted, Events: events, BreakerEased: events.BreakerEased, Draining: draining,

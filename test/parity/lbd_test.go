@@ -44,7 +44,7 @@ func newLBDSide(target, cluster string) *lbdSide {
 		clusters: make(map[string]*resource.ClusterConfig), raw: make(map[string][]byte),
 	}
 	l.channel = lb.NewChannel(lb.Options{
-		Registry: lb.Policies(), Counters: l.counters, Draw: rand.Uint64, Events: func(policy.Event) {},
+		Registry: lb.Policies(), Counters: l.counters, Draw: rand.Uint64,
 		Connectors: l.dialer.Connectors(resource.ConnectTCPHold),
 	})
 	return l

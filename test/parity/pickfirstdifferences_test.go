@@ -77,7 +77,7 @@ func (s *starts) Start(addresses []string, report func(lb.Connection)) func() {
 func addressesTriedAgain(t *testing.T) string {
 	noted := &starts{}
 	channel := lb.NewChannel(lb.Options{
-		Registry: lb.Policies(), Counters: policy.NewCounters(), Draw: func() uint64 { return 1 << 63 }, Events: func(policy.Event) {},
+		Registry: lb.Policies(), Counters: policy.NewCounters(), Draw: func() uint64 { return 1 << 63 },
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: noted},
 	})
 	defer channel.Close()
