@@ -4,9 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/connectivity"
-
-	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -107,36 +104,23 @@ func counted(m *ledger.Cluster, withLocalities bool) ClusterCounts {
 	return out
 }
 
-// mark is what tells cheaply that the summary of a cluster, or its counts, may be
-// others than before.
-type mark struct {
-	member     *ledger.Cluster // its config
-	generation int64
-	state      connectivity.State
-	priority   int
-	endpoints  policy.Census
-	stale      bool
-	// picks and refused only grow.
-	picks, refused   uint64
-	inFlight, leases int64
+// counters is everything that can change a cluster's counts, as small values: counters
+// that are equal have equal counts.
+type counters struct {
+	record *ledger.Record
+	config uint64
+	// These only grow.
+	picks, placed, refused uint64
+	inFlight, leases       int64
 }
 
-func markOf(m *ledger.Cluster) mark {
-	sum := m.Target.Channel.ClusterSummary(m.Name)
-	out := mark{
-		member: m, generation: m.Target.Channel.Generation(), state: sum.State, priority: sum.Priority,
-		stale: m.Stale(), leases: m.Totals.Leases.Load(),
-	}
-	for _, c := range sum.Priorities {
-		out.endpoints = out.endpoints.Add(c)
-	}
-	if m.OwnSeries {
-		out.picks = m.Picks.Total()
-	} else {
-		out.picks = m.Places.Total()
+func countersOf(m *ledger.Cluster, withLocalities bool) counters {
+	out := counters{record: m.Record, config: m.Version, picks: picked(m), leases: m.Totals.Leases.Load()}
+	if withLocalities {
+		out.placed = m.Places.Total()
 	}
 	for _, l := range m.Leaves {
-		out.inFlight += l.Counters.Breaker.InFlight()
+		out.inFlight = 31*out.inFlight + l.Counters.Breaker.InFlight() // not their sum: a request may end in one leaf when one begins in another
 		out.refused += l.Counters.Breaker.Rejected()
 		if l.Assignment != nil && len(l.Assignment.Drops) > 0 {
 			for _, n := range l.Counters.Drops() {

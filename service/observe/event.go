@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -119,7 +120,8 @@ type Event struct {
 
 // Events remembers the last events. Its methods may be called from any goroutine.
 type Events struct {
-	log *slog.Logger
+	log   *slog.Logger
+	added lb.Signal
 
 	mu          sync.Mutex // guards what follows
 	before      uint64     // the ID that no event has: the first one's is the next
@@ -129,7 +131,6 @@ type Events struct {
 	breakers    ring
 	refused     ring
 	sources     ring
-	more        chan struct{} // closed by the next event; nil while nobody waits for it
 }
 
 func (es *Events) ring(t EventType) *ring {
@@ -190,10 +191,7 @@ func (es *Events) Add(e Event) {
 	es.last++
 	e.ID, e.Time = es.last, time.Now().UTC()
 	es.ring(e.Type).add(&remembered{Event: e})
-	if es.more != nil {
-		close(es.more)
-		es.more = nil
-	}
+	es.added.Notify()
 }
 
 // EventFilter chooses events.

@@ -3,26 +3,28 @@ package observe
 import (
 	"context"
 	"iter"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
 const (
-	// overviewInterval is how often all clusters are looked at for those who
-	// watch them.
+	// overviewInterval is the interval in which the counters of all clusters are read.
 	overviewInterval = time.Second
-	// maxRemoved is how many names of removed clusters are remembered, so that
-	// watchers can be told of them that were away.
+	// maxRemoved is how many names of removed clusters are remembered for watchers that
+	// resume.
 	maxRemoved = 10_000
 )
 
-// WatchedCluster is one cluster in short, with what is counted of it.
+// WatchedCluster is the summary of a cluster, with its counts.
 type WatchedCluster struct {
 	ClusterSummary
 
@@ -34,34 +36,24 @@ type WatchedCluster struct {
 // returns them.
 //
 // A message "resync" has {"clusters":[…]}, a [WatchedCluster] of each, by name. A message
-// "update", at most once a second, has {"clusters":[…],"removed":["…"]}: those that
-// changed since the last message, and the names of those that are no more. It
-// begins with a resync, or, after a lastID that is still known, with what changed
-// since. It fails with RateLimited and ShuttingDown.
+// "update", at most once a second, has {"clusters":[…],"removed":["…"]}: the clusters that
+// changed since the last message, and the names of removed ones. The watch begins with a
+// resync, or, after a lastID that is still known, with what changed since. It fails with
+// RateLimited and ShuttingDown.
 func (ws *Watches) WatchClusters(prefix, lastID string) (*Watch, error) {
-	return ws.admit(func() (reader, error) {
-		o := ws.overview
-		if o == nil {
-			o = &overview{watches: ws, rows: make(map[string]*row)}
-			o.current.Store(&photograph{replaced: make(chan struct{})})
-			ws.overview = o
-			o.stop = ws.run(o.run)
-		}
-		o.readers++
-		at, _ := strconv.ParseUint(lastID, 10, 64) // what is no number is nobody's
-		return &overviewReader{overview: o, prefix: prefix, at: at}, nil
+	return ws.admit(func() (reader, *sharedFeed, error) {
+		o, shared := join(ws, "overview", func() *overview { return newOverview(ws.state.ledger) })
+		at, _ := strconv.ParseUint(lastID, 10, 64) // an ID that is not a number is unknown
+		return &overviewReader{overview: o, prefix: prefix, at: at}, shared, nil
 	})
 }
 
-// overview is all clusters for those who watch them.
+// overview is the feed of all clusters. Once a second it reads the counters of each, and
+// describes those whose counters or versions changed.
 type overview struct {
-	// Fixed after build.
-	watches *Watches
-	stop    context.CancelFunc
-
-	readers int // guarded by the watches' mu
-
-	current atomic.Pointer[photograph]
+	ledger  *ledger.Ledger
+	current atomic.Pointer[overviewView]
+	changed lb.Signal // notified after current was replaced
 
 	// Its goroutine's only.
 	rows  map[string]*row
@@ -70,71 +62,73 @@ type overview struct {
 
 // row is a cluster in the overview.
 type row struct {
-	line    line
-	mark    mark
-	targets []string
-	told    WatchedCluster // without the time
-	looked  uint64         // the last look that found it
+	line line
+	seen seen
+	look uint64 // the last one that found it
 }
 
-// line is a cluster in a photograph: encoded once for all. It is never changed.
+// seen is everything that can change what is shown of a cluster, as small values.
+type seen struct {
+	counters   counters
+	generation int64
+	stale      bool
+	targets    string
+	// These may change without the generation.
+	state           connectivity.State
+	priority        int
+	all, inPriority policy.Census
+}
+
+// line is a cluster in a view, encoded once for all. It is never changed.
 type line struct {
 	name    string
-	changed uint64 // the photograph that has it first
+	changed uint64 // the first view that has it
 	json    []byte
 }
 
-// removal is a cluster that is no more.
+// removal is a cluster that was removed.
 type removal struct {
 	name string
-	at   uint64 // the first photograph without it
+	at   uint64 // the first view without it
 }
 
-// photograph is the overview at one moment. It is never changed but for the
-// channel that tells of its replacement.
-type photograph struct {
-	at       uint64    // grows by one; zero before the first look
-	since    uint64    // from which on all changes are known
-	all      []line    // by name
-	changed  []line    // since the one before, by name
-	removed  []removal // those that are remembered, the oldest first
-	replaced chan struct{}
+// overviewView is the overview at one moment. It is never changed.
+type overviewView struct {
+	at      uint64    // grows by one; zero before the first look
+	since   uint64    // from which on all changes are known
+	all     []line    // by name
+	changed []line    // since the view before, by name
+	removed []removal // those that are remembered, the oldest first
 }
 
-// run looks at all clusters until ctx ends.
-func (o *overview) run(ctx context.Context) {
-	ticker := time.NewTicker(overviewInterval)
-	defer ticker.Stop()
-	for {
-		o.look()
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+func newOverview(l *ledger.Ledger) *overview {
+	o := &overview{ledger: l, rows: make(map[string]*row)}
+	o.current.Store(&overviewView{})
+	return o
 }
 
-// look replaces the photograph if anything changed. IDs begin with the time, so
-// that those of another overview are known to be none of this one's.
+func (o *overview) run(ctx context.Context) { every(ctx, overviewInterval, o.look) }
+
+// look replaces the view if anything changed. IDs begin with the time, so that an ID of
+// another overview is unknown in this one.
 func (o *overview) look() {
 	now := time.Now().UTC()
 	old := o.current.Load()
-	next := &photograph{at: old.at + 1, since: old.since, removed: slices.Clip(old.removed), replaced: make(chan struct{})}
+	next := &overviewView{at: old.at + 1, since: old.since, removed: slices.Clip(old.removed)}
 	if old.at == 0 {
 		next.at = uint64(now.UnixMicro())
 		next.since = next.at
 	}
 	o.looks++
 	before := len(o.rows)
-	o.watches.state.ledger.Hosted().Clusters(func(m *ledger.Cluster, targets []string) {
+	o.ledger.Hosted().Clusters(func(m *ledger.Cluster, targets []string) {
 		if l, changed := o.see(m, targets, next.at, now); changed {
 			next.changed = append(next.changed, l)
 		}
 	})
 	same := len(o.rows) == before
 	for name, r := range o.rows {
-		if r.looked != o.looks {
+		if r.look != o.looks {
 			delete(o.rows, name)
 			same = false
 			next.removed = append(next.removed, removal{name, next.at})
@@ -147,35 +141,45 @@ func (o *overview) look() {
 	next.all = o.lines(old.all, next.changed, same)
 	next.remember(o.rows)
 	o.current.Store(next)
-	close(old.replaced)
+	o.changed.Notify()
 }
 
-// see looks at one cluster.
+// see looks at one cluster, and encodes it if it changed.
 func (o *overview) see(m *ledger.Cluster, targets []string, at uint64, now time.Time) (l line, changed bool) {
 	r := o.rows[m.Name]
 	if r == nil {
-		r = &row{line: line{name: m.Name}}
+		r = &row{}
 		o.rows[m.Name] = r
 	}
-	r.looked = o.looks
-	mark := markOf(m)
-	if mark == r.mark && slices.Equal(targets, r.targets) {
+	r.look = o.looks
+	seen := seenOf(m, targets)
+	if seen == r.seen {
 		return line{}, false
 	}
-	r.mark, r.targets = mark, targets
+	r.seen = seen
 	cluster := WatchedCluster{ClusterSummary: summarize(m), Counts: counted(m, false)}
-	cluster.Targets = targets
-	if reflect.DeepEqual(cluster, r.told) {
-		return line{}, false
-	}
-	r.told = cluster
-	cluster.Counts.Time = now
+	cluster.Targets, cluster.Counts.Time = targets, now
 	r.line = line{m.Name, at, encode(cluster)}
 	return r.line, true
 }
 
-// lines are those of all rows, by name. same tells that they are of the same
-// clusters as the old ones.
+func seenOf(m *ledger.Cluster, targets []string) seen {
+	sum := m.Target.Channel.ClusterSummary(m.Name)
+	out := seen{
+		counters: countersOf(m, false), generation: m.Target.Channel.Generation(), stale: m.Stale(),
+		targets: strings.Join(targets, " "), state: sum.State, priority: sum.Priority,
+	}
+	for i, c := range sum.Priorities {
+		out.all = out.all.Add(c)
+		if i == sum.Priority {
+			out.inPriority = c
+		}
+	}
+	return out
+}
+
+// lines returns the lines of all rows, by name. same says that the rows are those of the
+// old lines.
 func (o *overview) lines(old, changed []line, same bool) []line {
 	if same {
 		all := slices.Clone(old)
@@ -197,9 +201,9 @@ func (o *overview) lines(old, changed []line, same bool) []line {
 
 func byName(a, b line) int { return strings.Compare(a.name, b.name) }
 
-// remember forgets the removals of what is there again, and the oldest that are
-// too many.
-func (p *photograph) remember(rows map[string]*row) {
+// remember forgets the removals of clusters that are back, and the oldest removals above
+// the limit.
+func (p *overviewView) remember(rows map[string]*row) {
 	if len(p.removed) == 0 {
 		return
 	}
@@ -210,17 +214,18 @@ func (p *photograph) remember(rows map[string]*row) {
 	}
 }
 
-// overviewReader is how far a watcher of the overview is.
+// overviewReader is the position of a watcher of the overview.
 type overviewReader struct {
 	overview *overview
 	prefix   string
-	at       uint64 // the photograph that it has; zero for none
+	at       uint64 // the view that it has; zero for none
 }
 
 func (r *overviewReader) next() (*Message, <-chan struct{}) {
+	more := r.overview.changed.Wait()
 	p := r.overview.current.Load()
 	if p.at == 0 || r.at == p.at {
-		return nil, p.replaced
+		return nil, more
 	}
 	last := r.at
 	r.at = p.at
@@ -239,15 +244,15 @@ func (r *overviewReader) next() (*Message, <-chan struct{}) {
 			removed = append(removed, gone.name)
 		}
 	}
-	if len(removed) == 0 && !slices.ContainsFunc(lines, func(l line) bool { return r.tells(l, last) }) {
-		return nil, p.replaced
+	if len(removed) == 0 && !slices.ContainsFunc(lines, func(l line) bool { return r.wants(l, last) }) {
+		return nil, more
 	}
 	m.Type, m.Data = "update", r.data(lines, last, removed)
 	return m, nil
 }
 
-// tells reports whether the watcher is to be told of a line.
-func (r *overviewReader) tells(l line, last uint64) bool {
+// wants reports whether a message after the view last has the line.
+func (r *overviewReader) wants(l line, last uint64) bool {
 	return l.changed > last && strings.HasPrefix(l.name, r.prefix)
 }
 
@@ -265,7 +270,7 @@ func (r *overviewReader) data(lines []line, last uint64, removed []string) iter.
 		}
 		first := true
 		for _, l := range lines {
-			if !r.tells(l, last) {
+			if !r.wants(l, last) {
 				continue
 			}
 			if !first && !yield(comma) {
@@ -281,15 +286,5 @@ func (r *overviewReader) data(lines []line, last uint64, removed []string) iter.
 			return
 		}
 		yield([]byte(`],"removed":` + string(encode(removed)) + "}"))
-	}
-}
-
-func (r *overviewReader) leave() {
-	o, ws := r.overview, r.overview.watches
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if o.readers--; o.readers == 0 {
-		o.stop()
-		ws.overview = nil
 	}
 }

@@ -23,8 +23,7 @@ func benchmarkOverview(b *testing.B) *overview {
 		a.Drops = []resource.Drop{{Category: "throttle", PerMillion: 10}}
 		apply(b, s, name, ledgertest.Config(name, a))
 	}
-	o := &overview{watches: NewWatches(s, 0), rows: make(map[string]*row)}
-	o.current.Store(&photograph{replaced: make(chan struct{})})
+	o := newOverview(s.ledger)
 	o.look()
 	if n := len(o.current.Load().all); n != benchmarkClusters {
 		b.Fatalf("%d clusters", n)
@@ -38,7 +37,7 @@ func BenchmarkOverviewLook(b *testing.B) {
 	for _, busy := range []int{0, 100, benchmarkClusters} {
 		b.Run(fmt.Sprint("busy=", busy), func(b *testing.B) {
 			o := benchmarkOverview(b)
-			h := o.watches.state.ledger.Hosted()
+			h := o.ledger.Hosted()
 			b.ReportAllocs()
 			for b.Loop() {
 				for i := range busy {
@@ -54,7 +53,7 @@ func BenchmarkOverviewLook(b *testing.B) {
 // 100 have changed, the socket aside.
 func BenchmarkOverviewReader(b *testing.B) {
 	o := benchmarkOverview(b)
-	h := o.watches.state.ledger.Hosted()
+	h := o.ledger.Hosted()
 	for i := range 100 {
 		h.Own(fmt.Sprint("cluster-", i)).View().Only.Picks.Add(ledger.OK)
 	}
@@ -77,15 +76,10 @@ func BenchmarkOverviewReader(b *testing.B) {
 func BenchmarkOverviewRemoval(b *testing.B) {
 	o := benchmarkOverview(b)
 	full, rows := o.current.Load(), o.rows
-	s := o.watches.state
-	hosting := s.ledger
-	b.Cleanup(func() { s.ledger = hosting })
-	s.ledger = ledger.New(ledger.Options{})
+	o.ledger = ledger.New(ledger.Options{})
 	b.ReportAllocs()
 	for b.Loop() {
-		before := *full
-		before.replaced = make(chan struct{})
-		o.current.Store(&before)
+		o.current.Store(full)
 		o.rows = maps.Clone(rows)
 		o.look()
 	}

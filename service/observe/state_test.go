@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -49,7 +50,7 @@ func apply(tb testing.TB, s *State, cluster string, config *resource.Config) {
 	}
 }
 
-// TestFeedsEndWithTheirLastWatcher: nothing looks where nobody watches.
+// TestFeedsEndWithTheirLastWatcher: without watchers, no feed runs.
 func TestFeedsEndWithTheirLastWatcher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newState(t)
@@ -75,6 +76,66 @@ func TestFeedsEndWithTheirLastWatcher(t *testing.T) {
 				}
 				second.Close()
 				ws.running.Wait()
+			}
+		}
+	})
+}
+
+// TestFeedReadsWhatChanged: the feed of an idle cluster reads no state, and changes that
+// come together are read together.
+func TestFeedReadsWhatChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newState(t)
+		ws := NewWatches(s, 0)
+		apply(t, s, "orders", ledgertest.Config("orders", ledgertest.Assignment("orders", resource.Locality{})))
+		w, err := ws.WatchCluster("orders", "", true, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		feed, ok := w.feed.feed.(*clusterFeed)
+		if !ok {
+			t.Fatalf("the feed is a %T", w.feed.feed)
+		}
+		reads := func() uint64 {
+			t.Helper()
+			synctest.Wait()
+			return feed.current.Load().reads
+		}
+		own := s.ledger.Hosted().Own("orders")
+		offer := func() {
+			a := ledgertest.Assignment("orders", resource.Locality{Zone: "a"})
+			apply(t, s, "orders", ledgertest.Config("orders", a))
+		}
+		for _, c := range []struct {
+			name  string
+			do    func()
+			after time.Duration
+			want  uint64
+		}{
+			{"at first", func() {}, 0, 1},
+			{"idle", func() {}, time.Hour, 1},
+			{"picks", func() { own.View().Only.Picks.Add(ledger.OK) }, time.Hour, 1},
+			{"batches that change nothing", func() {
+				for range 100 {
+					own.Changed.Notify()
+				}
+			}, time.Hour, 1},
+			{"a picker", offer, 0, 2},
+			{"more pickers at once", func() {
+				for range 10 {
+					offer()
+				}
+			}, 0, 2},
+			{"and then", func() {}, stateInterval, 3},
+			{"another hour", func() {}, time.Hour, 3},
+			{"of the same generation", func() { own.View().Only.SetStale(true) }, 0, 3},
+			{"a second later", func() {}, countInterval, 4},
+		} {
+			c.do()
+			time.Sleep(c.after)
+			if got := reads(); got != c.want {
+				t.Errorf("%s: %d reads of the state, want %d", c.name, got, c.want)
 			}
 		}
 	})

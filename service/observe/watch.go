@@ -15,46 +15,44 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 )
 
-// MaxWatchers is how many watch at a time.
+// MaxWatchers is the default limit on watchers.
 const MaxWatchers = 1000
 
-// watchRetryAfter is when it is worth trying again where as many watch.
+// watchRetryAfter is when a watcher above the limit should try again.
 const watchRetryAfter = 10 * time.Second
 
-// ErrWatchEnded is what comes after the last message of a watch.
+// ErrWatchEnded is returned after the last message of a watch.
 var ErrWatchEnded = errors.New("the watch has ended")
 
 // Message is one message of a watch.
 type Message struct {
-	// Type names what Data is.
+	// Type says what Data is.
 	Type string
-	// ID resumes the watch after this message; it is empty for a message that
-	// leaves it where it was.
+	// ID resumes the watch after this message; empty for a message that does not change
+	// where the watch resumes.
 	ID string
-	// Data is JSON in one line, in pieces. They are shared: nobody is to change
-	// them.
+	// Data is JSON in one line, in pieces. Watchers share them: they must not be changed.
 	Data iter.Seq[[]byte]
 }
 
-// Watch is what one reader still has to be told. What it does not take in time is
-// left out for what is newer: it holds nobody up, and nothing is kept for it.
-// It is used by one goroutine at a time.
+// Watch is the position of one watcher. A slow watcher skips messages that a newer
+// message replaces. It delays no other watcher, and no message is stored for it. A
+// Watch is used by one goroutine at a time.
 type Watch struct {
 	watches *Watches
 	reader  reader
+	feed    *sharedFeed // nil for events
 }
 
-// reader knows how far its watcher is.
+// reader is a watcher's position.
 type reader interface {
-	// next returns the next message. Without one it returns what is closed when
-	// it is worth asking again, or nothing after the last message.
+	// next returns the next message. If there is none, it returns a channel that is
+	// closed when there may be one; after the last message, nil.
 	next() (m *Message, more <-chan struct{})
-	// leave ends what runs for this reader only.
-	leave()
 }
 
-// Next waits for the next message. Its error is [ErrWatchEnded] once what is
-// watched is gone, or the service drains; or the cause of ctx's end.
+// Next waits for the next message. The error is [ErrWatchEnded] if the watched cluster
+// is gone or the service drains, or the cause of the end of ctx.
 func (w *Watch) Next(ctx context.Context) (Message, error) {
 	draining := w.watches.draining
 	for {
@@ -77,18 +75,24 @@ func (w *Watch) Next(ctx context.Context) (Message, error) {
 	}
 }
 
-// Close makes room for another watcher. It must be called once.
+// Close ends the watch. It must be called once.
 func (w *Watch) Close() {
-	w.reader.leave()
-	w.watches.leave()
+	ws := w.watches
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.watchers--
+	ws.waiting.Dec()
+	if f := w.feed; f != nil {
+		if f.watchers--; f.watchers == 0 {
+			f.stop()
+			ws.forget(f.key, f.feed)
+		}
+	}
 }
 
-// Draining ends when the service drains, and with it every watch.
-func (ws *Watches) Draining() context.Context { return ws.draining }
-
-// Watches is what all watchers share. What they watch is looked at by one
-// goroutine each, however many watch it, and only while somebody does. Its methods may
-// be called from any goroutine.
+// Watches starts and ends watches. All watchers of the same thing share one feed, whose
+// goroutine runs only while there is a watcher. Its methods may be called from any
+// goroutine.
 type Watches struct {
 	// Fixed after build.
 	state    *State
@@ -96,62 +100,84 @@ type Watches struct {
 	draining context.Context // the state's
 	waiting  prometheus.Gauge
 
-	running sync.WaitGroup
+	running sync.WaitGroup // the goroutines of feeds
 
 	mu       sync.Mutex // guards what follows
 	watchers int
 	closed   bool
-	clusters map[watchedCluster]*clusterFeed
-	overview *overview   // nil while nobody watches
-	daemon   *daemonFeed // nil while nobody watches
+	feeds    map[any]*sharedFeed // by what they watch
 }
 
-// NewWatches returns the watches of a state, for so many watchers at a time; 0 is
+// feed prepares messages for all watchers of one thing.
+type feed interface {
+	// run returns when ctx ends, or what is watched is gone.
+	run(ctx context.Context)
+}
+
+// sharedFeed is a feed and the number of its watchers.
+type sharedFeed struct {
+	feed
+
+	key      any
+	stop     context.CancelFunc
+	watchers int
+}
+
+// NewWatches returns the watches of a state, with a limit on watchers; 0 is
 // [MaxWatchers].
 func NewWatches(s *State, watchers int) *Watches {
 	return &Watches{
 		state: s, max: cmp.Or(watchers, MaxWatchers), draining: s.options.Draining, waiting: s.waiting.WithLabelValues("sse"),
-		clusters: make(map[watchedCluster]*clusterFeed),
+		feeds: make(map[any]*sharedFeed),
 	}
 }
 
-// admit takes a watcher's place, and has join find its reader. What join starts
-// runs until the reader leaves, or the service drains.
-func (ws *Watches) admit(join func() (reader, error)) (*Watch, error) {
+// Draining ends when the service drains, which ends every watch.
+func (ws *Watches) Draining() context.Context { return ws.draining }
+
+// admit begins a watch. join, called under ws.mu, returns its reader and its feed.
+func (ws *Watches) admit(join func() (reader, *sharedFeed, error)) (*Watch, error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	switch {
 	case ws.closed || ws.draining.Err() != nil:
 		return nil, fault.Errorf(fault.ShuttingDown, "the daemon is shutting down")
 	case ws.watchers >= ws.max:
-		e := fault.Errorf(fault.RateLimited, "%d watch already, which is the most", ws.watchers)
+		e := fault.Errorf(fault.RateLimited, "watcher limit reached (%d)", ws.max)
 		e.RetryAfter = watchRetryAfter
 		return nil, e
 	}
-	r, err := join()
+	r, f, err := join()
 	if err != nil {
 		return nil, err
 	}
 	ws.watchers++
 	ws.waiting.Inc()
-	return &Watch{watches: ws, reader: r}, nil
+	return &Watch{watches: ws, reader: r, feed: f}, nil
 }
 
-func (ws *Watches) leave() {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	ws.watchers--
-	ws.waiting.Dec()
+// join adds a watcher to the feed of key, and starts the feed if it is the first. It is
+// called under ws.mu.
+func join[F feed](ws *Watches, key any, build func() F) (F, *sharedFeed) {
+	shared := ws.feeds[key]
+	if shared == nil {
+		ctx, cancel := context.WithCancel(ws.draining)
+		shared = &sharedFeed{feed: build(), key: key, stop: cancel}
+		ws.feeds[key] = shared
+		ws.running.Go(func() { shared.run(ctx) })
+	}
+	shared.watchers++
+	return shared.feed.(F), shared //nolint:errcheck,forcetypeassert // all feeds of a key have one type
 }
 
-// run starts what looks at something. It is called under ws.mu.
-func (ws *Watches) run(look func(context.Context)) (stop context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ws.draining)
-	ws.running.Go(func() { look(ctx) })
-	return cancel
+// forget makes the next watcher of key start another feed. It is called under ws.mu.
+func (ws *Watches) forget(key any, f feed) {
+	if s := ws.feeds[key]; s != nil && s.feed == f {
+		delete(ws.feeds, key)
+	}
 }
 
-// Close returns once nothing runs any more, after Drain. Nobody watches after it.
+// Close waits until all feeds have ended, after Drain. It rejects further watchers.
 func (ws *Watches) Close() {
 	ws.mu.Lock()
 	ws.closed = true
@@ -159,8 +185,22 @@ func (ws *Watches) Close() {
 	ws.running.Wait()
 }
 
-// encode writes v in one line, <, > and & as they are. v is a value of this
-// package's types, which always encode.
+// every calls f now, and in each interval until ctx ends.
+func every(ctx context.Context, interval time.Duration, f func()) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		f()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// encode writes v in one line and does not escape <, > and &. v has a type of this
+// package, which always encodes.
 func encode(v any) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

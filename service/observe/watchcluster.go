@@ -4,239 +4,255 @@ import (
 	"context"
 	"errors"
 	"hash/fnv"
-	"reflect"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
 const (
-	// lookInterval is how often a watched cluster's generation is looked at:
-	// its state is told at most so often.
-	lookInterval = 100 * time.Millisecond
-	// countInterval is how often its counts are read, and the whole state, of which
-	// parts may change without the generation.
+	// stateInterval is the minimum time between two states of a watched cluster.
+	stateInterval = 100 * time.Millisecond
+	// countInterval is the interval in which its counters are read. It is also the
+	// minimum time between two states of the same generation.
 	countInterval = time.Second
 )
 
-// watchedCluster is what watchers of one cluster may have in common.
+// watchedCluster identifies a feed.
 type watchedCluster struct {
 	cluster   string
-	target    string // its label; empty where the watcher named none
+	target    string // its label; empty if the watcher named none
 	endpoints bool
 }
 
 // WatchCluster watches a cluster as Cluster describes it.
 //
-// A message "state" has its [ClusterState]: at once, unless lastID is its ID or
-// its generation, and then whenever it is another one, at most every 100 ms;
-// within a second where the generation is not: an endpoint that connects, weights
-// that follow load, or a source that is away. What only counts makes no other
-// state. A message "counts"
-// has its [ClusterCounts]: at once, and once a second if they are others. A message
-// "gone" without data is the last one: the cluster is no more. It fails as Cluster
-// does, and with RateLimited and ShuttingDown.
+// A message "state" has the [ClusterState]: at once, unless lastID is its ID or its
+// generation, and then after each change: at most every 100 ms, or every second if the
+// generation is the same (an endpoint connects, weights follow load, a management server
+// is unreachable). Counts alone do not make another state. A message "counts" has the
+// [ClusterCounts]: at once, and once a second if they changed. The last message is
+// "gone", without data, after the cluster was removed. The errors are those of Cluster,
+// RateLimited and ShuttingDown.
 func (ws *Watches) WatchCluster(name, target string, endpoints bool, lastID string) (*Watch, error) {
-	return ws.admit(func() (reader, error) {
+	return ws.admit(func() (reader, *sharedFeed, error) {
 		m, err := ws.state.ledger.Find(name, target)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		key := watchedCluster{cluster: name, endpoints: endpoints}
 		if target != "" {
 			key.target = m.Target.Label
 		}
-		f := ws.clusters[key]
-		if f == nil {
-			f = &clusterFeed{watches: ws, watched: key, more: make(chan struct{})}
-			ws.clusters[key] = f
-			f.stop = ws.run(f.run)
-		}
-		f.readers++
-		return &clusterReader{feed: f, lastID: lastID, from: f.joined()}, nil
+		f, shared := join(ws, key, func() *clusterFeed {
+			f := &clusterFeed{watches: ws, watched: key, requested: make(chan struct{}, 1)}
+			f.current.Store(&clusterView{})
+			return f
+		})
+		return &clusterReader{feed: f, lastID: lastID, from: f.request()}, shared, nil
 	})
 }
 
-// clusterFeed is one cluster for all who watch it.
+// clusterFeed is the feed of one cluster. Its goroutine waits for [ledger.Target.Changed],
+// and otherwise only reads counters, once a second.
 type clusterFeed struct {
 	// Fixed after build.
-	watches *Watches
-	watched watchedCluster
-	stop    context.CancelFunc
+	watches   *Watches
+	watched   watchedCluster
+	requested chan struct{} // has an element if a new watcher needs a newer view
 
-	readers int // guarded by the watches' mu
+	current atomic.Pointer[clusterView]
+	changed lb.Signal // notified after current was replaced
 
 	// Its goroutine's only.
-	tree *ledger.Target
-	last looked // that made the state
-	tick int
+	last     look     // before the state was read
+	counters counters // before the counts were read
+}
 
-	mu     sync.Mutex // guards what follows
-	looks  uint64     // how many states were made
-	at     time.Time  // when the last was
-	stale  bool       // somebody came who needs newer ones
-	state  told
-	counts told
-	count  ClusterCounts // in counts, without the time
+// clusterView is what watchers receive, encoded once for all. It is never changed.
+type clusterView struct {
+	reads  uint64    // of the state
+	at     time.Time // of the last one
+	state  encoded
+	counts encoded
 	gone   bool
-	more   chan struct{} // closed when there is something to tell
 }
 
-// looked is what tells cheaply that a state may be another.
-type looked struct {
-	summary  ClusterSummary // without what only counts
-	revision uint64         // of its tree
-	ambient  []AmbientError
-}
-
-// told is what watchers are told, encoded once for all.
-type told struct {
-	version uint64 // grows with each that is to be told to those who had the last
-	id      string
+// encoded is a message of a view.
+type encoded struct {
+	version uint64 // grows if those who have the last one must receive it
+	digest  string // identifies the content; the ID of a state
 	data    []byte
 }
 
-// joined returns which look a watcher that comes now is to begin with: one that
-// is not older than a second.
-func (f *clusterFeed) joined() uint64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.looks > 0 && time.Since(f.at) < countInterval {
-		return f.looks
+// replace returns a newer message, with data, that was read after e.
+func (e encoded) replace(digest string, data []byte) encoded {
+	next := encoded{version: e.version, digest: digest, data: data}
+	if e.version == 0 || digest != e.digest {
+		next.version++
 	}
-	f.stale = true
-	return f.looks + 1
+	return next
 }
 
-// run looks at the cluster until ctx ends, or the cluster is gone.
+// request returns which read of the state a new watcher begins with: one that is less
+// than a second old.
+func (f *clusterFeed) request() uint64 {
+	v := f.current.Load()
+	if v.reads > 0 && time.Since(v.at) < countInterval {
+		return v.reads
+	}
+	select {
+	case f.requested <- struct{}{}:
+	default:
+	}
+	return v.reads + 1
+}
+
 func (f *clusterFeed) run(ctx context.Context) {
-	ticker := time.NewTicker(lookInterval)
-	defer ticker.Stop()
-	for f.look(ctx) {
+	second := time.NewTicker(countInterval)
+	defer second.Stop()
+	var target *ledger.Target
+	var changed <-chan struct{}
+	requested, sample, notified := false, true, false
+	for {
+		if target != nil {
+			changed = target.Changed.Wait()
+		}
+		m, err := f.watches.state.ledger.Find(f.watched.cluster, f.watched.target)
+		if err != nil {
+			f.end()
+			return
+		}
+		if m.Target != target { // wait for its changes before anything of it is read
+			target = m.Target
+			continue
+		}
+		select {
+		case <-f.requested:
+			requested = true
+		default:
+		}
+		if requested || sample {
+			f.readCounts(m, requested) // before the state, with which a new watcher begins
+		}
+		due := f.isDue(m, sample)
+		if (due || requested) && f.readState(ctx, m) {
+			requested = false
+		}
+		if due || notified {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(stateInterval):
+			}
+		}
+		sample, notified = false, false
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-changed:
+			notified = true
+		case <-second.C:
+			sample = true
+		case <-f.requested:
+			requested = true
 		}
 	}
 }
 
-// look tells what is new. It reports whether there is a cluster to look at.
-func (f *clusterFeed) look(ctx context.Context) bool {
-	m, err := f.watches.state.ledger.Find(f.watched.cluster, f.watched.target)
-	if err != nil {
-		f.end()
-		return false
-	}
-	second := f.tick%int(countInterval/lookInterval) == 0
-	f.tick++
-	f.mu.Lock()
-	stale := f.stale
-	f.mu.Unlock()
-	if second || stale {
-		f.read(m, stale) // before the state, which is what lets a newcomer begin
-	}
-	changed := m.Target != f.tree || m.Target.Channel.Generation() != f.last.summary.Generation
-	if stale || changed || second && !reflect.DeepEqual(f.glance(m), f.last) {
-		f.describe(ctx, m)
-	}
-	return true
+// look is everything that can change a cluster's state, as small values: looks that are
+// equal have equal states.
+type look struct {
+	record     *ledger.Record // another one in another target
+	config     uint64
+	generation int64
+	revision   uint64
+	stale      bool
+	ambient    *ledger.Ambient
+	targets    string
 }
 
-// describe makes the state. Who had the last one is told only if it changed.
-func (f *clusterFeed) describe(ctx context.Context, m *ledger.Cluster) {
+func (f *clusterFeed) lookAt(m *ledger.Cluster) look {
+	channel := m.Target.Channel
+	return look{
+		record: m.Record, config: m.Version, generation: channel.Generation(), revision: channel.ClusterSummary(m.Name).Revision,
+		stale: m.Stale(), ambient: m.Ambient(),
+		targets: strings.Join(f.watches.state.ledger.Hosted().LivesIn(m.Name), " "),
+	}
+}
+
+// isDue reports whether the state has to be read: if the generation is another one, or
+// anything is and a second is over.
+func (f *clusterFeed) isDue(m *ledger.Cluster, second bool) bool {
+	if m.Record != f.last.record || m.Target.Channel.Generation() != f.last.generation {
+		return true
+	}
+	return second && f.lookAt(m) != f.last
+}
+
+// readState reads and encodes the state, and reports whether it could.
+func (f *clusterFeed) readState(ctx context.Context, m *ledger.Cluster) bool {
 	s := f.watches.state
-	last := f.glance(m) // what is described is no older
+	last := f.lookAt(m) // what is read is not older
 	state, err := s.Cluster(ctx, f.watched.cluster, f.watched.target, f.watched.endpoints)
 	if err != nil {
 		if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == fault.Internal {
 			s.options.Logger.Warn("watched cluster could not be described", "cluster", f.watched.cluster, "error", err)
 		}
-		return // the next look finds out whether there is a cluster still
+		return false
 	}
-	next := told{data: encode(state)}
+	f.last = last
+	data := encode(state)
 	state.forgetCounts()
-	next.id = stateID(state)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	changed := f.looks == 0 || m.Target != f.tree || next.id != f.state.id
-	f.tree, f.last = m.Target, last
-	next.version = f.state.version
-	if changed {
-		next.version++
-	}
-	f.state, f.at = next, time.Now()
-	if !changed && !f.stale {
+	next := *f.current.Load()
+	next.state = next.state.replace(strconv.FormatInt(state.Generation, 10)+"."+digest(state), data)
+	next.reads++
+	next.at = time.Now()
+	f.publish(next)
+	return true
+}
+
+// readCounts reads the counters, and encodes them if they changed, or a new watcher
+// needs them.
+func (f *clusterFeed) readCounts(m *ledger.Cluster, requested bool) {
+	counters := countersOf(m, true)
+	if counters == f.counters && !requested {
 		return
 	}
-	f.stale = false
-	f.looks++
-	f.ring()
+	f.counters = counters
+	counts := counted(m, true)
+	d := digest(counts)
+	counts.Time = time.Now().UTC()
+	next := *f.current.Load()
+	next.counts = next.counts.replace(d, encode(counts))
+	f.publish(next)
 }
 
-// glance looks at the cluster without asking its tree.
-func (f *clusterFeed) glance(m *ledger.Cluster) looked {
-	l := looked{summary: summarize(m), revision: m.Target.Channel.ClusterSummary(m.Name).Revision, ambient: ambientList(m.Ambient())}
-	l.summary.Targets = f.watches.state.ledger.Hosted().LivesIn(m.Name)
-	if b := l.summary.Breaker; b != nil {
-		l.summary.Breaker = b.withoutCounts()
-	}
-	return l
-}
-
-// read makes the counts.
-func (f *clusterFeed) read(m *ledger.Cluster, again bool) {
-	count := counted(m, true)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	changed := f.counts.version == 0 || !reflect.DeepEqual(count, f.count)
-	if !changed && !again {
-		return
-	}
-	f.count = count
-	count.Time = time.Now().UTC()
-	f.counts.data = encode(count)
-	if changed {
-		f.counts.version++
-	}
-	f.ring()
-}
-
-// end tells that the cluster is gone. Who asks for it from now on looks anew.
+// end reports that the cluster is gone.
 func (f *clusterFeed) end() {
 	f.watches.mu.Lock()
-	if f.watches.clusters[f.watched] == f {
-		delete(f.watches.clusters, f.watched)
-	}
+	f.watches.forget(f.watched, f)
 	f.watches.mu.Unlock()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.gone = true
-	f.ring()
+	f.publish(clusterView{gone: true})
 }
 
-// ring wakes who waits. It is called under f.mu.
-func (f *clusterFeed) ring() {
-	close(f.more)
-	f.more = make(chan struct{})
+func (f *clusterFeed) publish(v clusterView) {
+	f.current.Store(&v)
+	f.changed.Notify()
 }
 
-// forgetCounts leaves what a state has but for what only counts, or follows from
-// the time: what makes it another than the one before.
+// forgetCounts removes counts, and what follows from the time: the rest makes a state
+// another one.
 func (c *ClusterState) forgetCounts() {
 	c.Age, c.Leases = "", 0
-	if c.Breaker != nil {
-		c.Breaker = c.Breaker.withoutCounts()
-	}
+	c.Breaker = c.Breaker.withoutCounts()
 	forgetDrops(c.Drops)
 	for i := range c.Leaves {
-		if c.Leaves[i].Breaker != nil {
-			c.Leaves[i].Breaker = c.Leaves[i].Breaker.withoutCounts()
-		}
+		c.Leaves[i].Breaker = c.Leaves[i].Breaker.withoutCounts()
 		forgetDrops(c.Leaves[i].Drops)
 	}
 	for _, p := range c.Priorities {
@@ -247,6 +263,9 @@ func (c *ClusterState) forgetCounts() {
 }
 
 func (b *BreakerState) withoutCounts() *BreakerState {
+	if b == nil {
+		return nil
+	}
 	return &BreakerState{MaxRequests: b.MaxRequests, LimitFrom: b.LimitFrom}
 }
 
@@ -256,66 +275,51 @@ func forgetDrops(drops []DropState) {
 	}
 }
 
-// stateID is the generation of a state, and what tells it from others of the same
-// generation.
-func stateID(c *ClusterState) string {
+// digest identifies a value.
+func digest(v any) string {
 	h := fnv.New64a()
-	_, _ = h.Write(encode(c)) // it returns no error
-	return strconv.FormatInt(c.Generation, 10) + "." + strconv.FormatUint(h.Sum64(), 36)
+	_, _ = h.Write(encode(v)) // it returns no error
+	return strconv.FormatUint(h.Sum64(), 36)
 }
 
-// clusterReader is how far a watcher of a cluster is.
+// clusterReader is the position of a watcher of a cluster.
 type clusterReader struct {
 	feed   *clusterFeed
-	lastID string // the state that it has from before
-	from   uint64 // the first look that it is told
+	lastID string // of the state that it has from before
+	from   uint64 // the read of the state that it begins with
 
 	state, counts uint64 // versions that it has
 	ended         bool
 }
 
 func (r *clusterReader) next() (*Message, <-chan struct{}) {
-	f := r.feed
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	more := r.feed.changed.Wait()
+	v := r.feed.current.Load()
 	switch {
 	case r.ended:
 		return nil, nil
-	case f.gone:
+	case v.gone:
 		r.ended = true
 		return &Message{Type: "gone", Data: whole([]byte("{}"))}, nil
-	case f.looks < r.from:
-		return nil, f.more
+	case v.reads < r.from:
+		return nil, more
 	}
-	if r.state != f.state.version {
-		known := r.state == 0 && r.knows(f.state.id)
-		r.state = f.state.version
-		if !known {
-			return &Message{Type: "state", ID: f.state.id, Data: whole(f.state.data)}, nil
+	if r.state != v.state.version {
+		first := r.state == 0
+		r.state = v.state.version
+		if !first || !r.knows(v.state.digest) {
+			return &Message{Type: "state", ID: v.state.digest, Data: whole(v.state.data)}, nil
 		}
 	}
-	if r.counts != f.counts.version {
-		r.counts = f.counts.version
-		return &Message{Type: "counts", Data: whole(f.counts.data)}, nil
+	if r.counts != v.counts.version {
+		r.counts = v.counts.version
+		return &Message{Type: "counts", Data: whole(v.counts.data)}, nil
 	}
-	return nil, f.more
+	return nil, more
 }
 
 // knows reports whether the watcher has the state of an ID from before.
 func (r *clusterReader) knows(id string) bool {
 	generation, _, _ := strings.Cut(id, ".")
 	return r.lastID == id || r.lastID == generation
-}
-
-func (r *clusterReader) leave() {
-	f, ws := r.feed, r.feed.watches
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if f.readers--; f.readers > 0 {
-		return
-	}
-	f.stop()
-	if ws.clusters[f.watched] == f {
-		delete(ws.clusters, f.watched)
-	}
 }

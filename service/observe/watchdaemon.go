@@ -1,14 +1,16 @@
 package observe
 
 import (
-	"bytes"
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/lbd-dev/lbd/lb"
 )
 
-// daemonInterval is how often the daemon's state is compared with the last one
-// that its watchers received.
+// daemonInterval is the interval in which the sources of conditions are called for
+// watchers of the daemon.
 const daemonInterval = time.Second
 
 // DaemonState says which daemon this is, and which problems it has as a whole.
@@ -30,58 +32,34 @@ func (s *State) Daemon() DaemonState {
 // [DaemonState], at once and then when it changes, at most once a second. It
 // fails with RateLimited and ShuttingDown.
 func (ws *Watches) WatchDaemon() (*Watch, error) {
-	return ws.admit(func() (reader, error) {
-		f := ws.daemon
-		if f == nil {
-			f = &daemonFeed{watches: ws}
-			f.current.Store(&daemonView{replaced: make(chan struct{})})
-			ws.daemon = f
-			f.stop = ws.run(f.run)
-		}
-		f.readers++
-		return &daemonReader{feed: f}, nil
+	return ws.admit(func() (reader, *sharedFeed, error) {
+		f, shared := join(ws, "daemon", func() *daemonFeed { return &daemonFeed{state: ws.state} })
+		return &daemonReader{feed: f}, shared, nil
 	})
 }
 
-// daemonFeed is the daemon's state for all who watch it.
+// daemonFeed is the feed of the daemon's state.
 type daemonFeed struct {
-	// Fixed after build.
-	watches *Watches
-	stop    context.CancelFunc
-
-	readers int // guarded by the watches' mu
-
-	current atomic.Pointer[daemonView]
+	state   *State
+	current atomic.Pointer[daemonView] // nil before the first look
+	changed lb.Signal                  // notified after current was replaced
 }
 
-// daemonView is one encoded state. Only its channel changes: it is closed when
-// another view replaces this one.
+// daemonView is one state, encoded once for all. It is never changed.
 type daemonView struct {
-	data     []byte // nil before the first look
-	replaced chan struct{}
+	conditions []Condition
+	data       []byte
 }
 
-// run replaces the view when the state changes, until ctx ends.
 func (f *daemonFeed) run(ctx context.Context) {
-	ticker := time.NewTicker(daemonInterval)
-	defer ticker.Stop()
-	for {
-		f.look()
-		select {
-		case <-ctx.Done():
+	every(ctx, daemonInterval, func() {
+		state, old := f.state.Daemon(), f.current.Load()
+		if old != nil && slices.Equal(state.Conditions, old.conditions) {
 			return
-		case <-ticker.C:
 		}
-	}
-}
-
-func (f *daemonFeed) look() {
-	data, old := encode(f.watches.state.Daemon()), f.current.Load()
-	if bytes.Equal(data, old.data) {
-		return
-	}
-	f.current.Store(&daemonView{data: data, replaced: make(chan struct{})})
-	close(old.replaced)
+		f.current.Store(&daemonView{conditions: state.Conditions, data: encode(state)})
+		f.changed.Notify()
+	})
 }
 
 // daemonReader remembers which view its watcher received last.
@@ -91,20 +69,11 @@ type daemonReader struct {
 }
 
 func (r *daemonReader) next() (*Message, <-chan struct{}) {
+	more := r.feed.changed.Wait()
 	view := r.feed.current.Load()
-	if view.data == nil || view == r.last {
-		return nil, view.replaced
+	if view == r.last {
+		return nil, more
 	}
 	r.last = view
 	return &Message{Type: "daemon", Data: whole(view.data)}, nil
-}
-
-func (r *daemonReader) leave() {
-	f, ws := r.feed, r.feed.watches
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if f.readers--; f.readers == 0 {
-		f.stop()
-		ws.daemon = nil
-	}
 }

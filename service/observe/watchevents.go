@@ -21,7 +21,7 @@ const (
 // tells that events after lastID, which f may have chosen, are forgotten, or are
 // another process's. It fails with RateLimited and ShuttingDown.
 func (ws *Watches) WatchEvents(f EventFilter, lastID string) (*Watch, error) {
-	return ws.admit(func() (reader, error) {
+	return ws.admit(func() (reader, *sharedFeed, error) {
 		es := ws.state.options.Events
 		es.mu.Lock()
 		defer es.mu.Unlock()
@@ -33,7 +33,7 @@ func (ws *Watches) WatchEvents(f EventFilter, lastID string) (*Watch, error) {
 			r.page = es.since(0, f)
 			r.page = r.page[max(0, len(r.page)-f.Limit):]
 		}
-		return r, nil
+		return r, nil, nil
 	})
 }
 
@@ -62,6 +62,7 @@ func (r *eventReader) next() (*Message, <-chan struct{}) {
 // be; or that what should be on it is forgotten, and goes on with what comes.
 func (r *eventReader) turn() (forgotten bool, more <-chan struct{}) {
 	es := r.events
+	more = es.added.Wait()
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	if es.forgot(r.at, r.filter) {
@@ -76,10 +77,7 @@ func (r *eventReader) turn() (forgotten bool, more <-chan struct{}) {
 	if len(r.page) > 0 {
 		return false, nil
 	}
-	if es.more == nil {
-		es.more = make(chan struct{})
-	}
-	return false, es.more
+	return false, more
 }
 
 // forgot reports whether an event after an ID that f may choose is not
@@ -102,5 +100,3 @@ func (e *remembered) encoded() []byte {
 	}
 	return b
 }
-
-func (*eventReader) leave() {}
