@@ -149,27 +149,27 @@ func TestMetricsOfAnAggregate(t *testing.T) {
 	s, _ := startAggregate(t, 2)
 	refusedByBreaker(t, s, "agg")
 	want := `
-# HELP lbd_circuit_breaker_in_flight How full is the circuit breaker: how many requests are in flight?
+# HELP lbd_circuit_breaker_in_flight Requests in flight, as the circuit breaker counts them.
 # TYPE lbd_circuit_breaker_in_flight gauge
 lbd_circuit_breaker_in_flight{cluster="far"} 0
 lbd_circuit_breaker_in_flight{cluster="near"} 2
-# HELP lbd_circuit_breaker_max_requests How many requests may be in flight?
+# HELP lbd_circuit_breaker_max_requests Limit of the circuit breaker on requests in flight.
 # TYPE lbd_circuit_breaker_max_requests gauge
 lbd_circuit_breaker_max_requests{cluster="far"} 1024
 lbd_circuit_breaker_max_requests{cluster="near"} 2
-# HELP lbd_circuit_breaker_open Is the circuit breaker full now? 0 or 1.
+# HELP lbd_circuit_breaker_open 1 if the circuit breaker is at its limit and refuses picks, else 0.
 # TYPE lbd_circuit_breaker_open gauge
 lbd_circuit_breaker_open{cluster="far"} 0
 lbd_circuit_breaker_open{cluster="near"} 1
-# HELP lbd_circuit_breaker_rejections_total How many picks did the circuit breaker refuse?
+# HELP lbd_circuit_breaker_rejections_total Picks that the circuit breaker refused.
 # TYPE lbd_circuit_breaker_rejections_total counter
 lbd_circuit_breaker_rejections_total{cluster="far"} 0
 lbd_circuit_breaker_rejections_total{cluster="near"} 1
-# HELP lbd_drops_total Who is being shed, by which rule?
+# HELP lbd_drops_total Picks that a drop category dropped.
 # TYPE lbd_drops_total counter
 lbd_drops_total{category="all",cluster="far"} 0
 lbd_drops_total{category="none",cluster="near"} 0
-# HELP lbd_endpoints How many endpoints are in each state?
+# HELP lbd_endpoints Endpoints by priority and state.
 # TYPE lbd_endpoints gauge
 lbd_endpoints{cluster="agg",priority="0",state="ready",target=""} 2
 lbd_endpoints{cluster="agg",priority="1",state="idle",target=""} 1
@@ -210,7 +210,7 @@ func TestPicksThroughAnAggregateAreJudgedAtItsLeaf(t *testing.T) {
 	refusedByBreaker(t, s, "agg")
 	refusedByBreaker(t, s, "near")
 	const want = `
-# HELP lbd_judged_picks_total How many picks did the drop categories judge, whichever target or aggregate they came by? Those that were dropped are a part of them.
+# HELP lbd_judged_picks_total Picks that reached the drop categories, by any target or aggregate, including those that were dropped.
 # TYPE lbd_judged_picks_total counter
 lbd_judged_picks_total{cluster="far"} 0
 lbd_judged_picks_total{cluster="near"} 4

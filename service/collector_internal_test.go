@@ -83,16 +83,16 @@ func TestClustersBeyondTheLimitCountTogether(t *testing.T) {
 	compare := func(endpoints int) {
 		t.Helper()
 		want := fmt.Sprintf(`
-# HELP lbd_endpoints How many endpoints are in each state?
+# HELP lbd_endpoints Endpoints by priority and state.
 # TYPE lbd_endpoints gauge
 lbd_endpoints{cluster="_other",priority="0",state="ready",target=""} %d
 lbd_endpoints{cluster="own",priority="0",state="ready",target=""} 1
 lbd_endpoints{cluster="own2",priority="0",state="ready",target=""} 1
-# HELP lbd_locality_picks_total Where do good picks go?
+# HELP lbd_locality_picks_total Successful picks by priority and locality.
 # TYPE lbd_locality_picks_total counter
 lbd_locality_picks_total{cluster="own",locality="/own/",priority="0",target=""} 1
 lbd_locality_picks_total{cluster="own2",locality="/own2/",priority="0",target=""} 1
-# HELP lbd_picks_total What happened to every pick, each once? By result: ok, or the code of its refusal.
+# HELP lbd_picks_total Picks by result: ok, or the code of the refusal. Each pick counts once.
 # TYPE lbd_picks_total counter
 lbd_picks_total{cluster="_other",result="ok",target=""} 2
 lbd_picks_total{cluster="own",result="ok",target=""} 1

@@ -46,10 +46,10 @@ func TestConnectionLostAtOnce(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		const series = `
-# HELP lbd_connect_attempts_total How do connection attempts end? By result: ok, error.
+# HELP lbd_connect_attempts_total Connection attempts by result: ok, error.
 # TYPE lbd_connect_attempts_total counter
 lbd_connect_attempts_total{cluster="orders",result="ok",target=""} 1
-# HELP lbd_disconnects_total How are connections lost?
+# HELP lbd_disconnects_total Connections that were lost, by reason.
 # TYPE lbd_disconnects_total counter
 lbd_disconnects_total{cluster="orders",reason="lost",target=""} 1
 `

@@ -110,7 +110,7 @@ func TestEjection(t *testing.T) {
 			}
 		}
 		compare(`
-# HELP lbd_endpoints How many endpoints are in each state?
+# HELP lbd_endpoints Endpoints by priority and state.
 # TYPE lbd_endpoints gauge
 lbd_endpoints{cluster="orders",priority="0",state="ejected",target=""} 1
 lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
@@ -143,10 +143,10 @@ lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 			t.Errorf("%d events of connections, want those of the 3 endpoints", n)
 		}
 		compare(`
-# HELP lbd_connect_attempts_total How do connection attempts end? By result: ok, error.
+# HELP lbd_connect_attempts_total Connection attempts by result: ok, error.
 # TYPE lbd_connect_attempts_total counter
 lbd_connect_attempts_total{cluster="orders",result="ok",target=""} 3
-# HELP lbd_endpoints How many endpoints are in each state?
+# HELP lbd_endpoints Endpoints by priority and state.
 # TYPE lbd_endpoints gauge
 lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 3
 `, "lbd_endpoints", "lbd_connect_attempts_total")

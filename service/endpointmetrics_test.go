@@ -26,10 +26,10 @@ func TestEndpointMetrics(t *testing.T) {
 	push(t, s, sources.Endpoints, "b/c", assignment(t, nil, place{"", 0, 1, endpoints("b", 1)}))
 	push(t, s, sources.Config, "homeless", config(t, 1))
 	const want = `
-# HELP lbd_endpoint_series_truncated Are endpoints missing here? 1 where there are more than 100000 of them, or a cluster did not answer in time; else 0.
+# HELP lbd_endpoint_series_truncated 1 if endpoints are missing because there are more than 100000 or a cluster did not answer in time, else 0.
 # TYPE lbd_endpoint_series_truncated gauge
 lbd_endpoint_series_truncated 0
-# HELP lbd_endpoint_share Which part of all picks from its cluster does each endpoint get now? 0 to 1.
+# HELP lbd_endpoint_share Ratio of the cluster's picks that the endpoint gets now, 0 to 1.
 # TYPE lbd_endpoint_share gauge
 lbd_endpoint_share{address="b-0:80",cluster="b/c",locality="//",priority="0",target=""} 1
 lbd_endpoint_share{address="gone:80",cluster="a",locality="/x/",priority="0",target=""} 0
@@ -37,7 +37,7 @@ lbd_endpoint_share{address="spare-0:80",cluster="a",locality="/x/",priority="1",
 lbd_endpoint_share{address="x-0:80",cluster="a",locality="/x/",priority="0",target=""} 0.75
 lbd_endpoint_share{address="y-0:80",cluster="a",locality="/y/",priority="0",target=""} 0.125
 lbd_endpoint_share{address="y-1:80",cluster="a",locality="/y/",priority="0",target=""} 0.125
-# HELP lbd_endpoint_state Which state is each endpoint in? 1; the states that it is not in have no series. By state: ready, connecting, idle, transient_failure, unhealthy, ejected.
+# HELP lbd_endpoint_state 1 for the current state of the endpoint: ready, connecting, idle, transient_failure, unhealthy or ejected. Other states have no series.
 # TYPE lbd_endpoint_state gauge
 lbd_endpoint_state{address="b-0:80",cluster="b/c",locality="//",priority="0",state="ready",target=""} 1
 lbd_endpoint_state{address="gone:80",cluster="a",locality="/x/",priority="0",state="unhealthy",target=""} 1
@@ -45,7 +45,7 @@ lbd_endpoint_state{address="spare-0:80",cluster="a",locality="/x/",priority="1",
 lbd_endpoint_state{address="x-0:80",cluster="a",locality="/x/",priority="0",state="ready",target=""} 1
 lbd_endpoint_state{address="y-0:80",cluster="a",locality="/y/",priority="0",state="ready",target=""} 1
 lbd_endpoint_state{address="y-1:80",cluster="a",locality="/y/",priority="0",state="ready",target=""} 1
-# HELP lbd_endpoint_weight Which weight was each endpoint given?
+# HELP lbd_endpoint_weight Configured weight of the endpoint.
 # TYPE lbd_endpoint_weight gauge
 lbd_endpoint_weight{address="b-0:80",cluster="b/c",locality="//",priority="0",target=""} 1
 lbd_endpoint_weight{address="gone:80",cluster="a",locality="/x/",priority="0",target=""} 7

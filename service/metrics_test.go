@@ -45,42 +45,42 @@ func TestMetricsCountEveryPick(t *testing.T) {
 	}
 
 	want := `
-# HELP lbd_circuit_breaker_in_flight How full is the circuit breaker: how many requests are in flight?
+# HELP lbd_circuit_breaker_in_flight Requests in flight, as the circuit breaker counts them.
 # TYPE lbd_circuit_breaker_in_flight gauge
 lbd_circuit_breaker_in_flight{cluster="orders"} 1
 lbd_circuit_breaker_in_flight{cluster="shed"} 0
-# HELP lbd_circuit_breaker_rejections_total How many picks did the circuit breaker refuse?
+# HELP lbd_circuit_breaker_rejections_total Picks that the circuit breaker refused.
 # TYPE lbd_circuit_breaker_rejections_total counter
 lbd_circuit_breaker_rejections_total{cluster="orders"} 1
 lbd_circuit_breaker_rejections_total{cluster="shed"} 0
-# HELP lbd_drop_ratio Which part of its picks is each drop category configured to shed? 0 to 1.
+# HELP lbd_drop_ratio Ratio of picks that the drop category is configured to drop, 0 to 1.
 # TYPE lbd_drop_ratio gauge
 lbd_drop_ratio{category="all",cluster="shed"} 1
 lbd_drop_ratio{category="throttle",cluster="orders"} 0
-# HELP lbd_drops_total Who is being shed, by which rule?
+# HELP lbd_drops_total Picks that a drop category dropped.
 # TYPE lbd_drops_total counter
 lbd_drops_total{category="all",cluster="shed"} 3
 lbd_drops_total{category="throttle",cluster="orders"} 0
-# HELP lbd_endpoints How many endpoints are in each state?
+# HELP lbd_endpoints Endpoints by priority and state.
 # TYPE lbd_endpoints gauge
 lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 lbd_endpoints{cluster="orders",priority="0",state="unhealthy",target=""} 1
 lbd_endpoints{cluster="shed",priority="0",state="ready",target=""} 1
-# HELP lbd_judged_picks_total How many picks did the drop categories judge, whichever target or aggregate they came by? Those that were dropped are a part of them.
+# HELP lbd_judged_picks_total Picks that reached the drop categories, by any target or aggregate, including those that were dropped.
 # TYPE lbd_judged_picks_total counter
 lbd_judged_picks_total{cluster="orders"} 6
 lbd_judged_picks_total{cluster="shed"} 3
-# HELP lbd_leases_active How many leases are held now?
+# HELP lbd_leases_active Leases that are held now.
 # TYPE lbd_leases_active gauge
 lbd_leases_active{cluster="orders"} 1
 lbd_leases_active{cluster="shed"} 0
-# HELP lbd_leases_finished_total How did leases end, and who forgets to say done? By outcome: success, error, cancelled, expired.
+# HELP lbd_leases_finished_total Leases that ended, by outcome: success, error, cancelled, expired. Many expired leases mean that callers do not end their leases.
 # TYPE lbd_leases_finished_total counter
 lbd_leases_finished_total{cluster="orders",outcome="cancelled"} 1
-# HELP lbd_locality_picks_total Where do good picks go?
+# HELP lbd_locality_picks_total Successful picks by priority and locality.
 # TYPE lbd_locality_picks_total counter
 lbd_locality_picks_total{cluster="orders",locality="/a/",priority="0",target=""} 5
-# HELP lbd_picks_total What happened to every pick, each once? By result: ok, or the code of its refusal.
+# HELP lbd_picks_total Picks by result: ok, or the code of the refusal. Each pick counts once.
 # TYPE lbd_picks_total counter
 lbd_picks_total{cluster="orders",result="circuit_broken",target=""} 1
 lbd_picks_total{cluster="orders",result="ok",target=""} 5
@@ -149,16 +149,16 @@ func TestSeriesAreThoseOfTheNewestConfig(t *testing.T) {
 		}
 	}
 	want := `
-# HELP lbd_drop_ratio Which part of its picks is each drop category configured to shed? 0 to 1.
+# HELP lbd_drop_ratio Ratio of picks that the drop category is configured to drop, 0 to 1.
 # TYPE lbd_drop_ratio gauge
 lbd_drop_ratio{category="c4",cluster="orders"} 0
-# HELP lbd_drops_total Who is being shed, by which rule?
+# HELP lbd_drops_total Picks that a drop category dropped.
 # TYPE lbd_drops_total counter
 lbd_drops_total{category="c4",cluster="orders"} 0
-# HELP lbd_locality_picks_total Where do good picks go?
+# HELP lbd_locality_picks_total Successful picks by priority and locality.
 # TYPE lbd_locality_picks_total counter
 lbd_locality_picks_total{cluster="orders",locality="/kept/",priority="0",target=""} 1
-# HELP lbd_picks_total What happened to every pick, each once? By result: ok, or the code of its refusal.
+# HELP lbd_picks_total Picks by result: ok, or the code of the refusal. Each pick counts once.
 # TYPE lbd_picks_total counter
 lbd_picks_total{cluster="orders",result="all_excluded",target=""} 10
 lbd_picks_total{cluster="orders",result="ok",target=""} 15
@@ -184,12 +184,12 @@ func TestACategoryThatIsThereTwiceIsOneSeries(t *testing.T) {
 		}
 	}
 	want := fmt.Sprintf(`
-# HELP lbd_drop_ratio Which part of its picks is each drop category configured to shed? 0 to 1.
+# HELP lbd_drop_ratio Ratio of picks that the drop category is configured to drop, 0 to 1.
 # TYPE lbd_drop_ratio gauge
 lbd_drop_ratio{category="a",cluster="orders"} 0.75
 lbd_drop_ratio{category="b",cluster="orders"} 0
 lbd_drop_ratio{category="c",cluster="orders"} 1
-# HELP lbd_drops_total Who is being shed, by which rule?
+# HELP lbd_drops_total Picks that a drop category dropped.
 # TYPE lbd_drops_total counter
 lbd_drops_total{category="a",cluster="orders"} %d
 lbd_drops_total{category="b",cluster="orders"} 0
@@ -225,10 +225,10 @@ func TestCountersOutliveTheEndpoints(t *testing.T) {
 	}
 	push(t, s, sources.Endpoints, "orders", shed)
 	want := fmt.Sprintf(`
-# HELP lbd_circuit_breaker_rejections_total How many picks did the circuit breaker refuse?
+# HELP lbd_circuit_breaker_rejections_total Picks that the circuit breaker refused.
 # TYPE lbd_circuit_breaker_rejections_total counter
 lbd_circuit_breaker_rejections_total{cluster="orders"} %d
-# HELP lbd_drops_total Who is being shed, by which rule?
+# HELP lbd_drops_total Picks that a drop category dropped.
 # TYPE lbd_drops_total counter
 lbd_drops_total{category="half",cluster="orders"} %d
 `, rejected, dropped)
@@ -244,7 +244,7 @@ func TestSwitchesBeginAtZero(t *testing.T) {
 	push(t, s, sources.Endpoints, "one", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	push(t, s, sources.Endpoints, "two", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
 	const want = `
-# HELP lbd_priority_switches_total Why did the priority in use change? By reason: init_timeout, failure, recovered, update.
+# HELP lbd_priority_switches_total Changes of the priority in use, by reason: init_timeout, failure, recovered, update.
 # TYPE lbd_priority_switches_total counter
 lbd_priority_switches_total{cluster="two",reason="failure",target=""} 0
 lbd_priority_switches_total{cluster="two",reason="init_timeout",target=""} 0

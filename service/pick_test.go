@@ -242,10 +242,10 @@ func TestMostLeases(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	want := `
-# HELP lbd_locality_picks_total Where do good picks go?
+# HELP lbd_locality_picks_total Successful picks by priority and locality.
 # TYPE lbd_locality_picks_total counter
 lbd_locality_picks_total{cluster="orders",locality="/a/",priority="0",target=""} 2
-# HELP lbd_picks_total What happened to every pick, each once? By result: ok, or the code of its refusal.
+# HELP lbd_picks_total Picks by result: ok, or the code of the refusal. Each pick counts once.
 # TYPE lbd_picks_total counter
 lbd_picks_total{cluster="orders",result="ok",target=""} 2
 lbd_picks_total{cluster="orders",result="rate_limited",target=""} 2

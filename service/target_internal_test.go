@@ -30,11 +30,11 @@ func TestALeafThatPicksReachThroughItsAggregateOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		const inFlight = `
-# HELP lbd_circuit_breaker_in_flight How full is the circuit breaker: how many requests are in flight?
+# HELP lbd_circuit_breaker_in_flight Requests in flight, as the circuit breaker counts them.
 # TYPE lbd_circuit_breaker_in_flight gauge
 lbd_circuit_breaker_in_flight{cluster="leaf"} 0
 `
-		const help = `# HELP lbd_connect_attempts_total How do connection attempts end? By result: ok, error.
+		const help = `# HELP lbd_connect_attempts_total Connection attempts by result: ok, error.
 # TYPE lbd_connect_attempts_total counter
 `
 		want := inFlight + help + `lbd_connect_attempts_total{cluster="agg",result="ok",target="` + name + `"} 1
@@ -68,14 +68,14 @@ func TestAccountsBeyondTheLimit(t *testing.T) {
 		}
 	}
 	want := `
-# HELP lbd_circuit_breaker_max_requests How many requests may be in flight?
+# HELP lbd_circuit_breaker_max_requests Limit of the circuit breaker on requests in flight.
 # TYPE lbd_circuit_breaker_max_requests gauge
 lbd_circuit_breaker_max_requests{cluster="a"} 1024
-# HELP lbd_endpoints How many endpoints are in each state?
+# HELP lbd_endpoints Endpoints by priority and state.
 # TYPE lbd_endpoints gauge
 lbd_endpoints{cluster="_other",priority="0",state="ready",target=""} 1
 lbd_endpoints{cluster="a",priority="0",state="ready",target="xds:///one"} 1
-# HELP lbd_picks_total What happened to every pick, each once? By result: ok, or the code of its refusal.
+# HELP lbd_picks_total Picks by result: ok, or the code of the refusal. Each pick counts once.
 # TYPE lbd_picks_total counter
 lbd_picks_total{cluster="",result="no_route",target="xds:///one"} 1
 lbd_picks_total{cluster="",result="no_route",target="xds:///two"} 1

@@ -66,34 +66,34 @@ func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
 	}
 	const (
 		inFlight = `
-# HELP lbd_circuit_breaker_in_flight How full is the circuit breaker: how many requests are in flight?
+# HELP lbd_circuit_breaker_in_flight Requests in flight, as the circuit breaker counts them.
 # TYPE lbd_circuit_breaker_in_flight gauge
 lbd_circuit_breaker_in_flight{cluster="a"} 3
-# HELP lbd_leases_active How many leases are held now?
+# HELP lbd_leases_active Leases that are held now.
 # TYPE lbd_leases_active gauge
 lbd_leases_active{cluster="a"} 3
 `
-		ended = `# HELP lbd_leases_finished_total How did leases end, and who forgets to say done? By outcome: success, error, cancelled, expired.
+		ended = `# HELP lbd_leases_finished_total Leases that ended, by outcome: success, error, cancelled, expired. Many expired leases mean that callers do not end their leases.
 # TYPE lbd_leases_finished_total counter
 lbd_leases_finished_total{cluster="a",outcome="success"} 3
 `
-		drops = `# HELP lbd_drops_total Who is being shed, by which rule?
+		drops = `# HELP lbd_drops_total Picks that a drop category dropped.
 # TYPE lbd_drops_total counter
 lbd_drops_total{category="none",cluster="a"} 0
 `
-		judged = `# HELP lbd_judged_picks_total How many picks did the drop categories judge, whichever target or aggregate they came by? Those that were dropped are a part of them.
+		judged = `# HELP lbd_judged_picks_total Picks that reached the drop categories, by any target or aggregate, including those that were dropped.
 # TYPE lbd_judged_picks_total counter
 lbd_judged_picks_total{cluster="a"} 6
 `
-		picks = `# HELP lbd_picks_total What happened to every pick, each once? By result: ok, or the code of its refusal.
+		picks = `# HELP lbd_picks_total Picks by result: ok, or the code of the refusal. Each pick counts once.
 # TYPE lbd_picks_total counter
 lbd_picks_total{cluster="a",result="ok",target=""} 1
 `
-		places = `# HELP lbd_locality_picks_total Where do good picks go?
+		places = `# HELP lbd_locality_picks_total Successful picks by priority and locality.
 # TYPE lbd_locality_picks_total counter
 lbd_locality_picks_total{cluster="a",locality="//",priority="0",target=""} 1
 `
-		connects = `# HELP lbd_connect_attempts_total How do connection attempts end? By result: ok, error.
+		connects = `# HELP lbd_connect_attempts_total Connection attempts by result: ok, error.
 # TYPE lbd_connect_attempts_total counter
 lbd_connect_attempts_total{cluster="a",result="ok",target=""} 1
 `

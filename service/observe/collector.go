@@ -23,45 +23,45 @@ var (
 	historyEvictedFamily = Counter("lbd_history_evicted_bytes_total",
 		"History that was evicted before its time because --history-bytes was reached.")
 	picksFamily = Counter("lbd_picks_total",
-		"What happened to every pick, each once? By result: ok, or the code of its refusal.", "cluster", "target", "result")
+		"Picks by result: ok, or the code of the refusal. Each pick counts once.", "cluster", "target", "result")
 	localityPicksFamily = Counter("lbd_locality_picks_total",
-		"Where do good picks go?", "cluster", "target", "priority", "locality")
+		"Successful picks by priority and locality.", "cluster", "target", "priority", "locality")
 	dropsFamily = Counter("lbd_drops_total",
-		"Who is being shed, by which rule?", "cluster", "category")
+		"Picks that a drop category dropped.", "cluster", "category")
 	dropRatioFamily = Gauge("lbd_drop_ratio",
-		"Which part of its picks is each drop category configured to shed? 0 to 1.", "cluster", "category")
+		"Ratio of picks that the drop category is configured to drop, 0 to 1.", "cluster", "category")
 	judgedFamily = Counter("lbd_judged_picks_total",
-		"How many picks did the drop categories judge, whichever target or aggregate they came by? Those that were dropped are a part of them.", "cluster")
+		"Picks that reached the drop categories, by any target or aggregate, including those that were dropped.", "cluster")
 	rejectionsFamily = Counter("lbd_circuit_breaker_rejections_total",
-		"How many picks did the circuit breaker refuse?", "cluster")
+		"Picks that the circuit breaker refused.", "cluster")
 	inFlightFamily = Gauge("lbd_circuit_breaker_in_flight",
-		"How full is the circuit breaker: how many requests are in flight?", "cluster")
+		"Requests in flight, as the circuit breaker counts them.", "cluster")
 	maxRequestsFamily = Gauge("lbd_circuit_breaker_max_requests",
-		"How many requests may be in flight?", "cluster")
+		"Limit of the circuit breaker on requests in flight.", "cluster")
 	openFamily = Gauge("lbd_circuit_breaker_open",
-		"Is the circuit breaker full now? 0 or 1.", "cluster")
+		"1 if the circuit breaker is at its limit and refuses picks, else 0.", "cluster")
 	leasesFamily = Gauge("lbd_leases_active",
-		"How many leases are held now?", "cluster")
+		"Leases that are held now.", "cluster")
 	leasesEndedFamily = Counter("lbd_leases_finished_total",
-		"How did leases end, and who forgets to say done? By outcome: success, error, cancelled, expired.", "cluster", "outcome")
+		"Leases that ended, by outcome: success, error, cancelled, expired. Many expired leases mean that callers do not end their leases.", "cluster", "outcome")
 	endpointsFamily = Gauge("lbd_endpoints",
-		"How many endpoints are in each state?", "cluster", "target", "priority", "state")
+		"Endpoints by priority and state.", "cluster", "target", "priority", "state")
 	stateFamily = Gauge("lbd_cluster_state",
-		"Which connectivity state is the cluster in? 1 for that one, 0 for the others.", "cluster", "target", "state")
+		"1 for the current connectivity state of the cluster, 0 for the other states.", "cluster", "target", "state")
 	priorityFamily = Gauge("lbd_cluster_priority",
-		"Which priority is in use? -1 is none.", "cluster", "target")
+		"Priority in use, -1 if none is.", "cluster", "target")
 	switchesFamily = Counter("lbd_priority_switches_total",
-		"Why did the priority in use change? By reason: init_timeout, failure, recovered, update.", "cluster", "target", "reason")
+		"Changes of the priority in use, by reason: init_timeout, failure, recovered, update.", "cluster", "target", "reason")
 	ejectionsFamily = Counter("lbd_ejections_total",
 		"Endpoints that outlier detection judged to be outliers: enforced=\"false\" if max_ejection_percent or the enforcement percentage spared them. A rise means that requests to some endpoints fail more than to others.", "cluster", "enforced")
 	connectsFamily = Counter("lbd_connect_attempts_total",
-		"How do connection attempts end? By result: ok, error.", "cluster", "target", "result")
+		"Connection attempts by result: ok, error.", "cluster", "target", "result")
 	lossesFamily = Counter("lbd_disconnects_total",
-		"How are connections lost?", "cluster", "target", "reason")
+		"Connections that were lost, by reason.", "cluster", "target", "reason")
 	updatedFamily = Gauge("lbd_cluster_updated_timestamp_seconds",
-		"When did the cluster's resources change last? Unix time.", "cluster")
+		"Time of the last change of the cluster's resources, in seconds since the Unix epoch.", "cluster")
 	staleFamily = Gauge("lbd_cluster_stale",
-		"Is the source of the cluster's resources away? 0 or 1.", "cluster")
+		"1 if a management server that provides resources of the cluster is unreachable, else 0.", "cluster")
 )
 
 // collector emits the series of every cluster from what the targets hold.

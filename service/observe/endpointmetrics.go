@@ -27,16 +27,16 @@ const endpointsTimeout = time.Second
 // that it is not in: there are many endpoints, and sums over state are the same.
 var (
 	endpointStateFamily = Gauge("lbd_endpoint_state",
-		"Which state is each endpoint in? 1; the states that it is not in have no series. By state: ready, connecting, idle, transient_failure, unhealthy, ejected.",
+		"1 for the current state of the endpoint: ready, connecting, idle, transient_failure, unhealthy or ejected. Other states have no series.",
 		"cluster", "target", "priority", "locality", "address", "state")
 	endpointShareFamily = Gauge("lbd_endpoint_share",
-		"Which part of all picks from its cluster does each endpoint get now? 0 to 1.",
+		"Ratio of the cluster's picks that the endpoint gets now, 0 to 1.",
 		"cluster", "target", "priority", "locality", "address")
 	endpointWeightFamily = Gauge("lbd_endpoint_weight",
-		"Which weight was each endpoint given?",
+		"Configured weight of the endpoint.",
 		"cluster", "target", "priority", "locality", "address")
 	endpointsTruncatedFamily = Gauge("lbd_endpoint_series_truncated",
-		"Are endpoints missing here? 1 where there are more than 100000 of them, or a cluster did not answer in time; else 0.")
+		"1 if endpoints are missing because there are more than 100000 or a cluster did not answer in time, else 0.")
 )
 
 // EndpointMetrics returns the series of endpoints as they are now, in a registry

@@ -20,7 +20,7 @@ func NewMetrics(s *State, h *History) *Metrics {
 	m := &Metrics{state: s, registry: prometheus.NewRegistry(), maxEndpoints: MaxEndpointsWithSeries}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "lbd_build_info",
-		Help:        "Which lbd is this? Always 1.",
+		Help:        "Version of lbd. The value is always 1.",
 		ConstLabels: prometheus.Labels{"version": s.options.Version, "goversion": runtime.Version()},
 	})
 	build.Set(1)

@@ -49,7 +49,7 @@ func NewState(o StateOptions) *State {
 	s := &State{options: o, ledger: o.Ledger, started: time.Now().UTC()}
 	s.waiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lbd_watchers",
-		Help: "Who waits for changes now? By kind: sse, longpoll.",
+		Help: "Requests that wait for changes now, by kind: sse, longpoll.",
 	}, []string{"kind"})
 	s.waiting.WithLabelValues("longpoll")
 	s.waiting.WithLabelValues("sse")

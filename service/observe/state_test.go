@@ -166,7 +166,7 @@ func TestEndpointMetricsAreBounded(t *testing.T) {
 				t.Errorf("%d endpoints in %s: %d of %s, %v; want %d", c.n, c.cluster, n, name, err, want)
 			}
 		}
-		want := fmt.Sprintf(`# HELP lbd_endpoint_series_truncated Are endpoints missing here? 1 where there are more than 100000 of them, or a cluster did not answer in time; else 0.
+		want := fmt.Sprintf(`# HELP lbd_endpoint_series_truncated 1 if endpoints are missing because there are more than 100000 or a cluster did not answer in time, else 0.
 # TYPE lbd_endpoint_series_truncated gauge
 lbd_endpoint_series_truncated %d
 `, c.truncated)

@@ -70,12 +70,12 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	m := &metrics{
 		pickDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lbd_pick_duration_seconds",
-			Help:    "How long does the decision of a pick take? One pick in 256 is timed, queueing left out.",
+			Help:    "Duration of the decision of a pick, without queueing. One pick in 256 is measured.",
 			Buckets: []float64{100e-9, 250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 50e-6, 250e-6, 1e-3, 10e-3},
 		}),
 		pickWait: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lbd_pick_wait_seconds",
-			Help:    "How long do picks queue for an endpoint to become READY? Only those that queue.",
+			Help:    "Time for which picks waited for a READY endpoint. Only picks that waited count.",
 			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
 	}
