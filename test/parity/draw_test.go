@@ -275,41 +275,27 @@ func (d *drawing) changeUpstreams(stop, start bool) string {
 }
 
 // failPriority stops all of a priority.
-func (d *drawing) failPriority() string {
-	l := d.locality()
-	if l == nil {
-		return ""
-	}
-	for _, e := range d.of(l.priority) {
-		for _, u := range e.upstreams {
-			u.want = false
-		}
-	}
-	return fmt.Sprintf("priority %d fails", l.priority)
-}
+func (d *drawing) failPriority() string { return d.changePriority("fails", false) }
 
 // recover starts all of a priority.
-func (d *drawing) recover() string {
+func (d *drawing) recover() string { return d.changePriority("recovers", true) }
+
+func (d *drawing) changePriority(what string, want bool) string {
 	l := d.locality()
 	if l == nil {
 		return ""
 	}
-	for _, e := range d.of(l.priority) {
-		for _, u := range e.upstreams {
-			u.want = true
+	for _, other := range d.world.localities {
+		if other.priority != l.priority {
+			continue
+		}
+		for _, e := range other.endpoints {
+			for _, u := range e.upstreams {
+				u.want = want
+			}
 		}
 	}
-	return fmt.Sprintf("priority %d recovers", l.priority)
-}
-
-func (d *drawing) of(priority uint32) []*endpoint {
-	var out []*endpoint
-	for _, l := range d.world.localities {
-		if l.priority == priority {
-			out = append(out, l.endpoints...)
-		}
-	}
-	return out
+	return fmt.Sprintf("priority %d %s", l.priority, what)
 }
 
 func (d *drawing) changeWeights() string {

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -131,15 +130,7 @@ func (d *duel) serve() {
 		d.t.Fatal(err)
 	}
 	d.version++
-	r := d.resources()
-	var listeners, routes []types.Resource
-	if r.listener != nil {
-		listeners = append(listeners, r.listener)
-	}
-	if r.routes != nil {
-		routes = append(routes, r.routes)
-	}
-	if err := d.m.set(d.t.Context(), d.node, strconv.Itoa(d.version), listeners, routes, asResources(r.clusters), asResources(r.assignments)); err != nil {
+	if err := d.m.serve(d.t.Context(), d.node, strconv.Itoa(d.version), d.resources()); err != nil {
 		d.t.Fatal(err)
 	}
 }

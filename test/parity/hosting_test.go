@@ -11,6 +11,7 @@ import (
 	managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
@@ -21,6 +22,18 @@ type hosted struct {
 	routes      *routev3.RouteConfiguration
 	clusters    []*clusterv3.Cluster
 	assignments []*endpointv3.ClusterLoadAssignment
+}
+
+// all returns the resources by type.
+func (h hosted) all() [][]types.Resource {
+	var listeners, routes []types.Resource
+	if h.listener != nil {
+		listeners = append(listeners, h.listener)
+	}
+	if h.routes != nil {
+		routes = append(routes, h.routes)
+	}
+	return [][]types.Resource{listeners, routes, asResources(h.clusters), asResources(h.assignments)}
 }
 
 func (h *hosting) resources() hosted {

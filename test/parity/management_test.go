@@ -159,6 +159,12 @@ func (m *management) send(ctx context.Context, node string, version int, r resou
 	return cds, eds, err
 }
 
+// serve gives a node the resources of a target.
+func (m *management) serve(ctx context.Context, node, version string, r hosted) error {
+	all := r.all()
+	return m.set(ctx, node, version, all[0], all[1], all[2], all[3])
+}
+
 // set gives a node its resources.
 func (m *management) set(ctx context.Context, node, version string, listeners, routes, clusters, assignments []types.Resource) error {
 	snapshot := &cache.Snapshot{}

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -42,15 +42,12 @@ const (
 
 // scenario is one run of both sides.
 type scenario struct {
-	name       string
-	seed       uint64
+	*run
+
 	draw       *drawing
-	net        *upstreams
 	management *management
 	grpc       *grpcSide
 	lbd        *lbdSide
-
-	changed time.Time // when a side was seen to change last
 
 	// leaves are the clusters with endpoints as both sides have taken them last.
 	leaves []accepted
@@ -64,45 +61,31 @@ type scenario struct {
 	// renamed is true once a locality's name was there at several priorities:
 	// from then on grpc-go makes priorities anew that lbd keeps.
 	renamed bool
-
-	story []string
 }
 
-// runScenario runs the nth scenario of a seed, and returns what it told.
+// runScenario runs the nth scenario of a seed.
 func runScenario(t *testing.T, seed uint64, n int, m *management, server *grpc.Server) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	name := fmt.Sprintf("s%d", n)
-	net, err := claimHost(server, n)
+	r, err := newRun(fmt.Sprintf("s%d", n), seed, n, server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer net.close()
-	s := &scenario{name: name, seed: seed, net: net, management: m}
-	s.draw = &drawing{Rand: rand.New(rand.NewPCG(seed, uint64(n))), net: net, max: bounds{priorities: maxPriorities, localities: 40, upstreams: 120}}
-	s.draw.begin(name)
-	if s.grpc, err = newGRPCSide(name, m.address); err != nil {
+	defer r.net.close()
+	s := &scenario{run: r, management: m}
+	s.draw = &drawing{Rand: rand.New(rand.NewPCG(seed, uint64(n))), net: r.net, max: bounds{priorities: maxPriorities, localities: 40, upstreams: 120}}
+	s.draw.begin(r.name)
+	if s.grpc, err = newGRPCSide(r.name, m.address); err != nil {
 		t.Fatal(err)
 	}
 	defer s.grpc.close()
-	s.lbd = newLBDSide(name, s.draw.target())
+	s.lbd = newLBDSide(r.name, s.draw.target())
 	defer s.lbd.close()
 
-	steps := 2 + s.draw.IntN(4)
-	for i := range steps + 1 {
-		what := "begin"
-		if i > 0 {
-			what = s.draw.step()
-		}
-		s.story = append(s.story, what)
-		found, err := s.step(ctx, i)
-		if err != nil {
-			t.Fatalf("%s\nstep %d: %v", s.tell(), i, err)
-		}
-		if len(found) > 0 {
-			t.Fatalf("%s\nstep %d differs:\n%s", s.tell(), i, strings.Join(found, "\n"))
-		}
-	}
+	r.steps(t, 2+s.draw.IntN(4), s.draw.step, func(i int) ([]string, error) { return s.step(ctx, i) }, func() []types.Resource {
+		r := s.draw.resources()
+		return slices.Concat(asResources(r.clusters), asResources(r.assignments))
+	})
 }
 
 // step brings the network and both sides to the world as drawn, and compares
@@ -110,10 +93,7 @@ func runScenario(t *testing.T, seed uint64, n int, m *management, server *grpc.S
 // as long as either side still changes: on a busy machine grpc-go may not have
 // got to the update that it has acknowledged.
 func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
-	if len(s.net.stopping()) > 0 {
-		time.Sleep(time.Until(s.changed.Add(youth)))
-	}
-	mixed, err := s.net.settle()
+	mixed, err := s.settleNet()
 	if err != nil {
 		return nil, err
 	}
@@ -130,20 +110,7 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 	s.renamed = s.renamed || slices.ContainsFunc(s.leaves, func(l accepted) bool { return ambiguous(l.assignment) })
 	s.astray = s.astray || s.renamed || mixed || s.policy.lazy() || was != nil && was != s.policy || s.forsook(before)
 	made := [2]map[string]int{make(map[string]int), make(map[string]int)}
-	alike, last := 0, ""
-	for n := 1; ; n++ {
-		found, saw, err := s.compare(ctx, made)
-		if err != nil || len(found) == 0 {
-			return found, err
-		}
-		if saw != last {
-			last, alike = saw, 0
-		}
-		if alike++; alike == attempts || n == mostAttempts {
-			return found, nil
-		}
-		time.Sleep(respite)
-	}
+	return insist(func() (found []string, saw string, err error) { return s.compare(ctx, made) })
 }
 
 // forsook reports whether an update has taken a priority away that was not
@@ -309,27 +276,3 @@ func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (
 }
 
 var errChanging = errors.New("something still changes")
-
-// tell says what led to here.
-func (s *scenario) tell() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, scenario %s on %s\n", s.seed, s.name, s.net.host)
-	for i, what := range s.story {
-		fmt.Fprintf(&b, "step %d: %s\n", i, what)
-	}
-	b.WriteString("up: ")
-	for _, u := range s.net.all {
-		if u.listener != nil {
-			fmt.Fprintf(&b, "%s(%s) ", u.name, u.address)
-		}
-	}
-	r := s.draw.resources()
-	for _, m := range slices.Concat(asResources(r.clusters), asResources(r.assignments)) {
-		js, err := protojson.Marshal(m)
-		if err != nil {
-			js = []byte(err.Error())
-		}
-		fmt.Fprintf(&b, "\n%s", js)
-	}
-	return b.String()
-}

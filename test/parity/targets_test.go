@@ -17,39 +17,35 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/protobuf/encoding/protojson"
 )
 
 // hostingScenario is one run of both sides, which follow one management server.
 type hostingScenario struct {
-	name       string
-	seed       uint64
+	*run
+
 	draw       *hostingDrawing
-	net        *upstreams
 	management *management
 	grpc       *grpcTarget
 	lbd        *lbdTarget
 
 	good    lastGood
 	version int
-	failed  bool      // that the target had no routes in a step before
-	renamed bool      // as in scenario
-	changed time.Time // when a side was seen to change last
-	story   []string
+	failed  bool // that the target had no routes in a step before
+	renamed bool // as in scenario
 }
 
 // runHostingScenario runs the nth scenario of a seed.
 func runHostingScenario(t *testing.T, seed uint64, n int, m *management, server *grpc.Server) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	name := fmt.Sprintf("t%d", n)
-	net, err := claimHost(server, n)
+	run, err := newRun(fmt.Sprintf("t%d", n), seed, n, server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer net.close()
-	s := &hostingScenario{name: name, seed: seed, net: net, management: m}
-	s.draw = &hostingDrawing{drawing: &drawing{Rand: rand.New(rand.NewPCG(seed, 1<<32+uint64(n))), net: net, max: hostingBounds}}
+	defer run.net.close()
+	name := run.name
+	s := &hostingScenario{run: run, management: m}
+	s.draw = &hostingDrawing{drawing: &drawing{Rand: rand.New(rand.NewPCG(seed, 1<<32+uint64(n))), net: run.net, max: hostingBounds}}
 	s.draw.beginHosting(name)
 	target := s.draw.hosting.target
 	if s.grpc, err = newGRPCTarget(bootstrapOf(m.address, name, keepDeleted), target, insecure.NewCredentials()); err != nil {
@@ -62,30 +58,16 @@ func runHostingScenario(t *testing.T, seed uint64, n int, m *management, server 
 	}
 	defer s.lbd.close()
 
-	steps := 2 + s.draw.IntN(4)
-	for s.version = range steps + 1 {
-		what := "begin"
-		if s.version > 0 {
-			what = s.draw.stepHosting(&s.good)
-		}
-		s.story = append(s.story, what)
-		found, err := s.step(ctx)
-		if err != nil {
-			t.Fatalf("%s\nstep %d: %v", s.tell(), s.version, err)
-		}
-		if len(found) > 0 {
-			t.Fatalf("%s\nstep %d differs:\n%s", s.tell(), s.version, strings.Join(found, "\n"))
-		}
-	}
+	run.steps(t, 2+s.draw.IntN(4), func() string { return s.draw.stepHosting(&s.good) }, func(i int) ([]string, error) {
+		s.version = i
+		return s.step(ctx)
+	}, func() []types.Resource { return slices.Concat(s.draw.hosting.resources().all()...) })
 }
 
 // step brings the network and both sides to the target as drawn, and compares them
 // as a step of a cluster's scenario does.
 func (s *hostingScenario) step(ctx context.Context) ([]string, error) {
-	if len(s.net.stopping()) > 0 {
-		time.Sleep(time.Until(s.changed.Add(youth)))
-	}
-	if _, err := s.net.settle(); err != nil {
+	if _, err := s.settleNet(); err != nil {
 		return nil, err
 	}
 	r := s.draw.hosting.resources()
@@ -95,35 +77,17 @@ func (s *hostingScenario) step(ctx context.Context) ([]string, error) {
 	before := s.good
 	s.failed = s.failed || before.failure != ""
 	s.renamed = s.renamed || slices.ContainsFunc(r.assignments, ambiguous)
-	alike, last := 0, ""
-	for n := 1; ; n++ {
+	return insist(func() (found []string, saw string, err error) {
 		s.good = before
-		found, saw, err := s.compare(ctx, r)
-		if err != nil || len(found) == 0 || saw == restless {
-			return found, err
-		}
-		if saw != last {
-			last, alike = saw, 0
-		}
-		if alike++; alike == attempts || n == mostAttempts {
-			return found, nil
-		}
-		time.Sleep(respite)
-	}
+		return s.compare(ctx, r)
+	})
 }
 
 // serve gives both sides the resources, and waits until both have answered to the
 // Listener.
 func (s *hostingScenario) serve(ctx context.Context, r hosted) error {
 	v := strconv.Itoa(s.version)
-	var listeners, routes []types.Resource
-	if r.listener != nil {
-		listeners = append(listeners, r.listener)
-	}
-	if r.routes != nil {
-		routes = append(routes, r.routes)
-	}
-	if err := s.management.set(ctx, s.name, v, listeners, routes, asResources(r.clusters), asResources(r.assignments)); err != nil {
+	if err := s.management.serve(ctx, s.name, v, r); err != nil {
 		return err
 	}
 	for _, node := range s.nodes() {
@@ -135,10 +99,6 @@ func (s *hostingScenario) serve(ctx context.Context, r hosted) error {
 }
 
 func (s *hostingScenario) nodes() [2]string { return [2]string{s.name, lbdNode(s.name)} }
-
-// restless is what both sides are like that did not become quiet in all the time
-// there is.
-const restless = "restless"
 
 // compare waits until both sides are quiet, and says in what they differ, and what
 // they were like.
@@ -309,36 +269,4 @@ func (s *hostingScenario) touch(ctx context.Context) bool {
 		}
 	}
 	return !waits
-}
-
-// tell says what led to here.
-func (s *hostingScenario) tell() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d, scenario %s on %s\n", s.seed, s.name, s.net.host)
-	for i, what := range s.story {
-		fmt.Fprintf(&b, "step %d: %s\n", i, what)
-	}
-	b.WriteString("up: ")
-	for _, u := range s.net.all {
-		if u.listener != nil {
-			fmt.Fprintf(&b, "%s(%s) ", u.name, u.address)
-		}
-	}
-	r := s.draw.hosting.resources()
-	all := slices.Concat(asResources(r.clusters), asResources(r.assignments))
-	if r.listener != nil {
-		all = append(all, r.listener)
-	}
-	if r.routes != nil {
-		all = append(all, r.routes)
-	}
-	for _, m := range all {
-		js, err := protojson.Marshal(m)
-		if err != nil {
-			js = []byte(err.Error())
-		}
-		fmt.Fprintf(&b, "\n%s", js)
-	}
-	fmt.Fprintf(&b, "\nin use: failure %q, clusters %q", s.good.failure, slices.Sorted(maps.Keys(s.good.wants)))
-	return b.String()
 }
