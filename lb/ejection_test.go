@@ -266,3 +266,17 @@ func TestShareOfAllEndpoints(t *testing.T) {
 		}
 	})
 }
+
+// TestOutlierDetectionOfAnotherLeaf: a leaf without outlier detection ejects nothing.
+func TestOutlierDetectionOfAnotherLeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := locality("z", 0, 1, 2)
+		w := newWard(t, l)
+		asking := leaf("b", 1000, nil, l)
+		asking.Cluster.OutlierDetection = ejecting(50)
+		w.offer(aggregated(leaf("a", 1000, nil, l), asking))
+		w.requests(20, "z-1:80")
+		w.happened()
+		w.reaches("z-0:80 z-1:80")
+	})
+}

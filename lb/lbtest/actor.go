@@ -13,25 +13,25 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// ErrActor is wrapped by what an actor in TRANSIENT_FAILURE answers.
+// ErrActor is the error of picks from an actor in TRANSIENT_FAILURE.
 var ErrActor = errors.New("the actor failed")
 
 // Part is an actor's config.
 type Part struct {
 	serviceconfig.LoadBalancingConfig
-	// Name is the actor's, by which the test finds it.
+	// Name is the name of the actor in the test.
 	Name string
-	// Says, where not nil, is what it says of itself while it takes the part.
+	// Says is the state that it reports while it applies the part, if not nil.
 	Says *connectivity.State
-	// Refusal, where not nil, is what it refuses the part with.
+	// Refusal is the error with which it rejects the part, if not nil.
 	Refusal error
 }
 
-// Troupe builds policies that say what the test lets them say. Its pickers
-// answer with an endpoint whose address is the actor's name.
+// Troupe builds policies whose states the test sets. They pick an endpoint whose
+// address is the actor's name.
 type Troupe struct {
 	PolicyName string
-	// Actors are those that were built, in order.
+	// Actors are all that were built, in order.
 	Actors []*Actor
 }
 
@@ -40,7 +40,7 @@ type Actor struct {
 	Conn balancer.ClientConn
 	// Part is the last one.
 	Part *Part
-	// Updates counts the parts that it was given.
+	// Updates counts its parts.
 	Updates int
 	Closed  bool
 	// Idles counts the calls of ExitIdle, Errors those of ResolverError.
@@ -57,23 +57,22 @@ func (t *Troupe) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer
 	return a
 }
 
-// Child is the part of the troupe's actor of a name.
+// Child is the part of the actor with a name.
 func (t *Troupe) Child(name string) policy.Child {
 	return policy.Child{Policy: t.PolicyName, Config: &Part{Name: name}}
 }
 
-// Refusing is the part of an actor that will refuse it.
+// Refusing is the part that an actor rejects.
 func (t *Troupe) Refusing(name string, err error) policy.Child {
 	return policy.Child{Policy: t.PolicyName, Config: &Part{Name: name, Refusal: err}}
 }
 
-// Saying is the part of an actor that says state while it takes it.
+// Saying is the part with which an actor reports state.
 func (t *Troupe) Saying(name string, state connectivity.State) policy.Child {
 	return policy.Child{Policy: t.PolicyName, Config: &Part{Name: name, Says: &state}}
 }
 
-// Actor returns the actor of a name that was built last and is not closed, or
-// nil.
+// Actor returns the last actor of a name that is not closed, or nil.
 func (t *Troupe) Actor(name string) *Actor {
 	for _, a := range slices.Backward(t.Actors) {
 		if !a.Closed && a.Part != nil && a.Part.Name == name {
@@ -83,7 +82,7 @@ func (t *Troupe) Actor(name string) *Actor {
 	return nil
 }
 
-// Built counts the actors of a name that were built, closed or not.
+// Built returns how many actors of a name were built.
 func (t *Troupe) Built(name string) int {
 	n := 0
 	for _, a := range t.Actors {
@@ -94,12 +93,12 @@ func (t *Troupe) Built(name string) int {
 	return n
 }
 
-// Says lets the actor report state, in the batch that runs now.
+// Says reports state. The owner must call it.
 func (a *Actor) Says(state connectivity.State) {
 	a.Conn.UpdateState(balancer.State{ConnectivityState: state, Picker: a.Picker(state)})
 }
 
-// Picker is what the actor reports with state.
+// Picker returns the picker of a state.
 func (a *Actor) Picker(state connectivity.State) balancer.Picker {
 	switch state {
 	case connectivity.Ready:

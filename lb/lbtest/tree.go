@@ -14,7 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// Tree runs one policy, as the topmost of a tree of its own.
+// Tree runs one policy.
 type Tree struct {
 	*policy.Tree
 
@@ -22,28 +22,28 @@ type Tree struct {
 	root  balancer.Balancer
 	ended chan struct{} // of the batch that runs now
 
-	// What the policy said and did. The test reads it between batches.
+	// What the policy did. The test reads it between batches.
 
-	// Reports are the states that it sent up; no more than one of a batch.
+	// Reports are the states that it reported, once at most in each batch.
 	Reports []balancer.State
-	// Events are what it reported since the test looked last; see TakeEvents.
+	// Events are those since TakeEvents.
 	Events []policy.Event
 	// SubConns are those that it made, in order.
 	SubConns []*SubConn
-	// Connected are the addresses whose SubConns it asked to connect, in order.
+	// Connected are the addresses of its calls of Connect, in order.
 	Connected []string
 
 	// Resolves counts the calls of ResolveNow.
 	Resolves int
 
-	// RefuseSubConn, where not nil, is asked before a SubConn is made.
+	// RefuseSubConn returns an error for SubConns that cannot be made. It may be nil.
 	RefuseSubConn func(address string) error
 
 	inBatch int
 }
 
-// NewTree builds the policy. Its children come from others. It is closed when
-// the test ends; in a synctest bubble close it before.
+// NewTree builds the policy. others build its children. It is closed when the test
+// ends; in a synctest bubble close it before.
 func NewTree(tb testing.TB, builder balancer.Builder, others ...balancer.Builder) *Tree {
 	tb.Helper()
 	t := &Tree{tb: tb}
@@ -59,8 +59,7 @@ func NewTree(tb testing.TB, builder balancer.Builder, others ...balancer.Builder
 	return t
 }
 
-// Draws returns a source of chance that gives values in turn, over and over, to
-// one goroutine.
+// Draws returns a source of random numbers that repeats values, for one goroutine.
 func Draws(values ...uint64) func() uint64 {
 	i := -1
 	return func() uint64 {
@@ -69,7 +68,7 @@ func Draws(values ...uint64) func() uint64 {
 	}
 }
 
-// Batch runs f as one batch of the tree's owner and returns when it has ended.
+// Batch runs f as one batch of the owner.
 func (t *Tree) Batch(f func()) {
 	t.tb.Helper()
 	ended := make(chan struct{})
@@ -82,11 +81,10 @@ func (t *Tree) Batch(f func()) {
 	<-ended
 }
 
-// Sleep lets time pass on the clock of a synctest bubble, and all that comes of
-// it happen.
+// Sleep lets time pass on the clock of a synctest bubble.
 func (t *Tree) Sleep(d time.Duration) {
 	t.tb.Helper()
-	t.Batch(func() {}) // what the test has read happened before; the race detector is told so
+	t.Batch(func() {}) // for the race detector: what the test has read happened before
 	time.Sleep(d)
 	synctest.Wait()
 	t.Batch(func() {})
@@ -103,7 +101,7 @@ func (t *Tree) endBatch() {
 	}
 }
 
-// Update hands the policy its part of a config, as a batch.
+// Update applies a part of a config in a batch.
 func (t *Tree) Update(c policy.Child) error {
 	t.tb.Helper()
 	var err error
@@ -111,7 +109,7 @@ func (t *Tree) Update(c policy.Child) error {
 	return err
 }
 
-// Config hands the policy a config that it must take.
+// Config is Update with a part that the policy must accept.
 func (t *Tree) Config(c policy.Child) {
 	t.tb.Helper()
 	if err := t.Update(c); err != nil {
@@ -119,13 +117,13 @@ func (t *Tree) Config(c policy.Child) {
 	}
 }
 
-// Root is the policy. It is the owner's to call.
+// Root returns the policy, which only the owner may call.
 func (t *Tree) Root() balancer.Balancer { return t.root }
 
 // Close closes the policy.
 func (t *Tree) Close() { t.Owner.Close(t.root.Close) }
 
-// State is what the policy reported last: IDLE before it did.
+// State returns the state reported last; IDLE before the first.
 func (t *Tree) State() connectivity.State {
 	if len(t.Reports) == 0 {
 		return connectivity.Idle
@@ -133,7 +131,7 @@ func (t *Tree) State() connectivity.State {
 	return t.Reports[len(t.Reports)-1].ConnectivityState
 }
 
-// Picker is the picker reported last.
+// Picker returns the picker reported last.
 func (t *Tree) Picker() balancer.Picker {
 	t.tb.Helper()
 	if len(t.Reports) == 0 {
@@ -142,7 +140,7 @@ func (t *Tree) Picker() balancer.Picker {
 	return t.Reports[len(t.Reports)-1].Picker
 }
 
-// Pick lets the last picker pick for call; nil is a call that asks nothing.
+// Pick picks with the last picker. call may be nil.
 func (t *Tree) Pick(call *policy.Call) (balancer.PickResult, error) {
 	t.tb.Helper()
 	if call == nil {
@@ -154,14 +152,14 @@ func (t *Tree) Pick(call *policy.Call) (balancer.PickResult, error) {
 	return t.Picker().Pick(balancer.PickInfo{Ctx: call})
 }
 
-// TakeEvents returns the events since it was asked last.
+// TakeEvents returns the events since its last call.
 func (t *Tree) TakeEvents() []policy.Event {
 	e := t.Events
 	t.Events = nil
 	return e
 }
 
-// Describe is the policy's own description.
+// Describe returns the policy's description.
 func (t *Tree) Describe() policy.Node {
 	t.tb.Helper()
 	var n policy.Node
@@ -169,7 +167,7 @@ func (t *Tree) Describe() policy.Node {
 	return n
 }
 
-// Summarize is the policy's own summary.
+// Summarize returns the policy's summary.
 func (t *Tree) Summarize() policy.Summary {
 	t.tb.Helper()
 	var s policy.Summary
@@ -177,7 +175,6 @@ func (t *Tree) Summarize() policy.Summary {
 	return s
 }
 
-// clientConn is the tree as the policy sees it.
 type clientConn struct {
 	balancer.ClientConn
 
@@ -211,7 +208,7 @@ func (c *clientConn) MetricsRecorder() estats.MetricsRecorder {
 	return &estats.UnimplementedMetricsRecorder{}
 }
 
-// SubConn is a SubConn in the state that the test says.
+// SubConn is a SubConn whose state the test sets.
 type SubConn struct {
 	balancer.SubConn
 
@@ -219,16 +216,16 @@ type SubConn struct {
 	listener func(balancer.SubConnState)
 
 	Addresses []resolver.Address
-	State     connectivity.State // as said last; IDLE at first
+	State     connectivity.State // IDLE at first
 	// Connects counts the policy's calls of Connect.
 	Connects int
-	// Healths are the health listeners that were registered, in order.
+	// Healths are the registered health listeners, in order.
 	Healths []func(balancer.SubConnState)
-	// Closed tells that the policy has shut it down.
+	// Closed means that it was shut down.
 	Closed bool
 }
 
-// SubConn returns the SubConn of an address, which must be the only one.
+// SubConn returns the only open SubConn of an address.
 func (t *Tree) SubConn(address string) *SubConn {
 	t.tb.Helper()
 	var found *SubConn
@@ -246,13 +243,13 @@ func (t *Tree) SubConn(address string) *SubConn {
 	return found
 }
 
-// Connect is counted.
+// Connect counts the call.
 func (s *SubConn) Connect() {
 	s.Connects++
 	s.tree.Connected = append(s.tree.Connected, s.Addresses[0].Addr)
 }
 
-// Shutdown tells the listener at the end of the owner's turn.
+// Shutdown calls the listener after the owner's current function.
 func (s *SubConn) Shutdown() {
 	if s.Closed {
 		s.tree.tb.Errorf("SubConn %s is shut down twice", s.Addresses[0].Addr)
@@ -261,15 +258,15 @@ func (s *SubConn) Shutdown() {
 	s.tree.Owner.Later(func() { s.listener(balancer.SubConnState{ConnectivityState: connectivity.Shutdown}) })
 }
 
-// UpdateAddresses notes them.
+// UpdateAddresses sets Addresses.
 func (s *SubConn) UpdateAddresses(addrs []resolver.Address) { s.Addresses = addrs }
 
-// RegisterHealthListener notes it.
+// RegisterHealthListener adds it to Healths.
 func (s *SubConn) RegisterHealthListener(f func(balancer.SubConnState)) {
 	s.Healths = append(s.Healths, f)
 }
 
-// Ready returns the first address where the state is READY.
+// Ready returns the first address if the state is READY.
 func (s *SubConn) Ready() (string, bool) {
 	if s.State == connectivity.Ready {
 		return s.Addresses[0].Addr, true
@@ -277,13 +274,13 @@ func (s *SubConn) Ready() (string, bool) {
 	return "", false
 }
 
-// Says lets the SubConn be in state, in the batch that runs now. err is why.
+// Says sets the state and calls the listener. The owner must call it.
 func (s *SubConn) Says(state connectivity.State, err error) {
 	s.State = state
 	s.listener(balancer.SubConnState{ConnectivityState: state, ConnectionError: err})
 }
 
-// As returns v as a T, which it must be.
+// As asserts that v is a T.
 func As[T any](tb testing.TB, v any) T {
 	tb.Helper()
 	out, ok := v.(T)

@@ -37,6 +37,16 @@ type stage struct {
 	parts      map[string]policy.Child
 }
 
+func newStage(t *testing.T, steps ...step) *stage {
+	s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
+	s.tree = lbtest.NewTree(t, weightedtarget.Builder(), s.actors)
+	s.tree.Draw = rand.New(rand.NewPCG(1, 2)).Uint64
+	for _, step := range steps {
+		step(s)
+	}
+	return s
+}
+
 type step func(s *stage)
 
 // config gives the localities, each as "zone:weight".
@@ -226,13 +236,7 @@ func TestWeightedTarget(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
-			s.tree = lbtest.NewTree(t, weightedtarget.Builder(), s.actors)
-			r := rand.New(rand.NewPCG(1, 2))
-			s.tree.Draw = r.Uint64
-			for _, step := range tt.steps {
-				step(s)
-			}
+			s := newStage(t, tt.steps...)
 			if got := s.String(); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
@@ -247,8 +251,7 @@ func TestWeightedTarget(t *testing.T) {
 // TestShares: every draw of a thousand evenly spaced ones falls where its weight
 // says.
 func TestShares(t *testing.T) {
-	s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
-	s.tree = lbtest.NewTree(t, weightedtarget.Builder(), s.actors)
+	s := newStage(t)
 	draws := make([]uint64, 1000)
 	for i := range draws {
 		draws[i] = uint64(i)*(math.MaxUint64/1000) + 1<<40
@@ -277,6 +280,18 @@ func (excluding) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return balancer.PickResult{}, policy.NewRefusal(policy.KindAllExcluded, "", "all of mine are excluded")
 }
 
+// serve makes localities READY. Those in out have only endpoints that are excluded.
+func (s *stage) serve(out []string, targets ...string) {
+	for _, target := range targets {
+		a := s.actors.Actor(target[:1])
+		picker := a.Picker(ready)
+		if slices.Contains(out, target[:1]) {
+			picker = excluding{}
+		}
+		s.tree.Batch(func() { a.Conn.UpdateState(balancer.State{ConnectivityState: ready, Picker: picker}) })
+	}
+}
+
 // TestExclude: a pick that excludes all of the drawn locality goes to another one,
 // but not to another priority.
 func TestExclude(t *testing.T) {
@@ -295,17 +310,10 @@ func TestExclude(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
-			s.tree = lbtest.NewTree(t, weightedtarget.Builder(), s.actors)
+			s := newStage(t)
+			s.tree.Draw = lbtest.Draws(0)
 			config("a:1", "b:1", "c:1")(s)
-			for _, zone := range []string{"a", "b", "c"} {
-				a := s.actors.Actor(zone)
-				picker := a.Picker(ready)
-				if slices.Contains(tt.out, zone) {
-					picker = excluding{}
-				}
-				s.tree.Batch(func() { a.Conn.UpdateState(balancer.State{ConnectivityState: ready, Picker: picker}) })
-			}
+			s.serve(tt.out, "a", "b", "c")
 			call := &policy.Call{Exclude: tt.exclude, Trace: new(policy.Trace)}
 			_, err := s.tree.Pick(call)
 			var got string
@@ -345,18 +353,9 @@ func TestExcludeShares(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
-			s.tree = lbtest.NewTree(t, weightedtarget.Builder(), s.actors)
-			s.tree.Draw = rand.New(rand.NewPCG(1, 2)).Uint64
+			s := newStage(t)
 			config(tt.weights...)(s)
-			for _, w := range tt.weights {
-				a := s.actors.Actor(w[:1])
-				picker := a.Picker(ready)
-				if slices.Contains(tt.out, w[:1]) {
-					picker = excluding{}
-				}
-				s.tree.Batch(func() { a.Conn.UpdateState(balancer.State{ConnectivityState: ready, Picker: picker}) })
-			}
+			s.serve(tt.out, tt.weights...)
 			got := make(map[string]int)
 			const n = 3000
 			for range n {
@@ -382,8 +381,7 @@ func TestExcludeShares(t *testing.T) {
 }
 
 func TestCallsReachEveryChild(t *testing.T) {
-	s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, localities: map[string]*policy.Locality{}, parts: map[string]policy.Child{}}
-	s.tree = lbtest.NewTree(t, weightedtarget.Builder(), s.actors)
+	s := newStage(t)
 	config("a:1", "b:1")(s)
 	s.tree.Batch(func() {
 		s.tree.Root().ExitIdle()
