@@ -1,0 +1,203 @@
+package access
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/decode/text"
+)
+
+// Bounds of an identity file.
+const (
+	// MaxFileBytes is the maximum size of an identity file.
+	MaxFileBytes = 4 << 20
+	maxCallers   = 10_000
+	maxPatterns  = 1_000
+	maxName      = 64
+)
+
+// file is the content of an identity file (YAML or JSON).
+type file struct {
+	Tokens       []tokenEntry       `json:"tokens"`
+	Certificates []certificateEntry `json:"certificates"`
+	UnixPeers    []peerEntry        `json:"unix_peers"`
+}
+
+// grant is what every kind of entry has.
+type grant struct {
+	Name     string    `json:"name"`
+	Roles    []string  `json:"roles"`
+	Clusters *[]string `json:"clusters"`
+	Expires  time.Time `json:"expires"`
+}
+
+type tokenEntry struct {
+	grant
+
+	SHA256 string `json:"sha256"`
+}
+
+type certificateEntry struct {
+	grant
+
+	SAN string `json:"san"`
+}
+
+type peerEntry struct {
+	grant
+
+	UID *uint32 `json:"uid"`
+	GID *uint32 `json:"gid"`
+}
+
+// entry is a caller and the entry of the file that it comes from.
+type entry struct {
+	caller *Caller
+	source any
+}
+
+func (e entry) equal(o entry) bool { return reflect.DeepEqual(e.source, o.source) }
+
+// Parse parses an identity file in YAML or JSON. Its lists are tokens (name,
+// sha256), certificates (name, san) and unix_peers (name, uid, gid); each entry
+// has roles, and optionally clusters (patterns) and expires (RFC 3339). The error
+// joins one error for each invalid entry.
+func Parse(data []byte) (*Identities, error) {
+	if len(data) > MaxFileBytes {
+		return nil, fmt.Errorf("larger than %d bytes", MaxFileBytes)
+	}
+	asJSON, err := text.FromYAML(data)
+	if err != nil {
+		return nil, err
+	}
+	var f file
+	d := json.NewDecoder(bytes.NewReader(asJSON))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("more than one document")
+	}
+	return f.identities()
+}
+
+func (f *file) identities() (*Identities, error) {
+	if n := len(f.Tokens) + len(f.Certificates) + len(f.UnixPeers); n > maxCallers {
+		return nil, fmt.Errorf("%d entries: at most %d are supported", n, maxCallers)
+	}
+	i := &Identities{tokens: make(map[[sha256.Size]byte]*Caller), callers: make(map[string]entry)}
+	var errs []error
+	add := func(list string, n int, g *grant, source any, bind func(*Caller) error) {
+		c, err := g.caller()
+		if _, exists := i.callers[g.Name]; err == nil && exists {
+			err = errors.New("name: is used by another entry")
+		}
+		if err == nil {
+			err = bind(c)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s[%d] (%s): %w", list, n, clip(g.Name), err))
+			return
+		}
+		i.callers[g.Name] = entry{caller: c, source: source}
+	}
+	for n, e := range f.Tokens {
+		add("tokens", n, &e.grant, e, func(c *Caller) error { return e.bind(i, c) })
+	}
+	for n, e := range f.Certificates {
+		add("certificates", n, &e.grant, e, func(c *Caller) error { return e.bind(i, c) })
+	}
+	for n, e := range f.UnixPeers {
+		add("unix_peers", n, &e.grant, e, func(c *Caller) error { return e.bind(i, c) })
+	}
+	if errs != nil {
+		return nil, errors.Join(errs...)
+	}
+	return i, nil
+}
+
+func (g *grant) caller() (*Caller, error) {
+	if err := validName(g.Name); err != nil {
+		return nil, fmt.Errorf("name: %w", err)
+	}
+	if len(g.Roles) == 0 {
+		return nil, errors.New("roles: required")
+	}
+	roles, err := rolesOf(g.Roles)
+	if err != nil {
+		return nil, fmt.Errorf("roles: %w", err)
+	}
+	c := &Caller{Name: g.Name, Roles: roles, Expires: g.Expires, revoked: make(chan struct{})}
+	if g.Clusters == nil {
+		return c, nil
+	}
+	if len(*g.Clusters) == 0 || len(*g.Clusters) > maxPatterns {
+		return nil, fmt.Errorf("clusters: must have 1 to %d patterns; without the field, all clusters match", maxPatterns)
+	}
+	for n, p := range *g.Clusters {
+		if p == "" {
+			return nil, fmt.Errorf("clusters[%d]: empty pattern", n)
+		}
+	}
+	c.patterns = *g.Clusters
+	return c, nil
+}
+
+func (e *tokenEntry) bind(i *Identities, c *Caller) error {
+	sum, err := hex.DecodeString(e.SHA256)
+	if err != nil || len(sum) != sha256.Size {
+		return fmt.Errorf("sha256: must be %d hexadecimal digits, the SHA-256 of the token", 2*sha256.Size)
+	}
+	key := [sha256.Size]byte(sum)
+	if other, ok := i.tokens[key]; ok {
+		return fmt.Errorf("sha256: is the same as of %s", other.Name)
+	}
+	i.tokens[key] = c
+	return nil
+}
+
+func (e *certificateEntry) bind(i *Identities, c *Caller) error {
+	kind, pattern, ok := strings.Cut(e.SAN, ":")
+	if !ok || kind != "dns" && kind != "uri" || pattern == "" {
+		return errors.New("san: must be dns:PATTERN or uri:PATTERN")
+	}
+	i.certificates = append(i.certificates, certificate{kind: kind, pattern: pattern, caller: c})
+	return nil
+}
+
+func (e *peerEntry) bind(i *Identities, c *Caller) error {
+	if e.UID == nil && e.GID == nil {
+		return errors.New("set uid, gid or both")
+	}
+	i.peers = append(i.peers, peer{uid: e.UID, gid: e.GID, caller: c})
+	return nil
+}
+
+// validName checks a caller's name: events, logs and metrics show it as it is.
+func validName(name string) error {
+	if name == "" || len(name) > maxName {
+		return fmt.Errorf("must have 1 to %d bytes", maxName)
+	}
+	for _, r := range name {
+		if r < '!' || r > '~' || r == '"' || r == '\\' {
+			return errors.New("must be printable ASCII without spaces, quotes and backslashes")
+		}
+	}
+	return nil
+}
+
+func clip(s string) string {
+	if len(s) > maxName {
+		return strings.ToValidUTF8(s[:maxName], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,158 @@
+package access
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// MaxTokenBytes is the maximum length of a bearer token.
+const MaxTokenBytes = 512
+
+// The reasons why credentials identify no caller.
+var (
+	ErrUnknownToken       = errors.New("the token is unknown")
+	ErrUnknownCertificate = errors.New("no identity matches the client certificate")
+)
+
+// ExpiredError says that credentials identify a caller whose identity has ended.
+type ExpiredError struct {
+	Name string
+	At   time.Time
+}
+
+func (e *ExpiredError) Error() string {
+	return fmt.Sprintf("the identity %s expired at %s", e.Name, e.At.UTC().Format(time.RFC3339))
+}
+
+// Identities are the callers of one version of an identity file. They are
+// immutable and may be used from any goroutine. A nil *Identities has none.
+type Identities struct {
+	tokens       map[[sha256.Size]byte]*Caller
+	certificates []certificate
+	peers        []peer
+	callers      map[string]entry // by name
+}
+
+// certificate is a caller that shows a client certificate with a SAN of the form
+// of a pattern.
+type certificate struct {
+	kind, pattern string // kind is dns or uri
+	caller        *Caller
+}
+
+// peer is a caller on a unix socket. A nil uid or gid means any.
+type peer struct {
+	uid, gid *uint32
+	caller   *Caller
+}
+
+// Len returns the number of callers.
+func (i *Identities) Len() int {
+	if i == nil {
+		return 0
+	}
+	return len(i.callers)
+}
+
+// Token returns the caller of a bearer token.
+//
+// The map is indexed by the token's SHA-256, so that how long the lookup takes
+// depends on the hash only, from which nothing follows about the token.
+func (i *Identities) Token(token string, now time.Time) (*Caller, error) {
+	if i == nil || len(token) > MaxTokenBytes {
+		return nil, ErrUnknownToken
+	}
+	c, ok := i.tokens[sha256.Sum256([]byte(token))]
+	if !ok {
+		return nil, ErrUnknownToken
+	}
+	return current(c, now)
+}
+
+// Certificate returns the caller of a client certificate, which the TLS
+// handshake has verified: that of the first entry with a matching SAN.
+func (i *Identities) Certificate(cert *x509.Certificate, now time.Time) (*Caller, error) {
+	if i == nil {
+		return nil, ErrUnknownCertificate
+	}
+	for _, entry := range i.certificates {
+		if entry.matches(cert) {
+			return current(entry.caller, now)
+		}
+	}
+	return nil, ErrUnknownCertificate
+}
+
+func (c certificate) matches(cert *x509.Certificate) bool {
+	if c.kind == "dns" {
+		for _, name := range cert.DNSNames {
+			if match(c.pattern, name) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, uri := range cert.URIs {
+		if match(c.pattern, uri.String()) {
+			return true
+		}
+	}
+	return false
+}
+
+// Peer returns the caller of a process on the other end of a unix socket: that of
+// the first matching entry, or nil if there is none.
+func (i *Identities) Peer(uid, gid uint32, now time.Time) (*Caller, error) {
+	if i == nil {
+		return nil, nil
+	}
+	for _, entry := range i.peers {
+		if (entry.uid == nil || *entry.uid == uid) && (entry.gid == nil || *entry.gid == gid) {
+			return current(entry.caller, now)
+		}
+	}
+	return nil, nil
+}
+
+func current(c *Caller, now time.Time) (*Caller, error) {
+	if !c.Expires.IsZero() && !now.Before(c.Expires) {
+		return nil, &ExpiredError{Name: c.Name, At: c.Expires}
+	}
+	return c, nil
+}
+
+// replace makes i the successor of old. A caller whose entry is the same stays
+// the same *Caller; the others of old are revoked.
+func (i *Identities) replace(old *Identities) {
+	if old == nil {
+		return
+	}
+	kept := make(map[*Caller]*Caller)
+	for name, e := range old.callers {
+		successor, ok := i.callers[name]
+		if !ok || !successor.equal(e) {
+			close(e.caller.revoked)
+			continue
+		}
+		kept[successor.caller] = e.caller
+		i.callers[name] = e
+	}
+	keep := func(c *Caller) *Caller {
+		if k, ok := kept[c]; ok {
+			return k
+		}
+		return c
+	}
+	for sum, c := range i.tokens {
+		i.tokens[sum] = keep(c)
+	}
+	for n := range i.certificates {
+		i.certificates[n].caller = keep(i.certificates[n].caller)
+	}
+	for n := range i.peers {
+		i.peers[n].caller = keep(i.peers[n].caller)
+	}
+}

@@ -1,0 +1,197 @@
+package access
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// checkInterval is how often files are checked for changes.
+const checkInterval = time.Second
+
+// othersRead is the permission of users other than the owner and the group to
+// read a file.
+const othersRead = 0o004
+
+// A SecretFile is a file that only its owner and group may read.
+type SecretFile string
+
+// Read returns the content of the file. It is an error if other users may read
+// the file, or if it has more than [MaxFileBytes].
+func (f SecretFile) Read() ([]byte, error) {
+	file, err := os.Open(string(f))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: string(f), Err: errors.New("not a regular file")}
+	}
+	if mode := info.Mode().Perm(); mode&othersRead != 0 {
+		return nil, fmt.Errorf("%s: every user can read it (mode %04o): run chmod o-rwx on it, or set defaultMode of a Kubernetes volume to 0440", f, mode)
+	}
+	data, err := io.ReadAll(io.LimitReader(file, MaxFileBytes+1))
+	if err == nil && len(data) > MaxFileBytes {
+		err = fmt.Errorf("%s: larger than %d bytes", f, MaxFileBytes)
+	}
+	return data, err
+}
+
+// failure is why the files are not in use.
+type failure struct {
+	err   error
+	since time.Time
+}
+
+// ReloadOptions are the options of [Reload].
+type ReloadOptions[T any] struct {
+	// Name of the files in log messages: "identity file".
+	Name string
+	// Read reads the files. What it returns is compared with what it returned
+	// before.
+	Read func() ([][]byte, error)
+	// Load makes the value of what Read returned.
+	Load func([][]byte) (T, error)
+	// Replace is called before successor takes the place of old.
+	Replace func(old, successor T)
+	Logger  *slog.Logger
+	// Transient reports whether an error of Read is a shortage of lbd's own, during
+	// which the files count as unchanged.
+	Transient func(error) bool
+}
+
+// A Reloading is a value made from files. It is made again within a second when
+// the files change; while they are invalid, the last valid value stays in use.
+type Reloading[T any] struct {
+	// fixed after Reload
+	options ReloadOptions[T]
+	closed  chan struct{}
+	stopped sync.WaitGroup
+
+	// of the goroutine that checks
+	seen [][]byte
+
+	value atomic.Pointer[T]
+	err   atomic.Pointer[failure]
+}
+
+// Reload reads files, and checks them until Close is called. It returns an error
+// if they are invalid now.
+func Reload[T any](o ReloadOptions[T]) (*Reloading[T], error) {
+	r := &Reloading[T]{options: o, closed: make(chan struct{})}
+	contents, err := o.Read()
+	if err != nil {
+		return nil, err
+	}
+	v, err := o.Load(contents)
+	if err != nil {
+		return nil, err
+	}
+	r.seen = contents
+	r.value.Store(&v)
+	r.stopped.Go(r.check)
+	return r, nil
+}
+
+// Current returns the value of the last valid content.
+func (r *Reloading[T]) Current() T { return *r.value.Load() }
+
+// Err returns why the present content is not in use, and since when; or nil.
+func (r *Reloading[T]) Err() (since time.Time, err error) {
+	if f := r.err.Load(); f != nil {
+		return f.since, f.err
+	}
+	return time.Time{}, nil
+}
+
+// Close ends the checks. The value stays. It must be called once.
+func (r *Reloading[T]) Close() {
+	close(r.closed)
+	r.stopped.Wait()
+}
+
+func (r *Reloading[T]) check() {
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-r.closed:
+			return
+		case <-ticker.C:
+			r.reload()
+		}
+	}
+}
+
+func (r *Reloading[T]) reload() {
+	contents, err := r.options.Read()
+	if err != nil {
+		if r.options.Transient == nil || !r.options.Transient(err) {
+			r.seen = nil // the same content counts as changed when it can be read again
+			r.fail(err)
+		}
+		return
+	}
+	if r.seen != nil && slices.EqualFunc(contents, r.seen, bytes.Equal) {
+		return
+	}
+	r.seen = contents
+	v, err := r.options.Load(contents)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	if r.options.Replace != nil {
+		r.options.Replace(r.Current(), v)
+	}
+	r.value.Store(&v)
+	r.err.Store(nil)
+	r.options.Logger.Info("reloaded files", "files", r.options.Name)
+}
+
+// fail keeps the value, and logs err once.
+func (r *Reloading[T]) fail(err error) {
+	now := &failure{err: err, since: time.Now()}
+	if old := r.err.Load(); old != nil {
+		if old.err.Error() == err.Error() {
+			return
+		}
+		now.since = old.since
+	}
+	r.err.Store(now)
+	r.options.Logger.Error("files are invalid: their last valid version stays in use", "files", r.options.Name, "error", err)
+}
+
+// Open reads an identity file and reads it again when it changes. Callers that
+// the new content removes or changes are revoked.
+func Open(path string, logger *slog.Logger, transient func(error) bool) (*Reloading[*Identities], error) {
+	return Reload(ReloadOptions[*Identities]{
+		Name: "identity file",
+		Read: func() ([][]byte, error) {
+			data, err := SecretFile(path).Read()
+			return [][]byte{data}, err
+		},
+		Load: func(contents [][]byte) (*Identities, error) {
+			i, err := Parse(contents[0])
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", path, err)
+			}
+			return i, nil
+		},
+		Replace:   func(old, successor *Identities) { successor.replace(old) },
+		Logger:    logger,
+		Transient: transient,
+	})
+}
