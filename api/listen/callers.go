@@ -1,0 +1,195 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/access"
+)
+
+// Callers finds out who makes a request. A nil *Callers knows no identities.
+type Callers struct {
+	// Identities returns the callers that are known now; nil if there are none.
+	Identities func() *access.Identities
+	// Hosts are allowed on listeners that check the host.
+	Hosts *Hosts
+}
+
+// A Listener is a listener that is served.
+type Listener struct {
+	net.Listener
+	Spec
+	Policy
+}
+
+// HostError says that the Host header of a request is not allowed.
+type HostError struct{ Host string }
+
+func (e *HostError) Error() string {
+	return fmt.Sprintf("host %q is not allowed, which protects against DNS rebinding: call lbd by IP address or as localhost, or add --allow-host", clip(e.Host))
+}
+
+// CredentialsError says that a request has credentials of no caller.
+type CredentialsError struct{ Err error }
+
+func (e *CredentialsError) Error() string { return e.Err.Error() }
+
+func (e *CredentialsError) Unwrap() error { return e.Err }
+
+// RoleError says that a caller lacks a role.
+type RoleError struct {
+	// Missing is the role that the request requires.
+	Missing access.Roles
+	// Caller is who lacks it.
+	Caller *access.Caller
+	// Policy is that of the listener.
+	Policy Policy
+}
+
+// NeedsIdentity reports whether another caller could make the request on the same
+// listener.
+func (e *RoleError) NeedsIdentity() bool { return e.Caller.Name == "" && e.Policy.Roles.Has(e.Missing) }
+
+func (e *RoleError) Error() string {
+	required := fmt.Sprintf("role %v is required", e.Missing)
+	switch {
+	case e.Policy.Limited.Has(e.Missing):
+		return required + ": the listener is reachable from other machines, and has no TLS, or its callers have no identity. " + remedies
+	case !e.Policy.Roles.Has(e.Missing):
+		return fmt.Sprintf("%s: the listener has the roles %v", required, e.Policy.Roles)
+	case e.Caller.Name == "":
+		return fmt.Sprintf("%s: callers without identity have the roles %v", required, e.Policy.Anonymous)
+	default:
+		return fmt.Sprintf("%s: %s has the roles %v", required, e.Caller.Name, e.Caller.Roles)
+	}
+}
+
+type (
+	listenerKey struct{}
+	peerKey     struct{}
+)
+
+// BaseContext is that of an http.Server whose listeners are each a *Listener.
+func BaseContext(l net.Listener) context.Context {
+	return context.WithValue(context.Background(), listenerKey{}, l)
+}
+
+// ConnContext notes who is on the other end of a unix socket. It is for
+// http.Server.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	for {
+		wrapper, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		c = wrapper.NetConn()
+	}
+	if u, ok := c.(*net.UnixConn); ok {
+		if cred, ok := peerOf(u); ok {
+			return context.WithValue(ctx, peerKey{}, cred)
+		}
+	}
+	return ctx
+}
+
+// credentials are those of a process.
+type credentials struct{ uid, gid uint32 }
+
+// local is the policy of requests that come through no [Listener].
+var local = Policy{Roles: access.All, Anonymous: access.All, Local: true}
+
+// Identify returns who makes a request, and the policy of the listener. The
+// error is a *HostError or a *CredentialsError.
+//
+// A bearer token comes first, then a client certificate, then the peer of a unix
+// socket. Wrong credentials are an error, even where callers without identity
+// may do what the request asks for: who sends them expects them to be checked.
+func (c *Callers) Identify(r *http.Request, now time.Time) (*access.Caller, Policy, error) {
+	policy := local
+	if l, ok := r.Context().Value(listenerKey{}).(*Listener); ok {
+		policy = l.Policy
+	}
+	if policy.ChecksHost && !c.hosts().Allow(r.Host) {
+		return nil, policy, &HostError{Host: r.Host}
+	}
+	caller, err := c.identified(r, now)
+	if err != nil {
+		return nil, policy, &CredentialsError{Err: err}
+	}
+	if caller == nil {
+		caller = anonymous[policy.Anonymous]
+	}
+	return caller, policy, nil
+}
+
+// Require returns a *RoleError if the caller may not do what role permits.
+func Require(c *access.Caller, p Policy, role access.Roles) error {
+	if (c.Roles & p.Roles).Has(role) {
+		return nil
+	}
+	return &RoleError{Missing: role &^ (c.Roles & p.Roles), Caller: c, Policy: p}
+}
+
+// anonymous has the callers without identity by their roles.
+var anonymous = func() (callers [access.All + 1]*access.Caller) {
+	for r := range callers {
+		callers[r] = access.Anonymous(access.Roles(r))
+	}
+	return callers
+}()
+
+func (c *Callers) hosts() *Hosts {
+	if c == nil {
+		return nil
+	}
+	return c.Hosts
+}
+
+// identified returns the caller whose credentials a request has, or nil if it has
+// none or none are known.
+func (c *Callers) identified(r *http.Request, now time.Time) (*access.Caller, error) {
+	if c == nil || c.Identities == nil {
+		return nil, nil
+	}
+	known := c.Identities()
+	if h := r.Header["Authorization"]; len(h) > 0 {
+		token, err := bearer(h)
+		if err != nil {
+			return nil, err
+		}
+		return known.Token(token, now)
+	}
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return known.Certificate(r.TLS.PeerCertificates[0], now)
+	}
+	if p, ok := r.Context().Value(peerKey{}).(credentials); ok {
+		return known.Peer(p.uid, p.gid, now)
+	}
+	return nil, nil
+}
+
+// bearer returns the token of Authorization headers (RFC 6750).
+func bearer(headers []string) (string, error) {
+	if len(headers) != 1 {
+		return "", errors.New("more than one Authorization header")
+	}
+	scheme, token, _ := strings.Cut(headers[0], " ")
+	token = strings.Trim(token, " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", errors.New("the Authorization header must be: Bearer TOKEN")
+	}
+	return token, nil
+}
+
+func clip(s string) string {
+	const limit = 80
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
+}

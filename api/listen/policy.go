@@ -1,0 +1,69 @@
+package listen
+
+import (
+	"fmt"
+
+	"github.com/lbd-dev/lbd/service/access"
+)
+
+// unsafeRoles are the roles that callers have at most beyond loopback, without
+// TLS or without identity.
+const unsafeRoles = access.Pick | access.Metrics
+
+// A Policy is what callers may do on one listener.
+type Policy struct {
+	// Roles are those that a caller can have, whoever it is.
+	Roles access.Roles
+	// Anonymous are the roles of a caller without identity.
+	Anonymous access.Roles
+	// ChecksHost says that requests to an unknown host are rejected, against DNS
+	// rebinding: on TCP, where callers need no identity.
+	ChecksHost bool
+	// Limited are the roles that a caller would have if the listener were local, or
+	// had TLS and its callers an identity.
+	Limited access.Roles
+	// Local says that only processes of this machine reach the listener.
+	Local bool
+}
+
+// Policy returns the policy of a listener. identities says that callers can have
+// an identity; insecure lifts the limits beyond loopback.
+func (s *Spec) Policy(identities, insecure bool) Policy {
+	p := Policy{Roles: s.Roles, Local: s.IsLocal()}
+	limited := !p.Local && !insecure
+	if limited && !s.TLS {
+		p.Roles &= unsafeRoles
+	}
+	switch {
+	case s.Anonymous != nil:
+		p.Anonymous = *s.Anonymous
+	case !identities:
+		p.Anonymous = s.Roles
+	default:
+	}
+	p.Limited = (p.Anonymous | s.Roles) &^ p.Roles
+	if limited {
+		p.Limited |= p.Anonymous &^ unsafeRoles
+		p.Anonymous &= unsafeRoles
+	}
+	p.Limited &= s.Roles
+	p.Anonymous &= p.Roles
+	p.ChecksHost = !s.IsUnix() && p.Anonymous != 0
+	return p
+}
+
+// Warning returns what the operator should know about a listener, or "".
+func (s *Spec) Warning(p Policy, insecure bool) string {
+	switch {
+	case !p.Local && insecure && p.Anonymous&^unsafeRoles != 0:
+		return fmt.Sprintf("--insecure: every caller that reaches %s has the roles %v", s.Address, p.Anonymous)
+	case p.Limited != 0:
+		return fmt.Sprintf("%s is reachable from other machines and has no TLS, or its callers have no identity: roles are limited to %v. %s",
+			s.Address, p.Roles&(p.Anonymous|unsafeRoles), remedies)
+	default:
+		return ""
+	}
+}
+
+// remedies are what an operator can do about limited roles.
+const remedies = "Add the option tls and --tokens, or, in a trusted network, --insecure"
