@@ -7,12 +7,16 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/access"
 )
 
 // Options configure the handler. All fields but Dashboard are required.
 type Options struct {
 	Service *service.Service
+	// Callers identifies who makes a request. If nil, every caller has all roles.
+	Callers *listen.Callers
 	// Logger gets one record for each internal error. Requests are not logged otherwise.
 	Logger *slog.Logger
 	// OpenAPI is the contract that GET /openapi.yaml returns.
@@ -51,73 +55,76 @@ func New(o Options) http.Handler {
 		mux:     chi.NewRouter(),
 		logger:  o.Logger,
 		metrics: newMetrics(o.Service.Registry()),
+		origins: http.NewCrossOriginProtection(),
+		callers: o.Callers,
 	}
+	pick, read, push, admin, pages := r.as(access.Pick), r.as(access.Read), r.as(access.Push), r.as(access.Admin), r.as(access.Dashboard)
 
 	p := &pickHandlers{service: o.Service}
-	r.get("/pick", p.get)
-	r.get("/v1/pick", p.get)
-	r.post("/pick", p.post)
-	r.post("/v1/pick", p.post)
+	pick.of(filtered).get("/pick", p.get)
+	pick.of(filtered).get("/v1/pick", p.get)
+	pick.of(filtered).post("/pick", p.post)
+	pick.of(filtered).post("/v1/pick", p.post)
 
 	l := &leases{service: o.Service}
-	r.get("/v1/leases/{id}", l.get)
-	r.post("/v1/leases/{id}/done", l.done)
-	r.post("/v1/leases/{id}/renew", l.renew)
-	r.post("/v1/leases/done", l.doneMany)
+	pick.of(filtered).get("/v1/leases/{id}", l.get)
+	pick.of(filtered).post("/v1/leases/{id}/done", l.done)
+	pick.of(filtered).post("/v1/leases/{id}/renew", l.renew)
+	pick.of(filtered).post("/v1/leases/done", l.doneMany)
 
 	c := &clusters{service: o.Service}
-	r.get("/v1/clusters", c.list)
-	r.get("/v1/clusters/watch", c.watchAll) // a cluster of that name is at /v1/clusters/%77atch
-	r.get("/v1/clusters/{name}", c.get)
-	r.get("/v1/clusters/{name}/watch", c.watch)
-	r.get("/v1/clusters/{name}/history", c.history)
+	read.of(filtered).get("/v1/clusters", c.list)
+	read.get("/v1/clusters/watch", c.watchAll) // a cluster of that name is at /v1/clusters/%77atch
+	read.of(named).get("/v1/clusters/{name}", c.get)
+	read.of(named).get("/v1/clusters/{name}/watch", c.watch)
+	read.of(named).get("/v1/clusters/{name}/history", c.history)
 
 	t := &targets{service: o.Service}
-	r.get("/v1/targets", t.list)
-	r.get("/v1/targets/{name}", t.get)
-	r.put("/v1/targets/{name}", t.put)
-	r.delete("/v1/targets/{name}", t.delete)
+	read.of(filtered).get("/v1/targets", t.list)
+	read.of(named).get("/v1/targets/{name}", t.get)
+	push.of(named).put("/v1/targets/{name}", t.put)
+	push.of(named).delete("/v1/targets/{name}", t.delete)
 	x := &xds{service: o.Service}
-	r.get("/v1/xds", x.get)
+	read.get("/v1/xds", x.get)
 
 	e := &resources{service: o.Service}
-	r.get("/v1/clusters/{name}/endpoints", e.getEndpoints)
-	r.put("/v1/clusters/{name}/endpoints", e.putEndpoints)
-	r.delete("/v1/clusters/{name}/endpoints", e.deleteEndpoints)
-	r.get("/v1/clusters/{name}/config", e.getConfig)
-	r.put("/v1/clusters/{name}/config", e.putConfig)
-	r.delete("/v1/clusters/{name}/config", e.deleteConfig)
+	read.of(named).get("/v1/clusters/{name}/endpoints", e.getEndpoints)
+	push.of(named).put("/v1/clusters/{name}/endpoints", e.putEndpoints)
+	push.of(named).delete("/v1/clusters/{name}/endpoints", e.deleteEndpoints)
+	read.of(named).get("/v1/clusters/{name}/config", e.getConfig)
+	push.of(named).put("/v1/clusters/{name}/config", e.putConfig)
+	push.of(named).delete("/v1/clusters/{name}/config", e.deleteConfig)
 
 	s := &snapshots{service: o.Service}
-	r.get("/v1/snapshot", s.get)
-	r.put("/v1/snapshot", s.put)
-	r.post("/v1/snapshot", s.post)
+	read.get("/v1/snapshot", s.get)
+	push.put("/v1/snapshot", s.put)
+	push.post("/v1/snapshot", s.post)
 	f := &resourceFiles{service: o.Service}
-	r.get("/v1/files", f.list)
-	r.post("/v1/files/held/{hash}/permit", f.permit)
+	read.get("/v1/files", f.list)
+	admin.post("/v1/files/held/{hash}/permit", f.permit)
 
 	g := &daemon{service: o.Service}
-	r.get("/v1/daemon", g.get)
-	r.get("/v1/daemon/watch", g.watch)
+	read.get("/v1/daemon", g.get)
+	read.get("/v1/daemon/watch", g.watch)
 	v := &events{service: o.Service}
-	r.get("/v1/events", v.list)
-	r.get("/v1/events/watch", v.watch)
+	read.get("/v1/events", v.list)
+	read.get("/v1/events/watch", v.watch)
 	h := &health{service: o.Service}
 	r.get("/livez", h.live)
 	r.get("/readyz", h.ready)
 	m := newExposition(o.Service.Registry(), o.Service, o.Logger)
-	r.get("/metrics", m.get)
-	r.get("/metrics/endpoints", m.getEndpoints)
+	r.as(access.Metrics).get("/metrics", m.get)
+	r.as(access.Metrics).get("/metrics/endpoints", m.getEndpoints)
 	d := contract(o.OpenAPI)
 	r.get("/openapi.yaml", d.get)
 	b := newDashboard(o.Dashboard)
-	r.get("/", b.getHome)
-	r.get("/assets/{file}", b.getAsset)
+	pages.get("/", b.getHome)
+	pages.get("/assets/{file}", b.getAsset)
 	n := newProblemTypes()
 	r.get("/problems/{code}", n.get)
 	i := newPages()
-	r.get("/docs", i.getDocs)
-	r.get("/docs/{file}", i.getFile)
+	pages.get("/docs", i.getDocs)
+	pages.get("/docs/{file}", i.getFile)
 
 	r.unmatched()
 	return r.mux

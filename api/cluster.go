@@ -42,7 +42,7 @@ type clusters struct{ service *service.Service }
 //	@Failure	400,414,500,503	{object}	Problem
 //	@Router		/v1/clusters [get]
 func (c *clusters) list(w http.ResponseWriter, r *http.Request) error {
-	l, err := readListing(r.URL.RawQuery)
+	l, err := readListing(w, r.URL.RawQuery)
 	if err != nil {
 		return err
 	}

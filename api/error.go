@@ -17,7 +17,6 @@ import (
 const (
 	notFound         fault.Code = "not_found"
 	methodNotAllowed fault.Code = "method_not_allowed"
-	permissionDenied fault.Code = "permission_denied"
 	uriTooLong       fault.Code = "uri_too_long"
 )
 
@@ -43,10 +42,20 @@ var answers = map[fault.Code]answer{
 		means: "A parameter, a header or the body has an invalid value, or the path does not have the parameter.",
 		fix:   "detail names the parameter and its valid values. Do not retry the same request.",
 	},
+	unauthenticated: {
+		status: http.StatusUnauthorized, title: "Unauthenticated",
+		means: "The request has no valid token or client certificate, and callers without identity do not have the role that it requires.",
+		fix:   "Send Authorization: Bearer TOKEN with a token of --tokens, or a client certificate. detail names the missing role, or what is wrong with the credentials.",
+	},
 	permissionDenied: {
 		status: http.StatusForbidden, title: "Permission denied",
-		means: "A web page of another origin called the API. Browsers may only call it from its own origin.",
-		fix:   "Call lbd from the server of your page, or open the dashboard of lbd itself.",
+		means: "The caller lacks a role, may not use the cluster, or is a web page of another origin.",
+		fix:   "detail names the missing role. Add it to the caller's entry in --tokens, or to the listener. A web page calls lbd through its own server.",
+	},
+	misdirectedRequest: {
+		status: http.StatusMisdirectedRequest, title: "Misdirected request",
+		means: "The Host header is not an IP address, localhost or a name of --allow-host. This protects a listener without identity from web pages that use DNS rebinding.",
+		fix:   "Call lbd by IP address or as localhost, or add the name with --allow-host.",
 	},
 	notFound: {
 		status: http.StatusNotFound, title: "Not found",
@@ -182,7 +191,7 @@ type Problem struct {
 	// Detail explains the error, for people.
 	Detail string `json:"detail"`
 	// Code is stable, for programs.
-	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,permission_denied,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
+	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,unauthenticated,permission_denied,misdirected_request,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
 	Cluster  string `json:"cluster,omitempty"`
@@ -220,6 +229,8 @@ func writeProblem(w http.ResponseWriter, p Problem) {
 		h.Set("Retry-After", strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
 	}
 	switch p.Code {
+	case unauthenticated:
+		h.Set("WWW-Authenticate", `Bearer realm="lbd"`)
 	case fault.Dropped:
 		h.Set("Lbd-Drop", headerText(p.Category))
 	case fault.CircuitBroken:

@@ -45,6 +45,6 @@ func (f *resourceFiles) permit(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	permission, err := f.service.PermitFiles(r.Context(), hash, from(r))
+	permission, err := f.service.PermitFiles(r.Context(), hash, from(w, r))
 	return reply(w, permission, err)
 }

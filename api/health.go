@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/access"
 )
 
 // health serves probes in the format of Kubernetes components.
@@ -61,7 +62,7 @@ func writeChecks(w http.ResponseWriter, r *http.Request, name string, checks []s
 			status, verdict = http.StatusServiceUnavailable, "failed"
 		}
 		fmt.Fprintf(&b, "[%c]%s", mark, c.Name)
-		if c.Detail != "" {
+		if c.Detail != "" && hasRole(w, access.Read) {
 			b.WriteString(": " + strings.ReplaceAll(c.Detail, "\n", " "))
 		}
 		b.WriteByte('\n')

@@ -1,15 +1,22 @@
 package api
 
-import "strings"
+import (
+	"net/http"
+	"strings"
+
+	"github.com/lbd-dev/lbd/service/access"
+)
 
 // listing selects a part of a list that is sorted by name.
 type listing struct {
 	prefix, after string
 	limit         int // 0 for no limit
+	caller        *access.Caller
 }
 
 // readListing reads the parameters prefix, after and limit.
-func readListing(query string) (l listing, err error) {
+func readListing(w http.ResponseWriter, query string) (l listing, err error) {
+	l.caller = callerOf(w)
 	err = readParameters(query,
 		parameter{name: "prefix", set: func(v value) string { return v.name(&l.prefix) }},
 		parameter{name: "after", set: func(v value) string { return v.name(&l.after) }},
@@ -23,7 +30,7 @@ func readListing(query string) (l listing, err error) {
 func part[S any](l listing, all []S, name func(S) string) (page []S, next string) {
 	page = []S{}
 	for _, s := range all {
-		if name(s) <= l.after || !strings.HasPrefix(name(s), l.prefix) {
+		if name(s) <= l.after || !strings.HasPrefix(name(s), l.prefix) || !maySee(l.caller, name(s)) {
 			continue
 		}
 		if l.limit > 0 && len(page) == l.limit {

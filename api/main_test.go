@@ -19,6 +19,7 @@ import (
 
 	"github.com/lbd-dev/lbd"
 	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
@@ -44,6 +45,12 @@ type never struct{}
 func (never) Start([]string, func(lb.Connection)) func() { return func() {} }
 
 func start(tb testing.TB, change func(*service.Options)) *daemon {
+	tb.Helper()
+	return startFor(tb, nil, change)
+}
+
+// startFor starts a daemon for callers with identities.
+func startFor(tb testing.TB, callers *listen.Callers, change func(*service.Options)) *daemon {
 	tb.Helper()
 	d := &daemon{tb: tb}
 	var mu sync.Mutex // trees draw from their owners' goroutines
@@ -82,6 +89,7 @@ func start(tb testing.TB, change func(*service.Options)) *daemon {
 	}
 	d.handler = api.New(api.Options{
 		Service: d.service,
+		Callers: callers,
 		Logger:  slog.New(slog.NewTextHandler(&d.log, nil)),
 		OpenAPI: lbd.OpenAPI,
 	})

@@ -110,7 +110,7 @@ const maxKeptBytes = 512 << 10
 func (p *pickHandlers) get(w http.ResponseWriter, r *http.Request) error {
 	s := pickings.Get().(*picking) //nolint:errcheck // the pool holds nothing else
 	defer s.release()
-	if err := p.read(s, r.URL.RawQuery, false); err != nil {
+	if err := p.read(w, s, r.URL.RawQuery, false); err != nil {
 		return err
 	}
 	if s.request.Wait > longWait {
@@ -155,14 +155,14 @@ func (p *pickHandlers) post(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.request.TTL = picks.DefaultTTL
-	if err := p.read(s, r.URL.RawQuery, true); err != nil {
+	if err := p.read(w, s, r.URL.RawQuery, true); err != nil {
 		return err
 	}
 	key, err := idempotencyKey(r.Header)
 	if err != nil {
 		return err
 	}
-	s.request.IdempotencyKey = key
+	s.request.IdempotencyKey = ownKey(w, key)
 	if s.request.Wait > longWait {
 		liftWriteDeadline(w)
 	}
@@ -177,7 +177,7 @@ func (p *pickHandlers) post(w http.ResponseWriter, r *http.Request) error {
 }
 
 // read reads the query into s. ttl is only valid for leases.
-func (p *pickHandlers) read(s *picking, query string, leased bool) error {
+func (p *pickHandlers) read(w http.ResponseWriter, s *picking, query string, leased bool) error {
 	q := &s.request
 	q.N = 1
 	q.Wait = p.service.DefaultWait()
@@ -227,7 +227,7 @@ func (p *pickHandlers) read(s *picking, query string, leased bool) error {
 	case q.Target != "" && q.Path == "":
 		q.Path = "/"
 	}
-	return nil
+	return mayUse(w, q.Cluster+q.Target) // one of them is empty
 }
 
 // idempotencyKey returns the Idempotency-Key header; empty if absent.
@@ -245,6 +245,14 @@ func idempotencyKey(h http.Header) (string, error) {
 		return "", refusal(fault.InvalidArgument, "Idempotency-Key: must be one value of 1 to 255 printable ASCII characters")
 	}
 	return key, nil
+}
+
+// ownKey returns an idempotency key that no other caller can have.
+func ownKey(w http.ResponseWriter, key string) string {
+	if name := callerOf(w).Name; key != "" && name != "" {
+		return name + "\n" + key
+	}
+	return key
 }
 
 // write writes the picks.

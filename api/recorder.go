@@ -4,12 +4,17 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/service/access"
 )
 
 // recorder records the status of a response; 0 until the header is written.
 type recorder struct {
 	http.ResponseWriter
 	status int
+	caller *access.Caller
+	policy listen.Policy
 }
 
 var recorders = sync.Pool{New: func() any { return new(recorder) }}

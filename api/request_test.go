@@ -19,7 +19,7 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 		mux := chi.NewRouter()
 		mux.HandleFunc("/{name}", func(w http.ResponseWriter, r *http.Request) {
 			var err error
-			if got, err = read(w, r); err != nil {
+			if got, err = read(&recorder{ResponseWriter: w}, r); err != nil {
 				t.Error(err)
 			}
 		})
@@ -40,16 +40,16 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("put: got %+v, want %+v", got, want)
 	}
-	got = request("DELETE", "/a%2Fb?dry_run=1", "", func(_ http.ResponseWriter, r *http.Request) (any, error) {
-		return deleteRequest(r, sources.Config)
+	got = request("DELETE", "/a%2Fb?dry_run=1", "", func(w http.ResponseWriter, r *http.Request) (any, error) {
+		return deleteRequest(w, r, sources.Config)
 	})
 	if want := (&sources.DeleteRequest{
 		Kind: sources.Config, Cluster: "a/b", DryRun: true, Precondition: match, From: "192.0.2.1:7",
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("delete: got %+v, want %+v", got, want)
 	}
-	got = request("PUT", "/xds:%2F%2F%2Fa?dry_run=1", "", func(_ http.ResponseWriter, r *http.Request) (any, error) {
-		return hostRequest(r)
+	got = request("PUT", "/xds:%2F%2F%2Fa?dry_run=1", "", func(w http.ResponseWriter, r *http.Request) (any, error) {
+		return hostRequest(w, r)
 	})
 	if want := (&sources.HostRequest{Target: "xds:///a", DryRun: true, Precondition: match, From: "192.0.2.1:7"}); !reflect.DeepEqual(got, want) {
 		t.Errorf("host: got %+v, want %+v", got, want)

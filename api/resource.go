@@ -191,7 +191,7 @@ func (e *resources) put(w http.ResponseWriter, r *http.Request, kind sources.Kin
 
 // pushRequest reads a push.
 func pushRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*sources.PushRequest, error) {
-	p := &sources.PushRequest{Kind: kind, From: from(r)}
+	p := &sources.PushRequest{Kind: kind, From: from(w, r)}
 	var err error
 	if p.Cluster, err = pathName(r, "name"); err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func readResources(w http.ResponseWriter, r *http.Request, most int64) ([]byte, 
 }
 
 func (e *resources) delete(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
-	d, err := deleteRequest(r, kind)
+	d, err := deleteRequest(w, r, kind)
 	if err != nil {
 		return err
 	}
@@ -238,8 +238,8 @@ func (e *resources) delete(w http.ResponseWriter, r *http.Request, kind sources.
 }
 
 // deleteRequest reads a deletion.
-func deleteRequest(r *http.Request, kind sources.Kind) (*sources.DeleteRequest, error) {
-	d := &sources.DeleteRequest{Kind: kind, From: from(r)}
+func deleteRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*sources.DeleteRequest, error) {
+	d := &sources.DeleteRequest{Kind: kind, From: from(w, r)}
 	var err error
 	if d.Cluster, err = pathName(r, "name"); err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 )
@@ -24,7 +25,10 @@ type router struct {
 	mux     *chi.Mux
 	logger  *slog.Logger
 	metrics *metrics
-	origins http.CrossOriginProtection
+	origins *http.CrossOriginProtection
+	callers *listen.Callers
+
+	permission permission // of the routes that are added
 }
 
 // get also registers HEAD, for which the server omits the body.
@@ -39,7 +43,7 @@ func (r *router) delete(pattern string, h handler) { r.route(http.MethodDelete, 
 
 func (r *router) route(method, pattern string, h handler) {
 	r.mux.Method(method, pattern, &endpoint{
-		handle: h, router: r, series: r.metrics.of(pattern, method),
+		handle: h, router: r, series: r.metrics.of(pattern, method), permission: r.permission,
 	})
 }
 
@@ -91,9 +95,10 @@ func (r *router) refuseUnmatched(w http.ResponseWriter, request *http.Request) e
 
 // endpoint wraps a handler: limits, metrics, errors and panics.
 type endpoint struct {
-	handle handler
-	router *router
-	series *series
+	handle     handler
+	router     *router
+	series     *series
+	permission permission
 }
 
 // MaxURLBytes is the maximum length of the encoded path and query.
@@ -107,7 +112,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec.ResponseWriter, rec.status = w, 0
 	defer func() {
 		e.series.observe(rec.status, time.Since(start))
-		rec.ResponseWriter = nil
+		rec.ResponseWriter, rec.caller = nil, nil
 		recorders.Put(rec)
 	}()
 	defer func() {
@@ -116,7 +121,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	w.Header()["X-Content-Type-Options"] = nosniff
-	if err := e.answer(rec, r); err != nil {
+	if err := e.answer(rec, r, start); err != nil {
 		e.refuse(rec, r, err)
 	}
 	if rec.status == 0 { // the implicit status of the server
@@ -124,9 +129,12 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (e *endpoint) answer(w http.ResponseWriter, r *http.Request) error {
+func (e *endpoint) answer(w *recorder, r *http.Request, now time.Time) error {
 	if len(r.URL.Path)+len(r.URL.RawQuery) > MaxURLBytes {
 		return refusal(uriTooLong, "path and query are longer than %d bytes", MaxURLBytes)
+	}
+	if err := e.authorize(w, r, now); err != nil {
+		return err
 	}
 	if err := e.router.origins.Check(r); err != nil {
 		return refusal(permissionDenied, "requests of web pages of other origins are not allowed: %v", err)
@@ -139,10 +147,10 @@ func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
 	refused := refusalOf(r.Context(), err)
 	switch refused.Code {
 	case fault.Internal:
-		e.log(r, "request failed", slog.Any("error", err))
+		e.log(w, r, "request failed", slog.Any("error", err))
 		refused = &fault.Error{Code: fault.Internal, Detail: "internal error; see the log of lbd"}
 	case fault.StorageFailed:
-		e.log(r, "push was not stored", slog.Any("error", err))
+		e.log(w, r, "push was not stored", slog.Any("error", err))
 	case fault.CallerGone:
 		if w.status == 0 {
 			w.WriteHeader(statusCallerGone)
@@ -164,7 +172,7 @@ func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
 // response has begun, or if the handler asked for that.
 func (e *endpoint) panicked(w *recorder, r *http.Request, v any) {
 	if v != http.ErrAbortHandler { //nolint:errorlint // net/http panics with it bare
-		e.log(r, "handler panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+		e.log(w, r, "handler panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 		if w.status == 0 {
 			writeProblem(w, problemOf(refusal(fault.Internal, "internal error; see the log of lbd")))
 			return
@@ -173,9 +181,9 @@ func (e *endpoint) panicked(w *recorder, r *http.Request, v any) {
 	panic(http.ErrAbortHandler)
 }
 
-func (e *endpoint) log(r *http.Request, message string, attrs ...slog.Attr) {
+func (e *endpoint) log(w *recorder, r *http.Request, message string, attrs ...slog.Attr) {
 	attrs = append(attrs,
-		slog.String("method", r.Method), slog.String("path", clip(r.URL.Path)), slog.String("from", from(r)))
+		slog.String("method", r.Method), slog.String("path", clip(r.URL.Path)), slog.String("from", from(w, r)))
 	//nolint:sloglint // callers pass constants
 	e.router.logger.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelError, message, attrs...)
 }
@@ -186,14 +194,21 @@ func refusalOf(ctx context.Context, err error) *fault.Error {
 	if e, ok := errors.AsType[*fault.Error](err); ok && answers[e.Code].status != 0 {
 		return e
 	}
+	if e := accessProblem(err); e != nil {
+		return e
+	}
 	if ctx.Err() != nil {
 		return &fault.Error{Code: fault.CallerGone, Detail: err.Error()}
 	}
 	return &fault.Error{Code: fault.Internal, Detail: err.Error()}
 }
 
-// from returns the address of the caller, for events.
-func from(r *http.Request) string {
+// from returns who makes a request, for events: the name of the caller, or the address of
+// one without identity.
+func from(w http.ResponseWriter, r *http.Request) string {
+	if c := callerOf(w); c != nil && c.Name != "" {
+		return c.Name
+	}
 	if r.RemoteAddr == "" || r.RemoteAddr == "@" {
 		return "unix"
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/fault"
 )
 
@@ -23,7 +24,7 @@ func serve(h handler) (w *httptest.ResponseRecorder, log string, aborted any) {
 	var b bytes.Buffer
 	r := &router{
 		mux: chi.NewRouter(), logger: slog.New(slog.NewTextHandler(&b, nil)),
-		metrics: newMetrics(prometheus.NewRegistry()),
+		metrics: newMetrics(prometheus.NewRegistry()), origins: http.NewCrossOriginProtection(),
 	}
 	r.get("/x", h)
 	w = httptest.NewRecorder()
@@ -97,15 +98,15 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 		fault.TooLarge, fault.UnsupportedMedia, fault.InvalidResource, fault.Blocked, fault.RateLimited,
 		fault.Dropped, fault.CircuitBroken, fault.NoReadyEndpoint, fault.AllExcluded, fault.PickTimeout,
 		fault.ShuttingDown, fault.CallerGone, fault.StorageFailed, fault.Internal,
-		notFound, methodNotAllowed, permissionDenied, uriTooLong,
+		notFound, methodNotAllowed, unauthenticated, permissionDenied, misdirectedRequest, uriTooLong,
 	} {
 		p := problemOf(&fault.Error{Code: code})
 		if p.Status == 0 || p.Title == "" || p.GRPCCode == "" {
 			t.Errorf("%s: %+v", code, p)
 		}
 	}
-	if len(answers) != 26 {
-		t.Errorf("%d codes have an answer, and 26 are tested", len(answers))
+	if len(answers) != 28 {
+		t.Errorf("%d codes have an answer, and 28 are tested", len(answers))
 	}
 }
 
@@ -140,8 +141,11 @@ func TestFrom(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	for address, want := range map[string]string{"192.0.2.1:7": "192.0.2.1:7", "": "unix", "@": "unix"} {
 		r.RemoteAddr = address
-		if got := from(r); got != want {
+		if got := from(&recorder{}, r); got != want {
 			t.Errorf("%q: %q, want %q", address, got, want)
 		}
+	}
+	if got := from(&recorder{caller: &access.Caller{Name: "ci"}}, r); got != "ci" {
+		t.Errorf("an identity: %q, want ci", got)
 	}
 }

@@ -96,7 +96,7 @@ func (s *snapshots) push(w http.ResponseWriter, r *http.Request, replace bool) e
 
 // snapshotRequest reads the push of a snapshot. max_removed is only valid for replacing.
 func snapshotRequest(w http.ResponseWriter, r *http.Request, replace bool) (*sources.SnapshotRequest, error) {
-	p := &sources.SnapshotRequest{Replace: replace, From: from(r)}
+	p := &sources.SnapshotRequest{Replace: replace, From: from(w, r)}
 	known := []parameter{
 		{name: "dry_run", set: func(v value) string { return v.boolean(&p.DryRun) }},
 		{name: "allow_empty", set: func(v value) string { return v.boolean(&p.AllowEmpty) }},

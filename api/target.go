@@ -33,7 +33,7 @@ type targets struct{ service *service.Service }
 //	@Failure		400,414,500,503	{object}	Problem
 //	@Router			/v1/targets [get]
 func (t *targets) list(w http.ResponseWriter, r *http.Request) error {
-	l, err := readListing(r.URL.RawQuery)
+	l, err := readListing(w, r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (t *targets) get(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		400,403,404,412,413,414,428,500,503,507	{object}	Problem
 //	@Router			/v1/targets/{name} [put]
 func (t *targets) put(w http.ResponseWriter, r *http.Request) error {
-	h, err := hostRequest(r)
+	h, err := hostRequest(w, r)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (t *targets) put(w http.ResponseWriter, r *http.Request) error {
 //	@Failure		400,403,404,412,414,428,500,503,507	{object}	Problem
 //	@Router			/v1/targets/{name} [delete]
 func (t *targets) delete(w http.ResponseWriter, r *http.Request) error {
-	h, err := hostRequest(r)
+	h, err := hostRequest(w, r)
 	if err != nil {
 		return err
 	}
@@ -125,8 +125,8 @@ func (t *targets) delete(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func hostRequest(r *http.Request) (*sources.HostRequest, error) {
-	h := &sources.HostRequest{From: from(r)}
+func hostRequest(w http.ResponseWriter, r *http.Request) (*sources.HostRequest, error) {
+	h := &sources.HostRequest{From: from(w, r)}
 	var err error
 	if h.Target, err = pathName(r, "name"); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ package connections
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -91,15 +92,30 @@ func (l *Limiter) now() int64 { return int64(time.Since(l.start)) + 1 }
 // listeners of [Limiter.Listen]. It sets ConnState and ConnContext.
 func (l *Limiter) Attach(s *http.Server) {
 	s.ConnState = l.stateChanged
-	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, own(c))
+	}
 	next := s.Handler
 	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A connection of HTTP/2 may have other requests while it waits for a body.
-		if own, ok := r.Context().Value(connKey{}).(*conn); ok && r.ProtoMajor == 1 && r.Body != http.NoBody {
+		if own, _ := r.Context().Value(connKey{}).(*conn); own != nil && r.ProtoMajor == 1 && r.Body != http.NoBody {
 			r.Body = &body{r.Body, own}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// NetConn returns the connection that c counts.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
+// own returns the connection of a Limiter that c is, or that TLS connection c uses; nil if
+// there is none.
+func own(c net.Conn) *conn {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	counted, _ := c.(*conn)
+	return counted
 }
 
 // connKey is the context key of the connection.
@@ -121,8 +137,8 @@ func (b *body) Read(p []byte) (int, error) {
 
 // stateChanged is the ConnState hook.
 func (l *Limiter) stateChanged(c net.Conn, s http.ConnState) {
-	own, ok := c.(*conn)
-	if !ok {
+	own := own(c)
+	if own == nil {
 		return
 	}
 	switch s {

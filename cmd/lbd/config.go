@@ -46,7 +46,13 @@ const defaultListen = "127.0.0.1:8080"
 // Config is the daemon's configuration, flags and environment joined.
 type Config struct {
 	ConfigFile      string        `name:"config" help:"Configuration file (YAML) whose keys are flag names; the command line and the environment take precedence (default none)" env:"LBD_CONFIG" placeholder:"FILE"`
-	Listen          []string      `help:"Address to listen on: host:port or unix:PATH; repeatable (default ${default})" default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS"`
+	Listen          []string      `help:"Address to listen on: host:port or unix:PATH, with options after commas (tls, mode=0660, roles=pick+read, anonymous=pick); repeatable (default ${default})" default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS[,OPTION]"`
+	Tokens          string        `help:"Identity file (YAML) of the callers: tokens, client certificates and unix users, with their roles (default none: callers need no identity)" env:"LBD_TOKENS" placeholder:"FILE"`
+	TLSCert         string        `name:"tls-cert" help:"Certificate chain of listeners with the option tls, in PEM (default none)" env:"LBD_TLS_CERT" placeholder:"FILE"`
+	TLSKey          string        `name:"tls-key" help:"Private key of the certificate, in PEM (default none)" env:"LBD_TLS_KEY" placeholder:"FILE"`
+	TLSClientCA     string        `name:"tls-client-ca" help:"Certificates of the authorities that sign client certificates, in PEM (default none: no client certificate is requested)" env:"LBD_TLS_CLIENT_CA" placeholder:"FILE"`
+	AllowHost       []string      `help:"Host name by which lbd may be called on listeners without identity, in addition to IP addresses and localhost: a name, or *. and a domain; repeatable (default none)" env:"LBD_ALLOW_HOST" placeholder:"NAME"`
+	Insecure        bool          `help:"Give callers on listeners without TLS and identity all roles of the listener also beyond loopback (default false: pick and metrics)" env:"LBD_INSECURE"`
 	Name            string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default the host name)" env:"LBD_NAME" placeholder:"NAME"`
 	Data            string        `help:"Directory that stores pushed resources; empty stores them in memory only (default \"${default}\")" default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
 	Resources       string        `help:"Directory of xDS resource files (JSON, YAML, protobuf) to watch; a pushed resource takes precedence over a file (default none)" env:"LBD_RESOURCES" placeholder:"DIR"`
@@ -107,12 +113,7 @@ func (c *Config) Validate() error {
 		}
 		c.Target[i] = full
 	}
-	for _, l := range c.Listen {
-		if err := validAddress(l); err != nil {
-			return fmt.Errorf("--listen %q: %w", l, err)
-		}
-	}
-	return nil
+	return c.validateSecurity()
 }
 
 func (c *Config) connectMode() resource.ConnectMode { return resource.ConnectMode(c.Connect) }

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/cmd/lbd/demo"
 )
 
@@ -17,7 +18,7 @@ type demoCommand struct {
 
 // Run serves, and plays the demo against what it serves.
 func (c *demoCommand) Run(ctx context.Context) error {
-	control, err := listen(ctx, c.Control)
+	control, err := listenOn(ctx, listen.Spec{Address: c.Control, Mode: listen.DefaultMode})
 	if err != nil {
 		return fmt.Errorf("the demo's control: %w", err)
 	}
@@ -35,7 +36,7 @@ func (c *demoCommand) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case addresses := <-serving:
-			client, host := dialFor(addresses[0])
+			client, _, host := dialFor(listen.Spec{Address: addresses[0]})
 			return demo.Play(ctx, demo.Options{
 				Client: client, URL: "http://" + host, Control: control, In: os.Stdin, Out: os.Stdout,
 			})

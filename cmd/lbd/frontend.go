@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/api/connections"
+	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
@@ -71,14 +72,16 @@ func newFrontend(handler http.Handler, most int, lacks *overload.Monitor, log *s
 		handler.ServeHTTP(w, r)
 	}), log)
 	f.limiter.Attach(f.server)
+	count := f.server.ConnContext
+	f.server.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return listen.ConnContext(count(ctx, c), c) }
 	return f
 }
 
-// serve serves a listener until it is closed.
-func (f *frontend) serve(l net.Listener) error {
+// serve serves a listener, whose connections the limiter counts, until it is closed.
+func (f *frontend) serve(l *listen.Listener) error {
 	f.serving.Add(1)
 	defer f.serving.Done()
-	err := f.server.Serve(f.limiter.Listen(l))
+	err := f.server.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) || f.leaving.Load() && errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -90,7 +93,7 @@ func (f *frontend) leave() { f.leaving.Store(true) }
 
 // drain accepts no more connections, and lets requests on those that there are finish
 // within timeout.
-func (f *frontend) drain(svc *service.Service, listeners []net.Listener, timeout time.Duration) {
+func (f *frontend) drain(svc *service.Service, listeners []*listen.Listener, timeout time.Duration) {
 	end := time.Now().Add(timeout)
 	closeAll(listeners)
 	f.serving.Wait() // what was accepted is served
@@ -104,9 +107,11 @@ func (f *frontend) drain(svc *service.Service, listeners []net.Listener, timeout
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler:           handler,
+		BaseContext:       listen.BaseContext,
 		Protocols:         protocols,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/lbd-dev/lbd/api/listen"
 )
 
 const healthcheckTimeout = 5 * time.Second
@@ -48,12 +51,16 @@ func retry(ctx context.Context, wait time.Duration, ask func(context.Context) er
 func (c *healthcheckCommand) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckTimeout)
 	defer cancel()
-	client, host := dialFor(c.Listen[0])
+	specs, err := listen.Parse(c.Listen)
+	if err != nil || len(specs) == 0 {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	client, scheme, host := dialFor(specs[0])
 	path, want := "/readyz?verbose", "ready"
 	if c.Live {
 		path, want = "/livez", "alive"
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+path, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+host+path, http.NoBody)
 	if err != nil {
 		return fmt.Errorf("--listen %q: %w", c.Listen[0], err)
 	}
@@ -73,20 +80,28 @@ func (c *healthcheckCommand) ask(ctx context.Context) error {
 }
 
 // dialFor returns a client that reaches a daemon listening on address, and the
-// host to name in its URL. A daemon that listens everywhere is asked on
+// scheme and host of its URL. A daemon that listens everywhere is asked on
 // loopback.
-func dialFor(address string) (client *http.Client, host string) {
-	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
+func dialFor(spec listen.Spec) (client *http.Client, scheme, host string) {
+	address := spec.Address
+	if path, ok := strings.CutPrefix(address, listen.UnixPrefix); ok {
 		return &http.Client{Transport: &http.Transport{
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, "unix", path)
 			},
-		}}, "lbd"
+		}}, "http", "lbd"
 	}
 	if h, port, err := net.SplitHostPort(address); err == nil {
 		if ip := net.ParseIP(h); h == "" || ip != nil && ip.IsUnspecified() {
 			address = net.JoinHostPort("localhost", port)
 		}
 	}
-	return http.DefaultClient, address
+	if spec.TLS {
+		// The certificate is for callers from other machines: it does not name the
+		// address that the daemon has here, and the request has no credentials.
+		return &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // as said above
+		}}, "https", address
+	}
+	return http.DefaultClient, "http", address
 }

@@ -7,42 +7,19 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/lbd-dev/lbd/api/listen"
 )
 
-const (
-	unixPrefix = "unix:"
-	// socketMode lets the daemon's user and group connect.
-	socketMode = 0o660
-)
-
-// validAddress says what is wrong with an address to listen on.
-func validAddress(address string) error {
-	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
-		if path == "" {
-			return errors.New("has no path after the unix prefix")
-		}
-		return nil
-	}
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return errors.New("is neither host:port nor unix:PATH")
-	}
-	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {
-		return fmt.Errorf("has port %q, which is no number from 0 to 65535", port)
-	}
-	return nil
-}
-
-// listen listens on an address. A socket file that a daemon left behind when it
+// listenOn listens on an address. A socket file that a daemon left behind when it
 // was killed is replaced; one that somebody answers on is not.
-func listen(ctx context.Context, address string) (net.Listener, error) {
-	path, unix := strings.CutPrefix(address, unixPrefix)
+func listenOn(ctx context.Context, spec listen.Spec) (net.Listener, error) {
+	path, unix := strings.CutPrefix(spec.Address, listen.UnixPrefix)
 	if !unix {
-		return new(net.ListenConfig).Listen(ctx, "tcp", address)
+		return new(net.ListenConfig).Listen(ctx, "tcp", spec.Address)
 	}
 	if err := removeStale(ctx, path); err != nil {
 		return nil, err
@@ -51,7 +28,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, socketMode); err != nil {
+	if err := os.Chmod(path, spec.Mode); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
@@ -81,12 +58,12 @@ func removeStale(ctx context.Context, path string) error {
 // printable is a listener's address as it can be given to --listen and to curl.
 func printable(l net.Listener) string {
 	if l.Addr().Network() == "unix" {
-		return unixPrefix + l.Addr().String()
+		return listen.UnixPrefix + l.Addr().String()
 	}
 	return l.Addr().String()
 }
 
-func closeAll(listeners []net.Listener) {
+func closeAll[L net.Listener](listeners []L) {
 	for _, l := range listeners {
 		_ = l.Close() // the server may have closed it
 	}

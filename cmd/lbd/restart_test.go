@@ -41,7 +41,7 @@ func (l *loop) ask() error {
 	if l.fresh {
 		header = "Connection: close\r\n"
 	}
-	if _, err := fmt.Fprintf(l.conn, "GET /pick?cluster=orders HTTP/1.1\r\nHost: lbd\r\n%s\r\n", header); err != nil {
+	if _, err := fmt.Fprintf(l.conn, "GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n%s\r\n", header); err != nil {
 		return err
 	}
 	a, err := http.ReadResponse(l.answers, nil)

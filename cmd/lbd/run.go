@@ -5,8 +5,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"os"
 	"time"
 
@@ -64,7 +62,13 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	})
 	defer svc.Close()
 
-	listeners, err := listenAll(ctx, c.Listen, log)
+	sec, err := newSecurity(c, lacks, log)
+	if err != nil {
+		return err
+	}
+	defer sec.close()
+	svc.AddConditions(sec.conditions)
+	listeners, err := sec.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -105,14 +109,14 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	}
 
 	front := newFrontend(api.New(api.Options{
-		Service: svc, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
+		Service: svc, Callers: sec.callers(), Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
 	}), budget.Connections, lacks, log)
 	svc.Registry().MustRegister(front.limiter)
 	addresses := make([]string, len(listeners))
 	group, failed := errgroup.WithContext(ctx)
 	for i, l := range listeners {
 		addresses[i] = printable(l)
-		group.Go(func() error { return front.serve(l) })
+		group.Go(func() error { return front.serve(sec.wrap(l, front.limiter.Listen(l))) })
 	}
 	log.Info("serving", "addresses", addresses, "version", buildVersion(), "data", c.Data, "resources", st.Snapshot().Len())
 	ready(addresses)
@@ -130,29 +134,4 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	err = group.Wait()
 	log.Info("stopped")
 	return err
-}
-
-// listenAll returns systemd's sockets, where it passes any, else listens on each
-// address. An address that was asked for and is not among the sockets is told of
-// in the log.
-func listenAll(ctx context.Context, addresses []string, log *slog.Logger) ([]net.Listener, error) {
-	listeners, err := activated()
-	if err != nil {
-		return nil, err
-	}
-	if len(listeners) > 0 {
-		if unheard := replaced(addresses, listeners); len(unheard) > 0 {
-			log.Warn("the sockets that systemd passes take the place of --listen", "not_listening", unheard)
-		}
-		return listeners, nil
-	}
-	for _, a := range addresses {
-		l, err := listen(ctx, a)
-		if err != nil {
-			closeAll(listeners)
-			return nil, err
-		}
-		listeners = append(listeners, l)
-	}
-	return listeners, nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lbd-dev/lbd"
 	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/xds/decode"
@@ -108,7 +109,7 @@ func TestUnixSocket(t *testing.T) {
 	if addresses[0] != "unix:"+path {
 		t.Errorf("serves %v", addresses)
 	}
-	client, host := dialFor(addresses[0])
+	client, _, host := dialFor(listen.Spec{Address: addresses[0]})
 	a, err := try(t.Context(), client, "GET", "http://"+host+"/readyz", "")
 	if err != nil || a.status != http.StatusOK {
 		t.Errorf("%+v, %v", a, err)
@@ -116,14 +117,14 @@ func TestUnixSocket(t *testing.T) {
 	if err := (&healthcheckCommand{Listen: addresses}).Run(t.Context()); err != nil {
 		t.Errorf("healthcheck: %v", err)
 	}
-	if _, err := listen(t.Context(), "unix:"+path); err == nil || !strings.Contains(err.Error(), "another process answers") {
+	if _, err := listenOn(t.Context(), listen.Spec{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "another process answers") {
 		t.Errorf("a socket in use: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listen(t.Context(), "unix:"+file); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := listenOn(t.Context(), listen.Spec{Address: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Errorf("a file in the way: %v", err)
 	}
 }

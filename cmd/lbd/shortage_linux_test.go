@@ -35,7 +35,7 @@ func holdCaller(t *testing.T, url string) *heldCaller {
 
 // get asks, and returns the status of the answer.
 func (c *heldCaller) get(path string) (string, error) {
-	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: lbd\r\n\r\n", path); err != nil {
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path); err != nil {
 		return "", err
 	}
 	answer, err := http.ReadResponse(c.answers, nil)
@@ -98,9 +98,9 @@ func TestIdleCallersTakeNoDescriptors(t *testing.T) {
 func TestRunningOutOfDescriptors(t *testing.T) {
 	t.Parallel()
 	p := startProcess(t, "--data=")
-	// A daemon without descriptors accepts no connection: the client keeps the one that it has, and other
-	// tests, whose idle connections may take its place in a transport that they share, do not use it.
-	client := &http.Client{Transport: &http.Transport{}}
+	// A daemon without descriptors accepts no connection: the client keeps the one that it has, and makes
+	// no other one, not even while the last response is still being read.
+	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
 	t.Cleanup(client.CloseIdleConnections)
 	ask := func(method, path, body string) answer {
 		t.Helper()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/lbd-dev/lbd/api/listen"
 )
 
 // activated returns the sockets that systemd listens on for this process
@@ -36,13 +38,13 @@ func activated() (listeners []net.Listener, err error) {
 
 // replaced returns the addresses, the default aside, that none of the listeners
 // serves.
-func replaced(addresses []string, listeners []net.Listener) (unheard []string) {
-	for _, a := range addresses {
-		if a != defaultListen && !slices.ContainsFunc(listeners, func(l net.Listener) bool { return serves(l, a) }) {
-			unheard = append(unheard, a)
+func replaced(specs []listen.Spec, listeners []net.Listener) (missing []string) {
+	for _, s := range specs {
+		if a := s.Address; a != defaultListen && !slices.ContainsFunc(listeners, func(l net.Listener) bool { return serves(l, a) }) {
+			missing = append(missing, a)
 		}
 	}
-	return unheard
+	return missing
 }
 
 // serves reports whether a listener is what an address of --listen asks for: a

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lbd-dev/lbd/api/listen"
 )
 
 // activate makes cmd start as systemd starts a service with these sockets. The
@@ -59,7 +61,7 @@ func TestSocketsOfSystemd(t *testing.T) {
 	if got, want := p.url, "http://"+tcp.Addr().String(); got != want {
 		t.Errorf("serves %s, and should serve %s", got, want)
 	}
-	client, host := dialFor(unixPrefix + path)
+	client, _, host := dialFor(listen.Spec{Address: listen.UnixPrefix + path})
 	for _, c := range []struct {
 		client *http.Client
 		url    string
@@ -88,7 +90,7 @@ func TestSocketsOfSystemd(t *testing.T) {
 		answered <- err
 	}()
 	// What was asked for and is listened on is nothing to tell, nor is the default.
-	args = []string{"serve", "--data=", "--listen=" + tcp.Addr().String(), "--listen=" + unixPrefix + path, "--listen=" + defaultListen, "--log-format=json"}
+	args = []string{"serve", "--data=", "--listen=" + tcp.Addr().String(), "--listen=" + listen.UnixPrefix + path, "--listen=" + defaultListen, "--log-format=json"}
 	p = start(t, activate(t, command(args...), tcp, unix))
 	if err := <-answered; err != nil {
 		t.Errorf("what came while nobody served: %v\n%s", err, p.output())

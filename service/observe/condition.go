@@ -28,12 +28,17 @@ const (
 	// ConditionChangeHeld means that a change waits for the operator's decision
 	// while the last good version stays in use.
 	ConditionChangeHeld ConditionKind = "change_held"
+	// ConditionCredentialsInvalid means that a changed file of tokens or certificates
+	// is invalid.
+	ConditionCredentialsInvalid ConditionKind = "credentials_invalid"
+	// ConditionInsecure means that lbd runs with --insecure.
+	ConditionInsecure ConditionKind = "insecure"
 )
 
 // ConditionKinds are all kinds, the most urgent first.
 var ConditionKinds = []ConditionKind{
 	ConditionStoreFailing, ConditionShortage, ConditionServerUnreachable,
-	ConditionResourceRejected, ConditionFileBad, ConditionChangeHeld,
+	ConditionResourceRejected, ConditionFileBad, ConditionChangeHeld, ConditionCredentialsInvalid, ConditionInsecure,
 }
 
 const (
@@ -46,7 +51,7 @@ const (
 // Condition is a problem of the whole daemon: one that no single cluster is the
 // cause of. It exists for as long as its source reports it.
 type Condition struct {
-	Kind ConditionKind `json:"kind" enums:"store_failing,shortage,server_unreachable,resource_rejected,file_bad,change_held"`
+	Kind ConditionKind `json:"kind" enums:"store_failing,shortage,server_unreachable,resource_rejected,file_bad,change_held,credentials_invalid,insecure"`
 	// Subject is what the condition is about: a server's URI, a resource, a file.
 	Subject string    `json:"subject,omitempty"`
 	Since   time.Time `json:"since"`

@@ -47,6 +47,7 @@ func complete(doc *openapi3.T) error {
 	for name, ref := range doc.Components.Schemas {
 		completeSchema(name, ref.Value, doc.Components.Schemas)
 	}
+	addCallers(doc)
 	doc.Components.Responses = refusals(doc)
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
 		for method, op := range doc.Paths.Value(path).Operations() {

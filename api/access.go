@@ -1,0 +1,141 @@
+package api
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/fault"
+)
+
+// The codes of requests whose caller may not make them.
+const (
+	unauthenticated    fault.Code = "unauthenticated"
+	permissionDenied   fault.Code = "permission_denied"
+	misdirectedRequest fault.Code = "misdirected_request"
+)
+
+// permission is what a route requires of its caller.
+type permission struct {
+	// role is required; 0 for routes that anybody may call, who may have wrong
+	// credentials, too.
+	role  access.Roles
+	scope scope
+}
+
+// scope says which clusters a route shows or changes.
+type scope int
+
+const (
+	// named is that of the path parameter name. Routes without a scope are about all
+	// clusters: callers that may not see all are rejected.
+	named scope = iota + 1
+	// filtered is what the handler chooses with [mayUse].
+	filtered
+)
+
+// as returns a router for routes that require a role.
+func (r router) as(role access.Roles) *router {
+	r.permission.role = role
+	return &r
+}
+
+// of returns a router for routes of a scope.
+func (r router) of(s scope) *router {
+	r.permission.scope = s
+	return &r
+}
+
+// authorize identifies the caller of a request, notes it in w, and returns an
+// error if the caller may not make the request.
+func (e *endpoint) authorize(w *recorder, r *http.Request, now time.Time) error {
+	caller, policy, err := e.router.callers.Identify(r, now)
+	if e.permission.role == 0 {
+		if err != nil {
+			caller = access.Anonymous(0)
+		}
+		w.caller, w.policy = caller, policy
+		return nil
+	}
+	if e.permission.role == access.Dashboard {
+		return loadsPage(policy, err)
+	}
+	if err != nil {
+		return err
+	}
+	w.caller, w.policy = caller, policy
+	if err := listen.Require(caller, policy, e.permission.role); err != nil {
+		return err
+	}
+	if !caller.Restricted() {
+		return nil
+	}
+	switch e.permission.scope {
+	case named:
+		name, err := pathName(r, "name")
+		if err != nil {
+			return err
+		}
+		return mayUse(w, name)
+	case filtered:
+		return nil
+	default:
+		return refusal(permissionDenied, "%s may use only some clusters, and this request is about all of them", caller.Name)
+	}
+}
+
+// loadsPage returns an error if no caller may load pages from a listener. A
+// browser loads them without credentials; what they show needs a role.
+func loadsPage(p listen.Policy, err error) error {
+	if _, ok := errors.AsType[*listen.HostError](err); ok {
+		return err
+	}
+	return listen.Require(access.Anonymous(access.Dashboard), p, access.Dashboard)
+}
+
+// hasRole reports whether the caller of the request that w answers has a role.
+func hasRole(w http.ResponseWriter, role access.Roles) bool {
+	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+	return listen.Require(rec.caller, rec.policy, role) == nil
+}
+
+// callerOf returns the caller of the request that w answers.
+func callerOf(w http.ResponseWriter) *access.Caller {
+	return w.(*recorder).caller //nolint:errcheck // handlers are called with no other
+}
+
+// mayUse returns an error if the caller of the request that w answers may not see
+// a cluster or target. It does not depend on whether that exists.
+func mayUse(w http.ResponseWriter, name string) error {
+	if c := callerOf(w); !maySee(c, name) {
+		return refusal(permissionDenied, "%s may not use %q", c.Name, clip(name))
+	}
+	return nil
+}
+
+// maySee reports whether a caller may see a cluster, or a target by its full or
+// its short name.
+func maySee(c *access.Caller, name string) bool {
+	return c.MaySee(strings.TrimPrefix(name, "xds:///"))
+}
+
+// accessProblem returns the error of a request whose caller may not make it, or
+// nil if err is another one.
+func accessProblem(err error) *fault.Error {
+	if e, ok := errors.AsType[*listen.HostError](err); ok {
+		return refusal(misdirectedRequest, "%v", e)
+	}
+	if e, ok := errors.AsType[*listen.CredentialsError](err); ok {
+		return refusal(unauthenticated, "%v", e)
+	}
+	if e, ok := errors.AsType[*listen.RoleError](err); ok {
+		if e.NeedsIdentity() {
+			return refusal(unauthenticated, "%v", e)
+		}
+		return refusal(permissionDenied, "%v", e)
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd"
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/fault"
+)
+
+// roleOf has the role that each route requires.
+var roleOf = map[string]access.Roles{
+	"GET /pick": access.Pick, "POST /pick": access.Pick, "GET /v1/pick": access.Pick, "POST /v1/pick": access.Pick,
+	"GET /v1/leases/{id}": access.Pick, "POST /v1/leases/{id}/done": access.Pick, "POST /v1/leases/{id}/renew": access.Pick,
+	"POST /v1/leases/done": access.Pick,
+
+	"GET /v1/clusters": access.Read, "GET /v1/clusters/watch": access.Read, "GET /v1/clusters/{name}": access.Read,
+	"GET /v1/clusters/{name}/watch": access.Read, "GET /v1/clusters/{name}/history": access.Read,
+	"GET /v1/clusters/{name}/endpoints": access.Read, "GET /v1/clusters/{name}/config": access.Read,
+	"GET /v1/targets": access.Read, "GET /v1/targets/{name}": access.Read, "GET /v1/xds": access.Read,
+	"GET /v1/snapshot": access.Read, "GET /v1/files": access.Read, "GET /v1/daemon": access.Read, "GET /v1/daemon/watch": access.Read,
+	"GET /v1/events": access.Read, "GET /v1/events/watch": access.Read,
+
+	"PUT /v1/clusters/{name}/endpoints": access.Push, "DELETE /v1/clusters/{name}/endpoints": access.Push,
+	"PUT /v1/clusters/{name}/config": access.Push, "DELETE /v1/clusters/{name}/config": access.Push,
+	"PUT /v1/snapshot": access.Push, "POST /v1/snapshot": access.Push,
+	"PUT /v1/targets/{name}": access.Push, "DELETE /v1/targets/{name}": access.Push,
+
+	"POST /v1/files/held/{hash}/permit": access.Admin,
+	"GET /metrics":                      access.Metrics, "GET /metrics/endpoints": access.Metrics,
+	"GET /": access.Dashboard, "GET /assets/{file}": access.Dashboard, "GET /docs": access.Dashboard, "GET /docs/{file}": access.Dashboard,
+
+	"GET /livez": 0, "GET /readyz": 0, "GET /openapi.yaml": 0, "GET /problems/{code}": 0,
+}
+
+// callers is an API whose callers have tokens: each role's name is the token of a
+// caller with that role, and restricted is one of a caller with all roles for the
+// cluster orders only.
+type callers struct {
+	*daemon
+	listener *listen.Listener
+	tokens   map[string]string
+}
+
+func startWithCallers(t *testing.T, spec string) *callers {
+	t.Helper()
+	tokens := make(map[string]string)
+	var file strings.Builder
+	file.WriteString("tokens:\n")
+	for _, c := range append(access.All.Names(), "restricted") {
+		token, hash := access.NewToken()
+		tokens[c] = token
+		roles, more := c, ""
+		if c == "restricted" {
+			roles, more = strings.Join(access.All.Names(), ", "), ", clusters: [orders*]"
+		}
+		fmt.Fprintf(&file, "- {name: %s, sha256: %q, roles: [%s]%s}\n", c, hash, roles, more)
+	}
+	known, err := access.Parse([]byte(file.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	specs, err := listen.Parse([]string{spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := startFor(t, &listen.Callers{Identities: func() *access.Identities { return known }}, nil)
+	l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(true, false)}
+	return &callers{daemon: d, listener: l, tokens: tokens}
+}
+
+// as makes a request with the token of a caller; "" has none.
+func (c *callers) as(caller, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body)).WithContext(listen.BaseContext(c.listener))
+	r.Host = "127.0.0.1:8080"
+	if caller != "" {
+		r.Header.Set("Authorization", "Bearer "+c.tokens[caller])
+	}
+	for _, h := range headers {
+		key, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(key, value)
+	}
+	return c.answer(r)
+}
+
+func codeOf(t *testing.T, w *httptest.ResponseRecorder) fault.Code {
+	t.Helper()
+	var p api.Problem
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		return ""
+	}
+	return p.Code
+}
+
+var parameters = regexp.MustCompile(`\{[a-z]+\}`)
+
+// Every route requires the role that the table has, whatever role the caller has
+// otherwise, and none other.
+func TestEveryRouteRequiresItsRole(t *testing.T) {
+	contract := regexp.MustCompile(`(?m)^  (/\S*):\n((?:    .*\n|\n)*)`)
+	found := map[string]bool{}
+	for _, path := range contract.FindAllStringSubmatch(string(lbd.OpenAPI), -1) {
+		for _, method := range []string{"get", "put", "post", "delete"} {
+			if strings.Contains(path[2], "    "+method+":\n") {
+				found[strings.ToUpper(method)+" "+path[1]] = true
+			}
+		}
+	}
+	for route := range found {
+		if _, ok := roleOf[route]; !ok {
+			t.Errorf("%s is in the contract, and its role is not tested", route)
+		}
+	}
+	if len(found) < 30 {
+		t.Fatalf("only %d routes are found in the contract", len(found))
+	}
+	c := startWithCallers(t, "127.0.0.1:8080")
+	for route, role := range roleOf {
+		method, pattern, _ := strings.Cut(route, " ")
+		path := parameters.ReplaceAllString(pattern, "orders")
+		if strings.HasSuffix(path, "/watch") {
+			path += "?bad" // rejected once the caller is let through
+		}
+		for _, caller := range append(access.All.Names(), "") {
+			w := c.as(caller, method, path, "")
+			code := codeOf(t, w)
+			rejected := code == "unauthenticated" || code == "permission_denied"
+			may := role == 0 || role == access.Dashboard || caller == role.String()
+			if rejected == may {
+				t.Errorf("%s as %q: %d %s", route, caller, w.Code, w.Body)
+			}
+			if rejected && (!strings.Contains(w.Body.String(), "role "+role.String()+" is required") || (w.Code == 401) != (caller == "")) {
+				t.Errorf("%s as %q: %d %s", route, caller, w.Code, w.Body)
+			}
+			if (w.Code == 401) != (w.Header().Get("WWW-Authenticate") != "") {
+				t.Errorf("%s as %q: %d, WWW-Authenticate %q", route, caller, w.Code, w.Header().Get("WWW-Authenticate"))
+			}
+		}
+	}
+}
+
+// What a restricted caller gets does not depend on whether a cluster exists.
+func TestRestrictedCaller(t *testing.T) {
+	c := startWithCallers(t, "127.0.0.1:8080")
+	const one = `{"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{"socket_address":{"address":"127.0.0.1","port_value":1}}}}]}]}`
+	for _, name := range []string{"orders", "orders-eu", "secret"} {
+		if w := c.as("push", "PUT", "/v1/clusters/"+name+"/endpoints", one, "Content-Type: application/json"); w.Code != 201 {
+			t.Fatalf("push of %s: %d %s", name, w.Code, w.Body)
+		}
+	}
+	for _, path := range []string{"/pick?cluster=%s", "/pick?target=%s", "/pick?target=xds:///%s", "/v1/clusters/%s", "/v1/clusters/%s/endpoints", "/v1/clusters/%s/history", "/v1/targets/%s", "/v1/clusters/%s/watch"} {
+		exists := c.as("restricted", "GET", fmt.Sprintf(path, "secret"), "")
+		missing := c.as("restricted", "GET", fmt.Sprintf(path, "absent"), "")
+		if exists.Code != 403 || exists.Body.String() != strings.ReplaceAll(missing.Body.String(), "absent", "secret") || !strings.Contains(exists.Body.String(), `restricted may not use`) {
+			t.Errorf("%s: %d %s; of a cluster that does not exist: %d %s", path, exists.Code, exists.Body, missing.Code, missing.Body)
+		}
+	}
+	for path, want := range map[string]int{
+		"/pick?cluster=orders": 200, "/pick?cluster=orders-eu": 200, "/v1/clusters/orders": 200, "/v1/clusters/orders/endpoints": 200,
+		"/v1/snapshot": 403, "/v1/events": 403, "/v1/clusters/watch": 403, "/v1/xds": 403, "/v1/files": 403, "/metrics": 403,
+	} {
+		if w := c.as("restricted", "GET", path, ""); w.Code != want {
+			t.Errorf("%s: %d %s; want %d", path, w.Code, w.Body, want)
+		}
+	}
+	if w := c.as("restricted", "DELETE", "/v1/clusters/secret/endpoints", ""); w.Code != 403 {
+		t.Errorf("DELETE: %d %s", w.Code, w.Body)
+	}
+	var list api.ClusterList
+	if err := json.Unmarshal(c.as("restricted", "GET", "/v1/clusters", "").Body.Bytes(), &list); err != nil || len(list.Clusters) != 2 {
+		t.Errorf("lists %+v, %v", list.Clusters, err)
+	}
+	if w := c.as("push", "DELETE", "/v1/clusters/orders/endpoints", ""); w.Code != 200 {
+		t.Errorf("DELETE by a caller who may: %d %s", w.Code, w.Body)
+	}
+	var events api.EventList
+	if err := json.Unmarshal(c.as("read", "GET", "/v1/events?type=pushed&limit=1", "").Body.Bytes(), &events); err != nil || len(events.Events) != 1 || events.Events[0].By != "push" {
+		t.Errorf("events %+v, %v", events.Events, err)
+	}
+}
+
+// One caller's Idempotency-Key is not another's.
+func TestIdempotencyKeysAreOfTheirCaller(t *testing.T) {
+	c := startWithCallers(t, "127.0.0.1:8080,anonymous=pick")
+	const one = `{"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{"socket_address":{"address":"127.0.0.1","port_value":1}}}}]}]}`
+	if w := c.as("push", "PUT", "/v1/clusters/orders/endpoints", one, "Content-Type: application/json"); w.Code != 201 {
+		t.Fatal(w.Body)
+	}
+	lease := func(caller string) string {
+		w := c.as(caller, "POST", "/pick?cluster=orders", "", "Idempotency-Key: 1")
+		if w.Code != 201 {
+			t.Fatalf("as %q: %d %s", caller, w.Code, w.Body)
+		}
+		return w.Header().Get("Location")
+	}
+	own, others, anonymous := lease("pick"), lease("restricted"), lease("")
+	if own == others || own == anonymous || others == anonymous || own != lease("pick") {
+		t.Errorf("leases %s, %s, %s", own, others, anonymous)
+	}
+}
+
+func TestHostIsChecked(t *testing.T) {
+	d := start(t, nil)
+	l := func(spec string) *listen.Listener {
+		specs, err := listen.Parse([]string{spec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(false, false)}
+	}
+	for _, c := range []struct {
+		spec, path, host string
+		want             int
+	}{
+		{"127.0.0.1:1", "/v1/clusters", "localhost:1", 200},
+		{"127.0.0.1:1", "/v1/clusters", "attacker.example", 421},
+		{"127.0.0.1:1", "/docs", "attacker.example", 421},
+		{"127.0.0.1:1", "/livez", "attacker.example", 200},
+		{"unix:/run/lbd", "/v1/clusters", "attacker.example", 200},
+	} {
+		r := httptest.NewRequest(http.MethodGet, c.path, nil).WithContext(listen.BaseContext(l(c.spec)))
+		r.Host = c.host
+		w := httptest.NewRecorder()
+		d.handler.ServeHTTP(w, r)
+		if w.Code != c.want || c.want == 421 && (codeOf(t, w) != "misdirected_request" || !strings.Contains(w.Body.String(), "--allow-host")) {
+			t.Errorf("%+v: %d %s", c, w.Code, w.Body)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/observe"
+)
+
+// security is what the API's listeners and the identities of its callers come
+// from. It has to be closed.
+type security struct {
+	config     Config
+	log        *slog.Logger
+	identities *access.Reloading[*access.Identities] // nil without --tokens
+	tls        *access.Reloading[*tls.Config]        // nil without --tls-cert
+	hosts      *listen.Hosts
+	start      time.Time
+}
+
+// newSecurity reads the files of --tokens and --tls-cert.
+func newSecurity(c Config, lacks *overload.Monitor, log *slog.Logger) (*security, error) {
+	s := &security{config: c, log: log, start: time.Now()}
+	var err error
+	if s.hosts, err = listen.NewHosts(c.AllowHost); err != nil {
+		return nil, fmt.Errorf("--allow-host: %w", err)
+	}
+	if c.Tokens != "" {
+		if s.identities, err = access.Open(c.Tokens, log, lacks.ReportIf); err != nil {
+			return nil, fmt.Errorf("--tokens: %w", err)
+		}
+	}
+	if c.TLSCert != "" {
+		files := listen.TLSFiles{Certificate: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA}
+		if s.tls, err = files.Open(log, lacks.ReportIf); err != nil {
+			s.close()
+			return nil, fmt.Errorf("--tls-cert, --tls-key, --tls-client-ca: %w", err)
+		}
+	}
+	return s, nil
+}
+
+func (s *security) close() {
+	if s.identities != nil {
+		s.identities.Close()
+	}
+	if s.tls != nil {
+		s.tls.Close()
+	}
+}
+
+// callers returns who may call.
+func (s *security) callers() *listen.Callers {
+	c := &listen.Callers{Hosts: s.hosts}
+	if s.identities != nil {
+		c.Identities = s.identities.Current
+	}
+	return c
+}
+
+// conditions returns what the operator should correct.
+func (s *security) conditions() []observe.Condition {
+	var all []observe.Condition
+	invalid := func(flag string, since time.Time, err error) {
+		if err != nil {
+			all = append(all, observe.Condition{
+				Kind: observe.ConditionCredentialsInvalid, Subject: flag, Since: since,
+				Text:   fmt.Sprintf("%s: %v. The last valid version stays in use.", flag, err),
+				Remedy: "Correct the file: lbd reads it again when it changes.",
+			})
+		}
+	}
+	if s.identities != nil {
+		since, err := s.identities.Err()
+		invalid("--tokens", since, err)
+	}
+	if s.tls != nil {
+		since, err := s.tls.Err()
+		invalid("--tls-cert", since, err)
+	}
+	if s.config.Insecure {
+		all = append(all, observe.Condition{
+			Kind: observe.ConditionInsecure, Since: s.start,
+			Text:   "lbd runs with --insecure: every caller that reaches a listener can do everything that its roles permit.",
+			Remedy: "Use --tokens and listeners with the option tls.",
+		})
+	}
+	return all
+}
+
+// listen returns systemd's sockets if it passes any, and otherwise listens on each
+// address. A socket of systemd has the options of the address in --listen that it
+// serves.
+func (s *security) listen(ctx context.Context) ([]*listen.Listener, error) {
+	specs, err := listen.Parse(s.config.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	sockets, err := activated()
+	if err != nil {
+		return nil, err
+	}
+	var listeners []*listen.Listener
+	for _, l := range sockets {
+		listeners = append(listeners, s.secure(l, specOf(l, specs)))
+	}
+	if len(sockets) > 0 {
+		if missing := replaced(specs, sockets); len(missing) > 0 {
+			s.log.Warn("the sockets that systemd passes replace --listen", "not_listening", missing)
+		}
+		return listeners, nil
+	}
+	for _, spec := range specs {
+		l, err := listenOn(ctx, spec)
+		if err != nil {
+			closeAll(listeners)
+			return nil, err
+		}
+		listeners = append(listeners, s.secure(l, spec))
+	}
+	return listeners, nil
+}
+
+// secure makes a listener of a socket, and logs what the operator should know of it.
+func (s *security) secure(l net.Listener, spec listen.Spec) *listen.Listener {
+	policy := spec.Policy(s.identities != nil, s.config.Insecure)
+	if warning := spec.Warning(policy, s.config.Insecure); warning != "" {
+		s.log.Warn(warning) //nolint:sloglint // it names the listener and what to do
+	}
+	return &listen.Listener{Listener: l, Spec: spec, Policy: policy}
+}
+
+// wrap returns the listener whose connections are served: with TLS if l asks for it.
+// counted is l's socket, whose connections the frontend counts.
+func (s *security) wrap(l *listen.Listener, counted net.Listener) *listen.Listener {
+	wrapped := *l
+	wrapped.Listener = counted
+	if l.TLS {
+		wrapped.Listener = tls.NewListener(counted, listen.ServerConfig(s.tls.Current))
+	}
+	return &wrapped
+}
+
+// specOf returns the entry of --listen that a socket of systemd serves, or the
+// default for its address.
+func specOf(l net.Listener, specs []listen.Spec) listen.Spec {
+	for _, spec := range specs {
+		if serves(l, spec.Address) {
+			return spec
+		}
+	}
+	return listen.Spec{Address: printable(l), Mode: listen.DefaultMode, Roles: access.All}
+}
+
+// validateSecurity checks the flags of newSecurity against each other.
+func (c *Config) validateSecurity() error {
+	specs, err := listen.Parse(c.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	switch {
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return errors.New("--tls-cert and --tls-key: set both or neither")
+	case c.TLSClientCA != "" && c.TLSCert == "":
+		return errors.New("--tls-client-ca requires --tls-cert")
+	}
+	for _, l := range specs {
+		if l.TLS && c.TLSCert == "" {
+			return fmt.Errorf("--listen: %s: the option tls requires --tls-cert and --tls-key", l.Address)
+		}
+	}
+	return nil
+}

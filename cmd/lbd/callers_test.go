@@ -1,0 +1,274 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// newToken runs lbd token new, and returns the token and its entry.
+func newToken(t *testing.T, args ...string) (token, entry string) {
+	t.Helper()
+	out, err := command(append([]string{"token", "new"}, args...)...).Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	m := regexp.MustCompile(`(?m)^(lbd_\S+)\n`).FindSubmatch(out)
+	_, entry, found := strings.Cut(string(out), "(--tokens):\n")
+	if m == nil || !found {
+		t.Fatalf("lbd token new prints %s", out)
+	}
+	return string(m[1]), entry
+}
+
+// request makes a request, and returns the status and the body of the answer.
+func request(t *testing.T, client *http.Client, method, url, token, host string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	r.Host = host
+	answer, err := client.Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(body)
+}
+
+// writeSecret replaces a file that others may not read.
+func writeSecret(t *testing.T, path, content string) {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(path+".next", []byte(content), 0o600), os.Rename(path+".next", path)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Tokens that lbd made are those of their callers, until the file does not have
+// them any more. While the file is invalid, they stay.
+func TestTokensOfTheDaemon(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "identities.yaml")
+	web, webEntry := newToken(t, "--name=web", "--clusters=orders*", "--expires=2160h")
+	ci, ciEntry := newToken(t, "--name=ci", "--roles=push+read+metrics")
+	writeSecret(t, file, "tokens:\n"+webEntry+ciEntry)
+	p := startProcess(t, "--data=", "--tokens="+file)
+	client := http.DefaultClient
+	for _, c := range []struct {
+		method, path, token string
+		want                int
+		body                string
+	}{
+		{"GET", "/v1/clusters", "", 401, "role read is required: callers without identity have the roles none"},
+		{"GET", "/v1/clusters", web, 403, "role read is required: web has the roles pick"},
+		{"GET", "/v1/clusters", ci, 200, `"clusters":[]`},
+		{"GET", "/v1/clusters", ci + "x", 401, "the token is unknown"},
+		{"GET", "/pick?cluster=orders", web, 404, "unknown_cluster"},
+		{"GET", "/pick?cluster=users", web, 403, "web may not use"},
+		{"GET", "/metrics", ci, 200, "lbd_build_info"},
+		{"GET", "/metrics", "", 401, "role metrics is required"},
+		{"GET", "/livez", "wrong", 200, "ok"},
+		{"GET", "/readyz", "", 200, "ok"},
+	} {
+		if got, body := request(t, client, c.method, p.url+c.path, c.token, ""); got != c.want || !strings.Contains(body, c.body) {
+			t.Errorf("%s %s: %d %s; want %d %s", c.method, c.path, got, body, c.want, c.body)
+		}
+	}
+	awaitStatus := func(what string, want int) {
+		t.Helper()
+		for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+			got, body := request(t, client, "GET", p.url+"/v1/clusters", ci, "")
+			ready, conditions := request(t, client, "GET", p.url+"/readyz?verbose", "", "")
+			if got == want && ready == 200 && strings.Contains(conditions, what) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%d %s, %d %s; want %d, %q", got, body, ready, conditions, want, what)
+			}
+		}
+	}
+	writeSecret(t, file, "tokens: [{}]")
+	awaitStatus("credentials_invalid", 200)
+	writeSecret(t, file, "tokens:\n"+webEntry)
+	awaitStatus("", 401)
+	if got, conditions := request(t, client, "GET", p.url+"/readyz?verbose", "", ""); strings.Contains(conditions, "credentials_invalid") {
+		t.Errorf("%d %s", got, conditions)
+	}
+}
+
+func TestRolesBeyondLoopback(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		push int
+		body string
+		log  string
+	}{
+		{nil, 403, "Add the option tls and --tokens, or, in a trusted network, --insecure", "roles are limited to pick+metrics"},
+		{[]string{"--insecure"}, 400, "invalid_argument", "--insecure: every caller"},
+	} {
+		p := start(t, command(append([]string{"serve", "--listen=0.0.0.0:0", "--data=", "--log-format=json"}, c.args...)...))
+		_, port, _ := strings.Cut(strings.TrimPrefix(p.url, "http://"), "]:")
+		url := "http://127.0.0.1:" + port
+		if got, body := request(t, http.DefaultClient, "PUT", url+"/v1/clusters/orders/endpoints?bad", "", ""); got != c.push || !strings.Contains(body, c.body) {
+			t.Errorf("%q: push: %d %s", c.args, got, body)
+		}
+		if got, body := request(t, http.DefaultClient, "GET", url+"/pick?cluster=orders", "", ""); got != 404 {
+			t.Errorf("%q: pick: %d %s", c.args, got, body)
+		}
+		if got, body := request(t, http.DefaultClient, "GET", url+"/metrics", "", ""); got != 200 {
+			t.Errorf("%q: metrics: %d %s", c.args, got, body)
+		}
+		if !strings.Contains(p.output(), c.log) {
+			t.Errorf("%q: log %s", c.args, p.output())
+		}
+		_, verbose := request(t, http.DefaultClient, "GET", url+"/readyz?verbose", "", "")
+		if strings.Contains(verbose, "--insecure") != (c.args != nil) {
+			t.Errorf("%q: %s", c.args, verbose)
+		}
+	}
+}
+
+// A page that reaches a daemon on loopback by DNS rebinding has its own name in
+// the Host header.
+func TestRebinding(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, "--data=", "--allow-host=lbd.internal")
+	for host, want := range map[string]int{"attacker.example": 421, "": 200, "localhost": 200, "lbd.internal": 200, "lbd.internal:80": 200} {
+		for _, call := range []string{"GET /v1/snapshot", "GET /", "GET /metrics"} {
+			method, path, _ := strings.Cut(call, " ")
+			if got, body := request(t, http.DefaultClient, method, p.url+path, "", host); got != want {
+				t.Errorf("%s of %q: %d %s", call, host, got, body)
+			}
+		}
+		if got, body := request(t, http.DefaultClient, "PUT", p.url+"/v1/snapshot", "", host); got != want && (want == 421 || got == 421) {
+			t.Errorf("PUT of %q: %d %s", host, got, body)
+		}
+	}
+}
+
+// certificate writes a self-signed certificate for localhost, and its key.
+func certificate(t *testing.T, cert, key string) *x509.Certificate {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeSecret(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	writeSecret(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+// A TLS listener serves what its files have: a certificate that is rotated is that
+// of the next connection.
+func TestTLSListener(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	first := certificate(t, cert, key)
+	token, entry := newToken(t, "--name=ci", "--roles=read")
+	tokens := filepath.Join(dir, "identities.yaml")
+	writeSecret(t, tokens, "tokens:\n"+entry)
+	p := start(t, command("serve", "--listen=127.0.0.1:0,tls", "--data=", "--log-format=json", "--tls-cert="+cert, "--tls-key="+key, "--tokens="+tokens))
+	url := strings.Replace(p.url, "http:", "https:", 1)
+	call := func(trusted *x509.Certificate) (int, string) {
+		roots := x509.NewCertPool()
+		roots.AddCert(trusted)
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+		defer transport.CloseIdleConnections()
+		return request(t, &http.Client{Transport: transport}, "GET", url+"/v1/clusters", token, "")
+	}
+	if got, body := call(first); got != 200 {
+		t.Fatalf("%d %s", got, body)
+	}
+	if err := (&healthcheckCommand{Listen: []string{strings.TrimPrefix(url, "https://") + ",tls"}}).Run(t.Context()); err != nil {
+		t.Errorf("healthcheck: %v", err)
+	}
+	second := certificate(t, cert, key)
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		got, body := call(second)
+		if got == 200 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the rotated certificate is not served: %d %s; log %s", got, body, p.output())
+		}
+	}
+}
+
+func TestSecurityFlags(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cert, key, other := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), filepath.Join(dir, "other.key")
+	certificate(t, filepath.Join(dir, "other.crt"), other)
+	certificate(t, cert, key)
+	public := filepath.Join(dir, "public.yaml")
+	writeSecret(t, public, "tokens: []")
+	if err := os.Chmod(public, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ args, want string }{
+		{"--tls-cert=" + cert, "--tls-cert and --tls-key: set both or neither"},
+		{"--tls-client-ca=" + cert, "--tls-client-ca requires --tls-cert"},
+		{"--listen=127.0.0.1:0,tls", "the option tls requires --tls-cert and --tls-key"},
+		{"--listen=127.0.0.1:0,roles=root", `unknown role "root"`},
+		{"--tls-cert=" + cert + " --tls-key=" + other, "private key does not match public key"},
+		{"--tokens=" + filepath.Join(dir, "missing"), "no such file"},
+		{"--tokens=" + public, "every user can read it (mode 0644): run chmod o-rwx on it"},
+		{"--allow-host=*", `"*": must be a host name`},
+	} {
+		out, err := command(append([]string{"serve", "--data="}, strings.Fields(c.args)...)...).CombinedOutput()
+		if _, failed := errors.AsType[*exec.ExitError](err); !failed || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v: %s; want %s", c.args, err, out, c.want)
+		}
+	}
+	for _, c := range []struct{ args, want string }{
+		{"--name=a --roles=root", `unknown role "root"`},
+		{"--name=a,b --roles=none", "roles: required"},
+		{"", "missing flags: --name=NAME"},
+	} {
+		out, err := command(append([]string{"token", "new"}, strings.Fields(c.args)...)...).CombinedOutput()
+		if _, failed := errors.AsType[*exec.ExitError](err); !failed || !strings.Contains(string(out), c.want) {
+			t.Errorf("token new %s: %v: %s; want %s", c.args, err, out, c.want)
+		}
+	}
+}
