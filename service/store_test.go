@@ -2,10 +2,13 @@ package service_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
@@ -14,46 +17,54 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-var errConflict = errors.New("conflict")
-
-// conflicting is a store that finds a conflict in the first attempt of each Update, as one
-// that several daemons share may.
+// conflicting is a store in memory that finds a conflict in the first attempt of each
+// Update, as one that several daemons share may.
 type conflicting struct {
-	sources.Store
+	onCommit func(store.Commit)
 	attempts int
+
+	mu      sync.Mutex // held during an Update
+	current atomic.Pointer[store.Snapshot]
 }
 
-func (c *conflicting) Update(ctx context.Context, fn func(*store.Tx) error) (*store.Snapshot, error) {
-	c.attempts++
-	snapshot, err := c.Store.Update(ctx, func(tx *store.Tx) error {
+func (c *conflicting) Snapshot() *store.Snapshot { return c.current.Load() }
+func (*conflicting) Err() error                  { return nil }
+func (*conflicting) Close() error                { return nil }
+
+func (c *conflicting) Update(_ context.Context, fn func(*store.Tx) error) (*store.Snapshot, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var tx *store.Tx
+	for range 2 {
+		c.attempts++
+		tx = c.Snapshot().Begin(time.Now())
 		if err := fn(tx); err != nil {
-			return err
+			return nil, err
 		}
-		return errConflict
-	})
-	if !errors.Is(err, errConflict) {
-		return snapshot, err
 	}
-	return c.Store.Update(ctx, fn)
+	after, changed := c.Snapshot().Apply(tx.Changes())
+	c.current.Store(after)
+	if len(changed) > 0 {
+		c.onCommit(store.Commit{After: after, Changed: changed})
+	}
+	return after, nil
 }
 
-// What a change answers does not depend on how often the store runs it.
+// TestAChangeThatAStoreRunsAgain: the result of a change does not depend on how often the
+// store runs it.
 func TestAChangeThatAStoreRunsAgain(t *testing.T) {
-	answers := func(t *testing.T, wrap func(sources.Store) sources.Store) (got []string) {
+	results := func(t *testing.T, open func(*service.Service) sources.Store) (got []string) {
 		s := service.New(service.Options{
 			Logger:      slog.New(slog.DiscardHandler),
 			Connectors:  map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
 			ConnectMode: resource.ConnectNone,
 		})
-		st, err := store.Open("", store.Options{OnCommit: s.Commit})
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := open(s)
 		t.Cleanup(func() {
 			s.Close()
 			_ = st.Close()
 		})
-		if err := s.Start(t.Context(), wrap(st)); err != nil {
+		if err := s.Start(t.Context(), st); err != nil {
 			t.Fatal(err)
 		}
 		add := func(res *sources.PushResult, err error) {
@@ -77,10 +88,20 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 		add(s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body, Format: sources.JSON, Replace: true}))
 		return got
 	}
-	want := answers(t, func(st sources.Store) sources.Store { return st })
+	want := results(t, func(s *service.Service) sources.Store {
+		st, err := store.Open("", store.Options{OnCommit: s.Commit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	})
 	c := &conflicting{}
-	got := answers(t, func(st sources.Store) sources.Store { c.Store = st; return c })
-	if c.attempts == 0 || fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%d attempts answer\n%q\nand not\n%q", c.attempts, got, want)
+	got := results(t, func(s *service.Service) sources.Store {
+		c.onCommit = s.Commit
+		c.current.Store(&store.Snapshot{})
+		return c
+	})
+	if c.attempts == 0 || !slices.Equal(got, want) {
+		t.Errorf("%d attempts: got\n%q\nwant\n%q", c.attempts, got, want)
 	}
 }

@@ -79,7 +79,7 @@ func (s *Store) check() {
 
 // unchanged confirms writes that change nothing: the disk must have what is in memory,
 // which it may not after a commit that failed.
-func (s *Store) unchanged(before *Snapshot, written overlay) (*Snapshot, error) {
+func (s *Store) unchanged(before *Snapshot, written Changes) (*Snapshot, error) {
 	if s.file == nil || len(written) == 0 {
 		return before, nil
 	}

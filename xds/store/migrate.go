@@ -23,7 +23,7 @@ func (f *file) migrate() (*Snapshot, error) {
 	if err != nil {
 		return nil, damage{error: err}
 	}
-	entries := make(overlay, len(records))
+	entries := make(Changes, len(records))
 	for _, r := range records {
 		key := resource.Key{Type: resource.Type(r.Type), Name: r.Name}
 		if err := checkKey(key); err != nil {
@@ -31,7 +31,7 @@ func (f *file) migrate() (*Snapshot, error) {
 		}
 		entries[key] = &Entry{Key: key, Raw: bytes.Clone(r.Value), Updated: r.Updated}
 	}
-	snapshot, _ := (&Snapshot{}).apply(entries)
+	snapshot, _ := (&Snapshot{}).Apply(entries)
 	kept, err := f.keep()
 	if err != nil {
 		return nil, fmt.Errorf("keep the file from before the migration: %w", err)

@@ -223,7 +223,7 @@ func (r *reader) change() (key resource.Key, e *Entry, err error) {
 // commit: the error says why, and wraps errUnreadable unless the disk failed.
 func replay(in io.Reader, start position, left int64) (*Snapshot, position, error) {
 	r := &reader{in: bufio.NewReaderSize(in, 256<<10), left: left, end: start}
-	entries, pending := overlay{}, overlay{}
+	entries, pending := Changes{}, Changes{}
 	end := start
 	var err error
 	for r.left > 0 && err == nil {
@@ -248,7 +248,7 @@ func replay(in io.Reader, start position, left int64) (*Snapshot, position, erro
 	if err == nil && len(pending) > 0 {
 		err = fmt.Errorf("%w: the last commit has no end", errUnreadable)
 	}
-	s, _ := (&Snapshot{}).apply(entries)
+	s, _ := (&Snapshot{}).Apply(entries)
 	return s, end, err
 }
 

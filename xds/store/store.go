@@ -199,12 +199,13 @@ func (s *Store) gather(first *request) []*request {
 // them.
 func (s *Store) commit(group []*request) {
 	before := s.current.Load()
-	written := overlay{}
+	written := Changes{}
 	for _, r := range group {
 		if r.err = r.ctx.Err(); r.err != nil {
 			continue
 		}
-		tx := &Tx{base: before, group: written, own: overlay{}, now: s.now()}
+		tx := before.Begin(s.now())
+		tx.group = written
 		r.err = tx.run(r.fn)
 		if r.err == nil {
 			maps.Copy(written, tx.own)
@@ -228,8 +229,8 @@ func (s *Store) commit(group []*request) {
 
 // publish makes written durable, then visible, and returns the snapshot that is
 // current then.
-func (s *Store) publish(before *Snapshot, written overlay) (*Snapshot, error) {
-	after, changed := before.apply(written)
+func (s *Store) publish(before *Snapshot, written Changes) (*Snapshot, error) {
+	after, changed := before.Apply(written)
 	if len(changed) == 0 {
 		return s.unchanged(before, written)
 	}

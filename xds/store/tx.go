@@ -15,8 +15,8 @@ import (
 // use it, until that returns.
 type Tx struct {
 	base  *Snapshot
-	group overlay // what the Updates before it in the same commit wrote
-	own   overlay
+	group Changes // what the Updates before it in the same commit wrote
+	own   Changes
 	now   time.Time
 }
 
@@ -30,9 +30,12 @@ func (tx *Tx) run(fn func(*Tx) error) (err error) {
 	return fn(tx)
 }
 
+// Changes returns what the transaction wrote.
+func (tx *Tx) Changes() Changes { return tx.own }
+
 // Get returns the entry of key, and whether there is one.
 func (tx *Tx) Get(key resource.Key) (Entry, bool) {
-	for _, o := range []overlay{tx.own, tx.group} {
+	for _, o := range []Changes{tx.own, tx.group} {
 		if e, written := o[key]; written {
 			if e == nil {
 				return Entry{}, false
@@ -47,7 +50,7 @@ func (tx *Tx) Get(key resource.Key) (Entry, bool) {
 func (tx *Tx) All() iter.Seq[Entry] {
 	written := maps.Clone(tx.group)
 	maps.Copy(written, tx.own)
-	view, _ := tx.base.apply(written)
+	view, _ := tx.base.Apply(written)
 	return view.All()
 }
 
