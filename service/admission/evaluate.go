@@ -121,35 +121,45 @@ func in(resources map[resource.Key]resource.Item) View {
 	}
 }
 
-// losses are what a change of the files' resources takes away.
+// losses returns what a change of the files' resources takes away.
 func (e *evaluation) losses(from, to map[resource.Key]resource.Item) []loss {
 	was, is := clusters(from), clusters(to)
-	var out []loss
 	o := e.files.options
-	views := [][2]View{
+	names := slices.AppendSeq(o.Users(lessened(from, to)), maps.Keys(was))
+	out := lossesOf(names, []transition{
 		{in(from), in(to)}, // whatever was pushed: a deletion of that uncovers what files have
 		{Over(o.Pushed, in(from), o.Configured), Over(o.Pushed, in(to), o.Configured)},
-	}
-	names := slices.AppendSeq(o.Users(lessened(from, to)), maps.Keys(was))
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		for _, v := range views {
-			before, emptied := o.Guard.Emptied(v[0], v[1], name)
-			if !emptied {
-				continue
-			}
-			all := keys(v[0], name)
-			maps.Copy(all, keys(v[1], name))
-			out = append(out, loss{
-				reason:   fmt.Sprintf("cluster %s would have no usable endpoints; it has %d", name, before),
-				clusters: []string{name}, keys: all,
-			})
-			break
+	}, func(t transition, name string) string {
+		before, emptied := o.Guard.Emptied(t.from, t.to, name)
+		if !emptied {
+			return ""
 		}
-	}
+		return fmt.Sprintf("cluster %s would have no usable endpoints; it has %d", name, before)
+	})
 	out = append(out, e.unsecured(from, to)...)
 	if l, ok := e.removal(in(from), was, is); ok {
 		out = append(out, l)
+	}
+	return out
+}
+
+// transition is the state before and after a change.
+type transition struct{ from, to View }
+
+// lossesOf returns the losses of clusters: each cluster for which reason returns a text
+// in a transition, and what the cluster depends on in the first such transition.
+func lossesOf(names []string, transitions []transition, reason func(t transition, name string) string) []loss {
+	slices.Sort(names)
+	var out []loss
+	for _, name := range slices.Compact(names) {
+		for _, t := range transitions {
+			if why := reason(t, name); why != "" {
+				all := keys(t.from, name)
+				maps.Copy(all, keys(t.to, name))
+				out = append(out, loss{reason: why, clusters: []string{name}, keys: all})
+				break
+			}
+		}
 	}
 	return out
 }

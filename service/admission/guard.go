@@ -7,7 +7,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// View answers what there is of a resource. ok is false if there is none.
+// View returns a resource as it is at some moment. ok is false if there is none.
 type View func(key resource.Key) (item resource.Item, ok bool)
 
 // Over returns a View of the first of several views that has a resource.
@@ -22,21 +22,21 @@ func Over(views ...View) View {
 	}
 }
 
-// Endpoints is how many usable endpoints a cluster has. Known is false where a View
-// cannot tell: they come from DNS, or may come from a management server.
+// Endpoints is how many usable endpoints a cluster has. Known is false if they come from
+// DNS, or may come from a management server.
 type Endpoints struct {
 	Usable int
 	Known  bool
 }
 
-// None reports whether there are none for certain.
+// None reports whether there are certainly none.
 func (e Endpoints) None() bool { return e.Known && e.Usable == 0 }
 
-// Guard compares what there is before and after a change.
+// Guard compares the state before and after a change.
 type Guard struct {
-	// Server tells that a management server may provide what a View does not have.
+	// Server is true if a management server may provide what a View does not have.
 	Server bool
-	// TLS tells that the daemon's connect mode is tls: connections of a cluster
+	// TLS is true if the daemon's connect mode is tls: connections of a cluster
 	// without configuration are secured, by the system's roots.
 	TLS bool
 }
@@ -89,7 +89,7 @@ func (g Guard) leaves(v View, leaves []string, depth int) Endpoints {
 }
 
 // Emptied reports whether a change takes all usable endpoints from a cluster that
-// is there before and after it. before is how many it had.
+// exists before and after it. before is how many it had.
 func (g Guard) Emptied(from, to View, cluster string) (before int, emptied bool) {
 	was := g.Endpoints(from, cluster)
 	if was.Usable == 0 || !g.Has(to, cluster) || !g.Endpoints(to, cluster).None() {
@@ -106,7 +106,7 @@ func (Guard) Has(v View, cluster string) bool {
 	return configured || assigned
 }
 
-// keys are the resources that a cluster's endpoints depend on in a view.
+// keys returns the resources that a cluster's endpoints depend on in a view.
 func keys(v View, cluster string) map[resource.Key]bool {
 	out := map[resource.Key]bool{}
 	addKeys(out, v, cluster)
@@ -129,9 +129,8 @@ func addKeys(out map[resource.Key]bool, v View, cluster string) {
 	out[resource.Key{Type: resource.TypeAssignment, Name: assignment}] = true
 }
 
-// Check returns what is wrong with resources by themselves, although each is valid:
-// clusters that they leave without a usable endpoint. A push of them would be
-// refused.
+// Check returns the clusters that valid resources leave without a usable endpoint. A push
+// of them would be refused.
 func Check(items []resource.Item) []decode.Problem {
 	view := viewOf(items)
 	var problems []decode.Problem
@@ -139,7 +138,7 @@ func Check(items []resource.Item) []decode.Problem {
 		if i.Assignment != nil && i.Assignment.Usable() == 0 {
 			problems = append(problems, decode.Problem{
 				Resource: i.Key.String(), Field: i.Field,
-				Reason: "has no usable endpoint: the cluster would have nothing that picks may reach",
+				Reason: "has no usable endpoints",
 			})
 			continue
 		}
@@ -163,8 +162,5 @@ func viewOf(items []resource.Item) View {
 	for _, i := range items {
 		byKey[i.Key] = i
 	}
-	return func(key resource.Key) (resource.Item, bool) {
-		i, ok := byKey[key]
-		return i, ok
-	}
+	return in(byKey)
 }
