@@ -99,15 +99,6 @@ func (d *filed) picks(cluster string) fault.Code {
 	return code(err)
 }
 
-// says are the sentences of the events of a type, the oldest first.
-func (d *filed) says(t observe.EventType) []string {
-	var out []string
-	for _, e := range slices.Backward(d.Events(observe.EventFilter{Types: []observe.EventType{t}, Limit: 100})) {
-		out = append(out, e.Says)
-	}
-	return out
-}
-
 func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
 	d := startFiled(t, &archive{})
 	d.scan(map[string]int{"a": 2, "b": 1})
@@ -123,7 +114,7 @@ func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
 		t.Fatalf("got %+v", state)
 	}
 	hash := state.Held[0].Hash
-	if got := d.says(observe.EventChangeHeld); len(got) != 1 || !strings.HasSuffix(got[0], why) {
+	if got := says(d.Service, observe.EventChangeHeld); len(got) != 1 || !strings.HasSuffix(got[0], why) {
 		t.Errorf("events: %q", got)
 	}
 	if got := strings.Count(d.log.String(), "level=ERROR"); got != 1 || !strings.Contains(d.log.String(), hash) {
@@ -159,10 +150,10 @@ lbd_resource_files{state="held"} 1
 	if again, err := d.PermitFiles(t.Context(), hash, "somebody else"); err != nil || again != first {
 		t.Errorf("permitted again: %+v, %v; want %+v", again, err, first)
 	}
-	if got := d.says(observe.EventChangePermitted); len(got) != 1 || len(d.Files().Held) != 0 {
+	if got := says(d.Service, observe.EventChangePermitted); len(got) != 1 || len(d.Files().Held) != 0 {
 		t.Errorf("events: %q", got)
 	}
-	if got, want := d.says(observe.EventFileChanged), []string{
+	if got, want := says(d.Service, observe.EventFileChanged), []string{
 		"2 resources changed: a: added with 2 usable endpoints; b: added with 1 usable endpoint",
 		"1 resource changed: b: 2 endpoints added to /a", "1 resource changed: a: locality /a removed with 2 endpoints",
 	}; !slices.Equal(got, want) {
@@ -174,28 +165,6 @@ lbd_resource_files{state="held"} 1
 	d.scan(map[string]int{"a": 0, "b": 3})
 	if got := d.picks("a"); got != "" || len(d.Files().Held) != 1 || d.Files().Held[0].Hash != hash {
 		t.Errorf("made again, picks of a: %s, held: %+v", got, d.Files().Held)
-	}
-}
-
-func TestAHeldChangeOutlivesARestart(t *testing.T) {
-	kept := &archive{}
-	d := startFiled(t, kept)
-	d.scan(map[string]int{"a": 2})
-	d.scan(map[string]int{"a": 0})
-	hash := d.Files().Held[0].Hash
-
-	d = startFiled(t, kept)
-	d.scan(map[string]int{"a": 0})
-	if held := d.Files().Held; d.picks("a") != "" || len(held) != 1 || held[0].Hash != hash {
-		t.Fatalf("picks of a: %s, held: %+v", d.picks("a"), held)
-	}
-	if _, err := d.PermitFiles(t.Context(), hash, "me"); err != nil {
-		t.Fatal(err)
-	}
-	d = startFiled(t, kept)
-	d.scan(map[string]int{"a": 0})
-	if got := d.picks("a"); got != fault.NoReadyEndpoint || len(d.Files().Held) != 0 {
-		t.Errorf("once permitted, picks of a: %s, held: %+v", got, d.Files().Held)
 	}
 }
 
@@ -229,9 +198,8 @@ func TestPushesAreDescribed(t *testing.T) {
 			t.Errorf("dry run %t: %+v, %v", dry, res, err)
 		}
 	}
-	e := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Limit: 1})[0]
-	if e.Says != "1 resource changed: orders: "+want {
-		t.Errorf("event: %+v", e)
+	if got := says(s, observe.EventPushed); got[1] != "1 resource changed: orders: "+want {
+		t.Errorf("events: %q", got)
 	}
 	res, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "orders"})
 	if err != nil || res.Changes[0].Difference != "removed with 1 usable endpoint" {
@@ -243,14 +211,7 @@ func TestPushesAreDescribed(t *testing.T) {
 // nothing.
 func TestASnapshotIsBlockedThatTakesEndpointsAway(t *testing.T) {
 	s, _ := start(t, "", nil)
-	d, err := decode.Cluster([]byte(`{"type":"EDS","circuit_breakers":{"thresholds":[{"max_requests":7}]}}`), decode.Options{Name: "a"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := resource.Key{Type: sources.Config, Name: "a"}
-	s.FilesChanged(files.Set{Resources: map[resource.Key]files.Resource{
-		key: {Item: resource.Item{Key: key, Raw: d.Raw, Cluster: d.Value}, File: "a.yaml"},
-	}})
+	s.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "a"}: config(t, 7)}))
 	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
 	push(t, s, sources.Endpoints, "b", assignment(t, nil, place{"a", 0, 1, endpoints("b", 1)}))
 	without := sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"b"})}
@@ -287,11 +248,7 @@ func TestChangesByDNSAreDescribed(t *testing.T) {
 			`{"endpoint":{"address":{"socket_address":{"address":"orders.example","port_value":80}}}}]}]}}`))
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		var got []string
-		for _, e := range slices.Backward(s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventDNSChanged}, Limit: 10})) {
-			got = append(got, e.Says)
-		}
-		if want := []string{
+		if got, want := says(s, observe.EventDNSChanged), []string{
 			"orders.example:80 resolves to 2 addresses: added 10.0.0.1:80, 10.0.0.2:80",
 			"orders.example:80 resolves to 2 addresses: removed 10.0.0.1:80; added 10.0.0.3:80",
 		}; !slices.Equal(got, want) {

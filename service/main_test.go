@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -14,9 +15,13 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -138,6 +143,54 @@ func pick(s *service.Service, r picks.Request) (picks.Picks, error) {
 	var out picks.Picks
 	err := s.Pick(context.Background(), &r, &out)
 	return out, err
+}
+
+// inFiles returns resource files that provide Clusters and assignments, written as JSON.
+func inFiles(tb testing.TB, bodies map[resource.Key][]byte) files.Set {
+	tb.Helper()
+	set := files.Set{Resources: map[resource.Key]files.Resource{}}
+	for key, body := range bodies {
+		i, _, err := admission.Decode(resource.Item{Key: key, Raw: body}, decode.Options{Name: key.Name})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		set.Resources[key] = files.Resource{Item: i, File: key.Name + ".yaml"}
+	}
+	return set
+}
+
+// seed stores resources in dir as an earlier lbd, which accepted them.
+func seed(tb testing.TB, dir string, resources map[resource.Key][]byte, o decode.Options) {
+	tb.Helper()
+	st, err := store.Open(dir, store.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_, err = st.Update(tb.Context(), func(tx *store.Tx) error {
+		for key, body := range resources {
+			o.Name = key.Name
+			d, err := decode.Cluster(body, o)
+			if err == nil {
+				err = tx.Put(key, d.Raw)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err := errors.Join(err, st.Close()); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// says returns the sentences of the events of a type, the oldest first.
+func says(s *service.Service, t observe.EventType) []string {
+	var out []string
+	for _, e := range slices.Backward(s.Events(observe.EventFilter{Types: []observe.EventType{t}, Limit: 100})) {
+		out = append(out, e.Says)
+	}
+	return out
 }
 
 // code is the code of a service's error, or empty.

@@ -13,9 +13,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
-	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/decode/text"
-	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -236,16 +234,11 @@ func TestPushWaitsForItsOwnClusters(t *testing.T) {
 // TestBlockedKnowsFiles: what a file has counts as well as what was pushed.
 func TestBlockedKnowsFiles(t *testing.T) {
 	s, _ := start(t, "", nil)
-	set := files.Set{Resources: map[resource.Key]files.Resource{}}
+	filed := map[resource.Key][]byte{}
 	for _, name := range []string{"filed", "elsewhere"} {
-		d, err := decode.Assignment(assignment(t, nil, place{"a", 0, 1, endpoints(name, 2)}), decode.Options{Name: name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		key := resource.Key{Type: sources.Endpoints, Name: name}
-		set.Resources[key] = files.Resource{Item: resource.Item{Key: key, Raw: d.Raw, Assignment: d.Value}, File: name + ".yaml"}
+		filed[resource.Key{Type: sources.Endpoints, Name: name}] = assignment(t, nil, place{"a", 0, 1, endpoints(name, 2)})
 	}
-	s.FilesChanged(set)
+	s.FilesChanged(inFiles(t, filed))
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	push(t, s, sources.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
 	if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || !strings.HasPrefix(out.Picks[0].Address, "elsewhere-") {

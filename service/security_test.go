@@ -157,21 +157,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	}
 	nothing := func(*service.Service) {}
 
-	// What an older lbd leaves.
-	st, err := store.Open(dir, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := decode.Cluster(mesh, decode.Options{Name: "old", Certificates: b.Instances()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(resource.Key{Type: sources.Config, Name: "old"}, d.Raw) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	seed(t, dir, map[resource.Key][]byte{{Type: sources.Config, Name: "old"}: mesh}, decode.Options{Certificates: b.Instances()})
 	if got := secures(nil, nothing); got["old"] || !strings.Contains(log.String(), "stays in force: transport_socket is not applied") {
 		t.Errorf("of an older lbd: %v\n%s", got, &log)
 	}
@@ -198,7 +184,8 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	if len(got) != 0 {
 		t.Errorf("after a deletion: %v", got)
 	}
-	if st, err = store.Open(dir, store.Options{}); err != nil {
+	st, err := store.Open(dir, store.Options{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if n := st.Snapshot().Len(); n != 0 {

@@ -11,38 +11,20 @@ import (
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // TestStoredWarnings: what an older lbd accepted and this one would reject is logged
 // at startup, a limited number of times, and a push is not.
 func TestStoredWarnings(t *testing.T) {
 	dir := t.TempDir()
-	st, err := store.Open(dir, store.Options{})
-	if err != nil {
-		t.Fatal(err)
+	stored := map[resource.Key][]byte{}
+	for i := range 103 {
+		name := fmt.Sprintf("c%03d", i)
+		stored[resource.Key{Type: resource.TypeCluster, Name: name}] = encode(t, object{
+			"name": name, "type": "EDS", "transport_socket": object{"name": "envoy.transport_sockets.quic"},
+		})
 	}
-	const clusters = 103
-	if _, err := st.Update(t.Context(), func(tx *store.Tx) error {
-		for i := range clusters {
-			name := fmt.Sprintf("c%03d", i)
-			d, err := decode.Cluster(encode(t, object{
-				"name": name, "type": "EDS", "transport_socket": object{"name": "envoy.transport_sockets.quic"},
-			}), decode.Options{Stored: true})
-			if err != nil {
-				return err
-			}
-			if err := tx.Put(resource.Key{Type: resource.TypeCluster, Name: name}, d.Raw); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	seed(t, dir, stored, decode.Options{Stored: true})
 	var log bytes.Buffer
 	s, _ := start(t, dir, func(o *service.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))

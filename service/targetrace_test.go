@@ -13,7 +13,6 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
-	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -27,14 +26,8 @@ func TestATreeThatIsSlowToCloseHoldsUpNobody(t *testing.T) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
 		})
 		defer stop()
-		d, err := decode.Assignment(assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)}), decode.Options{Name: "filed"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		key := resource.Key{Type: sources.Endpoints, Name: "filed"}
-		s.FilesChanged(files.Set{Resources: map[resource.Key]files.Resource{
-			key: {Item: resource.Item{Key: key, Raw: d.Raw, Assignment: d.Value}, File: "filed.yaml"},
-		}})
+		body := assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)})
+		s.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Endpoints, Name: "filed"}: body}))
 		synctest.Wait()
 		if _, err := pick(s, picks.Request{Cluster: "filed"}); code(err) != fault.PickTimeout {
 			t.Fatalf("the tree answers: %v", err)

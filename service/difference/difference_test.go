@@ -5,51 +5,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// item decodes a resource of a name from YAML.
+// item decodes a resource of the name "orders" from YAML.
 func item(t *testing.T, kind resource.Type, text string) resource.Item {
 	t.Helper()
 	i := resource.Item{Key: resource.Key{Type: kind, Name: "orders"}}
-	o := decode.Options{Origin: decode.ByHand, Format: decode.FormatYAML, Name: "orders"}
 	if text == "" {
 		return i
 	}
-	set := func(raw []byte, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		i.Raw = raw
-	}
-	switch kind {
-	case resource.TypeAssignment:
-		d, err := decode.Assignment([]byte(text), o)
-		if err == nil {
-			i.Assignment = d.Value
-			set(d.Raw, nil)
-		} else {
-			set(nil, err)
-		}
-	case resource.TypeCluster:
-		d, err := decode.Cluster([]byte(text), o)
-		if err == nil {
-			i.Cluster = d.Value
-			set(d.Raw, nil)
-		} else {
-			set(nil, err)
-		}
-	case resource.TypeRoutes:
-		d, err := decode.RouteConfiguration([]byte(text), o)
-		if err == nil {
-			i.Routes = d.Value
-			set(d.Raw, nil)
-		} else {
-			set(nil, err)
-		}
+	i.Raw = []byte(text)
+	i, _, err := admission.Decode(i, decode.Options{Origin: decode.ByHand, Format: decode.FormatYAML, Name: i.Key.Name})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return i
 }
@@ -118,24 +90,20 @@ func TestDifferencesInWords(t *testing.T) {
 }
 
 func TestADifferenceIsBounded(t *testing.T) {
-	var before, after []string
-	for i := range 100 {
-		before = append(before, locality(fmt.Sprintf("%s-%d", strings.Repeat("é", 50), i), 1, 0, endpoint(fmt.Sprintf("h-%d", i), "")))
-		after = append(after, locality(fmt.Sprintf("%s-%d", strings.Repeat("é", 50), i), 2, 0, endpoint(fmt.Sprintf("h-%d", i), "")))
+	describe := func(zone string) string {
+		weighted := func(weight int) resource.Item {
+			var ls []string
+			for i := range 100 {
+				ls = append(ls, locality(fmt.Sprint(zone, i), weight, 0, endpoint(fmt.Sprintf("h-%d", i), "")))
+			}
+			return item(t, resource.TypeAssignment, assignment(0, ls...))
+		}
+		return difference.Describe(weighted(1), weighted(2))
 	}
-	got := difference.Describe(item(t, resource.TypeAssignment, assignment(0, before...)), item(t, resource.TypeAssignment, assignment(0, after...)))
-	if len(got) > difference.MaxBytes || !strings.HasSuffix(got, "…") || strings.Contains(got, "\ufffd") {
+	if got := describe(strings.Repeat("é", 50)); len(got) > difference.MaxBytes || !strings.HasSuffix(got, "…") || strings.Contains(got, "\ufffd") {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
-	short := func(weight int) string {
-		var ls []string
-		for i := range 100 {
-			ls = append(ls, locality(fmt.Sprint("z", i), weight, 0, endpoint(fmt.Sprintf("h-%d", i), "")))
-		}
-		return assignment(0, ls...)
-	}
-	got = difference.Describe(item(t, resource.TypeAssignment, short(1)), item(t, resource.TypeAssignment, short(2)))
-	if want := fmt.Sprintf("; and %d more", 100-difference.MaxParts); !strings.HasSuffix(got, want) {
+	if got, want := describe("z"), fmt.Sprintf("; and %d more", 100-difference.MaxParts); !strings.HasSuffix(got, want) {
 		t.Errorf("got %s, which should end with %q", got, want)
 	}
 }

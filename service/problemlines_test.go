@@ -10,9 +10,9 @@ import (
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
-// What is wrong with a body is told at its line, in whatever way the body is
-// written.
-func TestProblemsAreToldWhereTheyStand(t *testing.T) {
+// TestProblemsHaveLines: a problem has the line and the column of the field, in every
+// format.
+func TestProblemsHaveLines(t *testing.T) {
 	s, _ := start(t, "", nil)
 	const yaml = "endpoints:\n- locality: {zone: a}\n  load_balancing_weight: 1\n  lb_endpoints:\n  - endpoint:\n" +
 		"      address: {socket_address: {address: 10.0.0.1, port_value: 70000}}\n"
@@ -48,7 +48,7 @@ func TestProblemsAreToldWhereTheyStand(t *testing.T) {
 				t.Fatalf("refused with %+v", err)
 			}
 			if p := e.Problems[0]; p.Line != c.line || p.Column != c.column {
-				t.Errorf("%q stands at line %d, column %d; want %d, %d", p, p.Line, p.Column, c.line, c.column)
+				t.Errorf("%q is at line %d, column %d; want %d, %d", p, p.Line, p.Column, c.line, c.column)
 			}
 		})
 	}
@@ -62,7 +62,7 @@ func TestProblemsAreToldWhereTheyStand(t *testing.T) {
 	}
 }
 
-// Much JSON is not read again for each of many problems.
+// TestFewProblemsAreLocatedInMuchJSON: large JSON is not read again for each problem.
 func TestFewProblemsAreLocatedInMuchJSON(t *testing.T) {
 	s, _ := start(t, "", nil)
 	var endpoints []string
@@ -78,6 +78,6 @@ func TestFewProblemsAreLocatedInMuchJSON(t *testing.T) {
 		t.Fatalf("refused with %+v", err)
 	}
 	if e.Problems[0].Line != 1 || e.Problems[14].Line != 15 || e.Problems[20].Line != 0 {
-		t.Errorf("problems stand at lines %d, %d and %d", e.Problems[0].Line, e.Problems[14].Line, e.Problems[20].Line)
+		t.Errorf("problems are at lines %d, %d and %d", e.Problems[0].Line, e.Problems[14].Line, e.Problems[20].Line)
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lbd-dev/lbd/xds/decode"
-	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TestWhatRoutesLackIsTold: in the answer to a snapshot, once it holds.
-func TestWhatRoutesLackIsTold(t *testing.T) {
+// TestUnknownReferencesOfRoutes: a snapshot whose routes refer to unknown resources gets
+// warnings.
+func TestUnknownReferencesOfRoutes(t *testing.T) {
 	s, _ := start(t, "", nil)
 	const absent = "picks that need it are refused unless a management server has it"
 	byName := listener("shop")
@@ -27,7 +27,7 @@ func TestWhatRoutesLackIsTold(t *testing.T) {
 	for i := range 12 {
 		many = append(many, "c"+string(rune('a'+i))+"=1")
 	}
-	told := func(resources ...object) string {
+	warned := func(resources ...object) string {
 		var says []string
 		for _, w := range pushAll(t, s, resources...).Warnings {
 			if strings.Contains(w.Reason, absent) {
@@ -38,32 +38,25 @@ func TestWhatRoutesLackIsTold(t *testing.T) {
 	}
 
 	const ofListener = `Listener/shop | resources[0].api_listener.api_listener.rds.route_config_name: is "r", which was not pushed and is in no file: ` + absent
-	if got := told(byName); got != ofListener {
+	if got := warned(byName); got != ofListener {
 		t.Errorf("a listener alone: %s", got)
 	}
-	if got, want := told(assigned("b", "h"), routes("r", route("/a", "a"), route("/b", "b=1", "a=1"), route("/", "a"))),
+	if got, want := warned(assigned("b", "h"), routes("r", route("/a", "a"), route("/b", "b=1", "a=1"), route("/", "a"))),
 		"RouteConfiguration/r | resources[1].virtual_hosts: lead to clusters that were not pushed and are in no file: a: "+absent; got != want {
 		t.Errorf("a cluster that is not there: %s", got)
 	}
-	if got := told(byName, assigned("a", "h")); got != "" {
+	if got := warned(byName, assigned("a", "h")); got != "" {
 		t.Errorf("all was pushed before: %s", got)
 	}
-	if got, want := told(listener("own", route("/", many...))),
+	if got, want := warned(listener("own", route("/", many...))),
 		"Listener/own | resources[0].api_listener.api_listener.route_config.virtual_hosts: lead to clusters that were not pushed and are in no file: "+
 			"ca, cb, cc, cd, ce, cf, cg, ch, ci, cj and 2 more: "+absent; got != want {
 		t.Errorf("many: %s", got)
 	}
 
-	// What a file has is not missed.
-	key := resource.Key{Type: resource.TypeCluster, Name: "filed"}
-	d, err := decode.Cluster([]byte(`{"name":"filed","type":"EDS"}`), decode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.FilesChanged(files.Set{Resources: map[resource.Key]files.Resource{
-		key: {Item: resource.Item{Key: key, Raw: d.Raw, Cluster: d.Value}, File: "f.yaml"},
-	}})
-	if got := told(routes("s", route("/", "filed"))); got != "" {
+	// A resource of a file is known.
+	s.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "filed"}: []byte(`{"type":"EDS"}`)}))
+	if got := warned(routes("s", route("/", "filed"))); got != "" {
 		t.Errorf("in a file: %s", got)
 	}
 	if !slices.Contains(strings.Fields(clusterNames(t, s)), "filed") {
