@@ -17,56 +17,51 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Options are what a Service needs from around it.
+// Options configure a Service.
 type Options struct {
 	Logger *slog.Logger
-	// Connectors hold a Connector for each connect mode; ConnectMode is the
-	// one that stands for the empty mode.
+	// Connectors has a Connector for each connect mode; ConnectMode is the default mode.
 	Connectors  map[resource.ConnectMode]lb.Connector
 	ConnectMode resource.ConnectMode
-	// Wait is how long a pick may queue that does not say.
+	// Wait is the default of [picks.Request].Wait.
 	Wait time.Duration
-	// Lookup looks a name up for LOGICAL_DNS clusters; nil is the system's.
+	// Lookup looks up a name of a LOGICAL_DNS cluster; nil is the system's resolver.
 	Lookup func(ctx context.Context, host string) ([]string, error)
-	// Draw gives uniform random numbers, from any goroutine; nil is
-	// math/rand/v2's.
+	// Draw returns uniform random numbers, to any goroutine; nil is math/rand/v2's.
 	Draw func() uint64
-	// Name is what the daemon calls itself to its operators: in the dashboard and in
-	// GET /v1/daemon.
-	Name string
-	// Version is shown by the build metric, and beside Name.
-	Version string
-	// RequireIfMatch refuses changes that do not say what they replace.
+	// Name is the daemon's name in the dashboard and in GET /v1/daemon; Version is next to
+	// it, and in the build metric.
+	Name, Version string
+	// RequireIfMatch refuses changes without a precondition.
 	RequireIfMatch bool
-	// MaxRemoved is how many clusters one change of the resource files may remove;
+	// MaxRemoved limits how many clusters one change of the resource files may remove;
 	// nil is half of those that they provide, at least 1.
 	MaxRemoved *int
-	// Targets are the full names of xds targets that are hosted from the start,
-	// as TargetName returns them.
+	// Targets are the full names of xds targets that are always hosted, as
+	// [ledger.TargetName] returns them.
 	Targets []string
-	// MaxLeases bounds the leases held at a time; 0 is DefaultMaxLeases.
+	// MaxLeases limits the leases; 0 is [picks.DefaultMaxLeases].
 	MaxLeases int
-	// Bootstrap is that of the management server that the service is to
-	// [Service.Follow]; nil without one.
+	// Bootstrap is that of the management servers; nil without one.
 	Bootstrap *bootstrap.Config
-	// OnDemand is how many known clusters it is asked for at a time because picks
-	// name them, OnDemandUnknown how many names that it has not confirmed, and
-	// OnDemandIdle how long a cluster stays that nobody picks from; 0 are
-	// DefaultOnDemand, DefaultOnDemandUnknown and DefaultOnDemandIdle.
+	// OnDemand limits the known clusters that are hosted because picks name them,
+	// OnDemandUnknown the names that no management server has confirmed. OnDemandIdle is
+	// the idle time after which a cluster is released. 0 is the default of each:
+	// [sources.DefaultOnDemand] and so on.
 	OnDemand, OnDemandUnknown int
 	OnDemandIdle              time.Duration
-	// HistoryBytes is the budget of the history of all clusters; 0 is
-	// DefaultHistoryBytes, and -1 keeps none.
+	// HistoryBytes limits the memory of the history of all clusters; 0 is the default,
+	// and -1 keeps none.
 	HistoryBytes int
-	// MaxWatchers bounds who watches at a time; 0 is MaxWatchers.
+	// MaxWatchers limits the watchers; 0 is [observe.MaxWatchers].
 	MaxWatchers int
-	// Overload knows what lbd itself lacks; nil knows of nothing.
+	// Overload reports shortages of lbd itself; nil reports none.
 	Overload *overload.Monitor
 
 	maxSeries int // of the ledger
 }
 
-// Service is lbd without its edges.
+// Service is lbd without HTTP.
 type Service struct {
 	// Fixed after New.
 	*sources.Sources
@@ -79,13 +74,13 @@ type Service struct {
 	events  *observe.Events
 	history *observe.History
 
-	leaving  atomic.Bool     // since Leave
+	leaving  atomic.Bool     // after Leave
 	draining context.Context // ends with Drain
 	drain    context.CancelFunc
 }
 
-// New returns a Service without resources. Its [Service.Commit] is to be the
-// store's OnCommit; [Service.Start] begins.
+// New returns a Service without resources. The store must call its [Service.Commit] and
+// [Service.StoreLost]; [Service.Start] loads the store's resources.
 func New(o Options) *Service {
 	if o.Draw == nil {
 		o.Draw = rand.Uint64
@@ -118,22 +113,22 @@ func New(o Options) *Service {
 	return s
 }
 
-// Start takes the resources of st, and returns once every tree has its config.
+// Start loads the resources of st, and returns when every tree has its config.
 func (s *Service) Start(ctx context.Context, st sources.Store) error {
 	err := s.Sources.Start(ctx, st)
 	s.history.Start()
 	return err
 }
 
-// Leave lets readiness fail, so that callers go elsewhere. Everything else goes on.
+// Leave makes readiness fail, so that callers use another daemon. All else continues.
 func (s *Service) Leave() { s.leaving.Store(true) }
 
-// Drain lets readiness fail, and whoever waits for a change have what there is,
-// so that callers go elsewhere. Picks go on.
+// Drain makes readiness fail, and answers all callers that wait for a change. Picks
+// continue.
 func (s *Service) Drain() { s.drain() }
 
-// Close ends the watches, the leases, and then the trees. Picks that queue end with
-// ShuttingDown. The store is the caller's to close.
+// Close ends the watches, the leases, and then the trees. Queued picks fail with
+// ShuttingDown. The caller closes the store afterwards.
 func (s *Service) Close() {
 	s.Drain()
 	s.history.Close()
@@ -144,15 +139,15 @@ func (s *Service) Close() {
 	s.targets.Close()
 }
 
-// Events returns the last events that f chooses, the newest first.
+// Events returns the last events that match f, the newest first.
 func (s *Service) Events(f observe.EventFilter) []observe.Event { return s.events.Last(f) }
 
-// History returns what happened to a cluster lately, as [History.Of] does.
+// History returns the recent history of a cluster.
 func (s *Service) History(r observe.HistoryRequest) (*observe.ClusterHistory, error) {
 	return s.history.Of(r)
 }
 
-// DefaultWait is how long a pick may queue that does not say.
+// DefaultWait is the default wait of picks.
 func (s *Service) DefaultWait() time.Duration { return s.options.Wait }
 
 // Check is one line of a health probe's answer.
@@ -164,8 +159,8 @@ type Check struct {
 	Warning bool
 }
 
-// Health returns the checks of being ready to answer picks: those of the service,
-// and one for each condition of the daemon.
+// Health returns the checks of readiness: those of the service, and one for each
+// condition of the daemon.
 func (s *Service) Health() []Check {
 	loaded := Check{Name: "store", OK: s.Loaded(), Detail: "what was pushed is loaded"}
 	if !loaded.OK {

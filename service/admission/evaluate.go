@@ -15,7 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// MaxHeldClusters is how many clusters of a held change are listed.
+// MaxHeldClusters limits how many clusters of a held change are listed.
 const MaxHeldClusters = 20
 
 // loss is what a change would take away.
@@ -25,26 +25,25 @@ type loss struct {
 	keys     map[resource.Key]bool
 }
 
-// evaluation divides the changes of a scan into those that come into use and those
-// that are held.
+// evaluation divides the changes of a scan into those that take effect and those that are
+// held.
 //
-// It begins with all of them in use and looks for losses. The files that cause one
-// are held, together: one without the other would be another change. It looks again
-// until nothing more is lost. A file that a resource moved out of is held with the
-// file that it moved to.
+// It applies all of them and looks for losses. The files that cause one are held
+// together. It looks again until there are no losses. A file that a resource moved out of
+// is held with the file that it moved to.
 type evaluation struct {
 	files   *Files
 	changes map[string]change
 	groups  []group
 }
 
-// group are changes that are held for the same losses.
+// group is a set of changes that are held for the same losses.
 type group struct {
 	names  map[string]bool
 	losses []loss
 }
 
-// held is a held change with what it would bring into use.
+// held is a held change with the versions that it would bring into use.
 type held struct {
 	files.Held
 
@@ -74,12 +73,12 @@ func (e *evaluation) isHeld(name string) bool {
 	return slices.ContainsFunc(e.groups, func(g group) bool { return g.names[name] })
 }
 
-// open are the files whose changes are not held.
+// open returns the files whose changes are not held.
 func (e *evaluation) open() []string {
 	return slices.DeleteFunc(slices.Collect(maps.Keys(e.changes)), e.isHeld)
 }
 
-// versions are those in use after the changes that are not held.
+// versions returns the versions in use after the changes that are not held.
 func (e *evaluation) versions() map[string]*files.Version {
 	out := maps.Clone(e.files.inUse)
 	for name, c := range e.changes {
@@ -93,8 +92,8 @@ func (e *evaluation) versions() map[string]*files.Version {
 	return out
 }
 
-// union is what versions provide: of a resource that several have, that of the
-// first file by name. A Cluster that is rejected in all files has no value.
+// union returns the resources of versions. If several files have a resource, it is that
+// of the first file by name. A Cluster that is rejected in all files has no value.
 func (e *evaluation) union(versions map[string]*files.Version) map[resource.Key]resource.Item {
 	out := map[resource.Key]resource.Item{}
 	for _, name := range slices.Sorted(maps.Keys(versions)) {
@@ -164,8 +163,8 @@ func lossesOf(names []string, transitions []transition, reason func(t transition
 	return out
 }
 
-// lessened are the assignments that are gone after a change, or have no usable
-// endpoint any more.
+// lessened returns the assignments that a change removes, or leaves without a usable
+// endpoint.
 func lessened(from, to map[resource.Key]resource.Item) map[string]bool {
 	out := map[string]bool{}
 	for key := range from {
@@ -179,7 +178,7 @@ func lessened(from, to map[resource.Key]resource.Item) map[string]bool {
 	return out
 }
 
-// removal is the loss of more clusters than one change may remove.
+// removal returns the loss of more clusters than one change may remove.
 func (e *evaluation) removal(from View, was, is map[string]bool) (loss, bool) {
 	l := loss{keys: map[resource.Key]bool{}}
 	for _, name := range slices.Sorted(maps.Keys(was)) {
@@ -199,8 +198,8 @@ func (e *evaluation) removal(from View, was, is map[string]bool) (loss, bool) {
 	return l, true
 }
 
-// clusters are those that resources provide: each Cluster, and each assignment that
-// is not only the endpoints of a Cluster of another name.
+// clusters returns the clusters of resources: each Cluster, and each assignment that no
+// Cluster refers to.
 func clusters(resources map[resource.Key]resource.Item) map[string]bool {
 	out, used := map[string]bool{}, map[string]bool{}
 	for key, i := range resources {
@@ -219,15 +218,15 @@ func clusters(resources map[resource.Key]resource.Item) map[string]bool {
 	return out
 }
 
-// causes are the files not held whose changes concern any of some resources.
+// causes returns the open files whose changes concern any of some resources.
 func (e *evaluation) causes(keys map[resource.Key]bool) []string {
 	return slices.DeleteFunc(e.open(), func(name string) bool {
 		return !slices.ContainsFunc(e.changes[name].resources(), func(r changedResource) bool { return keys[r.key()] })
 	})
 }
 
-// changedResource is a resource of a file that a change adds, modifies or removes;
-// one of from and to may have no Raw, and both of a Cluster that is rejected now.
+// changedResource is a resource of a file that a change adds, modifies or removes. from
+// or to may have no Raw, and both of a Cluster that is rejected now.
 type changedResource struct{ from, to resource.Item }
 
 func (r changedResource) key() resource.Key {
@@ -237,7 +236,7 @@ func (r changedResource) key() resource.Key {
 	return r.to.Key
 }
 
-// resources are those that differ.
+// resources returns the resources that differ.
 func (c change) resources() []changedResource {
 	var out []changedResource
 	was := map[resource.Key]resource.Item{}
@@ -268,8 +267,7 @@ func (c change) resources() []changedResource {
 	return out
 }
 
-// hold holds the changes of files, together and with those of other losses that
-// they cause.
+// hold holds the changes of files, together with the groups that have any of them.
 func (e *evaluation) hold(names []string, l loss) {
 	merged := group{names: map[string]bool{}, losses: []loss{l}}
 	for _, name := range names {
@@ -304,7 +302,7 @@ func (e *evaluation) holdMoves() {
 	}
 }
 
-// gained are the resources that the files of a group would have, and have not.
+// gained returns the resources that the changes of a group add to its files.
 func (e *evaluation) gained(g group) map[resource.Key]bool {
 	out := map[resource.Key]bool{}
 	for name := range g.names {
@@ -331,8 +329,8 @@ func loses(c change, keys map[resource.Key]bool) bool {
 	})
 }
 
-// heldChanges are the held changes, the oldest first. Those that were held before keep since
-// when.
+// heldChanges returns the held changes, the oldest first. Those that were held before keep
+// their time.
 func (e *evaluation) heldChanges(before []held, now time.Time) []held {
 	var out []held
 	for _, g := range e.groups {
@@ -382,7 +380,7 @@ func (e *evaluation) heldChange(g group) held {
 	return h
 }
 
-// differences describe what changes would do, up to MaxHeldClusters resources.
+// differences describes changes, up to MaxHeldClusters resources.
 func differences(changes map[string]change) []string {
 	var out []string
 	more := 0

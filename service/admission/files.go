@@ -15,23 +15,21 @@ type FilesOptions struct {
 	// MaxRemoved is how many clusters one change of the files may remove; nil is
 	// half of those that the files provide, at least 1.
 	MaxRemoved *int
-	// Pushed is what was pushed, which comes before what files have; nil is
-	// nothing.
+	// Pushed has the pushed resources, which hide those of files; nil is none.
 	Pushed View
-	// Configured is the configuration of clusters of a management server; nil is
-	// none.
+	// Configured has the Clusters of a management server; nil is none.
 	Configured View
-	// Users returns the clusters that take their endpoints from any of some
-	// assignments, whoever configured them; nil returns none.
+	// Users returns the clusters that get their endpoints from any of some assignments,
+	// with their Cluster of any source; nil returns none.
 	Users func(assignments map[string]bool) []string
-	// InUse are the versions of the files that are in use from the start, whose
-	// items have their values, and Directory the directory that they are of.
+	// InUse are the versions of the files that are in use at the start, with the values of
+	// their items, and Directory is their directory.
 	InUse     map[string]*files.Version
 	Directory files.Identity
 }
 
-// Files decides which versions of resource files are in use. Its methods must be
-// called one after another.
+// Files decides which versions of resource files are in use. Its methods must not be
+// called concurrently.
 type Files struct {
 	options   FilesOptions
 	inUse     map[string]*files.Version // by file; never changed, but replaced
@@ -39,7 +37,7 @@ type Files struct {
 	scan      *files.Scan               // the last one
 	away      *files.Bad                // why the directory cannot be read
 	over      time.Time                 // since when there are too many files
-	twice     map[string]time.Time      // since when a file has what another has
+	twice     map[string]time.Time      // since when a file has a resource of another file
 	held      []held
 }
 
@@ -62,18 +60,17 @@ func NewFiles(o FilesOptions) *Files {
 	return f
 }
 
-// Outcome is what a scan or a decision led to.
+// Outcome is the result of a scan or a permission.
 type Outcome struct {
 	// Set is what the files provide from now on.
 	Set files.Set
-	// Changed are the files whose version in use is another now; nil for those
-	// that are gone.
+	// Changed are the files whose version in use changed; nil for those that were removed.
 	Changed   map[string]*files.Version
 	Directory files.Identity
 }
 
-// Scanned takes a scan, and brings into use what changed and passes the guard. The
-// scan is that of now.
+// Scanned handles a scan that was made now: it brings the changes into use that pass the
+// guard.
 func (f *Files) Scanned(scan *files.Scan, now time.Time) Outcome {
 	if scan.Err != nil {
 		since := now
@@ -90,8 +87,8 @@ func (f *Files) Scanned(scan *files.Scan, now time.Time) Outcome {
 	return f.outcome(before, now)
 }
 
-// adopt takes the content of this scan for a version that was restored of the same:
-// it has warnings, too.
+// adopt replaces restored versions by the same content of this scan, which has warnings,
+// too.
 func (f *Files) adopt() {
 	f.inUse = maps.Clone(f.inUse)
 	for name, v := range f.inUse {
@@ -105,7 +102,7 @@ func (f *Files) adopt() {
 	}
 }
 
-// decide brings into use what the last scan changed, but for what is held.
+// decide brings the changes of the last scan into use, except those that are held.
 func (f *Files) decide(now time.Time) {
 	changes := f.changes()
 	vanished := f.vanished()
@@ -125,19 +122,18 @@ func (f *Files) decide(now time.Time) {
 
 const vanishedReason = "the directory is another one than before, and holds no resource files: is its file system mounted?"
 
-// vanished reports whether another directory, without files, took the place of the
-// one that the versions in use were read from: a mount that is gone leaves the
-// directory below it.
+// vanished reports whether an empty directory replaced the one that the versions in use
+// were read from: an unmounted file system uncovers the mount point.
 func (f *Files) vanished() bool {
 	return len(f.scan.Files) == 0 && len(f.inUse) > 0 && f.directory != files.Identity{} && f.directory != f.scan.Identity
 }
 
-// change is a file whose last scan differs from what is in use: from is nil for a
-// file that is new, to for one that is gone.
+// change is a file whose last scan differs from the version in use: from is nil for a new
+// file, to for a removed one.
 type change struct{ from, to *files.Version }
 
-// changes are those of the last scan that are not in use, by file. A file that is
-// bad, or cannot be read, changes nothing while there is a last good version of it.
+// changes returns those of the last scan that are not in use, by file. A bad or unreadable
+// file changes nothing while there is a last good version of it.
 func (f *Files) changes() map[string]change {
 	out := map[string]change{}
 	for name, seen := range f.scan.Files {
@@ -160,7 +156,7 @@ func (f *Files) changes() map[string]change {
 	return out
 }
 
-// versionOf is what a file would bring into use; nil for nothing.
+// versionOf returns the version that a file would bring into use; nil for none.
 func versionOf(seen *files.File) *files.Version {
 	v := &files.Version{Sum: seen.Sum, Modified: seen.Modified}
 	switch {
@@ -201,7 +197,7 @@ func (f *Files) Held() []files.Held {
 	return out
 }
 
-// outcome is what is in use now. before is what was, nil for the same.
+// outcome returns the versions in use. before are the earlier ones; nil for the same.
 func (f *Files) outcome(before map[string]*files.Version, now time.Time) Outcome {
 	o := Outcome{Directory: f.directory, Changed: map[string]*files.Version{}}
 	if before != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// set is what the versions in use provide, and what is wrong with which file.
+// set returns the resources of the versions in use, and the bad files.
 func (f *Files) set(now time.Time) files.Set {
 	s := files.Set{
 		Resources: map[resource.Key]files.Resource{}, Rejected: map[resource.Key]files.Rejected{}, Held: f.Held(),
@@ -90,7 +90,7 @@ func (f *Files) addBad(s *files.Set, name string, v *files.Version) {
 	s.Bad = append(s.Bad, files.Bad{File: name, Err: seen.Err, Since: seen.Since, Kept: v != nil && !partial, Partial: partial && len(v.Items) > 0})
 }
 
-// addRejected adds the Clusters of which there is nothing but a rejected version.
+// addRejected adds the Clusters that have only rejected versions.
 func (f *Files) addRejected(s *files.Set) {
 	for _, name := range slices.Sorted(maps.Keys(f.inUse)) {
 		v := f.inUse[name]
@@ -104,7 +104,7 @@ func (f *Files) addRejected(s *files.Set) {
 	}
 }
 
-// addResources adds what a version holds, and rejects what is there already.
+// addResources adds the resources of a version, and rejects those that another file has.
 func addResources(s *files.Set, name string, v *files.Version) error {
 	var problems []decode.Problem
 	more := 0

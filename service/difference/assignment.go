@@ -12,20 +12,14 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// assignment compares what picks see: drops, localities, endpoints.
+// assignment compares drops, localities and endpoints.
 func (p *parts) assignment(before, after *resource.Assignment) {
 	was, is := localities(before), localities(after)
-	ids := map[resource.Locality]bool{}
-	for id := range was {
-		ids[id] = true
-	}
-	for id := range is {
-		ids[id] = true
-	}
-	sorted := slices.SortedFunc(maps.Keys(ids), func(a, b resource.Locality) int {
+	ids := maps.Clone(was)
+	maps.Copy(ids, is)
+	for _, id := range slices.SortedFunc(maps.Keys(ids), func(a, b resource.Locality) int {
 		return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.SubZone, b.SubZone))
-	})
-	for _, id := range sorted {
+	}) {
 		p.locality(id, was[id], is[id])
 	}
 	p.drops(before.Drops, after.Drops)
@@ -34,7 +28,7 @@ func (p *parts) assignment(before, after *resource.Assignment) {
 	}
 }
 
-// group is a locality at all of its priorities: it may be there once for each.
+// group is a locality, once for each of its priorities.
 type group []*resource.LocalityEndpoints
 
 func localities(a *resource.Assignment) map[resource.Locality]group {
@@ -71,7 +65,7 @@ func (p *parts) locality(id resource.Locality, before, after group) {
 	}
 }
 
-// locality is the name of a locality where it begins a part.
+// locality is the name of a locality at the start of a part.
 func locality(name string) string {
 	if name == emptyLocality {
 		return name
@@ -160,16 +154,9 @@ func (g group) byAddress() map[string]*resource.Endpoint {
 	return out
 }
 
-// drops compares what each category drops.
+// drops compares the categories.
 func (p *parts) drops(before, after []resource.Drop) {
-	was := map[string]uint64{}
-	for _, d := range before {
-		was[d.Category] += d.PerMillion
-	}
-	is := map[string]uint64{}
-	for _, d := range after {
-		is[d.Category] += d.PerMillion
-	}
+	was, is := perMillion(before), perMillion(after)
 	for _, category := range slices.Sorted(maps.Keys(is)) {
 		old, ok := was[category]
 		switch {
@@ -178,12 +165,19 @@ func (p *parts) drops(before, after []resource.Drop) {
 		case old != is[category]:
 			p.add("drop %s %s → %s", category, percent(old), percent(is[category]))
 		}
+		delete(was, category)
 	}
 	for _, category := range slices.Sorted(maps.Keys(was)) {
-		if _, ok := is[category]; !ok {
-			p.add("drop %s %s removed", category, percent(was[category]))
-		}
+		p.add("drop %s %s removed", category, percent(was[category]))
 	}
+}
+
+func perMillion(drops []resource.Drop) map[string]uint64 {
+	out := map[string]uint64{}
+	for _, d := range drops {
+		out[d.Category] += d.PerMillion
+	}
+	return out
 }
 
 func percent(perMillion uint64) string {

@@ -8,14 +8,13 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// MaxListed is how many changes of one push an event lists.
+// MaxListed limits how many changes of one push an event lists.
 const MaxListed = 20
 
 // MaxSentence is the maximum length of an event's sentence about changes.
 const MaxSentence = 2000
 
-// Version is a resource before and after a change. Its values are immutable, so it
-// may be described at any time.
+// Version is a resource before and after a change. Its values are immutable.
 type Version struct{ Before, After resource.Item }
 
 // Versions are those of several resources.
@@ -25,7 +24,7 @@ type Versions []Version
 type Change struct {
 	Resource string `json:"resource"` // "ClusterLoadAssignment/orders"
 	Change   string `json:"change" enums:"added,modified,removed"`
-	// Difference describes it in words, of the first changes of an answer or event.
+	// Difference describes it in words, for the first changes of an answer or event.
 	Difference string `json:"difference,omitempty"`
 }
 
@@ -35,8 +34,7 @@ func (c Change) Key() resource.Key {
 	return resource.Key{Type: resource.Type(kind), Name: name}
 }
 
-// Changes lists the versions that differ: the first few of them with words. A
-// management server tells each of several targets.
+// Changes lists the versions that differ, each resource once: the first few with words.
 func (vs Versions) Changes() []Change {
 	var out []Change
 	listed := make(map[resource.Key]bool)
@@ -73,7 +71,7 @@ func (v Version) change() (c Change, same bool) {
 	return c, false
 }
 
-// Summary says how many resources changed, and how.
+// Summary is a sentence: how many resources changed, and how.
 func Summary(changes []Change) string {
 	var b strings.Builder
 	if len(changes) == 1 {
@@ -97,8 +95,8 @@ func Summary(changes []Change) string {
 	return b.String()
 }
 
-// WithoutWords are the first few changes, as an event lists them: its sentence has the
-// words.
+// WithoutWords returns the first few changes without Difference, as an event lists them: its
+// sentence has the words.
 func WithoutWords(changes []Change) []Change {
 	listed := slices.Clone(changes[:min(len(changes), MaxListed)])
 	for i := range listed {

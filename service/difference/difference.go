@@ -1,4 +1,4 @@
-// Package difference describes in words what changed between two versions of a
+// Package difference describes in words the difference between two versions of a
 // resource: "orders: 3 endpoints removed from us-east1/a; weight of us-east1/b
 // 3 → 1; drop throttle 5 % → 10 %". It compares decoded values, which are immutable,
 // so it may run anywhere and at any time.
@@ -22,7 +22,7 @@ const (
 )
 
 // Describe returns the difference between two versions of a resource in words,
-// without its name. A version without Raw and value is none. The text is empty where
+// without its name. A version without Raw and value does not exist. The text is empty if
 // nothing that lbd uses differs.
 func Describe(before, after resource.Item) string {
 	var p parts
@@ -68,7 +68,7 @@ func exists(i resource.Item) bool {
 	return i.Raw != nil || i.Listener != nil || i.Routes != nil || i.Cluster != nil || i.Assignment != nil
 }
 
-// with describes what a whole resource has.
+// with describes the content of a resource.
 func with(i resource.Item) string {
 	switch {
 	case i.Assignment != nil:

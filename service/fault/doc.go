@@ -1,3 +1,3 @@
-// Package fault owns how requests fail: an [Error] with one [Code] for each way. Codes
-// are part of the HTTP contract; api gives each its status.
+// Package fault has the errors of requests: an [Error] with one [Code] for each kind of
+// failure. Codes are part of the HTTP contract; api gives each its status.
 package fault

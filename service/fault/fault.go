@@ -11,8 +11,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode"
 )
 
-// Code names a way in which a request fails. It is stable, and part of the HTTP
-// contract.
+// Code names a kind of failure. It is stable, and part of the HTTP contract.
 type Code string
 
 // The codes.
@@ -36,9 +35,9 @@ const (
 	AllExcluded          Code = "all_excluded"
 	PickTimeout          Code = "pick_timeout"
 	ShuttingDown         Code = "shutting_down"
-	// CallerGone: the caller is gone; nobody reads the answer.
+	// CallerGone: the caller closed the connection before the answer.
 	CallerGone Code = "cancelled"
-	// StorageFailed: a push could not be made durable; nothing of it holds.
+	// StorageFailed: a push could not be made durable, and has no effect.
 	StorageFailed Code = "storage_failed"
 	Internal      Code = "internal"
 )
@@ -65,13 +64,13 @@ func (c Code) GRPC() codes.Code {
 	}
 }
 
-// Problem is one broken rule of a resource, or one warning about it.
+// Problem is one error of a resource, or one warning about it.
 type Problem = decode.Problem
 
 // Error is why a request failed.
 type Error struct {
 	Code Code
-	// Detail says which and why, for people.
+	// Detail describes the failure to people.
 	Detail string
 	// Cluster is the cluster it is about, if it is about one.
 	Cluster string
@@ -79,13 +78,12 @@ type Error struct {
 	Target string
 	// Category is the drop category of Dropped.
 	Category string
-	// RetryAfter is when it is worth trying again; zero where that is not
-	// known.
+	// RetryAfter is the delay before a retry; zero if it is unknown.
 	RetryAfter time.Duration
-	// Problems are the broken rules of InvalidResource; of a body that cannot be
-	// read, where it breaks.
+	// Problems are the errors of InvalidResource; of a body that cannot be read, the
+	// position.
 	Problems []Problem
-	// Err is the cause, where a caller looks for it.
+	// Err is the cause, if callers need it.
 	Err error
 }
 
@@ -101,7 +99,7 @@ func Errorf(code Code, format string, args ...any) *Error {
 // FromContext returns err as CallerGone if it is the end of the caller's context.
 func FromContext(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return Errorf(CallerGone, "the request was given up: %v", err)
+		return Errorf(CallerGone, "the request was canceled: %v", err)
 	}
 	return err
 }

@@ -1,8 +1,9 @@
-// Package sources owns what resources come from: pushes, snapshots, resource files,
-// management servers (ADS), DNS, and names that picks ask for.
+// Package sources owns the sources of resources: pushes, snapshots, resource files,
+// management servers (ADS), DNS, and clusters that picks name.
 //
-// [Sources] joins them: what the store commits, the resource directory holds and a
-// management server says goes through one resolver, in one order, to the ledger's
-// targets. It reports by events, conditions and a collector of package observe. The
-// methods may be called from any goroutine; their errors are *[fault.Error].
+// Each source is a part with its own state. All of them change resources through one
+// publisher, which owns the resolver and publishes the resulting configs to the
+// ledger's targets, in one order. [Sources] joins the parts. They report by events,
+// conditions and a collector of package observe. The methods may be called from any
+// goroutine; their errors are *[fault.Error].
 package sources

@@ -24,7 +24,7 @@ const (
 	FileHeld FileCondition = "held"
 )
 
-// FilesState is what the resource directory holds.
+// FilesState is the state of the resource directory.
 type FilesState struct {
 	// Files are those with resources in use, and the bad and held ones, by name.
 	Files []FileState `json:"files"`
@@ -35,8 +35,8 @@ type FilesState struct {
 // FileState is one file of the resource directory.
 type FileState struct {
 	File string `json:"file"`
-	// State is bad where the file is invalid, cannot be read or is covered by
-	// another, and held where its change waits for a decision.
+	// State is bad if the file is invalid, cannot be read or is covered by another, and
+	// held if its change waits for a decision.
 	State FileCondition `json:"state" enums:"good,bad,held"`
 	// Resources are those of the file that are known, in use or covered by
 	// what was pushed.
@@ -45,29 +45,28 @@ type FileState struct {
 	SHA256 string `json:"sha256,omitempty"`
 	// Held is the hash of the change that holds the file.
 	Held string `json:"held,omitempty"`
-	// Error is why the file is bad; KeptLastGood tells whether what it held
-	// before is in use, and Partial whether what is valid of it is, because no
-	// earlier content is known.
+	// Error is why the file is bad. KeptLastGood is true if its earlier content is in use,
+	// and Partial if its valid resources are, because no earlier content is known.
 	Error        string          `json:"error,omitempty"`
 	Errors       []fault.Problem `json:"errors,omitempty"`
 	Since        *time.Time      `json:"since,omitempty"`
 	KeptLastGood bool            `json:"kept_last_good,omitempty"`
 	Partial      bool            `json:"partial,omitempty"`
 	Warnings     []fault.Problem `json:"warnings,omitempty"`
-	// Notes are what was filled in because it is absent in the file.
+	// Notes are the values that were filled in because they are absent in the file.
 	Notes []fault.Problem `json:"notes,omitempty"`
 }
 
-// HeldChange is a change of files that is not in use, because it would take away
-// what works.
+// HeldChange is a change of files that is not in use, because it would take away usable
+// endpoints, TLS or clusters.
 type HeldChange struct {
 	// Hash names the change: it covers the files' names and their contents before
 	// and after.
 	Hash string `json:"hash"`
-	// Reasons say what the change would take away.
+	// Reasons are what the change would take away.
 	Reasons []string  `json:"reasons"`
 	Since   time.Time `json:"since"`
-	// Clusters are those that would be without endpoints, or gone: the first 20.
+	// Clusters are those that would lose it: the first 20.
 	Clusters []string         `json:"clusters"`
 	Files    []HeldFileChange `json:"files"`
 	// Differences describe the change: the first 20.

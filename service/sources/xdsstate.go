@@ -11,14 +11,13 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// XDSState tells how lbd stands with its management servers.
+// XDSState is the state of the management servers, and of what lbd subscribes to.
 type XDSState struct {
-	// Configured is false where lbd has no bootstrap: nothing else is there
-	// then.
+	// Configured is false if lbd has no bootstrap: all else is empty then.
 	Configured bool `json:"configured"`
-	// NodeID is what lbd calls itself.
+	// NodeID is lbd's node ID.
 	NodeID string `json:"node_id,omitempty"`
-	// Bootstrap is where the bootstrap was read from.
+	// Bootstrap is the file or variable of the bootstrap.
 	Bootstrap string `json:"bootstrap,omitempty"`
 	// Servers are those of each authority, in the order of fallback.
 	Servers []XDSServer `json:"servers"`
@@ -30,25 +29,24 @@ type XDSState struct {
 	// that use a fallback server.
 	TargetsTotal int `json:"targets_total"`
 	Fallbacks    int `json:"fallbacks"`
-	// Resources are what is asked for, by type and name.
+	// Resources are the subscriptions, by type and name.
 	Resources []XDSResource `json:"resources"`
-	// Total counts the resources that the filter chooses, listed or not.
+	// Total counts the resources that match the filter, listed or not.
 	Total int `json:"total"`
-	// Unapplied are the fields that lbd does not apply, and that management servers set
-	// in resources that are in use, by type and field: those of the type that the filter
-	// chooses.
+	// Unapplied are the fields that lbd does not apply and that management servers set in
+	// resources in use, by type and field, of the types that match the filter.
 	Unapplied []XDSUnappliedField `json:"unapplied_fields"`
-	// LoadReports are those to each server that wants some.
+	// LoadReports are those to each server that requests them.
 	LoadReports []XDSLoadReports `json:"load_reports"`
-	// OnDemand are the clusters that are asked for because picks named them.
+	// OnDemand counts the clusters that are subscribed to because picks named them.
 	OnDemand OnDemandState `json:"on_demand"`
 }
 
-// XDSLoadReports is how load reports (LRS) to a server go.
+// XDSLoadReports is the state of the load reports (LRS) to a server.
 type XDSLoadReports struct {
 	Server    string `json:"server"`
 	Connected bool   `json:"connected"`
-	// Interval is how often it wants a report; absent until it said so.
+	// Interval is the time between two reports; absent until the server sends it.
 	Interval string `json:"interval,omitempty"`
 	// Clusters is how many are reported.
 	Clusters    int        `json:"clusters"`
@@ -62,16 +60,15 @@ type XDSServer struct {
 	Server string `json:"server"` // its URI
 	// Authority is absent for names without one.
 	Authority string `json:"authority,omitempty"`
-	// Connected: it answered on the stream that there is.
+	// Connected is true if it answered on the current stream.
 	Connected bool `json:"connected"`
-	// Active: at least one target uses it.
+	// Active is true if at least one target uses it.
 	Active bool `json:"active"`
 	// Targets is how many targets use it; Waiting is how many use a less preferred
 	// server until it answers.
 	Targets int `json:"targets"`
 	Waiting int `json:"waiting"`
-	// Since is when Connected became what it is; absent where it was never
-	// tried.
+	// Since is when Connected last changed; absent if lbd never tried to connect.
 	Since       *time.Time `json:"since,omitempty"`
 	LastError   string     `json:"last_error,omitempty"`
 	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
@@ -83,22 +80,21 @@ type XDSTarget struct {
 	Target string `json:"target" example:"xds:///orders"`
 	// Authority is absent for names without one.
 	Authority string `json:"authority,omitempty"`
-	// Server is absent where the bootstrap has none.
+	// Server is absent if the bootstrap has none.
 	Server string `json:"server,omitempty"`
-	// Fallback is true where Server is not the first of its authority (gRFC A71).
+	// Fallback is true if Server is not the first of its authority (gRFC A71).
 	Fallback bool `json:"fallback"`
 	// Connected: a server that the target uses, or waits for, answered on its
 	// current stream.
 	Connected bool `json:"connected"`
-	// Resources is how many it asks for; Requested is how many of them are neither
-	// there nor known to be missing.
+	// Resources counts its subscriptions; Requested counts those without an answer.
 	Resources int `json:"resources"`
 	Requested int `json:"requested"`
 }
 
-// XDSResource is one resource that a management server is asked for, for one target.
+// XDSResource is one subscription of one target.
 type XDSResource struct {
-	// Target is the one that needs it; Server is the one that is asked for it.
+	// Target subscribes to it at Server.
 	Target string `json:"target"`
 	Server string `json:"server,omitempty"`
 
@@ -111,7 +107,7 @@ type XDSResource struct {
 	Updated *time.Time `json:"updated_at,omitempty"`
 	Age     string     `json:"age,omitempty"` // since updated_at, a Go duration
 	Error   string     `json:"error,omitempty"`
-	// Rejected is the last response, where it was refused (NACK).
+	// Rejected is the last response, if it was rejected (NACK).
 	Rejected *XDSRejection `json:"rejected,omitempty"`
 }
 
@@ -122,13 +118,12 @@ type XDSRejection struct {
 	At      time.Time `json:"at"`
 }
 
-// XDSUnappliedField is a field that lbd does not apply, and that a management server
-// sets.
+// XDSUnappliedField is a field that lbd does not apply and that a management server sets.
 type XDSUnappliedField struct {
 	Type string `json:"type" enums:"Listener,RouteConfiguration,Cluster,ClusterLoadAssignment"`
 	// Field is a message and its field, as in docs/fields.md.
 	Field string `json:"field"`
-	// Reason says what lbd does instead.
+	// Reason is what lbd does instead.
 	Reason string `json:"reason"`
 	// Example is the name of a resource with the field, Path is where the field is in
 	// it, and Server sent it.
@@ -139,7 +134,7 @@ type XDSUnappliedField struct {
 	Resources int `json:"resources"`
 }
 
-// XDSFilter chooses resources.
+// XDSFilter selects resources.
 type XDSFilter struct {
 	// Type, State and Prefix are empty for any.
 	Type, State, Prefix string
