@@ -10,6 +10,7 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/audit"
 )
 
 // Options configure the handler. All fields but Dashboard are required.
@@ -17,6 +18,9 @@ type Options struct {
 	Service *service.Service
 	// Callers identifies who makes a request. If nil, every caller has all roles.
 	Callers *listen.Callers
+	// Audit gets one record for each request that requires the role push or admin; nil
+	// without an audit log.
+	Audit *audit.Log
 	// Logger gets one record for each internal error. Requests are not logged otherwise.
 	Logger *slog.Logger
 	// OpenAPI is the contract that GET /openapi.yaml returns.
@@ -57,6 +61,7 @@ func New(o Options) http.Handler {
 		metrics: newMetrics(o.Service.Registry()),
 		origins: http.NewCrossOriginProtection(),
 		callers: o.Callers,
+		audit:   o.Audit,
 	}
 	pick, read, push, admin, pages := r.as(access.Pick), r.as(access.Read), r.as(access.Push), r.as(access.Admin), r.as(access.Dashboard)
 

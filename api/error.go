@@ -270,7 +270,9 @@ func grpcName(c fault.Code) string {
 		return grpcNames[codes.NotFound]
 	case methodNotAllowed:
 		return grpcNames[codes.Unimplemented]
-	case permissionDenied:
+	case unauthenticated:
+		return grpcNames[codes.Unauthenticated]
+	case permissionDenied, misdirectedRequest:
 		return grpcNames[codes.PermissionDenied]
 	case uriTooLong:
 		return grpcNames[codes.InvalidArgument]

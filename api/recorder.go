@@ -7,6 +7,8 @@ import (
 
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // recorder records the status of a response; 0 until the header is written.
@@ -15,6 +17,10 @@ type recorder struct {
 	status int
 	caller *access.Caller
 	policy listen.Policy
+	// changes and code are for the audit log: what the request changed, and why it was
+	// rejected.
+	changes []difference.Change
+	code    fault.Code
 }
 
 var recorders = sync.Pool{New: func() any { return new(recorder) }}

@@ -257,6 +257,7 @@ func writeResult(w http.ResponseWriter, result *sources.PushResult, created bool
 	if created {
 		status = http.StatusCreated
 	}
+	w.(*recorder).changes = result.Changes //nolint:errcheck // handlers are called with no other
 	writeJSON(w, status, PushAnswer{
 		Generation: result.Generation, ETag: result.Hash,
 		Changes: orEmpty(result.Changes), Warnings: orEmpty(result.Warnings), Notes: orEmpty(result.Notes),

@@ -12,6 +12,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/service/audit"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 )
@@ -27,6 +28,7 @@ type router struct {
 	metrics *metrics
 	origins *http.CrossOriginProtection
 	callers *listen.Callers
+	audit   *audit.Log // nil without
 
 	permission permission // of the routes that are added
 }
@@ -112,7 +114,8 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec.ResponseWriter, rec.status = w, 0
 	defer func() {
 		e.series.observe(rec.status, time.Since(start))
-		rec.ResponseWriter, rec.caller = nil, nil
+		e.record(rec, r, start)
+		rec.ResponseWriter, rec.caller, rec.changes, rec.code = nil, nil, nil, ""
 		recorders.Put(rec)
 	}()
 	defer func() {
@@ -145,6 +148,7 @@ func (e *endpoint) answer(w *recorder, r *http.Request, now time.Time) error {
 // refuse writes err as a problem. It logs internal errors.
 func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
 	refused := refusalOf(r.Context(), err)
+	w.code = refused.Code
 	switch refused.Code {
 	case fault.Internal:
 		e.log(w, r, "request failed", slog.Any("error", err))
@@ -209,6 +213,11 @@ func from(w http.ResponseWriter, r *http.Request) string {
 	if c := callerOf(w); c != nil && c.Name != "" {
 		return c.Name
 	}
+	return addressOf(r)
+}
+
+// addressOf returns the address of the peer, or unix.
+func addressOf(r *http.Request) string {
 	if r.RemoteAddr == "" || r.RemoteAddr == "@" {
 		return "unix"
 	}

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/audit"
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
@@ -22,6 +24,7 @@ type security struct {
 	log        *slog.Logger
 	identities *access.Reloading[*access.Identities] // nil without --tokens
 	tls        *access.Reloading[*tls.Config]        // nil without --tls-cert
+	audit      *audit.Log                            // nil without --audit
 	hosts      *listen.Hosts
 	start      time.Time
 }
@@ -45,10 +48,33 @@ func newSecurity(c Config, lacks *overload.Monitor, log *slog.Logger) (*security
 			return nil, fmt.Errorf("--tls-cert, --tls-key, --tls-client-ca: %w", err)
 		}
 	}
+	if c.Audit != "" {
+		if s.audit, err = audit.Open(c.Audit, os.Stdout, log); err != nil {
+			s.close()
+			return nil, fmt.Errorf("--audit: %w", err)
+		}
+	}
 	return s, nil
 }
 
+// reopenAudit reopens the audit log for each signal, until ctx ends.
+func (s *security) reopenAudit(ctx context.Context, signals <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+			if err := s.audit.Reopen(); err != nil {
+				s.log.Error("cannot reopen the audit log: lbd continues in the old file", "error", err)
+			}
+		}
+	}
+}
+
 func (s *security) close() {
+	if s.audit != nil {
+		_ = s.audit.Close() // each record was written when its request ended
+	}
 	if s.identities != nil {
 		s.identities.Close()
 	}
@@ -85,6 +111,15 @@ func (s *security) conditions() []observe.Condition {
 	if s.tls != nil {
 		since, err := s.tls.Err()
 		invalid("--tls-cert", since, err)
+	}
+	if s.audit != nil {
+		if since, err := s.audit.Err(); err != nil {
+			all = append(all, observe.Condition{
+				Kind: observe.ConditionAuditFailing, Subject: s.config.Audit, Since: since,
+				Text:   fmt.Sprintf("The audit log cannot be written: %v. Records are lost.", err),
+				Remedy: "Check the disk. Send SIGHUP if the file was moved.",
+			})
+		}
 	}
 	if s.config.Insecure {
 		all = append(all, observe.Condition{

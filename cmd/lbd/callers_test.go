@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -270,5 +272,93 @@ func TestSecurityFlags(t *testing.T) {
 		if _, failed := errors.AsType[*exec.ExitError](err); !failed || !strings.Contains(string(out), c.want) {
 			t.Errorf("token new %s: %v: %s; want %s", c.args, err, out, c.want)
 		}
+	}
+}
+
+// Every push is in the audit log, with who made it and what it changed, whether it
+// was applied or rejected; a log that is rotated continues in a new file.
+func TestAuditLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, rotated, tokens := filepath.Join(dir, "audit.log"), filepath.Join(dir, "audit.log.1"), filepath.Join(dir, "identities.yaml")
+	ci, entry := newToken(t, "--name=ci", "--roles=push+read")
+	writeSecret(t, tokens, "tokens:\n"+entry)
+	p := startProcess(t, "--data=", "--connect=none", "--tokens="+tokens, "--audit="+file)
+	push := func(token, cluster, body string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, p.url+"/v1/clusters/"+cluster+"/endpoints", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer "+token)
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := answer.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const one = `{"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{"socket_address":{"address":"127.0.0.1","port_value":1}}}}]}]}`
+	push(ci, "orders", one)
+	push(ci, "orders", `{"endpoint":[]}`)
+	push("wrong", "orders", one)
+	if got, body := request(t, http.DefaultClient, "GET", p.url+"/v1/clusters", ci, ""); got != 200 {
+		t.Fatal(body)
+	}
+	type record struct {
+		Time                                time.Time
+		Caller, Address, Role, Method, Path string
+		Status                              int
+		Code                                string
+		Changes                             []map[string]any
+	}
+	read := func(path string, want int) (records []record) {
+		t.Helper()
+		// The record is written after the answer.
+		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			b, err := os.ReadFile(path)
+			lines := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+			if err == nil && len(b) > 0 && len(lines) >= want || time.Now().After(end) {
+				for _, line := range lines {
+					var r record
+					if err := json.Unmarshal([]byte(line), &r); err != nil {
+						t.Errorf("%s: %v", line, err)
+					}
+					records = append(records, r)
+				}
+				return records
+			}
+		}
+	}
+	got := read(file, 3)
+	if len(got) != 3 {
+		t.Fatalf("%d records: %+v", len(got), got)
+	}
+	if r := got[0]; r.Caller != "ci" || r.Role != "push" || r.Method != http.MethodPut || r.Path != "/v1/clusters/orders/endpoints" || r.Status != 201 || len(r.Changes) != 1 || r.Time.IsZero() ||
+		!strings.HasPrefix(r.Address, "127.0.0.1:") {
+		t.Errorf("applied: %+v", r)
+	}
+	if r := got[1]; r.Caller != "ci" || r.Status != 422 || r.Code != "invalid_resource" || r.Changes != nil {
+		t.Errorf("invalid: %+v", r)
+	}
+	if r := got[2]; r.Caller != "" || r.Status != 401 || r.Code != "unauthenticated" {
+		t.Errorf("unauthenticated: %+v", r)
+	}
+	if err := errors.Join(os.Rename(file, rotated), p.cmd.Process.Signal(syscall.SIGHUP)); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(file); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the log was not reopened: %s", p.output())
+		}
+	}
+	push(ci, "users", one)
+	if got := read(file, 1); len(got) != 1 || got[0].Path != "/v1/clusters/users/endpoints" {
+		t.Errorf("after the rotation: %+v", got)
 	}
 }

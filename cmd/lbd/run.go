@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -109,11 +111,20 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	}
 
 	front := newFrontend(api.New(api.Options{
-		Service: svc, Callers: sec.callers(), Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
+		Service: svc, Callers: sec.callers(), Audit: sec.audit, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
 	}), budget.Connections, lacks, log)
 	svc.Registry().MustRegister(front.limiter)
+	if sec.audit != nil {
+		svc.Registry().MustRegister(sec.audit)
+	}
 	addresses := make([]string, len(listeners))
 	group, failed := errgroup.WithContext(ctx)
+	if sec.audit != nil {
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+		group.Go(func() error { sec.reopenAudit(failed, hangups); return nil })
+	}
 	for i, l := range listeners {
 		addresses[i] = printable(l)
 		group.Go(func() error { return front.serve(sec.wrap(l, front.limiter.Listen(l))) })

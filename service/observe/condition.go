@@ -31,6 +31,8 @@ const (
 	// ConditionCredentialsInvalid means that a changed file of tokens or certificates
 	// is invalid.
 	ConditionCredentialsInvalid ConditionKind = "credentials_invalid"
+	// ConditionAuditFailing means that the audit log cannot be written.
+	ConditionAuditFailing ConditionKind = "audit_failing"
 	// ConditionInsecure means that lbd runs with --insecure.
 	ConditionInsecure ConditionKind = "insecure"
 )
@@ -38,7 +40,7 @@ const (
 // ConditionKinds are all kinds, the most urgent first.
 var ConditionKinds = []ConditionKind{
 	ConditionStoreFailing, ConditionShortage, ConditionServerUnreachable,
-	ConditionResourceRejected, ConditionFileBad, ConditionChangeHeld, ConditionCredentialsInvalid, ConditionInsecure,
+	ConditionResourceRejected, ConditionFileBad, ConditionChangeHeld, ConditionCredentialsInvalid, ConditionAuditFailing, ConditionInsecure,
 }
 
 const (
@@ -51,7 +53,7 @@ const (
 // Condition is a problem of the whole daemon: one that no single cluster is the
 // cause of. It exists for as long as its source reports it.
 type Condition struct {
-	Kind ConditionKind `json:"kind" enums:"store_failing,shortage,server_unreachable,resource_rejected,file_bad,change_held,credentials_invalid,insecure"`
+	Kind ConditionKind `json:"kind" enums:"store_failing,shortage,server_unreachable,resource_rejected,file_bad,change_held,credentials_invalid,audit_failing,insecure"`
 	// Subject is what the condition is about: a server's URI, a resource, a file.
 	Subject string    `json:"subject,omitempty"`
 	Since   time.Time `json:"since"`
