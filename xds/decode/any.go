@@ -9,14 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// anyName is the message that carries others.
 const anyName protoreflect.FullName = "google.protobuf.Any"
-
-// anyOf returns m, which is an Any.
-func anyOf(m protoreflect.Message) *anypb.Any {
-	a, _ := m.Interface().(*anypb.Any)
-	return a
-}
 
 // resolve returns a new message of a type that is linked in, or nil.
 func resolve(url string) proto.Message {
@@ -27,13 +20,12 @@ func resolve(url string) proto.Message {
 	return t.New().Interface()
 }
 
-// shortType is the last word of a type URL: "Cluster" for
-// "type.googleapis.com/envoy.config.cluster.v3.Cluster".
+// shortType returns the last word of a type URL, such as "Cluster".
 func shortType(url string) string {
 	return url[strings.LastIndexAny(url, "./")+1:]
 }
 
-// carries reads what an Any carries into m.
+// carries reads the contents of an Any into m.
 func (r *report) carries(a *anypb.Any, m proto.Message, field string) bool {
 	if err := proto.Unmarshal(a.GetValue(), m); err != nil {
 		r.reject(field, "cannot be read as %s: %s", nameOf(m), plain(err))

@@ -6,9 +6,11 @@ import (
 	"io"
 	"unicode/utf8"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/lbd-dev/lbd/xds/decode/text"
 )
@@ -16,23 +18,23 @@ import (
 // canonical gives equal messages equal bytes.
 var canonical = proto.MarshalOptions{Deterministic: true}
 
-// binaryDepth is how deep messages may nest in protobuf: as many as JSON of
-// text.MaxDepth can make of them, where each nested object of a Struct is three
-// messages.
+// binaryDepth limits the nesting of messages in protobuf to what JSON of text.MaxDepth can
+// make: each nested object of a Struct is three messages.
 const binaryDepth = 4 * text.MaxDepth
 
-// limited reads messages that nest no deeper.
 var limited = proto.UnmarshalOptions{RecursionLimit: binaryDepth}
 
-// readBinary reads body, in whichever envelope, into m.
+// readBinary reads body, in any envelope, into m.
 func readBinary(r *report, body []byte, m proto.Message) error {
-	if len(body) == 0 && r.byHand {
-		// It is a message with no field set, and far likelier a mistake.
-		return &SyntaxError{Format: FormatProtobuf, Reason: "the body is empty"}
-	}
 	root := m
 	if r.byHand {
-		root = binaryEnvelope(body, m)
+		if len(body) == 0 {
+			// A message without fields, but more likely a mistake.
+			return &SyntaxError{Format: FormatProtobuf, Reason: "the body is empty"}
+		}
+		if hasBinaryEnvelope(body) {
+			root = &discoveryv3.DiscoveryResponse{}
+		}
 		if err := binarySize(body, root.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
 			return err
 		}
@@ -59,13 +61,13 @@ func readMessage(r *report, body []byte, m proto.Message) error {
 	return nil
 }
 
-// walk notes what the types of m, and of all that it holds, do not know.
+// walk reports the unknown fields of m, and of all messages in it.
 func walk(r *report, m proto.Message) {
-	w := binaryWalk{report: r, path: make(path, 0, 16)} // deep enough for what is usual
+	w := binaryWalk{report: r, path: make(path, 0, 16)} // usually deep enough
 	w.message(m.ProtoReflect())
 }
 
-// unmarshal reads body into m, and says where body is broken.
+// unmarshal reads body into m. Its error has the position of invalid bytes.
 func unmarshal(body []byte, m proto.Message) error {
 	err := limited.Unmarshal(body, m)
 	if err == nil {
@@ -76,20 +78,21 @@ func unmarshal(body []byte, m proto.Message) error {
 	return e
 }
 
-// locate finds where and why body cannot be read as a message of type md. It
-// reports whether it found anything.
-func locate(body []byte, base, depth int, md protoreflect.MessageDescriptor, p path, e *SyntaxError) bool {
-	if depth > binaryDepth {
-		e.Offset, e.Field = base, p.String()
-		e.Reason = fmt.Sprintf("messages nest deeper than %d", binaryDepth)
+// locate finds where and why body, at an offset in the whole, cannot be read as a message
+// of type md. It reports whether it found anything.
+func locate(body []byte, offset, depth int, md protoreflect.MessageDescriptor, p path, e *SyntaxError) bool {
+	fail := func(at int, p path, reason string) bool {
+		e.Offset, e.Field, e.Reason = at, p.String(), reason
 		return true
+	}
+	if depth > binaryDepth {
+		return fail(offset, p, fmt.Sprintf("messages nest deeper than %d", binaryDepth))
 	}
 	seen := map[protowire.Number]int{}
 	for at := 0; at < len(body); {
 		num, typ, n := protowire.ConsumeTag(body[at:])
 		if n < 0 {
-			e.Offset, e.Field, e.Reason = base+at, p.String(), wireReason(n)
-			return true
+			return fail(offset+at, p, wireReason(n))
 		}
 		fd := md.Fields().ByNumber(num)
 		here := p
@@ -103,20 +106,18 @@ func locate(body []byte, base, depth int, md protoreflect.MessageDescriptor, p p
 		at += n
 		size := protowire.ConsumeFieldValue(num, typ, body[at:])
 		if size < 0 {
-			e.Offset, e.Field, e.Reason = base+at, here.String(), wireReason(size)
-			return true
+			return fail(offset+at, here, wireReason(size))
 		}
 		if fd != nil && typ == protowire.BytesType {
 			value, _ := protowire.ConsumeBytes(body[at : at+size])
-			start := base + at + size - len(value)
+			start := offset + at + size - len(value)
 			switch {
 			case fd.Kind() == protoreflect.MessageKind:
 				if locate(value, start, depth+1, fd.Message(), here, e) {
 					return true
 				}
 			case fd.Kind() == protoreflect.StringKind && !utf8.Valid(value):
-				e.Offset, e.Field, e.Reason = start, here.String(), "the text is not valid UTF-8"
-				return true
+				return fail(start, here, "the text is not valid UTF-8")
 			}
 		}
 		at += size
@@ -132,13 +133,12 @@ func wireReason(n int) string {
 	return "the bytes are no protobuf: " + plain(err)
 }
 
-// binaryWalk visits all messages that a decoded message holds. It notes what
-// their types do not know, and brings what an Any carries into canonical form,
-// as reading JSON does.
+// binaryWalk visits all messages in a decoded message. It reports unknown fields, and
+// brings the contents of Anys into canonical form, as reading JSON does.
 type binaryWalk struct {
 	*report
 	path path
-	anys int
+	anys int // around the message that is visited
 	// messages are the fields of each type that hold messages.
 	messages map[protoreflect.MessageDescriptor][]protoreflect.FieldDescriptor
 }
@@ -184,12 +184,7 @@ func (w *binaryWalk) fields(md protoreflect.MessageDescriptor) []protoreflect.Fi
 		return list
 	}
 	for i := range md.Fields().Len() {
-		fd := md.Fields().Get(i)
-		held := fd
-		if fd.IsMap() {
-			held = fd.MapValue()
-		}
-		if held.Kind() == protoreflect.MessageKind {
+		if fd := md.Fields().Get(i); messageIn(fd) != nil {
 			list = append(list, fd)
 		}
 	}
@@ -200,7 +195,7 @@ func (w *binaryWalk) fields(md protoreflect.MessageDescriptor) []protoreflect.Fi
 	return list
 }
 
-// unknowns notes the fields in b, each number once.
+// unknowns reports the fields in b, each number once.
 func (w *binaryWalk) unknowns(b protoreflect.RawFields) {
 	seen := map[protowire.Number]bool{}
 	for len(b) > 0 {
@@ -216,10 +211,10 @@ func (w *binaryWalk) unknowns(b protoreflect.RawFields) {
 	}
 }
 
-// carried visits what an Any carries, where lbd knows its type and can read it.
-// What it cannot read is judged only where it is used.
+// carried visits the contents of an Any, if lbd knows the type and can read them. Others
+// are validated only if they are used.
 func (w *binaryWalk) carried(m protoreflect.Message) {
-	a := anyOf(m)
+	a, _ := m.Interface().(*anypb.Any)
 	inner := resolve(a.GetTypeUrl())
 	if inner == nil || limited.Unmarshal(a.GetValue(), inner) != nil {
 		return

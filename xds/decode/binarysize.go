@@ -10,8 +10,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
-// binarySize refuses a message of type md that would take too much to read: one
-// of more entries than limit.
+// binarySize rejects a message of type md with more entries than limit: it would take too
+// much memory.
 func binarySize(body []byte, md protoreflect.MessageDescriptor, limit int) error {
 	// No entry is shorter than its tag and one byte.
 	if len(body) <= 2*limit {
@@ -25,11 +25,10 @@ func binarySize(body []byte, md protoreflect.MessageDescriptor, limit int) error
 	return nil
 }
 
-// binaryCount counts the fields that are written out in a message and in all
-// that it holds, as far as reading it will go.
+// binaryCount counts the fields of a message and of all messages in it that will be read.
 type binaryCount struct {
-	left int // negative once there are too many
-	anys int // how many hold what is counted now
+	left int // negative if there are too many
+	anys int // around the message that is counted
 }
 
 func (c *binaryCount) message(body []byte, md protoreflect.MessageDescriptor, depth int) {

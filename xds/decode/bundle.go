@@ -11,11 +11,11 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Bundle is a body that holds any number of resources.
+// Bundle is a body with any number of resources.
 type Bundle struct {
 	// Version is the body's version_info, or version; it may be empty.
 	Version string
-	// Items are in the order of the body. No Key is there twice.
+	// Items are in the order of the body. Their Keys are unique.
 	Items []resource.Item
 	// Rejected are the Clusters that break a rule. Only Valid sets it.
 	Rejected []Rejected
@@ -24,23 +24,22 @@ type Bundle struct {
 	Warnings, Notes []Problem
 }
 
-// typeBundle is what a problem of a bundle as a whole has in Resource.
+// typeBundle is the Resource of a problem of a bundle as a whole.
 const typeBundle resource.Type = "DiscoveryResponse"
 
-// All reads a DiscoveryResponse, which is also the form of the files
-// that Envoy's file-based LDS, RDS, CDS and EDS read, with any number of
-// Listeners, RouteConfigurations, Clusters and ClusterLoadAssignments; its
-// version_info may be called version. With Options.Bare it also takes a single
-// resource, of the type that its @type or else its fields tell; Options.Name names
-// such a Cluster or ClusterLoadAssignment if it has no name.
+// All reads a DiscoveryResponse, which is also the form of the files that Envoy's
+// file-based LDS, RDS, CDS and EDS read, with any number of Listeners,
+// RouteConfigurations, Clusters and ClusterLoadAssignments; its version_info may be called
+// version. With Options.Bare it also takes a single resource, whose type follows from its
+// @type or else from its fields; Options.Name names such a Cluster or
+// ClusterLoadAssignment if it has no name.
 //
-// Each resource is judged as Cluster and the like judge it, and all or none
-// is accepted. The error is a *SyntaxError where the body as a whole
-// cannot be read, a *SizeError where it is too large to be; else an *InvalidError
-// that lists the problems of all resources, up to MaxProblems. Each problem names
-// its resource; its field begins at the top of the body, as in
-// resources[3].endpoints[0].priority, so that [Locate] finds it. A value of the
-// wrong type in one of several resources is a problem like others.
+// Each resource is validated as Cluster and the like validate it, and all or none is
+// accepted. The error is a *SyntaxError if the body as a whole cannot be read, a *SizeError
+// if it is too large; else an *InvalidError that lists the problems of all resources, up to
+// MaxProblems. Each problem names its resource; its field begins at the top of the body,
+// as in resources[3].endpoints[0].priority. A value of the wrong type in one of several
+// resources is a problem like others.
 func All(body []byte, o Options) (b *Bundle, err error) {
 	defer rejectPanic(resource.Key{Type: typeBundle}, &err)
 	d := newBundling(o)
@@ -58,7 +57,24 @@ func All(body []byte, o Options) (b *Bundle, err error) {
 	return d.bundle, nil
 }
 
-// read reads and judges a body in whichever format.
+// bundling is a bundle while it is being decoded.
+type bundling struct {
+	options Options
+	bundle  *Bundle
+	places  map[resource.Key]string // the first path of each key
+
+	problems, warnings, notes problemList
+
+	broken   []bool     // for each of the bundle's items, whether it breaks a rule
+	valid    bool       // Valid reads the bundle
+	rejected []Rejected // Clusters that break a rule, for Valid
+}
+
+func newBundling(o Options) *bundling {
+	return &bundling{options: o, bundle: &Bundle{}, places: map[resource.Key]string{}}
+}
+
+// read reads and validates a body in any format.
 func (d *bundling) read(body []byte) error {
 	switch d.options.Format {
 	case FormatProtobuf:
@@ -74,46 +90,24 @@ func (d *bundling) read(body []byte) error {
 	}
 }
 
-// bundling is a bundle on its way to be decoded.
-type bundling struct {
-	options Options
-	bundle  *Bundle
-	// places are where each key stands first.
-	places   map[resource.Key]string
-	problems problemList
-	warnings problemList
-	notes    problemList
-	// broken tells, for each of the bundle's items, whether it breaks a rule.
-	broken []bool
-	// rejected are the Clusters that do, where each resource is judged by itself.
-	valid    bool
-	rejected []Rejected
-}
+// begin returns an empty report on the bundle as a whole.
+func (d *bundling) begin() *report { return d.options.begin(resource.Key{Type: typeBundle}) }
 
-func newBundling(o Options) *bundling {
-	return &bundling{options: o, bundle: &Bundle{}, places: map[resource.Key]string{}}
-}
-
-// begin returns an empty report on what has the key.
-func (d *bundling) begin(k resource.Key) *report {
-	return d.options.begin(k)
-}
-
-// end takes over what was found out about what stands at a path.
+// end adds what a report on the resource at a path found.
 func (d *bundling) end(v *report, at string) {
 	d.problems.take(v.rejection(), v.key, at)
 	d.warnings.take(v.remarks(), v.key, at)
 	d.notes.take(&v.notes, v.key, at)
 }
 
-// reject notes a broken rule of the bundle as a whole.
+// reject adds a broken rule of the bundle as a whole.
 func (d *bundling) reject(field, format string, args ...any) {
-	v := d.begin(resource.Key{Type: typeBundle})
+	v := d.begin()
 	v.reject(field, format, args...)
 	d.end(v, "")
 }
 
-// tooMany refuses a bundle of more resources than are looked at.
+// tooMany rejects a bundle with more resources than the limit.
 func (d *bundling) tooMany(n int) bool {
 	if n > MaxResources {
 		d.reject("resources", "holds %d resources, of at most %d", n, MaxResources)
@@ -121,38 +115,33 @@ func (d *bundling) tooMany(n int) bool {
 	return n > MaxResources
 }
 
-// typed returns the type that a URL names. Where lbd does not take it, it says
-// so of the resource at a path, and returns none.
+// typed returns the type of a URL. It rejects the resource at a path, and returns no type,
+// if lbd does not support the type.
 func (d *bundling) typed(url, name, at string) resource.Type {
 	const holds = "a bundle holds Listeners, RouteConfigurations, Clusters and ClusterLoadAssignments"
-	if t := typeOf(url); t != "" {
-		return t
+	var urls []string
+	for _, t := range types {
+		if t.URL() == url {
+			return t
+		}
+		urls = append(urls, t.URL())
 	}
-	v := d.begin(resource.Key{Type: typeBundle})
+	v := d.begin()
 	switch t := resource.Type(shortType(url)); {
 	case url == "":
-		v.reject("@type", "is absent: it must be one of %s", strings.Join(typeURLs(), ", "))
+		v.reject("@type", "is absent: it must be one of %s", strings.Join(urls, ", "))
 	case otherTypes[url]:
 		v.key = resource.Key{Type: t, Name: name}
 		v.reject("@type", "is %s, which is not supported: %s", t, holds)
 	default:
-		v.reject("@type", "is %q, which is not supported: %s (%s)", url, holds, strings.Join(typeURLs(), ", "))
+		v.reject("@type", "is %q, which is not supported: %s (%s)", url, holds, strings.Join(urls, ", "))
 	}
 	d.end(v, at)
 	return ""
 }
 
-// typeURLs are those of the types that a bundle holds.
-func typeURLs() []string {
-	urls := make([]string, len(types))
-	for i, t := range types {
-		urls[i] = t.URL()
-	}
-	return urls
-}
-
-// otherTypes are the other types of resources that xDS serves and gRPC or Envoy
-// read from files.
+// otherTypes are the other types of resources that xDS serves, or that gRPC or Envoy read
+// from files.
 var otherTypes = map[string]bool{
 	typeURLPrefix + "envoy.config.route.v3.ScopedRouteConfiguration":   true,
 	typeURLPrefix + "envoy.config.route.v3.VirtualHost":                true,
@@ -162,23 +151,21 @@ var otherTypes = map[string]bool{
 	typeURLPrefix + "envoy.service.runtime.v3.Runtime":                 true,
 }
 
-// item judges the resource at a path, which read reads, and takes it in. The
-// name in k is what it seems to bear. An error is a *SizeError, or a *SyntaxError
-// of a body that is the resource itself.
+// item adds the resource at a path, with a preliminary key, that read reads. The error is
+// a *SizeError, or a *SyntaxError of a body that is the resource itself.
 func (d *bundling) item(at string, k resource.Key, read func(*report, proto.Message) error) error {
-	v := d.begin(k)
+	v := d.options.begin(k)
 	it := resource.Item{Field: at}
 	name := ""
 	if at == "" && (k.Type == resource.TypeAssignment || k.Type == resource.TypeCluster) {
 		name = d.options.Name
 	}
-	err := decodeItem(v, &it, name, read)
-	var size *SizeError
+	err := decodeItem(v, &it, func(own string) string { return cmp.Or(own, name) }, read)
 	var syntax *SyntaxError
 	var invalid *InvalidError
 	switch {
-	case errors.As(err, &size):
-		return size
+	case errors.As(err, new(*SizeError)):
+		return err
 	case errors.As(err, &syntax) && at == "":
 		k.Name = cmp.Or(k.Name, name)
 		d.keepRejected(k, &problemList{list: []Problem{{Reason: syntax.Error()}}}, at)
@@ -192,7 +179,11 @@ func (d *bundling) item(at string, k resource.Key, read func(*report, proto.Mess
 	}
 	if v.key.Name != "" {
 		if first, twice := d.places[v.key]; twice {
-			v.reject(nameField(v.key.Type), "is %q, as that of %s is: each resource may be there once", v.key.Name, first)
+			field := "name"
+			if v.key.Type == resource.TypeAssignment {
+				field = "cluster_name"
+			}
+			v.reject(field, "is %q, as that of %s is: each resource may be there once", v.key.Name, first)
 		} else {
 			d.places[v.key] = at
 		}
@@ -209,15 +200,7 @@ func (d *bundling) item(at string, k resource.Key, read func(*report, proto.Mess
 	return nil
 }
 
-// nameField is the field that bears the name of a resource.
-func nameField(t resource.Type) string {
-	if t == resource.TypeAssignment {
-		return "cluster_name"
-	}
-	return "name"
-}
-
-// take appends another's problems as those of the resource k at a path.
+// take appends the problems of another list, as those of the resource k at a path.
 func (l *problemList) take(from *problemList, k resource.Key, at string) {
 	for _, p := range from.list {
 		if l.full() {

@@ -278,7 +278,7 @@ func TestBodiesThatAreNoBundle(t *testing.T) {
 		{"a response without resources", decode.FormatJSON, false, typed(responseType, `{"nonce":"n"}`), "DiscoveryResponse | resources | is absent"},
 		{
 			"an empty object for a file", decode.FormatJSON, true, `{}`,
-			"DiscoveryResponse |  | holds neither resources nor fields that tell which of " + four + " it is: say so in @type",
+			"DiscoveryResponse |  | holds neither resources nor fields of only one of " + four + ": add @type",
 		},
 		{"a bare one without name", decode.FormatJSON, true, `{"endpoints":[]}`, "ClusterLoadAssignment | cluster_name | is empty"},
 		{

@@ -14,7 +14,7 @@ func (d *bundling) binary(body []byte) error {
 	if len(body) == 0 {
 		return &SyntaxError{Format: FormatProtobuf, Reason: "the body is empty"}
 	}
-	if d.options.Bare && binaryEnvelope(body, nil) == nil {
+	if d.options.Bare && !hasBinaryEnvelope(body) {
 		return d.bareBinary(body)
 	}
 	response := &discoveryv3.DiscoveryResponse{}
@@ -29,10 +29,10 @@ func (d *bundling) binary(body []byte) error {
 	if d.tooMany(len(list)) {
 		return nil
 	}
-	v := d.begin(resource.Key{Type: typeBundle})
+	v := d.begin()
 	w := binaryWalk{report: v}
 	w.unknowns(response.ProtoReflect().GetUnknown())
-	// A Cluster without an envelope would pass for a response without resources.
+	// A Cluster without an envelope could be read as a response without resources.
 	if len(list) == 0 && !v.unknown.empty() {
 		v.reject("resources", "is absent, and there are fields that no DiscoveryResponse has: is it a resource without one?")
 	}
@@ -45,8 +45,7 @@ func (d *bundling) binary(body []byte) error {
 	return nil
 }
 
-// binaryItem reads one resource of a bundle, which stands at a path and may be
-// within a Resource.
+// binaryItem reads the resource at a path, which may be in a Resource if wrapped is true.
 func (d *bundling) binaryItem(url string, value []byte, at string, wrapped bool) error {
 	if url == wrapperURL && wrapped {
 		wrapper := &discoveryv3.Resource{}
@@ -58,16 +57,24 @@ func (d *bundling) binaryItem(url string, value []byte, at string, wrapped bool)
 		return d.binaryItem(a.GetTypeUrl(), a.GetValue(), within(at, "resource"), false)
 	}
 	name := binaryName(value)
-	t := d.typed(url, name, at)
-	if t == "" {
-		return nil
+	if t := d.typed(url, name, at); t != "" {
+		return d.binaryResource(at, resource.Key{Type: t, Name: name}, value)
 	}
-	return d.item(at, resource.Key{Type: t, Name: name}, readsBinary(value))
+	return nil
+}
+
+func (d *bundling) binaryResource(at string, k resource.Key, body []byte) error {
+	return d.item(at, k, func(v *report, m proto.Message) error {
+		if err := binarySize(body, m.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
+			return err
+		}
+		return readMessage(v, body, m)
+	})
 }
 
 // bareBinary reads a resource without an envelope.
 func (d *bundling) bareBinary(body []byte) error {
-	t, err := binaryKind(body)
+	t, err := binaryType(body)
 	if err != nil {
 		return err
 	}
@@ -75,29 +82,15 @@ func (d *bundling) bareBinary(body []byte) error {
 		d.reject("", "could be more than one of "+aTypes+": put it into a DiscoveryResponse, whose Any names the type")
 		return nil
 	}
-	return d.item("", resource.Key{Type: t, Name: binaryName(body)}, readsBinary(body))
+	return d.binaryResource("", resource.Key{Type: t, Name: binaryName(body)}, body)
 }
 
-// readsBinary returns what reads body, a resource of a bundle, unless it is too
-// large.
-func readsBinary(body []byte) func(*report, proto.Message) error {
-	return func(v *report, m proto.Message) error {
-		if err := binarySize(body, m.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
-			return err
-		}
-		return readMessage(v, body, m)
-	}
-}
-
-// binaryKind tells a resource's type: the one as which it can be read with the
-// fewest fields that do not fit; none where that does not tell.
-func binaryKind(body []byte) (kind resource.Type, err error) {
+// binaryType returns the type as which a resource can be read with the fewest misfits;
+// none if that is not unique.
+func binaryType(body []byte) (best resource.Type, err error) {
 	fewest := -1
 	for _, t := range types {
-		m, err := newMessage(t)
-		if err != nil {
-			return "", err
-		}
+		m := newMessage(t)
 		if err := binarySize(body, m.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
 			return "", err
 		}
@@ -106,17 +99,16 @@ func binaryKind(body []byte) (kind resource.Type, err error) {
 		}
 		switch n := misfits(m.ProtoReflect()); {
 		case fewest < 0 || n < fewest:
-			kind, fewest = t, n
+			best, fewest = t, n
 		case n == fewest:
-			kind = ""
+			best = ""
 		}
 	}
-	return kind, nil
+	return best, nil
 }
 
-// misfits counts the fields of m, and of all that it holds, that their types do
-// not know, and the texts that are none: what is a message elsewhere may be read
-// as one.
+// misfits counts the unknown fields in m, and the strings that are none: they may be a
+// message of another type.
 func misfits(m protoreflect.Message) int {
 	n := 0
 	for rest := m.GetUnknown(); len(rest) > 0; n++ {
@@ -153,23 +145,28 @@ func misfit(fd protoreflect.FieldDescriptor, value protoreflect.Value) int {
 	return 0
 }
 
-// binaryName returns what a resource seems to be called: field 1 is the name of
-// all types.
+// binaryName returns the probable name of a resource, which is field 1 of all types.
 func binaryName(body []byte) string {
+	if name := string(binaryField(body, 1)); badName(name) == "" {
+		return name
+	}
+	return ""
+}
+
+// binaryField returns the first value of a field that is a string, bytes or a message, or
+// nil.
+func binaryField(body []byte, number protowire.Number) []byte {
 	for len(body) > 0 {
 		num, typ, n := protowire.ConsumeField(body)
 		if n < 0 {
-			return ""
+			return nil
 		}
-		if num == 1 && typ == protowire.BytesType {
+		if num == number && typ == protowire.BytesType {
 			_, _, tag := protowire.ConsumeTag(body)
-			value, _ := protowire.ConsumeString(body[tag:])
-			if badName(value) != "" {
-				return ""
-			}
+			value, _ := protowire.ConsumeBytes(body[tag:])
 			return value
 		}
 		body = body[n:]
 	}
-	return ""
+	return nil
 }

@@ -2,7 +2,9 @@ package decode
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -14,8 +16,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// json reads a bundle. The envelope and each resource are read apart, so that a
-// fault in one does not hide the others'.
+// json reads a bundle. The envelope and each resource are read separately, so that an
+// error in one does not hide those in others.
 func (d *bundling) json(body []byte) error {
 	f := d.options.Format
 	body = bytes.TrimPrefix(body, []byte("\ufeff"))
@@ -34,18 +36,34 @@ func (d *bundling) json(body []byte) error {
 	switch {
 	case url == discoveryResponseURL, url == "" && list != nil:
 		return d.envelope(body, top)
-	case d.options.Bare:
-		return d.bareJSON(body, top)
-	default:
+	case !d.options.Bare:
 		d.noResources(top)
 		return nil
+	case top.Find("@type") != nil:
+		return d.jsonItem(body, "")
 	}
+	t := typeIn(top)
+	if t == "" {
+		d.reject("", "holds neither resources nor fields of only one of "+aTypes+": add @type")
+		return nil
+	}
+	return d.jsonResource("", t, top, body)
 }
 
-// noResources refuses an object that is no DiscoveryResponse, with the member that was
+func (d *bundling) jsonResource(at string, t resource.Type, o text.Object, body []byte) error {
+	name := o.Text("name")
+	if t == resource.TypeAssignment {
+		name = cmp.Or(o.Text("cluster_name"), o.Text("clusterName"))
+	}
+	return d.item(at, resource.Key{Type: t, Name: name}, func(v *report, m proto.Message) error {
+		return readJSON(v, body, d.options.Format, m)
+	})
+}
+
+// noResources rejects an object that is no DiscoveryResponse, with the member that was
 // probably meant to be its resources.
 func (d *bundling) noResources(top text.Object) {
-	v := d.begin(resource.Key{Type: typeBundle})
+	v := d.begin()
 	md := (&discoveryv3.DiscoveryResponse{}).ProtoReflect().Descriptor()
 	for _, m := range top {
 		if suggested := suggestField(md, m.Name); suggested == "resources" && fieldNamed(md, m.Name) == nil {
@@ -56,9 +74,9 @@ func (d *bundling) noResources(top text.Object) {
 	d.end(v, "")
 }
 
-// syntax says what is wrong with a body that is no JSON object.
+// syntax returns the error of a body that is no JSON object.
 func (d *bundling) syntax(body []byte) error {
-	// A Value is any JSON: it tells the syntax apart from what it is to mean.
+	// A Value is any JSON: its error is about the syntax alone.
 	err := protojson.Unmarshal(body, &structpb.Value{})
 	response := &discoveryv3.DiscoveryResponse{}
 	if err == nil {
@@ -72,18 +90,18 @@ func (d *bundling) syntax(body []byte) error {
 
 // envelope reads a DiscoveryResponse.
 func (d *bundling) envelope(body []byte, top text.Object) error {
-	v := d.begin(resource.Key{Type: typeBundle})
+	v := d.begin()
 	response := &discoveryv3.DiscoveryResponse{}
 	if err := readRest(v, top, response, d.options.Format, "@type", "resources", "version"); err != nil {
 		return d.placed(err, body)
 	}
+	wrong := func(field, reason string) error {
+		return d.placed(&SyntaxError{Format: d.options.Format, Field: field, Reason: reason}, body)
+	}
 	d.bundle.Version = response.GetVersionInfo()
 	if own := top.Find("version"); own != nil {
 		if json.Unmarshal(own, &d.bundle.Version) != nil || own[0] != '"' {
-			return d.placed(&SyntaxError{
-				Format: d.options.Format, Field: "version",
-				Reason: text.Clip(string(own)) + " is no string: put it in quotes",
-			}, body)
+			return wrong("version", text.Clip(string(own))+" is no string: put it in quotes")
 		}
 		if response.GetVersionInfo() != "" {
 			v.reject("version", "is there beside version_info: write one of them")
@@ -94,10 +112,7 @@ func (d *bundling) envelope(body []byte, top text.Object) error {
 	case list == nil:
 		v.reject("resources", "is absent")
 	case list[0] != '[' && string(list) != "null":
-		return d.placed(&SyntaxError{
-			Format: d.options.Format, Field: "resources",
-			Reason: "unexpected " + text.Kind(list) + ", where a list is wanted",
-		}, body)
+		return wrong("resources", "unexpected "+text.Kind(list)+", where a list is wanted")
 	case top.Count("resources") > 1:
 		v.reject("resources", "is there twice")
 	}
@@ -114,10 +129,10 @@ func (d *bundling) envelope(body []byte, top text.Object) error {
 	return nil
 }
 
-// placed gives an error of the envelope, which is read apart, its place in the
-// body.
+// placed sets the position of an error of the envelope, which is read without the
+// resources.
 func (d *bundling) placed(err error, body []byte) error {
-	if e, ok := err.(*SyntaxError); ok { //nolint:errorlint // it comes from readJSON, unwrapped
+	if e, ok := errors.AsType[*SyntaxError](err); ok {
 		e.Line, e.Column = 0, 0
 		if e.Format == FormatJSON {
 			e.Line, e.Column = text.LocateJSON(body).Find(e.Field)
@@ -126,7 +141,7 @@ func (d *bundling) placed(err error, body []byte) error {
 	return err
 }
 
-// jsonItem reads one resource of a bundle, which stands at a path.
+// jsonItem reads the resource at a path.
 func (d *bundling) jsonItem(body []byte, at string) error {
 	if value := bytes.TrimSpace(body); value[0] != '{' {
 		d.reject(at, "is %s, where an object is wanted", text.Kind(value))
@@ -137,20 +152,17 @@ func (d *bundling) jsonItem(body []byte, at string) error {
 	if url == wrapperURL {
 		return d.wrapped(o, at)
 	}
-	t := d.typed(url, o.Text("name"), at)
-	if t == "" {
-		return nil
+	if t := d.typed(url, o.Text("name"), at); t != "" {
+		return d.jsonResource(at, t, o, body)
 	}
-	return d.item(at, resource.Key{Type: t, Name: nameIn(o, t)}, func(v *report, m proto.Message) error {
-		return readJSON(v, body, d.options.Format, m)
-	})
+	return nil
 }
 
-// wrapped reads a resource within a Resource.
+// wrapped reads a resource in a Resource.
 func (d *bundling) wrapped(o text.Object, at string) error {
-	v := d.begin(resource.Key{Type: typeBundle})
+	v := d.begin()
 	if err := readRest(v, o, &discoveryv3.Resource{}, d.options.Format, "@type", "resource"); err != nil {
-		e, ok := err.(*SyntaxError) //nolint:errorlint // it comes from readJSON, unwrapped
+		e, ok := errors.AsType[*SyntaxError](err)
 		if !ok {
 			return err
 		}
@@ -163,33 +175,18 @@ func (d *bundling) wrapped(o text.Object, at string) error {
 		v.reject("resource", "is there twice")
 	}
 	d.end(v, at)
-	if inner == nil {
+	switch {
+	case inner == nil:
 		return nil
-	}
-	if inner[0] == '{' && text.Members(inner).Text("@type") == wrapperURL {
+	case inner[0] == '{' && text.Members(inner).Text("@type") == wrapperURL:
 		d.reject(within(at, "resource.@type"), "is a Resource within a Resource")
 		return nil
+	default:
+		return d.jsonItem(inner, within(at, "resource"))
 	}
-	return d.jsonItem(inner, within(at, "resource"))
 }
 
-// bareJSON reads a resource without an envelope.
-func (d *bundling) bareJSON(body []byte, top text.Object) error {
-	if top.Find("@type") != nil {
-		return d.jsonItem(body, "")
-	}
-	t := typeIn(top)
-	if t == "" {
-		d.reject("", "holds neither resources nor fields that tell which of "+aTypes+" it is: say so in @type")
-		return nil
-	}
-	return d.item("", resource.Key{Type: t, Name: nameIn(top, t)}, func(v *report, m proto.Message) error {
-		return readJSON(v, body, d.options.Format, m)
-	})
-}
-
-// readRest reads an object into m, as the text of a message of that type, the
-// members of some names left out.
+// readRest reads an object into m without some of its members.
 func readRest(r *report, o text.Object, m proto.Message, f Format, without ...string) error {
 	rest := []byte{'{'}
 	for _, member := range o {
@@ -204,42 +201,27 @@ func readRest(r *report, o text.Object, m proto.Message, f Format, without ...st
 	return readJSON(r, append(rest, '}'), f, m)
 }
 
-// nameIn returns what a resource of a type seems to be called.
-func nameIn(o text.Object, t resource.Type) string {
-	if t != resource.TypeAssignment {
-		return o.Text("name")
-	}
-	if name := o.Text("cluster_name"); name != "" {
-		return name
-	}
-	return o.Text("clusterName")
-}
-
 // aTypes are the types that a resource without an envelope may have.
 const aTypes = "a Listener, a RouteConfiguration, a Cluster and a ClusterLoadAssignment"
 
-// typeIn tells a resource's type by its fields: the one that has the most of them;
-// none where they do not tell.
+// typeIn returns the type that has most of an object's members as fields; none if that is
+// not unique.
 func typeIn(o text.Object) resource.Type {
-	var kind resource.Type
+	var best resource.Type
 	most := 0
 	for _, t := range types {
-		m, err := newMessage(t)
-		if err != nil {
-			continue
-		}
 		has := 0
 		for _, member := range o {
-			if fieldNamed(m.ProtoReflect().Descriptor(), member.Name) != nil {
+			if fieldNamed(newMessage(t).ProtoReflect().Descriptor(), member.Name) != nil {
 				has++
 			}
 		}
 		switch {
 		case has > most:
-			kind, most = t, has
+			best, most = t, has
 		case has == most:
-			kind = ""
+			best = ""
 		}
 	}
-	return kind
+	return best
 }

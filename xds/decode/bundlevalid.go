@@ -6,20 +6,19 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Rejected is a Cluster of a bundle that breaks a rule. Without any Cluster its cluster
+// Rejected is a Cluster of a bundle that breaks a rule. Without the Cluster, its cluster
 // would have the defaults, which may be less than what the author asks for: no TLS.
 type Rejected struct {
 	Key resource.Key
-	// Why is the first of the broken rules, each with its field.
-	Why string
+	Why string // the first broken rules, each with its field
 }
 
-// maxRejectedProblems is how many problems of a rejected Cluster are kept.
+// maxRejectedProblems is the number of problems in Rejected.Why.
 const maxRejectedProblems = 3
 
-// Valid returns, of a body that All rejects, the resources that are
-// valid each by themselves, and which Clusters are not. It returns nil where there are
-// none, or where the body as a whole cannot be read.
+// Valid returns, of a body that All rejects, the resources that are valid by themselves,
+// and the Clusters that are not. It returns nil if there are none, or if the body as a
+// whole cannot be read.
 //
 // A Cluster is not valid either if an unknown field was probably meant to be its
 // transport_socket or is within that, even if Options.Lenient is set: it would have
@@ -50,7 +49,7 @@ func Valid(body []byte, o Options) (b *Bundle) {
 	return d.bundle
 }
 
-// reject notes which rules a Cluster breaks that stands at a path.
+// keepRejected adds the rules that the Cluster at a path breaks, for Valid.
 func (d *bundling) keepRejected(k resource.Key, broken *problemList, at string) {
 	if !d.valid || k.Type != resource.TypeCluster || k.Name == "" || broken.empty() {
 		return
@@ -63,7 +62,7 @@ func (d *bundling) keepRejected(k resource.Key, broken *problemList, at string) 
 	d.rejected = append(d.rejected, Rejected{Key: k, Why: strings.Join(words, "; ")})
 }
 
-// misspelledSecurity are the unknown fields of a Cluster that are within its
+// misspelledSecurity returns the unknown fields of a Cluster that are within its
 // transport_socket, or were probably meant to be.
 func (r *report) misspelledSecurity() *problemList {
 	var l problemList

@@ -1,13 +1,12 @@
 // Package decode reads xDS resources and checks them: bytes in, values of
 // package resource out. It is the only decoder.
 //
-// A resource that is pushed over HTTP, read from a file or sent by a management
-// server goes through the same functions and the same rules, those of gRPC's
-// client. An [InvalidError] lists every broken rule by resource, field and
-// reason; a warning is about something that is accepted and probably does not
-// do what its author expects. An [Origin] selects the few differences: resources
-// written by hand may leave out what can be inferred and meet extra checks,
-// resources of a management server are judged by gRPC's rules to the letter.
+// Resources that are pushed over HTTP, read from a file or sent by a management server
+// go through the same functions and the same rules, those of gRPC's client. An
+// [InvalidError] lists every broken rule by resource, field and reason; a warning is about
+// something that is accepted and probably does not do what its author expects. [Origin]
+// selects the few differences: resources that are written by hand may leave out what can
+// be inferred, and have extra rules; resources of a management server have exactly gRPC's.
 //
 // A body goes through these steps:
 //

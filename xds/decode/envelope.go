@@ -16,9 +16,8 @@ const (
 	wrapperURL           = typeURLPrefix + "envoy.service.discovery.v3.Resource"
 )
 
-// jsonEnvelope chooses what to read a JSON object with these names at its top
-// into: m itself, the Any that carries it, or the DiscoveryResponse that holds
-// it.
+// jsonEnvelope returns the message into which to read a JSON object with these names at its
+// top: m itself, the Any that carries it, or the DiscoveryResponse that holds it.
 func jsonEnvelope(s text.Skimmed, m proto.Message) proto.Message {
 	switch {
 	case s.Resources && !s.Typed:
@@ -30,39 +29,20 @@ func jsonEnvelope(s text.Skimmed, m proto.Message) proto.Message {
 	}
 }
 
-// binaryEnvelope tells a DiscoveryResponse from a bare resource, whose field 2
-// is of another kind: none of it begins as a type URL does, but a virtual host
-// that has one for a name.
-func binaryEnvelope(body []byte, m proto.Message) proto.Message {
-	for rest := body; len(rest) > 0; {
-		num, typ, n := protowire.ConsumeField(rest)
-		if n < 0 {
-			break
-		}
-		if num == 2 && typ == protowire.BytesType {
-			_, _, tag := protowire.ConsumeTag(rest)
-			value, _ := protowire.ConsumeBytes(rest[tag:])
-			if startsWithTypeURL(value) {
-				return &discoveryv3.DiscoveryResponse{}
-			}
-			break
-		}
-		rest = rest[n:]
-	}
-	return m
-}
-
-// startsWithTypeURL reports whether b begins as an Any with a type URL does.
-func startsWithTypeURL(b []byte) bool {
-	num, typ, n := protowire.ConsumeTag(b)
+// hasBinaryEnvelope distinguishes a DiscoveryResponse from a bare resource, whose field 2
+// does not begin as an Any with a type URL does, unless it is a virtual host with such a
+// name.
+func hasBinaryEnvelope(body []byte) bool {
+	resource := binaryField(body, 2)
+	num, typ, n := protowire.ConsumeTag(resource)
 	if n < 0 || num != 1 || typ != protowire.BytesType {
 		return false
 	}
-	url, n := protowire.ConsumeBytes(b[n:])
+	url, n := protowire.ConsumeBytes(resource[n:])
 	return n >= 0 && strings.HasPrefix(string(url), typeURLPrefix)
 }
 
-// unwrap takes the one resource out of its envelope into m.
+// unwrap reads the one resource in an envelope into m.
 func unwrap(r *report, envelope, m proto.Message) error {
 	if a, ok := envelope.(*anypb.Any); ok && a.GetTypeUrl() == discoveryResponseURL {
 		envelope = &discoveryv3.DiscoveryResponse{}
@@ -88,7 +68,7 @@ func unwrap(r *report, envelope, m proto.Message) error {
 		a = wrapper.GetResource()
 	}
 	if url := a.GetTypeUrl(); url != r.key.Type.URL() {
-		// An unreadable type is noted already.
+		// An unreadable type is reported already.
 		if url != "" || r.err() == nil {
 			r.reject(field, "is %q, where a %s is wanted (%s)", url, r.key.Type, r.key.Type.URL())
 		}

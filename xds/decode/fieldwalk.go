@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// fields warns of the fields of m, which stands at a path, and of the messages in it
-// that are not applied. A resource that is stored got these warnings when it was pushed,
-// or when a management server sent it.
+// fields warns of the fields of m, at a path, and of the messages in it that are not
+// applied. A stored resource got these warnings when it was pushed, or when a management
+// server sent it.
 func (r *report) fields(m proto.Message, at string) { r.fieldsAs(m, at, "") }
 
 // fieldsAs is fields with a variant of the tables, such as logicalDNS.
@@ -43,7 +43,6 @@ func (w *fieldWalk) message(m protoreflect.Message, plan *fieldPlan) {
 	}
 	for _, f := range plan.ignored {
 		if m.Has(f.fd) {
-			// Only the first of its kind is written out.
 			w.unapplied.add(f, func() string { return join(within(w.at, w.path.String()), string(f.fd.Name())) })
 		}
 	}
@@ -62,15 +61,14 @@ func (w *fieldWalk) message(m protoreflect.Message, plan *fieldPlan) {
 				w.message(list.Get(i).Message(), n.plan)
 			}
 		case n.fd.IsMap():
-			entries := value.Map()
-			keys := map[string]protoreflect.MapKey{}
-			entries.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
-				keys[k.String()] = k
+			entries := map[string]protoreflect.Message{}
+			value.Map().Range(func(k protoreflect.MapKey, value protoreflect.Value) bool {
+				entries[k.String()] = value.Message()
 				return true
 			})
-			for _, k := range slices.Sorted(maps.Keys(keys)) {
+			for _, k := range slices.Sorted(maps.Keys(entries)) {
 				w.path = w.path[:len(up)+1].key(k)
-				w.message(entries.Get(keys[k]).Message(), n.plan)
+				w.message(entries[k], n.plan)
 			}
 		default:
 			w.message(value.Message(), n.plan)

@@ -17,12 +17,11 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
-// readJSON reads body, which is JSON, into m. f is the format that the body
-// had before.
+// readJSON reads body, which is JSON, into m. f is the format that the body had before.
 //
-// protojson stops at the first unknown field, or drops them all without a word.
-// So a body that it takes as it is (the usual case) costs one pass; any other
-// is walked to list what is unknown, and then read again without that.
+// protojson stops at the first unknown field, or ignores them all. So a body that it
+// accepts, which is usual, is read once; any other is walked to report its unknown fields,
+// and then read again without them.
 func readJSON(r *report, body []byte, f Format, m proto.Message) error {
 	body = bytes.TrimPrefix(body, []byte("\ufeff"))
 	if len(bytes.TrimSpace(body)) == 0 {
@@ -44,8 +43,8 @@ func readJSON(r *report, body []byte, f Format, m proto.Message) error {
 	return nil
 }
 
-// rereadJSON reads what protojson refused with first, unknown fields and enum
-// values left out and noted.
+// rereadJSON reads what protojson rejected with first, and reports unknown fields and
+// enum values.
 func rereadJSON(r *report, body []byte, f Format, root proto.Message, first error) error {
 	md := root.ProtoReflect().Descriptor()
 	var tree any
@@ -72,14 +71,13 @@ func rereadJSON(r *report, body []byte, f Format, root proto.Message, first erro
 	return nil
 }
 
-// protojson's errors, whose first words vary on purpose from build to build.
+// The forms of protojson's errors, whose first words vary on purpose from build to build.
 var (
 	jsonPlace = regexp.MustCompile(`^(?:syntax error )?\(line (\d+):(\d+)\): `)
 	jsonField = regexp.MustCompile(`^invalid value for (\w+) field \S+: `)
 )
 
-// jsonError makes a SyntaxError of what protojson says about body, which was
-// read as a message of type md.
+// jsonError converts protojson's error about body, which was read as a message of type md.
 func jsonError(body []byte, f Format, md protoreflect.MessageDescriptor, err error) *SyntaxError {
 	e := &SyntaxError{Format: f, Reason: plain(err)}
 	at := len(body)
@@ -108,15 +106,14 @@ func jsonError(body []byte, f Format, md protoreflect.MessageDescriptor, err err
 	}
 	e.Field, e.Reason = text.Clip(e.Field), text.Clip(e.Reason)
 	if f == FormatYAML {
-		// The place is one in the JSON that the YAML was turned into.
+		// The position is one in the JSON that the YAML was converted to.
 		e.Line, e.Column = 0, 0
 	}
 	return e
 }
 
-// jsonFieldAt tells which field of a message of type md the JSON text body is
-// about at an offset, what is to stand there if it is a value, and whether body
-// ends in the middle before that.
+// jsonFieldAt returns the field of a message of type md at an offset of the JSON text body,
+// the shape that a value there must have, and whether body ends before that.
 func jsonFieldAt(body []byte, at int, md protoreflect.MessageDescriptor) (field string, shape jsonShape, cut bool) {
 	type level struct {
 		shape  jsonShape
@@ -171,7 +168,7 @@ func jsonFieldAt(body []byte, at int, md protoreflect.MessageDescriptor) (field 
 		case json.Delim('}'), json.Delim(']'):
 			levels = levels[:top]
 			if top == 0 {
-				root = jsonShape{} // nothing is wanted after it
+				root = jsonShape{} // nothing may follow
 			}
 		default:
 			if url, ok := tok.(string); ok && top >= 0 && levels[top].name == "@type" && levels[top].shape.isAny() {

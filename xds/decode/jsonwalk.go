@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// jsonShape is what a JSON value stands for: a message, or a field's value; the
-// zero shape is one that nothing is known about.
+// jsonShape is the type of a JSON value: a message, or a field's value; the zero shape is
+// unknown.
 type jsonShape struct {
 	message protoreflect.MessageDescriptor
 	field   protoreflect.FieldDescriptor
@@ -33,7 +33,7 @@ func (s jsonShape) isAny() bool {
 	return md != nil && md.FullName() == anyName
 }
 
-// object is the message that a JSON object stands for, nil where it is none.
+// object returns the type of the message of a JSON object, or nil if it is none.
 func (s jsonShape) object() protoreflect.MessageDescriptor {
 	switch {
 	case s.message != nil:
@@ -47,7 +47,7 @@ func (s jsonShape) object() protoreflect.MessageDescriptor {
 	}
 }
 
-// kind says which JSON value is wanted, nothing where that is not known.
+// kind names the JSON value that is wanted, nothing if that is unknown.
 func (s jsonShape) kind() string {
 	switch {
 	case s.field != nil && s.field.IsList() && !s.single:
@@ -61,7 +61,7 @@ func (s jsonShape) kind() string {
 	return ""
 }
 
-// element is the shape of what a list or map field holds.
+// element returns the shape of the elements of a list or map field.
 func (s jsonShape) element() jsonShape {
 	if s.field == nil {
 		return jsonShape{}
@@ -69,7 +69,7 @@ func (s jsonShape) element() jsonShape {
 	return jsonShape{field: s.field, single: true}
 }
 
-// member returns the path and shape of what an object at path has under name.
+// member returns the path and shape of a member of an object at path.
 func (s jsonShape) member(path, name string) (string, jsonShape) {
 	if s.field != nil && s.field.IsMap() && !s.single {
 		return path + "[" + strconv.Quote(name) + "]", s.element()
@@ -82,16 +82,15 @@ func (s jsonShape) member(path, name string) (string, jsonShape) {
 	return join(path, name), jsonShape{}
 }
 
-// jsonWalk goes over a decoded JSON value beside the type of the message it
-// stands for, and notes what the type does not know. Values of a wrong kind are
-// left to protojson.
+// jsonWalk reports the unknown fields and enum values in a decoded JSON value. protojson
+// reports values of a wrong type.
 type jsonWalk struct {
 	*report
 	// rewritten is true once the tree was changed.
 	rewritten bool
 }
 
-// value visits a value that stands for a message of type md.
+// value visits a value of a message of type md.
 func (w *jsonWalk) value(value any, md protoreflect.MessageDescriptor, path string) {
 	object, ok := value.(map[string]any)
 	if !ok {
@@ -150,9 +149,9 @@ func (w *jsonWalk) single(value any, fd protoreflect.FieldDescriptor, path strin
 	}
 }
 
-// carried returns the type of what an Any's object carries, nil where there is
-// nothing to visit. An object that cannot be read is noted and emptied, so that
-// the rest of the body can.
+// carried returns the type of the contents of an Any's object, nil if there is nothing to
+// visit. An object that cannot be read is reported and emptied, so that the rest of the
+// body can be read.
 func (w *jsonWalk) carried(object map[string]any, path string) protoreflect.MessageDescriptor {
 	if len(object) == 0 {
 		return nil
@@ -182,8 +181,8 @@ func enumNames(ed protoreflect.EnumDescriptor) string {
 	return strings.Join(names, ", ")
 }
 
-// envelopeless is a path without the DiscoveryResponse, and the Resource in it,
-// that hold the resource.
+// envelopeless returns a path without the DiscoveryResponse, and the Resource in it,
+// around the resource.
 func envelopeless(path string) string {
 	inner, ok := strings.CutPrefix(path, "resources[0].")
 	if !ok || inner == "@type" {

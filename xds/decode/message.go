@@ -1,15 +1,10 @@
 package decode
 
 import (
-	"fmt"
 	"iter"
 	"strings"
 	"unicode"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -19,34 +14,11 @@ import (
 // typeURLPrefix begins the type URL of every xDS resource.
 const typeURLPrefix = "type.googleapis.com/"
 
-// types are all of them, in the order in which a target needs them.
+// types are the types of resources, in the order in which a target needs them.
 var types = [...]resource.Type{resource.TypeListener, resource.TypeRoutes, resource.TypeCluster, resource.TypeAssignment}
 
-// typeOf returns the type that a URL names, or none.
-func typeOf(url string) resource.Type {
-	for _, t := range types {
-		if t.URL() == url {
-			return t
-		}
-	}
-	return ""
-}
-
-// newMessage returns an empty message of a type.
-func newMessage(t resource.Type) (proto.Message, error) {
-	switch t {
-	case resource.TypeCluster:
-		return &clusterv3.Cluster{}, nil
-	case resource.TypeAssignment:
-		return &endpointv3.ClusterLoadAssignment{}, nil
-	case resource.TypeListener:
-		return &listenerv3.Listener{}, nil
-	case resource.TypeRoutes:
-		return &routev3.RouteConfiguration{}, nil
-	default:
-		return nil, fmt.Errorf("unknown type of resource %q", t)
-	}
-}
+// newMessage returns an empty message of a type, or nil if it is none of types.
+func newMessage(t resource.Type) proto.Message { return resolve(t.URL()) }
 
 func nameOf(m proto.Message) protoreflect.FullName {
 	return m.ProtoReflect().Descriptor().FullName()
@@ -54,12 +26,10 @@ func nameOf(m proto.Message) protoreflect.FullName {
 
 // isEmpty reports whether m has no field set, unknown ones aside.
 func isEmpty(m proto.Message) bool {
-	empty := true
-	m.ProtoReflect().Range(func(protoreflect.FieldDescriptor, protoreflect.Value) bool {
-		empty = false
+	for range set(m) {
 		return false
-	})
-	return empty
+	}
+	return true
 }
 
 // set yields the names of m's fields that are set, in their order.

@@ -8,19 +8,19 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// path leads from the top of a message to one of its fields. It costs nothing
-// to keep until it is written out.
+// path leads from the top of a message to one of its fields. It is cheap until it is
+// written.
 type path []step
 
-// step is a field, or what a list or map field holds.
+// step is a field, or an element of a list or map field.
 type step struct {
 	name  protoreflect.Name
 	index int    // -1 without index
-	mapAt string // the key, quoted; empty without key
+	mapAt string // the quoted key; empty without key
 }
 
-// field returns the path to a field of the message at p. It may overwrite what
-// followed p in the same memory.
+// field returns the path to a field of the message at p. It may overwrite the steps after
+// p in the same memory.
 func (p path) field(fd protoreflect.FieldDescriptor) path {
 	return append(p, step{name: fd.Name(), index: -1})
 }
@@ -42,7 +42,7 @@ func (p path) unknown(num protowire.Number) string {
 	return join(p.String(), strconv.Itoa(int(num)))
 }
 
-// String writes the path out, as a Problem bears it.
+// String writes the path as in a Problem.
 func (p path) String() string {
 	var b strings.Builder
 	for i, s := range p {
@@ -71,7 +71,7 @@ func join(path, name string) string {
 // element returns the path of a list's element.
 func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// within returns the path of a field of what is at a path. Either may be empty.
+// within is join, but the name may be empty.
 func within(at, field string) string {
 	if field == "" {
 		return at

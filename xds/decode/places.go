@@ -7,15 +7,14 @@ import (
 )
 
 const (
-	// placeBudget is how many bytes of JSON may be read again to find the places of
-	// problems: the whole body once for each of them.
+	// placeBudget limits the bytes of JSON that are read again to locate problems: the
+	// whole body once for each of them.
 	placeBudget = 16 << 20
-	// maxPlacedYAML is the largest YAML body that is read again, once for all.
+	// maxPlacedYAML limits the YAML body that is read again, once for all problems.
 	maxPlacedYAML = 1 << 20
 )
 
-// placeError fills in Line and Column of what an error reports about a body. single
-// is true for a body that holds one resource, from whose top fields begin.
+// placeError sets Line and Column in an error about a body. single is as in Place.
 func placeError(err error, body []byte, f Format, single bool) {
 	if invalid, ok := errors.AsType[*InvalidError](err); ok {
 		Place(body, f, single, invalid.Problems)
@@ -27,9 +26,9 @@ func placeError(err error, body []byte, f Format, single bool) {
 	}
 }
 
-// Place fills in Line and Column of problems in a body, of as many as that is cheap
-// for. single is true for a body that holds one resource, from whose top fields
-// begin, though it may be in a DiscoveryResponse.
+// Place sets Line and Column of problems in a body, of as many as is cheap. single is true
+// for a body with one resource, from whose top fields begin, though it may be in a
+// DiscoveryResponse.
 func Place(body []byte, f Format, single bool, lists ...[]Problem) {
 	room := 0
 	for _, list := range lists {
@@ -61,8 +60,8 @@ func Place(body []byte, f Format, single bool, lists ...[]Problem) {
 	}
 }
 
-// enveloped reports whether a body has resources in it. A field that is not there
-// is located at what would hold it.
+// enveloped reports whether a body has resources in it. An absent field is located at the
+// object that lacks it.
 func enveloped(l *text.Locator) bool {
 	listLine, listColumn := l.Find("resources")
 	line, column := l.Find("resources[0]")

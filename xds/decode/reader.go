@@ -10,8 +10,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
-// read reads body into m, in whichever format and envelope. It reports unknown
-// fields and enum values.
+// read reads body into m, in any format and envelope. It reports unknown fields and enum
+// values.
 func read(r *report, body []byte, f Format, m proto.Message) error {
 	var err error
 	switch f {
@@ -24,22 +24,18 @@ func read(r *report, body []byte, f Format, m proto.Message) error {
 	default:
 		err = readJSON(r, body, FormatJSON, m)
 	}
-	// A body of another kind would pass for an empty resource, and take away
-	// all that is there.
+	// A body of another type could be read as an empty resource, and remove everything.
 	if err == nil && r.byHand && !r.unknown.empty() && isEmpty(m) {
 		rejectOtherType(r)
 	}
 	return err
 }
 
-// rejectOtherType refuses a resource that has no field of its type, only unknown
-// ones.
+// rejectOtherType rejects a resource with only unknown fields.
 func rejectOtherType(r *report) {
 	for _, other := range types {
-		m, err := newMessage(other)
-		if err == nil && !slices.ContainsFunc(r.unknown.list, func(p Problem) bool {
-			return fieldNamed(m.ProtoReflect().Descriptor(), p.Field) == nil
-		}) {
+		md := newMessage(other).ProtoReflect().Descriptor()
+		if !slices.ContainsFunc(r.unknown.list, func(p Problem) bool { return fieldNamed(md, p.Field) == nil }) {
 			r.unknown = problemList{}
 			r.reject("", "holds no field of a %s: is it a %s?", r.key.Type, other)
 			return
@@ -49,13 +45,13 @@ func rejectOtherType(r *report) {
 	r.reject("", "holds no field of a %s: is it a resource of another type?", r.key.Type)
 }
 
-// fromYAML turns one YAML document into JSON.
+// fromYAML converts one YAML document to JSON.
 func fromYAML(body []byte) ([]byte, error) {
 	body, err := text.FromYAML(body)
 	return body, textError(FormatYAML, err)
 }
 
-// textError makes the error of package text one about a body in a format.
+// textError converts an error of package text about a body in a format.
 func textError(f Format, err error) error {
 	e, ok := errors.AsType[*text.Error](err)
 	switch {

@@ -12,18 +12,17 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Render writes a resource, given as [Decoded] holds it in Raw, in a format:
-// indented proto3 JSON with the names of the proto fields, the same as YAML, or
-// raw as it is. Equal bytes give equal text. It fails where raw is no resource
-// of the type, and in JSON and YAML where the resource carries a message of a
-// type that lbd does not know.
+// Render writes a resource, given as [Decoded].Raw, in a format: indented proto3 JSON with
+// the names of the proto fields, the same as YAML, or raw as it is. Equal bytes give equal
+// text. It fails if raw is no resource of the type, and in JSON and YAML if the resource
+// carries a message of an unknown type.
 func Render(t resource.Type, raw []byte, f Format) ([]byte, error) {
 	if f == FormatProtobuf {
 		return raw, nil
 	}
-	m, err := newMessage(t)
-	if err != nil {
-		return nil, err
+	m := newMessage(t)
+	if m == nil {
+		return nil, fmt.Errorf("unknown type of resource %q", t)
 	}
 	if err := proto.Unmarshal(raw, m); err != nil {
 		return nil, fmt.Errorf("render %s: %s", t, plain(err))

@@ -9,7 +9,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Rendered is one resource to be written.
+// Rendered is one resource of RenderBundle.
 type Rendered struct {
 	Type resource.Type
 	Raw  []byte // as [Decoded] has it

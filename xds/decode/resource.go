@@ -8,16 +8,15 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Resource decodes one resource of a DiscoveryResponse, which is to be of a
-// type and may be wrapped in a Resource of envoy.service.discovery.v3. Item has
-// the Key, its Name as soon as that can be read, even with an error; and without
-// one the value, Raw and Unapplied. The error is an *InvalidError or a *SyntaxError; a panic
-// of the decoder is an *InvalidError too. Of the options Origin, Name,
-// Stored, Policies and Certificates are used.
+// Resource decodes one resource of a type from a DiscoveryResponse, which may be wrapped in
+// a Resource of envoy.service.discovery.v3. Item has the Key, its Name as soon as that can
+// be read, even with an error; and without one the value, Raw and Unapplied. The error is
+// an *InvalidError or a *SyntaxError. Of the options Origin, Name, Stored, Policies and
+// Certificates are used.
 func Resource(t resource.Type, a *anypb.Any, o Options) (resource.Item, error) {
 	it := resource.Item{Key: resource.Key{Type: t}}
 	r := o.begin(it.Key)
-	err := one(r, &it, a)
+	err := decodeAny(r, &it, a)
 	it.Key = r.key
 	if err == nil {
 		err = r.err()
@@ -29,8 +28,7 @@ func Resource(t resource.Type, a *anypb.Any, o Options) (resource.Item, error) {
 	return it, nil
 }
 
-// one reads and judges what an Any carries.
-func one(r *report, it *resource.Item, a *anypb.Any) (err error) {
+func decodeAny(r *report, it *resource.Item, a *anypb.Any) (err error) {
 	defer rejectPanic(r.key, &err)
 	if a.GetTypeUrl() == wrapperURL {
 		wrapper := &discoveryv3.Resource{}
@@ -47,5 +45,7 @@ func one(r *report, it *resource.Item, a *anypb.Any) (err error) {
 	if name := binaryName(a.GetValue()); name != "" {
 		r.key.Name = name
 	}
-	return decodeItem(r, it, "", func(r *report, m proto.Message) error { return readMessage(r, a.GetValue(), m) })
+	return decodeItem(r, it, func(own string) string { return own }, func(r *report, m proto.Message) error {
+		return readMessage(r, a.GetValue(), m)
+	})
 }

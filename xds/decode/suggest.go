@@ -11,8 +11,8 @@ import (
 // didYouMean begins the suggestion in a problem about an unknown field.
 const didYouMean = "(did you mean "
 
-// unknownOf is the reason of a problem: what is called owner has no field of a name.
-// suggested is what was probably meant, or empty.
+// unknownOf returns the reason of a problem: the owner has no such field. suggested is
+// the field that was probably meant, or empty.
 func unknownOf(owner, suggested string) string {
 	if suggested == "" {
 		return "unknown field of " + owner
@@ -20,9 +20,8 @@ func unknownOf(owner, suggested string) string {
 	return "unknown field " + didYouMean + suggested + "?)"
 }
 
-// suggestField returns the field of md that a name was probably meant to be, in
-// lowerCamelCase if the name is written so, or empty. A name that md does not have
-// but one of the messages in it does is suggested with its path.
+// suggestField returns the field of md that was probably meant by a name, in
+// lowerCamelCase if the name is, or empty. It may be a field of a message in md.
 func suggestField(md protoreflect.MessageDescriptor, name string) string {
 	names := make([]string, 0, 2*md.Fields().Len())
 	spelled := func(fd protoreflect.FieldDescriptor) string {

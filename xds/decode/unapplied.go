@@ -12,14 +12,13 @@ import (
 
 // ignoredField is a field that is not applied.
 type ignoredField struct {
-	fd protoreflect.FieldDescriptor
-	// name is the message's name in the tables, a dot, and the field's.
-	name   string
+	fd     protoreflect.FieldDescriptor
+	name   string // of the message in fieldTable, a dot, and the name of the field
 	reason string
 }
 
-// unapplied is a field that is set and not applied: where it is set first, and how
-// often it is set elsewhere.
+// unapplied is a field that is set and not applied: the first path, and the number of
+// others.
 type unapplied struct {
 	*ignoredField
 	path string
@@ -35,14 +34,14 @@ func (u *unapplied) problem() Problem {
 	return Problem{Field: text.Clip(u.path), Reason: reason}
 }
 
-// unappliedFields are the fields of a resource that are set and not applied, each kind
-// once, in the order in which they were found.
+// unappliedFields are the fields of a resource that are set and not applied, each field
+// of a message once.
 type unappliedFields struct {
 	list  []*unapplied
 	known map[*ignoredField]*unapplied
 }
 
-// add adds a field. path is called only for the first of a kind.
+// add adds a field. path is called only for its first occurrence.
 func (l *unappliedFields) add(f *ignoredField, path func() string) {
 	if known := l.known[f]; known != nil {
 		known.more++
