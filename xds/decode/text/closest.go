@@ -2,12 +2,11 @@ package text
 
 import "strings"
 
-// maxSuggested is the longest name that a suggestion is looked for, in bytes.
+// maxSuggested is the longest name with a suggestion, in bytes.
 const maxSuggested = 64
 
-// Closest returns the known name that a misspelled one was probably meant to be, or
-// empty: the one that it takes the fewest edits to, or the only one whose first words
-// it is.
+// Closest returns the known name that was probably meant by a misspelled one, or empty: the
+// one with the fewest edits, or the only one that continues it with another word.
 func Closest(name string, known []string) string {
 	if len(name) > maxSuggested {
 		return ""

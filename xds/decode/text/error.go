@@ -7,9 +7,9 @@ import (
 
 // Error is why a text cannot be read.
 type Error struct {
-	Line     int // from 1; 0 if it is not known
+	Line     int // from 1; 0 if it is unknown
 	Reason   string
-	TooLarge bool // it would take too much to read
+	TooLarge bool // it would take too much memory to read
 }
 
 // Error returns the line and the reason.
@@ -20,13 +20,13 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("line %d: %s", e.Line, e.Reason)
 }
 
-// ErrEmpty is the error for a text that says nothing.
+// ErrEmpty is the error for a text without a value.
 var ErrEmpty = &Error{Reason: "the body is empty"}
 
-// maxWords is the longest reason, in bytes: it may quote what was sent.
+// maxWords limits a reason, in bytes: it may quote input.
 const maxWords = 1024
 
-// Clip shortens what quotes input to 1024 bytes.
+// Clip shortens a text that quotes input to 1024 bytes.
 func Clip(s string) string {
 	if len(s) <= maxWords {
 		return s

@@ -5,21 +5,20 @@ import (
 	"fmt"
 )
 
-// MaxDepth is how deep JSON and YAML may nest.
+// MaxDepth limits the nesting of JSON and YAML.
 const MaxDepth = 100
 
-// Skimmed is what one look over a JSON text shows.
+// Skimmed is the result of Skim.
 type Skimmed struct {
 	Typed, Resources bool // the names @type and resources at the top
 }
 
-// Skim looks over body, which need not be valid JSON, and refuses what nests too
-// deep or has more entries than limit: it would take too much to read. The error is an
-// *Error.
+// Skim scans body, which need not be valid JSON, and rejects it, with an *Error, if it nests
+// too deep or has more entries than limit.
 func Skim(body []byte, limit int) (Skimmed, error) {
 	var s Skimmed
 	depth, deepest, entries := 0, 0, 0
-	start := -1 // where the last string at the top begins
+	start := -1 // of the last string at the top
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
 		case '{', '[':
@@ -64,7 +63,7 @@ func Skim(body []byte, limit int) (Skimmed, error) {
 	return s, nil
 }
 
-// Offset turns a line and column, from 1, into an index into body.
+// Offset converts a line and column, from 1, to an index into body.
 func Offset(body []byte, line, column int) int {
 	at := 0
 	for ; line > 1; line-- {
@@ -77,7 +76,7 @@ func Offset(body []byte, line, column int) int {
 	return min(at+column-1, len(body))
 }
 
-// Position turns an index into body into a line and column, from 1.
+// Position converts an index into body to a line and column, from 1.
 func Position(body []byte, at int) (line, column int) {
 	before := body[:at]
 	return bytes.Count(before, []byte("\n")) + 1, at - bytes.LastIndexByte(before, '\n')

@@ -10,18 +10,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Locator finds the fields of one JSON or YAML text.
+// Locator finds the fields of one JSON or YAML text, which must not be changed.
 type Locator struct {
 	body []byte
 	yaml bool
-	root *yaml.Node // nil for JSON, and for YAML that cannot be read
+	root *yaml.Node // nil for JSON, and for invalid YAML
 }
 
-// LocateJSON returns a Locator for a JSON text, which must not be changed.
+// LocateJSON returns a Locator for a JSON text, which each call of Find reads.
 func LocateJSON(body []byte) *Locator { return &Locator{body: trimBOM(body)} }
 
-// LocateYAML returns a Locator for a YAML text, which must not be changed. The text is
-// read once.
+// LocateYAML returns a Locator for a YAML text, which is read once.
 func LocateYAML(body []byte) *Locator {
 	l := &Locator{body: trimBOM(body), yaml: true}
 	var document yaml.Node
@@ -35,17 +34,15 @@ func trimBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\ufeff"
 
 // Find returns the line and column of the field at a path, both from 1, the column in
 // bytes. A member of an object begins at its name. Paths are in snake_case, the text
-// may be in lowerCamelCase. If the field is absent, the position is that of the object
-// that lacks it. It returns 0, 0 if the text cannot be read as far as that. JSON is
-// read at each call.
+// may be in lowerCamelCase. The position of an absent field is that of the object that
+// lacks it; it is 0, 0 if the text before it is invalid.
 func (l *Locator) Find(field string) (line, column int) {
 	switch {
 	case !l.yaml:
-		at := locateJSON(l.body, fieldSteps(field))
-		if at < 0 {
-			return 0, 0
+		if at := locateJSON(l.body, fieldSteps(field)); at >= 0 {
+			return Position(l.body, at)
 		}
-		return Position(l.body, at)
+		return 0, 0
 	case l.root != nil:
 		w := yamlSearch{budget: yamlSearchBudget}
 		n := w.find(l.root, fieldSteps(field))
@@ -55,7 +52,7 @@ func (l *Locator) Find(field string) (line, column int) {
 	}
 }
 
-// bytes turns a column in characters into one in bytes.
+// bytes converts a column in characters to one in bytes.
 func (l *Locator) bytes(line, column int) int {
 	rest := l.body[Offset(l.body, line, 1):]
 	at := 0
@@ -66,15 +63,14 @@ func (l *Locator) bytes(line, column int) int {
 	return at + 1
 }
 
-// A fieldStep leads from a value to one within: the member of an object, or an
-// element of a list.
+// A fieldStep leads from an object to a member, or from a list to an element.
 type fieldStep struct {
 	name    string
 	element bool
 	index   int
 }
 
-// is reports whether an object's member of a name is the step's.
+// is reports whether the step leads to the member of that name.
 func (s fieldStep) is(name string) bool {
 	return !s.element && (name == s.name || name == Camel(s.name))
 }
@@ -84,24 +80,16 @@ func Camel(name string) string {
 	if !strings.Contains(name, "_") {
 		return name
 	}
-	var b strings.Builder
-	up := false
-	for i := range len(name) {
-		c := name[i]
-		switch {
-		case c == '_':
-			up = true
-			continue
-		case up && 'a' <= c && c <= 'z':
-			c -= 'a' - 'A'
+	words := strings.Split(name, "_")
+	for i, word := range words[1:] {
+		if word != "" && 'a' <= word[0] && word[0] <= 'z' {
+			words[i+1] = string(word[0]-'a'+'A') + word[1:]
 		}
-		up = false
-		b.WriteByte(c)
 	}
-	return b.String()
+	return strings.Join(words, "")
 }
 
-// fieldSteps takes a path apart, as far as it is one.
+// fieldSteps parses a path, up to an error.
 func fieldSteps(field string) []fieldStep {
 	var steps []fieldStep
 	for field != "" {
@@ -134,8 +122,8 @@ func fieldSteps(field string) []fieldStep {
 	return steps
 }
 
-// locateJSON returns the index into body of where the steps lead, as far as
-// they do; -1 if body ends or breaks before that is known.
+// locateJSON returns the index into body to which the steps lead, as far as they exist; -1
+// if body ends or is invalid before that.
 func locateJSON(body []byte, steps []fieldStep) int {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -178,7 +166,7 @@ func locateJSON(body []byte, steps []fieldStep) int {
 	}
 }
 
-// jsonStart is where the next value or name begins.
+// jsonStart returns the index of the next value or name.
 func jsonStart(body []byte, from int) int {
 	for from < len(body) && strings.IndexByte(" \t\r\n,:", body[from]) >= 0 {
 		from++
@@ -206,13 +194,13 @@ func skipJSON(d *json.Decoder) bool {
 	}
 }
 
-// yamlSearchBudget is how many mappings one search looks into: merged ones may
-// name each other many times over.
+// yamlSearchBudget limits the mappings of one search: merged ones may refer to each other
+// many times.
 const yamlSearchBudget = 10_000
 
 type yamlSearch struct{ budget int }
 
-// find returns the node where the steps lead, as far as they do: of a mapping's
+// find returns the node to which the steps lead, as far as they exist: of a mapping's
 // member, the key.
 func (w *yamlSearch) find(n *yaml.Node, steps []fieldStep) *yaml.Node {
 	at := n
@@ -237,8 +225,7 @@ func (w *yamlSearch) find(n *yaml.Node, steps []fieldStep) *yaml.Node {
 	return at
 }
 
-// member returns the key and value that a step leads to, in a mapping or in
-// what is merged into it.
+// member returns the key and value of a step in a mapping, or in those merged into it.
 func (w *yamlSearch) member(n *yaml.Node, step fieldStep) (key, value *yaml.Node) {
 	if w.budget == 0 {
 		return nil, nil
@@ -253,14 +240,7 @@ func (w *yamlSearch) member(n *yaml.Node, step fieldStep) (key, value *yaml.Node
 		if n.Content[i].Tag != "!!merge" {
 			continue
 		}
-		merged := []*yaml.Node{n.Content[i+1]}
-		if merged[0].Kind == yaml.SequenceNode {
-			merged = merged[0].Content
-		}
-		for _, m := range merged {
-			for m.Kind == yaml.AliasNode && m.Alias != nil {
-				m = m.Alias
-			}
+		for _, m := range merged(n.Content[i+1]) {
 			if m.Kind != yaml.MappingNode {
 				continue
 			}

@@ -5,19 +5,19 @@ import (
 	"encoding/json"
 )
 
-// Object is the members of a JSON object, in their order; or the elements of a
-// list, without names.
+// Object is the members of a JSON object, or the elements of a list without names, in
+// order.
 type Object []Member
 
-// Member is one of them.
+// Member is a member of an Object.
 type Member struct {
 	Name   string
 	Quoted []byte // the name as it is written
 	Value  []byte // without the space around it
 }
 
-// Members takes apart an object or a list, whose text must be valid JSON. It
-// shares the text's memory.
+// Members returns the members of an object or a list, whose text must be valid JSON. They
+// share the text's memory.
 func Members(text []byte) Object {
 	var o Object
 	var m Member

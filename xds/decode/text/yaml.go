@@ -12,30 +12,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlGrowth is how many times its size a YAML text may grow as JSON. Only
-// aliases make it grow by more than its quotes and commas.
-const yamlGrowth = 16
-
-// maxYAMLNodes is how many nodes are visited. A text without aliases has fewer.
-const maxYAMLNodes = 5 * MaxYAMLEntries
-
-const growsTooMuch = "aliases make the body grow too much: write it out"
-
-// Limits of a YAML text. It is read into a tree before its contents are known, and
-// two bytes of text take hundreds there.
+// Limits of a YAML text. It is read into a tree before its contents are known, in which two
+// bytes of text take hundreds.
 const (
-	// MaxYAMLBytes is the largest YAML text.
 	MaxYAMLBytes = 8 << 20
-	// MaxYAMLEntries is the most marks of YAML that begin something: , [ { and
-	// what may be a key's colon, a dash or a question mark of a block. An
-	// endpoint has 6 to 13 of them.
+	// MaxYAMLEntries limits the marks of YAML that begin something: , [ { and what may be
+	// a key's colon, a dash or a question mark of a block. An endpoint has 6 to 13.
 	MaxYAMLEntries = 1 << 19
+
+	yamlGrowth     = 16                 // of the size as JSON: only aliases grow by more than quotes and commas
+	maxYAMLNodes   = 5 * MaxYAMLEntries // that are visited: a text without aliases has fewer
+	growsTooMuch   = "aliases make the body grow too much: write it out"
+	sendOtherwise  = "as YAML: send it as JSON or protobuf"
+	notMapsToMerge = "map merge requires map or sequence of maps as the value"
 )
 
-// yamlSize refuses what would take too much to read.
+// yamlSize rejects a text that would take too much memory to read.
 func yamlSize(body []byte) error {
 	if len(body) > MaxYAMLBytes {
-		return &Error{TooLarge: true, Reason: fmt.Sprintf("the body is %d bytes long, of at most %d as YAML: send it as JSON or protobuf", len(body), MaxYAMLBytes)}
+		return &Error{TooLarge: true, Reason: fmt.Sprintf("the body is %d bytes long, of at most %d %s", len(body), MaxYAMLBytes, sendOtherwise)}
 	}
 	entries := 0
 	for i, c := range body {
@@ -49,15 +44,14 @@ func yamlSize(body []byte) error {
 		}
 	}
 	if entries > MaxYAMLEntries {
-		return &Error{TooLarge: true, Reason: fmt.Sprintf("the body has %d entries, of at most %d as YAML: send it as JSON or protobuf", entries, MaxYAMLEntries)}
+		return &Error{TooLarge: true, Reason: fmt.Sprintf("the body has %d entries, of at most %d %s", entries, MaxYAMLEntries, sendOtherwise)}
 	}
 	return nil
 }
 
-// FromYAML turns one YAML document into JSON. Scalars mean what they mean in YAML 1.1,
-// where yes and off are booleans; the members of an object are in the order of their
-// names. The error is an *Error, ErrEmpty for null and for
-// a text without a document.
+// FromYAML converts one YAML document to JSON. As in YAML 1.1, yes and off are booleans.
+// The members of an object are in the order of their names. The error is an *Error,
+// ErrEmpty for null and for a text without a document.
 func FromYAML(body []byte) ([]byte, error) {
 	if err := yamlSize(body); err != nil {
 		return nil, err
@@ -83,7 +77,7 @@ func FromYAML(body []byte) ([]byte, error) {
 	if err := w.value(document); err != nil {
 		return nil, err
 	}
-	return w.json, w.twice()
+	return w.json, w.duplicateKeys()
 }
 
 // nextDocument returns the root of the next document, nil if it is null or absent.
@@ -96,34 +90,31 @@ func nextDocument(d *yaml.Decoder, in *lineReader) (*yaml.Node, error) {
 		return nil, &Error{Line: in.lines, Reason: yamlReason(err)}
 	}
 	root := n.Content[0]
-	if root.Kind == yaml.ScalarNode {
-		if value, err := scalar(root); value == nil && err == nil {
-			return nil, nil
-		}
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return nil, nil
 	}
 	return root, nil
 }
 
 // yamlWriter writes YAML as JSON.
 type yamlWriter struct {
-	json  []byte
-	limit int // of the bytes
-	nodes int // that were visited, one that aliases repeat each time
-	// open are the mappings and sequences that are being written; nil if there is no
-	// alias.
-	open  map[*yaml.Node]bool
-	again []*Error // the keys that are there more than once
+	json       []byte
+	limit      int                 // of the bytes
+	nodes      int                 // that were visited, those of aliases each time
+	open       map[*yaml.Node]bool // mappings and sequences that are being written; nil without aliases
+	duplicates []*Error            // keys
 }
 
-// enter begins a visit of a mapping or sequence.
-func (w *yamlWriter) enter(n *yaml.Node) error {
+// within calls write for a mapping or sequence, which must not contain itself.
+func (w *yamlWriter) within(n *yaml.Node, write func() error) error {
 	if w.open[n] {
 		return &Error{Reason: fmt.Sprintf("anchor '%s' value contains itself", n.Anchor)}
 	}
 	if w.open != nil {
 		w.open[n] = true
+		defer delete(w.open, n)
 	}
-	return nil
+	return write()
 }
 
 func (w *yamlWriter) value(n *yaml.Node) error {
@@ -134,24 +125,17 @@ func (w *yamlWriter) value(n *yaml.Node) error {
 	case yaml.AliasNode:
 		return w.value(n.Alias)
 	case yaml.MappingNode:
-		return w.object(n)
+		return w.within(n, func() error { return w.object(n) })
 	case yaml.SequenceNode:
-		return w.list(n)
+		return w.within(n, func() error { return w.list(n) })
 	default:
 		value, err := scalar(n)
-		if err != nil {
-			return err
-		}
 		w.json = appendJSON(w.json, value)
-		return nil
+		return err
 	}
 }
 
 func (w *yamlWriter) list(n *yaml.Node) error {
-	if err := w.enter(n); err != nil {
-		return err
-	}
-	defer delete(w.open, n)
 	w.json = append(w.json, '[')
 	for i, element := range n.Content {
 		if i > 0 {
@@ -171,13 +155,9 @@ type yamlMember struct {
 	value *yaml.Node
 }
 
-// object writes a mapping in the order of its names, so that of several faults
-// the same one is found each time.
+// object writes a mapping in the order of its names, so that of several errors the same
+// one is found each time.
 func (w *yamlWriter) object(n *yaml.Node) error {
-	if err := w.enter(n); err != nil {
-		return err
-	}
-	defer delete(w.open, n)
 	members, err := w.members(make([]yamlMember, 0, len(n.Content)/2), n)
 	if err != nil {
 		return err
@@ -186,7 +166,7 @@ func (w *yamlWriter) object(n *yaml.Node) error {
 	w.json = append(w.json, '{')
 	for i, m := range members {
 		if i > 0 && m.name == members[i-1].name {
-			w.again = append(w.again, &Error{Line: m.value.Line, Reason: fmt.Sprintf("key %#v already set in map", m.key)})
+			w.duplicates = append(w.duplicates, &Error{Line: m.value.Line, Reason: fmt.Sprintf("key %#v already set in map", m.key)})
 			continue
 		}
 		if i > 0 {
@@ -209,9 +189,17 @@ func (w *yamlWriter) members(list []yamlMember, n *yaml.Node) ([]yamlMember, err
 		}
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Kind == yaml.ScalarNode && key.Tag == "!!merge" {
-			var err error
-			if list, err = w.merge(list, value); err != nil {
-				return nil, err
+			for _, m := range slices.Backward(merged(value)) {
+				if m.Kind != yaml.MappingNode {
+					return nil, &Error{Reason: notMapsToMerge}
+				}
+				err := w.within(m, func() (err error) {
+					list, err = w.members(list, m)
+					return err
+				})
+				if err != nil {
+					return nil, err
+				}
 			}
 			continue
 		}
@@ -228,30 +216,19 @@ func (w *yamlWriter) members(list []yamlMember, n *yaml.Node) ([]yamlMember, err
 	return list, nil
 }
 
-// merge is members for the value of a merge key: a mapping, or a sequence of mappings
-// of which the last is taken first.
-func (w *yamlWriter) merge(list []yamlMember, n *yaml.Node) (_ []yamlMember, err error) {
-	merged := []*yaml.Node{n}
-	if n.Kind == yaml.SequenceNode {
-		merged = n.Content
+// merged returns the mappings that a merge key takes in, the preferred first.
+func merged(value *yaml.Node) []*yaml.Node {
+	list := []*yaml.Node{value}
+	if value.Kind == yaml.SequenceNode {
+		list = slices.Clone(value.Content)
 	}
-	for _, m := range slices.Backward(merged) {
-		if m.Kind == yaml.AliasNode {
+	for i, m := range list {
+		for m.Kind == yaml.AliasNode {
 			m = m.Alias
 		}
-		if m.Kind != yaml.MappingNode {
-			return nil, &Error{Reason: "map merge requires map or sequence of maps as the value"}
-		}
-		if err := w.enter(m); err != nil {
-			return nil, err
-		}
-		list, err = w.members(list, m)
-		delete(w.open, m)
-		if err != nil {
-			return nil, err
-		}
+		list[i] = m
 	}
-	return list, nil
+	return list
 }
 
 // yamlKey returns the key of a mapping, a scalar that is not null.
@@ -273,23 +250,22 @@ func yamlKey(n *yaml.Node) (any, error) {
 	return key, err
 }
 
-// twice returns an error about the keys that are there more than once, or nil.
-func (w *yamlWriter) twice() error {
-	if len(w.again) == 0 {
+// duplicateKeys returns an error about all of them, or nil.
+func (w *yamlWriter) duplicateKeys() error {
+	if len(w.duplicates) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(w.again, func(a, b *Error) int { return a.Line - b.Line })
-	first := w.again[0]
-	for _, e := range w.again[1:] {
-		first.Reason += fmt.Sprintf("; line %d: %s", e.Line, e.Reason)
+	slices.SortStableFunc(w.duplicates, func(a, b *Error) int { return a.Line - b.Line })
+	first := w.duplicates[0]
+	for _, e := range w.duplicates[1:] {
+		first.Reason += "; " + e.Error()
 	}
 	first.Reason = Clip(first.Reason)
 	return first
 }
 
-// lineReader reads a text line by line, so that it knows how far the parser has come.
-// The line that the parser itself reports is often the one in which the mapping or list
-// begins that it is in.
+// lineReader reads a text line by line and counts them. The parser itself often reports the
+// first line of the mapping or list with the error.
 type lineReader struct {
 	rest  []byte
 	lines int
@@ -313,13 +289,13 @@ func (r *lineReader) Read(p []byte) (int, error) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (line \d+: )?`)
 
-// yamlReason returns the words of an error of the YAML package, without the line.
+// yamlReason returns the text of an error of the YAML package without the line.
 func yamlReason(err error) string {
 	words := err.Error()
 	return Clip(words[len(yamlLine.FindString(words)):])
 }
 
-// ToYAML turns JSON into YAML, whose mappings are sorted.
+// ToYAML converts JSON to YAML, whose mappings are sorted.
 func ToYAML(text []byte) ([]byte, error) {
 	var value any
 	if err := yaml.Unmarshal(text, &value); err != nil {
