@@ -21,7 +21,7 @@ const (
 	// MaxArchiveBytes is how much of the files' contents is kept on disk: a file
 	// that would exceed it is not kept.
 	MaxArchiveBytes = 256 << 20
-	// archiveRetry is how long a disk that refused is left alone.
+	// archiveRetry is the delay before writing is retried.
 	archiveRetry = 10 * time.Second
 )
 
@@ -31,9 +31,8 @@ const (
 	directoryType resource.Type = "Directory" // the directory's path and identity
 )
 
-// Archive keeps the versions of files that are in use on disk, so that a change
-// that is held, or a file that is bad, takes nothing away at the next start. Its
-// methods may be called at the same time.
+// Archive keeps the versions of files that are in use on disk, so that the next start uses
+// them for a held change or a bad file. Its methods are safe for concurrent use.
 type Archive struct {
 	// fixed after OpenArchive
 	logger *slog.Logger
@@ -45,7 +44,7 @@ type Archive struct {
 	mu      sync.Mutex
 	sizes   map[string]int // of the versions on disk, by file
 	total   int            // of sizes
-	pending changes        // what the disk refused
+	pending changes        // not written yet
 	failing bool
 	full    bool // the logger knows that there is too much
 	retry   *time.Timer
@@ -56,10 +55,9 @@ type Archive struct {
 type changes map[string]*Version
 
 // OpenArchive opens the archive in a data directory, or makes it, for the files of
-// the directory dir. What was kept of another directory's files is forgotten. With
-// an empty data directory, or with one that cannot be used, the archive is empty
-// and keeps nothing; the logger is told of the latter. A damaged archive is set
-// aside and begun empty.
+// the directory dir. Versions of another directory's files are deleted. With an empty data
+// directory, or with one that cannot be used, which is logged, the archive is empty and
+// keeps nothing. A damaged archive is set aside, and a new one begins empty.
 func OpenArchive(data, dir string, logger *slog.Logger) *Archive {
 	a := &Archive{logger: logger, most: MaxArchiveBytes, sizes: map[string]int{}, pending: changes{}}
 	if a.logger == nil {
@@ -93,11 +91,11 @@ func openArchive(dir string, logger *slog.Logger) (*store.Store, error) {
 	return s, err
 }
 
-// begin forgets what was kept of another directory.
+// begin deletes the versions of another directory's files.
 func (a *Archive) begin() error {
 	if path, _, ok := a.directory(); !ok || path != a.path {
 		if ok {
-			a.logger.Info("the last good versions of another directory's files are forgotten", "was", path, "is", a.path)
+			a.logger.Info("the last good versions of another directory's files are deleted", "was", path, "is", a.path)
 		}
 		_, err := a.store.Update(context.Background(), func(tx *store.Tx) error {
 			for e := range tx.All() {
@@ -157,7 +155,7 @@ func (a *Archive) Load() (map[string]*Version, Identity) {
 
 // Save keeps versions in place of those before, and forgets those of files that are
 // nil. When it returns without an error they are on disk, unless the archive keeps
-// nothing. What the disk refuses is tried again by itself.
+// nothing. A failed write is retried in the background.
 func (a *Archive) Save(versions map[string]*Version, id Identity) error {
 	if a.store == nil {
 		return nil
@@ -168,7 +166,7 @@ func (a *Archive) Save(versions map[string]*Version, id Identity) error {
 	return a.flush(id)
 }
 
-// flush writes what is pending. It is called under mu.
+// flush writes pending. The caller holds mu.
 func (a *Archive) flush(id Identity) error {
 	var kept map[string]int
 	_, err := a.store.Update(context.Background(), func(tx *store.Tx) error {
@@ -203,16 +201,16 @@ func (a *Archive) flush(id Identity) error {
 	return nil
 }
 
-// flushAgain is flush after a while.
+// flushAgain retries flush.
 func (a *Archive) flushAgain(id Identity) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.pending) > 0 && !a.closed {
-		_ = a.flush(id) // the logger knows
+		_ = a.flush(id) // logged
 	}
 }
 
-// apply makes what is pending, and returns the sizes of what is kept of it.
+// apply writes pending, and returns the sizes of the kept versions.
 func (a *Archive) apply(tx *store.Tx) map[string]int {
 	kept := make(map[string]int, len(a.pending))
 	total := a.total
@@ -248,8 +246,7 @@ func (a *Archive) reportFull(file string, err error) {
 	}
 }
 
-// Close writes what the disk refused, once, and closes the archive. A second Close
-// does nothing.
+// Close retries a failed write once, and closes the archive. A second Close does nothing.
 func (a *Archive) Close() error {
 	if a.store == nil {
 		return nil

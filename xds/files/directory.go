@@ -15,33 +15,31 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode"
 )
 
-// A look is what the directory shows without a file being read.
-type look struct {
-	files map[string]glance
-	// ignored are names of what is no resource file.
-	ignored  []string
+// A listing is the contents of the directory, without those of its files.
+type listing struct {
+	files    map[string]entry
+	ignored  []string // names of what is no resource file
 	identity Identity
-	// err is why the directory cannot be read.
-	err error
+	err      error // why the directory cannot be read
 }
 
-// A glance is what there is under a name: info, or why there is none.
-type glance struct {
+// An entry is the info of a file, or why it cannot be read.
+type entry struct {
 	info fs.FileInfo
 	err  error
 }
 
-// lookAt looks at a directory.
-func lookAt(dir string) look {
+// readListing lists a directory.
+func readListing(dir string) listing {
 	identity, err := identify(dir)
 	if err != nil {
-		return look{err: err}
+		return listing{err: err}
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return look{err: err}
+		return listing{err: err}
 	}
-	l := look{files: make(map[string]glance, len(entries)), identity: identity}
+	l := listing{files: make(map[string]entry, len(entries)), identity: identity}
 	for _, e := range entries {
 		name := e.Name()
 		if strings.HasPrefix(name, ".") || e.IsDir() {
@@ -54,9 +52,9 @@ func lookAt(dir string) look {
 		info, err := os.Stat(filepath.Join(dir, name)) // through symlinks
 		switch {
 		case err != nil:
-			l.files[name] = glance{err: err}
+			l.files[name] = entry{err: err}
 		case info.Mode().IsRegular():
-			l.files[name] = glance{info: info}
+			l.files[name] = entry{info: info}
 		default:
 			l.ignored = append(l.ignored, name)
 		}
@@ -77,9 +75,9 @@ func identify(dir string) (Identity, error) {
 	return Identity{Device: uint64(stat.Dev), Inode: stat.Ino}, nil //nolint:unconvert // Dev's type depends on the system
 }
 
-// same reports whether nothing tells that two looks' files differ.
-func (l look) same(o look) bool {
-	return text(l.err) == text(o.err) && l.identity == o.identity && maps.EqualFunc(l.files, o.files, func(a, b glance) bool {
+// same reports whether two listings show no difference.
+func (l listing) same(o listing) bool {
+	return text(l.err) == text(o.err) && l.identity == o.identity && maps.EqualFunc(l.files, o.files, func(a, b entry) bool {
 		if a.info == nil || b.info == nil {
 			return text(a.err) == text(b.err) && a.info == b.info
 		}
@@ -94,17 +92,16 @@ func text(err error) string {
 	return err.Error()
 }
 
-// directory is all that is known of the directory and its files. It is used by
-// one goroutine at a time.
+// directory is the state of the directory and its files. One goroutine at a time uses it.
 type directory struct {
-	decoding decode.Options // but for the format
+	decoding decode.Options // without the format
 	path     string
 	files    map[string]*file
 }
 
-// read takes what a look saw: it reads what may have changed, and forgets what is
-// gone. While the directory cannot be read, all stays as it was.
-func (d *directory) read(l look, now time.Time) *Scan {
+// read reads the files of a listing that may have changed, and removes those that are gone.
+// While the directory cannot be read, nothing changes.
+func (d *directory) read(l listing, now time.Time) *Scan {
 	if l.err != nil {
 		return &Scan{Err: l.err}
 	}
@@ -137,8 +134,8 @@ func (d *directory) read(l look, now time.Time) *Scan {
 	return s
 }
 
-// fresh reports whether a file may have changed and look as it did, or could not be
-// read for a shortage of lbd's own.
+// fresh reports whether a file may have changed without a visible difference, or could not
+// be read because lbd lacks a resource.
 func (d *directory) fresh() bool {
 	for _, f := range d.files {
 		if f.short || f.stamp != nil && f.fresh {

@@ -26,15 +26,15 @@ const (
 	MaxFileBytes = 32 << 20
 )
 
-// FormatOf tells a file's format by what its name ends in, whatever the case. ok
-// is false for a name that tells none: such a file is not read.
+// FormatOf returns the format of a file by the extension of its name, in any case. ok is
+// false for other names: such a file is not read.
 func FormatOf(name string) (f decode.Format, ok bool) {
 	f, ok = formats[strings.ToLower(filepath.Ext(name))]
 	return f, ok
 }
 
-// NameOf is the name that a ClusterLoadAssignment or a Cluster has that is a file of
-// its own and does not say it: that of the file, without what tells the format.
+// NameOf returns the name of a ClusterLoadAssignment or a Cluster without a name that is a
+// file of its own: that of the file, without the extension.
 func NameOf(path string) string {
 	name := filepath.Base(path)
 	return strings.TrimSuffix(name, filepath.Ext(name))
@@ -47,33 +47,28 @@ var formats = map[string]decode.Format{
 	".pb":   decode.FormatProtobuf,
 }
 
-// file is what is known of one file.
+// file is the state of one file.
 type file struct {
-	decoding decode.Options // but for the format and the name
+	decoding decode.Options // without the format and the name
 
-	// stamp is what the file was when it was last read, nil if it could not be;
-	// fresh tells that it had been modified so shortly before that a later
-	// change may leave the stamp as it is.
-	stamp fs.FileInfo
-	fresh bool
-	// short tells that it could not be read for a shortage of lbd's own.
-	short bool
+	stamp fs.FileInfo // when the file was last read; nil if it could not be
+	fresh bool        // it was modified so shortly before that a later change may not change stamp
+	short bool        // it could not be read because lbd lacks a resource
 
-	state *File // as it was last read
+	state *File // when it was last read
 }
 
-// freshness is how coarse file systems' times of modification are.
+// freshness is the coarsest resolution of the modification times of file systems.
 const freshness = 2 * time.Second
 
-// read reads the file if it may have changed, info being what it is now, and
-// judges it.
+// read reads and validates the file if it may have changed; info is the current one.
 func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 	if f.stamp != nil && !f.fresh && sameFile(f.stamp, info) {
 		return
 	}
 	body, stamp, err := load(path)
 	if _, f.short = overload.Of(err); f.short && f.stamp != nil {
-		return // it is as it was, and is read again
+		return // keep the state, and read again later
 	}
 	if err != nil {
 		f.fail(err, now)
@@ -86,7 +81,7 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 		return
 	}
 	o := f.decoding
-	o.Format, _ = FormatOf(path) // a look leaves others out
+	o.Format, _ = FormatOf(path) // a listing has no others
 	o.Name = NameOf(path)
 	if state.Bundle, state.Err = decode.All(body, o); state.Err != nil {
 		o.Lenient = true
@@ -96,7 +91,7 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 	f.state = state
 }
 
-// fail notes why the file cannot be read.
+// fail sets why the file cannot be read.
 func (f *file) fail(err error, now time.Time) {
 	f.stamp = nil
 	if f.state != nil && f.state.Sum == "" && text(f.state.Err) == text(err) {
@@ -105,7 +100,7 @@ func (f *file) fail(err error, now time.Time) {
 	f.state = &File{Err: err, Since: f.badSince(now)}
 }
 
-// badSince is since when the file has been bad, now that it is.
+// badSince returns since when a bad file has been bad.
 func (f *file) badSince(now time.Time) time.Time {
 	if f.state != nil && f.state.Err != nil {
 		return f.state.Since
@@ -113,9 +108,9 @@ func (f *file) badSince(now time.Time) time.Time {
 	return now
 }
 
-// load returns what a file holds, and what it was then.
+// load returns the contents and the info of a file.
 func load(path string) ([]byte, fs.FileInfo, error) {
-	// What was a regular file may by now be a pipe, which must not be waited for.
+	// The regular file may have become a pipe, on which open must not wait.
 	in, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
@@ -139,7 +134,7 @@ func load(path string) ([]byte, fs.FileInfo, error) {
 	return body.Bytes(), info, nil
 }
 
-// sameFile reports whether nothing tells that a file was changed.
+// sameFile reports whether two infos of a file show no difference.
 func sameFile(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }

@@ -10,25 +10,20 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// notifier has the system tell of changes in a directory, and of the directory's
-// own coming and going by way of its parent. It is used by one goroutine at a
-// time.
+// notifier subscribes to the system's notifications of changes in a directory, and in its
+// parent for those of the directory itself. One goroutine at a time uses it.
 type notifier struct {
 	logger *slog.Logger
-	// system is nil where there is none to tell.
-	system *fsnotify.Watcher
+	system *fsnotify.Watcher // nil if the system has no notifications
 	dir    watched
 	parent watched
 }
 
-// watched is a directory that the system tells of.
+// watched is a directory to watch.
 type watched struct {
-	path string
-	// info is the directory that is watched, nil for none: another may come to
-	// have the path.
-	info fs.FileInfo
-	// complaint is why it could not be watched, as it was logged.
-	complaint string
+	path   string
+	info   fs.FileInfo // of the watched directory, which another may replace; nil for none
+	logged string      // the last logged error
 }
 
 func newNotifier(dir string, logger *slog.Logger) *notifier {
@@ -36,13 +31,13 @@ func newNotifier(dir string, logger *slog.Logger) *notifier {
 	var err error
 	if n.system, err = fsnotify.NewWatcher(); err != nil {
 		n.system = nil
-		logger.Warn("the system tells of no changes of resource files: they are looked at from time to time",
+		logger.Warn("cannot be notified of changes of resource files: the directory is read every 30 s",
 			"dir", dir, "error", err)
 	}
 	return n
 }
 
-// arm watches what is not watched, and is there.
+// arm watches the directories that exist and are not watched yet.
 func (n *notifier) arm() {
 	if n.system == nil {
 		return
@@ -56,31 +51,30 @@ func (n *notifier) watch(w *watched) {
 	if err == nil && n.watches(w, info) {
 		return
 	}
-	_ = n.system.Remove(w.path) // which fails where nothing is watched any more
+	_ = n.system.Remove(w.path) // fails if it is not watched
 	w.info = nil
 	if err != nil {
 		return
 	}
 	if err := n.system.Add(w.path); err != nil {
-		if w.complaint != err.Error() {
-			w.complaint = err.Error()
-			n.logger.Warn("a directory of resource files cannot be watched: it is looked at from time to time",
+		if w.logged != err.Error() {
+			w.logged = err.Error()
+			n.logger.Warn("cannot watch a directory of resource files: it is read every 30 s",
 				"dir", w.path, "error", err)
 		}
 		return
 	}
-	w.info, w.complaint = info, ""
+	w.info, w.logged = info, ""
 }
 
-// watches reports whether the directory that has the path now is watched. The
-// system stops of itself when one is removed or renamed, and one that comes after
-// it may be the same by its inode.
+// watches reports whether the directory that now has the path is watched. The system
+// stops watching one that is removed or renamed, and its successor may have its inode.
 func (n *notifier) watches(w *watched, info fs.FileInfo) bool {
 	return w.info != nil && os.SameFile(info, w.info) && slices.Contains(n.system.WatchList(), w.path)
 }
 
-// concerns reports whether an event may be of a change in the directory. Of what
-// happens beside it, only that matters which makes its path lead to another.
+// concerns reports whether an event may be about a change in the directory, or in its
+// parent about another directory that replaces it.
 func (n *notifier) concerns(e fsnotify.Event) bool {
 	if e.Name == n.dir.path || filepath.Dir(e.Name) == n.dir.path {
 		return true

@@ -21,7 +21,7 @@ type Scan struct {
 	Files map[string]*File
 }
 
-// Identity tells directories apart.
+// Identity identifies a directory.
 type Identity struct{ Device, Inode uint64 }
 
 // File is a file as it was last read. It is never changed.

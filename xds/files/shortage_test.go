@@ -47,11 +47,11 @@ func TestAFileInAShortage(t *testing.T) {
 	write(t, path, assignment("a", "h"))
 	d := &directory{path: dir, files: map[string]*file{}, decoding: decode.Options{Origin: decode.ByHand, Bare: true}}
 	now := time.Now().Add(time.Hour)
-	d.read(lookAt(dir), now)
+	d.read(readListing(dir), now)
 	before := *d.files["a.yaml"]
 	write(t, path, assignment("a", "other"))
 	write(t, filepath.Join(dir, "new.yaml"), assignment("new", "h"))
-	seen := lookAt(dir)
+	seen := readListing(dir)
 	withoutDescriptors(t, func() { d.read(seen, now) })
 	a, fresh := d.files["a.yaml"], d.files["new.yaml"]
 	if a.state != before.state || a.state.Err != nil || !d.fresh() {

@@ -13,8 +13,7 @@ import (
 
 // Options are Open's.
 type Options struct {
-	// Logger is told of files that are ignored, and of trouble with watching;
-	// nil for none.
+	// Logger logs ignored files and errors of watching; nil for none.
 	Logger *slog.Logger
 	// OnScan is called with the first Scan, before Open returns, and with each that
 	// differs from the one before, from one goroutine at a time. It must not call
@@ -22,7 +21,7 @@ type Options struct {
 	OnScan func(*Scan)
 	// MayBeAway lets Open succeed while the directory cannot be read.
 	MayBeAway bool
-	// Policies knows the load balancing policies and judges their configs; nil means
+	// Policies knows the load balancing policies and validates their configs; nil means
 	// that none is available by its gRPC name.
 	Policies decode.Policies
 	// Lenient accepts unknown fields of JSON and YAML with a warning. Without it a
@@ -33,8 +32,7 @@ type Options struct {
 	Certificates decode.CertificateProviders
 }
 
-// Watcher watches a directory of resource files. Its methods may be called at
-// the same time.
+// Watcher watches a directory of resource files. Its methods are safe for concurrent use.
 type Watcher struct {
 	// fixed after Open
 	logger *slog.Logger
@@ -46,27 +44,25 @@ type Watcher struct {
 	// the goroutine's only
 	directory directory
 	notify    *notifier
-	last      look            // what the last reading was of
-	ignored   map[string]bool // files that the logger was told of
+	last      listing         // that was read last
+	ignored   map[string]bool // files that were logged
 	current   *Scan
 
 	close sync.Once
 }
 
-// Open reads the files of a directory, calls OnScan with what they hold, and
-// watches them from then on. Read are files whose names end in .json, .yaml,
-// .yml or .pb and do not begin with a dot, not those in directories within;
-// symlinks are followed. Each is a bundle, or one resource without an envelope,
-// as decode.All takes it.
+// Open reads the files of a directory, calls OnScan with their resources, and watches them
+// from then on. It reads files whose names end in .json, .yaml, .yml or .pb and do not
+// begin with a dot, not those in subdirectories; it follows symlinks. Each file is a
+// bundle, or one resource without an envelope, as decode.All takes it.
 //
-// A change is read once the directory has been quiet for 100 ms, or a second
-// after the change if it is not. Where the system tells of none (network file
-// systems, targets of symlinks that lead elsewhere) it is found within 30 s.
+// A change is read when the directory has not changed for 100 ms, at most a second after
+// the change. Without notifications (network file systems, targets of symlinks elsewhere)
+// a change is found within 30 s.
 //
-// The error is that the directory cannot be read. Bad files are no error: the Scan
-// reports them.
+// The error is that the directory cannot be read. The Scan reports bad files.
 func Open(dir string, o Options) (*Watcher, error) {
-	return open(dir, o, usual)
+	return open(dir, o, defaultTiming)
 }
 
 func open(dir string, o Options, t timing) (*Watcher, error) {
@@ -94,7 +90,7 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		w.logger = slog.New(slog.DiscardHandler)
 	}
 	w.notify = newNotifier(path, w.logger)
-	seen := w.look()
+	seen := w.list()
 	if seen.err != nil && !o.MayBeAway {
 		w.notify.close()
 		return nil, fmt.Errorf("open directory of resources: %w", seen.err)
@@ -121,9 +117,9 @@ func (w *Watcher) watch() {
 	due.Stop()
 	defer due.Stop()
 
-	u := unrest{timing: w.timing}
+	u := debounce{timing: w.timing}
 	for {
-		var untold *look
+		var unnotified *listing
 		select {
 		case <-w.quit:
 			return
@@ -134,13 +130,13 @@ func (w *Watcher) watch() {
 		case err := <-w.notify.errors():
 			w.logger.Warn("watching resource files: changes may have been missed", "dir", w.directory.path, "error", err)
 		case <-rescan.C:
-			seen := w.look()
+			seen := w.list()
 			if seen.same(w.last) && !w.directory.fresh() {
 				continue
 			}
-			untold = &seen
+			unnotified = &seen
 		case now := <-due.C:
-			if seen := w.look(); u.over(now, seen) {
+			if seen := w.list(); u.over(now, seen) {
 				w.read(seen)
 				continue
 			}
@@ -148,23 +144,23 @@ func (w *Watcher) watch() {
 			continue
 		}
 		w.notify.arm()
-		u.change(time.Now(), untold)
+		u.change(time.Now(), unnotified)
 		due.Reset(time.Until(u.due))
 	}
 }
 
-// look looks at the directory, which is watched from before that on.
-func (w *Watcher) look() look {
+// list lists the directory after it is watched.
+func (w *Watcher) list() listing {
 	w.notify.arm()
-	return lookAt(w.directory.path)
+	return readListing(w.directory.path)
 }
 
-// read reads what a look saw and may have changed, and reports the first Scan and
+// read reads the files of a listing that may have changed, and reports the first Scan and
 // each that differs.
-func (w *Watcher) read(seen look) {
+func (w *Watcher) read(seen listing) {
 	w.last = seen
 	if _, short := overload.Of(seen.err); short && w.current != nil {
-		return // the next look that can read the directory shows a change
+		return // the next listing without error differs
 	}
 	w.warn(seen.ignored)
 	s := w.directory.read(seen, time.Now())
@@ -177,7 +173,7 @@ func (w *Watcher) read(seen look) {
 	}
 }
 
-// warn tells of files that are ignored, of each once while it is there.
+// warn logs ignored files, each once while it exists.
 func (w *Watcher) warn(ignored []string) {
 	var fresh []string
 	now := make(map[string]bool, len(ignored))
@@ -189,7 +185,7 @@ func (w *Watcher) warn(ignored []string) {
 	}
 	w.ignored = now
 	if len(fresh) > 0 {
-		w.logger.Warn("ignored are files that are no .json, .yaml, .yml or .pb",
+		w.logger.Warn("files that are no .json, .yaml, .yml or .pb are ignored",
 			"dir", w.directory.path, "count", len(fresh), "files", fresh[:min(len(fresh), 10)])
 	}
 }

@@ -238,7 +238,7 @@ func TestConfigMapSwap(t *testing.T) {
 		}
 	}
 	publish("..2026_11_20", map[string]string{"a.yaml": assignment("a", "h"), "b.yaml": assignment("b", "h")})
-	w := start(t, dir, usual)
+	w := start(t, dir, defaultTiming)
 	w.expect("ClusterLoadAssignment/a@a.yaml=h:80\nClusterLoadAssignment/b@b.yaml=h:80")
 	// However slow the swap is, no file looks as if it was removed on the way, before
 	// what it held is in another.

@@ -10,7 +10,7 @@ import (
 func TestUnrestEndsWithQuietOrAfterMost(t *testing.T) {
 	begin := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	ms := func(n int) time.Time { return begin.Add(time.Duration(n) * time.Millisecond) }
-	u := unrest{timing: usual}
+	u := debounce{timing: defaultTiming}
 	due := func(at, want int) {
 		t.Helper()
 		u.change(ms(at), nil)
@@ -25,11 +25,11 @@ func TestUnrestEndsWithQuietOrAfterMost(t *testing.T) {
 	}
 	due(950, 1000)
 	due(999, 1000)
-	if !u.over(ms(1000), look{}) {
+	if !u.over(ms(1000), listing{}) {
 		t.Error("not over after most")
 	}
 	due(2000, 2100)
-	if !u.over(ms(2100), look{}) {
+	if !u.over(ms(2100), listing{}) {
 		t.Error("not over after quiet")
 	}
 }
@@ -40,14 +40,14 @@ func TestUnrestThatNothingTellsOfEndsWhenLooksAreTheSame(t *testing.T) {
 	path := filepath.Join(dir, "a.yaml")
 	begin := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	ms := func(n int) time.Time { return begin.Add(time.Duration(n) * time.Millisecond) }
-	seen := func(content string) *look {
+	seen := func(content string) *listing {
 		t.Helper()
 		write(t, path, content)
 		do(t, os.Chtimes(path, begin, begin))
-		l := lookAt(dir)
+		l := readListing(dir)
 		return &l
 	}
-	u := unrest{timing: usual}
+	u := debounce{timing: defaultTiming}
 	u.change(ms(0), seen("1"))
 	if u.over(ms(100), *seen("22")) || !u.due.Equal(ms(200)) {
 		t.Errorf("over while the file grows, or due at %v", u.due)
@@ -65,7 +65,7 @@ func TestUnrestThatNothingTellsOfEndsWhenLooksAreTheSame(t *testing.T) {
 func TestLooksTellWhatChanged(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.yaml")
-	last := lookAt(dir)
+	last := readListing(dir)
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -84,7 +84,7 @@ func TestLooksTellWhatChanged(t *testing.T) {
 		{"and away", func() {}, true},
 	} {
 		step.do()
-		l := lookAt(dir)
+		l := readListing(dir)
 		if l.same(last) != step.same || last.same(l) != step.same {
 			t.Errorf("%s: same is %v", step.name, !step.same)
 		}
