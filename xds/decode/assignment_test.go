@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,29 @@ func drop(category string, numerator uint32, denominator string) string {
 
 func overload(category string, numerator uint32, denominator string) string {
 	return fmt.Sprintf(`{"category":%q,"drop_percentage":{"numerator":%d,"denominator":%s}}`, category, numerator, denominator)
+}
+
+// accept decodes a body that must be valid.
+func accept[V any, B string | []byte](tb testing.TB, decoder func([]byte, decode.Options) (*decode.Decoded[V], error), body B, o decode.Options) *decode.Decoded[V] {
+	tb.Helper()
+	d, err := decoder([]byte(body), o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+// sameSet reports whether two lists have the same elements, in any order.
+func sameSet(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// expect compares two lists of texts, in any order.
+func expect(tb testing.TB, what string, got, want []string) {
+	tb.Helper()
+	if !sameSet(got, want) {
+		tb.Errorf("%s:\n%s\nwant:\n%s", what, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 }
 
 // lines writes problems as "field: reason".
@@ -199,9 +223,7 @@ func TestRulesOfAssignmentsForAll(t *testing.T) {
 		for _, c := range cases {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
 				_, err := decode.Assignment([]byte(c.body), decode.Options{Origin: origin})
-				if got := refusals(t, err, "ClusterLoadAssignment/orders"); !reflect.DeepEqual(got, c.want) {
-					t.Errorf("refusals:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
-				}
+				expect(t, "refusals", refusals(t, err, "ClusterLoadAssignment/orders"), c.want)
 			})
 		}
 	}
@@ -272,9 +294,7 @@ func TestRulesOfAssignmentsByHand(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := decode.Assignment([]byte(c.body), decode.Options{})
-			if got := refusals(t, err, "ClusterLoadAssignment/orders"); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("refusals:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
-			}
+			expect(t, "refusals", refusals(t, err, "ClusterLoadAssignment/orders"), c.want)
 		})
 	}
 }
@@ -290,9 +310,7 @@ func TestHostnameLimits(t *testing.T) {
 		`"a\u0000b"`:                         {field + "holds the character U+0000, which cannot be printed"},
 	} {
 		_, err := decode.Assignment([]byte(with(hostname)), decode.Options{})
-		if got := refusals(t, err, "ClusterLoadAssignment/orders"); !reflect.DeepEqual(got, want) {
-			t.Errorf("refusals %q, want %q", got, want)
-		}
+		expect(t, "refusals", refusals(t, err, "ClusterLoadAssignment/orders"), want)
 	}
 }
 
@@ -310,9 +328,7 @@ func TestLocalityLimits(t *testing.T) {
 		},
 	} {
 		_, err := decode.Assignment(with(name), decode.Options{})
-		if got := refusals(t, err, "ClusterLoadAssignment/orders"); !reflect.DeepEqual(got, want) {
-			t.Errorf("refusals %q, want %q", got, want)
-		}
+		expect(t, "refusals", refusals(t, err, "ClusterLoadAssignment/orders"), want)
 		if _, err := decode.Assignment(with(name), decode.Options{Origin: decode.FromServer}); err != nil {
 			t.Errorf("a server is not judged by it: %v", err)
 		}
@@ -330,10 +346,7 @@ func TestServersMaySendWhatCannotConnect(t *testing.T) {
 		t.Fatalf("refusals %q, want %q", got, want)
 	}
 	body = strings.Replace(body, endpoint("", 0)+",", "", 1)
-	d, err := decode.Assignment([]byte(body), decode.Options{Origin: decode.FromServer})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := accept(t, decode.Assignment, body, decode.Options{Origin: decode.FromServer})
 	if got := d.Value.Localities[0].Endpoints[0].Addresses[0]; got != "h:70000" {
 		t.Errorf("address %q", got)
 	}
@@ -352,9 +365,7 @@ func TestServersMustNameLocalities(t *testing.T) {
 		`{}`) // without weight: left out before it is judged
 	_, err := decode.Assignment([]byte(body), decode.Options{Origin: decode.FromServer})
 	want := []string{"endpoints[0].locality: is absent", "endpoints[1].locality: is absent"}
-	if got := refusals(t, err, "ClusterLoadAssignment/orders"); !reflect.DeepEqual(got, want) {
-		t.Errorf("refusals %q, want %q", got, want)
-	}
+	expect(t, "refusals", refusals(t, err, "ClusterLoadAssignment/orders"), want)
 }
 
 func TestNamesOfAssignments(t *testing.T) {
@@ -381,9 +392,7 @@ func TestNamesOfAssignments(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d, err := decode.Assignment(fmt.Appendf(nil, `{"cluster_name":%q,"policy":{}}`, c.own), c.options)
 			if invalid, ok := errors.AsType[*decode.InvalidError](err); ok {
-				if got := lines(invalid.Problems); !reflect.DeepEqual(got, c.want) {
-					t.Errorf("refusals %q, want %q", got, c.want)
-				}
+				expect(t, "refusals", lines(invalid.Problems), c.want)
 				return
 			}
 			if err != nil || c.want != nil {
@@ -396,9 +405,7 @@ func TestNamesOfAssignments(t *testing.T) {
 			if d.Value.Name != want {
 				t.Errorf("name %q, want %q", d.Value.Name, want)
 			}
-			if got := append(lines(d.Warnings), noted(d.Notes)...); !reflect.DeepEqual(got, c.warns) {
-				t.Errorf("warnings %q, want %q", got, c.warns)
-			}
+			expect(t, "warnings", append(lines(d.Warnings), noted(d.Notes)...), c.warns)
 		})
 	}
 }

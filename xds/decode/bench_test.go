@@ -80,10 +80,7 @@ func BenchmarkDecodeCluster(b *testing.B) {
 		{"by name", only(within(named("weighted_round_robin", `{"blackoutPeriod":"1s"}`)))},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			d, err := decode.Cluster([]byte(c.body), decode.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			d := accept(b, decode.Cluster, c.body, decode.Options{})
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := decode.Cluster(d.Raw, decode.Options{Format: decode.FormatProtobuf}); err != nil {
@@ -96,10 +93,7 @@ func BenchmarkDecodeCluster(b *testing.B) {
 
 func BenchmarkReuse(b *testing.B) {
 	read := func(body []byte) *resource.Assignment {
-		d, err := decode.Assignment(body, decode.Options{Format: decode.FormatProtobuf})
-		if err != nil {
-			b.Fatal(err)
-		}
+		d := accept(b, decode.Assignment, body, decode.Options{Format: decode.FormatProtobuf})
 		return d.Value
 	}
 	prev := read(large(b))

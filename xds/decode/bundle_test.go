@@ -79,26 +79,14 @@ func binaryBundle(tb testing.TB, resources ...*anypb.Any) []byte {
 // someBinary is someBundle in protobuf.
 func someBinary(tb testing.TB) []byte {
 	tb.Helper()
-	c, err := decode.Cluster([]byte(eds()), decode.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	a, err := decode.Assignment([]byte(someAssignment), decode.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	c := accept(tb, decode.Cluster, eds(), decode.Options{})
+	a := accept(tb, decode.Assignment, someAssignment, decode.Options{})
 	return binaryBundle(tb, &anypb.Any{TypeUrl: clusterType, Value: c.Raw}, &anypb.Any{TypeUrl: assignmentType, Value: a.Raw})
 }
 
 func TestBundlesHoldWhatTheSingleDecodersMake(t *testing.T) {
-	c, err := decode.Cluster([]byte(eds()), decode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := decode.Assignment([]byte(someAssignment), decode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := accept(t, decode.Cluster, eds(), decode.Options{})
+	a := accept(t, decode.Assignment, someAssignment, decode.Options{})
 	items := func(places ...string) []resource.Item {
 		return []resource.Item{
 			{Key: resource.Key{Type: resource.TypeCluster, Name: "orders"}, Field: places[0], Raw: c.Raw, Cluster: c.Value},
@@ -143,14 +131,8 @@ func TestBundlesHoldWhatTheSingleDecodersMake(t *testing.T) {
 }
 
 func TestBareResources(t *testing.T) {
-	c, err := decode.Cluster([]byte(eds()), decode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := decode.Assignment([]byte(someAssignment), decode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := accept(t, decode.Cluster, eds(), decode.Options{})
+	a := accept(t, decode.Assignment, someAssignment, decode.Options{})
 	camel := strings.ReplaceAll(strings.ReplaceAll(someAssignment, "cluster_name", "clusterName"), "lb_endpoints", "lbEndpoints")
 	for _, row := range []struct {
 		name   string

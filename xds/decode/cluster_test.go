@@ -158,10 +158,7 @@ func TestClusters(t *testing.T) {
 	} {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
-				d, err := decode.Cluster([]byte(c.body), decode.Options{Origin: origin, Policies: grpcs})
-				if err != nil {
-					t.Fatal(err)
-				}
+				d := accept(t, decode.Cluster, c.body, decode.Options{Origin: origin, Policies: grpcs})
 				if !reflect.DeepEqual(d.Value, c.want) {
 					t.Errorf("cluster %+v, want %+v", d.Value, c.want)
 				}
@@ -171,29 +168,10 @@ func TestClusters(t *testing.T) {
 						want = append(want, of)
 					}
 				}
-				got := lines(d.Warnings)
-				if !sameSet(got, want) {
-					t.Errorf("warnings:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-				}
+				expect(t, "warnings", lines(d.Warnings), want)
 			})
 		}
 	}
-}
-
-func sameSet(a, b []string) bool {
-	count := map[string]int{}
-	for _, s := range a {
-		count[s]++
-	}
-	for _, s := range b {
-		count[s]--
-	}
-	for _, n := range count {
-		if n != 0 {
-			return false
-		}
-	}
-	return true
 }
 
 func TestRulesOfClusters(t *testing.T) {
@@ -284,9 +262,7 @@ func TestRulesOfClusters(t *testing.T) {
 		for _, origin := range c.origins {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
 				_, err := decode.Cluster([]byte(c.body), decode.Options{Origin: origin})
-				if got := refusals(t, err, "Cluster/orders"); !reflect.DeepEqual(got, c.want) {
-					t.Errorf("refusals:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
-				}
+				expect(t, "refusals", refusals(t, err, "Cluster/orders"), c.want)
 			})
 		}
 	}
@@ -298,9 +274,7 @@ func TestNewStyleNamesNeedAServiceName(t *testing.T) {
 		o := decode.Options{Origin: origin}
 		_, err := decode.Cluster([]byte(`{"name":"`+name+`","type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}}}}`), o)
 		want := []string{"eds_cluster_config.service_name: is absent, and a cluster whose name begins with xdstp: must have one"}
-		if got := refusals(t, err, "Cluster/"+name); !reflect.DeepEqual(got, want) {
-			t.Errorf("refusals %q, want %q", got, want)
-		}
+		expect(t, "refusals", refusals(t, err, "Cluster/"+name), want)
 		d, err := decode.Cluster([]byte(`{"name":"`+name+`","type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}},"service_name":"s"}}`), o)
 		if err != nil || d.Value.AssignmentName() != "s" {
 			t.Errorf("decoded %+v, %v", d, err)
@@ -334,13 +308,8 @@ func TestClustersByHand(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d, err := decode.Cluster([]byte(c.body), decode.Options{Name: "orders"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := append(lines(d.Warnings), noted(d.Notes)...); !sameSet(got, c.warnings) {
-				t.Errorf("warnings:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.warnings, "\n"))
-			}
+			d := accept(t, decode.Cluster, c.body, decode.Options{Name: "orders"})
+			expect(t, "warnings", append(lines(d.Warnings), noted(d.Notes)...), c.warnings)
 			if !reflect.DeepEqual(d.Value, resource.DefaultCluster("orders")) {
 				t.Errorf("cluster %+v, want the default", d.Value)
 			}
@@ -380,10 +349,7 @@ func nested(t *testing.T, n int) []byte {
 
 func TestPoliciesNestSixteenDeep(t *testing.T) {
 	o := decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf}
-	d, err := decode.Cluster(nested(t, 16), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := accept(t, decode.Cluster, nested(t, 16), o)
 	depth := 0
 	for p := &d.Value.Policy; p != nil; p = p.Child {
 		depth++
@@ -391,7 +357,7 @@ func TestPoliciesNestSixteenDeep(t *testing.T) {
 	if depth != 16 {
 		t.Errorf("policy of depth %d", depth)
 	}
-	_, err = decode.Cluster(nested(t, 17), o)
+	_, err := decode.Cluster(nested(t, 17), o)
 	got := refusals(t, err, "Cluster/orders")
 	if len(got) != 1 || !strings.HasSuffix(got[0], ": nests deeper than 16 policies") {
 		t.Errorf("refusals %q", got)

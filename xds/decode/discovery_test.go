@@ -100,10 +100,7 @@ func TestClustersOfOtherTypes(t *testing.T) {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
 				o := decode.Options{Origin: origin}
-				d, err := decode.Cluster([]byte(c.body), o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				d := accept(t, decode.Cluster, c.body, o)
 				got := *d.Value
 				got.OutlierDetection = nil
 				if !reflect.DeepEqual(&got, c.want) {
@@ -113,9 +110,7 @@ func TestClustersOfOtherTypes(t *testing.T) {
 				if origin == decode.FromServer {
 					want = nil
 				}
-				if got := lines(d.Warnings); !sameSet(got, want) {
-					t.Errorf("warnings:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-				}
+				expect(t, "warnings", lines(d.Warnings), want)
 				o.Format = decode.FormatProtobuf
 				again, err := decode.Cluster(d.Raw, o)
 				if err != nil || !reflect.DeepEqual(again.Value, d.Value) || !bytes.Equal(again.Raw, d.Raw) {
@@ -192,19 +187,14 @@ func TestRulesOfClustersOfOtherTypes(t *testing.T) {
 		for _, origin := range c.origins {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
 				_, err := decode.Cluster([]byte(c.body), decode.Options{Origin: origin})
-				if got := refusals(t, err, "Cluster/orders"); !reflect.DeepEqual(got, c.want) {
-					t.Errorf("refusals:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
-				}
+				expect(t, "refusals", refusals(t, err, "Cluster/orders"), c.want)
 			})
 		}
 	}
 }
 
 func TestAggregateOfEnvoyByHand(t *testing.T) {
-	d, err := decode.Cluster([]byte(aggregate(`["a"]`, `"lb_policy":"CLUSTER_PROVIDED"`)), decode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := accept(t, decode.Cluster, aggregate(`["a"]`, `"lb_policy":"CLUSTER_PROVIDED"`), decode.Options{})
 	if got := lines(d.Warnings); len(got) != 0 {
 		t.Errorf("warnings %q", got)
 	}
@@ -224,10 +214,7 @@ func TestPolicyOfAnAggregate(t *testing.T) {
 			`"@type":"type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"}}}]}`: {"load_balancing_policy: " + ignored},
 	} {
 		for origin, want := range map[decode.Origin][]string{decode.ByHand: want, decode.FromServer: {}} {
-			d, err := decode.Cluster([]byte(aggregate(`["a"]`, policy)), decode.Options{Origin: origin})
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := accept(t, decode.Cluster, aggregate(`["a"]`, policy), decode.Options{Origin: origin})
 			if got := lines(d.Warnings); !slices.Equal(got, want) {
 				t.Errorf("%s from %d: warnings %q, want %q", policy, origin, got, want)
 			}

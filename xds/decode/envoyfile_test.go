@@ -28,10 +28,7 @@ resources:
 `
 
 func TestEnvoyFileDecodesByHand(t *testing.T) {
-	d, err := decode.Assignment([]byte(envoyFile), decode.Options{Format: decode.FormatYAML})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := accept(t, decode.Assignment, envoyFile, decode.Options{Format: decode.FormatYAML})
 	a := d.Value
 	if a.Name != "example_proxy_cluster" || len(a.Localities) != 1 {
 		t.Fatalf("assignment = %+v", a)

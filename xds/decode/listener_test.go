@@ -1,6 +1,7 @@
 package decode_test
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -42,10 +43,7 @@ const (
 
 func TestListenersAreRead(t *testing.T) {
 	serving := func(body string) *resource.RouteConfiguration {
-		d, err := decode.RouteConfiguration([]byte(body), decode.Options{Origin: decode.FromServer})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := accept(t, decode.RouteConfiguration, body, decode.Options{Origin: decode.FromServer})
 		return d.Value
 	}
 	inline := serving(routes(acting(`"cluster":"a"`)))
@@ -134,10 +132,7 @@ func TestListenersAreJudged(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for origin, want := range c.want {
-				got := said(decode.Listener([]byte(c.body), decode.Options{Origin: decode.Origin(origin)}))
-				if !sameSet(got, want) {
-					t.Errorf("origin %d:\n%s\nwant:\n%s", origin, strings.Join(got, "\n"), strings.Join(want, "\n"))
-				}
+				expect(t, fmt.Sprintf("origin %d", origin), said(decode.Listener([]byte(c.body), decode.Options{Origin: decode.Origin(origin)})), want)
 			}
 		})
 	}
@@ -239,9 +234,7 @@ func TestServersListenersAreJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := decode.Options{Origin: decode.FromServer, Certificates: func(name string) (roots, identity, ok bool) { return true, true, name == "known" }}
 			d, err := decode.Listener([]byte(c.body), o)
-			if got := said(d, err); !sameSet(got, c.want) {
-				t.Errorf("%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
-			}
+			expect(t, "said", said(d, err), c.want)
 			if want := (&resource.Listener{Name: "l", ServerSide: true}); err == nil && !reflect.DeepEqual(d.Value, want) {
 				t.Errorf("listener %+v", d.Value)
 			}

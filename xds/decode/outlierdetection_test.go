@@ -70,10 +70,7 @@ func TestOutlierDetection(t *testing.T) {
 	} {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
-				d, err := decode.Cluster([]byte(eds(`"outlier_detection":`+c.config)), decode.Options{Origin: origin})
-				if err != nil {
-					t.Fatal(err)
-				}
+				d := accept(t, decode.Cluster, eds(`"outlier_detection":`+c.config), decode.Options{Origin: origin})
 				if got := d.Value.OutlierDetection; !reflect.DeepEqual(got, c.want) {
 					t.Errorf("%+v %+v %+v, want %+v %+v %+v", got, got.SuccessRate, got.FailurePercentage, c.want, c.want.SuccessRate, c.want.FailurePercentage)
 				}
@@ -81,9 +78,7 @@ func TestOutlierDetection(t *testing.T) {
 				if origin == decode.FromServer {
 					want = nil
 				}
-				if got := lines(d.Warnings); !sameSet(got, want) {
-					t.Errorf("warnings:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-				}
+				expect(t, "warnings", lines(d.Warnings), want)
 			})
 		}
 	}
@@ -119,10 +114,7 @@ func TestNothingIsEjectedFromUnderPickFirst(t *testing.T) {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
 				body := eds(`"outlier_detection":`+c.config, choose(policies(c.policy)))
-				d, err := decode.Cluster([]byte(body), decode.Options{Origin: origin})
-				if err != nil {
-					t.Fatal(err)
-				}
+				d := accept(t, decode.Cluster, body, decode.Options{Origin: origin})
 				want := c.want
 				if origin == decode.FromServer {
 					want = ""

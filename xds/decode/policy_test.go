@@ -182,15 +182,10 @@ func TestRingHashByHandHashesAsEnvoyDoes(t *testing.T) {
 
 // What is stored can meet a daemon that has the policy no more.
 func TestCustomPolicyThatIsGone(t *testing.T) {
-	d, err := decode.Cluster([]byte(only(named("acme", `{"a":1}`))), decode.Options{Policies: acme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = decode.Cluster(d.Raw, decode.Options{Format: decode.FormatProtobuf})
+	d := accept(t, decode.Cluster, only(named("acme", `{"a":1}`)), decode.Options{Policies: acme})
+	_, err := decode.Cluster(d.Raw, decode.Options{Format: decode.FormatProtobuf})
 	want := []string{`load_balancing_policy: holds no supported policy, only TypedStruct "acme": ` + supports}
-	if got := refusals(t, err, "Cluster/orders"); !reflect.DeepEqual(got, want) {
-		t.Errorf("refusals %q, want %q", got, want)
-	}
+	expect(t, "refusals", refusals(t, err, "Cluster/orders"), want)
 	bundled := []byte(bundle(typed(clusterType, only(named("acme", `{"a":1}`)))))
 	if _, err := decode.All(bundled, decode.Options{}); err == nil {
 		t.Error("a bundle takes what is not available")
@@ -231,10 +226,7 @@ func TestPeriodsFromServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf}
-	d, err := decode.Cluster(withPolicy(t, a), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := accept(t, decode.Cluster, withPolicy(t, a), o)
 	const want = `{"blackoutPeriod":"-1s","errorUtilizationPenalty":0.10000000149011612,` +
 		`"weightExpirationPeriod":"9223372036.854775807s","weightUpdatePeriod":"0.999999999s"}`
 	if d.Value.Policy.Config != want {

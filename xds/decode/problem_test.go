@@ -34,10 +34,7 @@ func TestWarningsAreListedUpToAHundred(t *testing.T) {
 	for i := range 150 {
 		groups = append(groups, locality(fmt.Sprint(i), 0, 0))
 	}
-	d, err := decode.Assignment([]byte(localities(groups...)), decode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := accept(t, decode.Assignment, localities(groups...), decode.Options{})
 	if n := len(d.Warnings); n != 101 || d.Warnings[100].Reason != "and 50 more like these" {
 		t.Errorf("%d warnings, the last %v", n, d.Warnings[n-1])
 	}

@@ -46,17 +46,11 @@ policy:
 // What is stored is read again at the next start: it must mean the same, the
 // kindnesses worked out anew.
 func TestRawMeansTheSame(t *testing.T) {
-	first, err := decode.Assignment([]byte(handwritten), decode.Options{Format: decode.FormatYAML, Name: "orders"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := accept(t, decode.Assignment, handwritten, decode.Options{Format: decode.FormatYAML, Name: "orders"})
 	if got := weights(first.Value); got != "@0=1 a@1=1" {
 		t.Fatalf("localities %s", got)
 	}
-	again, err := decode.Assignment(first.Raw, decode.Options{Format: decode.FormatProtobuf})
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := accept(t, decode.Assignment, first.Raw, decode.Options{Format: decode.FormatProtobuf})
 	if !reflect.DeepEqual(first.Value, again.Value) {
 		t.Errorf("value %+v, want %+v", again.Value, first.Value)
 	}
@@ -150,10 +144,7 @@ func TestRawDoesNotDependOnTheOrderWithinAnAny(t *testing.T) {
 			t.Fatal(err)
 		}
 		bodies[string(body)] = true
-		d, err := decode.Cluster(body, decode.Options{Format: decode.FormatProtobuf})
-		if err != nil {
-			t.Fatal(err)
-		}
+		d := accept(t, decode.Cluster, body, decode.Options{Format: decode.FormatProtobuf})
 		raws[string(d.Raw)] = true
 	}
 	if len(raws) != 1 || len(bodies) == 1 {
@@ -162,10 +153,7 @@ func TestRawDoesNotDependOnTheOrderWithinAnAny(t *testing.T) {
 }
 
 func TestRenderGolden(t *testing.T) {
-	d, err := decode.Assignment([]byte(handwritten), decode.Options{Format: decode.FormatYAML, Name: "orders"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := accept(t, decode.Assignment, handwritten, decode.Options{Format: decode.FormatYAML, Name: "orders"})
 	for f, name := range map[decode.Format]string{decode.FormatJSON: "assignment.json", decode.FormatYAML: "assignment.yaml"} {
 		got, err := decode.Render(resource.TypeAssignment, d.Raw, f)
 		if err != nil {

@@ -134,10 +134,7 @@ func TestRoutesAreRead(t *testing.T) {
 	} {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
-				d, err := decode.RouteConfiguration([]byte(routes(c.body, acting(`"cluster":"last"`))), decode.Options{Origin: origin})
-				if err != nil {
-					t.Fatal(err)
-				}
+				d := accept(t, decode.RouteConfiguration, routes(c.body, acting(`"cluster":"last"`)), decode.Options{Origin: origin})
 				want := &resource.RouteConfiguration{Name: "r", VirtualHosts: []*resource.VirtualHost{{Name: "v", Domains: []string{"*"}, Routes: []*resource.Route{to("last")}}}}
 				want.VirtualHosts[0].Routes[0].Index = 1
 				if c.want != nil {
@@ -477,10 +474,7 @@ func TestRoutesAreJudged(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for origin, want := range [][]string{c.byHand, c.fromServer} {
-				got := said(decode.RouteConfiguration([]byte(c.body), decode.Options{Origin: decode.Origin(origin)}))
-				if !sameSet(got, want) {
-					t.Errorf("origin %d:\n%s\nwant:\n%s", origin, strings.Join(got, "\n"), strings.Join(want, "\n"))
-				}
+				expect(t, fmt.Sprintf("origin %d", origin), said(decode.RouteConfiguration([]byte(c.body), decode.Options{Origin: decode.Origin(origin)})), want)
 			}
 		})
 	}

@@ -103,10 +103,7 @@ func TestATypeIsToldByFields(t *testing.T) {
 
 // Read as a virtual host, a locality without weight has a name that is no text.
 func TestALocalityIsNoVirtualHost(t *testing.T) {
-	d, err := decode.Assignment([]byte(`{"cluster_name":"a","endpoints":[{"locality":{"region":"us"},"lb_endpoints":[`+endpoint("h", 80)+`]}]}`), decode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := accept(t, decode.Assignment, `{"cluster_name":"a","endpoints":[{"locality":{"region":"us"},"lb_endpoints":[`+endpoint("h", 80)+`]}]}`, decode.Options{})
 	b, err := decode.All(d.Raw, decode.Options{Format: decode.FormatProtobuf, Bare: true})
 	if err != nil || b.Items[0].Assignment == nil {
 		t.Errorf("%+v, %v", b, err)

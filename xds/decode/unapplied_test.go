@@ -29,10 +29,7 @@ func TestUnappliedFieldsOfAServer(t *testing.T) {
 		"nothing": {resource.TypeCluster, eds(), "", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := decode.Cluster([]byte(c.body), decode.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			d := accept(t, decode.Cluster, c.body, decode.Options{})
 			o := decode.Options{Origin: decode.FromServer, Stored: c.isStored}
 			it, err := decode.Resource(c.of, &anypb.Any{TypeUrl: c.of.URL(), Value: d.Raw}, o)
 			if err != nil {
