@@ -58,9 +58,7 @@ func overload(category string, numerator uint32, denominator string) string {
 func accept[V any, B string | []byte](tb testing.TB, decoder func([]byte, decode.Options) (*decode.Decoded[V], error), body B, o decode.Options) *decode.Decoded[V] {
 	tb.Helper()
 	d, err := decoder([]byte(body), o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 	return d
 }
 
@@ -407,5 +405,12 @@ func TestNamesOfAssignments(t *testing.T) {
 			}
 			expect(t, "warnings", append(lines(d.Warnings), noted(d.Notes)...), c.warns)
 		})
+	}
+}
+
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

@@ -36,9 +36,7 @@ func large(tb testing.TB) []byte {
 		m.Endpoints = append(m.Endpoints, group)
 	}
 	raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 	return raw
 }
 
@@ -48,9 +46,7 @@ func BenchmarkUnmarshal(b *testing.B) {
 	body := large(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := proto.Unmarshal(body, &endpointv3.ClusterLoadAssignment{}); err != nil {
-			b.Fatal(err)
-		}
+		noError(b, proto.Unmarshal(body, &endpointv3.ClusterLoadAssignment{}))
 	}
 }
 
@@ -59,9 +55,7 @@ func BenchmarkDecodeAssignment(b *testing.B) {
 	for _, f := range []decode.Format{decode.FormatProtobuf, decode.FormatJSON, decode.FormatYAML} {
 		b.Run(f.String(), func(b *testing.B) {
 			body, err := decode.Render(resource.TypeAssignment, raw, f)
-			if err != nil {
-				b.Fatal(err)
-			}
+			noError(b, err)
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {

@@ -70,9 +70,7 @@ var (
 func binaryBundle(tb testing.TB, resources ...*anypb.Any) []byte {
 	tb.Helper()
 	body, err := proto.Marshal(&discoveryv3.DiscoveryResponse{VersionInfo: "7", Resources: resources})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 	return body
 }
 
@@ -336,9 +334,7 @@ func TestBundlesHoldAHundredThousandResources(t *testing.T) {
 
 func TestWarningsOfBundlesNameTheResourceAndThePlace(t *testing.T) {
 	b, err := decode.All([]byte(bundle(typed(clusterType, eds(`"foo":1`)), typed(assignmentType, someAssignment))+"\n"), decode.Options{Lenient: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if got, want := full(b.Warnings), []string{`Cluster/orders | resources[0].foo | unknown field of Cluster: ignored`}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -402,9 +398,7 @@ func TestEnvoyFilesAreBundles(t *testing.T) {
 		}},
 	} {
 		b, err := decode.All([]byte(c.body), decode.Options{Format: decode.FormatYAML, Bare: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		var keys []resource.Key
 		for _, i := range b.Items {
 			keys = append(keys, i.Key)

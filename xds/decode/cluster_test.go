@@ -322,9 +322,7 @@ func nested(t *testing.T, n int) []byte {
 	t.Helper()
 	wrap := func(m proto.Message) *clusterv3.LoadBalancingPolicy {
 		a, err := anypb.New(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
 			TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "x", TypedConfig: a},
 		}}}
@@ -341,9 +339,7 @@ func nested(t *testing.T, n int) []byte {
 		}},
 		LoadBalancingPolicy: list,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return body
 }
 
@@ -374,9 +370,7 @@ func TestPolicyThatIsNoMessageOfItsType(t *testing.T) {
 			}},
 		}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	_, err = decode.Cluster(body, decode.Options{Format: decode.FormatProtobuf})
 	got := refusals(t, err, "Cluster/orders")
 	const want = "load_balancing_policy.policies[0].typed_extension_config.typed_config: " +

@@ -225,9 +225,7 @@ func TestPolicyOfAnAggregate(t *testing.T) {
 // gRPC reads the config of an aggregate whatever type its Any names.
 func TestAggregateFromServer(t *testing.T) {
 	list, err := proto.Marshal(&aggregatev3.ClusterConfig{Clusters: []string{"a", "", "a"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	o := decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf}
 	for _, c := range []struct {
 		value []byte
@@ -236,9 +234,7 @@ func TestAggregateFromServer(t *testing.T) {
 		body, err := proto.Marshal(&clusterv3.Cluster{Name: "orders", ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{
 			ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: &anypb.Any{TypeUrl: "x/y", Value: c.value}},
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		d, err := decode.Cluster(body, o)
 		if c.want == nil {
 			got := refusals(t, err, "Cluster/orders")

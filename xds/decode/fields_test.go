@@ -93,9 +93,7 @@ func TestFieldsThatAreNotApplied(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 				warnings, err := c.decode(decode.Options{Origin: origin, Certificates: func(string) (roots, identity, ok bool) { return true, true, true }})
-				if err != nil {
-					t.Fatal(err)
-				}
+				noError(t, err)
 				got := slices.DeleteFunc(lines(warnings), func(l string) bool { return !strings.Contains(l, notApplied) })
 				want := c.want
 				if origin == decode.FromServer {

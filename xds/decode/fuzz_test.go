@@ -22,9 +22,7 @@ func FuzzDecodeAssignment(f *testing.F) {
 			seed := []byte(body)
 			if format == decode.FormatProtobuf {
 				d, err := decode.Assignment(seed, decode.Options{Format: decode.FormatYAML, Name: nameFor(body), Lenient: true})
-				if err != nil {
-					f.Fatal(err)
-				}
+				noError(f, err)
 				seed = d.Raw
 			}
 			f.Add(seed, uint8(format), uint8(decode.ByHand))
@@ -88,9 +86,7 @@ func FuzzDecodeCluster(f *testing.F) {
 			seed := []byte(body)
 			if format == decode.FormatProtobuf {
 				d, err := decode.Cluster(seed, decode.Options{Policies: acme, Lenient: true})
-				if err != nil {
-					f.Fatal(err)
-				}
+				noError(f, err)
 				seed = d.Raw
 			}
 			f.Add(seed, uint8(format), uint8(decode.ByHand))

@@ -209,9 +209,7 @@ func withPolicy(t *testing.T, a *anypb.Any) []byte {
 			TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "x", TypedConfig: a},
 		}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return body
 }
 
@@ -222,9 +220,7 @@ func TestPeriodsFromServer(t *testing.T) {
 		WeightUpdatePeriod:      &durationpb.Duration{Seconds: 1, Nanos: -1},
 		ErrorUtilizationPenalty: wrapperspb.Float(0.1),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	o := decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf}
 	d := accept(t, decode.Cluster, withPolicy(t, a), o)
 	const want = `{"blackoutPeriod":"-1s","errorUtilizationPenalty":0.10000000149011612,` +
@@ -275,9 +271,7 @@ func TestPoliciesThatAreNoMessagesOfTheirTypes(t *testing.T) {
 func TestConfigThatIsNoJSON(t *testing.T) {
 	for _, value := range []*structpb.Value{{}, structpb.NewNumberValue(math.NaN())} {
 		a, err := anypb.New(&xdsv3.TypedStruct{TypeUrl: "x/acme", Value: &structpb.Struct{Fields: map[string]*structpb.Value{"a": value}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		_, err = decode.Cluster(withPolicy(t, a), decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf, Policies: acme})
 		want := []string{inPolicy + ".value: cannot be written as JSON: it holds a number that is none, or a value that is absent"}
 		if got := refusals(t, err, "Cluster/orders"); !reflect.DeepEqual(got, want) {

@@ -18,18 +18,14 @@ import (
 // raw is the Raw of what a decoder read.
 func raw[V any](t *testing.T, d *decode.Decoded[V], err error) []byte {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return d.Raw
 }
 
 func wrap(t *testing.T, name string, a *anypb.Any) *anypb.Any {
 	t.Helper()
 	value, err := proto.Marshal(&discoveryv3.Resource{Name: name, Resource: a})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return &anypb.Any{TypeUrl: wrapperType, Value: value}
 }
 

@@ -91,14 +91,10 @@ func TestEqualContentHasEqualRawInEveryFormat(t *testing.T) {
 		{resource.TypeCluster, dnsSocket(`{"address":"h","port_value":80}`), decodeCluster},
 	} {
 		value, raw, err := c.decode([]byte(c.body), decode.Options{Format: decode.FormatYAML, Name: nameFor(c.body), Policies: grpcs})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		for _, f := range formats {
 			text, err := decode.Render(c.kind, raw, f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			gotValue, gotRaw, err := c.decode(text, decode.Options{Format: f, Policies: grpcs})
 			if err != nil {
 				t.Fatalf("%s: %v\n%s", f, err, text)
@@ -125,24 +121,18 @@ func TestRawDoesNotDependOnTheOrderWithinAnAny(t *testing.T) {
 		fields[name] = map[string]any{"x": 1, "y": 2}
 	}
 	content, err := structpb.NewStruct(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	inner := &clusterv3.Cluster{Metadata: &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"s": content, "t": content}}}
 	raws := map[string]bool{}
 	bodies := map[string]bool{}
 	for range 20 {
 		carried, err := anypb.New(inner)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		body, err := proto.Marshal(&clusterv3.Cluster{
 			Name: "orders", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 			Metadata: &corev3.Metadata{TypedFilterMetadata: map[string]*anypb.Any{"m": carried}},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		bodies[string(body)] = true
 		d := accept(t, decode.Cluster, body, decode.Options{Format: decode.FormatProtobuf})
 		raws[string(d.Raw)] = true
@@ -156,13 +146,9 @@ func TestRenderGolden(t *testing.T) {
 	d := accept(t, decode.Assignment, handwritten, decode.Options{Format: decode.FormatYAML, Name: "orders"})
 	for f, name := range map[decode.Format]string{decode.FormatJSON: "assignment.json", decode.FormatYAML: "assignment.yaml"} {
 		got, err := decode.Render(resource.TypeAssignment, d.Raw, f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		want, err := os.ReadFile(filepath.Join("testdata", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s:\n%s\nwant:\n%s", name, got, want)
 		}
@@ -173,9 +159,7 @@ func TestRenderOfWhatIsNotReadable(t *testing.T) {
 	carried, err := proto.Marshal(&clusterv3.Cluster{
 		Metadata: &corev3.Metadata{TypedFilterMetadata: map[string]*anypb.Any{"m": {TypeUrl: "type.googleapis.com/acme.Thing"}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, c := range []struct {
 		kind resource.Type
 		raw  []byte

@@ -38,13 +38,9 @@ func realistic(name string, endpoints int) string {
 // is what is kept of it.
 func TestLargeIsNotTooLarge(t *testing.T) {
 	d, err := decode.Assignment([]byte(realistic("orders", decode.MaxEndpoints)), decode.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	again, err := decode.Assignment(d.Raw, decode.Options{Format: decode.FormatProtobuf})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, a := range []*resource.Assignment{d.Value, again.Value} {
 		if n := len(a.Localities[0].Endpoints); n != decode.MaxEndpoints {
 			t.Errorf("%d endpoints", n)
@@ -62,17 +58,13 @@ func TestLargeBundleIsNotTooLarge(t *testing.T) {
 			}
 			text := []byte(`{"resources":[` + strings.Join(list, ",") + `]}`)
 			b, err := decode.All(text, decode.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			var rendered []decode.Rendered
 			for _, it := range b.Items {
 				rendered = append(rendered, decode.Rendered{Type: it.Key.Type, Raw: it.Raw})
 			}
 			raw, err := decode.RenderBundle("1", rendered, decode.FormatProtobuf)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			b, err = decode.All(raw, decode.Options{Format: decode.FormatProtobuf})
 			if err != nil || len(b.Items) != 2*c.clusters {
 				t.Errorf("as protobuf: %v", err)

@@ -44,9 +44,7 @@ func ofEachType(t *testing.T) map[resource.Type]struct {
 			d, failed := decode.Assignment([]byte(body), decode.Options{})
 			it.Key.Name, it.Raw, it.Assignment, err = "a", d.Raw, d.Value, failed
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		it.Key.Type = typ
 		all[typ] = struct {
 			body string
@@ -76,9 +74,7 @@ func TestBundlesHoldFourTypes(t *testing.T) {
 	}
 	for _, f := range formats {
 		body, err := decode.RenderBundle("7", rendered, f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		b, err := decode.All(body, decode.Options{Format: f})
 		if err != nil || b.Version != "7" || !reflect.DeepEqual(b.Items, want) {
 			t.Errorf("%s: %+v, %v, want %+v", f, b, err, want)
@@ -90,9 +86,7 @@ func TestATypeIsToldByFields(t *testing.T) {
 	for typ, c := range ofEachType(t) {
 		for _, f := range formats {
 			body, err := decode.Render(typ, c.item.Raw, f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			b, err := decode.All(body, decode.Options{Format: f, Bare: true})
 			if err != nil || !reflect.DeepEqual(b.Items, []resource.Item{c.item}) {
 				t.Errorf("%s as %s: %+v, %v", typ, f, b, err)

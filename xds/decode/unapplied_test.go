@@ -32,9 +32,7 @@ func TestUnappliedFieldsOfAServer(t *testing.T) {
 			d := accept(t, decode.Cluster, c.body, decode.Options{})
 			o := decode.Options{Origin: decode.FromServer, Stored: c.isStored}
 			it, err := decode.Resource(c.of, &anypb.Any{TypeUrl: c.of.URL(), Value: d.Raw}, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			switch {
 			case c.field == "" && it.Unapplied == nil:
 			case len(it.Unapplied) != 1 || it.Unapplied[0].Field != c.field || it.Unapplied[0].Path != c.path:

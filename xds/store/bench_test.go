@@ -21,16 +21,12 @@ func fill(tb testing.TB, s *Store, n, size int) {
 		}
 		return nil
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 }
 
 func benchmarkUpdate(b *testing.B, dir string) {
 	s, err := Open(dir, Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	noError(b, err)
 	defer func() { _ = s.Close() }()
 	fill(b, s, 10_000, 300)
 	raw := bytes.Repeat([]byte("x"), 300)
@@ -40,9 +36,7 @@ func benchmarkUpdate(b *testing.B, dir string) {
 			raw[0], raw[1], raw[2] = byte(i), byte(i>>8), byte(i>>16)
 			return tx.Put(clusterKey("cluster-05000"), raw)
 		})
-		if err != nil {
-			b.Fatal(err)
-		}
+		noError(b, err)
 	}
 }
 
@@ -56,22 +50,14 @@ func BenchmarkOpen(b *testing.B) {
 		b.Run(fmt.Sprintf("%dx%dB", shape.n, shape.size), func(b *testing.B) {
 			dir := b.TempDir()
 			s, err := Open(dir, Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
+			noError(b, err)
 			fill(b, s, shape.n, shape.size)
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			noError(b, s.Close())
 			b.ReportAllocs()
 			for b.Loop() {
 				s, err := Open(dir, Options{})
-				if err != nil {
-					b.Fatal(err)
-				}
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
+				noError(b, err)
+				noError(b, s.Close())
 			}
 		})
 	}
@@ -79,9 +65,7 @@ func BenchmarkOpen(b *testing.B) {
 
 func BenchmarkGet(b *testing.B) {
 	s, err := Open("", Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	noError(b, err)
 	defer func() { _ = s.Close() }()
 	fill(b, s, 10_000, 10)
 	snapshot, key := s.Snapshot(), clusterKey("cluster-07777")

@@ -43,15 +43,11 @@ func TestACompactionThatFails(t *testing.T) {
 	dir := t.TempDir()
 	var log bytes.Buffer
 	s := open(t, dir, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	if err := os.Mkdir(storeFile(dir)+newSuffix, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Mkdir(storeFile(dir)+newSuffix, 0o700))
 	if largest := grow(t, s); largest < 3_500_000 || strings.Count(log.String(), "goes on growing") != 2 {
 		t.Errorf("the file had %d bytes, logged %s", largest, log.String())
 	}
-	if err := os.Remove(storeFile(dir) + newSuffix); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Remove(storeFile(dir)+newSuffix))
 	grow(t, s)
 	if size := fileSize(t, s); size > 3_000_000 {
 		t.Errorf("the file still has %d bytes", size)
@@ -104,9 +100,7 @@ func TestALostFileIsNotCompacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	grow(t, s)
-	if err := errors.Join(os.Remove(unfinished), os.Remove(storeFile(dir))); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(os.Remove(unfinished), os.Remove(storeFile(dir))))
 	inWriter(t, s, func(f *file) {
 		f.compactAt = 0
 		f.compact(s.Snapshot())

@@ -87,12 +87,8 @@ func TestKilledWhileWriting(t *testing.T) {
 		killed.Env = append(os.Environ(), crashDirEnv+"="+dir)
 		killed.Stderr = os.Stderr
 		stdout, err := killed.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := killed.Start(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
+		noError(t, killed.Start())
 		lines := bufio.NewScanner(stdout)
 		for left := rand.IntN(80); lines.Scan(); left-- {
 			var writer int
@@ -105,9 +101,7 @@ func TestKilledWhileWriting(t *testing.T) {
 			}
 			acknowledged[writer] = seq
 			if left == 0 {
-				if err := killed.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, killed.Process.Kill())
 			}
 		}
 		if err := killed.Wait(); err == nil || killed.ProcessState.Exited() {

@@ -45,9 +45,7 @@ func soundFile(t *testing.T) ([]byte, []commitEnd) {
 	note()
 	closeStore(t, s)
 	data, err := os.ReadFile(storeFile(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return data, ends
 }
 
@@ -62,9 +60,7 @@ func upTo(ends []commitEnd, size int64) map[resource.Key]string {
 
 func lay(t *testing.T, dir string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(storeFile(dir), data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(storeFile(dir), data, 0o600))
 }
 
 // isDamaged fails unless a file is read as damaged, with everything before the damage
@@ -219,9 +215,7 @@ func TestADamagedFileIsSetAsideWithWhatIsIntact(t *testing.T) {
 			if !strings.Contains(report.Error(), report.Intact) {
 				t.Errorf("%v does not name %s", report, report.Intact)
 			}
-			if err := os.Rename(report.Intact, storeFile(dir)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.Rename(report.Intact, storeFile(dir)))
 			checkContents(t, open(t, dir, Options{}).Snapshot(), test.intact)
 		})
 	}
@@ -292,9 +286,7 @@ func TestDamagedFilesAreSetAsideAndNamed(t *testing.T) {
 	if err != nil || s.Snapshot().Len() != 0 {
 		t.Fatalf("got %v", err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Close())
 	open(t, dir, opts) // there is a file, and those that were set aside do not matter
 	for _, want := range []string{"level=WARN", "lbd.db.damaged-20261120T120000Z ", "lbd.db.damaged-20261120T120000Z-2]"} {
 		if strings.Count(log.String(), want) != 2 {
@@ -313,9 +305,7 @@ func TestChangedWhileInUse(t *testing.T) {
 			fill(t, s, 1000, 1000)
 			want := contentsOf(t, s.Snapshot())
 			sound := fileSize(t, s)
-			if err := os.Truncate(storeFile(dir), size); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.Truncate(storeFile(dir), size))
 			for range 2 {
 				var lost *LostError
 				if err := tryPut(t, s, "1"); !errors.Is(err, ErrCannotWrite) || !errors.As(err, &lost) || !strings.Contains(err.Error(), fmt.Sprintf("%d bytes, where lbd wrote %d", size, sound)) {

@@ -76,9 +76,7 @@ func TestDiskWithoutSpace(t *testing.T) {
 			t.Fatalf("filling: %v", err)
 		}
 	}, func() {
-		if err := os.Remove(filler); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Remove(filler))
 	})
 
 	// A store that cannot even begin leaves nothing that looks like damage.
@@ -95,9 +93,7 @@ func TestDiskWithoutSpace(t *testing.T) {
 	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 0 {
 		t.Errorf("left lying: %v", names)
 	}
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Remove(filler))
 	put(t, open(t, dir, Options{}), clusterKey("a"), "1")
 }
 
@@ -119,19 +115,13 @@ func TestFileWithoutSpace(t *testing.T) {
 	dir := t.TempDir()
 	limit := func(bytes uint64) {
 		var limit unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
 		limit.Cur = min(bytes, limit.Max)
-		if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
 	}
 	refusesUntilThereIsSpace(t, dir, func() {
 		info, err := os.Stat(storeFile(dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		limit(uint64(info.Size()))
 	}, func() { limit(unix.RLIM_INFINITY) })
 }
@@ -139,9 +129,7 @@ func TestFileWithoutSpace(t *testing.T) {
 func TestDamagedFileThatCannotBeSetAside(t *testing.T) {
 	// Not even root can rename a file to a name that is too long.
 	path := filepath.Join(t.TempDir(), strings.Repeat("d", 255))
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, nil, 0o600))
 	err := setAside(path, damage{error: errRefused}, begin)
 	var report *DamagedError
 	if !errors.As(err, &report) || report.SetAside != "" || !errors.Is(err, errRefused) || !errors.Is(err, syscall.ENAMETOOLONG) {

@@ -58,9 +58,7 @@ func TestWhatWaitsIsCommittedTogether(t *testing.T) {
 				want[key] = "1"
 				fns = append(fns, func(tx *Tx) error { return tx.Put(key, []byte("1")) })
 			}
-			if err := errors.Join(together(t, s, nil, fns...)...); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, errors.Join(together(t, s, nil, fns...)...))
 			if len(commits) != 1 || len(commits[0].Changed) != 100 {
 				t.Errorf("%d commits", len(commits))
 			}
@@ -195,9 +193,7 @@ func TestAFailedCommitIsAsIfItHadNeverBeen(t *testing.T) {
 		before := s.Snapshot()
 		var writable *os.File
 		readOnly, err := os.Open(storeFile(dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		errs := together(t, s, nil,
 			func(*Tx) error { return nil },
 			func(*Tx) error { return errRefused },

@@ -65,9 +65,7 @@ func TestAFileThatLostItsNameTakesNoWrites(t *testing.T) {
 				}
 				put(t, s, clusterKey("a"), "1")
 				before := s.Snapshot()
-				if err := c.lose(dir); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, c.lose(dir))
 				var lost *LostError
 				for _, raw := range []string{"2", "1"} { // a change, and what memory holds already
 					if err := tryPut(t, s, raw); !errors.Is(err, ErrCannotWrite) || !errors.As(err, &lost) {
@@ -83,9 +81,7 @@ func TestAFileThatLostItsNameTakesNoWrites(t *testing.T) {
 				if c.restore == nil {
 					return
 				}
-				if err := c.restore(dir); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, c.restore(dir))
 				time.Sleep(checkInterval)
 				synctest.Wait()
 				if got := reports(); s.Err() != nil || len(got) != 2 || got[1] != nil {
@@ -111,9 +107,7 @@ func TestALostFileIsNoticedWithoutAWrite(t *testing.T) {
 		if err := s.Err(); err != nil {
 			t.Fatalf("while it is there: %v", err)
 		}
-		if err := os.Remove(storeFile(dir)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Remove(storeFile(dir)))
 		time.Sleep(checkInterval)
 		synctest.Wait()
 		if lost := (&LostError{}); !errors.As(s.Err(), &lost) || !errors.Is(lost, os.ErrNotExist) {
@@ -133,9 +127,7 @@ func TestTheSameValueIsConfirmedOnlyWithoutAFailedWriteBehindIt(t *testing.T) {
 	put(t, s, clusterKey("a"), "2")
 	s.current.Store(mustRead(t, dir, sound.size)) // as if the commit had failed when all was written
 	readOnly, err := os.Open(storeFile(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var writable *os.File
 	inWriter(t, s, func(f *file) {
 		f.end, f.torn = sound, true
@@ -157,13 +149,9 @@ func TestTheSameValueIsConfirmedOnlyWithoutAFailedWriteBehindIt(t *testing.T) {
 func mustRead(t *testing.T, dir string, size int64) *Snapshot {
 	t.Helper()
 	data, err := os.ReadFile(storeFile(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	header, _ := encodeHeader(size)
 	c, err := readLog(bytes.NewReader(append(header, data[headerSize:size]...)), size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return c.snapshot
 }

@@ -131,3 +131,10 @@ func fileSize(t *testing.T, s *Store) (size int64) {
 	inWriter(t, s, func(f *file) { size = f.end.size })
 	return size
 }
+
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

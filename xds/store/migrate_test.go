@@ -16,17 +16,11 @@ import (
 func boltFile(t *testing.T) []byte {
 	t.Helper()
 	packed, err := os.ReadFile("boltfile/testdata/pages.db.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return data
 }
 
@@ -62,9 +56,7 @@ func TestAFileOfAnEarlierVersionIsMigrated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			lay(t, dir, old)
-			if err := prepare(dir); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, prepare(dir))
 			checkMigrated(t, dir, old)
 			if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 2 {
 				t.Errorf("left over: %v", names)

@@ -57,20 +57,14 @@ func resealed(data []byte) []byte {
 func FuzzReadLog(f *testing.F) {
 	dir := f.TempDir()
 	s, err := Open(dir, Options{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	noError(f, err)
 	fill(f, s, 3, 10)
 	if _, err := s.Update(f.Context(), func(tx *Tx) error { tx.Delete(clusterKey("cluster-00001")); return nil }); err != nil {
 		f.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		f.Fatal(err)
-	}
+	noError(f, s.Close())
 	data, err := os.ReadFile(storeFile(dir))
-	if err != nil {
-		f.Fatal(err)
-	}
+	noError(f, err)
 	f.Add(data, false)
 	f.Add(data[:len(data)-5], true)
 	f.Add([]byte(magic), true)
@@ -86,13 +80,9 @@ func FuzzReadLog(f *testing.F) {
 			t.Fatalf("the last commit ends at %d of %d, %d acknowledged", c.end.size, len(data), c.acknowledged)
 		}
 		path := filepath.Join(t.TempDir(), "again")
-		if err := writeNamed(path, c.snapshot); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, writeNamed(path, c.snapshot))
 		again, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		second, err := readLog(bytes.NewReader(again), int64(len(again)))
 		if err != nil || second.unfinished != nil {
 			t.Fatalf("%v, %v", err, second.unfinished)

@@ -257,9 +257,7 @@ func TestOpenMakesFilesThatOthersCannotRead(t *testing.T) {
 	put(t, open(t, dir, Options{}), clusterKey("a"), "1")
 	for path, want := range map[string]fs.FileMode{dir: fs.ModeDir | 0o750, storeFile(dir): 0o600} {
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if info.Mode() != want {
 			t.Errorf("%s: mode %v, want %v", path, info.Mode(), want)
 		}
@@ -316,16 +314,12 @@ func TestOpensAtTheSameTime(t *testing.T) {
 
 func TestOpenCannot(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, nil, 0o600))
 	if _, err := Open(file, Options{}); !errors.Is(err, fs.ErrExist) && !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a file as directory: %v", err)
 	}
 	dir := t.TempDir()
-	if err := os.Mkdir(storeFile(dir), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Mkdir(storeFile(dir), 0o700))
 	var damaged *DamagedError
 	if _, err := Open(dir, Options{}); err == nil || errors.As(err, &damaged) {
 		t.Errorf("a directory as file: %v", err)
@@ -335,9 +329,7 @@ func TestOpenCannot(t *testing.T) {
 // A start that was killed before the file had its name leaves no trace.
 func TestOpenAfterAnUnfinishedCreation(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(storeFile(dir)+".new", []byte("half a page"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(storeFile(dir)+".new", []byte("half a page"), 0o600))
 	s := open(t, dir, Options{})
 	put(t, s, clusterKey("a"), "1")
 	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 1 {
@@ -350,9 +342,7 @@ func TestCreateFileLeavesWhatIsThere(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})
 	put(t, s, clusterKey("a"), "1")
-	if err := createFile(storeFile(dir)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, createFile(storeFile(dir)))
 	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 1 {
 		t.Errorf("left lying: %v", names)
 	}
