@@ -3,6 +3,7 @@ package decode
 import (
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
@@ -38,4 +39,22 @@ func (r *report) carries(a *anypb.Any, m proto.Message, field string) bool {
 // fields: durations, wrappers, structs and the like.
 func ownJSON(md protoreflect.MessageDescriptor) bool {
 	return md.ParentFile().Package() == "google.protobuf" && md.FullName() != anyName
+}
+
+// binaryField returns the first value of a field that is a string, bytes or a message, or
+// nil.
+func binaryField(body []byte, number protowire.Number) []byte {
+	for len(body) > 0 {
+		num, typ, n := protowire.ConsumeField(body)
+		if n < 0 {
+			return nil
+		}
+		if num == number && typ == protowire.BytesType {
+			_, _, tag := protowire.ConsumeTag(body)
+			value, _ := protowire.ConsumeBytes(body[tag:])
+			return value
+		}
+		body = body[n:]
+	}
+	return nil
 }

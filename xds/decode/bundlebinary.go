@@ -152,21 +152,3 @@ func binaryName(body []byte) string {
 	}
 	return ""
 }
-
-// binaryField returns the first value of a field that is a string, bytes or a message, or
-// nil.
-func binaryField(body []byte, number protowire.Number) []byte {
-	for len(body) > 0 {
-		num, typ, n := protowire.ConsumeField(body)
-		if n < 0 {
-			return nil
-		}
-		if num == number && typ == protowire.BytesType {
-			_, _, tag := protowire.ConsumeTag(body)
-			value, _ := protowire.ConsumeBytes(body[tag:])
-			return value
-		}
-		body = body[n:]
-	}
-	return nil
-}

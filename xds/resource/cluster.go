@@ -1,12 +1,14 @@
 package resource
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
-// DefaultMaxRequests is the circuit breaker's limit where the cluster
-// configures none (Envoy's and gRPC's default, gRFC A32).
+// DefaultMaxRequests is the default limit of the circuit breaker (gRFC A32).
 const DefaultMaxRequests = 1024
 
-// ClusterType tells where a cluster's endpoints come from.
+// ClusterType is the source of a cluster's endpoints.
 type ClusterType uint8
 
 // The cluster types of gRPC's xDS.
@@ -17,33 +19,23 @@ const (
 )
 
 // String returns the name that Envoy gives the type.
-func (t ClusterType) String() string {
-	switch t {
-	case ClusterLogicalDNS:
-		return "LOGICAL_DNS"
-	case ClusterAggregate:
-		return "AGGREGATE"
-	default:
-		return "EDS"
-	}
-}
+func (t ClusterType) String() string { return [...]string{"EDS", "LOGICAL_DNS", "AGGREGATE"}[t] }
 
-// ConnectMode is how lbd finds out whether an endpoint can be connected to.
+// ConnectMode is how lbd checks whether an endpoint can be connected to.
 type ConnectMode string
 
 // The connect modes. The empty mode is the daemon's own (--connect).
 const (
 	ConnectDefault ConnectMode = ""
-	// ConnectTCP connects, closes, and does so again every few seconds; over TLS
-	// where the cluster has a Security, as ConnectTCPHold is.
+	// ConnectTCP connects and closes, every few seconds; over TLS if the cluster has a
+	// Security, as ConnectTCPHold does.
 	ConnectTCP ConnectMode = "tcp"
-	// ConnectTCPHold holds one connection; its loss is known at once.
+	// ConnectTCPHold keeps one connection open, and detects its loss at once.
 	ConnectTCPHold ConnectMode = "tcp_hold"
-	// ConnectTLS is ConnectTCPHold over TLS, whether the cluster has a Security
-	// or not. Where it has none, the system's roots are trusted, and the
-	// certificate has to bear the endpoint's name.
+	// ConnectTLS is ConnectTCPHold over TLS in any case. Without a Security the system's
+	// roots are trusted, and the certificate must have the endpoint's name.
 	ConnectTLS ConnectMode = "tls"
-	// ConnectNone takes every endpoint as connected.
+	// ConnectNone makes no connections: every endpoint counts as connected.
 	ConnectNone ConnectMode = "none"
 )
 
@@ -60,30 +52,24 @@ const (
 	PolicyPickFirst          PolicyName = "pick_first"
 )
 
-// Policy is a cluster's load balancing policy: a locality-picking policy with
-// its child, or an endpoint-picking policy alone, which then chooses among the
-// endpoints of all localities.
+// Policy is a cluster's load balancing policy: a locality-picking policy with its child, or
+// an endpoint-picking policy alone, which then chooses among the endpoints of all
+// localities.
 type Policy struct {
-	Name PolicyName
-	// Child is what picks the endpoint within a locality; nil for a policy
-	// without child.
-	Child *Policy
-
-	// Config is the policy's JSON config in gRPC's service-config form, as the policy
-	// applies it; empty for a policy that has none.
-	Config string
+	Name   PolicyName
+	Child  *Policy // picks the endpoint within a locality; may be nil
+	Config string  // JSON in gRPC's service-config form, as the policy applies it; may be empty
 }
 
-// OutlierDetection is a cluster's outlier_detection (gRFC A50), with its
-// defaults filled in. Percentages are 0 to 100.
+// OutlierDetection is a cluster's outlier_detection (gRFC A50) with defaults. Percentages
+// are 0 to 100.
 type OutlierDetection struct {
 	Interval           time.Duration
 	BaseEjectionTime   time.Duration
 	MaxEjectionTime    time.Duration
 	MaxEjectionPercent uint32
-	// SuccessRate and FailurePercentage are nil where they are not enforced.
-	SuccessRate       *SuccessRateEjection
-	FailurePercentage *FailurePercentageEjection
+	SuccessRate        *SuccessRateEjection       // nil if it is not enforced
+	FailurePercentage  *FailurePercentageEjection // nil if it is not enforced
 }
 
 // SuccessRateEjection ejects endpoints whose success rate is StdevFactor / 1000
@@ -95,8 +81,7 @@ type SuccessRateEjection struct {
 	RequestVolume         uint32
 }
 
-// FailurePercentageEjection ejects endpoints that fail Threshold percent or
-// more.
+// FailurePercentageEjection ejects endpoints that fail Threshold percent or more.
 type FailurePercentageEjection struct {
 	Threshold             uint32
 	EnforcementPercentage uint32
@@ -104,59 +89,36 @@ type FailurePercentageEjection struct {
 	RequestVolume         uint32
 }
 
-// Cluster is a Cluster (CDS). A value is never changed after decoding.
+// Cluster is a Cluster (CDS). It is immutable.
 type Cluster struct {
-	Name string
-	Type ClusterType
-	// EDSServiceName is the Assignment that serves the cluster; empty means
-	// Name.
-	EDSServiceName string
-	// DNSHostname is the "host:port" of LOGICAL_DNS.
-	DNSHostname string
-	// Leaves are the names of an AGGREGATE cluster's clusters, the preferred
-	// first.
-	Leaves []string
-	// OutlierDetection is nil where it is not configured.
-	OutlierDetection *OutlierDetection
-	// MaxRequests is the first DEFAULT-priority threshold's max_requests, or
-	// DefaultMaxRequests.
-	MaxRequests uint32
-	// MaxRequestsConfigured tells a configured MaxRequests from the default.
+	Name             string
+	Type             ClusterType
+	EDSServiceName   string            // the name of the Assignment, if not Name
+	DNSHostname      string            // "host:port" of LOGICAL_DNS
+	Leaves           []string          // clusters of an AGGREGATE, the preferred first
+	OutlierDetection *OutlierDetection // nil if it is not configured
+	// MaxRequests is max_requests of the first threshold with priority DEFAULT, or
+	// DefaultMaxRequests if that is not configured.
+	MaxRequests           uint32
 	MaxRequestsConfigured bool
-	// Policy is load_balancing_policy, or what lb_policy stands for.
-	Policy Policy
-	// LRSToSelf is true where lrs_server is self.
-	LRSToSelf bool
-	// LoadMetrics are the metrics of upstreams that are part of load reports; nil
-	// for none.
-	LoadMetrics *LoadMetrics
-	// Security is nil where connections are plain, unless Connect is ConnectTLS.
-	Security *Security
-	// Connect is metadata lbd.connect, or ConnectDefault.
-	Connect ConnectMode
+	Policy                Policy       // load_balancing_policy, or lb_policy
+	LRSToSelf             bool         // lrs_server is self
+	LoadMetrics           *LoadMetrics // metrics of upstreams in load reports; nil for none
+	Security              *Security    // nil if connections are plain, unless Connect is ConnectTLS
+	Connect               ConnectMode  // metadata lbd.connect
 }
 
-// AssignmentName is the name of the Assignment that serves the cluster.
-func (c *Cluster) AssignmentName() string {
-	if c.EDSServiceName != "" {
-		return c.EDSServiceName
-	}
-	return c.Name
-}
+// AssignmentName is the name of the cluster's Assignment.
+func (c *Cluster) AssignmentName() string { return cmp.Or(c.EDSServiceName, c.Name) }
 
-// DefaultCluster is what a cluster without configuration has: EDS,
-// ROUND_ROBIN, max_requests 1024.
+// DefaultCluster returns a cluster without configuration: EDS, ROUND_ROBIN, max_requests
+// 1024.
 func DefaultCluster(name string) *Cluster {
-	return &Cluster{
-		Name:        name,
-		Type:        ClusterEDS,
-		MaxRequests: DefaultMaxRequests,
-		Policy:      RoundRobinPolicy(),
-	}
+	return &Cluster{Name: name, Type: ClusterEDS, MaxRequests: DefaultMaxRequests, Policy: RoundRobinPolicy()}
 }
 
-// RoundRobinPolicy is what lb_policy ROUND_ROBIN stands for (gRFC A52): a
-// weighted choice of locality, and round_robin within it.
+// RoundRobinPolicy returns lb_policy ROUND_ROBIN (gRFC A52): a weighted choice of the
+// locality, and round_robin within it.
 func RoundRobinPolicy() Policy {
 	return Policy{Name: PolicyWRRLocality, Child: &Policy{Name: PolicyRoundRobin}}
 }

@@ -5,39 +5,34 @@ import (
 	"time"
 )
 
-// Config is all that one target's tree is built from, at one moment (gRFC
-// A74's XdsConfig). It is never changed: an update is a new Config that shares
-// with the last what did not change.
+// Config is the configuration of one target's tree (gRFC A74's XdsConfig). It is immutable:
+// an update is a new Config that shares what did not change with the last.
 type Config struct {
-	// Target is "cluster:NAME" or "xds:///NAME".
-	Target string
-	// Err is why the target cannot be used at all: its Listener or its routes
-	// are not there. Where it is set, only Target means anything.
+	Target string // "cluster:NAME" or "xds:///NAME"
+	// Err is why the target cannot be used: its Listener or its routes do not exist. Only
+	// Target is set then.
 	Err error
-	// Pending is true until what the target needs is known for the first time:
-	// its picks queue. Where it is set, only Target means anything. A cluster:
-	// target is not Pending itself: its cluster is.
+	// Pending is true until the target's resources are known for the first time: its picks
+	// queue. Only Target is set then. A cluster: target is never Pending, but its cluster
+	// may be.
 	Pending bool
-	// VirtualHost holds the routes that choose the cluster of a pick; nil for
-	// a cluster: target, whose picks name it.
+	// VirtualHost has the routes that choose the cluster of a pick; nil for a cluster:
+	// target, whose picks name the cluster.
 	VirtualHost *VirtualHost
-	// Listener and RouteName are where VirtualHost comes from; both are nothing
-	// for a cluster: target. RouteName is empty where the routes are inline.
+	// Listener and RouteName are the source of VirtualHost. RouteName is empty if the
+	// routes are inline.
 	Listener     *Listener
 	RouteName    string
 	ListenerFrom Provenance
 	RoutesFrom   Provenance
-	// Roots are the clusters that picks can choose.
-	Roots []string
-	// Clusters holds the roots, and the clusters that they are made of.
-	Clusters map[string]*ClusterConfig
+	Roots        []string                  // the clusters that picks can choose
+	Clusters     map[string]*ClusterConfig // the roots and their leaves
 }
 
-// Leaves yields the leaf clusters of a cluster with their names: the cluster
-// itself, or the leaves of an AGGREGATE, the preferred first (gRFC A37). A leaf of
-// an AGGREGATE may have Err set: it does not exist or is in error, and the others
-// serve (gRFC A74). A cluster that cannot be used, or that the Config does not
-// have, has no leaves.
+// Leaves yields the leaf clusters of a cluster with their names: the cluster itself, or
+// the leaves of an AGGREGATE, the preferred first (gRFC A37). A leaf of an AGGREGATE may
+// have Err set; the others serve (gRFC A74). A cluster with Err, or one that the Config
+// does not have, has no leaves.
 func (c *Config) Leaves(cluster string) iter.Seq2[string, *ClusterConfig] {
 	return func(yield func(string, *ClusterConfig) bool) {
 		root := c.Clusters[cluster]
@@ -56,75 +51,49 @@ func (c *Config) Leaves(cluster string) iter.Seq2[string, *ClusterConfig] {
 	}
 }
 
-// Source is where a resource comes from. Of several that have it, the first in
-// the order of their numbers counts.
+// Source is the source of a resource. If several have it, the first one is used.
 type Source uint8
 
 // The sources.
 const (
-	// SourcePush is what was pushed over HTTP.
-	SourcePush Source = iota
-	// SourceFile is a file of the resource directory.
-	SourceFile
-	// SourceADS is a management server.
-	SourceADS
-	// SourceCache is what a management server said last, as it was kept on
-	// disk: stale.
-	SourceCache
-	// SourceDNS is what a LOGICAL_DNS cluster's name resolves to. It covers
-	// nothing.
-	SourceDNS
-	// SourceDefault stands for a cluster that nobody configured.
-	SourceDefault
+	SourcePush    Source = iota // pushed over HTTP
+	SourceFile                  // a file of the resource directory
+	SourceADS                   // a management server
+	SourceCache                 // the last version of a management server, kept on disk: stale
+	SourceDNS                   // the addresses of a LOGICAL_DNS cluster's name
+	SourceDefault               // a cluster without configuration
 )
 
-// Sources are those that bring resources, in order.
+// Sources are those with resources, in order.
 var Sources = [...]Source{SourcePush, SourceFile, SourceADS, SourceCache}
 
 // String returns "push", "file", "ads", "cache", "dns" or "default".
 func (s Source) String() string {
-	switch s {
-	case SourcePush:
-		return "push"
-	case SourceFile:
-		return "file"
-	case SourceADS:
-		return "ads"
-	case SourceCache:
-		return "cache"
-	case SourceDNS:
-		return "dns"
-	default:
-		return "default"
-	}
+	return [...]string{"push", "file", "ads", "cache", "dns", "default"}[min(s, SourceDefault)]
 }
 
-// Provenance tells where a resource comes from and since when it is as it is.
+// Provenance is the source of a resource, and the time of its last change.
 type Provenance struct {
 	Source  Source
 	Updated time.Time
-	// Version is the management server's version_info; empty for other sources.
-	Version string
+	Version string // the management server's version_info
 }
 
 // ClusterConfig is one cluster of a Config.
 type ClusterConfig struct {
 	Cluster     *Cluster
 	ClusterFrom Provenance
-	// Leaves are the names of an AGGREGATE's leaf clusters, nested aggregates
-	// flattened, the preferred first. They include clusters that do not exist or
-	// are in error. An AGGREGATE has no Assignment of its own.
+	// Leaves are the names of an AGGREGATE's leaf clusters, nested aggregates flattened,
+	// the preferred first. They include clusters that do not exist or are in error. An
+	// AGGREGATE has no Assignment of its own.
 	Leaves []string
-	// Pending is true until what the cluster needs is known for the first
-	// time: its picks queue.
+	// Pending is true until the cluster's resources are known for the first time: its
+	// picks queue.
 	Pending bool
-	// Assignment is nil while there is none; AssignmentErr then says why. A
-	// LOGICAL_DNS cluster has one of what its name resolves to.
+	// Assignment is nil while there is none; AssignmentErr then is the reason. That of a
+	// LOGICAL_DNS cluster has the addresses of its name.
 	Assignment     *Assignment
 	AssignmentFrom Provenance
-	// Err is why the cluster cannot be used at all. Where it is set the other
-	// fields mean nothing.
-	Err error
-	// AssignmentErr is why the last good Assignment, or none, is in use.
-	AssignmentErr error
+	Err            error // why the cluster cannot be used; the other fields are not set then
+	AssignmentErr  error // why the last good Assignment, or none, is in use
 }

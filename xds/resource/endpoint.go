@@ -9,12 +9,9 @@ type Locality struct {
 }
 
 // String returns "region/zone/sub_zone".
-func (l Locality) String() string {
-	return l.Region + "/" + l.Zone + "/" + l.SubZone
-}
+func (l Locality) String() string { return l.Region + "/" + l.Zone + "/" + l.SubZone }
 
-// Health is an endpoint's health as its source tells it
-// (envoy.config.core.v3.HealthStatus).
+// Health is an endpoint's health_status (envoy.config.core.v3.HealthStatus).
 type Health uint8
 
 // The health states of EDS, with the numbers of the proto enum.
@@ -27,52 +24,35 @@ const (
 	HealthDegraded  Health = 5
 )
 
-// HealthUnrecognized stands for every number that the enum did not have when lbd
-// was built. Such an endpoint is not usable.
+// HealthUnrecognized is any number that is not in lbd's version of the enum. Such an
+// endpoint is not usable.
 const HealthUnrecognized Health = 255
 
 // String returns the proto enum's name, or "UNRECOGNIZED" for a number without
 // one.
 func (h Health) String() string {
-	switch h {
-	case HealthUnknown:
-		return "UNKNOWN"
-	case HealthHealthy:
-		return "HEALTHY"
-	case HealthUnhealthy:
-		return "UNHEALTHY"
-	case HealthDraining:
-		return "DRAINING"
-	case HealthTimeout:
-		return "TIMEOUT"
-	case HealthDegraded:
-		return "DEGRADED"
-	default:
-		return "UNRECOGNIZED"
+	if names := [...]string{"UNKNOWN", "HEALTHY", "UNHEALTHY", "DRAINING", "TIMEOUT", "DEGRADED"}; int(h) < len(names) {
+		return names[h]
 	}
+	return "UNRECOGNIZED"
 }
 
-// Endpoint is one upstream (envoy.config.endpoint.v3.LbEndpoint). A value is
-// never changed after decoding, and [Assignment.Reuse] keeps the pointer of an
-// endpoint that an update leaves as it was: equal pointers mean equal
-// endpoints.
+// Endpoint is one upstream (envoy.config.endpoint.v3.LbEndpoint). It is immutable, and
+// [Assignment.Reuse] keeps the pointer of an endpoint that an update does not change: equal
+// pointers mean equal endpoints.
 type Endpoint struct {
-	// Addresses holds at least one "host:port"; the first is the endpoint's
-	// own, the others its additional_addresses, in order.
+	// Addresses has at least one "host:port"; the first is the endpoint's own, the others
+	// are its additional_addresses, in order.
 	Addresses []string
 	Hostname  string
 	Health    Health
-	// Weight is load_balancing_weight within the locality, at least 1; an
-	// absent one is 1.
-	Weight uint32
-	// HashKey is metadata envoy.lb hash_key (gRFC A76), or empty.
-	HashKey string
-	// Locality is the locality that holds the endpoint.
-	Locality Locality
+	Weight    uint32 // load_balancing_weight within the locality, by default 1
+	HashKey   string // metadata envoy.lb hash_key (gRFC A76), or empty
+	Locality  Locality
 }
 
-// Usable reports whether picks may reach the endpoint: gRPC takes HEALTHY and
-// UNKNOWN only.
+// Usable reports whether picks may use the endpoint: as in gRPC, if it is HEALTHY or
+// UNKNOWN.
 func (e *Endpoint) Usable() bool {
 	return e.Health == HealthHealthy || e.Health == HealthUnknown
 }
@@ -83,31 +63,28 @@ const MaxLocalities = 10_000
 // LocalityEndpoints is one locality of one priority
 // (envoy.config.endpoint.v3.LocalityLbEndpoints).
 type LocalityEndpoints struct {
-	ID       Locality
-	Priority uint32
-	// Weight is load_balancing_weight within the priority, at least 1.
-	Weight    uint32
+	ID        Locality
+	Priority  uint32
+	Weight    uint32 // load_balancing_weight within the priority, at least 1
 	Endpoints []*Endpoint
 }
 
 // Drop is one drop_overloads category of an assignment's policy.
 type Drop struct {
-	Category string
-	// PerMillion is the chance of a drop in parts per million, 0 to 1,000,000.
-	PerMillion uint64
+	Category   string
+	PerMillion uint64 // the probability of a drop in parts per million, 0 to 1,000,000
 }
 
 // Assignment is a ClusterLoadAssignment (EDS).
 type Assignment struct {
-	// Name is cluster_name: the cluster's, or its EDS service name.
-	Name  string
+	Name  string // cluster_name: the cluster's, or its EDS service name
 	Drops []Drop
-	// Localities bear a weight, all of them; no priority is left out from 0
-	// to the highest. None at all is valid, and means no endpoint.
+	// Localities all have a weight; their priorities have no gap from 0 to the highest.
+	// None is valid, and means no endpoint.
 	Localities []*LocalityEndpoints
 }
 
-// Usable counts the endpoints that picks may reach.
+// Usable counts the endpoints that picks may use.
 func (a *Assignment) Usable() int {
 	n := 0
 	for _, l := range a.Localities {

@@ -1,15 +1,12 @@
 package resource
 
-// Item is one resource, as a Bundle has it.
+// Item is one decoded resource.
 type Item struct {
-	Key Key
-	// Field is where the resource stands in the body, such as resources[3];
-	// empty for one that is the body itself.
-	Field string
-	// Raw is what Decoded has in Raw.
-	Raw []byte
+	Key   Key
+	Field string // its path in the body, such as resources[3]; empty if it is the body
+	Raw   []byte // as in Decoded
 	// Unapplied are the fields that are set and not applied, each once. Only
-	// Resource of package decode sets it.
+	// decode.Resource sets it.
 	Unapplied []UnappliedField
 	// One of these is the value, by Key.Type; the others are nil.
 	Listener   *Listener
@@ -18,8 +15,7 @@ type Item struct {
 	Assignment *Assignment
 }
 
-// Same reports whether two items have the same value, by its pointer: one that an
-// update leaves as it was keeps it.
+// Same reports whether two items have the same value, by its pointer.
 func (i Item) Same(o Item) bool {
 	return i.Listener == o.Listener && i.Routes == o.Routes && i.Cluster == o.Cluster && i.Assignment == o.Assignment
 }
@@ -27,11 +23,8 @@ func (i Item) Same(o Item) bool {
 // UnappliedField is a field that is set in a resource and that lbd does not apply.
 type UnappliedField struct {
 	// Field is the name of the message in docs/fields.md, a dot, and the name of the
-	// field. There are no others than those of the tables, so that a map with these
-	// keys is bounded.
-	Field string
-	// Path is where the field is set first, as in a Problem.
-	Path string
-	// Reason says that the field is not applied, and what lbd does instead.
-	Reason string
+	// field: the number of different values is bounded.
+	Field  string
+	Path   string // of the first field that is set, as in a Problem
+	Reason string // that it is not applied, and what lbd does instead
 }

@@ -1,16 +1,11 @@
 package resource
 
-// Listener is a Listener (LDS): what a target is found by. A value is never
-// changed after decoding.
+// Listener is a Listener (LDS), the first resource of a target. It is immutable.
 type Listener struct {
-	Name string
-	// RouteName is the RouteConfiguration that the listener takes from RDS;
-	// empty where Routes is inline.
-	RouteName string
-	// Routes is the inline RouteConfiguration; nil where RouteName is set.
-	Routes *RouteConfiguration
-	// ServerSide is true for a listener without api_listener, which configures a
-	// port of a gRPC server. Only a management server can send one; it has no
-	// routes, and no target can be found by it.
+	Name      string
+	RouteName string              // of the RouteConfiguration from RDS; empty if it is inline
+	Routes    *RouteConfiguration // inline; nil if RouteName is set
+	// ServerSide is true for a listener without api_listener, which configures a port of
+	// a gRPC server. Only a management server can send it; it has no routes.
 	ServerSide bool
 }

@@ -1,7 +1,7 @@
 package resource
 
-// LoadMetrics says which of the metrics that upstreams report (ORCA) are part of
-// load reports: a Cluster's lrs_report_endpoint_metrics (gRFC A85).
+// LoadMetrics is a Cluster's lrs_report_endpoint_metrics (gRFC A85): the metrics of upstreams
+// (ORCA) that are part of load reports.
 type LoadMetrics struct {
 	CPUUtilization         bool
 	MemUtilization         bool
@@ -20,40 +20,31 @@ const (
 	NamedMetricPrefix = "named_metrics."
 )
 
-// Load is what the requests of a cluster have come to over a time
+// Load counts the requests of a cluster during a period
 // (envoy.config.endpoint.v3.ClusterStats).
 type Load struct {
-	// Dropped counts all requests that were refused on purpose: those of Drops,
-	// and those that the circuit breaker refused.
-	Dropped uint64
-	// Drops counts by drop category. It is nil where there are none.
-	Drops map[string]uint64
-	// Localities are those with load, in no order.
-	Localities []LocalityLoad
+	// Dropped counts the requests of Drops, and those that the circuit breaker rejected.
+	Dropped    uint64
+	Drops      map[string]uint64 // by drop category; nil for none
+	Localities []LocalityLoad    // those with load, in no order
 }
 
-// Empty reports whether there is nothing to report: no drop, and no locality that
-// requests went to or are in progress in.
+// Empty reports whether there is nothing to report.
 func (l Load) Empty() bool { return l.Dropped == 0 && len(l.Localities) == 0 }
 
-// LocalityLoad is what the requests to one locality have come to over a time
+// LocalityLoad counts the requests to one locality during a period
 // (envoy.config.endpoint.v3.UpstreamLocalityStats).
 type LocalityLoad struct {
 	Locality Locality
-	// Issued are the requests that were sent; Succeeded and Failed those that
-	// ended, whenever they were sent.
+	// Issued counts requests that were sent; Succeeded and Failed count those that ended,
+	// whenever they were sent.
 	Issued, Succeeded, Failed uint64
-	// InProgress are the requests that have not ended at the end of the time.
-	InProgress uint64
-	// Metrics are what upstreams reported, by the metric's name as
-	// lrs_report_endpoint_metrics has it. It is nil where there is none.
-	Metrics map[string]MetricLoad
+	InProgress                uint64                // at the end of the period
+	Metrics                   map[string]MetricLoad // by name in lrs_report_endpoint_metrics; nil for none
 }
 
-// MetricLoad is what one metric has come to over a time.
+// MetricLoad sums up one metric during a period.
 type MetricLoad struct {
-	// Requests are those that ended and bore the metric; Total is the sum of their
-	// values.
-	Requests uint64
-	Total    float64
+	Requests uint64  // that ended with the metric
+	Total    float64 // of their values
 }

@@ -6,20 +6,16 @@ import (
 	"strings"
 )
 
-// Request is what routes look at.
+// Request has the properties that routes use.
 type Request struct {
 	// Path is what a route's path is compared with: /package.Service/Method of
 	// an RPC.
 	Path string
-	// Headers may hold several values of one name, in order. Names that end in
-	// -bin are binary: no route sees them (gRFC A28). Where there is no
-	// content-type, it counts as application/grpc, which gRPC's transport adds.
+	// Headers may have several values of one name, in order. Routes do not see names that
+	// end in -bin (gRFC A28). The default of content-type is application/grpc.
 	Headers []Header
-	// Draw gives uniform random numbers; a route with a runtime fraction asks for
-	// one.
-	Draw func() uint64
-	// Trace is filled in where it is not nil.
-	Trace *RouteTrace
+	Draw    func() uint64 // uniform random numbers; a route with a runtime fraction uses one
+	Trace   *RouteTrace   // is filled in if it is not nil
 }
 
 // Header is one value of a header.
@@ -28,11 +24,9 @@ type Header struct {
 	Value string
 }
 
-// VirtualHost returns the virtual host that serves an authority, or nil: the one
-// with the best matching domain, where exact is better than *suffix, that than
-// prefix*, and that than *; of two of a kind the longer one is, and of equals the
-// first (gRFC A27). Case counts. A domain that is no pattern at all leaves
-// everybody without a virtual host.
+// VirtualHost returns the virtual host of an authority, or nil: the one with the best
+// matching domain, in the order exact, *suffix, prefix*, *, then the longest, then the
+// first (gRFC A27). Case counts. With an invalid domain, no authority has a virtual host.
 func (c *RouteConfiguration) VirtualHost(authority string) *VirtualHost {
 	var best *VirtualHost
 	var kind domainKind
@@ -67,10 +61,9 @@ const (
 )
 
 // ValidDomain reports whether a domain of a virtual host is a pattern: exact, *suffix,
-// prefix* or *. One that is not leaves all authorities without a virtual host.
+// prefix* or *.
 func ValidDomain(domain string) bool { return kindOfDomain(domain) != domainInvalid }
 
-// kindOfDomain tells which pattern a domain is.
 func kindOfDomain(domain string) domainKind {
 	switch {
 	case domain == "":
@@ -103,8 +96,8 @@ func matchDomain(domain, authority string) (kind domainKind, matches bool) {
 	return kind, matches
 }
 
-// Route returns the first route that takes the request, or nil. It allocates
-// nothing where no header has several values and no trace is asked for.
+// Route returns the first route that matches the request, or nil. It allocates nothing
+// without a trace and without several values of a header.
 func (h *VirtualHost) Route(r *Request) *Route {
 	for _, route := range h.Routes {
 		why := route.Match.misses(r)
@@ -120,8 +113,8 @@ func (h *VirtualHost) Route(r *Request) *Route {
 	return nil
 }
 
-// Cluster returns the cluster that 64 random bits choose, in proportion to the
-// weights; empty where the route has none.
+// Cluster returns the cluster that 64 random bits choose in proportion to the weights, or
+// empty.
 func (r *Route) Cluster(draw uint64) string {
 	if len(r.Clusters) == 1 {
 		return r.Clusters[0].Name
@@ -153,8 +146,8 @@ const (
 	unmatchedFraction
 )
 
-// misses tells why the route does not take the request. The fraction is drawn
-// last: only what else matches counts for it.
+// misses returns why the route does not match the request. The fraction is drawn last: it
+// is one of the requests that match otherwise.
 func (m *RouteMatch) misses(r *Request) mismatch {
 	if !m.takes(r.Path) {
 		return mismatch{what: unmatchedPath}
@@ -175,7 +168,7 @@ func (m *RouteMatch) misses(r *Request) mismatch {
 	return w
 }
 
-// takes reports whether the route is for a path.
+// takes reports whether the path matches.
 func (m *RouteMatch) takes(path string) bool {
 	switch {
 	case m.Path != nil && m.CaseInsensitive:
@@ -191,8 +184,7 @@ func (m *RouteMatch) takes(path string) bool {
 	}
 }
 
-// hasPrefixFold is strings.HasPrefix of what both are in upper case, as gRPC
-// compares them. ASCII needs no copy for that.
+// hasPrefixFold is strings.HasPrefix of both in upper case, as in gRPC. ASCII needs no copy.
 func hasPrefixFold(s, prefix string) bool {
 	if !ascii(s) || !ascii(prefix) {
 		return strings.HasPrefix(strings.ToUpper(s), strings.ToUpper(prefix))
@@ -209,8 +201,7 @@ func ascii(s string) bool {
 	return true
 }
 
-// matches reports whether the headers meet the condition. An absent one meets
-// none but HeaderPresent, inverted or not.
+// matches reports whether the headers match. An absent header matches only HeaderPresent.
 func (m *HeaderMatch) matches(headers []Header) bool {
 	value, there := headerValue(headers, m.Name)
 	switch m.Kind {
@@ -224,7 +215,7 @@ func (m *HeaderMatch) matches(headers []Header) bool {
 	}
 }
 
-// Matches reports whether a text meets the condition.
+// Matches reports whether a text matches.
 func (m *StringMatch) Matches(s string) bool {
 	if m.CaseInsensitive {
 		s = strings.ToLower(s)
@@ -246,8 +237,7 @@ func (m *StringMatch) Matches(s string) bool {
 // contentType is what gRPC's transport adds to every RPC.
 const contentType = "content-type"
 
-// headerValue returns what a route sees of a header: its values, joined by
-// commas.
+// headerValue returns the values of a header that routes see, joined by commas.
 func headerValue(headers []Header, name string) (value string, there bool) {
 	if strings.HasSuffix(name, "-bin") {
 		return "", false

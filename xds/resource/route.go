@@ -1,14 +1,10 @@
 package resource
 
-import (
-	"regexp"
-)
+import "regexp"
 
-// RouteConfiguration is a RouteConfiguration (RDS). A value is never changed
-// after decoding.
+// RouteConfiguration is a RouteConfiguration (RDS). It is immutable.
 type RouteConfiguration struct {
-	// Name is empty for an inline one that bears none.
-	Name         string
+	Name         string // may be empty if it is inline
 	VirtualHosts []*VirtualHost
 }
 
@@ -25,12 +21,11 @@ type VirtualHost struct {
 type Route struct {
 	Name  string
 	Match RouteMatch
-	// Index is where the route stands in its virtual host as it was written:
-	// some routes are left out, as gRPC leaves them out.
+	// Index is the route's original index in its virtual host: as in gRPC, some routes are
+	// left out.
 	Index int
-	// Clusters are drawn by weight; none where lbd cannot follow the route's
-	// action. Unsupported then names the action, such as redirect, or is "none".
-	// A request that such a route takes has no cluster.
+	// Clusters are drawn by weight. There are none if lbd does not support the route's
+	// action: Unsupported then names it, such as redirect, or is "none".
 	Clusters    []WeightedCluster
 	TotalWeight uint64
 	Unsupported string
@@ -44,19 +39,15 @@ type WeightedCluster struct {
 	Weight uint32
 }
 
-// RouteMatch is what a request must be for a route to be taken.
+// RouteMatch is the conditions of a route on a request.
 type RouteMatch struct {
-	// Exactly one of Path, Prefix and Regex counts: Path or Prefix where it is
-	// not nil, else Regex, which matches whole paths only.
-	Path, Prefix *string
-	Regex        *regexp.Regexp
-	// CaseInsensitive is for Path and Prefix.
-	CaseInsensitive bool
+	// One of Path, Prefix and Regex is set; Regex matches only whole paths.
+	Path, Prefix    *string
+	Regex           *regexp.Regexp
+	CaseInsensitive bool // of Path and Prefix
 	Headers         []HeaderMatch
-	// PerMillion is the part of the requests that the route takes, where
-	// HasFraction is true.
-	PerMillion  uint32
-	HasFraction bool
+	PerMillion      uint32 // the fraction of requests that the route takes, if HasFraction
+	HasFraction     bool
 }
 
 // HeaderMatch is a condition on one header. Several values of a header are
@@ -64,17 +55,14 @@ type RouteMatch struct {
 type HeaderMatch struct {
 	Name   string // in lower case
 	Invert bool
-	// Kind says which of the fields below counts.
-	Kind HeaderMatchKind
-	// String is for HeaderString.
-	String StringMatch
-	// RangeStart and RangeEnd (exclusive) are for HeaderRange.
-	RangeStart, RangeEnd int64
-	// Present is for HeaderPresent.
-	Present bool
+	Kind   HeaderMatchKind
+
+	String               StringMatch // of HeaderString
+	RangeStart, RangeEnd int64       // of HeaderRange; the end is exclusive
+	Present              bool        // of HeaderPresent
 }
 
-// HeaderMatchKind is how a header is looked at.
+// HeaderMatchKind is the kind of a HeaderMatch.
 type HeaderMatchKind uint8
 
 // The kinds of header matchers.
@@ -86,12 +74,10 @@ const (
 
 // StringMatch is a condition on a text (envoy.type.matcher.v3.StringMatcher).
 type StringMatch struct {
-	Kind StringMatchKind
-	// Value is in lower case where CaseInsensitive; empty for MatchRegex.
-	Value           string
+	Kind            StringMatchKind
+	Value           string // in lower case if CaseInsensitive; empty for MatchRegex
 	CaseInsensitive bool
-	// Regex is for MatchRegex; it matches whole texts only.
-	Regex *regexp.Regexp
+	Regex           *regexp.Regexp // of MatchRegex; it matches only whole texts
 }
 
 // StringMatchKind is how a text is compared.
@@ -108,13 +94,11 @@ const (
 
 // HashPolicy is one way to make a request's hash.
 type HashPolicy struct {
-	// Header, in lower case, is hashed, where it is not empty; else the channel's
-	// own id is, the same for all picks of a target.
+	// Header, in lower case, is hashed. If it is empty, the channel's own id is, the same
+	// for all picks of a target.
 	Header string
-	// Regex and Substitution rewrite the header's value before; Regex may be
-	// nil.
+	// Regex and Substitution rewrite the header's value before; Regex may be nil.
 	Regex        *regexp.Regexp
 	Substitution string
-	// Terminal ends the list where this policy made a hash.
-	Terminal bool
+	Terminal     bool // no later policy is used if this one made a hash
 }

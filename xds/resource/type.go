@@ -6,20 +6,15 @@ const typeURLPrefix = "type.googleapis.com/"
 // Type is a kind of resource, by its proto message's name.
 type Type string
 
-// The types that the decoder knows.
+// The types of resources.
 const (
-	// TypeListener is LDS's resource.
-	TypeListener Type = "Listener"
-	// TypeRoutes is RDS's resource.
-	TypeRoutes Type = "RouteConfiguration"
-	// TypeCluster is CDS's resource.
-	TypeCluster Type = "Cluster"
-	// TypeAssignment is EDS's resource.
-	TypeAssignment Type = "ClusterLoadAssignment"
+	TypeListener   Type = "Listener"              // LDS
+	TypeRoutes     Type = "RouteConfiguration"    // RDS
+	TypeCluster    Type = "Cluster"               // CDS
+	TypeAssignment Type = "ClusterLoadAssignment" // EDS
 )
 
-// URL returns the v3 type URL, as a DiscoveryRequest and an Any bear it. It is
-// empty for a type that the decoder does not know.
+// URL returns the v3 type URL, as in a DiscoveryRequest and an Any; empty for other types.
 func (t Type) URL() string {
 	switch t {
 	case TypeCluster:
