@@ -3,33 +3,26 @@ package overload
 import "syscall"
 
 const (
-	// MaxDefaultConnections is the largest default of how many API connections lbd
-	// keeps open.
+	// MaxDefaultConnections is the maximum default limit of API connections.
 	MaxDefaultConnections = 65_536
-	// ownDescriptors are left for lbd itself: listeners, the store, the log, resource
-	// files, management servers, look-ups of names.
+	// ownDescriptors are reserved for lbd itself: listeners, store, log, resource files,
+	// management servers, DNS.
 	ownDescriptors = 64
-	// minDescriptors is the least limit that a budget is made of.
+	// minDescriptors is the minimum limit of a budget.
 	minDescriptors = 64
 )
 
-// Budget divides the descriptors that the process may have, so that callers, probes
-// and held connections do not take each other's.
+// Budget divides the descriptors of the process between its uses.
 type Budget struct {
-	// Limit is the limit of the process (RLIMIT_NOFILE).
-	Limit int
-	// Connections are for the API's callers.
-	Connections int
-	// Dials are for attempts to connect and probes under way.
-	Dials int
-	// Held are for connections to endpoints that are kept (connect modes tcp_hold and
-	// tls).
-	Held int
+	Limit       int // of the process (RLIMIT_NOFILE)
+	Connections int // of API clients
+	Dials       int // concurrent dials and probes
+	Held        int // open connections to endpoints (connect modes tcp_hold and tls)
 }
 
-// NewBudget divides a limit. connections is how many the API may have, three quarters
-// of the limit at most; 0 for the default: half of the limit, [MaxDefaultConnections] at
-// most. dials are the most that may ever be under way.
+// NewBudget divides a limit. connections is the limit of API connections, at most three
+// quarters of limit; 0 for the default: half of limit, at most [MaxDefaultConnections].
+// dials is the maximum number of concurrent dials.
 func NewBudget(limit, connections, dials int) Budget {
 	limit = max(limit, minDescriptors)
 	if connections == 0 {
@@ -41,12 +34,12 @@ func NewBudget(limit, connections, dials int) Budget {
 	return b
 }
 
-// DescriptorLimit returns how many descriptors the process may have. Go raises the
-// soft limit to the hard one when the process starts.
+// DescriptorLimit returns the limit of descriptors of the process. Go raises the soft
+// limit to the hard limit at startup.
 func DescriptorLimit() int {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
-		return 1024 // what most systems allow at least
+		return 1024 // the default of most systems
 	}
 	const most = 1 << 30 // RLIM_INFINITY and the like
 	return int(min(l.Cur, most))

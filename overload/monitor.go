@@ -12,46 +12,42 @@ import (
 )
 
 const (
-	// CheckInterval is how often the monitor checks whether a shortage is over.
+	// CheckInterval is the interval of checks during a shortage.
 	CheckInterval = 250 * time.Millisecond
-	// Calm is how long nothing may have failed until a shortage is over. It is longer
-	// than [RetryPause] can be.
+	// Calm is the time without a failure after which a shortage ends. It exceeds every
+	// pause of [Pause] with [RetryPause].
 	Calm = 3 * time.Second
-	// RetryPause is the mean pause before an operation that failed for a shortage is
-	// tried again.
+	// RetryPause is the mean pause before a retry during a shortage.
 	RetryPause = time.Second
 )
 
-// Pause returns how long to wait before an operation that failed for a shortage is
-// tried again: half of mean to one and a half, so that retries are spread.
+// Pause returns a random pause before a retry, from 0.5 to 1.5 times the mean.
 func Pause(mean time.Duration) time.Duration {
 	return mean/2 + time.Duration(rand.Float64()*float64(mean))
 }
 
-// Monitor knows which resources lbd lacks now. Its methods may be called from any
-// goroutine, and on a nil Monitor, which knows of no shortage.
+// Monitor tracks the current shortages. Its methods are safe for concurrent use. A nil
+// Monitor never has a shortage.
 type Monitor struct {
 	check func() error // fixed after NewMonitor
 
 	mu        sync.Mutex // guards the rest
 	lacking   map[Resource]*shortage
 	watchers  map[*watcher]struct{}
-	changes   int  // how many there were
+	changes   int  // begun and ended shortages
 	notifying bool // a goroutine calls the watchers
 	timer     *time.Timer
 	closed    bool
 }
 
-// State is a shortage that lasts.
+// State is a current shortage.
 type State struct {
 	Resource Resource
-	// Since is when the shortage was noticed.
-	Since time.Time
-	// Err is what the first operation failed with.
-	Err error
+	Since    time.Time // time of the first failure
+	Err      error     // of the first failure
 }
 
-// ProcessWide reports whether any operation may fail for the shortage.
+// ProcessWide reports whether the shortage can affect all operations.
 func (s State) ProcessWide() bool {
 	switch s.Resource {
 	case LocalPorts, HeldConnections, APIConnections:
@@ -61,22 +57,22 @@ func (s State) ProcessWide() bool {
 	}
 }
 
-// String describes the shortage in words.
+// String describes the shortage with its error.
 func (s State) String() string { return s.Resource.Text() + ": " + s.Err.Error() }
 
 type shortage struct {
 	State
 
-	last time.Time // when something failed
+	last time.Time // of the last failure
 }
 
 type watcher struct {
 	notify  func([]State)
-	changes int // of those that there were, how many it knows; guarded by the Monitor's mu
+	changes int // Monitor.changes at the last call; guarded by the Monitor's mu
 }
 
-// NewMonitor returns a Monitor, which has to be closed. check tries whether what needs
-// a descriptor works; nil opens a socket.
+// NewMonitor returns a Monitor. The caller closes it. check tests whether a descriptor can
+// be opened; nil opens a socket.
 func NewMonitor(check func() error) *Monitor {
 	if check == nil {
 		check = openSocket
@@ -84,7 +80,7 @@ func NewMonitor(check func() error) *Monitor {
 	return &Monitor{check: check, lacking: make(map[Resource]*shortage), watchers: make(map[*watcher]struct{})}
 }
 
-// openSocket tries whether a socket can be opened.
+// openSocket opens a socket and closes it.
 func openSocket() error {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if errors.Is(err, syscall.EAFNOSUPPORT) {
@@ -96,7 +92,7 @@ func openSocket() error {
 	return syscall.Close(fd)
 }
 
-// Report notes that an operation failed with err for lack of r.
+// Report records that a shortage of r caused err.
 func (m *Monitor) Report(r Resource, err error) {
 	if m == nil {
 		return
@@ -124,8 +120,7 @@ func (m *Monitor) Report(r Resource, err error) {
 	}
 }
 
-// ReportIf notes that an operation failed, where err means a shortage, and reports
-// whether it does.
+// ReportIf records err if a shortage caused it, and reports whether it did.
 func (m *Monitor) ReportIf(err error) bool {
 	r, ok := Of(err)
 	if ok {
@@ -134,7 +129,7 @@ func (m *Monitor) ReportIf(err error) bool {
 	return ok
 }
 
-// recheck ends the shortages that are over.
+// recheck ends the shortages without a recent failure.
 func (m *Monitor) recheck() {
 	r, fails := Of(m.check())
 	m.mu.Lock()
@@ -162,7 +157,7 @@ func (m *Monitor) recheck() {
 	}
 }
 
-// Current returns the shortages that last, by resource.
+// Current returns the current shortages, by resource.
 func (m *Monitor) Current() []State {
 	if m == nil {
 		return nil
@@ -181,12 +176,12 @@ func (m *Monitor) current() []State {
 	return states
 }
 
-// Short reports whether there is a shortage for which any operation may fail.
+// Short reports whether there is a shortage that can affect all operations.
 func (m *Monitor) Short() bool { return slices.ContainsFunc(m.Current(), State.ProcessWide) }
 
-// Watch calls f with the shortages that last, at once where there are any, and
-// whenever one has begun or ended; never twice at a time. f must not block. stop ends
-// that; a call on its way may still come.
+// Watch calls f with the current shortages, first if there are any, and then after each
+// change; one call at a time. f must not block. After stop, a call that has begun may still
+// finish.
 func (m *Monitor) Watch(f func([]State)) (stop func()) {
 	if m == nil {
 		return func() {}
@@ -206,8 +201,8 @@ func (m *Monitor) Watch(f func([]State)) (stop func()) {
 	}
 }
 
-// notify calls the watchers that do not know the last change, unless another
-// goroutine does so already.
+// notify calls the watchers that have not seen the last change, unless another goroutine
+// is doing so.
 func (m *Monitor) notify() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -236,7 +231,7 @@ func (m *Monitor) notify() {
 	}
 }
 
-// Close ends the checks. Nothing is noted afterwards, and no watcher called for it.
+// Close ends the checks, and ignores later reports.
 func (m *Monitor) Close() {
 	if m == nil {
 		return

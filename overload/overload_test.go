@@ -98,7 +98,7 @@ func TestIPv6Address(t *testing.T) {
 	}
 }
 
-// log notes what a watcher is told.
+// log records the calls of a watcher.
 type log struct {
 	mu    sync.Mutex
 	start time.Time
@@ -156,32 +156,31 @@ func TestMonitor(t *testing.T) {
 		synctest.Wait()
 		want := []string{"1s [descriptors]", "7s [descriptors local_ports]", "10s [descriptors]", "23s []"}
 		if got := l.got(); !slices.Equal(got, want) {
-			t.Errorf("told %q, want %q", got, want)
+			t.Errorf("calls %q, want %q", got, want)
 		}
 		stop()
 		m.ReportIf(syscall.ENOMEM)
 		m.Watch(l.add)
 		synctest.Wait()
 		if got := l.got(); len(got) != 5 || got[4] != "1m20s [memory]" {
-			t.Errorf("told %q: a watcher hears at once of what lasts, and nothing once it is stopped", got)
+			t.Errorf("calls %q: want one at once for a current shortage, and none after stop", got)
 		}
 	})
 }
 
-// TestMonitorOfNone: a Monitor that is not there knows of nothing.
-func TestMonitorOfNone(t *testing.T) {
+// A nil Monitor never has a shortage.
+func TestNilMonitor(t *testing.T) {
 	var m *overload.Monitor
 	m.Report(overload.Memory, syscall.ENOMEM)
-	m.Watch(func([]overload.State) { t.Error("told") })()
+	m.Watch(func([]overload.State) { t.Error("the watcher was called") })()
 	m.Close()
 	if m.Short() || len(m.Current()) > 0 || !m.ReportIf(syscall.ENOMEM) {
-		t.Error("it knows something")
+		t.Error("it has a shortage")
 	}
 }
 
-// TestMonitorAtTheSameTime: whoever reports and watches at the same time, the last that
-// a watcher is told is what there is.
-func TestMonitorAtTheSameTime(t *testing.T) {
+// With concurrent reports and watches, the last call of each watcher has the current state.
+func TestConcurrentReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := overload.NewMonitor(func() error { return nil })
 		defer m.Close()

@@ -1,7 +1,7 @@
-// Package overload knows when lbd itself lacks something that only the operating
-// system can give: descriptors, memory, local ports. Such a shortage is the fault of
-// no endpoint and of no server, so whoever meets one keeps the state of things as it
-// is, reports the shortage to the [Monitor], and tries again.
+// Package overload detects that lbd itself lacks a resource of the operating system:
+// descriptors, memory, local ports. Such a shortage is not a failure of an endpoint or a
+// server: code that encounters one keeps all states, reports it to the [Monitor], and
+// retries.
 package overload
 
 import (
@@ -12,33 +12,31 @@ import (
 	"syscall"
 )
 
-// Resource is something that lbd can lack: of the system, or of its own budgets.
+// Resource is a resource of the system, or of lbd's own budgets.
 type Resource string
 
-// The resources, with the error of the system that means the lack of each.
+// The resources, with the system error of each shortage.
 const (
-	// Descriptors: lbd has as many open files and sockets as its limit allows (EMFILE).
+	// Descriptors: the limit of open files of the process is reached (EMFILE).
 	Descriptors Resource = "descriptors"
-	// SystemDescriptors: the whole system has as many as it allows (ENFILE).
+	// SystemDescriptors: the limit of open files of the system is reached (ENFILE).
 	SystemDescriptors Resource = "system_descriptors"
-	// Buffers: the system has no room for another socket's buffers (ENOBUFS).
+	// Buffers: the system has no space for socket buffers (ENOBUFS).
 	Buffers Resource = "buffers"
-	// Memory: the system has no memory for what was asked (ENOMEM).
+	// Memory: the system has no memory for the operation (ENOMEM).
 	Memory Resource = "memory"
-	// LocalPorts: every local port is in use toward some address (EADDRNOTAVAIL).
+	// LocalPorts: all local ports are in use for one address (EADDRNOTAVAIL).
 	LocalPorts Resource = "local_ports"
-	// HeldConnections: lbd holds as many connections to endpoints as it may
-	// ([Budget]'s Held).
+	// HeldConnections: the limit Budget.Held of connections to endpoints is reached.
 	HeldConnections Resource = "held_connections"
-	// APIConnections: the API has as many connections as it may, and none is idle.
+	// APIConnections: the limit of API connections is reached, and none is idle.
 	APIConnections Resource = "api_connections"
 )
 
 // Resources are all of them.
 var Resources = []Resource{Descriptors, SystemDescriptors, Buffers, Memory, LocalPorts, HeldConnections, APIConnections}
 
-// errnos are the errors that always mean a shortage. EADDRNOTAVAIL is not among
-// them: see [OfDial].
+// errnos are the errors that always mean a shortage. For EADDRNOTAVAIL see [OfDial].
 var errnos = []struct {
 	errno    syscall.Errno
 	resource Resource
@@ -49,7 +47,7 @@ var errnos = []struct {
 	{syscall.ENOMEM, Memory},
 }
 
-// Text says what is wrong, for people.
+// Text describes the shortage.
 func (r Resource) Text() string {
 	switch r {
 	case Descriptors:
@@ -69,8 +67,7 @@ func (r Resource) Text() string {
 	}
 }
 
-// Of returns which resource was lacking when an operation failed with err; ok is
-// false for any other error, and for nil.
+// Of returns the resource whose shortage caused err; ok is false for other errors.
 func Of(err error) (r Resource, ok bool) {
 	if err == nil {
 		return "", false
@@ -80,15 +77,14 @@ func Of(err error) (r Resource, ok bool) {
 			return e.resource, true
 		}
 	}
-	// The net package keeps only the text of what a look-up failed with.
+	// The net package keeps only the text of the cause of a lookup error.
 	if failed, isLookup := errors.AsType[*net.DNSError](err); isLookup {
 		return OfText(failed.Err)
 	}
 	return "", false
 }
 
-// OfText is Of for an error of which only the text is left. It must be one that nobody
-// else can write.
+// OfText is Of for the text of an error. It must not come from another party.
 func OfText(text string) (Resource, bool) {
 	text = strings.TrimRight(text, `"`)
 	for _, e := range errnos {
@@ -99,10 +95,8 @@ func OfText(text string) (Resource, bool) {
 	return "", false
 }
 
-// OfDial is Of for a TCP connection to address that failed with err. connect makes
-// connections: EADDRNOTAVAIL is a shortage only if a UDP connection to the same
-// address can be made, because it is also what an IPv6 address returns where IPv6 is
-// disabled.
+// OfDial is Of for the error of a TCP dial to address. connect dials: EADDRNOTAVAIL is a
+// shortage only if UDP to the address succeeds, because a disabled IPv6 causes it too.
 func OfDial(ctx context.Context, err error, address string, connect func(ctx context.Context, network, address string) (net.Conn, error)) (Resource, bool) {
 	if r, ok := Of(err); ok {
 		return r, true
