@@ -14,61 +14,58 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// directory is where the cache lies in the data directory.
+// directory is the directory of the cache in the data directory.
 const directory = "last-known-good"
 
-// MaxResources is how many resources are kept; what comes when there are as many is
-// not. A cluster is two of them, its Cluster and its ClusterLoadAssignment.
+// MaxResources is the maximum number of resources on disk. The cache drops more.
 const MaxResources = 200_000
 
 const (
-	// gather is how long what was put waits for more of it.
-	gather = 500 * time.Millisecond
-	// retry is how long a disk that refused is left alone.
-	retry = 10 * time.Second
+	// batchDelay is the time from the first change of a batch to its write.
+	batchDelay = 500 * time.Millisecond
+	// retryDelay replaces it after a failed write.
+	retryDelay = 10 * time.Second
 )
 
-// Options are Open's.
+// Options are the parameters of Open.
 type Options struct {
-	// Logger is told what is wrong with the disk. By default nobody is.
+	// Logger logs errors of the disk. Default: no log.
 	Logger *slog.Logger
 }
 
-// Cache holds the last known good resources. Its methods may be called at the same
-// time.
+// Cache stores the last known good resources. Its methods are safe for concurrent use.
 type Cache struct {
 	// fixed after Open
 	logger  *slog.Logger
-	store   *store.Store // nil: nothing is kept
-	most    int
-	wake    chan struct{} // has room for one
+	store   *store.Store // nil: the cache is empty and stores nothing
+	limit   int
+	wake    chan struct{} // capacity 1
 	closing chan struct{}
-	quiet   chan struct{} // closed when the writer has ended
+	done    chan struct{} // closed when the writer has ended
 
-	// the writer's only
-	failing bool
-	full    bool // the logger knows that there are too many
-	refused bool // the logger knows of a resource that cannot be kept
+	// writer only
+	failing        bool // the last write failed
+	limitLogged    bool
+	rejectedLogged bool // a resource that cannot be stored was logged
 
 	// guarded by mu
 	mu      sync.Mutex
-	pending map[resource.Key]*resource.Update // what is not on disk yet; nil is to be removed
+	pending map[resource.Key]*resource.Update // not on disk yet; nil removes a resource
 
 	close    sync.Once
 	closeErr error
 }
 
-// Open opens the cache in a data directory, or makes it. With an empty dir, and
-// where there is a disk that cannot be used, the cache holds nothing and keeps
-// nothing; the logger is told of the latter. A damaged file is set aside, told of,
-// and begun anew.
+// Open opens the cache in a data directory, or creates it. If dir is empty, or cannot be
+// used, which is logged, the cache is empty and stores nothing. A damaged file is logged,
+// set aside and replaced.
 func Open(dir string, o Options) *Cache {
 	c := &Cache{
 		logger:  o.Logger,
-		most:    MaxResources,
+		limit:   MaxResources,
 		wake:    make(chan struct{}, 1),
 		closing: make(chan struct{}),
-		quiet:   make(chan struct{}),
+		done:    make(chan struct{}),
 		pending: map[resource.Key]*resource.Update{},
 	}
 	if c.logger == nil {
@@ -78,30 +75,30 @@ func Open(dir string, o Options) *Cache {
 		c.store = openStore(filepath.Join(dir, directory), c.logger)
 	}
 	if c.store == nil {
-		close(c.quiet)
+		close(c.done)
 	} else {
 		go c.write()
 	}
 	return c
 }
 
-// openStore returns nil, and says why, where there is nothing that can be opened.
+// openStore returns nil, and logs the error, if the store cannot be opened.
 func openStore(dir string, logger *slog.Logger) *store.Store {
 	options := store.Options{Logger: logger, BeginEmpty: true}
 	s, err := store.Open(dir, options)
 	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && damaged.SetAside != "" {
-		logger.Error("the last known good configuration is damaged: it is set aside, and begun anew",
+		logger.Error("the last known good configuration is damaged: lbd sets it aside and starts with an empty one",
 			"file", damaged.Path, "kept_as", damaged.SetAside, "reason", damaged.Reason)
 		s, err = store.Open(dir, options)
 	}
 	if err != nil {
-		logger.Error("the last known good configuration cannot be kept on disk: a restart without a management server would begin empty", "directory", dir, "error", err)
+		logger.Error("the last known good configuration cannot be kept on disk: a restart without a management server would start empty", "directory", dir, "error", err)
 		return nil
 	}
 	return s
 }
 
-// All yields what is on disk, in the order of type and name.
+// All yields the resources on disk, by type and name.
 func (c *Cache) All() iter.Seq[resource.Update] {
 	return func(yield func(resource.Update) bool) {
 		if c.store == nil {
@@ -110,7 +107,7 @@ func (c *Cache) All() iter.Seq[resource.Update] {
 		for kept := range c.store.Snapshot().All() {
 			e, err := decodeEntry(kept.Key, kept.Raw)
 			if err != nil {
-				c.logger.Error("a resource of the last known good configuration is left out", "resource", kept.Key, "error", err)
+				c.logger.Error("a resource of the last known good configuration is invalid", "resource", kept.Key, "error", err)
 				continue
 			}
 			if !yield(e) {
@@ -120,12 +117,11 @@ func (c *Cache) All() iter.Seq[resource.Update] {
 	}
 }
 
-// Put keeps the versions of resources in place of earlier ones, and removes those without
-// Raw. It does not wait for the disk. Raw is shared from then on. After Close it does
-// nothing.
+// Put adds or replaces resources, and removes those without Raw. It does not wait for the
+// disk, and keeps Raw. After Close it does nothing.
 func (c *Cache) Put(updates []resource.Update) {
 	select {
-	case <-c.quiet: // no disk, or closed
+	case <-c.done: // no disk, or closed
 		return
 	default:
 	}
@@ -136,54 +132,53 @@ func (c *Cache) Put(updates []resource.Update) {
 		}
 	}
 	c.mu.Unlock()
-	c.awaken()
+	c.wakeWriter()
 }
 
-func (c *Cache) awaken() {
+func (c *Cache) wakeWriter() {
 	select {
 	case c.wake <- struct{}{}:
-	default: // the writer knows already
+	default:
 	}
 }
 
-// Close writes what is not on disk yet, once, and closes the file. The error says
-// what could not be written. A second Close returns what the first did.
+// Close writes the pending changes, without a retry, and closes the file. Further calls
+// return the same error.
 func (c *Cache) Close() error {
 	c.close.Do(func() {
 		if c.store == nil {
 			return
 		}
 		close(c.closing)
-		<-c.quiet
+		<-c.done
 		c.closeErr = errors.Join(c.flush(), c.store.Close())
 	})
 	return c.closeErr
 }
 
-// write is the writer: the goroutine that waits for the disk.
+// write is the goroutine of the writer.
 func (c *Cache) write() {
-	defer close(c.quiet)
+	defer close(c.done)
 	for {
 		select {
 		case <-c.closing:
 			return
 		case <-c.wake:
 		}
-		wait := gather
+		wait := batchDelay
 		if c.failing {
-			wait = retry
+			wait = retryDelay
 		}
 		select {
 		case <-c.closing:
 			return
 		case <-time.After(wait):
 		}
-		c.tell(c.flush())
+		c.logWrite(c.flush())
 	}
 }
 
-// flush writes what is pending. What the disk refuses stays pending, unless newer
-// has come.
+// flush writes the pending changes. They stay pending if that fails.
 func (c *Cache) flush() error {
 	c.mu.Lock()
 	batch := c.pending
@@ -199,14 +194,14 @@ func (c *Cache) flush() error {
 	if err == nil {
 		return nil
 	}
-	c.putBack(batch)
-	c.awaken()
+	c.restore(batch)
+	c.wakeWriter()
 	return err
 }
 
-// putBack makes a batch pending again that the disk refused. What came and went
-// since is forgotten, so that names without end cannot pile up meanwhile.
-func (c *Cache) putBack(batch map[resource.Key]*resource.Update) {
+// restore makes a batch pending again, without changes that newer ones replace and removals
+// of resources that are not on disk: otherwise the names would accumulate.
+func (c *Cache) restore(batch map[resource.Key]*resource.Update) {
 	onDisk := c.store.Snapshot()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,8 +214,7 @@ func (c *Cache) putBack(batch map[resource.Key]*resource.Update) {
 	}
 }
 
-// apply makes the batch's changes, but for those that change nothing and those that
-// cannot be kept.
+// apply makes the changes of a batch, except those without effect and above the limit.
 func (c *Cache) apply(tx *store.Tx, batch map[resource.Key]*resource.Update) {
 	count := c.store.Snapshot().Len()
 	for key, e := range batch {
@@ -237,39 +231,39 @@ func (c *Cache) apply(tx *store.Tx, batch map[resource.Key]*resource.Update) {
 			if old, err := decodeEntry(key, kept.Raw); err == nil && old.Server == e.Server && bytes.Equal(old.Raw, e.Raw) {
 				continue
 			}
-		} else if count >= c.most {
-			c.tellFull()
+		} else if count >= c.limit {
+			c.logLimit()
 			continue
 		}
 		if err := tx.Put(key, encode(e)); err != nil {
-			c.tellRefused(key, err)
+			c.logRejected(key, err)
 		} else if !there {
 			count++
 		}
 	}
 }
 
-// tell says once that the disk refuses, and once that it takes again.
-func (c *Cache) tell(err error) {
+// logWrite logs the first failed write, and the first successful one after it.
+func (c *Cache) logWrite(err error) {
 	switch failing := err != nil; {
 	case failing && !c.failing:
-		c.logger.Error("the last known good configuration cannot be written: a restart without a management server would serve an older one", "retry_every", retry, "error", err)
+		c.logger.Error("the last known good configuration cannot be written: a restart without a management server would serve an older one", "retry_every", retryDelay, "error", err)
 	case !failing && c.failing:
 		c.logger.Info("the last known good configuration is on disk again")
 	}
 	c.failing = err != nil
 }
 
-func (c *Cache) tellFull() {
-	if !c.full {
-		c.full = true
-		c.logger.Error("the last known good configuration holds as many resources as it may: more are not kept", "resources", c.most)
+func (c *Cache) logLimit() {
+	if !c.limitLogged {
+		c.limitLogged = true
+		c.logger.Error("the last known good configuration has reached its limit: more resources are not stored", "limit", c.limit)
 	}
 }
 
-func (c *Cache) tellRefused(key resource.Key, err error) {
-	if !c.refused {
-		c.refused = true
-		c.logger.Error("a resource cannot be kept as last known good; others like it are not told of", "resource", key, "error", err)
+func (c *Cache) logRejected(key resource.Key, err error) {
+	if !c.rejectedLogged {
+		c.rejectedLogged = true
+		c.logger.Error("a resource cannot be stored as last known good; further ones are not logged", "resource", key, "error", err)
 	}
 }

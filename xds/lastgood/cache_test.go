@@ -28,10 +28,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// soon is when what was put is on disk at the latest.
+// soon is the maximum time until a change is on disk.
 const soon = time.Second
 
-// pass lets time go by, in a bubble, until all that happens by then has happened.
+// pass advances the time of the bubble, and waits until all goroutines block.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -87,7 +87,7 @@ func wantAll(t *testing.T, c *Cache, want ...resource.Update) {
 	}
 }
 
-func TestWhatIsPutIsOnDiskSoon(t *testing.T) {
+func TestPutAndRemove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, t.TempDir(), nil)
 		a, b := entry("a", "1", "v1"), entry("b", "22", "")
@@ -117,15 +117,15 @@ func TestNewestWins(t *testing.T) {
 	})
 }
 
-// TestNewestWinsOverWhatWasRefused puts back a batch while newer has come.
-func TestNewestWinsOverWhatWasRefused(t *testing.T) {
+// A failed batch does not replace newer changes.
+func TestRestoreKeepsNewerChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, t.TempDir(), nil)
-		refusedA, refusedB, newer := entry("a", "1", "v1"), entry("b", "1", "v1"), entry("a", "2", "v2")
+		failedA, failedB, newer := entry("a", "1", "v1"), entry("b", "1", "v1"), entry("a", "2", "v2")
 		c.Put([]resource.Update{newer})
-		c.putBack(map[resource.Key]*resource.Update{refusedA.Key: &refusedA, refusedB.Key: &refusedB})
+		c.restore(map[resource.Key]*resource.Update{failedA.Key: &failedA, failedB.Key: &failedB})
 		pass(soon)
-		wantAll(t, c, newer, refusedB)
+		wantAll(t, c, newer, failedB)
 	})
 }
 
@@ -139,13 +139,13 @@ func TestSameContentKeepsVersionAndTime(t *testing.T) {
 		c.Put([]resource.Update{entry("a", "1", "v2")})
 		pass(soon)
 		if c.store.Snapshot() != before {
-			t.Error("it is written again")
+			t.Error("unchanged content is written again")
 		}
 		wantAll(t, c, first)
 	})
 }
 
-func TestCloseWritesTheRest(t *testing.T) {
+func TestCloseWritesPending(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, nil)
 	a := entry("a", "1", "v1")
@@ -166,10 +166,10 @@ func TestWithoutDirectory(t *testing.T) {
 	wantAll(t, c)
 	closeCache(t, c)
 	if len(c.pending) != 0 {
-		t.Errorf("%d resources wait for a disk that is none", len(c.pending))
+		t.Errorf("%d resources are pending without a disk", len(c.pending))
 	}
 	if log.Len() != 0 {
-		t.Errorf("told:\n%s", log.String())
+		t.Errorf("the log:\n%s", log.String())
 	}
 }
 
@@ -200,7 +200,7 @@ func fleet(t *testing.T, version string, weight uint32) []resource.Update {
 	return entries
 }
 
-// TestKilled opens what lies on disk while the cache that wrote it is still open.
+// TestKilled opens a copy of the files while the cache is open.
 func TestKilled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, copied := t.TempDir(), filepath.Join(t.TempDir(), "copy")
@@ -221,7 +221,7 @@ func TestKilled(t *testing.T) {
 			}
 		}
 		if want[last[0].Key].Version != "v1" || want[last[1].Key].Version != "v2" {
-			t.Fatal("the fleets are not what they should be")
+			t.Fatal("the fleets are invalid")
 		}
 		var entries []resource.Update
 		for _, e := range want {
@@ -231,7 +231,7 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// TestFlood counts commits while hundreds of updates a second come.
+// TestFlood counts the commits for hundreds of updates per second.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, t.TempDir(), nil)
@@ -247,7 +247,7 @@ func TestFlood(t *testing.T) {
 			}
 		}
 		if commits > 2*seconds || commits < 2*seconds-1 {
-			t.Errorf("%d commits in %d seconds, which should be two a second", commits, seconds)
+			t.Errorf("%d commits in %d seconds, want two per second", commits, seconds)
 		}
 		pass(soon)
 		i := seconds*100 - 1
@@ -255,7 +255,7 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-func TestManyAtOnce(t *testing.T) {
+func TestConcurrentUse(t *testing.T) {
 	c := open(t, t.TempDir(), nil)
 	var want []resource.Update
 	var all sync.WaitGroup
@@ -280,11 +280,11 @@ func TestLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		c := open(t, t.TempDir(), &log)
-		c.most = 2
+		c.limit = 2
 		c.Put([]resource.Update{entry("x", "1", "v1"), entry("y", "1", "v1"), entry("z", "1", "v1")})
 		pass(soon)
 		if n := len(slices.Collect(c.All())); n != 2 {
-			t.Errorf("%d of three are kept", n)
+			t.Errorf("%d of 3 are stored", n)
 		}
 		c.Put(removed(clusterKey("x"), clusterKey("y"), clusterKey("z")))
 		c.Put([]resource.Update{entry("a", "1", "v1"), entry("b", "1", "v1")})
@@ -298,13 +298,13 @@ func TestLimit(t *testing.T) {
 		wantAll(t, c, entry("b", "2", "v2"), entry("c", "1", "v1"))
 		c.Put([]resource.Update{entry("a", "1", "v1")})
 		pass(soon)
-		if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "resources=2") {
-			t.Errorf("told:\n%s", log.String())
+		if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "limit=2") {
+			t.Errorf("the log:\n%s", log.String())
 		}
 	})
 }
 
-func TestNamesThatCannotBeKept(t *testing.T) {
+func TestInvalidNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		c := open(t, t.TempDir(), &log)
@@ -314,12 +314,12 @@ func TestNamesThatCannotBeKept(t *testing.T) {
 		pass(soon)
 		wantAll(t, c, entry("a", "1", "v1"))
 		if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), store.ErrInvalidKey.Error()) {
-			t.Errorf("told:\n%s", log.String())
+			t.Errorf("the log:\n%s", log.String())
 		}
 	})
 }
 
-// TestDamagedFile is set aside, told of, and begun anew.
+// A damaged file is set aside, logged and replaced.
 func TestDamagedFile(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, nil)
@@ -340,19 +340,19 @@ func TestDamagedFile(t *testing.T) {
 	c = open(t, dir, &log)
 	wantAll(t, c)
 	aside, err := filepath.Glob(path + ".damaged-*")
-	if err != nil || len(aside) != 1 || !strings.Contains(log.String(), aside[0]) || !strings.Contains(log.String(), "is set aside, and begun anew") {
-		t.Errorf("%v lie there, told:\n%s", aside, log.String())
+	if err != nil || len(aside) != 1 || !strings.Contains(log.String(), aside[0]) || !strings.Contains(log.String(), "sets it aside and starts with an empty one") {
+		t.Errorf("files %v, the log:\n%s", aside, log.String())
 	}
 	if kept, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(kept, data) {
-		t.Errorf("what is set aside has changed: %v", err)
+		t.Errorf("the damaged file has changed: %v", err)
 	}
 	c.Put([]resource.Update{entry("b", "1", "v1")})
 	closeCache(t, c)
 	wantAll(t, open(t, dir, nil), entry("b", "1", "v1"))
 }
 
-// TestDiskThatCannotBeUsed goes on without it, and tells why.
-func TestDiskThatCannotBeUsed(t *testing.T) {
+// A disk that cannot be used is logged; the cache then stores nothing.
+func TestUnusableDisk(t *testing.T) {
 	for name, row := range map[string]struct {
 		prepare func(t *testing.T, dir string)
 		want    string
@@ -377,14 +377,14 @@ func TestDiskThatCannotBeUsed(t *testing.T) {
 			wantAll(t, c)
 			closeCache(t, c)
 			if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), row.want) {
-				t.Errorf("told:\n%s", log.String())
+				t.Errorf("the log:\n%s", log.String())
 			}
 		})
 	}
 }
 
-// TestEntriesOfAnotherLbd leaves out what it cannot read.
-func TestEntriesOfAnotherLbd(t *testing.T) {
+// Entries of an unknown format are logged and ignored.
+func TestUnknownFormat(t *testing.T) {
 	dir := t.TempDir()
 	s, err := store.Open(filepath.Join(dir, directory), store.Options{})
 	if err != nil {
@@ -408,15 +408,15 @@ func TestEntriesOfAnotherLbd(t *testing.T) {
 	c := open(t, dir, &log)
 	wantAll(t, c, entry("good", "1", "v1"))
 	if n := strings.Count(log.String(), "level=ERROR"); n != 3 {
-		t.Errorf("told:\n%s", log.String())
+		t.Errorf("the log:\n%s", log.String())
 	}
 	c.Put([]resource.Update{entry("later", "1", "v1")})
 	closeCache(t, c)
 	wantAll(t, c, entry("good", "1", "v1"), entry("later", "1", "v1"))
 }
 
-// An entry of a version that did not note the server is read, and replaced by one that
-// does, also if the resource is the same.
+// An entry without a server is valid. One with a server replaces it, also if the resource is
+// the same.
 func TestEntryWithoutServer(t *testing.T) {
 	old := []byte{formatWithoutServer, 0, 0, 0, 0, 0, 0, 0, 7, 2, 'v', '1', 'r', 'a', 'w'}
 	e, err := decodeEntry(clusterKey("a"), old)
@@ -450,7 +450,7 @@ func TestEntryWithoutServer(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	for got := range c.All() {
 		if got.Server != "b:1" {
-			t.Errorf("kept %+v", got)
+			t.Errorf("stored %+v", got)
 		}
 	}
 }

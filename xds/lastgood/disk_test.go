@@ -18,8 +18,7 @@ import (
 
 const fileLimitEnv = "LBD_LASTGOOD_TEST_FILE_LIMIT"
 
-// TestFullDisk limits how large files may grow. The limit is the whole process's,
-// so it has one of its own.
+// TestFullDisk limits the size of files, in a process of its own.
 func TestFullDisk(t *testing.T) {
 	if os.Getenv(fileLimitEnv) == "" {
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestFullDisk$", "-test.v")
@@ -60,10 +59,10 @@ func onFullDisk(t *testing.T) {
 	limitFiles(t, uint64(info.Size()))
 	large := entry("large", strings.Repeat("large ", 200_000), "v2")
 	c.Put([]resource.Update{large, entry("b", "1", "v2")})
-	pass(3 * retry)
+	pass(3 * retryDelay)
 	wantAll(t, c, before, entry("gone", "1", "v1"))
 	if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "cannot write to the data directory") {
-		t.Errorf("told %d times:\n%s", n, log.String())
+		t.Errorf("logged %d times:\n%s", n, log.String())
 	}
 	// What comes meanwhile is not lost, and what goes leaves nothing behind.
 	c.Put([]resource.Update{entry("b", "2", "v3")})
@@ -73,25 +72,25 @@ func onFullDisk(t *testing.T) {
 		c.Put([]resource.Update{entry(name, "1", "v3")})
 		c.Put(removed(clusterKey(name)))
 	}
-	pass(3 * retry)
+	pass(3 * retryDelay)
 	c.mu.Lock()
 	if len(c.pending) != 3 {
-		t.Errorf("%d resources wait for the disk", len(c.pending))
+		t.Errorf("%d resources are pending", len(c.pending))
 	}
 	c.mu.Unlock()
 
 	limitFiles(t, unix.RLIM_INFINITY)
-	pass(retry + soon)
+	pass(retryDelay + soon)
 	wantAll(t, c, before, entry("b", "2", "v3"), large)
 	if n := strings.Count(log.String(), "level="); n != 2 || !strings.Contains(log.String(), "is on disk again") {
-		t.Errorf("told %d times:\n%s", n, log.String())
+		t.Errorf("logged %d times:\n%s", n, log.String())
 	}
 
 	limitFiles(t, uint64(info.Size()))
 	c = Open(t.TempDir(), Options{})
 	c.Put([]resource.Update{large})
 	if err := c.Close(); err == nil {
-		t.Error("Close does not say that it could not write")
+		t.Error("Close returns no error although the write failed")
 	}
 	limitFiles(t, unix.RLIM_INFINITY)
 }

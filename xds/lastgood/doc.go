@@ -1,17 +1,15 @@
-// Package lastgood keeps on disk what a management server last said, so that a
-// daemon that starts while the server is away serves what it had.
+// Package lastgood stores on disk the last resources of management servers, so that a
+// daemon that starts while its server is unreachable can use them.
 //
-// It is a cache: nobody waits for its disk, and nothing that is wrong with it stops
-// the daemon or takes away what is served. What is put is on disk within about a
-// second, in one commit with all that came meanwhile, of each key only the newest.
+// It is a cache: no caller waits for the disk, and no error of the disk stops the daemon
+// or removes a resource in use. Changes are on disk within about a second, in one commit
+// with all others of that time; of several changes of a resource, only the last.
 //
-// There is one entry for each resource, whichever targets need it. It notes which
-// management server sent the resource, so that the caller can hold to gRFC A71: the
-// resource of a preferred server is neither replaced nor removed by what a fallback
-// server says, and is there after a restart. An entry of an lbd that did not note the
-// server counts as the preferred one's.
+// A resource has one entry for all targets. It has the management server that sent the
+// resource, so that the caller can follow gRFC A71: a fallback server neither replaces nor
+// removes a resource of a preferred server, also after a restart. An entry without a
+// server, of an older lbd, counts as one of the preferred server.
 //
-// The file is that of xds/store, DIR/last-known-good/lbd.db, with all its checks: a
-// file that is not exactly as it was written is set aside, and the cache begins
-// empty.
+// The file is DIR/last-known-good/lbd.db, of package store. A damaged file is set aside,
+// and the cache starts empty.
 package lastgood

@@ -8,15 +8,15 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// The store keeps of an Update: the format (1 byte), Updated in Unix
-// nanoseconds (8 bytes, big endian), the length of Version (uvarint), Version, the
-// same of Server, Raw. An older format has no Server.
+// An encoded Update is: the format (1 byte), Updated in Unix nanoseconds (8 bytes, big
+// endian), Version with its length (uvarint), Server with its length, Raw. An older format
+// has no Server.
 const (
 	formatWithoutServer = 1
 	entryFormat         = 2
 )
 
-var errUnknownFormat = errors.New("the entry has a format that this lbd does not know")
+var errUnknownFormat = errors.New("unknown format of the entry")
 
 func encode(e *resource.Update) []byte {
 	b := make([]byte, 0, 9+2*binary.MaxVarintLen64+len(e.Version)+len(e.Server)+len(e.Raw))
@@ -31,7 +31,7 @@ func appendString(b []byte, s string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
-// decodeEntry is encode's inverse. The Update's Raw is b's tail.
+// decodeEntry is the inverse of encode. Raw is the end of b.
 func decodeEntry(key resource.Key, b []byte) (resource.Update, error) {
 	if len(b) < 9 || b[0] != formatWithoutServer && b[0] != entryFormat {
 		return resource.Update{}, errUnknownFormat
