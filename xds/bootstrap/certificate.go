@@ -11,10 +11,8 @@ import (
 )
 
 // CertificateProvider reads certificates from files: gRPC's file_watcher plugin
-// (gRFC A29). Its methods may be called at the same time.
-//
-// It has no goroutine: files are read again when certificates are asked for and
-// what is at hand is older than refresh_interval.
+// (gRFC A29). Its methods are safe for concurrent use. It has no goroutine: a call reads the
+// files again if its data is older than refresh_interval.
 type CertificateProvider struct {
 	// fixed after Parse
 	certificateFile, privateKeyFile string // both or none
@@ -28,9 +26,8 @@ type CertificateProvider struct {
 	roots    material[*x509.CertPool]
 }
 
-// Instances returns a function that describes the certificate provider of an
-// instance: whether there is one, whether it has roots to trust and a certificate
-// to show. A nil Config, which is that of no bootstrap, returns nil.
+// Instances returns a function that reports whether an instance has a certificate provider,
+// and whether that has roots and an identity. It returns nil for a nil Config.
 func (c *Config) Instances() func(instance string) (roots, identity, ok bool) {
 	if c == nil {
 		return nil
@@ -44,8 +41,8 @@ func (c *Config) Instances() func(instance string) (roots, identity, ok bool) {
 	}
 }
 
-// Certificates returns what the provider of an instance has now, as its own
-// Certificates does. A provider that there is not is an error.
+// Certificates returns the certificates of an instance's provider. A missing provider is an
+// error.
 func (c *Config) Certificates(instance string) (identity []tls.Certificate, roots *x509.CertPool, err error) {
 	if c == nil || c.CertificateProviders[instance] == nil {
 		return nil, nil, errors.New("the bootstrap does not have it")
@@ -53,12 +50,11 @@ func (c *Config) Certificates(instance string) (identity []tls.Certificate, root
 	return c.CertificateProviders[instance].Certificates()
 }
 
-// Certificates returns the certificate to show and the roots to trust, each nil if
-// no file is configured for it. They must not be changed.
+// Certificates returns the identity and the trusted roots, each nil if no file is
+// configured. They must not be changed.
 //
-// Files that cannot be read, or are no good, are read again at the next call. While
-// there is something good from before, that is returned, and the logger is told
-// once; else the error names the file.
+// If a file is missing or invalid, the last good version is returned, and the error is
+// logged once; without one, the error is returned. The next call reads the file again.
 func (p *CertificateProvider) Certificates() (identity []tls.Certificate, roots *x509.CertPool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,33 +104,33 @@ func (p *CertificateProvider) readRoots() (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("ca_certificate_file %s: holds no certificate in PEM", p.caCertificateFile)
+		return nil, fmt.Errorf("ca_certificate_file %s: has no certificate in PEM", p.caCertificateFile)
 	}
 	return pool, nil
 }
 
-// material is what was last read, and is good.
+// material is the last valid content of a file.
 type material[T any] struct {
-	value T
-	good  bool
-	at    time.Time
-	told  string // the error that the logger knows of
+	value  T
+	valid  bool
+	at     time.Time
+	logged string // the last logged error
 }
 
-// get returns the value, read anew where it is too old.
+// get returns the value. It reads the file again if the value is too old.
 func (m *material[T]) get(p *CertificateProvider, now time.Time, read func() (T, error)) (T, error) {
-	if m.good && now.Sub(m.at) < p.refresh {
+	if m.valid && now.Sub(m.at) < p.refresh {
 		return m.value, nil
 	}
 	value, err := read()
 	switch {
 	case err == nil:
-		*m = material[T]{value: value, good: true, at: now}
-	case !m.good:
+		*m = material[T]{value: value, valid: true, at: now}
+	case !m.valid:
 		return value, err
-	case err.Error() != m.told:
-		m.told = err.Error()
-		p.logger.Error("cannot read a certificate again: what was read before stays in use", "error", err, "read", m.at)
+	case err.Error() != m.logged:
+		m.logged = err.Error()
+		p.logger.Error("cannot read a certificate again: the last good version stays in use", "error", err, "read", m.at)
 	}
 	return m.value, nil
 }

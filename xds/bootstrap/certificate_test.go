@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// provider is the one of a bootstrap with all three files of dir.
+// provider returns a provider with all three files of dir.
 func provider(t *testing.T, dir, interval string, logger *slog.Logger) *CertificateProvider {
 	t.Helper()
 	c, err := Parse([]byte(`{`+plainServers+`, `+plainNode+`, "certificate_providers": {"default": {"plugin_name": "file_watcher", "config": {
@@ -24,7 +24,7 @@ func provider(t *testing.T, dir, interval string, logger *slog.Logger) *Certific
 	return c.CertificateProviders["default"]
 }
 
-// names are whose certificate is shown, and whether a's is trusted.
+// names returns the name in the certificate, and whether a is trusted.
 func names(t *testing.T, p *CertificateProvider, a certificateAuthority) (name string, trusted bool) {
 	t.Helper()
 	identity, roots, err := p.Certificates()
@@ -34,7 +34,7 @@ func names(t *testing.T, p *CertificateProvider, a certificateAuthority) (name s
 	return identity[0].Leaf.Subject.CommonName, roots.Equal(a.pool())
 }
 
-// TestInstances: what each certificate provider has, and that no bootstrap has none.
+// Instances describes each certificate provider; a nil Config has none.
 func TestInstances(t *testing.T) {
 	dir := t.TempDir()
 	newCertificateAuthority(t, "a").write(t, dir, "a")
@@ -57,13 +57,12 @@ func TestInstances(t *testing.T) {
 	}
 	c = nil
 	if c.Instances() != nil {
-		t.Error("no bootstrap describes instances")
+		t.Error("a nil Config has instances")
 	}
 }
 
-// TestSecretsThatEveryUserReads: a warning names the file, its mode and the place in
-// the bootstrap.
-func TestSecretsThatEveryUserReads(t *testing.T) {
+// A warning names a world-readable secret, its mode and the place in the bootstrap.
+func TestWorldReadableSecrets(t *testing.T) {
 	dir := t.TempDir()
 	newCertificateAuthority(t, "a").write(t, dir, "a")
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -95,7 +94,7 @@ func TestSecretsThatEveryUserReads(t *testing.T) {
 		}
 		var got []string
 		for _, w := range c.Warnings {
-			file, _, ok := strings.Cut(w.Field+": "+w.Reason, " holds a secret and every user can read it (mode 0644): ")
+			file, _, ok := strings.Cut(w.Field+": "+w.Reason, " has a secret and every user can read it (mode 0644): ")
 			if !ok || w.Line == 0 {
 				t.Errorf("mode %o: warning %+v", mode, w)
 			}
@@ -108,7 +107,7 @@ func TestSecretsThatEveryUserReads(t *testing.T) {
 	}
 }
 
-// TestRefreshInterval looks right before and right after files are to be read again.
+// Files are read again exactly after the interval.
 func TestRefreshInterval(t *testing.T) {
 	for interval, want := range map[string]time.Duration{
 		``:                                   10 * time.Minute,
@@ -136,9 +135,8 @@ func TestRefreshInterval(t *testing.T) {
 	}
 }
 
-// TestBadCertificatesAfterGoodOnes keeps what is good, and tells once of each thing
-// that is not.
-func TestBadCertificatesAfterGoodOnes(t *testing.T) {
+// The last good certificates stay in use, and each error is logged once.
+func TestInvalidCertificatesAfterValidOnes(t *testing.T) {
 	dir := t.TempDir()
 	a, b := newCertificateAuthority(t, "a"), newCertificateAuthority(t, "b")
 	a.write(t, dir, "first")
@@ -146,14 +144,14 @@ func TestBadCertificatesAfterGoodOnes(t *testing.T) {
 	p := provider(t, dir, `, "refresh_interval": "0.000000001s"`, slog.New(slog.NewTextHandler(&log, nil)))
 
 	b.write(t, dir, "second")
-	lay(t, filepath.Join(dir, "key.pem"), []byte("torn"))
+	lay(t, filepath.Join(dir, "key.pem"), []byte("invalid"))
 	for range 3 {
 		if name, trusted := names(t, p, b); name != "first" || !trusted {
 			t.Error("the certificate is not kept, or the roots are not new")
 		}
 	}
 	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), filepath.Join(dir, "key.pem")) {
-		t.Errorf("told %d times:\n%s", n, log.String())
+		t.Errorf("logged %d times:\n%s", n, log.String())
 	}
 
 	b.write(t, dir, "second")
@@ -163,6 +161,6 @@ func TestBadCertificatesAfterGoodOnes(t *testing.T) {
 	log.Reset()
 	lay(t, filepath.Join(dir, "ca.pem"), nil)
 	if _, trusted := names(t, p, b); !trusted || strings.Count(log.String(), "level=ERROR") != 1 {
-		t.Errorf("trusted %t, told:\n%s", trusted, log.String())
+		t.Errorf("trusted %t, the log:\n%s", trusted, log.String())
 	}
 }

@@ -9,51 +9,47 @@ import (
 )
 
 const (
-	// xdstp begins the names that say which authority they belong to.
+	// xdstp is the scheme of names with an authority.
 	xdstp = "xdstp:"
-	// everyTarget stands for the target's name in a template.
+	// everyTarget is the placeholder of the target's name in a template.
 	everyTarget = "%s"
 )
 
-// Config is a bootstrap. It is immutable, but for the certificates that its
-// servers and providers read.
+// Config is a bootstrap. It is immutable, except for the certificates that its servers and
+// providers read.
 type Config struct {
-	// Source is where it was read, in words: "bootstrap file /etc/lbd/xds.json".
+	// Source is its origin, such as "bootstrap file /etc/lbd/xds.json".
 	Source string
-	// Servers are the management servers, in order of fallback (gRFC A71): at
-	// least one.
+	// Servers are the management servers in order of fallback (gRFC A71), at least one.
 	Servers []Server
-	// Node says who asks: id, cluster, locality and metadata as they are written,
-	// user agent "lbd" with its version, and the client features that gRPC sends.
+	// Node has id, cluster, locality and metadata of the file, the user agent "lbd" with
+	// its version, and gRPC's client features.
 	Node *corev3.Node
-	// Authorities are those of xdstp names, by name (gRFC A47). None is "".
+	// Authorities are those of xdstp names, by non-empty name (gRFC A47).
 	Authorities map[string]Authority
-	// ListenerTemplate makes a Listener's name of a target without authority:
-	// client_default_listener_resource_name_template, "%s" where it is absent.
+	// ListenerTemplate is client_default_listener_resource_name_template, for targets
+	// without an authority (default "%s").
 	ListenerTemplate string
-	// CertificateProviders are those that a Cluster's security may name, by
-	// instance.
+	// CertificateProviders are the providers for the TLS of Clusters, by instance.
 	CertificateProviders map[string]*CertificateProvider
-	// Warnings are what was accepted and is worth a word.
+	// Warnings are findings that do not make the bootstrap invalid.
 	Warnings []Problem
 }
 
-// Authority is one that xdstp names may name.
+// Authority is an authority of xdstp names.
 type Authority struct {
-	// ListenerTemplate makes a Listener's name of a target with this authority.
+	// ListenerTemplate is the template of Listener names of its targets.
 	ListenerTemplate string
-	// Servers are its management servers, in order of fallback; the bootstrap's
-	// where it names none of its own.
+	// Servers are its management servers in order of fallback (default: those of the
+	// bootstrap).
 	Servers []Server
 }
 
-// ListenerName returns the name of the Listener of a target. The target is what a
-// URI has after "xds:" (which may be there too): "///orders" or "orders", or
-// "//authority/orders"; percent-encoding is undone, and done again where the name
-// begins with xdstp: (gRFC A47).
+// ListenerName returns the name of the Listener of a target: "///orders", "orders" or
+// "//authority/orders", with or without "xds:". The target is percent-decoded, and encoded
+// again in a name with xdstp: (gRFC A47).
 //
-// An authority that the bootstrap does not have gives a name that [Config.ServersFor]
-// refuses.
+// For an unknown authority, the name is one that [Config.ServersFor] rejects.
 func (c *Config) ListenerName(target string) string {
 	authority, name := splitTarget(target)
 	template := c.ListenerTemplate
@@ -73,7 +69,7 @@ func (c *Config) ListenerName(target string) string {
 	return strings.ReplaceAll(template, everyTarget, name)
 }
 
-// splitTarget takes a target's URI apart.
+// splitTarget splits the URI of a target.
 func splitTarget(target string) (authority, name string) {
 	name = strings.TrimPrefix(target, "xds:")
 	if rest, ok := strings.CutPrefix(name, "//"); ok {
@@ -82,7 +78,7 @@ func splitTarget(target string) (authority, name string) {
 	return unescape(authority), unescape(strings.TrimPrefix(name, "/"))
 }
 
-// unescape undoes percent-encoding; what is not well encoded stays.
+// unescape decodes percent-encoding. An invalid encoding stays.
 func unescape(s string) string {
 	if plain, err := url.PathUnescape(s); err == nil {
 		return plain
@@ -98,16 +94,15 @@ func defaultTemplate(authority string) string {
 	return authorityPrefix(authority) + "envoy.config.listener.v3.Listener/" + everyTarget
 }
 
-// Authority returns the authority that a resource's name bears: that of
+// Authority returns the authority of a resource name: "authority" of
 // xdstp://authority/type/id, "" for any other name.
 func (c *Config) Authority(resourceName string) string {
 	authority, _ := authorityOf(resourceName)
 	return authority
 }
 
-// authorityOf tells apart names with an authority, which may be empty, and names
-// without. As in gRPC, what begins with xdstp: and has no type and id is a name
-// without.
+// authorityOf returns the authority of a name, which may be empty, and whether it has one.
+// As in gRPC, an xdstp: name without type and id has none.
 func authorityOf(name string) (authority string, federated bool) {
 	if !strings.HasPrefix(name, xdstp+"//") {
 		return "", false
@@ -119,9 +114,8 @@ func authorityOf(name string) (authority string, federated bool) {
 	return u.Host, true
 }
 
-// ServersFor returns the management servers that have a resource, in order of
-// fallback: those of the authority of an xdstp name, the bootstrap's for any other
-// name. A name of an authority that the bootstrap does not have is an error.
+// ServersFor returns the management servers for a resource, in order of fallback: those of
+// the authority of an xdstp name, or of the bootstrap. An unknown authority is an error.
 func (c *Config) ServersFor(resourceName string) ([]Server, error) {
 	name, federated := authorityOf(resourceName)
 	if !federated {

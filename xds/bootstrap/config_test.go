@@ -18,7 +18,7 @@ const federated = `{
 	}
 `
 
-// TestListenerName has the rows of gRFC A47's rules for templates.
+// The rules of gRFC A47 for templates.
 func TestListenerName(t *testing.T) {
 	for _, row := range []struct{ template, target, want string }{
 		{"", "orders", "orders"},
@@ -42,7 +42,7 @@ func TestListenerName(t *testing.T) {
 		{"", "xds://plain/orders", "xdstp://plain/envoy.config.listener.v3.Listener/orders"},
 		{"", "//own/a b", "xdstp://own/envoy.config.listener.v3.Listener/a%20b/v/a%20b?a=b"},
 		{"", "//fixed/a", "xdstp://fixed/envoy.config.listener.v3.Listener/all"},
-		{"", "//nobody/a", "xdstp://nobody/envoy.config.listener.v3.Listener/a"},
+		{"", "//unknown/a", "xdstp://unknown/envoy.config.listener.v3.Listener/a"},
 	} {
 		body := federated + "}"
 		if row.template != "" {
@@ -61,13 +61,13 @@ func TestServersFor(t *testing.T) {
 		"":                "top:1",
 		"https://own/a/b": "top:1",
 		"xdstp:orders":    "top:1",
-		"xdstp://own":     "top:1", // neither type nor id: as in gRPC, just a name
-		"xdstp://own/envoy.config.cluster.v3.Cluster":             "top:1",
-		"xdstp://own/envoy.config.cluster.v3.Cluster/a":           "own:1 own:2",
-		"xdstp://own/envoy.config.cluster.v3.Cluster/a/b?c=d#e":   "own:1 own:2",
-		"xdstp://plain/envoy.config.listener.v3.Listener/a%20b":   "top:1",
-		"xdstp:///envoy.config.listener.v3.Listener/a":            `resource "xdstp:///envoy.config.listener.v3.Listener/a": bootstrap has no authority "" in its authorities`,
-		"xdstp://nobody/envoy.config.listener.v3.Listener/orders": `resource "xdstp://nobody/envoy.config.listener.v3.Listener/orders": bootstrap has no authority "nobody" in its authorities`,
+		"xdstp://own":     "top:1", // without type and id: a plain name, as in gRPC
+		"xdstp://own/envoy.config.cluster.v3.Cluster":              "top:1",
+		"xdstp://own/envoy.config.cluster.v3.Cluster/a":            "own:1 own:2",
+		"xdstp://own/envoy.config.cluster.v3.Cluster/a/b?c=d#e":    "own:1 own:2",
+		"xdstp://plain/envoy.config.listener.v3.Listener/a%20b":    "top:1",
+		"xdstp:///envoy.config.listener.v3.Listener/a":             `resource "xdstp:///envoy.config.listener.v3.Listener/a": bootstrap has no authority "" in its authorities`,
+		"xdstp://unknown/envoy.config.listener.v3.Listener/orders": `resource "xdstp://unknown/envoy.config.listener.v3.Listener/orders": bootstrap has no authority "unknown" in its authorities`,
 	} {
 		servers, err := c.ServersFor(name)
 		var got []string
@@ -83,12 +83,12 @@ func TestServersFor(t *testing.T) {
 	}
 	for name, want := range map[string]string{"orders": "", "xdstp://own/t/a": "own", "xdstp://own": "", "xdstp:///t/a": ""} {
 		if got := c.Authority(name); got != want {
-			t.Errorf("%q is of the authority %q, and should be of %q", name, got, want)
+			t.Errorf("%q has the authority %q, want %q", name, got, want)
 		}
 	}
 }
 
-// TestKeys tells which servers share a connection.
+// Servers with an equal key share a connection.
 func TestKeys(t *testing.T) {
 	const insecure = `"channel_creds": [{"type": "insecure"}]`
 	withTLS := func(config string) string { return `"channel_creds": [{"type": "tls", "config": ` + config + `}]` }

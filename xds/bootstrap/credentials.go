@@ -9,12 +9,11 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-var errClientOnly = errors.New("credentials of the bootstrap are a client's")
+var errClientOnly = errors.New("credentials of the bootstrap are for clients only")
 
-// reloading are TLS credentials that ask for certificates at each handshake
-// (gRFC A65).
+// reloading are TLS credentials that get the certificates for each handshake (gRFC A65).
 type reloading struct {
-	provider *CertificateProvider // nil: no certificate to show, the system's roots
+	provider *CertificateProvider // nil: no identity, system roots
 }
 
 func (r reloading) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -39,5 +38,5 @@ func (r reloading) Info() credentials.ProtocolInfo {
 func (r reloading) Clone() credentials.TransportCredentials { return r }
 
 func (r reloading) OverrideServerName(string) error {
-	return errors.New("the name of the server is the URI's")
+	return errors.New("the server name cannot be overridden")
 }

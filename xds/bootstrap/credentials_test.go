@@ -154,7 +154,7 @@ func caller(ctx context.Context) string {
 	case !ok:
 		return "no TLS"
 	case len(info.State.PeerCertificates) == 0:
-		return "nobody"
+		return "unknown"
 	default:
 		return info.State.PeerCertificates[0].Subject.CommonName
 	}
@@ -262,7 +262,7 @@ func TestTLSWithoutClientCertificate(t *testing.T) {
 	m := startTLS(t)
 	m.present(t, ca, tls.VerifyClientCertIfGiven)
 	ca.write(t, dir, "unused")
-	wantAnswer(t, server(t, m.uri, tlsCreds(dir, "ca.pem")), "nobody; []")
+	wantAnswer(t, server(t, m.uri, tlsCreds(dir, "ca.pem")), "unknown; []")
 	wantUnavailable(t, server(t, m.uri, tlsCreds(dir)), "certificate signed by unknown authority") // the system's roots
 	wantUnavailable(t, server(t, m.uri, insecureCreds), "")
 	m.present(t, ca, tls.RequireAndVerifyClientCert)
@@ -291,7 +291,7 @@ func TestCertificatesThatComeLater(t *testing.T) {
 	lay(t, filepath.Join(dir, "ca.pem"), []byte("not PEM"))
 	wantUnavailable(t, s, "private key does not match public key")
 	lay(t, filepath.Join(dir, "key.pem"), key)
-	wantUnavailable(t, s, "ca_certificate_file "+filepath.Join(dir, "ca.pem")+": holds no certificate in PEM")
+	wantUnavailable(t, s, "ca_certificate_file "+filepath.Join(dir, "ca.pem")+": has no certificate in PEM")
 	lay(t, filepath.Join(dir, "ca.pem"), ca.pem)
 	wantAnswer(t, s, "late; []")
 }
@@ -310,7 +310,7 @@ func TestToken(t *testing.T) {
 
 	lay(t, file, []byte(token))
 	s = server(t, m.uri, tlsCreds(dir, "ca.pem")+`, "call_creds": [{"type": "jwt_token_file", "config": {"jwt_token_file": `+quote(file)+`}}]`)
-	wantAnswer(t, s, "nobody; [Bearer "+token+"]")
+	wantAnswer(t, s, "unknown; [Bearer "+token+"]")
 }
 
 func TestCredentialsAreAClients(t *testing.T) {

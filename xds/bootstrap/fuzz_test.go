@@ -24,7 +24,7 @@ func FuzzParse(f *testing.F) {
 		c, err := Parse([]byte(body), Options{})
 		if err != nil {
 			var invalid *InvalidError
-			if c != nil || !errors.As(err, &invalid) || len(invalid.Problems) == 0 || len(invalid.Error()) > 200*maxWords {
+			if c != nil || !errors.As(err, &invalid) || len(invalid.Problems) == 0 || len(invalid.Error()) > 200*maxReason {
 				t.Fatalf("%v", err)
 			}
 			for _, p := range invalid.Problems {
@@ -51,7 +51,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("authority %q: %+v", name, a)
 			}
 		}
-		if listener := c.ListenerName("//nobody/a b"); c.Authorities["nobody"].ListenerTemplate == "" {
+		if listener := c.ListenerName("//unknown/a b"); c.Authorities["unknown"].ListenerTemplate == "" {
 			if _, err := c.ServersFor(listener); err == nil {
 				t.Errorf("%q has servers", listener)
 			}

@@ -10,15 +10,14 @@ import (
 
 const userAgent = "lbd"
 
-// The features that gRPC's xDS clients say they have: endpoints are not
-// over-provisioned for (gRFC A27), and resources may come wrapped in a
-// envoy.service.discovery.v3.Resource (gRFC A40).
+// clientFeatures are those of gRPC's xDS clients: no overprovisioning of endpoints (gRFC A27),
+// and resources wrapped in envoy.service.discovery.v3.Resource (gRFC A40).
 var clientFeatures = []string{
 	"envoy.lb.does_not_support_overprovisioning",
 	"xds.config.resource-in-sotw",
 }
 
-// node reads who asks.
+// node reads the node.
 func (f fields) node(version string) *corev3.Node {
 	n := &corev3.Node{
 		UserAgentName:        userAgent,
@@ -29,7 +28,7 @@ func (f fields) node(version string) *corev3.Node {
 	o, ok := f.object(x, path, "id", "cluster", "locality", "metadata")
 	n.Id, n.Cluster = o.text("id"), o.text("cluster")
 	if n.Id == "" && (ok || x == nil) {
-		f.warn(o.place("id"), join(path, "id"), "is empty: many management servers tell their clients apart by it")
+		f.warn(o.place("id"), join(path, "id"), "is empty: many management servers identify their clients by it")
 	}
 	where, path := o.get("locality")
 	if l, ok := f.object(where, path, "region", "zone", "sub_zone"); ok {
@@ -44,8 +43,8 @@ func (f fields) node(version string) *corev3.Node {
 	return n
 }
 
-// metadata turns JSON into the protobuf that stands for it.
-func (v *verdict) metadata(x *value, path string) *structpb.Value {
+// metadata converts JSON to protobuf.
+func (v *validator) metadata(x *value, path string) *structpb.Value {
 	switch x.kind {
 	case object:
 		s := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(x.members))}
@@ -64,7 +63,7 @@ func (v *verdict) metadata(x *value, path string) *structpb.Value {
 	case number:
 		n, err := strconv.ParseFloat(x.text, 64)
 		if err != nil {
-			v.refuse(x.at, path, "%s is too large a number", x.text)
+			v.reject(x.at, path, "%s is too large a number", x.text)
 		}
 		return structpb.NewNumberValue(n)
 	case boolean:

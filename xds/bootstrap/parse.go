@@ -12,37 +12,32 @@ import (
 	"strings"
 )
 
-// The variables that name a bootstrap for every gRPC client of a process.
+// The environment variables of gRPC clients.
 const (
-	// FileVariable holds the path of a file.
+	// FileVariable is the path of a file.
 	FileVariable = "GRPC_XDS_BOOTSTRAP"
-	// ContentVariable holds the JSON itself; it counts where the other is not set.
+	// ContentVariable is the JSON itself, used if FileVariable is not set.
 	ContentVariable = "GRPC_XDS_BOOTSTRAP_CONFIG"
 )
 
-// MaxBytes is the largest bootstrap that is read.
+// MaxBytes is the maximum size of a bootstrap.
 const MaxBytes = 1 << 20
 
-// Options say what to read, and for whom.
+// Options are the parameters of Load and Parse.
 type Options struct {
-	// File is the bootstrap that [Load] reads, whatever the variables say; empty
-	// lets them decide.
+	// File is the path for [Load] (default: the environment variables).
 	File string
-	// Source names what [Parse] is given, in its errors; "bootstrap" by default.
+	// Source is the name of the bootstrap in the errors of [Parse] (default "bootstrap").
 	Source string
-	// Version is that of the user agent.
+	// Version is the version of the user agent.
 	Version string
-	// Logger is told of certificates that can no longer be read. By default
-	// nobody is.
+	// Logger logs certificates that cannot be read again. Default: no log.
 	Logger *slog.Logger
 }
 
-// Load reads the bootstrap that o.File names, or else the environment:
-// [FileVariable], then [ContentVariable]. Where none of them is set there is none:
-// nil without an error.
-//
-// The error is an [*InvalidError], or says why the file cannot be read; it names
-// the file or the variable.
+// Load reads the bootstrap of o.File, [FileVariable] or [ContentVariable], in this order. It
+// returns nil if none of them is set. The error is an [*InvalidError], or that of reading
+// the file, with its source.
 func Load(o Options) (*Config, error) {
 	file := o.File
 	o.Source = "bootstrap file " + file
@@ -64,13 +59,12 @@ func Load(o Options) (*Config, error) {
 	return nil, nil
 }
 
-// readFile reads a little more than a bootstrap may have, at most. The error does
-// not name the file: who calls does.
+// readFile reads at most one byte more than MaxBytes. The error does not name the file.
 func readFile(name string) (body []byte, err error) {
 	f, err := os.Open(name)
 	if err == nil {
 		body, err = io.ReadAll(io.LimitReader(f, MaxBytes+1))
-		_ = f.Close() // it was only read
+		_ = f.Close() // opened for reading
 	}
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		err = e.Err
@@ -84,7 +78,7 @@ func Parse(body []byte, o Options) (*Config, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	v := &verdict{body: body}
+	v := &validator{body: body}
 	c := v.parse(o)
 	if all := v.problems.all(); len(all) > 0 {
 		return nil, &InvalidError{Source: o.Source, Problems: all}
@@ -93,23 +87,23 @@ func Parse(body []byte, o Options) (*Config, error) {
 	return c, nil
 }
 
-func (v *verdict) parse(o Options) *Config {
+func (v *validator) parse(o Options) *Config {
 	c := &Config{Source: o.Source}
 	if len(v.body) > MaxBytes {
-		v.refuse(-1, "", "has more than %d bytes", MaxBytes)
+		v.reject(-1, "", "has more than %d bytes", MaxBytes)
 		return c
 	}
 	v.body = bytes.TrimPrefix(v.body, []byte("\ufeff"))
 	root, err := readTree(v.body)
 	if err != nil {
-		v.refuse(err.at, err.path, "%s", err.reason)
+		v.reject(err.at, err.path, "%s", err.reason)
 		return c
 	}
 	top, ok := v.object(root, "", "xds_servers", "node", "authorities", "certificate_providers",
 		"client_default_listener_resource_name_template", "server_listener_resource_name_template", "allowed_grpc_services")
 	if !ok {
 		if root.kind == null {
-			v.refuse(root.at, "", "is null; it must be an object")
+			v.reject(root.at, "", "is null; it must be an object")
 		}
 		return c
 	}
@@ -120,7 +114,7 @@ func (v *verdict) parse(o Options) *Config {
 	x, path := top.get("xds_servers")
 	c.Servers = v.servers(x, path, o.Logger)
 	if x == nil || x.kind == list && len(x.elements) == 0 {
-		v.refuse(top.place("xds_servers"), path, `has no server; write [{"server_uri": "HOST:PORT", "channel_creds": [{"type": "insecure"}]}]`)
+		v.reject(top.place("xds_servers"), path, `has no server; write [{"server_uri": "HOST:PORT", "channel_creds": [{"type": "insecure"}]}]`)
 	}
 	c.Authorities = top.authorities(c.Servers, o.Logger)
 	c.ListenerTemplate = top.listenerTemplate(c.Authorities)
@@ -128,10 +122,10 @@ func (v *verdict) parse(o Options) *Config {
 	return c
 }
 
-// listenerTemplate reads the template of targets without authority.
+// listenerTemplate reads the template of targets without an authority.
 func (f fields) listenerTemplate(known map[string]Authority) string {
 	x, path := f.get("client_default_listener_resource_name_template")
-	template := f.verdict.text(x, path)
+	template := f.validator.text(x, path)
 	if template == "" {
 		return everyTarget
 	}
@@ -143,16 +137,16 @@ func (f fields) listenerTemplate(known map[string]Authority) string {
 	}
 	switch authority, federated := authorityOf(strings.ReplaceAll(template, everyTarget, "name")); {
 	case !federated:
-		f.refuse(x.at, path, "%q must be xdstp://AUTHORITY/envoy.config.listener.v3.Listener/%%s, or not begin with xdstp:", template)
+		f.reject(x.at, path, "%q must be xdstp://AUTHORITY/envoy.config.listener.v3.Listener/%%s, or not begin with xdstp:", template)
 	default:
 		if _, ok := known[authority]; !ok {
-			f.refuse(x.at, path, "%q names the authority %q, which authorities does not have", template, authority)
+			f.reject(x.at, path, "%q names the authority %q, which authorities does not have", template, authority)
 		}
 	}
 	return template
 }
 
-// authorities reads the authorities; one without servers has those of the top.
+// authorities reads the authorities. Those without servers use the servers of the top.
 func (f fields) authorities(top []Server, logger *slog.Logger) map[string]Authority {
 	x, path := f.get("authorities")
 	if !f.is(x, path, object) {
@@ -168,11 +162,11 @@ func (f fields) authorities(top []Server, logger *slog.Logger) map[string]Author
 		a := Authority{ListenerTemplate: defaultTemplate(m.name), Servers: top}
 		o, _ := f.object(m.value, at, "client_listener_resource_name_template", "xds_servers")
 		if x, path := o.get("client_listener_resource_name_template"); x != nil {
-			if template := f.verdict.text(x, path); template != "" {
+			if template := f.validator.text(x, path); template != "" {
 				a.ListenerTemplate = template
 			}
 			if !strings.HasPrefix(a.ListenerTemplate, authorityPrefix(m.name)) {
-				f.refuse(x.at, path, "%q must begin with %s", a.ListenerTemplate, authorityPrefix(m.name))
+				f.reject(x.at, path, "%q must begin with %s", a.ListenerTemplate, authorityPrefix(m.name))
 			}
 			if !strings.Contains(a.ListenerTemplate, everyTarget) {
 				f.warn(x.at, path, "%q has no %s: every target has the same Listener", a.ListenerTemplate, everyTarget)

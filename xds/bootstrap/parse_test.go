@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// What stands around the part of a bootstrap that a test is about.
+// The parts of a bootstrap that a test does not change.
 const (
 	plainServers = `"xds_servers": [{"server_uri": "control:18000", "channel_creds": [{"type": "insecure"}]}]`
 	plainNode    = `"node": {"id": "one"}`
@@ -33,7 +33,7 @@ func TestParse(t *testing.T) {
 				s := c.Servers
 				return len(s) == 1 && s[0].URI == "control:18000" && s[0].Credentials == "insecure" && c.ListenerTemplate == "%s" && c.Authorities == nil && c.CertificateProviders == nil
 			},
-			warnings: []string{"node.id: is empty: many management servers tell their clients apart by it"},
+			warnings: []string{"node.id: is empty: many management servers identify their clients by it"},
 		},
 		"servers in order of fallback": {
 			body: `{` + plainNode + `, "xds_servers": [
@@ -65,7 +65,7 @@ func TestParse(t *testing.T) {
 			},
 			warnings: []string{`xds_servers[0].server_features[3]: unknown feature "xyz", ignored`},
 		},
-		"keys that nobody knows": {
+		"unknown keys": {
 			body: `{` + plainServers + `, "Node": {}, "node": {"id": "one", "id ": 1, "user_agent_name": "x"}, "xyz": []}`,
 			check: func(c *Config) bool {
 				return c.Node.GetId() == "one" && c.Node.GetUserAgentName() == "lbd"
@@ -121,7 +121,7 @@ func TestParse(t *testing.T) {
 				"xds_servers[0].channel_creds[0].config.spiffe_trust_bundle_map_file: has no effect: lbd knows no SPIFFE bundle maps (an experiment of grpc-go, off there too)",
 			},
 		},
-		"a token for an insecure server": { // as Istio's agent writes it; grpc-go heeds call_creds only where an experiment is switched on
+		"a token for an insecure server": { // as Istio's agent writes it; grpc-go uses call_creds only with an experiment
 			body: `{` + plainNode + `, "xds_servers": [{"server_uri": "unix:///etc/istio/XDS", "channel_creds": [{"type": "insecure"}],
 				"call_creds": [{"type": "other"}, {"type": "jwt_token_file", "config": {"jwt_token_file": "/token"}}]}]}`,
 			check: func(c *Config) bool { return len(c.Servers[0].calls) == 0 },
@@ -146,7 +146,7 @@ func TestParse(t *testing.T) {
 				t.Errorf("got %+v", c)
 			}
 			if got := placeless(c.Warnings); !slices.Equal(got, row.warnings) {
-				t.Errorf("warnings are\n%s\nand should be\n%s", strings.Join(got, "\n"), strings.Join(row.warnings, "\n"))
+				t.Errorf("warnings\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(row.warnings, "\n"))
 			}
 		})
 	}
@@ -166,7 +166,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// TestErrors has a row for each way in which a bootstrap can be wrong.
+// Each error of a bootstrap.
 func TestErrors(t *testing.T) {
 	const bad = "xds.json: "
 	withServer := func(server string) string { return `{"xds_servers": [` + server + `]}` }
@@ -337,7 +337,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestPlaces finds each problem, and each warning, where the text has a mark.
+// The position of each problem and warning is a mark in the text.
 func TestPlaces(t *testing.T) {
 	const mark = "§"
 	for name, body := range map[string]string{
@@ -372,7 +372,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-func TestManyProblemsAreCounted(t *testing.T) {
+func TestMaxProblems(t *testing.T) {
 	_, err := Parse([]byte(`{"xds_servers": [`+strings.Repeat("1,", 149)+`1]}`), Options{})
 	var invalid *InvalidError
 	if !errors.As(err, &invalid) || len(invalid.Problems) != 101 || invalid.Problems[100].Reason != "and 50 more like these" {
@@ -397,7 +397,7 @@ func TestLoad(t *testing.T) {
 		id, source, err                     string
 	}{
 		"none":                     {},
-		"the flag counts first":    {flag, variable, content, "flag", "bootstrap file " + flag, ""},
+		"the flag is used first":   {flag, variable, content, "flag", "bootstrap file " + flag, ""},
 		"then the file's variable": {"", variable, content, "variable", "bootstrap file " + variable + " (of GRPC_XDS_BOOTSTRAP)", ""},
 		"then the content's":       {"", "", content, "content", "bootstrap in GRPC_XDS_BOOTSTRAP_CONFIG", ""},
 		"a flag's file that is missing": {

@@ -7,11 +7,10 @@ import (
 	"time"
 )
 
-// pluginName is the one certificate provider that gRPC has.
+// pluginName is the only certificate provider of gRPC.
 const pluginName = "file_watcher"
 
-// How long certificates are used before their files are read again: where nothing
-// is said, and where 0s is, as in grpc-go.
+// The refresh intervals without refresh_interval, and with 0s, as in grpc-go.
 const (
 	defaultRefresh = 10 * time.Minute
 	zeroRefresh    = time.Hour
@@ -36,7 +35,7 @@ func (f fields) certificateProviders(logger *slog.Logger) map[string]*Certificat
 		}
 		config, below := o.get("config")
 		if config == nil {
-			f.refuse(o.at, below, "is missing; write which files are to be read, such as %s", `{"ca_certificate_file": "/etc/lbd/ca.pem"}`)
+			f.reject(o.at, below, "is missing; write which files are to be read, such as %s", `{"ca_certificate_file": "/etc/lbd/ca.pem"}`)
 			continue
 		}
 		if p := f.certificates(config, below, true, logger); p != nil {
@@ -46,9 +45,9 @@ func (f fields) certificateProviders(logger *slog.Logger) map[string]*Certificat
 	return all
 }
 
-// certificates reads which files to read, which is nil where there are none. That
-// is refused where some are required.
-func (v *verdict) certificates(x *value, path string, required bool, logger *slog.Logger) *CertificateProvider {
+// certificates reads the files of a provider; nil if there are none, which is rejected if
+// they are required.
+func (v *validator) certificates(x *value, path string, required bool, logger *slog.Logger) *CertificateProvider {
 	o, ok := v.object(x, path, "certificate_file", "private_key_file", "ca_certificate_file", "refresh_interval", "spiffe_trust_bundle_map_file")
 	if !ok {
 		return nil
@@ -66,17 +65,17 @@ func (v *verdict) certificates(x *value, path string, required bool, logger *slo
 	switch {
 	case p.certificateFile == "" && p.privateKeyFile == "" && p.caCertificateFile == "":
 		if required {
-			v.refuse(x.at, path, "names no file; write certificate_file with private_key_file, or ca_certificate_file, or all of them")
+			v.reject(x.at, path, "names no file; write certificate_file with private_key_file, or ca_certificate_file, or all of them")
 		}
 		return nil
 	case p.certificateFile == "" && p.privateKeyFile != "":
-		v.refuse(o.place("private_key_file"), join(path, "private_key_file"), "is of no use without certificate_file")
+		v.reject(o.place("private_key_file"), join(path, "private_key_file"), "is of no use without certificate_file")
 		return nil
 	case p.certificateFile != "" && p.privateKeyFile == "":
-		v.refuse(o.place("certificate_file"), join(path, "certificate_file"), "is of no use without private_key_file")
+		v.reject(o.place("certificate_file"), join(path, "certificate_file"), "is of no use without private_key_file")
 		return nil
 	case filepath.Dir(p.certificateFile) != filepath.Dir(p.privateKeyFile):
-		v.refuse(o.place("private_key_file"), join(path, "private_key_file"), "is in %s and certificate_file in %s: gRPC wants them in one directory, which can be replaced at once",
+		v.reject(o.place("private_key_file"), join(path, "private_key_file"), "is in %s and certificate_file in %s: gRPC wants them in one directory, which can be replaced at once",
 			filepath.Dir(p.privateKeyFile), filepath.Dir(p.certificateFile))
 		return nil
 	}
@@ -89,7 +88,7 @@ func (v *verdict) certificates(x *value, path string, required bool, logger *slo
 	return p
 }
 
-// refresh reads how long certificates are used before their files are read again.
+// refresh reads the refresh interval.
 func (f fields) refresh() time.Duration {
 	x, path := f.get("refresh_interval")
 	if !f.is(x, path, text) {
@@ -99,7 +98,7 @@ func (f fields) refresh() time.Duration {
 	d, err := time.ParseDuration(x.text)
 	switch {
 	case !isDuration || err != nil || strings.Trim(seconds, "0123456789.") != "" || strings.HasPrefix(seconds, "."):
-		f.refuse(x.at, path, `%q is no duration in seconds; write "600s", or "0.5s"`, x.text)
+		f.reject(x.at, path, `%q is no duration in seconds; write "600s", or "0.5s"`, x.text)
 	case d == 0:
 		return zeroRefresh
 	}

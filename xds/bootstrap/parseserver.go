@@ -13,13 +13,13 @@ import (
 )
 
 // servers reads a list of management servers.
-func (v *verdict) servers(x *value, path string, logger *slog.Logger) []Server {
+func (v *validator) servers(x *value, path string, logger *slog.Logger) []Server {
 	var servers []Server
 	first := map[string]string{}
 	for i, e := range v.list(x, path) {
 		at := path + "[" + strconv.Itoa(i) + "]"
 		if e.kind == null {
-			v.refuse(e.at, at, "is null; it must be an object")
+			v.reject(e.at, at, "is null; it must be an object")
 			continue
 		}
 		o, ok := v.object(e, at, "server_uri", "channel_creds", "call_creds", "server_features")
@@ -45,39 +45,39 @@ func (f fields) server(logger *slog.Logger) Server {
 	s.key = fmt.Sprintf("%q %s fail_on_data_errors=%t resource_timer_is_transient_error=%t trusted_xds_server=%t",
 		s.URI, identity, s.FailOnDataErrors, s.ResourceTimerIsTransientError, s.TrustedXDSServer)
 	if len(f.problems.list) == 0 {
-		// What grpc cannot use is refused here, not when it is first needed.
+		// Reject a URI that grpc does not support.
 		if cc, err := s.Dial(); err != nil {
-			f.refuse(f.place("server_uri"), join(f.path, "server_uri"), "%v", err)
+			f.reject(f.place("server_uri"), join(f.path, "server_uri"), "%v", err)
 		} else if err := cc.Close(); err != nil {
-			f.refuse(f.place("server_uri"), join(f.path, "server_uri"), "%v", err)
+			f.reject(f.place("server_uri"), join(f.path, "server_uri"), "%v", err)
 		}
 	}
 	return s
 }
 
-// uri reads where the server is, and refuses what people write instead.
+// uri reads the URI of the server, and rejects frequent errors.
 func (f fields) uri() string {
 	x, path := f.get("server_uri")
-	uri := f.verdict.text(x, path)
+	uri := f.validator.text(x, path)
 	scheme, rest, _ := strings.Cut(uri, ":")
 	switch {
 	case uri == "" && (x == nil || x.kind == text):
-		f.refuse(f.place("server_uri"), path, "is empty; write HOST:PORT, or unix:///PATH")
+		f.reject(f.place("server_uri"), path, "is empty; write HOST:PORT, or unix:///PATH")
 	case strings.ContainsAny(uri, " \t\r\n"):
-		f.refuse(x.at, path, "%q has white space in it", uri)
+		f.reject(x.at, path, "%q has white space in it", uri)
 	case (scheme == "http" || scheme == "https" || scheme == "grpc" || scheme == "grpcs") && strings.HasPrefix(rest, "//"):
 		host, _, _ := strings.Cut(rest[2:], "/")
-		f.refuse(x.at, path, "%q is a URL; write %q: channel_creds say whether TLS is used", uri, host)
+		f.reject(x.at, path, "%q is a URL; write %q: channel_creds say whether TLS is used", uri, host)
 	case scheme == "xds" && strings.HasPrefix(rest, "//"):
-		f.refuse(x.at, path, "%q is a target of xDS; a management server is found without xDS, as HOST:PORT", uri)
+		f.reject(x.at, path, "%q is a target of xDS; a management server is found without xDS, as HOST:PORT", uri)
 	case uri != "" && !strings.Contains(uri, ":") || strings.HasPrefix(uri, "[") && net.ParseIP(strings.Trim(uri, "[]")) != nil:
 		f.warn(x.at, path, "%q has no port: 443 is used", uri)
 	}
 	return uri
 }
 
-// channelCredentials chooses the first credentials of the list that lbd has, as
-// gRPC does, and returns what tells them from others.
+// channelCredentials selects the first supported credentials, as gRPC does, and returns their
+// identity.
 func (f fields) channelCredentials(s *Server, logger *slog.Logger) (identity string) {
 	x, path := f.get("channel_creds")
 	var skipped []string
@@ -103,9 +103,9 @@ func (f fields) channelCredentials(s *Server, logger *slog.Logger) (identity str
 	}
 	switch {
 	case len(skipped) > 0:
-		f.refuse(f.place("channel_creds"), path, "has only %s; lbd has \"insecure\" and \"tls\"%s", strings.Join(skipped, ", "), googleDefault(skipped))
+		f.reject(f.place("channel_creds"), path, "has only %s; lbd has \"insecure\" and \"tls\"%s", strings.Join(skipped, ", "), googleDefault(skipped))
 	case x == nil || x.kind == list:
-		f.refuse(f.place("channel_creds"), path, `is missing; write [{"type": "insecure"}] or [{"type": "tls"}]`)
+		f.reject(f.place("channel_creds"), path, `is missing; write [{"type": "insecure"}] or [{"type": "tls"}]`)
 	}
 	return ""
 }
@@ -117,7 +117,7 @@ func googleDefault(skipped []string) string {
 	return ""
 }
 
-// callCredentials takes all call credentials that lbd has (gRFC A97).
+// callCredentials reads all supported call credentials (gRFC A97).
 func (f fields) callCredentials(s *Server, identity *string) {
 	x, path := f.get("call_creds")
 	for i, e := range f.list(x, path) {
@@ -135,7 +135,7 @@ func (f fields) callCredentials(s *Server, identity *string) {
 		file := c.text("jwt_token_file")
 		if file == "" {
 			if v, _ := c.get("jwt_token_file"); v == nil || v.kind == text {
-				f.refuse(max(c.place("jwt_token_file"), o.at), join(below, "jwt_token_file"), "is empty; write the path of the file that holds the token")
+				f.reject(max(c.place("jwt_token_file"), o.at), join(below, "jwt_token_file"), "is empty; write the path of the file that holds the token")
 			}
 			continue
 		}
@@ -145,7 +145,7 @@ func (f fields) callCredentials(s *Server, identity *string) {
 		}
 		token, err := jwt.NewTokenFileCallCredentials(file)
 		if err != nil {
-			f.refuse(e.at, at, "%v", err)
+			f.reject(e.at, at, "%v", err)
 			continue
 		}
 		f.secret(c.place("jwt_token_file"), join(below, "jwt_token_file"), file)
@@ -154,12 +154,12 @@ func (f fields) callCredentials(s *Server, identity *string) {
 	}
 }
 
-// features reads what is said of the server.
+// features reads the server features.
 func (f fields) features(s *Server) {
 	x, path := f.get("server_features")
 	for i, e := range f.list(x, path) {
 		at := path + "[" + strconv.Itoa(i) + "]"
-		switch feature := f.verdict.text(e, at); feature {
+		switch feature := f.validator.text(e, at); feature {
 		case "fail_on_data_errors":
 			s.FailOnDataErrors = true
 		case "resource_timer_is_transient_error":

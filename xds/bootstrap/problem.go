@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// maxProblems is how many problems, and how many warnings, are listed.
+// maxProblems is the maximum number of listed problems, and of warnings.
 const maxProblems = 100
 
-// Problem is one rule that a bootstrap breaks, or one thing worth a word.
+// Problem is an error or a warning.
 type Problem struct {
-	// Field is the path in the JSON, such as xds_servers[0].channel_creds. It is
-	// empty where the whole is meant.
+	// Field is the path in the JSON, such as xds_servers[0].channel_creds; empty for the
+	// whole file.
 	Field string
-	// Line and Column are where the value, or the key, begins; they count from
-	// 1, in bytes. Zero means unknown.
+	// Line and Column are the position of the value or key, from 1, in bytes; 0 if unknown.
 	Line, Column int
-	// Reason says what is wrong, and what should be there.
+	// Reason is what is wrong, and what to write instead.
 	Reason string
 }
 
@@ -35,15 +34,15 @@ func (p Problem) String() string {
 	return b.String()
 }
 
-// InvalidError is a bootstrap that cannot be used.
+// InvalidError reports an invalid bootstrap.
 type InvalidError struct {
 	// Source is the file or the variable, as in [Config.Source].
 	Source string
-	// Problems has at least one entry, and at most a hundred and one.
+	// Problems has 1 to maxProblems+1 entries.
 	Problems []Problem
 }
 
-// Error names the source once and joins the problems.
+// Error returns the source and the problems.
 func (e *InvalidError) Error() string {
 	words := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -52,7 +51,7 @@ func (e *InvalidError) Error() string {
 	return e.Source + ": " + strings.Join(words, "; ")
 }
 
-// problems is a list that does not grow beyond maxProblems.
+// problems is a list of at most maxProblems.
 type problems struct {
 	list []Problem
 	more int
@@ -66,7 +65,7 @@ func (l *problems) add(p Problem) {
 	l.list = append(l.list, p)
 }
 
-// all returns the problems in the order of the text.
+// all returns the problems by position.
 func (l *problems) all() []Problem {
 	slices.SortStableFunc(l.list, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// maxDepth is how deep a bootstrap may nest.
+// maxDepth is the maximum nesting depth.
 const maxDepth = 100
 
-// kind is a JSON value's, in the words of an error.
+// kind is the kind of a JSON value, as in errors.
 type kind string
 
 const (
@@ -23,11 +23,11 @@ const (
 	null    kind = "null"
 )
 
-// value is a JSON value that knows where it was written.
+// value is a JSON value with its position.
 type value struct {
 	kind     kind
 	at       int      // of its first byte
-	text     string   // a string's, or a number as it is written
+	text     string   // of a string, or a number as written
 	is       bool     // true, not false
 	elements []*value // a list's
 	members  []member // an object's, in the order of the text
@@ -39,14 +39,14 @@ type member struct {
 	value *value
 }
 
-// treeError is a place in a text where it is not what it should be.
+// treeError is a syntax error with its position.
 type treeError struct {
 	at     int
 	path   string
 	reason string
 }
 
-// readTree reads JSON whose values are to keep their places.
+// readTree reads JSON with the positions of values.
 func readTree(body []byte) (*value, *treeError) {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return nil, &treeError{at: -1, reason: "it is empty"}
@@ -68,13 +68,13 @@ func readTree(body []byte) (*value, *treeError) {
 	return r.value("", 0)
 }
 
-// treeReader goes over a text that is known to be JSON.
+// treeReader reads valid JSON.
 type treeReader struct {
 	body   []byte
 	tokens *json.Decoder
 }
 
-// next is where the next token begins.
+// next returns the position of the next token.
 func (r *treeReader) next() int {
 	at := int(r.tokens.InputOffset())
 	for at < len(r.body) && bytes.IndexByte([]byte(" \t\r\n,:"), r.body[at]) >= 0 {
@@ -114,7 +114,7 @@ func (r *treeReader) value(path string, depth int) (*value, *treeError) {
 	return v, err
 }
 
-// end reads the bracket that ends a list or an object.
+// end reads the closing bracket of a list or an object.
 func (r *treeReader) end(path string) *treeError {
 	at := r.next()
 	if _, err := r.tokens.Token(); err != nil {
@@ -157,7 +157,7 @@ func (r *treeReader) members(v *value, path string, depth int) *treeError {
 	return r.end(path)
 }
 
-// join adds a key to a path; one that is no plain word stands in brackets.
+// join adds a key to a path, in brackets if it has other characters than an identifier.
 func join(path, name string) string {
 	for _, c := range []byte(name) {
 		if c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
@@ -174,7 +174,7 @@ func join(path, name string) string {
 	}
 }
 
-// position counts lines and columns from 1, in bytes.
+// position returns the line and column from 1, in bytes.
 func position(body []byte, at int) (line, column int) {
 	before := body[:min(at, len(body))]
 	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
