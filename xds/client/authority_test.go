@@ -4,72 +4,70 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestRemovalByAbsence(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.want(cds, "a", "b", "never")
 		w.want(eds, "a", "b")
 		w.want(resource.TypeListener, "l")
 		w.want(resource.TypeRoutes, "r", "r2")
 		s := w.servers["one"].accept()
 		for range 4 {
-			s.hear()
+			s.receive()
 		}
-		s.say("1", "n1", cluster("a"), cluster("b"))
-		w.expectTold("a=1, b=1")
-		s.say("1", "n2", assignment("a", 1), assignment("b", 1))
-		w.expectTold("a=1, b=1")
-		s.say("1", "n3", listener("l", "r"))
-		w.expectTold("l=1")
-		s.say("1", "n4", routes("r", "a"), routes("r2", "a"))
-		w.expectTold("r2=1, r=1")
+		s.send("1", "n1", cluster("a"), cluster("b"))
+		w.expectUpdates("a=1, b=1")
+		s.send("1", "n2", assignment("a", 1), assignment("b", 1))
+		w.expectUpdates("a=1, b=1")
+		s.send("1", "n3", listener("l", "r"))
+		w.expectUpdates("l=1")
+		s.send("1", "n4", routes("r", "a"), routes("r2", "a"))
+		w.expectUpdates("r2=1, r=1")
 
-		// A response of all that there is tells what is no more; what never was
-		// has its time.
-		s.say("2", "n5", cluster("a"))
-		w.expectTold("ambient b: not found")
+		// A complete response deletes what it does not have, after it was sent once.
+		s.send("2", "n5", cluster("a"))
+		w.expectUpdates("ambient b: not found")
 		if got := w.state(cds, "b"); got.State != DoesNotExistButCached || got.Version != "1" {
 			t.Errorf("it is %+v", got)
 		}
 		if got := w.state(cds, "never"); got.State != Requested {
 			t.Errorf("it is %+v", got)
 		}
-		s.sayOf(resource.TypeListener.URL(), "2", "n6")
-		w.expectTold("ambient l: not found")
-		// It is told once.
-		s.say("3", "n7", cluster("a"))
-		s.sayOf(resource.TypeListener.URL(), "3", "n8")
-		// Assignments and routes come as they change.
-		s.say("2", "n9", assignment("b", 2))
-		w.expectTold("b=2")
-		s.sayOf(resource.TypeRoutes.URL(), "2", "n10")
-		w.expectNothingTold()
+		s.sendType(resource.TypeListener.URL(), "2", "n6")
+		w.expectUpdates("ambient l: not found")
+		// A deletion is reported once.
+		s.send("3", "n7", cluster("a"))
+		s.sendType(resource.TypeListener.URL(), "3", "n8")
+		// Assignments and routes are sent only when they change.
+		s.send("2", "n9", assignment("b", 2))
+		w.expectUpdates("b=2")
+		s.sendType(resource.TypeRoutes.URL(), "2", "n10")
+		w.expectNoUpdates()
 
-		s.say("4", "n11", cluster("a"), cluster("b"))
-		w.expectTold("b=4") // a is as it was
-		// A bad one is there.
-		s.say("5", "n12", badCluster("b"))
-		w.expectTold("ambient a: not found, ambient b: rejected")
-		s.say("6", "n13", cluster("a"))
-		w.expectTold("a=6, ambient b: not found")
+		s.send("4", "n11", cluster("a"), cluster("b"))
+		w.expectUpdates("b=4") // a is unchanged
+		// An invalid resource is not absent.
+		s.send("5", "n12", badCluster("b"))
+		w.expectUpdates("ambient a: not found, ambient b: rejected")
+		s.send("6", "n13", cluster("a"))
+		w.expectUpdates("a=6, ambient b: not found")
 	})
 }
 
-func TestUnchangedIsNotTold(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
-		w.want(cds, "a", "b")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.say("1", "n1", cluster("a"), cluster("b"))
-		w.expectTold("a=1, b=1")
+func TestUnchangedResource(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		s := w.subscribe(cds, "a", "b")
+		s.send("1", "n1", cluster("a"), cluster("b"))
+		w.expectUpdates("a=1, b=1")
 		before := w.state(cds, "a").Updated
-		s.say("2", "n2", cluster("b", "other"), cluster("a"))
-		w.expectTold("b=2")
-		s.say("2", "n3", cluster("a"), cluster("b", "other"))
-		w.expectNothingTold()
+		s.send("2", "n2", cluster("b", "other"), cluster("a"))
+		w.expectUpdates("b=2")
+		s.send("2", "n3", cluster("a"), cluster("b", "other"))
+		w.expectNoUpdates()
 		got := w.state(cds, "a")
 		if got.Version != "2" || !got.Updated.Equal(before) || got.State != Acked {
 			t.Errorf("it is %+v", got)
@@ -80,23 +78,21 @@ func TestUnchangedIsNotTold(t *testing.T) {
 			t.Errorf("counted %d valid, %d unchanged", valid, unchanged)
 		}
 
-		// What was refused and is good again is told, although it is what it was.
-		s.say("3", "n4", badCluster("a"), cluster("b", "other"))
-		w.expectTold("ambient a: rejected")
-		s.say("3", "n5", badCluster("a"), cluster("b", "other"))
-		w.expectNothingTold() // not twice
-		s.say("4", "n6", cluster("a"), cluster("b", "other"))
-		w.expectTold("a=4")
+		// A valid version after a rejected one is reported, also if the value is the same.
+		s.send("3", "n4", badCluster("a"), cluster("b", "other"))
+		w.expectUpdates("ambient a: rejected")
+		s.send("3", "n5", badCluster("a"), cluster("b", "other"))
+		w.expectNoUpdates() // only once
+		s.send("4", "n6", cluster("a"), cluster("b", "other"))
+		w.expectUpdates("a=4")
 	})
 }
 
-func TestStatesOfRefusedResources(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
-		w.want(cds, "a")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.say("1", "n1", badCluster("a"))
-		w.expectTold("a: rejected")
+func TestStatesOfRejectedResources(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		s := w.subscribe(cds, "a")
+		s.send("1", "n1", badCluster("a"))
+		w.expectUpdates("a: rejected")
 		got := w.state(cds, "a")
 		var rejected *RejectedError
 		if got.State != Nacked || got.Version != "" || got.Rejection.Version != "1" || !errors.As(got.Err, &rejected) {
@@ -105,13 +101,15 @@ func TestStatesOfRefusedResources(t *testing.T) {
 		if e := event[Rejected](w); e.Keys[0].Name != "a" || e.Version != "1" || !strings.Contains(e.Err.Error(), "lb_policy") {
 			t.Errorf("%+v", e)
 		}
-		s.say("2", "n2", cluster("a"))
-		w.expectTold("a=2")
+		time.Sleep(time.Hour) // without a timeout
+		w.expectNoUpdates()
+		s.send("2", "n2", cluster("a"))
+		w.expectUpdates("a=2")
 		if got := w.state(cds, "a"); got.State != Acked || got.Rejection != nil || got.Err != nil {
 			t.Errorf("it is %+v", got)
 		}
-		s.say("3", "n3", badCluster("a"))
-		w.expectTold("ambient a: rejected")
+		s.send("3", "n3", badCluster("a"))
+		w.expectUpdates("ambient a: rejected")
 		if got := w.state(cds, "a"); got.State != NackedButCached || got.Version != "2" || got.Rejection.Version != "3" {
 			t.Errorf("it is %+v", got)
 		}
@@ -130,40 +128,39 @@ const xdstp = "xdstp://%/envoy.config.cluster.v3.Cluster/a"
 
 func of(authority string) string { return strings.ReplaceAll(xdstp, "%", authority) }
 
-// Authorities share the connection and the stream of a server that they share.
+// Authorities with the same server share its connection and stream.
 func TestAuthoritiesShareServers(t *testing.T) {
-	play(t, federated, func(t *testing.T, w *world) {
+	runTest(t, federated, func(t *testing.T, w *harness) {
 		w.want(cds, "a", of("same"), of("other"))
 		one, two := w.servers["one"].accept(), w.servers["two"].accept()
 		one.expect(`node=test Cluster [a ` + of("same") + `] version="" nonce=""`)
 		two.expect(`node=test Cluster [` + of("other") + `] version="" nonce=""`)
-		one.say("1", "n1", cluster("a"), cluster(of("same")))
-		got := []string{w.told(), w.told()} // one for each authority
+		one.send("1", "n1", cluster("a"), cluster(of("same")))
+		got := []string{w.nextUpdates(), w.nextUpdates()} // one for each authority
 		if !(got[0] == "a=1" && got[1] == of("same")+"=1" || got[1] == "a=1" && got[0] == of("same")+"=1") {
-			t.Fatalf("told %q", got)
+			t.Fatalf("updates %q", got)
 		}
-		one.hear()
+		one.receive()
 
-		// Absence is judged within each.
-		one.say("2", "n2", cluster("a"))
-		w.expectTold("ambient " + of("same") + ": not found")
-		one.hear()
+		// A deletion affects one authority.
+		one.send("2", "n2", cluster("a"))
+		w.expectUpdates("ambient " + of("same") + ": not found")
+		one.receive()
 
-		// The third falls back to the server that is there already, which
-		// does not end when it returns.
+		// The third falls back to the server in use, which stays connected after the return.
 		w.servers["two"].kill()
 		one.expect(`Cluster [a ` + of("other") + ` ` + of("same") + `] version="2" nonce="n2"`)
-		one.say("3", "n3", cluster("a"), cluster(of("other")))
-		w.expectTold(of("other") + "=3")
-		one.hear()
+		one.send("3", "n3", cluster("a"), cluster(of("other")))
+		w.expectUpdates(of("other") + "=3")
+		one.receive()
 		w.servers["two"].start()
 		two = w.servers["two"].accept()
-		two.hear()
-		two.say("1", "n1", cluster(of("other")))
+		two.receive()
+		two.send("1", "n1", cluster(of("other")))
 		event[Returned](w)
 		one.expect(`Cluster [a ` + of("same") + `] version="3" nonce="n3"`)
 
-		// Nor when one of two authorities no longer wants anything.
+		// It also does when one of two authorities wants nothing.
 		w.want(cds, "-a")
 		one.expect(`Cluster [` + of("same") + `] version="3" nonce="n3"`)
 		w.want(cds, "-"+of("same"))
@@ -174,8 +171,8 @@ func TestAuthoritiesShareServers(t *testing.T) {
 	})
 }
 
-func TestAwayIsOfAuthorities(t *testing.T) {
-	play(t, federated, func(t *testing.T, w *world) {
+func TestAwayPerAuthority(t *testing.T) {
+	runTest(t, federated, func(t *testing.T, w *harness) {
 		away := func(want ...bool) {
 			t.Helper()
 			for i, name := range []string{"a", of("same"), of("other")} {
@@ -187,63 +184,63 @@ func TestAwayIsOfAuthorities(t *testing.T) {
 		w.want(cds, "a", of("other"))
 		one, two := w.servers["one"].accept(), w.servers["two"].accept()
 		away(true, true, true)
-		one.say("1", "n1", cluster("a"))
-		w.expectTold("a=1")
+		one.send("1", "n1", cluster("a"))
+		w.expectUpdates("a=1")
 		away(false, true, true)
-		two.say("1", "n1", cluster(of("other")))
-		w.expectTold(of("other") + "=1")
+		two.send("1", "n1", cluster(of("other")))
+		w.expectUpdates(of("other") + "=1")
 		away(false, true, false)
 		one.end <- nil
 		one = w.servers["one"].accept()
 		away(true, true, false)
-		one.say("1", "n1", cluster("a"))
-		one.hear()
-		one.hear()
+		one.send("1", "n1", cluster("a"))
+		one.receive()
+		one.receive()
 		away(false, true, false)
-		w.want(cds, of("same")) // its server speaks already
-		one.hear()
+		w.want(cds, of("same")) // its server is connected
+		one.receive()
 		away(false, false, false)
 	})
 }
 
-func TestAnAuthorityThatIsNotThere(t *testing.T) {
-	play(t, federated, func(t *testing.T, w *world) {
-		w.want(cds, of("unheard"))
-		w.expectTold(of("unheard") + ": unreachable")
-		r := w.state(cds, of("unheard"))
-		if r.State != Requested || !strings.Contains(r.Err.Error(), `"unheard"`) {
+func TestUnknownAuthority(t *testing.T) {
+	runTest(t, federated, func(t *testing.T, w *harness) {
+		w.want(cds, of("unknown"))
+		w.expectUpdates(of("unknown") + ": unreachable")
+		r := w.state(cds, of("unknown"))
+		if r.State != Requested || !strings.Contains(r.Err.Error(), `"unknown"`) {
 			t.Errorf("it is %+v", r)
 		}
-		if !w.client.Away("t", of("unheard")) {
+		if !w.client.Away("t", of("unknown")) {
 			t.Error("not away")
 		}
-		w.want(cds, "-"+of("unheard"))
+		w.want(cds, "-"+of("unknown"))
 		if n := len(w.client.Status().Resources); n != 0 {
 			t.Errorf("%d resources", n)
 		}
-		nothing(t, w.servers["one"].streams, "stream")
+		expectNone(t, w.servers["one"].streams, "stream")
 	})
 }
 
-// Context parameters may come in any order: it is one resource, told by each name
-// that it was wanted by.
+// Names with context parameters in a different order are one resource. Its updates have
+// each name that it was wanted by.
 func TestNamesWithContextParameters(t *testing.T) {
-	play(t, federated, func(_ *testing.T, w *world) {
+	runTest(t, federated, func(_ *testing.T, w *harness) {
 		w.want(cds, of("same")+"?b=2&a=1")
 		one := w.servers["one"].accept()
 		one.expect(`node=test Cluster [` + of("same") + `?a=1&b=2] version="" nonce=""`)
-		one.say("1", "n1", cluster(of("same")+"?b=2&a=1"))
-		w.expectTold(of("same") + "?b=2&a=1=1")
-		one.hear()
+		one.send("1", "n1", cluster(of("same")+"?b=2&a=1"))
+		w.expectUpdates(of("same") + "?b=2&a=1=1")
+		one.receive()
 		w.want(cds, of("same")+"?a=1&b=2")
-		w.expectTold(of("same") + "?a=1&b=2=1")
+		w.expectUpdates(of("same") + "?a=1&b=2=1")
 		one.expectNothing()
-		one.say("2", "n2", cluster(of("same")+"?a=1&b=2", "other"))
-		w.expectTold(of("same") + "?a=1&b=2=2, " + of("same") + "?b=2&a=1=2")
-		one.hear()
+		one.send("2", "n2", cluster(of("same")+"?a=1&b=2", "other"))
+		w.expectUpdates(of("same") + "?a=1&b=2=2, " + of("same") + "?b=2&a=1=2")
+		one.receive()
 		w.want(cds, "-"+of("same")+"?b=2&a=1")
-		one.say("3", "n3", cluster(of("same")+"?a=1&b=2"))
-		w.expectTold(of("same") + "?a=1&b=2=3")
+		one.send("3", "n3", cluster(of("same")+"?a=1&b=2"))
+		w.expectUpdates(of("same") + "?a=1&b=2=3")
 		w.want(cds, "-"+of("same")+"?a=1&b=2")
 		<-one.stream.Context().Done()
 	})

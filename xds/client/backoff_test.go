@@ -29,9 +29,9 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
-// A server that closes each stream at once is tried ever less often.
-func TestAServerThatClosesAtOnce(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+// The back-off for a server that closes each stream at once grows.
+func TestServerClosesStreams(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.want(cds, "a")
 		var before time.Time
 		for i := range 6 {
@@ -44,15 +44,14 @@ func TestAServerThatClosesAtOnce(t *testing.T) {
 			before = s.opened
 			s.end <- errors.New("no")
 		}
-		w.expectTold("a: unreachable")
-		w.expectNothingTold() // more than once
+		w.expectUpdates("a: unreachable")
+		w.expectNoUpdates() // the error is reported once
 
-		// An answer makes it a server in good order: the next stream comes at
-		// once, and its error is the first again.
+		// A response resets the back-off.
 		s := w.servers["one"].accept()
-		s.hear()
-		s.say("1", "n1", cluster("a"))
-		w.expectTold("a=1")
+		s.receive()
+		s.send("1", "n1", cluster("a"))
+		w.expectUpdates("a=1")
 		time.Sleep(time.Minute)
 		ended := time.Now()
 		s.end <- errors.New("enough")
@@ -60,18 +59,18 @@ func TestAServerThatClosesAtOnce(t *testing.T) {
 		if !s.opened.Equal(ended) {
 			t.Errorf("the next after %v", s.opened.Sub(ended))
 		}
-		w.expectNothingTold()
+		w.expectNoUpdates()
 		s.end <- errors.New("no")
 		before = s.opened
 		if s = w.servers["one"].accept(); s.opened.Sub(before) != time.Second {
 			t.Errorf("the next after %v", s.opened.Sub(before))
 		}
-		w.expectTold("ambient a: unreachable")
+		w.expectUpdates("ambient a: unreachable")
 	})
 }
 
-func TestAServerThatAnswersAndClosesInALoop(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+func TestServerRespondsAndClosesRepeatedly(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.want(cds, "a")
 		var before time.Time
 		for i := range 10 {
@@ -80,106 +79,102 @@ func TestAServerThatAnswersAndClosesInALoop(t *testing.T) {
 				t.Fatalf("after %v", got)
 			}
 			before = s.opened
-			s.hear()
-			s.say("1", "n1", cluster("a"))
+			s.receive()
+			s.send("1", "n1", cluster("a"))
 			synctest.Wait()
 			s.end <- errors.New("enough")
 		}
-		w.expectTold("a=1")
-		w.expectNothingTold() // no error, and nothing that is unchanged
+		w.expectUpdates("a=1")
+		w.expectNoUpdates() // neither an error nor the unchanged value
 	})
 }
 
-func TestAServerThatIsNotThere(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+func TestUnreachableServer(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.servers["one"].kill()
 		w.want(cds, "a")
-		w.expectTold("a: unreachable")
+		w.expectUpdates("a: unreachable")
 		var e *UnreachableError
 		if err := w.state(cds, "a").Err; !errors.As(err, &e) || e.Server != "passthrough:///one" {
-			t.Errorf("told %v", err)
+			t.Errorf("the error is %v", err)
 		}
-		// What is wanted later is told at once, not when it is tried again.
+		// A later watcher gets the error at once.
 		began := time.Now()
 		w.want(cds, "b")
-		w.expectTold("b: unreachable")
+		w.expectUpdates("b: unreachable")
 		if time.Since(began) > 0 {
-			t.Errorf("told after %v", time.Since(began))
+			t.Errorf("updated after %v", time.Since(began))
 		}
 		w.servers["one"].start()
 		s := w.servers["one"].accept()
 		s.expect(`node=test Cluster [a b] version="" nonce=""`)
-		s.say("1", "n1", cluster("a"))
-		w.expectTold("a=1")
+		s.send("1", "n1", cluster("a"))
+		w.expectUpdates("a=1")
 	})
 }
 
-// What an outage made doubtful is not, once the server speaks: what it does not
-// send again is told again, with the same value.
-func TestAfterAnOutage(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+// The first response after an outage clears the errors of the values that the server
+// does not send again.
+func TestErrorClearsAfterOutage(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.want(cds, "a", "b")
-		w.want(eds, "a")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.hear()
-		s.say("1", "n1", cluster("a"), cluster("b"))
+		s := w.subscribe(eds, "a")
+		s.receive()
+		s.send("1", "n1", cluster("a"), cluster("b"))
 		value := await(t, w.updates, "update")[0].Cluster
-		s.say("1", "n1", assignment("a", 1))
-		w.expectTold("a=1")
-		s.say("2", "n2", badCluster("b"), cluster("a"))
-		w.expectTold("ambient b: rejected")
+		s.send("1", "n1", assignment("a", 1))
+		w.expectUpdates("a=1")
+		s.send("2", "n2", badCluster("b"), cluster("a"))
+		w.expectUpdates("ambient b: rejected")
 		w.servers["one"].kill()
-		w.expectTold("ambient a: unreachable, ambient a: unreachable")
+		w.expectUpdates("ambient a: unreachable, ambient a: unreachable")
 		time.Sleep(time.Hour)
-		w.expectNothingTold()
+		w.expectNoUpdates()
 		w.servers["one"].start()
 		s = w.servers["one"].accept()
-		s.say("1", "n1", assignment("other", 1)) // any sign of life will do
+		s.send("1", "n1", assignment("other", 1)) // any response counts
 		batch := await(t, w.updates, "update")
 		if got := describe(batch); got != "a=1, a=2" {
-			t.Fatalf("told %q", got)
+			t.Fatalf("updates %q", got)
 		}
 		for _, u := range batch {
 			if u.Key.Type == cds && u.Cluster != value {
-				t.Error("it is another value")
+				t.Error("the value is not the same pointer")
 			}
 		}
-		w.expectNothingTold()
+		w.expectNoUpdates()
 	})
 }
 
-// A server need not repeat what it sent before: one that keeps the stream is there.
-func TestAServerWithNothingToSay(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
-		w.want(cds, "a")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.say("1", "n1", cluster("a"))
-		w.expectTold("a=1")
+// A server need not send resources again: it is connected if it keeps the stream for 15 s.
+func TestServerNeedNotRespond(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		s := w.subscribe(cds, "a")
+		s.send("1", "n1", cluster("a"))
+		w.expectUpdates("a=1")
 		w.servers["one"].kill()
-		w.expectTold("ambient a: unreachable")
+		w.expectUpdates("ambient a: unreachable")
 		w.servers["one"].start()
 		s = w.servers["one"].accept()
 		if !w.client.Away("t", "a") {
 			t.Error("not away")
 		}
-		w.expectTold("a=1")
+		w.expectUpdates("a=1")
 		if got := time.Since(s.opened); got != watchExpiry {
-			t.Errorf("told after %v", got)
+			t.Errorf("updated after %v", got)
 		}
 		if w.client.Away("t", "a") {
 			t.Error("away")
 		}
-		// But one that was asked for more, and said nothing, is not taken for
-		// one that speaks; not even if nobody wants that any more.
+		// It is not if it did not respond to a request for another resource, also after
+		// that was dropped.
 		s.end <- nil
 		w.servers["one"].accept()
 		w.want(cds, "b")
 		time.Sleep(watchExpiry - time.Second)
 		w.want(cds, "-b")
 		time.Sleep(time.Hour)
-		w.expectNothingTold()
+		w.expectNoUpdates()
 		if !w.client.Away("t", "a") {
 			t.Error("not away, although it never answered")
 		}

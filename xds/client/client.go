@@ -109,7 +109,7 @@ func newClient(o Options) (*Client, error) {
 		authorities: map[authorityKey]*authority{},
 		cache: resourceCache{
 			seed: maphash.MakeSeed(), byHash: map[uint64]*resourceState{},
-			unapplied: unappliedFields{logger: o.Logger, fields: map[unappliedKey]*unappliedField{}},
+			unapplied: unappliedFields{logger: o.Logger, resources: map[unappliedKey]map[*resourceState]struct{}{}},
 		},
 		moves: serverMoves{events: o.Events},
 		decoding: decode.Options{
@@ -221,8 +221,7 @@ func (c *Client) Want(target string, add, drop []resource.Key) {
 // want is Want for the owner.
 func (c *Client) want(target string, add, drop []resource.Key) {
 	for _, k := range drop {
-		config, _ := c.configOf(k)
-		if a := c.authorities[authorityKey{target, config}]; a != nil {
+		if a := c.indexed(target, k.Name); a != nil {
 			a.unwatch(k)
 		}
 	}
@@ -234,8 +233,7 @@ func (c *Client) want(target string, add, drop []resource.Key) {
 		c.authority(authorityKey{target, config}).watch(k, err)
 	}
 	for _, k := range drop { // last, so that a stream that is still needed does not end
-		config, _ := c.configOf(k)
-		if a := c.authorities[authorityKey{target, config}]; a != nil {
+		if a := c.indexed(target, k.Name); a != nil {
 			c.removeIfUnused(a)
 		}
 	}

@@ -25,9 +25,9 @@ func TestDataErrors(t *testing.T) {
 		what     string
 		cached   bool
 		features []string // of the server, each on its own
-		want     string   // what is reported
+		want     string   // the update
 		state    State
-		happen   func(*world, *conversation)
+		happen   func(*harness, *serverStream)
 	}{
 		{"the channel reports TRANSIENT_FAILURE", false, always, "a: unreachable", Requested, channelFails},
 		{"the channel reports TRANSIENT_FAILURE", true, always, "ambient a: unreachable", Acked, channelFails},
@@ -59,18 +59,16 @@ func TestDataErrors(t *testing.T) {
 				name = row.what + ", cached, " + features
 			}
 			t.Run(name, func(t *testing.T) {
-				play(t, "one:"+features, func(t *testing.T, w *world) {
-					w.want(cds, "a", "b")
-					s := w.servers["one"].accept()
-					s.hear()
+				runTest(t, "one:"+features, func(t *testing.T, w *harness) {
+					s := w.subscribe(cds, "a", "b")
 					first := "b=1"
 					if row.cached {
 						first = "a=1, b=1"
-						s.say("1", "n1", cluster("a"), cluster("b"))
+						s.send("1", "n1", cluster("a"), cluster("b"))
 					} else {
-						s.say("1", "n1", cluster("b"))
+						s.send("1", "n1", cluster("b"))
 					}
-					w.expectTold(first)
+					w.expectUpdates(first)
 					row.happen(w, s)
 					w.expectReported("a", row.want)
 					got := w.state(cds, "a")
@@ -87,35 +85,34 @@ func TestDataErrors(t *testing.T) {
 	}
 }
 
-func channelFails(w *world, _ *conversation) {
+func channelFails(w *harness, _ *serverStream) {
 	w.servers["one"].kill()
-	time.Sleep(2 * time.Second) // the stream that ended had been answered
+	time.Sleep(2 * time.Second) // the server had responded on the stream
 }
 
-func streamFails(w *world, s *conversation) {
+func streamFails(w *harness, s *serverStream) {
 	s.end <- errors.New("over")
 	w.servers["one"].accept().end <- errors.New("no answer")
 }
 
-func sendInvalid(_ *world, s *conversation) { s.say("2", "n2", badCluster("a"), cluster("b")) }
+func sendInvalid(_ *harness, s *serverStream) { s.send("2", "n2", badCluster("a"), cluster("b")) }
 
-func sendOthers(_ *world, s *conversation) { s.say("2", "n2", cluster("b")) }
+func sendOthers(_ *harness, s *serverStream) { s.send("2", "n2", cluster("b")) }
 
-func sendNothing(expiry time.Duration) func(*world, *conversation) {
-	return func(w *world, _ *conversation) {
+func sendNothing(expiry time.Duration) func(*harness, *serverStream) {
+	return func(w *harness, _ *serverStream) {
 		time.Sleep(expiry - time.Millisecond)
-		w.expectNothingTold()
+		w.expectNoUpdates()
 		time.Sleep(time.Millisecond)
 	}
 }
 
-func report(code codes.Code) func(*world, *conversation) {
-	return func(_ *world, s *conversation) { s.fail("2", "n2", "a", code, cluster("b")) }
+func report(code codes.Code) func(*harness, *serverStream) {
+	return func(_ *harness, s *serverStream) { s.fail("2", "n2", "a", code, cluster("b")) }
 }
 
-// expectReported expects what is reported of a name next; other names may be
-// reported, too.
-func (w *world) expectReported(name, want string) {
+// expectReported expects the updates of one name; there may be updates of others.
+func (w *harness) expectReported(name, want string) {
 	w.t.Helper()
 	synctest.Wait()
 	var got []string
@@ -131,94 +128,87 @@ func (w *world) expectReported(name, want string) {
 	}
 }
 
-// A server reports an error once: later responses without the resource do not change
-// it, until the resource comes.
+// A server reports an error once: it stays until the resource is sent.
 func TestReportedErrorIsRemembered(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
-		w.want(cds, "a", "b")
-		s := w.servers["one"].accept()
-		s.hear()
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		s := w.subscribe(cds, "a", "b")
 		s.fail("1", "n1", "a", codes.PermissionDenied, cluster("b"))
-		w.expectTold("a: reported PermissionDenied reason, b=1")
-		s.expect(`Cluster [a b] version="1" nonce="n1"`) // it is no reason for a NACK
-		s.say("2", "n2", cluster("b"))
+		w.expectUpdates("a: reported PermissionDenied reason, b=1")
+		s.expect(`Cluster [a b] version="1" nonce="n1"`) // not a NACK
+		s.send("2", "n2", cluster("b"))
 		s.fail("3", "n3", "a", codes.PermissionDenied, cluster("b"))
-		time.Sleep(time.Hour) // the resource timer is cancelled
-		w.expectNothingTold()
+		time.Sleep(time.Hour) // without a timeout
+		w.expectNoUpdates()
 		if got := w.state(cds, "a"); got.State != ReceivedError {
 			t.Errorf("it is %+v", got)
 		}
-		s.say("4", "n4", cluster("a"), cluster("b"))
-		w.expectTold("a=4")
+		s.send("4", "n4", cluster("a"), cluster("b"))
+		w.expectUpdates("a=4")
 		s.fail("5", "n5", "a", codes.Unavailable, cluster("b"))
-		w.expectTold("ambient a: reported Unavailable reason")
-		s.say("6", "n6", cluster("b"))
-		w.expectNothingTold()
+		w.expectUpdates("ambient a: reported Unavailable reason")
+		s.send("6", "n6", cluster("b"))
+		w.expectNoUpdates()
 		if got := w.state(cds, "a"); got.State != ReceivedErrorButCached || got.Version != "4" {
 			t.Errorf("it is %+v", got)
 		}
-		s.say("7", "n7", cluster("a"), cluster("b"))
-		w.expectTold("a=7") // the error is over
+		s.send("7", "n7", cluster("a"), cluster("b"))
+		w.expectUpdates("a=7") // the error is cleared
 	})
 }
 
-// A deleted resource is reported once, and again after it was back.
+// A deletion is reported once, and again after the resource was restored.
 func TestDeletedResourceStaysCached(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
-		w.want(cds, "a", "b")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.say("1", "n1", cluster("a"), cluster("b"))
-		w.expectTold("a=1, b=1")
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		s := w.subscribe(cds, "a", "b")
+		s.send("1", "n1", cluster("a"), cluster("b"))
+		w.expectUpdates("a=1, b=1")
 		for range 3 {
-			s.say("2", "n2", cluster("a"))
+			s.send("2", "n2", cluster("a"))
 		}
-		w.expectTold("ambient b: not found")
-		w.expectNothingTold()
+		w.expectUpdates("ambient b: not found")
+		w.expectNoUpdates()
 		if e := event[DataError](w); e.Count != 1 || e.Keys[0].Name != "b" || e.Cached != 1 {
 			t.Errorf("%+v", e)
 		}
 		if got := w.state(cds, "b"); got.State != DoesNotExistButCached || got.Version != "1" || got.Err == nil {
 			t.Errorf("it is %+v", got)
 		}
-		s.say("3", "n3", cluster("a"), cluster("b"))
-		w.expectTold("b=3")
-		s.say("4", "n4", cluster("a"))
-		w.expectTold("ambient b: not found")
+		s.send("3", "n3", cluster("a"), cluster("b"))
+		w.expectUpdates("b=3")
+		s.send("4", "n4", cluster("a"))
+		w.expectUpdates("ambient b: not found")
 		if e := event[DataError](w); e.Count != 1 || e.Keys[0].Name != "b" || e.Cached != 1 {
 			t.Errorf("%+v", e)
 		}
 	})
 }
 
-// An error for a name that nobody wants, or without a name, changes nothing.
-func TestErrorsForOthers(t *testing.T) {
-	play(t, "one", func(_ *testing.T, w *world) {
-		w.want(cds, "a")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.say("1", "n1", cluster("a"))
-		w.expectTold("a=1")
+// An error for a name that is not wanted, or without a name, changes nothing.
+func TestErrorsForUnwantedResources(t *testing.T) {
+	runTest(t, "one", func(_ *testing.T, w *harness) {
+		s := w.subscribe(cds, "a")
+		s.send("1", "n1", cluster("a"))
+		w.expectUpdates("a=1")
 		for _, name := range []string{"", "*", "other"} {
 			s.fail("2", "n2", name, codes.NotFound, cluster("a"))
 		}
 		s.fail("2", "n2", "a", codes.OK, cluster("a"))
-		w.expectNothingTold()
+		w.expectNoUpdates()
 	})
 }
 
-// A server that reports that a name does not exist is no event: anybody can invent
-// names. That it takes a resource back, or may not send it, is one.
-func TestNamesThatDoNotExistAreNoEvents(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+// An error NOT_FOUND for a name that never existed is no event: clients of lbd can
+// request any name. A deletion, or another error, is one.
+func TestNoEventForUnknownNames(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.want(cds, "a", "b", "typo")
 		s := w.servers["one"].accept()
 		s.fail("1", "n1", "typo", codes.NotFound, cluster("a"))
-		w.expectTold("a=1, typo: reported NotFound reason")
+		w.expectUpdates("a=1, typo: reported NotFound reason")
 		s.fail("2", "n2", "b", codes.PermissionDenied, cluster("a"))
-		w.expectTold("b: reported PermissionDenied reason")
+		w.expectUpdates("b: reported PermissionDenied reason")
 		s.fail("3", "n3", "a", codes.NotFound)
-		w.expectTold("ambient a: reported NotFound reason")
+		w.expectUpdates("ambient a: reported NotFound reason")
 		for _, want := range []string{"b", "a"} {
 			if e := event[DataError](w); e.Keys[0].Name != want {
 				t.Errorf("%+v", e)
@@ -230,7 +220,7 @@ func TestNamesThatDoNotExistAreNoEvents(t *testing.T) {
 // However many resources a response deletes or breaks, it causes one event of each type,
 // which counts them and names the first.
 func TestOneEventPerResponse(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		var names []string
 		var first, second []*anypb.Any
 		for i := range 1000 {
@@ -244,11 +234,11 @@ func TestOneEventPerResponse(t *testing.T) {
 		slices.Reverse(second)
 		w.want(cds, names...)
 		s := w.servers["one"].accept()
-		s.say("1", "n1", first...)
-		w.told()
+		s.send("1", "n1", first...)
+		w.nextUpdates()
 		event[Connected](w)
-		s.say("2", "n2", second...)
-		w.told()
+		s.send("2", "n2", second...)
+		w.nextUpdates()
 		check := func(r Resources, err error, parity int) {
 			t.Helper()
 			if r.Count != 500 || len(r.Keys) != maxEventKeys {
@@ -269,7 +259,7 @@ func TestOneEventPerResponse(t *testing.T) {
 		if check(deleted.Resources, deleted.Err, 1); deleted.Cached != 500 {
 			t.Errorf("%d are cached", deleted.Cached)
 		}
-		s.say("3", "n3", second...)
-		nothing(t, w.events, "event")
+		s.send("3", "n3", second...)
+		expectNone(t, w.events, "event")
 	})
 }

@@ -7,22 +7,20 @@ import (
 	"time"
 )
 
-func TestWhatDoesNotComeInTimeDoesNotExist(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
-		w.want(cds, "a", "b")
-		s := w.servers["one"].accept()
-		s.hear()
+func TestResourceTimeout(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		s := w.subscribe(cds, "a", "b")
 		began := time.Now()
 		time.Sleep(10 * time.Second)
 		w.want(cds, "c")
-		s.hear()
-		s.say("1", "n1", cluster("b"))
-		w.expectTold("b=1")
-		w.expectTold("a: expired")
+		s.receive()
+		s.send("1", "n1", cluster("b"))
+		w.expectUpdates("b=1")
+		w.expectUpdates("a: expired")
 		if got := time.Since(began); got != watchExpiry {
 			t.Errorf("after %v", got)
 		}
-		w.expectTold("c: expired")
+		w.expectUpdates("c: expired")
 		if got := time.Since(began); got != watchExpiry+10*time.Second {
 			t.Errorf("after %v", got)
 		}
@@ -30,78 +28,78 @@ func TestWhatDoesNotComeInTimeDoesNotExist(t *testing.T) {
 			t.Errorf("it is %+v", got)
 		}
 		time.Sleep(time.Hour)
-		w.expectNothingTold()
+		w.expectNoUpdates()
 
-		// It may come later.
-		s.say("2", "n2", cluster("a"), cluster("b"))
-		w.expectTold("a=2")
+		// The resource may be sent later.
+		s.send("2", "n2", cluster("a"), cluster("b"))
+		w.expectUpdates("a=2")
 		if got := w.state(cds, "a"); got.State != Acked {
 			t.Errorf("it is %+v", got)
 		}
 	})
 }
 
-func TestTimeRunsWhileThereIsAStream(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+func TestTimeoutNeedsStream(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.servers["one"].kill()
 		w.want(cds, "a")
-		w.expectTold("a: unreachable")
+		w.expectUpdates("a: unreachable")
 		time.Sleep(10 * time.Minute)
-		w.expectNothingTold()
+		w.expectNoUpdates()
 		w.servers["one"].start()
 		s := w.servers["one"].accept()
-		s.hear()
+		s.receive()
 		time.Sleep(watchExpiry - time.Second)
-		// The next stream gives it all its time again.
+		// The timeout restarts on the next stream.
 		s.end <- nil
 		s = w.servers["one"].accept()
 		began := time.Now()
-		w.expectTold("a: silent")
+		w.expectUpdates("a: silent")
 		if got := time.Since(began); got != watchExpiry {
 			t.Errorf("after %v", got)
 		}
-		// It is told once, and silence on another stream is no answer.
+		// It is reported once, also if the server is silent on another stream.
 		s.end <- nil
-		w.servers["one"].accept().hear()
+		w.servers["one"].accept().receive()
 		time.Sleep(time.Hour)
-		w.expectNothingTold()
+		w.expectNoUpdates()
 		if !w.client.Away("t", "a") {
 			t.Error("not away")
 		}
 	})
 }
 
-// A server that is silent may hang: it is not taken to have said that something
-// does not exist. Once it says anything it has its time, once.
-func TestTheTimeOfAServerThatWasSilent(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+// A silent server may hang: its resources are not reported as missing. Its first response
+// restarts the timeout once.
+func TestFirstResponseRestartsTimeout(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.want(cds, "a", "b")
 		s := w.servers["one"].accept()
-		w.expectTold("a: silent, b: silent")
+		w.expectUpdates("a: silent, b: silent")
 		if got := w.state(cds, "a"); got.State != Timeout || !strings.Contains(got.Err.Error(), `"passthrough:///one", which is connected, has sent nothing within 15s`) {
 			t.Errorf("it is %+v", got)
 		}
 		time.Sleep(time.Minute)
-		s.say("1", "n1", cluster("a"))
-		w.expectTold("a=1")
+		s.send("1", "n1", cluster("a"))
+		w.expectUpdates("a=1")
 		began := time.Now()
-		w.expectTold("b: expired")
+		w.expectUpdates("b: expired")
 		if got := time.Since(began); got != watchExpiry {
 			t.Errorf("after %v", got)
 		}
-		// What had its time does not have it again.
+		// The timeout does not restart again.
 		s.end <- nil
-		w.servers["one"].accept().hear()
+		w.servers["one"].accept().receive()
 		time.Sleep(time.Hour)
-		w.expectNothingTold()
+		w.expectNoUpdates()
 	})
 }
 
-// The time begins when the request is sent, not when somebody wants something.
-func TestTimeRunsFromTheRequest(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+// The timeout starts when the request is sent, not when the resource is wanted.
+func TestTimeoutStartsWithRequest(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		read := make(chan struct{})
-		w.servers["one"].handle = func(s stub) error {
+		w.servers["one"].handle = func(s adsServerStream) error {
 			<-read
 			for {
 				if _, err := s.Recv(); err != nil {
@@ -115,7 +113,7 @@ func TestTimeRunsFromTheRequest(t *testing.T) {
 		}
 		w.want(cds, names...)
 		synctest.Wait()
-		w.want(eds, "late") // no room for its request: the server does not read
+		w.want(eds, "late") // its request cannot be sent: the server does not read
 		time.Sleep(time.Minute)
 		if got := w.state(eds, "late"); got.State != Requested {
 			t.Fatalf("it is %+v", got)
@@ -128,30 +126,16 @@ func TestTimeRunsFromTheRequest(t *testing.T) {
 	})
 }
 
-func TestBadResourcesAreInTime(t *testing.T) {
-	play(t, "one", func(_ *testing.T, w *world) {
-		w.want(cds, "a")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.say("1", "n1", badCluster("a"))
-		w.expectTold("a: rejected")
-		time.Sleep(time.Hour)
-		w.expectNothingTold()
-	})
-}
-
-func TestTheTimeOfWhatIsDroppedEnds(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
-		w.want(cds, "a", "b")
-		s := w.servers["one"].accept()
-		s.hear()
+func TestResubscribeRestartsTimeout(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		s := w.subscribe(cds, "a", "b")
 		time.Sleep(10 * time.Second)
 		w.want(cds, "-a", "a")
 		s.expect(`Cluster [b] version="" nonce=""`)
 		s.expect(`Cluster [a b] version="" nonce=""`)
-		w.expectTold("b: silent")
+		w.expectUpdates("b: silent")
 		began := time.Now()
-		w.expectTold("a: silent")
+		w.expectUpdates("a: silent")
 		if got := time.Since(began); got != 10*time.Second {
 			t.Errorf("after %v more", got)
 		}

@@ -15,13 +15,11 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TestSearchFallback runs every interleaving of what can happen between a client of
-// two targets and two servers in the order of fallback, which share one stream each.
-// It begins with nothing, and where the first target has what it needs of the first
-// server, which then can be reached or not. A target that has everything it needs must
-// not change because of another target. From each state that is reached, the servers
-// come back and the messages that are under way arrive: then each target has what the
-// first server has, from that server.
+// TestSearchFallback runs every interleaving of events between a client with two targets
+// and two servers in the order of fallback, from several initial states. A target that has
+// all its resources must not change because of the other target. From each state that is
+// reached, the servers return and the messages in flight arrive: then each target has the
+// resources of the first server, from that server.
 func TestSearchFallback(t *testing.T) {
 	deeper := 0
 	if os.Getenv("LBD_TEST_LONG") != "" {
@@ -69,7 +67,7 @@ func TestSearchFallback(t *testing.T) {
 	}
 }
 
-// serverPair is what does not change in a search: two servers and their resources.
+// serverPair is constant in a search: two servers and their resources.
 type serverPair struct {
 	kind     resource.Type
 	behavior *behavior
@@ -79,13 +77,13 @@ type serverPair struct {
 	items    [2][2]resource.Item // by server and name
 }
 
-// The targets and what each may want: the first a, the second a and b.
+// The resources that the targets may want: the first a, the second a and b.
 var wishes = [...]struct {
 	target string
 	name   int
 }{{"one", 0}, {"two", 0}, {"two", 1}}
 
-// The events of a fallbackWorld: toggle a wish; then, for each server, those below.
+// The events of a fallbackModel: toggle a wish; then, for each server, those below.
 const (
 	serverEvents = searchEvent(len(wishes))
 
@@ -117,8 +115,8 @@ func (p *serverPair) prepare(t *testing.T) {
 	}
 }
 
-// fallbackWorld is a client without goroutines and timers, and two model servers.
-type fallbackWorld struct {
+// fallbackModel is a client without goroutines and timers, with two model servers.
+type fallbackModel struct {
 	*serverPair
 
 	client  *Client
@@ -128,7 +126,7 @@ type fallbackWorld struct {
 	history []searchEvent
 }
 
-// link is a server, and what is under way between it and the client.
+// link is a server, and the messages in flight between it and the client.
 type link struct {
 	down      bool
 	stream    *adsStream // nil while there is none
@@ -137,14 +135,14 @@ type link struct {
 	responses []modelResponse
 }
 
-func (p *serverPair) start() *fallbackWorld {
+func (p *serverPair) start() *fallbackModel {
 	c, err := newClient(Options{Bootstrap: p.config, OnUpdate: func([]Update) {}})
 	if err != nil {
 		panic(err) // the options are complete
 	}
 	c.pool.start = func(*xdsChannel) {}
 	c.pool.after = func(time.Duration, func()) {}
-	w := &fallbackWorld{serverPair: p, client: c, outages: p.outages}
+	w := &fallbackModel{serverPair: p, client: c, outages: p.outages}
 	for i := range w.links {
 		w.links[i].model.behavior = p.behavior
 		for name := range 2 {
@@ -156,8 +154,8 @@ func (p *serverPair) start() *fallbackWorld {
 	return w
 }
 
-// copy returns a new world to which the same happened.
-func (w *fallbackWorld) copy() searchable {
+// copy returns a new model after the same events.
+func (w *fallbackModel) copy() searchable {
 	c := w.start()
 	for _, e := range w.history {
 		c.happen(e)
@@ -166,7 +164,7 @@ func (w *fallbackWorld) copy() searchable {
 	return c
 }
 
-func (w *fallbackWorld) describe(e searchEvent) string {
+func (w *fallbackModel) describe(e searchEvent) string {
 	if e < serverEvents {
 		return fmt.Sprintf("toggle %s of %s", searchName(wishes[e].name), wishes[e].target)
 	}
@@ -174,7 +172,7 @@ func (w *fallbackWorld) describe(e searchEvent) string {
 	return [...]string{"down", "up", "attempt", "send request", "take request", "take answer"}[what-goDown] + [...]string{" 1", " 2"}[i]
 }
 
-// split returns the server of an event, and what happens.
+// split returns the server of an event, and its kind.
 func split(e searchEvent) (server int, what searchEvent) {
 	const n = serverEventCount - goDown
 	return int(e-serverEvents) / n, (e-serverEvents)%n + goDown
@@ -185,7 +183,7 @@ func join(server int, what searchEvent) searchEvent {
 	return serverEvents + searchEvent(server)*n + what - goDown
 }
 
-func (w *fallbackWorld) events() []searchEvent {
+func (w *fallbackModel) events() []searchEvent {
 	var list []searchEvent
 	for e := range join(1, takeAnswer) + 1 {
 		if w.can(e) {
@@ -195,7 +193,7 @@ func (w *fallbackWorld) events() []searchEvent {
 	return list
 }
 
-func (w *fallbackWorld) settling() (searchEvent, bool) {
+func (w *fallbackModel) settling() (searchEvent, bool) {
 	for i := range w.links {
 		for _, what := range [...]searchEvent{comeUp, attempt, sendRequest, takeRequest, takeAnswer} {
 			if e := join(i, what); w.can(e) {
@@ -207,11 +205,11 @@ func (w *fallbackWorld) settling() (searchEvent, bool) {
 }
 
 // server returns the client's side of a server; nil if no target uses it.
-func (w *fallbackWorld) server(i int) *xdsChannel {
+func (w *fallbackModel) server(i int) *xdsChannel {
 	return w.client.pool.channels[w.config.Servers[i].Key()]
 }
 
-func (w *fallbackWorld) can(e searchEvent) bool {
+func (w *fallbackModel) can(e searchEvent) bool {
 	if e < serverEvents {
 		return true
 	}
@@ -222,7 +220,7 @@ func (w *fallbackWorld) can(e searchEvent) bool {
 		return !l.down && w.outages > 0
 	case comeUp:
 		return l.down
-	case attempt: // one that fails changes something only once
+	case attempt: // a second failure changes nothing
 		return s != nil && s.stream == nil && (!l.down || s.failed == nil)
 	case sendRequest:
 		return l.stream != nil && !l.stream.sending && s.subscriptions[w.kind].requestDue(time.Time{})
@@ -235,24 +233,24 @@ func (w *fallbackWorld) can(e searchEvent) bool {
 
 var errDown = errors.New("down")
 
-// do lets an event happen, and compares each target before and after.
-func (w *fallbackWorld) do(e searchEvent) error {
+// do applies an event, and compares each target before and after.
+func (w *fallbackModel) do(e searchEvent) error {
 	before := [2]targetView{w.view("one"), w.view("two")}
-	told := w.happen(e)
+	updated := w.happen(e)
 	w.history = append(slices.Clip(w.history), e)
 	for i, target := range []string{"one", "two"} {
 		if e < serverEvents && wishes[e].target == target {
 			continue
 		}
-		if err := before[i].compare(w.view(target), e, told[target]); err != nil {
+		if err := before[i].compare(w.view(target), e, updated[target]); err != nil {
 			return fmt.Errorf("target %s: %w", target, err)
 		}
 	}
 	return nil
 }
 
-// happen returns the targets that are told something because of it.
-func (w *fallbackWorld) happen(e searchEvent) map[string]bool {
+// happen returns the targets that get an update.
+func (w *fallbackModel) happen(e searchEvent) map[string]bool {
 	if e < serverEvents {
 		w.toggle(int(e))
 	} else {
@@ -261,21 +259,21 @@ func (w *fallbackWorld) happen(e searchEvent) map[string]bool {
 	}
 	w.client.moves.publish()
 	w.client.flushUpdates(nil)
-	for i := range w.links { // a server that no target uses any more has no stream
+	for i := range w.links { // a released server has no stream
 		if l, s := &w.links[i], w.server(i); l.stream != nil && (s == nil || s.stream != l.stream) {
 			l.end()
 		}
 	}
-	told := map[string]bool{}
+	updated := map[string]bool{}
 	for _, d := range w.client.configs[""].updates.batches.take() {
 		for _, u := range d.updates {
-			told[u.Target] = true
+			updated[u.Target] = true
 		}
 	}
-	return told
+	return updated
 }
 
-func (w *fallbackWorld) toggle(i int) {
+func (w *fallbackModel) toggle(i int) {
 	k := []resource.Key{{Type: w.kind, Name: searchName(wishes[i].name)}}
 	if w.wanted[i] = !w.wanted[i]; w.wanted[i] {
 		w.client.want(wishes[i].target, k, nil)
@@ -284,7 +282,7 @@ func (w *fallbackWorld) toggle(i int) {
 	}
 }
 
-func (w *fallbackWorld) happenAt(i int, what searchEvent) {
+func (w *fallbackModel) happenAt(i int, what searchEvent) {
 	l, s := &w.links[i], w.server(i)
 	switch what {
 	case goDown:
@@ -326,8 +324,8 @@ func (l *link) end() {
 	l.model.restart()
 }
 
-// response returns a response of a server as the client decodes it.
-func (w *fallbackWorld) response(server int, m modelResponse) *response {
+// response returns a decoded response.
+func (w *fallbackModel) response(server int, m modelResponse) *response {
 	r := &response{kind: w.kind, version: "v", nonce: string([]byte{m.nonce}), index: map[string]int{}}
 	for i, version := range m.versions {
 		if version > 0 {
@@ -339,14 +337,14 @@ func (w *fallbackWorld) response(server int, m modelResponse) *response {
 	return r
 }
 
-// targetView is what a target has.
+// targetView is the state of a target.
 type targetView struct {
 	active    int
 	complete  bool // it wants something, and has all of it
 	resources map[string]*byte
 }
 
-func (w *fallbackWorld) view(target string) targetView {
+func (w *fallbackModel) view(target string) targetView {
 	v := targetView{active: noServer, resources: map[string]*byte{}}
 	a := w.client.authorities[authorityKey{target, w.client.configs[""]}]
 	if a == nil {
@@ -363,10 +361,10 @@ func (w *fallbackWorld) view(target string) targetView {
 	return v
 }
 
-// compare returns what is wrong with the target after an event that is not its own.
-func (v targetView) compare(after targetView, e searchEvent, told bool) error {
-	if e < serverEvents && told {
-		return errors.New("is told something because another target wants something")
+// compare returns an invalid change of the target by an event of another.
+func (v targetView) compare(after targetView, e searchEvent, updated bool) error {
+	if e < serverEvents && updated {
+		return errors.New("gets an update because another target wants something")
 	}
 	if !v.complete {
 		return nil
@@ -390,7 +388,7 @@ func (v targetView) compare(after targetView, e searchEvent, told bool) error {
 	return nil
 }
 
-func (w *fallbackWorld) check() error {
+func (w *fallbackModel) check() error {
 	for i, wish := range wishes {
 		if !w.wanted[i] {
 			continue
@@ -399,7 +397,7 @@ func (w *fallbackWorld) check() error {
 		watch := a.watchers[resource.Key{Type: w.kind, Name: searchName(wish.name)}]
 		switch {
 		case w.has[0].has(wish.name) && (!watch.hasValue() || a.active() != 0 || !bytes.Equal(watch.item.Raw, w.items[0][wish.name].Raw)):
-			return fmt.Errorf("%s of %s is %s from server %d, which is not what the first server has", searchName(wish.name), wish.target, watch.state, watch.index)
+			return fmt.Errorf("%s of %s is %s from server %d, but the first server has another value", searchName(wish.name), wish.target, watch.state, watch.index)
 		case w.has[a.active()].has(wish.name) && !watch.hasValue():
 			return fmt.Errorf("%s of %s is %s, and its server has it", searchName(wish.name), wish.target, watch.state)
 		}
@@ -407,7 +405,7 @@ func (w *fallbackWorld) check() error {
 	return nil
 }
 
-func (w *fallbackWorld) fingerprint(b []byte) []byte {
+func (w *fallbackModel) fingerprint(b []byte) []byte {
 	b = append(b, w.outages)
 	for i := range w.links {
 		l, s := &w.links[i], w.server(i)

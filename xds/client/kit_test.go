@@ -20,47 +20,47 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits, on the bubble's clock, for what is to come.
-const patience = time.Hour
+// testTimeout is the maximum wait for an event, on the bubble's clock.
+const testTimeout = time.Hour
 
-// await returns what comes.
+// await returns the next value.
 func await[T any](t *testing.T, c <-chan T, what string) T {
 	t.Helper()
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
-		t.Fatalf("no %s came", what)
+	case <-time.After(testTimeout):
+		t.Fatalf("no %s", what)
 		panic("unreachable")
 	}
 }
 
-// nothing sees that nothing is there, now that all is quiet.
-func nothing[T any](t *testing.T, c <-chan T, what string) {
+// expectNone checks that the channel is empty when all goroutines block.
+func expectNone[T any](t *testing.T, c <-chan T, what string) {
 	t.Helper()
 	synctest.Wait()
 	select {
 	case v := <-c:
-		t.Fatalf("%s came: %v", what, v)
+		t.Fatalf("unexpected %s: %v", what, v)
 	default:
 	}
 }
 
-// world is a client and the servers around it, in a bubble.
-type world struct {
+// harness is a client with its servers, in a bubble.
+type harness struct {
 	t       *testing.T
-	servers map[string]*scripted
+	servers map[string]*fakeServer
 	client  *Client
 	updates chan []Update
 	events  chan Event
-	block   chan struct{} // where not nil, OnUpdate takes one from it before it returns
+	block   chan struct{} // if not nil, OnUpdate receives from it before it returns
 }
 
-// play runs a test in a bubble, with a client that uses servers: the bootstrap is
-// what they are called in order, or JSON.
-func play(t *testing.T, config string, test func(t *testing.T, w *world), change ...func(*world, *Options)) {
+// runTest runs a test in a bubble, with a client. The bootstrap is JSON, or the names of
+// servers in order.
+func runTest(t *testing.T, config string, test func(t *testing.T, w *harness), change ...func(*harness, *Options)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, servers: map[string]*scripted{}, updates: make(chan []Update, 10000), events: make(chan Event, 10000)}
+		w := &harness{t: t, servers: map[string]*fakeServer{}, updates: make(chan []Update, 10000), events: make(chan Event, 10000)}
 		if !strings.HasPrefix(config, "{") {
 			config = fmt.Sprintf(`{"node":{"id":"test"},"xds_servers":[%s]}`, serversJSON(strings.Fields(config)...))
 		}
@@ -81,7 +81,7 @@ func play(t *testing.T, config string, test func(t *testing.T, w *world), change
 			draw: func() float64 { return 0.5 },
 		}
 		for _, name := range []string{"one", "two", "three"} {
-			w.servers[name] = newScripted(t)
+			w.servers[name] = newFakeServer(t)
 		}
 		for _, f := range change {
 			f(w, &o)
@@ -112,12 +112,12 @@ func serversJSON(names ...string) string {
 	return strings.Join(list, ",")
 }
 
-func (w *world) dial(ctx context.Context, name string) (net.Conn, error) {
+func (w *harness) dial(ctx context.Context, name string) (net.Conn, error) {
 	return w.servers[name].dial(ctx)
 }
 
-// want wants clusters; names that begin with "-" are dropped.
-func (w *world) want(t resource.Type, names ...string) {
+// want wants resources; names with the prefix "-" are dropped.
+func (w *harness) want(t resource.Type, names ...string) {
 	var add, drop []resource.Key
 	for _, n := range names {
 		if name, ok := strings.CutPrefix(n, "-"); ok {
@@ -129,10 +129,18 @@ func (w *world) want(t resource.Type, names ...string) {
 	w.client.Want("t", add, drop)
 }
 
-// told takes the next batch and describes it: for each, in order of name,
-// "name=version" with a value, "name: kind of error", with "ambient " before it where
-// it is.
-func (w *world) told() string {
+// subscribe wants resources, and returns the next stream of server "one" after its first request.
+func (w *harness) subscribe(t resource.Type, names ...string) *serverStream {
+	w.t.Helper()
+	w.want(t, names...)
+	s := w.servers["one"].accept()
+	s.receive()
+	return s
+}
+
+// nextUpdates returns the next batch as text, by name: "name=version" for a value,
+// "name: kind of error", and "ambient name: kind of error".
+func (w *harness) nextUpdates() string {
 	w.t.Helper()
 	return describe(await(w.t, w.updates, "update"))
 }
@@ -184,25 +192,25 @@ func describe(batch []Update) string {
 	return strings.Join(words, ", ")
 }
 
-func (w *world) expectTold(want string) {
+func (w *harness) expectUpdates(want string) {
 	w.t.Helper()
-	if got := w.told(); got != want {
-		w.t.Fatalf("told %q, want %q", got, want)
+	if got := w.nextUpdates(); got != want {
+		w.t.Fatalf("updates %q, want %q", got, want)
 	}
 }
 
-func (w *world) expectNothingTold() {
+func (w *harness) expectNoUpdates() {
 	w.t.Helper()
 	synctest.Wait()
 	select {
 	case u := <-w.updates:
-		w.t.Fatalf("told %q, want nothing", describe(u))
+		w.t.Fatalf("updates %q, want none", describe(u))
 	default:
 	}
 }
 
-// event takes events until one of a type.
-func event[E Event](w *world) E {
+// event returns the next event of a type.
+func event[E Event](w *harness) E {
 	w.t.Helper()
 	for {
 		if e, ok := await(w.t, w.events, fmt.Sprintf("%T", *new(E))).(E); ok {
@@ -212,7 +220,7 @@ func event[E Event](w *world) E {
 }
 
 // state returns the status of a resource.
-func (w *world) state(t resource.Type, name string) ResourceStatus {
+func (w *harness) state(t resource.Type, name string) ResourceStatus {
 	w.t.Helper()
 	for _, r := range w.client.Status().Resources {
 		if r.Key == (resource.Key{Type: t, Name: name}) {

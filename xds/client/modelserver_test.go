@@ -3,7 +3,7 @@ package client
 // maxNames is the most names that a model server knows.
 const maxNames = 3
 
-// behavior is what a management server may decide for itself.
+// behavior is what the protocol leaves to a management server.
 type behavior struct {
 	name string
 	// waitsForACK: it sends no response before the last one was acknowledged or
@@ -46,16 +46,16 @@ type (
 		nonce uint8
 	}
 	modelResponse struct {
-		versions [maxNames]uint8 // of the resources that it has; 0 for those that it has not
+		versions [maxNames]uint8 // of the resources in it; 0 for the others
 		nonce    uint8
 	}
 )
 
-// modelServer is one resource type of one stream of a management server that follows
-// the protocol to the letter. It is a plain value, so that a search can copy it.
+// modelServer is a management server that follows the protocol exactly, for one resource
+// type and one stream. It is a plain value, so that a search can copy it.
 type modelServer struct {
 	behavior *behavior
-	versions [maxNames]uint8 // what it has; 0 is a resource that does not exist
+	versions [maxNames]uint8 // of its resources; 0 for one that does not exist
 
 	// State of the stream.
 	listed names           // the list that it accepted last

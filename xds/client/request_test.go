@@ -14,31 +14,31 @@ const (
 )
 
 func TestRequestsOfOneResource(t *testing.T) {
-	play(t, "one", func(_ *testing.T, w *world) {
+	runTest(t, "one", func(_ *testing.T, w *harness) {
 		w.want(cds, "a")
 		s := w.servers["one"].accept()
 		s.expect(`node=test Cluster [a] version="" nonce=""`)
 		s.expectNothing()
 
-		s.say("1", "n1", cluster("a"))
-		w.expectTold("a=1")
+		s.send("1", "n1", cluster("a"))
+		w.expectUpdates("a=1")
 		s.expect(`Cluster [a] version="1" nonce="n1"`)
 
-		// A refused one leaves the version, and is told from the last good one.
-		s.say("2", "n2", badCluster("a"))
-		w.expectTold("ambient a: rejected")
+		// A NACK keeps the accepted version.
+		s.send("2", "n2", badCluster("a"))
+		w.expectUpdates("ambient a: rejected")
 		s.expect(`Cluster [a] version="1" nonce="n2" NACK`)
 
-		s.say("3", "n3", cluster("a", "other"))
-		w.expectTold("a=3")
+		s.send("3", "n3", cluster("a", "other"))
+		w.expectUpdates("a=3")
 		s.expect(`Cluster [a] version="3" nonce="n3"`)
 		s.expectNothing()
-		w.expectNothingTold()
+		w.expectNoUpdates()
 	})
 }
 
-func TestNodeIsSentOnceAStream(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+func TestNodeSentOncePerStream(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.want(cds, "a")
 		w.want(eds, "a")
 		for range 2 {
@@ -53,33 +53,31 @@ func TestNodeIsSentOnceAStream(t *testing.T) {
 	})
 }
 
-func TestVersionsAndNoncesAreOfTypes(t *testing.T) {
-	play(t, "one", func(_ *testing.T, w *world) {
+func TestVersionAndNoncePerType(t *testing.T) {
+	runTest(t, "one", func(_ *testing.T, w *harness) {
 		w.want(cds, "a")
 		w.want(eds, "a", "b")
 		s := w.servers["one"].accept()
 		s.expect(`node=test Cluster [a] version="" nonce=""`)
 		s.expect(`ClusterLoadAssignment [a b] version="" nonce=""`)
-		s.say("1", "n1", cluster("a"))
+		s.send("1", "n1", cluster("a"))
 		s.expect(`Cluster [a] version="1" nonce="n1"`)
-		s.say("7", "n2", assignment("a", 1))
+		s.send("7", "n2", assignment("a", 1))
 		s.expect(`ClusterLoadAssignment [a b] version="7" nonce="n2"`)
 		w.want(cds, "c")
 		s.expect(`Cluster [a c] version="1" nonce="n1"`)
 	})
 }
 
-// What the client has, it still has on a new stream; the nonce is the stream's.
-func TestANewStreamAsksForAllWithTheVersion(t *testing.T) {
-	play(t, "one", func(_ *testing.T, w *world) {
+// A new stream has the version of the last, and no nonce.
+func TestNewStreamRequestsAllWithVersion(t *testing.T) {
+	runTest(t, "one", func(_ *testing.T, w *harness) {
 		w.want(cds, "b", "a")
-		w.want(eds, "a")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.hear()
-		s.say("4", "n1", cluster("a"), cluster("b"))
+		s := w.subscribe(eds, "a")
+		s.receive()
+		s.send("4", "n1", cluster("a"), cluster("b"))
 		s.expect(`Cluster [a b] version="4" nonce="n1"`)
-		s.say("5", "n2", badCluster("a"), cluster("b"))
+		s.send("5", "n2", badCluster("a"), cluster("b"))
 		s.expect(`Cluster [a b] version="4" nonce="n2" NACK`)
 		s.end <- nil
 
@@ -91,13 +89,11 @@ func TestANewStreamAsksForAllWithTheVersion(t *testing.T) {
 	})
 }
 
-func TestVersionsAreOfServers(t *testing.T) {
-	play(t, "one two", func(_ *testing.T, w *world) {
-		w.want(cds, "a")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.say("4", "n1", cluster("a"))
-		w.expectTold("a=4")
+func TestVersionPerServer(t *testing.T) {
+	runTest(t, "one two", func(_ *testing.T, w *harness) {
+		s := w.subscribe(cds, "a")
+		s.send("4", "n1", cluster("a"))
+		w.expectUpdates("a=4")
 		w.servers["one"].kill()
 		event[Disconnected](w)
 		w.want(cds, "b")
@@ -108,15 +104,13 @@ func TestVersionsAreOfServers(t *testing.T) {
 	})
 }
 
-func TestRefusalsNameEachResource(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
-		w.want(cds, "bad", "good", "worse")
-		s := w.servers["one"].accept()
-		s.hear()
+func TestNACKDetailNamesResources(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		s := w.subscribe(cds, "bad", "good", "worse")
 		broken := cluster("x")
 		broken.Value = []byte{0xff}
-		s.say("1", "n1", badCluster("bad"), cluster("good"), badCluster("worse"), broken, assignment("elsewhere", 1))
-		w.expectTold("bad: rejected, good=1, worse: rejected")
+		s.send("1", "n1", badCluster("bad"), cluster("good"), badCluster("worse"), broken, assignment("elsewhere", 1))
+		w.expectUpdates("bad: rejected, good=1, worse: rejected")
 		r := await(t, s.requests, "request")
 		if got := describeRequest(r); got != `Cluster [bad good worse] version="" nonce="n1" NACK` {
 			t.Fatal(got)
@@ -124,11 +118,11 @@ func TestRefusalsNameEachResource(t *testing.T) {
 		text := r.GetErrorDetail().GetMessage()
 		for _, want := range []string{"Cluster/bad: lb_policy", "Cluster/worse: lb_policy", "resources[3]: ", "resources[4]: "} {
 			if !strings.Contains(text, want) {
-				t.Errorf("says %q, without %q", text, want)
+				t.Errorf("the detail %q lacks %q", text, want)
 			}
 		}
 		if strings.Contains(text, "good") {
-			t.Errorf("says %q, of what is good", text)
+			t.Errorf("the detail %q names a valid resource", text)
 		}
 		if r.GetErrorDetail().GetCode() != 3 { // INVALID_ARGUMENT
 			t.Errorf("code %d", r.GetErrorDetail().GetCode())
@@ -140,28 +134,24 @@ func TestRefusalsNameEachResource(t *testing.T) {
 	})
 }
 
-func TestRefusalsAreNotEndless(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
-		w.want(cds, "a")
-		s := w.servers["one"].accept()
-		s.hear()
+func TestNACKDetailLimit(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		s := w.subscribe(cds, "a")
 		for i := range 20 {
-			s.say("x", "n", badCluster(strings.Repeat("é", 100000)+string(rune('a'+i))), badCluster("last"))
+			s.send("x", "n", badCluster(strings.Repeat("é", 100000)+string(rune('a'+i))), badCluster("last"))
 			text := await(t, s.requests, "request").GetErrorDetail().GetMessage()
 			if len(text) > maxNACKDetail+1024 || !strings.Contains(text, "Cluster/éé") {
-				t.Fatalf("says %d bytes", len(text))
+				t.Fatalf("the detail has %d bytes", len(text))
 			}
 		}
 	})
 }
 
-func TestChangesComeTogether(t *testing.T) {
-	play(t, "one", func(_ *testing.T, w *world) {
-		w.want(cds, "a")
-		s := w.servers["one"].accept()
-		s.hear()
+func TestChangesShareRequest(t *testing.T) {
+	runTest(t, "one", func(_ *testing.T, w *harness) {
+		s := w.subscribe(cds, "a")
 		w.client.post(func() {
-			// The owner is here, so that what follows meets it together.
+			// The owner runs this, and handles the calls together.
 			for _, n := range []string{"b", "c", "-a", "d", "-c"} {
 				w.want(cds, n)
 			}
@@ -173,8 +163,8 @@ func TestChangesComeTogether(t *testing.T) {
 	})
 }
 
-func TestWhatIsWantedTwiceIsAskedForOnce(t *testing.T) {
-	play(t, "one", func(_ *testing.T, w *world) {
+func TestDuplicateWant(t *testing.T) {
+	runTest(t, "one", func(_ *testing.T, w *harness) {
 		w.want(cds, "a", "a")
 		s := w.servers["one"].accept()
 		s.expect(`node=test Cluster [a] version="" nonce=""`)
@@ -184,25 +174,30 @@ func TestWhatIsWantedTwiceIsAskedForOnce(t *testing.T) {
 	})
 }
 
-// A server does not send again what it is asked for all the time. So what was
-// dropped and is wanted again is left out once, even where both come together.
-func TestDroppedAndWantedAgain(t *testing.T) {
-	play(t, "one", func(_ *testing.T, w *world) {
-		w.want(cds, "a", "b")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.say("1", "n1", cluster("a"), cluster("b"))
-		w.expectTold("a=1, b=1")
+// A server does not send a resource again whose name stays in the request. So one request
+// omits a name that was dropped and is wanted again, even if both happen at once.
+func TestResubscribe(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		s := w.subscribe(cds, "a", "b")
+		s.send("1", "n1", cluster("a"), cluster("b"))
+		w.expectUpdates("a=1, b=1")
 		s.expect(`Cluster [a b] version="1" nonce="n1"`)
-		w.want(cds, "-a", "a")
+		w.want(cds, "-a")
+		if got := w.state(cds, "a"); got.State != "" {
+			t.Errorf("dropped, it is %+v", got)
+		}
+		w.want(cds, "a")
+		if got := w.state(cds, "a"); got.State != Requested || got.Version != "" {
+			t.Errorf("wanted again, it is %+v", got)
+		}
 		s.expect(`Cluster [b] version="1" nonce="n1"`)
 		s.expect(`Cluster [a b] version="1" nonce="n1"`)
 		s.expectNothing()
-		w.expectNothingTold()
-		s.say("1", "n2", cluster("a"), cluster("b"))
-		w.expectTold("a=1")
+		w.expectNoUpdates()
+		s.send("1", "n2", cluster("a"), cluster("b"))
+		w.expectUpdates("a=1")
 
-		// Dropped and wanted before it was ever asked for, it is nothing new.
+		// A name that was never in a request is not omitted.
 		s.expect(`Cluster [a b] version="1" nonce="n2"`)
 		w.client.post(func() {
 			w.want(cds, "c")
@@ -214,19 +209,16 @@ func TestDroppedAndWantedAgain(t *testing.T) {
 	})
 }
 
-// What was dropped and wanted again while there was no stream is asked for on the
-// next as all else.
-func TestDroppedAndWantedAgainWithoutAStream(t *testing.T) {
-	play(t, "one", func(_ *testing.T, w *world) {
-		w.want(cds, "a", "b")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.say("1", "n1", cluster("a"), cluster("b"))
-		w.expectTold("a=1, b=1")
+// A resource that was dropped and wanted again without a stream is requested on the next one.
+func TestResubscribeWithoutStream(t *testing.T) {
+	runTest(t, "one", func(_ *testing.T, w *harness) {
+		s := w.subscribe(cds, "a", "b")
+		s.send("1", "n1", cluster("a"), cluster("b"))
+		w.expectUpdates("a=1, b=1")
 		w.servers["one"].kill()
-		w.expectTold("ambient a: unreachable, ambient b: unreachable")
+		w.expectUpdates("ambient a: unreachable, ambient b: unreachable")
 		w.want(cds, "-a", "a")
-		w.expectTold("a: unreachable")
+		w.expectUpdates("a: unreachable")
 		w.servers["one"].start()
 		s = w.servers["one"].accept()
 		s.expect(`node=test Cluster [a b] version="1" nonce=""`)
@@ -234,117 +226,92 @@ func TestDroppedAndWantedAgainWithoutAStream(t *testing.T) {
 	})
 }
 
-func TestTheLastOneIsDropped(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+func TestUnsubscribeLastResource(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.want(cds, "a")
-		w.want(eds, "a")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.hear()
-		s.say("1", "n1", cluster("a"))
-		w.expectTold("a=1")
+		s := w.subscribe(eds, "a")
+		s.receive()
+		s.send("1", "n1", cluster("a"))
+		w.expectUpdates("a=1")
 		s.expect(`Cluster [a] version="1" nonce="n1"`)
 		w.want(cds, "-a")
 		s.expect(`Cluster [] version="1" nonce="n1"`)
 
-		// On a new stream, none is not asked for: that would mean all. Nor is
-		// what comes all the same answered.
+		// A new stream does not begin with an empty request, which would request all. A
+		// response is not answered.
 		s.end <- nil
 		s = w.servers["one"].accept()
 		s.expect(`node=test ClusterLoadAssignment [a] version="" nonce=""`)
-		s.say("2", "n1", cluster("a"), cluster("b"))
+		s.send("2", "n1", cluster("a"), cluster("b"))
 		s.expectNothing()
-		w.expectNothingTold()
+		w.expectNoUpdates()
 
-		// With the last of all, the connection ends.
+		// The connection ends with the last subscription.
 		w.want(eds, "-a")
 		<-s.stream.Context().Done()
-		nothing(t, w.servers["one"].streams, "stream")
+		expectNone(t, w.servers["one"].streams, "stream")
 		if !w.client.Away("t", "a") {
 			t.Error("not away without a stream")
 		}
-		// And begins again. The version was the old connection's.
+		// A new connection starts without a version.
 		w.want(cds, "a")
 		w.servers["one"].accept().expect(`node=test Cluster [a] version="" nonce=""`)
 	})
 }
 
-func TestDroppedResourcesLeaveTheCache(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
-		w.want(cds, "a", "b")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.say("1", "n1", cluster("a"), cluster("b"))
-		w.expectTold("a=1, b=1")
-		w.want(cds, "-a")
-		s.hear()
-		s.hear()
-		if got := w.state(cds, "a"); got.State != "" {
-			t.Errorf("still there: %v", got)
-		}
+// NACKs of the same version are delayed, for a server that answers each with the same.
+func TestRepeatedNACKIsDelayed(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.want(cds, "a")
-		if got := w.state(cds, "a"); got.State != Requested || got.Version != "" {
-			t.Errorf("it is %+v", got)
-		}
-		w.expectNothingTold()
-	})
-}
-
-// A NACK is not said again and again to a server that answers it with the same.
-func TestTheSameRefusalIsPaced(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
-		w.want(cds, "a")
-		w.want(eds, "a")
-		s := w.servers["one"].accept()
-		s.hear()
-		s.hear()
-		s.say("1", "n1", badCluster("a"))
-		w.expectTold("a: rejected")
+		s := w.subscribe(eds, "a")
+		s.receive()
+		s.send("1", "n1", badCluster("a"))
+		w.expectUpdates("a: rejected")
 		s.expect(`Cluster [a] version="" nonce="n1" NACK`)
 		began := time.Now()
 		for i := range 5 {
-			s.say("1", "n2", badCluster("a"))
+			s.send("1", "n2", badCluster("a"))
 			s.expect(`Cluster [a] version="" nonce="n2" NACK`)
 			if got := time.Since(began); got != time.Duration(i+1)*nackInterval {
-				t.Fatalf("said after %v", got)
+				t.Fatalf("sent after %v", got)
 			}
 		}
-		// It holds nothing else up: not other types, not another version.
-		s.say("1", "n3", badCluster("a"))
-		s.say("1", "n4", badCluster("a"))
-		s.say("1", "e1", assignment("a", 1))
+		// Other types and another version are not delayed.
+		s.send("1", "n3", badCluster("a"))
+		s.send("1", "n4", badCluster("a"))
+		s.send("1", "e1", assignment("a", 1))
 		s.expect(`ClusterLoadAssignment [a] version="1" nonce="e1"`)
-		w.expectTold("a=1")
-		s.say("2", "n5", cluster("a"))
+		w.expectUpdates("a=1")
+		s.send("2", "n5", cluster("a"))
 		s.expect(`Cluster [a] version="2" nonce="n5"`)
 		if got := time.Since(began); got != 5*nackInterval {
-			t.Errorf("said after %v", got)
+			t.Errorf("sent after %v", got)
 		}
-		w.expectTold("a=2")
-		w.expectNothingTold()
+		w.expectUpdates("a=2")
+		w.expectNoUpdates()
 
-		// Nor the first request of the next stream.
+		// The first request of the next stream is not, either.
 		for range 2 {
-			s.say("3", "n6", badCluster("a"))
+			s.send("3", "n6", badCluster("a"))
 		}
-		w.expectTold("ambient a: rejected")
-		s.hear()
+		w.expectUpdates("ambient a: rejected")
+		s.receive()
 		s.expectNothing()
 		s.end <- nil
 		s = w.servers["one"].accept()
 		s.expect(`node=test Cluster [a] version="2" nonce=""`)
 		if !time.Now().Equal(s.opened) {
-			t.Errorf("asked after %v", time.Since(s.opened))
+			t.Errorf("requested after %v", time.Since(s.opened))
 		}
 	})
 }
 
-// While a server does not read, any number of changes wait as one request a type.
-func TestRequestsWaitForAServerThatDoesNotRead(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+// While a server does not read, all changes wait as one request per type.
+func TestServerThatDoesNotRead(t *testing.T) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		read := make(chan struct{})
 		last := make(chan string, 1000)
-		w.servers["one"].handle = func(s stub) error {
+		w.servers["one"].handle = func(s adsServerStream) error {
 			<-read
 			for {
 				r, err := s.Recv()
@@ -360,7 +327,7 @@ func TestRequestsWaitForAServerThatDoesNotRead(t *testing.T) {
 		for i := range 2000 {
 			w.want(cds, "a"+string(rune(i+1000))+long)
 			if i%100 == 0 {
-				// Each of them makes a request, until the windows are full.
+				// Each causes a request, until the windows are full.
 				w.client.Status()
 			}
 		}

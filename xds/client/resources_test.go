@@ -36,7 +36,7 @@ func clusterProto(name string) *clusterv3.Cluster {
 	}
 }
 
-// cluster is a good one. With a service name it is another one of the same name.
+// cluster is valid. A service name makes a different one with the same name.
 func cluster(name string, service ...string) *anypb.Any {
 	c := clusterProto(name)
 	for _, s := range service {
@@ -45,7 +45,7 @@ func cluster(name string, service ...string) *anypb.Any {
 	return pack(c)
 }
 
-// badCluster has a policy that nobody has.
+// badCluster has an unsupported policy.
 func badCluster(name string) *anypb.Any {
 	c := clusterProto(name)
 	c.LbPolicy = clusterv3.Cluster_MAGLEV
@@ -98,7 +98,7 @@ func listener(name, routes string) *anypb.Any {
 	return pack(&listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: pack(hcm)}})
 }
 
-// routes lead to a cluster.
+// routes select a cluster.
 func routes(name, cluster string) *anypb.Any {
 	return pack(&routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
 		Name: "all", Domains: []string{"*"},

@@ -22,7 +22,7 @@ func TestWrappedResources(t *testing.T) {
 	}
 }
 
-func TestOnlyTheSameIsKnown(t *testing.T) {
+func TestCachedItems(t *testing.T) {
 	a, b := cluster("a"), cluster("b")
 	it, err := decode.Resource(cds, a, decode.Options{Origin: decode.FromServer})
 	if err != nil {
@@ -30,7 +30,7 @@ func TestOnlyTheSameIsKnown(t *testing.T) {
 	}
 	m := cachedItems{it}
 	if got, ok := m.item(0, cds, a); !ok || got.Cluster != it.Cluster {
-		t.Error("the same is not known")
+		t.Error("the same bytes are not found")
 	}
 	for what, known := range map[string]bool{
 		"other bytes":   second(m.item(0, cds, b)),
@@ -40,24 +40,24 @@ func TestOnlyTheSameIsKnown(t *testing.T) {
 		"nothing":       second(cachedItems{{}}.item(0, cds, a)),
 	} {
 		if known {
-			t.Errorf("%s is known", what)
+			t.Errorf("%s are found", what)
 		}
 	}
 }
 
 func second[T any](_ T, ok bool) bool { return ok }
 
-// What is said travels as a proto string.
-func TestComplaintsAreUTF8(t *testing.T) {
+// The detail is a proto string.
+func TestNACKDetailIsUTF8(t *testing.T) {
 	var c nackDetail
 	c.add(0, resource.Key{}, errors.New("\xff is no text"))
 	c.add(1, resource.Key{Type: cds, Name: "a"}, errors.New("x"+strings.Repeat("é", maxResourceError)))
 	if got := c.String(); !utf8.ValidString(got) || !strings.HasPrefix(got, "resources[0]: \uFFFD is no text; Cluster/a: xé") || len(got) > maxResourceError+100 {
-		t.Errorf("says %q", got)
+		t.Errorf("the detail is %q", got)
 	}
 }
 
-// FuzzDecode holds a response against what it must be, whatever was sent.
+// FuzzDecode checks the invariants of a decoded response.
 func FuzzDecode(f *testing.F) {
 	add := func(resources ...*anypb.Any) {
 		b, err := proto.Marshal(&discoveryv3.DiscoveryResponse{TypeUrl: resources[0].GetTypeUrl(), VersionInfo: "1", Nonce: "n", Resources: resources})
@@ -86,29 +86,29 @@ func FuzzDecode(f *testing.F) {
 				it := got.item
 				switch {
 				case it.Key.Type != r.kind || it.Key.Name == "":
-					t.Errorf("resource %d is called %v", i, it.Key)
+					t.Errorf("resource %d has the key %v", i, it.Key)
 				case r.index[it.Key.Name] != i:
-					t.Errorf("%v stands at %d, not %d", it.Key, r.index[it.Key.Name], i)
+					t.Errorf("%v is at %d, not %d", it.Key, r.index[it.Key.Name], i)
 				case got.err != nil:
 					bad++
 					if it.Raw != nil {
-						t.Errorf("%v is refused and has a value", it.Key)
+						t.Errorf("%v is invalid and has a value", it.Key)
 					}
 				case it.Raw == nil || it.Cluster == nil && it.Assignment == nil && it.Listener == nil && it.Routes == nil:
 					t.Errorf("%v has no value", it.Key)
 				}
 			}
 			if bad > 0 && r.nackDetail == "" {
-				t.Errorf("%d are bad, and nothing is said", bad)
+				t.Errorf("%d are invalid, without a detail", bad)
 			}
 			if len(r.resources)+r.unnamed > len(m.GetResources()) {
 				t.Errorf("%d and %d of %d", len(r.resources), r.unnamed, len(m.GetResources()))
 			}
-			// What is said must be sendable, or the stream ends.
+			// A detail that is not UTF-8 or too large ends the stream.
 			if r.nackDetail != strings.ToValidUTF8(r.nackDetail, "") || len(r.nackDetail) > maxNACKDetail+1024 {
-				t.Errorf("says %q", r.nackDetail)
+				t.Errorf("the detail is %q", r.nackDetail)
 			}
-			// What is known is the same as what is decoded.
+			// Cached items equal decoded ones.
 			known := make(cachedItems, len(m.GetResources()))
 			for i, a := range m.GetResources() {
 				it, err := decode.Resource(r.kind, a, o)
@@ -117,7 +117,7 @@ func FuzzDecode(f *testing.F) {
 				}
 			}
 			if again := decodeResponse(m, o, known); again.nackDetail != r.nackDetail || len(again.resources) != len(r.resources) {
-				t.Errorf("with what is known %+v, without %+v", again, r)
+				t.Errorf("with cached items %+v, without %+v", again, r)
 			}
 		}
 	})

@@ -2,92 +2,173 @@ package client
 
 import (
 	"fmt"
-	"os"
+	"hash/maphash"
+	"slices"
+	"strings"
 	"testing"
 	"time"
-
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// TestSearchSubscriptions runs every interleaving of what can happen between one
-// client and one server, for each kind of server. From each state that is reached it
-// lets the messages that are under way arrive. Then each subscribed resource that
-// exists must have been delivered since it was subscribed last, the server's time must
-// run for the others, and the server must have the client's list.
-func TestSearchSubscriptions(t *testing.T) {
-	deeper := 0
-	if os.Getenv("LBD_TEST_LONG") != "" {
-		deeper = 2
-	}
-	for _, scenario := range []struct {
-		exist     string // one digit a name: 1 if it exists
-		behaviors []behavior
-		limits    limits
-		depth     int
-	}{
-		{exist: "11", behaviors: behaviors, limits: limits{updates: 1, disconnects: 1}, depth: 11},
-		{exist: "10", behaviors: behaviors, limits: limits{updates: 2}, depth: 10},
-		{exist: "111", behaviors: behaviors[:3], limits: limits{updates: 1, disconnects: 1}, depth: 9},
-	} {
-		for i := range scenario.behaviors {
-			b := &scenario.behaviors[i]
-			t.Run(scenario.exist+" "+b.name, func(t *testing.T) {
-				t.Parallel()
-				depth := scenario.depth + deeper
-				search(t, newSituation(scenario.exist, b, scenario.limits), depth)
-			})
-		}
-	}
+// searchEvent is an event; the searchable defines its meaning.
+type searchEvent uint8
+
+// searchable is a client with its servers.
+type searchable interface {
+	// events returns the events that are possible now, and settling the next one that
+	// delivers a message or makes a connection; ok is false if nothing is in flight.
+	events() []searchEvent
+	settling() (e searchEvent, ok bool)
+	// do applies an event. Its error is an invariant that the event violates.
+	do(e searchEvent) error
+	describe(e searchEvent) string
+	// copy returns one that shares nothing that changes.
+	copy() searchable
+	// fingerprint appends bytes that are equal for states that no later event
+	// distinguishes.
+	fingerprint(b []byte) []byte
+	// check returns an error of the state when nothing is in flight.
+	check() error
 }
 
-// TestRemovedNamesAreForgotten: they would pile up on a stream that lasts for months.
-func TestRemovedNamesAreForgotten(t *testing.T) {
-	subs, now := newSubscriptions(eds), time.Now()
-	for i := range 100 {
-		name := fmt.Sprint(i)
-		subs.subscribe(name)
-		subs.nextRequest(nil, now)
-		subs.unsubscribe(name)
-		subs.nextRequest(nil, now)
-		now = now.Add(removalMemory / 10)
+// search runs all sequences of depth events, and lets each state settle. It fails on the
+// shortest sequence that leads to an error.
+func search(t *testing.T, start searchable, depth int) {
+	t.Helper()
+	began := time.Now()
+	s := &searcher{
+		found: map[[2]uint64]int32{}, settled: map[[2]uint64]int{},
+		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}
-	if n := len(subs.removed); n < 9 || n > 12 {
-		t.Errorf("%d of 100 names are remembered", n)
+	if err := s.run(start, depth); err != nil {
+		t.Fatal(err)
 	}
+	t.Logf("%.0f interleavings of %d events, %d states, %v", s.interleavings(depth), depth, len(s.nodes), time.Since(began).Round(time.Millisecond))
 }
 
-// TestResubscribeWhileResponseIsUnderWay is one of those interleavings: a resource
-// that was unsubscribed before it arrived, and is subscribed again before the ACK of
-// the response that has it. The request without it was ignored by the server, since it
-// has an old nonce.
-func TestResubscribeWhileResponseIsUnderWay(t *testing.T) {
-	play(t, "one", func(_ *testing.T, w *world) {
-		w.want(eds, "a")
-		s := w.servers["one"].accept()
-		s.expect(`node=test ClusterLoadAssignment [a] version="" nonce=""`)
-		s.say("1", "n1", assignment("a", 1))
-		w.expectTold("a=1")
-		s.expect(`ClusterLoadAssignment [a] version="1" nonce="n1"`)
-		w.want(eds, "d")
-		s.expect(`ClusterLoadAssignment [a d] version="1" nonce="n1"`)
-		w.want(eds, "-d")
-		s.expect(`ClusterLoadAssignment [a] version="1" nonce="n1"`) // ignored: it crosses the next response
-		// The owner is busy, then handles the response and the subscription together.
-		w.client.post(func() { time.Sleep(time.Second) })
-		w.client.post(func() {
-			for _, server := range w.client.pool.channels {
-				server.responseReceived(server.stream, decodeResponse(&discoveryv3.DiscoveryResponse{
-					TypeUrl: eds.URL(), VersionInfo: "2", Nonce: "n2", Resources: []*anypb.Any{assignment("a", 1), assignment("d", 1)},
-				}, w.client.decoding, nil))
+// node is a state that the search has found.
+type node struct {
+	parent int32
+	event  searchEvent // which led here from parent
+	next   []int32
+}
+
+type searcher struct {
+	start   searchable
+	nodes   []node
+	found   map[[2]uint64]int32
+	settled map[[2]uint64]int // steps until nothing is in flight; by fingerprint
+	seeds   [2]maphash.Seed
+	buffer  []byte
+}
+
+func (s *searcher) key(x searchable) [2]uint64 {
+	s.buffer = x.fingerprint(s.buffer[:0])
+	return [2]uint64{maphash.Bytes(s.seeds[0], s.buffer), maphash.Bytes(s.seeds[1], s.buffer)}
+}
+
+// run finds all states after at most depth events, breadth first.
+func (s *searcher) run(start searchable, depth int) error {
+	type place struct {
+		id int32
+		at searchable
+	}
+	s.start = start
+	s.nodes = []node{{parent: -1}}
+	s.found[s.key(start)] = 0
+	level := []place{{0, start}}
+	for range depth {
+		var next []place
+		for _, p := range level {
+			for _, e := range p.at.events() {
+				x := p.at.copy()
+				if err := x.do(e); err != nil {
+					return fmt.Errorf("%s, %s: %w", s.path(p.id), start.describe(e), err)
+				}
+				k := s.key(x)
+				id, known := s.found[k]
+				if !known {
+					id = int32(len(s.nodes))
+					s.nodes = append(s.nodes, node{parent: p.id, event: e})
+					s.found[k] = id
+					if err := s.settle(x.copy()); err != nil {
+						return fmt.Errorf("%s:\n%w", s.path(id), err)
+					}
+					next = append(next, place{id, x})
+				}
+				s.nodes[p.id].next = append(s.nodes[p.id].next, id)
 			}
-		})
-		w.want(eds, "d")
-		s.expect(`ClusterLoadAssignment [a] version="2" nonce="n2"`)
-		s.expect(`ClusterLoadAssignment [a d] version="2" nonce="n2"`)
-		s.say("2", "n3", assignment("d", 1))
-		w.expectTold("d=2")
-		s.expect(`ClusterLoadAssignment [a d] version="2" nonce="n3"`)
-		s.expectNothing()
-	})
+		}
+		level = next
+	}
+	return nil
+}
+
+// maxSteps is the maximum number of steps until nothing is in flight.
+const maxSteps = 60
+
+// settle delivers all messages in flight, and checks the result.
+func (s *searcher) settle(x searchable) error {
+	var keys [][2]uint64
+	var steps []string
+	for {
+		k := s.key(x)
+		rest, known := s.settled[k]
+		if e, ok := x.settling(); ok && !known {
+			keys = append(keys, k)
+			steps = append(steps, x.describe(e))
+			if err := x.do(e); err != nil {
+				return fmt.Errorf("and then %s: %w", strings.Join(steps, ", "), err)
+			}
+			if len(keys) > maxSteps {
+				return fmt.Errorf("and then it does not settle: %s", strings.Join(steps, ", "))
+			}
+			continue
+		}
+		if !known {
+			if err := x.check(); err != nil {
+				return fmt.Errorf("and then %s: %w", strings.Join(steps, ", "), err)
+			}
+			s.settled[k] = 0
+		}
+		if rest+len(keys) > maxSteps {
+			return fmt.Errorf("and then it takes %d steps until nothing is in flight", rest+len(keys))
+		}
+		for i, k := range keys {
+			s.settled[k] = rest + len(keys) - i
+		}
+		return nil
+	}
+}
+
+// path describes how a node was reached.
+func (s *searcher) path(id int32) string {
+	var events []string
+	for ; id > 0; id = s.nodes[id].parent {
+		events = append(events, s.start.describe(s.nodes[id].event))
+	}
+	slices.Reverse(events)
+	return strings.Join(events, ", ")
+}
+
+// interleavings returns the number of sequences of depth events.
+func (s *searcher) interleavings(depth int) float64 {
+	ways := make([]float64, len(s.nodes))
+	ways[0] = 1
+	for range depth {
+		after := make([]float64, len(s.nodes))
+		for i, n := range s.nodes {
+			if ways[i] == 0 {
+				continue
+			}
+			for _, next := range n.next {
+				after[next] += ways[i]
+			}
+		}
+		ways = after
+	}
+	sum := 0.0
+	for _, n := range ways {
+		sum += n
+	}
+	return sum
 }

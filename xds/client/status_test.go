@@ -13,7 +13,7 @@ import (
 )
 
 func TestStatusOfServers(t *testing.T) {
-	play(t, "one two", func(t *testing.T, w *world) {
+	runTest(t, "one two", func(t *testing.T, w *harness) {
 		check := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -32,22 +32,22 @@ func TestStatusOfServers(t *testing.T) {
 		one := w.servers["one"].accept()
 		time.Sleep(time.Second)
 		check("passthrough:///one connected=false active=true error=false", "passthrough:///two connected=false active=false error=false")
-		one.say("1", "n1", cluster("a"))
-		w.expectTold("a=1")
+		one.send("1", "n1", cluster("a"))
+		w.expectUpdates("a=1")
 		time.Sleep(time.Minute)
 		check("passthrough:///one connected=true active=true error=false since=1m0s", "passthrough:///two connected=false active=false error=false")
 		w.servers["one"].kill()
-		w.expectTold("ambient a: unreachable")
+		w.expectUpdates("ambient a: unreachable")
 		w.want(cds, "b")
-		w.servers["two"].accept().say("1", "n1", cluster("a"))
+		w.servers["two"].accept().send("1", "n1", cluster("a"))
 		synctest.Wait()
 		check("passthrough:///one connected=false active=false error=true since=0s", "passthrough:///two connected=true active=true error=false since=0s")
 	})
 }
 
-func TestStatusIsInOrder(t *testing.T) {
-	play(t, federated, func(t *testing.T, w *world) {
-		w.want(cds, "b", of("other"), "a", of("unheard"))
+func TestStatusOrder(t *testing.T) {
+	runTest(t, federated, func(t *testing.T, w *harness) {
+		w.want(cds, "b", of("other"), "a", of("unknown"))
 		w.want(eds, "a")
 		s := w.client.Status()
 		var resources, servers []string
@@ -57,7 +57,7 @@ func TestStatusIsInOrder(t *testing.T) {
 		for _, s := range s.Servers {
 			servers = append(servers, s.Authority+"="+s.URI)
 		}
-		want := fmt.Sprintf("Cluster/a@ Cluster/b@ Cluster/%s@other Cluster/%s@ ClusterLoadAssignment/a@", of("other"), of("unheard"))
+		want := fmt.Sprintf("Cluster/a@ Cluster/b@ Cluster/%s@other Cluster/%s@ ClusterLoadAssignment/a@", of("other"), of("unknown"))
 		if got := strings.Join(resources, " "); got != want {
 			t.Errorf("resources\n%s, want\n%s", got, want)
 		}
@@ -68,18 +68,18 @@ func TestStatusIsInOrder(t *testing.T) {
 }
 
 func TestEventsOfConnections(t *testing.T) {
-	play(t, "one", func(t *testing.T, w *world) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		w.want(cds, "a")
 		s := w.servers["one"].accept()
 		synctest.Wait()
 		if len(w.events) > 0 {
-			t.Errorf("%#v came before an answer", <-w.events)
+			t.Errorf("%#v before a response", <-w.events)
 		}
-		s.say("1", "n1", cluster("a"))
+		s.send("1", "n1", cluster("a"))
 		if e := event[Connected](w); e.Server != "passthrough:///one" {
 			t.Errorf("%+v", e)
 		}
-		s.say("2", "n1", cluster("a"))
+		s.send("2", "n1", cluster("a"))
 		s.end <- errors.New("enough")
 		if e := event[Disconnected](w); !e.Answered || e.Server != "passthrough:///one" || !strings.Contains(e.Err.Error(), "enough") {
 			t.Errorf("%+v", e)
@@ -91,7 +91,7 @@ func TestEventsOfConnections(t *testing.T) {
 	})
 }
 
-func TestErrorsSayWhatHappened(t *testing.T) {
+func TestErrorTexts(t *testing.T) {
 	key := resource.Key{Type: cds, Name: "a"}
 	cause := errors.New("cause")
 	for _, c := range []struct {
@@ -110,15 +110,15 @@ func TestErrorsSayWhatHappened(t *testing.T) {
 		}
 	}
 	if !errors.Is(&RejectedError{Err: cause}, cause) || !errors.Is(&UnreachableError{Err: cause}, cause) {
-		t.Error("the cause cannot be found")
+		t.Error("the errors do not wrap the cause")
 	}
 }
 
-func TestNewNeedsWhatItNeeds(t *testing.T) {
+func TestRequiredOptions(t *testing.T) {
 	if _, err := New(Options{OnUpdate: func([]Update) {}}); err == nil {
-		t.Error("made without a bootstrap")
+		t.Error("no error without a bootstrap")
 	}
 	if _, err := New(Options{Bootstrap: &bootstrap.Config{}}); err == nil {
-		t.Error("made without OnUpdate")
+		t.Error("no error without OnUpdate")
 	}
 }

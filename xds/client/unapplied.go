@@ -1,7 +1,9 @@
 package client
 
 import (
+	"cmp"
 	"log/slog"
+	"slices"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -27,13 +29,8 @@ type unappliedKey struct {
 // unappliedFields tracks which resources in use have fields that are not applied. Owner only.
 type unappliedFields struct {
 	logger *slog.Logger
-	// fields has an entry for each field since the start, so that it is logged once.
-	fields map[unappliedKey]*unappliedField
-}
-
-type unappliedField struct {
-	resources map[*resourceState]struct{}
-	example   *resourceState // one of resources; nil if there is none
+	// resources has an entry for each field since the start, so that it is logged once.
+	resources map[unappliedKey]map[*resourceState]struct{}
 }
 
 // add adds a resource, and logs each field that no resource of its type had before.
@@ -41,49 +38,41 @@ func (u *unappliedFields) add(r *resourceState) {
 	for i := range r.item.Unapplied {
 		field := &r.item.Unapplied[i]
 		key := unappliedKey{r.key.Type, field.Field}
-		f := u.fields[key]
-		if f == nil {
-			f = &unappliedField{resources: map[*resourceState]struct{}{}}
-			u.fields[key] = f
+		if u.resources[key] == nil {
+			u.resources[key] = map[*resourceState]struct{}{}
 			u.logger.Warn("management server sent a field that is not applied; the same field of other resources of this type is only counted, see GET /v1/xds",
 				"server", r.server.URI, "resource", r.key.String(), "path", field.Path, "field", field.Field, "reason", field.Reason)
 		}
-		if f.resources[r] = struct{}{}; f.example == nil {
-			f.example = r
-		}
+		u.resources[key][r] = struct{}{}
 	}
 }
 
 func (u *unappliedFields) remove(r *resourceState) {
 	for i := range r.item.Unapplied {
-		f := u.fields[unappliedKey{r.key.Type, r.item.Unapplied[i].Field}]
-		delete(f.resources, r)
-		if f.example != r {
-			continue
-		}
-		f.example = nil
-		for other := range f.resources {
-			f.example = other
-			break
-		}
+		delete(u.resources[unappliedKey{r.key.Type, r.item.Unapplied[i].Field}], r)
 	}
 }
 
-// list returns the fields of the resources in use, in no order.
+// list returns the fields of the resources in use, in no order. The example of a field is
+// its first resource by name.
 func (u *unappliedFields) list() []UnappliedField {
 	var list []UnappliedField
-	for key, f := range u.fields {
-		if f.example == nil {
-			continue
-		}
-		for _, field := range f.example.item.Unapplied {
-			if field.Field == key.field {
-				list = append(list, UnappliedField{
-					Type: key.kind, Field: field.Field, Server: f.example.server.URI, Name: f.example.key.Name,
-					Path: field.Path, Reason: field.Reason, Resources: len(f.resources),
-				})
+	for key, resources := range u.resources {
+		var example *resourceState
+		for r := range resources {
+			if example == nil || cmp.Or(cmp.Compare(r.key.Name, example.key.Name), cmp.Compare(r.server.URI, example.server.URI)) < 0 {
+				example = r
 			}
 		}
+		if example == nil {
+			continue
+		}
+		i := slices.IndexFunc(example.item.Unapplied, func(f resource.UnappliedField) bool { return f.Field == key.field })
+		field := &example.item.Unapplied[i]
+		list = append(list, UnappliedField{
+			Type: key.kind, Field: field.Field, Server: example.server.URI, Name: example.key.Name,
+			Path: field.Path, Reason: field.Reason, Resources: len(resources),
+		})
 	}
 	return list
 }

@@ -32,11 +32,11 @@ func unneededRing(c *clusterv3.Cluster) {
 	c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{}}
 }
 
-// The fields that are not applied are those of the resources in use, and each is logged
-// once. None is a reason for a NACK.
+// Status lists the fields that are not applied of the resources in use. Each is logged once.
+// None causes a NACK.
 func TestUnappliedFields(t *testing.T) {
 	var log bytes.Buffer
-	play(t, "one", func(t *testing.T, w *world) {
+	runTest(t, "one", func(t *testing.T, w *harness) {
 		check := func(lines int, want ...string) {
 			t.Helper()
 			synctest.Wait()
@@ -55,7 +55,7 @@ func TestUnappliedFields(t *testing.T) {
 		s := w.servers["one"].accept()
 		s.expect(`node=test Cluster [a b] version="" nonce=""`)
 		check(0)
-		s.say("1", "n1", with("a", altStatName), with("b", altStatName, connectTimeout), with("unwanted", unneededRing))
+		s.send("1", "n1", with("a", altStatName), with("b", altStatName, connectTimeout), with("unwanted", unneededRing))
 		s.expect(`Cluster [a b] version="1" nonce="n1"`)
 		check(2, "Cluster Cluster.alt_stat_name=2 alt_stat_name", "Cluster Cluster.connect_timeout=1 connect_timeout")
 		for _, words := range []string{`resource=Cluster/b path=connect_timeout`, `reason="is not applied: each address has 20 s"`, `server=passthrough:///one`} {
@@ -64,29 +64,29 @@ func TestUnappliedFields(t *testing.T) {
 			}
 		}
 
-		// The same again is known, and not decoded: its fields still count.
-		s.say("2", "n2", with("a", altStatName), with("b", altStatName, connectTimeout))
+		// The fields of cached resources count.
+		s.send("2", "n2", with("a", altStatName), with("b", altStatName, connectTimeout))
 		s.expect(`Cluster [a b] version="2" nonce="n2"`)
 		check(2, "Cluster Cluster.alt_stat_name=2 alt_stat_name", "Cluster Cluster.connect_timeout=1 connect_timeout")
 
-		// The example is always a resource that has the field.
+		// The example is a resource with the field.
 		if u := w.client.Status().Unapplied[0]; u.Name != "a" {
 			t.Errorf("the example is %+v", u)
 		}
-		s.say("3", "n3", with("a"), with("b", altStatName, connectTimeout))
+		s.send("3", "n3", with("a"), with("b", altStatName, connectTimeout))
 		s.expect(`Cluster [a b] version="3" nonce="n3"`)
 		check(2, "Cluster Cluster.alt_stat_name=1 alt_stat_name", "Cluster Cluster.connect_timeout=1 connect_timeout")
 
-		// A field that is judged depends on the rest of the resource.
-		s.say("4", "n4", with("a"), with("b", altStatName, unneededRing))
+		// Whether a field applies depends on the other fields.
+		s.send("4", "n4", with("a"), with("b", altStatName, unneededRing))
 		s.expect(`Cluster [a b] version="4" nonce="n4"`)
 		check(3, "Cluster Cluster.alt_stat_name=1 alt_stat_name", "Cluster Cluster.ring_hash_lb_config=1 ring_hash_lb_config")
 		if u := w.client.Status().Unapplied[0]; u.Name != "b" || u.Server != "passthrough:///one" {
 			t.Errorf("the example is %+v", u)
 		}
 
-		// A rejected version changes nothing: the last good one is in use.
-		s.say("5", "n5", with("a"), badCluster("b"))
+		// A rejected version changes nothing: the last good version is in use.
+		s.send("5", "n5", with("a"), badCluster("b"))
 		s.expect(`Cluster [a b] version="4" nonce="n5" NACK`)
 		check(3, "Cluster Cluster.alt_stat_name=1 alt_stat_name", "Cluster Cluster.ring_hash_lb_config=1 ring_hash_lb_config")
 
@@ -94,7 +94,7 @@ func TestUnappliedFields(t *testing.T) {
 		check(3)
 		w.want(cds, "b")
 		time.Sleep(time.Second)
-		s.say("6", "n6", with("a"), with("b", altStatName))
+		s.send("6", "n6", with("a"), with("b", altStatName))
 		check(3, "Cluster Cluster.alt_stat_name=1 alt_stat_name")
-	}, func(_ *world, o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	}, func(_ *harness, o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// counts are the load of clusters, as the test makes it.
+// counts has the load of clusters.
 type counts struct {
 	mu     sync.Mutex
 	of     map[lrs.Key]*count
@@ -66,7 +66,7 @@ func (c *counts) drop(cluster string, n int) {
 	c.get(keys(cluster)[0]).dropped[0] += uint64(n)
 }
 
-// open counts the clusters whose load is read.
+// open returns the number of open counters.
 func (c *counts) open() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +81,7 @@ func (c *counts) open() (n int) {
 func (c *counts) allClosed(t *testing.T) {
 	t.Helper()
 	if n := c.open(); n > 0 {
-		t.Errorf("the load of %d clusters is never let go", n)
+		t.Errorf("%d counters are not closed", n)
 	}
 }
 
@@ -122,7 +122,7 @@ func (c *count) Close() {
 	c.open = false
 }
 
-// isOpen reports whether a cluster's load is read.
+// isOpen reports whether the counters of a cluster are open.
 func (c *counts) isOpen(cluster string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,14 +1,13 @@
-// Package lrs reports load to management servers (envoy.service.load_stats.v3,
-// LRS), as gRPC's clients do.
+// Package lrs reports load to management servers (envoy.service.load_stats.v3, LRS), as
+// gRPC's clients do.
 //
-// A [Reporter] is told which clusters' load goes to which server: those whose
-// Cluster says lrs_server self, to the server that sent it. For each server it
-// keeps one stream while there is a cluster to report to it. The server says how
-// often, and of which clusters, it wants to hear; every report has what was counted
-// since the last one that could be sent. What could not be sent is in the next
-// report, to whatever server that goes.
+// The caller of a [Reporter] sets which clusters are reported to which server: those whose
+// Cluster has lrs_server self, to the server that sent it. For each server with clusters
+// there is one stream. The server chooses the interval and the clusters. Each report has
+// the load since the last one that was sent; load that could not be sent is in the next
+// report, also to another server.
 //
-// What a server asks for is heeded as grpc-go heeds it, but for two things: an
-// answer that is not the stream's first counts too, as the protocol has it, and an
-// interval that is not positive ends the stream instead of the process.
+// Two things differ from grpc-go: each response on a stream counts, not only the first, as
+// the protocol requires; and an interval that is not positive ends the stream, not the
+// process.
 package lrs

@@ -18,32 +18,31 @@ import (
 	"github.com/lbd-dev/lbd/xds/lrs"
 )
 
-// seconds backs off for 1 s, 2 s, 3 s …
+// seconds is a back-off of 1 s, 2 s, 3 s …
 func seconds(o *lrs.Options) {
 	o.Backoff = func(retries int) time.Duration { return time.Duration(retries+1) * time.Second }
 }
 
-// TestRefusals: streams that do not come about are tried again, later and later,
-// and the status says why.
-func TestRefusals(t *testing.T) {
-	interval := func(d *durationpb.Duration) func(*session) {
-		return func(s *session) { _ = s.stream.Send(&lrsv3.LoadStatsResponse{LoadReportingInterval: d}) }
+// A stream that fails is opened again with back-off; the status has the error.
+func TestStreamErrors(t *testing.T) {
+	interval := func(d *durationpb.Duration) func(*serverStream) {
+		return func(s *serverStream) { _ = s.stream.Send(&lrsv3.LoadStatsResponse{LoadReportingInterval: d}) }
 	}
 	tests := []struct {
 		name string
-		do   func(*session)
+		do   func(*serverStream)
 		want string
 	}{
 		{"no interval", interval(nil), "load_reporting_interval: proto:\u00a0invalid nil Duration"},
-		{"interval 0", interval(durationpb.New(0)), "load_reporting_interval is 0s: it must be more than 0"},
-		{"interval below 0", interval(durationpb.New(-time.Second)), "load_reporting_interval is -1s: it must be more than 0"},
+		{"interval 0", interval(durationpb.New(0)), "load_reporting_interval is 0s: it must be above 0"},
+		{"interval below 0", interval(durationpb.New(-time.Second)), "load_reporting_interval is -1s: it must be above 0"},
 		{"no interval at all", interval(&durationpb.Duration{Seconds: 1, Nanos: -1}), "load_reporting_interval: proto:\u00a0duration"},
-		{"an error", func(s *session) { s.end <- status.Error(codes.Unimplemented, "no LRS here") }, "stream: rpc error: code = Unimplemented desc = no LRS here"},
-		{"an end", func(s *session) { s.end <- nil }, "the server has ended the stream"},
+		{"an error", func(s *serverStream) { s.end <- status.Error(codes.Unimplemented, "no LRS here") }, "stream: rpc error: code = Unimplemented desc = no LRS here"},
+		{"an end", func(s *serverStream) { s.end <- nil }, "the server ended the stream"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			play(t, func(k *kit) {
+			runTest(t, func(k *kit) {
 				k.Report(k.at("one"), keys("a")...)
 				k.counts.add("a", 1, 1, 0)
 				for _, wait := range []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second} {
@@ -66,7 +65,7 @@ func TestRefusals(t *testing.T) {
 						k.Fatalf("status %+v, want error %q", got, tt.want)
 					}
 				}
-				if n := strings.Count(k.log.String(), "takes no load reports"); n != 1 {
+				if n := strings.Count(k.log.String(), "cannot report load"); n != 1 {
 					k.Errorf("the same error was logged %d times", n)
 				}
 
@@ -78,7 +77,7 @@ func TestRefusals(t *testing.T) {
 					k.Errorf("status %+v", got)
 				}
 
-				// One that has answered is asked again at once, and the back-off begins anew.
+				// A response resets the back-off.
 				s.end <- status.Error(codes.Unavailable, "restart")
 				s = k.stream("one")
 				if s == nil {
@@ -94,9 +93,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestAServerThatAnswersAndEnds is not asked again faster than any other.
-func TestAServerThatAnswersAndEnds(t *testing.T) {
-	play(t, func(k *kit) {
+// There is at most one stream per second.
+func TestServerEndsStreams(t *testing.T) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a")...)
 		for range 5 {
 			s := k.answered("one", time.Minute)
@@ -114,9 +113,9 @@ func TestAServerThatAnswersAndEnds(t *testing.T) {
 	}, seconds)
 }
 
-// TestABadAnswerInBetween ends the stream.
-func TestABadAnswerInBetween(t *testing.T) {
-	play(t, func(k *kit) {
+// An invalid response ends the stream.
+func TestInvalidResponse(t *testing.T) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a")...)
 		s := k.answered("one", 10*time.Second)
 		k.counts.add("a", 1, 1, 0)
@@ -129,9 +128,9 @@ func TestABadAnswerInBetween(t *testing.T) {
 	})
 }
 
-// TestAwayInBetween: load is kept while the server is away, and reported after.
-func TestAwayInBetween(t *testing.T) {
-	play(t, func(k *kit) {
+// Load is kept while the server is unreachable.
+func TestOutage(t *testing.T) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a", "b")...)
 		s := k.answered("one", 10*time.Second)
 		k.counts.add("a", 3, 1, 1)
@@ -144,7 +143,7 @@ func TestAwayInBetween(t *testing.T) {
 			k.Errorf("status %+v", got)
 		}
 		k.counts.drop("b", 4)
-		k.Stop(keys("b")...) // its last load waits as well
+		k.Stop(keys("b")...) // its last load is kept
 		k.start("one")
 		pass(30 * time.Second)
 		s = k.answered("one", 10*time.Second)
@@ -157,9 +156,9 @@ func TestAwayInBetween(t *testing.T) {
 	}, func(o *lrs.Options) { o.Backoff = func(int) time.Duration { return time.Second } })
 }
 
-// TestStoppedWhileAway: a server that nobody needs is not waited for.
-func TestStoppedWhileAway(t *testing.T) {
-	play(t, func(k *kit) {
+// A server without clusters ends without a wait.
+func TestStopDuringOutage(t *testing.T) {
+	runTest(t, func(k *kit) {
 		k.stop("one")
 		k.Report(k.at("one"), keys("a")...)
 		pass(time.Second / 2) // in the back-off
@@ -171,10 +170,10 @@ func TestStoppedWhileAway(t *testing.T) {
 	})
 }
 
-// TestDialFails where credentials cannot be had, say.
+// An error of Dial is in the status.
 func TestDialFails(t *testing.T) {
 	bad := errors.New("no such credentials")
-	play(t, func(k *kit) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a")...)
 		pass(time.Hour)
 		if got := k.status(); !errors.Is(got.Err, bad) || got.Connected {
@@ -185,11 +184,10 @@ func TestDialFails(t *testing.T) {
 	})
 }
 
-// TestBackoff is gRPC's where none is given: 1 s, then 1.6 times more each time
-// and a fifth more or less, up to 2 min.
+// The default back-off is 1 s, times 1.6 with 20 % jitter, at most 2 min.
 func TestBackoff(t *testing.T) {
 	var dials []time.Time
-	play(t, func(k *kit) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a")...)
 		pass(time.Hour)
 		want := 1.0
@@ -211,9 +209,8 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestNothingIsLost: whatever servers, clusters and streams do, what the servers
-// were told adds up to the load that there was.
-func TestNothingIsLost(t *testing.T) {
+// After random events, the reports to all servers add up to the load.
+func TestReportsAddUp(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		// The bubble's failures are the check's.
 		draws := rapid.SliceOfN(rapid.IntRange(0, 1<<20), 30, 60).Draw(rt, "draws")
@@ -228,11 +225,11 @@ func TestNothingIsLost(t *testing.T) {
 func story(t *testing.T, draws []int) {
 	k := newKit(t, seconds)
 	names, servers := []string{"a", "b", "c"}, []string{"one", "two"}
-	var told [2]map[string][3]uint64 // by server
-	var current [2]*session
+	var reported [2]map[string][3]uint64 // by server
+	var current [2]*serverStream
 	added := map[string][3]uint64{}
-	for i := range told {
-		told[i] = map[string][3]uint64{}
+	for i := range reported {
+		reported[i] = map[string][3]uint64{}
 		k.start(servers[i])
 	}
 	listen := func() {
@@ -241,13 +238,13 @@ func story(t *testing.T, draws []int) {
 			if s := current[i]; s != nil {
 				for r := range drain(s) {
 					for _, c := range r.GetClusterStats() {
-						sum := told[i][c.GetClusterName()]
+						sum := reported[i][c.GetClusterName()]
 						sum[2] += c.GetTotalDroppedRequests()
 						for _, l := range c.GetUpstreamLocalityStats() {
 							sum[0] += l.GetTotalIssuedRequests()
 							sum[1] += l.GetTotalSuccessfulRequests()
 						}
-						told[i][c.GetClusterName()] = sum
+						reported[i][c.GetClusterName()] = sum
 					}
 				}
 			}
@@ -311,12 +308,12 @@ func story(t *testing.T, draws []int) {
 		listen()
 	}
 	for _, name := range names {
-		sum := told[0][name]
-		for j, n := range told[1][name] {
+		sum := reported[0][name]
+		for j, n := range reported[1][name] {
 			sum[j] += n
 		}
 		if sum != added[name] {
-			t.Errorf("cluster %s: told %v, there was %v (issued, succeeded, dropped)", name, sum, added[name])
+			t.Errorf("cluster %s: reported %v, want %v (issued, succeeded, dropped)", name, sum, added[name])
 		}
 	}
 	if len(k.Status()) != 0 {

@@ -30,27 +30,27 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// management is a gRPC server that takes load reports and does what the test says.
-type management struct {
+// fakeServer is an LRS server that the test controls.
+type fakeServer struct {
 	lrsv3.UnimplementedLoadReportingServiceServer
 
 	server  *grpc.Server
-	streams chan *session // in the order in which they were opened
+	streams chan *serverStream // in the order in which they were opened
 }
 
-// session is one stream to a management server.
-type session struct {
-	t        testing.TB
-	stream   lrsv3.LoadReportingService_StreamLoadStatsServer
-	requests chan *lrsv3.LoadStatsRequest // closed once the client says no more
-	stubborn bool                         // does not end when the client says no more
-	deaf     atomic.Bool                  // hears no more than one request, until resume
-	resume   chan struct{}
-	end      chan error // what the test ends the stream with
+// serverStream is one stream to a management server.
+type serverStream struct {
+	t         testing.TB
+	stream    lrsv3.LoadReportingService_StreamLoadStatsServer
+	requests  chan *lrsv3.LoadStatsRequest // closed when the client ends the stream
+	staysOpen bool                         // does not end with the client
+	paused    atomic.Bool                  // receives one more request, until resume
+	resume    chan struct{}
+	end       chan error // error to end the stream
 }
 
-func (m *management) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
-	s := &session{
+func (m *fakeServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+	s := &serverStream{
 		stream: stream, requests: make(chan *lrsv3.LoadStatsRequest, 1000),
 		resume: make(chan struct{}), end: make(chan error, 1),
 	}
@@ -60,13 +60,13 @@ func (m *management) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 		for {
 			request, err := stream.Recv()
 			if err != nil {
-				if !s.stubborn {
+				if !s.staysOpen {
 					s.end <- nil
 				}
 				return
 			}
 			s.requests <- request
-			if s.deaf.Load() {
+			if s.paused.Load() {
 				select {
 				case <-s.resume:
 				case <-stream.Context().Done():
@@ -82,16 +82,16 @@ func (m *management) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 	}
 }
 
-func serve(l net.Listener) *management {
-	fixed := grpc.InitialWindowSize(1 << 16) // and no larger one for a client that sends much
-	m := &management{server: grpc.NewServer(fixed), streams: make(chan *session, 100)}
+func serve(l net.Listener) *fakeServer {
+	fixed := grpc.InitialWindowSize(1 << 16) // a fixed window
+	m := &fakeServer{server: grpc.NewServer(fixed), streams: make(chan *serverStream, 100)}
 	lrsv3.RegisterLoadReportingServiceServer(m.server, m)
 	go func() { _ = m.server.Serve(l) }()
 	return m
 }
 
 // kit is a Reporter with management servers in a synctest bubble: connections are
-// pipes, and time passes only when the test lets it.
+// in memory, and the test advances the time.
 type kit struct {
 	*testing.T
 	*lrs.Reporter
@@ -101,13 +101,13 @@ type kit struct {
 
 	mu        sync.Mutex // guards what Dial reads
 	listeners map[string]*bufconn.Listener
-	servers   map[string]*management
+	servers   map[string]*fakeServer
 }
 
 var node = &corev3.Node{Id: "n", UserAgentName: "lbd", ClientFeatures: []string{"a", "b"}}
 
-// play runs f in a bubble, with server "one" running.
-func play(t *testing.T, f func(k *kit), change ...func(*lrs.Options)) {
+// runTest runs f in a bubble, with server "one" running.
+func runTest(t *testing.T, f func(k *kit), change ...func(*lrs.Options)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, change...)
@@ -119,7 +119,7 @@ func play(t *testing.T, f func(k *kit), change ...func(*lrs.Options)) {
 func newKit(t *testing.T, change ...func(*lrs.Options)) *kit {
 	k := &kit{
 		T: t, counts: &counts{of: map[lrs.Key]*count{}}, log: new(strings.Builder),
-		listeners: map[string]*bufconn.Listener{}, servers: map[string]*management{},
+		listeners: map[string]*bufconn.Listener{}, servers: map[string]*fakeServer{},
 	}
 	o := lrs.Options{
 		Node: node, Loads: k.counts, Logger: slog.New(slog.NewTextHandler(k.log, nil)),
@@ -129,7 +129,7 @@ func newKit(t *testing.T, change ...func(*lrs.Options)) *kit {
 				l := k.listeners[name]
 				k.mu.Unlock()
 				if l == nil {
-					return nil, errors.New("nobody listens")
+					return nil, errors.New("not listening")
 				}
 				return l.DialContext(ctx)
 			}))
@@ -188,15 +188,14 @@ func keys(names ...string) (out []lrs.Key) {
 	return out
 }
 
-// pass lets time pass, and all that comes of it happen.
+// pass advances the time, and waits until all goroutines block.
 func pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// stream is the server's next stream, which is open by now, after its first
-// request; nil where there is none.
-func (k *kit) stream(name string) *session {
+// stream returns the server's next stream, after its first request; nil if there is none.
+func (k *kit) stream(name string) *serverStream {
 	k.Helper()
 	synctest.Wait()
 	select {
@@ -211,9 +210,8 @@ func (k *kit) stream(name string) *session {
 	}
 }
 
-// answered is the server's next stream, after it has asked for a report of all
-// clusters every so often.
-func (k *kit) answered(name string, every time.Duration) *session {
+// answered returns the next stream of a server, after a response that requests all clusters.
+func (k *kit) answered(name string, every time.Duration) *serverStream {
 	k.Helper()
 	s := k.stream(name)
 	if s == nil {
@@ -223,14 +221,14 @@ func (k *kit) answered(name string, every time.Duration) *session {
 	return s
 }
 
-// answer asks for reports of some clusters, or of all.
-func (s *session) answer(every time.Duration, clusters ...string) {
+// answer requests reports of some clusters, or of all.
+func (s *serverStream) answer(every time.Duration, clusters ...string) {
 	s.t.Helper()
 	m := &lrsv3.LoadStatsResponse{LoadReportingInterval: durationpb.New(every), Clusters: clusters, SendAllClusters: len(clusters) == 0}
 	s.send(m)
 }
 
-func (s *session) send(m *lrsv3.LoadStatsResponse) {
+func (s *serverStream) send(m *lrsv3.LoadStatsResponse) {
 	s.t.Helper()
 	if err := s.stream.Send(m); err != nil {
 		s.t.Fatal(err)
@@ -238,8 +236,8 @@ func (s *session) send(m *lrsv3.LoadStatsResponse) {
 	synctest.Wait()
 }
 
-// reports are those that have come by now, one a string.
-func (s *session) reports() (out []string) {
+// reports returns the received reports as texts.
+func (s *serverStream) reports() (out []string) {
 	synctest.Wait()
 	for {
 		select {
@@ -257,15 +255,15 @@ func (s *session) reports() (out []string) {
 	}
 }
 
-// expect wants these reports to have come by now, and no others.
-func (s *session) expect(want ...string) {
+// expect checks the received reports.
+func (s *serverStream) expect(want ...string) {
 	s.t.Helper()
 	if got := s.reports(); !slices.Equal(got, want) {
 		s.t.Fatalf("reports:\n%q\nwant:\n%q", got, want)
 	}
 }
 
-// report is a report in short, of each cluster "cluster/service 10s dropped=2 x=1
+// report describes a report, each cluster as "cluster/service 10s dropped=2 x=1
 // zone issued/ok/failed/now cpu=1/0.5 metric=1/2", with semicolons between.
 func report(r *lrsv3.LoadStatsRequest) string {
 	var parts []string
@@ -308,8 +306,8 @@ func (k *kit) status() lrs.ServerStatus {
 	return all[0]
 }
 
-// drain yields the reports that have come by now.
-func drain(s *session) iter.Seq[*lrsv3.LoadStatsRequest] {
+// drain yields the received reports.
+func drain(s *serverStream) iter.Seq[*lrsv3.LoadStatsRequest] {
 	return func(yield func(*lrsv3.LoadStatsRequest) bool) {
 		for {
 			select {

@@ -2,28 +2,26 @@ package lrs
 
 import "github.com/lbd-dev/lbd/xds/resource"
 
-// Key names what load is counted of.
+// Key identifies the load of a cluster.
 type Key struct {
-	Cluster string
-	// EDSServiceName is empty where it is the cluster's own name.
-	EDSServiceName string
+	Cluster        string
+	EDSServiceName string // empty if it is the name of the cluster
 }
 
-// Loads is where load is counted. It is not asked for a key again before what it
-// returned for it is closed.
+// Loads has the counters of load. A key is not opened again before its Counters are closed.
 type Loads interface {
-	// Open returns the load of a cluster from now on, from zero.
+	// Open returns new counters of a cluster, from zero.
 	Open(Key) Counters
 }
 
-// Counters are the load of one cluster. They are used by one goroutine at a time,
-// take no long to answer and call nothing back.
+// Counters are the load of one cluster. One goroutine at a time uses them. They neither
+// block nor call the Reporter.
 type Counters interface {
-	// Read returns what was counted since the last reading that was acknowledged,
-	// and what is in progress now.
+	// Read returns the load since the last acknowledged Read, and the requests in
+	// progress.
 	Read() resource.Load
-	// Acknowledge says that what the last Read returned has been reported.
+	// Acknowledge marks the load of the last Read as reported.
 	Acknowledge()
-	// Close ends the counting for reports.
+	// Close releases the counters.
 	Close()
 }

@@ -15,26 +15,25 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// maxMessageBytes is how much of a report goes into one message: what a gRPC
-// server takes by default is 4 MiB.
+// maxMessageBytes limits one message of a report: the default limit of gRPC servers is
+// 4 MiB.
 const maxMessageBytes = 2 << 20
 
-// sendLoads sends one report, in as many messages as it takes and one at least.
-// What was sent is acknowledged; on an error, the rest is not.
+// sendLoads sends one report in one or more messages, and acknowledges what was sent.
 func (st *stream) sendLoads() error {
-	batch := st.take()
+	batch := st.acquire()
 	message := new(lrsv3.LoadStatsRequest)
 	size := 0
-	var of []*cluster // what message is of
+	var included []*cluster // in message
 	flush := func(now time.Time) error {
 		if err := st.send(message); err != nil {
 			return err
 		}
-		for _, c := range of {
+		for _, c := range included {
 			c.counters.Acknowledge()
 			c.since = now
 		}
-		message, size, of = new(lrsv3.LoadStatsRequest), 0, nil
+		message, size, included = new(lrsv3.LoadStatsRequest), 0, nil
 		return nil
 	}
 	now := time.Now()
@@ -52,22 +51,22 @@ func (st *stream) sendLoads() error {
 			message.ClusterStats = append(message.ClusterStats, stats)
 			size += n
 		}
-		of = append(of, c)
+		included = append(included, c)
 	}
 	if err == nil {
 		err = flush(now)
 	}
-	st.giveBack(batch, err == nil)
+	st.release(batch, err == nil)
 	return err
 }
 
-// take makes the clusters that the server wants to hear of busy.
-func (st *stream) take() []*cluster {
+// acquire marks the clusters that the server requested as busy, and returns them.
+func (st *stream) acquire() []*cluster {
 	st.reporter.mu.Lock()
 	defer st.reporter.mu.Unlock()
 	var batch []*cluster
 	for c := range st.clusters {
-		if !c.busy && st.asked.has(c.key.Cluster) {
+		if !c.busy && st.requested.has(c.key.Cluster) {
 			c.busy = true
 			batch = append(batch, c)
 		}
@@ -78,28 +77,28 @@ func (st *stream) take() []*cluster {
 	return batch
 }
 
-// giveBack returns what take took. Clusters that are stopped go once they have
-// nothing left to report, and those that the server does not want to hear of.
-func (st *stream) giveBack(batch []*cluster, sent bool) {
+// release ends acquire. It removes stopped clusters that have no more load, or that the
+// server did not request.
+func (st *stream) release(batch []*cluster, sent bool) {
 	r := st.reporter
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range batch {
 		c.busy = false
-		r.settle(c)
+		r.removeIfDone(c)
 	}
 	if sent {
 		st.status.LastReport = time.Now()
 	}
 	for c := range st.clusters {
-		if c.stopped != 0 && !c.busy && !st.asked.has(c.key.Cluster) {
-			r.drop(c)
+		if c.stopped != 0 && !c.busy && !st.requested.has(c.key.Cluster) {
+			r.remove(c)
 		}
 	}
 }
 
-// wanted reports whether any cluster is to be reported and not stopped.
-func (st *stream) wanted() bool {
+// hasActive reports whether a cluster is not stopped.
+func (st *stream) hasActive() bool {
 	st.reporter.mu.Lock()
 	defer st.reporter.mu.Unlock()
 	for c := range st.clusters {
@@ -110,8 +109,8 @@ func (st *stream) wanted() bool {
 	return false
 }
 
-// loaded reports whether any cluster has load.
-func (st *stream) loaded() bool {
+// hasLoad reports whether a cluster has load.
+func (st *stream) hasLoad() bool {
 	st.reporter.mu.Lock()
 	defer st.reporter.mu.Unlock()
 	for c := range st.clusters {
@@ -122,7 +121,7 @@ func (st *stream) loaded() bool {
 	return false
 }
 
-// clusterStats is the load of a cluster over a time.
+// clusterStats returns the load of a cluster over a duration.
 func clusterStats(key Key, load resource.Load, over time.Duration) *endpointv3.ClusterStats {
 	stats := &endpointv3.ClusterStats{
 		ClusterName:          key.Cluster,

@@ -14,7 +14,7 @@ import (
 
 // TestReports: what a report has, and what time it covers.
 func TestReports(t *testing.T) {
-	play(t, func(k *kit) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a", "b")...)
 		pass(3 * time.Second)
 		s := k.answered("one", 10*time.Second)
@@ -30,13 +30,13 @@ func TestReports(t *testing.T) {
 			k.Errorf("status %+v", got)
 		}
 		pass(10 * time.Second)
-		s.expect("a/a-eds 10s rzs 0/0/0/1") // what is in progress is told each time
+		s.expect("a/a-eds 10s rzs 0/0/0/1") // requests in progress are in each report
 		k.counts.add("a", 0, 1, 0)
 		k.counts.drop("b", 2)
 		pass(10 * time.Second)
 		s.expect("a/a-eds 10s rzs 0/1/0/0; b/b-eds 10s dropped=2 x=2") // b's last report was the one without b
 		pass(20 * time.Second)
-		s.expect("", "") // nothing to report is said, too
+		s.expect("", "") // empty reports are sent as well
 		k.counts.add("b", 1, 1, 0)
 		pass(10 * time.Second)
 		s.expect("b/b-eds 10s rzs 1/1/0/0")
@@ -51,8 +51,8 @@ func (f fixed) Read() resource.Load       { return f.load }
 func (fixed) Acknowledge()                {}
 func (fixed) Close()                      {}
 
-// TestWhatALocalityReports: all that load says, in its field.
-func TestWhatALocalityReports(t *testing.T) {
+// Each value of a load has its field.
+func TestLocalityReport(t *testing.T) {
 	load := resource.Load{
 		Dropped: 9, Drops: map[string]uint64{"y": 3, "x": 2},
 		Localities: []resource.LocalityLoad{
@@ -63,7 +63,7 @@ func TestWhatALocalityReports(t *testing.T) {
 			{Locality: resource.Locality{Zone: "z", SubZone: "s"}, Issued: 1},
 		},
 	}
-	play(t, func(k *kit) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), lrs.Key{Cluster: "a"})
 		s := k.answered("one", time.Minute)
 		pass(time.Minute)
@@ -82,8 +82,8 @@ func TestWhatALocalityReports(t *testing.T) {
 	}, func(o *lrs.Options) { o.Loads = fixed{load} })
 }
 
-// TestWhatIsAskedFor: the clusters that a server names, or all.
-func TestWhatIsAskedFor(t *testing.T) {
+// TestRequestedClusters: the clusters that a server names, or all.
+func TestRequestedClusters(t *testing.T) {
 	const a, b = "a/a-eds 10s rzs 1/1/0/0", "b/b-eds 10s rzs 1/1/0/0"
 	tests := []struct {
 		name   string
@@ -100,7 +100,7 @@ func TestWhatIsAskedFor(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			play(t, func(k *kit) {
+			runTest(t, func(k *kit) {
 				k.Report(k.at("one"), keys("a", "b")...)
 				s := k.stream("one")
 				tt.answer.LoadReportingInterval = durationpb.New(10 * time.Second)
@@ -114,10 +114,10 @@ func TestWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestAServerAsksForMore: an answer counts from when it comes, and what was not
+// TestLaterResponse: an answer counts from when it comes, and what was not
 // asked for before is reported then, from where its last report ended.
-func TestAServerAsksForMore(t *testing.T) {
-	play(t, func(k *kit) {
+func TestLaterResponse(t *testing.T) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a", "b")...)
 		s := k.stream("one")
 		s.answer(10*time.Second, "a")
@@ -148,13 +148,13 @@ func TestAServerAsksForMore(t *testing.T) {
 	})
 }
 
-// TestLargeReports are sent in several messages that any server takes.
+// A large report is sent in several messages.
 func TestLargeReports(t *testing.T) {
 	load := resource.Load{Localities: make([]resource.LocalityLoad, 15_000)}
 	for i := range load.Localities {
 		load.Localities[i] = resource.LocalityLoad{Locality: resource.Locality{Region: fmt.Sprintf("%0100d", i)}, Issued: 1}
 	}
-	play(t, func(k *kit) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a", "b", "c")...)
 		s := k.answered("one", time.Minute)
 		pass(time.Minute)

@@ -16,33 +16,31 @@ import (
 )
 
 const (
-	// sendAllClusters is the client feature that lets a server ask for the load of
-	// all clusters without naming them.
+	// sendAllClusters is the client feature for servers that request all clusters.
 	sendAllClusters = "envoy.lrs.supports_send_all_clusters"
-	// closeTimeout bounds the last reports, as gRPC's.
+	// closeTimeout limits the time of the last reports, as in gRPC.
 	closeTimeout = time.Second
-	// maxLeft is how many clusters that are no longer reported are kept until their
-	// last load is.
-	maxLeft = 1000
+	// maxStopped is the maximum number of stopped clusters whose last load is not reported.
+	maxStopped = 1000
 )
 
-// Options are what a Reporter is made of.
+// Options are the parameters of a Reporter.
 type Options struct {
-	// Node says who reports: the bootstrap's.
+	// Node is that of the bootstrap.
 	Node *corev3.Node
-	// Loads is where load is counted.
+	// Loads has the counters.
 	Loads Loads
-	// Logger is told when a server begins to take reports, and why it does not.
+	// Logger logs the first response of a server, and errors.
 	Logger *slog.Logger
 	// Dial connects to a server; nil for [bootstrap.Server.Dial].
 	Dial func(bootstrap.Server) (*grpc.ClientConn, error)
-	// Backoff is how long to wait after so many streams in a row, from 0 on, that
-	// the server did not answer on; nil for gRPC's: from 1 s, times 1.6, to 2 min.
+	// Backoff returns the wait after a stream without a response, given the number of such
+	// streams before it; nil for gRPC's: 1 s, times 1.6, at most 2 min.
 	Backoff func(retries int) time.Duration
 }
 
-// Reporter reports load until it is closed. Its methods may be called by any
-// goroutine; none but Close waits for a server.
+// Reporter reports load until it is closed. Its methods are safe for concurrent use. Only
+// Close waits for servers.
 type Reporter struct {
 	options Options
 	node    *corev3.Node // with all features of the client
@@ -52,27 +50,27 @@ type Reporter struct {
 
 	mu       sync.Mutex
 	clusters map[Key]*cluster
-	servers  map[string]*server // by their keys; those that have clusters
-	stops    uint64             // how many clusters were stopped so far
-	left     int                // how many of clusters are stopped
+	servers  map[string]*server // those with clusters, by key
+	stops    uint64             // calls of Stop, by cluster
+	stopped  int                // stopped clusters
 	closed   bool
 }
 
-// cluster is one whose load is reported, or was and has not been to its end.
+// cluster is a cluster whose load is reported, or that is stopped with load left.
 type cluster struct {
 	key Key
 
-	// Of whoever made it busy, else guarded by the Reporter's mu.
+	// Owned by the goroutine that set busy; guarded by the Reporter's mu otherwise.
 	counters Counters
 	since    time.Time // the end of the last report
 
 	// Guarded by the Reporter's mu.
 	server  *server
-	busy    bool   // a report is made of it or under way
-	stopped uint64 // the number of its stop; 0 while it is to be reported
+	busy    bool   // it is in a report that is being sent
+	stopped uint64 // number of its stop; 0 if it is not stopped
 }
 
-// New returns a Reporter that has nothing to report yet.
+// New returns a Reporter without clusters. The caller closes it.
 func New(o Options) *Reporter {
 	node := proto.CloneOf(o.Node)
 	if !slices.Contains(node.GetClientFeatures(), sendAllClusters) {
@@ -92,9 +90,8 @@ func New(o Options) *Reporter {
 	return r
 }
 
-// Report begins to report the load of clusters to s, from what is counted from now
-// on: it is called before picks reach them. Those that are reported to another
-// server go on with s, with what the other was not sent.
+// Report reports the load of clusters to s from now on; call it before the first pick. A
+// cluster that is reported to another server moves to s, with the load that was not sent.
 func (r *Reporter) Report(s bootstrap.Server, clusters ...Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,22 +112,22 @@ func (r *Reporter) Report(s bootstrap.Server, clusters ...Key) {
 		}
 		if c.stopped != 0 {
 			c.stopped = 0
-			r.left--
+			r.stopped--
 		}
 		if c.server == to {
 			continue
 		}
 		if c.server != nil {
 			delete(c.server.clusters, c)
-			c.server.stir()
+			c.server.wake()
 		}
 		c.server = to
 		to.clusters[c] = struct{}{}
 	}
 }
 
-// Stop ends the reports of clusters, once what they have come to until now, and
-// what is in progress, has been reported. Those without load end at once.
+// Stop ends the reports of clusters when their load, with the requests in progress, was
+// reported. Clusters without load end at once.
 func (r *Reporter) Stop(clusters ...Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,34 +138,33 @@ func (r *Reporter) Stop(clusters ...Key) {
 		}
 		r.stops++
 		c.stopped = r.stops
-		r.left++
-		r.settle(c)
-		c.server.stir()
+		r.stopped++
+		r.removeIfDone(c)
+		c.server.wake()
 	}
-	if r.left > maxLeft {
-		r.giveUp()
+	if r.stopped > maxStopped {
+		r.dropOldest()
 	}
 }
 
-// settle drops a cluster that is stopped once it has nothing left to report. It is
-// called under mu.
-func (r *Reporter) settle(c *cluster) {
+// removeIfDone removes a stopped cluster without load. The caller holds mu.
+func (r *Reporter) removeIfDone(c *cluster) {
 	if c.stopped != 0 && !c.busy && c.counters.Read().Empty() {
-		r.drop(c)
+		r.remove(c)
 	}
 }
 
-// drop forgets a cluster that is stopped. It is called under mu.
-func (r *Reporter) drop(c *cluster) {
-	r.left--
+// remove removes a stopped cluster. The caller holds mu.
+func (r *Reporter) remove(c *cluster) {
+	r.stopped--
 	delete(r.clusters, c.key)
 	delete(c.server.clusters, c)
 	c.counters.Close()
 }
 
-// giveUp drops the clusters that were stopped first, of those that are too many:
-// their servers have taken no report for long. It is called under mu.
-func (r *Reporter) giveUp() {
+// dropOldest removes the clusters above maxStopped that were stopped first. The caller
+// holds mu.
+func (r *Reporter) dropOldest() {
 	var stopped []*cluster
 	for _, c := range r.clusters {
 		if c.stopped != 0 && !c.busy {
@@ -176,16 +172,16 @@ func (r *Reporter) giveUp() {
 		}
 	}
 	slices.SortFunc(stopped, func(a, b *cluster) int { return cmp.Compare(a.stopped, b.stopped) })
-	for _, c := range stopped[:min(len(stopped), r.left-maxLeft)] {
-		r.options.Logger.Warn("the last load of a cluster is given up: too many wait for their server",
+	for _, c := range stopped[:min(len(stopped), r.stopped-maxStopped)] {
+		r.options.Logger.Warn("dropped the last load of a cluster: limit of stopped clusters reached",
 			"cluster", c.key.Cluster, "server", c.server.URI)
-		r.drop(c)
-		c.server.stir()
+		r.remove(c)
+		c.server.wake()
 	}
 }
 
-// Close sends what there is to report to the servers that take it within a second,
-// and returns when no stream is left.
+// Close sends the last reports, for at most a second, and returns when all streams have
+// ended.
 func (r *Reporter) Close() {
 	r.mu.Lock()
 	if !r.closed {

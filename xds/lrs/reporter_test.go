@@ -17,10 +17,10 @@ import (
 )
 
 func TestFirstRequest(t *testing.T) {
-	play(t, func(k *kit) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a")...)
 		k.counts.add("a", 1, 1, 0)
-		pass(time.Hour) // not a word before the server has asked
+		pass(time.Hour) // no report before the first response
 		s := <-k.servers["one"].streams
 		first := <-s.requests
 		want := proto.CloneOf(node)
@@ -39,9 +39,9 @@ func TestFirstRequest(t *testing.T) {
 	})
 }
 
-// TestStreams: one for each server that has clusters.
+// Each server with clusters has one stream.
 func TestStreams(t *testing.T) {
-	play(t, func(k *kit) {
+	runTest(t, func(k *kit) {
 		k.start("two")
 		k.Report(k.at("one")) // nothing
 		if k.stream("one") != nil || len(k.Status()) != 0 {
@@ -64,7 +64,7 @@ func TestStreams(t *testing.T) {
 		one.expect("a/a-eds 10s rzs 1/1/0/0; c/c-eds 10s rzs 1/1/0/0", "")
 		two.expect("b/b-eds 20s rzs 1/1/0/0")
 
-		// Stopped clusters without load leave no trace; the last takes the stream with it.
+		// Stopped clusters without load are removed; the stream ends with the last.
 		k.Stop(keys("a", "a", "x")...)
 		one.expect()
 		k.Stop(keys("c")...)
@@ -73,7 +73,7 @@ func TestStreams(t *testing.T) {
 			k.Errorf("status %+v, %d clusters are counted", all, k.counts.open())
 		}
 
-		// And it can begin anew, from what is counted then.
+		// A new report starts from zero.
 		k.counts.add("a", 7, 7, 0)
 		k.Report(k.at("one"), keys("a")...)
 		one = k.answered("one", 10*time.Second)
@@ -83,19 +83,19 @@ func TestStreams(t *testing.T) {
 	})
 }
 
-// TestTheLastLoad of a cluster is reported before its counters go.
-func TestTheLastLoad(t *testing.T) {
-	play(t, func(k *kit) {
+// The last load of a cluster is reported before its counters are closed.
+func TestLastLoad(t *testing.T) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a", "b", "c")...)
 		s := k.answered("one", 10*time.Second)
 		k.counts.add("a", 2, 1, 0)
 		k.counts.add("b", 1, 1, 0)
 		k.Stop(keys("a")...)
-		s.expect() // others go on: with theirs
+		s.expect() // with the next report
 		pass(10 * time.Second)
 		s.expect("a/a-eds 10s rzs 2/1/0/1; b/b-eds 10s rzs 1/1/0/0")
 		if k.counts.open() != 3 {
-			k.Error("the counters have gone while a request is in progress")
+			k.Error("the counters are closed while a request is in progress")
 		}
 		k.counts.add("a", 0, 1, 0)
 		pass(10 * time.Second)
@@ -104,7 +104,7 @@ func TestTheLastLoad(t *testing.T) {
 			k.Errorf("%d clusters are reported, %d counted; want 2", got.Clusters, k.counts.open())
 		}
 
-		// One that comes back in between goes on.
+		// A cluster that is reported again continues.
 		k.counts.add("b", 1, 1, 0)
 		k.Stop(keys("b")...)
 		k.Report(k.at("one"), keys("b")...)
@@ -114,7 +114,8 @@ func TestTheLastLoad(t *testing.T) {
 		pass(10 * time.Second)
 		s.expect("")
 
-		// With the last, at once. The stream goes when nothing is in progress.
+		// The last load of the last cluster is reported at once. The stream ends when no request
+		// is in progress.
 		k.counts.add("b", 3, 2, 0)
 		pass(time.Second)
 		k.Stop(keys("b")...)
@@ -128,30 +129,29 @@ func TestTheLastLoad(t *testing.T) {
 	})
 }
 
-// TestTheLastLoadThatNobodyWants is given up, but only once the server has said so.
-func TestTheLastLoadThatNobodyWants(t *testing.T) {
-	play(t, func(k *kit) {
+// TestUnrequestedLastLoad is dropped after the first response.
+func TestUnrequestedLastLoad(t *testing.T) {
+	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a", "b")...)
 		s := k.stream("one")
 		k.counts.add("a", 1, 1, 0)
 		k.Stop(keys("a")...)
 		pass(time.Minute)
 		if k.counts.open() != 2 {
-			k.Error("load was given up that the server may want")
+			k.Error("load was dropped before the first response")
 		}
 		s.answer(10*time.Second, "b")
 		pass(10 * time.Second)
 		s.expect("")
 		if k.counts.open() != 1 {
-			k.Error("load is kept that the server does not want")
+			k.Error("unrequested load is kept")
 		}
 	})
 }
 
-// TestTooManyThatWait: while a server is away, the last load of 1000 clusters
-// waits for it, not of more.
-func TestTooManyThatWait(t *testing.T) {
-	play(t, func(k *kit) {
+// At most 1000 stopped clusters with load are kept for an unreachable server.
+func TestStoppedLimit(t *testing.T) {
+	runTest(t, func(k *kit) {
 		k.stop("one")
 		for i := range 3000 {
 			name := fmt.Sprintf("%04d", i)
@@ -162,7 +162,7 @@ func TestTooManyThatWait(t *testing.T) {
 			k.Stop(keys(name)...)
 		}
 		if n := k.counts.open(); n != 1000 {
-			k.Errorf("%d clusters wait", n)
+			k.Errorf("%d clusters are kept", n)
 		}
 		k.start("one")
 		pass(5 * time.Minute)
@@ -176,9 +176,9 @@ func TestTooManyThatWait(t *testing.T) {
 	})
 }
 
-// TestAnotherServer goes on with what the last one was not sent.
+// Another server gets the load that was not sent.
 func TestAnotherServer(t *testing.T) {
-	play(t, func(k *kit) {
+	runTest(t, func(k *kit) {
 		k.start("two")
 		k.Report(k.at("one"), keys("a", "b")...)
 		one := k.answered("one", 10*time.Second)
@@ -200,18 +200,17 @@ func TestAnotherServer(t *testing.T) {
 	})
 }
 
-// TestAnotherServerWhileAReportIsUnderWay takes over when it is clear what that
-// one came to.
-func TestAnotherServerWhileAReportIsUnderWay(t *testing.T) {
-	// One such report fills all that waits on a stream: the next blocks.
+// Another server takes over when the report in flight is sent or has failed.
+func TestAnotherServerDuringReport(t *testing.T) {
+	// One such report fills the buffers of a stream: the next one blocks.
 	long := lrs.Key{Cluster: "a", EDSServiceName: strings.Repeat("s", 3<<20)}
 	for _, taken := range []bool{true, false} {
 		t.Run(fmt.Sprintf("taken=%t", taken), func(t *testing.T) {
-			play(t, func(k *kit) {
+			runTest(t, func(k *kit) {
 				k.start("two")
 				k.Report(k.at("one"), long)
 				one := k.answered("one", 10*time.Second)
-				one.deaf.Store(true)
+				one.paused.Store(true)
 				for i := range 3 {
 					k.counts.addTo(long, 1<<i, 0, 0)
 					pass(10 * time.Second)
@@ -227,7 +226,7 @@ func TestAnotherServerWhileAReportIsUnderWay(t *testing.T) {
 					one.end <- errors.New("no more")
 				}
 				pass(10 * time.Second)
-				issued := func(s *session) (out []uint64) {
+				issued := func(s *serverStream) (out []uint64) {
 					for r := range drain(s) {
 						for _, c := range r.GetClusterStats() {
 							out = append(out, c.GetUpstreamLocalityStats()[0].GetTotalIssuedRequests())
@@ -244,29 +243,29 @@ func TestAnotherServerWhileAReportIsUnderWay(t *testing.T) {
 	}
 }
 
-// TestClose: the last reports are sent, within a second.
+// Close sends the last reports, within a second.
 func TestClose(t *testing.T) {
 	tests := []struct {
 		name string
-		do   func(k *kit) *session
+		do   func(k *kit) *serverStream
 		want []string
 		took time.Duration
 	}{
-		{"a server that takes reports", func(k *kit) *session { return k.answered("one", time.Hour) }, []string{"a/a-eds 5s rzs 1/1/0/0", "end"}, 0},
-		{"one that never ends", func(k *kit) *session {
+		{"responsive server", func(k *kit) *serverStream { return k.answered("one", time.Hour) }, []string{"a/a-eds 5s rzs 1/1/0/0", "end"}, 0},
+		{"server that does not end the stream", func(k *kit) *serverStream {
 			s := k.answered("one", time.Hour)
-			s.stubborn = true
+			s.staysOpen = true
 			return s
 		}, []string{"a/a-eds 5s rzs 1/1/0/0", "end"}, time.Second},
-		{"one that has not answered", func(k *kit) *session { return k.stream("one") }, []string{"end"}, time.Second},
-		{"one that answers late", func(k *kit) *session {
+		{"server without a response", func(k *kit) *serverStream { return k.stream("one") }, []string{"end"}, time.Second},
+		{"late response", func(k *kit) *serverStream {
 			s := k.stream("one")
 			time.AfterFunc(5*time.Second+300*time.Millisecond, func() {
 				_ = s.stream.Send(&lrsv3.LoadStatsResponse{LoadReportingInterval: durationpb.New(time.Hour)})
 			})
 			return s
 		}, []string{"a/a-eds 5.3s rzs 1/1/0/0", "end"}, 300 * time.Millisecond},
-		{"one that is away", func(k *kit) *session {
+		{"unreachable server", func(k *kit) *serverStream {
 			s := k.answered("one", time.Hour)
 			k.stop("one")
 			return s
@@ -274,14 +273,14 @@ func TestClose(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			play(t, func(k *kit) {
+			runTest(t, func(k *kit) {
 				k.Report(k.at("one"), keys("a", "b")...)
 				s := tt.do(k)
 				k.counts.add("a", 1, 1, 0)
 				pass(5 * time.Second)
-				begun := time.Now()
+				start := time.Now()
 				k.Close()
-				if took := time.Since(begun); took != tt.took {
+				if took := time.Since(start); took != tt.took {
 					k.Errorf("took %v, want %v", took, tt.took)
 				}
 				s.expect(tt.want...)
@@ -294,21 +293,21 @@ func TestClose(t *testing.T) {
 			})
 		})
 	}
-	t.Run("nothing to report to one that has not answered", func(t *testing.T) {
-		play(t, func(k *kit) {
+	t.Run("no load and no response", func(t *testing.T) {
+		runTest(t, func(k *kit) {
 			k.Report(k.at("one"), keys("a")...)
 			s := k.stream("one")
-			begun := time.Now()
+			start := time.Now()
 			k.Close()
-			if time.Since(begun) != 0 {
-				k.Errorf("took %v", time.Since(begun))
+			if time.Since(start) != 0 {
+				k.Errorf("took %v", time.Since(start))
 			}
 			s.expect("end")
 		})
 	})
 }
 
-// TestOverTCP: the same over a real connection, with real time.
+// TestOverTCP uses a real connection and real time.
 func TestOverTCP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -335,7 +334,7 @@ func TestOverTCP(t *testing.T) {
 	all.drop("a", 7)
 	r.Close()
 	var dropped uint64
-	for request := range s.requests { // until the client says no more
+	for request := range s.requests { // until the client ends the stream
 		for _, c := range request.GetClusterStats() {
 			dropped += c.GetTotalDroppedRequests()
 		}

@@ -12,13 +12,12 @@ import (
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 )
 
-// server is one that load is reported to. Its goroutine has one stream after
-// another, until there is no cluster to report to it any more.
+// server is a server with clusters. Its goroutine keeps a stream open until there are none.
 type server struct {
 	bootstrap.Server
 
 	reporter *Reporter
-	stirred  chan struct{} // of size 1: clusters have left
+	woken    chan struct{} // capacity 1: clusters were stopped or moved
 	quit     chan struct{} // closed when the Reporter closes
 
 	// Guarded by the Reporter's mu.
@@ -29,26 +28,26 @@ type server struct {
 func newServer(r *Reporter, s bootstrap.Server) *server {
 	return &server{
 		Server: s, reporter: r,
-		stirred: make(chan struct{}, 1), quit: make(chan struct{}),
+		woken: make(chan struct{}, 1), quit: make(chan struct{}),
 		clusters: make(map[*cluster]struct{}),
 		status:   ServerStatus{URI: s.URI, Since: time.Now()},
 	}
 }
 
-// stir lets the goroutine see that clusters have left.
-func (s *server) stir() {
+// wake makes the goroutine check its clusters.
+func (s *server) wake() {
 	select {
-	case s.stirred <- struct{}{}:
+	case s.woken <- struct{}{}:
 	default:
 	}
 }
 
-// run keeps a stream until there is nothing to report.
+// run keeps a stream open until the server has no clusters.
 func (s *server) run() {
 	var conn *grpc.ClientConn
 	defer func() {
 		if conn != nil {
-			_ = conn.Close() // it is not in use any more
+			_ = conn.Close() // no stream is left on it
 		}
 	}()
 	for retries := 0; !s.retire(); {
@@ -63,7 +62,7 @@ func (s *server) run() {
 		}
 		s.disconnected(err)
 		var wait time.Duration
-		if answered { // one that answers and ends at once is asked again no sooner than others
+		if answered { // at most one stream per second
 			retries = 0
 			wait = s.reporter.options.Backoff(0) - time.Since(begun)
 		} else {
@@ -76,7 +75,7 @@ func (s *server) run() {
 	}
 }
 
-// serve has one stream.
+// serve opens a stream and runs it.
 func (s *server) serve(conn *grpc.ClientConn) (answered bool, err error) {
 	ctx, cancel := context.WithCancel(s.reporter.ctx)
 	defer cancel()
@@ -92,7 +91,7 @@ func (s *server) serve(conn *grpc.ClientConn) (answered bool, err error) {
 	return st.answered, err
 }
 
-// retire ends a server that has no cluster, and reports whether it has.
+// retire removes a server without clusters. It reports whether the goroutine must end.
 func (s *server) retire() bool {
 	s.reporter.mu.Lock()
 	defer s.reporter.mu.Unlock()
@@ -103,15 +102,14 @@ func (s *server) retire() bool {
 	return true
 }
 
-// idle reports whether there is no cluster to report.
+// idle reports whether the server has no clusters.
 func (s *server) idle() bool {
 	s.reporter.mu.Lock()
 	defer s.reporter.mu.Unlock()
 	return len(s.clusters) == 0
 }
 
-// pause waits, but not for a server that has become idle. It reports false when
-// the Reporter closes.
+// pause waits while the server has clusters. It reports false when the Reporter closes.
 func (s *server) pause(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -119,7 +117,7 @@ func (s *server) pause(d time.Duration) bool {
 		select {
 		case <-timer.C:
 			return true
-		case <-s.stirred:
+		case <-s.woken:
 		case <-s.quit:
 			return false
 		}
@@ -127,7 +125,7 @@ func (s *server) pause(d time.Duration) bool {
 	return true
 }
 
-// backoff is gRPC's connection back-off.
+// backoff is the connection back-off of gRPC.
 func backoff(retries int) time.Duration {
 	c := grpcbackoff.DefaultConfig
 	if retries == 0 {

@@ -7,27 +7,27 @@ import (
 	"time"
 )
 
-// ServerStatus is how reports to one server go.
+// ServerStatus is the state of the reports to one server.
 type ServerStatus struct {
 	URI string
-	// Connected tells that the server has answered on the stream, and takes
-	// reports. Since is since when that is so, or is not.
+	// Connected is true if the server has responded on the stream. Since is the time of
+	// its last change.
 	Connected bool
 	Since     time.Time
-	// Err is why the last stream ended, at ErrAt; nil where none has.
+	// Err is the error of the last stream that failed, at ErrAt; nil if none has.
 	Err   error
 	ErrAt time.Time
-	// Interval is how often the server wants a report, and Asked the clusters that
-	// it wants to hear of, in order, none for all; as it said last.
+	// Interval and Asked are of the last response: the interval of reports, and the
+	// requested clusters by name, empty for all.
 	Interval time.Duration
 	Asked    []string
-	// LastReport is when the last report was sent; zero where none was.
+	// LastReport is the time of the last report; zero if there was none.
 	LastReport time.Time
-	// Clusters is how many are reported, those included whose last load is.
+	// Clusters is the number of clusters, with stopped ones that have load left.
 	Clusters int
 }
 
-// Status returns how reports go, for each server in order of the URIs.
+// Status returns the state of each server, by URI.
 func (r *Reporter) Status() []ServerStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,8 +42,8 @@ func (r *Reporter) Status() []ServerStatus {
 	return out
 }
 
-// connected notes what the server asks for.
-func (s *server) connected(interval time.Duration, a asked) {
+// connected records the request of the server.
+func (s *server) connected(interval time.Duration, a requestedClusters) {
 	s.reporter.mu.Lock()
 	s.status.Interval, s.status.Asked = interval, slices.Sorted(maps.Keys(a))
 	before := s.status.Connected
@@ -52,23 +52,23 @@ func (s *server) connected(interval time.Duration, a asked) {
 	}
 	s.reporter.mu.Unlock()
 	if !before {
-		s.reporter.options.Logger.Info("a management server takes load reports", "server", s.URI, "interval", interval)
+		s.reporter.options.Logger.Info("management server accepts load reports", "server", s.URI, "interval", interval)
 	}
 }
 
-// disconnected notes why a stream has ended; nil for one that was to end.
+// disconnected records the end of a stream, with nil if lbd ended it.
 func (s *server) disconnected(err error) {
 	s.reporter.mu.Lock()
 	now := time.Now()
 	if s.status.Connected {
 		s.status.Connected, s.status.Since = false, now
 	}
-	news := err != nil && (s.status.Err == nil || s.status.Err.Error() != err.Error())
+	changed := err != nil && (s.status.Err == nil || s.status.Err.Error() != err.Error())
 	if err != nil {
 		s.status.Err, s.status.ErrAt = err, now
 	}
 	s.reporter.mu.Unlock()
-	if news && s.reporter.ctx.Err() == nil {
-		s.reporter.options.Logger.Warn("a management server takes no load reports", "server", s.URI, "error", err)
+	if changed && s.reporter.ctx.Err() == nil {
+		s.reporter.options.Logger.Warn("cannot report load to the management server", "server", s.URI, "error", err)
 	}
 }

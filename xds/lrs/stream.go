@@ -11,30 +11,28 @@ import (
 	"google.golang.org/grpc"
 )
 
-// minInterval is the shortest time between reports, whatever is asked for: what a
-// server asks for is a minimum too.
+// minInterval is the minimum interval of reports, also if the server requests a shorter one.
 const minInterval = 50 * time.Millisecond
 
-// stream is one stream to a server. All but what receive does belongs to the
-// server's goroutine.
+// stream is one stream to a server. The goroutine of the server owns it; receive has its own.
 type stream struct {
 	*server
 
 	grpc    lrsv3.LoadReportingService_StreamLoadStatsClient
 	answers chan *lrsv3.LoadStatsResponse
-	end     chan error    // of size 1: why the server says no more
+	end     chan error    // capacity 1: the error of Recv
 	done    chan struct{} // closed when receive has returned
 
-	answered bool
-	asked    asked
-	interval time.Duration
-	ticks    *time.Ticker // nil before the first answer
+	answered  bool
+	requested requestedClusters
+	interval  time.Duration
+	ticks     *time.Ticker // nil before the first response
 }
 
-// asked are the clusters that a server wants to hear of: all where it names none.
-type asked map[string]struct{}
+// requestedClusters are those that a server requested; all if it is empty.
+type requestedClusters map[string]struct{}
 
-func (a asked) has(cluster string) bool {
+func (a requestedClusters) has(cluster string) bool {
 	if len(a) == 0 {
 		return true
 	}
@@ -42,7 +40,7 @@ func (a asked) has(cluster string) bool {
 	return ok
 }
 
-// open begins a stream, which ends with ctx.
+// open opens a stream, which ends with ctx.
 func (s *server) open(ctx context.Context, conn *grpc.ClientConn) (*stream, error) {
 	client, err := lrsv3.NewLoadReportingServiceClient(conn).StreamLoadStats(ctx)
 	if err != nil {
@@ -56,7 +54,7 @@ func (s *server) open(ctx context.Context, conn *grpc.ClientConn) (*stream, erro
 	return st, nil
 }
 
-// receive takes what the server says, until it says no more.
+// receive receives responses until the stream ends.
 func (st *stream) receive(ctx context.Context) {
 	defer close(st.done)
 	for {
@@ -73,8 +71,8 @@ func (st *stream) receive(ctx context.Context) {
 	}
 }
 
-// report introduces itself and then reports as the server asks, to the stream's
-// end. Its error is why that was not wanted.
+// report sends the node, and then reports as the server requests until the stream ends. The
+// error is nil if lbd ended it.
 func (st *stream) report() error {
 	if err := st.send(&lrsv3.LoadStatsRequest{Node: st.reporter.node}); err != nil {
 		return err
@@ -87,7 +85,7 @@ func (st *stream) report() error {
 	}()
 	quit := st.quit
 	for {
-		last := false // whether this is all that there is to say
+		last := false // the stream ends after this report
 		select {
 		case m := <-st.answers:
 			if err := st.answer(m); err != nil {
@@ -97,17 +95,17 @@ func (st *stream) report() error {
 			if quit != nil {
 				continue
 			}
-			last = true // the answer that Close waited for
+			last = true // the response that Close waited for
 		case <-ticks:
-		case <-st.stirred:
-			if st.wanted() || !st.answered && !st.idle() {
+		case <-st.woken:
+			if st.hasActive() || !st.answered && !st.idle() {
 				continue
 			}
 		case err := <-st.end:
 			return ended(err)
 		case <-quit:
-			if !st.answered && st.loaded() {
-				quit = nil // the server may yet answer
+			if !st.answered && st.hasLoad() {
+				quit = nil // wait for the first response
 				continue
 			}
 			last = true
@@ -118,12 +116,12 @@ func (st *stream) report() error {
 			}
 		}
 		if last || st.idle() {
-			return st.hangUp()
+			return st.finish()
 		}
 	}
 }
 
-// answer takes what the server asks for.
+// answer applies a response.
 func (st *stream) answer(m *lrsv3.LoadStatsResponse) error {
 	interval := m.GetLoadReportingInterval()
 	if err := interval.CheckValid(); err != nil {
@@ -131,13 +129,13 @@ func (st *stream) answer(m *lrsv3.LoadStatsResponse) error {
 	}
 	every := interval.AsDuration()
 	if every <= 0 {
-		return fmt.Errorf("load_reporting_interval is %v: it must be more than 0", every)
+		return fmt.Errorf("load_reporting_interval is %v: it must be above 0", every)
 	}
-	st.asked = nil
+	st.requested = nil
 	if !m.GetSendAllClusters() {
-		st.asked = make(asked, len(m.GetClusters()))
+		st.requested = make(requestedClusters, len(m.GetClusters()))
 		for _, name := range m.GetClusters() {
-			st.asked[name] = struct{}{}
+			st.requested[name] = struct{}{}
 		}
 	}
 	switch used := max(every, minInterval); {
@@ -147,12 +145,12 @@ func (st *stream) answer(m *lrsv3.LoadStatsResponse) error {
 		st.ticks.Reset(used)
 	}
 	st.interval, st.answered = every, true
-	st.connected(every, st.asked)
+	st.connected(every, st.requested)
 	return nil
 }
 
-// hangUp ends the stream, and waits until the server has taken all of it.
-func (st *stream) hangUp() error {
+// finish ends the stream, and waits until the server has received all reports.
+func (st *stream) finish() error {
 	if err := st.grpc.CloseSend(); err != nil {
 		return fmt.Errorf("end of the stream: %w", err)
 	}
@@ -172,8 +170,7 @@ func (st *stream) hangUp() error {
 	}
 }
 
-// send sends one message. Its error is the server's, where the server has ended
-// the stream.
+// send sends one message. If the server ended the stream, the error is the server's.
 func (st *stream) send(m *lrsv3.LoadStatsRequest) error {
 	err := st.grpc.Send(m)
 	if !errors.Is(err, io.EOF) {
@@ -188,10 +185,10 @@ func (st *stream) send(m *lrsv3.LoadStatsRequest) error {
 	}
 }
 
-// ended is why the stream is at its end.
+// ended returns the error of a stream.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) {
-		return errors.New("the server has ended the stream")
+		return errors.New("the server ended the stream")
 	}
 	return fmt.Errorf("stream: %w", err)
 }

@@ -18,7 +18,7 @@ type AmbientError struct {
 	Since time.Time
 }
 
-// AmbientErrors are those of a target, each list in the order of types and names.
+// AmbientErrors are those of a target. Lists are sorted by type and name.
 type AmbientErrors struct {
 	// All has each resource of the target once.
 	All []AmbientError
@@ -29,29 +29,28 @@ type AmbientErrors struct {
 	Clusters map[string][]AmbientError
 }
 
-// failing has the resources for which a management server reported an error last,
-// whether or not a value is in use all the same.
+// failing has the resources whose last update from a management server was an error.
 type failing struct {
 	keys    map[string]map[resource.Key]struct{} // by target
 	changed map[string]struct{}                  // targets since the last AmbientChanges
 }
 
-// AmbientChanges returns the targets whose AmbientErrors may differ from what they
-// were at the last call, although their configs may be the same.
+// AmbientChanges returns the targets whose AmbientErrors may have changed since the last
+// call.
 func (r *Resolver) AmbientChanges() []string {
 	changed := slices.Collect(maps.Keys(r.failing.changed))
 	r.failing.changed = make(map[string]struct{}) // a cleared map stays as large as it was
 	return changed
 }
 
-// AmbientErrors returns the errors in spite of which resources of a target are in
-// use. What push or file have counts as without an error.
+// AmbientErrors returns the errors of a target's resources in use. Resources of a push or a
+// file have none.
 func (r *Resolver) AmbientErrors(target string) AmbientErrors {
 	var out AmbientErrors
 	t := r.targets[target]
 	for _, key := range slices.SortedFunc(maps.Keys(r.failing.keys[target]), compareKeys) {
 		n := r.needs[key][t]
-		e, ok := r.ambientError(target, key)
+		e, ok := r.layers(key.Type).ambientError(target, key)
 		if n == nil || !ok {
 			continue
 		}
@@ -69,11 +68,11 @@ func (r *Resolver) AmbientErrors(target string) AmbientErrors {
 	return out
 }
 
-// recordError keeps failing up to date after a management server's update.
+// recordError updates failing after an update of a management server.
 func (r *Resolver) recordError(target string, key resource.Key) {
 	keys := r.failing.keys[target]
 	_, failed := keys[key]
-	switch fails := r.fails(target, key); {
+	switch fails := r.layers(key.Type).fails(target, key.Name); {
 	case fails:
 		if keys == nil {
 			keys = make(map[resource.Key]struct{})
@@ -92,45 +91,14 @@ func (r *Resolver) recordError(target string, key resource.Key) {
 	}
 }
 
-// fails reports whether a management server's last update of a resource was an error.
-func (r *Resolver) fails(target string, key resource.Key) bool {
-	switch key.Type {
-	case resource.TypeListener:
-		return r.listeners.fails(target, key.Name)
-	case resource.TypeRoutes:
-		return r.routes.fails(target, key.Name)
-	case resource.TypeCluster:
-		return r.clusters.fails(target, key.Name)
-	case resource.TypeAssignment:
-		return r.assignments.fails(target, key.Name)
-	default:
-		return false
-	}
-}
-
-func (l layers[V]) fails(target, name string) bool {
+// fails reports whether the last update of a management server was an error.
+func (l *layers[V]) fails(target, name string) bool {
 	is := l.ads[wanted{target, name}]
 	return is != nil && is.err != nil
 }
 
-func (r *Resolver) ambientError(target string, key resource.Key) (e AmbientError, ok bool) {
-	switch key.Type {
-	case resource.TypeListener:
-		return ambientError(r.listeners, target, key)
-	case resource.TypeRoutes:
-		return ambientError(r.routes, target, key)
-	case resource.TypeCluster:
-		return ambientError(r.clusters, target, key)
-	case resource.TypeAssignment:
-		return ambientError(r.assignments, target, key)
-	default:
-		return e, false
-	}
-}
-
-// ambientError returns the error of the value in use; ok is false where there is no
-// value, or no error.
-func ambientError[V any](l layers[V], target string, key resource.Key) (e AmbientError, ok bool) {
+// ambientError returns the error of the value in use; ok is false without a value or error.
+func (l *layers[V]) ambientError(target string, key resource.Key) (e AmbientError, ok bool) {
 	top := l.top(target, key.Name)
 	return AmbientError{Key: key, Err: top.err, Since: top.errSince}, top.value != nil && top.err != nil
 }

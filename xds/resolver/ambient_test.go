@@ -109,9 +109,9 @@ func TestAmbientErrors(t *testing.T) {
 	}
 }
 
-// TestAmbientErrorsBeginOnce: an error begins when its text is first reported, and
+// TestAmbientErrorSince: an error begins when its text is first reported, and
 // makes no new config.
-func TestAmbientErrorsBeginOnce(t *testing.T) {
+func TestAmbientErrorSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const target = "cluster:a"
 		r := resolver.New(resolver.Options{Server: true})
@@ -127,7 +127,7 @@ func TestAmbientErrorsBeginOnce(t *testing.T) {
 		began := time.Now()
 		for range 2 {
 			if changes := from(ambient(cds(t, "a", ""))); len(changes) > 0 {
-				t.Errorf("the error makes a config: %s", say(changes))
+				t.Errorf("the error makes a config: %s", describe(changes))
 			}
 			time.Sleep(time.Minute)
 		}

@@ -13,22 +13,20 @@ import (
 )
 
 const (
-	// DNSInterval is how often a name is looked up again.
+	// DNSInterval is the time between two lookups of a name.
 	DNSInterval = 30 * time.Second
-	// DNSTimeout is how long a look-up may take.
+	// DNSTimeout is the timeout of a lookup.
 	DNSTimeout = 10 * time.Second
-	// DNSLookups is how many look-ups may be under way; others wait their turn.
+	// DNSLookups is the maximum number of concurrent lookups; others wait.
 	DNSLookups = 64
 
-	// The pause after a look-up that failed grows from dnsBackoffBase by
-	// dnsBackoffFactor to dnsBackoffMax, give or take a fifth.
+	// The back-off after a failed lookup, with 20 % jitter.
 	dnsBackoffBase   = time.Second
 	dnsBackoffFactor = 1.6
 	dnsBackoffMax    = 2 * time.Minute
 )
 
-// DNS looks up the names of LOGICAL_DNS clusters, for as long as they are
-// wanted.
+// DNS resolves the names of LOGICAL_DNS clusters.
 type DNS struct {
 	lookup func(ctx context.Context, host string) ([]string, error)
 	report func(host string, addresses []string, err error)
@@ -36,26 +34,25 @@ type DNS struct {
 	ctx    context.Context   // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	slots  chan struct{} // a value for each look-up that is under way
+	slots  chan struct{} // a value for each lookup in progress
 
 	mu    sync.Mutex
 	hosts map[string]context.CancelFunc
 }
 
-// NewDNS returns a DNS that wants no name yet. lookup is such as
-// [net.Resolver.LookupHost]. report is told what a name ("host:port") resolves
-// to, as "address:port", whenever that changes, and each error; it is called from
-// several goroutines. The DNS has to be closed.
+// NewDNS returns a DNS without names. The caller closes it. lookup is a function like
+// [net.Resolver.LookupHost]. report receives the addresses ("address:port") of a name
+// ("host:port") when they change, and each error; several goroutines call it.
 //
-// A look-up that fails for a shortage of lbd's own changes nothing: it is reported to
-// m, which may be nil, and made again until it has an answer.
+// A lookup that fails because of a shortage of lbd is reported to m, which may be nil, and
+// retried, without other effects.
 func NewDNS(lookup func(context.Context, string) ([]string, error), report func(host string, addresses []string, err error), m *overload.Monitor) *DNS {
 	d := &DNS{lookup: lookup, report: report, lacks: m, slots: make(chan struct{}, DNSLookups), hosts: make(map[string]context.CancelFunc)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
 
-// Want makes the names those that are looked up. It does not wait.
+// Want sets the names to resolve. It does not block.
 func (d *DNS) Want(hosts map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -78,7 +75,7 @@ func (d *DNS) Want(hosts map[string]bool) {
 	}
 }
 
-// Close ends every look-up and waits for it. report is not called afterwards.
+// Close ends all lookups and waits for them. report is not called afterwards.
 func (d *DNS) Close() {
 	d.mu.Lock()
 	d.cancel()
@@ -86,7 +83,7 @@ func (d *DNS) Close() {
 	d.wg.Wait()
 }
 
-// watch looks a name up until ctx ends.
+// watch resolves a name until ctx ends.
 func (d *DNS) watch(ctx context.Context, host string) {
 	var known []string // sorted
 	failures := 0
@@ -97,7 +94,7 @@ func (d *DNS) watch(ctx context.Context, host string) {
 			return
 		}
 		pause := DNSInterval
-		if d.short(err) {
+		if d.localShortage(err) {
 			select {
 			case <-ctx.Done():
 				return
@@ -111,8 +108,7 @@ func (d *DNS) watch(ctx context.Context, host string) {
 			d.report(host, nil, err)
 		} else {
 			failures = 0
-			// Servers turn the order with every answer: the same addresses
-			// are no change.
+			// Servers rotate the order: only other addresses are a change.
 			sorted := slices.Sorted(slices.Values(addresses))
 			if failed || !slices.Equal(sorted, known) {
 				known = sorted
@@ -128,10 +124,10 @@ func (d *DNS) watch(ctx context.Context, host string) {
 	}
 }
 
-// short reports whether a look-up failed for a shortage of lbd's own. What fails while
-// there is one is taken for that: the resolver that cannot read its configuration asks
-// the wrong server.
-func (d *DNS) short(err error) bool {
+// localShortage reports whether a lookup failed because of a shortage of lbd. During a
+// shortage, all failures count: a resolver that cannot read its configuration asks the
+// wrong server.
+func (d *DNS) localShortage(err error) bool {
 	return err != nil && (d.lacks.ReportIf(err) || d.lacks.Short())
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resolver"
 )
 
-// zone answers look-ups as the test says, and counts them.
+// zone answers lookups for the test, and counts them.
 type zone struct {
 	mu      sync.Mutex
 	names   map[string][]string
@@ -89,7 +89,7 @@ func TestDNSReportsChanges(t *testing.T) {
 		n := z.count()
 		time.Sleep(time.Hour)
 		if z.count() != n {
-			t.Error("a name that nobody wants is looked up")
+			t.Error("an unwanted name is looked up")
 		}
 	})
 }
@@ -109,9 +109,9 @@ func TestDNSBackoffGrows(t *testing.T) {
 	})
 }
 
-// TestDNSInAShortage: a look-up that lbd cannot make says nothing about the name. It is
+// A lookup that fails because of a shortage of lbd does not affect the name. It is
 // made again, soon after the shortage is over, at a pace that does not slow down.
-func TestDNSInAShortage(t *testing.T) {
+func TestDNSShortage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := &zone{names: map[string][]string{"a": {"10.0.0.1"}}}
 		var mu sync.Mutex
@@ -204,7 +204,7 @@ func TestDNSLookupsTakeTurns(t *testing.T) {
 		if answered != hosts {
 			t.Errorf("%d of %d names are answered", answered, hosts)
 		}
-		// Who waits for a turn does not hold up the end.
+		// A waiting lookup does not delay Close.
 		clear(want)
 		for i := range hosts {
 			want[fmt.Sprintf("other%d:80", i)] = true

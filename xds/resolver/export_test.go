@@ -5,7 +5,7 @@ import "github.com/lbd-dev/lbd/xds/resource"
 // Held is how much a resolver remembers.
 func (r *Resolver) Held() int {
 	n := len(r.targets) + len(r.needs) + len(r.hostNames) + len(r.hosts) +
-		len(r.asked.told) + len(r.asked.open) +
+		len(r.requests.current) + len(r.requests.unchecked) +
 		len(r.failing.keys) + len(r.failing.changed) +
 		held(r.listeners) + held(r.routes) + held(r.clusters) + held(r.assignments)
 	for _, t := range r.targets {
@@ -17,18 +17,18 @@ func (r *Resolver) Held() int {
 	return n
 }
 
-func held[V any](l layers[V]) int { return len(l.shared) + len(l.ads) }
+func held[V any](l *layers[V]) int { return len(l.shared) + len(l.ads) }
 
 // Asking are the targets for which a management server may speak of a resource.
 func (r *Resolver) Asking(key resource.Key) []string {
 	var names []string
 	for t := range r.needs[key] {
-		if r.asks(wish{t.name, key}) {
+		if r.accepts(targetResource{t.name, key}) {
 			names = append(names, t.name)
 		}
 	}
-	for w := range r.asked.told {
-		if w.key == key && !r.wants(w) {
+	for w := range r.requests.current {
+		if w.key == key && !r.requestable(w) {
 			names = append(names, w.target)
 		}
 	}

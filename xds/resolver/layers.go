@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"errors"
+	"iter"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/client"
@@ -9,34 +10,53 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// layers holds what the sources say of the resources of one type. What a management
-// server says is apart for each target: it may fall back to another server for one of
-// them (gRFC A71). The other sources are the same for all.
+// layers has the resources of one type, of all sources. Those of management servers are
+// separate for each target, which may fall back to another server (gRFC A71).
 type layers[V any] struct {
 	shared map[string]*[len(resource.Sources)]*result[V] // by name; SourceADS is not used
 	ads    map[wanted]*result[V]
 }
 
+// anyLayers are the methods of layers that do not depend on the type of values.
+type anyLayers interface {
+	covered(name string) bool
+	fails(target, name string) bool
+	ambientError(target string, key resource.Key) (e AmbientError, ok bool)
+	kept(name string) (server string, ok bool)
+	names(s resource.Source) iter.Seq[string]
+}
+
+// layers returns the layers of a type; empty ones for another type.
+func (r *Resolver) layers(t resource.Type) anyLayers {
+	switch t {
+	case resource.TypeListener:
+		return r.listeners
+	case resource.TypeRoutes:
+		return r.routes
+	case resource.TypeCluster:
+		return r.clusters
+	case resource.TypeAssignment:
+		return r.assignments
+	default:
+		return &layers[struct{}]{}
+	}
+}
+
 // wanted is a resource of one type that a target wants.
 type wanted struct{ target, name string }
 
-func newLayers[V any]() layers[V] {
-	return layers[V]{shared: make(map[string]*[len(resource.Sources)]*result[V]), ads: make(map[wanted]*result[V])}
+func newLayers[V any]() *layers[V] {
+	return &layers[V]{shared: make(map[string]*[len(resource.Sources)]*result[V]), ads: make(map[wanted]*result[V])}
 }
 
-// result is a resource as a value, or why it is none. The zero result is of a
-// resource of which nothing is known.
+// result is the value of a resource, or an error. The zero result is an unknown resource.
 type result[V any] struct {
 	value *V
-	// err is, without a value, why there is none: what an older lbd stored may
-	// break a rule of this one, or a management server may have said so. With
-	// a value it is why the last good one is in use.
-	err error
-	// errSince is when err first had its present text.
-	errSince time.Time
+	// err is why there is no value, or, with a value, why the last good one is in use.
+	err      error
+	errSince time.Time // first time with the current text of err
 	from     resource.Provenance
-	// server is the management server that said so; fallback says that others are
-	// preferred to it, and cannot be reached.
+	// server, fallback and final are those of Update.
 	server   string
 	fallback bool
 	// final is resource.Update.Final.
@@ -45,14 +65,13 @@ type result[V any] struct {
 	rejected bool
 }
 
-// notFound reports whether err is that the resource does not exist, as far as
-// gRPC would know.
+// notFound reports whether the resource does not exist for gRPC.
 func (r *result[V]) notFound() bool {
 	_, silent := errors.AsType[*client.SilentError](r.err)
 	return silent || isNotFound(r.err)
 }
 
-// gone reports whether what was kept may not be used.
+// gone reports whether the cached version may not be used.
 func (r *result[V]) gone() bool { return !r.fallback && r.final }
 
 func isNotFound(err error) bool {
@@ -60,7 +79,7 @@ func isNotFound(err error) bool {
 	return is
 }
 
-// get is the value, nil for none.
+// get returns the value; nil if there is none.
 func (r *result[V]) get() *V {
 	if r == nil {
 		return nil
@@ -70,12 +89,11 @@ func (r *result[V]) get() *V {
 
 func (r *result[V]) good() bool { return r != nil && r.value != nil }
 
-// top is what counts, for a target, of what the sources say. What push or file have
-// covers the rest, even where it is no value; but what is rejected in a file covers
-// nothing, and counts where no other source has a value. What was kept of a management server
-// serves until the server sends a value: an error keeps it in use, unless the error is
+// top returns the result in use for a target. A push, then a file, take precedence, also
+// without a value; but a rejected resource of a file counts only if no other source has a
+// value. The cached version is used until the server sends a value, or an error that is
 // final and not of a fallback server.
-func (l layers[V]) top(target, name string) result[V] {
+func (l *layers[V]) top(target, name string) result[V] {
 	at, ads := l.shared[name], l.ads[wanted{target, name}]
 	if at == nil {
 		if ads == nil {
@@ -98,7 +116,7 @@ func (l layers[V]) top(target, name string) result[V] {
 	return *file
 }
 
-// served is what counts of what a management server says and what was kept of one.
+// served returns the result in use of a management server and the cache.
 func served[V any](ads, cache *result[V]) result[V] {
 	switch {
 	case ads != nil && (ads.good() || ads.gone() || !cache.good()):
@@ -114,21 +132,31 @@ func served[V any](ads, cache *result[V]) result[V] {
 	}
 }
 
-// covered reports whether push or file have the resource, be it one that cannot
-// be used, but for one that is rejected in a file.
-func (l layers[V]) covered(name string) bool {
+// covered reports whether a push, or a file that is not rejected, has the resource.
+func (l *layers[V]) covered(name string) bool {
 	at := l.shared[name]
 	return at != nil && (at[resource.SourcePush] != nil || at[resource.SourceFile] != nil && !at[resource.SourceFile].rejected)
 }
 
-// rejected reports whether a file has the resource, and it cannot be used.
-func (l layers[V]) rejected(name string) bool {
+// rejected reports whether a file has an invalid version of the resource.
+func (l *layers[V]) rejected(name string) bool {
 	at := l.shared[name]
 	return at != nil && at[resource.SourceFile] != nil && at[resource.SourceFile].rejected
 }
 
-// kept returns where the last known good value is from, if there is one.
-func (l layers[V]) kept(name string) (server string, ok bool) {
+// names yields the resources that a shared source has.
+func (l *layers[V]) names(s resource.Source) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name, at := range l.shared {
+			if at[s] != nil && !yield(name) {
+				return
+			}
+		}
+	}
+}
+
+// kept returns the server of the cached value, if there is one.
+func (l *layers[V]) kept(name string) (server string, ok bool) {
 	at := l.shared[name]
 	if at == nil || !at[resource.SourceCache].good() {
 		return "", false
@@ -136,8 +164,8 @@ func (l layers[V]) kept(name string) (server string, ok bool) {
 	return at[resource.SourceCache].server, true
 }
 
-// get returns what a source says; target counts for a management server only.
-func (l layers[V]) get(s resource.Source, target, name string) *result[V] {
+// get returns the result of a source. Only SourceADS uses target.
+func (l *layers[V]) get(s resource.Source, target, name string) *result[V] {
 	if s == resource.SourceADS {
 		return l.ads[wanted{target, name}]
 	}
@@ -147,8 +175,8 @@ func (l layers[V]) get(s resource.Source, target, name string) *result[V] {
 	return nil
 }
 
-// put replaces what a source says; nil is nothing.
-func (l layers[V]) put(s resource.Source, target, name string, r *result[V]) {
+// put replaces the result of a source; nil removes it.
+func (l *layers[V]) put(s resource.Source, target, name string, r *result[V]) {
 	if s == resource.SourceADS {
 		if l.ads[wanted{target, name}] = r; r == nil {
 			delete(l.ads, wanted{target, name})

@@ -11,14 +11,13 @@ import (
 // typeHost is the type of a DNS name in the key of a need.
 const typeHost resource.Type = "host"
 
-// need is what one target needs a resource, or DNS name, for. It is there as long as
-// the target does.
+// need is the use of a resource, or DNS name, by one target. It exists while there is one.
 type need struct {
 	roots  map[*root]struct{}
-	routed bool // it is the target's Listener, or its routes
+	routed bool // as the target's Listener or RouteConfiguration
 }
 
-// needed returns a target's need of a key, for its use to be noted.
+// needed returns a target's need of a key. It adds one if there is none.
 func (r *Resolver) needed(t *target, key resource.Key) *need {
 	all := r.needs[key]
 	if all == nil {
@@ -32,13 +31,13 @@ func (r *Resolver) needed(t *target, key resource.Key) *need {
 	if n == nil {
 		n = &need{}
 		all[t] = n
-		r.reconsider(t, key)
+		r.recheck(t, key)
 	}
 	return n
 }
 
-// unneeded forgets a need that has no use any more.
-func (r *Resolver) unneeded(t *target, key resource.Key, n *need) {
+// removeUnused removes a need without a use.
+func (r *Resolver) removeUnused(t *target, key resource.Key, n *need) {
 	if len(n.roots) > 0 || n.routed {
 		return
 	}
@@ -51,76 +50,73 @@ func (r *Resolver) unneeded(t *target, key resource.Key, n *need) {
 	if key.Type == resource.TypeCluster {
 		delete(t.parts, key.Name)
 	}
-	r.reconsider(t, key)
+	r.recheck(t, key)
 }
 
-// wish is a resource that a management server is asked for, for a target.
-type wish struct {
+// targetResource is a resource that is requested for a target.
+type targetResource struct {
 	target string
 	key    resource.Key
 }
 
-// asked is what a management server is asked for.
-type asked struct {
-	told map[wish]struct{} // as Wanted has said
-	// open are those of which Wanted may have something else to say.
-	open map[wish]struct{}
+// requests are the resources that are requested from management servers.
+type requests struct {
+	current   map[targetResource]struct{} // as of the last Wanted
+	unchecked map[targetResource]struct{} // the next Wanted may change them
 }
 
-func (r *Resolver) reconsider(t *target, key resource.Key) {
+func (r *Resolver) recheck(t *target, key resource.Key) {
 	if r.options.Server && key.Type != typeHost {
-		r.asked.open[wish{t.name, key}] = struct{}{}
+		r.requests.unchecked[targetResource{t.name, key}] = struct{}{}
 	}
 }
 
-// asks reports whether a management server may speak of a resource for a target: it
-// is wanted, or was when Wanted was called last.
-func (r *Resolver) asks(w wish) bool {
-	_, told := r.asked.told[w]
-	return told || r.wants(w)
+// accepts reports whether an update of a management server applies: the resource is
+// needed, or was at the last Wanted.
+func (r *Resolver) accepts(w targetResource) bool {
+	_, requested := r.requests.current[w]
+	return requested || r.requestable(w)
 }
 
-// wants reports whether a management server is to be asked for a resource: the
-// target needs it, and neither push nor file have it.
-func (r *Resolver) wants(w wish) bool {
-	return r.needs[w.key][r.targets[w.target]] != nil && !r.covered(w.key)
+// requestable reports whether a resource must be requested: the target needs it, and
+// neither a push nor a file has it.
+func (r *Resolver) requestable(w targetResource) bool {
+	return r.needs[w.key][r.targets[w.target]] != nil && !r.layers(w.key.Type).covered(w.key.Name)
 }
 
-// Want is what a management server is to be asked for on behalf of a target, and no
-// longer, each in the order of types and names.
+// Want is a change of the resources that are requested for a target, by type and name.
 type Want struct {
 	Target    string
 	Add, Drop []resource.Key
 }
 
-// Wanted returns what changed since the last call in what a management server is to
-// be asked for, by the names of the targets. What it said of a resource that is to
-// be dropped is forgotten: it is to say so again when it is asked again. Without
-// Options.Server there is nothing to ask.
+// Wanted returns the changes since the last call, by target. The resolver drops the state of
+// dropped resources: the server must send them again. Without Options.Server there are
+// none.
 func (r *Resolver) Wanted() []Want {
 	var wants []Want
-	open := slices.SortedFunc(maps.Keys(r.asked.open), func(a, b wish) int {
+	unchecked := slices.SortedFunc(maps.Keys(r.requests.unchecked), func(a, b targetResource) int {
 		return cmp.Or(cmp.Compare(a.target, b.target), compareKeys(a.key, b.key))
 	})
-	for _, w := range open {
-		_, told := r.asked.told[w]
-		if r.wants(w) == told {
+	for _, w := range unchecked {
+		_, requested := r.requests.current[w]
+		if r.requestable(w) == requested {
 			continue
 		}
 		if len(wants) == 0 || wants[len(wants)-1].Target != w.target {
 			wants = append(wants, Want{Target: w.target})
 		}
 		of := &wants[len(wants)-1]
-		if told {
-			delete(r.asked.told, w)
+		if requested {
+			delete(r.requests.current, w)
 			of.Drop = append(of.Drop, w.key)
 			r.take(resource.SourceADS, resource.Update{Target: w.target, Item: resource.Item{Key: w.key}})
 		} else {
-			r.asked.told[w] = struct{}{}
+			r.requests.current[w] = struct{}{}
 			of.Add = append(of.Add, w.key)
 		}
 	}
-	r.asked.open = make(map[wish]struct{}) // a cleared map stays as large as it was
+	r.requests.unchecked = make(map[targetResource]struct{}) // a cleared map stays as large as it was
 	return wants
 }
 
@@ -128,42 +124,24 @@ func compareKeys(a, b resource.Key) int {
 	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
 }
 
-// Spare are the resources that a source has and no target needs, in no order. The
-// source is one that all targets share.
+// Spare returns the resources that a shared source has and no target needs, in no order.
 func (r *Resolver) Spare(s resource.Source) []resource.Key {
 	var keys []resource.Key
-	keys = spare(r, keys, resource.TypeListener, r.listeners, s)
-	keys = spare(r, keys, resource.TypeRoutes, r.routes, s)
-	keys = spare(r, keys, resource.TypeCluster, r.clusters, s)
-	return spare(r, keys, resource.TypeAssignment, r.assignments, s)
-}
-
-func spare[V any](r *Resolver, keys []resource.Key, of resource.Type, l layers[V], s resource.Source) []resource.Key {
-	for name, at := range l.shared {
-		if key := (resource.Key{Type: of, Name: name}); at[s] != nil && !r.Needs(key) {
-			keys = append(keys, key)
+	for _, t := range [...]resource.Type{resource.TypeListener, resource.TypeRoutes, resource.TypeCluster, resource.TypeAssignment} {
+		for name := range r.layers(t).names(s) {
+			if key := (resource.Key{Type: t, Name: name}); !r.Needs(key) {
+				keys = append(keys, key)
+			}
 		}
 	}
 	return keys
 }
 
-// Needs reports whether a target needs a resource, be it one that push or file
-// have.
+// Needs reports whether a target needs a resource, from any source.
 func (r *Resolver) Needs(key resource.Key) bool { return len(r.needs[key]) > 0 }
 
-// Kept returns the management server that a kept resource, of SourceCache, is from.
-// ok is false where nothing is kept of it that can be used.
+// Kept returns the management server of a resource of SourceCache. ok is false without a
+// usable cached version.
 func (r *Resolver) Kept(key resource.Key) (server string, ok bool) {
-	switch key.Type {
-	case resource.TypeListener:
-		return r.listeners.kept(key.Name)
-	case resource.TypeRoutes:
-		return r.routes.kept(key.Name)
-	case resource.TypeCluster:
-		return r.clusters.kept(key.Name)
-	case resource.TypeAssignment:
-		return r.assignments.kept(key.Name)
-	default:
-		return "", false
-	}
+	return r.layers(key.Type).kept(key.Name)
 }

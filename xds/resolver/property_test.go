@@ -14,20 +14,20 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// wish is a resource that a management server is asked for, for a target.
-type wish struct {
+// targetResource is a resource that a management server is asked for, for a target.
+type targetResource struct {
 	target string
 	key    resource.Key
 }
 
-// model is what a resolver was told, and what it has answered.
+// model has the updates and the results of a resolver.
 type model struct {
 	server   bool
 	content  map[resource.Source]map[resource.Key]resource.Update // the last value, and the last error, of each
-	said     map[wish]resource.Update                             // the same of a management server
+	received map[targetResource]resource.Update                   // the same of a management server
 	hosts    map[string]bool                                      // names that resolved
 	demanded map[string]bool
-	asked    map[wish]bool
+	asked    map[targetResource]bool
 	current  map[string]*resource.Config
 	routed   map[string][]string // the roots of the newest routes that were known
 }
@@ -35,8 +35,8 @@ type model struct {
 func newModel(o resolver.Options) *model {
 	m := &model{
 		server:  o.Server,
-		content: make(map[resource.Source]map[resource.Key]resource.Update), said: make(map[wish]resource.Update),
-		hosts: make(map[string]bool), demanded: make(map[string]bool), asked: make(map[wish]bool),
+		content: make(map[resource.Source]map[resource.Key]resource.Update), received: make(map[targetResource]resource.Update),
+		hosts: make(map[string]bool), demanded: make(map[string]bool), asked: make(map[targetResource]bool),
 		current: make(map[string]*resource.Config), routed: make(map[string][]string),
 	}
 	for _, s := range []resource.Source{push, file, cache} {
@@ -52,7 +52,7 @@ func (m *model) top(target string, key resource.Key) resource.Update {
 			return u
 		}
 	}
-	server, kept := m.said[wish{target, key}], m.content[cache][key]
+	server, kept := m.received[targetResource{target, key}], m.content[cache][key]
 	if server.Raw == nil && kept.Raw != nil && (!server.Final || server.Fallback) {
 		return kept
 	}
@@ -68,7 +68,7 @@ func (m *model) covered(key resource.Key) bool {
 // take is what Apply does to the content.
 func (m *model) take(s resource.Source, u resource.Update) {
 	if s == ads {
-		replace(m.said, wish{u.Target, u.Key}, u)
+		replace(m.received, targetResource{u.Target, u.Key}, u)
 		return
 	}
 	replace(m.content[s], u.Key, u)
@@ -87,7 +87,7 @@ func replace[K comparable](content map[K]resource.Update, k K, u resource.Update
 	}
 }
 
-// targets are those that exist.
+// targets returns the hosted targets.
 func (m *model) targets() map[string]bool {
 	all := maps.Clone(m.demanded)
 	for _, s := range []resource.Source{push, file} {
@@ -103,7 +103,7 @@ func (m *model) targets() map[string]bool {
 	return all
 }
 
-// follow notes the routes of the targets that exist.
+// follow updates the routes of the targets.
 func (m *model) follow() {
 	for target := range m.targets() {
 		name, ok := strings.CutPrefix(target, "xds:///")
@@ -132,10 +132,9 @@ func (m *model) follow() {
 	}
 }
 
-// needs is everything that targets need, found from scratch. DNS names have no
-// type.
-func (m *model) needs() map[wish]bool {
-	out := make(map[wish]bool)
+// needs returns everything that targets need. DNS names have no type.
+func (m *model) needs() map[targetResource]bool {
+	out := make(map[targetResource]bool)
 	exist := m.targets()
 	for target := range exist {
 		if cluster, ok := resolver.Cluster(target); ok {
@@ -143,9 +142,9 @@ func (m *model) needs() map[wish]bool {
 			continue
 		}
 		key := resource.Key{Type: resource.TypeListener, Name: strings.TrimPrefix(target, "xds:///")}
-		out[wish{target, key}] = true
+		out[targetResource{target, key}] = true
 		if l := m.top(target, key).Listener; l != nil && l.Routes == nil {
-			out[wish{target, resource.Key{Type: resource.TypeRoutes, Name: l.RouteName}}] = true
+			out[targetResource{target, resource.Key{Type: resource.TypeRoutes, Name: l.RouteName}}] = true
 		}
 		roots := slices.Clone(m.routed[target])
 		if c := m.current[target]; c != nil {
@@ -158,35 +157,35 @@ func (m *model) needs() map[wish]bool {
 	return out
 }
 
-func (m *model) closure(target, cluster string, depth int, seen map[string]bool, out map[wish]bool) {
+func (m *model) closure(target, cluster string, depth int, seen map[string]bool, out map[targetResource]bool) {
 	if depth >= 16 || seen[cluster] {
 		return
 	}
 	seen[cluster] = true
 	key := resource.Key{Type: resource.TypeCluster, Name: cluster}
-	out[wish{target, key}] = true
+	out[targetResource{target, key}] = true
 	own := resource.Key{Type: resource.TypeAssignment, Name: cluster}
 	c := m.top(target, key).Cluster
 	switch {
-	case c == nil && m.covered(key): // it cannot be read
+	case c == nil && m.covered(key): // it is invalid
 	case c == nil && m.covered(own):
-		out[wish{target, own}] = true
+		out[targetResource{target, own}] = true
 	case c == nil:
 	case c.Type == resource.ClusterLogicalDNS:
-		out[wish{target, resource.Key{Name: c.DNSHostname}}] = true
+		out[targetResource{target, resource.Key{Name: c.DNSHostname}}] = true
 	case c.Type == resource.ClusterAggregate:
 		for _, leaf := range c.Leaves {
 			m.closure(target, leaf, depth+1, seen, out)
 		}
 	default:
-		out[wish{target, resource.Key{Type: resource.TypeAssignment, Name: c.AssignmentName()}}] = true
+		out[targetResource{target, resource.Key{Type: resource.TypeAssignment, Name: c.AssignmentName()}}] = true
 	}
 }
 
-// wanted is what a management server is to be asked for.
-func (m *model) wanted() map[wish]bool {
+// wanted returns the resources to request.
+func (m *model) wanted() map[targetResource]bool {
 	out := m.needs()
-	maps.DeleteFunc(out, func(w wish, _ bool) bool { return w.key.Type == "" || m.covered(w.key) })
+	maps.DeleteFunc(out, func(w targetResource, _ bool) bool { return w.key.Type == "" || m.covered(w.key) })
 	return out
 }
 
@@ -201,8 +200,7 @@ func (m *model) note(changes []resolver.Change) {
 	}
 }
 
-// scratch is what the configs would be of targets that begin only now, when
-// everything is told.
+// scratch returns the configs of new targets in a resolver with all updates.
 func (m *model) scratch(o resolver.Options) map[string]*resource.Config {
 	out := make(map[string]*resource.Config)
 	for target := range m.targets() {
@@ -211,8 +209,8 @@ func (m *model) scratch(o resolver.Options) map[string]*resource.Config {
 	return out
 }
 
-// alone is what the config would be of a target in a resolver that has no other
-// that a management server is asked for.
+// alone returns the config of a new target in a resolver without other targets that need a
+// management server.
 func (m *model) alone(o resolver.Options, target string) *resource.Config {
 	o.ListenerName = func(target string) string { return strings.TrimPrefix(target, "//now/") }
 	r := resolver.New(o)
@@ -236,21 +234,20 @@ func (m *model) alone(o resolver.Options, target string) *resource.Config {
 	}
 	begin()
 	for range 20 { // each time it asks for more
-		var said []resource.Update
-		for w, u := range m.said {
+		var updates []resource.Update
+		for w, u := range m.received {
 			if w.target == target {
 				u.Target = name
-				said = append(said, u)
+				updates = append(updates, u)
 			}
 		}
-		r.Apply(ads, parted(said))
+		r.Apply(ads, parted(updates))
 	}
-	end() // what was said stays until Wanted is called
+	end() // the updates stay until Wanted
 	return begin()
 }
 
-// parted are updates of which those with a value and an error are two, as they were
-// told: no error comes before what it leaves in use.
+// parted splits each update with a value and an error in two, the value first.
 func parted(all []resource.Update) []resource.Update {
 	var out []resource.Update
 	for _, u := range all {
@@ -268,7 +265,7 @@ func parted(all []resource.Update) []resource.Update {
 
 var errAway = errors.New("away")
 
-// picture tells all that a config says of a target but its name, and when.
+// picture describes a config without the name of the target and times.
 func picture(target string, c *resource.Config) string {
 	var b strings.Builder
 	if _, ok := resolver.Cluster(target); !ok {
@@ -356,10 +353,9 @@ func randomUpdate(t *rapid.T, s resource.Source, version int) resource.Update {
 	return out
 }
 
-// TestConfigsAndWantsHoldWhatWasTold: whatever is told, and in whichever order,
-// what a server is asked for is what targets need and nobody covers, and each
-// config is what a target that begins only then would have.
-func TestConfigsAndWantsHoldWhatWasTold(t *testing.T) {
+// After random updates, the requests are the resources that targets need and that neither
+// a push nor a file has, and each config equals that of a new target.
+func TestRandomUpdates(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		options := resolver.Options{Server: rapid.Bool().Draw(t, "server")}
 		r, m := resolver.New(options), newModel(options)
@@ -401,7 +397,7 @@ func TestConfigsAndWantsHoldWhatWasTold(t *testing.T) {
 						u.Target = rapid.SampledFrom([]string{"xds:///t1", "xds:///t2", "cluster:a", "cluster:b", "cluster:c"}).Draw(t, "to")
 					}
 					updates = append(updates, u)
-					if w := (wish{u.Target, u.Key}); s != ads || m.asked[w] || wanted[w] {
+					if w := (targetResource{u.Target, u.Key}); s != ads || m.asked[w] || wanted[w] {
 						m.take(s, u)
 					}
 				}
@@ -419,17 +415,17 @@ func TestConfigsAndWantsHoldWhatWasTold(t *testing.T) {
 func (m *model) check(t *rapid.T, r *resolver.Resolver, o resolver.Options) {
 	for _, want := range r.Wanted() {
 		for _, key := range want.Add {
-			if m.asked[wish{want.Target, key}] {
-				t.Fatalf("asks for %s again, for %s", key, want.Target)
+			if m.asked[targetResource{want.Target, key}] {
+				t.Fatalf("requests %s again, for %s", key, want.Target)
 			}
-			m.asked[wish{want.Target, key}] = true
+			m.asked[targetResource{want.Target, key}] = true
 		}
 		for _, key := range want.Drop {
-			if !m.asked[wish{want.Target, key}] {
-				t.Fatalf("does not ask for %s any more, for which it did not ask, for %s", key, want.Target)
+			if !m.asked[targetResource{want.Target, key}] {
+				t.Fatalf("drops %s, which is not requested, for %s", key, want.Target)
 			}
-			delete(m.asked, wish{want.Target, key})
-			delete(m.said, wish{want.Target, key})
+			delete(m.asked, targetResource{want.Target, key})
+			delete(m.received, targetResource{want.Target, key})
 		}
 	}
 	wanted := m.wanted()
@@ -437,7 +433,7 @@ func (m *model) check(t *rapid.T, r *resolver.Resolver, o resolver.Options) {
 		clear(wanted)
 	}
 	if !maps.Equal(m.asked, wanted) {
-		t.Fatalf("asks for %v, should for %v", m.asked, wanted)
+		t.Fatalf("requests %v, want %v", m.asked, wanted)
 	}
 	hosts := make(map[string]bool)
 	for w := range m.needs() {
@@ -446,7 +442,7 @@ func (m *model) check(t *rapid.T, r *resolver.Resolver, o resolver.Options) {
 		}
 	}
 	if got := r.Hosts(); !maps.Equal(got, hosts) {
-		t.Fatalf("looks up %v, should %v", got, hosts)
+		t.Fatalf("resolves %v, want %v", got, hosts)
 	}
 	maps.DeleteFunc(m.hosts, func(name string, _ bool) bool { return !hosts[name] })
 

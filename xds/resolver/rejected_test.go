@@ -9,8 +9,8 @@ import (
 )
 
 // A Cluster that is rejected in a file is an error where no other source has one. It
-// keeps nobody from asking a management server.
-func TestARejectedClusterOfAFile(t *testing.T) {
+// does not prevent a request to a management server.
+func TestRejectedClusterOfFile(t *testing.T) {
 	r := resolver.New(resolver.Options{Server: true})
 	key := resource.Key{Type: resource.TypeCluster, Name: "a"}
 	apply := func(from resource.Source, u resource.Update, want string) {
@@ -18,7 +18,7 @@ func TestARejectedClusterOfAFile(t *testing.T) {
 		if from == resource.SourceADS {
 			u.Target = resolver.Target("a")
 		}
-		if got := say(r.Apply(from, []resource.Update{u})); got != want {
+		if got := describe(r.Apply(from, []resource.Update{u})); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

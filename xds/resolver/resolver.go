@@ -17,47 +17,43 @@ func Target(cluster string) string { return clusterScheme + cluster }
 // other target.
 func Cluster(target string) (name string, ok bool) { return strings.CutPrefix(target, clusterScheme) }
 
-// Change is a target's new config.
+// Change is a new config of a target.
 type Change struct {
-	// Target is "cluster:NAME" or "xds:///NAME".
-	Target string
-	// Config is nil where the target is no more.
-	Config *resource.Config
+	Target string           // "cluster:NAME" or "xds:///NAME"
+	Config *resource.Config // nil if the target was removed
 }
 
-// Options are what a Resolver needs from around it.
+// Options are the parameters of a Resolver.
 type Options struct {
-	// Policies knows the load balancing policies and judges their configs; nil means
-	// that none is available by its gRPC name.
+	// Policies validates the configs of load balancing policies; nil if no policy is
+	// available by its gRPC name.
 	Policies decode.Policies
-	// Certificates describes the bootstrap's certificate providers; nil means that
-	// there is no bootstrap.
+	// Certificates describes the certificate providers; nil without a bootstrap.
 	Certificates decode.CertificateProviders
-	// ListenerName gives the name of the Listener of an xds: target, which it
-	// is handed without "xds:" or, where there is no authority, "xds:///"; nil
-	// takes the target's name.
+	// ListenerName returns the name of the Listener of an xds: target, which it gets
+	// without "xds:", or "xds:///" without an authority; nil for the name of the target.
 	ListenerName func(target string) string
-	// Server tells that there is a management server: what nobody knows yet is
-	// waited for. Without one it is an error at once.
+	// Server is true if there is a management server, so that a config waits for unknown
+	// resources. Otherwise they are errors.
 	Server bool
 }
 
-// Resolver holds the resources of every source as values, and every target's
-// config. Its methods must be called one after another.
+// Resolver has the resources of all sources as values, and the configs of all targets. Its
+// methods are not safe for concurrent use.
 type Resolver struct {
 	options Options
 
-	listeners   layers[resource.Listener]
-	routes      layers[resource.RouteConfiguration]
-	clusters    layers[resource.Cluster]
-	assignments layers[resource.Assignment]
+	listeners   *layers[resource.Listener]
+	routes      *layers[resource.RouteConfiguration]
+	clusters    *layers[resource.Cluster]
+	assignments *layers[resource.Assignment]
 	hosts       map[string]*result[resource.Assignment] // by DNS name
 
 	targets map[string]*target // by name
 
 	needs     map[resource.Key]map[*target]*need
 	hostNames map[string]struct{} // of the needs
-	asked     asked
+	requests  requests
 	reused    reused
 	failing   failing
 }
@@ -74,46 +70,45 @@ func New(o Options) *Resolver {
 		targets:     make(map[string]*target),
 		needs:       make(map[resource.Key]map[*target]*need),
 		hostNames:   make(map[string]struct{}),
-		asked:       asked{told: make(map[wish]struct{}), open: make(map[wish]struct{})},
+		requests:    requests{current: make(map[targetResource]struct{}), unchecked: make(map[targetResource]struct{})},
 		failing:     failing{keys: make(map[string]map[resource.Key]struct{}), changed: make(map[string]struct{})},
 	}
 }
 
-// Apply takes what a source says, and returns the targets that this changes, in
-// the order of their names. What a management server says of what it is not
-// asked for is passed over.
+// Apply applies the updates of a source, and returns the changed targets by name. It ignores
+// updates of a management server for resources that are not requested.
 func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change {
 	var b batch
 	for _, u := range updates {
 		if s == resource.SourceADS {
-			if r.asks(wish{u.Target, u.Key}) {
+			if r.accepts(targetResource{u.Target, u.Key}) {
 				r.take(s, u)
 				t := r.targets[u.Target]
 				b.touch(t, r.needs[u.Key][t])
 			}
 			continue
 		}
-		covered := r.covered(u.Key)
+		covered := r.layers(u.Key.Type).covered(u.Key.Name)
 		r.take(s, u)
 		r.touch(u.Key, &b)
 		if !byHand(s) {
 			continue
 		}
-		if covered != r.covered(u.Key) {
+		if covered != r.layers(u.Key.Type).covered(u.Key.Name) {
 			for t := range r.needs[u.Key] {
-				r.reconsider(t, u.Key)
+				r.recheck(t, u.Key)
 			}
 		}
-		r.hosting(u.Key, &b)
+		r.updateHosted(u.Key, &b)
 	}
 	return r.settle(&b)
 }
 
-// byHand reports whether a source is one of those that host targets and cover
-// what a management server says.
+// byHand reports whether the resources of a source host targets and take precedence over
+// those of management servers.
 func byHand(s resource.Source) bool { return s == resource.SourcePush || s == resource.SourceFile }
 
-// take puts what a source says of a resource where it belongs.
+// take stores an update.
 func (r *Resolver) take(s resource.Source, u resource.Update) {
 	o := decode.Options{
 		Origin: decode.FromServer, Format: decode.FormatProtobuf, Stored: true, Name: u.Key.Name,
@@ -130,8 +125,7 @@ func (r *Resolver) take(s resource.Source, u resource.Update) {
 	case resource.TypeCluster:
 		r.clusters.take(s, u, u.Cluster, o, decode.Cluster)
 	case resource.TypeAssignment:
-		// What trees use now is what they should find unchanged, whichever
-		// source it was of.
+		// Trees find equal parts by pointers: reuse those of the assignment in use.
 		before := r.assignments.top(r.example(s, u), u.Key.Name).value
 		r.assignments.take(s, u, u.Assignment, o, decode.Assignment)
 		if is := r.assignments.get(s, u.Target, u.Key.Name); is.good() {
@@ -143,8 +137,7 @@ func (r *Resolver) take(s resource.Source, u resource.Update) {
 	}
 }
 
-// example is the target whose present assignment a new one is compared with: the one
-// that is told of it, or any that needs it.
+// example returns a target that uses the assignment of an update.
 func (r *Resolver) example(s resource.Source, u resource.Update) string {
 	if s == resource.SourceADS {
 		return u.Target
@@ -155,8 +148,7 @@ func (r *Resolver) example(s resource.Source, u resource.Update) string {
 	return ""
 }
 
-// reuse is Assignment.Reuse. What several targets are told, one after another, is one
-// value for all.
+// reuse is Assignment.Reuse. Consecutive updates of several targets share the result.
 func (r *Resolver) reuse(is, before *resource.Assignment) *resource.Assignment {
 	if last := &r.reused; last.is != is || last.before != before {
 		*last = reused{is: is, before: before, value: is.Reuse(before)}
@@ -167,9 +159,8 @@ func (r *Resolver) reuse(is, before *resource.Assignment) *resource.Assignment {
 // reused is the last result of Assignment.Reuse.
 type reused struct{ is, before, value *resource.Assignment }
 
-// Value returns a resource as a source has it, for the management server as it is
-// told to a target: its key and its value, without Raw; no value where the source has
-// none that can be used.
+// Value returns the key of a resource with its value of a source, without Raw; without a
+// value if the source has no usable one. Only SourceADS uses target.
 func (r *Resolver) Value(s resource.Source, target string, key resource.Key) resource.Item {
 	i := resource.Item{Key: key}
 	switch key.Type {
@@ -185,7 +176,7 @@ func (r *Resolver) Value(s resource.Source, target string, key resource.Key) res
 	return i
 }
 
-// HostAddresses returns what a DNS name last resolved to.
+// HostAddresses returns the last addresses of a DNS name.
 func (r *Resolver) HostAddresses(host string) []string {
 	is := r.hosts[host]
 	if is == nil || is.value == nil {
@@ -194,25 +185,8 @@ func (r *Resolver) HostAddresses(host string) []string {
 	return is.value.Localities[0].Endpoints[0].Addresses
 }
 
-// covered reports whether push or file have the resource.
-func (r *Resolver) covered(key resource.Key) bool {
-	switch key.Type {
-	case resource.TypeListener:
-		return r.listeners.covered(key.Name)
-	case resource.TypeRoutes:
-		return r.routes.covered(key.Name)
-	case resource.TypeCluster:
-		return r.clusters.covered(key.Name)
-	case resource.TypeAssignment:
-		return r.assignments.covered(key.Name)
-	default:
-		return false
-	}
-}
-
-// hosting follows a change of a resource of push or file, which may host a
-// target.
-func (r *Resolver) hosting(key resource.Key, b *batch) {
+// updateHosted updates the targets that a resource of a push or file hosts.
+func (r *Resolver) updateHosted(key resource.Key, b *batch) {
 	switch key.Type {
 	case resource.TypeListener:
 		r.host(xdsScheme+key.Name, b)
@@ -220,13 +194,12 @@ func (r *Resolver) hosting(key resource.Key, b *batch) {
 		r.host(Target(key.Name), b)
 	case resource.TypeAssignment:
 		r.host(Target(key.Name), b)
-		// It may stand for the cluster, too.
+		// It may also replace the Cluster.
 		r.touch(resource.Key{Type: resource.TypeCluster, Name: key.Name}, b)
 	}
 }
 
-// ApplyHost takes what a DNS name resolves to, or why it does not. What it
-// resolved to before stays where there is an error.
+// ApplyHost applies the addresses of a DNS name. With an error, the last ones stay.
 func (r *Resolver) ApplyHost(host string, addresses []string, err error) []Change {
 	was := r.hosts[host]
 	if was == nil {
@@ -245,8 +218,8 @@ func (r *Resolver) ApplyHost(host string, addresses []string, err error) []Chang
 	return r.settle(&b)
 }
 
-// hostAssignment is what a LOGICAL_DNS cluster takes for its assignment: one
-// endpoint with all addresses.
+// hostAssignment returns the assignment of a LOGICAL_DNS cluster: one endpoint with all
+// addresses.
 func hostAssignment(host string, addresses []string) *resource.Assignment {
 	e := &resource.Endpoint{Addresses: addresses, Hostname: host, Weight: 1}
 	return &resource.Assignment{
@@ -255,8 +228,8 @@ func hostAssignment(host string, addresses []string) *resource.Assignment {
 	}
 }
 
-// Hosts are the DNS names that clusters need, as "host:port". What other names
-// resolved to is forgotten.
+// Hosts returns the DNS names that clusters need, as "host:port". It drops the addresses of
+// other names.
 func (r *Resolver) Hosts() map[string]bool {
 	hosts := make(map[string]bool, len(r.hostNames))
 	for host := range r.hostNames {
@@ -266,19 +239,16 @@ func (r *Resolver) Hosts() map[string]bool {
 	return hosts
 }
 
-// Demand hosts the target of a cluster, whether or not anything is known of it,
-// until Release.
+// Demand hosts the target of a cluster until Release.
 func (r *Resolver) Demand(cluster string) []Change { return r.demand(Target(cluster), true) }
 
-// Release ends what Demand began. The target stays where push or file host it.
+// Release reverts Demand. The target stays if a push or a file hosts it.
 func (r *Resolver) Release(cluster string) []Change { return r.demand(Target(cluster), false) }
 
-// Host hosts a target such as "xds:///NAME" or "xds://AUTHORITY/NAME", until
-// Unhost.
+// Host hosts a target such as "xds:///NAME" or "xds://AUTHORITY/NAME" until Unhost.
 func (r *Resolver) Host(target string) []Change { return r.demand(target, true) }
 
-// Unhost ends what Host began. The target stays where a Listener of push or file
-// hosts it.
+// Unhost reverts Host. The target stays if a Listener of a push or a file hosts it.
 func (r *Resolver) Unhost(target string) []Change { return r.demand(target, false) }
 
 func (r *Resolver) demand(name string, hosted bool) []Change {
@@ -296,21 +266,21 @@ func (r *Resolver) demand(name string, hosted bool) []Change {
 	return r.settle(&b)
 }
 
-// batch is what a call concerns.
+// batch has what a call affects.
 type batch struct {
-	roots   map[*root]struct{}   // to be resolved anew
-	routed  map[*target]struct{} // whose routes are to be found anew
-	targets map[*target]struct{} // whose config may be another
+	roots   map[*root]struct{}   // to resolve
+	routed  map[*target]struct{} // to route
+	targets map[*target]struct{} // to publish
 }
 
-// touch notes who needs what has changed, of all targets.
+// touch adds all uses of a changed resource.
 func (r *Resolver) touch(key resource.Key, b *batch) {
 	for t, n := range r.needs[key] {
 		b.touch(t, n)
 	}
 }
 
-// touch notes what a target needs that has changed; n is nil where it does not.
+// touch adds the uses of a changed resource by a target; n may be nil.
 func (b *batch) touch(t *target, n *need) {
 	if n == nil {
 		return
@@ -332,8 +302,7 @@ func insert[K comparable](set *map[K]struct{}, k K) {
 	(*set)[k] = struct{}{}
 }
 
-// settle makes anew what a batch concerns, and returns the targets whose configs
-// are others now, in the order of their names.
+// settle updates what a batch affects, and returns the changed targets by name.
 func (r *Resolver) settle(b *batch) []Change {
 	for x := range b.roots {
 		if r.resolve(x) && x.chosen {

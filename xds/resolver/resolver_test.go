@@ -51,9 +51,9 @@ func cds(t *testing.T, name, service string) resource.Update {
 	return u
 }
 
-// say tells changes of cluster: targets as "orders=a,b(push)", with "?why" after an
+// describe returns changes of cluster: targets as "orders=a,b(push)", with "?why" after an
 // error that left them in use, "orders!why" or "orders gone".
-func say(changes []resolver.Change) string {
+func describe(changes []resolver.Change) string {
 	var out []string
 	for _, c := range changes {
 		name := clusterOf(c)
@@ -86,7 +86,7 @@ func say(changes []resolver.Change) string {
 	return strings.Join(out, " ")
 }
 
-func TestTargetsFollowTheirResources(t *testing.T) {
+func TestClusterTargets(t *testing.T) {
 	type step struct {
 		from    resource.Source
 		updates []resource.Update
@@ -104,7 +104,7 @@ func TestTargetsFollowTheirResources(t *testing.T) {
 			{push, one(cds(t, "a", "")), "a=h1(push)"},
 			{push, one(eds(t, "a")), "a gone"},
 		},
-		"an assignment serves whoever names it": {
+		"an assignment of several clusters": {
 			{push, one(eds(t, "s", "h1"), cds(t, "a", "s"), cds(t, "b", "s")), "a=h1(push) b=h1(push) s=h1(push)"},
 			{push, one(eds(t, "s", "h2")), "a=h2(push) b=h2(push) s=h2(push)"},
 			{push, one(cds(t, "b", "b")), "b!no endpoints: ClusterLoadAssignment/b is not known"},
@@ -135,7 +135,7 @@ func TestTargetsFollowTheirResources(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := resolver.New(resolver.Options{})
 			for i, s := range steps {
-				if got := say(r.Apply(s.from, s.updates)); got != s.want {
+				if got := describe(r.Apply(s.from, s.updates)); got != s.want {
 					t.Errorf("step %d: got %q, want %q", i, got, s.want)
 				}
 			}
@@ -143,12 +143,12 @@ func TestTargetsFollowTheirResources(t *testing.T) {
 	}
 }
 
-func TestUnchangedPartsAreShared(t *testing.T) {
+func TestReuse(t *testing.T) {
 	r := resolver.New(resolver.Options{})
 	first := r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h2")})[0].Config.Clusters["a"]
 	next := r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h3")})[0].Config.Clusters["a"]
 	if first.Cluster != next.Cluster {
-		t.Error("the default configuration was made anew")
+		t.Error("the default configuration is not shared")
 	}
 	old, now := first.Assignment.Localities[0].Endpoints, next.Assignment.Localities[0].Endpoints
 	if old[0] != now[0] || old[1] == now[1] {
@@ -251,7 +251,7 @@ func TestAggregates(t *testing.T) {
 	}
 }
 
-func TestAggregateFollowsItsLeaves(t *testing.T) {
+func TestAggregateChanges(t *testing.T) {
 	r := resolver.New(resolver.Options{})
 	push := func(want string, updates ...resource.Update) {
 		t.Helper()
@@ -295,6 +295,6 @@ func TestLogicalDNS(t *testing.T) {
 	}
 	r.Apply(resource.SourcePush, []resource.Update{{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: "d"}}}})
 	if hosts := r.Hosts(); len(hosts) != 0 {
-		t.Errorf("hosts nobody needs: %v", hosts)
+		t.Errorf("unneeded hosts: %v", hosts)
 	}
 }

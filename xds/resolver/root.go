@@ -8,36 +8,32 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// maxAggregateDepth bounds how deep aggregates may be made of aggregates (gRFC
-// A37).
+// maxAggregateDepth is the maximum depth of nested aggregates (gRFC A37).
 const maxAggregateDepth = 16
 
-// root is a cluster that picks of a target can choose, with all that it is made of.
-// Each target has its own: a management server may tell targets different things
-// while it falls back for one of them (gRFC A71).
+// root is a cluster that picks of a target can choose, with its parts. Each target has its
+// own: targets may use different management servers (gRFC A71).
 type root struct {
 	target  *target
 	cluster string
-	held    int  // how many of the target's lists have it: roots, serving
-	chosen  bool // the target's newest routes name it
+	refs    int  // lists of the target that have it: roots, serving
+	chosen  bool // the current routes name it
 
 	needs []resource.Key
-	// config is the cluster's; leaves are, of an AGGREGATE, those of what it
-	// comes down to. Both are the same pointers for as long as they say the
-	// same.
+	// config is that of the cluster; leaves are those of an AGGREGATE. Pointers change
+	// only with the contents.
 	config *resource.ClusterConfig
 	leaves []*resource.ClusterConfig
 }
 
-// part is a cluster by itself, as one target has it.
+// part is a single cluster of a target.
 type part struct {
-	config *resource.ClusterConfig
-	// standIn is what it has for a configuration while it has none.
-	standIn *resource.Cluster
+	config         *resource.ClusterConfig
+	defaultCluster *resource.Cluster // used without a Cluster
 }
 
-// hold returns a target's root of a cluster. It is let go of with release.
-func (r *Resolver) hold(t *target, cluster string) *root {
+// acquire returns a target's root of a cluster with a new reference; see release.
+func (r *Resolver) acquire(t *target, cluster string) *root {
 	x := t.byCluster[cluster]
 	if x == nil {
 		x = &root{target: t, cluster: cluster}
@@ -47,19 +43,19 @@ func (r *Resolver) hold(t *target, cluster string) *root {
 		t.byCluster[cluster] = x
 		r.resolve(x)
 	}
-	x.held++
+	x.refs++
 	return x
 }
 
 func (r *Resolver) release(x *root) {
-	if x.held--; x.held > 0 {
+	if x.refs--; x.refs > 0 {
 		return
 	}
 	delete(x.target.byCluster, x.cluster)
 	r.need(x, nil)
 }
 
-// need makes keys what the root needs.
+// need sets the resources that the root needs.
 func (r *Resolver) need(x *root, keys []resource.Key) {
 	if slices.Equal(x.needs, keys) {
 		return
@@ -72,13 +68,13 @@ func (r *Resolver) need(x *root, keys []resource.Key) {
 	for _, key := range x.needs {
 		if n := r.needs[key][x.target]; n != nil && !still[key] {
 			delete(n.roots, x)
-			r.unneeded(x.target, key, n)
+			r.removeUnused(x.target, key, n)
 		}
 	}
 	x.needs = keys
 }
 
-// resolve makes the root anew. It reports whether it is another than before.
+// resolve updates the root. It reports whether it changed.
 func (r *Resolver) resolve(x *root) (changed bool) {
 	w := walk{resolver: r, target: x.target}
 	is, leaves := w.root(x.cluster)
@@ -100,7 +96,7 @@ func count(pending bool) int {
 	return 0
 }
 
-// walk goes from a root through all that it is made of.
+// walk visits a root and its parts.
 type walk struct {
 	resolver *Resolver
 	target   *target
@@ -137,10 +133,9 @@ func (w *walk) root(cluster string) (*resource.ClusterConfig, []*resource.Cluste
 	return &config, w.leaves
 }
 
-// aggregate adds the leaves of an aggregate, depth first. A cluster that occurs
-// twice counts at its first place (gRFC A37). A cluster that does not exist or is
-// in error is added as a leaf that carries its error, so that the others serve
-// (gRFC A74). A graph that is too deep fails the whole aggregate.
+// aggregate adds the leaves of an aggregate, depth first, each once (gRFC A37). A cluster that
+// does not exist or has an error becomes a leaf with the error, so that the others can be
+// used (gRFC A74). A graph that is too deep fails the whole aggregate.
 func (w *walk) aggregate(c *resource.Cluster, depth int) {
 	for _, name := range c.Leaves {
 		if depth+1 >= maxAggregateDepth {
@@ -160,7 +155,7 @@ func (w *walk) aggregate(c *resource.Cluster, depth int) {
 	}
 }
 
-// cluster returns a cluster by itself, and notes what that needs.
+// cluster returns a single cluster, and adds its needs.
 func (w *walk) cluster(name string) *resource.ClusterConfig {
 	r := w.resolver
 	w.needs = append(w.needs, resource.Key{Type: resource.TypeCluster, Name: name})
@@ -182,8 +177,8 @@ func (w *walk) cluster(name string) *resource.ClusterConfig {
 	return p.config
 }
 
-// cluster makes a cluster's own config, and tells what that needs beside the
-// Cluster: nothing, for what is not known or made of other clusters.
+// cluster returns the config of a single cluster, and the resource that it needs in addition
+// to the Cluster; none if it is unknown or an aggregate.
 func (r *Resolver) cluster(t *target, name string, p *part) (cc resource.ClusterConfig, need resource.Key) {
 	c := r.clusters.top(t.name, name)
 	switch {
@@ -195,11 +190,11 @@ func (r *Resolver) cluster(t *target, name string, p *part) (cc resource.Cluster
 		}
 		return cc, need
 	case r.assignments.covered(name) || r.options.Server:
-		// Endpoints that are written by hand make a cluster.
-		if p.standIn == nil {
-			p.standIn = resource.DefaultCluster(name)
+		// An assignment of a push or file hosts a cluster.
+		if p.defaultCluster == nil {
+			p.defaultCluster = resource.DefaultCluster(name)
 		}
-		cc.Cluster, cc.ClusterFrom.Source = p.standIn, resource.SourceDefault
+		cc.Cluster, cc.ClusterFrom.Source = p.defaultCluster, resource.SourceDefault
 		if !r.assignments.covered(name) {
 			cc.AssignmentFrom, cc.Pending = cc.ClusterFrom, true
 			return cc, need
@@ -236,7 +231,7 @@ func assign(cc *resource.ClusterConfig, a result[resource.Assignment]) {
 	}
 }
 
-// equal reports whether two configs of a cluster say the same.
+// equal reports whether two configs of a cluster are equal.
 func equal(a, b *resource.ClusterConfig) bool {
 	return a == b ||
 		a.Cluster == b.Cluster && a.ClusterFrom == b.ClusterFrom && a.Pending == b.Pending &&

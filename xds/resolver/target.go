@@ -19,23 +19,21 @@ type target struct {
 	name     string
 	demanded bool // by Demand or Host
 
-	// Of xds: targets. err is why there are no routes that can be used; where
-	// it is nil, virtualHost is what the target was routed by last. It is nil
-	// until it was for the first time.
+	// Of xds: targets. err is why there are no usable routes; if it is nil, virtualHost is
+	// the last one, or nil before the first.
 	needs       []resource.Key
 	routing     routing
 	virtualHost *resource.VirtualHost
 	err         error
 
-	// roots are those that the newest routes name. How many of them are
-	// Pending is in pending. serving are those of config, which stay until
-	// there is another.
+	// roots are those that the current routes name; pending of them are Pending. serving
+	// are those of config.
 	roots     []*root
 	pending   int
 	serving   []*root
 	byCluster map[string]*root // those of roots and serving
 	parts     map[string]*part // by cluster
-	config    *resource.Config // nil until there was one
+	config    *resource.Config // nil before the first
 }
 
 // routing is where a target's routes come from.
@@ -48,8 +46,8 @@ type routing struct {
 // ofCluster reports whether the target serves one cluster by name.
 func (t *target) ofCluster() bool { return strings.HasPrefix(t.name, clusterScheme) }
 
-// path is the part of an xds: target that names it: "orders" of xds:///orders,
-// "//authority/orders" of xds://authority/orders.
+// path returns "orders" for xds:///orders, and "//authority/orders" for
+// xds://authority/orders.
 func (t *target) path() string {
 	path := strings.TrimPrefix(t.name, "xds:")
 	if rest, ok := strings.CutPrefix(path, "///"); ok {
@@ -58,7 +56,7 @@ func (t *target) path() string {
 	return path
 }
 
-// service is the path without an authority.
+// service returns the path without an authority.
 func (t *target) service() string {
 	if rest, ok := strings.CutPrefix(t.path(), "//"); ok {
 		_, service, _ := strings.Cut(rest, "/")
@@ -67,9 +65,8 @@ func (t *target) service() string {
 	return t.path()
 }
 
-// authority is what virtual hosts are found by: the service, of which what cannot
-// stand in an authority is percent-encoded, as gRPC does (RFC 3986, 3.2). What is
-// percent-encoded in the target already is so once.
+// authority returns the name to match virtual hosts: the service, percent-encoded once as an
+// authority, as gRPC does (RFC 3986, 3.2).
 func (t *target) authority() string {
 	const plain = "-_.~!$&'()*+,;=:[]@"
 	service := t.service()
@@ -88,7 +85,7 @@ func (t *target) authority() string {
 	return b.String()
 }
 
-// host follows a change of what hosts a target.
+// host updates a target after a change of a resource that hosts it.
 func (r *Resolver) host(name string, b *batch) {
 	t := r.targets[name]
 	if t == nil {
@@ -97,13 +94,13 @@ func (r *Resolver) host(name string, b *batch) {
 		}
 		return
 	}
-	if !t.ofCluster() { // its Listener may be another
+	if !t.ofCluster() { // its Listener may have changed
 		insert(&b.routed, t)
 	}
 	b.publish(t)
 }
 
-// hosted reports whether somebody wants the target.
+// hosted reports whether a caller or a resource hosts the target.
 func (r *Resolver) hosted(t *target) bool {
 	if cluster, ok := Cluster(t.name); ok {
 		return t.demanded || r.clusters.covered(cluster) || r.clusters.rejected(cluster) || r.assignments.covered(cluster)
@@ -112,7 +109,7 @@ func (r *Resolver) hosted(t *target) bool {
 	return t.demanded || ok && r.listeners.covered(service)
 }
 
-// add begins a target.
+// add adds a target.
 func (r *Resolver) add(t *target, b *batch) {
 	r.targets[t.name] = t
 	if cluster, ok := Cluster(t.name); ok {
@@ -123,7 +120,7 @@ func (r *Resolver) add(t *target, b *batch) {
 	b.publish(t)
 }
 
-// remove forgets a target.
+// remove removes a target.
 func (r *Resolver) remove(t *target) {
 	delete(r.targets, t.name)
 	delete(r.failing.changed, t.name)
@@ -132,8 +129,8 @@ func (r *Resolver) remove(t *target) {
 	r.watch(t, nil)
 }
 
-// listener is the key of the Listener that the target is found by: the one that
-// push or file have under the target's own name; else the management server's.
+// listener returns the key of the target's Listener: that of a push or file with the name
+// of the target, or the management server's.
 func (r *Resolver) listener(t *target) resource.Key {
 	name := t.path()
 	if own, ok := strings.CutPrefix(t.name, xdsScheme); !ok || !r.listeners.covered(own) {
@@ -145,9 +142,9 @@ func (r *Resolver) listener(t *target) resource.Key {
 	return resource.Key{Type: resource.TypeListener, Name: name}
 }
 
-// route finds the routes of an xds: target anew: of its Listener, or of the
-// RouteConfiguration that this names, the virtual host that fits best. While they
-// are not known the last ones stay (gRFC A74).
+// route updates the routes of an xds: target: the virtual host that matches best, of its
+// Listener or the RouteConfiguration that it names. The last routes stay while these are
+// unknown (gRFC A74).
 func (r *Resolver) route(t *target) {
 	key := r.listener(t)
 	keys := []resource.Key{key}
@@ -188,8 +185,8 @@ func (r *Resolver) route(t *target) {
 	r.choose(t, names)
 }
 
-// unrouted follows that the target has no Listener, or no RouteConfiguration that
-// can be used. Where nobody knows it yet the last routes stay.
+// unrouted handles a Listener or RouteConfiguration that is not usable. The last routes stay
+// while it is unknown.
 func unrouted[V any](r *Resolver, t *target, key resource.Key, found result[V]) {
 	switch {
 	case found.err != nil:
@@ -199,13 +196,13 @@ func unrouted[V any](r *Resolver, t *target, key resource.Key, found result[V]) 
 	}
 }
 
-// fail leaves the target without routes.
+// fail removes the routes of the target.
 func (r *Resolver) fail(t *target, err error) {
 	t.err, t.routing, t.virtualHost = err, routing{}, nil
 	r.choose(t, nil)
 }
 
-// watch makes keys what the target itself needs.
+// watch sets the resources that the target itself needs.
 func (r *Resolver) watch(t *target, keys []resource.Key) {
 	for _, key := range keys {
 		r.needed(t, key).routed = true
@@ -213,13 +210,13 @@ func (r *Resolver) watch(t *target, keys []resource.Key) {
 	for _, key := range t.needs {
 		if n := r.needs[key][t]; n != nil && !slices.Contains(keys, key) {
 			n.routed = false
-			r.unneeded(t, key, n)
+			r.removeUnused(t, key, n)
 		}
 	}
 	t.needs = keys
 }
 
-// choose makes the clusters those that picks of the target are to choose from.
+// choose sets the clusters that picks of the target can choose.
 func (r *Resolver) choose(t *target, clusters []string) {
 	if slices.EqualFunc(t.roots, clusters, func(x *root, cluster string) bool { return x.cluster == cluster }) {
 		return
@@ -230,7 +227,7 @@ func (r *Resolver) choose(t *target, clusters []string) {
 	}
 	t.roots, t.pending = make([]*root, len(clusters)), 0
 	for i, cluster := range clusters {
-		x := r.hold(t, cluster)
+		x := r.acquire(t, cluster)
 		x.chosen = true
 		t.pending += count(x.config.Pending)
 		t.roots[i] = x
@@ -240,13 +237,13 @@ func (r *Resolver) choose(t *target, clusters []string) {
 	}
 }
 
-// serve makes the roots those of the config.
+// serve sets the roots of the config.
 func (r *Resolver) serve(t *target) {
 	if slices.Equal(t.serving, t.roots) {
 		return
 	}
 	for _, x := range t.roots {
-		x.held++
+		x.refs++
 	}
 	for _, x := range t.serving {
 		r.release(x)
@@ -254,8 +251,8 @@ func (r *Resolver) serve(t *target) {
 	t.serving = t.roots
 }
 
-// publish makes the target's config anew. ok is false where it stays as it is,
-// also while something new that it needs is not known yet (gRFC A74).
+// publish updates the config of a target. ok is false if it does not change, also while a
+// new resource is unknown (gRFC A74).
 func (r *Resolver) publish(t *target) (c Change, ok bool) {
 	if !r.hosted(t) {
 		r.remove(t)
@@ -282,7 +279,7 @@ func (r *Resolver) publish(t *target) (c Change, ok bool) {
 	return Change{Target: t.name, Config: is}, true
 }
 
-// fill puts the target's routes and clusters into a config.
+// fill adds the routes and clusters of a target to a config.
 func fill(c *resource.Config, t *target) {
 	c.VirtualHost, c.Listener, c.RouteName = t.virtualHost, t.routing.listener, t.routing.routeName
 	c.ListenerFrom, c.RoutesFrom = t.routing.listenerFrom, t.routing.routesFrom
@@ -297,7 +294,7 @@ func fill(c *resource.Config, t *target) {
 	}
 }
 
-// same reports whether two configs of a target say the same.
+// same reports whether two configs of a target are equal.
 func same(a, b *resource.Config) bool {
 	if text(a.Err) != text(b.Err) || a.Pending != b.Pending ||
 		a.VirtualHost != b.VirtualHost || a.Listener != b.Listener || a.RouteName != b.RouteName ||

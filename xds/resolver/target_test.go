@@ -145,8 +145,8 @@ func toCluster(cluster string, u resource.Update) resource.Update {
 	return u
 }
 
-// said is what a management server says to the target of cluster a alone.
-func said(u resource.Update) func(*resolver.Resolver) []resolver.Change {
+// fromServer returns an update for the target of cluster a only.
+func fromServer(u resource.Update) func(*resolver.Resolver) []resolver.Change {
 	return func(r *resolver.Resolver) []resolver.Change {
 		return r.Apply(ads, []resource.Update{toCluster("a", u)})
 	}
@@ -168,7 +168,7 @@ func release(cluster string) func(*resolver.Resolver) []resolver.Change {
 	return func(r *resolver.Resolver) []resolver.Change { return r.Release(cluster) }
 }
 
-// asks tells what Wanted says of all targets, such as "+Cluster/a -Listener/x".
+// asks returns the result of Wanted for all targets, such as "+Cluster/a -Listener/x".
 func asks(r *resolver.Resolver) string {
 	var add, drop []string
 	for _, w := range r.Wanted() {
@@ -184,9 +184,9 @@ func asks(r *resolver.Resolver) string {
 	return strings.Join(append(slices.Compact(add), slices.Compact(drop)...), " ")
 }
 
-// tell tells changes as say does; of xds: targets as "shop{a=h1(ads) b!why}",
+// describeTargets is describe with xds: targets as "shop{a=h1(ads) b!why}",
 // "shop!why", "shop pending" or "shop gone".
-func tell(changes []resolver.Change) string {
+func describeTargets(changes []resolver.Change) string {
 	var out []string
 	for _, c := range changes {
 		if _, ok := resolver.Cluster(c.Target); ok {
@@ -194,7 +194,7 @@ func tell(changes []resolver.Change) string {
 			case c.Config != nil && root(c).Pending:
 				out = append(out, clusterOf(c)+" pending")
 			default:
-				out = append(out, say([]resolver.Change{c}))
+				out = append(out, describe([]resolver.Change{c}))
 			}
 			continue
 		}
@@ -210,7 +210,7 @@ func tell(changes []resolver.Change) string {
 			var clusters []string
 			for _, cluster := range c.Config.Roots {
 				part := &resource.Config{Clusters: c.Config.Clusters}
-				clusters = append(clusters, say([]resolver.Change{{Target: resolver.Target(cluster), Config: part}}))
+				clusters = append(clusters, describe([]resolver.Change{{Target: resolver.Target(cluster), Config: part}}))
 			}
 			out = append(out, name+"{"+strings.Join(clusters, " ")+"}")
 		}
@@ -234,13 +234,13 @@ func TestTargets(t *testing.T) {
 		steps   []step
 	}{
 		"a target waits for all that it needs": {steps: hosted},
-		"nobody wants it any more":             {steps: after(hosted, step{unhost(shop), "shop gone", "-Cluster/a -ClusterLoadAssignment/s -Listener/shop -RouteConfiguration/r"})},
-		"what is asked for again has to be said again": {steps: after(hosted,
+		"the target is removed":                {steps: after(hosted, step{unhost(shop), "shop gone", "-Cluster/a -ClusterLoadAssignment/s -Listener/shop -RouteConfiguration/r"})},
+		"a resource that is requested again must be sent again": {steps: after(hosted,
 			step{unhost(shop), "shop gone", "-Cluster/a -ClusterLoadAssignment/s -Listener/shop -RouteConfiguration/r"},
 			step{apply(ads, eds(t, "s", "h2")), "", ""}, // of before, on its way
 			step{host(shop), "shop pending", "+Listener/shop"},
 			step{apply(ads, lds("shop", "r")), "", "+RouteConfiguration/r"})},
-		"back before anybody told the server: it is all there": {steps: after(hosted,
+		"needed again before Wanted: the state is kept": {steps: after(hosted,
 			step{func(r *resolver.Resolver) []resolver.Change { return append(r.Unhost(shop), r.Host(shop)...) }, "shop gone; shop{a=h1(ads)}", ""})},
 		"everything at once": {steps: []step{
 			{host(shop), "shop pending", "+Listener/shop"},
@@ -285,7 +285,7 @@ func TestTargets(t *testing.T) {
 			step{apply(ads, notFound(rds("r"))), "shop!RouteConfiguration/r" + doesNotExist, "-Cluster/a -ClusterLoadAssignment/s"})},
 		"an ambient error changes nothing": {steps: after(hosted,
 			step{apply(ads, ambient(lds("shop", "")), ambient(rds("r")), ambient(cds(t, "a", ""))), "", ""})},
-		"an error of endpoints is told with the last good ones": {steps: after(hosted,
+		"an error of endpoints with the last good ones": {steps: after(hosted,
 			step{apply(ads, ambient(eds(t, "s"))), "shop{a=h1(ads)?" + cannotReach + "}", ""},
 			step{apply(ads, eds(t, "s", "h1")), "shop{a=h1(ads)}", ""})},
 		"endpoints that are deleted are the cluster's own trouble": {steps: after(hosted,
@@ -391,16 +391,16 @@ func TestTargets(t *testing.T) {
 		}},
 		"one on demand that routes know": {steps: after(hosted,
 			step{demand("a"), "a pending", "+Cluster/a"},
-			step{said(cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
-			step{said(eds(t, "s", "h1")), "a=h1(ads)", ""},
+			step{fromServer(cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
+			step{fromServer(eds(t, "s", "h1")), "a=h1(ads)", ""},
 			step{unhost(shop), "shop gone", "-Cluster/a -ClusterLoadAssignment/s -Listener/shop -RouteConfiguration/r"},
 			step{apply(ads, eds(t, "s", "h2")), "a=h2(ads)", ""})},
-		"what a server says to one target is not said to another": {steps: after(hosted,
+		"an update for one target does not affect another": {steps: after(hosted,
 			step{demand("a"), "a pending", "+Cluster/a"},
-			step{said(notFound(cds(t, "a", ""))), "a!Cluster/a" + doesNotExist, ""},
-			step{said(cds(t, "a", "other")), "", "+ClusterLoadAssignment/other"},
-			step{said(eds(t, "other", "h2")), "a=h2(ads)", ""},
-			step{said(notFound(eds(t, "s"))), "", ""})},
+			step{fromServer(notFound(cds(t, "a", ""))), "a!Cluster/a" + doesNotExist, ""},
+			step{fromServer(cds(t, "a", "other")), "", "+ClusterLoadAssignment/other"},
+			step{fromServer(eds(t, "other", "h2")), "a=h2(ads)", ""},
+			step{fromServer(notFound(eds(t, "s"))), "", ""})},
 		"a fallback server does not rule out what is kept": {steps: []step{
 			{apply(cache, cds(t, "a", "s"), eds(t, "s", "k1")), "", ""},
 			{demand("a"), "a=k1(cache)", "+Cluster/a +ClusterLoadAssignment/s"},
@@ -419,7 +419,7 @@ func TestTargets(t *testing.T) {
 			{apply(ads, notFound(eds(t, "x", "h1"))), "a=x,y", ""},
 			{apply(ads, aggregate("a", "y")), "a=y", "-Cluster/x -ClusterLoadAssignment/x"},
 		}},
-		"an aggregate of itself is let go of": {steps: []step{
+		"an aggregate of itself is released": {steps: []step{
 			{demand("a"), "a pending", "+Cluster/a"},
 			{apply(ads, aggregate("a", "b")), "", "+Cluster/b"},
 			{apply(ads, aggregate("b", "a")), "a!aggregate cluster graph has no leaf clusters", ""},
@@ -457,7 +457,7 @@ func TestTargets(t *testing.T) {
 			}
 			r := resolver.New(tt.options)
 			for i, s := range tt.steps {
-				if got := tell(s.do(r)); got != s.want {
+				if got := describeTargets(s.do(r)); got != s.want {
 					t.Errorf("step %d:\ngot  %s\nwant %s", i, got, s.want)
 				}
 				if got := asks(r); got != s.asks {
@@ -468,7 +468,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// TestProvenance: a config says where its parts come from, and which version.
+// A config has the source and version of its parts.
 func TestProvenance(t *testing.T) {
 	r := resolver.New(resolver.Options{Server: true})
 	r.Host("xds:///shop")
@@ -495,12 +495,12 @@ func TestConfigsShareWhatIsUnchanged(t *testing.T) {
 	}
 	next := r.Apply(push, []resource.Update{eds(t, "b", "h3")})
 	if len(next) != 2 || next[1].Config.Clusters["a"] != shop.Clusters["a"] || next[1].Config.Clusters["g"] != shop.Clusters["g"] || next[1].Config.Clusters["b"] == shop.Clusters["b"] {
-		t.Errorf("got %s", tell(next))
+		t.Errorf("got %s", describeTargets(next))
 	}
 }
 
-// TestNamesThatComeAndGo: of what nobody wants any more nothing is left.
-func TestNamesThatComeAndGo(t *testing.T) {
+// No state is left of removed targets.
+func TestNoStateIsLeft(t *testing.T) {
 	r := resolver.New(resolver.Options{Server: true})
 	for i := range 100 {
 		unknown, known, shop := fmt.Sprint("x", i), fmt.Sprint("a", i), fmt.Sprint("shop", i)

@@ -20,10 +20,9 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// ownerBench is the owner of a client with two servers in order of fallback, without
-// goroutines, connections and timers: every method returns when all that follows from
-// it has happened, 15 s of waiting included.
-type ownerBench struct {
+// targetModel is a client with two servers, without goroutines, connections and timers.
+// Each method returns when everything that follows has happened, timeouts included.
+type targetModel struct {
 	client *Client
 	up     [2]bool
 	has    [2]map[resource.Key]*anypb.Any
@@ -31,16 +30,16 @@ type ownerBench struct {
 
 	begun  []*xdsChannel // to be connected
 	timers []func()
-	told   map[resource.Key]Update // the last of the target "t"
+	last   map[resource.Key]Update // of the target "t"
 }
 
-func newOwnerBench(t testing.TB) *ownerBench {
+func newTargetModel(t testing.TB) *targetModel {
 	t.Helper()
 	b, err := bootstrap.Parse([]byte(`{"node":{"id":"test"},"xds_servers":[`+serversJSON("one", "two")+`]}`), bootstrap.Options{Version: "1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &ownerBench{up: [2]bool{true, true}, told: map[resource.Key]Update{}}
+	w := &targetModel{up: [2]bool{true, true}, last: map[resource.Key]Update{}}
 	w.has = [2]map[resource.Key]*anypb.Any{{}, {}}
 	if w.client, err = newClient(Options{Bootstrap: b, OnUpdate: func([]Update) {}}); err != nil {
 		t.Fatal(err)
@@ -51,12 +50,12 @@ func newOwnerBench(t testing.TB) *ownerBench {
 	return w
 }
 
-func (w *ownerBench) index(s *xdsChannel) int {
+func (w *targetModel) index(s *xdsChannel) int {
 	return slices.IndexFunc(w.client.options.Bootstrap.Servers, func(o bootstrap.Server) bool { return o.Key() == s.server.Key() })
 }
 
-// settle lets happen what follows: connections, requests, responses, 15 s.
-func (w *ownerBench) settle() {
+// settle runs the events that follow: connections, requests, responses, timeouts.
+func (w *targetModel) settle() {
 	for {
 		w.take()
 		switch {
@@ -78,15 +77,15 @@ func (w *ownerBench) settle() {
 	}
 }
 
-// take takes the updates that are not delivered.
-func (w *ownerBench) take() {
+// take stores the pending updates.
+func (w *targetModel) take() {
 	w.client.moves.publish()
 	w.client.flushUpdates(nil)
 	for _, c := range w.client.allConfigs {
 		for _, d := range c.updates.batches.take() {
 			for _, u := range d.updates {
 				if u.Target == "t" {
-					w.told[u.Key] = u
+					w.last[u.Key] = u
 				}
 			}
 		}
@@ -94,9 +93,9 @@ func (w *ownerBench) take() {
 }
 
 // connect opens a stream to a server that is up.
-func (w *ownerBench) connect(s *xdsChannel) {
+func (w *targetModel) connect(s *xdsChannel) {
 	if w.client.pool.channels[s.server.Key()] != s {
-		return // nobody uses it any more
+		return // it was released
 	}
 	if !w.up[w.index(s)] {
 		s.streamEnded(false, errors.New("refused"))
@@ -105,9 +104,8 @@ func (w *ownerBench) connect(s *xdsChannel) {
 	s.streamOpened(newADSStream())
 }
 
-// exchange lets servers answer the requests that are due. It reports whether there
-// were any.
-func (w *ownerBench) exchange() bool {
+// exchange sends and answers the next requests. It reports whether there were any.
+func (w *targetModel) exchange() bool {
 	exchanged := false
 	for _, s := range w.client.pool.channels {
 		st := s.stream
@@ -128,8 +126,8 @@ func (w *ownerBench) exchange() bool {
 	return exchanged
 }
 
-// respond sends what a server has of what it is asked for.
-func (w *ownerBench) respond(s *xdsChannel, kind resource.Type) {
+// respond sends the requested resources of a server.
+func (w *targetModel) respond(s *xdsChannel, kind resource.Type) {
 	w.nonces++
 	m := &discoveryv3.DiscoveryResponse{TypeUrl: kind.URL(), VersionInfo: "v", Nonce: fmt.Sprint(w.nonces)}
 	for name := range s.subscriptions[kind].names {
@@ -143,8 +141,8 @@ func (w *ownerBench) respond(s *xdsChannel, kind resource.Type) {
 	}
 }
 
-// turn lets a server go or come.
-func (w *ownerBench) turn(i int) {
+// turn stops or starts a server.
+func (w *targetModel) turn(i int) {
 	w.up[i] = !w.up[i]
 	for _, s := range w.client.pool.channels {
 		if w.index(s) != i {
@@ -160,8 +158,8 @@ func (w *ownerBench) turn(i int) {
 	w.settle()
 }
 
-// change gives a server another resource, or takes it away.
-func (w *ownerBench) change(i int, k resource.Key, is *anypb.Any) {
+// change sets or deletes a resource of a server.
+func (w *targetModel) change(i int, k resource.Key, is *anypb.Any) {
 	if w.has[i][k] = is; is == nil {
 		delete(w.has[i], k)
 	}
@@ -173,28 +171,26 @@ func (w *ownerBench) change(i int, k resource.Key, is *anypb.Any) {
 	w.settle()
 }
 
-func (w *ownerBench) want(target string, add, drop []resource.Key) {
+func (w *targetModel) want(target string, add, drop []resource.Key) {
 	w.client.want(target, add, drop)
 	w.settle()
 }
 
-// state says what the target "t" has, and of which server.
-func (w *ownerBench) state() string {
+// state describes the resources and the server of the target "t".
+func (w *targetModel) state() string {
 	config := w.client.configs[""]
 	a := w.client.authorities[authorityKey{"t", config}]
-	words := []string{"nothing is wanted"}
+	words := []string{"no resource is wanted"}
 	if a != nil {
 		words[0] = fmt.Sprint("server ", a.active(), ", connected: ", a.connected.Load())
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(w.told), func(x, y resource.Key) int { return strings.Compare(x.String(), y.String()) }) {
-		u := w.told[k]
+	for _, k := range slices.SortedFunc(maps.Keys(w.last), func(x, y resource.Key) int { return strings.Compare(x.String(), y.String()) }) {
+		u := w.last[k]
 		value := a.watchers[k].item.Raw // what is in use, also with an ambient error
 		word := fmt.Sprintf("%s %x %T ambient=%v", k, value, u.Err, u.Ambient)
 		switch u.Err.(type) { //nolint:errorlint // it is never wrapped
 		case *RejectedError, *NotFoundError:
-			// One that was bad before it went stays so for those that saw it, and how
-			// soon a server is known not to have what another one provided depends on
-			// when it was asked first. What is in use does not.
+			// The error depends on when the server was asked first. The value does not.
 			word = fmt.Sprintf("%s %x", k, value)
 		case nil:
 			word = fmt.Sprintf("%s %x", k, value)
@@ -204,10 +200,9 @@ func (w *ownerBench) state() string {
 	return strings.Join(words, "\n")
 }
 
-// TestATargetIsAsIfItWereAlone lets things happen to two clients. Another target of
-// one of them wants and drops resources at random: the target has the same of the
-// same server in both.
-func TestATargetIsAsIfItWereAlone(t *testing.T) {
+// TestTargetsAreIndependent applies the same random events to two clients. In one of them,
+// another target wants and drops resources. The first target must be equal in both.
+func TestTargetsAreIndependent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fellBack, seeds := 0, uint64(300)
 		if os.Getenv("LBD_TEST_LONG") != "" {
@@ -227,8 +222,8 @@ func TestATargetIsAsIfItWereAlone(t *testing.T) {
 
 func asIfAlone(t *testing.T, seed uint64) (fellBack int) {
 	random := rand.New(rand.NewPCG(seed, 0))
-	alone, shared := newOwnerBench(t), newOwnerBench(t)
-	both := func(do func(*ownerBench)) { do(alone); do(shared) }
+	alone, shared := newTargetModel(t), newTargetModel(t)
+	both := func(do func(*targetModel)) { do(alone); do(shared) }
 	var own, others []resource.Key // own are t's from the start, which others may want, too
 	for i := range 4 {
 		name := string(rune('a' + i))
@@ -249,8 +244,8 @@ func asIfAlone(t *testing.T, seed uint64) (fellBack int) {
 		default:
 			is = assignment(k.Name, uint32(version))
 		}
-		happened = append(happened, fmt.Sprintf("server %d has another %s (%v)", i, k, is != nil))
-		both(func(w *ownerBench) { w.change(i, k, is) })
+		happened = append(happened, fmt.Sprintf("server %d changes %s (%v)", i, k, is != nil))
+		both(func(w *targetModel) { w.change(i, k, is) })
 	}
 	everything := slices.Concat(own, others, later)
 	for i := range 2 {
@@ -258,7 +253,7 @@ func asIfAlone(t *testing.T, seed uint64) (fellBack int) {
 			change(i, k)
 		}
 	}
-	both(func(w *ownerBench) { w.want("t", own, nil) })
+	both(func(w *targetModel) { w.want("t", own, nil) })
 	for range 40 {
 		k := everything[random.IntN(len(everything))]
 		foreign := slices.Concat(own, others)[random.IntN(len(own)+len(others))]
@@ -266,7 +261,7 @@ func asIfAlone(t *testing.T, seed uint64) (fellBack int) {
 		case 0, 1:
 			i := random.IntN(2)
 			happened = append(happened, fmt.Sprint("server ", i, " turns to ", !alone.up[i]))
-			both(func(w *ownerBench) { w.turn(i) })
+			both(func(w *targetModel) { w.turn(i) })
 		case 2, 3:
 			change(random.IntN(2), k)
 		case 4, 5:
@@ -279,10 +274,10 @@ func asIfAlone(t *testing.T, seed uint64) (fellBack int) {
 			k := later[random.IntN(2)]
 			drop := random.IntN(2) == 0
 			happened = append(happened, fmt.Sprint("t wants or drops ", k, drop))
-			both(func(w *ownerBench) {
+			both(func(w *targetModel) {
 				if drop {
 					w.want("t", nil, []resource.Key{k})
-					delete(w.told, k)
+					delete(w.last, k)
 					return
 				}
 				w.want("t", []resource.Key{k}, nil)
@@ -299,12 +294,11 @@ func asIfAlone(t *testing.T, seed uint64) (fellBack int) {
 	return fellBack
 }
 
-// BenchmarkTargets is one change of one cluster among 10,000 that each are a target's
-// own, of which the server sends all again, without decoding; and the memory of a
-// target that waits for two resources.
+// BenchmarkTargets is a response with one change among 10,000 clusters, each of a target of
+// its own, without decoding; and the memory of a target that waits for two resources.
 func BenchmarkTargets(b *testing.B) {
 	const targets = 10_000
-	w := newOwnerBench(b)
+	w := newTargetModel(b)
 	name := func(i int) resource.Key { return resource.Key{Type: cds, Name: fmt.Sprint("c", i)} }
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -337,11 +331,10 @@ func BenchmarkTargets(b *testing.B) {
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/targets, "B/target")
 }
 
-// A stream that opens when its server was just released must not count: nobody would
-// notice its end.
-func TestAStreamThatOpensTooLate(t *testing.T) {
+// A stream that opens after the release of its channel must not count: no event ends it.
+func TestStreamOpensAfterRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newOwnerBench(t)
+		w := newTargetModel(t)
 		a := resource.Key{Type: cds, Name: "a"}
 		w.client.want("t", []resource.Key{a}, nil)
 		s := w.begun[0]
@@ -355,11 +348,10 @@ func TestAStreamThatOpensTooLate(t *testing.T) {
 	})
 }
 
-// A target that wants something else keeps its stream, also if it is the only one that
-// uses the server.
-func TestATargetThatWantsSomethingElseKeepsItsStream(t *testing.T) {
+// A target that replaces its only resource keeps the stream.
+func TestReplacedResourceKeepsStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newOwnerBench(t)
+		w := newTargetModel(t)
 		a, b := resource.Key{Type: cds, Name: "a"}, resource.Key{Type: cds, Name: "b"}
 		w.want("t", []resource.Key{a}, nil)
 		s := w.client.authorities[authorityKey{"t", w.client.configs[""]}].current()

@@ -16,8 +16,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TestSearchStateIsComplete fails if a struct got a field: the copies and the
-// fingerprints of the search must then have it, too.
+// TestSearchStateIsComplete fails if a struct has a new field: the copies and the
+// fingerprints of the searches must have it.
 func TestSearchStateIsComplete(t *testing.T) {
 	for _, c := range []struct {
 		value  any
@@ -44,7 +44,7 @@ func TestSearchStateIsComplete(t *testing.T) {
 	}
 }
 
-// limits is how often some events may happen in one interleaving.
+// limits are the numbers of some events in one interleaving.
 type limits struct{ updates, disconnects uint8 }
 
 const (
@@ -59,7 +59,7 @@ const (
 	lastEvent                 = update + maxNames
 )
 
-func (s *situation) describe(e searchEvent) string {
+func (s *subscriptionModel) describe(e searchEvent) string {
 	switch {
 	case e < flush:
 		return "toggle " + searchName(int(e-toggle))
@@ -71,10 +71,10 @@ func (s *situation) describe(e searchEvent) string {
 
 func searchName(i int) string { return string(rune('a' + i)) }
 
-// situation is a client's server, the model server, and what is under way between them.
-type situation struct {
+// subscriptionModel is a channel, a model server, and the messages in flight between them.
+type subscriptionModel struct {
 	client   *xdsChannel
-	sent     *request // the request that was handed to the sender, until it was sent
+	sent     *request // the request of the sender, until it was sent
 	model    modelServer
 	requests []modelRequest
 	response []modelResponse
@@ -83,9 +83,9 @@ type situation struct {
 	names    int
 }
 
-// newSituation returns one with a stream on which nothing has happened.
-func newSituation(exist string, b *behavior, l limits) *situation {
-	s := &situation{
+// newSubscriptionModel returns a model with a new stream.
+func newSubscriptionModel(exist string, b *behavior, l limits) *subscriptionModel {
+	s := &subscriptionModel{
 		client: &xdsChannel{
 			channelEnv:    &channelEnv{events: func(Event) {}, after: func(time.Duration, func()) {}},
 			server:        &bootstrap.Server{},
@@ -102,12 +102,14 @@ func newSituation(exist string, b *behavior, l limits) *situation {
 	return s
 }
 
-func (s *situation) subscriptions() *subscriptions { return s.client.subscriptions[eds] }
+func (s *subscriptionModel) subscriptions() *subscriptions { return s.client.subscriptions[eds] }
 
-func (s *situation) subscribed(i int) *subscription { return s.subscriptions().names[searchName(i)] }
+func (s *subscriptionModel) subscribed(i int) *subscription {
+	return s.subscriptions().names[searchName(i)]
+}
 
-// copy returns a situation that shares nothing that changes.
-func (s *situation) copy() searchable {
+// copy returns a deep copy.
+func (s *subscriptionModel) copy() searchable {
 	c := *s
 	c.requests, c.response = slices.Clone(s.requests), slices.Clone(s.response)
 	old := s.subscriptions()
@@ -137,7 +139,7 @@ func (s *situation) copy() searchable {
 	return &c
 }
 
-func (s *situation) events() []searchEvent {
+func (s *subscriptionModel) events() []searchEvent {
 	var list []searchEvent
 	for e := range lastEvent {
 		if s.can(e) {
@@ -147,7 +149,7 @@ func (s *situation) events() []searchEvent {
 	return list
 }
 
-func (s *situation) settling() (searchEvent, bool) {
+func (s *subscriptionModel) settling() (searchEvent, bool) {
 	for _, e := range [...]searchEvent{connect, requestIsSent, flush, serverTakes, clientTakes} {
 		if s.can(e) {
 			return e, true
@@ -157,7 +159,7 @@ func (s *situation) settling() (searchEvent, bool) {
 }
 
 // can reports whether an event is possible.
-func (s *situation) can(e searchEvent) bool {
+func (s *subscriptionModel) can(e searchEvent) bool {
 	st := s.client.stream
 	switch {
 	case e < flush:
@@ -181,7 +183,7 @@ func (s *situation) can(e searchEvent) bool {
 	}
 }
 
-func (s *situation) do(e searchEvent) error {
+func (s *subscriptionModel) do(e searchEvent) error {
 	switch {
 	case e < flush:
 		s.toggle(int(e - toggle))
@@ -213,13 +215,13 @@ func (s *situation) do(e searchEvent) error {
 	return nil
 }
 
-func (s *situation) under(r modelResponse, sent bool) {
+func (s *subscriptionModel) under(r modelResponse, sent bool) {
 	if sent {
 		s.response = append(s.response, r)
 	}
 }
 
-func (s *situation) toggle(i int) {
+func (s *subscriptionModel) toggle(i int) {
 	k := resource.Key{Type: eds, Name: searchName(i)}
 	if s.subscribed(i) == nil {
 		s.client.subscribe(k)
@@ -229,7 +231,7 @@ func (s *situation) toggle(i int) {
 	s.got[i] = 0
 }
 
-func (s *situation) flush() {
+func (s *subscriptionModel) flush() {
 	s.client.sendRequest()
 	next := <-s.client.stream.requests
 	s.requests = append(s.requests, modelRequestOf(next.message))
@@ -247,7 +249,7 @@ func modelRequestOf(request *discoveryv3.DiscoveryRequest) modelRequest {
 	return r
 }
 
-func (s *situation) receive() {
+func (s *subscriptionModel) receive() {
 	m := s.response[0]
 	s.response = s.response[1:]
 	r := &response{kind: eds, version: "v", nonce: string([]byte{m.nonce})}
@@ -263,7 +265,7 @@ func (s *situation) receive() {
 	s.client.responseReceived(s.client.stream, r)
 }
 
-func (s *situation) fingerprint(b []byte) []byte {
+func (s *subscriptionModel) fingerprint(b []byte) []byte {
 	t, st := s.subscriptions(), s.client.stream
 	b = appendBits(b, st != nil, s.sent != nil)
 	b = append(b, s.left.updates, s.left.disconnects)
@@ -295,8 +297,8 @@ func appendStream(b []byte, st *adsStream) []byte {
 	return appendBits(b, st.answered.Load(), st.sending, st.nodeSent, st.awaitsResources)
 }
 
-// appendSubscriptions appends what is not of a single name. Numbers of requests only
-// matter in comparison.
+// appendSubscriptions appends the state that is not of a single name. Only differences of
+// request numbers matter.
 func appendSubscriptions(b []byte, t *subscriptions, serverNonce uint8) []byte {
 	nonce := uint8(0)
 	if t.nonce != "" {
@@ -316,7 +318,7 @@ func appendSubscription(b []byte, t *subscriptions, name string) []byte {
 	return append(b, byte(sub.stage), sub.omissions)
 }
 
-// fingerprint appends the state of the server, and of what is under way.
+// fingerprint appends the state of the server and of the messages in flight.
 func (m *modelServer) fingerprint(b []byte, requests []modelRequest, responses []modelResponse) []byte {
 	b = appendBits(b, m.acked, m.nonce > 0)
 	b = append(b, byte(m.listed), byte(len(requests)))
@@ -337,7 +339,7 @@ func (m *modelServer) fingerprint(b []byte, requests []modelRequest, responses [
 	return b
 }
 
-func (s *situation) check() error {
+func (s *subscriptionModel) check() error {
 	wanted := names(0)
 	for i := range s.names {
 		sub := s.subscribed(i)

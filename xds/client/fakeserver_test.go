@@ -24,34 +24,34 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// scripted is a management server that does what the test says: a real gRPC server
-// on a connection in memory.
-type scripted struct {
+// fakeServer is a management server whose responses the test sends: a gRPC server on a
+// connection in memory.
+type fakeServer struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	t       *testing.T
-	streams chan *conversation
+	streams chan *serverStream
 
 	mu       sync.Mutex
-	down     error // what dialing it says
+	down     error // error of dials
 	dials    int
 	listener *bufconn.Listener
 	server   *grpc.Server
 	stopped  chan struct{}
-	handle   func(discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error // takes the place of a conversation
+	handle   func(discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error // takes the place of a serverStream
 }
 
-func newScripted(t *testing.T) *scripted {
-	s := &scripted{t: t, streams: make(chan *conversation, 1000)}
+func newFakeServer(t *testing.T) *fakeServer {
+	s := &fakeServer{t: t, streams: make(chan *serverStream, 1000)}
 	s.start()
 	return s
 }
 
-func (s *scripted) start() {
+func (s *fakeServer) start() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = nil
 	s.listener = bufconn.Listen(1 << 20)
-	s.server = grpc.NewServer(grpc.ForceServerCodecV2(garbling{encoding.GetCodecV2(proto.Name)}))
+	s.server = grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2(proto.Name)}))
 	s.stopped = make(chan struct{})
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.server, s)
 	server, listener, stopped := s.server, s.listener, s.stopped
@@ -63,19 +63,19 @@ func (s *scripted) start() {
 	}()
 }
 
-// kill ends it, with its connections.
-func (s *scripted) kill() {
+// kill stops the server and its connections.
+func (s *fakeServer) kill() {
 	s.mu.Lock()
 	server, stopped := s.server, s.stopped
 	if s.down == nil {
-		s.down = errors.New("nobody listens")
+		s.down = errors.New("not listening")
 	}
 	s.mu.Unlock()
 	server.Stop()
 	<-stopped
 }
 
-func (s *scripted) dial(ctx context.Context) (net.Conn, error) {
+func (s *fakeServer) dial(ctx context.Context) (net.Conn, error) {
 	s.mu.Lock()
 	listener, down := s.listener, s.down
 	s.dials++
@@ -86,14 +86,14 @@ func (s *scripted) dial(ctx context.Context) (net.Conn, error) {
 	return listener.DialContext(ctx)
 }
 
-func (s *scripted) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+func (s *fakeServer) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	s.mu.Lock()
 	handle := s.handle
 	s.mu.Unlock()
 	if handle != nil {
 		return handle(stream)
 	}
-	c := &conversation{
+	c := &serverStream{
 		t: s.t, stream: stream, opened: time.Now(),
 		requests: make(chan *discoveryv3.DiscoveryRequest, 10000), end: make(chan error, 1),
 	}
@@ -118,13 +118,13 @@ func (s *scripted) StreamAggregatedResources(stream discoveryv3.AggregatedDiscov
 }
 
 // accept returns the next stream.
-func (s *scripted) accept() *conversation {
+func (s *fakeServer) accept() *serverStream {
 	s.t.Helper()
 	return await(s.t, s.streams, "stream")
 }
 
-// conversation is one stream, as the server sees it.
-type conversation struct {
+// serverStream is one stream, as the server sees it.
+type serverStream struct {
 	t        *testing.T
 	stream   discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
 	opened   time.Time
@@ -132,9 +132,9 @@ type conversation struct {
 	end      chan error
 }
 
-// hear takes the next request and describes it:
+// receive returns the next request as text:
 // "node Cluster names version nonce NACK".
-func (c *conversation) hear() string {
+func (c *serverStream) receive() string {
 	c.t.Helper()
 	return describeRequest(await(c.t, c.requests, "request"))
 }
@@ -151,34 +151,34 @@ func describeRequest(r *discoveryv3.DiscoveryRequest) string {
 	return s
 }
 
-func (c *conversation) expect(want string) {
+func (c *serverStream) expect(want string) {
 	c.t.Helper()
-	if got := c.hear(); got != want {
-		c.t.Fatalf("heard %s\nwant  %s", got, want)
+	if got := c.receive(); got != want {
+		c.t.Fatalf("request %s\nwant    %s", got, want)
 	}
 }
 
-func (c *conversation) expectNothing() {
+func (c *serverStream) expectNothing() {
 	c.t.Helper()
 	synctest.Wait()
 	select {
 	case r := <-c.requests:
-		c.t.Fatalf("heard %s, want nothing", describeRequest(r))
+		c.t.Fatalf("request %s, want none", describeRequest(r))
 	default:
 	}
 }
 
-// say sends a response. Its type is that of the first resource.
-func (c *conversation) say(version, nonce string, resources ...*anypb.Any) {
+// send sends a response. Its type is that of the first resource.
+func (c *serverStream) send(version, nonce string, resources ...*anypb.Any) {
 	c.t.Helper()
 	url := resource.TypeCluster.URL()
 	if len(resources) > 0 {
 		url = resources[0].GetTypeUrl()
 	}
-	c.sayOf(url, version, nonce, resources...)
+	c.sendType(url, version, nonce, resources...)
 }
 
-func (c *conversation) sayOf(url, version, nonce string, resources ...*anypb.Any) {
+func (c *serverStream) sendType(url, version, nonce string, resources ...*anypb.Any) {
 	c.t.Helper()
 	if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: version, Nonce: nonce, Resources: resources}); err != nil {
 		c.t.Fatal(err)
@@ -186,7 +186,7 @@ func (c *conversation) sayOf(url, version, nonce string, resources ...*anypb.Any
 }
 
 // fail sends a response with an error for a Cluster (xRFC TP3), and the resources.
-func (c *conversation) fail(version, nonce, name string, code codes.Code, resources ...*anypb.Any) {
+func (c *serverStream) fail(version, nonce, name string, code codes.Code, resources ...*anypb.Any) {
 	c.t.Helper()
 	if err := c.stream.Send(&discoveryv3.DiscoveryResponse{
 		TypeUrl: resource.TypeCluster.URL(), VersionInfo: version, Nonce: nonce, Resources: resources,
@@ -198,24 +198,24 @@ func (c *conversation) fail(version, nonce, name string, code codes.Code, resour
 	}
 }
 
-type stub = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+type adsServerStream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
 
-// garbage sends bytes that are no message.
-func (c *conversation) garbage(b garbage) {
+// rawMessage sends bytes that are not a message.
+func (c *serverStream) rawMessage(b rawMessage) {
 	c.t.Helper()
 	if err := c.stream.SendMsg(b); err != nil {
 		c.t.Fatal(err)
 	}
 }
 
-// garbage is sent as it is.
-type garbage []byte
+// rawMessage is sent without encoding.
+type rawMessage []byte
 
-// garbling is grpc's codec, but for garbage.
-type garbling struct{ encoding.CodecV2 }
+// rawCodec is gRPC's codec with support for rawMessage.
+type rawCodec struct{ encoding.CodecV2 }
 
-func (g garbling) Marshal(v any) (mem.BufferSlice, error) {
-	if b, ok := v.(garbage); ok {
+func (g rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	if b, ok := v.(rawMessage); ok {
 		return mem.BufferSlice{mem.SliceBuffer(b)}, nil
 	}
 	return g.CodecV2.Marshal(v)

@@ -17,12 +17,12 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// content is what management servers have.
+// content has the resources of management servers.
 type content struct {
 	mu        sync.Mutex
 	version   int
 	resources map[resource.Key]*anypb.Any
-	changed   map[chan struct{}]struct{} // one for each stream: told of each change
+	changed   map[chan struct{}]struct{} // one for each stream, notified of each change
 }
 
 func (c *content) set(k resource.Key, a *anypb.Any) {
@@ -32,32 +32,32 @@ func (c *content) set(k resource.Key, a *anypb.Any) {
 	if c.resources[k] = a; a == nil {
 		delete(c.resources, k)
 	}
-	for told := range c.changed {
+	for notify := range c.changed {
 		select {
-		case told <- struct{}{}:
+		case notify <- struct{}{}:
 		default:
 		}
 	}
 }
 
-// asking is what a server knows of one type on one stream.
+// asking is the server's state of one type on one stream.
 type asking struct {
 	nonce string
 	names []string
 	sent  map[string]*anypb.Any
 }
 
-// serve is a server to the letter of the protocol: it passes over requests with
-// the nonce of another response than its last, sends what somebody newly asks for
-// and what has changed, and of Clusters all that are asked for with it.
-func (c *content) serve(s stub) error {
-	told := make(chan struct{}, 1)
+// serve follows the protocol exactly: it ignores requests whose nonce is not that of the last
+// response, and sends resources that are newly requested or have changed; for Clusters, all
+// requested ones.
+func (c *content) serve(s adsServerStream) error {
+	notify := make(chan struct{}, 1)
 	c.mu.Lock()
-	c.changed[told] = struct{}{}
+	c.changed[notify] = struct{}{}
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
-		delete(c.changed, told)
+		delete(c.changed, notify)
 		c.mu.Unlock()
 	}()
 	requests := make(chan *discoveryv3.DiscoveryRequest)
@@ -93,7 +93,7 @@ func (c *content) serve(s stub) error {
 			}
 			a.names = r.GetResourceNames()
 			maps.DeleteFunc(a.sent, func(name string, _ *anypb.Any) bool { return !slices.Contains(a.names, name) })
-		case <-told:
+		case <-notify:
 		}
 		for kind, a := range asked {
 			if m := c.news(kind, a); m != nil {
@@ -108,7 +108,7 @@ func (c *content) serve(s stub) error {
 	}
 }
 
-// news is what is to be sent of one type; nil for nothing.
+// news returns the next response of one type; nil if nothing changed.
 func (c *content) news(kind resource.Type, a *asking) *discoveryv3.DiscoveryResponse {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,30 +131,30 @@ func (c *content) news(kind resource.Type, a *asking) *discoveryv3.DiscoveryResp
 	return m
 }
 
-// TestStories: whatever happens on the way, in the end the client has told what the
-// server has of all that is wanted.
-func TestStories(t *testing.T) {
+// TestRandomEvents checks that, after random events, the updates have the server's state of
+// all wanted resources.
+func TestRandomEvents(t *testing.T) {
 	for seed := range uint64(300) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { story(t, rand.New(rand.NewPCG(seed, 1)), false) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomEvents(t, rand.New(rand.NewPCG(seed, 1)), false) })
 	}
 }
 
-// TestStoriesOfAuthorities: two authorities have the same servers in another order,
-// so that each falls back to a stream that is under way. Nothing that exists is ever
-// told to be gone.
-func TestStoriesOfAuthorities(t *testing.T) {
+// TestRandomEventsOfAuthorities has two authorities with the same servers in a different
+// order, so that each falls back to a stream in use. No existing resource is reported as
+// missing.
+func TestRandomEventsOfAuthorities(t *testing.T) {
 	for seed := range uint64(300) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { story(t, rand.New(rand.NewPCG(seed, 1)), true) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { randomEvents(t, rand.New(rand.NewPCG(seed, 1)), true) })
 	}
 }
 
-func story(t *testing.T, random *rand.Rand, shared bool) {
+func randomEvents(t *testing.T, random *rand.Rand, shared bool) {
 	config := "one two"
 	if shared {
 		config = fmt.Sprintf(`{"node":{"id":"test"},"xds_servers":[%s],"authorities":{"other":{"xds_servers":[%s]}}}`,
 			serversJSON("one", "two"), serversJSON("two", "one"))
 	}
-	play(t, config, func(t *testing.T, w *world) {
+	runTest(t, config, func(t *testing.T, w *harness) {
 		has := &content{resources: map[resource.Key]*anypb.Any{}, changed: map[chan struct{}]struct{}{}}
 		for _, s := range w.servers {
 			s.handle = has.serve
@@ -223,33 +223,33 @@ func story(t *testing.T, random *rand.Rand, shared bool) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 
-		told := map[resource.Key]Update{}
+		last := map[resource.Key]Update{}
 		for len(w.updates) > 0 {
 			for _, u := range <-w.updates {
-				told[u.Key] = u
+				last[u.Key] = u
 				if e, ok := u.Err.(*NotFoundError); ok && shared && !e.Expired { //nolint:errorlint // it is never wrapped
-					t.Errorf("%s is told to be gone", u.Key)
+					t.Errorf("%s is reported as missing", u.Key)
 				}
 			}
 		}
 		for k := range wanted {
-			u, is := told[k], has.resources[k]
+			u, is := last[k], has.resources[k]
 			_, missing := u.Err.(*NotFoundError) //nolint:errorlint // it is never wrapped
 			_, silent := u.Err.(*SilentError)    //nolint:errorlint // it is never wrapped
 			_, bad := u.Err.(*RejectedError)     //nolint:errorlint // it is never wrapped
 			switch {
-			case is == nil && !missing && !silent && !bad: // what was bad before it went stays so, as in gRPC
-				t.Errorf("%s is not there, and told is %+v", k, u)
+			case is == nil && !missing && !silent && !bad: // a rejection stays after a deletion, as in gRPC
+				t.Errorf("%s does not exist, and the last update is %+v", k, u)
 			case is != nil && (u.Err != nil || !bytes.Equal(u.Raw, is.GetValue())):
-				t.Errorf("%s is there, and told is %s", k, describe([]Update{u}))
+				t.Errorf("%s exists, and the last update is %s", k, describe([]Update{u}))
 			}
 		}
 		if n := len(w.client.Status().Resources); n != len(wanted) {
 			t.Errorf("%d resources, want %d", n, len(wanted))
 		}
-	}, func(_ *world, o *Options) {
+	}, func(_ *harness, o *Options) {
 		take := o.OnUpdate
-		o.OnUpdate = func(u []Update) { // not at once, so that responses wait while other things happen
+		o.OnUpdate = func(u []Update) { // slow, so that responses wait
 			time.Sleep(200 * time.Millisecond)
 			take(u)
 		}
