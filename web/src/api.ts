@@ -1,10 +1,10 @@
 // Calls of the HTTP API. URLs are relative to the page.
 
-import { heard } from "./clock.ts";
+import { learnFromResponse } from "./clock.ts";
 import { span } from "./format.ts";
 import type { ClusterList, ClusterSummary, Problem } from "./model.ts";
 
-/** A refusal of the API, or that it could not be reached. */
+/** An error of the API, or a failure to call it. */
 export class Refusal extends Error {
   readonly problem: Problem;
   constructor(problem: Problem) {
@@ -13,10 +13,10 @@ export class Refusal extends Error {
   }
 }
 
-/** The API's path of a cluster; v1/clusters/watch is the stream of all. */
+/** The API's path of a cluster; v1/clusters/watch is the stream of all clusters. */
 export const clusterPath = (name: string, rest = "") =>
   `v1/clusters/${name === "watch" && rest === "" ? "%77atch" : encodeURIComponent(name)}${rest}`;
-/** URLs take these for steps through their path, however they are written: nothing in the API's paths has such a name. */
+/** Whether a name can be a path segment: URLs resolve . and .., even percent-encoded. */
 export const hasPath = (name: string) => name !== "." && name !== "..";
 export const targetPath = (name: string) => `v1/targets/${encodeURIComponent(name)}`;
 
@@ -36,10 +36,10 @@ export interface Answer<T> {
   stale: boolean;
 }
 
-/** How long an answer is waited for, in milliseconds: that of a pick may have to wait, and a push may be large. */
+/** Timeout of a call, in milliseconds. A pick may queue, and a push may be large. */
 const patience = (path: string, init: RequestInit) => ((init.method && init.method !== "GET") || /^pick\b/.test(path) ? 120_000 : 30_000);
 
-/** Calls the API, whose answer is JSON or read otherwise; rejects with a Refusal for all that is not 2xx, or not whole in time. */
+/** Calls the API and reads its response. It rejects with a Refusal if the status is not 2xx or the response is not complete in time. */
 export async function call<T>(path: string, init: RequestInit = {}, read = (r: Response) => r.json() as Promise<T>): Promise<Answer<T>> {
   const asked = Date.now();
   const late = new AbortController();
@@ -48,9 +48,9 @@ export async function call<T>(path: string, init: RequestInit = {}, read = (r: R
   let step = "lbd cannot be reached";
   try {
     const response = await fetch(path, { cache: "no-store", ...init, signal });
-    heard(response, asked);
+    learnFromResponse(response, asked);
     if (!response.ok) throw new Refusal(await problemOf(response));
-    step = "the answer cannot be read";
+    step = "cannot read the response";
     return {
       body: await read(response),
       etag: response.headers.get("ETag") ?? undefined,
@@ -68,7 +68,7 @@ export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
   return (await call<T>(path, { signal })).body;
 }
 
-/** All clusters, a page at a time. */
+/** All clusters, read in pages. */
 export async function allClusters(signal?: AbortSignal): Promise<ClusterSummary[]> {
   const all: ClusterSummary[] = [];
   let after: string | undefined;
@@ -85,21 +85,21 @@ async function problemOf(response: Response): Promise<Problem> {
     const problem = (await response.json()) as Problem;
     if (typeof problem.detail === "string" && typeof problem.code === "string") return problem;
   } catch {
-    // a proxy's words, not lbd's
+    // a response of a proxy
   }
   return {
     ...local(`HTTP status ${response.status} ${response.statusText}`.trim()),
     status: response.status,
-    title: "Not an answer of lbd",
+    title: "Unexpected response",
   };
 }
 
 function local(what: string, why?: unknown): Problem {
   const detail = why instanceof Error ? `${what}: ${why.message}` : what;
-  return { type: "about:blank", title: "Not reached", status: 0, code: "internal", grpc_code: "UNAVAILABLE", detail };
+  return { type: "about:blank", title: "Unreachable", status: 0, code: "internal", grpc_code: "UNAVAILABLE", detail };
 }
 
-/** What an error says, for people. */
+/** The text of an error. */
 export function says(e: unknown): string {
   return e instanceof Error ? e.message : String(e);
 }

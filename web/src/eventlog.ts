@@ -1,41 +1,41 @@
-// What is known of events, from lists and from a stream, in whichever order they come.
+// Events, from lists and a stream, in any order.
 
 import type { EventType, LbdEvent } from "./model.ts";
 
-/** Those that happen in the tree of a target or of a cluster; others are about every tree. */
+/** Types that belong to the tree of a target or cluster; others concern every tree. */
 const ofTrees: EventType[] = ["priority_switched", "leaf_skipped", "leaf_restored", "state_changed", "connection_changed", "ejected", "unejected"];
 
 export interface Wanted {
   types: ReadonlySet<string>;
-  /** A part of the cluster's name, in whichever case; "" for all. */
+  /** A part of the cluster's name, case-insensitive; "" for all. */
   cluster: string;
-  /** The target in whose tree it happened; "" for all. */
+  /** The target of the tree; "" for all. */
   target: string;
 }
 
 const fullName = (target: string) => (target.startsWith("xds:") ? target : `xds:///${target}`);
 
-/** Whether an event is of one tree, a target's or ("") the cluster's own, or is about every tree. */
+/** Whether an event concerns a tree: that of a target or, with "", the cluster's own. */
 export function inTree(e: LbdEvent, target: string): boolean {
   if (!ofTrees.includes(e.type)) return true;
   return target === "" ? !e.target : e.target !== undefined && fullName(e.target) === fullName(target);
 }
 
-/** Whether an event is one of those that are looked for, whatever its type. */
+/** Whether an event matches, regardless of its type. */
 export function isAbout(e: LbdEvent, w: Omit<Wanted, "types">): boolean {
   const name = w.cluster.trim().toLowerCase();
   if (name && !(e.cluster ?? "").toLowerCase().includes(name)) return false;
   return !w.target || inTree(e, w.target);
 }
 
-/** EventLog keeps events by their ids. */
+/** EventLog has events by ID. */
 export class EventLog {
-  /** The newest first. */
+  /** Newest first. */
   events: LbdEvent[] = [];
   private readonly most: number;
   private doubted = new Set<number>();
 
-  /** @param most how many are kept */
+  /** @param most the maximum number of events */
   constructor(most: number) {
     this.most = most;
   }
@@ -52,12 +52,12 @@ export class EventLog {
     this.events = [...byId.values()].sort((a, b) => b.id - a.id).slice(0, this.most);
   }
 
-  /** Doubts what is known: lbd is another process, or forgot what came after it. */
-  doubt(): void {
+  /** Marks the events as outdated: lbd restarted, or dropped events after them. */
+  invalidate(): void {
     this.doubted = new Set(this.events.map((e) => e.id));
   }
 
-  /** Takes what lbd remembers, which settles doubts; what came by the stream since stays. */
+  /** Replaces outdated events by those that lbd has; newer events of the stream stay. */
   remembered(of: LbdEvent[]): void {
     if (this.doubted.size > 0) this.events = this.events.filter((e) => !this.doubted.has(e.id));
     this.doubted.clear();

@@ -1,4 +1,4 @@
-// The sentence that answers why traffic goes where it goes, and what is lost.
+// The sentences that explain where picks go and why, and what is lost.
 
 import { brief, percent, plural, rate, span } from "./format.ts";
 import type { ClusterState, EndpointState, LbdEvent, PriorityState } from "./model.ts";
@@ -9,39 +9,39 @@ export interface Headline {
   tone: "good" | "warning" | "bad" | "unknown";
   where: string;
   why: string;
-  /** What is wrong with endpoints that picks should reach; "" for nothing. */
+  /** Problems of the endpoints of the priority in use; "" for none. */
   unwell: string;
-  /** Which resources are in use in spite of an error; "" for none. */
+  /** Resources that are in use despite an error; "" for none. */
   kept: string;
-  /** What is dropped and refused, each a sentence. */
+  /** Sentences about dropped and rejected picks. */
   lost: string[];
 }
 
-/** Rates per second; those of picks are of the tree, those of drops of the whole process. */
+/** Rates per second: picks of the tree, drops of the whole process. */
 export type Lately = Omit<Counted, "localities">;
 
 export interface Known {
   lately: Lately | null;
-  /** Those of the cluster's tree, the newest first. */
+  /** Events of the cluster's tree, newest first. */
   events: LbdEvent[];
-  /** The time, by lbd's clock. */
+  /** The time of lbd's clock. */
   now: number;
-  /** Until when all else is known; null where that is now. */
+  /** The time until which the data is current; null if it is current now. */
   until: number | null;
 }
 
 const refusals: Record<string, string> = {
   circuit_broken: "by the circuit breaker",
-  no_ready_endpoint: "for want of a READY endpoint",
+  no_ready_endpoint: "because no endpoint is READY",
   pick_timeout: "because they waited too long",
   all_excluded: "because callers excluded every READY endpoint",
   shutting_down: "because lbd is shutting down",
 };
 
-/** Whether picks with a result were refused by lbd, and not dropped on purpose or given up by their callers. */
+/** Whether a result is a rejection by lbd, and neither a drop nor a cancellation by the caller. */
 const isRefusal = (result: string) => !["ok", "dropped", "cancelled"].includes(result);
 
-/** headline tells state, priority in use and why, since when, and what is lost. */
+/** headline describes the state, the priority in use with its reason and age, and lost picks. */
 export function headline(c: ClusterState, k: Known): Headline {
   const used = c.priorities.find((p) => p.in_use);
   const endpoints = endpointsOf(used);
@@ -76,12 +76,12 @@ const lasting = (since: string | undefined, k: Known) => (since ? ` for ${span((
 
 function why(c: ClusterState, used: PriorityState | undefined, failed: string[]): string {
   if (c.error) return `Picks fail: ${brief(c.error)}.`;
-  if (failed.length > 0) return `Traffic left the first choice: ${failed.join("; ")}.`;
-  if (used && used.priority === 0) return "It is the highest priority: traffic is where it should be.";
+  if (failed.length > 0) return `Failed over: ${failed.join("; ")}.`;
+  if (used && used.priority === 0) return "This is the highest priority.";
   return used?.why ? `In use: ${used.why}.` : "";
 }
 
-/** How many endpoints of a state are named. */
+/** The maximum number of names in a sentence. */
 const named = 3;
 
 function keptOf(c: ClusterState): string {
@@ -90,21 +90,21 @@ function keptOf(c: ClusterState): string {
   const names = errors.slice(0, named).map((e) => e.resource).join(", ");
   const more = errors.length > named ? ` and ${errors.length - named} more` : "";
   const texts = [...new Set(errors.map((e) => e.error))];
-  return `In use in spite of an error: ${names}${more} (${texts.slice(0, named).map(brief).join("; ")}).`;
+  return `In use despite an error: ${names}${more} (${texts.slice(0, named).map(brief).join("; ")}).`;
 }
 
 function unwell(endpoints: EndpointState[]): string {
-  const told: string[] = [];
+  const texts: string[] = [];
   for (const state of ["EJECTED", "TRANSIENT_FAILURE", "UNHEALTHY"]) {
     const of = endpoints.filter((e) => e.state === state);
     if (of.length === 0) continue;
     const names = of.slice(0, named).map((e) => e.address).join(", ");
-    told.push(`${of.length} ${of.length === 1 ? "is" : "are"} ${state} (${names}${of.length > named ? ` and ${of.length - named} more` : ""})`);
+    texts.push(`${of.length} ${of.length === 1 ? "is" : "are"} ${state} (${names}${of.length > named ? ` and ${of.length - named} more` : ""})`);
   }
-  return told.length > 0 ? `Of its ${plural(endpoints.length, "endpoint")} ${told.join(", ")}.` : "";
+  return texts.length > 0 ? `Of ${plural(endpoints.length, "endpoint")}, ${texts.join(", ")}.` : "";
 }
 
-/** Part of the picks that drop rates may differ by from those of the tree, which are read a moment apart. */
+/** The part by which drop rates may differ from the rates of the tree, which are read a moment later. */
 const apart = 0.05;
 
 function losses(c: ClusterState, used: PriorityState | undefined, lately: Lately): string[] {
@@ -118,13 +118,13 @@ function losses(c: ClusterState, used: PriorityState | undefined, lately: Lately
   for (const [result, r] of Object.entries(lately.picks)) {
     if (isRefusal(result) && r >= 0.05) out.push(`Refused ${refusals[result] ?? `with ${result}`}: ${rate(r)} picks/s (${percent(r / picks)}).`);
   }
-  if (out.length === 0) out.push(picks >= 0.05 ? `Nothing is dropped or refused of ${rate(picks)} picks/s.` : "Nobody picks from it now.");
+  if (out.length === 0) out.push(picks >= 0.05 ? `None of ${rate(picks)} picks/s are dropped or refused.` : "No picks from this cluster now.");
   return out;
 }
 
 /**
- * The drop categories that picks meet now: of an AGGREGATE those of the leaf in use. What
- * each drops is counted for the whole process, and told where that is these picks alone.
+ * The drop categories in use: of an AGGREGATE those of the leaf in use. Their drops are counted
+ * for the whole process; the rate is shown if only picks of this tree are dropped.
  */
 function categories(c: ClusterState, used: PriorityState | undefined, drops: Record<string, number>, dropped: number): string {
   const leaf = used?.cluster ?? "";

@@ -46,29 +46,30 @@ function page({ path, query }: Place) {
     default:
       return (
         <>
-          <Title text="Not a page" />
+          <Title text="Page not found" />
           <p>
-            Nothing is at {path.join("/")}. Go to <a href="#/clusters">all clusters</a>.
+            There is no page {path.join("/")}. Go to <a href="#/clusters">all clusters</a>.
           </p>
         </>
       );
   }
 }
 
-/** What the API has no path for. */
+/** A cluster or target for which the API has no URL. */
 function Pathless({ name }: { name: string }) {
   return (
     <>
       <Title text={name} />
       <p>
-        lbd cannot be asked for what is called {name}: in a URL that is a step through the path. It can be <a href={href(["explain"], { cluster: name })}>picked from</a>,
-        its <a href={href(["events"], { cluster: name })}>events</a> are known, and it is in the list of <a href="#/clusters">all clusters</a>.
+        The API has no URL for a cluster named {name}, which URLs resolve as a path segment. You can{" "}
+        <a href={href(["explain"], { cluster: name })}>pick from it</a>, see its <a href={href(["events"], { cluster: name })}>events</a>, and
+        find it in the list of <a href="#/clusters">all clusters</a>.
       </p>
     </>
   );
 }
 
-/** Which daemon this is: several look alike. */
+/** The name and version of the daemon. */
 function Which({ daemon }: { daemon: DaemonState }) {
   return (
     <p class="which">
@@ -90,8 +91,8 @@ function Problems({ daemon, known }: { daemon: DaemonState; known: boolean }) {
 }
 
 function Dashboard() {
-  // Each visit is a page of its own: nothing of the last one stays. What replaces the
-  // query without a visit is the page's own doing.
+  // Each visit is a new page, without state of the last one. A page may replace its query
+  // without a visit.
   const [{ place, visit }, setVisit] = useState(() => ({ place: parsePlace(location.hash), visit: 0 }));
   useEffect(() => {
     const change = () => setVisit((v) => ({ place: parsePlace(location.hash), visit: v.visit + 1 }));
@@ -100,7 +101,7 @@ function Dashboard() {
   }, []);
   const first = useRef(true);
   useEffect(() => {
-    // Whoever came to a new page begins at its title, not where the last one was left.
+    // A new page starts with the focus at its title.
     if (!first.current) {
       document.getElementById("title")?.focus({ preventScroll: true });
       scrollTo(0, 0);
@@ -115,7 +116,7 @@ function Dashboard() {
       <a
         class="skip" href="#main"
         onClick={(e) => {
-          e.preventDefault(); // the fragment is the place
+          e.preventDefault(); // the fragment is the address of the page
           document.getElementById("main")?.focus();
         }}
       >

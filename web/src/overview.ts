@@ -51,7 +51,7 @@ export function refused(r: PaceNow): number {
   return sum;
 }
 
-/** What is refused or dropped, by reason, the most first. */
+/** What is refused or dropped, by reason, most frequent first. */
 export const losses = (results: Record<string, number>): [string, number][] =>
   Object.entries(results).filter(([k, n]) => k !== "ok" && n >= 0.05).sort((a, b) => b[1] - a[1]);
 

@@ -1,12 +1,12 @@
-// Questions to lbd whose answers may be late.
+// Calls of lbd, of which only the last response counts.
 
 import { useEffect, useRef } from "preact/hooks";
 
-/** Question is asked again and again; only the answer to the last one is heard. */
+/** Question is a repeated call; only the response to the last one is used. */
 export class Question {
   private abort = new AbortController();
 
-  /** Asks, and gives up what was asked before. */
+  /** Calls, and cancels the previous call. */
   ask<T>(how: (signal: AbortSignal) => Promise<T>, answered: (answer: T) => void, refused: (why: unknown) => void): void {
     this.drop();
     const { signal } = this.abort;
@@ -16,14 +16,14 @@ export class Question {
     );
   }
 
-  /** Gives up what was asked. */
+  /** Cancels the call. */
   drop(): void {
     this.abort.abort();
     this.abort = new AbortController();
   }
 }
 
-/** A question that is given up when the component goes. */
+/** A question that is canceled when the component is removed. */
 export function useQuestion(): Question {
   const question = useRef(new Question()).current;
   useEffect(() => () => question.drop(), []);
@@ -31,8 +31,8 @@ export function useQuestion(): Question {
 }
 
 /**
- * Round asks at once, every so often, and soon after somebody says so: one question at a
- * time, so that no answer is older than what is known already.
+ * Round calls at once, periodically, and soon after a call of "soon": one call at a time, so
+ * that no response is older than the last one.
  */
 export class Round {
   private timer?: ReturnType<typeof setTimeout>;
@@ -45,9 +45,9 @@ export class Round {
   private readonly least: number;
 
   /**
-   * @param how asks, and takes the answer; it should not reject
-   * @param every from one question to the next, in milliseconds
-   * @param least what is between two at least, however often somebody says "soon"
+   * @param how calls, and handles the response; it must not reject
+   * @param every the period, in milliseconds
+   * @param least the minimum time between two calls, in milliseconds
    */
   constructor(how: (signal: AbortSignal) => Promise<void>, every: number, least = 1000) {
     this.how = how;
@@ -57,7 +57,7 @@ export class Round {
   }
 
   soon(): void {
-    if (this.asking) this.wanted = true; // what it answers may be from before
+    if (this.asking) this.wanted = true; // its response may be older
     else this.after(this.least);
   }
 
@@ -83,8 +83,8 @@ export class Round {
 }
 
 /**
- * Asks while the page is seen: at once, every so often, and when what it returns is
- * called. Another key is another question.
+ * Calls while the page is visible: at once, periodically, and when the returned function is
+ * called. Another key starts another round.
  */
 export function useRound<T>(
   ask: (signal: AbortSignal) => Promise<T>, every: number, key: string, answered: (answer: T) => void, refused: (why: unknown) => void,

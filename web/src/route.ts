@@ -1,5 +1,5 @@
-// Places of the dashboard: #/clusters/orders?x=y. They are in the fragment, so that
-// the page works under any prefix that a proxy puts before it.
+// Addresses of pages: #/clusters/orders?x=y. They are in the fragment, so that the dashboard
+// works under any path prefix of a proxy.
 
 export interface Place {
   path: string[];
@@ -20,17 +20,17 @@ export function href(path: string[], query?: Record<string, string | undefined>)
 
 export const clusterHref = (name: string, target?: string) => href(["clusters", name], { target });
 
-/** Replaces what the place says after "?": the page that says so is the same, and no new entry of the history. */
+/** Replaces the query of the address, without a new page or history entry. */
 export function replaceQuery(path: string[], query: Record<string, string | undefined>): void {
   history.replaceState(history.state, "", href(path, query));
 }
 
-/** Notes in the history which row of this page leads on, for whoever comes back. */
+/** Stores in the history which row of this page was opened. */
 export function leaveAt(row: string): void {
   history.replaceState({ row }, "");
 }
 
-/** The row that somebody who comes back to this page left it at. */
+/** The stored row of this page, after going back. */
 export function leftAt(): string | null {
   const state: unknown = history.state;
   return typeof state === "object" && state !== null && "row" in state && typeof state.row === "string" ? state.row : null;

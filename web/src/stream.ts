@@ -1,15 +1,15 @@
-// Server-sent events that survive what breaks them.
+// Server-sent events that reconnect.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { now, told } from "./clock.ts";
+import { learnFromTime, now } from "./clock.ts";
 
 /**
- * How a stream is doing. What it tells was known until "since", by lbd's clock: paused is
- * while the page is hidden; waiting is what a page says where there is nothing to be told.
+ * The state of a stream. Its data was current until "since", by lbd's clock. A stream is
+ * paused while the page is hidden. A page is waiting if there is nothing to stream.
  */
 export type Liveness = { state: "live" } | { state: "connecting" | "reconnecting" | "paused" | "waiting"; since: number };
 
-/** Until when what a stream tells is known, by lbd's clock. */
+/** The time until which the data of a stream is current, by lbd's clock. */
 export const knownUntil = (l: Liveness, time: number) => (l.state === "live" ? time : l.since);
 
 export interface Message {
@@ -23,23 +23,23 @@ export interface StreamOptions {
   types: string[];
   onMessage(m: Message): void;
   onLiveness(l: Liveness): void;
-  /** The server does not stream now: says why, if anybody asks it otherwise. */
+  /** Called when the server refuses the stream: another call may return the reason. */
   onRefused(): void;
 }
 
-/** What is refused is asked for again after so long, in milliseconds. */
+/** Bounds of the retry interval after a refusal, in milliseconds. */
 const firstWait = 1000;
 const longestWait = 5000;
 
-/** lbd lets no stream be silent for longer than half of this, in milliseconds. */
+/** A stream that is silent for this time, in milliseconds, is reconnected: lbd sends a heartbeat every 15 s. */
 const silence = 30_000;
-/** Since when a stream is longer silent than lbd ever is, which tells that it is alive every 15 s. */
+/** A stream that is silent for longer, in milliseconds, has probably lost its connection. */
 const overdue = 20_000;
 
 /**
- * Stream is one EventSource that is opened anew when it is refused (the browser
- * does so itself only when a connection breaks) or silent for too long, and that is
- * closed while the page is hidden. It resumes after the last event seen.
+ * Stream is an EventSource that reconnects when it is refused (browsers do so only when a
+ * connection breaks) or silent for too long, and is closed while the page is hidden. It
+ * resumes after the last received event.
  */
 export class Stream {
   private source?: EventSource;
@@ -50,9 +50,9 @@ export class Stream {
   private liveness: Liveness = { state: "connecting", since: now() };
   private broken = false;
   private closed = false;
-  /** When the stream was asked for or last heard of, by the clock here; and by lbd's. */
+  /** The time of the last message or connection attempt, by this clock and by lbd's. */
   private since = 0;
-  private heard = now();
+  private lastMessage = now();
   private readonly o: StreamOptions;
 
   constructor(o: StreamOptions) {
@@ -81,10 +81,10 @@ export class Stream {
     this.o.onLiveness(this.liveness);
   }
 
-  /** Until when what was told is known to be so: a break may be noticed long after it was, as by who was asleep. */
+  /** The time until which the data is current: a sleeping computer notices a break late. */
   private knownUntil(): number {
     const until = knownUntil(this.liveness, now());
-    return this.liveness.state === "live" && until - this.heard > overdue ? this.heard : until;
+    return this.liveness.state === "live" && until - this.lastMessage > overdue ? this.lastMessage : until;
   }
 
   private disconnect(): void {
@@ -98,28 +98,28 @@ export class Stream {
     if (this.closed) return;
     this.disconnect();
     this.is(this.broken ? "reconnecting" : "connecting");
-    // A new EventSource cannot set the header that the browser sends when it reconnects.
+    // A new EventSource cannot set Last-Event-ID, which browsers send when they reconnect.
     const mark = this.lastEventId && `${this.o.url.includes("?") ? "&" : "?"}last_event_id=${encodeURIComponent(this.lastEventId)}`;
     const source = new EventSource(this.o.url + mark);
     this.source = source;
-    this.listen();
+    this.restartWatchdog();
     source.onopen = () => {
       this.wait = firstWait;
       this.broken = false;
-      this.heard = now();
+      this.lastMessage = now();
       this.liveness = { state: "live" };
       this.o.onLiveness(this.liveness);
     };
     source.onerror = () => this.fail(source);
     source.addEventListener("heartbeat", (e) => {
       if (source !== this.source) return;
-      told(Date.parse((JSON.parse((e as MessageEvent<string>).data) as { time: string }).time), this.since);
-      this.listen();
+      learnFromTime(Date.parse((JSON.parse((e as MessageEvent<string>).data) as { time: string }).time), this.since);
+      this.restartWatchdog();
     });
     for (const type of this.o.types) {
       source.addEventListener(type, (e) => {
         if (source !== this.source) return;
-        this.listen();
+        this.restartWatchdog();
         const m = e as MessageEvent<string>;
         if (m.lastEventId) this.lastEventId = m.lastEventId;
         this.o.onMessage({ type, id: m.lastEventId, data: JSON.parse(m.data) as unknown });
@@ -127,14 +127,14 @@ export class Stream {
     }
   }
 
-  /** Waits for the next sign of life. */
-  private listen(): void {
+  /** Waits for the next message. */
+  private restartWatchdog(): void {
     this.since = Date.now();
-    this.heard = now();
+    this.lastMessage = now();
     clearTimeout(this.watchdog);
     this.watchdog = setTimeout(() => {
       this.broken = true;
-      if (this.liveness.state === "live") this.is("reconnecting", this.heard);
+      if (this.liveness.state === "live") this.is("reconnecting", this.lastMessage);
       this.o.onRefused();
       this.connect();
     }, silence);
@@ -144,8 +144,8 @@ export class Stream {
     if (source !== this.source) return;
     this.broken = true;
     this.is("reconnecting");
-    this.listen();
-    if (source.readyState !== EventSource.CLOSED) return; // the browser tries again
+    this.restartWatchdog();
+    if (source.readyState !== EventSource.CLOSED) return; // the browser retries
     this.o.onRefused();
     clearTimeout(this.watchdog);
     clearTimeout(this.retry);
@@ -155,9 +155,9 @@ export class Stream {
 }
 
 /**
- * useStream keeps one stream open while the component is shown. Handlers may change
- * without the stream being opened anew; another URL opens another one. onLiveness is
- * called before the messages of the stream that it tells of.
+ * useStream keeps a stream open while the component is shown. Handlers may change without a
+ * new connection; another URL opens another stream. onLiveness is called before the messages
+ * of the stream.
  */
 export function useStream(
   url: string | null,

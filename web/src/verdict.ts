@@ -1,19 +1,19 @@
-// What lbd says of a text before it is pushed, and pushing it.
+// Validation of a text by a dry run, and its push.
 
 import { call, clusterPath, Refusal, withQuery } from "./api.ts";
 import { contentType, formatOf, readDocument, type Document, type Kind, type Message } from "./document.ts";
 import type { Problem, PushAnswer } from "./model.ts";
 
-/** Where a text is pushed to: a snapshot adds, "replace" also removes what it does not name. */
+/** The target of a push: a snapshot adds resources, "replace" also removes those that it does not have. */
 export type Where = Kind | "replace";
 
-/** What is live now, and what it is known by. */
+/** The current version, and its ETag. */
 export interface LiveDocument {
   value: Message | null;
   etag?: string;
 }
 
-/** What is asked about. */
+/** The text and the options of its push. */
 export interface Asked {
   body: string;
   where: Where;
@@ -23,7 +23,7 @@ export interface Asked {
 
 export const same = (a: Asked, b: Asked) => a.body === b.body && a.where === b.where && a.cluster === b.cluster && a.allowEmpty === b.allowEmpty;
 
-/** Of answer and problem there is one. */
+/** Either answer or problem is set. */
 export interface Verdict extends Asked {
   document: Document | null;
   live: LiveDocument;
@@ -31,7 +31,7 @@ export interface Verdict extends Asked {
   problem?: Problem;
 }
 
-/** Where it is pushed to, and where what is live is read. */
+/** The path to push to, and to read the current version from. */
 export const pathOf = (where: Where, cluster: string) =>
   where === "endpoints" ? clusterPath(cluster, "/endpoints") : where === "config" ? clusterPath(cluster, "/config") : "v1/snapshot";
 const methodOf = (where: Where) => (where === "snapshot" ? "POST" : "PUT");
@@ -46,7 +46,7 @@ async function liveDocument(where: Where, cluster: string, signal: AbortSignal):
   }
 }
 
-/** Sends it as what was live allows: where somebody else has pushed since, it is refused. */
+/** Pushes on condition that the current version has not changed. */
 export function send(v: Asked & { live: LiveDocument }, dryRun: boolean, maxRemoved?: number, signal?: AbortSignal) {
   const condition: Record<string, string> = v.live.etag ? { "If-Match": v.live.etag } : { "If-None-Match": "*" };
   const query = { dry_run: dryRun, allow_empty: v.allowEmpty, max_removed: v.where === "replace" && maxRemoved !== undefined ? String(maxRemoved) : undefined };
@@ -55,10 +55,10 @@ export function send(v: Asked & { live: LiveDocument }, dryRun: boolean, maxRemo
   });
 }
 
-/** How often it is asked again where somebody else pushes between two questions. */
+/** The maximum number of retries if the resource changes between two calls. */
 const mostRounds = 3;
 
-/** Asks what pushing it would do. It rejects where lbd does not say. */
+/** Runs a push as a dry run. It rejects if lbd returns no result. */
 export async function judge(asked: Asked, signal: AbortSignal): Promise<Verdict> {
   for (let round = 1; ; round++) {
     const [document, live] = await Promise.all([readDocument(asked.body), liveDocument(asked.where, asked.cluster, signal)]);
@@ -69,7 +69,7 @@ export async function judge(asked: Asked, signal: AbortSignal): Promise<Verdict>
     } catch (e) {
       if (!(e instanceof Refusal)) throw e;
       if (e.problem.code === "precondition_failed" && round < mostRounds) continue;
-      // What is no answer of lbd's, or says that there are too many, judges nothing.
+      // A response of a proxy, or a rate limit, is not a result.
       if (e.problem.status === 0 || e.problem.status === 429 || e.problem.status >= 500) throw e;
       v.problem = e.problem;
       return v;

@@ -131,7 +131,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
           return;
         }
         default:
-          setGone("The cluster is no more: it was removed while you looked.");
+          setGone("The cluster was removed while this page was open.");
           askEvents();
       }
     },
@@ -172,7 +172,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
         </nav>
       </div>
       {(error || gone) && <Alert>{error || gone}</Alert>}
-      {!state && !gone && !error && <p role="status">Asking lbd…</p>}
+      {!state && !gone && !error && <p role="status">Loading…</p>}
       {state && !gone && <Details state={state} counts={counts} history={history} events={events} now={now} until={until} chosen={chosen} onChoose={setChosen} />}
       {state && gone && <Happened events={events} />}
     </div>
@@ -204,7 +204,7 @@ function Details({ state, counts, history, events, now, until, chosen, onChoose 
         {h.lost.map((l) => (
           <p key={l.slice(0, 12)}>{l}</p>
         ))}
-        {state.stale && <p>What is known of it may be old: its source is away.</p>}
+        {state.stale && <p>This may be outdated: the source of the cluster is unreachable.</p>}
       </div>
       <div class="halves">
         <section aria-labelledby="tree-title" class="where-part">
@@ -214,7 +214,7 @@ function Details({ state, counts, history, events, now, until, chosen, onChoose 
         </section>
         <section aria-labelledby="chart-title" class="charts">
           <div class="chart-head">
-            <h2 id="chart-title">What it did</h2>
+            <h2 id="chart-title">History</h2>
             <fieldset>
               <legend class="unseen">Time that the charts show</legend>
               {windows.map((w, i) => (
@@ -236,7 +236,7 @@ function Details({ state, counts, history, events, now, until, chosen, onChoose 
 function Happened({ events }: { events: LbdEvent[] }) {
   return (
     <section aria-labelledby="event-title">
-      <h2 id="event-title">What happened</h2>
+      <h2 id="event-title">Events</h2>
       <Lately events={events} />
     </section>
   );
@@ -406,7 +406,7 @@ const breakable = (policy: string) => policy.split("/").map((p, i) => (i === 0 ?
 function Connected({ of }: { of: Pick<ClusterState, "connect_mode" | "notice_time" | "security"> }) {
   return (
     <>
-      {of.connect_mode ? `${of.connect_mode}; a lost one is noticed within ${of.notice_time}` : "none"}
+      {of.connect_mode ? `${of.connect_mode}; a lost connection is detected within ${of.notice_time}` : "none"}
       {of.security ? <div>{secured(of.security)}</div> : of.connect_mode === "tls" && <div>{securedByMode}</div>}
     </>
   );
@@ -415,15 +415,15 @@ function Connected({ of }: { of: Pick<ClusterState, "connect_mode" | "notice_tim
 /** How connections are secured, in words. */
 function secured(s: SecurityState): string {
   const sent = [s.auto_host_sni && "the endpoint's hostname", s.sni].filter(Boolean).join(", else ");
-  const borne = s.auto_sni_san_validation && sent ? "that name" : s.san && s.san.length > 0 ? s.san.join(" or ") : "any name";
-  const out = [`trusts a certificate of ${s.root ? `the roots of ${s.root}` : "the system's roots"} that bears ${borne}`];
-  if (sent) out.unshift(`asks for ${sent}`);
-  if (s.identity) out.push(`shows the certificate of ${s.identity}`);
+  const required = s.auto_sni_san_validation && sent ? "the SNI name" : (s.san ?? []).join(" or ");
+  const out = [`trusts ${s.root ? `the roots of ${s.root}` : "the system's roots"}`, required ? `requires ${required}` : "accepts any name"];
+  if (sent) out.unshift(`SNI ${sent}`);
+  if (s.identity) out.push(`sends the certificate of ${s.identity}`);
   return `TLS: ${out.join(", ")}`;
 }
 
 /** Of the connect mode tls alone. */
-const securedByMode = "TLS: trusts a certificate of the system's roots that bears the endpoint's hostname, or the host of its address";
+const securedByMode = "TLS: trusts the system's roots, requires the endpoint's hostname, or the host of its address";
 
 /** The last events without the many of connections; the breaker's are counted together. */
 function Lately({ events }: { events: LbdEvent[] }) {

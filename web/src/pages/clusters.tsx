@@ -85,7 +85,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
   const columns: Column<Row>[] = [
     { id: "name", title: "Cluster", cell: (r) => <a href={clusterHref(r.c.name)} title={r.c.name} onClick={() => leaveAt(r.name)}>{r.c.name}</a> },
     {
-      id: "state", title: "State", hint: "the worst first",
+      id: "state", title: "State", hint: "worst first",
       cell: (r) => (
         <>
           <State of={r.c.state} />
@@ -105,20 +105,20 @@ export function Clusters({ query }: { query: URLSearchParams }) {
       ),
     },
     {
-      id: "ready", title: "Ready", numeric: true, hint: "endpoints that are READY, of those of the priority in use; then how many the other priorities have",
+      id: "ready", title: "Ready", numeric: true, hint: "READY endpoints of all endpoints of the priority in use; then the number in other priorities",
       cell: (r) => <Ready r={r} />,
     },
     { id: "picks", title: "Picks/s", numeric: true, cell: (r) => rate(r.picks) },
     {
-      id: "success", title: "Succeed", numeric: true, hint: "the part of its picks that get an endpoint",
+      id: "success", title: "Succeed", numeric: true, hint: "share of its picks that get an endpoint",
       cell: (r) => <Succeed of={r} />,
     },
     {
-      id: "losses", title: "Refused and dropped", hint: "picks per second that get no endpoint, by reason, the most first",
+      id: "losses", title: "Refused and dropped", hint: "picks per second that get no endpoint, by reason, most frequent first",
       cell: (r) => <Losses of={r.results} most={1} />,
     },
     {
-      id: "breaker", title: "Breaker", numeric: true, hint: "requests in flight of at most so many",
+      id: "breaker", title: "Breaker", numeric: true, hint: "requests in flight and their limit",
       cell: (r) => {
         const b = r.breaker;
         if (!b) return "–";
@@ -192,7 +192,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
           remember(search, filter, s);
         }}
         empty={
-          !loaded ? "Asking lbd…" : overview.size > 0 ? "No cluster is like that." : (
+          !loaded ? "Loading…" : overview.size > 0 ? "No cluster matches." : (
             <>
               There is no cluster yet. <a href="#/push">Push</a> the endpoints of one.
             </>

@@ -1,4 +1,4 @@
-// What happened, the newest first.
+// Events, newest first.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, says, withQuery } from "../api.ts";
@@ -15,16 +15,16 @@ const firstLoad = 1000;
 const most = 5000;
 const page = 200;
 
-/** A name that is longer is no cluster's. */
+/** The maximum length of a cluster name. */
 const longestName = 512;
 
-/** How long somebody types before lbd is asked, in milliseconds. */
+/** Delay of a search after the last key, in milliseconds. */
 const pause = 150;
 
-/** Those that are hidden at first: there are very many of them. */
+/** Types that are hidden by default, because they are frequent. */
 const noisy: EventType[] = ["connection_changed", "circuit_breaker_opened", "circuit_breaker_closed"];
 
-/** How far back lbd was asked for events of the types, of any cluster. */
+/** How far back the page has searched for events of the types, of any cluster. */
 interface Looked {
   /** What was asked. */
   of: string;
@@ -58,7 +58,7 @@ export function Events({ query }: { query: URLSearchParams }) {
       question.drop();
       return;
     }
-    // The last of all, and those that many others may have pushed out of these.
+    // The last events, and those of the cluster or target, which other events may have evicted.
     const exact = name.length <= longestName ? name : "";
     const about = [{}, exact && { cluster: exact }, target && { target, cluster: exact }].filter((q) => typeof q === "object");
     question.ask(
@@ -78,7 +78,7 @@ export function Events({ query }: { query: URLSearchParams }) {
     ["event", "resync"],
     (m) => {
       if (m.type === "resync") {
-        log.doubt();
+        log.invalidate();
         load();
       } else {
         log.add([m.data as LbdEvent]);
@@ -87,7 +87,7 @@ export function Events({ query }: { query: URLSearchParams }) {
     },
     load,
   );
-  // A stream that opens does not tell what happened before.
+  // A stream does not start with past events.
   useEffect(() => {
     const timer = setTimeout(load, last ? pause : 0);
     return () => clearTimeout(timer);
@@ -160,8 +160,8 @@ export function Events({ query }: { query: URLSearchParams }) {
           ))}
         </fieldset>
       </form>
-      {type.length === 0 && <p>No type is chosen.</p>}
-      {!looked && type.length > 0 && !error && <p>Asking lbd…</p>}
+      {type.length === 0 && <p>No type is selected.</p>}
+      {!looked && type.length > 0 && !error && <p>Loading…</p>}
       {looked && type.length > 0 && chosen.length === 0 && <p>{nothing(looked, name, target)}</p>}
       <EventRows events={chosen.slice(0, shown)} withCluster today={false} />
       <p class="more">
@@ -175,7 +175,7 @@ export function Events({ query }: { query: URLSearchParams }) {
             Go further back
           </button>
         )}
-        {looked?.oldest && !looked.all && chosen.length > 0 && <span>Looked through: {lookedThrough(looked)}.</span>}
+        {looked?.oldest && !looked.all && chosen.length > 0 && <span>Searched: {lookedThrough(looked)}.</span>}
       </p>
     </>
   );
@@ -183,9 +183,9 @@ export function Events({ query }: { query: URLSearchParams }) {
 
 const lookedThrough = (l: Looked) => `the last ${count(l.count)} events of these types, back to ${l.oldest ? dayAndClock(Date.parse(l.oldest.time)) : ""}`;
 
-/** How much it says that nothing was found. */
+/** What it means that nothing was found. */
 function nothing(l: Looked, cluster: string, target: string): string {
-  if (l.all) return "Nothing like that has happened since lbd started, as far as it remembers.";
-  const nor = [cluster && "of a cluster of just that name", target && "in the tree of that target"].filter(Boolean).join(" ");
-  return `Nothing like that is among ${lookedThrough(l)}.${nor && ` Nor does lbd remember any ${nor}.`}`;
+  if (l.all) return "No matching event since lbd started, among the events that it keeps.";
+  const nor = [cluster && "of a cluster with exactly this name", target && "in the tree of this target"].filter(Boolean).join(" ");
+  return `No match in ${lookedThrough(l)}.${nor && ` lbd keeps no event ${nor}.`}`;
 }

@@ -1,4 +1,4 @@
-// One pick, and the way it went, drawn step by step.
+// One pick, drawn step by step.
 
 import { useEffect, useState } from "preact/hooks";
 import { get, Refusal, says, withQuery } from "../api.ts";
@@ -10,7 +10,7 @@ import { useQuestion } from "../question.ts";
 import { clusterHref, replaceQuery } from "../route.ts";
 
 interface Outcome {
-  /** What was asked for. */
+  /** The request. */
   of: string;
   answer?: PickAnswer & { cluster?: string };
   problem?: Problem;
@@ -31,7 +31,7 @@ export function Explain({ query }: { query: URLSearchParams }) {
   const picked = useQuestion();
 
   useEffect(() => {
-    // Names to choose from; typing one works without.
+    // Suggestions of names.
     offered.ask(
       (signal) => of === "cluster"
         ? get<ClusterList>("v1/clusters?limit=1000", signal).then((l) => l.clusters.map((c) => c.name))
@@ -56,19 +56,19 @@ export function Explain({ query }: { query: URLSearchParams }) {
       }
     }
     const url = withQuery("pick", asked);
-    if (busy === url) return; // it counts as a pick: once is enough
+    if (busy === url) return; // it counts as a pick
     setBusy(url);
     if (outcome?.of !== url) setOutcome(null);
-    const told = (o: Omit<Outcome, "of">) => {
+    const show = (o: Omit<Outcome, "of">) => {
       setOutcome({ of: url, ...o });
       setBusy("");
     };
     picked.ask(
       (signal) => get<PickAnswer>(url, signal),
-      (answer) => told({ answer, steps: answer.explain ?? [] }),
+      (answer) => show({ answer, steps: answer.explain ?? [] }),
       (why) => {
         const problem = why instanceof Refusal ? why.problem : unread(why);
-        told({ problem, steps: problem.explain ?? [] });
+        show({ problem, steps: problem.explain ?? [] });
       },
     );
   };
@@ -128,7 +128,7 @@ export function Explain({ query }: { query: URLSearchParams }) {
           Pick once
         </button>
       </form>
-      <p role="status" class={busy && !outcome ? "" : "unseen"}>{busy ? "Asking lbd… A pick that has to wait is told when it is over." : outcome ? inShort(outcome) : ""}</p>
+      <p role="status" class={busy && !outcome ? "" : "unseen"}>{busy ? "Waiting for the pick…" : outcome ? inShort(outcome) : ""}</p>
       {outcome && (
         <section aria-labelledby="outcome" class={`decision ${outcome.problem ? "refused" : "picked"}`}>
           <h2 id="outcome">
@@ -149,7 +149,7 @@ export function Explain({ query }: { query: URLSearchParams }) {
               <End outcome={outcome} />
             </ol>
           ) : (
-            outcome.problem && <p>{answered(outcome.problem) ? "The request was refused before any decision was made." : "Whether lbd picked is not known."}</p>
+            outcome.problem && <p>{answered(outcome.problem) ? "The request was refused before any decision was made." : "It is unknown whether lbd made a pick."}</p>
           )}
         </section>
       )}
@@ -188,7 +188,7 @@ function StepCard({ step }: { step: Step }) {
   );
 }
 
-/** The steps whose picture says all that is to be said. */
+/** The steps whose picture needs no text. */
 const drawn = new Set<Step["step"]>(["cluster", "leaf", "priority", "drop", "circuit_breaker"]);
 
 function Picture({ step }: { step: Step }) {
@@ -218,11 +218,11 @@ function Picture({ step }: { step: Step }) {
       <ul class="priorities">
         {l.passed_over.map((o) => (
           <li key={o.cluster} class="passed">
-            <a href={clusterHref(o.cluster)}>{o.cluster}</a> <State of={o.state} /> passed over: {brief(o.why)}
+            <a href={clusterHref(o.cluster)}>{o.cluster}</a> <State of={o.state} /> skipped: {brief(o.why)}
           </li>
         ))}
         <li class="taken">
-          <a href={clusterHref(l.cluster)}>{l.cluster}</a> <State of={l.state} /> in use: its drops and its circuit breaker hold
+          <a href={clusterHref(l.cluster)}>{l.cluster}</a> <State of={l.state} /> in use: its drops and circuit breaker apply
         </li>
       </ul>
     );
@@ -234,7 +234,7 @@ function Picture({ step }: { step: Step }) {
         {p.passed_over.map((o) => (
           <li key={o.priority} class="passed">
             <b>{o.priority}</b>
-            {o.cluster && ` of ${o.cluster}`} <State of={o.state} /> passed over: {brief(o.why)}
+            {o.cluster && ` of ${o.cluster}`} <State of={o.state} /> skipped: {brief(o.why)}
           </li>
         ))}
         <li class="taken">
@@ -298,7 +298,7 @@ function Picture({ step }: { step: Step }) {
         ) : (
           e.address && e.rotation > 0 && <Rotation of={e.rotation} index={e.index} />
         )}
-        {e.address ? <code class="address">{e.address}</code> : <b>none is left</b>}
+        {e.address ? <code class="address">{e.address}</code> : <b>no endpoint is left</b>}
       </>
     );
   }

@@ -16,8 +16,8 @@ import { type Asked, judge, pathOf, same, send, type Verdict, type Where } from 
 const places: Record<Where, { label: string; hint: string }> = {
   endpoints: { label: "endpoints of a cluster", hint: "a ClusterLoadAssignment" },
   config: { label: "config of a cluster", hint: "a Cluster" },
-  snapshot: { label: "many: add and replace", hint: "a bundle: what it does not name stays" },
-  replace: { label: "many: replace all", hint: "a bundle: what it does not name is removed" },
+  snapshot: { label: "bundle: add and replace", hint: "resources that are not in the bundle stay" },
+  replace: { label: "bundle: replace all", hint: "resources that are not in the bundle are removed" },
 };
 
 export function Push({ query }: { query: URLSearchParams }) {
@@ -61,7 +61,7 @@ export function Push({ query }: { query: URLSearchParams }) {
     if (file) await take(await file.text());
   };
   const load = () => {
-    if (body.trim() && !done && !confirm("Put what was pushed in the place of what you typed?")) return;
+    if (body.trim() && !done && !confirm("Replace your text with the pushed resource?")) return;
     loaded.ask(
       (signal) => call(pathOf(where, cluster), { headers: { Accept: "application/yaml" }, signal }, (r) => r.text()),
       (a) => void take(a.body),
@@ -112,12 +112,12 @@ export function Push({ query }: { query: URLSearchParams }) {
         setError("");
         result.current?.focus();
       } else {
-        setError(`The text was pushed as it was before you changed it: ${plural(answer.changes.length, "resource")} changed.`);
+        setError(`The text was pushed without your latest changes: ${plural(answer.changes.length, "resource")} changed.`);
         askAgain();
       }
     } catch (e) {
       if (e instanceof Refusal && e.problem.code === "precondition_failed") {
-        setError("Somebody else changed it in the meantime; nothing was overwritten. Below is the difference to what is live now.");
+        setError("The resource was changed in the meantime; nothing was pushed. Below is the difference to the current version.");
       } else {
         setError(says(e));
       }
@@ -139,7 +139,7 @@ export function Push({ query }: { query: URLSearchParams }) {
       <Title text="Push" />
       {otherDrafts(place).length > 0 && (
         <p>
-          Typed and not pushed yet:{" "}
+          Drafts:{" "}
           {otherDrafts(place).map((p, i) => (
             <span key={p}>
               {i > 0 && ", "}
@@ -205,26 +205,26 @@ export function Push({ query }: { query: URLSearchParams }) {
           <Editor body={body} rules={errors} warnings={warnings} onInput={(text) => void take(text)} area={editor} />
           <section class="verdict" aria-labelledby="verdict-title">
             <h2 id="verdict-title" ref={result} tabIndex={-1}>
-              {done ? "Pushed" : "What it would do"}
+              {done ? "Pushed" : "Effect"}
             </h2>
             {error && <Alert>{error}</Alert>}
             <div role="status">
               {done ? (
                 <p>
-                  {done.changes.length > 0 ? `It holds: ${plural(done.changes.length, "resource")} changed.` : "It holds; nothing was different."}{" "}
+                  {done.changes.length > 0 ? `Applied: ${plural(done.changes.length, "resource")} changed.` : "Applied; nothing changed."}{" "}
                   {single && <a href={clusterHref(cluster)}>See {cluster}</a>}
                 </p>
               ) : nameless ? (
-                <p>A cluster that is called {cluster} has no path of its own: push it in a bundle.</p>
+                <p>A cluster named {cluster} has no URL: push it in a bundle.</p>
               ) : !ready ? (
                 <p>Paste, type or drop a resource: JSON or YAML.</p>
               ) : !fresh && unjudged ? (
-                <p class="refusal">What it would do is not known: {unjudged}</p>
+                <p class="refusal">The effect is unknown: {unjudged}</p>
               ) : !fresh ? (
-                <p>Asking lbd…</p>
+                <p>Loading…</p>
               ) : problem ? (
                 <p class="refusal">
-                  {errors.length > 0 ? `It would be refused: ${plural(errors.length, "broken rule")}.` : `It would be refused: ${problem.detail}`}
+                  {errors.length > 0 ? `It would be rejected: ${plural(errors.length, "error")}.` : `It would be rejected: ${problem.detail}`}
                 </p>
               ) : (
                 <p>It can be applied.</p>
@@ -235,10 +235,10 @@ export function Push({ query }: { query: URLSearchParams }) {
                 Ask again
               </button>
             )}
-            {errors.length > 0 && <Rules rules={errors} onGo={goTo} label="Broken rules" />}
+            {errors.length > 0 && <Rules rules={errors} onGo={goTo} label="Errors" />}
             {problem?.code === "blocked" && errors.length === 0 && (
               <label class="choice plain">
-                <input type="checkbox" checked={allowEmpty} onChange={(e) => setAllowEmpty(e.currentTarget.checked)} /> leave it without a usable endpoint all the same
+                <input type="checkbox" checked={allowEmpty} onChange={(e) => setAllowEmpty(e.currentTarget.checked)} /> allow no usable endpoint
               </label>
             )}
             {warnings.length > 0 && <Rules rules={warnings} onGo={goTo} label="Warnings" />}

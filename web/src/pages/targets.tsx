@@ -9,7 +9,7 @@ import { useRound } from "../question.ts";
 import { clusterHref, href } from "../route.ts";
 import { type Liveness, useStream } from "../stream.ts";
 
-const hosts: Record<string, string> = { flag: "--target", api: "the API", push: "a Listener that was pushed", file: "a Listener of a file" };
+const hosts: Record<string, string> = { flag: "--target", api: "the API", push: "a pushed Listener", file: "a Listener in a file" };
 
 /** Not all that changes is an event, such as routes: targets are asked for so often, in milliseconds. */
 const every = 5000;
@@ -51,7 +51,7 @@ export function Targets() {
       </div>
       {error !== null && <Alert>{says(error)}</Alert>}
       {targets && targets.length === 0 && (
-        <p>No target is hosted. A target is hosted by a flag, by the API, or by a Listener that was pushed or stands in a file.</p>
+        <p>No target is hosted. A flag, the API, or a Listener that is pushed or in a file hosts a target.</p>
       )}
       {targets && targets.length > 0 && (
         <div class="scroll" tabIndex={0} role="group" aria-label="Targets">
@@ -62,7 +62,7 @@ export function Targets() {
                 <th scope="col">state</th>
                 <th scope="col" class="number">clusters</th>
                 <th scope="col">hosted by</th>
-                <th scope="col">what is wrong</th>
+                <th scope="col">error</th>
               </tr>
             </thead>
             <tbody>

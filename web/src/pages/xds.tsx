@@ -36,13 +36,13 @@ export function Xds() {
     <>
       <Title text="xDS" />
       {error !== null && <Alert>{says(error)}</Alert>}
-      {status && !status.configured && <p>This lbd follows no management server: resources are pushed to it, or come from files.</p>}
+      {status && !status.configured && <p>This lbd uses no management server: resources come from pushes and files.</p>}
       {status && status.configured && (
         <>
           <p>
             lbd calls itself {status.node_id ? <code>{status.node_id}</code> : "nothing"}
             {status.bootstrap && <>, by {status.bootstrap}</>}.
-            {status.on_demand.known > 0 && ` ${plural(status.on_demand.known, "cluster")} of at most ${count(status.on_demand.max)} are asked for because picks named them.`}
+            {status.on_demand.known > 0 && ` ${plural(status.on_demand.known, "cluster")} of at most ${count(status.on_demand.max)} are in use on demand, because picks named them.`}
             {status.on_demand.unknown > 0 && ` ${plural(status.on_demand.unknown, "name")} of at most ${count(status.on_demand.max_unknown)} that picks named are not confirmed by any server.`}
           </p>
           <h2>Management servers</h2>
@@ -125,7 +125,7 @@ export function Xds() {
                   <th scope="col">state</th>
                   <th scope="col">version</th>
                   <th scope="col">age</th>
-                  <th scope="col">what is wrong</th>
+                  <th scope="col">error</th>
                 </tr>
               </thead>
               <tbody>
@@ -227,7 +227,7 @@ function ResourceRow({ r, now }: { r: XdsResource; now: number }) {
       <td>
         {r.rejected && (
           <>
-            refused{r.rejected.version && ` version ${r.rejected.version}`}: {r.rejected.reason}{" "}
+            rejected{r.rejected.version && ` version ${r.rejected.version}`}: {r.rejected.reason}{" "}
           </>
         )}
         {r.error && !r.rejected?.reason.includes(r.error) && r.error}

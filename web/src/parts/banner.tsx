@@ -13,12 +13,12 @@ const xds = { href: "#/xds", label: "xDS" };
 const events = { href: "#/events", label: "Events" };
 
 const words: Record<string, Words> = {
-  store_failing: { title: "The store fails", place: events },
-  shortage: { title: "lbd runs short of a resource", place: events },
+  store_failing: { title: "Store failing", place: events },
+  shortage: { title: "Resource shortage", place: events },
   server_unreachable: { title: "Management server unreachable", place: xds },
   resource_rejected: { title: "Resource rejected (NACK)", place: xds },
-  file_bad: { title: "Bad resource file", place: events },
-  change_held: { title: "Change held back", place: events },
+  file_bad: { title: "Invalid resource file", place: events },
+  change_held: { title: "Change held", place: events },
 };
 
 const wordsOf = (kind: string): Words => words[kind] ?? { title: kind.replaceAll("_", " ") };

@@ -71,9 +71,9 @@ export function Live({ of, now }: { of: Liveness; now: number }) {
     live: "live",
     reconnecting: "",
     paused: "paused",
-    waiting: "looking for it again every few seconds",
+    waiting: "retrying every few seconds",
   };
-  const text = of.state === "reconnecting" ? `reconnecting for ${span(now - of.since)}: what is shown may be old` : words[of.state];
+  const text = of.state === "reconnecting" ? `reconnecting for ${span(now - of.since)}: this page may be outdated` : words[of.state];
   return (
     <span class={`live is-${of.state}`}>
       <span aria-hidden="true">{of.state === "live" ? "●" : of.state === "reconnecting" ? "✕" : "○"}</span> {text}

@@ -16,7 +16,7 @@ export function Effects({ v, answer }: { v: Verdict; answer: PushAnswer }) {
   if (!v.document) {
     return (
       <>
-        <p>This page cannot read the text as lbd reads it: it shows no difference. {answer.changes.length > 0 && "lbd would change:"}</p>
+        <p>This page cannot parse the text, so it shows no differences. {answer.changes.length > 0 && "lbd would change:"}</p>
         <ul class="differences">
           {answer.changes.slice(0, 200).map((c) => (
             <li key={c.resource}>
@@ -81,9 +81,9 @@ function Sign({ change }: { change: string }) {
 
 function Differences({ of, isNew, changes }: { of: Difference[]; isNew: boolean; changes: boolean }) {
   return (
-    <section aria-label="The difference to what is live">
-      <h3>{isNew ? "New: nothing was pushed yet" : "The difference to what is live"}</h3>
-      {of.length === 0 && <p>{changes ? "lbd would change it, in nothing that this page can show." : "None."}</p>}
+    <section aria-label="Difference to the current version">
+      <h3>{isNew ? "New resource" : "Difference to the current version"}</h3>
+      {of.length === 0 && <p>{changes ? "lbd would change it, but this page cannot show the difference." : "None."}</p>}
       <ul class="differences">
         {of.slice(0, 200).map((d, i) => (
           <li key={i}>
@@ -103,13 +103,13 @@ function basisWords(basis: Basis, policy: string): string {
     case "weights":
       return "";
     case "hashes":
-      return "ring_hash sends each hash key to one endpoint: these are shares of the keys, and of picks as far as all keys are asked for alike.";
+      return "ring_hash sends each hash key to one endpoint: these are shares of the keys, and of picks if all keys are equally frequent.";
     case "endpoints":
-      return `Its policy, ${policy}, gives each endpoint as much, and heeds no locality's weight.`;
+      return `Its policy, ${policy}, gives each endpoint the same share and ignores locality weights.`;
     case "load":
-      return `Its policy, ${policy}, goes by what is in flight, and heeds no locality's weight: these are the shares while all endpoints are as busy.`;
+      return `Its policy, ${policy}, chooses by requests in flight and ignores locality weights: these are the shares while all endpoints are equally busy.`;
     case "unknown":
-      return policy ? `How its policy, ${policy}, shares picks out cannot be told before.` : "It has no policy that can be used: no share can be told.";
+      return policy ? `The shares of its policy, ${policy}, cannot be predicted.` : "It has no usable policy: shares cannot be predicted.";
   }
 }
 
@@ -140,7 +140,7 @@ function Shares({ cluster, after, asked, configToo = false }: { cluster: string;
         {used < 0 ? "No priority has a usable endpoint: picks would fail." : `While every usable endpoint is READY, picks go to priority ${used}.`}
         {lost > 0 && ` ${percent(lost)} of all picks are dropped before.`}
         {policy !== null && basis !== "weights" && ` ${basisWords(basis, policy)}`}
-        {configToo && " The same push changes its config: where that changes the policy, shares are others."}
+        {configToo && " The same push changes the config: another policy changes the shares."}
       </p>
       <div class="scroll" tabIndex={0} role="group" aria-label="Predicted shares by locality">
         <table>

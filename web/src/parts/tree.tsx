@@ -88,7 +88,7 @@ export function Tree({ state, lately, window, now }: Props) {
             <span role="columnheader">Where</span>
             <span role="columnheader">State</span>
             <span role="columnheader" class="number">Weight</span>
-            <span role="columnheader" title="the part of all picks that it gets now">Share</span>
+            <span role="columnheader" title="share of all picks now">Share</span>
             <span role="columnheader" class="number">Picks/s</span>
             <span role="columnheader">Why</span>
           </div>
@@ -189,7 +189,7 @@ function Cells({ r, lately, settled, standby, now }: { r: Row; lately: Rates | n
             {brief(p.why)}
             {p.error && !p.why.includes(p.error) && <span class="error"> {brief(p.error)}</span>}
             {r.position < r.siblings && <Countdown to={p.failover_at} now={now} what=" next priority starts" />}
-            <Countdown to={p.forget_at} now={now} what=" gives up its connections" />
+            <Countdown to={p.forget_at} now={now} what=" closes its connections" />
           </span>
         </>
       );

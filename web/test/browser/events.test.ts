@@ -1,4 +1,4 @@
-// What happened: found behind much else, as it happens, and of one tree.
+// Events: search, live updates, and the tree of a target.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -18,44 +18,44 @@ after(async () => {
 
 const put = (name: string, host = "10.0.0.1") => push(daemon, `/v1/clusters/${name}/endpoints`, endpointsOf({ a: [`${host}:80`] }));
 
-test("a cluster's events are found behind a thousand of others, and what was looked through is said", async (t) => {
+test("a search finds a cluster's events behind a thousand others, and shows its range", async (t) => {
   await put("quiet");
   for (let i = 0; i < 26; i++) await Promise.all(Array.from({ length: 40 }, (_, j) => put(`noisy-${j}`, `10.1.${i}.${j}`)));
   const { page, faults } = await visit(t, browser, daemon, "#/events?cluster=quiet&types=pushed");
   await has(page, /quiet/, ".event.pushed");
-  await has(page, /Looked through: the last 1,000 events of these types, back to \d{4}-\d\d-\d\d \d\d:\d\d:\d\d (UTC|[+−])/, ".more");
+  await has(page, /Searched: the last 1,000 events of these types, back to \d{4}-\d\d-\d\d \d\d:\d\d:\d\d (UTC|[+−])/, ".more");
   await page.fill('input[type="search"]', "nobody");
-  await has(page, /Nothing like that is among the last 1,000 events of these types, back to .*\. Nor does lbd remember any of a cluster of just that name\./);
+  await has(page, /No match in the last 1,000 events of these types, back to .*\. lbd keeps no event of a cluster with exactly this name\./);
   await page.click("text=Go further back");
-  await has(page, /Nothing like that has happened since lbd started, as far as it remembers\./);
+  await has(page, /No matching event since lbd started, among the events that it keeps\./);
   await page.fill('input[type="search"]', "QUIE");
   await has(page, /quiet/, ".event.pushed");
   await page.click('.choice:has-text("push") >> nth=0');
-  await has(page, /No type is chosen/);
+  await has(page, /No type is selected/);
   assert.deepEqual(faults, []);
 });
 
-test("what happens while lbd is asked for the past is not lost", async (t) => {
+test("events during the request for past events are shown", async (t) => {
   let answer = () => {};
   const held = new Promise<void>((open) => (answer = open));
   const { page, faults } = await visit(t, browser, daemon, "#/events", {}, (p) =>
     p.route("**/v1/events?*", async (route) => {
       const response = await route.fetch();
       await held;
-      await route.fulfill({ response }).catch(() => undefined); // it may be asked anew meanwhile
+      await route.fulfill({ response }).catch(() => undefined); // the page may have repeated the request
     }),
   );
   await has(page, /● live/, ".live");
   await put("meanwhile");
   await has(page, /meanwhile/, ".event.pushed");
-  assert.equal(await page.textContent(".sums"), "", "the past is still on its way");
+  assert.equal(await page.textContent(".sums"), "", "the list has not arrived");
   answer();
   await has(page, /events/, ".sums");
   await has(page, /meanwhile/, ".event.pushed");
   assert.deepEqual(faults, []);
 });
 
-test("the events of one target's tree are told apart", async (t) => {
+test("events are filtered by the tree of a target", async (t) => {
   await push(daemon, "/v1/snapshot", {
     resources: [
       {

@@ -1,4 +1,4 @@
-// Asking for a pick by the keyboard, and what the answer shows of very many.
+// A pick with the keyboard, and long lists in its explanation.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -17,7 +17,7 @@ after(async () => {
   await daemon?.stop();
 });
 
-test("the focus stays where the pick was asked for, which asks once", async (t) => {
+test("the focus stays at the button, which sends one pick", async (t) => {
   let asked = 0;
   let answer = () => {};
   const held = new Promise<void>((open) => (answer = open));
@@ -34,7 +34,7 @@ test("the focus stays where the pick was asked for, which asks once", async (t) 
   await page.keyboard.press("Enter");
   await page.waitForSelector('#pick[aria-disabled="true"]');
   await page.keyboard.press("Enter");
-  await has(page, /Asking lbd… A pick that has to wait/, '[role="status"]');
+  await has(page, /Waiting for the pick…/, '[role="status"]');
   assert.equal(await focused(), "pick");
   assert.equal(asked, 1, "a pick counts as one");
   assert.deepEqual(await violations(page), []);
@@ -54,11 +54,11 @@ test("the focus stays where the pick was asked for, which asks once", async (t) 
   await page.unroute("**/pick?*");
   await page.route("**/pick?*", (route) => route.abort());
   await page.keyboard.press("Enter");
-  await has(page, /Whether lbd picked is not known/);
+  await has(page, /It is unknown whether lbd made a pick/);
   assert.deepEqual(faults, []);
 });
 
-test("of very many localities the one that was drawn is listed", async (t) => {
+test("the drawn locality of many is listed", async (t) => {
   const zones = Object.fromEntries(Array.from({ length: 130 }, (_, i) => [`z${String(i).padStart(3, "0")}`, [`10.0.1.${i}:80`]]));
   const all = endpointsOf(zones);
   const weigh = (heavy: number) => ({ ...all, endpoints: all.endpoints.map((l, i) => ({ ...l, load_balancing_weight: i === heavy ? 1_000_000_000 : 1 })) });
@@ -75,7 +75,7 @@ test("of very many localities the one that was drawn is listed", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("what is chosen is seen in forced colours", async (t) => {
+test("the selection is visible in forced colors", async (t) => {
   const { page } = await visit(t, browser, daemon, "#/explain", { forcedColors: "active" });
   const colors = await page.$$eval(".switch .choice span", (all) => all.map((e) => getComputedStyle(e).color));
   assert.equal(new Set(colors).size, 2, colors.join());

@@ -1,4 +1,4 @@
-// What somebody sees who opens the dashboard because something is wrong.
+// The first screen when something is wrong.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -30,7 +30,7 @@ async function start(t: TestContext, ...flags: string[]): Promise<Daemon> {
 
 const phone = { viewport: { width: 360, height: 740 } };
 
-test("while every upstream is stopped, nothing succeeds, and the failing clusters come first", async (t) => {
+test("if every upstream is stopped, no pick succeeds and failing clusters are first", async (t) => {
   const d = await start(t);
   const up = await startUpstream();
   t.after(() => up.stop());
@@ -58,7 +58,7 @@ test("while every upstream is stopped, nothing succeeds, and the failing cluster
   assert.deepEqual(faults, []);
 });
 
-test("a failover is seen in the row, and an idle standby is no failure", async (t) => {
+test("a row shows a failover, and an idle standby is not a failure", async (t) => {
   const d = await start(t);
   const [first, second] = [await startUpstream(), await startUpstream()];
   t.after(() => Promise.all([first.stop().catch(() => undefined), second.stop()]));
@@ -79,7 +79,7 @@ test("a failover is seen in the row, and an idle standby is no failure", async (
   assert.deepEqual(await violations(page), []);
 });
 
-test("problems of the daemon are on every page, while they last", async (t) => {
+test("conditions of the daemon are on every page while they last", async (t) => {
   const dir = await mkdtemp(join(tmpdir(), "lbd-web-"));
   t.after(() => rm(dir, { recursive: true }));
   const bootstrap = join(dir, ".bootstrap.json");
@@ -90,9 +90,9 @@ test("problems of the daemon are on every page, while they last", async (t) => {
   await writeFile(file, "{{{");
   const d = await start(t, "--resources", dir, "--bootstrap", bootstrap, "--target", "xds:///shop");
   const { page, faults } = await visit(t, browser, d, "#/clusters");
-  await has(page, /Bad resource file.*orders\.json.*none of its resources are in use/, ".banner");
+  await has(page, /Invalid resource file.*orders\.json.*none of its resources are in use/, ".banner");
   await has(page, /Management server unreachable.*cannot be reached.*Since/, ".banner");
-  await has(page, /Problems of this daemon: Management server unreachable, Bad resource file/, "[role=status]");
+  await has(page, /Problems of this daemon: Management server unreachable, Invalid resource file/, "[role=status]");
   await has(page, /^test-lbd /, "header .which");
   assert.equal(await page.title(), "Clusters · test-lbd · lbd");
   assert.deepEqual(await violations(page), []);
@@ -101,14 +101,14 @@ test("problems of the daemon are on every page, while they last", async (t) => {
   assert.equal(await page.title(), "xDS · test-lbd · lbd");
   for (const options of [{ colorScheme: "dark" }, { forcedColors: "active" }, phone] as const) {
     const other = await visit(t, browser, d, "#/push", options);
-    await has(other.page, /Bad resource file/, ".banner");
+    await has(other.page, /Invalid resource file/, ".banner");
     assert.deepEqual(await violations(other.page), []);
     await fits(other.page);
   }
   await writeFile(file, JSON.stringify({
     "@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment", cluster_name: "orders", ...prioritiesOf(["127.0.0.1:9"]),
   }));
-  await page.waitForFunction(() => !/Bad resource file/.test(document.querySelector(".banner")?.textContent ?? ""));
+  await page.waitForFunction(() => !/Invalid resource file/.test(document.querySelector(".banner")?.textContent ?? ""));
   await has(page, /Management server unreachable/, ".banner");
   assert.deepEqual(faults, []);
 });
@@ -134,7 +134,7 @@ const hasNoHole = (page: Page, title: string, since: number) =>
     { timeout: patience },
   );
 
-test("charts have what happened before the page was opened, and while it was hidden", async (t) => {
+test("charts include the time before the page was opened and while it was hidden", async (t) => {
   const d = await start(t);
   const [first, second] = [await startUpstream(), await startUpstream()];
   t.after(() => Promise.all([first.stop().catch(() => undefined), second.stop()]));
@@ -148,7 +148,7 @@ test("charts have what happened before the page was opened, and while it was hid
   await hide(page, true);
   await has(page, /paused/, ".live");
   const hidden = Date.now();
-  await first.stop(); // it fails over while nobody looks
+  await first.stop(); // the failover happens while the page is hidden
   await new Promise((later) => setTimeout(later, 16_000));
   await hide(page, false);
   await has(page, /READY on priority 1/, "#headline");
@@ -161,7 +161,7 @@ test("charts have what happened before the page was opened, and while it was hid
   assert.deepEqual(faults, []);
 });
 
-test("one endpoint is found among thousands, with the keyboard alone", async (t) => {
+test("the keyboard alone finds one of thousands of endpoints", async (t) => {
   const d = await start(t, "--connect", "none");
   const addresses = Array.from({ length: 3000 }, (_, i) => `10.0.${Math.floor(i / 250)}.${i % 250}:8080`);
   await push(d, "/v1/clusters/orders/endpoints", prioritiesOf(addresses, ["10.9.9.9:8080"]));

@@ -1,4 +1,4 @@
-// A daemon that follows a management server: that of examples/control-plane.
+// A daemon with the management server of examples/control-plane.
 
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -35,7 +35,7 @@ after(async () => {
   controlPlane?.kill("SIGTERM");
 });
 
-/** Waits for a row, as somebody does who looks away and back: that asks at once. */
+/** Waits for a row. Showing the page again refreshes it at once. */
 const row = (page: Page, ...words: string[]) =>
   page.waitForFunction(
     (all) => {
@@ -47,20 +47,20 @@ const row = (page: Page, ...words: string[]) =>
   );
 const order = async (what: string) => assert.ok((await fetch(`${orders}/${what}`, { method: "POST" })).ok, what);
 
-test("what the management server says, and what is refused of it, is shown", async (t) => {
+test("resources of the management server are shown, with rejections", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/xds");
   await row(page, "127.0.0.1", "in use", "● connected");
   await row(page, "ClusterLoadAssignment", "orders", "acked");
   assert.deepEqual(await violations(page), []);
   await order("bad");
-  await row(page, "Cluster", "nacked", "refused version");
+  await row(page, "Cluster", "nacked", "rejected version");
   await page.setViewportSize({ width: 360, height: 740 });
   await fits(page);
   assert.deepEqual(await violations(page), []);
   await order("good");
   await row(page, "Cluster", "orders", "acked");
 
-  // New routes are no event.
+  // No event reports new routes.
   const target = await visit(t, browser, daemon, "#/targets/xds%3A%2F%2F%2Fshop");
   await has(target.page, /● live/, ".live");
   await has(target.page, /orders 9\d %, orders-canary \d %|orders 100 %|→ orders/, ".routes");
@@ -71,9 +71,9 @@ test("what the management server says, and what is refused of it, is shown", asy
   await order("stop");
   await row(page, "in use", "✕ not connected");
 
-  // Picks go on, of what may be old.
+  // Picks continue with resources that may be outdated.
   const cluster = await visit(t, browser, daemon, "#/clusters/orders?target=xds%3A%2F%2F%2Fshop");
-  await cluster.page.waitForFunction(() => /may be old/.test(document.querySelector("#headline")?.textContent ?? ""), undefined, { timeout: patience });
+  await cluster.page.waitForFunction(() => /may be outdated/.test(document.querySelector("#headline")?.textContent ?? ""), undefined, { timeout: patience });
 
   const list = await visit(t, browser, daemon, "#/clusters");
   const stale = '[data-key="orders"] .of-source .tag';

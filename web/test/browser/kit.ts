@@ -43,7 +43,7 @@ export interface Daemon {
   /** What stops and starts the demo's upstreams. */
   control: string;
   stop(signal?: NodeJS.Signals): Promise<void>;
-  /** Lets it stand still, or go on. */
+  /** Suspends or resumes the process. */
   freeze(still: boolean): void;
   call(method: string, path: string, body?: unknown): Promise<Response>;
 }
@@ -87,7 +87,7 @@ export async function startDaemon(command: "serve" | "demo", port = 0, more: str
   };
 }
 
-/** Pushes, and fails where that is refused. */
+/** Pushes a resource. */
 export async function push(d: Daemon, path: string, body: unknown, method = "PUT"): Promise<void> {
   const r = await d.call(method, path, body);
   if (!r.ok) throw new Error(`${method} ${path}: ${r.status} ${await r.text()}`);
@@ -104,14 +104,14 @@ export const endpointsOf = (zones: Record<string, string[]>, drops: { category: 
   policy: { drop_overloads: drops.map((d) => ({ category: d.category, drop_percentage: { numerator: d.percent } })) },
 });
 
-/** Tells the page that nobody sees it, or somebody does again. */
+/** Hides the page, or shows it. */
 export const hide = (page: Page, hidden: boolean) =>
   page.evaluate((h) => {
     Object.defineProperty(document, "hidden", { configurable: true, get: () => h });
     document.dispatchEvent(new Event("visibilitychange"));
   }, hidden);
 
-/** The same in one zone of each priority. */
+/** The same, with one zone per priority. */
 export const prioritiesOf = (...priorities: string[][]) => ({
   endpoints: priorities.map((addresses, priority) => ({ ...endpointsOf({ a: addresses }).endpoints[0], priority })),
 });
@@ -121,7 +121,7 @@ export interface Upstream {
   stop(): Promise<void>;
 }
 
-/** Accepts connections and says nothing on them, but for what TLS has to be said. */
+/** Accepts connections, with or without TLS, and sends nothing. */
 export async function startUpstream(port = 0, tls?: TlsOptions): Promise<Upstream> {
   const open = new Set<Socket>();
   const server = tls ? createTlsServer(tls) : createServer();
@@ -146,11 +146,11 @@ export async function startUpstream(port = 0, tls?: TlsOptions): Promise<Upstrea
 
 export interface Visit {
   page: Page;
-  /** What the page should not have done. */
+  /** Errors of the page, and requests to other hosts. */
   faults: string[];
 }
 
-/** Opens a page until the test ends, and notes errors, and requests to other hosts. */
+/** Opens a page until the test ends. */
 export async function visit(
   t: TestContext, browser: Browser, d: Daemon, place: string, options: BrowserContextOptions = {}, prepare?: (page: Page) => Promise<unknown>,
 ): Promise<Visit> {
@@ -172,7 +172,7 @@ export async function visit(
   return { page, faults };
 }
 
-/** Resolves once one of the elements says something. */
+/** Waits until the text of an element matches. */
 export async function has(page: Page, text: RegExp, selector = "main"): Promise<void> {
   try {
     await page.waitForFunction(
@@ -187,7 +187,7 @@ export async function has(page: Page, text: RegExp, selector = "main"): Promise<
 
 const axeSource = readFileSync(new URL(import.meta.resolve("axe-core/axe.min.js")), "utf8");
 
-/** What axe finds wrong, as sentences, but for what some rules find. */
+/** The violations that axe finds, except those of some rules. */
 export async function violations(page: Page, except: string[] = []): Promise<string[]> {
   await page.evaluate(axeSource);
   const results = await page.evaluate((off) => {
@@ -197,6 +197,6 @@ export async function violations(page: Page, except: string[] = []): Promise<str
   return results.violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${v.help}: ${n.html.slice(0, 160)} ${n.failureSummary ?? ""}`));
 }
 
-/** Resolves once the page is no wider than its window; charts take a moment to shrink. */
+/** Waits until the page fits the width of the window; charts resize late. */
 export const fits = (page: Page) =>
   page.waitForFunction(() => document.documentElement.scrollWidth <= innerWidth, undefined, { timeout: patience });

@@ -1,4 +1,4 @@
-// What changes while somebody looks: the demo's fail-over, and streams that break.
+// Live updates: the failover of the demo, and broken streams.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -23,7 +23,7 @@ const says = (page: Page, selector: string, text: RegExp) =>
     { timeout: patience },
   );
 
-test("fail-over and back are watched live", async (t) => {
+test("a failover and the return are shown live", async (t) => {
   const { page, faults } = await visit(t, browser, demo, "#/clusters/demo");
   await says(page, "#headline .first", /READY on priority 0/);
   await says(page, ".live", /live/);
@@ -32,12 +32,12 @@ test("fail-over and back are watched live", async (t) => {
 
   await fetch(`${demo.control}/stop?priority=0`, { method: "POST" });
   await says(page, "#headline .first", /READY on priority 1 for \d/);
-  await says(page, "#headline", /Traffic left the first choice: priority 0 is TRANSIENT_FAILURE: .*refused/);
+  await says(page, "#headline", /Failed over: priority 0 is TRANSIENT_FAILURE: .*refused/);
   await says(page, '[data-key="p0"]', /TRANSIENT_FAILURE/);
   await says(page, '[data-key="p1"]', /in use.*READY.*100 %/);
   await says(page, '[data-key="l1 us-west1/a"]', /% of the picks lately/);
   await says(page, ".events", /priority/);
-  // The demo's breaker and its drops are told, too.
+  // The drops of the demo are shown as well.
   await says(page, "#headline", /Dropped: [\d.]+ picks\/s \([\d.]+ %\), by throttle .*set to 5 %/);
 
   await fetch(`${demo.control}/start?priority=0`, { method: "POST" });
@@ -46,7 +46,7 @@ test("fail-over and back are watched live", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("the list shows rates, drops and how full the breaker is", async (t) => {
+test("the list shows rates, drops and the fill of the breaker", async (t) => {
   const { page, faults } = await visit(t, browser, demo, "#/clusters");
   await says(page, ".sums", /1 cluster/);
   await says(page, ".vitals", /Picks[1-9]\d*\/s/);
@@ -62,7 +62,7 @@ test("the list shows rates, drops and how full the breaker is", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("a clock that is wrong here changes no rate", async (t) => {
+test("a wrong clock of the browser changes no rate", async (t) => {
   const { page, faults } = await visit(t, browser, demo, "#/clusters", {}, (p) => p.clock.install({ time: Date.now() + 3_600_000 }));
   await says(page, ".vitals", /Picks[1-9]\d*\/s/);
   await page.click('[data-key="demo"] a');
@@ -70,7 +70,7 @@ test("a clock that is wrong here changes no rate", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("a hidden page holds no stream", async (t) => {
+test("a hidden page has no stream", async (t) => {
   const watchers = async () => Number(/^lbd_watchers\{kind="sse"\} (\d+)/m.exec(await (await demo.call("GET", "/metrics")).text())?.[1]);
   const until = async (n: number) => {
     for (let tries = 0; (await watchers()) !== n; tries++) {
@@ -90,7 +90,7 @@ test("a hidden page holds no stream", async (t) => {
   await until(0);
 });
 
-test("a stream that breaks is told, and resumed", async (t) => {
+test("a broken stream is reported and resumed", async (t) => {
   const port = await freePort();
   const first = await startDaemon("serve", port, ["--connect", "none"]);
   t.after(() => first.stop());
@@ -100,24 +100,24 @@ test("a stream that breaks is told, and resumed", async (t) => {
   const { page } = await visit(t, browser, first, "#/clusters/orders");
   await says(page, ".tree", /10\.0\.0\.1:80/);
   await first.stop();
-  await says(page, ".live", /reconnecting for .*may be old/);
-  assert.match((await page.textContent(".tree")) ?? "", /10\.0\.0\.1:80/, "what was known is still shown");
+  await says(page, ".live", /reconnecting for .*may be outdated/);
+  assert.match((await page.textContent(".tree")) ?? "", /10\.0\.0\.1:80/, "the last state is still shown");
   const second = await startDaemon("serve", port, ["--connect", "none"]);
   t.after(() => second.stop());
   await put(second, "10.0.0.2");
   await says(page, ".live", /live/);
   await says(page, ".tree", /10\.0\.0\.2:80/);
   await second.call("DELETE", "/v1/clusters/orders/endpoints");
-  await says(page, ".alert", /no more/);
+  await says(page, ".alert", /was removed/);
 });
 
-test("a cluster that is not there yet is seen when it comes", async (t) => {
+test("an unknown cluster is shown when it is pushed", async (t) => {
   const daemon = await startDaemon("serve", 0, ["--connect", "none"]);
   t.after(() => daemon.stop());
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/later");
   await says(page, ".alert", /not known/);
   await push(daemon, "/v1/clusters/later/endpoints", { endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: "10.0.0.1", port_value: 80 } } } }] }] });
-  await says(page, "#headline .first", /READY on priority 0/); // the stream was refused, and is asked for again
+  await says(page, "#headline .first", /READY on priority 0/); // the refused stream is retried
   await says(page, ".live", /live/);
   assert.equal(await page.$(".alert"), null);
   assert.deepEqual(faults, []);

@@ -1,4 +1,4 @@
-// From page to page, and back.
+// Navigation between pages.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -28,7 +28,7 @@ const search = 'input[type="search"]';
 const listed = (page: Page, n: number) => page.waitForSelector(`[aria-rowcount="${n + 1}"]`);
 const focused = (page: Page) => page.evaluate(() => document.activeElement?.closest("[data-key]")?.getAttribute("data-key"));
 
-test("a link to the page that was searched is the page without a search, and back has the search", async (t) => {
+test("a link to the page clears the search, and back restores it", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/clusters");
   await page.fill(search, "cluster-01");
   await listed(page, 10);
@@ -46,7 +46,7 @@ test("a link to the page that was searched is the page without a search, and bac
   assert.deepEqual(faults, []);
 });
 
-test("back from a cluster is back at its row", async (t) => {
+test("back from a cluster returns to its row", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/clusters?by=name&down=true");
   await listed(page, 200 + strange.length);
   await page.focus('[role="table"] [data-key] a');
@@ -71,7 +71,7 @@ test("back from a cluster is back at its row", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("names may be anything", async (t) => {
+test("names can have any characters", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/clusters");
   for (const name of strange.filter((n) => n !== ".")) {
     await page.goto(`${daemon.url}/#/clusters`);
@@ -99,15 +99,15 @@ test("names may be anything", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("a cluster whose name is a step of a path is said to have none", async (t) => {
+test("a cluster named . has no URL", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/clusters");
   await page.click('[data-key="."] a');
-  await has(page, /lbd cannot be asked for what is called \./);
+  await has(page, /The API has no URL for a cluster named \./);
   assert.deepEqual(await violations(page), []);
-  await page.click("text=picked from");
+  await page.click("text=pick from it");
   await has(page, /Picked 10\.0\.0\.1:80/, "#outcome");
   await page.goto(`${daemon.url}/#/push?cluster=..`);
   await page.fill("#body", "endpoints: []");
-  await has(page, /A cluster that is called \.\. has no path of its own: push it in a bundle/);
+  await has(page, /A cluster named \.\. has no URL: push it in a bundle/);
   assert.deepEqual(faults, []);
 });

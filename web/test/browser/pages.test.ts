@@ -47,7 +47,7 @@ after(async () => {
   await daemon?.stop();
 });
 
-test("a pick is explained as a picture", async (t) => {
+test("a pick is explained with a picture", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/explain");
   await page.fill('input[list="names"]', "orders");
   await page.click("#pick");
@@ -57,7 +57,7 @@ test("a pick is explained as a picture", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("a refusal is explained as well", async (t) => {
+test("a rejected pick is explained", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/explain?cluster=dropping");
   await has(page, /Refused: Dropped/, "#outcome");
   await has(page, /everything: drops 100 %; drew .*: dropped/, ".step.stop");
@@ -67,7 +67,7 @@ test("a refusal is explained as well", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("a target's pick is explained from its routes on", async (t) => {
+test("the explanation of a target's pick begins with its routes", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/explain?target=shop&path=/only/this");
   await has(page, /Picked/, "#outcome");
   assert.equal((await page.$$(".tried .passed")).length, 2);
@@ -79,7 +79,7 @@ test("a target's pick is explained from its routes on", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("the tree is walked with the keyboard", async (t) => {
+test("the keyboard navigates the tree", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders");
   await page.waitForSelector('[role="treegrid"]');
   await page.focus('[data-key="p0"]');
@@ -98,7 +98,7 @@ test("the tree is walked with the keyboard", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("events come as they happen, and are filtered", async (t) => {
+test("events are live and can be filtered", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/events?cluster=eventful");
   await has(page, /live/, ".live");
   await push(daemon, "/v1/clusters/eventful/endpoints", endpointsOf({ a: ["10.0.0.1:80"] }));
@@ -109,9 +109,9 @@ test("events come as they happen, and are filtered", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("targets tell where their routes lead", async (t) => {
+test("targets show the clusters of their routes", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/targets");
-  await has(page, /xds:\/\/\/shop.*READY.*2.*a Listener that was pushed/);
+  await has(page, /xds:\/\/\/shop.*READY.*2.*a pushed Listener/);
   await page.click("text=xds:///shop");
   await has(page, /Its routes lead to 2 clusters/, ".headline");
   await has(page, /prefix "\/orders".*orders 75 %, dropping 25 %/, ".routes");
@@ -121,8 +121,8 @@ test("targets tell where their routes lead", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("what is not there is said", async (t) => {
-  for (const [place, text] of [["#/clusters/nobody", /not known/], ["#/targets/nobody", /nobody/], ["#/nowhere", /Nothing is at nowhere/], ["#/xds", /no management server/]] as const) {
+test("a missing object is reported", async (t) => {
+  for (const [place, text] of [["#/clusters/nobody", /not known/], ["#/targets/nobody", /nobody/], ["#/nowhere", /There is no page nowhere/], ["#/xds", /no management server/]] as const) {
     const { page } = await visit(t, browser, daemon, place);
     await has(page, text);
     await page.close();
@@ -144,7 +144,7 @@ const places: [string, ready: string][] = [
 ];
 const looks = [["light", "none"], ["dark", "none"], ["dark", "active"]] as const;
 for (const [scheme, forced] of looks) {
-  test(`every page is accessible, ${forced === "active" ? "in forced colours" : `and fits a phone, ${scheme}`}`, async (t) => {
+  test(`every page is accessible, ${forced === "active" ? "in forced colors" : `and fits a phone, ${scheme}`}`, async (t) => {
     const { page, faults } = await visit(t, browser, daemon, "#/clusters", { colorScheme: scheme, forcedColors: forced, reducedMotion: "reduce" });
     for (const [place, ready] of places) {
       await page.setViewportSize({ width: 1280, height: 800 });
@@ -165,7 +165,7 @@ for (const [scheme, forced] of looks) {
   });
 }
 
-test("the skip link leads to the content, whose place stays", async (t) => {
+test("the skip link leads to the content and keeps the address", async (t) => {
   const { page } = await visit(t, browser, daemon, "#/targets");
   await page.keyboard.press("Tab");
   assert.equal(await page.evaluate(() => document.activeElement?.className), "skip");

@@ -1,4 +1,4 @@
-// How policies choose, as Explain draws it, and clusters that are made of others.
+// How Explain shows the choice of policies, and aggregate clusters.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -71,7 +71,7 @@ const around = (page: Page, circle: string) =>
   });
 const near = (got: number, want: number) => assert.ok(Math.abs(got - want) < 1e-6, `at ${got}, not ${want}`);
 
-test("ring_hash: where the hash fell, and how far the pick walked", async (t) => {
+test("ring_hash: the position of the hash, and the entries that were skipped", async (t) => {
   await cluster("ring", { type: "EDS", lb_policy: "RING_HASH" });
   const { page, faults } = await visit(t, browser, daemon, "#/explain?cluster=ring&hash=alice");
   await has(page, /Picked 127/, "#outcome");
@@ -101,7 +101,7 @@ test("ring_hash: where the hash fell, and how far the pick walked", async (t) =>
   assert.deepEqual(faults, []);
 });
 
-test("least_request: the counts that were compared", async (t) => {
+test("least_request: the compared counts", async (t) => {
   const [busy, ...idle] = addresses();
   await cluster("least", policy("least_request.v3.LeastRequest", { choice_count: 10 }));
   const least = await ready(t, "least", /3 of 3 endpoints READY/);
@@ -131,7 +131,7 @@ test("least_request: the counts that were compared", async (t) => {
 const turn = (page: Page) =>
   page.$$eval("svg.rotation circle", (all) => `${all.findIndex((c) => c.classList.contains("chosen"))} of ${all.length}`);
 
-test("weighted_round_robin: whose turn it was, by which weight", async (t) => {
+test("weighted_round_robin: the turn and the weight", async (t) => {
   const all = addresses();
   const weights = [1, 2, 5];
   await cluster("weighted", policy("client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin"), weights);
@@ -158,7 +158,7 @@ test("pick_first: always the first", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("an aggregate's priorities are shown under their leaves, and explained", async (t) => {
+test("the priorities of an aggregate are shown with their leaves and explained", async (t) => {
   const [second, last] = addresses();
   await push(daemon, "/v1/clusters/near/config", { type: "EDS", circuit_breakers: { thresholds: [{ max_requests: 7 }] } });
   await push(daemon, "/v1/clusters/near/endpoints", { ...prioritiesOf([gone]), policy: { drop_overloads: [{ category: "shed", drop_percentage: { numerator: 100 } }] } });
@@ -179,7 +179,7 @@ test("an aggregate's priorities are shown under their leaves, and explained", as
   ]);
   await has(page, /Dropsshed 100 % of near, 0 so far/, ".facts div");
   await has(page, /Circuit breakernear: 0 of 7far: 0 of 1,024/, ".facts div");
-  await has(page, /Connectionsnear: tcp; a lost one is noticed within \S+sfar: tcp; a lost one/, ".facts div");
+  await has(page, /Connectionsnear: tcp; a lost connection is detected within \S+sfar: tcp; a lost connection/, ".facts div");
   assert.deepEqual(await violations(page), []);
 
   // In use is far: its limit is drawn, and told in the list, for the other's is emptier.
@@ -201,8 +201,8 @@ test("an aggregate's priorities are shown under their leaves, and explained", as
 
   await page.goto(`${daemon.url}/#/explain?cluster=both`);
   await has(page, new RegExp(`Picked ${second}`), "#outcome");
-  await has(page, /^near ✕ TRANSIENT_FAILURE passed over: TRANSIENT_FAILURE: connect to .*: connection refused$/, ".priorities .passed");
-  await has(page, /^far ● READY in use: its drops and its circuit breaker hold$/, ".priorities .taken");
+  await has(page, /^near ✕ TRANSIENT_FAILURE skipped: TRANSIENT_FAILURE: connect to .*: connection refused$/, ".priorities .passed");
+  await has(page, /^far ● READY in use: its drops and circuit breaker apply$/, ".priorities .taken");
   await has(page, /[34] in flight of at most 1,024: passes/, ".step.circuit_breaker"); // the leaf's that is in use
   assert.equal(await page.$(".step.drop"), null, "the other leaf's are not in the way");
   assert.deepEqual(await violations(page), []);

@@ -1,4 +1,4 @@
-// What is typed, dropped or loaded: what is wrong with it, what it would change, and applying it.
+// Errors and effects of a typed, dropped or loaded text, and its push.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -36,10 +36,10 @@ const bad = `endpoints:
 `;
 const good = bad.replace("99999", "81");
 
-test("a bad push is refused at its line", async (t) => {
+test("the error of an invalid push is shown at its line", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
   await page.fill("#body", bad);
-  await has(page, /would be refused: 1 broken rule/);
+  await has(page, /would be rejected: 1 error/);
   await has(page, /line 9, column 11: endpoints\[0\]\.lb_endpoints\[1\].*port_value/, ".rules");
   assert.deepEqual(await page.$$eval(".gutter .broken", (all) => all.map((e) => e.textContent)), ["✕ 9"]);
   await page.click(".rules button");
@@ -49,14 +49,14 @@ test("a bad push is refused at its line", async (t) => {
   });
   assert.equal(selected, "          port_value: 99999}");
   assert.deepEqual(await violations(page), []);
-  assert.equal(await page.$("text=Apply"), null, "what would be refused cannot be applied");
+  assert.equal(await page.$("text=Apply"), null, "an invalid text cannot be applied");
 
   await page.fill("#body", "endpoints:\n- a: [\n");
   await has(page, /line 2/, ".rules");
   assert.deepEqual(faults, []);
 });
 
-test("a push is shown before it is made, and overwrites nobody's", async (t) => {
+test("the effect of a push is shown first, and a concurrent push is not overwritten", async (t) => {
   await push(daemon, "/v1/clusters/pushed/endpoints", endpointsOf({ a: ["10.0.0.1:80"], b: ["10.0.1.1:80"] }));
   const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=pushed");
   await page.fill("#body", good);
@@ -70,10 +70,10 @@ test("a push is shown before it is made, and overwrites nobody's", async (t) => 
   await has(page, /0\s*us\/a\s*2 \/ 2\s*1\s*100 %\s*33\.3 %/, "tr.in-use");
   assert.deepEqual(await violations(page), []);
 
-  // Somebody else is quicker.
+  // A concurrent push comes first.
   await push(daemon, "/v1/clusters/pushed/endpoints", endpointsOf({ c: ["10.0.9.9:80"] }));
   await page.click("text=Apply");
-  await has(page, /Somebody else changed it/, ".alert");
+  await has(page, /The resource was changed in the meantime/, ".alert");
   await has(page, /us\/c removed/, ".differences");
   assert.match(await (await daemon.call("GET", "/v1/clusters/pushed/endpoints")).text(), /10\.0\.9\.9/);
 
@@ -83,7 +83,7 @@ test("a push is shown before it is made, and overwrites nobody's", async (t) => 
   assert.deepEqual(faults, []);
 });
 
-test("a file is taken for what it is, and a bundle is told by resource", async (t) => {
+test("the kind of a file is detected, and a bundle is shown by resource", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/push");
   await page.setInputFiles('input[type="file"]', { name: "c.yaml", mimeType: "application/yaml", buffer: Buffer.from("name: fresh\ntype: EDS\n") });
   await has(page, /the whole resource added/, ".differences");
@@ -98,7 +98,7 @@ test("a file is taken for what it is, and a bundle is told by resource", async (
   assert.deepEqual(faults, []);
 });
 
-test("more addresses and metadata are differences, too", async (t) => {
+test("additional addresses and metadata are compared", async (t) => {
   const endpoint = (more: object, metadata: object) => ({
     endpoints: [
       {
@@ -118,13 +118,13 @@ test("more addresses and metadata are differences, too", async (t) => {
     '+ priority 0, us/a, 10.0.0.1:80, metadata added: {"filter_metadata":{"envoy.lb":{"hash_key":"one"}}}',
   ]);
   await page.click("text=Apply");
-  await has(page, /It holds: 1 resource changed/);
+  await has(page, /Applied: 1 resource changed/);
   await page.fill("#body", JSON.stringify(endpoint(also, { metadata: { filter_metadata: { "envoy.lb": { hash_key: "two" } } } })));
   await has(page, /"one" → "two"/, ".differences");
 
-  // A local tag is nothing to lbd, and stops the reader here.
+  // lbd ignores a local tag, and the parser of the page does not.
   await page.fill("#body", `endpoints: !zones ${JSON.stringify(endpoint({}, {}).endpoints)}`);
-  await has(page, /This page cannot read the text as lbd reads it: it shows no difference\. lbd would change:/);
+  await has(page, /This page cannot parse the text, so it shows no differences\. lbd would change:/);
   assert.deepEqual(await differences(page), ["~ ClusterLoadAssignment/detailed modified"]);
   assert.deepEqual(faults, []);
 });
@@ -142,14 +142,14 @@ async function shares(page: Page, name: string): Promise<{ predicted: Record<str
   return { predicted, told };
 }
 
-test("the shares that are predicted are those that it comes to", async (t) => {
+test("predicted shares are the shares after the push", async (t) => {
   const typed = endpointsOf({ a: ["10.0.0.1:80", "10.0.0.2:80"], b: ["10.0.1.1:80"], c: ["10.0.2.1:80"] });
   Object.assign(typed.endpoints[2]!.lb_endpoints[0]!, { health_status: "DEGRADED" });
   const policies: [string, object, RegExp, object][] = [
     ["by-weight", {}, /picks go to priority 0\.$/, { "us/a": "33.3 %", "us/b": "66.7 %", "us/c": "0 %" }],
     ["by-load", {
       load_balancing_policy: { policies: [{ typed_extension_config: { name: "l", typed_config: { "@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest" } } }] },
-    }, /least_request_experimental, goes by what is in flight, and heeds no locality's weight/, { "us/a": "66.7 %", "us/b": "33.3 %", "us/c": "0 %" }],
+    }, /least_request_experimental, chooses by requests in flight and ignores locality weights/, { "us/a": "66.7 %", "us/b": "33.3 %", "us/c": "0 %" }],
   ];
   for (const [name, config, says, wanted] of policies) {
     await push(daemon, `/v1/clusters/${name}/config`, { type: "EDS", ...config });
@@ -167,7 +167,7 @@ test("the shares that are predicted are those that it comes to", async (t) => {
   await has(page, /these are shares of the keys/, '[aria-label="Predicted shares"] > p');
 });
 
-test("a file is dropped, and what was pushed is loaded", async (t) => {
+test("a file can be dropped, and the pushed resource can be loaded", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
   const dropped = await page.evaluateHandle((text) => {
     const d = new DataTransfer();
@@ -179,7 +179,7 @@ test("a file is dropped, and what was pushed is loaded", async (t) => {
   await page.dispatchEvent(".push", "drop", { dataTransfer: dropped });
   await has(page, /us\/b removed/, ".differences");
 
-  // What is typed is not thrown away unasked.
+  // Typed text is replaced only after a confirmation.
   let answer = false;
   const questions: string[] = [];
   page.on("dialog", (d) => {
@@ -199,18 +199,18 @@ test("a file is dropped, and what was pushed is loaded", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("what is typed outlives the page, under the cluster that it was typed for", async (t) => {
+test("drafts outlive the page, by cluster", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
   await page.fill("#body", good);
   await has(page, /It can be applied/);
   await page.click('header a:has-text("Push")');
-  await has(page, /Typed and not pushed yet: for orders/);
+  await has(page, /Drafts: for orders/);
   assert.equal(await page.inputValue("#body"), "");
   await page.click("text=for orders");
   await has(page, /It can be applied/);
   assert.equal(await page.inputValue("#body"), good);
   assert.equal(await page.inputValue("input[required]"), "orders");
-  assert.doesNotMatch((await page.textContent("main")) ?? "", /Typed and not pushed/);
+  assert.doesNotMatch((await page.textContent("main")) ?? "", /Drafts:/);
   const asks = () => page.evaluate(() => !dispatchEvent(new Event("beforeunload", { cancelable: true })));
   assert.ok(await asks(), "the browser asks before the page is left");
   await page.fill("#body", "");
@@ -218,15 +218,15 @@ test("what is typed outlives the page, under the cluster that it was typed for",
   await page.click('header a:has-text("Clusters")');
   await page.click('header a:has-text("Push")');
   await has(page, /Paste, type or drop/);
-  assert.doesNotMatch((await page.textContent("main")) ?? "", /Typed and not pushed/);
+  assert.doesNotMatch((await page.textContent("main")) ?? "", /Drafts:/);
   assert.deepEqual(faults, []);
 });
 
-test("a dry run that fails is said, and asked again", async (t) => {
+test("a failed dry run is reported and can be retried", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
   await page.route("**/v1/clusters/orders/endpoints?dry_run=true", (route) => route.abort());
   await page.fill("#body", good);
-  await has(page, /What it would do is not known: lbd cannot be reached/, ".refusal");
+  await has(page, /The effect is unknown: lbd cannot be reached/, ".refusal");
   assert.equal(await page.$("text=Apply"), null);
   await page.unroute("**/v1/clusters/orders/endpoints?dry_run=true");
   await page.click("text=Ask again");
@@ -234,7 +234,7 @@ test("a dry run that fails is said, and asked again", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("what is typed while a push is under way is not called pushed", async (t) => {
+test("changes during a push are not reported as pushed", async (t) => {
   await push(daemon, "/v1/clusters/slow/endpoints", endpointsOf({ a: ["10.0.0.1:80"] }));
   let answer = () => {};
   const held = new Promise<void>((open) => (answer = open));
@@ -248,9 +248,9 @@ test("what is typed while a push is under way is not called pushed", async (t) =
   await page.click("text=Apply");
   await page.fill("#body", good.replace("port_value: 81", "port_value: 82"));
   answer();
-  await has(page, /The text was pushed as it was before you changed it: 1 resource changed/, ".alert");
+  await has(page, /The text was pushed without your latest changes: 1 resource changed/, ".alert");
   await has(page, /10\.0\.0\.2:82 added/, ".differences");
-  await has(page, /What it would do/, "#verdict-title");
+  await has(page, /Effect/, "#verdict-title");
   assert.match(await (await daemon.call("GET", "/v1/clusters/slow/endpoints")).text(), /"port_value": 81/);
   assert.deepEqual(faults, []);
 });

@@ -1,4 +1,4 @@
-// Endpoints that are reached by TLS.
+// Endpoints with TLS.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -59,16 +59,16 @@ const bearing = (name: string) => ({
 });
 const row = () => `[data-key="l0 us/a ${upstream.address}"]`;
 
-test("how connections are secured is said", async (t) => {
+test("the security of connections is shown", async (t) => {
   await cluster("named", bearing("orders.example"));
   await cluster("sent", {
     sni: "orders.example", auto_sni_san_validation: true, common_tls_context: { validation_context: { ca_certificate_provider_instance: mesh } },
   });
   await cluster("any", { common_tls_context: { validation_context: { ca_certificate_provider_instance: mesh } } });
   const words = {
-    named: /TLS: trusts a certificate of the roots of mesh that bears exact "orders\.example", shows the certificate of mesh$/,
-    sent: /TLS: asks for orders\.example, trusts a certificate of the roots of mesh that bears that name$/,
-    any: /TLS: trusts a certificate of the roots of mesh that bears any name$/,
+    named: /TLS: trusts the roots of mesh, requires exact "orders\.example", sends the certificate of mesh$/,
+    sent: /TLS: SNI orders\.example, trusts the roots of mesh, requires the SNI name$/,
+    any: /TLS: trusts the roots of mesh, accepts any name$/,
   };
   for (const [name, text] of Object.entries(words)) {
     const { page, faults } = await visit(t, browser, daemon, `#/clusters/${name}`);
@@ -80,7 +80,7 @@ test("how connections are secured is said", async (t) => {
   }
 });
 
-test("a handshake that fails says why", async (t) => {
+test("a failed handshake has a reason", async (t) => {
   await cluster("misnamed", bearing("other.example"));
   const why = /certificate is of DNS "orders\.example": wanted exact "other\.example"/;
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/misnamed");
@@ -97,16 +97,16 @@ test("a handshake that fails says why", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-test("a connect mode without certificates of its own trusts the system's", async (t) => {
+test("connect mode tls without certificates trusts the system's roots", async (t) => {
   await push(daemon, "/v1/clusters/stranger/config", { type: "EDS", metadata: { filter_metadata: { lbd: { connect: "tls" } } } });
   await push(daemon, "/v1/clusters/stranger/endpoints", endpointsOf({ a: [upstream.address] }));
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/stranger");
   await has(page, /TRANSIENT_FAILURE.*x509: /, row());
-  await has(page, /^tls; .*TLS: trusts a certificate of the system's roots that bears the endpoint's hostname/, ".facts dd");
+  await has(page, /^tls; .*TLS: trusts the system's roots, requires the endpoint's hostname/, ".facts dd");
   assert.deepEqual(faults, []);
 });
 
-test("an aggregate's leaves are each secured in their way", async (t) => {
+test("each leaf of an aggregate has its own security", async (t) => {
   await cluster("inner", bearing("orders.example"));
   await push(daemon, "/v1/clusters/plain/endpoints", endpointsOf({ a: [upstream.address] }));
   await push(daemon, "/v1/clusters/outer/config", {
@@ -116,6 +116,6 @@ test("an aggregate's leaves are each secured in their way", async (t) => {
     },
   });
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/outer");
-  await has(page, /^inner: tcp; a lost one is noticed within \S+TLS: trusts a certificate of the roots of mesh that bears exact "orders\.example".*plain: tcp; a lost one is noticed within \S+$/, ".facts dd");
+  await has(page, /^inner: tcp; a lost connection is detected within \S+TLS: trusts the roots of mesh, requires exact "orders\.example".*plain: tcp; a lost connection is detected within \S+$/, ".facts dd");
   assert.deepEqual(faults, []);
 });

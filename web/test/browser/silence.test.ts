@@ -1,4 +1,4 @@
-// What a page says while it is told nothing, and after.
+// Pages without messages of the daemon, and after them.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -46,10 +46,10 @@ async function pickUntil(d: Daemon, said: Promise<unknown>): Promise<void> {
 
 const legends = (page: Page) => page.$$eval(".legend b", (all) => all.map((b) => b.textContent ?? ""));
 
-test("what was picked while nobody looked is in the charts, and in no rate of now", async (t) => {
+test("charts include picks of the time when the page was hidden, and current rates do not", async (t) => {
   const daemon = await daemonOf(t);
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders");
-  await has(page, /Nobody picks from it now/, "#headline");
+  await has(page, /No picks from this cluster now/, "#headline");
   await hide(page, true);
   await has(page, /paused/, ".live");
   await pickFor(daemon, 3, 1000);
@@ -78,7 +78,7 @@ test("what was picked while nobody looked is in the charts, and in no rate of no
   assert.deepEqual(faults, []);
 });
 
-test("a daemon that stands still is not shown as live", async (t) => {
+test("a stopped daemon is not shown as live", async (t) => {
   const daemon = await daemonOf(t);
   const watched = await visit(t, browser, daemon, "#/clusters/orders", {}, (p) => p.clock.install());
   const { page } = watched;
@@ -91,7 +91,7 @@ test("a daemon that stands still is not shown as live", async (t) => {
 
   daemon.freeze(true);
   await page.clock.fastForward(31_000);
-  await has(page, /reconnecting for (3\d|4\d) s: what is shown may be old/, ".live");
+  await has(page, /reconnecting for (3\d|4\d) s: this page may be outdated/, ".live");
   await has(page, /^Last known, (3\d|4\d) s ago: READY on priority 0 for \d+ s/, "#headline.unknown");
   await has(page, /^was READY$/, ".top .state");
   assert.deepEqual(await violations(page), []);
@@ -111,10 +111,10 @@ test("a daemon that stands still is not shown as live", async (t) => {
   assert.deepEqual([watched.faults, listed.faults, asked.faults].flat(), []);
 });
 
-test("of a daemon that was killed the last is known, and nothing since", async (t) => {
+test("the last state of a killed daemon stays, without new samples", async (t) => {
   const daemon = await daemonOf(t);
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders", {}, (p) => p.clock.install());
-  await pickUntil(daemon, has(page, /refused of [1-9][\d,]+ picks\/s/, "#headline"));
+  await pickUntil(daemon, has(page, /None of [1-9][\d,]+ picks\/s/, "#headline"));
   const before = await page.textContent("#headline p:last-child");
   await daemon.stop("SIGKILL");
   await has(page, /^Last known, /, "#headline.unknown");
@@ -125,17 +125,17 @@ test("of a daemon that was killed the last is known, and nothing since", async (
   await has(page, /^Last known, [234]\d s ago/, "#headline.unknown");
   assert.deepEqual(await legends(page), rates, "no zeros since");
   assert.match((await page.textContent("#headline")) ?? "", new RegExp(`priority 0 for ${lasting},`));
-  assert.match((await page.textContent("#headline p:last-child")) ?? "", /refused of [1-9][\d,]* picks/, before ?? "");
+  assert.match((await page.textContent("#headline p:last-child")) ?? "", /None of [1-9][\d,]* picks/, before ?? "");
   assert.deepEqual(faults, []);
 });
 
-test("a cluster that is removed and pushed anew goes on being watched", async (t) => {
+test("a cluster that is removed and pushed again is watched again", async (t) => {
   const daemon = await daemonOf(t);
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders");
   await has(page, /READY on priority 0/, "#headline");
   await daemon.call("DELETE", "/v1/clusters/orders/endpoints");
-  await has(page, /no more: it was removed while you looked/, ".alert");
-  await has(page, /looking for it again/, ".live");
+  await has(page, /was removed while this page was open/, ".alert");
+  await has(page, /retrying/, ".live");
   assert.deepEqual(await page.$$("#headline, .tree, .top .state"), []);
   assert.deepEqual(await violations(page), []);
   await put(daemon);

@@ -1,5 +1,5 @@
-// What is over after a while: ejections, the time of a priority that hangs, and that
-// of connections which nobody needs. The tests wait side by side.
+// Timers: ejections, the timeout of a hanging priority, and the closing of unused connections. The
+// tests run in parallel.
 
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
@@ -72,7 +72,7 @@ async function countsDown(page: Page, selector: string, before: string): Promise
 }
 
 describe("timers", { concurrency: true }, () => {
-  it("an ejection is told with its reason and its end, by lbd's clock", async (t) => {
+  it("an ejection has its reason and its end, by lbd's clock", async (t) => {
     const [bad, good] = addresses();
     await detecting("ejecting", "290s");
     const { page, faults } = await visit(t, browser, daemon, "#/clusters/ejecting", {}, notingLetters);
@@ -80,7 +80,7 @@ describe("timers", { concurrency: true }, () => {
     await fail("ejecting", bad);
     const told = /EJECTED.*ejected by outlier detection: failure percentage 100\.0% of \d+ requests is above 50%; ejected; back in \d+ (s|min)/;
     await has(page, told, rowOf(bad));
-    await has(page, new RegExp(`1 of 2 endpoints READY.*Of its 2 endpoints 1 is EJECTED \\(${bad}\\)`), "#headline.warning");
+    await has(page, new RegExp(`1 of 2 endpoints READY.*Of 2 endpoints, 1 is EJECTED \\(${bad}\\)`), "#headline.warning");
     await has(page, /READY.*100 %/, rowOf(good));
     await has(page, new RegExp(`${bad}: the endpoint is ejected: failure percentage`), ".event.ejected");
     await marked(page, "E");
@@ -102,20 +102,20 @@ describe("timers", { concurrency: true }, () => {
     assert.deepEqual(faults, []);
   });
 
-  it("what was ejected is given back", async (t) => {
+  it("an ejected endpoint returns", async (t) => {
     const [bad] = addresses();
     await detecting("returning", "2s");
     const { page, faults } = await visit(t, browser, daemon, "#/clusters/returning", {}, notingLetters);
     await has(page, /2 of 2 endpoints READY/, "#headline");
     await fail("returning", bad);
-    await has(page, /given back.*the endpoint is given back to picks/, ".event.unejected");
+    await has(page, /unejected.*the endpoint is given back to picks/, ".event.unejected");
     await marked(page, "e");
     await has(page, /● READY1 50 %$/, rowOf(bad));
     await has(page, /2 of 2 endpoints READY/, "#headline");
     assert.deepEqual(faults, []);
   });
 
-  it("a priority that hangs has its time", async (t) => {
+  it("a hanging priority times out", async (t) => {
     const [hanging, next] = addresses(); // neither answers a TLS handshake
     // The page is open before the ten seconds begin.
     const { page, faults } = await visit(t, browser, daemon, "#/clusters");
@@ -129,13 +129,13 @@ describe("timers", { concurrency: true }, () => {
 
     await has(page, /priority 1in use.*CONNECTING/, '[data-key="p1"]');
     await has(page, /still CONNECTING after 10s$/, '[data-key="p0"]');
-    await has(page, /CONNECTING on priority 1.*Traffic left the first choice: priority 0 is still CONNECTING after 10s/, "#headline");
+    await has(page, /CONNECTING on priority 1.*Failed over: priority 0 is still CONNECTING after 10s/, "#headline");
     await has(page, /priority 0 was not READY within 10s/, ".event.priority_switched");
     assert.doesNotMatch((await page.textContent('[data-key="p1"]')) ?? "", /next priority/, "there is none");
     assert.deepEqual(faults, []);
   });
 
-  it("connections that nobody needs are given up in the end", async (t) => {
+  it("unused connections are closed after a time", async (t) => {
     const port = await freePort();
     await push(daemon, "/v1/clusters/failing/endpoints", prioritiesOf([`127.0.0.1:${port}`], [addresses()[1]]));
     const { page, faults } = await visit(t, browser, daemon, "#/clusters/failing", {}, (p) => p.clock.install());
@@ -143,9 +143,9 @@ describe("timers", { concurrency: true }, () => {
     const first = await startUpstream(port);
     t.after(() => first.stop());
     await has(page, /in use.*READY/, '[data-key="p0"]');
-    await has(page, /gives up its connections in 1[45] min$/, '[data-key="p1"]');
+    await has(page, /closes its connections in 1[45] min$/, '[data-key="p1"]');
     await page.clock.fastForward(5 * 60_000 + 30_000);
-    await has(page, /gives up its connections in 9 min( \d+ s)?$/, '[data-key="p1"]');
+    await has(page, /closes its connections in 9 min( \d+ s)?$/, '[data-key="p1"]');
     assert.deepEqual(await violations(page), []);
     assert.deepEqual(faults, []);
   });

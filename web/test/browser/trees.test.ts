@@ -1,4 +1,4 @@
-// Trees of targets beside a cluster's own: what is of one, and what of the process.
+// The trees of targets and a cluster's own tree: what is counted per tree, and what per process.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -25,17 +25,17 @@ after(async () => {
   await daemon?.stop();
 });
 
-test("a cluster that nobody picks from has its limit, and no rates to come", async (t) => {
+test("a cluster without picks has its limit and no rates", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders");
-  await has(page, /Nobody picks from it now/, "#headline");
+  await has(page, /No picks from this cluster now/, "#headline");
   await has(page, /^in flight 0limit 1,024$/, ".legend");
   assert.deepEqual(faults, []);
 });
 
-test("what others pick and lose is not this tree's", async (t) => {
+test("picks and drops of other trees are not counted for this tree", async (t) => {
   const own = await visit(t, browser, daemon, "#/clusters/orders");
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders?target=shop");
-  await has(page, /Nobody picks from it now/, "#headline");
+  await has(page, /No picks from this cluster now/, "#headline");
   await has(page, /live/, ".live");
   await has(own.page, /live/, ".live");
   // The rate of picks that are counted before the first message is not known: pick until it is shown.
@@ -50,12 +50,12 @@ test("what others pick and lose is not this tree's", async (t) => {
   };
   await pickUntil(has(own.page, /Dropped: [\d.,k]+ picks\/s \([45]\d(\.\d)? %\), by throttle [\d.,k]+\/s, set to 50 %/, "#headline"), "cluster=orders");
   await has(page, /throttle 50 %, [1-9][\d,]* so far, [1-9][\d.,k]*\/s.*counted for the whole process/, ".facts div");
-  assert.match((await page.textContent("#headline")) ?? "", /Nobody picks from it now/);
+  assert.match((await page.textContent("#headline")) ?? "", /No picks from this cluster now/);
   await pickUntil(has(page, /Dropped: [\d.,k]+ picks\/s \([45]\d(\.\d)? %\), by throttle, set to 50 %/, "#headline"), "cluster=orders", "target=shop&path=/");
   assert.deepEqual([...faults, ...own.faults], []);
 });
 
-test("events of another tree are not this one's, and tell their target", async (t) => {
+test("events of other trees are not shown, and events name their target", async (t) => {
   const own = await visit(t, browser, daemon, "#/clusters/orders");
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders?target=shop");
   await daemon.call("DELETE", "/v1/clusters/orders/endpoints");

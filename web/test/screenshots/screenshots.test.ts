@@ -45,7 +45,7 @@ after(async () => {
 const light: BrowserContextOptions = { colorScheme: "light" };
 const dark: BrowserContextOptions = { colorScheme: "dark" };
 
-test("a screenshot while every upstream is stopped", async (t) => {
+test("a screenshot with every upstream stopped", async (t) => {
   const resources = await mkdtemp(join(tmpdir(), "lbd-screenshots-"));
   t.after(() => rm(resources, { recursive: true }));
   await writeFile(join(resources, "orders.yaml"), "cluster_name: orders\nlb_endpoint: []\n");
@@ -110,7 +110,7 @@ policy:
 `;
   const push1 = await visit(t, browser, demo, "#/push?cluster=orders", { ...dark, viewport: { width: 1280, height: 760 } });
   await push1.page.fill("#body", body(99999, 3));
-  await says(push1.page, ".verdict", /broken rule/);
+  await says(push1.page, ".verdict", /error/);
   await push1.page.screenshot({ path: `${to}/push-refused-dark.png` });
   const push2 = await visit(t, browser, demo, "#/push?cluster=orders", { ...light, viewport: { width: 1280, height: 860 } });
   await push2.page.fill("#body", body(8080, 3));

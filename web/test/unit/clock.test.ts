@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { heard, now, told } from "../../src/clock.ts";
+import { learnFromResponse, now, learnFromTime } from "../../src/clock.ts";
 
-test("lbd's clock is as far away as its answers prove, and no farther", (t) => {
+test("the offset of lbd's clock is as large as its responses prove, and not larger", (t) => {
   const start = Date.parse("2026-11-20T03:00:00Z");
   let here = start;
   t.mock.method(Date, "now", () => here);
-  const answered = (date: number, asked: number) => heard(new Response(null, { headers: { Date: new Date(date).toUTCString() } }), asked);
+  const answered = (date: number, asked: number) => learnFromResponse(new Response(null, { headers: { Date: new Date(date).toUTCString() } }), asked);
 
   here = start + 900;
   answered(start, start + 100);
@@ -19,17 +19,17 @@ test("lbd's clock is as far away as its answers prove, and no farther", (t) => {
   assert.equal(now(), start + 3_600_000);
   here += 5000;
   assert.equal(now(), start + 3_605_000);
-  heard(new Response(null), here);
-  assert.equal(now(), start + 3_605_000, "nothing was told");
+  learnFromResponse(new Response(null), here);
+  assert.equal(now(), start + 3_605_000, "nothing was learnFromTime");
   answered(start - 3_600_000, here - 10);
   assert.equal(now(), start - 3_600_000 + 1010);
 
-  told(start, here - 40); // to the millisecond, at some moment of the last 40 ms
+  learnFromTime(start, here - 40); // to the millisecond, at some moment of the last 40 ms
   assert.equal(now(), start);
-  told(start - 30, here - 40);
+  learnFromTime(start - 30, here - 40);
   assert.equal(now(), start, "fits");
-  told(start - 60, here - 40);
+  learnFromTime(start - 60, here - 40);
   assert.equal(now(), start - 20);
-  told(NaN, here);
-  assert.equal(now(), start - 20, "nothing was told");
+  learnFromTime(NaN, here);
+  assert.equal(now(), start - 20, "nothing was learnFromTime");
 });

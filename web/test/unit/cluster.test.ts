@@ -23,7 +23,7 @@ const cluster = (more: Partial<ClusterState>): ClusterState => ({
 const now = Date.parse("2026-11-20T03:12:00Z");
 const event = (id: number, at: string, more: Partial<LbdEvent>): LbdEvent => ({ id, time: `2026-11-20T${at}Z`, type: "pushed", says: "", ...more });
 
-test("a search among endpoints", () => {
+test("a search for endpoints", () => {
   const many = Array.from({ length: 3000 }, (_, i) => endpoint(`10.0.${Math.floor(i / 250)}.${i % 250}:80`, i % 1000 === 7 ? "TRANSIENT_FAILURE" : "READY"));
   const c = cluster({
     priorities: [
@@ -41,7 +41,7 @@ test("a search among endpoints", () => {
   assert.equal(rows(c, () => true, () => endpointsShown, search(c, "10.0.")).find((r) => r.kind === "more")?.hidden, 2900);
 });
 
-test("a priority that waits for others to fail is on standby", () => {
+test("a priority that waits for a failover is on standby", () => {
   const c = cluster({ priority_in_use: 1 });
   assert.deepEqual(
     [priority(0, { state: "IDLE" }), priority(1, { state: "IDLE" }), priority(2, { state: "IDLE" }), priority(2, { state: "READY" })].map((p) => onStandby(c, p)),
@@ -50,7 +50,7 @@ test("a priority that waits for others to fail is on standby", () => {
   assert.equal(onStandby(cluster({ priority_in_use: -1 }), priority(1, { state: "IDLE" })), false);
 });
 
-test("a tree is flat as far as it is open", () => {
+test("rows are the open part of the tree", () => {
   const many = Array.from({ length: 250 }, (_, i) => endpoint(`10.0.0.${i}:80`));
   const c = cluster({
     priorities: [
@@ -69,7 +69,7 @@ test("a tree is flat as far as it is open", () => {
   assert.equal(rows(c, () => false, () => 1).length, 2);
 });
 
-test("little is open at first, and what is wrong in much", () => {
+test("few rows are open at first, and those with problems", () => {
   const big = { ready: 0, connecting: 0, idle: 0, transient_failure: 0, ejected: 0, unhealthy: 0, total: 1000 };
   const c = cluster({
     endpoints: big,
@@ -84,26 +84,26 @@ const used = (n: number, endpoints: EndpointState[], more: Partial<PriorityState
   priority(n, { in_use: true, in_use_since: "2026-11-20T03:10:00Z", localities: [locality("a", 1, endpoints)], ...more });
 const two = [endpoint("10.0.0.1:80"), endpoint("10.0.0.2:80")];
 
-test("the headline of a cluster that is well", () => {
+test("the headline of a healthy cluster", () => {
   const h = headline(cluster({ priorities: [used(0, two)] }), known({ lately: { picks: { ok: 50 }, drops: {} } }));
   assert.equal(h.tone, "good");
   assert.equal(h.where, "READY on priority 0 for 2 min, 2 of 2 endpoints READY.");
-  assert.match(h.why, /traffic is where it should be/);
-  assert.deepEqual([h.unwell, h.lost], ["", ["Nothing is dropped or refused of 50 picks/s."]]);
+  assert.match(h.why, /^This is the highest priority/);
+  assert.deepEqual([h.unwell, h.lost], ["", ["None of 50 picks/s are dropped or refused."]]);
 });
 
-test("endpoints that picks should reach are told, others are not missed", () => {
+test("the headline lists failed endpoints of the priority in use only", () => {
   const of = (...states: string[]) =>
     headline(cluster({ priorities: [used(0, states.map((s, i) => endpoint(`10.0.0.${i}:80`, s))), priority(1, { localities: [locality("b", 1, [endpoint("10.1.0.1:80", "IDLE")])] })] }), known());
   assert.match(of("READY", "READY").where, /2 of 2 endpoints READY\.$/);
   assert.match(of("READY", "IDLE").where, /1 of 2 endpoints READY, 1 IDLE\.$/);
   assert.deepEqual([of("READY", "IDLE").tone, of("READY", "UNHEALTHY").tone, of("READY", "EJECTED").tone], ["good", "good", "warning"]);
-  assert.equal(of("READY", "UNHEALTHY", "EJECTED").unwell, "Of its 3 endpoints 1 is EJECTED (10.0.0.2:80), 1 is UNHEALTHY (10.0.0.1:80).");
+  assert.equal(of("READY", "UNHEALTHY", "EJECTED").unwell, "Of 3 endpoints, 1 is EJECTED (10.0.0.2:80), 1 is UNHEALTHY (10.0.0.1:80).");
   const many = of("READY", ...Array.from({ length: 5 }, () => "TRANSIENT_FAILURE"));
-  assert.equal(many.unwell, "Of its 6 endpoints 5 are TRANSIENT_FAILURE (10.0.0.1:80, 10.0.0.2:80, 10.0.0.3:80 and 2 more).");
+  assert.equal(many.unwell, "Of 6 endpoints, 5 are TRANSIENT_FAILURE (10.0.0.1:80, 10.0.0.2:80, 10.0.0.3:80 and 2 more).");
 });
 
-test("the headline tells why traffic left, since when, and what is lost", () => {
+test("the headline has the reason and the time of a failover, and lost picks", () => {
   const c = cluster({
     priority_in_use: 1,
     drops: [{ category: "throttle", per_million: 50_000, dropped: 7 }],
@@ -118,19 +118,19 @@ test("the headline tells why traffic left, since when, and what is lost", () => 
   }));
   assert.equal(h.tone, "warning");
   assert.equal(h.where, "READY on priority 1 for 2 min, 2 of 2 endpoints READY.");
-  assert.equal(h.why, "Traffic left the first choice: priority 0 is TRANSIENT_FAILURE: connect to 10.0.0.1:80: connection refused.");
+  assert.equal(h.why, "Failed over: priority 0 is TRANSIENT_FAILURE: connect to 10.0.0.1:80: connection refused.");
   assert.deepEqual(h.lost, ["Dropped: 6.0 picks/s (6 %), by throttle 6.0/s, set to 5 %.", "Refused by the circuit breaker: 4.0 picks/s (4 %)."]);
 });
 
-test("what others' picks lose is not told as these picks' loss", () => {
+test("drops of other trees are not attributed to this tree", () => {
   const c = cluster({ drops: [{ category: "throttle", per_million: 50_000, dropped: 7 }], priorities: [used(0, two)] });
   const lost = (picks: Record<string, number>, drops: Record<string, number>) => headline(c, known({ lately: { picks, drops } })).lost;
   assert.deepEqual(lost({ ok: 90, dropped: 10 }, { throttle: 40 }), ["Dropped: 10 picks/s (10 %), by throttle, set to 5 %."]);
   assert.deepEqual(lost({ ok: 90, dropped: 10 }, { throttle: 10.2 }), ["Dropped: 10 picks/s (10 %), by throttle 10/s, set to 5 %."]);
-  assert.deepEqual(lost({}, { throttle: 40 }), ["Nobody picks from it now."]);
+  assert.deepEqual(lost({}, { throttle: 40 }), ["No picks from this cluster now."]);
 });
 
-test("an aggregate's losses are those of its leaf in use", () => {
+test("the drops of an aggregate are those of its leaf in use", () => {
   const leaf = (name: string, per_million: number) => ({
     name, in_use: name === "near", why: "", state: "READY" as const, drops: [{ category: "throttle", per_million, dropped: 0 }], connect_mode: "tcp", notice_time: "1s",
     circuit_breaker: { in_flight: 0, max_requests: 7, open: false, rejected: 0, limit_from: "config" as const },
@@ -149,12 +149,12 @@ test("the headline of a cluster whose picks fail", () => {
   assert.equal(headline(c, known({ events: later })).where, "TRANSIENT_FAILURE: no priority is in use.");
 });
 
-test("what is not known any more is no good news, and does not go on", () => {
+test("an outdated state is not shown as good, and its times stop", () => {
   const h = headline(cluster({ priorities: [used(0, two)] }), known({ until: now - 60_000 }));
   assert.deepEqual([h.tone, h.where], ["unknown", "Last known, 1 min ago: READY on priority 0 for 1 min, 2 of 2 endpoints READY."]);
 });
 
-test("picks stray from their share by more than chance and a twentieth", () => {
+test("a share is marked if it differs by more than chance and 5 %", () => {
   assert.equal(strays(8, 20, 0.7), false); // such draws come
   assert.equal(strays(833, 1000, 0.8), false, "not of interest");
   assert.equal(strays(900, 1000, 0.8), true);
@@ -162,7 +162,7 @@ test("picks stray from their share by more than chance and a twentieth", () => {
   assert.equal(strays(1000, 1000, 1), false);
 });
 
-test("of events within a second what matters most is marked", () => {
+test("the most important event of a second is marked", () => {
   const marks = marksOf([
     event(4, "03:00:05.3", { type: "state_changed", says: "s" }),
     event(3, "03:00:05.2", { type: "priority_switched", says: "p" }),
@@ -172,7 +172,7 @@ test("of events within a second what matters most is marked", () => {
   assert.deepEqual(marks.map((m) => m.letter), ["P", "S"]);
 });
 
-test("places keep every name", () => {
+test("addresses can have any name", () => {
   for (const name of ["orders", "a/b?c#d%e", "ä ö", "xds:///shop"]) {
     const place = parsePlace(href(["clusters", name], { target: "xds:///t", none: undefined }));
     assert.deepEqual(place.path, ["clusters", name]);
@@ -192,7 +192,7 @@ test("numbers are short", () => {
   assert.equal(brief("connect to a:1: dial tcp b:1: i/o timeout"), "connect to a:1: dial tcp b:1: i/o timeout");
 });
 
-test("resources that are in use in spite of an error", () => {
+test("resources that are in use despite an error", () => {
   const kept = (...errors: [string, string][]) => {
     const ambient_errors = errors.map(([resource, error]) => ({ resource, error, since: "2026-11-20T03:00:00Z" }));
     return headline(cluster({ priorities: [used(0, two)], ambient_errors }), known());
@@ -200,9 +200,9 @@ test("resources that are in use in spite of an error", () => {
   assert.equal(kept().kept, "");
   assert.equal(kept().tone, "good");
   const one = kept(["Cluster/cart", "Cluster/cart does not exist"]);
-  assert.deepEqual([one.kept, one.tone], ["In use in spite of an error: Cluster/cart (Cluster/cart does not exist).", "warning"]);
+  assert.deepEqual([one.kept, one.tone], ["In use despite an error: Cluster/cart (Cluster/cart does not exist).", "warning"]);
   assert.equal(
     kept(["Listener/a", "away"], ["RouteConfiguration/b", "away"], ["Cluster/c", "away"], ["ClusterLoadAssignment/c", "deleted"]).kept,
-    "In use in spite of an error: Listener/a, RouteConfiguration/b, Cluster/c and 1 more (away; deleted).",
+    "In use despite an error: Listener/a, RouteConfiguration/b, Cluster/c and 1 more (away; deleted).",
   );
 });

@@ -6,7 +6,7 @@ import type { LbdEvent } from "../../src/model.ts";
 const event = (id: number, more: Partial<LbdEvent> = {}): LbdEvent => ({ id, time: "2026-11-20T03:00:00Z", type: "pushed", says: "", ...more });
 const ids = (log: EventLog) => log.events.map((e) => e.id);
 
-test("what a stream brought is kept when the list comes late", () => {
+test("events of the stream stay when the list arrives later", () => {
   const log = new EventLog(10);
   log.add([event(7)]);
   log.add([event(8)]);
@@ -18,7 +18,7 @@ test("what a stream brought is kept when the list comes late", () => {
   assert.deepEqual(ids(log), [8, 7, 6, 5, 2]);
 });
 
-test("so many are kept, the newest", () => {
+test("the newest events are kept, up to the maximum", () => {
   const log = new EventLog(3);
   log.remembered([event(1), event(2), event(3), event(4)]);
   log.add([event(5)]);
@@ -26,10 +26,10 @@ test("so many are kept, the newest", () => {
   assert.deepEqual(ids(log), [5, 4, 3]);
 });
 
-test("of another process's events nothing stays, once it tells its own", () => {
+test("events of an earlier process are removed when the list of the new one arrives", () => {
   const log = new EventLog(10);
   log.add([event(1), event(2)]);
-  log.doubt();
+  log.invalidate();
   assert.deepEqual(ids(log), [2, 1], "until then they are in sight");
   log.add([event(101)]);
   log.remembered([event(100)]);
@@ -38,7 +38,7 @@ test("of another process's events nothing stays, once it tells its own", () => {
   assert.deepEqual(ids(log), [101, 100, 99]);
 });
 
-test("events are about a part of a cluster's name, and about a target's tree", () => {
+test("events match by a part of the cluster's name and by target", () => {
   const about = (e: Partial<LbdEvent>, cluster: string, target = "") => isAbout(event(1, e), { cluster, target });
   assert.ok(about({ cluster: "Orders-eu" }, " orders "));
   assert.ok(!about({ cluster: "cart" }, "orders"));
@@ -51,7 +51,7 @@ test("events are about a part of a cluster's name, and about a target's tree", (
   assert.ok(about({ cluster: "orders" }, "", "shop"), "a push is about every tree");
 });
 
-test("a cluster's own tree is another one than a target's", () => {
+test("a cluster's own tree is not the tree of a target", () => {
   const switched = event(1, { type: "priority_switched", cluster: "orders" });
   const there = { ...switched, target: "xds:///shop" };
   assert.deepEqual([inTree(switched, ""), inTree(switched, "shop"), inTree(there, ""), inTree(there, "shop")], [true, false, false, true]);

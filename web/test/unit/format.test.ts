@@ -4,7 +4,7 @@ import { dayAndClock } from "../../src/format.ts";
 
 const night = Date.parse("2026-11-20T03:12:44Z");
 
-test("times bear the reader's zone", (t) => {
+test("times have the time zone of the reader", (t) => {
   const was = process.env.TZ;
   t.after(() => {
     if (was === undefined) delete process.env.TZ;

@@ -21,7 +21,7 @@ const counted = (name: string, second: number, ok: number, dropped = 0) =>
 const rounded = (of: Record<string, number>) => Object.fromEntries(Object.entries(of).map(([k, v]) => [k, Math.round(v)]));
 const names = (o: Overview, search = "", filter = "all", by = "name", down = false) => o.shown(search, filter, { by, down }).map((r) => r.name);
 
-test("clusters come, change and go", () => {
+test("clusters are added, changed and removed", () => {
   const o = new Overview();
   o.take([summary("b"), summary("a"), summary("c")]);
   assert.deepEqual(names(o), ["a", "b", "c"]);
@@ -35,7 +35,7 @@ test("clusters come, change and go", () => {
   assert.deepEqual(names(o), ["x"]);
 });
 
-test("a search has every word of it in the name", () => {
+test("a search matches names with all its words", () => {
   const o = new Overview();
   o.take(["Orders-eu", "orders-us", "cart-eu"].map((n) => summary(n)));
   assert.deepEqual(names(o, "order"), ["Orders-eu", "orders-us"]);
@@ -54,7 +54,7 @@ function play(o: Overview, clusters: [name: string, picks: Record<string, number
   }
 }
 
-test("the first screen begins with what is worst", () => {
+test("the worst clusters are first", () => {
   const o = new Overview();
   const ill = { ready: 1, connecting: 0, idle: 0, transient_failure: 1, ejected: 0, unhealthy: 0, total: 2 };
   play(o, [
@@ -77,7 +77,7 @@ test("the first screen begins with what is worst", () => {
   assert.equal(o.sums().counts.failing, 2);
 });
 
-test("while every upstream is down, nothing succeeds", () => {
+test("if every upstream is down, no pick succeeds", () => {
   const o = new Overview();
   play(o, [["orders", { ok: 0, no_ready_endpoint: 139, dropped: 7 }, { state: "TRANSIENT_FAILURE" }], ["idle", {}]]);
   const sums = o.sums();
@@ -88,7 +88,7 @@ test("while every upstream is down, nothing succeeds", () => {
   assert.equal(success({ picks: 0, results: {} }), null, "without picks there is no rate");
 });
 
-test("what is equal is sorted by name, in both directions", () => {
+test("equal rows are sorted by name, in both directions", () => {
   const o = new Overview();
   o.take([summary("c"), summary("a", { priority_in_use: 1 }), summary("b"), summary("d", { state: "CONNECTING", updated_at: at(9) })]);
   assert.deepEqual(names(o, "", "all", "priority", true), ["a", "b", "c", "d"]);
@@ -96,7 +96,7 @@ test("what is equal is sorted by name, in both directions", () => {
   assert.deepEqual(names(o, "", "all", "age")[0], "d");
 });
 
-test("a page that was not looked at for a minute has the rates of a second", () => {
+test("a page that was hidden for a minute shows current rates", () => {
   const o = new Overview();
   const told = (second: number) => {
     o.take([counted("busy", second, second * 90, second * 10)]);
@@ -112,7 +112,7 @@ test("a page that was not looked at for a minute has the rates of a second", () 
   }
 });
 
-test("of an aggregate's leaves the fullest breaker is told", () => {
+test("an aggregate shows the breaker of its fullest leaf", () => {
   const o = new Overview();
   const of = (...fills: [string, number, number][]) => {
     const c = counted("both", 0, 0);
@@ -126,7 +126,7 @@ test("of an aggregate's leaves the fullest breaker is told", () => {
   assert.equal(o.sums().counts.full, 1);
 });
 
-test("rates rise with counts, go on after a resync, and fall without a word", () => {
+test("rates follow counts, continue after a resync, and fall without messages", () => {
   const o = new Overview();
   for (let s = 0; s <= 5; s++) {
     if (s === 3) o.clear();
@@ -144,7 +144,7 @@ test("rates rise with counts, go on after a resync, and fall without a word", ()
   assert.equal(busy!.picks, 0);
 });
 
-test("what is listed without counts has the rates that were known", () => {
+test("a cluster without counts keeps its rates", () => {
   const o = new Overview();
   o.opened();
   for (let s = 0; s <= 5; s++) {

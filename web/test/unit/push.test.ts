@@ -43,7 +43,7 @@ test("YAML and JSON, snake_case and lowerCamelCase read the same", async () => {
   assert.deepEqual(a.drops, [{ category: "a", perMillion: 500_000 }, { category: "b", perMillion: 100_000 }]);
 });
 
-test("what cannot be read is left to lbd to judge", async () => {
+test("a text that cannot be parsed is left to lbd", async () => {
   for (const body of ["{", "a: [", "- a", "just words"]) assert.equal(await readDocument(body), null, body);
   assert.deepEqual(await assignment("endpoints: [3, {lb_endpoints: [null, {endpoint: 7}]}]"), {
     localities: [{ priority: 0, region: "", zone: "", subZone: "", weight: null, rest: {}, endpoints: [{ address: "", also: [], hostname: "", weight: 1, health: "UNKNOWN", rest: {} }] }],
@@ -52,7 +52,7 @@ test("what cannot be read is left to lbd to judge", async () => {
   });
 });
 
-test("the kinds of resources are told apart", async () => {
+test("kinds of resources are detected", async () => {
   const kind = async (body: string) => kindOf((await readDocument(body))!.value);
   assert.equal(await kind("type: EDS"), "config");
   assert.equal(await kind("resources: []"), "snapshot");
@@ -73,7 +73,7 @@ test("shares are by weight among localities with usable endpoints", async () => 
   assert.equal(firstUsed(of), 0);
 });
 
-test("without weights, localities weigh as many as their usable endpoints", async () => {
+test("without weights, the weight of a locality is its number of usable endpoints", async () => {
   const three = "{address: {socket_address: {address: 10.0.0.1, port_value: 80}}}";
   const of = predict(await assignment(`endpoints:
 - {locality: {zone: a}, lb_endpoints: [{endpoint: ${three}}, {endpoint: ${three}}, {endpoint: ${three}, health_status: DRAINING}]}
@@ -85,7 +85,7 @@ test("without weights, localities weigh as many as their usable endpoints", asyn
   assert.deepEqual(mixed.map((l) => l.name), ["/a"]); // one without a weight among others that have one is left out
 });
 
-test("picks reach endpoints that are HEALTHY or of unknown health only", async () => {
+test("picks use only endpoints with health HEALTHY or UNKNOWN", async () => {
   const usable = async (health: string) => {
     const [l] = predict(await assignment(`endpoints: [{load_balancing_weight: 1, lb_endpoints: [{endpoint: {}, health_status: ${health}}]}]`));
     return l!.usable;
@@ -94,7 +94,7 @@ test("picks reach endpoints that are HEALTHY or of unknown health only", async (
   assert.deepEqual(await Promise.all(all.map(usable)), [1, 1, 0, 0, 0, 0, 1, 1, 0]);
 });
 
-test("shares are by what the cluster's policy goes by", async () => {
+test("shares depend on the policy of the cluster", async () => {
   const one = "{endpoint: {}}";
   const a = await assignment(`endpoints:
 - {locality: {zone: a}, load_balancing_weight: 9, lb_endpoints: [${one}, {endpoint: {}, health_status: DEGRADED}]}
@@ -118,12 +118,12 @@ test("a priority without a usable endpoint is not used", async () => {
   assert.equal(firstUsed([]), -1);
 });
 
-test("each drop category draws on its own", () => {
+test("each drop category draws independently", () => {
   assert.equal(dropped([{ perMillion: 500_000 }, { perMillion: 500_000 }]), 0.75);
   assert.equal(dropped([]), 0);
 });
 
-test("the difference of two assignments is told by endpoint", async () => {
+test("assignments are compared by endpoint", async () => {
   const before = await assignment(yaml);
   const after = await assignment(
     yaml.replace("loadBalancingWeight: 3", "loadBalancingWeight: 4").replace("10.0.0.3", "10.0.0.4").replace("numerator: 50}", "numerator: 40}").replace("eu", "asia"),
@@ -144,7 +144,7 @@ test("the difference of two assignments is told by endpoint", async () => {
 const tell = (before: string, after: string) =>
   Promise.all([assignment(before), assignment(after)]).then(([b, a]) => compareAssignments(b, a).map((d) => `${d.change} ${d.what}: ${d.from ?? ""} > ${d.to ?? ""}`));
 
-test("what words have no name for is told by field", async () => {
+test("other fields are compared by path", async () => {
   const plain = `endpoints:
 - locality: {zone: a}
   load_balancing_weight: 1
@@ -171,7 +171,7 @@ test("what words have no name for is told by field", async () => {
   assert.deepEqual(await tell(plain, `cluster_name: orders\n${plain}`), [], "the cluster has its name either way");
 });
 
-test("the difference of two configs is told by field", () => {
+test("configs are compared by field", () => {
   assert.deepEqual(compareMessages({ a: { b: 1, c: [1, 2] } }, { a: { b: 2, c: [1] }, d: true }), [
     { change: "modified", what: "a.b", from: "1", to: "2" },
     { change: "removed", what: "a.c[1]", from: "2" },

@@ -10,28 +10,28 @@ function answers<T>() {
 }
 const settled = () => new Promise((done) => setImmediate(done));
 
-test("only the answer to the last question is heard", async () => {
+test("only the response to the last call is used", async () => {
   const { asked, how } = answers<string>();
-  const heard: unknown[] = [];
+  const used: unknown[] = [];
   const q = new Question();
-  for (let i = 0; i < 3; i++) q.ask(how, (a) => heard.push(a), (e) => heard.push(e));
+  for (let i = 0; i < 3; i++) q.ask(how, (a) => used.push(a), (e) => used.push(e));
   assert.deepEqual(asked.map((a) => a.signal.aborted), [true, true, false]);
   asked[2]!.give("third");
   asked[0]!.give("first");
   asked[1]!.refuse("second");
   await settled();
-  assert.equal(heard.join(), "third");
-  q.ask(how, (a) => heard.push(a), (e) => heard.push(e));
+  assert.equal(used.join(), "third");
+  q.ask(how, (a) => used.push(a), (e) => used.push(e));
   asked[3]!.refuse("no");
   await settled();
-  q.ask(how, (a) => heard.push(a), (e) => heard.push(e));
+  q.ask(how, (a) => used.push(a), (e) => used.push(e));
   q.drop();
   asked[4]!.give("too late");
   await settled();
-  assert.equal(heard.join(), "third,no");
+  assert.equal(used.join(), "third,no");
 });
 
-test("a round asks one question at a time, and again for what happened meanwhile", async (t) => {
+test("a round makes one call at a time, and another one after a request during a call", async (t) => {
   mock.timers.enable({ apis: ["setTimeout", "Date"], now: 0 });
   t.after(() => mock.timers.reset());
   const { asked, how } = answers<void>();

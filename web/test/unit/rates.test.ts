@@ -18,12 +18,12 @@ const counts = (second: number, ok: number, dropped = 0, inFlight = 0): ClusterC
   localities: [{ priority: 0, locality: zone, picks: ok }],
 });
 
-test("a counter that shrank began anew", () => {
+test("a counter that shrinks was reset", () => {
   assert.equal(growth(5, 9), 4);
   assert.equal(growth(9, 5), 5);
 });
 
-test("rates are those of the window, by result, category and locality", () => {
+test("rates are of the window, by result, category and locality", () => {
   const h = new History(60_000);
   assert.equal(h.over(5000, start), null);
   for (let s = 0; s <= 10; s++) h.add(counts(s, s * 100, s * 5));
@@ -35,7 +35,7 @@ test("rates are those of the window, by result, category and locality", () => {
   assert.equal(h.over(60_000, start + 10_000)!.span, 10_000, "of more is not known");
 });
 
-test("silence is no traffic, not slow traffic", () => {
+test("a time without messages is a time without picks", () => {
   const h = new History(60_000);
   h.add(counts(0, 0));
   h.add(counts(1, 100));
@@ -53,7 +53,7 @@ test("silence is no traffic, not slow traffic", () => {
 
 const ok = (h: History, second: number) => h.columns(["ok"], (s, k) => perSecond(s, "picks", k), start + second * 1000);
 
-test("of the time between two streams nothing is known", () => {
+test("the time between two streams is unknown", () => {
   const h = new History(600_000);
   for (let s = 0; s <= 20; s++) h.add(counts(s, s * 100));
   h.lost(start + 20_500);
@@ -83,7 +83,7 @@ const kept = (from: number, to: number, step = 1): ClusterHistory => {
 };
 const times = (h: History) => h.samples.filter((s) => s.span > 0).map((s) => (s.t - start) / 1000);
 
-test("a page that is loaded begins with what lbd kept", () => {
+test("a new page begins with the history of lbd", () => {
   const h = new History(600_000);
   h.add(counts(50, 5000));
   h.fill(kept(1, 55));
@@ -97,7 +97,7 @@ test("a page that is loaded begins with what lbd kept", () => {
   assert.equal(h.over(10_000, start + 51_000)!.span, 1000, "rates are of what the stream tells");
 });
 
-test("the time that a page was hidden is filled, and what lbd does not know stays a hole", () => {
+test("the history fills the time when the page was hidden, and leaves other gaps", () => {
   const h = new History(600_000);
   for (let s = 0; s <= 20; s++) h.add(counts(s, s * 100));
   h.lost(start + 20_300);
@@ -128,7 +128,7 @@ test("a longer window adds coarse samples before the fine ones", () => {
   assert.equal(perSecond(h.samples[0]!, "picks", "ok"), 9);
 });
 
-test("what was still before a stream ended is known to have been still", () => {
+test("a time without picks before the end of a stream is known", () => {
   const h = new History(600_000);
   h.add(counts(0, 0));
   h.add(counts(1, 100));
@@ -141,7 +141,7 @@ test("what was still before a stream ended is known to have been still", () => {
   assert.ok(ok(h, 61).lines[0]!.slice(1).every((v) => v !== null), "there is no hole");
 });
 
-test("a stream that was away for a moment makes no hole", () => {
+test("a short interruption of a stream leaves no gap", () => {
   const h = new History(60_000);
   h.add(counts(0, 0));
   h.lost(start + 100);
@@ -149,7 +149,7 @@ test("a stream that was away for a moment makes no hole", () => {
   assert.equal(perSecond(h.samples.at(-1)!, "picks", "ok"), 100);
 });
 
-test("the first message has gauges, and no rates", () => {
+test("the first message has gauges but no rates", () => {
   const h = new History(60_000);
   h.add(counts(0, 500, 0, 7));
   const first = h.samples[0]!;
@@ -161,7 +161,7 @@ test("the first message has gauges, and no rates", () => {
   assert.deepEqual(lines[0], [10, 10, 10]);
 });
 
-test("an aggregate's drops and breakers are those of its leaves", () => {
+test("the drops and breakers of an aggregate are those of its leaves", () => {
   const of = (second: number, near: number, far: number): ClusterCounts => ({
     ...counts(second, 0), breaker: undefined,
     leaves: [
@@ -177,13 +177,13 @@ test("an aggregate's drops and breakers are those of its leaves", () => {
   assert.deepEqual(h.samples.at(-1)!.breakers, { near: { inFlight: 1, maxRequests: 7 }, far: { inFlight: 2, maxRequests: 8 } });
 });
 
-test("what is old is forgotten", () => {
+test("old samples are removed", () => {
   const h = new History(5000);
   for (let s = 0; s <= 100; s++) h.add(counts(s, s));
   assert.ok(h.samples.length <= 6, `${h.samples.length} samples`);
 });
 
-test("a message that comes twice or late changes nothing", () => {
+test("a repeated or late message has no effect", () => {
   const h = new History(60_000);
   h.add(counts(0, 0));
   h.add(counts(1, 10));
@@ -191,7 +191,7 @@ test("a message that comes twice or late changes nothing", () => {
   assert.equal(h.samples.length, 2);
 });
 
-test("the pace of a cluster in a list", () => {
+test("the rate of a cluster in a list", () => {
   const p = new Pace();
   const none = { picks: 0, results: {} };
   assert.deepEqual(p.at(start), none);
@@ -210,7 +210,7 @@ test("the pace of a cluster in a list", () => {
   assert.equal(Math.round(p.at(start + 128_000).picks), 2);
 });
 
-test("rates do not swing between two messages", () => {
+test("rates are stable between two messages", () => {
   const h = new History(60_000);
   for (let s = 0; s <= 20; s++) h.add(counts(s, s * 100));
   for (const after of [-900, 0, 400, 900]) {
