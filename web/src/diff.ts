@@ -1,4 +1,4 @@
-// What a push would change, in words that people use.
+// The differences that a push would make, as texts.
 
 import type { Assignment, AssignedEndpoint, AssignedLocality, Message, Value } from "./document.ts";
 import { isMessage } from "./document.ts";
@@ -6,16 +6,16 @@ import { assignedName } from "./shares.ts";
 
 export interface Difference {
   change: "added" | "removed" | "modified";
-  /** What it is about: "priority 0, us-east1/b, 10.0.0.7:8080". */
+  /** The subject: "priority 0, us-east1/b, 10.0.0.7:8080". */
   what: string;
-  /** How it was and will be; of something modified. */
+  /** The old and the new value. */
   from?: string;
   to?: string;
 }
 
 const placeOf = (l: AssignedLocality) => `priority ${l.priority}, ${assignedName(l)}`;
 
-/** The differences of two assignments; before is null where there is none. */
+/** The differences of two assignments; before may be null. */
 export function compareAssignments(before: Assignment | null, after: Assignment): Difference[] {
   const out: Difference[] = [];
   const old = byKey(before?.localities ?? [], placeOf);
@@ -79,7 +79,7 @@ const dropWords = (perMillion: number) => `${perMillion / 10_000} %`;
 const endpointWords = (e: AssignedEndpoint) =>
   [e.hostname, `weight ${e.weight}`, e.health === "UNKNOWN" ? "" : e.health, e.also.length > 0 ? `also ${e.also.join(", ")}` : ""].filter(Boolean).join(", ");
 
-/** What words do not tell of something that is new. */
+/** Further fields of something new. */
 const restWords = (rest: Message) => (Object.keys(rest).length > 0 ? `, with ${Object.keys(rest).join(" and ")}` : "");
 
 function compareRest(what: string, before: Message, after: Message): Difference[] {
@@ -88,7 +88,7 @@ function compareRest(what: string, before: Message, after: Message): Difference[
   return out.map((d) => ({ ...d, what: `${what}, ${d.what}` }));
 }
 
-/** By key; of several with one key, each but the first is numbered. */
+/** By key; duplicates are numbered. */
 function byKey<T>(all: T[], key: (each: T) => string): Map<string, T> {
   const out = new Map<string, T>();
   for (const each of all) {
@@ -123,7 +123,7 @@ function walk(path: string, before: Value | undefined, after: Value | undefined,
   }
 }
 
-/** How lbd would write a value: 64-bit and wrapped numbers may be written in several ways. */
+/** The canonical form of a value: 64-bit and wrapped numbers have several forms. */
 function written(v: Value): string {
   const inner = isMessage(v) && Object.keys(v).length === 1 && v.value !== undefined ? v.value : v;
   return typeof inner === "object" ? JSON.stringify(inner) : String(inner);

@@ -1,6 +1,6 @@
-// Resources as people write them: JSON or YAML, snake_case or lowerCamelCase.
+// Resources in JSON or YAML, with names in snake_case or lowerCamelCase.
 
-/** What a body is, and where it would be pushed. */
+/** The kind of a body, which decides where it is pushed. */
 export type Kind = "endpoints" | "config" | "snapshot";
 
 export type Value = null | boolean | number | string | Value[] | { [name: string]: Value };
@@ -13,16 +13,16 @@ export interface Document {
 
 export const isMessage = (v: unknown): v is Message => typeof v === "object" && v !== null && !Array.isArray(v);
 
-/** A body that begins with a brace is JSON, as lbd has it. */
+/** A body that begins with a brace is JSON, as in lbd. */
 export const formatOf = (body: string): "json" | "yaml" => (/^\s*\{/.test(body) ? "json" : "yaml");
 
 export const contentType = { json: "application/json", yaml: "application/yaml" } as const;
 
-/** Reads a body, with names in snake_case. Null where it cannot be read: lbd says why. */
+/** Parses a body, with names in snake_case. Null if it is invalid: lbd returns the reason. */
 export async function readDocument(body: string): Promise<Document | null> {
   const format = formatOf(body);
   try {
-    // The parser is fetched when a body is.
+    // The YAML parser is loaded on demand.
     const parsed: unknown = format === "json" ? JSON.parse(body) : (await import("js-yaml")).load(body);
     const value = snake(parsed);
     return isMessage(value) ? { format, value } : null;
@@ -31,7 +31,7 @@ export async function readDocument(body: string): Promise<Document | null> {
   }
 }
 
-/** Maps, whose names are data and no fields: of filter_metadata all that is in them, too. */
+/** Maps, whose names are data; in filter_metadata also the nested names. */
 const maps: Record<string, "names" | "all"> = {
   filter_metadata: "all", typed_filter_metadata: "names", typed_per_filter_config: "names", typed_extension_protocol_options: "names",
 };
@@ -50,7 +50,7 @@ function snake(v: unknown, keep: "none" | "names" | "all" = "none"): Value {
   return null;
 }
 
-/** Which resource a body is, by the fields that only one of them has. */
+/** The kind of a resource, by its fields. */
 export function kindOf(m: Message): Kind | null {
   if ("resources" in m) return "snapshot";
   if ("cluster_name" in m || "endpoints" in m) return "endpoints";
@@ -60,13 +60,13 @@ export function kindOf(m: Message): Kind | null {
   return null;
 }
 
-/** The cluster that a body names. */
+/** The cluster name in a body. */
 export function clusterOf(m: Message, kind: Kind): string {
   const name = kind === "endpoints" ? m.cluster_name : kind === "config" ? m.name : undefined;
   return typeof name === "string" ? name : "";
 }
 
-/** Of what is read, "rest" is what has no name here, as it is written. */
+/** A parsed assignment; "rest" has further fields unchanged. */
 export interface Assignment {
   localities: AssignedLocality[];
   drops: { category: string; perMillion: number }[];
@@ -78,7 +78,7 @@ export interface AssignedLocality {
   region: string;
   zone: string;
   subZone: string;
-  /** Null where the locality bears none. */
+  /** Null if absent. */
   weight: number | null;
   endpoints: AssignedEndpoint[];
   rest: Message;
@@ -86,7 +86,7 @@ export interface AssignedLocality {
 
 export interface AssignedEndpoint {
   address: string;
-  /** More addresses of the same endpoint. */
+  /** Additional addresses of the endpoint. */
   also: string[];
   hostname: string;
   weight: number;
@@ -100,16 +100,16 @@ const number = (v: Value | undefined): number | null =>
 const list = (v: Value | undefined) => (Array.isArray(v) ? v.filter(isMessage) : []);
 const message = (v: Value | undefined): Message => (isMessage(v) ? v : {});
 const without = (m: Message, ...names: string[]): Message => Object.fromEntries(Object.entries(m).filter(([name]) => !names.includes(name)));
-/** A message in another, unless nothing is in it. */
+/** A message with a nested message, unless that is empty. */
 const within = (name: string, m: Message): Message => (Object.keys(m).length > 0 ? { [name]: m } : {});
 
-/** proto3 JSON writes a wrapped number bare or as {value: n}. */
+/** A number, or a wrapped one {value: n}. */
 const wrapped = (v: Value | undefined) => (isMessage(v) ? number(v.value) : number(v));
 
 const millionths: Record<string, number> = { HUNDRED: 10_000, TEN_THOUSAND: 100, MILLION: 1, "0": 10_000, "1": 100, "2": 1 };
 const healths = ["UNKNOWN", "HEALTHY", "UNHEALTHY", "DRAINING", "TIMEOUT", "DEGRADED"];
 
-/** Reads a ClusterLoadAssignment, as far as it can be read. */
+/** Reads the valid parts of a ClusterLoadAssignment. */
 export function assignmentOf(m: Message): Assignment {
   return {
     localities: list(m.endpoints).map((group) => {

@@ -1,9 +1,9 @@
-// All clusters, of which there may be ten thousand: what changes is worked on, and no more.
+// The list of all clusters. An update handles only the clusters that changed, of up to 10,000.
 
 import type { ClusterSummary } from "./model.ts";
 import { Pace, type PaceNow, total } from "./rates.ts";
 
-/** A circuit breaker: of the leaves of an AGGREGATE the fullest, which "of" names. */
+/** A circuit breaker; for an AGGREGATE that of the fullest leaf, which is in "of". */
 export interface Breaker {
   in_flight: number;
   max_requests: number;
@@ -28,7 +28,7 @@ export interface Row {
   /** Picks per second, and by result. */
   picks: number;
   results: Record<string, number>;
-  /** How much is wrong: the first screen begins with the largest. */
+  /** The severity of problems, by which the list is sorted first. */
   trouble: number;
   breaker: Breaker | null;
   /** How full the circuit breaker is, 0 to 1. */
@@ -38,13 +38,13 @@ export interface Row {
   pace: Pace | null;
 }
 
-/** The part of the picks that succeed, 0 to 1; null while there are none. */
+/** The part of picks that succeed, 0 to 1; null without picks. */
 export const success = (r: PaceNow): number | null => (r.picks > 0 ? Math.min(1, (r.results.ok ?? 0) / r.picks) : null);
 
-/** Results that are nobody's failure: callers that left, and picks that drop categories take on purpose. */
+/** Results that are not failures: configured drops, and callers that disconnected. */
 const harmless = new Set(["ok", "dropped", "cancelled"]);
 
-/** Picks per second that were refused though nobody asked for that. */
+/** Rejected picks per second, without configured drops. */
 export function refused(r: PaceNow): number {
   let sum = 0;
   for (const [k, n] of Object.entries(r.results)) if (!harmless.has(k)) sum += n;
@@ -55,15 +55,15 @@ export function refused(r: PaceNow): number {
 export const losses = (results: Record<string, number>): [string, number][] =>
   Object.entries(results).filter(([k, n]) => k !== "ok" && n >= 0.05).sort((a, b) => b[1] - a[1]);
 
-/** Endpoints that should serve now: those of the priority in use, where there are others on standby. */
+/** Endpoints of the priority in use. */
 export const serving = (c: ClusterSummary) => c.endpoints_in_use ?? c.endpoints;
 
 /** Failing or failed endpoints of the priority in use. */
 const unwell = (c: ClusterSummary) => serving(c).transient_failure + serving(c).ejected;
 
 /**
- * How much is wrong with a cluster. The class decides, then by powers of ten how many
- * picks it loses: what changes from second to second reorders nothing.
+ * The severity of a cluster's problems: a class, then the power of ten of lost picks, so that
+ * the order is stable.
  */
 function troubleOf(r: Row): number {
   const lost = refused(r);
@@ -99,7 +99,7 @@ export interface Sorting {
 
 export interface Filter {
   label: string;
-  /** The colour of what it takes, where it takes any. */
+  /** The color if clusters match. */
   tone?: string;
   takes: (r: Row) => boolean;
 }
@@ -152,7 +152,7 @@ export class Overview {
     return this.active.size > 0;
   }
 
-  /** What is taken from now on is told by another stream: nothing is known of the time in between. */
+  /** A new stream begins: counts since the last one are unknown. */
   opened(): void {
     this.stream++;
   }

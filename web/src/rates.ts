@@ -1,10 +1,10 @@
-// Rates from counters. lbd counts from its start on and tells once a second, and
-// only when a count has changed.
+// Rates from counters. lbd counts since its start and sends counters once a second, if one has
+// changed.
 
 import { localityName } from "./format.ts";
 import type { ClusterCounts, ClusterHistory, Locality } from "./model.ts";
 
-/** What was counted, by result, drop category and locality. */
+/** Counts by result, drop category and locality. */
 export interface Counted {
   picks: Record<string, number>;
   /** Those of an AGGREGATE are under "leaf: category". */
@@ -12,14 +12,14 @@ export interface Counted {
   localities: Record<string, number>;
 }
 
-/** What was counted in the span that ends at t, and what it came to. Both are in milliseconds. */
+/** Counts in the span that ends at t, in milliseconds, and gauges at t. */
 export interface Sample extends Counted {
   t: number;
-  /** Zero where counting begins: what was counted before is not known. */
+  /** Zero where counting begins: earlier counts are unknown. */
   span: number;
-  /** By leaf; the cluster's own is under "". */
+  /** By leaf; "" is the cluster itself. */
   breakers: Record<string, { inFlight: number; maxRequests: number }>;
-  /** The priority in use; -1 for none, undefined where it is not known. */
+  /** The priority in use; -1 for none, undefined if unknown. */
   priority?: number;
 }
 
@@ -28,10 +28,10 @@ export interface Rates extends Counted {
   span: number;
 }
 
-/** A span is at least so long, in milliseconds: the first two messages may come at once. */
+/** The minimum length of a span, in milliseconds: the first two messages may arrive together. */
 const least = 400;
 
-/** A span in which nothing is told is longer than this, in milliseconds. */
+/** A span without messages is longer than this, in milliseconds. */
 const tick = 1600;
 
 const kinds = ["picks", "drops", "localities"] as const;
@@ -39,10 +39,10 @@ const nothing = (): Counted => ({ picks: {}, drops: {}, localities: {} });
 
 export const localityKey = (priority: number, l: Locality) => `${priority} ${localityName(l)}`;
 
-/** What a drop category of a leaf is called; that of a cluster of no leaves is itself. */
+/** The name of a drop category, with its leaf if there is one. */
 export const dropKey = (leaf: string, category: string) => (leaf ? `${leaf}: ${category}` : category);
 
-/** The growth of a counter; one that shrank began anew at zero. */
+/** The growth of a counter. A counter that shrinks was reset to zero. */
 export function growth(before: number, now: number): number {
   return now < before ? now : now - before;
 }
@@ -64,7 +64,7 @@ function breakersOf(c: ClusterCounts): Sample["breakers"] {
   return Object.fromEntries(all.map((l) => [l.name, { inFlight: l.breaker.in_flight, maxRequests: l.breaker.max_requests }]));
 }
 
-/** What lbd kept of a cluster, as samples. */
+/** The history of lbd, as samples. */
 function samplesOf(h: ClusterHistory): Sample[] {
   const span = h.step === "1s" ? 1000 : 10_000;
   return h.segments.flatMap((s) =>
@@ -79,20 +79,20 @@ function samplesOf(h: ClusterHistory): Sample[] {
   );
 }
 
-/** Two spans may share as much, in milliseconds, before they are taken to be of the same time. */
+/** The maximum overlap of two spans, in milliseconds, that count as different times. */
 const overlap = 1000;
 
-/** History is what one cluster counted lately. */
+/** History has the recent counts of a cluster. */
 export class History {
   samples: Sample[] = [];
   private last?: ClusterCounts;
-  /** Since when is counted without a gap. */
+  /** The begin of counting without a gap. */
   private begun = 0;
-  /** Nothing is known since the last sample. */
+  /** No counts are received since the last sample. */
   private away = false;
   private readonly keep: number;
 
-  /** @param keep how long a sample is kept, in milliseconds */
+  /** @param keep the maximum age of a sample, in milliseconds */
   constructor(keep: number) {
     this.keep = keep;
   }
@@ -103,14 +103,14 @@ export class History {
     return first ? first.t - first.span : 0;
   }
 
-  /** Nothing will be told of what is counted from a time on, until add is called. */
+  /** No counts are received from a time on, until add is called. */
   lost(at: number): void {
     const last = this.samples.at(-1);
     if (last && !this.away && at - last.t > tick) this.push({ ...last, ...nothing(), t: at, span: at - last.t });
     this.away = true;
   }
 
-  /** Fills with what lbd kept the times of which nothing is known here. What is still not known stays a gap. */
+  /** Fills gaps with the history of lbd. Times that lbd does not know stay gaps. */
   fill(h: ClusterHistory): void {
     const known = this.samples.filter((s) => s.span > 0);
     let i = 0;
@@ -118,7 +118,7 @@ export class History {
       const shared = Math.min(overlap, s.span / 2);
       while (i < known.length && known[i]!.t < s.t - s.span + shared) i++;
       const next = known[i];
-      // What comes after all that is known here is told by the stream.
+      // The stream sends later counts.
       return next ? s.t <= next.t - next.span + shared : s.t <= (this.samples.at(-1)?.t ?? Infinity);
     });
     if (fresh.length > 0) this.samples = [...this.samples, ...fresh].sort((a, b) => a.t - b.t || a.span - b.span);
@@ -131,19 +131,19 @@ export class History {
     const past = before ? Date.parse(before.time) : 0;
     const away = this.away;
     this.away = false;
-    if (before && t - past < least) return; // the next one has it all, or nothing was counted
+    if (before && t - past < least) return; // the next message includes these counts
     this.last = c;
     const breakers = breakersOf(c);
     const latest = this.samples.at(-1)?.t ?? 0;
     if (!before || (away && t - past > tick) || t <= latest) {
-      // Where in the gap it was counted is not known: it is left out.
+      // The time of these counts within the gap is unknown.
       this.begun = Math.max(t, latest + 2);
       this.push({ ...nothing(), t: this.begun, span: 0, breakers, priority });
       return;
     }
     let span = t - latest;
     if (span > tick) {
-      // Silence: all of the growth is of the last second.
+      // Without messages nothing was counted: the growth belongs to the last second.
       this.push({ ...nothing(), t: t - 1000, span: span - 1000, breakers: breakersOf(before), priority: this.samples.at(-1)?.priority });
       span = 1000;
     }
@@ -163,13 +163,13 @@ export class History {
   }
 
   /**
-   * The rates of the last milliseconds before a time, or of as many as are known of; null
-   * until something is known.
+   * The rates of the last milliseconds before a time, or of the known part; null if it is
+   * unknown.
    */
   over(ms: number, until: number): Rates | null {
     const last = this.samples.at(-1);
     if (!last || (last.span === 0 && (this.away || until - last.t <= tick))) return null;
-    // What is counted since the last sample is not known yet.
+    // Counts since the last sample are not received yet.
     if (this.away || until - last.t <= tick) until = last.t;
     const from = Math.max(until - ms, this.begun);
     const sums = nothing();
@@ -185,8 +185,8 @@ export class History {
   }
 
   /**
-   * Columns for a chart: times in seconds, and a line per key. Where nothing was
-   * told there was nothing to count; what is not known is null.
+   * Columns for a chart: times in seconds, and a line per key. Without messages values are
+   * zero; unknown values are null.
    */
   columns(keys: string[], of: (s: Sample, key: string) => number | null, until: number): { x: number[]; lines: (number | null)[][] } {
     const x: number[] = [];
@@ -199,7 +199,7 @@ export class History {
     for (const s of this.samples) {
       const away = before ? s.t - s.span - before.t : 0;
       if (before && away > tick) put(before.t + 1, () => null);
-      if (s.span === 0 && before && away <= tick) continue; // it goes on where what lbd kept ends
+      if (s.span === 0 && before && away <= tick) continue; // it continues the history of lbd
       if (s.span > tick) put(Math.max(s.t - s.span, before?.t ?? 0) + 1, (k) => of(s, k));
       put(s.t, (k) => of(s, k));
       before = s;
@@ -213,13 +213,13 @@ export class History {
   }
 }
 
-/** The rate per second of one key in a sample; null where it is not known. */
+/** The rate per second of a key in a sample; null if unknown. */
 export const perSecond = (s: Sample, kind: keyof Counted, key: string) => (s.span === 0 ? null : ((s[kind][key] ?? 0) * 1000) / s.span);
 
 /** Sum of a record's values. */
 export const total = (r: Record<string, number>) => Object.values(r).reduce((a, b) => a + b, 0);
 
-/** Picks per second: of all results, and of each. */
+/** Picks per second, in total and by result. */
 export interface PaceNow {
   picks: number;
   results: Record<string, number>;
@@ -231,7 +231,7 @@ export class Pace {
   private counted: { t: number; sum: number; picks: Record<string, number> }[] = [];
   private stream = 0;
 
-  /** @param stream another number for each stream: what was counted between two of them is taken to be even */
+  /** @param stream the number of the stream; counts between two streams are spread evenly */
   add(c: ClusterCounts, stream: number): void {
     const t = Date.parse(c.time);
     const sum = total(c.picks);

@@ -8,7 +8,7 @@ export interface PredictedLocality {
   weight: number;
   usable: number;
   endpoints: number;
-  /** The part of the priority's picks, 0 to 1, while every usable endpoint is READY; null where that cannot be told. */
+  /** The part of the priority's picks, 0 to 1, if every usable endpoint is READY; null if unknown. */
   share: number | null;
 }
 

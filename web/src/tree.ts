@@ -14,7 +14,7 @@ export type Row = { key: string; parent: string | null; level: 1 | 2 | 3; positi
 export const priorityRowKey = (p: PriorityState) => `p${p.priority}`;
 export const localityRowKey = (p: PriorityState, l: LocalityState) => `l${localityKey(p.priority, l.locality)}`;
 
-/** Endpoints that a locality shows before somebody asks for more. */
+/** The number of endpoints that a locality shows at first. */
 export const endpointsShown = 100;
 
 /**
@@ -70,7 +70,7 @@ export function rows(state: ClusterState, isOpen: (key: string) => boolean, show
   return out;
 }
 
-/** The endpoints of a locality, and what stands for those that are too many. */
+/** The endpoints of a locality, and a row for those that are not shown. */
 function endpointRows(priority: PriorityState, locality: LocalityState, parent: string, endpoints: EndpointState[], most: number): Row[] {
   const visible = endpoints.slice(0, most);
   const hidden = endpoints.length - visible.length;

@@ -1,4 +1,4 @@
-// One cluster: why picks go where they go, and what is lost on the way.
+// One cluster: where picks go and why, and which are lost.
 
 import { Fragment } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -17,22 +17,22 @@ import { inOrder, resultLine } from "../results.ts";
 import { href } from "../route.ts";
 import { useStream } from "../stream.ts";
 
-/** How much of the past the charts can show, with what lbd keeps of it. */
+/** The time ranges of charts, with the step of the history. */
 const windows = [
   { label: "10 min", ms: 10 * 60_000, step: "1s" },
   { label: "1 h", ms: 3_600_000, step: "10s" },
   { label: "6 h", ms: 6 * 3_600_000, step: "10s" },
 ];
-/** The least that charts show, and over what rates are taken, in milliseconds. */
+/** The minimum time range of charts, and the window of rates, in milliseconds. */
 const leastWindow = 60_000;
 const rateWindow = 10_000;
 const eventsEvery = 2000;
 
 const categoryColors = ["unwell", "accent", "busy", "bad", "good", "muted"];
-/** What is marked above picks, what matters most first. */
+/** Events that are marked in charts of picks, most important first. */
 const onPicks: EventType[] = ["priority_switched", "leaf_skipped", "leaf_restored", "pushed", "file_accepted", "ejected", "unejected", "state_changed"];
 
-/** Events of connections are many, and told by the tree; the breaker's are asked for apart. */
+/** Requested types. Connection events are frequent, and the tree shows them; breaker events are requested separately. */
 const asked: EventType[] = eventTypes.filter((t) => !["connection_changed", "circuit_breaker_opened", "circuit_breaker_closed"].includes(t));
 
 export function Cluster({ name, target }: { name: string; target?: string }) {
@@ -57,7 +57,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
         log.add(l.events);
         setVersion((v) => v + 1);
       },
-      () => undefined, // the stream says that lbd is away
+      () => undefined, // the stream reports the error
     );
   const askEvents = () => {
     const n = newest.current;
@@ -68,7 +68,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
         n.at = Date.now();
         void takeEvents({ type: asked, limit: "300" });
         void takeEvents({ type: "circuit_breaker_opened", limit: "100" });
-        // Others' may be many.
+        // Events of other trees may be frequent.
         if (target) void takeEvents({ type: asked, target, limit: "300" });
       },
       Math.max(0, n.at + eventsEvery - Date.now()),
@@ -77,7 +77,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
   useEffect(() => () => clearTimeout(newest.current.timer), []);
   const events = useMemo(() => log.events.filter((e) => inTree(e, target ?? "")), [version]);
 
-  /** Asks lbd for what happened while this page was not there to see it. */
+  /** Requests the history of the time without a stream. */
   const recall = () =>
     past.ask(
       (signal) =>
@@ -87,10 +87,10 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
           ),
         ),
       (kept) => {
-        for (const h of kept) history.fill(h); // the finer first
+        for (const h of kept) history.fill(h); // the finer steps first
         setVersion((v) => v + 1);
       },
-      () => undefined, // there is a gap, then
+      () => undefined, // the gap stays
     );
   useEffect(() => {
     if (chosen > 0 && live.state === "live") recall();
@@ -122,7 +122,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
             unfilled.current = false;
             recall();
           }
-          isThere(); // the state is not told where it is the one that is known
+          isThere(); // an unchanged state is not sent again
           const open = [c.breaker, ...(c.leaves ?? []).map((l) => l.breaker)].some((b) => b?.open);
           if (open !== newest.current.open) {
             newest.current.open = open;
@@ -150,7 +150,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
       if (l.state === "live") {
         question.drop();
         askEvents();
-        unfilled.current = true; // until there is something to fill up to
+        unfilled.current = true; // until the first counts
       } else {
         history.lost(l.since);
       }

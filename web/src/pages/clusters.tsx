@@ -1,4 +1,4 @@
-// Every cluster on one page.
+// The list of clusters.
 
 import { Fragment } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -15,7 +15,7 @@ import { resultWords } from "../results.ts";
 import { clusterHref, leaveAt, leftAt, replaceQuery } from "../route.ts";
 import { knownUntil, useStream } from "../stream.ts";
 
-/** Rates fall without a message, too: they are looked at after so long, in milliseconds. */
+/** The interval, in milliseconds, at which rates are updated without messages. */
 const quiet = 1500;
 
 export function Clusters({ query }: { query: URLSearchParams }) {
@@ -89,7 +89,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
       cell: (r) => (
         <>
           <State of={r.c.state} />
-          {/* Where there is no room for their columns. */}
+          {/* For narrow screens without these columns. */}
           {r.c.priority_in_use > 0 && <span class="tag tone-busy only-narrow">failed over to {r.c.priority_in_use}</span>}
           {r.c.stale && <span class="tag tone-busy only-narrow">stale</span>}
         </>
@@ -203,10 +203,10 @@ export function Clusters({ query }: { query: URLSearchParams }) {
   );
 }
 
-/** The colour at the edge of a row in trouble. */
+/** The color at the edge of a row with problems. */
 const toneOf = (r: Row) => (r.trouble >= 70 ? "bad" : r.trouble >= 40 ? "busy" : "");
 
-/** What all clusters do: how many picks there are, how many succeed, and why the others do not. */
+/** The totals of all clusters: picks, the part that succeeds, and reasons of the others. */
 function Vitals({ sums }: { sums: PaceNow }) {
   return (
     <dl class="vitals" aria-label="All clusters">
@@ -226,7 +226,7 @@ function Vitals({ sums }: { sums: PaceNow }) {
   );
 }
 
-/** The part of picks that succeed. What drop categories take on purpose colours it less. */
+/** The part of picks that succeed. Configured drops have a weaker color. */
 function Succeed({ of }: { of: PaceNow }) {
   const part = success(of);
   if (part === null) return <span class="of">no picks</span>;
@@ -252,7 +252,7 @@ function Losses({ of, most }: { of: Record<string, number>; most: number }) {
   );
 }
 
-/** Endpoints that serve, and how many more are on standby in other priorities. */
+/** READY endpoints of the priority in use, and the number in other priorities. */
 function Ready({ r }: { r: Row }) {
   const now = serving(r.c);
   const others = r.c.endpoints.total - now.total;

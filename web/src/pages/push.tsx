@@ -1,4 +1,4 @@
-// Pushing a file: what is wrong with it, what it would change, and then doing it.
+// Pushing a file: its errors, its effect, and the push.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call, hasPath, Refusal, says } from "../api.ts";
@@ -45,7 +45,7 @@ export function Push({ query }: { query: URLSearchParams }) {
   latest.current = asked;
 
   const take = async (text: string) => {
-    loaded.drop(); // what was asked for does not take the place of what is newer
+    loaded.drop(); // an older response must not replace newer text
     setBody(text);
     setDone(null);
     setError("");
@@ -71,7 +71,7 @@ export function Push({ query }: { query: URLSearchParams }) {
 
   useEffect(() => keepDraft(place, body.trim() && !done ? { body, where, chosen, cluster } : null), [body, where, chosen, cluster, done]);
 
-  // What would happen is asked a moment after the last change.
+  // The dry run starts shortly after the last change.
   const single = where === "endpoints" || where === "config";
   const nameless = single && !hasPath(cluster);
   const ready = body.trim() !== "" && (!single || cluster !== "") && !nameless;
@@ -121,7 +121,7 @@ export function Push({ query }: { query: URLSearchParams }) {
       } else {
         setError(says(e));
       }
-      askAgain(); // see what is live now
+      askAgain(); // compare with the current version
     } finally {
       setBusy(false);
     }

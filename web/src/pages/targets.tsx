@@ -1,4 +1,4 @@
-// The xds targets: where their routes come from, and where they lead.
+// The xds targets, their routes and clusters.
 
 import { useState } from "preact/hooks";
 import { get, Refusal, says, targetPath, withQuery } from "../api.ts";
@@ -11,10 +11,10 @@ import { type Liveness, useStream } from "../stream.ts";
 
 const hosts: Record<string, string> = { flag: "--target", api: "the API", push: "a pushed Listener", file: "a Listener in a file" };
 
-/** Not all that changes is an event, such as routes: targets are asked for so often, in milliseconds. */
+/** The polling interval, in milliseconds: no event reports new routes. */
 const every = 5000;
 
-/** Asks every so often, and when something happens. */
+/** Polls periodically, and after events. */
 function useFollowed<T>(ask: (signal: AbortSignal) => Promise<T>, key: string, answered: (answer: T) => void): { live: Liveness; error: unknown } {
   const [error, setError] = useState<unknown>(null);
   const soon = useRound(

@@ -1,4 +1,4 @@
-// The management servers and what they have said.
+// The management servers and their resources.
 
 import { useState } from "preact/hooks";
 import { get, says } from "../api.ts";
@@ -7,7 +7,7 @@ import type { XdsResource, XdsServer, XdsState } from "../model.ts";
 import { Ago, Alert, Title, useNow } from "../parts/basics.tsx";
 import { useRound } from "../question.ts";
 
-/** No stream tells this: it is asked for, in milliseconds. */
+/** The polling interval, in milliseconds: there is no stream. */
 const every = 5000;
 
 const tones: Record<string, string> = {
@@ -143,7 +143,7 @@ export function Xds() {
   );
 }
 
-/** At most so many targets are drawn: those on a fallback server come first. */
+/** The maximum number of listed targets; those on a fallback server are first. */
 const maxTargets = 100;
 
 function Targets({ status }: { status: XdsState }) {

@@ -1,11 +1,11 @@
-// The problems that the daemon has as a whole, above every page.
+// The conditions of the daemon, above every page.
 
 import type { Condition } from "../model.ts";
 import { Ago } from "./basics.tsx";
 
 interface Words {
   title: string;
-  /** Where more is said about it. */
+  /** The page with details. */
   place?: { href: string; label: string };
 }
 
@@ -59,7 +59,7 @@ export function Banner({ conditions, now }: { conditions: Condition[]; now: numb
           </ul>
         </section>
       )}
-      {/* Screen readers say what begins and ends, and no text that changes meanwhile. */}
+      {/* Screen readers announce the begin and end, not changes of texts. */}
       <span class="unseen" role="status">
         {kinds.length > 0 ? `Problems of this daemon: ${kinds.map(([kind]) => wordsOf(kind).title).join(", ")}` : ""}
       </span>

@@ -7,7 +7,7 @@ import { useDaemon } from "../daemon.ts";
 import { dayAndClock, span } from "../format.ts";
 import type { Liveness } from "../stream.ts";
 
-/** The time by lbd's clock, told anew every second while the page is shown. */
+/** The time of lbd's clock, updated every second while the page is visible. */
 export function useNow(every = 1000): number {
   const [time, setTime] = useState(now);
   useEffect(() => {
@@ -26,7 +26,7 @@ const stateTones: Record<string, string> = {
   EJECTED: "unwell",
 };
 
-/** Shapes beside the colours, for those who cannot tell the colours apart. */
+/** Shapes in addition to colors, for people who cannot distinguish colors. */
 const shapes: Record<string, string> = { good: "●", busy: "◐", idle: "○", bad: "✕", unwell: "▲" };
 
 export const stateTone = (state: string) => stateTones[state] ?? "idle";
@@ -52,7 +52,7 @@ export function Ago({ at, now, suffix = " ago" }: { at: string | undefined; now:
   );
 }
 
-/** Counts down to a time; then it is now, or what "over" says. */
+/** Counts down to a time; then shows "over". */
 export function Countdown({ to, now, what, over = `${what} now` }: { to: string | undefined; now: number; what: string; over?: string }) {
   if (!to) return null;
   const left = Date.parse(to) - now;
@@ -64,7 +64,7 @@ export function Countdown({ to, now, what, over = `${what} now` }: { to: string 
   );
 }
 
-/** Whether what is seen is life, in words that stay in one place. */
+/** The state of the live updates. */
 export function Live({ of, now }: { of: Liveness; now: number }) {
   const words = {
     connecting: "connecting…",
@@ -84,7 +84,7 @@ export function Live({ of, now }: { of: Liveness; now: number }) {
   );
 }
 
-/** The page's title, which takes the focus when the page is come to. */
+/** The title of the page, which gets the focus on a visit. */
 export function Title({ children, text }: { children?: ComponentChildren; text: string }) {
   const h1 = useRef<HTMLHeadingElement>(null);
   const name = useDaemon()?.name;
@@ -98,7 +98,7 @@ export function Title({ children, text }: { children?: ComponentChildren; text: 
   );
 }
 
-/** A refusal or failure, said at once by screen readers. */
+/** An error, which screen readers announce at once. */
 export function Alert({ children, title }: { children: ComponentChildren; title?: string }) {
   return (
     <div class="alert" role="alert">
@@ -108,7 +108,7 @@ export function Alert({ children, title }: { children: ComponentChildren; title?
   );
 }
 
-/** A part of one as a bar; the number beside it tells the same. */
+/** A part of one as a bar, next to its number. */
 export function Bar({ part, expected, tone = "" }: { part: number; expected?: number; tone?: string }) {
   const w = (p: number) => Math.round(Math.min(1, Math.max(0, p)) * 1000) / 10;
   return (

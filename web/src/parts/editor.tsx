@@ -1,9 +1,9 @@
-// A text with numbered lines, of which those that break a rule are marked.
+// A text editor with line numbers and marks at errors.
 
 import { useRef } from "preact/hooks";
 import type { BrokenRule } from "../model.ts";
 
-/** Of the text and of its numbers, in pixels: style.css has the same. */
+/** The line height of text and numbers, in pixels, as in style.css. */
 const lineHeight = 18;
 
 const example = `endpoints:
@@ -35,7 +35,7 @@ export function Editor({ body, rules, warnings, onInput, area }: {
   for (const r of warnings) if (r.line) bad.set(r.line, "warned");
   for (const r of rules) if (r.line) bad.set(r.line, "broken");
   const marks = [...bad.entries()].sort((a, b) => a[0] - b[0]);
-  // Of a very long body only the lines with marks have numbers.
+  // In a very long body only marked lines have numbers.
   const numbered = lines <= 5000 ? Array.from({ length: lines }, (_, i) => i + 1) : marks.map(([l]) => l);
   return (
     <div class="editor">

@@ -1,4 +1,4 @@
-// What a push would change, and where picks would go.
+// The differences of a push, and the predicted shares.
 
 import { useEffect, useState } from "preact/hooks";
 import { clusterPath, get, hasPath, Refusal, withQuery } from "../api.ts";
@@ -97,7 +97,7 @@ function Differences({ of, isNew, changes }: { of: Difference[]; isNew: boolean;
   );
 }
 
-/** What a policy's choice makes of the shares, in a sentence. */
+/** A sentence about the shares of a policy. */
 function basisWords(basis: Basis, policy: string): string {
   switch (basis) {
     case "weights":
@@ -114,7 +114,7 @@ function basisWords(basis: Basis, policy: string): string {
 }
 
 function Shares({ cluster, after, asked, configToo = false }: { cluster: string; after: Message; asked: Verdict; configToo?: boolean }) {
-  /** As it is now; "new" where it is not there yet. */
+  /** The current state; "new" if the cluster does not exist. */
   const [state, setState] = useState<ClusterState | "new" | null>(null);
   const question = useQuestion();
   useEffect(() => {

@@ -1,4 +1,4 @@
-// What happened, as a list and as marks on a time axis.
+// Events, as a list and as marks on a time axis.
 
 import { brief, clock, dayAndClock } from "../format.ts";
 import type { EventType, LbdEvent } from "../model.ts";
@@ -50,8 +50,8 @@ export const eventWord = (t: EventType) => wordsOf(t).word;
 export const eventColor = (t: EventType) => wordsOf(t).color;
 
 /**
- * Events of some types as marks of a chart. Of those within a second the one whose type
- * comes first is marked. Events and marks are the newest first.
+ * Events of some types as marks of a chart. Within a second, only the first of the types is
+ * marked. Events and marks are sorted newest first.
  */
 export function marksOf(events: LbdEvent[], types: EventType[]): Mark[] {
   const out: (Mark & { rank: number })[] = [];
@@ -68,7 +68,7 @@ export function marksOf(events: LbdEvent[], types: EventType[]): Mark[] {
   return out;
 }
 
-/** An event in a sentence, with what its words leave out. */
+/** An event as a sentence with its details. */
 export function sentence(e: LbdEvent): string {
   const about = e.address ? `${e.address}: ` : e.file ? `${e.file}: ` : "";
   const error = e.error && !e.says.includes(e.error) ? ` (${e.error})` : "";

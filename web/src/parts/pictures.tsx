@@ -1,4 +1,4 @@
-// How a pick was decided, drawn. What is drawn is said in words beside it.
+// Pictures of the decisions of a pick, with texts next to them.
 
 import { count, percent } from "../format.ts";
 
@@ -24,12 +24,12 @@ interface Part {
   chosen: boolean;
 }
 
-/** So many are listed, and the one that was drawn wherever it is. */
+/** The number of listed parts, in addition to the drawn one. */
 const partsListed = 12;
 
 /**
- * Shares side by side, and which was drawn. The number drawn is no place among them: lbd
- * draws by a table that is not in their order.
+ * Shares side by side, and the drawn one. The drawn number is not a position among them: the
+ * table of lbd has another order.
  */
 export function Draw({ parts, drawn, unlisted = 0 }: { parts: Part[]; drawn: string; unlisted?: number }) {
   let at = 0;

@@ -9,14 +9,14 @@ import { Bar, Countdown, State } from "./basics.tsx";
 
 interface Props {
   state: ClusterState;
-  /** What was picked lately; null until it is known. */
+  /** Recent rates; null until known. */
   lately: Rates | null;
-  /** Over how long that tells whether picks go where they should, in milliseconds. */
+  /** The time, in milliseconds, after which rates are compared with shares. */
   window: number;
   now: number;
 }
 
-/** Below so many endpoints nobody searches. */
+/** The search is shown from this number of endpoints on. */
 const fewEndpoints = 6;
 
 export function Tree({ state, lately, window, now }: Props) {
@@ -110,15 +110,15 @@ export function Tree({ state, lately, window, now }: Props) {
 
 interface FindProps {
   text: string;
-  /** How many were found; null where nothing is searched. */
+  /** The number of matches; null without a search. */
   found: number | null;
   of: number;
   onText: (text: string) => void;
-  /** Goes to what was found. */
+  /** Moves the focus to the first match. */
   onEnter: () => void;
 }
 
-/** A search among the endpoints: "/" goes to it, Enter and the arrow down to what was found, Escape ends it. */
+/** The search for endpoints: "/" focuses it, Enter and ArrowDown move to the first match, Escape clears it. */
 function Find({ text, found, of, onText, onEnter }: FindProps) {
   const input = useRef<HTMLInputElement>(null);
   useEffect(() => {
@@ -157,14 +157,14 @@ function Find({ text, found, of, onText, onEnter }: FindProps) {
   );
 }
 
-/** How long something has been the same, in milliseconds. */
+/** The time since the last change of a value, in milliseconds. */
 function useSteady(what: string, now: number): number {
   const since = useRef({ what, now });
   if (since.current.what !== what) since.current = { what, now };
   return now - since.current.now;
 }
 
-/** settled tells that shares were the same for all of the time of which lately tells. */
+/** settled is true if shares did not change during the time of lately. */
 function Cells({ r, lately, settled, standby, now }: { r: Row; lately: Rates | null; settled: boolean; standby: boolean; now: number }) {
   const picks = lately?.localities ?? null;
   const arrow = <span class="arrow" aria-hidden="true">{r.open === null ? "" : r.open ? "▾" : "▸"}</span>;
@@ -248,7 +248,7 @@ function Cells({ r, lately, settled, standby, now }: { r: Row; lately: Rates | n
   }
 }
 
-/** The part of all picks; some policies cannot tell it. */
+/** The share of all picks, which some policies do not have. */
 function Share({ now, expected }: { now: number | undefined; expected?: number }) {
   if (now === undefined) return <>–</>;
   return (
