@@ -14,7 +14,7 @@ import (
 // root is the repository.
 const root = "../.."
 
-// lbd is the daemon, built from this repository: LBD_TEST_DAEMON, or a file that TestMain builds.
+// lbd is the binary of the daemon: LBD_TEST_DAEMON, or a file that TestMain builds.
 var lbd = os.Getenv("LBD_TEST_DAEMON")
 
 func TestMain(m *testing.M) {
@@ -47,8 +47,8 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// accepts holds a command line and environment to lbd: it reads them to the end,
-// as it would to run. The last flag, which no lbd has, is all that it may refuse.
+// accepts checks that lbd accepts a command line and environment. It adds an unknown flag,
+// which must be the only error.
 func accepts(t *testing.T, args, env []string) {
 	t.Helper()
 	const none = "--none-such"
@@ -84,7 +84,7 @@ func help(t *testing.T) string {
 	return string(out)
 }
 
-// flagValue is what the last of the flags with this name says.
+// flagValue returns the value of the last flag with this name.
 func flagValue(args []string, name string) (value string, ok bool) {
 	for _, a := range args {
 		if v, is := strings.CutPrefix(a, "--"+name+"="); is {
@@ -94,7 +94,7 @@ func flagValue(args []string, name string) (value string, ok bool) {
 	return value, ok
 }
 
-// served tells whether the contract has a GET of this path.
+// served reports whether the contract has a GET of this path.
 func served(t *testing.T, path string) bool {
 	t.Helper()
 	return regexp.MustCompile(`(?m)^  ` + regexp.QuoteMeta(path) + `:\n(?:    .*\n)*?    get:`).MatchString(read(t, "openapi.yaml"))

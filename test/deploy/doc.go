@@ -1,5 +1,4 @@
-// Package deploy holds what is in deploy/ and the Dockerfile to the daemon: the
-// flags, variables, paths and ports that they name are lbd's, and the Kubernetes
-// manifests are what Kubernetes' own types read. It is a module of its own, so
-// that those types are no dependency of lbd.
+// Package deploy tests deploy/ and the Dockerfile against the daemon: their flags, variables,
+// paths and ports exist, and the manifests are valid for the types of Kubernetes. It is a
+// separate module, so that lbd does not depend on those types.
 package deploy

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// imageUser is the user that the image runs as.
+// imageUser is the user of the image.
 const imageUser = 65532
 
 func seconds(t *testing.T, s string) int64 {
@@ -22,8 +22,7 @@ func seconds(t *testing.T, s string) int64 {
 	return int64(d / time.Second)
 }
 
-// instructions are the arguments of an instruction in the last stage of the
-// Dockerfile.
+// instructions returns the arguments of an instruction in the last stage of the Dockerfile.
 func instructions(t *testing.T, name string) (found []string) {
 	t.Helper()
 	stages := strings.Split("\n"+read(t, "Dockerfile"), "\nFROM ")
@@ -35,9 +34,8 @@ func instructions(t *testing.T, name string) (found []string) {
 	return found
 }
 
-// TestImage: the image has no shell, so that what it runs has to be in JSON's
-// form; its user is a number, which runAsNonRoot asks for; its variables are
-// lbd's.
+// TestImage: commands are in JSON form, because the image has no shell; the user is a number, as
+// runAsNonRoot requires; the variables are those of lbd.
 func TestImage(t *testing.T) {
 	var entrypoint []string
 	if e := instructions(t, "ENTRYPOINT"); len(e) != 1 || json.Unmarshal([]byte(e[0]), &entrypoint) != nil || !slices.Equal(entrypoint, []string{"/lbd"}) {

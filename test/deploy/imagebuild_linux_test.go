@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// builder is a buildah with a storage of its own.
+// builder is a buildah with its own storage.
 type builder struct {
 	storage string
 }
@@ -35,7 +35,7 @@ func (b builder) run(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// output is what a program of this machine says.
+// output returns the output of a program of this machine.
 func output(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(program, args...).Output()
@@ -45,8 +45,8 @@ func output(t *testing.T, program string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// standIn makes an image of a name that the Dockerfile builds from: empty but for
-// what every Linux has, and for links to what is mounted.
+// standIn creates an image for a base image of the Dockerfile: only basic directories, and links to
+// mounted directories.
 func (b builder) standIn(t *testing.T, name string, env ...string) {
 	t.Helper()
 	c := b.run(t, "from", "scratch")
@@ -79,9 +79,8 @@ func (b builder) standIn(t *testing.T, name string, env ...string) {
 	b.run(t, "commit", "--quiet", "--rm", c, name)
 }
 
-// build builds the Dockerfile, from stand-ins for the images that it names: they
-// have this machine's programs, Go and Node, and their caches, mounted while it
-// builds. The image itself can hold nothing of that but what is copied into it.
+// build builds the Dockerfile with stand-ins for its base images. They mount Go, Node and their
+// caches from this machine during the build; the image has only what is copied into it.
 func (b builder) build(t *testing.T, version string) (image string) {
 	t.Helper()
 	npm, err := filepath.EvalSymlinks(output(t, "sh", "-c", "command -v npm"))
@@ -119,7 +118,7 @@ func (b builder) build(t *testing.T, version string) (image string) {
 	return "lbd:test"
 }
 
-// imageConfig is what an image says of how it is run, in Docker's form.
+// imageConfig is the configuration of an image, in Docker's format.
 type imageConfig struct {
 	User         string
 	Env          []string
@@ -130,8 +129,7 @@ type imageConfig struct {
 	Labels       map[string]string
 }
 
-// TestImageRuns builds the image and runs what is in it, as its user, with
-// nothing of this machine around it.
+// TestImageRuns builds the image and runs its command as its user, with only the files of the image.
 func TestImageRuns(t *testing.T) {
 	if os.Getenv("LBD_TEST_IMAGE") == "" {
 		t.Skip("make test-image builds the image")
@@ -229,7 +227,7 @@ func TestImageRuns(t *testing.T) {
 	}
 }
 
-// serving waits until lbd says where it serves, and lets it write on.
+// serving waits for the address of lbd in its log, and drains the log.
 func serving(t *testing.T, stderr io.Reader) (address string) {
 	t.Helper()
 	var said strings.Builder

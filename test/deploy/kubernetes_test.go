@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifest is what a file holds, by Kubernetes' own types.
+// manifest has the objects of a file, as types of Kubernetes.
 type manifest struct {
 	configMaps  map[string]corev1.ConfigMap
 	claims      map[string]corev1.PersistentVolumeClaim
@@ -27,7 +27,7 @@ type manifest struct {
 	policies    []networkingv1.NetworkPolicy
 }
 
-// strict reads a document that may hold nothing but what its type has.
+// strict decodes a document, and rejects unknown fields.
 func strict[T any](t *testing.T, document string) (v T) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict([]byte(document), &v); err != nil {
@@ -69,7 +69,7 @@ func manifests(t *testing.T, file string) (m manifest) {
 
 var files = []string{"deploy/kubernetes/deployment.yaml", "deploy/kubernetes/sidecar.yaml"}
 
-// each runs a test of every file.
+// each runs a test for every manifest.
 func each(t *testing.T, test func(t *testing.T, m manifest, pod corev1.PodTemplateSpec)) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(root, "deploy/kubernetes/*.yaml"))
@@ -84,7 +84,7 @@ func each(t *testing.T, test func(t *testing.T, m manifest, pod corev1.PodTempla
 	}
 }
 
-// daemon is the container that is lbd.
+// daemon returns the container of lbd.
 func daemon(t *testing.T, pod corev1.PodTemplateSpec) corev1.Container {
 	t.Helper()
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
@@ -96,8 +96,8 @@ func daemon(t *testing.T, pod corev1.PodTemplateSpec) corev1.Container {
 	return corev1.Container{}
 }
 
-// TestNamesMeet: what refers to something within a file refers to what is there.
-func TestNamesMeet(t *testing.T) {
+// TestReferences: references within a file have a target.
+func TestReferences(t *testing.T) {
 	each(t, func(t *testing.T, m manifest, pod corev1.PodTemplateSpec) {
 		selects := func(what string, selector map[string]string) {
 			for k, v := range selector {
@@ -149,9 +149,8 @@ func TestNamesMeet(t *testing.T) {
 	})
 }
 
-// TestArgumentsAreLbds: lbd reads them, and their paths are mounted, writable
-// where lbd writes.
-func TestArgumentsAreLbds(t *testing.T) {
+// TestArguments: lbd accepts the arguments, and their paths are mounted, writable if lbd writes.
+func TestArguments(t *testing.T) {
 	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
 		c := daemon(t, pod)
 		var env []string
@@ -194,7 +193,7 @@ func TestArgumentsAreLbds(t *testing.T) {
 	})
 }
 
-func TestProbesAskWhatLbdAnswers(t *testing.T) {
+func TestProbes(t *testing.T) {
 	if served(t, "/no-such") || served(t, "/v1/leases/done") { // the second is there for POST only
 		t.Fatal("the test takes anything for served")
 	}
@@ -229,7 +228,7 @@ func TestProbesAskWhatLbdAnswers(t *testing.T) {
 	})
 }
 
-// asks tells whether a probe asks for a path, itself or by lbd healthcheck.
+// asks reports whether a probe checks a path, directly or with lbd healthcheck.
 func asks(probe *corev1.Probe, path string) bool {
 	if probe.HTTPGet != nil {
 		return probe.HTTPGet.Path == path
@@ -237,8 +236,7 @@ func asks(probe *corev1.Probe, path string) bool {
 	return probe.Exec != nil && slices.Contains(probe.Exec.Command, "--live") == (path == "/livez")
 }
 
-// TestSidecarStays: what starts before the application and has no end would hold
-// it up for good if it were no sidecar.
+// TestSidecarStays: a container that starts before the application and does not end must be a sidecar.
 func TestSidecarStays(t *testing.T) {
 	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
 		for _, c := range pod.Spec.InitContainers {
@@ -249,9 +247,9 @@ func TestSidecarStays(t *testing.T) {
 	})
 }
 
-// TestGoKnowsTheLimit: Go's memory limit leaves a part of the container's to what
-// is none of its heap, and is not so low that it collects all the time.
-func TestGoKnowsTheLimit(t *testing.T) {
+// TestMemoryLimit: GOMEMLIMIT leaves memory for data outside of the heap, and is not so low that the
+// garbage collector runs continuously.
+func TestMemoryLimit(t *testing.T) {
 	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
 		c := daemon(t, pod)
 		i := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
@@ -268,8 +266,7 @@ func TestGoKnowsTheLimit(t *testing.T) {
 	})
 }
 
-// TestPodsAreConfined holds the pods to Kubernetes' restricted standard, and lbd
-// to the user of its image.
+// TestPodsAreConfined: pods meet the restricted standard of Kubernetes, and use the user of the image.
 func TestPodsAreConfined(t *testing.T) {
 	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
 		if pod.Spec.AutomountServiceAccountToken == nil || *pod.Spec.AutomountServiceAccountToken {
@@ -303,8 +300,8 @@ func TestPodsAreConfined(t *testing.T) {
 	})
 }
 
-// TestEndFitsTheGrace: the pod has time to drain before it is killed.
-func TestEndFitsTheGrace(t *testing.T) {
+// TestGracePeriod: the pod has time to drain before it is killed.
+func TestGracePeriod(t *testing.T) {
 	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
 		c := daemon(t, pod)
 		drain, _ := flagValue(c.Args, "drain-timeout")
@@ -318,7 +315,7 @@ func TestEndFitsTheGrace(t *testing.T) {
 	})
 }
 
-// TestOneDaemonOnTheData: a claim that is one pod's is used by one at a time.
+// TestOneDaemonOnTheData: only one pod at a time uses a volume claim.
 func TestOneDaemonOnTheData(t *testing.T) {
 	each(t, func(t *testing.T, m manifest, _ corev1.PodTemplateSpec) {
 		if d := m.deployments[0].Spec; len(m.claims) > 0 && (*d.Replicas != 1 || d.Strategy.Type != appsv1.RecreateDeploymentStrategyType) {
@@ -327,7 +324,7 @@ func TestOneDaemonOnTheData(t *testing.T) {
 	})
 }
 
-// TestResourcesAreGood: lbd check takes the files of the ConfigMaps.
+// TestResourcesAreGood: lbd check accepts the files of the ConfigMaps.
 func TestResourcesAreGood(t *testing.T) {
 	each(t, func(t *testing.T, m manifest, _ corev1.PodTemplateSpec) {
 		for _, c := range m.configMaps {

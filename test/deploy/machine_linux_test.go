@@ -20,14 +20,14 @@ import (
 	"time"
 )
 
-// patience is how long anything may take before a test gives up on it.
+// patience is the maximum time that a test waits.
 const patience = 60 * time.Second
 
-// namespaces are a machine's own: beside these its cgroups are.
+// namespaces are the new namespaces of a machine, besides the cgroup namespace.
 const namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET
 
-// bootScript makes a root file system in $1, of this machine's /usr and what is
-// in the directory $2, and becomes its systemd.
+// bootScript creates a root file system in $1, from this machine's /usr and the directory $2, and
+// executes systemd.
 const bootScript = `
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs "$1"
@@ -58,8 +58,7 @@ exec env -i PATH=/usr/sbin:/usr/bin container=test NOTIFY_SOCKET=/run/host/notif
 	/usr/lib/systemd/systemd --unit=basic.target --log-target=null --show-status=no
 `
 
-// machine is a systemd, as process 1 of namespaces of its own, with the units as
-// docs/deployment.md installs them.
+// machine is a systemd as process 1 of new namespaces, with the units of docs/deployment.md.
 type machine struct {
 	pid int
 	// log has what lbd writes to standard error.
@@ -68,7 +67,7 @@ type machine struct {
 	http *http.Client
 }
 
-// boot starts a machine, or skips the test where there can be none.
+// boot starts a machine, or skips the test if that is not possible.
 func boot(t *testing.T) *machine {
 	t.Helper()
 	if _, err := os.Stat("/usr/lib/systemd/systemd"); err != nil {
@@ -136,7 +135,7 @@ func boot(t *testing.T) *machine {
 	return m
 }
 
-// cgroup makes a control group for a machine, which goes with the test.
+// cgroup creates a control group until the end of the test.
 func cgroup(t *testing.T) int {
 	t.Helper()
 	own, err := os.ReadFile("/proc/self/cgroup")
@@ -172,7 +171,7 @@ func cgroup(t *testing.T) int {
 	return 0
 }
 
-// removeGroups removes a control group that nobody is in any more.
+// removeGroups removes an empty control group.
 func removeGroups(t *testing.T, dir string) {
 	t.Helper()
 	var groups []string
@@ -190,8 +189,8 @@ func removeGroups(t *testing.T, dir string) {
 	}
 }
 
-// install lays out what a machine has beside /usr: lbd, its units and their
-// group, and the targets of systemd that these name.
+// install creates the files of a machine besides /usr: lbd, its units and their group, and the targets
+// of systemd that the units need.
 func install(t *testing.T, dir string) {
 	t.Helper()
 	const units = "etc/systemd/system"
@@ -228,7 +227,7 @@ func install(t *testing.T, dir string) {
 	}
 }
 
-// lines are what is written to a FIFO, for as long as the test runs.
+// lines returns the lines that are written to a FIFO during the test.
 func lines(t *testing.T, fifo string) chan string {
 	t.Helper()
 	f, err := os.OpenFile(fifo, os.O_RDWR, 0) // a reader that never sees the end
@@ -245,7 +244,7 @@ func lines(t *testing.T, fifo string) chan string {
 	return to
 }
 
-// path is where a file of the machine is for this process.
+// path returns the path of a file of the machine for this process.
 func (m *machine) path(file string) string {
 	return fmt.Sprintf("/proc/%d/root%s", m.pid, file)
 }
@@ -276,13 +275,13 @@ func (m *machine) must(t *testing.T, command ...string) string {
 	return out
 }
 
-// property is what systemctl shows of a unit.
+// property returns a property of a unit.
 func (m *machine) property(t *testing.T, unit, name string) string {
 	t.Helper()
 	return m.must(t, "systemctl", "show", "--value", "--property="+name, unit)
 }
 
-// logged is what lbd has written and no test has read.
+// logged returns the unread log lines of lbd.
 func (m *machine) logged() (all string) {
 	for {
 		select {
@@ -294,7 +293,7 @@ func (m *machine) logged() (all string) {
 	}
 }
 
-// says waits until lbd writes a line with the words.
+// says waits for a log line with the words.
 func (m *machine) says(t *testing.T, words string) {
 	t.Helper()
 	late := time.After(patience)
@@ -310,8 +309,7 @@ func (m *machine) says(t *testing.T, words string) {
 	}
 }
 
-// askInALoop asks n times, each time on a connection of its own, and returns how that
-// failed, if it did.
+// askInALoop sends n requests, each on a new connection, and returns the first failure.
 func (m *machine) askInALoop(path string, n int) (failed string) {
 	first, failures := "", 0
 	for range n {
@@ -329,7 +327,7 @@ func (m *machine) askInALoop(path string, n int) (failed string) {
 	return fmt.Sprintf("%d of %d requests failed, the first with %s", failures, n, first)
 }
 
-// ask asks lbd by the unix socket.
+// ask sends a request to the unix socket of lbd.
 func (m *machine) ask(method, path, body string, change ...func(*http.Request)) (status int, answer string, err error) {
 	request, err := http.NewRequest(method, "http://lbd"+path, strings.NewReader(body))
 	if err != nil {

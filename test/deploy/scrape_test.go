@@ -38,8 +38,8 @@ func scraping(t *testing.T, file string) (s scrapeConfigs) {
 	return s
 }
 
-// TestKubernetesIsScraped: the job that the rules ask for finds lbd's pods by
-// what these bear, and nothing else claims them.
+// TestKubernetesIsScraped: the job of the rules selects the pods of lbd by their labels, and no other job
+// does.
 func TestKubernetesIsScraped(t *testing.T) {
 	job := scraping(t, "deploy/prometheus/kubernetes.scrape.yml").ScrapeConfigs[0]
 	if want := scraping(t, "deploy/prometheus/prometheus.yml").ScrapeConfigs[0].JobName; job.JobName != want {
@@ -57,14 +57,14 @@ func TestKubernetesIsScraped(t *testing.T) {
 		c := daemon(t, pod)
 		name, value, _ := strings.Cut(job.Discovery[0].Selectors[0].Label, "=")
 		found := pod.Labels[name] == value
-		if len(c.Ports) == 0 { // nobody can scrape it
+		if len(c.Ports) == 0 { // it cannot be scraped
 			if found {
 				t.Error("a pod without a port is scraped")
 			}
 			return
 		}
 		if !found {
-			t.Errorf("no pod bears %s=%s", name, value)
+			t.Errorf("no pod has the label %s=%s", name, value)
 		}
 		for _, phase := range []string{"Running", "Pending", "Succeeded", "Failed"} {
 			meta := map[string]string{

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// setting is what a unit says last for a key.
+// setting returns the last value of a key of a unit.
 func setting(t *testing.T, file, key string) string {
 	t.Helper()
 	value := ""
@@ -28,20 +28,19 @@ const (
 	socketUnit  = "deploy/systemd/lbd.socket"
 )
 
-// TestServiceRunsLbd: the unit's command line is lbd's, and what it promises to
-// systemd is what lbd does.
+// TestServiceRunsLbd: lbd accepts the command line of the unit, and the settings match what lbd does.
 func TestServiceRunsLbd(t *testing.T) {
 	command := strings.Fields(setting(t, serviceUnit, "ExecStart"))
 	env := strings.Fields(setting(t, serviceUnit, "Environment"))
 	accepts(t, command[1:], env)
 	if len(command) != 1 {
-		t.Errorf("%v comes before what lbd.env says", command[1:])
+		t.Errorf("%v takes precedence over lbd.env", command[1:])
 	}
 	if data := "LBD_DATA=/var/lib/" + setting(t, serviceUnit, "StateDirectory"); !slices.Contains(env, data) {
-		t.Errorf("lbd writes elsewhere than it may: no %s in %v", data, env)
+		t.Errorf("lbd has no write access to its data: no %s in %v", data, env)
 	}
 	if setting(t, serviceUnit, "Type") != "notify" || setting(t, serviceUnit, "Requires") != filepath.Base(socketUnit) {
-		t.Error("the unit waits for no READY=1, or has no sockets")
+		t.Error("the unit does not wait for READY=1, or has no sockets")
 	}
 	if mode := setting(t, socketUnit, "SocketMode"); mode != "0660" { // as lbd's own
 		t.Errorf("the unix socket has mode %s", mode)
@@ -52,9 +51,8 @@ func TestServiceRunsLbd(t *testing.T) {
 	}
 }
 
-// TestGroupIsNotTheServices: systemd makes the user and the group of a
-// DynamicUser, who bear the unit's name, where neither is there; a group of that
-// name alone keeps the service from starting.
+// TestGroupIsNotTheServices: systemd creates the user and the group of a DynamicUser with the name of
+// the unit; an existing group of that name prevents the start.
 func TestGroupIsNotTheServices(t *testing.T) {
 	name := strings.TrimSuffix(filepath.Base(serviceUnit), ".service")
 	group := setting(t, socketUnit, "SocketGroup")
@@ -68,8 +66,7 @@ func TestGroupIsNotTheServices(t *testing.T) {
 	}
 }
 
-// systemdAnalyze runs systemd-analyze on copies of the units that run the lbd
-// that was built here.
+// systemdAnalyze runs systemd-analyze on copies of the units that run the tested binary.
 func systemdAnalyze(t *testing.T, args ...string) string {
 	t.Helper()
 	analyze, err := exec.LookPath("systemd-analyze")
@@ -95,13 +92,13 @@ func systemdAnalyze(t *testing.T, args ...string) string {
 func TestUnitsAreGood(t *testing.T) {
 	out := systemdAnalyze(t, "verify", "./lbd.service", "./lbd.socket")
 	for line := range strings.Lines(out) {
-		if strings.Contains(line, "lbd.s") { // others are of the machine's own units
+		if strings.Contains(line, "lbd.s") { // others are about units of the machine
 			t.Error(line)
 		}
 	}
 }
 
-// TestServiceIsConfined: of systemd's ten points of exposure at most 1.5.
+// TestServiceIsConfined: systemd-analyze rates the exposure at most 1.5 of 10.
 func TestServiceIsConfined(t *testing.T) {
 	const most = 1.5
 	out := systemdAnalyze(t, "security", "--offline=true", "./lbd.service")

@@ -10,18 +10,17 @@ import (
 	"testing"
 )
 
-// clientsGroup is the number of the group of lbd.socket on a machine.
+// clientsGroup is the ID of the group of lbd.socket on a machine.
 const clientsGroup = 990
 
-// self is an endpoint that can be connected to on a machine: lbd's own port.
+// self is a reachable endpoint on a machine: the port of lbd.
 const self = `{"version": "1", "resources": [{"@type": "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment", "cluster_name": "orders",
 	"endpoints": [{"locality": {"region": "here"}, "load_balancing_weight": 1, "lb_endpoints": [
 	{"endpoint": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": 8080}}}}]}]}]}`
 
 const store = "/var/lib/lbd/lbd.db"
 
-// picks holds lbd to an answer with what was pushed. A request that comes while
-// nobody serves waits at the socket.
+// picks checks that picks return the pushed endpoint. Without a daemon, requests wait at the socket.
 func (m *machine) picks(t *testing.T, when string) {
 	t.Helper()
 	status, answer, err := m.ask("GET", "/pick?cluster=orders&wait=30s", "")
@@ -30,7 +29,7 @@ func (m *machine) picks(t *testing.T, when string) {
 	}
 }
 
-// documented is the command of docs/deployment.md that has these words.
+// documented returns the command of docs/deployment.md that contains words.
 func documented(t *testing.T, words string) string {
 	t.Helper()
 	for line := range strings.Lines(read(t, "docs/deployment.md")) {
@@ -42,8 +41,7 @@ func documented(t *testing.T, words string) string {
 	return ""
 }
 
-// TestUnderSystemd takes the units, as they are installed, through the life of a
-// daemon. Its steps build on one another.
+// TestUnderSystemd starts, restarts and stops lbd with the installed units, in consecutive steps.
 func TestUnderSystemd(t *testing.T) {
 	m := boot(t)
 	m.write(t, "/etc/lbd/lbd.env", "LBD_DRAIN_TIMEOUT=11s\nLBD_LISTEN=127.0.0.1:9999\n", 0o600)

@@ -22,10 +22,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// nodeID is what the daemon calls itself.
+// nodeID is the node ID of the daemon.
 const nodeID = "lbd-observed"
 
-// controlPlane is a management server that runs: go-control-plane's.
+// controlPlane is a management server of go-control-plane.
 type controlPlane struct {
 	address string
 	stop    func() // ends its streams, and nobody answers any more
@@ -55,7 +55,7 @@ func startControlPlane(t *testing.T) *controlPlane {
 	return p
 }
 
-// bootstrap writes the file that leads to the server.
+// bootstrap writes a bootstrap file with the server.
 func (p *controlPlane) bootstrap(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "bootstrap.json")
@@ -63,8 +63,7 @@ func (p *controlPlane) bootstrap(t *testing.T) string {
 	return file
 }
 
-// serves gives the server what it tells from now on: clusters of a policy each, all
-// of one assignment, as assignment writes it.
+// serves sets the resources of the server: clusters, each with a policy, with the same assignment.
 func (p *controlPlane) serves(t *testing.T, policies map[string]string, endpoints string) {
 	t.Helper()
 	p.version++

@@ -20,15 +20,13 @@ import (
 // anywhere is a free port.
 const anywhere = "127.0.0.1:0"
 
-// patience is how long the test waits for what should come soon: a machine with
-// much to do is slow.
+// patience is the maximum time that the test waits, on a busy machine.
 const patience = time.Minute
 
-// client keeps a connection for each load, and lets nobody wait for ever.
+// client has a connection for each load, and a timeout.
 var client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 32}}
 
-// eventually waits until check holds: what it waits for comes over real
-// connections and with a scrape, which tell nobody when.
+// eventually waits until check returns nil, for results of real connections and scrapes.
 func eventually(t *testing.T, what string, check func() error) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -47,7 +45,7 @@ func eventually(t *testing.T, what string, check func() error) {
 	}
 }
 
-// run starts a program, which is asked to end with the test.
+// run starts a program, and stops it at the end of the test.
 func run(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	if err := cmd.Start(); err != nil {
@@ -61,12 +59,12 @@ func run(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
-// daemon is an lbd that runs.
+// daemon is a running lbd.
 type daemon struct {
 	address string
 }
 
-// buildDaemon returns where lbd is: LBD_TEST_DAEMON, or a file that it builds.
+// buildDaemon returns the binary of lbd: LBD_TEST_DAEMON, or a file that it builds.
 func buildDaemon(t *testing.T) string {
 	t.Helper()
 	if lbd := os.Getenv("LBD_TEST_DAEMON"); lbd != "" {
@@ -79,8 +77,7 @@ func buildDaemon(t *testing.T) string {
 	return lbd
 }
 
-// startDaemon runs a command that begins or becomes lbd, on a free port and with a
-// data directory of its own.
+// startDaemon starts lbd, perhaps through another command, with a free port and a new data directory.
 func startDaemon(t *testing.T, command ...string) daemon {
 	t.Helper()
 	command = append(command, "--listen="+anywhere, "--data="+filepath.Join(t.TempDir(), "data"), "--connect=tcp_hold",
@@ -113,7 +110,7 @@ func startDaemon(t *testing.T, command ...string) daemon {
 	}
 }
 
-// call asks the daemon and returns the status and the body.
+// call sends a request, and returns the status and the body.
 func (d daemon) call(ctx context.Context, method, path, body string) (status int, answer string, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+d.address+path, strings.NewReader(body))
 	if err != nil {
@@ -128,7 +125,7 @@ func (d daemon) call(ctx context.Context, method, path, body string) (status int
 	return response.StatusCode, string(b), err
 }
 
-// must calls, and wants a status.
+// must is call for an expected status.
 func (d daemon) must(t *testing.T, status int, method, path, body string) string {
 	t.Helper()
 	got, answer, err := d.call(t.Context(), method, path, body)
@@ -146,8 +143,7 @@ func (d daemon) push(t *testing.T, cluster, endpoints string) {
 	}
 }
 
-// load asks again and again, every tenth of a second, until it is stopped or the
-// test ends. What is answered shows in the metrics.
+// load calls ask every 100 ms until it is stopped or the test ends. The results are in the metrics.
 func (d daemon) load(t *testing.T, ask func(ctx context.Context)) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -170,7 +166,7 @@ func (d daemon) load(t *testing.T, ask func(ctx context.Context)) (stop func()) 
 	return stop
 }
 
-// picks is a load of picks without leases, many at once.
+// picks is a load of picks without leases.
 func (d daemon) picks(t *testing.T, cluster string, n int, more string) (stop func()) {
 	t.Helper()
 	return d.load(t, func(ctx context.Context) {
@@ -188,7 +184,7 @@ func (d daemon) lease(ctx context.Context, cluster, ttl string) string {
 	return v.Lease.ID
 }
 
-// endpoint listens, and takes connections until it is closed.
+// endpoint accepts connections until it is closed.
 type endpoint struct {
 	address string
 	close   func()
@@ -208,15 +204,14 @@ func listen(t *testing.T, address string) endpoint {
 	return endpoint{l.Addr().String(), stop}
 }
 
-// locality is one of an assignment.
+// locality is a locality of an assignment.
 type locality struct {
 	zone             string
 	priority, weight int
 	address, health  string
 }
 
-// assignment writes a ClusterLoadAssignment that drops so many percent, by
-// category.
+// assignment returns a ClusterLoadAssignment with pairs of a drop category and its percentage.
 func assignment(localities []locality, drops ...any) string {
 	var b strings.Builder
 	b.WriteString("endpoints:\n")
@@ -238,14 +233,13 @@ func assignment(localities []locality, drops ...any) string {
 	return b.String()
 }
 
-// aggregate writes the configuration of an AGGREGATE of clusters.
+// aggregate returns the config of an aggregate cluster.
 func aggregate(leaves ...string) string {
 	return fmt.Sprintf(`cluster_type: {name: envoy.clusters.aggregate, typed_config: {"@type": type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig, clusters: [%s]}}`,
 		strings.Join(leaves, ", "))
 }
 
-// listener writes a snapshot of the Listener of a target, all of whose requests go
-// to a cluster.
+// listener returns a snapshot with the Listener of a target that routes all requests to a cluster.
 func listener(target, cluster string) string {
 	return fmt.Sprintf(`resources:
 - "@type": type.googleapis.com/envoy.config.listener.v3.Listener

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// TestAgainstPrometheus makes a daemon do what the rules and the dashboard are
-// about, and asks all that they ask.
+// TestAgainstPrometheus runs a daemon with the events of rules and dashboard, and checks all their
+// queries.
 func TestAgainstPrometheus(t *testing.T) {
 	program(t, "prometheus")
 	resources := t.TempDir()
@@ -40,7 +40,7 @@ func TestAgainstPrometheus(t *testing.T) {
 	t.Run("Alerts", s.alerts)
 }
 
-// scenario is a daemon with a cluster for each thing that is to be seen:
+// scenario is a daemon with a cluster for each case:
 //
 //	dropping  drops 30 %                      twice    drops a half, and half of the rest
 //	agg       all goes to dropping            lowered  dropped 60 %, and should drop 10 %
@@ -59,15 +59,13 @@ type scenario struct {
 	other daemon
 	p     prometheus
 	plane *controlPlane
-	// a and b are there all the time; first is failing's first priority, lost
-	// is all that gone has.
+	// a and b are always up; first is the first priority of failing, lost the only endpoint of gone.
 	a, b, first, lost endpoint
-	// stopLowered ends the load of lowered, so that what it dropped stays the
-	// same part of its picks.
+	// stopLowered ends the load of lowered, so that its drop ratio stays the same.
 	stopLowered func()
 }
 
-// begin pushes the clusters and begins the load.
+// begin pushes the clusters and starts the load.
 func (s *scenario) begin(t *testing.T) {
 	d := s.d
 	one := []locality{{zone: "a", address: s.a.address}}
@@ -110,7 +108,7 @@ func (s *scenario) begin(t *testing.T) {
 	})
 }
 
-// large is an assignment of a megabyte.
+// large returns an assignment of 1 MB.
 func large() string {
 	var all []locality
 	for i := range 5000 {
@@ -124,8 +122,7 @@ func (s *scenario) flap(t *testing.T, health string) {
 	s.d.push(t, "flapping", assignment([]locality{{zone: "a", address: s.a.address, health: health}, {zone: "b", priority: 1, address: s.b.address}}))
 }
 
-// change is what happens under load, each thing once Prometheus has seen the one
-// before.
+// change runs events under load, each after Prometheus has scraped the result of the last one.
 func (s *scenario) change(t *testing.T) {
 	t.Helper()
 	seen := func(expr string, w want) {
