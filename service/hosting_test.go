@@ -33,6 +33,9 @@ func TestATargetIsHostedByName(t *testing.T) {
 			t.Errorf("got %s: %v; want %s: %s", code(err), err, want, says)
 		}
 	}
+	if res, err := s.HostTarget(t.Context(), &sources.HostRequest{Target: "shop", DryRun: true}); err != nil || !res.New || len(res.Changes) != 1 {
+		t.Errorf("dry run: %+v, %v", res, err)
+	}
 	expect(fault.UnknownTarget, `target "shop" is not hosted`)
 	if res, err := host("shop"); err != nil || !res.New || res.Generation == 0 || res.Changes[0] != (difference.Change{Resource: "Target/xds:///shop", Change: "added"}) {
 		t.Fatalf("got %+v, %v", res, err)
@@ -69,7 +72,7 @@ func TestATargetIsHostedByName(t *testing.T) {
 		t.Errorf("dropped: %+v, %v", res, err)
 	}
 	if same, err := s.Snapshot(sources.JSON); err != nil || same.Hash != snapshot.Hash {
-		t.Errorf("the snapshot's hash is %s, %v; want %s, whoever hosts the target", same.Hash, err, snapshot.Hash)
+		t.Errorf("the snapshot's hash is %s, %v; want %s: hosting does not change it", same.Hash, err, snapshot.Hash)
 	}
 	expect("", "")
 	if _, err := drop("shop"); code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "a Listener that was pushed hosts it") {
@@ -85,33 +88,7 @@ func TestATargetIsHostedByName(t *testing.T) {
 	expect(fault.UnknownTarget, `target "shop" is not hosted`)
 }
 
-func TestHostingHeedsPreconditions(t *testing.T) {
-	s, _ := start(t, "", nil)
-	none := sources.Precondition{IfNoneMatch: true}
-	request := &sources.HostRequest{Target: "shop", DryRun: true, Precondition: none}
-	if res, err := s.HostTarget(t.Context(), request); err != nil || !res.New || len(res.Changes) != 1 {
-		t.Errorf("dry run: %+v, %v", res, err)
-	}
-	if all, err := s.Targets(); err != nil || len(all) != 0 {
-		t.Errorf("a dry run hosts %+v, %v", all, err)
-	}
-	request.DryRun = false
-	res, err := s.HostTarget(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.HostTarget(t.Context(), request); code(err) != fault.PreconditionFailed {
-		t.Errorf("If-None-Match: *: %v", err)
-	}
-	for hash, want := range map[string]fault.Code{"other": fault.PreconditionFailed, res.Hash: ""} {
-		_, err := s.DropTarget(t.Context(), &sources.HostRequest{Target: "shop", Precondition: sources.Precondition{IfMatch: []string{hash}}})
-		if code(err) != want {
-			t.Errorf("If-Match: %q: %v", hash, err)
-		}
-	}
-}
-
-// TestFlagsHostTargets: for as long as the daemon runs, whatever else hosts them.
+// TestFlagsHostTargets: a target of a flag is hosted as long as the daemon runs.
 func TestFlagsHostTargets(t *testing.T) {
 	s, _ := start(t, "", func(o *service.Options) { o.Targets = []string{"xds:///shop"} })
 	if _, err := s.DropTarget(t.Context(), &sources.HostRequest{Target: "shop"}); code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "--target hosts it") {
@@ -146,8 +123,9 @@ func TestNamesOfTargets(t *testing.T) {
 	}
 }
 
-// Without a bootstrap nobody but a push or a file can bring a target's Listener.
-func TestATargetOfTheFlagWithoutListenerIsWarnedOf(t *testing.T) {
+// TestFlagTargetsWithoutListener: without a bootstrap, only a push or a file can provide a
+// target's Listener.
+func TestFlagTargetsWithoutListener(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := start(t, dir, nil)
 	pushAll(t, s, listener("pushed", route("/", "a")), assigned("a", "a-1"))

@@ -114,20 +114,6 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 	}
 }
 
-func TestDryRunChangesNothing(t *testing.T) {
-	s, _ := start(t, "", nil)
-	res, err := s.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "orders", DryRun: true,
-		Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}),
-	})
-	if err != nil || len(res.Changes) != 1 {
-		t.Fatalf("%+v, %v", res, err)
-	}
-	if _, err := s.Pushed(sources.Endpoints, "orders", sources.JSON); code(err) != fault.UnknownCluster {
-		t.Errorf("a dry run stored: %v", err)
-	}
-}
-
 func TestServiceNameJoinsClusterAndAssignment(t *testing.T) {
 	s, _ := start(t, "", nil)
 	push(t, s, sources.Endpoints, "shared", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
@@ -179,8 +165,8 @@ func TestClosedServiceRefuses(t *testing.T) {
 	}
 }
 
-// stuckConnector keeps the tree of whoever connects to a host that begins with
-// "stuck" from doing anything, until it is told.
+// stuckConnector blocks the trees that connect to a host whose name begins with "stuck",
+// until it is closed.
 type stuckConnector chan struct{}
 
 func (c stuckConnector) Start(addresses []string, report func(lb.Connection)) (stop func()) {
@@ -191,8 +177,7 @@ func (c stuckConnector) Start(addresses []string, report func(lb.Connection)) (s
 	return func() {}
 }
 
-// TestPushWaitsForItsOwnClusters: and for no tree that is slow to take another
-// push.
+// TestPushWaitsForItsOwnClusters: a slow tree delays only the pushes that change it.
 func TestPushWaitsForItsOwnClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		connector := make(stuckConnector)
@@ -231,7 +216,7 @@ func TestPushWaitsForItsOwnClusters(t *testing.T) {
 	})
 }
 
-// TestBlockedKnowsFiles: what a file has counts as well as what was pushed.
+// TestBlockedKnowsFiles: the guard of pushes sees the resources of files.
 func TestBlockedKnowsFiles(t *testing.T) {
 	s, _ := start(t, "", nil)
 	filed := map[resource.Key][]byte{}

@@ -126,20 +126,3 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 		})
 	}
 }
-
-func TestRequireIfMatch(t *testing.T) {
-	s, _ := start(t, "", func(o *service.Options) { o.RequireIfMatch = true })
-	r := sources.PushRequest{Kind: sources.Config, Cluster: "a", Body: config(t, 1)}
-	if _, err := s.Push(t.Context(), &r); code(err) != fault.PreconditionRequired {
-		t.Errorf("without: %v", err)
-	}
-	r.Precondition.IfNoneMatch = true
-	first, err := s.Push(t.Context(), &r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Precondition = sources.Precondition{IfMatch: []string{first.Hash}}
-	if _, err := s.Push(t.Context(), &r); err != nil {
-		t.Errorf("with the content's tag: %v", err)
-	}
-}

@@ -17,9 +17,9 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TestATreeThatIsSlowToCloseHoldsUpNobody: it is gone for picks, and other trees
-// follow what changes.
-func TestATreeThatIsSlowToCloseHoldsUpNobody(t *testing.T) {
+// TestASlowlyClosingTreeBlocksNothing: picks no longer find it, and other trees are
+// updated.
+func TestASlowlyClosingTreeBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		connector := make(stuckConnector)
 		s, stop := start(t, "", func(o *service.Options) {
@@ -66,8 +66,8 @@ func TestATreeThatIsSlowToCloseHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestTargetsMoveUnderPicks: whatever comes and goes, every pick is answered, and
-// nothing stays held.
+// TestTargetsMoveUnderPicks: while targets come and go, every pick is answered, and no
+// lease remains.
 func TestTargetsMoveUnderPicks(t *testing.T) {
 	s, _ := start(t, "", nil)
 	clusters := []object{assigned("a", "a-1"), assigned("b", "b-1"), assigned("c", "c-1")}

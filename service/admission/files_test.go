@@ -10,7 +10,6 @@ import (
 	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 const noEndpointsOfA = "cluster a would have no usable endpoints; it has 2"
@@ -114,15 +113,7 @@ func TestWhatComesIntoUse(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := start(t, admission.FilesOptions{})
-			var got string
-			for _, dir := range c.scans {
-				got = d.scan(dir)
-			}
-			d.expect("in use", got, c.want)
-			// What is in use, good or held, is what a restart begins with.
-			d.restart()
-			d.expect("after a restart", d.scan(c.scans[len(c.scans)-1]), strings.Replace(c.want, of, cmp.Or(again[name], of), 1))
+			start(t, admission.FilesOptions{}).play(c.scans, c.want, strings.Replace(c.want, of, cmp.Or(again[name], of), 1))
 		})
 	}
 }
@@ -212,52 +203,36 @@ func TestADirectoryThatIsAwayRemovesNothing(t *testing.T) {
 }
 
 func TestPushesCountForTheGuard(t *testing.T) {
-	item := func(text string) resource.Item {
-		b, err := decode.All([]byte(file(text)), byHand)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b.Items[0]
-	}
 	for name, c := range map[string]struct {
-		pushed, configured string
+		pushed, configured []string
 		users              []string
 		server             bool
 		scans              [2]directory
 		held               bool
 	}{
 		"a pushed Cluster needs a file's assignment": {
-			pushed: cluster("a", "a"), scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
+			pushed: []string{cluster("a", "a")}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
 		},
 		"a pushed Cluster of another name needs it": {
-			pushed: cluster("c", "a"), users: []string{"c"}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
+			pushed: []string{cluster("c", "a")}, users: []string{"c"}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
 		},
 		"a server's Cluster needs it": {
-			configured: cluster("c", "a"), users: []string{"c"}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
+			configured: []string{cluster("c", "a")}, users: []string{"c"}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
 		},
 		"a file's Cluster is led away from a pushed assignment": {
-			pushed: endpoints("a", 1), scans: [2]directory{{"f": file(cluster("c", "a"))}, {"f": file(cluster("c", "nowhere"))}}, held: true,
+			pushed: []string{endpoints("a", 1)}, scans: [2]directory{{"f": file(cluster("c", "a"))}, {"f": file(cluster("c", "nowhere"))}}, held: true,
 		},
 		"a push covers what is emptied, and could be deleted": {
-			pushed: endpoints("a", 1), scans: [2]directory{{"f": file(endpoints("a", 1))}, {"f": file(endpoints("a", 0))}}, held: true,
+			pushed: []string{endpoints("a", 1)}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {"f": file(endpoints("a", 0))}}, held: true,
 		},
 		"a server may have the assignment": {
 			server: true, scans: [2]directory{{"f": file(cluster("c", "a"), endpoints("a", 1))}, {"f": file(cluster("c", "elsewhere"), endpoints("a", 1))}},
 		},
-		"nobody needs it": {scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}},
+		"no cluster needs it": {scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			view := func(text string) admission.View {
-				return func(key resource.Key) (resource.Item, bool) {
-					if text == "" {
-						return resource.Item{}, false
-					}
-					i := item(text)
-					return i, i.Key == key
-				}
-			}
 			d := start(t, admission.FilesOptions{
-				Guard: admission.Guard{Server: c.server}, Pushed: view(c.pushed), Configured: view(c.configured),
+				Guard: admission.Guard{Server: c.server}, Pushed: view(t, c.pushed...), Configured: view(t, c.configured...),
 				Users: func(assignments map[string]bool) []string {
 					if assignments["a"] {
 						return c.users

@@ -49,6 +49,22 @@ type directory map[string]string
 
 func file(resources ...string) string { return "resources: [" + strings.Join(resources, ", ") + "]" }
 
+// view is the View of resources.
+func view(t *testing.T, resources ...string) admission.View {
+	t.Helper()
+	b, err := decode.All([]byte(file(resources...)), byHand)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(key resource.Key) (resource.Item, bool) {
+		n := slices.IndexFunc(b.Items, func(i resource.Item) bool { return i.Key == key })
+		if n < 0 {
+			return resource.Item{}, false
+		}
+		return b.Items[n], true
+	}
+}
+
 // bad is a file that cannot be read.
 const bad = "!"
 
@@ -140,6 +156,19 @@ func (d *driver) permit() string {
 		d.Fatalf("%s is not held", held[0].Hash)
 	}
 	return d.take(o)
+}
+
+// play takes scans one after another, and checks what is in use after the last, and after a
+// restart and one more scan of the last directory.
+func (d *driver) play(scans []directory, want, restarted string) {
+	d.Helper()
+	var got string
+	for _, dir := range scans {
+		got = d.scan(dir)
+	}
+	d.expect("in use", got, want)
+	d.restart()
+	d.expect("after a restart", d.scan(scans[len(scans)-1]), restarted)
 }
 
 func (d *driver) expect(what, got, want string) {

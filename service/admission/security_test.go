@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service/admission"
-	"github.com/lbd-dev/lbd/xds/decode"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // secured is an EDS Cluster whose connections are secured by TLS.
@@ -59,14 +57,7 @@ func TestTLSIsNotTakenAway(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := start(t, admission.FilesOptions{})
-			var got string
-			for _, dir := range c.scans {
-				got = d.scan(dir)
-			}
-			d.expect("in use", got, c.want)
-			d.restart()
-			d.expect("after a restart", d.scan(c.scans[len(c.scans)-1]), c.want)
+			start(t, admission.FilesOptions{}).play(c.scans, c.want, c.want)
 		})
 	}
 
@@ -86,38 +77,19 @@ func TestTLSIsNotTakenAway(t *testing.T) {
 
 // What was pushed, and what a management server says, counts as well.
 func TestTLSIsNotTakenAwayFromOthers(t *testing.T) {
-	view := func(content ...string) admission.View {
-		b, err := decode.All([]byte(file(content...)), byHand)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return func(key resource.Key) (resource.Item, bool) {
-			for _, i := range b.Items {
-				if i.Key == key {
-					return i, true
-				}
-			}
-			return resource.Item{}, false
-		}
-	}
 	a2, c := file(endpoints("a", 2)), file(secured("a"))
 	for name, tt := range map[string]struct {
 		options admission.FilesOptions
 		scans   []directory
 		want    string
 	}{
-		"pushed endpoints":          {admission.FilesOptions{Pushed: view(endpoints("a", 1))}, []directory{{"c": c}, {}}, "cluster a, held(removed c: " + withoutConfig + ")"},
-		"a pushed Cluster covers":   {admission.FilesOptions{Pushed: view(edsWith("a", connectTCP))}, []directory{{"f": a2}, {"c": file(cluster("a", "a")), "f": a2}}, "cluster a, a=2"},
-		"a server's Cluster stays":  {admission.FilesOptions{Configured: view(secured("a"))}, []directory{{"c": c, "f": a2}, {"f": a2}}, "a=2"},
-		"a server's Cluster covers": {admission.FilesOptions{Configured: view(secured("a"))}, []directory{{"f": a2}, {"c": file(cluster("a", "a")), "f": a2}}, "a=2, held(added c: " + withoutSocket + ")"},
+		"pushed endpoints":          {admission.FilesOptions{Pushed: view(t, endpoints("a", 1))}, []directory{{"c": c}, {}}, "cluster a, held(removed c: " + withoutConfig + ")"},
+		"a pushed Cluster covers":   {admission.FilesOptions{Pushed: view(t, edsWith("a", connectTCP))}, []directory{{"f": a2}, {"c": file(cluster("a", "a")), "f": a2}}, "cluster a, a=2"},
+		"a server's Cluster stays":  {admission.FilesOptions{Configured: view(t, secured("a"))}, []directory{{"c": c, "f": a2}, {"f": a2}}, "a=2"},
+		"a server's Cluster covers": {admission.FilesOptions{Configured: view(t, secured("a"))}, []directory{{"f": a2}, {"c": file(cluster("a", "a")), "f": a2}}, "a=2, held(added c: " + withoutSocket + ")"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := start(t, tt.options)
-			var got string
-			for _, dir := range tt.scans {
-				got = d.scan(dir)
-			}
-			d.expect("in use", got, tt.want)
+			start(t, tt.options).play(tt.scans, tt.want, tt.want)
 		})
 	}
 }
@@ -143,18 +115,12 @@ func TestRejectedClusters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := start(t, admission.FilesOptions{})
-			var got string
-			for _, dir := range c.scans {
-				got = d.scan(dir)
-			}
-			d.expect("in use", got, c.want)
+			d.play(c.scans, c.want, c.want)
 			for key, r := range d.last.Rejected {
 				if says := r.Err.Error(); !strings.HasPrefix(says, key.String()+" of the file ") || !strings.Contains(says, "lb_policy: MAGLEV is not supported") {
 					t.Errorf("the error is %q", says)
 				}
 			}
-			d.restart()
-			d.expect("after a restart", d.scan(c.scans[len(c.scans)-1]), c.want)
 		})
 	}
 }
