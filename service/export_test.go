@@ -7,7 +7,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// SetStale tells of a cluster's own tree that its source is away, or is not.
+// SetStale sets whether the source of a cluster's own tree is unreachable.
 func (s *Service) SetStale(cluster string, stale bool) {
 	s.targets.Hosted().Own(cluster).View().Only.SetStale(stale)
 }

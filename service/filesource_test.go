@@ -147,7 +147,7 @@ lbd_resource_files{state="held"} 1
 	if got := d.picks("a"); got != fault.NoReadyEndpoint {
 		t.Errorf("picks of a: %s", got)
 	}
-	if again, err := d.PermitFiles(t.Context(), hash, "somebody else"); err != nil || again != first {
+	if again, err := d.PermitFiles(t.Context(), hash, "another"); err != nil || again != first {
 		t.Errorf("permitted again: %+v, %v; want %+v", again, err, first)
 	}
 	if got := says(d.Service, observe.EventChangePermitted); len(got) != 1 || len(d.Files().Held) != 0 {
@@ -168,8 +168,9 @@ lbd_resource_files{state="held"} 1
 	}
 }
 
-// A disk that refuses takes nothing away, and keeps no decision from being made.
-func TestAFileIsInUseThoughItCannotBeKept(t *testing.T) {
+// TestUnwritableArchive: files are in use, and changes can be permitted, if the disk is
+// full.
+func TestUnwritableArchive(t *testing.T) {
 	d := startFiled(t, &archive{err: errors.New("no space")})
 	d.scan(map[string]int{"a": 2})
 	d.scan(map[string]int{"a": 0})
@@ -186,7 +187,8 @@ func TestPermitFilesWithoutADirectory(t *testing.T) {
 	}
 }
 
-// What a push does is described to whoever pushes, in dry runs too, and in the event.
+// TestPushesAreDescribed: the answer to a push, also to a dry run, and the event describe
+// the change.
 func TestPushesAreDescribed(t *testing.T) {
 	s, _ := start(t, "", nil)
 	body := func(n int) []byte { return assignment(t, nil, place{"a", 0, 1, endpoints("a", n)}) }
@@ -207,9 +209,9 @@ func TestPushesAreDescribed(t *testing.T) {
 	}
 }
 
-// A snapshot may not take from under a cluster what it needs, nor lead an aggregate to
-// nothing.
-func TestASnapshotIsBlockedThatTakesEndpointsAway(t *testing.T) {
+// TestSnapshotThatTakesEndpointsAway: a snapshot is blocked if it would delete the endpoints
+// of a cluster that stays.
+func TestSnapshotThatTakesEndpointsAway(t *testing.T) {
 	s, _ := start(t, "", nil)
 	s.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "a"}: config(t, 7)}))
 	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
@@ -227,7 +229,7 @@ func TestASnapshotIsBlockedThatTakesEndpointsAway(t *testing.T) {
 	}
 }
 
-// What DNS names resolve to is described, too: not the first answer alone.
+// TestChangesByDNSAreDescribed: each new list of addresses of a DNS name is an event.
 func TestChangesByDNSAreDescribed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan []string, 2)

@@ -21,8 +21,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// silentServers are management servers that say only what a test says for them. The
-// server that every target uses may be nil.
+// silentServers are management servers that send nothing. The server that every target
+// uses may be nil.
 type silentServers struct{ used *bootstrap.Server }
 
 func (silentServers) Want(string, []resource.Key, []resource.Key) {}
@@ -31,7 +31,7 @@ func (s silentServers) Server(string, string) *bootstrap.Server   { return s.use
 func (silentServers) Connected(bootstrap.Server) bool             { return true }
 func (silentServers) Status() client.Status                       { return client.Status{} }
 
-// noReports takes no load reports.
+// noReports sends no load reports.
 type noReports struct{}
 
 func (noReports) Report(bootstrap.Server, ...lrs.Key) {}
@@ -94,13 +94,13 @@ func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGo
 	routes := &resource.RouteConfiguration{VirtualHosts: []*resource.VirtualHost{{
 		Domains: []string{"*"}, Routes: []*resource.Route{{Clusters: []resource.WeightedCluster{{Name: "shared", Weight: 1}}}},
 	}}}
-	var said []resource.Update
+	var updates []resource.Update
 	for i := range targets {
 		key := resource.Key{Type: resource.TypeListener, Name: fmt.Sprint("t", i)}
 		l := &resource.Listener{Name: key.Name, Routes: routes}
-		said = append(said, resource.Update{Target: targetOf(i), Item: resource.Item{Key: key, Raw: []byte("l"), Listener: l}, Server: "passthrough:///one"})
+		updates = append(updates, resource.Update{Target: targetOf(i), Item: resource.Item{Key: key, Raw: []byte("l"), Listener: l}, Server: "passthrough:///one"})
 	}
-	s.ServerUpdate(said)
+	s.ServerUpdate(updates)
 	kept.put = nil
 	return s, kept, reports, log
 }
@@ -110,8 +110,8 @@ func targetOf(i int) string { return fmt.Sprint("xds:///t", i) }
 // shared is the cluster of all targets.
 var shared = resource.Key{Type: resource.TypeCluster, Name: "shared"}
 
-// sharedSaid is what a server says of the shared cluster to a target.
-func sharedSaid(target int, server, raw string) resource.Update {
+// sharedUpdate is an update of the shared cluster, from a server to a target.
+func sharedUpdate(target int, server, raw string) resource.Update {
 	c := resource.DefaultCluster(shared.Name)
 	return resource.Update{
 		Target: targetOf(target), Item: resource.Item{Key: shared, Raw: []byte(raw), Cluster: c},
@@ -119,13 +119,13 @@ func sharedSaid(target int, server, raw string) resource.Update {
 	}
 }
 
-// What several targets are told of one resource is kept once: otherwise a change of a
-// shared cluster costs the square of its targets.
-func TestWhatTargetsShareIsKeptOnce(t *testing.T) {
+// TestSharedResourcesAreKeptOnce: an update for several targets is kept once. Otherwise the
+// cost of a change of a shared cluster is the square of its targets.
+func TestSharedResourcesAreKeptOnce(t *testing.T) {
 	s, kept, _, _ := follow(t, 20)
 	var updates []resource.Update
 	for i := range 20 {
-		updates = append(updates, sharedSaid(i, "one", "c"))
+		updates = append(updates, sharedUpdate(i, "one", "c"))
 	}
 	s.ServerUpdate(updates)
 	if len(kept.put) != 1 || kept.put[0].Key != shared || kept.put[0].Server != "passthrough:///one" {
@@ -133,12 +133,12 @@ func TestWhatTargetsShareIsKeptOnce(t *testing.T) {
 	}
 }
 
-// The load of a cluster that several targets have is reported as long as one of them has
-// it from a server that wants it, whatever the others have.
+// TestLoadReportsEndWithTheLastTarget: the load of a cluster is reported while at least one
+// target has the cluster from a server that requests reports.
 func TestLoadReportsEndWithTheLastTarget(t *testing.T) {
 	s, _, reports, _ := follow(t, 2)
 	wants := func(target int, want bool) {
-		u := sharedSaid(target, "one", fmt.Sprint(want))
+		u := sharedUpdate(target, "one", fmt.Sprint(want))
 		u.Cluster.LRSToSelf = want
 		assignment := resource.Key{Type: resource.TypeAssignment, Name: shared.Name}
 		s.ServerUpdate([]resource.Update{u, {
@@ -157,16 +157,17 @@ func TestLoadReportsEndWithTheLastTarget(t *testing.T) {
 	}
 }
 
-// Of what two servers say at once, the preferred one's is kept, in whichever order.
+// TestThePreferredServersResourceIsKept: of concurrent updates of two servers, that of the
+// preferred one is kept, in either order.
 func TestThePreferredServersResourceIsKept(t *testing.T) {
 	for _, order := range [][]string{{"one", "two"}, {"two", "one"}} {
 		t.Run(strings.Join(order, ","), func(t *testing.T) {
 			s, kept, _, _ := follow(t, 2)
-			s.ServerUpdate([]resource.Update{sharedSaid(0, order[0], order[0]), sharedSaid(1, order[1], order[1])})
+			s.ServerUpdate([]resource.Update{sharedUpdate(0, order[0], order[0]), sharedUpdate(1, order[1], order[1])})
 			if len(kept.put) != 1 || string(kept.put[0].Raw) != "one" {
 				t.Errorf("kept %+v", kept.put)
 			}
-			final := sharedSaid(1, "two", "")
+			final := sharedUpdate(1, "two", "")
 			final.Item = resource.Item{Key: shared}
 			final.Err, final.Final = &client.NotFoundError{Key: shared}, true
 			s.ServerUpdate([]resource.Update{final})
@@ -177,8 +178,8 @@ func TestThePreferredServersResourceIsKept(t *testing.T) {
 	}
 }
 
-// Names that anybody can invent fill neither the events nor the log while the preferred
-// server is away.
+// TestUnknownNamesThatFallBackAreReportedOnce: names that any caller can invent fill neither
+// the events nor the log while the preferred server is unreachable.
 func TestUnknownNamesThatFallBackAreReportedOnce(t *testing.T) {
 	s, _, _, log := follow(t, 1)
 	before := strings.Count(log.String(), "\n")
@@ -239,7 +240,7 @@ func (b blockedServers) Status() client.Status {
 	return client.Status{}
 }
 
-// A scrape does not wait for an xDS client that is busy.
+// TestAScrapeDoesNotWaitForTheClient: a scrape does not wait for a busy xDS client.
 func TestAScrapeDoesNotWaitForTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)

@@ -33,8 +33,8 @@ var (
 	plainCluster = object{"type": "EDS", "metadata": object{"filter_metadata": object{"lbd": object{"connect": "tcp"}}}}
 )
 
-// A push, a snapshot or a deletion takes no TLS away, unless the author asks for plain
-// connections.
+// TestPushesTakeNoTLSAway: a push, a snapshot or a deletion takes no TLS away, unless the
+// author requests plain connections.
 func TestPushesTakeNoTLSAway(t *testing.T) {
 	s, _ := start(t, "", nil)
 	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
@@ -82,8 +82,8 @@ func TestPushesTakeNoTLSAway(t *testing.T) {
 	}
 }
 
-// Picks of a cluster whose Cluster is rejected in a file fail with the reason: its
-// endpoints alone would get the defaults, which are without TLS.
+// TestARejectedClusterOfAFileHasNoDefaults: picks of a cluster whose Cluster is rejected in
+// a file fail with the reason. Its endpoints alone would get the defaults, without TLS.
 func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 	d := startFiled(t, &archive{})
 	scan := func(contents map[string]string) {
@@ -129,9 +129,9 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 	}
 }
 
-// A pushed Cluster keeps TLS when lbd starts without a bootstrap: its handshakes fail.
-// What an older lbd stored, which accepted it without a bootstrap, stays plain, until it
-// was in force with TLS once.
+// TestStoredClustersKeepTLSWithoutABootstrap: a pushed Cluster keeps TLS when lbd starts
+// without a bootstrap: its handshakes fail. A Cluster that an older lbd accepted without
+// a bootstrap stays plain until it was once in use with TLS.
 func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	b, err := bootstrap.Parse([]byte(`{"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}],
 		"certificate_providers": {"mesh": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/gone"}}}}`), bootstrap.Options{})

@@ -12,9 +12,9 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TestALeafThatPicksReachThroughItsAggregateOnly: its breaker and drops are told
-// of, and what happens to it in the tree is told of the aggregate. Where picks
-// reach it by itself as well both are told apart.
+// TestALeafThatPicksReachThroughItsAggregateOnly: its breaker and drops have series of
+// their own, and its connections count for the aggregate. If picks reach it by itself as
+// well, both are counted separately.
 func TestALeafThatPicksReachThroughItsAggregateOnly(t *testing.T) {
 	s := newService(t)
 	leaf := ledgertest.Usable("leaf")

@@ -239,7 +239,7 @@ func TestTargetsAreDescribed(t *testing.T) {
 	if c := shop.ClusterStates; len(c) != 2 || c[0].Name != "a" || c[0].Target != "xds:///shop" || c[0].Endpoints.Ready != 1 {
 		t.Errorf("clusters %+v", c)
 	}
-	if _, err := s.Target("nobody"); code(err) != fault.UnknownTarget {
+	if _, err := s.Target("unknown"); code(err) != fault.UnknownTarget {
 		t.Error(err)
 	}
 }
@@ -260,7 +260,7 @@ func TestAClusterIsDescribedInEachTree(t *testing.T) {
 			t.Errorf("%q: got %+v, %v", target, c, err)
 		}
 	}
-	for target, want := range map[string]fault.Code{"nobody": fault.UnknownTarget, "shop": fault.UnknownCluster} {
+	for target, want := range map[string]fault.Code{"unknown": fault.UnknownTarget, "shop": fault.UnknownCluster} {
 		if _, err := s.Cluster(t.Context(), "b", target, true); code(err) != want {
 			t.Errorf("%q: %v", target, err)
 		}
@@ -308,7 +308,7 @@ type never struct{}
 func (never) Start([]string, func(lb.Connection)) func() { return func() {} }
 
 // TestPicksQueueWhileRoutesMove: a pick that waits for a cluster that leaves its
-// target is routed anew.
+// target is routed again.
 func TestPicksQueueWhileRoutesMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", func(o *service.Options) {

@@ -14,8 +14,7 @@ import (
 
 const noEndpointsOfA = "cluster a would have no usable endpoints; it has 2"
 
-// Each story is scans of a directory, one after another, and what is in use after
-// the last.
+// TestWhatComesIntoUse: each row is scans of a directory, and what is in use after the last.
 func TestWhatComesIntoUse(t *testing.T) {
 	a2, a1, a0, b1 := file(endpoints("a", 2)), file(endpoints("a", 1)), file(endpoints("a", 0)), file(endpoints("b", 1))
 	all := func(names ...string) directory {
@@ -174,7 +173,7 @@ func TestADecisionLeavesOtherChangesHeld(t *testing.T) {
 	}
 }
 
-// What reads as gone may only be unreadable.
+// TestADirectoryThatIsAwayRemovesNothing: files that seem removed may be unreadable.
 func TestADirectoryThatIsAwayRemovesNothing(t *testing.T) {
 	files1 := directory{"f": file(endpoints("a", 2))}
 	d := start(t, admission.FilesOptions{})
@@ -249,7 +248,7 @@ func TestPushesCountForTheGuard(t *testing.T) {
 	}
 }
 
-// A held change lists what it would do, and not without end.
+// TestAHeldChangeSaysWhatItWouldDo: a held change lists its losses, up to a limit.
 func TestAHeldChangeSaysWhatItWouldDo(t *testing.T) {
 	d := start(t, admission.FilesOptions{})
 	before := directory{}
@@ -271,7 +270,7 @@ func TestAHeldChangeSaysWhatItWouldDo(t *testing.T) {
 	}
 }
 
-// What was restored has no warnings; its file has.
+// TestAFileHasItsWarningsAfterARestart: warnings come from the file, not from the archive.
 func TestAFileHasItsWarningsAfterARestart(t *testing.T) {
 	dir := directory{"f": `{"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: EDS, connect_timeout: 1s}`}
 	d := start(t, admission.FilesOptions{})
@@ -284,7 +283,8 @@ func TestAFileHasItsWarningsAfterARestart(t *testing.T) {
 	}
 }
 
-// What an older lbd kept stays in use, with a warning, though a rule refuses it now.
+// TestWhatIsKeptStaysInUseUnderNewRules: a version that an older lbd accepted stays in use,
+// with a warning, if a newer rule rejects it.
 func TestWhatIsKeptStaysInUseUnderNewRules(t *testing.T) {
 	content := file(`{"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: EDS, ` +
 		`transport_socket: {name: tls, typed_config: {"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext}}}`)

@@ -26,7 +26,7 @@ const (
 	withoutSocket = "connections of cluster a would lose the TLS that its Cluster asks for: the Cluster would not ask for it any more" + plainWords
 )
 
-// TLS does not end because a Cluster is gone, or has lost its transport_socket.
+// TestTLSIsNotTakenAway: the removal of a Cluster or of its transport_socket is held.
 func TestTLSIsNotTakenAway(t *testing.T) {
 	a2 := file(endpoints("a", 2))
 	both := directory{"c": file(secured("a")), "f": a2}
@@ -75,7 +75,8 @@ func TestTLSIsNotTakenAway(t *testing.T) {
 	})
 }
 
-// What was pushed, and what a management server says, counts as well.
+// TestTLSIsNotTakenAwayFromOthers: the guard sees pushed resources and those of management
+// servers.
 func TestTLSIsNotTakenAwayFromOthers(t *testing.T) {
 	a2, c := file(endpoints("a", 2)), file(secured("a"))
 	for name, tt := range map[string]struct {
@@ -94,8 +95,8 @@ func TestTLSIsNotTakenAwayFromOthers(t *testing.T) {
 	}
 }
 
-// A Cluster that is rejected from the beginning is in error. It does not leave its
-// cluster the defaults.
+// TestRejectedClusters: a Cluster without a valid version is in error: its cluster does not
+// get the defaults.
 func TestRejectedClusters(t *testing.T) {
 	a2, bad := file(endpoints("a", 2)), edsWith("a", "lb_policy: MAGLEV")
 	const noEndpoints = "cluster a would have no usable endpoints; it has 2"

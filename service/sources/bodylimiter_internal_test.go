@@ -9,8 +9,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 )
 
-// TestPushesTakeTurns: two bodies are read at a time, and no more than 64 pushes
-// wait for that.
+// TestPushesTakeTurns: two bodies are decoded at a time, and at most 64 pushes wait.
 func TestPushesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestSources(t)
@@ -49,7 +48,7 @@ func TestPushesTakeTurns(t *testing.T) {
 		cancel()
 		for range 4 {
 			if got := <-codes; got != fault.CallerGone {
-				t.Errorf("whoever leaves: %s", got)
+				t.Errorf("a canceled push: %s", got)
 			}
 		}
 		synctest.Wait()

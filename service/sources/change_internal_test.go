@@ -9,8 +9,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// TestOutcomesOfPushes: who has to act tells them apart, and a series is there for
-// each from the start.
+// TestOutcomesOfPushes: outcomes differ by who must act, and each has a series from the
+// start.
 func TestOutcomesOfPushes(t *testing.T) {
 	for code, want := range map[fault.Code]pushOutcome{
 		fault.InvalidArgument: "rejected", fault.InvalidResource: "rejected", fault.UnsupportedMedia: "rejected", fault.TooLarge: "rejected",
