@@ -7,40 +7,29 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode"
 )
 
-// Scan is what one reading of the directory found. It is shared by all who read
-// it, and must not be changed.
+// Scan is the result of reading the directory. It is shared and immutable.
 type Scan struct {
-	// Err is why the directory cannot be read; nothing else is set then.
-	Err error
-	// Over is that there are more files than are read; nil if there are not.
-	Over error
+	Err  error // why the directory cannot be read; nothing else is set then
+	Over error // that there are more files than are read; or nil
 	// Identity is the directory's file system and inode: another directory at the
 	// same path, such as the one below a mount that is gone, has another.
 	Identity Identity
-	// Files are the resource files that are there, by name.
-	Files map[string]*File
+	Files    map[string]*File // by name
 }
 
 // Identity identifies a directory.
 type Identity struct{ Device, Inode uint64 }
 
-// File is a file as it was last read. It is never changed.
+// File is a file when it was last read. It is immutable.
 type File struct {
-	// Sum is the SHA-256 sum, in hex, of the content; empty where the file could
-	// not be read.
-	Sum string
-	// Modified is the time of the last modification when the content was first
-	// seen.
-	Modified time.Time
-	// Bundle is the content; nil for a bad file.
-	Bundle *decode.Bundle
-	// Err is why the file is bad: a *decode.SyntaxError, a
-	// *decode.InvalidError, or why it cannot be read. Since is when it first was.
+	Sum      string         // SHA-256, in hex, of the content; empty if it could not be read
+	Modified time.Time      // the modification time when the content was first seen
+	Bundle   *decode.Bundle // the content; nil for a bad file
+	// Err is why the file is bad: a *decode.SyntaxError, a *decode.InvalidError, or why it
+	// cannot be read. Since is the time of the first error.
 	Err   error
 	Since time.Time
-	// Valid is what is valid of a bad file that can be read, each resource by
-	// itself; nil for nothing.
-	Valid *decode.Bundle
+	Valid *decode.Bundle // the valid resources of a bad file; nil for none
 }
 
 // same reports whether two scans found the same.

@@ -9,20 +9,15 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Version is a file's content that is, or was, in use. It is never changed.
+// Version is a file's content that is, or was, in use. It is immutable.
 type Version struct {
-	// Sum is the SHA-256 sum, in hex, of the content.
-	Sum      string
-	Modified time.Time
-	Items    []resource.Item
-	// Rejected are the Clusters of a Partial version that are not in use.
-	Rejected []decode.Rejected
-	// Warnings and Notes are not kept by an Archive.
-	Warnings, Notes []decode.Problem
-	// Partial is true for what is valid of a bad file.
-	Partial bool
-	// Restored is true for one that an Archive kept.
-	Restored bool
+	Sum             string // SHA-256, in hex, of the content
+	Modified        time.Time
+	Items           []resource.Item
+	Rejected        []decode.Rejected // Clusters of a Partial version that are not in use
+	Warnings, Notes []decode.Problem  // not in an Archive
+	Partial         bool              // it is the valid part of a bad file
+	Restored        bool              // it is from an Archive
 }
 
 // versionFormat begins an encoded Version: the format, 1 if it is partial, Modified
@@ -51,17 +46,15 @@ func (v *Version) encode() []byte {
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(v.Modified.UnixNano()))
 	b = appendString(b, v.Sum)
+	add := func(k resource.Key, field string, raw []byte) {
+		b = appendString(appendString(b, string(k.Type)), k.Name)
+		b = appendString(appendString(b, field), raw)
+	}
 	for _, i := range v.Items {
-		b = appendString(b, string(i.Key.Type))
-		b = appendString(b, i.Key.Name)
-		b = appendString(b, i.Field)
-		b = appendString(b, i.Raw)
+		add(i.Key, i.Field, i.Raw)
 	}
 	for _, r := range v.Rejected {
-		b = appendString(b, string(r.Key.Type))
-		b = appendString(b, r.Key.Name)
-		b = appendString(b, r.Why)
-		b = appendString(b, "")
+		add(r.Key, r.Why, nil)
 	}
 	return b
 }
