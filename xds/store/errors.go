@@ -30,20 +30,17 @@ var (
 // time at which it was set aside.
 const damagedInfix = ".damaged-"
 
-// DamagedError is returned by Open for a file that is not as it was written. The
-// file was set aside. It is the answer to every further Open, for as long as what
-// was set aside lies there and there is no other file: nobody who starts lbd again
-// and again is to begin empty unawares.
+// DamagedError is returned by Open for a file that is not as it was written. The file was
+// set aside. Every further Open returns it too, until the damaged file is moved away or
+// there is another file: a restart must not begin empty without a decision.
 type DamagedError struct {
-	// Path is where the file was.
-	Path string
-	// SetAside is where it is now; empty if it could not be renamed.
-	SetAside string
-	// Intact is a file with what the commits before the damage made; empty if there
-	// is none. It has older values of what later commits changed, if any did.
+	Path     string // of the file before
+	SetAside string // its path now; empty if it could not be renamed
+	// Intact is a file with the commits before the damage; empty if there is none. It may
+	// have older values of what later commits changed.
 	Intact string
-	// Reason is what is wrong with it, and why it could not be renamed; nil if it
-	// was set aside by an earlier Open.
+	// Reason is what is wrong with it, and why it could not be renamed; nil if an earlier
+	// Open set it aside.
 	Reason error
 }
 
@@ -64,24 +61,20 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Reason }
 
-// SchemaError is returned by Open for a file that a newer lbd wrote. The file was
-// not touched.
+// SchemaError is returned by Open for a file of a newer lbd, which it did not change.
 type SchemaError struct {
-	Path string
-	// Found is the file's schema version, Supported the newest that is understood.
-	Found, Supported uint32
+	Path             string
+	Found, Supported uint32 // schema version of the file, and the newest supported one
 }
 
 func (e *SchemaError) Error() string {
 	return fmt.Sprintf("%s has schema version %d, this lbd knows %d: run the lbd that wrote it, or give this one another data directory", e.Path, e.Found, e.Supported)
 }
 
-// PanicError is returned by Update if its function panicked. Its writes are rolled
-// back.
+// PanicError is returned by Update if its function panicked. Its writes are rolled back.
 type PanicError struct {
 	Value any
-	// Stack is the panicking goroutine's, as of runtime/debug.Stack.
-	Stack []byte
+	Stack []byte // of the goroutine, from runtime/debug.Stack
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("store update panicked: %v", e.Value) }

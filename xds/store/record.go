@@ -31,10 +31,10 @@ import (
 // the header's), the size and the body: a record that is missing, repeated or of
 // another file is found like a changed one.
 //
-// The records up to a commit hold together. A file that ends in the middle of them was
-// not written to the end: nobody got an answer for them, and Open cuts them off. The
-// acknowledged size tells that from damage: it is the end of the last commit that is
-// known to be on disk. Below it, every record must be as it was written.
+// The records up to a commit are one transaction. A file that ends within one was not
+// written to the end: it was never acknowledged, and Open cuts it off. The acknowledged
+// size distinguishes that from damage: it is the end of the last commit that is known to
+// be on disk. Below it, every record must be as it was written.
 const (
 	magic         = "lbdstore"
 	headerSize    = 28

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -42,7 +43,7 @@ type Commit struct {
 	Changed []resource.Key
 }
 
-// Store is the durable store. Its methods may be called at the same time.
+// Store is the durable store. Its methods are safe for concurrent use.
 type Store struct {
 	// fixed after Open
 	now      func() time.Time
@@ -68,11 +69,10 @@ type request struct {
 	ctx context.Context
 	fn  func(*Tx) error
 
-	// doubtful: fn wrote, or may have seen, what is not durable yet.
-	doubtful bool
-	err      error
-	snapshot *Snapshot
-	done     chan struct{}
+	dependent bool // fn wrote, or may have read, what is not durable yet
+	err       error
+	snapshot  *Snapshot
+	done      chan struct{}
 }
 
 // Open opens the store in dir, and makes the directory (mode 0750) and the file
@@ -99,9 +99,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if s.onLost == nil {
 		s.onLost = func(error) {}
 	}
-	if s.logger == nil {
-		s.logger = slog.New(slog.DiscardHandler)
-	}
+	s.logger = cmp.Or(s.logger, slog.New(slog.DiscardHandler))
 	snapshot := &Snapshot{}
 	if dir != "" {
 		earlier := damagedFiles(dir)
@@ -210,12 +208,12 @@ func (s *Store) commit(group []*request) {
 		if r.err == nil {
 			maps.Copy(written, tx.own)
 		}
-		r.doubtful = len(written) > 0
+		r.dependent = len(written) > 0
 	}
 	snapshot, err := s.publish(before, written)
 	for _, r := range group {
 		switch {
-		case err != nil && r.doubtful:
+		case err != nil && r.dependent:
 			r.err = err
 		case r.err == nil:
 			r.snapshot = snapshot
