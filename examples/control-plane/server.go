@@ -97,7 +97,7 @@ func callbacks() serverv3.CallbackFuncs {
 	return serverv3.CallbackFuncs{
 		StreamRequestFunc: func(_ int64, r *discoveryv3.DiscoveryRequest) error {
 			if r.GetErrorDetail() != nil {
-				fmt.Printf("management server: %s refused (NACK): %s\n", r.GetTypeUrl(), r.GetErrorDetail().GetMessage())
+				fmt.Printf("management server: %s rejected (NACK): %s\n", r.GetTypeUrl(), r.GetErrorDetail().GetMessage())
 			}
 			return nil
 		},
