@@ -159,7 +159,7 @@ func completeSchema(name string, s *openapi3.Schema, all openapi3.Schemas) {
 	}
 }
 
-// isTime tells by its name that a property holds a time.
+// isTime reports whether a property is a time, by its name.
 func isTime(property string) bool {
 	return property == "time" || property == "since" || strings.HasSuffix(property, "_at")
 }

@@ -34,5 +34,5 @@ func run(dir, out string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(out, text, 0o644) //nolint:gosec // the contract is for everybody
+	return os.WriteFile(out, text, 0o644) //nolint:gosec // the contract is public
 }

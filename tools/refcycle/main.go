@@ -61,7 +61,7 @@ func run(args []string, out io.Writer) error {
 		}
 		cycle := g.largestCycle()
 		allowed := allow.take(p.PkgPath)
-		verdict, ok := judge(len(cycle), *limit, allowed)
+		verdict, ok := assess(len(cycle), *limit, allowed)
 		if !ok {
 			problems = append(problems, fmt.Errorf("%s%s", p.PkgPath, verdict))
 			verdict = ""
@@ -77,9 +77,9 @@ func run(args []string, out io.Writer) error {
 	return errors.Join(problems...)
 }
 
-// judge returns what there is to say about a cycle of size files, and whether it may be that large.
+// assess returns a remark on a cycle of size files, and whether it may be that large.
 // allowed is 0 for a package without -allow.
-func judge(size, limit, allowed int) (verdict string, ok bool) {
+func assess(size, limit, allowed int) (verdict string, ok bool) {
 	switch {
 	case size <= limit && allowed > 0:
 		return fmt.Sprintf(": the cycle has shrunk to %d files: remove its -allow", size), true
