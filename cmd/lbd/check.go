@@ -14,7 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/files"
 )
 
-// maxCheckBytes bounds a file that is checked: what a push may bring.
+// maxCheckBytes is the maximum size of a checked file, as of a pushed snapshot.
 const maxCheckBytes = 64 << 20
 
 type checkCommand struct {
@@ -24,14 +24,13 @@ type checkCommand struct {
 	Files      []string `arg:"" optional:"" help:"xDS resource files (.json, .yaml, .yml, .pb), as for a push or for --resources."`
 }
 
-// errBad ends a check that found an error, which is printed already.
+// errBad reports that check found errors, which it has printed.
 var errBad = errors.New("check failed")
 
-// Run judges each file as a push would be, and says what picks would do with
-// what is accepted.
+// Run validates each file as a push, and prints how picks would use its resources.
 func (c *checkCommand) Run() error {
 	if c.ConfigFile == "" && len(c.Files) == 0 {
-		return errors.New("nothing to check: name resource files, or --config FILE")
+		return errors.New("set resource files, or --config FILE")
 	}
 	bad := false
 	if c.ConfigFile != "" {
@@ -55,14 +54,14 @@ func (c *checkCommand) Run() error {
 	return nil
 }
 
-// checkConfig reads a configuration as serve would, and starts nothing.
+// checkConfig validates a configuration file.
 func checkConfig(path string) error {
 	var c cli
 	_, _, err := parse(&c, []string{"serve", "--config", path})
 	return err
 }
 
-// checkFile judges one file. The error is one of reading it.
+// checkFile validates one file. The error is one of reading the file.
 func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) {
 	format, ok := files.FormatOf(file)
 	if !ok {
@@ -73,13 +72,13 @@ func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) 
 		return false, err
 	}
 	if info.Size() > maxCheckBytes {
-		return false, fmt.Errorf("is larger than %d bytes", maxCheckBytes)
+		return false, fmt.Errorf("larger than %d bytes", maxCheckBytes)
 	}
 	body, err := os.ReadFile(file)
 	if err != nil {
 		return false, err
 	}
-	providers := make(map[string]bool) // that the file names: the bootstrap is the daemon's
+	providers := make(map[string]bool) // named in the file; the bootstrap of the daemon configures them
 	bundle, err := decode.All(body, decode.Options{
 		Origin: decode.ByHand, Format: format, Lenient: lenient, Places: true, Bare: true, Policies: lb.PolicyConfig,
 		Name: files.NameOf(file),

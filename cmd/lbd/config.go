@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,37 +14,23 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// maxDrainTimeout bounds --drain-timeout.
-const maxDrainTimeout = 10 * time.Minute
-
-// maxDrainDelay bounds --drain-delay; minConnections and maxConnections bound
-// --max-connections.
+// Bounds of flags.
 const (
-	maxDrainDelay  = 10 * time.Minute
-	minConnections = 16
-	maxConnections = 1_000_000
-)
-
-// maxOnDemand and maxOnDemandIdle bound --on-demand, --on-demand-unknown and
-// --on-demand-idle.
-const (
-	maxOnDemand     = 100_000
+	maxDrainDelay   = 10 * time.Minute
+	maxDrainTimeout = 10 * time.Minute
+	minConnections  = 16
+	maxConnections  = 1_000_000
+	maxOnDemand     = 100_000 // --on-demand, --on-demand-unknown
 	maxOnDemandIdle = 24 * time.Hour
-)
-
-// minHistoryBytes and maxHistoryBytes bound --history-bytes.
-const (
 	minHistoryBytes = 1 << 20
 	maxHistoryBytes = 16 << 30
+	maxName         = 253 // bytes, as of a host name
 )
-
-// maxName is the maximum length of --name, in bytes: that of a host's name.
-const maxName = 253
 
 // defaultListen is the default of --listen, equal to the tag of Config.Listen.
 const defaultListen = "127.0.0.1:8080"
 
-// Config is the daemon's configuration, flags and environment joined.
+// Config is the configuration of the daemon, from flags, environment and file.
 type Config struct {
 	ConfigFile      string        `name:"config" help:"Configuration file (YAML) whose keys are flag names; the command line and the environment take precedence (default none)" env:"LBD_CONFIG" placeholder:"FILE"`
 	Listen          []string      `help:"Address to listen on: host:port or unix:PATH, with options after commas (tls, mode=0660, roles=pick+read, anonymous=pick); repeatable (default ${default})" default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS[,OPTION]"`
@@ -75,28 +62,20 @@ type Config struct {
 	LogFormat       string        `help:"Log format: ${enum} (default ${default})" enum:"text,json" default:"text" env:"LBD_LOG_FORMAT" placeholder:"FORMAT"`
 }
 
-// Validate checks what kong cannot. kong calls it.
+// Validate checks what kong does not check. kong calls it.
 func (c *Config) Validate() error {
-	if c.PickWait < 0 || c.PickWait > picks.MaxWait {
-		return fmt.Errorf("--pick-wait must be from 0s to %v, not %v", picks.MaxWait, c.PickWait)
-	}
-	if c.DrainDelay < 0 || c.DrainDelay > maxDrainDelay {
-		return fmt.Errorf("--drain-delay must be from 0s to %v, not %v", maxDrainDelay, c.DrainDelay)
+	if err := cmp.Or(
+		within("pick-wait", c.PickWait, 0, picks.MaxWait),
+		within("drain-delay", c.DrainDelay, 0, maxDrainDelay),
+		within("drain-timeout", c.DrainTimeout, 0, maxDrainTimeout),
+		within("on-demand", c.OnDemand, 1, maxOnDemand),
+		within("on-demand-unknown", c.OnDemandUnknown, 1, maxOnDemand),
+		within("on-demand-idle", c.OnDemandIdle, time.Second, maxOnDemandIdle),
+	); err != nil {
+		return err
 	}
 	if c.MaxConnections != 0 && (c.MaxConnections < minConnections || c.MaxConnections > maxConnections) {
 		return fmt.Errorf("--max-connections must be from %d to %d, or 0 for the default, not %d", minConnections, maxConnections, c.MaxConnections)
-	}
-	if c.DrainTimeout < 0 || c.DrainTimeout > maxDrainTimeout {
-		return fmt.Errorf("--drain-timeout must be from 0s to %v, not %v", maxDrainTimeout, c.DrainTimeout)
-	}
-	if c.OnDemand < 1 || c.OnDemand > maxOnDemand {
-		return fmt.Errorf("--on-demand must be from 1 to %d, not %d", maxOnDemand, c.OnDemand)
-	}
-	if c.OnDemandUnknown < 1 || c.OnDemandUnknown > maxOnDemand {
-		return fmt.Errorf("--on-demand-unknown must be from 1 to %d, not %d", maxOnDemand, c.OnDemandUnknown)
-	}
-	if c.OnDemandIdle < time.Second || c.OnDemandIdle > maxOnDemandIdle {
-		return fmt.Errorf("--on-demand-idle must be from 1s to %v, not %v", maxOnDemandIdle, c.OnDemandIdle)
 	}
 	if c.HistoryBytes != 0 && (c.HistoryBytes < minHistoryBytes || c.HistoryBytes > maxHistoryBytes) {
 		return fmt.Errorf("--history-bytes must be 0 or from %d to %d", minHistoryBytes, maxHistoryBytes)
@@ -117,6 +96,13 @@ func (c *Config) Validate() error {
 	return c.validateSecurity()
 }
 
+func within[T cmp.Ordered](flag string, value, least, most T) error {
+	if value < least || value > most {
+		return fmt.Errorf("--%s must be from %v to %v, not %v", flag, least, most, value)
+	}
+	return nil
+}
+
 func (c *Config) connectMode() resource.ConnectMode { return resource.ConnectMode(c.Connect) }
 
 // daemonName returns --name, or the host's name.
@@ -131,7 +117,7 @@ func (c *Config) daemonName() string {
 	return host
 }
 
-// historyBytes is --history-bytes as the service takes it.
+// historyBytes returns --history-bytes as an option of the service, where -1 is no history.
 func (c *Config) historyBytes() int {
 	if c.HistoryBytes == 0 {
 		return -1
@@ -139,11 +125,11 @@ func (c *Config) historyBytes() int {
 	return c.HistoryBytes
 }
 
-// logger writes to standard error.
+// logger returns a logger that writes to standard error.
 func (c *Config) logger() *slog.Logger {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(strings.ToUpper(c.LogLevel))); err != nil {
-		level = slog.LevelInfo // kong lets no other through
+		level = slog.LevelInfo // kong rejects other levels
 	}
 	o := &slog.HandlerOptions{Level: level}
 	if c.LogFormat == "json" {

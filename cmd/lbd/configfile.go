@@ -14,11 +14,10 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
-// maxConfigBytes bounds a configuration file.
+// maxConfigBytes is the maximum size of a configuration file.
 const maxConfigBytes = 1 << 20
 
-// configFile gives flags their values from a file, where neither the command
-// line nor the environment does.
+// configFile has values of flags. The command line and the environment take precedence.
 type configFile struct {
 	path   string
 	values map[string]any
@@ -74,9 +73,8 @@ func (f *configFile) Validate(app *kong.Application) error {
 		f.path, strings.Join(unknown, ", "), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 }
 
-// Resolve returns the file's value of a flag, or nil where the environment has
-// one or the file has none. kong asks only for flags that the command line does
-// not give.
+// Resolve returns the value of a flag in the file, or nil if the environment has one or the
+// file has none. kong calls it only for flags that are not on the command line.
 func (f *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	for _, env := range flag.Envs {
 		if _, ok := os.LookupEnv(env); ok {
@@ -87,7 +85,7 @@ func (f *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	case nil:
 		return nil, nil
 	case map[string]any:
-		return nil, fmt.Errorf("configuration %s: %s: is a map, and should be a value", f.path, flag.Name)
+		return nil, fmt.Errorf("configuration %s: %s: must be a value, not a map", f.path, flag.Name)
 	default:
 		return v, nil
 	}

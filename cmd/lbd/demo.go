@@ -16,7 +16,7 @@ type demoCommand struct {
 	Control string `help:"Address of the HTTP API that stops and starts the demo's upstreams (default ${default})" default:"127.0.0.1:8081" env:"LBD_DEMO_CONTROL" placeholder:"ADDRESS"`
 }
 
-// Run serves, and plays the demo against what it serves.
+// Run runs the daemon and the demo.
 func (c *demoCommand) Run(ctx context.Context) error {
 	control, err := listenOn(ctx, listen.Spec{Address: c.Control, Mode: listen.DefaultMode})
 	if err != nil {

@@ -14,15 +14,14 @@ import (
 	"github.com/lbd-dev/lbd/xds/lrs"
 )
 
-// loadBootstrap reads the bootstrap that the flag or the environment names; nil
-// where none does.
+// loadBootstrap reads the bootstrap of the flag or the environment; nil if there is none.
 func loadBootstrap(c Config, log *slog.Logger) (*bootstrap.Config, error) {
 	b, err := bootstrap.Load(bootstrap.Options{File: c.Bootstrap, Version: buildVersion(), Logger: log})
 	if err != nil {
 		return nil, fmt.Errorf("read the bootstrap of the management server: %w", err)
 	}
 	if b == nil {
-		return nil, nil //nolint:nilnil // there may be none
+		return nil, nil //nolint:nilnil // a bootstrap is optional
 	}
 	for _, w := range b.Warnings {
 		log.Warn("bootstrap", "source", b.Source, "warning", w.String())
@@ -30,15 +29,15 @@ func loadBootstrap(c Config, log *slog.Logger) (*bootstrap.Config, error) {
 	return b, nil
 }
 
-// following is what follows a management server.
+// following has the parts that follow a management server.
 type following struct {
 	client  *client.Client
 	reports *lrs.Reporter
 	kept    *lastgood.Cache
 }
 
-// follow lets the service follow a management server, beginning with what that
-// said last.
+// follow connects the service to management servers. The service starts with the last good
+// version of their resources.
 func follow(c Config, svc *service.Service, b *bootstrap.Config, lacks *overload.Monitor, log *slog.Logger) (*following, error) {
 	xds, err := client.New(client.Options{
 		Bootstrap: b, Logger: log, Policies: lb.PolicyConfig, OnUpdate: svc.ServerUpdate, Events: svc.ServerEvent, Overload: lacks,
@@ -55,13 +54,13 @@ func follow(c Config, svc *service.Service, b *bootstrap.Config, lacks *overload
 	return f, nil
 }
 
-// close sends the last load, and keeps the last good. The service is closed
-// before: nothing is counted any more.
+// close sends the last load report and stores the last good version. The service must be
+// closed, so that nothing is counted after the report.
 func (f *following) close() error {
 	f.reports.Close()
 	f.client.Close()
 	if err := f.kept.Close(); err != nil {
-		return errors.Join(errors.New("keep the last known good resources"), err)
+		return errors.Join(errors.New("store the last good resources"), err)
 	}
 	return nil
 }

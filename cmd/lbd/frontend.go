@@ -24,20 +24,18 @@ import (
 const (
 	readHeaderTimeout = 10 * time.Second
 	readTimeout       = 60 * time.Second
-	// writeTimeout leaves time to answer after the longest wait.
+	// writeTimeout allows a response after the longest wait.
 	writeTimeout   = picks.MaxWait + 30*time.Second
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
-	// closeTimeout is what is left for answers that the end of the trees
-	// brings about.
+	// closeTimeout is the time for responses to picks that end when the trees close.
 	closeTimeout = time.Second
-	// drainQuiet is how long a connection has to be idle, while lbd drains, until it is
-	// closed: a caller in a loop asks again before, and its answer says that the
-	// connection ends.
+	// drainQuiet is the idle time after which draining closes a connection: a caller in a
+	// loop sends its next request earlier, and the response has Connection: close.
 	drainQuiet = 500 * time.Millisecond
 )
 
-// budgetOf divides the descriptors that the process may have.
+// budgetOf divides the descriptors of the process.
 func budgetOf(c Config, log *slog.Logger) overload.Budget {
 	b := overload.NewBudget(overload.DescriptorLimit(), c.MaxConnections, lb.MaxDials)
 	if b.Connections < c.MaxConnections {
@@ -47,16 +45,16 @@ func budgetOf(c Config, log *slog.Logger) overload.Budget {
 	return b
 }
 
-// frontend serves HTTP. It keeps to so many connections, and when it ends it resets
-// none that it has accepted.
+// frontend serves HTTP with a limit on connections, and shuts down without resetting
+// accepted connections.
 type frontend struct {
 	server  *http.Server
 	limiter *connections.Limiter
-	leaving atomic.Bool // each answer is the last of its connection
+	leaving atomic.Bool // each response is the last of its connection
 	serving sync.WaitGroup
 }
 
-// newFrontend returns a frontend for most connections at a time.
+// newFrontend returns a frontend for at most the given number of connections.
 func newFrontend(handler http.Handler, most int, lacks *overload.Monitor, log *slog.Logger) *frontend {
 	f := &frontend{limiter: connections.New(connections.Options{
 		Max: most,
@@ -88,15 +86,14 @@ func (f *frontend) serve(l *listen.Listener) error {
 	return fmt.Errorf("serve %s: %w", printable(l), err)
 }
 
-// leave lets each answer say that its connection ends.
+// leave adds Connection: close to each response.
 func (f *frontend) leave() { f.leaving.Store(true) }
 
-// drain accepts no more connections, and lets requests on those that there are finish
-// within timeout.
+// drain stops accepting connections and waits until requests finish, at most for timeout.
 func (f *frontend) drain(svc *service.Service, listeners []*listen.Listener, timeout time.Duration) {
 	end := time.Now().Add(timeout)
 	closeAll(listeners)
-	f.serving.Wait() // what was accepted is served
+	f.serving.Wait() // accepted connections are served
 	svc.Drain()
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
@@ -122,8 +119,8 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// shutdown lets requests in flight finish within timeout. Picks that still
-// queue then are answered that the daemon is shutting down.
+// shutdown waits until requests finish, at most for timeout. Then it ends queued picks with
+// shutting_down.
 func shutdown(server *http.Server, svc *service.Service, timeout time.Duration) {
 	svc.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

@@ -26,7 +26,7 @@ type healthcheckCommand struct {
 // healthcheckPause is the time between two requests of a healthcheck that waits.
 const healthcheckPause = 50 * time.Millisecond
 
-// Run asks the daemon's /readyz, or /livez, until it is ready or the wait is over.
+// Run calls /readyz or /livez until the check succeeds or the wait is over.
 func (c *healthcheckCommand) Run(ctx context.Context) error {
 	return retry(ctx, c.Wait, c.ask)
 }
@@ -47,7 +47,7 @@ func retry(ctx context.Context, wait time.Duration, ask func(context.Context) er
 	}
 }
 
-// ask asks once.
+// ask checks once.
 func (c *healthcheckCommand) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckTimeout)
 	defer cancel()
@@ -66,12 +66,12 @@ func (c *healthcheckCommand) ask(ctx context.Context) error {
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("ask the daemon: %w", err)
+		return fmt.Errorf("connect to the daemon: %w", err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 4096))
 	if err != nil {
-		return fmt.Errorf("read the daemon's answer: %w", err)
+		return fmt.Errorf("read the response of the daemon: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("not %s: %s: %s", want, response.Status, strings.TrimSpace(string(body)))
@@ -79,9 +79,8 @@ func (c *healthcheckCommand) ask(ctx context.Context) error {
 	return nil
 }
 
-// dialFor returns a client that reaches a daemon listening on address, and the
-// scheme and host of its URL. A daemon that listens everywhere is asked on
-// loopback.
+// dialFor returns a client for a daemon that listens on an address, and the scheme and host for
+// URLs. It uses loopback for an unspecified address.
 func dialFor(spec listen.Spec) (client *http.Client, scheme, host string) {
 	address := spec.Address
 	if path, ok := strings.CutPrefix(address, listen.UnixPrefix); ok {

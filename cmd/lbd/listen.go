@@ -14,8 +14,8 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 )
 
-// listenOn listens on an address. A socket file that a daemon left behind when it
-// was killed is replaced; one that somebody answers on is not.
+// listenOn listens on an address. It replaces a socket file of a killed daemon, but not one on
+// which a process accepts connections.
 func listenOn(ctx context.Context, spec listen.Spec) (net.Listener, error) {
 	path, unix := strings.CutPrefix(spec.Address, listen.UnixPrefix)
 	if !unix {
@@ -43,11 +43,11 @@ func removeStale(ctx context.Context, path string) error {
 		return err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("listen on %s: the path exists and is no socket", path)
+		return fmt.Errorf("listen on %s: the path exists and is not a socket", path)
 	}
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path)
 	if err == nil {
-		return errors.Join(fmt.Errorf("listen on %s: another process answers there", path), conn.Close())
+		return errors.Join(fmt.Errorf("listen on %s: another process listens there", path), conn.Close())
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("listen on %s: %w", path, err)
@@ -55,7 +55,7 @@ func removeStale(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// printable is a listener's address as it can be given to --listen and to curl.
+// printable returns the address of a listener in the form of --listen.
 func printable(l net.Listener) string {
 	if l.Addr().Network() == "unix" {
 		return listen.UnixPrefix + l.Addr().String()

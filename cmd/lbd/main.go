@@ -12,8 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// cli is the command line. Every flag can be given by its environment variable
-// as well.
+// cli is the command line. Each flag is also an environment variable.
 type cli struct {
 	Serve       serveCommand       `cmd:"" default:"withargs" set:"data=./lbd-data" help:"Run the daemon. This is the default command."`
 	Demo        demoCommand        `cmd:"" set:"data=" help:"Run the daemon with a demo cluster: local HTTP upstreams and a client that picks from them."`
@@ -32,8 +31,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:]))
 }
 
-// run runs the command line and returns the exit code: 0, 1 where the command
-// failed, or 80 and more where the command line cannot be read.
+// run runs the command line and returns the exit code: 0, 1 if the command failed, or 80 and
+// more if the command line is invalid.
 func run(ctx context.Context, args []string) int {
 	var c cli
 	code := -1
@@ -45,7 +44,7 @@ func run(ctx context.Context, args []string) int {
 		kong.Exit(func(n int) { code = n }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 	)
-	if code >= 0 { // --help was asked for and answered
+	if code >= 0 { // --help has been printed
 		return code
 	}
 	if err != nil {
@@ -53,7 +52,7 @@ func run(ctx context.Context, args []string) int {
 		return code
 	}
 	if err := command.Run(); err != nil {
-		if !errors.Is(err, errBad) { // check has said what is bad
+		if !errors.Is(err, errBad) { // check has printed the errors
 			fmt.Fprintf(os.Stderr, "lbd: %v\n", err)
 		}
 		return 1
@@ -70,15 +69,14 @@ func (c *serveCommand) Run(ctx context.Context) error {
 	return serve(ctx, c.Config, func([]string) {})
 }
 
-// parse reads the command line, and the configuration file that it or the
-// environment names.
+// parse reads the command line and the configuration file.
 func parse(c *cli, args []string, options ...kong.Option) (*kong.Kong, *kong.Context, error) {
 	parser := kong.Must(c, options...)
 	command, err := parser.Parse(args)
 	if err != nil {
 		return parser, command, err
 	}
-	// The environment gives its file to every command, of which one runs.
+	// LBD_CONFIG sets the file of every command; only one command runs.
 	path := map[string]string{
 		"serve": c.Serve.ConfigFile, "demo": c.Demo.ConfigFile, "healthcheck": c.Healthcheck.ConfigFile,
 	}[command.Command()]

@@ -12,15 +12,15 @@ import (
 	"github.com/lbd-dev/lbd/xds/files"
 )
 
-// resourceFiles is the source of --resources.
+// resourceFiles watches the directory of --resources.
 type resourceFiles struct {
 	watcher *files.Watcher
 	archive *files.Archive
 }
 
-// watchFiles lets the service follow the resource directory, beginning with the
-// versions of its files that were in use last. A directory that cannot be read is an
-// error only if nothing of it is known.
+// watchFiles connects the service to the resource directory. The service starts with the
+// versions of the files that were last in use. An unreadable directory is an error only
+// if there are none.
 func watchFiles(c Config, svc *service.Service, st sources.Store, b *bootstrap.Config, log *slog.Logger) (*resourceFiles, error) {
 	f := &resourceFiles{archive: files.OpenArchive(c.Data, c.Resources, log)}
 	known, _ := f.archive.Load()
@@ -36,11 +36,11 @@ func watchFiles(c Config, svc *service.Service, st sources.Store, b *bootstrap.C
 	return f, nil
 }
 
-// close ends the watching, then closes the archive.
+// close stops the watcher and closes the archive.
 func (f *resourceFiles) close() error {
 	err := f.watcher.Close()
 	if closeErr := f.archive.Close(); closeErr != nil {
-		err = errors.Join(err, fmt.Errorf("keep the versions of resource files: %w", closeErr))
+		err = errors.Join(err, fmt.Errorf("store the versions of resource files: %w", closeErr))
 	}
 	return err
 }

@@ -23,11 +23,10 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// serve builds the parts, joins them, and serves until ctx ends. ready is told
-// the addresses once they are served.
+// serve builds the parts, connects them, and serves until ctx ends. It calls ready with the
+// addresses when they are served.
 //
-// The parts stop in the order of the flow: API, leases, trees, connections,
-// store.
+// The parts stop in the order of the data flow: API, leases, trees, connections, store.
 func serve(ctx context.Context, c Config, ready func(addresses []string)) (err error) {
 	log := c.logger()
 	warnOfVariables(os.Environ(), log)
@@ -35,9 +34,9 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	if err != nil {
 		return err
 	}
-	// crypto/x509 reads the system's roots once. Where that failed for want of
-	// descriptors, no certificate would be trusted until the next start.
-	_, _ = x509.SystemCertPool() // without roots, the first handshake says so
+	// crypto/x509 reads the system's roots once. Without a free descriptor it would trust no
+	// certificate until the next start.
+	_, _ = x509.SystemCertPool() // the first handshake reports an error
 	lacks := overload.NewMonitor(nil)
 	defer lacks.Close()
 	budget := budgetOf(c, log)
@@ -59,7 +58,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		OnDemandIdle:    c.OnDemandIdle,
 		HistoryBytes:    c.historyBytes(),
 		Overload:        lacks,
-		MaxWatchers:     min(observe.MaxWatchers, budget.Connections/2), // so that streams leave connections to picks
+		MaxWatchers:     min(observe.MaxWatchers, budget.Connections/2), // reserves connections for picks
 		MaxRemoved:      c.MaxRemoved,
 	})
 	defer svc.Close()
@@ -79,7 +78,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	if err != nil {
 		return err
 	}
-	// The trees close before the store: its last commits still reach them.
+	// The trees close before the store, whose last commits update them.
 	defer func() {
 		svc.Close()
 		err = errors.Join(err, st.Close())
@@ -102,12 +101,12 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		defer func() { err = errors.Join(err, source.close()) }()
 	}
 	err = svc.Start(ctx, st)
-	if ctx.Err() != nil { // asked to stop already: nothing has failed
+	if ctx.Err() != nil { // a signal, not a failure
 		log.Info("stopped before serving")
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("build the trees of what was pushed: %w", err)
+		return fmt.Errorf("build the trees of pushed resources: %w", err)
 	}
 
 	front := newFrontend(api.New(api.Options{
@@ -138,7 +137,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	svc.Leave()
 	front.leave()
 	log.Info("draining", "delay", c.DrainDelay, "timeout", c.DrainTimeout)
-	if ctx.Err() != nil { // else a listener failed: there is nothing to wait for
+	if ctx.Err() != nil { // else a listener has failed
 		time.Sleep(c.DrainDelay)
 	}
 	front.drain(svc, listeners, c.DrainTimeout)

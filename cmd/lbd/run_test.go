@@ -117,14 +117,14 @@ func TestUnixSocket(t *testing.T) {
 	if err := (&healthcheckCommand{Listen: addresses}).Run(t.Context()); err != nil {
 		t.Errorf("healthcheck: %v", err)
 	}
-	if _, err := listenOn(t.Context(), listen.Spec{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "another process answers") {
+	if _, err := listenOn(t.Context(), listen.Spec{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "another process listens") {
 		t.Errorf("a socket in use: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listenOn(t.Context(), listen.Spec{Address: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := listenOn(t.Context(), listen.Spec{Address: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("a file in the way: %v", err)
 	}
 }

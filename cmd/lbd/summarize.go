@@ -10,7 +10,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// summarize says what picks would do with a resource, which stands among others.
+// summarize prints how picks would use a resource of a file.
 func summarize(out io.Writer, i resource.Item, among []resource.Item) {
 	switch {
 	case i.Listener != nil:
@@ -28,7 +28,7 @@ func summarize(out io.Writer, i resource.Item, among []resource.Item) {
 	}
 }
 
-// summarizeListener says where picks of the target of a Listener go.
+// summarizeListener prints the routes of the target of a Listener.
 func summarizeListener(out io.Writer, l *resource.Listener, among []resource.Item) {
 	fmt.Fprintf(out, ": target xds:///%s, ", l.Name)
 	routes := l.Routes
@@ -46,12 +46,11 @@ func summarizeListener(out io.Writer, l *resource.Listener, among []resource.Ite
 	if h := routes.VirtualHost(l.Name); h != nil {
 		summarizeVirtualHost(out, h)
 	} else {
-		fmt.Fprintf(out, "  no virtual host is for %q: its picks are refused\n", l.Name)
+		fmt.Fprintf(out, "  no virtual host for %q: picks fail\n", l.Name)
 	}
 }
 
-// summarizeVirtualHost says which routes there are, in the order in which they are
-// tried, and where they lead.
+// summarizeVirtualHost prints the routes in order, with their clusters.
 func summarizeVirtualHost(out io.Writer, h *resource.VirtualHost) {
 	fmt.Fprintf(out, "  virtual host %q, for %s\n", h.Name, strings.Join(h.Domains, ", "))
 	for _, r := range h.Routes {
@@ -59,10 +58,10 @@ func summarizeVirtualHost(out io.Writer, h *resource.VirtualHost) {
 	}
 }
 
-// whereTo says which clusters a route draws from.
+// whereTo describes the clusters of a route.
 func whereTo(r *resource.Route) string {
 	if len(r.Clusters) == 0 {
-		return "no cluster, its picks are refused (" + r.Unsupported + ")"
+		return "no cluster, picks fail (" + r.Unsupported + ")"
 	}
 	clusters := make([]string, len(r.Clusters))
 	for i, c := range r.Clusters {
@@ -71,7 +70,7 @@ func whereTo(r *resource.Route) string {
 	return strings.Join(clusters, ", ")
 }
 
-// summarizeAssignment says which share of the picks each endpoint gets.
+// summarizeAssignment prints the share of the picks of each endpoint.
 func summarizeAssignment(out io.Writer, a *resource.Assignment) {
 	fmt.Fprintf(out, ": %d usable endpoints\n", a.Usable())
 	for _, d := range a.Drops {

@@ -14,15 +14,13 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 )
 
-// activated returns the sockets that systemd listens on for this process
-// (sd_listen_fds(3)), in the order of the socket unit; none where it was not
-// started so. A socket file among them stays when its listener is closed: it is
-// systemd's.
+// activated returns the sockets that systemd passes (sd_listen_fds(3)), in the order of the
+// socket unit. Closing a listener does not remove its socket file, which systemd owns.
 func activated() (listeners []net.Listener, err error) {
 	files := activation.Files(true)
 	for _, f := range files {
 		l, listenErr := net.FileListener(f)
-		err = errors.Join(err, f.Close()) // the listener has a descriptor of its own
+		err = errors.Join(err, f.Close()) // the listener has its own descriptor
 		if listenErr != nil {
 			err = errors.Join(err, fmt.Errorf("listen on %s, which systemd passed: %w", f.Name(), listenErr))
 			continue
@@ -36,8 +34,7 @@ func activated() (listeners []net.Listener, err error) {
 	return listeners, nil
 }
 
-// replaced returns the addresses, the default aside, that none of the listeners
-// serves.
+// replaced returns the addresses, without the default, that no listener serves.
 func replaced(specs []listen.Spec, listeners []net.Listener) (missing []string) {
 	for _, s := range specs {
 		if a := s.Address; a != defaultListen && !slices.ContainsFunc(listeners, func(l net.Listener) bool { return serves(l, a) }) {
@@ -47,8 +44,8 @@ func replaced(specs []listen.Spec, listeners []net.Listener) (missing []string) 
 	return missing
 }
 
-// serves reports whether a listener is what an address of --listen asks for: a
-// socket unit may spell it in another way. A name but localhost is not looked up.
+// serves reports whether a listener serves an address of --listen, which a socket unit may
+// spell differently. It resolves no names but localhost.
 func serves(l net.Listener, address string) bool {
 	if printable(l) == address {
 		return true
@@ -69,10 +66,10 @@ func serves(l net.Listener, address string) bool {
 	}
 }
 
-// notify tells systemd, where it asked to be told (sd_notify(3)). That it cannot
-// be told stops nothing here: it will say so itself.
+// notify sends a state to systemd if NOTIFY_SOCKET is set (sd_notify(3)). An error is only
+// logged: systemd reports the missing state itself.
 func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		log.Warn("systemd cannot be told", "state", state, "error", err)
+		log.Warn("cannot notify systemd", "state", state, "error", err)
 	}
 }

@@ -43,7 +43,7 @@ func listenTCP(t *testing.T) *net.TCPListener {
 	return l
 }
 
-// TestSocketsOfSystemd: systemd's sockets take the place of --listen, outlive
+// TestSocketsOfSystemd: sockets of systemd replace --listen, outlive
 // the process, and what comes in between waits for the next one.
 func TestSocketsOfSystemd(t *testing.T) {
 	t.Parallel()
@@ -96,7 +96,7 @@ func TestSocketsOfSystemd(t *testing.T) {
 		t.Errorf("what came while nobody served: %v\n%s", err, p.output())
 	}
 	if log := p.output(); strings.Contains(log, "not_listening") {
-		t.Errorf("a word too many in\n%s", log)
+		t.Errorf("unexpected not_listening in\n%s", log)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestSystemdThatIsGone(t *testing.T) {
 	cmd := command("serve", "--data=", "--listen=127.0.0.1:0", "--log-format=json")
 	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+filepath.Join(t.TempDir(), "none"))
 	p := start(t, cmd)
-	if err := p.end(t, syscall.SIGTERM); err != nil || !strings.Contains(p.output(), "systemd cannot be told") {
+	if err := p.end(t, syscall.SIGTERM); err != nil || !strings.Contains(p.output(), "cannot notify systemd") {
 		t.Errorf("%v\n%s", err, p.output())
 	}
 }

@@ -25,16 +25,16 @@ func knownVariables() map[string]bool {
 	return known
 }
 
-// Kubernetes gives every container variables for each Service of its namespace, with the
-// name of the Service in front: lbd, or a name that begins with lbd-.
+// Kubernetes sets variables for each Service of the namespace. They begin with the name of
+// the Service, which may be lbd or begin with lbd-.
 var (
 	ofServiceLbd   = regexp.MustCompile(`^LBD_(SERVICE_|PORT)`)
 	ofOtherService = regexp.MustCompile(`^LBD_\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)$`)
 	portOfService  = regexp.MustCompile(`^LBD_\w+_PORT=(tcp|udp|sctp)://`)
 )
 
-// unknownVariables returns the variables of environ that are named like lbd's and are
-// none, sorted; those that Kubernetes gives aside.
+// unknownVariables returns the variables of environ that begin with LBD_ and are neither
+// flags nor set by Kubernetes, sorted.
 func unknownVariables(environ []string, known map[string]bool) (unknown []string) {
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")
@@ -48,8 +48,7 @@ func unknownVariables(environ []string, known map[string]bool) (unknown []string
 	return unknown
 }
 
-// warnOfVariables logs the variables that look like lbd's but have no effect. Their
-// values are left out: they may be secrets.
+// warnOfVariables logs unknown variables, without their values, which may be secrets.
 func warnOfVariables(environ []string, log *slog.Logger) {
 	known := knownVariables()
 	for _, name := range unknownVariables(environ, known) {

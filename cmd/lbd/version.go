@@ -8,17 +8,17 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// version is set when a release is built.
+// version is set at build time for a release.
 var version = ""
 
-// versionFlag is --version, which needs no command and reads no configuration.
+// versionFlag is --version, which works without a command and reads no configuration.
 type versionFlag bool
 
 // BeforeReset prints the version. kong calls it.
 func (versionFlag) BeforeReset(app *kong.Kong) error {
 	fmt.Fprintln(app.Stdout, "lbd", buildVersion())
 	app.Exit(0)
-	return errors.New("the version is printed")
+	return errors.New("version printed")
 }
 
 type versionCommand struct{}
@@ -29,7 +29,7 @@ func (versionCommand) Run() error {
 	return err
 }
 
-// buildVersion is the release's version, or the revision that was built.
+// buildVersion returns the version of the release, or the revision of the build.
 func buildVersion() string {
 	if version != "" {
 		return version

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// callers call at the same time: with a pause between calls they are
-	// mostly below the circuit breaker's limit, and at times above it.
+	// callers is the number of parallel callers. With their pauses they are mostly below the
+	// limit of the circuit breaker.
 	callers = 10
-	// forgets is how many leases there are to one that nobody says done to.
+	// forgets is the number of leases of which one is not ended.
 	forgets = 300
-	// leaseTTL is what a forgotten lease costs.
+	// leaseTTL is the time until such a lease expires.
 	leaseTTL = "5s"
 )
 
-// leased is lbd's answer to POST /pick.
+// leased is the response to POST /pick.
 type leased struct {
 	Address string `json:"address"`
 	Lease   struct {
@@ -28,7 +28,7 @@ type leased struct {
 	} `json:"lease"`
 }
 
-// call picks, calls the endpoint picked, and says how it went, again and again.
+// call repeats: pick, call the endpoint, end the lease with the outcome.
 func (w *world) call(ctx context.Context) error {
 	for {
 		w.callOnce(ctx)
@@ -40,7 +40,7 @@ func (w *world) call(ctx context.Context) error {
 	}
 }
 
-// callOnce makes one call. What goes wrong is lbd's to show, not the demo's.
+// callOnce makes one call. It ignores errors, which the dashboard shows.
 func (w *world) callOnce(ctx context.Context) {
 	body, ok := send(ctx, w.Client, http.MethodPost, w.URL+"/pick?cluster="+cluster+"&ttl="+leaseTTL, "")
 	var pick leased
@@ -57,7 +57,7 @@ func (w *world) callOnce(ctx context.Context) {
 	send(ctx, w.Client, http.MethodPost, w.URL+"/v1/leases/"+pick.Lease.ID+"/done", `{"outcome":"`+outcome+`"}`)
 }
 
-// send makes one request, and reports whether it went well.
+// send makes one request, and reports whether it succeeded.
 func send(ctx context.Context, client *http.Client, method, url, body string) ([]byte, bool) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

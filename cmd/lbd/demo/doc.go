@@ -1,5 +1,4 @@
-// Package demo plays a small world for lbd to balance: real HTTP upstreams in
-// three localities and two priorities, one of which comes and goes, and a caller
-// that picks, calls, and mostly remembers to say done. It knows lbd only by its
-// HTTP API, as any user does.
+// Package demo runs HTTP upstreams in three localities and two priorities, one of which stops
+// and starts, and callers that pick, call, and end most of their leases. It uses lbd only
+// through the HTTP API.
 package demo

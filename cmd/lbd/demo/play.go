@@ -15,31 +15,31 @@ import (
 )
 
 const (
-	// cluster is the demo's.
+	// cluster is the name of the cluster.
 	cluster = "demo"
-	// comesAndGoes is how long the upstream that comes and goes does either.
+	// comesAndGoes is the time after which one upstream stops or starts.
 	comesAndGoes = 15 * time.Second
 )
 
-// Options tell the demo where it plays.
+// Options configure the demo.
 type Options struct {
-	// Client and URL reach lbd.
+	// Client and URL are used to call lbd.
 	Client *http.Client
 	URL    string
-	// Control is where the demo takes calls. Play closes it.
+	// Control serves the control API. Play closes it.
 	Control net.Listener
-	// In takes keys, a line each; Out shows what can be done.
+	// In has keys, one per line. Out gets the instructions and messages.
 	In  io.Reader
 	Out io.Writer
 }
 
-// world is the demo as it plays.
+// world is a running demo.
 type world struct {
 	Options
 	upstreams []*upstream
 
 	mu      sync.Mutex
-	stopped map[int]bool // the priorities that were stopped
+	stopped map[int]bool // by priority
 }
 
 var zones = []zone{
@@ -48,10 +48,10 @@ var zones = []zone{
 	{region: "us-west1", name: "a", priority: 1, weight: 1},
 }
 
-// upstreamsPerZone is how many endpoints each locality has.
+// upstreamsPerZone is the number of endpoints of a locality.
 const upstreamsPerZone = 2
 
-// Play starts the upstreams, pushes the cluster, and plays until ctx ends.
+// Play starts the upstreams, pushes the cluster, and runs until ctx ends.
 func Play(ctx context.Context, o Options) error {
 	w := &world{Options: o, stopped: make(map[int]bool)}
 	defer w.close()
@@ -75,7 +75,7 @@ func Play(ctx context.Context, o Options) error {
 	for range callers {
 		group.Go(func() error { return w.call(ctx) })
 	}
-	go w.keys(ctx) // reading standard input cannot be ended: the process does
+	go w.keys(ctx) // blocks on standard input until the process ends
 	return group.Wait()
 }
 
@@ -117,7 +117,7 @@ func (w *world) comeAndGo(ctx context.Context) error {
 		case <-tick.C:
 		}
 		if err := w.turn(ctx, u, up); err != nil {
-			fmt.Fprintln(w.Out, err) // somebody took its port: the next turn tries again
+			fmt.Fprintln(w.Out, err) // its port is in use: the next turn retries
 		}
 	}
 }
@@ -154,14 +154,14 @@ func (w *world) set(ctx context.Context, priority int, up bool) error {
 	return nil
 }
 
-// up reports whether a priority was not stopped.
+// up reports whether a priority is not stopped.
 func (w *world) up(priority int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.stopped[priority]
 }
 
-// keys turns the priorities that are typed off and on.
+// keys stops or starts the priority of each typed key.
 func (w *world) keys(ctx context.Context) {
 	lines := bufio.NewScanner(w.In)
 	for lines.Scan() && ctx.Err() == nil {

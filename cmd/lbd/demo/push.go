@@ -11,13 +11,13 @@ import (
 	"strconv"
 )
 
-// maxRequests is the demo's circuit breaker: the caller fills it now and then.
+// maxRequests is the limit of the circuit breaker, which the callers reach at times.
 const maxRequests = 10
 
-// object is a piece of JSON.
+// object is a JSON object.
 type object map[string]any
 
-// push brings the cluster and its endpoints, as anybody would.
+// push pushes the cluster and its endpoints.
 func (w *world) push(ctx context.Context) error {
 	if err := w.put(ctx, "config", object{
 		"type":               "EDS",
@@ -50,7 +50,7 @@ func (w *world) endpoints(z zone) []object {
 			continue
 		}
 		host, port, _ := net.SplitHostPort(u.address)
-		number, _ := strconv.Atoi(port) // it is what the listener said
+		number, _ := strconv.Atoi(port) // a valid address
 		out = append(out, object{"endpoint": object{
 			"hostname": u.name,
 			"address":  object{"socket_address": object{"address": host, "port_value": number}},

@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// upstream is a little HTTP server that can be stopped and started on the same
-// port.
+// upstream is an HTTP server that can be stopped and restarted on the same port.
 type upstream struct {
 	name     string
 	zone     zone
@@ -21,14 +20,14 @@ type upstream struct {
 	finished chan struct{}
 }
 
-// zone is where an upstream runs.
+// zone is a locality of upstreams.
 type zone struct {
 	region, name string
 	priority     int
 	weight       int
 }
 
-// newUpstream starts an upstream on a port of its own.
+// newUpstream starts an upstream on a free port.
 func newUpstream(ctx context.Context, name string, z zone) (*upstream, error) {
 	u := &upstream{name: name, zone: z, address: "127.0.0.1:0"}
 	if err := u.start(ctx); err != nil {
@@ -37,7 +36,7 @@ func newUpstream(ctx context.Context, name string, z zone) (*upstream, error) {
 	return u, nil
 }
 
-// start listens again. An upstream that runs goes on.
+// start starts the upstream if it is stopped.
 func (u *upstream) start(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -59,8 +58,7 @@ func (u *upstream) start(ctx context.Context) error {
 	return nil
 }
 
-// stop closes the listener and every connection. An upstream that is stopped
-// stays so.
+// stop closes the listener and every connection.
 func (u *upstream) stop() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -72,7 +70,7 @@ func (u *upstream) stop() {
 	u.server = nil
 }
 
-// ServeHTTP answers after a moment, as a service that works does.
+// ServeHTTP responds after 20 to 80 ms.
 func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-time.After(time.Duration(20+rand.IntN(60)) * time.Millisecond):
