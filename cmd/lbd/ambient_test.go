@@ -12,7 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
-// ambientErrors returns the resources at a path that are in use in spite of an error.
+// ambientErrors returns the resources of a state that are in use despite an error.
 func ambientErrors(t *testing.T, url string) string {
 	t.Helper()
 	var state struct {
@@ -41,14 +41,12 @@ func TestAmbientErrorsAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer endpoint.Close()
-	plane := newSnapshots(t)
 	world := []types.Resource{
 		listenerTo(t, "shop", "shop-routes"), edsCluster("cart"),
 		routesOf("shop-routes", route("/cart/", "cart"), route("/", "orders")), edsCluster("orders"),
 		assignmentOf("cart", endpoint.Addr().String()), assignmentOf("orders", endpoint.Addr().String()),
 	}
-	plane.set(world...)
-	p := newControlPlane(t, plane)
+	plane, p := serveSnapshot(t, world...)
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, Connect: "tcp"})
 	if got := picked(t, url, "target=shop&path=/cart/"); got != endpoint.Addr().String() {
 		t.Fatalf("picked %s", got)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,7 +13,7 @@ func one(endpoint string) string {
 
 const goodEndpoint = "endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 80}}}"
 
-func TestCheckNamesEveryFault(t *testing.T) {
+func TestCheckListsEveryError(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		file, body string
@@ -39,16 +38,14 @@ func TestCheckNamesEveryFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), c.file)
-			if err := os.WriteFile(file, []byte(c.body), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, file, []byte(c.body))
 			out, err := command("check", file).CombinedOutput()
 			if err == nil {
-				t.Fatalf("took it: %s", out)
+				t.Fatalf("accepted: %s", out)
 			}
 			for _, says := range append(c.says, file) {
 				if !strings.Contains(string(out), says) {
-					t.Errorf("does not say %q: %s", says, out)
+					t.Errorf("has no %q: %s", says, out)
 				}
 			}
 		})
@@ -61,13 +58,11 @@ func TestCheckPredictsShares(t *testing.T) {
 	body := "cluster_name: a\npolicy: {drop_overloads: [{category: shed, drop_percentage: {numerator: 5}}]}\nendpoints:\n" +
 		"- {load_balancing_weight: 3, locality: {zone: x}, lb_endpoints: [{" + goodEndpoint + "}]}\n" +
 		"- {load_balancing_weight: 1, locality: {zone: w}, lb_endpoints: [{" + strings.Replace(goodEndpoint, "10.0.0.1", "10.0.0.2", 1) + "}]}\n"
-	if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, []byte(body))
 	out, err := command("check", file).CombinedOutput()
 	for _, says := range []string{"drops 5 %", "locality /x/: weight 3, 75 %", "locality /w/: weight 1, 25 %"} {
 		if err != nil || !strings.Contains(string(out), says) {
-			t.Errorf("%v: does not say %q: %s", err, says, out)
+			t.Errorf("%v: has no %q: %s", err, says, out)
 		}
 	}
 }
@@ -85,12 +80,10 @@ transport_socket:
     "@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
     common_tls_context: {validation_context_certificate_provider_instance: {instance_name: mesh}}
 `
-	if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, []byte(body))
 	out, err := command("check", file).CombinedOutput()
 	if want := `note: not checked: the daemon's bootstrap must have the certificate provider instance "mesh"`; err != nil || !strings.Contains(string(out), want) {
-		t.Errorf("error %v; does not say %q: %s", err, want, out)
+		t.Errorf("error %v; has no %q: %s", err, want, out)
 	}
 }
 
@@ -98,9 +91,7 @@ func TestConfigurationFile(t *testing.T) {
 	t.Parallel()
 	write := func(body string) string {
 		file := filepath.Join(t.TempDir(), "lbd.yaml")
-		if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, file, []byte(body))
 		return file
 	}
 	for name, c := range map[string]struct{ body, says string }{
@@ -125,8 +116,7 @@ func TestConfigurationFile(t *testing.T) {
 		t.Errorf("healthcheck by file: %v: %s", err, out)
 	}
 
-	// The environment names a file to whichever command runs; the command line
-	// comes before it.
+	// LBD_CONFIG applies to every command; the command line takes precedence.
 	for _, c := range []struct {
 		args   []string
 		listen string
@@ -148,8 +138,7 @@ func TestConfigurationFile(t *testing.T) {
 		}
 	}
 
-	// Flag over environment over file: whose address cannot be listened on
-	// tells.
+	// Flag over environment over file: the error has the address in use.
 	file := write("data: \"\"\nlisten: [\"203.0.113.3:1\"]")
 	for name, c := range map[string]struct {
 		env, flag string

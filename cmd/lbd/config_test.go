@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestCommandLineIsRefusedInWords(t *testing.T) {
+func TestInvalidCommandLines(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string
@@ -79,8 +79,8 @@ func TestHealthcheckWaits(t *testing.T) {
 	}
 }
 
-// TestHealthcheckWaitsNoLonger than --wait says: it asks once more at the end, and returns that error.
-func TestHealthcheckWaitsNoLonger(t *testing.T) {
+// TestHealthcheckWaitTimeout: the last check is at the end of --wait, and its error is returned.
+func TestHealthcheckWaitTimeout(t *testing.T) {
 	for wait, want := range map[time.Duration]int{0: 1, healthcheckPause: 2, 120 * time.Millisecond: 4} {
 		synctest.Test(t, func(t *testing.T) {
 			begin, asked := time.Now(), 0
@@ -112,8 +112,8 @@ func TestHealthcheckStops(t *testing.T) {
 	}
 }
 
-// TestHealthcheckAsksOneQuestion: what is not ready can be alive.
-func TestHealthcheckAsksOneQuestion(t *testing.T) {
+// TestHealthcheckPath: --live checks /livez only.
+func TestHealthcheckPath(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		args []string

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -37,8 +36,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// controlPlane is a management server on a loopback address that it keeps: that of
-// go-control-plane, with load reports.
+// controlPlane is a management server of go-control-plane with load reports, on a fixed loopback
+// address.
 type controlPlane struct {
 	t       testing.TB
 	address string
@@ -55,7 +54,7 @@ type controlPlane struct {
 	asked map[string]int      // how often a name was new in a request, by type and name
 }
 
-// newControlPlane starts a server of what a cache holds.
+// newControlPlane starts a server for a cache.
 func newControlPlane(t testing.TB, c cache.Cache) *controlPlane {
 	t.Helper()
 	return newServerOf(t, func(ctx context.Context, p *controlPlane) discoveryv3.AggregatedDiscoveryServiceServer {
@@ -91,14 +90,14 @@ func (p *controlPlane) requested(stream int64, r *discoveryv3.DiscoveryRequest) 
 	return nil
 }
 
-// askedFor is how often the server was asked for a resource anew.
+// askedFor returns the number of subscriptions to a resource.
 func (p *controlPlane) askedFor(of rsrc.Type, name string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.asked[of+" "+name]
 }
 
-// refused reports whether the server was told something that holds words.
+// refused reports whether a NACK contains words.
 func (p *controlPlane) refused(words string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +123,7 @@ func (p *controlPlane) start() {
 	})
 }
 
-// kill breaks every stream and stops listening.
+// kill closes all streams and stops listening.
 func (p *controlPlane) kill() {
 	p.cancel()
 	p.server.Stop()
@@ -156,9 +155,7 @@ func serversOf(planes ...*controlPlane) string {
 func writeBootstrap(t testing.TB, body string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "bootstrap.json")
-	if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, []byte(body))
 	return file
 }
 
@@ -179,7 +176,7 @@ func newSnapshots(t testing.TB) *snapshots {
 	return &snapshots{SnapshotCache: cache.NewSnapshotCache(false, oneForAll{}, nil), t: t}
 }
 
-// set makes resources all that there is.
+// set replaces all resources.
 func (s *snapshots) set(resources ...types.Resource) {
 	s.t.Helper()
 	byType := make(map[rsrc.Type][]types.Resource)
@@ -195,6 +192,14 @@ func (s *snapshots) set(resources ...types.Resource) {
 	if err := s.SetSnapshot(context.Background(), "all", next); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// serveSnapshot starts a server with resources.
+func serveSnapshot(t testing.TB, resources ...types.Resource) (*snapshots, *controlPlane) {
+	t.Helper()
+	plane := newSnapshots(t)
+	plane.set(resources...)
+	return plane, newControlPlane(t, plane)
 }
 
 func typeOf(r types.Resource) rsrc.Type {
@@ -291,10 +296,10 @@ func route(prefix string, clusters ...string) *routev3.Route {
 	}
 }
 
-// loadSum is what was reported of one cluster, all in all.
+// loadSum has the totals of the load reports of a cluster.
 type loadSum struct{ issued, succeeded, failed, dropped uint64 }
 
-// loadSums takes load reports and adds them up.
+// loadSums adds up load reports.
 type loadSums struct {
 	loadv3.UnimplementedLoadReportingServiceServer
 
@@ -338,8 +343,8 @@ func (l *loadSums) read(cluster string) loadSum {
 	return l.of[cluster]
 }
 
-// startFollowing runs a daemon that follows a management server and takes every
-// endpoint for connected, and returns its URL.
+// startFollowing runs a daemon that follows a management server and does not connect to endpoints,
+// and returns its URL.
 func startFollowing(t *testing.T, c Config) string {
 	t.Helper()
 	if c.Connect == "" {
@@ -351,13 +356,13 @@ func startFollowing(t *testing.T, c Config) string {
 	return "http://" + startServe(t, c)[0]
 }
 
-// picked is the address that a pick answers with, or the code of its refusal.
+// picked returns the address of a pick, or the code of its error.
 func picked(t *testing.T, url, query string) string {
 	t.Helper()
 	return do(t, "GET", url+"/pick?"+query, "").address()
 }
 
-// caller picks without end.
+// caller picks continuously.
 type caller struct {
 	t       *testing.T
 	made    atomic.Int64
@@ -365,8 +370,7 @@ type caller struct {
 	running sync.WaitGroup
 }
 
-// call begins to pick, until the test ends or stop is called. A pick that fails fails
-// the test.
+// call picks until the test ends or stop is called. A failed pick fails the test.
 func call(t *testing.T, url, query string) *caller {
 	t.Helper()
 	c := &caller{t: t, stopped: make(chan struct{})}
@@ -379,7 +383,7 @@ func call(t *testing.T, url, query string) *caller {
 			}
 			a, err := try(t.Context(), http.DefaultClient, "GET", url+"/pick?"+query, "")
 			switch {
-			case t.Context().Err() != nil: // the test is over, and the daemon goes
+			case t.Context().Err() != nil: // the test has ended
 				return
 			case err != nil || a.status != http.StatusOK:
 				t.Errorf("a pick failed: %+v, %v", a, err)
@@ -401,15 +405,15 @@ func (c *caller) stop() {
 	c.running.Wait()
 }
 
-// more waits until picks have been made since.
+// more waits for 20 more picks.
 func (c *caller) more() {
 	c.t.Helper()
 	from := c.made.Load()
 	eventually(c.t, "a pick", func() bool { return c.t.Failed() || c.made.Load() > from+20 })
 }
 
-// metric is the value of a series, such as `lbd_cluster_stale{cluster="orders"}`;
-// empty where there is none.
+// metric returns the value of a series, such as `lbd_cluster_stale{cluster="orders"}`; empty if
+// it does not exist.
 func metric(t *testing.T, url, series string) string {
 	t.Helper()
 	found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (.*)$`).FindStringSubmatch(do(t, "GET", url+"/metrics", "").body)
@@ -425,7 +429,7 @@ func untilMetric(t *testing.T, url, series, value string) {
 	eventually(t, series+" "+value, func() bool { return metric(t, url, series) == value })
 }
 
-// happened reports whether there is an event of a type whose JSON holds words.
+// happened reports whether the JSON of an event of a type contains words.
 func happened(t *testing.T, url, of, words string) bool {
 	t.Helper()
 	a := do(t, "GET", url+"/v1/events?type="+of, "")

@@ -30,13 +30,11 @@ func xdsState(t *testing.T, url, query string) sources.XDSState {
 	return state
 }
 
-// TestFirstLoadOneChangeAndARefusal follows a SnapshotCache: what it has, what it
-// changes, and what it should not have sent.
-func TestFirstLoadOneChangeAndARefusal(t *testing.T) {
+// TestSnapshotCache follows a SnapshotCache: its first snapshot, a change, and an
+// invalid one.
+func TestSnapshotCache(t *testing.T) {
 	t.Parallel()
-	plane := newSnapshots(t)
-	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
-	p := newControlPlane(t, plane)
+	plane, p := serveSnapshot(t, edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
 	if got := picked(t, url, "cluster=orders"); got != "10.0.0.1:80" {
 		t.Fatalf("picked %s", got)
@@ -76,7 +74,7 @@ func TestFirstLoadOneChangeAndARefusal(t *testing.T) {
 	untilMetric(t, url, `lbd_xds_resources{state="acked",type="Cluster"}`, "1")
 	caller.more()
 
-	// What the server changed is described.
+	// An event describes the change.
 	const words = "(10.0.0.3:80)"
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		events := do(t, "GET", url+"/v1/events?type=xds_changed&cluster=orders", "").body
@@ -89,7 +87,7 @@ func TestFirstLoadOneChangeAndARefusal(t *testing.T) {
 	}
 }
 
-func TestFollowALinearCache(t *testing.T) {
+func TestLinearCache(t *testing.T) {
 	t.Parallel()
 	clusters := cache.NewLinearCache(rsrc.ClusterType, cache.WithInitialResources(map[string]types.Resource{"orders": edsCluster("orders")}))
 	assignments := cache.NewLinearCache(rsrc.EndpointType, cache.WithInitialResources(map[string]types.Resource{"orders": assignmentOf("orders", "10.0.0.1:80")}))
@@ -115,7 +113,7 @@ func TestFollowALinearCache(t *testing.T) {
 	if got := picked(t, url, "cluster=orders"); got != "10.0.0.2:80" {
 		t.Errorf("the last good one does not serve: picked %s", got)
 	}
-	// One that comes late is waited for.
+	// A pick waits for a late cluster.
 	late := make(chan string, 1)
 	go func() {
 		a, err := try(t.Context(), http.DefaultClient, "GET", url+"/pick?cluster=late", "")
@@ -143,21 +141,17 @@ func TestFollowALinearCache(t *testing.T) {
 	eventually(t, "its return", func() bool { return xdsState(t, url, "prefix=late&type=Cluster&state=acked").Total == 1 })
 }
 
-// TestPushOverTheServer covers what a management server says and uncovers it again,
-// under picks.
-func TestPushOverTheServer(t *testing.T) {
+// TestPushTakesPrecedence pushes over resources of a management server and deletes the push, during
+// picks.
+func TestPushTakesPrecedence(t *testing.T) {
 	t.Parallel()
-	plane := newSnapshots(t)
-	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
-	p := newControlPlane(t, plane)
+	plane, p := serveSnapshot(t, edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Data: t.TempDir()})
 	caller := call(t, url, "cluster=orders")
 	caller.more()
 	for i := range 3 {
 		pushed := fmt.Sprintf("10.0.1.%d:80", i)
-		if a := do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", pushed)); a.status != http.StatusCreated {
-			t.Fatalf("push: %+v", a)
-		}
+		pushEndpoints(t, url, "orders", pushed)
 		if got := picked(t, url, "cluster=orders"); got != pushed {
 			t.Errorf("pushed over the server: picked %s", got)
 		}
@@ -168,7 +162,7 @@ func TestPushOverTheServer(t *testing.T) {
 		eventually(t, "the server's", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.1:80" })
 		caller.more()
 	}
-	// Also one that nobody has asked the server for before.
+	// The same for a cluster that was not requested before.
 	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.2:80"))
 	do(t, "PUT", url+"/v1/clusters/cart/endpoints", envoyFile("cart", "10.0.1.9:80"))
 	other := call(t, url, "cluster=cart")
@@ -178,13 +172,12 @@ func TestPushOverTheServer(t *testing.T) {
 	other.more()
 }
 
-// TestTargetsOfAServer hosts a target by the flag, by the API and by a Listener that
-// is pushed; all that they lead to is the management server's.
-func TestTargetsOfAServer(t *testing.T) {
+// TestTargetsOfServer hosts targets by flag, API and pushed Listener, with clusters of the
+// management server.
+func TestTargetsOfServer(t *testing.T) {
 	t.Parallel()
 	beta := route("/", "beta")
 	beta.Match.Headers = []*routev3.HeaderMatcher{{Name: "tenant", HeaderMatchSpecifier: &routev3.HeaderMatcher_ExactMatch{ExactMatch: "beta"}}}
-	plane := newSnapshots(t)
 	world := []types.Resource{
 		listenerTo(t, "shop", "shop-routes"), listenerTo(t, "other", "shop-routes"),
 		routesOf("shop-routes", beta, route("/cart/", "cart"), route("/", "a", "b")),
@@ -192,8 +185,7 @@ func TestTargetsOfAServer(t *testing.T) {
 	for i, name := range []string{"a", "b", "beta", "cart"} {
 		world = append(world, edsCluster(name), assignmentOf(name, fmt.Sprintf("10.0.0.%d:80", i+1)))
 	}
-	plane.set(world...)
-	p := newControlPlane(t, plane)
+	plane, p := serveSnapshot(t, world...)
 	data := t.TempDir()
 	config := Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, Data: data}
 	t.Run("hosted", func(t *testing.T) {
@@ -213,7 +205,7 @@ func TestTargetsOfAServer(t *testing.T) {
 			t.Errorf("the weighted clusters are %v", seen)
 		}
 		if got := picked(t, url, "target=other"); got != "unknown_target" {
-			t.Errorf("nobody hosts it: %s", got)
+			t.Errorf("not hosted: %s", got)
 		}
 		if a := do(t, "PUT", url+"/v1/targets/other", ""); a.status != http.StatusCreated {
 			t.Errorf("%+v", a)
@@ -268,8 +260,8 @@ func TestTargetsOfAServer(t *testing.T) {
 	})
 }
 
-// TestEachAuthorityHasItsServer gives two authorities a server each.
-func TestEachAuthorityHasItsServer(t *testing.T) {
+// TestAuthorities gives two authorities a server each.
+func TestAuthorities(t *testing.T) {
 	t.Parallel()
 	const far = "xdstp://far/envoy.config.listener.v3.Listener/shop"
 	const near = "shop"
@@ -301,7 +293,7 @@ func TestEachAuthorityHasItsServer(t *testing.T) {
 	}
 	second.start()
 	eventually(t, "the far one to be fresh", func() bool { return !isStale("xds://far/shop") })
-	// An authority that nobody has told of is refused by its name.
+	// The error of an unknown authority has its name.
 	if a := do(t, "PUT", url+"/v1/targets/"+strings.ReplaceAll("xds://nowhere/shop", "/", "%2F"), ""); a.status != http.StatusCreated {
 		t.Fatalf("%+v", a)
 	}
@@ -310,9 +302,9 @@ func TestEachAuthorityHasItsServer(t *testing.T) {
 	}
 }
 
-// TestClustersOfEveryKind takes aggregate and LOGICAL_DNS clusters of a management
+// TestClusterTypes takes aggregate and LOGICAL_DNS clusters of a management
 // server.
-func TestClustersOfEveryKind(t *testing.T) {
+func TestClusterTypes(t *testing.T) {
 	t.Parallel()
 	address, _ := upstream(t)
 	port := uint32(0)
@@ -326,21 +318,19 @@ func TestClustersOfEveryKind(t *testing.T) {
 			LbEndpoints: endpoints(fmt.Sprintf("localhost:%d", port)),
 		}}},
 	}
-	plane := newSnapshots(t)
 	world := []types.Resource{
 		aggregateOf(t, "all", "dns", "orders"), aggregateOf(t, "broken", "orders", "nowhere"),
 		dns, edsCluster("orders"), assignmentOf("orders", "127.0.0.1:1"),
 	}
-	plane.set(world...)
-	p := newControlPlane(t, plane)
+	plane, p := serveSnapshot(t, world...)
 	url := startFollowing(t, Config{Bootstrap: failingBootstrapOf(t, p), Connect: "tcp_hold"})
 	for _, cluster := range []string{"dns", "all"} {
-		// The name may have an address of IPv6, too, where nobody listens.
+		// localhost may also have an IPv6 address, on which nothing listens.
 		if got := picked(t, url, "cluster="+cluster); got != address {
 			t.Errorf("%s: picked %s, and the upstream is at %s", cluster, got, address)
 		}
 	}
-	// An aggregate that is not whole yet waits.
+	// A pick waits for the leaves of an aggregate.
 	done := make(chan answer, 1)
 	go func() {
 		a, _ := try(t.Context(), http.DefaultClient, "GET", url+"/pick?cluster=broken", "")
@@ -352,7 +342,7 @@ func TestClustersOfEveryKind(t *testing.T) {
 	if a := <-done; a.address() != address {
 		t.Errorf("the aggregate is whole: %+v", a)
 	}
-	// Without the part the others are used, and the state names what is missing.
+	// The state names a missing leaf.
 	plane.set(world...)
 	eventually(t, "the missing part", func() bool {
 		return do(t, "GET", url+"/pick?cluster=broken", "").address() == "no_ready_endpoint"

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-func TestBootstrapsThatAreRefused(t *testing.T) {
+func TestInvalidBootstraps(t *testing.T) {
 	t.Parallel()
 	const node = `"node":{"id":"test"}`
 	for name, c := range map[string]struct {
@@ -50,7 +50,7 @@ func TestBootstrapsThatAreRefused(t *testing.T) {
 	}
 }
 
-// scripted is a server that does on each stream as a test says.
+// scripted is a server that runs a function of the test for each stream.
 type scripted struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
@@ -78,8 +78,8 @@ func (s *scripted) StreamAggregatedResources(stream discoveryv3.AggregatedDiscov
 	return s.play(&script{AggregatedDiscoveryService_StreamAggregatedResourcesServer: stream, plane: s.plane})
 }
 
-// hear returns the next request of a type.
-func (s *script) hear(of rsrc.Type) (*discoveryv3.DiscoveryRequest, error) {
+// receive returns the next request of a type.
+func (s *script) receive(of rsrc.Type) (*discoveryv3.DiscoveryRequest, error) {
 	for {
 		r, err := s.Recv()
 		if err != nil {
@@ -92,38 +92,38 @@ func (s *script) hear(of rsrc.Type) (*discoveryv3.DiscoveryRequest, error) {
 	}
 }
 
-// say sends resources of a type, and returns what is said to it.
-func (s *script) say(of rsrc.Type, version string, resources ...*anypb.Any) (*discoveryv3.DiscoveryRequest, error) {
-	if err := s.tell(of, version, resources...); err != nil {
+// exchange sends resources of a type, and returns the ACK or NACK.
+func (s *script) exchange(of rsrc.Type, version string, resources ...*anypb.Any) (*discoveryv3.DiscoveryRequest, error) {
+	if err := s.send(of, version, resources...); err != nil {
 		return nil, err
 	}
 	nonce := fmt.Sprint(s.sent)
 	for {
-		r, err := s.hear(of)
+		r, err := s.receive(of)
 		if err != nil || r.GetResponseNonce() == nonce {
 			return r, err
 		}
 	}
 }
 
-// tell sends resources of a type.
-func (s *script) tell(of rsrc.Type, version string, resources ...*anypb.Any) error {
+// send sends resources of a type.
+func (s *script) send(of rsrc.Type, version string, resources ...*anypb.Any) error {
 	s.sent++
 	return s.Send(&discoveryv3.DiscoveryResponse{TypeUrl: of, VersionInfo: version, Nonce: fmt.Sprint(s.sent), Resources: resources})
 }
 
-// TestAServerThatSendsNonsense: whatever it sends, what was good goes on, and each of
-// it is refused by its words.
-func TestAServerThatSendsNonsense(t *testing.T) {
+// TestInvalidResponses: each invalid response is rejected with its reason, and the last good
+// version stays in use.
+func TestInvalidResponses(t *testing.T) {
 	t.Parallel()
 	cluster, good, next := packed(t, edsCluster("orders")), packed(t, assignmentOf("orders", "10.0.0.1:80")), packed(t, assignmentOf("orders", "10.0.0.2:80"))
 	begin, done := make(chan struct{}), make(chan error, 1)
 	p := newScripted(t, func(s *script) error {
 		for _, r := range []*anypb.Any{cluster, good} {
-			if _, err := s.hear(r.GetTypeUrl()); err != nil {
+			if _, err := s.receive(r.GetTypeUrl()); err != nil {
 				return err
 			}
-			if err := s.tell(r.GetTypeUrl(), "1", r); err != nil {
+			if err := s.send(r.GetTypeUrl(), "1", r); err != nil {
 				return err
 			}
 		}
@@ -142,9 +142,7 @@ func TestAServerThatSendsNonsense(t *testing.T) {
 			{"resources[1]", []*anypb.Any{good, {TypeUrl: rsrc.EndpointType, Value: []byte{0x0a}}}},
 		}
 		for i, n := range nonsense {
-			// A refusal of the version that was refused last is held back for a
-			// second.
-			r, err := s.say(rsrc.EndpointType, fmt.Sprint("nonsense", i), n.resources...)
+			r, err := s.exchange(rsrc.EndpointType, fmt.Sprint("nonsense", i), n.resources...)
 			if err == nil && (r.GetErrorDetail() == nil) != (n.says == "") {
 				err = fmt.Errorf("nonsense %d: answered with %v", i, r.GetErrorDetail())
 			}
@@ -152,14 +150,14 @@ func TestAServerThatSendsNonsense(t *testing.T) {
 				err = fmt.Errorf("nonsense %d: refused with %s", i, r.GetErrorDetail().GetMessage())
 			}
 			if err == nil {
-				err = s.tell("type.googleapis.com/nobody.knows.This", "1", good)
+				err = s.send("type.googleapis.com/unknown.Type", "1", good)
 			}
 			if err != nil {
 				done <- err
 				return err
 			}
 		}
-		_, err := s.say(rsrc.EndpointType, "3", next)
+		_, err := s.exchange(rsrc.EndpointType, "3", next)
 		done <- err
 		<-s.Context().Done()
 		return nil
@@ -175,12 +173,10 @@ func TestAServerThatSendsNonsense(t *testing.T) {
 	caller.more()
 }
 
-// TestAServerThatSpeaksNoGRPC: the address is somebody else's.
-func TestAServerThatSpeaksNoGRPC(t *testing.T) {
+// TestServerWithoutGRPC: another server listens on the address.
+func TestServerWithoutGRPC(t *testing.T) {
 	t.Parallel()
-	plane := newSnapshots(t)
-	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
-	p := newControlPlane(t, plane)
+	_, p := serveSnapshot(t, edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
 	caller := call(t, url, "cluster=orders")
 	caller.more()
@@ -214,25 +210,24 @@ func TestAServerThatSpeaksNoGRPC(t *testing.T) {
 	caller.more()
 }
 
-// TestAFloodOfUpdates sends versions without waiting for anything but the
-// connection.
-func TestAFloodOfUpdates(t *testing.T) {
+// TestManyUpdates sends 10,000 versions without waiting for ACKs.
+func TestManyUpdates(t *testing.T) {
 	const versions = 10_000
 	begin := make(chan struct{})
 	var sent atomic.Int64
 	p := newScripted(t, func(s *script) error {
 		for _, r := range []*anypb.Any{packed(t, edsCluster("orders")), packed(t, assignmentOf("orders", "10.0.0.1:80"))} {
-			if _, err := s.hear(r.GetTypeUrl()); err != nil {
+			if _, err := s.receive(r.GetTypeUrl()); err != nil {
 				return err
 			}
-			if err := s.tell(r.GetTypeUrl(), "0", r); err != nil {
+			if err := s.send(r.GetTypeUrl(), "0", r); err != nil {
 				return err
 			}
 		}
 		<-begin
 		for i := range versions {
 			address := fmt.Sprintf("10.%d.%d.1:80", (i+1)/256, (i+1)%256)
-			if err := s.tell(rsrc.EndpointType, fmt.Sprint(i+1), packed(t, assignmentOf("orders", address))); err != nil {
+			if err := s.send(rsrc.EndpointType, fmt.Sprint(i+1), packed(t, assignmentOf("orders", address))); err != nil {
 				return err
 			}
 			sent.Add(1)

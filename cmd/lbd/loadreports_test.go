@@ -10,23 +10,21 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
-// TestLoadReportsAddUp makes picks of every kind, with the server there, away, and
-// back, and sees each of them reported once.
+// TestLoadReportsAddUp: each pick is reported once, also if the server is unreachable in the
+// meantime.
 func TestLoadReportsAddUp(t *testing.T) {
 	t.Parallel()
 	shedding := assignmentOf("orders", "10.0.0.1:80")
 	shedding.Policy = &endpointv3.ClusterLoadAssignment_Policy{DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{
 		Category: "throttle", DropPercentage: &typev3.FractionalPercent{Numerator: 30},
 	}}}
-	plane := newSnapshots(t)
-	plane.set(
+	_, p := serveSnapshot(t,
 		reporting(edsCluster("orders")), shedding, reporting(edsCluster("cart")), assignmentOf("cart", "10.0.0.2:80"),
 		edsCluster("quiet"), assignmentOf("quiet", "10.0.0.3:80"),
 		listenerTo(t, "shop", "routes"), routesOf("routes", route("/cart/", "cart"), route("/", "orders")),
 	)
-	p := newControlPlane(t, plane)
 	made := make(map[string]loadSum)
-	t.Cleanup(func() { // the daemon has ended by then, and the server has not
+	t.Cleanup(func() { // after the daemon has ended
 		for _, cluster := range []string{"orders", "cart"} {
 			if got := p.loads.read(cluster); got != made[cluster] {
 				t.Errorf("%s: %+v was reported at the end, and %+v made", cluster, got, made[cluster])
@@ -116,5 +114,5 @@ func TestLoadReportsAddUp(t *testing.T) {
 	if len(state) != 1 || state[0].Server != p.address || !state[0].Connected || state[0].Clusters != 2 || state[0].Interval != "50ms" || state[0].LastReport == nil {
 		t.Errorf("%+v", state)
 	}
-	all() // and not waited for: it goes out at the end
+	all() // sent when the daemon ends
 }

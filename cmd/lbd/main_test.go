@@ -19,8 +19,7 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what should come at once, on a machine that has much else to
-// do.
+// patience is the maximum time that a test waits, on a busy machine.
 const patience = 2 * time.Minute
 
 // TestMain runs the command line of lbd instead of the tests if LBD_TEST_MAIN is set. The process ends
@@ -42,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is an lbd that runs as a process of its own.
+// process is a running lbd process.
 type process struct {
 	cmd *exec.Cmd
 	url string
@@ -50,7 +49,7 @@ type process struct {
 	mu  sync.Mutex
 	log bytes.Buffer
 
-	exited chan struct{} // closed once it has, with what came of it in err
+	exited chan struct{} // closed when the process has ended, with its result in err
 	err    error
 }
 
@@ -142,7 +141,23 @@ func (p *process) end(t *testing.T, s syscall.Signal) error {
 	return p.err
 }
 
-// answer is an HTTP answer, read.
+// kill ends the process with SIGKILL.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if p.end(t, syscall.SIGKILL) == nil {
+		t.Fatal("a killed process ended without an error")
+	}
+}
+
+// stop ends the process with SIGTERM.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	if err := p.end(t, syscall.SIGTERM); err != nil {
+		t.Errorf("%v\n%s", err, p.output())
+	}
+}
+
+// answer is an HTTP response.
 type answer struct {
 	status int
 	header http.Header
@@ -172,14 +187,14 @@ func try(ctx context.Context, client *http.Client, method, url, body string) (an
 	return answer{response.StatusCode, response.Header, string(b)}, err
 }
 
-// address is what a pick answered, or the code of its refusal.
+// address returns the address of a pick, or the code of its error.
 func (a answer) address() string {
 	var v struct{ Address, Code string }
 	_ = json.Unmarshal([]byte(a.body), &v)
 	return v.Address + v.Code
 }
 
-// upstream is a real HTTP server that can be stopped.
+// upstream starts an HTTP server.
 func upstream(t *testing.T) (address string, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -194,8 +209,7 @@ func upstream(t *testing.T) (address string, stop func()) {
 	return l.Addr().String(), stop
 }
 
-// envoyFile is the file that Envoy's file-based EDS reads: no localities, no
-// weights.
+// envoyFile returns a file for Envoy's file-based EDS, without localities and weights.
 func envoyFile(cluster string, addresses ...string) string {
 	var b strings.Builder
 	b.WriteString("version_info: \"1\"\nresources:\n- \"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\n" +
@@ -207,24 +221,33 @@ func envoyFile(cluster string, addresses ...string) string {
 	return b.String()
 }
 
+// pushEndpoints pushes the endpoints of a new cluster.
+func pushEndpoints(t *testing.T, url, cluster string, addresses ...string) {
+	t.Helper()
+	if a := do(t, "PUT", url+"/v1/clusters/"+cluster+"/endpoints", envoyFile(cluster, addresses...)); a.status != http.StatusCreated {
+		t.Fatalf("push: %+v", a)
+	}
+}
+
+func writeFile(t testing.TB, file string, body []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestPushSurvivesKill(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	address, _ := upstream(t)
 	p := startProcess(t, "--data="+data)
-	if a := do(t, "PUT", p.url+"/v1/clusters/orders/endpoints", envoyFile("orders", address)); a.status != http.StatusCreated {
-		t.Fatalf("push: %+v", a)
-	}
-	if err := p.end(t, syscall.SIGKILL); err == nil {
-		t.Fatal("a killed process ended well")
-	}
+	pushEndpoints(t, p.url, "orders", address)
+	p.kill(t)
 	p = startProcess(t, "--data="+data)
 	if a := do(t, "GET", p.url+"/pick?cluster=orders", ""); a.address() != address {
 		t.Errorf("after kill -9: %+v", a)
 	}
-	if err := p.end(t, syscall.SIGTERM); err != nil {
-		t.Errorf("SIGTERM: %v\n%s", err, p.output())
-	}
+	p.stop(t)
 }
 
 func TestSecondDaemonOnTheSameData(t *testing.T) {
@@ -237,24 +260,20 @@ func TestSecondDaemonOnTheSameData(t *testing.T) {
 	}
 }
 
-func TestDamagedStoreIsSetAside(t *testing.T) {
+func TestDamagedStoreIsMoved(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	address, _ := upstream(t)
 	p := startProcess(t, "--data="+data)
 	do(t, "PUT", p.url+"/v1/clusters/orders/endpoints", envoyFile("orders", address))
-	if err := p.end(t, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	p.stop(t)
 	file := filepath.Join(data, "lbd.db")
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, b[:len(b)/2], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 3 { // as often as somebody starts it
+	writeFile(t, file, b[:len(b)/2])
+	for range 3 {
 		out, err := command("serve", "--listen=127.0.0.1:0", "--data="+data).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), "damaged") || !strings.Contains(string(out), "restore a backup") {
 			t.Fatalf("%v: %s", err, out)

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"syscall"
 	"testing"
 )
 
@@ -30,9 +29,7 @@ func unpack(t *testing.T, from, to string) {
 	if err := os.MkdirAll(filepath.Dir(to), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(to, body, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, to, body)
 }
 
 // resourcesOf are the resources of a snapshot, decoded.
@@ -81,9 +78,7 @@ func TestDataOfAnEarlierVersion(t *testing.T) {
 			t.Fatalf("a push: %+v", a)
 		}
 		want = resourcesOf(t, []byte(get("/v1/snapshot")))
-		if err := p.end(t, syscall.SIGKILL); err == nil {
-			t.Fatal("a killed process ended well")
-		}
+		p.kill(t)
 		p = startProcess(t, "--data="+data, "--connect=none")
 	}
 	old, err := os.ReadFile(filepath.Join(data, "lbd.db.migrated"))

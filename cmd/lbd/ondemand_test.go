@@ -13,26 +13,24 @@ import (
 	rsrc "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// heap is how much is in use once what is not is gone.
+// heap returns the live heap in bytes.
 func heap() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what finalizers held
+	runtime.GC() // after finalizers
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
 
-// TestOnDemand asks for clusters by their names only, as many as there is place for.
+// TestOnDemand picks from clusters by name, up to the limit.
 func TestOnDemand(t *testing.T) {
 	t.Parallel()
-	plane := newSnapshots(t)
 	var world []types.Resource
 	for i := range 6 {
 		name := fmt.Sprint("c", i)
 		world = append(world, edsCluster(name), assignmentOf(name, fmt.Sprintf("10.0.0.%d:80", i)))
 	}
-	plane.set(world...)
-	p := newControlPlane(t, plane)
+	_, p := serveSnapshot(t, world...)
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemand: 3, OnDemandIdle: time.Second})
 	caller := call(t, url, "cluster=c0")
 	caller.more()
@@ -41,8 +39,7 @@ func TestOnDemand(t *testing.T) {
 			t.Fatalf("%s: %+v", name, a)
 		}
 	}
-	// c1 and c2 may be gone already on a slow machine; what is refused is refused in
-	// these words.
+	// On a slow machine, c1 and c2 may have been released.
 	eventually(t, "a refusal", func() bool {
 		for i := 1; i < 6; i++ {
 			a := do(t, "GET", url+"/pick?cluster="+fmt.Sprint("c", i), "")
@@ -55,26 +52,22 @@ func TestOnDemand(t *testing.T) {
 		}
 		return false
 	})
-	// Those that nobody picks from leave, the others stay.
+	// Idle clusters are released.
 	eventually(t, "the end of those that are idle", func() bool {
 		state := xdsState(t, url, "")
 		return state.OnDemand.Clusters == 1 && state.Total == 2 && state.OnDemand.Max == 3
 	})
 	eventually(t, "a place for others", func() bool { return do(t, "GET", url+"/pick?cluster=c5", "").status == http.StatusOK })
 	caller.more()
-	// What is released comes back under picks: none is told that the cluster was
-	// removed.
+	// A released cluster returns with the next pick.
 	coming := call(t, url, "cluster=c4&n=2")
 	coming.more()
 }
 
-// TestReleasedUnderPicks lets a cluster be released again and again by picks that
-// come just as rarely.
+// TestReleasedUnderPicks: picks that are rarer than the idle time release the cluster each time.
 func TestReleasedUnderPicks(t *testing.T) {
 	t.Parallel()
-	plane := newSnapshots(t)
-	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
-	p := newControlPlane(t, plane)
+	_, p := serveSnapshot(t, edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemandIdle: time.Second})
 	for range 2 {
 		if got := picked(t, url, "cluster=orders"); got != "10.0.0.1:80" {
@@ -90,13 +83,11 @@ func TestReleasedUnderPicks(t *testing.T) {
 	}
 }
 
-// TestWhatNobodyNamesAnyMoreIsForgotten looks at the disk of a daemon whose predecessor
-// was asked for more.
-func TestWhatNobodyNamesAnyMoreIsForgotten(t *testing.T) {
+// TestUnusedResourcesAreRemovedFromDisk: resources of clusters without picks since the restart are
+// removed from disk.
+func TestUnusedResourcesAreRemovedFromDisk(t *testing.T) {
 	t.Parallel()
-	plane := newSnapshots(t)
-	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.2:80"))
-	p := newControlPlane(t, plane)
+	_, p := serveSnapshot(t, edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.2:80"))
 	data := t.TempDir()
 	t.Run("before", func(t *testing.T) {
 		url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Data: data})
@@ -112,13 +103,10 @@ func TestWhatNobodyNamesAnyMoreIsForgotten(t *testing.T) {
 	})
 }
 
-// TestAQueuedPickKeepsItsPlace releases a cluster under the pick that waits for it: the
-// pick asks for it again.
-func TestAQueuedPickKeepsItsPlace(t *testing.T) {
+// TestQueuedPickOfReleasedCluster: a queued pick requests a released cluster again.
+func TestQueuedPickOfReleasedCluster(t *testing.T) {
 	t.Parallel()
-	plane := newSnapshots(t)
-	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
-	p := newControlPlane(t, plane)
+	plane, p := serveSnapshot(t, edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemandIdle: time.Second})
 	answered := make(chan string, 1)
 	go func() {
@@ -139,12 +127,10 @@ func TestAQueuedPickKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// TestAnUnknownNameLeavesNoTrace asks for a cluster that nobody has.
-func TestAnUnknownNameLeavesNoTrace(t *testing.T) {
+// TestUnknownNameIsNotRecorded: an unknown name is in no metric, event or list.
+func TestUnknownNameIsNotRecorded(t *testing.T) {
 	t.Parallel()
-	plane := newSnapshots(t)
-	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
-	p := newControlPlane(t, plane)
+	_, p := serveSnapshot(t, edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemandIdle: 16 * time.Second})
 	picked(t, url, "cluster=orders")
 	a := do(t, "GET", url+"/pick?cluster=nowhere&wait=1ms", "")
@@ -166,12 +152,12 @@ func TestAnUnknownNameLeavesNoTrace(t *testing.T) {
 	}
 }
 
-// untraced sees that a name is in no metric, no event and no list.
+// untraced checks that a name is in no metric, event or list.
 func untraced(t *testing.T, url, name string) {
 	t.Helper()
 	for _, at := range []string{"/metrics", "/metrics/endpoints", "/v1/events", "/v1/clusters"} {
 		if a := do(t, "GET", url+at, ""); a.status != http.StatusOK || strings.Contains(a.body, name) {
-			t.Errorf("%s tells of %s: %d", at, name, a.status)
+			t.Errorf("%s has %s: %d", at, name, a.status)
 		}
 	}
 	if a := do(t, "GET", url+"/v1/clusters/"+name, ""); a.status != http.StatusNotFound {
@@ -179,9 +165,8 @@ func untraced(t *testing.T, url, name string) {
 	}
 }
 
-// TestNamesThatComeAndGo lets the server have a cluster and not have it, again and
-// again: nothing is left of it.
-func TestNamesThatComeAndGo(t *testing.T) {
+// TestClustersAddedAndDeleted: repeatedly added and deleted clusters leave no metrics and goroutines.
+func TestClustersAddedAndDeleted(t *testing.T) {
 	plane := newSnapshots(t)
 	orders := []types.Resource{edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80")}
 	plane.set(orders...)
@@ -198,7 +183,7 @@ func TestNamesThatComeAndGo(t *testing.T) {
 		plane.set(orders...)
 		eventually(t, "its end", func() bool { return picked(t, url, "cluster="+name+"&wait=0") == "unknown_cluster" })
 		if a := do(t, "GET", url+"/metrics", ""); strings.Contains(a.body, name) {
-			t.Errorf("metrics tell of %s, which is no more", name)
+			t.Errorf("metrics have the deleted cluster %s", name)
 		}
 	}
 	round(0)
@@ -213,18 +198,16 @@ func TestNamesThatComeAndGo(t *testing.T) {
 	caller.more()
 }
 
-// TestUnknownNamesTakeNoPlaceOfKnownOnes invents names until there is no place for any
-// more: clusters that the server has get theirs all the same.
-func TestUnknownNamesTakeNoPlaceOfKnownOnes(t *testing.T) {
+// TestUnknownNamesHaveTheirOwnLimit: at the limit of unknown names, picks from known clusters
+// succeed.
+func TestUnknownNamesHaveTheirOwnLimit(t *testing.T) {
 	t.Parallel()
-	plane := newSnapshots(t)
 	var world []types.Resource
 	for i := range 5 {
 		name := fmt.Sprint("c", i)
 		world = append(world, edsCluster(name), assignmentOf(name, "10.0.0.1:80"))
 	}
-	plane.set(world...)
-	p := newControlPlane(t, plane)
+	_, p := serveSnapshot(t, world...)
 	data := t.TempDir()
 	t.Run("before", func(t *testing.T) {
 		url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Data: data})
@@ -262,9 +245,7 @@ func TestAnEndlessStreamOfNames(t *testing.T) {
 	if os.Getenv("LBD_TEST_LONG") != "" {
 		names = 500_000
 	}
-	plane := newSnapshots(t)
-	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
-	p := newControlPlane(t, plane)
+	_, p := serveSnapshot(t, edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemandUnknown: 100, Data: t.TempDir()})
 	caller := call(t, url, "cluster=orders")
 	caller.more()

@@ -6,21 +6,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
-// directory is a directory of resource files.
+// directory is a resource directory.
 type directory struct {
 	*testing.T
 
 	path string
 }
 
-// set replaces what a file holds as a whole, as editors do; empty removes it.
+// set replaces a file atomically, or removes it if body is empty.
 func (d directory) set(name, body string) {
 	d.Helper()
 	file := filepath.Join(d.path, name)
@@ -36,7 +35,7 @@ func (d directory) set(name, body string) {
 	}
 }
 
-// until waits for the files to be as is wanted, and returns them.
+// until waits for a state of the files, and returns it.
 func (d directory) until(url, what string, is func(sources.FilesState) bool) sources.FilesState {
 	d.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -64,9 +63,9 @@ func isGood(s sources.FilesState) bool {
 	return len(s.Held) == 0 && len(s.Files) > 0 && s.Files[0].State == sources.FileGood
 }
 
-// A mistake in a file, and the loss of the files, take nothing away that works, also
-// over kills and restarts, until somebody permits it.
-func TestResourceFilesKeepWhatWorks(t *testing.T) {
+// Invalid and missing files leave the last good versions in use, also after kills and restarts, until
+// the change is permitted.
+func TestResourceFilesKeepLastGoodVersion(t *testing.T) {
 	t.Parallel()
 	d := directory{t, t.TempDir()}
 	data := t.TempDir()
@@ -92,7 +91,7 @@ func TestResourceFilesKeepWhatWorks(t *testing.T) {
 	d.set("a.yaml", strings.Replace(good, "lb_endpoints", "lb_endpoint", 1))
 	d.until(p.url, "bad", isBad)
 	picks(p, "misspelled", "a", 200)
-	_ = p.end(t, syscall.SIGKILL)
+	p.kill(t)
 	p = run()
 	d.until(p.url, "bad", isBad)
 	picks(p, "misspelled, after a kill", "a", 200)
@@ -100,7 +99,7 @@ func TestResourceFilesKeepWhatWorks(t *testing.T) {
 	d.set("a.yaml", "cluster_name: a\n")
 	hash := d.until(p.url, "held", isHeld).Held[0].Hash
 	picks(p, "emptied", "a", 200)
-	_ = p.end(t, syscall.SIGKILL)
+	p.kill(t)
 	p = run()
 	if got := d.until(p.url, "held", isHeld).Held[0].Hash; got != hash {
 		t.Errorf("after a kill the change is %s, and was %s", got, hash)
@@ -110,7 +109,7 @@ func TestResourceFilesKeepWhatWorks(t *testing.T) {
 		t.Errorf("permit: %d %s", a.status, a.body)
 	}
 	picks(p, "permitted", "a", 503)
-	_ = p.end(t, syscall.SIGKILL)
+	p.kill(t)
 	p = run()
 	picks(p, "permitted, after a kill", "a", 503)
 	d.set("a.yaml", good)
@@ -123,7 +122,7 @@ func TestResourceFilesKeepWhatWorks(t *testing.T) {
 	}
 	d.until(p.url, "away", isBad)
 	picks(p, "away", "a", 200)
-	_ = p.end(t, syscall.SIGTERM)
+	p.stop(t)
 	p = run()
 	picks(p, "away, after a restart", "b", 200)
 	if err := os.Mkdir(d.path, 0o700); err != nil {
@@ -131,7 +130,7 @@ func TestResourceFilesKeepWhatWorks(t *testing.T) {
 	}
 	d.until(p.url, "held", isHeld)
 	picks(p, "another directory", "b", 200)
-	_ = p.end(t, syscall.SIGTERM)
+	p.stop(t)
 
 	// More than one change may remove.
 	if err := errors.Join(os.Remove(d.path), os.Rename(d.path+".aside", d.path)); err != nil {
@@ -141,7 +140,7 @@ func TestResourceFilesKeepWhatWorks(t *testing.T) {
 	d.set("b.yaml", "")
 	d.until(p.url, "held", isHeld)
 	picks(p, "removed", "b", 200)
-	_ = p.end(t, syscall.SIGTERM)
+	p.stop(t)
 	p = run()
 	picks(p, "where it may be removed", "b", 404)
 }
@@ -164,7 +163,7 @@ func TestLenientFilesAcceptUnknownFields(t *testing.T) {
 	}
 }
 
-func TestADirectoryThatWasNeverReadIsAnError(t *testing.T) {
+func TestMissingResourceDirectory(t *testing.T) {
 	t.Parallel()
 	out, err := command("serve", "--listen=127.0.0.1:0", "--data="+t.TempDir(), "--resources="+filepath.Join(t.TempDir(), "absent")).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "absent") {

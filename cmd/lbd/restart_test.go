@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -18,11 +17,10 @@ import (
 	"time"
 )
 
-// loop asks without end, on one connection for as long as the daemon keeps it, and on a
-// new one where it said that the last ends. It never asks twice for an answer.
+// loop sends requests on one connection until the daemon closes it, then on a new one, without retries.
 type loop struct {
 	address func() string
-	fresh   bool // each request has a connection of its own
+	fresh   bool // each request uses a new connection
 	conn    net.Conn
 	answers *bufio.Reader
 }
@@ -96,14 +94,11 @@ func callers(t *testing.T, address func() string, restart func()) {
 func someResources(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "orders.yaml"), []byte(envoyFile("orders", "192.0.2.1:80")), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, "orders.yaml"), []byte(envoyFile("orders", "192.0.2.1:80")))
 	return dir
 }
 
-// TestRestartBehindSockets: with the sockets of systemd no request fails across three
-// restarts.
+// TestRestartBehindSockets: with sockets of systemd, no request fails during restarts.
 func TestRestartBehindSockets(t *testing.T) {
 	t.Parallel()
 	socket := listenTCP(t)
@@ -114,16 +109,14 @@ func TestRestartBehindSockets(t *testing.T) {
 	p := run()
 	callers(t, socket.Addr().String, func() {
 		for range 3 {
-			if err := p.end(t, syscall.SIGTERM); err != nil {
-				t.Errorf("%v\n%s", err, p.output())
-			}
+			p.stop(t)
 			p = run()
 		}
 	})
 }
 
-// TestRestartBehindReadiness: of two daemons one is restarted after the other. A client
-// that checks /readyz and knows what it said half a second ago fails no request.
+// TestRestartBehindReadiness restarts two daemons one after the other. No request of a client that
+// checks /readyz every 500 ms fails.
 func TestRestartBehindReadiness(t *testing.T) {
 	t.Parallel()
 	const drainDelay = 2 * time.Second
@@ -144,7 +137,7 @@ func TestRestartBehindReadiness(t *testing.T) {
 			readyAt[i].Store(begin)
 		}
 	}
-	// On a busy machine a check may come late: what is older than half of the delay counts for nothing.
+	// A check that is older than half of the delay, on a busy machine, does not count.
 	ready := func(i int) bool { return time.Since(time.Unix(0, readyAt[i].Load())) < drainDelay/2 }
 	check()
 	stop := make(chan struct{})
@@ -171,9 +164,7 @@ func TestRestartBehindReadiness(t *testing.T) {
 	callers(t, address, func() {
 		for i, p := range []*process{a, b} {
 			begin := time.Now()
-			if err := p.end(t, syscall.SIGTERM); err != nil {
-				t.Errorf("%v\n%s", err, p.output())
-			}
+			p.stop(t)
 			if took := time.Since(begin); took < drainDelay {
 				t.Errorf("it ended after %v", took)
 			}
@@ -185,8 +176,8 @@ func TestRestartBehindReadiness(t *testing.T) {
 	wg.Wait()
 }
 
-// TestDraining: for as long as the delay lasts all is answered, but that it is ready,
-// and each answer is the last of its connection.
+// TestDraining: during the delay, lbd is not ready but serves requests, each as the last of its
+// connection.
 func TestDraining(t *testing.T) {
 	t.Parallel()
 	p := startProcess(t, "--data=", "--connect=none", "--resources="+someResources(t), "--drain-delay=10m")
@@ -215,6 +206,6 @@ func TestDraining(t *testing.T) {
 		t.Errorf("%v; the connection goes on: %v", err, raw.conn != nil)
 	}
 	if p.end(t, syscall.SIGTERM) == nil { // the second signal
-		t.Error("ended well")
+		t.Error("ended without an error")
 	}
 }

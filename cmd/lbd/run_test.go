@@ -23,8 +23,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// startServe runs the whole daemon within the test, and returns where it
-// listens. It ends with the test.
+// startServe runs the daemon in the test process until the test ends, and returns its addresses.
 func startServe(t *testing.T, c Config) []string {
 	t.Helper()
 	if c.Listen == nil {
@@ -54,8 +53,7 @@ func startServe(t *testing.T, c Config) []string {
 	}
 }
 
-// eventually waits until check holds: what it waits for comes from real
-// connections, which tell nobody when.
+// eventually waits until check is true, for results of real connections.
 func eventually(t *testing.T, what string, check func() bool) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -65,7 +63,7 @@ func eventually(t *testing.T, what string, check func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("%s does not come about", what)
+			t.Fatalf("timeout: %s", what)
 		}
 	}
 }
@@ -75,9 +73,7 @@ func TestPicksFollowRealConnections(t *testing.T) {
 	url := "http://" + startServe(t, Config{PickWait: time.Second})[0]
 	first, stopFirst := upstream(t)
 	second, _ := upstream(t)
-	if a := do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", first, second)); a.status != http.StatusCreated {
-		t.Fatalf("push: %+v", a)
-	}
+	pushEndpoints(t, url, "orders", first, second)
 	got := map[string]bool{}
 	eventually(t, "a pick of each", func() bool {
 		got[do(t, "GET", url+"/pick?cluster=orders", "").address()] = true
@@ -102,7 +98,7 @@ func TestUnixSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	stale.SetUnlinkOnClose(false)
-	if err := stale.Close(); err != nil { // what a killed daemon leaves behind
+	if err := stale.Close(); err != nil { // as a killed daemon does
 		t.Fatal(err)
 	}
 	addresses := startServe(t, Config{Listen: []string{"unix:" + path, "127.0.0.1:0"}})
@@ -121,21 +117,18 @@ func TestUnixSocket(t *testing.T) {
 		t.Errorf("a socket in use: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, nil)
 	if _, err := listenOn(t.Context(), listen.Spec{Address: "unix:" + file}); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("a file in the way: %v", err)
 	}
 }
 
-// TestShutdownAnswersQueuedPicks holds a pick in flight that nothing answers,
-// and lets the daemon end.
+// TestShutdownAnswersQueuedPicks shuts down while a pick is queued.
 func TestShutdownAnswersQueuedPicks(t *testing.T) {
 	t.Parallel()
 	svc := service.New(service.Options{
 		Logger:     slog.New(slog.DiscardHandler),
-		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: deaf{}},
+		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: pending{}},
 	})
 	defer svc.Close()
 	st, err := store.Open("", store.Options{OnCommit: svc.Commit})
@@ -161,9 +154,7 @@ func TestShutdownAnswersQueuedPicks(t *testing.T) {
 	}), slog.New(slog.DiscardHandler))
 	ts.Start()
 	defer ts.Close()
-	if a := do(t, "PUT", ts.URL+"/v1/clusters/slow/endpoints", envoyFile("slow", "127.0.0.1:1")); a.status != http.StatusCreated {
-		t.Fatalf("push: %+v", a)
-	}
+	pushEndpoints(t, ts.URL, "slow", "127.0.0.1:1")
 	answered := make(chan answer, 1)
 	go func() {
 		a, err := try(t.Context(), http.DefaultClient, "GET", ts.URL+"/pick?cluster=slow&wait=60s", "")
@@ -179,13 +170,12 @@ func TestShutdownAnswersQueuedPicks(t *testing.T) {
 	}
 }
 
-// deaf connects to nobody and fails with nobody.
-type deaf struct{}
+// pending is a connector whose attempts do not end.
+type pending struct{}
 
-func (deaf) Start([]string, func(lb.Connection)) func() { return func() {} }
+func (pending) Start([]string, func(lb.Connection)) func() { return func() {} }
 
-// TestConfigMapSwapUnderPicks swaps a resource directory as Kubernetes does,
-// while picks go on.
+// TestConfigMapSwapUnderPicks replaces a resource directory as Kubernetes does, during picks.
 func TestConfigMapSwapUnderPicks(t *testing.T) {
 	t.Parallel()
 	first, _ := upstream(t)
@@ -195,9 +185,7 @@ func TestConfigMapSwapUnderPicks(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o750); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, name, "orders.yaml"), []byte(body), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name, "orders.yaml"), []byte(body))
 		next := filepath.Join(dir, "..data_tmp")
 		if err := os.Symlink(name, next); err != nil {
 			t.Fatal(err)
@@ -232,7 +220,7 @@ func TestConfigMapSwapUnderPicks(t *testing.T) {
 	}
 	version("..4", envoyFile("orders", first))
 	eventually(t, "the good file", func() bool { return picked() == first })
-	// What is pushed comes before the file, until it is taken away.
+	// A push takes precedence over the file until it is deleted.
 	do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", second))
 	if got := picked(); got != second {
 		t.Errorf("pushed over the file: picked %s", got)
@@ -243,8 +231,7 @@ func TestConfigMapSwapUnderPicks(t *testing.T) {
 	}
 }
 
-// TestStoppedBeforeItServes: to be asked to stop while the trees are built is no
-// failure.
+// TestStoppedBeforeItServes: a signal while the trees are built is not an error.
 func TestStoppedBeforeItServes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -274,7 +261,7 @@ func TestStoppedBeforeItServes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c := Config{Listen: []string{"127.0.0.1:0"}, Connect: "none", Data: dir, LogLevel: "error"}
-	if err := serve(ctx, c, func([]string) { t.Error("served all the same") }); err != nil {
+	if err := serve(ctx, c, func([]string) { t.Error("served after the signal") }); err != nil {
 		t.Error(err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heldCaller is a connection to the daemon that is kept open.
+// heldCaller is an open connection to the daemon.
 type heldCaller struct {
 	net.Conn
 
@@ -33,7 +33,7 @@ func holdCaller(t *testing.T, url string) *heldCaller {
 	return &heldCaller{c, bufio.NewReader(c)}
 }
 
-// get asks, and returns the status of the answer.
+// get sends a request, and returns the status of the response.
 func (c *heldCaller) get(path string) (string, error) {
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path); err != nil {
 		return "", err
@@ -47,9 +47,8 @@ func (c *heldCaller) get(path string) (string, error) {
 	return answer.Status, err
 }
 
-// TestIdleCallersTakeNoDescriptors: 1,300 callers that keep idle connections, under a
-// limit of 1024 descriptors, keep lbd from no dial: each of 80 clusters that come then
-// answers its first pick.
+// TestIdleCallersTakeNoDescriptors: with a limit of 1024 descriptors and 1,300 idle connections of
+// callers, the first pick from each of 80 new clusters succeeds.
 func TestIdleCallersTakeNoDescriptors(t *testing.T) {
 	t.Parallel()
 	p := start(t, inShell(command("serve", "--listen=127.0.0.1:0", "--data=", "--log-format=json", "--pick-wait=5s"), "ulimit -n 1024;"))
@@ -82,7 +81,7 @@ func TestIdleCallersTakeNoDescriptors(t *testing.T) {
 			t.Errorf("no %q in the metrics", want)
 		}
 	}
-	// Those that were idle longest are closed, the others are not.
+	// The connections that were idle longest are closed.
 	if status, err := callers[0].get("/livez"); err == nil {
 		t.Errorf("the first caller has an answer: %s", status)
 	}
@@ -93,13 +92,13 @@ func TestIdleCallersTakeNoDescriptors(t *testing.T) {
 	}
 }
 
-// TestRunningOutOfDescriptors: while lbd can open no descriptor at all, what it picked
-// it picks still, and says what it lacks; afterwards it looks at the endpoints again.
+// TestRunningOutOfDescriptors: without free descriptors, lbd continues to pick and reports the
+// shortage; afterwards it follows the endpoints again.
 func TestRunningOutOfDescriptors(t *testing.T) {
 	t.Parallel()
 	p := startProcess(t, "--data=")
-	// A daemon without descriptors accepts no connection: the client keeps the one that it has, and makes
-	// no other one, not even while the last response is still being read.
+	// A daemon without descriptors accepts no connection: this client uses only one, also while it
+	// reads a response.
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
 	t.Cleanup(client.CloseIdleConnections)
 	ask := func(method, path, body string) answer {

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// snapshotOf has 1,000 clusters, each with one endpoint whose port is the
-// snapshot's number.
+// snapshotOf returns 1,000 clusters, each with one endpoint whose port is number.
 func snapshotOf(number int) string {
 	var b strings.Builder
 	b.WriteString(`{"resources":[`)
@@ -32,9 +31,8 @@ func snapshotOf(number int) string {
 
 var portPattern = regexp.MustCompile(`"port_value": (\d+)`)
 
-// TestSnapshotKilledMidway kills the daemon at any moment of a snapshot's push,
-// again and again: each time it comes back with all of one snapshot, and with
-// none older than the last that was acknowledged.
+// TestSnapshotKilledMidway kills the daemon during pushes of snapshots: after a restart it has exactly
+// one snapshot, which is not older than the last acknowledged one.
 func TestSnapshotKilledMidway(t *testing.T) {
 	t.Parallel()
 	rounds := 4
@@ -71,7 +69,7 @@ func TestSnapshotKilledMidway(t *testing.T) {
 	t.Logf("%d snapshots sent, %d acknowledged at last, %d kills", sent, acknowledged, rounds)
 }
 
-// stored is the number of the one snapshot that the daemon has, 0 for none.
+// stored returns the number of the stored snapshot, or 0.
 func stored(t *testing.T, p *process) int {
 	t.Helper()
 	all := portPattern.FindAllStringSubmatch(do(t, "GET", p.url+"/v1/snapshot", "").body, -1)

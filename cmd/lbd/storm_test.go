@@ -11,8 +11,7 @@ import (
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 )
 
-// storm is a daemon that follows two management servers in order of fallback, and
-// what happens to them.
+// storm is a daemon with two management servers, in order of fallback, and random events.
 type storm struct {
 	t             *testing.T
 	random        *rand.Rand
@@ -30,7 +29,7 @@ const (
 	stormGuests    = 20
 )
 
-// stable is what the first server has all the time.
+// stable returns the resources that the first server always has.
 func (s *storm) stable() []types.Resource {
 	out := []types.Resource{
 		listenerTo(s.t, "shop", "routes"), routesOf("routes", route("/one", "stable-1"), route("/", "stable-0")),
@@ -42,8 +41,7 @@ func (s *storm) stable() []types.Resource {
 	return out
 }
 
-// otherwise is what the second server has in place of that: another address, nothing,
-// other routes.
+// otherwise returns the different resources of the second server.
 func (s *storm) otherwise() []types.Resource {
 	return []types.Resource{
 		listenerTo(s.t, "shop", "routes"), routesOf("routes", route("/", "stable-3")),
@@ -64,7 +62,7 @@ func (s *storm) publish(i int) {
 	s.has[i].set(resources...)
 }
 
-// step lets one thing happen, and counts it.
+// step runs a random event, and counts it.
 func (s *storm) step() {
 	i := s.random.IntN(2)
 	server := []*controlPlane{s.first, s.second}[i]
@@ -109,7 +107,7 @@ func (s *storm) pick(query string) string {
 	return picked(s.t, s.url, query)
 }
 
-// check sees that nothing has changed for whoever has all that it needs.
+// check checks that clusters and targets with all resources have not changed.
 func (s *storm) check() {
 	s.t.Helper()
 	for i := range stableClusters {
@@ -125,7 +123,7 @@ func (s *storm) check() {
 	s.counts["checks"]++
 }
 
-// unreachable begins with what any caller can do while the first server is down.
+// unreachable stops the first server while callers pick unknown names.
 func (s *storm) unreachable() {
 	s.first.kill()
 	eventually(s.t, "the second server", func() bool {
@@ -145,9 +143,8 @@ func (s *storm) unreachable() {
 	s.first.start()
 }
 
-// TestStorm: a target that has everything it needs never changes because of another
-// one, whatever happens to two management servers, of which the second has something
-// else under the same names. LBD_STORM is how long it lasts, such as 10m.
+// TestStorm: a target with all resources does not change because of another target, whatever happens
+// to two management servers with different resources. LBD_STORM is the duration, such as 10m.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	lasts, seed := 4*time.Second, uint64(1)
@@ -191,8 +188,8 @@ func TestStorm(t *testing.T) {
 			s.second.start()
 		}
 		s.t, s.url = t, startFollowing(t, c)
-		// What the second has in place of the first's replaces it, since the daemon
-		// has heard nothing else (gRFC A71); what it does not have stays.
+		// Resources of the second server replace those of the first (gRFC A71), which this
+		// daemon has not reached; the others stay.
 		for _, name := range []string{"stable-1", "stable-2", "stable-4"} {
 			for range 20 {
 				s.pick("cluster=typo&wait=0")

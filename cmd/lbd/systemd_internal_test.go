@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// bound is a listener of which only its address is asked for.
+// bound is a listener with an address.
 type bound struct {
 	net.Listener
 
@@ -14,7 +14,7 @@ type bound struct {
 
 func (b bound) Addr() net.Addr { return b.at }
 
-// TestServes: a socket unit may name an address in another way than --listen.
+// TestServes: a socket unit may spell an address differently than --listen.
 func TestServes(t *testing.T) {
 	t.Parallel()
 	any6 := &net.TCPAddr{IP: net.IPv6unspecified, Port: 80}

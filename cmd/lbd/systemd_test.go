@@ -108,7 +108,7 @@ func TestDefaultListen(t *testing.T) {
 	}
 }
 
-func TestSocketOfSystemdThatCannotListen(t *testing.T) {
+func TestInvalidSocketOfSystemd(t *testing.T) {
 	t.Parallel()
 	datagrams, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -121,8 +121,8 @@ func TestSocketOfSystemdThatCannotListen(t *testing.T) {
 	}
 }
 
-// TestSystemdIsTold: that lbd is ready once it answers, and that it stops.
-func TestSystemdIsTold(t *testing.T) {
+// TestSystemdNotifications: lbd notifies systemd when it is ready and when it stops.
+func TestSystemdNotifications(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path})
@@ -130,7 +130,7 @@ func TestSystemdIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = socket.Close() }()
-	told := func() string {
+	received := func() string {
 		if err := socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
@@ -145,23 +145,20 @@ func TestSystemdIsTold(t *testing.T) {
 	cmd := activate(t, command("serve", "--data=", "--log-format=json"), l)
 	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+path)
 	p := start(t, cmd)
-	if got := told(); got != "READY=1" {
-		t.Errorf("told %q at first", got)
+	if got := received(); got != "READY=1" {
+		t.Errorf("received %q first", got)
 	}
 	if a := do(t, "GET", p.url+"/readyz", ""); a.status != http.StatusOK {
 		t.Errorf("ready, but %+v", a)
 	}
-	if err := p.end(t, syscall.SIGTERM); err != nil {
-		t.Errorf("%v\n%s", err, p.output())
-	}
-	if got := told(); got != "STOPPING=1" {
-		t.Errorf("told %q at the end", got)
+	p.stop(t)
+	if got := received(); got != "STOPPING=1" {
+		t.Errorf("received %q last", got)
 	}
 }
 
-// TestSystemdThatIsGone: a service manager that does not listen is no reason not
-// to serve.
-func TestSystemdThatIsGone(t *testing.T) {
+// TestSystemdUnreachable: lbd serves although the notification socket does not exist.
+func TestSystemdUnreachable(t *testing.T) {
 	t.Parallel()
 	cmd := command("serve", "--data=", "--listen=127.0.0.1:0", "--log-format=json")
 	cmd.Env = append(cmd.Env, "NOTIFY_SOCKET="+filepath.Join(t.TempDir(), "none"))

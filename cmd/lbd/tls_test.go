@@ -25,7 +25,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// issuer is an authority, and a certificate of orders.example that it issued.
+// issuer is a certificate authority with a certificate for orders.example.
 type issuer struct {
 	roots  *x509.CertPool
 	issued tls.Certificate
@@ -69,17 +69,14 @@ func (i *issuer) write(t *testing.T, dir string) {
 	t.Helper()
 	for name, body := range i.files {
 		next := filepath.Join(dir, "next")
-		if err := os.WriteFile(next, body, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, next, body)
 		if err := os.Rename(next, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// mutual serves TLS, and wants a certificate itself; both are of the issuer of the
-// moment.
+// mutual serves mutual TLS with certificates of the current issuer.
 func mutual(t *testing.T, of *atomic.Pointer[issuer]) (address string) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -115,7 +112,7 @@ func mutual(t *testing.T, of *atomic.Pointer[issuer]) (address string) {
 	return l.Addr().String()
 }
 
-// securedBy is a Cluster whose connections a certificate provider secures.
+// securedBy returns a Cluster with TLS by a certificate provider.
 func securedBy(instance, name string) string {
 	return fmt.Sprintf(`{"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "orders", "type": "EDS", "transport_socket": {"name": "envoy.transport_sockets.tls", "typed_config": {
 		"@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
@@ -124,8 +121,8 @@ func securedBy(instance, name string) string {
 			"validation_context": {"ca_certificate_provider_instance": {"instance_name": %[1]q}, "match_subject_alt_names": [{"exact": %[2]q}]}}}}}`, instance, name)
 }
 
-// TestTLSToEndpoints: from a bootstrap's files to the connections, and why one
-// cannot be had to pick, state and events; files that change are used.
+// TestTLSToEndpoints: connections use the files of the bootstrap, also after a change of the files.
+// Picks, state and events have the reason of a failure.
 func TestTLSToEndpoints(t *testing.T) {
 	t.Parallel()
 	first, second := newIssuer(t), newIssuer(t)
@@ -145,9 +142,7 @@ func TestTLSToEndpoints(t *testing.T) {
 		t.Fatal(err)
 	}
 	resources := t.TempDir()
-	if err := os.WriteFile(filepath.Join(resources, "a.json"), []byte(strings.Replace(securedBy("mesh", "a"), `"orders"`, `"from-file"`, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(resources, "a.json"), []byte(strings.Replace(securedBy("mesh", "a"), `"orders"`, `"from-file"`, 1)))
 	url := "http://" + startServe(t, Config{Bootstrap: bootstrap, Resources: resources, Connect: "tcp", PickWait: patience, OnDemand: 1, OnDemandIdle: time.Hour})[0]
 	push := func(config string) {
 		t.Helper()
@@ -169,9 +164,7 @@ func TestTLSToEndpoints(t *testing.T) {
 	}
 
 	push(securedBy("mesh", "orders.example"))
-	if a := do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", upstream)); a.status != http.StatusCreated {
-		t.Fatalf("push: %+v", a)
-	}
+	pushEndpoints(t, url, "orders", upstream)
 	if a := do(t, "GET", url+"/pick?cluster=orders", ""); a.address() != upstream {
 		t.Fatalf("picked %+v", a)
 	}
@@ -203,9 +196,8 @@ func TestTLSToEndpoints(t *testing.T) {
 	refused(`certificate provider \"gone\": certificate_file ` + dir + "/gone/cert.pem: ")
 }
 
-// TestTLSFailsClosed: a push that asks for TLS which lbd cannot provide is rejected,
-// unless it asks for plain connections as well. What an older lbd stored stays in
-// force, but no handshake trusts roots that the cluster does not name.
+// TestTLSFailsClosed: a push with TLS that lbd cannot provide is rejected, unless it also sets plain
+// connections. A stored one of an older lbd stays in use, but trusts only the roots that it names.
 func TestTLSFailsClosed(t *testing.T) {
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 	plain, _ := upstream(t)
@@ -255,9 +247,7 @@ func TestTLSFailsClosed(t *testing.T) {
 		if a := do(t, "PUT", url+"/v1/clusters/orders/config", asked); a.status != http.StatusCreated || !strings.Contains(a.body, "connections are plain, without TLS, as lbd.connect") {
 			t.Errorf("push: %+v", a)
 		}
-		if a := do(t, "PUT", url+"/v1/clusters/orders/endpoints", envoyFile("orders", plain)); a.status != http.StatusCreated {
-			t.Fatalf("push: %+v", a)
-		}
+		pushEndpoints(t, url, "orders", plain)
 		for _, name := range []string{"orders", "plain"} {
 			if a := do(t, "GET", url+"/pick?cluster="+name, ""); a.address() != plain {
 				t.Errorf("picked %+v", a)

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -14,7 +13,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/lastgood"
 )
 
-// staleness is what a pick's header says of it: "" where nothing.
+// staleness returns the Lbd-Stale header of a pick, which comes with Age.
 func staleness(t *testing.T, url, query string) string {
 	t.Helper()
 	a := do(t, "GET", url+"/pick?"+query, "")
@@ -27,16 +26,14 @@ func staleness(t *testing.T, url, query string) string {
 	return a.header.Get("Lbd-Stale")
 }
 
-// TestTheServerGoesAndComesBack kills the management server under picks and starts
-// it again, with news and without.
-func TestTheServerGoesAndComesBack(t *testing.T) {
+// TestServerRestart restarts the management server during picks, with and without
+// new resources.
+func TestServerRestart(t *testing.T) {
 	t.Parallel()
-	plane := newSnapshots(t)
-	plane.set(
+	plane, p := serveSnapshot(t,
 		edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.3:80"),
 		listenerTo(t, "shop", "routes"), routesOf("routes", route("/", "orders")),
 	)
-	p := newControlPlane(t, plane)
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, Data: t.TempDir()})
 	callers := []*caller{call(t, url, "cluster=orders"), call(t, url, "target=shop"), call(t, url, "cluster=cart")}
 	for _, c := range callers {
@@ -61,7 +58,7 @@ func TestTheServerGoesAndComesBack(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 		if !happened(t, url, "xds_disconnected", p.address) {
-			t.Error("no event tells that the server is away")
+			t.Error("no event reports the disconnect")
 		}
 		want := "10.0.0.1:80"
 		if news {
@@ -86,9 +83,9 @@ func TestTheServerGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// TestRefusedAndStale: what the server sends is refused before it goes away and after
-// it came back, which is no news. What is served is not stale any more all the same.
-func TestRefusedAndStale(t *testing.T) {
+// TestStaleAfterRejection: after a reconnect the cluster is not stale, although the server sends the
+// rejected version again.
+func TestStaleAfterRejection(t *testing.T) {
 	t.Parallel()
 	dns := func() *clusterv3.Cluster {
 		return &clusterv3.Cluster{
@@ -99,9 +96,7 @@ func TestRefusedAndStale(t *testing.T) {
 			}}},
 		}
 	}
-	plane := newSnapshots(t)
-	plane.set(dns())
-	p := newControlPlane(t, plane)
+	plane, p := serveSnapshot(t, dns())
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
 	caller := call(t, url, "cluster=dns")
 	caller.more()
@@ -116,9 +111,9 @@ func TestRefusedAndStale(t *testing.T) {
 	caller.more()
 }
 
-// TestFallBackAndReturn goes on to the second of two servers for what the first did
-// not send, and back. A cluster that has all that it needs stays with the first.
-func TestFallBackAndReturn(t *testing.T) {
+// TestFallback uses the second of two servers for a cluster that the first did not send,
+// and returns. A cluster with all resources stays with the first.
+func TestFallback(t *testing.T) {
 	t.Parallel()
 	one, two := newSnapshots(t), newSnapshots(t)
 	one.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
@@ -136,7 +131,7 @@ func TestFallBackAndReturn(t *testing.T) {
 	}
 	first.kill()
 	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "1")
-	// Something is wanted that is not there: the second is asked for it.
+	// The second server is asked for a missing resource.
 	if got := picked(t, url, "cluster=cart"); got != "10.0.0.3:80" {
 		t.Fatalf("of the second: %s", got)
 	}
@@ -151,7 +146,7 @@ func TestFallBackAndReturn(t *testing.T) {
 		t.Errorf("the second stands in for the first: connected are %q and %q", one, two)
 	}
 	if !happened(t, url, "xds_fell_back", second.address) {
-		t.Error("no event tells of the fall-back")
+		t.Error("no event reports the fallback")
 	}
 	caller.more()
 	state := xdsState(t, url, "")
@@ -168,7 +163,7 @@ func TestFallBackAndReturn(t *testing.T) {
 		t.Errorf("the first is in use again: connected are %q and %q", one, two)
 	}
 	if !happened(t, url, "xds_returned", first.address) {
-		t.Error("no event tells of the return")
+		t.Error("no event reports the return")
 	}
 	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "0")
 	for _, s := range xdsState(t, url, "").Servers {
@@ -179,16 +174,14 @@ func TestFallBackAndReturn(t *testing.T) {
 	caller.more()
 }
 
-// TestKilledWhileTheServerIsAway: a daemon that is killed and comes back serves what
-// it had, marked so, until the server speaks again.
-func TestKilledWhileTheServerIsAway(t *testing.T) {
+// TestRestartWithoutServer: without the server, a restarted daemon serves the last good
+// version, marked as stale.
+func TestRestartWithoutServer(t *testing.T) {
 	t.Parallel()
-	plane := newSnapshots(t)
-	plane.set(
+	plane, p := serveSnapshot(t,
 		edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("gone"), assignmentOf("gone", "10.0.0.7:80"),
 		listenerTo(t, "shop", "routes"), routesOf("routes", route("/", "orders")),
 	)
-	p := newControlPlane(t, plane)
 	data := filepath.Join(t.TempDir(), "data")
 	flags := []string{"--data=" + data, "--connect=none", "--pick-wait=30s", "--bootstrap=" + bootstrapOf(t, p), "--target=shop"}
 	d := startProcess(t, flags...)
@@ -200,9 +193,7 @@ func TestKilledWhileTheServerIsAway(t *testing.T) {
 	eventually(t, "what is kept", func() bool { return kept(t, data) == 6 })
 	p.kill()
 	untilMetric(t, d.url, `lbd_cluster_stale{cluster="orders"}`, "1")
-	if err := d.end(t, syscall.SIGKILL); err == nil {
-		t.Fatal("a killed process ended well")
-	}
+	d.kill(t)
 	d = startProcess(t, flags...)
 	for query, want := range map[string]string{"cluster=orders": "10.0.0.1:80", "cluster=gone": "10.0.0.7:80", "target=shop": "10.0.0.1:80"} {
 		if got := picked(t, d.url, query); got != want {
@@ -233,8 +224,8 @@ func TestKilledWhileTheServerIsAway(t *testing.T) {
 	}
 }
 
-// kept counts what would be found on disk after a kill now. A copy of the file that
-// catches it in the middle of a write holds nothing.
+// kept returns the number of resources on disk, as after a kill. A copy of the file during a
+// write has none.
 func kept(t *testing.T, data string) int {
 	t.Helper()
 	const file = "last-known-good/lbd.db"
@@ -246,9 +237,7 @@ func kept(t *testing.T, data string) int {
 	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o750); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, file), body, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, file), body)
 	c := lastgood.Open(dir, lastgood.Options{})
 	n := 0
 	for range c.All() {
