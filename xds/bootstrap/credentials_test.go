@@ -160,8 +160,7 @@ func caller(ctx context.Context) string {
 	}
 }
 
-// startTLS starts a management server that shows what present says at each
-// connection.
+// startTLS starts a management server with TLS.
 func startTLS(t *testing.T) *management {
 	t.Helper()
 	m := &management{}

@@ -45,7 +45,7 @@ type subscriptions struct {
 	names  map[string]*subscription
 	sorted []string // the names; nil after a change
 
-	// version is the last accepted one. It says what the client has, so it
+	// version is the last accepted one. It describes the client's resources, so it
 	// outlives the stream.
 	version string
 

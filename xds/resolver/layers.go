@@ -56,13 +56,11 @@ type result[V any] struct {
 	err      error
 	errSince time.Time // first time with the current text of err
 	from     resource.Provenance
-	// server, fallback and final are those of Update.
+	// server, fallback and final are those of the resource.Update.
 	server   string
 	fallback bool
-	// final is resource.Update.Final.
-	final bool
-	// rejected says that a file has the resource, and that it cannot be used.
-	rejected bool
+	final    bool
+	rejected bool // a file has an invalid version of the resource
 }
 
 // notFound reports whether the resource does not exist for gRPC.
@@ -197,8 +195,8 @@ func (l *layers[V]) put(s resource.Source, target, name string, r *result[V]) {
 	}
 }
 
-// take stores an update. value is the update's own, or nil.
-func (l layers[V]) take(
+// take stores an update with its value, or nil to decode it.
+func (l *layers[V]) take(
 	s resource.Source, u resource.Update, value *V, o decode.Options,
 	read func([]byte, decode.Options) (*decode.Decoded[*V], error),
 ) {

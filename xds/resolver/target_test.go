@@ -65,7 +65,7 @@ func routes(name string, domains ...string) *resource.RouteConfiguration {
 	return c
 }
 
-// without takes what the update brings away, or lets it fail.
+// without returns an update that removes the resource.
 func without(u resource.Update) resource.Update {
 	return resource.Update{Item: resource.Item{Key: u.Key}}
 }
@@ -125,7 +125,7 @@ func apply(s resource.Source, updates ...resource.Update) func(*resolver.Resolve
 	return func(r *resolver.Resolver) []resolver.Change { return r.Apply(s, toAll(r, s, updates)) }
 }
 
-// toAll addresses what a management server says to all targets that ask.
+// toAll sends updates of a management server to all targets that request them.
 func toAll(r *resolver.Resolver, s resource.Source, updates []resource.Update) []resource.Update {
 	if s != ads {
 		return updates
