@@ -40,6 +40,9 @@
 // policy that changed reports once, the deepest first, and one picker is
 // published by one atomic store. A picker never changes after that.
 //
+// docs/concepts/walkthrough.md follows a pushed config from the HTTP request to the
+// published picker, with the functions that it passes.
+//
 // A target's routes are published with the picker of the same config, so a route
 // never names a cluster that the picker does not have. They choose the cluster of a
 // pick, and its request hash, before the picker is asked. A cluster: target has no
