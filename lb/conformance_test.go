@@ -168,8 +168,7 @@ func (tr *trial) reach(want string) {
 	}
 }
 
-// shares asserts that picks reach each endpoint as often as its share tells. Of that
-// many picks, shares that are right are never so far off.
+// shares asserts that picks reach each endpoint in proportion to its share.
 func (tr *trial) shares() {
 	tr.t.Helper()
 	const picks = 3000

@@ -93,12 +93,12 @@ func TestPickFirst(t *testing.T) {
 		{"the first is tried, alone", []step{config("a", "b"), connected("a"), open("a"), reports(1), pick("queue")}, connecting},
 		{"and picked", []step{config("a", "b"), says("a", connecting, ready), pick("a"), reports(2), passes(delay), connected("a")}, ready},
 		{"it fails: the next", []step{config("a", "b", "c"), fails("a"), connected("a b"), pick("queue"), says("b", connecting, ready), pick("b"), open("b")}, ready},
-		{"it takes its time: the next beside it", []step{config("a", "b"), says("a", connecting), passes(delay - 1), connected("a"), passes(1), connected("a b"), open("a b")}, connecting},
+		{"it is slow: the next is tried as well", []step{config("a", "b"), says("a", connecting), passes(delay - 1), connected("a"), passes(1), connected("a b"), open("a b")}, connecting},
 		{"and each next one", []step{config("a", "b", "c"), passes(2 * delay), connected("a b c"), passes(delay), connected("a b c")}, connecting},
-		{"the time begins anew with each", []step{config("a", "b", "c"), passes(delay - 1), fails("a"), passes(delay - 1), connected("a b"), passes(1), connected("a b c")}, connecting},
-		{"who is READY first is picked; the others are let go", []step{config("a", "b", "c"), passes(2 * delay), says("b", connecting, ready), open("b"), pick("b")}, ready},
-		{"with them their timer", []step{config("a", "b", "c"), passes(delay), says("b", connecting, ready), passes(10 * delay), open("b"), connected("a b")}, ready},
-		{"an earlier one that fails late hurries nobody", []step{config("a", "b", "c"), passes(delay), fails("a"), connected("a b"), passes(delay), connected("a b c")}, connecting},
+		{"each has its own delay", []step{config("a", "b", "c"), passes(delay - 1), fails("a"), passes(delay - 1), connected("a b"), passes(1), connected("a b c")}, connecting},
+		{"the first READY one is picked; the others are shut down", []step{config("a", "b", "c"), passes(2 * delay), says("b", connecting, ready), open("b"), pick("b")}, ready},
+		{"and their timer stopped", []step{config("a", "b", "c"), passes(delay), says("b", connecting, ready), passes(10 * delay), open("b"), connected("a b")}, ready},
+		{"an earlier one that fails late does not start the next", []step{config("a", "b", "c"), passes(delay), fails("a"), connected("a b"), passes(delay), connected("a b c")}, connecting},
 
 		{"all fail: the last error", []step{config("a", "b"), fails("a", "b"), pick("b refused"), reports(2)}, failure},
 		{"not before all have", []step{config("a", "b"), passes(delay), fails("b"), pick("queue"), says("a", connecting, failure), pick("a refused")}, failure},
@@ -116,27 +116,27 @@ func TestPickFirst(t *testing.T) {
 		{"failed until READY", []step{config("a", "b"), fails("a", "b"), says("a", idle, connecting), says("b", idle, connecting), pick("b refused"), reports(2)}, failure},
 		{"READY at last", []step{config("a", "b"), fails("a", "b"), says("a", idle, connecting), says("b", idle, connecting, ready), pick("b"), open("b")}, ready},
 		{
-			"the error is news when as many have failed as there are",
+			"the error is reported after as many failures as addresses",
 			[]step{config("a", "b"), fails("a", "b"), reports(2), says("a", idle), fails("a"), reports(1), pick("b refused"), says("b", idle), fails("b"), reports(2), says("a", idle), fails("a"), reports(1), says("a", idle), fails("a"), reports(2), pick("a refused")},
 			failure,
 		},
 		{
-			"as there are now: those of the last pass do not count",
+			"without those of the last pass",
 			[]step{config("a", "b"), passes(delay), says("a", connecting, ready, idle), pick("queue"), fails("a", "b"), reports(5), says("a", idle), says("b", idle), fails("a"), reports(1), fails("b"), reports(2)},
 			failure,
 		},
 
 		{"lost: IDLE, and nothing is tried", []step{config("a", "b"), says("a", connecting, ready, idle), passes(time.Hour), connected("a"), reports(3)}, idle},
 		{"until there is a pick", []step{config("a", "b"), says("a", connecting, ready, idle), pick("queue"), connected("a a"), says("a", connecting, ready), pick("a")}, ready},
-		{"which begins at the head again", []step{config("a", "b"), fails("a"), says("b", connecting, ready, idle), pick("queue"), connected("a b a"), open("b a")}, connecting},
+		{"which begins with the first again", []step{config("a", "b"), fails("a"), says("b", connecting, ready, idle), pick("queue"), connected("a b a"), open("b a")}, connecting},
 		{"however many picks there are", []step{config("a"), says("a", connecting, ready, idle), pick("queue"), pick("queue"), connected("a a"), reports(4)}, connecting},
-		{"or it is told to", []step{config("a"), says("a", connecting, ready, idle), exitIdle, connected("a a")}, connecting},
-		{"which means nothing where it is not IDLE", []step{config("a", "b"), says("a", connecting), exitIdle, connected("a"), fails("a", "b"), exitIdle, connected("a b")}, failure},
+		{"or ExitIdle is called", []step{config("a"), says("a", connecting, ready, idle), exitIdle, connected("a a")}, connecting},
+		{"which does nothing unless it is IDLE", []step{config("a", "b"), says("a", connecting), exitIdle, connected("a"), fails("a", "b"), exitIdle, connected("a b")}, failure},
 		{"lost before it was READY: IDLE as well", []step{config("a", "b"), passes(delay), says("a", connecting, idle), open("a")}, idle},
 		{"lost by a failure: IDLE as well, and the next is tried", []step{config("a", "b"), says("a", connecting, ready, failure), pick("queue"), connected("a b")}, connecting},
 
 		{"another list, with the picked one in it: it stays", []step{config("a", "b"), fails("a"), says("b", connecting, ready), reports(2), config("c", "b"), pick("b"), connected("a b"), reports(1)}, ready},
-		{"its value changes: a picker that tells the new one", []step{config("a"), says("a", connecting, ready), reports(2), config("a'"), reports(2), func(s *stage) {
+		{"its value changes: a picker with the new one", []step{config("a"), says("a", connecting, ready), reports(2), config("a'"), reports(2), func(s *stage) {
 			call := new(policy.Call)
 			if _, err := s.Pick(call); err != nil || call.Endpoint != s.Endpoints["a'"] {
 				s.Errorf("picked %v, %v", call.Endpoint, err)
@@ -149,9 +149,9 @@ func TestPickFirst(t *testing.T) {
 		{"the same list while one is tried", []step{config("a", "b"), says("a", connecting), passes(delay / 2), config("a", "b"), connected("a"), passes(delay - 1), connected("a"), passes(1), connected("a b")}, connecting},
 		{"one that has failed before waits for its back-off", []step{config("a", "b"), fails("a"), config("a", "c"), connected("a b c"), fails("c"), pick("c refused")}, failure},
 		{"all of them", []step{config("a", "b"), fails("a", "b"), config("b", "a"), pick("a refused"), connected("a b"), says("a", idle), connected("a b a")}, failure},
-		{"another list for failed ones: what is new is tried, and there is hope", []step{config("a"), fails("a"), config("a", "b"), connected("a b"), pick("a refused"), says("b", connecting), pick("queue")}, connecting},
+		{"another list for failed ones: what is new is tried, in CONNECTING", []step{config("a"), fails("a"), config("a", "b"), connected("a b"), pick("a refused"), says("b", connecting), pick("queue")}, connecting},
 		{"a list without those that were to be tried: they are not", []step{config("a", "b", "c"), fails("a"), config("a"), pick("a refused"), passes(delay), pick("a refused"), connected("a b")}, failure},
-		{"the same for failed ones: that these try again is no hope", []step{config("a", "b"), fails("a", "b"), says("a", idle), config("b", "a"), says("a", connecting), pick("b refused")}, failure},
+		{"the same list for failed ones: their retries are not CONNECTING", []step{config("a", "b"), fails("a", "b"), says("a", idle), config("b", "a"), says("a", connecting), pick("b refused")}, failure},
 		{"another list for an IDLE one: nothing is tried", []step{config("a"), says("a", connecting, ready, idle), config("b"), open(""), connected("a"), pick("queue"), connected("a b")}, connecting},
 
 		{"several addresses of one endpoint are tried one by one", []step{config("a+b", "c"), fails("a"), connected("a b"), says("b", connecting, ready), pick("a+b")}, ready},
@@ -165,7 +165,7 @@ func TestPickFirst(t *testing.T) {
 		{"none at all", []step{config(), pick("no usable endpoints")}, failure},
 		{"none left", []step{config("a"), says("a", connecting, ready), config(), open(""), pick("no usable endpoints")}, failure},
 		{"none left while one is tried", []step{config("a", "b"), config(), open(""), passes(delay), connected("a")}, failure},
-		{"none, and then one: no failed attempt is to be remembered", []step{config(), config("a"), pick("queue"), connected("a")}, connecting},
+		{"none, and then one: earlier failures are forgotten", []step{config(), config("a"), pick("queue"), connected("a")}, connecting},
 		{"the resolver fails before there is an endpoint", []step{resolverError, pick("no such name")}, failure},
 		{"the resolver fails later", []step{config("a"), says("a", connecting, ready), resolverError, pick("a")}, ready},
 		{"the resolver fails while one is tried", []step{config("a"), resolverError, pick("queue")}, connecting},
@@ -244,7 +244,7 @@ func TestTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, config("a"), says("a", connecting, ready))
 		call := &policy.Call{Trace: new(policy.Trace)}
-		_, _ = s.Pick(call) // the steps tell
+		_, _ = s.Pick(call)
 		call.Exclude = []string{"a"}
 		call.Endpoint = nil
 		_, _ = s.Pick(call)

@@ -100,8 +100,7 @@ type PriorityChild struct {
 
 // Leaf describes a leaf of an AGGREGATE.
 type Leaf struct {
-	// Sizes has the number of usable endpoints of each priority, of which there is at
-	// least one.
+	// Sizes has the number of usable endpoints of each priority, at least one.
 	Sizes []int
 	// Err is why the leaf is skipped; nil if it is not.
 	Err error

@@ -19,8 +19,8 @@ type LoadReader struct {
 	localities     []*LocalityLoad
 }
 
-// ReadLoad returns the reader of what is counted for key from now on, of which there
-// may be one. It keeps the counters until it is closed.
+// ReadLoad returns the reader of the counts for key from now on. A key has one reader at
+// most, which keeps the counters until it is closed.
 func (c *Counters) ReadLoad(key ServiceKey) *LoadReader {
 	cc := c.Acquire(key)
 	cc.mu.Lock()

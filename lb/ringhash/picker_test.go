@@ -16,7 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TestTrace: what a pick writes down. The ring is b a c d; b has failed, a is
+// TestTrace: the steps of a pick. The ring is b a c d; b has failed, a is
 // READY, c is IDLE and d connects.
 func TestTrace(t *testing.T) {
 	tests := []struct {
@@ -42,8 +42,8 @@ func TestTrace(t *testing.T) {
 			hash := fallsOn(tt.hash)
 			s.Next = lbtest.Draws(hash)
 			call := &policy.Call{Hash: hash, HasHash: !tt.drawn, Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
-			_, _ = s.Pick(call) // the steps tell
-			if got := tell(t, call, hash); got != tt.want {
+			_, _ = s.Pick(call)
+			if got := describe(t, call, hash); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
 		})
@@ -51,13 +51,13 @@ func TestTrace(t *testing.T) {
 	s := newStage(t, config("a", "b"), together(failure, "a", "b"))
 	call := &policy.Call{Hash: fallsOn("a"), HasHash: true, Trace: new(policy.Trace)}
 	_, _ = s.Pick(call)
-	if got, want := tell(t, call, call.Hash), "hash on 1 of 2, walked 0: a TRANSIENT_FAILURE, seat 0 of 2; failure a refused"; got != want {
+	if got, want := describe(t, call, call.Hash), "hash on 1 of 2, walked 0: a TRANSIENT_FAILURE, seat 0 of 2; failure a refused"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
-// tell tells the steps in words.
-func tell(t *testing.T, call *policy.Call, hash uint64) string {
+// describe describes the steps.
+func describe(t *testing.T, call *policy.Call, hash uint64) string {
 	t.Helper()
 	e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
 	walk := lbtest.As[*ringhash.RingWalk](t, e.Detail)

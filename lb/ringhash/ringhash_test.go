@@ -78,7 +78,7 @@ func TestRingHash(t *testing.T) {
 		steps []step
 		want  connectivity.State
 	}{
-		{"nothing connects unasked", []step{config("a", "b"), reports(1), connected("")}, idle},
+		{"nothing connects without a pick", []step{config("a", "b"), reports(1), connected("")}, idle},
 		{"a pick connects the endpoint that it falls on, and waits", []step{config("a", "b", "c", "d"), pick("c", "queue"), connected("c")}, connecting},
 		{"once, however many do", []step{config("a", "b"), pick("a", "queue"), pick("a", "queue"), connected("a")}, connecting},
 		{"and another's another", []step{config("a", "b"), pick("a", "queue"), pick("b", "queue"), connected("a b")}, connecting},
@@ -100,7 +100,7 @@ func TestRingHash(t *testing.T) {
 			},
 			ready,
 		},
-		{"a picks that falls on one that connects waits", []step{config("a", "b"), says("a", connecting), pick("a", "queue"), connected("")}, connecting},
+		{"a pick that falls on one that connects waits", []step{config("a", "b"), says("a", connecting), pick("a", "queue"), connected("")}, connecting},
 
 		{
 			"one that failed: the next on the ring",
@@ -212,14 +212,14 @@ func TestRingHash(t *testing.T) {
 
 		{"coming up together: one picker", []step{config("a", "b", "c"), reports(1), together(ready, "a", "b", "c"), reports(2)}, ready},
 		{
-			"a failed one that goes on trying is no news until it fails again",
+			"a failed one that retries is not reported until it fails again",
 			[]step{config("a", "b"), says("b", ready), says("a", failure), reports(3), says("a", idle, connecting), reports(1), says("a", failure), reports(2)},
 			ready,
 		},
 		{"nothing changed", []step{config("a", "b"), says("a", ready), reports(2), config("a", "b"), reports(1)}, ready},
 		{"another size: another ring, no other connection", []step{config("a", "b"), together(ready, "a", "b"), reports(2), sized(7, "a", "b"), reports(2), connected("")}, ready},
 		{
-			"another value: a picker that tells it",
+			"another value: a picker with it",
 			[]step{config("a", "b"), together(ready, "a", "b"), reports(2), config("a'", "b"), reports(2), func(s *stage) {
 				call := &policy.Call{Hash: fallsOn("a"), HasHash: true}
 				if _, err := s.Pick(call); err != nil || call.Endpoint != s.Endpoints["a'"] {

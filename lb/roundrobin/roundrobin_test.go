@@ -38,7 +38,7 @@ var (
 	subConns  = lbtest.SubConns
 )
 
-// newStage has an endpoint b of another weight, which means nothing to round_robin.
+// newStage has an endpoint b of another weight, which round_robin ignores.
 func newStage(t testing.TB, steps ...step) *stage {
 	s := lbtest.NewStage(t, roundrobin.Builder(), nil)
 	s.Endpoints["b"] = &resource.Endpoint{Addresses: []string{"b"}, Weight: 7}
@@ -79,7 +79,7 @@ func TestRoundRobin(t *testing.T) {
 		{"all connect", []step{config("a", "b"), connected("a b"), reports(1)}, "CONNECTING queue"},
 		{"the READY ones take turns", []step{config("a", "b", "c"), says("a", ready), says("c", ready)}, "READY c a"},
 		{"coming up together: one picker", []step{config("a", "b", "c"), reports(1), together("a", "b", "c"), reports(2)}, "READY b c a"},
-		{"one fails, one connects: there is hope", []step{config("a", "b"), says("a", connecting, failure)}, "CONNECTING queue"},
+		{"one failed, one connects: CONNECTING", []step{config("a", "b"), says("a", connecting, failure)}, "CONNECTING queue"},
 		{"all failed: the last error", []step{config("a", "b"), says("b", connecting, failure), says("a", connecting, failure)}, "TRANSIENT_FAILURE a refused"},
 		{
 			"failed until READY, through IDLE and CONNECTING, asked to connect each time",
@@ -87,12 +87,12 @@ func TestRoundRobin(t *testing.T) {
 			"TRANSIENT_FAILURE a refused",
 		},
 		{
-			"each failure's error is news while all have failed",
+			"each failure's error is reported while all have failed",
 			[]step{config("a"), says("a", failure), reports(2), says("a", idle, connecting, failure), reports(2)},
 			"TRANSIENT_FAILURE a refused",
 		},
 		{
-			"but no news while another is READY",
+			"but not while another is READY",
 			[]step{config("a", "b"), says("a", ready), reports(2), says("b", connecting, failure, idle, connecting, failure), reports(1)},
 			"READY a",
 		},
@@ -100,7 +100,7 @@ func TestRoundRobin(t *testing.T) {
 		{"lost, the only one: it connects again", []step{config("a"), says("a", ready, idle)}, "CONNECTING queue"},
 		{"lost and back", []step{config("a", "b"), together("a", "b"), says("a", idle, connecting, ready)}, "READY b a"},
 		{
-			"a failed one and a lost one: the lost one may come back",
+			"a failed one and a lost one: CONNECTING",
 			[]step{config("a", "b"), says("a", ready), says("b", failure), says("a", idle, connecting)},
 			"CONNECTING queue",
 		},
@@ -114,10 +114,10 @@ func TestRoundRobin(t *testing.T) {
 		{"an endpoint is removed", []step{config("a", "b"), together("a", "b"), config("b")}, "READY b"},
 		{"the READY one is removed", []step{config("a", "b"), says("a", ready), says("b", failure), config("b")}, "TRANSIENT_FAILURE b refused"},
 		{"the connecting one is removed: only failures are left", []step{config("a", "b"), says("b", failure), config("b")}, "TRANSIENT_FAILURE b refused"},
-		{"a new endpoint among failed ones: there is hope", []step{config("a"), says("a", failure), config("a", "b")}, "CONNECTING queue"},
+		{"a new endpoint among failed ones: CONNECTING", []step{config("a"), says("a", failure), config("a", "b")}, "CONNECTING queue"},
 		{"a removed one that comes back is new", []step{config("a", "b"), together("a", "b"), config("b"), config("a", "b"), subConns(3)}, "READY b"},
 		{
-			"an endpoint's value changes: no other connection, but a new picker, which tells the new value",
+			"an endpoint's value changes: no other connection, but a new picker with the value",
 			[]step{config("a", "b"), together("a", "b"), reports(2), config("a'", "b"), reports(2), subConns(2)},
 			"READY b a",
 		},
@@ -132,7 +132,7 @@ func TestRoundRobin(t *testing.T) {
 			"CONNECTING queue",
 		},
 		{
-			"another order of an endpoint's addresses: the same connection, which is told, and a new picker",
+			"another order of an endpoint's addresses: the same connection with the new addresses, and a new picker",
 			[]step{config("a+b", "c"), together("a", "c"), config("c", "b+a"), subConns(2), connected("a c"), reports(3)},
 			"READY b+a c",
 		},
