@@ -126,10 +126,10 @@ func (f *file) replace(s *Snapshot) error {
 		return err
 	}
 	if err := os.Rename(opened.Name(), f.path); err != nil {
-		return errors.Join(err, os.Remove(opened.Name()), opened.Close())
+		return errors.Join(err, os.Remove(opened.Name()), closeLocked(opened))
 	}
 	f.renamed = true
-	_ = f.os.Close() // all of it is in the new one
+	_ = closeLocked(f.os) // all of it is in the new one
 	f.os, f.end, f.torn = opened, end, false
 	_ = f.ready() // else the next commit does it
 	return nil
@@ -147,5 +147,5 @@ func (f *file) close() error {
 	if f.unsynced {
 		err = errors.Join(err, f.os.Sync())
 	}
-	return errors.Join(err, f.os.Close())
+	return errors.Join(err, closeLocked(f.os))
 }

@@ -72,7 +72,7 @@ func openFile(dir string, earlier []string, logger *slog.Logger, now func() time
 	if d := (damage{}); errors.As(err, &d) {
 		err = setAside(path, d, now())
 	}
-	return nil, nil, errors.Join(err, f.os.Close())
+	return nil, nil, errors.Join(err, closeLocked(f.os))
 }
 
 // load reads the file and cuts off what a process that was killed wrote in part.
@@ -203,7 +203,7 @@ func createFile(path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(nameFile(unfinished, path), unfinished.Close())
+	return errors.Join(nameFile(unfinished, path), closeLocked(unfinished))
 }
 
 // nameFile makes an empty store of a locked file and gives it the name path, unless
@@ -229,7 +229,7 @@ func writeNamed(path string, s *Snapshot) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(f.Close(), os.Rename(f.Name(), path))
+	err = errors.Join(closeLocked(f), os.Rename(f.Name(), path))
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
@@ -244,7 +244,7 @@ func writeLocked(path string, s *Snapshot) (*os.File, position, error) {
 	}
 	end, err := writeSnapshot(f, s)
 	if err != nil {
-		return nil, end, errors.Join(err, os.Remove(path), f.Close())
+		return nil, end, errors.Join(err, os.Remove(path), closeLocked(f))
 	}
 	return f, end, nil
 }
@@ -286,16 +286,22 @@ func openLocked(path string, flag int) (*os.File, error) {
 		}
 		mine, err := opened.Stat()
 		if err != nil {
-			return nil, errors.Join(err, opened.Close())
+			return nil, errors.Join(err, closeLocked(opened))
 		}
 		if there, err := os.Stat(path); err == nil && os.SameFile(mine, there) {
 			return opened, nil
 		}
 		// Another process renamed or replaced it between the open and the lock.
-		if err := opened.Close(); err != nil {
+		if err := closeLocked(opened); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// closeLocked unlocks a file and closes it. Closing alone does not unlock it while a process that is
+// being started has a copy of the descriptor, until its exec closes that.
+func closeLocked(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }
 
 func syncDir(dir string) error {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -265,6 +266,18 @@ func TestOpenMakesFilesThatOthersCannotRead(t *testing.T) {
 	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 1 {
 		t.Errorf("left lying: %v", names)
 	}
+}
+
+// A process that is being started has copies of all descriptors until its exec. Such a copy does not
+// keep a closed store locked.
+func TestCloseUnlocksWithCopiesOfTheDescriptor(t *testing.T) {
+	dir := t.TempDir()
+	st := open(t, dir, Options{})
+	duplicate, err := syscall.Dup(int(st.file.os.Fd()))
+	noError(t, err)
+	t.Cleanup(func() { noError(t, syscall.Close(duplicate)) })
+	closeStore(t, st)
+	closeStore(t, open(t, dir, Options{}))
 }
 
 func TestSecondOpenFailsAtOnce(t *testing.T) {
