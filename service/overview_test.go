@@ -73,7 +73,7 @@ func TestWatchClusters(t *testing.T) {
 		if c := read[update](t, first.data).Clusters[0]; c.State != "READY" || c.Endpoints.Total != 1 || c.Counts.Cluster != "a" || c.Counts.Localities != nil || !c.Counts.Time.Equal(time.Now()) {
 			t.Errorf("a cluster: %+v", c)
 		}
-		if m, _ := all.within(time.Hour); m.kind != "" {
+		if m, _ := all.within(idle); m.kind != "" {
 			t.Errorf("nothing happened, and %v was told", m)
 		}
 
@@ -87,7 +87,7 @@ func TestWatchClusters(t *testing.T) {
 		pushOne(t, s, "c", "h")
 		next(all, "update c shop/b -shop/a")
 		next(shop, "update shop/b -shop/a")
-		if m, _ := shop.within(time.Hour); m.kind != "" {
+		if m, _ := shop.within(idle); m.kind != "" {
 			t.Errorf("of the prefix nothing happened, and %v was told", m)
 		}
 		shop.Close()
@@ -112,7 +112,7 @@ func TestWatchClusters(t *testing.T) {
 		}
 		w := begin("", last.id)
 		defer w.Close()
-		if m, _ := w.within(time.Hour); m.kind != "" {
+		if m, _ := w.within(idle); m.kind != "" {
 			t.Errorf("after the last: %v", m)
 		}
 		unpush(t, s, "b")

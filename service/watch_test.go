@@ -23,6 +23,10 @@ import (
 // message is one of a watch, with its data in one piece.
 type message struct{ kind, id, data string }
 
+// idle is a time in which nothing happens. It is not a multiple of a feed's interval:
+// what a test does next happens between two reads of the counters, not during one.
+const idle = time.Hour + 50*time.Millisecond
+
 // watching is a watcher within a bubble.
 type watching struct {
 	t testing.TB
@@ -103,7 +107,7 @@ func TestWatchCluster(t *testing.T) {
 		if c := read[observe.ClusterCounts](t, w.must("counts").data); c.Cluster != "orders" || c.Picks["ok"] != 0 || c.Drops["all"] != 0 || len(c.Localities) != 1 || c.Breaker.MaxRequests != 1024 {
 			t.Errorf("counts %+v", c)
 		}
-		if m, _ := w.within(time.Hour + time.Second/2); m.kind != "" { // between two counts
+		if m, _ := w.within(idle); m.kind != "" {
 			t.Errorf("nothing happened, and %q was told: %s", m.kind, m.data)
 		}
 
@@ -250,7 +254,7 @@ func TestLateWatcherIsToldWhatIs(t *testing.T) {
 		defer early.Close()
 		early.must("state")
 		early.must("counts")
-		time.Sleep(time.Hour)
+		time.Sleep(idle)
 		if _, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
