@@ -41,7 +41,7 @@ func TestConnectionLostAtOnce(t *testing.T) {
 		for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 100}) {
 			got = append(got, fmt.Sprintf("%s: %s to %s", e.Says, e.From, e.To))
 		}
-		want := []string{"connection lost at once: READY to TRANSIENT_FAILURE", "connected: CONNECTING to READY"}
+		want := []string{"connection lost immediately: READY to TRANSIENT_FAILURE", "connected: CONNECTING to READY"}
 		if !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}

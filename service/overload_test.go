@@ -92,8 +92,8 @@ lbd_overload{resource="system_descriptors"} 0
 			}
 		}
 		want := []string{
-			"shortage descriptors 1s false: lbd has no file descriptor left (EMFILE): too many open files; endpoints keep their states, and what failed is tried again",
-			"shortage local_ports 0s false: no local port is left for connections to an endpoint (EADDRNOTAVAIL): cannot assign requested address; endpoints keep their states, and what failed is tried again",
+			"shortage descriptors 1s false: lbd has no file descriptor left (EMFILE): too many open files; endpoints keep their states, and lbd retries what failed",
+			"shortage local_ports 0s false: no local port is left for connections to an endpoint (EADDRNOTAVAIL): cannot assign requested address; endpoints keep their states, and lbd retries what failed",
 		}
 		if !slices.Equal(conditions, want) {
 			t.Errorf("conditions %q, want %q", conditions, want)

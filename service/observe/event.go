@@ -16,25 +16,20 @@ import (
 )
 
 const (
-	// MaxEvents is how many events are remembered, those of connections, of
-	// circuit breakers and of refused pushes aside.
+	// MaxEvents is the number of events that are remembered, apart from the frequent
+	// ones below, which have limits of their own so that they evict no others.
 	MaxEvents = 4096
-	// MaxConnectionEvents is how many events of connections are remembered:
-	// they have a place of their own, so that a thousand of them push no
-	// switch of priority out.
+	// MaxConnectionEvents is the limit for connections.
 	MaxConnectionEvents = 1024
-	// MaxBreakerEvents is how many events of circuit breakers are remembered: a
-	// cluster at its limit has some every second, for as long as it is.
+	// MaxBreakerEvents is the limit for circuit breakers.
 	MaxBreakerEvents = 1024
-	// MaxSourceEvents is how many changes by management servers and by DNS are
-	// remembered, in a place of their own: a server may send some every second.
+	// MaxSourceEvents is the limit for changes by management servers and by DNS.
 	MaxSourceEvents = 1024
-	// MaxRefusedEvents is how many refused pushes are remembered, in a place
-	// of their own, too: whoever pushes nonsense in a loop pushes nothing out.
+	// MaxRefusedEvents is the limit for rejected pushes and resources.
 	MaxRefusedEvents = 1024
 )
 
-// EventType tells what happened.
+// EventType is the kind of an event.
 type EventType string
 
 // The types of events.
@@ -86,10 +81,10 @@ type Event struct {
 	Time    time.Time `json:"time"`
 	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended"`
 	Cluster string    `json:"cluster,omitempty"`
-	// Target is the xds target in whose tree it happened; absent for the tree of
-	// the cluster alone.
+	// Target is the xds target in whose tree it happened; absent for the cluster's own
+	// tree.
 	Target string `json:"target,omitempty"`
-	// Says tells it in a sentence.
+	// Says describes the event in a sentence.
 	Says string `json:"says"`
 	// From and To are what changed: connectivity states, priorities, or
 	// management servers.
@@ -101,20 +96,20 @@ type Event struct {
 	// Address is the endpoint's.
 	Address string `json:"address,omitempty"`
 	Error   string `json:"error,omitempty"`
-	// Until is when an ejection is over; the endpoint is given back at the end
-	// of the first interval of outlier detection then.
+	// Until is when an ejection may end: it ends with the next interval of outlier
+	// detection after that time.
 	Until *time.Time `json:"until,omitempty"`
-	// By is who pushed, and from where.
+	// By is the client that pushed, and its address.
 	By   string `json:"by,omitempty"`
 	File string `json:"file,omitempty"`
 	// Server is the management server's URI.
 	Server string `json:"server,omitempty"`
-	// Resource is what was refused, such as "Cluster/orders", and Version the
-	// version_info that it came with.
+	// Resource is what was rejected, such as "Cluster/orders", and Version the
+	// version_info of its response.
 	Resource string              `json:"resource,omitempty"`
 	Version  string              `json:"version,omitempty"`
 	Changes  []difference.Change `json:"changes,omitempty"`
-	// Hash names the held change that it is about.
+	// Hash identifies the held change.
 	Hash string `json:"hash,omitempty"`
 }
 
@@ -124,7 +119,7 @@ type Events struct {
 	added lb.Signal
 
 	mu          sync.Mutex // guards what follows
-	before      uint64     // the ID that no event has: the first one's is the next
+	before      uint64     // the ID before the first event's
 	last        uint64
 	others      ring
 	connections ring
@@ -153,18 +148,18 @@ type ring struct {
 	max       int
 	kept      []*remembered
 	first     int    // the oldest, once kept is full
-	forgotten uint64 // the ID of the last event that was
+	forgotten uint64 // the ID of the last event that was evicted
 }
 
 // remembered is an event as it is kept. It is never changed.
 type remembered struct {
 	Event
 
-	json atomic.Pointer[[]byte] // once somebody watched it happen
+	json atomic.Pointer[[]byte] // set when the first watcher receives it
 }
 
-// NewEvents returns one that remembers nothing. IDs begin with the time, so that
-// those of another process are known to be none of its own.
+// NewEvents returns an empty Events. IDs begin with the time, so that the ID of another
+// process is unknown in this one.
 func NewEvents(log *slog.Logger) *Events {
 	begin := uint64(time.Now().UnixMicro())
 	return &Events{
@@ -196,17 +191,17 @@ func (es *Events) Add(e Event) {
 
 // EventFilter chooses events.
 type EventFilter struct {
-	// Cluster, Target and Types are empty for any. Of a cluster is also a push of
-	// several that lists a change of its resources.
+	// Cluster, Target and Types are empty for any. A push of several clusters matches
+	// each cluster whose resources it lists as changed.
 	Cluster string
 	Target  string
 	Types   []EventType
-	// Limit is how many at most.
+	// Limit is the maximum number of events.
 	Limit int
 }
 
-// chooses reports whether e is one of those that f is about.
-func (f EventFilter) chooses(e *remembered) bool {
+// matches reports whether f selects e.
+func (f EventFilter) matches(e *remembered) bool {
 	return (f.Cluster == "" || e.Cluster == f.Cluster || e.changes(f.Cluster)) &&
 		(f.Target == "" || e.Target != "" && ledger.TargetKey(e.Target) == ledger.TargetKey(f.Target)) &&
 		(len(f.Types) == 0 || slices.Contains(f.Types, e.Type))
@@ -220,7 +215,7 @@ func (e *remembered) changes(cluster string) bool {
 	})
 }
 
-// Last returns the last events that f chooses, the newest first.
+// Last returns the last events that f selects, the newest first.
 func (es *Events) Last(f EventFilter) []Event {
 	es.mu.Lock()
 	found := es.since(0, f)
@@ -233,8 +228,8 @@ func (es *Events) Last(f EventFilter) []Event {
 	return out
 }
 
-// since returns what f chooses of the events after an ID, the oldest first. It is
-// called under es.mu.
+// since returns the events after an ID that f selects, the oldest first. It is called
+// under es.mu.
 func (es *Events) since(id uint64, f EventFilter) []*remembered {
 	var found []*remembered
 	for _, r := range es.rings(f) {
@@ -243,7 +238,7 @@ func (es *Events) since(id uint64, f EventFilter) []*remembered {
 			if e.ID <= id {
 				break
 			}
-			if f.chooses(e) {
+			if f.matches(e) {
 				found = append(found, e)
 			}
 		}
@@ -252,7 +247,7 @@ func (es *Events) since(id uint64, f EventFilter) []*remembered {
 	return found
 }
 
-// rings are those whose events f can choose.
+// rings returns the rings that may have events that f selects.
 func (es *Events) rings(f EventFilter) []*ring {
 	if len(f.Types) == 0 {
 		return []*ring{&es.others, &es.connections, &es.breakers, &es.refused, &es.sources}

@@ -6,7 +6,7 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 )
 
-// shortages tells of what lbd itself lacks, which is no fault of endpoints or servers.
+// shortages reports what lbd itself lacks, such as descriptors or memory.
 type shortages struct {
 	events *Events
 
@@ -14,8 +14,8 @@ type shortages struct {
 	known map[overload.Resource]overload.State // as of the last call
 }
 
-// overloaded remembers and logs the shortages that began and ended. The monitor calls
-// it, one call after another.
+// overloaded remembers and logs the shortages that began and ended. The monitor makes
+// one call at a time.
 func (k *shortages) overloaded(states []overload.State) {
 	began, ended := k.replace(states)
 	for _, st := range began {
@@ -31,7 +31,7 @@ func (k *shortages) overloaded(states []overload.State) {
 	}
 }
 
-// replace takes what there is now, and returns what is new and what is no more.
+// replace stores the current shortages, and returns the new ones and those that ended.
 func (k *shortages) replace(states []overload.State) (began, ended []overload.State) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -51,13 +51,13 @@ func (k *shortages) replace(states []overload.State) (began, ended []overload.St
 	return began, ended
 }
 
-// shortageConditions reports what lbd lacks now.
+// shortageConditions returns the current shortages.
 func (s *State) shortageConditions() []Condition {
 	var out []Condition
 	for _, st := range s.options.Overload.Current() {
 		out = append(out, Condition{
 			Kind: ConditionShortage, Subject: string(st.Resource), Since: st.Since,
-			Text:   st.String() + "; endpoints keep their states, and what failed is tried again",
+			Text:   st.String() + "; endpoints keep their states, and lbd retries what failed",
 			Remedy: remedies[st.Resource],
 		})
 	}

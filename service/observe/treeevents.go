@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -22,64 +21,73 @@ func (es *Events) Report(t *ledger.Target, r lb.Report) {
 	if v := t.View(); v != nil && v.Only != nil && !v.Only.Known() {
 		return // only picks have named the cluster
 	}
-	log := es.log
+	h := treeEvents{t, es, es.log}
 	if t.Label != "" {
-		log = log.With("target", t.Label)
+		h.log = h.log.With("target", t.Label)
 	}
 	for _, e := range r.Events {
-		es.handle(t, log, e)
+		h.handle(e)
 	}
 }
 
-func (es *Events) handle(t *ledger.Target, log *slog.Logger, e policy.Event) {
+// treeEvents handles the events of one target.
+type treeEvents struct {
+	*ledger.Target
+
+	events *Events
+	log    *slog.Logger
+}
+
+func (t treeEvents) add(e Event) {
+	e.Target = t.Label
+	t.events.Add(e)
+}
+
+func (t treeEvents) handle(e policy.Event) {
+	log := t.log
 	switch e := e.(type) {
 	case policy.PrioritySwitched:
-		if e.From >= 0 { // the first is no switch
+		if e.From >= 0 { // the first priority is not a switch
 			t.Cluster(e.Root).Switches.Add(e.Reason)
 		}
-		es.Add(Event{
-			Type: EventPrioritySwitched, Cluster: e.Cluster, Target: t.Label, Says: e.Detail,
+		t.add(Event{
+			Type: EventPrioritySwitched, Cluster: e.Cluster, Says: e.Detail,
 			From: priorityName(e.From), To: priorityName(e.To), Reason: string(e.Reason),
 		})
 		log.Info("priority switched", "cluster", e.Cluster, "from", e.From, "to", e.To,
 			"reason", string(e.Reason), "detail", e.Detail)
 	case policy.LeafSkipped:
-		es.Add(Event{
-			Type: EventLeafSkipped, Cluster: e.Cluster, Target: t.Label, Leaf: e.Leaf,
+		t.add(Event{
+			Type: EventLeafSkipped, Cluster: e.Cluster, Leaf: e.Leaf,
 			Says: fmt.Sprintf("leaf %s is skipped: %v", e.Leaf, e.Err), Error: e.Err.Error(),
 		})
 		log.Warn("leaf of aggregate skipped", "cluster", e.Cluster, "leaf", e.Leaf, "error", e.Err)
 	case policy.LeafRestored:
-		es.Add(Event{
-			Type: EventLeafRestored, Cluster: e.Cluster, Target: t.Label, Leaf: e.Leaf, Says: fmt.Sprintf("leaf %s is no longer skipped", e.Leaf),
-		})
+		t.add(Event{Type: EventLeafRestored, Cluster: e.Cluster, Leaf: e.Leaf, Says: fmt.Sprintf("leaf %s is no longer skipped", e.Leaf)})
 		log.Info("leaf of aggregate restored", "cluster", e.Cluster, "leaf", e.Leaf)
 	case policy.StateChanged:
-		es.Add(Event{
-			Type: EventStateChanged, Cluster: e.Cluster, Target: t.Label, Says: "the cluster is " + e.To.String(),
-			From: e.From.String(), To: e.To.String(),
+		t.add(Event{
+			Type: EventStateChanged, Cluster: e.Cluster, Says: "the cluster is " + e.To.String(), From: e.From.String(), To: e.To.String(),
 		})
 		log.Info("cluster state changed", "cluster", e.Cluster, "from", e.From.String(), "to", e.To.String())
 	case policy.ConnectionChanged:
-		es.connectionChanged(t, log, e)
+		t.connectionChanged(e)
 	case policy.EjectionSpared:
 		t.Cluster(e.Root).Totals.Ejections.Add(false)
 	case policy.Ejected:
 		t.Cluster(e.Root).Totals.Ejections.Add(true)
-		es.Add(Event{
-			Type: EventEjected, Cluster: e.Cluster, Target: t.Label, Says: "the endpoint is ejected: " + e.Reason,
+		t.add(Event{
+			Type: EventEjected, Cluster: e.Cluster, Says: "the endpoint is ejected: " + e.Reason,
 			Reason: e.Reason, Address: e.Address, Until: Optional(e.Until),
 		})
 		log.Warn("endpoint ejected", "cluster", e.Cluster, "address", e.Address, "reason", e.Reason, "until", e.Until.UTC())
 	case policy.Unejected:
-		es.Add(Event{
-			Type: EventUnejected, Cluster: e.Cluster, Target: t.Label, Says: "the endpoint is given back to picks", Address: e.Address,
-		})
+		t.add(Event{Type: EventUnejected, Cluster: e.Cluster, Says: "the endpoint is no longer ejected", Address: e.Address})
 		log.Info("endpoint unejected", "cluster", e.Cluster, "address", e.Address)
 	}
 }
 
-func (es *Events) connectionChanged(t *ledger.Target, log *slog.Logger, e policy.ConnectionChanged) {
+func (t treeEvents) connectionChanged(e policy.ConnectionChanged) {
 	var says string
 	counts := t.Cluster(e.Root).Counts
 	switch {
@@ -88,7 +96,7 @@ func (es *Events) connectionChanged(t *ledger.Target, log *slog.Logger, e policy
 		says = "connected"
 	case e.From == connectivity.Ready && e.To == connectivity.TransientFailure:
 		counts.Losses.Add("lost")
-		says = "connection lost at once"
+		says = "connection lost immediately"
 	case e.To == connectivity.TransientFailure:
 		counts.Connects.Add("error")
 		says = "could not connect"
@@ -96,20 +104,16 @@ func (es *Events) connectionChanged(t *ledger.Target, log *slog.Logger, e policy
 		counts.Losses.Add("lost")
 		says = "connection lost"
 	default:
-		return // on its way: connecting, or waiting to
+		return // connecting, or waiting to
 	}
 	event := Event{
-		Type: EventConnectionChanged, Cluster: e.Cluster, Target: t.Label, Says: says, Address: e.Address,
-		From: e.From.String(), To: e.To.String(),
+		Type: EventConnectionChanged, Cluster: e.Cluster, Says: says, Address: e.Address, From: e.From.String(), To: e.To.String(),
 	}
 	if e.Err != nil {
 		event.Error = e.Err.Error()
 	}
-	es.Add(event)
-	if log.Enabled(context.Background(), slog.LevelDebug) {
-		log.Debug("connection changed", "cluster", e.Cluster, "address", e.Address,
-			"from", event.From, "to", event.To, "error", event.Error)
-	}
+	t.add(event)
+	t.log.Debug("connection changed", "cluster", e.Cluster, "address", e.Address, "from", event.From, "to", event.To, "error", event.Error)
 }
 
 func priorityName(p int) string {

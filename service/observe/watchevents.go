@@ -5,21 +5,20 @@ import (
 	"strconv"
 )
 
-// MaxLastEvents is how many past events a watch may begin with.
+// MaxLastEvents is the maximum number of past events that a watch begins with.
 const MaxLastEvents = 1000
 
 const (
-	// pageOfEvents is how many events a watcher is handed at a time.
+	// pageOfEvents is how many events a watcher reads at a time.
 	pageOfEvents = 64
-	// maxKeptJSON is how large an event's JSON may be to be kept with the event.
+	// maxKeptJSON is the maximum size of JSON that is cached with its event.
 	maxKeptJSON = 16 << 10
 )
 
-// WatchEvents watches the events that f chooses, the oldest first: those after
-// the ID lastID, where there is one, else the last f.Limit and what happens from
-// now on. A message "event" has one [Event]. A message "resync" without data
-// tells that events after lastID, which f may have chosen, are forgotten, or are
-// another process's. It fails with RateLimited and ShuttingDown.
+// WatchEvents watches the events that f selects, the oldest first: those after lastID or,
+// if that is empty, the last f.Limit and all later ones. A message "event" has one
+// [Event]. A message "resync" without data means that events after lastID were evicted,
+// or that lastID is of another process. It fails with RateLimited and ShuttingDown.
 func (ws *Watches) WatchEvents(f EventFilter, lastID string) (*Watch, error) {
 	return ws.admit(func() (reader, *sharedFeed, error) {
 		es := ws.state.options.Events
@@ -28,7 +27,7 @@ func (ws *Watches) WatchEvents(f EventFilter, lastID string) (*Watch, error) {
 		r := &eventReader{events: es, filter: f, at: es.last}
 		switch {
 		case lastID != "":
-			r.at, _ = strconv.ParseUint(lastID, 10, 64) // what is no number is nobody's
+			r.at, _ = strconv.ParseUint(lastID, 10, 64) // an ID that is not a number is unknown
 		case f.Limit > 0:
 			r.page = es.since(0, f)
 			r.page = r.page[max(0, len(r.page)-f.Limit):]
@@ -37,12 +36,12 @@ func (ws *Watches) WatchEvents(f EventFilter, lastID string) (*Watch, error) {
 	})
 }
 
-// eventReader is how far a watcher of events is.
+// eventReader is the position of a watcher of events.
 type eventReader struct {
 	events *Events
 	filter EventFilter
-	at     uint64        // the last event that was chosen from
-	page   []*remembered // to be told next
+	at     uint64        // the last event that was read
+	page   []*remembered // to be sent next
 }
 
 func (r *eventReader) next() (*Message, <-chan struct{}) {
@@ -58,8 +57,8 @@ func (r *eventReader) next() (*Message, <-chan struct{}) {
 	return &Message{Type: "event", ID: strconv.FormatUint(e.ID, 10), Data: whole(e.encoded())}, nil
 }
 
-// turn takes the next page. Without one it returns what is closed when there may
-// be; or that what should be on it is forgotten, and goes on with what comes.
+// turn reads the next page. If there is none, it returns a channel that is closed when
+// there may be one. If events of the page were evicted, it skips all events up to now.
 func (r *eventReader) turn() (forgotten bool, more <-chan struct{}) {
 	es := r.events
 	more = es.added.Wait()
@@ -80,8 +79,8 @@ func (r *eventReader) turn() (forgotten bool, more <-chan struct{}) {
 	return false, more
 }
 
-// forgot reports whether an event after an ID that f may choose is not
-// remembered, or the ID is another process's. It is called under es.mu.
+// forgot reports whether an event after an ID that f may select was evicted, or the ID
+// is of another process. It is called under es.mu.
 func (es *Events) forgot(id uint64, f EventFilter) bool {
 	if id < es.before || id > es.last {
 		return true
@@ -89,7 +88,7 @@ func (es *Events) forgot(id uint64, f EventFilter) bool {
 	return slices.ContainsFunc(es.rings(f), func(r *ring) bool { return r.forgotten > id })
 }
 
-// encoded is the event in JSON. Those who watch it happen share it.
+// encoded returns the event as JSON, encoded once for all watchers.
 func (e *remembered) encoded() []byte {
 	if b := e.json.Load(); b != nil {
 		return *b

@@ -108,7 +108,7 @@ describe("timers", { concurrency: true }, () => {
     const { page, faults } = await visit(t, browser, daemon, "#/clusters/returning", {}, notingLetters);
     await has(page, /2 of 2 endpoints READY/, "#headline");
     await fail("returning", bad);
-    await has(page, /unejected.*the endpoint is given back to picks/, ".event.unejected");
+    await has(page, /unejected.*the endpoint is no longer ejected/, ".event.unejected");
     await marked(page, "e");
     await has(page, /● READY1 50 %$/, rowOf(bad));
     await has(page, /2 of 2 endpoints READY/, "#headline");
