@@ -19,8 +19,8 @@ const describeTimeout = 5 * time.Second
 
 var errNoAnswer = fmt.Errorf("the tree did not answer within %v", describeTimeout)
 
-// Clusters returns every cluster that picks can reach in short, in the order of
-// their names: as it is in its own tree, else in that of the first xds target.
+// Clusters returns the summaries of all clusters that picks can use, by name: of their own
+// trees, or else of the first xds target that has them.
 func (s *State) Clusters() []ClusterSummary {
 	out := []ClusterSummary{}
 	s.ledger.Hosted().Clusters(func(m *ledger.Cluster, targets []string) {
@@ -32,10 +32,9 @@ func (s *State) Clusters() []ClusterSummary {
 	return out
 }
 
-// Cluster returns the aggregated state of a cluster in the tree of an xds target,
-// with or without each of its endpoints. Without a target it is described as
-// Clusters does. It fails with UnknownTarget or UnknownCluster, and with Internal
-// where the tree does not answer in 5 s.
+// Cluster returns the state of a cluster in an xds target, with or without its endpoints.
+// Without a target, it uses the tree that Clusters uses. It fails with UnknownTarget,
+// UnknownCluster, and with Internal if the tree does not answer in 5 s.
 func (s *State) Cluster(ctx context.Context, name, target string, endpoints bool) (*ClusterState, error) {
 	m, err := s.ledger.Find(name, target)
 	if err != nil {
@@ -43,7 +42,7 @@ func (s *State) Cluster(ctx context.Context, name, target string, endpoints bool
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, describeTimeout, errNoAnswer)
 	defer cancel()
-	generation := m.Target.Channel.Generation() // what is described is no older
+	generation := m.Target.Channel.Generation() // the description is not older
 	node, err := m.Target.Channel.DescribeCluster(ctx, name)
 	switch {
 	case errors.Is(err, lb.ErrClosed):
@@ -61,8 +60,8 @@ func (s *State) Cluster(ctx context.Context, name, target string, endpoints bool
 	return out, nil
 }
 
-// AwaitCluster returns once the generation of the cluster, as Cluster describes
-// it, is not g, wait has passed, or the service drains.
+// AwaitCluster returns when the generation of the cluster is not g, wait has passed, or
+// the service drains.
 func (s *State) AwaitCluster(ctx context.Context, name, target string, g int64, wait time.Duration) error {
 	m, err := s.ledger.Find(name, target)
 	if err != nil {
@@ -109,8 +108,7 @@ func countsOf(c policy.Census) EndpointCounts {
 	}
 }
 
-// endpointsOf counts the endpoints of one priority. census has those that picks
-// may reach.
+// endpointsOf counts the endpoints of one priority. census has the usable ones.
 func endpointsOf(m *ledger.Cluster, priority int, census policy.Census) *EndpointCounts {
 	out := countsOf(census)
 	for p, l := range m.Localities() {

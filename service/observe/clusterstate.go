@@ -7,7 +7,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// ClusterSummary is one cluster in short.
+// ClusterSummary is the summary of one cluster.
 type ClusterSummary struct {
 	Name string `json:"name"`
 	// Target is the xds target in whose tree the state is; absent for the
@@ -16,25 +16,25 @@ type ClusterSummary struct {
 	// Targets are the xds targets whose routes lead to the cluster.
 	Targets []string `json:"targets,omitempty"`
 	State   string   `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE"` // connectivity state
-	// PriorityInUse is -1 where none is.
+	// PriorityInUse is -1 if no priority is in use.
 	PriorityInUse int `json:"priority_in_use"`
 	// Endpoints counts the endpoints of all priorities.
 	Endpoints EndpointCounts `json:"endpoints"`
-	// EndpointsInUse counts those of the priority in use; absent where the cluster
-	// has one priority only, or none is in use.
+	// EndpointsInUse counts those of the priority in use; absent if the cluster has only
+	// one priority, or none is in use.
 	EndpointsInUse *EndpointCounts `json:"endpoints_in_use,omitempty"`
-	// Breaker is absent where a cluster has none: an AGGREGATE, whose leaves
-	// have theirs, and a cluster that cannot be used.
+	// Breaker is absent for an AGGREGATE, whose leaves have their own, and for a cluster
+	// that cannot be used.
 	Breaker *BreakerState `json:"circuit_breaker,omitempty"`
-	// Source is where the cluster's endpoints come from.
+	// Source is the source of the cluster's endpoints.
 	Source string `json:"source" enums:"push,file,ads,cache,dns"`
-	// Version is the management server's, of what Source says.
+	// Version is the management server's version of the endpoints.
 	Version string `json:"version,omitempty"`
-	// Updated is when the newest of the cluster's resources became what it is;
-	// absent where nobody has any.
+	// Updated is the time of the last change of the cluster's resources; absent without
+	// any.
 	Updated time.Time `json:"updated_at,omitzero"`
-	// Stale is true where part of what serves the cluster is of a management
-	// server that is away.
+	// Stale is true if resources of the cluster are from a management server that is
+	// unreachable.
 	Stale      bool  `json:"stale"`
 	Generation int64 `json:"generation"`
 }
@@ -45,9 +45,9 @@ type EndpointCounts struct {
 	Connecting       int `json:"connecting"`
 	Idle             int `json:"idle"`
 	TransientFailure int `json:"transient_failure"`
-	// Ejected endpoints are those that outlier detection keeps picks from.
+	// Ejected endpoints get no picks because of outlier detection.
 	Ejected int `json:"ejected"`
-	// Unhealthy endpoints are those that EDS health keeps picks from.
+	// Unhealthy endpoints get no picks because of their EDS health.
 	Unhealthy int `json:"unhealthy"`
 	Total     int `json:"total"`
 }
@@ -56,7 +56,7 @@ type EndpointCounts struct {
 type BreakerState struct {
 	InFlight    int64  `json:"in_flight"`
 	MaxRequests uint32 `json:"max_requests"`
-	// LimitFrom tells where max_requests comes from.
+	// LimitFrom is the source of max_requests.
 	LimitFrom string `json:"limit_from" enums:"config,default"`
 	Open      bool   `json:"open"`
 	Rejected  uint64 `json:"rejected"`
@@ -65,75 +65,69 @@ type BreakerState struct {
 // ClusterState is the aggregated state of one cluster.
 type ClusterState struct {
 	ClusterSummary
-	// Error is why picks fail, where they do.
+	// Error is why picks fail.
 	Error string `json:"error,omitempty"`
 	// AmbientErrors are the resources of a management server that the cluster uses in
-	// spite of an error; absent where there are none.
+	// spite of an error.
 	AmbientErrors []AmbientError `json:"ambient_errors,omitempty"`
-	// ConfigSource is where the cluster's configuration comes from; default is
-	// that of a cluster that nobody configured.
+	// ConfigSource is the source of the cluster's configuration; default if it was not
+	// configured.
 	ConfigSource string `json:"config_source" enums:"push,file,ads,cache,default"`
-	// Type, Policy, ConnectMode and NoticeTime are absent where the cluster
-	// cannot be used: Error says why. Policy, ConnectMode and NoticeTime of an
-	// AGGREGATE are its leaves'.
+	// Type, Policy, ConnectMode and NoticeTime are absent if the cluster cannot be used:
+	// Error says why. The leaves of an AGGREGATE have the latter three.
 	Type string `json:"type,omitempty" enums:"EDS,LOGICAL_DNS,AGGREGATE"`
 	// Leaves are the leaf clusters of an AGGREGATE, in order, nested aggregates
-	// flattened. Load balancing policy, drops and circuit breaking are theirs; the
-	// latter two count for all clusters and targets that pick from them.
+	// flattened. Their drops and circuit breakers count for all clusters and targets.
 	Leaves []LeafState `json:"leaves,omitempty"`
-	// DNSHostname is what a LOGICAL_DNS cluster resolves.
+	// DNSHostname is the name that a LOGICAL_DNS cluster resolves.
 	DNSHostname string `json:"dns_hostname,omitempty"`
 	// EDSServiceName is the name of the assignment that serves the cluster.
 	EDSServiceName string `json:"eds_service_name,omitempty"`
 	Policy         string `json:"policy,omitempty"`
-	// ConnectMode is how endpoints are connected to; NoticeTime is how long it
-	// can take to notice that one is lost: a Go duration, or "never".
+	// ConnectMode is how lbd connects to endpoints; NoticeTime is the longest time until
+	// it notices a lost connection: a Go duration, or "never".
 	ConnectMode string `json:"connect_mode,omitempty"`
 	NoticeTime  string `json:"notice_time,omitempty"`
-	// Security is how connections are secured, by the cluster's transport_socket;
-	// absent where there is none.
+	// Security is from the cluster's transport_socket; absent without one.
 	Security   *SecurityState  `json:"security,omitempty"`
 	Age        string          `json:"age,omitempty"` // since updated_at, a Go duration
 	Drops      []DropState     `json:"drops"`
 	Priorities []PriorityState `json:"priorities"`
-	// Leases are those of the cluster in all trees.
+	// Leases counts the held leases of the cluster in all targets.
 	Leases int64 `json:"leases"`
 }
 
 // LeafState is a leaf cluster of an AGGREGATE.
 type LeafState struct {
 	Name  string `json:"name"`
-	InUse bool   `json:"in_use"` // picks go to this leaf
-	Why   string `json:"why"`    // why it is in use or is not
+	InUse bool   `json:"in_use"` // it gets the picks
+	Why   string `json:"why"`    // why it is, or is not, in use
 	State string `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE"`
-	// Skipped is why the leaf cannot serve: it does not exist or is in error, or
-	// its endpoints do or are (gRFC A74). Absent for a leaf that can. What follows
-	// is absent where the Cluster itself does not exist or is in error.
+	// Skipped is why the leaf cannot be used: the leaf or its endpoints do not exist or
+	// are in error (gRFC A74). If the Cluster itself is, the fields below are absent.
 	Skipped string        `json:"skipped,omitempty"`
 	Policy  string        `json:"policy,omitempty"`
 	Breaker *BreakerState `json:"circuit_breaker,omitempty"`
 	Drops   []DropState   `json:"drops"`
 	// ConnectMode and NoticeTime are as a cluster's own.
-	ConnectMode string `json:"connect_mode,omitempty"`
-	NoticeTime  string `json:"notice_time,omitempty"`
-	// Security is the leaf's; absent where there is none.
-	Security *SecurityState `json:"security,omitempty"`
+	ConnectMode string         `json:"connect_mode,omitempty"`
+	NoticeTime  string         `json:"notice_time,omitempty"`
+	Security    *SecurityState `json:"security,omitempty"`
 }
 
 // SecurityState is how connections to a cluster's endpoints are secured by TLS.
 type SecurityState struct {
-	// Root is the certificate provider whose roots are trusted; where there is
-	// none SystemRoots is true.
+	// Root is the certificate provider of the trusted roots; without one, SystemRoots is
+	// true.
 	Root        string `json:"root,omitempty"`
 	SystemRoots bool   `json:"system_roots,omitempty"`
-	// Identity is the certificate provider of the certificate that is shown to
-	// endpoints that ask.
+	// Identity is the certificate provider of the client certificate.
 	Identity string `json:"identity,omitempty"`
-	// SANs are the names of which a certificate has to bear one, such as
-	// exact "orders.example"; any will do where there are none.
+	// SANs are the accepted names of a certificate, such as exact "orders.example";
+	// absent if every name is accepted.
 	SANs []string `json:"san,omitempty"`
-	// SNI is the server name that is sent; AutoHostSNI sends the endpoint's
-	// hostname. With AutoSANValidation the certificate has to bear that name.
+	// SNI is the server name that is sent; AutoHostSNI sends the endpoint's hostname.
+	// With AutoSANValidation, the certificate must have that name.
 	SNI               string `json:"sni,omitempty"`
 	AutoHostSNI       bool   `json:"auto_host_sni,omitempty"`
 	AutoSANValidation bool   `json:"auto_sni_san_validation,omitempty"`
@@ -152,14 +146,13 @@ type PriorityState struct {
 	// Cluster is the leaf of an AGGREGATE that the priority belongs to.
 	Cluster string `json:"cluster,omitempty"`
 	InUse   bool   `json:"in_use"`
-	// InUseSince is when picks began to go to the priority of this number;
-	// absent where they do not.
+	// InUseSince is when the priority came into use; absent if it is not in use.
 	InUseSince *time.Time `json:"in_use_since,omitempty"`
-	Why        string     `json:"why"` // why it is in use or is not
+	Why        string     `json:"why"` // why it is, or is not, in use
 	State      string     `json:"state"`
 	Started    bool       `json:"started"`
-	// FailoverAt is when the next priority is started, if this one is not
-	// READY before; ForgetAt is when it gives up its connections.
+	// FailoverAt is when the next priority is started if this one is not READY by then;
+	// ForgetAt is when its connections are closed.
 	FailoverAt *time.Time      `json:"failover_at,omitempty"`
 	ForgetAt   *time.Time      `json:"forget_at,omitempty"`
 	Error      string          `json:"error,omitempty"`
@@ -182,11 +175,11 @@ func LocalityOf(l resource.Locality) Locality {
 type LocalityState struct {
 	Locality Locality `json:"locality"`
 	Weight   uint32   `json:"weight"`
-	// Share is the part of all picks that the locality gets now, 0 to 1; absent
-	// where the policy cannot tell.
+	// Share is the part of all picks that the locality gets now, 0 to 1; absent if the
+	// policy does not know it.
 	Share *float64 `json:"share,omitempty"`
 	State string   `json:"state"`
-	// Picks are the good picks so far.
+	// Picks counts the successful picks.
 	Picks     uint64          `json:"picks"`
 	Endpoints []EndpointState `json:"endpoints,omitempty"`
 }
@@ -197,27 +190,27 @@ type EndpointState struct {
 	Addresses []string `json:"additional_addresses,omitempty"`
 	Hostname  string   `json:"hostname,omitempty"`
 	Weight    uint32   `json:"weight"`
-	Health    string   `json:"health" enums:"UNKNOWN,HEALTHY,UNHEALTHY,DRAINING,TIMEOUT,DEGRADED"` // as EDS tells
-	// State is the connectivity state; or UNHEALTHY where EDS health keeps
-	// picks from it, EJECTED where outlier detection does.
+	Health    string   `json:"health" enums:"UNKNOWN,HEALTHY,UNHEALTHY,DRAINING,TIMEOUT,DEGRADED"` // EDS health
+	// State is the connectivity state; UNHEALTHY or EJECTED if the endpoint gets no picks
+	// because of EDS health or outlier detection.
 	State string `json:"state"`
-	// Share is the part of all picks that the endpoint gets now, 0 to 1; absent
-	// where the policy cannot tell. Of ring_hash it is the part of the hashes that
-	// lead to it; of least_request what it is while all are as busy.
+	// Share is the part of all picks that the endpoint gets now, 0 to 1; absent if the
+	// policy does not know it. For ring_hash, it is the part of the hashes; for
+	// least_request, the part if all endpoints are equally busy.
 	Share *float64 `json:"share,omitempty"`
-	// LastError is why it cannot be connected to, or why it is ejected.
+	// LastError is why the connection failed, or why the endpoint is ejected.
 	LastError string `json:"last_error,omitempty"`
-	// EjectedUntil is when its ejection is over; it is given back at the end of
-	// the first interval of outlier detection then.
+	// EjectedUntil is when the ejection may end: it ends with the next interval of
+	// outlier detection after that time.
 	EjectedUntil *time.Time `json:"ejected_until,omitempty"`
 }
 
-// AmbientError is a resource of a management server that is in use in spite of an
-// error (gRFC A88): the last good version serves.
+// AmbientError is a resource of a management server whose last good version is in use in
+// spite of an error (gRFC A88).
 type AmbientError struct {
 	Resource string `json:"resource" example:"Cluster/cart"`
-	// Error is what is wrong: the server deleted the resource, reports an error for
-	// it, sent an invalid version of it, or cannot be reached.
+	// Error is what is wrong: the server deleted the resource, reports an error for it,
+	// sent an invalid version of it, or is unreachable.
 	Error string `json:"error"`
 	// Since is when the error was first reported.
 	Since time.Time `json:"since"`

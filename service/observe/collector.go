@@ -2,6 +2,7 @@ package observe
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/connectivity"
@@ -64,47 +65,40 @@ var (
 		"1 if a management server that provides resources of the cluster is unreachable, else 0.", "cluster")
 )
 
-// collector emits the series of every cluster from what the targets hold.
+// collector emits the series of every cluster from the records of the ledger.
 //
-// A cluster that nobody picks from has 15 series while its priority in use is
-// READY; 1 if it has drop categories, and 2 for each; 4 if it has several priorities,
-// and 1 for each but the first: 25 with two of each. Picks add one for each result
-// but ok, and one for each place that was picked from; leases one for each outcome;
-// failures one for each state that endpoints of a priority are in, and each way in
-// which connections are lost.
+// An idle cluster whose priority in use is READY has 15 series; 1 more if it has drop
+// categories, and 2 for each; 4 if it has several priorities, and 1 for each but the
+// first: 25 with two of each. Picks add one for each result but ok, and one for each
+// locality that was picked; leases one for each outcome; failures one for each state of
+// endpoints of a priority, and each reason of lost connections.
 //
-// The series with a target label are those of one cluster in one tree: a cluster
-// that several targets have, has them once for each. What a target's picks come
-// to for which no cluster was chosen has an empty cluster.
-//
-// The others are there once for each cluster, whichever trees it is in. Circuit
-// breaker and drops are counted for the whole process, under the cluster that
-// they belong to. An AGGREGATE has no series of them, so that sums count nothing
-// twice: its leaves have, also where picks reach them through it only.
+// Series with a target label belong to one cluster in one target. The cluster is empty
+// for picks for which the target's routes chose none. Other series exist once for each
+// cluster. An AGGREGATE has no series of circuit breakers and drops: its leaves have
+// them, so that sums count nothing twice.
 type collector struct {
 	state   *State
 	history *History
 }
 
-// Describe sends nothing: which series there are depends on the clusters.
+// Describe sends nothing: the series depend on the clusters.
 func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads every target. Series that an idle cluster would only show as
-// zero are left out, but for those whose first count matters. Categories and
-// localities are those that the newest config names.
+// Collect reads every target. Series that are zero are left out, unless a rate needs
+// their first increase.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	c.conditions(out)
 	c.recorded(out)
 	c.overload(out)
-	o := &collection{out: out, rest: newSeries(ledger.OverflowCluster), told: make(map[*ledger.Totals]bool)}
-	all := c.state.ledger.Hosted().Sorted()
+	o := &collection{out: out, rest: newSeries(ledger.OverflowCluster), emitted: make(map[*ledger.Totals]bool)}
 	var members []*ledger.Cluster
-	for _, t := range all {
+	for _, t := range c.state.ledger.Hosted().Sorted() {
 		if t.Unrouted != nil {
 			o.unrouted(t.Unrouted)
 		}
 		for _, m := range t.View().Sorted() {
-			if m.Known() { // names that only callers know make no series
+			if m.Known() { // a name that only picks have makes no series
 				members = append(members, m)
 			}
 		}
@@ -118,7 +112,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		o.once(m.Totals, m.ClusterConfig(), stale[m.Totals], m.Own)
 	}
 	for _, m := range members {
-		for _, l := range m.Leaves { // that picks reach in no other way
+		for _, l := range m.Leaves { // of leaves that no target has on its own
 			o.once(l.Totals, l.ClusterConfig, m.Stale(), func() (ledger.Leaf, bool) { return l, true })
 		}
 	}
@@ -133,13 +127,13 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 // collection is one scrape.
 type collection struct {
 	out      chan<- prometheus.Metric
-	rest     *series // of all that have none of their own
-	overflow bool    // whether there are such
-	told     map[*ledger.Totals]bool
+	rest     *series // of all clusters without series of their own
+	overflow bool    // there are such clusters
+	emitted  map[*ledger.Totals]bool
 }
 
-// unrouted tells of the picks of a target for which no cluster was chosen, if
-// there were any.
+// unrouted emits the picks of a target for which no cluster was chosen, if there are
+// any.
 func (o *collection) unrouted(a *ledger.Record) {
 	if !a.OwnSeries {
 		o.overflow = true
@@ -152,7 +146,7 @@ func (o *collection) unrouted(a *ledger.Record) {
 	s.emit(o.out)
 }
 
-// inTarget tells of a cluster in one target.
+// inTarget emits the series of a cluster in one target.
 func (o *collection) inTarget(m *ledger.Cluster) {
 	summary := m.Target.Channel.ClusterSummary(m.Name)
 	if !m.OwnSeries {
@@ -167,13 +161,13 @@ func (o *collection) inTarget(m *ledger.Cluster) {
 	s.emit(o.out)
 }
 
-// once tells of a cluster whatever its targets, the first time. own returns the
-// leaf that the cluster is itself, if it is one.
+// once emits the series of a cluster for all its targets, in the first call for it. own
+// returns the cluster as a leaf, if it is one.
 func (o *collection) once(c *ledger.Totals, cc *resource.ClusterConfig, stale bool, own func() (ledger.Leaf, bool)) {
-	if o.told[c] {
+	if o.emitted[c] {
 		return
 	}
-	o.told[c] = true
+	o.emitted[c] = true
 	l, isLeaf := own()
 	if !c.OwnSeries {
 		o.overflow = true
@@ -183,12 +177,12 @@ func (o *collection) once(c *ledger.Totals, cc *resource.ClusterConfig, stale bo
 	s := newSeries(c.Name)
 	s.ended(&c.Outcomes)
 	s.ejected(&c.Ejections)
-	if cc != nil && cc.Cluster != nil && cc.Cluster.OutlierDetection != nil { // so that the first is a rise from zero
+	if cc != nil && cc.Cluster != nil && cc.Cluster.OutlierDetection != nil { // the first increase is from zero
 		s.add(ejectionsFamily, 0, "true")
 		s.add(ejectionsFamily, 0, "false")
 	}
 	s.held(c, l, isLeaf)
-	if at := ledger.Updated(cc); !at.IsZero() { // else nobody has had the cluster yet
+	if at := ledger.Updated(cc); !at.IsZero() {
 		s.add(updatedFamily, float64(at.UnixMilli())/1000)
 	}
 	s.add(staleFamily, Flag(stale))
@@ -212,7 +206,7 @@ func (c *collector) conditions(out chan<- prometheus.Metric) {
 	}
 }
 
-// recorded emits how much memory the history uses, where one is kept.
+// recorded emits how much memory the history uses, if it is enabled.
 func (c *collector) recorded(out chan<- prometheus.Metric) {
 	if store := c.history.store; store != nil {
 		usage := store.Usage()
@@ -221,7 +215,7 @@ func (c *collector) recorded(out chan<- prometheus.Metric) {
 	}
 }
 
-// overload emits which resources are lacking.
+// overload emits which resources lbd lacks.
 func (c *collector) overload(out chan<- prometheus.Metric) {
 	lacking := make(map[overload.Resource]bool)
 	for _, st := range c.state.options.Overload.Current() {
@@ -232,13 +226,6 @@ func (c *collector) overload(out chan<- prometheus.Metric) {
 	}
 }
 
-var stateLabels = map[connectivity.State]string{
-	connectivity.Ready:            "ready",
-	connectivity.Connecting:       "connecting",
-	connectivity.Idle:             "idle",
-	connectivity.TransientFailure: "transient_failure",
-}
-
 var outcomeLabels = [...]string{
 	policy.OutcomeSuccess:   "success",
 	policy.OutcomeError:     "error",
@@ -246,7 +233,7 @@ var outcomeLabels = [...]string{
 	policy.OutcomeExpired:   "expired",
 }
 
-// Flag is the value of a series that is either on, 1, or off, 0.
+// Flag returns 1 for true, and 0 for false.
 func Flag(on bool) float64 {
 	if on {
 		return 1
@@ -254,7 +241,7 @@ func Flag(on bool) float64 {
 	return 0
 }
 
-// picked adds what happened in a target.
+// picked adds the counts of one target.
 func (s *series) picked(c *ledger.Counts, target string) {
 	s.add(picksFamily, 0, target, string(ledger.OK))
 	for r, n := range c.Picks.Read() {
@@ -285,7 +272,7 @@ func (s *series) ejected(by *ledger.Tally[bool]) {
 	}
 }
 
-// held adds how much there is now.
+// held adds the leases and requests in flight.
 func (s *series) held(c *ledger.Totals, l ledger.Leaf, isLeaf bool) {
 	s.add(leasesFamily, float64(c.Leases.Load()))
 	if isLeaf {
@@ -295,15 +282,14 @@ func (s *series) held(c *ledger.Totals, l ledger.Leaf, isLeaf bool) {
 	}
 }
 
-// inTree adds what cannot be summed over clusters: what is no number of things, and
-// counts under names that clusters choose or that go with them.
+// inTree adds the series that cannot be summed over clusters.
 func (s *series) inTree(m *ledger.Cluster, summary policy.Summary) {
 	target := m.Target.Label
 	for _, state := range []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure} {
-		s.add(stateFamily, Flag(state == summary.State), target, stateLabels[state])
+		s.add(stateFamily, Flag(state == summary.State), target, strings.ToLower(state.String()))
 	}
 	s.add(priorityFamily, float64(summary.Priority), target)
-	if len(summary.Priorities) > 1 { // so that the first switch is a rise from zero
+	if len(summary.Priorities) > 1 { // the first increase is from zero
 		for _, reason := range policy.SwitchReasons {
 			s.add(switchesFamily, 0, target, string(reason))
 		}
@@ -315,8 +301,8 @@ func (s *series) inTree(m *ledger.Cluster, summary policy.Summary) {
 	})
 }
 
-// drops adds the drop categories, where there are any. One that is there twice
-// drops twice, each time of what is left, and is counted once.
+// drops adds the drop categories. A category that is listed twice drops twice, the second
+// time from the remaining picks, and has one series.
 func (s *series) drops(l ledger.Leaf) {
 	all := dropStates(l)
 	if len(all) > 0 {
@@ -335,8 +321,8 @@ func (s *series) drops(l ledger.Leaf) {
 	}
 }
 
-// endpoints adds the endpoints by priority and state. How many are READY in the
-// priority in use is always there.
+// endpoints adds the endpoints by priority and state. READY endpoints of the priority in
+// use always have a series.
 func (s *series) endpoints(m *ledger.Cluster, summary policy.Summary, target string) {
 	if m.ClusterConfig().Err != nil {
 		return

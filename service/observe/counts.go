@@ -8,16 +8,16 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// ClusterCounts is what happens to a cluster, in numbers. What only grows is
-// counted since the process began, or the target has the cluster.
+// ClusterCounts are the counters of a cluster. Those that only grow begin with the
+// process, or when the target gets the cluster.
 type ClusterCounts struct {
 	Time    time.Time `json:"time"` // when it was read
 	Cluster string    `json:"cluster"`
 	// Target is the xds target in whose tree Picks and Localities are counted;
 	// empty for the cluster's own. All else is of the whole process.
 	Target string `json:"target"`
-	// Picks counts the picks by result: ok, or the code of the refusal. Of a
-	// cluster without metrics of its own only ok is told.
+	// Picks counts the picks by result: ok, or the code of the refusal. A cluster
+	// without metrics of its own has only ok.
 	Picks map[string]uint64 `json:"picks"`
 	// Drops counts the picks that were dropped, by category; those of an AGGREGATE
 	// are its leaves' together.
@@ -31,13 +31,13 @@ type ClusterCounts struct {
 	Leaves []LeafCounts `json:"leaves,omitempty"`
 	// Leases are those that are held now.
 	Leases int64 `json:"leases"`
-	// Localities are those of the cluster's configuration, in order; absent in
-	// what is told of all clusters.
+	// Localities are those of the cluster's configuration, in order; absent in a watch
+	// of all clusters.
 	Localities []LocalityPicks `json:"localities,omitempty"`
 }
 
-// LeafCounts is what a leaf of an AGGREGATE drops and refuses, whoever picks from
-// it.
+// LeafCounts counts what a leaf of an AGGREGATE drops and refuses, for all clusters and
+// targets that pick from it.
 type LeafCounts struct {
 	Name          string            `json:"name"`
 	Drops         map[string]uint64 `json:"drops"`
@@ -52,16 +52,15 @@ type BreakerFill struct {
 	Open        bool   `json:"open"`
 }
 
-// LocalityPicks counts the good picks of a locality of a priority. One that left
-// the configuration and comes back begins at zero.
+// LocalityPicks counts the successful picks of a locality of a priority. A locality that
+// leaves the configuration and comes back begins at zero.
 type LocalityPicks struct {
 	Priority int      `json:"priority"`
 	Locality Locality `json:"locality"`
 	Picks    uint64   `json:"picks"`
 }
 
-// counted reads what is counted of the member, with or without its localities,
-// and leaves the time out.
+// counted reads the counters of a cluster, with or without its localities. Time is zero.
 func counted(m *ledger.Cluster, withLocalities bool) ClusterCounts {
 	out := ClusterCounts{
 		Cluster: m.Name, Target: m.Target.Label, Leases: m.Totals.Leases.Load(),
@@ -80,7 +79,7 @@ func counted(m *ledger.Cluster, withLocalities bool) ClusterCounts {
 		b, drops := l.Breaker(), dropStates(l)
 		fill := BreakerFill{InFlight: b.InFlight, MaxRequests: b.MaxRequests, Open: b.Open()}
 		out.CircuitBroken += b.Rejected
-		for i, d := range drops { // a category that is there twice counts for both
+		for i, d := range drops { // a category that is listed twice has one counter
 			if !slices.ContainsFunc(drops[:i], func(o DropState) bool { return o.Category == d.Category }) {
 				out.Drops[d.Category] += d.Dropped
 			}

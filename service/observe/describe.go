@@ -12,7 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// describe joins what a cluster is configured with and what its tree says.
+// describe joins the configuration of a cluster and the description of its tree.
 func (s *State) describe(m *ledger.Cluster, root policy.Node, endpoints bool) *ClusterState {
 	out := &ClusterState{
 		ClusterSummary: summarize(m),
@@ -51,8 +51,7 @@ func (s *State) describe(m *ledger.Cluster, root policy.Node, endpoints bool) *C
 	return out
 }
 
-// connectMode is how a cluster's endpoints are connected to, and how long it can
-// take to notice that one is lost.
+// connectMode returns the ConnectMode and NoticeTime of a ClusterState.
 func (s *State) connectMode(c *resource.Cluster) (mode, notice string) {
 	m := c.Connect
 	if m == resource.ConnectDefault {
@@ -65,7 +64,7 @@ func (s *State) connectMode(c *resource.Cluster) (mode, notice string) {
 	return string(m), notice
 }
 
-// securityOf is nil where connections are plain.
+// securityOf returns nil for connections without TLS.
 func securityOf(s *resource.Security) *SecurityState {
 	if s == nil {
 		return nil
@@ -87,8 +86,8 @@ func policyName(p resource.Policy) string {
 	return string(p.Name) + "/" + policyName(*p.Child)
 }
 
-// priorities joins what was configured, unhealthy endpoints and all, with what
-// the tree says of it: those of the cluster, or of its leaves in a row.
+// priorities joins the configured priorities, including unhealthy endpoints, with the
+// tree's description: those of the cluster, or of its leaves in a row.
 func priorities(m *ledger.Cluster, root policy.Node, endpoints bool) []PriorityState {
 	nodes := prioritiesOf(root)
 	leaves := m.LeafNames()
@@ -96,7 +95,7 @@ func priorities(m *ledger.Cluster, root policy.Node, endpoints bool) []PriorityS
 		nodes = flattenLeaves(nodes, leaves)
 	}
 	out := []PriorityState{}
-	for i, leaf := range leaves { // one at least of each leaf
+	for i, leaf := range leaves { // each leaf has at least one
 		out = append(out, newPriority(i, leaf))
 	}
 	for priority, l := range m.Localities() {
@@ -136,7 +135,7 @@ func locality(l *resource.LocalityEndpoints, picks uint64, endpoints bool) Local
 	return s
 }
 
-// fill adds to a priority what the tree says of it.
+// fill adds the tree's description to a priority.
 func fill(p *PriorityState, n policy.PriorityNode) {
 	p.InUse, p.Why, p.Started = n.InUse, n.Why, n.Started
 	p.State = n.Child.State.String()
@@ -175,7 +174,7 @@ func fill(p *PriorityState, n policy.PriorityNode) {
 	}
 }
 
-// fillTogether adds to a locality what a policy over all localities says.
+// fillTogether adds the description of a policy over all localities to a locality.
 func fillTogether(p *PriorityState, l *LocalityState, over policy.Node) {
 	l.State = over.State.String()
 	share := 0.0
@@ -193,8 +192,8 @@ func fillTogether(p *PriorityState, l *LocalityState, over policy.Node) {
 	fillEndpoints(l, over, share)
 }
 
-// fillEndpoints adds to a locality's endpoints what their policy says, which has
-// a share of all picks itself.
+// fillEndpoints adds the description of their policy to a locality's endpoints. share is
+// the policy's part of all picks.
 func fillEndpoints(l *LocalityState, of policy.Node, share float64) {
 	if l.Endpoints == nil {
 		return
@@ -222,8 +221,7 @@ func fillEndpoints(l *LocalityState, of policy.Node, share float64) {
 	}
 }
 
-// find returns the first description, from the top along the children, that
-// has what is wanted.
+// find returns the first wanted description, from the top along the children.
 func find(n policy.Node, wanted func(policy.Node) bool) policy.Node {
 	for !wanted(n) && n.Child != nil {
 		n = *n.Child

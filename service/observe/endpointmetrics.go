@@ -16,15 +16,15 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// MaxEndpointsWithSeries is how many endpoints have series of their own.
+// MaxEndpointsWithSeries is the maximum number of endpoints with series.
 const MaxEndpointsWithSeries = 100_000
 
-// endpointsTimeout is how long the series of a cluster's endpoints wait for its
-// tree. A scrape has ten seconds where nobody set it otherwise.
+// endpointsTimeout is the limit on waiting for one tree. Prometheus's default timeout of
+// a scrape is 10 s.
 const endpointsTimeout = time.Second
 
-// The series of an endpoint. Its state has one series, not one for each state
-// that it is not in: there are many endpoints, and sums over state are the same.
+// The series of an endpoint. There are many endpoints, so the states that an endpoint
+// is not in have no series.
 var (
 	endpointStateFamily = Gauge("lbd_endpoint_state",
 		"1 for the current state of the endpoint: ready, connecting, idle, transient_failure, unhealthy or ejected. Other states have no series.",
@@ -39,10 +39,10 @@ var (
 		"1 if endpoints are missing because there are more than 100000 or a cluster did not answer in time, else 0.")
 )
 
-// EndpointMetrics returns the series of endpoints as they are now, in a registry
-// apart: of the first MaxEndpointsWithSeries, by the names of their clusters,
-// then of those of xds targets. What is left out, because there are more, a tree
-// does not answer in time or ctx ends, is told by lbd_endpoint_series_truncated.
+// EndpointMetrics returns the current series of endpoints: of the first
+// MaxEndpointsWithSeries, in the order of cluster names, then of xds targets.
+// lbd_endpoint_series_truncated is 1 if some are left out because there are more, a tree
+// does not answer in time, or ctx ends.
 func (m *Metrics) EndpointMetrics(ctx context.Context) prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.state.endpointSeries(ctx, m.maxEndpoints))
@@ -52,7 +52,7 @@ func (m *Metrics) EndpointMetrics(ctx context.Context) prometheus.Gatherer {
 // endpointSeries are the series of one scrape.
 type endpointSeries []prometheus.Metric
 
-// Describe sends nothing: which series there are depends on the endpoints.
+// Describe sends nothing: the series depend on the endpoints.
 func (endpointSeries) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the series.
@@ -62,10 +62,10 @@ func (e endpointSeries) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// endpointSeries builds the series of at most so many endpoints.
-func (s *State) endpointSeries(ctx context.Context, most int) endpointSeries {
+// endpointSeries returns the series of at most limit endpoints.
+func (s *State) endpointSeries(ctx context.Context, limit int) endpointSeries {
 	var all endpointSeries
-	left, truncated := most, false
+	left, truncated := limit, false
 	for _, t := range s.ledger.Hosted().Sorted() {
 		members := slices.DeleteFunc(t.View().Sorted(), func(m *ledger.Cluster) bool { return !hasEndpoints(m) })
 		if len(members) == 0 {
@@ -109,8 +109,7 @@ func describeWithin(ctx context.Context, t *ledger.Target, timeout time.Duration
 	return t.Channel.Describe(ctx)
 }
 
-// appendSeries adds the series of a cluster's endpoints, as far as there is room
-// for left more endpoints.
+// appendSeries adds the series of at most left endpoints of a cluster.
 func appendSeries(all endpointSeries, c *ClusterState, left int) (_ endpointSeries, stillLeft int, complete bool) {
 	add := func(f *Family, v float64, labels ...string) { all = append(all, f.Metric(v, labels...)) }
 	for _, p := range c.Priorities {

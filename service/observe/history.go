@@ -14,27 +14,27 @@ import (
 // DefaultHistoryBytes is the default budget of the history of all clusters.
 const DefaultHistoryBytes = 64 << 20
 
-// History is what happened to clusters lately. Its recorder reads the counters that picks count in anyway.
+// History records the counters of clusters every second.
 type History struct {
 	// Fixed after build.
 	ledger *ledger.Ledger
-	store  *history.Store // nil where no history is kept
+	store  *history.Store // nil if the history is disabled
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	// Its goroutine's only: of the last step, and of the one before, to be used again.
+	// Its goroutine's only: of the last step, and a map to reuse.
 	last, spare map[*ledger.Record]recorded
 }
 
-// recorded is what the recorder remembers of an account.
+// recorded is what the recorder remembers of a record.
 type recorded struct {
 	seen  bool
-	picks uint64 // how many there were in all
+	picks uint64 // the total
 }
 
-// NewHistory keeps the history of the clusters of a ledger in so many bytes; 0 is
-// [DefaultHistoryBytes], and a negative number keeps none.
+// NewHistory returns the history of the clusters of a ledger, with a budget of memory; 0
+// is [DefaultHistoryBytes], and a negative number disables it.
 func NewHistory(l *ledger.Ledger, bytes int) *History {
 	h := &History{ledger: l, stop: func() {}, last: make(map[*ledger.Record]recorded), spare: make(map[*ledger.Record]recorded)}
 	switch {
@@ -46,7 +46,7 @@ func NewHistory(l *ledger.Ledger, bytes int) *History {
 	return h
 }
 
-// Start records every second from now on, until Close.
+// Start records every second until Close.
 func (h *History) Start() {
 	if h.store == nil {
 		return
@@ -56,7 +56,7 @@ func (h *History) Start() {
 	h.running.Go(func() { h.run(ctx) })
 }
 
-// Close ends what Start began.
+// Close ends the recording.
 func (h *History) Close() {
 	h.stop()
 	h.running.Wait()
@@ -77,7 +77,7 @@ func (h *History) run(ctx context.Context) {
 	}
 }
 
-// step records a step of every cluster that was picked from.
+// step records a step of every cluster.
 func (h *History) step(now time.Time) {
 	h.store.Record(now, func(to *history.Recorder) {
 		for t := range h.ledger.Hosted().All() {
@@ -105,7 +105,7 @@ func (h *History) record(to *history.Recorder, m *ledger.Cluster) {
 	}
 	c := to.Begin(name, last.picks == 0)
 	defer to.End(c)
-	if !last.seen { // the cluster may have been removed and be back
+	if !last.seen { // the cluster may have been removed and added again
 		c.Restart()
 	}
 	if m.OwnSeries {
@@ -125,8 +125,8 @@ func (h *History) record(to *history.Recorder, m *ledger.Cluster) {
 	}
 }
 
-// picked is how many picks there were of the cluster; of one without metrics of
-// its own, only the good ones.
+// picked returns the total of a cluster's picks; without metrics of its own, of the
+// successful ones.
 func picked(m *ledger.Cluster) uint64 {
 	if m.OwnSeries {
 		return m.Picks.Total()

@@ -1,26 +1,26 @@
 package observe
 
 import (
+	"slices"
 	"time"
 
 	"github.com/lbd-dev/lbd/service/history"
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
-// ClusterHistory is what happened to a cluster lately, in steps.
+// ClusterHistory is the history of a cluster, in steps.
 type ClusterHistory struct {
 	Cluster string `json:"cluster"`
 	// Target is the xds target in whose tree picks are counted; empty for the
 	// cluster's own.
 	Target string `json:"target"`
 	Step   string `json:"step" enums:"1s,10s"`
-	// Segments are in order of time. Nothing is known of the time between two of
-	// them: the cluster or lbd was not there.
+	// Segments are in order of time. Between two of them, the cluster did not exist or
+	// lbd did not run.
 	Segments []HistorySegment `json:"segments"`
 }
 
-// HistorySegment is a time without a gap. Each list in it has one number for each
-// step.
+// HistorySegment is a time without a gap. Each list has one number for each step.
 type HistorySegment struct {
 	// Start is when the first step ended; the next one ended a step later.
 	Start time.Time `json:"start"`
@@ -58,16 +58,16 @@ type HistoryRequest struct {
 	Cluster string
 	// Target is as in [State.Cluster].
 	Target string
-	// Since leaves out what ended before it; zero is for all that is kept.
+	// Since leaves out steps that ended before; zero is all.
 	Since time.Time
-	// Step is history.Fine or history.Coarse; zero is for the finest that goes back
-	// to Since.
+	// Step is history.Fine or history.Coarse; zero is the finest that goes back to
+	// Since.
 	Step time.Duration
 }
 
-// Of returns what happened to a cluster lately. A cluster that is no more has
-// its history for as long as it is kept; one that was never picked from has none.
-// It fails with UnknownCluster and UnknownTarget.
+// Of returns the history of a cluster. A removed cluster keeps its history until it is
+// evicted; a cluster without picks has none. It fails with UnknownCluster and
+// UnknownTarget.
 func (h *History) Of(r HistoryRequest) (*ClusterHistory, error) {
 	coarse := r.Step == history.Coarse || r.Step == 0 && time.Since(r.Since) > history.FineSpan
 	name := history.Name{Cluster: r.Cluster}
@@ -111,7 +111,7 @@ func segmentOf(series []history.Series, samples []history.Sample) HistorySegment
 	for i, s := range series {
 		switch s.Kind {
 		case history.Picks:
-			if list := column(samples, i); s.Name == string(ledger.OK) || happened(list) {
+			if list := column(samples, i); s.Name == string(ledger.OK) || slices.Max(list) > 0 {
 				out.Picks[s.Name] = list
 			}
 		case history.Drops:
@@ -147,13 +147,4 @@ func column(samples []history.Sample, series int) []uint64 {
 		out[i] = s.Values[series]
 	}
 	return out
-}
-
-func happened(list []uint64) bool {
-	for _, n := range list {
-		if n > 0 {
-			return true
-		}
-	}
-	return false
 }

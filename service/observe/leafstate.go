@@ -9,8 +9,7 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
-// leafStates describes the leaves of an AGGREGATE: what is configured, what is
-// counted, and what the tree says of them.
+// leafStates describes the leaves of an AGGREGATE.
 func (s *State) leafStates(m *ledger.Cluster, root policy.Node) []LeafState {
 	nodes := make(map[string]policy.PriorityNode)
 	for _, n := range prioritiesOf(root) {
@@ -37,7 +36,7 @@ func (s *State) leafStates(m *ledger.Cluster, root policy.Node) []LeafState {
 	return out
 }
 
-// breakerState is the circuit breaker of a leaf now.
+// breakerState returns the circuit breaker of a leaf.
 func breakerState(l ledger.Leaf) *BreakerState {
 	b := l.Breaker()
 	out := &BreakerState{InFlight: b.InFlight, MaxRequests: b.MaxRequests, LimitFrom: "default", Open: b.Open(), Rejected: b.Rejected}
@@ -47,7 +46,7 @@ func breakerState(l ledger.Leaf) *BreakerState {
 	return out
 }
 
-// dropStates are a leaf's drop categories, in order.
+// dropStates returns a leaf's drop categories, in order.
 func dropStates(l ledger.Leaf) []DropState {
 	if l.Assignment == nil {
 		return []DropState{}
@@ -60,7 +59,7 @@ func dropStates(l ledger.Leaf) []DropState {
 	return out
 }
 
-// leafState is the connectivity state in which a leaf is shown.
+// leafState returns the connectivity state that is shown for a leaf.
 func leafState(n policy.PriorityNode) connectivity.State {
 	if n.Skipped != nil {
 		return connectivity.TransientFailure

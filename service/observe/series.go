@@ -13,18 +13,18 @@ type Family struct {
 	labels int
 }
 
-// Counter returns the family of a counter. Its question is its help.
-func Counter(name, question string, labels ...string) *Family {
-	return &Family{prometheus.NewDesc(name, question, labels, nil), prometheus.CounterValue, len(labels)}
+// Counter returns the family of a counter.
+func Counter(name, help string, labels ...string) *Family {
+	return &Family{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue, len(labels)}
 }
 
-// Gauge returns the family of a gauge. Its question is its help.
-func Gauge(name, question string, labels ...string) *Family {
-	return &Family{prometheus.NewDesc(name, question, labels, nil), prometheus.GaugeValue, len(labels)}
+// Gauge returns the family of a gauge.
+func Gauge(name, help string, labels ...string) *Family {
+	return &Family{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue, len(labels)}
 }
 
-// Metric is one series of the family, now. One that cannot be made is a fault
-// that a scrape tells of beside all others.
+// Metric returns one series of the family. An invalid one makes the scrape report an
+// error, and leaves the other series.
 func (f *Family) Metric(v float64, labels ...string) prometheus.Metric {
 	for i := range labels {
 		labels[i] = valid(labels[i])
@@ -36,21 +36,19 @@ func (f *Family) Metric(v float64, labels ...string) prometheus.Metric {
 	return m
 }
 
-// valid makes a label of a name that nobody judged: what a management server
-// sends.
+// valid returns a name of a management server, which nothing has validated, as a label.
 func valid(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// maxLabels is how many labels a series has, at most, after the cluster.
+// maxLabels is the maximum number of labels of a series after the cluster.
 const maxLabels = 3
 
-// seriesKey names a series of a cluster.
+// seriesKey identifies a series of a cluster.
 type seriesKey struct {
 	family *Family
 	labels [maxLabels]string
 }
 
-// series are those of one cluster, or of several together: what comes to the
-// same labels is summed.
+// series are those of one cluster, or the sums of those of several.
 type series struct {
 	cluster string
 	values  map[seriesKey]float64

@@ -17,14 +17,14 @@ type StateOptions struct {
 	Logger *slog.Logger
 	Events *Events
 	Ledger *ledger.Ledger
-	// Overload knows what lbd itself lacks; nil knows of nothing.
+	// Overload reports what lbd itself lacks; it may be nil.
 	Overload *overload.Monitor
 	// ConnectMode stands for the empty mode.
 	ConnectMode resource.ConnectMode
 	// Name and Version are those of the daemon.
 	Name, Version string
-	// Hosts returns a function that lists what hosts a target. It fails while what was
-	// pushed is still being loaded.
+	// Hosts returns a function that lists what hosts a target. It fails while pushed
+	// resources are being loaded.
 	Hosts func() (func(target string) []Host, error)
 	// Draining ends when the daemon drains, and every wait for a change with it.
 	Draining context.Context
@@ -37,14 +37,14 @@ type State struct {
 	options StateOptions
 	ledger  *ledger.Ledger
 	started time.Time
-	waiting *prometheus.GaugeVec // who waits for changes, by kind
+	waiting *prometheus.GaugeVec // requests that wait for changes, by kind
 	unwatch func()               // ends the reports of shortages
 
 	shortages  shortages
 	conditions conditions
 }
 
-// NewState returns the state of what o names, until Close.
+// NewState returns a State. It must be closed.
 func NewState(o StateOptions) *State {
 	s := &State{options: o, ledger: o.Ledger, started: time.Now().UTC()}
 	s.waiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -59,5 +59,5 @@ func NewState(o StateOptions) *State {
 	return s
 }
 
-// Close ends what NewState began.
+// Close ends the reports of shortages.
 func (s *State) Close() { s.unwatch() }

@@ -13,21 +13,20 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TargetSummary is one xds target in short.
+// TargetSummary is the summary of an xds target.
 type TargetSummary struct {
 	Name string `json:"name"` // xds:///orders
-	// State is the connectivity state of all its clusters together, as a gRPC
-	// channel has it.
+	// State is the connectivity state of all its clusters together, as in a gRPC
+	// channel.
 	State string `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE"`
-	// Error is why every pick fails: there is no Listener, or there are no
-	// routes.
+	// Error is why every pick fails: the Listener or the routes do not exist.
 	Error string `json:"error,omitempty"`
-	// Pending is true until its routes are known for the first time: picks queue.
+	// Pending is true until its routes are known for the first time. Picks wait.
 	Pending bool `json:"pending,omitempty"`
 	// HostedBy is what hosts the target: --target, PUT /v1/targets, a Listener
 	// that was pushed, one of the resource directory.
 	HostedBy []Host `json:"hosted_by" enums:"flag,api,push,file"`
-	// Clusters is how many its routes lead to.
+	// Clusters is the number of clusters of its routes.
 	Clusters   int   `json:"clusters"`
 	Generation int64 `json:"generation"`
 }
@@ -43,7 +42,7 @@ const (
 	HostFile Host = "file" // a Listener of the resource directory
 )
 
-// Holds says what holds the target.
+// Holds says why the target is hosted.
 func (h Host) Holds() string {
 	switch h {
 	case HostFlag:
@@ -57,25 +56,22 @@ func (h Host) Holds() string {
 	}
 }
 
-// TargetState is one xds target with what its picks are routed by.
+// TargetState is one xds target with its routes.
 type TargetState struct {
 	TargetSummary
 	// AmbientErrors are the resources of a management server that the target and its
-	// clusters use in spite of an error; absent where there are none.
+	// clusters use in spite of an error.
 	AmbientErrors []AmbientError `json:"ambient_errors,omitempty"`
-	// Listener and Routes are what the target is found by; absent where there are
-	// none.
-	Listener *Origin `json:"listener,omitempty"`
-	// RouteConfiguration is where the routes come from: the Listener, where they
-	// are inline.
+	Listener      *Origin        `json:"listener,omitempty"`
+	// RouteConfiguration is the Listener if the routes are inline.
 	RouteConfiguration *Origin `json:"route_configuration,omitempty"`
-	// VirtualHost is the one that fits the target's name best.
+	// VirtualHost is the best match for the target's name.
 	VirtualHost *VirtualHostState `json:"virtual_host,omitempty"`
-	// ClusterStates are the clusters that routes lead to, by name.
+	// ClusterStates are the clusters of the routes, by name.
 	ClusterStates []ClusterSummary `json:"cluster_states"`
 }
 
-// Origin is a resource, and where it comes from.
+// Origin is a resource and its source.
 type Origin struct {
 	Resource string `json:"resource" example:"Listener/orders"`
 	Source   string `json:"source" enums:"push,file,ads,cache"`
@@ -88,25 +84,24 @@ type Origin struct {
 type VirtualHostState struct {
 	Name    string   `json:"name"`
 	Domains []string `json:"domains"`
-	// Routes are tried in order; the first that matches is taken.
+	// Routes are tried in order. The first match is used.
 	Routes []RouteState `json:"routes"`
 }
 
 // RouteState is one route.
 type RouteState struct {
 	Name string `json:"name,omitempty"`
-	// Match says in words which requests it takes.
+	// Match describes the requests that match.
 	Match string `json:"match" example:"prefix \"/orders\", header tenant: exact \"a\""`
 	// Clusters are drawn by weight.
 	Clusters []RouteCluster `json:"clusters"`
-	// Hash says in words what the request's hash is made of, in order.
+	// Hash describes the parts of the request's hash, in order.
 	Hash []string `json:"hash,omitempty"`
-	// Unsupported is what lbd cannot do with the requests that the route takes:
-	// their picks fail.
+	// Unsupported is what lbd does not support. Picks of matching requests fail.
 	Unsupported string `json:"unsupported,omitempty"`
 }
 
-// RouteCluster is a cluster that a route leads to.
+// RouteCluster is a cluster of a route.
 type RouteCluster struct {
 	Name   string `json:"name"`
 	Weight uint32 `json:"weight"`
@@ -114,7 +109,7 @@ type RouteCluster struct {
 	Share float64 `json:"share"`
 }
 
-// Targets returns every xds target in short, in the order of their names.
+// Targets returns the summaries of all xds targets, by name.
 func (s *State) Targets() ([]TargetSummary, error) {
 	hosts, err := s.options.Hosts()
 	if err != nil {
@@ -175,8 +170,8 @@ func summarizeTarget(t *ledger.Target, v *ledger.View, hosts []Host) TargetSumma
 	return out
 }
 
-// Unusable says why no pick of a target can be answered, and with which code: who
-// asks for a target that has no Listener has most likely its name wrong.
+// Unusable returns the error of all picks of a target: UnknownTarget if it has no
+// Listener, because its name is probably wrong.
 func Unusable(err *lb.TargetError) (code fault.Code, detail string) {
 	code, detail = fault.NoReadyEndpoint, err.Error()
 	missing, ok := errors.AsType[*resolver.NotFoundError](err)
@@ -218,7 +213,7 @@ func RouteStateOf(r *resource.Route) RouteState {
 	return out
 }
 
-// HashWords says what a hash policy hashes.
+// HashWords describes what a hash policy hashes.
 func HashWords(p *resource.HashPolicy) string {
 	var words strings.Builder
 	if p.Header == "" {
