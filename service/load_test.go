@@ -7,7 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
 )
@@ -90,37 +89,4 @@ func TestLoadsWeighPicks(t *testing.T) {
 		synctest.Wait()
 		shares(90/110., 20/110., took+"18.2% of the turns by its weight of 20 from loads (")
 	})
-}
-
-// TestBadLoads: a load that is none ends no lease.
-func TestBadLoads(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	out, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := out.Picks[0].Lease.ID
-	for says, load := range map[string]picks.Load{
-		"load.cpu_utilization is -0.1: it must not be negative":         {CPUUtilization: -0.1},
-		"load.mem_utilization is -1: it must not be negative":           {MemUtilization: -1},
-		"load.application_utilization is NaN: it must be a finite":      {ApplicationUtilization: math.NaN()},
-		"load.rps_fractional is +Inf: it must be a finite number":       {RPSFractional: math.Inf(1)},
-		"load.eps is -1e-09: it must not be negative":                   {EPS: -1e-9},
-		`load.utilization["queue"] is -1: it must not be negative`:      {Utilization: map[string]float64{"a": 1, "queue": -1}},
-		`load.request_cost["cpu"] is -Inf: it must be a finite number`:  {RequestCost: map[string]float64{"cpu": math.Inf(-1)}},
-		`load.named_metrics["cold"] is NaN: it must be a finite number`: {NamedMetrics: map[string]float64{"cold": math.NaN()}},
-	} {
-		if _, err := s.EndLease(id, picks.Success, &load); code(err) != fault.InvalidArgument || !strings.HasPrefix(err.Error(), says) {
-			t.Errorf("%v, want: %s", err, says)
-		}
-	}
-	if l, err := s.Lease(id); err != nil || l.State != "held" {
-		t.Errorf("the lease: %+v, %v", l, err)
-	}
-	if l, err := s.EndLease(id, picks.Success, &picks.Load{
-		CPUUtilization: 1.5, NamedMetrics: map[string]float64{"celsius": -40}, RequestCost: map[string]float64{"balance": -1},
-	}); err != nil || l.Outcome != picks.Success {
-		t.Errorf("a load that is one: %+v, %v", l, err)
-	}
 }
