@@ -285,7 +285,7 @@ func TestAClusterOfTargetsOnlyIsListed(t *testing.T) {
 	if c, err := s.Cluster(t.Context(), "a", "", true); err != nil || c.Target != "xds:///shop" || !strings.Contains(c.Error, "is not known") {
 		t.Errorf("got %+v, %v", c, err)
 	}
-	if _, err := pick(s, picks.Request{Cluster: "a"}); code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), "part of xds:///shop") {
+	if _, err := pick(s, picks.Request{Cluster: "a"}); code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), "is only in xds:///shop") {
 		t.Errorf("got %v", err)
 	}
 }

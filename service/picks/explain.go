@@ -14,11 +14,10 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Step is one step of a pick's decision. Which of the parts is set is told by
-// Step.
+// Step is one step of a pick's decision. Step names the part that is set.
 type Step struct {
 	Step string `json:"step" enums:"route,cluster,leaf,priority,drop,circuit_breaker,locality,endpoint,opaque,queued,failure"`
-	// Says tells the step in a sentence.
+	// Says describes the step in a sentence.
 	Says     string        `json:"says"`
 	Route    *RouteStep    `json:"route,omitempty"`
 	Cluster  *ClusterStep  `json:"cluster,omitempty"`
@@ -48,7 +47,7 @@ type ClusterStep struct {
 }
 
 // LeafStep is the leaf of an AGGREGATE that is in use, and why each leaf before it is
-// not. The drops and the circuit breaker that the pick met are this leaf's.
+// not. Drops and circuit breaker of the pick are this leaf's.
 type LeafStep struct {
 	Cluster    string           `json:"cluster"`
 	State      string           `json:"state"`
@@ -81,8 +80,7 @@ type PassedOver struct {
 	Why     string `json:"why"`
 }
 
-// DropStep is one drop category's draw: a number in [0, 1,000,000) that drops
-// where it is below per_million.
+// DropStep is one drop category's draw in [0, 1,000,000). Below per_million it drops.
 type DropStep struct {
 	Category   string `json:"category"`
 	PerMillion uint64 `json:"per_million"`
@@ -101,7 +99,7 @@ type BreakerStep struct {
 type LocalityStep struct {
 	// Candidates lists 100 of the localities in the draw at most.
 	Candidates []LocalityCandidate `json:"candidates"`
-	// More is how many more there are.
+	// More is the number of candidates that are not listed.
 	More int `json:"more,omitempty"`
 	// Draw is uniform in [0, 1).
 	Draw   float64          `json:"draw"`
@@ -118,7 +116,7 @@ type LocalityCandidate struct {
 // EndpointStep is the choice of the endpoint.
 type EndpointStep struct {
 	Policy string `json:"policy"`
-	// Rotation is how many endpoints take turns, Index the place of the chosen one.
+	// Rotation is the number of endpoints that take turns, Index that of the chosen one.
 	Rotation int `json:"rotation"`
 	Index    int `json:"index"`
 	// Excluded is how many of them the pick excludes; for ring_hash, how many it passed on its way.
@@ -136,8 +134,8 @@ type EndpointStep struct {
 	Detail policy.Detail `json:"detail,omitempty" swaggertype:"object"`
 }
 
-// explain puts the steps of call's decision in the order in which people think
-// of them: the priority before the drops, though its picker comes after.
+// explain returns the steps of call's decision: the priority before the drops, although
+// its picker comes after them.
 func explain(t *ledger.Target, call *policy.Call) []Step {
 	var steps, priority []Step
 	at := 0
@@ -239,7 +237,7 @@ func explainPriority(leaves []string, s policy.PriorityStep) Step {
 	return Step{Step: "priority", Says: says.String(), Priority: p}
 }
 
-// maxListedLocalities is how many candidates an explanation lists.
+// maxListedLocalities is the maximum number of candidates in an explanation.
 const maxListedLocalities = 100
 
 func explainLocality(s policy.LocalityStep) Step {

@@ -15,7 +15,7 @@ import (
 // Outcome is how a leased request ended.
 type Outcome string
 
-// The outcomes. A caller tells one of the first three.
+// The outcomes. Callers report the first three.
 const (
 	Success   Outcome = "success"
 	Failure   Outcome = "error"
@@ -23,8 +23,7 @@ const (
 	Expired   Outcome = "expired"
 )
 
-// Load is what the upstream said of its load with the answer (ORCA's
-// OrcaLoadReport).
+// Load is the load that the upstream reported with its answer (ORCA's OrcaLoadReport).
 type Load struct {
 	CPUUtilization         float64            `json:"cpu_utilization"`
 	MemUtilization         float64            `json:"mem_utilization"`
@@ -36,8 +35,8 @@ type Load struct {
 	NamedMetrics           map[string]float64 `json:"named_metrics"`
 }
 
-// check refuses what is no load: an infinite number, or a negative one where ORCA
-// has none. What costs and named metrics mean is the application's.
+// check rejects a number that is not finite, or negative where ORCA allows none. Costs and
+// named metrics may be negative.
 func (l *Load) check() error {
 	for _, f := range []struct {
 		name  string
@@ -82,7 +81,7 @@ func checkLoad(name string, value float64, unsigned bool) error {
 	}
 }
 
-// report is the load as gRPC's policies take it.
+// report returns the load for gRPC's policies.
 func (l *Load) report() *orcav3.OrcaLoadReport {
 	return &orcav3.OrcaLoadReport{
 		CpuUtilization:         l.CPUUtilization,

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// DefaultMaxLeases is how many leases are held at a time.
+	// DefaultMaxLeases is the default limit on held leases.
 	DefaultMaxLeases = 1_000_000
-	// MaxEndedLeases is how many ended leases are remembered, so that a second
-	// done is answered as the first.
+	// MaxEndedLeases is how many ended leases are remembered, so that a repeated done
+	// gets the same answer.
 	MaxEndedLeases = 65_536
 
 	leaseShards = 64
 )
 
-// errUnfinished is what a foreign policy is told of a request that failed or
-// was given up.
+// errUnfinished is what a foreign policy receives for a request that failed or was
+// abandoned.
 var errUnfinished = errors.New("the request failed")
 
 // held is one lease: a pick whose request is in flight.
@@ -44,11 +44,11 @@ type held struct {
 	timer     *time.Timer
 }
 
-// leases holds what is in flight. A lease ends once: whoever takes it out of
-// its shard's map gives back what it holds.
+// leases has the held leases. A lease ends once: only the caller that removes it from
+// its shard's map releases what it holds.
 type leases struct {
 	max    int64
-	eased  func(*ledger.Record) // told of each lease that ended
+	eased  func(*ledger.Record) // called after each lease that ended
 	count  atomic.Int64
 	closed atomic.Bool
 	shards [leaseShards]leaseShard
@@ -73,7 +73,7 @@ func newLeases(limit int, eased func(*ledger.Record)) *leases {
 	return ls
 }
 
-// shard is where a lease of that id is.
+// shard returns the shard of a lease.
 func (ls *leases) shard(id string) *leaseShard {
 	var h uint32 = 2166136261 // FNV-1a
 	for i := range len(id) {
@@ -82,12 +82,11 @@ func (ls *leases) shard(id string) *leaseShard {
 	return &ls.shards[h%leaseShards]
 }
 
-// grant makes a lease of what call holds. Where it cannot, nothing is held any
-// more.
+// grant makes a lease of what call holds. If it fails, call holds nothing.
 func (ls *leases) grant(a *ledger.Record, call *policy.Call, ttl time.Duration) (*Lease, *fault.Error) {
 	if ls.count.Add(1) > ls.max {
 		ls.refuse(call)
-		e := fault.Errorf(fault.RateLimited, "%d leases are held, the most that are", ls.max)
+		e := fault.Errorf(fault.RateLimited, "lease limit reached (%d)", ls.max)
 		e.RetryAfter = time.Second
 		return nil, e
 	}
@@ -101,7 +100,7 @@ func (ls *leases) grant(a *ledger.Record, call *policy.Call, ttl time.Duration) 
 	defer sh.mu.Unlock()
 	if ls.closed.Load() { // close would miss it
 		ls.refuse(call)
-		return nil, fault.Errorf(fault.ShuttingDown, "no lease is given any more: shutting down")
+		return nil, fault.Errorf(fault.ShuttingDown, "the daemon is shutting down")
 	}
 	a.Totals.Leases.Add(1)
 	sh.held[h.id] = h
@@ -109,13 +108,13 @@ func (ls *leases) grant(a *ledger.Record, call *policy.Call, ttl time.Duration) 
 	return lease, nil
 }
 
-// refuse gives back what call holds, and its place among the leases.
+// refuse releases what call holds, and its place among the leases.
 func (ls *leases) refuse(call *policy.Call) {
 	ls.count.Add(-1)
 	call.Held().Finish(policy.OutcomeExpired, balancer.DoneInfo{Err: errUnfinished})
 }
 
-// expire ends a lease whose time has come, unless it was renewed meanwhile.
+// expire ends a lease at its time, unless it was renewed.
 func (ls *leases) expire(h *held) {
 	sh := ls.shard(h.id)
 	sh.mu.Lock()
@@ -126,12 +125,12 @@ func (ls *leases) expire(h *held) {
 	}
 	sh.mu.Unlock()
 	if late {
-		ls.giveBack(h, end.Outcome, nil)
+		ls.release(h, end.Outcome, nil)
 	}
 }
 
-// end takes h out of the map and remembers how it ended. The caller holds mu,
-// and gives back what h holds once it does not.
+// end removes h from the map and remembers how it ended. The caller holds mu, and
+// releases h after unlocking it.
 func (sh *leaseShard) end(h *held, o Outcome) LeaseState {
 	delete(sh.held, h.id)
 	h.timer.Stop()
@@ -163,9 +162,8 @@ var policyOutcomes = map[Outcome]policy.Outcome{
 	Expired:   policy.OutcomeExpired,
 }
 
-// giveBack returns what h holds, after it was taken out of its shard. load is nil
-// where none was told.
-func (ls *leases) giveBack(h *held, o Outcome, load *Load) {
+// release releases what h holds, after it was removed from its shard. load may be nil.
+func (ls *leases) release(h *held, o Outcome, load *Load) {
 	info := policy.NoInfo
 	if o != Success {
 		info.Err = errUnfinished
@@ -180,7 +178,7 @@ func (ls *leases) giveBack(h *held, o Outcome, load *Load) {
 	ls.eased(h.account)
 }
 
-// close ends every lease, as expired: nobody can tell their end any more.
+// close ends every lease as expired.
 func (ls *leases) close() {
 	ls.closed.Store(true)
 	for i := range ls.shards {
@@ -195,18 +193,18 @@ func (ls *leases) close() {
 		}
 		sh.mu.Unlock()
 		for _, h := range all {
-			ls.giveBack(h, Expired, nil)
+			ls.release(h, Expired, nil)
 		}
 	}
 }
 
 func unknownLease(id string) error {
-	return fault.Errorf(fault.UnknownLease, "lease %q is not known: it never was, or ended long ago, or the daemon was restarted", id)
+	return fault.Errorf(fault.UnknownLease, "lease %q not found: it never existed, ended long ago, or the daemon was restarted", id)
 }
 
-// EndLease ends a lease as its caller tells, with the upstream's load, or nil. A
-// lease that has ended already is answered as it ended. A load that is none ends
-// nothing.
+// EndLease ends a lease with an outcome and the upstream's load, which may be nil. For a
+// lease that has ended, it returns how it ended. It does not end a lease if the load is
+// invalid.
 func (s *Picker) EndLease(id string, o Outcome, load *Load) (LeaseState, error) {
 	if load != nil {
 		if err := load.check(); err != nil {
@@ -226,11 +224,11 @@ func (s *Picker) EndLease(id string, o Outcome, load *Load) (LeaseState, error) 
 	}
 	state := sh.end(h, o)
 	sh.mu.Unlock()
-	s.leases.giveBack(h, o, load)
+	s.leases.release(h, o, load)
 	return state, nil
 }
 
-// RenewLease gives a held lease a new end, ttl from now.
+// RenewLease makes a held lease expire ttl from now.
 func (s *Picker) RenewLease(id string, ttl time.Duration) (LeaseState, error) {
 	sh := s.leases.shard(id)
 	sh.mu.Lock()
@@ -249,7 +247,7 @@ func (s *Picker) RenewLease(id string, ttl time.Duration) (LeaseState, error) {
 	return h.state(), nil
 }
 
-// Lease tells what a lease holds, or how it ended.
+// Lease returns what a lease holds, or how it ended.
 func (s *Picker) Lease(id string) (LeaseState, error) {
 	sh := s.leases.shard(id)
 	sh.mu.Lock()
@@ -263,9 +261,8 @@ func (s *Picker) Lease(id string) (LeaseState, error) {
 	return LeaseState{}, unknownLease(id)
 }
 
-// idempotencyKeys remembers the answers to requests that bear a key, so that a
-// repeated request gets the same leases: the last of them, as far back as
-// MaxEndedLeases leases.
+// idempotencyKeys remembers the answers to requests with a key, so that a repeated
+// request gets the same leases. It forgets the oldest above MaxEndedLeases leases.
 type idempotencyKeys struct {
 	mu      sync.Mutex
 	entries map[string]*idempotent
@@ -277,11 +274,11 @@ type idempotencyKeys struct {
 type idempotent struct {
 	request Request
 	done    chan struct{} // closed once answer is set
-	answer  *Picks        // nil where the request failed: the next one tries again
+	answer  *Picks        // nil if the request failed: the next one tries again
 }
 
-// once runs pick for the first request with its key, and answers every later
-// one as the first was. A request that failed leaves no trace.
+// once runs pick for the first request with its key, and returns its answer to all later
+// ones. A request that failed is forgotten.
 func (ls *leases) once(ctx context.Context, r *Request, out *Picks, pick func() error) error {
 	for {
 		e, mine := ls.keys.enter(r)
@@ -319,8 +316,8 @@ func (k *idempotencyKeys) enter(r *Request) (e *idempotent, mine bool) {
 	return e, true
 }
 
-// fill runs pick for the request of e, and answers those who wait for it, even
-// where pick panics.
+// fill runs pick for the request of e, and releases those who wait for it, even if pick
+// panics.
 func (k *idempotencyKeys) fill(r *Request, e *idempotent, out *Picks, pick func() error) error {
 	answered := false
 	defer func() { k.leave(r, e, out, answered) }()
@@ -341,7 +338,7 @@ func (k *idempotencyKeys) leave(r *Request, e *idempotent, out *Picks, answered 
 	answer := *out
 	answer.Picks = slices.Clone(out.Picks)
 	for i := range answer.Picks {
-		answer.Picks[i].Explain = nil // it is large, and nobody needs it twice
+		answer.Picks[i].Explain = nil // it is large
 	}
 	e.answer = &answer
 	k.order = append(k.order, r.IdempotencyKey)
@@ -354,8 +351,7 @@ func (k *idempotencyKeys) leave(r *Request, e *idempotent, out *Picks, answered 
 	}
 }
 
-// sameRequest reports whether two requests ask for the same; how long they would
-// wait for it aside.
+// sameRequest reports whether two requests differ at most in Wait.
 func sameRequest(a, b *Request) bool {
 	return a.Cluster == b.Cluster && a.Target == b.Target && a.Path == b.Path && slices.Equal(a.Headers, b.Headers) &&
 		a.N == b.N && a.TTL == b.TTL && a.Hash == b.Hash &&

@@ -22,17 +22,11 @@ import (
 
 // Limits of picks.
 const (
-	// MaxPicks is the most picks of one request.
-	MaxPicks = 1000
-	// MaxExplain is the most picks of one request that are explained.
-	MaxExplain = 10
-	// MaxWait is the longest that a pick may queue.
-	MaxWait = 60 * time.Second
-	// MaxExclude is the most addresses that a pick may exclude.
-	MaxExclude = 100
-	// MaxHeaders is the most values of headers that a pick may have.
-	MaxHeaders = 100
-	// DefaultTTL and MaxTTL are how long a lease lasts.
+	MaxPicks   = 1000 // of one request
+	MaxExplain = 10   // picks of one request with Explain
+	MaxWait    = 60 * time.Second
+	MaxExclude = 100 // addresses
+	MaxHeaders = 100 // values
 	DefaultTTL = 30 * time.Second
 	MaxTTL     = 10 * time.Minute
 )
@@ -43,43 +37,42 @@ type Request struct {
 	// target, as [TargetName] takes it, whose routes choose the cluster.
 	Cluster string
 	Target  string
-	// Path and Headers are what the routes of Target look at: the path begins
-	// with a slash, names of headers are in lower case.
+	// Path and Headers are what the routes of Target match: the path begins with a slash,
+	// names of headers are in lower case.
 	Path    string
 	Headers []Header
-	// N is how many picks, 1 to MaxPicks; to MaxExplain with Explain.
+	// N is the number of picks, 1 to MaxPicks; to MaxExplain with Explain.
 	N int
-	// Wait is how long the picks may queue, 0 to MaxWait.
+	// Wait is how long the picks may wait together, 0 to MaxWait.
 	Wait         time.Duration
 	WaitForReady bool
 	// Hash is the request hash key, for policies that hash.
 	Hash    string
 	Exclude []string
 	Explain bool
-	// TTL, where positive, makes every pick a lease.
+	// TTL, if positive, makes every pick a lease.
 	TTL time.Duration
-	// IdempotencyKey, of leases, makes a repeated request return the same,
-	// without explanation.
+	// IdempotencyKey makes a repeated request return the same leases, without
+	// explanation.
 	IdempotencyKey string
 }
 
 // Header is one value of a header of the request that a pick is for.
 type Header = resource.Header
 
-// Picks is the answer to a PickRequest.
+// Picks is the answer to a Request.
 type Picks struct {
 	// Cluster and Target are those of the request; one of them is empty.
 	Cluster    string
 	Target     string
 	Generation int64
-	// Stale is true where a management server that is away said what the picks
-	// were made by. Age is then how long ago the cluster became what it is.
+	// Stale is true if the picks used resources of a management server that is
+	// unreachable. Age is then the time since the cluster's last change.
 	Stale bool
 	Age   time.Duration
 	// Picks has at least one.
 	Picks []Pick
-	// Dropped counts the picks of the request that each drop category took;
-	// nil where none did.
+	// Dropped counts the dropped picks by category; nil without any.
 	Dropped map[string]int
 	// CircuitBroken counts those that the circuit breaker refused.
 	CircuitBroken int
@@ -110,9 +103,8 @@ const sampleMask = 255
 
 var callPool sync.Pool // of *policy.Call
 
-// Pick picks r.N times and fills out, whose slice is used again. It fails with
-// what stopped the first pick if none came back. It keeps neither r nor out, nor
-// what they hold.
+// Pick picks r.N times and fills out, whose slice is reused. If no pick succeeds, it
+// returns the error of the first. It keeps no reference to r or out.
 func (s *Picker) Pick(ctx context.Context, r *Request, out *Picks) error {
 	*out = Picks{Cluster: r.Cluster, Picks: out.Picks[:0]}
 	if r.Explain && r.N > MaxExplain {
@@ -190,14 +182,14 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 	}
 }
 
-// putCall takes a call back, and nothing of the request with it.
+// putCall returns a call to the pool, without references to the request.
 func putCall(call *policy.Call) {
 	call.Reset(context.Background())
 	callPool.Put(call)
 }
 
-// pickOne picks once, and makes a lease of the pick where that is asked for. A pick
-// that the tree refuses has its explanation in p.
+// pickOne picks once, and makes a lease of the pick if r has a TTL. p has the explanation
+// also of a refused pick.
 func (s *Picker) pickOne(t *ledger.Target, call *policy.Call, r *Request, wait time.Duration) (p Pick, refused *fault.Error) {
 	call.Cluster = r.Cluster // a target's routes replace it
 	if r.Explain {
@@ -205,7 +197,7 @@ func (s *Picker) pickOne(t *ledger.Target, call *policy.Call, r *Request, wait t
 	}
 	done := false
 	defer func() {
-		if !done { // a panic, of a policy that is not lbd's for one: nothing is held for it
+		if !done { // a policy panicked
 			call.GiveUp()
 		}
 	}()
@@ -233,9 +225,8 @@ func (s *Picker) pickOne(t *ledger.Target, call *policy.Call, r *Request, wait t
 	return p, nil
 }
 
-// successor is the target that a pick goes on with whose own was closed under it:
-// a cluster on demand may be released just when a pick comes for it. It is nil
-// where there is none.
+// successor returns the target for a pick whose own was closed meanwhile, such as an
+// on-demand cluster that was just released; or nil.
 func (s *Picker) successor(t *ledger.Target, r *Request, refused *fault.Error) *ledger.Target {
 	if refused == nil || !errors.Is(refused, lb.ErrClosed) || s.draining.Err() != nil {
 		return nil
@@ -247,7 +238,7 @@ func (s *Picker) successor(t *ledger.Target, r *Request, refused *fault.Error) *
 	return next
 }
 
-// decide asks the target's picker, and sees how long that takes.
+// decide calls the target's picker, and measures a sample of the calls.
 func (s *Picker) decide(t *ledger.Target, call *policy.Call, wait time.Duration) error {
 	sampled := rand.Uint64()&sampleMask == 0
 	var start time.Time
@@ -264,10 +255,10 @@ func (s *Picker) decide(t *ledger.Target, call *policy.Call, wait time.Duration)
 	return err
 }
 
-// refusal says in the service's terms why a pick failed.
+// refusal returns the error of a pick as a fault.
 func (s *Picker) refusal(t *ledger.Target, call *policy.Call, err error) *fault.Error {
 	e := &fault.Error{Detail: err.Error(), Cluster: call.Cluster, Target: t.Label}
-	if refused, ok := errors.AsType[*policy.Refusal](err); ok { // the most frequent, and the cheapest
+	if refused, ok := errors.AsType[*policy.Refusal](err); ok { // the most frequent
 		e.Code, e.Category = refusalCodes[refused.Kind], refused.Category
 		if e.Code == fault.CircuitBroken {
 			s.breakers.BreakerFull(t.Cluster(call.Cluster))
@@ -278,7 +269,7 @@ func (s *Picker) refusal(t *ledger.Target, call *policy.Call, err error) *fault.
 	return e
 }
 
-// failed gives e its code, and says more where more is known.
+// failed sets the code of e, and adds details.
 func (s *Picker) failed(e *fault.Error, t *ledger.Target, call *policy.Call, err error) {
 	var (
 		noRoute   *lb.RouteError
@@ -306,7 +297,7 @@ func (s *Picker) failed(e *fault.Error, t *ledger.Target, call *policy.Call, err
 			e.Detail = withNote(t, call.Cluster, e.Detail)
 		}
 		if t.Label == "" && !t.Cluster(call.Cluster).Known() {
-			e.Detail = fmt.Sprintf("cluster %q is not known yet: the management server has not told of it within %v", call.Cluster, timeout.Wait)
+			e.Detail = fmt.Sprintf("cluster %q is not known yet: the management server sent no answer within %v", call.Cluster, timeout.Wait)
 		}
 		for _, lacking := range s.overload.Current() {
 			if lacking.Resource != overload.APIConnections { // which keeps no dial waiting
@@ -339,8 +330,8 @@ var refusalCodes = map[policy.Kind]fault.Code{
 	policy.KindAllExcluded:    fault.AllExcluded,
 }
 
-// shed counts a refusal that concerns one pick alone. It reports false for one
-// that the next pick of the request would meet as well.
+// shed counts a refusal of a single pick. It reports false for an error that the next
+// pick of the request would have as well.
 func (out *Picks) shed(e *fault.Error) bool {
 	switch e.Code {
 	case fault.Dropped:

@@ -10,14 +10,14 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
-// Options are what picks need from around them.
+// Options are the dependencies of a Picker.
 type Options struct {
 	Ledger   *ledger.Ledger
 	Breakers Breakers
 	// Demand asks a management server for a cluster that is not hosted, and returns the
 	// target whose picks wait for the answer; nil without a management server.
 	Demand func(cluster string) (*ledger.Target, error)
-	// MaxLeases bounds the leases held at a time; 0 is DefaultMaxLeases.
+	// MaxLeases is the limit on held leases; 0 is DefaultMaxLeases.
 	MaxLeases int
 	Overload  *overload.Monitor
 	Registry  *prometheus.Registry
@@ -25,7 +25,7 @@ type Options struct {
 	Draining context.Context
 }
 
-// Breakers takes what picks and leases do to circuit breakers.
+// Breakers is notified when circuit breakers may have changed.
 type Breakers interface {
 	// BreakerFull is called when the circuit breaker of a cluster refused a pick.
 	BreakerFull(c *ledger.Cluster)
@@ -60,7 +60,7 @@ func New(o Options) *Picker {
 // Close ends all leases.
 func (s *Picker) Close() { s.leases.close() }
 
-// metrics holds what picks count as it happens.
+// metrics are the histograms that picks observe.
 type metrics struct {
 	pickDuration prometheus.Histogram
 	pickWait     prometheus.Histogram
@@ -83,7 +83,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	return m
 }
 
-// targetOf returns the target that is to pick.
+// targetOf returns the target of a request.
 func (s *Picker) targetOf(r *Request) (*ledger.Target, error) {
 	if r.Target != "" {
 		return s.targets.XDSTarget(r.Target)
@@ -98,7 +98,7 @@ func (s *Picker) targetOf(r *Request) (*ledger.Target, error) {
 	}
 	err := ledger.UnknownCluster(r.Cluster)
 	if in := h.LivesIn(r.Cluster); in != nil {
-		err.Detail = fmt.Sprintf("cluster %q is part of %s only: ask with target=, whose routes choose it", r.Cluster, in[0])
+		err.Detail = fmt.Sprintf("cluster %q is only in %s: set target=, whose routes choose the cluster", r.Cluster, in[0])
 	}
 	return nil, err
 }
