@@ -57,15 +57,16 @@ func TestDaemonHasConditionsOfAllSources(t *testing.T) {
 	if !slices.Equal(health, want) {
 		t.Errorf("got  %q\nwant %q", health, want)
 	}
-	series := "# HELP lbd_conditions Daemon-wide problems now, by kind, as GET /v1/daemon lists them.\n# TYPE lbd_conditions gauge\n"
+	var series strings.Builder
+	series.WriteString("# HELP lbd_conditions Daemon-wide problems now, by kind, as GET /v1/daemon lists them.\n# TYPE lbd_conditions gauge\n")
 	for _, kind := range observe.ConditionKinds {
 		n := 0
 		if slices.Contains(kinds, string(kind)) {
 			n = 1
 		}
-		series += fmt.Sprintf("lbd_conditions{kind=%q} %d\n", kind, n)
+		fmt.Fprintf(&series, "lbd_conditions{kind=%q} %d\n", kind, n)
 	}
-	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(series), "lbd_conditions"); err != nil {
+	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(series.String()), "lbd_conditions"); err != nil {
 		t.Error(err)
 	}
 }
