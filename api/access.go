@@ -3,12 +3,12 @@ package api
 import (
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
 )
 
 // The codes of requests whose caller may not make them.
@@ -20,6 +20,8 @@ const (
 
 // permission is what a route requires of its caller.
 type permission struct {
+	// set is false for the zero value, which no route has.
+	set bool
 	// role is required; 0 for routes that anybody may call, who may have wrong
 	// credentials, too.
 	role  access.Roles
@@ -33,13 +35,15 @@ const (
 	// named is that of the path parameter name. Routes without a scope are about all
 	// clusters: callers that may not see all are rejected.
 	named scope = iota + 1
-	// filtered is what the handler chooses with [mayUse].
+	// namedTarget is that of the path parameter name, which names a target.
+	namedTarget
+	// filtered is what the handler chooses with [mayUseCluster] and [mayUseTarget].
 	filtered
 )
 
 // as returns a router for routes that require a role.
 func (r router) as(role access.Roles) *router {
-	r.permission.role = role
+	r.permission = permission{set: true, role: role}
 	return &r
 }
 
@@ -74,12 +78,15 @@ func (e *endpoint) authorize(w *recorder, r *http.Request, now time.Time) error 
 		return nil
 	}
 	switch e.permission.scope {
-	case named:
+	case named, namedTarget:
 		name, err := pathName(r, "name")
 		if err != nil {
 			return err
 		}
-		return mayUse(w, name)
+		if e.permission.scope == namedTarget {
+			return mayUseTarget(w, name)
+		}
+		return mayUseCluster(w, name)
 	case filtered:
 		return nil
 	default:
@@ -99,7 +106,7 @@ func loadsPage(p listen.Policy, err error) error {
 // hasRole reports whether the caller of the request that w answers has a role.
 func hasRole(w http.ResponseWriter, role access.Roles) bool {
 	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-	return listen.Require(rec.caller, rec.policy, role) == nil
+	return rec.caller != nil && listen.Require(rec.caller, rec.policy, role) == nil
 }
 
 // callerOf returns the caller of the request that w answers.
@@ -107,20 +114,26 @@ func callerOf(w http.ResponseWriter) *access.Caller {
 	return w.(*recorder).caller //nolint:errcheck // handlers are called with no other
 }
 
-// mayUse returns an error if the caller of the request that w answers may not see
-// a cluster or target. It does not depend on whether that exists.
-func mayUse(w http.ResponseWriter, name string) error {
-	if c := callerOf(w); !maySee(c, name) {
+// mayUseCluster returns an error if the caller of the request that w answers may not see a
+// cluster. It does not depend on whether the cluster exists.
+func mayUseCluster(w http.ResponseWriter, name string) error {
+	if c := callerOf(w); !c.MaySee(name) {
 		return refusal(permissionDenied, "%s may not use %q", c.Name, clip(name))
 	}
 	return nil
 }
 
-// maySee reports whether a caller may see a cluster, or a target by its full or
-// its short name.
-func maySee(c *access.Caller, name string) bool {
-	return c.MaySee(strings.TrimPrefix(name, "xds:///"))
+// mayUseTarget is mayUseCluster for a target, however its name is spelled. Patterns match the
+// name without xds:///. An empty name is no target.
+func mayUseTarget(w http.ResponseWriter, name string) error {
+	if c := callerOf(w); name != "" && !c.MaySee(ledger.TargetKey(name)) {
+		return refusal(permissionDenied, "%s may not use %q", c.Name, clip(name))
+	}
+	return nil
 }
+
+// seesAll reports whether the caller of the request that w answers may see every cluster.
+func seesAll(w http.ResponseWriter) bool { return !callerOf(w).Restricted() }
 
 // accessProblem returns the error of a request whose caller may not make it, or
 // nil if err is another one.

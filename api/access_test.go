@@ -156,15 +156,20 @@ func TestRestrictedCaller(t *testing.T) {
 			t.Fatalf("push of %s: %d %s", name, w.Code, w.Body)
 		}
 	}
-	for _, path := range []string{"/pick?cluster=%s", "/pick?target=%s", "/pick?target=xds:///%s", "/v1/clusters/%s", "/v1/clusters/%s/endpoints", "/v1/clusters/%s/history", "/v1/targets/%s", "/v1/clusters/%s/watch"} {
+	for _, path := range []string{"/pick?cluster=%s", "/pick?target=%s", "/pick?target=xds:///%s", "/pick?target=xds:%s", "/v1/targets/xds:%s", "/v1/clusters/%s", "/v1/clusters/%s/endpoints", "/v1/clusters/%s/history", "/v1/targets/%s", "/v1/clusters/%s/watch"} {
 		exists := c.as("restricted", "GET", fmt.Sprintf(path, "secret"), "")
 		missing := c.as("restricted", "GET", fmt.Sprintf(path, "absent"), "")
 		if exists.Code != 403 || exists.Body.String() != strings.ReplaceAll(missing.Body.String(), "absent", "secret") || !strings.Contains(exists.Body.String(), `restricted may not use`) {
 			t.Errorf("%s: %d %s; of a cluster that does not exist: %d %s", path, exists.Code, exists.Body, missing.Code, missing.Body)
 		}
 	}
+	for _, path := range []string{"/v1/clusters/orders?target=%s", "/v1/clusters/orders/history?target=%s", "/v1/clusters/orders/watch?target=xds:%s"} {
+		if w := c.as("restricted", "GET", fmt.Sprintf(path, "secret"), ""); w.Code != 403 || !strings.Contains(w.Body.String(), "restricted may not use") {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
 	for path, want := range map[string]int{
-		"/pick?cluster=orders": 200, "/pick?cluster=orders-eu": 200, "/v1/clusters/orders": 200, "/v1/clusters/orders/endpoints": 200,
+		"/pick?cluster=orders": 200, "/pick?target=orders": 404, "/pick?cluster=orders-eu": 200, "/v1/clusters/orders": 200, "/v1/clusters/orders/endpoints": 200,
 		"/v1/snapshot": 403, "/v1/events": 403, "/v1/clusters/watch": 403, "/v1/xds": 403, "/v1/files": 403, "/metrics": 403,
 	} {
 		if w := c.as("restricted", "GET", path, ""); w.Code != want {

@@ -63,7 +63,7 @@ func New(o Options) http.Handler {
 		callers: o.Callers,
 		audit:   o.Audit,
 	}
-	pick, read, push, admin, pages := r.as(access.Pick), r.as(access.Read), r.as(access.Push), r.as(access.Admin), r.as(access.Dashboard)
+	pick, read, push, admin, pages, public := r.as(access.Pick), r.as(access.Read), r.as(access.Push), r.as(access.Admin), r.as(access.Dashboard), r.as(0)
 
 	p := &pickHandlers{service: o.Service}
 	pick.of(filtered).get("/pick", p.get)
@@ -86,9 +86,9 @@ func New(o Options) http.Handler {
 
 	t := &targets{service: o.Service}
 	read.of(filtered).get("/v1/targets", t.list)
-	read.of(named).get("/v1/targets/{name}", t.get)
-	push.of(named).put("/v1/targets/{name}", t.put)
-	push.of(named).delete("/v1/targets/{name}", t.delete)
+	read.of(namedTarget).get("/v1/targets/{name}", t.get)
+	push.of(namedTarget).put("/v1/targets/{name}", t.put)
+	push.of(namedTarget).delete("/v1/targets/{name}", t.delete)
 	x := &xds{service: o.Service}
 	read.get("/v1/xds", x.get)
 
@@ -115,18 +115,18 @@ func New(o Options) http.Handler {
 	read.get("/v1/events", v.list)
 	read.get("/v1/events/watch", v.watch)
 	h := &health{service: o.Service}
-	r.get("/livez", h.live)
-	r.get("/readyz", h.ready)
+	public.get("/livez", h.live)
+	public.get("/readyz", h.ready)
 	m := newExposition(o.Service.Registry(), o.Service, o.Logger)
 	r.as(access.Metrics).get("/metrics", m.get)
 	r.as(access.Metrics).get("/metrics/endpoints", m.getEndpoints)
 	d := contract(o.OpenAPI)
-	r.get("/openapi.yaml", d.get)
+	public.get("/openapi.yaml", d.get)
 	b := newDashboard(o.Dashboard)
 	pages.get("/", b.getHome)
 	pages.get("/assets/{file}", b.getAsset)
 	n := newProblemTypes()
-	r.get("/problems/{code}", n.get)
+	public.get("/problems/{code}", n.get)
 	i := newPages()
 	pages.get("/docs", i.getDocs)
 	pages.get("/docs/{file}", i.getFile)

@@ -89,6 +89,9 @@ func (c *clusters) get(w http.ResponseWriter, r *http.Request) error {
 			return v.duration(&wait, 0, MaxPoll)
 		}},
 	)
+	if err == nil {
+		err = mayUseTarget(w, target)
+	}
 	switch {
 	case err != nil:
 		return err

@@ -62,7 +62,7 @@ func writeChecks(w http.ResponseWriter, r *http.Request, name string, checks []s
 			status, verdict = http.StatusServiceUnavailable, "failed"
 		}
 		fmt.Fprintf(&b, "[%c]%s", mark, c.Name)
-		if c.Detail != "" && hasRole(w, access.Read) {
+		if c.Detail != "" && hasRole(w, access.Read) && seesAll(w) {
 			b.WriteString(": " + strings.ReplaceAll(c.Detail, "\n", " "))
 		}
 		b.WriteByte('\n')

@@ -33,6 +33,9 @@ func (c *clusters) history(w http.ResponseWriter, r *http.Request) error {
 		parameter{name: "since", set: func(v value) string { return v.past(&request.Since) }},
 		parameter{name: "step", set: func(v value) string { return v.step(&request.Step) }},
 	)
+	if err == nil {
+		err = mayUseTarget(w, request.Target)
+	}
 	if err != nil {
 		return err
 	}

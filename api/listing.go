@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/ledger"
 )
 
 // listing selects a part of a list that is sorted by name.
@@ -30,7 +31,7 @@ func readListing(w http.ResponseWriter, query string) (l listing, err error) {
 func part[S any](l listing, all []S, name func(S) string) (page []S, next string) {
 	page = []S{}
 	for _, s := range all {
-		if name(s) <= l.after || !strings.HasPrefix(name(s), l.prefix) || !maySee(l.caller, name(s)) {
+		if name(s) <= l.after || !strings.HasPrefix(name(s), l.prefix) || !l.caller.MaySee(ledger.TargetKey(name(s))) {
 			continue
 		}
 		if l.limit > 0 && len(page) == l.limit {

@@ -227,7 +227,10 @@ func (p *pickHandlers) read(w http.ResponseWriter, s *picking, query string, lea
 	case q.Target != "" && q.Path == "":
 		q.Path = "/"
 	}
-	return mayUse(w, q.Cluster+q.Target) // one of them is empty
+	if q.Cluster != "" {
+		return mayUseCluster(w, q.Cluster)
+	}
+	return mayUseTarget(w, q.Target)
 }
 
 // idempotencyKey returns the Idempotency-Key header; empty if absent.

@@ -44,6 +44,9 @@ func (r *router) put(pattern string, h handler)    { r.route(http.MethodPut, pat
 func (r *router) delete(pattern string, h handler) { r.route(http.MethodDelete, pattern, h) }
 
 func (r *router) route(method, pattern string, h handler) {
+	if !r.permission.set {
+		panic(pattern + " requires nothing of its caller: add it to a router of as()")
+	}
 	r.mux.Method(method, pattern, &endpoint{
 		handle: h, router: r, series: r.metrics.of(pattern, method), permission: r.permission,
 	})

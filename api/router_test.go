@@ -26,7 +26,7 @@ func serve(h handler) (w *httptest.ResponseRecorder, log string, aborted any) {
 		mux: chi.NewRouter(), logger: slog.New(slog.NewTextHandler(&b, nil)),
 		metrics: newMetrics(prometheus.NewRegistry()), origins: http.NewCrossOriginProtection(),
 	}
-	r.get("/x", h)
+	r.as(0).get("/x", h)
 	w = httptest.NewRecorder()
 	func() {
 		defer func() { aborted = recover() }()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
@@ -52,10 +53,32 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 		_, _ = b.WriteString("retry: 1000\n\n")
 		writeMessage(b, heartbeat())
 	})
+	ctx, cancel := whileValid(r.Context(), callerOf(w))
+	defer cancel()
 	for err == nil {
-		err = out.next(r.Context(), watch)
+		err = out.next(ctx, watch)
 	}
 	return nil // the response has begun: the end of the stream is the only possible report
+}
+
+// whileValid returns a context that ends when the identity of the caller does: when it expires or
+// is revoked.
+func whileValid(ctx context.Context, c *access.Caller) (context.Context, context.CancelFunc) {
+	end := c.Expires
+	if end.IsZero() {
+		end = time.Now().Add(100 * 365 * 24 * time.Hour)
+	}
+	ctx, cancel := context.WithDeadline(ctx, end)
+	if c.Revoked() != nil {
+		go func() {
+			select {
+			case <-c.Revoked():
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, cancel
 }
 
 // messageWriter writes messages with a deadline.

@@ -85,6 +85,9 @@ func (c *clusters) watch(w http.ResponseWriter, r *http.Request) error {
 		parameter{name: "target", set: func(v value) string { return v.name(&target) }},
 		parameter{name: "endpoints", set: func(v value) string { return v.boolean(&endpoints) }},
 	)
+	if err == nil {
+		err = mayUseTarget(w, target)
+	}
 	if err != nil {
 		return err
 	}

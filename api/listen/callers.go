@@ -53,7 +53,9 @@ type RoleError struct {
 
 // NeedsIdentity reports whether another caller could make the request on the same
 // listener.
-func (e *RoleError) NeedsIdentity() bool { return e.Caller.Name == "" && e.Policy.Roles.Has(e.Missing) }
+func (e *RoleError) NeedsIdentity() bool {
+	return e.Policy.Identities && e.Caller.Name == "" && e.Policy.Roles.Has(e.Missing)
+}
 
 func (e *RoleError) Error() string {
 	required := fmt.Sprintf("role %v is required", e.Missing)
@@ -111,6 +113,9 @@ var local = Policy{Roles: access.All, Anonymous: access.All, Local: true}
 // may do what the request asks for: who sends them expects them to be checked.
 func (c *Callers) Identify(r *http.Request, now time.Time) (*access.Caller, Policy, error) {
 	policy := local
+	if c != nil {
+		policy = Policy{} // of a request that came through no Listener
+	}
 	if l, ok := r.Context().Value(listenerKey{}).(*Listener); ok {
 		policy = l.Policy
 	}

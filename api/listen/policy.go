@@ -22,6 +22,8 @@ type Policy struct {
 	// Limited are the roles that a caller would have if the listener were local, or
 	// had TLS and its callers an identity.
 	Limited access.Roles
+	// Identities says that callers can have an identity.
+	Identities bool
 	// Local says that only processes of this machine reach the listener.
 	Local bool
 }
@@ -29,7 +31,7 @@ type Policy struct {
 // Policy returns the policy of a listener. identities says that callers can have
 // an identity; insecure lifts the limits beyond loopback.
 func (s *Spec) Policy(identities, insecure bool) Policy {
-	p := Policy{Roles: s.Roles, Local: s.IsLocal()}
+	p := Policy{Roles: s.Roles, Identities: identities, Local: s.IsLocal()}
 	limited := !p.Local && !insecure
 	if limited && !s.TLS {
 		p.Roles &= unsafeRoles

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/lbd-dev/lbd/service/access"
@@ -21,12 +20,22 @@ type TLSFiles struct {
 }
 
 // Open reads the files, and reads them again when they change. While they are
-// invalid, the last valid version stays in use.
+// invalid, or the certificate has expired, the last valid version stays in use.
+//
+// An expired certificate is no error here: other listeners do not need it.
 func (f TLSFiles) Open(logger *slog.Logger, transient func(error) bool) (*access.Reloading[*tls.Config], error) {
+	started := false
 	return access.Reload(access.ReloadOptions[*tls.Config]{
-		Name:      "certificates of the listeners",
-		Read:      f.read,
-		Load:      func(contents [][]byte) (*tls.Config, error) { return f.config(contents, time.Now()) },
+		Name: "certificates of the listeners",
+		Read: f.read,
+		Load: func(contents [][]byte) (*tls.Config, error) {
+			c, err := f.config(contents)
+			if err == nil && started {
+				err = f.Expired(c, time.Now())
+			}
+			started = true
+			return c, err
+		},
 		Logger:    logger,
 		Transient: transient,
 	})
@@ -42,17 +51,17 @@ func ServerConfig(current func() *tls.Config) *tls.Config {
 }
 
 func (f TLSFiles) read() (contents [][]byte, err error) {
-	certificate, err := os.ReadFile(f.Certificate)
+	certificate, err := access.ReadFile(f.Certificate)
 	if err != nil {
 		return nil, err
 	}
-	key, err := access.SecretFile(f.Key).Read()
+	key, err := access.ReadSecret(f.Key)
 	if err != nil {
 		return nil, err
 	}
 	contents = [][]byte{certificate, key}
 	if f.ClientCA != "" {
-		ca, err := os.ReadFile(f.ClientCA)
+		ca, err := access.ReadFile(f.ClientCA)
 		if err != nil {
 			return nil, err
 		}
@@ -61,13 +70,18 @@ func (f TLSFiles) read() (contents [][]byte, err error) {
 	return contents, nil
 }
 
-func (f TLSFiles) config(contents [][]byte, now time.Time) (*tls.Config, error) {
+// Expired returns an error if the certificate of a configuration has expired.
+func (f TLSFiles) Expired(c *tls.Config, now time.Time) error {
+	if end := c.Certificates[0].Leaf.NotAfter; now.After(end) {
+		return fmt.Errorf("%s: the certificate expired at %s", f.Certificate, end.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+func (f TLSFiles) config(contents [][]byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(contents[0], contents[1])
 	if err != nil {
 		return nil, fmt.Errorf("%s with %s: %w", f.Certificate, f.Key, err)
-	}
-	if end := pair.Leaf.NotAfter; now.After(end) {
-		return nil, fmt.Errorf("%s: the certificate expired at %s", f.Certificate, end.UTC().Format(time.RFC3339))
 	}
 	c := &tls.Config{
 		MinVersion:   tls.VersionTLS12,

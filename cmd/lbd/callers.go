@@ -42,8 +42,7 @@ func newSecurity(c Config, lacks *overload.Monitor, log *slog.Logger) (*security
 		}
 	}
 	if c.TLSCert != "" {
-		files := listen.TLSFiles{Certificate: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA}
-		if s.tls, err = files.Open(log, lacks.ReportIf); err != nil {
+		if s.tls, err = s.files().Open(log, lacks.ReportIf); err != nil {
 			s.close()
 			return nil, fmt.Errorf("--tls-cert, --tls-key, --tls-client-ca: %w", err)
 		}
@@ -69,6 +68,10 @@ func (s *security) reopenAudit(ctx context.Context, signals <-chan os.Signal) {
 			}
 		}
 	}
+}
+
+func (s *security) files() listen.TLSFiles {
+	return listen.TLSFiles{Certificate: s.config.TLSCert, Key: s.config.TLSKey, ClientCA: s.config.TLSClientCA}
 }
 
 func (s *security) close() {
@@ -110,6 +113,9 @@ func (s *security) conditions() []observe.Condition {
 	}
 	if s.tls != nil {
 		since, err := s.tls.Err()
+		if err == nil {
+			err, since = s.files().Expired(s.tls.Current(), time.Now()), s.tls.Current().Certificates[0].Leaf.NotAfter
+		}
 		invalid("--tls-cert", since, err)
 	}
 	if s.audit != nil {
@@ -189,6 +195,7 @@ func (s *security) wrap(l *listen.Listener, counted net.Listener) *listen.Listen
 func specOf(l net.Listener, specs []listen.Spec) listen.Spec {
 	for _, spec := range specs {
 		if serves(l, spec.Address) {
+			spec.Address = printable(l) // a socket may be reachable from more machines than --listen says
 			return spec
 		}
 	}

@@ -112,10 +112,23 @@ func TestTokensOfTheDaemon(t *testing.T) {
 			}
 		}
 	}
+	stream, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/v1/clusters/watch", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream.Header.Set("Authorization", "Bearer "+ci)
+	watch, err := client.Do(stream)
+	if err != nil || watch.StatusCode != http.StatusOK {
+		t.Fatalf("stream: %+v, %v", watch, err)
+	}
+	defer watch.Body.Close()
 	writeSecret(t, file, "tokens: [{}]")
 	awaitStatus("credentials_invalid", 200)
 	writeSecret(t, file, "tokens:\n"+webEntry)
 	awaitStatus("", 401)
+	if _, err := io.Copy(io.Discard, watch.Body); err != nil { // ends
+		t.Errorf("the stream of a caller that was removed: %v", err)
+	}
 	if got, conditions := request(t, client, "GET", p.url+"/readyz?verbose", "", ""); strings.Contains(conditions, "credentials_invalid") {
 		t.Errorf("%d %s", got, conditions)
 	}
@@ -255,7 +268,7 @@ func TestSecurityFlags(t *testing.T) {
 		{"--listen=127.0.0.1:0,roles=root", `unknown role "root"`},
 		{"--tls-cert=" + cert + " --tls-key=" + other, "private key does not match public key"},
 		{"--tokens=" + filepath.Join(dir, "missing"), "no such file"},
-		{"--tokens=" + public, "every user can read it (mode 0644): run chmod o-rwx on it"},
+		{"--tokens=" + public, "every user can read or write it (mode 0644): run chmod o-rwx on it"},
 		{"--allow-host=*", `"*": must be a host name`},
 	} {
 		out, err := command(append([]string{"serve", "--data="}, strings.Fields(c.args)...)...).CombinedOutput()
@@ -265,6 +278,8 @@ func TestSecurityFlags(t *testing.T) {
 	}
 	for _, c := range []struct{ args, want string }{
 		{"--name=a --roles=root", `unknown role "root"`},
+		{"--name=a --expires=-1h", "--expires must be positive"},
+		{"--name=a --expires=0s", "--expires must be positive"},
 		{"--name=a,b --roles=none", "roles: required"},
 		{"", "missing flags: --name=NAME"},
 	} {

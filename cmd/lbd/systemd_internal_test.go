@@ -3,6 +3,9 @@ package main
 import (
 	"net"
 	"testing"
+
+	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/service/access"
 )
 
 // bound is a listener with an address.
@@ -42,6 +45,28 @@ func TestServes(t *testing.T) {
 	} {
 		if got := serves(bound{at: tt.at}, tt.address); got != tt.want {
 			t.Errorf("a listener on %v serves %s: %t, want %t", tt.at, tt.address, got, tt.want)
+		}
+	}
+}
+
+// A socket that other machines reach is not local because --listen names a loopback address.
+func TestSpecOfASocket(t *testing.T) {
+	t.Parallel()
+	specs, err := listen.Parse([]string{"127.0.0.1:80,roles=pick+push"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		at    net.IP
+		local bool
+		roles access.Roles
+	}{
+		{net.IPv6unspecified, false, access.Pick},
+		{net.IPv4(127, 0, 0, 1), true, access.Pick | access.Push},
+	} {
+		spec := specOf(bound{at: &net.TCPAddr{IP: tt.at, Port: 80}}, specs)
+		if p := spec.Policy(false, false); p.Local != tt.local || p.Roles != tt.roles {
+			t.Errorf("a socket on %v: local %v, roles %v; want %v, %v", tt.at, p.Local, p.Roles, tt.local, tt.roles)
 		}
 	}
 }

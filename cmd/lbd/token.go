@@ -18,10 +18,10 @@ type tokenCommand struct {
 }
 
 type newTokenCommand struct {
-	Name     string        `help:"Name of the caller, unique in the identity file" required:"" placeholder:"NAME"`
-	Roles    string        `help:"Roles of the caller: names joined by +, of pick, read, push, admin, metrics, dashboard (default \"${default}\")" default:"pick" placeholder:"ROLES"`
-	Clusters []string      `help:"Pattern of the names of clusters and targets that the caller may use, in which * stands for any characters; repeatable (default all)" placeholder:"PATTERN"`
-	Expires  time.Duration `help:"Time until the token expires, such as 2160h (default never)" placeholder:"DURATION"`
+	Name     string         `help:"Name of the caller, unique in the identity file" required:"" placeholder:"NAME"`
+	Roles    string         `help:"Roles of the caller: names joined by +, of pick, read, push, admin, metrics, dashboard (default \"${default}\")" default:"pick" placeholder:"ROLES"`
+	Clusters []string       `help:"Pattern of the names of clusters and targets that the caller may use, in which * stands for any characters; repeatable (default all)" placeholder:"PATTERN"`
+	Expires  *time.Duration `help:"Time until the token expires, such as 2160h (default never)" placeholder:"DURATION"`
 }
 
 // Run prints the token and the entry.
@@ -29,6 +29,9 @@ func (c *newTokenCommand) Run(app *kong.Kong) error {
 	roles, err := access.ParseRoles(c.Roles)
 	if err != nil {
 		return fmt.Errorf("--roles: %w", err)
+	}
+	if c.Expires != nil && *c.Expires <= 0 {
+		return fmt.Errorf("--expires must be positive, not %v", *c.Expires)
 	}
 	token, hash := access.NewToken()
 	entry := c.entry(roles, hash, time.Now())
@@ -51,8 +54,8 @@ func (c *newTokenCommand) entry(roles access.Roles, hash string, now time.Time) 
 		}
 		fmt.Fprintf(&b, "  clusters: [%s]\n", strings.Join(quoted, ", "))
 	}
-	if c.Expires > 0 {
-		fmt.Fprintf(&b, "  expires: %s\n", now.Add(c.Expires).UTC().Format(time.RFC3339))
+	if c.Expires != nil {
+		fmt.Fprintf(&b, "  expires: %s\n", now.Add(*c.Expires).UTC().Format(time.RFC3339))
 	}
 	return b.String()
 }

@@ -85,7 +85,10 @@ func TestParseRejects(t *testing.T) {
 		"unknown role":      {"tokens: [{name: a, roles: [root], sha256: " + hash + "}]", `tokens[0] (a): roles: unknown role "root"`},
 		"token, not a hash": {"tokens: [{name: a, roles: [pick], sha256: secret}]", "sha256: must be 64 hexadecimal digits"},
 		"no patterns":       {"tokens: [{name: a, roles: [pick], clusters: [], sha256: " + hash + "}]", "clusters: must have 1 to 1000 patterns"},
-		"empty pattern":     {"tokens: [{name: a, roles: [pick], clusters: [''], sha256: " + hash + "}]", "clusters[0]: empty pattern"},
+		"empty pattern":     {"tokens: [{name: a, roles: [pick], clusters: [''], sha256: " + hash + "}]", "clusters[0]: must be a name or a pattern"},
+		"full target name":  {"tokens: [{name: a, roles: [pick], clusters: ['xds:///a'], sha256: " + hash + "}]", "clusters[0]: must be a name or a pattern"},
+		"no value":          {"tokens: [{name: a, roles: [pick], clusters: , sha256: " + hash + "}]", "clusters: no value"},
+		"no time":           {"tokens: [{name: a, roles: [pick], expires: , sha256: " + hash + "}]", "expires: no value"},
 		"duplicate name":    {"tokens: [{name: a, roles: [pick], sha256: " + hash + "}]\nunix_peers: [{name: a, roles: [pick], uid: 1}]", "unix_peers[0] (a): name: is used by another entry"},
 		"duplicate token":   {"tokens: [{name: a, roles: [pick], sha256: " + hash + "}, {name: b, roles: [pick], sha256: " + hash + "}]", "tokens[1] (b): sha256: is the same as of a"},
 		"kind of SAN":       {"certificates: [{name: a, roles: [pick], san: 'ip:10.0.0.1'}]", "san: must be dns:PATTERN or uri:PATTERN"},
@@ -164,9 +167,13 @@ certificates:
 		{&x509.Certificate{DNSNames: []string{"spiffe://prod/billing/eu"}}, ""},
 		{&x509.Certificate{}, ""},
 	} {
+		c.cert.NotAfter = time.Now().Add(time.Hour)
 		got, err := i.Certificate(c.cert, time.Now())
 		if c.want == "" && !errors.Is(err, ErrUnknownCertificate) || c.want != "" && (err != nil || got.Name != c.want) {
 			t.Errorf("Certificate(%v %v) = %v, %v; want %q", c.cert.DNSNames, c.cert.URIs, got, err, c.want)
+		}
+		if _, err := i.Certificate(c.cert, time.Now().Add(2*time.Hour)); err == nil {
+			t.Errorf("Certificate(%v %v) is valid after its end", c.cert.DNSNames, c.cert.URIs)
 		}
 	}
 }

@@ -33,10 +33,32 @@ type file struct {
 
 // grant is what every kind of entry has.
 type grant struct {
-	Name     string    `json:"name"`
-	Roles    []string  `json:"roles"`
-	Clusters *[]string `json:"clusters"`
-	Expires  time.Time `json:"expires"`
+	Name     string   `json:"name"`
+	Roles    []string `json:"roles"`
+	Clusters patterns `json:"clusters"`
+	Expires  expiry   `json:"expires"`
+}
+
+// patterns are those of clusters; nil only if the field is absent.
+type patterns []string
+
+// UnmarshalJSON rejects null, which would mean all clusters.
+func (p *patterns) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return errors.New("clusters: no value; without the field, all clusters match")
+	}
+	return json.Unmarshal(b, (*[]string)(p))
+}
+
+// expiry is a time; zero only if the field is absent.
+type expiry struct{ time.Time }
+
+// UnmarshalJSON rejects null, which would mean never.
+func (e *expiry) UnmarshalJSON(b []byte) error {
+	if string(b) == "null" {
+		return errors.New("expires: no value; without the field, the identity does not expire")
+	}
+	return e.Time.UnmarshalJSON(b)
 }
 
 type tokenEntry struct {
@@ -136,19 +158,19 @@ func (g *grant) caller() (*Caller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("roles: %w", err)
 	}
-	c := &Caller{Name: g.Name, Roles: roles, Expires: g.Expires, revoked: make(chan struct{})}
+	c := &Caller{Name: g.Name, Roles: roles, Expires: g.Expires.Time, revoked: make(chan struct{})}
 	if g.Clusters == nil {
 		return c, nil
 	}
-	if len(*g.Clusters) == 0 || len(*g.Clusters) > maxPatterns {
+	if len(g.Clusters) == 0 || len(g.Clusters) > maxPatterns {
 		return nil, fmt.Errorf("clusters: must have 1 to %d patterns; without the field, all clusters match", maxPatterns)
 	}
-	for n, p := range *g.Clusters {
-		if p == "" {
-			return nil, fmt.Errorf("clusters[%d]: empty pattern", n)
+	for n, p := range g.Clusters {
+		if p == "" || strings.HasPrefix(p, "xds:") {
+			return nil, fmt.Errorf("clusters[%d]: must be a name or a pattern, without xds: for targets", n)
 		}
 	}
-	c.patterns = *g.Clusters
+	c.patterns = g.Clusters
 	return c, nil
 }
 

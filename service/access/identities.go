@@ -80,6 +80,9 @@ func (i *Identities) Certificate(cert *x509.Certificate, now time.Time) (*Caller
 	}
 	for _, entry := range i.certificates {
 		if entry.matches(cert) {
+			if now.After(cert.NotAfter) { // it was valid when the connection began
+				return nil, &ExpiredError{Name: entry.caller.Name, At: cert.NotAfter}
+			}
 			return current(entry.caller, now)
 		}
 	}

@@ -11,42 +11,50 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
 // checkInterval is how often files are checked for changes.
 const checkInterval = time.Second
 
-// othersRead is the permission of users other than the owner and the group to
-// read a file.
-const othersRead = 0o004
+// others are the permissions of users other than the owner and the group to read
+// and to write a file.
+const others = 0o006
 
-// A SecretFile is a file that only its owner and group may read.
-type SecretFile string
+// ReadFile returns the content of a regular file of at most [MaxFileBytes].
+func ReadFile(path string) ([]byte, error) {
+	data, _, err := read(path)
+	return data, err
+}
 
-// Read returns the content of the file. It is an error if other users may read
-// the file, or if it has more than [MaxFileBytes].
-func (f SecretFile) Read() ([]byte, error) {
-	file, err := os.Open(string(f))
+// ReadSecret is ReadFile for a file that only its owner and group may read and write.
+func ReadSecret(path string) ([]byte, error) {
+	data, mode, err := read(path)
+	if err == nil && mode&others != 0 {
+		return nil, fmt.Errorf("%s: every user can read or write it (mode %04o): run chmod o-rwx on it, or set defaultMode of a Kubernetes volume to 0440", path, mode)
+	}
+	return data, err
+}
+
+func read(path string) (data []byte, mode fs.FileMode, err error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe would block
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	info, err := file.Stat()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: string(f), Err: errors.New("not a regular file")}
+		return nil, 0, &fs.PathError{Op: "read", Path: path, Err: errors.New("not a regular file")}
 	}
-	if mode := info.Mode().Perm(); mode&othersRead != 0 {
-		return nil, fmt.Errorf("%s: every user can read it (mode %04o): run chmod o-rwx on it, or set defaultMode of a Kubernetes volume to 0440", f, mode)
-	}
-	data, err := io.ReadAll(io.LimitReader(file, MaxFileBytes+1))
+	data, err = io.ReadAll(io.LimitReader(file, MaxFileBytes+1))
 	if err == nil && len(data) > MaxFileBytes {
-		err = fmt.Errorf("%s: larger than %d bytes", f, MaxFileBytes)
+		err = fmt.Errorf("%s: larger than %d bytes", path, MaxFileBytes)
 	}
-	return data, err
+	return data, info.Mode().Perm(), err
 }
 
 // failure is why the files are not in use.
@@ -72,8 +80,9 @@ type ReloadOptions[T any] struct {
 	Transient func(error) bool
 }
 
-// A Reloading is a value made from files. It is made again within a second when
-// the files change; while they are invalid, the last valid value stays in use.
+// A Reloading is a value made from files. It is made again when the files have
+// changed and two checks have found the same, which takes 2 s at most; while they
+// are invalid, the last valid value stays in use.
 type Reloading[T any] struct {
 	// fixed after Reload
 	options ReloadOptions[T]
@@ -81,7 +90,8 @@ type Reloading[T any] struct {
 	stopped sync.WaitGroup
 
 	// of the goroutine that checks
-	seen [][]byte
+	seen    [][]byte // what the value, or the error of Load, was made of
+	changed [][]byte // what the last check found if it is not seen: it may be incomplete
 
 	value atomic.Pointer[T]
 	err   atomic.Pointer[failure]
@@ -139,15 +149,20 @@ func (r *Reloading[T]) reload() {
 	contents, err := r.options.Read()
 	if err != nil {
 		if r.options.Transient == nil || !r.options.Transient(err) {
-			r.seen = nil // the same content counts as changed when it can be read again
+			r.seen, r.changed = nil, nil // the same content counts as changed when it can be read again
 			r.fail(err)
 		}
 		return
 	}
 	if r.seen != nil && slices.EqualFunc(contents, r.seen, bytes.Equal) {
+		r.changed = nil
 		return
 	}
-	r.seen = contents
+	if r.changed == nil || !slices.EqualFunc(contents, r.changed, bytes.Equal) {
+		r.changed = contents
+		return
+	}
+	r.seen, r.changed = contents, nil
 	v, err := r.options.Load(contents)
 	if err != nil {
 		r.fail(err)
@@ -180,7 +195,7 @@ func Open(path string, logger *slog.Logger, transient func(error) bool) (*Reload
 	return Reload(ReloadOptions[*Identities]{
 		Name: "identity file",
 		Read: func() ([][]byte, error) {
-			data, err := SecretFile(path).Read()
+			data, err := ReadSecret(path)
 			return [][]byte{data}, err
 		},
 		Load: func(contents [][]byte) (*Identities, error) {

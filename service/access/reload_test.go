@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,9 +42,9 @@ func (f *fixture) write(content string, mode os.FileMode) {
 	}
 }
 
-// check lets the file be checked once.
+// check lets the file be checked until a change is in use.
 func (f *fixture) check() {
-	time.Sleep(checkInterval)
+	time.Sleep(2 * checkInterval)
 	synctest.Wait()
 }
 
@@ -86,7 +87,9 @@ func TestReloadKeepsTheLastValidVersion(t *testing.T) {
 		want string
 	}{
 		"invalid":        {func(f *fixture) { f.write("tokens: [{}]", 0o640) }, "tokens[0]"},
-		"world-readable": {func(f *fixture) { f.write(valid, 0o644) }, "every user can read it (mode 0644)"},
+		"world-readable": {func(f *fixture) { f.write(valid, 0o644) }, "every user can read or write it (mode 0644)"},
+		"world-writable": {func(f *fixture) { f.write(valid, 0o602) }, "every user can read or write it (mode 0602)"},
+		"a named pipe":   {func(f *fixture) { _ = errors.Join(os.Remove(f.path), syscall.Mkfifo(f.path, 0o600)) }, "not a regular file"},
 		"removed":        {func(f *fixture) { _ = os.Remove(f.path) }, "no such file"},
 		"a directory":    {func(f *fixture) { _ = errors.Join(os.Remove(f.path), os.Mkdir(f.path, 0o700)) }, "not a regular file"},
 		"too large":      {func(f *fixture) { f.write(strings.Repeat("#", MaxFileBytes+1), 0o640) }, "larger than"},
@@ -103,7 +106,7 @@ func TestReloadKeepsTheLastValidVersion(t *testing.T) {
 					t.Errorf("the token is not valid any more: %v", err)
 				}
 				since, err := f.file.Err()
-				if !contains(err, spoil.want) || !since.Equal(start.Add(checkInterval)) {
+				if !contains(err, spoil.want) || since.Before(start.Add(checkInterval)) || since.After(start.Add(2*checkInterval)) {
 					t.Errorf("Err() = %v since %v; want %q", err, since, spoil.want)
 				}
 				if n := strings.Count(f.log.String(), "level=ERROR"); n != 1 {
@@ -121,6 +124,27 @@ func TestReloadKeepsTheLastValidVersion(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What is being written is read only when it is complete: two checks find the same.
+func TestReloadWaitsForTheWholeFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		whole := "unix_peers: [" + ciEntry + "]\ntokens: [" + webEntry + "]"
+		f := open(t, whole)
+		web, err := f.file.Current().Token("secret", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, _, _ := strings.Cut(whole, "\n")
+		f.write(first, 0o640)
+		time.Sleep(checkInterval)
+		synctest.Wait()
+		f.write(whole+"\n", 0o640)
+		f.check()
+		if again, err := f.file.Current().Token("secret", time.Now()); again != web || err != nil || revoked(web) {
+			t.Errorf("a part of the file was in use: %v, revoked %v", err, revoked(web))
+		}
+	})
 }
 
 func TestReloadDuringAShortage(t *testing.T) {

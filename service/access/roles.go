@@ -10,13 +10,13 @@ type Roles uint8
 
 // The roles. A role is a kind of call, not a rank: none includes another.
 const (
-	// Pick permits picks, and the leases of the caller's own picks.
+	// Pick permits picks, and to renew and end leases by their IDs.
 	Pick Roles = 1 << iota
 	// Read permits to read states, resources, targets, events and files.
 	Read
 	// Push permits to change resources and targets.
 	Push
-	// Admin permits to override guards, and to end leases of other callers.
+	// Admin permits decisions of the operator, such as to apply a held change.
 	Admin
 	// Metrics permits to read metrics.
 	Metrics
