@@ -61,7 +61,7 @@ func (e *RoleError) Error() string {
 	required := fmt.Sprintf("role %v is required", e.Missing)
 	switch {
 	case e.Policy.Limited.Has(e.Missing):
-		return required + ": the listener is reachable from other machines, and has no TLS, or its callers have no identity. " + remedies
+		return required + ": other machines can connect to the listener, and TLS or identities are missing. " + remedies
 	case !e.Policy.Roles.Has(e.Missing):
 		return fmt.Sprintf("%s: the listener has the roles %v", required, e.Policy.Roles)
 	case e.Caller.Name == "":

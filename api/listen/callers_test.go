@@ -222,8 +222,8 @@ func TestRoleErrors(t *testing.T) {
 		{"127.0.0.1:1", web, true, false, "role push is required: web has the roles pick"},
 		{"127.0.0.1:1,roles=pick+read", web, true, false, "role push is required: the listener has the roles pick+read"},
 		{"127.0.0.1:1", nil, true, true, "role push is required: callers without identity have the roles none"},
-		{"0.0.0.0:1", nil, false, false, "role push is required: the listener is reachable from other machines, and has no TLS, or its callers have no identity. Add the option tls and --tokens, or, in a trusted network, --insecure"},
-		{"0.0.0.0:1,tls", nil, false, false, "role push is required: the listener is reachable from other machines"},
+		{"0.0.0.0:1", nil, false, false, "role push is required: other machines can connect to the listener, and TLS or identities are missing. Add the option tls and --tokens, or, in a trusted network, --insecure"},
+		{"0.0.0.0:1,tls", nil, false, false, "role push is required: other machines can connect to the listener"},
 	} {
 		specs, err := Parse([]string{c.spec})
 		if err != nil {

@@ -12,7 +12,7 @@ const unsafeRoles = access.Pick | access.Metrics
 
 // A Policy is what callers may do on one listener.
 type Policy struct {
-	// Roles are those that a caller can have, whoever it is.
+	// Roles are those that any caller can have.
 	Roles access.Roles
 	// Anonymous are the roles of a caller without identity.
 	Anonymous access.Roles
@@ -60,7 +60,7 @@ func (s *Spec) Warning(p Policy, insecure bool) string {
 	case !p.Local && insecure && p.Anonymous&^unsafeRoles != 0:
 		return fmt.Sprintf("--insecure: every caller that reaches %s has the roles %v", s.Address, p.Anonymous)
 	case p.Limited != 0:
-		return fmt.Sprintf("%s is reachable from other machines and has no TLS, or its callers have no identity: roles are limited to %v. %s",
+		return fmt.Sprintf("%s: roles are limited to %v, because other machines can connect and TLS or identities are missing. %s",
 			s.Address, p.Roles&(p.Anonymous|unsafeRoles), remedies)
 	default:
 		return ""

@@ -130,7 +130,7 @@ func (s *security) conditions() []observe.Condition {
 	if s.config.Insecure {
 		all = append(all, observe.Condition{
 			Kind: observe.ConditionInsecure, Since: s.start,
-			Text:   "lbd runs with --insecure: every caller that reaches a listener can do everything that its roles permit.",
+			Text:   "lbd runs with --insecure: roles are not limited on listeners without TLS or identities.",
 			Remedy: "Use --tokens and listeners with the option tls.",
 		})
 	}
