@@ -12,7 +12,7 @@ import (
 type RingWalk struct {
 	// Hash is the request's, 16 hexadecimal digits.
 	Hash string `json:"hash"`
-	// Drawn means that the request has no hash, and Hash is a random one.
+	// Drawn means that the request has no hash, and a random one is used.
 	Drawn bool `json:"drawn"`
 	// Entry is the index of the ring entry that the hash fell on.
 	Entry int `json:"entry"`

@@ -73,8 +73,7 @@ type ClusterState struct {
 	// ConfigSource is the source of the cluster's configuration; default if it was not
 	// configured.
 	ConfigSource string `json:"config_source" enums:"push,file,ads,cache,default"`
-	// Type, Policy, ConnectMode and NoticeTime are absent if the cluster cannot be used:
-	// Error says why. The leaves of an AGGREGATE have the latter three.
+	// Absent if the cluster has an error.
 	Type string `json:"type,omitempty" enums:"EDS,LOGICAL_DNS,AGGREGATE"`
 	// Leaves are the leaf clusters of an AGGREGATE, in order, nested aggregates
 	// flattened. Their drops and circuit breakers count for all clusters and targets.
@@ -126,11 +125,12 @@ type SecurityState struct {
 	// SANs are the accepted names of a certificate, such as exact "orders.example";
 	// absent if every name is accepted.
 	SANs []string `json:"san,omitempty"`
-	// SNI is the server name that is sent; AutoHostSNI sends the endpoint's hostname.
-	// With AutoSANValidation, the certificate must have that name.
-	SNI               string `json:"sni,omitempty"`
-	AutoHostSNI       bool   `json:"auto_host_sni,omitempty"`
-	AutoSANValidation bool   `json:"auto_sni_san_validation,omitempty"`
+	// The server name (SNI) that is sent.
+	SNI string `json:"sni,omitempty"`
+	// The endpoint's hostname is sent as the server name.
+	AutoHostSNI bool `json:"auto_host_sni,omitempty"`
+	// The certificate must have the server name that is sent.
+	AutoSANValidation bool `json:"auto_sni_san_validation,omitempty"`
 }
 
 // DropState is one drop category.

@@ -13,7 +13,7 @@ import (
 type ClusterCounts struct {
 	Time    time.Time `json:"time"` // when it was read
 	Cluster string    `json:"cluster"`
-	// Target is the xds target in whose tree Picks and Localities are counted;
+	// Target is the xds target in whose tree picks and localities are counted;
 	// empty for the cluster's own. All else is of the whole process.
 	Target string `json:"target"`
 	// Picks counts the picks by result: ok, or the code of the refusal. A cluster

@@ -86,12 +86,12 @@ type Event struct {
 	Target string `json:"target,omitempty"`
 	// Says describes the event in a sentence.
 	Says string `json:"says"`
-	// From and To are what changed: connectivity states, priorities, or
-	// management servers.
-	From   string `json:"from,omitempty"`
+	// The previous connectivity state, priority or management server.
+	From string `json:"from,omitempty"`
+	// The new connectivity state, priority or management server.
 	To     string `json:"to,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Leaf is the leaf of the AGGREGATE that Cluster is.
+	// Leaf is the leaf cluster, if the cluster is an AGGREGATE.
 	Leaf string `json:"leaf,omitempty"`
 	// Address is the endpoint's.
 	Address string `json:"address,omitempty"`
@@ -104,11 +104,11 @@ type Event struct {
 	File string `json:"file,omitempty"`
 	// Server is the management server's URI.
 	Server string `json:"server,omitempty"`
-	// Resource is what was rejected, such as "Cluster/orders", and Version the
-	// version_info of its response.
-	Resource string              `json:"resource,omitempty"`
-	Version  string              `json:"version,omitempty"`
-	Changes  []difference.Change `json:"changes,omitempty"`
+	// Resource is what was rejected, such as "Cluster/orders".
+	Resource string `json:"resource,omitempty"`
+	// Version is the version_info of the response that was rejected.
+	Version string              `json:"version,omitempty"`
+	Changes []difference.Change `json:"changes,omitempty"`
 	// Hash identifies the held change.
 	Hash string `json:"hash,omitempty"`
 }

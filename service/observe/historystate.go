@@ -22,16 +22,17 @@ type ClusterHistory struct {
 
 // HistorySegment is a time without a gap. Each list has one number for each step.
 type HistorySegment struct {
-	// Start is when the first step ended; the next one ended a step later.
+	// End of the first step.
 	Start time.Time `json:"start"`
-	// Priority is the priority in use at the end of a step of 1s, and the highest
-	// number within one of 10s; -1 for none, which is higher than any.
+	// Priority is the priority in use at the end of a 1 s sample, and the highest
+	// number during a 10 s sample; -1 if no priority was in use; in 10 s samples, -1 wins over
+	// any priority.
 	Priority []int `json:"priority"`
 	// Picks are those of each step, by result: ok, or the code of the refusal.
 	Picks map[string][]uint64 `json:"picks"`
-	// Drops and Breakers are counted for the whole process, and those of an AGGREGATE
-	// for each leaf.
-	Drops    []DropHistory    `json:"drops"`
+	// Drops are counted for the whole process, and those of an AGGREGATE for each leaf.
+	Drops []DropHistory `json:"drops"`
+	// Breakers are counted like drops.
 	Breakers []BreakerHistory `json:"breakers"`
 }
 

@@ -116,7 +116,7 @@ type LocalityCandidate struct {
 // EndpointStep is the choice of the endpoint.
 type EndpointStep struct {
 	Policy string `json:"policy"`
-	// Rotation is the number of endpoints that take turns, Index that of the chosen one.
+	// Rotation is the number of endpoints that take turns; index is the chosen one's.
 	Rotation int `json:"rotation"`
 	Index    int `json:"index"`
 	// Excluded is how many of them the pick excludes; for ring_hash, how many it passed on its way.

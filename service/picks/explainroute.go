@@ -15,8 +15,8 @@ import (
 type RouteStep struct {
 	Target      string `json:"target"`
 	VirtualHost string `json:"virtual_host"`
-	// Tried lists the last 100 at most of the routes that were looked at, in
-	// order. The request took the last one, unless that has a mismatch.
+	// Tried lists at most the last 100 routes that were compared with the request, in
+	// order: the last one matched, unless it has mismatch.
 	Tried []TriedRoute `json:"tried"`
 	// Earlier is how many routes were tried before those.
 	Earlier int `json:"earlier,omitempty"`
@@ -27,16 +27,16 @@ type RouteStep struct {
 	Draw *float64 `json:"draw,omitempty"`
 	// Clusters are those in the draw.
 	Clusters []observe.RouteCluster `json:"clusters,omitempty"`
-	// Hash is the request's, 16 hexadecimal digits; HashFrom tells whether the
-	// caller gave it, the route's hash policies made it, or it is random for want
-	// of both.
-	Hash     string `json:"hash,omitempty"`
+	// The hash of the request, 16 hexadecimal digits.
+	Hash string `json:"hash,omitempty"`
+	// The source of the hash: it comes from the caller, from the hash policies of the
+	// route, or is random if neither is set.
 	HashFrom string `json:"hash_from,omitempty" enums:"caller,route,random"`
-	// Hashed are the route's hash policies that were asked.
+	// Hashed are the hash policies of the route that were applied.
 	Hashed []HashedPolicy `json:"hashed,omitempty"`
 }
 
-// TriedRoute is a route that was looked at.
+// TriedRoute is a route that was compared with the request.
 type TriedRoute struct {
 	Name  string `json:"name,omitempty"`
 	Match string `json:"match"`
@@ -46,11 +46,10 @@ type TriedRoute struct {
 	Draw *uint32 `json:"draw,omitempty"`
 }
 
-// HashedPolicy is a hash policy that was asked.
+// HashedPolicy is a hash policy that was applied to the request.
 type HashedPolicy struct {
 	Policy string `json:"policy"`
-	// Hash is what it made, 16 hexadecimal digits; absent where the request has
-	// not its header.
+	// Resulting hash, 16 hexadecimal digits; absent if the request lacks the header.
 	Hash string `json:"hash,omitempty"`
 }
 

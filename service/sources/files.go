@@ -45,14 +45,16 @@ type FileState struct {
 	SHA256 string `json:"sha256,omitempty"`
 	// Held is the hash of the change that holds the file.
 	Held string `json:"held,omitempty"`
-	// Error is why the file is bad. KeptLastGood is true if its earlier content is in use,
-	// and Partial if its valid resources are, because no earlier content is known.
-	Error        string          `json:"error,omitempty"`
-	Errors       []fault.Problem `json:"errors,omitempty"`
-	Since        *time.Time      `json:"since,omitempty"`
-	KeptLastGood bool            `json:"kept_last_good,omitempty"`
-	Partial      bool            `json:"partial,omitempty"`
-	Warnings     []fault.Problem `json:"warnings,omitempty"`
+	// Error is why the file is bad.
+	Error  string          `json:"error,omitempty"`
+	Errors []fault.Problem `json:"errors,omitempty"`
+	Since  *time.Time      `json:"since,omitempty"`
+	// KeptLastGood is true if the earlier content of the bad file is in use.
+	KeptLastGood bool `json:"kept_last_good,omitempty"`
+	// Partial is true if the valid resources of the bad file are in use, because no
+	// earlier content is known.
+	Partial  bool            `json:"partial,omitempty"`
+	Warnings []fault.Problem `json:"warnings,omitempty"`
 	// Notes are the values that were filled in because they are absent in the file.
 	Notes []fault.Problem `json:"notes,omitempty"`
 }

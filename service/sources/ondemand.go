@@ -279,7 +279,8 @@ func (d *onDemand) expired(c *demanded, now time.Time, known bool) bool {
 
 // OnDemandState counts clusters on demand.
 type OnDemandState struct {
-	Clusters int `json:"clusters"` // known and unknown ones
+	// Clusters is the sum of known and unknown.
+	Clusters int `json:"clusters"`
 	// Known are those that a management server confirmed, or of which a version is kept;
 	// Max is their limit (--on-demand).
 	Known int `json:"known"`

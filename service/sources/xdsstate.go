@@ -68,7 +68,7 @@ type XDSServer struct {
 	// server until it answers.
 	Targets int `json:"targets"`
 	Waiting int `json:"waiting"`
-	// Since is when Connected last changed; absent if lbd never tried to connect.
+	// Since is when connected last changed; absent if lbd never tried to connect.
 	Since       *time.Time `json:"since,omitempty"`
 	LastError   string     `json:"last_error,omitempty"`
 	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
@@ -82,7 +82,7 @@ type XDSTarget struct {
 	Authority string `json:"authority,omitempty"`
 	// Server is absent if the bootstrap has none.
 	Server string `json:"server,omitempty"`
-	// Fallback is true if Server is not the first of its authority (gRFC A71).
+	// Fallback is true if server is not the first of its authority (gRFC A71).
 	Fallback bool `json:"fallback"`
 	// Connected: a server that the target uses, or waits for, answered on its
 	// current stream.
@@ -94,7 +94,7 @@ type XDSTarget struct {
 
 // XDSResource is one subscription of one target.
 type XDSResource struct {
-	// Target subscribes to it at Server.
+	// The target that subscribes to the resource at server.
 	Target string `json:"target"`
 	Server string `json:"server,omitempty"`
 
@@ -102,11 +102,13 @@ type XDSResource struct {
 	Name      string `json:"name"`
 	Authority string `json:"authority,omitempty"`
 	State     string `json:"state" enums:"requested,acked,nacked,nacked_but_cached,does_not_exist,does_not_exist_but_cached,received_error,received_error_but_cached,timeout"`
-	// Version, Updated and Age are of the last good one.
-	Version string     `json:"version,omitempty"`
+	// The last accepted version.
+	Version string `json:"version,omitempty"`
+	// When the last accepted version arrived.
 	Updated *time.Time `json:"updated_at,omitempty"`
-	Age     string     `json:"age,omitempty"` // since updated_at, a Go duration
-	Error   string     `json:"error,omitempty"`
+	// Time since updated_at, a Go duration.
+	Age   string `json:"age,omitempty"`
+	Error string `json:"error,omitempty"`
 	// Rejected is the last response, if it was rejected (NACK).
 	Rejected *XDSRejection `json:"rejected,omitempty"`
 }
@@ -125,11 +127,12 @@ type XDSUnappliedField struct {
 	Field string `json:"field"`
 	// Reason is what lbd does instead.
 	Reason string `json:"reason"`
-	// Example is the name of a resource with the field, Path is where the field is in
-	// it, and Server sent it.
+	// Example is the name of a resource with the field.
 	Example string `json:"example"`
-	Path    string `json:"path"`
-	Server  string `json:"server"`
+	// Path is where the field is in the example.
+	Path string `json:"path"`
+	// Server sent the example.
+	Server string `json:"server"`
 	// Resources counts the resources in use with the field, once for each server.
 	Resources int `json:"resources"`
 }

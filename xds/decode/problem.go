@@ -7,7 +7,7 @@ import (
 
 // Problem is one rule that a resource breaks, one warning about it, or one note.
 type Problem struct {
-	// Resource is the [Key]'s String.
+	// Resource is the type and name of the resource, such as "Cluster/orders".
 	Resource string `json:"resource"`
 	// Field is the proto path from the top of the resource or, in a Bundle, of the body,
 	// such as endpoints[2].lb_endpoints[0].load_balancing_weight. It is empty for the
@@ -15,10 +15,10 @@ type Problem struct {
 	Field string `json:"field"`
 	// Reason continues the sentence that the field begins.
 	Reason string `json:"reason"`
-	// Line and Column are its position in JSON or YAML, from 1 on, the column in bytes.
-	// They are set in an InvalidError, and with Options.Places in warnings and notes, if
-	// the position is known; not for the later ones in a body of megabytes.
-	Line   int `json:"line,omitempty"`
+	// The line in JSON or YAML, from 1; absent if the position is not known, as for the
+	// later problems in a body of megabytes.
+	Line int `json:"line,omitempty"`
+	// The column in the line, from 1, in bytes.
 	Column int `json:"column,omitempty"`
 
 	unknown bool // it is about an unknown field
