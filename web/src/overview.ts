@@ -140,7 +140,7 @@ export class Overview {
   private byName: Row[] = [];
   private members = false; // others than in byName
   private stream = 0;
-  /** What was there before it was all forgotten: rates go on, for counts are cumulative. */
+  /** Rows from before the last reset. Counts are cumulative, so rates continue. */
   private kept = new Map<string, Row>();
 
   get size(): number {

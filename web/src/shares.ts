@@ -38,8 +38,8 @@ export const assignedName = (l: AssignedLocality) =>
 
 /**
  * predict returns the localities by priority with their shares. A locality without a
- * weight is left out; where not one bears a weight, each weighs as many as its usable
- * endpoints. One without a usable endpoint gets nothing.
+ * weight is left out; if none has a weight, the weight of each is the number of its
+ * usable endpoints. A locality without a usable endpoint has no share.
  */
 export function predict(a: Assignment, basis: Basis = "weights"): PredictedLocality[] {
   const weightless = a.localities.some((l) => l.weight === null) && !a.localities.some((l) => (l.weight ?? 0) > 0);

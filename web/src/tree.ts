@@ -42,7 +42,7 @@ export const onStandby = (state: ClusterState, p: PriorityState) =>
   p.state === "IDLE" && state.priority_in_use >= 0 && p.priority > state.priority_in_use;
 
 /**
- * rows flattens what is open. shown tells how many endpoints of a locality are wanted, by
+ * rows flattens what is open. shown is how many endpoints of a locality are wanted, by
  * its key. Where something is searched, only what was found is there, and where it is.
  */
 export function rows(state: ClusterState, isOpen: (key: string) => boolean, shown: (key: string) => number, found: Set<EndpointState> | null = null): Row[] {

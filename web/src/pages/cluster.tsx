@@ -245,7 +245,7 @@ function Happened({ events }: { events: LbdEvent[] }) {
 /** Whether others than the tree that is shown may pick from what is limited and dropped. */
 const isShared = (c: ClusterState) => c.target !== undefined || (c.targets ?? []).length > 0 || (c.leaves ?? []).length > 0;
 
-/** Each drop category with its leaf, which is "" where the cluster is none's. */
+/** Each drop category with its leaf, "" if the cluster is not an AGGREGATE. */
 const categoriesOf = (c: ClusterState) =>
   c.leaves?.length ? c.leaves.flatMap((l) => l.drops.map((d) => ({ ...d, leaf: l.name }))) : c.drops.map((d) => ({ ...d, leaf: "" }));
 

@@ -110,8 +110,8 @@ export function Clusters({ query }: { query: URLSearchParams }) {
     },
     { id: "picks", title: "Picks/s", numeric: true, cell: (r) => rate(r.picks) },
     {
-      id: "success", title: "Succeed", numeric: true, hint: "share of its picks that get an endpoint",
-      cell: (r) => <Succeed of={r} />,
+      id: "success", title: "Success", numeric: true, hint: "share of its picks that get an endpoint",
+      cell: (r) => <Success of={r} />,
     },
     {
       id: "losses", title: "Refused and dropped", hint: "picks per second that get no endpoint, by reason, most frequent first",
@@ -215,8 +215,8 @@ function Vitals({ sums }: { sums: PaceNow }) {
         <dd>{rate(sums.picks)}/s</dd>
       </div>
       <div>
-        <dt>Succeed</dt>
-        <dd><Succeed of={sums} /></dd>
+        <dt>Success</dt>
+        <dd><Success of={sums} /></dd>
       </div>
       <div>
         <dt>Refused and dropped</dt>
@@ -227,7 +227,7 @@ function Vitals({ sums }: { sums: PaceNow }) {
 }
 
 /** The part of picks that succeed. Configured drops have a weaker color. */
-function Succeed({ of }: { of: PaceNow }) {
+function Success({ of }: { of: PaceNow }) {
   const part = success(of);
   if (part === null) return <span class="of">no picks</span>;
   const tone = refused(of) >= 0.05 ? "bad" : part < 1 && losses(of.results).length > 0 ? "unwell" : "good";

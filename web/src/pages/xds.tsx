@@ -40,8 +40,8 @@ export function Xds() {
       {status && status.configured && (
         <>
           <p>
-            lbd calls itself {status.node_id ? <code>{status.node_id}</code> : "nothing"}
-            {status.bootstrap && <>, by {status.bootstrap}</>}.
+            Node ID: {status.node_id ? <code>{status.node_id}</code> : "none"}.
+            {status.bootstrap && <> Bootstrap: {status.bootstrap}.</>}
             {status.on_demand.known > 0 && ` ${plural(status.on_demand.known, "cluster")} of at most ${count(status.on_demand.max)} are in use on demand, because picks named them.`}
             {status.on_demand.unknown > 0 && ` ${plural(status.on_demand.unknown, "name")} of at most ${count(status.on_demand.max_unknown)} that picks named are not confirmed by any server.`}
           </p>
@@ -162,7 +162,7 @@ function Targets({ status }: { status: XdsState }) {
               <th scope="col">server</th>
               <th scope="col">connection</th>
               <th scope="col" class="number">resources</th>
-              <th scope="col" class="number">awaited</th>
+              <th scope="col" class="number">pending</th>
             </tr>
           </thead>
           <tbody>

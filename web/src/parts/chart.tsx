@@ -7,7 +7,7 @@ import { clock } from "../format.ts";
 
 export interface Line {
   label: string;
-  /** The name of the colour's custom property. */
+  /** The name of the color's custom property. */
   color: string;
   dash?: number[];
   fill?: boolean;

@@ -38,7 +38,7 @@ test("if every upstream is stopped, no pick succeeds and failing clusters are fi
   await push(d, "/v1/clusters/z-orders/endpoints", prioritiesOf([`127.0.0.1:${await freePort()}`]));
   keepPicking(t, d, "z-orders");
   const { page, faults } = await visit(t, browser, d, "#/clusters");
-  await has(page, /Succeed0 %/, ".vitals");
+  await has(page, /Success0 %/, ".vitals");
   await has(page, /no ready endpoint [1-9][\d.]*\/s/, ".vitals");
   await has(page, /Picks[1-9][\d.]*\/s/, ".vitals");
   await page.waitForFunction(() => document.querySelector(".body [role=row]")?.getAttribute("data-key") === "z-orders");
@@ -51,7 +51,7 @@ test("if every upstream is stopped, no pick succeeds and failing clusters are fi
   assert.deepEqual(await violations(page), []);
   for (const options of [{ colorScheme: "dark" }, { forcedColors: "active" }, phone] as const) {
     const other = await visit(t, browser, d, "#/clusters", options);
-    await has(other.page, /Succeed0 %/, ".vitals");
+    await has(other.page, /Success0 %/, ".vitals");
     assert.deepEqual(await violations(other.page), []);
     await fits(other.page);
   }

@@ -154,7 +154,7 @@ for (const [scheme, forced] of looks) {
         await page.fill("#body", JSON.stringify(endpointsOf({ a: ["10.0.0.1:80"], c: ["10.0.1.1:80"] })));
         await page.waitForSelector("tr.in-use");
       }
-      // Forced colours are the browser's; axe reads the page's own.
+      // Forced colors are the browser's; axe reads the page's own.
       assert.deepEqual(await violations(page, forced === "active" ? ["color-contrast"] : []), [], place);
       if (forced === "active") continue;
       await page.setViewportSize({ width: 360, height: 740 });

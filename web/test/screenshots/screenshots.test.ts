@@ -56,7 +56,7 @@ test("a screenshot with every upstream stopped", async (t) => {
   const traffic = setInterval(() => names.forEach((name, i) => void d.call("GET", `/pick?cluster=${name}&wait=0s&n=${i + 1}`).catch(() => undefined)), 100);
   t.after(() => clearInterval(traffic));
   const { page } = await visit(t, browser, d, "#/clusters", { ...light, viewport: { width: 1280, height: 560 } });
-  await says(page, ".vitals", /Succeed0 %/);
+  await says(page, ".vitals", /Success0 %/);
   await page.waitForTimeout(5000);
   await page.screenshot({ path: `${to}/failing-light.png` });
 });

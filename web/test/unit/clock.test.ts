@@ -20,7 +20,7 @@ test("the offset of lbd's clock is as large as its responses prove, and not larg
   here += 5000;
   assert.equal(now(), start + 3_605_000);
   learnFromResponse(new Response(null), here);
-  assert.equal(now(), start + 3_605_000, "nothing was learnFromTime");
+  assert.equal(now(), start + 3_605_000, "clock unchanged");
   answered(start - 3_600_000, here - 10);
   assert.equal(now(), start - 3_600_000 + 1010);
 
@@ -31,5 +31,5 @@ test("the offset of lbd's clock is as large as its responses prove, and not larg
   learnFromTime(start - 60, here - 40);
   assert.equal(now(), start - 20);
   learnFromTime(NaN, here);
-  assert.equal(now(), start - 20, "nothing was learnFromTime");
+  assert.equal(now(), start - 20, "clock unchanged");
 });
