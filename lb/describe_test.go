@@ -14,7 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// outline tells a description in words, a line for each node.
+// outline returns a description in words, a line for each node.
 func outline(n policy.Node) string {
 	var b strings.Builder
 	var walk func(indent, name string, n policy.Node)

@@ -96,7 +96,7 @@ func TestAcceptAndClose(t *testing.T) {
 	})
 }
 
-// TestRechecks: mode tcp looks again every 2 s, give or take a tenth, tells a loss
+// TestRechecks: mode tcp looks again every 2 s, give or take a tenth, reports a loss
 // once, and looks no more when it is stopped.
 func TestRechecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -144,7 +144,7 @@ func TestRechecks(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if len(dials) != n || len(reports) != 0 {
-			t.Error("looked again after a loss was told")
+			t.Error("looked again after a loss was reported")
 		}
 		stop()
 

@@ -59,7 +59,7 @@ func listen(t *testing.T) (net.Listener, <-chan net.Conn) {
 	return l, conns
 }
 
-// deaf returns an address where nobody listens.
+// deaf returns an address without a listener.
 func deaf(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -41,7 +41,7 @@ func newTLSDialer(t *testing.T, c Certificates) *Dialer {
 	return d
 }
 
-// connectTo reports what comes of an attempt.
+// connectTo starts an attempt and returns its result.
 func connectTo(d *Dialer, mode resource.ConnectMode, s *resource.Security, hostname string, addresses ...string) (<-chan Connection, func()) {
 	reports := make(chan Connection, 16)
 	c := d.Connectors(mode)[mode].(dialing).secured(s).named(hostname) //nolint:errcheck // a test of Connectors that dial
@@ -150,22 +150,22 @@ func TestHandshake(t *testing.T) {
 			want: []string{"remote error: tls: certificate required: it asked for a certificate, and the cluster has none"},
 		},
 		{
-			name: "so in TLS 1.2", security: roots(), shows: ca.issue(t),
+			name: "a certificate is required in TLS 1.2", security: roots(), shows: ca.issue(t),
 			server: []func(*tls.Config){asks(tls.RequireAndVerifyClientCert), func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }},
 			want:   []string{"remote error: tls: ", ": it asked for a certificate, and the cluster has none"},
 		},
 		{name: "a certificate is required and shown", security: roots(identity("own")), shows: ca.issue(t), server: []func(*tls.Config){asks(tls.RequireAndVerifyClientCert)}},
 		{
-			name: "so in TLS 1.2, and shown", security: roots(identity("own")), shows: ca.issue(t),
+			name: "a certificate is required in TLS 1.2 and shown", security: roots(identity("own")), shows: ca.issue(t),
 			server: []func(*tls.Config){asks(tls.RequireAndVerifyClientCert), func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }},
 		},
 		{
-			name: "the server wants one of another authority", security: roots(identity("strange")), shows: ca.issue(t),
+			name: "the server requires a certificate of another authority", security: roots(identity("strange")), shows: ca.issue(t),
 			server: []func(*tls.Config){asks(tls.RequireAndVerifyClientCert)},
 			want:   []string{`remote error: tls: certificate required: it asked for a certificate, and accepts none of provider "strange"`},
 		},
 		{
-			name: "the server does not like what it is shown", security: roots(identity("strange")), shows: ca.issue(t),
+			name: "the server rejects the certificate", security: roots(identity("strange")), shows: ca.issue(t),
 			server: []func(*tls.Config){asks(tls.RequireAnyClientCert), func(c *tls.Config) {
 				c.ClientCAs = nil
 				c.VerifyConnection = func(tls.ConnectionState) error { return errors.New("not you") }
@@ -244,7 +244,7 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-// TestPlainServer: one that does not speak TLS is told from one that is not
+// TestPlainServer: a server that does not speak TLS is distinguished from one that is not
 // there.
 func TestPlainServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -290,7 +290,7 @@ func TestHungUp(t *testing.T) {
 }
 
 // TestVerdictTime: a server that took a certificate and says nothing is waited for
-// where the connection is to be held; where not it hangs up, and nobody waits.
+// where the connection is to be held; otherwise it hangs up, and no attempt waits.
 func TestVerdictTime(t *testing.T) {
 	for mode, want := range map[resource.ConnectMode]time.Duration{resource.ConnectTCP: 0, resource.ConnectTCPHold: verdictTime} {
 		synctest.Test(t, func(t *testing.T) {
@@ -300,7 +300,7 @@ func TestVerdictTime(t *testing.T) {
 			defer d.Close()
 			d.connect = func(_ context.Context, _, address string) (net.Conn, error) {
 				if address != "a:1" {
-					t.Errorf("%s is dialed while a server has only its verdict to tell", address)
+					t.Errorf("%s is dialed while a server has only its verdict to send", address)
 				}
 				near, far := net.Pipe()
 				go func() {
@@ -365,7 +365,7 @@ func busyDials(d *Dialer) int {
 }
 
 // TestRecheckHandshakes: connect mode tcp looks again by a whole handshake, and
-// tells why one failed; a server that stops to speak is lost within NoticeTime.
+// reports why one failed; a server that stops to speak is lost within NoticeTime.
 func TestRecheckHandshakes(t *testing.T) {
 	for _, tt := range []struct{ name, want string }{
 		{"roots that cannot be read", "tls handshake with a:1: certificate provider \"roots\": no ca.pem"},
@@ -519,7 +519,7 @@ func TestSecurityReachesConnections(t *testing.T) {
 	}
 	first := <-u.conns
 
-	// The same, and a hostname that nobody goes by: no other connection.
+	// The same, and a hostname that is not used: no other connection.
 	send(t, c, secured(byRoots(), "b.example"))
 	if err := pick(); err != nil || len(u.conns) != 0 {
 		t.Fatalf("%v, and %d more connections", err, len(u.conns))

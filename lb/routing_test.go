@@ -298,7 +298,7 @@ func TestRouteTrace(t *testing.T) {
 				Context: t.Context(), Path: "/a", Trace: new(policy.Trace),
 				Headers: []resource.Header{{Name: "env", Value: "prod"}},
 			}
-			_ = c.Pick(call, 0) // the steps tell
+			_ = c.Pick(call, 0) // the result is in the steps
 			got := routeSteps(call.Trace)
 			if strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))
@@ -307,7 +307,7 @@ func TestRouteTrace(t *testing.T) {
 	}
 }
 
-// routeSteps tells the steps up to the cluster's in words.
+// routeSteps returns the steps up to the cluster's in words.
 func routeSteps(trace *policy.Trace) []string {
 	s, ok := trace.Steps[0].(policy.RouteStep)
 	if !ok {
@@ -363,6 +363,6 @@ func TestRoutesMoveUnderPicks(t *testing.T) {
 	stop()
 	wg.Wait()
 	if picks.Load() == 0 {
-		t.Error("nobody picked")
+		t.Error("no pick was made")
 	}
 }

@@ -470,7 +470,7 @@ func randomCluster(draw *rand.Rand) *resource.Config {
 	return cluster("c", priorities...)
 }
 
-// story tells which priorities were in use, whether a READY endpoint was lost, and what
+// story returns which priorities were in use, whether a READY endpoint was lost, and what
 // there is in the end.
 func story(t *testing.T, config *resource.Config, mode resource.ConnectMode, during func(*host)) string {
 	s := &host{network: newNetwork()}
@@ -482,14 +482,14 @@ func story(t *testing.T, config *resource.Config, mode resource.ConnectMode, dur
 			}
 		}
 	}
-	var told strings.Builder
+	var log strings.Builder
 	c := watched(t, d, m, mode, func(e policy.Event) {
 		switch e := e.(type) {
 		case policy.PrioritySwitched:
-			fmt.Fprintf(&told, "priority %d to %d\n", e.From, e.To)
+			fmt.Fprintf(&log, "priority %d to %d\n", e.From, e.To)
 		case policy.ConnectionChanged:
 			if e.From == connectivity.Ready {
-				fmt.Fprintf(&told, "lost %s\n", e.Address)
+				fmt.Fprintf(&log, "lost %s\n", e.Address)
 			}
 		}
 	})
@@ -500,13 +500,13 @@ func story(t *testing.T, config *resource.Config, mode resource.ConnectMode, dur
 	time.Sleep(5 * time.Minute)
 	synctest.Wait()
 	summary := c.Summary().Clusters["c"]
-	fmt.Fprintf(&told, "in use %d\n", summary.Priority)
+	fmt.Fprintf(&log, "in use %d\n", summary.Priority)
 	for p, census := range summary.Priorities {
-		fmt.Fprintf(&told, "%d are READY in priority %d\n", census.Ready, p)
+		fmt.Fprintf(&log, "%d are READY in priority %d\n", census.Ready, p)
 	}
 	call := &policy.Call{Context: t.Context(), Cluster: "c"}
 	err := c.Pick(call, 0)
 	address, _, _ := strings.Cut(call.Address, "-")
-	fmt.Fprintf(&told, "picked %s, failed: %v\n", address, err != nil)
-	return told.String()
+	fmt.Fprintf(&log, "picked %s, failed: %v\n", address, err != nil)
+	return log.String()
 }

@@ -30,7 +30,7 @@ type probe struct {
 
 	mu   sync.Mutex
 	conn *policy.Conn
-	says []string // what the SubConn's listener heard since the last look
+	says []string // what the SubConn's listener received since the last look
 }
 
 func (p *probe) Name() string { return policy.ClusterManager }
@@ -107,14 +107,14 @@ func toAddresses(addresses []string) []resolver.Address {
 	return out
 }
 
-// heard asserts what the listener heard since the last look.
-func (p *probe) heard(want ...string) {
+// expect asserts what the listener received since the last look.
+func (p *probe) expect(want ...string) {
 	p.t.Helper()
 	synctest.Wait()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !slices.Equal(p.says, want) {
-		p.t.Errorf("heard\n  %s\nwant\n  %s", strings.Join(p.says, "\n  "), strings.Join(want, "\n  "))
+		p.t.Errorf("received\n  %s\nwant\n  %s", strings.Join(p.says, "\n  "), strings.Join(want, "\n  "))
 	}
 	p.says = nil
 }
@@ -128,47 +128,47 @@ func TestSubConnLife(t *testing.T) {
 		board := newSwitchboard()
 		p := newProbe(t, onBoard(board), half)
 		sc := p.subConn("a:1")
-		p.heard() // nothing before Connect
+		p.expect() // nothing before Connect
 		p.do(func() {
 			sc.Connect()
 			sc.Connect() // one attempt is enough
 		})
-		p.heard("0s CONNECTING")
+		p.expect("0s CONNECTING")
 		time.Sleep(time.Second)
 		board.set(true, "a:1")
-		p.heard("1s READY")
+		p.expect("1s READY")
 		if a, ok := p.ready(sc); !ok || a != "a:1" {
 			t.Errorf("ready at %q, %t", a, ok)
 		}
 		p.do(sc.Connect) // it is
-		p.heard()
+		p.expect()
 
 		time.Sleep(time.Second)
 		board.lose("a:1") // lost: IDLE, and it connects again at once
-		p.heard("2s IDLE connect to a:1: connection refused", "2s CONNECTING")
+		p.expect("2s IDLE connect to a:1: connection refused", "2s CONNECTING")
 		if _, ok := p.ready(sc); ok {
 			t.Error("ready, but lost")
 		}
 		board.set(false, "a:1")
-		p.heard("2s TRANSIENT_FAILURE connect to a:1: connection refused")
+		p.expect("2s TRANSIENT_FAILURE connect to a:1: connection refused")
 		p.do(sc.Connect) // not before the back-off's end
 		time.Sleep(time.Second)
-		p.heard("3s IDLE", "3s CONNECTING", "3s TRANSIENT_FAILURE connect to a:1: connection refused")
+		p.expect("3s IDLE", "3s CONNECTING", "3s TRANSIENT_FAILURE connect to a:1: connection refused")
 		board.set(true, "a:1")
 		time.Sleep(1600 * time.Millisecond)
-		p.heard("4.6s IDLE", "4.6s CONNECTING", "4.6s READY")
+		p.expect("4.6s IDLE", "4.6s CONNECTING", "4.6s READY")
 
 		time.Sleep(time.Second)
 		board.set(false, "a:1") // READY for a second in between: the back-off begins anew
-		p.heard("5.6s IDLE connect to a:1: connection refused", "5.6s CONNECTING", "5.6s TRANSIENT_FAILURE connect to a:1: connection refused")
+		p.expect("5.6s IDLE connect to a:1: connection refused", "5.6s CONNECTING", "5.6s TRANSIENT_FAILURE connect to a:1: connection refused")
 		time.Sleep(time.Second)
-		p.heard("6.6s IDLE", "6.6s CONNECTING", "6.6s TRANSIENT_FAILURE connect to a:1: connection refused")
+		p.expect("6.6s IDLE", "6.6s CONNECTING", "6.6s TRANSIENT_FAILURE connect to a:1: connection refused")
 
 		p.do(sc.Shutdown)
 		p.do(sc.Shutdown)
 		p.do(sc.Connect)
 		time.Sleep(time.Hour)
-		p.heard("6.6s SHUTDOWN")
+		p.expect("6.6s SHUTDOWN")
 		if board.open() != 0 {
 			t.Error("an attempt is not given up")
 		}
@@ -192,7 +192,7 @@ func TestShortLife(t *testing.T) {
 			a.report(lb.Connection{Err: errRefused})
 		}
 		live(0, 0)
-		p.heard("0s CONNECTING", "0s READY", "0s TRANSIENT_FAILURE connect to a:1: connection refused")
+		p.expect("0s CONNECTING", "0s READY", "0s TRANSIENT_FAILURE connect to a:1: connection refused")
 		if a, ok := p.ready(sc); ok {
 			t.Errorf("ready at %s", a)
 		}
@@ -201,23 +201,23 @@ func TestShortLife(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		live(1, 999*time.Millisecond)
-		p.heard("1s IDLE", "1s CONNECTING", "1s READY", "1.999s TRANSIENT_FAILURE connect to a:1: connection refused")
+		p.expect("1s IDLE", "1s CONNECTING", "1s READY", "1.999s TRANSIENT_FAILURE connect to a:1: connection refused")
 		time.Sleep(1600 * time.Millisecond)
 		live(2, time.Second)
-		p.heard("3.599s IDLE", "3.599s CONNECTING", "3.599s READY", "4.599s IDLE connect to a:1: connection refused", "4.599s CONNECTING")
+		p.expect("3.599s IDLE", "3.599s CONNECTING", "3.599s READY", "4.599s IDLE connect to a:1: connection refused", "4.599s CONNECTING")
 		live(3, 0)
-		p.heard("4.599s READY", "4.599s TRANSIENT_FAILURE connect to a:1: connection refused")
+		p.expect("4.599s READY", "4.599s TRANSIENT_FAILURE connect to a:1: connection refused")
 		time.Sleep(time.Second)
-		p.heard("5.599s IDLE", "5.599s CONNECTING")
+		p.expect("5.599s IDLE", "5.599s CONNECTING")
 
 		p.do(func() { sc.UpdateAddresses(toAddresses([]string{"c:1"})) }) // which has not failed yet
 		as.at(5).report(lb.Connection{Address: "c:1", Err: errRefused})
 		time.Sleep(time.Second)
-		p.heard("5.599s IDLE", "5.599s CONNECTING", "5.599s TRANSIENT_FAILURE connect to c:1: connection refused", "6.599s IDLE", "6.599s CONNECTING")
+		p.expect("5.599s IDLE", "5.599s CONNECTING", "5.599s TRANSIENT_FAILURE connect to c:1: connection refused", "6.599s IDLE", "6.599s CONNECTING")
 	})
 }
 
-// TestBackOff: 1 s × 1.6, at most 120 s, give or take a fifth, and told in the
+// TestBackOff: 1 s × 1.6, at most 120 s, give or take a fifth, and reported in the
 // error.
 func TestBackOff(t *testing.T) {
 	for _, tt := range []struct {
@@ -305,7 +305,7 @@ func (a *attempts) gaveUp(i int) bool {
 	return a.all[i].stopped
 }
 
-// TestLateReports: what an attempt says that was given up is not heard.
+// TestLateReports: reports of an attempt that was given up are ignored.
 func TestLateReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var as attempts
@@ -315,20 +315,20 @@ func TestLateReports(t *testing.T) {
 		first := as.all[0]
 		first.report(lb.Connection{Address: "b:1", Err: errRefused})
 		time.Sleep(time.Second)
-		p.heard("0s CONNECTING", "0s TRANSIENT_FAILURE connect to b:1: connection refused", "1s IDLE", "1s CONNECTING")
+		p.expect("0s CONNECTING", "0s TRANSIENT_FAILURE connect to b:1: connection refused", "1s IDLE", "1s CONNECTING")
 		if !first.stopped {
 			t.Error("a failed attempt is not stopped")
 		}
 		first.report(lb.Connection{Address: "a:1"})
 		first.report(lb.Connection{Err: errRefused})
-		p.heard()
+		p.expect()
 		as.all[1].report(lb.Connection{Address: "b:1"})
-		p.heard("1s READY")
+		p.expect("1s READY")
 		first.report(lb.Connection{Err: errRefused})
-		p.heard()
+		p.expect()
 		p.do(sc.Shutdown)
 		as.all[1].report(lb.Connection{Err: errRefused})
-		p.heard("1s SHUTDOWN")
+		p.expect("1s SHUTDOWN")
 		if !as.all[1].stopped {
 			t.Error("the connection is not stopped")
 		}
@@ -372,7 +372,7 @@ func TestUpdateAddresses(t *testing.T) {
 				}
 				p.says = nil
 				p.do(func() { p.conn.UpdateAddresses(sc, toAddresses(tt.to)) }) //nolint:staticcheck // foreign policies may still call it
-				p.heard(tt.want...)
+				p.expect(tt.want...)
 				if a, _ := p.ready(sc); a != tt.atOnce {
 					t.Errorf("ready at %q, want %q", a, tt.atOnce)
 				}
@@ -395,11 +395,11 @@ func TestConnectNone(t *testing.T) {
 		p := newProbe(t, onBoard(nil), half)
 		sc := p.subConn("a:1", "b:1")
 		p.do(sc.Connect)
-		p.heard("0s CONNECTING", "0s READY")
+		p.expect("0s CONNECTING", "0s READY")
 		p.do(func() { sc.UpdateAddresses(toAddresses([]string{"a:1"})) })
-		p.heard()
+		p.expect()
 		p.do(func() { sc.UpdateAddresses(toAddresses([]string{"c:1"})) })
-		p.heard("0s IDLE", "0s CONNECTING", "0s READY")
+		p.expect("0s IDLE", "0s CONNECTING", "0s READY")
 		if a, ok := p.ready(sc); !ok || a != "c:1" {
 			t.Errorf("ready at %q, %t; want c:1", a, ok)
 		}
@@ -428,7 +428,7 @@ func TestSubConnContract(t *testing.T) {
 		synctest.Wait()
 		p.do(register)
 		if healthy != 1 {
-			t.Errorf("told %d times that it is healthy, want 1", healthy)
+			t.Errorf("reported healthy %d times, want 1", healthy)
 		}
 		if producer, closer := sc.GetOrBuildProducer(nil); producer != nil || closer == nil {
 			t.Errorf("producer %v", producer)
@@ -450,7 +450,7 @@ func TestSubConnContract(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if last := p.says[len(p.says)-1]; last != "0s SHUTDOWN" {
-			t.Errorf("heard %s last", last)
+			t.Errorf("last state is %s", last)
 		}
 	})
 }

@@ -105,7 +105,7 @@ func TestTrace(t *testing.T) {
 				if tt.cluster != "" {
 					call.Cluster = tt.cluster
 				}
-				_ = c.Pick(call, 0) // the steps tell
+				_ = c.Pick(call, 0) // the result is in the steps
 				if got, want := strings.Join(steps(call.Trace), "\n"), strings.Join(tt.want, "\n"); got != want {
 					t.Errorf("got\n%s\nwant\n%s", got, want)
 				}
@@ -119,7 +119,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// steps tells each step in words.
+// steps returns each step in words.
 func steps(trace *policy.Trace) []string {
 	var out []string
 	for _, step := range trace.Steps {

@@ -129,7 +129,7 @@ func TestCDS(t *testing.T) {
 		{"no endpoint of the only locality is usable", []step{assignment("a"), says("a", up), unusable("a")}, "TRANSIENT_FAILURE no usable endpoints"},
 		{"the cluster has an error", []step{failed(resource.ClusterConfig{Err: errDeleted})}, "TRANSIENT_FAILURE cluster orders was deleted"},
 		{"the assignment never came", []step{failed(resource.ClusterConfig{AssignmentErr: errNoEDS})}, "TRANSIENT_FAILURE assignment orders does not exist"},
-		{"no assignment, and nobody says why", []step{failed(resource.ClusterConfig{})}, "TRANSIENT_FAILURE no endpoints are known yet"},
+		{"no assignment, no error", []step{failed(resource.ClusterConfig{})}, "TRANSIENT_FAILURE no endpoints are known yet"},
 		{
 			"deleted: connections are closed, and the error is the cluster's",
 			[]step{assignment("a"), says("a", up), failed(resource.ClusterConfig{Err: errDeleted}), closed},
@@ -297,7 +297,7 @@ func TestCallsReachTheChild(t *testing.T) {
 		s.tree.Root().ResolverError(errors.New("no such listener"))
 	})
 	if child.idles != 1 || child.errors != 1 || child.closes != 0 {
-		t.Errorf("the child was told %d times to leave IDLE, %d times of an error, %d times to close", child.idles, child.errors, child.closes)
+		t.Errorf("the child got %d ExitIdle, %d ResolverError and %d Close calls", child.idles, child.errors, child.closes)
 	}
 	s.tree.Close()
 	if child.closes != 1 {

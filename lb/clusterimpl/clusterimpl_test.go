@@ -222,7 +222,7 @@ func TestBreaker(t *testing.T) {
 		{"a place is given back", 2, steps{hold, hold, hold, finish, hold}, false, false, 2, 1},
 		{"looking takes no place", 2, steps{look, look, look, hold, hold}, false, false, 2, 0},
 		{"looking sees that it is full", 2, steps{hold, hold, look}, true, false, 2, 1},
-		{"a limit of 0 lets nobody pass", 0, steps{hold}, true, false, 0, 1},
+		{"a limit of 0 refuses every pick", 0, steps{hold}, true, false, 0, 1},
 		{"nor look", 0, steps{look}, true, false, 0, 1},
 		{"a lower limit counts at once", 2, steps{hold, hold, finish, configure(1), hold}, true, false, 1, 1},
 		{"a higher one too", 1, steps{hold, configure(2), hold}, false, false, 2, 0},
@@ -378,7 +378,7 @@ func TestServiceMoves(t *testing.T) {
 	}
 	before.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
 	if tree.Counters.Get(service) != nil {
-		t.Error("nobody holds the old counters, but they are kept")
+		t.Error("the old counters have no references, but they are kept")
 	}
 	after.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
 	tree.Close()

@@ -64,7 +64,7 @@ func TestCountsOfNamesThatGo(t *testing.T) {
 		third.Config(config(named(fmt.Sprint("third", i))...))
 	}
 	if stay("both") || stay("one") {
-		t.Error("what nobody names any more is kept")
+		t.Error("a metric that is no longer named is kept")
 	}
 }
 
@@ -105,6 +105,6 @@ func TestLoadsOfUpstreams(t *testing.T) {
 	}
 	tree.Config(config())
 	if got := picks(); got != nil {
-		t.Errorf("metrics %v, which nobody asks for any more", got)
+		t.Errorf("metrics %v, which are no longer configured", got)
 	}
 }

@@ -91,7 +91,7 @@ func reports(want int) step {
 	}
 }
 
-// pick tells what a pick of cluster gets.
+// pick returns the result of a pick from cluster.
 func (s *stage) pick(cluster string) string {
 	call := &policy.Call{Cluster: cluster}
 	_, err := s.tree.Pick(call)
@@ -106,30 +106,30 @@ func (s *stage) pick(cluster string) string {
 }
 
 func TestClusterManager(t *testing.T) {
-	const nobody = `unknown cluster selected for RPC: `
+	const unknown = `unknown cluster selected for RPC: `
 	tests := []struct {
 		name  string
 		steps []step
 		want  string // the state, and what picks of a and of b get
 	}{
-		{"no clusters", []step{config(), reports(1)}, `TRANSIENT_FAILURE; ` + nobody + `"a"; ` + nobody + `"b"`},
+		{"no clusters", []step{config(), reports(1)}, `TRANSIENT_FAILURE; ` + unknown + `"a"; ` + unknown + `"b"`},
 		{"new clusters are CONNECTING", []step{config("a", "b"), reports(1)}, "CONNECTING; queue; queue"},
 		{"one is READY: the other waits", []step{config("a", "b"), says("a", ready)}, "READY; picked a; queue"},
 		{"one failed", []step{config("a", "b"), says("a", ready), says("b", failure)}, "READY; picked a; b: the actor failed"},
 		{"one is IDLE", []step{config("a", "b"), says("a", idle), says("b", failure)}, "IDLE; queue; b: the actor failed"},
 		{"all failed", []step{config("a", "b"), says("a", failure), says("b", failure)}, "TRANSIENT_FAILURE; a: the actor failed; b: the actor failed"},
-		{"a failed one that connects again still counts as failed", []step{config("a"), says("a", failure, connecting)}, `TRANSIENT_FAILURE; queue; ` + nobody + `"b"`},
-		{"a removed cluster is unknown at once", []step{config("a", "b"), says("a", ready), says("b", ready), config("a")}, `READY; picked a; ` + nobody + `"b"`},
-		{"the READY one is removed", []step{config("a", "b"), says("a", ready), says("b", failure), config("b")}, `TRANSIENT_FAILURE; ` + nobody + `"a"; b: the actor failed`},
+		{"a failed one that connects again still counts as failed", []step{config("a"), says("a", failure, connecting)}, `TRANSIENT_FAILURE; queue; ` + unknown + `"b"`},
+		{"a removed cluster is unknown at once", []step{config("a", "b"), says("a", ready), says("b", ready), config("a")}, `READY; picked a; ` + unknown + `"b"`},
+		{"the READY one is removed", []step{config("a", "b"), says("a", ready), says("b", failure), config("b")}, `TRANSIENT_FAILURE; ` + unknown + `"a"; b: the actor failed`},
 		{"one that comes back is new", []step{config("a", "b"), says("b", ready), config("a"), config("a", "b")}, "CONNECTING; queue; queue"},
 		{"a refused config fails its cluster only", []step{config("a", "b"), says("a", ready), says("b", ready), config("a", "b!")}, "READY; picked a; refused"},
 		{"until it takes another", []step{config("a", "b"), says("a", ready), says("b", ready), config("a", "b!"), config("a", "b")}, "READY; picked a; picked b"},
 		{"an unknown policy fails its cluster only", []step{config("a", "b?"), says("a", ready)}, `READY; picked a; load balancing policy "unheard_of" is not registered`},
-		{"another policy: the old one serves until the new one is READY", []step{config("a"), says("a", ready), config("a'"), otherSays("a", connecting)}, `READY; picked a; ` + nobody + `"b"`},
+		{"another policy: the old one serves until the new one is READY", []step{config("a"), says("a", ready), config("a'"), otherSays("a", connecting)}, `READY; picked a; ` + unknown + `"b"`},
 		{"and then the new one", []step{config("a", "b"), says("a", ready), config("a'", "b"), otherSays("a", failure)}, "CONNECTING; a: the actor failed; queue"},
 		{"one picker for a config and all that it brings", []step{config("a"), says("a", ready), reports(2), config("a!", "b"), reports(2)}, "CONNECTING; refused; queue"},
-		{"nothing changed", []step{config("a"), says("a", ready), reports(2), config("a"), reports(1)}, `READY; picked a; ` + nobody + `"b"`},
-		{"nothing changed, of nothing", []step{config(), reports(1), config(), reports(1)}, `TRANSIENT_FAILURE; ` + nobody + `"a"; ` + nobody + `"b"`},
+		{"nothing changed", []step{config("a"), says("a", ready), reports(2), config("a"), reports(1)}, `READY; picked a; ` + unknown + `"b"`},
+		{"nothing changed, of nothing", []step{config(), reports(1), config(), reports(1)}, `TRANSIENT_FAILURE; ` + unknown + `"a"; ` + unknown + `"b"`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestSummaryAndCalls(t *testing.T) {
 	})
 	for _, a := range s.actors.Actors {
 		if a.Idles != 1 || a.Errors != 1 {
-			t.Errorf("%s was told %d times to leave IDLE, %d times of an error", a.Part.Name, a.Idles, a.Errors)
+			t.Errorf("%s: %d ExitIdle calls and %d resolver errors", a.Part.Name, a.Idles, a.Errors)
 		}
 	}
 	if err := s.tree.Update(s.actors.Child("a")); err == nil {
@@ -242,7 +242,7 @@ func TestSummaryFollows(t *testing.T) {
 	}
 }
 
-// TestEvents: a change of a cluster's state is told of the cluster that picks
+// TestEvents: a change of a cluster's state is reported for the cluster that picks
 // name, once for a batch.
 func TestEvents(t *testing.T) {
 	s := newStage(t)

@@ -91,7 +91,7 @@ func TestWhatIsPassedUp(t *testing.T) {
 	s.expect("of its SubConns", "a SHUTDOWN", "b SHUTDOWN")
 }
 
-// A SubConn that has no listener of its own is told of to the policy.
+// The states of a SubConn without a listener go to the policy.
 func TestSubConnWithoutListener(t *testing.T) {
 	s := play(t)
 	var mine balancer.SubConn
@@ -104,7 +104,7 @@ func TestSubConnWithoutListener(t *testing.T) {
 	})
 	s.onState = func(sc balancer.SubConn, state balancer.SubConnState) {
 		if sc != mine || !errors.Is(state.ConnectionError, errRefused) {
-			t.Errorf("heard of %v: %+v", sc, state)
+			t.Errorf("state of %v: %+v", sc, state)
 		}
 	}
 	s.say("a:1", failing, errRefused)
@@ -148,33 +148,33 @@ func TestHealthListener(t *testing.T) {
 	s.say("a:1", ready, nil)
 	s.expect("", "a READY")
 	below := s.SubConn("a:1")
-	told := func(i int) { s.Batch(func() { below.Healths[i](balancer.SubConnState{ConnectivityState: ready}) }) }
+	reportReady := func(i int) { s.Batch(func() { below.Healths[i](balancer.SubConnState{ConnectivityState: ready}) }) }
 
 	s.act(func() { sc.RegisterHealthListener(s.listen("health 0")) })
-	told(0)
+	reportReady(0)
 	s.expect("", "health 0 READY")
 	s.act(func() { sc.RegisterHealthListener(s.listen("health 1")) })
-	told(0)
-	told(1)
+	reportReady(0)
+	reportReady(1)
 	s.expect("once there is another listener", "health 1 READY")
 	s.act(func() { sc.RegisterHealthListener(nil) })
-	told(1)
+	reportReady(1)
 	s.expect("once the listener is dropped")
 	equal(t, "listeners", len(below.Healths), 2)
 
 	s.act(func() { sc.RegisterHealthListener(s.listen("health 2")) })
 	s.say("a:1", connectivity.Idle, nil)
-	told(2)
+	reportReady(2)
 	s.expect("once the connection is lost", "a IDLE")
 	s.act(func() { sc.RegisterHealthListener(s.listen("health 3")) })
 	s.Close()
-	s.heard = nil
+	s.calls = nil
 	below.Healths[3](balancer.SubConnState{ConnectivityState: ready})
 	s.expect("after its end")
 }
 
 // What the policy calls while the owner is in it is done when the owner leaves it;
-// it is not called back from within (see script.hears).
+// it is not called back from within (see script.record).
 func TestCallsFromWithin(t *testing.T) {
 	s := play(t)
 	picker := &policy.ErrPicker{Err: errRefused}
@@ -198,7 +198,7 @@ func TestCallsFromWithin(t *testing.T) {
 	})
 	s.expect("", "config 1 of 1 addresses")
 
-	// So is what it calls when it hears of a SubConn, of its health and of errors.
+	// So is what it calls when it gets the state of a SubConn, of its health and of errors.
 	listener := s.listen("b")
 	s.act(func() {
 		sc, err := s.cc.NewSubConn(addressesOf(endpoint("b:1")), balancer.NewSubConnOptions{StateListener: func(state balancer.SubConnState) {
@@ -221,7 +221,7 @@ func TestCallsFromWithin(t *testing.T) {
 	s.expect("", "b READY", "a SHUTDOWN")
 }
 
-// What the policy calls while it hears what comes of a call waits for its turn.
+// What the policy calls while it gets the result of a call waits for its turn.
 func TestCallsWithinCalls(t *testing.T) {
 	s := play(t)
 	var never, a, b balancer.SubConn
@@ -316,7 +316,7 @@ func TestAfterTheEnd(t *testing.T) {
 	}
 }
 
-// fixed is a picker that gives one answer, and counts those that are told their end.
+// fixed is a picker that gives one answer, and counts the calls of Done.
 type fixed struct {
 	sc          balancer.SubConn
 	err         error
@@ -354,7 +354,7 @@ func TestWhyItFailed(t *testing.T) {
 		equal(t, "state", n.State, c.state)
 		equal(t, "failure", policy.FailureOf(last), c.why)
 		equal(t, "asked", p.asked, c.asked)
-		equal(t, "told the end", p.done, c.done)
+		equal(t, "done calls", p.done, c.done)
 	}
 }
 

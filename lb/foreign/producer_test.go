@@ -80,7 +80,7 @@ func TestProducers(t *testing.T) {
 	closed("the policy's end", 1+2+3+4+5, 1+2+3)
 }
 
-// The policy hears of a state once the Producers of the one before are closed.
+// The policy gets a state once the Producers of the one before are closed.
 func TestProducersAreClosedFirst(t *testing.T) {
 	s := play(t)
 	x := new(counter)

@@ -27,15 +27,15 @@ const (
 	shutdown   = connectivity.Shutdown
 )
 
-// script is a policy that does what its test says, and tells what it hears. It is
+// script is a policy that does what its test says, and records its calls. It is
 // its own builder.
 type script struct {
 	t      *testing.T
 	cc     balancer.ClientConn
-	heard  []string
+	calls  []string
 	inside bool
 
-	// What it does when it hears of a config, of ExitIdle, of its end, and of a
+	// What it does when it gets a config, of ExitIdle, of its end, and of a
 	// SubConn's state; nil for nothing.
 	onConfig func(balancer.ClientConnState) error
 	onIdle   func()
@@ -62,19 +62,19 @@ func (s *script) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingC
 	return &scriptConfig{text: string(text)}, nil
 }
 
-// hears notes what the policy is told. grpc calls no policy from within one of the
+// record notes a call of the policy. grpc calls no policy from within one of the
 // policy's own calls, and no policy that is closed.
-func (s *script) hears(format string, args ...any) (leave func()) {
+func (s *script) record(format string, args ...any) (leave func()) {
 	s.t.Helper()
 	line := fmt.Sprintf(format, args...)
 	if s.inside {
-		s.t.Errorf("hears %q while it is at something else", line)
+		s.t.Errorf("called %q during another call", line)
 	}
-	if slices.Contains(s.heard, "close") {
-		s.t.Errorf("hears %q after its end", line)
+	if slices.Contains(s.calls, "close") {
+		s.t.Errorf("called %q after Close", line)
 	}
 	s.inside = true
-	s.heard = append(s.heard, line)
+	s.calls = append(s.calls, line)
 	return func() { s.inside = false }
 }
 
@@ -83,58 +83,58 @@ func (s *script) UpdateClientConnState(state balancer.ClientConnState) error {
 	if c, ok := state.BalancerConfig.(*scriptConfig); ok {
 		config = c.text
 	}
-	defer s.hears("config %s of %d addresses", config, len(state.ResolverState.Addresses))()
+	defer s.record("config %s of %d addresses", config, len(state.ResolverState.Addresses))()
 	if s.onConfig != nil {
 		return s.onConfig(state)
 	}
 	return nil
 }
 
-func (s *script) ResolverError(err error) { s.hears("%v", err)() }
+func (s *script) ResolverError(err error) { s.record("%v", err)() }
 
 func (s *script) UpdateSubConnState(sc balancer.SubConn, state balancer.SubConnState) {
-	defer s.hears("SubConn %v", state.ConnectivityState)()
+	defer s.record("SubConn %v", state.ConnectivityState)()
 	if s.onState != nil {
 		s.onState(sc, state)
 	}
 }
 
 func (s *script) ExitIdle() {
-	defer s.hears("idle")()
+	defer s.record("idle")()
 	if s.onIdle != nil {
 		s.onIdle()
 	}
 }
 
 func (s *script) Close() {
-	leave := s.hears("close")
+	leave := s.record("close")
 	defer leave()
 	if s.onClose != nil {
 		s.onClose()
 	}
 }
 
-// expect compares what was heard since the last time.
+// expect compares the calls since the last time.
 func (s *script) expect(when string, want ...string) {
 	s.t.Helper()
-	if !slices.Equal(s.heard, want) {
-		s.t.Errorf("%s it heard %q, want %q", when, s.heard, want)
+	if !slices.Equal(s.calls, want) {
+		s.t.Errorf("%s: calls %q, want %q", when, s.calls, want)
 	}
-	s.heard = nil
+	s.calls = nil
 }
 
-// listen makes a listener that tells what it hears as name's.
+// listen makes a listener that records its calls under name.
 func (s *script) listen(name string) func(balancer.SubConnState) {
 	return func(state balancer.SubConnState) {
 		if state.ConnectionError != nil {
-			s.hears("%s %v: %v", name, state.ConnectivityState, state.ConnectionError)()
+			s.record("%s %v: %v", name, state.ConnectivityState, state.ConnectionError)()
 			return
 		}
-		s.hears("%s %v", name, state.ConnectivityState)()
+		s.record("%s %v", name, state.ConnectivityState)()
 	}
 }
 
-// subConn makes a SubConn for the addresses of which the policy hears as name.
+// subConn makes a SubConn for the addresses that the policy records under name.
 func (s *script) subConn(name string, addrs ...resolver.Address) balancer.SubConn {
 	s.t.Helper()
 	sc, err := s.cc.NewSubConn(addrs, balancer.NewSubConnOptions{StateListener: s.listen(name)})
@@ -165,7 +165,7 @@ func (s *stage) act(f func()) {
 	s.Batch(s.Root().ExitIdle)
 	s.Batch(func() { // behind what it has brought
 		s.onIdle = nil
-		s.heard = slices.DeleteFunc(s.heard, func(h string) bool { return h == "idle" })
+		s.calls = slices.DeleteFunc(s.calls, func(h string) bool { return h == "idle" })
 	})
 }
 
@@ -194,7 +194,7 @@ func addressesOf(e *resource.Endpoint) []resolver.Address {
 	return policy.ResolverEndpoint(e).Addresses
 }
 
-// equal compares what is told with what is wanted.
+// equal compares got with want.
 func equal[T any](t *testing.T, what string, got, want T) {
 	t.Helper()
 	if !reflect.DeepEqual(got, want) {

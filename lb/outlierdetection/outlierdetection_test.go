@@ -118,7 +118,7 @@ func TestOutlierDetection(t *testing.T) {
 			detect(maxPercent(33)), one, after(4 * interval), happened("c until 40s", "c back"),
 			all("b c", 5), ends("a", 0, 5), after(interval), happened("a until 1m20s"),
 		}},
-		{"all may be ejected: the last reason is told", []step{
+		{"all may be ejected: the last reason is reported", []step{
 			ends("a", 0, 5), ends("b", 0, 5), ends("c", 0, 5), after(interval),
 			happened("a until 40s", "b until 40s", "c until 40s"), reaches(failing), counts(policy.Census{Ejected: 3}),
 		}},
@@ -191,7 +191,7 @@ func TestOutlierDetection(t *testing.T) {
 			one, after(interval), happened("c until 40s"),
 			endpoints("a b"), counts(policy.Census{Ready: 2}), reaches("a b"),
 			endpoints("a b c"), reaches("a b c"), counts(policy.Census{Ready: 3}),
-			detect(maxPercent(1)), one, after(interval), happened("c until 50s"), // nobody else counts as ejected
+			detect(maxPercent(1)), one, after(interval), happened("c until 50s"), // no other endpoint counts as ejected
 		}},
 		{"others are removed", []step{
 			one, after(interval), endpoints("c b"), happened("c until 40s"), reaches("b"), after(3 * interval), happened("c back"), reaches("c b"),
@@ -369,8 +369,8 @@ func TestReadyAtOnce(t *testing.T) {
 	})
 }
 
-// TestChildHears: what a child's listener hears of its SubConn.
-func TestChildHears(t *testing.T) {
+// TestChildListener: the states that a child's listener gets of its SubConn.
+func TestChildListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		actors := &lbtest.Troupe{PolicyName: "actor"}
 		tree := lbtest.NewTree(t, outlierdetection.Builder(), actors)
@@ -383,25 +383,25 @@ func TestChildHears(t *testing.T) {
 			return policy.Child{Config: cfg}
 		}
 		tree.Config(config(nothing))
-		var heard []string
+		var states []string
 		var sc balancer.SubConn
 		tree.Batch(func() {
 			actor := actors.Actor("x")
 			var err error
 			sc, err = actor.Conn.NewSubConn([]resolver.Address{{Addr: "a"}}, balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) {
-				heard = append(heard, fmt.Sprint(s.ConnectivityState, " ", s.ConnectionError))
+				states = append(states, fmt.Sprint(s.ConnectivityState, " ", s.ConnectionError))
 			}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			actor.Conn.UpdateState(balancer.State{ConnectivityState: ready, Picker: just{sc}})
 		})
-		hears := func(want ...string) {
+		expect := func(want ...string) {
 			t.Helper()
-			if !slices.Equal(heard, want) {
-				t.Errorf("heard %q, want %q", heard, want)
+			if !slices.Equal(states, want) {
+				t.Errorf("states %q, want %q", states, want)
 			}
-			heard = nil
+			states = nil
 		}
 		says := func(state connectivity.State, err error) { tree.Batch(func() { tree.SubConns[0].Says(state, err) }) }
 		fail := func() { // a request
@@ -416,33 +416,33 @@ func TestChildHears(t *testing.T) {
 		fail() // nothing is detected: it is not counted
 		says(connecting, nil)
 		says(ready, nil)
-		hears("CONNECTING <nil>", "READY <nil>")
+		expect("CONNECTING <nil>", "READY <nil>")
 		strange := config(percentage(1, 1))
 		lbtest.As[*policy.OutlierDetectionConfig](t, strange.Config).Child.Endpoints = nil
 		tree.Config(strange)
 		fail() // the config has no such endpoint: it is not counted
 		tree.Config(config(percentage(1, 1)))
 		fail()
-		hears()
+		expect()
 		tree.Sleep(interval)
-		hears("TRANSIENT_FAILURE ejected by outlier detection: failure percentage 100.0% of 1 requests is above 50%")
+		expect("TRANSIENT_FAILURE ejected by outlier detection: failure percentage 100.0% of 1 requests is above 50%")
 		says(idle, errors.New("lost"))
 		says(connecting, nil)
 		says(failure, errors.New("refused"))
-		hears()
+		expect()
 		tree.Sleep(3 * interval)
-		hears("TRANSIENT_FAILURE refused")
+		expect("TRANSIENT_FAILURE refused")
 		says(idle, nil)
 		says(connecting, nil)
 		says(ready, nil)
-		hears("IDLE <nil>", "CONNECTING <nil>", "READY <nil>")
+		expect("IDLE <nil>", "CONNECTING <nil>", "READY <nil>")
 		fail()
 		tree.Sleep(interval)
-		heard = nil
+		states = nil
 		tree.Batch(sc.Shutdown)
-		hears("SHUTDOWN <nil>")
+		expect("SHUTDOWN <nil>")
 		tree.Sleep(9 * interval) // the ejection is over
-		hears()
+		expect()
 	})
 }
 
@@ -543,7 +543,7 @@ func TestPassesOn(t *testing.T) {
 		tree.Root().UpdateSubConnState(nil, balancer.SubConnState{})
 	})
 	if a := actors.Actor("x"); a.Idles != 1 || a.Errors != 1 || a.Updates != 1 {
-		t.Errorf("the child heard %+v", a)
+		t.Errorf("the child got %+v", a)
 	}
 	errBad := errors.New("bad config")
 	tree.Config(config(actors.Refusing("x", errBad)))
@@ -560,7 +560,7 @@ func TestPassesOn(t *testing.T) {
 		}
 	})
 	tree.RefuseSubConn = nil
-	tree.Batch(func() { // nobody listens
+	tree.Batch(func() { // without listeners
 		sc, err := actors.Actor("x").Conn.NewSubConn([]resolver.Address{{Addr: "a"}}, balancer.NewSubConnOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -37,7 +37,7 @@ func (r renamed) Name() string { return r.name }
 
 // stage is an outlier_detection over a cluster_impl over round_robin, in a
 // bubble. Endpoints are named by their addresses, several joined with "+". What
-// happens is told with the seconds since the beginning.
+// happens is recorded with the seconds since the beginning.
 type stage struct {
 	t     *testing.T
 	tree  *lbtest.Tree
@@ -354,7 +354,7 @@ func describes(name string, state connectivity.State, lastErr string) step {
 	}
 }
 
-// untilOf asserts when an ejection is told to be over.
+// untilOf asserts when an ejection ends.
 func untilOf(name string, want time.Duration) step {
 	return func(s *stage) {
 		s.t.Helper()

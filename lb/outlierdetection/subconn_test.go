@@ -28,23 +28,23 @@ func TestPartialSubConn(t *testing.T) {
 		cfg.Child.Endpoints = []resolver.Endpoint{e}
 		percentage(1, 1)(cfg.OutlierDetection)
 		tree.Config(policy.Child{Config: cfg})
-		var heard []string
+		var states []string
 		tree.Batch(func() {
 			actor := actors.Actor("x")
 			sc, err := actor.Conn.NewSubConn(e.Addresses[:1], balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) {
-				heard = append(heard, s.ConnectivityState.String())
+				states = append(states, s.ConnectivityState.String())
 			}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			actor.Conn.UpdateState(balancer.State{ConnectivityState: ready, Picker: just{sc}})
 		})
-		hears := func(want ...string) {
+		expect := func(want ...string) {
 			t.Helper()
-			if !slices.Equal(heard, want) {
-				t.Errorf("heard %q, want %q", heard, want)
+			if !slices.Equal(states, want) {
+				t.Errorf("states %q, want %q", states, want)
 			}
-			heard = nil
+			states = nil
 		}
 		says := func(state connectivity.State) { tree.Batch(func() { tree.SubConns[0].Says(state, nil) }) }
 		says(connecting)
@@ -54,18 +54,18 @@ func TestPartialSubConn(t *testing.T) {
 			t.Fatal(err)
 		}
 		says(idle) // it is lost before its requests are judged
-		hears("CONNECTING", "READY", "IDLE")
+		expect("CONNECTING", "READY", "IDLE")
 		call.Held().Finish(policy.OutcomeError, policy.NoInfo)
 		tree.Sleep(interval)
-		hears()
+		expect()
 		says(connecting)
 		says(failure)
 		says(idle)
 		says(connecting)
-		hears("CONNECTING", "TRANSIENT_FAILURE", "IDLE", "CONNECTING")
+		expect("CONNECTING", "TRANSIENT_FAILURE", "IDLE", "CONNECTING")
 		says(ready)
-		hears("TRANSIENT_FAILURE")
+		expect("TRANSIENT_FAILURE")
 		tree.Sleep(3 * interval)
-		hears("READY")
+		expect("READY")
 	})
 }

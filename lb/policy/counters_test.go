@@ -95,7 +95,7 @@ func TestBreakerChurn(t *testing.T) {
 	}
 }
 
-// TestCountersAreKept tells who keeps a cluster's counters alive.
+// TestCountersAreKept checks who keeps a cluster's counters alive.
 func TestCountersAreKept(t *testing.T) {
 	key := policy.ServiceKey{Cluster: "orders"}
 	var (
@@ -112,7 +112,7 @@ func TestCountersAreKept(t *testing.T) {
 		found bool // whether the next tree finds the same counters
 	}{
 		{"another tree has them", []func(){acquire}, true},
-		{"nobody has them any more", []func(){acquire, release}, false},
+		{"all references released", []func(){acquire, release}, false},
 		{"two had them, one still has", []func(){acquire, acquire, release}, true},
 		{"the cluster is removed while a pick is held", []func(){acquire, hold, release}, true},
 		{"and comes back, and is removed, and the pick is still held", []func(){acquire, hold, release, acquire, release}, true},
@@ -178,7 +178,7 @@ func TestCountersAcquireAndReleaseRace(t *testing.T) {
 	}
 	wg.Wait()
 	if all.Get(key) != nil {
-		t.Error("counters that nobody holds are left")
+		t.Error("counters without references are left")
 	}
 }
 
@@ -190,7 +190,7 @@ func TestLocalityLoad(t *testing.T) {
 		ends []policy.Outcome
 		want policy.LoadCounts
 	}{
-		{"nobody will tell the end: it succeeded", false, nil, policy.LoadCounts{Issued: 1, Succeeded: 1}},
+		{"a pick without Done counts as succeeded", false, nil, policy.LoadCounts{Issued: 1, Succeeded: 1}},
 		{"held", true, nil, policy.LoadCounts{Issued: 1, InProgress: 1}},
 		{"went well", true, []policy.Outcome{policy.OutcomeSuccess}, policy.LoadCounts{Issued: 1, Succeeded: 1}},
 		{"failed", true, []policy.Outcome{policy.OutcomeError}, policy.LoadCounts{Issued: 1, Failed: 1}},

@@ -61,7 +61,7 @@ func TestLoadReader(t *testing.T) {
 	c := all.Acquire(orders)
 	a, b := c.Locality(zoneA), c.Locality(zoneB)
 
-	// What was counted before nobody wanted to know. What began before goes on.
+	// What was counted before had no reader. What began before goes on.
 	a.Start(true)
 	a.Start(false)
 	b.Start(false)
@@ -267,7 +267,7 @@ func TestNamesThatChangeAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnreportedLoadIsKept while nobody takes the reports: the newest 1000 places.
+// TestUnreportedLoadIsKept while no reader takes the reports: the newest 1000 places.
 func TestUnreportedLoadIsKept(t *testing.T) {
 	all := policy.NewCounters()
 	c := all.Acquire(orders)

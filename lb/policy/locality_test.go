@@ -27,11 +27,11 @@ func TestWeights(t *testing.T) {
 	tests := []struct {
 		name   string
 		place  *resource.LocalityEndpoints
-		total  uint64 // 0 for a locality that nobody has set among others
+		total  uint64 // 0 for a locality whose weight is not set
 		weight uint32 // of the last endpoint
 	}{
 		{"alone", place("a", 7, 9), 7, 2 * half},
-		{"alone, not told", place("a", 7, 9), 0, 2 * half},
+		{"alone, no weight set", place("a", 7, 9), 0, 2 * half},
 		{"half of a locality", place("a", 7, 9, 9), 7, half},
 		{"all of half a locality", place("a", 7, 9), 14, half},
 		{"half of half a locality", place("a", 7, 9, 9), 14, half / 2},

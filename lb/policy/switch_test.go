@@ -177,7 +177,7 @@ func TestSwitchErrors(t *testing.T) {
 		sw.ExitIdle()
 		sw.ResolverError(errRefused)
 		if a := troupe.Actors[0]; a.Idles != 1 || a.Errors != 1 {
-			t.Errorf("the child was told %d times to leave IDLE, %d times of an error", a.Idles, a.Errors)
+			t.Errorf("the child got %d ExitIdle and %d ResolverError calls", a.Idles, a.Errors)
 		}
 	})
 }

@@ -124,7 +124,7 @@ func (s *stage) String() string {
 		case p.InUse:
 			fmt.Fprintf(&b, " %s*", p.Name)
 			if err == nil && call.Priority != i {
-				s.t.Errorf("the pick tells priority %d, in use is %d", call.Priority, i)
+				s.t.Errorf("the pick reports priority %d, in use is %d", call.Priority, i)
 			}
 		case p.Started:
 			fmt.Fprintf(&b, " %s", p.Name)

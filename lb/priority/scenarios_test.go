@@ -238,7 +238,7 @@ var scenarios = []scenario{
 		says("a", failure), expect("CONNECTING queue | a b* (c)"),
 		after(10 * time.Second), expect("CONNECTING queue | a b c*"),
 	}},
-	{"what a deactivated child says reaches nobody", []step{
+	{"updates of a deactivated child are ignored", []step{
 		config("a", "b"), says("a", failure), says("b", ready), says("a", ready), reports(4),
 		says("b", failure), says("b", ready), reports(1), expect("READY a | a* (b)"),
 	}},
@@ -272,13 +272,13 @@ var scenarios = []scenario{
 	{"an unknown policy fails its child only, also when more configs and calls come", []step{
 		configOf("a is unknown", unknown), expect("CONNECTING queue | a b*"),
 		configOf("a is unknown", unknown), says("b", ready), expect("READY b | a b*"),
-		{"everybody is told", func(s *stage) {
+		{"all children are notified", func(s *stage) {
 			s.tree.Batch(func() {
 				s.tree.Root().ExitIdle()
 				s.tree.Root().ResolverError(errRefused)
 			})
 			if b := s.actor("b"); b.Idles != 1 || b.Errors != 1 {
-				s.t.Errorf("b was told %d times to leave IDLE, %d times of an error", b.Idles, b.Errors)
+				s.t.Errorf("b got %d ExitIdle and %d ResolverError calls", b.Idles, b.Errors)
 			}
 		}},
 		config("a", "b"), expect("CONNECTING queue | a* (b)"), says("a", ready), expect("READY a | a* (b)"),

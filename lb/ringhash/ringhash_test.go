@@ -281,7 +281,7 @@ func TestLateWords(t *testing.T) {
 	}
 	s.Batch(func() { gone.Says(ready, nil) })
 	if len(s.Reports) != 0 || gone.Connects != 0 {
-		t.Error("a removed endpoint was heard, or connected")
+		t.Error("a removed endpoint was notified or connected")
 	}
 	s.Close()
 	if _, err := old.Pick(balancer.PickInfo{Ctx: call}); !errors.Is(err, balancer.ErrNoSubConnAvailable) {

@@ -98,8 +98,8 @@ func pick(s *stage, address string, hold bool) policy.Held {
 	return call.Held()
 }
 
-// tells lets a request to an endpoint end with a load.
-func tells(address string, load *orcav3.OrcaLoadReport) step {
+// reportLoad ends a request to an endpoint with a load report.
+func reportLoad(address string, load *orcav3.OrcaLoadReport) step {
 	return func(s *stage) {
 		pick(s, address, true).Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: load})
 	}
@@ -113,12 +113,12 @@ func busy(utilization float64) *orcav3.OrcaLoadReport {
 
 func after(d time.Duration) step { return func(s *stage) { s.Sleep(d) } }
 
-// keep lets the endpoints tell their loads every second, n times.
+// keep reports the loads of the endpoints every second, n times.
 func keep(n int, loads map[string]*orcav3.OrcaLoadReport) step {
 	return func(s *stage) {
 		for range n {
 			for address, load := range loads {
-				tells(address, load)(s)
+				reportLoad(address, load)(s)
 			}
 			s.Sleep(second)
 		}
@@ -181,7 +181,7 @@ func TestWeights(t *testing.T) {
 	}{
 		{"EDS weights, before there is a load", []step{up("a:1 b:2 c:3"), shares("a:1 b:2 c:3"), from(weightedroundrobin.WeightsFromEDS, "c", 3, 6)}},
 		{"all of them alike", []step{up("a b c"), shares("a:1 b:1 c:1")}},
-		{"one alone", []step{up("a:7"), tells("a", busy(1)), after(20 * second), shares("a:7"), from(weightedroundrobin.WeightsFromEDS, "a", 7, 7)}},
+		{"one alone", []step{up("a:7"), reportLoad("a", busy(1)), after(20 * second), shares("a:7"), from(weightedroundrobin.WeightsFromEDS, "a", 7, 7)}},
 		{"an EDS weight changes", []step{up("a:1 b:2"), config("a:3 b:2"), shares("a:3 b:2")}},
 		{"one of three does not say its load: it has the mean", []step{
 			up("a:9 b:9 c"), keep(11, both), shares("a:1 b:10 c:5.5"), from(weightedroundrobin.WeightsFromLoads, "c", 550, 1650),
@@ -191,19 +191,19 @@ func TestWeights(t *testing.T) {
 		}},
 		{"new weights make no new picker", []step{up("a b"), reports(2), keep(11, both), shares("a:1 b:10"), reports(1)}},
 		{"only with the next update", []step{
-			up("a b", blackout(0), update(5*second)), tells("a", busy(1)), tells("b", busy(0.1)), after(5*second - 1), shares("a:1 b:1"),
-			after(1), shares("a:1 b:10"), tells("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
+			up("a b", blackout(0), update(5*second)), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)), after(5*second - 1), shares("a:1 b:1"),
+			after(1), shares("a:1 b:10"), reportLoad("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
 		}},
 		{"one update in each period, whoever reports first", []step{
-			up("a b", blackout(0), update(5*second)), tells("a", busy(1)), after(3 * second), tells("b", busy(0.1)), after(2 * second), shares("a:1 b:10"),
-			tells("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
+			up("a b", blackout(0), update(5*second)), reportLoad("a", busy(1)), after(3 * second), reportLoad("b", busy(0.1)), after(2 * second), shares("a:1 b:10"),
+			reportLoad("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
 		}},
 		{"which begins anew with a new picker", []step{
-			up("a b", blackout(0), update(5*second)), tells("a", busy(1)), tells("b", busy(0.1)), after(3 * second), config("a:2 b"), shares("a:1 b:10"),
-			tells("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
+			up("a b", blackout(0), update(5*second)), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)), after(3 * second), config("a:2 b"), shares("a:1 b:10"),
+			reportLoad("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
 		}},
 		{"or with a new picker", []step{
-			up("a b", blackout(0), update(1000*second)), tells("a", busy(1)), tells("b", busy(0.1)), up("a b c"), shares("a:1 b:10 c:5.5"),
+			up("a b", blackout(0), update(1000*second)), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)), up("a b c"), shares("a:1 b:10 c:5.5"),
 		}},
 		{"application over CPU", []step{up("a b", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
 			"a": {RpsFractional: 10, ApplicationUtilization: 0.5, CpuUtilization: 0.1}, "b": {RpsFractional: 10, ApplicationUtilization: 0.1, CpuUtilization: 0.5},
@@ -221,18 +221,18 @@ func TestWeights(t *testing.T) {
 			"a": {RpsFractional: 10, CpuUtilization: 0.1, Eps: 4}, "b": {RpsFractional: 10, CpuUtilization: 0.1},
 		}), shares("a:1 b:5"), config("a b", penalty(0)), shares("a:1 b:1"), reports(3)}},
 		{"the last report counts", []step{
-			up("a b", blackout(0)), tells("a", busy(1)), tells("a", busy(0.2)), tells("b", busy(0.1)), after(second), shares("a:1 b:2"),
+			up("a b", blackout(0)), reportLoad("a", busy(1)), reportLoad("a", busy(0.2)), reportLoad("b", busy(0.1)), after(second), shares("a:1 b:2"),
 		}},
 		{"reports that say nothing change nothing", []step{
-			up("a b", blackout(0)), tells("a", busy(1)), tells("b", busy(0.1)),
-			tells("a", nil), tells("a", &orcav3.OrcaLoadReport{}), tells("a", &orcav3.OrcaLoadReport{RpsFractional: 5}), tells("a", &orcav3.OrcaLoadReport{CpuUtilization: 1}),
+			up("a b", blackout(0)), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)),
+			reportLoad("a", nil), reportLoad("a", &orcav3.OrcaLoadReport{}), reportLoad("a", &orcav3.OrcaLoadReport{RpsFractional: 5}), reportLoad("a", &orcav3.OrcaLoadReport{CpuUtilization: 1}),
 			after(second), shares("a:1 b:10"),
 		}},
 		{"numbers that are none have no weight", []step{
 			up("a b c", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
 				"a": {RpsFractional: 1, CpuUtilization: math.NaN()}, "b": {RpsFractional: math.MaxFloat64, CpuUtilization: 1e-9}, "c": {RpsFractional: 1, CpuUtilization: 1},
 			}), from(weightedroundrobin.WeightsFromEDS, "a", 1, 3),
-			tells("b", &orcav3.OrcaLoadReport{RpsFractional: -1, CpuUtilization: 1}), after(second), from(weightedroundrobin.WeightsFromEDS, "a", 1, 3),
+			reportLoad("b", &orcav3.OrcaLoadReport{RpsFractional: -1, CpuUtilization: 1}), after(second), from(weightedroundrobin.WeightsFromEDS, "a", 1, 3),
 		}},
 		{"but the mean of those that have", []step{
 			up("a b c d", blackout(0)), keep(1, map[string]*orcav3.OrcaLoadReport{
@@ -240,17 +240,17 @@ func TestWeights(t *testing.T) {
 			}), shares("a:1.5 b:1.5 c:1 d:2"),
 		}},
 		{"blackout: as long as that after the first report", []step{
-			up("a b"), tells("a", busy(1)), tells("b", busy(0.1)), after(10*second - 1), shares("a:1 b:1"), after(1), shares("a:1 b:10"),
+			up("a b"), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)), after(10*second - 1), shares("a:1 b:1"), after(1), shares("a:1 b:10"),
 		}},
 		{"each for itself", []step{
-			up("a b c:3"), tells("a", busy(1)), after(5 * second), tells("b", busy(0.1)), after(5 * second), shares("a:1 b:1 c:3"), after(5 * second), shares("a:1 b:10 c:5.5"),
+			up("a b c:3"), reportLoad("a", busy(1)), after(5 * second), reportLoad("b", busy(0.1)), after(5 * second), shares("a:1 b:1 c:3"), after(5 * second), shares("a:1 b:10 c:5.5"),
 		}},
 		{"expired: as long as that after the last", []step{
-			up("a b"), tells("a", busy(1)), tells("b", busy(0.1)), after(100 * second), tells("a", busy(1)), tells("b", busy(0.1)),
+			up("a b"), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)), after(100 * second), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)),
 			after(180*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
 		}},
 		{"after that there is blackout again", []step{
-			up("a b"), tells("a", busy(1)), tells("b", busy(0.1)), after(180 * second), shares("a:1 b:1"), tells("a", busy(1)), tells("b", busy(0.1)),
+			up("a b"), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)), after(180 * second), shares("a:1 b:1"), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)),
 			after(9 * second), shares("a:1 b:1"), after(2 * second), shares("a:1 b:10"),
 		}},
 		{"connected anew: blackout again", []step{
@@ -262,7 +262,7 @@ func TestWeights(t *testing.T) {
 				held := pick(s, "b", true)
 				says("b", idle, connecting)(s)
 				held.Finish(policy.OutcomeSuccess, balancer.DoneInfo{ServerLoad: busy(0.1)})
-			}, says("b", ready), tells("a", busy(1)), after(second), shares("a:1 b:1"),
+			}, says("b", ready), reportLoad("a", busy(1)), after(second), shares("a:1 b:1"),
 		}},
 		{"given back after an ejection it is as it was", []step{
 			up("a b:3"), keep(11, both), says("b", failure), shares("a:1"), says("b", ready), shares("a:1 b:10"),
@@ -282,7 +282,7 @@ func TestWeights(t *testing.T) {
 		}},
 		{"loads are updated after all have been lost and found", []step{
 			up("a b", blackout(0)), says("a", idle), says("b", idle), after(10 * second), up("a b"),
-			tells("a", busy(1)), tells("b", busy(0.1)), after(second), shares("a:1 b:10"),
+			reportLoad("a", busy(1)), reportLoad("b", busy(0.1)), after(second), shares("a:1 b:10"),
 		}},
 	}
 	for _, tt := range tests {

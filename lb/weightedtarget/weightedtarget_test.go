@@ -389,7 +389,7 @@ func TestCallsReachEveryChild(t *testing.T) {
 	})
 	for _, a := range s.actors.Actors {
 		if a.Idles != 1 || a.Errors != 1 {
-			t.Errorf("%s was told %d times to leave IDLE, %d times of an error", a.Part.Name, a.Idles, a.Errors)
+			t.Errorf("%s: %d ExitIdle calls and %d resolver errors", a.Part.Name, a.Idles, a.Errors)
 		}
 	}
 	if err := s.tree.Update(s.actors.Child("a")); err == nil {
