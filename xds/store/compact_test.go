@@ -44,7 +44,7 @@ func TestACompactionThatFails(t *testing.T) {
 	var log bytes.Buffer
 	s := open(t, dir, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	noError(t, os.Mkdir(storeFile(dir)+newSuffix, 0o700))
-	if largest := grow(t, s); largest < 3_500_000 || strings.Count(log.String(), "goes on growing") != 2 {
+	if largest := grow(t, s); largest < 3_500_000 || strings.Count(log.String(), "keeps growing") != 2 {
 		t.Errorf("the file had %d bytes, logged %s", largest, log.String())
 	}
 	noError(t, os.Remove(storeFile(dir)+newSuffix))

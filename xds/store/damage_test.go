@@ -186,8 +186,8 @@ func TestADamagedFileIsSetAsideWithWhatIsIntact(t *testing.T) {
 		"empty":            {nil, nil, "truncated to 0 bytes"},
 		"garbage":          {[]byte(strings.Repeat("not a store ", 1000)), nil, "not a file that lbd wrote"},
 		"no header":        {sound[:headerSize-1], nil, "truncated to 27 bytes"},
-		"cut in the end":   {sound[:len(sound)-1], ends[3].want, "it is truncated to"},
-		"cut between":      {sound[:ends[3].size], ends[3].want, "it is truncated to"},
+		"cut in the end":   {sound[:len(sound)-1], ends[3].want, "truncated from"},
+		"cut between":      {sound[:ends[3].size], ends[3].want, "truncated from"},
 		"damaged between":  {flipped(sound, ends[3].size-20), ends[2].want, "checksum mismatch"},
 		"damaged at first": {flipped(sound, headerSize+20), nil, "checksum mismatch"},
 	} {

@@ -114,7 +114,7 @@ func (f *file) compact(s *Snapshot) {
 	f.compactAt = 0
 	if err := f.replace(s); err != nil {
 		f.compactAt = 2 * f.end.size
-		f.logger.Warn("the store's file cannot be written again without what is out of date: it goes on growing",
+		f.logger.Warn("cannot compact lbd.db; the file keeps growing",
 			"file", f.path, "bytes", f.end.size, "error", err)
 	}
 }

@@ -27,7 +27,7 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() error { return e.Reason }
 
-var errReplaced = errors.New("another file has its name")
+var errReplaced = errors.New("another file is in its place")
 
 // identity returns a *LostError unless the open file still has its name and is as
 // long as the writer left it.
@@ -72,7 +72,7 @@ func (s *Store) check() {
 		s.onLost(err)
 	case err == nil && was != nil:
 		s.lost.Store(nil)
-		s.logger.Info("the store's file has its name again", "file", s.file.path)
+		s.logger.Info("lbd.db is back in place", "file", s.file.path)
 		s.onLost(nil)
 	}
 }

@@ -145,11 +145,11 @@ func readLog(in io.ReaderAt, size int64) (c contents, err error) {
 	if c.end.size >= acknowledged {
 		return c, nil
 	}
-	d := damage{error: fmt.Errorf("%d of %d bytes are sound", c.end.size, acknowledged)}
+	var d damage
 	if size < acknowledged {
-		d.error = fmt.Errorf("%w: it is truncated to %d", d.error, size)
+		d.error = fmt.Errorf("truncated from %d to %d bytes; the first %d bytes are valid", acknowledged, size, c.end.size)
 	} else {
-		d.error = fmt.Errorf("%w: %w", d.error, c.unfinished)
+		d.error = fmt.Errorf("the first %d of %d bytes are valid: %w", c.end.size, acknowledged, c.unfinished)
 	}
 	if c.snapshot.Len() > 0 {
 		d.intact = c.snapshot
