@@ -251,7 +251,7 @@ func TestErrors(t *testing.T) {
 		},
 		"certificate and key apart": {
 			withTLS(`{"certificate_file": "/a/cert.pem", "private_key_file": "/b/key.pem"}`),
-			"xds_servers[0].channel_creds[0].config.private_key_file: is in /b and certificate_file in /a: gRPC wants them in one directory, which can be replaced at once",
+			"xds_servers[0].channel_creds[0].config.private_key_file: is in /b and certificate_file in /a: both files must be in the same directory, as gRPC requires",
 		},
 		"a file's name that is a list": {
 			withTLS(`{"ca_certificate_file": ["/a/ca.pem"]}`),

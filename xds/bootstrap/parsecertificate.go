@@ -75,7 +75,7 @@ func (v *validator) certificates(x *value, path string, required bool, logger *s
 		v.reject(o.place("certificate_file"), join(path, "certificate_file"), "is of no use without private_key_file")
 		return nil
 	case filepath.Dir(p.certificateFile) != filepath.Dir(p.privateKeyFile):
-		v.reject(o.place("private_key_file"), join(path, "private_key_file"), "is in %s and certificate_file in %s: gRPC wants them in one directory, which can be replaced at once",
+		v.reject(o.place("private_key_file"), join(path, "private_key_file"), "is in %s and certificate_file in %s: both files must be in the same directory, as gRPC requires",
 			filepath.Dir(p.privateKeyFile), filepath.Dir(p.certificateFile))
 		return nil
 	}
