@@ -119,7 +119,7 @@ func (l *lbdTarget) kindOf(e *fault.Error) kind {
 		return none
 	case strings.Contains(detail, "does not exist"):
 		return noCluster
-	case strings.Contains(detail, "refused what management server"):
+	case strings.Contains(detail, "rejected the resource from management server"):
 		return badCluster
 	}
 	return kind("not ready: " + detail)

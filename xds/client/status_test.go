@@ -101,7 +101,7 @@ func TestErrorTexts(t *testing.T) {
 		{&NotFoundError{Key: key, Server: "s:1"}, `Cluster/a does not exist: management server "s:1" no longer sends it`},
 		{&NotFoundError{Key: key, Server: "s:1", Expired: true}, `Cluster/a does not exist: management server "s:1" did not send it within 15s`},
 		{&NotFoundError{Key: resource.Key{Type: cds, Name: "*"}}, `Cluster of name "*" does not exist: no management server can be asked for that name`},
-		{&RejectedError{Key: key, Server: "s:1", Err: cause}, `refused what management server "s:1" sent: cause`},
+		{&RejectedError{Key: key, Server: "s:1", Err: cause}, `rejected the resource from management server "s:1": cause`},
 		{&UnreachableError{Server: "s:1", Err: cause}, `management server "s:1" cannot be reached: cause`},
 		{&UnreachableError{Err: cause}, "cause"},
 	} {

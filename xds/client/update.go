@@ -127,7 +127,7 @@ type RejectedError struct {
 
 // Error names the server; Err names the resource.
 func (e *RejectedError) Error() string {
-	return fmt.Sprintf("refused what management server %q sent: %v", e.Server, e.Err)
+	return fmt.Sprintf("rejected the resource from management server %q: %v", e.Server, e.Err)
 }
 
 // Unwrap returns Err.
