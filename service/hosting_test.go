@@ -36,7 +36,7 @@ func TestATargetIsHostedByName(t *testing.T) {
 	if res, err := s.HostTarget(t.Context(), &sources.HostRequest{Target: "shop", DryRun: true}); err != nil || !res.New || len(res.Changes) != 1 {
 		t.Errorf("dry run: %+v, %v", res, err)
 	}
-	expect(fault.UnknownTarget, `target "shop" is not hosted`)
+	expect(fault.UnknownTarget, `target "shop" not found`)
 	if res, err := host("shop"); err != nil || !res.New || res.Generation == 0 || res.Changes[0] != (difference.Change{Resource: "Target/xds:///shop", Change: "added"}) {
 		t.Fatalf("got %+v, %v", res, err)
 	}
@@ -79,13 +79,13 @@ func TestATargetIsHostedByName(t *testing.T) {
 		t.Errorf("dropped twice: %v", err)
 	}
 	remove(t, s)
-	expect(fault.UnknownTarget, `target "shop" is not hosted`)
+	expect(fault.UnknownTarget, `target "shop" not found`)
 	if _, err := drop("shop"); code(err) != fault.UnknownTarget {
 		t.Errorf("dropped what is not there: %v", err)
 	}
 	stop()
 	s, _ = start(t, dir, nil)
-	expect(fault.UnknownTarget, `target "shop" is not hosted`)
+	expect(fault.UnknownTarget, `target "shop" not found`)
 }
 
 // TestFlagsHostTargets: a target of a flag is hosted as long as the daemon runs.

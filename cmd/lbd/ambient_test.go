@@ -72,10 +72,10 @@ func TestAmbientErrorsAreShown(t *testing.T) {
 	}
 
 	_ = endpoint.Close()
-	const note = "Cluster/cart is kept in spite of an error: Cluster/cart does not exist: management server "
+	const note = "using the cached Cluster/cart: Cluster/cart does not exist: management server "
 	eventually(t, "a pick that fails with the note", func() bool {
 		a := do(t, "GET", url+"/pick?target=shop&path=/cart/", "")
-		return a.status == http.StatusServiceUnavailable && strings.Contains(a.body, "(resolution note: Listener/shop is kept") && strings.Contains(a.body, note)
+		return a.status == http.StatusServiceUnavailable && strings.Contains(a.body, "(resolution note: using the cached Listener/shop:") && strings.Contains(a.body, note)
 	})
 	plane.set(world...)
 	shown(cart, "")

@@ -68,14 +68,11 @@ func resolutionNote(errors []resolver.AmbientError) string {
 			notes = append(notes, fmt.Sprintf("and %d more errors", len(texts)-i))
 			break
 		}
-		names, verb, more := resources[why], "is", ""
-		if len(names) > 1 {
-			verb = "are"
-		}
+		names, more := resources[why], ""
 		if n := len(names); n > maxNoted {
 			names, more = names[:maxNoted], fmt.Sprintf(" and %d more", n-maxNoted)
 		}
-		notes = append(notes, fmt.Sprintf("%s%s %s kept in spite of an error: %s", strings.Join(names, ", "), more, verb, why))
+		notes = append(notes, fmt.Sprintf("using the cached %s%s: %s", strings.Join(names, ", "), more, why))
 	}
 	return " (resolution note: " + strings.Join(notes, "; ") + ")"
 }

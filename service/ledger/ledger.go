@@ -192,7 +192,7 @@ func (l *Ledger) releaseTarget(t *Target) {
 	}
 }
 
-// Ended are targets that are no more, but for their trees.
+// Ended holds removed targets whose trees are still open.
 type Ended struct {
 	of      *Ledger
 	targets []*Target

@@ -162,14 +162,14 @@ func TestResolutionNote(t *testing.T) {
 		want   string
 	}{
 		{nil, "refused"},
-		{[]resolver.AmbientError{of(resource.TypeCluster, "cart", "deleted")}, "refused (resolution note: Cluster/cart is kept in spite of an error: deleted)"},
+		{[]resolver.AmbientError{of(resource.TypeCluster, "cart", "deleted")}, "refused (resolution note: using the cached Cluster/cart: deleted)"},
 		{
 			[]resolver.AmbientError{of(resource.TypeListener, "shop", "away"), of(resource.TypeCluster, "cart", "deleted"), of(resource.TypeAssignment, "cart", "away")},
-			"refused (resolution note: Listener/shop, ClusterLoadAssignment/cart are kept in spite of an error: away; Cluster/cart is kept in spite of an error: deleted)",
+			"refused (resolution note: using the cached Listener/shop, ClusterLoadAssignment/cart: away; using the cached Cluster/cart: deleted)",
 		},
-		{same, "refused (resolution note: Cluster/0, Cluster/1, Cluster/2 and 2 more are kept in spite of an error: away)"},
-		{different, "refused (resolution note: Cluster/0 is kept in spite of an error: error 0; Cluster/1 is kept in spite of an error: error 1; " +
-			"Cluster/2 is kept in spite of an error: error 2; and 2 more errors)"},
+		{same, "refused (resolution note: using the cached Cluster/0, Cluster/1, Cluster/2 and 2 more: away)"},
+		{different, "refused (resolution note: using the cached Cluster/0: error 0; using the cached Cluster/1: error 1; " +
+			"using the cached Cluster/2: error 2; and 2 more errors)"},
 	} {
 		if got := newAmbient(test.errors).AppendNote("refused"); got != test.want {
 			t.Errorf("%s\nwant %s", got, test.want)

@@ -29,8 +29,8 @@ type LoadReports interface {
 	Stop(clusters ...lrs.Key)
 }
 
-// loadReports decides to which server the load of which {cluster, EDS service name} is
-// reported. A nil *loadReports reports nothing.
+// loadReports knows the server that gets the load of each {cluster, EDS service name}.
+// A nil *loadReports reports nothing.
 type loadReports struct {
 	servers Servers
 	reports LoadReports

@@ -42,14 +42,14 @@ func (l *Ledger) Find(cluster, target string) (*Cluster, error) {
 
 // UnknownCluster returns the error of a request for a cluster that is not known.
 func UnknownCluster(name string) *fault.Error {
-	err := fault.Errorf(fault.UnknownCluster, "cluster %q is not known: nothing was pushed for it", name)
+	err := fault.Errorf(fault.UnknownCluster, "cluster %q not found", name)
 	err.Cluster = name
 	return err
 }
 
 // UnknownTarget returns the error of a request for a target that is not hosted.
 func UnknownTarget(name string) *fault.Error {
-	err := fault.Errorf(fault.UnknownTarget, "target %q is not hosted: nobody asked for it with --target or PUT /v1/targets, and no Listener of its name was pushed", name)
+	err := fault.Errorf(fault.UnknownTarget, "target %q not found: use --target or PUT /v1/targets/NAME, or add its Listener", name)
 	err.Target = name
 	return err
 }

@@ -33,24 +33,24 @@ func TargetName(name string) (string, error) {
 	wrong := ""
 	switch authority, ok := strings.CutPrefix(key, "//"); {
 	case key == "":
-		wrong = "names nothing"
+		wrong = "the name is empty"
 	case ok:
 		full = xdsScheme + key
 		if host, rest, _ := strings.Cut(authority, "/"); host == "" || rest == "" {
-			wrong = "has no authority and name after its two slashes"
+			wrong = "the authority or the name is missing"
 		}
 	case key[0] == '/':
-		wrong = "has a name that begins with a slash"
+		wrong = "the name begins with a slash"
 	}
 	switch {
 	case wrong != "":
 	case len(full) > decode.MaxNameBytes:
-		wrong = fmt.Sprintf("has more than %d bytes", decode.MaxNameBytes)
+		wrong = fmt.Sprintf("more than %d bytes", decode.MaxNameBytes)
 	case !utf8.ValidString(full) || strings.ContainsFunc(full, func(r rune) bool { return !unicode.IsPrint(r) }):
-		wrong = "holds what cannot be printed"
+		wrong = "unprintable characters"
 	}
 	if wrong != "" {
-		e := fault.Errorf(fault.InvalidArgument, "target %q %s: it is to be xds:///NAME, or NAME alone", name, wrong)
+		e := fault.Errorf(fault.InvalidArgument, "target %q: must be xds:///NAME or NAME (%s)", name, wrong)
 		e.Target = name
 		return "", e
 	}

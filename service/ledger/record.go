@@ -33,8 +33,7 @@ type Record struct {
 	ambient atomic.Pointer[Ambient]
 }
 
-// Result is what became of a pick, as metrics count it: OK, or the code of its
-// refusal.
+// Result is the result of a pick, as metrics count it: OK, or the code of its error.
 type Result string
 
 // OK is the result of a pick that has an endpoint.
