@@ -98,7 +98,7 @@ func TestExplainNamesLeaves(t *testing.T) {
 	for _, step := range out.Picks[0].Explain {
 		if step.Leaf != nil {
 			leaf = step.Leaf
-			if want := "leaf far is in use (READY); leaf near was passed over: "; !strings.HasPrefix(step.Says, want) {
+			if want := "leaf far is in use (READY); leaf near was skipped: "; !strings.HasPrefix(step.Says, want) {
 				t.Errorf("says %q, want %q…", step.Says, want)
 			}
 		}

@@ -25,8 +25,8 @@ func TestExplainEndpoint(t *testing.T) {
 		{"ROUND_ROBIN", "a-0:80", 0, `^round_robin has no endpoint left: all 1 READY ones are excluded$`},
 		{"LEAST_REQUEST", "", 2, `^least_request_experimental drew a-0:80 with 2 in flight, a-0:80 with 2 in flight of 1 READY \(0 excluded\), and took a-0:80$`},
 		{"LEAST_REQUEST", "a-0:80", 0, `^least_request_experimental has no endpoint left: all 1 READY ones are excluded$`},
-		{"RING_HASH", "", 1, `^ring_hash_experimental: a random hash [0-9a-f]{16} fell on entry \d+ of 1024, and 0 on is a-0:80, which is READY \(0 skipped as excluded\)$`},
-		{"RING_HASH", "a-0:80", 1, `^ring_hash_experimental: a random hash [0-9a-f]{16} fell on entry \d+ of 1024; every endpoint that has not failed is excluded \(1\)$`},
+		{"RING_HASH", "", 1, `^ring_hash_experimental: a random hash [0-9a-f]{16} maps to entry \d+ of 1024; used the endpoint 0 entries later, a-0:80, which is READY \(0 skipped as excluded\)$`},
+		{"RING_HASH", "a-0:80", 1, `^ring_hash_experimental: a random hash [0-9a-f]{16} maps to entry \d+ of 1024; every endpoint that has not failed is excluded \(1\)$`},
 	}
 	for _, tt := range tests {
 		t.Run(strings.TrimSpace(tt.policy+" "+tt.exclude), func(t *testing.T) {

@@ -109,7 +109,7 @@ func TestSkippedLeafInTheState(t *testing.T) {
 			t.Fatal(err)
 		}
 		step := out.Picks[0].Explain[1]
-		if step.Step != "leaf" || step.Leaf.Cluster != "far" || step.Says != "leaf far is in use (READY); leaf near was passed over: skipped: "+lost {
+		if step.Step != "leaf" || step.Leaf.Cluster != "far" || step.Says != "leaf far is in use (READY); leaf near was skipped: "+lost {
 			t.Errorf("the step after the cluster: %+v", step)
 		}
 		if p := out.Picks[0].Explain[2].Priority; p == nil || p.Priority != 1 || p.Cluster != "far" || len(p.PassedOver) != 0 {

@@ -31,11 +31,11 @@ func (w *RingWalk) Says(s policy.EndpointStep) string {
 	if w.Drawn {
 		whose = "a random hash"
 	}
-	says := fmt.Sprintf("%s: %s %s fell on entry %d of %d", s.Policy, whose, w.Hash, w.Entry, w.Size)
+	says := fmt.Sprintf("%s: %s %s maps to entry %d of %d", s.Policy, whose, w.Hash, w.Entry, w.Size)
 	if s.Endpoint == nil {
 		return says + fmt.Sprintf("; every endpoint that has not failed is excluded (%d)", s.Excluded)
 	}
-	return says + fmt.Sprintf(", and %d on is %s, which is %s (%d skipped as excluded)", w.Walked, s.Endpoint.Addresses[0], w.State, s.Excluded)
+	return says + fmt.Sprintf("; used the endpoint %d entries later, %s, which is %s (%d skipped as excluded)", w.Walked, s.Endpoint.Addresses[0], w.State, s.Excluded)
 }
 
 // trace records the walk and its result.

@@ -171,13 +171,13 @@ func explainStep(t *ledger.Target, cluster string, s policy.Step) Step {
 	case policy.PriorityStep:
 		return explainPriority(t.Cluster(cluster).LeafNames(), s)
 	case policy.DropStep:
-		verb := "passes"
+		sign, result := "≥", "not dropped"
 		if s.Dropped {
-			verb = "drops"
+			sign, result = "<", "dropped"
 		}
 		return Step{
 			Step: "drop",
-			Says: fmt.Sprintf("category %q %s the pick: drew %d, drops below %d of a million", s.Category, verb, s.Draw, s.PerMillion),
+			Says: fmt.Sprintf("category %q: random %d %s %d: %s", s.Category, s.Draw, sign, s.PerMillion, result),
 			Drop: &DropStep{Category: s.Category, PerMillion: s.PerMillion, Draw: s.Draw, Dropped: s.Dropped},
 		}
 	case policy.BreakerStep:
@@ -211,7 +211,7 @@ func explainLeaf(s policy.LeafStep) Step {
 	fmt.Fprintf(&says, "leaf %s is in use (%s)", l.Cluster, l.State)
 	for _, o := range s.PassedOver {
 		l.PassedOver = append(l.PassedOver, PassedOverLeaf{Cluster: o.Leaf, State: o.State.String(), Why: o.Why})
-		fmt.Fprintf(&says, "; leaf %s was passed over: %s", o.Leaf, o.Why)
+		fmt.Fprintf(&says, "; leaf %s was skipped: %s", o.Leaf, strings.TrimPrefix(o.Why, "skipped: "))
 	}
 	return Step{Step: "leaf", Says: says.String(), Leaf: l}
 }
@@ -232,7 +232,7 @@ func explainPriority(leaves []string, s policy.PriorityStep) Step {
 	for _, o := range s.PassedOver {
 		leaf, which := words(o.Priority)
 		p.PassedOver = append(p.PassedOver, PassedOver{Priority: o.Priority, Cluster: leaf, State: o.State.String(), Why: o.Why})
-		says.WriteString(fmt.Sprintf("; %s was passed over: %s", which, o.Why))
+		says.WriteString(fmt.Sprintf("; %s was skipped: %s", which, o.Why))
 	}
 	return Step{Step: "priority", Says: says.String(), Priority: p}
 }
@@ -257,10 +257,14 @@ func explainLocality(s policy.LocalityStep) Step {
 			Locality: observe.LocalityOf(c.Locality), Weight: c.Weight, Share: float64(c.Weight) / float64(sum),
 		}
 	}
+	candidates := "candidates"
+	if len(s.Candidates) == 1 {
+		candidates = "candidate"
+	}
 	return Step{
 		Step: "locality",
-		Says: fmt.Sprintf("%s was drawn of %d, with weight %d of %d",
-			localityWords(s.Candidates[s.Chosen].Locality), len(s.Candidates), s.Candidates[s.Chosen].Weight, sum),
+		Says: fmt.Sprintf("chose %s (weight %d of %d, %d %s)",
+			localityWords(s.Candidates[s.Chosen].Locality), s.Candidates[s.Chosen].Weight, sum, len(s.Candidates), candidates),
 		Locality: l,
 	}
 }

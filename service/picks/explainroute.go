@@ -84,7 +84,7 @@ func explainRoute(t *ledger.Target, s policy.RouteStep) Step {
 	case s.Route == nil:
 		says.WriteString(fmt.Sprintf("none of the %d routes of virtual host %q takes the request", len(s.Routes), s.VirtualHost))
 	case s.Cluster == "":
-		says.WriteString(fmt.Sprintf("%s takes the request, and lbd cannot follow it: %s", routeWords(s), s.Route.Unsupported))
+		says.WriteString(fmt.Sprintf("%s matches, but its action is not supported: %s", routeWords(s), s.Route.Unsupported))
 	default:
 		says.WriteString(fmt.Sprintf("%s takes the request; it leads to cluster %q", routeWords(s), s.Cluster))
 		if len(s.Route.Clusters) > 1 {

@@ -79,7 +79,7 @@ test("ring_hash: the position of the hash, and the entries that were skipped", a
   await has(tree.page, /READY on priority 0/, "#headline");
   assert.ok(Math.abs((await shares(tree.page)).reduce((a, b) => a + b, 0) - 100) < 0.2, "of the ring");
   const first = await drawn(page);
-  const place = /^ring_hash_experimental: the request's hash [0-9a-f]{16} fell on entry (\d+) of (\d+), and 0 on is (\S+), which is READY/.exec(first.says);
+  const place = /^ring_hash_experimental: the request's hash [0-9a-f]{16} maps to entry (\d+) of (\d+); used the endpoint 0 entries later, (\S+), which is READY/.exec(first.says);
   assert.ok(place && place[3] === first.address, first.says);
   const fell = Number(place[1]) / Number(place[2]);
   near(await around(page, ".fell"), fell);
@@ -90,7 +90,7 @@ test("ring_hash: the position of the hash, and the entries that were skipped", a
   await page.fill('input[placeholder="addresses"]', first.address);
   const second = await again(page);
   assert.notEqual(second.address, first.address);
-  const walked = /fell on entry (\d+) of (\d+), and ([1-9]\d*) on is/.exec(second.says);
+  const walked = /maps to entry (\d+) of (\d+); used the endpoint ([1-9]\d*) entries later/.exec(second.says);
   assert.ok(walked && walked[1] === place[1], second.says);
   near(await around(page, ".fell"), fell);
   near(await around(page, ".chosen"), (fell + Number(walked[3]) / Number(walked[2])) % 1);
