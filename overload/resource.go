@@ -63,7 +63,7 @@ func (r Resource) Text() string {
 	case HeldConnections:
 		return "lbd holds as many connections to endpoints as its limit on descriptors allows"
 	default:
-		return "lbd refuses API connections: it has --max-connections, and none is idle"
+		return "API connection limit reached (--max-connections), none is idle"
 	}
 }
 

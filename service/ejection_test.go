@@ -34,7 +34,7 @@ func TestEjectionsAreCounted(t *testing.T) {
 		counted := func(enforced, spared int) {
 			t.Helper()
 			want := fmt.Sprintf(`
-# HELP lbd_ejections_total Endpoints that outlier detection judged to be outliers: enforced="false" if max_ejection_percent or the enforcement percentage spared them. A rise means that requests to some endpoints fail more than to others.
+# HELP lbd_ejections_total Outliers found. enforced="false": not ejected because of max_ejection_percent or the enforcement percentage. A rise means that requests to some endpoints fail more than to others.
 # TYPE lbd_ejections_total counter
 lbd_ejections_total{cluster="orders",enforced="false"} %d
 lbd_ejections_total{cluster="orders",enforced="true"} %d

@@ -120,7 +120,7 @@ func (c *Cluster) end(step, n int64) {
 		}
 	}
 	c.activity = c.activity*decay + float64(picked)
-	if c.recorded != step-n { // it was away: nobody knows when what was counted was
+	if c.recorded != step-n { // gap: the time of these counts is unknown
 		n = 1
 	}
 	for ; n > 0; n-- {

@@ -54,7 +54,7 @@ var (
 	switchesFamily = Counter("lbd_priority_switches_total",
 		"Changes of the priority in use, by reason: init_timeout, failure, recovered, update.", "cluster", "target", "reason")
 	ejectionsFamily = Counter("lbd_ejections_total",
-		"Endpoints that outlier detection judged to be outliers: enforced=\"false\" if max_ejection_percent or the enforcement percentage spared them. A rise means that requests to some endpoints fail more than to others.", "cluster", "enforced")
+		"Outliers found. enforced=\"false\": not ejected because of max_ejection_percent or the enforcement percentage. A rise means that requests to some endpoints fail more than to others.", "cluster", "enforced")
 	connectsFamily = Counter("lbd_connect_attempts_total",
 		"Connection attempts by result: ok, error.", "cluster", "target", "result")
 	lossesFamily = Counter("lbd_disconnects_total",

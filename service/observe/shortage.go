@@ -23,11 +23,11 @@ func (k *shortages) overloaded(states []overload.State) {
 			Type: EventShortageBegan, Reason: string(st.Resource), Error: st.Err.Error(),
 			Says: st.Resource.Text() + ": endpoints keep their states until it is over",
 		})
-		k.events.log.Warn("shortage of lbd's own began", "resource", string(st.Resource), "error", st.Err)
+		k.events.log.Warn("lbd is out of a resource", "resource", string(st.Resource), "error", st.Err)
 	}
 	for _, st := range ended {
 		k.events.Add(Event{Type: EventShortageEnded, Reason: string(st.Resource), Says: "over: " + st.Resource.Text()})
-		k.events.log.Info("shortage of lbd's own ended", "resource", string(st.Resource), "began", st.Since.UTC())
+		k.events.log.Info("shortage ended", "resource", string(st.Resource), "began", st.Since.UTC())
 	}
 }
 
