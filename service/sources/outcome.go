@@ -89,6 +89,6 @@ func (p *pushes) report(c *change, err error) {
 			Type: observe.EventPushRefused, Cluster: c.cluster, Target: c.target, Says: "a push was refused: " + string(e.Code),
 			Reason: string(e.Code), Error: e.Detail, By: c.from,
 		})
-		p.Logger.Info("push refused", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.from)
+		p.Logger.Info("push rejected", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.from)
 	}
 }

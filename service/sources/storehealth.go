@@ -51,10 +51,10 @@ func (h *storeHealth) StoreLost(err error) {
 	case !changed:
 	case err != nil:
 		h.events.Add(observe.Event{
-			Type: observe.EventStoreFailing, Says: "the store's file was removed or replaced: pushes are refused", Error: err.Error(),
+			Type: observe.EventStoreFailing, Says: "lbd.db was removed or replaced: pushes are rejected", Error: err.Error(),
 		})
 	default:
-		h.events.Add(observe.Event{Type: observe.EventStoreRecovered, Says: "the store's file has its name again: pushes are accepted"})
+		h.events.Add(observe.Event{Type: observe.EventStoreRecovered, Says: "lbd.db is back in place: pushes are accepted"})
 	}
 }
 
