@@ -204,7 +204,7 @@ func TestPolicyConfigs(t *testing.T) {
 		},
 		{
 			name: "least_request of none", body: onlyPolicy(anyOf(protoLeastRequest, `"choice_count":0`)), want: leastOf(2),
-			byHand: []string{inPolicy + ".choice_count: is 0, which means the default here, as in gRPC: taken as 2"},
+			byHand: []string{inPolicy + ".choice_count: 0 means the default (2), as in gRPC"},
 		},
 		{name: "least_request by name", body: onlyPolicy(byName("least_request_experimental", `{"choiceCount":4}`)), want: leastOf(4)},
 
@@ -226,10 +226,10 @@ func TestPolicyConfigs(t *testing.T) {
 			name: "weighted_round_robin of zeros", want: standard,
 			body: onlyPolicy(anyOf(protoWeighted, `"blackout_period":"0s","weight_expiration_period":"0s","weight_update_period":"0s","error_utilization_penalty":0`)),
 			byHand: []string{
-				inPolicy + ".blackout_period: is 0s, which means the default here, as in gRPC: taken as 10s",
-				inPolicy + ".weight_expiration_period: is 0s, which means the default here, as in gRPC: taken as 3m0s",
-				inPolicy + ".weight_update_period: is 0s, which means the default here, as in gRPC: taken as 1s",
-				inPolicy + ".error_utilization_penalty: is 0, which means the default here, as in gRPC: taken as 1",
+				inPolicy + ".blackout_period: 0s means the default (10s), as in gRPC",
+				inPolicy + ".weight_expiration_period: 0s means the default (3m0s), as in gRPC",
+				inPolicy + ".weight_update_period: 0s means the default (1s), as in gRPC",
+				inPolicy + ".error_utilization_penalty: 0 means the default (1), as in gRPC",
 			},
 		},
 		{

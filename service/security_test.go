@@ -41,7 +41,7 @@ func TestPushesTakeNoTLSAway(t *testing.T) {
 	push(t, s, sources.Config, "a", encode(t, secured(systemRoots)))
 	refused := func(what string, err error) {
 		t.Helper()
-		if code(err) != fault.Blocked || !strings.Contains(err.Error(), "connections of cluster a would lose the TLS") || strings.Contains(err.Error(), "allow_empty") {
+		if code(err) != fault.Blocked || !strings.Contains(err.Error(), "cluster a: the change disables TLS") || strings.Contains(err.Error(), "allow_empty") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 	eds := string(assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
 	rejected := string(encode(t, secured(object{"trusted_ca": object{"filename": "f"}})))
 	scan(map[string]string{"c.json": rejected, "f.json": eds})
-	const why = "Cluster/a of the file c.json is rejected: transport_socket.typed_config.common_tls_context.validation_context.ca_certificate_provider_instance: is absent"
+	const why = "Cluster/a of the file c.json is rejected: transport_socket.typed_config.common_tls_context.validation_context.ca_certificate_provider_instance: required"
 	_, err := pick(d.Service, picks.Request{Cluster: "a"})
 	if code(err) != fault.NoReadyEndpoint || !strings.Contains(err.Error(), why) {
 		t.Errorf("a pick: %v", err)
@@ -158,7 +158,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	nothing := func(*service.Service) {}
 
 	seed(t, dir, map[resource.Key][]byte{{Type: sources.Config, Name: "old"}: mesh}, decode.Options{Certificates: b.Instances()})
-	if got := secures(nil, nothing); got["old"] || !strings.Contains(log.String(), "stays in force: transport_socket is not applied") {
+	if got := secures(nil, nothing); got["old"] || !strings.Contains(log.String(), "stays in use: transport_socket is not applied") {
 		t.Errorf("of an older lbd: %v\n%s", got, &log)
 	}
 

@@ -244,7 +244,7 @@ func TestTLSFailsClosed(t *testing.T) {
 			t.Errorf("push: %+v", a)
 		}
 		asked := strings.Replace(securedBy("mesh", "orders.example"), `"type": "EDS"`, `"type": "EDS", "metadata": {"filter_metadata": {"lbd": {"connect": "tcp"}}}`, 1)
-		if a := do(t, "PUT", url+"/v1/clusters/orders/config", asked); a.status != http.StatusCreated || !strings.Contains(a.body, "connections are plain, without TLS, as lbd.connect") {
+		if a := do(t, "PUT", url+"/v1/clusters/orders/config", asked); a.status != http.StatusCreated || !strings.Contains(a.body, "so connections do not use TLS") {
 			t.Errorf("push: %+v", a)
 		}
 		pushEndpoints(t, url, "orders", plain)

@@ -194,7 +194,7 @@ func (e *evaluation) removal(from View, was, is map[string]bool) (loss, bool) {
 	if len(l.clusters) <= most {
 		return loss{}, false
 	}
-	l.reason = fmt.Sprintf("%d of %d clusters would be removed, and one change may remove %d (--max-removed)", len(l.clusters), len(was), most)
+	l.reason = fmt.Sprintf("removes %d of %d clusters, limit %d (--max-removed)", len(l.clusters), len(was), most)
 	return l, true
 }
 

@@ -70,20 +70,20 @@ func TestWhatComesIntoUse(t *testing.T) {
 		},
 		"the only file is removed":  {[]directory{{"f": a2}, {}}, ""},
 		"one of two is removed":     {[]directory{all("a", "b"), all("b")}, "b=1"},
-		"both are removed":          {[]directory{all("a", "b"), {}}, "a=1, b=1, held(removed a + removed b: 2 of 2 clusters would be removed, and one change may remove 1 (--max-removed))"},
+		"both are removed":          {[]directory{all("a", "b"), {}}, "a=1, b=1, held(removed a + removed b: removes 2 of 2 clusters, limit 1 (--max-removed))"},
 		"half of four are removed":  {[]directory{all("a", "b", "c", "d"), all("c", "d")}, "c=1, d=1"},
-		"three of four are removed": {[]directory{all("a", "b", "c", "d"), all("d")}, "a=1, b=1, c=1, d=1, held(removed a + removed b + removed c: 3 of 4 clusters would be removed, and one change may remove 2 (--max-removed))"},
+		"three of four are removed": {[]directory{all("a", "b", "c", "d"), all("d")}, "a=1, b=1, c=1, d=1, held(removed a + removed b + removed c: removes 3 of 4 clusters, limit 2 (--max-removed))"},
 		"clusters of one file are removed": {
 			[]directory{{"f": file(endpoints("a", 1), endpoints("b", 1), endpoints("c", 1))}, {"f": file(endpoints("c", 1))}},
-			"a=1, b=1, c=1, held(modified f: 2 of 3 clusters would be removed, and one change may remove 1 (--max-removed))",
+			"a=1, b=1, c=1, held(modified f: removes 2 of 3 clusters, limit 1 (--max-removed))",
 		},
 		"a file is emptied": {
 			[]directory{{"f": file(endpoints("a", 1), endpoints("b", 1))}, {"f": "resources: []"}},
-			"a=1, b=1, held(modified f: 2 of 2 clusters would be removed, and one change may remove 1 (--max-removed))",
+			"a=1, b=1, held(modified f: removes 2 of 2 clusters, limit 1 (--max-removed))",
 		},
 		"held removals do not hold others": {
 			[]directory{all("a", "b", "c", "d"), {"d": file(endpoints("d", 5)), "e": file(endpoints("e", 1))}},
-			"a=1, b=1, c=1, d=5, e=1, held(removed a + removed b + removed c: 3 of 4 clusters would be removed, and one change may remove 2 (--max-removed))",
+			"a=1, b=1, c=1, d=5, e=1, held(removed a + removed b + removed c: removes 3 of 4 clusters, limit 2 (--max-removed))",
 		},
 		"files are renamed": {
 			[]directory{all("a", "b", "c"), {"x": file(endpoints("a", 1)), "y": file(endpoints("b", 1)), "z": file(endpoints("c", 1))}},

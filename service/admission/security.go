@@ -20,17 +20,17 @@ func (g Guard) Unsecured(was *resource.Cluster, to View, cluster string) (why st
 	if was == nil || was.Security == nil && (was.Connect != resource.ConnectTLS || g.TLS) {
 		return ""
 	}
-	lost := "would be gone"
+	lost := "the Cluster is removed"
 	if i, ok := to(resource.Key{Type: resource.TypeCluster, Name: cluster}); ok {
 		is := i.Cluster
 		if is == nil || is.Type == resource.ClusterAggregate || is.Security != nil || is.Connect != resource.ConnectDefault {
 			return ""
 		}
-		lost = "would not ask for it any more"
+		lost = "the new Cluster has no transport_socket"
 	} else if _, ok := to(resource.Key{Type: resource.TypeAssignment, Name: cluster}); !ok {
 		return "" // the cluster is removed, or waits for a management server
 	}
-	return fmt.Sprintf("connections of cluster %s would lose the TLS that its Cluster asks for: the Cluster %s; %s", cluster, lost, plainCluster)
+	return fmt.Sprintf("cluster %s: the change disables TLS: %s; %s", cluster, lost, plainCluster)
 }
 
 // unsecured returns the losses of TLS by a change of the files' resources.

@@ -22,8 +22,8 @@ const (
 	connectTLS = `metadata: {filter_metadata: {lbd: {connect: tls}}}`
 
 	plainWords    = "; for connections without TLS give it a Cluster with metadata: {filter_metadata: {lbd: {connect: tcp}}}"
-	withoutConfig = "connections of cluster a would lose the TLS that its Cluster asks for: the Cluster would be gone" + plainWords
-	withoutSocket = "connections of cluster a would lose the TLS that its Cluster asks for: the Cluster would not ask for it any more" + plainWords
+	withoutConfig = "cluster a: the change disables TLS: the Cluster is removed" + plainWords
+	withoutSocket = "cluster a: the change disables TLS: the new Cluster has no transport_socket" + plainWords
 )
 
 // TestTLSIsNotTakenAway: the removal of a Cluster or of its transport_socket is held.

@@ -119,7 +119,7 @@ func addResources(s *files.Set, name string, v *files.Version) error {
 			problems = append(problems, decode.Problem{
 				Resource: i.Key.String(),
 				Field:    i.Field,
-				Reason:   fmt.Sprintf("is not used: %s, which comes first by name, holds it too", first.File),
+				Reason:   fmt.Sprintf("ignored: duplicate of the resource in %s", first.File),
 			})
 		}
 	}

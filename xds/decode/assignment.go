@@ -56,7 +56,7 @@ func validateAssignment(r *report, m *endpointv3.ClusterLoadAssignment) *resourc
 	v.addresses = make(map[string]place, endpoints)
 	if v.byHand && weightless(groups) {
 		v.weightless = true
-		v.note("endpoints", "no locality has a load_balancing_weight: each without one weighs as many as its usable endpoints")
+		v.note("endpoints", "no locality has a load_balancing_weight: using the number of usable endpoints as the weight of each locality")
 	}
 	for i, group := range groups {
 		if l := v.locality(i, group); l != nil {
@@ -95,7 +95,7 @@ func (v *assignmentValidator) drops(p *endpointv3.ClusterLoadAssignment_Policy) 
 // category validates the name of a drop category that follows those before it.
 func (v *assignmentValidator) category(field, name string, before []resource.Drop) {
 	if name == "" {
-		v.reject(field, "is empty: what is dropped is counted under it")
+		v.reject(field, "required: drops are counted by category")
 	} else if reason := badText(name, MaxCategoryBytes); reason != "" {
 		v.rejectIf(field, reason)
 	} else if slices.ContainsFunc(before, func(d resource.Drop) bool { return d.Category == name }) {

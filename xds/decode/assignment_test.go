@@ -282,7 +282,7 @@ func TestRulesOfAssignmentsByHand(t *testing.T) {
 				"endpoints[1].leds_cluster_locality_config: is not supported: write lb_endpoints",
 			},
 		},
-		{"a drop without category", drop("", 1, "0"), []string{"policy.drop_overloads[0].category: is empty: what is dropped is counted under it"}},
+		{"a drop without category", drop("", 1, "0"), []string{"policy.drop_overloads[0].category: required: drops are counted by category"}},
 		{"a category of 256 bytes", drop(strings.Repeat("x", 256), 1, "0"), nil},
 		{"a category of 257 bytes", drop(strings.Repeat("x", 257), 1, "0"), []string{"policy.drop_overloads[0].category: is 257 bytes long, of at most 256"}},
 		{"a category with a line break", `{"cluster_name":"orders","policy":{"drop_overloads":[{"category":"a\nb"}]}}`, []string{"policy.drop_overloads[0].category: holds the character U+000A, which cannot be printed"}},

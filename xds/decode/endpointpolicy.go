@@ -100,7 +100,7 @@ func (v policyValidator) roundRobin(config *anypb.Any, field string) resource.Po
 func (v policyValidator) leastRequest(m *leastrequestv3.LeastRequest, field string) resource.Policy {
 	count := m.GetChoiceCount()
 	if count != nil && count.GetValue() == 0 {
-		v.warnByHand(field+".choice_count", "is 0, which means the default here, as in gRPC: taken as 2")
+		v.warnByHand(field+".choice_count", "0 means the default (2), as in gRPC")
 		count = nil
 	}
 	return v.choiceCount(count, field)
@@ -183,7 +183,7 @@ func (v policyValidator) weighted(m *weightedv3.ClientSideWeightedRoundRobin, fi
 			text, _ := protojson.Marshal(durationpb.New(period)) // does not fail
 			c.set(d.member, json.RawMessage(text), at)
 		} else {
-			v.warnByHand(at, "is 0s, which means the default here, as in gRPC: taken as %s", d.absent)
+			v.warnByHand(at, "0s means the default (%s), as in gRPC", d.absent)
 		}
 	}
 	at := join(field, "error_utilization_penalty")
@@ -192,7 +192,7 @@ func (v policyValidator) weighted(m *weightedv3.ClientSideWeightedRoundRobin, fi
 	case math.IsNaN(n) || math.IsInf(n, 0):
 		v.reject(at, "is %v: it must be a finite number", n)
 	case n == 0:
-		v.warnByHand(at, "is 0, which means the default here, as in gRPC: taken as 1")
+		v.warnByHand(at, "0 means the default (1), as in gRPC")
 	default:
 		c.set("errorUtilizationPenalty", n, at)
 	}

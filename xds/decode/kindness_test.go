@@ -21,7 +21,7 @@ func weights(a *resource.Assignment) string {
 const envoyDefaults = "endpoints: hold 2 priorities, and a priority is used until it fails as a whole: " +
 	"Envoy's defaults, an overprovisioning factor of 1.4 and a panic threshold of 50 %, are not applied"
 
-const countsEndpoints = "note: endpoints: no locality has a load_balancing_weight: each without one weighs as many as its usable endpoints"
+const countsEndpoints = "note: endpoints: no locality has a load_balancing_weight: using the number of usable endpoints as the weight of each locality"
 
 func TestWeightsOfLocalities(t *testing.T) {
 	const (

@@ -228,7 +228,7 @@ func TestServersListenersAreJudged(t *testing.T) {
 		"client certificates":      {with(downstream(`"require_client_certificate":true,"common_tls_context":{` + identity + `}`)), []string{tls + "require_client_certificate: is true, where no certificate provider instance has the roots"}},
 		"an unknown provider":      {with(downstream(`"common_tls_context":{"tls_certificate_provider_instance":{"instance_name":"x"}}`)), []string{tls + `common_tls_context: names the certificate provider instance "x", which the bootstrap does not have`}},
 		"names of clients":         {with(downstream(`"common_tls_context":{` + identity + `,"validation_context":{"ca_certificate_provider_instance":{"instance_name":"known"},"match_subject_alt_names":[{"exact":"a"}]}}`)), []string{tls + "common_tls_context.validation_context.match_subject_alt_names: is not supported in a server's listener"}},
-		"roots of the system":      {with(downstream(`"common_tls_context":{` + identity + `,"validation_context":{"system_root_certs":{}}}`)), []string{tls + "common_tls_context.validation_context.ca_certificate_provider_instance: is absent, and there is no other way to the roots but system_root_certs"}},
+		"roots of the system":      {with(downstream(`"common_tls_context":{` + identity + `,"validation_context":{"system_root_certs":{}}}`)), []string{tls + "common_tls_context.validation_context.ca_certificate_provider_instance: required, unless system_root_certs is set"}},
 		"another transport socket": {with(`"transport_socket":{"name":"x"}`), []string{inChain + `transport_socket.name: is "x": it must be "envoy.transport_sockets.tls"`}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -50,7 +50,7 @@ func (v policyValidator) structPolicy(config *anypb.Any, m typedStruct, field st
 	field += ".value"
 	raw, err := json.Marshal(m.GetValue()) // null if it is absent
 	if err != nil {
-		v.reject(field, "cannot be written as JSON: it holds a number that is none, or a value that is absent")
+		v.reject(field, "contains NaN, or a Value without a kind")
 		return resource.Policy{}, ""
 	}
 	return v.namedPolicy(name, raw, field), ""

@@ -65,7 +65,7 @@ func (r *report) tooMany(field string, n, most int, elements string) bool {
 // what lbd does instead.
 func (r *report) rejectNew(field, reason, instead string) {
 	if r.stored {
-		r.warn(field, "%s; a new push of it is rejected, and this one, which is stored already, stays in force: %s", reason, instead)
+		r.warn(field, "%s; a new push with this field would be rejected; the stored resource stays in use: %s", reason, instead)
 		return
 	}
 	r.reject(field, "%s", reason)

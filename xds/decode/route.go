@@ -104,7 +104,7 @@ func (v *routeValidator) hostName(at spot, name string) {
 	if reason := unprintable(name); reason != "" {
 		v.reject(at.in("name"), "%s", reason)
 	} else if first, twice := v.names[name]; twice {
-		v.warn(at.in("name"), "is %q, as that of virtual_hosts[%d] is", name, first)
+		v.warn(at.in("name"), "duplicate name %q (also virtual_hosts[%d])", name, first)
 		return
 	}
 	v.names[name] = at.host
@@ -124,14 +124,14 @@ func (v *routeValidator) hostDomains(at spot, m *routev3.VirtualHost) {
 		case reason != "":
 			v.reject(field, "%s", reason)
 		case twice:
-			v.reject(field, "is %q, as %s is: a domain has one virtual host", domain, first)
+			v.reject(field, "duplicate domain %q (also %s)", domain, first)
 		default:
 			v.domains[domain] = field
 		}
 	}
 }
 
-// badDomain returns why a domain can match nothing, or nothing.
+// badDomain returns the reason why a domain can match nothing, or "".
 func badDomain(domain string) string {
 	switch {
 	case domain == "":

@@ -196,13 +196,13 @@ func TestRoutesAreJudged(t *testing.T) {
 		{
 			"the same domain", hosts(virtualHost(acting(`"cluster":"a"`)), virtualHost(acting(`"cluster":"a"`))),
 			[]string{
-				`virtual_hosts[1].domains[0]: is "*", as virtual_hosts[0].domains[0] is: a domain has one virtual host`,
+				`virtual_hosts[1].domains[0]: duplicate domain "*" (also virtual_hosts[0].domains[0])`,
 			},
 			nil,
 		},
 		{
 			"the same name", hosts(virtualHost(acting(`"cluster":"a"`)), `{"name":"v","domains":["x"],"routes":[`+acting(`"cluster":"a"`)+`]}`),
-			[]string{`! virtual_hosts[1].name: is "v", as that of virtual_hosts[0] is`},
+			[]string{`! virtual_hosts[1].name: duplicate name "v" (also virtual_hosts[0])`},
 			nil,
 		},
 		{"no route", routes(), []string{"! virtual_hosts[0].routes: match no request: picks of its targets fail"}, nil},
@@ -254,8 +254,8 @@ func TestRoutesAreJudged(t *testing.T) {
 		{
 			"conditions that cannot be met", routes(matching(`"prefix":""`, `"tls_context":{}`, `"dynamic_metadata":[{"filter":"f"}]`)),
 			[]string{
-				at + "match.tls_context: is not supported: a pick has none, and the route would take more than is meant",
-				at + "match.dynamic_metadata: is not supported: a pick has none, and the route would take more than is meant",
+				at + "match.tls_context: not supported: picks have no such attribute, so the route would match too many requests",
+				at + "match.dynamic_metadata: not supported: picks have no such attribute, so the route would match too many requests",
 			},
 			nil,
 		},

@@ -46,9 +46,9 @@ func (v *routeValidator) unknownConditions(at spot, m *routev3.RouteMatch) {
 		switch here := at.in("match." + string(name)); {
 		case !slices.Contains(conditions, name):
 		case v.byHand:
-			v.reject(here, "is not supported: a pick has none, and the route would take more than is meant")
+			v.reject(here, "not supported: picks have no such attribute, so the route would match too many requests")
 		default:
-			v.warnUnapplied(m, name, here, "is not applied: a pick has none, and the route takes more than is meant")
+			v.warnUnapplied(m, name, here, "is not applied: picks have no such attribute, so the route matches too many requests")
 		}
 	}
 }

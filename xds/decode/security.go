@@ -57,7 +57,7 @@ func (v tlsValidator) cluster(m *clusterv3.Cluster, connect resource.ConnectMode
 			reason += "; " + plainConnect
 		}
 		if plain {
-			v.warn(why.Field, "%s; connections are plain, without TLS, as lbd.connect %q asks for", why.Reason, connect)
+			v.warn(why.Field, "%s; ignored: lbd.connect is %q, so connections do not use TLS", why.Reason, connect)
 		} else {
 			v.rejectNew(why.Field, reason, "transport_socket is not applied")
 		}
@@ -227,7 +227,7 @@ func (t tlsSide) instances(m *tlsv3.CommonTlsContext) (*resource.Security, *Prob
 	case context.GetSystemRootCerts() != nil && !t.server:
 		s.SystemRoots = true
 	default:
-		return nil, &Problem{Field: field + ".ca_certificate_provider_instance", Reason: "is absent, and there is no other way to the roots but system_root_certs"}
+		return nil, &Problem{Field: field + ".ca_certificate_provider_instance", Reason: "required, unless system_root_certs is set"}
 	}
 	var problem *Problem
 	if s.SANs, problem = t.sans(context, field); problem != nil {

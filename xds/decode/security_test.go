@@ -39,7 +39,7 @@ func TestClustersAreSecured(t *testing.T) {
 		root     = `"ca_certificate_provider_instance":{"instance_name":"roots","certificate_name":"r"}`
 		identity = `"tls_certificate_provider_instance":{"instance_name":"own","certificate_name":"i"}`
 		noRoot   = "names no certificate provider instance for the roots: write ca_certificate_provider_instance, or system_root_certs"
-		notThere = "is absent, and there is no other way to the roots but system_root_certs"
+		notThere = "required, unless system_root_certs is set"
 		newer    = "is not supported: write tls_certificate_provider_instance"
 	)
 	common := func(fields ...string) string {
@@ -176,30 +176,30 @@ func TestSecurityThatCannotBeHonored(t *testing.T) {
 		warn   string             // or of the only warning
 	}{
 		{"complete", mesh, hand, &resource.Security{RootInstance: "mesh", IdentityInstance: "mesh"}, "", ""},
-		{"Envoy's", envoy, hand, nil, "system_root_certs; " + plainHint, ""},
-		{"Envoy's, and plain connections", envoy + connect("tcp"), hand, nil, "", `connections are plain, without TLS, as lbd.connect "tcp" asks for`},
-		{"Envoy's, and held ones", envoy + connect("tcp_hold"), hand, nil, "", `as lbd.connect "tcp_hold" asks for`},
-		{"Envoy's, and none", envoy + connect("none"), hand, nil, "", `as lbd.connect "none" asks for`},
+		{"Envoy's", envoy, hand, nil, "system_root_certs is set; " + plainHint, ""},
+		{"Envoy's, and plain connections", envoy + connect("tcp"), hand, nil, "", `ignored: lbd.connect is "tcp", so connections do not use TLS`},
+		{"Envoy's, and held ones", envoy + connect("tcp_hold"), hand, nil, "", `ignored: lbd.connect is "tcp_hold", so connections do not use TLS`},
+		{"Envoy's, and none", envoy + connect("none"), hand, nil, "", `ignored: lbd.connect is "none", so connections do not use TLS`},
 		{"Envoy's, and TLS", envoy + connect("tls"), hand, nil, "system_root_certs", ""},
-		{"Envoy's, stored", envoy, stored, nil, "", "stays in force: transport_socket is not applied"},
+		{"Envoy's, stored", envoy, stored, nil, "", "stays in use: transport_socket is not applied"},
 		{"Envoy's, of a server that asks for plain connections", envoy + connect("tcp"), server, nil, "system_root_certs", ""},
 		{"a plain socket", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer","typed_config":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"}}`, hand, nil, "", ""},
 		{"a plain socket by name", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer"}`, hand, nil, "", ""},
 		{"TLS by the name of a plain socket", misnamed, hand, nil, `it must be "envoy.transport_sockets.tls"; ` + plainHint, ""},
-		{"TLS by the name of a plain socket, and plain connections", misnamed + connect("tcp"), hand, nil, "", "connections are plain"},
-		{"TLS by the name of a plain socket, stored", misnamed, stored, nil, "", "stays in force: transport_socket is not applied"},
+		{"TLS by the name of a plain socket, and plain connections", misnamed + connect("tcp"), hand, nil, "", "so connections do not use TLS"},
+		{"TLS by the name of a plain socket, stored", misnamed, stored, nil, "", "stays in use: transport_socket is not applied"},
 		{"a plain socket, of a server", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer"}`, server, nil, `it must be "envoy.transport_sockets.tls"`, ""},
 		{"a socket that can be honored, checked by tcp", mesh + connect("tcp"), hand, &resource.Security{RootInstance: "mesh", IdentityInstance: "mesh"}, "", ""},
 
 		{"unknown provider", unknown, hand, nil, `"nobody", which the bootstrap does not have; ` + plainHint, ""},
 		{"unknown provider, no bootstrap", unknown, decode.Options{}, nil, `"nobody", which the bootstrap does not have`, ""},
 		{"unknown provider, stored", unknown, stored, &resource.Security{RootInstance: "nobody"}, "", "every TLS handshake fails"},
-		{"unknown provider, stored with plain connections", unknown + connect("tcp"), stored, nil, "", "connections are plain"},
+		{"unknown provider, stored with plain connections", unknown + connect("tcp"), stored, nil, "", "so connections do not use TLS"},
 		{"unknown provider, stored with TLS, no bootstrap", unknown, decode.Options{Stored: true, Secured: true}, &resource.Security{RootInstance: "nobody"}, "", "every TLS handshake fails"},
-		{"unknown provider, stored, no bootstrap", unknown, fresh, nil, "", "stays in force: transport_socket is not applied"},
+		{"unknown provider, stored, no bootstrap", unknown, fresh, nil, "", "stays in use: transport_socket is not applied"},
 
 		{"no roots", noRoots, hand, nil, `"own", which has no ca_certificate_file in the bootstrap: add it, or write system_root_certs: {}`, ""},
-		{"no roots, and plain connections", noRoots + connect("tcp"), hand, nil, "", "connections are plain"},
+		{"no roots, and plain connections", noRoots + connect("tcp"), hand, nil, "", "so connections do not use TLS"},
 		{"no roots, stored", noRoots, stored, &accepted, "", "every TLS handshake fails"},
 		{"no roots, of a server", noRoots, server, &accepted, "", "every TLS handshake fails"},
 

@@ -59,7 +59,7 @@ func Members(text []byte) Object {
 	return o
 }
 
-// unquote returns the string that a JSON text is, empty where it is none.
+// unquote returns the value of a JSON string, or "" if text is not one.
 func unquote(text []byte) string {
 	var s string
 	if json.Unmarshal(text, &s) != nil {
@@ -92,7 +92,7 @@ func (o Object) Count(name string) int {
 // Text returns the value of a member that is a string.
 func (o Object) Text(name string) string { return unquote(o.Find(name)) }
 
-// Kind names a JSON value, itself where it is short.
+// Kind returns the type of a JSON value, or the value itself if it is short.
 func Kind(text []byte) string {
 	switch text[0] {
 	case '{':
