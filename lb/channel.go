@@ -62,7 +62,7 @@ type Options struct {
 	// Generation is the number of the first picker; each later one's is one
 	// more.
 	Generation int64
-	// Overload tells of shortages of lbd's own: while one keeps connections from being
+	// Overload reports what lbd itself is short of: while a shortage keeps connections from being
 	// made, init timers stand still. It may be nil.
 	Overload *overload.Monitor
 }
@@ -262,8 +262,8 @@ func (c *Channel) Pick(call *policy.Call, wait time.Duration) error {
 	return c.queue(p, err, call, wait)
 }
 
-// pick asks one picker. routed tells that its routes have chosen already. queue
-// tells that the next has to be awaited; err is then why, if it is known.
+// pick asks one picker. routed is true if its routes have chosen already. queue
+// is true if the pick must wait for the next picker; err is then the reason, if known.
 func pick(p *published, call *policy.Call, routed bool) (queue bool, err error) {
 	if p.routing != nil && !routed {
 		if err := p.routing.choose(call); err != nil {
@@ -361,8 +361,8 @@ func (c *Channel) waitFor(ctx context.Context, ok func(*published) bool) bool {
 // Summary returns the counts of the last batch. It is not to be changed.
 func (c *Channel) Summary() policy.Summary { return *c.summary.Load() }
 
-// ClusterSummary returns the counts of one cluster. One of which no batch has
-// told yet is CONNECTING, without a priority.
+// ClusterSummary returns the counts of one cluster. It is CONNECTING,
+// without a priority, before the cluster's first batch.
 func (c *Channel) ClusterSummary(cluster string) policy.Summary {
 	if s, ok := c.Summary().Clusters[cluster]; ok {
 		return s
