@@ -1,12 +1,12 @@
 // Package admission decides which changes of resources that people write take effect:
-// pushes, snapshots and resource files pass the same guard, and "lbd check" uses it for
-// files without a daemon.
+// pushes, snapshots and resource files. [Check] is for "lbd check", without a daemon.
 //
-// The guard refuses a change that would leave a cluster without usable endpoints that has
-// some now, that would take TLS from the connections of a cluster, or, for files, that
-// would remove more clusters than one change may. What works stays in use. The push is
-// refused then; if it is for the lack of endpoints, it can be repeated with allow_empty.
-// A change of files is held: [Files] keeps the last good versions in use until the
+// A [Guard] finds changes that would leave a cluster without usable endpoints that has
+// some now, or that would disable TLS of a cluster. Package sources rejects such a push
+// or snapshot; for lack of endpoints, the caller can repeat it with allow_empty. The
+// deletion of one resource is checked for TLS only. [Files] also limits how many
+// clusters one change of files may remove; max_removed limits a snapshot, in resources,
+// and is not part of this package. A change of files is held: [Files] keeps the last good versions in use until the
 // operator permits exactly this change.
 //
 // Resources of management servers and addresses of DNS names are not guarded: gRPC's

@@ -14,9 +14,9 @@
 //   - [Totals] count the leases and ejections of one cluster over all targets and EDS
 //     service names. The ledger owns them, under a reference count of records and leaves.
 //
-// Metrics show at most [MaxClustersWithSeries] records, and as many totals, apart; the
-// others count together.
+// The ledger decides which records get series of their own: at most
+// [MaxClustersWithSeries] records, and as many totals. The others count together.
 //
-// The ledger knows neither events, metrics nor HTTP: sources apply configs to it, picks
-// count in it, and what observes it reads it.
+// The ledger emits no events, exports no metrics and serves no HTTP: sources apply
+// configs to it, picks count in it, and service/observe reads it.
 package ledger
