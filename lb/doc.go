@@ -21,16 +21,17 @@
 //	└ priority ─ fail-over between leaves
 //	  └ cds ─ of a leaf; its outlier_detection, cluster_impl and priority as above
 //
-// Priorities are numbered over all leaves in a row, a leaf without any counting as
-// one. The priority policy over the leaves reports each change of the number in use
+// Priorities are numbered over all leaves in a row, and a leaf without priorities counts
+// as one. The priority policy over the leaves reports each change of the number in use
 // once, also where the change is within a leaf.
 //
 // ring_hash and least_request, chosen by lb_policy, take wrr_locality's place and
 // choose among the endpoints of all localities.
 //
 // Every policy embeds a base of package policy, which does what the policies have in
-// common: endpoint policies [policy.Endpoints], cluster_impl and outlier_detection
-// [policy.Wrapper], cluster_manager and weighted_target [policy.Children]. A policy's
+// common: endpoint policies [policy.Endpoints], pick_first and priority [policy.Base],
+// cluster_impl and outlier_detection [policy.Wrapper], cds and wrr_locality
+// [policy.Switch], cluster_manager and weighted_target [policy.Children]. A policy's
 // package has its config (the JSON of gRPC's service config), its picker, its
 // description and its trace step. [Policies] lists them all; [PolicyConfig] lets the
 // decoder judge the config of those that a cluster can choose.
