@@ -12,7 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// cli is the command line. Each flag is also an environment variable.
+// cli is the command line. Each flag of serve is also an environment variable.
 type cli struct {
 	Serve       serveCommand       `cmd:"" default:"withargs" set:"data=./lbd-data" help:"Run the daemon. This is the default command."`
 	Demo        demoCommand        `cmd:"" set:"data=" help:"Run the daemon with a demo cluster: local HTTP upstreams and a client that picks from them."`
