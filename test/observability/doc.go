@@ -1,7 +1,6 @@
-// Package observability holds Prometheus' rules and Grafana's dashboard, which
-// are in deploy/, to lbd: every query of theirs is asked of a real Prometheus
-// that scrapes a real daemon under load, and has to answer what that daemon was
-// made to do.
+// Package observability compares Prometheus' rules and Grafana's dashboard, which
+// are in deploy/, with lbd: a real Prometheus scrapes a real daemon under load and
+// runs each of their queries. The results must show what the daemon was made to do.
 //
 // What needs Prometheus is skipped where there is none: make test-prometheus
 // fetches it.

@@ -1,4 +1,4 @@
-// Package parity holds lbd's pipeline against grpc-go's own xDS client, on the
+// Package parity compares lbd's pipeline with grpc-go's own xDS client, on the
 // same resources and the same endpoints.
 //
 // A scenario is drawn from a seed: a Cluster and a ClusterLoadAssignment over
