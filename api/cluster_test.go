@@ -104,8 +104,8 @@ func TestClusterState(t *testing.T) {
 	if s := decode[observe.ClusterState](t, w.Body.Bytes()); len(s.Leaves) != 2 || s.Leaves[0].Name != "orders" || s.Breaker != nil {
 		t.Errorf("state of an aggregate: %s", w.Body)
 	}
-	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/nobody", "")
-	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/nobody?index=1", "")
+	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/unknown", "")
+	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/unknown?index=1", "")
 	for _, query := range []string{"?wait=1s", "?index=now", "?index=1&wait=6m", "?endpoints=2", "?target=", "?tree=x"} {
 		d.refused(fault.InvalidArgument, "GET", "/v1/clusters/orders"+query, "")
 	}
@@ -116,17 +116,17 @@ func TestClusterState(t *testing.T) {
 // why, and a cluster that cannot be used nothing of what it would be.
 func TestClusterStateOfABrokenCluster(t *testing.T) {
 	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", "/v1/clusters/all/config", aggregate("nobody"))
+	d.must(http.StatusCreated, "PUT", "/v1/clusters/all/config", aggregate("unknown"))
 	w := d.must(200, "GET", "/v1/clusters/all", "")
 	const (
 		begin = `{"name":"all","state":"TRANSIENT_FAILURE","priority_in_use":-1,` +
 			`"endpoints":{"ready":0,"connecting":0,"idle":0,"transient_failure":0,"ejected":0,"unhealthy":0,"total":0},` +
 			`"source":"push","updated_at":"T","stale":false,"generation":G,`
-		why     = `Cluster/nobody is not known`
+		why     = `Cluster/unknown is not known`
 		skipped = `"why":"skipped: ` + why + `","state":"TRANSIENT_FAILURE",`
-		want    = begin + `"error":"every leaf of the aggregate is skipped: leaf nobody: ` + why + `","config_source":"push",` +
-			`"type":"AGGREGATE","leaves":[{"name":"nobody","in_use":false,` + skipped + `"skipped":"` + why + `","drops":[]}],"age":"A","drops":[],` +
-			`"priorities":[{"priority":0,"cluster":"nobody","in_use":false,` + skipped + `"started":false,"error":"` + why + `","localities":[]}],"leases":0}`
+		want    = begin + `"error":"every leaf of the aggregate is skipped: leaf unknown: ` + why + `","config_source":"push",` +
+			`"type":"AGGREGATE","leaves":[{"name":"unknown","in_use":false,` + skipped + `"skipped":"` + why + `","drops":[]}],"age":"A","drops":[],` +
+			`"priorities":[{"priority":0,"cluster":"unknown","in_use":false,` + skipped + `"started":false,"error":"` + why + `","localities":[]}],"leases":0}`
 		itself = begin + `"error":"aggregate cluster graph has no leaf clusters","config_source":"push","age":"A","drops":[],"priorities":[],"leases":0}`
 	)
 	if got := still(w.Body.String()); got != want+"\n" {

@@ -30,7 +30,7 @@ func TestEventsAreListedTheNewestFirst(t *testing.T) {
 	if got := list("?limit=1"); len(got) != 1 || got[0].ID != all[0].ID {
 		t.Errorf("limit=1: %+v", got)
 	}
-	if got := list("?cluster=nobody"); len(got) != 0 {
+	if got := list("?cluster=unknown"); len(got) != 0 {
 		t.Errorf("of a cluster that is not known: %+v", got)
 	}
 	for _, e := range list("?cluster=orders") {

@@ -27,16 +27,16 @@ func TestClusterHistory(t *testing.T) {
 		const one = `"segments":[{"start":"T","priority":[0],"picks":{"ok":[10]},"drops":[],"breakers":[{"in_flight":[0],"max_requests":[1024]}]}]}` + "\n"
 		since := url.QueryEscape(time.Now().Add(-2 * time.Second).Format(time.RFC3339))
 		for query, want := range map[string]string{
-			"?since=2s":             `{"cluster":"orders","target":"","step":"1s",` + two,
-			"?since=" + since:       `{"cluster":"orders","target":"","step":"1s",` + two,
-			"?since=10s&step=10s":   `{"cluster":"orders","target":"","step":"10s",` + one,
-			"?since=0s":             `{"cluster":"orders","target":"","step":"1s","segments":[]}` + "\n",
-			"?since=2s&target=":     "",
-			"?since=-2s":            "",
-			"?since=yesterday":      "",
-			"?step=5s":              "",
-			"?until=2s":             "",
-			"?target=xds:///nobody": "404",
+			"?since=2s":              `{"cluster":"orders","target":"","step":"1s",` + two,
+			"?since=" + since:        `{"cluster":"orders","target":"","step":"1s",` + two,
+			"?since=10s&step=10s":    `{"cluster":"orders","target":"","step":"10s",` + one,
+			"?since=0s":              `{"cluster":"orders","target":"","step":"1s","segments":[]}` + "\n",
+			"?since=2s&target=":      "",
+			"?since=-2s":             "",
+			"?since=yesterday":       "",
+			"?step=5s":               "",
+			"?until=2s":              "",
+			"?target=xds:///unknown": "404",
 		} {
 			switch want {
 			case "":
@@ -49,6 +49,6 @@ func TestClusterHistory(t *testing.T) {
 				}
 			}
 		}
-		d.refused(fault.UnknownCluster, "GET", "/v1/clusters/nobody/history", "")
+		d.refused(fault.UnknownCluster, "GET", "/v1/clusters/unknown/history", "")
 	})
 }

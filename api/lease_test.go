@@ -81,10 +81,10 @@ func TestDoneBodies(t *testing.T) {
 			t.Errorf("%s: %d for a body that does not say how large it is", target, w.Code)
 		}
 	}
-	d.refused(fault.UnknownLease, "POST", "/v1/leases/nobody/done", "")
-	d.refused(fault.UnknownLease, "GET", "/v1/leases/nobody", "")
-	d.refused(fault.InvalidArgument, "GET", "/v1/leases/nobody?x", "")
-	d.refused(fault.InvalidArgument, "POST", "/v1/leases/nobody/renew?ttl=1h", "")
+	d.refused(fault.UnknownLease, "POST", "/v1/leases/unknown/done", "")
+	d.refused(fault.UnknownLease, "GET", "/v1/leases/unknown", "")
+	d.refused(fault.InvalidArgument, "GET", "/v1/leases/unknown?x", "")
+	d.refused(fault.InvalidArgument, "POST", "/v1/leases/unknown/renew?ttl=1h", "")
 	if held := decode[picks.LeaseState](t, d.must(200, "GET", strings.TrimSuffix(path, "/done"), "").Body.Bytes()); held.State != "held" {
 		t.Error("a refused done ended the lease")
 	}
@@ -95,7 +95,7 @@ func TestManyLeasesGetAVerdictEach(t *testing.T) {
 	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
 	one, two := strings.TrimPrefix(d.lease(), "/v1/leases/"), strings.TrimPrefix(d.lease(), "/v1/leases/")
 	w := d.must(200, "POST", "/v1/leases/done", fmt.Sprintf(
-		`{"leases":[{"id":%q},{"id":"nobody"},{"id":%q,"outcome":"bad"},{"id":%q,"outcome":"error","load":{"eps":1}}]}`, one, two, two))
+		`{"leases":[{"id":%q},{"id":"unknown"},{"id":%q,"outcome":"bad"},{"id":%q,"outcome":"error","load":{"eps":1}}]}`, one, two, two))
 	v := decode[api.Verdicts](t, w.Body.Bytes()).Leases
 	if len(v) != 4 || v[0].Lease.Outcome != picks.Success || v[1].Problem.Code != fault.UnknownLease || v[1].Problem.Status != 404 ||
 		v[2].Problem.Code != fault.InvalidArgument || v[3].Lease.Outcome != picks.Failure || v[3].ID != two {

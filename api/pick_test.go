@@ -164,7 +164,7 @@ func TestBadPickParametersAreNamed(t *testing.T) {
 		d.refused(fault.InvalidArgument, "POST", "/pick?cluster=o", "", key)
 	}
 	if p, _ := d.refused(fault.InvalidArgument, "POST", "/pick", "cluster=orders"); !strings.Contains(p.Detail, "in the query") {
-		t.Errorf("a form's sender is told: %s", p.Detail)
+		t.Errorf("detail for a form: %s", p.Detail)
 	}
 	d.refused("uri_too_long", "GET", "/pick?cluster=o&hash="+strings.Repeat("x", api.MaxURLBytes), "")
 	// Good values, for a cluster that there is not: what is read comes first.
@@ -222,13 +222,13 @@ func TestPickRefusals(t *testing.T) {
 		grpc, drop string
 		category   string
 	}{
-		{"GET /pick?cluster=nobody", fault.UnknownCluster, 404, "NOT_FOUND", "", ""},
+		{"GET /pick?cluster=unknown", fault.UnknownCluster, 404, "NOT_FOUND", "", ""},
 		{"GET /pick?cluster=shed", fault.Dropped, 503, "UNAVAILABLE", "thr?ttle", "thröttle"},
 		{"GET /pick?cluster=full", fault.CircuitBroken, 503, "UNAVAILABLE", "circuit-breaker", ""},
 		{"GET /pick?cluster=homeless", fault.NoReadyEndpoint, 503, "UNAVAILABLE", "", ""},
 		{"GET /pick?cluster=fine&exclude=a:1", fault.AllExcluded, 503, "UNAVAILABLE", "", ""},
 		{"GET /pick?cluster=slow&wait=0", fault.PickTimeout, 504, "DEADLINE_EXCEEDED", "", ""},
-		{"POST /pick?cluster=nobody", fault.UnknownCluster, 404, "NOT_FOUND", "", ""},
+		{"POST /pick?cluster=unknown", fault.UnknownCluster, 404, "NOT_FOUND", "", ""},
 	} {
 		method, target, _ := strings.Cut(c.query, " ")
 		p, w := d.refused(c.code, method, target, "")

@@ -47,9 +47,9 @@ func text(name string, s *openapi3.Schema) *rapid.Generator[string] {
 	fits := near
 	switch {
 	case name == "name" || name == "cluster" || name == "id":
-		fits = []string{"orders", "shed", "full", "a/b%c", "nobody", "new"}
+		fits = []string{"orders", "shed", "full", "a/b%c", "unknown", "new"}
 	case name == "target":
-		fits = []string{"shop", "xds:///shop", "nobody"}
+		fits = []string{"shop", "xds:///shop", "unknown"}
 	case name == "path":
 		fits = []string{"/", "/a.Service/Get"}
 	case name == "header.NAME":

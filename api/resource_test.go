@@ -15,7 +15,7 @@ const inJSON = "{" + fieldsInJSON
 
 const fieldsInJSON = `"endpoints":[{"locality":{"zone":"b"},"loadBalancingWeight":1,"lbEndpoints":[{"endpoint":{"address":{"socketAddress":{"address":"a","portValue":1}}}}]}]}`
 
-func TestContentTypeTellsHowABodyIsWritten(t *testing.T) {
+func TestContentTypeSelectsFormat(t *testing.T) {
 	d := start(t, nil)
 	d.must(http.StatusCreated, "PUT", orders, inJSON)
 	proto := d.must(200, "GET", orders, "", "Accept: application/x-protobuf").Body.String()

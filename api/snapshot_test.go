@@ -136,7 +136,7 @@ func TestSnapshotRefusals(t *testing.T) {
 	d.must(200, "PUT", snapshot, bundle("a", "b"), `If-Match: "`+etag+`-pb"`)
 }
 
-// A daemon can be told to take only changes that say what they replace.
+// With --require-if-match, changes need a precondition.
 func TestPreconditionRequired(t *testing.T) {
 	d := start(t, func(o *service.Options) { o.RequireIfMatch = true })
 	for _, target := range []string{"PUT " + orders, "DELETE " + orders, "PUT /v1/snapshot", "POST /v1/snapshot"} {

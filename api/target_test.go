@@ -13,7 +13,7 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
-// shop is YAML of a target with two clusters, which a header tells apart.
+// shop is YAML of a target with two clusters, which a header selects.
 const shop = `resources:
 - "@type": type.googleapis.com/envoy.config.listener.v3.Listener
   name: shop
@@ -70,7 +70,7 @@ func TestPickFromATarget(t *testing.T) {
 	if len(p.Explain) != 1 || len(p.Explain[0].Route.Tried) != 2 || !strings.Contains(p.Explain[0].Route.Tried[0].Mismatch, "header tenant is absent") {
 		t.Errorf("got %+v", p.Explain)
 	}
-	if p, _ := d.refused(fault.UnknownTarget, "GET", "/pick?target=nobody", ""); p.Target != "nobody" {
+	if p, _ := d.refused(fault.UnknownTarget, "GET", "/pick?target=unknown", ""); p.Target != "unknown" {
 		t.Errorf("got %+v", p)
 	}
 }
@@ -149,7 +149,7 @@ func TestTargetsAreListed(t *testing.T) {
 	if cluster.Target != "xds:///shop" || fmt.Sprint(cluster.Targets) != "[xds:///shop]" {
 		t.Errorf("got %+v", cluster)
 	}
-	d.refused(fault.UnknownTarget, "GET", "/v1/targets/nobody", "")
+	d.refused(fault.UnknownTarget, "GET", "/v1/targets/unknown", "")
 	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/gamma?target=shop&index=1", "")
 	d.refused(fault.InvalidArgument, "GET", "/v1/targets?limit=0", "")
 	d.refused(fault.InvalidArgument, "GET", "/v1/targets/shop?x", "")

@@ -118,15 +118,15 @@ func counted(d *daemon, series string) string {
 	return ""
 }
 
-// told is the data of a heartbeat.
-func told(at time.Time) string {
+// heartbeat returns the data of a heartbeat.
+func heartbeat(at time.Time) string {
 	return `{"time":"` + at.UTC().Format(time.RFC3339Nano) + `"}`
 }
 
 const watchers = `lbd_watchers{kind="sse"}`
 
 // A stream begins at once, follows what happens, outlasts the server's timeouts,
-// tells that it is alive, and ends with what it is about; the connection goes on.
+// sends heartbeats, and ends with what it is about; the connection goes on.
 func TestStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, nil)
@@ -152,7 +152,7 @@ func TestStreams(t *testing.T) {
 		began := time.Now()
 		for i := range 4 {
 			for _, s := range []*streaming{cluster, all, happened} {
-				if e, after := s.next(), time.Duration(i+1)*api.HeartbeatInterval; e.kind != "heartbeat" || e.id != "" || e.data != told(time.Now()) || time.Since(began) != after {
+				if e, after := s.next(), time.Duration(i+1)*api.HeartbeatInterval; e.kind != "heartbeat" || e.id != "" || e.data != heartbeat(time.Now()) || time.Since(began) != after {
 					t.Errorf("after %v, and not %v: %v", time.Since(began), after, e)
 				}
 			}
@@ -211,7 +211,7 @@ func TestStreamsResume(t *testing.T) {
 	})
 }
 
-// Who takes nothing is left alone for a while, then put out, and holds up nobody.
+// Who takes nothing is disconnected after a while, and delays no other reader.
 func TestSlowReaderIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, nil)
@@ -227,7 +227,7 @@ func TestSlowReaderIsDropped(t *testing.T) {
 			changed := time.Now()
 			quick.must("state")
 			if late := time.Since(changed); late > 100*time.Millisecond {
-				t.Errorf("the other reader is told %v late", late)
+				t.Errorf("the other reader gets the change %v late", late)
 			}
 			time.Sleep(time.Second)
 		}
@@ -245,8 +245,8 @@ func TestSlowReaderIsDropped(t *testing.T) {
 	})
 }
 
-// A reader that comes back to its socket is told what is, and not all that was.
-func TestSlowReaderIsToldTheNewest(t *testing.T) {
+// A reader that comes back to its socket gets the current state, not each change.
+func TestSlowReaderGetsNewestState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, nil)
 		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
@@ -266,7 +266,7 @@ func TestSlowReaderIsToldTheNewest(t *testing.T) {
 				n++
 			}
 			if n > 4 { // one or two were being written when the reader stopped
-				t.Errorf("%s watcher is told the newest of 20 changes as number %d", name, n)
+				t.Errorf("%s watcher gets the newest of 20 changes as number %d", name, n)
 			}
 		}
 	})
@@ -322,8 +322,8 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestStreamRefusals(t *testing.T) {
 	d := start(t, nil)
 	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
-	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/nobody/watch", "")
-	d.refused(fault.UnknownTarget, "GET", "/v1/clusters/orders/watch?target=nobody", "")
+	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/unknown/watch", "")
+	d.refused(fault.UnknownTarget, "GET", "/v1/clusters/orders/watch?target=unknown", "")
 	for _, target := range []string{
 		"/v1/clusters/orders/watch?endpoints=2", "/v1/clusters/orders/watch?index=1", "/v1/clusters/orders/watch?last_event_id=",
 		"/v1/clusters/orders/watch?target=", "/v1/clusters/%00/watch",
@@ -338,7 +338,7 @@ func TestStreamRefusals(t *testing.T) {
 }
 
 // HEAD has a stream's header and ends; so does a reader that is gone at once. Both
-// leave nobody watching.
+// leave no watchers.
 func TestStreamsWithoutReaders(t *testing.T) {
 	d := start(t, nil)
 	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))

@@ -51,7 +51,7 @@ func refusedByBreaker(t *testing.T, s *service.Service, cluster string) {
 	}
 }
 
-func TestAggregateTellsItsLeavesBreakersAndDrops(t *testing.T) {
+func TestAggregateReportsBreakersAndDropsOfLeaves(t *testing.T) {
 	s, _ := startAggregate(t, 2)
 	refusedByBreaker(t, s, "agg")
 	agg, err := s.Cluster(t.Context(), "agg", "", false)
@@ -97,7 +97,7 @@ func TestAggregateTellsItsLeavesBreakersAndDrops(t *testing.T) {
 	}
 }
 
-// TestBreakerEventsOfAnAggregate: a spell of refusals is told once, of the leaf
+// TestBreakerEventsOfAnAggregate: a series of refusals is reported once, of the leaf
 // whose breaker it is, whichever target's leases fill it and ease it.
 func TestBreakerEventsOfAnAggregate(t *testing.T) {
 	s, leases := startAggregate(t, 10)
@@ -144,7 +144,7 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 }
 
 // TestMetricsOfAnAggregate: breakers and drops are its leaves', which are
-// clusters themselves, and told once.
+// clusters themselves, and reported once.
 func TestMetricsOfAnAggregate(t *testing.T) {
 	s, _ := startAggregate(t, 2)
 	refusedByBreaker(t, s, "agg")

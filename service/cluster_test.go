@@ -76,7 +76,7 @@ func TestAwaitClusterAnswersOnChange(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := s.AwaitCluster(t.Context(), "nobody", "", 0, 0); code(err) != fault.UnknownCluster {
+	if err := s.AwaitCluster(t.Context(), "unknown", "", 0, 0); code(err) != fault.UnknownCluster {
 		t.Errorf("an unknown cluster: %v", err)
 	}
 }
@@ -129,7 +129,7 @@ func TestClusterBeforeItsFirstBatch(t *testing.T) {
 }
 
 // TestClusterWhoseTreeDoesNotAnswer: it is waited for, and the daemon's fault. A
-// caller that goes before is told so.
+// caller that leaves earlier gets that error.
 func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		connector := make(stuckConnector)

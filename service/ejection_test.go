@@ -153,9 +153,9 @@ lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 3
 	})
 }
 
-// TestCancelledLeasesEjectNobody: who gives a request up says nothing of the
+// TestCancelledLeasesDoNotEject: a cancelled request is no verdict on the
 // endpoint, and neither does one who forgets it.
-func TestCancelledLeasesEjectNobody(t *testing.T) {
+func TestCancelledLeasesDoNotEject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()

@@ -11,7 +11,7 @@ import (
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
-func TestEventsTellWhatHappened(t *testing.T) {
+func TestEvents(t *testing.T) {
 	s, _ := start(t, "", nil)
 	push(t, s, sources.Config, "orders", config(t, 5))
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
@@ -52,8 +52,8 @@ func TestEventsTellWhatHappened(t *testing.T) {
 	if of := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Limit: 1}); len(of) != 1 || of[0].Changes[0].Resource != "ClusterLoadAssignment/orders" {
 		t.Errorf("the last push: %+v", of)
 	}
-	if of := s.Events(observe.EventFilter{Cluster: "nobody", Limit: 1}); len(of) != 0 {
-		t.Errorf("of nobody: %+v", of)
+	if of := s.Events(observe.EventFilter{Cluster: "unknown", Limit: 1}); len(of) != 0 {
+		t.Errorf("of an unknown cluster: %+v", of)
 	}
 }
 
@@ -138,11 +138,11 @@ func TestRefusedPushesPushNothingOut(t *testing.T) {
 	}
 }
 
-// TestDeletionOfNothingIsNoEvent: nobody was kept from anything.
+// TestDeletionOfNothingIsNoEvent: nothing changed.
 func TestDeletionOfNothingIsNoEvent(t *testing.T) {
 	s, _ := start(t, "", nil)
 	for _, kind := range []sources.Kind{sources.Endpoints, sources.Config} {
-		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: kind, Cluster: "nobody"}); code(err) != fault.UnknownCluster {
+		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: kind, Cluster: "unknown"}); code(err) != fault.UnknownCluster {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
@@ -150,7 +150,7 @@ func TestDeletionOfNothingIsNoEvent(t *testing.T) {
 		t.Errorf("events %+v", all)
 	}
 	old := sources.Precondition{IfMatch: []string{"old"}}
-	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "nobody", Precondition: old}); code(err) != fault.PreconditionFailed {
+	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "unknown", Precondition: old}); code(err) != fault.PreconditionFailed {
 		t.Error(err)
 	}
 	if all := s.Events(observe.EventFilter{Limit: 100}); len(all) != 1 || all[0].Reason != string(fault.PreconditionFailed) {

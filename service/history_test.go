@@ -77,10 +77,10 @@ func TestHistory(t *testing.T) {
 		if h, err := s.History(observe.HistoryRequest{Cluster: "orders", Since: began.Add(-time.Hour)}); err != nil || h.Step != "10s" || len(h.Segments) != 1 {
 			t.Errorf("since an hour ago: %v: %+v", err, h)
 		}
-		if _, err := s.History(observe.HistoryRequest{Cluster: "nobody"}); code(err) != fault.UnknownCluster {
+		if _, err := s.History(observe.HistoryRequest{Cluster: "unknown"}); code(err) != fault.UnknownCluster {
 			t.Errorf("a cluster that is not known: %v", err)
 		}
-		if _, err := s.History(observe.HistoryRequest{Cluster: "orders", Target: "nobody"}); code(err) != fault.UnknownTarget {
+		if _, err := s.History(observe.HistoryRequest{Cluster: "orders", Target: "unknown"}); code(err) != fault.UnknownTarget {
 			t.Errorf("a target that is not known: %v", err)
 		}
 	})

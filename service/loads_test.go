@@ -28,8 +28,8 @@ import (
 type reportee struct {
 	lrsv3.UnimplementedLoadReportingServiceServer
 
-	told  chan []*endpointv3.ClusterStats // once the client has said all
-	heard chan struct{}                   // of size 1: a report with load came
+	all   chan []*endpointv3.ClusterStats // once the client has said all
+	first chan struct{}                   // of size 1: a report with load came
 }
 
 func (l *reportee) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
@@ -42,7 +42,7 @@ func (l *reportee) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadS
 	for {
 		request, err := stream.Recv()
 		if err != nil {
-			l.told <- all
+			l.all <- all
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -51,7 +51,7 @@ func (l *reportee) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadS
 		all = append(all, request.GetClusterStats()...)
 		if len(request.GetClusterStats()) > 0 {
 			select {
-			case l.heard <- struct{}{}:
+			case l.first <- struct{}{}:
 			default:
 			}
 		}
@@ -64,14 +64,14 @@ type load struct {
 	metrics, total                        float64
 }
 
-// TestReportedLoadAddsUp: what a management server is told is what was picked, by
+// TestReportedLoadAddsUp: the reports to a management server match the picks, by
 // many at once, while the places change where picks go.
 func TestReportedLoadAddsUp(t *testing.T) {
 	at, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &reportee{told: make(chan []*endpointv3.ClusterStats, 1), heard: make(chan struct{}, 1)}
+	server := &reportee{all: make(chan []*endpointv3.ClusterStats, 1), first: make(chan struct{}, 1)}
 	g := grpc.NewServer()
 	lrsv3.RegisterLoadReportingServiceServer(g, server)
 	go func() { _ = g.Serve(at) }()
@@ -156,12 +156,12 @@ func TestReportedLoadAddsUp(t *testing.T) {
 				default:
 					add.failed = 1
 				}
-				var told *picks.Load
+				var ended *picks.Load
 				if draw.IntN(2) == 0 {
-					told = &picks.Load{NamedMetrics: map[string]float64{"q": 0.5, "other": 1}}
+					ended = &picks.Load{NamedMetrics: map[string]float64{"q": 0.5, "other": 1}}
 					add.metrics, add.total = 1, 0.5
 				}
-				if _, err := s.EndLease(p.Lease.ID, outcome, told); err != nil {
+				if _, err := s.EndLease(p.Lease.ID, outcome, ended); err != nil {
 					t.Error(err)
 				}
 				count(p.Locality.Zone, add)
@@ -195,20 +195,20 @@ func TestReportedLoadAddsUp(t *testing.T) {
 			t.Errorf("err %v", err)
 		}
 	}
-	<-server.heard // some of it came while picks were made, or will
+	<-server.first // some of it came while picks were made, or will
 	r.Close()
 
 	got := map[string]load{}
-	var toldDropped, toldThrottled uint64
+	var reportedDropped, reportedThrottled uint64
 	reports := 0
-	for _, c := range <-server.told {
+	for _, c := range <-server.all {
 		reports++
 		if c.GetClusterName() != "orders" || c.GetClusterServiceName() != "orders-eds" {
-			t.Errorf("told of %q, %q", c.GetClusterName(), c.GetClusterServiceName())
+			t.Errorf("reported %q, %q", c.GetClusterName(), c.GetClusterServiceName())
 		}
-		toldDropped += c.GetTotalDroppedRequests()
+		reportedDropped += c.GetTotalDroppedRequests()
 		for _, d := range c.GetDroppedRequests() {
-			toldThrottled += d.GetDroppedCount()
+			reportedThrottled += d.GetDroppedCount()
 		}
 		for zone, l := range got {
 			l.inProgress = 0
@@ -222,7 +222,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 			sum.inProgress = l.GetTotalRequestsInProgress()
 			for _, m := range l.GetLoadMetricStats() {
 				if m.GetMetricName() != "named_metrics.q" {
-					t.Errorf("told of metric %s", m.GetMetricName())
+					t.Errorf("reported metric %s", m.GetMetricName())
 				}
 				sum.metrics += float64(m.GetNumRequestsFinishedWithMetric())
 				sum.total += m.GetTotalMetricValue()
@@ -232,16 +232,16 @@ func TestReportedLoadAddsUp(t *testing.T) {
 	}
 	for zone := range got {
 		if _, ok := want[zone]; !ok {
-			t.Errorf("told of zone %s", zone)
+			t.Errorf("reported zone %s", zone)
 		}
 	}
 	for zone, w := range want {
 		if got[zone] != w {
-			t.Errorf("zone %s: told %+v, want %+v", zone, got[zone], w)
+			t.Errorf("zone %s: reported %+v, want %+v", zone, got[zone], w)
 		}
 	}
-	if toldThrottled != dropped || toldDropped != dropped+broken {
-		t.Errorf("told %d drops, %d by category; want %d and %d", toldDropped, toldThrottled, dropped+broken, dropped)
+	if reportedThrottled != dropped || reportedDropped != dropped+broken {
+		t.Errorf("reported %d drops, %d by category; want %d and %d", reportedDropped, reportedThrottled, dropped+broken, dropped)
 	}
 	if dropped == 0 || broken == 0 || len(want) < 2 || want["always"].metrics == 0 {
 		t.Errorf("the picks show little: %d dropped, %+v", dropped, want)

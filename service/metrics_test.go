@@ -40,7 +40,7 @@ func TestMetricsCountEveryPick(t *testing.T) {
 	if _, err := s.EndLease(out.Picks[0].Lease.ID, picks.Cancelled, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pick(s, picks.Request{Cluster: "nobody"}); err == nil {
+	if _, err := pick(s, picks.Request{Cluster: "unknown"}); err == nil {
 		t.Fatal("picked from an unknown cluster")
 	}
 
@@ -274,11 +274,11 @@ func TestPushesCountByWhatBecameOfThem(t *testing.T) {
 		_, _ = s.Push(t.Context(), &r)
 	}
 	for _, dry := range []bool{false, true} {
-		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "nobody", DryRun: dry}); code(err) != fault.UnknownCluster {
+		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "unknown", DryRun: dry}); code(err) != fault.UnknownCluster {
 			t.Error(err)
 		}
 	}
-	if _, err := s.DropTarget(t.Context(), &sources.HostRequest{Target: "nobody"}); code(err) != fault.UnknownTarget {
+	if _, err := s.DropTarget(t.Context(), &sources.HostRequest{Target: "unknown"}); code(err) != fault.UnknownTarget {
 		t.Error(err)
 	}
 	ended, end := context.WithCancel(t.Context())

@@ -20,9 +20,9 @@ type update struct {
 	Removed  []string                 `json:"removed"`
 }
 
-// told is which clusters a message tells of: "orders", and "-orders" if it is no
-// more.
-func told(t testing.TB, m message) string {
+// namesIn returns the clusters in a message: "orders", and "-orders" if it was
+// removed.
+func namesIn(t testing.TB, m message) string {
 	t.Helper()
 	u := read[update](t, m.data)
 	names := []string{}
@@ -63,7 +63,7 @@ func TestWatchClusters(t *testing.T) {
 		next := func(w watching, want string) message {
 			t.Helper()
 			m, after := w.within(time.Minute)
-			if got := told(t, m); got != want || after > time.Second {
+			if got := namesIn(t, m); got != want || after > time.Second {
 				t.Errorf("after %v: %q, want %q", after, got, want)
 			}
 			return m
@@ -74,7 +74,7 @@ func TestWatchClusters(t *testing.T) {
 			t.Errorf("a cluster: %+v", c)
 		}
 		if m, _ := all.within(idle); m.kind != "" {
-			t.Errorf("nothing happened, and %v was told", m)
+			t.Errorf("nothing happened, but %v was sent", m)
 		}
 
 		_, _ = pick(s, picks.Request{Cluster: "b"})
@@ -88,11 +88,11 @@ func TestWatchClusters(t *testing.T) {
 		next(all, "update c shop/b -shop/a")
 		next(shop, "update shop/b -shop/a")
 		if m, _ := shop.within(idle); m.kind != "" {
-			t.Errorf("of the prefix nothing happened, and %v was told", m)
+			t.Errorf("nothing happened under the prefix, but %v was sent", m)
 		}
 		shop.Close()
 
-		// What is told later is told together, and once.
+		// Later changes are sent together, once.
 		_, _ = pick(s, picks.Request{Cluster: "b"})
 		time.Sleep(2 * time.Second)
 		pushOne(t, s, "shop/a", "h")
@@ -120,7 +120,7 @@ func TestWatchClusters(t *testing.T) {
 	})
 }
 
-// TestOverviewOfAnotherTime: what nobody watched is not known.
+// TestOverviewOfAnotherTime: the time before the first watcher is unknown.
 func TestOverviewOfAnotherTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)

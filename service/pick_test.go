@@ -25,7 +25,7 @@ func TestRefusals(t *testing.T) {
 		want    fault.Code
 		says    string
 	}{
-		"unknown":   {picks.Request{Cluster: "nobody"}, fault.UnknownCluster, `"nobody"`},
+		"unknown":   {picks.Request{Cluster: "unknown"}, fault.UnknownCluster, `"unknown"`},
 		"dropped":   {picks.Request{Cluster: "dropped"}, fault.Dropped, "RPC is dropped"},
 		"broken":    {picks.Request{Cluster: "broken"}, fault.CircuitBroken, "max requests 0"},
 		"homeless":  {picks.Request{Cluster: "homeless"}, fault.NoReadyEndpoint, "ClusterLoadAssignment/homeless is not known"},
@@ -41,7 +41,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestExplainTellsTheDecisionInOrder(t *testing.T) {
+func TestExplainListsDecisionsInOrder(t *testing.T) {
 	s, _ := start(t, "", nil)
 	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("none", 0)},
 		place{"a", 0, 3, endpoints("a", 2)}, place{"b", 0, 1, endpoints("b", 1)}))

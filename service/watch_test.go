@@ -108,7 +108,7 @@ func TestWatchCluster(t *testing.T) {
 			t.Errorf("counts %+v", c)
 		}
 		if m, _ := w.within(idle); m.kind != "" {
-			t.Errorf("nothing happened, and %q was told: %s", m.kind, m.data)
+			t.Errorf("nothing happened, but %q was sent: %s", m.kind, m.data)
 		}
 
 		if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.Dropped {
@@ -140,7 +140,7 @@ func TestWatchCluster(t *testing.T) {
 		if _, err := s.WatchCluster("orders", "", true, ""); code(err) != fault.UnknownCluster {
 			t.Errorf("what is gone: %v", err)
 		}
-		if _, err := s.WatchCluster("orders", "nobody", true, ""); code(err) != fault.UnknownTarget {
+		if _, err := s.WatchCluster("orders", "unknown", true, ""); code(err) != fault.UnknownTarget {
 			t.Errorf("of no target: %v", err)
 		}
 	})
@@ -176,9 +176,9 @@ func TestWatchClusterResumes(t *testing.T) {
 	})
 }
 
-// TestWatchClusterTellsWhatHasNoGeneration: picks are as before, and whoever looks
+// TestWatchClusterReportsChangesWithoutGeneration: picks are as before, and whoever looks
 // is not to see what was.
-func TestWatchClusterTellsWhatHasNoGeneration(t *testing.T) {
+func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
@@ -204,7 +204,7 @@ func TestWatchClusterTellsWhatHasNoGeneration(t *testing.T) {
 }
 
 // TestWatchersOfOneClusterShare: it is described and encoded once for all, and
-// nothing runs when nobody watches.
+// nothing runs without watchers.
 func TestWatchersOfOneClusterShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
@@ -243,8 +243,8 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 	})
 }
 
-// TestLateWatcherIsToldWhatIs: not what it was when it changed last.
-func TestLateWatcherIsToldWhatIs(t *testing.T) {
+// TestLateWatcherGetsCurrentState: not the state of the last change.
+func TestLateWatcherGetsCurrentState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
 		defer stop()
@@ -437,7 +437,7 @@ func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 	})
 }
 
-// TestWatchCountsLeaves: of an aggregate each leaf's drops and breaker are told.
+// TestWatchCountsLeaves: of an aggregate the drops and breaker of each leaf are sent.
 func TestWatchCountsLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)

@@ -81,8 +81,8 @@ func TestWatchEvents(t *testing.T) {
 	})
 }
 
-// TestForgottenEventsAreToldOf: to those only who may have wanted them.
-func TestForgottenEventsAreToldOf(t *testing.T) {
+// TestForgottenEventsAreReported: only to watchers that may match them.
+func TestForgottenEventsAreReported(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushOne(t, s, "orders", "h")
 	known := strconv.FormatUint(s.Events(observe.EventFilter{Limit: 1})[0].ID, 10)
@@ -115,7 +115,7 @@ func TestForgottenEventsAreToldOf(t *testing.T) {
 	slow.must("event")
 }
 
-// TestManyEventsComeInOrder: none is lost or told twice, however many there are at a
+// TestManyEventsComeInOrder: none is lost or sent twice, however many there are at a
 // time.
 func TestManyEventsComeInOrder(t *testing.T) {
 	s, _ := start(t, "", nil)
