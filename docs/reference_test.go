@@ -328,7 +328,7 @@ func cluster(part string) (*decode.Decoded[*resource.Cluster], error) {
 	return decode.Cluster([]byte(part), decode.Options{Format: decode.FormatYAML, Name: "orders"})
 }
 
-func TestWhatIsRefusedIsRefused(t *testing.T) {
+func TestUnsupportedIsRejected(t *testing.T) {
 	for _, row := range rows(t, "docs/semantics.md", "What lbd rejects") {
 		for _, span := range codeSpan.FindAllString(row[0], -1) {
 			if span = strings.Trim(span, "`"); !strings.Contains(span, ":") {
@@ -341,7 +341,7 @@ func TestWhatIsRefusedIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereYetIsNot(t *testing.T) {
+func TestPlannedIsNotSupportedYet(t *testing.T) {
 	const file = "docs/semantics.md"
 	line := regexp.MustCompile(`(?m)^Not there yet: (.*?)\. `).FindStringSubmatch(read(t, file))
 	if line == nil {
@@ -354,7 +354,7 @@ func TestWhatIsNotThereYetIsNot(t *testing.T) {
 	}
 }
 
-func TestWhatIsWithoutEffectIsTold(t *testing.T) {
+func TestConfigWithoutEffectGetsWarning(t *testing.T) {
 	for _, row := range rows(t, "docs/semantics.md", "What has no effect") {
 		span := strings.Trim(row[0], "`")
 		field, _, _ := strings.Cut(span, ":")

@@ -374,16 +374,16 @@ func TestNamesOfAssignments(t *testing.T) {
 		want, warns []string
 	}{
 		{"absent", "", decode.Options{}, []string{"cluster_name: is empty"}, nil},
-		{"absent, and told", "", decode.Options{Name: "orders"}, nil, []string{`note: cluster_name: is absent: taken as "orders"`}},
-		{"as told", "orders", decode.Options{Name: "orders"}, nil, nil},
-		{"not as told", "billing", decode.Options{Name: "orders"}, []string{`cluster_name: is "billing", and should be "orders" or absent`}, nil},
+		{"absent, set by options", "", decode.Options{Name: "orders"}, nil, []string{`note: cluster_name: is absent: taken as "orders"`}},
+		{"same as in options", "orders", decode.Options{Name: "orders"}, nil, nil},
+		{"other than in options", "billing", decode.Options{Name: "orders"}, []string{`cluster_name: is "billing", and should be "orders" or absent`}, nil},
 		{"odd but printable", "/a:b%2F é", decode.Options{}, nil, nil},
 		{"of 512 bytes", strings.Repeat("x", 512), decode.Options{}, nil, nil},
 		{"of 513 bytes", strings.Repeat("x", 513), decode.Options{}, []string{"cluster_name: is 513 bytes long, of at most 512"}, nil},
 		{"with a line break", "a\nb", decode.Options{}, []string{"cluster_name: holds the character U+000A, which cannot be printed"}, nil},
 		{"reserved", "_other", decode.Options{}, []string{`cluster_name: is "_other", which is reserved: metrics use it for the clusters without series of their own`}, nil},
 		{"reserved, from a server", "_other", decode.Options{Origin: decode.FromServer}, nil, nil},
-		{"told, with no UTF-8", "", decode.Options{Name: "\xff"}, []string{"cluster_name: is not valid UTF-8"}, nil},
+		{"set by options, invalid UTF-8", "", decode.Options{Name: "\xff"}, []string{"cluster_name: is not valid UTF-8"}, nil},
 		{"absent, from a server", "", decode.Options{Origin: decode.FromServer, Name: "orders"}, []string{"cluster_name: is empty"}, nil},
 		{"with a line break, from a server", "a\nb", decode.Options{Origin: decode.FromServer, Name: "orders"}, nil, nil},
 	} {

@@ -8,7 +8,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// What is valid of a body is told apart from the Clusters that are not: these may ask
+// What is valid of a body is separated from the Clusters that are not: these may ask
 // for TLS, also by a misspelled field.
 func TestRejectedClusters(t *testing.T) {
 	const (

@@ -97,7 +97,7 @@ func TestOutlierDetectionNeedsAnInterval(t *testing.T) {
 	}
 }
 
-// TestNothingIsEjectedFromUnderPickFirst: who asks for it by hand is told.
+// TestNothingIsEjectedFromUnderPickFirst: a config that demands it gets a warning.
 func TestNothingIsEjectedFromUnderPickFirst(t *testing.T) {
 	const (
 		warning = "outlier_detection: ejects no endpoint: pick_first keeps to the one that it has"

@@ -56,7 +56,7 @@ func TestOneResourceOfAResponse(t *testing.T) {
 	}
 }
 
-// TestWhatAResponseMayHoldInstead: the name is told wherever it can be read.
+// TestWhatAResponseMayHoldInstead: the name is reported wherever it can be read.
 func TestWhatAResponseMayHoldInstead(t *testing.T) {
 	named := func(name string, more ...byte) []byte {
 		return append(protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name), more...)

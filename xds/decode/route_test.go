@@ -316,7 +316,7 @@ func TestRoutesAreJudged(t *testing.T) {
 			at + "match.runtime_fraction.default_value: is absent: the route would take no request",
 		}, nil},
 		{
-			"a denominator that nobody knows", routes(matching(`"prefix":""`, `"runtime_fraction":{"default_value":{"numerator":1,"denominator":7}}`)),
+			"an unknown denominator", routes(matching(`"prefix":""`, `"runtime_fraction":{"default_value":{"numerator":1,"denominator":7}}`)),
 			[]string{at + "match.runtime_fraction.default_value.denominator: is 7, which is none of HUNDRED, TEN_THOUSAND, MILLION"},
 			nil,
 		},

@@ -156,7 +156,7 @@ func TestSecurityThatCannotBeHonored(t *testing.T) {
 	connect := func(mode string) string { return `,"metadata":{"filter_metadata":{"lbd":{"connect":"` + mode + `"}}}` }
 	var (
 		envoy    = upstream(`"common_tls_context":{"validation_context":{"trusted_ca":{"filename":"f"}}}`)
-		unknown  = socket("", "nobody")
+		unknown  = socket("", "unknown")
 		noRoots  = socket("", "own")
 		noOwn    = socket("roots", "roots")
 		mesh     = socket("mesh", "mesh")
@@ -191,11 +191,11 @@ func TestSecurityThatCannotBeHonored(t *testing.T) {
 		{"a plain socket, of a server", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer"}`, server, nil, `it must be "envoy.transport_sockets.tls"`, ""},
 		{"a socket that can be honored, checked by tcp", mesh + connect("tcp"), hand, &resource.Security{RootInstance: "mesh", IdentityInstance: "mesh"}, "", ""},
 
-		{"unknown provider", unknown, hand, nil, `"nobody", which the bootstrap does not have; ` + plainHint, ""},
-		{"unknown provider, no bootstrap", unknown, decode.Options{}, nil, `"nobody", which the bootstrap does not have`, ""},
-		{"unknown provider, stored", unknown, stored, &resource.Security{RootInstance: "nobody"}, "", "every TLS handshake fails"},
+		{"unknown provider", unknown, hand, nil, `"unknown", which the bootstrap does not have; ` + plainHint, ""},
+		{"unknown provider, no bootstrap", unknown, decode.Options{}, nil, `"unknown", which the bootstrap does not have`, ""},
+		{"unknown provider, stored", unknown, stored, &resource.Security{RootInstance: "unknown"}, "", "every TLS handshake fails"},
 		{"unknown provider, stored with plain connections", unknown + connect("tcp"), stored, nil, "", "so connections do not use TLS"},
-		{"unknown provider, stored with TLS, no bootstrap", unknown, decode.Options{Stored: true, Secured: true}, &resource.Security{RootInstance: "nobody"}, "", "every TLS handshake fails"},
+		{"unknown provider, stored with TLS, no bootstrap", unknown, decode.Options{Stored: true, Secured: true}, &resource.Security{RootInstance: "unknown"}, "", "every TLS handshake fails"},
 		{"unknown provider, stored, no bootstrap", unknown, fresh, nil, "", "stays in use: transport_socket is not applied"},
 
 		{"no roots", noRoots, hand, nil, `"own", which has no ca_certificate_file in the bootstrap: add it, or write system_root_certs: {}`, ""},

@@ -82,7 +82,7 @@ func TestBundlesHoldFourTypes(t *testing.T) {
 	}
 }
 
-func TestATypeIsToldByFields(t *testing.T) {
+func TestTypeIsDetectedByFields(t *testing.T) {
 	for typ, c := range ofEachType(t) {
 		for _, f := range formats {
 			body, err := decode.Render(typ, c.item.Raw, f)

@@ -34,8 +34,8 @@ func TestUnrestEndsWithQuietOrAfterMost(t *testing.T) {
 	}
 }
 
-// Where nothing tells of changes, quiet is what two looks show.
-func TestUnrestThatNothingTellsOfEndsWhenLooksAreTheSame(t *testing.T) {
+// Without notifications, quiet means that two looks are the same.
+func TestUnnotifiedChangesEndWhenLooksAreTheSame(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.yaml")
 	begin := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -62,7 +62,7 @@ func TestUnrestThatNothingTellsOfEndsWhenLooksAreTheSame(t *testing.T) {
 	}
 }
 
-func TestLooksTellWhatChanged(t *testing.T) {
+func TestLooksDetectChanges(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.yaml")
 	last := readListing(dir)

@@ -82,7 +82,7 @@ func TestAFileThatWasFreshIsReadAgain(t *testing.T) {
 		{"cluster_name: a", freshness - 1, "a"},
 		{"cluster_name: b", freshness - 1, "b"},
 		{"cluster_name: c", freshness, "c"},
-		{"cluster_name: d", freshness, "c"}, // nothing tells, and no clock is that coarse
+		{"cluster_name: d", freshness, "c"}, // no notification, and no clock is that coarse
 	} {
 		if got := read(c.content, begin.Add(c.after)); got != c.want {
 			t.Errorf("%q after %v: %s, want %s", c.content, c.after, got, c.want)

@@ -164,5 +164,5 @@ func resources(file string, b *decode.Bundle) []string {
 	return out
 }
 
-// quick is for tests of what is told by the system.
+// quick is for tests with notifications of the system.
 var quick = timing{quiet: 20 * time.Millisecond, most: time.Second, rescan: time.Hour}

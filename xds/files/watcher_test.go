@@ -72,7 +72,7 @@ func TestOpenFailsWithoutADirectory(t *testing.T) {
 	}
 }
 
-func TestChangesOfFilesAreTold(t *testing.T) {
+func TestChangesOfFilesAreReported(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
 	write(t, a, assignment("a", "h"))
@@ -97,7 +97,7 @@ func TestChangesOfFilesAreTold(t *testing.T) {
 	w.expect("ClusterLoadAssignment/b@b.yaml=h:80")
 }
 
-func TestWhatChangesNothingIsNotTold(t *testing.T) {
+func TestIrrelevantChangesAreNotReported(t *testing.T) {
 	dir := t.TempDir()
 	a := filepath.Join(dir, "a.yaml")
 	write(t, a, assignment("a", "h"))
@@ -178,7 +178,7 @@ func TestUnknownFieldsMakeAFileBadUnlessItIsLenient(t *testing.T) {
 	}
 }
 
-// Of a bad file, each resource that is valid by itself is told apart from the others.
+// Of a bad file, each resource that is valid by itself is distinguished from the others.
 func TestWhatIsValidOfABadFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "a.json"), `{"resources":[`+
@@ -346,8 +346,8 @@ func TestTheDirectoryIsASymlinkThatIsSwapped(t *testing.T) {
 	}
 }
 
-// Nothing tells of what happens where a symlink leads: the rescan sees it.
-func TestWhatNothingTellsOfIsSeenByTheRescan(t *testing.T) {
+// The target of a symlink sends no notifications: the rescan sees its changes.
+func TestRescanDetectsUnnotifiedChanges(t *testing.T) {
 	dir, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "a")
 	write(t, elsewhere, assignment("a", "h"))
 	do(t, os.Symlink(elsewhere, filepath.Join(dir, "a.yaml")))

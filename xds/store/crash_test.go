@@ -33,7 +33,7 @@ func crashValue(key resource.Key, seq uint64) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, seq), bytes.Repeat([]byte(filler), size/len(filler))...)
 }
 
-// writeUntilKilled is the child process: it counts up, and tells each number of
+// writeUntilKilled is the child process: it counts up, and reports each number of
 // each writer on stdout once it is acknowledged.
 func writeUntilKilled(dir string) {
 	s, err := Open(dir, Options{})
@@ -109,10 +109,10 @@ func TestKilledWhileWriting(t *testing.T) {
 		}
 
 		s := open(t, dir, Options{})
-		for writer, told := range acknowledged {
+		for writer, reported := range acknowledged {
 			seq := crashSeq(s.Snapshot(), writer)
-			if seq < told || seq > told+1 {
-				t.Errorf("round %d: writer %d told %d, the store has %d", round, writer, told, seq)
+			if seq < reported || seq > reported+1 {
+				t.Errorf("round %d: writer %d reported %d, the store has %d", round, writer, reported, seq)
 			}
 			for _, key := range crashKeys(writer) {
 				if entry, found := s.Snapshot().Get(key); seq > 0 && (!found || !bytes.Equal(entry.Raw, crashValue(key, seq))) {

@@ -16,7 +16,7 @@ import (
 
 var errRefused = errors.New("refused by the function")
 
-// TestUpdate tells what a series of Updates leaves, in memory and after the file
+// TestUpdate checks what a series of Updates leaves, in memory and after the file
 // is opened again.
 func TestUpdate(t *testing.T) {
 	a, b, c := clusterKey("a"), clusterKey("b"), assignmentKey("a")
@@ -210,7 +210,7 @@ func TestUpdatedIsWhenTheValueChanged(t *testing.T) {
 	}
 }
 
-func TestCommitTellsWhatChanged(t *testing.T) {
+func TestCommitReturnsChanges(t *testing.T) {
 	var commits []Commit
 	var s *Store
 	s = open(t, t.TempDir(), Options{OnCommit: func(c Commit) {
@@ -293,7 +293,7 @@ func TestSecondOpenFailsAtOnce(t *testing.T) {
 	checkContents(t, open(t, dir, Options{}).Snapshot(), map[resource.Key]string{clusterKey("a"): "1", clusterKey("b"): "2"})
 }
 
-// Whoever starts at the same time: one has the directory, the others are told.
+// Of several that start at the same time, one gets the directory, the others an error.
 func TestOpensAtTheSameTime(t *testing.T) {
 	dir := t.TempDir()
 	type result struct {

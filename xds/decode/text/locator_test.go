@@ -94,7 +94,7 @@ list:
 	}
 }
 
-func TestLocateWhatCannotBeTold(t *testing.T) {
+func TestLocateUnknownPositions(t *testing.T) {
 	for _, c := range []struct {
 		yaml bool
 		body string
