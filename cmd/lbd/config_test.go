@@ -59,7 +59,7 @@ func TestVersionAndHealthcheck(t *testing.T) {
 	}
 	out, err = command("healthcheck", "--listen=127.0.0.1:1").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "connect to the daemon") {
-		t.Errorf("healthcheck of nobody: %v: %s", err, out)
+		t.Errorf("healthcheck without a daemon: %v: %s", err, out)
 	}
 }
 

@@ -120,13 +120,13 @@ func TestFallback(t *testing.T) {
 	two.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.2:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.3:80"))
 	first, second := newControlPlane(t, one), newControlPlane(t, two)
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, first, second)})
-	speaks := func(p *controlPlane) string { return metric(t, url, `lbd_xds_connected{server="`+p.address+`"}`) }
-	if got := speaks(first); got != "" {
-		t.Errorf("nothing is asked of the first yet: it is connected %q", got)
+	connected := func(p *controlPlane) string { return metric(t, url, `lbd_xds_connected{server="`+p.address+`"}`) }
+	if got := connected(first); got != "" {
+		t.Errorf("lbd_xds_connected of the first server is %q before any request, want none", got)
 	}
 	caller := call(t, url, "cluster=orders")
 	caller.more()
-	if one, two := speaks(first), speaks(second); one != "1" || two != "" {
+	if one, two := connected(first), connected(second); one != "1" || two != "" {
 		t.Errorf("the first is in use: connected are %q and %q", one, two)
 	}
 	first.kill()
@@ -142,7 +142,7 @@ func TestFallback(t *testing.T) {
 		t.Errorf("the second has cart: stale is %s", got)
 	}
 	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "1")
-	if one, two := speaks(first), speaks(second); one != "0" || two != "1" {
+	if one, two := connected(first), connected(second); one != "0" || two != "1" {
 		t.Errorf("the second stands in for the first: connected are %q and %q", one, two)
 	}
 	if !happened(t, url, "xds_fell_back", second.address) {
@@ -159,7 +159,7 @@ func TestFallback(t *testing.T) {
 	one.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"), edsCluster("cart"), assignmentOf("cart", "10.0.0.4:80"))
 	first.start()
 	eventually(t, "what the first says", func() bool { return picked(t, url, "cluster=cart") == "10.0.0.4:80" })
-	if one, two := speaks(first), speaks(second); one != "1" || two != "" {
+	if one, two := connected(first), connected(second); one != "1" || two != "" {
 		t.Errorf("the first is in use again: connected are %q and %q", one, two)
 	}
 	if !happened(t, url, "xds_returned", first.address) {

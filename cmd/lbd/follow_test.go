@@ -56,7 +56,7 @@ func TestSnapshotCache(t *testing.T) {
 		t.Errorf("%q refusals are counted", n)
 	}
 	if !happened(t, url, "xds_rejected", why) {
-		t.Error("no event tells of the NACK")
+		t.Error("no event reports the NACK")
 	}
 	state := xdsState(t, url, "type=Cluster")
 	if len(state.Resources) != 1 || state.Total != 1 {

@@ -232,7 +232,7 @@ func TestUnknownNamesHaveTheirOwnLimit(t *testing.T) {
 			t.Errorf("c%d: picked %s", i, got)
 		}
 	}
-	// One that nobody named before takes the place of the oldest invented name.
+	// A name that is new takes the place of the oldest invented name.
 	eventually(t, "a place", func() bool { return picked(t, url, "cluster=c4") == "10.0.0.1:80" })
 	if got := xdsState(t, url, "").OnDemand; got.Known != 5 || got.Unknown > 10 {
 		t.Errorf("%+v", got)

@@ -94,7 +94,7 @@ func (s *storm) step() {
 		}
 	case n < 540:
 		method := []string{"PUT", "DELETE"}[s.random.IntN(2)]
-		do(s.t, method, s.url+fmt.Sprint("/v1/targets/nobody-", s.random.IntN(5)), "")
+		do(s.t, method, s.url+fmt.Sprint("/v1/targets/unknown-", s.random.IntN(5)), "")
 		s.counts["targets"]++
 	default:
 		s.pick(fmt.Sprintf("cluster=guest-%d&wait=0", s.random.IntN(stormGuests)))

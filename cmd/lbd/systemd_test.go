@@ -89,11 +89,11 @@ func TestSocketsOfSystemd(t *testing.T) {
 		}
 		answered <- err
 	}()
-	// What was asked for and is listened on is nothing to tell, nor is the default.
+	// What was asked for and is listened on is not logged, nor is the default.
 	args = []string{"serve", "--data=", "--listen=" + tcp.Addr().String(), "--listen=" + listen.UnixPrefix + path, "--listen=" + defaultListen, "--log-format=json"}
 	p = start(t, activate(t, command(args...), tcp, unix))
 	if err := <-answered; err != nil {
-		t.Errorf("what came while nobody served: %v\n%s", err, p.output())
+		t.Errorf("connections while no daemon served: %v\n%s", err, p.output())
 	}
 	if log := p.output(); strings.Contains(log, "not_listening") {
 		t.Errorf("unexpected not_listening in\n%s", log)
