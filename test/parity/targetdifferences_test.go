@@ -116,7 +116,7 @@ var targetDifferences = []difference{
 			d.serve()
 			return func() string {
 				switch text := d.failure(); {
-				case strings.Contains(text, "resolution note: ClusterLoadAssignment/a "):
+				case strings.Contains(text, "resolution note: using the cached ClusterLoadAssignment/a: "):
 					return "ends with a note"
 				case strings.Contains(text, "connection refused"):
 					return "has no note"
