@@ -115,7 +115,7 @@ test("an unknown cluster is shown when it is pushed", async (t) => {
   const daemon = await startDaemon("serve", 0, ["--connect", "none"]);
   t.after(() => daemon.stop());
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/later");
-  await says(page, ".alert", /not known/);
+  await says(page, ".alert", /not found/);
   await push(daemon, "/v1/clusters/later/endpoints", { endpoints: [{ lb_endpoints: [{ endpoint: { address: { socket_address: { address: "10.0.0.1", port_value: 80 } } } }] }] });
   await says(page, "#headline .first", /READY on priority 0/); // the refused stream is retried
   await says(page, ".live", /live/);

@@ -122,7 +122,7 @@ test("targets show the clusters of their routes", async (t) => {
 });
 
 test("a missing object is reported", async (t) => {
-  for (const [place, text] of [["#/clusters/nobody", /not known/], ["#/targets/nobody", /nobody/], ["#/nowhere", /There is no page nowhere/], ["#/xds", /no management server/]] as const) {
+  for (const [place, text] of [["#/clusters/unknown", /not found/], ["#/targets/unknown", /unknown/], ["#/nowhere", /There is no page nowhere/], ["#/xds", /no management server/]] as const) {
     const { page } = await visit(t, browser, daemon, place);
     await has(page, text);
     await page.close();
