@@ -141,7 +141,7 @@ func TestPolicyConfigs(t *testing.T) {
 		name, body string
 		want       resource.Policy
 		byHand     []string // warnings by hand alone
-		both       []string // warnings whoever wrote it
+		both       []string // warnings for every source
 	}{
 		{name: "lb_policy ring hash", body: edsCluster(`"lb_policy":"RING_HASH"`), want: ringOf(1024, 4096)},
 		{

@@ -176,8 +176,8 @@ func TestWatchClusterResumes(t *testing.T) {
 	})
 }
 
-// TestWatchClusterReportsChangesWithoutGeneration: picks are as before, and whoever looks
-// is not to see what was.
+// TestWatchClusterReportsChangesWithoutGeneration: picks do not change, and a watcher still
+// gets the new state.
 func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", nil)
