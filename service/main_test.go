@@ -15,7 +15,6 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
-	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
@@ -150,7 +149,7 @@ func inFiles(tb testing.TB, bodies map[resource.Key][]byte) files.Set {
 	tb.Helper()
 	set := files.Set{Resources: map[resource.Key]files.Resource{}}
 	for key, body := range bodies {
-		i, _, err := admission.Decode(resource.Item{Key: key, Raw: body}, decode.Options{Name: key.Name})
+		i, _, err := decode.Item(resource.Item{Key: key, Raw: body}, decode.Options{Name: key.Name})
 		if err != nil {
 			tb.Fatal(err)
 		}

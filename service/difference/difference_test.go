@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -19,7 +18,7 @@ func item(t *testing.T, kind resource.Type, text string) resource.Item {
 		return i
 	}
 	i.Raw = []byte(text)
-	i, _, err := admission.Decode(i, decode.Options{Origin: decode.ByHand, Format: decode.FormatYAML, Name: i.Key.Name})
+	i, _, err := decode.Item(i, decode.Options{Origin: decode.ByHand, Format: decode.FormatYAML, Name: i.Key.Name})
 	if err != nil {
 		t.Fatal(err)
 	}

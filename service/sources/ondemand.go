@@ -135,7 +135,7 @@ func (d *onDemand) demand(cluster string) (_ *ledger.Target, ended ledger.Ended,
 		return nil, ended, err
 	}
 	_, ended = d.change(func(r *resolver.Resolver) []resolver.Change {
-		return append(r.Release(evicted), r.Demand(cluster)...)
+		return append(r.Unhost(resolver.Target(evicted)), r.Host(resolver.Target(cluster))...)
 	})
 	return d.Ledger.Hosted().Own(cluster), ended, nil
 }
@@ -226,7 +226,7 @@ func (d *onDemand) confirm(changes []resolver.Change) {
 func (d *onDemand) release(clusters ...string) ledger.Ended {
 	_, ended := d.change(func(r *resolver.Resolver) (changes []resolver.Change) {
 		for _, cluster := range clusters {
-			changes = append(changes, r.Release(cluster)...)
+			changes = append(changes, r.Unhost(resolver.Target(cluster))...)
 		}
 		return changes
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -111,7 +112,7 @@ func (o *Options) decoded(get getter, e store.Entry) (resource.Item, []fault.Pro
 	}
 	d := o.decoding(Protobuf)
 	d.Stored, d.Secured, d.Name = true, isSecured(get, e.Key, e.Raw), e.Key.Name
-	return admission.Decode(resource.Item{Key: e.Key, Raw: e.Raw}, d)
+	return decode.Item(resource.Item{Key: e.Key, Raw: e.Raw}, d)
 }
 
 // view returns a View of the entries of a store.

@@ -50,10 +50,11 @@ func (r *Resolver) AmbientErrors(target string) AmbientErrors {
 	t := r.targets[target]
 	for _, key := range slices.SortedFunc(maps.Keys(r.failing.keys[target]), compareKeys) {
 		n := r.needs[key][t]
-		e, ok := r.layers(key.Type).ambientError(target, key)
-		if n == nil || !ok {
+		top := r.layers.top(target, key)
+		if n == nil || top.Err == nil || !top.good() {
 			continue
 		}
+		e := AmbientError{Key: key, Err: top.Err, Since: top.errSince}
 		out.All = append(out.All, e)
 		if n.routed {
 			out.Routing = append(out.Routing, e)
@@ -72,8 +73,9 @@ func (r *Resolver) AmbientErrors(target string) AmbientErrors {
 func (r *Resolver) recordError(target string, key resource.Key) {
 	keys := r.failing.keys[target]
 	_, failed := keys[key]
-	switch fails := r.layers(key.Type).fails(target, key.Name); {
-	case fails:
+	is := r.layers.get(resource.SourceADS, target, key)
+	switch {
+	case is != nil && is.Err != nil:
 		if keys == nil {
 			keys = make(map[resource.Key]struct{})
 			r.failing.keys[target] = keys
@@ -89,16 +91,4 @@ func (r *Resolver) recordError(target string, key resource.Key) {
 	if r.targets[target] != nil {
 		r.failing.changed[target] = struct{}{}
 	}
-}
-
-// fails reports whether the last update of a management server was an error.
-func (l *layers[V]) fails(target, name string) bool {
-	is := l.ads[wanted{target, name}]
-	return is != nil && is.err != nil
-}
-
-// ambientError returns the error of the value in use; ok is false without a value or error.
-func (l *layers[V]) ambientError(target string, key resource.Key) (e AmbientError, ok bool) {
-	top := l.top(target, key.Name)
-	return AmbientError{Key: key, Err: top.err, Since: top.errSince}, top.value != nil && top.err != nil
 }

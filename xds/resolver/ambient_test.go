@@ -115,7 +115,7 @@ func TestAmbientErrorSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const target = "cluster:a"
 		r := resolver.New(resolver.Options{Server: true})
-		r.Demand("a")
+		r.Host(target)
 		r.Wanted()
 		from := func(u resource.Update) []resolver.Change {
 			u.Target = target

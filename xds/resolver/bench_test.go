@@ -34,7 +34,7 @@ func BenchmarkChange(b *testing.B) {
 	all, names := clusters(10_000)
 	r := resolver.New(resolver.Options{Server: true})
 	for _, name := range names {
-		r.Demand(name)
+		r.Host(resolver.Target(name))
 	}
 	r.Apply(ads, toAll(r, ads, all))
 	r.Apply(ads, toAll(r, ads, all))

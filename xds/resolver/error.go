@@ -25,9 +25,9 @@ func (e *NotFoundError) Error() string {
 func (e *NotFoundError) Unwrap() error { return e.Err }
 
 // unusable returns the error of a resource without a value.
-func unusable[V any](key resource.Key, r result[V]) error {
+func unusable(key resource.Key, r *result) error {
 	if r.notFound() {
-		return &NotFoundError{Key: key, Err: r.err}
+		return &NotFoundError{Key: key, Err: r.Err}
 	}
-	return fmt.Errorf("%s cannot be used: %w", key, r.err)
+	return fmt.Errorf("%s cannot be used: %w", key, r.Err)
 }

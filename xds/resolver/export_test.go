@@ -7,7 +7,7 @@ func (r *Resolver) Held() int {
 	n := len(r.targets) + len(r.needs) + len(r.hostNames) + len(r.hosts) +
 		len(r.requests.current) + len(r.requests.unchecked) +
 		len(r.failing.keys) + len(r.failing.changed) +
-		held(r.listeners) + held(r.routes) + held(r.clusters) + held(r.assignments)
+		len(r.layers.shared) + len(r.layers.ads)
 	for _, t := range r.targets {
 		n += len(t.byCluster) + len(t.parts)
 	}
@@ -16,8 +16,6 @@ func (r *Resolver) Held() int {
 	}
 	return n
 }
-
-func held[V any](l *layers[V]) int { return len(l.shared) + len(l.ads) }
 
 // Asking are the targets for which a management server may speak of a resource.
 func (r *Resolver) Asking(key resource.Key) []string {

@@ -81,7 +81,7 @@ func (r *Resolver) accepts(w targetResource) bool {
 // requestable reports whether a resource must be requested: the target needs it, and
 // neither a push nor a file has it.
 func (r *Resolver) requestable(w targetResource) bool {
-	return r.needs[w.key][r.targets[w.target]] != nil && !r.layers(w.key.Type).covered(w.key.Name)
+	return r.needs[w.key][r.targets[w.target]] != nil && !r.layers.covered(w.key)
 }
 
 // Want is a change of the resources that are requested for a target, by type and name.
@@ -127,11 +127,9 @@ func compareKeys(a, b resource.Key) int {
 // Spare returns the resources that a shared source has and no target needs, in no order.
 func (r *Resolver) Spare(s resource.Source) []resource.Key {
 	var keys []resource.Key
-	for _, t := range [...]resource.Type{resource.TypeListener, resource.TypeRoutes, resource.TypeCluster, resource.TypeAssignment} {
-		for name := range r.layers(t).names(s) {
-			if key := (resource.Key{Type: t, Name: name}); !r.Needs(key) {
-				keys = append(keys, key)
-			}
+	for key, at := range r.layers.shared {
+		if at[s] != nil && !r.Needs(key) {
+			keys = append(keys, key)
 		}
 	}
 	return keys
@@ -143,5 +141,9 @@ func (r *Resolver) Needs(key resource.Key) bool { return len(r.needs[key]) > 0 }
 // Kept returns the management server of a resource of SourceCache. ok is false without a
 // usable cached version.
 func (r *Resolver) Kept(key resource.Key) (server string, ok bool) {
-	return r.layers(key.Type).kept(key.Name)
+	is := r.layers.get(resource.SourceCache, "", key)
+	if !is.good() {
+		return "", false
+	}
+	return is.Server, true
 }

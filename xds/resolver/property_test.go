@@ -364,15 +364,9 @@ func TestRandomUpdates(t *testing.T) {
 			case 0:
 				target := rapid.SampledFrom([]string{"xds:///t1", "xds:///t2", "cluster:a", "cluster:c"}).Draw(t, "target")
 				m.demanded[target] = rapid.Bool().Draw(t, "hosted")
-				cluster, ok := resolver.Cluster(target)
-				switch {
-				case ok && m.demanded[target]:
-					m.note(r.Demand(cluster))
-				case ok:
-					m.note(r.Release(cluster))
-				case m.demanded[target]:
+				if m.demanded[target] {
 					m.note(r.Host(target))
-				default:
+				} else {
 					m.note(r.Unhost(target))
 				}
 				maps.DeleteFunc(m.demanded, func(_ string, is bool) bool { return !is })

@@ -43,11 +43,8 @@ type Options struct {
 type Resolver struct {
 	options Options
 
-	listeners   *layers[resource.Listener]
-	routes      *layers[resource.RouteConfiguration]
-	clusters    *layers[resource.Cluster]
-	assignments *layers[resource.Assignment]
-	hosts       map[string]*result[resource.Assignment] // by DNS name
+	layers layers
+	hosts  map[string]*result // the assignment of each DNS name
 
 	targets map[string]*target // by name
 
@@ -61,17 +58,14 @@ type Resolver struct {
 // New returns a Resolver without resources.
 func New(o Options) *Resolver {
 	return &Resolver{
-		options:     o,
-		listeners:   newLayers[resource.Listener](),
-		routes:      newLayers[resource.RouteConfiguration](),
-		clusters:    newLayers[resource.Cluster](),
-		assignments: newLayers[resource.Assignment](),
-		hosts:       make(map[string]*result[resource.Assignment]),
-		targets:     make(map[string]*target),
-		needs:       make(map[resource.Key]map[*target]*need),
-		hostNames:   make(map[string]struct{}),
-		requests:    requests{current: make(map[targetResource]struct{}), unchecked: make(map[targetResource]struct{})},
-		failing:     failing{keys: make(map[string]map[resource.Key]struct{}), changed: make(map[string]struct{})},
+		options:   o,
+		layers:    layers{shared: make(map[resource.Key]*sources), ads: make(map[targetResource]*result)},
+		hosts:     make(map[string]*result),
+		targets:   make(map[string]*target),
+		needs:     make(map[resource.Key]map[*target]*need),
+		hostNames: make(map[string]struct{}),
+		requests:  requests{current: make(map[targetResource]struct{}), unchecked: make(map[targetResource]struct{})},
+		failing:   failing{keys: make(map[string]map[resource.Key]struct{}), changed: make(map[string]struct{})},
 	}
 }
 
@@ -88,13 +82,13 @@ func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change 
 			}
 			continue
 		}
-		covered := r.layers(u.Key.Type).covered(u.Key.Name)
+		covered := r.layers.covered(u.Key)
 		r.take(s, u)
 		r.touch(u.Key, &b)
 		if !byHand(s) {
 			continue
 		}
-		if covered != r.layers(u.Key.Type).covered(u.Key.Name) {
+		if covered != r.layers.covered(u.Key) {
 			for t := range r.needs[u.Key] {
 				r.recheck(t, u.Key)
 			}
@@ -110,31 +104,51 @@ func byHand(s resource.Source) bool { return s == resource.SourcePush || s == re
 
 // take stores an update.
 func (r *Resolver) take(s resource.Source, u resource.Update) {
+	if u.Key.Type.URL() == "" {
+		return
+	}
+	is := &result{Update: u, source: s}
+	switch {
+	case u.Raw != nil:
+		is.Err = nil
+		if !is.good() {
+			is.Item, is.Err = r.decode(s, u.Item)
+		}
+		is.Raw, is.Unapplied = nil, nil
+		if is.Assignment != nil {
+			// Trees find equal parts by pointers: reuse those of the assignment in use.
+			before := r.layers.top(r.example(s, u), u.Key)
+			is.Assignment = r.reuse(is.Assignment, before.Assignment)
+		}
+	case u.Err == nil:
+		is = nil
+	default:
+		was := r.layers.get(s, u.Target, u.Key)
+		is.errSince, is.rejected = time.Now(), s == resource.SourceFile
+		if was != nil && text(was.Err) == text(u.Err) {
+			is.errSince = was.errSince
+		}
+		if u.Ambient && was.good() {
+			is.Update = was.Update
+			is.Err = u.Err
+		}
+	}
+	r.layers.put(s, u.Target, u.Key, is)
+	if s == resource.SourceADS {
+		r.recordError(u.Target, u.Key)
+	}
+}
+
+func (r *Resolver) decode(s resource.Source, i resource.Item) (resource.Item, error) {
 	o := decode.Options{
-		Origin: decode.FromServer, Format: decode.FormatProtobuf, Stored: true, Name: u.Key.Name,
+		Origin: decode.FromServer, Format: decode.FormatProtobuf, Stored: true, Name: i.Key.Name,
 		Policies: r.options.Policies, Certificates: r.options.Certificates,
 	}
 	if byHand(s) {
 		o.Origin = decode.ByHand
 	}
-	switch u.Key.Type {
-	case resource.TypeListener:
-		r.listeners.take(s, u, u.Listener, o, decode.Listener)
-	case resource.TypeRoutes:
-		r.routes.take(s, u, u.Routes, o, decode.RouteConfiguration)
-	case resource.TypeCluster:
-		r.clusters.take(s, u, u.Cluster, o, decode.Cluster)
-	case resource.TypeAssignment:
-		// Trees find equal parts by pointers: reuse those of the assignment in use.
-		before := r.assignments.top(r.example(s, u), u.Key.Name).value
-		r.assignments.take(s, u, u.Assignment, o, decode.Assignment)
-		if is := r.assignments.get(s, u.Target, u.Key.Name); is.good() {
-			is.value = r.reuse(is.value, before)
-		}
-	}
-	if s == resource.SourceADS {
-		r.recordError(u.Target, u.Key)
-	}
+	i, _, err := decode.Item(i, o)
+	return i, err
 }
 
 // example returns a target that uses the assignment of an update.
@@ -162,27 +176,18 @@ type reused struct{ is, before, value *resource.Assignment }
 // Value returns the key of a resource with its value of a source, without Raw; without a
 // value if the source has no usable one. Only SourceADS uses target.
 func (r *Resolver) Value(s resource.Source, target string, key resource.Key) resource.Item {
-	i := resource.Item{Key: key}
-	switch key.Type {
-	case resource.TypeListener:
-		i.Listener = r.listeners.get(s, target, key.Name).get()
-	case resource.TypeRoutes:
-		i.Routes = r.routes.get(s, target, key.Name).get()
-	case resource.TypeCluster:
-		i.Cluster = r.clusters.get(s, target, key.Name).get()
-	case resource.TypeAssignment:
-		i.Assignment = r.assignments.get(s, target, key.Name).get()
+	if is := r.layers.get(s, target, key); is != nil {
+		return is.Item
 	}
-	return i
+	return resource.Item{Key: key}
 }
 
 // HostAddresses returns the last addresses of a DNS name.
 func (r *Resolver) HostAddresses(host string) []string {
-	is := r.hosts[host]
-	if is == nil || is.value == nil {
-		return nil
+	if is := r.hosts[host]; is.good() {
+		return is.Assignment.Localities[0].Endpoints[0].Addresses
 	}
-	return is.value.Localities[0].Endpoints[0].Addresses
+	return nil
 }
 
 // updateHosted updates the targets that a resource of a push or file hosts.
@@ -201,15 +206,13 @@ func (r *Resolver) updateHosted(key resource.Key, b *batch) {
 
 // ApplyHost applies the addresses of a DNS name. With an error, the last ones stay.
 func (r *Resolver) ApplyHost(host string, addresses []string, err error) []Change {
-	was := r.hosts[host]
-	if was == nil {
-		was = &result[resource.Assignment]{}
+	is := &result{source: resource.SourceDNS}
+	if was := r.hosts[host]; was != nil {
+		*is = *was
 	}
-	is := &result[resource.Assignment]{value: was.value, err: err, from: resource.Provenance{Source: resource.SourceDNS, Updated: was.from.Updated}}
-	if err == nil {
-		is.value = hostAssignment(host, addresses).Reuse(was.value)
-		if is.value != was.value {
-			is.from.Updated = time.Now()
+	if is.Err = err; err == nil {
+		if now := hostAssignment(host, addresses).Reuse(is.Assignment); now != is.Assignment {
+			is.Assignment, is.Updated = now, time.Now()
 		}
 	}
 	r.hosts[host] = is
@@ -235,20 +238,15 @@ func (r *Resolver) Hosts() map[string]bool {
 	for host := range r.hostNames {
 		hosts[host] = true
 	}
-	maps.DeleteFunc(r.hosts, func(host string, _ *result[resource.Assignment]) bool { return !hosts[host] })
+	maps.DeleteFunc(r.hosts, func(host string, _ *result) bool { return !hosts[host] })
 	return hosts
 }
 
-// Demand hosts the target of a cluster until Release.
-func (r *Resolver) Demand(cluster string) []Change { return r.demand(Target(cluster), true) }
-
-// Release reverts Demand. The target stays if a push or a file hosts it.
-func (r *Resolver) Release(cluster string) []Change { return r.demand(Target(cluster), false) }
-
-// Host hosts a target such as "xds:///NAME" or "xds://AUTHORITY/NAME" until Unhost.
+// Host hosts a target such as "cluster:NAME", "xds:///NAME" or "xds://AUTHORITY/NAME" until
+// Unhost.
 func (r *Resolver) Host(target string) []Change { return r.demand(target, true) }
 
-// Unhost reverts Host. The target stays if a Listener of a push or a file hosts it.
+// Unhost reverts Host. The target stays if a push or a file hosts it.
 func (r *Resolver) Unhost(target string) []Change { return r.demand(target, false) }
 
 func (r *Resolver) demand(name string, hosted bool) []Change {

@@ -180,27 +180,29 @@ func (w *walk) cluster(name string) *resource.ClusterConfig {
 // cluster returns the config of a single cluster, and the resource that it needs in addition
 // to the Cluster; none if it is unknown or an aggregate.
 func (r *Resolver) cluster(t *target, name string, p *part) (cc resource.ClusterConfig, need resource.Key) {
-	c := r.clusters.top(t.name, name)
+	key := resource.Key{Type: resource.TypeCluster, Name: name}
+	assigned := r.layers.covered(resource.Key{Type: resource.TypeAssignment, Name: name})
+	c := r.layers.top(t.name, key)
 	switch {
-	case c.value != nil:
-		cc.Cluster, cc.ClusterFrom = c.value, c.from
-	case c.err != nil && (byHand(c.from.Source) || !r.assignments.covered(name)):
-		if cc.Err, cc.ClusterFrom = c.err, c.from; c.notFound() {
-			cc.Err = &NotFoundError{Key: resource.Key{Type: resource.TypeCluster, Name: name}, Err: c.err}
+	case c.Cluster != nil:
+		cc.Cluster, cc.ClusterFrom = c.Cluster, c.from()
+	case c.Err != nil && (byHand(c.source) || !assigned):
+		if cc.Err, cc.ClusterFrom = c.Err, c.from(); c.notFound() {
+			cc.Err = &NotFoundError{Key: key, Err: c.Err}
 		}
 		return cc, need
-	case r.assignments.covered(name) || r.options.Server:
+	case assigned || r.options.Server:
 		// An assignment of a push or file hosts a cluster.
 		if p.defaultCluster == nil {
 			p.defaultCluster = resource.DefaultCluster(name)
 		}
 		cc.Cluster, cc.ClusterFrom.Source = p.defaultCluster, resource.SourceDefault
-		if !r.assignments.covered(name) {
+		if !assigned {
 			cc.AssignmentFrom, cc.Pending = cc.ClusterFrom, true
 			return cc, need
 		}
 	default:
-		cc.Err, cc.ClusterFrom.Source = &NotFoundError{Key: resource.Key{Type: resource.TypeCluster, Name: name}}, resource.SourceDefault
+		cc.Err, cc.ClusterFrom.Source = &NotFoundError{Key: key}, resource.SourceDefault
 		return cc, need
 	}
 	cc.AssignmentFrom = cc.ClusterFrom
@@ -210,12 +212,12 @@ func (r *Resolver) cluster(t *target, name string, p *part) (cc resource.Cluster
 	case resource.ClusterLogicalDNS:
 		need = resource.Key{Type: typeHost, Name: cc.Cluster.DNSHostname}
 		if at := r.hosts[need.Name]; at != nil {
-			assign(&cc, *at)
+			assign(&cc, at)
 		}
 		cc.Pending = cc.Assignment == nil && cc.AssignmentErr == nil
 	default:
 		need = resource.Key{Type: resource.TypeAssignment, Name: cc.Cluster.AssignmentName()}
-		assign(&cc, r.assignments.top(t.name, need.Name))
+		assign(&cc, r.layers.top(t.name, need))
 		if cc.Assignment == nil && cc.AssignmentErr == nil {
 			if cc.Pending = r.options.Server; !cc.Pending {
 				cc.AssignmentErr = fmt.Errorf("no endpoints: %s is not known", need)
@@ -225,9 +227,9 @@ func (r *Resolver) cluster(t *target, name string, p *part) (cc resource.Cluster
 	return cc, need
 }
 
-func assign(cc *resource.ClusterConfig, a result[resource.Assignment]) {
-	if a.value != nil || a.err != nil {
-		cc.Assignment, cc.AssignmentErr, cc.AssignmentFrom = a.value, a.err, a.from
+func assign(cc *resource.ClusterConfig, a *result) {
+	if a.Assignment != nil || a.Err != nil {
+		cc.Assignment, cc.AssignmentErr, cc.AssignmentFrom = a.Assignment, a.Err, a.from()
 	}
 }
 

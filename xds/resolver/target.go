@@ -103,10 +103,12 @@ func (r *Resolver) host(name string, b *batch) {
 // hosted reports whether a caller or a resource hosts the target.
 func (r *Resolver) hosted(t *target) bool {
 	if cluster, ok := Cluster(t.name); ok {
-		return t.demanded || r.clusters.covered(cluster) || r.clusters.rejected(cluster) || r.assignments.covered(cluster)
+		key := resource.Key{Type: resource.TypeCluster, Name: cluster}
+		return t.demanded || r.layers.covered(key) || r.layers.rejected(key) ||
+			r.layers.covered(resource.Key{Type: resource.TypeAssignment, Name: cluster})
 	}
 	service, ok := strings.CutPrefix(t.name, xdsScheme)
-	return t.demanded || ok && r.listeners.covered(service)
+	return t.demanded || ok && r.layers.covered(resource.Key{Type: resource.TypeListener, Name: service})
 }
 
 // add adds a target.
@@ -132,14 +134,14 @@ func (r *Resolver) remove(t *target) {
 // listener returns the key of the target's Listener: that of a push or file with the name
 // of the target, or the management server's.
 func (r *Resolver) listener(t *target) resource.Key {
-	name := t.path()
-	if own, ok := strings.CutPrefix(t.name, xdsScheme); !ok || !r.listeners.covered(own) {
-		name = t.service()
+	key := resource.Key{Type: resource.TypeListener, Name: t.path()}
+	if !strings.HasPrefix(t.name, xdsScheme) || !r.layers.covered(key) {
+		key.Name = t.service()
 		if r.options.ListenerName != nil {
-			name = r.options.ListenerName(t.path())
+			key.Name = r.options.ListenerName(t.path())
 		}
 	}
-	return resource.Key{Type: resource.TypeListener, Name: name}
+	return key
 }
 
 // route updates the routes of an xds: target: the virtual host that matches best, of its
@@ -149,22 +151,22 @@ func (r *Resolver) route(t *target) {
 	key := r.listener(t)
 	keys := []resource.Key{key}
 	defer func() { r.watch(t, keys) }()
-	l := r.listeners.top(t.name, key.Name)
-	if l.value == nil {
-		unrouted(r, t, key, l)
+	l := r.layers.top(t.name, key)
+	if l.Listener == nil {
+		r.unrouted(t, key, l)
 		return
 	}
-	where := routing{listener: l.value, listenerFrom: l.from, routesFrom: l.from}
-	routes := l.value.Routes
+	where := routing{listener: l.Listener, listenerFrom: l.from(), routesFrom: l.from()}
+	routes := l.Listener.Routes
 	if routes == nil {
-		key = resource.Key{Type: resource.TypeRoutes, Name: l.value.RouteName}
+		key = resource.Key{Type: resource.TypeRoutes, Name: l.Listener.RouteName}
 		keys = append(keys, key)
-		found := r.routes.top(t.name, key.Name)
-		if found.value == nil {
-			unrouted(r, t, key, found)
+		found := r.layers.top(t.name, key)
+		if found.Routes == nil {
+			r.unrouted(t, key, found)
 			return
 		}
-		routes, where.routeName, where.routesFrom = found.value, key.Name, found.from
+		routes, where.routeName, where.routesFrom = found.Routes, key.Name, found.from()
 	}
 	h := routes.VirtualHost(t.authority())
 	if h == nil {
@@ -187,9 +189,9 @@ func (r *Resolver) route(t *target) {
 
 // unrouted handles a Listener or RouteConfiguration that is not usable. The last routes stay
 // while it is unknown.
-func unrouted[V any](r *Resolver, t *target, key resource.Key, found result[V]) {
+func (r *Resolver) unrouted(t *target, key resource.Key, found *result) {
 	switch {
-	case found.err != nil:
+	case found.Err != nil:
 		r.fail(t, unusable(key, found))
 	case !r.options.Server:
 		r.fail(t, &NotFoundError{Key: key})

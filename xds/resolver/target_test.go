@@ -160,14 +160,6 @@ func unhost(target string) func(*resolver.Resolver) []resolver.Change {
 	return func(r *resolver.Resolver) []resolver.Change { return r.Unhost(target) }
 }
 
-func demand(cluster string) func(*resolver.Resolver) []resolver.Change {
-	return func(r *resolver.Resolver) []resolver.Change { return r.Demand(cluster) }
-}
-
-func release(cluster string) func(*resolver.Resolver) []resolver.Change {
-	return func(r *resolver.Resolver) []resolver.Change { return r.Release(cluster) }
-}
-
 // asks returns the result of Wanted for all targets, such as "+Cluster/a -Listener/x".
 func asks(r *resolver.Resolver) string {
 	var add, drop []string
@@ -377,38 +369,38 @@ func TestTargets(t *testing.T) {
 		}},
 
 		"a cluster on demand": {steps: []step{
-			{demand("a"), "a pending", "+Cluster/a"},
-			{demand("a"), "", ""},
+			{host("cluster:a"), "a pending", "+Cluster/a"},
+			{host("cluster:a"), "", ""},
 			{apply(ads, cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
 			{apply(ads, eds(t, "s", "h1")), "a=h1(ads)", ""},
-			{release("a"), "a gone", "-Cluster/a -ClusterLoadAssignment/s"},
-			{release("a"), "", ""},
+			{unhost("cluster:a"), "a gone", "-Cluster/a -ClusterLoadAssignment/s"},
+			{unhost("cluster:a"), "", ""},
 		}},
 		"an unknown one on demand": {steps: []step{
-			{demand("a"), "a pending", "+Cluster/a"},
+			{host("cluster:a"), "a pending", "+Cluster/a"},
 			{apply(ads, notFound(cds(t, "a", ""))), "a!Cluster/a" + doesNotExist, ""},
-			{release("a"), "a gone", "-Cluster/a"},
+			{unhost("cluster:a"), "a gone", "-Cluster/a"},
 		}},
 		"one on demand that routes know": {steps: after(hosted,
-			step{demand("a"), "a pending", "+Cluster/a"},
+			step{host("cluster:a"), "a pending", "+Cluster/a"},
 			step{fromServer(cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
 			step{fromServer(eds(t, "s", "h1")), "a=h1(ads)", ""},
 			step{unhost(shop), "shop gone", "-Cluster/a -ClusterLoadAssignment/s -Listener/shop -RouteConfiguration/r"},
 			step{apply(ads, eds(t, "s", "h2")), "a=h2(ads)", ""})},
 		"an update for one target does not affect another": {steps: after(hosted,
-			step{demand("a"), "a pending", "+Cluster/a"},
+			step{host("cluster:a"), "a pending", "+Cluster/a"},
 			step{fromServer(notFound(cds(t, "a", ""))), "a!Cluster/a" + doesNotExist, ""},
 			step{fromServer(cds(t, "a", "other")), "", "+ClusterLoadAssignment/other"},
 			step{fromServer(eds(t, "other", "h2")), "a=h2(ads)", ""},
 			step{fromServer(notFound(eds(t, "s"))), "", ""})},
 		"a fallback server does not rule out what is kept": {steps: []step{
 			{apply(cache, cds(t, "a", "s"), eds(t, "s", "k1")), "", ""},
-			{demand("a"), "a=k1(cache)", "+Cluster/a +ClusterLoadAssignment/s"},
+			{host("cluster:a"), "a=k1(cache)", "+Cluster/a +ClusterLoadAssignment/s"},
 			{apply(ads, byFallback(notFound(cds(t, "a", ""))), byFallback(notFound(eds(t, "s")))), "a=k1(cache)?ClusterLoadAssignment/s" + doesNotExist, ""},
 			{apply(ads, notFound(cds(t, "a", ""))), "a!Cluster/a" + doesNotExist, "-ClusterLoadAssignment/s"},
 		}},
 		"an aggregate on demand asks for its leaves": {steps: []step{
-			{demand("a"), "a pending", "+Cluster/a"},
+			{host("cluster:a"), "a pending", "+Cluster/a"},
 			{apply(ads, aggregate("a", "x", "y")), "", "+Cluster/x +Cluster/y"},
 			{apply(ads, cds(t, "y", "y"), notFound(cds(t, "x", ""))), "", "+ClusterLoadAssignment/y"},
 			{apply(ads, eds(t, "y", "h2")), "a=x!Cluster/x" + doesNotExist + ",y", ""},
@@ -420,10 +412,10 @@ func TestTargets(t *testing.T) {
 			{apply(ads, aggregate("a", "y")), "a=y", "-Cluster/x -ClusterLoadAssignment/x"},
 		}},
 		"an aggregate of itself is released": {steps: []step{
-			{demand("a"), "a pending", "+Cluster/a"},
+			{host("cluster:a"), "a pending", "+Cluster/a"},
 			{apply(ads, aggregate("a", "b")), "", "+Cluster/b"},
 			{apply(ads, aggregate("b", "a")), "a!aggregate cluster graph has no leaf clusters", ""},
-			{release("a"), "a gone", "-Cluster/a -Cluster/b"},
+			{unhost("cluster:a"), "a gone", "-Cluster/a -Cluster/b"},
 		}},
 
 		"without a management server nothing is waited for": {options: resolver.Options{}, steps: []step{
@@ -431,8 +423,8 @@ func TestTargets(t *testing.T) {
 			{apply(push, lds("shop", "r")), "shop!RouteConfiguration/r is not known", ""},
 			{apply(push, rds("r", "*: a b")), "shop{a!Cluster/a is not known b!Cluster/b is not known}", ""},
 			{apply(push, cds(t, "a", "a")), "a!no endpoints: ClusterLoadAssignment/a is not known; shop{a!no endpoints: ClusterLoadAssignment/a is not known b!Cluster/b is not known}", ""},
-			{demand("b"), "b!Cluster/b is not known", ""},
-			{release("b"), "b gone", ""},
+			{host("cluster:b"), "b!Cluster/b is not known", ""},
+			{unhost("cluster:b"), "b gone", ""},
 		}},
 
 		"the bootstrap names Listeners": {
@@ -504,8 +496,8 @@ func TestNoStateIsLeft(t *testing.T) {
 	r := resolver.New(resolver.Options{Server: true})
 	for i := range 100 {
 		unknown, known, shop := fmt.Sprint("x", i), fmt.Sprint("a", i), fmt.Sprint("shop", i)
-		r.Demand(unknown)
-		r.Demand(known)
+		r.Host(resolver.Target(unknown))
+		r.Host(resolver.Target(known))
 		r.Host("xds:///" + shop)
 		r.Wanted()
 		logical := resource.DefaultCluster("d")
@@ -515,8 +507,8 @@ func TestNoStateIsLeft(t *testing.T) {
 			r.Wanted()
 		}
 		r.ApplyHost("h:80", nil, errAway)
-		r.Release(unknown)
-		r.Release(known)
+		r.Unhost(resolver.Target(unknown))
+		r.Unhost(resolver.Target(known))
 		r.Unhost("xds:///" + shop)
 		r.Wanted()
 		r.Hosts()
