@@ -5,29 +5,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-)
 
-func TestBackOff(t *testing.T) {
-	middle := func() float64 { return 0.5 }
-	for retries, want := range []time.Duration{
-		time.Second, 1600 * time.Millisecond, 2560 * time.Millisecond, 4096 * time.Millisecond,
-	} {
-		if got := backOff(retries, middle); got.Round(time.Microsecond) != want {
-			t.Errorf("after %d retries %v, want %v", retries, got, want)
-		}
-	}
-	for _, retries := range []int{12, 1000} {
-		if got := backOff(retries, middle); got != 120*time.Second {
-			t.Errorf("after %d retries %v", retries, got)
-		}
-	}
-	if low, high := backOff(1000, func() float64 { return 0 }), backOff(1000, func() float64 { return 1 }); low != 96*time.Second || high != 144*time.Second {
-		t.Errorf("jitter from %v to %v", low, high)
-	}
-	if got := backOff(0, func() float64 { return 0 }); got != time.Second {
-		t.Errorf("the first with jitter: %v", got)
-	}
-}
+	"github.com/lbd-dev/lbd/xds/backoff"
+)
 
 // The back-off for a server that closes each stream at once grows.
 func TestServerClosesStreams(t *testing.T) {
@@ -37,7 +17,7 @@ func TestServerClosesStreams(t *testing.T) {
 		for i := range 6 {
 			s := w.servers["one"].accept()
 			if i > 0 {
-				if got, want := s.opened.Sub(before), backOff(i-1, func() float64 { return 0.5 }); got != want {
+				if got, want := s.opened.Sub(before), backoff.Wait(i-1, func() float64 { return 0.5 }); got != want {
 					t.Errorf("try %d after %v, want %v", i, got, want)
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/xds/backoff"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 )
 
@@ -85,7 +86,7 @@ func (t *transport) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		wait := backOff(retries, t.jitter)
+		wait := backoff.Wait(retries, t.jitter)
 		if t.localShortage(err) {
 			// The server is not unreachable: its resources stay, without fallback. The
 			// next attempt needs a new connection: this one could repeat its last error.
@@ -97,7 +98,7 @@ func (t *transport) run(ctx context.Context) {
 		}
 		if answered {
 			// No back-off, but at most one stream per second.
-			retries, wait = -1, backOffBase-time.Since(start)
+			retries, wait = -1, time.Second-time.Since(start)
 		}
 		select {
 		case <-time.After(wait):

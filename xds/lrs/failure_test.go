@@ -184,31 +184,6 @@ func TestDialFails(t *testing.T) {
 	})
 }
 
-// The default back-off is 1 s, times 1.6 with 20 % jitter, at most 2 min.
-func TestBackoff(t *testing.T) {
-	var dials []time.Time
-	runTest(t, func(k *kit) {
-		k.Report(k.at("one"), keys("a")...)
-		pass(time.Hour)
-		want := 1.0
-		for i := 1; i < len(dials); i++ {
-			got := dials[i].Sub(dials[i-1]).Seconds()
-			if low, high := want*0.8, want*1.2; i == 1 && got != 1 || got < low-1e-6 || got > high+1e-6 {
-				k.Errorf("retry %d after %gs, want %gs and a fifth more or less", i, got, want)
-			}
-			want = min(want*1.6, 120)
-		}
-		if n := len(dials); n < 30 {
-			k.Errorf("%d tries in an hour", n)
-		}
-	}, func(o *lrs.Options) {
-		o.Dial = func(bootstrap.Server) (*grpc.ClientConn, error) {
-			dials = append(dials, time.Now())
-			return nil, errors.New("not now")
-		}
-	})
-}
-
 // After random events, the reports to all servers add up to the load.
 func TestReportsAddUp(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

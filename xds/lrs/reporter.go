@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lbd-dev/lbd/xds/backoff"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 )
 
@@ -35,7 +37,7 @@ type Options struct {
 	// Dial connects to a server; nil for [bootstrap.Server.Dial].
 	Dial func(bootstrap.Server) (*grpc.ClientConn, error)
 	// Backoff returns the wait after a stream without a response, given the number of such
-	// streams before it; nil for gRPC's: 1 s, times 1.6, at most 2 min.
+	// streams before it; nil for backoff.Wait.
 	Backoff func(retries int) time.Duration
 }
 
@@ -80,7 +82,7 @@ func New(o Options) *Reporter {
 		o.Dial = func(s bootstrap.Server) (*grpc.ClientConn, error) { return s.Dial() }
 	}
 	if o.Backoff == nil {
-		o.Backoff = backoff
+		o.Backoff = func(retries int) time.Duration { return backoff.Wait(retries, rand.Float64) }
 	}
 	r := &Reporter{
 		options: o, node: node,

@@ -2,12 +2,9 @@ package lrs
 
 import (
 	"context"
-	"math"
-	"math/rand/v2"
 	"time"
 
 	"google.golang.org/grpc"
-	grpcbackoff "google.golang.org/grpc/backoff"
 
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 )
@@ -123,14 +120,4 @@ func (s *server) pause(d time.Duration) bool {
 		}
 	}
 	return true
-}
-
-// backoff is the connection back-off of gRPC.
-func backoff(retries int) time.Duration {
-	c := grpcbackoff.DefaultConfig
-	if retries == 0 {
-		return c.BaseDelay
-	}
-	d := min(float64(c.BaseDelay)*math.Pow(c.Multiplier, float64(retries)), float64(c.MaxDelay))
-	return time.Duration(d * (1 + c.Jitter*(rand.Float64()*2-1)))
 }

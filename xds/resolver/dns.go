@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/xds/backoff"
 )
 
 const (
@@ -19,22 +20,17 @@ const (
 	DNSTimeout = 10 * time.Second
 	// DNSLookups is the maximum number of concurrent lookups; others wait.
 	DNSLookups = 64
-
-	// The back-off after a failed lookup, with 20 % jitter.
-	dnsBackoffBase   = time.Second
-	dnsBackoffFactor = 1.6
-	dnsBackoffMax    = 2 * time.Minute
 )
 
 // DNS resolves the names of LOGICAL_DNS clusters.
 type DNS struct {
-	lookup func(ctx context.Context, host string) ([]string, error)
-	report func(host string, addresses []string, err error)
-	lacks  *overload.Monitor // may be nil
-	ctx    context.Context   // ends with Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
-	slots  chan struct{} // a value for each lookup in progress
+	lookup   func(ctx context.Context, host string) ([]string, error)
+	report   func(host string, addresses []string, err error)
+	overload *overload.Monitor // may be nil
+	ctx      context.Context   // ends with Close
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+	slots    chan struct{} // a value for each lookup in progress
 
 	mu    sync.Mutex
 	hosts map[string]context.CancelFunc
@@ -47,7 +43,7 @@ type DNS struct {
 // A lookup that fails because of a shortage of lbd is reported to m, which may be nil, and
 // retried, without other effects.
 func NewDNS(lookup func(context.Context, string) ([]string, error), report func(host string, addresses []string, err error), m *overload.Monitor) *DNS {
-	d := &DNS{lookup: lookup, report: report, lacks: m, slots: make(chan struct{}, DNSLookups), hosts: make(map[string]context.CancelFunc)}
+	d := &DNS{lookup: lookup, report: report, overload: m, slots: make(chan struct{}, DNSLookups), hosts: make(map[string]context.CancelFunc)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -85,37 +81,30 @@ func (d *DNS) Close() {
 
 // watch resolves a name until ctx ends.
 func (d *DNS) watch(ctx context.Context, host string) {
-	var known []string // sorted
+	var known []string // sorted; nil after an error
 	failures := 0
-	failed := false
 	for {
 		addresses, err := d.resolve(ctx, host)
 		if ctx.Err() != nil {
 			return
 		}
 		pause := DNSInterval
-		if d.localShortage(err) {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(overload.Pause(overload.RetryPause)):
-			}
-			continue
-		}
-		if err != nil {
-			pause = dnsPause(failures)
+		switch {
+		case d.localShortage(err):
+			pause = overload.Pause(overload.RetryPause)
+		case err != nil:
+			pause = backoff.Wait(failures, rand.Float64)
 			failures++
+			known = nil
 			d.report(host, nil, err)
-		} else {
+		default:
 			failures = 0
 			// Servers rotate the order: only other addresses are a change.
-			sorted := slices.Sorted(slices.Values(addresses))
-			if failed || !slices.Equal(sorted, known) {
+			if sorted := slices.Sorted(slices.Values(addresses)); !slices.Equal(sorted, known) {
 				known = sorted
 				d.report(host, addresses, nil)
 			}
 		}
-		failed = err != nil
 		select {
 		case <-ctx.Done():
 			return
@@ -128,7 +117,7 @@ func (d *DNS) watch(ctx context.Context, host string) {
 // shortage, all failures count: a resolver that cannot read its configuration asks the
 // wrong server.
 func (d *DNS) localShortage(err error) bool {
-	return err != nil && (d.lacks.ReportIf(err) || d.lacks.Short())
+	return err != nil && (d.overload.ReportIf(err) || d.overload.Short())
 }
 
 func (d *DNS) resolve(ctx context.Context, host string) ([]string, error) {
@@ -156,12 +145,4 @@ func (d *DNS) resolve(ctx context.Context, host string) ([]string, error) {
 		addresses[i] = net.JoinHostPort(a, port)
 	}
 	return addresses, nil
-}
-
-func dnsPause(failures int) time.Duration {
-	d := float64(dnsBackoffBase)
-	for range failures {
-		d = min(d*dnsBackoffFactor, float64(dnsBackoffMax))
-	}
-	return time.Duration(d * (0.8 + 0.4*rand.Float64()))
 }
