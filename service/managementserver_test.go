@@ -169,7 +169,7 @@ func TestThePreferredServersResourceIsKept(t *testing.T) {
 			}
 			final := sharedUpdate(1, "two", "")
 			final.Item = resource.Item{Key: shared}
-			final.Err, final.Final = &client.NotFoundError{Key: shared}, true
+			final.Err, final.Final = &client.ResourceError{Kind: client.ErrorDeleted, Key: shared}, true
 			s.ServerUpdate([]resource.Update{final})
 			if len(kept.removed) > 0 {
 				t.Errorf("removed %v", kept.removed)

@@ -69,8 +69,8 @@ func (c *Cluster) Known() bool {
 	case cc.ClusterFrom.Source == resource.SourcePush || cc.ClusterFrom.Source == resource.SourceFile:
 		return true
 	default:
-		_, refused := errors.AsType[*client.RejectedError](cc.Err)
-		return refused
+		err, ok := errors.AsType[*client.ResourceError](cc.Err)
+		return ok && err.Kind == client.ErrorRejected
 	}
 }
 

@@ -44,7 +44,7 @@ func (a *authority) current() *xdsChannel {
 }
 
 // watch adds a watcher. If err is not nil, no server can be asked for the resource.
-func (a *authority) watch(k resource.Key, err error) {
+func (a *authority) watch(k resource.Key, err *ResourceError) {
 	name := k.Name
 	k.Name = canonical(k.Name)
 	w := a.watchers[k]
@@ -171,24 +171,24 @@ func (a *authority) accept(w *watcher, r *resourceState, index int) {
 // it. It does not if the value is from a more preferred server, which is unreachable and
 // has not withdrawn it; nor if it is from another server and this one never sent the
 // resource. The same error is reported once.
-func (a *authority) handleError(w *watcher, r *resourceState, err error, index int) {
-	drop := isDataError(err) && r.server.FailOnDataErrors && (w.index == index || !r.neverSent())
+func (a *authority) handleError(w *watcher, r *resourceState, err *ResourceError, index int) {
+	drop := err.isDataError() && r.server.FailOnDataErrors && (w.index == index || !r.neverSent())
 	if w.hasValue() && (w.index < index || !drop) {
-		if isTimeout(err) {
+		if err.isTimeout() {
 			return
 		}
 		if w.index >= index {
 			w.rejection = r.rejection
-			a.setState(w, stateOf(err, true))
+			a.setState(w, err.state(true))
 		}
-		if w.err != err { //nolint:errorlint // the same error, not an equal one
+		if w.err != err {
 			a.notify(w, err, true, index)
 		}
 		return
 	}
 	w.rejection = r.rejection
-	a.setState(w, stateOf(err, false))
-	if w.err == err && !w.hasValue() { //nolint:errorlint // the same error, not an equal one
+	a.setState(w, err.state(false))
+	if w.err == err && !w.hasValue() {
 		return
 	}
 	w.item, w.index = resource.Item{}, noServer
@@ -198,7 +198,7 @@ func (a *authority) handleError(w *watcher, r *resourceState, err error, index i
 
 // notify queues the update of a watcher: an error that the server at index caused, or
 // nil for the value.
-func (a *authority) notify(w *watcher, err error, ambient bool, index int) {
+func (a *authority) notify(w *watcher, err *ResourceError, ambient bool, index int) {
 	w.final = w.final && err != nil && !ambient
 	w.err, w.ambient, w.errIndex = err, ambient, index
 	for _, name := range w.names {

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -94,8 +93,7 @@ func TestStatesOfRejectedResources(t *testing.T) {
 		s.send("1", "n1", badCluster("a"))
 		w.expectUpdates("a: rejected")
 		got := w.state(cds, "a")
-		var rejected *RejectedError
-		if got.State != Nacked || got.Version != "" || got.Rejection.Version != "1" || !errors.As(got.Err, &rejected) {
+		if got.State != Nacked || got.Version != "" || got.Rejection.Version != "1" || !isKind(got.Err, ErrorRejected) {
 			t.Errorf("it is %+v", got)
 		}
 		if e := event[Rejected](w); e.Keys[0].Name != "a" || e.Version != "1" || !strings.Contains(e.Err.Error(), "lb_policy") {

@@ -215,7 +215,7 @@ func (ch *xdsChannel) markAnswered(st *adsStream) {
 func (ch *xdsChannel) restartSilent(st *adsStream) {
 	for kind, t := range ch.subscriptions {
 		for _, r := range ch.resources[kind] {
-			if r.silent() {
+			if r.err != nil && r.err.Kind == ErrorSilent {
 				r.err = nil
 			}
 		}

@@ -74,9 +74,10 @@ func (ch *xdsChannel) updateResources(m *response, now time.Time) {
 			ch.accept(r, m, got.item, now)
 		}
 	}
-	for i := range m.errors {
-		if r := resources[m.errors[i].name]; r != nil {
-			ch.setReportedError(r, &m.errors[i], now, &errs)
+	for _, e := range m.errors {
+		if r := resources[e.Key.Name]; r != nil {
+			e.Server = ch.server.URI
+			ch.setReportedError(r, &e, now, &errs)
 		}
 	}
 	if !m.complete() {
@@ -115,7 +116,7 @@ func (ch *xdsChannel) reject(r *resourceState, m *response, err error, now time.
 	r.stream, r.err = ch.stream, nil
 	r.rejection = &Rejection{Version: m.version, Err: err, At: now}
 	if !repeated {
-		r.reason = &RejectedError{Key: r.key, Server: ch.server.URI, Version: m.version, Err: err}
+		r.reason = &ResourceError{Kind: ErrorRejected, Key: r.key, Server: ch.server.URI, Err: err}
 		errs.rejected = append(errs.rejected, keyedError{r.key, err})
 	}
 	if ch.server.FailOnDataErrors && r.hasValue() {
@@ -126,8 +127,7 @@ func (ch *xdsChannel) reject(r *resourceState, m *response, err error, now time.
 }
 
 // setReportedError takes an error that the server reports for a resource.
-func (ch *xdsChannel) setReportedError(r *resourceState, e *resourceError, now time.Time, errs *responseErrors) {
-	err := e.err(r.key, ch.server.URI)
+func (ch *xdsChannel) setReportedError(r *resourceState, err *ResourceError, now time.Time, errs *responseErrors) {
 	if r.err != nil && r.err.Error() == err.Error() {
 		r.stream = ch.stream
 		r.notifyWatchers()
@@ -138,10 +138,9 @@ func (ch *xdsChannel) setReportedError(r *resourceState, e *resourceError, now t
 
 // setError takes a data error, or an error that the server reports. A name that never
 // existed causes no event: a client of lbd can request any name.
-func (ch *xdsChannel) setError(r *resourceState, err error, now time.Time, errs *responseErrors) {
-	_, notFound := err.(*NotFoundError) //nolint:errorlint // it is never wrapped
-	neverExisted := notFound && !r.hasValue()
-	if !r.hasValue() || ch.server.FailOnDataErrors && isDataError(err) {
+func (ch *xdsChannel) setError(r *resourceState, err *ResourceError, now time.Time, errs *responseErrors) {
+	neverExisted := err.NotFound() && !r.hasValue()
+	if !r.hasValue() || ch.server.FailOnDataErrors && err.isDataError() {
 		ch.dropValue(r, err, now)
 	} else {
 		r.stream, r.rejection, r.reason, r.err = ch.stream, nil, nil, err
@@ -160,7 +159,7 @@ func (ch *xdsChannel) setError(r *resourceState, err error, now time.Time, errs 
 func (ch *xdsChannel) setAbsent(r *resourceState, now time.Time, errs *responseErrors) {
 	if r.hasValue() {
 		if r.err == nil {
-			ch.setError(r, &NotFoundError{Key: r.key, Server: ch.server.URI}, now, errs)
+			ch.setError(r, &ResourceError{Kind: ErrorDeleted, Key: r.key, Server: ch.server.URI}, now, errs)
 		}
 		return
 	}
@@ -170,7 +169,7 @@ func (ch *xdsChannel) setAbsent(r *resourceState, now time.Time, errs *responseE
 	// The server never sent it. Watchers with another server's value need not wait for
 	// the timeout.
 	if r.absent == nil {
-		r.absent = &NotFoundError{Key: r.key, Server: ch.server.URI}
+		r.absent = &ResourceError{Kind: ErrorDeleted, Key: r.key, Server: ch.server.URI}
 	}
 	absent := &resourceState{server: ch.server, key: r.key, err: r.absent, absent: r.absent, updated: now}
 	for w := range r.watchers {
@@ -184,14 +183,12 @@ func (ch *xdsChannel) resourceTimeout(r *resourceState, silent bool, now time.Ti
 	if r == nil || r.hasValue() {
 		return
 	}
-	var err error
+	err := &ResourceError{Kind: ErrorExpired, Key: r.key, Server: ch.server.URI}
 	switch {
 	case ch.server.ResourceTimerIsTransientError:
-		err = &TimeoutError{Key: r.key, Server: ch.server.URI}
+		err.Kind = ErrorTimeout
 	case silent:
-		err = &SilentError{Key: r.key, Server: ch.server.URI}
-	default:
-		err = &NotFoundError{Key: r.key, Server: ch.server.URI, Expired: true}
+		err.Kind = ErrorSilent
 	}
 	if r.rejection != nil || r.err != nil && r.err.Error() == err.Error() {
 		r.stream = ch.stream // a rejection on an earlier stream stays
@@ -201,7 +198,7 @@ func (ch *xdsChannel) resourceTimeout(r *resourceState, silent bool, now time.Ti
 	r.notifyWatchers()
 }
 
-func (ch *xdsChannel) dropValue(r *resourceState, err error, now time.Time) {
+func (ch *xdsChannel) dropValue(r *resourceState, err *ResourceError, now time.Time) {
 	ch.cache.set(r, resource.Item{})
 	r.stream, r.version, r.updated = ch.stream, "", now
 	r.rejection, r.reason, r.err = nil, nil, err

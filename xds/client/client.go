@@ -211,8 +211,8 @@ func (c *Client) decode(ctx context.Context, m *discoveryv3.DiscoveryResponse) *
 // Want adds and drops resources of a target. A resource in both lists is dropped, and
 // then wanted as if for the first time. A resource that the target wants already stays as
 // it is. Want never blocks. Each target has its own watchers, cache and server in use
-// (gRFC A71). OnUpdate gets an UnreachableError for a name of an authority that is not in
-// the bootstrap, and a NotFoundError for a name that no server can be asked for.
+// (gRFC A71). OnUpdate gets ErrorUnreachable for a name of an authority that is not in
+// the bootstrap, and ErrorUnrequestable for a name that no server can be asked for.
 func (c *Client) Want(target string, add, drop []resource.Key) {
 	add, drop = slices.Clone(add), slices.Clone(drop)
 	c.post(func() { c.want(target, add, drop) })
@@ -261,12 +261,12 @@ func (c *Client) removeIfUnused(a *authority) {
 
 // configOf returns the authority of a resource. If no server can be asked for it, it
 // returns noServers and an error.
-func (c *Client) configOf(k resource.Key) (*authorityConfig, error) {
+func (c *Client) configOf(k resource.Key) (*authorityConfig, *ResourceError) {
 	if k.Name == "" || k.Name == "*" || !utf8.ValidString(k.Name) {
-		return c.noServers, &NotFoundError{Key: k}
+		return c.noServers, &ResourceError{Kind: ErrorUnrequestable, Key: k}
 	}
 	if _, err := c.options.Bootstrap.ServersFor(k.Name); err != nil {
-		return c.noServers, &UnreachableError{Err: err}
+		return c.noServers, &ResourceError{Kind: ErrorUnreachable, Key: k, Err: err}
 	}
 	return c.configs[c.options.Bootstrap.Authority(k.Name)], nil
 }

@@ -157,11 +157,10 @@ func (f *follower) untilVersion(t resource.Type, name, version string) {
 }
 
 // untilError waits for an error of a cluster.
-func (f *follower) untilError(name string, as any) {
+func (f *follower) untilError(name string, kind ErrorKind) {
 	f.t.Helper()
 	f.until("an error of "+name, func(known map[resource.Key]Update) bool {
-		err := known[resource.Key{Type: cds, Name: name}].Err
-		return err != nil && errors.As(err, as)
+		return isKind(known[resource.Key{Type: cds, Name: name}].Err, kind)
 	})
 }
 
@@ -218,13 +217,11 @@ func TestFollowSnapshotCache(t *testing.T) {
 	case <-time.After(deadline):
 		t.Fatal("no NACK came")
 	}
-	var rejected *RejectedError
-	f.untilError("b", &rejected)
+	f.untilError("b", ErrorRejected)
 
 	// A restarted server has changes.
 	p.kill()
-	var unreachable *UnreachableError
-	f.untilError("a", &unreachable)
+	f.untilError("a", ErrorUnreachable)
 	snapshot(t, c, "4", map[string][]types.Resource{
 		cds.URL(): {clusterProto("a"), good},
 		eds.URL(): {assignmentProto("a", 5, 80), assignmentProto("b", 3, 80)},
@@ -237,8 +234,7 @@ func TestFollowSnapshotCache(t *testing.T) {
 
 	// A deleted cluster is reported; assignments stay.
 	snapshot(t, c, "5", map[string][]types.Resource{cds.URL(): {clusterProto("a")}, eds.URL(): {assignmentProto("a", 6, 80)}})
-	var not *NotFoundError
-	f.untilError("b", &not)
+	f.untilError("b", ErrorDeleted)
 	f.untilVersion(eds, "a", "5")
 	f.mu.Lock()
 	if u := f.known[resource.Key{Type: eds, Name: "b"}]; u.Err != nil || u.Assignment == nil {
@@ -268,8 +264,7 @@ func TestFallBackToControlPlane(t *testing.T) {
 	snapshot(t, first, "3", map[string][]types.Resource{cds.URL(): {clusterProto("a")}})
 	one.start()
 	// The first server responds without b.
-	var not *NotFoundError
-	f.untilError("b", &not)
+	f.untilError("b", ErrorDeleted)
 	for _, s := range f.client.Status().Servers {
 		if wanted := s.URI == one.address; s.Targets > 0 != wanted || s.Connected != wanted {
 			t.Errorf("%+v", s)

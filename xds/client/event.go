@@ -41,7 +41,7 @@ type Rejected struct {
 type DataError struct {
 	Server string
 	Resources
-	Err error // a *NotFoundError or a *ResourceError: that of the first of Keys
+	Err error // a *ResourceError: that of the first of Keys
 	// Cached is the number of resources whose last good version stays in use.
 	Cached int
 }

@@ -67,14 +67,14 @@ func (a *authority) channelFailed() {
 // unreachable: once, and not for a resource with another error.
 func (a *authority) notifyUnreachable(w *watcher) {
 	if ch := a.current(); ch.failed != nil && w.err == nil {
-		a.notify(w, &UnreachableError{Server: ch.server.URI, Err: ch.failed}, w.hasValue(), a.active())
+		a.notify(w, &ResourceError{Kind: ErrorUnreachable, Key: w.key, Server: ch.server.URI, Err: ch.failed}, w.hasValue(), a.active())
 	}
 }
 
-// channelAnswered clears the UnreachableError of cached values.
+// channelAnswered clears ErrorUnreachable of cached values.
 func (a *authority) channelAnswered() {
 	for _, w := range a.watchers {
-		if _, ok := w.err.(*UnreachableError); ok && w.hasValue() { //nolint:errorlint // it is never wrapped
+		if w.err != nil && w.err.Kind == ErrorUnreachable && w.hasValue() {
 			a.notify(w, nil, false, w.index)
 		}
 	}

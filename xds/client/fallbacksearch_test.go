@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -436,7 +435,7 @@ func (w *fallbackModel) fingerprint(b []byte) []byte {
 		watch := a.watchers[resource.Key{Type: w.kind, Name: searchName(wish.name)}]
 		b = append(b, byte(a.active()), byte(watch.index), byte(watch.errIndex))
 		b = append(b, watch.state...)
-		b = append(b, strings.TrimPrefix(fmt.Sprintf("%T", watch.err), "*client.")...)
+		b = appendError(b, watch.err)
 		b = appendBits(b, watch.ambient, watch.final, watch.hasValue(), watch.rejection != nil, a.connected.Load())
 		if watch.hasValue() {
 			b = append(b, byte(slices.IndexFunc(w.items[:], func(of [2]resource.Item) bool { return bytes.Equal(of[wish.name].Raw, watch.item.Raw) })))
@@ -451,5 +450,12 @@ func appendResourceState(b []byte, confirmed bool, r *resourceState) []byte {
 	}
 	b = appendBits(b, r.hasValue(), confirmed, r.stream != nil, r.rejection != nil, r.reason != nil, r.absent != nil)
 	b = append(b, byte(len(r.watchers)))
-	return append(b, fmt.Sprintf("%T", r.err)...)
+	return appendError(b, r.err)
+}
+
+func appendError(b []byte, err *ResourceError) []byte {
+	if err == nil {
+		return append(b, 0xff)
+	}
+	return append(b, byte(err.Kind), byte(err.Code))
 }

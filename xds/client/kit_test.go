@@ -145,40 +145,32 @@ func (w *harness) nextUpdates() string {
 	return describe(await(w.t, w.updates, "update"))
 }
 
+var kindNames = map[ErrorKind]string{
+	ErrorUnreachable: "unreachable", ErrorRejected: "rejected", ErrorDeleted: "not found", ErrorUnrequestable: "not found",
+	ErrorExpired: "expired", ErrorTimeout: "timeout", ErrorSilent: "silent",
+}
+
+// isKind reports whether err is a ResourceError of a kind.
+func isKind(err error, kind ErrorKind) bool {
+	e, ok := errors.AsType[*ResourceError](err)
+	return ok && e.Kind == kind
+}
+
 func describe(batch []Update) string {
 	var words []string
 	for _, u := range batch {
-		var not *NotFoundError
-		var silent *SilentError
-		var rejected *RejectedError
-		var unreachable *UnreachableError
-		var reported *ResourceError
-		var timeout *TimeoutError
 		s := u.Key.Name
+		err, _ := u.Err.(*ResourceError) //nolint:errorlint // it is never wrapped
 		switch {
 		case u.Err == nil:
 			s += "=" + u.Version
-			if u.Raw == nil || u.Cluster == nil && u.Assignment == nil && u.Listener == nil && u.Routes == nil {
+			if u.Raw == nil || u.Same(resource.Item{}) {
 				s += " without a value"
 			}
-		case errors.As(u.Err, &not) && not.Reported:
-			s += ": reported NotFound " + not.Message
-		case errors.As(u.Err, &reported):
-			s += ": reported " + reported.Code.String() + " " + reported.Message
-		case errors.As(u.Err, &timeout):
-			s += ": timeout"
-		case errors.As(u.Err, &not) && not.Expired:
-			s += ": expired"
-		case errors.As(u.Err, &not):
-			s += ": not found"
-		case errors.As(u.Err, &silent):
-			s += ": silent"
-		case errors.As(u.Err, &rejected):
-			s += ": rejected"
-		case errors.As(u.Err, &unreachable):
-			s += ": unreachable"
+		case err.Kind == ErrorReported:
+			s += fmt.Sprintf(": reported %v %v", err.Code, err.Err)
 		default:
-			s += ": " + u.Err.Error()
+			s += ": " + kindNames[err.Kind]
 		}
 		if u.Ambient {
 			s = "ambient " + s

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -227,18 +228,16 @@ func randomEvents(t *testing.T, random *rand.Rand, shared bool) {
 		for len(w.updates) > 0 {
 			for _, u := range <-w.updates {
 				last[u.Key] = u
-				if e, ok := u.Err.(*NotFoundError); ok && shared && !e.Expired { //nolint:errorlint // it is never wrapped
+				if shared && isKind(u.Err, ErrorDeleted) {
 					t.Errorf("%s is reported as missing", u.Key)
 				}
 			}
 		}
 		for k := range wanted {
 			u, is := last[k], has.resources[k]
-			_, missing := u.Err.(*NotFoundError) //nolint:errorlint // it is never wrapped
-			_, silent := u.Err.(*SilentError)    //nolint:errorlint // it is never wrapped
-			_, bad := u.Err.(*RejectedError)     //nolint:errorlint // it is never wrapped
+			err, ok := errors.AsType[*ResourceError](u.Err)
 			switch {
-			case is == nil && !missing && !silent && !bad: // a rejection stays after a deletion, as in gRPC
+			case is == nil && !(ok && (err.NotFound() || err.Kind == ErrorRejected)): // a rejection stays after a deletion, as in gRPC
 				t.Errorf("%s does not exist, and the last update is %+v", k, u)
 			case is != nil && (u.Err != nil || !bytes.Equal(u.Raw, is.GetValue())):
 				t.Errorf("%s exists, and the last update is %s", k, describe([]Update{u}))

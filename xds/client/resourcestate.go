@@ -27,13 +27,12 @@ type resourceState struct {
 	updated time.Time // time of the last change of item, or of err
 	// rejection, and reason for watchers, are those of the last version; nil if it was valid.
 	rejection *Rejection
-	reason    error
-	// err is why there is no value, or why the server no longer confirms it: a
-	// *NotFoundError, *ResourceError, *SilentError or *TimeoutError. It is nil before
-	// the first response and timeout, and after a value.
-	err error
+	reason    *ResourceError
+	// err is why there is no value, or why the server no longer confirms it. It is nil
+	// before the first response and timeout, and after a value or a rejection.
+	err *ResourceError
 	// absent is set if a response came without the resource before the timeout.
-	absent error
+	absent *ResourceError
 }
 
 // resourceWatcher is a watcher of a resource. The owner calls it.
@@ -51,28 +50,22 @@ func (r *resourceState) hasValue() bool { return r.item.Raw != nil }
 // settled reports whether the server sent anything for the resource, or timed out.
 func (r *resourceState) settled() bool { return r.hasValue() || r.rejection != nil || r.err != nil }
 
-// silent reports whether the server has not sent anything before the timeout.
-func (r *resourceState) silent() bool {
-	_, ok := r.err.(*SilentError) //nolint:errorlint // it is never wrapped
-	return ok
-}
-
 // decisive reports whether targets return to the server from a less preferred one: it
 // sent a usable value, or withdrew the resource.
 func (r *resourceState) decisive() bool {
 	if r.err != nil {
-		return isDataError(r.err) && !isTimeout(r.err)
+		return r.err.isDataError() && !r.err.isTimeout()
 	}
 	return r.rejection == nil
 }
 
 // neverSent reports whether the server did not send the resource, and nothing else is known.
 func (r *resourceState) neverSent() bool {
-	return r.err != nil && (r.err == r.absent || isTimeout(r.err)) //nolint:errorlint // the same error, not an equal one
+	return r.err != nil && (r.err == r.absent || r.err.isTimeout())
 }
 
 // watcherError returns the error that watchers get; nil for a value.
-func (r *resourceState) watcherError() error {
+func (r *resourceState) watcherError() *ResourceError {
 	if r.err != nil {
 		return r.err
 	}

@@ -29,8 +29,9 @@ type response struct {
 	resources []receivedResource
 	index     map[string]int // in resources, by name; -1 if the response has only an error for the name
 	unnamed   int            // invalid resources without a name
-	// errors are those that the server reports for single resources.
-	errors []resourceError
+	// errors are those that the server reports for single resources (xRFC TP3), by canonical
+	// name and without Server.
+	errors []ResourceError
 	// nackDetail lists what is invalid, for the server; empty if nothing is.
 	nackDetail string
 }
@@ -39,21 +40,6 @@ type response struct {
 type receivedResource struct {
 	item resource.Item // only the Key if err is set
 	err  error
-}
-
-// resourceError is an error that the server reports for one resource (xRFC TP3).
-type resourceError struct {
-	name    string // canonical
-	code    codes.Code
-	message string
-}
-
-// err returns the error for the watchers of the resource.
-func (e *resourceError) err(k resource.Key, server string) error {
-	if e.code == codes.NotFound {
-		return &NotFoundError{Key: k, Server: server, Message: e.message, Reported: true}
-	}
-	return &ResourceError{Key: k, Server: server, Code: e.code, Message: e.message}
 }
 
 // complete reports whether the protocol requires that a response has all requested
@@ -128,7 +114,10 @@ func (r *response) addErrors(m *discoveryv3.DiscoveryResponse) {
 		if name == "" || detail.GetCode() == int32(codes.OK) {
 			continue
 		}
-		r.errors = append(r.errors, resourceError{name: name, code: codes.Code(detail.GetCode()), message: truncate(detail.GetMessage())})
+		r.errors = append(r.errors, ResourceError{
+			Kind: ErrorReported, Key: resource.Key{Type: r.kind, Name: name},
+			Code: codes.Code(detail.GetCode()), Err: errors.New(truncate(detail.GetMessage())),
+		})
 		if _, sent := r.index[name]; !sent {
 			r.index[name] = -1
 		}

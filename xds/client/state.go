@@ -36,25 +36,6 @@ const (
 // target then falls back (gRFC A71).
 func (s State) unknown() bool { return s == Requested || s == Timeout }
 
-// stateOf returns the state of a resource with an error.
-func stateOf(err error, cached bool) State {
-	state, withCache := Timeout, Timeout
-	switch e := err.(type) { //nolint:errorlint // it is never wrapped
-	case *RejectedError:
-		state, withCache = Nacked, NackedButCached
-	case *NotFoundError:
-		if state, withCache = DoesNotExist, DoesNotExistButCached; e.Reported {
-			state, withCache = ReceivedError, ReceivedErrorButCached
-		}
-	case *ResourceError:
-		state, withCache = ReceivedError, ReceivedErrorButCached
-	}
-	if cached {
-		return withCache
-	}
-	return state
-}
-
 // Rejection is a NACK of a resource.
 type Rejection struct {
 	Version string

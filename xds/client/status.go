@@ -172,7 +172,7 @@ func (a *authority) status() TargetStatus {
 
 func (w *watcher) appendStatus(list []ResourceStatus, server string) []ResourceStatus {
 	for _, name := range w.names {
-		list = append(list, ResourceStatus{
+		s := ResourceStatus{
 			Target:    w.authority.key.target,
 			Key:       resource.Key{Type: w.key.Type, Name: name},
 			Authority: w.authority.key.config.name,
@@ -181,8 +181,11 @@ func (w *watcher) appendStatus(list []ResourceStatus, server string) []ResourceS
 			Version:   w.version,
 			Updated:   w.updated,
 			Rejection: w.rejection,
-			Err:       w.err,
-		})
+		}
+		if w.err != nil {
+			s.Err = w.err
+		}
+		list = append(list, s)
 	}
 	return list
 }

@@ -98,19 +98,19 @@ func TestErrorTexts(t *testing.T) {
 		err   error
 		words string
 	}{
-		{&NotFoundError{Key: key, Server: "s:1"}, `Cluster/a does not exist: management server "s:1" no longer sends it`},
-		{&NotFoundError{Key: key, Server: "s:1", Expired: true}, `Cluster/a does not exist: management server "s:1" did not send it within 15s`},
-		{&NotFoundError{Key: resource.Key{Type: cds, Name: "*"}}, `Cluster of name "*" does not exist: no management server can be asked for that name`},
-		{&RejectedError{Key: key, Server: "s:1", Err: cause}, `rejected the resource from management server "s:1": cause`},
-		{&UnreachableError{Server: "s:1", Err: cause}, `management server "s:1" cannot be reached: cause`},
-		{&UnreachableError{Err: cause}, "cause"},
+		{&ResourceError{Kind: ErrorDeleted, Key: key, Server: "s:1"}, `Cluster/a does not exist: management server "s:1" no longer sends it`},
+		{&ResourceError{Kind: ErrorExpired, Key: key, Server: "s:1"}, `Cluster/a does not exist: management server "s:1" did not send it within 15s`},
+		{&ResourceError{Kind: ErrorUnrequestable, Key: resource.Key{Type: cds, Name: "*"}}, `Cluster of name "*" does not exist: no management server can be asked for that name`},
+		{&ResourceError{Kind: ErrorRejected, Key: key, Server: "s:1", Err: cause}, `rejected the resource from management server "s:1": cause`},
+		{&ResourceError{Server: "s:1", Err: cause}, `management server "s:1" cannot be reached: cause`},
+		{&ResourceError{Err: cause}, "cause"},
 	} {
 		if got := c.err.Error(); got != c.words {
 			t.Errorf("%s, want %s", got, c.words)
 		}
 	}
-	if !errors.Is(&RejectedError{Err: cause}, cause) || !errors.Is(&UnreachableError{Err: cause}, cause) {
-		t.Error("the errors do not wrap the cause")
+	if !errors.Is(&ResourceError{Err: cause}, cause) {
+		t.Error("the error does not wrap the cause")
 	}
 }
 

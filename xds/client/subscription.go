@@ -207,7 +207,7 @@ func (t *subscriptions) handleResponse(r *response) {
 		t.markReceived(r.resources[i].item.Key.Name)
 	}
 	for i := range r.errors {
-		t.markReceived(r.errors[i].name)
+		t.markReceived(r.errors[i].Key.Name)
 	}
 }
 

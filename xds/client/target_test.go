@@ -187,13 +187,10 @@ func (w *targetModel) state() string {
 	for _, k := range slices.SortedFunc(maps.Keys(w.last), func(x, y resource.Key) int { return strings.Compare(x.String(), y.String()) }) {
 		u := w.last[k]
 		value := a.watchers[k].item.Raw // what is in use, also with an ambient error
-		word := fmt.Sprintf("%s %x %T ambient=%v", k, value, u.Err, u.Ambient)
-		switch u.Err.(type) { //nolint:errorlint // it is never wrapped
-		case *RejectedError, *NotFoundError:
-			// The error depends on when the server was asked first. The value does not.
-			word = fmt.Sprintf("%s %x", k, value)
-		case nil:
-			word = fmt.Sprintf("%s %x", k, value)
+		word := fmt.Sprintf("%s %x", k, value)
+		// Other errors depend on when the server was asked first. The value does not.
+		if err, ok := errors.AsType[*ResourceError](u.Err); ok && !err.isDataError() {
+			word += fmt.Sprintf(" %v ambient=%v", err.Kind, u.Ambient)
 		}
 		words = append(words, word)
 	}

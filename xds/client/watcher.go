@@ -21,7 +21,7 @@ type watcher struct {
 	updated time.Time
 	// err and ambient are those of the last update: nil at first, and after a value.
 	// errIndex is the index of the server that caused err.
-	err      error
+	err      *ResourceError
 	ambient  bool
 	errIndex int
 	final    bool // see Update.Final

@@ -10,8 +10,8 @@ import (
 // of a target in the Err of its Config, or a Cluster in the Err of its ClusterConfig.
 type NotFoundError struct {
 	Key resource.Key
-	// Err is the error of the management server, a *client.NotFoundError or
-	// *client.SilentError; nil without a server.
+	// Err is the error of the management server, a *client.ResourceError; nil without a
+	// server.
 	Err error
 }
 

@@ -32,9 +32,8 @@ var unknown result
 
 // notFound reports whether the resource does not exist for gRPC.
 func (r *result) notFound() bool {
-	_, silent := errors.AsType[*client.SilentError](r.Err)
-	_, notFound := errors.AsType[*client.NotFoundError](r.Err)
-	return silent || notFound
+	err, ok := errors.AsType[*client.ResourceError](r.Err)
+	return ok && err.NotFound()
 }
 
 // good reports whether there is a value.

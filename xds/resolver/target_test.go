@@ -72,7 +72,7 @@ func without(u resource.Update) resource.Update {
 
 func notFound(u resource.Update) resource.Update {
 	out := without(u)
-	out.Err, out.Final = &client.NotFoundError{Key: u.Key, Server: "up:1"}, true
+	out.Err, out.Final = &client.ResourceError{Kind: client.ErrorDeleted, Key: u.Key, Server: "up:1"}, true
 	return out
 }
 
@@ -91,13 +91,13 @@ func byFallback(u resource.Update) resource.Update {
 
 func silent(u resource.Update) resource.Update {
 	out := without(u)
-	out.Err = &client.SilentError{Key: u.Key, Server: "up:1"}
+	out.Err = &client.ResourceError{Kind: client.ErrorSilent, Key: u.Key, Server: "up:1"}
 	return out
 }
 
 func unreachable(u resource.Update) resource.Update {
 	out := without(u)
-	out.Err = &client.UnreachableError{Server: "up:1", Err: errors.New("refused")}
+	out.Err = &client.ResourceError{Kind: client.ErrorUnreachable, Server: "up:1", Err: errors.New("refused")}
 	return out
 }
 
