@@ -3,9 +3,6 @@ package decode
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -87,11 +84,10 @@ func jsonError(body []byte, f Format, md protoreflect.MessageDescriptor, err err
 		e.Column, _ = strconv.Atoi(place[2])
 		at = text.Offset(body, e.Line, e.Column)
 	}
-	var cut bool
 	var shape jsonShape
-	e.Field, shape, cut = jsonFieldAt(body, at, md)
+	e.Field, shape = jsonFieldAt(body, at, md)
 	switch {
-	case cut || strings.Contains(e.Reason, "unexpected EOF"):
+	case strings.Contains(e.Reason, "unexpected EOF"):
 		e.Reason = "the body is cut short"
 		e.Line, e.Column = text.Position(body, len(body))
 	case jsonField.MatchString(e.Reason):
@@ -113,71 +109,44 @@ func jsonError(body []byte, f Format, md protoreflect.MessageDescriptor, err err
 }
 
 // jsonFieldAt returns the field of a message of type md at an offset of the JSON text body,
-// the shape that a value there must have, and whether body ends before that.
-func jsonFieldAt(body []byte, at int, md protoreflect.MessageDescriptor) (field string, shape jsonShape, cut bool) {
-	type level struct {
-		shape  jsonShape
-		path   string
-		isList bool
-		index  int
-		name   string
-		named  bool // name is read, its value is not
-	}
-	var levels []level
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
-	root := jsonShape{message: md}
-	here := func() (string, jsonShape) {
-		if len(levels) == 0 {
-			return "", root
-		}
-		l := &levels[len(levels)-1]
-		switch {
-		case l.isList:
-			return fmt.Sprintf("%s[%d]", l.path, l.index), l.shape.element()
-		case l.named:
-			return l.shape.member(l.path, l.name)
-		default:
-			return l.path, l.shape
-		}
-	}
+// and the shape that a value there must have.
+func jsonFieldAt(body []byte, at int, md protoreflect.MessageDescriptor) (field string, shape jsonShape) {
+	shape = jsonShape{message: md}
+	at = min(at, len(bytes.TrimSpace(body))-1) // of a body that is cut short, its end
 	for {
-		tok, err := d.Token()
-		path, shape := here()
-		if err != nil {
-			return path, shape, errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) && len(levels) > 0
+		space := len(body) - len(bytes.TrimLeft(body, " \t\r\n"))
+		body, at = body[space:], at-space
+		if at <= 0 || len(body) == 0 || body[0] != '{' && body[0] != '[' {
+			return field, shape
 		}
-		top := len(levels) - 1
-		isName := top >= 0 && !levels[top].isList && !levels[top].named && tok != json.Delim('}')
-		if isName {
-			levels[top].name, _ = tok.(string)
-			levels[top].named = true
-			if int(d.InputOffset()) > at {
-				path, _ = here()
-				return path, jsonShape{}, false
-			}
-			continue
+		members := text.Members(body)
+		isList := body[0] == '['
+		if shape.isAny() {
+			shape = shapeOf(members.Text("@type"))
 		}
-		if int(d.InputOffset()) > at {
-			return path, shape, false
+		i := len(members) - 1
+		for i >= 0 && members[i].At > at {
+			i--
 		}
-		switch tok {
-		case json.Delim('{'), json.Delim('['):
-			levels = append(levels, level{shape: shape, path: path, isList: tok == json.Delim('[')})
-			continue
-		case json.Delim('}'), json.Delim(']'):
-			levels = levels[:top]
-			if top == 0 {
-				root = jsonShape{} // nothing may follow
-			}
+		switch {
+		case i >= 0 && (at < members[i].ValueAt+len(members[i].Value) || len(members[i].Value) == 0):
+		case isList:
+			return element(field, i+1), shape.element()
 		default:
-			if url, ok := tok.(string); ok && top >= 0 && levels[top].name == "@type" && levels[top].shape.isAny() {
-				levels[top].shape = shapeOf(url)
-			}
+			return field, jsonShape{}
 		}
-		if len(levels) > 0 {
-			levels[len(levels)-1].index++
-			levels[len(levels)-1].named = false
+		m := members[i]
+		switch {
+		case isList:
+			field, shape = element(field, i), shape.element()
+		case m.Quoted == nil: // not a name
+			return field, jsonShape{}
+		default:
+			field, shape = shape.member(field, m.Name)
 		}
+		if at < m.ValueAt && len(m.Value) > 0 {
+			return field, jsonShape{}
+		}
+		body, at = m.Value, at-m.ValueAt
 	}
 }

@@ -3,6 +3,7 @@ package text
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -123,75 +124,30 @@ func fieldSteps(field string) []fieldStep {
 }
 
 // locateJSON returns the index into body to which the steps lead, as far as they exist; -1
-// if body ends or is invalid before that.
+// if body is no JSON.
 func locateJSON(body []byte, steps []fieldStep) int {
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
-	at := jsonStart(body, 0)
-	for {
-		tok, err := d.Token()
-		if err != nil {
-			return -1
-		}
-		if len(steps) == 0 || tok != json.Delim('{') && tok != json.Delim('[') {
+	if !json.Valid(body) {
+		return -1
+	}
+	at := len(body) - len(bytes.TrimLeft(body, " \t\r\n"))
+	value, start := body[at:], at
+	for _, step := range steps {
+		isList := value[0] == '['
+		if !isList && value[0] != '{' {
 			return at
 		}
-		found := -1
-		for index := 0; d.More(); index++ {
-			here := jsonStart(body, int(d.InputOffset()))
-			step := tok == json.Delim('[') && steps[0].element && steps[0].index == index
-			if tok == json.Delim('{') {
-				name, err := d.Token()
-				if err != nil {
-					return -1
-				}
-				text, _ := name.(string)
-				step = steps[0].is(text)
-			}
-			if step {
-				found = here
-				break
-			}
-			if !skipJSON(d) {
-				return -1
-			}
+		members := Members(value)
+		i := slices.IndexFunc(members, func(m Member) bool { return !isList && step.is(m.Name) })
+		if isList && step.element {
+			i = step.index
 		}
-		if found < 0 {
-			if _, err := d.Token(); err != nil { // cut short
-				return -1
-			}
+		if i < 0 || i >= len(members) {
 			return at
 		}
-		at, steps = found, steps[1:]
+		m := members[i]
+		at, value, start = start+m.At, m.Value, start+m.ValueAt
 	}
-}
-
-// jsonStart returns the index of the next value or name.
-func jsonStart(body []byte, from int) int {
-	for from < len(body) && strings.IndexByte(" \t\r\n,:", body[from]) >= 0 {
-		from++
-	}
-	return from
-}
-
-// skipJSON reads over one value.
-func skipJSON(d *json.Decoder) bool {
-	depth := 0
-	for {
-		tok, err := d.Token()
-		if err != nil {
-			return false
-		}
-		switch tok {
-		case json.Delim('{'), json.Delim('['):
-			depth++
-		case json.Delim('}'), json.Delim(']'):
-			depth--
-		}
-		if depth == 0 {
-			return true
-		}
-	}
+	return at
 }
 
 // yamlSearchBudget limits the mappings of one search: merged ones may refer to each other

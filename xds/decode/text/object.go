@@ -9,21 +9,31 @@ import (
 // order.
 type Object []Member
 
-// Member is a member of an Object.
+// Member is a member of an Object. Its places are offsets in the text of the object.
 type Member struct {
-	Name   string
-	Quoted []byte // the name as it is written
-	Value  []byte // without the space around it
+	Name    string
+	Quoted  []byte // the name as it is written
+	Value   []byte // without the space around it; empty if the text is cut short before it
+	At      int    // of the name, or of an element
+	ValueAt int
 }
 
-// Members returns the members of an object or a list, whose text must be valid JSON. They
-// share the text's memory.
+// Members returns the members of an object or a list, as far as the text is valid JSON.
+// They share the text's memory.
 func Members(text []byte) Object {
 	var o Object
 	var m Member
 	depth, start := 0, 0
+	trimmed := func(end int) (part []byte, at int) {
+		part = bytes.TrimLeft(text[start:end], " \t\r\n")
+		return bytes.TrimRight(part, " \t\r\n"), end - len(part)
+	}
 	end := func(i int) {
-		if m.Value = bytes.TrimSpace(text[start:i]); len(m.Value) > 0 {
+		m.Value, m.ValueAt = trimmed(i)
+		if m.Quoted == nil {
+			m.At = m.ValueAt
+		}
+		if len(m.Value) > 0 || m.Quoted != nil {
 			o = append(o, m)
 		}
 		m, start = Member{}, i+1
@@ -31,7 +41,7 @@ func Members(text []byte) Object {
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '"':
-			for i++; text[i] != '"'; i++ {
+			for i++; i < len(text) && text[i] != '"'; i++ {
 				if text[i] == '\\' {
 					i++
 				}
@@ -43,10 +53,11 @@ func Members(text []byte) Object {
 		case '}', ']':
 			if depth--; depth == 0 {
 				end(i)
+				return o
 			}
 		case ':':
-			if depth == 1 {
-				m.Quoted = bytes.TrimSpace(text[start:i])
+			if depth == 1 && m.Quoted == nil {
+				m.Quoted, m.At = trimmed(i)
 				m.Name = unquote(m.Quoted)
 				start = i + 1
 			}
@@ -55,6 +66,9 @@ func Members(text []byte) Object {
 				end(i)
 			}
 		}
+	}
+	if depth > 0 {
+		end(len(text))
 	}
 	return o
 }
