@@ -24,50 +24,49 @@ func (f fields) node(version string) *corev3.Node {
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: cmp.Or(version, "unknown")},
 		ClientFeatures:       append([]string(nil), clientFeatures...),
 	}
-	x, path := f.get("node")
-	o, ok := f.object(x, path, "id", "cluster", "locality", "metadata")
+	x := f.get("node")
+	o, ok := f.object(x, "id", "cluster", "locality", "metadata")
 	n.Id, n.Cluster = o.text("id"), o.text("cluster")
-	if n.Id == "" && (ok || x == nil) {
-		f.warn(o.place("id"), join(path, "id"), "is empty: many management servers identify their clients by it")
+	if n.Id == "" && (ok || x.none()) {
+		f.warnValue(o.get("id"), "is empty: many management servers identify their clients by it")
 	}
-	where, path := o.get("locality")
-	if l, ok := f.object(where, path, "region", "zone", "sub_zone"); ok {
+	if l, ok := f.object(o.get("locality"), "region", "zone", "sub_zone"); ok {
 		region, zone, subZone := l.text("region"), l.text("zone"), l.text("sub_zone")
 		if region+zone+subZone != "" {
 			n.Locality = &corev3.Locality{Region: region, Zone: zone, SubZone: subZone}
 		}
 	}
-	if data, path := o.get("metadata"); f.is(data, path, object) {
-		n.Metadata = f.metadata(data, path).GetStructValue()
+	if data := o.get("metadata"); f.is(data, object) {
+		n.Metadata = f.metadata(data).GetStructValue()
 	}
 	return n
 }
 
 // metadata converts JSON to protobuf.
-func (v *validator) metadata(x *value, path string) *structpb.Value {
+func (v *validator) metadata(x *value) *structpb.Value {
 	switch x.kind {
 	case object:
 		s := &structpb.Struct{Fields: make(map[string]*structpb.Value, len(x.members))}
 		for _, m := range x.members {
-			s.Fields[m.name] = v.metadata(m.value, join(path, m.name))
+			s.Fields[m.name] = v.metadata(m.value)
 		}
 		return structpb.NewStructValue(s)
 	case list:
 		l := &structpb.ListValue{}
-		for i, e := range x.elements {
-			l.Values = append(l.Values, v.metadata(e, path+"["+strconv.Itoa(i)+"]"))
+		for _, e := range x.elements {
+			l.Values = append(l.Values, v.metadata(e))
 		}
 		return structpb.NewListValue(l)
-	case text:
+	case str:
 		return structpb.NewStringValue(x.text)
 	case number:
 		n, err := strconv.ParseFloat(x.text, 64)
 		if err != nil {
-			v.reject(x.at, path, "%s is too large a number", x.text)
+			v.rejectValue(x, "%s is too large a number", x.text)
 		}
 		return structpb.NewNumberValue(n)
 	case boolean:
-		return structpb.NewBoolValue(x.is)
+		return structpb.NewBoolValue(x.isTrue)
 	default:
 		return structpb.NewNullValue()
 	}

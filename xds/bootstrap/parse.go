@@ -78,7 +78,7 @@ func Parse(body []byte, o Options) (*Config, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	v := &validator{body: body}
+	v := &validator{body: bytes.TrimPrefix(body, []byte("\ufeff")), logger: o.Logger}
 	c := v.parse(o)
 	if all := v.problems.all(); len(all) > 0 {
 		return nil, &InvalidError{Source: o.Source, Problems: all}
@@ -93,87 +93,84 @@ func (v *validator) parse(o Options) *Config {
 		v.reject(-1, "", "has more than %d bytes", MaxBytes)
 		return c
 	}
-	v.body = bytes.TrimPrefix(v.body, []byte("\ufeff"))
-	root, err := readTree(v.body)
-	if err != nil {
-		v.reject(err.at, err.path, "%s", err.reason)
+	root := v.readTree()
+	if root == nil {
 		return c
 	}
-	top, ok := v.object(root, "", "xds_servers", "node", "authorities", "certificate_providers",
+	top, ok := v.object(root, "xds_servers", "node", "authorities", "certificate_providers",
 		"client_default_listener_resource_name_template", "server_listener_resource_name_template", "allowed_grpc_services")
 	if !ok {
 		if root.kind == null {
-			v.reject(root.at, "", "is null; it must be an object")
+			v.rejectValue(root, "is null; it must be an object")
 		}
 		return c
 	}
-	if x, path := top.get("allowed_grpc_services"); x != nil {
-		v.warn(x.at, path, "has no effect: lbd calls no side channels")
+	if x := top.get("allowed_grpc_services"); !x.none() {
+		v.warnValue(x, "has no effect: lbd calls no side channels")
 	}
 	c.Node = top.node(o.Version)
-	x, path := top.get("xds_servers")
-	c.Servers = v.servers(x, path, o.Logger)
-	if x == nil || x.kind == list && len(x.elements) == 0 {
-		v.reject(top.place("xds_servers"), path, `has no server; write [{"server_uri": "HOST:PORT", "channel_creds": [{"type": "insecure"}]}]`)
+	servers := top.get("xds_servers")
+	c.Servers = v.servers(servers)
+	if servers.none() || servers.kind == list && len(servers.elements) == 0 {
+		v.rejectValue(servers, `has no server; write [{"server_uri": "HOST:PORT", "channel_creds": [{"type": "insecure"}]}]`)
 	}
-	c.Authorities = top.authorities(c.Servers, o.Logger)
+	c.Authorities = top.authorities(c.Servers)
 	c.ListenerTemplate = top.listenerTemplate(c.Authorities)
-	c.CertificateProviders = top.certificateProviders(o.Logger)
+	c.CertificateProviders = top.certificateProviders()
 	return c
 }
 
 // listenerTemplate reads the template of targets without an authority.
 func (f fields) listenerTemplate(known map[string]Authority) string {
-	x, path := f.get("client_default_listener_resource_name_template")
-	template := f.validator.text(x, path)
+	x := f.get("client_default_listener_resource_name_template")
+	template := f.string(x)
 	if template == "" {
 		return everyTarget
 	}
-	if !strings.Contains(template, everyTarget) {
-		f.warn(x.at, path, "%q has no %s: every target has the same Listener", template, everyTarget)
-	}
+	f.warnConstant(x, template)
 	if !strings.HasPrefix(template, xdstp) {
 		return template
 	}
 	switch authority, federated := authorityOf(strings.ReplaceAll(template, everyTarget, "name")); {
 	case !federated:
-		f.reject(x.at, path, "%q must be xdstp://AUTHORITY/envoy.config.listener.v3.Listener/%%s, or not begin with xdstp:", template)
+		f.rejectValue(x, "%q must be xdstp://AUTHORITY/envoy.config.listener.v3.Listener/%%s, or not begin with xdstp:", template)
 	default:
 		if _, ok := known[authority]; !ok {
-			f.reject(x.at, path, "%q names the authority %q, which authorities does not have", template, authority)
+			f.rejectValue(x, "%q names the authority %q, which authorities does not have", template, authority)
 		}
 	}
 	return template
 }
 
+// warnConstant warns of a template that is the name of the same Listener for all targets.
+func (v *validator) warnConstant(x *value, template string) {
+	if !strings.Contains(template, everyTarget) {
+		v.warnValue(x, "%q has no %s: every target has the same Listener", template, everyTarget)
+	}
+}
+
 // authorities reads the authorities. Those without servers use the servers of the top.
-func (f fields) authorities(top []Server, logger *slog.Logger) map[string]Authority {
-	x, path := f.get("authorities")
-	if !f.is(x, path, object) {
+func (f fields) authorities(top []Server) map[string]Authority {
+	x := f.get("authorities")
+	if !f.is(x, object) {
 		return nil
 	}
 	all := map[string]Authority{}
 	for _, m := range x.members {
-		at := join(path, m.name)
 		if m.name == "" {
-			f.warn(m.at, at, "an authority needs a name: ignored, and so are names that begin with xdstp:///")
+			f.warn(m.at, m.path, "an authority needs a name: ignored, and so are names that begin with xdstp:///")
 			continue
 		}
 		a := Authority{ListenerTemplate: defaultTemplate(m.name), Servers: top}
-		o, _ := f.object(m.value, at, "client_listener_resource_name_template", "xds_servers")
-		if x, path := o.get("client_listener_resource_name_template"); x != nil {
-			if template := f.validator.text(x, path); template != "" {
-				a.ListenerTemplate = template
-			}
+		o, _ := f.object(m.value, "client_listener_resource_name_template", "xds_servers")
+		if x := o.get("client_listener_resource_name_template"); !x.none() {
+			a.ListenerTemplate = cmp.Or(f.string(x), a.ListenerTemplate)
 			if !strings.HasPrefix(a.ListenerTemplate, authorityPrefix(m.name)) {
-				f.reject(x.at, path, "%q must begin with %s", a.ListenerTemplate, authorityPrefix(m.name))
+				f.rejectValue(x, "%q must begin with %s", a.ListenerTemplate, authorityPrefix(m.name))
 			}
-			if !strings.Contains(a.ListenerTemplate, everyTarget) {
-				f.warn(x.at, path, "%q has no %s: every target has the same Listener", a.ListenerTemplate, everyTarget)
-			}
+			f.warnConstant(x, a.ListenerTemplate)
 		}
-		servers, path := o.get("xds_servers")
-		if own := f.servers(servers, path, logger); len(own) > 0 {
+		if own := f.servers(o.get("xds_servers")); len(own) > 0 {
 			a.Servers = own
 		}
 		all[m.name] = a

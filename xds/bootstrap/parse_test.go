@@ -11,6 +11,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
 // The parts of a bootstrap that a test does not change.
@@ -72,7 +74,7 @@ func TestParse(t *testing.T) {
 			},
 			warnings: []string{
 				"Node: unknown key, ignored; did you mean node?",
-				`node["id "]: unknown key, ignored`,
+				`node["id "]: unknown key, ignored; did you mean id?`,
 				"node.user_agent_name: unknown key, ignored",
 				"xyz: unknown key, ignored",
 			},
@@ -351,7 +353,8 @@ func TestPlaces(t *testing.T) {
 			var want [][2]int
 			parts := strings.Split(body, mark)
 			for i := range parts[1:] {
-				line, column := position([]byte(strings.Join(parts[:i+1], "")), len(body))
+				before := []byte(strings.Join(parts[:i+1], ""))
+				line, column := text.Position(before, len(before))
 				want = append(want, [2]int{line, column})
 			}
 			c, err := Parse([]byte(strings.Join(parts, "")), Options{})
