@@ -49,51 +49,33 @@ func fileName(fset *token.FileSet, pos token.Pos) string {
 // of which reaches each other one. Of several that are equally large it returns the one whose first
 // name sorts first. It returns nil for a graph without files and one file for a graph without cycles.
 func (g graph) largestCycle() []string {
-	s := search{graph: g, index: map[string]int{}, low: map[string]int{}, onStack: map[string]bool{}}
-	for _, file := range slices.Sorted(maps.Keys(g)) {
-		if s.index[file] == 0 {
-			s.visit(file)
-		}
+	reached := make(map[string]map[string]bool, len(g))
+	for file := range g {
+		reached[file] = map[string]bool{}
+		g.reach(file, reached[file])
 	}
 	var largest []string
-	for _, c := range s.components {
-		if len(c) > len(largest) || len(c) == len(largest) && c[0] < largest[0] {
-			largest = c
+	for _, file := range slices.Sorted(maps.Keys(g)) {
+		var cycle []string
+		for _, other := range slices.Sorted(maps.Keys(reached[file])) {
+			if reached[other][file] {
+				cycle = append(cycle, other)
+			}
+		}
+		if len(cycle) > len(largest) {
+			largest = cycle
 		}
 	}
 	return largest
 }
 
-// A search is one run of Tarjan's algorithm.
-type search struct {
-	graph      graph
-	index, low map[string]int // counted from 1, in the order of the visits; 0: not visited
-	stack      []string
-	onStack    map[string]bool
-	components [][]string // each sorted
-}
-
-func (s *search) visit(file string) {
-	s.index[file] = len(s.index) + 1
-	s.low[file] = s.index[file]
-	s.stack = append(s.stack, file)
-	s.onStack[file] = true
-	for _, next := range slices.Sorted(maps.Keys(s.graph[file])) {
-		if s.index[next] == 0 {
-			s.visit(next)
-			s.low[file] = min(s.low[file], s.low[next])
-		} else if s.onStack[next] {
-			s.low[file] = min(s.low[file], s.index[next])
-		}
-	}
-	if s.low[file] != s.index[file] {
+// reach adds a file, and those that it leads to, to seen.
+func (g graph) reach(file string, seen map[string]bool) {
+	if seen[file] {
 		return
 	}
-	first := slices.Index(s.stack, file)
-	component := slices.Sorted(slices.Values(s.stack[first:]))
-	s.stack = s.stack[:first]
-	for _, member := range component {
-		s.onStack[member] = false
+	seen[file] = true
+	for next := range g[file] {
+		g.reach(next, seen)
 	}
-	s.components = append(s.components, component)
 }

@@ -7,11 +7,7 @@
 // set of files each of which leads to each other one, so that none of them can be understood, or moved
 // to a package of its own, without the rest.
 //
-//	refcycle [-C dir] [-max 8] [-allow PACKAGE=FILES]... [-v] PATTERN...
-//
-// -allow names a package with a larger cycle, and its present size: the cycle may shrink, but not grow.
-// When it has shrunk, the output says which number to write instead. PACKAGE is an import path, or the
-// end of one that follows a slash.
+//	refcycle [-C dir] [-max 8] [-v] PATTERN...
 package main
 
 import (
@@ -19,10 +15,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/tools/go/packages"
@@ -44,8 +38,6 @@ func run(args []string, out io.Writer) error {
 	dir := flags.String("C", ".", "directory in which the patterns are resolved")
 	limit := flags.Int("max", 8, "largest cycle, in files, that a package may have")
 	verbose := flags.Bool("v", false, "list the files of each cycle that is larger than -max")
-	allow := allowances{}
-	flags.Var(allow, "allow", "PACKAGE=FILES: present size of a cycle that is larger than -max (repeatable)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -60,39 +52,16 @@ func run(args []string, out io.Writer) error {
 			continue
 		}
 		cycle := g.largestCycle()
-		allowed := allow.take(p.PkgPath)
-		verdict, ok := assess(len(cycle), *limit, allowed)
-		if !ok {
-			problems = append(problems, fmt.Errorf("%s%s", p.PkgPath, verdict))
-			verdict = ""
+		fmt.Fprintf(out, "%4d of %3d files  %s\n", len(cycle), len(g), p.PkgPath)
+		if len(cycle) <= *limit {
+			continue
 		}
-		fmt.Fprintf(out, "%4d of %3d files  %s%s\n", len(cycle), len(g), p.PkgPath, verdict)
-		if *verbose && len(cycle) > *limit {
+		problems = append(problems, fmt.Errorf("%s: %d files form one cycle of references, more than %d", p.PkgPath, len(cycle), *limit))
+		if *verbose {
 			fmt.Fprintf(out, "     %s\n", strings.Join(cycle, " "))
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(allow)) {
-		problems = append(problems, fmt.Errorf("-allow %s: no such package", name))
-	}
 	return errors.Join(problems...)
-}
-
-// assess returns a remark on a cycle of size files, and whether it may be that large.
-// allowed is 0 for a package without -allow.
-func assess(size, limit, allowed int) (verdict string, ok bool) {
-	switch {
-	case size <= limit && allowed > 0:
-		return fmt.Sprintf(": the cycle has shrunk to %d files: remove its -allow", size), true
-	case size <= limit:
-		return "", true
-	case allowed == 0:
-		return fmt.Sprintf(": %d files form one cycle of references, more than %d", size, limit), false
-	case size > allowed:
-		return fmt.Sprintf(": the cycle of references has grown from %d files to %d", allowed, size), false
-	case size < allowed:
-		return fmt.Sprintf(": the cycle has shrunk from %d files: lower its -allow to %d", allowed, size), true
-	}
-	return fmt.Sprintf(" (-allow %d)", allowed), true
 }
 
 // load returns the packages that match the patterns, in the order of their import paths.
@@ -111,31 +80,4 @@ func load(dir string, patterns []string) ([]*packages.Package, error) {
 	}
 	slices.SortFunc(pkgs, func(a, b *packages.Package) int { return strings.Compare(a.PkgPath, b.PkgPath) })
 	return pkgs, errors.Join(problems...)
-}
-
-// allowances holds sizes by package, as -allow gives them.
-type allowances map[string]int
-
-func (a allowances) String() string { return "" }
-
-// Set implements flag.Value.
-func (a allowances) Set(text string) error {
-	name, number, _ := strings.Cut(text, "=")
-	size, err := strconv.Atoi(number)
-	if name == "" || err != nil || size < 1 {
-		return errors.New("want PACKAGE=FILES")
-	}
-	a[name] = size
-	return nil
-}
-
-// take returns the allowance of the package path, 0 if it has none, and removes it.
-func (a allowances) take(path string) int {
-	for name, size := range a {
-		if path == name || strings.HasSuffix(path, "/"+name) {
-			delete(a, name)
-			return size
-		}
-	}
-	return 0
 }
