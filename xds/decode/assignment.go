@@ -65,7 +65,7 @@ func validateAssignment(r *report, m *endpointv3.ClusterLoadAssignment) *resourc
 	}
 	v.gaps(m)
 	// Envoy's defaults spread load over priorities before the first has failed as a whole.
-	if v.byHand && !v.stored && len(v.sums) > 1 && m.GetPolicy().GetOverprovisioningFactor() == nil {
+	if v.byHand && !v.Stored && len(v.sums) > 1 && m.GetPolicy().GetOverprovisioningFactor() == nil {
 		v.warn("endpoints", "hold %d priorities, and a priority is used until it fails as a whole: "+
 			"Envoy's defaults, an overprovisioning factor of 1.4 and a panic threshold of 50 %%, are not applied", len(v.sums))
 	}

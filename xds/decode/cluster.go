@@ -140,7 +140,7 @@ var leafFields = []protoreflect.Name{"circuit_breakers", "lrs_server", "lrs_repo
 // dependentFields warns of the fields that are applied to other Clusters, but not to this
 // one. fieldTable has those that are never applied.
 func (v clusterValidator) dependentFields(m *clusterv3.Cluster, c *resource.Cluster) {
-	if v.stored {
+	if v.Stored {
 		return
 	}
 	chosen := m.GetLbPolicy()

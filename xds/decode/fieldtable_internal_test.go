@@ -123,7 +123,7 @@ func TestEveryIgnoredFieldIsWarnedOf(t *testing.T) {
 			if list := server.unapplied.fields(); len(list) != 1 || list[0].Field != message+"."+string(use.Field) || list[0].Path != got[0].Field || list[0].Reason != got[0].Reason {
 				t.Errorf("%s.%s of a server: %v", message, use.Field, list)
 			}
-			stored := &report{stored: true}
+			stored := &report{Options: Options{Stored: true}}
 			if stored.fieldsAs(m.Interface(), "", variant); len(stored.unapplied.fields()) > 0 {
 				t.Errorf("%s.%s of a stored resource is reported", message, use.Field)
 			}

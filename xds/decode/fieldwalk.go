@@ -17,7 +17,7 @@ func (r *report) fields(m proto.Message, at string) { r.fieldsAs(m, at, "") }
 
 // fieldsAs is fields with a variant of the tables, such as logicalDNS.
 func (r *report) fieldsAs(m proto.Message, at, variant string) {
-	if r.stored {
+	if r.Stored {
 		return
 	}
 	plan := fieldPlans()[string(nameOf(m))+variant]

@@ -58,10 +58,10 @@ func (v policyValidator) structPolicy(config *anypb.Any, m typedStruct, field st
 
 // available reports whether clusters can choose the policy of a gRPC name.
 func (v policyValidator) available(name resource.PolicyName) bool {
-	if v.policies == nil || name == resource.PolicyWRRLocality {
+	if v.Policies == nil || name == resource.PolicyWRRLocality {
 		return name == resource.PolicyWRRLocality
 	}
-	_, ok := v.policies(string(name))
+	_, ok := v.Policies(string(name))
 	return ok
 }
 
@@ -78,8 +78,8 @@ func (v policyValidator) namedPolicy(name resource.PolicyName, config json.RawMe
 func (v policyValidator) configured(name resource.PolicyName, config json.RawMessage, at func(member string) string) resource.Policy {
 	p := resource.Policy{Name: name, Config: string(config)}
 	var judge ConfigJudge
-	if v.policies != nil {
-		judge, _ = v.policies(string(name))
+	if v.Policies != nil {
+		judge, _ = v.Policies(string(name))
 	}
 	if judge == nil {
 		return p

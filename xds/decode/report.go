@@ -13,14 +13,10 @@ import (
 // report collects the problems, warnings and notes about one resource. Each validator has
 // one.
 type report struct {
-	key    resource.Key
-	byHand bool
-	// lenient is true where unknown fields are warnings, not problems; binary where
-	// they have numbers instead of names.
-	lenient, binary bool
-	stored, secured bool
-	policies        Policies             // may be nil
-	certificates    CertificateProviders // nil: there is no bootstrap
+	Options
+	key     resource.Key
+	byHand  bool
+	lenient bool // unknown fields are warnings, not problems
 
 	problems, warnings, notes problemList
 	unknown                   problemList // unknown fields
@@ -30,14 +26,10 @@ type report struct {
 // begin returns an empty report on the resource with the key.
 func (o Options) begin(k resource.Key) *report {
 	return &report{
-		key:          k,
-		byHand:       o.Origin == ByHand,
-		lenient:      o.Lenient || o.Stored || o.Origin == FromServer || o.Format == FormatProtobuf,
-		binary:       o.Format == FormatProtobuf,
-		stored:       o.Stored,
-		secured:      o.Secured,
-		policies:     o.Policies,
-		certificates: o.Certificates,
+		Options: o,
+		key:     k,
+		byHand:  o.Origin == ByHand,
+		lenient: o.Lenient || o.Stored || o.Origin == FromServer || o.Format == FormatProtobuf,
 	}
 }
 
@@ -64,7 +56,7 @@ func (r *report) tooMany(field string, n, most int, elements string) bool {
 // resource, which one of them may have accepted, only gets a warning, which ends with
 // what lbd does instead.
 func (r *report) rejectNew(field, reason, instead string) {
-	if r.stored {
+	if r.Stored {
 		r.warn(field, "%s; a new push with this field would be rejected; the stored resource stays in use: %s", reason, instead)
 		return
 	}
@@ -101,7 +93,7 @@ func (r *report) rejection() *problemList {
 	if r.problems.empty() && (r.lenient || r.unknown.empty()) {
 		return &problemList{}
 	}
-	if r.binary {
+	if r.Format == FormatProtobuf { // the fields have numbers instead of names
 		return &r.problems
 	}
 	all := r.unknown
@@ -123,7 +115,7 @@ func (r *report) warnUnapplied(m proto.Message, name protoreflect.Name, at, form
 	switch {
 	case r.byHand:
 		r.warn(at, format, args...)
-	case !r.stored:
+	case !r.Stored:
 		r.unapplied.addOnce(string(nameOf(m))+"."+string(name), at, text.Clip(fmt.Sprintf(format, args...)))
 	}
 }

@@ -44,7 +44,8 @@ func (v tlsValidator) cluster(m *clusterv3.Cluster, connect resource.ConnectMode
 		return nil
 	}
 	plain := connect == resource.ConnectTCP || connect == resource.ConnectTCPHold || connect == resource.ConnectNone
-	aside := tlsValidator{&report{byHand: true, stored: v.stored && !plain, secured: v.secured, certificates: v.certificates}}
+	aside := tlsValidator{&report{Options: v.Options, byHand: true}}
+	aside.Stored = v.Stored && !plain
 	s := aside.upstream(socket)
 	v.warnings.append(&aside.warnings)
 	if aside.problems.empty() {
@@ -112,7 +113,7 @@ func (v tlsValidator) instances(s *resource.Security, field string) {
 		if _, _, ok := v.instance(name); name == "" || ok {
 			continue
 		}
-		if v.byHand && v.stored && (v.certificates != nil || v.secured) {
+		if v.byHand && v.Stored && (v.Certificates != nil || v.Secured) {
 			v.warn(field, reason+": every TLS handshake fails", name)
 		} else {
 			v.reject(field, reason, name)
@@ -122,10 +123,10 @@ func (v tlsValidator) instances(s *resource.Security, field string) {
 }
 
 func (v tlsValidator) instance(name string) (roots, identity, ok bool) {
-	if v.certificates == nil {
+	if v.Certificates == nil {
 		return false, false, false
 	}
-	return v.certificates(name)
+	return v.Certificates(name)
 }
 
 // contents validates that the certificate providers have what the cluster uses them for.
@@ -133,7 +134,7 @@ func (v tlsValidator) instance(name string) (roots, identity, ok bool) {
 // not, and without an identity it shows no certificate.
 func (v tlsValidator) contents(s *resource.Security, field string) {
 	check := func(reason, name, effect, remedy string) {
-		if !v.byHand || v.stored {
+		if !v.byHand || v.Stored {
 			v.warn(field, reason+effect, name)
 		} else {
 			v.reject(field, reason+remedy, name)
