@@ -63,8 +63,8 @@ func readMessage(r *report, body []byte, m proto.Message) error {
 
 // walk reports the unknown fields of m, and of all messages in it.
 func walk(r *report, m proto.Message) {
-	w := binaryWalk{report: r, path: make(path, 0, 16)} // usually deep enough
-	w.message(m.ProtoReflect())
+	w := binaryWalk{report: r}
+	w.message(m.ProtoReflect(), make(path, 0, 16)) // usually deep enough
 }
 
 // unmarshal reads body into m. Its error has the position of invalid bytes.
@@ -137,43 +137,23 @@ func wireReason(n int) string {
 // brings the contents of Anys into canonical form, as reading JSON does.
 type binaryWalk struct {
 	*report
-	path path
 	anys int // around the message that is visited
 	// messages are the fields of each type that hold messages.
 	messages map[protoreflect.MessageDescriptor][]protoreflect.FieldDescriptor
 }
 
-func (w *binaryWalk) message(m protoreflect.Message) {
+func (w *binaryWalk) message(m protoreflect.Message, p path) {
 	if unknown := m.GetUnknown(); len(unknown) > 0 {
-		w.unknowns(unknown)
+		w.unknowns(unknown, p)
 	}
 	md := m.Descriptor()
 	for _, fd := range w.fields(md) {
-		if !m.Has(fd) {
-			continue
+		if m.Has(fd) {
+			eachMessage(m, fd, p, w.message)
 		}
-		up := w.path
-		w.path = up.field(fd)
-		switch value := m.Get(fd); {
-		case fd.IsList():
-			list := value.List()
-			for i := range list.Len() {
-				w.path = w.path[:len(up)+1].at(i)
-				w.message(list.Get(i).Message())
-			}
-		case fd.IsMap():
-			value.Map().Range(func(k protoreflect.MapKey, value protoreflect.Value) bool {
-				w.path = w.path[:len(up)+1].key(k.String())
-				w.message(value.Message())
-				return true
-			})
-		default:
-			w.message(value.Message())
-		}
-		w.path = up
 	}
 	if md.FullName() == anyName {
-		w.carried(m)
+		w.carried(m, p)
 	}
 }
 
@@ -196,7 +176,7 @@ func (w *binaryWalk) fields(md protoreflect.MessageDescriptor) []protoreflect.Fi
 }
 
 // unknowns reports the fields in b, each number once.
-func (w *binaryWalk) unknowns(b protoreflect.RawFields) {
+func (w *binaryWalk) unknowns(b protoreflect.RawFields, p path) {
 	seen := map[protowire.Number]bool{}
 	for len(b) > 0 {
 		num, _, n := protowire.ConsumeField(b)
@@ -206,25 +186,25 @@ func (w *binaryWalk) unknowns(b protoreflect.RawFields) {
 		b = b[n:]
 		if !seen[num] {
 			seen[num] = true
-			w.unknownField(w.path.unknown(num), func() string { return fmt.Sprintf("unknown field number %d", num) })
+			w.unknownField(p.unknown(num), func() string { return fmt.Sprintf("unknown field number %d", num) })
 		}
 	}
 }
 
 // carried visits the contents of an Any, if lbd knows the type and can read them. Others
 // are validated only if they are used.
-func (w *binaryWalk) carried(m protoreflect.Message) {
+func (w *binaryWalk) carried(m protoreflect.Message, p path) {
 	a, _ := m.Interface().(*anypb.Any)
 	inner := resolve(a.GetTypeUrl())
 	if inner == nil || limited.Unmarshal(a.GetValue(), inner) != nil {
 		return
 	}
 	if w.anys == text.MaxDepth {
-		w.reject(w.path.String(), "messages within messages nest deeper than %d", text.MaxDepth)
+		w.reject(p.String(), "messages within messages nest deeper than %d", text.MaxDepth)
 		return
 	}
 	w.anys++
-	w.message(inner.ProtoReflect())
+	w.message(inner.ProtoReflect(), p)
 	w.anys--
 	if value, err := canonical.Marshal(inner); err == nil {
 		a.Value = value

@@ -31,7 +31,7 @@ func (d *bundling) binary(body []byte) error {
 	}
 	v := d.begin()
 	w := binaryWalk{report: v}
-	w.unknowns(response.ProtoReflect().GetUnknown())
+	w.unknowns(response.ProtoReflect().GetUnknown(), nil)
 	// A Cluster without an envelope could be read as a response without resources.
 	if len(list) == 0 && !v.unknown.empty() {
 		v.reject("resources", "is absent, and there are fields that no DiscoveryResponse has: is it a resource without one?")

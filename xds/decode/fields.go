@@ -127,11 +127,3 @@ func (p *planner) plan(message string) *fieldPlan {
 	}
 	return made
 }
-
-// messageIn returns the type of the messages that a field holds, or nil.
-func messageIn(fd protoreflect.FieldDescriptor) protoreflect.MessageDescriptor {
-	if fd.IsMap() {
-		return fd.MapValue().Message()
-	}
-	return fd.Message()
-}

@@ -1,9 +1,6 @@
 package decode
 
 import (
-	"maps"
-	"slices"
-
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/proto"
@@ -24,18 +21,17 @@ func (r *report) fieldsAs(m proto.Message, at, variant string) {
 	if plan == nil {
 		return
 	}
-	w := fieldWalk{report: r, at: at, path: make(path, 0, 16)}
-	w.message(m.ProtoReflect(), plan)
+	w := fieldWalk{report: r, at: at}
+	w.message(m.ProtoReflect(), plan, make(path, 0, 16))
 }
 
 // fieldWalk visits the messages that are reached through applied fields.
 type fieldWalk struct {
 	*report
-	at   string
-	path path
+	at string
 }
 
-func (w *fieldWalk) message(m protoreflect.Message, plan *fieldPlan) {
+func (w *fieldWalk) message(m protoreflect.Message, plan *fieldPlan, p path) {
 	if plan.endpoints {
 		if e, ok := m.Interface().(*endpointv3.LbEndpoint); ok && plainEndpoint(e) {
 			return
@@ -43,37 +39,13 @@ func (w *fieldWalk) message(m protoreflect.Message, plan *fieldPlan) {
 	}
 	for _, f := range plan.ignored {
 		if m.Has(f.fd) {
-			w.unapplied.add(f, func() string { return join(within(w.at, w.path.String()), string(f.fd.Name())) })
+			w.unapplied.add(f, func() string { return join(within(w.at, p.String()), string(f.fd.Name())) })
 		}
 	}
-	for i := range plan.nested {
-		n := &plan.nested[i]
-		if !m.Has(n.fd) {
-			continue
+	for _, n := range plan.nested {
+		if m.Has(n.fd) {
+			eachMessage(m, n.fd, p, func(inner protoreflect.Message, p path) { w.message(inner, n.plan, p) })
 		}
-		up := w.path
-		w.path = up.field(n.fd)
-		switch value := m.Get(n.fd); {
-		case n.fd.IsList():
-			list := value.List()
-			for i := range list.Len() {
-				w.path = w.path[:len(up)+1].at(i)
-				w.message(list.Get(i).Message(), n.plan)
-			}
-		case n.fd.IsMap():
-			entries := map[string]protoreflect.Message{}
-			value.Map().Range(func(k protoreflect.MapKey, value protoreflect.Value) bool {
-				entries[k.String()] = value.Message()
-				return true
-			})
-			for _, k := range slices.Sorted(maps.Keys(entries)) {
-				w.path = w.path[:len(up)+1].key(k)
-				w.message(entries[k], n.plan)
-			}
-		default:
-			w.message(value.Message(), n.plan)
-		}
-		w.path = up
 	}
 }
 

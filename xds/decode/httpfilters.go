@@ -6,13 +6,13 @@ import (
 	"strconv"
 	"strings"
 
-	rbacconfigv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -144,50 +144,26 @@ func (v filterValidator) rbac(m *rbacv3.RBAC, field string) {
 			v.reject(at+".checked_condition", "is not supported")
 		}
 		for i, permission := range p.GetPermissions() {
-			v.permission(permission, at+element(".permissions", i))
+			v.rbacHeaders(permission.ProtoReflect(), at+element(".permissions", i))
 		}
 		for i, principal := range p.GetPrincipals() {
-			v.principal(principal, at+element(".principals", i))
+			v.rbacHeaders(principal.ProtoReflect(), at+element(".principals", i))
 		}
 	}
 }
 
-func (v filterValidator) permission(m *rbacconfigv3.Permission, field string) {
-	var within []*rbacconfigv3.Permission
-	switch r := m.GetRule().(type) {
-	case *rbacconfigv3.Permission_Header:
-		v.rbacHeader(r.Header, field)
-	case *rbacconfigv3.Permission_AndRules:
-		within = r.AndRules.GetRules()
-	case *rbacconfigv3.Permission_OrRules:
-		within = r.OrRules.GetRules()
-	case *rbacconfigv3.Permission_NotRule:
-		within = []*rbacconfigv3.Permission{r.NotRule}
+// rbacHeaders validates the headers in a rule, which may consist of other rules.
+func (v filterValidator) rbacHeaders(m protoreflect.Message, field string) {
+	if header, ok := m.Interface().(*routev3.HeaderMatcher); ok {
+		if name := strings.ToLower(header.GetName()); name == ":scheme" || strings.HasPrefix(name, "grpc-") {
+			v.reject(field, "uses the header %s, which no policy may", name)
+		}
+		return
 	}
-	for _, inner := range within {
-		v.permission(inner, field)
-	}
-}
-
-func (v filterValidator) principal(m *rbacconfigv3.Principal, field string) {
-	var within []*rbacconfigv3.Principal
-	switch r := m.GetIdentifier().(type) {
-	case *rbacconfigv3.Principal_Header:
-		v.rbacHeader(r.Header, field)
-	case *rbacconfigv3.Principal_AndIds:
-		within = r.AndIds.GetIds()
-	case *rbacconfigv3.Principal_OrIds:
-		within = r.OrIds.GetIds()
-	case *rbacconfigv3.Principal_NotId:
-		within = []*rbacconfigv3.Principal{r.NotId}
-	}
-	for _, inner := range within {
-		v.principal(inner, field)
-	}
-}
-
-func (v filterValidator) rbacHeader(m *routev3.HeaderMatcher, field string) {
-	if name := strings.ToLower(m.GetName()); name == ":scheme" || strings.HasPrefix(name, "grpc-") {
-		v.reject(field, "uses the header %s, which no policy may", name)
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		if fd := fields.Get(i); messageIn(fd) != nil && m.Has(fd) {
+			eachMessage(m, fd, nil, func(inner protoreflect.Message, _ path) { v.rbacHeaders(inner, field) })
+		}
 	}
 }

@@ -2,6 +2,8 @@ package decode
 
 import (
 	"iter"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -42,6 +44,36 @@ func set(m proto.Message) iter.Seq[protoreflect.Name] {
 				return
 			}
 		}
+	}
+}
+
+// messageIn returns the type of the messages that a field holds, or nil.
+func messageIn(fd protoreflect.FieldDescriptor) protoreflect.MessageDescriptor {
+	if fd.IsMap() {
+		return fd.MapValue().Message()
+	}
+	return fd.Message()
+}
+
+// eachMessage calls visit with each message in a field of m that is set, and with its path.
+// The path of m is at; its memory is used again.
+func eachMessage(m protoreflect.Message, fd protoreflect.FieldDescriptor, at path, visit func(protoreflect.Message, path)) {
+	at = at.field(fd)
+	switch value := m.Get(fd); {
+	case fd.IsList():
+		for i := range value.List().Len() {
+			visit(value.List().Get(i).Message(), at.at(i))
+		}
+	case fd.IsMap():
+		entries := map[string]protoreflect.Message{}
+		for k, v := range value.Map().Range {
+			entries[k.String()] = v.Message()
+		}
+		for _, k := range slices.Sorted(maps.Keys(entries)) {
+			visit(entries[k], at.key(k))
+		}
+	default:
+		visit(value.Message(), at)
 	}
 }
 
