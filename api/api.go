@@ -65,71 +65,59 @@ func New(o Options) http.Handler {
 	}
 	pick, read, push, admin, pages, public := r.as(access.Pick), r.as(access.Read), r.as(access.Push), r.as(access.Admin), r.as(access.Dashboard), r.as(0)
 
-	p := &pickHandlers{service: o.Service}
-	pick.of(filtered).get("/pick", p.get)
-	pick.of(filtered).get("/v1/pick", p.get)
-	pick.of(filtered).post("/pick", p.post)
-	pick.of(filtered).post("/v1/pick", p.post)
+	h := &handlers{service: o.Service}
+	pick.of(filtered).get("/pick", h.getPick)
+	pick.of(filtered).get("/v1/pick", h.getPick)
+	pick.of(filtered).post("/pick", h.postPick)
+	pick.of(filtered).post("/v1/pick", h.postPick)
 
-	l := &leases{service: o.Service}
-	pick.of(filtered).get("/v1/leases/{id}", l.get)
-	pick.of(filtered).post("/v1/leases/{id}/done", l.done)
-	pick.of(filtered).post("/v1/leases/{id}/renew", l.renew)
-	pick.of(filtered).post("/v1/leases/done", l.doneMany)
+	pick.of(filtered).get("/v1/leases/{id}", h.getLease)
+	pick.of(filtered).post("/v1/leases/{id}/done", h.endLease)
+	pick.of(filtered).post("/v1/leases/{id}/renew", h.renewLease)
+	pick.of(filtered).post("/v1/leases/done", h.endLeases)
 
-	c := &clusters{service: o.Service}
-	read.of(filtered).get("/v1/clusters", c.list)
-	read.get("/v1/clusters/watch", c.watchAll) // a cluster of that name is at /v1/clusters/%77atch
-	read.of(named).get("/v1/clusters/{name}", c.get)
-	read.of(named).get("/v1/clusters/{name}/watch", c.watch)
-	read.of(named).get("/v1/clusters/{name}/history", c.history)
+	read.of(filtered).get("/v1/clusters", h.listClusters)
+	read.get("/v1/clusters/watch", h.watchClusters) // a cluster of that name is at /v1/clusters/%77atch
+	read.of(named).get("/v1/clusters/{name}", h.getCluster)
+	read.of(named).get("/v1/clusters/{name}/watch", h.watchCluster)
+	read.of(named).get("/v1/clusters/{name}/history", h.getClusterHistory)
 
-	t := &targets{service: o.Service}
-	read.of(filtered).get("/v1/targets", t.list)
-	read.of(namedTarget).get("/v1/targets/{name}", t.get)
-	push.of(namedTarget).put("/v1/targets/{name}", t.put)
-	push.of(namedTarget).delete("/v1/targets/{name}", t.delete)
-	x := &xds{service: o.Service}
-	read.get("/v1/xds", x.get)
+	read.of(filtered).get("/v1/targets", h.listTargets)
+	read.of(namedTarget).get("/v1/targets/{name}", h.getTarget)
+	push.of(namedTarget).put("/v1/targets/{name}", h.putTarget)
+	push.of(namedTarget).delete("/v1/targets/{name}", h.deleteTarget)
+	read.get("/v1/xds", h.getXDS)
 
-	e := &resources{service: o.Service}
-	read.of(named).get("/v1/clusters/{name}/endpoints", e.getEndpoints)
-	push.of(named).put("/v1/clusters/{name}/endpoints", e.putEndpoints)
-	push.of(named).delete("/v1/clusters/{name}/endpoints", e.deleteEndpoints)
-	read.of(named).get("/v1/clusters/{name}/config", e.getConfig)
-	push.of(named).put("/v1/clusters/{name}/config", e.putConfig)
-	push.of(named).delete("/v1/clusters/{name}/config", e.deleteConfig)
+	read.of(named).get("/v1/clusters/{name}/endpoints", h.getEndpoints)
+	push.of(named).put("/v1/clusters/{name}/endpoints", h.putEndpoints)
+	push.of(named).delete("/v1/clusters/{name}/endpoints", h.deleteEndpoints)
+	read.of(named).get("/v1/clusters/{name}/config", h.getConfig)
+	push.of(named).put("/v1/clusters/{name}/config", h.putConfig)
+	push.of(named).delete("/v1/clusters/{name}/config", h.deleteConfig)
 
-	s := &snapshots{service: o.Service}
-	read.get("/v1/snapshot", s.get)
-	push.put("/v1/snapshot", s.put)
-	push.post("/v1/snapshot", s.post)
-	f := &resourceFiles{service: o.Service}
-	read.get("/v1/files", f.list)
-	admin.post("/v1/files/held/{hash}/permit", f.permit)
+	read.get("/v1/snapshot", h.getSnapshot)
+	push.put("/v1/snapshot", h.putSnapshot)
+	push.post("/v1/snapshot", h.postSnapshot)
+	read.get("/v1/files", h.listFiles)
+	admin.post("/v1/files/held/{hash}/permit", h.permitFiles)
 
-	g := &daemon{service: o.Service}
-	read.get("/v1/daemon", g.get)
-	read.get("/v1/daemon/watch", g.watch)
-	v := &events{service: o.Service}
-	read.get("/v1/events", v.list)
-	read.get("/v1/events/watch", v.watch)
-	h := &health{service: o.Service}
-	public.get("/livez", h.live)
-	public.get("/readyz", h.ready)
+	read.get("/v1/daemon", h.getDaemon)
+	read.get("/v1/daemon/watch", h.watchDaemon)
+	read.get("/v1/events", h.listEvents)
+	read.get("/v1/events/watch", h.watchEvents)
+	public.get("/livez", h.livez)
+	public.get("/readyz", h.readyz)
 	m := newExposition(o.Service.Registry(), o.Service, o.Logger)
-	r.as(access.Metrics).get("/metrics", m.get)
-	r.as(access.Metrics).get("/metrics/endpoints", m.getEndpoints)
-	d := contract(o.OpenAPI)
-	public.get("/openapi.yaml", d.get)
+	r.as(access.Metrics).get("/metrics", m.getMetrics)
+	r.as(access.Metrics).get("/metrics/endpoints", m.getEndpointMetrics)
+	public.get("/openapi.yaml", contract(o.OpenAPI).getContract)
 	b := newDashboard(o.Dashboard)
 	pages.get("/", b.getHome)
 	pages.get("/assets/{file}", b.getAsset)
-	n := newProblemTypes()
-	public.get("/problems/{code}", n.get)
+	public.get("/problems/{code}", getProblemType)
 	i := newPages()
 	pages.get("/docs", i.getDocs)
-	pages.get("/docs/{file}", i.getFile)
+	pages.get("/docs/{file}", i.getDocsFile)
 
 	r.unmatched()
 	return r.mux

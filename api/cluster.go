@@ -1,10 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 )
@@ -26,58 +26,40 @@ type ClusterList struct {
 	Next string `json:"next,omitempty"`
 }
 
-// clusters serves /v1/clusters.
-type clusters struct{ service *service.Service }
-
-// list returns a summary of each cluster.
-//
-//	@Summary	List clusters
-//	@ID			listClusters
-//	@Tags		clusters
-//	@Produce	json
-//	@Param		prefix			query		string	false	"only clusters whose name begins with this"					minlength(1)	maxlength(512)
-//	@Param		limit			query		int		false	"maximum number of clusters"										minimum(1)		maximum(10000)
-//	@Param		after			query		string	false	"only clusters whose name sorts after this one"			minlength(1)	maxlength(512)
-//	@Success	200				{object}	ClusterList	"sorted by name"
-//	@Failure	400,414,500,503	{object}	Problem
-//	@Router		/v1/clusters [get]
-func (c *clusters) list(w http.ResponseWriter, r *http.Request) error {
+// @Summary List clusters
+// @Param   prefix query string false "only clusters whose name begins with this" minlength(1) maxlength(512)
+// @Param   limit  query int    false "maximum number of clusters" minimum(1) maximum(10000)
+// @Param   after  query string false "only clusters whose name sorts after this one" minlength(1) maxlength(512)
+// @Success 200 {object} ClusterList "sorted by name"
+// @Failure 503 {object} Problem
+// @Router  /v1/clusters [get]
+func (h *handlers) listClusters(w http.ResponseWriter, r *http.Request) error {
 	l, err := readListing(w, r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
 	var list ClusterList
-	list.Clusters, list.Next = part(l, c.service.Clusters(), func(s observe.ClusterSummary) string { return s.Name })
+	list.Clusters, list.Next = part(l, h.service.Clusters(), func(s observe.ClusterSummary) string { return s.Name })
 	return reply(w, list, nil)
 }
 
-// get returns the state of a cluster.
-//
-//	@Summary		Get the state of a cluster
-//	@Description	Without target, the state is that of the cluster's own tree, else of the first target that has the cluster, as in the list. With index, this is a long poll: lbd answers when the generation changes, or with the unchanged state after wait.
-//	@ID				getCluster
-//	@Tags			clusters
-//	@Produce		json
-//	@Param			name				path		string	true	"the cluster's name, percent-encoded"
-//	@Param			target				query		string	false	"the target whose tree is described: xds:///NAME, or NAME alone"	minlength(1)	maxlength(512)
-//	@Param			endpoints			query		bool	false	"false omits the endpoints"						default(true)
-//	@Param			index				query		int		false	"the generation that the caller has"					format(int64)
-//	@Param			wait				query		string	false	"maximum time to wait for a change, at most 5m; only with index"	default(30s)
-//	@Success		200					{object}	observe.ClusterState	"the state"
-//	@Failure		400,404,414,500,503	{object}	Problem
-//	@Router			/v1/clusters/{name} [get]
-func (c *clusters) get(w http.ResponseWriter, r *http.Request) error {
-	name, err := pathName(r, "name")
-	if err != nil {
-		return err
-	}
+// @Summary     Get the state of a cluster
+// @Description Without target, the state is that of the cluster's own tree, else of the first target that has the cluster, as in the list. With index, this is a long poll: lbd answers when the generation changes, or with the unchanged state after wait.
+// @Param       target    query string false "the target whose tree is described: xds:///NAME, or NAME alone" minlength(1) maxlength(512)
+// @Param       endpoints query bool   false "false omits the endpoints" default(true)
+// @Param       index     query int    false "the generation that the caller has" format(int64)
+// @Param       wait      query string false "maximum time to wait for a change, at most 5m; only with index" default(30s)
+// @Success     200 {object} observe.ClusterState "the state"
+// @Failure     503 {object} Problem
+// @Router      /v1/clusters/{name} [get]
+func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 	var (
 		target         string
 		index          int64
 		indexed, waits bool
 	)
 	endpoints, wait := true, DefaultPoll
-	err = readParameters(r.URL.RawQuery,
+	name, err := readNamed(r, "name",
 		parameter{name: "target", set: func(v value) string { return v.name(&target) }},
 		parameter{name: "endpoints", set: func(v value) string { return v.boolean(&endpoints) }},
 		parameter{name: "index", set: func(v value) string {
@@ -89,20 +71,18 @@ func (c *clusters) get(w http.ResponseWriter, r *http.Request) error {
 			return v.duration(&wait, 0, MaxPoll)
 		}},
 	)
-	if err == nil {
-		err = mayUseTarget(w, target)
+	if err = cmp.Or(err, mayUseTarget(w, target)); err != nil {
+		return err
 	}
 	switch {
-	case err != nil:
-		return err
 	case waits && !indexed:
 		return refusal(fault.InvalidArgument, "wait is only valid with index")
 	case indexed:
 		liftWriteDeadline(w)
-		if err := c.service.AwaitCluster(r.Context(), name, target, index, wait); err != nil {
+		if err := h.service.AwaitCluster(r.Context(), name, target, index, wait); err != nil {
 			return err
 		}
 	}
-	state, err := c.service.Cluster(r.Context(), name, target, endpoints)
+	state, err := h.service.Cluster(r.Context(), name, target, endpoints)
 	return reply(w, state, err)
 }

@@ -69,33 +69,22 @@ func packedAsset(from fs.FS, name, contentType string) *asset {
 	return a
 }
 
-// getHome returns the dashboard.
-//
-//	@Summary		The dashboard
-//	@Description	A page that uses this API and loads nothing from other hosts. If lbd was built without the dashboard, a page that says so, with links.
-//	@ID				getHome
-//	@Tags			daemon
-//	@Produce		html
-//	@Param			If-None-Match	header		string	false	"ETags that the caller has"
-//	@Success		200				{string}	string	"a page"
-//	@Success		304				"unchanged: If-None-Match has the ETag"
-//	@Failure		400,414,500		{object}	Problem
-//	@Router			/ [get]
+// @Summary     The dashboard
+// @Description A page that uses this API and loads nothing from other hosts. If lbd was built without the dashboard, a page that says so, with links.
+// @Produce     html
+// @Param       If-None-Match header string false "ETags that the caller has"
+// @Success     200 {string} string "a page"
+// @Success     304 "unchanged: If-None-Match has the ETag"
+// @Router      / [get]
 func (d *dashboard) getHome(w http.ResponseWriter, r *http.Request) error { return d.page.write(w, r) }
 
-// getAsset returns a file of the dashboard.
-//
-//	@Summary		Get a file of the dashboard
-//	@Description	The name changes with the content, so the file can be cached forever.
-//	@ID				getAsset
-//	@Tags			daemon
-//	@Produce		text/javascript,text/css
-//	@Param			file			path		string	true	"the file name"
-//	@Param			If-None-Match	header		string	false	"ETags that the caller has"
-//	@Success		200				{string}	binary	"the file"
-//	@Success		304				"unchanged: If-None-Match has the ETag"
-//	@Failure		400,404,414,500	{object}	Problem
-//	@Router			/assets/{file} [get]
+// @Summary     Get a file of the dashboard
+// @Description The name changes with the content, so the file can be cached forever.
+// @Produce     text/javascript,text/css
+// @Param       If-None-Match header string false "ETags that the caller has"
+// @Success     200 {string} binary "the file"
+// @Success     304 "unchanged: If-None-Match has the ETag"
+// @Router      /assets/{file} [get]
 func (d *dashboard) getAsset(w http.ResponseWriter, r *http.Request) error {
 	file, ok := d.files[chi.URLParam(r, "file")]
 	if !ok {

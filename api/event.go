@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
@@ -22,24 +21,15 @@ type EventList struct {
 	Events []observe.Event `json:"events"`
 }
 
-// events serves /v1/events.
-type events struct{ service *service.Service }
-
-// list returns the last events.
-//
-//	@Summary		List events
-//	@Description	The last events since lbd started, newest first. Connection events have a buffer of their own, so that many of them do not evict other events.
-//	@ID				listEvents
-//	@Tags			daemon
-//	@Produce		json
-//	@Param			cluster		query		string		false	"only events of this cluster, and pushes of several clusters that change its resources"	minlength(1)	maxlength(512)
-//	@Param			target		query		string		false	"only events of the tree of this target"	minlength(1)	maxlength(512)
-//	@Param			type		query		[]string	false	"only events of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
-//	@Param			limit		query		int			false	"maximum number of events"				minimum(1)	maximum(5000)	default(100)
-//	@Success		200			{object}	EventList	"newest first"
-//	@Failure		400,414,500	{object}	Problem
-//	@Router			/v1/events [get]
-func (e *events) list(w http.ResponseWriter, r *http.Request) error {
+// @Summary     List events
+// @Description The last events since lbd started, newest first. Connection events have a buffer of their own, so that many of them do not evict other events.
+// @Param       cluster query string   false "only events of this cluster, and pushes of several clusters that change its resources" minlength(1) maxlength(512)
+// @Param       target  query string   false "only events of the tree of this target" minlength(1) maxlength(512)
+// @Param       type    query []string false "only events of these types; repeatable" collectionFormat(multi) Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
+// @Param       limit   query int      false "maximum number of events" minimum(1) maximum(5000) default(100)
+// @Success     200 {object} EventList "newest first"
+// @Router      /v1/events [get]
+func (h *handlers) listEvents(w http.ResponseWriter, r *http.Request) error {
 	f := observe.EventFilter{Limit: DefaultEvents}
 	err := readParameters(r.URL.RawQuery, append(eventParameters(&f),
 		parameter{name: "limit", set: func(v value) string { return v.integer(&f.Limit, 1, MaxEvents) }},
@@ -47,7 +37,7 @@ func (e *events) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, EventList{Events: orEmpty(e.service.Events(f))}, nil)
+	return reply(w, EventList{Events: orEmpty(h.service.Events(f))}, nil)
 }
 
 // eventParameters are the parameters of a filter of events.

@@ -10,39 +10,26 @@ import (
 	"github.com/lbd-dev/lbd/service/access"
 )
 
-// health serves probes in the format of Kubernetes components.
-type health struct{ service *service.Service }
-
-// live returns that the process serves requests.
-//
-//	@Summary	Check that the process is alive
-//	@ID			livez
-//	@Tags		daemon
-//	@Produce	plain
-//	@Param		verbose	query		bool	false	"list each check"
-//	@Success	200		{string}	string	"the check passed"
-//	@Failure	400,414	{object}	Problem
-//	@Router		/livez [get]
-func (h *health) live(w http.ResponseWriter, r *http.Request) error {
+// @Summary Check that the process is alive
+// @Produce plain
+// @Param   verbose query bool false "list each check"
+// @Success 200 {string} string "the check passed"
+// @Router  /livez [get]
+func (h *handlers) livez(w http.ResponseWriter, r *http.Request) error {
 	return writeChecks(w, r, "livez", []service.Check{{Name: "ping", OK: true}})
 }
 
-// ready returns whether callers should send picks to this daemon.
-//
-//	@Summary	Check that lbd is ready for picks
-//	@ID			readyz
-//	@Tags		daemon
-//	@Produce	plain
-//	@Param		verbose	query		bool	false	"list each check"
-//	@Success	200		{string}	string	"the check passed"
-//	@Failure	503		{string}	string	"the check failed, with the reason"
-//	@Failure	400,414	{object}	Problem
-//	@Router		/readyz [get]
-func (h *health) ready(w http.ResponseWriter, r *http.Request) error {
+// @Summary Check that lbd is ready for picks
+// @Produce plain
+// @Param   verbose query bool false "list each check"
+// @Success 200 {string} string "the check passed"
+// @Failure 503 {string} string "the check failed, with the reason"
+// @Router  /readyz [get]
+func (h *handlers) readyz(w http.ResponseWriter, r *http.Request) error {
 	return writeChecks(w, r, "readyz", h.service.Health())
 }
 
-// writeChecks writes "ok", or status 503 and the list of checks; verbose always lists the
+// writeChecks answers a probe in the format of Kubernetes components: "ok", or status 503 and the list of checks; verbose always lists the
 // checks, one per line: [+] passed, [!] warning, which does not fail the probe, [-] failed.
 func writeChecks(w http.ResponseWriter, r *http.Request, name string, checks []service.Check) error {
 	var verbose bool

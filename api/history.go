@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -8,38 +9,25 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
-// history returns the recent history of a cluster.
-//
-//	@Summary		Get a cluster's history
-//	@Description	Picks by result, drops, requests in flight and the priority in use, in steps of 1s for 10 minutes and of 10s for 6 hours; less if the memory for all clusters (--history-bytes) is not enough. The history begins with the first pick and stays after the cluster is removed. A restart of lbd clears it.
-//	@ID				getClusterHistory
-//	@Tags			clusters
-//	@Produce		json
-//	@Param			name				path		string	true	"the cluster's name, percent-encoded"
-//	@Param			target				query		string	false	"the target whose picks are counted: xds:///NAME, or NAME alone"	minlength(1)	maxlength(512)
-//	@Param			since				query		string	false	"omits the steps that ended before: a time, or an age such as 10m; default: the whole history"	minlength(1)	maxlength(64)
-//	@Param			step				query		string	false	"the step; default: the finest that goes back to since"	Enums(1s,10s)
-//	@Success		200					{object}	observe.ClusterHistory	"the history"
-//	@Failure		400,404,414,500		{object}	Problem
-//	@Router			/v1/clusters/{name}/history [get]
-func (c *clusters) history(w http.ResponseWriter, r *http.Request) error {
-	name, err := pathName(r, "name")
-	if err != nil {
-		return err
-	}
-	request := observe.HistoryRequest{Cluster: name}
-	err = readParameters(r.URL.RawQuery,
+// @Summary     Get a cluster's history
+// @Description Picks by result, drops, requests in flight and the priority in use, in steps of 1s for 10 minutes and of 10s for 6 hours; less if the memory for all clusters (--history-bytes) is not enough. The history begins with the first pick and stays after the cluster is removed. A restart of lbd clears it.
+// @Param       target query string false "the target whose picks are counted: xds:///NAME, or NAME alone" minlength(1) maxlength(512)
+// @Param       since  query string false "omits the steps that ended before: a time, or an age such as 10m; default: the whole history" minlength(1) maxlength(64)
+// @Param       step   query string false "the step; default: the finest that goes back to since" Enums(1s,10s)
+// @Success     200 {object} observe.ClusterHistory "the history"
+// @Router      /v1/clusters/{name}/history [get]
+func (h *handlers) getClusterHistory(w http.ResponseWriter, r *http.Request) error {
+	var request observe.HistoryRequest
+	name, err := readNamed(r, "name",
 		parameter{name: "target", set: func(v value) string { return v.name(&request.Target) }},
 		parameter{name: "since", set: func(v value) string { return v.past(&request.Since) }},
 		parameter{name: "step", set: func(v value) string { return v.step(&request.Step) }},
 	)
-	if err == nil {
-		err = mayUseTarget(w, request.Target)
-	}
-	if err != nil {
+	if err = cmp.Or(err, mayUseTarget(w, request.Target)); err != nil {
 		return err
 	}
-	found, err := c.service.History(request)
+	request.Cluster = name
+	found, err := h.service.History(request)
 	return reply(w, found, err)
 }
 

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 )
@@ -43,49 +42,26 @@ type Verdict struct {
 	Problem *Problem          `json:"problem,omitempty"`
 }
 
-// leases serves /v1/leases.
-type leases struct{ service *service.Service }
-
-// get returns the state of a lease.
-//
-//	@Summary	Get the state of a lease
-//	@ID			getLease
-//	@Tags		leases
-//	@Produce	json
-//	@Param		id				path		string	true	"the lease's ID"
-//	@Success	200				{object}	picks.LeaseState	"the state of the lease, which may have ended recently"
-//	@Failure	400,404,414,500	{object}	Problem
-//	@Router		/v1/leases/{id} [get]
-func (l *leases) get(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r.URL.RawQuery); err != nil {
-		return err
-	}
-	id, err := pathName(r, "id")
+// @Summary Get the state of a lease
+// @Success 200 {object} picks.LeaseState "the state of the lease, which may have ended recently"
+// @Router  /v1/leases/{id} [get]
+func (h *handlers) getLease(w http.ResponseWriter, r *http.Request) error {
+	id, err := readNamed(r, "id")
 	if err != nil {
 		return err
 	}
-	state, err := l.service.Lease(id)
+	state, err := h.service.Lease(id)
 	return reply(w, state, err)
 }
 
-// done ends a lease.
-//
-//	@Summary		End a lease
-//	@Description	Idempotent: a second call returns the same answer. Without a body the outcome is success.
-//	@ID				endLease
-//	@Tags			leases
-//	@Accept			json
-//	@Produce		json
-//	@Param			id							path		string	true	"the lease's ID"
-//	@Param			done						body		Done	false	"how the request ended"
-//	@Success		200							{object}	picks.LeaseState	"how the lease ended"
-//	@Failure		400,403,404,413,414,415,500	{object}	Problem
-//	@Router			/v1/leases/{id}/done [post]
-func (l *leases) done(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r.URL.RawQuery); err != nil {
-		return err
-	}
-	id, err := pathName(r, "id")
+// @Summary     End a lease
+// @Description Idempotent: a second call returns the same answer. Without a body the outcome is success.
+// @Accept      json
+// @Param       done body Done false "how the request ended"
+// @Success     200 {object} picks.LeaseState "how the lease ended"
+// @Router      /v1/leases/{id}/done [post]
+func (h *handlers) endLease(w http.ResponseWriter, r *http.Request) error {
+	id, err := readNamed(r, "id")
 	if err != nil {
 		return err
 	}
@@ -93,12 +69,12 @@ func (l *leases) done(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, MaxLeaseBytes, &d); err != nil {
 		return err
 	}
-	state, err := l.end(id, &d)
+	state, err := h.finishLease(id, &d)
 	return reply(w, state, err)
 }
 
-// end ends one lease.
-func (l *leases) end(id string, d *Done) (picks.LeaseState, error) {
+// finishLease ends one lease.
+func (h *handlers) finishLease(id string, d *Done) (picks.LeaseState, error) {
 	switch d.Outcome {
 	case "":
 		d.Outcome = picks.Success
@@ -107,52 +83,36 @@ func (l *leases) end(id string, d *Done) (picks.LeaseState, error) {
 		return picks.LeaseState{}, refusal(fault.InvalidArgument,
 			"outcome: %q is not success, error or cancelled", clip(string(d.Outcome)))
 	}
-	return l.service.EndLease(id, d.Outcome, d.Load)
+	return h.service.EndLease(id, d.Outcome, d.Load)
 }
 
-// renew extends a lease.
-//
-//	@Summary	Renew a lease
-//	@ID			renewLease
-//	@Tags		leases
-//	@Produce	json
-//	@Param		id							path		string	true	"the lease's ID"
-//	@Param		ttl							query		string	false	"time until the lease expires, at most 10m"	default(30s)
-//	@Success	200							{object}	picks.LeaseState	"the lease with its new expiry"
-//	@Failure	400,403,404,413,414,500		{object}	Problem
-//	@Router		/v1/leases/{id}/renew [post]
-func (l *leases) renew(w http.ResponseWriter, r *http.Request) error {
-	id, err := pathName(r, "id")
+// @Summary Renew a lease
+// @Param   ttl query string false "time until the lease expires, at most 10m" default(30s)
+// @Success 200 {object} picks.LeaseState "the lease with its new expiry"
+// @Failure 413 {object} Problem
+// @Router  /v1/leases/{id}/renew [post]
+func (h *handlers) renewLease(w http.ResponseWriter, r *http.Request) error {
+	ttl := picks.DefaultTTL
+	id, err := readNamed(r, "id", parameter{name: "ttl", set: func(v value) string {
+		return v.duration(&ttl, time.Millisecond, picks.MaxTTL)
+	}})
 	if err != nil {
 		return err
 	}
 	if err := noBody(w, r); err != nil {
 		return err
 	}
-	ttl := picks.DefaultTTL
-	err = readParameters(r.URL.RawQuery, parameter{name: "ttl", set: func(v value) string {
-		return v.duration(&ttl, time.Millisecond, picks.MaxTTL)
-	}})
-	if err != nil {
-		return err
-	}
-	state, err := l.service.RenewLease(id, ttl)
+	state, err := h.service.RenewLease(id, ttl)
 	return reply(w, state, err)
 }
 
-// doneMany ends many leases.
-//
-//	@Summary		End many leases
-//	@Description	Each lease is ended independently: the answer is 200 with a result for each, in the order of the request.
-//	@ID				endLeases
-//	@Tags			leases
-//	@Accept			json
-//	@Produce		json
-//	@Param			leases					body		LeasesDone	true	"the leases, at most 1000"
-//	@Success		200						{object}	Verdicts	"a result for each lease"
-//	@Failure		400,403,413,414,415,500	{object}	Problem
-//	@Router			/v1/leases/done [post]
-func (l *leases) doneMany(w http.ResponseWriter, r *http.Request) error {
+// @Summary     End many leases
+// @Description Each lease is ended independently: the answer is 200 with a result for each, in the order of the request.
+// @Accept      json
+// @Param       leases body LeasesDone true "the leases, at most 1000"
+// @Success     200 {object} Verdicts "a result for each lease"
+// @Router      /v1/leases/done [post]
+func (h *handlers) endLeases(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
@@ -170,7 +130,7 @@ func (l *leases) doneMany(w http.ResponseWriter, r *http.Request) error {
 	for i := range many.Leases {
 		v, done := &verdicts.Leases[i], &many.Leases[i]
 		v.ID = done.ID
-		state, err := l.end(done.ID, &done.Done)
+		state, err := h.finishLease(done.ID, &done.Done)
 		if err != nil {
 			p := problemOf(refusalOf(r.Context(), err))
 			v.Problem = &p

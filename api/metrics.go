@@ -106,29 +106,21 @@ func (l scrapeLog) Println(v ...any) {
 	l.Error("cannot gather metrics", slog.String("error", fmt.Sprint(v...)))
 }
 
-// get returns the metrics.
-//
-//	@Summary	Get metrics in Prometheus' text format
-//	@ID			getMetrics
-//	@Tags		daemon
-//	@Produce	plain
-//	@Success	200	{string}	string	"metrics"
-//	@Router		/metrics [get]
-func (e *exposition) get(w http.ResponseWriter, r *http.Request) error {
+// @Summary Get metrics in Prometheus' text format
+// @Produce plain
+// @Success 200 {string} string "metrics"
+// @Router  /metrics [get]
+func (e *exposition) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	e.all.ServeHTTP(w, r)
 	return nil
 }
 
-// getEndpoints returns the metrics of each endpoint.
-//
-//	@Summary		Get metrics of endpoints in Prometheus' text format
-//	@Description	Three series per endpoint, for at most 100,000 endpoints. lbd_endpoint_series_truncated is 1 if endpoints are missing.
-//	@ID				getEndpointMetrics
-//	@Tags			daemon
-//	@Produce		plain
-//	@Success		200	{string}	string	"metrics"
-//	@Router			/metrics/endpoints [get]
-func (e *exposition) getEndpoints(w http.ResponseWriter, r *http.Request) error {
+// @Summary     Get metrics of endpoints in Prometheus' text format
+// @Description Three series per endpoint, for at most 100,000 endpoints. lbd_endpoint_series_truncated is 1 if endpoints are missing.
+// @Produce     plain
+// @Success     200 {string} string "metrics"
+// @Router      /metrics/endpoints [get]
+func (e *exposition) getEndpointMetrics(w http.ResponseWriter, r *http.Request) error {
 	expose(e.endpoints.EndpointMetrics(r.Context()), e.logger).ServeHTTP(w, r)
 	return nil
 }

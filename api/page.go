@@ -46,33 +46,22 @@ func newPages() *pages {
 	}
 }
 
-// getDocs returns the viewer of the contract.
-//
-//	@Summary		Read and try this contract
-//	@Description	The page loads nothing from other hosts.
-//	@ID				getDocs
-//	@Tags			daemon
-//	@Produce		html
-//	@Param			If-None-Match	header		string	false	"ETags that the caller has"
-//	@Success		200				{string}	string	"a page"
-//	@Success		304				"unchanged: If-None-Match has the ETag"
-//	@Failure		400,414,500		{object}	Problem
-//	@Router			/docs [get]
+// @Summary     Read and try this contract
+// @Description The page loads nothing from other hosts.
+// @Produce     html
+// @Param       If-None-Match header string false "ETags that the caller has"
+// @Success     200 {string} string "a page"
+// @Success     304 "unchanged: If-None-Match has the ETag"
+// @Router      /docs [get]
 func (p *pages) getDocs(w http.ResponseWriter, r *http.Request) error { return p.docs.write(w, r) }
 
-// getFile returns a file of the viewer.
-//
-//	@Summary	Get a file of the viewer of this contract
-//	@ID			getDocsFile
-//	@Tags		daemon
-//	@Produce	text/javascript,text/css,png
-//	@Param		file			path		string	true	"the file name"
-//	@Param		If-None-Match	header		string	false	"ETags that the caller has"
-//	@Success	200				{string}	binary	"the file"
-//	@Success	304				"unchanged: If-None-Match has the ETag"
-//	@Failure	400,404,414,500	{object}	Problem
-//	@Router		/docs/{file} [get]
-func (p *pages) getFile(w http.ResponseWriter, r *http.Request) error {
+// @Summary Get a file of the viewer of this contract
+// @Produce text/javascript,text/css,png
+// @Param   If-None-Match header string false "ETags that the caller has"
+// @Success 200 {string} binary "the file"
+// @Success 304 "unchanged: If-None-Match has the ETag"
+// @Router  /docs/{file} [get]
+func (p *pages) getDocsFile(w http.ResponseWriter, r *http.Request) error {
 	file, ok := p.files[chi.URLParam(r, "file")]
 	if !ok {
 		return refusal(notFound, "%s not found; the viewer is at /docs", clip(r.URL.Path))

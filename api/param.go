@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -44,6 +45,15 @@ type value struct {
 // readParameters passes the parameters of a query to their set functions. It rejects
 // unknown and repeated parameters, and invalid values.
 func readParameters(raw string, known ...parameter) error { return readQuery(raw, known, nil) }
+
+// readNamed returns the name in a path parameter, and reads the query.
+func readNamed(r *http.Request, in string, known ...parameter) (string, error) {
+	name, err := pathName(r, in)
+	if err != nil {
+		return "", err
+	}
+	return name, readParameters(r.URL.RawQuery, known...)
+}
 
 // readQuery is readParameters with one set function for all parameters, which allocates
 // less. There may be at most 64 known parameters.

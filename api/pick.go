@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
@@ -55,9 +54,6 @@ type PickedEndpoint struct {
 	Explain []picks.Step `json:"explain,omitempty"`
 }
 
-// pickHandlers serves /pick.
-type pickHandlers struct{ service *service.Service }
-
 var pickParameters = []parameter{
 	{name: "cluster"},
 	{name: "n"},
@@ -85,77 +81,70 @@ var pickings = sync.Pool{New: func() any { return new(picking) }}
 // maxKeptBytes is the maximum size of a buffer that stays in the pool.
 const maxKeptBytes = 512 << 10
 
-// get returns one pick, or n.
-//
-//	@Summary		Pick an endpoint
-//	@Description	One load balancing decision, which does not count as a request in flight. With n (also n=1) the response has a list. Exactly one of cluster and target is required.
-//	@Tags			picks
-//	@Produce		json,plain
-//	@Param			cluster			query		string		false	"the cluster to pick from"													minlength(1)	maxlength(512)
-//	@Param			target			query		string		false	"the target whose routes choose the cluster: xds:///NAME, or NAME alone"		minlength(1)	maxlength(512)
-//	@Param			path			query		string		false	"path of the request, for the routes of target"									minlength(1)	maxlength(4096)	default(/)	example(/package.Service/Method)
-//	@Param			header.NAME		query		[]string	false	"header NAME of the request, for the routes of target; repeatable, at most 100"	collectionFormat(multi)
-//	@Param			n				query		int			false	"number of picks"														minimum(1)		maximum(1000)
-//	@Param			wait			query		string		false	"maximum time that the pick may queue, at most 60s; 0 does not queue"					example(250ms)
-//	@Param			wait_for_ready	query		bool		false	"queue in TRANSIENT_FAILURE as well"
-//	@Param			hash			query		string		false	"hash key of the request, for hash policies"									minlength(1)	maxlength(1024)
-//	@Param			exclude			query		[]string	false	"addresses of endpoints to avoid; repeatable, at most 100"						collectionFormat(multi)
-//	@Param			explain			query		bool		false	"return every step of the decision"
-//	@Success		200				{object}	PickOrPicks	"an endpoint, or a list with n; as text/plain, one address per line"
-//	@Header			200				{string}	Lbd-Stale	"true if the resources come from a management server that is unreachable"
-//	@Header			200				{integer}	Age			"with Lbd-Stale: seconds since the last change of the cluster"
-//	@Failure		400,404,414,429,500,503,504	{object}	Problem
-//	@Router			/v1/pick [get]
-//	@Router			/pick [get]
-func (p *pickHandlers) get(w http.ResponseWriter, r *http.Request) error {
+// @Summary     Pick an endpoint
+// @Description One load balancing decision, which does not count as a request in flight. With n (also n=1) the response has a list. Exactly one of cluster and target is required.
+// @Produce     json,plain
+// @Param       cluster        query string   false "the cluster to pick from" minlength(1) maxlength(512)
+// @Param       target         query string   false "the target whose routes choose the cluster: xds:///NAME, or NAME alone" minlength(1) maxlength(512)
+// @Param       path           query string   false "path of the request, for the routes of target" minlength(1) maxlength(4096) default(/) example(/package.Service/Method)
+// @Param       header.NAME    query []string false "header NAME of the request, for the routes of target; repeatable, at most 100" collectionFormat(multi)
+// @Param       n              query int      false "number of picks" minimum(1) maximum(1000)
+// @Param       wait           query string   false "maximum time that the pick may queue, at most 60s; 0 does not queue" example(250ms)
+// @Param       wait_for_ready query bool     false "queue in TRANSIENT_FAILURE as well"
+// @Param       hash           query string   false "hash key of the request, for hash policies" minlength(1) maxlength(1024)
+// @Param       exclude        query []string false "addresses of endpoints to avoid; repeatable, at most 100" collectionFormat(multi)
+// @Param       explain        query bool     false "return every step of the decision"
+// @Success     200             {object}  PickOrPicks "an endpoint, or a list with n; as text/plain, one address per line"
+// @Header      200             {string}  Lbd-Stale   "true if the resources come from a management server that is unreachable"
+// @Header      200             {integer} Age         "with Lbd-Stale: seconds since the last change of the cluster"
+// @Failure     404,429,503,504 {object}  Problem
+// @Router      /v1/pick [get]
+// @Router      /pick [get]
+func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 	s := pickings.Get().(*picking) //nolint:errcheck // the pool holds nothing else
 	defer s.release()
-	if err := p.read(w, s, r.URL.RawQuery, false); err != nil {
+	if err := h.readPick(w, s, r.URL.RawQuery, false); err != nil {
 		return err
 	}
 	if s.request.Wait > longWait {
 		liftWriteDeadline(w)
 	}
-	if err := p.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
+	if err := h.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}
 	s.write(w, http.StatusOK, acceptsText(r.Header))
 	return nil
 }
 
-// post returns picks with leases, always in JSON: a lease cannot be ended without its ID.
-//
-//	@Summary		Pick an endpoint and lease it
-//	@Description	The request counts as in flight until the lease is ended or expires. Exactly one of cluster and target is required.
-//	@Tags			picks
-//	@Produce		json
-//	@Param			cluster			query		string		false	"the cluster to pick from"													minlength(1)	maxlength(512)
-//	@Param			target			query		string		false	"the target whose routes choose the cluster: xds:///NAME, or NAME alone"		minlength(1)	maxlength(512)
-//	@Param			path			query		string		false	"path of the request, for the routes of target"									minlength(1)	maxlength(4096)	default(/)	example(/package.Service/Method)
-//	@Param			header.NAME		query		[]string	false	"header NAME of the request, for the routes of target; repeatable, at most 100"	collectionFormat(multi)
-//	@Param			ttl				query		string		false	"time until the lease expires, at most 10m"										default(30s)
-//	@Param			n				query		int			false	"number of picks"														minimum(1)		maximum(1000)
-//	@Param			wait			query		string		false	"maximum time that the pick may queue, at most 60s; 0 does not queue"					example(250ms)
-//	@Param			wait_for_ready	query		bool		false	"queue in TRANSIENT_FAILURE as well"
-//	@Param			hash			query		string		false	"hash key of the request, for hash policies"									minlength(1)	maxlength(1024)
-//	@Param			exclude			query		[]string	false	"addresses of endpoints to avoid; repeatable, at most 100"						collectionFormat(multi)
-//	@Param			explain			query		bool		false	"return every step of the decision"
-//	@Param			Idempotency-Key	header		string		false	"a request with the same key returns the same lease; printable ASCII"				minlength(1)	maxlength(255)
-//	@Success		201				{object}	PickOrPicks	"an endpoint with its lease, or a list with n"
-//	@Header			201				{string}	Location	"the lease, without n"
-//	@Header			201				{string}	Lbd-Stale	"true if the resources come from a management server that is unreachable"
-//	@Header			201				{integer}	Age			"with Lbd-Stale: seconds since the last change of the cluster"
-//	@Failure		400,403,404,413,414,429,500,503,504	{object}	Problem
-//	@Router			/v1/pick [post]
-//	@Router			/pick [post]
-func (p *pickHandlers) post(w http.ResponseWriter, r *http.Request) error {
+// @Summary     Pick an endpoint and lease it
+// @Description The request counts as in flight until the lease is ended or expires. Exactly one of cluster and target is required.
+// @Param       cluster         query  string   false "the cluster to pick from" minlength(1) maxlength(512)
+// @Param       target          query  string   false "the target whose routes choose the cluster: xds:///NAME, or NAME alone" minlength(1) maxlength(512)
+// @Param       path            query  string   false "path of the request, for the routes of target" minlength(1) maxlength(4096) default(/) example(/package.Service/Method)
+// @Param       header.NAME     query  []string false "header NAME of the request, for the routes of target; repeatable, at most 100" collectionFormat(multi)
+// @Param       ttl             query  string   false "time until the lease expires, at most 10m" default(30s)
+// @Param       n               query  int      false "number of picks" minimum(1) maximum(1000)
+// @Param       wait            query  string   false "maximum time that the pick may queue, at most 60s; 0 does not queue" example(250ms)
+// @Param       wait_for_ready  query  bool     false "queue in TRANSIENT_FAILURE as well"
+// @Param       hash            query  string   false "hash key of the request, for hash policies" minlength(1) maxlength(1024)
+// @Param       exclude         query  []string false "addresses of endpoints to avoid; repeatable, at most 100" collectionFormat(multi)
+// @Param       explain         query  bool     false "return every step of the decision"
+// @Param       Idempotency-Key header string   false "a request with the same key returns the same lease; printable ASCII" minlength(1) maxlength(255)
+// @Success     201                 {object}  PickOrPicks "an endpoint with its lease, or a list with n"
+// @Header      201                 {string}  Location    "the lease, without n"
+// @Header      201                 {string}  Lbd-Stale   "true if the resources come from a management server that is unreachable"
+// @Header      201                 {integer} Age         "with Lbd-Stale: seconds since the last change of the cluster"
+// @Failure     404,413,429,503,504 {object}  Problem
+// @Router      /v1/pick [post]
+// @Router      /pick [post]
+func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 	s := pickings.Get().(*picking) //nolint:errcheck // the pool holds nothing else
 	defer s.release()
 	if err := noBody(w, r); err != nil {
 		return err
 	}
 	s.request.TTL = picks.DefaultTTL
-	if err := p.read(w, s, r.URL.RawQuery, true); err != nil {
+	if err := h.readPick(w, s, r.URL.RawQuery, true); err != nil {
 		return err
 	}
 	key, err := idempotencyKey(r.Header)
@@ -166,7 +155,7 @@ func (p *pickHandlers) post(w http.ResponseWriter, r *http.Request) error {
 	if s.request.Wait > longWait {
 		liftWriteDeadline(w)
 	}
-	if err := p.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
+	if err := h.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}
 	if !s.many {
@@ -176,11 +165,11 @@ func (p *pickHandlers) post(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// read reads the query into s. ttl is only valid for leases.
-func (p *pickHandlers) read(w http.ResponseWriter, s *picking, query string, leased bool) error {
+// readPick reads the query into s. ttl is only valid for leases.
+func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, leased bool) error {
 	q := &s.request
 	q.N = 1
-	q.Wait = p.service.DefaultWait()
+	q.Wait = h.service.DefaultWait()
 	known := pickParameters
 	if !leased {
 		known = known[:len(known)-1]

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"embed"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -29,15 +28,7 @@ type ProblemType struct {
 	Fix string `json:"fix"`
 }
 
-//go:embed pages/problem.html
-var problemPage embed.FS
-
-// problemTypes serves /problems.
-type problemTypes struct{ page *template.Template }
-
-func newProblemTypes() *problemTypes {
-	return &problemTypes{template.Must(template.ParseFS(problemPage, "pages/problem.html"))}
-}
+var problemTemplate = template.Must(template.ParseFS(ownPages, "pages/problem.html"))
 
 // problemTypeOf describes a code of answers.
 func problemTypeOf(code fault.Code) ProblemType {
@@ -48,18 +39,12 @@ func problemTypeOf(code fault.Code) ProblemType {
 	}
 }
 
-// get describes an error code.
-//
-//	@Summary		Describe an error code
-//	@Description	The page that the type of a Problem refers to: what happened, and what to do. HTML for browsers, else JSON.
-//	@ID				getProblemType
-//	@Tags			daemon
-//	@Produce		json,html
-//	@Param			code			path		string		true	"the error code"
-//	@Success		200				{object}	ProblemType	"its description"
-//	@Failure		400,404,414,500	{object}	Problem
-//	@Router			/problems/{code} [get]
-func (p *problemTypes) get(w http.ResponseWriter, r *http.Request) error {
+// @Summary     Describe an error code
+// @Description The page that the type of a Problem refers to: what happened, and what to do. HTML for browsers, else JSON.
+// @Produce     json,html
+// @Success     200 {object} ProblemType "its description"
+// @Router      /problems/{code} [get]
+func getProblemType(w http.ResponseWriter, r *http.Request) error {
 	code := fault.Code(chi.URLParam(r, "code"))
 	if _, known := answers[code]; !known {
 		return refusal(notFound, "%s: unknown error code; see Problem in /openapi.yaml", clip(string(code)))
@@ -78,7 +63,7 @@ func (p *problemTypes) get(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	var b bytes.Buffer
-	if err := p.page.Execute(&b, t); err != nil {
+	if err := problemTemplate.Execute(&b, t); err != nil {
 		return fmt.Errorf("write the page of %s: %w", code, err)
 	}
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")

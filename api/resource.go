@@ -3,7 +3,6 @@ package api
 import (
 	"net/http"
 
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/sources"
@@ -25,132 +24,91 @@ type PushAnswer struct {
 	Notes []fault.Problem `json:"notes"`
 }
 
-// resources serves /v1/clusters/{name}/endpoints and config.
-type resources struct{ service *service.Service }
-
-// getEndpoints returns a pushed ClusterLoadAssignment.
-//
-//	@Summary	Get the pushed endpoints
-//	@ID			getEndpoints
-//	@Tags		resources
-//	@Produce	json,application/yaml,application/x-protobuf
-//	@Param		name			path		string	true	"the cluster's name, percent-encoded"
-//	@Param		If-None-Match	header		string	false	"ETags that the caller has"
-//	@Success	200				{object}	object	"envoy.config.endpoint.v3.ClusterLoadAssignment"
-//	@Header		200,304			{string}	ETag	"strong: a hash of the content, with a suffix for the representation"
-//	@Success	304				"unchanged: If-None-Match has the ETag"
-//	@Failure	400,404,414,500,503	{object}	Problem
-//	@Router		/v1/clusters/{name}/endpoints [get]
-func (e *resources) getEndpoints(w http.ResponseWriter, r *http.Request) error {
-	return e.get(w, r, sources.Endpoints)
+// @Summary Get the pushed endpoints
+// @Produce json,application/yaml,application/x-protobuf
+// @Param   If-None-Match header string false "ETags that the caller has"
+// @Success 200     {object} object "envoy.config.endpoint.v3.ClusterLoadAssignment"
+// @Header  200,304 {string} ETag   "strong: a hash of the content, with a suffix for the representation"
+// @Success 304     "unchanged: If-None-Match has the ETag"
+// @Failure 503     {object} Problem
+// @Router  /v1/clusters/{name}/endpoints [get]
+func (h *handlers) getEndpoints(w http.ResponseWriter, r *http.Request) error {
+	return h.getResource(w, r, sources.Endpoints)
 }
 
-// putEndpoints stores a ClusterLoadAssignment.
-//
-//	@Summary		Push the endpoints of a cluster
-//	@Description	A ClusterLoadAssignment, or a DiscoveryResponse with exactly one. Without Content-Type, a body that begins with a brace is JSON, any other is YAML. lbd answers when the push is on disk and picks use it.
-//	@ID				putEndpoints
-//	@Tags			resources
-//	@Accept			json,application/yaml,application/x-protobuf
-//	@Produce		json
-//	@Param			name			path		string					true	"the cluster's name, percent-encoded"
-//	@Param			resource		body		object	true	"envoy.config.endpoint.v3.ClusterLoadAssignment, at most 32 MiB"
-//	@Param			dry_run			query		bool					false	"return what would change, without changing it"
-//	@Param			allow_empty		query		bool					false	"allow a cluster without usable endpoints"
-//	@Param			strict			query		bool					false	"false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
-//	@Param			If-Match		header		string					false	"ETags, one of which must match; * requires that the resource exists"
-//	@Param			If-None-Match	header		string					false	"*: requires that the resource does not exist"
-//	@Success		200				{object}	PushAnswer				"replaced or unchanged; with dry_run, what would change"
-//	@Success		201				{object}	PushAnswer				"created"
-//	@Failure		400,403,404,409,412,413,414,415,422,428,500,503,507	{object}	Problem
-//	@Router			/v1/clusters/{name}/endpoints [put]
-func (e *resources) putEndpoints(w http.ResponseWriter, r *http.Request) error {
-	return e.put(w, r, sources.Endpoints)
+// @Summary     Push the endpoints of a cluster
+// @Description A ClusterLoadAssignment, or a DiscoveryResponse with exactly one. Without Content-Type, a body that begins with a brace is JSON, any other is YAML. lbd answers when the push is on disk and picks use it.
+// @Accept      json,application/yaml,application/x-protobuf
+// @Param       resource      body   object true  "envoy.config.endpoint.v3.ClusterLoadAssignment, at most 32 MiB"
+// @Param       dry_run       query  bool   false "return what would change, without changing it"
+// @Param       allow_empty   query  bool   false "allow a cluster without usable endpoints"
+// @Param       strict        query  bool   false "false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
+// @Param       If-Match      header string false "ETags, one of which must match; * requires that the resource exists"
+// @Param       If-None-Match header string false "*: requires that the resource does not exist"
+// @Success     200     {object} PushAnswer "replaced or unchanged; with dry_run, what would change"
+// @Success     201     {object} PushAnswer "created"
+// @Failure     409,422 {object} Problem
+// @Router      /v1/clusters/{name}/endpoints [put]
+func (h *handlers) putEndpoints(w http.ResponseWriter, r *http.Request) error {
+	return h.putResource(w, r, sources.Endpoints)
 }
 
-// deleteEndpoints deletes a pushed ClusterLoadAssignment.
-//
-//	@Summary	Delete the pushed endpoints
-//	@ID			deleteEndpoints
-//	@Tags		resources
-//	@Produce	json
-//	@Param		name			path		string	true	"the cluster's name, percent-encoded"
-//	@Param		dry_run			query		bool	false	"return what would change, without changing it"
-//	@Param		If-Match		header		string	false	"ETags, one of which must match; * requires that the resource exists"
-//	@Success	200				{object}	PushAnswer	"what changed"
-//	@Failure	400,403,404,412,414,428,500,503,507	{object}	Problem
-//	@Router		/v1/clusters/{name}/endpoints [delete]
-func (e *resources) deleteEndpoints(w http.ResponseWriter, r *http.Request) error {
-	return e.delete(w, r, sources.Endpoints)
+// @Summary Delete the pushed endpoints
+// @Param   dry_run  query  bool   false "return what would change, without changing it"
+// @Param   If-Match header string false "ETags, one of which must match; * requires that the resource exists"
+// @Success 200 {object} PushAnswer "what changed"
+// @Router  /v1/clusters/{name}/endpoints [delete]
+func (h *handlers) deleteEndpoints(w http.ResponseWriter, r *http.Request) error {
+	return h.deleteResource(w, r, sources.Endpoints)
 }
 
-// getConfig returns a pushed Cluster.
-//
-//	@Summary	Get the pushed config
-//	@ID			getConfig
-//	@Tags		resources
-//	@Produce	json,application/yaml,application/x-protobuf
-//	@Param		name			path		string	true	"the cluster's name, percent-encoded"
-//	@Param		If-None-Match	header		string	false	"ETags that the caller has"
-//	@Success	200				{object}	object	"envoy.config.cluster.v3.Cluster"
-//	@Header		200,304			{string}	ETag	"strong: a hash of the content, with a suffix for the representation"
-//	@Success	304				"unchanged: If-None-Match has the ETag"
-//	@Failure	400,404,414,500,503	{object}	Problem
-//	@Router		/v1/clusters/{name}/config [get]
-func (e *resources) getConfig(w http.ResponseWriter, r *http.Request) error {
-	return e.get(w, r, sources.Config)
+// @Summary Get the pushed config
+// @Produce json,application/yaml,application/x-protobuf
+// @Param   If-None-Match header string false "ETags that the caller has"
+// @Success 200     {object} object "envoy.config.cluster.v3.Cluster"
+// @Header  200,304 {string} ETag   "strong: a hash of the content, with a suffix for the representation"
+// @Success 304     "unchanged: If-None-Match has the ETag"
+// @Failure 503     {object} Problem
+// @Router  /v1/clusters/{name}/config [get]
+func (h *handlers) getConfig(w http.ResponseWriter, r *http.Request) error {
+	return h.getResource(w, r, sources.Config)
 }
 
-// putConfig stores a Cluster.
-//
-//	@Summary		Push the config of a cluster
-//	@Description	A Cluster, or a DiscoveryResponse with exactly one. Without Content-Type, a body that begins with a brace is JSON, any other is YAML. lbd answers when the push is on disk and picks use it.
-//	@ID				putConfig
-//	@Tags			resources
-//	@Accept			json,application/yaml,application/x-protobuf
-//	@Produce		json
-//	@Param			name			path		string		true	"the cluster's name, percent-encoded"
-//	@Param			resource		body		object		true	"envoy.config.cluster.v3.Cluster, at most 32 MiB"
-//	@Param			dry_run			query		bool		false	"return what would change, without changing it"
-//	@Param			allow_empty		query		bool		false	"allow a cluster without usable endpoints"
-//	@Param			strict			query		bool		false	"false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
-//	@Param			If-Match		header		string		false	"ETags, one of which must match; * requires that the resource exists"
-//	@Param			If-None-Match	header		string		false	"*: requires that the resource does not exist"
-//	@Success		200				{object}	PushAnswer	"replaced or unchanged; with dry_run, what would change"
-//	@Success		201				{object}	PushAnswer	"created"
-//	@Failure		400,403,404,409,412,413,414,415,422,428,500,503,507	{object}	Problem
-//	@Router			/v1/clusters/{name}/config [put]
-func (e *resources) putConfig(w http.ResponseWriter, r *http.Request) error {
-	return e.put(w, r, sources.Config)
+// @Summary     Push the config of a cluster
+// @Description A Cluster, or a DiscoveryResponse with exactly one. Without Content-Type, a body that begins with a brace is JSON, any other is YAML. lbd answers when the push is on disk and picks use it.
+// @Accept      json,application/yaml,application/x-protobuf
+// @Param       resource      body   object true  "envoy.config.cluster.v3.Cluster, at most 32 MiB"
+// @Param       dry_run       query  bool   false "return what would change, without changing it"
+// @Param       allow_empty   query  bool   false "allow a cluster without usable endpoints"
+// @Param       strict        query  bool   false "false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
+// @Param       If-Match      header string false "ETags, one of which must match; * requires that the resource exists"
+// @Param       If-None-Match header string false "*: requires that the resource does not exist"
+// @Success     200     {object} PushAnswer "replaced or unchanged; with dry_run, what would change"
+// @Success     201     {object} PushAnswer "created"
+// @Failure     409,422 {object} Problem
+// @Router      /v1/clusters/{name}/config [put]
+func (h *handlers) putConfig(w http.ResponseWriter, r *http.Request) error {
+	return h.putResource(w, r, sources.Config)
 }
 
-// deleteConfig deletes a pushed Cluster.
-//
-//	@Summary		Delete the pushed config
-//	@Description	Rejected with code blocked if the config secures the connections to endpoints that remain: they would become plain.
-//	@ID			deleteConfig
-//	@Tags		resources
-//	@Produce	json
-//	@Param		name			path		string	true	"the cluster's name, percent-encoded"
-//	@Param		dry_run			query		bool	false	"return what would change, without changing it"
-//	@Param		If-Match		header		string	false	"ETags, one of which must match; * requires that the resource exists"
-//	@Success	200				{object}	PushAnswer	"what changed"
-//	@Failure	400,403,404,409,412,414,428,500,503,507	{object}	Problem
-//	@Router		/v1/clusters/{name}/config [delete]
-func (e *resources) deleteConfig(w http.ResponseWriter, r *http.Request) error {
-	return e.delete(w, r, sources.Config)
+// @Summary     Delete the pushed config
+// @Description Rejected with code blocked if the config secures the connections to endpoints that remain: they would become plain.
+// @Param       dry_run  query  bool   false "return what would change, without changing it"
+// @Param       If-Match header string false "ETags, one of which must match; * requires that the resource exists"
+// @Success     200 {object} PushAnswer "what changed"
+// @Failure     409 {object} Problem
+// @Router      /v1/clusters/{name}/config [delete]
+func (h *handlers) deleteConfig(w http.ResponseWriter, r *http.Request) error {
+	return h.deleteResource(w, r, sources.Config)
 }
 
-func (e *resources) get(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
-	name, err := pathName(r, "name")
+func (h *handlers) getResource(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
+	name, err := readNamed(r, "name")
 	if err != nil {
 		return err
 	}
-	if err := noQuery(r.URL.RawQuery); err != nil {
-		return err
-	}
 	as := accepted(r.Header)
-	stored, err := e.service.Pushed(kind, name, as.format)
+	stored, err := h.service.Pushed(kind, name, as.format)
 	if err != nil {
 		return err
 	}
@@ -176,17 +134,13 @@ func writeStored(w http.ResponseWriter, r *http.Request, as *representation, sto
 	return nil
 }
 
-func (e *resources) put(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
+func (h *handlers) putResource(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
 	p, err := pushRequest(w, r, kind)
 	if err != nil {
 		return err
 	}
-	result, err := e.service.Push(r.Context(), p)
-	if err != nil {
-		return err
-	}
-	writeResult(w, result, result.New && !p.DryRun)
-	return nil
+	result, err := h.service.Push(r.Context(), p)
+	return writeResult(w, result, p.DryRun, err)
 }
 
 // pushRequest reads a push.
@@ -196,19 +150,30 @@ func pushRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*so
 	if p.Cluster, err = pathName(r, "name"); err != nil {
 		return nil, err
 	}
-	err = readParameters(r.URL.RawQuery,
-		parameter{name: "dry_run", set: func(v value) string { return v.boolean(&p.DryRun) }},
-		parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&p.AllowEmpty) }},
-		parameter{name: "strict", set: func(v value) string { return v.strict(&p.Lenient) }},
-	)
-	if err != nil {
-		return nil, err
-	}
-	if p.Precondition, err = preconditions(r.Header); err != nil {
+	if err = readChange(r, &p.DryRun, &p.Precondition, pushParameters(&p.AllowEmpty, &p.Lenient)...); err != nil {
 		return nil, err
 	}
 	p.Body, p.Format, err = readResources(w, r, MaxResourceBytes)
 	return p, err
+}
+
+// readChange reads the parameters and headers of a change: dry_run, the preconditions, and more
+// parameters.
+func readChange(r *http.Request, dryRun *bool, p *sources.Precondition, more ...parameter) (err error) {
+	known := append([]parameter{{name: "dry_run", set: func(v value) string { return v.boolean(dryRun) }}}, more...)
+	if err = readParameters(r.URL.RawQuery, known...); err != nil {
+		return err
+	}
+	*p, err = preconditions(r.Header)
+	return err
+}
+
+// pushParameters are the parameters of changes that have a body.
+func pushParameters(allowEmpty, lenient *bool) []parameter {
+	return []parameter{
+		{name: "allow_empty", set: func(v value) string { return v.boolean(allowEmpty) }},
+		{name: "strict", set: func(v value) string { return v.strict(lenient) }},
+	}
 }
 
 // readResources reads a body of resources and its format.
@@ -224,17 +189,13 @@ func readResources(w http.ResponseWriter, r *http.Request, most int64) ([]byte, 
 	return body, format, err
 }
 
-func (e *resources) delete(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
+func (h *handlers) deleteResource(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
 	d, err := deleteRequest(w, r, kind)
 	if err != nil {
 		return err
 	}
-	result, err := e.service.Delete(r.Context(), d)
-	if err != nil {
-		return err
-	}
-	writeResult(w, result, false)
-	return nil
+	result, err := h.service.Delete(r.Context(), d)
+	return writeResult(w, result, d.DryRun, err)
 }
 
 // deleteRequest reads a deletion.
@@ -244,17 +205,16 @@ func deleteRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*
 	if d.Cluster, err = pathName(r, "name"); err != nil {
 		return nil, err
 	}
-	err = readParameters(r.URL.RawQuery, parameter{name: "dry_run", set: func(v value) string { return v.boolean(&d.DryRun) }})
-	if err != nil {
-		return nil, err
-	}
-	d.Precondition, err = preconditions(r.Header)
-	return d, err
+	return d, readChange(r, &d.DryRun, &d.Precondition)
 }
 
-func writeResult(w http.ResponseWriter, result *sources.PushResult, created bool) {
+// writeResult writes the result of a change, or returns err.
+func writeResult(w http.ResponseWriter, result *sources.PushResult, dryRun bool, err error) error {
+	if err != nil {
+		return err
+	}
 	status := http.StatusOK
-	if created {
+	if result.New && !dryRun {
 		status = http.StatusCreated
 	}
 	w.(*recorder).changes = result.Changes //nolint:errcheck // handlers are called with no other
@@ -262,6 +222,7 @@ func writeResult(w http.ResponseWriter, result *sources.PushResult, created bool
 		Generation: result.Generation, ETag: result.Hash,
 		Changes: orEmpty(result.Changes), Warnings: orEmpty(result.Warnings), Notes: orEmpty(result.Notes),
 	})
+	return nil
 }
 
 // orEmpty returns a list that is not null in JSON.

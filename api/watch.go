@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"time"
 
@@ -60,56 +61,40 @@ type ClustersUpdate struct {
 // Nothing is {}.
 type Nothing struct{}
 
-// watch streams the state of a cluster.
-//
-//	@Summary		Watch a cluster
-//	@Description	Server-sent events. "state" has the response of GET /v1/clusters/NAME; it is sent first, and after changes, at most every 100 ms. Its id is the generation, a dot, and a suffix for the state within the generation. "counts", without id, has counters; it is sent first, and after changes, at most once a second. "gone" is sent last, when the cluster is removed. Last-Event-ID may be an id or a generation: that state is not sent again. "heartbeat" is sent when the stream opens, and after 15 s without another event.
-//	@ID				watchCluster
-//	@Tags			clusters
-//	@Produce		text/event-stream
-//	@Param			name					path		string	true	"the cluster's name, percent-encoded"
-//	@Param			target					query		string	false	"the target whose tree is watched: xds:///NAME, or NAME alone"	minlength(1)	maxlength(512)
-//	@Param			endpoints				query		bool	false	"false omits the endpoints"	default(true)
-//	@Param			last_event_id			query		string	false	"as Last-Event-ID, for callers that cannot send headers"	minlength(1)	maxlength(64)
-//	@Param			Last-Event-ID			header		string	false	"the id of the last received event"
-//	@Success		200						{object}	ClusterStream	"the data of each event, by event name"
-//	@Failure		400,404,414,429,500,503	{object}	Problem
-//	@Router			/v1/clusters/{name}/watch [get]
-func (c *clusters) watch(w http.ResponseWriter, r *http.Request) error {
-	name, err := pathName(r, "name")
-	if err != nil {
-		return err
-	}
+// @Summary     Watch a cluster
+// @Description Server-sent events. "state" has the response of GET /v1/clusters/NAME; it is sent first, and after changes, at most every 100 ms. Its id is the generation, a dot, and a suffix for the state within the generation. "counts", without id, has counters; it is sent first, and after changes, at most once a second. "gone" is sent last, when the cluster is removed. Last-Event-ID may be an id or a generation: that state is not sent again. "heartbeat" is sent when the stream opens, and after 15 s without another event.
+// @Produce     text/event-stream
+// @Param       target        query  string false "the target whose tree is watched: xds:///NAME, or NAME alone" minlength(1) maxlength(512)
+// @Param       endpoints     query  bool   false "false omits the endpoints" default(true)
+// @Param       last_event_id query  string false "as Last-Event-ID, for callers that cannot send headers" minlength(1) maxlength(64)
+// @Param       Last-Event-ID header string false "the id of the last received event"
+// @Success     200     {object} ClusterStream "the data of each event, by event name"
+// @Failure     429,503 {object} Problem
+// @Router      /v1/clusters/{name}/watch [get]
+func (h *handlers) watchCluster(w http.ResponseWriter, r *http.Request) error {
 	target, endpoints, last := "", true, r.Header.Get("Last-Event-ID")
-	err = readParameters(r.URL.RawQuery, lastEventID(&last),
+	name, err := readNamed(r, "name", lastEventID(&last),
 		parameter{name: "target", set: func(v value) string { return v.name(&target) }},
 		parameter{name: "endpoints", set: func(v value) string { return v.boolean(&endpoints) }},
 	)
-	if err == nil {
-		err = mayUseTarget(w, target)
-	}
-	if err != nil {
+	if err = cmp.Or(err, mayUseTarget(w, target)); err != nil {
 		return err
 	}
-	return stream(w, r, c.service, func() (*observe.Watch, error) {
-		return c.service.WatchCluster(name, target, endpoints, last)
+	return stream(w, r, h.service, func() (*observe.Watch, error) {
+		return h.service.WatchCluster(name, target, endpoints, last)
 	})
 }
 
-// watchAll streams all clusters.
-//
-//	@Summary		Watch all clusters
-//	@Description	Server-sent events. "resync" has a summary of all clusters; "update", at most once a second, has the clusters that changed and the names of removed clusters. Both have an id. After a Last-Event-ID that lbd still knows, there is no resync, only the changes since then. "heartbeat" is sent when the stream opens, and after 15 s without another event. The state of a cluster with the name "watch" is at /v1/clusters/%77atch.
-//	@ID				watchClusters
-//	@Tags			clusters
-//	@Produce		text/event-stream
-//	@Param			prefix				query		string	false	"only clusters whose name begins with this"	minlength(1)	maxlength(512)
-//	@Param			last_event_id		query		string	false	"as Last-Event-ID, for callers that cannot send headers"	minlength(1)	maxlength(64)
-//	@Param			Last-Event-ID		header		string	false	"the id of the last received event"
-//	@Success		200					{object}	ClustersStream	"the data of each event, by event name"
-//	@Failure		400,414,429,500,503	{object}	Problem
-//	@Router			/v1/clusters/watch [get]
-func (c *clusters) watchAll(w http.ResponseWriter, r *http.Request) error {
+// @Summary     Watch all clusters
+// @Description Server-sent events. "resync" has a summary of all clusters; "update", at most once a second, has the clusters that changed and the names of removed clusters. Both have an id. After a Last-Event-ID that lbd still knows, there is no resync, only the changes since then. "heartbeat" is sent when the stream opens, and after 15 s without another event. The state of a cluster with the name "watch" is at /v1/clusters/%77atch.
+// @Produce     text/event-stream
+// @Param       prefix        query  string false "only clusters whose name begins with this" minlength(1) maxlength(512)
+// @Param       last_event_id query  string false "as Last-Event-ID, for callers that cannot send headers" minlength(1) maxlength(64)
+// @Param       Last-Event-ID header string false "the id of the last received event"
+// @Success     200     {object} ClustersStream "the data of each event, by event name"
+// @Failure     429,503 {object} Problem
+// @Router      /v1/clusters/watch [get]
+func (h *handlers) watchClusters(w http.ResponseWriter, r *http.Request) error {
 	prefix, last := "", r.Header.Get("Last-Event-ID")
 	err := readParameters(r.URL.RawQuery, lastEventID(&last),
 		parameter{name: "prefix", set: func(v value) string { return v.name(&prefix) }},
@@ -117,26 +102,22 @@ func (c *clusters) watchAll(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return stream(w, r, c.service, func() (*observe.Watch, error) { return c.service.WatchClusters(prefix, last) })
+	return stream(w, r, h.service, func() (*observe.Watch, error) { return h.service.WatchClusters(prefix, last) })
 }
 
-// watch streams events.
-//
-//	@Summary		Watch events
-//	@Description	Server-sent events. "event" has one event and its id, oldest first: events after Last-Event-ID, or else the last past events (see last), then new ones. "resync" means that lbd no longer has the events after Last-Event-ID, or has restarted: GET /v1/events has those that lbd keeps. "heartbeat" is sent when the stream opens, and after 15 s without another event.
-//	@ID				watchEvents
-//	@Tags			daemon
-//	@Produce		text/event-stream
-//	@Param			cluster				query		string		false	"only events of this cluster, and pushes of several clusters that change its resources"	minlength(1)	maxlength(512)
-//	@Param			target				query		string		false	"only events of the tree of this target"	minlength(1)	maxlength(512)
-//	@Param			type				query		[]string	false	"only events of these types; repeatable"	collectionFormat(multi)	Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
-//	@Param			last				query		int			false	"number of past events to begin with"	minimum(0)	maximum(1000)	default(0)
-//	@Param			last_event_id		query		string		false	"as Last-Event-ID, for callers that cannot send headers; last is ignored then"	minlength(1)	maxlength(64)
-//	@Param			Last-Event-ID		header		string		false	"the id of the last received event"
-//	@Success		200					{object}	EventsStream	"the data of each event, by event name"
-//	@Failure		400,414,429,500,503	{object}	Problem
-//	@Router			/v1/events/watch [get]
-func (e *events) watch(w http.ResponseWriter, r *http.Request) error {
+// @Summary     Watch events
+// @Description Server-sent events. "event" has one event and its id, oldest first: events after Last-Event-ID, or else the last past events (see last), then new ones. "resync" means that lbd no longer has the events after Last-Event-ID, or has restarted: GET /v1/events has those that lbd keeps. "heartbeat" is sent when the stream opens, and after 15 s without another event.
+// @Produce     text/event-stream
+// @Param       cluster       query  string   false "only events of this cluster, and pushes of several clusters that change its resources" minlength(1) maxlength(512)
+// @Param       target        query  string   false "only events of the tree of this target" minlength(1) maxlength(512)
+// @Param       type          query  []string false "only events of these types; repeatable" collectionFormat(multi) Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended)
+// @Param       last          query  int      false "number of past events to begin with" minimum(0) maximum(1000) default(0)
+// @Param       last_event_id query  string   false "as Last-Event-ID, for callers that cannot send headers; last is ignored then" minlength(1) maxlength(64)
+// @Param       Last-Event-ID header string   false "the id of the last received event"
+// @Success     200     {object} EventsStream "the data of each event, by event name"
+// @Failure     429,503 {object} Problem
+// @Router      /v1/events/watch [get]
+func (h *handlers) watchEvents(w http.ResponseWriter, r *http.Request) error {
 	var f observe.EventFilter
 	last := r.Header.Get("Last-Event-ID")
 	err := readParameters(r.URL.RawQuery, append(eventParameters(&f), lastEventID(&last),
@@ -145,5 +126,5 @@ func (e *events) watch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return stream(w, r, e.service, func() (*observe.Watch, error) { return e.service.WatchEvents(f, last) })
+	return stream(w, r, h.service, func() (*observe.Watch, error) { return h.service.WatchEvents(f, last) })
 }

@@ -5,32 +5,22 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // DefaultXDS is the default limit of the targets, and of the resources, of GET /v1/xds.
 const DefaultXDS = 1000
 
-// xds serves /v1/xds.
-type xds struct{ service *service.Service }
-
-// get returns the state of the management servers and their resources.
-//
-//	@Summary		Get the state of the management servers
-//	@Description	Which servers are connected, which server each target uses, and the state of each resource that a target needs, with the reason if it was rejected (NACK), does not exist, or was not received. Each target and each on-demand cluster falls back to another server independently (gRFC A71).
-//	@ID				getXDS
-//	@Tags			targets
-//	@Produce		json
-//	@Param			type		query		string		false	"only resources of this type"			Enums(Listener,RouteConfiguration,Cluster,ClusterLoadAssignment)
-//	@Param			state		query		string		false	"only resources in this state"			Enums(requested,acked,nacked,nacked_but_cached,does_not_exist,does_not_exist_but_cached,received_error,received_error_but_cached,timeout)
-//	@Param			prefix		query		string		false	"only resources whose name begins with this"	minlength(1)	maxlength(512)
-//	@Param			target		query		string		false	"only this target and its resources: xds:///NAME, or cluster:NAME for an on-demand cluster"	minlength(1)	maxlength(520)
-//	@Param			limit		query		int			false	"maximum number of targets, and of resources"	minimum(1)		maximum(10000)	default(1000)
-//	@Success		200			{object}	sources.XDSState	"servers and resources"
-//	@Failure		400,414,500	{object}	Problem
-//	@Router			/v1/xds [get]
-func (x *xds) get(w http.ResponseWriter, r *http.Request) error {
+// @Summary     Get the state of the management servers
+// @Description Which servers are connected, which server each target uses, and the state of each resource that a target needs, with the reason if it was rejected (NACK), does not exist, or was not received. Each target and each on-demand cluster falls back to another server independently (gRFC A71).
+// @Param       type   query string false "only resources of this type" Enums(Listener,RouteConfiguration,Cluster,ClusterLoadAssignment)
+// @Param       state  query string false "only resources in this state" Enums(requested,acked,nacked,nacked_but_cached,does_not_exist,does_not_exist_but_cached,received_error,received_error_but_cached,timeout)
+// @Param       prefix query string false "only resources whose name begins with this" minlength(1) maxlength(512)
+// @Param       target query string false "only this target and its resources: xds:///NAME, or cluster:NAME for an on-demand cluster" minlength(1) maxlength(520)
+// @Param       limit  query int    false "maximum number of targets, and of resources" minimum(1) maximum(10000) default(1000)
+// @Success     200 {object} sources.XDSState "servers and resources"
+// @Router      /v1/xds [get]
+func (h *handlers) getXDS(w http.ResponseWriter, r *http.Request) error {
 	f := sources.XDSFilter{Limit: DefaultXDS}
 	err := readParameters(r.URL.RawQuery,
 		parameter{name: "type", set: func(v value) string { return v.oneOf(&f.Type, sources.XDSTypes) }},
@@ -42,7 +32,7 @@ func (x *xds) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, x.service.XDS(f), nil)
+	return reply(w, h.service.XDS(f), nil)
 }
 
 // oneOf stores one of the given words.

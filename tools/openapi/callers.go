@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -37,11 +36,6 @@ func addCallers(doc *openapi3.T) {
 
 func addRejections(item *openapi3.PathItem, statuses ...int) {
 	for _, op := range item.Operations() {
-		for _, status := range statuses {
-			content := openapi3.Content{jsonType: openapi3.NewMediaType().WithSchemaRef(openapi3.NewSchemaRef(refsPrefix+"Problem", nil))}
-			op.Responses.Set(strconv.Itoa(status), &openapi3.ResponseRef{
-				Value: openapi3.NewResponse().WithDescription(http.StatusText(status)).WithContent(content),
-			})
-		}
+		addProblems(op, statuses...)
 	}
 }

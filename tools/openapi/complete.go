@@ -47,6 +47,11 @@ func complete(doc *openapi3.T) error {
 	for name, ref := range doc.Components.Schemas {
 		completeSchema(name, ref.Value, doc.Components.Schemas)
 	}
+	for path, item := range doc.Paths.Map() {
+		for _, op := range item.Operations() {
+			derive(path, op)
+		}
+	}
 	addCallers(doc)
 	doc.Components.Responses = refusals(doc)
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 )
 
 func main() {
@@ -25,6 +26,9 @@ func main() {
 func run(dir, out string) error {
 	doc, err := read(dir)
 	if err != nil {
+		return err
+	}
+	if err := nameOperations(doc, filepath.Join(dir, sources[0])); err != nil {
 		return err
 	}
 	if err := complete(doc); err != nil {

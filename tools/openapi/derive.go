@@ -1,0 +1,114 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+)
+
+// derive adds what follows from the path and the parameters of an operation: its tag, its
+// path parameters, and the errors that all such operations have.
+func derive(path string, op *openapi3.Operation) {
+	op.Tags = []string{tagOf(path)}
+	for _, name := range pathParameter.FindAllStringSubmatch(path, -1) {
+		p := openapi3.NewPathParameter(name[1]).WithSchema(openapi3.NewStringSchema()).WithDescription(describePathParameter(path, name[1]))
+		op.Parameters = append(openapi3.Parameters{{Value: p}}, op.Parameters...)
+		addProblems(op, http.StatusNotFound)
+	}
+	addProblems(op, http.StatusRequestURITooLong, http.StatusInternalServerError)
+	if !strings.HasPrefix(path, "/metrics") && path != "/openapi.yaml" { // these ignore the query
+		addProblems(op, http.StatusBadRequest)
+	}
+	if op.RequestBody != nil {
+		addProblems(op, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
+	if op.Parameters.GetByInAndName("header", "If-Match") != nil {
+		addProblems(op, http.StatusPreconditionFailed, http.StatusPreconditionRequired,
+			http.StatusServiceUnavailable, http.StatusInsufficientStorage)
+	}
+}
+
+func tagOf(path string) string {
+	below := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
+	switch {
+	case strings.HasSuffix(path, "/pick"):
+		return "picks"
+	case below("/v1/leases"):
+		return "leases"
+	case below("/v1/snapshot"), below("/v1/files"), path == "/v1/clusters/{name}/endpoints", path == "/v1/clusters/{name}/config":
+		return "resources"
+	case below("/v1/clusters"):
+		return "clusters"
+	case below("/v1/targets"), below("/v1/xds"):
+		return "targets"
+	default:
+		return "daemon"
+	}
+}
+
+var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
+
+func describePathParameter(path, name string) string {
+	switch name {
+	case "id":
+		return "the lease's ID"
+	case "hash":
+		return "the hash of the change, from GET /v1/files"
+	case "code":
+		return "the error code"
+	case "file":
+		return "the file name"
+	}
+	if strings.HasPrefix(path, "/v1/targets") {
+		return "xds:///NAME, or NAME alone, percent-encoded"
+	}
+	return "the cluster's name, percent-encoded"
+}
+
+// addProblems adds errors that the comments of the operation do not describe.
+func addProblems(op *openapi3.Operation, statuses ...int) {
+	for _, status := range statuses {
+		if op.Responses.Status(status) != nil {
+			continue
+		}
+		content := openapi3.Content{jsonType: openapi3.NewMediaType().WithSchemaRef(openapi3.NewSchemaRef(refsPrefix+"Problem", nil))}
+		op.Responses.Set(strconv.Itoa(status), &openapi3.ResponseRef{
+			Value: openapi3.NewResponse().WithDescription(http.StatusText(status)).WithContent(content),
+		})
+	}
+}
+
+var routerComment = regexp.MustCompile(`@Router\s+(\S+) \[(\w+)\]`)
+
+// nameOperations gives each operation that has a handler of its own the name of the handler as ID.
+func nameOperations(doc *openapi3.T, dir string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			return fmt.Errorf("read the names of handlers: %w", err)
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			if routes := routerComment.FindAllStringSubmatch(f.Doc.Text(), -1); len(routes) == 1 {
+				path, method := routes[0][1], routes[0][2]
+				doc.Paths.Value(path).GetOperation(strings.ToUpper(method)).OperationID = f.Name.Name
+			}
+		}
+	}
+	return nil
+}
