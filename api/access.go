@@ -11,13 +11,6 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
-// The codes of requests whose caller may not make them.
-const (
-	unauthenticated    fault.Code = "unauthenticated"
-	permissionDenied   fault.Code = "permission_denied"
-	misdirectedRequest fault.Code = "misdirected_request"
-)
-
 // permission is what a route requires of its caller.
 type permission struct {
 	// set is false for the zero value, which no route has.
@@ -90,14 +83,14 @@ func (e *endpoint) authorize(w *recorder, r *http.Request, now time.Time) error 
 	case filtered:
 		return nil
 	default:
-		return refusal(permissionDenied, "%s may use only some clusters, and this request is about all of them", caller.Name)
+		return fault.Errorf(listen.PermissionDenied, "%s may use only some clusters, and this request is about all of them", caller.Name)
 	}
 }
 
 // loadsPage returns an error if no caller may load pages from a listener. A
 // browser loads them without credentials; what they show needs a role.
 func loadsPage(p listen.Policy, err error) error {
-	if _, ok := errors.AsType[*listen.HostError](err); ok {
+	if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == listen.MisdirectedRequest {
 		return err
 	}
 	return listen.Require(access.Anonymous(access.Dashboard), p, access.Dashboard)
@@ -118,7 +111,7 @@ func callerOf(w http.ResponseWriter) *access.Caller {
 // cluster. It does not depend on whether the cluster exists.
 func mayUseCluster(w http.ResponseWriter, name string) error {
 	if c := callerOf(w); !c.MaySee(name) {
-		return refusal(permissionDenied, "%s may not use %q", c.Name, clip(name))
+		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", c.Name, clip(name))
 	}
 	return nil
 }
@@ -127,28 +120,10 @@ func mayUseCluster(w http.ResponseWriter, name string) error {
 // name without xds:///. An empty name is no target.
 func mayUseTarget(w http.ResponseWriter, name string) error {
 	if c := callerOf(w); name != "" && !c.MaySee(ledger.TargetKey(name)) {
-		return refusal(permissionDenied, "%s may not use %q", c.Name, clip(name))
+		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", c.Name, clip(name))
 	}
 	return nil
 }
 
 // seesAll reports whether the caller of the request that w answers may see every cluster.
 func seesAll(w http.ResponseWriter) bool { return !callerOf(w).Restricted() }
-
-// accessProblem returns the error of a request whose caller may not make it, or
-// nil if err is another one.
-func accessProblem(err error) *fault.Error {
-	if e, ok := errors.AsType[*listen.HostError](err); ok {
-		return refusal(misdirectedRequest, "%v", e)
-	}
-	if e, ok := errors.AsType[*listen.CredentialsError](err); ok {
-		return refusal(unauthenticated, "%v", e)
-	}
-	if e, ok := errors.AsType[*listen.RoleError](err); ok {
-		if e.NeedsIdentity() {
-			return refusal(unauthenticated, "%v", e)
-		}
-		return refusal(permissionDenied, "%v", e)
-	}
-	return nil
-}

@@ -41,16 +41,16 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	case err == nil:
 		return b.Bytes(), nil
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, refusal(fault.InvalidArgument, "body: ends after %d of %d bytes", b.Len(), r.ContentLength)
+		return nil, fault.Errorf(fault.InvalidArgument, "body: ends after %d of %d bytes", b.Len(), r.ContentLength)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, refusal(fault.InvalidArgument, "body: not received in time")
+		return nil, fault.Errorf(fault.InvalidArgument, "body: not received in time")
 	default:
-		return nil, refusal(fault.InvalidArgument, "body: %v", err)
+		return nil, fault.Errorf(fault.InvalidArgument, "body: %v", err)
 	}
 }
 
 func tooLarge(most int64) error {
-	return refusal(fault.TooLarge, "body: larger than %d bytes", most)
+	return fault.Errorf(fault.TooLarge, "body: larger than %d bytes", most)
 }
 
 // noBody rejects a body where none is expected, because it would be ignored.
@@ -64,7 +64,7 @@ func noBody(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	return refusal(fault.InvalidArgument, "body: must be empty; send parameters in the query")
+	return fault.Errorf(fault.InvalidArgument, "body: must be empty; send parameters in the query")
 }
 
 // emptyBody accepts no body, or an empty JSON object, which some clients always send.
@@ -75,7 +75,7 @@ func emptyBody(w http.ResponseWriter, r *http.Request) error {
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil || len(members) > 0 || members == nil {
-		return refusal(fault.InvalidArgument, "body: must be empty or {}; send parameters in the query")
+		return fault.Errorf(fault.InvalidArgument, "body: must be empty or {}; send parameters in the query")
 	}
 	return nil
 }
@@ -93,10 +93,10 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return refusal(fault.InvalidArgument, "body: %s", jsonReason(err))
+		return fault.Errorf(fault.InvalidArgument, "body: %s", jsonReason(err))
 	}
 	if d.More() {
-		return refusal(fault.InvalidArgument, "body: unexpected data after the JSON value, at byte %d", d.InputOffset())
+		return fault.Errorf(fault.InvalidArgument, "body: unexpected data after the JSON value, at byte %d", d.InputOffset())
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case waits && !indexed:
-		return refusal(fault.InvalidArgument, "wait is only valid with index")
+		return fault.Errorf(fault.InvalidArgument, "wait is only valid with index")
 	case indexed:
 		liftWriteDeadline(w)
 		if err := h.service.AwaitCluster(r.Context(), name, target, index, wait); err != nil {

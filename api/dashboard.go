@@ -10,6 +10,8 @@ import (
 	"path"
 
 	"github.com/go-chi/chi/v5"
+
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // assetTypes are the media types of the files of the dashboard, by extension.
@@ -88,7 +90,7 @@ func (d *dashboard) getHome(w http.ResponseWriter, r *http.Request) error { retu
 func (d *dashboard) getAsset(w http.ResponseWriter, r *http.Request) error {
 	file, ok := d.files[chi.URLParam(r, "file")]
 	if !ok {
-		return refusal(notFound, "%s not found: it may be a file of another version of the dashboard; reload /", clip(r.URL.Path))
+		return fault.Errorf(notFound, "%s not found: it may be a file of another version of the dashboard; reload /", clip(r.URL.Path))
 	}
 	return file.write(w, r)
 }

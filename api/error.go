@@ -7,8 +7,10 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
 
+	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 )
@@ -42,17 +44,17 @@ var answers = map[fault.Code]answer{
 		means: "A parameter, a header or the body has an invalid value, or the path does not have the parameter.",
 		fix:   "detail names the parameter and its valid values. Do not retry the same request.",
 	},
-	unauthenticated: {
+	listen.Unauthenticated: {
 		status: http.StatusUnauthorized, title: "Unauthenticated",
 		means: "The request has no valid token or client certificate, and callers without identity do not have the role that it requires.",
 		fix:   "Send Authorization: Bearer TOKEN with a token of --tokens, or a client certificate. detail names the missing role, or what is wrong with the credentials.",
 	},
-	permissionDenied: {
+	listen.PermissionDenied: {
 		status: http.StatusForbidden, title: "Permission denied",
 		means: "The caller lacks a role, may not use the cluster, or is a web page of another origin.",
 		fix:   "detail names the missing role. Add it to the caller's entry in --tokens, or to the listener. A web page calls lbd through its own server.",
 	},
-	misdirectedRequest: {
+	listen.MisdirectedRequest: {
 		status: http.StatusMisdirectedRequest, title: "Misdirected request",
 		means: "The Host header is not an IP address, localhost or a name of --allow-host. This protects a listener without identity from web pages that use DNS rebinding.",
 		fix:   "Call lbd by IP address or as localhost, or add the name with --allow-host.",
@@ -229,7 +231,7 @@ func writeProblem(w http.ResponseWriter, p Problem) {
 		h.Set("Retry-After", strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
 	}
 	switch p.Code {
-	case unauthenticated:
+	case listen.Unauthenticated:
 		h.Set("WWW-Authenticate", `Bearer realm="lbd"`)
 	case fault.Dropped:
 		h.Set("Lbd-Drop", headerText(p.Category))
@@ -250,11 +252,6 @@ func headerText(s string) string {
 	}, s)
 }
 
-// refusal returns an error that the service does not have.
-func refusal(code fault.Code, format string, args ...any) *fault.Error {
-	return &fault.Error{Code: code, Detail: fmt.Sprintf(format, args...)}
-}
-
 // clip shortens text of a caller for use in a message.
 func clip(s string) string {
 	const most = 80
@@ -264,30 +261,18 @@ func clip(s string) string {
 	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
 }
 
+// grpcName returns the name of the gRPC status code in gRPC's specification.
 func grpcName(c fault.Code) string {
-	switch c {
-	case notFound:
-		return grpcNames[codes.NotFound]
-	case methodNotAllowed:
-		return grpcNames[codes.Unimplemented]
-	case unauthenticated:
-		return grpcNames[codes.Unauthenticated]
-	case permissionDenied, misdirectedRequest:
-		return grpcNames[codes.PermissionDenied]
-	case uriTooLong:
-		return grpcNames[codes.InvalidArgument]
-	default:
-		return grpcNames[c.GRPC()]
+	g, ok := grpcCodes[c]
+	if !ok {
+		g = c.GRPC()
 	}
+	return code.Code(g).String()
 }
 
-// grpcNames has the names of the codes in gRPC's specification.
-var grpcNames = [...]string{
-	codes.OK: "OK", codes.Canceled: "CANCELLED", codes.Unknown: "UNKNOWN",
-	codes.InvalidArgument: "INVALID_ARGUMENT", codes.DeadlineExceeded: "DEADLINE_EXCEEDED",
-	codes.NotFound: "NOT_FOUND", codes.AlreadyExists: "ALREADY_EXISTS",
-	codes.PermissionDenied: "PERMISSION_DENIED", codes.ResourceExhausted: "RESOURCE_EXHAUSTED",
-	codes.FailedPrecondition: "FAILED_PRECONDITION", codes.Aborted: "ABORTED",
-	codes.OutOfRange: "OUT_OF_RANGE", codes.Unimplemented: "UNIMPLEMENTED", codes.Internal: "INTERNAL",
-	codes.Unavailable: "UNAVAILABLE", codes.DataLoss: "DATA_LOSS", codes.Unauthenticated: "UNAUTHENTICATED",
+// grpcCodes has the gRPC status codes of errors that the service does not have.
+var grpcCodes = map[fault.Code]codes.Code{
+	notFound: codes.NotFound, methodNotAllowed: codes.Unimplemented, uriTooLong: codes.InvalidArgument,
+	listen.Unauthenticated: codes.Unauthenticated, listen.PermissionDenied: codes.PermissionDenied,
+	listen.MisdirectedRequest: codes.PermissionDenied,
 }

@@ -28,7 +28,7 @@ func preconditions(h http.Header) (sources.Precondition, error) {
 	}
 	if values, ok := h["If-None-Match"]; ok {
 		if len(values) != 1 || strings.TrimSpace(values[0]) != "*" {
-			return p, refusal(fault.InvalidArgument, "If-None-Match: only * is valid for a change")
+			return p, fault.Errorf(fault.InvalidArgument, "If-None-Match: only * is valid for a change")
 		}
 		p.IfNoneMatch = true
 	}
@@ -77,7 +77,7 @@ func (t tag) hash() string {
 // parseTags reads a list of entity tags, with or without quotes, or a single *.
 func parseTags(name string, values []string) ([]tag, error) {
 	wrong := func(why string) ([]tag, error) {
-		return nil, refusal(fault.InvalidArgument, "%s: %q %s", name, clip(strings.Join(values, ", ")), why)
+		return nil, fault.Errorf(fault.InvalidArgument, "%s: %q %s", name, clip(strings.Join(values, ", ")), why)
 	}
 	rest := strings.Join(values, ",")
 	var tags []tag

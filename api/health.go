@@ -29,8 +29,9 @@ func (h *handlers) readyz(w http.ResponseWriter, r *http.Request) error {
 	return writeChecks(w, r, "readyz", h.service.Health())
 }
 
-// writeChecks answers a probe in the format of Kubernetes components: "ok", or status 503 and the list of checks; verbose always lists the
-// checks, one per line: [+] passed, [!] warning, which does not fail the probe, [-] failed.
+// writeChecks answers a probe in the format of Kubernetes components: "ok", or status 503 and the
+// list of checks; verbose always lists the checks, one per line: [+] passed, [!] warning, which
+// does not fail the probe, [-] failed.
 func writeChecks(w http.ResponseWriter, r *http.Request, name string, checks []service.Check) error {
 	var verbose bool
 	err := readParameters(r.URL.RawQuery, parameter{name: "verbose", set: func(v value) string { return v.boolean(&verbose) }})

@@ -80,7 +80,7 @@ func (h *handlers) finishLease(id string, d *Done) (picks.LeaseState, error) {
 		d.Outcome = picks.Success
 	case picks.Success, picks.Failure, picks.Cancelled:
 	default:
-		return picks.LeaseState{}, refusal(fault.InvalidArgument,
+		return picks.LeaseState{}, fault.Errorf(fault.InvalidArgument,
 			"outcome: %q is not success, error or cancelled", clip(string(d.Outcome)))
 	}
 	return h.service.EndLease(id, d.Outcome, d.Load)
@@ -122,9 +122,9 @@ func (h *handlers) endLeases(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch {
 	case many.Leases == nil:
-		return refusal(fault.InvalidArgument, `body: leases is required: {"leases":[{"id":…,"outcome":…}…]}`)
+		return fault.Errorf(fault.InvalidArgument, `body: leases is required: {"leases":[{"id":…,"outcome":…}…]}`)
 	case len(many.Leases) > MaxDone:
-		return refusal(fault.InvalidArgument, "body: %d leases; at most %d are allowed", len(many.Leases), MaxDone)
+		return fault.Errorf(fault.InvalidArgument, "body: %d leases; at most %d are allowed", len(many.Leases), MaxDone)
 	}
 	verdicts := Verdicts{Leases: make([]Verdict, len(many.Leases))}
 	for i := range many.Leases {

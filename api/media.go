@@ -152,5 +152,5 @@ func wantJSON(h http.Header) error {
 }
 
 func unsupported(format, value string) error {
-	return refusal(fault.UnsupportedMedia, format, clip(value))
+	return fault.Errorf(fault.UnsupportedMedia, format, clip(value))
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/swaggest/swgui/v5/static"
+
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 //go:embed pages
@@ -64,7 +66,7 @@ func (p *pages) getDocs(w http.ResponseWriter, r *http.Request) error { return p
 func (p *pages) getDocsFile(w http.ResponseWriter, r *http.Request) error {
 	file, ok := p.files[chi.URLParam(r, "file")]
 	if !ok {
-		return refusal(notFound, "%s not found; the viewer is at /docs", clip(r.URL.Path))
+		return fault.Errorf(notFound, "%s not found; the viewer is at /docs", clip(r.URL.Path))
 	}
 	return file.write(w, r)
 }

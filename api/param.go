@@ -78,7 +78,7 @@ func readQuery(raw string, known []parameter, set func(name string, v value) (wa
 			return unknownParameter(known, name)
 		}
 		if seen&(1<<at) != 0 && !known[at].repeats {
-			return refusal(fault.InvalidArgument, "%s: given twice", name)
+			return fault.Errorf(fault.InvalidArgument, "%s: given twice", name)
 		}
 		seen |= 1 << at
 		v := value{text: text, bare: !assigned}
@@ -92,7 +92,7 @@ func readQuery(raw string, known []parameter, set func(name string, v value) (wa
 			wanted = known[at].set(v)
 		}
 		if wanted != "" {
-			return refusal(fault.InvalidArgument, "%s: %q is not %s", name, clip(text), wanted)
+			return fault.Errorf(fault.InvalidArgument, "%s: %q is not %s", name, clip(text), wanted)
 		}
 	}
 	return nil
@@ -109,7 +109,7 @@ func indexOf(known []parameter, name string) int {
 
 func unknownParameter(known []parameter, name string) error {
 	if len(known) == 0 {
-		return refusal(fault.InvalidArgument, "%q: unknown parameter; there are none", clip(name))
+		return fault.Errorf(fault.InvalidArgument, "%q: unknown parameter; there are none", clip(name))
 	}
 	names := make([]string, len(known))
 	for i, p := range known {
@@ -117,7 +117,7 @@ func unknownParameter(known []parameter, name string) error {
 			names[i] += "NAME"
 		}
 	}
-	return refusal(fault.InvalidArgument, "%q: unknown parameter; there are %s", clip(name), strings.Join(names, ", "))
+	return fault.Errorf(fault.InvalidArgument, "%q: unknown parameter; there are %s", clip(name), strings.Join(names, ", "))
 }
 
 // noQuery rejects all parameters.
@@ -129,7 +129,7 @@ func unescape(s string) (string, error) {
 	}
 	decoded, err := url.QueryUnescape(s)
 	if err != nil {
-		return "", refusal(fault.InvalidArgument, "query: %q is not valid percent-encoding", clip(s))
+		return "", fault.Errorf(fault.InvalidArgument, "query: %q is not valid percent-encoding", clip(s))
 	}
 	return decoded, nil
 }

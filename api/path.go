@@ -19,10 +19,10 @@ const MaxNameBytes = 512
 func pathName(r *http.Request, parameter string) (string, error) {
 	name, err := pathParam(r.URL.RawPath != "", chi.URLParam(r, parameter))
 	if err != nil {
-		return "", refusal(fault.InvalidArgument, "path: %s: %v", parameter, err)
+		return "", fault.Errorf(fault.InvalidArgument, "path: %s: %v", parameter, err)
 	}
 	if wrong := badName(name); wrong != "" {
-		return "", refusal(fault.InvalidArgument, "path: %s %s", parameter, wrong)
+		return "", fault.Errorf(fault.InvalidArgument, "path: %s %s", parameter, wrong)
 	}
 	return name, nil
 }

@@ -206,13 +206,13 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 	}
 	switch {
 	case q.Target == "" && q.Cluster == "":
-		return refusal(fault.InvalidArgument, "cluster or target is required")
+		return fault.Errorf(fault.InvalidArgument, "cluster or target is required")
 	case q.Target != "" && q.Cluster != "":
-		return refusal(fault.InvalidArgument, "set either cluster or target, not both")
+		return fault.Errorf(fault.InvalidArgument, "set either cluster or target, not both")
 	case q.Target == "" && q.Path != "":
-		return refusal(fault.InvalidArgument, "path is only valid with target")
+		return fault.Errorf(fault.InvalidArgument, "path is only valid with target")
 	case q.Target == "" && len(q.Headers) > 0:
-		return refusal(fault.InvalidArgument, "header.%s is only valid with target", clip(q.Headers[0].Name))
+		return fault.Errorf(fault.InvalidArgument, "header.%s is only valid with target", clip(q.Headers[0].Name))
 	case q.Target != "" && q.Path == "":
 		q.Path = "/"
 	}
@@ -234,7 +234,7 @@ func idempotencyKey(h http.Header) (string, error) {
 		good = good && key[i] >= ' ' && key[i] <= '~'
 	}
 	if !good {
-		return "", refusal(fault.InvalidArgument, "Idempotency-Key: must be one value of 1 to 255 printable ASCII characters")
+		return "", fault.Errorf(fault.InvalidArgument, "Idempotency-Key: must be one value of 1 to 255 printable ASCII characters")
 	}
 	return key, nil
 }

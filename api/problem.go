@@ -47,7 +47,7 @@ func problemTypeOf(code fault.Code) ProblemType {
 func getProblemType(w http.ResponseWriter, r *http.Request) error {
 	code := fault.Code(chi.URLParam(r, "code"))
 	if _, known := answers[code]; !known {
-		return refusal(notFound, "%s: unknown error code; see Problem in /openapi.yaml", clip(string(code)))
+		return fault.Errorf(notFound, "%s: unknown error code; see Problem in /openapi.yaml", clip(string(code)))
 	}
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err

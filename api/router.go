@@ -92,10 +92,10 @@ func (r *router) refuseUnmatched(w http.ResponseWriter, request *http.Request) e
 		}
 	}
 	if len(allowed) == 0 {
-		return refusal(notFound, "%s not found; see GET /openapi.yaml", clip(path))
+		return fault.Errorf(notFound, "%s not found; see GET /openapi.yaml", clip(path))
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	return refusal(methodNotAllowed, "%s supports %s, not %s", clip(path), strings.Join(allowed, ", "), clip(request.Method))
+	return fault.Errorf(methodNotAllowed, "%s supports %s, not %s", clip(path), strings.Join(allowed, ", "), clip(request.Method))
 }
 
 // endpoint wraps a handler: limits, metrics, errors and panics.
@@ -137,13 +137,13 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (e *endpoint) answer(w *recorder, r *http.Request, now time.Time) error {
 	if len(r.URL.Path)+len(r.URL.RawQuery) > MaxURLBytes {
-		return refusal(uriTooLong, "path and query are longer than %d bytes", MaxURLBytes)
+		return fault.Errorf(uriTooLong, "path and query are longer than %d bytes", MaxURLBytes)
 	}
 	if err := e.authorize(w, r, now); err != nil {
 		return err
 	}
 	if err := e.router.origins.Check(r); err != nil {
-		return refusal(permissionDenied, "requests of web pages of other origins are not allowed: %v", err)
+		return fault.Errorf(listen.PermissionDenied, "requests of web pages of other origins are not allowed: %v", err)
 	}
 	return e.handle(w, r)
 }
@@ -181,7 +181,7 @@ func (e *endpoint) panicked(w *recorder, r *http.Request, v any) {
 	if v != http.ErrAbortHandler { //nolint:errorlint // net/http panics with it bare
 		e.log(w, r, "handler panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 		if w.status == 0 {
-			writeProblem(w, problemOf(refusal(fault.Internal, "internal error; see the log of lbd")))
+			writeProblem(w, problemOf(fault.Errorf(fault.Internal, "internal error; see the log of lbd")))
 			return
 		}
 	}
@@ -199,9 +199,6 @@ func (e *endpoint) log(w *recorder, r *http.Request, message string, attrs ...sl
 // code, is CallerGone if the caller has disconnected, else Internal.
 func refusalOf(ctx context.Context, err error) *fault.Error {
 	if e, ok := errors.AsType[*fault.Error](err); ok && answers[e.Code].status != 0 {
-		return e
-	}
-	if e := accessProblem(err); e != nil {
 		return e
 	}
 	if ctx.Err() != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/fault"
 )
@@ -74,10 +75,10 @@ func TestFaultsAreLogged(t *testing.T) {
 		logged bool
 	}{
 		{errors.New("disk on fire"), 500, "internal error; see the log of lbd", true},
-		{refusal(fault.Internal, "disk on fire"), 500, "internal error; see the log of lbd", true},
-		{refusal(fault.StorageFailed, "disk on fire"), 507, "disk on fire", true},
-		{fmt.Errorf("wrapped: %w", refusal(fault.Blocked, "no endpoint")), 409, "no endpoint", false},
-		{refusal("a code that is not known", "disk on fire"), 500, "internal error; see the log of lbd", true},
+		{fault.Errorf(fault.Internal, "disk on fire"), 500, "internal error; see the log of lbd", true},
+		{fault.Errorf(fault.StorageFailed, "disk on fire"), 507, "disk on fire", true},
+		{fmt.Errorf("wrapped: %w", fault.Errorf(fault.Blocked, "no endpoint")), 409, "no endpoint", false},
+		{fault.Errorf("a code that is not known", "disk on fire"), 500, "internal error; see the log of lbd", true},
 	} {
 		w, log, _ := serve(func(http.ResponseWriter, *http.Request) error { return c.err })
 		var p Problem
@@ -98,7 +99,7 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 		fault.TooLarge, fault.UnsupportedMedia, fault.InvalidResource, fault.Blocked, fault.RateLimited,
 		fault.Dropped, fault.CircuitBroken, fault.NoReadyEndpoint, fault.AllExcluded, fault.PickTimeout,
 		fault.ShuttingDown, fault.CallerGone, fault.StorageFailed, fault.Internal,
-		notFound, methodNotAllowed, unauthenticated, permissionDenied, misdirectedRequest, uriTooLong,
+		notFound, methodNotAllowed, listen.Unauthenticated, listen.PermissionDenied, listen.MisdirectedRequest, uriTooLong,
 	} {
 		p := problemOf(&fault.Error{Code: code})
 		if p.Status == 0 || p.Title == "" || p.GRPCCode == "" {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // Callers finds out who makes a request. A nil *Callers knows no identities.
@@ -27,49 +28,12 @@ type Listener struct {
 	Policy
 }
 
-// HostError says that the Host header of a request is not allowed.
-type HostError struct{ Host string }
-
-func (e *HostError) Error() string {
-	return fmt.Sprintf("host %q is not allowed, which protects against DNS rebinding: call lbd by IP address or as localhost, or add --allow-host", clip(e.Host))
-}
-
-// CredentialsError says that a request has credentials of no caller.
-type CredentialsError struct{ Err error }
-
-func (e *CredentialsError) Error() string { return e.Err.Error() }
-
-func (e *CredentialsError) Unwrap() error { return e.Err }
-
-// RoleError says that a caller lacks a role.
-type RoleError struct {
-	// Missing is the role that the request requires.
-	Missing access.Roles
-	// Caller is who lacks it.
-	Caller *access.Caller
-	// Policy is that of the listener.
-	Policy Policy
-}
-
-// NeedsIdentity reports whether another caller could make the request on the same
-// listener.
-func (e *RoleError) NeedsIdentity() bool {
-	return e.Policy.Identities && e.Caller.Name == "" && e.Policy.Roles.Has(e.Missing)
-}
-
-func (e *RoleError) Error() string {
-	required := fmt.Sprintf("role %v is required", e.Missing)
-	switch {
-	case e.Policy.Limited.Has(e.Missing):
-		return required + ": other machines can connect to the listener, and TLS or identities are missing. " + remedies
-	case !e.Policy.Roles.Has(e.Missing):
-		return fmt.Sprintf("%s: the listener has the roles %v", required, e.Policy.Roles)
-	case e.Caller.Name == "":
-		return fmt.Sprintf("%s: callers without identity have the roles %v", required, e.Policy.Anonymous)
-	default:
-		return fmt.Sprintf("%s: %s has the roles %v", required, e.Caller.Name, e.Caller.Roles)
-	}
-}
+// The codes of the errors of this package.
+const (
+	Unauthenticated    fault.Code = "unauthenticated"
+	PermissionDenied   fault.Code = "permission_denied"
+	MisdirectedRequest fault.Code = "misdirected_request"
+)
 
 type (
 	listenerKey struct{}
@@ -105,8 +69,8 @@ type credentials struct{ uid, gid uint32 }
 // local is the policy of requests that come through no [Listener].
 var local = Policy{Roles: access.All, Anonymous: access.All, Local: true}
 
-// Identify returns who makes a request, and the policy of the listener. The
-// error is a *HostError or a *CredentialsError.
+// Identify returns who makes a request, and the policy of the listener. The code of an
+// error is MisdirectedRequest or Unauthenticated.
 //
 // A bearer token comes first, then a client certificate, then the peer of a unix
 // socket. Wrong credentials are an error, even where callers without identity
@@ -120,11 +84,12 @@ func (c *Callers) Identify(r *http.Request, now time.Time) (*access.Caller, Poli
 		policy = l.Policy
 	}
 	if policy.ChecksHost && !c.hosts().Allow(r.Host) {
-		return nil, policy, &HostError{Host: r.Host}
+		return nil, policy, fault.Errorf(MisdirectedRequest, "host %q is not allowed, which protects against DNS rebinding: "+
+			"call lbd by IP address or as localhost, or add --allow-host", clip(r.Host))
 	}
 	caller, err := c.identified(r, now)
 	if err != nil {
-		return nil, policy, &CredentialsError{Err: err}
+		return nil, policy, fault.Errorf(Unauthenticated, "%v", err)
 	}
 	if caller == nil {
 		caller = anonymous[policy.Anonymous]
@@ -132,12 +97,28 @@ func (c *Callers) Identify(r *http.Request, now time.Time) (*access.Caller, Poli
 	return caller, policy, nil
 }
 
-// Require returns a *RoleError if the caller may not do what role permits.
+// Require returns an error if the caller may not do what role permits. Its code is
+// Unauthenticated if another caller may on the same listener, else PermissionDenied.
 func Require(c *access.Caller, p Policy, role access.Roles) error {
 	if (c.Roles & p.Roles).Has(role) {
 		return nil
 	}
-	return &RoleError{Missing: role &^ (c.Roles & p.Roles), Caller: c, Policy: p}
+	missing := role &^ (c.Roles & p.Roles)
+	code := PermissionDenied
+	if p.Identities && c.Name == "" && p.Roles.Has(missing) {
+		code = Unauthenticated
+	}
+	required := fmt.Sprintf("role %v is required: ", missing)
+	switch {
+	case p.Limited.Has(missing):
+		return fault.Errorf(code, "%sother machines can connect to the listener, and TLS or identities are missing. %s", required, remedies)
+	case !p.Roles.Has(missing):
+		return fault.Errorf(code, "%sthe listener has the roles %v", required, p.Roles)
+	case c.Name == "":
+		return fault.Errorf(code, "%scallers without identity have the roles %v", required, p.Anonymous)
+	default:
+		return fault.Errorf(code, "%s%s has the roles %v", required, c.Name, c.Roles)
+	}
 }
 
 // anonymous has the callers without identity by their roles.

@@ -25,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -115,7 +116,7 @@ func serve(t *testing.T, c *Callers, spec string, config *tls.Config) string {
 				err = Require(caller, policy, access.Pick)
 			}
 			if err != nil {
-				fmt.Fprintf(w, "%T: %v", err, err)
+				fmt.Fprintf(w, "%s: %v", codeOf(err), err)
 				return
 			}
 			fmt.Fprintf(w, "%s %v %s", caller.Name, caller.Roles&policy.Roles, r.Proto)
@@ -191,13 +192,13 @@ func TestTokens(t *testing.T) {
 	}{
 		"valid":                 {authorization("Bearer " + token), "web pick+read HTTP/1.1"},
 		"scheme in lower case":  {authorization("bearer  " + token + " "), "web pick+read HTTP/1.1"},
-		"none":                  {nil, "*listen.RoleError: role pick is required: callers without identity have the roles metrics"},
-		"unknown":               {authorization("Bearer " + token + "x"), "*listen.CredentialsError: the token is unknown"},
+		"none":                  {nil, "unauthenticated: role pick is required: callers without identity have the roles metrics"},
+		"unknown":               {authorization("Bearer " + token + "x"), "unauthenticated: the token is unknown"},
 		"empty":                 {authorization("Bearer "), "the Authorization header must be: Bearer TOKEN"},
 		"other scheme":          {authorization("Basic " + token), "the Authorization header must be: Bearer TOKEN"},
 		"two headers":           {authorization("Bearer "+token, "Bearer "+token), "more than one Authorization header"},
 		"too long":              {authorization("Bearer " + strings.Repeat("x", 1<<16)), "the token is unknown"},
-		"host of somebody else": {func(r *http.Request) { r.Host = "attacker.example:80" }, `*listen.HostError: host "attacker.example:80" is not allowed`},
+		"host of somebody else": {func(r *http.Request) { r.Host = "attacker.example:80" }, `misdirected_request: host "attacker.example:80" is not allowed`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := call(t, "tcp", address, nil, test.edit); !strings.Contains(got, test.want) {
@@ -207,23 +208,29 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+func codeOf(err error) fault.Code {
+	e, _ := errors.AsType[*fault.Error](err)
+	return e.Code
+}
+
 func TestRoleErrors(t *testing.T) {
 	web, err := identities(t, "unix_peers: [{name: web, roles: [pick], uid: 1}]")().Peer(1, 1, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		spec          string
-		caller        *access.Caller
-		identities    bool
-		needsIdentity bool
-		want          string
+		spec       string
+		caller     *access.Caller
+		identities bool
+		code       fault.Code
+		want       string
 	}{
-		{"127.0.0.1:1", web, true, false, "role push is required: web has the roles pick"},
-		{"127.0.0.1:1,roles=pick+read", web, true, false, "role push is required: the listener has the roles pick+read"},
-		{"127.0.0.1:1", nil, true, true, "role push is required: callers without identity have the roles none"},
-		{"0.0.0.0:1", nil, false, false, "role push is required: other machines can connect to the listener, and TLS or identities are missing. Add the option tls and --tokens, or, in a trusted network, --insecure"},
-		{"0.0.0.0:1,tls", nil, false, false, "role push is required: other machines can connect to the listener"},
+		{"127.0.0.1:1", web, true, PermissionDenied, "role push is required: web has the roles pick"},
+		{"127.0.0.1:1,roles=pick+read", web, true, PermissionDenied, "role push is required: the listener has the roles pick+read"},
+		{"127.0.0.1:1", nil, true, Unauthenticated, "role push is required: callers without identity have the roles none"},
+		{"0.0.0.0:1", nil, false, PermissionDenied, "role push is required: other machines can connect to the listener, and TLS or identities are missing. Add the option tls and --tokens, or, in a trusted network, --insecure"},
+		{"0.0.0.0:1,tls", nil, false, PermissionDenied, "role push is required: other machines can connect to the listener"},
+		{"0.0.0.0:1,tls,anonymous=push", nil, true, Unauthenticated, "role push is required: other machines can connect to the listener"},
 	} {
 		specs, err := Parse([]string{c.spec})
 		if err != nil {
@@ -234,9 +241,9 @@ func TestRoleErrors(t *testing.T) {
 		if caller == nil {
 			caller = anonymous[p.Anonymous]
 		}
-		e, ok := errors.AsType[*RoleError](Require(caller, p, access.Push))
-		if !ok || !strings.HasPrefix(e.Error(), c.want) || e.NeedsIdentity() != c.needsIdentity {
-			t.Errorf("%s: %v; want %s", c.spec, e, c.want)
+		err = Require(caller, p, access.Push)
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) || codeOf(err) != c.code {
+			t.Errorf("%s: %s: %v; want %s: %s", c.spec, codeOf(err), err, c.code, c.want)
 		}
 		if err := Require(caller, p, access.Pick); (err == nil) != caller.Roles.Has(access.Pick) {
 			t.Errorf("%s: pick: %v", c.spec, err)
