@@ -65,13 +65,9 @@ func startWithCallers(t *testing.T, spec string) *callers {
 		fmt.Fprintf(&file, "- {name: %s, sha256: %q, roles: [%s]%s}\n", c, hash, roles, more)
 	}
 	known, err := access.Parse([]byte(file.String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	specs, err := listen.Parse([]string{spec})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	d := startFor(t, &listen.Callers{Identities: func() *access.Identities { return known }}, nil)
 	l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(true, false)}
 	return &callers{daemon: d, listener: l, tokens: tokens}
@@ -216,9 +212,7 @@ func TestHostIsChecked(t *testing.T) {
 	d := start(t, nil)
 	l := func(spec string) *listen.Listener {
 		specs, err := listen.Parse([]string{spec})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(false, false)}
 	}
 	for _, c := range []struct {

@@ -134,13 +134,9 @@ func TestRoutesAreTheContracts(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	doc, err := spec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var written []string
 	for path, item := range doc.Paths.Map() {
 		for method := range item.Operations() {

@@ -125,13 +125,9 @@ func talk(t *testing.T, d *daemon, text string) (net.Conn, *bufio.Reader) {
 	server := httptest.NewServer(d.handler)
 	t.Cleanup(server.Close)
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, conn.SetDeadline(time.Now().Add(patience)))
 	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)
 	}
@@ -141,9 +137,7 @@ func talk(t *testing.T, d *daemon, text string) (net.Conn, *bufio.Reader) {
 func status(t *testing.T, r *bufio.Reader) int {
 	t.Helper()
 	w, err := http.ReadResponse(r, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() { _ = w.Body.Close() }()
 	return w.StatusCode
 }
@@ -155,9 +149,7 @@ func TestBodyThatIsCutShortIsRefused(t *testing.T) {
 	if !ok {
 		t.Fatalf("%T cannot be closed by half", conn)
 	}
-	if err := half.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, half.CloseWrite())
 	if got := status(t, r); got != 400 {
 		t.Errorf("%d, want 400", got)
 	}
@@ -192,18 +184,12 @@ func TestHeadHasNoBody(t *testing.T) {
 	server := httptest.NewServer(d.handler)
 	defer server.Close()
 	get, err := http.Get(server.URL + "/pick?cluster=orders")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	body, err := io.ReadAll(get.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	_ = get.Body.Close()
 	head, err := http.Head(server.URL + "/pick?cluster=orders")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	_ = head.Body.Close()
 	if head.StatusCode != http.StatusOK || head.ContentLength != int64(len(body)) {
 		t.Errorf("HEAD: %d, Content-Length %d; GET's body has %d", head.StatusCode, head.ContentLength, len(body))
@@ -215,16 +201,12 @@ func TestUnixSocket(t *testing.T) {
 	d := start(t, nil)
 	path := filepath.Join(t.TempDir(), "s")
 	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	server := &http.Server{Handler: d.handler}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	conn, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: lbd\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}

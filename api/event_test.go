@@ -76,9 +76,7 @@ func TestEventsRefusals(t *testing.T) {
 // where they are answered.
 func TestContractListsEveryEventType(t *testing.T) {
 	doc, err := spec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	lists := map[string][]any{"an event": doc.Components.Schemas["EventType"].Value.Enum}
 	for _, path := range []string{"/v1/events", "/v1/events/watch"} {
 		for _, p := range doc.Paths.Value(path).Get.Parameters {

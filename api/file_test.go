@@ -24,9 +24,7 @@ func TestFiles(t *testing.T) {
 		"good.json": bundle("b", "a"),
 		"bad.json":  `{"clusterName":"c","endpoints":[{"priority":1}]}`,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600))
 	}
 	follow(t, d, dir)
 	const want = `{"files":[{"file":"bad.json","state":"bad","resources":[],"error":E,"errors":[{"resource":"ClusterLoadAssignment/c",` +
@@ -51,14 +49,10 @@ var sums = regexp.MustCompile(`"sha256":"[0-9a-f]{64}"`)
 func follow(t *testing.T, d *daemon, dir string) {
 	t.Helper()
 	st, err := store.Open("", store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	d.service.FollowFiles(files.OpenArchive("", dir, nil), st)
 	w, err := files.Open(dir, files.Options{OnScan: d.service.FilesScanned})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(w.Close(), st.Close()); err != nil {
 			t.Error(err)
@@ -72,9 +66,7 @@ func TestPermitAHeldChange(t *testing.T) {
 	write := func(body string) {
 		t.Helper()
 		beside := filepath.Join(dir, ".a.json")
-		if err := errors.Join(os.WriteFile(beside, []byte(body), 0o600), os.Rename(beside, filepath.Join(dir, "a.json"))); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, errors.Join(os.WriteFile(beside, []byte(body), 0o600), os.Rename(beside, filepath.Join(dir, "a.json"))))
 	}
 	write(bundle("a"))
 	follow(t, d, dir)

@@ -29,6 +29,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// noError ends a test on an error.
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // daemon is the API over a service that counts every endpoint as connected,
 // and whose store is in memory.
 type daemon struct {
@@ -74,9 +82,7 @@ func startFor(tb testing.TB, callers *listen.Callers, change func(*service.Optio
 	}
 	d.service = service.New(o)
 	st, err := store.Open("", store.Options{OnCommit: d.service.Commit})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 	d.store = st
 	tb.Cleanup(func() {
 		d.service.Close()
@@ -84,9 +90,7 @@ func startFor(tb testing.TB, callers *listen.Callers, change func(*service.Optio
 			tb.Error(err)
 		}
 	})
-	if err := d.service.Start(tb.Context(), st); err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, d.service.Start(tb.Context(), st))
 	d.handler = api.New(api.Options{
 		Service: d.service,
 		Callers: callers,

@@ -116,9 +116,7 @@ func TestPageFilesAreServedAsBrowsersWantThem(t *testing.T) {
 			t.Errorf("%s: packed: %v", file, packed.Header())
 		}
 		z, err := gzip.NewReader(packed.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if body, err := io.ReadAll(z); err != nil || !bytes.Equal(body, plain.Body.Bytes()) {
 			t.Errorf("%s: unpacked it is another, %v", file, err)
 		}

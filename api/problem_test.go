@@ -13,9 +13,7 @@ import (
 func TestProblemsAreDescribed(t *testing.T) {
 	d := start(t, nil)
 	doc, err := spec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	codes := doc.Components.Schemas["Problem"].Value.Properties["code"].Value.Enum
 	if len(codes) < 20 {
 		t.Fatalf("the contract has the codes %v", codes)

@@ -27,9 +27,7 @@ type operation struct {
 func operations(tb testing.TB) []operation {
 	tb.Helper()
 	doc, err := spec()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 	var all []operation
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {

@@ -93,9 +93,7 @@ func (s *streaming) must(kind string) sent {
 func answered(t testing.TB, conn *bufio.Reader) *streaming {
 	t.Helper()
 	response, err := http.ReadResponse(conn, nil) //nolint:bodyclose // it would read the stream to its end, which has none
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if response.StatusCode != http.StatusOK {
 		t.Fatal(response.Status)
 	}
@@ -176,9 +174,7 @@ func TestStreams(t *testing.T) {
 			t.Errorf("the last update is %v", e)
 		}
 		response, err := http.ReadResponse(conn, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if _ = response.Body.Close(); response.StatusCode != http.StatusNotFound {
 			t.Errorf("the next request of the connection: %s", response.Status)
 		}
@@ -307,9 +303,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	d := start(t, nil)
 	for range observe.MaxWatchers {
 		w, err := d.service.WatchEvents(observe.EventFilter{}, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer w.Close()
 	}
 	for _, path := range []string{"/v1/events/watch", "/v1/clusters/watch"} {
@@ -413,13 +407,9 @@ func TestStreamsOverSockets(t *testing.T) {
 		transport := &http.Transport{Protocols: protocols}
 		ask := func(method, path, body string) *http.Response {
 			r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			response, err := transport.RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			t.Cleanup(func() { _ = response.Body.Close() })
 			return response
 		}

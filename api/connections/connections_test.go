@@ -21,6 +21,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// noError ends a test on an error.
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // halfPipe is one side of a pipe, of which reading can be ended as of a TCP connection.
 type halfPipe struct {
 	net.Conn
@@ -433,22 +441,16 @@ func TestRetireAnswersWhatWasReceived(t *testing.T) {
 	for network, address := range map[string]string{"tcp": "127.0.0.1:0", "unix": t.TempDir() + "/s"} {
 		t.Run(network, func(t *testing.T) {
 			inner, err := new(net.ListenConfig).Listen(t.Context(), network, address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			defer inner.Close()
 			near, err := new(net.Dialer).DialContext(t.Context(), network, inner.Addr().String())
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			defer func() { _ = near.Close() }()
 			if _, err := io.WriteString(near, "request"); err != nil {
 				t.Fatal(err)
 			}
 			accepted, err := New(Options{Max: 1}).Listen(inner).Accept()
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			far, ok := accepted.(*conn)
 			if !ok {
 				t.Fatalf("accepted a %T", accepted)
@@ -466,9 +468,7 @@ func TestRetireAnswersWhatWasReceived(t *testing.T) {
 			if _, err := io.WriteString(far, "answer"); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(far.CloseWrite(), far.Close()); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, errors.Join(far.CloseWrite(), far.Close()))
 			if got, err := io.ReadAll(near); err != nil || string(got) != "answer" {
 				t.Errorf("answered %q, %v", got, err)
 			}
@@ -479,9 +479,7 @@ func TestRetireAnswersWhatWasReceived(t *testing.T) {
 // TestHTTP2: a connection of HTTP/2 is idle while it has no stream.
 func TestHTTP2(t *testing.T) {
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	l := New(Options{Max: 1, Full: func() {}, Lacking: func(error) bool { return false }})
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)

@@ -30,6 +30,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// noError ends a test on an error.
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // authority signs certificates of tests.
 type authority struct {
 	t    *testing.T
@@ -49,9 +57,7 @@ func newAuthority(t *testing.T) *authority {
 func (a *authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	noError(a.t, err)
 	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}
 	c.NotBefore = time.Now().Add(-time.Hour)
 	if c.NotAfter.IsZero() {
@@ -62,19 +68,13 @@ func (a *authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *
 		parent, signer = c, key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, key.Public(), signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	noError(a.t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	noError(a.t, err)
 	a.write(name+".pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644)
 	a.write(name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600)
 	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	noError(a.t, err)
 	return cert, key
 }
 
@@ -82,9 +82,7 @@ func (a *authority) path(name string) string { return filepath.Join(a.dir, name)
 
 func (a *authority) write(name string, data []byte, mode os.FileMode) {
 	a.t.Helper()
-	if err := errors.Join(os.WriteFile(a.path(name), data, mode), os.Chmod(a.path(name), mode)); err != nil {
-		a.t.Fatal(err)
-	}
+	noError(a.t, errors.Join(os.WriteFile(a.path(name), data, mode), os.Chmod(a.path(name), mode)))
 }
 
 // serve serves a listener, and answers callers with the role pick with their name
@@ -92,17 +90,13 @@ func (a *authority) write(name string, data []byte, mode os.FileMode) {
 func serve(t *testing.T, c *Callers, spec string, config *tls.Config) string {
 	t.Helper()
 	specs, err := Parse([]string{spec})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	network, address := "tcp", specs[0].Address
 	if specs[0].IsUnix() {
 		network, address = "unix", strings.TrimPrefix(address, UnixPrefix)
 	}
 	inner, err := new(net.ListenConfig).Listen(t.Context(), network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	served := inner
 	if config != nil {
 		served = tls.NewListener(inner, config)
@@ -150,9 +144,7 @@ func call(t *testing.T, network, address string, config *tls.Config, edit func(*
 		scheme = "https"
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, scheme+"://localhost/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if edit != nil {
 		edit(r)
 	}
@@ -162,9 +154,7 @@ func call(t *testing.T, network, address string, config *tls.Config, edit func(*
 	}
 	defer answer.Body.Close()
 	var b strings.Builder
-	if err := answer.Write(&b); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, answer.Write(&b))
 	_, body, _ := strings.Cut(b.String(), "\r\n\r\n")
 	return body
 }
@@ -172,9 +162,7 @@ func call(t *testing.T, network, address string, config *tls.Config, edit func(*
 func identities(t *testing.T, file string) func() *access.Identities {
 	t.Helper()
 	i, err := access.Parse([]byte(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return func() *access.Identities { return i }
 }
 
@@ -215,9 +203,7 @@ func codeOf(err error) fault.Code {
 
 func TestRoleErrors(t *testing.T) {
 	web, err := identities(t, "unix_peers: [{name: web, roles: [pick], uid: 1}]")().Peer(1, 1, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, c := range []struct {
 		spec       string
 		caller     *access.Caller
@@ -233,9 +219,7 @@ func TestRoleErrors(t *testing.T) {
 		{"0.0.0.0:1,tls,anonymous=push", nil, true, Unauthenticated, "role push is required: other machines can connect to the listener"},
 	} {
 		specs, err := Parse([]string{c.spec})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		p := specs[0].Policy(c.identities, false)
 		caller := c.caller
 		if caller == nil {
@@ -270,18 +254,14 @@ func TestClientCertificates(t *testing.T) {
 	a := newAuthority(t)
 	a.sign("server", &x509.Certificate{DNSNames: []string{"localhost"}})
 	uri, err := url.Parse("spiffe://prod/web")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	a.sign("web", &x509.Certificate{URIs: []*url.URL{uri}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	a.sign("nameless", &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	foreign := newAuthority(t)
 	foreign.sign("web", &x509.Certificate{URIs: []*url.URL{uri}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 
 	files, err := TLSFiles{Certificate: a.path("server.pem"), Key: a.path("server.key"), ClientCA: a.path("ca.pem")}.Open(slog.New(slog.DiscardHandler), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer files.Close()
 	token, sum := access.NewToken()
 	c := &Callers{Identities: identities(t, "certificates: [{name: web, roles: [pick], san: 'uri:spiffe://prod/*'}]\ntokens: [{name: ci, roles: [push, pick], sha256: "+sum+"}]")}
@@ -292,9 +272,7 @@ func TestClientCertificates(t *testing.T) {
 		config := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 		if name != "" {
 			pair, err := tls.LoadX509KeyPair(of.path(name+".pem"), of.path(name+".key"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
 		return config
@@ -328,9 +306,7 @@ func TestTLSFiles(t *testing.T) {
 	a.sign("expired", &x509.Certificate{NotAfter: time.Now().Add(-time.Minute)})
 	a.write("empty.pem", nil, 0o644)
 	key, err := os.ReadFile(a.path("server.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	a.write("public.key", key, 0o644)
 	for name, c := range map[string]struct {
 		files TLSFiles

@@ -96,9 +96,7 @@ func TestPolicy(t *testing.T) {
 		{spec: ":1,roles=push", insecure: true, roles: "push", anonymous: "push", host: true, limited: "none"},
 	} {
 		specs, err := Parse([]string{c.spec})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		p := specs[0].Policy(c.identities, c.insecure)
 		if p.Roles.String() != c.roles || p.Anonymous.String() != c.anonymous || p.ChecksHost != c.host || p.Limited.String() != c.limited {
 			t.Errorf("%s, identities %v, insecure %v: roles %v, anonymous %v, checks host %v, limited %v; want %s, %s, %v, %s", c.spec,
@@ -113,9 +111,7 @@ func TestPolicy(t *testing.T) {
 
 func TestHosts(t *testing.T) {
 	h, err := NewHosts([]string{"lbd.example.org", "*.svc.cluster.local", "LBD."})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for host, want := range map[string]bool{
 		"": true, "localhost": true, "localhost:8080": true, "LOCALHOST": true, "localhost.": true,
 		"127.0.0.1": true, "10.1.2.3:80": true, "[::1]:8080": true, "[::1]": true, "::1": true, "[fe80::1%eth0]:1": true,
