@@ -18,9 +18,7 @@ func ambientErrors(t *testing.T, url string) string {
 	var state struct {
 		AmbientErrors []observe.AmbientError `json:"ambient_errors"`
 	}
-	if err := json.Unmarshal([]byte(do(t, "GET", url, "").body), &state); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(do(t, "GET", url, "").body), &state))
 	var out []string
 	for _, e := range state.AmbientErrors {
 		if e.Error == "" || e.Since.IsZero() {
@@ -37,9 +35,7 @@ func ambientErrors(t *testing.T, url string) string {
 func TestAmbientErrorsAreShown(t *testing.T) {
 	t.Parallel()
 	endpoint, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer endpoint.Close()
 	world := []types.Resource{
 		listenerTo(t, "shop", "shop-routes"), edsCluster("cart"),
@@ -48,9 +44,7 @@ func TestAmbientErrorsAreShown(t *testing.T) {
 	}
 	plane, p := serveSnapshot(t, world...)
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, Connect: "tcp"})
-	if got := picked(t, url, "target=shop&path=/cart/"); got != endpoint.Addr().String() {
-		t.Fatalf("picked %s", got)
-	}
+	expectPick(t, url, "target=shop&path=/cart/", endpoint.Addr().String())
 	shown := func(path, want string) {
 		t.Helper()
 		eventually(t, path+" with "+want, func() bool { return ambientErrors(t, url+path) == want })
@@ -89,8 +83,6 @@ func TestAmbientErrorsAreShown(t *testing.T) {
 func generationOf(t *testing.T, url string) int64 {
 	t.Helper()
 	var state observe.ClusterSummary
-	if err := json.Unmarshal([]byte(do(t, "GET", url, "").body), &state); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(do(t, "GET", url, "").body), &state))
 	return state.Generation
 }

@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -42,9 +41,7 @@ func newToken(t *testing.T, args ...string) (token, entry string) {
 func request(t *testing.T, client *http.Client, method, url, token, host string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -55,18 +52,14 @@ func request(t *testing.T, client *http.Client, method, url, token, host string)
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return answer.StatusCode, string(body)
 }
 
 // writeSecret replaces a file that others may not read.
 func writeSecret(t *testing.T, path, content string) {
 	t.Helper()
-	if err := errors.Join(os.WriteFile(path+".next", []byte(content), 0o600), os.Rename(path+".next", path)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(os.WriteFile(path+".next", []byte(content), 0o600), os.Rename(path+".next", path)))
 }
 
 // Tokens that lbd made are those of their callers, until the file does not have
@@ -113,9 +106,7 @@ func TestTokensOfTheDaemon(t *testing.T) {
 		}
 	}
 	stream, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/v1/clusters/watch", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	stream.Header.Set("Authorization", "Bearer "+ci)
 	watch, err := client.Do(stream)
 	if err != nil || watch.StatusCode != http.StatusOK {
@@ -189,27 +180,19 @@ func TestRebinding(t *testing.T) {
 func certificate(t *testing.T, cert, key string) *x509.Certificate {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	writeSecret(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	writeSecret(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return parsed
 }
 
@@ -258,9 +241,7 @@ func TestSecurityFlags(t *testing.T) {
 	certificate(t, cert, key)
 	public := filepath.Join(dir, "public.yaml")
 	writeSecret(t, public, "tokens: []")
-	if err := os.Chmod(public, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Chmod(public, 0o644))
 	for _, c := range []struct{ args, want string }{
 		{"--tls-cert=" + cert, "--tls-cert and --tls-key: set both or neither"},
 		{"--tls-client-ca=" + cert, "--tls-client-ca requires --tls-cert"},
@@ -271,10 +252,7 @@ func TestSecurityFlags(t *testing.T) {
 		{"--tokens=" + public, "every user can read or write it (mode 0644): run chmod o-rwx on it"},
 		{"--allow-host=*", `"*": must be a host name`},
 	} {
-		out, err := command(append([]string{"serve", "--data="}, strings.Fields(c.args)...)...).CombinedOutput()
-		if _, failed := errors.AsType[*exec.ExitError](err); !failed || !strings.Contains(string(out), c.want) {
-			t.Errorf("%s: %v: %s; want %s", c.args, err, out, c.want)
-		}
+		expectFailure(t, command(append([]string{"serve", "--data="}, strings.Fields(c.args)...)...), c.want)
 	}
 	for _, c := range []struct{ args, want string }{
 		{"--name=a --roles=root", `unknown role "root"`},
@@ -283,10 +261,7 @@ func TestSecurityFlags(t *testing.T) {
 		{"--name=a,b --roles=none", "roles: required"},
 		{"", "missing flags: --name=NAME"},
 	} {
-		out, err := command(append([]string{"token", "new"}, strings.Fields(c.args)...)...).CombinedOutput()
-		if _, failed := errors.AsType[*exec.ExitError](err); !failed || !strings.Contains(string(out), c.want) {
-			t.Errorf("token new %s: %v: %s; want %s", c.args, err, out, c.want)
-		}
+		expectFailure(t, command(append([]string{"token", "new"}, strings.Fields(c.args)...)...), c.want)
 	}
 }
 
@@ -302,18 +277,12 @@ func TestAuditLog(t *testing.T) {
 	push := func(token, cluster, body string) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, p.url+"/v1/clusters/"+cluster+"/endpoints", strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Authorization", "Bearer "+token)
 		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := answer.Body.Close(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
+		noError(t, answer.Body.Close())
 	}
 	const one = `{"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{"socket_address":{"address":"127.0.0.1","port_value":1}}}}]}]}`
 	push(ci, "orders", one)
@@ -361,9 +330,7 @@ func TestAuditLog(t *testing.T) {
 	if r := got[2]; r.Caller != "" || r.Status != 401 || r.Code != "unauthenticated" {
 		t.Errorf("unauthenticated: %+v", r)
 	}
-	if err := errors.Join(os.Rename(file, rotated), p.cmd.Process.Signal(syscall.SIGHUP)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(os.Rename(file, rotated), p.cmd.Process.Signal(syscall.SIGHUP)))
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(file); err == nil {
 			break

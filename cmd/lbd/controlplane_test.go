@@ -107,9 +107,7 @@ func (p *controlPlane) refused(words string) bool {
 func (p *controlPlane) start() {
 	p.t.Helper()
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", p.address)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	noError(p.t, err)
 	p.address = l.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	server := grpc.NewServer()
@@ -186,12 +184,8 @@ func (s *snapshots) set(resources ...types.Resource) {
 	}
 	s.version++
 	next, err := cache.NewSnapshot(strconv.Itoa(s.version), byType)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := s.SetSnapshot(context.Background(), "all", next); err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
+	noError(s.t, s.SetSnapshot(context.Background(), "all", next))
 }
 
 // serveSnapshot starts a server with resources.
@@ -270,9 +264,7 @@ func listenerTo(t testing.TB, target, routes string) *listenerv3.Listener {
 func packed(t testing.TB, m proto.Message) *anypb.Any {
 	t.Helper()
 	a, err := anypb.New(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return a
 }
 
@@ -429,9 +421,8 @@ func untilMetric(t *testing.T, url, series, value string) {
 	eventually(t, series+" "+value, func() bool { return metric(t, url, series) == value })
 }
 
-// happened reports whether the JSON of an event of a type contains words.
-func happened(t *testing.T, url, of, words string) bool {
+// expectEvent checks that the JSON of an event of a type contains a text.
+func expectEvent(t *testing.T, url, eventType, text string) {
 	t.Helper()
-	a := do(t, "GET", url+"/v1/events?type="+of, "")
-	return a.status == http.StatusOK && strings.Contains(a.body, words)
+	expect(t, http.StatusOK, "GET", url+"/v1/events?type="+eventType, "", text)
 }

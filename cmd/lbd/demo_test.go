@@ -16,9 +16,7 @@ func TestDemoFailsOverAndBack(t *testing.T) {
 	t.Parallel()
 	url := "http://" + startServe(t, Config{PickWait: time.Second})[0]
 	control, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -52,7 +50,5 @@ func TestDemoFailsOverAndBack(t *testing.T) {
 			t.Errorf("metrics have no %s", want)
 		}
 	}
-	if a := do(t, "POST", "http://"+control.Addr().String()+"/stop?priority=7", ""); a.status != http.StatusBadRequest {
-		t.Errorf("a priority that is not there: %+v", a)
-	}
+	expect(t, http.StatusBadRequest, "POST", "http://"+control.Addr().String()+"/stop?priority=7", "")
 }

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -26,6 +25,14 @@ func staleness(t *testing.T, url, query string) string {
 	return a.header.Get("Lbd-Stale")
 }
 
+// expectStale makes a pick whose Lbd-Stale header must have a value; "" without.
+func expectStale(t *testing.T, url, query, want string) {
+	t.Helper()
+	if got := staleness(t, url, query); got != want {
+		t.Errorf("%s: stale is %q, want %q", query, got, want)
+	}
+}
+
 // TestServerRestart restarts the management server during picks, with and without
 // new resources.
 func TestServerRestart(t *testing.T) {
@@ -40,9 +47,7 @@ func TestServerRestart(t *testing.T) {
 		c.more()
 	}
 	for _, query := range []string{"cluster=orders", "target=shop"} {
-		if got := staleness(t, url, query); got != "" {
-			t.Errorf("%s: stale is %q at first", query, got)
-		}
+		expectStale(t, url, query, "")
 	}
 	for _, news := range []bool{false, true} {
 		p.kill()
@@ -50,16 +55,10 @@ func TestServerRestart(t *testing.T) {
 		untilMetric(t, url, `lbd_cluster_stale{cluster="cart"}`, "1")
 		untilMetric(t, url, `lbd_xds_connected{server="`+p.address+`"}`, "0")
 		for _, query := range []string{"cluster=orders", "target=shop"} {
-			if got := staleness(t, url, query); got != "true" {
-				t.Errorf("%s: stale is %q while the server is away", query, got)
-			}
+			expectStale(t, url, query, "true")
 		}
-		if a := do(t, "GET", url+"/v1/clusters/orders?endpoints=false", ""); !strings.Contains(a.body, `"stale":true`) {
-			t.Errorf("%+v", a)
-		}
-		if !happened(t, url, "xds_disconnected", p.address) {
-			t.Error("no event reports the disconnect")
-		}
+		expect(t, http.StatusOK, "GET", url+"/v1/clusters/orders?endpoints=false", "", `"stale":true`)
+		expectEvent(t, url, "xds_disconnected", p.address)
 		want := "10.0.0.1:80"
 		if news {
 			want = "10.0.0.2:80"
@@ -132,12 +131,8 @@ func TestFallback(t *testing.T) {
 	first.kill()
 	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "1")
 	// The second server is asked for a missing resource.
-	if got := picked(t, url, "cluster=cart"); got != "10.0.0.3:80" {
-		t.Fatalf("of the second: %s", got)
-	}
-	if got := picked(t, url, "cluster=orders"); got != "10.0.0.1:80" {
-		t.Errorf("orders moved to the second, since another cluster did: %s", got)
-	}
+	expectPick(t, url, "cluster=cart", "10.0.0.3:80")
+	expectPick(t, url, "cluster=orders", "10.0.0.1:80")
 	if got := metric(t, url, `lbd_cluster_stale{cluster="cart"}`); got != "0" {
 		t.Errorf("the second has cart: stale is %s", got)
 	}
@@ -145,9 +140,7 @@ func TestFallback(t *testing.T) {
 	if one, two := connected(first), connected(second); one != "0" || two != "1" {
 		t.Errorf("the second stands in for the first: connected are %q and %q", one, two)
 	}
-	if !happened(t, url, "xds_fell_back", second.address) {
-		t.Error("no event reports the fallback")
-	}
+	expectEvent(t, url, "xds_fell_back", second.address)
 	caller.more()
 	state := xdsState(t, url, "")
 	if state.TargetsTotal != 2 || state.Fallbacks != 1 || len(state.Targets) != 2 ||
@@ -162,9 +155,7 @@ func TestFallback(t *testing.T) {
 	if one, two := connected(first), connected(second); one != "1" || two != "" {
 		t.Errorf("the first is in use again: connected are %q and %q", one, two)
 	}
-	if !happened(t, url, "xds_returned", first.address) {
-		t.Error("no event reports the return")
-	}
+	expectEvent(t, url, "xds_returned", first.address)
 	untilMetric(t, url, `lbd_cluster_stale{cluster="orders"}`, "0")
 	for _, s := range xdsState(t, url, "").Servers {
 		if is := s.Server == first.address; s.Connected != is || s.Active != is {
@@ -186,9 +177,7 @@ func TestRestartWithoutServer(t *testing.T) {
 	flags := []string{"--data=" + data, "--connect=none", "--pick-wait=30s", "--bootstrap=" + bootstrapOf(t, p), "--target=shop"}
 	d := startProcess(t, flags...)
 	for query, want := range map[string]string{"cluster=orders": "10.0.0.1:80", "cluster=gone": "10.0.0.7:80", "target=shop": "10.0.0.1:80"} {
-		if got := picked(t, d.url, query); got != want {
-			t.Fatalf("%s: picked %s", query, got)
-		}
+		expectPick(t, d.url, query, want)
 	}
 	eventually(t, "what is kept", func() bool { return kept(t, data) == 6 })
 	p.kill()
@@ -196,16 +185,10 @@ func TestRestartWithoutServer(t *testing.T) {
 	d.kill(t)
 	d = startProcess(t, flags...)
 	for query, want := range map[string]string{"cluster=orders": "10.0.0.1:80", "cluster=gone": "10.0.0.7:80", "target=shop": "10.0.0.1:80"} {
-		if got := picked(t, d.url, query); got != want {
-			t.Errorf("%s: picked %s after a restart without the server", query, got)
-		}
-		if got := staleness(t, d.url, query); got != "true" {
-			t.Errorf("%s: stale is %q after a restart without the server", query, got)
-		}
+		expectPick(t, d.url, query, want)
+		expectStale(t, d.url, query, "true")
 	}
-	if a := do(t, "GET", d.url+"/v1/clusters/orders?endpoints=false", ""); !strings.Contains(a.body, `"source":"cache"`) || !strings.Contains(a.body, `"stale":true`) {
-		t.Errorf("%+v", a)
-	}
+	expect(t, http.StatusOK, "GET", d.url+"/v1/clusters/orders?endpoints=false", "", `"source":"cache"`, `"stale":true`)
 	untilMetric(t, d.url, `lbd_cluster_stale{cluster="orders"}`, "1")
 	callers := []*caller{call(t, d.url, "cluster=orders"), call(t, d.url, "target=shop")}
 	plane.set(
@@ -230,21 +213,15 @@ func kept(t *testing.T, data string) int {
 	t.Helper()
 	const file = "last-known-good/lbd.db"
 	body, err := os.ReadFile(filepath.Join(data, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o750); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o750))
 	writeFile(t, filepath.Join(dir, file), body)
 	c := lastgood.Open(dir, lastgood.Options{})
 	n := 0
 	for range c.All() {
 		n++
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.Close())
 	return n
 }

@@ -24,9 +24,7 @@ import (
 func xdsState(t *testing.T, url, query string) sources.XDSState {
 	t.Helper()
 	var state sources.XDSState
-	if err := json.Unmarshal([]byte(do(t, "GET", url+"/v1/xds?"+query, "").body), &state); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal([]byte(do(t, "GET", url+"/v1/xds?"+query, "").body), &state))
 	return state
 }
 
@@ -36,9 +34,7 @@ func TestSnapshotCache(t *testing.T) {
 	t.Parallel()
 	plane, p := serveSnapshot(t, edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
-	if got := picked(t, url, "cluster=orders"); got != "10.0.0.1:80" {
-		t.Fatalf("picked %s", got)
-	}
+	expectPick(t, url, "cluster=orders", "10.0.0.1:80")
 	caller := call(t, url, "cluster=orders")
 	plane.set(edsCluster("orders"), assignmentOf("orders", "10.0.0.2:80"))
 	eventually(t, "the change", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.2:80" })
@@ -55,9 +51,7 @@ func TestSnapshotCache(t *testing.T) {
 	if n := metric(t, url, `lbd_xds_updates_total{result="invalid",server="`+p.address+`",type="Cluster"}`); n == "" || n == "0" {
 		t.Errorf("%q refusals are counted", n)
 	}
-	if !happened(t, url, "xds_rejected", why) {
-		t.Error("no event reports the NACK")
-	}
+	expectEvent(t, url, "xds_rejected", why)
 	state := xdsState(t, url, "type=Cluster")
 	if len(state.Resources) != 1 || state.Total != 1 {
 		t.Fatalf("%+v", state)
@@ -98,21 +92,15 @@ func TestLinearCache(t *testing.T) {
 	}
 	p := newControlPlane(t, both)
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
-	if got := picked(t, url, "cluster=orders"); got != "10.0.0.1:80" {
-		t.Fatalf("picked %s", got)
-	}
+	expectPick(t, url, "cluster=orders", "10.0.0.1:80")
 	update := func(c *cache.LinearCache, name string, r types.Resource) {
-		if err := c.UpdateResource(name, r); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, c.UpdateResource(name, r))
 	}
 	update(assignments, "orders", assignmentOf("orders", "10.0.0.2:80"))
 	eventually(t, "the change", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.2:80" })
 	update(assignments, "orders", assignmentOf("", "10.0.0.3:80"))
 	eventually(t, "the NACK", func() bool { return p.refused("cluster_name") })
-	if got := picked(t, url, "cluster=orders"); got != "10.0.0.2:80" {
-		t.Errorf("the last good one does not serve: picked %s", got)
-	}
+	expectPick(t, url, "cluster=orders", "10.0.0.2:80")
 	// A pick waits for a late cluster.
 	late := make(chan string, 1)
 	go func() {
@@ -125,17 +113,11 @@ func TestLinearCache(t *testing.T) {
 	if got := <-late; got != "10.0.0.9:80<nil>" {
 		t.Errorf("picked %s", got)
 	}
-	if err := clusters.DeleteResource("late"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, clusters.DeleteResource("late"))
 	// A deleted cluster stays in use, which is reported (gRFC A88).
 	eventually(t, "its deletion", func() bool { return xdsState(t, url, "prefix=late&state=does_not_exist_but_cached").Total == 1 })
-	if got := picked(t, url, "cluster=late"); got != "10.0.0.9:80" {
-		t.Errorf("picked %s from a deleted cluster", got)
-	}
-	if !happened(t, url, "xds_resource_error", "Cluster/late does not exist") {
-		t.Error("no event reports the deletion")
-	}
+	expectPick(t, url, "cluster=late", "10.0.0.9:80")
+	expectEvent(t, url, "xds_resource_error", "Cluster/late does not exist")
 	untilMetric(t, url, `lbd_xds_resources{state="does_not_exist_but_cached",type="Cluster"}`, "1")
 	update(clusters, "late", edsCluster("late"))
 	eventually(t, "its return", func() bool { return xdsState(t, url, "prefix=late&type=Cluster&state=acked").Total == 1 })
@@ -152,13 +134,9 @@ func TestPushTakesPrecedence(t *testing.T) {
 	for i := range 3 {
 		pushed := fmt.Sprintf("10.0.1.%d:80", i)
 		pushEndpoints(t, url, "orders", pushed)
-		if got := picked(t, url, "cluster=orders"); got != pushed {
-			t.Errorf("pushed over the server: picked %s", got)
-		}
+		expectPick(t, url, "cluster=orders", pushed)
 		caller.more()
-		if a := do(t, "DELETE", url+"/v1/clusters/orders/endpoints", ""); a.status != http.StatusOK {
-			t.Fatalf("delete: %+v", a)
-		}
+		expect(t, http.StatusOK, "DELETE", url+"/v1/clusters/orders/endpoints", "")
 		eventually(t, "the server's", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.1:80" })
 		caller.more()
 	}
@@ -190,12 +168,8 @@ func TestTargetsOfServer(t *testing.T) {
 	config := Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, Data: data}
 	t.Run("hosted", func(t *testing.T) {
 		url := startFollowing(t, config)
-		if got := picked(t, url, "target=shop&path=/cart/add"); got != "10.0.0.4:80" {
-			t.Errorf("/cart/add leads to %s", got)
-		}
-		if got := picked(t, url, "target=xds:///shop&header.Tenant=beta"); got != "10.0.0.3:80" {
-			t.Errorf("the tenant's header leads to %s", got)
-		}
+		expectPick(t, url, "target=shop&path=/cart/add", "10.0.0.4:80")
+		expectPick(t, url, "target=xds:///shop&header.Tenant=beta", "10.0.0.3:80")
 		seen := make(map[string]bool)
 		eventually(t, "a pick of each weighted cluster", func() bool {
 			seen[picked(t, url, "target=shop")] = true
@@ -204,15 +178,9 @@ func TestTargetsOfServer(t *testing.T) {
 		if len(seen) != 2 {
 			t.Errorf("the weighted clusters are %v", seen)
 		}
-		if got := picked(t, url, "target=other"); got != "unknown_target" {
-			t.Errorf("not hosted: %s", got)
-		}
-		if a := do(t, "PUT", url+"/v1/targets/other", ""); a.status != http.StatusCreated {
-			t.Errorf("%+v", a)
-		}
-		if got := picked(t, url, "target=other&path=/cart/"); got != "10.0.0.4:80" {
-			t.Errorf("hosted by the API: %s", got)
-		}
+		expectPick(t, url, "target=other", "unknown_target")
+		expect(t, http.StatusCreated, "PUT", url+"/v1/targets/other", "")
+		expectPick(t, url, "target=other&path=/cart/", "10.0.0.4:80")
 		// A route changes, under picks.
 		caller := call(t, url, "target=shop&path=/cart/add")
 		caller.more()
@@ -224,29 +192,19 @@ func TestTargetsOfServer(t *testing.T) {
 		// The Listener is deleted, which changes nothing, and comes back.
 		plane.set(world[1:]...)
 		eventually(t, "its deletion", func() bool { return xdsState(t, url, "type=Listener&state=does_not_exist_but_cached").Total == 1 })
-		if got := picked(t, url, "target=shop"); got != "10.0.0.3:80" {
-			t.Errorf("picked %s from a target whose Listener is deleted", got)
-		}
+		expectPick(t, url, "target=shop", "10.0.0.3:80")
 		plane.set(world...)
 		eventually(t, "its return", func() bool { return xdsState(t, url, "type=Listener&state=does_not_exist_but_cached").Total == 0 })
 	})
 	t.Run("restarted", func(t *testing.T) {
 		url := startFollowing(t, config)
-		if got := picked(t, url, "target=other&path=/cart/"); got != "10.0.0.3:80" {
-			t.Errorf("hosted by the API before the restart: %s", got)
-		}
-		if a := do(t, "DELETE", url+"/v1/targets/other", ""); a.status != http.StatusOK {
-			t.Errorf("%+v", a)
-		}
-		if got := picked(t, url, "target=other"); got != "unknown_target" {
-			t.Errorf("dropped: %s", got)
-		}
+		expectPick(t, url, "target=other&path=/cart/", "10.0.0.3:80")
+		expect(t, http.StatusOK, "DELETE", url+"/v1/targets/other", "")
+		expectPick(t, url, "target=other", "unknown_target")
 		eventually(t, "the server is not asked for it any more", func() bool { return xdsState(t, url, "prefix=other").Total == 0 })
 		// Hosted again it is asked for again.
 		do(t, "PUT", url+"/v1/targets/other", "")
-		if got := picked(t, url, "target=other"); got != "10.0.0.3:80" {
-			t.Errorf("hosted again: %s", got)
-		}
+		expectPick(t, url, "target=other", "10.0.0.3:80")
 		// A Listener that is pushed hosts a target whose clusters are the server's.
 		a := do(t, "POST", url+"/v1/snapshot", `{"resources":[{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","name":"mine",
 			"api_listener":{"api_listener":{"@type":"type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -254,9 +212,7 @@ func TestTargetsOfServer(t *testing.T) {
 		if a.status != http.StatusOK {
 			t.Fatalf("%+v", a)
 		}
-		if got := picked(t, url, "target=mine"); got != "10.0.0.4:80" {
-			t.Errorf("a pushed Listener leads to %s", got)
-		}
+		expectPick(t, url, "target=mine", "10.0.0.4:80")
 	})
 }
 
@@ -276,12 +232,8 @@ func TestAuthorities(t *testing.T) {
 		Bootstrap: writeBootstrap(t, fmt.Sprintf(`{"node":{"id":"test"},"xds_servers":[%s],"authorities":{"far":{"xds_servers":[%s]}}}`, serversOf(first), serversOf(second))),
 		Target:    []string{"xds:///shop", "xds://far/shop"},
 	})
-	if got := picked(t, url, "target=shop"); got != "10.0.0.1:80" {
-		t.Errorf("near: %s", got)
-	}
-	if got := picked(t, url, "target=xds://far/shop"); got != "10.0.0.2:80" {
-		t.Errorf("far: %s", got)
-	}
+	expectPick(t, url, "target=shop", "10.0.0.1:80")
+	expectPick(t, url, "target=xds://far/shop", "10.0.0.2:80")
 	// Each is stale while its own server is away, and the other is not.
 	isStale := func(target string) bool {
 		return do(t, "GET", url+"/pick?target="+target, "").header.Get("Lbd-Stale") == "true"
@@ -294,12 +246,8 @@ func TestAuthorities(t *testing.T) {
 	second.start()
 	eventually(t, "the far one to be fresh", func() bool { return !isStale("xds://far/shop") })
 	// The error of an unknown authority has its name.
-	if a := do(t, "PUT", url+"/v1/targets/"+strings.ReplaceAll("xds://nowhere/shop", "/", "%2F"), ""); a.status != http.StatusCreated {
-		t.Fatalf("%+v", a)
-	}
-	if a := do(t, "GET", url+"/pick?target=xds://nowhere/shop", ""); a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "nowhere") {
-		t.Errorf("%+v", a)
-	}
+	expect(t, http.StatusCreated, "PUT", url+"/v1/targets/"+strings.ReplaceAll("xds://nowhere/shop", "/", "%2F"), "")
+	expect(t, http.StatusServiceUnavailable, "GET", url+"/pick?target=xds://nowhere/shop", "", "nowhere")
 }
 
 // TestClusterTypes takes aggregate and LOGICAL_DNS clusters of a management
@@ -326,9 +274,7 @@ func TestClusterTypes(t *testing.T) {
 	url := startFollowing(t, Config{Bootstrap: failingBootstrapOf(t, p), Connect: "tcp_hold"})
 	for _, cluster := range []string{"dns", "all"} {
 		// localhost may also have an IPv6 address, on which nothing listens.
-		if got := picked(t, url, "cluster="+cluster); got != address {
-			t.Errorf("%s: picked %s, and the upstream is at %s", cluster, got, address)
-		}
+		expectPick(t, url, "cluster="+cluster, address)
 	}
 	// A pick waits for the leaves of an aggregate.
 	done := make(chan answer, 1)
@@ -347,9 +293,7 @@ func TestClusterTypes(t *testing.T) {
 	eventually(t, "the missing part", func() bool {
 		return do(t, "GET", url+"/pick?cluster=broken", "").address() == "no_ready_endpoint"
 	})
-	if a := do(t, "GET", url+"/v1/clusters/broken", ""); a.status != http.StatusOK || !strings.Contains(a.body, "nowhere") {
-		t.Errorf("the state does not show what is missing: %+v", a)
-	}
+	expect(t, http.StatusOK, "GET", url+"/v1/clusters/broken", "", "nowhere")
 }
 
 // aggregateOf is a cluster made of others.

@@ -166,9 +166,7 @@ func TestInvalidResponses(t *testing.T) {
 	caller := call(t, url, "cluster=orders")
 	caller.more()
 	close(begin)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	noError(t, <-done)
 	eventually(t, "what is good again", func() bool { return picked(t, url, "cluster=orders") == "10.0.0.2:80" })
 	caller.more()
 }
@@ -182,9 +180,7 @@ func TestServerWithoutGRPC(t *testing.T) {
 	caller.more()
 	p.kill()
 	l, err := net.Listen("tcp", p.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var met atomic.Int64
 	ended := make(chan struct{})
 	go func() {
@@ -260,8 +256,6 @@ func TestManyUpdates(t *testing.T) {
 	if state := xdsState(t, url, "type=ClusterLoadAssignment"); state.Resources[0].Version != fmt.Sprint(versions) {
 		t.Errorf("%+v", state.Resources[0])
 	}
-	if a := do(t, "GET", url+"/pick?cluster=orders", ""); a.status != http.StatusOK {
-		t.Errorf("%+v", a)
-	}
+	expect(t, http.StatusOK, "GET", url+"/pick?cluster=orders", "")
 	caller.more()
 }

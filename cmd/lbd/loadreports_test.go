@@ -65,9 +65,7 @@ func TestLoadReportsAddUp(t *testing.T) {
 			if err := json.Unmarshal([]byte(a.body), &v); err != nil || v.Lease.ID == "" {
 				t.Fatalf("%+v, %v", a, err)
 			}
-			if a := do(t, "POST", url+"/v1/leases/"+v.Lease.ID+"/done", fmt.Sprintf(`{"outcome":%q}`, outcome)); a.status != http.StatusOK {
-				t.Fatalf("%+v", a)
-			}
+			expect(t, http.StatusOK, "POST", url+"/v1/leases/"+v.Lease.ID+"/done", fmt.Sprintf(`{"outcome":%q}`, outcome))
 			sum.issued++
 			if outcome == "success" {
 				sum.succeeded++
@@ -85,9 +83,7 @@ func TestLoadReportsAddUp(t *testing.T) {
 		leases("cluster=orders", "orders", "success", 20)
 		leases("cluster=orders", "orders", "error", 10)
 		leases("target=shop&path=/cart/", "cart", "cancelled", 5)
-		if got := picked(t, url, "cluster=quiet"); got != "10.0.0.3:80" {
-			t.Fatalf("picked %s", got)
-		}
+		expectPick(t, url, "cluster=quiet", "10.0.0.3:80")
 	}
 	reported := func() {
 		t.Helper()

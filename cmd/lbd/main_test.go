@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -39,6 +41,14 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	os.Exit(m.Run())
+}
+
+// noError ends a test on an error.
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // process is a running lbd process.
@@ -83,12 +93,8 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{cmd: cmd, exited: make(chan struct{})}
 	stderr, err := p.cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, p.cmd.Start())
 	serving := make(chan string, 1)
 	go func() {
 		lines := bufio.NewScanner(stderr)
@@ -130,9 +136,7 @@ func (p *process) output() string {
 // end sends a signal and returns how the process ended.
 func (p *process) end(t *testing.T, s syscall.Signal) error {
 	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, p.cmd.Process.Signal(s))
 	select {
 	case <-p.exited:
 	case <-time.After(patience):
@@ -167,10 +171,41 @@ type answer struct {
 func do(t *testing.T, method, url, body string) answer {
 	t.Helper()
 	a, err := try(t.Context(), http.DefaultClient, method, url, body)
-	if err != nil {
-		t.Fatal(err)
+	noError(t, err)
+	return a
+}
+
+// expect makes a request whose answer must have a status, and texts in its body.
+func expect(t *testing.T, status int, method, url, body string, texts ...string) answer {
+	t.Helper()
+	a := do(t, method, url, body)
+	lacks := func(text string) bool { return !strings.Contains(a.body, text) }
+	if a.status != status || slices.ContainsFunc(texts, lacks) {
+		t.Errorf("%s %s: %+v, want status %d and %q", method, url, a, status, texts)
 	}
 	return a
+}
+
+// expectPick makes a pick that must return an address, or fail with a code.
+func expectPick(t *testing.T, url, query, want string) {
+	t.Helper()
+	if got := picked(t, url, query); got != want {
+		t.Errorf("pick %s: got %s, want %s", query, got, want)
+	}
+}
+
+// expectFailure runs a command that must fail, with texts in its output.
+func expectFailure(t *testing.T, cmd *exec.Cmd, texts ...string) {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if _, failed := errors.AsType[*exec.ExitError](err); !failed {
+		t.Errorf("%v: %v", cmd.Args[1:], err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(string(out), text) {
+			t.Errorf("%v: no %q in %s", cmd.Args[1:], text, out)
+		}
+	}
 }
 
 func try(ctx context.Context, client *http.Client, method, url, body string) (answer, error) {
@@ -198,9 +233,7 @@ func (a answer) address() string {
 func upstream(t *testing.T) (address string, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	s := &http.Server{Handler: http.NotFoundHandler()}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
@@ -224,16 +257,12 @@ func envoyFile(cluster string, addresses ...string) string {
 // pushEndpoints pushes the endpoints of a new cluster.
 func pushEndpoints(t *testing.T, url, cluster string, addresses ...string) {
 	t.Helper()
-	if a := do(t, "PUT", url+"/v1/clusters/"+cluster+"/endpoints", envoyFile(cluster, addresses...)); a.status != http.StatusCreated {
-		t.Fatalf("push: %+v", a)
-	}
+	expect(t, http.StatusCreated, "PUT", url+"/v1/clusters/"+cluster+"/endpoints", envoyFile(cluster, addresses...))
 }
 
 func writeFile(t testing.TB, file string, body []byte) {
 	t.Helper()
-	if err := os.WriteFile(file, body, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, body, 0o600))
 }
 
 func TestPushSurvivesKill(t *testing.T) {
@@ -244,9 +273,7 @@ func TestPushSurvivesKill(t *testing.T) {
 	pushEndpoints(t, p.url, "orders", address)
 	p.kill(t)
 	p = startProcess(t, "--data="+data)
-	if a := do(t, "GET", p.url+"/pick?cluster=orders", ""); a.address() != address {
-		t.Errorf("after kill -9: %+v", a)
-	}
+	expectPick(t, p.url, "cluster=orders", address)
 	p.stop(t)
 }
 
@@ -254,10 +281,7 @@ func TestSecondDaemonOnTheSameData(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	startProcess(t, "--data="+data)
-	out, err := command("serve", "--listen=127.0.0.1:0", "--data="+data).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "in use by another lbd") || !strings.Contains(string(out), data) {
-		t.Errorf("%v: %s", err, out)
-	}
+	expectFailure(t, command("serve", "--listen=127.0.0.1:0", "--data="+data), "in use by another lbd", data)
 }
 
 func TestDamagedStoreIsMoved(t *testing.T) {
@@ -269,22 +293,15 @@ func TestDamagedStoreIsMoved(t *testing.T) {
 	p.stop(t)
 	file := filepath.Join(data, "lbd.db")
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	writeFile(t, file, b[:len(b)/2])
 	for range 3 {
-		out, err := command("serve", "--listen=127.0.0.1:0", "--data="+data).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "damaged") || !strings.Contains(string(out), "restore a backup") {
-			t.Fatalf("%v: %s", err, out)
-		}
+		expectFailure(t, command("serve", "--listen=127.0.0.1:0", "--data="+data), "damaged", "restore a backup")
 	}
 	kept, err := filepath.Glob(file + ".damaged-*")
 	if err != nil || len(kept) != 1 {
 		t.Fatalf("set aside: %v, %v", kept, err)
 	}
-	if err := os.Rename(kept[0], filepath.Join(t.TempDir(), "away")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Rename(kept[0], filepath.Join(t.TempDir(), "away")))
 	startProcess(t, "--data="+data)
 }

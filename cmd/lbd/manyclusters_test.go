@@ -34,9 +34,7 @@ func TestManyClusters(t *testing.T) {
 	before := heap()
 	start := time.Now()
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, PickWait: time.Minute})
-	if a := do(t, "GET", url+"/pick?target=shop&path=/c199/", ""); a.status != http.StatusOK {
-		t.Fatalf("%+v", a)
-	}
+	expect(t, http.StatusOK, "GET", url+"/pick?target=shop&path=/c199/", "")
 	loaded := time.Since(start)
 	after := heap()
 	if state := xdsState(t, url, "state=acked&limit=1"); state.Total != 2*clusters+2 {

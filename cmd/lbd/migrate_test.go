@@ -15,20 +15,12 @@ import (
 func unpack(t *testing.T, from, to string) {
 	t.Helper()
 	packed, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	body, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o750); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, os.MkdirAll(filepath.Dir(to), 0o750))
 	writeFile(t, to, body)
 }
 
@@ -38,9 +30,7 @@ func resourcesOf(t *testing.T, snapshot []byte) any {
 	var s struct {
 		Resources []any `json:"resources"`
 	}
-	if err := json.Unmarshal(snapshot, &s); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, json.Unmarshal(snapshot, &s))
 	return s.Resources
 }
 
@@ -54,13 +44,9 @@ func TestDataOfAnEarlierVersion(t *testing.T) {
 		unpack(t, filepath.Join("testdata/bbolt", from), filepath.Join(data, to))
 	}
 	before, err := os.ReadFile(filepath.Join(data, "lbd.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	snapshot, err := os.ReadFile("testdata/bbolt/snapshot.json") // as that version answered GET /v1/snapshot
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	want := resourcesOf(t, snapshot)
 	p := startProcess(t, "--data="+data, "--connect=none")
 	get := func(path string) string { return do(t, "GET", p.url+path, "").body }
@@ -68,12 +54,8 @@ func TestDataOfAnEarlierVersion(t *testing.T) {
 		if got := resourcesOf(t, []byte(get("/v1/snapshot"))); !reflect.DeepEqual(got, want) {
 			t.Errorf("the snapshot is %v, want %v", got, want)
 		}
-		if a := do(t, "GET", p.url+"/v1/targets/hosted", ""); a.status != 200 {
-			t.Errorf("the hosted target: %d %s", a.status, a.body)
-		}
-		if a := do(t, "GET", p.url+"/pick?cluster=payments", ""); a.address() != "10.1.0.1:80" {
-			t.Errorf("a pick: %+v", a)
-		}
+		expect(t, 200, "GET", p.url+"/v1/targets/hosted", "")
+		expectPick(t, p.url, "cluster=payments", "10.1.0.1:80")
 		if a := do(t, "PUT", p.url+"/v1/clusters/later/endpoints", envoyFile("later", "10.9.0.1:80")); a.status/100 != 2 {
 			t.Fatalf("a push: %+v", a)
 		}

@@ -35,9 +35,7 @@ func TestOnDemand(t *testing.T) {
 	caller := call(t, url, "cluster=c0")
 	caller.more()
 	for _, name := range []string{"c1", "c2"} {
-		if a := do(t, "GET", url+"/pick?cluster="+name, ""); a.status != http.StatusOK {
-			t.Fatalf("%s: %+v", name, a)
-		}
+		expect(t, http.StatusOK, "GET", url+"/pick?cluster="+name, "")
 	}
 	// On a slow machine, c1 and c2 may have been released.
 	eventually(t, "a refusal", func() bool {
@@ -70,13 +68,9 @@ func TestReleasedUnderPicks(t *testing.T) {
 	_, p := serveSnapshot(t, edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemandIdle: time.Second})
 	for range 2 {
-		if got := picked(t, url, "cluster=orders"); got != "10.0.0.1:80" {
-			t.Errorf("picked %s", got)
-		}
+		expectPick(t, url, "cluster=orders", "10.0.0.1:80")
 		eventually(t, "its end", func() bool { return xdsState(t, url, "").OnDemand.Clusters == 0 })
-		if a := do(t, "GET", url+"/v1/clusters/orders", ""); a.status != http.StatusNotFound {
-			t.Errorf("%+v", a)
-		}
+		expect(t, http.StatusNotFound, "GET", url+"/v1/clusters/orders", "")
 		if state := xdsState(t, url, ""); state.Total != 0 {
 			t.Errorf("%+v", state.Resources)
 		}
@@ -142,9 +136,7 @@ func TestUnknownNameIsNotRecorded(t *testing.T) {
 		return
 	}
 	// The server has 15 s to send it.
-	if got := picked(t, url, "cluster=nowhere&wait=30s"); got != "unknown_cluster" {
-		t.Errorf("after the expiry: %s", got)
-	}
+	expectPick(t, url, "cluster=nowhere&wait=30s", "unknown_cluster")
 	untraced(t, url, "nowhere")
 	eventually(t, "its end", func() bool { return xdsState(t, url, "").OnDemand.Clusters == 0 })
 	if state := xdsState(t, url, "prefix=nowhere"); state.Total != 0 {
@@ -160,9 +152,7 @@ func untraced(t *testing.T, url, name string) {
 			t.Errorf("%s has %s: %d", at, name, a.status)
 		}
 	}
-	if a := do(t, "GET", url+"/v1/clusters/"+name, ""); a.status != http.StatusNotFound {
-		t.Errorf("/v1/clusters/%s: %+v", name, a)
-	}
+	expect(t, http.StatusNotFound, "GET", url+"/v1/clusters/"+name, "")
 }
 
 // TestClustersAddedAndDeleted: repeatedly added and deleted clusters leave no metrics and goroutines.
@@ -177,9 +167,7 @@ func TestClustersAddedAndDeleted(t *testing.T) {
 	round := func(i int) {
 		name := fmt.Sprint("guest", i)
 		plane.set(append(orders, edsCluster(name), assignmentOf(name, "10.0.0.2:80"))...)
-		if got := picked(t, url, "cluster="+name); got != "10.0.0.2:80" {
-			t.Errorf("picked %s", got)
-		}
+		expectPick(t, url, "cluster="+name, "10.0.0.2:80")
 		plane.set(orders...)
 		eventually(t, "its end", func() bool { return picked(t, url, "cluster="+name+"&wait=0") == "unknown_cluster" })
 		if a := do(t, "GET", url+"/metrics", ""); strings.Contains(a.body, name) {
@@ -228,9 +216,7 @@ func TestUnknownNamesHaveTheirOwnLimit(t *testing.T) {
 		t.Error("no invented name was refused")
 	}
 	for i := range 4 { // in use, or kept of the server
-		if got := picked(t, url, fmt.Sprint("cluster=c", i)); got != "10.0.0.1:80" {
-			t.Errorf("c%d: picked %s", i, got)
-		}
+		expectPick(t, url, fmt.Sprint("cluster=c", i), "10.0.0.1:80")
 	}
 	// A name that is new takes the place of the oldest invented name.
 	eventually(t, "a place", func() bool { return picked(t, url, "cluster=c4") == "10.0.0.1:80" })

@@ -26,18 +26,12 @@ func TestIdleClustersInOutage(t *testing.T) {
 		orders.stop()
 		cart.stop()
 		idle(url)
-		if got := staleness(t, url, "cluster=orders"); got != "true" {
-			t.Errorf("stale is %q", got)
-		}
+		expectStale(t, url, "cluster=orders", "true")
 	})
 	t.Run("restarted", func(t *testing.T) {
 		url := startFollowing(t, c)
-		if got := staleness(t, url, "cluster=cart"); got != "true" {
-			t.Errorf("cart: stale is %q", got)
-		}
+		expectStale(t, url, "cluster=cart", "true")
 		idle(url)
-		if got := staleness(t, url, "cluster=orders"); got != "true" {
-			t.Errorf("orders: stale is %q", got)
-		}
+		expectStale(t, url, "cluster=orders", "true")
 	})
 }

@@ -30,9 +30,7 @@ func (d directory) set(name, body string) {
 	} else {
 		err = errors.Join(os.WriteFile(beside, []byte(body), 0o600), os.Rename(beside, file))
 	}
-	if err != nil {
-		d.Fatal(err)
-	}
+	noError(d, err)
 }
 
 // until waits for a state of the files, and returns it.
@@ -41,9 +39,7 @@ func (d directory) until(url, what string, is func(sources.FilesState) bool) sou
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		var state sources.FilesState
 		body := do(d.T, "GET", url+"/v1/files", "").body
-		if err := json.Unmarshal([]byte(body), &state); err != nil {
-			d.Fatal(err)
-		}
+		noError(d, json.Unmarshal([]byte(body), &state))
 		if is(state) {
 			return state
 		}
@@ -105,9 +101,7 @@ func TestResourceFilesKeepLastGoodVersion(t *testing.T) {
 		t.Errorf("after a kill the change is %s, and was %s", got, hash)
 	}
 	picks(p, "emptied, after a kill", "a", 200)
-	if a := do(t, "POST", p.url+sources.PermitPath(hash), ""); a.status != 200 {
-		t.Errorf("permit: %d %s", a.status, a.body)
-	}
+	expect(t, 200, "POST", p.url+sources.PermitPath(hash), "")
 	picks(p, "permitted", "a", 503)
 	p.kill(t)
 	p = run()
@@ -117,25 +111,19 @@ func TestResourceFilesKeepLastGoodVersion(t *testing.T) {
 	picks(p, "corrected", "a", 200)
 
 	// The whole directory goes, in one step.
-	if err := os.Rename(d.path, d.path+".aside"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Rename(d.path, d.path+".aside"))
 	d.until(p.url, "away", isBad)
 	picks(p, "away", "a", 200)
 	p.stop(t)
 	p = run()
 	picks(p, "away, after a restart", "b", 200)
-	if err := os.Mkdir(d.path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Mkdir(d.path, 0o700))
 	d.until(p.url, "held", isHeld)
 	picks(p, "another directory", "b", 200)
 	p.stop(t)
 
 	// More than one change may remove.
-	if err := errors.Join(os.Remove(d.path), os.Rename(d.path+".aside", d.path)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(os.Remove(d.path), os.Rename(d.path+".aside", d.path)))
 	p = run("--max-removed=0")
 	d.set("b.yaml", "")
 	d.until(p.url, "held", isHeld)
@@ -154,10 +142,7 @@ func TestLenientFilesAcceptUnknownFields(t *testing.T) {
 	if w := state.Files[0].Warnings; len(w) != 1 || w[0].Field != "foo" {
 		t.Errorf("warnings: %v", w)
 	}
-	out, err := command("check", filepath.Join(d.path, "a.yaml")).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "foo: unknown field") {
-		t.Errorf("check: %v: %s", err, out)
-	}
+	expectFailure(t, command("check", filepath.Join(d.path, "a.yaml")), "foo: unknown field")
 	if out, err := command("check", "--lenient-files", filepath.Join(d.path, "a.yaml")).CombinedOutput(); err != nil {
 		t.Errorf("check --lenient-files: %v: %s", err, out)
 	}
@@ -165,8 +150,5 @@ func TestLenientFilesAcceptUnknownFields(t *testing.T) {
 
 func TestMissingResourceDirectory(t *testing.T) {
 	t.Parallel()
-	out, err := command("serve", "--listen=127.0.0.1:0", "--data="+t.TempDir(), "--resources="+filepath.Join(t.TempDir(), "absent")).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "absent") {
-		t.Errorf("%v: %s", err, out)
-	}
+	expectFailure(t, command("serve", "--listen=127.0.0.1:0", "--data="+t.TempDir(), "--resources="+filepath.Join(t.TempDir(), "absent")), "absent")
 }

@@ -185,22 +185,14 @@ func TestDraining(t *testing.T) {
 	if a := ready(); a.status != http.StatusOK || a.header.Get("Connection") != "" {
 		t.Fatalf("%+v", a)
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	eventually(t, "readiness fails", func() bool { return ready().status == http.StatusServiceUnavailable })
 	if a := ready(); !strings.Contains(a.body, "[-]serving: shutting down") {
 		t.Errorf("%+v", a)
 	}
-	if a := do(t, "GET", p.url+"/pick?cluster=orders", ""); a.status != http.StatusOK {
-		t.Errorf("%+v", a)
-	}
-	if a := do(t, "PUT", p.url+"/v1/clusters/more/endpoints", envoyFile("more", "192.0.2.2:80")); a.status != http.StatusCreated {
-		t.Errorf("%+v", a)
-	}
-	if a := do(t, "GET", p.url+"/v1/clusters/orders?index=0&wait=1s", ""); a.status != http.StatusOK {
-		t.Errorf("%+v", a)
-	}
+	expect(t, http.StatusOK, "GET", p.url+"/pick?cluster=orders", "")
+	expect(t, http.StatusCreated, "PUT", p.url+"/v1/clusters/more/endpoints", envoyFile("more", "192.0.2.2:80"))
+	expect(t, http.StatusOK, "GET", p.url+"/v1/clusters/orders?index=0&wait=1s", "")
 	raw := &loop{address: func() string { return strings.TrimPrefix(p.url, "http://") }}
 	if err := raw.ask(); err != nil || raw.conn != nil {
 		t.Errorf("%v; the connection goes on: %v", err, raw.conn != nil)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/http"
-	"strings"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -27,7 +26,5 @@ func TestRingHashWithoutFunction(t *testing.T) {
 
 	const body = `{"type":"EDS","load_balancing_policy":{"policies":[{"typed_extension_config":{"name":"r","typed_config":` +
 		`{"@type":"type.googleapis.com/envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash"}}}]}}`
-	if got := do(t, "PUT", url+"/v1/clusters/pushed/config", body); got.status != http.StatusCreated || !strings.Contains(got.body, "taken as XX_HASH") {
-		t.Errorf("pushed: %d %s", got.status, got.body)
-	}
+	expect(t, http.StatusCreated, "PUT", url+"/v1/clusters/pushed/config", body, "taken as XX_HASH")
 }

@@ -84,9 +84,7 @@ func TestPicksFollowRealConnections(t *testing.T) {
 		return strings.Contains(do(t, "GET", url+"/v1/clusters/orders", "").body, "connection refused")
 	})
 	for range 10 {
-		if a := do(t, "GET", url+"/pick?cluster=orders", ""); a.address() != second {
-			t.Errorf("picked %+v, and only %s runs", a, second)
-		}
+		expectPick(t, url, "cluster=orders", second)
 	}
 }
 
@@ -94,9 +92,7 @@ func TestUnixSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lbd.sock")
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	stale.SetUnlinkOnClose(false)
 	if err := stale.Close(); err != nil { // as a killed daemon does
 		t.Fatal(err)
@@ -132,17 +128,13 @@ func TestShutdownAnswersQueuedPicks(t *testing.T) {
 	})
 	defer svc.Close()
 	st, err := store.Open("", store.Options{OnCommit: svc.Commit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() {
 		if err := st.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	if err := svc.Start(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, svc.Start(t.Context(), st))
 	inside := make(chan struct{}, 1)
 	handler := api.New(api.Options{Service: svc, Logger: slog.New(slog.DiscardHandler), OpenAPI: lbd.OpenAPI})
 	ts := httptest.NewUnstartedServer(nil)
@@ -182,22 +174,14 @@ func TestConfigMapSwapUnderPicks(t *testing.T) {
 	second, _ := upstream(t)
 	dir := t.TempDir()
 	version := func(name, body string) {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o750); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.MkdirAll(filepath.Join(dir, name), 0o750))
 		writeFile(t, filepath.Join(dir, name, "orders.yaml"), []byte(body))
 		next := filepath.Join(dir, "..data_tmp")
-		if err := os.Symlink(name, next); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(next, filepath.Join(dir, "..data")); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Symlink(name, next))
+		noError(t, os.Rename(next, filepath.Join(dir, "..data")))
 	}
 	version("..1", envoyFile("orders", first))
-	if err := os.Symlink(filepath.Join("..data", "orders.yaml"), filepath.Join(dir, "orders.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink(filepath.Join("..data", "orders.yaml"), filepath.Join(dir, "orders.yaml")))
 	url := "http://" + startServe(t, Config{PickWait: time.Second, Resources: dir})[0]
 	picked := func() string {
 		a := do(t, "GET", url+"/pick?cluster=orders", "")
@@ -236,9 +220,7 @@ func TestStoppedBeforeItServes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	st, err := store.Open(dir, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
 		for i := range 100 { // some of them are never built in time
 			name := fmt.Sprint("c", i)
@@ -252,12 +234,8 @@ func TestStoppedBeforeItServes(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, st.Close())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c := Config{Listen: []string{"127.0.0.1:0"}, Connect: "none", Data: dir, LogLevel: "error"}

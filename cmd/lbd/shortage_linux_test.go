@@ -23,13 +23,9 @@ type heldCaller struct {
 func holdCaller(t *testing.T, url string) *heldCaller {
 	t.Helper()
 	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.SetDeadline(time.Now().Add(patience)))
 	return &heldCaller{c, bufio.NewReader(c)}
 }
 
@@ -64,9 +60,7 @@ func TestIdleCallersTakeNoDescriptors(t *testing.T) {
 	failed := 0
 	for i := range 80 {
 		name := fmt.Sprint("orders-", i)
-		if a := do(t, "PUT", p.url+"/v1/clusters/"+name+"/endpoints", envoyFile(name, address)); a.status != http.StatusCreated {
-			t.Fatalf("push: %+v", a)
-		}
+		expect(t, http.StatusCreated, "PUT", p.url+"/v1/clusters/"+name+"/endpoints", envoyFile(name, address))
 		if a := do(t, "GET", p.url+"/pick?cluster="+name, ""); a.address() != address {
 			failed++
 			t.Logf("%s: %+v", name, a)
@@ -104,9 +98,7 @@ func TestRunningOutOfDescriptors(t *testing.T) {
 	ask := func(method, path, body string) answer {
 		t.Helper()
 		a, err := try(t.Context(), client, method, p.url+path, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return a
 	}
 	first, stop := upstream(t)
@@ -121,13 +113,9 @@ func TestRunningOutOfDescriptors(t *testing.T) {
 	}
 	limit := func(n uint64) (before uint64) {
 		var old unix.Rlimit
-		if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &old); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &old))
 		before, old.Cur = old.Cur, n
-		if err := unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, &old, nil); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_NOFILE, &old, nil))
 		return before
 	}
 	before := limit(1)

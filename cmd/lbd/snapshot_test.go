@@ -85,8 +85,6 @@ func stored(t *testing.T, p *process) int {
 		}
 	}
 	n, err := strconv.Atoi(all[0][1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return n
 }

@@ -193,9 +193,7 @@ func TestStorm(t *testing.T) {
 		for _, name := range []string{"stable-1", "stable-2", "stable-4"} {
 			for range 20 {
 				s.pick("cluster=typo&wait=0")
-				if a := do(t, "GET", s.url+"/pick?cluster="+name, ""); a.status != http.StatusOK {
-					t.Fatalf("%s: %+v", name, a)
-				}
+				expect(t, http.StatusOK, "GET", s.url+"/pick?cluster="+name, "")
 			}
 		}
 		if n := kept(t, c.Data); n < 2*stableClusters+2 {

@@ -53,9 +53,7 @@ func TestServes(t *testing.T) {
 func TestSpecOfASocket(t *testing.T) {
 	t.Parallel()
 	specs, err := listen.Parse([]string{"127.0.0.1:80,roles=pick+push"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, tt := range []struct {
 		at    net.IP
 		local bool

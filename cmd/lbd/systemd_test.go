@@ -24,9 +24,7 @@ func activate(t *testing.T, cmd *exec.Cmd, sockets ...interface{ File() (*os.Fil
 	cmd.Env = append(cmd.Env, "LISTEN_FDS="+strconv.Itoa(len(sockets)), "LISTEN_FDNAMES="+strings.Repeat("lbd.socket:", len(sockets)))
 	for _, s := range sockets {
 		f, err := s.File()
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		t.Cleanup(func() { _ = f.Close() })
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
@@ -36,9 +34,7 @@ func activate(t *testing.T, cmd *exec.Cmd, sockets ...interface{ File() (*os.Fil
 func listenTCP(t *testing.T) *net.TCPListener {
 	t.Helper()
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -50,9 +46,7 @@ func TestSocketsOfSystemd(t *testing.T) {
 	tcp := listenTCP(t)
 	path := filepath.Join(t.TempDir(), "lbd.sock")
 	unix, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() { _ = unix.Close() }()
 	taken := listenTCP(t).Addr().String() // to listen there would fail
 	args := []string{"serve", "--data=", "--listen=" + taken, "--log-format=json"}
@@ -111,9 +105,7 @@ func TestDefaultListen(t *testing.T) {
 func TestInvalidSocketOfSystemd(t *testing.T) {
 	t.Parallel()
 	datagrams, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() { _ = datagrams.Close() }()
 	out, err := activate(t, command("serve", "--data="), listenTCP(t), datagrams).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "listen on lbd.socket, which systemd passed") {
@@ -126,19 +118,13 @@ func TestSystemdNotifications(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() { _ = socket.Close() }()
 	received := func() string {
-		if err := socket.SetReadDeadline(time.Now().Add(patience)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, socket.SetReadDeadline(time.Now().Add(patience)))
 		message := make([]byte, 256)
 		n, err := socket.Read(message)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return string(message[:n])
 	}
 	l := listenTCP(t)
@@ -148,9 +134,7 @@ func TestSystemdNotifications(t *testing.T) {
 	if got := received(); got != "READY=1" {
 		t.Errorf("received %q first", got)
 	}
-	if a := do(t, "GET", p.url+"/readyz", ""); a.status != http.StatusOK {
-		t.Errorf("ready, but %+v", a)
-	}
+	expect(t, http.StatusOK, "GET", p.url+"/readyz", "")
 	p.stop(t)
 	if got := received(); got != "STOPPING=1" {
 		t.Errorf("received %q last", got)

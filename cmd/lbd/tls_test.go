@@ -35,25 +35,19 @@ type issuer struct {
 func newIssuer(t *testing.T) *issuer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	sign := func(c *x509.Certificate) []byte {
 		c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(1), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 		authority := &x509.Certificate{SerialNumber: c.SerialNumber, IsCA: true}
 		der, err := x509.CreateCertificate(rand.Reader, c, authority, key.Public(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return der
 	}
 	block := func(of string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: of, Bytes: der}) }
 	ca := sign(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
 	leaf := sign(&x509.Certificate{DNSNames: []string{"orders.example"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}})
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	i := &issuer{roots: x509.NewCertPool(), files: map[string][]byte{
 		"ca.pem": block("CERTIFICATE", ca), "cert.pem": block("CERTIFICATE", leaf), "key.pem": block("PRIVATE KEY", private),
 	}}
@@ -70,9 +64,7 @@ func (i *issuer) write(t *testing.T, dir string) {
 	for name, body := range i.files {
 		next := filepath.Join(dir, "next")
 		writeFile(t, next, body)
-		if err := os.Rename(next, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Rename(next, filepath.Join(dir, name)))
 	}
 }
 
@@ -83,9 +75,7 @@ func mutual(t *testing.T, of *atomic.Pointer[issuer]) (address string) {
 		i := of.Load()
 		return &tls.Config{Certificates: []tls.Certificate{i.issued}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: i.roots}, nil
 	}, Certificates: []tls.Certificate{of.Load().issued}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -157,38 +147,28 @@ func TestTLSToEndpoints(t *testing.T) {
 			return a.status == http.StatusServiceUnavailable && strings.Contains(a.body, words)
 		})
 		for _, path := range []string{"/v1/clusters/orders", "/v1/events?cluster=orders"} {
-			if a := do(t, "GET", url+path, ""); !strings.Contains(a.body, words) {
-				t.Errorf("%s does not say %s: %s", path, words, a.body)
-			}
+			expect(t, http.StatusOK, "GET", url+path, "", words)
 		}
 	}
 
 	push(securedBy("mesh", "orders.example"))
 	pushEndpoints(t, url, "orders", upstream)
-	if a := do(t, "GET", url+"/pick?cluster=orders", ""); a.address() != upstream {
-		t.Fatalf("picked %+v", a)
-	}
+	expectPick(t, url, "cluster=orders", upstream)
 	const state = `"security":{"root":"mesh","identity":"mesh","san":["exact \"orders.example\""]}`
-	if a := do(t, "GET", url+"/v1/clusters/orders", ""); !strings.Contains(a.body, state) {
-		t.Errorf("the state has no %s: %s", state, a.body)
-	}
+	expect(t, http.StatusOK, "GET", url+"/v1/clusters/orders", "", state)
 
 	snapshot := `{"resources": [` + strings.Replace(securedBy("mesh", "a"), `"orders"`, `"from-snapshot"`, 1) + `]}`
 	if a := do(t, "POST", url+"/v1/snapshot", snapshot); a.status/100 != 2 {
 		t.Fatalf("push: %+v", a)
 	}
 	for _, name := range []string{"from-file", "from-snapshot"} {
-		if a := do(t, "GET", url+"/v1/clusters/"+name, ""); !strings.Contains(a.body, `"security":{"root":"mesh"`) {
-			t.Errorf("the state of %s has no security: %s", name, a.body)
-		}
+		expect(t, http.StatusOK, "GET", url+"/v1/clusters/"+name, "", `"security":{"root":"mesh"`)
 	}
 
 	serving.Store(second)
 	refused("x509: certificate signed by unknown authority")
 	second.write(t, dir)
-	if a := do(t, "GET", url+"/pick?cluster=orders&wait_for_ready=true", ""); a.address() != upstream {
-		t.Fatalf("with other files picked %+v", a)
-	}
+	expectPick(t, url, "cluster=orders&wait_for_ready=true", upstream)
 
 	push(securedBy("mesh", "b.example"))
 	refused(`the server's certificate is of DNS \"orders.example\": wanted exact \"b.example\"`)
@@ -207,9 +187,7 @@ func TestTLSFailsClosed(t *testing.T) {
 
 	data := t.TempDir()
 	st, err := store.Open(data, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if _, err := st.Update(t.Context(), func(tx *store.Tx) error {
 		for name, address := range map[string]string{"plain": plain, "own": secure} {
 			body := strings.ReplaceAll(securedBy(map[string]string{"plain": "mesh", "own": "own"}[name], "orders.example"), `"orders"`, `"`+name+`"`)
@@ -232,9 +210,7 @@ func TestTLSFailsClosed(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, st.Close())
 
 	t.Run("without bootstrap", func(t *testing.T) {
 		url := "http://" + startServe(t, Config{Data: data, PickWait: patience})[0]
@@ -244,9 +220,7 @@ func TestTLSFailsClosed(t *testing.T) {
 			t.Errorf("push: %+v", a)
 		}
 		asked := strings.Replace(securedBy("mesh", "orders.example"), `"type": "EDS"`, `"type": "EDS", "metadata": {"filter_metadata": {"lbd": {"connect": "tcp"}}}`, 1)
-		if a := do(t, "PUT", url+"/v1/clusters/orders/config", asked); a.status != http.StatusCreated || !strings.Contains(a.body, "so connections do not use TLS") {
-			t.Errorf("push: %+v", a)
-		}
+		expect(t, http.StatusCreated, "PUT", url+"/v1/clusters/orders/config", asked, "so connections do not use TLS")
 		pushEndpoints(t, url, "orders", plain)
 		for _, name := range []string{"orders", "plain"} {
 			if a := do(t, "GET", url+"/pick?cluster="+name, ""); a.address() != plain {
@@ -283,8 +257,6 @@ func TestTLSFailsClosed(t *testing.T) {
 			})
 		}
 		const reason = `has no ca_certificate_file in the bootstrap: add it, or write system_root_certs: {}`
-		if a := do(t, "PUT", url+"/v1/clusters/orders/config", securedBy("own", "orders.example")); a.status != http.StatusUnprocessableEntity || !strings.Contains(a.body, reason) {
-			t.Errorf("push: %+v", a)
-		}
+		expect(t, http.StatusUnprocessableEntity, "PUT", url+"/v1/clusters/orders/config", securedBy("own", "orders.example"), reason)
 	})
 }
