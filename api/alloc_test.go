@@ -11,8 +11,7 @@ import (
 // A pick's answer allocates what chi's routing costs and the Content-Length,
 // however many picks are in it.
 func TestAllocPick(t *testing.T) {
-	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080", "10.0.0.8:8080"))
+	d := startWith(t, "10.0.0.7:8080", "10.0.0.8:8080")
 	d.must(http.StatusOK, "POST", "/v1/snapshot", shop)
 	for _, target := range []string{"/pick?cluster=orders", "/pick?target=shop&path=/shop.Cart/Add&header.tenant=a&n=100", "/pick?cluster=orders&n=100&wait=5s&explain=0&exclude=10.0.0.8:8080"} {
 		r := httptest.NewRequest(http.MethodGet, target, nil)

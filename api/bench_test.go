@@ -28,8 +28,7 @@ func BenchmarkPickHandler(b *testing.B) {
 		{"routed n=100", "/pick?target=shop&path=/shop.Cart/Add&n=100", ""},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			d := start(b, nil)
-			d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080", "10.0.0.8:8080"))
+			d := startWith(b, "10.0.0.7:8080", "10.0.0.8:8080")
 			d.must(http.StatusCreated, "PUT", "/v1/clusters/shed/endpoints",
 				assignment("all, drop_percentage: {numerator: 100}", "10.0.0.7:8080"))
 			d.must(http.StatusOK, "POST", "/v1/snapshot", shop)

@@ -14,9 +14,7 @@ import (
 
 func TestClusterList(t *testing.T) {
 	d := start(t, nil)
-	if got := d.must(200, "GET", "/v1/clusters", "").Body.String(); got != `{"clusters":[]}`+"\n" {
-		t.Errorf("no clusters: %s", got)
-	}
+	d.expect("/v1/clusters", `{"clusters":[]}`)
 	for _, name := range []string{"b", "a%2F2", "a%2F1", "a"} {
 		d.must(http.StatusCreated, "PUT", "/v1/clusters/"+name+"/endpoints", assignment("", "10.0.0.7:8080"))
 	}
@@ -47,9 +45,7 @@ func TestClusterList(t *testing.T) {
 		`"endpoints":{"ready":1,"connecting":0,"idle":0,"transient_failure":0,"ejected":0,"unhealthy":0,"total":1},` +
 		`"circuit_breaker":{"in_flight":0,"max_requests":1024,"limit_from":"default","open":false,"rejected":0},` +
 		`"source":"push","updated_at":"T","stale":false,"generation":G}]}`
-	if got := still(d.must(200, "GET", "/v1/clusters?prefix=b", "").Body.String()); got != want+"\n" {
-		t.Errorf("got  %swant %s", got, want)
-	}
+	d.expect("/v1/clusters?prefix=b", want)
 }
 
 // Who follows next sees every cluster once, and those that stay also where
@@ -133,9 +129,7 @@ func TestClusterStateOfABrokenCluster(t *testing.T) {
 		t.Errorf("got  %swant %s", got, want)
 	}
 	d.must(http.StatusOK, "PUT", "/v1/clusters/all/config", aggregate("all"))
-	if got := still(d.must(200, "GET", "/v1/clusters/all", "").Body.String()); got != itself+"\n" {
-		t.Errorf("made of itself: got  %swant %s", got, itself)
-	}
+	d.expect("/v1/clusters/all", itself)
 	if list := d.must(200, "GET", "/v1/clusters", "").Body.String(); strings.Contains(list, "circuit_breaker") {
 		t.Errorf("in the list: %s", list)
 	}

@@ -22,9 +22,7 @@ func TestDaemon(t *testing.T) {
 		if got := still(watched.must("daemon").data); got != healthy {
 			t.Errorf("the stream begins with %s", got)
 		}
-		if got := still(d.must(200, "GET", "/v1/daemon", "").Body.String()); got != healthy+"\n" {
-			t.Errorf("got %s", got)
-		}
+		d.expect("/v1/daemon", healthy)
 
 		d.service.FilesChanged(files.Set{Bad: []files.Bad{{File: "b.yaml", Err: errors.New("line 1:\nnot YAML"), Since: time.Now()}}})
 		const bad = `{"name":"lbd-1","version":"test","started_at":"T","conditions":[{"kind":"file_bad","subject":"b.yaml","since":"T",` +
@@ -36,12 +34,8 @@ func TestDaemon(t *testing.T) {
 		const lines = "[+]store: what was pushed is loaded\n[+]serving: taking picks\n" +
 			"[!]file_bad: resource file b.yaml is bad (line 1: not YAML); none of its resources are in use: correct the file; lbd check lists every error\n" +
 			"readyz check passed\n"
-		if got := d.must(200, "GET", "/readyz?verbose", "").Body.String(); got != lines {
-			t.Errorf("got %s", got)
-		}
-		if got := d.must(200, "GET", "/readyz", "").Body.String(); got != "ok\n" {
-			t.Errorf("got %s", got)
-		}
+		d.expect("/readyz?verbose", lines)
+		d.expect("/readyz", "ok\n")
 
 		d.service.AddConditions(func() []observe.Condition {
 			return []observe.Condition{{Kind: observe.ConditionStoreFailing, Since: time.Now(), Text: "lbd.db was replaced", NotReady: true}}

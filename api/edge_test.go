@@ -42,8 +42,7 @@ func TestWhatNoRouteTakes(t *testing.T) {
 }
 
 func TestMetricsNameRoutesNotPaths(t *testing.T) {
-	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", orders, assignment("", "a:1"))
+	d := startWith(t, "a:1")
 	d.must(200, "GET", "/pick?cluster=orders", "")
 	d.must(200, "HEAD", "/pick?cluster=orders", "")
 	d.do("GET", "/secret/path", "")
@@ -69,8 +68,7 @@ func TestMetricsNameRoutesNotPaths(t *testing.T) {
 }
 
 func TestEndpointMetrics(t *testing.T) {
-	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	d := startWith(t, "10.0.0.7:8080")
 	w := d.must(200, "GET", "/metrics/endpoints", "")
 	text := w.Body.String()
 	for _, want := range []string{
@@ -99,9 +97,7 @@ func TestHealth(t *testing.T) {
 		"/livez?verbose":  "[+]ping\nlivez check passed\n",
 		"/readyz?verbose": "[+]store: what was pushed is loaded\n[+]serving: taking picks\nreadyz check passed\n",
 	} {
-		if got := d.must(200, "GET", target, "").Body.String(); got != want {
-			t.Errorf("%s: %q", target, got)
-		}
+		d.expect(target, want)
 	}
 	d.refused(fault.InvalidArgument, "GET", "/livez?verbose=x", "")
 	d.refused(fault.InvalidArgument, "GET", "/readyz?x", "")
@@ -179,8 +175,7 @@ func TestExpectContinueIsAnswered(t *testing.T) {
 }
 
 func TestHeadHasNoBody(t *testing.T) {
-	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", orders, assignment("", "a:1"))
+	d := startWith(t, "a:1")
 	server := httptest.NewServer(d.handler)
 	defer server.Close()
 	get, err := http.Get(server.URL + "/pick?cluster=orders")

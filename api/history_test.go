@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"net/http"
 	"net/url"
 	"testing"
 	"testing/synctest"
@@ -12,13 +11,10 @@ import (
 
 func TestClusterHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := start(t, nil)
-		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+		d := startWith(t, "10.0.0.7:8080")
 		const path = "/v1/clusters/orders/history"
 		const none = `{"cluster":"orders","target":"","step":"10s","segments":[]}`
-		if got := d.must(200, "GET", path, "").Body.String(); got != none+"\n" {
-			t.Errorf("before the first pick: %s", got)
-		}
+		d.expect(path, none)
 		for range 20 {
 			d.must(200, "GET", "/pick?cluster=orders", "")
 			time.Sleep(time.Second)
@@ -44,9 +40,7 @@ func TestClusterHistory(t *testing.T) {
 			case "404":
 				d.refused(fault.UnknownTarget, "GET", path+query, "")
 			default:
-				if got := still(d.must(200, "GET", path+query, "").Body.String()); got != want {
-					t.Errorf("%s:\ngot  %swant %s", query, got, want)
-				}
+				d.expect(path+query, want)
 			}
 		}
 		d.refused(fault.UnknownCluster, "GET", "/v1/clusters/unknown/history", "")

@@ -20,8 +20,7 @@ func (d *daemon) lease() string {
 }
 
 func TestLeaseLivesUntilItIsDone(t *testing.T) {
-	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	d := startWith(t, "10.0.0.7:8080")
 	path := d.lease()
 	held := d.must(200, "GET", path, "")
 	if got, want := still(held.Body.String()), `{"id":"ID","cluster":"orders","address":"10.0.0.7:8080","priority":0,"state":"held","expires_at":"T"}`+"\n"; got != want {
@@ -48,8 +47,7 @@ func TestLeaseLivesUntilItIsDone(t *testing.T) {
 }
 
 func TestDoneBodies(t *testing.T) {
-	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	d := startWith(t, "10.0.0.7:8080")
 	for body, want := range map[string]picks.Outcome{
 		"": picks.Success, " \n": picks.Success, "{}": picks.Success,
 		`{"outcome":"cancelled"}`: picks.Cancelled,
@@ -67,9 +65,7 @@ func TestDoneBodies(t *testing.T) {
 		`{"outcome":`:                "does not end",
 		`{"outcome":"success"} junk`: "unexpected data",
 	} {
-		if p, _ := d.refused(fault.InvalidArgument, "POST", path, body); !strings.Contains(p.Detail, says) {
-			t.Errorf("%s: %q does not say %q", body, p.Detail, says)
-		}
+		d.refusedWith(says, fault.InvalidArgument, "POST", path, body)
 	}
 	d.refused(fault.UnsupportedMedia, "POST", path, "{}", "Content-Type: text/csv")
 	d.refused(fault.UnsupportedMedia, "POST", path, "{}", "Content-Encoding: gzip")
@@ -91,8 +87,7 @@ func TestDoneBodies(t *testing.T) {
 }
 
 func TestManyLeasesGetAVerdictEach(t *testing.T) {
-	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	d := startWith(t, "10.0.0.7:8080")
 	one, two := strings.TrimPrefix(d.lease(), "/v1/leases/"), strings.TrimPrefix(d.lease(), "/v1/leases/")
 	w := d.must(200, "POST", "/v1/leases/done", fmt.Sprintf(
 		`{"leases":[{"id":%q},{"id":"unknown"},{"id":%q,"outcome":"bad"},{"id":%q,"outcome":"error","load":{"eps":1}}]}`, one, two, two))

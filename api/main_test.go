@@ -57,6 +57,14 @@ func start(tb testing.TB, change func(*service.Options)) *daemon {
 	return startFor(tb, nil, change)
 }
 
+// startWith starts a daemon with the cluster orders.
+func startWith(tb testing.TB, addresses ...string) *daemon {
+	tb.Helper()
+	d := start(tb, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("", addresses...))
+	return d
+}
+
 // startFor starts a daemon for callers with identities.
 func startFor(tb testing.TB, callers *listen.Callers, change func(*service.Options)) *daemon {
 	tb.Helper()
@@ -139,6 +147,15 @@ func (d *daemon) must(status int, method, target, body string, headers ...string
 	return w
 }
 
+// expect checks the body of a GET, apart from what differs from run to run and a last newline.
+func (d *daemon) expect(target, want string) {
+	d.tb.Helper()
+	got := still(d.must(200, "GET", target, "").Body.String())
+	if strings.TrimSuffix(got, "\n") != strings.TrimSuffix(want, "\n") {
+		d.tb.Errorf("%s:\ngot  %swant %s", target, got, want)
+	}
+}
+
 // refused is do for a request that has to be refused with a code.
 func (d *daemon) refused(code fault.Code, method, target, body string, headers ...string) (api.Problem, *httptest.ResponseRecorder) {
 	d.tb.Helper()
@@ -148,6 +165,14 @@ func (d *daemon) refused(code fault.Code, method, target, body string, headers .
 		d.tb.Errorf("%s %s: %d %s, want %s: %s", method, target, w.Code, p.Code, code, p.Detail)
 	}
 	return p, w
+}
+
+// refusedWith is refused for a detail that contains a text.
+func (d *daemon) refusedWith(text string, code fault.Code, method, target, body string) {
+	d.tb.Helper()
+	if p, _ := d.refused(code, method, target, body); !strings.Contains(p.Detail, text) {
+		d.tb.Errorf("%s %.80s: %q does not contain %q", method, target, p.Detail, text)
+	}
 }
 
 // decode is strict: the body has no field that T does not.

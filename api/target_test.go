@@ -50,9 +50,7 @@ func TestPickFromATarget(t *testing.T) {
 		"target=shop&path=/shop.&n=2": `{"target":"xds:///shop","generation":G,"picks":[{"cluster":"stable","address":"10.0.0.1:80",` + place +
 			`},{"cluster":"stable","address":"10.0.0.1:80",` + place + `}],"dropped":{},"circuit_broken":0}`,
 	} {
-		if got := still(d.must(200, "GET", "/pick?"+query, "").Body.String()); got != want+"\n" {
-			t.Errorf("%s: got %swant %s", query, got, want)
-		}
+		d.expect("/pick?"+query, want)
 	}
 	if got := d.must(200, "GET", "/pick?target=shop&path=/shop.&n=2", "", "Accept: text/plain").Body.String(); got != "10.0.0.1:80\n10.0.0.1:80\n" {
 		t.Errorf("as text: %q", got)
@@ -88,10 +86,7 @@ func TestTargetsAreHostedAndDropped(t *testing.T) {
 	}
 	d.refused(fault.InvalidArgument, "PUT", "/v1/targets/%2Fshop", "")
 	d.refused(fault.InvalidArgument, "PUT", "/v1/targets/shop?strict", "")
-	p, _ := d.refused(fault.UnknownTarget, "GET", "/pick?target=shop", "")
-	if !strings.Contains(p.Detail, "Listener/shop is not known: push it") {
-		t.Errorf("says %s", p.Detail)
-	}
+	d.refusedWith("Listener/shop is not known: push it", fault.UnknownTarget, "GET", "/pick?target=shop", "")
 	d.must(http.StatusOK, "POST", "/v1/snapshot", shop)
 	d.must(200, "GET", "/pick?target=shop&path=/shop.", "")
 	if body := d.must(200, "GET", "/v1/snapshot", "").Body.String(); strings.Contains(body, "Target") {
@@ -114,9 +109,7 @@ func TestTargetsAreHostedAndDropped(t *testing.T) {
 
 func TestTargetsAreListed(t *testing.T) {
 	d := start(t, nil)
-	if got := d.must(200, "GET", "/v1/targets", "").Body.String(); got != `{"targets":[]}`+"\n" {
-		t.Errorf("got %s", got)
-	}
+	d.expect("/v1/targets", `{"targets":[]}`)
 	d.must(http.StatusOK, "POST", "/v1/snapshot", shop)
 	for _, name := range []string{"a", "b", "c"} {
 		d.must(http.StatusCreated, "PUT", "/v1/targets/"+name, "")

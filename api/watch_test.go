@@ -127,8 +127,7 @@ const watchers = `lbd_watchers{kind="sse"}`
 // sends heartbeats, and ends with what it is about; the connection goes on.
 func TestStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := start(t, nil)
-		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+		d := startWith(t, "10.0.0.7:8080")
 		send := serve(t, d, 15*time.Second)
 		conn := send(get("/v1/clusters/orders/watch") + get("/v1/clusters/orders"))
 		cluster := answered(t, conn)
@@ -188,8 +187,7 @@ func TestStreams(t *testing.T) {
 // A stream goes on where it was, by what the browser says or by the parameter.
 func TestStreamsResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := start(t, nil)
-		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+		d := startWith(t, "10.0.0.7:8080")
 		send := serve(t, d, time.Hour)
 		one := answered(t, send(get("/v1/clusters/orders/watch"))).must("state").id
 		many := answered(t, send(get("/v1/clusters/watch"))).must("resync").id
@@ -210,8 +208,7 @@ func TestStreamsResume(t *testing.T) {
 // Who takes nothing is disconnected after a while, and delays no other reader.
 func TestSlowReaderIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := start(t, nil)
-		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+		d := startWith(t, "10.0.0.7:8080")
 		send := serve(t, d, time.Hour)
 		slow := send(get("/v1/clusters/orders/watch"))
 		quick := answered(t, send(get("/v1/clusters/orders/watch?endpoints=false")))
@@ -244,8 +241,7 @@ func TestSlowReaderIsDropped(t *testing.T) {
 // A reader that comes back to its socket gets the current state, not each change.
 func TestSlowReaderGetsNewestState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := start(t, nil)
-		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+		d := startWith(t, "10.0.0.7:8080")
 		send := serve(t, d, time.Hour)
 		one, all := answered(t, send(get("/v1/clusters/orders/watch"))), answered(t, send(get("/v1/clusters/watch")))
 		one.must("state")
@@ -271,8 +267,7 @@ func TestSlowReaderGetsNewestState(t *testing.T) {
 // Draining ends streams at once, and soon those whose reader takes nothing.
 func TestDrainEndsStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := start(t, nil)
-		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+		d := startWith(t, "10.0.0.7:8080")
 		send := serve(t, d, time.Hour)
 		readers := []*streaming{
 			answered(t, send(get("/v1/clusters/orders/watch"))), answered(t, send(get("/v1/clusters/watch"))), answered(t, send(get("/v1/events/watch"))),
@@ -314,8 +309,7 @@ func TestStreamsAreBounded(t *testing.T) {
 }
 
 func TestStreamRefusals(t *testing.T) {
-	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	d := startWith(t, "10.0.0.7:8080")
 	d.refused(fault.UnknownCluster, "GET", "/v1/clusters/unknown/watch", "")
 	d.refused(fault.UnknownTarget, "GET", "/v1/clusters/orders/watch?target=unknown", "")
 	for _, target := range []string{
@@ -334,8 +328,7 @@ func TestStreamRefusals(t *testing.T) {
 // HEAD has a stream's header and ends; so does a reader that is gone at once. Both
 // leave no watchers.
 func TestStreamsWithoutReaders(t *testing.T) {
-	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	d := startWith(t, "10.0.0.7:8080")
 	for _, path := range []string{"/v1/clusters/orders/watch", "/v1/clusters/watch", "/v1/events/watch"} {
 		if w := d.must(200, "HEAD", path, ""); w.Body.Len() != 0 || w.Header().Get("Content-Type") != "text/event-stream" {
 			t.Errorf("HEAD %s: %v %q", path, w.Header(), w.Body)
@@ -396,8 +389,7 @@ func (w *firstEvent) Write(b []byte) (int, error) {
 // the connection go on, and a server that shuts down does not wait for readers.
 func TestStreamsOverSockets(t *testing.T) {
 	for _, two := range []bool{false, true} {
-		d := start(t, nil)
-		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+		d := startWith(t, "10.0.0.7:8080")
 		protocols := new(http.Protocols)
 		protocols.SetHTTP1(!two)
 		protocols.SetUnencryptedHTTP2(two)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"net"
 	"net/http"
 	"strings"
@@ -15,10 +14,9 @@ import (
 // ambientErrors returns the resources of a state that are in use despite an error.
 func ambientErrors(t *testing.T, url string) string {
 	t.Helper()
-	var state struct {
+	state := get[struct {
 		AmbientErrors []observe.AmbientError `json:"ambient_errors"`
-	}
-	noError(t, json.Unmarshal([]byte(do(t, "GET", url, "").body), &state))
+	}](t, url)
 	var out []string
 	for _, e := range state.AmbientErrors {
 		if e.Error == "" || e.Since.IsZero() {
@@ -51,7 +49,7 @@ func TestAmbientErrorsAreShown(t *testing.T) {
 	}
 	const cart, orders, shop = "/v1/clusters/cart?target=shop", "/v1/clusters/orders?target=shop", "/v1/targets/shop"
 	shown(cart, "")
-	generation := generationOf(t, url+cart)
+	generation := get[observe.ClusterSummary](t, url+cart).Generation
 
 	plane.set(append([]types.Resource{world[0]}, world[2:]...)...)
 	shown(cart, "Cluster/cart")
@@ -61,7 +59,7 @@ func TestAmbientErrorsAreShown(t *testing.T) {
 	shown(cart, "Listener/shop Cluster/cart")
 	shown(orders, "Listener/shop")
 	shown(shop, "Cluster/cart Listener/shop")
-	if got := generationOf(t, url+cart); got != generation {
+	if got := get[observe.ClusterSummary](t, url+cart).Generation; got != generation {
 		t.Errorf("an ambient error makes generation %d of %d", got, generation)
 	}
 
@@ -78,11 +76,4 @@ func TestAmbientErrorsAreShown(t *testing.T) {
 		a := do(t, "GET", url+"/pick?target=shop&path=/cart/", "")
 		return a.status == http.StatusServiceUnavailable && !strings.Contains(a.body, "note")
 	})
-}
-
-func generationOf(t *testing.T, url string) int64 {
-	t.Helper()
-	var state observe.ClusterSummary
-	noError(t, json.Unmarshal([]byte(do(t, "GET", url, "").body), &state))
-	return state.Generation
 }

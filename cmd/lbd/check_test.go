@@ -39,15 +39,7 @@ func TestCheckListsEveryError(t *testing.T) {
 			t.Parallel()
 			file := filepath.Join(t.TempDir(), c.file)
 			writeFile(t, file, []byte(c.body))
-			out, err := command("check", file).CombinedOutput()
-			if err == nil {
-				t.Fatalf("accepted: %s", out)
-			}
-			for _, says := range append(c.says, file) {
-				if !strings.Contains(string(out), says) {
-					t.Errorf("has no %q: %s", says, out)
-				}
-			}
+			expectFailure(t, command("check", file), append(c.says, file)...)
 		})
 	}
 }
@@ -127,9 +119,7 @@ func TestConfigurationFile(t *testing.T) {
 		}
 		cmd := command(c.args...)
 		cmd.Env = append(cmd.Env, "LBD_DATA=", "LBD_CONFIG="+write("listen: ["+environment+"]"))
-		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), c.listen) {
-			t.Errorf("%v: %v: %s", c.args, err, out)
-		}
+		expectFailure(t, cmd, c.listen)
 	}
 
 	// Flag over environment over file: the error has the address in use.
@@ -151,9 +141,7 @@ func TestConfigurationFile(t *testing.T) {
 			if c.env != "" {
 				cmd.Env = append(cmd.Env, c.env)
 			}
-			if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), c.want) {
-				t.Errorf("%v: %s", err, out)
-			}
+			expectFailure(t, cmd, c.want)
 		})
 	}
 }

@@ -222,6 +222,17 @@ func edsCluster(name string) *clusterv3.Cluster {
 	}
 }
 
+// dnsCluster is the LOGICAL_DNS cluster dns.
+func dnsCluster(address string) *clusterv3.Cluster {
+	return &clusterv3.Cluster{
+		Name:                 "dns",
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_LOGICAL_DNS},
+		LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: "dns", Endpoints: []*endpointv3.LocalityLbEndpoints{{
+			LbEndpoints: endpoints(address),
+		}}},
+	}
+}
+
 // reporting is a cluster whose load is reported.
 func reporting(c *clusterv3.Cluster) *clusterv3.Cluster {
 	c.LrsServer = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: &corev3.SelfConfigSource{}}}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/lbd-dev/lbd/xds/lastgood"
 )
@@ -86,20 +85,11 @@ func TestServerRestart(t *testing.T) {
 // rejected version again.
 func TestStaleAfterRejection(t *testing.T) {
 	t.Parallel()
-	dns := func() *clusterv3.Cluster {
-		return &clusterv3.Cluster{
-			Name:                 "dns",
-			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_LOGICAL_DNS},
-			LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: "dns", Endpoints: []*endpointv3.LocalityLbEndpoints{{
-				LbEndpoints: endpoints("localhost:80"),
-			}}},
-		}
-	}
-	plane, p := serveSnapshot(t, dns())
+	plane, p := serveSnapshot(t, dnsCluster("localhost:80"))
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
 	caller := call(t, url, "cluster=dns")
 	caller.more()
-	wrong := dns()
+	wrong := dnsCluster("localhost:80")
 	wrong.LbPolicy = clusterv3.Cluster_MAGLEV
 	plane.set(wrong)
 	untilMetric(t, url, `lbd_xds_resources{state="nacked_but_cached",type="Cluster"}`, "1")

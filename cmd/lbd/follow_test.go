@@ -1,16 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
@@ -23,9 +20,7 @@ import (
 // xdsState asks for /v1/xds.
 func xdsState(t *testing.T, url, query string) sources.XDSState {
 	t.Helper()
-	var state sources.XDSState
-	noError(t, json.Unmarshal([]byte(do(t, "GET", url+"/v1/xds?"+query, "").body), &state))
-	return state
+	return get[sources.XDSState](t, url+"/v1/xds?"+query)
 }
 
 // TestSnapshotCache follows a SnapshotCache: its first snapshot, a change, and an
@@ -68,17 +63,9 @@ func TestSnapshotCache(t *testing.T) {
 	untilMetric(t, url, `lbd_xds_resources{state="acked",type="Cluster"}`, "1")
 	caller.more()
 
-	// An event describes the change.
-	const words = "(10.0.0.3:80)"
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		events := do(t, "GET", url+"/v1/events?type=xds_changed&cluster=orders", "").body
-		if strings.Contains(events, words) {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("no event has %q: %s", words, events)
-		}
-	}
+	eventually(t, "an event that describes the change", func() bool {
+		return strings.Contains(do(t, "GET", url+"/v1/events?type=xds_changed&cluster=orders", "").body, "(10.0.0.3:80)")
+	})
 }
 
 func TestLinearCache(t *testing.T) {
@@ -102,16 +89,12 @@ func TestLinearCache(t *testing.T) {
 	eventually(t, "the NACK", func() bool { return p.refused("cluster_name") })
 	expectPick(t, url, "cluster=orders", "10.0.0.2:80")
 	// A pick waits for a late cluster.
-	late := make(chan string, 1)
-	go func() {
-		a, err := try(t.Context(), http.DefaultClient, "GET", url+"/pick?cluster=late", "")
-		late <- fmt.Sprint(a.address(), err)
-	}()
+	late := pickLater(t, url, "cluster=late")
 	eventually(t, "the question", func() bool { return xdsState(t, url, "prefix=late&state=requested").Total == 1 })
 	update(assignments, "late", assignmentOf("late", "10.0.0.9:80"))
 	update(clusters, "late", edsCluster("late"))
-	if got := <-late; got != "10.0.0.9:80<nil>" {
-		t.Errorf("picked %s", got)
+	if got := <-late; got.address() != "10.0.0.9:80" {
+		t.Errorf("picked %+v", got)
 	}
 	noError(t, clusters.DeleteResource("late"))
 	// A deleted cluster stays in use, which is reported (gRFC A88).
@@ -255,17 +238,7 @@ func TestAuthorities(t *testing.T) {
 func TestClusterTypes(t *testing.T) {
 	t.Parallel()
 	address, _ := upstream(t)
-	port := uint32(0)
-	if _, err := fmt.Sscanf(address, "127.0.0.1:%d", &port); err != nil {
-		t.Fatal(err)
-	}
-	dns := &clusterv3.Cluster{
-		Name:                 "dns",
-		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_LOGICAL_DNS},
-		LoadAssignment: &endpointv3.ClusterLoadAssignment{ClusterName: "dns", Endpoints: []*endpointv3.LocalityLbEndpoints{{
-			LbEndpoints: endpoints(fmt.Sprintf("localhost:%d", port)),
-		}}},
-	}
+	dns := dnsCluster(strings.Replace(address, "127.0.0.1", "localhost", 1))
 	world := []types.Resource{
 		aggregateOf(t, "all", "dns", "orders"), aggregateOf(t, "broken", "orders", "nowhere"),
 		dns, edsCluster("orders"), assignmentOf("orders", "127.0.0.1:1"),
@@ -277,11 +250,7 @@ func TestClusterTypes(t *testing.T) {
 		expectPick(t, url, "cluster="+cluster, address)
 	}
 	// A pick waits for the leaves of an aggregate.
-	done := make(chan answer, 1)
-	go func() {
-		a, _ := try(t.Context(), http.DefaultClient, "GET", url+"/pick?cluster=broken", "")
-		done <- a
-	}()
+	done := pickLater(t, url, "cluster=broken")
 	eventually(t, "the question for the missing part", func() bool { return xdsState(t, url, "prefix=nowhere").Total == 1 })
 	other := aggregateOf(t, "nowhere", "dns")
 	plane.set(append(slices.Clone(world), other)...)

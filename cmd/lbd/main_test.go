@@ -176,14 +176,33 @@ func do(t *testing.T, method, url, body string) answer {
 }
 
 // expect makes a request whose answer must have a status, and texts in its body.
-func expect(t *testing.T, status int, method, url, body string, texts ...string) answer {
+func expect(t *testing.T, status int, method, url, body string, texts ...string) {
 	t.Helper()
 	a := do(t, method, url, body)
 	lacks := func(text string) bool { return !strings.Contains(a.body, text) }
 	if a.status != status || slices.ContainsFunc(texts, lacks) {
 		t.Errorf("%s %s: %+v, want status %d and %q", method, url, a, status, texts)
 	}
-	return a
+}
+
+// get decodes the JSON body of a GET.
+func get[T any](t *testing.T, url string) (v T) {
+	t.Helper()
+	noError(t, json.Unmarshal([]byte(do(t, "GET", url, "").body), &v))
+	return v
+}
+
+// pickLater makes a pick that waits, and returns its answer when it has one.
+func pickLater(t *testing.T, url, query string) <-chan answer {
+	answered := make(chan answer, 1)
+	go func() {
+		a, err := try(t.Context(), http.DefaultClient, "GET", url+"/pick?"+query, "")
+		if err != nil {
+			a.body = err.Error()
+		}
+		answered <- a
+	}()
+	return answered
 }
 
 // expectPick makes a pick that must return an address, or fail with a code.

@@ -102,22 +102,18 @@ func TestQueuedPickOfReleasedCluster(t *testing.T) {
 	t.Parallel()
 	plane, p := serveSnapshot(t, edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80"))
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), OnDemandIdle: time.Second})
-	answered := make(chan string, 1)
-	go func() {
-		a, err := try(t.Context(), http.DefaultClient, "GET", url+"/pick?cluster=late&wait=60s", "")
-		answered <- fmt.Sprint(a.address(), err)
-	}()
+	answered := pickLater(t, url, "cluster=late&wait=60s")
 	eventually(t, "another question", func() bool {
 		select {
 		case got := <-answered:
-			t.Fatalf("the pick did not wait: %s", got)
+			t.Fatalf("the pick did not wait: %+v", got)
 		default:
 		}
 		return p.askedFor(rsrc.ClusterType, "late") > 1
 	})
 	plane.set(edsCluster("late"), assignmentOf("late", "10.0.0.2:80"))
-	if got := <-answered; got != "10.0.0.2:80<nil>" {
-		t.Errorf("the pick that waits: %s", got)
+	if got := <-answered; got.address() != "10.0.0.2:80" {
+		t.Errorf("the pick that waits: %+v", got)
 	}
 }
 

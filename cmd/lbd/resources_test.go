@@ -1,13 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lbd-dev/lbd/service/sources"
 )
@@ -36,17 +34,12 @@ func (d directory) set(name, body string) {
 // until waits for a state of the files, and returns it.
 func (d directory) until(url, what string, is func(sources.FilesState) bool) sources.FilesState {
 	d.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		var state sources.FilesState
-		body := do(d.T, "GET", url+"/v1/files", "").body
-		noError(d, json.Unmarshal([]byte(body), &state))
-		if is(state) {
-			return state
-		}
-		if time.Now().After(deadline) {
-			d.Fatalf("the files are not %s: %s", what, body)
-		}
-	}
+	var state sources.FilesState
+	eventually(d.T, "files are "+what, func() bool {
+		state = get[sources.FilesState](d.T, url+"/v1/files")
+		return is(state)
+	})
+	return state
 }
 
 func isBad(s sources.FilesState) bool {

@@ -147,14 +147,7 @@ func TestShutdownAnswersQueuedPicks(t *testing.T) {
 	ts.Start()
 	defer ts.Close()
 	pushEndpoints(t, ts.URL, "slow", "127.0.0.1:1")
-	answered := make(chan answer, 1)
-	go func() {
-		a, err := try(t.Context(), http.DefaultClient, "GET", ts.URL+"/pick?cluster=slow&wait=60s", "")
-		if err != nil {
-			a.body = err.Error()
-		}
-		answered <- a
-	}()
+	answered := pickLater(t, ts.URL, "cluster=slow&wait=60s")
 	<-inside
 	shutdown(ts.Config, svc, 0)
 	if a := <-answered; a.status != http.StatusServiceUnavailable || a.address() != "shutting_down" {

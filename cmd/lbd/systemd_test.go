@@ -107,10 +107,7 @@ func TestInvalidSocketOfSystemd(t *testing.T) {
 	datagrams, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	noError(t, err)
 	defer func() { _ = datagrams.Close() }()
-	out, err := activate(t, command("serve", "--data="), listenTCP(t), datagrams).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "listen on lbd.socket, which systemd passed") {
-		t.Errorf("%v: %s", err, out)
-	}
+	expectFailure(t, activate(t, command("serve", "--data="), listenTCP(t), datagrams), "listen on lbd.socket, which systemd passed")
 }
 
 // TestSystemdNotifications: lbd notifies systemd when it is ready and when it stops.
