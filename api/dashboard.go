@@ -74,7 +74,6 @@ func packedAsset(from fs.FS, name, contentType string) *asset {
 // @Summary     The dashboard
 // @Description A page that uses this API and loads nothing from other hosts. If lbd was built without the dashboard, a page that says so, with links.
 // @Produce     html
-// @Param       If-None-Match header string false "ETags that the caller has"
 // @Success     200 {string} string "a page"
 // @Success     304 "unchanged: If-None-Match has the ETag"
 // @Router      / [get]
@@ -83,7 +82,6 @@ func (d *dashboard) getHome(w http.ResponseWriter, r *http.Request) error { retu
 // @Summary     Get a file of the dashboard
 // @Description The name changes with the content, so the file can be cached forever.
 // @Produce     text/javascript,text/css
-// @Param       If-None-Match header string false "ETags that the caller has"
 // @Success     200 {string} binary "the file"
 // @Success     304 "unchanged: If-None-Match has the ETag"
 // @Router      /assets/{file} [get]

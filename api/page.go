@@ -51,7 +51,6 @@ func newPages() *pages {
 // @Summary     Read and try this contract
 // @Description The page loads nothing from other hosts.
 // @Produce     html
-// @Param       If-None-Match header string false "ETags that the caller has"
 // @Success     200 {string} string "a page"
 // @Success     304 "unchanged: If-None-Match has the ETag"
 // @Router      /docs [get]
@@ -59,7 +58,6 @@ func (p *pages) getDocs(w http.ResponseWriter, r *http.Request) error { return p
 
 // @Summary Get a file of the viewer of this contract
 // @Produce text/javascript,text/css,png
-// @Param   If-None-Match header string false "ETags that the caller has"
 // @Success 200 {string} binary "the file"
 // @Success 304 "unchanged: If-None-Match has the ETag"
 // @Router  /docs/{file} [get]
@@ -86,7 +84,10 @@ func newAsset(from fs.FS, name, contentType string) *asset {
 	a := &asset{contentType: contentType, body: body, caching: "no-cache"} // cached, but revalidated
 	if err == nil && strings.HasSuffix(name, ".gz") {
 		a.packed = body
-		a.body, err = unpack(body)
+		var z *gzip.Reader
+		if z, err = gzip.NewReader(bytes.NewReader(body)); err == nil {
+			a.body, err = io.ReadAll(z)
+		}
 	}
 	if err != nil {
 		panic(fmt.Errorf("read the embedded %s: %w", name, err)) // a build error
@@ -94,14 +95,6 @@ func newAsset(from fs.FS, name, contentType string) *asset {
 	sum := sha256.Sum256(a.body)
 	a.hash = fmt.Sprintf("%x", sum[:16])
 	return a
-}
-
-func unpack(packed []byte) ([]byte, error) {
-	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(z)
 }
 
 // write writes the file, or status 304.

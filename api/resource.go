@@ -26,7 +26,6 @@ type PushAnswer struct {
 
 // @Summary Get the pushed endpoints
 // @Produce json,application/yaml,application/x-protobuf
-// @Param   If-None-Match header string false "ETags that the caller has"
 // @Success 200     {object} object "envoy.config.endpoint.v3.ClusterLoadAssignment"
 // @Header  200,304 {string} ETag   "strong: a hash of the content, with a suffix for the representation"
 // @Success 304     "unchanged: If-None-Match has the ETag"
@@ -40,7 +39,6 @@ func (h *handlers) getEndpoints(w http.ResponseWriter, r *http.Request) error {
 // @Description A ClusterLoadAssignment, or a DiscoveryResponse with exactly one. Without Content-Type, a body that begins with a brace is JSON, any other is YAML. lbd answers when the push is on disk and picks use it.
 // @Accept      json,application/yaml,application/x-protobuf
 // @Param       resource      body   object true  "envoy.config.endpoint.v3.ClusterLoadAssignment, at most 32 MiB"
-// @Param       dry_run       query  bool   false "return what would change, without changing it"
 // @Param       allow_empty   query  bool   false "allow a cluster without usable endpoints"
 // @Param       strict        query  bool   false "false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
 // @Param       If-Match      header string false "ETags, one of which must match; * requires that the resource exists"
@@ -54,7 +52,6 @@ func (h *handlers) putEndpoints(w http.ResponseWriter, r *http.Request) error {
 }
 
 // @Summary Delete the pushed endpoints
-// @Param   dry_run  query  bool   false "return what would change, without changing it"
 // @Param   If-Match header string false "ETags, one of which must match; * requires that the resource exists"
 // @Success 200 {object} PushAnswer "what changed"
 // @Router  /v1/clusters/{name}/endpoints [delete]
@@ -64,7 +61,6 @@ func (h *handlers) deleteEndpoints(w http.ResponseWriter, r *http.Request) error
 
 // @Summary Get the pushed config
 // @Produce json,application/yaml,application/x-protobuf
-// @Param   If-None-Match header string false "ETags that the caller has"
 // @Success 200     {object} object "envoy.config.cluster.v3.Cluster"
 // @Header  200,304 {string} ETag   "strong: a hash of the content, with a suffix for the representation"
 // @Success 304     "unchanged: If-None-Match has the ETag"
@@ -78,7 +74,6 @@ func (h *handlers) getConfig(w http.ResponseWriter, r *http.Request) error {
 // @Description A Cluster, or a DiscoveryResponse with exactly one. Without Content-Type, a body that begins with a brace is JSON, any other is YAML. lbd answers when the push is on disk and picks use it.
 // @Accept      json,application/yaml,application/x-protobuf
 // @Param       resource      body   object true  "envoy.config.cluster.v3.Cluster, at most 32 MiB"
-// @Param       dry_run       query  bool   false "return what would change, without changing it"
 // @Param       allow_empty   query  bool   false "allow a cluster without usable endpoints"
 // @Param       strict        query  bool   false "false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
 // @Param       If-Match      header string false "ETags, one of which must match; * requires that the resource exists"
@@ -93,7 +88,6 @@ func (h *handlers) putConfig(w http.ResponseWriter, r *http.Request) error {
 
 // @Summary     Delete the pushed config
 // @Description Rejected with code blocked if the config secures the connections to endpoints that remain: they would become plain.
-// @Param       dry_run  query  bool   false "return what would change, without changing it"
 // @Param       If-Match header string false "ETags, one of which must match; * requires that the resource exists"
 // @Success     200 {object} PushAnswer "what changed"
 // @Failure     409 {object} Problem

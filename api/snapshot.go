@@ -12,7 +12,6 @@ const MaxRemoved = 1_000_000
 // @Summary     Get all pushed resources
 // @Description For a backup, or for another daemon. Resources of files and of management servers are not in the snapshot.
 // @Produce     json,application/yaml,application/x-protobuf
-// @Param       If-None-Match header string false "ETags that the caller has"
 // @Success     200     {object} object "envoy.service.discovery.v3.DiscoveryResponse"
 // @Header      200,304 {string} ETag   "strong: a hash of the content, with a suffix for the representation"
 // @Success     304     "unchanged: If-None-Match has the ETag"
@@ -34,7 +33,6 @@ func (h *handlers) getSnapshot(w http.ResponseWriter, r *http.Request) error {
 // @Description A DiscoveryResponse (version is accepted for version_info) with Listeners, RouteConfigurations, Clusters and ClusterLoadAssignments. It is applied as a whole or not at all; pushed resources that it does not have are removed. Without Content-Type, a body that begins with a brace is JSON, any other is YAML. lbd answers when the push is on disk and picks use it.
 // @Accept      json,application/yaml,application/x-protobuf
 // @Param       snapshot      body   object true  "envoy.service.discovery.v3.DiscoveryResponse, at most 64 MiB"
-// @Param       dry_run       query  bool   false "return what would change, without changing it"
 // @Param       allow_empty   query  bool   false "allow clusters without usable endpoints"
 // @Param       strict        query  bool   false "false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
 // @Param       max_removed   query  int    false "maximum number of resources to remove; default: no limit" minimum(0) maximum(1000000)
@@ -51,7 +49,6 @@ func (h *handlers) putSnapshot(w http.ResponseWriter, r *http.Request) error {
 // @Description As PUT, but pushed resources that are not in the body stay.
 // @Accept      json,application/yaml,application/x-protobuf
 // @Param       snapshot      body   object true  "envoy.service.discovery.v3.DiscoveryResponse, at most 64 MiB"
-// @Param       dry_run       query  bool   false "return what would change, without changing it"
 // @Param       allow_empty   query  bool   false "allow clusters without usable endpoints"
 // @Param       strict        query  bool   false "false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"
 // @Param       If-Match      header string false "ETags, one of which must match"

@@ -52,7 +52,6 @@ func (h *handlers) getTarget(w http.ResponseWriter, r *http.Request) error {
 
 // @Summary     Host a target
 // @Description Picks can name the target from now on, also after a restart. Its Listener, routes and clusters come from pushes, files or a management server. A pushed Listener hosts the target of its name without this call. Hosted targets are not part of the snapshot. The body is empty or {}.
-// @Param       dry_run       query  bool   false "return what would change, without changing it"
 // @Param       If-Match      header string false "ETags, one of which must match; * requires that the target was hosted by PUT"
 // @Param       If-None-Match header string false "*: requires that the target was not hosted by PUT"
 // @Success     200 {object} PushAnswer "already hosted; with dry_run, what would change"
@@ -73,7 +72,6 @@ func (h *handlers) putTarget(w http.ResponseWriter, r *http.Request) error {
 
 // @Summary     Remove a target
 // @Description Reverts PUT. A warning names what still hosts the target: --target or a Listener. If PUT did not host the target, the call is rejected.
-// @Param       dry_run  query  bool   false "return what would change, without changing it"
 // @Param       If-Match header string false "ETags, one of which must match; * requires that the target was hosted by PUT"
 // @Success     200 {object} PushAnswer "what changed"
 // @Router      /v1/targets/{name} [delete]

@@ -77,13 +77,14 @@ var local = Policy{Roles: access.All, Anonymous: access.All, Local: true}
 // may do what the request asks for: who sends them expects them to be checked.
 func (c *Callers) Identify(r *http.Request, now time.Time) (*access.Caller, Policy, error) {
 	policy := local
+	var hosts *Hosts
 	if c != nil {
-		policy = Policy{} // of a request that came through no Listener
+		policy, hosts = Policy{}, c.Hosts // of a request that came through no Listener
 	}
 	if l, ok := r.Context().Value(listenerKey{}).(*Listener); ok {
 		policy = l.Policy
 	}
-	if policy.ChecksHost && !c.hosts().Allow(r.Host) {
+	if policy.ChecksHost && !hosts.Allow(r.Host) {
 		return nil, policy, fault.Errorf(MisdirectedRequest, "host %q is not allowed, which protects against DNS rebinding: "+
 			"call lbd by IP address or as localhost, or add --allow-host", clip(r.Host))
 	}
@@ -128,13 +129,6 @@ var anonymous = func() (callers [access.All + 1]*access.Caller) {
 	}
 	return callers
 }()
-
-func (c *Callers) hosts() *Hosts {
-	if c == nil {
-		return nil
-	}
-	return c.Hosts
-}
 
 // identified returns the caller whose credentials a request has, or nil if it has
 // none or none are known.

@@ -93,18 +93,16 @@ func (s *Spec) set(field string, seen map[string]bool) error {
 			return errors.New("only unix sockets have a mode")
 		}
 		s.Mode = fs.FileMode(mode)
-	case key == "roles" && hasValue:
+	case (key == "roles" || key == "anonymous") && hasValue:
 		roles, err := access.ParseRoles(value)
 		if err != nil {
 			return err
 		}
-		s.Roles = roles
-	case key == "anonymous" && hasValue:
-		roles, err := access.ParseRoles(value)
-		if err != nil {
-			return err
+		if key == "roles" {
+			s.Roles = roles
+		} else {
+			s.Anonymous = &roles
 		}
-		s.Anonymous = &roles
 	default:
 		return errors.New("must be host:port or unix:PATH, or an option: tls, mode=MODE, roles=ROLES, anonymous=ROLES")
 	}

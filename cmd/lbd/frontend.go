@@ -86,9 +86,6 @@ func (f *frontend) serve(l *listen.Listener) error {
 	return fmt.Errorf("serve %s: %w", printable(l), err)
 }
 
-// leave adds Connection: close to each response.
-func (f *frontend) leave() { f.leaving.Store(true) }
-
 // drain stops accepting connections and waits until requests finish, at most for timeout.
 func (f *frontend) drain(svc *service.Service, listeners []*listen.Listener, timeout time.Duration) {
 	end := time.Now().Add(timeout)

@@ -135,7 +135,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	<-failed.Done()
 	notify(log, daemon.SdNotifyStopping)
 	svc.Leave()
-	front.leave()
+	front.leaving.Store(true)
 	log.Info("draining", "delay", c.DrainDelay, "timeout", c.DrainTimeout)
 	if ctx.Err() != nil { // else a listener has failed
 		time.Sleep(c.DrainDelay)

@@ -18,6 +18,16 @@ import (
 // path parameters, and the errors that all such operations have.
 func derive(path string, op *openapi3.Operation) {
 	op.Tags = []string{tagOf(path)}
+	if op.Responses.Status(http.StatusNotModified) != nil {
+		known := openapi3.NewHeaderParameter("If-None-Match").WithSchema(openapi3.NewStringSchema()).WithDescription("ETags that the caller has")
+		op.AddParameter(known)
+	}
+	if op.Parameters.GetByInAndName("header", "If-Match") != nil { // a change
+		dryRun := openapi3.NewQueryParameter("dry_run").WithSchema(openapi3.NewBoolSchema()).WithDescription("return what would change, without changing it")
+		op.Parameters = append(openapi3.Parameters{{Value: dryRun}}, op.Parameters...)
+		addProblems(op, http.StatusPreconditionFailed, http.StatusPreconditionRequired,
+			http.StatusServiceUnavailable, http.StatusInsufficientStorage)
+	}
 	for _, name := range pathParameter.FindAllStringSubmatch(path, -1) {
 		p := openapi3.NewPathParameter(name[1]).WithSchema(openapi3.NewStringSchema()).WithDescription(describePathParameter(path, name[1]))
 		op.Parameters = append(openapi3.Parameters{{Value: p}}, op.Parameters...)
@@ -29,10 +39,6 @@ func derive(path string, op *openapi3.Operation) {
 	}
 	if op.RequestBody != nil {
 		addProblems(op, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
-	}
-	if op.Parameters.GetByInAndName("header", "If-Match") != nil {
-		addProblems(op, http.StatusPreconditionFailed, http.StatusPreconditionRequired,
-			http.StatusServiceUnavailable, http.StatusInsufficientStorage)
 	}
 }
 

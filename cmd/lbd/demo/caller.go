@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -42,37 +43,40 @@ func (w *world) call(ctx context.Context) error {
 
 // callOnce makes one call. It ignores errors, which the dashboard shows.
 func (w *world) callOnce(ctx context.Context) {
-	body, ok := send(ctx, w.Client, http.MethodPost, w.URL+"/pick?cluster="+cluster+"&ttl="+leaseTTL, "")
+	body, err := send(ctx, w.Client, http.MethodPost, w.URL+"/pick?cluster="+cluster+"&ttl="+leaseTTL, "")
 	var pick leased
-	if !ok || json.Unmarshal(body, &pick) != nil {
+	if err != nil || json.Unmarshal(body, &pick) != nil {
 		return
 	}
 	outcome := "success"
-	if _, ok := send(ctx, http.DefaultClient, http.MethodGet, "http://"+pick.Address+"/", ""); !ok {
+	if _, err := send(ctx, http.DefaultClient, http.MethodGet, "http://"+pick.Address+"/", ""); err != nil {
 		outcome = "error"
 	}
 	if rand.IntN(forgets) == 0 {
 		return
 	}
-	send(ctx, w.Client, http.MethodPost, w.URL+"/v1/leases/"+pick.Lease.ID+"/done", `{"outcome":"`+outcome+`"}`)
+	_, _ = send(ctx, w.Client, http.MethodPost, w.URL+"/v1/leases/"+pick.Lease.ID+"/done", `{"outcome":"`+outcome+`"}`)
 }
 
-// send makes one request, and reports whether it succeeded.
-func send(ctx context.Context, client *http.Client, method, url, body string) ([]byte, bool) {
+// send makes one request. Another status than success is an error.
+func send(ctx context.Context, client *http.Client, method, url, body string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-	return answer, err == nil && response.StatusCode < http.StatusMultipleChoices
+	if response.StatusCode >= http.StatusMultipleChoices {
+		return nil, fmt.Errorf("%s: %s", response.Status, answer)
+	}
+	return answer, err
 }

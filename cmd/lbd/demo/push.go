@@ -1,11 +1,9 @@
 package demo
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -64,20 +62,8 @@ func (w *world) put(ctx context.Context, what string, resource object) error {
 	if err != nil {
 		return err
 	}
-	url := w.URL + "/v1/clusters/" + cluster + "/" + what
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	request.Header.Set("Content-Type", "application/json")
-	response, err := w.Client.Do(request)
-	if err != nil {
+	if _, err := send(ctx, w.Client, http.MethodPut, w.URL+"/v1/clusters/"+cluster+"/"+what, string(body)); err != nil {
 		return fmt.Errorf("push the demo's %s: %w", what, err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode >= http.StatusMultipleChoices {
-		why, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
-		return fmt.Errorf("push the demo's %s: %s: %s", what, response.Status, why)
 	}
 	return nil
 }
