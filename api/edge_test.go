@@ -2,13 +2,11 @@ package api_test
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -190,27 +188,4 @@ func TestHeadHasNoBody(t *testing.T) {
 		t.Errorf("HEAD: %d, Content-Length %d; GET's body has %d", head.StatusCode, head.ContentLength, len(body))
 	}
 	http.DefaultClient.CloseIdleConnections()
-}
-
-func TestUnixSocket(t *testing.T) {
-	d := start(t, nil)
-	path := filepath.Join(t.TempDir(), "s")
-	listener, err := net.Listen("unix", path)
-	noError(t, err)
-	server := &http.Server{Handler: d.handler}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
-	conn, err := net.Dial("unix", path)
-	noError(t, err)
-	if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: lbd\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if got := status(t, bufio.NewReader(conn)); got != 200 {
-		t.Errorf("%d", got)
-	}
-	_ = conn.Close()
-	_ = server.Close()
-	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
-		t.Error(err)
-	}
 }

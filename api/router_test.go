@@ -105,6 +105,11 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 		if p.Status == 0 || p.Title == "" || p.GRPCCode == "" {
 			t.Errorf("%s: %+v", code, p)
 		}
+		for _, text := range []string{answers[code].means, answers[code].fix} {
+			if len(text) < 20 || !strings.HasSuffix(text, ".") {
+				t.Errorf("GET /problems/%s has %q", code, text)
+			}
+		}
 	}
 	if len(answers) != 28 {
 		t.Errorf("%d codes have an answer, and 28 are tested", len(answers))

@@ -342,47 +342,21 @@ func TestStreamsWithoutReaders(t *testing.T) {
 	}
 }
 
-// A cluster may be named as a path is.
+// A cluster may have the name of a part of a path.
 func TestClusterNamedWatch(t *testing.T) {
-	d := start(t, nil)
-	d.must(http.StatusCreated, "PUT", "/v1/clusters/watch/endpoints", assignment("", "10.0.0.7:8080"))
-	if c := decode[observe.ClusterState](t, d.must(200, "GET", "/v1/clusters/%77atch", "").Body.Bytes()); c.Name != "watch" {
-		t.Errorf("%+v", c)
-	}
-	d.must(200, "GET", "/v1/clusters/watch/endpoints", "")
-	for path, want := range map[string]string{"/v1/clusters/watch": "resync", "/v1/clusters/watch/watch": "state", "/v1/clusters/%77atch/watch": "state"} {
-		ctx, cancel := context.WithCancel(t.Context())
-		seen := make(chan sent, 1)
-		w := &firstEvent{header: http.Header{}, seen: seen, cancel: cancel}
-		d.handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", path, nil))
-		if e := <-seen; e.kind != want {
-			t.Errorf("%s begins with %v", path, e)
+	synctest.Test(t, func(t *testing.T) {
+		d := start(t, nil)
+		d.must(http.StatusCreated, "PUT", "/v1/clusters/watch/endpoints", assignment("", "10.0.0.7:8080"))
+		if c := decode[observe.ClusterState](t, d.must(200, "GET", "/v1/clusters/%77atch", "").Body.Bytes()); c.Name != "watch" {
+			t.Errorf("%+v", c)
 		}
-	}
-	d.refused("method_not_allowed", "PUT", "/v1/clusters/watch", "{}")
-}
-
-// firstEvent ends a request after the first event that it is written, the
-// heartbeat before it aside.
-type firstEvent struct {
-	header http.Header
-	text   strings.Builder
-	seen   chan<- sent
-	cancel context.CancelFunc
-}
-
-func (w *firstEvent) Header() http.Header { return w.header }
-func (w *firstEvent) WriteHeader(int)     {}
-func (w *firstEvent) Flush()              {}
-
-func (w *firstEvent) Write(b []byte) (int, error) {
-	n, err := w.text.Write(b)
-	if all := parseEvents(w.text.String()); len(all) > 1 && strings.HasSuffix(w.text.String(), "\n\n") && w.cancel != nil {
-		w.seen <- all[1]
-		w.cancel()
-		w.cancel = nil
-	}
-	return n, err
+		d.must(200, "GET", "/v1/clusters/watch/endpoints", "")
+		send := serve(t, d, time.Hour)
+		for path, want := range map[string]string{"/v1/clusters/watch": "resync", "/v1/clusters/watch/watch": "state", "/v1/clusters/%77atch/watch": "state"} {
+			answered(t, send(get(path))).must(want)
+		}
+		d.refused("method_not_allowed", "PUT", "/v1/clusters/watch", "{}")
+	})
 }
 
 // Over real sockets, HTTP/1.1 and HTTP/2: events come as they happen, other requests of

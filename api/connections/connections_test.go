@@ -134,11 +134,15 @@ type visitor struct {
 
 // connect connects and sleeps a second: the next has been idle for less.
 func (h *house) connect() *visitor {
-	near, far := net.Pipe()
-	h.listener.conns <- &halfPipe{Conn: far}
-	v := &visitor{h.t, near, bufio.NewReader(near)}
+	v := h.connectNow()
 	time.Sleep(time.Second)
 	return v
+}
+
+func (h *house) connectNow() *visitor {
+	near, far := net.Pipe()
+	h.listener.conns <- &halfPipe{Conn: far}
+	return &visitor{h.t, near, bufio.NewReader(near)}
 }
 
 func (v *visitor) ask(path string) {
@@ -162,6 +166,21 @@ func (v *visitor) answered() string {
 	return a.Status
 }
 
+// expect checks the status of the answer, or "closed".
+func (v *visitor) expect(want string) {
+	v.t.Helper()
+	if got := v.answered(); got != want {
+		v.t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// serves checks that a request is answered.
+func (v *visitor) serves() {
+	v.t.Helper()
+	v.ask("/")
+	v.expect("200 OK")
+}
+
 func (v *visitor) get() string {
 	v.t.Helper()
 	v.ask("/")
@@ -172,20 +191,14 @@ func TestTheLongestIdleMakesRoom(t *testing.T) {
 	open(t, 3, func(t *testing.T, h *house) {
 		first, second, third := h.connect(), h.connect(), h.connect()
 		for _, v := range []*visitor{second, first, third} { // second has been idle longest
-			if got := v.get(); got != "200 OK" {
-				t.Fatal(got)
-			}
+			v.serves()
 			time.Sleep(time.Second)
 		}
 		fourth := h.connect()
-		for name, v := range map[string]*visitor{"first": first, "third": third, "fourth": fourth} {
-			if got := v.get(); got != "200 OK" {
-				t.Errorf("%s: %s", name, got)
-			}
+		for _, v := range []*visitor{first, third, fourth} {
+			v.serves()
 		}
-		if got := second.answered(); got != "closed" {
-			t.Errorf("second: %s", got)
-		}
+		second.expect("closed")
 		synctest.Wait()
 		want := `
 # HELP lbd_http_connections Open API connections, by state: active during a request, else idle.
@@ -216,9 +229,7 @@ func TestThousandsOfIdle(t *testing.T) {
 		var all []*visitor
 		for range most + maxCandidates + 10 {
 			v := h.connect()
-			if got := v.get(); got != "200 OK" {
-				t.Fatal(got)
-			}
+			v.serves()
 			all = append(all, v)
 		}
 		for i, v := range all {
@@ -246,9 +257,7 @@ func TestRequestsUnderWayAreNotIdle(t *testing.T) {
 		start := time.Now()
 		for i, within := range []time.Duration{AdmitWait, evictWait} {
 			begin := time.Now()
-			near, far := net.Pipe()
-			h.listener.conns <- &halfPipe{Conn: far}
-			c := &visitor{t, near, bufio.NewReader(near)}
+			c := h.connectNow()
 			got := c.answered()
 			if !strings.HasPrefix(got, `503 Service Unavailable 1 {"type":"about:blank"`) || !strings.HasSuffix(got, "later\"}\n") {
 				t.Errorf("refused with %s", got)
@@ -256,22 +265,20 @@ func TestRequestsUnderWayAreNotIdle(t *testing.T) {
 			if took := time.Since(begin); took != within {
 				t.Errorf("connection %d was refused after %v, want %v", i, took, within)
 			}
-			_ = near.Close()
+			_ = c.Close()
 		}
 		if h.full != 2 || time.Since(start) > 2*time.Second {
 			t.Errorf("%d were reported", h.full)
 		}
 		// One that waits has the place of one that becomes idle.
-		c := h.connect2()
+		c := h.connectNow()
 		c.ask("/")
 		h.answer <- struct{}{}
 		h.answer <- struct{}{}
 		if x, y := a.answered(), b.answered(); x != "200 OK" || y != "200 OK" {
 			t.Errorf("those under way: %s, %s", x, y)
 		}
-		if got := c.answered(); got != "200 OK" {
-			t.Errorf("who waited: %s", got)
-		}
+		c.expect("200 OK")
 	})
 }
 
@@ -292,14 +299,10 @@ func TestSlowBodies(t *testing.T) {
 		go func() { _, _ = io.WriteString(sending, "2") }()
 		go func() { _, _ = io.Copy(io.Discard, first) }()
 		synctest.Wait()
-		if got := h.connect().get(); got != "200 OK" {
-			t.Errorf("beside callers that do not go on: %s", got)
-		}
+		h.connect().serves()
 		for v, rest := range map[*visitor]string{sending: "3", second: "23"} {
 			go func() { _, _ = io.WriteString(v, rest) }()
-			if got := v.answered(); got != "200 OK" {
-				t.Errorf("whose body ends with %s: %s", rest, got)
-			}
+			v.expect("200 OK")
 		}
 		h.answer <- struct{}{}
 		if got := waiting.answered(); got != "200 OK" || h.limiter.evicted.Load() != 1 {
@@ -319,9 +322,7 @@ func TestBodiesWhileDraining(t *testing.T) {
 		go func() { defer close(done); h.limiter.Drain(t.Context(), time.Second) }()
 		time.Sleep(10 * time.Second)
 		go func() { _, _ = io.WriteString(v, "1") }()
-		if got := v.answered(); got != "200 OK" {
-			t.Error(got)
-		}
+		v.expect("200 OK")
 		<-done
 	})
 }
@@ -337,7 +338,7 @@ func TestRefusalsAreFew(t *testing.T) {
 			all[i].ask("/wait")
 		}
 		for range 10 {
-			h.connect2()
+			h.connectNow()
 		}
 		time.Sleep(AdmitWait + 15*evictWait)
 		h.limiter.mu.Lock()
@@ -348,18 +349,9 @@ func TestRefusalsAreFew(t *testing.T) {
 		time.Sleep(2 * AdmitWait)
 		for _, v := range all {
 			h.answer <- struct{}{}
-			if got := v.answered(); got != "200 OK" {
-				t.Error(got)
-			}
+			v.expect("200 OK")
 		}
 	})
-}
-
-// connect2 connects and does not sleep.
-func (h *house) connect2() *visitor {
-	near, far := net.Pipe()
-	h.listener.conns <- &halfPipe{Conn: far}
-	return &visitor{h.t, near, bufio.NewReader(near)}
 }
 
 // TestShortageWhileAccepting: an idle connection is closed, and accepting goes on;
@@ -395,21 +387,13 @@ func TestDrain(t *testing.T) {
 			h.limiter.Drain(t.Context(), 2*time.Second)
 			done <- time.Since(start)
 		}()
-		if got := long.answered(); got != "closed" {
-			t.Errorf("the one that was idle longest: %s", got)
-		}
+		long.expect("closed")
 		time.Sleep(1500 * time.Millisecond)
-		if got := short.get(); got != "200 OK" { // a caller in a loop
-			t.Errorf("one that was idle for a moment: %s", got)
-		}
-		if got := short.answered(); got != "closed" {
-			t.Errorf("thereafter: %s", got)
-		}
+		short.serves()
+		short.expect("closed")
 		time.Sleep(time.Minute)
 		h.answer <- struct{}{}
-		if got := busy.answered(); got != "200 OK" {
-			t.Errorf("the request under way: %s", got)
-		}
+		busy.expect("200 OK")
 		if took := <-done; took < time.Minute+5*time.Second || took > time.Minute+7*time.Second {
 			t.Errorf("all were closed after %v", took)
 		}
@@ -429,9 +413,7 @@ func TestDrainEndsInTime(t *testing.T) {
 			t.Errorf("it took %v", took)
 		}
 		h.answer <- struct{}{}
-		if got := busy.answered(); got != "200 OK" {
-			t.Errorf("the request under way: %s", got)
-		}
+		busy.expect("200 OK")
 	})
 }
 

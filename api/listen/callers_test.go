@@ -89,10 +89,9 @@ func (a *authority) write(name string, data []byte, mode os.FileMode) {
 // and roles, and others with the error. It returns the listener's address.
 func serve(t *testing.T, c *Callers, spec string, config *tls.Config) string {
 	t.Helper()
-	specs, err := Parse([]string{spec})
-	noError(t, err)
-	network, address := "tcp", specs[0].Address
-	if specs[0].IsUnix() {
+	listener := parse(t, spec)
+	network, address := "tcp", listener.Address
+	if listener.IsUnix() {
 		network, address = "unix", strings.TrimPrefix(address, UnixPrefix)
 	}
 	inner, err := new(net.ListenConfig).Listen(t.Context(), network, address)
@@ -101,7 +100,7 @@ func serve(t *testing.T, c *Callers, spec string, config *tls.Config) string {
 	if config != nil {
 		served = tls.NewListener(inner, config)
 	}
-	l := &Listener{Listener: served, Spec: specs[0], Policy: specs[0].Policy(c.Identities != nil, false)}
+	l := &Listener{Listener: served, Spec: listener, Policy: listener.Policy(c.Identities != nil, false)}
 	server := &http.Server{
 		BaseContext: BaseContext, ConnContext: ConnContext, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0),
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -157,6 +156,14 @@ func call(t *testing.T, network, address string, config *tls.Config, edit func(*
 	noError(t, answer.Write(&b))
 	_, body, _ := strings.Cut(b.String(), "\r\n\r\n")
 	return body
+}
+
+// parse parses one listener.
+func parse(t *testing.T, value string) Spec {
+	t.Helper()
+	specs, err := Parse([]string{value})
+	noError(t, err)
+	return specs[0]
 }
 
 func identities(t *testing.T, file string) func() *access.Identities {
@@ -218,9 +225,8 @@ func TestRoleErrors(t *testing.T) {
 		{"0.0.0.0:1,tls", nil, false, PermissionDenied, "role push is required: other machines can connect to the listener"},
 		{"0.0.0.0:1,tls,anonymous=push", nil, true, Unauthenticated, "role push is required: other machines can connect to the listener"},
 	} {
-		specs, err := Parse([]string{c.spec})
-		noError(t, err)
-		p := specs[0].Policy(c.identities, false)
+		listener := parse(t, c.spec)
+		p := listener.Policy(c.identities, false)
 		caller := c.caller
 		if caller == nil {
 			caller = anonymous[p.Anonymous]

@@ -95,15 +95,14 @@ func TestPolicy(t *testing.T) {
 		{spec: ":1", insecure: true, roles: "all", anonymous: "all", host: true, limited: "none"},
 		{spec: ":1,roles=push", insecure: true, roles: "push", anonymous: "push", host: true, limited: "none"},
 	} {
-		specs, err := Parse([]string{c.spec})
-		noError(t, err)
-		p := specs[0].Policy(c.identities, c.insecure)
+		spec := parse(t, c.spec)
+		p := spec.Policy(c.identities, c.insecure)
 		if p.Roles.String() != c.roles || p.Anonymous.String() != c.anonymous || p.ChecksHost != c.host || p.Limited.String() != c.limited {
 			t.Errorf("%s, identities %v, insecure %v: roles %v, anonymous %v, checks host %v, limited %v; want %s, %s, %v, %s", c.spec,
 				c.identities, c.insecure, p.Roles, p.Anonymous, p.ChecksHost, p.Limited, c.roles, c.anonymous, c.host, c.limited)
 		}
 		warns := c.limited != "none" || c.insecure
-		if got := specs[0].Warning(p, c.insecure); (got != "") != warns {
+		if got := spec.Warning(p, c.insecure); (got != "") != warns {
 			t.Errorf("%s: warning %q", c.spec, got)
 		}
 	}
