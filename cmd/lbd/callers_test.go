@@ -1,17 +1,11 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -37,10 +31,17 @@ func newToken(t *testing.T, args ...string) (token, entry string) {
 	return string(m[1]), entry
 }
 
-// request makes a request, and returns the status and the body of the answer.
+// request makes a request, and returns the status and the body of the answer. An empty host is that
+// of the URL.
 func request(t *testing.T, client *http.Client, method, url, token, host string) (int, string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(""))
+	return requestWith(t, client, method, url, token, host, "")
+}
+
+// requestWith is request with a body.
+func requestWith(t *testing.T, client *http.Client, method, url, token, host, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	noError(t, err)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -51,9 +52,9 @@ func request(t *testing.T, client *http.Client, method, url, token, host string)
 		return 0, err.Error()
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	text, err := io.ReadAll(answer.Body)
 	noError(t, err)
-	return answer.StatusCode, string(body)
+	return answer.StatusCode, string(text)
 }
 
 // writeSecret replaces a file that others may not read.
@@ -94,16 +95,11 @@ func TestTokensOfTheDaemon(t *testing.T) {
 	}
 	awaitStatus := func(what string, want int) {
 		t.Helper()
-		for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-			got, body := request(t, client, "GET", p.url+"/v1/clusters", ci, "")
+		eventually(t, fmt.Sprint(what, want), func() bool {
+			got, _ := request(t, client, "GET", p.url+"/v1/clusters", ci, "")
 			ready, conditions := request(t, client, "GET", p.url+"/readyz?verbose", "", "")
-			if got == want && ready == 200 && strings.Contains(conditions, what) {
-				return
-			}
-			if time.Now().After(end) {
-				t.Fatalf("%d %s, %d %s; want %d, %q", got, body, ready, conditions, want, what)
-			}
-		}
+			return got == want && ready == 200 && strings.Contains(conditions, what)
+		})
 	}
 	stream, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/v1/clusters/watch", http.NoBody)
 	noError(t, err)
@@ -176,42 +172,21 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// certificate writes a self-signed certificate for localhost, and its key.
-func certificate(t *testing.T, cert, key string) *x509.Certificate {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	noError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	noError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	noError(t, err)
-	writeSecret(t, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
-	writeSecret(t, key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
-	parsed, err := x509.ParseCertificate(der)
-	noError(t, err)
-	return parsed
-}
-
 // A TLS listener serves what its files have: a certificate that is rotated is that
 // of the next connection.
 func TestTLSListener(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	first := certificate(t, cert, key)
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	first, second := newIssuer(t), newIssuer(t)
+	first.write(t, dir)
 	token, entry := newToken(t, "--name=ci", "--roles=read")
 	tokens := filepath.Join(dir, "identities.yaml")
 	writeSecret(t, tokens, "tokens:\n"+entry)
 	p := start(t, command("serve", "--listen=127.0.0.1:0,tls", "--data=", "--log-format=json", "--tls-cert="+cert, "--tls-key="+key, "--tokens="+tokens))
 	url := strings.Replace(p.url, "http:", "https:", 1)
-	call := func(trusted *x509.Certificate) (int, string) {
-		roots := x509.NewCertPool()
-		roots.AddCert(trusted)
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	call := func(trusted *issuer) (int, string) {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted.roots, ServerName: "orders.example"}, ForceAttemptHTTP2: true}
 		defer transport.CloseIdleConnections()
 		return request(t, &http.Client{Transport: transport}, "GET", url+"/v1/clusters", token, "")
 	}
@@ -221,24 +196,16 @@ func TestTLSListener(t *testing.T) {
 	if err := (&healthcheckCommand{Listen: []string{strings.TrimPrefix(url, "https://") + ",tls"}}).Run(t.Context()); err != nil {
 		t.Errorf("healthcheck: %v", err)
 	}
-	second := certificate(t, cert, key)
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		got, body := call(second)
-		if got == 200 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the rotated certificate is not served: %d %s; log %s", got, body, p.output())
-		}
-	}
+	second.write(t, dir)
+	eventually(t, "the rotated certificate", func() bool { got, _ := call(second); return got == 200 })
 }
 
 func TestSecurityFlags(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	cert, key, other := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), filepath.Join(dir, "other.key")
-	certificate(t, filepath.Join(dir, "other.crt"), other)
-	certificate(t, cert, key)
+	cert, other := filepath.Join(dir, "cert.pem"), filepath.Join(t.TempDir(), "key.pem")
+	newIssuer(t).write(t, dir)
+	newIssuer(t).write(t, filepath.Dir(other))
 	public := filepath.Join(dir, "public.yaml")
 	writeSecret(t, public, "tokens: []")
 	noError(t, os.Chmod(public, 0o644))
@@ -276,13 +243,7 @@ func TestAuditLog(t *testing.T) {
 	p := startProcess(t, "--data=", "--connect=none", "--tokens="+tokens, "--audit="+file)
 	push := func(token, cluster, body string) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, p.url+"/v1/clusters/"+cluster+"/endpoints", strings.NewReader(body))
-		noError(t, err)
-		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set("Authorization", "Bearer "+token)
-		answer, err := http.DefaultClient.Do(r)
-		noError(t, err)
-		noError(t, answer.Body.Close())
+		requestWith(t, http.DefaultClient, "PUT", p.url+"/v1/clusters/"+cluster+"/endpoints", token, "", body)
 	}
 	const one = `{"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{"socket_address":{"address":"127.0.0.1","port_value":1}}}}]}]}`
 	push(ci, "orders", one)
@@ -300,21 +261,18 @@ func TestAuditLog(t *testing.T) {
 	}
 	read := func(path string, want int) (records []record) {
 		t.Helper()
-		// The record is written after the answer.
-		for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-			b, err := os.ReadFile(path)
-			lines := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
-			if err == nil && len(b) > 0 && len(lines) >= want || time.Now().After(end) {
-				for _, line := range lines {
-					var r record
-					if err := json.Unmarshal([]byte(line), &r); err != nil {
-						t.Errorf("%s: %v", line, err)
-					}
-					records = append(records, r)
-				}
-				return records
-			}
+		eventually(t, "the records", func() bool { // each is written after the answer
+			b, _ := os.ReadFile(path)
+			return strings.Count(string(b), "\n") >= want
+		})
+		b, err := os.ReadFile(path)
+		noError(t, err)
+		for line := range strings.Lines(string(b)) {
+			var r record
+			noError(t, json.Unmarshal([]byte(line), &r))
+			records = append(records, r)
 		}
+		return records
 	}
 	got := read(file, 3)
 	if len(got) != 3 {
@@ -331,14 +289,7 @@ func TestAuditLog(t *testing.T) {
 		t.Errorf("unauthenticated: %+v", r)
 	}
 	noError(t, errors.Join(os.Rename(file, rotated), p.cmd.Process.Signal(syscall.SIGHUP)))
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(file); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the log was not reopened: %s", p.output())
-		}
-	}
+	eventually(t, "the new log", func() bool { _, err := os.Stat(file); return err == nil })
 	push(ci, "users", one)
 	if got := read(file, 1); len(got) != 1 || got[0].Path != "/v1/clusters/users/endpoints" {
 		t.Errorf("after the rotation: %+v", got)
