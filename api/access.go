@@ -124,6 +124,3 @@ func mayUseTarget(w http.ResponseWriter, name string) error {
 	}
 	return nil
 }
-
-// seesAll reports whether the caller of the request that w answers may see every cluster.
-func seesAll(w http.ResponseWriter) bool { return !callerOf(w).Restricted() }

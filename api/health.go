@@ -50,7 +50,7 @@ func writeChecks(w http.ResponseWriter, r *http.Request, name string, checks []s
 			status, verdict = http.StatusServiceUnavailable, "failed"
 		}
 		fmt.Fprintf(&b, "[%c]%s", mark, c.Name)
-		if c.Detail != "" && hasRole(w, access.Read) && seesAll(w) {
+		if c.Detail != "" && hasRole(w, access.Read) && !callerOf(w).Restricted() {
 			b.WriteString(": " + strings.ReplaceAll(c.Detail, "\n", " "))
 		}
 		b.WriteByte('\n')

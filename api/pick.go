@@ -106,9 +106,6 @@ func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 	if err := h.readPick(w, s, r.URL.RawQuery, false); err != nil {
 		return err
 	}
-	if s.request.Wait > longWait {
-		liftWriteDeadline(w)
-	}
 	if err := h.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}
@@ -152,9 +149,6 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.request.IdempotencyKey = ownKey(w, key)
-	if s.request.Wait > longWait {
-		liftWriteDeadline(w)
-	}
 	if err := h.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}
@@ -165,7 +159,7 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readPick reads the query into s. ttl is only valid for leases.
+// readPick reads the query into s, and allows for a long wait. ttl is only valid for leases.
 func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, leased bool) error {
 	q := &s.request
 	q.N = 1
@@ -215,6 +209,9 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 		return fault.Errorf(fault.InvalidArgument, "header.%s is only valid with target", clip(q.Headers[0].Name))
 	case q.Target != "" && q.Path == "":
 		q.Path = "/"
+	}
+	if q.Wait > longWait {
+		liftWriteDeadline(w)
 	}
 	if q.Cluster != "" {
 		return mayUseCluster(w, q.Cluster)
