@@ -4,12 +4,18 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"log/slog"
+	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
+	"github.com/lbd-dev/lbd"
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 )
 
@@ -126,4 +132,105 @@ func TestPageFilesAreServedAsBrowsersWantThem(t *testing.T) {
 	d.refused("not_found", "GET", "/docs/", "")
 	d.refused(fault.InvalidArgument, "GET", "/docs", "", `If-None-Match: "x`)
 	d.refused("method_not_allowed", "POST", "/", "")
+}
+
+// Every code that the contract has leads to a description, for programs and for
+// people.
+func TestProblemsAreDescribed(t *testing.T) {
+	d := start(t, nil)
+	doc, err := spec()
+	noError(t, err)
+	codes := doc.Components.Schemas["Problem"].Value.Properties["code"].Value.Enum
+	if len(codes) < 20 {
+		t.Fatalf("the contract has the codes %v", codes)
+	}
+	for _, c := range codes {
+		code, _ := c.(string)
+		w := d.must(200, "GET", "/problems/"+code, "")
+		got := decode[api.ProblemType](t, w.Body.Bytes())
+		if got.Type != "/problems/"+code || string(got.Code) != code || got.Title == "" || got.GRPCCode == "" || got.Status < 400 ||
+			len(got.Means) < 20 || len(got.Fix) < 20 || !strings.HasSuffix(got.Means, ".") || !strings.HasSuffix(got.Fix, ".") {
+			t.Errorf("%s: %+v", code, got)
+		}
+		page := d.must(200, "GET", got.Type, "", "Accept: text/html,application/xhtml+xml,*/*;q=0.8")
+		if !strings.HasPrefix(page.Header().Get("Content-Type"), "text/html") || !strings.Contains(page.Body.String(), got.Title) {
+			t.Errorf("%s: %s", code, page.Body)
+		}
+	}
+	p, w := d.refused("not_found", "GET", "/problems/nothing", "")
+	if w.Code != http.StatusNotFound {
+		t.Errorf("an unknown code: %+v", p)
+	}
+	// The type of a refusal is one of these.
+	d.must(200, "GET", p.Type, "")
+	if got := d.must(200, "GET", p.Type, "", "Accept: application/json, text/html").Header().Get("Content-Type"); got != "application/json" {
+		t.Errorf("what is liked as much as JSON is answered as %s", got)
+	}
+	d.refused("invalid_argument", "GET", "/problems/blocked?x", "")
+}
+
+// built is a dashboard as make web leaves it.
+var built = fstest.MapFS{
+	".gitkeep":           {},
+	"index.html":         {Data: []byte(`<script type="module" src="assets/main-AB.js"></script>`)},
+	"assets/main-AB.js":  {Data: []byte(strings.Repeat("main();", 1000))},
+	"assets/main-CD.css": {Data: []byte("body{}")},
+}
+
+func withDashboard(t *testing.T, files fstest.MapFS) *daemon {
+	t.Helper()
+	d := start(t, nil)
+	unlike := service.New(service.Options{Logger: slog.New(slog.DiscardHandler)}) // its registry takes another handler
+	t.Cleanup(unlike.Close)
+	d.handler = api.New(api.Options{
+		Service: unlike, Logger: slog.New(slog.DiscardHandler), OpenAPI: lbd.OpenAPI, Dashboard: files,
+	})
+	return d
+}
+
+// The page is asked for again each time; what it loads has a name of its own for
+// each content, and is kept.
+func TestDashboardIsServedAsBrowsersWantIt(t *testing.T) {
+	d := withDashboard(t, built)
+	for path, want := range map[string]struct{ contentType, caching, file string }{
+		"/":                   {"text/html; charset=utf-8", "no-cache", "index.html"},
+		"/assets/main-AB.js":  {"text/javascript; charset=utf-8", "public, max-age=31536000, immutable", "assets/main-AB.js"},
+		"/assets/main-CD.css": {"text/css; charset=utf-8", "public, max-age=31536000, immutable", "assets/main-CD.css"},
+	} {
+		plain := d.must(200, "GET", path, "")
+		h := plain.Header()
+		if h.Get("Content-Type") != want.contentType || h.Get("Cache-Control") != want.caching || h.Get("Content-Security-Policy") != policyOfPages {
+			t.Errorf("%s: %v", path, h)
+		}
+		content := string(built[want.file].Data)
+		if plain.Body.String() != content {
+			t.Errorf("%s is not %s", path, want.file)
+		}
+		packed := d.must(200, "GET", path, "", "Accept-Encoding: gzip")
+		z, err := gzip.NewReader(packed.Body)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if body, err := io.ReadAll(z); err != nil || string(body) != content {
+			t.Errorf("%s: unpacked it is another, %v", path, err)
+		}
+		if w := d.do("GET", path, "", "If-None-Match: "+h.Get("ETag")); w.Code != 304 {
+			t.Errorf("%s: known: %d", path, w.Code)
+		}
+	}
+	for _, path := range []string{"/assets/main-XX.js", "/assets/", "/assets/..%2Findex.html", "/index.html"} {
+		d.refused("not_found", "GET", path, "")
+	}
+}
+
+func TestDashboardThatWasNotBuiltSaysSo(t *testing.T) {
+	for name, d := range map[string]*daemon{
+		"none":      start(t, nil),
+		"not built": withDashboard(t, fstest.MapFS{".gitkeep": {}}),
+	} {
+		if page := d.must(200, "GET", "/", "").Body.String(); !strings.Contains(page, "make web") || !strings.Contains(page, "v1/clusters") {
+			t.Errorf("%s: %s", name, page)
+		}
+		d.refused("not_found", "GET", "/assets/main-AB.js", "")
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/audit"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 )
@@ -50,4 +51,22 @@ const longWait = 10 * time.Second
 // may wait longer. It ignores writers without deadlines.
 func liftWriteDeadline(w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+}
+
+// record writes a request to the audit log if it changes something, or was meant to.
+func (e *endpoint) record(w *recorder, r *http.Request, start time.Time) {
+	if e.router.audit == nil || e.permission.role&(access.Push|access.Admin) == 0 {
+		return
+	}
+	record := &audit.Record{
+		Time: start.UTC(), Address: addressOf(r), Role: e.permission.role.String(),
+		Method: r.Method, Path: r.URL.RequestURI(), Status: w.status, Code: string(w.code),
+	}
+	if w.caller != nil {
+		record.Caller = w.caller.Name
+	}
+	if w.changes != nil {
+		record.Changes = w.changes
+	}
+	e.router.audit.Write(record)
 }

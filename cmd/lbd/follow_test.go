@@ -2,18 +2,22 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
+	ringhashv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	rsrc "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
@@ -274,4 +278,91 @@ func aggregateOf(t *testing.T, name string, of ...string) *clusterv3.Cluster {
 			Name: "envoy.clusters.aggregate", TypedConfig: packed(t, &aggregatev3.ClusterConfig{Clusters: of}),
 		}},
 	}
+}
+
+// TestRingHashWithoutFunction: a RingHash without hash_function is rejected from a
+// management server, as gRPC does, and taken as XX_HASH with a warning when pushed.
+func TestRingHashWithoutFunction(t *testing.T) {
+	t.Parallel()
+	plane := newSnapshots(t)
+	ring := edsCluster("orders")
+	ring.LoadBalancingPolicy = &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
+		TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "r", TypedConfig: packed(t, &ringhashv3.RingHash{})},
+	}}}
+	plane.set(ring, assignmentOf("orders", "10.0.0.1:80"))
+	p := newControlPlane(t, plane)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p)})
+	do(t, "GET", url+"/pick?cluster=orders&wait=0s", "") // has lbd ask for it
+	eventually(t, "the NACK at the server", func() bool { return p.refused("hash_function: DEFAULT_HASH is not supported") })
+
+	const body = `{"type":"EDS","load_balancing_policy":{"policies":[{"typed_extension_config":{"name":"r","typed_config":` +
+		`{"@type":"type.googleapis.com/envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash"}}}]}}`
+	expect(t, http.StatusCreated, "PUT", url+"/v1/clusters/pushed/config", body, "taken as XX_HASH")
+}
+
+// ambientErrors returns the resources of a state that are in use despite an error.
+func ambientErrors(t *testing.T, url string) string {
+	t.Helper()
+	state := get[struct {
+		AmbientErrors []observe.AmbientError `json:"ambient_errors"`
+	}](t, url)
+	var out []string
+	for _, e := range state.AmbientErrors {
+		if e.Error == "" || e.Since.IsZero() {
+			t.Errorf("%+v", e)
+		}
+		out = append(out, e.Resource)
+	}
+	return strings.Join(out, " ")
+}
+
+// TestAmbientErrorsAreShown: a Cluster and a Listener that the server deletes are shown
+// by the clusters and targets that use them, and in the detail of picks that fail. The
+// tree stays as it is.
+func TestAmbientErrorsAreShown(t *testing.T) {
+	t.Parallel()
+	endpoint, err := net.Listen("tcp", "127.0.0.1:0")
+	noError(t, err)
+	defer endpoint.Close()
+	world := []types.Resource{
+		listenerTo(t, "shop", "shop-routes"), edsCluster("cart"),
+		routesOf("shop-routes", route("/cart/", "cart"), route("/", "orders")), edsCluster("orders"),
+		assignmentOf("cart", endpoint.Addr().String()), assignmentOf("orders", endpoint.Addr().String()),
+	}
+	plane, p := serveSnapshot(t, world...)
+	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, Connect: "tcp"})
+	expectPick(t, url, "target=shop&path=/cart/", endpoint.Addr().String())
+	shown := func(path, want string) {
+		t.Helper()
+		eventually(t, path+" with "+want, func() bool { return ambientErrors(t, url+path) == want })
+	}
+	const cart, orders, shop = "/v1/clusters/cart?target=shop", "/v1/clusters/orders?target=shop", "/v1/targets/shop"
+	shown(cart, "")
+	generation := get[observe.ClusterSummary](t, url+cart).Generation
+
+	plane.set(append([]types.Resource{world[0]}, world[2:]...)...)
+	shown(cart, "Cluster/cart")
+	shown(orders, "")
+	shown(shop, "Cluster/cart")
+	plane.set(world[2:]...)
+	shown(cart, "Listener/shop Cluster/cart")
+	shown(orders, "Listener/shop")
+	shown(shop, "Cluster/cart Listener/shop")
+	if got := get[observe.ClusterSummary](t, url+cart).Generation; got != generation {
+		t.Errorf("an ambient error makes generation %d of %d", got, generation)
+	}
+
+	_ = endpoint.Close()
+	const note = "using the cached Cluster/cart: Cluster/cart does not exist: management server "
+	eventually(t, "a pick that fails with the note", func() bool {
+		a := do(t, "GET", url+"/pick?target=shop&path=/cart/", "")
+		return a.status == http.StatusServiceUnavailable && strings.Contains(a.body, "(resolution note: using the cached Listener/shop:") && strings.Contains(a.body, note)
+	})
+	plane.set(world...)
+	shown(cart, "")
+	shown(shop, "")
+	eventually(t, "a pick that fails without a note", func() bool {
+		a := do(t, "GET", url+"/pick?target=shop&path=/cart/", "")
+		return a.status == http.StatusServiceUnavailable && !strings.Contains(a.body, "note")
+	})
 }

@@ -2,13 +2,21 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -200,4 +208,140 @@ func TestDraining(t *testing.T) {
 	if p.end(t, syscall.SIGTERM) == nil { // the second signal
 		t.Error("ended without an error")
 	}
+}
+
+// unpack writes what a gzip file holds to another file.
+func unpack(t *testing.T, from, to string) {
+	t.Helper()
+	packed, err := os.ReadFile(from)
+	noError(t, err)
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	noError(t, err)
+	body, err := io.ReadAll(z)
+	noError(t, err)
+	noError(t, os.MkdirAll(filepath.Dir(to), 0o750))
+	writeFile(t, to, body)
+}
+
+// resourcesOf are the resources of a snapshot, decoded.
+func resourcesOf(t *testing.T, snapshot []byte) any {
+	t.Helper()
+	var s struct {
+		Resources []any `json:"resources"`
+	}
+	noError(t, json.Unmarshal(snapshot, &s))
+	return s.Resources
+}
+
+// TestDataOfAnEarlierVersion starts lbd on a data directory of a version that stored bbolt
+// files (5dee868). Nothing that was pushed is missing, also after a push, kill -9 and a
+// restart, and the old files are kept.
+func TestDataOfAnEarlierVersion(t *testing.T) {
+	data := t.TempDir()
+	files := map[string]string{"lbd.db": "lbd.db.gz", "last-known-good/lbd.db": "last-known-good.db.gz"}
+	for to, from := range files {
+		unpack(t, filepath.Join("testdata/bbolt", from), filepath.Join(data, to))
+	}
+	before, err := os.ReadFile(filepath.Join(data, "lbd.db"))
+	noError(t, err)
+	snapshot, err := os.ReadFile("testdata/bbolt/snapshot.json") // as that version answered GET /v1/snapshot
+	noError(t, err)
+	want := resourcesOf(t, snapshot)
+	p := startProcess(t, "--data="+data, "--connect=none")
+	get := func(path string) string { return do(t, "GET", p.url+path, "").body }
+	for range 2 {
+		if got := resourcesOf(t, []byte(get("/v1/snapshot"))); !reflect.DeepEqual(got, want) {
+			t.Errorf("the snapshot is %v, want %v", got, want)
+		}
+		expect(t, 200, "GET", p.url+"/v1/targets/hosted", "")
+		expectPick(t, p.url, "cluster=payments", "10.1.0.1:80")
+		if a := do(t, "PUT", p.url+"/v1/clusters/later/endpoints", envoyFile("later", "10.9.0.1:80")); a.status/100 != 2 {
+			t.Fatalf("a push: %+v", a)
+		}
+		want = resourcesOf(t, []byte(get("/v1/snapshot")))
+		p.kill(t)
+		p = startProcess(t, "--data="+data, "--connect=none")
+	}
+	old, err := os.ReadFile(filepath.Join(data, "lbd.db.migrated"))
+	if err != nil || string(old) != string(before) {
+		t.Errorf("the old file is not kept: %v", err)
+	}
+	if n := kept(t, data); n != 7 {
+		t.Errorf("%d resources of the management server, want 7", n)
+	}
+}
+
+// snapshotOf returns 1,000 clusters, each with one endpoint whose port is number.
+func snapshotOf(number int) string {
+	var b strings.Builder
+	b.WriteString(`{"resources":[`)
+	for i := range 1000 {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"c%d",`+
+			`"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{"socket_address":{"address":"127.0.0.1","port_value":%d}}}}]}]}`, i, number)
+	}
+	b.WriteString("]}")
+	return b.String()
+}
+
+var portPattern = regexp.MustCompile(`"port_value": (\d+)`)
+
+// TestSnapshotKilledMidway kills the daemon during pushes of snapshots: after a restart it has exactly
+// one snapshot, which is not older than the last acknowledged one.
+func TestSnapshotKilledMidway(t *testing.T) {
+	t.Parallel()
+	rounds := 4
+	if os.Getenv("LBD_TEST_LONG") != "" {
+		rounds = 50
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	acknowledged, sent := 0, 0
+	for range rounds {
+		p := startProcess(t, "--data="+data, "--connect=none", "--log-level=info")
+		if got := stored(t, p); got < acknowledged || got > sent {
+			t.Fatalf("snapshot %d is stored; %d was acknowledged, %d sent", got, acknowledged, sent)
+		}
+		killed := make(chan struct{})
+		delay := time.Duration(rand.IntN(150)) * time.Millisecond
+		time.AfterFunc(delay, func() {
+			_ = p.cmd.Process.Signal(syscall.SIGKILL)
+			close(killed)
+		})
+		for {
+			sent++
+			a, err := try(t.Context(), http.DefaultClient, "PUT", p.url+"/v1/snapshot", snapshotOf(sent))
+			if err != nil {
+				break // killed
+			}
+			if a.status != http.StatusOK {
+				t.Fatalf("push: %+v", a)
+			}
+			acknowledged = sent
+		}
+		<-killed
+		<-p.exited
+	}
+	t.Logf("%d snapshots sent, %d acknowledged at last, %d kills", sent, acknowledged, rounds)
+}
+
+// stored returns the number of the stored snapshot, or 0.
+func stored(t *testing.T, p *process) int {
+	t.Helper()
+	all := portPattern.FindAllStringSubmatch(do(t, "GET", p.url+"/v1/snapshot", "").body, -1)
+	if len(all) == 0 {
+		return 0
+	}
+	if len(all) != 1000 {
+		t.Fatalf("%d of 1000 clusters are stored", len(all))
+	}
+	for _, m := range all {
+		if m[1] != all[0][1] {
+			t.Fatalf("parts of snapshots %s and %s are stored", m[1], all[0][1])
+		}
+	}
+	n, err := strconv.Atoi(all[0][1])
+	noError(t, err)
+	return n
 }
