@@ -1,6 +1,7 @@
 package acceptance_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -21,26 +22,23 @@ import (
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// patience is how long grpc-go may take to answer, on whatever machine.
+// patience is the maximum time for an answer of grpc-go, on a busy machine.
 const patience = time.Minute
 
-// TestAcceptance judges ACCEPTANCE_N resources (10000) of the seed ACCEPTANCE_SEED,
-// which is a new one each time where it is not set.
+// TestAcceptance compares ACCEPTANCE_N resources (10000) of the seed ACCEPTANCE_SEED
+// (random by default).
 func TestAcceptance(t *testing.T) {
 	n := number(t, "ACCEPTANCE_N", 10_000)
 	seed := number(t, "ACCEPTANCE_SEED", uint64(time.Now().UnixNano()))
@@ -60,7 +58,7 @@ func TestAcceptance(t *testing.T) {
 		typ, sent, shown := r.resource(name)
 		s.put(name, sent)
 		if typ != resource.TypeListener {
-			s.put(name, pack(leads(name, typ)))
+			s.put(name, pack(routesTo(name, typ)))
 		}
 		want := s.ask(t, target, name, typ)
 		_, err := decode.Resource(typ, sent, decode.Options{
@@ -70,24 +68,17 @@ func TestAcceptance(t *testing.T) {
 			accepted++
 		}
 		if (err == nil) != (want == "") {
-			t.Errorf("%s %s:\n%s\nlbd: %v\ngrpc-go: %s", typ, name, shown, err, or(want, "accepts it"))
+			t.Errorf("%s %s:\n%s\nlbd: %v\ngrpc-go: %s", typ, name, shown, err, cmp.Or(want, "accepts it"))
 		}
 	}
-	// A test in which all or nothing is accepted would tell nothing.
+	// If all or none were accepted, the test would show nothing.
 	t.Logf("%d of %d accepted", accepted, n)
 	if n >= 100 && (accepted < int(n)/10 || accepted > int(n)*9/10) {
-		t.Errorf("%d of %d accepted: the changes are of no use", accepted, n)
+		t.Errorf("%d of %d accepted: the changes are not useful", accepted, n)
 	}
 }
 
-func or(s, absent string) string {
-	if s == "" {
-		return absent
-	}
-	return s
-}
-
-// ask lets grpc-go judge a resource, and returns why it refuses it.
+// ask sends a resource to grpc-go, and returns why grpc-go rejects it.
 func (s *server) ask(t *testing.T, target resolver.Builder, name string, typ resource.Type) string {
 	t.Helper()
 	cc, err := grpc.NewClient("xds:///"+name, grpc.WithResolvers(target), grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -105,7 +96,7 @@ func (s *server) ask(t *testing.T, target resolver.Builder, name string, typ res
 				return a.nack
 			}
 			if a.nack != "" {
-				t.Fatalf("%s: grpc-go refuses what leads to it: %s", name, a.nack)
+				t.Fatalf("%s: grpc-go rejects the Listener for it: %s", name, a.nack)
 			}
 		case <-late.C:
 			t.Fatalf("%s: grpc-go does not answer", name)
@@ -125,7 +116,7 @@ func number(t *testing.T, variable string, otherwise uint64) uint64 {
 	return v
 }
 
-// resource makes a good resource, changes it once or twice, and shows it.
+// resource returns a valid resource that was changed once or twice, and its text.
 func (r *mutation) resource(name string) (resource.Type, *anypb.Any, string) {
 	changed := func(m proto.Message) {
 		for range 1 + r.IntN(2) {
@@ -147,12 +138,12 @@ func (r *mutation) resource(name string) (resource.Type, *anypb.Any, string) {
 	case 2:
 		manager := goodManager(name)
 		changed(manager)
-		l := &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: pack(manager)}}
+		l := apiListener(name, manager)
 		return resource.TypeListener, pack(l), show(manager, l)
 	case 3, 4:
 		context := goodDownstream()
 		manager := goodManager(name)
-		manager.HttpFilters[0] = httpFilter("rbac", &rbacv3.RBAC{})
+		manager.HttpFilters[0] = parse(&managerv3.HttpFilter{}, "%s", filterOf("rbac", "rbac.v3.RBAC"))
 		which := r.IntN(3)
 		if which == 0 {
 			changed(context)
@@ -169,11 +160,8 @@ func (r *mutation) resource(name string) (resource.Type, *anypb.Any, string) {
 	default:
 		context := goodUpstream()
 		changed(context)
-		c := &clusterv3.Cluster{
-			Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads},
-			TransportSocket:  socket(context),
-		}
+		c := edsCluster(name)
+		c.TransportSocket = socket(context)
 		if r.IntN(3) == 0 {
 			changed(c.GetTransportSocket())
 		}
@@ -181,116 +169,91 @@ func (r *mutation) resource(name string) (resource.Type, *anypb.Any, string) {
 	}
 }
 
-var ads = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
+func edsCluster(name string) *clusterv3.Cluster {
+	return parse(&clusterv3.Cluster{}, `{"name": %q, "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}}`, name)
+}
 
-// leads is a Listener that leads to a resource of a type and the same name.
-func leads(name string, typ resource.Type) *listenerv3.Listener {
-	manager := &managerv3.HttpConnectionManager{HttpFilters: []*managerv3.HttpFilter{httpFilter("router", &routerv3.Router{})}}
-	if typ == resource.TypeRoutes {
-		manager.RouteSpecifier = &managerv3.HttpConnectionManager_Rds{Rds: &managerv3.Rds{ConfigSource: ads, RouteConfigName: name}}
-	} else {
-		manager.RouteSpecifier = &managerv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{VirtualHosts: []*routev3.VirtualHost{{
-			Domains: []string{"*"},
-			Routes: []*routev3.Route{{
-				Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{}},
-				Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: name}}},
-			}},
-		}}}}
+// parse adds the fields of a JSON object to m.
+func parse[M proto.Message](m M, format string, args ...any) M {
+	text := fmt.Appendf(nil, format, args...)
+	from := m.ProtoReflect().New().Interface()
+	if err := (protojson.UnmarshalOptions{AllowPartial: true}).Unmarshal(text, from); err != nil {
+		panic(fmt.Sprintf("%s: %v", text, err))
 	}
+	proto.Merge(m, from)
+	return m
+}
+
+func apiListener(name string, manager *managerv3.HttpConnectionManager) *listenerv3.Listener {
 	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: pack(manager)}}
 }
 
-func httpFilter(name string, config proto.Message) *managerv3.HttpFilter {
-	return &managerv3.HttpFilter{Name: name, ConfigType: &managerv3.HttpFilter_TypedConfig{TypedConfig: pack(config)}}
+// routesTo is a Listener whose routes use a resource of a type and the same name.
+func routesTo(name string, typ resource.Type) *listenerv3.Listener {
+	manager := parse(&managerv3.HttpConnectionManager{}, `{"http_filters": [%s]}`, filterOf("router", "router.v3.Router"))
+	if typ == resource.TypeRoutes {
+		parse(manager, `{"rds": {"config_source": {"ads": {}}, "route_config_name": %q}}`, name)
+	} else {
+		parse(manager, `{"route_config": {"virtual_hosts": [{"domains": ["*"], "routes": [{"match": {"prefix": ""}, "route": {"cluster": %q}}]}]}}`, name)
+	}
+	return apiListener(name, manager)
 }
 
 func goodManager(name string) *managerv3.HttpConnectionManager {
-	return &managerv3.HttpConnectionManager{
-		RouteSpecifier: &managerv3.HttpConnectionManager_RouteConfig{RouteConfig: goodRoutes(name)},
-		HttpFilters:    []*managerv3.HttpFilter{httpFilter("fault", &faultv3.HTTPFault{}), httpFilter("router", &routerv3.Router{})},
-	}
+	return parse(&managerv3.HttpConnectionManager{RouteSpecifier: &managerv3.HttpConnectionManager_RouteConfig{RouteConfig: goodRoutes(name)}},
+		`{"http_filters": [%s, %s]}`, filterOf("fault", "fault.v3.HTTPFault"), filterOf("router", "router.v3.Router"))
 }
 
 func goodRoutes(name string) *routev3.RouteConfiguration {
-	exact := &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "v"}}
-	return &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
-		Name: "v", Domains: []string{"*"},
-		Routes: []*routev3.Route{
-			{
-				Match: &routev3.RouteMatch{
-					PathSpecifier:   &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: "/a.*"}},
-					Headers:         []*routev3.HeaderMatcher{{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: exact}}},
-					RuntimeFraction: &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: 5}},
-				},
-				Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-					ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: &routev3.WeightedCluster{Clusters: []*routev3.WeightedCluster_ClusterWeight{
-						{Name: "a", Weight: wrapperspb.UInt32(1)}, {Name: "b", Weight: wrapperspb.UInt32(2)},
-					}}},
-					HashPolicy: []*routev3.RouteAction_HashPolicy{{PolicySpecifier: &routev3.RouteAction_HashPolicy_Header_{Header: &routev3.RouteAction_HashPolicy_Header{
-						HeaderName: "x", RegexRewrite: &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: "a"}, Substitution: "b"},
-					}}}},
-					RetryPolicy: &routev3.RetryPolicy{
-						RetryOn: "internal", NumRetries: wrapperspb.UInt32(2),
-						RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: &durationpb.Duration{Seconds: 1}, MaxInterval: &durationpb.Duration{Seconds: 2}},
-					},
-				}},
+	return parse(&routev3.RouteConfiguration{}, `{"name": %q, "virtual_hosts": [{"name": "v", "domains": ["*"], "routes": [
+		{
+			"match": {
+				"safe_regex": {"regex": "/a.*"},
+				"headers": [{"name": "x", "string_match": {"exact": "v"}}],
+				"runtime_fraction": {"default_value": {"numerator": 5}}
 			},
-			{
-				Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{}},
-				Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "a"}}},
-			},
+			"route": {
+				"weighted_clusters": {"clusters": [{"name": "a", "weight": 1}, {"name": "b", "weight": 2}]},
+				"hash_policy": [{"header": {"header_name": "x", "regex_rewrite": {"pattern": {"regex": "a"}, "substitution": "b"}}}],
+				"retry_policy": {"retry_on": "internal", "num_retries": 2, "retry_back_off": {"base_interval": "1s", "max_interval": "2s"}}
+			}
 		},
-	}}}
+		{"match": {"prefix": ""}, "route": {"cluster": "a"}}
+	]}]}`, name)
 }
 
-// goodPort is the listener of a server's port.
+// goodPort is the Listener of a server's port.
 func goodPort(name string, manager *managerv3.HttpConnectionManager, context *tlsv3.DownstreamTlsContext) *listenerv3.Listener {
-	chain := func(port uint32, ranges ...*corev3.CidrRange) *listenerv3.FilterChain {
-		return &listenerv3.FilterChain{
-			FilterChainMatch: &listenerv3.FilterChainMatch{SourcePorts: []uint32{port}, PrefixRanges: ranges},
-			Filters:          []*listenerv3.Filter{{Name: "m", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(manager)}}},
-			TransportSocket:  socket(context),
-		}
+	chain := func(match string) *listenerv3.FilterChain {
+		return parse(&listenerv3.FilterChain{
+			Filters:         []*listenerv3.Filter{{Name: "m", ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(manager)}}},
+			TransportSocket: socket(context),
+		}, `{"filter_chain_match": %s}`, match)
 	}
-	return &listenerv3.Listener{
-		Name:    name,
-		Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{Address: "::"}}},
-		FilterChains: []*listenerv3.FilterChain{
-			chain(1), chain(2, &corev3.CidrRange{AddressPrefix: "10.1.0.0", PrefixLen: wrapperspb.UInt32(16)}),
-		},
-	}
+	return parse(&listenerv3.Listener{FilterChains: []*listenerv3.FilterChain{
+		chain(`{"source_ports": [1]}`), chain(`{"source_ports": [2], "prefix_ranges": [{"address_prefix": "10.1.0.0", "prefix_len": 16}]}`),
+	}}, `{"name": %q, "address": {"socket_address": {"address": "::"}}}`, name)
 }
 
 func socket(context proto.Message) *corev3.TransportSocket {
 	return &corev3.TransportSocket{Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: pack(context)}}
 }
 
-var known = &tlsv3.CertificateProviderPluginInstance{InstanceName: "known"}
-
-func validation() *tlsv3.CertificateValidationContext {
-	return &tlsv3.CertificateValidationContext{CaCertificateProviderInstance: known}
-}
-
 func goodUpstream() *tlsv3.UpstreamTlsContext {
-	v := validation()
-	v.MatchSubjectAltNames = []*matcherv3.StringMatcher{{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "p"}}}
-	return &tlsv3.UpstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
-		TlsCertificateProviderInstance: known,
-		ValidationContextType:          &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: v},
-	}}
+	return parse(&tlsv3.UpstreamTlsContext{}, `{"common_tls_context": {
+		"tls_certificate_provider_instance": {"instance_name": "known"},
+		"validation_context": {"ca_certificate_provider_instance": {"instance_name": "known"}, "match_subject_alt_names": [{"prefix": "p"}]}
+	}}`)
 }
 
 func goodDownstream() *tlsv3.DownstreamTlsContext {
-	return &tlsv3.DownstreamTlsContext{
-		CommonTlsContext: &tlsv3.CommonTlsContext{
-			TlsCertificateProviderInstance: known,
-			ValidationContextType:          &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: validation()},
-		},
-		RequireClientCertificate: wrapperspb.Bool(true),
-	}
+	return parse(&tlsv3.DownstreamTlsContext{}, `{"require_client_certificate": true, "common_tls_context": {
+		"tls_certificate_provider_instance": {"instance_name": "known"},
+		"validation_context": {"ca_certificate_provider_instance": {"instance_name": "known"}}
+	}}`)
 }
 
-// anys are what an Any may be changed to.
+// anys are the values for an Any.
 func anys() []*anypb.Any {
 	list := []*anypb.Any{
 		{},

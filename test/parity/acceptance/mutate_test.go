@@ -9,15 +9,13 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// mutation changes messages by chance. A seed changes them in the same way each
-// time.
+// mutation changes messages at random, by a seed.
 type mutation struct {
 	*rand.Rand
-	anys []*anypb.Any // what an Any may be changed to
+	anys []*anypb.Any // values for an Any
 }
 
-// texts are what strings are changed to: names that mean something somewhere,
-// patterns and what is none.
+// texts are the values for strings: names with a meaning, valid and invalid patterns.
 var texts = []string{
 	"", "a", "x", "known", "unknown", "f", "*", "(", "a*", "/a", "io.grpc.channel_id", "x-bin", ":path", "10.0.0.0", "::1",
 	"envoy.transport_sockets.tls", "raw_buffer", "raw_buffer", "grpc-x", "p", "internal,unavailable", `\1`, "a{1001}",
@@ -25,15 +23,13 @@ var texts = []string{
 
 var numbers = []uint64{0, 1, 2, 7, 33, 100, 1 << 31, 1<<32 - 1}
 
-// skipped are the fields that nobody is to judge: grpc-go heeds some only where an
-// environment variable says so, which lbd always heeds.
+// skipped are fields that grpc-go uses only if an environment variable is set.
 var skipped = map[protoreflect.FullName]bool{
 	"envoy.extensions.transport_sockets.tls.v3.CertificateValidationContext.system_root_certs": true,
 }
 
-// judged are the fields that some rule is about. They are changed more often than
-// the hundreds of others.
-var judged = set(
+// judged are the fields with a rule. They are changed more often than the others.
+var judged = []protoreflect.Name{
 	"match", "prefix", "path", "path_separated_prefix", "safe_regex", "regex", "headers", "query_parameters", "exact", "suffix", "contains",
 	"exact_match", "prefix_match", "suffix_match", "contains_match", "safe_regex_match", "string_match", "range_match", "present_match",
 	"cluster", "cluster_header", "weighted_clusters", "clusters", "weight", "cluster_specifier_plugin", "cluster_specifier_plugins", "is_optional",
@@ -48,22 +44,13 @@ var judged = set(
 	"combined_validation_context", "default_validation_context", "validation_context_certificate_provider_instance",
 	"ca_certificate_provider_instance", "instance_name", "match_subject_alt_names", "verify_certificate_spki", "verify_certificate_hash",
 	"require_signed_certificate_timestamp", "crl", "custom_validator_config", "value",
-)
-
-func set(names ...protoreflect.Name) map[protoreflect.Name]bool {
-	m := make(map[protoreflect.Name]bool, len(names))
-	for _, name := range names {
-		m[name] = true
-	}
-	return m
 }
 
-// field chooses one.
 func (r *mutation) field(fields protoreflect.FieldDescriptors) protoreflect.FieldDescriptor {
 	if r.IntN(4) > 0 {
 		var list []protoreflect.FieldDescriptor
 		for i := range fields.Len() {
-			if judged[fields.Get(i).Name()] {
+			if slices.Contains(judged, fields.Get(i).Name()) {
 				list = append(list, fields.Get(i))
 			}
 		}
@@ -74,8 +61,7 @@ func (r *mutation) field(fields protoreflect.FieldDescriptors) protoreflect.Fiel
 	return fields.Get(r.IntN(fields.Len()))
 }
 
-// change changes one thing somewhere in m: each type of message is as likely as
-// the others, however many there are of it.
+// change changes one thing in m. Each type of message in m has the same chance.
 func (r *mutation) change(m protoreflect.Message) {
 	all := map[protoreflect.FullName][]protoreflect.Message{}
 	within(m, all)
@@ -101,7 +87,7 @@ func (r *mutation) change(m protoreflect.Message) {
 		return
 	}
 	fd := r.field(fields)
-	// A name leads to the resource.
+	// The name of a Listener must stay.
 	if skipped[fd.FullName()] || fd.Name() == "name" && m.Descriptor().FullName() == "envoy.config.listener.v3.Listener" {
 		return
 	}
@@ -112,7 +98,7 @@ func (r *mutation) change(m protoreflect.Message) {
 	r.set(m, fd, 2)
 }
 
-// within adds m, and all messages in it, to those of their types.
+// within adds m and all messages in it to all, by type.
 func within(m protoreflect.Message, all map[protoreflect.FullName][]protoreflect.Message) {
 	all[m.Descriptor().FullName()] = append(all[m.Descriptor().FullName()], m)
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -165,7 +151,7 @@ func (r *mutation) set(m protoreflect.Message, fd protoreflect.FieldDescriptor, 
 	}
 }
 
-// message fills a new message.
+// message sets fields of a new message.
 func (r *mutation) message(m protoreflect.Message, depth int) protoreflect.Value {
 	if a, ok := m.Interface().(*anypb.Any); ok {
 		proto.Merge(a, r.anys[r.IntN(len(r.anys))])

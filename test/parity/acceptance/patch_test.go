@@ -3,14 +3,12 @@ package acceptance_test
 import (
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// patches are changes that some rule is about, by the type that they change: JSON
-// is merged into a message; else something is done to a field: a list's last
-// element is doubled, or its first is put last, or the field is cleared.
+// patches are changes that a rule is about, by the type of the changed message: JSON is
+// merged into the message; otherwise, the last element of a list is doubled, the first is
+// moved to the end, or a field is cleared.
 var patches = map[protoreflect.FullName][]string{
 	"envoy.config.route.v3.RouteConfiguration": {
 		`{"clusterSpecifierPlugins":[{"extension":{"name":"p","typedConfig":{"@type":"type.googleapis.com/envoy.extensions.filters.http.cors.v3.CorsPolicy"}}}]}`,
@@ -106,11 +104,7 @@ func (r *mutation) patch(m protoreflect.Message) {
 	list := patches[m.Descriptor().FullName()]
 	p := list[r.IntN(len(list))]
 	if p[0] == '{' {
-		from := m.New().Interface()
-		if err := (protojson.UnmarshalOptions{AllowPartial: true}).Unmarshal([]byte(p), from); err != nil {
-			panic(p + ": " + err.Error())
-		}
-		proto.Merge(m.Interface(), from)
+		parse(m.Interface(), "%s", p)
 		return
 	}
 	what, name, _ := strings.Cut(p, " ")

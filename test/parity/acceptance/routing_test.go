@@ -11,10 +11,9 @@ import (
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
@@ -24,41 +23,35 @@ import (
 	_ "google.golang.org/grpc/xds" // its policies are registered before ours
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-func init() { balancer.Register(telling{}) }
+func init() { balancer.Register(clusterNamer{}) }
 
-// telling takes the place of the policy below which a cluster's endpoints are: its
-// picks fail, and say which cluster they came to.
-type telling struct{}
+// clusterNamer replaces grpc-go's policy for a cluster: all picks fail with the name of the
+// cluster.
+type clusterNamer struct{}
 
-type chosen struct {
+type clusterConfig struct {
 	serviceconfig.LoadBalancingConfig `json:"-"`
 
 	Cluster string
 }
 
-// Name is that of grpc-go's.
-func (telling) Name() string { return "cds_experimental" }
+func (clusterNamer) Name() string { return "cds_experimental" }
 
-// ParseConfig reads grpc-go's.
-func (telling) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
-	c := &chosen{}
+func (clusterNamer) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	c := &clusterConfig{}
 	return c, json.Unmarshal(js, c)
 }
 
-// Build builds what tells.
-func (telling) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return &teller{cc: cc}
+func (clusterNamer) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	return &namingBalancer{cc: cc}
 }
 
-type teller struct {
+type namingBalancer struct {
 	balancer.Balancer
 
 	cc balancer.ClientConn
@@ -66,28 +59,21 @@ type teller struct {
 
 const picked = "picked cluster "
 
-// UpdateClientConnState publishes a picker that fails.
-func (b *teller) UpdateClientConnState(s balancer.ClientConnState) error {
-	c, ok := s.BalancerConfig.(*chosen)
+func (b *namingBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
+	c, ok := s.BalancerConfig.(*clusterConfig)
 	if !ok {
 		return fmt.Errorf("a config is a %T", s.BalancerConfig)
 	}
-	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Ready, Picker: failing{status.Error(codes.Unavailable, picked+c.Cluster)}})
+	picker := base.NewErrPicker(status.Error(codes.Unavailable, picked+c.Cluster))
+	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Ready, Picker: picker})
 	return nil
 }
 
-func (b *teller) ResolverError(error) {}
-func (b *teller) ExitIdle()           {}
-func (b *teller) Close()              {}
+func (b *namingBalancer) ResolverError(error) {}
+func (b *namingBalancer) ExitIdle()           {}
+func (b *namingBalancer) Close()              {}
 
-type failing struct{ error }
-
-func (f failing) Pick(balancer.PickInfo) (balancer.PickResult, error) {
-	return balancer.PickResult{}, f.error
-}
-
-// TestRouting leads ACCEPTANCE_CALLS calls (3000) by routes that are made by
-// chance.
+// TestRouting compares the clusters of ACCEPTANCE_CALLS calls (3000) with random routes.
 func TestRouting(t *testing.T) {
 	const callsOfOne = 20
 	n := number(t, "ACCEPTANCE_CALLS", 3000) / callsOfOne
@@ -106,7 +92,7 @@ func TestRouting(t *testing.T) {
 		r := routing{rand.New(rand.NewPCG(seed, i))}
 		name := "t" + strconv.FormatUint(i, 10) + ".example.com"
 		routes := r.routes(name)
-		s.put(name, pack(leads(name, resource.TypeRoutes)))
+		s.put(name, pack(routesTo(name, resource.TypeRoutes)))
 		s.put(name, pack(routes))
 		it, err := decode.Resource(resource.TypeRoutes, pack(routes), decode.Options{Origin: decode.FromServer})
 		if err != nil {
@@ -119,7 +105,7 @@ func TestRouting(t *testing.T) {
 		host := it.Routes.VirtualHost(name)
 		for range callsOfOne {
 			path, headers := r.call()
-			want, got := call(t, cc, path, headers), lead(host, path, headers)
+			want, got := callGRPC(t, cc, path, headers), callLBD(host, path, headers)
 			seen[strings.TrimRight(want, "0123456789")]++
 			if got != want {
 				t.Errorf("%s %v: lbd: %s, grpc-go: %s:\n%s", path, headers, got, want, prototext.Format(routes))
@@ -130,20 +116,20 @@ func TestRouting(t *testing.T) {
 	t.Logf("%v", seen)
 	for _, kind := range []string{"cluster c", noRoute, noHost, noAction} {
 		if n >= 50 && seen[kind] == 0 {
-			t.Errorf("no call came to %q: the routes are of no use", kind)
+			t.Errorf("no call has the result %q: the routes are not useful", kind)
 		}
 	}
 }
 
-// What can become of a call, but to come to a cluster.
+// The results of calls without a cluster.
 const (
 	noRoute  = "no route"
 	noHost   = "no virtual host"
 	noAction = "no cluster"
 )
 
-// call tells where grpc-go leads a call.
-func call(t *testing.T, cc *grpc.ClientConn, path string, headers []resource.Header) string {
+// callGRPC returns the cluster that grpc-go chooses for a call.
+func callGRPC(t *testing.T, cc *grpc.ClientConn, path string, headers []resource.Header) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -153,7 +139,7 @@ func call(t *testing.T, cc *grpc.ClientConn, path string, headers []resource.Hea
 	}
 	ctx = metadata.NewOutgoingContext(ctx, md)
 	text := ""
-	// Before its resolver has said anything a channel may say that it has nothing.
+	// Before the first update of its resolver, a channel may have no addresses.
 	for text == "" || strings.Contains(text, "produced zero addresses") {
 		text = status.Convert(cc.Invoke(ctx, path, &emptypb.Empty{}, &emptypb.Empty{})).Message()
 	}
@@ -171,8 +157,8 @@ func call(t *testing.T, cc *grpc.ClientConn, path string, headers []resource.Hea
 	}
 }
 
-// lead tells where lbd leads a pick.
-func lead(host *resource.VirtualHost, path string, headers []resource.Header) string {
+// callLBD returns the cluster that lbd chooses for a pick.
+func callLBD(host *resource.VirtualHost, path string, headers []resource.Header) string {
 	if host == nil {
 		return noHost
 	}
@@ -186,12 +172,12 @@ func lead(host *resource.VirtualHost, path string, headers []resource.Header) st
 	}
 }
 
-// routing makes routes and calls by chance.
+// routing makes random routes and calls.
 type routing struct{ *rand.Rand }
 
 func one[V any](r routing, of ...V) V { return of[r.IntN(len(of))] }
 
-// routes is a RouteConfiguration whose routes lead to a cluster each.
+// routes is a RouteConfiguration in which each route has its own cluster.
 func (r routing) routes(name string) *routev3.RouteConfiguration {
 	c := &routev3.RouteConfiguration{Name: name}
 	cluster := 0
@@ -207,13 +193,13 @@ func (r routing) routes(name string) *routev3.RouteConfiguration {
 			route := &routev3.Route{Match: r.match()}
 			switch r.IntN(10) {
 			case 0:
-				route.Action = &routev3.Route_NonForwardingAction{NonForwardingAction: &routev3.NonForwardingAction{}}
+				parse(route, `{"non_forwarding_action": {}}`)
 			case 1:
-				route.Action = &routev3.Route_Redirect{Redirect: &routev3.RedirectAction{}}
+				parse(route, `{"redirect": {}}`)
 			case 2:
-				route.Action = &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_ClusterHeader{ClusterHeader: "x"}}}
+				parse(route, `{"route": {"cluster_header": "x"}}`)
 			default:
-				route.Action = &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: "c" + strconv.Itoa(cluster)}}}
+				parse(route, `{"route": {"cluster": "c%d"}}`, cluster)
 				cluster++
 			}
 			h.Routes = append(h.Routes, route)
@@ -227,20 +213,20 @@ func (r routing) match() *routev3.RouteMatch {
 	m := &routev3.RouteMatch{}
 	switch r.IntN(5) {
 	case 0:
-		m.PathSpecifier = &routev3.RouteMatch_Path{Path: r.path()}
+		parse(m, `{"path": %q}`, r.path())
 	case 1:
-		m.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: one(r, "/a.*", "/[a-b]", "/a|/b", "(?i)/A/B", ".*b", "^/b$")}}
+		parse(m, `{"safe_regex": {"regex": %q}}`, one(r, "/a.*", "/[a-b]", "/a|/b", "(?i)/A/B", ".*b", "^/b$"))
 	default:
-		m.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: one(r, "", "", "/", "/a", "/A", "/a/", "/ſ")}
+		parse(m, `{"prefix": %q}`, one(r, "", "", "/", "/a", "/A", "/a/", "/ſ"))
 	}
 	if r.IntN(2) == 0 {
-		m.CaseSensitive = wrapperspb.Bool(r.IntN(2) == 0)
+		parse(m, `{"case_sensitive": %t}`, r.IntN(2) == 0)
 	}
 	if r.IntN(10) == 0 {
-		m.QueryParameters = []*routev3.QueryParameterMatcher{{Name: "q"}}
+		parse(m, `{"query_parameters": [{"name": "q"}]}`)
 	}
 	if r.IntN(6) == 0 {
-		m.RuntimeFraction = &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: one[uint32](r, 0, 100)}}
+		parse(m, `{"runtime_fraction": {"default_value": {"numerator": %d}}}`, one(r, 0, 100))
 	}
 	for range max(0, r.IntN(4)-1) {
 		m.Headers = append(m.Headers, r.header())
@@ -254,46 +240,27 @@ func (r routing) path() string {
 
 func (r routing) value() string { return one(r, "", "a", "A", "ab", "b,a", "1", "7", "-3", "x") }
 
-// name is that of a call's header: none that is binary, which grpc-go shows to its
-// routes although gRFC A28 says that they do not see it.
+// name is the name of a call's header. None is binary: grpc-go matches binary headers,
+// although gRFC A28 excludes them.
 func (r routing) name() string { return one(r, "x", "x", "y") }
 
 func (r routing) header() *routev3.HeaderMatcher {
 	m := &routev3.HeaderMatcher{Name: one(r, "x", "X", "y", "x-bin", ":path"), InvertMatch: r.IntN(3) == 0}
-	text, some := r.value(), one(r, "a", "A", "b", "1", ",")
-	pattern := &matcherv3.RegexMatcher{Regex: one(r, "a", "a|ab", "[a-z]*", "(?i)A.*")}
-	match := &matcherv3.StringMatcher{IgnoreCase: r.IntN(2) == 0}
-	switch r.IntN(5) {
-	case 0:
-		match.MatchPattern = &matcherv3.StringMatcher_Exact{Exact: text}
-	case 1:
-		match.MatchPattern = &matcherv3.StringMatcher_Prefix{Prefix: some}
-	case 2:
-		match.MatchPattern = &matcherv3.StringMatcher_Suffix{Suffix: some}
-	case 3:
-		match.MatchPattern = &matcherv3.StringMatcher_Contains{Contains: some}
-	default:
-		match.MatchPattern = &matcherv3.StringMatcher_SafeRegex{SafeRegex: pattern}
-	}
-	switch r.IntN(8) {
-	case 0:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_ExactMatch{ExactMatch: text}
-	case 1:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_PrefixMatch{PrefixMatch: some}
-	case 2:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_SuffixMatch{SuffixMatch: some}
-	case 3:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_ContainsMatch{ContainsMatch: some}
-	case 4:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: pattern}
+	text, some := strconv.Quote(r.value()), strconv.Quote(one(r, "a", "A", "b", "1", ","))
+	regex := fmt.Sprintf(`{"regex": %q}`, one(r, "a", "a|ab", "[a-z]*", "(?i)A.*"))
+	kinds := []string{"exact", "prefix", "suffix", "contains", "safe_regex"}
+	values := []string{text, some, some, some, regex}
+	ignoreCase, stringKind := r.IntN(2) == 0, r.IntN(len(kinds))
+	switch kind := r.IntN(8); kind {
 	case 5:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: one[int64](r, -5, 0, 7), End: one[int64](r, 0, 2, 8)}}
+		return parse(m, `{"range_match": {"start": %d, "end": %d}}`, one(r, -5, 0, 7), one(r, 0, 2, 8))
 	case 6:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_PresentMatch{PresentMatch: r.IntN(2) == 0}
+		return parse(m, `{"present_match": %t}`, r.IntN(2) == 0)
+	case 7:
+		return parse(m, `{"string_match": {"ignore_case": %t, %q: %s}}`, ignoreCase, kinds[stringKind], values[stringKind])
 	default:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: match}
+		return parse(m, `{"%s_match": %s}`, kinds[kind], values[kind])
 	}
-	return m
 }
 
 // call is the path and the headers of a call.

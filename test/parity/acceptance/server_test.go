@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
@@ -20,22 +19,20 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// answer is what a client says of a resource.
+// answer is a client's answer to a resource.
 type answer struct {
 	name, url string
 	nack      string // why; empty for an ACK
 }
 
-// server sends resources to whoever asks for them, and tells what it is answered.
+// server is a management server that reports the answers to its resources.
 type server struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 
-	address string
-	grpc    *grpc.Server
-	// answers is nil where nobody wants to know.
-	answers chan answer
-	// clusters has every cluster there may be, and an empty assignment for it.
-	clusters bool
+	address  string
+	grpc     *grpc.Server
+	answers  chan answer // may be nil
+	clusters bool        // every requested cluster exists, with an empty assignment
 
 	mu        sync.Mutex
 	resources map[key]*anypb.Any
@@ -72,10 +69,7 @@ func (s *server) find(url, name string) *anypb.Any {
 	}
 	switch url {
 	case resource.TypeCluster.URL():
-		return pack(&clusterv3.Cluster{
-			Name: name, ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
-			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads},
-		})
+		return pack(edsCluster(name))
 	case resource.TypeAssignment.URL():
 		return pack(&endpointv3.ClusterLoadAssignment{ClusterName: name})
 	default:
@@ -120,7 +114,7 @@ func (s *server) StreamAggregatedResources(stream grpc.BidiStreamingServer[disco
 	}
 }
 
-// resolver returns grpc-go's, which asks the server.
+// resolver returns grpc-go's resolver with the server.
 func (s *server) resolver(t *testing.T) resolver.Builder {
 	t.Helper()
 	b, err := xds.NewXDSResolverWithConfigForTesting(fmt.Appendf(nil, `{
