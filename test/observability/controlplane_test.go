@@ -28,7 +28,7 @@ const nodeID = "lbd-observed"
 // controlPlane is a management server of go-control-plane.
 type controlPlane struct {
 	address string
-	stop    func() // ends its streams, and nobody answers any more
+	stop    func() // ends its streams and its listener
 	cache   cache.SnapshotCache
 	version int
 }

@@ -2,6 +2,7 @@ package observability_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -60,9 +62,7 @@ func run(t *testing.T, cmd *exec.Cmd) {
 }
 
 // daemon is a running lbd.
-type daemon struct {
-	address string
-}
+type daemon struct{ address string }
 
 // buildDaemon returns the binary of lbd: LBD_TEST_DAEMON, or a file that it builds.
 func buildDaemon(t *testing.T) string {
@@ -71,10 +71,18 @@ func buildDaemon(t *testing.T) string {
 		return lbd
 	}
 	lbd := filepath.Join(t.TempDir(), "lbd")
-	if out, err := exec.Command("go", "build", "-C", root, "-o", lbd, "./cmd/lbd").CombinedOutput(); err != nil {
-		t.Fatalf("build lbd: %v\n%s", err, out)
-	}
+	runIn(t, root, "go", "build", "-o", lbd, "./cmd/lbd")
 	return lbd
+}
+
+// runIn runs a command in a directory until it ends.
+func runIn(t *testing.T, dir, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%s: %v\n%s", cmd, err, out)
+	}
 }
 
 // startDaemon starts lbd, perhaps through another command, with a free port and a new data directory.
@@ -125,11 +133,11 @@ func (d daemon) call(ctx context.Context, method, path, body string) (status int
 	return response.StatusCode, string(b), err
 }
 
-// must is call for an expected status.
-func (d daemon) must(t *testing.T, status int, method, path, body string) string {
+// must is call for expected statuses.
+func (d daemon) must(t *testing.T, method, path, body string, statuses ...int) string {
 	t.Helper()
 	got, answer, err := d.call(t.Context(), method, path, body)
-	if err != nil || got != status {
+	if err != nil || !slices.Contains(statuses, got) {
 		t.Fatalf("%s %s: %d, %v: %s", method, path, got, err, answer)
 	}
 	return answer
@@ -137,10 +145,7 @@ func (d daemon) must(t *testing.T, status int, method, path, body string) string
 
 func (d daemon) push(t *testing.T, cluster, endpoints string) {
 	t.Helper()
-	status, answer, err := d.call(t.Context(), "PUT", "/v1/clusters/"+cluster+"/endpoints", endpoints)
-	if err != nil || status != http.StatusOK && status != http.StatusCreated {
-		t.Fatalf("push %s: %d, %v: %s", cluster, status, err, answer)
-	}
+	d.must(t, "PUT", "/v1/clusters/"+cluster+"/endpoints", endpoints, http.StatusOK, http.StatusCreated)
 }
 
 // load calls ask every 100 ms until it is stopped or the test ends. The results are in the metrics.
@@ -217,18 +222,14 @@ func assignment(localities []locality, drops ...any) string {
 	b.WriteString("endpoints:\n")
 	for _, l := range localities {
 		host, port, _ := net.SplitHostPort(l.address)
-		health := l.health
-		if health == "" {
-			health = "HEALTHY"
-		}
 		fmt.Fprintf(&b, "- {locality: {region: us, zone: %s}, priority: %d, load_balancing_weight: %d, lb_endpoints: [{health_status: %s, "+
-			"endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}]}\n", l.zone, l.priority, max(l.weight, 1), health, host, port)
+			"endpoint: {address: {socket_address: {address: %s, port_value: %s}}}}]}\n", l.zone, l.priority, max(l.weight, 1), cmp.Or(l.health, "HEALTHY"), host, port)
 	}
 	if len(drops) > 0 {
 		b.WriteString("policy:\n  drop_overloads:\n")
-		for i := 0; i < len(drops); i += 2 {
-			fmt.Fprintf(&b, "  - {category: %s, drop_percentage: {numerator: %d, denominator: HUNDRED}}\n", drops[i], drops[i+1])
-		}
+	}
+	for i := 0; i < len(drops); i += 2 {
+		fmt.Fprintf(&b, "  - {category: %s, drop_percentage: {numerator: %d, denominator: HUNDRED}}\n", drops[i], drops[i+1])
 	}
 	return b.String()
 }

@@ -1,16 +1,17 @@
 package observability_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// dashboard is what the tests read of Grafana's classic dashboard model.
+// dashboard has the tested fields of Grafana's classic dashboard model.
 type dashboard struct {
 	UID, Title    string
 	SchemaVersion int
@@ -73,10 +74,10 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// prometheusSource is whichever Prometheus is chosen above the dashboard.
+// prometheusSource is the Prometheus that the user chooses.
 var prometheusSource = datasource{Type: "prometheus", UID: "${datasource}"}
 
-func TestDashboardIsWhole(t *testing.T) {
+func TestPanels(t *testing.T) {
 	d := readDashboard(t)
 	if d.UID != "lbd" || d.Title != "lbd" || d.SchemaVersion != 42 {
 		t.Errorf("uid %q, title %q, schema %d", d.UID, d.Title, d.SchemaVersion)
@@ -84,14 +85,14 @@ func TestDashboardIsWhole(t *testing.T) {
 	ids, titles := map[int]bool{}, map[string]bool{}
 	for _, p := range d.Panels {
 		if ids[p.ID] || p.ID <= 0 || p.Title == "" || p.Type != "row" && titles[p.Title] {
-			t.Errorf("panel %d %q: there is another of that id or title, or it has none", p.ID, p.Title)
+			t.Errorf("panel %d %q: the ID or title is missing, or not unique", p.ID, p.Title)
 		}
 		ids[p.ID], titles[p.Title] = true, titles[p.Title] || p.Type != "row"
 		if p.Type == "row" {
 			continue
 		}
 		if p.Datasource != prometheusSource {
-			t.Errorf("%s asks %v", p.Title, p.Datasource)
+			t.Errorf("%s: data source %v", p.Title, p.Datasource)
 		}
 		if p.FieldConfig.Defaults.Unit == "" {
 			t.Errorf("%s has no unit", p.Title)
@@ -106,23 +107,23 @@ func TestDashboardIsWhole(t *testing.T) {
 			}
 			refs[q.RefID] = true
 			if strings.HasSuffix(q.Expr, "or vector(0)") {
-				t.Errorf("%s/%s is 0, which is good, where no lbd answers", p.Title, q.RefID)
+				t.Errorf("%s/%s is 0 without any lbd, which looks good", p.Title, q.RefID)
 			}
 			if (p.Type == "table") != (q.Format == "table") || p.Type == "table" && !q.Instant {
-				t.Errorf("%s/%s: a table shows instants as a table, and nothing else does", p.Title, q.RefID)
+				t.Errorf("%s/%s: tables, and no other panels, need instant queries with format table", p.Title, q.RefID)
 			}
 			if p.Type == "timeseries" || p.Type == "state-timeline" {
-				legend(t, p, q)
+				checkLegend(t, p, q)
 			}
 		}
 		if len(p.Targets) == 0 {
-			t.Errorf("%s asks nothing", p.Title)
+			t.Errorf("%s has no query", p.Title)
 		}
 	}
 }
 
-// legend holds a legend to the labels that the query leaves.
-func legend(t *testing.T, p panel, q target) {
+// checkLegend checks that the query returns the labels of the legend.
+func checkLegend(t *testing.T, p panel, q target) {
 	t.Helper()
 	if q.LegendFormat == "" {
 		t.Errorf("%s/%s has no legend", p.Title, q.RefID)
@@ -132,7 +133,7 @@ func legend(t *testing.T, p panel, q target) {
 			continue // every series has it
 		}
 		if !regexp.MustCompile(`by \([^)]*\b` + l[1] + `\b[^)]*\)`).MatchString(q.Expr) {
-			t.Errorf("%s/%s: its legend has %s, and its series have not", p.Title, q.RefID, l[1])
+			t.Errorf("%s/%s: the series have no label %s for the legend", p.Title, q.RefID, l[1])
 		}
 	}
 }
@@ -143,12 +144,12 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 	for _, p := range readDashboard(t).Panels {
 		g := p.GridPos
 		if g.W < 1 || g.H < 1 || g.X < 0 || g.Y < 0 || g.X+g.W > columns {
-			t.Errorf("%s lies at %+v", p.Title, g)
+			t.Errorf("%s is at %+v", p.Title, g)
 		}
 		for x := g.X; x < g.X+g.W; x++ {
 			for y := g.Y; y < g.Y+g.H; y++ {
 				if other := taken[[2]int{x, y}]; other != "" {
-					t.Fatalf("%s lies on %s", p.Title, other)
+					t.Fatalf("%s overlaps %s", p.Title, other)
 				}
 				taken[[2]int{x, y}] = p.Title
 			}
@@ -156,7 +157,7 @@ func TestPanelsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// dashboardQueries are all that the dashboard asks, by a name.
+// dashboardQueries returns all queries of the dashboard by name.
 func dashboardQueries(d dashboard) map[string]string {
 	queries := map[string]string{}
 	for _, p := range d.Panels {
@@ -172,38 +173,25 @@ func dashboardQueries(d dashboard) map[string]string {
 	return queries
 }
 
-// filled puts in what Grafana puts in for its variables, where all is chosen.
-func filled(expr, window string) string { return fill(expr, ".*", ".*", window) }
-
-// narrow does where one instance and one cluster is.
-func narrow(expr, instance, cluster, window string) string {
-	literal := func(s string) string { return strings.ReplaceAll(regexp.QuoteMeta(s), `\`, `\\`) }
-	return fill(expr, literal(instance), literal(cluster), window)
-}
-
+// fill replaces Grafana's variables. An empty instance or cluster means all.
 func fill(expr, instance, cluster, window string) string {
-	return strings.NewReplacer("$instance", instance, "$cluster", cluster, "$__rate_interval", window).Replace(expr)
-}
-
-// unit is that of what an expression answers.
-func unit(expr string) string {
-	switch {
-	case strings.Contains(expr, "histogram_quantile"), strings.Contains(expr, "time() - "):
-		return "s"
-	case strings.Contains(expr, ") / "), strings.Contains(expr, "lbd_drop_ratio"), strings.Contains(expr, "lbd_endpoint_share"):
-		return "percentunit"
-	case strings.Contains(expr, "_bytes"):
-		return "bytes"
-	case strings.Contains(expr, "rate(lbd_picks_total"), strings.Contains(expr, "rate(lbd_circuit_breaker_rejections_total"), strings.Contains(expr, "rate(lbd_http_requests_total"):
-		return "reqps"
-	case strings.Contains(expr, "rate(lbd_"):
-		return "ops"
-	default:
-		return "none"
+	value := func(s string) string {
+		return cmp.Or(strings.ReplaceAll(regexp.QuoteMeta(s), `\`, `\\`), ".*")
 	}
+	return strings.NewReplacer("$instance", value(instance), "$cluster", value(cluster), "$__rate_interval", window).Replace(expr)
 }
 
-// TestUnits holds each panel, and each column of a table, to what it asks.
+// units are the units of queries: of the first pattern that matches.
+var units = []struct{ pattern, unit string }{
+	{`histogram_quantile|time\(\) - `, "s"},
+	{`\) / |lbd_drop_ratio|lbd_endpoint_share`, "percentunit"},
+	{`_bytes`, "bytes"},
+	{`rate\(lbd_(picks|circuit_breaker_rejections|http_requests)_total`, "reqps"},
+	{`rate\(lbd_`, "ops"},
+	{``, "none"},
+}
+
+// TestUnits compares the unit of each panel, and of each column of a table, with its query.
 func TestUnits(t *testing.T) {
 	for _, p := range readDashboard(t).Panels {
 		for i, q := range p.Targets {
@@ -211,16 +199,17 @@ func TestUnits(t *testing.T) {
 			if p.Type == "table" {
 				got = p.columnUnit(t, "Value #"+q.RefID)
 			} else if i > 0 {
-				continue // drawn beside the first
+				continue // has the axis of the first
 			}
-			if want := unit(q.Expr); got != want {
-				t.Errorf("%s/%s is in %s, and answers %s", p.Title, q.RefID, got, want)
+			i := slices.IndexFunc(units, func(u struct{ pattern, unit string }) bool { return regexp.MustCompile(u.pattern).MatchString(q.Expr) })
+			if want := units[i].unit; got != want {
+				t.Errorf("%s/%s: unit %s, want %s", p.Title, q.RefID, got, want)
 			}
 		}
 	}
 }
 
-// columnUnit is the unit of a table's column.
+// columnUnit returns the unit of a table's column.
 func (p panel) columnUnit(t *testing.T, column string) string {
 	t.Helper()
 	name := column
@@ -243,15 +232,15 @@ func (p panel) columnUnit(t *testing.T, column string) string {
 	return p.FieldConfig.Defaults.Unit
 }
 
-// TestQueriesParse lets promtool read every query, as a rule.
+// TestQueriesParse checks the queries with promtool, as rules.
 func TestQueriesParse(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("groups:\n- name: dashboard\n  rules:\n")
 	n := 0
 	for name, expr := range dashboardQueries(readDashboard(t)) {
-		expr = filled(expr, "1m")
+		expr = fill(expr, "", "", "1m")
 		if strings.Contains(expr, "$") {
-			t.Errorf("%s has a variable that the test does not know: %s", name, expr)
+			t.Errorf("%s has an unknown variable: %s", name, expr)
 		}
 		quoted, err := json.Marshal(expr)
 		if err != nil {
@@ -261,31 +250,22 @@ func TestQueriesParse(t *testing.T) {
 		n++
 	}
 	file := filepath.Join(t.TempDir(), "dashboard.yml")
-	if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, rules.String())
 	promtool(t, "check", "rules", file)
 }
 
 func TestDashboardReadsMetricsThatExist(t *testing.T) {
 	for name, expr := range dashboardQueries(readDashboard(t)) {
-		names := metricName.FindAllString(expr, -1)
-		if len(names) == 0 {
-			t.Errorf("%s reads nothing", name)
-		}
-		for _, m := range names {
-			if !knownMetric(t, m) {
-				t.Errorf("%s reads %s, which does not exist", name, m)
-			}
+		for _, m := range metricsOf(t, name, expr) {
 			if strings.Contains(m, ":") {
-				t.Errorf("%s reads %s: the dashboard works without the rules", name, m)
+				t.Errorf("%s reads %s: the dashboard must work without the rules", name, m)
 			}
 		}
 	}
 }
 
-// TestVariables: the panels can be narrowed to an instance and a cluster, and
-// begin with all.
+// TestVariables: the user can choose the instances and clusters of all panels; the default is
+// all.
 func TestVariables(t *testing.T) {
 	d := readDashboard(t)
 	want := map[string]string{"datasource": "datasource", "instance": "query", "cluster": "query"}
@@ -299,16 +279,16 @@ func TestVariables(t *testing.T) {
 		}
 	}
 	if len(want) > 0 {
-		t.Errorf("no variable is %v", want)
+		t.Errorf("there are no variables %v", want)
 	}
 	for name, expr := range dashboardQueries(d) {
 		for _, selector := range regexp.MustCompile(`(?:lbd|go|process)_\w+(\{[^}]*\})?`).FindAllStringSubmatch(expr, -1) {
 			if selector[0] != "lbd_build_info" && !strings.Contains(selector[1], `instance=~"$instance"`) {
-				t.Errorf("%s: %s is of every instance", name, selector[0])
+				t.Errorf("%s: %s has no instance", name, selector[0])
 			}
 		}
 		if strings.Contains(expr, "cluster) (") && !strings.Contains(expr, `cluster=~"$cluster"`) {
-			t.Errorf("%s is of every cluster", name)
+			t.Errorf("%s has no cluster", name)
 		}
 	}
 }

@@ -43,8 +43,8 @@ func TestAgainstPrometheus(t *testing.T) {
 // scenario is a daemon with a cluster for each case:
 //
 //	dropping  drops 30 %                      twice    drops a half, and half of the rest
-//	agg       all goes to dropping            lowered  dropped 60 %, and should drop 10 %
-//	shares    3 : 1 in two localities, asked for by target shop as well
+//	agg       an aggregate of dropping        lowered  dropped 60 %, and should drop 10 %
+//	shares    3 : 1 in two localities, also used by target shop
 //	full      5 of 5 requests in flight       half     4 of 10
 //	leaky     its leases expire               honest   they are done
 //	failing   lost its first priority         flapping left its first priority twice
@@ -52,8 +52,8 @@ func TestAgainstPrometheus(t *testing.T) {
 //	served    comes from a management server  kept     too, and then breaks a rule
 //	deleted   too, and is then deleted there
 //
-// Target nowhere has no Listener. Another daemon has a cluster dropping as well, which
-// is not the same, and no room for a large push.
+// Target nowhere has no Listener. Another daemon has a different cluster dropping, and no
+// space for a large push.
 type scenario struct {
 	d     daemon
 	other daemon
@@ -71,23 +71,23 @@ func (s *scenario) begin(t *testing.T) {
 	one := []locality{{zone: "a", address: s.a.address}}
 	s.plane.serves(t, map[string]string{"served": "ROUND_ROBIN", "kept": "ROUND_ROBIN", "deleted": "ROUND_ROBIN"}, assignment(one))
 	d.push(t, "dropping", assignment(one, "throttle", 30))
-	d.must(t, http.StatusCreated, "PUT", "/v1/clusters/agg/config", aggregate("dropping"))
+	d.must(t, "PUT", "/v1/clusters/agg/config", aggregate("dropping"), http.StatusCreated)
 	d.push(t, "twice", assignment(one, "abuse", 50, "throttle", 50))
 	d.push(t, "lowered", assignment(one, "throttle", 60))
 	d.push(t, "shares", assignment([]locality{{zone: "a", address: s.a.address, weight: 3}, {zone: "b", address: s.b.address, weight: 1}}))
-	d.must(t, http.StatusOK, "POST", "/v1/snapshot", listener("shop", "shares"))
-	d.must(t, http.StatusCreated, "PUT", "/v1/targets/nowhere", "")
+	d.must(t, "POST", "/v1/snapshot", listener("shop", "shares"), http.StatusOK)
+	d.must(t, "PUT", "/v1/targets/nowhere", "", http.StatusCreated)
 	s.other.push(t, "dropping", assignment([]locality{{zone: "a", address: s.a.address}, {zone: "b", priority: 1, address: s.b.address}}, "throttle", 50))
 	d.push(t, "failing", assignment([]locality{{zone: "a", address: s.first.address}, {zone: "b", priority: 1, address: s.b.address}}))
 	s.flap(t, "HEALTHY")
 	d.push(t, "gone", assignment([]locality{{zone: "a", address: s.lost.address}}))
 	for cluster, limit := range map[string]int{"full": 5, "half": 10, "leaky": 1_000_000, "honest": 1024} {
-		d.must(t, http.StatusCreated, "PUT", "/v1/clusters/"+cluster+"/config", fmt.Sprintf("type: EDS\ncircuit_breakers: {thresholds: [{max_requests: %d}]}\n", limit))
+		d.must(t, "PUT", "/v1/clusters/"+cluster+"/config", fmt.Sprintf("type: EDS\ncircuit_breakers: {thresholds: [{max_requests: %d}]}\n", limit), http.StatusCreated)
 		d.push(t, cluster, assignment(one))
 	}
 	for cluster, held := range map[string]int{"full": 5, "half": 4} {
 		for range held {
-			d.must(t, http.StatusCreated, "POST", "/pick?cluster="+cluster+"&ttl=10m", "")
+			d.must(t, "POST", "/pick?cluster="+cluster+"&ttl=10m", "", http.StatusCreated)
 		}
 	}
 	for _, cluster := range []string{"dropping", "agg", "twice", "shares"} {
@@ -132,15 +132,16 @@ func (s *scenario) change(t *testing.T) {
 			return errors.Join(err, w.in(answer))
 		})
 	}
-	valid := `lbd_xds_updates_total{result="valid", type="%s"}`
-	seen(fmt.Sprintf(valid, "Cluster"), is(3))
-	seen(fmt.Sprintf(valid, "ClusterLoadAssignment"), is(3))
+	updates := func(valid float64) {
+		seen(`lbd_xds_updates_total{result="valid", type="Cluster"}`, is(valid))
+		seen(`lbd_xds_updates_total{result="valid", type="ClusterLoadAssignment"}`, is(valid))
+	}
+	updates(3)
 	seen(`lbd_cluster_stale{cluster="served"}`, is(0))
-	// The next are a rise of the same counters.
+	// The next ones increase the same counters.
 	two := assignment([]locality{{zone: "a", address: s.a.address}, {zone: "b", address: s.b.address}})
 	s.plane.serves(t, map[string]string{"served": "LEAST_REQUEST", "kept": "LEAST_REQUEST", "deleted": "LEAST_REQUEST"}, two)
-	seen(fmt.Sprintf(valid, "Cluster"), is(6))
-	seen(fmt.Sprintf(valid, "ClusterLoadAssignment"), is(6))
+	updates(6)
 	s.plane.serves(t, map[string]string{"served": "LEAST_REQUEST", "kept": "MAGLEV"}, two)
 	for range 2 {
 		seen(`lbd_cluster_priority{cluster="flapping"}`, is(0))
@@ -148,21 +149,21 @@ func (s *scenario) change(t *testing.T) {
 		seen(`lbd_cluster_priority{cluster="flapping"}`, is(1))
 		s.flap(t, "HEALTHY")
 	}
-	// It is sent, and refused, every second; the other comes with it each time.
+	// It is sent, and rejected, every second, together with the others.
 	seen(`rate(lbd_xds_updates_total{type="Cluster"}[20s])`, within(some, many, "server", s.plane.address, "result", "invalid"))
 	seen(`rate(lbd_xds_updates_total{type="Cluster"}[20s])`, within(some, many, "server", s.plane.address, "result", "unchanged"))
 	seen(`lbd_xds_connected`, is(1, "server", s.plane.address))
 	seen(`lbd_xds_resources{type="Listener", state=~"does_not_exist|timeout"}`, is(1)) // of nowhere
 	s.plane.stop()
 	seen(`lbd_pushes_total{result="blocked"}`, is(0))
-	s.d.must(t, http.StatusUnprocessableEntity, "PUT", "/v1/clusters/shares/endpoints", assignment([]locality{{zone: "a", address: "10.0.0.1:0"}}))
-	s.d.must(t, http.StatusConflict, "PUT", "/v1/clusters/shares/endpoints", "endpoints: []\n")
+	s.d.must(t, "PUT", "/v1/clusters/shares/endpoints", assignment([]locality{{zone: "a", address: "10.0.0.1:0"}}), http.StatusUnprocessableEntity)
+	s.d.must(t, "PUT", "/v1/clusters/shares/endpoints", "endpoints: []\n", http.StatusConflict)
 	seen(`lbd_pushes_total{result="storage_failed"}`, is(0, "instance", s.other.address))
-	s.other.must(t, http.StatusInsufficientStorage, "PUT", "/v1/clusters/large/endpoints", large())
+	s.other.must(t, "PUT", "/v1/clusters/large/endpoints", large(), http.StatusInsufficientStorage)
 	seen(`lbd_cluster_priority{cluster="failing"}`, is(0))
 	s.first.close()
 	seen(`lbd_cluster_priority{cluster="failing"}`, is(1))
-	// A counter's first value is no rise: the second loss is one.
+	// A counter's first value is no increase: the second loss is one.
 	seen(`lbd_cluster_state{cluster="gone", state="ready"}`, is(1))
 	s.lost.close()
 	seen(`lbd_cluster_state{cluster="gone", state="transient_failure"}`, is(1))
@@ -175,10 +176,10 @@ func (s *scenario) change(t *testing.T) {
 	seen(`lbd_cluster_state{cluster="gone", state="transient_failure"}`, is(1))
 }
 
-// held asks until an answer has all that is wanted.
-func (s *scenario) held(t *testing.T, name, expr string, instant bool, wanted []want) {
+// answers waits until the answer has all expected series.
+func (s *scenario) answers(t *testing.T, name, expr string, instant bool, wanted []want) {
 	t.Helper()
-	expr = filled(expr, "20s")
+	expr = fill(expr, "", "", "20s")
 	eventually(t, name+": "+expr, func() error {
 		answer, err := s.p.ask(expr, instant)
 		for _, w := range wanted {
@@ -196,7 +197,7 @@ const (
 
 var many = math.Inf(1)
 
-// panels says what each query of the dashboard answers, by panel and query.
+// panels returns the expected answers by panel and query.
 func panels(instance, server string) map[string][]want {
 	return map[string][]want{
 		"Instances up and down/A":             {is(2)},
@@ -270,7 +271,7 @@ const (
 	shares = "Share of a locality, actual and expected"
 )
 
-// dashboard asks what every panel, annotation and variable asks.
+// dashboard runs the queries of all panels, annotations and variables.
 func (s *scenario) dashboard(t *testing.T) {
 	board := readDashboard(t)
 	wanted := panels(s.d.address, s.plane.address)
@@ -289,13 +290,13 @@ func (s *scenario) dashboard(t *testing.T) {
 	for _, name := range names(queries) {
 		w, ok := wanted[name]
 		if !ok {
-			t.Errorf("nothing is wanted of %s", name)
+			t.Errorf("no answer is expected for %s", name)
 		}
 		delete(wanted, name)
-		s.held(t, name, queries[name], instant[name], w)
+		s.answers(t, name, queries[name], instant[name], w)
 	}
 	for _, name := range names(wanted) {
-		t.Errorf("the dashboard does not ask %s", name)
+		t.Errorf("the dashboard has no query %s", name)
 	}
 
 	values := map[string][]string{}
@@ -307,7 +308,7 @@ func (s *scenario) dashboard(t *testing.T) {
 		if err := json.Unmarshal(v.Query, &query); err != nil || query.Query != v.Definition {
 			t.Errorf("variable %s asks %q, and is defined as %q", v.Name, query.Query, v.Definition)
 		}
-		inner := strings.TrimSuffix(strings.TrimPrefix(filled(query.Query, ""), "label_values("), ")")
+		inner := strings.TrimSuffix(strings.TrimPrefix(fill(query.Query, "", "", ""), "label_values("), ")")
 		at := strings.LastIndex(inner, ", ")
 		var answer []string
 		if err := s.p.api("label/"+inner[at+2:]+"/values", url.Values{"match[]": {inner[:at]}}, &answer); err != nil {
@@ -324,11 +325,11 @@ func (s *scenario) dashboard(t *testing.T) {
 	}
 }
 
-// narrowed asks of one instance and one cluster what the dashboard asks of all. Of
-// the instances that have the cluster, no other answers.
+// narrowed runs the queries for one cluster of one instance: the answers have no series of
+// others.
 func (s *scenario) narrowed(t *testing.T) {
 	for name, expr := range dashboardQueries(readDashboard(t)) {
-		answer, err := s.p.ask(narrow(expr, s.other.address, "dropping", "20s"), true)
+		answer, err := s.p.ask(fill(expr, s.other.address, "dropping", "20s"), true)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -346,7 +347,7 @@ func (s *scenario) narrowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ofClusters := map[string]bool{}
+	ofClusters := map[string]bool{} // metrics with a label cluster
 	for _, m := range regexp.MustCompile(`(?m)^(\w+)\{.*\bcluster="`).FindAllStringSubmatch(text+endpoints, -1) {
 		ofClusters[m[1]] = true
 	}
@@ -362,7 +363,7 @@ func (s *scenario) narrowed(t *testing.T) {
 	}
 }
 
-// recordings asks for what each recording rule made.
+// recordings queries the result of each recording rule.
 func (s *scenario) recordings(t *testing.T) {
 	wanted := map[string][]want{
 		"lbd:picks_ok:ratio_rate5m":        {is(1, "cluster", "shares"), within(.68, .72, "cluster", "dropping", "job", "lbd"), within(.68, .72, "cluster", "agg"), is(0, "cluster", "full")},
@@ -380,16 +381,16 @@ func (s *scenario) recordings(t *testing.T) {
 	for _, r := range records(t) {
 		w := wanted[r.Record]
 		if w == nil {
-			t.Errorf("nothing is wanted of %s", r.Record)
+			t.Errorf("no answer is expected for %s", r.Record)
 		}
 		for i := range w {
 			w[i].of = s.d.address
 		}
-		s.held(t, r.Record, r.Record, true, w)
+		s.answers(t, r.Record, r.Record, true, w)
 	}
 }
 
-// alerts waits until those fire that should, and no other.
+// alerts waits until exactly the expected alerts fire.
 func (s *scenario) alerts(t *testing.T) {
 	wanted := []string{
 		"LbdCircuitBreakerOpen full", "LbdCircuitBreakerRejects full", "LbdClusterStale deleted", "LbdClusterStale kept", "LbdClusterStale served", "LbdClusterUnavailable gone", "LbdDown", "LbdDropsAboveConfigured lowered",
@@ -399,16 +400,16 @@ func (s *scenario) alerts(t *testing.T) {
 	}
 	for _, a := range alerts(t) {
 		if a.Alert == "LbdOverload" {
-			continue // this lbd lacks nothing: what it lacked would be lacking to the scrapes, too
+			continue // a shortage would fail the scrapes, too
 		}
 		if !slices.ContainsFunc(wanted, func(w string) bool { return strings.Fields(w)[0] == a.Alert }) {
-			t.Errorf("nothing lets %s fire", a.Alert)
+			t.Errorf("the scenario has no cause for %s", a.Alert)
 		}
 	}
 	eventually(t, "the alerts", func() error {
 		firing, err := s.p.firing(t)
 		if got := names(firing); err == nil && !slices.Equal(got, wanted) {
-			err = fmt.Errorf("firing are\n%q, and should be\n%q", got, wanted)
+			err = fmt.Errorf("firing are\n%q, want\n%q", got, wanted)
 		}
 		return err
 	})

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"os/exec"
@@ -17,15 +16,14 @@ import (
 	"time"
 )
 
-// prometheus is a Prometheus that runs.
+// prometheus is a running Prometheus.
 type prometheus struct {
 	url   string
 	begun time.Time
 }
 
-// startPrometheus runs Prometheus with the configuration and the rules of the
-// repository, but for where and how often it scrapes, and how long alerts wait.
-// It scrapes daemons, and dead, where nobody answers.
+// startPrometheus runs Prometheus with the configuration and rules of the repository, and
+// short intervals. It scrapes daemons, and dead, an address without a daemon.
 func startPrometheus(t *testing.T, dead string, daemons ...daemon) prometheus {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,36 +34,33 @@ func startPrometheus(t *testing.T, dead string, daemons ...daemon) prometheus {
 		}
 		return strings.ReplaceAll(text, old, to)
 	}
+	copyFile := func(name string, change func(string) string) {
+		t.Helper()
+		writeFile(t, filepath.Join(dir, name), change(read(t, filepath.Join(rulesDir, name))))
+	}
 	const here = "127.0.0.1:8080"
 	var addresses []string
 	for _, d := range daemons {
 		addresses = append(addresses, "'"+d.address+"'")
 	}
 	all := strings.Join(addresses, ", ")
-	config := read(t, filepath.Join(rulesDir, "prometheus.yml"))
-	config = swap(config, "interval: 15s", "interval: 1s")
-	config = swap(config, here, all+", '"+dead+"'")
-	_, jobs, _ := strings.Cut(read(t, filepath.Join(rulesDir, "endpoints.scrape.yml")), "scrape_configs:\n")
-	config += swap(swap(jobs, "interval: 1m", "interval: 1s"), here, all)
-	writeFile(t, filepath.Join(dir, "prometheus.yml"), config)
-	writeFile(t, filepath.Join(dir, "recording.rules.yml"), read(t, filepath.Join(rulesDir, "recording.rules.yml")))
-	waits := regexp.MustCompile(`\bfor: [1-9]\d*m`)
-	writeFile(t, filepath.Join(dir, "alerts.rules.yml"), waits.ReplaceAllString(read(t, filepath.Join(rulesDir, "alerts.rules.yml")), "for: 2s"))
+	copyFile("prometheus.yml", func(config string) string {
+		_, jobs, _ := strings.Cut(read(t, filepath.Join(rulesDir, "endpoints.scrape.yml")), "scrape_configs:\n")
+		return swap(swap(config, "interval: 15s", "interval: 1s"), here, all+", '"+dead+"'") + swap(swap(jobs, "interval: 1m", "interval: 1s"), here, all)
+	})
+	copyFile("recording.rules.yml", func(text string) string { return text })
+	copyFile("alerts.rules.yml", func(text string) string {
+		return regexp.MustCompile(`\bfor: [1-9]\d*m`).ReplaceAllString(text, "for: 2s")
+	})
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	free := listen(t, anywhere)
+	free.close()
 	cmd := exec.Command(program(t, "prometheus"), "--config.file=prometheus.yml", "--storage.tsdb.path=data",
-		"--web.listen-address="+address, "--log.level=warn")
+		"--web.listen-address="+free.address, "--log.level=warn")
 	cmd.Dir = dir
 	cmd.Env = []string{"GOMAXPROCS=1", "TZ=UTC"}
 	run(t, cmd)
-	p := prometheus{url: "http://" + address, begun: time.Now()}
+	p := prometheus{url: "http://" + free.address, begun: time.Now()}
 	eventually(t, "Prometheus", func() error {
 		r, err := client.Get(p.url + "/-/ready")
 		if err != nil {
@@ -80,7 +75,7 @@ func startPrometheus(t *testing.T, dead string, daemons ...daemon) prometheus {
 	return p
 }
 
-// api asks Prometheus' HTTP API and returns the data of the answer.
+// api calls Prometheus' HTTP API, and reads the data of the answer.
 func (p prometheus) api(path string, parameters url.Values, data any) error {
 	r, err := client.Get(p.url + "/api/v1/" + path + "?" + parameters.Encode())
 	if err != nil {
@@ -100,8 +95,7 @@ func (p prometheus) api(path string, parameters url.Values, data any) error {
 	return json.Unmarshal(answer.Data, data)
 }
 
-// line is a series of an answer, with its values: one where it was asked for an
-// instant.
+// line is a series of an answer. An instant query has one value.
 type line struct {
 	Metric map[string]string
 	Value  point
@@ -109,20 +103,16 @@ type line struct {
 }
 
 // point is a time in Unix seconds and a value.
-type point [2]any
+type point struct{ at, value float64 }
 
-func (p point) at() float64 {
-	seconds, _ := p[0].(float64)
-	return seconds
-}
-
-func (p point) value() float64 {
-	text, _ := p[1].(string)
-	v, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		return 0
+func (p *point) UnmarshalJSON(b []byte) error {
+	var text string
+	if err := json.Unmarshal(b, &[]any{&p.at, &text}); err != nil {
+		return err
 	}
-	return v
+	var err error
+	p.value, err = strconv.ParseFloat(text, 64)
+	return err
 }
 
 // ask evaluates a query: now, or at each second since Prometheus began.
@@ -141,17 +131,15 @@ func (p prometheus) ask(expr string, instant bool) ([]line, error) {
 	return answer.Result, err
 }
 
-// want is a series that has to be in an answer, with its last value between two.
+// want is an expected series of an answer, with the range of its last value.
 type want struct {
 	labels   map[string]string
 	min, max float64
-	// of is the instance, of a series that has that label.
-	of string
-	// once: it is enough that some value is, now or before.
-	once bool
+	of       string // the instance, if the series has that label
+	once     bool   // an earlier value is enough
 }
 
-// is wants labels, given as name, value …, and a value.
+// is expects a value, and labels as name, value ….
 func is(v float64, labels ...string) want { return within(v, v, labels...) }
 
 func within(low, high float64, labels ...string) want {
@@ -164,33 +152,33 @@ func within(low, high float64, labels ...string) want {
 
 func (w want) ever() want { w.once = true; return w }
 
-// in tells why the answer has no such series.
+// in returns an error if the answer has no such series.
 func (w want) in(answer []line) error {
 	var seen []string
 	for _, l := range answer {
-		if !w.bears(l.Metric) {
+		if !w.matches(l.Metric) {
 			continue
 		}
 		values := l.Values
 		if !w.once {
 			last := values[len(values)-1]
-			if age := float64(time.Now().UnixMilli())/1000 - last.at(); age > 10 {
+			if age := float64(time.Now().UnixMilli())/1000 - last.at; age > 10 {
 				seen = append(seen, fmt.Sprintf("ended %.0f s ago", age))
 				continue
 			}
 			values = []point{last}
 		}
 		for _, v := range values {
-			if v.value() >= w.min && v.value() <= w.max {
+			if v.value >= w.min && v.value <= w.max {
 				return nil
 			}
-			seen = append(seen, fmt.Sprint(v.value()))
+			seen = append(seen, fmt.Sprint(v.value))
 		}
 	}
 	return fmt.Errorf("no %v is between %v and %v: %d series, those values are %v", w.labels, w.min, w.max, len(answer), seen)
 }
 
-func (w want) bears(labels map[string]string) bool {
+func (w want) matches(labels map[string]string) bool {
 	if instance := labels["instance"]; instance != "" && w.of != "" && instance != w.of {
 		return false
 	}
@@ -202,11 +190,10 @@ func (w want) bears(labels map[string]string) bool {
 	return true
 }
 
-// subjects are the labels that say what an alert is of, where it is not the
-// instance.
+// subjects are the labels that identify an alert besides its instance.
 var subjects = []string{"cluster", "target", "server", "type", "result"}
 
-// firing are the alerts that fire, each with its cluster or what else it is of.
+// firing returns the firing alerts with their subjects, and checks their annotations.
 func (p prometheus) firing(t *testing.T) (map[string]bool, error) {
 	t.Helper()
 	var answer struct {
@@ -234,14 +221,18 @@ func (p prometheus) firing(t *testing.T) (map[string]bool, error) {
 			if part == "runbook_url" {
 				continue
 			}
-			if !strings.Contains(text, a.Labels["instance"]) || !strings.Contains(text, a.Labels["cluster"]) ||
-				!strings.Contains(text, a.Labels["target"]) || !strings.Contains(text, a.Labels["server"]) || !strings.Contains(text, a.Labels["type"]) || strings.Contains(text, "no value") || strings.Contains(text, "{{") || strings.Contains(text, "error expanding") {
-				t.Errorf("%s says: %s", a.Labels["alertname"], text)
+			for _, label := range []string{"instance", "cluster", "target", "server", "type"} {
+				if !strings.Contains(text, a.Labels[label]) {
+					t.Errorf("%s does not name its %s: %s", a.Labels["alertname"], label, text)
+				}
+			}
+			if regexp.MustCompile(`no value|\{\{|error expanding`).MatchString(text) {
+				t.Errorf("%s: %s", a.Labels["alertname"], text)
 			}
 		}
 	}
 	return firing, nil
 }
 
-// names are the keys in order.
+// names returns the keys in order.
 func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

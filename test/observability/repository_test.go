@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,9 +13,7 @@ import (
 )
 
 const (
-	// root is the repository.
-	root = "../.."
-	// rulesDir holds what Prometheus reads.
+	root     = "../.."
 	rulesDir = "deploy/prometheus"
 )
 
@@ -27,23 +26,19 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// program finds a program of Prometheus': in the directory that
-// LBD_TEST_PROMETHEUS names, else where programs are.
+// program returns a program of Prometheus: in the directory LBD_TEST_PROMETHEUS, or in PATH.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	if dir := os.Getenv("LBD_TEST_PROMETHEUS"); dir != "" {
-		path, err := filepath.Abs(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := os.Stat(path); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
+	dir := os.Getenv("LBD_TEST_PROMETHEUS")
+	path, err := exec.LookPath(filepath.Join(dir, name))
+	if err != nil && dir == "" {
 		t.Skipf("%s is not installed: make test-prometheus fetches it", name)
+	}
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
@@ -54,7 +49,7 @@ type rule struct {
 	Labels, Annotations      map[string]string
 }
 
-// rules are those of a file in rulesDir.
+// rules returns the rules of a file in rulesDir.
 func rules(t *testing.T, file string) []rule {
 	t.Helper()
 	var parsed struct {
@@ -80,21 +75,32 @@ func records(t *testing.T) []rule { t.Helper(); return rules(t, "recording.rules
 
 func alerts(t *testing.T) []rule { t.Helper(); return rules(t, "alerts.rules.yml") }
 
-// metricName finds what an expression reads: series of lbd, of its runtime and
-// process, of rules, and whether a target is up.
+// metricName matches the metrics of an expression: of lbd, its runtime and its process, of
+// rules, and up.
 var metricName = regexp.MustCompile(`\b(?:lbd_[a-z_]+|lbd:[a-z_:0-9]+|go_[a-z_]+|process_[a-z_]+|up)\b`)
 
-// knownMetric tells whether docs/operations.md, which is held to the code, has
-// the metric, or a rule makes it.
-func knownMetric(t *testing.T, name string) bool {
+// metricsOf returns the metrics of an expression, and checks that they exist.
+func metricsOf(t *testing.T, name, expr string) []string {
 	t.Helper()
-	for _, r := range records(t) {
-		if r.Record == name {
-			return true
+	metrics := metricName.FindAllString(expr, -1)
+	if len(metrics) == 0 {
+		t.Errorf("%s reads no metric", name)
+	}
+	for _, m := range metrics {
+		if !knownMetric(t, m) {
+			t.Errorf("%s reads %s, which does not exist", name, m)
 		}
 	}
-	if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") || name == "up" {
-		return true // Prometheus' own: to be answered is enough
+	return metrics
+}
+
+// knownMetric reports whether a rule records the metric or docs/operations.md, which is
+// compared with the code, has it. The metrics of Prometheus' libraries need no entry.
+func knownMetric(t *testing.T, name string) bool {
+	t.Helper()
+	if name == "up" || strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") ||
+		slices.ContainsFunc(records(t), func(r rule) bool { return r.Record == name }) {
+		return true
 	}
 	for _, suffix := range []string{"_bucket", "_count", "_sum"} {
 		name = strings.TrimSuffix(name, suffix)
