@@ -2,20 +2,17 @@ package parity_test
 
 import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 )
 
-// aggregateDifferences are those that aggregates show, and clusters that are deleted.
+// aggregateDifferences are those of aggregates and of deleted clusters.
 var aggregateDifferences = []difference{
 	byDuel("a cluster that is deleted",
 		"has 1 connections", "has 0 connections", func(d *duel) func() string {
 			d.leaves[0].localities = d.leaves[0].localities[:1]
-			d.serve()
-			d.wait(d.asks, "u0")
+			d.serveUntil(d.asks, "u0")
 			d.deleted["a"] = true
-			d.serve()
-			d.wait(d.asks, string(noCluster))
+			d.serveUntil(d.asks, string(noCluster))
 			return func() string { return d.open(0) }
 		}, dropsDeleted),
 	byDuel("an aggregate of which a leaf cannot be used",
@@ -40,19 +37,17 @@ var aggregateDifferences = []difference{
 			d.leaves[0].localities = d.leaves[0].localities[:1]
 			d.net.all[0].want = false
 			d.addCluster("b", 1)
-			d.leaves[1].flaw = &flaw{apply: func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
-				a.Endpoints[0].Priority = 7 // and none from 0 to 6: it was never good
-			}}
+			d.leaves[1].flaw = missingPriority(0)
 			d.aggregate("a", "b")
 			d.serve()
 			return d.asks
 		}),
 }
 
-// dropsDeleted is for both sides: grpc-go drops what is deleted unless told otherwise.
+// dropsDeleted makes both sides drop deleted resources.
 func dropsDeleted(d *duel) { d.feature = "fail_on_data_errors" }
 
-// aggregate leads all requests to an aggregate of some clusters.
+// aggregate routes all requests to an aggregate of some clusters.
 func (d *duel) aggregate(of ...string) *aggregate {
 	a := &aggregateOf{aggregate: &aggregate{name: "aggregate", policy: lbPolicies[0], asked: emptyCluster}}
 	for _, name := range of {
@@ -67,16 +62,15 @@ func (d *duel) aggregate(of ...string) *aggregate {
 	return a.aggregate
 }
 
-// deleteFirstLeaf has an aggregate of "b", which has one endpoint, and of "a". Then it
-// deletes the former.
+// deleteFirstLeaf serves an aggregate of "b", which has one endpoint, and "a", and then
+// deletes "b".
 func (d *duel) deleteFirstLeaf() {
 	d.t.Helper()
 	d.leaves[0].localities = d.leaves[0].localities[:1]
 	d.addCluster("b", 1)
 	d.net.all[2].want = true
 	d.aggregate("b", "a")
-	d.serve()
-	d.wait(d.asks, "u2")
+	d.serveUntil(d.asks, "u2")
 	d.deleted["b"] = true
 	d.serve()
 }

@@ -7,19 +7,19 @@ import (
 	"slices"
 )
 
-// compared is what one step brought.
-type compared struct {
+// comparison has the differences of one step.
+type comparison struct {
 	demand *demand
 	named  func(string) string
 	found  []string // differences
 }
 
-func (c *compared) differ(format string, args ...any) {
+func (c *comparison) differ(format string, args ...any) {
 	c.found = append(c.found, fmt.Sprintf(format, args...))
 }
 
 // described holds lbd's description of itself against the demand, exactly.
-func (c *compared) described(shares map[string]*big.Rat, priority int) {
+func (c *comparison) described(shares map[string]*big.Rat, priority int) {
 	d := c.demand
 	if priority != d.priority {
 		c.differ("lbd says that priority %d is in use; demanded is %d", priority, d.priority)
@@ -43,7 +43,7 @@ func (c *compared) described(shares map[string]*big.Rat, priority int) {
 }
 
 // polled holds what picks of one side came to against the demand.
-func (c *compared) polled(s side, p *poll) {
+func (c *comparison) polled(s side, p *poll) {
 	c.proportions(s.name(), p)
 	if p.kinds[picked] == 0 {
 		return
@@ -58,7 +58,7 @@ func (c *compared) polled(s side, p *poll) {
 
 // proportions holds the parts that drops and endpoints have of a side's picks
 // against the demand.
-func (c *compared) proportions(side string, p *poll) {
+func (c *comparison) proportions(side string, p *poll) {
 	d := c.demand
 	n := p.picks - p.kinds[dropped]
 	passes, _ := d.passes().Float64()
@@ -82,7 +82,7 @@ func (c *compared) proportions(side string, p *poll) {
 }
 
 // shared holds the counts of endpoints against their shares.
-func (c *compared) shared(side string, counts map[string]int, n int) {
+func (c *comparison) shared(side string, counts map[string]int, n int) {
 	shares := c.demand.shares()
 	for _, key := range union(counts, shares) {
 		want := 0.0
@@ -96,7 +96,7 @@ func (c *compared) shared(side string, counts map[string]int, n int) {
 }
 
 // onlyLive holds what was picked against what can be.
-func (c *compared) onlyLive(side string, counts map[string]int) {
+func (c *comparison) onlyLive(side string, counts map[string]int) {
 	shares := c.demand.shares()
 	for key, n := range counts {
 		if shares[key] == nil {
@@ -106,7 +106,7 @@ func (c *compared) onlyLive(side string, counts map[string]int) {
 }
 
 // oneOfEach: one endpoint of each group has all of the group's picks.
-func (c *compared) oneOfEach(side string, counts map[string]int, n int) {
+func (c *comparison) oneOfEach(side string, counts map[string]int, n int) {
 	for _, g := range c.demand.groups {
 		part, _ := g.part.Float64()
 		total, used := 0, 0
@@ -122,7 +122,7 @@ func (c *compared) oneOfEach(side string, counts map[string]int, n int) {
 }
 
 // categories holds lbd's counts of drops by category against the demand.
-func (c *compared) categories(before, after map[string]uint64) {
+func (c *comparison) categories(before, after map[string]uint64) {
 	passed := 1.0
 	for _, d := range c.demand.drops {
 		of, _ := d.of.Float64()
@@ -140,7 +140,7 @@ func (c *compared) categories(before, after map[string]uint64) {
 
 // gaveUp holds the kinds of what was not picked against the demand, as far as
 // it knows them.
-func (c *compared) gaveUp(side string, p *poll, n int) {
+func (c *comparison) gaveUp(side string, p *poll, n int) {
 	switch d := c.demand; {
 	case d.limit == 0:
 		if p.kinds[broken] != n {
@@ -155,7 +155,7 @@ func (c *compared) gaveUp(side string, p *poll, n int) {
 
 // tookTurns: endpoints of a group differ by one pick at most, for each picker
 // that answered.
-func (c *compared) tookTurns(side string, p *poll, counts map[string]int) {
+func (c *comparison) tookTurns(side string, p *poll, counts map[string]int) {
 	for _, g := range c.demand.groups {
 		lowest, highest := counts[g.keys[0]], counts[g.keys[0]]
 		for _, key := range g.keys {
@@ -168,7 +168,7 @@ func (c *compared) tookTurns(side string, p *poll, counts map[string]int) {
 }
 
 // both holds the two sides against each other, in what the demand leaves open.
-func (c *compared) both(g, l *poll) {
+func (c *comparison) both(g, l *poll) {
 	c.gaveUpAlike(g, l)
 	// Which of its addresses an endpoint is connected to is a matter of whose
 	// back-off ends first, once all of them have failed.
@@ -193,7 +193,7 @@ func (c *compared) both(g, l *poll) {
 }
 
 // gaveUpAlike holds the kinds of failures of the two sides against each other.
-func (c *compared) gaveUpAlike(g, l *poll) {
+func (c *comparison) gaveUpAlike(g, l *poll) {
 	a, b := g.failures(), l.failures()
 	if slices.Contains(b, string(none)) && c.demand.partlyEmpty() {
 		b = slices.DeleteFunc(b, func(k string) bool { return k == string(none) })
@@ -206,11 +206,11 @@ func (c *compared) gaveUpAlike(g, l *poll) {
 	}
 }
 
-func (c *compared) names(counts map[string]int) []string {
+func (c *comparison) names(counts map[string]int) []string {
 	return c.namesOf(slices.Sorted(maps.Keys(counts)))
 }
 
-func (c *compared) namesOf(keys []string) []string {
+func (c *comparison) namesOf(keys []string) []string {
 	out := make([]string, len(keys))
 	for i, key := range keys {
 		out[i] = c.named(key)
@@ -222,7 +222,7 @@ func (c *compared) namesOf(keys []string) []string {
 // connections are held, of priorities too that are not in use. An endpoint with
 // several addresses may be connected to twice: the second is tried before the
 // first has failed.
-func (c *compared) connections(byGRPC, byLBD map[string]int, heldByGRPC, heldByLBD []string) {
+func (c *comparison) connections(byGRPC, byLBD map[string]int, heldByGRPC, heldByLBD []string) {
 	single := c.demand.single()
 	lone := func(held []string) []string {
 		return c.namesOf(slices.DeleteFunc(slices.Clone(held), func(a string) bool { return !single[a] }))
@@ -238,7 +238,7 @@ func (c *compared) connections(byGRPC, byLBD map[string]int, heldByGRPC, heldByL
 }
 
 // much reports whether an endpoint has so many picks that none is no chance.
-func (c *compared) much(key string) bool {
+func (c *comparison) much(key string) bool {
 	share := c.demand.shares()[key]
 	if share == nil {
 		return true

@@ -3,6 +3,7 @@ package parity_test
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math/big"
 	"slices"
 	"strings"
@@ -154,9 +155,9 @@ func sites(a *endpointv3.ClusterLoadAssignment) [][]*site {
 	return out
 }
 
-// forsaken reports whether an update splits, merges or takes away a priority of
-// an assignment, from the nth on.
-func forsaken(was, is [][]*site, n int) bool {
+// prioritiesMoved reports whether an update splits, merges or removes a priority of an
+// assignment, from the nth on.
+func prioritiesMoved(was, is [][]*site, n int) bool {
 	for _, p := range was[min(max(n, 0), len(was)):] {
 		heirs := sharing(p, is)
 		if len(heirs) != 1 || len(sharing(heirs[0], was)) != 1 {
@@ -219,44 +220,40 @@ func (d *demand) shares() map[string]*big.Rat {
 }
 
 func (s spot) live(up map[string]bool) bool {
-	for _, a := range s.addresses {
-		if up[a] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.addresses, func(a string) bool { return up[a] })
 }
 
-// lies tells of an endpoint that a side has the wrong idea of. states has an
-// entry for each address of an endpoint that the side knows.
-func (d *demand) lies(side string, states map[string]connectivity.State, up map[string]bool, net *upstreams) error {
-	for _, sites := range d.priorities {
-		for _, site := range sites {
-			for _, sp := range site.endpoints {
-				if err := d.lie(side, sp, states, up, net); err != nil {
-					return err
+// spots returns the endpoints of all priorities.
+func (d *demand) spots() iter.Seq[spot] {
+	return func(yield func(spot) bool) {
+		for _, s := range slices.Concat(d.priorities...) {
+			for _, sp := range s.endpoints {
+				if !yield(sp) {
+					return
 				}
 			}
 		}
 	}
-	return nil
 }
 
-func (d *demand) lie(side string, sp spot, states map[string]connectivity.State, up map[string]bool, net *upstreams) error {
-	fine := true // not known, or nobody has wanted it
-	for _, a := range sp.addresses {
-		state, known := states[a]
-		switch {
-		case state == connectivity.Ready && known && !up[a]:
-			return fmt.Errorf("%s still takes %s for connected", side, net.named(a))
-		case state == connectivity.Ready && known:
-			return nil
-		case known && state != connectivity.Idle && !d.policy.one:
-			fine = false
+// wrongState returns an error if a side's state of an endpoint is not the real one.
+func (d *demand) wrongState(side string, v view, up map[string]bool, net *upstreams) error {
+	for sp := range d.spots() {
+		connected, failed := false, false
+		for _, a := range sp.addresses {
+			state, known := v.states[a]
+			if known && state == connectivity.Ready {
+				if !up[a] {
+					return fmt.Errorf("%s still takes %s for connected", side, net.named(a))
+				}
+				connected = true
+				break
+			}
+			failed = failed || known && state != connectivity.Idle && !d.policy.one
 		}
-	}
-	if !fine && sp.live(up) {
-		return fmt.Errorf("%s is not connected to %s", side, net.named(sp.key))
+		if !connected && failed && sp.live(up) {
+			return fmt.Errorf("%s is not connected to %s", side, net.named(sp.key))
+		}
 	}
 	return nil
 }
@@ -264,42 +261,30 @@ func (d *demand) lie(side string, sp spot, states map[string]connectivity.State,
 // partlyEmpty reports whether some locality of the priority in use, but not all,
 // has no endpoint that picks may reach.
 func (d *demand) partlyEmpty() bool {
-	empty, all := 0, 0
-	if d.priority >= 0 {
-		for _, s := range d.priorities[d.priority] {
-			all++
-			if len(s.endpoints) == 0 {
-				empty++
-			}
-		}
+	if d.priority < 0 {
+		return false
 	}
-	return empty > 0 && empty < all
+	empty := func(s *site) bool { return len(s.endpoints) == 0 }
+	sites := d.priorities[d.priority]
+	return slices.ContainsFunc(sites, empty) && len(slices.DeleteFunc(slices.Clone(sites), empty)) > 0
 }
 
-// keys gives the first address of the endpoint that each address is of.
+// keys returns, for each address, the first address of its endpoint.
 func (d *demand) keys() map[string]string {
 	m := make(map[string]string)
-	for _, sites := range d.priorities {
-		for _, s := range sites {
-			for _, sp := range s.endpoints {
-				for _, a := range sp.addresses {
-					m[a] = sp.key
-				}
-			}
+	for sp := range d.spots() {
+		for _, a := range sp.addresses {
+			m[a] = sp.key
 		}
 	}
 	return m
 }
 
-// single holds the addresses of endpoints that have no other.
+// single has the addresses of endpoints with one address.
 func (d *demand) single() map[string]bool {
 	m := make(map[string]bool)
-	for _, sites := range d.priorities {
-		for _, s := range sites {
-			for _, sp := range s.endpoints {
-				m[sp.key] = len(sp.addresses) == 1
-			}
-		}
+	for sp := range d.spots() {
+		m[sp.key] = len(sp.addresses) == 1
 	}
 	return m
 }
@@ -331,7 +316,7 @@ func (d *demand) passes() *big.Rat {
 	return p
 }
 
-func TestForsaken(t *testing.T) {
+func TestPrioritiesMoved(t *testing.T) {
 	// "a b | c" is a and b in the highest priority, c below it.
 	read := func(text string) [][]*site {
 		var out [][]*site
@@ -361,7 +346,7 @@ func TestForsaken(t *testing.T) {
 		{"a | b", "a", -1, true},
 		{"a", "a", 5, false},
 	} {
-		if got := forsaken(read(tt.was), read(tt.is), tt.from); got != tt.want {
+		if got := prioritiesMoved(read(tt.was), read(tt.is), tt.from); got != tt.want {
 			t.Errorf("%q, then %q: %t from %d on, want %t", tt.was, tt.is, got, tt.from, tt.want)
 		}
 	}

@@ -1,58 +1,48 @@
 package parity_test
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 )
 
-// difference is a row of the table "Differences" in docs/parity.md. see brings the
-// difference about on one side and returns what that side does, in a few words.
+// difference is a row of the table "Differences" in docs/parity.md. grpc and lbd return
+// what that side does, grpcDoes and lbdDoes what is expected.
 type difference struct {
-	row       string // the row's first cell
-	grpc, lbd func(t *testing.T) string
-
-	// What each side is expected to do.
+	row               string // the row's first cell
+	grpc, lbd         func(t *testing.T) string
 	grpcDoes, lbdDoes string
 }
 
 // differences lists every row, in the order of the document.
 var differences = slices.Concat(targetDifferences, pickFirstDifferences, securityDifferences, registryDifferences, []difference{dialsDifference}, policyDifferences, outlierDifferences, aggregateDifferences)
 
-// TestDifferences fails where a listed difference is no longer there: the row is
-// then to be deleted. Differences that are not listed are found by TestParity and
-// TestTargets.
+// TestDifferences fails if a listed difference no longer exists: delete its row then.
+// TestParity and TestTargets find differences that are not listed.
 func TestDifferences(t *testing.T) {
 	for _, d := range differences {
 		t.Run(d.row, func(t *testing.T) {
 			if d.grpcDoes == d.lbdDoes {
 				t.Fatalf("both sides are expected to do the same: %s", d.lbdDoes)
 			}
-			t.Run("grpc-go", func(t *testing.T) { does(t, d.grpc, d.grpcDoes) })
-			t.Run("lbd", func(t *testing.T) { does(t, d.lbd, d.lbdDoes) })
+			side := func(name string, see func(*testing.T) string, want string) {
+				t.Run(name, func(t *testing.T) {
+					if got := see(t); got != want {
+						t.Errorf("does %q, want %q", got, want)
+					}
+				})
+			}
+			side("grpc-go", d.grpc, d.grpcDoes)
+			side("lbd", d.lbd, d.lbdDoes)
 		})
-	}
-}
-
-func does(t *testing.T, see func(*testing.T) string, want string) {
-	t.Helper()
-	if got := see(t); got != want {
-		t.Errorf("does %q, want %q", got, want)
 	}
 }
 
 // TestDifferencesAreListed compares the rows of docs/parity.md with the tests.
 func TestDifferencesAreListed(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "docs/parity.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(text), "\n## Differences\n")
+	_, section, _ := strings.Cut(read(t, filepath.Join(root, "docs/parity.md")), "\n## Differences\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	tested := make(map[string]bool)
 	for _, d := range differences {
@@ -74,7 +64,16 @@ func TestDifferencesAreListed(t *testing.T) {
 	}
 }
 
-// inBubble lets see run in a synctest bubble.
+// byPolicy is a difference in what a policy of each side does.
+func byPolicy[G, L policySide](row, grpcDoes, lbdDoes string, grpc func(*testing.T) G, lbd func(*testing.T) L, see func(*testing.T, policySide) string) difference {
+	return difference{
+		row: row, grpcDoes: grpcDoes, lbdDoes: lbdDoes,
+		grpc: inBubble(func(t *testing.T) string { return see(t, grpc(t)) }),
+		lbd:  inBubble(func(t *testing.T) string { return see(t, lbd(t)) }),
+	}
+}
+
+// inBubble runs see in a synctest bubble.
 func inBubble(see func(t *testing.T) string) func(t *testing.T) string {
 	return func(t *testing.T) (saw string) {
 		synctest.Test(t, func(t *testing.T) { saw = see(t) })
@@ -82,17 +81,9 @@ func inBubble(see func(t *testing.T) string) func(t *testing.T) string {
 	}
 }
 
-// grpcSource returns a file of grpc-go's source. It is for differences that only a
-// rare draw would show.
+// grpcSource returns a file of grpc-go's source, with single spaces. It is for differences
+// that only a rare draw would show.
 func grpcSource(t *testing.T, path string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "google.golang.org/grpc").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return regexp.MustCompile(`\s+`).ReplaceAllString(string(text), " ")
+	return strings.Join(strings.Fields(read(t, filepath.Join(grpcDir(t), path))), " ")
 }

@@ -117,7 +117,7 @@ func (s *hostingScenario) fromCluster(l led, g, o *poll, up map[string]bool) []s
 	if d.apart {
 		g = o // lbd alone is held against the demand
 	}
-	c := &compared{demand: d, named: s.net.named}
+	c := &comparison{demand: d, named: s.net.named}
 	drawn := d.policy.hashes && l.hashing == byChance // some may hit what nobody has connected to
 	if !drawn && g.picks >= fewest && o.picks >= fewest && (d.ready || !d.skips) {
 		c.gaveUpAlike(g, o)
@@ -145,7 +145,7 @@ func (p *poll) failedBy(failures []kind) (n int) {
 
 // hashed: what a request is hashed by leads to one endpoint on each side; to the
 // same, unless it is the channel's.
-func (c *compared) hashed(l led, g, o *poll) {
+func (c *comparison) hashed(l led, g, o *poll) {
 	keys := c.demand.keys()
 	a, b := c.names(among(g.counts, keys)), c.names(among(o.counts, keys))
 	if len(a) == 0 || len(b) == 0 {

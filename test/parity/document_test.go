@@ -10,11 +10,10 @@ import (
 	"testing"
 )
 
-// root is lbd's checkout, seen from here.
+// root is the repository.
 const root = "../.."
 
-// tables are docs/parity.md's sections on grpc-go's tests, and the packages whose
-// tests they are of.
+// tables are the sections of docs/parity.md on grpc-go's tests, with their packages.
 var tables = map[string]string{
 	"priority":          "internal/xds/balancer/priority",
 	"weighted_target":   "balancer/weightedtarget",
@@ -36,26 +35,36 @@ var (
 	rowOfTable = regexp.MustCompile(`"([^"]+)"`)
 )
 
-// TestDocument holds docs/parity.md against the tests that it names, of both
-// sides.
-func TestDocument(t *testing.T) {
+// grpcDir returns the directory of grpc-go's module.
+func grpcDir(t *testing.T) string {
+	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "google.golang.org/grpc").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	grpcs := strings.TrimSpace(string(out))
-	own := testFiles(t, root)
-	text, err := os.ReadFile(filepath.Join(root, "docs/parity.md"))
+	return strings.TrimSpace(string(out))
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range fileNamed.FindAllStringSubmatch(string(text), -1) {
+	return string(text)
+}
+
+// TestDocument compares docs/parity.md with the tests that it names, of both sides.
+func TestDocument(t *testing.T) {
+	grpcs, own := grpcDir(t), testFiles(t, root)
+	text := read(t, filepath.Join(root, "docs/parity.md"))
+	for _, m := range fileNamed.FindAllStringSubmatch(text, -1) {
 		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
-			t.Errorf("%s is not there", m[1])
+			t.Errorf("%s does not exist", m[1])
 		}
 	}
 	sections := make(map[string]string)
-	for _, s := range strings.Split(string(text), "\n### ")[1:] {
+	for _, s := range strings.Split(text, "\n### ")[1:] {
 		title, body, _ := strings.Cut(s, "\n")
 		sections[title] = body
 	}
@@ -71,7 +80,7 @@ func TestDocument(t *testing.T) {
 				for name := range strings.SplitSeq(strings.Trim(cells[0], "| "), ", ") {
 					left[name] = true
 				}
-				holds(t, own, intro, cells[1])
+				checkCell(t, own, intro, cells[1])
 			}
 			for _, source := range testFiles(t, filepath.Join(grpcs, dir)) {
 				for _, m := range testFunc.FindAllStringSubmatch(source, -1) {
@@ -84,9 +93,9 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// holds tells of tests that a cell names and that are not there: where it names
-// a file in that, else in any that the section names.
-func holds(t *testing.T, own map[string]string, intro, cell string) {
+// checkCell checks that the tests exist that a cell names: in the file that it names, or
+// else in one that the section names.
+func checkCell(t *testing.T, own map[string]string, intro, cell string) {
 	t.Helper()
 	var everywhere strings.Builder
 	for _, m := range fileNamed.FindAllStringSubmatch(intro+cell, -1) {
@@ -94,7 +103,7 @@ func holds(t *testing.T, own map[string]string, intro, cell string) {
 	}
 	for _, m := range rowOfTable.FindAllStringSubmatch(cell, -1) {
 		if !strings.Contains(everywhere.String(), `"`+m[1]+`"`) {
-			t.Errorf("%q is not there", m[1])
+			t.Errorf("%q does not exist", m[1])
 		}
 	}
 	for _, m := range testNamed.FindAllStringSubmatch(cell, -1) {
@@ -119,12 +128,8 @@ func testFiles(t *testing.T, dir string) map[string]string {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
-		source, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
 		name, err := filepath.Rel(dir, path)
-		files[name] = string(source)
+		files[name] = read(t, path)
 		return err
 	})
 	if err != nil {

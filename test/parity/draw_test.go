@@ -12,7 +12,6 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // The bounds of what is drawn.
@@ -24,26 +23,25 @@ const (
 // bounds are those of one cluster, and of all endpoints.
 type bounds struct{ priorities, localities, upstreams int }
 
-// drawing draws a scenario. All of its chances come from one seed.
+// drawing draws a scenario from one seed.
 type drawing struct {
 	*rand.Rand
 	net *upstreams
 	max bounds
-	// leaves are the clusters that have endpoints, in order; world is the one
-	// that is being drawn.
+	// leaves are the clusters with endpoints, in order; world is the current one.
 	leaves    []*world
 	world     *world
-	aggregate *aggregate // nil where there is one cluster only
+	aggregate *aggregate // nil if there is one cluster only
 	zones     int
 }
 
-// chance is true in one of n cases.
+// chance reports true in one of n cases.
 func (d *drawing) chance(n int) bool { return d.IntN(n) == 0 }
 
 // one draws an element.
 func one[E any](d *drawing, s []E) E { return s[d.IntN(len(s))] }
 
-// some draws a part of s that is not empty, each element with the same chance.
+// some draws a non-empty part of s.
 func some[E any](d *drawing, s []E) []E {
 	out := slices.Clone(s)
 	d.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
@@ -55,8 +53,7 @@ func (d *drawing) skewed(n int) int {
 	return int(math.Pow(float64(n+1), d.Float64())) - 1
 }
 
-// begin draws the first world, or several that are the leaves of an aggregate,
-// and which of their upstreams are up.
+// begin draws the first world, or the leaves of an aggregate, and which upstreams listen.
 func (d *drawing) begin(name string) {
 	n := 1
 	if d.chance(4) {
@@ -87,7 +84,7 @@ func (d *drawing) beginLeaf(name string) {
 	}
 }
 
-// target is the cluster that calls go to.
+// target is the cluster of all calls.
 func (d *drawing) target() string {
 	if d.aggregate != nil {
 		return d.aggregate.name
@@ -95,7 +92,7 @@ func (d *drawing) target() string {
 	return d.world.cluster
 }
 
-// policy is how endpoints are chosen: as the root asks.
+// policy is the root's policy.
 func (d *drawing) policy() *lbPolicy {
 	if d.aggregate != nil {
 		return d.aggregate.policy
@@ -103,9 +100,9 @@ func (d *drawing) policy() *lbPolicy {
 	return d.world.policy
 }
 
-// resources writes all as xDS.
-func (d *drawing) resources() resources {
-	var r resources
+// resources returns the xDS resources of a target.
+func (d *drawing) resources(target string) resources {
+	r := resources{listener: listenerFor(target, d.target())}
 	if d.aggregate != nil {
 		r.clusters = d.aggregate.resources(d.leaves)
 	}
@@ -116,19 +113,16 @@ func (d *drawing) resources() resources {
 	return r
 }
 
-// startOf starts the upstreams of a priority: none in one case of three, else
-// most.
+// startOf starts most upstreams of a priority; none in one of three cases.
 func (d *drawing) startOf(priority uint32) {
 	dead := d.chance(3)
 	for _, l := range d.world.localities {
 		if l.priority != priority {
 			continue
 		}
-		for _, e := range l.endpoints {
-			for _, u := range e.upstreams {
-				if !dead && !d.chance(6) {
-					u.want = true
-				}
+		for _, u := range l.upstreams() {
+			if !dead && !d.chance(6) {
+				u.want = true
 			}
 		}
 	}
@@ -152,12 +146,12 @@ func (d *drawing) addLocality(priority uint32) *locality {
 	return l
 }
 
-// has reports whether a locality is there at a priority.
+// has reports whether a priority has a locality.
 func (d *drawing) has(zone int, priority uint32) bool {
 	return slices.ContainsFunc(d.world.localities, func(l *locality) bool { return l.zone == zone && l.priority == priority })
 }
 
-// weight draws from 1 to maxWeight, at times all the same.
+// weight draws from 1 to maxWeight, and often 1.
 func (d *drawing) weight() uint32 {
 	if d.chance(3) {
 		return 1
@@ -216,7 +210,7 @@ func (d *drawing) drawDrops() {
 		default:
 			dr.numerator, dr.denominator = d.Uint32N(600_000), typev3.FractionalPercent_MILLION
 		}
-		if d.chance(20) { // everything, and more than that
+		if d.chance(20) { // 100 %, and more
 			dr.numerator = 1_000_000 + d.Uint32N(3)
 		}
 		d.world.drops = append(d.world.drops, dr)
@@ -230,12 +224,12 @@ func (d *drawing) locality() *locality {
 	return one(d, d.world.localities)
 }
 
-// step changes the world, or the network, and says how.
+// step changes the world or the network, and returns a description.
 func (d *drawing) step() string {
 	d.world.flaw = nil
 	d.world = one(d, d.leaves)
 	steps := []func() string{
-		d.stopSome, d.stopSome, d.startSome, d.startSome, d.changeSome, d.failPriority, d.recover,
+		d.stopSome, d.stopSome, d.startSome, d.startSome, d.changeSome, d.failPriority, d.recoverPriority,
 		d.changeWeights, d.moveLocality, d.moveLocality, d.swapPriorities, d.changeHealth, d.changeHealth,
 		d.changeLocalities, d.changeEndpoints, d.changeLimits, d.reorder, d.breakRule, d.changePolicy, d.empty, d.resend,
 	}
@@ -247,13 +241,8 @@ func (d *drawing) step() string {
 	}
 }
 
-// stopSome stops some of what is up.
-func (d *drawing) stopSome() string { return d.changeUpstreams(true, false) }
-
-// startSome starts some of what is not.
-func (d *drawing) startSome() string { return d.changeUpstreams(false, true) }
-
-// changeSome does both.
+func (d *drawing) stopSome() string   { return d.changeUpstreams(true, false) }
+func (d *drawing) startSome() string  { return d.changeUpstreams(false, true) }
 func (d *drawing) changeSome() string { return d.changeUpstreams(true, true) }
 
 func (d *drawing) changeUpstreams(stop, start bool) string {
@@ -266,19 +255,19 @@ func (d *drawing) changeUpstreams(stop, start bool) string {
 	if len(changing) == 0 {
 		return ""
 	}
-	var said []string
+	var changes []string
 	for _, u := range some(d, changing) {
-		u.want = !u.want
-		said = append(said, u.said())
+		if u.want = !u.want; u.want {
+			changes = append(changes, u.name+" starts")
+		} else {
+			changes = append(changes, u.name+" stops")
+		}
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(changes, ", ")
 }
 
-// failPriority stops all of a priority.
-func (d *drawing) failPriority() string { return d.changePriority("fails", false) }
-
-// recover starts all of a priority.
-func (d *drawing) recover() string { return d.changePriority("recovers", true) }
+func (d *drawing) failPriority() string    { return d.changePriority("fails", false) }
+func (d *drawing) recoverPriority() string { return d.changePriority("recovers", true) }
 
 func (d *drawing) changePriority(what string, want bool) string {
 	l := d.locality()
@@ -286,16 +275,22 @@ func (d *drawing) changePriority(what string, want bool) string {
 		return ""
 	}
 	for _, other := range d.world.localities {
-		if other.priority != l.priority {
-			continue
-		}
-		for _, e := range other.endpoints {
-			for _, u := range e.upstreams {
+		if other.priority == l.priority {
+			for _, u := range other.upstreams() {
 				u.want = want
 			}
 		}
 	}
 	return fmt.Sprintf("priority %d %s", l.priority, what)
+}
+
+// startMost draws for each new upstream whether it listens.
+func (d *drawing) startMost(endpoints []*endpoint) {
+	for _, e := range endpoints {
+		for _, u := range e.upstreams {
+			u.want = !d.chance(4)
+		}
+	}
 }
 
 func (d *drawing) changeWeights() string {
@@ -363,11 +358,7 @@ func (d *drawing) changeLocalities() string {
 		return ""
 	}
 	l := d.addLocality(uint32(d.IntN(d.max.priorities)))
-	for _, e := range l.endpoints {
-		for _, u := range e.upstreams {
-			u.want = !d.chance(4)
-		}
-	}
+	d.startMost(l.endpoints)
 	return fmt.Sprintf("z%d is added at priority %d", l.zone, l.priority)
 }
 
@@ -380,7 +371,7 @@ func (d *drawing) changeEndpoints() string {
 		i := d.IntN(len(l.endpoints))
 		gone := l.endpoints[i]
 		l.endpoints = slices.Delete(l.endpoints, i, i+1)
-		if d.chance(2) { // it is found elsewhere from now on
+		if d.chance(2) { // it moves to another locality
 			to := d.locality()
 			to.endpoints = append(to.endpoints, gone)
 		}
@@ -388,11 +379,7 @@ func (d *drawing) changeEndpoints() string {
 	}
 	n := len(l.endpoints)
 	d.addEndpoint(l)
-	for _, e := range l.endpoints[n:] {
-		for _, u := range e.upstreams {
-			u.want = !d.chance(4)
-		}
-	}
+	d.startMost(l.endpoints[n:])
 	return fmt.Sprintf("z%d gets an endpoint", l.zone)
 }
 
@@ -405,7 +392,7 @@ func (d *drawing) changeLimits() string {
 	return "drops change"
 }
 
-// reorder changes nothing but the order of what has none.
+// reorder changes the order of the localities, which has no meaning.
 func (d *drawing) reorder() string {
 	if len(d.world.localities) < 2 {
 		return ""
@@ -425,8 +412,8 @@ func (d *drawing) changePolicy() string {
 	return p.name
 }
 
-// agree gives an aggregate and all its leaves one policy: grpc-go takes the
-// aggregate's, lbd each leaf's.
+// agree gives an aggregate and all its leaves one policy: grpc-go uses the aggregate's, lbd
+// each leaf's.
 func (a *aggregate) agree(p *lbPolicy, asked *clusterv3.Cluster, leaves []*world) {
 	a.policy, a.asked = p, asked
 	for _, w := range leaves {
@@ -453,7 +440,7 @@ func (d *drawing) resend() string {
 // breakRule sends resources that break a rule.
 func (d *drawing) breakRule() string {
 	if d.aggregate != nil {
-		return "" // it would take others of the same response with it
+		return "" // the NACK would affect others of the same response
 	}
 	f := one(d, flaws)
 	if !f.fits(d.world.assignmentResource()) {
@@ -465,43 +452,39 @@ func (d *drawing) breakRule() string {
 
 // flaws are rules that can be broken, most of them in the first locality.
 var flaws = []flaw{
-	{"an endpoint weighs 0", true, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
-		first(a).GetLbEndpoints()[0].LoadBalancingWeight = wrapperspb.UInt32(0)
-	}},
+	{"an endpoint weighs 0", true, ofEndpoint(`{"load_balancing_weight": 0}`)},
 	{"an endpoint is there twice", true, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
-		again := proto.CloneOf(first(a).GetLbEndpoints()[0])
-		first(a).LbEndpoints = append(first(a).LbEndpoints, again)
+		l := a.GetEndpoints()[0]
+		l.LbEndpoints = append(l.LbEndpoints, proto.CloneOf(l.GetLbEndpoints()[0]))
 	}},
-	{"endpoints weigh too much", true, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
-		first(a).GetLbEndpoints()[0].LoadBalancingWeight = wrapperspb.UInt32(math.MaxUint32)
-	}},
-	{"localities weigh too much", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
-		first(a).LoadBalancingWeight = wrapperspb.UInt32(math.MaxUint32)
-	}},
+	{"endpoints weigh too much", true, ofEndpoint(`{"load_balancing_weight": 4294967295}`)},
+	{"localities weigh too much", false, ofLocality(0, `{"load_balancing_weight": 4294967295}`)},
 	{"a locality is there twice", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
-		again := proto.CloneOf(first(a))
+		again := proto.CloneOf(a.GetEndpoints()[0])
 		again.LbEndpoints = nil
 		a.Endpoints = append(a.Endpoints, again)
 	}},
-	{"a locality is absent", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
-		first(a).Locality, first(a).LoadBalancingWeight = nil, wrapperspb.UInt32(1)
-	}},
-	{"a priority is left out", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) { first(a).Priority = maxPriorities }},
+	{"a locality is absent", false, ofLocality(0, `{"locality": null, "load_balancing_weight": 1}`)},
+	{"a priority is left out", false, ofLocality(0, `{"priority": 5}`)}, // maxPriorities
 	{"a drop's denominator is unknown", false, func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
-		a.Policy = &endpointv3.ClusterLoadAssignment_Policy{
-			DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{
-				Category:       "odd",
-				DropPercentage: &typev3.FractionalPercent{Numerator: 1, Denominator: 17},
-			}},
-		}
+		set(a, `{"policy": {"drop_overloads": [{"category": "unknown", "drop_percentage": {"numerator": 1, "denominator": 17}}]}}`)
 	}},
-	{"the cluster is STATIC", false, func(c *clusterv3.Cluster, _ *endpointv3.ClusterLoadAssignment) { c.ClusterDiscoveryType = nil }},
-	{"lrs_server is not self", false, func(c *clusterv3.Cluster, _ *endpointv3.ClusterLoadAssignment) { c.LrsServer = ads }},
-	{"the policy is unknown", false, func(c *clusterv3.Cluster, _ *endpointv3.ClusterLoadAssignment) {
-		c.LoadBalancingPolicy = listed(&typev3.Int32Range{})
-	}},
+	{"the cluster is STATIC", false, ofCluster(`{"type": null}`)},
+	{"lrs_server is not self", false, ofCluster(`{"lrs_server": {"ads": {}}}`)},
+	{"the policy is unknown", false, ofCluster(`{"load_balancing_policy": {"policies": [{"typed_extension_config": {
+		"name": "policy", "typed_config": {"@type": "type.googleapis.com/envoy.type.v3.Int32Range"}}}]}}`)},
 }
 
-func first(a *endpointv3.ClusterLoadAssignment) *endpointv3.LocalityLbEndpoints {
-	return a.GetEndpoints()[0]
+func ofCluster(json string) func(*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment) {
+	return func(c *clusterv3.Cluster, _ *endpointv3.ClusterLoadAssignment) { set(c, json) }
+}
+
+func ofLocality(i int, json string) func(*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment) {
+	return func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) { set(a.GetEndpoints()[i], json) }
+}
+
+func ofEndpoint(json string) func(*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment) {
+	return func(_ *clusterv3.Cluster, a *endpointv3.ClusterLoadAssignment) {
+		set(a.GetEndpoints()[0].GetLbEndpoints()[0], json)
+	}
 }

@@ -9,10 +9,10 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 )
 
-// hostingBounds are those of a target's clusters.
+// hostingBounds are the bounds of a target's clusters.
 var hostingBounds = bounds{priorities: 3, localities: 8, upstreams: 32}
 
-// drawnRequests is how many requests a target is asked with.
+// drawnRequests is the number of different requests to a target.
 const drawnRequests = 8
 
 // hostingDrawing draws a target.
@@ -57,7 +57,7 @@ func (d *hostingDrawing) beginHosting(name string) {
 	}
 }
 
-// modest takes limits away that would leave nothing to see, most of the time.
+// modest removes most of the limits that would fail nearly all picks.
 func (d *hostingDrawing) modest() {
 	if d.chance(4) {
 		return
@@ -92,9 +92,8 @@ func (d *hostingDrawing) request() *request {
 	return r
 }
 
-// clusterNames are those that routes can lead to.
-func (d *hostingDrawing) clusterNames() []string {
-	var all []string
+// clusterNames are the possible clusters of routes.
+func (d *hostingDrawing) clusterNames() (all []string) {
 	for _, w := range d.leaves {
 		all = append(all, w.cluster)
 	}
@@ -125,7 +124,7 @@ func (d *hostingDrawing) route() *route {
 			r.clusters = append(r.clusters, weighted{one(d.drawing, d.clusterNames()), d.weight()})
 		}
 		if d.chance(6) {
-			r.clusters = append(r.clusters, weighted{"nobody-" + d.hosting.target, uint32(d.skewed(8) / 7)}) // weighs 0, mostly
+			r.clusters = append(r.clusters, weighted{"absent-" + d.hosting.target, uint32(d.skewed(8) / 7)}) // mostly 0
 		}
 	}
 	for range d.IntN(4) {
@@ -190,7 +189,7 @@ func (d *hostingDrawing) hashedBy() hashedBy {
 	return h
 }
 
-// changeHosts draws all virtual hosts anew.
+// changeHosts draws new virtual hosts.
 func (d *hostingDrawing) changeHosts() string {
 	var hosts []virtualHost
 	for i := range 1 + d.IntN(3) {
@@ -226,7 +225,7 @@ func (d *hostingDrawing) someRoutes() []*route {
 	for range d.IntN(6) {
 		routes = append(routes, d.route())
 	}
-	if !d.chance(6) { // and one for the rest
+	if !d.chance(6) { // a default route
 		last := d.route()
 		last.action, last.headers, last.fraction = forward, nil, nil
 		last.path = pathCondition{kind: prefixPath}
@@ -235,7 +234,7 @@ func (d *hostingDrawing) someRoutes() []*route {
 	return routes
 }
 
-// changeRoutes changes those that serve the target.
+// changeRoutes changes the routes of the target's virtual host.
 func (d *hostingDrawing) changeRoutes() string {
 	hosts := slices.Clone(d.hosting.hosts)
 	h := best(hosts, d.hosting.target)
@@ -267,7 +266,7 @@ func (d *hostingDrawing) changeRoutes() string {
 	}
 }
 
-// moveRoutes has the routes in the Listener, or in one of two RouteConfigurations.
+// moveRoutes moves the routes to the Listener, or to one of two RouteConfigurations.
 func (d *hostingDrawing) moveRoutes() string {
 	to := one(d.drawing, []string{"", "", "routes-a-" + d.hosting.target, "routes-b-" + d.hosting.target})
 	if to == d.hosting.routesName {
@@ -275,7 +274,7 @@ func (d *hostingDrawing) moveRoutes() string {
 	}
 	d.hosting.routesName, d.hosting.routesGone = to, to != "" && d.chance(15)
 	if d.hosting.routesGone {
-		return "the routes are to be in " + to + ", which nobody has"
+		return "the routes are to be in " + to + ", which does not exist"
 	}
 	return "the routes are now in " + to
 }
@@ -319,7 +318,7 @@ func (d *hostingDrawing) deleteSome() string {
 	return name + " is deleted"
 }
 
-// restoreAll brings back what was deleted.
+// restoreAll restores all deleted resources.
 func (d *hostingDrawing) restoreAll() string {
 	h := d.hosting
 	if !h.gone && !h.routesGone && len(h.deleted)+len(h.withheld) == 0 {
@@ -350,7 +349,7 @@ func (d *hostingDrawing) changeAggregate() string {
 func (d *hostingDrawing) changeLeaf() string {
 	d.world = one(d.drawing, d.leaves)
 	what := one(d.drawing, []func() string{
-		d.failPriority, d.recover, d.changeWeights, d.moveLocality, d.changeHealth, d.changeEndpoints, d.changeLocalities,
+		d.failPriority, d.recoverPriority, d.changeWeights, d.moveLocality, d.changeHealth, d.changeEndpoints, d.changeLocalities,
 		d.changePolicy, d.changePolicy, d.changeLimits, d.empty,
 	})()
 	d.world.compact()
@@ -365,9 +364,9 @@ func (d *hostingDrawing) changeLeaf() string {
 	return d.world.cluster + ": " + what
 }
 
-// stepHosting changes the target or the network, one thing or several, and says how.
-// What the clients hear of for the first time has to be there, or they would wait
-// for it; and what only one of them knows has to be good.
+// stepHosting makes one or two changes of the target or the network, and returns their
+// description. What the clients request for the first time must exist, or they would wait
+// for it; what only one of them requests must be valid.
 func (d *hostingDrawing) stepHosting(known *lastGood) string {
 	d.hosting.flaw = nil
 	for _, w := range d.leaves {
@@ -378,31 +377,28 @@ func (d *hostingDrawing) stepHosting(known *lastGood) string {
 		d.breakLeaf, d.deleteSome, d.deleteSome, d.restoreAll, d.changeAggregate, d.changeLeaf, d.changeLeaf,
 		d.stopSome, d.startSome, d.changeSome, d.resend,
 	}
-	var said []string
-	for n := 1 + d.IntN(2); len(said) < n; {
+	var changes []string
+	for n := 1 + d.IntN(2); len(changes) < n; {
 		if what := one(d.drawing, steps)(); what != "" {
-			said = append(said, what)
+			changes = append(changes, what)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.hosting.deleted)) {
-		if known.failure != "" || !known.wants[name] {
-			d.hosting.deleted = maps.Clone(d.hosting.deleted)
-			delete(d.hosting.deleted, name)
-			said = append(said, name+" is not deleted")
+	restore := func(missing *map[string]bool, what string, keep func() bool) {
+		for _, name := range slices.Sorted(maps.Keys(*missing)) {
+			if (known.failure != "" || !known.wants[name]) && !keep() {
+				*missing = maps.Clone(*missing)
+				delete(*missing, name)
+				changes = append(changes, name+what)
+			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(d.hosting.withheld)) {
-		if (known.failure != "" || !known.wants[name]) && !d.chance(10) { // it would be waited for
-			d.hosting.withheld = maps.Clone(d.hosting.withheld)
-			delete(d.hosting.withheld, name)
-			said = append(said, name+": the assignment is not withheld")
-		}
-	}
+	restore(&d.hosting.deleted, " is not deleted", func() bool { return false })
+	restore(&d.hosting.withheld, ": the assignment is not withheld", func() bool { return d.chance(10) })
 	for _, w := range d.leaves {
 		if w.flaw != nil && (known.failure != "" || known.passedOver[w.cluster]) {
 			w.flaw = nil
-			said = append(said, w.cluster+" is not broken")
+			changes = append(changes, w.cluster+" is not broken")
 		}
 	}
-	return strings.Join(said, "; ")
+	return strings.Join(changes, "; ")
 }

@@ -22,8 +22,8 @@ import (
 	lbdpicks "github.com/lbd-dev/lbd/service/picks"
 )
 
-// duel is a target of a management server, which one side follows: the same
-// resources and the same upstreams are given to grpc-go and to lbd in turn.
+// duel is a target of a management server that one side follows: grpc-go and lbd get the
+// same resources and upstreams, one after the other.
 type duel struct {
 	*hosting
 
@@ -31,6 +31,9 @@ type duel struct {
 	net  *upstreams
 	m    *management
 	node string
+	// files is the directory of certificates. The provider requires those of a
+	// certificate and its key to be in one directory.
+	files string
 
 	// provider is the config of the bootstrap's certificate provider "roots", empty if
 	// there is none. creds are grpc-go's.
@@ -45,11 +48,11 @@ type duel struct {
 	version int
 }
 
-// duels numbers the hosts of duels, behind those of scenarios.
+// duels numbers the hosts of duels, after those of scenarios.
 var duels atomic.Int64
 
-// newDuel begins with a cluster "a" of two upstreams, the first of which listens, and
-// a route that leads everything to it.
+// newDuel creates a duel with a cluster "a" of two upstreams, the first of which listens,
+// and a route of all requests to it.
 func newDuel(t *testing.T, follower func(*duel) error, change ...func(*duel)) *duel {
 	m, err := newManagement()
 	if err != nil {
@@ -66,7 +69,7 @@ func newDuel(t *testing.T, follower func(*duel) error, change ...func(*duel)) *d
 	t.Cleanup(net.close)
 	name := "d" + strconv.Itoa(n)
 	d := &duel{
-		t: t, net: net, m: m, node: name, creds: insecure.NewCredentials(),
+		t: t, net: net, m: m, node: name, files: t.TempDir(), creds: insecure.NewCredentials(),
 		hosting: &hosting{target: name, deleted: make(map[string]bool), withheld: make(map[string]bool)},
 	}
 	d.hosts = []virtualHost{{name: "all", domains: []string{"*"}, routes: []*route{leadsTo("a")}}}
@@ -81,7 +84,7 @@ func newDuel(t *testing.T, follower func(*duel) error, change ...func(*duel)) *d
 	return d
 }
 
-// bootstrap leads a node to the management server.
+// bootstrap returns the bootstrap of a node.
 func (d *duel) bootstrap(node string) []byte {
 	config := bootstrapOf(d.m.address, node, d.feature)
 	if d.provider == "" {
@@ -118,12 +121,12 @@ func (d *duel) addCluster(name string, endpoints int) {
 	d.leaves = append(d.leaves, w)
 }
 
-// leadsTo is a route of everything to a cluster.
+// leadsTo routes all requests to a cluster.
 func leadsTo(cluster string) *route {
 	return &route{name: cluster, path: pathCondition{kind: prefixPath}, action: forward, alone: true, clusters: []weighted{{cluster, 1}}}
 }
 
-// serve starts and stops upstreams, and gives the side the resources as they are now.
+// serve starts and stops upstreams, and serves the current resources.
 func (d *duel) serve() {
 	d.t.Helper()
 	if _, err := d.net.settle(); err != nil {
@@ -135,17 +138,17 @@ func (d *duel) serve() {
 	}
 }
 
-// asker is how the side calls itself to the management server.
-func (d *duel) asker() string {
+// nodeID is the node ID of the side.
+func (d *duel) nodeID() string {
 	if d.lbd != nil {
 		return lbdNode(d.node)
 	}
 	return d.node
 }
 
-// asked lists the clusters that the side asks the management server for.
+// asked lists the side's subscriptions to clusters.
 func (d *duel) asked() string {
-	return "asks for [" + strings.Join(d.m.askedFor(d.asker(), resourcev3.ClusterType), " ") + "]"
+	return "asks for [" + strings.Join(d.m.askedFor(d.nodeID(), resourcev3.ClusterType), " ") + "]"
 }
 
 // trees lists the clusters for which the side has a tree.
@@ -160,44 +163,45 @@ func (d *duel) trees() string {
 	return "has [" + strings.Join(names, " ") + "]"
 }
 
-// ask makes one request, and tells where it goes.
+// ask makes one request, and returns where it goes.
 func (d *duel) ask(headers ...header) directed {
-	r := &request{path: "/parity.Probe/Pick", headers: headers}
+	r := &request{path: method, headers: headers}
 	if d.grpc != nil {
 		return d.grpc.ask(d.t.Context(), r)
 	}
 	return d.lbd.ask(d.t.Context(), r)
 }
 
-// asks makes many requests, and tells which upstreams, and which kinds of failures,
-// they come to.
+// asks makes many requests, and returns their upstreams and kinds of failures.
 func (d *duel) asks() string {
 	var saw []string
 	for range 60 {
-		to := d.ask()
-		text := string(to.kind)
-		if to.kind == picked {
-			text = d.net.named(to.address)
-			to.done()
-		}
-		if !slices.Contains(saw, text) {
-			saw = append(saw, text)
-		}
+		saw = append(saw, d.oneAsk())
 	}
 	slices.Sort(saw)
-	return strings.Join(saw, ", ")
+	return strings.Join(slices.Compact(saw), ", ")
 }
 
-// failure is the text with which a request fails.
+// oneAsk is asks for one request.
+func (d *duel) oneAsk() string {
+	to := d.ask()
+	if to.kind != picked {
+		return string(to.kind)
+	}
+	to.done()
+	return d.net.named(to.address)
+}
+
+// failure is the error of a request.
 func (d *duel) failure() string {
 	ctx, cancel := context.WithTimeout(d.t.Context(), askTimeout)
 	defer cancel()
 	var err error
 	if d.grpc != nil {
-		err = d.grpc.conn.Invoke(metadata.NewOutgoingContext(ctx, nil), "/parity.Probe/Pick", &emptypb.Empty{}, &emptypb.Empty{})
+		err = d.grpc.conn.Invoke(metadata.NewOutgoingContext(ctx, nil), method, &emptypb.Empty{}, &emptypb.Empty{})
 	} else {
 		var out lbdpicks.Picks
-		err = d.lbd.service.Pick(ctx, &lbdpicks.Request{Target: d.lbd.target, Path: "/parity.Probe/Pick", N: 1}, &out)
+		err = d.lbd.service.Pick(ctx, &lbdpicks.Request{Target: d.lbd.target, Path: method, N: 1}, &out)
 	}
 	if err == nil {
 		return "no failure"
@@ -205,12 +209,26 @@ func (d *duel) failure() string {
 	return err.Error()
 }
 
+// failsWith looks for texts in the error of a request, and returns the result of the
+// first that it contains. meanings are pairs of a text and a result.
+func (d *duel) failsWith(meanings ...string) func() string {
+	return func() string {
+		failure := d.failure()
+		for i := 0; i < len(meanings); i += 2 {
+			if strings.Contains(failure, meanings[i]) {
+				return meanings[i+1]
+			}
+		}
+		return failure
+	}
+}
+
 // connections counts those made to an upstream since the last call.
 func (d *duel) connections(n int) string {
 	return fmt.Sprintf("makes %d connections", len(d.net.all[n].takeCallers()))
 }
 
-// open counts the connections that an upstream has now.
+// open counts the open connections of an upstream.
 func (d *duel) open(n int) string {
 	l := d.net.all[n].listener
 	l.mu.Lock()
@@ -221,26 +239,32 @@ func (d *duel) open(n int) string {
 const (
 	lookEvery  = 20 * time.Millisecond
 	lookFor    = 10 * time.Second
-	looksAlike = 15 // looks in a row that see the same: it has settled
+	looksAlike = 15 // equal looks in a row
 )
 
-// settles looks until what is seen stays the same, and is one of the texts that are
-// expected of either side where it comes to that at all.
-func (d *duel) settles(see func() string, expected ...string) string {
+// settles looks until the result is the expected one and stays the same, or until the
+// time is over. It returns the last result.
+func (d *duel) settles(see func() string, expected string) string {
 	last, alike := "", 0
 	for end := time.Now().Add(lookFor); time.Now().Before(end); time.Sleep(lookEvery) {
 		saw := see()
 		if saw != last {
 			last, alike = saw, 0
 		}
-		if alike++; alike >= looksAlike && slices.Contains(expected, saw) {
+		if alike++; alike >= looksAlike && saw == expected {
 			break
 		}
 	}
 	return last
 }
 
-// wait waits until see returns what is expected, of either side.
+// serveUntil serves, and waits until see returns what both sides must reach.
+func (d *duel) serveUntil(see func() string, expected string) {
+	d.t.Helper()
+	d.serve()
+	d.wait(see, expected)
+}
+
 func (d *duel) wait(see func() string, expected string) {
 	d.t.Helper()
 	if got := d.settles(see, expected); got != expected {
@@ -248,8 +272,8 @@ func (d *duel) wait(see func() string, expected string) {
 	}
 }
 
-// byDuel makes a difference of what both sides come to in the same story. The story
-// returns what to look at in the end.
+// byDuel is a difference in the results of a story. The story returns what to look at in
+// the end.
 func byDuel(row, grpcDoes, lbdDoes string, story func(d *duel) func() string, change ...func(*duel)) difference {
 	on := func(follower func(*duel) error, want string) func(*testing.T) string {
 		return func(t *testing.T) string {

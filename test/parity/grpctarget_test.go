@@ -2,175 +2,51 @@ package parity_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"net"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/serviceconfig"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// clusterPolicy is what grpc-go's xds resolver puts at the top of each cluster's
-// tree. It is registered a second time, with a tap on it.
-const clusterPolicy = "cds_experimental"
-
-type clusterTapBuilder struct{ balancer.Builder }
-
-// clusterTapConfig is grpc's config, and whose it is.
-type clusterTapConfig struct {
-	serviceconfig.LoadBalancingConfig
-
-	cluster string
-}
-
-// ParseConfig is grpc's.
-func (b clusterTapBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
-	config, err := parseConfig(b.Builder, js)
-	if err != nil {
-		return nil, err
-	}
-	var own struct {
-		Cluster string `json:"cluster"`
-	}
-	if err := json.Unmarshal(js, &own); err != nil {
-		return nil, err
-	}
-	return &clusterTapConfig{config, own.Cluster}, nil
-}
-
-// Build builds grpc's own policy, where the target has a tap on a ClientConn that
-// records.
-func (b clusterTapBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	of, ok := tapOf[*clusterTaps](opts.Target)
-	if !ok {
-		return tappedCluster{Balancer: b.Builder.Build(cc, opts), begin: func(string) {}, failed: func(error) {}, end: func() {}}
-	}
-	own := newTap()
-	wrapper := &tapped{ClientConn: cc, tap: own}
-	var cluster string
-	wrapper.wrap = func(p balancer.Picker) balancer.Picker { return askedPicker{p, own, cluster} }
-	return tappedCluster{
-		Balancer: b.Builder.Build(wrapper, opts),
-		begin: func(name string) {
-			cluster = name
-			of.set(name, own)
-		},
-		failed: own.fail,
-		end:    func() { of.unset(cluster, own) },
-	}
-}
-
-// tappedCluster tells the tap which cluster it is of.
-type tappedCluster struct {
-	balancer.Balancer
-
-	begin  func(cluster string)
-	failed func(error)
-	end    func()
-}
-
-// UpdateClientConnState hands grpc's own config on.
-func (b tappedCluster) UpdateClientConnState(s balancer.ClientConnState) error {
-	config, ok := s.BalancerConfig.(*clusterTapConfig)
-	if !ok {
-		return fmt.Errorf("a cluster's config is a %T", s.BalancerConfig)
-	}
-	b.begin(config.cluster)
-	s.BalancerConfig = config.LoadBalancingConfig
-	err := b.Balancer.UpdateClientConnState(s)
-	b.failed(err)
-	return err
-}
-
-func (b tappedCluster) Close() {
-	b.end()
-	b.Balancer.Close()
-}
-
-// clusterTaps are the taps of a target's clusters.
-type clusterTaps struct {
-	mu  sync.Mutex
-	all map[string]*tap
-}
-
-func (c *clusterTaps) set(cluster string, t *tap) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all[cluster] = t
-}
-
-func (c *clusterTaps) unset(cluster string, t *tap) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.all[cluster] == t {
-		delete(c.all, cluster)
-	}
-}
-
-func (c *clusterTaps) get(cluster string) *tap {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.all[cluster]
-}
-
-// askKey is the context key of a call that only asks where it would go: its value
-// is the answer's place.
-type askKey struct{}
-
-// directed is where a request goes: the cluster, where it got one, and what came
-// of that.
-type directed struct {
-	reply
-
-	cluster string
-}
-
-// askedPicker answers calls that ask, with what grpc's own picker says.
-type askedPicker struct {
-	balancer.Picker
-
-	tap     *tap
-	cluster string
-}
-
-func (p askedPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if to, ok := info.Ctx.Value(askKey{}).(*directed); ok {
-		*to = directed{p.tap.pick(p.Picker, info), p.cluster}
-		return balancer.PickResult{}, errProbed
-	}
-	return p.Picker.Pick(info)
-}
-
-// grpcTarget is a channel of grpc-go's for an xds:/// target. Calls go through
-// all of it, up to the picker of the cluster.
+// grpcTarget is a channel of grpc-go for an xds:/// target. Calls pass through all of
+// it, up to the picker of the cluster.
 type grpcTarget struct {
+	*clusterTaps
+
 	target string
 	conn   *grpc.ClientConn
-	taps   *clusterTaps
 }
 
-func newGRPCTarget(bootstrap []byte, target string, creds credentials.TransportCredentials) (*grpcTarget, error) {
-	g := &grpcTarget{target: target, taps: &clusterTaps{all: make(map[string]*tap)}}
-	taps.Store(target, g.taps)
+// connectParams make grpc-go try about as often as lbd does.
+var connectParams = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 300 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: 20 * time.Second,
+}
+
+func newGRPCTarget(bootstrap []byte, target string, creds credentials.TransportCredentials, more ...grpc.DialOption) (*grpcTarget, error) {
+	g := &grpcTarget{target: target, clusterTaps: &clusterTaps{all: make(map[string]*tap)}}
+	targets.Store(target, g.clusterTaps)
 	builder, err := xds.NewXDSResolverWithConfigForTesting(bootstrap)
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap grpc: %w", err)
 	}
-	g.conn, err = grpc.NewClient("xds:///"+target,
+	g.conn, err = grpc.NewClient("xds:///"+target, append(more,
 		grpc.WithTransportCredentials(creds), grpc.WithResolvers(builder),
-		grpc.WithConnectParams(connectParams), grpc.WithNoProxy(), grpc.WithIdleTimeout(0))
+		grpc.WithConnectParams(connectParams), grpc.WithNoProxy(), grpc.WithIdleTimeout(0))...)
 	if err != nil {
 		return nil, fmt.Errorf("open grpc's channel: %w", err)
 	}
@@ -178,8 +54,23 @@ func newGRPCTarget(bootstrap []byte, target string, creds credentials.TransportC
 	return g, nil
 }
 
-// askTimeout bounds a call that has no picker yet.
-const askTimeout = time.Second
+// keepDeleted is the server feature that makes grpc-go keep deleted resources, as lbd
+// always does (gRFC A88).
+const keepDeleted = "ignore_resource_deletion"
+
+// bootstrapOf configures a node and the management server, which has a feature.
+func bootstrapOf(management, node, feature string) []byte {
+	return fmt.Appendf(nil,
+		`{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xds_v3", %q]}], "node": {"id": %q}}`,
+		management, feature, node)
+}
+
+const (
+	// askTimeout bounds a call that has no picker yet.
+	askTimeout = time.Second
+	// method is the method of calls that may have any.
+	method = "/parity.Probe/Pick"
+)
 
 func (g *grpcTarget) ask(ctx context.Context, r *request) directed {
 	var to directed
@@ -189,35 +80,31 @@ func (g *grpcTarget) ask(ctx context.Context, r *request) directed {
 	}
 	ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(context.WithValue(ctx, askKey{}, &to), md), askTimeout)
 	defer cancel()
-	err := g.conn.Invoke(ctx, r.path, &emptypb.Empty{}, &emptypb.Empty{})
-	if to.kind == "" {
-		to = g.refusal(err)
+	if err := g.conn.Invoke(ctx, r.path, &emptypb.Empty{}, &emptypb.Empty{}); to.kind == "" {
+		to = refusal(err)
 	}
 	return to
 }
 
-// refusal tells what a call's error says that came to no cluster's policy.
-func (g *grpcTarget) refusal(err error) directed {
-	text := err.Error()
-	if of := failedCluster.FindStringSubmatch(text); of != nil {
-		return directed{reply{kind: clusterFailure(text)}, of[1]}
-	}
-	return directed{reply: reply{kind: targetFailure(status.Code(err), text)}}
-}
-
-// failedCluster finds the cluster in the words of grpc-go's cluster manager for
-// one that cannot be used.
+// failedCluster finds the cluster in the error of grpc-go's cluster manager for a
+// cluster that cannot be used.
 var failedCluster = regexp.MustCompile(`failed to push new configuration .* to child "cluster:([^"]+)"`)
 
-// clusterFailure tells why a cluster cannot be used.
-func clusterFailure(text string) kind {
-	switch {
-	case strings.Contains(text, "has been removed"):
-		return noCluster
-	case strings.Contains(text, "no leaf clusters"):
-		return noLeaf
+// refusal returns the reason of an error from above the policies of clusters, and the
+// cluster that it names.
+func refusal(err error) directed {
+	text := err.Error()
+	if of := failedCluster.FindStringSubmatch(text); of != nil {
+		why := badCluster
+		switch {
+		case strings.Contains(text, "has been removed"):
+			why = noCluster
+		case strings.Contains(text, "no leaf clusters"):
+			why = noLeaf
+		}
+		return directed{reply{kind: why}, of[1]}
 	}
-	return badCluster
+	return directed{reply: reply{kind: targetFailure(status.Code(err), text)}}
 }
 
 func targetFailure(code codes.Code, text string) kind {
@@ -241,35 +128,86 @@ func targetFailure(code codes.Code, text string) kind {
 	return kind("refused: " + text)
 }
 
-// look tells of a cluster what look does of a channel. A cluster that is not
-// there has no states.
-func (g *grpcTarget) look(cluster string) (state connectivity.State, states map[string]connectivity.State, saw string) {
-	t := g.taps.get(cluster)
+// look returns the view of a cluster. A cluster without a tree has no states.
+func (g *grpcTarget) look(cluster string) view {
+	t := g.get(cluster)
 	if t == nil {
-		return connectivity.Shutdown, nil, "none"
+		return view{state: connectivity.Shutdown, saw: "none"}
 	}
 	return t.look()
 }
 
-// revived reports whether a cluster that cannot be used serves all the same.
+// revived reports whether a cluster that cannot be used is served nevertheless.
 func (g *grpcTarget) revived(cluster string) bool {
-	t := g.taps.get(cluster)
+	t := g.get(cluster)
 	return t != nil && t.revived()
-}
-
-// clusters lists those that have a tree.
-func (g *grpcTarget) clusters() []string {
-	g.taps.mu.Lock()
-	defer g.taps.mu.Unlock()
-	var names []string
-	for name := range g.taps.all {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 func (g *grpcTarget) close() {
 	_ = g.conn.Close()
-	taps.Delete(g.target)
+	targets.Delete(g.target)
+}
+
+// grpcSide is a target whose routes choose one cluster: that cluster's picker is called
+// directly.
+type grpcSide struct {
+	*grpcTarget
+
+	cluster string
+	calls   [hashes]context.Context // of calls with each hash, as the picker gets them
+	dialed  sync.Map                // the calls that were connected
+}
+
+func newGRPCSide(target, cluster, management string) (*grpcSide, error) {
+	g := &grpcSide{cluster: cluster}
+	var err error
+	g.grpcTarget, err = newGRPCTarget(bootstrapOf(management, target, keepDeleted), target, insecure.NewCredentials(), grpc.WithContextDialer(
+		func(ctx context.Context, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			if err == nil {
+				g.dialed.Store(call{c.LocalAddr().String(), address}, true)
+			}
+			return c, err
+		}))
+	return g, err
+}
+
+// prepare gets the contexts of calls with each hash. It waits for the first picker.
+func (g *grpcSide) prepare(ctx context.Context) error {
+	for i := range hashes {
+		to := directed{}
+		for range mostLooks {
+			to = g.ask(ctx, &request{path: method, headers: []header{{hashHeader, hashText(i)}}})
+			if to.kind == picked {
+				to.done()
+			}
+			if to.ctx != nil {
+				break
+			}
+			time.Sleep(pause)
+		}
+		if to.ctx == nil {
+			return fmt.Errorf("grpc-go has no picker: %s", to.kind)
+		}
+		g.calls[i] = context.WithoutCancel(to.ctx)
+	}
+	return nil
+}
+
+func (g *grpcSide) name() string { return "grpc-go" }
+
+// called reports whether a connection was made by this side.
+func (g *grpcSide) called(c call) bool {
+	_, ok := g.dialed.Load(c)
+	return ok
+}
+
+func (g *grpcSide) pick(n int) reply {
+	t := g.get(g.cluster)
+	t.mu.Lock()
+	picker, number := t.state.Picker, t.states
+	t.mu.Unlock()
+	r := t.pick(picker, balancer.PickInfo{FullMethodName: method, Ctx: g.calls[n%hashes]})
+	r.picker = number
+	return r
 }

@@ -1,7 +1,11 @@
 package parity_test
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -9,35 +13,42 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	"google.golang.org/protobuf/types/known/anypb"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// hosted are a hosting's resources as the management server has them.
-type hosted struct {
+// resources are those of a node.
+type resources struct {
 	listener    *listenerv3.Listener // nil where there is none
 	routes      *routev3.RouteConfiguration
 	clusters    []*clusterv3.Cluster
 	assignments []*endpointv3.ClusterLoadAssignment
 }
 
-// all returns the resources by type.
-func (h hosted) all() [][]types.Resource {
+var resourceTypes = []string{resourcev3.ListenerType, resourcev3.RouteType, resourcev3.ClusterType, resourcev3.EndpointType}
+
+// all returns the resources by type, also of types without resources.
+func (r resources) all() map[string][]types.Resource {
 	var listeners, routes []types.Resource
-	if h.listener != nil {
-		listeners = append(listeners, h.listener)
+	if r.listener != nil {
+		listeners = append(listeners, r.listener)
 	}
-	if h.routes != nil {
-		routes = append(routes, h.routes)
+	if r.routes != nil {
+		routes = append(routes, r.routes)
 	}
-	return [][]types.Resource{listeners, routes, asResources(h.clusters), asResources(h.assignments)}
+	return map[string][]types.Resource{
+		resourcev3.ListenerType: listeners, resourcev3.RouteType: routes,
+		resourcev3.ClusterType: asResources(r.clusters), resourcev3.EndpointType: asResources(r.assignments),
+	}
 }
 
-func (h *hosting) resources() hosted {
-	var out hosted
+func (h *hosting) resources() resources {
+	var out resources
 	for _, w := range h.leaves {
 		c, a := w.resources()
 		out.clusters = append(out.clusters, c)
@@ -70,16 +81,16 @@ func (h *hosting) resources() hosted {
 		}
 	}
 	if h.flaw != nil {
-		h.flaw.apply(manager, rc)
+		set(h.flaw.part(manager, rc), h.flaw.json)
 	}
 	if h.routesGone {
 		out.routes = nil
 	}
-	out.listener = listenerOf(h.target, manager)
+	out.listener = &listenerv3.Listener{Name: h.target, ApiListener: &listenerv3.ApiListener{ApiListener: packed(manager)}}
 	return out
 }
 
-// optionalPlugin is a cluster specifier plugin that nobody knows.
+// optionalPlugin is a cluster specifier plugin that neither side supports.
 var optionalPlugin = &routev3.ClusterSpecifierPlugin{
 	Extension: &corev3.TypedExtensionConfig{Name: "plugin", TypedConfig: packed(&typev3.Int64Range{})}, IsOptional: true,
 }
@@ -106,251 +117,180 @@ func (r *route) resource() *routev3.Route {
 		}
 	}
 	to := &routev3.RouteAction{}
+	out.Action = &routev3.Route_Route{Route: to}
 	for _, h := range r.hash {
 		to.HashPolicy = append(to.HashPolicy, h.resource())
 	}
-	switch {
-	case r.alone:
+	if r.alone {
 		to.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: r.clusters[0].cluster}
-	default:
+	} else {
 		all := &routev3.WeightedCluster{}
 		for _, c := range r.clusters {
 			all.Clusters = append(all.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: c.cluster, Weight: wrapperspb.UInt32(c.weight)})
 		}
 		to.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: all}
 	}
-	out.Action = &routev3.Route_Route{Route: to}
 	switch r.action {
 	case forward:
-	case redirect:
-		out.Action = &routev3.Route_Redirect{Redirect: &routev3.RedirectAction{}}
-	case answer:
-		out.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 404}}
-	case serving:
-		out.Action = &routev3.Route_NonForwardingAction{NonForwardingAction: &routev3.NonForwardingAction{}}
-	case byHeader:
-		to.ClusterSpecifier = &routev3.RouteAction_ClusterHeader{ClusterHeader: "tenant"}
+	case byHeader, plugin:
+		set(to, string(r.action))
 	case nowhere:
 		to.ClusterSpecifier = nil
-	case plugin:
-		to.ClusterSpecifier = &routev3.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "plugin"}
 	case queries:
-		out.Match.QueryParameters = []*routev3.QueryParameterMatcher{{
-			Name: "q", QueryParameterMatchSpecifier: &routev3.QueryParameterMatcher_PresentMatch{PresentMatch: true},
-		}}
+		set(out.GetMatch(), string(r.action))
+	default:
+		set(out, string(r.action))
 	}
 	return out
 }
 
+// set sets the fields of m that a JSON object names. null clears a field.
+func set[M proto.Message](m M, text string) M {
+	var named map[protoreflect.Name]json.RawMessage
+	from := m.ProtoReflect().New()
+	if err := errors.Join(json.Unmarshal([]byte(text), &named), protojson.Unmarshal([]byte(text), from.Interface())); err != nil {
+		panic(fmt.Sprintf("%s: %v", text, err))
+	}
+	for name := range named {
+		fd := from.Descriptor().Fields().ByName(name)
+		m.ProtoReflect().Clear(fd)
+		if from.Has(fd) {
+			m.ProtoReflect().Set(fd, from.Get(fd))
+		}
+	}
+	return m
+}
+
+// pattern returns a text, or a regular expression, as JSON.
+func pattern(text string, regex bool) string {
+	if regex {
+		return fmt.Sprintf(`{"regex": %q}`, text)
+	}
+	return strconv.Quote(text)
+}
+
 func (c pathCondition) resource() *routev3.RouteMatch {
 	m := &routev3.RouteMatch{}
-	switch c.kind {
-	case exactPath:
-		m.PathSpecifier = &routev3.RouteMatch_Path{Path: c.text}
-	case prefixPath:
-		m.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: c.text}
-	default:
-		m.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: c.text}}
-	}
 	if c.fold {
 		m.CaseSensitive = wrapperspb.Bool(false)
 	}
-	return m
+	return set(m, fmt.Sprintf(`{%q: %s}`, c.kind, pattern(c.text, c.kind == regexPath)))
 }
 
 func (c headerCondition) resource() *routev3.HeaderMatcher {
 	m := &routev3.HeaderMatcher{Name: c.header, InvertMatch: c.invert}
-	regex := &matcherv3.RegexMatcher{Regex: c.text}
-	switch c.kind {
-	case presentHeader, absentHeader:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_PresentMatch{PresentMatch: c.kind == presentHeader}
-		return m
-	case rangeHeader:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: c.low, End: c.high}}
-		return m
-	}
-	if !c.old {
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: c.stringMatch(regex)}
-		return m
-	}
-	switch c.kind {
-	case exactHeader:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_ExactMatch{ExactMatch: c.text}
-	case prefixHeader:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_PrefixMatch{PrefixMatch: c.text}
-	case suffixHeader:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_SuffixMatch{SuffixMatch: c.text}
-	case containsHeader:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_ContainsMatch{ContainsMatch: c.text}
+	text := pattern(c.text, c.kind == regexHeader)
+	switch {
+	case c.kind == presentHeader, c.kind == absentHeader:
+		return set(m, fmt.Sprintf(`{"present_match": %t}`, c.kind == presentHeader))
+	case c.kind == rangeHeader:
+		return set(m, fmt.Sprintf(`{"range_match": {"start": %d, "end": %d}}`, c.low, c.high))
+	case c.old:
+		return set(m, fmt.Sprintf(`{"%s_match": %s}`, c.kind, text))
 	default:
-		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: regex}
+		return set(m, fmt.Sprintf(`{"string_match": {"ignore_case": %t, %q: %s}}`, c.fold, c.kind, text))
 	}
-	return m
-}
-
-func (c headerCondition) stringMatch(regex *matcherv3.RegexMatcher) *matcherv3.StringMatcher {
-	m := &matcherv3.StringMatcher{IgnoreCase: c.fold}
-	switch c.kind {
-	case exactHeader:
-		m.MatchPattern = &matcherv3.StringMatcher_Exact{Exact: c.text}
-	case prefixHeader:
-		m.MatchPattern = &matcherv3.StringMatcher_Prefix{Prefix: c.text}
-	case suffixHeader:
-		m.MatchPattern = &matcherv3.StringMatcher_Suffix{Suffix: c.text}
-	case containsHeader:
-		m.MatchPattern = &matcherv3.StringMatcher_Contains{Contains: c.text}
-	default:
-		m.MatchPattern = &matcherv3.StringMatcher_SafeRegex{SafeRegex: regex}
-	}
-	return m
 }
 
 func (h hashedBy) resource() *routev3.RouteAction_HashPolicy {
 	out := &routev3.RouteAction_HashPolicy{Terminal: h.terminal}
 	switch {
 	case h.cookie:
-		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: &routev3.RouteAction_HashPolicy_Cookie{Name: "c"}}
+		return set(out, `{"cookie": {"name": "c"}}`)
 	case h.header == "":
-		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_FilterState_{
-			FilterState: &routev3.RouteAction_HashPolicy_FilterState{Key: "io.grpc.channel_id"},
-		}
+		return set(out, `{"filter_state": {"key": "io.grpc.channel_id"}}`)
+	case h.rewrite == "":
+		return set(out, fmt.Sprintf(`{"header": {"header_name": %q}}`, h.header))
 	default:
-		by := &routev3.RouteAction_HashPolicy_Header{HeaderName: h.header}
-		if h.rewrite != "" {
-			by.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{
-				Pattern: &matcherv3.RegexMatcher{Regex: h.rewrite}, Substitution: "x",
-			}
-		}
-		out.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{Header: by}
+		return set(out, fmt.Sprintf(`{"header": {"header_name": %q, "regex_rewrite": {"pattern": {"regex": %q}, "substitution": "x"}}}`, h.header, h.rewrite))
 	}
-	return out
 }
 
-// routingFlaw breaks a rule of a Listener or of its routes.
+// routingFlaw breaks a rule of a Listener or of its routes: it sets fields of one of
+// their parts.
 type routingFlaw struct {
-	name  string
-	apply func(*managerv3.HttpConnectionManager, *routev3.RouteConfiguration)
+	name string
+	part func(*managerv3.HttpConnectionManager, *routev3.RouteConfiguration) proto.Message
+	json string
 }
 
-// routingFlaws are rules that can be broken; some are none, and change nothing.
+const (
+	anInt64Range  = `{"@type": "type.googleapis.com/envoy.type.v3.Int64Range"}`
+	routerFilter  = `{"name": "router", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}`
+	anotherRouter = `{"name": "again", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}`
+	unknownFilter = `"name": "unknown", "typed_config": ` + anInt64Range
+)
+
+// routingFlaws break rules; some are valid, and change nothing.
 var routingFlaws = []*routingFlaw{
-	{"no HTTP filter", func(m *managerv3.HttpConnectionManager, _ *routev3.RouteConfiguration) { m.HttpFilters = nil }},
-	{"the router is there twice", func(m *managerv3.HttpConnectionManager, _ *routev3.RouteConfiguration) {
-		m.HttpFilters = append(m.HttpFilters, router())
-	}},
-	{"two routers", func(m *managerv3.HttpConnectionManager, _ *routev3.RouteConfiguration) {
-		again := router()
-		again.Name = "again"
-		m.HttpFilters = append(m.HttpFilters, again)
-	}},
-	{"an unknown HTTP filter", func(m *managerv3.HttpConnectionManager, _ *routev3.RouteConfiguration) {
-		m.HttpFilters = append([]*managerv3.HttpFilter{unknownFilter(false)}, m.HttpFilters...)
-	}},
-	{"an unknown HTTP filter, which is optional", func(m *managerv3.HttpConnectionManager, _ *routev3.RouteConfiguration) {
-		m.HttpFilters = append([]*managerv3.HttpFilter{unknownFilter(true)}, m.HttpFilters...)
-	}},
-	{"xff_num_trusted_hops", func(m *managerv3.HttpConnectionManager, _ *routev3.RouteConfiguration) { m.XffNumTrustedHops = 1 }},
-	{"no routes at all", func(m *managerv3.HttpConnectionManager, _ *routev3.RouteConfiguration) { m.RouteSpecifier = nil }},
-	{"scoped routes", func(m *managerv3.HttpConnectionManager, _ *routev3.RouteConfiguration) {
-		m.RouteSpecifier = &managerv3.HttpConnectionManager_ScopedRoutes{ScopedRoutes: &managerv3.ScopedRoutes{}}
-	}},
-	{"routes without a name", func(m *managerv3.HttpConnectionManager, _ *routev3.RouteConfiguration) {
-		m.RouteSpecifier = &managerv3.HttpConnectionManager_Rds{Rds: &managerv3.Rds{ConfigSource: ads}}
-	}},
-	{"routes of no ADS", func(m *managerv3.HttpConnectionManager, _ *routev3.RouteConfiguration) {
-		m.RouteSpecifier = &managerv3.HttpConnectionManager_Rds{Rds: &managerv3.Rds{RouteConfigName: "routes"}}
-	}},
-	{"a route without match", ofRoute(func(r *routev3.Route) { r.Match = nil })},
-	{"a route without path", ofRoute(func(r *routev3.Route) { r.Match.PathSpecifier = nil })},
-	{"an odd path", ofRoute(func(r *routev3.Route) {
-		r.Match.PathSpecifier = &routev3.RouteMatch_ConnectMatcher_{ConnectMatcher: &routev3.RouteMatch_ConnectMatcher{}}
-	})},
-	{"a path's regex", ofRoute(func(r *routev3.Route) {
-		r.Match.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: "("}}
-	})},
-	{"a header without condition", ofHeader(&routev3.HeaderMatcher{Name: "tenant"})},
-	{"a header's regex", ofHeader(&routev3.HeaderMatcher{Name: "tenant", HeaderMatchSpecifier: &routev3.HeaderMatcher_SafeRegexMatch{
-		SafeRegexMatch: &matcherv3.RegexMatcher{Regex: "*"},
-	}})},
-	{"a header's empty prefix", ofHeader(&routev3.HeaderMatcher{Name: "tenant", HeaderMatchSpecifier: &routev3.HeaderMatcher_PrefixMatch{}})},
-	{"a header's empty string_match", ofHeader(&routev3.HeaderMatcher{Name: "tenant", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
-		StringMatch: &matcherv3.StringMatcher{},
-	}})},
-	{"weights of 0", ofAction(func(a *routev3.RouteAction) {
-		a.ClusterSpecifier = weightsOf(0, 0)
-	})},
-	{"weights too high", ofAction(func(a *routev3.RouteAction) {
-		a.ClusterSpecifier = weightsOf(1<<31, 1<<31)
-	})},
-	{"an unknown plugin", ofAction(func(a *routev3.RouteAction) {
-		a.ClusterSpecifier = &routev3.RouteAction_ClusterSpecifierPlugin{ClusterSpecifierPlugin: "nobody's"}
-	})},
-	{"no retry", ofAction(func(a *routev3.RouteAction) {
-		a.RetryPolicy = &routev3.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(0)}
-	})},
-	{"retries without back-off", ofAction(func(a *routev3.RouteAction) {
-		a.RetryPolicy = &routev3.RetryPolicy{RetryBackOff: &routev3.RetryPolicy_RetryBackOff{}}
-	})},
-	{"retries", ofAction(func(a *routev3.RouteAction) {
-		a.RetryPolicy = &routev3.RetryPolicy{RetryOn: "unavailable,cancelled,internal", NumRetries: wrapperspb.UInt32(2)}
-	})},
-	{"a hash's regex", ofAction(func(a *routev3.RouteAction) {
-		a.HashPolicy = append(a.HashPolicy, hashedBy{header: "tenant", rewrite: "["}.resource())
-	})},
-	{"retries of a virtual host", func(_ *managerv3.HttpConnectionManager, c *routev3.RouteConfiguration) {
-		c.GetVirtualHosts()[0].RetryPolicy = &routev3.RetryPolicy{NumRetries: wrapperspb.UInt32(0)}
-	}},
-	{"a plugin that has to be known", func(_ *managerv3.HttpConnectionManager, c *routev3.RouteConfiguration) {
-		c.ClusterSpecifierPlugins = append(c.ClusterSpecifierPlugins, &routev3.ClusterSpecifierPlugin{
-			Extension: &corev3.TypedExtensionConfig{Name: "must", TypedConfig: packed(&typev3.Int64Range{})},
-		})
-	}},
-	{"an unknown filter's override", func(_ *managerv3.HttpConnectionManager, c *routev3.RouteConfiguration) {
-		c.GetVirtualHosts()[0].TypedPerFilterConfig = map[string]*anypb.Any{"odd": packed(&typev3.Int64Range{})}
-	}},
+	{"no HTTP filter", ofManager, `{"http_filters": []}`},
+	{"the router is there twice", ofManager, `{"http_filters": [` + routerFilter + `, ` + routerFilter + `]}`},
+	{"two routers", ofManager, `{"http_filters": [` + routerFilter + `, ` + anotherRouter + `]}`},
+	{"an unknown HTTP filter", ofManager, `{"http_filters": [{` + unknownFilter + `}, ` + routerFilter + `]}`},
+	{"an unknown HTTP filter, which is optional", ofManager, `{"http_filters": [{"is_optional": true, ` + unknownFilter + `}, ` + routerFilter + `]}`},
+	{"xff_num_trusted_hops", ofManager, `{"xff_num_trusted_hops": 1}`},
+	{"no routes at all", ofManager, `{"route_config": null, "rds": null}`},
+	{"scoped routes", ofManager, `{"scoped_routes": {}}`},
+	{"routes without a name", ofManager, `{"rds": {"config_source": {"ads": {}}}}`},
+	{"routes of no ADS", ofManager, `{"rds": {"route_config_name": "routes"}}`},
+	{"a route without match", ofRoute, `{"match": null}`},
+	{"a route without path", ofRoute, `{"match": {}}`},
+	{"an unsupported path", ofRoute, `{"match": {"connect_matcher": {}}}`},
+	{"a path's regex", ofRoute, `{"match": {"safe_regex": {"regex": "("}}}`},
+	{"a header without condition", ofMatch, `{"headers": [{"name": "tenant"}]}`},
+	{"a header's regex", ofMatch, `{"headers": [{"name": "tenant", "safe_regex_match": {"regex": "*"}}]}`},
+	{"a header's empty prefix", ofMatch, `{"headers": [{"name": "tenant", "prefix_match": ""}]}`},
+	{"a header's empty string_match", ofMatch, `{"headers": [{"name": "tenant", "string_match": {}}]}`},
+	{"weights of 0", ofAction, `{"weighted_clusters": {"clusters": [{"name": "flawed", "weight": 0}, {"name": "flawed", "weight": 0}]}}`},
+	{"weights too high", ofAction, `{"weighted_clusters": {"clusters": [{"name": "flawed", "weight": 2147483648}, {"name": "flawed", "weight": 2147483648}]}}`},
+	{"an unknown plugin", ofAction, `{"cluster_specifier_plugin": "missing"}`},
+	{"no retry", ofAction, `{"retry_policy": {"retry_on": "unavailable", "num_retries": 0}}`},
+	{"retries without back-off", ofAction, `{"retry_policy": {"retry_back_off": {}}}`},
+	{"retries", ofAction, `{"retry_policy": {"retry_on": "unavailable,cancelled,internal", "num_retries": 2}}`},
+	{"a hash's regex", ofAction, `{"hash_policy": [{"header": {"header_name": "tenant", "regex_rewrite": {"pattern": {"regex": "["}, "substitution": "x"}}}]}`},
+	{"retries of a virtual host", ofHost, `{"retry_policy": {"num_retries": 0}}`},
+	{"a plugin that has to be known", ofRoutes, `{"cluster_specifier_plugins": [
+		{"is_optional": true, "extension": {"name": "plugin", "typed_config": ` + anInt64Range + `}},
+		{"extension": {"name": "must", "typed_config": ` + anInt64Range + `}}]}`},
+	{"an unknown filter's override", ofHost, `{"typed_per_filter_config": {"unknown": ` + anInt64Range + `}}`},
 }
 
-func unknownFilter(optional bool) *managerv3.HttpFilter {
-	return &managerv3.HttpFilter{
-		Name: "unknown", IsOptional: optional,
-		ConfigType: &managerv3.HttpFilter_TypedConfig{TypedConfig: packed(&typev3.Int64Range{})},
+func ofManager(m *managerv3.HttpConnectionManager, _ *routev3.RouteConfiguration) proto.Message {
+	return m
+}
+
+func ofRoutes(_ *managerv3.HttpConnectionManager, c *routev3.RouteConfiguration) proto.Message {
+	return c
+}
+
+func ofHost(_ *managerv3.HttpConnectionManager, c *routev3.RouteConfiguration) proto.Message {
+	return c.GetVirtualHosts()[0]
+}
+
+// ofRoute is a new route, the first of the first virtual host.
+func ofRoute(_ *managerv3.HttpConnectionManager, c *routev3.RouteConfiguration) proto.Message {
+	return insertRoute(c, (&route{action: forward, path: pathCondition{kind: prefixPath}, clusters: []weighted{{"flawed", 1}}}).resource())
+}
+
+func ofMatch(m *managerv3.HttpConnectionManager, c *routev3.RouteConfiguration) proto.Message {
+	ofRoute(m, c)
+	return c.GetVirtualHosts()[0].GetRoutes()[0].GetMatch()
+}
+
+// ofAction is the action of a new route that matches no request.
+func ofAction(_ *managerv3.HttpConnectionManager, c *routev3.RouteConfiguration) proto.Message {
+	to := &routev3.RouteAction{}
+	if routes := c.GetVirtualHosts()[0].GetRoutes(); len(routes) > 0 {
+		to.ClusterSpecifier = routes[0].GetRoute().GetClusterSpecifier()
 	}
+	return insertRoute(c, &routev3.Route{
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: "/never/used"}},
+		Action: &routev3.Route_Route{Route: to},
+	}).GetRoute()
 }
 
-// ofRoute changes the first route of the first virtual host, or makes one.
-func ofRoute(change func(*routev3.Route)) func(*managerv3.HttpConnectionManager, *routev3.RouteConfiguration) {
-	return func(_ *managerv3.HttpConnectionManager, c *routev3.RouteConfiguration) {
-		h := c.GetVirtualHosts()[0]
-		r := (&route{action: forward, path: pathCondition{kind: prefixPath}, clusters: []weighted{{"flawed", 1}}}).resource()
-		change(r)
-		h.Routes = append([]*routev3.Route{r}, h.GetRoutes()...)
-	}
-}
-
-func ofHeader(m *routev3.HeaderMatcher) func(*managerv3.HttpConnectionManager, *routev3.RouteConfiguration) {
-	return ofRoute(func(r *routev3.Route) { r.Match.Headers = []*routev3.HeaderMatcher{m} })
-}
-
-// ofAction changes what a route does that takes no request.
-func ofAction(change func(*routev3.RouteAction)) func(*managerv3.HttpConnectionManager, *routev3.RouteConfiguration) {
-	return func(_ *managerv3.HttpConnectionManager, c *routev3.RouteConfiguration) {
-		h := c.GetVirtualHosts()[0]
-		to := &routev3.RouteAction{}
-		if len(h.GetRoutes()) > 0 && h.GetRoutes()[0].GetRoute() != nil {
-			to.ClusterSpecifier = h.GetRoutes()[0].GetRoute().GetClusterSpecifier()
-		}
-		change(to)
-		h.Routes = append([]*routev3.Route{{
-			Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: "/nobody/asks"}},
-			Action: &routev3.Route_Route{Route: to},
-		}}, h.GetRoutes()...)
-	}
-}
-
-func weightsOf(weights ...uint32) *routev3.RouteAction_WeightedClusters {
-	all := &routev3.WeightedCluster{}
-	for _, w := range weights {
-		all.Clusters = append(all.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: "flawed", Weight: wrapperspb.UInt32(w)})
-	}
-	return &routev3.RouteAction_WeightedClusters{WeightedClusters: all}
+func insertRoute(c *routev3.RouteConfiguration, r *routev3.Route) *routev3.Route {
+	h := c.GetVirtualHosts()[0]
+	h.Routes = append([]*routev3.Route{r}, h.GetRoutes()...)
+	return r
 }

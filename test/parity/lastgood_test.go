@@ -7,9 +7,9 @@ import (
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// lastGood is what clients have of a target after each step, by what they were
-// sent and what of it they refused: a resource that was refused or deleted leaves
-// the last good one in use, and what nobody asks for is forgotten.
+// lastGood has the resources that clients use for a target after each step. If a resource
+// was rejected or deleted, its last good version stays in use; a resource without
+// subscriptions is dropped.
 type lastGood struct {
 	listener held[listened]
 	routes   map[string]held[[]virtualHost] // by name
@@ -18,25 +18,25 @@ type lastGood struct {
 	policies map[string]chosen
 	of       map[string][]string // what aggregates are made of
 
-	// failure is why every request fails; else host serves.
+	// failure is why every request fails; if empty, host serves.
 	failure kind
 	host    *virtualHost
-	// wants are the clusters that are asked for, passedOver those that lbd asks
-	// for besides: parts of an aggregate after one that cannot be used.
+	// wants are the clusters that both sides subscribe to, passedOver those of lbd only:
+	// parts of an aggregate after one that cannot be used.
 	wants, passedOver map[string]bool
 }
 
-// chosen is a cluster's policy, as it was asked for.
+// chosen is a cluster's policy, and the fields that chose it.
 type chosen struct {
 	*lbPolicy
 
 	asked *clusterv3.Cluster
 }
 
-// held is a resource that was asked for.
+// held is a requested resource.
 type held[T any] struct {
 	value T
-	why   kind // why there is none; empty where there is one
+	why   kind // why there is none; empty if there is one
 }
 
 type listened struct {
@@ -44,8 +44,8 @@ type listened struct {
 	hosts      []virtualHost
 }
 
-// take follows a step. refused tells what of it was.
-func (g *lastGood) take(h *hosting, r hosted, refused func(url, name string) bool) {
+// take applies a step. refused reports which resources were rejected.
+func (g *lastGood) take(h *hosting, r resources, refused func(url, name string) bool) {
 	switch {
 	case r.listener == nil && (g.listener.why == badTarget || g.listener.value.hosts != nil): // the last good one stays in use
 	case r.listener == nil:
@@ -84,7 +84,7 @@ func (g *lastGood) take(h *hosting, r hosted, refused func(url, name string) boo
 	}
 }
 
-func (g *lastGood) takeClusters(h *hosting, r hosted, refused func(url, name string) bool) {
+func (g *lastGood) takeClusters(h *hosting, r resources, refused func(url, name string) bool) {
 	before := *g
 	g.clusters, g.leaves = make(map[string]held[*clusterv3.Cluster]), make(map[string]accepted)
 	g.policies, g.of = make(map[string]chosen), make(map[string][]string)
@@ -93,13 +93,13 @@ func (g *lastGood) takeClusters(h *hosting, r hosted, refused func(url, name str
 	for _, c := range r.clusters {
 		sent[c.GetName()] = c
 	}
-	next := sentTo{h: h, hosted: r, before: &before, refused: refused, clusters: sent}
+	next := sentTo{h: h, resources: r, before: &before, refused: refused, clusters: sent}
 	for _, name := range g.roots() {
 		g.walk(name, &next, make(map[string]bool), false)
 	}
 }
 
-// roots are the clusters that routes lead to.
+// roots are the clusters of the routes.
 func (g *lastGood) roots() []string {
 	var names []string
 	for _, r := range g.host.routes {
@@ -115,9 +115,9 @@ func (g *lastGood) roots() []string {
 	return names
 }
 
-// sentTo is what a step brings.
+// sentTo has the resources of a step.
 type sentTo struct {
-	hosted
+	resources
 
 	h        *hosting
 	before   *lastGood
@@ -125,8 +125,8 @@ type sentTo struct {
 	clusters map[string]*clusterv3.Cluster
 }
 
-// either makes one of two kinds: what was refused when there was no good one is not
-// there, once it was waited for long enough.
+// either returns demanded if got is the same for a client that waited long enough: a
+// rejected resource without a good version does not exist then.
 func either(demanded, got kind) kind {
 	switch {
 	case demanded == badTarget && (got == noListener || got == noRoutes), demanded == badCluster && got == noCluster:
@@ -135,9 +135,8 @@ func either(demanded, got kind) kind {
 	return got
 }
 
-// walk takes a cluster and what it is made of. over is true behind one that
-// cannot be used: lbd asks for that all the same. It reports whether the cluster
-// can be used.
+// walk takes a cluster and its parts. over is true after a part that cannot be used: lbd
+// subscribes nevertheless. It reports whether the cluster can be used.
 func (g *lastGood) walk(name string, s *sentTo, seen map[string]bool, over bool) bool {
 	if seen[name] {
 		return true
@@ -189,8 +188,7 @@ func (g *lastGood) takeCluster(name string, s *sentTo) {
 	g.leaves[name] = leaf
 }
 
-// made tells a cluster's policy, and what it is made of, where it is an
-// aggregate.
+// made returns a cluster's policy, and the parts of an aggregate.
 func (h *hosting) made(name string) (p chosen, of []string) {
 	for _, w := range h.leaves {
 		if w.cluster == name {
@@ -198,7 +196,7 @@ func (h *hosting) made(name string) (p chosen, of []string) {
 		}
 	}
 	for _, a := range h.aggregates {
-		all := a.names()
+		all := a.names(a.of)
 		if name == a.name {
 			return chosen{a.policy, a.asked}, all[0]
 		}
@@ -209,22 +207,9 @@ func (h *hosting) made(name string) (p chosen, of []string) {
 	return chosen{}, nil
 }
 
-// names are those of what an aggregate is made of, and those of the one nested in
-// it.
-func (a *aggregateOf) names() [2][]string {
-	var all []string
-	for _, w := range a.of {
-		all = append(all, w.cluster)
-	}
-	if !a.nested {
-		return [2][]string{all, nil}
-	}
-	return [2][]string{{all[0], a.nestedName()}, append(slices.Clone(all[1:]), all[0])}
-}
-
-// demand is what picks from a cluster must be like; failures are why there are
-// none. Of an aggregate without a leaf that can be used they are those of the
-// leaves, of which grpc-go has the first.
+// demand is what picks from a cluster must be like; or failures are why they fail. For an
+// aggregate without a usable leaf, these are the failures of the leaves: grpc-go returns
+// the first.
 func (g *lastGood) demand(name string, up map[string]bool) (d *demand, failures []kind) {
 	if c := g.clusters[name]; c.why != "" {
 		return nil, []kind{c.why}

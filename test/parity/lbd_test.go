@@ -12,10 +12,8 @@ import (
 	"syscall"
 
 	"github.com/cespare/xxhash/v2"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -23,8 +21,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// lbdSide is a channel of lbd's. Resources reach it by update and in no other
-// way, picks by pick; all else is what the channel says of itself.
+// lbdSide is a channel of lbd. It gets resources from update only.
 type lbdSide struct {
 	target   string
 	cluster  string
@@ -32,7 +29,7 @@ type lbdSide struct {
 	dialer   *lb.Dialer
 	counters *policy.Counters
 
-	// clusters holds what was taken so far; raw is what its Clusters are of.
+	// clusters has the accepted resources; raw, the bytes of their Clusters.
 	clusters map[string]*resource.ClusterConfig
 	raw      map[string][]byte
 }
@@ -50,54 +47,39 @@ func newLBDSide(target, cluster string) *lbdSide {
 	return l
 }
 
-// asServer decodes a resource as one of a management server.
-func asServer(m proto.Message) (resource.Item, error) {
-	packed, err := anypb.New(m)
-	if err != nil {
-		return resource.Item{}, err
-	}
-	body, err := proto.Marshal(&discoveryv3.DiscoveryResponse{TypeUrl: packed.GetTypeUrl(), Resources: []*anypb.Any{packed}})
-	if err != nil {
-		return resource.Item{}, err
-	}
-	b, err := decode.All(body, decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf})
-	if err != nil {
-		return resource.Item{}, err
-	}
-	return b.Items[0], nil
+// decodeServer decodes a resource of a management server.
+func decodeServer(t resource.Type, m proto.Message) (resource.Item, error) {
+	return decode.Resource(t, packed(m), decode.Options{Origin: decode.FromServer})
 }
 
-// update takes resources as an xDS client does: what cannot be used leaves the
-// last good one in use. It returns what was refused, and why.
-func (l *lbdSide) update(ctx context.Context, r resources) (refused map[proto.Message]error, err error) {
-	refused = make(map[proto.Message]error)
+// update applies resources as an xDS client does: the last good version of a rejected
+// resource stays in use. It returns the rejected ones with the errors.
+func (l *lbdSide) update(ctx context.Context, r resources) (rejected map[proto.Message]error, err error) {
+	rejected = make(map[proto.Message]error)
 	next := make(map[string]*resource.ClusterConfig)
 	for _, m := range r.clusters {
-		cc := &resource.ClusterConfig{}
-		if last := l.clusters[m.GetName()]; last != nil {
+		name, cc := m.GetName(), &resource.ClusterConfig{}
+		if last := l.clusters[name]; last != nil {
 			*cc = *last
 		}
-		next[m.GetName()] = cc
-		item, err := asServer(m)
-		switch {
-		case err != nil:
-			refused[m] = err
-		case !bytes.Equal(item.Raw, l.raw[m.GetName()]):
-			cc.Cluster, l.raw[m.GetName()] = item.Cluster, item.Raw
+		next[name] = cc
+		item, err := decodeServer(resource.TypeCluster, m)
+		if err != nil {
+			rejected[m] = err
+		} else if !bytes.Equal(item.Raw, l.raw[name]) {
+			cc.Cluster, l.raw[name] = item.Cluster, item.Raw
 		}
 	}
-	assignments := make(map[string]*resource.Assignment)
 	for _, m := range r.assignments {
-		item, err := asServer(m)
+		item, err := decodeServer(resource.TypeAssignment, m)
 		if err != nil {
-			refused[m] = err
+			rejected[m] = err
 			continue
 		}
-		assignments[m.GetClusterName()] = item.Assignment
-	}
-	for _, cc := range next {
-		if a := assignments[cc.Cluster.AssignmentName()]; a != nil {
-			cc.Assignment = a.Reuse(cc.Assignment)
+		for _, cc := range next {
+			if cc.Cluster.AssignmentName() == m.GetClusterName() {
+				cc.Assignment = item.Assignment.Reuse(cc.Assignment)
+			}
 		}
 	}
 	root := next[l.cluster]
@@ -109,11 +91,10 @@ func (l *lbdSide) update(ctx context.Context, r resources) (refused map[proto.Me
 	offered := l.channel.Offer(&resource.Config{
 		Target: "xds:///" + l.target, Roots: []string{l.cluster}, Clusters: next,
 	})
-	return refused, offered.Wait(ctx)
+	return rejected, offered.Wait(ctx)
 }
 
-// leavesOf lists the clusters with endpoints that one is made of, depth first,
-// each once.
+// leavesOf lists the leaves of a cluster, depth first, each once.
 func leavesOf(all map[string]*resource.ClusterConfig, c *resource.Cluster, before []string) []string {
 	if c.Type != resource.ClusterAggregate {
 		if slices.Contains(before, c.Name) {
@@ -134,8 +115,7 @@ func (l *lbdSide) pick(n int) reply {
 	call.Reset(context.Background())
 	call.Cluster, call.Hold = l.cluster, true
 	call.Hash, call.HasHash = xxhash.Sum64String(hashText(n)), true
-	err := l.channel.Pick(&call, 0)
-	if err != nil {
+	if err := l.channel.Pick(&call, 0); err != nil {
 		return reply{kind: l.kindOf(err), picker: call.Generation}
 	}
 	held := call.Held()
@@ -168,21 +148,20 @@ func (l *lbdSide) kindOf(err error) kind {
 	return kind("not ready: " + err.Error())
 }
 
-// withoutEndpoints are lbd's words where there is no endpoint.
+// withoutEndpoints are the errors of picks without an endpoint.
 var withoutEndpoints = []string{
 	"no locality in any priority: the assignment is empty",
 	"no usable endpoints",
 	"no locality to pick from",
 }
 
-// look tells the channel's state, those of its endpoints, by address, and, in
-// some form, what changes only with what picks come to.
-func (l *lbdSide) look(ctx context.Context) (state connectivity.State, states map[string]connectivity.State, saw string, err error) {
+// look returns the channel's view.
+func (l *lbdSide) look(ctx context.Context) (view, error) {
 	n, err := l.channel.Describe(ctx)
 	if err != nil {
-		return 0, nil, "", err
+		return view{}, err
 	}
-	states = make(map[string]connectivity.State)
+	v := view{state: n.State, states: make(map[string]connectivity.State)}
 	var used []int
 	walk(n, func(n policy.Node) {
 		for i, p := range n.Priorities {
@@ -192,20 +171,21 @@ func (l *lbdSide) look(ctx context.Context) (state connectivity.State, states ma
 		}
 		for _, e := range n.Endpoints {
 			if e.State == connectivity.Ready {
-				states[e.Address] = e.State
+				v.states[e.Address] = e.State
 				continue
 			}
 			for _, a := range e.Endpoint.Addresses {
-				if _, ok := states[a]; !ok {
-					states[a] = e.State
+				if _, ok := v.states[a]; !ok {
+					v.states[a] = e.State
 				}
 			}
 		}
 	})
-	return n.State, states, fmt.Sprint(n.State, used, readyOf(states)), nil
+	v.saw = fmt.Sprint(n.State, used, readyOf(v.states))
+	return v, nil
 }
 
-// walk visits a description.
+// walk visits all nodes of a description.
 func walk(n policy.Node, visit func(policy.Node)) {
 	visit(n)
 	for _, c := range n.Clusters {
@@ -222,8 +202,8 @@ func walk(n policy.Node, visit func(policy.Node)) {
 	}
 }
 
-// shares are the parts of picks that endpoints get by lbd's own description, and
-// the priority in use; -1 without any.
+// shares returns each endpoint's share of the picks by lbd's own description, and the
+// priority in use, or -1.
 func (l *lbdSide) shares(ctx context.Context) (map[string]*big.Rat, int, error) {
 	n, err := l.channel.Describe(ctx)
 	if err != nil {
@@ -234,12 +214,10 @@ func (l *lbdSide) shares(ctx context.Context) (map[string]*big.Rat, int, error) 
 	return out, inUse(n.Clusters[l.cluster]), nil
 }
 
-// inUse is the number of the priority in use, over all leaves; -1 without any.
+// inUse returns the number of the priority in use, over all leaves, or -1.
 func inUse(n policy.Node) int {
-	for ; n.Child != nil; n = *n.Child {
-		if n.Priorities != nil {
-			break
-		}
+	for n.Child != nil && n.Priorities == nil {
+		n = *n.Child
 	}
 	for _, p := range n.Priorities {
 		if p.InUse && p.Leaf {
@@ -252,7 +230,7 @@ func inUse(n policy.Node) int {
 	return -1
 }
 
-// share gives a part of all picks to what a policy serves.
+// share distributes a part of all picks among the endpoints of a policy.
 func share(n policy.Node, part *big.Rat, out map[string]*big.Rat) {
 	if n.State != connectivity.Ready {
 		return
@@ -283,8 +261,7 @@ func share(n policy.Node, part *big.Rat, out map[string]*big.Rat) {
 	}
 }
 
-// exact is the part of one in so many that a share is nearest to, where that is as
-// near as a float can be.
+// exact returns the fraction 1/n that a share stands for, if it is one.
 func exact(share float64) *big.Rat {
 	if n := int64(math.Round(1 / share)); share == 1/float64(n) {
 		return big.NewRat(1, n)
@@ -292,7 +269,7 @@ func exact(share float64) *big.Rat {
 	return new(big.Rat).SetFloat64(share)
 }
 
-// dropped counts what was dropped so far, by category.
+// dropped counts the dropped picks by category.
 func (l *lbdSide) dropped() map[string]uint64 {
 	drops := make(map[string]uint64)
 	for name, cc := range l.clusters {

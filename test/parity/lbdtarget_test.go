@@ -24,8 +24,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// lbdTarget is lbd without its edges, which hosts one target of a management
-// server.
+// lbdTarget is the service of lbd, which hosts one target of a management server.
 type lbdTarget struct {
 	target  string
 	dialer  *lb.Dialer
@@ -77,17 +76,17 @@ func (l *lbdTarget) ask(ctx context.Context, r *request) directed {
 		p := out.Picks[0]
 		return directed{reply{kind: picked, address: p.Address, done: func() {}}, p.Cluster}
 	}
-	refusal, ok := errors.AsType[*fault.Error](err)
+	e, ok := errors.AsType[*fault.Error](err)
 	if !ok {
 		return directed{reply: reply{kind: kind("failed: " + err.Error())}}
 	}
-	return directed{reply{kind: l.kindOf(refusal)}, refusal.Cluster}
+	return directed{reply{kind: l.kindOf(e)}, e.Cluster}
 }
 
-// kindOf tells the kind of a refusal by its code, and by its words where several
-// kinds have one code.
+// kindOf returns the kind of an error, by its code, and by its text where several kinds
+// have one code.
 func (l *lbdTarget) kindOf(e *fault.Error) kind {
-	detail, _, _ := strings.Cut(e.Detail, " (resolution note: ") // which says nothing of why the pick failed
+	detail, _, _ := strings.Cut(e.Detail, " (resolution note: ") // which is not why the pick failed
 	switch e.Code {
 	case fault.PickTimeout:
 		return queued
@@ -130,33 +129,34 @@ var states = map[string]connectivity.State{
 	"TRANSIENT_FAILURE": connectivity.TransientFailure, "SHUTDOWN": connectivity.Shutdown,
 }
 
-// look tells of a cluster what lbd says of it.
-func (l *lbdTarget) look(ctx context.Context, cluster string) (state connectivity.State, known map[string]connectivity.State, saw string, err error) {
+// look returns the view of a cluster.
+func (l *lbdTarget) look(ctx context.Context, cluster string) (view, error) {
 	c, err := l.service.Cluster(ctx, cluster, l.target, true)
-	if refusal, ok := errors.AsType[*fault.Error](err); ok && refusal.Code == fault.UnknownCluster {
-		return connectivity.Shutdown, nil, "none", nil
+	if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == fault.UnknownCluster {
+		return view{state: connectivity.Shutdown, saw: "none"}, nil
 	}
 	if err != nil {
-		return 0, nil, "", err
+		return view{}, err
 	}
-	known = make(map[string]connectivity.State)
+	v := view{state: states[c.State], states: make(map[string]connectivity.State)}
 	for _, p := range c.Priorities {
 		if !p.Started {
 			continue
 		}
 		for _, locality := range p.Localities {
 			for _, e := range locality.Endpoints {
-				takeState(known, e)
+				takeState(v.states, e)
 			}
 		}
 	}
-	return states[c.State], known, fmt.Sprint(c.State, c.PriorityInUse, readyOf(known)), nil
+	v.saw = fmt.Sprint(c.State, c.PriorityInUse, readyOf(v.states))
+	return v, nil
 }
 
 func takeState(known map[string]connectivity.State, e observe.EndpointState) {
 	state, ok := states[e.State]
 	if !ok || state == connectivity.Ready && len(e.Addresses) > 0 {
-		return // EDS health keeps picks from it, or nobody says which address is connected
+		return // it is excluded by its EDS health, or its connected address is unknown
 	}
 	for _, a := range append([]string{e.Address}, e.Addresses...) {
 		if known[a] != connectivity.Ready {

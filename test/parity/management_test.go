@@ -5,37 +5,24 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
-	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3" // in JSON
 	managerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
-	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// resources are what a scenario's management server has.
-type resources struct {
-	// clusters holds the one that calls go to, first, and those that it is made
-	// of.
-	clusters    []*clusterv3.Cluster
-	assignments []*endpointv3.ClusterLoadAssignment
-}
-
-// management is one management server for all scenarios: each is a node, named
-// as its target is, and "NAME/lbd" where lbd asks too.
+// management is one management server for all scenarios. The nodes of a scenario have the
+// name of its target, with "/lbd" for lbd.
 type management struct {
 	serverv3.CallbackFuncs
 
@@ -45,20 +32,20 @@ type management struct {
 	cancel  context.CancelFunc
 
 	mu       sync.Mutex
-	talks    map[talkKey]*talk
+	streams  map[streamKey]*lastResponse
 	asked    map[askedKey][]string
-	verdicts map[verdictKey]verdict
-	changed  chan struct{} // closed and replaced with each verdict
+	verdicts map[verdictKey]string // the errors; an empty text is an ACK
+	changed  chan struct{}         // closed and replaced with each verdict
 }
 
-// talkKey names what is said about one type on one stream.
-type talkKey struct {
+// streamKey is a type on a stream.
+type streamKey struct {
 	stream int64
 	url    string
 }
 
-// talk is the last response, and whether it was answered.
-type talk struct {
+// lastResponse is the last response, and whether it was answered.
+type lastResponse struct {
 	node, nonce, version string
 	answered             bool
 }
@@ -67,18 +54,12 @@ type askedKey struct{ node, url string }
 
 type verdictKey struct{ node, url, version string }
 
-// verdict is a client's answer to the responses of a version.
-type verdict struct {
-	nack string // why; empty is an ACK
-}
-
-// lbdNode is how lbd calls itself to the management server.
+// lbdNode is the node ID of lbd.
 func lbdNode(node string) string { return node + "/lbd" }
 
-// nodes has a scenario's two clients for one.
+// nodes gives both clients of a scenario the same resources.
 type nodes struct{}
 
-// ID is that of grpc-go's.
 func (nodes) ID(n *corev3.Node) string {
 	name, _, _ := strings.Cut(n.GetId(), "/")
 	return name
@@ -88,9 +69,9 @@ func newManagement() (*management, error) {
 	m := &management{
 		cache:    cache.NewSnapshotCache(false, nodes{}, nil),
 		grpc:     grpc.NewServer(),
-		talks:    make(map[talkKey]*talk),
+		streams:  make(map[streamKey]*lastResponse),
 		asked:    make(map[askedKey][]string),
-		verdicts: make(map[verdictKey]verdict),
+		verdicts: make(map[verdictKey]string),
 		changed:  make(chan struct{}),
 	}
 	m.StreamRequestFunc = m.request
@@ -115,63 +96,38 @@ func (m *management) close() {
 func (m *management) response(_ context.Context, stream int64, req *discoveryv3.DiscoveryRequest, res *discoveryv3.DiscoveryResponse) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.talks[talkKey{stream, res.GetTypeUrl()}] = &talk{node: req.GetNode().GetId(), nonce: res.GetNonce(), version: res.GetVersionInfo()}
+	m.streams[streamKey{stream, res.GetTypeUrl()}] = &lastResponse{node: req.GetNode().GetId(), nonce: res.GetNonce(), version: res.GetVersionInfo()}
 }
 
-// request takes the answer to a response. The cache would send a version that was
-// refused again and again: it is told that the client has it.
+// request records the answer to a response. It tells the cache that the client has a
+// rejected version, because the cache would otherwise send it again and again.
 func (m *management) request(stream int64, req *discoveryv3.DiscoveryRequest) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	node, url := req.GetNode().GetId(), req.GetTypeUrl()
 	m.asked[askedKey{node, url}] = req.GetResourceNames()
-	t := m.talks[talkKey{stream, url}]
+	t := m.streams[streamKey{stream, url}]
 	if t == nil || t.nonce != req.GetResponseNonce() {
 		return nil
 	}
 	req.VersionInfo = t.version
-	if t.answered { // other resources are wanted now
+	if t.answered { // the subscriptions have changed
 		return nil
 	}
 	t.answered = true
 	key := verdictKey{node, url, t.version}
-	v := m.verdicts[key]
-	if nack := req.GetErrorDetail().GetMessage(); nack != "" {
-		v.nack += nack + "\n"
-	}
-	m.verdicts[key] = v
+	m.verdicts[key] += req.GetErrorDetail().GetMessage()
 	close(m.changed)
 	m.changed = make(chan struct{})
 	return nil
 }
 
-// send gives a node its resources, and returns what it answers to each type of
-// them.
-func (m *management) send(ctx context.Context, node string, version int, r resources) (cds, eds verdict, err error) {
-	v := strconv.Itoa(version)
-	if err := m.set(ctx, node, v, []types.Resource{listenerFor(node, r.clusters[0].GetName())}, nil, asResources(r.clusters), asResources(r.assignments)); err != nil {
-		return verdict{}, verdict{}, err
+// serve sets the resources of a node.
+func (m *management) serve(ctx context.Context, node, version string, r resources) error {
+	snapshot, err := cache.NewSnapshot(version, r.all())
+	if err != nil {
+		return fmt.Errorf("make version %s: %w", version, err)
 	}
-	if cds, err = m.wait(ctx, verdictKey{node, resourcev3.ClusterType, v}); err != nil {
-		return verdict{}, verdict{}, err
-	}
-	eds, err = m.wait(ctx, verdictKey{node, resourcev3.EndpointType, v})
-	return cds, eds, err
-}
-
-// serve gives a node the resources of a target.
-func (m *management) serve(ctx context.Context, node, version string, r hosted) error {
-	all := r.all()
-	return m.set(ctx, node, version, all[0], all[1], all[2], all[3])
-}
-
-// set gives a node its resources.
-func (m *management) set(ctx context.Context, node, version string, listeners, routes, clusters, assignments []types.Resource) error {
-	snapshot := &cache.Snapshot{}
-	snapshot.Resources[types.Listener] = cache.NewResources(version, listeners)
-	snapshot.Resources[types.Route] = cache.NewResources(version, routes)
-	snapshot.Resources[types.Cluster] = cache.NewResources(version, clusters)
-	snapshot.Resources[types.Endpoint] = cache.NewResources(version, assignments)
 	if err := m.cache.SetSnapshot(ctx, node, snapshot); err != nil {
 		return fmt.Errorf("serve version %s: %w", version, err)
 	}
@@ -183,7 +139,7 @@ func (m *management) unanswered(node string) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := 0
-	for _, t := range m.talks {
+	for _, t := range m.streams {
 		if t.node == node && !t.answered {
 			n++
 		}
@@ -191,19 +147,19 @@ func (m *management) unanswered(node string) int {
 	return n
 }
 
-// askedFor lists what a client wants of a type, in order.
+// askedFor lists a client's subscriptions of a type, in order.
 func (m *management) askedFor(node, url string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(slices.Values(m.asked[askedKey{node, url}]))
 }
 
-// nacked is what a client has said against a version of a type; empty where it
-// has accepted it, or was not sent it.
+// nacked returns a client's errors for a version of a type; empty if it has accepted the
+// version or has not received it.
 func (m *management) nacked(node, url, version string) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.verdicts[verdictKey{node, url, version}].nack
+	return m.verdicts[verdictKey{node, url, version}]
 }
 
 func asResources[M types.Resource](ms []M) []types.Resource {
@@ -214,19 +170,20 @@ func asResources[M types.Resource](ms []M) []types.Resource {
 	return out
 }
 
-func (m *management) wait(ctx context.Context, key verdictKey) (verdict, error) {
+// wait waits for a client's answer to a version, and returns its errors.
+func (m *management) wait(ctx context.Context, node, url, version string) (nack string, err error) {
 	for {
 		m.mu.Lock()
-		v, ok := m.verdicts[key]
+		nack, ok := m.verdicts[verdictKey{node, url, version}]
 		changed := m.changed
 		m.mu.Unlock()
 		if ok {
-			return v, nil
+			return nack, nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return verdict{}, fmt.Errorf("wait for the answer to version %s of %s: %w", key.version, key.url, ctx.Err())
+			return "", fmt.Errorf("wait for the answer to version %s of %s: %w", version, url, ctx.Err())
 		}
 	}
 }
@@ -234,41 +191,20 @@ func (m *management) wait(ctx context.Context, key verdictKey) (verdict, error) 
 // hashHeader is the header whose value the routes hash.
 const hashHeader = "parity-hash"
 
-// listenerFor leads every call of a target to one cluster.
+// listenerFor is a Listener that routes every call of a target to one cluster.
 func listenerFor(target, cluster string) *listenerv3.Listener {
-	route := &routev3.Route{
-		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: ""}},
-		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
-			ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
-			HashPolicy: []*routev3.RouteAction_HashPolicy{{
-				PolicySpecifier: &routev3.RouteAction_HashPolicy_Header_{
-					Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: hashHeader},
-				},
-			}},
-		}},
-	}
-	return listenerOf(target, &managerv3.HttpConnectionManager{
-		HttpFilters: []*managerv3.HttpFilter{router()},
-		RouteSpecifier: &managerv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{
-			Name:         target,
-			VirtualHosts: []*routev3.VirtualHost{{Name: target, Domains: []string{"*"}, Routes: []*routev3.Route{route}}},
-		}},
-	})
+	r := leadsTo(cluster)
+	r.hash = []hashedBy{{header: hashHeader}}
+	h := hosting{target: target, hosts: []virtualHost{{name: target, domains: []string{"*"}, routes: []*route{r}}}}
+	return h.resources().listener
 }
 
-func listenerOf(target string, manager *managerv3.HttpConnectionManager) *listenerv3.Listener {
-	return &listenerv3.Listener{Name: target, ApiListener: &listenerv3.ApiListener{ApiListener: packed(manager)}}
-}
-
-// router is the HTTP filter that comes last.
+// router is the HTTP filter that must come last.
 func router() *managerv3.HttpFilter {
-	return &managerv3.HttpFilter{
-		Name:       "router",
-		ConfigType: &managerv3.HttpFilter_TypedConfig{TypedConfig: packed(&routerv3.Router{})},
-	}
+	return set(&managerv3.HttpFilter{}, routerFilter)
 }
 
-// ads is where a cluster's endpoints come from.
+// ads is the source of routes and endpoints.
 var ads = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
 
 func packed(m proto.Message) *anypb.Any {

@@ -27,24 +27,17 @@ import (
 const outlierInterval = 10 * time.Second
 
 var outlierDifferences = []difference{
-	{
-		row: "outlier detection: an endpoint without requests, where `request_volume` is 0",
-		grpc: inBubble(func(t *testing.T) string {
-			return oneIsIdle(t, grpcOutliers(t, `"successRateEjection": {"stdevFactor": 500, "enforcementPercentage": 100, "minimumHosts": 3, "requestVolume": 0}`))
-		}),
-		lbd: inBubble(func(t *testing.T) string {
-			return oneIsIdle(t, lbdOutliers(t, resource.OutlierDetection{
+	byPolicy("outlier detection: an endpoint without requests, where `request_volume` is 0", "picks a b c d", "picks a b c",
+		func(t *testing.T) policySide {
+			return grpcOutliers(t, `"successRateEjection": {"stdevFactor": 500, "enforcementPercentage": 100, "minimumHosts": 3, "requestVolume": 0}`)
+		}, func(t *testing.T) policySide {
+			return lbdOutliers(t, resource.OutlierDetection{
 				SuccessRate: &resource.SuccessRateEjection{StdevFactor: 500, EnforcementPercentage: 100, MinimumHosts: 3},
-			}))
-		}),
-		grpcDoes: "picks a b c d", lbdDoes: "picks a b c",
-	},
-	{
-		row:      "outlier detection: an endpoint that is ejected twice before it is back, by both algorithms or by late requests",
-		grpc:     inBubble(func(t *testing.T) string { return twice(t, grpcOutliers(t, bothAlgorithms)) }),
-		lbd:      inBubble(func(t *testing.T) string { return twice(t, lbdOutliers(t, byBoth)) }),
-		grpcDoes: "picks a b c", lbdDoes: "picks a b",
-	},
+			})
+		}, oneIsIdle),
+	byPolicy("outlier detection: an endpoint that is ejected twice before it is back, by both algorithms or by late requests", "picks a b c", "picks a b",
+		func(t *testing.T) policySide { return grpcOutliers(t, bothAlgorithms) },
+		func(t *testing.T) policySide { return lbdOutliers(t, byBoth) }, twice),
 	{
 		row:      "outlier detection: an ejected endpoint that is removed, and comes back to a priority that kept its connection",
 		grpc:     inBubble(keptByGRPC),
@@ -115,14 +108,13 @@ func lbdOutliers(t *testing.T, c resource.OutlierDetection) *lbdOutlierPolicy {
 	return side
 }
 
-// pass lets an interval end.
+// pass waits for the end of an interval.
 func pass() {
 	time.Sleep(outlierInterval)
 	synctest.Wait()
 }
 
-// oneIsIdle lets d fail all of its requests while nothing is asked of e, which is
-// new, in the same interval.
+// oneIsIdle has an interval in which all requests to d fail, and e is new and gets none.
 func oneIsIdle(t *testing.T, side policySide) string {
 	side.endpoints("a", "b", "c", "d")
 	complete(t, side, 40, "d")
@@ -148,8 +140,8 @@ const alone = `"failurePercentageEjection": {"threshold": 50, "enforcementPercen
 
 var aloneToo = &resource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 1}
 
-// overPickFirst lets the endpoint that pick_first uses fail, and then makes
-// round_robin the policy.
+// overPickFirst fails requests to the endpoint of pick_first, and then changes the policy
+// to round_robin.
 func overPickFirst(t *testing.T, side policySide, roundRobin func()) string {
 	side.endpoints("a", "b", "c")
 	complete(t, side, 10, "a")
@@ -169,7 +161,6 @@ type keeper struct {
 	now []string
 }
 
-// kept is a connection of a keeper.
 type kept struct {
 	subConn balancer.SubConn
 	healthy bool
@@ -215,7 +206,7 @@ func (k *keeper) UpdateClientConnState(s balancer.ClientConnState) error {
 	return nil
 }
 
-// publish makes the picker of what is healthy, in turn.
+// publish publishes a picker of the healthy endpoints in turn.
 func (k *keeper) publish() {
 	var picks []balancer.PickResult
 	for _, name := range k.now {
@@ -228,7 +219,6 @@ func (k *keeper) publish() {
 
 func (k *keeper) Close() {}
 
-// turns picks in turn.
 type turns struct {
 	picks []balancer.PickResult
 	next  int
@@ -276,31 +266,25 @@ func keptByLBD(t *testing.T) string {
 		impl.Child = policy.Child{Policy: policy.Priority, Config: priorities}
 		return c
 	}
-	higherSays := func(states ...connectivity.State) {
-		sc := side.tree.SubConn("h")
-		for _, s := range states {
-			side.tree.Batch(func() { sc.Says(s, errRequest) })
-		}
-	}
 	side.down = "h"
 	side.endpoints("a", "b", "c", "d")
-	higherSays(connectivity.Connecting, connectivity.TransientFailure)
+	side.report("h", connectivity.Connecting, connectivity.TransientFailure)
 	side.endpoints("a", "b", "c", "d")
 	complete(t, side, 40, "d")
 	pass()
-	higherSays(connectivity.Idle, connectivity.Connecting, connectivity.Ready)
+	side.report("h", connectivity.Idle, connectivity.Connecting, connectivity.Ready)
 	side.endpoints("a", "b", "c")
 	side.endpoints("a", "b", "c", "d")
-	higherSays(connectivity.Idle, connectivity.Connecting, connectivity.TransientFailure)
+	side.report("h", connectivity.Idle, connectivity.Connecting, connectivity.TransientFailure)
 	return used(t, side, 40)
 }
 
 func grpcZeroInterval(t *testing.T) string {
 	if _, err := parseConfig(balancer.Get(policy.OutlierDetection), []byte(`{"interval": "0s", `+alone+`, "childPolicy": [{"round_robin": {}}]}`)); err != nil {
-		return "refuses it: " + err.Error()
+		return "rejects it: " + err.Error()
 	}
-	// Nothing else can be seen: with an interval of 0 the policy is never idle, and
-	// the clock of a bubble stands still.
+	// This can be seen in the source only: with an interval of 0 the policy is never idle,
+	// and the time of a bubble does not advance.
 	source := grpcSource(t, "internal/xds/balancer/outlierdetection/balancer.go")
 	if !strings.Contains(source, "b.intervalTimer = afterFunc(time.Duration(b.cfg.Interval), b.intervalTimerAlgorithm)") {
 		return "sets its timer in another way"

@@ -2,14 +2,12 @@ package parity_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
@@ -18,48 +16,28 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// pickFirstDifferences are those of several addresses that are tried in turn.
+// pickFirstDifferences are those of endpoints with several addresses.
 var pickFirstDifferences = []difference{
 	{
 		row:      "an endpoint with several addresses, all of which failed",
-		grpc:     inBubble(func(t *testing.T) string { return secondIsIdle(t) }),
+		grpc:     inBubble(secondIsIdle),
 		lbd:      inBubble(addressesTriedAgain),
 		grpcDoes: "tries b again", lbdDoes: "tries a and b again",
 	},
 }
 
-// secondIsIdle lets the back-off of the second address end first, after both failed.
+// secondIsIdle ends the back-off of the second address first, after both failed.
 func secondIsIdle(t *testing.T) string {
 	side := newGRPCPolicy(t, "pick_first", `{}`)
 	side.manual = true
-	config, err := parseConfig(side.builder, []byte(side.config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	side.call(func() {
-		err = side.policy.UpdateClientConnState(balancer.ClientConnState{
-			ResolverState:  resolver.State{Endpoints: []resolver.Endpoint{{Addresses: []resolver.Address{{Addr: "a"}, {Addr: "b"}}}}},
-			BalancerConfig: config,
-		})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	says := func(address string, states ...connectivity.State) {
-		side.mu.Lock()
-		sc := side.subConns[address]
-		side.connects = nil
-		side.mu.Unlock()
-		sc.says(states...)
-		synctest.Wait()
-	}
-	says("a", connectivity.Connecting, connectivity.TransientFailure)
-	says("b", connectivity.Connecting, connectivity.TransientFailure)
-	says("b", connectivity.Idle)
+	side.update([]resolver.Endpoint{{Addresses: []resolver.Address{{Addr: "a"}, {Addr: "b"}}}})
+	side.report("a", connectivity.Connecting, connectivity.TransientFailure)
+	side.report("b", connectivity.Connecting, connectivity.TransientFailure)
+	side.report("b", connectivity.Idle)
 	return "tries " + strings.Join(side.connects, " and ") + " again"
 }
 
-// starts is a Connector that connects to nothing, and notes what it is to connect to.
+// starts is a Connector whose attempts fail. It records their addresses.
 type starts struct {
 	mu  sync.Mutex
 	all []string
@@ -97,5 +75,5 @@ func addressesTriedAgain(t *testing.T) string {
 	if len(noted.all) < 2 {
 		return fmt.Sprintf("tries %q only", noted.all)
 	}
-	return "tries " + slices.Clone(noted.all)[1] + " again"
+	return "tries " + noted.all[1] + " again"
 }

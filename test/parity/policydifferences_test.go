@@ -12,7 +12,6 @@ import (
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/leastrequest"
@@ -22,43 +21,19 @@ import (
 
 // policyDifferences are those of endpoint policies and of cluster_impl.
 var policyDifferences = []difference{
-	{
-		row:      "least_request: an endpoint that was lost and is READY again",
-		grpc:     inBubble(lostWhileHeldByGRPC),
-		lbd:      inBubble(lostWhileHeldByLBD),
-		grpcDoes: "picks a b", lbdDoes: "picks b",
-	},
+	byPolicy("least_request: an endpoint that was lost and is READY again", "picks a b", "picks b", func(t *testing.T) policySide {
+		return newGRPCPolicy(t, leastrequest.Name, `{"choiceCount": 10}`)
+	}, lbdLeastRequest, lostWhileHeld),
 	{
 		row:  "the breaker under contention",
 		grpc: grpcBreaker, lbd: lbdBreaker,
 		grpcDoes: "checks the limit, then adds", lbdDoes: "never holds more than 10 of 10",
 	},
-	{
-		row:      "weighted_round_robin without load reports",
-		grpc:     inBubble(func(t *testing.T) string { return ratio(t, grpcWeighted(t)) }),
-		lbd:      inBubble(func(t *testing.T) string { return ratio(t, lbdWeighted(t)) }),
-		grpcDoes: "b gets 1 × as many as a", lbdDoes: "b gets 3 × as many as a",
-	},
-	{
-		row:      "weighted_round_robin: an endpoint that weighs less than a 131,070th of the heaviest",
-		grpc:     inBubble(func(t *testing.T) string { return heaviest(t, grpcWeighted(t)) }),
-		lbd:      inBubble(func(t *testing.T) string { return heaviest(t, lbdWeighted(t)) }),
-		grpcDoes: "picks a", lbdDoes: "picks a b",
-	},
+	byPolicy("weighted_round_robin without load reports", "b gets 1 × as many as a", "b gets 3 × as many as a", grpcWeighted, lbdWeighted, ratio),
+	byPolicy("weighted_round_robin: an endpoint that weighs less than a 131,070th of the heaviest", "picks a", "picks a b", grpcWeighted, lbdWeighted, heaviest),
 }
 
-func lostWhileHeldByGRPC(t *testing.T) string {
-	side := newGRPCPolicy(t, leastrequest.Name, `{"choiceCount": 10}`)
-	return lostWhileHeld(t, side, func(address string) {
-		side.mu.Lock()
-		sc := side.subConns[address]
-		side.mu.Unlock()
-		sc.says(connectivity.Idle)
-		synctest.Wait()
-	})
-}
-
-func lostWhileHeldByLBD(t *testing.T) string {
+func lbdLeastRequest(t *testing.T) policySide {
 	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
 		return policy.Child{Config: leastrequest.Config{ChoiceCount: 10}, Endpoints: all}
 	}, leastrequest.Builder())
@@ -67,17 +42,11 @@ func lostWhileHeldByLBD(t *testing.T) string {
 		draw = draw*6364136223846793005 + 1442695040888963407
 		return draw
 	}
-	return lostWhileHeld(t, side, func(address string) {
-		sc := side.tree.SubConn(address)
-		for _, s := range []connectivity.State{connectivity.Idle, connectivity.Connecting, connectivity.Ready} {
-			side.tree.Batch(func() { sc.Says(s, nil) })
-		}
-	})
+	return side
 }
 
-// lostWhileHeld holds requests of a and none of b, and lets a lose its connection and
-// have it back.
-func lostWhileHeld(t *testing.T, side policySide, lose func(address string)) string {
+// lostWhileHeld has requests in flight to a only, and ends a's connection.
+func lostWhileHeld(t *testing.T, side policySide) string {
 	side.endpoints("a", "b")
 	var ends []func(balancer.DoneInfo)
 	for range 10 {
@@ -92,7 +61,7 @@ func lostWhileHeld(t *testing.T, side policySide, lose func(address string)) str
 	for _, done := range ends {
 		done(policy.NoInfo)
 	}
-	lose("a")
+	side.lose("a")
 	return used(t, side, 100)
 }
 
@@ -104,7 +73,7 @@ func grpcBreaker(t *testing.T) string {
 	return "counts in another way"
 }
 
-// lbdBreaker lets many hold at the same time.
+// lbdBreaker has many concurrent callers.
 func lbdBreaker(*testing.T) string {
 	const limit, callers, rounds = 10, 8, 20_000
 	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "c"})
@@ -156,11 +125,11 @@ func lbdWeighted(t *testing.T) policySide {
 
 func ratio(t *testing.T, side policySide) string {
 	side.endpoints("a", "b")
-	counts := count(t, side, 4000)
+	counts := complete(t, side, 4000)
 	return fmt.Sprintf("b gets %.0f × as many as a", float64(counts["b"])/math.Max(1, float64(counts["a"])))
 }
 
-// heaviest lets a report 10,000,000 times the weight of b.
+// heaviest reports a load of a that makes its weight 10,000,000 times that of b.
 func heaviest(t *testing.T, side policySide) string {
 	side.endpoints("a", "b")
 	for range 10 {

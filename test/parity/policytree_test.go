@@ -21,17 +21,19 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// policySide is one policy, of grpc-go or of lbd, without a network: its SubConns
-// become READY when they are asked to connect. It runs in a synctest bubble.
+// policySide is one policy, of grpc-go or of lbd, without a network: its SubConns become
+// READY when Connect is called. It runs in a synctest bubble.
 type policySide interface {
 	// endpoints sends a config with these endpoints.
 	endpoints(addresses ...string)
-	// pick returns the picked address, and what ends the request; "" and the error
-	// where the pick fails or queues.
+	// pick returns the picked address and the end of the request, or an error if the pick
+	// fails or queues.
 	pick() (address string, done func(balancer.DoneInfo), err error)
+	// lose ends an endpoint's connection, which is made again at once.
+	lose(address string)
 }
 
-// errRequest is how a request fails in these tests.
+// errRequest is the error of failed requests and connections.
 var errRequest = errors.New("the request failed")
 
 // grpcPolicy runs a policy of grpc-go's registry on a ClientConn that calls it, as
@@ -45,7 +47,7 @@ type grpcPolicy struct {
 	policy  balancer.Balancer
 	calls   chan func()
 
-	refuse error // of NewSubConn; nil lets it make one
+	reject error // of NewSubConn, or nil
 	manual bool  // SubConns stay in the state that the test sets
 
 	mu       sync.Mutex
@@ -72,8 +74,7 @@ func newGRPCPolicy(t *testing.T, name, config string) *grpcPolicy {
 	return p
 }
 
-// call runs f in the goroutine that calls the policy, and returns when all that
-// comes of it has happened.
+// call runs f in the goroutine that calls the policy, and waits for all its effects.
 func (p *grpcPolicy) call(f func()) {
 	p.calls <- f
 	synctest.Wait()
@@ -81,15 +82,22 @@ func (p *grpcPolicy) call(f func()) {
 
 func (p *grpcPolicy) endpoints(addresses ...string) {
 	p.t.Helper()
+	var all []resolver.Endpoint
+	for _, a := range addresses {
+		all = append(all, resolver.Endpoint{Addresses: []resolver.Address{{Addr: a}}})
+	}
+	p.update(all)
+}
+
+func (p *grpcPolicy) update(all []resolver.Endpoint) {
+	p.t.Helper()
 	config, err := parseConfig(p.builder, []byte(p.config))
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	s := balancer.ClientConnState{BalancerConfig: config}
-	for _, a := range addresses {
-		s.ResolverState.Endpoints = append(s.ResolverState.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: a}}})
-	}
-	p.call(func() { err = p.policy.UpdateClientConnState(s) })
+	p.call(func() {
+		err = p.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: resolver.State{Endpoints: all}, BalancerConfig: config})
+	})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -113,9 +121,21 @@ func (p *grpcPolicy) pick() (address string, done func(balancer.DoneInfo), err e
 	return sc.address, res.Done, nil
 }
 
+// report reports states of an address' SubConn.
+func (p *grpcPolicy) report(address string, states ...connectivity.State) {
+	p.mu.Lock()
+	sc := p.subConns[address]
+	p.connects = nil
+	p.mu.Unlock()
+	sc.report(states...)
+	synctest.Wait()
+}
+
+func (p *grpcPolicy) lose(address string) { p.report(address, connectivity.Idle) }
+
 func (p *grpcPolicy) NewSubConn(addrs []resolver.Address, o balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	if p.refuse != nil {
-		return nil, p.refuse
+	if p.reject != nil {
+		return nil, p.reject
 	}
 	sc := &grpcPolicySubConn{of: p, address: addrs[0].Addr, listener: o.StateListener}
 	p.mu.Lock()
@@ -146,33 +166,33 @@ type grpcPolicySubConn struct {
 	listener func(balancer.SubConnState)
 }
 
-// says lets the SubConn be in states, one after the other.
-func (s *grpcPolicySubConn) says(states ...connectivity.State) {
+// report reports states of the SubConn, one after the other.
+func (s *grpcPolicySubConn) report(states ...connectivity.State) {
 	for _, state := range states {
 		s.of.calls <- func() { s.listener(balancer.SubConnState{ConnectivityState: state}) }
 	}
 }
 
-// Connect is noted.
+// Connect is recorded.
 func (s *grpcPolicySubConn) Connect() {
 	s.of.mu.Lock()
 	s.of.connects = append(s.of.connects, s.address)
 	s.of.mu.Unlock()
 	if !s.of.manual {
-		s.says(connectivity.Connecting, connectivity.Ready)
+		s.report(connectivity.Connecting, connectivity.Ready)
 	}
 }
 
-func (s *grpcPolicySubConn) Shutdown() { s.says(connectivity.Shutdown) }
+func (s *grpcPolicySubConn) Shutdown() { s.report(connectivity.Shutdown) }
 
-// RegisterHealthListener reports READY: nobody checks the health.
+// RegisterHealthListener reports READY: there are no health checks.
 func (s *grpcPolicySubConn) RegisterHealthListener(f func(balancer.SubConnState)) {
 	if f != nil {
 		s.of.calls <- func() { f(balancer.SubConnState{ConnectivityState: connectivity.Ready}) }
 	}
 }
 
-// lbdPolicy runs a policy of lbd's.
+// lbdPolicy runs a policy of lbd.
 type lbdPolicy struct {
 	tree   *lbtest.Tree
 	values map[string]*resource.Endpoint
@@ -181,7 +201,7 @@ type lbdPolicy struct {
 	down   string                      // the address that does not connect, where there is one
 }
 
-// newLBDPolicy runs a policy whose config with endpoints child makes.
+// newLBDPolicy runs a policy. child returns its config with the endpoints.
 func newLBDPolicy(t *testing.T, child func([]resolver.Endpoint) policy.Child, builder balancer.Builder, others ...balancer.Builder) *lbdPolicy {
 	return &lbdPolicy{tree: lbtest.NewTree(t, builder, others...), values: make(map[string]*resource.Endpoint), child: child}
 }
@@ -208,8 +228,20 @@ func (p *lbdPolicy) endpoints(addresses ...string) {
 	})
 }
 
+// report reports states of an address' SubConn.
+func (p *lbdPolicy) report(address string, states ...connectivity.State) {
+	sc := p.tree.SubConn(address)
+	for _, s := range states {
+		p.tree.Batch(func() { sc.Says(s, errRequest) })
+	}
+}
+
+func (p *lbdPolicy) lose(address string) {
+	p.report(address, connectivity.Idle, connectivity.Connecting, connectivity.Ready)
+}
+
 func (p *lbdPolicy) pick() (address string, done func(balancer.DoneInfo), err error) {
-	p.tree.Batch(func() {}) // what the owner has published is seen from here on
+	p.tree.Batch(func() {}) // waits for the published picker
 	call := &policy.Call{Hold: true}
 	if _, err := p.tree.Pick(call); err != nil {
 		return "", nil, err
@@ -224,24 +256,9 @@ func (p *lbdPolicy) pick() (address string, done func(balancer.DoneInfo), err er
 	}, nil
 }
 
-// complete makes n requests that end at once, and fail at the endpoints named.
-func complete(t *testing.T, side policySide, n int, failing ...string) {
-	t.Helper()
-	for range n {
-		address, done, err := side.pick()
-		switch {
-		case err != nil:
-			t.Fatalf("pick: %v", err)
-		case slices.Contains(failing, address):
-			done(balancer.DoneInfo{Err: errRequest})
-		default:
-			done(policy.NoInfo)
-		}
-	}
-}
-
-// count makes n requests that end at once, and counts them by endpoint.
-func count(t *testing.T, side policySide, n int) map[string]int {
+// complete makes n requests that end at once, and fail at the given endpoints. It counts
+// them by endpoint.
+func complete(t *testing.T, side policySide, n int, failing ...string) map[string]int {
 	t.Helper()
 	counts := make(map[string]int)
 	for range n {
@@ -249,14 +266,18 @@ func count(t *testing.T, side policySide, n int) map[string]int {
 		if err != nil {
 			t.Fatalf("pick: %v", err)
 		}
-		done(policy.NoInfo)
+		info := policy.NoInfo
+		if slices.Contains(failing, address) {
+			info.Err = errRequest
+		}
+		done(info)
 		counts[address]++
 	}
 	return counts
 }
 
-// used lists the endpoints that n picks come to, in order.
+// used lists the endpoints of n requests, in order.
 func used(t *testing.T, side policySide, n int) string {
 	t.Helper()
-	return fmt.Sprintf("picks %s", strings.Join(slices.Sorted(maps.Keys(count(t, side, n))), " "))
+	return fmt.Sprintf("picks %s", strings.Join(slices.Sorted(maps.Keys(complete(t, side, n))), " "))
 }

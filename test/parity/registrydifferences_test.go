@@ -2,7 +2,9 @@ package parity_test
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
@@ -20,7 +23,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// registryDifferences are those that a policy of grpc-go's registry sees.
+// registryDifferences are those for policies of grpc-go's registry.
 var registryDifferences = []difference{
 	byDuel("Producers of a policy of grpc-go's registry, such as load reports out of band",
 		"the upstream answers its call", "its call is UNIMPLEMENTED", func(d *duel) func() string {
@@ -28,23 +31,15 @@ var registryDifferences = []difference{
 				TypeUrl: "type.googleapis.com/" + producingName, Value: &structpb.Struct{},
 			})}
 			d.serve()
-			return func() string {
-				switch text := d.failure(); {
-				case strings.Contains(text, "unknown service parity.Producer"): // the words of the upstream's server
-					return "the upstream answers its call"
-				case strings.Contains(text, "Unimplemented"):
-					return "its call is UNIMPLEMENTED"
-				default:
-					return text
-				}
-			}
+			return d.failsWith("unknown service parity.Producer", "the upstream answers its call", // the error of the upstream's server
+				"Unimplemented", "its call is UNIMPLEMENTED")
 		}),
-	{
-		row:      "a SubConn that cannot be made, for such a policy",
-		grpc:     inBubble(unmadeByGRPC),
-		lbd:      inBubble(unmadeByLBD),
-		grpcDoes: "NewSubConn returns an error", lbdDoes: "the SubConn is in TRANSIENT_FAILURE",
-	},
+	byPolicy("a SubConn that cannot be made, for such a policy",
+		"NewSubConn returns an error", "the SubConn is in TRANSIENT_FAILURE", unmadeByGRPC, unmadeByLBD, func(_ *testing.T, side policySide) string {
+			side.endpoints("a")
+			_, _, err := side.pick()
+			return err.Error()
+		}),
 }
 
 const (
@@ -72,18 +67,15 @@ func (s scripted) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balance
 type scriptedPolicy struct {
 	balancer.Balancer
 
-	cc  balancer.ClientConn
-	do  func(*scriptedPolicy, balancer.ClientConnState) error
-	end func()
+	cc   balancer.ClientConn
+	do   func(*scriptedPolicy, balancer.ClientConnState) error
+	once sync.Once
+	end  func()
 }
 
-func (p *scriptedPolicy) UpdateClientConnState(s balancer.ClientConnState) error {
-	do := p.do
-	if do == nil {
-		return nil
-	}
-	p.do = nil
-	return do(p, s)
+func (p *scriptedPolicy) UpdateClientConnState(s balancer.ClientConnState) (err error) {
+	p.once.Do(func() { err = p.do(p, s) })
+	return err
 }
 
 func (p *scriptedPolicy) Close() {
@@ -92,20 +84,10 @@ func (p *scriptedPolicy) Close() {
 	}
 }
 
-// says makes all picks fail with a text.
-func (p *scriptedPolicy) says(text string) {
-	p.cc.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: failing(text)})
+// fail makes all picks fail with a text.
+func (p *scriptedPolicy) fail(text string) {
+	p.cc.UpdateState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(errors.New(text))})
 }
-
-type failing string
-
-func (f failing) Pick(balancer.PickInfo) (balancer.PickResult, error) {
-	return balancer.PickResult{}, failure(f)
-}
-
-type failure string
-
-func (f failure) Error() string { return string(f) }
 
 // produce makes a call by a Producer of the first endpoint's SubConn, and reports
 // how it ends.
@@ -121,7 +103,7 @@ func produce(p *scriptedPolicy, s balancer.ClientConnState) error {
 	if err != nil {
 		return err
 	}
-	p.says("not connected")
+	p.fail("not connected")
 	sc.Connect()
 	return nil
 }
@@ -140,7 +122,7 @@ func (b oneCall) Build(conn any) (balancer.Producer, func()) {
 		defer close(done)
 		err := calls.Invoke(ctx, "/parity.Producer/Call", &emptypb.Empty{}, &emptypb.Empty{})
 		if ctx.Err() == nil {
-			b.policy.says(status.Code(err).String() + ": " + err.Error())
+			b.policy.fail(status.Code(err).String() + ": " + err.Error())
 		}
 	}()
 	return nil, func() {
@@ -149,39 +131,33 @@ func (b oneCall) Build(conn any) (balancer.Producer, func()) {
 	}
 }
 
-// makeSubConn makes a SubConn of the first endpoint, and reports what becomes of it.
+// makeSubConn creates a SubConn of the first endpoint, and reports its state.
 func makeSubConn(p *scriptedPolicy, s balancer.ClientConnState) error {
 	var sc balancer.SubConn
 	sc, err := p.cc.NewSubConn(s.ResolverState.Endpoints[0].Addresses, balancer.NewSubConnOptions{
-		StateListener: func(s balancer.SubConnState) { p.says("the SubConn is in " + s.ConnectivityState.String()) },
+		StateListener: func(s balancer.SubConnState) { p.fail("the SubConn is in " + s.ConnectivityState.String()) },
 	})
 	if err == nil {
-		p.says("waits")
+		p.fail("waits")
 		sc.Connect()
 	} else {
-		p.says("NewSubConn returns an error")
+		p.fail("NewSubConn returns an error")
 	}
 	return nil
 }
 
-// unmadeByGRPC has the channel refuse a SubConn, with a policy of grpc-go's between it
-// and the policy that wants one.
-func unmadeByGRPC(t *testing.T) string {
+// unmadeByGRPC has a ClientConn that rejects SubConns, with a policy of grpc-go between it
+// and the policy that creates one.
+func unmadeByGRPC(t *testing.T) policySide {
 	side := grpcOutliers(t, alone)
 	side.config = strings.Replace(side.config, "round_robin", makingName, 1)
-	side.refuse = errRequest
-	side.endpoints("a")
-	_, _, err := side.pick()
-	return err.Error()
+	side.reject = errRequest
+	return side
 }
 
-// unmadeByLBD has the tree refuse a SubConn.
-func unmadeByLBD(t *testing.T) string {
-	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
-		return policy.Child{Endpoints: all}
-	}, foreign.Wrap(balancer.Get(makingName)))
+// unmadeByLBD has a tree that rejects SubConns.
+func unmadeByLBD(t *testing.T) policySide {
+	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child { return policy.Child{Endpoints: all} }, foreign.Wrap(balancer.Get(makingName)))
 	side.tree.RefuseSubConn = func(string) error { return errRequest }
-	side.endpoints("a")
-	_, _, err := side.pick()
-	return err.Error()
+	return side
 }

@@ -1,11 +1,12 @@
 package parity_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 )
 
-// kind is what a pick came to.
+// kind is the kind of a pick's result.
 type kind string
 
 const (
@@ -27,40 +28,40 @@ const (
 	noLeaf      kind = "UNAVAILABLE: an aggregate without leaves"
 )
 
-// reply is one pick's answer. done gives back what a picked one holds.
+// reply is the result of one pick. done ends the request.
 type reply struct {
 	kind    kind
 	address string
 	done    func()
-	// picker tells the picker that answered from others.
-	picker int64
+	picker  int64           // identifies the picker
+	ctx     context.Context // of a call of grpc-go, as its picker gets it
 }
 
-// hashes is how many hashes requests have: each pick bears one of them.
+// hashes is the number of different request hashes.
 const hashes = 32
 
-// hashText is what the nth hash is the hash of.
+// hashText is the text of the nth hash.
 func hashText(n int) string { return fmt.Sprintf("request %d", n%hashes) }
 
-// side is either of the two that are compared.
+// side is one of the two that are compared.
 type side interface {
 	name() string
-	// pick picks once, at once, with the nth hash.
+	// pick picks once, without waiting, with the nth hash.
 	pick(n int) reply
 	close()
 }
 
-// poll is what many picks of one side came to.
+// poll has the results of many picks of one side.
 type poll struct {
 	picks   int
 	kinds   map[kind]int
 	counts  map[string]int         // by address
 	byHash  [hashes]map[string]int // the same, by hash
-	pickers int                    // that answered
-	granted int                    // of picks that are held, until some were refused
+	pickers int                    // the number of pickers that answered
+	granted int                    // the number of requests in flight when picks were refused
 }
 
-// picks is how many picks a poll takes.
+// picks is the number of picks of a poll.
 const picks = 10_000
 
 func take(s side) *poll {
@@ -84,22 +85,21 @@ func take(s side) *poll {
 	return p
 }
 
-// touch picks once with each hash, and reports whether no pick has to wait: an
-// endpoint that a hash falls on is connected to by that.
-func touch(s side) bool {
-	waits := false
+// touch picks once with each hash, so that the endpoints of lazy policies connect. The
+// error is that a pick waits.
+func touch(s side) (err error) {
 	for i := range hashes {
-		r := s.pick(i)
-		if r.kind == picked {
+		switch r := s.pick(i); r.kind {
+		case picked:
 			r.done()
+		case queued:
+			err = errChanging
 		}
-		waits = waits || r.kind == queued
 	}
-	return !waits
+	return err
 }
 
-// hold picks without giving back until one is broken; dropped ones are not
-// counted.
+// hold starts requests until the circuit breaker refuses one.
 func (p *poll) hold(s side, limit int) {
 	var held []func()
 	for tries := 0; tries < 100*(limit+10) && len(held) < limit+10; tries++ {
@@ -116,7 +116,7 @@ func (p *poll) hold(s side, limit int) {
 	}
 }
 
-// failures are the kinds but picked and dropped.
+// failures returns the kinds except picked and dropped.
 func (p *poll) failures() []string {
 	var out []string
 	for k := range p.kinds {
@@ -128,7 +128,7 @@ func (p *poll) failures() []string {
 	return out
 }
 
-// among sums counts by address, by endpoint.
+// among sums counts of addresses by endpoint.
 func among(counts map[string]int, keys map[string]string) map[string]int {
 	out := make(map[string]int)
 	for address, n := range counts {

@@ -7,46 +7,36 @@ import (
 	"strings"
 )
 
-// hosting is what the resources say of a target: its Listener, its routes, and
-// the clusters that these lead to. What is drawn later replaces its parts and
-// changes none, but for the clusters.
+// hosting has the content of a target's resources: its Listener, routes and clusters. Later
+// steps replace its parts, and change only the clusters in place.
 type hosting struct {
-	target string
-	// gone is true while there is no Listener.
-	gone bool
-	// routesName is that of the RouteConfiguration; empty where the Listener has
-	// the routes itself.
-	routesName string
+	target     string
+	gone       bool   // there is no Listener
+	routesName string // of the RouteConfiguration; empty if the Listener has the routes
+	routesGone bool   // there is no RouteConfiguration
 	hosts      []virtualHost
-	// flaw, where set, breaks a rule of the Listener or of the routes.
-	flaw *routingFlaw
+	flaw       *routingFlaw // breaks a rule of the Listener or of the routes, if set
 
 	leaves     []*world
 	aggregates []*aggregateOf
-	// deleted are the clusters that the management server has not, withheld those
-	// whose assignments it has not.
+	// deleted are the clusters that do not exist, withheld those without assignment.
 	deleted, withheld map[string]bool
-	// routesGone is true while it has no RouteConfiguration.
-	routesGone bool
 }
 
-// aggregateOf is a cluster made of some of the leaves.
+// aggregateOf is an aggregate of some of the leaves.
 type aggregateOf struct {
 	*aggregate
 
-	of []*world
-	// split is true where the leaves have policies of their own.
-	split bool
+	of    []*world
+	split bool // the leaves have their own policies
 }
 
-// virtualHost is a virtual host.
 type virtualHost struct {
 	name    string
 	domains []string
 	routes  []*route
 }
 
-// route is one route.
 type route struct {
 	name     string
 	path     pathCondition
@@ -54,12 +44,11 @@ type route struct {
 	fraction *part // nil takes all
 	action   action
 	clusters []weighted
-	// alone is true where the route names its one cluster without a weight.
-	alone bool
-	hash  []hashedBy
+	alone    bool // the one cluster has no weight
+	hash     []hashedBy
 }
 
-// part of a million requests, as numerator and denominator say it.
+// part is a fraction of the requests.
 type part struct {
 	numerator   uint32
 	denominator uint32 // 100, 10,000 or 1,000,000
@@ -72,21 +61,22 @@ type weighted struct {
 	weight  uint32
 }
 
-// action is what becomes of a request that a route takes.
+// action is what a route does with a request that it takes. Those that do not forward
+// it are JSON.
 type action string
 
 const (
 	forward  action = "forward"
-	redirect action = "redirect"           // refused
-	answer   action = "direct response"    // refused
-	serving  action = "non-forwarding"     // refused
-	byHeader action = "cluster_header"     // the route is left out
-	nowhere  action = "no cluster"         // the route is left out
-	queries  action = "query_parameters"   // the route is left out
-	plugin   action = "an optional plugin" // the route is left out
+	redirect action = `{"redirect": {}}`                                             // refused
+	answer   action = `{"direct_response": {"status": 404}}`                         // refused
+	serving  action = `{"non_forwarding_action": {}}`                                // refused
+	byHeader action = `{"cluster_header": "tenant"}`                                 // the route is ignored
+	nowhere  action = "no cluster"                                                   // the route is ignored
+	queries  action = `{"query_parameters": [{"name": "q", "present_match": true}]}` // the route is ignored
+	plugin   action = `{"cluster_specifier_plugin": "plugin"}`                       // the route is ignored
 )
 
-// leftOut reports whether the route is as if it was not there.
+// leftOut reports whether the route is ignored.
 func (a action) leftOut() bool { return a == byHeader || a == nowhere || a == queries || a == plugin }
 
 // pathCondition is on a request's path.
@@ -104,23 +94,27 @@ const (
 	regexPath  pathKind = "safe_regex"
 )
 
-func (c pathCondition) takes(path string) bool {
-	text := c.text
-	if c.fold && c.kind != regexPath {
-		path, text = strings.ToLower(path), strings.ToLower(text)
+func (c pathCondition) takes(path string) bool { return matches(string(c.kind), c.text, path, c.fold) }
+
+// matches reports whether a value matches a text in the way of a path or header matcher.
+func matches(kind, text, value string, fold bool) bool {
+	if kind == string(regexPath) {
+		return regexp.MustCompile("^(?:" + text + ")$").MatchString(value)
 	}
-	switch c.kind {
-	case exactPath:
-		return path == text
-	case prefixPath:
-		return strings.HasPrefix(path, text)
-	default:
-		return whole(text).MatchString(path)
+	if fold {
+		value, text = strings.ToLower(value), strings.ToLower(text)
+	}
+	switch kind {
+	case string(prefixPath):
+		return strings.HasPrefix(value, text)
+	case string(suffixHeader):
+		return strings.HasSuffix(value, text)
+	case string(containsHeader):
+		return strings.Contains(value, text)
+	default: // exactPath, exactHeader
+		return value == text
 	}
 }
-
-// whole is a regular expression that has to match all of a text.
-func whole(text string) *regexp.Regexp { return regexp.MustCompile("^(?:" + text + ")$") }
 
 // headerCondition is on a header of a request.
 type headerCondition struct {
@@ -131,8 +125,7 @@ type headerCondition struct {
 	high   int64
 	fold   bool // ignore_case, of string_match
 	invert bool
-	// old is true for the field that string_match has replaced.
-	old bool
+	old    bool // the deprecated field instead of string_match
 }
 
 type headerKind string
@@ -148,58 +141,39 @@ const (
 	absentHeader   headerKind = "not present"
 )
 
-// takes reports whether a request meets the condition. One whose header is absent
-// meets none, but that it is absent (gRFC A28); one with an empty value counts as
-// absent there.
+// takes reports whether a request meets the condition. An absent header meets only the
+// condition that it is absent, and an empty value counts as absent there (gRFC A28).
 func (c headerCondition) takes(r *request) bool {
-	value, there := r.header(c.header)
+	value, present := r.header(c.header)
 	switch c.kind {
 	case presentHeader:
-		return (there && value != "") != c.invert
+		return (present && value != "") != c.invert
 	case absentHeader:
-		return (there && value != "") == c.invert
+		return (present && value != "") == c.invert
 	}
-	if !there {
+	if !present {
 		return false
 	}
-	return c.meets(value) != c.invert
-}
-
-func (c headerCondition) meets(value string) bool {
-	text := c.text
-	if c.fold && c.kind != regexHeader {
-		value, text = strings.ToLower(value), strings.ToLower(text)
-	}
-	switch c.kind {
-	case exactHeader:
-		return value == text
-	case prefixHeader:
-		return strings.HasPrefix(value, text)
-	case suffixHeader:
-		return strings.HasSuffix(value, text)
-	case containsHeader:
-		return strings.Contains(value, text)
-	case rangeHeader:
+	if c.kind == rangeHeader {
 		n, err := strconv.ParseInt(value, 10, 64)
-		return err == nil && c.low <= n && n < c.high
-	default:
-		return whole(text).MatchString(value)
+		return (err == nil && c.low <= n && n < c.high) != c.invert
 	}
+	return matches(string(c.kind), c.text, value, c.fold) != c.invert
 }
 
 // hashedBy is one policy of a request's hash.
 type hashedBy struct {
 	header   string // empty: the channel
 	rewrite  string // a regular expression whose matches become "x"
-	cookie   bool   // which gRPC passes over
+	cookie   bool   // which gRPC ignores
 	terminal bool
 }
 
-// hashing is what a route's hash policies make of a request.
+// hashing is the kind of a request's hash.
 type hashing string
 
 const (
-	byChance  hashing = "by chance"  // none makes one
+	byChance  hashing = "by chance"  // random: no policy applies
 	byChannel hashing = "by channel" // the same for all of a channel's requests
 	byRequest hashing = "by request"
 )
@@ -207,9 +181,9 @@ const (
 func (r *route) hashing(req *request) hashing {
 	h := byChance
 	for _, p := range r.hash {
-		_, there := req.header(p.header)
+		_, present := req.header(p.header)
 		switch {
-		case p.cookie, p.header != "" && !there:
+		case p.cookie, p.header != "" && !present:
 			continue
 		case p.header == "":
 			h = byChannel
@@ -223,7 +197,7 @@ func (r *route) hashing(req *request) hashing {
 	return h
 }
 
-// request is one that is asked for, again and again.
+// request is made many times.
 type request struct {
 	path    string
 	headers []header
@@ -231,8 +205,8 @@ type request struct {
 
 type header struct{ name, value string }
 
-// header joins the values of a header. Binary ones are as if they were not there.
-func (r *request) header(name string) (value string, there bool) {
+// header joins the values of a header. Binary headers count as absent.
+func (r *request) header(name string) (value string, present bool) {
 	name = strings.ToLower(name)
 	if strings.HasSuffix(name, "-bin") {
 		return "", false
@@ -246,9 +220,8 @@ func (r *request) header(name string) (value string, there bool) {
 	return strings.Join(values, ","), len(values) > 0
 }
 
-// best returns the virtual host for a target's name: of those with a domain
-// that fits, the one whose domain says most. It is nil, too, where a domain is not
-// one.
+// best returns the virtual host with the most specific domain that matches a target's
+// name. It is nil if there is none, or if a domain is invalid.
 func best(hosts []virtualHost, name string) *virtualHost {
 	var found *virtualHost
 	rank, length := 0, 0
@@ -266,7 +239,7 @@ func best(hosts []virtualHost, name string) *virtualHost {
 	return found
 }
 
-// fit tells how much a domain says, from 1; 0 where it is none.
+// fit returns the rank of a domain's kind, from 1, or 0 if the domain is invalid.
 func fit(domain, name string) (kind int, fits bool) {
 	switch stars := strings.Count(domain, "*"); {
 	case domain == "*":
@@ -283,16 +256,16 @@ func fit(domain, name string) (kind int, fits bool) {
 	return 4, domain == name
 }
 
-// led is one way that a request can go.
+// led is a possible destination of a request.
 type led struct {
 	chance  float64
-	cluster string // empty where there is a failure
+	cluster string // empty if there is a failure
 	failure kind
 	hashing hashing
 }
 
-// leads lists the ways that a request can go in a virtual host; their chances come
-// to 1. Those to the same cluster are one.
+// leads lists the destinations of a request in a virtual host, each once. The sum of their
+// chances is 1.
 func (h *virtualHost) leads(req *request) []led {
 	var all []led
 	left := 1.0
@@ -335,8 +308,7 @@ func (r *route) leads(req *request, chance float64) []led {
 	return all
 }
 
-// merged makes one of the ways to the same end. Where several routes lead to a
-// cluster, the hash is a matter of chance.
+// merged merges equal destinations. If several routes lead to a cluster, the hash is random.
 func merged(all []led) []led {
 	var out []led
 	for _, l := range all {

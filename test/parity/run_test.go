@@ -1,70 +1,131 @@
 package parity_test
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// run is what the scenarios of both kinds share: a network, and steps.
+const (
+	// pause is the time between looks at both sides. Both are quiet when nothing has
+	// changed for quietLooks, 200 ms or longer on a busy machine. A side that is not in
+	// the expected state after stuckLooks, 1 s, does not reach it.
+	pause      = 20 * time.Millisecond
+	quietLooks = 10
+	stuckLooks = 50
+
+	// mostLooks bounds the looks: lbd's back-off grows with each failure of an endpoint.
+	// The bound is not a time, because a busy machine may stop for a while.
+	mostLooks = 2000
+
+	// attempts is the number of comparisons while neither side changes, mostAttempts the
+	// number of all, and retryDelay the time between two.
+	attempts     = 4
+	mostAttempts = 20
+	retryDelay   = time.Second
+
+	// minLife is the age at which the loss of a connection is no failed attempt for lbd.
+	minLife = time.Second
+
+	scenarioTimeout = 20 * time.Minute
+)
+
+// run has what the scenarios of both kinds share: a network, and steps.
 type run struct {
 	name    string
 	seed    uint64
 	net     *upstreams
-	changed time.Time // when a side was seen to change last
+	changed time.Time // the last time that a side changed
 	story   []string
 }
 
-// newRun returns the run of the nth scenario. Close its network.
-func newRun(name string, seed uint64, n int, server *grpc.Server) (*run, error) {
+// newRun returns the run of the nth scenario.
+func newRun(t *testing.T, letter string, seed uint64, n int, server *grpc.Server) *run {
 	net, err := claimHost(server, n)
-	return &run{name: name, seed: seed, net: net}, err
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(net.close)
+	return &run{name: fmt.Sprint(letter, n), seed: seed, net: net}
 }
 
 // steps compares both sides at the beginning and after n steps. next draws a step,
-// compare returns the differences, and resources what both sides were sent.
-func (r *run) steps(t *testing.T, n int, next func() string, compare func(i int) ([]string, error), resources func() []types.Resource) {
+// compare returns the differences, and sent the resources that both sides received.
+func (r *run) steps(t *testing.T, n int, next func() string, compare func(ctx context.Context, i int) ([]string, error), sent func() resources) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), scenarioTimeout)
+	defer cancel()
 	for i := range n + 1 {
 		what := "begin"
 		if i > 0 {
 			what = next()
 		}
 		r.story = append(r.story, what)
-		found, err := compare(i)
+		found, err := compare(ctx, i)
 		if err != nil {
-			t.Fatalf("%s\nstep %d: %v", r.describe(resources()), i, err)
+			t.Fatalf("%s\nstep %d: %v", r.describe(sent()), i, err)
 		}
 		if len(found) > 0 {
-			t.Fatalf("%s\nstep %d differs:\n%s", r.describe(resources()), i, strings.Join(found, "\n"))
+			t.Fatalf("%s\nstep %d differs:\n%s", r.describe(sent()), i, strings.Join(found, "\n"))
 		}
 	}
 }
 
-// settleNet starts and stops upstreams as drawn, once connections have lived for long
-// enough. mixed reports that some started and others stopped.
+// settleNet starts and stops upstreams as drawn, once connections are old enough. mixed
+// reports that some started and others stopped.
 func (r *run) settleNet() (mixed bool, err error) {
 	if len(r.net.stopping()) > 0 {
-		time.Sleep(time.Until(r.changed.Add(youth)))
+		time.Sleep(time.Until(r.changed.Add(minLife)))
 	}
 	return r.net.settle()
 }
 
-// restless is what both sides are like that did not become quiet in time.
-const restless = "restless"
+var errChanging = errors.New("something still changes")
 
-// insist compares again while there are differences, a few times, and as long as what
-// the sides are like changes.
-func insist(compare func() (found []string, saw string, err error)) ([]string, error) {
+// settle looks at both sides until nothing has changed for a while; for longer, if a
+// side is not in the expected state. wrong is why a look is not final.
+func (r *run) settle(look func() (saw string, expected bool, wrong, err error)) error {
+	var wrong error
+	last, looks := "", 0
+	for range mostLooks {
+		time.Sleep(pause)
+		saw, expected, why, err := look()
+		if err != nil {
+			return err
+		}
+		same := saw == last
+		if last, wrong = saw, why; !same {
+			r.changed = time.Now()
+		}
+		if !same || wrong != nil {
+			looks = 0
+			continue
+		}
+		if looks++; looks >= quietLooks && expected || looks >= stuckLooks {
+			return nil
+		}
+	}
+	return fmt.Errorf("not quiet after %d looks: %w", mostLooks, cmp.Or(wrong, errChanging))
+}
+
+// notSettled is what compare saw if the sides did not become quiet in time.
+const notSettled = "not settled"
+
+// retry repeats a comparison that finds differences, a few times, and as long as saw
+// changes: on a busy machine grpc-go may not have applied an update that it has
+// acknowledged.
+func retry(compare func() (found []string, saw string, err error)) ([]string, error) {
 	alike, last := 0, ""
 	for n := 1; ; n++ {
 		found, saw, err := compare()
-		if err != nil || len(found) == 0 || saw == restless {
+		if err != nil || len(found) == 0 || saw == notSettled {
 			return found, err
 		}
 		if saw != last {
@@ -73,12 +134,12 @@ func insist(compare func() (found []string, saw string, err error)) ([]string, e
 		if alike++; alike == attempts || n == mostAttempts {
 			return found, nil
 		}
-		time.Sleep(respite)
+		time.Sleep(retryDelay)
 	}
 }
 
 // describe lists the steps, the upstreams and the resources.
-func (r *run) describe(resources []types.Resource) string {
+func (r *run) describe(sent resources) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d, scenario %s on %s\n", r.seed, r.name, r.net.host)
 	for i, what := range r.story {
@@ -90,12 +151,14 @@ func (r *run) describe(resources []types.Resource) string {
 			fmt.Fprintf(&b, "%s(%s) ", u.name, u.address)
 		}
 	}
-	for _, m := range resources {
-		js, err := protojson.Marshal(m)
-		if err != nil {
-			js = []byte(err.Error())
+	for _, typ := range resourceTypes {
+		for _, m := range sent.all()[typ] {
+			js, err := protojson.Marshal(m)
+			if err != nil {
+				js = []byte(err.Error())
+			}
+			fmt.Fprintf(&b, "\n%s", js)
 		}
-		fmt.Fprintf(&b, "\n%s", js)
 	}
 	return b.String()
 }

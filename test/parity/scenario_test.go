@@ -1,46 +1,22 @@
 package parity_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
-	"time"
 
-	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 )
 
-const (
-	// pause is the time between looks at both sides. Both are quiet when nothing
-	// has changed for quietLooks, 200 ms; on a busy machine that is longer. A
-	// side that is still not in its state after stuckLooks, 1 s, stays there.
-	pause      = 20 * time.Millisecond
-	quietLooks = 10
-	stuckLooks = 50
-
-	// mostLooks, 40 s, have to be enough: lbd's back-off grows with each failure
-	// of an endpoint. They are not told in time: a busy machine may stand still.
-	mostLooks = 2000
-
-	// attempts are how often what differs is compared while neither side changes,
-	// mostAttempts in all; respite is the time between two.
-	attempts     = 4
-	mostAttempts = 20
-	respite      = time.Second
-
-	// youth is how long a connection has to live for lbd, if its loss is not to
-	// count as an attempt that failed.
-	youth = time.Second
-)
-
-// scenario is one run of both sides.
+// scenario compares both sides on one cluster, or one aggregate.
 type scenario struct {
 	*run
 
@@ -49,49 +25,36 @@ type scenario struct {
 	grpc       *grpcSide
 	lbd        *lbdSide
 
-	// leaves are the clusters with endpoints as both sides have taken them last.
+	// leaves are the clusters with endpoints, as both sides have accepted them last.
 	leaves []accepted
 	policy *lbPolicy
-	used   int // the priority, after the last step
-	// astray is true once connections may rightly differ, from now on:
-	// an endpoint started and another stopped in one step; a locality's name was
-	// there at several priorities; a priority went that was not needed; the
-	// policy was lazy, or changed.
-	astray bool
-	// renamed is true once a locality's name was there at several priorities:
-	// from then on grpc-go makes priorities anew that lbd keeps.
+	used   int // the priority in use after the last step
+	// renamed is true once a locality was in several priorities: grpc-go then recreates
+	// priorities that lbd keeps.
 	renamed bool
+	// reconnected is true once the sides may make different connections: after renamed;
+	// after an endpoint started and another stopped in one step; after an unneeded
+	// priority was removed; after the policy was lazy, or changed.
+	reconnected bool
 }
 
 // runScenario runs the nth scenario of a seed.
 func runScenario(t *testing.T, seed uint64, n int, m *management, server *grpc.Server) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
-	defer cancel()
-	r, err := newRun(fmt.Sprintf("s%d", n), seed, n, server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.net.close()
-	s := &scenario{run: r, management: m}
-	s.draw = &drawing{Rand: rand.New(rand.NewPCG(seed, uint64(n))), net: r.net, max: bounds{priorities: maxPriorities, localities: 40, upstreams: 120}}
-	s.draw.begin(r.name)
-	if s.grpc, err = newGRPCSide(r.name, m.address); err != nil {
+	s := &scenario{run: newRun(t, "s", seed, n, server), management: m}
+	s.draw = &drawing{Rand: rand.New(rand.NewPCG(seed, uint64(n))), net: s.net, max: bounds{priorities: maxPriorities, localities: 40, upstreams: 120}}
+	s.draw.begin(s.name)
+	var err error
+	if s.grpc, err = newGRPCSide(s.name, s.draw.target(), m.address); err != nil {
 		t.Fatal(err)
 	}
 	defer s.grpc.close()
-	s.lbd = newLBDSide(r.name, s.draw.target())
+	s.lbd = newLBDSide(s.name, s.draw.target())
 	defer s.lbd.close()
-
-	r.steps(t, 2+s.draw.IntN(4), s.draw.step, func(i int) ([]string, error) { return s.step(ctx, i) }, func() []types.Resource {
-		r := s.draw.resources()
-		return slices.Concat(asResources(r.clusters), asResources(r.assignments))
-	})
+	s.steps(t, 2+s.draw.IntN(4), s.draw.step, s.step, func() resources { return s.draw.resources(s.name) })
 }
 
-// step brings the network and both sides to the world as drawn, and compares
-// them once both are quiet. What differs is looked at again, a few times, and
-// as long as either side still changes: on a busy machine grpc-go may not have
-// got to the update that it has acknowledged.
+// step applies the drawn network and resources to both sides, and compares them once
+// both are quiet.
 func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 	mixed, err := s.settleNet()
 	if err != nil {
@@ -108,37 +71,37 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 		}
 	}
 	s.renamed = s.renamed || slices.ContainsFunc(s.leaves, func(l accepted) bool { return ambiguous(l.assignment) })
-	s.astray = s.astray || s.renamed || mixed || s.policy.lazy() || was != nil && was != s.policy || s.forsook(before)
+	s.reconnected = s.reconnected || s.renamed || mixed || s.policy.lazy() || was != nil && was != s.policy || s.lostPriority(before)
 	made := [2]map[string]int{make(map[string]int), make(map[string]int)}
-	return insist(func() (found []string, saw string, err error) { return s.compare(ctx, made) })
+	return retry(func() (found []string, saw string, err error) { return s.compare(ctx, made) })
 }
 
-// forsook reports whether an update has taken a priority away that was not
-// needed: grpc-go keeps its connections.
-func (s *scenario) forsook(before []accepted) bool {
+// lostPriority reports whether an update has removed a priority that was not needed:
+// grpc-go keeps its connections.
+func (s *scenario) lostPriority(before []accepted) bool {
 	lower := s.used + 1
 	for i, l := range before {
 		was := sites(l.assignment)
-		if forsaken(was, sites(s.leaves[i].assignment), lower) {
+		if prioritiesMoved(was, sites(s.leaves[i].assignment), lower) {
 			return true
 		}
-		lower -= max(1, len(was)) // an empty leaf has its place too
+		lower -= max(1, len(was)) // an empty leaf counts as a priority
 	}
 	return false
 }
 
-// compare waits until both sides are quiet, and says in what they differ, and
-// what they were like. made sums the connections made in the step.
+// compare waits until both sides are quiet, and returns the differences and what it saw.
+// made sums the connections that were made in the step.
 func (s *scenario) compare(ctx context.Context, made [2]map[string]int) (found []string, saw string, err error) {
 	up := s.net.up()
-	c := &compared{named: s.net.named, demand: demandOf(s.leaves, up)}
+	c := &comparison{named: s.net.named, demand: demandOf(s.leaves, up)}
 	s.used = c.demand.priority
 	at, err := s.settled(ctx, c.demand, up)
 	if err != nil {
 		c.differ("%v", err)
 	}
 	if c.demand.untried && s.renamed {
-		return c.found, at.saw, nil // what was tried before is no more the same
+		return c.found, at.saw, nil // the sides may have tried different endpoints
 	}
 	if at.grpc != at.lbd && !(c.demand.untried && at.wouldServe()) {
 		c.differ("grpc-go is %v, lbd %v", at.grpc, at.lbd)
@@ -165,21 +128,28 @@ func (s *scenario) compare(ctx context.Context, made [2]map[string]int) (found [
 	l.hold(s.lbd, int(c.demand.limit))
 	c.polled(s.grpc, g)
 	c.polled(s.lbd, l)
-	if !s.astray {
+	if !s.reconnected {
 		c.connections(made[0], made[1], at.held[0], at.held[1])
 	}
 	return c.found, at.saw + fmt.Sprint(made), nil
 }
 
-// update sends the resources to both sides, and says in what their verdicts
-// differ.
+// update sends the resources to both sides, and compares which they reject.
 func (s *scenario) update(ctx context.Context, version int) ([]string, error) {
-	r := s.draw.resources()
-	cds, eds, err := s.management.send(ctx, s.name, version, r)
+	r := s.draw.resources(s.name)
+	v := strconv.Itoa(version)
+	if err := s.management.serve(ctx, s.name, v, r); err != nil {
+		return nil, err
+	}
+	cds, err := s.management.wait(ctx, s.name, resourcev3.ClusterType, v)
 	if err != nil {
 		return nil, err
 	}
-	refused, err := s.lbd.update(ctx, r)
+	eds, err := s.management.wait(ctx, s.name, resourcev3.EndpointType, v)
+	if err != nil {
+		return nil, err
+	}
+	rejected, err := s.lbd.update(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -188,91 +158,74 @@ func (s *scenario) update(ctx context.Context, version int) ([]string, error) {
 	}
 	own := len(r.clusters) - len(r.assignments) // of the aggregate
 	for i, m := range r.clusters {
-		if refused[m] == nil && i >= own {
+		if rejected[m] == nil && i >= own {
 			s.leaves[i-own].cluster = m
 		}
-		if refused[m] == nil && i == 0 {
+		if rejected[m] == nil && i == 0 {
 			s.policy = s.draw.policy()
 		}
 	}
 	for i, m := range r.assignments {
-		if refused[m] == nil {
+		if rejected[m] == nil {
 			s.leaves[i].assignment = m
 		}
 		s.leaves[i].policy = s.policy
 	}
-	return slices.Concat(judged(r.clusters, cds, refused), judged(r.assignments, eds, refused)), nil
+	return slices.Concat(judged(r.clusters, cds, rejected), judged(r.assignments, eds, rejected)), nil
 }
 
 // judged compares grpc-go's verdict on resources of a type with lbd's.
-func judged[M proto.Message](ms []M, of verdict, refused map[proto.Message]error) []string {
+func judged[M proto.Message](ms []M, nack string, rejected map[proto.Message]error) []string {
 	var reasons []string
 	for _, m := range ms {
-		if refused[m] != nil {
-			reasons = append(reasons, refused[m].Error())
+		if rejected[m] != nil {
+			reasons = append(reasons, rejected[m].Error())
 		}
 	}
-	if (of.nack == "") == (len(reasons) == 0) {
+	if (nack == "") == (len(reasons) == 0) {
 		return nil
 	}
-	out := []string{fmt.Sprintf("grpc-go says %q, lbd %q of:", of.nack, reasons)}
+	out := []string{fmt.Sprintf("grpc-go says %q, lbd %q of:", nack, reasons)}
 	for _, m := range ms {
 		out = append(out, protojson.Format(m))
 	}
 	return out
 }
 
-// rest is what both sides are like.
+// rest is the state of both sides.
 type rest struct {
 	grpc, lbd connectivity.State
-	held      [2][]string // the addresses that each is connected to
+	held      [2][]string // the connected addresses of each
 	saw       string
 }
 
-// wouldServe reports whether each side is READY or would be by a pick. Where no
-// pick comes through, that is a matter of what it was connected to before.
+// wouldServe reports whether each side is READY or would be after a pick. If no pick
+// passes, that depends on the earlier connections.
 func (r rest) wouldServe() bool {
 	serves := func(s connectivity.State) bool { return s == connectivity.Ready || s == connectivity.Idle }
 	return serves(r.grpc) && serves(r.lbd)
 }
 
-// settled waits until each side knows of every endpoint whether it can be
-// connected to, and nothing has changed for a while: a long while, if a side is
-// not in the state that is demanded.
+// settled waits until each side has the right state of every endpoint, and is quiet.
 func (s *scenario) settled(ctx context.Context, d *demand, up map[string]bool) (at rest, err error) {
 	want := connectivity.TransientFailure
 	if d.ready {
 		want = connectivity.Ready
 	}
-	var wrong error
-	looks := 0 // that saw the same
-	for range mostLooks {
-		time.Sleep(pause)
-		quiet := true
+	err = s.settle(func() (saw string, expected bool, wrong, err error) {
 		if d.policy.lazy() {
-			quiet = touch(s.grpc)
-			quiet = touch(s.lbd) && quiet
+			for _, side := range []side{s.grpc, s.lbd} {
+				wrong = errors.Join(wrong, touch(side))
+			}
 		}
-		gState, gStates, gSaw := s.grpc.look()
-		lState, lStates, lSaw, err := s.lbd.look(ctx)
+		g := s.grpc.look(s.draw.target())
+		l, err := s.lbd.look(ctx)
 		if err != nil {
-			return rest{}, err
+			return "", false, nil, err
 		}
-		wrong = errors.Join(d.lies("grpc-go", gStates, up, s.net), d.lies("lbd", lStates, up, s.net))
-		last := at.saw
-		at = rest{gState, lState, [2][]string{readyOf(gStates), readyOf(lStates)}, gSaw + lSaw}
-		if at.saw != last {
-			s.changed = time.Now()
-		}
-		if !quiet || wrong != nil || at.saw != last {
-			looks = 0
-			continue
-		}
-		if looks++; looks >= quietLooks && gState == want && lState == want || looks >= stuckLooks {
-			return at, nil
-		}
-	}
-	return at, fmt.Errorf("not quiet after %d looks: %w", mostLooks, cmp.Or(wrong, errChanging))
+		at = rest{g.state, l.state, [2][]string{readyOf(g.states), readyOf(l.states)}, g.saw + l.saw}
+		wrong = errors.Join(wrong, d.wrongState("grpc-go", g, up, s.net), d.wrongState("lbd", l, up, s.net))
+		return at.saw, g.state == want && l.state == want, wrong, nil
+	})
+	return at, err
 }
-
-var errChanging = errors.New("something still changes")

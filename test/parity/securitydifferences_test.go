@@ -1,18 +1,19 @@
 package parity_test
 
 import (
-	"bufio"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,53 +31,30 @@ import (
 // securityDifferences are those of TLS to endpoints.
 var securityDifferences = []difference{
 	byDuel("a cluster's security that changes", "makes 1 connections", "makes 2 connections", func(d *duel) func() string {
-		u := secureUpstream(d)
-		w := d.leaves[0]
-		w.asked = securedBy(&tlsv3.UpstreamTlsContext{})
-		d.serve()
+		h := secureUpstream(d, &tlsv3.UpstreamTlsContext{})
 		d.wait(d.oneAsk, "u0")
-		w.asked = securedBy(&tlsv3.UpstreamTlsContext{}, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "orders.example"}})
+		d.leaves[0].asked = securedBy(&tlsv3.UpstreamTlsContext{}, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "orders.example"}})
 		d.serve()
-		return func() string {
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			return fmt.Sprintf("makes %d connections", len(u.first))
-		}
+		return h.see(func() string { return fmt.Sprintf("makes %d connections", len(h.speaks)) })
 	}, secured),
 	byDuel("ALPN to endpoints", "offers h2", "offers h2 http/1.1", func(d *duel) func() string {
-		u := secureUpstream(d)
-		d.leaves[0].asked = securedBy(&tlsv3.UpstreamTlsContext{})
-		d.serve()
+		h := secureUpstream(d, &tlsv3.UpstreamTlsContext{})
 		d.wait(d.oneAsk, "u0")
-		return func() string { return "offers " + strings.Join(u.lastHello().SupportedProtos, " ") }
+		return h.see(func() string { return "offers " + strings.Join(h.hello.SupportedProtos, " ") })
 	}, secured),
 	byDuel("security of a cluster without xDS credentials", "speaks plain text", "speaks TLS", func(d *duel) func() string {
-		u := secureUpstream(d)
-		d.leaves[0].asked = securedBy(&tlsv3.UpstreamTlsContext{})
-		d.serve()
-		return u.speaks
+		h := secureUpstream(d, &tlsv3.UpstreamTlsContext{})
+		return h.see(func() string { return "speaks " + strings.Join(slices.Compact(slices.Clone(h.speaks)), ", then ") })
 	}, secured, func(d *duel) { d.creds = insecure.NewCredentials() }),
 	byDuel("`system_root_certs`, `sni`, `auto_host_sni`, `auto_sni_san_validation`", `sends the name ""`, `sends the name "orders.example"`, func(d *duel) func() string {
-		u := secureUpstream(d)
-		d.leaves[0].asked = securedBy(&tlsv3.UpstreamTlsContext{Sni: "orders.example"})
-		d.serve()
+		h := secureUpstream(d, &tlsv3.UpstreamTlsContext{Sni: "orders.example"})
 		d.wait(d.oneAsk, "u0")
-		return func() string { return fmt.Sprintf("sends the name %q", u.lastHello().ServerName) }
+		return h.see(func() string { return fmt.Sprintf("sends the name %q", h.hello.ServerName) })
 	}, secured),
 	byDuel("a certificate provider without roots", "trusts the system's roots", "trusts none", func(d *duel) func() string {
-		secureUpstream(d)
-		d.leaves[0].asked = securedBy(&tlsv3.UpstreamTlsContext{})
-		d.serve()
-		return func() string {
-			switch text := d.failure(); {
-			case strings.Contains(text, "x509: certificate signed by unknown authority"): // the system has not signed it
-				return "trusts the system's roots"
-			case strings.Contains(text, `certificate provider "roots" has no roots`):
-				return "trusts none"
-			default:
-				return text
-			}
-		}
+		secureUpstream(d, &tlsv3.UpstreamTlsContext{})
+		return d.failsWith("x509: certificate signed by unknown authority", "trusts the system's roots", // the system has not signed it
+			`certificate provider "roots" has no roots`, "trusts none")
 	}, secured, rootless),
 }
 
@@ -102,13 +80,13 @@ func secured(d *duel) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.provider = fmt.Sprintf(`"ca_certificate_file": %q`, d.file("ca.pem", "CERTIFICATE", own.Certificate[0]))
+	d.provider = fmt.Sprintf(`"ca_certificate_file": %q`, d.file("CERTIFICATE", own.Certificate[0]))
 	if d.creds, err = xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()}); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-// rootless gives the provider "roots" a certificate to show instead of roots.
+// rootless gives the provider "roots" a certificate of its own instead of roots.
 func rootless(d *duel) {
 	own, err := certificate()
 	if err != nil {
@@ -118,19 +96,13 @@ func rootless(d *duel) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	certificate := d.file("cert.pem", "CERTIFICATE", own.Certificate[0])
-	private := filepath.Join(filepath.Dir(certificate), "key.pem")
-	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
-	if err := os.WriteFile(private, text, 0o600); err != nil {
-		d.t.Fatal(err)
-	}
-	d.provider = fmt.Sprintf(`"certificate_file": %q, "private_key_file": %q`, certificate, private)
+	d.provider = fmt.Sprintf(`"certificate_file": %q, "private_key_file": %q`, d.file("CERTIFICATE", own.Certificate[0]), d.file("PRIVATE KEY", key))
 }
 
-// file writes a PEM file in a directory of its own.
-func (d *duel) file(name, kind string, der []byte) string {
+// file writes a PEM file.
+func (d *duel) file(kind string, der []byte) string {
 	d.t.Helper()
-	path := filepath.Join(d.t.TempDir(), name)
+	path := filepath.Join(d.files, kind+".pem")
 	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
 		d.t.Fatal(err)
 	}
@@ -150,101 +122,61 @@ func securedBy(c *tlsv3.UpstreamTlsContext, sans ...*matcherv3.StringMatcher) *c
 	}}
 }
 
-// tlsUpstream is a gRPC server over TLS that notes how it is spoken to.
-type tlsUpstream struct {
-	net.Listener
+// handshakes is TLS of a server that records the handshakes.
+type handshakes struct {
+	credentials.TransportCredentials
 
 	mu     sync.Mutex
-	first  []byte // of each connection
-	hellos []*tls.ClientHelloInfo
-	conns  []net.Conn
+	speaks []string // by connection
+	hello  *tls.ClientHelloInfo
 }
 
-// secureUpstream listens where the first upstream of a duel would, in its place.
-func secureUpstream(d *duel) *tlsUpstream {
+func (h *handshakes) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := h.TransportCredentials.ServerHandshake(c)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		h.speaks = append(h.speaks, "plain text")
+	} else {
+		h.speaks = append(h.speaks, "TLS")
+	}
+	return conn, info, err
+}
+
+// see reads what was recorded.
+func (h *handshakes) see(read func() string) func() string {
+	return func() string {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return read()
+	}
+}
+
+// secureUpstream has the first upstream of a duel speak TLS, and serves the security of the
+// cluster.
+func secureUpstream(d *duel, security *tlsv3.UpstreamTlsContext) *handshakes {
 	own, err := certificate()
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.net.all[0].want = false
-	d.leaves[0].localities = d.leaves[0].localities[:1]
-	l, err := net.Listen("tcp", d.net.all[0].address)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	u := &tlsUpstream{Listener: l}
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
+	h := &handshakes{}
+	h.TransportCredentials = credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12,
-		GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-			u.mu.Lock()
-			defer u.mu.Unlock()
-			u.hellos = append(u.hellos, h)
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.hello = hello
 			return nil, nil //nolint:nilnil // the config is as it is
 		},
-	})))
+	})
+	u := d.net.all[0]
+	u.server = grpc.NewServer(grpc.Creds(h))
 	d.t.Cleanup(func() {
-		u.hangUp() // Stop would wait for lbd, which says nothing after the handshake
-		server.Stop()
+		u.stop() // Stop would wait for lbd, which sends nothing after the handshake
+		u.server.Stop()
 	})
-	go func() { _ = server.Serve(u) }() // ends with the server
-	return u
-}
-
-func (u *tlsUpstream) Accept() (net.Conn, error) {
-	c, err := u.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.conns = append(u.conns, c)
-	return &peekedConn{Conn: c, from: bufio.NewReader(c), of: u}, nil
-}
-
-func (u *tlsUpstream) hangUp() {
-	_ = u.Close()
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, c := range u.conns {
-		_ = c.Close()
-	}
-}
-
-// speaks tells what the last client begins with.
-func (u *tlsUpstream) speaks() string {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	switch {
-	case len(u.first) == 0:
-		return "says nothing"
-	case u.first[len(u.first)-1] == 0x16: // a handshake record
-		return "speaks TLS"
-	}
-	return "speaks plain text"
-}
-
-func (u *tlsUpstream) lastHello() *tls.ClientHelloInfo {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.hellos[len(u.hellos)-1]
-}
-
-// peekedConn notes the first byte that comes.
-type peekedConn struct {
-	net.Conn
-
-	from *bufio.Reader
-	of   *tlsUpstream
-	once sync.Once
-}
-
-func (c *peekedConn) Read(p []byte) (int, error) {
-	c.once.Do(func() {
-		if b, err := c.from.Peek(1); err == nil {
-			c.of.mu.Lock()
-			defer c.of.mu.Unlock()
-			c.of.first = append(c.of.first, b[0])
-		}
-	})
-	return c.from.Read(p)
+	d.leaves[0].localities = d.leaves[0].localities[:1]
+	d.leaves[0].asked = securedBy(security)
+	d.serve()
+	return h
 }

@@ -9,9 +9,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// upstreams is a scenario's part of the loopback network: a host of its own,
-// whose ports nobody else uses, so that a stopped upstream's address stays
-// closed until it is started again.
+// upstreams is a scenario's own host in the loopback network: a stopped upstream's address
+// stays closed until it is started again.
 type upstreams struct {
 	server *grpc.Server
 	host   string
@@ -20,11 +19,11 @@ type upstreams struct {
 	all []*upstream
 }
 
-// claimPort is the port by which a scenario claims its host. It and those of
-// upstreams are below those that systems give to outgoing connections.
+// claimPort is the port that reserves a host. It and those of upstreams are below the
+// ephemeral ports.
 const claimPort = 20000
 
-// claimHost finds a host that no other scenario of this machine uses.
+// claimHost reserves a host that no other scenario of this machine uses.
 func claimHost(server *grpc.Server, n int) (*upstreams, error) {
 	for i := n; i < n+1<<16; i++ {
 		host := fmt.Sprintf("127.%d.%d.%d", 64+i>>16&63, i>>8&255, i&255)
@@ -36,7 +35,7 @@ func claimHost(server *grpc.Server, n int) (*upstreams, error) {
 	return nil, fmt.Errorf("every loopback host from the %dth on is taken", n)
 }
 
-// add makes an upstream, which is not started.
+// add creates an upstream, which is not started.
 func (us *upstreams) add() *upstream {
 	u := &upstream{
 		server:  us.server,
@@ -47,7 +46,7 @@ func (us *upstreams) add() *upstream {
 	return u
 }
 
-// named returns the short names of the upstreams by address.
+// named returns the name of the upstream at an address.
 func (us *upstreams) named(address string) string {
 	for _, u := range us.all {
 		if u.address == address {
@@ -57,7 +56,7 @@ func (us *upstreams) named(address string) string {
 	return address
 }
 
-// up tells which addresses accept connections.
+// up has the addresses that accept connections.
 func (us *upstreams) up() map[string]bool {
 	m := make(map[string]bool, len(us.all))
 	for _, u := range us.all {
@@ -66,10 +65,10 @@ func (us *upstreams) up() map[string]bool {
 	return m
 }
 
-// settle starts what is to be started and stops what is to be stopped: all
-// listeners before any connection, so that none that is lost is made again at
-// another address that is about to stop. mixed tells that there was something of
-// both: what is connected to on the way is then a matter of what comes first.
+// settle starts and stops upstreams as wanted. It closes all listeners before any
+// connection, so that a lost connection is not made again to another address that is about
+// to stop. mixed reports that some started and others stopped: the connections made
+// meanwhile depend on the order.
 func (us *upstreams) settle() (mixed bool, err error) {
 	started := false
 	for _, u := range us.all {
@@ -90,7 +89,7 @@ func (us *upstreams) settle() (mixed bool, err error) {
 	return started && len(stopping) > 0, nil
 }
 
-// stopping lists what settle will stop.
+// stopping lists the upstreams that settle will stop.
 func (us *upstreams) stopping() []*upstream {
 	var out []*upstream
 	for _, u := range us.all {
@@ -101,12 +100,11 @@ func (us *upstreams) stopping() []*upstream {
 	return out
 }
 
-// call is a connection's two addresses. Calls to different ones may come from
-// the same.
+// call is a connection's two addresses.
 type call struct{ from, to string }
 
-// connections counts those made since the last time, by address: those
-// that ours has, and the others.
+// connections counts the connections since the last call by address: those of ours, and
+// the others.
 func (us *upstreams) connections(ours func(call) bool) (own, others map[string]int) {
 	own, others = make(map[string]int), make(map[string]int)
 	for _, u := range us.all {
@@ -134,14 +132,14 @@ type upstream struct {
 	name    string
 	address string
 
-	want     bool      // that it listens, once the step is done
+	want     bool      // it listens after the step
 	listener *listener // nil while stopped
 
 	mu      sync.Mutex
-	callers []string // the addresses of whoever has connected
+	callers []string // addresses of the clients
 }
 
-// takeCallers returns who has connected since the last call.
+// takeCallers returns the clients that connected since the last call.
 func (u *upstream) takeCallers() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -161,14 +159,6 @@ func (u *upstream) port() uint32 {
 	return uint32(port)
 }
 
-// said tells what is to become of it.
-func (u *upstream) said() string {
-	if u.want {
-		return u.name + " starts"
-	}
-	return u.name + " stops"
-}
-
 func (u *upstream) start() error {
 	l, err := net.Listen("tcp", u.address)
 	if err != nil {
@@ -180,7 +170,7 @@ func (u *upstream) start() error {
 	return nil
 }
 
-// stop closes the listener and every connection: the upstream is dead.
+// stop closes the listener and every connection.
 func (u *upstream) stop() {
 	if u.listener == nil {
 		return
@@ -189,8 +179,8 @@ func (u *upstream) stop() {
 	u.listener = nil
 }
 
-// listener knows what it has accepted. Close leaves that alone: the gRPC server
-// calls it by itself, as soon as it cannot accept any more.
+// listener tracks its connections. Close leaves them open: the gRPC server calls it as soon
+// as Accept fails.
 type listener struct {
 	net.Listener
 	of *upstream
@@ -219,9 +209,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	return own, nil
 }
 
-// kill closes the listener and what it has accepted.
+// kill closes the listener and its connections.
 func (l *listener) kill() {
-	_ = l.Close() // at times the second time
+	_ = l.Close() // may be the second time
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.killed = true

@@ -9,8 +9,8 @@ import (
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 )
 
-// refusals tells what each side has refused of what it was sent in the step.
-func (s *hostingScenario) refusals() (byGRPC, byLBD func(url, name string) bool) {
+// rejections reports which resources of the step each side has rejected.
+func (s *hostingScenario) rejections() (byGRPC, byLBD func(url, name string) bool) {
 	v := strconv.Itoa(s.version)
 	node := s.nodes()
 	byGRPC = func(url, name string) bool {
@@ -22,13 +22,13 @@ func (s *hostingScenario) refusals() (byGRPC, byLBD func(url, name string) bool)
 	return byGRPC, byLBD
 }
 
-// verdicts compares which of the resources that are in use each side has refused.
+// verdicts compares which of the resources in use each side has rejected.
 func (s *hostingScenario) verdicts() (found []string) {
-	byGRPC, byLBD := s.refusals()
+	byGRPC, byLBD := s.rejections()
 	judge := func(url, name string) {
 		if g, l := byGRPC(url, name), byLBD(url, name); g != l {
 			v := strconv.Itoa(s.version)
-			found = append(found, fmt.Sprintf("%s %s: refused by grpc-go %t, by lbd %t:\n%s\n%s", url, name, g, l,
+			found = append(found, fmt.Sprintf("%s %s: rejected by grpc-go %t, by lbd %t:\n%s\n%s", url, name, g, l,
 				s.management.nacked(s.name, url, v), s.management.nacked(lbdNode(s.name), url, v)))
 		}
 	}
@@ -48,13 +48,13 @@ func (s *hostingScenario) verdicts() (found []string) {
 	return found
 }
 
-// subscriptions compares what each side asks the management server for. Where the
-// target has no routes, grpc-go goes on asking for the clusters of the last ones.
+// subscriptions compares the subscriptions of both sides. While the target has no
+// routes, grpc-go keeps those to the clusters of its last routes.
 func (s *hostingScenario) subscriptions() (found []string) {
 	if s.good.failure != "" {
 		return nil
 	}
-	for _, url := range []string{resourcev3.ListenerType, resourcev3.RouteType, resourcev3.ClusterType, resourcev3.EndpointType} {
+	for _, url := range resourceTypes {
 		g, l := s.management.askedFor(s.name, url), s.management.askedFor(lbdNode(s.name), url)
 		l = slices.DeleteFunc(l, func(name string) bool {
 			if url == resourcev3.EndpointType {
@@ -69,7 +69,7 @@ func (s *hostingScenario) subscriptions() (found []string) {
 	return found
 }
 
-// clusterOf is the cluster of an assignment.
+// clusterOf returns the cluster of an assignment.
 func (s *hostingScenario) clusterOf(assignment string) string {
 	for _, w := range s.draw.leaves {
 		if w.assignmentName() == assignment {

@@ -1,6 +1,7 @@
 package parity_test
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,18 +15,16 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// world is what a scenario's resources say, in a form that is easy to change and
-// to reason about.
+// world has the content of a scenario's resources, in a form that is easy to change.
 type world struct {
 	cluster    string
-	service    string // EDS service name; empty where it is the cluster's
+	service    string // EDS service name; empty if it is the cluster's
 	policy     *lbPolicy
-	asked      *clusterv3.Cluster // bears what policy asks for
+	asked      *clusterv3.Cluster // the fields that choose the policy
 	thresholds []threshold
 	drops      []drop
 	localities []*locality
-	// flaw, where set, breaks a rule of the resources on their way.
-	flaw *flaw
+	flaw       *flaw // breaks a rule of the resources, if set
 }
 
 type threshold struct {
@@ -52,8 +51,14 @@ type endpoint struct {
 	weight    uint32 // 0 is absent
 }
 
-// compact renumbers the priorities, so that there is no gap between those that
-// count.
+func (l *locality) upstreams() (all []*upstream) {
+	for _, e := range l.endpoints {
+		all = append(all, e.upstreams...)
+	}
+	return all
+}
+
+// compact renumbers the priorities without gaps.
 func (w *world) compact() {
 	used := make(map[uint32]bool)
 	for _, l := range w.localities {
@@ -69,7 +74,7 @@ func (w *world) compact() {
 	}
 }
 
-// ambiguous reports whether a locality's name is there at several priorities.
+// ambiguous reports whether a locality is in several priorities.
 func ambiguous(a *endpointv3.ClusterLoadAssignment) bool {
 	seen := make(map[string]bool)
 	for _, g := range a.GetEndpoints() {
@@ -81,7 +86,6 @@ func ambiguous(a *endpointv3.ClusterLoadAssignment) bool {
 	return false
 }
 
-// endpoints lists all endpoints.
 func (w *world) endpoints() []*endpoint {
 	var all []*endpoint
 	for _, l := range w.localities {
@@ -94,31 +98,38 @@ func (e *endpoint) usable() bool {
 	return e.health == corev3.HealthStatus_HEALTHY || e.health == corev3.HealthStatus_UNKNOWN
 }
 
-// aggregate is a cluster that is made of others, where the scenario has one.
+// aggregate is a cluster of several leaves.
 type aggregate struct {
 	name   string
 	policy *lbPolicy
 	asked  *clusterv3.Cluster
-	// nested is true where all but the first leaf are below a second aggregate,
-	// which names the first again.
+	// nested is true if all leaves except the first are below a second aggregate, which
+	// names the first again.
 	nested bool
 }
 
 func (a *aggregate) nestedName() string { return a.name + "-nested" }
 
-// resources writes the aggregate's own clusters as xDS.
+// resources returns the aggregate's own clusters.
 func (a *aggregate) resources(leaves []*world) []*clusterv3.Cluster {
-	names := make([]string, len(leaves))
-	for i, w := range leaves {
-		names[i] = w.cluster
+	names := a.names(leaves)
+	own := []*clusterv3.Cluster{a.resource(a.name, names[0])}
+	if a.nested {
+		own = append(own, a.resource(a.nestedName(), names[1]))
+	}
+	return own
+}
+
+// names are the leaves of the aggregate, and those of the one nested in it.
+func (a *aggregate) names(leaves []*world) [2][]string {
+	var all []string
+	for _, w := range leaves {
+		all = append(all, w.cluster)
 	}
 	if !a.nested {
-		return []*clusterv3.Cluster{a.resource(a.name, names)}
+		return [2][]string{all, nil}
 	}
-	return []*clusterv3.Cluster{
-		a.resource(a.name, []string{names[0], a.nestedName()}),
-		a.resource(a.nestedName(), append(names[1:], names[0])),
-	}
+	return [2][]string{{all[0], a.nestedName()}, append(slices.Clone(all[1:]), all[0])}
 }
 
 func (a *aggregate) resource(name string, of []string) *clusterv3.Cluster {
@@ -155,20 +166,12 @@ func (w *world) clusterResource() *clusterv3.Cluster {
 	return c
 }
 
-// assignmentName is what the assignment is called.
-func (w *world) assignmentName() string {
-	if w.service != "" {
-		return w.service
-	}
-	return w.cluster
-}
+// assignmentName is the name of the assignment.
+func (w *world) assignmentName() string { return cmp.Or(w.service, w.cluster) }
 
-// assignmentOf is what a cluster's assignment is called.
+// assignmentOf is the name of a cluster's assignment.
 func assignmentOf(c *clusterv3.Cluster) string {
-	if name := c.GetEdsClusterConfig().GetServiceName(); name != "" {
-		return name
-	}
-	return c.GetName()
+	return cmp.Or(c.GetEdsClusterConfig().GetServiceName(), c.GetName())
 }
 
 func (w *world) assignmentResource() *endpointv3.ClusterLoadAssignment {
@@ -227,14 +230,13 @@ type flaw struct {
 	apply         func(*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment)
 }
 
-// fits reports whether an assignment has what the flaw breaks. A later step may take
-// it away.
+// fits reports whether an assignment has what the flaw breaks.
 func (f *flaw) fits(a *endpointv3.ClusterLoadAssignment) bool {
 	groups := a.GetEndpoints()
 	return len(groups) > 0 && (!f.needsEndpoint || len(groups[0].GetLbEndpoints()) > 0)
 }
 
-// resources are the world's Cluster and assignment, with its flaw if that still fits.
+// resources returns the world's Cluster and assignment, with its flaw if that still fits.
 func (w *world) resources() (*clusterv3.Cluster, *endpointv3.ClusterLoadAssignment) {
 	c, a := w.clusterResource(), w.assignmentResource()
 	if w.flaw != nil && w.flaw.fits(a) {
