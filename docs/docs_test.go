@@ -40,21 +40,24 @@ func files(t *testing.T, under string, suffixes ...string) []string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if len(found) == 0 {
 		t.Fatalf("no files with %v under %q", suffixes, under)
 	}
 	return found
 }
 
-func read(t *testing.T, file string) string {
+func noError(t *testing.T, err error) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, file))
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	noError(t, err)
 	return string(text)
 }
 

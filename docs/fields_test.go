@@ -90,9 +90,7 @@ func TestFieldsAreDocumented(t *testing.T) {
 	const file = "docs/fields.md"
 	want := fieldsPage()
 	if *update {
-		if err := os.WriteFile(filepath.Join(root, file), []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(filepath.Join(root, file), []byte(want), 0o644))
 	}
 	if read(t, file) != want {
 		t.Errorf("%s is not what the decoder's tables say: go test ./docs -run TestFieldsAreDocumented -update", file)

@@ -36,9 +36,7 @@ func source(t *testing.T, dir string) []*ast.File {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		parsed = append(parsed, f)
 	}
 	return parsed
@@ -94,9 +92,7 @@ func flags(t *testing.T) (names, variables map[string]bool) {
 				return true
 			}
 			text, err := strconv.Unquote(field.Tag.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			tag := reflect.StructTag(text)
 			_, command := tag.Lookup("cmd")
 			_, argument := tag.Lookup("arg")

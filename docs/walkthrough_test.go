@@ -17,9 +17,7 @@ const walkthrough = "docs/concepts/walkthrough.md"
 func declared(t *testing.T, file string) map[string]bool {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, file), nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	names := make(map[string]bool)
 	for _, d := range f.Decls {
 		switch d := d.(type) {

@@ -20,19 +20,11 @@ import (
 func TestStopAndStart(t *testing.T) {
 	var config net.ListenConfig
 	free, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	s, w := newServer(free.Addr().String()), &world{}
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.set(t.Context(), w); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, free.Close())
+	noError(t, s.set(t.Context(), w))
+	noError(t, s.start(t.Context()))
 	defer s.stop()
 	admin := httptest.NewServer(orders(t.Context(), s, w))
 	defer admin.Close()
@@ -40,16 +32,12 @@ func TestStopAndStart(t *testing.T) {
 	order(t, admin.URL+"/start")
 
 	conn, err := grpc.NewClient(s.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer conn.Close() //nolint:errcheck // the test is over
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx, grpc.WaitForReady(true))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if err := stream.Send(&discoveryv3.DiscoveryRequest{
 		Node: &corev3.Node{Id: "test"}, TypeUrl: resource.ListenerType, ResourceNames: []string{target},
 	}); err != nil {
@@ -67,14 +55,17 @@ func TestStopAndStart(t *testing.T) {
 func order(t *testing.T, url string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if err := answer.Body.Close(); err != nil || answer.StatusCode != http.StatusOK {
 		t.Fatalf("%s: %s, %v", url, answer.Status, err)
+	}
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -18,9 +18,7 @@ func provider(t *testing.T, dir, interval string, logger *slog.Logger) *Certific
 	c, err := Parse([]byte(`{`+plainServers+`, `+plainNode+`, "certificate_providers": {"default": {"plugin_name": "file_watcher", "config": {
 		"certificate_file": `+quote(filepath.Join(dir, "cert.pem"))+`, "private_key_file": `+quote(filepath.Join(dir, "key.pem"))+`,
 		"ca_certificate_file": `+quote(filepath.Join(dir, "ca.pem"))+interval+`}}}}`), Options{Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return c.CertificateProviders["default"]
 }
 
@@ -28,9 +26,7 @@ func provider(t *testing.T, dir, interval string, logger *slog.Logger) *Certific
 func names(t *testing.T, p *CertificateProvider, a certificateAuthority) (name string, trusted bool) {
 	t.Helper()
 	identity, roots, err := p.Certificates()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return identity[0].Leaf.Subject.CommonName, roots.Equal(a.pool())
 }
 
@@ -45,9 +41,7 @@ func TestInstances(t *testing.T) {
 		providers = append(providers, quote(name)+`: {"plugin_name": "file_watcher", "config": {`+config+`}}`)
 	}
 	c, err := Parse([]byte(`{`+plainServers+`, `+plainNode+`, "certificate_providers": {`+strings.Join(providers, ", ")+`}}`), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for name, want := range map[string][3]bool{
 		"pair": {false, true, true}, "ca": {true, false, true}, "both": {true, true, true}, "x": {},
 	} {
@@ -81,17 +75,13 @@ func TestWorldReadableSecrets(t *testing.T) {
 		},
 	} {
 		for _, secret := range []string{"key.pem", "token"} {
-			if err := os.Chmod(at(secret), mode); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.Chmod(at(secret), mode))
 		}
 		if err := os.Chmod(at("cert.pem"), 0o644); err != nil { // no secret
 			t.Fatal(err)
 		}
 		c, err := Parse([]byte(body), Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		var got []string
 		for _, w := range c.Warnings {
 			file, _, ok := strings.Cut(w.Field+": "+w.Reason, " has a secret and every user can read it (mode 0644): ")

@@ -45,22 +45,16 @@ func newCertificateAuthority(t *testing.T, name string) certificateAuthority {
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return certificateAuthority{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
 func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return key
 }
 
@@ -74,13 +68,9 @@ func (a certificateAuthority) issue(t *testing.T, name string) (certificate, key
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &private.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	keyDER, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }
 
@@ -102,9 +92,7 @@ func (a certificateAuthority) write(t *testing.T, dir, name string) {
 
 func lay(t *testing.T, file string, content []byte) {
 	t.Helper()
-	if err := os.WriteFile(file, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, content, 0o600))
 }
 
 // management is a gRPC server that answers any call with who called and what
@@ -117,15 +105,11 @@ type management struct {
 func startManagement(t *testing.T, network, address string, options ...grpc.ServerOption) *management {
 	t.Helper()
 	lis, err := (&net.ListenConfig{}).Listen(t.Context(), network, address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	m := &management{uri: "unix:" + address}
 	if network == "tcp" {
 		_, port, err := net.SplitHostPort(lis.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		m.uri = "localhost:" + port
 	}
 	s := grpc.NewServer(append(options, grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
@@ -177,9 +161,7 @@ func (m *management) present(t *testing.T, a certificateAuthority, ask tls.Clien
 	t.Helper()
 	certificate, key := a.issue(t, "management")
 	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	m.config.Store(&tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: a.pool(), ClientAuth: ask, NextProtos: []string{"h2"},
 	})
@@ -189,9 +171,7 @@ func (m *management) present(t *testing.T, a certificateAuthority, ask tls.Clien
 func call(t *testing.T, s Server, megabytes uint32) (answer string, err error) {
 	t.Helper()
 	cc, err := s.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() {
 		if err := cc.Close(); err != nil {
 			t.Error(err)
@@ -283,9 +263,7 @@ func TestCertificatesThatComeLater(t *testing.T) {
 	ca.write(t, dir, "late")
 	_, otherKey := ca.issue(t, "other")
 	key, err := os.ReadFile(filepath.Join(dir, "key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	lay(t, filepath.Join(dir, "key.pem"), otherKey)
 	lay(t, filepath.Join(dir, "ca.pem"), []byte("not PEM"))
 	wantUnavailable(t, s, "private key does not match public key")

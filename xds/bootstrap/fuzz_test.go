@@ -38,9 +38,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("got %+v", c)
 		}
 		again, err := Parse([]byte(body), Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		for i, s := range c.Servers {
 			if s.URI == "" || s.Key() == "" || s.Key() != again.Servers[i].Key() {
 				t.Errorf("server %+v", s)

@@ -13,9 +13,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func parse(t *testing.T, body string) *Config {
 	t.Helper()
 	c, err := Parse([]byte(body), Options{Version: "v1.2.3"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return c
 }
 
@@ -41,4 +39,11 @@ func placeless(problems []Problem) []string {
 		all = append(all, p.String())
 	}
 	return all
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -387,9 +387,7 @@ func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, id string) string {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, []byte(`{`+plainServers+`, "node": {"id": "`+id+`"}}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(file, []byte(`{`+plainServers+`, "node": {"id": "`+id+`"}}`), 0o600))
 		return file
 	}
 	flag, variable := write("flag.json", "flag"), write("variable.json", "variable")

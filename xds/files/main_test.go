@@ -34,9 +34,7 @@ func clusters(names ...string) string {
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	do(t, os.WriteFile(path, []byte(content), 0o600))
 }
 
 // replace writes a file as editors do: beside it first, then in its place.
@@ -66,9 +64,7 @@ func start(t *testing.T, dir string, with timing) *watching {
 	w := &watching{T: t, scans: make(chan *Scan, 1000)}
 	var err error
 	w.Watcher, err = open(dir, Options{OnScan: func(s *Scan) { w.scans <- s }}, with)
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
 	t.Cleanup(func() { do(t, w.Close()) })
 	return w
 }

@@ -64,6 +64,13 @@ func open(t *testing.T, dir string, log *bytes.Buffer) *Cache {
 	return c
 }
 
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func closeCache(t *testing.T, c *Cache) {
 	t.Helper()
 	if err := c.Close(); err != nil {
@@ -179,9 +186,7 @@ func fleet(t *testing.T, version string, weight uint32) []resource.Update {
 	var entries []resource.Update
 	add := func(k resource.Key, m proto.Message) {
 		raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		entries = append(entries, resource.Update{Item: resource.Item{Key: k, Raw: raw}, Version: version, Updated: time.Unix(int64(weight), 0).UTC()})
 	}
 	for c := range 1000 {
@@ -211,9 +216,7 @@ func TestKilled(t *testing.T) {
 		c.Put(last)
 		pass(soon)
 		c.Put([]resource.Update{entry("cluster-0000", "too late", "v3")})
-		if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.CopyFS(copied, os.DirFS(dir)))
 		want := map[resource.Key]resource.Update{}
 		for _, e := range slices.Concat(old, last) { // Clusters are the same in both
 			if kept, there := want[e.Key]; !there || !bytes.Equal(kept.Raw, e.Raw) {
@@ -327,14 +330,10 @@ func TestDamagedFile(t *testing.T) {
 	closeCache(t, c)
 	path := filepath.Join(dir, directory, "lbd.db")
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	at := bytes.Index(data, []byte("11111"))
 	data[at+100] ^= 1
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, data, 0o600))
 
 	var log bytes.Buffer
 	c = open(t, dir, &log)
@@ -359,9 +358,7 @@ func TestUnusableDisk(t *testing.T) {
 	}{
 		"a file in place of the directory": {
 			func(t *testing.T, dir string) {
-				if err := os.WriteFile(filepath.Join(dir, directory), nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, os.WriteFile(filepath.Join(dir, directory), nil, 0o600))
 			}, "not a directory",
 		},
 		"in use": {
@@ -387,9 +384,7 @@ func TestUnusableDisk(t *testing.T) {
 func TestUnknownFormat(t *testing.T) {
 	dir := t.TempDir()
 	s, err := store.Open(filepath.Join(dir, directory), store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	encoded := func(u resource.Update) []byte { return encode(&u) }
 	if _, err := s.Update(t.Context(), func(tx *store.Tx) error {
 		return errors.Join(
@@ -401,9 +396,7 @@ func TestUnknownFormat(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Close())
 	var log bytes.Buffer
 	c := open(t, dir, &log)
 	wantAll(t, c, entry("good", "1", "v1"))
@@ -438,14 +431,10 @@ func TestEntryWithoutServer(t *testing.T) {
 	c := Open(dir, Options{})
 	first, other := entry("a", "1", "v1"), entry("a", "1", "v1")
 	c.Put([]resource.Update{first})
-	if err := c.flush(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.flush())
 	other.Server = "b:1"
 	c.Put([]resource.Update{other})
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.Close())
 	c = Open(dir, Options{})
 	defer func() { _ = c.Close() }()
 	for got := range c.All() {

@@ -35,13 +35,9 @@ func TestFullDisk(t *testing.T) {
 func limitFiles(t *testing.T, bytes uint64) {
 	t.Helper()
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &limit))
 	limit.Cur = min(bytes, limit.Max)
-	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &limit))
 }
 
 func onFullDisk(t *testing.T) {
@@ -52,9 +48,7 @@ func onFullDisk(t *testing.T) {
 	c.Put([]resource.Update{before, entry("gone", "1", "v1")})
 	pass(soon)
 	info, err := os.Stat(filepath.Join(dir, directory, "lbd.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 
 	limitFiles(t, uint64(info.Size()))
 	large := entry("large", strings.Repeat("large ", 200_000), "v2")

@@ -17,9 +17,7 @@ func TestLeavesOfACluster(t *testing.T) {
 	config := &resource.Config{Clusters: map[string]*resource.ClusterConfig{
 		"all": cluster("all", "b", "a"), "a": cluster("a"), "b": cluster("b"), "bad": bad,
 	}}
-	for name, want := range map[string][]string{
-		"a": {"a"}, "all": {"b", "a"}, "bad": nil, "unknown": nil,
-	} {
+	for name, want := range map[string][]string{"a": {"a"}, "all": {"b", "a"}, "bad": nil, "unknown": nil} {
 		var got []string
 		for _, cc := range config.Leaves(name) {
 			got = append(got, cc.Cluster.Name)
