@@ -139,14 +139,10 @@ func TestBareResources(t *testing.T) {
 		want   resource.Type
 		field  string
 	}{
-		{"a cluster by its fields", decode.FormatJSON, []byte(eds()), resource.TypeCluster, ""},
-		{"an assignment by its fields", decode.FormatYAML, []byte(someAssignment), resource.TypeAssignment, ""},
 		{"an assignment in lowerCamelCase", decode.FormatJSON, []byte(camel), resource.TypeAssignment, ""},
 		{"a typed cluster", decode.FormatJSON, []byte(typed(clusterType, eds())), resource.TypeCluster, ""},
 		{"a typed assignment", decode.FormatYAML, []byte(typed(assignmentType, someAssignment)), resource.TypeAssignment, ""},
 		{"a wrapped one", decode.FormatJSON, []byte(`{"@type":"` + wrapperType + `","resource":` + typed(clusterType, eds()) + `}`), resource.TypeCluster, "resource"},
-		{"a cluster in protobuf", decode.FormatProtobuf, c.Raw, resource.TypeCluster, ""},
-		{"an assignment in protobuf", decode.FormatProtobuf, a.Raw, resource.TypeAssignment, ""},
 	} {
 		b, err := decode.All(row.body, decode.Options{Format: row.format, Bare: true})
 		if err != nil || len(b.Items) != 1 {

@@ -39,7 +39,7 @@ func TestFieldsThatAreNotApplied(t *testing.T) {
 		want   []string
 	}{
 		{
-			"an assignment", assigned(`{"cluster_name":"orders","endpoints":[{"locality":{"zone":"a"},"load_balancing_weight":1,"proximity":1,"metadata":{},"lb_endpoints":[
+			"an assignment", warningsOf(decode.Assignment, `{"cluster_name":"orders","endpoints":[{"locality":{"zone":"a"},"load_balancing_weight":1,"proximity":1,"metadata":{},"lb_endpoints":[
 				{"metadata":{"typed_filter_metadata":{"x":{}}},"endpoint":{"health_check_config":{"port_value":1},"address":{"socket_address":{"address":"h","port_value":1,"protocol":"UDP"}}}},
 				{"endpoint":{"health_check_config":{"port_value":1},"additional_addresses":[{"address":{"socket_address":{"address":"j","port_value":1,"protocol":"UDP"}}}],"address":{"socket_address":{"address":"i","port_value":1}}}}]}]}`),
 			[]string{
@@ -51,7 +51,7 @@ func TestFieldsThatAreNotApplied(t *testing.T) {
 			},
 		},
 		{
-			"TLS", clustered(eds(`"transport_socket":{"name":"envoy.transport_sockets.tls","typed_config":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+			"TLS", warningsOf(decode.Cluster, eds(`"transport_socket":{"name":"envoy.transport_sockets.tls","typed_config":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
 				"allow_renegotiation":true,"common_tls_context":{"alpn_protocols":["h2"],"validation_context":{"trusted_ca":{"filename":"f"},"ca_certificate_provider_instance":{"instance_name":"roots"}}}}}`)),
 			[]string{
 				tls + ".allow_renegotiation: is not applied",
@@ -60,20 +60,14 @@ func TestFieldsThatAreNotApplied(t *testing.T) {
 			},
 		},
 		{
-			"a config source", clustered(`{"name":"orders","type":"EDS","eds_cluster_config":{"eds_config":{"self":{"transport_api_version":"V2"},"resource_api_version":"V3","initial_fetch_timeout":"1s"}}}`),
+			"a config source", warningsOf(decode.Cluster, `{"name":"orders","type":"EDS","eds_cluster_config":{"eds_config":{"self":{"transport_api_version":"V2"},"resource_api_version":"V3","initial_fetch_timeout":"1s"}}}`),
 			[]string{
 				"eds_cluster_config.eds_config.self.transport_api_version: is not applied: it is V2, and resources are V3",
 				"eds_cluster_config.eds_config.initial_fetch_timeout: is not applied: it is 15 s, as in gRPC",
 			},
 		},
 		{
-			"a listener", func(o decode.Options) ([]decode.Problem, error) {
-				d, err := decode.Listener([]byte(listener), o)
-				if err != nil {
-					return nil, err
-				}
-				return d.Warnings, nil
-			},
+			"a listener", warningsOf(decode.Listener, listener),
 			[]string{
 				in + ".codec_type: is not applied",
 				in + ".http_filters[0].disabled: is not applied: picks pass no HTTP filters",
@@ -107,19 +101,10 @@ func TestFieldsThatAreNotApplied(t *testing.T) {
 	}
 }
 
-func assigned(body string) func(decode.Options) ([]decode.Problem, error) {
+// warningsOf returns a function that decodes the body and returns the warnings.
+func warningsOf[V any](decoder func([]byte, decode.Options) (*decode.Decoded[V], error), body string) func(decode.Options) ([]decode.Problem, error) {
 	return func(o decode.Options) ([]decode.Problem, error) {
-		d, err := decode.Assignment([]byte(body), o)
-		if err != nil {
-			return nil, err
-		}
-		return d.Warnings, nil
-	}
-}
-
-func clustered(body string) func(decode.Options) ([]decode.Problem, error) {
-	return func(o decode.Options) ([]decode.Problem, error) {
-		d, err := decode.Cluster([]byte(body), o)
+		d, err := decoder([]byte(body), o)
 		if err != nil {
 			return nil, err
 		}

@@ -156,9 +156,7 @@ func TestUnknownFields(t *testing.T) {
 			"in an Any", `{"cluster_name":"orders","endpoints":[{"load_balancing_weight":1,"metadata":{"typed_filter_metadata":{"x":{"@type":"` + clusterType + `","name":"n","foo":1}}}}]}`,
 			[]string{`endpoints[0].metadata.typed_filter_metadata["x"].foo: unknown field of Cluster`},
 		},
-		{"in an envelope", `{"resources":[{"@type":"` + assignmentType + `","cluster_name":"orders","foo":1}],"bar":2}`, []string{
-			`bar: unknown field of DiscoveryResponse`, `foo: unknown field of ClusterLoadAssignment`,
-		}},
+		{"in an envelope", `{"resources":[{"@type":"` + assignmentType + `","cluster_name":"orders","foo":1}],"bar":2}`, []string{`bar: unknown field of DiscoveryResponse`, `foo: unknown field of ClusterLoadAssignment`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := accept(t, decode.Assignment, c.body, decode.Options{Lenient: true})

@@ -68,7 +68,7 @@ func TestListenersAreRead(t *testing.T) {
 	}
 }
 
-func TestListenersAreJudged(t *testing.T) {
+func TestRulesOfListeners(t *testing.T) {
 	const (
 		url      = "type.googleapis.com/envoy.extensions.filters.http."
 		last     = "and must be the router (" + url + "router.v3.Router)"
@@ -132,7 +132,7 @@ func TestListenersAreJudged(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for origin, want := range c.want {
-				expect(t, fmt.Sprintf("origin %d", origin), said(decode.Listener([]byte(c.body), decode.Options{Origin: decode.Origin(origin)})), want)
+				expect(t, fmt.Sprintf("origin %d", origin), reported(decode.Listener([]byte(c.body), decode.Options{Origin: decode.Origin(origin)})), want)
 			}
 		})
 	}
@@ -161,9 +161,9 @@ func downstream(fields string) string {
 	return `"transport_socket":{"name":"envoy.transport_sockets.tls","typed_config":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",` + fields + `}}`
 }
 
-// TestServersListenersAreJudged: they come from management servers, and are
+// TestRulesOfServerListeners: they come from management servers, and are
 // refused where gRPC's clients refuse them.
-func TestServersListenersAreJudged(t *testing.T) {
+func TestRulesOfServerListeners(t *testing.T) {
 	const (
 		inChain  = "filter_chains[0]."
 		tls      = inChain + "transport_socket.typed_config."
@@ -234,7 +234,7 @@ func TestServersListenersAreJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := decode.Options{Origin: decode.FromServer, Certificates: func(name string) (roots, identity, ok bool) { return true, true, name == "known" }}
 			d, err := decode.Listener([]byte(c.body), o)
-			expect(t, "said", said(d, err), c.want)
+			expect(t, "reported", reported(d, err), c.want)
 			if want := (&resource.Listener{Name: "l", ServerSide: true}); err == nil && !reflect.DeepEqual(d.Value, want) {
 				t.Errorf("listener %+v", d.Value)
 			}

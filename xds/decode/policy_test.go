@@ -253,6 +253,7 @@ func TestPolicyUnderAnotherURL(t *testing.T) {
 func TestPoliciesThatAreNoMessagesOfTheirTypes(t *testing.T) {
 	for _, name := range []string{
 		"xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct",
+		"envoy.extensions.load_balancing_policies." + wrr,
 		"envoy.extensions.load_balancing_policies." + weighted,
 		"envoy.extensions.load_balancing_policies." + leastRequest,
 		"envoy.extensions.load_balancing_policies." + ringHash,

@@ -15,13 +15,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// raw is the Raw of what a decoder read.
-func raw[V any](t *testing.T, d *decode.Decoded[V], err error) []byte {
-	t.Helper()
-	noError(t, err)
-	return d.Raw
-}
-
 func wrap(t *testing.T, name string, a *anypb.Any) *anypb.Any {
 	t.Helper()
 	value, err := proto.Marshal(&discoveryv3.Resource{Name: name, Resource: a})
@@ -31,21 +24,8 @@ func wrap(t *testing.T, name string, a *anypb.Any) *anypb.Any {
 
 func TestOneResourceOfAResponse(t *testing.T) {
 	o := decode.Options{Origin: decode.FromServer}
-	l, err := decode.Listener([]byte(api(rds, filters(routed))), o)
-	listener := raw(t, l, err)
-	r, err := decode.RouteConfiguration([]byte(routes(acting(`"cluster":"a"`))), o)
-	routing := raw(t, r, err)
-	c, err := decode.Cluster([]byte(eds()), o)
-	cluster := raw(t, c, err)
-	a, err := decode.Assignment([]byte(`{"cluster_name":"a"}`), o)
-	assignment := raw(t, a, err)
-
-	for _, want := range []resource.Item{
-		{Key: resource.Key{Type: resource.TypeListener, Name: "l"}, Raw: listener, Listener: l.Value},
-		{Key: resource.Key{Type: resource.TypeRoutes, Name: "r"}, Raw: routing, Routes: r.Value},
-		{Key: resource.Key{Type: resource.TypeCluster, Name: "orders"}, Raw: cluster, Cluster: c.Value},
-		{Key: resource.Key{Type: resource.TypeAssignment, Name: "a"}, Raw: assignment, Assignment: a.Value},
-	} {
+	for _, typ := range fourTypes {
+		want := itemOf(t, typ)
 		bare := &anypb.Any{TypeUrl: want.Key.Type.URL(), Value: want.Raw}
 		for name, carried := range map[string]*anypb.Any{"bare": bare, "wrapped": wrap(t, "", bare), "wrapped by name": wrap(t, "other", bare)} {
 			got, err := decode.Resource(want.Key.Type, carried, o)

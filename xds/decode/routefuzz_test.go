@@ -1,7 +1,6 @@
 package decode_test
 
 import (
-	"bytes"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -11,21 +10,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
-
-// seeds adds bodies to a fuzz test in all formats and of both origins.
-func seeds[V any](f *testing.F, read func([]byte, decode.Options) (*decode.Decoded[V], error), bodies ...string) {
-	for _, body := range bodies {
-		raw := []byte(body)
-		if d, err := read(raw, decode.Options{Origin: decode.FromServer}); err == nil {
-			raw = d.Raw
-		}
-		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
-			f.Add([]byte(body), uint8(decode.FormatJSON), uint8(origin))
-			f.Add([]byte(body), uint8(decode.FormatYAML), uint8(origin))
-			f.Add(raw, uint8(decode.FormatProtobuf), uint8(origin))
-		}
-	}
-}
 
 var fuzzedRoutes = []string{
 	routes(matching(`"prefix":"/a"`, `"case_sensitive":false`), acting(`"cluster":"a"`)),
@@ -39,20 +23,7 @@ var fuzzedRoutes = []string{
 }
 
 func FuzzDecodeRouteConfiguration(f *testing.F) {
-	seeds(f, decode.RouteConfiguration, fuzzedRoutes...)
-	f.Fuzz(func(t *testing.T, body []byte, format, origin uint8) {
-		o := decode.Options{Format: decode.Format(format % 3), Origin: decode.Origin(origin % 2)}
-		d, err := decode.RouteConfiguration(body, o)
-		if err != nil {
-			expected(t, err)
-			return
-		}
-		again, err := decode.RouteConfiguration(d.Raw, decode.Options{Format: decode.FormatProtobuf, Origin: o.Origin})
-		if err != nil || !reflect.DeepEqual(again.Value, d.Value) || !bytes.Equal(again.Raw, d.Raw) {
-			t.Fatalf("raw of %q: %+v, %v, want %+v", body, again, err, d)
-		}
-		sound(t, d.Value)
-	})
+	fuzzDecoder(f, decode.RouteConfiguration, func(t *testing.T, _ decode.Origin, c, _ *resource.RouteConfiguration) { sound(t, c) }, fuzzedRoutes...)
 }
 
 func FuzzDecodeListener(f *testing.F) {
@@ -63,26 +34,14 @@ func FuzzDecodeListener(f *testing.F) {
 	for _, r := range fuzzedRoutes {
 		bodies = append(bodies, api(`"route_config":`+r, filters(routed)))
 	}
-	seeds(f, decode.Listener, bodies...)
-	f.Fuzz(func(t *testing.T, body []byte, format, origin uint8) {
-		o := decode.Options{Format: decode.Format(format % 3), Origin: decode.Origin(origin % 2)}
-		d, err := decode.Listener(body, o)
-		if err != nil {
-			expected(t, err)
-			return
-		}
-		again, err := decode.Listener(d.Raw, decode.Options{Format: decode.FormatProtobuf, Origin: o.Origin})
-		if err != nil || !reflect.DeepEqual(again.Value, d.Value) || !bytes.Equal(again.Raw, d.Raw) {
-			t.Fatalf("raw of %q: %+v, %v, want %+v", body, again, err, d)
-		}
-		l := d.Value
-		if l.Name == "" || (l.RouteName != "") == (l.Routes != nil) && !l.ServerSide || l.ServerSide && (l.Routes != nil || o.Origin == decode.ByHand) {
-			t.Fatalf("%q: %+v", body, l)
+	fuzzDecoder(f, decode.Listener, func(t *testing.T, origin decode.Origin, l, _ *resource.Listener) {
+		if l.Name == "" || (l.RouteName != "") == (l.Routes != nil) && !l.ServerSide || l.ServerSide && (l.Routes != nil || origin == decode.ByHand) {
+			t.Fatalf("%+v", l)
 		}
 		if l.Routes != nil {
 			sound(t, l.Routes)
 		}
-	})
+	}, bodies...)
 }
 
 // FuzzDecodeResource: whatever a management server sends is a resource or an

@@ -11,59 +11,44 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// one of each type, and the value that its own decoder makes of it.
-func ofEachType(t *testing.T) map[resource.Type]struct {
-	body string
-	item resource.Item
-} {
+// bodies has a resource of each type.
+var bodies = map[resource.Type]string{
+	resource.TypeListener:   api(`"route_config":{"virtual_hosts":[`+virtualHost(acting(`"cluster":"a"`))+`]}`, filters(filter(fault), routed)),
+	resource.TypeRoutes:     routes(matching(`"path":"/a"`), acting(`"weighted_clusters":{"clusters":[{"name":"a","weight":1},{"name":"b","weight":2}]}`)),
+	resource.TypeCluster:    eds(),
+	resource.TypeAssignment: `{"cluster_name":"a","endpoints":[` + locality("z", 0, 1, endpoint("h", 80)) + `]}`,
+}
+
+// itemOf returns what the decoder of the type makes of its body.
+func itemOf(t *testing.T, typ resource.Type) resource.Item {
 	t.Helper()
-	bodies := map[resource.Type]string{
-		resource.TypeListener:   api(`"route_config":{"virtual_hosts":[`+virtualHost(acting(`"cluster":"a"`))+`]}`, filters(filter(fault), routed)),
-		resource.TypeRoutes:     routes(matching(`"path":"/a"`), acting(`"weighted_clusters":{"clusters":[{"name":"a","weight":1},{"name":"b","weight":2}]}`)),
-		resource.TypeCluster:    eds(),
-		resource.TypeAssignment: `{"cluster_name":"a","endpoints":[` + locality("z", 0, 1, endpoint("h", 80)) + `]}`,
+	it := resource.Item{Key: resource.Key{Type: typ}}
+	switch typ {
+	case resource.TypeListener:
+		d := accept(t, decode.Listener, bodies[typ], decode.Options{})
+		it.Key.Name, it.Raw, it.Listener = "l", d.Raw, d.Value
+	case resource.TypeRoutes:
+		d := accept(t, decode.RouteConfiguration, bodies[typ], decode.Options{})
+		it.Key.Name, it.Raw, it.Routes = "r", d.Raw, d.Value
+	case resource.TypeCluster:
+		d := accept(t, decode.Cluster, bodies[typ], decode.Options{})
+		it.Key.Name, it.Raw, it.Cluster = "orders", d.Raw, d.Value
+	case resource.TypeAssignment:
+		d := accept(t, decode.Assignment, bodies[typ], decode.Options{})
+		it.Key.Name, it.Raw, it.Assignment = "a", d.Raw, d.Value
 	}
-	all := map[resource.Type]struct {
-		body string
-		item resource.Item
-	}{}
-	for typ, body := range bodies {
-		var it resource.Item
-		var err error
-		switch typ {
-		case resource.TypeListener:
-			d, failed := decode.Listener([]byte(body), decode.Options{})
-			it.Key.Name, it.Raw, it.Listener, err = "l", d.Raw, d.Value, failed
-		case resource.TypeRoutes:
-			d, failed := decode.RouteConfiguration([]byte(body), decode.Options{})
-			it.Key.Name, it.Raw, it.Routes, err = "r", d.Raw, d.Value, failed
-		case resource.TypeCluster:
-			d, failed := decode.Cluster([]byte(body), decode.Options{})
-			it.Key.Name, it.Raw, it.Cluster, err = "orders", d.Raw, d.Value, failed
-		case resource.TypeAssignment:
-			d, failed := decode.Assignment([]byte(body), decode.Options{})
-			it.Key.Name, it.Raw, it.Assignment, err = "a", d.Raw, d.Value, failed
-		}
-		noError(t, err)
-		it.Key.Type = typ
-		all[typ] = struct {
-			body string
-			item resource.Item
-		}{body, it}
-	}
-	return all
+	return it
 }
 
 var fourTypes = []resource.Type{resource.TypeListener, resource.TypeRoutes, resource.TypeCluster, resource.TypeAssignment}
 
 func TestBundlesHoldFourTypes(t *testing.T) {
-	all := ofEachType(t)
 	var list []string
 	var want []resource.Item
 	var rendered []decode.Rendered
 	for i, typ := range fourTypes {
-		list = append(list, typed(typ.URL(), all[typ].body))
-		it := all[typ].item
+		list = append(list, typed(typ.URL(), bodies[typ]))
+		it := itemOf(t, typ)
 		it.Field = fmt.Sprintf("resources[%d]", i)
 		want = append(want, it)
 		rendered = append(rendered, decode.Rendered{Type: typ, Raw: it.Raw})
@@ -83,12 +68,13 @@ func TestBundlesHoldFourTypes(t *testing.T) {
 }
 
 func TestTypeIsDetectedByFields(t *testing.T) {
-	for typ, c := range ofEachType(t) {
+	for _, typ := range fourTypes {
+		want := itemOf(t, typ)
 		for _, f := range formats {
-			body, err := decode.Render(typ, c.item.Raw, f)
+			body, err := decode.Render(typ, want.Raw, f)
 			noError(t, err)
 			b, err := decode.All(body, decode.Options{Format: f, Bare: true})
-			if err != nil || !reflect.DeepEqual(b.Items, []resource.Item{c.item}) {
+			if err != nil || !reflect.DeepEqual(b.Items, []resource.Item{want}) {
 				t.Errorf("%s as %s: %+v, %v", typ, f, b, err)
 			}
 		}
@@ -151,7 +137,7 @@ func TestLimitsOfRoutes(t *testing.T) {
 		d, err := decode.RouteConfiguration([]byte(c.body), decode.Options{})
 		got := ""
 		if err != nil {
-			got = strings.Join(said(d, err), "\n")
+			got = strings.Join(reported(d, err), "\n")
 		}
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
