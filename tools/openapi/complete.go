@@ -164,7 +164,6 @@ func completeSchema(name string, s *openapi3.Schema, all openapi3.Schemas) {
 	}
 }
 
-// isTime reports whether a property is a time, by its name.
 func isTime(property string) bool {
 	return property == "time" || property == "since" || strings.HasSuffix(property, "_at")
 }

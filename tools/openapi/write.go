@@ -12,7 +12,6 @@ import (
 // order is that in which people read a contract. Within, names are sorted.
 var order = []string{"openapi", "info", "servers", "tags", "paths", "components"}
 
-// write encodes doc as YAML.
 func write(doc *openapi3.T) ([]byte, error) {
 	text, err := doc.MarshalJSON()
 	if err != nil {

@@ -69,7 +69,6 @@ func (c *Config) ListenerName(target string) string {
 	return strings.ReplaceAll(template, everyTarget, name)
 }
 
-// splitTarget splits the URI of a target.
 func splitTarget(target string) (authority, name string) {
 	name = strings.TrimPrefix(target, "xds:")
 	if rest, ok := strings.CutPrefix(name, "//"); ok {

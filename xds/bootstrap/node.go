@@ -17,7 +17,6 @@ var clientFeatures = []string{
 	"xds.config.resource-in-sotw",
 }
 
-// node reads the node.
 func (f fields) node(version string) *corev3.Node {
 	n := &corev3.Node{
 		UserAgentName:        userAgent,

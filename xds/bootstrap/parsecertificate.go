@@ -15,7 +15,6 @@ const (
 	zeroRefresh    = time.Hour
 )
 
-// certificateProviders reads the certificate providers, by instance.
 func (f fields) certificateProviders() map[string]*CertificateProvider {
 	x := f.get("certificate_providers")
 	if !f.is(x, object) {
@@ -86,7 +85,6 @@ func (v *validator) certificates(x *value, required bool) *CertificateProvider {
 	return p
 }
 
-// refresh reads the refresh interval.
 func (f fields) refresh() time.Duration {
 	x := f.get("refresh_interval")
 	if !f.is(x, str) {

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/credentials/jwt"
 )
 
-// servers reads a list of management servers.
 func (v *validator) servers(x *value) []Server {
 	var servers []Server
 	first := map[string]string{}
@@ -150,7 +149,6 @@ func (f fields) callCredentials(s *Server, identity *string) {
 	}
 }
 
-// features reads the server features.
 func (f fields) features(s *Server) {
 	for _, e := range f.list(f.get("server_features")) {
 		switch feature := f.string(e); feature {

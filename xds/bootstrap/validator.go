@@ -8,7 +8,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
-// validator collects the problems of a bootstrap.
 type validator struct {
 	body     []byte
 	logger   *slog.Logger
@@ -62,7 +61,6 @@ func (v *validator) string(x *value) string {
 	return x.text
 }
 
-// list returns the elements of a list.
 func (v *validator) list(x *value) []*value {
 	v.is(x, list)
 	return x.elements
@@ -97,7 +95,6 @@ func (v *validator) object(x *value, known ...string) (fields, bool) {
 	return fields{v, x}, true
 }
 
-// get returns a member.
 func (f fields) get(name string) *value {
 	for _, m := range f.members {
 		if m.name == name {
@@ -107,5 +104,4 @@ func (f fields) get(name string) *value {
 	return &value{path: join(f.path, name), at: f.at}
 }
 
-// text returns a member that is a string.
 func (f fields) text(name string) string { return f.string(f.get(name)) }

@@ -40,7 +40,6 @@ type level struct {
 	id       resource.Locality
 }
 
-// validateAssignment validates a ClusterLoadAssignment with a valid name.
 func validateAssignment(r *report, m *endpointv3.ClusterLoadAssignment) *resource.Assignment {
 	v := &assignmentValidator{report: r}
 	a := &resource.Assignment{Name: m.GetClusterName(), Drops: v.drops(m.GetPolicy())}
@@ -75,7 +74,6 @@ func validateAssignment(r *report, m *endpointv3.ClusterLoadAssignment) *resourc
 	return a
 }
 
-// drops validates the drop categories.
 func (v *assignmentValidator) drops(p *endpointv3.ClusterLoadAssignment_Policy) []resource.Drop {
 	overloads := p.GetDropOverloads()
 	if len(overloads) == 0 || v.tooMany("policy.drop_overloads", len(overloads), MaxDrops, "categories") {
@@ -197,7 +195,6 @@ func (v *assignmentValidator) count(i int, l *resource.LocalityEndpoints) uint32
 	return max(usable, 1)
 }
 
-// endpoints validates the endpoints of one locality.
 func (v *assignmentValidator) endpoints(i int, list []*endpointv3.LbEndpoint, id resource.Locality) []*resource.Endpoint {
 	endpoints := make([]*resource.Endpoint, len(list))
 	var sum uint64
@@ -217,7 +214,6 @@ func (v *assignmentValidator) endpoints(i int, list []*endpointv3.LbEndpoint, id
 	return endpoints
 }
 
-// endpoint validates one endpoint.
 func (v *assignmentValidator) endpoint(at place, m *endpointv3.LbEndpoint, id resource.Locality) *resource.Endpoint {
 	e := &resource.Endpoint{
 		Hostname: m.GetEndpoint().GetHostname(),

@@ -74,7 +74,6 @@ func newBundling(o Options) *bundling {
 	return &bundling{options: o, bundle: &Bundle{}, places: map[resource.Key]string{}}
 }
 
-// read reads and validates a body in any format.
 func (d *bundling) read(body []byte) error {
 	switch d.options.Format {
 	case FormatProtobuf:

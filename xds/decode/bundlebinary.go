@@ -9,7 +9,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// binary reads a bundle.
 func (d *bundling) binary(body []byte) error {
 	if len(body) == 0 {
 		return &SyntaxError{Format: FormatProtobuf, Reason: "the body is empty"}

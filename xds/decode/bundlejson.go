@@ -88,7 +88,6 @@ func (d *bundling) syntax(body []byte) error {
 	return jsonError(body, d.options.Format, response.ProtoReflect().Descriptor(), err)
 }
 
-// envelope reads a DiscoveryResponse.
 func (d *bundling) envelope(body []byte, top text.Object) error {
 	v := d.begin()
 	response := &discoveryv3.DiscoveryResponse{}
@@ -158,7 +157,6 @@ func (d *bundling) jsonItem(body []byte, at string) error {
 	return nil
 }
 
-// wrapped reads a resource in a Resource.
 func (d *bundling) wrapped(o text.Object, at string) error {
 	v := d.begin()
 	if err := readRest(v, o, &discoveryv3.Resource{}, d.options.Format, "@type", "resource"); err != nil {

@@ -14,10 +14,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// clusterValidator validates one Cluster.
 type clusterValidator struct{ *report }
 
-// validateCluster validates a Cluster with a valid name.
 func validateCluster(r *report, m *clusterv3.Cluster) *resource.Cluster {
 	v := clusterValidator{r}
 	c := &resource.Cluster{Name: m.GetName(), MaxRequests: resource.DefaultMaxRequests}
@@ -90,7 +88,6 @@ func (v clusterValidator) loadMetrics(names []string) *resource.LoadMetrics {
 // connectModes are the values of metadata lbd.connect.
 var connectModes = []resource.ConnectMode{resource.ConnectTCP, resource.ConnectTCPHold, resource.ConnectTLS, resource.ConnectNone}
 
-// connect validates metadata lbd, which may have the field connect.
 func (v clusterValidator) connect(fields map[string]*structpb.Value) resource.ConnectMode {
 	const field = `metadata.filter_metadata["lbd"]`
 	for _, name := range slices.Sorted(maps.Keys(fields)) {

@@ -47,7 +47,6 @@ func addressField(at place, i int) string {
 	return fmt.Sprintf("%s.endpoint.additional_addresses[%d].address", at, i)
 }
 
-// address validates one address.
 func (v *assignmentValidator) address(at place, i int, a *corev3.Address) string {
 	if v.byHand && !v.connectable(at, i, a) {
 		return ""

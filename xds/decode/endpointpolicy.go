@@ -21,7 +21,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// converter converts the config of an endpoint policy from the policy's proto.
 type converter struct {
 	name    protoreflect.FullName
 	convert func(v policyValidator, config *anypb.Any, field string) resource.Policy
@@ -76,7 +75,6 @@ func (c converted) set(member string, value any, field string) {
 	c.members[member], c.paths[member] = value, field
 }
 
-// convertedPolicy validates a converted config.
 func (v policyValidator) convertedPolicy(name resource.PolicyName, c converted, field string) resource.Policy {
 	text, err := json.Marshal(c.members)
 	if err != nil {
@@ -114,7 +112,6 @@ func (v policyValidator) choiceCount(count *wrapperspb.UInt32Value, field string
 	return v.convertedPolicy(resource.PolicyLeastRequest, c, field)
 }
 
-// ringHash converts the config of ring_hash.
 func (v policyValidator) ringHash(m *ringhashv3.RingHash, field string) resource.Policy {
 	switch h := m.GetHashFunction(); {
 	case h == ringhashv3.RingHash_XX_HASH:
@@ -149,7 +146,6 @@ func (v policyValidator) ringSizes(m ringSized, field string) resource.Policy {
 	return v.convertedPolicy(resource.PolicyRingHash, c, field)
 }
 
-// pickFirst converts the config of pick_first.
 func (v policyValidator) pickFirst(m *pickfirstv3.PickFirst, field string) resource.Policy {
 	c := convert()
 	c.set("shuffleAddressList", m.GetShuffleAddressList(), field+".shuffle_address_list")

@@ -37,7 +37,6 @@ var httpFilters = map[string]httpFilter{
 
 var rbacFilter = httpFilter{server: true, config: &rbacv3.RBAC{}, override: &rbacv3.RBACPerRoute{}}
 
-// filterValidator validates HTTP filters.
 type filterValidator struct{ *report }
 
 // filters validates the HTTP filters of a connection manager (gRFC A39). Those of a

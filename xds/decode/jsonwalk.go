@@ -90,7 +90,6 @@ type jsonWalk struct {
 	rewritten bool
 }
 
-// value visits a value of a message of type md.
 func (w *jsonWalk) value(value any, md protoreflect.MessageDescriptor, path string) {
 	object, ok := value.(map[string]any)
 	if !ok {
@@ -172,7 +171,6 @@ func (w *jsonWalk) carried(object map[string]any, path string) protoreflect.Mess
 	return shape.message
 }
 
-// enumNames lists an enum's names.
 func enumNames(ed protoreflect.EnumDescriptor) string {
 	names := make([]string, ed.Values().Len())
 	for i := range names {

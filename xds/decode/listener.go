@@ -15,10 +15,8 @@ const (
 	writeAPI    = `write api_listener: {api_listener: {"@type": "` + hcmURL + `", route_config: {…}}}, or rds in the place of route_config`
 )
 
-// listenerValidator validates one Listener.
 type listenerValidator struct{ *report }
 
-// validateListener validates a Listener with a valid name.
 func validateListener(r *report, m *listenerv3.Listener) *resource.Listener {
 	v := listenerValidator{r}
 	l := &resource.Listener{Name: m.GetName()}
@@ -34,7 +32,6 @@ func validateListener(r *report, m *listenerv3.Listener) *resource.Listener {
 	return l
 }
 
-// clientSide validates an API listener.
 func (v listenerValidator) clientSide(m *listenerv3.ApiListener, l *resource.Listener) {
 	config := m.GetApiListener()
 	if config.GetTypeUrl() != hcmURL {
@@ -61,7 +58,6 @@ func (v listenerValidator) callerAddress(m *hcmv3.HttpConnectionManager, field s
 	}
 }
 
-// routeSpecifier validates the source of a connection manager's routes.
 func (v listenerValidator) routeSpecifier(m *hcmv3.HttpConnectionManager, field string, server bool) (name string, inline *resource.RouteConfiguration) {
 	switch r := m.GetRouteSpecifier().(type) {
 	case *hcmv3.HttpConnectionManager_Rds:
@@ -76,7 +72,6 @@ func (v listenerValidator) routeSpecifier(m *hcmv3.HttpConnectionManager, field 
 	return "", nil
 }
 
-// rds validates the name and the source of a RouteConfiguration.
 func (v listenerValidator) rds(m *hcmv3.Rds, field string, server bool) string {
 	name := m.GetRouteConfigName()
 	if name == "" {

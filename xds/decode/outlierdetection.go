@@ -68,7 +68,6 @@ func (v clusterValidator) period(d *durationpb.Duration, name string, absent tim
 	return d.AsDuration()
 }
 
-// percent validates a percentage of outlier_detection.
 func (v clusterValidator) percent(n *wrapperspb.UInt32Value, name string, absent uint32) uint32 {
 	if n.GetValue() > 100 {
 		v.reject("outlier_detection."+name, "is %d: it must be at most 100", n.GetValue())

@@ -22,7 +22,6 @@ var supportedPolicies = ": supported are " + converterNames() + " of " +
 	"envoy.extensions.load_balancing_policies, alone or as the endpoint_picking_policy of its WrrLocality, " +
 	"and a TypedStruct of a policy that is there by gRPC's name"
 
-// policyValidator validates the load balancing policy of a Cluster.
 type policyValidator struct{ *report }
 
 // policyOf validates the two ways in which a Cluster chooses its policy. That of an
@@ -41,7 +40,6 @@ func (v policyValidator) policyOf(m *clusterv3.Cluster) resource.Policy {
 
 func isAggregate(m *clusterv3.Cluster) bool { return m.GetClusterType().GetName() == aggregateName }
 
-// warnUnusedPolicy warns of the policy of an aggregate.
 func (v policyValidator) warnUnusedPolicy(m *clusterv3.Cluster) {
 	const reason = "is ignored: an aggregate uses the load balancing policy of each of its leaves"
 	switch m.GetLbPolicy() {
@@ -54,7 +52,6 @@ func (v policyValidator) warnUnusedPolicy(m *clusterv3.Cluster) {
 	}
 }
 
-// lbPolicy validates and converts lb_policy.
 func (v policyValidator) lbPolicy(m *clusterv3.Cluster) resource.Policy {
 	switch p := m.GetLbPolicy(); {
 	case p == clusterv3.Cluster_RING_HASH:
@@ -75,7 +72,6 @@ func (v policyValidator) lbPolicy(m *clusterv3.Cluster) resource.Policy {
 	}
 }
 
-// xxHash validates the hash function of RING_HASH.
 func (v policyValidator) xxHash(m *clusterv3.Cluster) {
 	if h := m.GetRingHashLbConfig().GetHashFunction(); h != clusterv3.Cluster_RingHashLbConfig_XX_HASH {
 		v.reject("ring_hash_lb_config.hash_function", "%s is not supported: supported is XX_HASH", h)
@@ -126,7 +122,6 @@ func (v policyValidator) firstAvailable(n int, field, supported string, read fun
 	return resource.Policy{}
 }
 
-// policy validates load_balancing_policy, or one within it.
 func (v policyValidator) policy(list *clusterv3.LoadBalancingPolicy, field string, depth int) resource.Policy {
 	if depth == maxPolicyDepth {
 		v.reject(field, "nests deeper than %d policies", maxPolicyDepth)

@@ -74,7 +74,6 @@ func (v *regexes) smallRegex(field, pattern string) bool {
 	return true
 }
 
-// stringMatch validates and converts a StringMatcher.
 func (v *regexes) stringMatch(field string, m *matcherv3.StringMatcher) resource.StringMatch {
 	to := resource.StringMatch{CaseInsensitive: m.GetIgnoreCase()}
 	name := ""

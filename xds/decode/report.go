@@ -33,7 +33,6 @@ func (o Options) begin(k resource.Key) *report {
 	}
 }
 
-// reject adds a broken rule.
 func (r *report) reject(field, format string, args ...any) { r.problems.add(field, format, args) }
 
 // rejectIf adds a broken rule unless the reason is empty.
@@ -63,7 +62,6 @@ func (r *report) rejectNew(field, reason, instead string) {
 	r.reject(field, "%s", reason)
 }
 
-// warn adds a warning.
 func (r *report) warn(field, format string, args ...any) { r.warnings.add(field, format, args) }
 
 // warnByHand adds a warning if the resource is written by hand.

@@ -63,14 +63,12 @@ func (v *routeValidator) forward(at spot, m *routev3.RouteAction, to *resource.R
 	return true
 }
 
-// clusterName validates the name of a cluster that a route uses.
 func (v *routeValidator) clusterName(at spot, field, name string) {
 	if reason := badReference(name); v.byHand && reason != "" {
 		v.reject(at.in(field), "%s", reason)
 	}
 }
 
-// weighted validates the clusters of a route that are drawn by weight.
 func (v *routeValidator) weighted(at spot, m *routev3.WeightedCluster, to *resource.Route) {
 	const field = "route.weighted_clusters"
 	list := m.GetClusters()
@@ -132,7 +130,6 @@ func (v *routeValidator) hashPolicies(at spot, list []*routev3.RouteAction_HashP
 	return policies
 }
 
-// hashHeader validates a policy that hashes a header.
 func (v *routeValidator) hashHeader(at spot, field string, m *routev3.RouteAction_HashPolicy_Header) resource.HashPolicy {
 	p := resource.HashPolicy{Header: strings.ToLower(m.GetHeaderName())}
 	if v.byHand {

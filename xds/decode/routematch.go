@@ -53,7 +53,6 @@ func (v *routeValidator) unknownConditions(at spot, m *routev3.RouteMatch) {
 	}
 }
 
-// path validates the path of a route's match.
 func (v *routeValidator) path(at spot, m *routev3.RouteMatch, to *resource.RouteMatch) {
 	switch p := m.GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:
@@ -88,7 +87,6 @@ func (v *routeValidator) headers(at spot, list []*routev3.HeaderMatcher, to *res
 	}
 }
 
-// header validates a condition on a header.
 func (v *routeValidator) header(at spot, field string, m *routev3.HeaderMatcher, to *resource.HeaderMatch) {
 	to.Name, to.Invert = strings.ToLower(m.GetName()), m.GetInvertMatch()
 	if v.byHand {
@@ -120,7 +118,6 @@ func (v *routeValidator) header(at spot, field string, m *routev3.HeaderMatcher,
 	}
 }
 
-// notEmpty returns text, which must not be empty.
 func (v *routeValidator) notEmpty(at spot, field, text string) string {
 	if text == "" {
 		v.reject(at.in(field), "is empty: write present_match: true for a header that only must be there")
@@ -128,7 +125,6 @@ func (v *routeValidator) notEmpty(at spot, field, text string) string {
 	return text
 }
 
-// headerName validates the name of a header that a route uses.
 func (v *routeValidator) headerName(at spot, field, name string) {
 	switch {
 	case name == "":

@@ -23,7 +23,6 @@ const (
 // plainConnect says how to ask for connections without TLS.
 const plainConnect = `for connections without TLS write metadata: {filter_metadata: {lbd: {connect: tcp}}}`
 
-// tlsValidator validates transport sockets.
 type tlsValidator struct{ *report }
 
 // cluster validates a cluster's transport_socket, and returns nil if connections are

@@ -108,7 +108,6 @@ func (d *destination) keeps(m *listenerv3.FilterChainMatch) bool {
 	return len(m.GetApplicationProtocols()) == 0
 }
 
-// sources adds the connections that a chain is for.
 func (f *filterChains) sources(d *destination, m *listenerv3.FilterChainMatch, field string) bool {
 	kind := m.GetSourceType()
 	if _, known := listenerv3.FilterChainMatch_ConnectionSourceType_name[int32(kind)]; !known {
@@ -159,7 +158,6 @@ func (f *filterChains) prefixes(ranges []*corev3.CidrRange, field string) ([]net
 	return prefixes, true
 }
 
-// filterChain validates the network filters and the TLS of a chain.
 func (v listenerValidator) filterChain(c *listenerv3.FilterChain, field string) {
 	v.networkFilters(c.GetFilters(), field+".filters")
 	socket := c.GetTransportSocket()

@@ -201,7 +201,6 @@ func (a *Archive) flush(id Identity) error {
 	return nil
 }
 
-// flushAgain retries flush.
 func (a *Archive) flushAgain(id Identity) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -29,7 +29,6 @@ type entry struct {
 	err  error
 }
 
-// readListing lists a directory.
 func readListing(dir string) listing {
 	identity, err := identify(dir)
 	if err != nil {

@@ -47,7 +47,6 @@ var formats = map[string]decode.Format{
 	".pb":   decode.FormatProtobuf,
 }
 
-// file is the state of one file.
 type file struct {
 	decoding decode.Options // without the format and the name
 

@@ -19,7 +19,6 @@ type notifier struct {
 	parent watched
 }
 
-// watched is a directory to watch.
 type watched struct {
 	path   string
 	info   fs.FileInfo // of the watched directory, which another may replace; nil for none

@@ -96,7 +96,6 @@ func nextDocument(d *yaml.Decoder, in *lineReader) (*yaml.Node, error) {
 	return root, nil
 }
 
-// yamlWriter writes YAML as JSON.
 type yamlWriter struct {
 	json       []byte
 	limit      int                 // of the bytes
