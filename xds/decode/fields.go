@@ -86,44 +86,38 @@ type nestedField struct {
 
 // fieldPlans returns the plans of all messages in fieldTable, by their name there.
 var fieldPlans = sync.OnceValue(func() map[string]*fieldPlan {
-	p := planner{uses: maps.Collect(FieldTable), plans: map[string]*fieldPlan{}}
-	for message := range p.uses {
-		p.plan(message)
-	}
-	return p.plans
-})
-
-type planner struct {
-	uses  map[string][]FieldUse
-	plans map[string]*fieldPlan
-}
-
-// plan makes the plan of a message.
-func (p *planner) plan(message string) *fieldPlan {
-	if made, ok := p.plans[message]; ok {
-		return made
-	}
-	made := &fieldPlan{endpoints: message == string(nameOf(&endpointv3.LbEndpoint{}))}
-	p.plans[message] = made
-	_, variant, _ := strings.Cut(message, " ")
-	for _, use := range p.uses[message] {
-		held := messageIn(use.descriptor)
-		switch {
-		case !use.Applied:
-			f := &ignoredField{fd: use.descriptor, name: message + "." + string(use.Field), reason: "is not applied"}
-			if use.Words != "" {
-				f.reason += ": " + use.Words
-			}
-			made.ignored = append(made.ignored, f)
-		case use.Words == "" && held != nil:
-			inner := string(held.FullName())
-			if p.uses[inner+" "+variant] != nil {
-				inner += " " + variant
-			}
-			if plan := p.plan(inner); len(plan.ignored) > 0 || len(plan.nested) > 0 {
-				made.nested = append(made.nested, nestedField{use.descriptor, plan})
+	uses, plans := maps.Collect(FieldTable), map[string]*fieldPlan{}
+	var plan func(message string) *fieldPlan
+	plan = func(message string) *fieldPlan {
+		if made, ok := plans[message]; ok {
+			return made
+		}
+		made := &fieldPlan{endpoints: message == string(nameOf(&endpointv3.LbEndpoint{}))}
+		plans[message] = made
+		_, variant, _ := strings.Cut(message, " ")
+		for _, use := range uses[message] {
+			held := messageIn(use.descriptor)
+			switch {
+			case !use.Applied:
+				f := &ignoredField{fd: use.descriptor, name: message + "." + string(use.Field), reason: "is not applied"}
+				if use.Words != "" {
+					f.reason += ": " + use.Words
+				}
+				made.ignored = append(made.ignored, f)
+			case use.Words == "" && held != nil:
+				inner := string(held.FullName())
+				if uses[inner+" "+variant] != nil {
+					inner += " " + variant
+				}
+				if p := plan(inner); len(p.ignored) > 0 || len(p.nested) > 0 {
+					made.nested = append(made.nested, nestedField{use.descriptor, p})
+				}
 			}
 		}
+		return made
 	}
-	return made
-}
+	for message := range uses {
+		plan(message)
+	}
+	return plans
+})
