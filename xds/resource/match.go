@@ -258,17 +258,11 @@ func headerValue(headers []Header, name string) (value string, there bool) {
 }
 
 func joinValues(headers []Header, name string) string {
-	var b strings.Builder
-	first := true
-	for i := range headers {
-		if headers[i].Name != name {
-			continue
+	var values []string
+	for _, h := range headers {
+		if h.Name == name {
+			values = append(values, h.Value)
 		}
-		if !first {
-			b.WriteByte(',')
-		}
-		first = false
-		b.WriteString(headers[i].Value)
 	}
-	return b.String()
+	return strings.Join(values, ",")
 }
