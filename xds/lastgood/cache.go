@@ -44,9 +44,9 @@ type Cache struct {
 	done    chan struct{} // closed when the writer has ended
 
 	// writer only
-	failing        bool // the last write failed
-	limitLogged    bool
-	rejectedLogged bool // a resource that cannot be stored was logged
+	failing     bool // the last write failed
+	logLimit    sync.Once
+	logRejected sync.Once
 
 	// guarded by mu
 	mu      sync.Mutex
@@ -232,11 +232,15 @@ func (c *Cache) apply(tx *store.Tx, batch map[resource.Key]*resource.Update) {
 				continue
 			}
 		} else if count >= c.limit {
-			c.logLimit()
+			c.logLimit.Do(func() {
+				c.logger.Error("the last known good configuration has reached its limit: more resources are not stored", "limit", c.limit)
+			})
 			continue
 		}
 		if err := tx.Put(key, encode(e)); err != nil {
-			c.logRejected(key, err)
+			c.logRejected.Do(func() {
+				c.logger.Error("a resource cannot be stored as last known good; further ones are not logged", "resource", key, "error", err)
+			})
 		} else if !there {
 			count++
 		}
@@ -252,18 +256,4 @@ func (c *Cache) logWrite(err error) {
 		c.logger.Info("the last known good configuration is on disk again")
 	}
 	c.failing = err != nil
-}
-
-func (c *Cache) logLimit() {
-	if !c.limitLogged {
-		c.limitLogged = true
-		c.logger.Error("the last known good configuration has reached its limit: more resources are not stored", "limit", c.limit)
-	}
-}
-
-func (c *Cache) logRejected(key resource.Key, err error) {
-	if !c.rejectedLogged {
-		c.rejectedLogged = true
-		c.logger.Error("a resource cannot be stored as last known good; further ones are not logged", "resource", key, "error", err)
-	}
 }
