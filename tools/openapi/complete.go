@@ -53,10 +53,10 @@ func complete(doc *openapi3.T) error {
 		}
 	}
 	addCallers(doc)
-	doc.Components.Responses = refusals(doc)
+	doc.Components.Responses = openapi3.ResponseBodies{}
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths.Map())) {
 		for method, op := range doc.Paths.Value(path).Operations() {
-			completeOperation(method, path, op)
+			completeOperation(method, path, op, doc.Components.Responses)
 		}
 	}
 	loader := openapi3.NewLoader()
@@ -197,7 +197,8 @@ func describe(property, comment string) string {
 }
 
 // completeOperation says what Swagger 2.0 cannot of an operation.
-func completeOperation(method, path string, op *openapi3.Operation) {
+// It moves the refusals to those of all operations, by status.
+func completeOperation(method, path string, op *openapi3.Operation, refusals openapi3.ResponseBodies) {
 	if op.OperationID == "" { // a handler of two paths cannot name both
 		op.OperationID = strings.ToLower(method) + strings.ReplaceAll(path, "/", "_")
 	}
@@ -207,31 +208,16 @@ func completeOperation(method, path string, op *openapi3.Operation) {
 	}
 	for status, response := range op.Responses.Map() {
 		if isProblem(response.Value.Content) {
-			op.Responses.Set(status, &openapi3.ResponseRef{Ref: refusalsPrefix + refusalName(status)})
+			name := "Refused" + status
+			refusals[name] = &openapi3.ResponseRef{Value: refusal(response.Value)}
+			op.Responses.Set(status, &openapi3.ResponseRef{Ref: refusalsPrefix + name})
 			continue
 		}
 		completeContent(response.Value.Content)
 	}
 }
 
-func refusalName(status string) string { return "Refused" + status }
-
-// refusals are the refusals that operations refer to, by status.
-func refusals(doc *openapi3.T) openapi3.ResponseBodies {
-	all := openapi3.ResponseBodies{}
-	for _, item := range doc.Paths.Map() {
-		for _, op := range item.Operations() {
-			for status, response := range op.Responses.Map() {
-				if isProblem(response.Value.Content) {
-					all[refusalName(status)] = &openapi3.ResponseRef{Value: refusal(response.Value)}
-				}
-			}
-		}
-	}
-	return all
-}
-
-// refusal is a response that swag could tell the schema of, and not the type.
+// refusal returns a response with the media type of problems, which swag cannot express.
 func refusal(r *openapi3.Response) *openapi3.Response {
 	for _, media := range r.Content {
 		return openapi3.NewResponse().WithDescription(*r.Description).
