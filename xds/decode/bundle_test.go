@@ -359,6 +359,26 @@ func TestProblemsOfBundlesAreListedUpToAHundred(t *testing.T) {
 	}
 }
 
+// envoyFile is the file of Envoy's documentation of file-based EDS.
+const envoyFile = `
+version_info: "0"
+resources:
+- "@type": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment
+  cluster_name: example_proxy_cluster
+  endpoints:
+  - lb_endpoints:
+    - endpoint:
+        address:
+          socket_address:
+            address: service1
+            port_value: 8080
+    - endpoint:
+        address:
+          socket_address:
+            address: 10.0.0.2
+            port_value: 8080
+`
+
 // envoyClusters is a file of Envoy's file-based CDS.
 const envoyClusters = `
 resources:

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Scan is the result of reading the directory. It is shared and immutable.
@@ -35,4 +36,65 @@ type File struct {
 // same reports whether two scans found the same.
 func (s *Scan) same(o *Scan) bool {
 	return text(s.Err) == text(o.Err) && text(s.Over) == text(o.Over) && s.Identity == o.Identity && maps.Equal(s.Files, o.Files)
+}
+
+// Set is the versions of the files that are in use. It is shared and immutable.
+type Set struct {
+	Resources map[resource.Key]Resource
+	Rejected  map[resource.Key]Rejected // Clusters of bad files without a good version
+	Bad       []Bad                     // files with contents that are not in use, by name
+	Held      []Held                    // changes that wait for the operator's decision
+	// Warnings and Notes are those of the accepted files, by File.
+	Warnings, Notes map[string][]decode.Problem
+	// Empty are the clusters without usable endpoints, by File: they had none before, or
+	// the operator permitted it.
+	Empty map[string][]decode.Problem
+	Sums  map[string]string // SHA-256 sums, in hex, of the contents in use, by File
+}
+
+// Resource is one resource in use.
+type Resource struct {
+	resource.Item
+	File     string    // its name in the directory
+	Modified time.Time // the modification time of the file when its content last changed
+}
+
+// Rejected is a Cluster that cannot be used.
+type Rejected struct {
+	Err      error // with the file and the field
+	Modified time.Time
+}
+
+// Directory is the File of a Bad that is about the directory itself.
+const Directory = "."
+
+// Bad is one error of a file. A file can have two: its content is bad, and its content
+// before has the same Key as another file.
+type Bad struct {
+	File string // its name in the directory, or Directory
+	// Err is a *decode.SyntaxError, a *decode.InvalidError, or the system's when the file
+	// was read.
+	Err     error
+	Since   time.Time // of the first error, whose text may have been another
+	Kept    bool      // the content before is in use
+	Partial bool      // the valid part is in use: there is no content before
+	Twice   bool      // the error is that another file has the same Key
+}
+
+// Held is a change of one or more files that is not in use, because it would remove what
+// works. The contents before stay in use until the operator permits exactly this change.
+type Held struct {
+	Hash        string       // of the files' names, and of their contents before and after
+	Files       []FileChange // that can only be permitted together, by name
+	Reasons     []string     // what the change would remove, a sentence each
+	Clusters    []string     // that would have no endpoints, or be gone, by name
+	Differences []string     // a description of the change of each resource
+	Since       time.Time    // when the change was first seen
+}
+
+// FileChange is the change of one file.
+type FileChange struct {
+	File   string
+	Change string // "added", "modified" or "removed"
+	Sum    string // SHA-256, in hex, of the content that is not in use; empty if it was removed
 }
