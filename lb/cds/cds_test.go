@@ -1,6 +1,7 @@
 package cds_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/lb/cds"
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
@@ -302,5 +304,158 @@ func TestCallsReachTheChild(t *testing.T) {
 	s.tree.Close()
 	if child.closes != 1 {
 		t.Errorf("the child was closed %d times", child.closes)
+	}
+}
+
+// configured is an endpoint policy that notes which configs it is given. Its configs
+// are pointers, as are those of most policies in grpc's registry.
+type configured struct {
+	balancer.Balancer
+
+	given *[]string
+}
+
+type givenConfig struct {
+	serviceconfig.LoadBalancingConfig
+	text   string
+	number int
+}
+
+func (c configured) Name() string { return "configured" }
+
+func (c configured) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer { return c }
+
+// ParseConfig numbers the configs.
+func (c configured) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	if strings.Contains(string(text), "bad") {
+		return nil, errors.New("bad config")
+	}
+	*c.given = append(*c.given, "parse "+string(text))
+	return &givenConfig{text: string(text), number: len(*c.given)}, nil
+}
+
+func (c configured) UpdateClientConnState(s balancer.ClientConnState) error {
+	if cfg, ok := s.BalancerConfig.(*givenConfig); ok {
+		*c.given = append(*c.given, fmt.Sprintf("%s of %d endpoints", cfg.text, len(s.ResolverState.Endpoints)))
+	}
+	return nil
+}
+
+func (c configured) Close() {}
+
+// TestConfigIsParsedOnce: as long as the cluster's policy stays the same, its children
+// are given the same config.
+func TestConfigIsParsedOnce(t *testing.T) {
+	var given []string
+	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
+	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), configured{given: &given})
+	policyOf := func(config string) step {
+		return withCluster(func(c *resource.Cluster) { c.Policy = resource.Policy{Name: "configured", Config: config} })
+	}
+	for _, step := range []step{
+		policyOf(""), assignment("a"),
+		policyOf(`{"n":1}`), assignment("a"), assignment("a b"),
+		policyOf(`{"n":2}`), assignment("a b"),
+	} {
+		step(s)
+	}
+	want := `parse {}; {} of 1 endpoints; parse {"n":1}; {"n":1} of 1 endpoints; {"n":1} of 2 endpoints; parse {"n":2}; {"n":2} of 2 endpoints`
+	if got := strings.Join(given, "; "); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	policyOf(`{"n":"bad"}`)(s)
+	assignment("a b")(s)
+	if s.tree.State() != connectivity.TransientFailure {
+		t.Errorf("with a bad config the state is %v", s.tree.State())
+	}
+	if n := s.tree.Describe(); n.Policy != policy.CDS || n.Err == nil || n.Err.Error() != "bad config" {
+		t.Errorf("described as %+v", n)
+	}
+}
+
+// keeper stands for cluster_impl and keeps its config.
+type keeper struct {
+	confidant
+	config *policy.ClusterImplConfig
+}
+
+func (k *keeper) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer { return k }
+
+func (k *keeper) UpdateClientConnState(s balancer.ClientConnState) error {
+	k.config, _ = s.BalancerConfig.(*policy.ClusterImplConfig)
+	return nil
+}
+
+// TestWhatIsCounted: cluster_impl is told by which names to count, and which
+// metrics of upstreams, where the cluster's load is reported.
+func TestWhatIsCounted(t *testing.T) {
+	for _, reported := range []bool{false, true} {
+		child := new(keeper)
+		c := *resource.DefaultCluster(cluster)
+		c.LRSToSelf, c.LoadMetrics = reported, &resource.LoadMetrics{AllNamed: true}
+		s := &stage{t: t, cluster: &c, places: map[string]*resource.LocalityEndpoints{}}
+		s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), child)
+		assignment("a b | a", resource.Drop{Category: "x"})(s)
+		got := child.config
+		if len(got.Drops) != 1 || len(got.Localities) != 3 || got.Localities[1].ID.Zone != "b" {
+			t.Errorf("drops %v, localities %v", got.Drops, got.Localities)
+		}
+		if (got.LoadMetrics != nil) != reported || reported && !got.LoadMetrics.AllNamed {
+			t.Errorf("reported %t: metrics %v", reported, got.LoadMetrics)
+		}
+	}
+}
+
+// scribe is a wrr_locality that writes down the localities it is given.
+type scribe struct {
+	balancer.Balancer
+	given *[][]*policy.Locality
+}
+
+func (s scribe) Name() string { return policy.WRRLocality }
+
+func (s scribe) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer { return s }
+
+func (s scribe) UpdateClientConnState(c balancer.ClientConnState) error {
+	if cfg, ok := c.BalancerConfig.(*policy.WRRLocalityConfig); ok {
+		*s.given = append(*s.given, cfg.Localities)
+	}
+	return nil
+}
+
+func (s scribe) Close() {}
+
+// TestUnchangedLocalitiesKeepTheirPointers: so that what is below need not look
+// at their endpoints.
+func TestUnchangedLocalitiesKeepTheirPointers(t *testing.T) {
+	var given [][]*policy.Locality
+	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
+	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), scribe{given: &given})
+	assignment("a b")(s)
+	delete(s.places, "b0") // b is decoded anew
+	assignment("a b")(s)
+	if len(given) != 2 || given[0][0] != given[1][0] || given[0][1] == given[1][1] {
+		t.Errorf("given %v, want the same a and another b", given)
+	}
+	if l := given[0][0]; len(l.Endpoints) != 1 {
+		t.Errorf("%d endpoints, want the usable one", len(l.Endpoints))
+	}
+}
+
+// TestUnchangedEndpointsAreNotMadeAnew: where there is one more in their locality.
+func TestUnchangedEndpointsAreNotMadeAnew(t *testing.T) {
+	var given [][]*policy.Locality
+	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
+	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), scribe{given: &given})
+	assignment("a b")(s)
+	changed := *s.places["a0"]
+	changed.Endpoints = append(changed.Endpoints[:1:1], &resource.Endpoint{Addresses: []string{"more"}, Weight: 1, Locality: changed.ID})
+	s.places["a0"] = &changed
+	assignment("a b")(s)
+	if len(given) != 2 || len(given[1][0].Endpoints) != 2 {
+		t.Fatalf("given %v, want one more endpoint of a", given)
+	}
+	if before, after := given[0][0].Endpoints[0], given[1][0].Endpoints[0]; before.Attributes != after.Attributes {
+		t.Error("the endpoint that stayed was made anew")
 	}
 }

@@ -1,12 +1,15 @@
 package clusterimpl_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc/balancer"
 
+	"github.com/lbd-dev/lbd/lb/clusterimpl"
+	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -106,5 +109,94 @@ func TestLoadsOfUpstreams(t *testing.T) {
 	tree.Config(config())
 	if got := picks(); got != nil {
 		t.Errorf("metrics %v, which are no longer configured", got)
+	}
+}
+
+// TestJudged: every pick that draws against the drop categories is judged once, and
+// no other.
+func TestJudged(t *testing.T) {
+	half := func(c *policy.ClusterImplConfig) {
+		c.Drops, c.MaxRequests = []resource.Drop{{Category: "half", PerMillion: 500_000}}, 1
+	}
+	tests := []struct {
+		name   string
+		before func(*lbtest.Tree)
+		call   *policy.Call
+		draw   uint64
+		want   uint64
+	}{
+		{"answered", nil, &policy.Call{}, never, 1},
+		{"held", nil, &policy.Call{Hold: true}, never, 1},
+		{"dropped", nil, &policy.Call{}, always, 1},
+		{"refused by the breaker", func(tree *lbtest.Tree) { tree.Counters.Get(service).Breaker.TryAcquire(1) }, &policy.Call{}, never, 1},
+		{"all excluded", nil, &policy.Call{Exclude: []string{"a", "b"}}, never, 1},
+		{"lost since", func(tree *lbtest.Tree) {
+			tree.SubConns[0].State, tree.SubConns[1].State = connecting, connecting
+		}, &policy.Call{}, never, 1},
+		{"of a child that is not READY", func(tree *lbtest.Tree) {
+			tree.Batch(func() { tree.SubConns[0].Says(failure, nil); tree.SubConns[1].Says(failure, nil) })
+		}, &policy.Call{}, always, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tree := newTree(t, nil, half)
+			tree.Draw = lbtest.Draws(0, tt.draw) // the first is round_robin's start
+			up(tree)
+			if tt.before != nil {
+				tt.before(tree)
+			}
+			_, _ = tree.Pick(tt.call)
+			if got := tree.Counters.Get(service).Judged(); got != tt.want {
+				t.Errorf("%d are judged, want %d", got, tt.want)
+			}
+			tt.call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
+		})
+	}
+}
+
+// TestBeforeConfig: a policy that has no config yet describes itself, and
+// refuses a config that is not its own.
+func TestBeforeConfig(t *testing.T) {
+	tree := lbtest.NewTree(t, clusterimpl.Builder())
+	if n := tree.Describe(); n.Policy != policy.ClusterImpl || n.State != connecting || n.Breaker != nil {
+		t.Errorf("describes %+v", n)
+	}
+	if s := tree.Summarize(); s.State != connecting || s.Priority != -1 {
+		t.Errorf("summary %+v", s)
+	}
+	if err := tree.Update(policy.Child{Config: &policy.PriorityConfig{}}); err == nil {
+		t.Error("took another policy's config")
+	}
+	tree.Batch(func() {
+		tree.Root().ExitIdle()
+		tree.Root().ResolverError(errors.New("x"))
+		tree.Root().UpdateSubConnState(nil, balancer.SubConnState{})
+	})
+	if len(tree.Reports) != 0 {
+		t.Errorf("reported %v", tree.Reports)
+	}
+}
+
+// TestChildRefusal: what the child refuses is the cluster's failure, until it
+// takes another.
+func TestChildRefusal(t *testing.T) {
+	actors := &lbtest.Troupe{PolicyName: "actor"}
+	tree := lbtest.NewTree(t, clusterimpl.Builder(), actors)
+	child := func(c policy.Child) policy.Child {
+		return config(func(cfg *policy.ClusterImplConfig) { cfg.Child = c })
+	}
+	tree.Config(child(actors.Child("x")))
+	tree.Batch(func() { actors.Actor("x").Says(ready) })
+	errBad := errors.New("bad config")
+	tree.Config(child(actors.Refusing("x", errBad)))
+	if _, err := tree.Pick(nil); tree.State() != failure || !errors.Is(err, errBad) {
+		t.Errorf("%v, %v; want TRANSIENT_FAILURE, %v", tree.State(), err, errBad)
+	}
+	if n := tree.Describe(); n.State != failure || !errors.Is(n.Err, errBad) {
+		t.Errorf("describes %+v", n)
+	}
+	tree.Config(child(actors.Child("x")))
+	if _, err := tree.Pick(nil); tree.State() != ready || err != nil {
+		t.Errorf("%v, %v; want READY", tree.State(), err)
 	}
 }

@@ -1,10 +1,14 @@
 package leastrequest_test
 
 import (
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/lbtest"
@@ -140,6 +144,202 @@ func TestLeastRequest(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 			s.Check()
+		})
+	}
+}
+
+// TestChoice: of what is drawn the one with the fewest in flight is taken, the
+// first of several. In flight are a:3 b:1 c:1 d:0.
+func TestChoice(t *testing.T) {
+	tests := []struct {
+		choices  uint32
+		draws    string
+		exclude  string
+		want     string
+		compared string
+	}{
+		{2, "a b", "", "b", "a:3 b:1"},
+		{2, "b a", "", "b", "b:1 a:3"},
+		{2, "b c", "", "b", "b:1 c:1"},
+		{2, "c b", "", "c", "c:1 b:1"},
+		{2, "a a", "", "a", "a:3 a:3"},
+		{2, "a c d", "", "c", "a:3 c:1"}, // no third draw
+		{3, "a c d", "", "d", "a:3 c:1 d:0"},
+		{10, "a a a a a a a a a b", "", "b", "a:3 a:3 a:3 a:3 a:3 a:3 a:3 a:3 a:3 b:1"},
+		{2, "a d b", "d", "b", "a:3 b:1"}, // drawn again
+		{2, "b d c d", "b c", "d", "d:0 d:0"},
+		{2, "d a b c", "a d", "b", "b:1 c:1"},
+		{2, "b", "a b c", "d", "d:0 d:0"}, // too many draws: of those that remain
+		{2, "a b", "z", "b", "a:3 b:1"},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.choices, tt.draws, "without", tt.exclude), func(t *testing.T) {
+			s := newStage(t, choices(tt.choices), config("a", "b", "c", "d"), together("a", "b", "c", "d"), holds("a", 3), holds("b", 1), holds("c", 1))
+			var places []int
+			for d := range strings.FieldsSeq(tt.draws) {
+				places = append(places, int(d[0]-'a'))
+			}
+			draw(s, append(places, 4)...)
+			call := &policy.Call{Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
+			res, err := s.Pick(call)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
+			var compared []string
+			for _, c := range lbtest.As[leastrequest.Compared](t, e.Detail) {
+				compared = append(compared, fmt.Sprintf("%s:%d", c.Address, c.InFlight))
+			}
+			if got := strings.Join(compared, " "); got != tt.compared {
+				t.Errorf("compared %s, want %s", got, tt.compared)
+			}
+			if got := call.Endpoint.Addresses[0]; got != tt.want || res.SubConn != s.SubConn(got) {
+				t.Errorf("picked %s by %v, want %s", got, res.SubConn, tt.want)
+			}
+			if e.Policy != leastrequest.Name || e.Rotation != 4 || e.Index != int(tt.want[0]-'a') || e.Endpoint != call.Endpoint {
+				t.Errorf("trace %+v", e)
+			}
+		})
+	}
+}
+
+// TestExcludeShares: the draws of an excluded endpoint go to all that remain, not
+// to its neighbor.
+func TestExcludeShares(t *testing.T) {
+	s := newStage(t, choices(2), config("a", "b", "c", "d"), together("a", "b", "c", "d"))
+	s.Next = rand.New(rand.NewPCG(1, 2)).Uint64
+	got := make(map[string]int)
+	const n = 3000
+	for range n {
+		call := &policy.Call{Exclude: []string{"b"}}
+		if _, err := s.Pick(call); err != nil {
+			t.Fatal(err)
+		}
+		got[call.Endpoint.Addresses[0]]++
+	}
+	for _, name := range []string{"a", "c", "d"} {
+		if d := got[name] - n/3; d < -n/30 || d > n/30 {
+			t.Errorf("picks %v, want %d for each of a, c and d", got, n/3)
+		}
+	}
+}
+
+func TestAllExcluded(t *testing.T) {
+	s := newStage(t, config("a", "b+x"), together("a", "b"))
+	call := &policy.Call{Exclude: []string{"a", "x"}, Hold: true, Trace: new(policy.Trace)}
+	_, err := s.Pick(call)
+	var refusal *policy.Refusal
+	if !errors.As(err, &refusal) || refusal.Kind != policy.KindAllExcluded {
+		t.Errorf("err %v, want a refusal", err)
+	}
+	if e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0]); e.Index != -1 || e.Excluded != 2 || e.Rotation != 2 || e.Endpoint != nil {
+		t.Errorf("trace %+v", e)
+	}
+	if got := seats(s); got != "a:0 b:0" {
+		t.Errorf("in flight is %s after a pick that came to nothing", got)
+	}
+}
+
+// TestCountsHeldOnly: who holds nothing only reads.
+func TestCountsHeldOnly(t *testing.T) {
+	s := newStage(t, config("a"), says("a", ready))
+	for range 3 {
+		if _, err := s.Pick(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := seats(s); got != "a:0" {
+		t.Errorf("in flight is %s", got)
+	}
+	call := &policy.Call{Hold: true}
+	if _, err := s.Pick(call); err != nil {
+		t.Fatal(err)
+	}
+	if got := seats(s); got != "a:1" {
+		t.Errorf("in flight is %s with a held pick", got)
+	}
+	call.GiveUp() // as a picker above does
+	if got := seats(s); got != "a:0" {
+		t.Errorf("in flight is %s after it was given up", got)
+	}
+}
+
+// TestConcurrentPicks: nothing is lost of the counts, and they keep the
+// endpoints level: of two drawn the fuller one is never taken.
+func TestConcurrentPicks(t *testing.T) {
+	const pickers, each, endpoints = 8, 500, 4
+	s := newStage(t, config("a", "b", "c", "d"), together("a", "b", "c", "d"))
+	s.Next = rand.Uint64
+	p := s.Picker()
+	held := make([][]policy.Held, pickers)
+	var wg sync.WaitGroup
+	for i := range pickers {
+		wg.Go(func() {
+			for range each {
+				call := &policy.Call{Context: t.Context(), Hold: true}
+				if _, err := p.Pick(balancer.PickInfo{Ctx: call}); err != nil {
+					t.Error(err)
+					return
+				}
+				held[i] = append(held[i], call.Held())
+			}
+		})
+	}
+	wg.Wait()
+	sum := 0
+	for seat := range strings.FieldsSeq(seats(s)) {
+		var n int
+		if _, err := fmt.Sscan(seat[2:], &n); err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+		if even := pickers * each / endpoints; n < even-even/5 || n > even+even/5 {
+			t.Errorf("%s in flight, want about %d", seat, even)
+		}
+	}
+	if sum != pickers*each {
+		t.Errorf("%d in flight in all, want %d", sum, pickers*each)
+	}
+	for i := range pickers {
+		wg.Go(func() {
+			for _, h := range held[i] {
+				h.Finish(policy.OutcomeSuccess, policy.NoInfo)
+			}
+		})
+	}
+	wg.Wait()
+	if got := seats(s); got != "a:0 b:0 c:0 d:0" {
+		t.Errorf("in flight is %s when all have ended", got)
+	}
+}
+
+// hundred is a picker of 100 endpoints.
+func hundred(tb testing.TB) balancer.Picker {
+	tb.Helper()
+	var names []string
+	for i := range 100 {
+		names = append(names, fmt.Sprint("e", i))
+	}
+	s := newStage(tb)
+	s.Next = rand.Uint64
+	config(names...)(s)
+	together(names...)(s)
+	return s.Picker()
+}
+
+func BenchmarkPick(b *testing.B) {
+	p := hundred(b)
+	for _, hold := range []bool{false, true} {
+		b.Run(fmt.Sprintf("hold=%t", hold), func(b *testing.B) {
+			call := &policy.Call{Context: b.Context(), Hold: hold}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = p.Pick(balancer.PickInfo{Ctx: call})
+				if hold {
+					call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
+				}
+				call.Again()
+			}
 		})
 	}
 }
