@@ -59,7 +59,7 @@ func (b *leastRequest) Picker(state connectivity.State) balancer.Picker {
 	if state != connectivity.Ready {
 		return b.endpoints.Picker(state)
 	}
-	return &picker{Seats: b.Set.Seats(), choices: b.Config.ChoiceCount, draw: b.Conn.Draw()}
+	return &picker{Seats: b.Seats(), choices: b.Config.ChoiceCount, draw: b.Conn.Draw()}
 }
 
 // inFlight counts the requests of one endpoint across pickers, and after its removal.

@@ -8,8 +8,8 @@
 // A policy embeds the base that fits it:
 //
 //   - [Endpoints], of a policy that chooses an endpoint. It keeps a SubConn for each
-//     endpoint in an [EndpointSet], and reports their aggregate state. The policy adds
-//     its picker of [Seats] and its config, which a [ConfigReader] reads.
+//     endpoint, and reports their aggregate state. The policy adds its picker of [Seats]
+//     and its config, which a [ConfigReader] reads.
 //   - [Wrapper], of a policy with one child, whose state it sends with another picker.
 //   - [Children], of a policy with a child for each key of its config.
 //   - [Base], of any other policy that has a picker of its own.

@@ -30,15 +30,26 @@ type EndpointPolicy[T any] interface {
 	Shares() []float64
 }
 
-// Endpoints keeps the connections of an endpoint policy, and reports their aggregate
-// state: READY if one endpoint is, else CONNECTING, IDLE or TRANSIENT_FAILURE. C is
-// the policy's config, and T what the policy keeps for each endpoint.
+// Endpoints keeps one SubConn for each endpoint of an endpoint policy, and reports
+// their aggregate state: READY if one endpoint is, else CONNECTING, IDLE or
+// TRANSIENT_FAILURE. C is the policy's config, and T what the policy keeps for each
+// endpoint. All of it belongs to the owner.
 type Endpoints[C EndpointConfig, T any] struct {
 	Base
 	Config C
-	Set    *EndpointSet[T]
+	// Order has the endpoints in the config's order.
+	Order []*Member[T]
+	// Census counts the members by State, and Counted by Counted.
+	Census, Counted Census
+	// Lazy: only endpoints that have failed are reconnected (gRFC A62), others by
+	// Connect. Otherwise every IDLE endpoint is connected, and counted as CONNECTING.
+	// It is set when the policy is built.
+	Lazy bool
 
 	policy EndpointPolicy[T]
+	// byAddress has each endpoint by its lowest address, which does not depend on
+	// their order.
+	byAddress map[string]*Member[T]
 }
 
 // EndpointConfig is the config of an endpoint policy. Configs with equal values are
@@ -72,10 +83,7 @@ func NewEndpointBuilder[C EndpointConfig, T any](
 	name string, parse func(*ConfigReader) C, build func(*Endpoints[C, T]) EndpointPolicy[T],
 ) Builder {
 	return NewChoiceBuilder(name, parse, func(conn *Conn) balancer.Balancer {
-		e := new(Endpoints[C, T])
-		e.Set = NewEndpointSet(conn, func(m *Member[T], from, counted connectivity.State) {
-			e.policy.EndpointChanged(m, from, counted)
-		})
+		e := &Endpoints[C, T]{byAddress: make(map[string]*Member[T])}
 		e.policy = build(e)
 		e.Init(conn, name, e.policy)
 		return e.policy
@@ -88,14 +96,14 @@ func (e *Endpoints[C, T]) UpdateClientConnState(s balancer.ClientConnState) erro
 	if !ok && any(cfg) != any(NoConfig{}) {
 		return fmt.Errorf("%s: config is a %T", e.name, s.BalancerConfig)
 	}
-	changed, err := e.Set.Update(s.ResolverState.Endpoints)
+	changed, err := e.update(s.ResolverState.Endpoints)
 	e.Stale = e.Stale || changed || e.Config != cfg
 	e.Config = cfg
 	e.Mark()
 	switch {
 	case err != nil:
 		return err
-	case len(e.Set.Order) == 0:
+	case len(e.Order) == 0:
 		e.Err = ErrNoEndpoints
 		return balancer.ErrBadResolverState
 	default:
@@ -115,11 +123,11 @@ func (e *Endpoints[C, T]) EndpointChanged(m *Member[T], from, _ connectivity.Sta
 }
 
 // Report sends the aggregate state.
-func (e *Endpoints[C, T]) Report() { e.Send(e.Set.Counted.Best(), e.policy.Picker) }
+func (e *Endpoints[C, T]) Report() { e.Send(e.Counted.Best(), e.policy.Picker) }
 
 // ResolverError fails a policy without endpoints.
 func (e *Endpoints[C, T]) ResolverError(err error) {
-	if len(e.Set.Order) == 0 {
+	if len(e.Order) == 0 {
 		e.Fail(err)
 	}
 }
@@ -127,15 +135,17 @@ func (e *Endpoints[C, T]) ResolverError(err error) {
 // Close shuts all SubConns down.
 func (e *Endpoints[C, T]) Close() {
 	e.Base.Close()
-	e.Set.Close()
+	for _, m := range e.byAddress {
+		e.remove(m)
+	}
 }
 
 // Shares returns the same part for each READY endpoint.
 func (e *Endpoints[C, T]) Shares() []float64 {
-	shares := make([]float64, len(e.Set.Order))
-	for i, m := range e.Set.Order {
+	shares := make([]float64, len(e.Order))
+	for i, m := range e.Order {
 		if m.State == connectivity.Ready {
-			shares[i] = 1 / float64(e.Set.Census.Ready)
+			shares[i] = 1 / float64(e.Census.Ready)
 		}
 	}
 	return shares
@@ -144,14 +154,20 @@ func (e *Endpoints[C, T]) Shares() []float64 {
 // Describe describes every endpoint, in the config's order.
 func (e *Endpoints[C, T]) Describe() Node {
 	n := e.Base.Describe()
-	n.Endpoints, n.Shares = e.Set.Describe(), true
-	for i, share := range e.policy.Shares() {
-		n.Endpoints[i].Share = share
+	n.Endpoints, n.Shares = make([]EndpointNode, len(e.Order)), true
+	shares := e.policy.Shares()
+	for i, m := range e.Order {
+		n.Endpoints[i] = EndpointNode{
+			Endpoint: m.Value, State: m.State, InRotation: m.State == connectivity.Ready, LastErr: m.LastErr, Share: shares[i],
+		}
+		if sc, ok := m.SubConn.(SubConn); ok {
+			n.Endpoints[i].Address, _ = sc.Ready()
+		}
 	}
 	return n
 }
 
 // Summarize counts the endpoints by state.
 func (e *Endpoints[C, T]) Summarize() Summary {
-	return Summary{State: e.Reported, Priority: -1, Census: e.Set.Census}
+	return Summary{State: e.Reported, Priority: -1, Census: e.Census}
 }

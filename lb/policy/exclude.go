@@ -115,9 +115,9 @@ type Seat[T any] struct {
 }
 
 // Seats returns the READY endpoints, in the config's order.
-func (s *EndpointSet[T]) Seats() Seats[T] {
-	seats := make(Seats[T], 0, s.Census.Ready)
-	for _, m := range s.Order {
+func (e *Endpoints[C, T]) Seats() Seats[T] {
+	seats := make(Seats[T], 0, e.Census.Ready)
+	for _, m := range e.Order {
 		if m.State == connectivity.Ready {
 			seats = append(seats, Seat[T]{m.SubConn, m.Value, &m.Own})
 		}

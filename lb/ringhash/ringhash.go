@@ -23,7 +23,7 @@ const Name = string(resource.PolicyRingHash)
 // weigh endpoints by [policy.WeightsOf].
 func Builder() policy.Builder {
 	return policy.NewEndpointBuilder(Name, readConfig, func(e *endpoints) policy.EndpointPolicy[own] {
-		e.Set.Lazy = true
+		e.Lazy = true
 		return &ringHash{endpoints: e}
 	})
 }
@@ -59,11 +59,11 @@ func (b *ringHash) UpdateClientConnState(s balancer.ClientConnState) error {
 
 // place makes another ring, unless it would be the same.
 func (b *ringHash) place(weights policy.Weights) {
-	spots := make([]spot, len(b.Set.Order))
-	for i, m := range b.Set.Order {
+	spots := make([]spot, len(b.Order))
+	for i, m := range b.Order {
 		spots[i] = spot{key: key(m.Value), weight: weights.Of(m.Value), seat: i}
 	}
-	b.byKey = slices.Clone(b.Set.Order)
+	b.byKey = slices.Clone(b.Order)
 	slices.SortStableFunc(b.byKey, func(a, c *member) int { return cmp.Compare(key(a.Value), key(c.Value)) })
 	if b.ring != nil && b.placed == b.Config && slices.Equal(b.spots, spots) {
 		return
@@ -93,7 +93,7 @@ func (b *ringHash) EndpointChanged(m *member, _, counted connectivity.State) {
 // connect connects an endpoint that a pick chose.
 func (b *ringHash) connect(m *member) {
 	m.Own.asked.Store(false)
-	if b.Set.Connect(m) {
+	if b.Connect(m) {
 		b.MarkStale()
 	}
 }
@@ -110,7 +110,7 @@ func (b *ringHash) Report() {
 // the next priority is used; one is not if there are others, because tryAnother
 // connects one of them (gRFC A42).
 func (b *ringHash) state() connectivity.State {
-	c := b.Set.Counted
+	c := b.Counted
 	if c.Ready == 0 && c.TransientFailure > 1 {
 		return connectivity.TransientFailure
 	}
@@ -120,27 +120,27 @@ func (b *ringHash) state() connectivity.State {
 // tryAnother connects an endpoint if others have failed and none is READY or
 // CONNECTING: below priority, there may be no picks to do that.
 func (b *ringHash) tryAnother() bool {
-	c := b.Set.Counted
+	c := b.Counted
 	if c.TransientFailure == 0 || c.Ready > 0 || c.Connecting > 0 {
 		return false
 	}
-	return slices.ContainsFunc(b.byKey, b.Set.Connect)
+	return slices.ContainsFunc(b.byKey, b.Connect)
 }
 
 // Picker returns the picker of any state: each hash has its own endpoint to wait for
 // or to fail with.
 func (b *ringHash) Picker(state connectivity.State) balancer.Picker {
-	if len(b.Set.Order) == 0 {
+	if len(b.Order) == 0 {
 		return &policy.ErrPicker{Err: b.Err}
 	}
 	p := &picker{
 		ring:       b.ring,
-		seats:      make([]seat, len(b.Set.Order)),
-		connecting: b.Set.Counted.Connecting > 0,
+		seats:      make([]seat, len(b.Order)),
+		connecting: b.Counted.Connecting > 0,
 		draw:       b.Conn.Draw(),
 		policy:     b,
 	}
-	for i, m := range b.Set.Order {
+	for i, m := range b.Order {
 		p.seats[i] = seat{member: m, subConn: m.SubConn, endpoint: m.Value, state: m.Counted, err: m.LastErr}
 	}
 	if state == connectivity.TransientFailure {
@@ -152,8 +152,8 @@ func (b *ringHash) Picker(state connectivity.State) balancer.Picker {
 // Shares returns the part of all hashes of each endpoint. Hashes of a failed endpoint
 // belong to the next.
 func (b *ringHash) Shares() []float64 {
-	shares := make([]float64, len(b.Set.Order))
-	if b.Set.Counted.TransientFailure == len(shares) {
+	shares := make([]float64, len(b.Order))
+	if b.Counted.TransientFailure == len(shares) {
 		return shares
 	}
 	place := func(e entry) float64 { return float64(e.hash) / (1 << 64) }
@@ -164,7 +164,7 @@ func (b *ringHash) Shares() []float64 {
 		if 0 < i && i < n {
 			arc += place(e) - place(b.ring[i-1])
 		}
-		if b.Set.Order[e.seat].Counted != connectivity.TransientFailure {
+		if b.Order[e.seat].Counted != connectivity.TransientFailure {
 			shares[e.seat] += arc
 			arc = 0
 		}

@@ -33,7 +33,7 @@ func (b *roundRobin) Picker(state connectivity.State) balancer.Picker {
 	if state != connectivity.Ready {
 		return b.endpoints.Picker(state)
 	}
-	p := &picker{Seats: b.Set.Seats(), draw: b.Conn.Draw()}
+	p := &picker{Seats: b.Seats(), draw: b.Conn.Draw()}
 	p.next.Store(uint32(p.draw()))
 	return p
 }

@@ -53,7 +53,7 @@ func (b *weightedRoundRobin) Picker(state connectivity.State) balancer.Picker {
 	if state != connectivity.Ready {
 		return b.endpoints.Picker(state)
 	}
-	b.picker = newPicker(b.Set.Seats(), b.wake, b.Conn.Draw())
+	b.picker = newPicker(b.Seats(), b.wake, b.Conn.Draw())
 	b.weigh()
 	return b.picker
 }
@@ -88,8 +88,8 @@ func (b *weightedRoundRobin) Close() {
 }
 
 func (b *weightedRoundRobin) Shares() []float64 {
-	shares := make([]float64, len(b.Set.Order))
-	for i, m := range b.Set.Order {
+	shares := make([]float64, len(b.Order))
+	for i, m := range b.Order {
 		if m.State == connectivity.Ready {
 			shares[i] = m.Own.share
 		}
