@@ -126,17 +126,8 @@ type tcpConnector struct {
 	hostname string             // of the endpoint, where TLS goes by it
 }
 
-func (c tcpConnector) inTurn(t turn, root string) dialing {
-	c.turn, c.root = t, root
-	return c
-}
-
-func (c tcpConnector) secured(s *resource.Security) dialing {
-	c.security = s
-	return c
-}
-
-func (c tcpConnector) named(hostname string) dialing {
+// named returns a connector for an endpoint with that hostname, which TLS may verify.
+func (c tcpConnector) named(hostname string) tcpConnector {
 	c.hostname = ""
 	if c.security == nil && c.tls || c.security != nil && c.security.AutoHostSNI {
 		c.hostname = bareHost(hostname)

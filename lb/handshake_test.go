@@ -44,8 +44,9 @@ func newTLSDialer(t *testing.T, c Certificates) *Dialer {
 // connectTo starts an attempt and returns its result.
 func connectTo(d *Dialer, mode resource.ConnectMode, s *resource.Security, hostname string, addresses ...string) (<-chan Connection, func()) {
 	reports := make(chan Connection, 16)
-	c := d.Connectors(mode)[mode].(dialing).secured(s).named(hostname) //nolint:errcheck // a test of Connectors that dial
-	return reports, c.Start(addresses, func(c Connection) { reports <- c })
+	c := d.Connectors(mode)[mode].(tcpConnector) //nolint:errcheck // a test of Connectors that dial
+	c.security = s
+	return reports, c.named(hostname).Start(addresses, func(c Connection) { reports <- c })
 }
 
 func names(change func(c *x509.Certificate)) func(*x509.Certificate) {

@@ -180,7 +180,7 @@ func TestShortageOfFilesOfTLS(t *testing.T) {
 		defer d.Close()
 		d.connect = pipe(func(context.Context, string) error { return nil })
 		reports := make(chan Connection, 16)
-		c := tcpConnector{dialer: d, hold: true, tls: true}.secured(&resource.Security{RootInstance: "p"})
+		c := tcpConnector{dialer: d, hold: true, security: &resource.Security{RootInstance: "p"}}
 		defer c.Start([]string{"a:1"}, func(c Connection) { reports <- c })()
 		time.Sleep(time.Minute)
 		synctest.Wait()

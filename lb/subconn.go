@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/policy"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Back-off between connection attempts, as gRPC has it.
@@ -33,20 +32,6 @@ type Connector interface {
 	// connection, once at most with its loss. stop cancels everything; a report that
 	// is under way may still follow.
 	Start(addresses []string, report func(Connection)) (stop func())
-}
-
-// dialing is a Connector that dials, within limits and possibly over TLS. It is
-// comparable.
-type dialing interface {
-	Connector
-	// inTurn returns a Connector that dials in t's turn, for root: the cluster of t,
-	// or an aggregate.
-	inTurn(t turn, root string) dialing
-	// secured returns a Connector with a security.
-	secured(s *resource.Security) dialing
-	// named returns a Connector for an endpoint with that hostname, which TLS may
-	// verify.
-	named(hostname string) dialing
 }
 
 // Connection is what a Connector reports.
@@ -96,8 +81,9 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 	if !ok {
 		return nil, fmt.Errorf("connect mode %q is not available", link.Mode)
 	}
-	if d, ok := connector.(dialing); ok {
-		connector = d.inTurn(turn{timers: c, cluster: link.Cluster, batch: c.batch}, link.Root).secured(link.Security)
+	if d, ok := connector.(tcpConnector); ok {
+		d.turn, d.root, d.security = turn{timers: c, cluster: link.Cluster, batch: c.batch}, link.Root, link.Security
+		connector = d
 	}
 	sc := &subConn{channel: c, root: link.Root, cluster: link.Cluster, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
 	sc.setAddresses(addrs)
@@ -110,14 +96,11 @@ func (s *subConn) setAddresses(addrs []resolver.Address) (renamed bool) {
 	for i, a := range addrs {
 		s.addresses[i] = a.Addr
 	}
-	d, ok := s.connector.(dialing)
-	if !ok {
-		return false
+	if d, ok := s.connector.(tcpConnector); ok {
+		s.connector = d.named(policy.EndpointOfAddresses(addrs).Hostname)
+		return s.connector != d
 	}
-	before := d
-	d = d.named(policy.EndpointOfAddresses(addrs).Hostname)
-	s.connector = d
-	return d != before
+	return false
 }
 
 // Ready returns the address that is connected.
