@@ -52,10 +52,10 @@ type Options struct {
 	Counters *policy.Counters
 	// Draw gives uniform random numbers, from any goroutine.
 	Draw func() uint64
-	// Report takes the channel's report of each batch. The tree's owner calls it, once
-	// picks see the batch and before [Offered.Wait] returns. It must not block. It may
-	// be nil.
-	Report func(Report)
+	// Report takes the events of each batch, in order; there may be none. The tree's
+	// owner calls it, once picks see the batch and before [Offered.Wait] returns. It
+	// must not block. It may be nil.
+	Report func([]policy.Event)
 	// Connectors holds a Connector for each mode that clusters may ask for.
 	// The empty mode is the default's.
 	Connectors map[resource.ConnectMode]Connector
@@ -65,17 +65,6 @@ type Options struct {
 	// Overload reports what lbd itself is short of: while a shortage keeps connections from being
 	// made, init timers stand still. It may be nil.
 	Overload *overload.Monitor
-}
-
-// Report is everything that a batch changed.
-type Report struct {
-	// Generation is the number of the current picker.
-	Generation int64
-	// Summary has the states of the clusters and counts their endpoints. A cluster in
-	// whose tree anything changed has another Revision. It must not be changed.
-	Summary policy.Summary
-	// Events are those of the batch, in order.
-	Events []policy.Event
 }
 
 // Channel is one target's tree and its current picker, as a gRPC channel has
@@ -88,7 +77,7 @@ type Channel struct {
 	root    balancer.Balancer
 	unwatch func() // ends the monitor's calls
 
-	short   atomic.Bool // the monitor told of a shortage
+	short   atomic.Bool // the monitor reports a shortage that any dial may fail for
 	current atomic.Pointer[published]
 	summary atomic.Pointer[policy.Summary]
 
@@ -143,7 +132,7 @@ func NewChannel(o Options) *Channel {
 }
 
 // Offered is a config on its way to the tree.
-type Offered struct{ update *update }
+type Offered struct{ *update }
 
 // Offer hands the tree a config and does not wait. Configs are applied in the
 // order in which they were offered; of those that wait for the tree only the
@@ -169,8 +158,8 @@ func (c *Channel) Offer(config *resource.Config) Offered {
 // [ErrClosed], or the cause of ctx's end.
 func (o Offered) Wait(ctx context.Context) error {
 	select {
-	case <-o.update.done:
-		return o.update.err
+	case <-o.done:
+		return o.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -229,14 +218,13 @@ func (c *Channel) endBatch() {
 		c.reported, c.rerouted = nil, false
 	}
 	if c.options.Report != nil {
-		c.options.Report(Report{Generation: c.Generation(), Summary: c.Summary(), Events: c.events})
+		c.options.Report(c.events)
 	}
 	c.events = nil
-	for i, u := range c.applied {
+	for _, u := range c.applied {
 		close(u.done)
-		c.applied[i] = nil
 	}
-	c.applied = c.applied[:0]
+	c.applied = nil
 }
 
 func (c *Channel) publish(s balancer.State) {
@@ -332,22 +320,12 @@ func (c *Channel) State() connectivity.State { return c.current.Load().state }
 // Generation returns the number of the current picker.
 func (c *Channel) Generation() int64 { return c.current.Load().generation }
 
-// WaitForStateChange returns true once the state is not s, and false when ctx
-// ends before.
-func (c *Channel) WaitForStateChange(ctx context.Context, s connectivity.State) bool {
-	return c.waitFor(ctx, func(p *published) bool { return p.state != s })
-}
-
 // WaitForGeneration returns true once the current picker's number is not g, and
 // false when ctx ends before.
 func (c *Channel) WaitForGeneration(ctx context.Context, g int64) bool {
-	return c.waitFor(ctx, func(p *published) bool { return p.generation != g })
-}
-
-func (c *Channel) waitFor(ctx context.Context, ok func(*published) bool) bool {
 	for {
 		replaced := c.replaced.Wait()
-		if ok(c.current.Load()) {
+		if c.Generation() != g {
 			return true
 		}
 		select {
@@ -379,7 +357,7 @@ func (c *Channel) Describe(ctx context.Context) (policy.Node, error) {
 // has a zero Node.
 func (c *Channel) DescribeCluster(ctx context.Context, cluster string) (policy.Node, error) {
 	return c.ask(ctx, func() policy.Node {
-		if d, ok := c.root.(policy.ClusterDescriber); ok {
+		if d, ok := c.root.(interface{ DescribeCluster(string) policy.Node }); ok {
 			return d.DescribeCluster(cluster)
 		}
 		return policy.Node{}

@@ -189,13 +189,13 @@ func TestConfigSlot(t *testing.T) {
 	var g gate
 	var clusters []string
 	c := newChannel(t, nil, func(o *lb.Options) {
-		o.Report = func(r lb.Report) {
-			for _, e := range r.Events {
+		o.Report = func(events []policy.Event) {
+			for _, e := range events {
 				if p, ok := e.(policy.PrioritySwitched); ok {
 					clusters = append(clusters, p.Cluster)
 				}
 			}
-			g.report(r)
+			g.report(events)
 		}
 	})
 	version := func(n int) *resource.Config {
@@ -387,13 +387,14 @@ func TestStates(t *testing.T) {
 		var got []string
 		var watch sync.WaitGroup
 		watch.Go(func() {
-			s := connectivity.Idle
-			for c.WaitForStateChange(t.Context(), s) {
-				s = c.State()
-				got = append(got, s.String())
-				if s == shutdown {
-					return
+			for state := idle; state != shutdown; {
+				generation := c.Generation()
+				if s := c.State(); s != state {
+					state = s
+					got = append(got, state.String())
+					continue
 				}
+				c.WaitForGeneration(t.Context(), generation)
 			}
 		})
 		synctest.Wait()
@@ -417,7 +418,7 @@ func TestStates(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if c.WaitForStateChange(ctx, shutdown) || c.WaitForGeneration(ctx, c.Generation()) {
+		if c.WaitForGeneration(ctx, c.Generation()) {
 			t.Error("a wait for nothing did not end with its context")
 		}
 	})
@@ -429,7 +430,7 @@ func TestClose(t *testing.T) {
 		board.set(true, "a-0:80")
 		board.set(false, "a-1:80")
 		events := 0
-		c := newChannel(t, board, func(o *lb.Options) { o.Report = func(r lb.Report) { events += len(r.Events) } })
+		c := newChannel(t, board, func(o *lb.Options) { o.Report = func(batch []policy.Event) { events += len(batch) } })
 		offer(t, c, config(nil, 10, locality("a", 0, 1, 3), locality("b", 1, 1, 1)))
 		synctest.Wait()
 		board.mu.Lock()

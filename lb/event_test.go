@@ -98,12 +98,8 @@ func TestReports(t *testing.T) {
 	var c *lb.Channel
 	c = newChannel(t, nil, func(o *lb.Options) {
 		o.Generation = 7
-		o.Report = func(r lb.Report) {
-			s := c.ClusterSummary(cluster)
-			if r.Generation != c.Generation() || s.Revision != r.Summary.Clusters[cluster].Revision {
-				t.Errorf("reported %+v; generation %d, summary %+v", r, c.Generation(), s)
-			}
-			got = append(got, fmt.Sprintf("%d %v %d", r.Generation, r.Summary.State, len(r.Events)))
+		o.Report = func(events []policy.Event) {
+			got = append(got, fmt.Sprintf("%d %v %d", c.Generation(), c.ClusterSummary(cluster).State, len(events)))
 		}
 	})
 	l := locality("z", 0, 1, 2)

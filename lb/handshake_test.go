@@ -488,8 +488,8 @@ func TestSecurityReachesConnections(t *testing.T) {
 	failures := make(chan error, 256)
 	c := NewChannel(Options{
 		Registry: Policies(), Counters: policy.NewCounters(), Draw: rand.Uint64, Connectors: d.Connectors(resource.ConnectTCPHold),
-		Report: func(r Report) {
-			for _, e := range r.Events {
+		Report: func(events []policy.Event) {
+			for _, e := range events {
 				if changed, ok := e.(policy.ConnectionChanged); ok && changed.To == connectivity.TransientFailure {
 					failures <- changed.Err
 				}
@@ -557,8 +557,8 @@ func TestSecurityReachesConnections(t *testing.T) {
 	if err := <-failures; err == nil || !strings.Contains(err.Error(), why) {
 		t.Errorf("the event says %v", err)
 	}
-	if !c.WaitForStateChange(t.Context(), connectivity.Ready) {
-		t.Fatal("READY until the test ends")
+	for g := c.Generation(); c.State() == connectivity.Ready; g = c.Generation() {
+		c.WaitForGeneration(t.Context(), g)
 	}
 	err := c.Pick(&policy.Call{Context: t.Context(), Cluster: "c"}, time.Minute)
 	if err == nil || !strings.Contains(err.Error(), why) {

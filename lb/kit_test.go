@@ -77,9 +77,9 @@ func newCall() *policy.Call {
 }
 
 // eachEvent calls f with the events of all reports.
-func eachEvent(f func(policy.Event)) func(lb.Report) {
-	return func(r lb.Report) {
-		for _, e := range r.Events {
+func eachEvent(f func(policy.Event)) func([]policy.Event) {
+	return func(events []policy.Event) {
+		for _, e := range events {
 			f(e)
 		}
 	}
@@ -93,8 +93,8 @@ type gate struct {
 }
 
 // report is lb.Options.Report.
-func (g *gate) report(r lb.Report) {
-	if len(r.Events) == 0 {
+func (g *gate) report(events []policy.Event) {
+	if len(events) == 0 {
 		return
 	}
 	g.mu.Lock()

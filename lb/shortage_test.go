@@ -92,8 +92,8 @@ func (s *host) on(t *testing.T, b overload.Budget) (*Dialer, *overload.Monitor) 
 func watched(t *testing.T, d *Dialer, m *overload.Monitor, mode resource.ConnectMode, events func(policy.Event)) *Channel {
 	c := NewChannel(Options{
 		Registry: Policies(), Counters: policy.NewCounters(), Draw: rand.Uint64,
-		Report: func(r Report) {
-			for _, e := range r.Events {
+		Report: func(batch []policy.Event) {
+			for _, e := range batch {
 				if events != nil {
 					events(e)
 				}

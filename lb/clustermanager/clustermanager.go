@@ -120,6 +120,7 @@ func (b *clusterManager) Describe() policy.Node {
 	return n
 }
 
+// DescribeCluster describes one cluster alone. An unknown one has a zero Node.
 func (b *clusterManager) DescribeCluster(cluster string) policy.Node {
 	if c := b.Child(cluster); c != nil {
 		return c.Describe()

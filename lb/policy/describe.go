@@ -15,13 +15,6 @@ type Describer interface {
 	Describe() Node
 }
 
-// ClusterDescriber can describe one of its clusters alone.
-type ClusterDescriber interface {
-	// DescribeCluster is called by the owner. It returns a zero Node for an unknown
-	// cluster.
-	DescribeCluster(cluster string) Node
-}
-
 // Node describes one policy and its children. Each kind of policy sets its own fields.
 type Node struct {
 	Policy string

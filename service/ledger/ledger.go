@@ -43,7 +43,7 @@ type Options struct {
 	// Counters, Report and Generation.
 	Channel lb.Options
 	// Report takes the reports of a target's channel; see [lb.Options].
-	Report func(*Target, lb.Report)
+	Report func(*Target, []policy.Event)
 	// MaxSeries is how many records, and how many totals, have series of their own;
 	// 0 is MaxClustersWithSeries.
 	MaxSeries int
@@ -111,8 +111,8 @@ func (l *Ledger) build(name string) *Target {
 	}
 	o := l.options.Channel
 	o.Counters, o.Generation = l.counters, time.Now().UnixMilli()
-	o.Report = func(r lb.Report) {
-		l.options.Report(t, r)
+	o.Report = func(events []policy.Event) {
+		l.options.Report(t, events)
 		t.Changed.Notify()
 	}
 	t.Channel = lb.NewChannel(o)

@@ -23,7 +23,7 @@ func newTestLedger(t *testing.T) *Ledger {
 			Registry: lb.Policies(), Draw: rand.Uint64,
 			Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil},
 		},
-		Report:   func(*Target, lb.Report) {},
+		Report:   func(*Target, []policy.Event) {},
 		Draining: draining,
 	})
 	t.Cleanup(func() {

@@ -1,8 +1,8 @@
 // Package observe reports what the daemon does: events, state as JSON, metrics and
 // history.
 //
-// A target's tree has one owner. At the end of each batch the owner passes one
-// [lb.Report] to [Events.Report], which counts in the ledger's records, remembers the
+// A target's tree has one owner. At the end of each batch the owner passes the
+// batch's events to [Events.Report], which counts in the ledger's records, remembers the
 // events and logs them. Then the owner notifies the target's Changed signal. The owner
 // waits for no reader.
 //

@@ -7,15 +7,14 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
 // Report counts, remembers and logs the events of a target's channel. The owner of the
 // channel's tree calls it.
-func (es *Events) Report(t *ledger.Target, r lb.Report) {
-	if len(r.Events) == 0 {
+func (es *Events) Report(t *ledger.Target, events []policy.Event) {
+	if len(events) == 0 {
 		return
 	}
 	if v := t.View(); v != nil && v.Only != nil && !v.Only.Known() {
@@ -25,7 +24,7 @@ func (es *Events) Report(t *ledger.Target, r lb.Report) {
 	if t.Label != "" {
 		h.log = h.log.With("target", t.Label)
 	}
-	for _, e := range r.Events {
+	for _, e := range events {
 		h.handle(e)
 	}
 }
