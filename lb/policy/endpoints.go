@@ -96,7 +96,7 @@ func (e *Endpoints[C, T]) connect(fresh []*Member[T]) {
 
 func (e *Endpoints[C, T]) add(addrs []resolver.Address, value *resource.Endpoint) (*Member[T], error) {
 	m := &Member[T]{Value: value, State: connectivity.Idle, Counted: connectivity.Idle}
-	sc, err := e.NewSubConn(addrs, balancer.NewSubConnOptions{
+	sc, err := e.Conn.NewSubConn(addrs, balancer.NewSubConnOptions{
 		StateListener: func(state balancer.SubConnState) { e.subConnState(m, state) },
 	})
 	if err != nil {
