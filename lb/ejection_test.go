@@ -52,9 +52,11 @@ func newWard(t *testing.T, ls ...*resource.LocalityEndpoints) *ward {
 	return w
 }
 
+// offer applies a config, and waits until its endpoints that are up are connected.
 func (w *ward) offer(c *resource.Config) {
 	w.t.Helper()
 	offer(w.t, w.c, c)
+	synctest.Wait()
 }
 
 // requests lets n held picks end, those of the bad endpoints badly, and the interval
@@ -152,7 +154,6 @@ func TestOutlierDetectionComesAndGoes(t *testing.T) {
 				const all = "z-0:80 z-1:80 z-2:80"
 				push(nil, 1000)
 				shows(false)
-				synctest.Wait()
 				w.reaches(all)
 				w.requests(30, "z-1:80")
 				w.happened()
@@ -233,7 +234,6 @@ func TestEjectionsLast(t *testing.T) {
 					w.offer(tt.of(func(cluster *resource.Cluster) {
 						cluster.OutlierDetection, cluster.Policy = ejecting(50), c.policy
 					}, c.ls...))
-					synctest.Wait()
 				}
 				push(change{roundRobin, []*resource.LocalityEndpoints{a, b}})
 				w.requests(60, "a-0:80")
@@ -259,7 +259,6 @@ func TestShareOfAllEndpoints(t *testing.T) {
 		a, b := locality("a", 0, 1, 4), locality("b", 1, 1, 6)
 		w := newWard(t, a, b)
 		w.offer(lone(func(c *resource.Cluster) { c.OutlierDetection = ejecting(30) }, a, b))
-		synctest.Wait()
 		w.requests(80, "a-0:80", "a-1:80", "a-2:80", "a-3:80")
 		if got := strings.Fields(addressesOf(w.c, 200)); len(w.events) != 3 || len(got) != 1 || !strings.HasPrefix(got[0], "a-") {
 			t.Errorf("%q, and picks go to %v: 30%% of 10 are 3", w.events, got)
