@@ -33,7 +33,8 @@ func (c *Counters) ReadLoad(key ServiceKey) *LoadReader {
 	}
 	for _, l := range cc.localities {
 		l.reported = l.Counts()
-		l.metrics.reset()
+		l.metrics.take()
+		l.metrics.acknowledge()
 	}
 	rejected := cc.Breaker.Rejected()
 	cc.reader = &LoadReader{counters: cc, reported: rejected, read: rejected}

@@ -1,6 +1,9 @@
 package policy
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -103,36 +106,32 @@ type metricLoads struct {
 func (m *metricLoads) add(which *resource.LoadMetrics, r *orcav3.OrcaLoadReport) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	count := func(name string, value float64) { m.fresh.add(name, resource.MetricLoad{Requests: 1, Total: value}) }
 	if which.CPUUtilization {
-		add(&m.fresh.cpu, 1, r.GetCpuUtilization())
+		count(resource.MetricCPUUtilization, r.GetCpuUtilization())
 	}
 	if which.MemUtilization {
-		add(&m.fresh.mem, 1, r.GetMemUtilization())
+		count(resource.MetricMemUtilization, r.GetMemUtilization())
 	}
 	if which.ApplicationUtilization {
-		add(&m.fresh.application, 1, r.GetApplicationUtilization())
+		count(resource.MetricApplicationUtilization, r.GetApplicationUtilization())
 	}
-	if which.AllNamed {
-		for name, value := range r.GetNamedMetrics() {
-			m.fresh.addNamed(name, 1, value)
-		}
-		return
-	}
-	for _, name := range which.Named {
-		if value, ok := r.GetNamedMetrics()[name]; ok {
-			m.fresh.addNamed(name, 1, value)
+	for name, value := range r.GetNamedMetrics() {
+		if which.AllNamed || slices.Contains(which.Named, name) {
+			count(resource.NamedMetricPrefix+name, value)
 		}
 	}
 }
 
-// take returns the sums since the last acknowledged reading, by the names in load
-// reports.
+// take returns the sums since the last acknowledged reading, or nil.
 func (m *metricLoads) take() map[string]resource.MetricLoad {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.read.addAll(&m.fresh)
+	for name, sum := range m.fresh.byName {
+		m.read.add(name, sum)
+	}
 	m.fresh = metricSums{}
-	return m.read.byName()
+	return maps.Clone(m.read.byName)
 }
 
 // acknowledge confirms that the result of take was reported.
@@ -142,61 +141,22 @@ func (m *metricLoads) acknowledge() {
 	m.read = metricSums{}
 }
 
-func (m *metricLoads) reset() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.fresh, m.read = metricSums{}, metricSums{}
-}
-
+// metricSums sums up metrics by their names in load reports.
 type metricSums struct {
-	cpu, mem, application resource.MetricLoad
-
-	named map[string]resource.MetricLoad
+	byName map[string]resource.MetricLoad
+	named  int // how many of them are named metrics
 }
 
-func add(m *resource.MetricLoad, requests uint64, total float64) {
-	m.Requests += requests
-	m.Total += total
-}
-
-func (s *metricSums) addNamed(name string, requests uint64, total float64) {
-	sum, ok := s.named[name]
-	if !ok && len(s.named) >= maxNamedMetrics {
-		return
-	}
-	if s.named == nil {
-		s.named = make(map[string]resource.MetricLoad)
-	}
-	add(&sum, requests, total)
-	s.named[name] = sum
-}
-
-func (s *metricSums) addAll(other *metricSums) {
-	add(&s.cpu, other.cpu.Requests, other.cpu.Total)
-	add(&s.mem, other.mem.Requests, other.mem.Total)
-	add(&s.application, other.application.Requests, other.application.Total)
-	for name, sum := range other.named {
-		s.addNamed(name, sum.Requests, sum.Total)
-	}
-}
-
-// byName returns the sums that are not zero, or nil.
-func (s *metricSums) byName() map[string]resource.MetricLoad {
-	var out map[string]resource.MetricLoad
-	set := func(name string, sum resource.MetricLoad) {
-		if sum.Requests == 0 {
+func (s *metricSums) add(name string, more resource.MetricLoad) {
+	sum, ok := s.byName[name]
+	if !ok && strings.HasPrefix(name, resource.NamedMetricPrefix) {
+		if s.named == maxNamedMetrics {
 			return
 		}
-		if out == nil {
-			out = make(map[string]resource.MetricLoad)
-		}
-		out[name] = sum
+		s.named++
 	}
-	set(resource.MetricCPUUtilization, s.cpu)
-	set(resource.MetricMemUtilization, s.mem)
-	set(resource.MetricApplicationUtilization, s.application)
-	for name, sum := range s.named {
-		set(resource.NamedMetricPrefix+name, sum)
+	if s.byName == nil {
+		s.byName = make(map[string]resource.MetricLoad)
 	}
-	return out
+	s.byName[name] = resource.MetricLoad{Requests: sum.Requests + more.Requests, Total: sum.Total + more.Total}
 }

@@ -106,17 +106,19 @@ func prune[K comparable, V any](m map[K]V, of func(V) (naming, bool), forget fun
 	}
 	type entry struct {
 		key     K
-		settled bool
+		settled int // 0 if it is
 		retired uint64
 	}
 	var all []entry
 	settled := 0
 	for k, v := range m {
-		if n, done := of(v); n.names == 0 {
-			all = append(all, entry{k, done, n.retired})
-			if done {
-				settled++
-			}
+		switch n, done := of(v); {
+		case n.names > 0:
+		case done:
+			all = append(all, entry{k, 0, n.retired})
+			settled++
+		default:
+			all = append(all, entry{k, 1, n.retired})
 		}
 	}
 	surplus := max(settled-maxSettled, len(all)-maxRetired)
@@ -124,13 +126,7 @@ func prune[K comparable, V any](m map[K]V, of func(V) (naming, bool), forget fun
 		return
 	}
 	slices.SortFunc(all, func(a, b entry) int {
-		if a.settled != b.settled {
-			if a.settled {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Compare(a.retired, b.retired)
+		return cmp.Or(cmp.Compare(a.settled, b.settled), cmp.Compare(a.retired, b.retired))
 	})
 	for _, e := range all[:surplus] {
 		forget(m[e.key])
