@@ -8,7 +8,6 @@ package outlierdetection
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -105,7 +104,7 @@ func (b *outlierDetection) takeEndpoints() {
 	b.configs++
 	before := b.endpoints
 	b.endpoints = make([]*endpoint, 0, len(before))
-	for priority, value := range endpointsOf(b.config.Child) {
+	eachEndpoint(b.config.Child, 0, func(priority int, value *resource.Endpoint) {
 		k := key(value.Addresses)
 		e := b.byAddresses[k]
 		if e == nil {
@@ -113,11 +112,11 @@ func (b *outlierDetection) takeEndpoints() {
 			b.byAddresses[k] = e
 		}
 		if e.seen == b.configs {
-			continue
+			return
 		}
 		e.value, e.priority, e.seen = value, priority, b.configs
 		b.endpoints = append(b.endpoints, e)
-	}
+	})
 	for _, e := range before {
 		if e.seen != b.configs {
 			b.forget(e)
@@ -218,49 +217,25 @@ func endpointPolicy(c policy.Child) string {
 	return c.Policy
 }
 
-// endpointsOf yields the usable endpoints below c, each with its priority.
-func endpointsOf(c policy.Child) iter.Seq2[int, *resource.Endpoint] {
-	return func(yield func(int, *resource.Endpoint) bool) {
-		for p, part := range prioritiesOf(c) {
-			for _, re := range part {
-				for i := range re {
-					if !yield(p, policy.EndpointOf(re[i])) {
-						return
-					}
-				}
-			}
-		}
-	}
-}
-
-// prioritiesOf returns the endpoints of each priority below c, in parts.
-func prioritiesOf(c policy.Child) [][][]resolver.Endpoint {
+// eachEndpoint calls f for every usable endpoint below c. Its priority is the given one,
+// unless c has priorities.
+func eachEndpoint(c policy.Child, priority int, f func(priority int, value *resource.Endpoint)) {
 	switch cfg := c.Config.(type) {
 	case *policy.ClusterImplConfig:
-		return prioritiesOf(cfg.Child)
+		eachEndpoint(cfg.Child, priority, f)
 	case *policy.PriorityConfig:
-		out := make([][][]resolver.Endpoint, len(cfg.Children))
-		for p := range cfg.Children {
-			out[p] = partsOf(cfg.Children[p].Child)
+		for p, part := range cfg.Children {
+			eachEndpoint(part.Child, p, f)
 		}
-		return out
+	case *policy.WRRLocalityConfig:
+		for _, l := range cfg.Localities {
+			eachEndpoint(policy.Child{Endpoints: l.Endpoints}, priority, f)
+		}
 	default:
-		return [][][]resolver.Endpoint{partsOf(c)}
+		for _, e := range c.Endpoints {
+			f(priority, policy.EndpointOf(e))
+		}
 	}
-}
-
-// partsOf returns the endpoints of one priority, by locality if its policy has
-// localities.
-func partsOf(c policy.Child) [][]resolver.Endpoint {
-	cfg, ok := c.Config.(*policy.WRRLocalityConfig)
-	if !ok {
-		return [][]resolver.Endpoint{c.Endpoints}
-	}
-	out := make([][]resolver.Endpoint, len(cfg.Localities))
-	for i, l := range cfg.Localities {
-		out[i] = l.Endpoints
-	}
-	return out
 }
 
 // Describe describes the policy with its child; only the child if outlier detection is
