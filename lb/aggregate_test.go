@@ -78,7 +78,7 @@ func TestAggregateTriesItsLeavesInOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range call.Trace.Steps {
-			if l, ok := s.(policy.LeafStep); ok && (l.Leaf != "b" || l.PassedOver[0].Leaf != "a" || !strings.Contains(l.PassedOver[0].Why, "a1-0:80: connection refused")) {
+			if l, ok := s.(policy.LeafStep); ok && (l.Leaf != "b" || l.PassedOver[0].Name != "a" || !strings.Contains(l.PassedOver[0].Why, "a1-0:80: connection refused")) {
 				t.Errorf("leaf step: %+v", l)
 			}
 			if p, ok := s.(policy.PriorityStep); ok && (p.Priority != 2 || len(p.PassedOver) != 0) {

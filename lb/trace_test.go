@@ -148,7 +148,7 @@ func steps(trace *policy.Trace) []string {
 		case policy.LeafStep:
 			w = fmt.Sprintf("leaf %s %v", s.Leaf, s.State)
 			for _, p := range s.PassedOver {
-				w += fmt.Sprintf(", not %s %s", p.Leaf, p.Why)
+				w += fmt.Sprintf(", not %s %s", p.Name, p.Why)
 			}
 		case policy.LocalityStep:
 			w = "locality of"

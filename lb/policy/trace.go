@@ -74,25 +74,21 @@ type PriorityStep struct {
 	PassedOver []PassedOver
 }
 
-// PassedOver is a priority that is not in use, and why.
+// PassedOver is a priority or a leaf that is not in use, and why.
 type PassedOver struct {
+	// Priority is the number of the priority, or of the leaf's first.
 	Priority int
-	State    connectivity.State
-	Why      string
+	// Name is that of [PriorityChild].
+	Name  string
+	State connectivity.State
+	Why   string
 }
 
 // LeafStep is the leaf of an AGGREGATE in use, and those before it with reasons.
 type LeafStep struct {
 	Leaf       string
 	State      connectivity.State
-	PassedOver []PassedOverLeaf
-}
-
-// PassedOverLeaf is a leaf that is not in use, and why.
-type PassedOverLeaf struct {
-	Leaf  string
-	State connectivity.State
-	Why   string
+	PassedOver []PassedOver
 }
 
 // LocalityStep is the weighted draw of a locality.

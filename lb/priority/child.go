@@ -58,12 +58,9 @@ func (c *child) update(part policy.PriorityChild) {
 		c.discard()
 	}
 	if c.started {
-		c.apply()
+		_ = c.policy.Update(c.part) // the Switch reports the error as the child's failure
 	}
 }
-
-// apply gives the policy its part. A rejection is reported as its failure.
-func (c *child) apply() { _ = c.policy.Update(c.part) }
 
 // usable reports whether the child can be in use without regard to those below.
 func (c *child) usable() bool {
@@ -88,7 +85,7 @@ func (c *child) start() {
 	c.forgetTimer.Stop()
 	c.forgetTimer, c.forgetAt = nil, time.Time{}
 	c.startInitTimer()
-	c.apply()
+	_ = c.policy.Update(c.part) // as in update
 	c.setState(c.latest)
 }
 
@@ -138,7 +135,8 @@ func (c *child) startInitTimer() {
 	}
 	c.initTimer = c.AfterConnecting(InitTimeout, func() {
 		c.initTimer = nil
-		c.parent.initTimedOut()
+		c.parent.sync(policy.SwitchInitTimeout)
+		c.parent.Mark()
 	})
 }
 

@@ -91,13 +91,6 @@ func (c *child) captureEvent(e policy.Event) {
 	b.Mark()
 }
 
-func (b *priority) whyNone() string {
-	if b.aggregate {
-		return "every leaf is skipped"
-	}
-	return "the config has no priorities"
-}
-
 // maxNamedLeaves limits the leaves in an error.
 const maxNamedLeaves = 4
 
@@ -152,36 +145,19 @@ type picker struct {
 	failure error
 }
 
-func (b *priority) picker(connectivity.State) balancer.Picker {
+func (b *priority) picker(state connectivity.State) balancer.Picker {
+	var passed []policy.PassedOver
+	for _, c := range b.order[:b.used] {
+		passed = append(passed, policy.PassedOver{Priority: c.number, Name: c.name, State: c.connectivity(), Why: c.condition()})
+	}
 	p := &picker{
-		child:    b.inUse.state.Picker,
-		failure:  policy.FailureOf(b.inUse.state),
-		priority: b.inUse.number,
+		child: b.inUse.state.Picker, failure: b.Err, priority: b.inUse.number,
+		step: policy.PriorityStep{Priority: b.inUse.number, State: state, PassedOver: passed},
 	}
 	if b.aggregate {
-		p.step = b.leafStep()
-	} else {
-		p.step = b.priorityStep()
+		p.step = policy.LeafStep{Leaf: b.inUse.name, State: state, PassedOver: passed}
 	}
 	return p
-}
-
-func (b *priority) priorityStep() policy.PriorityStep {
-	step := policy.PriorityStep{Priority: b.inUse.number, State: b.inUse.state.ConnectivityState}
-	for _, c := range b.order[:b.used] {
-		step.PassedOver = append(step.PassedOver, policy.PassedOver{
-			Priority: c.number, State: c.state.ConnectivityState, Why: c.condition(),
-		})
-	}
-	return step
-}
-
-func (b *priority) leafStep() policy.LeafStep {
-	step := policy.LeafStep{Leaf: b.inUse.name, State: b.inUse.state.ConnectivityState}
-	for _, c := range b.order[:b.used] {
-		step.PassedOver = append(step.PassedOver, policy.PassedOverLeaf{Leaf: c.name, State: c.connectivity(), Why: c.condition()})
-	}
-	return step
 }
 
 func (p *picker) Failure() error { return p.failure }

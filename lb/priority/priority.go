@@ -118,11 +118,6 @@ func (b *priority) childChanged(c *child, from connectivity.State) {
 	b.Mark()
 }
 
-func (b *priority) initTimedOut() {
-	b.sync(policy.SwitchInitTimeout)
-	b.Mark()
-}
-
 // sync restores the invariants of the package; for an update at the end of the batch.
 func (b *priority) sync(reason policy.SwitchReason) {
 	if b.updated {
@@ -190,8 +185,10 @@ func (b *priority) numberInUse() int {
 // detail explains the change from child was to the one at place.
 func (b *priority) detail(was *child, place int, reason policy.SwitchReason) string {
 	switch {
+	case place < 0 && b.aggregate:
+		return "every leaf is skipped"
 	case place < 0:
-		return b.whyNone()
+		return "the config has no priorities"
 	case b.reportedNumber < 0:
 		return b.order[place].called() + " is the first to be used"
 	case reason == policy.SwitchInitTimeout:

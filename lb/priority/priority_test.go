@@ -305,8 +305,8 @@ func TestPassedOver(t *testing.T) {
 		}
 		got := fmt.Sprintf("%+v", call.Trace.Steps)
 		want := "[{Priority:2 State:READY PassedOver:[" +
-			"{Priority:0 State:TRANSIENT_FAILURE Why:TRANSIENT_FAILURE: a: the actor failed} " +
-			"{Priority:1 State:CONNECTING Why:still CONNECTING after 10s}]}]"
+			"{Priority:0 Name:a State:TRANSIENT_FAILURE Why:TRANSIENT_FAILURE: a: the actor failed} " +
+			"{Priority:1 Name:b State:CONNECTING Why:still CONNECTING after 10s}]}]"
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}

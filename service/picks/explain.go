@@ -210,8 +210,8 @@ func explainLeaf(s policy.LeafStep) Step {
 	var says strings.Builder
 	fmt.Fprintf(&says, "leaf %s is in use (%s)", l.Cluster, l.State)
 	for _, o := range s.PassedOver {
-		l.PassedOver = append(l.PassedOver, PassedOverLeaf{Cluster: o.Leaf, State: o.State.String(), Why: o.Why})
-		fmt.Fprintf(&says, "; leaf %s was skipped: %s", o.Leaf, strings.TrimPrefix(o.Why, "skipped: "))
+		l.PassedOver = append(l.PassedOver, PassedOverLeaf{Cluster: o.Name, State: o.State.String(), Why: o.Why})
+		fmt.Fprintf(&says, "; leaf %s was skipped: %s", o.Name, strings.TrimPrefix(o.Why, "skipped: "))
 	}
 	return Step{Step: "leaf", Says: says.String(), Leaf: l}
 }
