@@ -289,8 +289,8 @@ func (l *tcpLink) recheckAfter(d time.Duration, address string) {
 	if l.over() {
 		return
 	}
-	look := dial{run: func(limit time.Duration) bool { return l.recheck(address, limit) }, over: l.over}
-	l.timer = time.AfterFunc(d, func() { l.dialer.slots.recheck(l.turn, look) })
+	slots, look := l.dialer.slots, dial{run: func(limit time.Duration) bool { return l.recheck(address, limit) }, over: l.over}
+	l.timer = time.AfterFunc(d, func() { slots.add(&slots.rechecks, l.turn, look, false) })
 }
 
 // recheck checks the endpoint. short reports that a shortage in lbd prevented it.

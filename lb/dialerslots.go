@@ -33,24 +33,15 @@ const (
 
 // turn identifies the dials that share a turn.
 type turn struct {
-	// timers are those of the channel that dials, and identify it; nil for a link
-	// without a tree.
-	timers  connectTimers
+	channel *Channel // that dials; nil for a link without a tree
 	cluster string
 	// batch is the channel's batch in which the SubConn was made. The SubConns of one
 	// priority are made together, apart from those of the priority before.
 	batch uint64
 }
 
-// connectTimers are a channel's timers of children that are CONNECTING.
-type connectTimers interface {
-	// suspend stops the timers of a root cluster until resume is called as often.
-	suspend(root string)
-	resume(root string)
-}
-
 // line is the part of the turn that has its share of the slots.
-func (t turn) line() turn { return turn{timers: t.timers, cluster: t.cluster} }
+func (t turn) line() turn { return turn{channel: t.channel, cluster: t.cluster} }
 
 // slots gives the slots to the dials that wait, in turn; see [Dialer] for what that
 // guarantees.
@@ -93,12 +84,8 @@ func newSlots(most int) *slots {
 	}
 }
 
-// attempt queues d. If begun, another address of its endpoint was dialed before: it is
-// dialed before endpoints of its batch that were not.
-func (s *slots) attempt(t turn, d dial, begun bool) { s.add(&s.attempts, t, d, begun) }
-
-func (s *slots) recheck(t turn, d dial) { s.add(&s.rechecks, t, d, false) }
-
+// add queues d for a kind of dials. If begun, another address of its endpoint was dialed
+// before: it is dialed before endpoints of its batch that were not.
 func (s *slots) add(q *queue, t turn, d dial, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

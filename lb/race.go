@@ -51,11 +51,12 @@ func (r *race) begin(i int) {
 	if i == len(r.addresses) || !r.begun.CompareAndSwap(int64(i), int64(i)+1) {
 		return
 	}
-	r.link.dialer.slots.attempt(r.link.turn, r.dialing(i), i > 0)
+	r.queue(i, i > 0)
 }
 
-func (r *race) dialing(i int) dial {
-	return dial{run: func(limit time.Duration) bool { return r.dial(i, limit) }, over: r.over}
+func (r *race) queue(i int, begun bool) {
+	slots, d := r.link.dialer.slots, dial{run: func(limit time.Duration) bool { return r.dial(i, limit) }, over: r.over}
+	slots.add(&slots.attempts, r.link.turn, d, begun)
 }
 
 // dial dials address i. short reports that a shortage in lbd prevented that: the next

@@ -73,7 +73,7 @@ func (r *race) stall(address string, on bool) {
 	if !on {
 		delete(l.stalled, address)
 		if len(l.stalled) == 0 {
-			l.suspend(false)
+			l.suspend(-1)
 		}
 		return
 	}
@@ -82,7 +82,7 @@ func (r *race) stall(address string, on bool) {
 	}
 	l.stalled[address] = true
 	if len(l.stalled) == 1 {
-		l.suspend(true)
+		l.suspend(1)
 	}
 }
 
@@ -90,27 +90,22 @@ func (r *race) stall(address string, on bool) {
 func (l *tcpLink) unstall() {
 	if len(l.stalled) > 0 {
 		l.stalled = nil
-		l.suspend(false)
+		l.suspend(-1)
 	}
 }
 
-// suspend suspends the connect timers of the link's root cluster, or resumes them.
-func (l *tcpLink) suspend(on bool) {
-	switch timers := l.turn.timers; {
-	case timers == nil:
-	case on:
-		timers.suspend(l.root)
-	default:
-		timers.resume(l.root)
+// suspend suspends the connect timers of the link's root cluster until the sum of all
+// n is 0.
+func (l *tcpLink) suspend(n int) {
+	if l.turn.channel != nil {
+		l.turn.channel.suspend(l.root, n)
 	}
 }
 
 // wait dials address i again after a pause.
 func (r *race) wait(i int) {
 	r.stall(r.addresses[i], true)
-	time.AfterFunc(overload.Pause(overload.RetryPause), func() {
-		r.link.dialer.slots.attempt(r.link.turn, r.dialing(i), true)
-	})
+	time.AfterFunc(overload.Pause(overload.RetryPause), func() { r.queue(i, true) })
 }
 
 // overloaded suspends all connect timers of the tree during a shortage that any dial
@@ -120,12 +115,13 @@ func (c *Channel) overloaded(states []overload.State) {
 	for _, s := range states {
 		short = short || s.ProcessWide()
 	}
-	if c.short.Swap(short) != short {
-		c.owner.Post(func() { c.tree.Suspend(c.short.Load()) })
+	switch was := c.short.Swap(short); {
+	case short && !was:
+		c.suspend("", 1)
+	case was && !short:
+		c.suspend("", -1)
 	}
 }
 
-// suspend makes the channel the connectTimers of its dials.
-func (c *Channel) suspend(root string) { c.owner.Post(func() { c.tree.SuspendRoot(root, 1) }) }
-
-func (c *Channel) resume(root string) { c.owner.Post(func() { c.tree.SuspendRoot(root, -1) }) }
+// suspend is [policy.Tree.Suspend], for any goroutine.
+func (c *Channel) suspend(root string, n int) { c.owner.Post(func() { c.tree.Suspend(root, n) }) }

@@ -129,7 +129,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return finish(call, res), nil
 }
 
-// unplaced counts a pick that passed, but is counted in no locality.
+// finish leaves the policy's Done to the call, or calls it if the pick does not hold.
 func finish(call *policy.Call, res balancer.PickResult) balancer.PickResult {
 	if call.Hold {
 		call.HoldDone(res.Done)
@@ -140,7 +140,7 @@ func finish(call *policy.Call, res balancer.PickResult) balancer.PickResult {
 	return res
 }
 
-// unplaced counts a pick that was let pass and that no locality counts.
+// unplaced counts a pick that passed, but is counted in no locality.
 func (p *picker) unplaced() {
 	if p.ready {
 		p.counters.Unplaced()

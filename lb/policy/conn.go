@@ -20,9 +20,8 @@ type Tree struct {
 	Events func(Event)
 
 	// Owner only.
-	suspended      bool
-	suspendedRoots map[string]int
-	running        map[*ConnectTimer]struct{}
+	suspended map[string]int // by root; "" for all
+	running   map[*ConnectTimer]struct{}
 }
 
 // Conn connects a policy to its parent: grpc's ClientConn, and more. Only the owner
@@ -189,53 +188,32 @@ func (t *ConnectTimer) Deadline() time.Time {
 
 // follow suspends or resumes the timer, as the tree is.
 func (t *ConnectTimer) follow() {
-	suspended := t.conn.Suspended()
+	tree := t.conn.tree
+	suspended := tree.suspended[""] > 0 || tree.suspended[t.conn.root] > 0
 	switch {
 	case suspended && t.timer != nil:
-		t.suspend()
+		t.timer.Stop()
+		t.timer = nil
+		t.left = max(0, t.left-time.Since(t.since))
 	case !suspended && t.timer == nil:
-		t.resume()
+		t.since = time.Now()
+		t.timer = t.conn.AfterFunc(t.left, func() {
+			delete(tree.running, t)
+			t.f()
+		})
 	}
 }
 
-func (t *ConnectTimer) resume() {
-	t.since = time.Now()
-	t.timer = t.conn.AfterFunc(t.left, func() {
-		delete(t.conn.tree.running, t)
-		t.f()
-	})
-}
-
-func (t *ConnectTimer) suspend() {
-	t.timer.Stop()
-	t.timer = nil
-	t.left = max(0, t.left-time.Since(t.since))
-}
-
-// Suspend suspends all connect timers of the tree, or resumes them. Only the owner may
-// call it.
-func (t *Tree) Suspend(on bool) {
-	t.suspended = on
-	t.follow()
-}
-
-// SuspendRoot is Suspend for one root (see [Conn.Root]), whose timers resume when the
-// sum of all n is 0.
-func (t *Tree) SuspendRoot(root string, n int) {
-	if t.suspendedRoots == nil {
-		t.suspendedRoots = make(map[string]int)
+// Suspend suspends the connect timers of one root (see [Conn.Root]), or of all if root
+// is empty. They resume when the sum of all n is 0. Only the owner may call it.
+func (t *Tree) Suspend(root string, n int) {
+	if t.suspended == nil {
+		t.suspended = make(map[string]int)
 	}
-	if t.suspendedRoots[root] += n; t.suspendedRoots[root] == 0 {
-		delete(t.suspendedRoots, root)
+	if t.suspended[root] += n; t.suspended[root] == 0 {
+		delete(t.suspended, root)
 	}
-	t.follow()
-}
-
-func (t *Tree) follow() {
 	for timer := range t.running {
 		timer.follow()
 	}
 }
-
-// Suspended reports whether connect timers of c are suspended.
-func (c *Conn) Suspended() bool { return c.tree.suspended || c.tree.suspendedRoots[c.root] > 0 }
