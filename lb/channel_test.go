@@ -163,26 +163,6 @@ func TestQueuedIsThisPicks(t *testing.T) {
 	})
 }
 
-// TestManyWait: a queue of picks is answered by one picker.
-func TestManyWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		board := newSwitchboard()
-		c := newChannel(t, board)
-		offer(t, c, config(nil, 1000, locality("z", 0, 1, 3)))
-		var wg sync.WaitGroup
-		for range 100 {
-			wg.Go(func() {
-				if err := c.Pick(newCall(), time.Minute); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		synctest.Wait()
-		board.set(true, "z-1:80")
-		wg.Wait()
-	})
-}
-
 // TestConfigSlot: of the configs that wait for a busy owner only the newest is
 // applied, and everybody is answered.
 func TestConfigSlot(t *testing.T) {
@@ -303,49 +283,6 @@ func TestGeneration(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestFailingPriorityPublishesNothing: while a lower priority serves, the retries
-// of a failed higher one concern no pick.
-func TestFailingPriorityPublishesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		board := newSwitchboard()
-		board.set(false, "a-0:80", "a-1:80")
-		board.set(true, "b-0:80")
-		c := newChannel(t, board)
-		offer(t, c, config(nil, 10, locality("a", 0, 1, 2), locality("b", 1, 1, 1)))
-		synctest.Wait()
-		before := c.Generation()
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if n := board.attempted("a-0:80"); n < 20 {
-			t.Errorf("only %d attempts in an hour", n)
-		}
-		if got := c.Generation() - before; got != 0 {
-			t.Errorf("%d new pickers in an hour of retries", got)
-		}
-		call := newCall()
-		if err := c.Pick(call, 0); err != nil || call.Priority != 1 || call.Address != "b-0:80" {
-			t.Errorf("picked %q of priority %d, %v", call.Address, call.Priority, err)
-		}
-	})
-}
-
-// TestClusterSummary: a cluster of which nothing is known yet is CONNECTING, not
-// what a zero says.
-func TestClusterSummary(t *testing.T) {
-	c := newChannel(t, nil)
-	check := func(when string, state connectivity.State, priority int) {
-		t.Helper()
-		if s := c.ClusterSummary(cluster); s.State != state || s.Priority != priority {
-			t.Errorf("%s: %+v, want %v, priority %d", when, s, state, priority)
-		}
-	}
-	check("before the first config", connecting, -1)
-	offer(t, c, config(nil, 10, locality("z", 0, 1, 1)))
-	check("READY", ready, 0)
-	offer(t, c, configOf(&resource.ClusterConfig{Err: errors.New("deleted")}))
-	check("failed", failure, -1)
 }
 
 // TestOneBatchOnePicker: a thousand connections that come up together make one

@@ -534,6 +534,33 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// BenchmarkConformance is a pick of every endpoint policy from 100 endpoints.
+func BenchmarkConformance(b *testing.B) {
+	var names strings.Builder
+	for i := range 100 {
+		fmt.Fprintf(&names, "e%d ", i)
+	}
+	for name, builder := range endpointPolicies() {
+		for _, call := range []*policy.Call{{}, {Hold: true}, {Exclude: []string{"e1", "e2"}}} {
+			b.Run(fmt.Sprintf("%s/hold=%t,excluded=%d", name, call.Hold, len(call.Exclude)), func(b *testing.B) {
+				tr := newTrial(b, name, builder)
+				tr.config(names.String())
+				for range 200 { // picks connect the endpoints of lazy policies
+					_, _ = tr.pick(&policy.Call{Hash: rand.Uint64(), HasHash: true})
+				}
+				call.Context = b.Context()
+				picker := tr.tree.Picker()
+				b.ReportAllocs()
+				for b.Loop() {
+					_, _ = picker.Pick(balancer.PickInfo{Ctx: call})
+					call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
+					call.Again()
+				}
+			})
+		}
+	}
+}
+
 // TestConfigConformance: every endpoint policy reads its config by the same rules.
 func TestConfigConformance(t *testing.T) {
 	for name, b := range endpointPolicies() {
@@ -571,7 +598,8 @@ func TestConfigConformance(t *testing.T) {
 	}
 }
 
-// TestPolicyConfigOfOthers: clusters cannot choose the policies above endpoints.
+// TestPolicyConfigOfOthers: clusters cannot choose the policies above endpoints, which
+// take no config but their own.
 func TestPolicyConfigOfOthers(t *testing.T) {
 	for name, b := range lb.Policies() {
 		own := lbtest.As[policy.Builder](t, b)
@@ -580,6 +608,13 @@ func TestPolicyConfigOfOthers(t *testing.T) {
 		}
 		if _, err := own.ParseConfig(json.RawMessage("{}")); (err == nil) != own.Choice() {
 			t.Errorf("%s: %v", name, err)
+		}
+		if own.Choice() {
+			continue // see conformance
+		}
+		err := lbtest.NewTree(t, b).Update(policy.Child{Config: new(lbtest.Part)})
+		if err == nil || err.Error() != name+": config is a *lbtest.Part" {
+			t.Errorf("%s: the config of another policy: %v", name, err)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // outline returns a description in words, a line for each node.
@@ -176,48 +175,4 @@ func TestDescribeWaitsForItsContext(t *testing.T) {
 	if err := o.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
-}
-
-// TestSummaryOfManyClusters: each cluster's counts are its own, and follow it.
-func TestSummaryOfManyClusters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		board := newSwitchboard()
-		c := newChannel(t, board)
-		all := func(names ...string) *resource.Config {
-			out := &resource.Config{Roots: names, Clusters: map[string]*resource.ClusterConfig{}}
-			for _, n := range names {
-				out.Clusters[n] = &resource.ClusterConfig{
-					Cluster:    resource.DefaultCluster(n),
-					Assignment: &resource.Assignment{Localities: []*resource.LocalityEndpoints{locality(n, 0, 1, 2)}},
-				}
-			}
-			return out
-		}
-		check := func(want string) {
-			t.Helper()
-			synctest.Wait()
-			var got []string
-			for _, n := range []string{"x", "y", "z"} {
-				if s, ok := c.Summary().Clusters[n]; ok {
-					got = append(got, fmt.Sprintf("%s %v %v", n, s.State, s.Priorities))
-				}
-			}
-			if strings.Join(got, ", ") != want {
-				t.Errorf("got  %s\nwant %s", strings.Join(got, ", "), want)
-			}
-		}
-		offer(t, c, all("x", "y"))
-		check("x CONNECTING [{0 2 0 0 0}], y CONNECTING [{0 2 0 0 0}]")
-		board.set(true, "x-0:80")
-		check("x READY [{1 1 0 0 0}], y CONNECTING [{0 2 0 0 0}]")
-		board.set(false, "y-0:80", "y-1:80")
-		check("x READY [{1 1 0 0 0}], y TRANSIENT_FAILURE [{0 0 0 2 0}]")
-		broken := all("x", "z")
-		broken.Clusters["x"] = &resource.ClusterConfig{Err: errors.New("deleted")}
-		offer(t, c, broken)
-		check("x TRANSIENT_FAILURE [], z CONNECTING [{0 2 0 0 0}]")
-		board.lose("z-0:80")
-		board.set(true, "z-1:80")
-		check("x TRANSIENT_FAILURE [], z READY [{1 1 0 0 0}]")
-	})
 }

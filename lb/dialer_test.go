@@ -59,17 +59,6 @@ func listen(t *testing.T) (net.Listener, <-chan net.Conn) {
 	return l, conns
 }
 
-// deaf returns an address without a listener.
-func deaf(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 var modes = []resource.ConnectMode{resource.ConnectTCP, resource.ConnectTCPHold}
 
 func TestDialAccepted(t *testing.T) {
@@ -101,35 +90,6 @@ func TestDialAccepted(t *testing.T) {
 			case c := <-d.reports:
 				t.Errorf("reported %+v after it was stopped", c)
 			default:
-			}
-		})
-	}
-}
-
-func TestDialRefused(t *testing.T) {
-	for _, mode := range modes {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			d := newDialing(t)
-			a, b := deaf(t), deaf(t)
-			d.start(mode, a, b)
-			if c := <-d.reports; c.Err == nil || c.Address != b || !strings.Contains(c.Err.Error(), b) {
-				t.Errorf("reported %+v, want that %s failed last", c, b)
-			}
-		})
-	}
-}
-
-func TestDialInOrder(t *testing.T) {
-	for _, mode := range modes {
-		t.Run(string(mode), func(t *testing.T) {
-			t.Parallel()
-			d := newDialing(t)
-			first, _ := listen(t)
-			second, _ := listen(t)
-			d.start(mode, deaf(t), first.Addr().String(), second.Addr().String())
-			if c := <-d.reports; c.Err != nil || c.Address != first.Addr().String() {
-				t.Errorf("reported %+v, want %s", c, first.Addr())
 			}
 		})
 	}

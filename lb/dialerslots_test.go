@@ -20,91 +20,38 @@ import (
 // TestTurns: what waits is taken in turn by cluster of a channel, in turn by
 // batch, an endpoint's next address first, else in order.
 func TestTurns(t *testing.T) {
-	one, two := new(Channel), new(Channel)
-	type entry struct {
-		name  string
-		turn  turn
-		begun bool
-	}
+	channels := map[string]*Channel{"one": new(Channel), "two": new(Channel)}
 	tests := []struct {
 		name    string
-		entries []entry
-		over    string // those that are not wanted any more
+		entries string // NAME:CHANNEL/CLUSTER/BATCH; "+" follows if the endpoint was dialed before
+		over    string // those that are canceled
 		want    string
 	}{
+		{"one batch: in order", "a:one/x/1 b:one/x/1 c:one/x/1", "", "a b c"},
+		{"two channels", "a1:one/x/1 a2:one/x/1 a3:one/x/1 b1:two/x/1 b2:two/x/1", "", "a1 b1 a2 b2 a3"},
+		{"two clusters of a channel", "a1:one/x/1 a2:one/x/1 b1:one/y/1", "", "a1 b1 a2"},
 		{
-			name: "one batch: in order",
-			entries: []entry{
-				{"a", turn{one, "x", 1}, false},
-				{"b", turn{one, "x", 1}, false},
-				{"c", turn{one, "x", 1}, false},
-			},
-			want: "a b c",
+			"two priorities of a cluster have as many turns as one of another's",
+			"a1:one/x/1 a2:one/x/1 b1:one/x/2 b2:one/x/2 c1:two/x/1 c2:two/x/1", "", "a1 c1 b1 c2 a2 b2",
 		},
 		{
-			name: "two channels",
-			entries: []entry{
-				{"a1", turn{one, "x", 1}, false},
-				{"a2", turn{one, "x", 1}, false},
-				{"a3", turn{one, "x", 1}, false},
-				{"b1", turn{two, "x", 1}, false},
-				{"b2", turn{two, "x", 1}, false},
-			},
-			want: "a1 b1 a2 b2 a3",
+			"an endpoint's next address goes before what its batch has not begun, and before nothing else",
+			"a1:one/x/1 a2:one/x/1 b1:one/x/2 a0:one/x/1+", "", "a0 b1 a1 a2",
 		},
-		{
-			name: "two clusters of a channel",
-			entries: []entry{
-				{"a1", turn{one, "x", 1}, false},
-				{"a2", turn{one, "x", 1}, false},
-				{"b1", turn{one, "y", 1}, false},
-			},
-			want: "a1 b1 a2",
-		},
-		{
-			name: "two priorities of a cluster have as many turns as one of another's",
-			entries: []entry{
-				{"a1", turn{one, "x", 1}, false},
-				{"a2", turn{one, "x", 1}, false},
-				{"b1", turn{one, "x", 2}, false},
-				{"b2", turn{one, "x", 2}, false},
-				{"c1", turn{two, "x", 1}, false},
-				{"c2", turn{two, "x", 1}, false},
-			},
-			want: "a1 c1 b1 c2 a2 b2",
-		},
-		{
-			name: "an endpoint's next address goes before what its batch has not begun, and before nothing else",
-			entries: []entry{
-				{"a1", turn{one, "x", 1}, false},
-				{"a2", turn{one, "x", 1}, false},
-				{"b1", turn{one, "x", 2}, false},
-				{"a0", turn{one, "x", 1}, true},
-			},
-			want: "a0 b1 a1 a2",
-		},
-		{
-			name: "what is over takes no turn",
-			entries: []entry{
-				{"a1", turn{one, "x", 1}, false},
-				{"a2", turn{one, "x", 1}, false},
-				{"b1", turn{one, "x", 2}, false},
-				{"c1", turn{two, "x", 1}, false},
-				{"c2", turn{two, "x", 1}, false},
-			},
-			over: "a1 b1 c1",
-			want: "a2 c2",
-		},
+		{"canceled dials take no turn", "a1:one/x/1 a2:one/x/1 b1:one/x/2 c1:two/x/1 c2:two/x/1", "a1 b1 c1", "a2 c2"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			q := &newSlots(MaxDials).attempts
 			var got []string
-			for _, e := range tt.entries {
-				q.add(e.turn, dial{
-					run:  func(time.Duration) bool { got = append(got, e.name); return false },
-					over: func() bool { return slices.Contains(strings.Fields(tt.over), e.name) },
-				}, e.begun)
+			for e := range strings.FieldsSeq(tt.entries) {
+				name, at, _ := strings.Cut(e, ":")
+				at, begun := strings.CutSuffix(at, "+")
+				part := strings.Split(at, "/")
+				q.add(turn{channels[part[0]], part[1], uint64(part[2][0])}, dial{
+					run:  func(time.Duration) bool { got = append(got, name); return false },
+					over: func() bool { return slices.Contains(strings.Fields(tt.over), name) },
+				}, begun)
 			}
 			for {
 				d, ok := q.take()

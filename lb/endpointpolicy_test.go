@@ -139,25 +139,6 @@ func TestOrderOfAddressesKeepsConnections(t *testing.T) {
 	}
 }
 
-// TestLeastRequestCountsLeases: through a whole tree, whatever else is held.
-func TestLeastRequestCountsLeases(t *testing.T) {
-	c := newChannel(t, nil)
-	offer(t, c, by(leastRequest, locality("a", 0, 1, 1), locality("b", 0, 1, 1)))
-	counts := map[string]int{}
-	for range 100 {
-		call := newCall()
-		call.Hold = true
-		if err := c.Pick(call, time.Second); err != nil {
-			t.Fatal(err)
-		}
-		counts[call.Address]++
-	}
-	// The fuller of the two is taken only where both draws fall on it.
-	if a, b := counts["a-0:80"], counts["b-0:80"]; a-b > 30 || b-a > 30 {
-		t.Errorf("in flight are %v", counts)
-	}
-}
-
 // TestRingsKnowLocalities: a ring's size shows whether its endpoints are weighed
 // as gRPC does, with their localities, or by their own weights alone.
 func TestRingsKnowLocalities(t *testing.T) {

@@ -102,6 +102,9 @@ func TestReports(t *testing.T) {
 			got = append(got, fmt.Sprintf("%d %v %d", c.Generation(), c.ClusterSummary(cluster).State, len(events)))
 		}
 	})
+	if s := c.ClusterSummary(cluster); s.State != connecting || s.Priority != -1 {
+		t.Errorf("before the first config: %+v", s)
+	}
 	l := locality("z", 0, 1, 2)
 	revisions := make(map[uint64]bool)
 	for _, step := range []struct {

@@ -2,86 +2,50 @@ package lb_test
 
 import (
 	"errors"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/balancer/base"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// careless is a policy that counts the picks whose Done it waits for, and leaves
-// its SubConns behind when it is closed, as grpc lets policies do.
-type careless struct{ waits atomic.Int64 }
-
-func (c *careless) Name() string { return "careless_policy" }
-
-func (c *careless) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return &carelessBalancer{policy: c, cc: cc}
-}
-
-type carelessBalancer struct {
-	balancer.Balancer
-	policy *careless
-	cc     balancer.ClientConn
-
-	mu    sync.Mutex
-	ready []balancer.SubConn
-}
-
-func (b *carelessBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
-	for _, a := range s.ResolverState.Addresses {
-		var sc balancer.SubConn
-		sc, err := b.cc.NewSubConn([]resolver.Address{a}, balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) {
-			if s.ConnectivityState == connectivity.Ready {
-				b.isReady(sc)
-			}
-		}})
-		if err != nil {
-			return err
-		}
-		sc.Connect()
-	}
-	return nil
-}
-
-func (b *carelessBalancer) isReady(sc balancer.SubConn) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.ready = append(b.ready, sc)
-	b.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Ready, Picker: &carelessPicker{sc: b.ready[0], waits: &b.policy.waits}})
-}
-
-func (b *carelessBalancer) Close() {}
-
-type carelessPicker struct {
+// counting is a picker of any READY SubConn that counts the picks whose Done it waits for.
+type counting struct {
 	sc    balancer.SubConn
 	waits *atomic.Int64
 }
 
-func (p *carelessPicker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
+func (p counting) Build(info base.PickerBuildInfo) balancer.Picker {
+	for p.sc = range info.ReadySCs {
+		return p
+	}
+	return base.NewErrPicker(balancer.ErrNoSubConnAvailable)
+}
+
+func (p counting) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	p.waits.Add(1)
 	return balancer.PickResult{SubConn: p.sc, Done: func(balancer.DoneInfo) { p.waits.Add(-1) }}, nil
 }
 
-// TestForeignPolicyLeavesNothing: each of its picks is told its end, whatever
-// becomes of it, and no connection outlives the policy.
+// TestForeignPolicyLeavesNothing: the Done of each pick is called, and no connection
+// outlives the policy. Policies of package base leave their SubConns behind when they
+// are closed, as grpc permits.
 func TestForeignPolicyLeavesNothing(t *testing.T) {
-	c := new(careless)
-	balancer.Register(c)
+	const name = "counting_policy"
+	picks := new(atomic.Int64)
+	balancer.Register(base.NewBalancerBuilder(name, counting{waits: picks}, base.Config{}))
 	synctest.Test(t, func(t *testing.T) {
 		board := newSwitchboard()
 		ch := newChannel(t, board)
 		board.set(true, "a-0:80", "a-1:80", "b-0:80")
-		offer(t, ch, foreignConfig(c.Name(), "{}", locality("a", 0, 1, 2)))
+		offer(t, ch, foreignConfig(name, "{}", locality("a", 0, 1, 2)))
 		synctest.Wait()
 		waits := func(when string, want int64) {
 			t.Helper()
-			if got := c.waits.Load(); got != want {
+			if got := picks.Load(); got != want {
 				t.Errorf("%s: %d picks wait for their Done, want %d", when, got, want)
 			}
 		}

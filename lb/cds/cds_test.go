@@ -257,9 +257,6 @@ func ambient(err error) step {
 
 func TestWrongConfigs(t *testing.T) {
 	tree := lbtest.NewTree(t, cds.Builder())
-	if err := tree.Update(policy.Child{Config: &policy.PriorityConfig{}}); err == nil {
-		t.Error("took another policy's config")
-	}
 	err := tree.Update(policy.Child{Config: &policy.CDSConfig{Cluster: "x", XDS: &resource.Config{Target: "cluster:y"}}})
 	if err == nil || err.Error() != `cluster "x" is not in the config of cluster:y` {
 		t.Errorf("err %v", err)
@@ -270,27 +267,31 @@ func TestWrongConfigs(t *testing.T) {
 	})
 }
 
-// confidant is what cds builds for a cluster with endpoints. It counts what it is
-// told.
-type confidant struct {
+// stub is a policy below cds. It keeps its configs, and counts calls.
+type stub struct {
 	balancer.Balancer
+	name                  string
+	configs               []serviceconfig.LoadBalancingConfig
 	idles, errors, closes int
 }
 
-func (c *confidant) Name() string { return policy.ClusterImpl }
+func (b *stub) Name() string { return b.name }
 
-func (c *confidant) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer { return c }
+func (b *stub) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer { return b }
 
-func (c *confidant) UpdateClientConnState(balancer.ClientConnState) error { return nil }
+func (b *stub) UpdateClientConnState(s balancer.ClientConnState) error {
+	b.configs = append(b.configs, s.BalancerConfig)
+	return nil
+}
 
-func (c *confidant) ExitIdle() { c.idles++ }
+func (b *stub) ExitIdle() { b.idles++ }
 
-func (c *confidant) ResolverError(error) { c.errors++ }
+func (b *stub) ResolverError(error) { b.errors++ }
 
-func (c *confidant) Close() { c.closes++ }
+func (b *stub) Close() { b.closes++ }
 
 func TestCallsReachTheChild(t *testing.T) {
-	child := new(confidant)
+	child := &stub{name: policy.ClusterImpl}
 	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
 	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), child)
 	assignment("a")(s)
@@ -373,30 +374,17 @@ func TestConfigIsParsedOnce(t *testing.T) {
 	}
 }
 
-// keeper stands for cluster_impl and keeps its config.
-type keeper struct {
-	confidant
-	config *policy.ClusterImplConfig
-}
-
-func (k *keeper) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer { return k }
-
-func (k *keeper) UpdateClientConnState(s balancer.ClientConnState) error {
-	k.config, _ = s.BalancerConfig.(*policy.ClusterImplConfig)
-	return nil
-}
-
-// TestWhatIsCounted: cluster_impl is told by which names to count, and which
-// metrics of upstreams, where the cluster's load is reported.
+// TestWhatIsCounted: cluster_impl gets the names that are counted and, if the cluster's
+// load is reported, the metrics of upstreams.
 func TestWhatIsCounted(t *testing.T) {
 	for _, reported := range []bool{false, true} {
-		child := new(keeper)
+		child := &stub{name: policy.ClusterImpl}
 		c := *resource.DefaultCluster(cluster)
 		c.LRSToSelf, c.LoadMetrics = reported, &resource.LoadMetrics{AllNamed: true}
 		s := &stage{t: t, cluster: &c, places: map[string]*resource.LocalityEndpoints{}}
 		s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), child)
 		assignment("a b | a", resource.Drop{Category: "x"})(s)
-		got := child.config
+		got := lbtest.As[*policy.ClusterImplConfig](t, child.configs[0])
 		if len(got.Drops) != 1 || len(got.Localities) != 3 || got.Localities[1].ID.Zone != "b" {
 			t.Errorf("drops %v, localities %v", got.Drops, got.Localities)
 		}
@@ -406,56 +394,45 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 }
 
-// scribe is a wrr_locality that writes down the localities it is given.
-type scribe struct {
-	balancer.Balancer
-	given *[][]*policy.Locality
-}
-
-func (s scribe) Name() string { return policy.WRRLocality }
-
-func (s scribe) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer { return s }
-
-func (s scribe) UpdateClientConnState(c balancer.ClientConnState) error {
-	if cfg, ok := c.BalancerConfig.(*policy.WRRLocalityConfig); ok {
-		*s.given = append(*s.given, cfg.Localities)
+// localitiesOf returns the localities that wrr_locality gets from cds with the assignment
+// "a b", and after a change to the localities.
+func localitiesOf(t *testing.T, change func(s *stage)) (before, after []*policy.Locality) {
+	t.Helper()
+	child := &stub{name: policy.WRRLocality}
+	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
+	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), child)
+	assignment("a b")(s)
+	change(s)
+	assignment("a b")(s)
+	if len(child.configs) != 2 {
+		t.Fatalf("%d configs, want 2", len(child.configs))
 	}
-	return nil
+	given := func(i int) []*policy.Locality {
+		return lbtest.As[*policy.WRRLocalityConfig](t, child.configs[i]).Localities
+	}
+	return given(0), given(1)
 }
 
-func (s scribe) Close() {}
-
-// TestUnchangedLocalitiesKeepTheirPointers: so that what is below need not look
-// at their endpoints.
+// TestUnchangedLocalitiesKeepTheirPointers, so that policies below need not compare their
+// endpoints.
 func TestUnchangedLocalitiesKeepTheirPointers(t *testing.T) {
-	var given [][]*policy.Locality
-	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
-	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), scribe{given: &given})
-	assignment("a b")(s)
-	delete(s.places, "b0") // b is decoded anew
-	assignment("a b")(s)
-	if len(given) != 2 || given[0][0] != given[1][0] || given[0][1] == given[1][1] {
-		t.Errorf("given %v, want the same a and another b", given)
+	before, after := localitiesOf(t, func(s *stage) { delete(s.places, "b0") }) // b is decoded again
+	if before[0] != after[0] || before[1] == after[1] {
+		t.Errorf("localities %v, then %v; want the same a and another b", before, after)
 	}
-	if l := given[0][0]; len(l.Endpoints) != 1 {
-		t.Errorf("%d endpoints, want the usable one", len(l.Endpoints))
+	if n := len(before[0].Endpoints); n != 1 {
+		t.Errorf("%d endpoints, want the usable one", n)
 	}
 }
 
-// TestUnchangedEndpointsAreNotMadeAnew: where there is one more in their locality.
-func TestUnchangedEndpointsAreNotMadeAnew(t *testing.T) {
-	var given [][]*policy.Locality
-	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
-	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), scribe{given: &given})
-	assignment("a b")(s)
-	changed := *s.places["a0"]
-	changed.Endpoints = append(changed.Endpoints[:1:1], &resource.Endpoint{Addresses: []string{"more"}, Weight: 1, Locality: changed.ID})
-	s.places["a0"] = &changed
-	assignment("a b")(s)
-	if len(given) != 2 || len(given[1][0].Endpoints) != 2 {
-		t.Fatalf("given %v, want one more endpoint of a", given)
-	}
-	if before, after := given[0][0].Endpoints[0], given[1][0].Endpoints[0]; before.Attributes != after.Attributes {
-		t.Error("the endpoint that stayed was made anew")
+// TestUnchangedEndpointsAreReused, also when there is another one in their locality.
+func TestUnchangedEndpointsAreReused(t *testing.T) {
+	before, after := localitiesOf(t, func(s *stage) {
+		changed := *s.places["a0"]
+		changed.Endpoints = append(changed.Endpoints[:1:1], &resource.Endpoint{Addresses: []string{"more"}, Weight: 1, Locality: changed.ID})
+		s.places["a0"] = &changed
+	})
+	if len(after[0].Endpoints) != 2 || before[0].Endpoints[0].Attributes != after[0].Endpoints[0].Attributes {
+		t.Errorf("locality a %+v, then %+v", before[0], after[0])
 	}
 }

@@ -192,6 +192,15 @@ func TestBreaker(t *testing.T) {
 		}
 		return err
 	}
+	exclude := func() error {
+		call := &policy.Call{Hold: true, Exclude: []string{"a", "b"}}
+		_, err := tree.Pick(call)
+		if r := refusal(t, err); r.Kind != policy.KindAllExcluded {
+			t.Errorf("refusal %+v", r)
+		}
+		call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo) // nothing is held
+		return nil
+	}
 	finish := func() error {
 		held[0].Finish(policy.OutcomeSuccess, policy.NoInfo)
 		held = held[1:]
@@ -220,6 +229,7 @@ func TestBreaker(t *testing.T) {
 		{"up to the limit", 2, steps{hold, hold}, false, false, 2, 0},
 		{"no further", 2, steps{hold, hold, hold}, true, false, 2, 1},
 		{"a place is given back", 2, steps{hold, hold, hold, finish, hold}, false, false, 2, 1},
+		{"a pick that the child fails takes no place", 1, steps{exclude, exclude, hold}, false, false, 1, 0},
 		{"looking takes no place", 2, steps{look, look, look, hold, hold}, false, false, 2, 0},
 		{"looking sees that it is full", 2, steps{hold, hold, look}, true, false, 2, 1},
 		{"a limit of 0 refuses every pick", 0, steps{hold}, true, false, 0, 1},
@@ -420,30 +430,6 @@ func TestLocalityMoves(t *testing.T) {
 	}
 }
 
-// TestReports: what makes a picker and what does not.
-func TestReports(t *testing.T) {
-	tests := []struct {
-		name   string
-		change []func(*policy.ClusterImplConfig)
-		want   int
-	}{
-		{"nothing changed", nil, 0},
-		{"drops", []func(*policy.ClusterImplConfig){drops(resource.Drop{Category: "a", PerMillion: 1})}, 1},
-		{"limit", []func(*policy.ClusterImplConfig){limit(3)}, 1},
-		{"service", []func(*policy.ClusterImplConfig){func(c *policy.ClusterImplConfig) { c.Service.EDSServiceName = "s" }}, 1},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			tree := up(newTree(t, nil))
-			tree.Reports = nil
-			tree.Config(config(tt.change...))
-			if len(tree.Reports) != tt.want {
-				t.Errorf("%d reports, want %d", len(tree.Reports), tt.want)
-			}
-		})
-	}
-}
-
 // TestConnectModeChanges: every connection is made anew, and the old ones serve
 // until then.
 func TestConnectModeChanges(t *testing.T) {
@@ -520,21 +506,4 @@ func securityOf(change func(*policy.ClusterImplConfig)) *resource.Security {
 	var c policy.ClusterImplConfig
 	change(&c)
 	return c.Security
-}
-
-// TestFailedPickGivesBack: a pick that the child fails holds nothing.
-func TestFailedPickGivesBack(t *testing.T) {
-	tree := newTree(t, nil)
-	up(tree)
-	for range 5 {
-		call := &policy.Call{Hold: true, Exclude: []string{"a", "b"}}
-		_, err := tree.Pick(call)
-		if r := refusal(t, err); r.Kind != policy.KindAllExcluded {
-			t.Errorf("refusal %+v", r)
-		}
-		call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
-	}
-	if n := tree.Counters.Get(service).Breaker.InFlight(); n != 0 {
-		t.Errorf("in flight %d", n)
-	}
 }

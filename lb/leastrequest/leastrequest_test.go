@@ -1,7 +1,6 @@
 package leastrequest_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -115,6 +114,7 @@ func TestLeastRequest(t *testing.T) {
 		{"another choice count: a new picker", []step{config("a"), says("a", ready), reports(2), choices(3), config("a"), reports(2)}, "READY a:0"},
 
 		{"held picks are counted", []step{config("a", "b"), together("a", "b"), holds("a", 3), holds("b", 1)}, "READY a:3 b:1"},
+		{"but none that excludes all", []step{config("a", "b"), together("a", "b"), holds("z", 1)}, "READY a:0 b:0"},
 		{"until they end, however they do", []step{config("a", "b"), together("a", "b"), holds("a", 5), endOf(4)}, "READY a:1 b:0"},
 		{
 			"counts outlive pickers",
@@ -203,67 +203,6 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// TestExcludeShares: the draws of an excluded endpoint go to all that remain, not
-// to its neighbor.
-func TestExcludeShares(t *testing.T) {
-	s := newStage(t, choices(2), config("a", "b", "c", "d"), together("a", "b", "c", "d"))
-	s.Next = rand.New(rand.NewPCG(1, 2)).Uint64
-	got := make(map[string]int)
-	const n = 3000
-	for range n {
-		call := &policy.Call{Exclude: []string{"b"}}
-		if _, err := s.Pick(call); err != nil {
-			t.Fatal(err)
-		}
-		got[call.Endpoint.Addresses[0]]++
-	}
-	for _, name := range []string{"a", "c", "d"} {
-		if d := got[name] - n/3; d < -n/30 || d > n/30 {
-			t.Errorf("picks %v, want %d for each of a, c and d", got, n/3)
-		}
-	}
-}
-
-func TestAllExcluded(t *testing.T) {
-	s := newStage(t, config("a", "b+x"), together("a", "b"))
-	call := &policy.Call{Exclude: []string{"a", "x"}, Hold: true, Trace: new(policy.Trace)}
-	_, err := s.Pick(call)
-	var refusal *policy.Refusal
-	if !errors.As(err, &refusal) || refusal.Kind != policy.KindAllExcluded {
-		t.Errorf("err %v, want a refusal", err)
-	}
-	if e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0]); e.Index != -1 || e.Excluded != 2 || e.Rotation != 2 || e.Endpoint != nil {
-		t.Errorf("trace %+v", e)
-	}
-	if got := seats(s); got != "a:0 b:0" {
-		t.Errorf("in flight is %s after a pick that came to nothing", got)
-	}
-}
-
-// TestCountsHeldOnly: who holds nothing only reads.
-func TestCountsHeldOnly(t *testing.T) {
-	s := newStage(t, config("a"), says("a", ready))
-	for range 3 {
-		if _, err := s.Pick(nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := seats(s); got != "a:0" {
-		t.Errorf("in flight is %s", got)
-	}
-	call := &policy.Call{Hold: true}
-	if _, err := s.Pick(call); err != nil {
-		t.Fatal(err)
-	}
-	if got := seats(s); got != "a:1" {
-		t.Errorf("in flight is %s with a held pick", got)
-	}
-	call.GiveUp() // as a picker above does
-	if got := seats(s); got != "a:0" {
-		t.Errorf("in flight is %s after it was given up", got)
-	}
-}
-
 // TestConcurrentPicks: nothing is lost of the counts, and they keep the
 // endpoints level: of two drawn the fuller one is never taken.
 func TestConcurrentPicks(t *testing.T) {
@@ -310,36 +249,5 @@ func TestConcurrentPicks(t *testing.T) {
 	wg.Wait()
 	if got := seats(s); got != "a:0 b:0 c:0 d:0" {
 		t.Errorf("in flight is %s when all have ended", got)
-	}
-}
-
-// hundred is a picker of 100 endpoints.
-func hundred(tb testing.TB) balancer.Picker {
-	tb.Helper()
-	var names []string
-	for i := range 100 {
-		names = append(names, fmt.Sprint("e", i))
-	}
-	s := newStage(tb)
-	s.Next = rand.Uint64
-	config(names...)(s)
-	together(names...)(s)
-	return s.Picker()
-}
-
-func BenchmarkPick(b *testing.B) {
-	p := hundred(b)
-	for _, hold := range []bool{false, true} {
-		b.Run(fmt.Sprintf("hold=%t", hold), func(b *testing.B) {
-			call := &policy.Call{Context: b.Context(), Hold: hold}
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = p.Pick(balancer.PickInfo{Ctx: call})
-				if hold {
-					call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
-				}
-				call.Again()
-			}
-		})
 	}
 }

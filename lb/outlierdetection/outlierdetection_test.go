@@ -446,26 +446,6 @@ func TestChildListener(t *testing.T) {
 	})
 }
 
-// TestFailure: why the child failed is known without a pick, whether anything is
-// detected or not.
-func TestFailure(t *testing.T) {
-	for _, change := range []func(*resource.OutlierDetection){nothing, percentage(1, 1)} {
-		synctest.Test(t, func(t *testing.T) {
-			actors := &lbtest.Troupe{PolicyName: "actor"}
-			tree := lbtest.NewTree(t, outlierdetection.Builder(), actors)
-			defer tree.Close()
-			cfg := &policy.OutlierDetectionConfig{OutlierDetection: &resource.OutlierDetection{Interval: interval}, Cluster: "orders", Child: actors.Child("x")}
-			change(cfg.OutlierDetection)
-			tree.Config(policy.Child{Config: cfg})
-			errGone := errors.New("gone")
-			tree.Batch(func() { actors.Actor("x").Conn.UpdateState(policy.Failure(errGone)) })
-			if got := policy.FailureOf(tree.Reports[len(tree.Reports)-1]); !errors.Is(got, errGone) {
-				t.Errorf("the failure is %v, want %v", got, errGone)
-			}
-		})
-	}
-}
-
 // just picks one SubConn.
 type just struct{ sc balancer.SubConn }
 
@@ -525,9 +505,6 @@ func TestPassesOn(t *testing.T) {
 	tree := lbtest.NewTree(t, outlierdetection.Builder(), actors)
 	if n := tree.Describe(); n.Policy != policy.OutlierDetection || n.State != connecting {
 		t.Errorf("before the first config: %+v", n)
-	}
-	if err := tree.Update(policy.Child{Config: &policy.PriorityConfig{}}); err == nil {
-		t.Error("took another policy's config")
 	}
 	config := func(c policy.Child) policy.Child {
 		return policy.Child{Config: &policy.OutlierDetectionConfig{Cluster: "orders", Child: c}}

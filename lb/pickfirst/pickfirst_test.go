@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -189,34 +188,6 @@ func bare(s *stage) {
 	s.Config(policy.Child{Endpoints: []resolver.Endpoint{{}, {Addresses: []resolver.Address{{Addr: "a"}}}}})
 }
 
-// TestSubConnRefused: an address that can have no SubConn has failed.
-func TestSubConnRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t)
-		errMode := errors.New("no such connect mode")
-		refused := "a"
-		s.RefuseSubConn = func(address string) error {
-			if strings.Contains(refused, address) {
-				return errMode
-			}
-			return nil
-		}
-		config("a", "b")(s)
-		connected("b")(s)
-		fails("b")(s)
-		pick("b refused")(s)
-		says("b", idle, connecting, failure)(s)
-		reports(3)(s)
-		refused = "ab"
-		config("c")(s)
-		config("a")(s)
-		if _, err := s.Pick(nil); !errors.Is(err, errMode) || !strings.Contains(err.Error(), "for a") {
-			t.Errorf("err %v, want %v and which", err, errMode)
-		}
-		s.Close()
-	})
-}
-
 // TestClosedIgnoresPicks: a late pick of an IDLE picker connects nothing.
 func TestClosedIgnoresPicks(t *testing.T) {
 	play(t, config("a"), says("a", connecting, ready, idle), func(s *stage) {
@@ -307,38 +278,6 @@ func TestShuffleWeighs(t *testing.T) {
 	for name, want := range shares {
 		if got := counts[name] / runs; got < want*0.9 || got > want*1.1 {
 			t.Errorf("%s is first in %v of the runs, want about %v", name, got, want)
-		}
-	}
-}
-
-func BenchmarkPick(b *testing.B) {
-	s := newStage(b, config("a", "b"), says("a", connecting, ready))
-	p := s.Picker()
-	call := &policy.Call{Context: b.Context()}
-	b.ReportAllocs()
-	for b.Loop() {
-		_, _ = p.Pick(balancer.PickInfo{Ctx: call})
-	}
-}
-
-// BenchmarkAllFail is a first pass through 10,000 addresses, none of which
-// connects.
-func BenchmarkAllFail(b *testing.B) {
-	var names []string
-	for i := range 10_000 {
-		names = append(names, fmt.Sprint("e", i))
-	}
-	for b.Loop() {
-		s := newStage(b, config(names...))
-		err := errors.New("refused")
-		s.Batch(func() {
-			for i := 0; i < len(s.SubConns); i++ {
-				s.SubConns[i].Says(connecting, nil)
-				s.SubConns[i].Says(failure, err)
-			}
-		})
-		if s.State() != failure {
-			b.Fatal(s.State())
 		}
 	}
 }

@@ -13,40 +13,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TestBreakerIsExact: of 200 at once exactly 50 pass a limit of 50, and exactly
-// 50 again once those have given back.
-func TestBreakerIsExact(t *testing.T) {
-	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "c"})
-	for round := range 5 {
-		var passed, refused atomic.Int64
-		var start, wg sync.WaitGroup
-		start.Add(1)
-		for range 200 {
-			wg.Go(func() {
-				start.Wait()
-				if counters.Hold(50) {
-					passed.Add(1)
-				} else {
-					refused.Add(1)
-				}
-			})
-		}
-		start.Done()
-		wg.Wait()
-		if passed.Load() != 50 || refused.Load() != 150 || counters.Breaker.InFlight() != 50 {
-			t.Fatalf("round %d: %d passed, %d refused, %d in flight; want 50, 150, 50",
-				round, passed.Load(), refused.Load(), counters.Breaker.InFlight())
-		}
-		for range 50 {
-			wg.Go(counters.Unhold)
-		}
-		wg.Wait()
-		if n := counters.Breaker.InFlight(); n != 0 {
-			t.Fatalf("round %d: %d in flight after all gave back", round, n)
-		}
-	}
-}
-
 // TestBreakerFilledAndEased: each is reported once, and a breaker is eased once a fifth
 // of its limit is free, not as soon as one request ends.
 func TestBreakerFilledAndEased(t *testing.T) {
@@ -216,17 +182,6 @@ func TestLocalityLoad(t *testing.T) {
 				t.Error("the locality's load is not the same")
 			}
 		})
-	}
-}
-
-func TestDropCounts(t *testing.T) {
-	c := policy.NewCounters().Acquire(policy.ServiceKey{})
-	c.Drop("a").Add(2)
-	c.Drop("b").Add(1)
-	c.Drop("a").Add(1)
-	got := c.Drops()
-	if len(got) != 2 || got["a"] != 3 || got["b"] != 1 {
-		t.Errorf("got %v, want a 3, b 1", got)
 	}
 }
 

@@ -6,12 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"testing"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -108,54 +105,6 @@ func TestRingsAreGRPCs(t *testing.T) {
 				t.Errorf("digest %s, want %s", got, g.SHA256)
 			}
 		})
-	}
-}
-
-// TestRingIsAsDescribed holds random rings against what gRFC A42 says of them, by
-// another way than the code's: each endpoint's entries counted and hashed from
-// its name.
-func TestRingIsAsDescribed(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 200 {
-		minSize := 1 + r.Uint64N(512)
-		maxSize := minSize + r.Uint64N(512)
-		spots := make([]spot, 1+r.IntN(30))
-		sum, lightest := 0.0, math.Inf(1)
-		for i := range spots {
-			spots[i] = spot{key: fmt.Sprintf("10.0.0.%d:80", i), weight: 1 + r.Uint32N(100), seat: i}
-			sum += float64(spots[i].weight)
-			lightest = min(lightest, float64(spots[i].weight))
-		}
-		// The lightest has a whole number of entries, unless that is too many.
-		size := min(math.Ceil(lightest/sum*float64(minSize))*sum/lightest, float64(maxSize))
-		ring := newRing(spots, minSize, maxSize)
-		if math.Abs(float64(len(ring))-size) > 1 {
-			t.Fatalf("%d entries, want %v: %v", len(ring), size, spots)
-		}
-		if !slices.IsSortedFunc(ring, func(a, b entry) int {
-			if a.hash < b.hash {
-				return -1
-			}
-			return 1
-		}) {
-			t.Fatalf("not sorted: %v", ring)
-		}
-		for _, s := range spots {
-			hashes := make(map[uint64]bool)
-			for _, e := range ring {
-				if int(e.seat) == s.seat {
-					hashes[e.hash] = true
-				}
-			}
-			if want := size * float64(s.weight) / sum; math.Abs(float64(len(hashes))-want) > 1 {
-				t.Errorf("%s has %d entries, want %v", s.key, len(hashes), want)
-			}
-			for i := range len(hashes) {
-				if !hashes[xxhash.Sum64String(fmt.Sprintf("%s_%d", s.key, i))] {
-					t.Errorf("%s lacks entry %d of %d", s.key, i, len(hashes))
-				}
-			}
-		}
 	}
 }
 

@@ -410,50 +410,6 @@ func TestConcurrentAsking(t *testing.T) {
 	connected("a")(s)
 }
 
-// thousand is a picker of 1,000 endpoints, one in ten of which has failed.
-func thousand(tb testing.TB) balancer.Picker {
-	tb.Helper()
-	var names, failed []string
-	for i := range 1000 {
-		names = append(names, fmt.Sprint("e", i))
-		if i%10 == 0 {
-			failed = append(failed, names[i])
-		}
-	}
-	s := newStage(tb)
-	s.Next = rand.Uint64
-	sized(4096, names...)(s)
-	together(ready, names...)(s)
-	together(failure, failed...)(s)
-	return s.Picker()
-}
-
-func BenchmarkPick(b *testing.B) {
-	p := thousand(b)
-	call := &policy.Call{Context: b.Context(), HasHash: true}
-	b.ReportAllocs()
-	for b.Loop() {
-		call.Hash += 0x9e3779b97f4a7c15
-		_, _ = p.Pick(balancer.PickInfo{Ctx: call})
-	}
-}
-
-// BenchmarkRing is a config whose ring is another, until its picker.
-func BenchmarkRing(b *testing.B) {
-	var names []string
-	for i := range 1000 {
-		names = append(names, fmt.Sprint("e", i))
-	}
-	s := newStage(b, sized(1024, names...))
-	steps := []step{sized(4095, names...), sized(4096, names...)}
-	i := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		steps[i%2](s)
-		i++
-	}
-}
-
 // TestShares: an endpoint's share is the part of all hashes that lead to it.
 func TestShares(t *testing.T) {
 	four := []string{"a", "b", "c", "d"}

@@ -3,12 +3,10 @@ package roundrobin_test
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
@@ -245,54 +243,6 @@ func TestExclude(t *testing.T) {
 			}
 			if got := strings.Join(picked, " "); got != tt.want {
 				t.Errorf("picked %s, want %s", got, tt.want)
-			}
-		})
-	}
-}
-
-// TestExcludeShares: the turns of an excluded endpoint go to all that remain, not
-// to its neighbor.
-func TestExcludeShares(t *testing.T) {
-	s := newStage(t)
-	s.Next = rand.New(rand.NewPCG(1, 2)).Uint64
-	config("a", "b", "c", "d")(s)
-	together("a", "b", "c", "d")(s)
-	got := make(map[string]int)
-	const n = 3000
-	for range n {
-		call := &policy.Call{Exclude: []string{"b"}}
-		if _, err := s.Pick(call); err != nil {
-			t.Fatal(err)
-		}
-		got[call.Endpoint.Addresses[0]]++
-	}
-	for _, name := range []string{"a", "c", "d"} {
-		if d := got[name] - n/3; d < -n/30 || d > n/30 {
-			t.Errorf("picks %v, want %d for each of a, c and d", got, n/3)
-		}
-	}
-}
-
-// BenchmarkExclude measures what excluded endpoints cost a pick.
-func BenchmarkExclude(b *testing.B) {
-	for _, bb := range []struct{ endpoints, excluded int }{{1000, 0}, {1000, 1}, {1000, 99}, {100, 50}, {100, 99}} {
-		b.Run(fmt.Sprintf("%d of %d", bb.excluded, bb.endpoints), func(b *testing.B) {
-			s := newStage(b)
-			s.Next = rand.Uint64
-			var names []string
-			for i := range bb.endpoints {
-				names = append(names, fmt.Sprintf("10.0.%d.%d:8080", i/250, i%250))
-			}
-			config(names...)(s)
-			together(names...)(s)
-			p := s.Picker()
-			call := &policy.Call{Context: b.Context(), Exclude: names[:bb.excluded]}
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := p.Pick(balancer.PickInfo{Ctx: call}); err != nil {
-					b.Fatal(err)
-				}
-				call.Again()
 			}
 		})
 	}

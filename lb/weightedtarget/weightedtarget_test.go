@@ -110,7 +110,9 @@ func updates(zone string, want int) step {
 	}
 }
 
-// String tells the state and what picks get: the localities in the draw with
+func resolverError(s *stage) { s.tree.Batch(func() { s.tree.Root().ResolverError(errRefused) }) }
+
+// String returns the state and what picks get: the localities in the draw with
 // their weights, or the errors.
 func (s *stage) String() string {
 	call := &policy.Call{Trace: new(policy.Trace)}
@@ -153,6 +155,12 @@ func TestWeightedTarget(t *testing.T) {
 		want  string
 	}{
 		{"no targets", []step{config()}, "TRANSIENT_FAILURE no locality to pick from"},
+		{"no targets, and a resolver error", []step{config(), resolverError}, "TRANSIENT_FAILURE refused"},
+		{"a resolver error reaches the children", []step{config("a:1"), resolverError, func(s *stage) {
+			if a := s.actors.Actor("a"); a.Errors != 1 {
+				s.t.Errorf("%d resolver errors", a.Errors)
+			}
+		}}, "CONNECTING queue"},
 		{"a new child is CONNECTING", []step{config("a:1", "b:2")}, "CONNECTING queue"},
 		{"READY ones only", []step{config("a:1", "b:2", "c:3"), says("a", ready), says("c", ready)}, "READY a:1 c:3"},
 		{"in the config's order", []step{config("b:1", "a:2"), says("a", ready), says("b", ready)}, "READY b:1 a:2"},
@@ -377,28 +385,5 @@ func TestExcludeShares(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestCallsReachEveryChild(t *testing.T) {
-	s := newStage(t)
-	config("a:1", "b:1")(s)
-	s.tree.Batch(func() {
-		s.tree.Root().ExitIdle()
-		s.tree.Root().ResolverError(errRefused)
-	})
-	for _, a := range s.actors.Actors {
-		if a.Idles != 1 || a.Errors != 1 {
-			t.Errorf("%s: %d ExitIdle calls and %d resolver errors", a.Part.Name, a.Idles, a.Errors)
-		}
-	}
-	if err := s.tree.Update(s.actors.Child("a")); err == nil {
-		t.Error("took another policy's config")
-	}
-	s.tree.Close()
-	for _, a := range s.actors.Actors {
-		if !a.Closed {
-			t.Errorf("%s is not closed", a.Part.Name)
-		}
 	}
 }
