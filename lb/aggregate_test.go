@@ -136,14 +136,18 @@ func TestClusterBecomesAnAggregate(t *testing.T) {
 	})
 }
 
+// TestAggregateCountsByLeaf: a cluster that is used alone and as a leaf has one circuit
+// breaker, and an aggregate has none.
 func TestAggregateCountsByLeaf(t *testing.T) {
 	o := options(nil)
 	c := lb.NewChannel(o)
 	t.Cleanup(c.Close)
-	offer(t, c, aggregated(
+	both := aggregated(
 		leaf("a", 1, []resource.Drop{{Category: "none", PerMillion: 0}}, locality("a0", 0, 1, 1)),
 		leaf("b", 5, nil, locality("b0", 0, 1, 1)),
-	))
+	)
+	both.Roots = append(both.Roots, "a")
+	offer(t, c, both)
 	held := newCall()
 	held.Hold = true
 	if err := c.Pick(held, 0); err != nil {
@@ -156,10 +160,17 @@ func TestAggregateCountsByLeaf(t *testing.T) {
 		t.Error("the aggregate counts for itself")
 	}
 	// A full breaker refuses: it is no reason to try the next leaf.
-	if err := c.Pick(newCall(), 0); err == nil || !strings.Contains(err.Error(), "max requests 1 exceeded on service a") {
-		t.Errorf("a full leaf: %v", err)
+	alone := newCall()
+	alone.Cluster = "a"
+	for _, call := range []*policy.Call{newCall(), alone} {
+		if err := c.Pick(call, 0); err == nil || !strings.Contains(err.Error(), "max requests 1 exceeded on service a") {
+			t.Errorf("a pick of %s, whose leaf is full: %v", call.Cluster, err)
+		}
 	}
 	held.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
+	if err := c.Pick(alone, 0); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestPendingClusterQueues(t *testing.T) {

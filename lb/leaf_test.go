@@ -274,29 +274,3 @@ func TestLeafHasItsOwnPolicy(t *testing.T) {
 		}
 	})
 }
-
-// TestCountersOfALeafAreShared: a cluster that is used alone and as a leaf has one
-// circuit breaker.
-func TestCountersOfALeafAreShared(t *testing.T) {
-	o := options(nil)
-	c := lb.NewChannel(o)
-	t.Cleanup(c.Close)
-	both := aggregated(leaf("a", 1, nil, locality("a0", 0, 1, 1)))
-	both.Roots = append(both.Roots, "a")
-	offer(t, c, both)
-	held := newCall()
-	held.Hold = true
-	if err := c.Pick(held, 0); err != nil {
-		t.Fatal(err)
-	}
-	alone := newCall()
-	alone.Cluster = "a"
-	if err := c.Pick(alone, 0); err == nil || !strings.Contains(err.Error(), "max requests 1 exceeded") {
-		t.Errorf("the cluster alone, while a pick through the aggregate is in flight: %v", err)
-	}
-	held.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
-	alone.Again()
-	if err := c.Pick(alone, 0); err != nil {
-		t.Error(err)
-	}
-}

@@ -2,9 +2,7 @@ package outlierdetection_test
 
 import (
 	"errors"
-	"fmt"
 	"math"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -372,43 +370,16 @@ func TestReadyAtOnce(t *testing.T) {
 // TestChildListener: the states that a child's listener gets of its SubConn.
 func TestChildListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		actors := &lbtest.Troupe{PolicyName: "actor"}
-		tree := lbtest.NewTree(t, outlierdetection.Builder(), actors)
-		defer tree.Close()
-		config := func(change func(*resource.OutlierDetection)) policy.Child {
-			cfg := &policy.OutlierDetectionConfig{OutlierDetection: new(resource.OutlierDetection), Cluster: "orders", Child: actors.Child("x")}
-			cfg.Interval, cfg.BaseEjectionTime, cfg.MaxEjectionPercent = interval, 3*interval, 100
-			cfg.Child.Endpoints = []resolver.Endpoint{policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a"}, Weight: 1})}
-			change(cfg.OutlierDetection)
-			return policy.Child{Config: cfg}
+		l := newListener(t, 1, "a")
+		defer l.tree.Close()
+		says := func(state connectivity.State, err error) {
+			l.tree.Batch(func() { l.tree.SubConns[0].Says(state, err) })
 		}
-		tree.Config(config(nothing))
-		var states []string
-		var sc balancer.SubConn
-		tree.Batch(func() {
-			actor := actors.Actor("x")
-			var err error
-			sc, err = actor.Conn.NewSubConn([]resolver.Address{{Addr: "a"}}, balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) {
-				states = append(states, fmt.Sprint(s.ConnectivityState, " ", s.ConnectionError))
-			}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			actor.Conn.UpdateState(balancer.State{ConnectivityState: ready, Picker: just{sc}})
-		})
-		expect := func(want ...string) {
-			t.Helper()
-			if !slices.Equal(states, want) {
-				t.Errorf("states %q, want %q", states, want)
-			}
-			states = nil
-		}
-		says := func(state connectivity.State, err error) { tree.Batch(func() { tree.SubConns[0].Says(state, err) }) }
 		fail := func() { // a request
 			t.Helper()
 			call := &policy.Call{Hold: true}
-			res, err := tree.Pick(call)
-			if err != nil || res.SubConn != tree.SubConns[0] {
+			res, err := l.tree.Pick(call)
+			if err != nil || res.SubConn != l.tree.SubConns[0] {
 				t.Fatalf("picked %v, %v; want the SubConn from above", res.SubConn, err)
 			}
 			call.Held().Finish(policy.OutcomeError, policy.NoInfo)
@@ -416,33 +387,31 @@ func TestChildListener(t *testing.T) {
 		fail() // nothing is detected: it is not counted
 		says(connecting, nil)
 		says(ready, nil)
-		expect("CONNECTING <nil>", "READY <nil>")
-		strange := config(percentage(1, 1))
-		lbtest.As[*policy.OutlierDetectionConfig](t, strange.Config).Child.Endpoints = nil
-		tree.Config(strange)
+		l.expect("CONNECTING <nil>", "READY <nil>")
+		l.config(percentage(1, 1))
 		fail() // the config has no such endpoint: it is not counted
-		tree.Config(config(percentage(1, 1)))
+		l.config(percentage(1, 1), "a")
 		fail()
-		expect()
-		tree.Sleep(interval)
-		expect("TRANSIENT_FAILURE ejected by outlier detection: failure percentage 100.0% of 1 requests is above 50%")
+		l.expect()
+		l.tree.Sleep(interval)
+		l.expect("TRANSIENT_FAILURE " + ejected)
 		says(idle, errors.New("lost"))
 		says(connecting, nil)
 		says(failure, errors.New("refused"))
-		expect()
-		tree.Sleep(3 * interval)
-		expect("TRANSIENT_FAILURE refused")
+		l.expect()
+		l.tree.Sleep(3 * interval)
+		l.expect("TRANSIENT_FAILURE refused")
 		says(idle, nil)
 		says(connecting, nil)
 		says(ready, nil)
-		expect("IDLE <nil>", "CONNECTING <nil>", "READY <nil>")
+		l.expect("IDLE <nil>", "CONNECTING <nil>", "READY <nil>")
 		fail()
-		tree.Sleep(interval)
-		states = nil
-		tree.Batch(sc.Shutdown)
-		expect("SHUTDOWN <nil>")
-		tree.Sleep(9 * interval) // the ejection is over
-		expect()
+		l.tree.Sleep(interval)
+		l.states = nil
+		l.tree.Batch(l.sc.Shutdown)
+		l.expect("SHUTDOWN <nil>")
+		l.tree.Sleep(9 * interval) // the ejection is over
+		l.expect()
 	})
 }
 

@@ -1,7 +1,6 @@
 package weightedroundrobin_test
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -125,9 +124,9 @@ func keep(n int, loads map[string]*orcav3.OrcaLoadReport) step {
 	}
 }
 
-// shares asserts that picks reach the endpoints in proportion: "a:1 b:2.5". A
-// hundred picks for each unit of weight are as near as two to it.
-func shares(want string) step {
+// shares asserts that picks without the excluded reach the endpoints in proportion:
+// "a:1 b:2.5". A hundred picks for each unit of weight are as near as two to it.
+func shares(want string, exclude ...string) step {
 	return func(s *stage) {
 		weights := make(map[string]float64)
 		n := 0.0
@@ -140,7 +139,7 @@ func shares(want string) step {
 		}
 		got := make(map[string]int)
 		for range int(n) {
-			got[s.Picked(new(policy.Call))]++
+			got[s.Picked(&policy.Call{Exclude: exclude})]++
 		}
 		for address, w := range weights {
 			if math.Abs(float64(got[address])-100*w) > 2 {
@@ -182,6 +181,9 @@ func TestWeights(t *testing.T) {
 		{"EDS weights, before there is a load", []step{up("a:1 b:2 c:3"), shares("a:1 b:2 c:3"), from(weightedroundrobin.WeightsFromEDS, "c", 3, 6)}},
 		{"all of them alike", []step{up("a b c"), shares("a:1 b:1 c:1")}},
 		{"one alone", []step{up("a:7"), reportLoad("a", busy(1)), after(20 * second), shares("a:7"), from(weightedroundrobin.WeightsFromEDS, "a", 7, 7)}},
+		{"the turns of an excluded one go to the others by their weights", []step{
+			up("a:5 b:4 c:1"), spread, shares("b:4 c:1", "a"), spread, shares("a:5 c:1", "b"), shares("b:1", "a", "c"),
+		}},
 		{"an EDS weight changes", []step{up("a:1 b:2"), config("a:3 b:2"), shares("a:3 b:2")}},
 		{"one of three does not say its load: it has the mean", []step{
 			up("a:9 b:9 c"), keep(11, both), shares("a:1 b:10 c:5.5"), from(weightedroundrobin.WeightsFromLoads, "c", 550, 1650),
@@ -290,6 +292,15 @@ func TestWeights(t *testing.T) {
 	}
 }
 
+// spread makes draws even, so that a hundred of them are nearly exact.
+func spread(s *stage) {
+	var draw uint64
+	s.Next = func() uint64 {
+		draw += 0x9e3779b97f4a7c15
+		return draw
+	}
+}
+
 func blackout(d time.Duration) func(*weightedroundrobin.Config) {
 	return func(c *weightedroundrobin.Config) { c.BlackoutPeriod = d }
 }
@@ -318,57 +329,6 @@ func TestRandomStart(t *testing.T) {
 			if strings.Join(got, " ") != want {
 				t.Errorf("draw %d: %v, want %s", draw, got, want)
 			}
-		})
-	}
-}
-
-// TestExclude: the turns of an excluded endpoint go to the others by their
-// weights, and theirs stay theirs.
-func TestExclude(t *testing.T) {
-	tests := []struct {
-		exclude string
-		want    map[string]int // of 100 picks, give or take 2
-	}{
-		{"z", map[string]int{"a": 50, "b": 40, "c": 10}},
-		{"a", map[string]int{"b": 80, "c": 20}},
-		{"b", map[string]int{"a": 83, "c": 17}},
-		{"a c", map[string]int{"b": 100}},
-		{"a b c", nil},
-	}
-	for _, tt := range tests {
-		t.Run(tt.exclude, func(t *testing.T) {
-			play(t, up("a:5 b:4 c:1"), func(s *stage) {
-				var spread []uint64 // evenly, so that a hundred draws are exact
-				for i := range uint64(100) {
-					spread = append(spread, (i*37%100)*(math.MaxUint64/100))
-				}
-				s.Next = lbtest.Draws(append([]uint64{0}, spread...)...)
-				config("a:5 b:4 c:2")(s)
-				config("a:5 b:4 c:1")(s)
-				got := make(map[string]int)
-				excluded := len(strings.Fields(tt.exclude))
-				for range 100 {
-					call := &policy.Call{Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
-					_, err := s.Pick(call)
-					e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
-					var refusal *policy.Refusal
-					if err != nil {
-						if !errors.As(err, &refusal) || refusal.Kind != policy.KindAllExcluded || tt.want != nil || e.Index != -1 || e.Excluded != excluded || e.Endpoint != nil {
-							t.Fatalf("%v: %+v", err, e)
-						}
-						return
-					}
-					if e.Endpoint != call.Endpoint || e.Excluded != 0 && e.Excluded != excluded || []string{"a", "b", "c"}[e.Index] != call.Endpoint.Addresses[0] {
-						t.Errorf("explained %+v", e)
-					}
-					got[call.Endpoint.Addresses[0]]++
-				}
-				for name, want := range tt.want {
-					if d := got[name] - want; d < -2 || d > 2 || len(got) != len(tt.want) {
-						t.Errorf("excluding %s: %v, want %v", tt.exclude, got, tt.want)
-					}
-				}
-			})
 		})
 	}
 }
