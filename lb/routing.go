@@ -98,10 +98,14 @@ func (g *routing) choose(call *policy.Call) error {
 	if call.Trace != nil {
 		req.Trace = new(resource.RouteTrace)
 	}
-	route, err := g.route(&req)
-	if err != nil {
+	route := g.host.Route(&req)
+	switch {
+	case route == nil:
+		g.explain(call, &req, policy.RouteStep{})
+		return g.unmatched
+	case route.Unsupported != "":
 		g.explain(call, &req, policy.RouteStep{Route: route})
-		return err
+		return g.unsupported[route]
 	}
 	var draw uint64
 	if len(route.Clusters) > 1 {
@@ -119,19 +123,6 @@ func (g *routing) choose(call *policy.Call) error {
 	}
 	g.explain(call, &req, policy.RouteStep{Route: route, Cluster: call.Cluster, Draw: draw, Hash: call.Hash, HashFrom: from})
 	return nil
-}
-
-// route returns the first route that matches. With an error, it is the one that is not
-// supported, or nil.
-func (g *routing) route(req *resource.Request) (*resource.Route, error) {
-	route := g.host.Route(req)
-	switch {
-	case route == nil:
-		return nil, g.unmatched
-	case route.Unsupported != "":
-		return route, g.unsupported[route]
-	}
-	return route, nil
 }
 
 // explain adds the step to call's trace, if it has one.

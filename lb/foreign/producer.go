@@ -18,10 +18,8 @@ type producers struct {
 
 // producer is a Producer with references.
 type producer struct {
-	build func() // once
-	value balancer.Producer
-	end   func()
-	refs  int // guarded by the producers' mu
+	build func() (value balancer.Producer, end func()) // once
+	refs  int                                          // guarded by the producers' mu
 }
 
 // get returns b's Producer, and the function that releases it. The last release closes
@@ -30,8 +28,7 @@ func (p *producers) get(b balancer.ProducerBuilder) (balancer.Producer, func()) 
 	p.mu.Lock()
 	one := p.built[b]
 	if one == nil {
-		one = new(producer)
-		one.build = sync.OnceFunc(func() { one.value, one.end = b.Build(noCalls{}) })
+		one = &producer{build: sync.OnceValues(func() (balancer.Producer, func()) { return b.Build(noCalls{}) })}
 		if p.built == nil {
 			p.built = make(map[balancer.ProducerBuilder]*producer)
 		}
@@ -39,21 +36,24 @@ func (p *producers) get(b balancer.ProducerBuilder) (balancer.Producer, func()) 
 	}
 	one.refs++
 	p.mu.Unlock()
-	one.build()
-	return one.value, sync.OnceFunc(func() { p.giveBack(b, one) })
+	value, end := one.build()
+	return value, sync.OnceFunc(func() {
+		if p.release(b, one) {
+			end()
+		}
+	})
 }
 
-func (p *producers) giveBack(b balancer.ProducerBuilder, one *producer) {
+// release reports whether it was the last reference of a Producer that is not closed.
+func (p *producers) release(b balancer.ProducerBuilder, one *producer) (last bool) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	one.refs--
-	last := one.refs == 0 && p.built[b] == one
+	last = one.refs == 0 && p.built[b] == one
 	if last {
 		delete(p.built, b)
 	}
-	p.mu.Unlock()
-	if last {
-		one.end()
-	}
+	return last
 }
 
 // close closes all. The next get builds another.
@@ -63,8 +63,8 @@ func (p *producers) close() {
 	p.built = nil
 	p.mu.Unlock()
 	for _, one := range built {
-		one.build() // waits if another goroutine builds it
-		one.end()
+		_, end := one.build() // waits if another goroutine builds it
+		end()
 	}
 }
 

@@ -39,9 +39,7 @@ func key(addresses []string) string {
 	if len(addresses) == 1 {
 		return addresses[0]
 	}
-	sorted := slices.Clone(addresses)
-	slices.Sort(sorted)
-	return strings.Join(sorted, "\x00")
+	return strings.Join(slices.Sorted(slices.Values(addresses)), "\x00")
 }
 
 // outcomes counts how requests ended: errors in the lower 32 bits, successes in the

@@ -89,15 +89,6 @@ func shuffle(endpoints []*endpoint, weights policy.Weights, draw func() uint64) 
 	return out
 }
 
-// interleave returns all addresses in the order of attempts.
-func interleave(endpoints []*endpoint) []*address {
-	var list []*address
-	for _, e := range endpoints {
-		list = append(list, e.addresses...)
-	}
-	return policy.Interleave(list, func(a *address) string { return a.Addr })
-}
-
 var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "the endpoint that all picks go to is excluded")
 
 type picker struct {

@@ -89,9 +89,13 @@ func (b *pickFirst) UpdateClientConnState(s balancer.ClientConnState) error {
 	if cfg.ShuffleAddressList {
 		order = shuffle(endpoints, policy.WeightsOf(s.ResolverState), b.Conn.Draw())
 	}
+	var list []*address
+	for _, e := range order {
+		list = append(list, e.addresses...)
+	}
 	were := len(b.list)
 	serving := b.serving()
-	b.replace(endpoints, interleave(order))
+	b.replace(endpoints, policy.Interleave(list, func(a *address) string { return a.Addr }))
 	switch {
 	case len(b.list) == 0:
 		b.fail(policy.ErrNoEndpoints)
@@ -234,9 +238,6 @@ func (b *pickFirst) subConnState(a *address, s balancer.SubConnState) {
 	b.change(a, a.subConn, s.ConnectivityState)
 	if s.ConnectionError != nil {
 		a.lastErr = s.ConnectionError
-	}
-	if a.state == connectivity.TransientFailure {
-		b.Conn.ResolveNow(resolver.ResolveNowOptions{})
 	}
 	switch {
 	case a.state == connectivity.Ready:

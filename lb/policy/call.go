@@ -78,33 +78,26 @@ func (c *Call) Again() {
 	if c.routed {
 		c.Hash, c.HasHash, c.routed = 0, false, false
 	}
-	c.forget()
-	if c.Trace != nil {
-		c.Trace.Steps = c.Trace.Steps[:0]
-	}
+	c.forget(0)
 }
 
 // Repick clears the result, but not what routes have chosen, for another picker.
 func (c *Call) Repick() {
-	c.forget()
-	if c.Trace == nil {
-		return
-	}
 	kept := 0
-	if len(c.Trace.Steps) > 0 {
+	if c.Trace != nil && len(c.Trace.Steps) > 0 {
 		if _, ok := c.Trace.Steps[0].(RouteStep); ok {
 			kept = 1
 		}
 	}
-	c.Trace.Steps = c.Trace.Steps[:kept]
+	c.forget(kept)
 }
 
-func (c *Call) forget() {
-	c.Endpoint = nil
-	c.Address = ""
-	c.Priority = 0
-	c.Load = nil
-	c.held = Held{}
+// forget clears the result, and all but the first steps of the trace.
+func (c *Call) forget(kept int) {
+	c.Endpoint, c.Address, c.Priority, c.Load, c.held = nil, "", 0, nil, Held{}
+	if c.Trace != nil {
+		c.Trace.Steps = c.Trace.Steps[:kept]
+	}
 }
 
 // Excludes reports whether the pick avoids e.

@@ -145,7 +145,6 @@ func (e *Endpoints[C, T]) subConnState(m *Member[T], state balancer.SubConnState
 		m.LastErr = nil
 	case connectivity.TransientFailure:
 		m.LastErr = state.ConnectionError
-		e.ResolveNow(resolver.ResolveNowOptions{})
 	case connectivity.Idle:
 		if state.ConnectionError != nil {
 			m.LastErr = state.ConnectionError
