@@ -534,33 +534,6 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// BenchmarkConformance is a pick of every endpoint policy from 100 endpoints.
-func BenchmarkConformance(b *testing.B) {
-	var names strings.Builder
-	for i := range 100 {
-		fmt.Fprintf(&names, "e%d ", i)
-	}
-	for name, builder := range endpointPolicies() {
-		for _, call := range []*policy.Call{{}, {Hold: true}, {Exclude: []string{"e1", "e2"}}} {
-			b.Run(fmt.Sprintf("%s/hold=%t,excluded=%d", name, call.Hold, len(call.Exclude)), func(b *testing.B) {
-				tr := newTrial(b, name, builder)
-				tr.config(names.String())
-				for range 200 { // picks connect the endpoints of lazy policies
-					_, _ = tr.pick(&policy.Call{Hash: rand.Uint64(), HasHash: true})
-				}
-				call.Context = b.Context()
-				picker := tr.tree.Picker()
-				b.ReportAllocs()
-				for b.Loop() {
-					_, _ = picker.Pick(balancer.PickInfo{Ctx: call})
-					call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
-					call.Again()
-				}
-			})
-		}
-	}
-}
-
 // TestConfigConformance: every endpoint policy reads its config by the same rules.
 func TestConfigConformance(t *testing.T) {
 	for name, b := range endpointPolicies() {

@@ -282,19 +282,6 @@ func TestBlackHolesWithFewSlots(t *testing.T) {
 	}
 }
 
-// TestBlackHolesOfTheSameTree: that holds for the clusters of one target too.
-func TestBlackHolesOfTheSameTree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := dialed(t, dialerOn(t, newNetwork()), resource.ConnectTCP)
-		send(t, c, clusters(map[string][][]*resource.Endpoint{
-			"bad": {numbered(2000, "hole")}, "good": {numbered(1, "good")},
-		}))
-		if took := answers(t, c, "good", "good0:1"); took != 0 {
-			t.Errorf("answered after %v", took)
-		}
-	})
-}
-
 // TestRechecksBesideBlackHoles: NoticeTime holds for a cluster while another has
 // thousands of endpoints that do not answer attempts, or rechecks.
 func TestRechecksBesideBlackHoles(t *testing.T) {

@@ -14,11 +14,11 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// ejecting is an outlier_detection every 10 s that ejects what fails more than half
-// of its requests, up to a percentage of the endpoints, for 30 s at first.
-func ejecting(percent uint32) *resource.OutlierDetection {
+// ejecting is an outlier_detection every 10 s that ejects endpoints that fail more than
+// half of their requests, up to half of the endpoints, for 30 s at first.
+func ejecting() *resource.OutlierDetection {
 	return &resource.OutlierDetection{
-		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: percent,
+		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 50,
 		FailurePercentage: &resource.FailurePercentageEjection{Threshold: 50, EnforcementPercentage: 100, MinimumHosts: 1, RequestVolume: 1},
 	}
 }
@@ -162,18 +162,18 @@ func TestOutlierDetectionComesAndGoes(t *testing.T) {
 				w.board.mu.Unlock()
 				before := w.attempts()
 
-				push(ejecting(50), 0)
+				push(ejecting(), 0)
 				if got := addressesOf(w.c, 10); !strings.HasPrefix(got, "!max requests 0 exceeded") {
 					t.Errorf("a limit that came with it: %s", got)
 				}
-				push(ejecting(50), 1000)
+				push(ejecting(), 1000)
 				shows(true)
 				w.reaches(all)
 				w.requests(30, "z-1:80")
 				w.happened("z-1:80 until 50s")
 				w.reaches("z-0:80 z-2:80")
 
-				longer := ejecting(50)
+				longer := ejecting()
 				longer.BaseEjectionTime = 60 * time.Second
 				push(longer, 1000)
 				w.after(59 * time.Second)
@@ -202,7 +202,7 @@ func TestOutlierDetectionOfAnotherLeaf(t *testing.T) {
 		l := locality("z", 0, 1, 2)
 		w := newWard(t, l)
 		asking := leaf("b", 1000, nil, l)
-		asking.Cluster.OutlierDetection = ejecting(50)
+		asking.Cluster.OutlierDetection = ejecting()
 		w.offer(aggregated(leaf("a", 1000, nil, l), asking))
 		w.requests(20, "z-1:80")
 		w.happened()

@@ -230,28 +230,3 @@ func TestPickOfManySilentAddresses(t *testing.T) {
 		}
 	})
 }
-
-// TestPickOfSilentAddresses: a pick waits for no more than the delays before the
-// first address that answers, and no priority is given up for those that do not.
-func TestPickOfSilentAddresses(t *testing.T) {
-	for _, tt := range []struct {
-		addresses string
-		within    time.Duration
-	}{
-		{"silent:1 good:2", policy.AttemptDelay},
-		{"silent:1 silent:2 good:3", 2 * policy.AttemptDelay},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			n := newTrack()
-			d := NewDialer(nil)
-			t.Cleanup(d.Close)
-			d.connect = n.connect
-			c := dialed(t, d, resource.ConnectTCPHold)
-			addresses := strings.Fields(tt.addresses)
-			send(t, c, cluster("c", []*resource.Endpoint{{Addresses: addresses, Weight: 1}}, numbered(1, "good")))
-			if took := answers(t, c, "c", addresses[len(addresses)-1]); took != tt.within {
-				t.Errorf("%s: answered after %v, want %v", tt.addresses, took, tt.within)
-			}
-		})
-	}
-}

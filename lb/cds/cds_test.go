@@ -85,15 +85,7 @@ const (
 	down = connectivity.TransientFailure
 )
 
-func reports(want int) step {
-	return func(s *stage) {
-		s.t.Helper()
-		if got := len(s.tree.Reports); got != want {
-			s.t.Errorf("%d reports, want %d", got, want)
-		}
-		s.tree.Reports = s.tree.Reports[max(0, len(s.tree.Reports)-1):]
-	}
-}
+func reports(want int) step { return func(s *stage) { s.tree.ExpectReports(want) } }
 
 // subConns asserts how many were made in all.
 func subConns(want int) step {

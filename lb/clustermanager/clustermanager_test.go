@@ -79,15 +79,7 @@ func otherSays(cluster string, state connectivity.State) step {
 	}
 }
 
-func reports(want int) step {
-	return func(s *stage) {
-		s.t.Helper()
-		if got := len(s.tree.Reports); got != want {
-			s.t.Errorf("%d reports, want %d", got, want)
-		}
-		s.tree.Reports = s.tree.Reports[max(0, len(s.tree.Reports)-1):]
-	}
-}
+func reports(want int) step { return func(s *stage) { s.tree.ExpectReports(want) } }
 
 // pick returns the result of a pick from cluster.
 func (s *stage) pick(cluster string) string {

@@ -70,7 +70,6 @@ func Endpoints(names ...string) Step {
 // Says changes the state of a connection, once in a batch.
 func Says(address string, states ...connectivity.State) Step {
 	return func(s *Stage) {
-		s.tb.Helper()
 		for _, state := range states {
 			Together(state, address)(s)
 		}
@@ -93,17 +92,8 @@ func Together(state connectivity.State, addresses ...string) Step {
 	}
 }
 
-// Reports expects a number of reports since the last of those counted before, which
-// is included.
-func Reports(want int) Step {
-	return func(s *Stage) {
-		s.tb.Helper()
-		if got := len(s.Tree.Reports); got != want {
-			s.tb.Errorf("%d reports, want %d", got, want)
-		}
-		s.Tree.Reports = s.Tree.Reports[max(0, len(s.Tree.Reports)-1):]
-	}
-}
+// Reports is [Tree.ExpectReports].
+func Reports(want int) Step { return func(s *Stage) { s.ExpectReports(want) } }
 
 // SubConns expects the number of SubConns that were made.
 func SubConns(want int) Step {

@@ -101,6 +101,16 @@ func (t *Tree) endBatch() {
 	}
 }
 
+// ExpectReports expects a number of reports since the last of those counted before,
+// which is included.
+func (t *Tree) ExpectReports(want int) {
+	t.tb.Helper()
+	if got := len(t.Reports); got != want {
+		t.tb.Errorf("%d reports, want %d", got, want)
+	}
+	t.Reports = t.Reports[max(0, len(t.Reports)-1):]
+}
+
 // Update applies a part of a config in a batch.
 func (t *Tree) Update(c policy.Child) error {
 	t.tb.Helper()

@@ -37,11 +37,3 @@ func TestIntervalsLoseNothing(t *testing.T) {
 		t.Errorf("%d errors, want %d", errs, callers*each)
 	}
 }
-
-// TestOutcomesAreApart: one word holds both counts.
-func TestOutcomesAreApart(t *testing.T) {
-	o := outcomes(5*oneSuccess + 3*oneError)
-	if o.successes() != 5 || o.errors() != 3 || o.requests() != 8 || o.successRate() != 0.625 {
-		t.Errorf("%d, %d, %d, %g", o.successes(), o.errors(), o.requests(), o.successRate())
-	}
-}

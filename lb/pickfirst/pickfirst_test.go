@@ -2,7 +2,6 @@ package pickfirst_test
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
@@ -209,28 +208,6 @@ func TestIdlePickOfOldPicker(t *testing.T) {
 		_, _ = old.Pick(balancer.PickInfo{Ctx: t.Context()}) // it queues
 		s.Batch(func() {})
 	}, connected("a a"), pick("a"))
-}
-
-func TestTrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, config("a"), says("a", connecting, ready))
-		call := &policy.Call{Trace: new(policy.Trace)}
-		_, _ = s.Pick(call)
-		call.Exclude = []string{"a"}
-		call.Endpoint = nil
-		_, _ = s.Pick(call)
-		says("a", idle)(s)
-		_, _ = s.Pick(call)
-		want := []policy.Step{
-			policy.EndpointStep{Policy: pickfirst.Name, Rotation: 1, Endpoint: s.Endpoints["a"]},
-			policy.EndpointStep{Policy: pickfirst.Name, Rotation: 1, Index: -1, Excluded: 1},
-			policy.QueueStep{},
-		}
-		if got := fmt.Sprintf("%+v", call.Trace.Steps); got != fmt.Sprintf("%+v", want) {
-			t.Errorf("got  %s\nwant %+v", got, want)
-		}
-		s.Close()
-	})
 }
 
 // TestShuffle: the draws say in which order endpoints are tried; an endpoint's

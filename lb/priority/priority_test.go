@@ -139,14 +139,7 @@ func (s *stage) String() string {
 
 // reports asserts how many states went up since the last reports.
 func reports(want int) step {
-	return step{fmt.Sprintf("%d reports", want), func(s *stage) {
-		s.t.Helper()
-		got := len(s.tree.Reports)
-		if got != want {
-			s.t.Errorf("%d reports since the last look, want %d", got, want)
-		}
-		s.tree.Reports = s.tree.Reports[max(0, got-1):]
-	}}
+	return step{fmt.Sprintf("%d reports", want), func(s *stage) { s.tree.ExpectReports(want) }}
 }
 
 // switches asserts the events since the last switches.

@@ -74,7 +74,6 @@ func TestRoundRobin(t *testing.T) {
 		steps []step
 		want  string
 	}{
-		{"all connect", []step{config("a", "b"), connected("a b"), reports(1)}, "CONNECTING queue"},
 		{"the READY ones take turns", []step{config("a", "b", "c"), says("a", ready), says("c", ready)}, "READY c a"},
 		{"coming up together: one picker", []step{config("a", "b", "c"), reports(1), together("a", "b", "c"), reports(2)}, "READY b c a"},
 		{"one failed, one connects: CONNECTING", []step{config("a", "b"), says("a", connecting, failure)}, "CONNECTING queue"},
@@ -153,11 +152,7 @@ func TestRoundRobin(t *testing.T) {
 		},
 		{"an endpoint without address is left out", []step{addressless, subConns(1)}, "CONNECTING queue"},
 		{"nothing changed", []step{config("a", "b"), says("a", ready), reports(2), config("a", "b"), reports(1)}, "READY a"},
-		{"none at all", []step{config()}, "TRANSIENT_FAILURE no usable endpoints"},
 		{"none left", []step{config("a"), says("a", ready), config()}, "TRANSIENT_FAILURE no usable endpoints"},
-		{"none, and then one", []step{config(), config("a"), says("a", ready)}, "READY a"},
-		{"the resolver fails before there is an endpoint", []step{lbtest.ResolverError}, "TRANSIENT_FAILURE no such name"},
-		{"the resolver fails later", []step{config("a"), says("a", ready), lbtest.ResolverError}, "READY a"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -89,16 +89,7 @@ func partOfA(child func(s *stage) policy.Child) step {
 	}
 }
 
-// reports asserts the number of states that went up since the last look.
-func reports(want int) step {
-	return func(s *stage) {
-		s.t.Helper()
-		if got := len(s.tree.Reports); got != want {
-			s.t.Errorf("%d reports, want %d", got, want)
-		}
-		s.tree.Reports = s.tree.Reports[max(0, len(s.tree.Reports)-1):]
-	}
-}
+func reports(want int) step { return func(s *stage) { s.tree.ExpectReports(want) } }
 
 // updates asserts how many parts a zone's child was given.
 func updates(zone string, want int) step {
