@@ -68,7 +68,7 @@ func TestImage(t *testing.T) {
 	if p := instructions(t, "EXPOSE"); !slices.Equal(p, []string{"8080"}) {
 		t.Errorf("EXPOSE is %q", p)
 	}
-	// What is not written here at build time is not the platform that was asked for.
+	// The compiler runs on the builder's platform and compiles for the image's.
 	if text := read(t, "Dockerfile"); strings.Count(text, "FROM --platform=$BUILDPLATFORM ") != 3 || !strings.Contains(text, " GOARCH=$TARGETARCH go build -trimpath") {
 		t.Error("the image's lbd is not compiled on the builder's platform for the image's")
 	}

@@ -163,7 +163,7 @@ func TestImageRuns(t *testing.T) {
 	inside := func(listen string, args ...string) *exec.Cmd {
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Dir = "/"
-		cmd.Env = append(slices.Clone(c.Env), "LBD_LISTEN="+listen) // not to need a port that may be taken
+		cmd.Env = append(slices.Clone(c.Env), "LBD_LISTEN="+listen) // a port that is free
 		cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: files, Credential: &syscall.Credential{Uid: imageUser, Gid: imageUser}}
 		return cmd
 	}
@@ -188,7 +188,7 @@ func TestImageRuns(t *testing.T) {
 		t.Errorf("health check: %v: %s", err, out)
 	}
 	if out, err := inside("127.0.0.1:1", c.Healthcheck.Test[1:]...).CombinedOutput(); err == nil {
-		t.Errorf("health check of nobody: %s", out)
+		t.Errorf("health check without a daemon: %s", out)
 	}
 	get := func(method, path, body string) string {
 		t.Helper()
@@ -220,24 +220,24 @@ func TestImageRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := daemon.Wait(); err != nil {
-		t.Errorf("the end: %v", err)
+		t.Errorf("stop: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(files, "data/lbd.db")); err != nil {
-		t.Errorf("what was pushed is not kept: %v", err)
+		t.Errorf("the pushed resources are not stored: %v", err)
 	}
 }
 
 // serving waits for the address of lbd in its log, and drains the log.
 func serving(t *testing.T, stderr io.Reader) (address string) {
 	t.Helper()
-	var said strings.Builder
+	var log strings.Builder
 	for lines := bufio.NewScanner(stderr); lines.Scan(); {
-		said.WriteString(lines.Text() + "\n")
+		log.WriteString(lines.Text() + "\n")
 		if m := regexp.MustCompile(`msg=serving addresses=\[(\S+)\]`).FindStringSubmatch(lines.Text()); m != nil {
 			go func() { _, _ = io.Copy(io.Discard, stderr) }()
 			return m[1]
 		}
 	}
-	t.Fatalf("lbd does not serve\n%s", said.String())
+	t.Fatalf("lbd does not serve\n%s", log.String())
 	return ""
 }

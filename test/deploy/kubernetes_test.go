@@ -58,7 +58,7 @@ func manifests(t *testing.T, file string) (m manifest) {
 		case "networking.k8s.io/v1 NetworkPolicy":
 			m.policies = append(m.policies, strict[networkingv1.NetworkPolicy](t, document))
 		default:
-			t.Errorf("%s: no test knows %s %s", file, kind.APIVersion, kind.Kind)
+			t.Errorf("%s: unknown type %s %s", file, kind.APIVersion, kind.Kind)
 		}
 	}
 	if len(m.deployments) != 1 {
@@ -102,7 +102,7 @@ func TestReferences(t *testing.T) {
 		selects := func(what string, selector map[string]string) {
 			for k, v := range selector {
 				if pod.Labels[k] != v {
-					t.Errorf("%s selects %s=%s, which the pods do not bear", what, k, v)
+					t.Errorf("%s selects %s=%s, which is no label of the pods", what, k, v)
 				}
 			}
 		}
@@ -194,8 +194,8 @@ func TestArguments(t *testing.T) {
 }
 
 func TestProbes(t *testing.T) {
-	if served(t, "/no-such") || served(t, "/v1/leases/done") { // the second is there for POST only
-		t.Fatal("the test takes anything for served")
+	if served(t, "/no-such") || served(t, "/v1/leases/done") { // the second is POST only
+		t.Fatal("served is always true")
 	}
 	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
 		c := daemon(t, pod)
@@ -218,12 +218,12 @@ func TestProbes(t *testing.T) {
 				t.Errorf("%+v does not ask whether lbd is ready", probe.ProbeHandler)
 			}
 		}
-		// What is not ready, say because it drains, is not to be killed.
+		// A daemon that is not ready, for example because it drains, must not be killed.
 		if !asks(c.LivenessProbe, "/livez") {
 			t.Errorf("%+v does not ask whether lbd is alive", c.LivenessProbe.ProbeHandler)
 		}
 		if has := c.StartupProbe.PeriodSeconds * c.StartupProbe.FailureThreshold; has < 60 {
-			t.Errorf("lbd has %d s to load what was pushed or lies in its files", has)
+			t.Errorf("lbd has %d s to load its store and files", has)
 		}
 	})
 }
@@ -324,8 +324,8 @@ func TestOneDaemonOnTheData(t *testing.T) {
 	})
 }
 
-// TestResourcesAreGood: lbd check accepts the files of the ConfigMaps.
-func TestResourcesAreGood(t *testing.T) {
+// TestResourcesAreValid: lbd check accepts the files of the ConfigMaps.
+func TestResourcesAreValid(t *testing.T) {
 	each(t, func(t *testing.T, m manifest, _ corev1.PodTemplateSpec) {
 		for _, c := range m.configMaps {
 			for _, name := range slices.Sorted(maps.Keys(c.Data)) {

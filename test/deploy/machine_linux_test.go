@@ -93,8 +93,8 @@ func boot(t *testing.T) *machine {
 
 	cmd := exec.Command("unshare", "--cgroup", "sh", "-euc", bootScript, "sh", target, files, host)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, UseCgroupFD: true, CgroupFD: cgroup(t)}
-	var said strings.Builder
-	cmd.Stderr = &said
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	if err := cmd.Start(); errors.Is(err, fs.ErrPermission) {
 		t.Skipf("no namespaces can be made here: %v", err)
 	} else if err != nil {
@@ -116,11 +116,11 @@ func boot(t *testing.T) *machine {
 	for message := ""; !strings.Contains("\n"+message, "\nREADY=1"); {
 		b := make([]byte, 4096)
 		n, err := up.Read(b)
-		if err != nil && regexp.MustCompile(`(?i)not permitted|permission denied`).MatchString(said.String()) {
-			t.Skipf("nothing can be mounted here: %s", said.String())
+		if err != nil && regexp.MustCompile(`(?i)not permitted|permission denied`).MatchString(stderr.String()) {
+			t.Skipf("nothing can be mounted here: %s", stderr.String())
 		}
 		if err != nil {
-			t.Fatalf("systemd does not come up: %v\n%s", err, said.String())
+			t.Fatalf("systemd does not come up: %v\n%s", err, stderr.String())
 		}
 		message = string(b[:n])
 	}
@@ -293,8 +293,8 @@ func (m *machine) logged() (all string) {
 	}
 }
 
-// says waits for a log line with the words.
-func (m *machine) says(t *testing.T, words string) {
+// waitForLog waits for a log line with the words.
+func (m *machine) waitForLog(t *testing.T, words string) {
 	t.Helper()
 	late := time.After(patience)
 	for {
@@ -304,27 +304,24 @@ func (m *machine) says(t *testing.T, words string) {
 				return
 			}
 		case <-late:
-			t.Fatalf("lbd does not say %q", words)
+			t.Fatalf("lbd does not log %q", words)
 		}
 	}
 }
 
-// askInALoop sends n requests, each on a new connection, and returns the first failure.
-func (m *machine) askInALoop(path string, n int) (failed string) {
-	first, failures := "", 0
+// repeat sends n requests, each on a new connection, and returns the first failure.
+func (m *machine) repeat(path string, n int) (failed string) {
+	var failures []string
 	for range n {
 		status, answer, err := m.ask("GET", path, "", func(r *http.Request) { r.Close = true })
-		if err == nil && status == http.StatusOK {
-			continue
-		}
-		if failures++; failures == 1 {
-			first = fmt.Sprintf("%d, %v: %s", status, err, answer)
+		if err != nil || status != http.StatusOK {
+			failures = append(failures, fmt.Sprintf("%d, %v: %s", status, err, answer))
 		}
 	}
-	if failures == 0 {
+	if len(failures) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d of %d requests failed, the first with %s", failures, n, first)
+	return fmt.Sprintf("%d of %d requests failed, the first with %s", len(failures), n, failures[0])
 }
 
 // ask sends a request to the unix socket of lbd.

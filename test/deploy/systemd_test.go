@@ -28,8 +28,8 @@ const (
 	socketUnit  = "deploy/systemd/lbd.socket"
 )
 
-// TestServiceRunsLbd: lbd accepts the command line of the unit, and the settings match what lbd does.
-func TestServiceRunsLbd(t *testing.T) {
+// TestServiceUnit: lbd accepts the command line of the unit, and the settings match what lbd does.
+func TestServiceUnit(t *testing.T) {
 	command := strings.Fields(setting(t, serviceUnit, "ExecStart"))
 	env := strings.Fields(setting(t, serviceUnit, "Environment"))
 	accepts(t, command[1:], env)
@@ -51,9 +51,9 @@ func TestServiceRunsLbd(t *testing.T) {
 	}
 }
 
-// TestGroupIsNotTheServices: systemd creates the user and the group of a DynamicUser with the name of
+// TestSocketGroupDiffersFromUser: systemd creates the user and the group of a DynamicUser with the name of
 // the unit; an existing group of that name prevents the start.
-func TestGroupIsNotTheServices(t *testing.T) {
+func TestSocketGroupDiffersFromUser(t *testing.T) {
 	name := strings.TrimSuffix(filepath.Base(serviceUnit), ".service")
 	group := setting(t, socketUnit, "SocketGroup")
 	if setting(t, serviceUnit, "DynamicUser") != "true" || group == name {
@@ -61,7 +61,7 @@ func TestGroupIsNotTheServices(t *testing.T) {
 	}
 	for _, file := range []string{socketUnit, "docs/deployment.md"} {
 		if made := regexp.MustCompile(`groupadd \S+ (\S+)`).FindStringSubmatch(read(t, file)); made == nil || made[1] != group {
-			t.Errorf("%s says %q, and the socket's group is %s", file, made, group)
+			t.Errorf("%s has %q, and the socket's group is %s", file, made, group)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func systemdAnalyze(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-func TestUnitsAreGood(t *testing.T) {
+func TestUnitsAreValid(t *testing.T) {
 	out := systemdAnalyze(t, "verify", "./lbd.service", "./lbd.socket")
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "lbd.s") { // others are about units of the machine

@@ -37,7 +37,7 @@ func documented(t *testing.T, words string) string {
 			return strings.TrimSpace(line)
 		}
 	}
-	t.Fatalf("docs/deployment.md does not say %q", words)
+	t.Fatalf("docs/deployment.md does not contain %q", words)
 	return ""
 }
 
@@ -47,7 +47,7 @@ func TestUnderSystemd(t *testing.T) {
 	m.write(t, "/etc/lbd/lbd.env", "LBD_DRAIN_TIMEOUT=11s\nLBD_LISTEN=127.0.0.1:9999\n", 0o600)
 
 	m.must(t, "systemctl", "start", "lbd.service")
-	m.says(t, `"not_listening":["127.0.0.1:9999"]`)
+	m.waitForLog(t, `"not_listening":["127.0.0.1:9999"]`)
 	m.must(t, "lbd", "healthcheck") // on the default port
 	if status, answer, err := m.ask("PUT", "/v1/snapshot", self); err != nil || status != http.StatusOK {
 		t.Fatalf("push: %d, %v\n%s", status, err, answer)
@@ -82,12 +82,12 @@ func TestUnderSystemd(t *testing.T) {
 	})
 	step("restart", func(t *testing.T) {
 		asked := make(chan string, 1)
-		go func() { asked <- m.askInALoop("/pick?cluster=orders", 10_000) }()
+		go func() { asked <- m.repeat("/pick?cluster=orders", 10_000) }()
 		m.must(t, "systemctl", "restart", "lbd.service")
 		if failed := <-asked; failed != "" {
 			t.Errorf("across the restart: %s", failed)
 		}
-		m.says(t, `"msg":"draining","delay":0,"timeout":11000000000`) // as lbd.env says
+		m.waitForLog(t, `"msg":"draining","delay":0,"timeout":11000000000`) // as lbd.env says
 		m.picks(t, "restarted")
 	})
 	step("crashes", func(t *testing.T) {
@@ -108,11 +108,11 @@ func TestUnderSystemd(t *testing.T) {
 		if out, err := m.run("systemctl", "start", "lbd.service"); err == nil {
 			t.Fatalf("started: %s", out)
 		}
-		for range 2 { // again and again, though nobody asks
-			m.says(t, "damaged")
+		for range 2 { // again and again, also without requests
+			m.waitForLog(t, "damaged")
 		}
 		answered := make(chan error, 1)
-		go func() { // a caller is no reason to begin empty, nor to give up
+		go func() { // a request must neither start an empty store nor fail
 			status, answer, err := m.ask("GET", "/v1/clusters?prefix=orders", "")
 			if err == nil && (status != http.StatusOK || !strings.Contains(answer, `"orders"`)) {
 				err = fmt.Errorf("%d: %s", status, answer)
@@ -120,7 +120,7 @@ func TestUnderSystemd(t *testing.T) {
 			answered <- err
 		}()
 		for range 2 {
-			m.says(t, "damaged")
+			m.waitForLog(t, "damaged")
 		}
 		select {
 		case err := <-answered:
@@ -141,7 +141,7 @@ func TestUnderSystemd(t *testing.T) {
 		m.must(t, "systemctl", "daemon-reload")
 		m.must(t, "systemctl", "restart", "lbd.service")
 		m.picks(t, "with a credential")
-		m.says(t, `"level":"DEBUG"`)
+		m.waitForLog(t, `"level":"DEBUG"`)
 	})
 	step("stop", func(t *testing.T) {
 		pid, err := strconv.Atoi(m.property(t, "lbd.service", "MainPID"))

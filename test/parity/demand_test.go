@@ -25,7 +25,7 @@ type demand struct {
 	priorities [][]*site
 	// priority is the one in use; -1 without any.
 	priority int
-	// ready tells whether it has an endpoint that picks can reach.
+	// ready is true if it has an endpoint that picks can reach.
 	ready bool
 	// groups are the endpoints among which the policy chooses, with the parts
 	// that groups have of all picks that pass.

@@ -39,7 +39,7 @@ var dialsDifference = byDuel("dials of a process", "dials more than 256 at a tim
 })
 
 // silentPort returns a port that answers no SYN, on all loopback addresses: its queue
-// of connections is full, and nobody accepts them.
+// of connections is full, and none is accepted.
 func silentPort(d *duel) int {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// asks is how often each side is asked for each request.
+// asks is the number of times that each request is made on each side.
 const asks = 400
 
-// answers are what a side has said to a request, by the cluster that was chosen;
-// where none was, by the kind of failure.
+// answers are the results of a request on one side, by the chosen cluster, or by the kind
+// of failure if there is none.
 type answers struct {
 	clusters map[string]*poll
 	failures map[kind]int
@@ -118,7 +118,7 @@ func (s *hostingScenario) fromCluster(l led, g, o *poll, up map[string]bool) []s
 		g = o // lbd alone is held against the demand
 	}
 	c := &comparison{demand: d, named: s.net.named}
-	drawn := d.policy.hashes && l.hashing == byChance // some may hit what nobody has connected to
+	drawn := d.policy.hashes && l.hashing == byChance // some may choose endpoints that are not connected
 	if !drawn && g.picks >= fewest && o.picks >= fewest && (d.ready || !d.skips) {
 		c.gaveUpAlike(g, o)
 	}
