@@ -30,12 +30,8 @@ func TestRemovalByAbsence(t *testing.T) {
 		// A complete response deletes what it does not have, after it was sent once.
 		s.send("2", "n5", cluster("a"))
 		w.expectUpdates("ambient b: not found")
-		if got := w.state(cds, "b"); got.State != DoesNotExistButCached || got.Version != "1" {
-			t.Errorf("it is %+v", got)
-		}
-		if got := w.state(cds, "never"); got.State != Requested {
-			t.Errorf("it is %+v", got)
-		}
+		w.expectState(cds, "b", DoesNotExistButCached, "1")
+		w.expectState(cds, "never", Requested)
 		s.sendType(resource.TypeListener.URL(), "2", "n6")
 		w.expectUpdates("ambient l: not found")
 		// A deletion is reported once.
@@ -59,9 +55,7 @@ func TestRemovalByAbsence(t *testing.T) {
 
 func TestUnchangedResource(t *testing.T) {
 	runTest(t, "one", func(t *testing.T, w *harness) {
-		s := w.subscribe(cds, "a", "b")
-		s.send("1", "n1", cluster("a"), cluster("b"))
-		w.expectUpdates("a=1, b=1")
+		s := w.load("a", "b")
 		before := w.state(cds, "a").Updated
 		s.send("2", "n2", cluster("b", "other"), cluster("a"))
 		w.expectUpdates("b=2")
@@ -209,13 +203,9 @@ func TestUnknownAuthority(t *testing.T) {
 		if r.State != Requested || !strings.Contains(r.Err.Error(), `"unknown"`) {
 			t.Errorf("it is %+v", r)
 		}
-		if !w.client.Away("t", of("unknown")) {
-			t.Error("not away")
-		}
+		w.expectAway(of("unknown"), true)
 		w.want(cds, "-"+of("unknown"))
-		if n := len(w.client.Status().Resources); n != 0 {
-			t.Errorf("%d resources", n)
-		}
+		w.expectResources(0)
 		expectNone(t, w.servers["one"].streams, "stream")
 	})
 }

@@ -129,23 +129,15 @@ func TestErrorClearsAfterOutage(t *testing.T) {
 // A server need not send resources again: it is connected if it keeps the stream for 15 s.
 func TestServerNeedNotRespond(t *testing.T) {
 	runTest(t, "one", func(t *testing.T, w *harness) {
-		s := w.subscribe(cds, "a")
-		s.send("1", "n1", cluster("a"))
-		w.expectUpdates("a=1")
+		s := w.load("a")
 		w.servers["one"].kill()
 		w.expectUpdates("ambient a: unreachable")
 		w.servers["one"].start()
 		s = w.servers["one"].accept()
-		if !w.client.Away("t", "a") {
-			t.Error("not away")
-		}
+		w.expectAway("a", true)
 		w.expectUpdates("a=1")
-		if got := time.Since(s.opened); got != watchExpiry {
-			t.Errorf("updated after %v", got)
-		}
-		if w.client.Away("t", "a") {
-			t.Error("away")
-		}
+		w.expectElapsed(s.opened, watchExpiry)
+		w.expectAway("a", false)
 		// It is not if it did not respond to a request for another resource, also after
 		// that was dropped.
 		s.end <- nil
@@ -155,8 +147,6 @@ func TestServerNeedNotRespond(t *testing.T) {
 		w.want(cds, "-b")
 		time.Sleep(time.Hour)
 		w.expectNoUpdates()
-		if !w.client.Away("t", "a") {
-			t.Error("not away, although it never answered")
-		}
+		w.expectAway("a", true)
 	})
 }

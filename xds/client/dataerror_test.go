@@ -139,18 +139,14 @@ func TestReportedErrorIsRemembered(t *testing.T) {
 		s.fail("3", "n3", "a", codes.PermissionDenied, cluster("b"))
 		time.Sleep(time.Hour) // without a timeout
 		w.expectNoUpdates()
-		if got := w.state(cds, "a"); got.State != ReceivedError {
-			t.Errorf("it is %+v", got)
-		}
+		w.expectState(cds, "a", ReceivedError)
 		s.send("4", "n4", cluster("a"), cluster("b"))
 		w.expectUpdates("a=4")
 		s.fail("5", "n5", "a", codes.Unavailable, cluster("b"))
 		w.expectUpdates("ambient a: reported Unavailable reason")
 		s.send("6", "n6", cluster("b"))
 		w.expectNoUpdates()
-		if got := w.state(cds, "a"); got.State != ReceivedErrorButCached || got.Version != "4" {
-			t.Errorf("it is %+v", got)
-		}
+		w.expectState(cds, "a", ReceivedErrorButCached, "4")
 		s.send("7", "n7", cluster("a"), cluster("b"))
 		w.expectUpdates("a=7") // the error is cleared
 	})
@@ -159,9 +155,7 @@ func TestReportedErrorIsRemembered(t *testing.T) {
 // A deletion is reported once, and again after the resource was restored.
 func TestDeletedResourceStaysCached(t *testing.T) {
 	runTest(t, "one", func(t *testing.T, w *harness) {
-		s := w.subscribe(cds, "a", "b")
-		s.send("1", "n1", cluster("a"), cluster("b"))
-		w.expectUpdates("a=1, b=1")
+		s := w.load("a", "b")
 		for range 3 {
 			s.send("2", "n2", cluster("a"))
 		}
@@ -186,9 +180,7 @@ func TestDeletedResourceStaysCached(t *testing.T) {
 // An error for a name that is not wanted, or without a name, changes nothing.
 func TestErrorsForUnwantedResources(t *testing.T) {
 	runTest(t, "one", func(_ *testing.T, w *harness) {
-		s := w.subscribe(cds, "a")
-		s.send("1", "n1", cluster("a"))
-		w.expectUpdates("a=1")
+		s := w.load("a")
 		for _, name := range []string{"", "*", "other"} {
 			s.fail("2", "n2", name, codes.NotFound, cluster("a"))
 		}

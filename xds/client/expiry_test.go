@@ -17,25 +17,17 @@ func TestResourceTimeout(t *testing.T) {
 		s.send("1", "n1", cluster("b"))
 		w.expectUpdates("b=1")
 		w.expectUpdates("a: expired")
-		if got := time.Since(began); got != watchExpiry {
-			t.Errorf("after %v", got)
-		}
+		w.expectElapsed(began, watchExpiry)
 		w.expectUpdates("c: expired")
-		if got := time.Since(began); got != watchExpiry+10*time.Second {
-			t.Errorf("after %v", got)
-		}
-		if got := w.state(cds, "a"); got.State != DoesNotExist {
-			t.Errorf("it is %+v", got)
-		}
+		w.expectElapsed(began, watchExpiry+10*time.Second)
+		w.expectState(cds, "a", DoesNotExist)
 		time.Sleep(time.Hour)
 		w.expectNoUpdates()
 
 		// The resource may be sent later.
 		s.send("2", "n2", cluster("a"), cluster("b"))
 		w.expectUpdates("a=2")
-		if got := w.state(cds, "a"); got.State != Acked {
-			t.Errorf("it is %+v", got)
-		}
+		w.expectState(cds, "a", Acked)
 	})
 }
 
@@ -53,19 +45,13 @@ func TestTimeoutNeedsStream(t *testing.T) {
 		// The timeout restarts on the next stream.
 		s.end <- nil
 		s = w.servers["one"].accept()
-		began := time.Now()
-		w.expectUpdates("a: silent")
-		if got := time.Since(began); got != watchExpiry {
-			t.Errorf("after %v", got)
-		}
+		w.expectAfter(watchExpiry, "a: silent")
 		// It is reported once, also if the server is silent on another stream.
 		s.end <- nil
 		w.servers["one"].accept().receive()
 		time.Sleep(time.Hour)
 		w.expectNoUpdates()
-		if !w.client.Away("t", "a") {
-			t.Error("not away")
-		}
+		w.expectAway("a", true)
 	})
 }
 
@@ -82,11 +68,7 @@ func TestFirstResponseRestartsTimeout(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.send("1", "n1", cluster("a"))
 		w.expectUpdates("a=1")
-		began := time.Now()
-		w.expectUpdates("b: expired")
-		if got := time.Since(began); got != watchExpiry {
-			t.Errorf("after %v", got)
-		}
+		w.expectAfter(watchExpiry, "b: expired")
 		// The timeout does not restart again.
 		s.end <- nil
 		w.servers["one"].accept().receive()
@@ -115,14 +97,10 @@ func TestTimeoutStartsWithRequest(t *testing.T) {
 		synctest.Wait()
 		w.want(eds, "late") // its request cannot be sent: the server does not read
 		time.Sleep(time.Minute)
-		if got := w.state(eds, "late"); got.State != Requested {
-			t.Fatalf("it is %+v", got)
-		}
+		w.expectState(eds, "late", Requested)
 		close(read)
 		time.Sleep(watchExpiry + time.Second)
-		if got := w.state(eds, "late"); got.State != Timeout {
-			t.Fatalf("it is %+v", got)
-		}
+		w.expectState(eds, "late", Timeout)
 	})
 }
 
@@ -134,10 +112,6 @@ func TestResubscribeRestartsTimeout(t *testing.T) {
 		s.expect(`Cluster [b] version="" nonce=""`)
 		s.expect(`Cluster [a b] version="" nonce=""`)
 		w.expectUpdates("b: silent")
-		began := time.Now()
-		w.expectUpdates("a: silent")
-		if got := time.Since(began); got != 10*time.Second {
-			t.Errorf("after %v more", got)
-		}
+		w.expectAfter(10*time.Second, "a: silent")
 	})
 }

@@ -122,14 +122,10 @@ func TestAllServersUnreachable(t *testing.T) {
 		// Attempts to connect to the first are not reported.
 		time.Sleep(time.Hour)
 		w.expectNoUpdates()
-		if w.client.Away("t", "a") {
-			t.Error("away")
-		}
+		w.expectAway("a", false)
 		w.servers["two"].kill()
 		w.expectUpdates("ambient a: unreachable")
-		if !w.client.Away("t", "a") {
-			t.Error("not away")
-		}
+		w.expectAway("a", true)
 	})
 }
 
@@ -150,9 +146,7 @@ func TestFallbackServerWithoutResource(t *testing.T) {
 		w.expectUpdates("ambient a: not found, b=1")
 		two.send("2", "n2", cluster("b", "other"))
 		w.expectUpdates("b=2") // once
-		if got := w.state(cds, "a"); got.State != Acked || got.Version != "1" {
-			t.Errorf("it is %+v", got)
-		}
+		w.expectState(cds, "a", Acked, "1")
 	})
 }
 
@@ -176,14 +170,8 @@ func TestTimeoutRestartsAfterReconnect(t *testing.T) {
 		w.expectNoUpdates()
 		one.send("1", "n1", cluster("a"))
 		synctest.Wait()
-		began := time.Now()
-		w.expectUpdates("a: expired")
-		if got := time.Since(began); got != watchExpiry {
-			t.Errorf("after %v", got)
-		}
-		if got := w.state(eds, "a"); got.State != DoesNotExist {
-			t.Errorf("it is %+v", got)
-		}
+		w.expectAfter(watchExpiry, "a: expired")
+		w.expectState(eds, "a", DoesNotExist)
 	})
 }
 

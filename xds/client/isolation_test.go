@@ -133,10 +133,7 @@ func TestLaterTargetGetsCachedState(t *testing.T) {
 // them at once, without a request.
 func TestFallBackToServerInUse(t *testing.T) {
 	runTest(t, "one two", func(_ *testing.T, w *harness) {
-		w.want(cds, "a")
-		one := w.servers["one"].accept()
-		one.send("1", "n1", cluster("a"))
-		w.expectUpdates("a=1")
+		w.load("a")
 		w.servers["one"].kill()
 		w.expectUpdates("ambient a: unreachable")
 		w.wantFor("u", cds, "a", "b") // the first has sent a, but not b
@@ -259,9 +256,7 @@ func TestTimeoutWhileNotInUse(t *testing.T) {
 			}
 		}
 		w.expectUsing("t=one")
-		if got := w.state(eds, "b"); got.State != DoesNotExist {
-			w.t.Errorf("b is %+v", got)
-		}
+		w.expectState(eds, "b", DoesNotExist)
 	})
 }
 
@@ -289,9 +284,7 @@ func TestReturnForCachedResource(t *testing.T) {
 		w.expectUsing("other=one t=one")
 		<-time.After(time.Hour)
 		synctest.Wait()
-		if got := w.state(eds, "unknown"); got.State != DoesNotExist {
-			t.Errorf("it is %+v", got)
-		}
+		w.expectState(eds, "unknown", DoesNotExist)
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -220,4 +221,55 @@ func (w *harness) state(t resource.Type, name string) ResourceStatus {
 		}
 	}
 	return ResourceStatus{}
+}
+
+// load is subscribe for Clusters, after the server sent all of them in version 1.
+func (w *harness) load(names ...string) *serverStream {
+	w.t.Helper()
+	s := w.subscribe(cds, names...)
+	var resources []*anypb.Any
+	for _, name := range names {
+		resources = append(resources, cluster(name))
+	}
+	s.send("1", "n1", resources...)
+	w.expectUpdates(strings.Join(names, "=1, ") + "=1")
+	return s
+}
+
+// expectState checks the state of a resource of target "t", and its version if there is one.
+func (w *harness) expectState(t resource.Type, name string, want State, version ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	if got := w.state(t, name); got.State != want || len(version) > 0 && got.Version != version[0] {
+		w.t.Errorf("%s is %+v, want %s %s", name, got, want, version)
+	}
+}
+
+// expectAfter expects updates after a time.
+func (w *harness) expectAfter(d time.Duration, want string) {
+	w.t.Helper()
+	began := time.Now()
+	w.expectUpdates(want)
+	w.expectElapsed(began, d)
+}
+
+func (w *harness) expectElapsed(since time.Time, want time.Duration) {
+	w.t.Helper()
+	if got := time.Since(since); got != want {
+		w.t.Errorf("happened after %v, want %v", got, want)
+	}
+}
+
+func (w *harness) expectAway(name string, want bool) {
+	w.t.Helper()
+	if got := w.client.Away("t", name); got != want {
+		w.t.Errorf("away of %q is %v", name, got)
+	}
+}
+
+func (w *harness) expectResources(want int) {
+	w.t.Helper()
+	if got := len(w.client.Status().Resources); got != want {
+		w.t.Errorf("%d resources are wanted, want %d", got, want)
+	}
 }

@@ -6,130 +6,51 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	serverv3 "github.com/envoyproxy/go-control-plane/pkg/server/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// content has the resources of management servers.
+// content has the resources of management servers, which are those of go-control-plane.
 type content struct {
-	mu        sync.Mutex
-	version   int
 	resources map[resource.Key]*anypb.Any
-	changed   map[chan struct{}]struct{} // one for each stream, notified of each change
+	caches    map[string]cache.Cache // by type URL
+}
+
+func newContent() *content {
+	c := &content{resources: map[resource.Key]*anypb.Any{}, caches: map[string]cache.Cache{}}
+	for _, t := range []resource.Type{cds, eds} {
+		c.caches[t.URL()] = cache.NewLinearCache(t.URL())
+	}
+	return c
 }
 
 func (c *content) set(k resource.Key, a *anypb.Any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.version++
-	if c.resources[k] = a; a == nil {
+	linear := c.caches[k.Type.URL()].(*cache.LinearCache)
+	if a == nil {
 		delete(c.resources, k)
+		_ = linear.DeleteResource(k.Name) // it never fails
+		return
 	}
-	for notify := range c.changed {
-		select {
-		case notify <- struct{}{}:
-		default:
-		}
+	c.resources[k] = a
+	m, err := a.UnmarshalNew()
+	if err == nil {
+		err = linear.UpdateResource(k.Name, m)
+	}
+	if err != nil {
+		panic(err) // the resources of tests are messages
 	}
 }
 
-// asking is the server's state of one type on one stream.
-type asking struct {
-	nonce string
-	names []string
-	sent  map[string]*anypb.Any
-}
-
-// serve follows the protocol exactly: it ignores requests whose nonce is not that of the last
-// response, and sends resources that are newly requested or have changed; for Clusters, all
-// requested ones.
 func (c *content) serve(s adsServerStream) error {
-	notify := make(chan struct{}, 1)
-	c.mu.Lock()
-	c.changed[notify] = struct{}{}
-	c.mu.Unlock()
-	defer func() {
-		c.mu.Lock()
-		delete(c.changed, notify)
-		c.mu.Unlock()
-	}()
-	requests := make(chan *discoveryv3.DiscoveryRequest)
-	go func() {
-		defer close(requests)
-		for {
-			r, err := s.Recv()
-			if err != nil {
-				return
-			}
-			select {
-			case requests <- r:
-			case <-s.Context().Done():
-				return
-			}
-		}
-	}()
-	asked := map[resource.Type]*asking{}
-	for n := 0; ; {
-		select {
-		case r, ok := <-requests:
-			if !ok {
-				return nil
-			}
-			kind := typeOfURL(r.GetTypeUrl())
-			a := asked[kind]
-			if a == nil {
-				a = &asking{sent: map[string]*anypb.Any{}}
-				asked[kind] = a
-			}
-			if r.GetResponseNonce() != a.nonce {
-				continue
-			}
-			a.names = r.GetResourceNames()
-			maps.DeleteFunc(a.sent, func(name string, _ *anypb.Any) bool { return !slices.Contains(a.names, name) })
-		case <-notify:
-		}
-		for kind, a := range asked {
-			if m := c.news(kind, a); m != nil {
-				n++
-				a.nonce = fmt.Sprint("n", n)
-				m.Nonce = a.nonce
-				if err := s.Send(m); err != nil {
-					return err
-				}
-			}
-		}
-	}
-}
-
-// news returns the next response of one type; nil if nothing changed.
-func (c *content) news(kind resource.Type, a *asking) *discoveryv3.DiscoveryResponse {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	m := &discoveryv3.DiscoveryResponse{TypeUrl: kind.URL(), VersionInfo: fmt.Sprint(c.version)}
-	news := a.nonce == "" && kind == resource.TypeCluster
-	for _, name := range a.names {
-		is := c.resources[resource.Key{Type: kind, Name: name}]
-		differs := is != a.sent[name]
-		news = news || differs && (is != nil || kind == resource.TypeCluster)
-		if is != nil && (differs || kind == resource.TypeCluster) {
-			m.Resources = append(m.Resources, is)
-		}
-		if a.sent[name] = is; is == nil {
-			delete(a.sent, name)
-		}
-	}
-	if !news {
-		return nil
-	}
-	return m
+	mux := &cache.MuxCache{Classify: func(r *cache.Request) string { return r.GetTypeUrl() }, Caches: c.caches}
+	return serverv3.NewServer(s.Context(), mux, nil).StreamAggregatedResources(s)
 }
 
 // TestRandomEvents checks that, after random events, the updates have the server's state of
@@ -156,7 +77,7 @@ func randomEvents(t *testing.T, random *rand.Rand, shared bool) {
 			serversJSON("one", "two"), serversJSON("two", "one"))
 	}
 	runTest(t, config, func(t *testing.T, w *harness) {
-		has := &content{resources: map[resource.Key]*anypb.Any{}, changed: map[chan struct{}]struct{}{}}
+		has := newContent()
 		for _, s := range w.servers {
 			s.handle = has.serve
 		}
@@ -181,7 +102,11 @@ func randomEvents(t *testing.T, random *rand.Rand, shared bool) {
 				has.set(k, assignment(k.Name, 1+version))
 			}
 		}
-		wanted, down := map[resource.Key]bool{}, map[string]bool{}
+		// go-control-plane sends no response that has no resource: another Cluster always exists.
+		always := resource.Key{Type: cds, Name: "always"}
+		has.set(always, cluster(always.Name))
+		w.want(cds, always.Name)
+		wanted, down := map[resource.Key]bool{always: true}, map[string]bool{}
 		for range 60 {
 			k := keys[random.IntN(len(keys))]
 			switch random.IntN(12) {
@@ -216,8 +141,8 @@ func randomEvents(t *testing.T, random *rand.Rand, shared bool) {
 		for name := range down {
 			w.servers[name].start()
 		}
-		for _, k := range keys {
-			if a := has.resources[k]; a != nil && k.Type == cds {
+		for k := range maps.Clone(has.resources) {
+			if k.Type == cds {
 				has.set(k, cluster(k.Name, "last"))
 			}
 		}
@@ -243,9 +168,7 @@ func randomEvents(t *testing.T, random *rand.Rand, shared bool) {
 				t.Errorf("%s exists, and the last update is %s", k, describe([]Update{u}))
 			}
 		}
-		if n := len(w.client.Status().Resources); n != len(wanted) {
-			t.Errorf("%d resources, want %d", n, len(wanted))
-		}
+		w.expectResources(len(wanted))
 	}, func(_ *harness, o *Options) {
 		take := o.OnUpdate
 		o.OnUpdate = func(u []Update) { // slow, so that responses wait

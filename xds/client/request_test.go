@@ -178,18 +178,12 @@ func TestDuplicateWant(t *testing.T) {
 // omits a name that was dropped and is wanted again, even if both happen at once.
 func TestResubscribe(t *testing.T) {
 	runTest(t, "one", func(t *testing.T, w *harness) {
-		s := w.subscribe(cds, "a", "b")
-		s.send("1", "n1", cluster("a"), cluster("b"))
-		w.expectUpdates("a=1, b=1")
+		s := w.load("a", "b")
 		s.expect(`Cluster [a b] version="1" nonce="n1"`)
 		w.want(cds, "-a")
-		if got := w.state(cds, "a"); got.State != "" {
-			t.Errorf("dropped, it is %+v", got)
-		}
+		w.expectState(cds, "a", "")
 		w.want(cds, "a")
-		if got := w.state(cds, "a"); got.State != Requested || got.Version != "" {
-			t.Errorf("wanted again, it is %+v", got)
-		}
+		w.expectState(cds, "a", Requested, "")
 		s.expect(`Cluster [b] version="1" nonce="n1"`)
 		s.expect(`Cluster [a b] version="1" nonce="n1"`)
 		s.expectNothing()
@@ -212,9 +206,7 @@ func TestResubscribe(t *testing.T) {
 // A resource that was dropped and wanted again without a stream is requested on the next one.
 func TestResubscribeWithoutStream(t *testing.T) {
 	runTest(t, "one", func(_ *testing.T, w *harness) {
-		s := w.subscribe(cds, "a", "b")
-		s.send("1", "n1", cluster("a"), cluster("b"))
-		w.expectUpdates("a=1, b=1")
+		s := w.load("a", "b")
 		w.servers["one"].kill()
 		w.expectUpdates("ambient a: unreachable, ambient b: unreachable")
 		w.want(cds, "-a", "a")
@@ -250,9 +242,7 @@ func TestUnsubscribeLastResource(t *testing.T) {
 		w.want(eds, "-a")
 		<-s.stream.Context().Done()
 		expectNone(t, w.servers["one"].streams, "stream")
-		if !w.client.Away("t", "a") {
-			t.Error("not away without a stream")
-		}
+		w.expectAway("a", true)
 		// A new connection starts without a version.
 		w.want(cds, "a")
 		w.servers["one"].accept().expect(`node=test Cluster [a] version="" nonce=""`)
@@ -272,9 +262,7 @@ func TestRepeatedNACKIsDelayed(t *testing.T) {
 		for i := range 5 {
 			s.send("1", "n2", badCluster("a"))
 			s.expect(`Cluster [a] version="" nonce="n2" NACK`)
-			if got := time.Since(began); got != time.Duration(i+1)*nackInterval {
-				t.Fatalf("sent after %v", got)
-			}
+			w.expectElapsed(began, time.Duration(i+1)*nackInterval)
 		}
 		// Other types and another version are not delayed.
 		s.send("1", "n3", badCluster("a"))
@@ -284,9 +272,7 @@ func TestRepeatedNACKIsDelayed(t *testing.T) {
 		w.expectUpdates("a=1")
 		s.send("2", "n5", cluster("a"))
 		s.expect(`Cluster [a] version="2" nonce="n5"`)
-		if got := time.Since(began); got != 5*nackInterval {
-			t.Errorf("sent after %v", got)
-		}
+		w.expectElapsed(began, 5*nackInterval)
 		w.expectUpdates("a=2")
 		w.expectNoUpdates()
 

@@ -328,6 +328,18 @@ func BenchmarkTargets(b *testing.B) {
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/targets, "B/target")
 }
 
+// BenchmarkStatus is a scrape with 10,000 resources.
+func BenchmarkStatus(b *testing.B) {
+	w := newTargetModel(b)
+	for i := range 10_000 {
+		w.client.want("t", []resource.Key{{Type: cds, Name: fmt.Sprint("c", i)}}, nil)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		w.client.status()
+	}
+}
+
 // A stream that opens after the release of its channel must not count: no event ends it.
 func TestStreamOpensAfterRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
