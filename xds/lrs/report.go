@@ -1,7 +1,6 @@
 package lrs
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -19,106 +18,48 @@ import (
 // 4 MiB.
 const maxMessageBytes = 2 << 20
 
-// sendLoads sends one report in one or more messages, and acknowledges what was sent.
+// sendLoads sends one report, and acknowledges what was sent.
 func (st *stream) sendLoads() error {
-	batch := st.acquire()
-	message := new(lrsv3.LoadStatsRequest)
-	size := 0
-	var included []*cluster // in message
-	flush := func(now time.Time) error {
-		if err := st.send(message); err != nil {
-			return err
-		}
-		for _, c := range included {
-			c.counters.Acknowledge()
-			c.since = now
-		}
-		message, size, included = new(lrsv3.LoadStatsRequest), 0, nil
-		return nil
-	}
-	now := time.Now()
-	var err error
-	for _, c := range batch {
-		load := c.counters.Read()
-		if !load.Empty() {
-			stats := clusterStats(c.key, load, now.Sub(c.since))
-			n := proto.Size(stats)
-			if size > 0 && size+n > maxMessageBytes {
-				if err = flush(now); err != nil {
-					break
-				}
-			}
-			message.ClusterStats = append(message.ClusterStats, stats)
-			size += n
-		}
-		included = append(included, c)
-	}
+	batch := st.reporter.acquire(st.server, st.requested)
+	err := st.sendBatch(batch)
+	st.reporter.release(st.server, st.requested, batch)
 	if err == nil {
-		err = flush(now)
+		st.updateStatus(func(s *ServerStatus) { s.LastReport = time.Now() })
 	}
-	st.release(batch, err == nil)
 	return err
 }
 
-// acquire marks the clusters that the server requested as busy, and returns them.
-func (st *stream) acquire() []*cluster {
-	st.reporter.mu.Lock()
-	defer st.reporter.mu.Unlock()
-	var batch []*cluster
-	for c := range st.clusters {
-		if !c.busy && st.requested.has(c.key.Cluster) {
-			c.busy = true
-			batch = append(batch, c)
+// sendBatch sends a report in one or more messages.
+func (st *stream) sendBatch(batch []report) error {
+	now := time.Now()
+	message, size, first := new(lrsv3.LoadStatsRequest), 0, 0 // first is that of message
+	flush := func(end int) error {
+		if err := st.send(message); err != nil {
+			return err
 		}
-	}
-	slices.SortFunc(batch, func(a, b *cluster) int {
-		return cmp.Or(cmp.Compare(a.key.Cluster, b.key.Cluster), cmp.Compare(a.key.EDSServiceName, b.key.EDSServiceName))
-	})
-	return batch
-}
-
-// release ends acquire. It removes stopped clusters that have no more load, or that the
-// server did not request.
-func (st *stream) release(batch []*cluster, sent bool) {
-	r := st.reporter
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range batch {
-		c.busy = false
-		r.removeIfDone(c)
-	}
-	if sent {
-		st.status.LastReport = time.Now()
-	}
-	for c := range st.clusters {
-		if c.stopped != 0 && !c.busy && !st.requested.has(c.key.Cluster) {
-			r.remove(c)
+		for i := first; i < end; i++ {
+			batch[i].counters.Acknowledge()
+			batch[i].since = now
 		}
+		message, size, first = new(lrsv3.LoadStatsRequest), 0, end
+		return nil
 	}
-}
-
-// hasActive reports whether a cluster is not stopped.
-func (st *stream) hasActive() bool {
-	st.reporter.mu.Lock()
-	defer st.reporter.mu.Unlock()
-	for c := range st.clusters {
-		if c.stopped == 0 {
-			return true
+	for i, r := range batch {
+		load := r.counters.Read()
+		if load.Empty() {
+			continue
 		}
-	}
-	return false
-}
-
-// hasLoad reports whether a cluster has load.
-func (st *stream) hasLoad() bool {
-	st.reporter.mu.Lock()
-	defer st.reporter.mu.Unlock()
-	for c := range st.clusters {
-		if !c.busy && !c.counters.Read().Empty() {
-			return true
+		stats := clusterStats(r.key, load, now.Sub(r.since))
+		n := proto.Size(stats)
+		if size > 0 && size+n > maxMessageBytes {
+			if err := flush(i); err != nil {
+				return err
+			}
 		}
+		message.ClusterStats = append(message.ClusterStats, stats)
+		size += n
 	}
-	return false
+	return flush(len(batch))
 }
 
 // clusterStats returns the load of a cluster over a duration.

@@ -51,25 +51,26 @@ type Reporter struct {
 	streams sync.WaitGroup
 
 	mu       sync.Mutex
-	clusters map[Key]*cluster
-	servers  map[string]*server // those with clusters, by key
-	stops    uint64             // calls of Stop, by cluster
-	stopped  int                // stopped clusters
+	clusters map[Key]cluster
+	servers  map[string]serverState // those with clusters, by key
+	stops    uint64                 // calls of Stop, by cluster
+	stopped  int                    // stopped clusters
 	closed   bool
 }
 
 // cluster is a cluster whose load is reported, or that is stopped with load left.
 type cluster struct {
-	key Key
-
-	// Owned by the goroutine that set busy; guarded by the Reporter's mu otherwise.
-	counters Counters
+	server   *server
+	counters Counters  // used by the stream that reports them while busy
 	since    time.Time // the end of the last report
+	busy     bool      // it is in a report that is being sent
+	stopped  uint64    // number of its stop; 0 if it is not stopped
+}
 
-	// Guarded by the Reporter's mu.
-	server  *server
-	busy    bool   // it is in a report that is being sent
-	stopped uint64 // number of its stop; 0 if it is not stopped
+type serverState struct {
+	*server
+
+	status ServerStatus
 }
 
 // New returns a Reporter without clusters. The caller closes it.
@@ -84,10 +85,7 @@ func New(o Options) *Reporter {
 	if o.Backoff == nil {
 		o.Backoff = func(retries int) time.Duration { return backoff.Wait(retries, rand.Float64) }
 	}
-	r := &Reporter{
-		options: o, node: node,
-		clusters: make(map[Key]*cluster), servers: make(map[string]*server),
-	}
+	r := &Reporter{options: o, node: node, clusters: make(map[Key]cluster), servers: make(map[string]serverState)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -100,31 +98,26 @@ func (r *Reporter) Report(s bootstrap.Server, clusters ...Key) {
 	if r.closed || len(clusters) == 0 {
 		return
 	}
-	to := r.servers[s.Key()]
+	to := r.servers[s.Key()].server
 	if to == nil {
 		to = newServer(r, s)
-		r.servers[s.Key()] = to
+		r.servers[to.key] = serverState{to, ServerStatus{URI: s.URI, Since: time.Now()}}
 		r.streams.Go(to.run)
 	}
 	for _, key := range clusters {
-		c := r.clusters[key]
-		if c == nil {
-			c = &cluster{key: key, counters: r.options.Loads.Open(key), since: time.Now()}
-			r.clusters[key] = c
+		c, ok := r.clusters[key]
+		if !ok {
+			c = cluster{server: to, counters: r.options.Loads.Open(key), since: time.Now()}
 		}
 		if c.stopped != 0 {
 			c.stopped = 0
 			r.stopped--
 		}
-		if c.server == to {
-			continue
-		}
-		if c.server != nil {
-			delete(c.server.clusters, c)
+		if c.server != to {
 			c.server.wake()
+			c.server = to
 		}
-		c.server = to
-		to.clusters[c] = struct{}{}
+		r.clusters[key] = c
 	}
 }
 
@@ -134,14 +127,14 @@ func (r *Reporter) Stop(clusters ...Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range clusters {
-		c := r.clusters[key]
-		if c == nil || c.stopped != 0 {
+		c, ok := r.clusters[key]
+		if !ok || c.stopped != 0 {
 			continue
 		}
 		r.stops++
-		c.stopped = r.stops
 		r.stopped++
-		r.removeIfDone(c)
+		c.stopped = r.stops
+		r.set(key, c)
 		c.server.wake()
 	}
 	if r.stopped > maxStopped {
@@ -149,37 +142,102 @@ func (r *Reporter) Stop(clusters ...Key) {
 	}
 }
 
-// removeIfDone removes a stopped cluster without load. The caller holds mu.
-func (r *Reporter) removeIfDone(c *cluster) {
+// set updates a cluster, or removes a stopped one without load. The caller holds mu.
+func (r *Reporter) set(key Key, c cluster) {
+	r.clusters[key] = c
 	if c.stopped != 0 && !c.busy && c.counters.Read().Empty() {
-		r.remove(c)
+		r.remove(key)
 	}
 }
 
 // remove removes a stopped cluster. The caller holds mu.
-func (r *Reporter) remove(c *cluster) {
+func (r *Reporter) remove(key Key) {
 	r.stopped--
-	delete(r.clusters, c.key)
-	delete(c.server.clusters, c)
-	c.counters.Close()
+	r.clusters[key].counters.Close()
+	delete(r.clusters, key)
 }
 
 // dropOldest removes the clusters above maxStopped that were stopped first. The caller
 // holds mu.
 func (r *Reporter) dropOldest() {
-	var stopped []*cluster
-	for _, c := range r.clusters {
+	var stopped []Key
+	for key, c := range r.clusters {
 		if c.stopped != 0 && !c.busy {
-			stopped = append(stopped, c)
+			stopped = append(stopped, key)
 		}
 	}
-	slices.SortFunc(stopped, func(a, b *cluster) int { return cmp.Compare(a.stopped, b.stopped) })
-	for _, c := range stopped[:min(len(stopped), r.stopped-maxStopped)] {
+	slices.SortFunc(stopped, func(a, b Key) int { return cmp.Compare(r.clusters[a].stopped, r.clusters[b].stopped) })
+	for _, key := range stopped[:min(len(stopped), r.stopped-maxStopped)] {
+		s := r.clusters[key].server
 		r.options.Logger.Warn("dropped the last load of a cluster: limit of stopped clusters reached",
-			"cluster", c.key.Cluster, "server", c.server.URI)
-		r.remove(c)
-		c.server.wake()
+			"cluster", key.Cluster, "server", s.URI)
+		r.remove(key)
+		s.wake()
 	}
+}
+
+// report is the load of a cluster in a report that is being sent.
+type report struct {
+	key      Key
+	counters Counters
+	since    time.Time // the end of the last report
+}
+
+// acquire marks the clusters that a server requested as busy, and returns them by name.
+func (r *Reporter) acquire(s *server, requested requestedClusters) []report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var batch []report
+	for key, c := range r.clusters {
+		if c.server == s && !c.busy && requested.has(key.Cluster) {
+			c.busy = true
+			r.clusters[key] = c
+			batch = append(batch, report{key, c.counters, c.since})
+		}
+	}
+	slices.SortFunc(batch, func(a, b report) int {
+		return cmp.Or(cmp.Compare(a.key.Cluster, b.key.Cluster), cmp.Compare(a.key.EDSServiceName, b.key.EDSServiceName))
+	})
+	return batch
+}
+
+// release ends acquire. It removes stopped clusters that have no more load, or that the
+// server did not request.
+func (r *Reporter) release(s *server, requested requestedClusters, batch []report) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, sent := range batch {
+		c := r.clusters[sent.key]
+		c.busy, c.since = false, sent.since
+		r.set(sent.key, c)
+	}
+	for key, c := range r.clusters {
+		if c.server == s && c.stopped != 0 && !c.busy && !requested.has(key.Cluster) {
+			r.remove(key)
+		}
+	}
+}
+
+// has reports whether a server has a cluster for which is returns true. The caller holds mu.
+func (r *Reporter) has(s *server, is func(cluster) bool) bool {
+	for _, c := range r.clusters {
+		if c.server == s && is(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// retire removes a server without clusters. It reports whether the goroutine of the server
+// must end.
+func (r *Reporter) retire(s *server) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.has(s, anyCluster) {
+		return r.closed
+	}
+	delete(r.servers, s.key)
+	return true
 }
 
 // Close sends the last reports, for at most a second, and returns when all streams have

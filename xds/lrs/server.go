@@ -13,22 +13,14 @@ import (
 type server struct {
 	bootstrap.Server
 
+	key      string
 	reporter *Reporter
 	woken    chan struct{} // capacity 1: clusters were stopped or moved
 	quit     chan struct{} // closed when the Reporter closes
-
-	// Guarded by the Reporter's mu.
-	clusters map[*cluster]struct{}
-	status   ServerStatus
 }
 
 func newServer(r *Reporter, s bootstrap.Server) *server {
-	return &server{
-		Server: s, reporter: r,
-		woken: make(chan struct{}, 1), quit: make(chan struct{}),
-		clusters: make(map[*cluster]struct{}),
-		status:   ServerStatus{URI: s.URI, Since: time.Now()},
-	}
+	return &server{Server: s, key: s.Key(), reporter: r, woken: make(chan struct{}, 1), quit: make(chan struct{})}
 }
 
 // wake makes the goroutine check its clusters.
@@ -47,7 +39,7 @@ func (s *server) run() {
 			_ = conn.Close() // no stream is left on it
 		}
 	}()
-	for retries := 0; !s.retire(); {
+	for retries := 0; !s.reporter.retire(s); {
 		begun := time.Now()
 		var answered bool
 		var err error
@@ -88,22 +80,26 @@ func (s *server) serve(conn *grpc.ClientConn) (answered bool, err error) {
 	return st.answered, err
 }
 
-// retire removes a server without clusters. It reports whether the goroutine must end.
-func (s *server) retire() bool {
+// hasCluster reports whether the server has a cluster for which is returns true.
+func (s *server) hasCluster(is func(cluster) bool) bool {
 	s.reporter.mu.Lock()
 	defer s.reporter.mu.Unlock()
-	if len(s.clusters) > 0 || s.reporter.closed {
-		return s.reporter.closed
-	}
-	delete(s.reporter.servers, s.Key())
-	return true
+	return s.reporter.has(s, is)
 }
 
+func anyCluster(cluster) bool { return true }
+
 // idle reports whether the server has no clusters.
-func (s *server) idle() bool {
-	s.reporter.mu.Lock()
-	defer s.reporter.mu.Unlock()
-	return len(s.clusters) == 0
+func (s *server) idle() bool { return !s.hasCluster(anyCluster) }
+
+// hasActive reports whether a cluster is not stopped.
+func (s *server) hasActive() bool {
+	return s.hasCluster(func(c cluster) bool { return c.stopped == 0 })
+}
+
+// hasLoad reports whether a cluster has load.
+func (s *server) hasLoad() bool {
+	return s.hasCluster(func(c cluster) bool { return !c.busy && !c.counters.Read().Empty() })
 }
 
 // pause waits while the server has clusters. It reports false when the Reporter closes.

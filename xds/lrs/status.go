@@ -31,43 +31,57 @@ type ServerStatus struct {
 func (r *Reporter) Status() []ServerStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	clusters := make(map[*server]int)
+	for _, c := range r.clusters {
+		clusters[c.server]++
+	}
 	out := make([]ServerStatus, 0, len(r.servers))
 	for _, key := range slices.Sorted(maps.Keys(r.servers)) {
 		s := r.servers[key]
-		status := s.status
-		status.Clusters = len(s.clusters)
-		out = append(out, status)
+		s.status.Clusters = clusters[s.server]
+		out = append(out, s.status)
 	}
 	slices.SortStableFunc(out, func(a, b ServerStatus) int { return cmp.Compare(a.URI, b.URI) })
 	return out
 }
 
+// updateStatus changes the status of the server.
+func (s *server) updateStatus(change func(*ServerStatus)) {
+	r := s.reporter
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state := r.servers[s.key]
+	change(&state.status)
+	r.servers[s.key] = state
+}
+
 // connected records the request of the server.
-func (s *server) connected(interval time.Duration, a requestedClusters) {
-	s.reporter.mu.Lock()
-	s.status.Interval, s.status.Asked = interval, slices.Sorted(maps.Keys(a))
-	before := s.status.Connected
-	if !before {
-		s.status.Connected, s.status.Since = true, time.Now()
-	}
-	s.reporter.mu.Unlock()
-	if !before {
+func (s *server) connected(interval time.Duration, requested requestedClusters) {
+	first := false
+	s.updateStatus(func(is *ServerStatus) {
+		is.Interval, is.Asked = interval, slices.Sorted(maps.Keys(requested))
+		if first = !is.Connected; first {
+			is.Connected, is.Since = true, time.Now()
+		}
+	})
+	if first {
 		s.reporter.options.Logger.Info("management server accepts load reports", "server", s.URI, "interval", interval)
 	}
 }
 
 // disconnected records the end of a stream, with nil if lbd ended it.
 func (s *server) disconnected(err error) {
-	s.reporter.mu.Lock()
-	now := time.Now()
-	if s.status.Connected {
-		s.status.Connected, s.status.Since = false, now
-	}
-	changed := err != nil && (s.status.Err == nil || s.status.Err.Error() != err.Error())
-	if err != nil {
-		s.status.Err, s.status.ErrAt = err, now
-	}
-	s.reporter.mu.Unlock()
+	changed := false
+	s.updateStatus(func(is *ServerStatus) {
+		now := time.Now()
+		if is.Connected {
+			is.Connected, is.Since = false, now
+		}
+		if err != nil {
+			changed = is.Err == nil || is.Err.Error() != err.Error()
+			is.Err, is.ErrAt = err, now
+		}
+	})
 	if changed && s.reporter.ctx.Err() == nil {
 		s.reporter.options.Logger.Warn("cannot report load to the management server", "server", s.URI, "error", err)
 	}
