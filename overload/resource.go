@@ -37,44 +37,31 @@ const (
 var Resources = []Resource{Descriptors, SystemDescriptors, Buffers, Memory, LocalPorts, HeldConnections, APIConnections}
 
 // errnos are the errors that always mean a shortage. For EADDRNOTAVAIL see [OfDial].
-var errnos = []struct {
-	errno    syscall.Errno
-	resource Resource
-}{
-	{syscall.EMFILE, Descriptors},
-	{syscall.ENFILE, SystemDescriptors},
-	{syscall.ENOBUFS, Buffers},
-	{syscall.ENOMEM, Memory},
+var errnos = map[syscall.Errno]Resource{
+	syscall.EMFILE: Descriptors, syscall.ENFILE: SystemDescriptors, syscall.ENOBUFS: Buffers, syscall.ENOMEM: Memory,
+}
+
+var texts = map[Resource]string{
+	Descriptors:       "lbd has no file descriptor left (EMFILE)",
+	SystemDescriptors: "the system has no file descriptor left (ENFILE)",
+	Buffers:           "the system has no buffer space left for sockets (ENOBUFS)",
+	Memory:            "the system has no memory left for lbd (ENOMEM)",
+	LocalPorts:        "no local port is left for connections to an endpoint (EADDRNOTAVAIL)",
+	HeldConnections:   "lbd holds as many connections to endpoints as its limit on descriptors allows",
+	APIConnections:    "API connection limit reached (--max-connections), none is idle",
 }
 
 // Text describes the shortage.
-func (r Resource) Text() string {
-	switch r {
-	case Descriptors:
-		return "lbd has no file descriptor left (EMFILE)"
-	case SystemDescriptors:
-		return "the system has no file descriptor left (ENFILE)"
-	case Buffers:
-		return "the system has no buffer space left for sockets (ENOBUFS)"
-	case Memory:
-		return "the system has no memory left for lbd (ENOMEM)"
-	case LocalPorts:
-		return "no local port is left for connections to an endpoint (EADDRNOTAVAIL)"
-	case HeldConnections:
-		return "lbd holds as many connections to endpoints as its limit on descriptors allows"
-	default:
-		return "API connection limit reached (--max-connections), none is idle"
-	}
-}
+func (r Resource) Text() string { return texts[r] }
 
 // Of returns the resource whose shortage caused err; ok is false for other errors.
 func Of(err error) (r Resource, ok bool) {
 	if err == nil {
 		return "", false
 	}
-	for _, e := range errnos {
-		if errors.Is(err, e.errno) {
-			return e.resource, true
+	for errno, r := range errnos {
+		if errors.Is(err, errno) {
+			return r, true
 		}
 	}
 	// The net package keeps only the text of the cause of a lookup error.
@@ -87,9 +74,9 @@ func Of(err error) (r Resource, ok bool) {
 // OfText is Of for the text of an error. It must not come from another party.
 func OfText(text string) (Resource, bool) {
 	text = strings.TrimRight(text, `"`)
-	for _, e := range errnos {
-		if strings.HasSuffix(text, ": "+e.errno.Error()) {
-			return e.resource, true
+	for errno, r := range errnos {
+		if strings.HasSuffix(text, ": "+errno.Error()) {
+			return r, true
 		}
 	}
 	return "", false

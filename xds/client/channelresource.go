@@ -31,9 +31,6 @@ func (ch *xdsChannel) addWatcher(k resource.Key, w resourceWatcher) {
 // removeWatcher removes a watcher, and unsubscribes after the last one.
 func (ch *xdsChannel) removeWatcher(k resource.Key, w resourceWatcher) {
 	r := ch.resource(k)
-	if r == nil {
-		return
-	}
 	delete(r.watchers, w)
 	if len(r.watchers) > 0 {
 		return

@@ -83,7 +83,7 @@ func decodeResponse(m *discoveryv3.DiscoveryResponse, o decode.Options, cached c
 		item, ok := cached.item(i, r.kind, a)
 		var err error
 		if !ok {
-			item, err = decodeResource(r.kind, a, o)
+			item, err = decode.Resource(r.kind, a, o) // a panic is an error
 			item.Key.Name = canonical(item.Key.Name)
 		}
 		if err != nil {
@@ -122,17 +122,6 @@ func (r *response) addErrors(m *discoveryv3.DiscoveryResponse) {
 			r.index[name] = -1
 		}
 	}
-}
-
-// decodeResource turns a panic into an error: no response may end lbd.
-func decodeResource(t resource.Type, a *anypb.Any, o decode.Options) (item resource.Item, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			item = resource.Item{Key: resource.Key{Type: t, Name: item.Key.Name}}
-			err = fmt.Errorf("cannot be decoded: panic: %v", p)
-		}
-	}()
-	return decode.Resource(t, a, o)
 }
 
 // Maximum sizes in bytes of the error detail of a NACK, and of the text for one resource in it.

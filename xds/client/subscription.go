@@ -124,9 +124,6 @@ func newSubscriptions(t resource.Type) *subscriptions {
 
 // subscribe adds a name to the next request.
 func (t *subscriptions) subscribe(name string) {
-	if t.names[name] != nil {
-		return
-	}
 	s := &subscription{name: name}
 	if r, ok := t.removed[name]; ok {
 		delete(t.removed, name)
@@ -142,9 +139,6 @@ func (t *subscriptions) subscribe(name string) {
 // unsubscribe removes a name from the next request.
 func (t *subscriptions) unsubscribe(name string) {
 	s := t.names[name]
-	if s == nil {
-		return
-	}
 	delete(t.names, name)
 	t.sorted, t.pending = nil, true
 	if s.lastNamed > 0 {

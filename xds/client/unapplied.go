@@ -10,12 +10,11 @@ import (
 
 // UnappliedField is a field that lbd does not apply, and that is set in resources in use.
 type UnappliedField struct {
-	Type resource.Type
-	// Field is that of a resource.UnappliedField.
-	Field string
-	// Server and Name identify one of the resources. Path is the place of the field in
-	// it, and Reason is what lbd does instead.
-	Server, Name, Path, Reason string
+	// UnappliedField is that of one of the resources, which Server and Name identify.
+	resource.UnappliedField
+
+	Type         resource.Type
+	Server, Name string
 	// Resources is the number of resources with the field, counted once per server.
 	Resources int
 }
@@ -68,10 +67,9 @@ func (u *unappliedFields) list() []UnappliedField {
 			continue
 		}
 		i := slices.IndexFunc(example.item.Unapplied, func(f resource.UnappliedField) bool { return f.Field == key.field })
-		field := &example.item.Unapplied[i]
 		list = append(list, UnappliedField{
-			Type: key.kind, Field: field.Field, Server: example.server.URI, Name: example.key.Name,
-			Path: field.Path, Reason: field.Reason, Resources: len(resources),
+			UnappliedField: example.item.Unapplied[i],
+			Type:           key.kind, Server: example.server.URI, Name: example.key.Name, Resources: len(resources),
 		})
 	}
 	return list

@@ -34,13 +34,6 @@ type file struct {
 // commit makes the changed keys in the file what they are in s. Unless it returns
 // nil, the file is, or will be before the next commit, as it was.
 func (f *file) commit(s *Snapshot, changed []resource.Key) error {
-	if err := f.append(s, changed); err != nil {
-		return fmt.Errorf("%w: %w", ErrCannotWrite, err)
-	}
-	return nil
-}
-
-func (f *file) append(s *Snapshot, changed []resource.Key) error {
 	if err := f.ready(); err != nil {
 		return err
 	}
@@ -121,12 +114,13 @@ func (f *file) compact(s *Snapshot) {
 
 // replace writes s to a new file, which takes the place and the name of the old one.
 func (f *file) replace(s *Snapshot) error {
-	opened, end, err := writeLocked(f.path+newSuffix, s)
+	opened, err := openLocked(f.path+newSuffix, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(opened.Name(), f.path); err != nil {
-		return errors.Join(err, os.Remove(opened.Name()), closeLocked(opened))
+	end, err := writeAs(f.path, opened, s)
+	if err != nil {
+		return err
 	}
 	f.renamed = true
 	_ = closeLocked(f.os) // all of it is in the new one

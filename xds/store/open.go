@@ -55,7 +55,7 @@ func openFile(dir string, earlier []string, logger *slog.Logger, now func() time
 		if n := len(earlier); n > 0 {
 			return nil, nil, &DamagedError{Path: path, SetAside: filepath.Join(dir, earlier[n-1])}
 		}
-		if err := createFile(path); err != nil {
+		if err := writeNamed(path, &Snapshot{}); err != nil {
 			return nil, nil, fmt.Errorf("create %s: %w", path, err)
 		}
 	}
@@ -195,58 +195,35 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// createFile makes an empty store at path, if there is none by then. It gets its
-// name when it is complete, so that a file of that name was complete once,
-// whatever it is now.
-func createFile(path string) error {
-	unfinished, err := openLocked(path+newSuffix, os.O_RDWR|os.O_CREATE)
+// writeNamed writes a file that holds s, durable, unless there is a file of that name. It
+// gets its name when it is complete, and only from the process that has its lock.
+func writeNamed(path string, s *Snapshot) error {
+	f, err := openLocked(path+newSuffix, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return err
 	}
-	return errors.Join(nameFile(unfinished, path), closeLocked(unfinished))
-}
-
-// nameFile makes an empty store of a locked file and gives it the name path, unless
-// there is such a file: only who has the lock gives a file its name.
-func nameFile(unfinished *os.File, path string) error {
 	if exists(path) {
-		return os.Remove(unfinished.Name())
+		return errors.Join(os.Remove(f.Name()), closeLocked(f))
 	}
-	if _, err := writeSnapshot(unfinished, &Snapshot{}); err != nil {
-		return errors.Join(err, os.Remove(unfinished.Name()))
-	}
-	if err := os.Rename(unfinished.Name(), path); err != nil {
+	if _, err = writeAs(path, f, s); err != nil {
 		return err
 	}
 	dir := filepath.Dir(path)
 	_ = syncDir(filepath.Dir(dir)) // dir may be new, but its owner need not be able to read its parent
-	return syncDir(dir)
+	return errors.Join(syncDir(dir), closeLocked(f))
 }
 
-// writeNamed writes a file that holds s, durable.
-func writeNamed(path string, s *Snapshot) error {
-	f, _, err := writeLocked(path+newSuffix, s)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(closeLocked(f), os.Rename(f.Name(), path))
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// writeLocked writes a file that holds s, durable but for its name, and locks it.
-func writeLocked(path string, s *Snapshot) (*os.File, position, error) {
-	f, err := openLocked(path, os.O_RDWR|os.O_CREATE)
-	if err != nil {
-		return nil, position{}, err
-	}
+// writeAs writes s to a locked file and renames it to path; the name may not be durable. After
+// an error, the file is removed and closed.
+func writeAs(path string, f *os.File, s *Snapshot) (position, error) {
 	end, err := writeSnapshot(f, s)
-	if err != nil {
-		return nil, end, errors.Join(err, os.Remove(path), closeLocked(f))
+	if err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	return f, end, nil
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()), closeLocked(f))
+	}
+	return end, err
 }
 
 // writeSnapshot makes f a file that holds s, durable but for its name.

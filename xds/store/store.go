@@ -235,7 +235,7 @@ func (s *Store) publish(before *Snapshot, written Changes) (*Snapshot, error) {
 	if s.file != nil {
 		if err := s.file.commit(after, changed); err != nil {
 			s.check()
-			return before, err
+			return before, fmt.Errorf("%w: %w", ErrCannotWrite, err)
 		}
 	}
 	s.current.Store(after)

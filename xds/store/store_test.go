@@ -351,11 +351,11 @@ func TestOpenAfterAnUnfinishedCreation(t *testing.T) {
 }
 
 // Two starts found no file; the slower must not replace the faster one's.
-func TestCreateFileLeavesWhatIsThere(t *testing.T) {
+func TestWriteNamedLeavesWhatIsThere(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})
 	put(t, s, clusterKey("a"), "1")
-	noError(t, createFile(storeFile(dir)))
+	noError(t, writeNamed(storeFile(dir), &Snapshot{}))
 	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 1 {
 		t.Errorf("left lying: %v", names)
 	}
