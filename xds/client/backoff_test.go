@@ -129,11 +129,11 @@ func TestErrorClearsAfterOutage(t *testing.T) {
 // A server need not send resources again: it is connected if it keeps the stream for 15 s.
 func TestServerNeedNotRespond(t *testing.T) {
 	runTest(t, "one", func(t *testing.T, w *harness) {
-		s := w.load("a")
+		w.load("a")
 		w.servers["one"].kill()
 		w.expectUpdates("ambient a: unreachable")
 		w.servers["one"].start()
-		s = w.servers["one"].accept()
+		s := w.servers["one"].accept()
 		w.expectAway("a", true)
 		w.expectUpdates("a=1")
 		w.expectElapsed(s.opened, watchExpiry)

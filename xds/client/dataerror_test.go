@@ -152,31 +152,6 @@ func TestReportedErrorIsRemembered(t *testing.T) {
 	})
 }
 
-// A deletion is reported once, and again after the resource was restored.
-func TestDeletedResourceStaysCached(t *testing.T) {
-	runTest(t, "one", func(t *testing.T, w *harness) {
-		s := w.load("a", "b")
-		for range 3 {
-			s.send("2", "n2", cluster("a"))
-		}
-		w.expectUpdates("ambient b: not found")
-		w.expectNoUpdates()
-		if e := event[DataError](w); e.Count != 1 || e.Keys[0].Name != "b" || e.Cached != 1 {
-			t.Errorf("%+v", e)
-		}
-		if got := w.state(cds, "b"); got.State != DoesNotExistButCached || got.Version != "1" || got.Err == nil {
-			t.Errorf("it is %+v", got)
-		}
-		s.send("3", "n3", cluster("a"), cluster("b"))
-		w.expectUpdates("b=3")
-		s.send("4", "n4", cluster("a"))
-		w.expectUpdates("ambient b: not found")
-		if e := event[DataError](w); e.Count != 1 || e.Keys[0].Name != "b" || e.Cached != 1 {
-			t.Errorf("%+v", e)
-		}
-	})
-}
-
 // An error for a name that is not wanted, or without a name, changes nothing.
 func TestErrorsForUnwantedResources(t *testing.T) {
 	runTest(t, "one", func(_ *testing.T, w *harness) {

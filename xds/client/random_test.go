@@ -20,28 +20,27 @@ import (
 // content has the resources of management servers, which are those of go-control-plane.
 type content struct {
 	resources map[resource.Key]*anypb.Any
-	caches    map[string]cache.Cache // by type URL
+	caches    map[resource.Type]*cache.LinearCache
 }
 
 func newContent() *content {
-	c := &content{resources: map[resource.Key]*anypb.Any{}, caches: map[string]cache.Cache{}}
+	c := &content{resources: map[resource.Key]*anypb.Any{}, caches: map[resource.Type]*cache.LinearCache{}}
 	for _, t := range []resource.Type{cds, eds} {
-		c.caches[t.URL()] = cache.NewLinearCache(t.URL())
+		c.caches[t] = cache.NewLinearCache(t.URL())
 	}
 	return c
 }
 
 func (c *content) set(k resource.Key, a *anypb.Any) {
-	linear := c.caches[k.Type.URL()].(*cache.LinearCache)
 	if a == nil {
 		delete(c.resources, k)
-		_ = linear.DeleteResource(k.Name) // it never fails
+		_ = c.caches[k.Type].DeleteResource(k.Name) // it never fails
 		return
 	}
 	c.resources[k] = a
 	m, err := a.UnmarshalNew()
 	if err == nil {
-		err = linear.UpdateResource(k.Name, m)
+		err = c.caches[k.Type].UpdateResource(k.Name, m)
 	}
 	if err != nil {
 		panic(err) // the resources of tests are messages
@@ -49,7 +48,10 @@ func (c *content) set(k resource.Key, a *anypb.Any) {
 }
 
 func (c *content) serve(s adsServerStream) error {
-	mux := &cache.MuxCache{Classify: func(r *cache.Request) string { return r.GetTypeUrl() }, Caches: c.caches}
+	mux := &cache.MuxCache{Classify: func(r *cache.Request) string { return r.GetTypeUrl() }, Caches: map[string]cache.Cache{}}
+	for t, linear := range c.caches {
+		mux.Caches[t.URL()] = linear
+	}
 	return serverv3.NewServer(s.Context(), mux, nil).StreamAggregatedResources(s)
 }
 

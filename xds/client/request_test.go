@@ -53,22 +53,6 @@ func TestNodeSentOncePerStream(t *testing.T) {
 	})
 }
 
-func TestVersionAndNoncePerType(t *testing.T) {
-	runTest(t, "one", func(_ *testing.T, w *harness) {
-		w.want(cds, "a")
-		w.want(eds, "a", "b")
-		s := w.servers["one"].accept()
-		s.expect(`node=test Cluster [a] version="" nonce=""`)
-		s.expect(`ClusterLoadAssignment [a b] version="" nonce=""`)
-		s.send("1", "n1", cluster("a"))
-		s.expect(`Cluster [a] version="1" nonce="n1"`)
-		s.send("7", "n2", assignment("a", 1))
-		s.expect(`ClusterLoadAssignment [a b] version="7" nonce="n2"`)
-		w.want(cds, "c")
-		s.expect(`Cluster [a c] version="1" nonce="n1"`)
-	})
-}
-
 // A new stream has the version of the last, and no nonce.
 func TestNewStreamRequestsAllWithVersion(t *testing.T) {
 	runTest(t, "one", func(_ *testing.T, w *harness) {
@@ -206,13 +190,13 @@ func TestResubscribe(t *testing.T) {
 // A resource that was dropped and wanted again without a stream is requested on the next one.
 func TestResubscribeWithoutStream(t *testing.T) {
 	runTest(t, "one", func(_ *testing.T, w *harness) {
-		s := w.load("a", "b")
+		w.load("a", "b")
 		w.servers["one"].kill()
 		w.expectUpdates("ambient a: unreachable, ambient b: unreachable")
 		w.want(cds, "-a", "a")
 		w.expectUpdates("a: unreachable")
 		w.servers["one"].start()
-		s = w.servers["one"].accept()
+		s := w.servers["one"].accept()
 		s.expect(`node=test Cluster [a b] version="1" nonce=""`)
 		s.expectNothing()
 	})

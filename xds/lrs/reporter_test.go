@@ -3,8 +3,6 @@ package lrs_test
 import (
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -305,41 +303,4 @@ func TestClose(t *testing.T) {
 			s.expect("end")
 		})
 	})
-}
-
-// TestOverTCP uses a real connection and real time.
-func TestOverTCP(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := serve(l)
-	defer m.server.Stop()
-	all := &counts{of: map[lrs.Key]*count{}}
-	r := lrs.New(lrs.Options{Node: node, Loads: all, Logger: slog.New(slog.DiscardHandler)})
-	defer r.Close()
-	r.Report(server(t, l.Addr().String()), keys("a")...)
-	s := <-m.streams
-	if first := <-s.requests; first.GetNode().GetId() != "n" {
-		t.Errorf("the first request is %v", first)
-	}
-	all.add("a", 3, 2, 1)
-	if err := s.stream.Send(&lrsv3.LoadStatsResponse{LoadReportingInterval: durationpb.New(time.Second / 10)}); err != nil {
-		t.Fatal(err)
-	}
-	request := <-s.requests
-	if stats := request.GetClusterStats(); len(stats) != 1 || stats[0].GetUpstreamLocalityStats()[0].GetTotalErrorRequests() != 1 {
-		t.Errorf("the report is %v", request)
-	}
-	all.drop("a", 7)
-	r.Close()
-	var dropped uint64
-	for request := range s.requests { // until the client ends the stream
-		for _, c := range request.GetClusterStats() {
-			dropped += c.GetTotalDroppedRequests()
-		}
-	}
-	if dropped != 7 {
-		t.Errorf("%d drops were reported, want 7", dropped)
-	}
 }

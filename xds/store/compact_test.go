@@ -31,8 +31,7 @@ func TestTheFileIsCompacted(t *testing.T) {
 		t.Errorf("the file had %d bytes, more than %d", largest, limit)
 	}
 	want := contentsOf(t, s.Snapshot())
-	closeStore(t, s)
-	checkContents(t, open(t, dir, Options{}).Snapshot(), want)
+	checkReopened(t, s, dir, want)
 	if exists(storeFile(dir) + newSuffix) {
 		t.Error("an unfinished file is left over")
 	}
@@ -53,8 +52,7 @@ func TestACompactionThatFails(t *testing.T) {
 		t.Errorf("the file still has %d bytes", size)
 	}
 	want := contentsOf(t, s.Snapshot())
-	closeStore(t, s)
-	checkContents(t, open(t, dir, Options{}).Snapshot(), want)
+	checkReopened(t, s, dir, want)
 }
 
 // The lock is on a file that a compaction replaces: no other store gets in between.

@@ -171,8 +171,7 @@ func TestAStoreGoesOnAfterAnUnfinishedWrite(t *testing.T) {
 		}
 		put(t, s, clusterKey("new"), "1")
 		want[clusterKey("new")] = "1"
-		closeStore(t, s)
-		checkContents(t, open(t, dir, Options{}).Snapshot(), want)
+		checkReopened(t, s, dir, want)
 	}
 }
 
@@ -243,9 +242,7 @@ func TestNewerSchemaIsNotTouched(t *testing.T) {
 	if err != nil || !bytes.Equal(after, data) {
 		t.Errorf("the file was touched: %v", err)
 	}
-	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 1 {
-		t.Errorf("left over: %v", names)
-	}
+	checkFiles(t, dir, 1)
 }
 
 func TestDamagedFilesAreSetAsideAndNamed(t *testing.T) {

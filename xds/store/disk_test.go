@@ -55,8 +55,7 @@ func refusesUntilThereIsSpace(t *testing.T, dir string, fill, free func()) {
 	put(t, s, clusterKey("new"), large)
 	want := map[resource.Key]string{clusterKey("old"): "0", clusterKey("new"): large}
 	checkContents(t, s.Snapshot(), want)
-	closeStore(t, s)
-	checkContents(t, open(t, dir, Options{}).Snapshot(), want)
+	checkReopened(t, s, dir, want)
 }
 
 // TestDiskWithoutSpace runs on a small file system of its own, where it may.
@@ -90,9 +89,7 @@ func TestDiskWithoutSpace(t *testing.T) {
 	if _, err := Open(dir, Options{}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("Open on a full disk: %v", err)
 	}
-	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 0 {
-		t.Errorf("left lying: %v", names)
-	}
+	checkFiles(t, dir, 0)
 	noError(t, os.Remove(filler))
 	put(t, open(t, dir, Options{}), clusterKey("a"), "1")
 }

@@ -141,8 +141,7 @@ func TestTheSameValueIsConfirmedOnlyWithoutAFailedWriteBehindIt(t *testing.T) {
 	if err := errors.Join(tryPut(t, s, "1"), readOnly.Close()); err != nil {
 		t.Error(err)
 	}
-	closeStore(t, s)
-	checkContents(t, open(t, dir, Options{}).Snapshot(), map[resource.Key]string{clusterKey("a"): "1"})
+	checkReopened(t, s, dir, map[resource.Key]string{clusterKey("a"): "1"})
 }
 
 // mustRead reads the first bytes of the file as if they had been all.

@@ -109,6 +109,21 @@ func checkContents(t *testing.T, s *Snapshot, want map[resource.Key]string) {
 	}
 }
 
+// checkReopened closes a store, and checks the contents of its file.
+func checkReopened(t *testing.T, s *Store, dir string, want map[resource.Key]string) {
+	t.Helper()
+	closeStore(t, s)
+	checkContents(t, open(t, dir, Options{}).Snapshot(), want)
+}
+
+// checkFiles checks the number of files in a directory.
+func checkFiles(t *testing.T, dir string, want int) {
+	t.Helper()
+	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != want {
+		t.Errorf("files %v, want %d", names, want)
+	}
+}
+
 func brief(m map[resource.Key]string) string {
 	var b bytes.Buffer
 	for _, key := range slices.SortedFunc(maps.Keys(m), compare) {

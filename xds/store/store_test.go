@@ -263,9 +263,7 @@ func TestOpenMakesFilesThatOthersCannotRead(t *testing.T) {
 			t.Errorf("%s: mode %v, want %v", path, info.Mode(), want)
 		}
 	}
-	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 1 {
-		t.Errorf("left lying: %v", names)
-	}
+	checkFiles(t, dir, 1)
 }
 
 // A process that is being started has copies of all descriptors until its exec. Such a copy does not
@@ -345,9 +343,7 @@ func TestOpenAfterAnUnfinishedCreation(t *testing.T) {
 	noError(t, os.WriteFile(storeFile(dir)+".new", []byte("half a page"), 0o600))
 	s := open(t, dir, Options{})
 	put(t, s, clusterKey("a"), "1")
-	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 1 {
-		t.Errorf("left lying: %v", names)
-	}
+	checkFiles(t, dir, 1)
 }
 
 // Two starts found no file; the slower must not replace the faster one's.
@@ -356,9 +352,6 @@ func TestWriteNamedLeavesWhatIsThere(t *testing.T) {
 	s := open(t, dir, Options{})
 	put(t, s, clusterKey("a"), "1")
 	noError(t, writeNamed(storeFile(dir), &Snapshot{}))
-	if names, _ := filepath.Glob(filepath.Join(dir, "*")); len(names) != 1 {
-		t.Errorf("left lying: %v", names)
-	}
-	closeStore(t, s)
-	checkContents(t, open(t, dir, Options{}).Snapshot(), map[resource.Key]string{clusterKey("a"): "1"})
+	checkFiles(t, dir, 1)
+	checkReopened(t, s, dir, map[resource.Key]string{clusterKey("a"): "1"})
 }
