@@ -32,7 +32,7 @@ type Monitor struct {
 	check func() error // fixed after NewMonitor
 
 	mu        sync.Mutex // guards the rest
-	lacking   map[Resource]*shortage
+	shortages map[Resource]*shortage
 	watchers  map[*watcher]struct{}
 	changes   int  // begun and ended shortages
 	notifying bool // a goroutine calls the watchers
@@ -77,7 +77,7 @@ func NewMonitor(check func() error) *Monitor {
 	if check == nil {
 		check = openSocket
 	}
-	return &Monitor{check: check, lacking: make(map[Resource]*shortage), watchers: make(map[*watcher]struct{})}
+	return &Monitor{check: check, shortages: make(map[Resource]*shortage), watchers: make(map[*watcher]struct{})}
 }
 
 // openSocket opens a socket and closes it.
@@ -103,11 +103,11 @@ func (m *Monitor) Report(r Resource, err error) {
 		return
 	}
 	now := time.Now()
-	s := m.lacking[r]
+	s := m.shortages[r]
 	began := s == nil
 	if began {
 		s = &shortage{State: State{Resource: r, Since: now, Err: err}}
-		m.lacking[r] = s
+		m.shortages[r] = s
 		m.changes++
 		if m.timer == nil {
 			m.timer = time.AfterFunc(CheckInterval, m.recheck)
@@ -139,16 +139,16 @@ func (m *Monitor) recheck() {
 		return
 	}
 	now := time.Now()
-	if s := m.lacking[r]; fails && s != nil {
+	if s := m.shortages[r]; fails && s != nil {
 		s.last = now
 	}
-	before := len(m.lacking)
-	maps.DeleteFunc(m.lacking, func(_ Resource, s *shortage) bool { return now.Sub(s.last) >= Calm })
-	ended := len(m.lacking) < before
+	before := len(m.shortages)
+	maps.DeleteFunc(m.shortages, func(_ Resource, s *shortage) bool { return now.Sub(s.last) >= Calm })
+	ended := len(m.shortages) < before
 	if ended {
 		m.changes++
 	}
-	if len(m.lacking) > 0 {
+	if len(m.shortages) > 0 {
 		m.timer = time.AfterFunc(CheckInterval, m.recheck)
 	}
 	m.mu.Unlock()
@@ -168,8 +168,8 @@ func (m *Monitor) Current() []State {
 }
 
 func (m *Monitor) current() []State {
-	states := make([]State, 0, len(m.lacking))
-	for _, s := range m.lacking {
+	states := make([]State, 0, len(m.shortages))
+	for _, s := range m.shortages {
 		states = append(states, s.State)
 	}
 	slices.SortFunc(states, func(a, b State) int { return cmp.Compare(a.Resource, b.Resource) })
@@ -188,7 +188,7 @@ func (m *Monitor) Watch(f func([]State)) (stop func()) {
 	}
 	w := &watcher{notify: f}
 	m.mu.Lock()
-	if w.changes = m.changes; len(m.lacking) > 0 {
+	if w.changes = m.changes; len(m.shortages) > 0 {
 		w.changes--
 	}
 	m.watchers[w] = struct{}{}

@@ -45,7 +45,7 @@ func TestAggregates(t *testing.T) {
 		}},
 		{"the preferred leaf does not exist", func(s *scenario) {
 			far := s.leaf("far", roundRobin, 2)
-			s.aggregate("nobody-"+far.name, far.name)
+			s.aggregate("missing-"+far.name, far.name)
 			s.begin(python)
 		}},
 		{"a leaf with RING_HASH keeps its affinity below an aggregate with ROUND_ROBIN", func(s *scenario) {

@@ -15,15 +15,15 @@ const (
 	roundRobin = clusterv3.Cluster_ROUND_ROBIN
 	ringHash   = clusterv3.Cluster_RING_HASH
 
-	// patience is how long both sides have to come to what is demanded: a resource
-	// that nobody has is waited for 15 s, and the last back-off may be some seconds.
+	// patience is how long both sides have to come to what is demanded: the timeout
+	// of a resource that does not exist is 15 s, and the last back-off may be some seconds.
 	patience = time.Minute
 	pause    = 200 * time.Millisecond
 	// looksToResend are how often a side may be seen to differ before the resources
 	// are sent once more: go-control-plane sends a resource only once that is dropped
 	// and requested again in the meantime.
 	looksToResend = 25
-	// calmLooks are how often, within 1 s, a step must be seen to disturb nobody.
+	// calmLooks are how often, within 1 s, a step must not disturb any call.
 	calmLooks = 5
 )
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lbd-dev/lbd/xds/backoff"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 const (
@@ -262,4 +263,28 @@ func (r *Reporter) Close() {
 	}
 	clear(r.clusters)
 	clear(r.servers)
+}
+
+// Key identifies the load of a cluster.
+type Key struct {
+	Cluster        string
+	EDSServiceName string // empty if it is the name of the cluster
+}
+
+// Loads has the counters of load. A key is not opened again before its Counters are closed.
+type Loads interface {
+	// Open returns new counters of a cluster, from zero.
+	Open(Key) Counters
+}
+
+// Counters are the load of one cluster. One goroutine at a time uses them. They neither
+// block nor call the Reporter.
+type Counters interface {
+	// Read returns the load since the last acknowledged Read, and the requests in
+	// progress.
+	Read() resource.Load
+	// Acknowledge marks the load of the last Read as reported.
+	Acknowledge()
+	// Close releases the counters.
+	Close()
 }
