@@ -35,7 +35,7 @@ type Options struct {
 // service, so there can be one handler per service. It starts no goroutines.
 //
 // A server for it should accept request lines of [MaxURLBytes]. Its WriteTimeout should
-// allow picks that wait for 10 s; handlers that wait longer remove the deadline.
+// allow picks that wait for 10 s; handlers that wait longer extend the deadline.
 //
 //	@title			lbd
 //	@version		1

@@ -79,7 +79,7 @@ func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 	case waits && !indexed:
 		return fault.Errorf(fault.InvalidArgument, "wait is only valid with index")
 	case indexed:
-		liftWriteDeadline(w)
+		allowWait(w, wait)
 		if err := h.service.AwaitCluster(r.Context(), name, target, index, wait); err != nil {
 			return err
 		}

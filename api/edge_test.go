@@ -267,6 +267,24 @@ func TestWaitsOutlastTheServersTimeouts(t *testing.T) {
 	})
 }
 
+// A client that does not read its response after a wait is disconnected.
+func TestResponseAfterWaitIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := start(t, nil)
+		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+		send := serve(t, d, 15*time.Second)
+		const wait = 20 * time.Second
+		for _, path := range []string{"/v1/clusters/orders?index=0", "/pick?cluster=orders"} {
+			unread := send(fmt.Sprintf("GET %s&wait=%v HTTP/1.1\r\nHost: x\r\n\r\n", path, wait))
+			time.Sleep(wait + api.ResponseTime + time.Millisecond)
+			synctest.Wait()
+			if rest, err := io.ReadAll(unread); len(rest) != 0 || err != nil {
+				t.Errorf("%s: the client got %q, %v", path, rest, err)
+			}
+		}
+	})
+}
+
 func TestLongPollAnswersAtTheNextGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := startWith(t, "10.0.0.7:8080")

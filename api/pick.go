@@ -211,7 +211,7 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 		q.Path = "/"
 	}
 	if q.Wait > longWait {
-		liftWriteDeadline(w)
+		allowWait(w, q.Wait)
 	}
 	if q.Cluster != "" {
 		return mayUseCluster(w, q.Cluster)

@@ -44,13 +44,18 @@ func (w *recorder) Write(b []byte) (int, error) {
 // Unwrap returns the writer of the server, for [http.ResponseController].
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// longWait is the maximum wait that the WriteTimeout of the server has to allow.
-const longWait = 10 * time.Second
+const (
+	// longWait is the maximum wait that the WriteTimeout of the server has to allow.
+	longWait = 10 * time.Second
+	// ResponseTime is the time in which a client has to read the response after a longer
+	// wait.
+	ResponseTime = 30 * time.Second
+)
 
-// liftWriteDeadline removes the deadline of the server's WriteTimeout for a response that
-// may wait longer. It ignores writers without deadlines.
-func liftWriteDeadline(w http.ResponseWriter) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+// allowWait moves the deadline of the server's WriteTimeout to [ResponseTime] after wait. It
+// ignores writers without deadlines.
+func allowWait(w http.ResponseWriter, wait time.Duration) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + ResponseTime))
 }
 
 // record writes a request to the audit log if it changes something, or was meant to.
