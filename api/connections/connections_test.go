@@ -2,6 +2,7 @@ package connections
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -109,8 +110,11 @@ func open(t *testing.T, most int, test func(t *testing.T, h *house)) {
 			Lacking: func(err error) bool { return errors.Is(err, syscall.EMFILE) },
 		})
 		server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/wait" {
+			switch r.URL.Path {
+			case "/wait":
 				<-h.answer
+			case "/large":
+				_, _ = w.Write(make([]byte, 1<<20))
 			}
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
@@ -303,6 +307,41 @@ func TestSlowBodies(t *testing.T) {
 		for v, rest := range map[*visitor]string{sending: "3", second: "23"} {
 			go func() { _, _ = io.WriteString(v, rest) }()
 			v.expect("200 OK")
+		}
+		h.answer <- struct{}{}
+		if got := waiting.answered(); got != "200 OK" || h.limiter.evicted.Load() != 1 {
+			t.Errorf("who waited: %s; %d were closed", got, h.limiter.evicted.Load())
+		}
+	})
+}
+
+// TestUnreadResponses: a connection whose caller does not read the response makes room after
+// a second, and one whose caller reads slowly stays.
+func TestUnreadResponses(t *testing.T) {
+	open(t, 3, func(t *testing.T, h *house) {
+		slow, unread, waiting := h.connect(), h.connect(), h.connect()
+		waiting.ask("/wait")
+		slow.ask("/large")
+		read := make([]byte, 2*writeBytes)
+		begin := read[:8<<10] // of the response, and of its first part
+		if _, err := io.ReadFull(slow, begin); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		unread.ask("/large")
+		time.Sleep(patience)
+		if _, err := io.ReadFull(slow, read[len(begin):]); err != nil {
+			t.Fatal(err)
+		}
+		slow.answers.Reset(io.MultiReader(bytes.NewReader(read), slow))
+		if got := h.connect().get(); got != "200 OK" {
+			t.Errorf("beside a caller that does not read: %s", got)
+		}
+		if got := slow.answered(); got != "200 OK" {
+			t.Errorf("who reads slowly: %s", got)
+		}
+		if n, err := io.Copy(io.Discard, unread); n != 0 || err != nil {
+			t.Errorf("who does not read: %d bytes, %v", n, err)
 		}
 		h.answer <- struct{}{}
 		if got := waiting.answered(); got != "200 OK" || h.limiter.evicted.Load() != 1 {

@@ -1,6 +1,6 @@
 // Package connections limits the open connections of the API's callers, so that lbd keeps
 // file descriptors for itself. At the limit, it closes the connection that has been idle
-// longest.
+// longest, or whose caller neither sends nor reads what it should.
 package connections
 
 import (
@@ -27,9 +27,11 @@ const (
 	evictWait = 20 * time.Millisecond
 	// acceptPause is the pause after a shortage of descriptors.
 	acceptPause = 50 * time.Millisecond
-	// bodyPatience is the time without data of a request body after which its connection may
-	// be evicted.
-	bodyPatience = time.Second
+	// patience is the time after which a connection may be evicted whose caller sends nothing
+	// of a request body, or reads nothing of a response.
+	patience = time.Second
+	// writeBytes is the maximum size of one write to a connection.
+	writeBytes = 64 << 10
 	// maxCandidates is the maximum number of idle connections that one search returns.
 	maxCandidates = 256
 )
@@ -61,14 +63,14 @@ type Limiter struct {
 	refusing   int
 }
 
-// candidate is a connection, and its idle field at the search.
+// candidate is a connection, and its idle and writing fields at the search.
 type candidate struct {
-	conn *conn
-	idle int64
+	conn          *conn
+	idle, writing int64
 }
 
-// since returns the time since which the connection has received nothing.
-func (c candidate) since() int64 { return max(c.idle, -c.idle) }
+// since returns the time since which the caller has sent or read nothing.
+func (c candidate) since() int64 { return max(c.idle, -c.idle, c.writing) }
 
 // New returns a Limiter without connections.
 func New(o Options) *Limiter {
@@ -82,7 +84,9 @@ type conn struct {
 	limiter *Limiter
 	// idle is the time (limiter.now) since which the connection is idle; 0 during a request,
 	// and negative while the server waits for the body of a request.
-	idle    atomic.Int64
+	idle atomic.Int64
+	// writing is the time since which a Write waits for the caller to read; 0 for none.
+	writing atomic.Int64
 	retired atomic.Bool
 	closed  sync.Once
 }
@@ -162,6 +166,20 @@ func (l *Limiter) wake() {
 	if l.freed != nil {
 		close(l.freed)
 		l.freed = nil
+	}
+}
+
+// Write marks the connection as waiting for its caller, again for each part that the caller
+// has read.
+func (c *conn) Write(p []byte) (n int, err error) {
+	defer c.writing.Store(0)
+	for {
+		c.writing.Store(c.limiter.now())
+		part := p[n:min(len(p), n+writeBytes)]
+		written, err := c.Conn.Write(part)
+		if n += written; err != nil || n == len(p) {
+			return n, err
+		}
 	}
 }
 
@@ -246,7 +264,8 @@ func (l *Limiter) enter(c *conn) (room bool, freed <-chan struct{}) {
 	return false, l.freed
 }
 
-// evict retires the connection that has been idle longest. It reports false if none is idle.
+// evict retires the connection that has been idle longest, or has waited longest for its
+// caller. It reports false if there is none.
 func (l *Limiter) evict() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,8 +273,11 @@ func (l *Limiter) evict() bool {
 		for len(l.candidates) > 0 {
 			next := l.candidates[0]
 			l.candidates = l.candidates[1:]
-			if _, open := l.open[next.conn]; open && next.conn.idle.Load() == next.idle && !next.conn.retired.Load() {
+			if _, open := l.open[next.conn]; open && next.conn.idle.Load() == next.idle && next.conn.writing.Load() == next.writing && !next.conn.retired.Load() {
 				next.conn.retire()
+				if next.writing > 0 {
+					_ = next.conn.SetWriteDeadline(time.Now()) // the response ends incomplete
+				}
 				l.evicted.Add(1)
 				return true
 			}
@@ -267,13 +289,15 @@ func (l *Limiter) evict() bool {
 	}
 }
 
-// search finds the connections that have been idle longest.
+// search finds the connections that have been idle, or have waited for their caller, longest.
 func (l *Limiter) search() {
 	l.candidates = l.candidates[:0]
-	silent := -l.now() + int64(bodyPatience)
+	blocked := l.now() - int64(patience)
 	for c := range l.open {
-		if idle := c.idle.Load(); (idle > 0 || idle < 0 && idle >= silent) && !c.retired.Load() {
-			l.candidates = append(l.candidates, candidate{c, idle})
+		next := candidate{c, c.idle.Load(), c.writing.Load()}
+		waits := next.idle < 0 || next.writing > 0
+		if (next.idle > 0 && !waits || waits && next.since() <= blocked) && !c.retired.Load() {
+			l.candidates = append(l.candidates, next)
 		}
 	}
 	slices.SortFunc(l.candidates, func(a, b candidate) int { return cmp.Compare(a.since(), b.since()) })
