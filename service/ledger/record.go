@@ -1,10 +1,14 @@
 package ledger
 
 import (
+	"iter"
+	"maps"
+	"sync"
 	"sync/atomic"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 const (
@@ -80,3 +84,122 @@ type Ends struct {
 }
 
 func newTotals(cluster string) *Totals { return &Totals{Name: cluster, Ends: new(Ends)} }
+
+// Tally counts by a key of a few values, which are known beforehand: a new one
+// costs a copy. Counting takes no lock once the key is known. The zero tally is empty.
+type Tally[K comparable] struct {
+	counts atomic.Pointer[map[K]*atomic.Uint64] // replaced, never changed
+	mu     sync.Mutex                           // held to replace counts
+}
+
+// Add counts one of k.
+func (t *Tally[K]) Add(k K) { t.counter(k).Add(1) }
+
+func (t *Tally[K]) counter(k K) *atomic.Uint64 {
+	if m := t.counts.Load(); m != nil {
+		if n := (*m)[k]; n != nil {
+			return n
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	grown := make(map[K]*atomic.Uint64)
+	if m := t.counts.Load(); m != nil {
+		if n := (*m)[k]; n != nil {
+			return n
+		}
+		maps.Copy(grown, *m)
+	}
+	n := new(atomic.Uint64)
+	grown[k] = n
+	t.counts.Store(&grown)
+	return n
+}
+
+// Read returns every count.
+func (t *Tally[K]) Read() map[K]uint64 {
+	out := make(map[K]uint64)
+	if m := t.counts.Load(); m != nil {
+		for k, n := range *m {
+			out[k] = n.Load()
+		}
+	}
+	return out
+}
+
+// Each calls f with every count.
+func (t *Tally[K]) Each(f func(k K, n uint64)) {
+	if m := t.counts.Load(); m != nil {
+		for k, n := range *m {
+			f(k, n.Load())
+		}
+	}
+}
+
+// Total is the sum of every count.
+func (t *Tally[K]) Total() uint64 {
+	sum := uint64(0)
+	if m := t.counts.Load(); m != nil {
+		for _, n := range *m {
+			sum += n.Load()
+		}
+	}
+	return sum
+}
+
+// place is a locality of a priority: where a good pick goes.
+type place struct {
+	priority int
+	locality resource.Locality
+}
+
+// places counts the good picks of each place that a config names, and of no
+// other. The map is never changed, so that picks read it without a lock.
+type places map[place]*atomic.Uint64
+
+// follow returns the places of a newer config, which has these localities. A place that
+// both have goes on counting; one that comes back later begins at zero.
+func (p places) follow(localities iter.Seq2[int, *resource.LocalityEndpoints]) places {
+	next := make(places)
+	for priority, l := range localities {
+		at := place{priority, l.ID}
+		n := p[at]
+		if n == nil {
+			n = new(atomic.Uint64)
+		}
+		next[at] = n
+	}
+	return next
+}
+
+// Add counts a pick. One of a picker from before the config, whose place is gone, is not
+// counted.
+func (p places) Add(priority int, l resource.Locality) {
+	if n := p[place{priority, l}]; n != nil {
+		n.Add(1)
+	}
+}
+
+// Count is how many picks went to a place.
+func (p places) Count(priority int, l resource.Locality) uint64 {
+	if n := p[place{priority, l}]; n != nil {
+		return n.Load()
+	}
+	return 0
+}
+
+// Each calls f with every place and how many picks went there.
+func (p places) Each(f func(priority int, l resource.Locality, n uint64)) {
+	for at, n := range p {
+		f(at.priority, at.locality, n.Load())
+	}
+}
+
+// Total is how many picks went to all places.
+func (p places) Total() uint64 {
+	sum := uint64(0)
+	for _, n := range p {
+		sum += n.Load()
+	}
+	return sum
+}

@@ -152,3 +152,145 @@ func recordLeaf(c *history.Cluster, l ledger.Leaf, aggregate bool) {
 		}
 	}
 }
+
+// ClusterHistory is the history of a cluster, in steps.
+type ClusterHistory struct {
+	Cluster string `json:"cluster"`
+	// Target is the xds target in whose tree picks are counted; empty for the
+	// cluster's own.
+	Target string `json:"target"`
+	Step   string `json:"step" enums:"1s,10s"`
+	// Segments are in order of time. Between two of them, the cluster did not exist or
+	// lbd did not run.
+	Segments []HistorySegment `json:"segments"`
+}
+
+// HistorySegment is a time without a gap. Each list has one number for each step.
+type HistorySegment struct {
+	// End of the first step.
+	Start time.Time `json:"start"`
+	// Priority is the priority in use at the end of a 1 s sample, and the highest
+	// number during a 10 s sample; -1 if no priority was in use; in 10 s samples, -1 wins over
+	// any priority.
+	Priority []int `json:"priority"`
+	// Picks are those of each step, by result: ok, or the code of the refusal.
+	Picks map[string][]uint64 `json:"picks"`
+	// Drops are counted for the whole process, and those of an AGGREGATE for each leaf.
+	Drops []DropHistory `json:"drops"`
+	// Breakers are counted like drops.
+	Breakers []BreakerHistory `json:"breakers"`
+}
+
+// DropHistory is how many picks a category dropped in each step.
+type DropHistory struct {
+	// Leaf is absent for a cluster that is no AGGREGATE.
+	Leaf     string   `json:"leaf,omitempty"`
+	Category string   `json:"category"`
+	Dropped  []uint64 `json:"dropped"`
+}
+
+// BreakerHistory is how full a circuit breaker was.
+type BreakerHistory struct {
+	// Leaf is absent for a cluster that is no AGGREGATE.
+	Leaf string `json:"leaf,omitempty"`
+	// InFlight and MaxRequests are as they were at the end of a step of 1s, and the
+	// largest within one of 10s.
+	InFlight    []uint64 `json:"in_flight"`
+	MaxRequests []uint64 `json:"max_requests"`
+}
+
+// HistoryRequest asks for the history of a cluster.
+type HistoryRequest struct {
+	Cluster string
+	// Target is as in [State.Cluster].
+	Target string
+	// Since leaves out steps that ended before; zero is all.
+	Since time.Time
+	// Step is history.Fine or history.Coarse; zero is the finest that goes back to
+	// Since.
+	Step time.Duration
+}
+
+// Of returns the history of a cluster. A removed cluster keeps its history until it is
+// evicted; a cluster without picks has none. It fails with UnknownCluster and
+// UnknownTarget.
+func (h *History) Of(r HistoryRequest) (*ClusterHistory, error) {
+	coarse := r.Step == history.Coarse || r.Step == 0 && time.Since(r.Since) > history.FineSpan
+	name := history.Name{Cluster: r.Cluster}
+	m, err := h.ledger.Find(r.Cluster, r.Target)
+	if err == nil {
+		name.Target = m.Target.Label
+	} else if r.Target != "" {
+		if name.Target, _ = ledger.TargetName(r.Target); name.Target == "" {
+			return nil, err
+		}
+	}
+	out := &ClusterHistory{Cluster: r.Cluster, Target: name.Target, Step: "1s", Segments: []HistorySegment{}}
+	if coarse {
+		out.Step = "10s"
+	}
+	if h.store == nil {
+		return out, err
+	}
+	samples, known := h.store.Read(name, coarse, r.Since)
+	if !known {
+		return out, err
+	}
+	first := 0
+	for i := range samples.Samples {
+		last := i == len(samples.Samples)-1
+		if last || samples.Samples[i+1].End.Sub(samples.Samples[i].End) > samples.Step {
+			out.Segments = append(out.Segments, segmentOf(samples.Series, samples.Samples[first:i+1]))
+			first = i + 1
+		}
+	}
+	return out, nil
+}
+
+// segmentOf turns samples without a gap into lists.
+func segmentOf(series []history.Series, samples []history.Sample) HistorySegment {
+	out := HistorySegment{
+		Start: samples[0].End, Priority: make([]int, len(samples)),
+		Picks: map[string][]uint64{}, Drops: []DropHistory{}, Breakers: []BreakerHistory{},
+	}
+	breakers := make(map[string]int) // by leaf: index in Breakers
+	for i, s := range series {
+		switch s.Kind {
+		case history.Picks:
+			if list := column(samples, i); s.Name == string(ledger.OK) || slices.Max(list) > 0 {
+				out.Picks[s.Name] = list
+			}
+		case history.Drops:
+			out.Drops = append(out.Drops, DropHistory{Leaf: s.Leaf, Category: s.Name, Dropped: column(samples, i)})
+		case history.Priority:
+			for j, v := range column(samples, i) {
+				if out.Priority[j] = int(v); v == history.NoPriority {
+					out.Priority[j] = -1
+				}
+			}
+		case history.InFlight, history.Limit:
+			at, ok := breakers[s.Leaf]
+			if !ok {
+				at = len(out.Breakers)
+				breakers[s.Leaf] = at
+				none := make([]uint64, len(samples))
+				out.Breakers = append(out.Breakers, BreakerHistory{Leaf: s.Leaf, InFlight: none, MaxRequests: none})
+			}
+			if s.Kind == history.InFlight {
+				out.Breakers[at].InFlight = column(samples, i)
+			} else {
+				out.Breakers[at].MaxRequests = column(samples, i)
+			}
+		}
+	}
+	return out
+}
+
+// column has the values of one series.
+func column(samples []history.Sample, series int) []uint64 {
+	out := make([]uint64, len(samples))
+	for i, s := range samples {
+		out[i] = s.Values[series]
+	}
+	return out
+}

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"runtime"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -33,3 +34,72 @@ func NewMetrics(s *State, h *History) *Metrics {
 
 // Registry holds all of lbd's metrics.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+
+// Family is the series of one name.
+type Family struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	labels int
+}
+
+// Counter returns the family of a counter.
+func Counter(name, help string, labels ...string) *Family {
+	return &Family{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue, len(labels)}
+}
+
+// Gauge returns the family of a gauge.
+func Gauge(name, help string, labels ...string) *Family {
+	return &Family{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue, len(labels)}
+}
+
+// Metric returns one series of the family. An invalid one makes the scrape report an
+// error, and leaves the other series.
+func (f *Family) Metric(v float64, labels ...string) prometheus.Metric {
+	for i := range labels {
+		labels[i] = valid(labels[i])
+	}
+	m, err := prometheus.NewConstMetric(f.desc, f.kind, v, labels...)
+	if err != nil {
+		return prometheus.NewInvalidMetric(f.desc, err)
+	}
+	return m
+}
+
+// valid returns a name of a management server, which nothing has validated, as a label.
+func valid(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+
+// maxLabels is the maximum number of labels of a series after the cluster.
+const maxLabels = 3
+
+// seriesKey identifies a series of a cluster.
+type seriesKey struct {
+	family *Family
+	labels [maxLabels]string
+}
+
+// series are those of one cluster, or the sums of those of several.
+type series struct {
+	cluster string
+	values  map[seriesKey]float64
+}
+
+func newSeries(cluster string) *series {
+	return &series{cluster: cluster, values: make(map[seriesKey]float64)}
+}
+
+// add adds v to the series with these labels after the cluster.
+func (s *series) add(f *Family, v float64, labels ...string) {
+	key := seriesKey{family: f}
+	for i, l := range labels {
+		key.labels[i] = valid(l)
+	}
+	s.values[key] += v
+}
+
+func (s *series) emit(out chan<- prometheus.Metric) {
+	for key, v := range s.values {
+		labels := make([]string, 1, 1+maxLabels)
+		labels[0] = s.cluster
+		out <- key.family.Metric(v, append(labels, key.labels[:key.family.labels-1]...)...)
+	}
+}

@@ -51,3 +51,22 @@ func (o *Options) decoding(f Format) decode.Options {
 func (o *Options) guard() admission.Guard {
 	return admission.Guard{Server: o.Bootstrap != nil, TLS: o.ConnectMode == resource.ConnectTLS}
 }
+
+// Format is how a resource is written.
+type Format = decode.Format
+
+// The formats of resources.
+const (
+	JSON     = decode.FormatJSON
+	YAML     = decode.FormatYAML
+	Protobuf = decode.FormatProtobuf
+)
+
+// Kind is the type of one of the two resources of a cluster.
+type Kind = resource.Type
+
+// The kinds.
+const (
+	Endpoints Kind = resource.TypeAssignment
+	Config    Kind = resource.TypeCluster
+)
