@@ -2,8 +2,13 @@ package history
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 func TestRecord(t *testing.T) {
@@ -299,4 +304,204 @@ func TestNext(t *testing.T) {
 			t.Errorf("after %v comes %v, want %v", now, got, want)
 		}
 	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	ok       = Series{Kind: Picks, Name: "ok"}
+	failed   = Series{Kind: Picks, Name: "no_ready_endpoint"}
+	throttle = Series{Kind: Drops, Name: "throttle"}
+	priority = Series{Kind: Priority}
+	inFlight = Series{Kind: InFlight}
+)
+
+// began is the step before the first one of a test: a multiple of ten seconds.
+const began = 1_000_000_000
+
+// at is when a step of a test ends.
+func at(step int) time.Time { return time.Unix(began+int64(step), int64(offset)) }
+
+// counters are the cumulative counters of clusters, by name.
+type counters map[string]map[Series]uint64
+
+// fixture is a store with the counters that it is filled from.
+type fixture struct {
+	*Store
+
+	counters counters
+	gauges   counters
+	seen     map[string]bool
+}
+
+func newFixture(limit int) *fixture {
+	return &fixture{NewStore(limit), counters{}, counters{}, map[string]bool{}}
+}
+
+// count lets a counter of a cluster grow.
+func (f *fixture) count(cluster string, s Series, n uint64) {
+	if f.counters[cluster] == nil {
+		f.counters[cluster] = map[Series]uint64{}
+	}
+	f.counters[cluster][s] += n
+}
+
+func (f *fixture) gauge(cluster string, s Series, v uint64) {
+	if f.gauges[cluster] == nil {
+		f.gauges[cluster] = map[Series]uint64{}
+	}
+	f.gauges[cluster][s] = v
+}
+
+// step records all clusters that have counters.
+func (f *fixture) step(step int) {
+	f.Record(at(step), func(r *Recorder) {
+		for name, counts := range f.counters {
+			c := r.Begin(Name{Cluster: name}, !f.seen[name])
+			if !f.seen[name] {
+				c.Restart()
+			}
+			f.seen[name] = true
+			for s, v := range counts {
+				c.Count(s, v)
+			}
+			for s, v := range f.gauges[name] {
+				c.Gauge(s, v)
+			}
+			r.End(c)
+		}
+	})
+}
+
+// remove lets a cluster be gone; its counters begin at zero when it is back.
+func (f *fixture) remove(cluster string) {
+	delete(f.counters, cluster)
+	delete(f.gauges, cluster)
+	delete(f.seen, cluster)
+}
+
+// read has what is kept of a cluster: for each sample its step, and what one series
+// has there.
+func (f *fixture) read(cluster string, coarse bool, s Series) string {
+	samples, _ := f.Read(Name{Cluster: cluster}, coarse, time.Time{})
+	var out []string
+	for _, sample := range samples.Samples {
+		for i, other := range samples.Series {
+			if other == s {
+				out = append(out, fmt.Sprintf("%d:%d", sample.End.Unix()-began, sample.Values[i]))
+			}
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// span is the first and the last step that are kept of a cluster, and how many.
+func (f *fixture) span(cluster string, coarse bool) (first, last, n int) {
+	samples, _ := f.Read(Name{Cluster: cluster}, coarse, time.Time{})
+	if n = len(samples.Samples); n == 0 {
+		return 0, 0, 0
+	}
+	return int(samples.Samples[0].End.Unix() - began), int(samples.Samples[n-1].End.Unix() - began), n
+}
+
+// sum is what is really used.
+func (f *fixture) sum() int {
+	n := 0
+	for _, c := range f.clusters {
+		n += c.bytes()
+		for _, t := range []*track{&c.fine, &c.coarse} {
+			bytes := 0
+			for _, k := range t.sealed {
+				bytes += chunkOverhead + cap(k.data)
+			}
+			if t.open.steps > 0 {
+				bytes += chunkOverhead + cap(t.open.data)
+			}
+			if bytes != t.bytes {
+				panic(fmt.Sprintf("a track of %s counts %d bytes, and has %d", c.name.Cluster, t.bytes, bytes))
+			}
+		}
+	}
+	return n
+}
+
+// Whatever is added is read again: gaps, quiet steps, series that begin later.
+func TestTrackKeepsWhatIsAdded(t *testing.T) {
+	draw := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		series := []Series{ok, priority}
+		tr := &track{keep: coarseSteps}
+		type sample struct {
+			step   int64
+			values []uint64
+		}
+		var want []sample
+		values := make([]uint64, 2, 6)
+		step := int64(draw.IntN(1000))
+		for range draw.IntN(800) {
+			if draw.IntN(20) == 0 {
+				step += int64(draw.IntN(600))
+			}
+			if len(series) < 6 && draw.IntN(100) == 0 {
+				series = append(series, Series{Kind: Kind(draw.IntN(5)), Name: string(rune('a' + len(series)))})
+				values = append(values, 0)
+			}
+			quiet := draw.IntN(3) > 0
+			for i, s := range series {
+				switch {
+				case !s.Kind.isGauge():
+					values[i] = 0
+					if !quiet {
+						values[i] = draw.Uint64() >> draw.IntN(64)
+					}
+				case !quiet && draw.IntN(2) == 0:
+					values[i] = uint64(draw.IntN(5))
+				}
+			}
+			tr.add(step, series, values)
+			want = append(want, sample{step, append([]uint64{}, values...)})
+			step++
+		}
+		for i, s := range want {
+			want[i].values = append(s.values, make([]uint64, len(series)-len(s.values))...)
+		}
+		oldest := step - 1 - tr.keep
+		var got []sample
+		for _, c := range tr.chunks(0) {
+			if err := c.decode(series, func(step int64, values []uint64) { got = append(got, sample{step, append([]uint64{}, values...)}) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for len(want) > 0 && want[0].step <= oldest && (len(got) == 0 || want[0].step < got[0].step) {
+			want = want[1:]
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("%d samples were added, %d are read", len(want), len(got))
+		}
+	}
+}
+
+func FuzzDecodeChunk(f *testing.F) {
+	tr := &track{keep: fineSteps}
+	series := []Series{ok, priority, throttle}
+	for i := range int64(50) {
+		tr.add(i+i/7, series, []uint64{uint64(i % 3), uint64(i / 20), uint64(i) << 40})
+	}
+	for _, c := range tr.chunks(0) {
+		f.Add(c.data, c.steps, 3)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, steps int64, n int) {
+		c := chunk{first: 100, steps: steps, data: data}
+		last, samples := int64(99), int64(0)
+		err := c.decode(make([]Series, min(max(n, 0), MaxSeries)), func(step int64, _ []uint64) {
+			if step <= last {
+				t.Fatalf("step %d after %d", step, last)
+			}
+			last = step
+			samples++
+		})
+		if err == nil && samples > max(steps, 0) {
+			t.Fatalf("%d samples of %d steps", samples, steps)
+		}
+	})
 }

@@ -14,8 +14,7 @@ import (
 // Hosted are the targets at one moment. It is never changed.
 type Hosted struct {
 	clusters map[string]*Target // the cluster: targets, by cluster
-	xds      map[string]*Target // the others, by name
-	short    map[string]*Target // the same, by TargetKey
+	xds      map[string]*Target // the others, by TargetKey
 	ordered  []*Target          // the same, by name
 }
 
@@ -24,7 +23,7 @@ func (h *Hosted) Named(name string) *Target {
 	if cluster, ok := resolver.Cluster(name); ok {
 		return h.clusters[cluster]
 	}
-	return h.xds[name]
+	return h.xds[TargetKey(name)]
 }
 
 // Own returns the target of a cluster alone, or nil.
@@ -111,71 +110,39 @@ func (h *Hosted) LivesIn(cluster string) []string {
 
 // edit is a change of what is hosted. It copies only what it changes.
 type edit struct {
-	now              *Hosted
-	clusters, others bool // that were copied
+	Hosted
+	copiedClusters, copiedXDS bool
 }
 
-func newEdit(h *Hosted) *edit {
-	next := *h
-	return &edit{now: &next}
-}
-
-// place returns the map of a target, as a copy that may be changed, and its key.
-func (e *edit) place(name string) (m map[string]*Target, key string) {
+// set hosts a target under its name; nil removes the target of that name.
+func (e *edit) set(name string, t *Target) {
+	if e.Named(name) == t {
+		return
+	}
+	m, key, copied := &e.xds, TargetKey(name), &e.copiedXDS
 	if cluster, ok := resolver.Cluster(name); ok {
-		if !e.clusters {
-			e.now.clusters, e.clusters = cloned(e.now.clusters), true
-		}
-		return e.now.clusters, cluster
+		m, key, copied = &e.clusters, cluster, &e.copiedClusters
 	}
-	if !e.others {
-		e.now.xds, e.others = cloned(e.now.xds), true
+	if !*copied {
+		*m, *copied = maps.Clone(*m), true
 	}
-	return e.now.xds, name
+	if (*m)[key] = t; t == nil {
+		delete(*m, key)
+	}
 }
 
-func cloned(m map[string]*Target) map[string]*Target {
-	if m == nil {
-		return make(map[string]*Target)
+// end returns what is hosted after the change.
+func (e *edit) end() *Hosted {
+	if e.copiedXDS {
+		e.ordered = slices.SortedFunc(maps.Values(e.xds), func(a, b *Target) int { return strings.Compare(a.Name, b.Name) })
 	}
-	return maps.Clone(m)
-}
-
-func (e *edit) add(t *Target) {
-	if e.now.Named(t.Name) == t {
-		return
-	}
-	m, key := e.place(t.Name)
-	m[key] = t
-	e.order(t)
-}
-
-func (e *edit) remove(t *Target) {
-	m, key := e.place(t.Name)
-	delete(m, key)
-	e.order(t)
-}
-
-// order lists the xds targets again, if t is one.
-func (e *edit) order(t *Target) {
-	if t.Label == "" {
-		return
-	}
-	e.now.ordered = slices.SortedFunc(maps.Values(e.now.xds), func(a, b *Target) int { return strings.Compare(a.Name, b.Name) })
-	e.now.short = make(map[string]*Target, len(e.now.xds))
-	for _, t := range e.now.ordered {
-		e.now.short[TargetKey(t.Name)] = t
-	}
+	return &e.Hosted
 }
 
 // XDSTarget returns the xds target of a name, as TargetName takes it. It fails with
 // UnknownTarget.
 func (l *Ledger) XDSTarget(name string) (*Target, error) {
-	h := l.Hosted()
-	if t := h.xds[name]; t != nil {
-		return t, nil
-	}
-	if t := h.short[TargetKey(name)]; t != nil {
+	if t := l.Hosted().xds[TargetKey(name)]; t != nil {
 		return t, nil
 	}
 	return nil, UnknownTarget(name)

@@ -23,7 +23,7 @@ type Ledger struct {
 	servers  Servers      // nil without a management server; fixed after Follow
 	reports  *loadReports // the same
 
-	// Rest and RestEnds are what is counted of all that has no series of its own.
+	// Rest and RestEnds count for all records and totals without series of their own.
 	Rest     Counts
 	RestEnds Ends
 
@@ -31,13 +31,13 @@ type Ledger struct {
 	closing sync.WaitGroup         // trees that are being closed
 
 	mu     sync.Mutex // guards what follows
-	totals map[string]held
-	series int // records with series of their own
-	shown  int // totals with series of their own
+	totals map[string]*Totals
 	closed bool
+	// Records and totals with series of their own.
+	recordSeries, totalsSeries int
 }
 
-// Options are what a ledger needs from around it.
+// Options configure a Ledger.
 type Options struct {
 	// Channel has the options that the channels of all targets share. The ledger sets
 	// Counters, Report and Generation.
@@ -56,13 +56,13 @@ func New(o Options) *Ledger {
 	if o.MaxSeries == 0 {
 		o.MaxSeries = MaxClustersWithSeries
 	}
-	l := &Ledger{options: o, counters: policy.NewCounters(), totals: make(map[string]held)}
-	l.current.Store(&Hosted{})
+	l := &Ledger{options: o, counters: policy.NewCounters(), totals: make(map[string]*Totals)}
+	l.current.Store(&Hosted{clusters: map[string]*Target{}, xds: map[string]*Target{}})
 	return l
 }
 
-// Follow gives the ledger the management servers and the load reports to them. It is
-// called once at most, before the first target.
+// Follow sets the management servers and the load reports to them. It is called at most
+// once, before the first target.
 func (l *Ledger) Follow(servers Servers, reports LoadReports) {
 	l.servers, l.reports = servers, newLoadReports(servers, reports)
 }
@@ -70,8 +70,8 @@ func (l *Ledger) Follow(servers Servers, reports LoadReports) {
 // Hosted returns the targets as they are now.
 func (l *Ledger) Hosted() *Hosted { return l.current.Load() }
 
-// Apply builds and updates targets, and returns those that are no more: they are
-// to be closed once no lock is held. It does not wait for the trees.
+// Apply builds and updates targets, and returns those that it removed, which the caller
+// must close when it holds no lock. It does not wait for the trees.
 func (l *Ledger) Apply(changes []resolver.Change) (gone Ended) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,12 +79,12 @@ func (l *Ledger) Apply(changes []resolver.Change) (gone Ended) {
 	if l.closed || len(changes) == 0 {
 		return gone
 	}
-	next := newEdit(l.Hosted())
+	next := edit{Hosted: *l.Hosted()}
 	for _, c := range changes {
-		t := next.now.Named(c.Target)
+		t := next.Named(c.Target)
 		if c.Config == nil {
 			if t != nil {
-				next.remove(t)
+				next.set(t.Name, nil)
 				l.releaseTarget(t)
 				gone.targets = append(gone.targets, t)
 			}
@@ -93,21 +93,22 @@ func (l *Ledger) Apply(changes []resolver.Change) (gone Ended) {
 		if t == nil {
 			t = l.build(c.Target)
 		}
-		l.follow(t, c.Config)
+		l.update(t, c.Config)
 		offered := t.Channel.Offer(c.Config)
 		t.offered.Store(&offered)
-		next.add(t)
+		next.set(t.Name, t)
 	}
-	l.current.Store(next.now)
+	l.current.Store(next.end())
 	l.closing.Add(len(gone.targets))
 	return gone
 }
 
-// build builds a target without config. It is called under l.mu.
+// build returns a target without config. It is called under l.mu, like the functions
+// below.
 func (l *Ledger) build(name string) *Target {
 	t := &Target{Name: name}
 	if _, ok := resolver.Cluster(name); !ok {
-		t.Label, t.Unrouted = name, l.open(t, "")
+		t.Label, t.Unrouted = name, l.addRecord(t, "")
 	}
 	o := l.options.Channel
 	o.Counters, o.Generation = l.counters, time.Now().UnixMilli()
@@ -119,9 +120,8 @@ func (l *Ledger) build(name string) *Target {
 	return t
 }
 
-// follow gives a target a config, before its tree has it. It is called under
-// l.mu.
-func (l *Ledger) follow(t *Target, config *resource.Config) {
+// update gives a target a config, before its tree has it.
+func (l *Ledger) update(t *Target, config *resource.Config) {
 	old := t.View()
 	if old == nil {
 		old = &View{}
@@ -147,11 +147,10 @@ func (l *Ledger) follow(t *Target, config *resource.Config) {
 	t.newest.Store(next)
 }
 
-// join is a cluster of a target in a newer config. was is what it was before, or
-// nil. It is called under l.mu.
+// join returns a cluster of a target in a newer config. was is the cluster before, or nil.
 func (l *Ledger) join(t *Target, was *Cluster, cluster string, config *resource.Config) *Cluster {
 	if was == nil {
-		was = &Cluster{Record: l.open(t, cluster)}
+		was = &Cluster{Record: l.addRecord(t, cluster)}
 	}
 	c := &Cluster{Record: was.Record, Config: config, Version: was.Version, Places: was.Places, Leaves: was.Leaves}
 	c.SetStale(l.isStale(c))
@@ -159,7 +158,7 @@ func (l *Ledger) join(t *Target, was *Cluster, cluster string, config *resource.
 		return c
 	}
 	c.Version++
-	c.Places = was.Places.follow(c.Localities())
+	c.Places = was.Places.update(c.Localities())
 	if c.ClusterConfig().Err != nil {
 		return c
 	}
@@ -168,7 +167,7 @@ func (l *Ledger) join(t *Target, was *Cluster, cluster string, config *resource.
 		if cc.Err != nil {
 			continue // it counts nothing
 		}
-		leaf := l.hold(cc)
+		leaf := l.acquireLeaf(cc)
 		l.reports.follow(t.Name, leaf)
 		c.Leaves = append(c.Leaves, leaf)
 	}
@@ -176,19 +175,17 @@ func (l *Ledger) join(t *Target, was *Cluster, cluster string, config *resource.
 	return c
 }
 
-// releaseCluster ends a cluster of a target. It is called under l.mu.
 func (l *Ledger) releaseCluster(c *Cluster) {
-	l.shut(c.Record)
+	l.removeRecord(c.Record)
 	l.releaseLeaves(c.Leaves)
 }
 
-// releaseTarget ends all clusters of a target. It is called under l.mu.
 func (l *Ledger) releaseTarget(t *Target) {
 	for _, c := range t.View().Clusters {
 		l.releaseCluster(c)
 	}
 	if t.Unrouted != nil {
-		l.shut(t.Unrouted)
+		l.removeRecord(t.Unrouted)
 	}
 }
 
@@ -198,13 +195,8 @@ type Ended struct {
 	targets []*Target
 }
 
-// With returns the targets of both.
-func (e Ended) With(more Ended) Ended {
-	return Ended{of: more.of, targets: append(e.targets, more.targets...)}
-}
-
-// Close closes the trees. It must be called once, and holding no lock: what the
-// trees still report may need one.
+// Close closes the trees. It must be called once, without a lock: the last reports of the
+// trees may need it.
 func (e Ended) Close() {
 	for _, t := range e.targets {
 		t.Channel.Close()
@@ -228,7 +220,7 @@ func (l *Ledger) Settle(ctx context.Context, names []string) error {
 	return nil
 }
 
-// Close closes every target. None comes after.
+// Close closes every target. Apply adds none after it.
 func (l *Ledger) Close() {
 	l.mu.Lock()
 	var all Ended

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
@@ -65,8 +67,8 @@ func TestClustersAreReleased(t *testing.T) {
 		if err := l.Settle(t.Context(), []string{shop}); err != nil {
 			t.Fatal(err)
 		}
-		if n := counted(l, "a", "b"); l.series != records || l.shown != clusters || len(l.totals) != clusters || n != clusters {
-			t.Errorf("%d records, %d clusters of %d with series, %d with counters; want %d and %d", l.series, l.shown, len(l.totals), n, records, clusters)
+		if n := counted(l, "a", "b"); l.recordSeries != records || l.totalsSeries != clusters || len(l.totals) != clusters || n != clusters {
+			t.Errorf("%d records, %d clusters of %d with series, %d with counters; want %d and %d", l.recordSeries, l.totalsSeries, len(l.totals), n, records, clusters)
 		}
 	}
 	a, b := ledgertest.Usable("a"), ledgertest.Usable("b")
@@ -142,8 +144,8 @@ func TestLeavesAreReleased(t *testing.T) {
 			t.Errorf("%s: %d clusters are counted, want %d", step.cluster, n, step.want)
 		}
 	}
-	if n := len(l.totals) + l.series + l.shown; n != 0 {
-		t.Errorf("clusters %v are counted, %d records and %d clusters have series", l.totals, l.series, l.shown)
+	if n := len(l.totals) + l.recordSeries + l.totalsSeries; n != 0 {
+		t.Errorf("clusters %v are counted, %d records and %d clusters have series", l.totals, l.recordSeries, l.totalsSeries)
 	}
 }
 
@@ -176,3 +178,23 @@ func TestResolutionNote(t *testing.T) {
 		}
 	}
 }
+
+// TestPlacesOfAnAggregate: its priorities are those of its leaves in a row, each
+// leaf one at least.
+func TestPlacesOfAnAggregate(t *testing.T) {
+	two := ledgertest.Assignment("b", resource.Locality{Zone: "b0"}, resource.Locality{Zone: "b1"})
+	two.Localities[1].Priority = 1
+	config := &resource.Config{Clusters: map[string]*resource.ClusterConfig{
+		"all": {Leaves: []string{"empty", "b", "c"}}, "empty": {},
+		"b": {Assignment: two}, "c": {Assignment: ledgertest.Assignment("c", resource.Locality{Zone: "c0"})},
+	}}
+	var got []string
+	for priority, l := range (&Cluster{Record: &Record{Name: "all"}, Config: config}).Localities() {
+		got = append(got, fmt.Sprint(priority, " ", l.ID.Zone))
+	}
+	if want := "[1 b0 2 b1 3 c0]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -1,8 +1,6 @@
 package ledger
 
 import (
-	"sync"
-
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/lrs"
@@ -34,19 +32,17 @@ type LoadReports interface {
 type loadReports struct {
 	servers Servers
 	reports LoadReports
-
-	mu     sync.Mutex // guards wanted
-	wanted map[policy.ServiceKey]subscription
+	wanted  map[policy.ServiceKey]*subscription // guarded by the ledger's mu
 }
 
-// subscription is the wish for load reports.
+// subscription is a request for load reports.
 type subscription struct {
 	leaves int               // that want them
 	server *bootstrap.Server // the one that gets them; nil for none yet
 }
 
 func newLoadReports(servers Servers, reports LoadReports) *loadReports {
-	return &loadReports{servers: servers, reports: reports, wanted: make(map[policy.ServiceKey]subscription)}
+	return &loadReports{servers: servers, reports: reports, wanted: make(map[policy.ServiceKey]*subscription)}
 }
 
 // wantsReports reports whether the management server that a leaf is from wants its load
@@ -60,11 +56,10 @@ func (r *loadReports) begin(leaf Leaf) {
 	if r == nil || !leaf.wantsReports() {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.wanted[leaf.serviceKey()]
-	s.leaves++
-	r.wanted[leaf.serviceKey()] = s
+	if key := leaf.serviceKey(); r.wanted[key] == nil {
+		r.wanted[key] = &subscription{}
+	}
+	r.wanted[leaf.serviceKey()].leaves++
 }
 
 // follow begins the load reports of a leaf of a target, if they are wanted, or moves
@@ -76,29 +71,23 @@ func (r *loadReports) follow(target string, leaf Leaf) {
 	if r == nil || !leaf.wantsReports() {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	key := leaf.serviceKey()
 	s, server := r.wanted[key], r.servers.Server(target, leaf.Cluster.Name)
 	if server == nil || s.server != nil && s.server.Key() != server.Key() && r.servers.Connected(*s.server) {
 		return
 	}
 	s.server = server
-	r.wanted[key] = s
 	r.reports.Report(*server, lrs.Key(key))
 }
 
-// end ends what begin began.
+// end removes a leaf that begin counted.
 func (r *loadReports) end(leaf Leaf) {
 	if r == nil || !leaf.wantsReports() {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	key := leaf.serviceKey()
 	s := r.wanted[key]
 	if s.leaves--; s.leaves > 0 {
-		r.wanted[key] = s
 		return
 	}
 	delete(r.wanted, key)
@@ -107,16 +96,15 @@ func (r *loadReports) end(leaf Leaf) {
 	}
 }
 
-// Loads is what the picks of all trees come to, for load reports.
+// Loads returns the load of the picks of all trees, for load reports.
 func (l *Ledger) Loads() lrs.Loads { return loads{l.counters} }
 
-// loads gives what policies count to those who report it.
 type loads struct{ counters *policy.Counters }
 
 func (s loads) Open(key lrs.Key) lrs.Counters { return s.counters.ReadLoad(policy.ServiceKey(key)) }
 
-// isStale reports whether what a cluster of a target is served by may be out of date:
-// whether part of it is of a management server that is away.
+// isStale reports whether resources of a cluster are from a management server that is
+// unreachable.
 func (l *Ledger) isStale(c *Cluster) bool {
 	config := c.Config
 	stale := func(from resource.Provenance, name string) bool {
@@ -144,31 +132,29 @@ func (l *Ledger) isStale(c *Cluster) bool {
 	return false
 }
 
-// Freshen finds out again which clusters of targets are stale, and which server gets
-// their load reports: a management server has come or gone, or the targets use another
-// one. nil stands for all targets.
-func (l *Ledger) Freshen(names []string) {
+// ServersChanged updates which clusters of targets are stale, and which server gets their
+// load reports, after a management server was connected or disconnected, or the targets
+// changed their server. nil is all targets.
+func (l *Ledger) ServersChanged(names []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.Hosted()
-	if names == nil {
-		for t := range h.All() {
-			l.freshen(t)
+	targets := h.All()
+	if names != nil {
+		targets = func(yield func(*Target) bool) {
+			for _, name := range names {
+				if t := h.Named(name); t != nil && !yield(t) {
+					return
+				}
+			}
 		}
-		return
 	}
-	for _, name := range names {
-		if t := h.Named(name); t != nil {
-			l.freshen(t)
-		}
-	}
-}
-
-func (l *Ledger) freshen(t *Target) {
-	for _, c := range t.View().Clusters {
-		c.SetStale(l.isStale(c))
-		for _, leaf := range c.Leaves {
-			l.reports.follow(t.Name, leaf)
+	for t := range targets {
+		for _, c := range t.View().Clusters {
+			c.SetStale(l.isStale(c))
+			for _, leaf := range c.Leaves {
+				l.reports.follow(t.Name, leaf)
+			}
 		}
 	}
 }

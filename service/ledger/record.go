@@ -51,11 +51,11 @@ type Counts struct {
 	Losses   Tally[string]
 }
 
-// Stale reports whether what serves the cluster may be out of date: part of it is of a
-// management server that is away.
+// Stale reports whether resources of the cluster are from a management server that is
+// unreachable.
 func (r *Record) Stale() bool { return r.stale.Load() }
 
-// SetStale replaces what Stale returns, until the next config or [Ledger.Freshen].
+// SetStale replaces what Stale returns, until the next config or [Ledger.ServersChanged].
 func (r *Record) SetStale(stale bool) {
 	if r.stale.Swap(stale) != stale {
 		r.Target.Changed.Notify()
@@ -65,7 +65,7 @@ func (r *Record) SetStale(stale bool) {
 // Ambient returns the cluster's resources that are in use in spite of an error.
 func (r *Record) Ambient() *Ambient { return r.ambient.Load() }
 
-// Totals is what is counted of a cluster whichever target it is picked from.
+// Totals counts for one cluster in all targets.
 type Totals struct {
 	// Fixed after build.
 	Name string
@@ -75,6 +75,8 @@ type Totals struct {
 	*Ends
 
 	Leases atomic.Int64 // held now
+
+	users int // records and leaves; guarded by the ledger's mu
 }
 
 // Ends are how leases and ejections ended.
@@ -93,73 +95,65 @@ type Tally[K comparable] struct {
 }
 
 // Add counts one of k.
-func (t *Tally[K]) Add(k K) { t.counter(k).Add(1) }
-
-func (t *Tally[K]) counter(k K) *atomic.Uint64 {
-	if m := t.counts.Load(); m != nil {
-		if n := (*m)[k]; n != nil {
-			return n
-		}
+func (t *Tally[K]) Add(k K) {
+	n := t.known()[k]
+	if n == nil {
+		n = t.grow(k)
 	}
+	n.Add(1)
+}
+
+func (t *Tally[K]) known() map[K]*atomic.Uint64 {
+	if m := t.counts.Load(); m != nil {
+		return *m
+	}
+	return nil
+}
+
+func (t *Tally[K]) grow(k K) *atomic.Uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	grown := make(map[K]*atomic.Uint64)
-	if m := t.counts.Load(); m != nil {
-		if n := (*m)[k]; n != nil {
-			return n
-		}
-		maps.Copy(grown, *m)
+	if n := t.known()[k]; n != nil {
+		return n
 	}
-	n := new(atomic.Uint64)
-	grown[k] = n
+	grown := map[K]*atomic.Uint64{k: new(atomic.Uint64)}
+	maps.Copy(grown, t.known())
 	t.counts.Store(&grown)
-	return n
+	return grown[k]
 }
 
-// Read returns every count.
-func (t *Tally[K]) Read() map[K]uint64 {
-	out := make(map[K]uint64)
-	if m := t.counts.Load(); m != nil {
-		for k, n := range *m {
-			out[k] = n.Load()
-		}
-	}
-	return out
-}
-
-// Each calls f with every count.
-func (t *Tally[K]) Each(f func(k K, n uint64)) {
-	if m := t.counts.Load(); m != nil {
-		for k, n := range *m {
-			f(k, n.Load())
+// All yields every count.
+func (t *Tally[K]) All() iter.Seq2[K, uint64] {
+	return func(yield func(K, uint64) bool) {
+		for k, n := range t.known() {
+			if !yield(k, n.Load()) {
+				return
+			}
 		}
 	}
 }
 
 // Total is the sum of every count.
-func (t *Tally[K]) Total() uint64 {
-	sum := uint64(0)
-	if m := t.counts.Load(); m != nil {
-		for _, n := range *m {
-			sum += n.Load()
-		}
+func (t *Tally[K]) Total() (sum uint64) {
+	for _, n := range t.known() {
+		sum += n.Load()
 	}
 	return sum
 }
 
-// place is a locality of a priority: where a good pick goes.
+// place is a locality of a priority.
 type place struct {
 	priority int
 	locality resource.Locality
 }
 
-// places counts the good picks of each place that a config names, and of no
-// other. The map is never changed, so that picks read it without a lock.
+// places counts the successful picks of each place of a config. The map is never changed,
+// so that picks read it without a lock.
 type places map[place]*atomic.Uint64
 
-// follow returns the places of a newer config, which has these localities. A place that
-// both have goes on counting; one that comes back later begins at zero.
-func (p places) follow(localities iter.Seq2[int, *resource.LocalityEndpoints]) places {
+// update returns the places of a newer config, which has these localities. A place that
+// both have keeps its count; one that comes back later begins at zero.
+func (p places) update(localities iter.Seq2[int, *resource.LocalityEndpoints]) places {
 	next := make(places)
 	for priority, l := range localities {
 		at := place{priority, l.ID}
@@ -172,8 +166,7 @@ func (p places) follow(localities iter.Seq2[int, *resource.LocalityEndpoints]) p
 	return next
 }
 
-// Add counts a pick. One of a picker from before the config, whose place is gone, is not
-// counted.
+// Add counts a pick, unless its place left the config before it.
 func (p places) Add(priority int, l resource.Locality) {
 	if n := p[place{priority, l}]; n != nil {
 		n.Add(1)
@@ -196,8 +189,7 @@ func (p places) Each(f func(priority int, l resource.Locality, n uint64)) {
 }
 
 // Total is how many picks went to all places.
-func (p places) Total() uint64 {
-	sum := uint64(0)
+func (p places) Total() (sum uint64) {
 	for _, n := range p {
 		sum += n.Load()
 	}

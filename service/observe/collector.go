@@ -140,7 +140,7 @@ func (o *collection) unrouted(a *ledger.Record) {
 		return
 	}
 	s := newSeries("")
-	for r, n := range a.Picks.Read() {
+	for r, n := range a.Picks.All() {
 		s.add(picksFamily, float64(n), a.Target.Label, string(r))
 	}
 	s.emit(o.out)
@@ -244,30 +244,30 @@ func Flag(on bool) float64 {
 // picked adds the counts of one target.
 func (s *series) picked(c *ledger.Counts, target string) {
 	s.add(picksFamily, 0, target, string(ledger.OK))
-	for r, n := range c.Picks.Read() {
+	for r, n := range c.Picks.All() {
 		s.add(picksFamily, float64(n), target, string(r))
 	}
-	for r, n := range c.Switches.Read() {
+	for r, n := range c.Switches.All() {
 		s.add(switchesFamily, float64(n), target, string(r))
 	}
-	for r, n := range c.Connects.Read() {
+	for r, n := range c.Connects.All() {
 		s.add(connectsFamily, float64(n), target, r)
 	}
-	for r, n := range c.Losses.Read() {
+	for r, n := range c.Losses.All() {
 		s.add(lossesFamily, float64(n), target, r)
 	}
 }
 
 // ended adds how leases ended.
 func (s *series) ended(outcomes *ledger.Tally[policy.Outcome]) {
-	for o, n := range outcomes.Read() {
+	for o, n := range outcomes.All() {
 		s.add(leasesEndedFamily, float64(n), outcomeLabels[o])
 	}
 }
 
 // ejected adds the ejections.
 func (s *series) ejected(by *ledger.Tally[bool]) {
-	for enforced, n := range by.Read() {
+	for enforced, n := range by.All() {
 		s.add(ejectionsFamily, float64(n), strconv.FormatBool(enforced))
 	}
 }

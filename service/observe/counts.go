@@ -67,7 +67,7 @@ func counted(m *ledger.Cluster, withLocalities bool) ClusterCounts {
 		Picks: map[string]uint64{string(ledger.OK): 0}, Drops: make(map[string]uint64),
 	}
 	if m.OwnSeries {
-		for r, n := range m.Picks.Read() {
+		for r, n := range m.Picks.All() {
 			out.Picks[string(r)] = n
 		}
 	} else {

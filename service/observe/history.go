@@ -109,7 +109,9 @@ func (h *History) record(to *history.Recorder, m *ledger.Cluster) {
 		c.Restart()
 	}
 	if m.OwnSeries {
-		m.Picks.Each(func(of ledger.Result, n uint64) { c.Count(history.Series{Kind: history.Picks, Name: string(of)}, n) })
+		for of, n := range m.Picks.All() {
+			c.Count(history.Series{Kind: history.Picks, Name: string(of)}, n)
+		}
 	} else {
 		c.Count(history.Series{Kind: history.Picks, Name: string(ledger.OK)}, now.picks)
 	}

@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
 	"github.com/lbd-dev/lbd/xds/resolver"
@@ -172,6 +175,41 @@ lbd_endpoint_series_truncated %d
 `, c.truncated)
 		if err := testutil.GatherAndCompare(m.EndpointMetrics(t.Context()), strings.NewReader(want), "lbd_endpoint_series_truncated"); err != nil {
 			t.Errorf("%d endpoints in %s: %v", c.n, c.cluster, err)
+		}
+	}
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestEjectedOrNot: an endpoint is shown as ejected while it fails because of
+// that, and not once it is given back and connects, whose last error it still is.
+func TestEjectedOrNot(t *testing.T) {
+	until := time.Unix(1e9, 0)
+	why := &policy.EjectedError{Reason: "it was bad", Until: until}
+	for state, want := range map[connectivity.State]string{connectivity.TransientFailure: "EJECTED", connectivity.Connecting: "CONNECTING"} {
+		l := LocalityState{Endpoints: []EndpointState{{Address: "a:80", Share: new(0.0)}}}
+		fillEndpoints(&l, policy.Node{Endpoints: []policy.EndpointNode{{
+			Endpoint: &resource.Endpoint{Addresses: []string{"a:80"}}, State: state, LastErr: why,
+		}}}, 1)
+		e := l.Endpoints[0]
+		if e.State != want || e.LastError != why.Error() || (e.EjectedUntil != nil) != (want == "EJECTED") {
+			t.Errorf("%v: %+v, want %s", state, e, want)
+		}
+		if e.EjectedUntil != nil && !e.EjectedUntil.Equal(until) {
+			t.Errorf("until %v, want %v", e.EjectedUntil, until)
+		}
+	}
+}
+
+// A text is cut between characters.
+func TestShortened(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{strings.Repeat("x", maxConditionText), strings.Repeat("x", maxConditionText)},
+		{strings.Repeat("x", maxConditionText+1), strings.Repeat("x", maxConditionText) + "…"},
+		{strings.Repeat("x", maxConditionText-1) + "éé", strings.Repeat("x", maxConditionText-1) + "…"},
+	} {
+		if got := shortened(c.text); got != c.want {
+			t.Errorf("%d bytes: %q", len(c.text), got)
 		}
 	}
 }

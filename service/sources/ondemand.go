@@ -203,7 +203,7 @@ func (d *onDemand) removeUnknown(cluster string) {
 // confirm gives unknown names that turn out to be known a place among the known clusters.
 // If the limit of these is reached, the cluster is released: its next pick is refused.
 func (d *onDemand) confirm(changes []resolver.Change) {
-	var ended ledger.Ended
+	var refused []string
 	d.mu.Lock()
 	for _, c := range changes {
 		cluster, ok := resolver.Cluster(c.Target)
@@ -217,14 +217,18 @@ func (d *onDemand) confirm(changes []resolver.Change) {
 			continue
 		}
 		of(e).refused = true
-		ended = ended.With(d.release(cluster))
+		refused = append(refused, cluster)
 	}
+	ended := d.release(refused)
 	d.mu.Unlock()
 	ended.Close()
 }
 
-func (d *onDemand) release(clusters ...string) ledger.Ended {
-	_, ended := d.change(func(r *resolver.Resolver) (changes []resolver.Change) {
+func (d *onDemand) release(clusters []string) (ended ledger.Ended) {
+	if len(clusters) == 0 {
+		return ended
+	}
+	_, ended = d.change(func(r *resolver.Resolver) (changes []resolver.Change) {
 		for _, cluster := range clusters {
 			changes = append(changes, r.Unhost(resolver.Target(cluster))...)
 		}
@@ -259,7 +263,7 @@ func (d *onDemand) sweep(now time.Time) {
 			d.removeUnknown(cluster)
 		}
 	}
-	ended := d.release(idle...)
+	ended := d.release(idle)
 	d.mu.Unlock()
 	ended.Close()
 }

@@ -231,7 +231,7 @@ func (s *servers) ServerEvent(e client.Event) {
 		delete(s.unreachable, e.Server)
 		s.Events.Add(observe.Event{Type: observe.EventXDSConnected, Server: e.Server, Says: "the management server answers"})
 		log.Info("management server answers", "server", e.Server)
-		s.Ledger.Freshen(nil)
+		s.Ledger.ServersChanged(nil)
 	case client.Disconnected:
 		why, known := text(e.Err), s.unreachable[e.Server]
 		if s.unreachable[e.Server] = why; known == why && !e.Answered {
@@ -244,7 +244,7 @@ func (s *servers) ServerEvent(e client.Event) {
 		}
 		s.Events.Add(event)
 		log.Warn("management server is unreachable", "server", e.Server, "error", e.Err)
-		s.Ledger.Freshen(nil)
+		s.Ledger.ServersChanged(nil)
 	case client.Rejected:
 		event := resourcesEvent(observe.EventXDSRejected, e.Server, e.Resources, e.Err)
 		event.Version, event.Says = e.Version, "the management server sent "+count(e.Count, "invalid resource")+" (NACK)"+listed(e.Resources)
@@ -305,7 +305,7 @@ func listed(r client.Resources) string {
 // another. It reports false, and adds nothing, if all of them are unknown names and there
 // was such an event recently.
 func (s *servers) reportMove(e observe.Event, targets []string) bool {
-	s.Ledger.Freshen(targets)
+	s.Ledger.ServersChanged(targets)
 	var listed []string
 	n := 0
 	h := s.Ledger.Hosted()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/ledger"
@@ -38,3 +39,5 @@ func newTestSources(t *testing.T) *Sources {
 	})
 	return s
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
