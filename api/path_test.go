@@ -108,40 +108,37 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 		mux.ServeHTTP(httptest.NewRecorder(), r)
 		return got
 	}
-	match := sources.Precondition{IfMatch: []string{"one", "two"}}
+	options := sources.ChangeOptions{DryRun: true, Precondition: sources.Precondition{IfMatch: []string{"one", "two"}}, From: "192.0.2.1:7"}
 	got := request("PUT", "/a%2Fb?dry_run&allow_empty&strict=false", "type: EDS", func(w http.ResponseWriter, r *http.Request) (any, error) {
 		return pushRequest(w, r, sources.Config)
 	})
 	if want := (&sources.PushRequest{
 		Kind: sources.Config, Cluster: "a/b", Body: []byte("type: EDS"), Format: sources.YAML,
-		Lenient: true, DryRun: true, AllowEmpty: true, Precondition: match, From: "192.0.2.1:7",
+		Lenient: true, AllowEmpty: true, ChangeOptions: options,
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("put: got %+v, want %+v", got, want)
 	}
-	got = request("DELETE", "/a%2Fb?dry_run=1", "", func(w http.ResponseWriter, r *http.Request) (any, error) {
-		return deleteRequest(w, r, sources.Config)
+	got = request("DELETE", "/xds:%2F%2F%2Fa?dry_run=1", "", func(w http.ResponseWriter, r *http.Request) (any, error) {
+		name, got, err := changeRequest(w, r)
+		if name != "xds:///a" {
+			t.Errorf("changes %q", name)
+		}
+		return got, err
 	})
-	if want := (&sources.DeleteRequest{
-		Kind: sources.Config, Cluster: "a/b", DryRun: true, Precondition: match, From: "192.0.2.1:7",
-	}); !reflect.DeepEqual(got, want) {
-		t.Errorf("delete: got %+v, want %+v", got, want)
-	}
-	got = request("PUT", "/xds:%2F%2F%2Fa?dry_run=1", "", func(w http.ResponseWriter, r *http.Request) (any, error) {
-		return hostRequest(w, r)
-	})
-	if want := (&sources.HostRequest{Target: "xds:///a", DryRun: true, Precondition: match, From: "192.0.2.1:7"}); !reflect.DeepEqual(got, want) {
-		t.Errorf("host: got %+v, want %+v", got, want)
+	if !reflect.DeepEqual(got, options) {
+		t.Errorf("delete: got %+v, want %+v", got, options)
 	}
 	for query, want := range map[string]*sources.SnapshotRequest{
 		"PUT":                                 {Replace: true, MaxRemoved: -1},
-		"PUT dry_run&max_removed=7":           {Replace: true, MaxRemoved: 7, DryRun: true},
+		"PUT dry_run&max_removed=7":           {Replace: true, MaxRemoved: 7},
 		"PUT strict&max_removed=0":            {Replace: true},
 		"POST":                                {},
-		"POST allow_empty&strict=0&dry_run":   {AllowEmpty: true, Lenient: true, DryRun: true},
+		"POST allow_empty&strict=0&dry_run":   {AllowEmpty: true, Lenient: true},
 		"PUT allow_empty&max_removed=1000000": {Replace: true, AllowEmpty: true, MaxRemoved: MaxRemoved},
 	} {
 		method, query, _ := strings.Cut(query, " ")
-		want.Body, want.Format, want.Precondition, want.From = []byte("resources: []"), sources.YAML, match, "192.0.2.1:7"
+		want.Body, want.Format, want.ChangeOptions = []byte("resources: []"), sources.YAML, options
+		want.DryRun = strings.Contains(query, "dry_run")
 		got := request(method, "/snapshot?"+query, "resources: []", func(w http.ResponseWriter, r *http.Request) (any, error) {
 			return snapshotRequest(w, r, method == "PUT")
 		})

@@ -139,12 +139,12 @@ func (h *handlers) putResource(w http.ResponseWriter, r *http.Request, kind sour
 
 // pushRequest reads a push.
 func pushRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*sources.PushRequest, error) {
-	p := &sources.PushRequest{Kind: kind, From: from(w, r)}
+	p := &sources.PushRequest{Kind: kind}
 	var err error
 	if p.Cluster, err = pathName(r, "name"); err != nil {
 		return nil, err
 	}
-	if err = readChange(r, &p.DryRun, &p.Precondition, pushParameters(&p.AllowEmpty, &p.Lenient)...); err != nil {
+	if p.ChangeOptions, err = readChange(w, r, pushParameters(&p.AllowEmpty, &p.Lenient)...); err != nil {
 		return nil, err
 	}
 	p.Body, p.Format, err = readResources(w, r, MaxResourceBytes)
@@ -153,13 +153,14 @@ func pushRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*so
 
 // readChange reads the parameters and headers of a change: dry_run, the preconditions, and more
 // parameters.
-func readChange(r *http.Request, dryRun *bool, p *sources.Precondition, more ...parameter) (err error) {
-	known := append([]parameter{{name: "dry_run", set: func(v value) string { return v.boolean(dryRun) }}}, more...)
+func readChange(w http.ResponseWriter, r *http.Request, more ...parameter) (o sources.ChangeOptions, err error) {
+	o.From = from(w, r)
+	known := append([]parameter{{name: "dry_run", set: func(v value) string { return v.boolean(&o.DryRun) }}}, more...)
 	if err = readParameters(r.URL.RawQuery, known...); err != nil {
-		return err
+		return o, err
 	}
-	*p, err = preconditions(r.Header)
-	return err
+	o.Precondition, err = preconditions(r.Header)
+	return o, err
 }
 
 // pushParameters are the parameters of changes that have a body.
@@ -184,22 +185,21 @@ func readResources(w http.ResponseWriter, r *http.Request, most int64) ([]byte, 
 }
 
 func (h *handlers) deleteResource(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
-	d, err := deleteRequest(w, r, kind)
+	name, options, err := changeRequest(w, r)
 	if err != nil {
 		return err
 	}
-	result, err := h.service.Delete(r.Context(), d)
-	return writeResult(w, result, d.DryRun, err)
+	result, err := h.service.Delete(r.Context(), kind, name, options)
+	return writeResult(w, result, options.DryRun, err)
 }
 
-// deleteRequest reads a deletion.
-func deleteRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*sources.DeleteRequest, error) {
-	d := &sources.DeleteRequest{Kind: kind, From: from(w, r)}
-	var err error
-	if d.Cluster, err = pathName(r, "name"); err != nil {
-		return nil, err
+// changeRequest reads a change without a body: the name in its path, and the options.
+func changeRequest(w http.ResponseWriter, r *http.Request) (name string, o sources.ChangeOptions, err error) {
+	if name, err = pathName(r, "name"); err != nil {
+		return "", o, err
 	}
-	return d, readChange(r, &d.DryRun, &d.Precondition)
+	o, err = readChange(w, r)
+	return name, o, err
 }
 
 // writeResult writes the result of a change, or returns err.

@@ -71,14 +71,14 @@ func (h *handlers) pushSnapshot(w http.ResponseWriter, r *http.Request, replace 
 
 // snapshotRequest reads the push of a snapshot. max_removed is only valid for replacing.
 func snapshotRequest(w http.ResponseWriter, r *http.Request, replace bool) (*sources.SnapshotRequest, error) {
-	p := &sources.SnapshotRequest{Replace: replace, From: from(w, r)}
+	p := &sources.SnapshotRequest{Replace: replace}
 	more := pushParameters(&p.AllowEmpty, &p.Lenient)
 	if replace {
 		p.MaxRemoved = -1
 		more = append(more, parameter{name: "max_removed", set: func(v value) string { return v.integer(&p.MaxRemoved, 0, MaxRemoved) }})
 	}
-	err := readChange(r, &p.DryRun, &p.Precondition, more...)
-	if err != nil {
+	var err error
+	if p.ChangeOptions, err = readChange(w, r, more...); err != nil {
 		return nil, err
 	}
 	p.Body, p.Format, err = readResources(w, r, MaxSnapshotBytes)

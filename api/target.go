@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"github.com/lbd-dev/lbd/service/observe"
-	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // TargetList has a summary of each xds target.
@@ -59,15 +58,15 @@ func (h *handlers) getTarget(w http.ResponseWriter, r *http.Request) error {
 // @Failure     413 {object} Problem
 // @Router      /v1/targets/{name} [put]
 func (h *handlers) putTarget(w http.ResponseWriter, r *http.Request) error {
-	request, err := hostRequest(w, r)
+	name, options, err := changeRequest(w, r)
 	if err != nil {
 		return err
 	}
 	if err := emptyBody(w, r); err != nil {
 		return err
 	}
-	result, err := h.service.HostTarget(r.Context(), request)
-	return writeResult(w, result, request.DryRun, err)
+	result, err := h.service.HostTarget(r.Context(), name, options)
+	return writeResult(w, result, options.DryRun, err)
 }
 
 // @Summary     Remove a target
@@ -76,19 +75,10 @@ func (h *handlers) putTarget(w http.ResponseWriter, r *http.Request) error {
 // @Success     200 {object} PushAnswer "what changed"
 // @Router      /v1/targets/{name} [delete]
 func (h *handlers) deleteTarget(w http.ResponseWriter, r *http.Request) error {
-	request, err := hostRequest(w, r)
+	name, options, err := changeRequest(w, r)
 	if err != nil {
 		return err
 	}
-	result, err := h.service.DropTarget(r.Context(), request)
-	return writeResult(w, result, request.DryRun, err)
-}
-
-func hostRequest(w http.ResponseWriter, r *http.Request) (*sources.HostRequest, error) {
-	h := &sources.HostRequest{From: from(w, r)}
-	var err error
-	if h.Target, err = pathName(r, "name"); err != nil {
-		return nil, err
-	}
-	return h, readChange(r, &h.DryRun, &h.Precondition)
+	result, err := h.service.DropTarget(r.Context(), name, options)
+	return writeResult(w, result, options.DryRun, err)
 }

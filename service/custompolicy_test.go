@@ -73,7 +73,7 @@ func TestConfigThatACustomPolicyRefuses(t *testing.T) {
 	push(t, s, sources.Config, "orders", fussyCluster(t, object{"endpoints": "any"}))
 	for _, dry := range []bool{true, false} {
 		_, err := s.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Config, Cluster: "orders", Body: fussyCluster(t, object{"endpoints": "none"}), DryRun: dry,
+			Kind: sources.Config, Cluster: "orders", Body: fussyCluster(t, object{"endpoints": "none"}), ChangeOptions: sources.ChangeOptions{DryRun: dry},
 		})
 		e, ok := errors.AsType[*fault.Error](err)
 		if !ok || e.Code != fault.InvalidResource || len(e.Problems) != 1 ||

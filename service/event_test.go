@@ -30,7 +30,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	if _, err := s.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "orders", Body: []byte("{"), From: "10.1.2.3",
+		Kind: sources.Endpoints, Cluster: "orders", Body: []byte("{"), ChangeOptions: sources.ChangeOptions{From: "10.1.2.3"},
 	}); err == nil {
 		t.Fatal("pushed half a body")
 	}
@@ -142,7 +142,7 @@ func TestRefusedPushesPushNothingOut(t *testing.T) {
 func TestDeletionOfNothingIsNoEvent(t *testing.T) {
 	s, _ := start(t, "", nil)
 	for _, kind := range []sources.Kind{sources.Endpoints, sources.Config} {
-		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: kind, Cluster: "unknown"}); code(err) != fault.UnknownCluster {
+		if _, err := s.Delete(t.Context(), kind, "unknown", sources.ChangeOptions{}); code(err) != fault.UnknownCluster {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
@@ -150,7 +150,7 @@ func TestDeletionOfNothingIsNoEvent(t *testing.T) {
 		t.Errorf("events %+v", all)
 	}
 	old := sources.Precondition{IfMatch: []string{"old"}}
-	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "unknown", Precondition: old}); code(err) != fault.PreconditionFailed {
+	if _, err := s.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{Precondition: old}); code(err) != fault.PreconditionFailed {
 		t.Error(err)
 	}
 	if all := s.Events(observe.EventFilter{Limit: 100}); len(all) != 1 || all[0].Reason != string(fault.PreconditionFailed) {

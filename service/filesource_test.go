@@ -195,7 +195,7 @@ func TestPushesAreDescribed(t *testing.T) {
 	push(t, s, sources.Endpoints, "orders", body(3))
 	const want = "2 endpoints removed from /a"
 	for _, dry := range []bool{true, false} {
-		res, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(1), DryRun: dry})
+		res, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(1), ChangeOptions: sources.ChangeOptions{DryRun: dry}})
 		if err != nil || len(res.Changes) != 1 || res.Changes[0].Difference != want {
 			t.Errorf("dry run %t: %+v, %v", dry, res, err)
 		}
@@ -203,7 +203,7 @@ func TestPushesAreDescribed(t *testing.T) {
 	if got := says(s, observe.EventPushed); got[1] != "1 resource changed: orders: "+want {
 		t.Errorf("events: %q", got)
 	}
-	res, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "orders"})
+	res, err := s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
 	if err != nil || res.Changes[0].Difference != "removed with 1 usable endpoint" {
 		t.Errorf("deleted: %+v, %v", res, err)
 	}

@@ -115,7 +115,7 @@ func TestHistoryOfAFailover(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, first)
 		}
 
-		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "orders"}); err != nil {
+		if _, err := s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)

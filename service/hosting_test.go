@@ -21,10 +21,10 @@ func TestATargetIsHostedByName(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := start(t, dir, nil)
 	host := func(name string) (*sources.PushResult, error) {
-		return s.HostTarget(t.Context(), &sources.HostRequest{Target: name})
+		return s.HostTarget(t.Context(), name, sources.ChangeOptions{})
 	}
 	drop := func(name string) (*sources.PushResult, error) {
-		return s.DropTarget(t.Context(), &sources.HostRequest{Target: name})
+		return s.DropTarget(t.Context(), name, sources.ChangeOptions{})
 	}
 	expect := func(want fault.Code, says string) {
 		t.Helper()
@@ -33,7 +33,7 @@ func TestATargetIsHostedByName(t *testing.T) {
 			t.Errorf("got %s: %v; want %s: %s", code(err), err, want, says)
 		}
 	}
-	if res, err := s.HostTarget(t.Context(), &sources.HostRequest{Target: "shop", DryRun: true}); err != nil || !res.New || len(res.Changes) != 1 {
+	if res, err := s.HostTarget(t.Context(), "shop", sources.ChangeOptions{DryRun: true}); err != nil || !res.New || len(res.Changes) != 1 {
 		t.Errorf("dry run: %+v, %v", res, err)
 	}
 	expect(fault.UnknownTarget, `target "shop" not found`)
@@ -91,17 +91,17 @@ func TestATargetIsHostedByName(t *testing.T) {
 // TestFlagsHostTargets: a target of a flag is hosted as long as the daemon runs.
 func TestFlagsHostTargets(t *testing.T) {
 	s, _ := start(t, "", func(o *service.Options) { o.Targets = []string{"xds:///shop"} })
-	if _, err := s.DropTarget(t.Context(), &sources.HostRequest{Target: "shop"}); code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "--target hosts it") {
+	if _, err := s.DropTarget(t.Context(), "shop", sources.ChangeOptions{}); code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "--target hosts it") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := s.HostTarget(t.Context(), &sources.HostRequest{Target: "shop"}); err != nil {
+	if _, err := s.HostTarget(t.Context(), "shop", sources.ChangeOptions{}); err != nil {
 		t.Error(err)
 	}
 	if state, err := s.Target("shop"); err != nil || fmt.Sprint(state.HostedBy) != "[flag api]" ||
 		!strings.HasPrefix(state.Error, "xds:///shop: Listener/shop is not known: push it") {
 		t.Errorf("got %+v, %v", state, err)
 	}
-	if res, err := s.DropTarget(t.Context(), &sources.HostRequest{Target: "shop"}); err != nil || len(res.Warnings) != 1 {
+	if res, err := s.DropTarget(t.Context(), "shop", sources.ChangeOptions{}); err != nil || len(res.Warnings) != 1 {
 		t.Errorf("got %+v, %v", res, err)
 	}
 	if _, err := s.Target("shop"); err != nil {

@@ -15,7 +15,7 @@ import (
 
 func deleteResource(t *testing.T, s *service.Service, kind sources.Kind, cluster string) {
 	t.Helper()
-	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: kind, Cluster: cluster}); err != nil {
+	if _, err := s.Delete(t.Context(), kind, cluster, sources.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

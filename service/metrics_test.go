@@ -120,7 +120,7 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 		t.Errorf("10 idle clusters have %d series, want 25 each", all)
 	}
 	for i := range 10 {
-		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: fmt.Sprint("c", i)}); err != nil {
+		if _, err := s.Delete(t.Context(), sources.Endpoints, fmt.Sprint("c", i), sources.ChangeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -217,7 +217,7 @@ func TestCountersOutliveTheEndpoints(t *testing.T) {
 		}
 	}
 	// Without endpoints the tree fails, and lets go of all below it.
-	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "orders"}); err != nil {
+	if _, err := s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.NoReadyEndpoint {
@@ -263,22 +263,22 @@ func TestPushesCountByWhatBecameOfThem(t *testing.T) {
 	for _, r := range []sources.PushRequest{
 		{Body: good},
 		{Body: good}, // changes nothing
-		{Body: good, DryRun: true},
-		{Body: []byte("{"), DryRun: true},
-		{Body: assignment(t, nil), DryRun: true},
+		{Body: good, ChangeOptions: sources.ChangeOptions{DryRun: true}},
+		{Body: []byte("{"), ChangeOptions: sources.ChangeOptions{DryRun: true}},
+		{Body: assignment(t, nil), ChangeOptions: sources.ChangeOptions{DryRun: true}},
 		{Body: []byte("{")},
 		{Body: assignment(t, nil)},
-		{Body: good, Precondition: sources.Precondition{IfNoneMatch: true}},
+		{Body: good, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}},
 	} {
 		r.Kind, r.Cluster = sources.Endpoints, "orders"
 		_, _ = s.Push(t.Context(), &r)
 	}
 	for _, dry := range []bool{false, true} {
-		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "unknown", DryRun: dry}); code(err) != fault.UnknownCluster {
+		if _, err := s.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{DryRun: dry}); code(err) != fault.UnknownCluster {
 			t.Error(err)
 		}
 	}
-	if _, err := s.DropTarget(t.Context(), &sources.HostRequest{Target: "unknown"}); code(err) != fault.UnknownTarget {
+	if _, err := s.DropTarget(t.Context(), "unknown", sources.ChangeOptions{}); code(err) != fault.UnknownTarget {
 		t.Error(err)
 	}
 	ended, end := context.WithCancel(t.Context())

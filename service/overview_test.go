@@ -42,7 +42,7 @@ func pushOne(t testing.TB, s *service.Service, cluster, host string) {
 
 func unpush(t testing.TB, s *service.Service, cluster string) {
 	t.Helper()
-	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: cluster}); err != nil {
+	if _, err := s.Delete(t.Context(), sources.Endpoints, cluster, sources.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -41,7 +41,7 @@ func TestProblemsHaveLines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := s.Push(t.Context(), &sources.PushRequest{
-				Kind: sources.Endpoints, Cluster: "c", Body: []byte(c.body), Format: c.format, DryRun: true,
+				Kind: sources.Endpoints, Cluster: "c", Body: []byte(c.body), Format: c.format, ChangeOptions: sources.ChangeOptions{DryRun: true},
 			})
 			e, ok := errors.AsType[*fault.Error](err)
 			if !ok || len(e.Problems) != 1 {
@@ -54,7 +54,7 @@ func TestProblemsHaveLines(t *testing.T) {
 	}
 
 	result, err := s.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "c", Format: sources.YAML, DryRun: true, Lenient: true,
+		Kind: sources.Endpoints, Cluster: "c", Format: sources.YAML, ChangeOptions: sources.ChangeOptions{DryRun: true}, Lenient: true,
 		Body: []byte(strings.Replace(strings.Replace(yaml, "70000", "7000", 1), "endpoints:", "other: 1\nendpoints:", 1)),
 	})
 	if err != nil || len(result.Warnings) != 1 || result.Warnings[0].Line != 1 || len(result.Notes) != 1 || result.Notes[0].Line != 1 {
@@ -71,7 +71,7 @@ func TestFewProblemsAreLocatedInMuchJSON(t *testing.T) {
 	}
 	body := `{"endpoints":[{"load_balancing_weight":1,"lb_endpoints":[` + strings.Join(endpoints, ",\n") + "]}]}" + strings.Repeat(" ", 1<<20)
 	_, err := s.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "c", Body: []byte(body), Format: sources.JSON, DryRun: true,
+		Kind: sources.Endpoints, Cluster: "c", Body: []byte(body), Format: sources.JSON, ChangeOptions: sources.ChangeOptions{DryRun: true},
 	})
 	e, ok := errors.AsType[*fault.Error](err)
 	if !ok || len(e.Problems) != 50 {

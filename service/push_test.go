@@ -53,9 +53,9 @@ func TestPushRefusals(t *testing.T) {
 		"an unknown field":  {sources.PushRequest{Kind: sources.Endpoints, Body: []byte(`{"endpints":[]}`)}, fault.InvalidResource, "endpints: unknown field (did you mean endpoints?)"},
 		"too much YAML":     {sources.PushRequest{Kind: sources.Endpoints, Format: sources.YAML, Body: make([]byte, text.MaxYAMLBytes+1)}, fault.TooLarge, "JSON or protobuf"},
 		"no endpoint":       {sources.PushRequest{Kind: sources.Endpoints, Body: empty}, fault.Blocked, "allow_empty"},
-		"exists already":    {sources.PushRequest{Kind: sources.Endpoints, Body: empty, Precondition: sources.Precondition{IfNoneMatch: true}}, fault.PreconditionFailed, "exists"},
-		"another content":   {sources.PushRequest{Kind: sources.Endpoints, Body: empty, Precondition: sources.Precondition{IfMatch: []string{"abc"}}}, fault.PreconditionFailed, "changed"},
-		"is not there":      {sources.PushRequest{Kind: sources.Config, Body: config(t, 1), Precondition: sources.Precondition{IfMatch: []string{"*"}}}, fault.PreconditionFailed, "does not exist"},
+		"exists already":    {sources.PushRequest{Kind: sources.Endpoints, Body: empty, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}, fault.PreconditionFailed, "exists"},
+		"another content":   {sources.PushRequest{Kind: sources.Endpoints, Body: empty, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"abc"}}}}, fault.PreconditionFailed, "changed"},
+		"is not there":      {sources.PushRequest{Kind: sources.Config, Body: config(t, 1), ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"*"}}}}, fault.PreconditionFailed, "does not exist"},
 		"leads to nowhere":  {sources.PushRequest{Kind: sources.Config, Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`)}, fault.Blocked, "where it has 1"},
 		"of another cluter": {sources.PushRequest{Kind: sources.Endpoints, Body: []byte(`{"cluster_name":"billing"}`)}, fault.InvalidResource, "billing"},
 	} {
@@ -92,7 +92,7 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 		t.Errorf("an empty assignment: %v", err)
 	}
 	del := func(kind sources.Kind, dry bool) (*sources.PushResult, error) {
-		return s.Delete(t.Context(), &sources.DeleteRequest{Kind: kind, Cluster: "orders", DryRun: dry})
+		return s.Delete(t.Context(), kind, "orders", sources.ChangeOptions{DryRun: dry})
 	}
 	if res, err := del(sources.Endpoints, true); err != nil || res.Changes[0].Change != "removed" {
 		t.Errorf("dry: %+v, %v", res, err)
@@ -199,10 +199,10 @@ func TestPushWaitsForItsOwnClusters(t *testing.T) {
 		synctest.Wait()
 		push(t, s, sources.Endpoints, "quick", body("quick"))
 		push(t, s, sources.Endpoints, "quick", body("quick")) // unchanged
-		if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "quick", DryRun: true, Body: body("other")}); err != nil {
+		if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "quick", ChangeOptions: sources.ChangeOptions{DryRun: true}, Body: body("other")}); err != nil {
 			t.Error(err)
 		}
-		if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "quick"}); err != nil {
+		if _, err := s.Delete(t.Context(), sources.Endpoints, "quick", sources.ChangeOptions{}); err != nil {
 			t.Error(err)
 		}
 		if n := pushed.Load(); n != 0 {

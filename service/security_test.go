@@ -51,10 +51,9 @@ func TestPushesTakeNoTLSAway(t *testing.T) {
 	plain.AllowEmpty = true
 	_, err = s.Push(t.Context(), &plain)
 	refused("with allow_empty", err)
-	remove := sources.DeleteRequest{Kind: sources.Config, Cluster: "a"}
-	_, err = s.Delete(t.Context(), &remove)
+	_, err = s.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{})
 	refused("a deletion", err)
-	_, err = s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "a", DryRun: true})
+	_, err = s.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{DryRun: true})
 	refused("a dry run of a deletion", err)
 	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"a"})})
 	refused("a snapshot without the Cluster", err)
@@ -70,14 +69,14 @@ func TestPushesTakeNoTLSAway(t *testing.T) {
 	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
 	push(t, s, sources.Config, "a", encode(t, secured(systemRoots)))
 	push(t, s, sources.Config, "a", encode(t, plainCluster))
-	if _, err := s.Delete(t.Context(), &remove); err != nil {
+	if _, err := s.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
 		t.Errorf("a deletion of a Cluster that asks for plain connections: %v", err)
 	}
 	push(t, s, sources.Config, "a", encode(t, secured(systemRoots)))
-	if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "a"}); err != nil {
+	if _, err := s.Delete(t.Context(), sources.Endpoints, "a", sources.ChangeOptions{}); err != nil {
 		t.Errorf("a deletion of the endpoints: %v", err)
 	}
-	if _, err := s.Delete(t.Context(), &remove); err != nil {
+	if _, err := s.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
 		t.Errorf("a deletion after that of the endpoints: %v", err)
 	}
 }
@@ -117,7 +116,7 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 	if _, err := pick(d.Service, picks.Request{Cluster: "a"}); err != nil {
 		t.Errorf("a pick with a pushed Cluster: %v", err)
 	}
-	if _, err := d.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: "a"}); err != nil {
+	if _, err := d.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := pick(d.Service, picks.Request{Cluster: "a"}); code(err) != fault.NoReadyEndpoint {
@@ -176,7 +175,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 			t.Errorf("the snapshot is %s, %v", stored.Body, err)
 		}
 		for _, name := range []string{"old", "new"} {
-			if _, err := s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Config, Cluster: name}); err != nil {
+			if _, err := s.Delete(t.Context(), sources.Config, name, sources.ChangeOptions{}); err != nil {
 				t.Error(err)
 			}
 		}

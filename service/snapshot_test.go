@@ -104,7 +104,7 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 		"no endpoint":        {sources.SnapshotRequest{Body: with(object{"@type": sources.Endpoints.URL(), "cluster_name": "z"})}, fault.Blocked, `"z"`},
 		"endpoints are lost": {sources.SnapshotRequest{Body: snapshot(t, nil, "a"), Replace: true, MaxRemoved: -1}, fault.Blocked, `"a"`},
 		"nothing at all":     {sources.SnapshotRequest{Body: []byte(`{"resources":[]}`), Replace: true, MaxRemoved: -1}, fault.Blocked, "all 3 resources"},
-		"another content":    {sources.SnapshotRequest{Body: good, Precondition: sources.Precondition{IfMatch: []string{"x"}}}, fault.PreconditionFailed, "the snapshot has changed"},
+		"another content":    {sources.SnapshotRequest{Body: good, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"x"}}}}, fault.PreconditionFailed, "the snapshot has changed"},
 		"no snapshot":        {sources.SnapshotRequest{Body: []byte(`[]`)}, fault.InvalidArgument, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

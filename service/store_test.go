@@ -75,16 +75,16 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 			got = append(got, fmt.Sprint(res.New, res.Hash, res.Changes, res.Warnings, res.Notes))
 		}
 		body := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
-		push := sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body, Precondition: sources.Precondition{IfNoneMatch: true}}
+		push := sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}
 		add(s.Push(t.Context(), &push))
 		add(s.Push(t.Context(), &push)) // which exists by then
-		add(s.HostTarget(t.Context(), &sources.HostRequest{Target: "shop"}))
-		add(s.DropTarget(t.Context(), &sources.HostRequest{Target: "shop"}))
+		add(s.HostTarget(t.Context(), "shop", sources.ChangeOptions{}))
+		add(s.DropTarget(t.Context(), "shop", sources.ChangeOptions{}))
 		stored, err := s.Snapshot(sources.JSON)
 		if err != nil {
 			t.Fatal(err)
 		}
-		add(s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "orders"}))
+		add(s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}))
 		add(s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body, Format: sources.JSON, Replace: true}))
 		return got
 	}

@@ -218,7 +218,7 @@ func TestARouteIsExplained(t *testing.T) {
 func TestTargetsAreDescribed(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushAll(t, s, listener("shop", route("/a", "a"), route("/", "a=1", "b=3")), assigned("a", "a-1"), assigned("b", "b-1"))
-	if _, err := s.HostTarget(t.Context(), &sources.HostRequest{Target: "bare"}); err != nil {
+	if _, err := s.HostTarget(t.Context(), "bare", sources.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	all, err := s.Targets()

@@ -43,7 +43,7 @@ func TestUpgrade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body, Format: f, Replace: true, AllowEmpty: true, DryRun: true})
+		res, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body, Format: f, Replace: true, AllowEmpty: true, ChangeOptions: sources.ChangeOptions{DryRun: true}})
 		if err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}

@@ -127,7 +127,7 @@ func TestWatchCluster(t *testing.T) {
 		}
 
 		w.must("counts") // the drop category is gone
-		_, err = s.Delete(t.Context(), &sources.DeleteRequest{Kind: sources.Endpoints, Cluster: "orders"})
+		_, err = s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

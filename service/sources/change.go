@@ -73,11 +73,10 @@ func hash(raw []byte) string {
 
 // change is one change of the pushed resources, or of the targets hosted by name.
 type change struct {
-	cluster      string // empty for a change of several
-	target       string // the full name of a target that is hosted or dropped
-	dryRun       bool
-	precondition Precondition
-	from         string
+	ChangeOptions
+
+	cluster string // empty for a change of several
+	target  string // the full name of a target that is hosted or dropped
 	// pushed are the resources that it adds or replaces.
 	pushed map[resource.Key]resource.Item
 	// current returns the name and the hash of the content that the precondition is
@@ -85,6 +84,7 @@ type change struct {
 	current func(tx *store.Tx) (name, hash string, exists bool)
 	// run makes the change, and sets res.
 	run func(tx *store.Tx) error
+
 	res *PushResult
 }
 
@@ -196,7 +196,7 @@ func (p *pushes) apply(ctx context.Context, c *change) (*PushResult, error) {
 }
 
 func (p *pushes) commit(ctx context.Context, c *change) error {
-	if p.RequireIfMatch && !c.precondition.required() {
+	if p.RequireIfMatch && !c.Precondition.required() {
 		return fault.Errorf(fault.PreconditionRequired, "If-Match or If-None-Match is required (--require-if-match): send If-Match with the ETag of the present content, or If-None-Match: *")
 	}
 	st, err := p.open()
@@ -207,15 +207,15 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 	empty.Changes, empty.Warnings = slices.Clip(empty.Changes), slices.Clip(empty.Warnings)
 	_, err = st.Update(ctx, func(tx *store.Tx) error {
 		*c.res = empty // a store may run this again
-		if c.precondition.required() {
-			if err := c.precondition.check(c.current(tx)); err != nil {
+		if c.Precondition.required() {
+			if err := c.Precondition.check(c.current(tx)); err != nil {
 				return err
 			}
 		}
 		if err := c.run(tx); err != nil {
 			return err
 		}
-		if c.dryRun {
+		if c.DryRun {
 			return errDryRun
 		}
 		p.inFlight.begin(c)
@@ -232,7 +232,7 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 	// The change is durable: an error because the caller did not wait for the trees
 	// would be wrong. It may affect several targets: an assignment can serve more clusters
 	// than the one of its name. Unchanged content may have been pushed a moment ago.
-	if len(c.res.Changes) == 0 || c.dryRun {
+	if len(c.res.Changes) == 0 || c.DryRun {
 		done.affected = nil
 	}
 	if err := p.Ledger.Settle(context.WithoutCancel(ctx), append(done.affected, c.subject())); err != nil {
@@ -248,7 +248,7 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 // dry run compares what it would push.
 func (p *pushes) describe(c *change, vs difference.Versions) {
 	listed := c.res.Changes[:min(len(c.res.Changes), difference.MaxListed)]
-	if c.dryRun {
+	if c.DryRun {
 		p.withResolver(func(r *resolver.Resolver) {
 			for _, change := range listed {
 				key := change.Key()
@@ -325,7 +325,7 @@ func newResults(registry *prometheus.Registry) *prometheus.CounterVec {
 func (c *change) outcome(err error) pushOutcome {
 	e, refused := errors.AsType[*fault.Error](err)
 	switch {
-	case c.dryRun:
+	case c.DryRun:
 		return pushDryRun
 	case err == nil && len(c.res.Changes) == 0:
 		return pushUnchanged
@@ -356,10 +356,10 @@ func (p *pushes) report(c *change, err error) {
 	case pushApplied:
 		listed := difference.WithoutWords(c.res.Changes)
 		p.Events.Add(observe.Event{
-			Type: observe.EventPushed, Cluster: c.cluster, Target: c.target, Says: difference.Summary(c.res.Changes), By: c.from, Changes: listed,
+			Type: observe.EventPushed, Cluster: c.cluster, Target: c.target, Says: difference.Summary(c.res.Changes), By: c.From, Changes: listed,
 		})
 		p.Logger.Info("resources pushed", "changes", len(c.res.Changes), "first", listed[0].Resource,
-			"change", listed[0].Change, "from", c.from)
+			"change", listed[0].Change, "from", c.From)
 	default:
 		e, ok := errors.AsType[*fault.Error](err)
 		if !ok {
@@ -367,8 +367,8 @@ func (p *pushes) report(c *change, err error) {
 		}
 		p.Events.Add(observe.Event{
 			Type: observe.EventPushRefused, Cluster: c.cluster, Target: c.target, Says: "a push was refused: " + string(e.Code),
-			Reason: string(e.Code), Error: e.Detail, By: c.from,
+			Reason: string(e.Code), Error: e.Detail, By: c.From,
 		})
-		p.Logger.Info("push rejected", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.from)
+		p.Logger.Info("push rejected", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.From)
 	}
 }

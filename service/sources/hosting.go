@@ -17,20 +17,12 @@ import (
 // entries are no xDS resources: a snapshot neither has nor deletes them.
 const hostedType resource.Type = "Target"
 
-// HostRequest hosts or drops an xds target by name.
-type HostRequest struct {
-	// Target is a name as [ledger.TargetName] takes it.
-	Target       string
-	DryRun       bool
-	Precondition Precondition
-	From         string
-}
-
-// HostTarget hosts an xds target, also after a restart. When it returns, that is
+// HostTarget hosts an xds target, also after a restart. target is a name as
+// [ledger.TargetName] takes it. When HostTarget returns, that is
 // durable and picks find the target: they wait, or are refused, while there is no
 // Listener for it.
-func (p *pushes) HostTarget(ctx context.Context, r *HostRequest) (*PushResult, error) {
-	c, key, err := hostingChange(r)
+func (p *pushes) HostTarget(ctx context.Context, target string, o ChangeOptions) (*PushResult, error) {
+	c, key, err := hostingChange(target, o)
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +39,8 @@ func (p *pushes) HostTarget(ctx context.Context, r *HostRequest) (*PushResult, e
 
 // DropTarget undoes HostTarget. It fails with UnknownTarget if the target is not hosted by
 // its name; if something else hosts it, the error says what.
-func (p *pushes) DropTarget(ctx context.Context, r *HostRequest) (*PushResult, error) {
-	c, key, err := hostingChange(r)
+func (p *pushes) DropTarget(ctx context.Context, target string, o ChangeOptions) (*PushResult, error) {
+	c, key, err := hostingChange(target, o)
 	if err != nil {
 		return nil, err
 	}
@@ -71,14 +63,14 @@ func (p *pushes) DropTarget(ctx context.Context, r *HostRequest) (*PushResult, e
 }
 
 // hostingChange returns a change of the targets hosted by name, and the store's key.
-func hostingChange(r *HostRequest) (*change, resource.Key, error) {
-	name, err := ledger.TargetName(r.Target)
+func hostingChange(target string, o ChangeOptions) (*change, resource.Key, error) {
+	name, err := ledger.TargetName(target)
 	if err != nil {
 		return nil, resource.Key{}, err
 	}
 	key := resource.Key{Type: hostedType, Name: name}
 	return &change{
-		target: name, dryRun: r.DryRun, precondition: r.Precondition, from: r.From, current: keyed(key),
+		ChangeOptions: o, target: name, current: keyed(key),
 		res: &PushResult{Changes: []difference.Change{}, Warnings: []fault.Problem{}},
 	}, key, nil
 }

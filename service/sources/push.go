@@ -12,39 +12,34 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
+// ChangeOptions are the options of every change of what is pushed or hosted.
+type ChangeOptions struct {
+	// DryRun validates and reports what would change, and changes nothing.
+	DryRun       bool
+	Precondition Precondition
+	// From is the caller, for events.
+	From string
+}
+
 // PushRequest pushes one resource of a cluster.
 type PushRequest struct {
+	ChangeOptions
+
 	Kind    Kind
 	Cluster string
 	Body    []byte
 	Format  Format
 	// Lenient accepts unknown fields of JSON and YAML with a warning.
 	Lenient bool
-	// DryRun validates and reports what would change, and changes nothing.
-	DryRun bool
 	// AllowEmpty permits a push that leaves the cluster without a usable endpoint.
-	AllowEmpty   bool
-	Precondition Precondition
-	// From is who pushes, for events.
-	From string
-}
-
-// DeleteRequest deletes one resource of a cluster.
-type DeleteRequest struct {
-	Kind         Kind
-	Cluster      string
-	DryRun       bool
-	Precondition Precondition
-	From         string
+	AllowEmpty bool
 }
 
 // Push validates and stores one resource of a cluster. When it returns, the resource
 // is durable and picks see it; the same content again changes nothing.
 func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) {
 	key := resource.Key{Type: r.Kind, Name: r.Cluster}
-	c := &change{
-		cluster: r.Cluster, dryRun: r.DryRun, precondition: r.Precondition, from: r.From, current: keyed(key),
-	}
+	c := &change{ChangeOptions: r.ChangeOptions, cluster: r.Cluster, current: keyed(key)}
 	item, warnings, notes, err := p.read(ctx, r)
 	if err != nil {
 		p.report(c, err)
@@ -75,18 +70,15 @@ func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) 
 
 // Delete deletes one resource of a cluster. It fails with UnknownCluster if there is
 // none, and with Blocked if connections of the cluster would lose TLS.
-func (p *pushes) Delete(ctx context.Context, r *DeleteRequest) (*PushResult, error) {
-	key := resource.Key{Type: r.Kind, Name: r.Cluster}
-	c := &change{
-		cluster: r.Cluster, dryRun: r.DryRun, precondition: r.Precondition, from: r.From, current: keyed(key),
-		res: &PushResult{Warnings: []fault.Problem{}},
-	}
+func (p *pushes) Delete(ctx context.Context, kind Kind, cluster string, o ChangeOptions) (*PushResult, error) {
+	key := resource.Key{Type: kind, Name: cluster}
+	c := &change{ChangeOptions: o, cluster: cluster, current: keyed(key), res: &PushResult{Warnings: []fault.Problem{}}}
 	c.run = func(tx *store.Tx) error {
 		if !c.remove(tx, key) {
 			return notPushed(key)
 		}
-		if r.Kind == Config {
-			return p.unsecured(tx, r.Cluster)
+		if kind == Config {
+			return p.unsecured(tx, cluster)
 		}
 		return nil
 	}

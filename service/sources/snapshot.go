@@ -15,6 +15,8 @@ import (
 
 // SnapshotRequest pushes any number of resources at once.
 type SnapshotRequest struct {
+	ChangeOptions // whose precondition is about all pushed resources
+
 	// Body is a DiscoveryResponse.
 	Body   []byte
 	Format Format
@@ -22,20 +24,16 @@ type SnapshotRequest struct {
 	Lenient bool
 	// Replace deletes all pushed resources that are not in Body.
 	Replace    bool
-	DryRun     bool
 	AllowEmpty bool
 	// MaxRemoved is how many resources Replace may delete; negative is any number.
 	MaxRemoved int
-	// Precondition is about all pushed resources.
-	Precondition Precondition
-	From         string
 }
 
 // PushSnapshot validates and stores resources, all or none. When it returns, they are
 // durable and picks see them.
 func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushResult, error) {
 	before := "" // the hash, if it was requested
-	c := &change{dryRun: r.DryRun, precondition: r.Precondition, from: r.From}
+	c := &change{ChangeOptions: r.ChangeOptions}
 	c.current = func(tx *store.Tx) (name, hash string, exists bool) {
 		before = hashAll(tx.All())
 		return "the snapshot", before, true // it exists even if it is empty
