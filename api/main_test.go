@@ -23,6 +23,7 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -76,7 +77,7 @@ func startFor(tb testing.TB, callers *listen.Callers, change func(*service.Optio
 		Connectors: map[resource.ConnectMode]lb.Connector{
 			resource.ConnectDefault: nil, resource.ConnectNone: nil,
 		},
-		ConnectMode: resource.ConnectNone,
+		Settings: sources.Settings{ConnectMode: resource.ConnectNone},
 		Draw: func() uint64 {
 			mu.Lock()
 			defer mu.Unlock()

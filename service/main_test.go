@@ -39,11 +39,11 @@ func start(tb testing.TB, dir string, change func(*service.Options)) (s *service
 		return seeded.Uint64()
 	}
 	o := service.Options{
-		Logger:      slog.New(slog.DiscardHandler),
-		Connectors:  map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-		ConnectMode: resource.ConnectNone,
-		Draw:        draw,
-		Version:     "test",
+		Logger:     slog.New(slog.DiscardHandler),
+		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
+		Settings:   sources.Settings{ConnectMode: resource.ConnectNone},
+		Draw:       draw,
+		Version:    "test",
 	}
 	if change != nil {
 		change(&o)

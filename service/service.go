@@ -13,43 +13,24 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
-	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Options configure a Service.
 type Options struct {
 	Logger *slog.Logger
-	// Connectors has a Connector for each connect mode; ConnectMode is the default mode.
-	Connectors  map[resource.ConnectMode]lb.Connector
-	ConnectMode resource.ConnectMode
+	// Connectors has a Connector for each connect mode.
+	Connectors map[resource.ConnectMode]lb.Connector
+	sources.Settings
 	// Wait is the default of [picks.Request].Wait.
 	Wait time.Duration
-	// Lookup looks up a name of a LOGICAL_DNS cluster; nil is the system's resolver.
-	Lookup func(ctx context.Context, host string) ([]string, error)
 	// Draw returns uniform random numbers, to any goroutine; nil is math/rand/v2's.
 	Draw func() uint64
 	// Name is the daemon's name in the dashboard and in GET /v1/daemon; Version is next to
 	// it, and in the build metric.
 	Name, Version string
-	// RequireIfMatch refuses changes without a precondition.
-	RequireIfMatch bool
-	// MaxRemoved limits how many clusters one change of the resource files may remove;
-	// nil is half of those that they provide, at least 1.
-	MaxRemoved *int
-	// Targets are the full names of xds targets that are always hosted, as
-	// [ledger.TargetName] returns them.
-	Targets []string
 	// MaxLeases limits the leases; 0 is [picks.DefaultMaxLeases].
 	MaxLeases int
-	// Bootstrap is that of the management servers; nil without one.
-	Bootstrap *bootstrap.Config
-	// OnDemand limits the known clusters that are hosted because picks name them,
-	// OnDemandUnknown the names that no management server has confirmed. OnDemandIdle is
-	// the idle time after which a cluster is released. 0 is the default of each:
-	// [sources.DefaultOnDemand] and so on.
-	OnDemand, OnDemandUnknown int
-	OnDemandIdle              time.Duration
 	// HistoryBytes limits the memory of the history of all clusters; 0 is the default,
 	// and -1 keeps none.
 	HistoryBytes int
@@ -100,10 +81,8 @@ func New(o Options) *Service {
 	s.history = observe.NewHistory(s.targets, o.HistoryBytes)
 	s.Metrics = observe.NewMetrics(s.State, s.history)
 	s.Sources = sources.New(sources.Options{
-		Logger: o.Logger, Ledger: s.targets, Events: s.events, BreakerEased: s.events.BreakerEased, Draining: s.draining,
-		Registry: s.Registry(), Overload: o.Overload, Lookup: o.Lookup, ConnectMode: o.ConnectMode,
-		Bootstrap: o.Bootstrap, Targets: o.Targets, RequireIfMatch: o.RequireIfMatch, MaxRemoved: o.MaxRemoved,
-		OnDemand: o.OnDemand, OnDemandUnknown: o.OnDemandUnknown, OnDemandIdle: o.OnDemandIdle,
+		Settings: o.Settings, Logger: o.Logger, Ledger: s.targets, Events: s.events, Draining: s.draining,
+		Registry: s.Registry(), Overload: o.Overload,
 	})
 	s.Picker = picks.New(picks.Options{
 		Ledger: s.targets, Breakers: s.events, Demand: s.Demand, MaxLeases: o.MaxLeases,

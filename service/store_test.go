@@ -55,9 +55,9 @@ func (c *conflicting) Update(_ context.Context, fn func(*store.Tx) error) (*stor
 func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 	results := func(t *testing.T, open func(*service.Service) sources.Store) (got []string) {
 		s := service.New(service.Options{
-			Logger:      slog.New(slog.DiscardHandler),
-			Connectors:  map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-			ConnectMode: resource.ConnectNone,
+			Logger:     slog.New(slog.DiscardHandler),
+			Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
+			Settings:   sources.Settings{ConnectMode: resource.ConnectNone},
 		})
 		st := open(s)
 		t.Cleanup(func() {

@@ -19,6 +19,7 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/web"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -43,23 +44,18 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	dialer := lb.NewLimitedDialer(b, budget, lacks)
 	defer dialer.Close()
 	svc := service.New(service.Options{
-		Logger:      log,
-		Connectors:  dialer.Connectors(c.connectMode()),
-		ConnectMode: c.connectMode(),
-		Wait:        c.PickWait,
-		Name:        c.daemonName(),
-		Version:     buildVersion(),
-
-		RequireIfMatch:  c.RequireIfMatch,
-		Bootstrap:       b,
-		Targets:         c.Target,
-		OnDemand:        c.OnDemand,
-		OnDemandUnknown: c.OnDemandUnknown,
-		OnDemandIdle:    c.OnDemandIdle,
-		HistoryBytes:    c.historyBytes(),
-		Overload:        lacks,
-		MaxWatchers:     min(observe.MaxWatchers, budget.Connections/2), // reserves connections for picks
-		MaxRemoved:      c.MaxRemoved,
+		Logger:     log,
+		Connectors: dialer.Connectors(c.connectMode()),
+		Wait:       c.PickWait,
+		Name:       c.daemonName(),
+		Version:    buildVersion(),
+		Settings: sources.Settings{
+			ConnectMode: c.connectMode(), Bootstrap: b, Targets: c.Target, RequireIfMatch: c.RequireIfMatch, MaxRemoved: c.MaxRemoved,
+			OnDemand: c.OnDemand, OnDemandUnknown: c.OnDemandUnknown, OnDemandIdle: c.OnDemandIdle,
+		},
+		HistoryBytes: c.historyBytes(),
+		Overload:     lacks,
+		MaxWatchers:  min(observe.MaxWatchers, budget.Connections/2), // reserves connections for picks
 	})
 	defer svc.Close()
 

@@ -19,25 +19,36 @@ import (
 
 // Options configure New.
 type Options struct {
+	Settings
 	Logger *slog.Logger
 	Ledger *ledger.Ledger
 	Events *observe.Events
-	// BreakerEased is called with each cluster whose circuit breaker may have a new
-	// limit.
-	BreakerEased func(*ledger.Cluster)
 	// Draining ends when the daemon begins to shut down.
 	Draining context.Context
 	Registry *prometheus.Registry
 	Overload *overload.Monitor
+}
 
-	// The others are as in the options of package service.
-
-	Lookup                    func(ctx context.Context, host string) ([]string, error)
-	ConnectMode               resource.ConnectMode
-	Bootstrap                 *bootstrap.Config
-	Targets                   []string
-	RequireIfMatch            bool
-	MaxRemoved                *int
+// Settings are the part of Options that the daemon's flags and files set.
+type Settings struct {
+	// ConnectMode is the default connect mode.
+	ConnectMode resource.ConnectMode
+	// Lookup looks up a name of a LOGICAL_DNS cluster; nil is the system's resolver.
+	Lookup func(ctx context.Context, host string) ([]string, error)
+	// RequireIfMatch refuses changes without a precondition.
+	RequireIfMatch bool
+	// MaxRemoved limits how many clusters one change of the resource files may remove;
+	// nil is half of those that they provide, at least 1.
+	MaxRemoved *int
+	// Targets are the full names of xds targets that are always hosted, as
+	// [ledger.TargetName] returns them.
+	Targets []string
+	// Bootstrap is that of the management servers; nil without one.
+	Bootstrap *bootstrap.Config
+	// OnDemand limits the known clusters that are hosted because picks name them,
+	// OnDemandUnknown the names that no management server has confirmed. OnDemandIdle is
+	// the idle time after which a cluster is released. 0 is the default of each:
+	// [DefaultOnDemand] and so on.
 	OnDemand, OnDemandUnknown int
 	OnDemandIdle              time.Duration
 }

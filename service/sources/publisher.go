@@ -102,7 +102,7 @@ func (p *publisher) publish(
 		affected = append(affected, c.Target)
 		if t := h.Named(c.Target); t != nil {
 			for _, m := range t.View().Sorted() {
-				p.BreakerEased(m) // its limit may have changed
+				p.Events.BreakerEased(m) // its limit may have changed
 			}
 		}
 	}

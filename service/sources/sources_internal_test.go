@@ -29,7 +29,7 @@ func newTestSources(t *testing.T) *Sources {
 		Report: events.Report, Draining: draining,
 	})
 	s := New(Options{
-		Logger: log, Ledger: hosted, Events: events, BreakerEased: events.BreakerEased, Draining: draining,
+		Logger: log, Ledger: hosted, Events: events, Draining: draining,
 		Registry: prometheus.NewRegistry(),
 	})
 	t.Cleanup(func() {

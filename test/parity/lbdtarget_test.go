@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	lbdpicks "github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/lastgood"
@@ -47,8 +48,8 @@ func newLBDTarget(ctx context.Context, config []byte, target, dir string) (l *lb
 	l = &lbdTarget{target: full, dialer: lb.NewDialer(b)}
 	log := slog.New(slog.DiscardHandler)
 	l.service = service.New(service.Options{
-		Logger: log, Connectors: l.dialer.Connectors(resource.ConnectTCPHold), ConnectMode: resource.ConnectTCPHold,
-		Bootstrap: b, Targets: []string{full},
+		Logger: log, Connectors: l.dialer.Connectors(resource.ConnectTCPHold),
+		Settings: sources.Settings{ConnectMode: resource.ConnectTCPHold, Bootstrap: b, Targets: []string{full}},
 	})
 	if l.store, err = store.Open(dir, store.Options{Logger: log, OnCommit: l.service.Commit}); err != nil {
 		return nil, err
