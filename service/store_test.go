@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -54,11 +57,7 @@ func (c *conflicting) Update(_ context.Context, fn func(*store.Tx) error) (*stor
 // store runs it.
 func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 	results := func(t *testing.T, open func(*service.Service) sources.Store) (got []string) {
-		s := service.New(service.Options{
-			Logger:     slog.New(slog.DiscardHandler),
-			Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-			Settings:   sources.Settings{ConnectMode: resource.ConnectNone},
-		})
+		s := newService(t)
 		st := open(s)
 		t.Cleanup(func() {
 			s.Close()
@@ -104,4 +103,73 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 	if c.attempts == 0 || !slices.Equal(got, want) {
 		t.Errorf("%d attempts: got\n%q\nwant\n%q", c.attempts, got, want)
 	}
+}
+
+// sharedStore is a store in which another daemon commits while this one reads it for the
+// first time.
+type sharedStore struct {
+	conflicting
+	first  sync.Once
+	change func(*store.Tx) error
+	done   chan error
+}
+
+func (s *sharedStore) Snapshot() *store.Snapshot {
+	before := s.conflicting.Snapshot()
+	s.first.Do(func() {
+		go func() {
+			_, err := s.Update(context.Background(), s.change)
+			s.done <- err
+		}()
+		for i := 0; i < 1000 && len(s.done) == 0; i++ {
+			runtime.Gosched() // the commit may have to wait for the reader
+		}
+	})
+	return before
+}
+
+// TestStartKeepsCommitsOfOthers: a commit that another daemon makes while the service loads
+// the store is not replaced by the older version.
+func TestStartKeepsCommitsOfOthers(t *testing.T) {
+	version := func(zone string) func(*store.Tx) error {
+		d, err := decode.Assignment(assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}), decode.Options{Name: "orders"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func(tx *store.Tx) error {
+			return tx.Put(resource.Key{Type: sources.Endpoints, Name: "orders"}, d.Raw)
+		}
+	}
+	st := &sharedStore{change: version("new"), done: make(chan error, 1)}
+	tx := new(store.Snapshot).Begin(time.Now())
+	if err := version("old")(tx); err != nil {
+		t.Fatal(err)
+	}
+	stored, _ := new(store.Snapshot).Apply(tx.Changes())
+	st.current.Store(stored)
+	s := newService(t)
+	st.onCommit = s.Commit
+	if err := s.Start(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-st.done; err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "new-0:80" {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// newService returns a service that is not started.
+func newService(t *testing.T) *service.Service {
+	s := service.New(service.Options{
+		Logger:     slog.New(slog.DiscardHandler),
+		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
+		Settings:   sources.Settings{ConnectMode: resource.ConnectNone},
+	})
+	t.Cleanup(s.Close)
+	return s
 }

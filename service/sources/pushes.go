@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,10 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
+// maxStoredWarnings limits the warnings about stored resources that are logged at
+// startup. An older lbd may have accepted these resources without them.
+const maxStoredWarnings = 100
+
 // pushes owns what callers change: pushed resources, and targets that are hosted by
 // name. All of it is in the store.
 type pushes struct {
@@ -28,6 +33,8 @@ type pushes struct {
 	storeHealth
 	inFlight inFlight
 	store    atomic.Pointer[Store] // nil before Start has loaded it
+
+	committing sync.Mutex // orders Start's snapshot among the commits that are published
 }
 
 func newPushes(p *publisher, files *resourceFiles) *pushes {
@@ -52,14 +59,7 @@ func (p *pushes) open() (Store, error) {
 
 // Start loads the resources of st, and returns once every tree has its config.
 func (p *pushes) Start(ctx context.Context, st Store) error {
-	stored := st.Snapshot()
-	warnings := storedWarnings{logger: p.Logger}
-	updates, hosts := p.updates(stored.Get, slices.Collect(stored.All()), &warnings)
-	warnings.end()
-	for _, name := range p.Targets {
-		hosts = append(hosts, hosting{name, true})
-	}
-	p.publish(resource.SourcePush, updates, p.host(hosts))
+	updates := p.load(st)
 	var names []string // those of files, too
 	for _, t := range p.Ledger.Hosted().Sorted() {
 		names = append(names, t.Name)
@@ -71,20 +71,47 @@ func (p *pushes) Start(ctx context.Context, st Store) error {
 	return err
 }
 
+// load publishes what the store has. A commit that it reports before is in the snapshot;
+// a later one is published afterwards.
+func (p *pushes) load(st Store) []resource.Update {
+	p.committing.Lock()
+	defer p.committing.Unlock()
+	stored := st.Snapshot()
+	warnings := 0
+	updates, hosts := p.updates(stored.Get, slices.Collect(stored.All()), func(key resource.Key, problem fault.Problem) {
+		if warnings++; warnings <= maxStoredWarnings {
+			p.Logger.Warn("stored resource", "resource", key, "warning", problem)
+		}
+	})
+	if more := warnings - maxStoredWarnings; more > 0 {
+		p.Logger.Warn("stored resources have more warnings: PUT what GET /v1/snapshot returns with dry_run=true to list them", "more", more)
+	}
+	for _, name := range p.Targets {
+		hosts = append(hosts, hosting{name, true})
+	}
+	p.publish(resource.SourcePush, updates, p.host(hosts))
+	return updates
+}
+
 // Commit publishes what the store has committed. The store's writer calls it.
 func (p *pushes) Commit(c store.Commit) {
+	p.committing.Lock()
+	defer p.committing.Unlock()
 	entries := make([]store.Entry, len(c.Changed))
 	for i, key := range c.Changed {
 		entries[i], _ = c.After.Get(key)
 		entries[i].Key = key // also of one that was removed, which has no Raw
 	}
-	updates, hosts := p.updates(c.After.Get, entries, nil)
+	updates, hosts := p.updates(c.After.Get, entries, func(resource.Key, fault.Problem) {})
 	p.inFlight.commit(p.publish(resource.SourcePush, updates, p.host(hosts)))
 }
 
 // updates returns what store entries are to the resolver: updates of resources, and
-// targets that are hosted, or no longer, by name. An entry without Raw was removed.
-func (p *pushes) updates(get getter, entries []store.Entry, warnings *storedWarnings) (updates []resource.Update, hosts []hosting) {
+// targets that are hosted, or no longer, by name. An entry without Raw was removed. warn is
+// called with the warnings about resources that this daemon did not push.
+func (p *pushes) updates(
+	get getter, entries []store.Entry, warn func(resource.Key, fault.Problem),
+) (updates []resource.Update, hosts []hosting) {
 	for _, e := range entries {
 		switch {
 		case e.Key.Type == securedType:
@@ -97,7 +124,9 @@ func (p *pushes) updates(get getter, entries []store.Entry, warnings *storedWarn
 			if err != nil {
 				item.Raw = nil
 			}
-			warnings.log(e.Key, problems)
+			for _, problem := range problems {
+				warn(e.Key, problem)
+			}
 			updates = append(updates, resource.Update{Item: item, Err: err, Updated: e.Updated})
 		}
 	}
