@@ -5,9 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
@@ -44,20 +43,10 @@ func startAggregate(t *testing.T, limit int) (*service.Service, []picks.Pick) {
 	return s, out.Picks
 }
 
-func refusedByBreaker(t *testing.T, s *service.Service, cluster string) {
-	t.Helper()
-	if _, err := pick(s, picks.Request{Cluster: cluster}); code(err) != fault.CircuitBroken {
-		t.Fatalf("%s: %v; want it circuit_broken", cluster, err)
-	}
-}
-
 func TestAggregateReportsBreakersAndDropsOfLeaves(t *testing.T) {
 	s, _ := startAggregate(t, 2)
-	refusedByBreaker(t, s, "agg")
-	agg, err := s.Cluster(t.Context(), "agg", "", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
+	agg := clusterState(t, s, "agg", "", false)
 	if agg.Breaker != nil || len(agg.Drops) != 0 {
 		t.Errorf("its own: %+v, %v", agg.Breaker, agg.Drops)
 	}
@@ -89,9 +78,7 @@ func TestAggregateReportsBreakersAndDropsOfLeaves(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pick(s, picks.Request{Cluster: "agg"}); code(err) != fault.Dropped {
-		t.Fatal(err)
-	}
+	mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.Dropped)
 	if agg, err = s.Cluster(t.Context(), "agg", "", false); err != nil || agg.Leaves[1].Drops[0].Dropped != 1 {
 		t.Errorf("after a drop of far: %+v, %v", agg, err)
 	}
@@ -102,7 +89,7 @@ func TestAggregateReportsBreakersAndDropsOfLeaves(t *testing.T) {
 func TestBreakerEventsOfAnAggregate(t *testing.T) {
 	s, leases := startAggregate(t, 10)
 	for range 3 {
-		refusedByBreaker(t, s, "agg")
+		mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 	}
 	said := func() string {
 		var got []string
@@ -115,24 +102,19 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 	}
 	end := func(p picks.Pick) {
 		t.Helper()
-		if _, err := s.EndLease(p.Lease.ID, picks.Success, nil); err != nil {
-			t.Fatal(err)
-		}
+		endLease(t, s, p.Lease.ID, picks.Success, nil)
 	}
 	const opened = "[circuit_breaker_opened near]"
 	if got := said(); got != opened {
 		t.Errorf("full: %s, want %s", got, opened)
 	}
-	refusedByBreaker(t, s, "near")
+	mustRefuse(t, s, picks.Request{Cluster: "near"}, fault.CircuitBroken)
 	// Just below its limit it is refilled with every lease that ends.
 	for i := range 3 {
 		end(leases[i])
-		out, err := pick(s, picks.Request{Cluster: "near", N: 1, TTL: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := mustPick(t, s, picks.Request{Cluster: "near", N: 1, TTL: time.Minute})
 		leases = append(leases, out.Picks...)
-		refusedByBreaker(t, s, "agg")
+		mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 	}
 	const both = "[circuit_breaker_closed near circuit_breaker_opened near]"
 	for _, p := range leases[3:] {
@@ -147,40 +129,24 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 // clusters themselves, and reported once.
 func TestMetricsOfAnAggregate(t *testing.T) {
 	s, _ := startAggregate(t, 2)
-	refusedByBreaker(t, s, "agg")
+	mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 	want := `
-# HELP lbd_circuit_breaker_in_flight Requests in flight, as the circuit breaker counts them.
-# TYPE lbd_circuit_breaker_in_flight gauge
 lbd_circuit_breaker_in_flight{cluster="far"} 0
 lbd_circuit_breaker_in_flight{cluster="near"} 2
-# HELP lbd_circuit_breaker_max_requests Limit of the circuit breaker on requests in flight.
-# TYPE lbd_circuit_breaker_max_requests gauge
 lbd_circuit_breaker_max_requests{cluster="far"} 1024
 lbd_circuit_breaker_max_requests{cluster="near"} 2
-# HELP lbd_circuit_breaker_open 1 if the circuit breaker is at its limit and refuses picks, else 0.
-# TYPE lbd_circuit_breaker_open gauge
 lbd_circuit_breaker_open{cluster="far"} 0
 lbd_circuit_breaker_open{cluster="near"} 1
-# HELP lbd_circuit_breaker_rejections_total Picks that the circuit breaker refused.
-# TYPE lbd_circuit_breaker_rejections_total counter
 lbd_circuit_breaker_rejections_total{cluster="far"} 0
 lbd_circuit_breaker_rejections_total{cluster="near"} 1
-# HELP lbd_drops_total Picks that a drop category dropped.
-# TYPE lbd_drops_total counter
 lbd_drops_total{category="all",cluster="far"} 0
 lbd_drops_total{category="none",cluster="near"} 0
-# HELP lbd_endpoints Endpoints by priority and state.
-# TYPE lbd_endpoints gauge
 lbd_endpoints{cluster="agg",priority="0",state="ready",target=""} 2
 lbd_endpoints{cluster="agg",priority="1",state="idle",target=""} 1
 lbd_endpoints{cluster="far",priority="0",state="ready",target=""} 1
 lbd_endpoints{cluster="near",priority="0",state="ready",target=""} 2
 `
-	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_circuit_breaker_in_flight",
-		"lbd_circuit_breaker_max_requests", "lbd_circuit_breaker_open", "lbd_circuit_breaker_rejections_total",
-		"lbd_drops_total", "lbd_endpoints"); err != nil {
-		t.Error(err)
-	}
+	service.CompareSeries(t, s.Registry(), want)
 	got := gathered(t, s.EndpointMetrics(t.Context()))
 	if n := got["lbd_endpoint_state"]; n != 6 {
 		t.Errorf("%v states of endpoints, want 3 of the leaves and the same 3 of the aggregate", n)
@@ -204,18 +170,105 @@ func TestStateEventsOfAnAggregate(t *testing.T) {
 func TestPicksThroughAnAggregateAreJudgedAtItsLeaf(t *testing.T) {
 	s, _ := startAggregate(t, 2) // two picks of agg
 	push(t, s, sources.Endpoints, "calm", assignment(t, nil, place{"c", 0, 1, endpoints("c", 1)}))
-	if _, err := pick(s, picks.Request{Cluster: "calm"}); err != nil {
-		t.Fatal(err)
-	}
-	refusedByBreaker(t, s, "agg")
-	refusedByBreaker(t, s, "near")
+	mustPick(t, s, picks.Request{Cluster: "calm"})
+	mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
+	mustRefuse(t, s, picks.Request{Cluster: "near"}, fault.CircuitBroken)
 	const want = `
-# HELP lbd_judged_picks_total Picks that reached the drop categories, by any target or aggregate, including those that were dropped.
-# TYPE lbd_judged_picks_total counter
 lbd_judged_picks_total{cluster="far"} 0
 lbd_judged_picks_total{cluster="near"} 4
 `
-	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_judged_picks_total"); err != nil {
-		t.Error(err)
+	service.CompareSeries(t, s.Registry(), want)
+}
+
+// said returns the events of a cluster of some types, the oldest first.
+func said(s *service.Service, cluster string, types ...observe.EventType) string {
+	var got []string
+	for _, e := range s.Events(observe.EventFilter{Cluster: cluster, Types: types, Limit: 100}) {
+		got = append([]string{strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Type, e.Leaf, e.Says))}, got...)
 	}
+	return strings.Join(got, "\n")
+}
+
+// TestSkippedLeafInTheState: the state, the events and an explained pick name the
+// leaf that is skipped, and why.
+func TestSkippedLeafInTheState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := start(t, "", nil)
+		push(t, s, sources.Endpoints, "near", assignment(t, nil, place{"n", 0, 1, endpoints("n", 1)}, place{"m", 1, 1, endpoints("m", 1)}))
+		push(t, s, sources.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
+		push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+		picked := func(want string, priority int) {
+			t.Helper()
+			out, err := pick(s, picks.Request{Cluster: "agg"})
+			if err != nil || !strings.HasPrefix(out.Picks[0].Address, want) || out.Picks[0].Priority != priority {
+				t.Fatalf("picked %+v, %v; want an endpoint of %s, priority %d", out.Picks, err, want, priority)
+			}
+		}
+		state := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			agg := clusterState(t, s, "agg", "", false)
+			var got []string
+			for _, l := range agg.Leaves {
+				got = append(got, fmt.Sprintf("%s in use %t, %s, %s, skipped %q, breaker %t", l.Name, l.InUse, l.State, l.Why, l.Skipped, l.Breaker != nil))
+			}
+			for _, p := range agg.Priorities {
+				got = append(got, fmt.Sprintf("%d of %s in use %t %t, started %t, %s, %s, error %q, %d localities",
+					p.Priority, p.Cluster, p.InUse, p.InUseSince != nil, p.Started, p.State, p.Why, p.Error, len(p.Localities)))
+			}
+			if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {
+				t.Errorf("state\n%s\nwant\n%s", g, w)
+			}
+		}
+		nearInUse := []string{
+			"0 of near in use true true, started true, READY, the highest priority, error \"\", 1 localities",
+			"1 of near in use false false, started false, IDLE, priority 0 is in use, error \"\", 1 localities",
+		}
+
+		picked("n", 0)
+		state(append([]string{
+			`near in use true, READY, the first leaf, skipped "", breaker true`,
+			`far in use false, IDLE, leaf near is in use, skipped "", breaker true`,
+		}, append(nearInUse, `2 of far in use false false, started false, IDLE, leaf near is in use, error "", 1 localities`)...)...)
+
+		// The assignment of the backup leaf is deleted, and with it the cluster.
+		deleteResource(t, s, sources.Endpoints, "far")
+		picked("n", 0)
+		const gone = "Cluster/far is not known"
+		state(append([]string{
+			`near in use true, READY, the first leaf, skipped "", breaker true`,
+			`far in use false, TRANSIENT_FAILURE, skipped: ` + gone + `, skipped "` + gone + `", breaker false`,
+		}, append(nearInUse, `2 of far in use false false, started false, TRANSIENT_FAILURE, skipped: `+gone+`, error "`+gone+`", 0 localities`)...)...)
+
+		// The cluster is back, without endpoints; and then the preferred leaf goes.
+		push(t, s, sources.Config, "far", config(t, 7))
+		push(t, s, sources.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
+		deleteResource(t, s, sources.Endpoints, "near")
+		picked("f", 1)
+		const lost = "Cluster/near is not known"
+		state(
+			`near in use false, TRANSIENT_FAILURE, skipped: `+lost+`, skipped "`+lost+`", breaker false`,
+			`far in use true, READY, every leaf before it failed, timed out or is skipped, skipped "", breaker true`,
+			`0 of near in use false false, started false, TRANSIENT_FAILURE, skipped: `+lost+`, error "`+lost+`", 0 localities`,
+			`1 of far in use true true, started true, READY, every leaf before it failed, timed out or is skipped, error "", 1 localities`,
+		)
+		if got, want := said(s, "agg", observe.EventLeafSkipped, observe.EventLeafRestored, observe.EventPrioritySwitched), strings.Join([]string{
+			"priority_switched  leaf near is the first to be used",
+			"leaf_skipped far leaf far is skipped: " + gone,
+			"leaf_restored far leaf far is no longer skipped",
+			"leaf_skipped near leaf near is skipped: " + lost,
+			"priority_switched  leaf near: skipped: " + lost,
+		}, "\n"); got != want {
+			t.Errorf("events\n%s\nwant\n%s", got, want)
+		}
+		out := mustPick(t, s, picks.Request{Cluster: "agg", Explain: true})
+		step := out.Picks[0].Explain[1]
+		if step.Step != "leaf" || step.Leaf.Cluster != "far" || step.Says != "leaf far is in use (READY); leaf near was skipped: "+lost {
+			t.Errorf("the step after the cluster: %+v", step)
+		}
+		if p := out.Picks[0].Explain[2].Priority; p == nil || p.Priority != 1 || p.Cluster != "far" || len(p.PassedOver) != 0 {
+			t.Errorf("the step after the leaf: %+v", out.Picks[0].Explain[2])
+		}
+		time.Sleep(time.Second)
+	})
 }

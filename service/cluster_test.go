@@ -4,17 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/lbd-dev/lbd/lb"
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // TestClusterState holds a cluster's state, with all it can show of a healthy
@@ -27,13 +27,8 @@ func TestClusterState(t *testing.T) {
 		place{"b", 0, 1, endpoints("b", 1)},
 		place{"z", 1, 1, endpoints("z", 1)},
 	))
-	if _, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute}); err != nil {
-		t.Fatal(err)
-	}
-	c, err := s.Cluster(t.Context(), "orders", "", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
+	c := clusterState(t, s, "orders", "", true)
 	if c.Generation < time.Now().Add(-time.Minute).UnixMilli() || time.Since(c.Updated) > time.Minute {
 		t.Errorf("generation %d, updated %v", c.Generation, c.Updated)
 	}
@@ -85,8 +80,7 @@ func TestAwaitClusterAnswersOnChange(t *testing.T) {
 // may wait.
 func TestDrainEndsLongPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		first := push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		asked := time.Now()
 		done := make(chan error)
@@ -110,11 +104,7 @@ func TestDrainEndsLongPolls(t *testing.T) {
 // first config is CONNECTING.
 func TestClusterBeforeItsFirstBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		connector := make(stuckConnector)
-		s, stop := start(t, "", func(o *service.Options) {
-			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
-		})
-		defer stop()
+		s, connector, _ := startStuck(t)
 		go func() {
 			push(t, s, sources.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
 		}()
@@ -132,11 +122,7 @@ func TestClusterBeforeItsFirstBatch(t *testing.T) {
 // caller that leaves earlier gets that error.
 func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		connector := make(stuckConnector)
-		s, stop := start(t, "", func(o *service.Options) {
-			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
-		})
-		defer stop()
+		s, connector, _ := startStuck(t)
 		go func() {
 			push(t, s, sources.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
 		}()
@@ -155,4 +141,97 @@ func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 		close(connector)
 		synctest.Wait()
 	})
+}
+
+// TestSharesInTheState: every policy of lbd's own says where its picks go; of one
+// that only grpc has nobody knows.
+func TestSharesInTheState(t *testing.T) {
+	for policy, config := range map[string][]byte{
+		"ROUND_ROBIN":   encode(t, object{"type": "EDS"}),
+		"LEAST_REQUEST": encode(t, object{"type": "EDS", "lb_policy": "LEAST_REQUEST"}),
+		"RING_HASH":     encode(t, object{"type": "EDS", "lb_policy": "RING_HASH"}),
+		"custom":        fussyCluster(t, object{"endpoints": "any"}),
+	} {
+		t.Run(policy, func(t *testing.T) {
+			s, _ := start(t, "", nil)
+			push(t, s, sources.Config, "orders", config)
+			push(t, s, sources.Endpoints, "orders", assignment(t, nil,
+				place{"a", 0, 3, endpoints("a", 2)}, place{"b", 0, 1, endpoints("b", 1)}, place{"c", 1, 1, endpoints("c", 1)}))
+			for i := range 100 { // until all are connected
+				_, _ = pick(s, picks.Request{Cluster: "orders", WaitForReady: true, Wait: time.Second, Hash: fmt.Sprint(i)})
+			}
+			c := clusterState(t, s, "orders", "", true)
+			together := 0.0
+			for _, l := range c.Priorities[0].Localities {
+				known := 0.0
+				for _, e := range l.Endpoints {
+					if (e.Share == nil) != (policy == "custom") {
+						t.Errorf("%s of %s: share %v", e.Address, l.Locality, e.Share)
+						continue
+					}
+					if e.Share != nil {
+						known += *e.Share
+					}
+				}
+				if policy != "custom" && (l.Share == nil || math.Abs(*l.Share-known) > 1e-9) {
+					t.Errorf("%v has the share %v, its endpoints %v", l.Locality, l.Share, known)
+				}
+				together += known
+			}
+			if policy != "custom" && math.Abs(together-1) > 1e-9 {
+				t.Errorf("the shares come to %v", together)
+			}
+			if l := c.Priorities[1].Localities[0]; *l.Share != 0 || *l.Endpoints[0].Share != 0 {
+				t.Errorf("a priority that is not in use: %+v", l)
+			}
+		})
+	}
+}
+
+func TestInUseSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := start(t, "", nil)
+		began := time.Now()
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}, place{"b", 1, 1, endpoints("b", 1)}))
+		synctest.Wait()
+		c := clusterState(t, s, "orders", "", false)
+		if p := c.Priorities; p[0].InUseSince == nil || !p[0].InUseSince.Equal(began) || p[1].InUseSince != nil {
+			t.Errorf("in use since %v and %v, want %v and never", p[0].InUseSince, p[1].InUseSince, began)
+		}
+	})
+}
+
+// TestExplainNamesLeaves: a priority of an aggregate is one of a leaf.
+func TestExplainNamesLeaves(t *testing.T) {
+	s, _ := start(t, "", nil)
+	if _, err := s.Push(t.Context(), &sources.PushRequest{
+		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: assignment(t, nil, place{"n", 0, 1, nil}, place{"m", 1, 1, nil}),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	push(t, s, sources.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
+	push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+	out := mustPick(t, s, picks.Request{Cluster: "agg", Explain: true})
+	var leaf *picks.LeafStep
+	for _, step := range out.Picks[0].Explain {
+		if step.Leaf != nil {
+			leaf = step.Leaf
+			if want := "leaf far is in use (READY); leaf near was skipped: "; !strings.HasPrefix(step.Says, want) {
+				t.Errorf("says %q, want %q…", step.Says, want)
+			}
+		}
+		if p := step.Priority; p != nil {
+			if p.Priority != 2 || p.Cluster != "far" || len(p.PassedOver) != 0 || step.Says != "priority 2 of far is in use (READY)" {
+				t.Errorf("the priority: %+v, says %q", p, step.Says)
+			}
+			if leaf == nil || leaf.Cluster != "far" || len(leaf.PassedOver) != 1 || leaf.PassedOver[0].Cluster != "near" {
+				t.Errorf("the leaf, which comes first: %+v", leaf)
+			}
+			return
+		}
+	}
+	t.Errorf("no priority in %+v", out.Picks[0].Explain)
 }

@@ -5,15 +5,20 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // badFiles is a directory with these bad files.
@@ -58,7 +63,6 @@ func TestDaemonHasConditionsOfAllSources(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", health, want)
 	}
 	var series strings.Builder
-	series.WriteString("# HELP lbd_conditions Daemon-wide problems now, by kind, as GET /v1/daemon lists them.\n# TYPE lbd_conditions gauge\n")
 	for _, kind := range observe.ConditionKinds {
 		n := 0
 		if slices.Contains(kinds, string(kind)) {
@@ -66,9 +70,7 @@ func TestDaemonHasConditionsOfAllSources(t *testing.T) {
 		}
 		fmt.Fprintf(&series, "lbd_conditions{kind=%q} %d\n", kind, n)
 	}
-	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(series.String()), "lbd_conditions"); err != nil {
-		t.Error(err)
-	}
+	service.CompareSeries(t, s.Registry(), series.String())
 }
 
 // However many files are bad, an answer stays small, and says that there are more.
@@ -90,8 +92,7 @@ func TestConditionsOfAKindAreLimited(t *testing.T) {
 
 func TestWatchDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		begin := func() watching {
 			w, err := s.WatchDaemon()
 			return watch(t, w, err)
@@ -120,5 +121,119 @@ func TestWatchDaemon(t *testing.T) {
 		first.Close()
 		second.Close()
 		s.Watches.Close() // waits for what looks
+	})
+}
+
+// TestTimeoutNamesShortage: a pick that times out names a shortage that may keep
+// endpoints from connecting, and no other.
+func TestTimeoutNamesShortage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := overload.NewMonitor(func() error { return nil })
+		defer m.Close()
+		connector := make(stuckConnector)
+		s, _ := start(t, "", func(o *service.Options) {
+			o.Overload, o.Connectors = m, map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
+		})
+		defer close(connector)
+		go func() {
+			push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)}))
+		}()
+		synctest.Wait()
+		m.Report(overload.APIConnections, syscall.EMFILE)
+		for _, tt := range []struct{ lacking, want overload.Resource }{{"", ""}, {overload.Descriptors, overload.Descriptors}} {
+			if tt.lacking != "" {
+				m.Report(tt.lacking, syscall.EMFILE)
+			}
+			_, err := pick(s, picks.Request{Cluster: "orders", Wait: time.Second})
+			if code(err) != fault.PickTimeout || strings.Contains(err.Error(), overload.APIConnections.Text()) {
+				t.Errorf("%v", err)
+			}
+			if tt.want != "" && !strings.HasSuffix(err.Error(), tt.want.Text()) {
+				t.Errorf("%v, want %s", err, tt.want.Text())
+			}
+		}
+	})
+}
+
+// TestShortageIsReported: what lbd itself lacks is an event when it begins and when it
+// ends, and meanwhile a condition, a metric and a warning of a daemon that is ready.
+func TestShortageIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := overload.NewMonitor(func() error { return nil })
+		defer m.Close()
+		s, _ := start(t, "", func(o *service.Options) { o.Overload = m })
+		metric := func(descriptors, localPorts int) {
+			t.Helper()
+			want := fmt.Sprintf(`
+lbd_overload{resource="api_connections"} 0
+lbd_overload{resource="buffers"} 0
+lbd_overload{resource="descriptors"} %d
+lbd_overload{resource="held_connections"} 0
+lbd_overload{resource="local_ports"} %d
+lbd_overload{resource="memory"} 0
+lbd_overload{resource="system_descriptors"} 0
+`, descriptors, localPorts)
+			service.CompareSeries(t, s.Registry(), want)
+		}
+		metric(0, 0)
+		m.Report(overload.Descriptors, syscall.EMFILE)
+		time.Sleep(time.Second)
+		m.Report(overload.LocalPorts, syscall.EADDRNOTAVAIL)
+		m.Report(overload.Descriptors, syscall.EMFILE)
+		metric(1, 1)
+		var conditions []string
+		for _, c := range s.Conditions() {
+			conditions = append(conditions, fmt.Sprint(c.Kind, " ", c.Subject, " ", time.Since(c.Since), " ", c.NotReady, ": ", c.Text))
+			if c.Remedy == "" {
+				t.Errorf("no remedy for %s", c.Subject)
+			}
+		}
+		want := []string{
+			"shortage descriptors 1s false: lbd has no file descriptor left (EMFILE): too many open files; endpoints keep their states, and lbd retries what failed",
+			"shortage local_ports 0s false: no local port is left for connections to an endpoint (EADDRNOTAVAIL): cannot assign requested address; endpoints keep their states, and lbd retries what failed",
+		}
+		if !slices.Equal(conditions, want) {
+			t.Errorf("conditions %q, want %q", conditions, want)
+		}
+		for _, c := range s.Health() {
+			if !c.OK {
+				t.Errorf("not ready: %+v", c)
+			}
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		metric(0, 0)
+		var events []string
+		for _, e := range s.Events(observe.EventFilter{Limit: 10, Types: []observe.EventType{observe.EventShortageBegan, observe.EventShortageEnded}}) {
+			events = append(events, fmt.Sprint(e.Type, " ", e.Reason, ": ", e.Says))
+		}
+		slices.Reverse(events)
+		slices.Sort(events[2:]) // both end at the same check
+		want = []string{
+			"shortage_began descriptors: lbd has no file descriptor left (EMFILE): endpoints keep their states until it is over",
+			"shortage_began local_ports: no local port is left for connections to an endpoint (EADDRNOTAVAIL): endpoints keep their states until it is over",
+			"shortage_ended descriptors: over: lbd has no file descriptor left (EMFILE)",
+			"shortage_ended local_ports: over: no local port is left for connections to an endpoint (EADDRNOTAVAIL)",
+		}
+		if !slices.Equal(events, want) || len(s.Conditions()) != 0 {
+			t.Errorf("events %q, want %q; conditions %v", events, want, s.Conditions())
+		}
+	})
+}
+
+// TestEveryShortageHasARemedy: the operator learns what to do about each.
+func TestEveryShortageHasARemedy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := overload.NewMonitor(func() error { return nil })
+		defer m.Close()
+		s, _ := start(t, "", func(o *service.Options) { o.Overload = m })
+		for _, r := range overload.Resources {
+			m.Report(r, syscall.EMFILE)
+		}
+		for _, c := range s.Conditions() {
+			if c.Remedy == "" {
+				t.Errorf("no remedy for %s", c.Subject)
+			}
+		}
 	})
 }

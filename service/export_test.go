@@ -2,6 +2,12 @@ package service
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -26,4 +32,38 @@ func (s *Service) Settle(ctx context.Context) error {
 		names = append(names, t.Name)
 	}
 	return s.targets.Settle(ctx, names)
+}
+
+// CompareSeries compares all series of the families in want with want, one series a line.
+func CompareSeries(t *testing.T, g prometheus.Gatherer, want string) {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wanted, names := strings.Split(strings.TrimSpace(want), "\n"), map[string]bool{}
+	for _, line := range wanted {
+		names[line[:strings.IndexAny(line, "{ ")]] = true
+	}
+	var got []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			line := f.GetName()
+			if labels != nil {
+				line += "{" + strings.Join(labels, ",") + "}"
+			}
+			if names[f.GetName()] {
+				got = append(got, fmt.Sprint(line, " ", m.GetGauge().GetValue()+m.GetCounter().GetValue()))
+			}
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(wanted)
+	if !slices.Equal(got, wanted) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(wanted, "\n"))
+	}
 }

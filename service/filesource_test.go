@@ -12,8 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -124,18 +122,12 @@ func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
 		t.Errorf("conditions: %+v", got)
 	}
 	const series = `
-# HELP lbd_held_changes Changes of resource files that are held because they would take away usable endpoints, TLS or clusters. They wait for the operator's decision.
-# TYPE lbd_held_changes gauge
 lbd_held_changes 1
-# HELP lbd_resource_files Resource files by state: good, bad (the last good content stays in use), held (the change waits for the operator's decision).
-# TYPE lbd_resource_files gauge
 lbd_resource_files{state="bad"} 0
 lbd_resource_files{state="good"} 1
 lbd_resource_files{state="held"} 1
 `
-	if err := testutil.GatherAndCompare(d.Registry(), strings.NewReader(series), "lbd_held_changes", "lbd_resource_files"); err != nil {
-		t.Error(err)
-	}
+	service.CompareSeries(t, d.Registry(), series)
 
 	if _, err := d.PermitFiles(t.Context(), "another", "me"); code(err) != fault.UnknownChange {
 		t.Errorf("another: %v", err)

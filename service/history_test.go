@@ -37,8 +37,7 @@ const timeless = `{"start":"0001-01-01T00:00:00Z",`
 
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
 		picks := func(n int) {
 			for range n {
@@ -89,8 +88,7 @@ func TestHistory(t *testing.T) {
 // A failover is in the history, and what was refused before it; so is a removal.
 func TestHistoryOfAFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		second := func(n int) {
 			for range n {
 				_, _ = pick(s, picks.Request{Cluster: "orders"})
@@ -115,9 +113,7 @@ func TestHistoryOfAFailover(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, first)
 		}
 
-		if _, err := s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		deleteResource(t, s, sources.Endpoints, "orders")
 		time.Sleep(5 * time.Second)
 		if got := recall(t, s, orders); got != "["+first+"]" {
 			t.Errorf("after the removal: got  %s\nwant %s", got, first)
@@ -133,12 +129,9 @@ func TestHistoryOfAFailover(t *testing.T) {
 
 func TestNoHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", func(o *service.Options) { o.HistoryBytes = -1 })
-		defer stop()
+		s, _ := start(t, "", func(o *service.Options) { o.HistoryBytes = -1 })
 		pushOne(t, s, "orders", "h")
-		if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
-			t.Fatal(err)
-		}
+		mustPick(t, s, picks.Request{Cluster: "orders"})
 		time.Sleep(5 * time.Second)
 		if got := recall(t, s, observe.HistoryRequest{Cluster: "orders"}); got != "[]" {
 			t.Errorf("got %s", got)

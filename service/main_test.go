@@ -144,6 +144,45 @@ func pick(s *service.Service, r picks.Request) (picks.Picks, error) {
 	return out, err
 }
 
+func mustPick(tb testing.TB, s *service.Service, r picks.Request) picks.Picks {
+	tb.Helper()
+	out, err := pick(s, r)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return out
+}
+
+func mustRefuse(tb testing.TB, s *service.Service, r picks.Request, want fault.Code) {
+	tb.Helper()
+	if _, err := pick(s, r); code(err) != want {
+		tb.Fatalf("pick %+v: %v; want %s", r, err, want)
+	}
+}
+
+func endLease(tb testing.TB, s *service.Service, id string, o picks.Outcome, load *picks.Load) {
+	tb.Helper()
+	if _, err := s.EndLease(id, o, load); err != nil {
+		tb.Error(err)
+	}
+}
+
+func deleteResource(tb testing.TB, s *service.Service, kind sources.Kind, cluster string) {
+	tb.Helper()
+	if _, err := s.Delete(tb.Context(), kind, cluster, sources.ChangeOptions{}); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func clusterState(tb testing.TB, s *service.Service, name, target string, endpoints bool) *observe.ClusterState {
+	tb.Helper()
+	c, err := s.Cluster(tb.Context(), name, target, endpoints)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
 // inFiles returns resource files that provide Clusters and assignments, written as JSON.
 func inFiles(tb testing.TB, bodies map[resource.Key][]byte) files.Set {
 	tb.Helper()

@@ -4,16 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestMetricsCountEveryPick(t *testing.T) {
@@ -23,79 +30,42 @@ func TestMetricsCountEveryPick(t *testing.T) {
 		place{"a", 0, 1, append(endpoints("a", 2), object{"health_status": "DRAINING", "endpoint": endpoint("gone")["endpoint"]})}))
 	push(t, s, sources.Endpoints, "shed", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
 	for range 3 {
-		if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
-			t.Fatal(err)
-		}
+		mustPick(t, s, picks.Request{Cluster: "orders"})
 		if _, err := pick(s, picks.Request{Cluster: "shed"}); err == nil {
 			t.Fatal("not dropped")
 		}
 	}
-	out, err := pick(s, picks.Request{Cluster: "orders", N: 2, TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.CircuitBroken {
-		t.Fatal(err)
-	}
-	if _, err := s.EndLease(out.Picks[0].Lease.ID, picks.Cancelled, nil); err != nil {
-		t.Fatal(err)
-	}
+	out := mustPick(t, s, picks.Request{Cluster: "orders", N: 2, TTL: time.Minute})
+	mustRefuse(t, s, picks.Request{Cluster: "orders"}, fault.CircuitBroken)
+	endLease(t, s, out.Picks[0].Lease.ID, picks.Cancelled, nil)
 	if _, err := pick(s, picks.Request{Cluster: "unknown"}); err == nil {
 		t.Fatal("picked from an unknown cluster")
 	}
 
 	want := `
-# HELP lbd_circuit_breaker_in_flight Requests in flight, as the circuit breaker counts them.
-# TYPE lbd_circuit_breaker_in_flight gauge
 lbd_circuit_breaker_in_flight{cluster="orders"} 1
 lbd_circuit_breaker_in_flight{cluster="shed"} 0
-# HELP lbd_circuit_breaker_rejections_total Picks that the circuit breaker refused.
-# TYPE lbd_circuit_breaker_rejections_total counter
 lbd_circuit_breaker_rejections_total{cluster="orders"} 1
 lbd_circuit_breaker_rejections_total{cluster="shed"} 0
-# HELP lbd_drop_ratio Ratio of picks that the drop category is configured to drop, 0 to 1.
-# TYPE lbd_drop_ratio gauge
 lbd_drop_ratio{category="all",cluster="shed"} 1
 lbd_drop_ratio{category="throttle",cluster="orders"} 0
-# HELP lbd_drops_total Picks that a drop category dropped.
-# TYPE lbd_drops_total counter
 lbd_drops_total{category="all",cluster="shed"} 3
 lbd_drops_total{category="throttle",cluster="orders"} 0
-# HELP lbd_endpoints Endpoints by priority and state.
-# TYPE lbd_endpoints gauge
 lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 lbd_endpoints{cluster="orders",priority="0",state="unhealthy",target=""} 1
 lbd_endpoints{cluster="shed",priority="0",state="ready",target=""} 1
-# HELP lbd_judged_picks_total Picks that reached the drop categories, by any target or aggregate, including those that were dropped.
-# TYPE lbd_judged_picks_total counter
 lbd_judged_picks_total{cluster="orders"} 6
 lbd_judged_picks_total{cluster="shed"} 3
-# HELP lbd_leases_active Leases that are held now.
-# TYPE lbd_leases_active gauge
 lbd_leases_active{cluster="orders"} 1
 lbd_leases_active{cluster="shed"} 0
-# HELP lbd_leases_finished_total Leases that ended, by outcome: success, error, cancelled, expired. Many expired leases mean that callers do not end their leases.
-# TYPE lbd_leases_finished_total counter
 lbd_leases_finished_total{cluster="orders",outcome="cancelled"} 1
-# HELP lbd_locality_picks_total Successful picks by priority and locality.
-# TYPE lbd_locality_picks_total counter
 lbd_locality_picks_total{cluster="orders",locality="/a/",priority="0",target=""} 5
-# HELP lbd_picks_total Picks by result: ok, or the code of the refusal. Each pick counts once.
-# TYPE lbd_picks_total counter
 lbd_picks_total{cluster="orders",result="circuit_broken",target=""} 1
 lbd_picks_total{cluster="orders",result="ok",target=""} 5
 lbd_picks_total{cluster="shed",result="dropped",target=""} 3
 lbd_picks_total{cluster="shed",result="ok",target=""} 0
 `
-	names := []string{}
-	for line := range strings.Lines(want) {
-		if f := strings.Fields(line); len(f) > 2 && f[1] == "HELP" {
-			names = append(names, f[2])
-		}
-	}
-	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), names...); err != nil {
-		t.Error(err)
-	}
+	service.CompareSeries(t, s.Registry(), want)
 	problems, err := testutil.GatherAndLint(s.Registry())
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %+v, %v", problems, err)
@@ -120,9 +90,7 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 		t.Errorf("10 idle clusters have %d series, want 25 each", all)
 	}
 	for i := range 10 {
-		if _, err := s.Delete(t.Context(), sources.Endpoints, fmt.Sprint("c", i), sources.ChangeOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		deleteResource(t, s, sources.Endpoints, fmt.Sprint("c", i))
 	}
 	if left := count() - none; left != 0 {
 		t.Errorf("%d series are left of clusters that are gone", left)
@@ -135,38 +103,21 @@ func TestSeriesAreThoseOfTheNewestConfig(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop(fmt.Sprint("c", i), 0)},
 			place{fmt.Sprint("z", i), 0, 1, endpoints("a", 1)}, place{"kept", 1, 1, endpoints("b", 1)}))
 		for range 2 {
-			if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := pick(s, picks.Request{Cluster: "orders", Exclude: []string{"a-0:80"}}); code(err) != fault.AllExcluded {
-				t.Fatal(err)
-			}
+			mustPick(t, s, picks.Request{Cluster: "orders"})
+			mustRefuse(t, s, picks.Request{Cluster: "orders", Exclude: []string{"a-0:80"}}, fault.AllExcluded)
 		}
 		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop(fmt.Sprint("c", i), 0)},
 			place{"kept", 0, 1, endpoints("b", 1)}))
-		if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
-			t.Fatal(err)
-		}
+		mustPick(t, s, picks.Request{Cluster: "orders"})
 	}
 	want := `
-# HELP lbd_drop_ratio Ratio of picks that the drop category is configured to drop, 0 to 1.
-# TYPE lbd_drop_ratio gauge
 lbd_drop_ratio{category="c4",cluster="orders"} 0
-# HELP lbd_drops_total Picks that a drop category dropped.
-# TYPE lbd_drops_total counter
 lbd_drops_total{category="c4",cluster="orders"} 0
-# HELP lbd_locality_picks_total Successful picks by priority and locality.
-# TYPE lbd_locality_picks_total counter
 lbd_locality_picks_total{cluster="orders",locality="/kept/",priority="0",target=""} 1
-# HELP lbd_picks_total Picks by result: ok, or the code of the refusal. Each pick counts once.
-# TYPE lbd_picks_total counter
 lbd_picks_total{cluster="orders",result="all_excluded",target=""} 10
 lbd_picks_total{cluster="orders",result="ok",target=""} 15
 `
-	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want),
-		"lbd_drop_ratio", "lbd_drops_total", "lbd_locality_picks_total", "lbd_picks_total"); err != nil {
-		t.Error(err)
-	}
+	service.CompareSeries(t, s.Registry(), want)
 }
 
 func TestACategoryThatIsThereTwiceIsOneSeries(t *testing.T) {
@@ -184,20 +135,14 @@ func TestACategoryThatIsThereTwiceIsOneSeries(t *testing.T) {
 		}
 	}
 	want := fmt.Sprintf(`
-# HELP lbd_drop_ratio Ratio of picks that the drop category is configured to drop, 0 to 1.
-# TYPE lbd_drop_ratio gauge
 lbd_drop_ratio{category="a",cluster="orders"} 0.75
 lbd_drop_ratio{category="b",cluster="orders"} 0
 lbd_drop_ratio{category="c",cluster="orders"} 1
-# HELP lbd_drops_total Picks that a drop category dropped.
-# TYPE lbd_drops_total counter
 lbd_drops_total{category="a",cluster="orders"} %d
 lbd_drops_total{category="b",cluster="orders"} 0
 lbd_drops_total{category="c",cluster="orders"} %d
 `, dropped, 100-dropped)
-	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_drop_ratio", "lbd_drops_total"); err != nil {
-		t.Error(err)
-	}
+	service.CompareSeries(t, s.Registry(), want)
 }
 
 func TestCountersOutliveTheEndpoints(t *testing.T) {
@@ -217,24 +162,14 @@ func TestCountersOutliveTheEndpoints(t *testing.T) {
 		}
 	}
 	// Without endpoints the tree fails, and lets go of all below it.
-	if _, err := s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.NoReadyEndpoint {
-		t.Fatal(err)
-	}
+	deleteResource(t, s, sources.Endpoints, "orders")
+	mustRefuse(t, s, picks.Request{Cluster: "orders"}, fault.NoReadyEndpoint)
 	push(t, s, sources.Endpoints, "orders", shed)
 	want := fmt.Sprintf(`
-# HELP lbd_circuit_breaker_rejections_total Picks that the circuit breaker refused.
-# TYPE lbd_circuit_breaker_rejections_total counter
 lbd_circuit_breaker_rejections_total{cluster="orders"} %d
-# HELP lbd_drops_total Picks that a drop category dropped.
-# TYPE lbd_drops_total counter
 lbd_drops_total{category="half",cluster="orders"} %d
 `, rejected, dropped)
-	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_circuit_breaker_rejections_total", "lbd_drops_total"); err != nil {
-		t.Error(err)
-	}
+	service.CompareSeries(t, s.Registry(), want)
 }
 
 // TestSwitchesBeginAtZero: the first of each reason is a rise, where a switch can
@@ -244,16 +179,12 @@ func TestSwitchesBeginAtZero(t *testing.T) {
 	push(t, s, sources.Endpoints, "one", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	push(t, s, sources.Endpoints, "two", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
 	const want = `
-# HELP lbd_priority_switches_total Changes of the priority in use, by reason: init_timeout, failure, recovered, update.
-# TYPE lbd_priority_switches_total counter
 lbd_priority_switches_total{cluster="two",reason="failure",target=""} 0
 lbd_priority_switches_total{cluster="two",reason="init_timeout",target=""} 0
 lbd_priority_switches_total{cluster="two",reason="recovered",target=""} 0
 lbd_priority_switches_total{cluster="two",reason="update",target=""} 0
 `
-	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_priority_switches_total"); err != nil {
-		t.Error(err)
-	}
+	service.CompareSeries(t, s.Registry(), want)
 }
 
 // TestPushesCountByWhatBecameOfThem: rejected is what breaks a rule, and nothing else.
@@ -291,8 +222,6 @@ func TestPushesCountByWhatBecameOfThem(t *testing.T) {
 		t.Error(err)
 	}
 	const want = `
-# HELP lbd_pushes_total Pushes by result: applied, unchanged, dry_run, rejected (the push is invalid), not_found (nothing to delete), or the code of the error.
-# TYPE lbd_pushes_total counter
 lbd_pushes_total{result="applied"} 1
 lbd_pushes_total{result="blocked"} 1
 lbd_pushes_total{result="cancelled"} 1
@@ -306,9 +235,7 @@ lbd_pushes_total{result="shutting_down"} 1
 lbd_pushes_total{result="storage_failed"} 0
 lbd_pushes_total{result="unchanged"} 1
 `
-	if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), "lbd_pushes_total"); err != nil {
-		t.Error(err)
-	}
+	service.CompareSeries(t, s.Registry(), want)
 	var refused []string
 	for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushRefused}, Limit: 100}) {
 		refused = append(refused, e.Reason)
@@ -316,4 +243,155 @@ lbd_pushes_total{result="unchanged"} 1
 	if want := "[shutting_down cancelled precondition_failed blocked invalid_argument]"; fmt.Sprint(refused) != want {
 		t.Errorf("events of refused pushes %v, want %s", refused, want)
 	}
+}
+
+// slammingConnector connects, and loses the connection at once.
+type slammingConnector struct{}
+
+func (slammingConnector) Start(addresses []string, report func(lb.Connection)) (stop func()) {
+	go func() {
+		report(lb.Connection{Address: addresses[0]})
+		report(lb.Connection{Err: errors.New("closed by the peer")})
+	}()
+	return func() {}
+}
+
+// TestConnectionLostAtOnce: it was an attempt that went well, and then a loss.
+func TestConnectionLostAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := start(t, "", func(o *service.Options) {
+			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: slammingConnector{}}
+		})
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		synctest.Wait()
+		var got []string
+		for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 100}) {
+			got = append(got, fmt.Sprintf("%s: %s to %s", e.Says, e.From, e.To))
+		}
+		want := []string{"connection lost immediately: READY to TRANSIENT_FAILURE", "connected: CONNECTING to READY"}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		const series = `
+lbd_connect_attempts_total{cluster="orders",result="ok",target=""} 1
+lbd_disconnects_total{cluster="orders",reason="lost",target=""} 1
+`
+		service.CompareSeries(t, s.Registry(), series)
+	})
+}
+
+func TestEndpointMetrics(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, sources.Endpoints, "a", assignment(t, nil,
+		place{"x", 0, 3, append(endpoints("x", 1), object{
+			"health_status": "DRAINING", "load_balancing_weight": 7, "endpoint": endpoint("gone")["endpoint"],
+		})},
+		place{"y", 0, 1, endpoints("y", 2)},
+		place{"x", 1, 1, endpoints("spare", 1)}))
+	push(t, s, sources.Endpoints, "b/c", assignment(t, nil, place{"", 0, 1, endpoints("b", 1)}))
+	push(t, s, sources.Config, "homeless", config(t, 1))
+	const want = `
+lbd_endpoint_series_truncated 0
+lbd_endpoint_share{address="b-0:80",cluster="b/c",locality="//",priority="0",target=""} 1
+lbd_endpoint_share{address="gone:80",cluster="a",locality="/x/",priority="0",target=""} 0
+lbd_endpoint_share{address="spare-0:80",cluster="a",locality="/x/",priority="1",target=""} 0
+lbd_endpoint_share{address="x-0:80",cluster="a",locality="/x/",priority="0",target=""} 0.75
+lbd_endpoint_share{address="y-0:80",cluster="a",locality="/y/",priority="0",target=""} 0.125
+lbd_endpoint_share{address="y-1:80",cluster="a",locality="/y/",priority="0",target=""} 0.125
+lbd_endpoint_state{address="b-0:80",cluster="b/c",locality="//",priority="0",state="ready",target=""} 1
+lbd_endpoint_state{address="gone:80",cluster="a",locality="/x/",priority="0",state="unhealthy",target=""} 1
+lbd_endpoint_state{address="spare-0:80",cluster="a",locality="/x/",priority="1",state="idle",target=""} 1
+lbd_endpoint_state{address="x-0:80",cluster="a",locality="/x/",priority="0",state="ready",target=""} 1
+lbd_endpoint_state{address="y-0:80",cluster="a",locality="/y/",priority="0",state="ready",target=""} 1
+lbd_endpoint_state{address="y-1:80",cluster="a",locality="/y/",priority="0",state="ready",target=""} 1
+lbd_endpoint_weight{address="b-0:80",cluster="b/c",locality="//",priority="0",target=""} 1
+lbd_endpoint_weight{address="gone:80",cluster="a",locality="/x/",priority="0",target=""} 7
+lbd_endpoint_weight{address="spare-0:80",cluster="a",locality="/x/",priority="1",target=""} 1
+lbd_endpoint_weight{address="x-0:80",cluster="a",locality="/x/",priority="0",target=""} 1
+lbd_endpoint_weight{address="y-0:80",cluster="a",locality="/y/",priority="0",target=""} 1
+lbd_endpoint_weight{address="y-1:80",cluster="a",locality="/y/",priority="0",target=""} 1
+`
+	service.CompareSeries(t, s.EndpointMetrics(t.Context()), want)
+	if problems, err := testutil.GatherAndLint(s.EndpointMetrics(t.Context())); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %+v, %v", problems, err)
+	}
+	all, err := s.Registry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range all {
+		if strings.HasPrefix(f.GetName(), "lbd_endpoint_") {
+			t.Errorf("%s is among the metrics of everybody", f.GetName())
+		}
+	}
+}
+
+// gathered sums the values of each family.
+func gathered(t *testing.T, g prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			sums[f.GetName()] += m.GetGauge().GetValue()
+		}
+	}
+	return sums
+}
+
+// stuck is a logger's handler that waits when something is told of a cluster.
+type stuck struct {
+	slog.Handler
+	cluster string
+	until   chan struct{}
+}
+
+func (stuck) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h stuck) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "cluster" && a.Value.String() == h.cluster && r.Message == "cluster state changed" {
+			<-h.until
+		}
+		return true
+	})
+	return nil
+}
+
+// A tree that does not answer is waited for a second, and the others are there.
+func TestEndpointMetricsWaitForNoTree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until := make(chan struct{})
+		s, stop := start(t, "", func(o *service.Options) {
+			o.Logger = slog.New(stuck{Handler: slog.DiscardHandler, cluster: "b", until: until})
+		})
+		push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"x", 0, 1, endpoints("x", 2)}))
+		push(t, s, sources.Endpoints, "c", assignment(t, nil, place{"x", 0, 1, endpoints("x", 3)}))
+		pushed := make(chan struct{})
+		go func() {
+			defer close(pushed)
+			push(t, s, sources.Endpoints, "b", assignment(t, nil, place{"x", 0, 1, endpoints("x", 4)}))
+		}()
+		synctest.Wait()
+		began := time.Now()
+		got := gathered(t, s.EndpointMetrics(t.Context()))
+		if took := time.Since(began); took != time.Second || got["lbd_endpoint_state"] != 5 || got["lbd_endpoint_series_truncated"] != 1 {
+			t.Errorf("after %v: %v", took, got)
+		}
+		left, cancel := context.WithCancel(t.Context())
+		cancel()
+		began = time.Now()
+		if got := gathered(t, s.EndpointMetrics(left)); time.Since(began) != 0 || got["lbd_endpoint_series_truncated"] != 1 {
+			t.Errorf("the caller is gone; after %v: %v", time.Since(began), got)
+		}
+		close(until)
+		<-pushed
+		if got := gathered(t, s.EndpointMetrics(t.Context())); got["lbd_endpoint_state"] != 9 || got["lbd_endpoint_series_truncated"] != 0 {
+			t.Errorf("once it answers: %v", got)
+		}
+		stop()
+	})
 }

@@ -40,17 +40,9 @@ func pushOne(t testing.TB, s *service.Service, cluster, host string) {
 	push(t, s, sources.Endpoints, cluster, assignment(t, []object{drop("d", 0)}, place{"a", 0, 1, []object{endpoint(host)}}))
 }
 
-func unpush(t testing.TB, s *service.Service, cluster string) {
-	t.Helper()
-	if _, err := s.Delete(t.Context(), sources.Endpoints, cluster, sources.ChangeOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestWatchClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		for _, name := range []string{"b", "a", "shop/b", "shop/a"} {
 			pushOne(t, s, name, "h")
 		}
@@ -83,7 +75,7 @@ func TestWatchClusters(t *testing.T) {
 			t.Errorf("counts %+v", c)
 		}
 		pushOne(t, s, "shop/b", "other")
-		unpush(t, s, "shop/a")
+		deleteResource(t, s, sources.Endpoints, "shop/a")
 		pushOne(t, s, "c", "h")
 		next(all, "update c shop/b -shop/a")
 		next(shop, "update shop/b -shop/a")
@@ -97,7 +89,7 @@ func TestWatchClusters(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		pushOne(t, s, "shop/a", "h")
 		time.Sleep(2 * time.Second)
-		unpush(t, s, "c")
+		deleteResource(t, s, sources.Endpoints, "c")
 		time.Sleep(2 * time.Second)
 		last := next(all, "update b shop/a -c")
 
@@ -115,7 +107,7 @@ func TestWatchClusters(t *testing.T) {
 		if m, _ := w.within(idle); m.kind != "" {
 			t.Errorf("after the last: %v", m)
 		}
-		unpush(t, s, "b")
+		deleteResource(t, s, sources.Endpoints, "b")
 		next(w, "update -b")
 	})
 }
@@ -123,8 +115,7 @@ func TestWatchClusters(t *testing.T) {
 // TestOverviewOfAnotherTime: the time before the first watcher is unknown.
 func TestOverviewOfAnotherTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		pushOne(t, s, "a", "h")
 		got, err := s.WatchClusters("", "")
 		w := watch(t, got, err)
@@ -143,8 +134,7 @@ func TestOverviewOfAnotherTime(t *testing.T) {
 // those that only a target has.
 func TestOverviewIsAsTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		pushAll(t, s, listener("shop", route("/", "a"), route("/b", "b")), listener("zoo", route("/", "b"), route("/x", "gone")), assigned("a", "a-1"), assigned("b", "b-1"))
 		got, err := s.WatchClusters("", "")
 		w := watch(t, got, err)

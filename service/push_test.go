@@ -1,7 +1,10 @@
 package service_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -177,14 +180,20 @@ func (c stuckConnector) Start(addresses []string, report func(lb.Connection)) (s
 	return func() {}
 }
 
+// startStuck starts a service with a stuckConnector.
+func startStuck(t *testing.T) (s *service.Service, connector stuckConnector, stop func()) {
+	t.Helper()
+	connector = make(stuckConnector)
+	s, stop = start(t, "", func(o *service.Options) {
+		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector, resource.ConnectNone: nil}
+	})
+	return s, connector, stop
+}
+
 // TestPushWaitsForItsOwnClusters: a slow tree delays only the pushes that change it.
 func TestPushWaitsForItsOwnClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		connector := make(stuckConnector)
-		s, stop := start(t, "", func(o *service.Options) {
-			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
-		})
-		defer stop()
+		s, connector, _ := startStuck(t)
 		body := func(zone string) []byte { return assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}) }
 		// The assignment serves another cluster, and not the one of its name.
 		push(t, s, sources.Config, "shared", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
@@ -202,9 +211,7 @@ func TestPushWaitsForItsOwnClusters(t *testing.T) {
 		if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "quick", ChangeOptions: sources.ChangeOptions{DryRun: true}, Body: body("other")}); err != nil {
 			t.Error(err)
 		}
-		if _, err := s.Delete(t.Context(), sources.Endpoints, "quick", sources.ChangeOptions{}); err != nil {
-			t.Error(err)
-		}
+		deleteResource(t, s, sources.Endpoints, "quick")
 		if n := pushed.Load(); n != 0 {
 			t.Errorf("%d pushes did not wait for their own trees", n)
 		}
@@ -234,5 +241,248 @@ func TestBlockedKnowsFiles(t *testing.T) {
 	})
 	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "where it has 2") {
 		t.Errorf("led away from a file's assignment: %v", err)
+	}
+}
+
+// TestProblemsHaveLines: a problem has the line and the column of the field, in every
+// format.
+func TestProblemsHaveLines(t *testing.T) {
+	s, _ := start(t, "", nil)
+	const yaml = "endpoints:\n- locality: {zone: a}\n  load_balancing_weight: 1\n  lb_endpoints:\n  - endpoint:\n" +
+		"      address: {socket_address: {address: 10.0.0.1, port_value: 70000}}\n"
+	const json = `{
+  "endpoints": [{
+    "loadBalancingWeight": 1,
+    "lbEndpoints": [{"endpoint": {"address": {"socketAddress":
+      {"address": "10.0.0.1", "portValue": 70000}}}}]
+  }]
+}`
+	enveloped := "resources:\n- \"@type\": type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment\n" +
+		"  cluster_name: c\n  " + strings.ReplaceAll(yaml, "\n", "\n  ")
+	large := strings.Repeat("# a line\n", 1<<17) + yaml
+	for name, c := range map[string]struct {
+		body   string
+		format sources.Format
+		line   int
+		column int
+	}{
+		"YAML":              {yaml, sources.YAML, 6, 53},
+		"JSON":              {json, sources.JSON, 5, 31},
+		"in an envelope":    {enveloped, sources.YAML, 9, 55},
+		"YAML that is long": {large, sources.YAML, 0, 0},
+		"not YAML":          {"endpoints:\n- a: [\n", sources.YAML, 2, 0},
+		"not JSON":          {"{\n  \"endpoints\": }", sources.JSON, 2, 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := s.Push(t.Context(), &sources.PushRequest{
+				Kind: sources.Endpoints, Cluster: "c", Body: []byte(c.body), Format: c.format, ChangeOptions: sources.ChangeOptions{DryRun: true},
+			})
+			e, ok := errors.AsType[*fault.Error](err)
+			if !ok || len(e.Problems) != 1 {
+				t.Fatalf("refused with %+v", err)
+			}
+			if p := e.Problems[0]; p.Line != c.line || p.Column != c.column {
+				t.Errorf("%q is at line %d, column %d; want %d, %d", p, p.Line, p.Column, c.line, c.column)
+			}
+		})
+	}
+
+	result, err := s.Push(t.Context(), &sources.PushRequest{
+		Kind: sources.Endpoints, Cluster: "c", Format: sources.YAML, ChangeOptions: sources.ChangeOptions{DryRun: true}, Lenient: true,
+		Body: []byte(strings.Replace(strings.Replace(yaml, "70000", "7000", 1), "endpoints:", "other: 1\nendpoints:", 1)),
+	})
+	if err != nil || len(result.Warnings) != 1 || result.Warnings[0].Line != 1 || len(result.Notes) != 1 || result.Notes[0].Line != 1 {
+		t.Errorf("warned with %+v, %v", result, err)
+	}
+}
+
+// TestFewProblemsAreLocatedInMuchJSON: large JSON is not read again for each problem.
+func TestFewProblemsAreLocatedInMuchJSON(t *testing.T) {
+	s, _ := start(t, "", nil)
+	var endpoints []string
+	for i := range 50 {
+		endpoints = append(endpoints, fmt.Sprintf(`{"endpoint":{"address":{"socket_address":{"address":"10.0.0.%d","port_value":0}}}}`, i))
+	}
+	body := `{"endpoints":[{"load_balancing_weight":1,"lb_endpoints":[` + strings.Join(endpoints, ",\n") + "]}]}" + strings.Repeat(" ", 1<<20)
+	_, err := s.Push(t.Context(), &sources.PushRequest{
+		Kind: sources.Endpoints, Cluster: "c", Body: []byte(body), Format: sources.JSON, ChangeOptions: sources.ChangeOptions{DryRun: true},
+	})
+	e, ok := errors.AsType[*fault.Error](err)
+	if !ok || len(e.Problems) != 50 {
+		t.Fatalf("refused with %+v", err)
+	}
+	if e.Problems[0].Line != 1 || e.Problems[14].Line != 15 || e.Problems[20].Line != 0 {
+		t.Errorf("problems are at lines %d, %d and %d", e.Problems[0].Line, e.Problems[14].Line, e.Problems[20].Line)
+	}
+}
+
+// TestUnknownReferencesOfRoutes: a snapshot whose routes refer to unknown resources gets
+// warnings.
+func TestUnknownReferencesOfRoutes(t *testing.T) {
+	s, _ := start(t, "", nil)
+	const absent = "picks that need it are refused unless a management server has it"
+	byName := listener("shop")
+	byName["api_listener"].(object)["api_listener"].(object)["rds"] = object{"route_config_name": "r", "config_source": object{"ads": object{}}} //nolint:errcheck,forcetypeassert // made above
+	delete(byName["api_listener"].(object)["api_listener"].(object), "route_config")                                                             //nolint:errcheck,forcetypeassert // made above
+	routes := func(name string, list ...object) object {
+		return object{
+			"@type": resource.TypeRoutes.URL(), "name": name,
+			"virtual_hosts": []object{{"domains": []string{"*"}, "routes": list}},
+		}
+	}
+	var many []string
+	for i := range 12 {
+		many = append(many, "c"+string(rune('a'+i))+"=1")
+	}
+	warned := func(resources ...object) string {
+		var says []string
+		for _, w := range pushAll(t, s, resources...).Warnings {
+			if strings.Contains(w.Reason, absent) {
+				says = append(says, w.Resource+" | "+w.String())
+			}
+		}
+		return strings.Join(says, "\n")
+	}
+
+	const ofListener = `Listener/shop | resources[0].api_listener.api_listener.rds.route_config_name: is "r", which was not pushed and is in no file: ` + absent
+	if got := warned(byName); got != ofListener {
+		t.Errorf("a listener alone: %s", got)
+	}
+	if got, want := warned(assigned("b", "h"), routes("r", route("/a", "a"), route("/b", "b=1", "a=1"), route("/", "a"))),
+		"RouteConfiguration/r | resources[1].virtual_hosts: lead to clusters that were not pushed and are in no file: a: "+absent; got != want {
+		t.Errorf("a cluster that is not there: %s", got)
+	}
+	if got := warned(byName, assigned("a", "h")); got != "" {
+		t.Errorf("all was pushed before: %s", got)
+	}
+	if got, want := warned(listener("own", route("/", many...))),
+		"Listener/own | resources[0].api_listener.api_listener.route_config.virtual_hosts: lead to clusters that were not pushed and are in no file: "+
+			"ca, cb, cc, cd, ce, cf, cg, ch, ci, cj and 2 more: "+absent; got != want {
+		t.Errorf("many: %s", got)
+	}
+
+	// A resource of a file is known.
+	s.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "filed"}: []byte(`{"type":"EDS"}`)}))
+	if got := warned(routes("s", route("/", "filed"))); got != "" {
+		t.Errorf("in a file: %s", got)
+	}
+	if !slices.Contains(strings.Fields(clusterNames(t, s)), "filed") {
+		t.Error("the file is not followed")
+	}
+}
+
+// snapshot is a body with an assignment for each of names, and a configuration
+// for each of configs.
+func snapshot(t *testing.T, names []string, configs ...string) []byte {
+	t.Helper()
+	var all []object
+	for _, n := range names {
+		all = append(all, object{
+			"@type": sources.Endpoints.URL(), "cluster_name": n,
+			"endpoints": []object{{"lb_endpoints": []object{endpoint("h1")}}},
+		})
+	}
+	for _, n := range configs {
+		all = append(all, object{"@type": sources.Config.URL(), "name": n, "type": "EDS"})
+	}
+	return encode(t, object{"version": "1", "resources": all})
+}
+
+func pushSnapshot(t *testing.T, s *service.Service, r sources.SnapshotRequest) (*sources.PushResult, error) {
+	t.Helper()
+	return s.PushSnapshot(t.Context(), &r)
+}
+
+func clusterNames(t *testing.T, s *service.Service) string {
+	t.Helper()
+	var names []string
+	for _, c := range s.Clusters() {
+		names = append(names, c.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestSnapshotReplacesOrAdds(t *testing.T) {
+	dir := t.TempDir()
+	s, stop := start(t, dir, nil)
+	first, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"a", "b"}, "a")})
+	if err != nil || len(first.Changes) != 3 {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	res, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: snapshot(t, []string{"b", "c"})})
+	if err != nil || fmt.Sprint(res.Changes) != "[{ClusterLoadAssignment/c added added with 1 usable endpoint}]" {
+		t.Errorf("adding: %+v, %v", res, err)
+	}
+	if got := clusterNames(t, s); got != "a b c" {
+		t.Errorf("clusters %q", got)
+	}
+	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: 2, Body: snapshot(t, []string{"a"})})
+	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "would remove 3 resources") {
+		t.Errorf("more than max_removed: %v", err)
+	}
+	back, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: 1, Body: snapshot(t, []string{"a", "b"}, "a")})
+	if err != nil || back.Hash != first.Hash {
+		t.Errorf("equal content has an equal tag: %+v, %v; first %s", back, err, first.Hash)
+	}
+	kept, err := s.Snapshot(sources.JSON)
+	if err != nil || kept.Hash != first.Hash {
+		t.Fatalf("%+v, %v", kept, err)
+	}
+	stop()
+
+	// What one daemon gives out, another takes.
+	other, _ := start(t, "", nil)
+	again, err := pushSnapshot(t, other, sources.SnapshotRequest{Replace: true, MaxRemoved: 0, Body: kept.Body})
+	if err != nil || again.Hash != first.Hash {
+		t.Errorf("%+v, %v; first %s", again, err, first.Hash)
+	}
+	s, _ = start(t, dir, nil)
+	if got := clusterNames(t, s); got != "a b" {
+		t.Errorf("after a restart: clusters %q", got)
+	}
+}
+
+func TestSnapshotIsRefusedWhole(t *testing.T) {
+	good := snapshot(t, []string{"a", "b"}, "a")
+	with := func(extra object) []byte {
+		var v struct {
+			Resources []object `json:"resources"`
+		}
+		if err := json.Unmarshal(good, &v); err != nil {
+			t.Fatal(err)
+		}
+		v.Resources = append(v.Resources, extra)
+		return encode(t, v)
+	}
+	for name, c := range map[string]struct {
+		request sources.SnapshotRequest
+		want    fault.Code
+		says    string
+	}{
+		"a broken resource":  {sources.SnapshotRequest{Body: with(object{"@type": sources.Config.URL(), "name": "z", "type": "STATIC"})}, fault.InvalidResource, "resources[3].type"},
+		"another type":       {sources.SnapshotRequest{Body: with(object{"@type": "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration", "name": "l"})}, fault.InvalidResource, "ScopedRouteConfiguration"},
+		"no endpoint":        {sources.SnapshotRequest{Body: with(object{"@type": sources.Endpoints.URL(), "cluster_name": "z"})}, fault.Blocked, `"z"`},
+		"endpoints are lost": {sources.SnapshotRequest{Body: snapshot(t, nil, "a"), Replace: true, MaxRemoved: -1}, fault.Blocked, `"a"`},
+		"nothing at all":     {sources.SnapshotRequest{Body: []byte(`{"resources":[]}`), Replace: true, MaxRemoved: -1}, fault.Blocked, "all 3 resources"},
+		"another content":    {sources.SnapshotRequest{Body: good, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"x"}}}}, fault.PreconditionFailed, "the snapshot has changed"},
+		"no snapshot":        {sources.SnapshotRequest{Body: []byte(`[]`)}, fault.InvalidArgument, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := start(t, "", nil)
+			if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: good}); err != nil {
+				t.Fatal(err)
+			}
+			before, err := s.Snapshot(sources.Protobuf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = pushSnapshot(t, s, c.request)
+			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
+			}
+			if after, err := s.Snapshot(sources.Protobuf); err != nil || after.Hash != before.Hash {
+				t.Errorf("half applied: %+v, %v", after, err)
+			}
+		})
 	}
 }

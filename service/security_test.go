@@ -175,9 +175,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 			t.Errorf("the snapshot is %s, %v", stored.Body, err)
 		}
 		for _, name := range []string{"old", "new"} {
-			if _, err := s.Delete(t.Context(), sources.Config, name, sources.ChangeOptions{}); err != nil {
-				t.Error(err)
-			}
+			deleteResource(t, s, sources.Config, name)
 		}
 	})
 	if len(got) != 0 {

@@ -1,18 +1,27 @@
 package service_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/decode"
@@ -172,4 +181,161 @@ func newService(t *testing.T) *service.Service {
 	})
 	t.Cleanup(s.Close)
 	return s
+}
+
+// TestStoredWarnings: what an older lbd accepted and this one would reject is logged
+// at startup, a limited number of times, and a push is not.
+func TestStoredWarnings(t *testing.T) {
+	dir := t.TempDir()
+	stored := map[resource.Key][]byte{}
+	for i := range 103 {
+		name := fmt.Sprintf("c%03d", i)
+		stored[resource.Key{Type: resource.TypeCluster, Name: name}] = encode(t, object{
+			"name": name, "type": "EDS", "transport_socket": object{"name": "envoy.transport_sockets.quic"},
+		})
+	}
+	seed(t, dir, stored, decode.Options{Stored: true})
+	var log bytes.Buffer
+	s, _ := start(t, dir, func(o *service.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	})
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 101 || !strings.Contains(lines[0], "resource=Cluster/c000") || !strings.Contains(lines[0], "transport_socket is not applied") ||
+		!strings.Contains(lines[100], "more=3") {
+		t.Errorf("logged %d lines, the first %s, the last %s", len(lines), lines[0], lines[len(lines)-1])
+	}
+	log.Reset()
+	push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "health_checks": []object{{"timeout": "1s", "interval": "1s", "unhealthy_threshold": 1, "healthy_threshold": 1, "tcp_health_check": object{}}}}))
+	if log.Len() > 0 {
+		t.Errorf("a push logged %s", log.String())
+	}
+}
+
+// notReady are the names of the checks that make /readyz fail.
+func notReady(s *service.Service) []string {
+	var names []string
+	for _, c := range s.Health() {
+		if !c.OK {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		file, aside := filepath.Join(dir, "lbd.db"), filepath.Join(dir, "aside")
+		s, stop := start(t, dir, nil)
+		defer stop()
+		body := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
+		push(t, s, sources.Endpoints, "orders", body)
+		if err := os.Rename(file, aside); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if got := notReady(s); !slices.Equal(got, []string{"store_failing"}) {
+			t.Errorf("without a push: not ready because of %q", got)
+		}
+		for name, body := range map[string][]byte{
+			"the same":  body,
+			"a new one": assignment(t, nil, place{"a", 0, 1, endpoints("b", 1)}),
+		} {
+			_, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body})
+			if code(err) != fault.StorageFailed || !strings.Contains(err.Error(), "removed or replaced") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
+			t.Errorf("a pick: %v", err)
+		}
+		if err := os.Rename(aside, file); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if got := notReady(s); got != nil {
+			t.Errorf("once it is back: not ready because of %q", got)
+		}
+		push(t, s, sources.Endpoints, "orders", body)
+		var types []observe.EventType
+		for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventStoreFailing, observe.EventStoreRecovered}, Limit: 10}) {
+			types = append(types, e.Type)
+		}
+		if !slices.Equal(types, []observe.EventType{observe.EventStoreRecovered, observe.EventStoreFailing}) {
+			t.Errorf("events: %q", types)
+		}
+	})
+}
+
+// TestUpgrade opens a store that lbd wrote before it refused unknown fields. It holds
+// two clusters whose resources were pushed with misspelled fields, one of them with a
+// RingHash without hash_function, and one in protobuf with a field that lbd does not
+// know. What is stored stays in force; the same content is refused as a new push.
+func TestUpgrade(t *testing.T) {
+	dir := t.TempDir()
+	unpack(t, "testdata/older.db.gz", filepath.Join(dir, "lbd.db"))
+	s, _ := start(t, dir, nil)
+	for _, cluster := range []string{"typos", "plain"} {
+		got, err := pick(s, picks.Request{Cluster: cluster, Wait: 5 * time.Second})
+		if err != nil || len(got.Picks) != 1 || got.Picks[0].Address != "10.0.0.1:8080" {
+			t.Errorf("pick from %s: %+v, %v", cluster, got, err)
+		}
+	}
+	state, err := s.Cluster(t.Context(), "typos", "", false)
+	if err != nil || !strings.Contains(state.Policy, "ring_hash") || state.Error != "" {
+		t.Errorf("the cluster is %+v, %v", state, err)
+	}
+	if _, err := s.Pushed(sources.Endpoints, "num", sources.Protobuf); err != nil {
+		t.Error(err)
+	}
+
+	// What GET /v1/snapshot returns has no unknown field any more, and can be pushed.
+	for _, f := range []sources.Format{sources.JSON, sources.YAML, sources.Protobuf} {
+		stored, err := s.Snapshot(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body, Format: f, Replace: true, AllowEmpty: true, ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		if err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		if !strings.Contains(fields(res.Warnings), "hash_function") || !strings.Contains(fields(res.Warnings), "max_connections") {
+			t.Errorf("%s: the warnings are %v", f, res.Warnings)
+		}
+	}
+	misspelled := []byte("endpoints: [{lb_endpionts: []}]")
+	if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "typos", Body: misspelled, Format: sources.YAML}); code(err) != fault.InvalidResource {
+		t.Errorf("a new push with a misspelled field: %v", err)
+	}
+}
+
+// fields are the fields that problems are about.
+func fields(problems []fault.Problem) string {
+	var names []string
+	for _, p := range problems {
+		names = append(names, p.Field)
+	}
+	return strings.Join(names, " ")
+}
+
+// unpack writes what a gzip file holds to another file.
+func unpack(t *testing.T, from, to string) {
+	t.Helper()
+	packed, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, body, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

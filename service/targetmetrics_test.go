@@ -2,12 +2,19 @@ package service_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // TestSumsHoldWithAClusterInSeveralTargets: what has a target label is there once
@@ -36,10 +43,7 @@ func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
 		if name == "" {
 			r.Cluster, r.Path = "a", ""
 		}
-		out, err := pick(s, r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := mustPick(t, s, r)
 		leases[name] = out.Picks[0].Lease.ID
 	}
 	for _, path := range []string{"/other", "/gone"} {
@@ -48,72 +52,42 @@ func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
 		}
 	}
 	for _, id := range leases {
-		if _, err := s.EndLease(id, picks.Success, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	check := func(want string) {
-		t.Helper()
-		names := []string{}
-		for line := range strings.Lines(want) {
-			if f := strings.Fields(line); len(f) > 2 && f[1] == "HELP" {
-				names = append(names, f[2])
-			}
-		}
-		if err := testutil.GatherAndCompare(s.Registry(), strings.NewReader(want), names...); err != nil {
-			t.Error(err)
-		}
+		endLease(t, s, id, picks.Success, nil)
 	}
 	const (
 		inFlight = `
-# HELP lbd_circuit_breaker_in_flight Requests in flight, as the circuit breaker counts them.
-# TYPE lbd_circuit_breaker_in_flight gauge
 lbd_circuit_breaker_in_flight{cluster="a"} 3
-# HELP lbd_leases_active Leases that are held now.
-# TYPE lbd_leases_active gauge
 lbd_leases_active{cluster="a"} 3
 `
-		ended = `# HELP lbd_leases_finished_total Leases that ended, by outcome: success, error, cancelled, expired. Many expired leases mean that callers do not end their leases.
-# TYPE lbd_leases_finished_total counter
-lbd_leases_finished_total{cluster="a",outcome="success"} 3
+		ended = `lbd_leases_finished_total{cluster="a",outcome="success"} 3
 `
-		drops = `# HELP lbd_drops_total Picks that a drop category dropped.
-# TYPE lbd_drops_total counter
-lbd_drops_total{category="none",cluster="a"} 0
+		drops = `lbd_drops_total{category="none",cluster="a"} 0
 `
-		judged = `# HELP lbd_judged_picks_total Picks that reached the drop categories, by any target or aggregate, including those that were dropped.
-# TYPE lbd_judged_picks_total counter
-lbd_judged_picks_total{cluster="a"} 6
+		judged = `lbd_judged_picks_total{cluster="a"} 6
 `
-		picks = `# HELP lbd_picks_total Picks by result: ok, or the code of the refusal. Each pick counts once.
-# TYPE lbd_picks_total counter
-lbd_picks_total{cluster="a",result="ok",target=""} 1
+		picks = `lbd_picks_total{cluster="a",result="ok",target=""} 1
 `
-		places = `# HELP lbd_locality_picks_total Successful picks by priority and locality.
-# TYPE lbd_locality_picks_total counter
-lbd_locality_picks_total{cluster="a",locality="//",priority="0",target=""} 1
+		places = `lbd_locality_picks_total{cluster="a",locality="//",priority="0",target=""} 1
 `
-		connects = `# HELP lbd_connect_attempts_total Connection attempts by result: ok, error.
-# TYPE lbd_connect_attempts_total counter
-lbd_connect_attempts_total{cluster="a",result="ok",target=""} 1
+		connects = `lbd_connect_attempts_total{cluster="a",result="ok",target=""} 1
 `
 	)
-	check(strings.ReplaceAll(inFlight, `lbd_leases_active{cluster="a"} 3
+	service.CompareSeries(t, s.Registry(), strings.ReplaceAll(inFlight, `lbd_leases_active{cluster="a"} 3
 `, `lbd_leases_active{cluster="a"} 3
 lbd_leases_active{cluster="gone"} 0
-`) + ended + drops + judged + picks + `lbd_picks_total{cluster="a",result="ok",target="xds:///shop"} 2
+`)+ended+drops+judged+picks+`lbd_picks_total{cluster="a",result="ok",target="xds:///shop"} 2
 lbd_picks_total{cluster="a",result="ok",target="xds:///zoo"} 3
 lbd_picks_total{cluster="",result="no_route",target="xds:///zoo"} 1
 lbd_picks_total{cluster="gone",result="no_ready_endpoint",target="xds:///zoo"} 1
 lbd_picks_total{cluster="gone",result="ok",target="xds:///zoo"} 0
-` + places + `lbd_locality_picks_total{cluster="a",locality="//",priority="0",target="xds:///shop"} 2
+`+places+`lbd_locality_picks_total{cluster="a",locality="//",priority="0",target="xds:///shop"} 2
 lbd_locality_picks_total{cluster="a",locality="//",priority="0",target="xds:///zoo"} 3
-` + connects + `lbd_connect_attempts_total{cluster="a",result="ok",target="xds:///shop"} 1
+`+connects+`lbd_connect_attempts_total{cluster="a",result="ok",target="xds:///shop"} 1
 lbd_connect_attempts_total{cluster="a",result="ok",target="xds:///zoo"} 1
 `)
 	// Leases of targets that are gone are held all the same.
 	remove(t, s, a)
-	check(inFlight + ended + drops + judged + picks + places + connects)
+	service.CompareSeries(t, s.Registry(), inFlight+ended+drops+judged+picks+places+connects)
 	remove(t, s)
 	if left, err := testutil.GatherAndCount(s.Registry()); err != nil || left != none {
 		t.Errorf("%d series are left, %v", left-none, err)
@@ -121,5 +95,126 @@ lbd_connect_attempts_total{cluster="a",result="ok",target="xds:///zoo"} 1
 	problems, err := testutil.GatherAndLint(s.Registry())
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %+v, %v", problems, err)
+	}
+}
+
+// TestASlowlyClosingTreeBlocksNothing: picks no longer find it, and other trees are
+// updated.
+func TestASlowlyClosingTreeBlocksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, connector, stop := startStuck(t)
+		body := assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)})
+		s.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Endpoints, Name: "filed"}: body}))
+		synctest.Wait()
+		if _, err := pick(s, picks.Request{Cluster: "filed"}); code(err) != fault.PickTimeout {
+			t.Fatalf("the tree answers: %v", err)
+		}
+		closed := make(chan struct{})
+		go func() {
+			s.FilesChanged(files.Set{})
+			close(closed)
+		}()
+		synctest.Wait()
+		push(t, s, sources.Endpoints, "quick", assignment(t, nil, place{"a", 0, 1, endpoints("quick", 1)}))
+		if _, err := pick(s, picks.Request{Cluster: "filed"}); code(err) != fault.UnknownCluster {
+			t.Errorf("picked from what is gone: %v", err)
+		}
+		if _, err := testutil.GatherAndCount(s.Registry()); err != nil {
+			t.Error(err)
+		}
+		select {
+		case <-closed:
+			t.Error("the tree is closed already: it was not slow")
+		default:
+		}
+		stopped := make(chan struct{})
+		go func() {
+			stop()
+			close(stopped)
+		}()
+		synctest.Wait()
+		select {
+		case <-stopped:
+			t.Error("the service closed before the tree had")
+		default:
+		}
+		close(connector)
+		<-stopped
+	})
+}
+
+// TestTargetsMoveUnderPicks: while targets come and go, every pick is answered, and no
+// lease remains.
+func TestTargetsMoveUnderPicks(t *testing.T) {
+	s, _ := start(t, "", nil)
+	clusters := []object{assigned("a", "a-1"), assigned("b", "b-1"), assigned("c", "c-1")}
+	pushAll(t, s, append(clusters, listener("shop", route("/", "a")))...)
+	allowed := map[fault.Code]bool{"": true, fault.UnknownTarget: true, fault.NoRoute: true, fault.ShuttingDown: true}
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, r := range []picks.Request{
+		{Cluster: "a"},
+		{Target: "shop", Path: "/x"},
+		{Target: "zoo", Path: "/", N: 3},
+		{Target: "shop", Path: "/x", TTL: time.Minute},
+		{Target: "zoo", Path: "/", TTL: time.Minute},
+	} {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				r.Wait = time.Second
+				out, err := pick(s, r)
+				if !allowed[code(err)] || err == nil && len(out.Picks) == 0 {
+					t.Errorf("%+v: %s: %v", r, code(err), err)
+				}
+				for _, p := range out.Picks {
+					if p.Lease == nil {
+						continue
+					}
+					endLease(t, s, p.Lease.ID, picks.Success, nil)
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			s.Clusters()
+			if _, err := s.Targets(); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Cluster(t.Context(), "b", "shop", true); err != nil && code(err) != fault.UnknownCluster && code(err) != fault.UnknownTarget {
+				t.Error(err)
+			}
+			if _, err := testutil.GatherAndCount(s.Registry()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for i := range 60 {
+		shop := [][]object{{route("/", "a")}, {route("/", "b=1", "c=1")}, {route("/y", "a"), route("/", "b=1", "c=2")}}[i%3]
+		all := append([]object{listener("shop", shop...)}, clusters...)
+		if i%4 != 0 {
+			all = append(all, listener("zoo", route("/", "c")))
+		}
+		remove(t, s, all...)
+	}
+	close(done)
+	wg.Wait()
+	for _, c := range s.Clusters() {
+		if c.Breaker.InFlight != 0 {
+			t.Errorf("%s: %d in flight", c.Name, c.Breaker.InFlight)
+		}
+		if state, err := s.Cluster(t.Context(), c.Name, "", false); err != nil || state.Leases != 0 {
+			t.Errorf("%s: %d leases, %v", c.Name, state.Leases, err)
+		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -88,8 +87,7 @@ func read[T any](t testing.TB, data string) (v T) {
 
 func TestWatchCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
 		got, err := s.WatchCluster("orders", "", true, "")
 		w := watch(t, got, err)
@@ -111,9 +109,7 @@ func TestWatchCluster(t *testing.T) {
 			t.Errorf("nothing happened, but %q was sent: %s", m.kind, m.data)
 		}
 
-		if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.Dropped {
-			t.Fatal(err)
-		}
+		mustRefuse(t, s, picks.Request{Cluster: "orders"}, fault.Dropped)
 		counts, after := w.within(time.Minute)
 		c := read[observe.ClusterCounts](t, counts.data)
 		if after > time.Second || c.Picks["dropped"] != 1 || c.Drops["all"] != 1 || !c.Time.Equal(time.Now()) {
@@ -149,8 +145,7 @@ func TestWatchCluster(t *testing.T) {
 // TestWatchClusterResumes: who has the state already is not sent it again.
 func TestWatchClusterResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		begin := func(lastID string) (first message) {
 			t.Helper()
@@ -180,8 +175,7 @@ func TestWatchClusterResumes(t *testing.T) {
 // gets the new state.
 func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		got, err := s.WatchCluster("orders", "", true, "")
 		w := watch(t, got, err)
@@ -207,8 +201,7 @@ func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 // nothing runs without watchers.
 func TestWatchersOfOneClusterShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		var all []watching
 		join := func(endpoints bool) watching {
@@ -246,8 +239,7 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 // TestLateWatcherGetsCurrentState: not the state of the last change.
 func TestLateWatcherGetsCurrentState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		got, err := s.WatchCluster("orders", "", true, "")
 		early := watch(t, got, err)
@@ -255,9 +247,7 @@ func TestLateWatcherGetsCurrentState(t *testing.T) {
 		early.must("state")
 		early.must("counts")
 		time.Sleep(idle)
-		if _, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute}); err != nil {
-			t.Fatal(err)
-		}
+		mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
 		got, err = s.WatchCluster("orders", "", true, "")
 		late := watch(t, got, err)
 		defer late.Close()
@@ -275,11 +265,7 @@ func TestLateWatcherGetsCurrentState(t *testing.T) {
 // TestStuckTreeHoldsUpItsOwnWatchersOnly: a tree answers when it can.
 func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		connector := make(stuckConnector)
-		s, stop := start(t, "", func(o *service.Options) {
-			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector, resource.ConnectNone: nil}
-		})
-		defer stop()
+		s, connector, _ := startStuck(t)
 		push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "metadata": object{"filter_metadata": object{"lbd": object{"connect": "none"}}}}))
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		go func() {
@@ -305,8 +291,7 @@ func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 
 func TestDrainEndsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		var all []*observe.Watch
 		for _, begin := range []func() (*observe.Watch, error){
@@ -391,8 +376,7 @@ func metric(t *testing.T, s *service.Service, name, label string) float64 {
 // endpoint cannot be connected to, and a leaf's breaker.
 func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "load_balancing_policy": object{"policies": []object{{
 			"typed_extension_config": object{"name": "x", "typed_config": object{
 				"@type":           "type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
@@ -406,17 +390,12 @@ func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 		first := w.must("state")
 		w.must("counts")
 		for range 4 {
-			out, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
 			busy := 0.2
 			if out.Picks[0].Address == "a-1:80" {
 				busy = 0.8
 			}
-			if _, err := s.EndLease(out.Picks[0].Lease.ID, picks.Success, &picks.Load{RPSFractional: 100, CPUUtilization: busy}); err != nil {
-				t.Fatal(err)
-			}
+			endLease(t, s, out.Picks[0].Lease.ID, picks.Success, &picks.Load{RPSFractional: 100, CPUUtilization: busy})
 		}
 		for {
 			m, after := w.within(time.Minute)
@@ -440,19 +419,14 @@ func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 // TestWatchCountsLeaves: of an aggregate the drops and breaker of each leaf are sent.
 func TestWatchCountsLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
-		defer stop()
+		s, _ := start(t, "", nil)
 		push(t, s, sources.Config, "near", config(t, 1))
 		push(t, s, sources.Endpoints, "near", assignment(t, nil, place{"n", 0, 1, endpoints("n", 1)}))
 		push(t, s, sources.Endpoints, "far", assignment(t, []object{drop("all", 100)}, place{"f", 0, 1, endpoints("f", 1)}))
 		push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
-		if _, err := pick(s, picks.Request{Cluster: "agg", TTL: time.Minute}); err != nil {
-			t.Fatal(err)
-		}
-		refusedByBreaker(t, s, "agg")
-		if _, err := pick(s, picks.Request{Cluster: "far"}); code(err) != fault.Dropped {
-			t.Fatal(err)
-		}
+		mustPick(t, s, picks.Request{Cluster: "agg", TTL: time.Minute})
+		mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
+		mustRefuse(t, s, picks.Request{Cluster: "far"}, fault.Dropped)
 		got, err := s.WatchCluster("agg", "", true, "")
 		w := watch(t, got, err)
 		defer w.Close()
