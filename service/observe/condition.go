@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/difference"
 )
 
 // ConditionKind says which part of the daemon has a problem.
@@ -41,8 +41,8 @@ const (
 
 // ConditionKinds are all kinds, the most urgent first.
 var ConditionKinds = []ConditionKind{
-	ConditionStoreFailing, ConditionShortage, ConditionServerUnreachable,
-	ConditionResourceRejected, ConditionFileBad, ConditionChangeHeld, ConditionCredentialsInvalid, ConditionAuditFailing, ConditionInsecure,
+	ConditionStoreFailing, ConditionShortage, ConditionServerUnreachable, ConditionResourceRejected, ConditionFileBad,
+	ConditionChangeHeld, ConditionCredentialsInvalid, ConditionAuditFailing, ConditionInsecure,
 }
 
 const (
@@ -116,68 +116,40 @@ func (s *State) allConditions() []Condition {
 	var out []Condition
 	for _, source := range sources {
 		for _, c := range source() {
-			c.Since, c.Text = c.Since.UTC().Truncate(time.Millisecond), shortened(c.Text)
+			c.Since, c.Text = c.Since.UTC().Truncate(time.Millisecond), difference.Clip(c.Text, maxConditionText)
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// shortened cuts a text that is longer than maxConditionText.
-func shortened(text string) string {
-	if len(text) <= maxConditionText {
-		return text
-	}
-	end := maxConditionText
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
-}
-
 // shortages reports what lbd itself lacks, such as descriptors or memory.
 type shortages struct {
 	events *Events
-
-	mu    sync.Mutex
-	known map[overload.Resource]overload.State // as of the last call
+	known  map[overload.Resource]overload.State // as of the last call
 }
 
 // overloaded remembers and logs the shortages that began and ended. The monitor makes
 // one call at a time.
 func (k *shortages) overloaded(states []overload.State) {
-	began, ended := k.replace(states)
-	for _, st := range began {
-		k.events.Add(Event{
-			Type: EventShortageBegan, Reason: string(st.Resource), Error: st.Err.Error(),
-			Says: st.Resource.Text() + ": endpoints keep their states until it is over",
-		})
-		k.events.log.Warn("lbd is out of a resource", "resource", string(st.Resource), "error", st.Err)
-	}
-	for _, st := range ended {
-		k.events.Add(Event{Type: EventShortageEnded, Reason: string(st.Resource), Says: "over: " + st.Resource.Text()})
-		k.events.log.Info("shortage ended", "resource", string(st.Resource), "began", st.Since.UTC())
-	}
-}
-
-// replace stores the current shortages, and returns the new ones and those that ended.
-func (k *shortages) replace(states []overload.State) (began, ended []overload.State) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	before := k.known
 	k.known = make(map[overload.Resource]overload.State, len(states))
 	for _, st := range states {
 		k.known[st.Resource] = st
 		if _, ok := before[st.Resource]; !ok {
-			began = append(began, st)
+			k.events.Add(Event{
+				Type: EventShortageBegan, Reason: string(st.Resource), Error: st.Err.Error(),
+				Says: st.Resource.Text() + ": endpoints keep their states until it is over",
+			})
+			k.events.log.Warn("lbd is out of a resource", "resource", string(st.Resource), "error", st.Err)
 		}
 	}
 	for r, st := range before {
 		if _, ok := k.known[r]; !ok {
-			ended = append(ended, st)
+			k.events.Add(Event{Type: EventShortageEnded, Reason: string(r), Says: "over: " + r.Text()})
+			k.events.log.Info("shortage ended", "resource", string(r), "began", st.Since.UTC())
 		}
 	}
-	return began, ended
 }
 
 // shortageConditions returns the current shortages.
