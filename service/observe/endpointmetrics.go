@@ -50,47 +50,45 @@ func (m *Metrics) EndpointMetrics(ctx context.Context) prometheus.Gatherer {
 }
 
 // endpointSeries are the series of one scrape.
-type endpointSeries []prometheus.Metric
+type endpointSeries struct {
+	series    []prometheus.Metric
+	left      int // endpoints that may have series
+	truncated bool
+}
 
 // Describe sends nothing: the series depend on the endpoints.
-func (endpointSeries) Describe(chan<- *prometheus.Desc) {}
+func (*endpointSeries) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends the series.
-func (e endpointSeries) Collect(out chan<- prometheus.Metric) {
-	for _, m := range e {
+func (e *endpointSeries) Collect(out chan<- prometheus.Metric) {
+	for _, m := range e.series {
 		out <- m
 	}
+	out <- endpointsTruncatedFamily.Metric(Flag(e.truncated))
 }
 
 // endpointSeries returns the series of at most limit endpoints.
-func (s *State) endpointSeries(ctx context.Context, limit int) endpointSeries {
-	var all endpointSeries
-	left, truncated := limit, false
+func (s *State) endpointSeries(ctx context.Context, limit int) *endpointSeries {
+	e := &endpointSeries{left: limit}
 	for _, t := range s.ledger.Hosted().Sorted() {
 		members := slices.DeleteFunc(t.View().Sorted(), func(m *ledger.Cluster) bool { return !hasEndpoints(m) })
 		if len(members) == 0 {
 			continue
 		}
-		if left == 0 {
-			truncated = true
+		if e.left == 0 {
+			e.truncated = true
 			break
 		}
 		root, err := describeWithin(ctx, t, endpointsTimeout)
-		if errors.Is(err, lb.ErrClosed) {
-			continue // it was removed meanwhile
-		}
 		if err != nil {
-			truncated = true
+			e.truncated = e.truncated || !errors.Is(err, lb.ErrClosed) // else it was removed meanwhile
 			continue
 		}
 		for _, m := range members {
-			var complete bool
-			if all, left, complete = appendSeries(all, s.describe(m, root.Clusters[m.Name], true), left); !complete {
-				truncated = true
-			}
+			e.add(s.describe(m, root.Clusters[m.Name], true))
 		}
 	}
-	return append(all, endpointsTruncatedFamily.Metric(Flag(truncated)))
+	return e
 }
 
 // hasEndpoints reports whether the cluster, or a leaf of it, has any.
@@ -109,26 +107,23 @@ func describeWithin(ctx context.Context, t *ledger.Target, timeout time.Duration
 	return t.Channel.Describe(ctx)
 }
 
-// appendSeries adds the series of at most left endpoints of a cluster.
-func appendSeries(all endpointSeries, c *ClusterState, left int) (_ endpointSeries, stillLeft int, complete bool) {
-	add := func(f *Family, v float64, labels ...string) { all = append(all, f.Metric(v, labels...)) }
+func (e *endpointSeries) add(c *ClusterState) {
 	for _, p := range c.Priorities {
-		priority := strconv.Itoa(p.Priority)
 		for _, l := range p.Localities {
-			locality := resource.Locality(l.Locality).String()
 			for i := range l.Endpoints {
-				if left == 0 {
-					return all, 0, false
+				if e.left == 0 {
+					e.truncated = true
+					return
 				}
-				left--
-				e := &l.Endpoints[i]
-				add(endpointStateFamily, 1, c.Name, c.Target, priority, locality, e.Address, strings.ToLower(e.State))
-				if e.Share != nil {
-					add(endpointShareFamily, *e.Share, c.Name, c.Target, priority, locality, e.Address)
+				e.left--
+				endpoint := &l.Endpoints[i]
+				labels := []string{c.Name, c.Target, strconv.Itoa(p.Priority), resource.Locality(l.Locality).String(), endpoint.Address}
+				e.series = append(e.series, endpointWeightFamily.Metric(float64(endpoint.Weight), labels...),
+					endpointStateFamily.Metric(1, append(labels, strings.ToLower(endpoint.State))...))
+				if endpoint.Share != nil {
+					e.series = append(e.series, endpointShareFamily.Metric(*endpoint.Share, labels...))
 				}
-				add(endpointWeightFamily, float64(e.Weight), c.Name, c.Target, priority, locality, e.Address)
 			}
 		}
 	}
-	return all, left, true
 }
