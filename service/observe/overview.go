@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,7 @@ type overview struct {
 
 	// Its goroutine's only.
 	rows  map[string]*row
+	names []string // of rows, in order
 	looks uint64
 }
 
@@ -137,8 +139,14 @@ func (o *overview) look() {
 	if same && len(next.changed) == 0 && old.at != 0 {
 		return
 	}
-	slices.SortFunc(next.changed, byName)
-	next.all = o.lines(old.all, next.changed, same)
+	slices.SortFunc(next.changed, func(a, b line) int { return strings.Compare(a.name, b.name) })
+	if !same {
+		o.names = slices.Sorted(maps.Keys(o.rows))
+	}
+	next.all = make([]line, len(o.names))
+	for i, name := range o.names {
+		next.all[i] = o.rows[name].line
+	}
 	next.remember(o.rows)
 	o.current.Store(next)
 	o.changed.Notify()
@@ -177,29 +185,6 @@ func seenOf(m *ledger.Cluster, targets []string) seen {
 	}
 	return out
 }
-
-// lines returns the lines of all rows, by name. same says that the rows are those of the
-// old lines.
-func (o *overview) lines(old, changed []line, same bool) []line {
-	if same {
-		all := slices.Clone(old)
-		i := 0
-		for _, l := range changed {
-			n, _ := slices.BinarySearchFunc(all[i:], l, byName)
-			i += n
-			all[i] = l
-		}
-		return all
-	}
-	all := make([]line, 0, len(o.rows))
-	for _, r := range o.rows {
-		all = append(all, r.line)
-	}
-	slices.SortFunc(all, byName)
-	return all
-}
-
-func byName(a, b line) int { return strings.Compare(a.name, b.name) }
 
 // remember forgets the removals of clusters that are back, and the oldest removals above
 // the limit.
@@ -256,35 +241,25 @@ func (r *overviewReader) wants(l line, last uint64) bool {
 	return l.changed > last && strings.HasPrefix(l.name, r.prefix)
 }
 
-var (
-	beginClusters = []byte(`{"clusters":[`)
-	comma         = []byte(",")
-	endClusters   = []byte("]}")
-)
-
 // data is JSON of those lines that changed after last. removed is nil in a resync.
 func (r *overviewReader) data(lines []line, last uint64, removed []string) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		if !yield(beginClusters) {
-			return
-		}
-		first := true
+		before := []byte(`{"clusters":[`)
 		for _, l := range lines {
-			if !r.wants(l, last) {
-				continue
-			}
-			if !first && !yield(comma) {
-				return
-			}
-			first = false
-			if !yield(l.json) {
-				return
+			if r.wants(l, last) {
+				if !yield(before) || !yield(l.json) {
+					return
+				}
+				before = []byte(",")
 			}
 		}
-		if removed == nil {
-			yield(endClusters)
-			return
+		end := "]}"
+		if removed != nil {
+			end = `],"removed":` + string(encode(removed)) + "}"
 		}
-		yield([]byte(`],"removed":` + string(encode(removed)) + "}"))
+		if before[0] == '{' { // there is no cluster
+			end = string(before) + end
+		}
+		yield([]byte(end))
 	}
 }
