@@ -85,7 +85,7 @@ func New(o Options) *Service {
 		Registry: s.Registry(), Overload: o.Overload,
 	})
 	s.Picker = picks.New(picks.Options{
-		Ledger: s.targets, Breakers: s.events, Demand: s.Demand, MaxLeases: o.MaxLeases,
+		Ledger: s.targets, Events: s.events, Demand: s.Demand, MaxLeases: o.MaxLeases,
 		Overload: o.Overload, Registry: s.Registry(), Draining: s.draining,
 	})
 	s.AddConditions(s.SourceConditions)

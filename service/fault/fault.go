@@ -96,6 +96,18 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
+// Of sets what the error is about: a cluster and a target, or an empty name for none.
+func (e *Error) Of(cluster, target string) *Error {
+	e.Cluster, e.Target = cluster, target
+	return e
+}
+
+// Retry sets the delay before a retry.
+func (e *Error) Retry(after time.Duration) *Error {
+	e.RetryAfter = after
+	return e
+}
+
 // FromContext returns err as CallerGone if it is the end of the caller's context.
 func FromContext(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {

@@ -165,23 +165,17 @@ func (l *Ledger) Find(cluster, target string) (*Cluster, error) {
 	if c := t.View().Clusters[cluster]; c != nil {
 		return c, nil
 	}
-	e := fault.Errorf(fault.UnknownCluster, "no route of %s leads to cluster %q", t.Label, cluster)
-	e.Cluster, e.Target = cluster, t.Label
-	return nil, e
+	return nil, fault.Errorf(fault.UnknownCluster, "no route of %s leads to cluster %q", t.Label, cluster).Of(cluster, t.Label)
 }
 
 // UnknownCluster returns the error of a request for a cluster that is not known.
 func UnknownCluster(name string) *fault.Error {
-	err := fault.Errorf(fault.UnknownCluster, "cluster %q not found", name)
-	err.Cluster = name
-	return err
+	return fault.Errorf(fault.UnknownCluster, "cluster %q not found", name).Of(name, "")
 }
 
 // UnknownTarget returns the error of a request for a target that is not hosted.
 func UnknownTarget(name string) *fault.Error {
-	err := fault.Errorf(fault.UnknownTarget, "target %q not found: use --target or PUT /v1/targets/NAME, or add its Listener", name)
-	err.Target = name
-	return err
+	return fault.Errorf(fault.UnknownTarget, "target %q not found: use --target or PUT /v1/targets/NAME, or add its Listener", name).Of("", name)
 }
 
 // Gone returns the error of a request whose tree was closed meanwhile. label is the
@@ -196,6 +190,6 @@ func (l *Ledger) Gone(cluster, label string) *fault.Error {
 	default:
 		e = fault.Errorf(fault.UnknownCluster, "cluster %q was removed", cluster)
 	}
-	e.Cluster, e.Target, e.Err = cluster, label, lb.ErrClosed
-	return e
+	e.Err = lb.ErrClosed
+	return e.Of(cluster, label)
 }

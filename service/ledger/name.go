@@ -50,9 +50,7 @@ func TargetName(name string) (string, error) {
 		wrong = "unprintable characters"
 	}
 	if wrong != "" {
-		e := fault.Errorf(fault.InvalidArgument, "target %q: must be xds:///NAME or NAME (%s)", name, wrong)
-		e.Target = name
-		return "", e
+		return "", fault.Errorf(fault.InvalidArgument, "target %q: must be xds:///NAME or NAME (%s)", name, wrong).Of("", name)
 	}
 	return full, nil
 }

@@ -267,9 +267,7 @@ func (s *State) Cluster(ctx context.Context, name, target string, endpoints bool
 	case errors.Is(err, lb.ErrClosed):
 		return nil, s.ledger.Gone(name, m.Target.Label)
 	case errors.Is(err, errNoAnswer):
-		e := fault.Errorf(fault.Internal, "cluster %q: %v", name, errNoAnswer)
-		e.Cluster, e.Target = name, m.Target.Label
-		return nil, e
+		return nil, fault.Errorf(fault.Internal, "cluster %q: %v", name, errNoAnswer).Of(name, m.Target.Label)
 	case err != nil:
 		return nil, fault.FromContext(err)
 	}

@@ -146,9 +146,7 @@ func (ws *Watches) admit(join func() (reader, *sharedFeed, error)) (*Watch, erro
 	case ws.closed || ws.draining.Err() != nil:
 		return nil, fault.Errorf(fault.ShuttingDown, "the daemon is shutting down")
 	case ws.watchers >= ws.max:
-		e := fault.Errorf(fault.RateLimited, "watcher limit reached (%d)", ws.max)
-		e.RetryAfter = watchRetryAfter
-		return nil, e
+		return nil, fault.Errorf(fault.RateLimited, "watcher limit reached (%d)", ws.max).Retry(watchRetryAfter)
 	}
 	r, f, err := join()
 	if err != nil {

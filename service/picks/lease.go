@@ -1,10 +1,10 @@
 package picks
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
@@ -38,47 +38,35 @@ type Load struct {
 // check rejects a number that is not finite, or negative where ORCA allows none. Costs and
 // named metrics may be negative.
 func (l *Load) check() error {
-	for _, f := range []struct {
-		name  string
-		value float64
-	}{
-		{"cpu_utilization", l.CPUUtilization},
-		{"mem_utilization", l.MemUtilization},
-		{"application_utilization", l.ApplicationUtilization},
-		{"rps_fractional", l.RPSFractional},
-		{"eps", l.EPS},
-	} {
-		if err := checkLoad(f.name, f.value, true); err != nil {
-			return err
+	type number struct {
+		name     string
+		value    float64
+		unsigned bool
+	}
+	all := []number{
+		{"cpu_utilization", l.CPUUtilization, true},
+		{"mem_utilization", l.MemUtilization, true},
+		{"application_utilization", l.ApplicationUtilization, true},
+		{"rps_fractional", l.RPSFractional, true},
+		{"eps", l.EPS, true},
+	}
+	add := func(name string, values map[string]float64, unsigned bool) {
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			all = append(all, number{fmt.Sprintf("%s[%q]", name, key), values[key], unsigned})
 		}
 	}
-	for _, m := range []struct {
-		name     string
-		values   map[string]float64
-		unsigned bool
-	}{
-		{"utilization", l.Utilization, true},
-		{"request_cost", l.RequestCost, false},
-		{"named_metrics", l.NamedMetrics, false},
-	} {
-		for _, key := range slices.Sorted(maps.Keys(m.values)) {
-			if err := checkLoad(m.name+"["+strconv.Quote(key)+"]", m.values[key], m.unsigned); err != nil {
-				return err
-			}
+	add("utilization", l.Utilization, true)
+	add("request_cost", l.RequestCost, false)
+	add("named_metrics", l.NamedMetrics, false)
+	for _, n := range all {
+		switch {
+		case math.IsNaN(n.value) || math.IsInf(n.value, 0):
+			return fault.Errorf(fault.InvalidArgument, "load.%s is %g: it must be a finite number", n.name, n.value)
+		case n.unsigned && n.value < 0:
+			return fault.Errorf(fault.InvalidArgument, "load.%s is %g: it must not be negative", n.name, n.value)
 		}
 	}
 	return nil
-}
-
-func checkLoad(name string, value float64, unsigned bool) error {
-	switch {
-	case math.IsNaN(value) || math.IsInf(value, 0):
-		return fault.Errorf(fault.InvalidArgument, "load.%s is %g: it must be a finite number", name, value)
-	case unsigned && value < 0:
-		return fault.Errorf(fault.InvalidArgument, "load.%s is %g: it must not be negative", name, value)
-	default:
-		return nil
-	}
 }
 
 // report returns the load for gRPC's policies.

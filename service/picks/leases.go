@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -86,9 +87,7 @@ func (ls *leases) shard(id string) *leaseShard {
 func (ls *leases) grant(a *ledger.Record, call *policy.Call, ttl time.Duration) (*Lease, *fault.Error) {
 	if ls.count.Add(1) > ls.max {
 		ls.refuse(call)
-		e := fault.Errorf(fault.RateLimited, "lease limit reached (%d)", ls.max)
-		e.RetryAfter = time.Second
-		return nil, e
+		return nil, fault.Errorf(fault.RateLimited, "lease limit reached (%d)", ls.max).Retry(time.Second)
 	}
 	h := &held{
 		account: a, held: call.Held(), id: rand.Text(),
@@ -119,13 +118,12 @@ func (ls *leases) expire(h *held) {
 	sh := ls.shard(h.id)
 	sh.mu.Lock()
 	late := sh.held[h.id] == h && !time.Now().Before(h.expiresAt)
-	var end LeaseState
 	if late {
-		end = sh.end(h, Expired)
+		sh.end(h, Expired)
 	}
 	sh.mu.Unlock()
 	if late {
-		ls.release(h, end.Outcome, nil)
+		ls.release(h, Expired, nil)
 	}
 }
 
@@ -184,10 +182,7 @@ func (ls *leases) close() {
 	for i := range ls.shards {
 		sh := &ls.shards[i]
 		sh.mu.Lock()
-		all := make([]*held, 0, len(sh.held))
-		for _, h := range sh.held {
-			all = append(all, h)
-		}
+		all := slices.Collect(maps.Values(sh.held))
 		for _, h := range all {
 			sh.end(h, Expired)
 		}
@@ -236,9 +231,7 @@ func (s *Picker) RenewLease(id string, ttl time.Duration) (LeaseState, error) {
 	h := sh.held[id]
 	if h == nil {
 		if state, ok := sh.ended[id]; ok {
-			e := fault.Errorf(fault.UnknownLease, "lease %q has ended (%s) and cannot be renewed", id, state.Outcome)
-			e.Cluster = state.Cluster
-			return LeaseState{}, e
+			return LeaseState{}, fault.Errorf(fault.UnknownLease, "lease %q has ended (%s) and cannot be renewed", id, state.Outcome).Of(state.Cluster, "")
 		}
 		return LeaseState{}, unknownLease(id)
 	}
@@ -286,9 +279,7 @@ func (ls *leases) once(ctx context.Context, r *Request, out *Picks, pick func() 
 			return ls.keys.fill(r, e, out, pick)
 		}
 		if !sameRequest(&e.request, r) {
-			err := fault.Errorf(fault.InvalidArgument, "Idempotency-Key %q was used for a request with other parameters", r.IdempotencyKey)
-			err.Cluster, err.Target = r.Cluster, r.Target
-			return err
+			return fault.Errorf(fault.InvalidArgument, "Idempotency-Key %q was used for a request with other parameters", r.IdempotencyKey).Of(r.Cluster, r.Target)
 		}
 		select {
 		case <-e.done:
@@ -316,32 +307,34 @@ func (k *idempotencyKeys) enter(r *Request) (e *idempotent, mine bool) {
 	return e, true
 }
 
-// fill runs pick for the request of e, and releases those who wait for it, even if pick
-// panics.
-func (k *idempotencyKeys) fill(r *Request, e *idempotent, out *Picks, pick func() error) error {
+// fill runs pick for the request of e, keeps its answer, and releases those who wait for
+// it, even if pick panics.
+func (k *idempotencyKeys) fill(r *Request, e *idempotent, out *Picks, pick func() error) (err error) {
 	answered := false
-	defer func() { k.leave(r, e, out, answered) }()
-	err := pick()
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		defer close(e.done)
+		if answered {
+			k.keep(r.IdempotencyKey, e, out)
+		} else {
+			delete(k.entries, r.IdempotencyKey)
+		}
+	}()
+	err = pick()
 	answered = err == nil
 	return err
 }
 
-// leave keeps the answer to the request of e, if it got one.
-func (k *idempotencyKeys) leave(r *Request, e *idempotent, out *Picks, answered bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	defer close(e.done)
-	if !answered {
-		delete(k.entries, r.IdempotencyKey)
-		return
-	}
+// keep sets the answer of e. The caller holds k.mu.
+func (k *idempotencyKeys) keep(key string, e *idempotent, out *Picks) {
 	answer := *out
 	answer.Picks = slices.Clone(out.Picks)
 	for i := range answer.Picks {
 		answer.Picks[i].Explain = nil // it is large
 	}
 	e.answer = &answer
-	k.order = append(k.order, r.IdempotencyKey)
+	k.order = append(k.order, key)
 	k.leases += len(answer.Picks)
 	for k.leases > MaxEndedLeases {
 		oldest := k.order[0]

@@ -108,9 +108,7 @@ var callPool sync.Pool // of *policy.Call
 func (s *Picker) Pick(ctx context.Context, r *Request, out *Picks) error {
 	*out = Picks{Cluster: r.Cluster, Picks: out.Picks[:0]}
 	if r.Explain && r.N > MaxExplain {
-		err := fault.Errorf(fault.InvalidArgument, "explain=true is for at most %d picks: n is %d", MaxExplain, r.N)
-		err.Cluster, err.Target = r.Cluster, r.Target
-		return err
+		return fault.Errorf(fault.InvalidArgument, "explain=true is for at most %d picks: n is %d", MaxExplain, r.N).Of(r.Cluster, r.Target)
 	}
 	if r.IdempotencyKey == "" || r.TTL == 0 {
 		return s.pick(ctx, r, out)
@@ -247,10 +245,10 @@ func (s *Picker) decide(t *ledger.Target, call *policy.Call, wait time.Duration)
 	}
 	err := t.Channel.Pick(call, wait)
 	if sampled && call.Queued == 0 {
-		s.metrics.pickDuration.Observe(time.Since(start).Seconds())
+		s.pickDuration.Observe(time.Since(start).Seconds())
 	}
 	if call.Queued > 0 {
-		s.metrics.pickWait.Observe(call.Queued.Seconds())
+		s.pickWait.Observe(call.Queued.Seconds())
 	}
 	return err
 }
@@ -261,7 +259,7 @@ func (s *Picker) refusal(t *ledger.Target, call *policy.Call, err error) *fault.
 	if refused, ok := errors.AsType[*policy.Refusal](err); ok { // the most frequent
 		e.Code, e.Category = refusalCodes[refused.Kind], refused.Category
 		if e.Code == fault.CircuitBroken {
-			s.breakers.BreakerFull(t.Cluster(call.Cluster))
+			s.events.BreakerFull(t.Cluster(call.Cluster))
 		}
 	} else {
 		s.failed(e, t, call, err)

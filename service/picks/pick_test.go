@@ -289,7 +289,7 @@ func newKit(t *testing.T, maxLeases int, drops []resource.Drop, limit uint32, lo
 		Report: events.Report, Draining: draining,
 	})
 	k.Picker = New(Options{
-		Ledger: k.ledger, Breakers: events, Demand: func(string) (*ledger.Target, error) { return nil, nil },
+		Ledger: k.ledger, Events: events, Demand: func(string) (*ledger.Target, error) { return nil, nil },
 		MaxLeases: maxLeases, Registry: prometheus.NewRegistry(), Draining: draining,
 	})
 	t.Cleanup(k.close)

@@ -1,6 +1,7 @@
 package picks
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -8,12 +9,13 @@ import (
 
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // Options are the dependencies of a Picker.
 type Options struct {
-	Ledger   *ledger.Ledger
-	Breakers Breakers
+	Ledger *ledger.Ledger
+	Events *observe.Events // of circuit breakers
 	// Demand asks a management server for a cluster that is not hosted, and returns the
 	// target whose picks wait for the answer; nil without a management server.
 	Demand func(cluster string) (*ledger.Target, error)
@@ -25,49 +27,23 @@ type Options struct {
 	Draining context.Context
 }
 
-// Breakers is notified when circuit breakers may have changed.
-type Breakers interface {
-	// BreakerFull is called when the circuit breaker of a cluster refused a pick.
-	BreakerFull(c *ledger.Cluster)
-	// BreakerEased is called when a lease of a cluster has ended.
-	BreakerEased(c *ledger.Cluster)
-}
-
 // Picker answers picks, and holds the leases.
 type Picker struct {
 	// Fixed after build.
 	targets  *ledger.Ledger
-	breakers Breakers
+	events   *observe.Events
 	demand   func(cluster string) (*ledger.Target, error)
 	overload *overload.Monitor
 	draining context.Context
-	metrics  *metrics
 	leases   *leases
+
+	pickDuration, pickWait prometheus.Histogram
 }
 
 // New returns a Picker without leases.
 func New(o Options) *Picker {
-	if o.MaxLeases == 0 {
-		o.MaxLeases = DefaultMaxLeases
-	}
-	eased := func(r *ledger.Record) { o.Breakers.BreakerEased(r.Target.Cluster(r.Name)) }
-	return &Picker{
-		targets: o.Ledger, breakers: o.Breakers, demand: o.Demand, overload: o.Overload, draining: o.Draining,
-		metrics: newMetrics(o.Registry), leases: newLeases(o.MaxLeases, eased),
-	}
-}
-
-// Close ends all leases.
-func (s *Picker) Close() { s.leases.close() }
-
-// metrics are the histograms that picks observe.
-type metrics struct {
-	pickDuration prometheus.Histogram
-	pickWait     prometheus.Histogram
-}
-
-func newMetrics(registry *prometheus.Registry) *metrics {
-	m := &metrics{
+	s := &Picker{
+		targets: o.Ledger, events: o.Events, demand: o.Demand, overload: o.Overload, draining: o.Draining,
 		pickDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lbd_pick_duration_seconds",
 			Help:    "Duration of the decision of a pick, without queueing. One pick in 256 is measured.",
@@ -79,9 +55,13 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
 	}
-	registry.MustRegister(m.pickDuration, m.pickWait)
-	return m
+	s.leases = newLeases(cmp.Or(o.MaxLeases, DefaultMaxLeases), func(r *ledger.Record) { o.Events.BreakerEased(r.Target.Cluster(r.Name)) })
+	o.Registry.MustRegister(s.pickDuration, s.pickWait)
+	return s
 }
+
+// Close ends all leases.
+func (s *Picker) Close() { s.leases.close() }
 
 // targetOf returns the target of a request.
 func (s *Picker) targetOf(r *Request) (*ledger.Target, error) {

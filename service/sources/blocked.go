@@ -55,9 +55,7 @@ func (p *pushes) unsecured(tx *store.Tx, name string) error {
 }
 
 func block(cluster, format string, args ...any) error {
-	e := fault.Errorf(fault.Blocked, format, args...)
-	e.Cluster = cluster
-	return e
+	return fault.Errorf(fault.Blocked, format, args...).Of(cluster, "")
 }
 
 // written returns a View of the resources that people write, after the change that tx

@@ -55,9 +55,7 @@ func (p *pushes) DropTarget(ctx context.Context, target string, o ChangeOptions)
 		if len(others) == 0 {
 			return ledger.UnknownTarget(key.Name)
 		}
-		e := fault.Errorf(fault.UnknownTarget, "%s is not hosted by its name: %s", key.Name, others[0].Holds())
-		e.Target = key.Name
-		return e
+		return fault.Errorf(fault.UnknownTarget, "%s is not hosted by its name: %s", key.Name, others[0].Holds()).Of("", key.Name)
 	}
 	return p.apply(ctx, c)
 }

@@ -186,9 +186,7 @@ func of(e *queue.Element) *demanded {
 
 // limitReached is the error of a pick whose name has no place; it may have one later.
 func limitReached(cluster string, after time.Duration, format string, args ...any) *fault.Error {
-	e := fault.Errorf(fault.RateLimited, "cluster %q: "+format, append([]any{cluster}, args...)...)
-	e.Cluster, e.RetryAfter = cluster, after
-	return e
+	return fault.Errorf(fault.RateLimited, "cluster %q: "+format, append([]any{cluster}, args...)...).Of(cluster, "").Retry(after)
 }
 
 func (d *onDemand) addUnknown(c *demanded) { d.unknown[c.cluster] = d.oldest.PushBack(c) }

@@ -146,9 +146,7 @@ func decodeError(what, cluster string, err error) error {
 }
 
 func notPushed(key resource.Key) error {
-	e := fault.Errorf(fault.UnknownCluster, "%s was not pushed", key)
-	e.Cluster = key.Name
-	return e
+	return fault.Errorf(fault.UnknownCluster, "%s was not pushed", key).Of(key.Name, "")
 }
 
 // Stored is what was pushed.

@@ -238,9 +238,7 @@ func (l *bodyLimiter) acquire(ctx context.Context) error {
 	}
 	defer l.waiting.Add(-1)
 	if l.waiting.Add(1) > MaxWaitingPushes {
-		e := fault.Errorf(fault.RateLimited, "limit of waiting pushes reached (%d)", MaxWaitingPushes)
-		e.RetryAfter = time.Second
-		return e
+		return fault.Errorf(fault.RateLimited, "limit of waiting pushes reached (%d)", MaxWaitingPushes).Retry(time.Second)
 	}
 	select {
 	case l.slots <- struct{}{}:
