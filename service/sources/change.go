@@ -150,25 +150,26 @@ type effect struct {
 // inFlight are the changes that the store's writer runs. It commits several together.
 type inFlight struct {
 	mu      sync.Mutex
-	effects map[*change]*effect
+	changes map[*change]effect
 }
 
 // begin is called by the writer, before it commits c.
 func (f *inFlight) begin(c *change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.effects[c] = &effect{}
+	f.changes[c] = effect{}
 }
 
 // commit records what a commit did.
 func (f *inFlight) commit(affected []string, vs difference.Versions) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, e := range f.effects {
+	for c, e := range f.changes {
 		e.affected = append(e.affected, affected...)
 		if e.versions == nil { // else this is the commit after its own
 			e.versions = vs
 		}
+		f.changes[c] = e
 	}
 }
 
@@ -176,12 +177,8 @@ func (f *inFlight) commit(affected []string, vs difference.Versions) {
 func (f *inFlight) end(c *change) effect {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	e := f.effects[c]
-	delete(f.effects, c)
-	if e == nil { // it was not committed
-		return effect{}
-	}
-	return *e
+	defer delete(f.changes, c)
+	return f.changes[c]
 }
 
 // apply checks and makes a change. When it returns without error, the change is durable

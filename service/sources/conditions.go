@@ -90,10 +90,7 @@ func rejectedResources(resources []client.ResourceStatus) []observe.Condition {
 
 // conditions reports the resource files whose present content is not in use.
 func (f *resourceFiles) conditions() []observe.Condition {
-	set := f.inUse.Load()
-	if set == nil {
-		return nil
-	}
+	set := f.set()
 	var out []observe.Condition
 	for _, b := range set.Bad {
 		out = append(out, observe.Condition{

@@ -93,26 +93,25 @@ func (f *resourceFiles) Files() FilesState {
 		return byName[name]
 	}
 	out := FilesState{Files: []FileState{}, Held: []HeldChange{}}
-	if set := f.inUse.Load(); set != nil {
-		for key, r := range set.Resources {
-			file := get(r.File)
-			file.Resources = append(file.Resources, key.String())
+	set := f.set()
+	for key, r := range set.Resources {
+		file := get(r.File)
+		file.Resources = append(file.Resources, key.String())
+	}
+	for name, sum := range set.Sums {
+		file := get(name)
+		file.SHA256, file.Notes = sum, set.Notes[name]
+		file.Warnings = slices.Concat(set.Empty[name], set.Warnings[name])
+	}
+	for _, h := range set.Held {
+		out.Held = append(out.Held, heldChange(h))
+		for _, c := range h.Files {
+			file := get(c.File)
+			file.State, file.Held = FileHeld, h.Hash
 		}
-		for name, sum := range set.Sums {
-			file := get(name)
-			file.SHA256, file.Notes = sum, set.Notes[name]
-			file.Warnings = slices.Concat(set.Empty[name], set.Warnings[name])
-		}
-		for _, h := range set.Held {
-			out.Held = append(out.Held, heldChange(h))
-			for _, c := range h.Files {
-				file := get(c.File)
-				file.State, file.Held = FileHeld, h.Hash
-			}
-		}
-		for _, b := range set.Bad {
-			get(b.File).addBad(b)
-		}
+	}
+	for _, b := range set.Bad {
+		get(b.File).addBad(b)
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		slices.Sort(byName[name].Resources)

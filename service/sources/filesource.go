@@ -107,12 +107,17 @@ func (f *resourceFiles) usersOf(assignments map[string]bool) []string {
 	return names
 }
 
+// set returns what the files provide; nothing before the first scan. It must not be changed.
+func (f *resourceFiles) set() *files.Set {
+	if set := f.inUse.Load(); set != nil {
+		return set
+	}
+	return &files.Set{}
+}
+
 // get is the View of the files: a rejected resource has no value.
 func (f *resourceFiles) get(key resource.Key) (resource.Item, bool) {
-	set := f.inUse.Load()
-	if set == nil {
-		return resource.Item{}, false
-	}
+	set := f.set()
 	if r, ok := set.Resources[key]; ok {
 		return r.Item, true
 	}
@@ -122,11 +127,7 @@ func (f *resourceFiles) get(key resource.Key) (resource.Item, bool) {
 
 // has reports whether a file has a resource that is not rejected.
 func (f *resourceFiles) has(key resource.Key) bool {
-	set := f.inUse.Load()
-	if set == nil {
-		return false
-	}
-	_, ok := set.Resources[key]
+	_, ok := f.set().Resources[key]
 	return ok
 }
 
@@ -154,10 +155,8 @@ func (f *resourceFiles) save(o admission.Outcome) error {
 // FilesChanged publishes what the resource files provide. It returns the targets with
 // new configs. It must not be called concurrently.
 func (f *resourceFiles) FilesChanged(set files.Set) (affected []string) {
-	before := f.inUse.Swap(&set)
-	if before == nil {
-		before = &files.Set{}
-	}
+	before := f.set()
+	f.inUse.Store(&set)
 	is, was := updates(&set), updates(before)
 	var changed []resource.Update
 	for key, u := range is {

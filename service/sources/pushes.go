@@ -41,7 +41,7 @@ func newPushes(p *publisher, files *resourceFiles) *pushes {
 	return &pushes{
 		publisher: p, files: files, results: newResults(p.Registry), bodies: newBodyLimiter(),
 		storeHealth: storeHealth{logger: p.Logger, events: p.Events},
-		inFlight:    inFlight{effects: make(map[*change]*effect)},
+		inFlight:    inFlight{changes: make(map[*change]effect)},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/client"
@@ -247,7 +248,7 @@ func (s *servers) ServerEvent(e client.Event) {
 		s.Ledger.ServersChanged(nil)
 	case client.Rejected:
 		event := resourcesEvent(observe.EventXDSRejected, e.Server, e.Resources, e.Err)
-		event.Version, event.Says = e.Version, "the management server sent "+count(e.Count, "invalid resource")+" (NACK)"+listed(e.Resources)
+		event.Version, event.Says = e.Version, "the management server sent "+difference.Count(e.Count, "invalid resource")+" (NACK)"+listed(e.Resources)
 		s.Events.Add(event)
 		log.Warn("rejected resources of the management server", "server", e.Server, "resources", e.Count, "first", event.Resource, "version", e.Version, "error", e.Err)
 	case client.FellBack:
@@ -263,7 +264,7 @@ func (s *servers) ServerEvent(e client.Event) {
 		}
 	case client.DataError:
 		event := resourcesEvent(observe.EventXDSResourceError, e.Server, e.Resources, e.Err)
-		event.Says = "the management server deleted " + count(e.Count, "resource") + ", or reports an error" + listed(e.Resources)
+		event.Says = "the management server deleted " + difference.Count(e.Count, "resource") + ", or reports an error" + listed(e.Resources)
 		if e.Cached > 0 {
 			event.Says += fmt.Sprintf("; the last good version of %d stays in use", e.Cached)
 		}
@@ -280,13 +281,6 @@ func resourcesEvent(t observe.EventType, server string, r client.Resources, err 
 		e.Cluster = clusterOf(r.Keys[0])
 	}
 	return e
-}
-
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // listed names the resources of an event.
