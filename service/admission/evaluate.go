@@ -114,8 +114,8 @@ func (e *evaluation) union(versions map[string]*files.Version) map[resource.Key]
 }
 
 func in(resources map[resource.Key]resource.Item) View {
-	return func(key resource.Key) (resource.Item, bool) {
-		i, ok := resources[key]
+	return func(key resource.Key) (i resource.Item, ok bool) {
+		i, ok = resources[key]
 		return i, ok
 	}
 }
@@ -240,31 +240,35 @@ func (r changedResource) key() resource.Key {
 func (c change) resources() []changedResource {
 	var out []changedResource
 	was := map[resource.Key]resource.Item{}
-	if c.from != nil {
-		for _, i := range c.from.Items {
-			was[i.Key] = i
+	for _, i := range items(c.from) {
+		was[i.Key] = i
+	}
+	for _, i := range items(c.to) {
+		if old, ok := was[i.Key]; !ok || !bytes.Equal(old.Raw, i.Raw) {
+			out = append(out, changedResource{old, i})
 		}
+		delete(was, i.Key)
 	}
 	if c.to != nil {
-		for _, i := range c.to.Items {
-			if old, ok := was[i.Key]; !ok || !bytes.Equal(old.Raw, i.Raw) {
-				out = append(out, changedResource{old, i})
-			}
-			delete(was, i.Key)
-		}
 		for _, r := range c.to.Rejected {
 			out = append(out, changedResource{was[r.Key], resource.Item{Key: r.Key}})
 			delete(was, r.Key)
 		}
 	}
-	if c.from != nil {
-		for _, i := range c.from.Items { // in the order of the file
-			if _, gone := was[i.Key]; gone {
-				out = append(out, changedResource{from: i})
-			}
+	for _, i := range items(c.from) { // in the order of the file
+		if _, gone := was[i.Key]; gone {
+			out = append(out, changedResource{from: i})
 		}
 	}
 	return out
+}
+
+// items returns the resources of a version, which may be nil.
+func items(v *files.Version) []resource.Item {
+	if v == nil {
+		return nil
+	}
+	return v.Items
 }
 
 // hold holds the changes of files, together with the groups that have any of them.
@@ -292,8 +296,7 @@ func (e *evaluation) holdMoves() {
 		for n := range e.groups {
 			gained := e.gained(e.groups[n])
 			for _, name := range e.open() {
-				c := e.changes[name]
-				if c.from != nil && loses(c, gained) {
+				if loses(e.changes[name], gained) {
 					e.groups[n].names[name] = true
 					again = true
 				}
@@ -307,16 +310,11 @@ func (e *evaluation) gained(g group) map[resource.Key]bool {
 	out := map[resource.Key]bool{}
 	for name := range g.names {
 		c := e.changes[name]
-		if c.to == nil {
-			continue
-		}
-		for _, i := range c.to.Items {
+		for _, i := range items(c.to) {
 			out[i.Key] = true
 		}
-		if c.from != nil {
-			for _, i := range c.from.Items {
-				delete(out, i.Key)
-			}
+		for _, i := range items(c.from) {
+			delete(out, i.Key)
 		}
 	}
 	return out
@@ -324,8 +322,8 @@ func (e *evaluation) gained(g group) map[resource.Key]bool {
 
 // loses reports whether a change takes any of some resources out of a file.
 func loses(c change, keys map[resource.Key]bool) bool {
-	return slices.ContainsFunc(c.from.Items, func(i resource.Item) bool {
-		return keys[i.Key] && (c.to == nil || !slices.ContainsFunc(c.to.Items, func(o resource.Item) bool { return o.Key == i.Key }))
+	return slices.ContainsFunc(items(c.from), func(i resource.Item) bool {
+		return keys[i.Key] && !slices.ContainsFunc(items(c.to), func(o resource.Item) bool { return o.Key == i.Key })
 	})
 }
 
@@ -369,36 +367,29 @@ func (e *evaluation) heldChange(g group) held {
 		h.Clusters = append(h.Clusters, l.clusters...)
 	}
 	slices.Sort(h.Clusters)
-	h.Clusters = slices.Compact(h.Clusters)
-	h.Differences = differences(h.changes)
-	if n := len(h.Clusters) - MaxHeldClusters; n > 0 {
-		h.Clusters = append(h.Clusters[:MaxHeldClusters:MaxHeldClusters], fmt.Sprintf("and %d more", n))
-	}
-	if n := len(h.Reasons) - MaxHeldClusters; n > 0 {
-		h.Reasons = append(h.Reasons[:MaxHeldClusters:MaxHeldClusters], fmt.Sprintf("and %d more", n))
-	}
+	h.Reasons, h.Clusters, h.Differences = limited(h.Reasons), limited(slices.Compact(h.Clusters)), differences(h.changes)
 	return h
 }
 
 // differences describes changes, up to MaxHeldClusters resources.
 func differences(changes map[string]change) []string {
 	var out []string
-	more := 0
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
 		for _, r := range changes[name].resources() {
-			switch says := difference.Sentence(r.from, r.to); {
-			case says == "":
-			case len(out) == MaxHeldClusters:
-				more++
-			default:
+			if says := difference.Sentence(r.from, r.to); says != "" {
 				out = append(out, name+": "+says)
 			}
 		}
 	}
-	if more > 0 {
-		out = append(out, fmt.Sprintf("and %d more", more))
+	return limited(out)
+}
+
+// limited returns the first MaxHeldClusters of a list, and how many more there are.
+func limited(list []string) []string {
+	if n := len(list) - MaxHeldClusters; n > 0 {
+		return append(list[:MaxHeldClusters:MaxHeldClusters], fmt.Sprintf("and %d more", n))
 	}
-	return out
+	return list
 }
 
 func sumOf(v *files.Version) string {

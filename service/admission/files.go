@@ -49,13 +49,6 @@ func NewFiles(o FilesOptions) *Files {
 	if f.inUse == nil {
 		f.inUse = map[string]*files.Version{}
 	}
-	none := func(resource.Key) (resource.Item, bool) { return resource.Item{}, false }
-	if f.options.Pushed == nil {
-		f.options.Pushed = none
-	}
-	if f.options.Configured == nil {
-		f.options.Configured = none
-	}
 	if f.options.Users == nil {
 		f.options.Users = func(map[string]bool) []string { return nil }
 	}

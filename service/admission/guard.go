@@ -11,10 +11,14 @@ import (
 // View returns a resource as it is at some moment. ok is false if there is none.
 type View func(key resource.Key) (item resource.Item, ok bool)
 
-// Over returns a View of the first of several views that has a resource.
+// Over returns a View of the first of several views that has a resource. A nil View has
+// none.
 func Over(views ...View) View {
 	return func(key resource.Key) (resource.Item, bool) {
 		for _, v := range views {
+			if v == nil {
+				continue
+			}
 			if i, ok := v(key); ok {
 				return i, true
 			}
@@ -133,7 +137,10 @@ func addKeys(out map[resource.Key]bool, v View, cluster string) {
 // Check returns the clusters that valid resources leave without a usable endpoint. A push
 // of them would be refused.
 func Check(items []resource.Item) []decode.Problem {
-	view := viewOf(items)
+	byKey := make(map[resource.Key]resource.Item, len(items))
+	for _, i := range items {
+		byKey[i.Key] = i
+	}
 	var problems []decode.Problem
 	for _, i := range items {
 		if i.Assignment != nil && i.Assignment.Usable() == 0 {
@@ -147,7 +154,7 @@ func Check(items []resource.Item) []decode.Problem {
 			continue
 		}
 		name := i.Cluster.AssignmentName()
-		a, ok := view(resource.Key{Type: resource.TypeAssignment, Name: name})
+		a, ok := byKey[resource.Key{Type: resource.TypeAssignment, Name: name}]
 		if ok && name != i.Cluster.Name && a.Assignment.Usable() == 0 {
 			problems = append(problems, decode.Problem{
 				Resource: i.Key.String(), Field: i.Field,
@@ -156,14 +163,6 @@ func Check(items []resource.Item) []decode.Problem {
 		}
 	}
 	return problems
-}
-
-func viewOf(items []resource.Item) View {
-	byKey := make(map[resource.Key]resource.Item, len(items))
-	for _, i := range items {
-		byKey[i.Key] = i
-	}
-	return in(byKey)
 }
 
 // plainCluster is how an author requests connections without TLS.
