@@ -50,11 +50,11 @@ func (g group) endpoints() int {
 func (p *parts) locality(id resource.Locality, before, after group) {
 	switch name := name(id); {
 	case len(before) == 0:
-		p.add("%s added with %s", locality(name), count(after.endpoints(), "endpoint"))
+		p.add("%s added with %s", locality(name), Count(after.endpoints(), "endpoint"))
 	case len(after) == 0:
-		p.add("%s removed with %s", locality(name), count(before.endpoints(), "endpoint"))
+		p.add("%s removed with %s", locality(name), Count(before.endpoints(), "endpoint"))
 	case slices.Equal(before, after): // shared, so the same
-	case len(before) != len(after) || !slices.EqualFunc(before, after, samePriority):
+	case before.priorities() != after.priorities():
 		p.add("priority of %s %s → %s", name, before.priorities(), after.priorities())
 		p.endpoints(name, before, after)
 	default:
@@ -74,8 +74,6 @@ func locality(name string) string {
 }
 
 const emptyLocality = "the empty locality"
-
-func samePriority(a, b *resource.LocalityEndpoints) bool { return a.Priority == b.Priority }
 
 func (g group) priorities() string {
 	out := make([]string, len(g))
@@ -128,19 +126,19 @@ func (p *parts) endpoints(of string, before, after group) {
 		return ""
 	}
 	if n := len(was); n > 0 {
-		p.add("%s removed from %s", count(n, "endpoint"), of)
+		p.add("%s removed from %s", Count(n, "endpoint"), of)
 	}
 	if added > 0 {
-		p.add("%s added to %s%s", count(added, "endpoint"), of, one(added))
+		p.add("%s added to %s%s", Count(added, "endpoint"), of, one(added))
 	}
 	if health > 0 {
-		p.add("health of %s in %s changed%s", count(health, "endpoint"), of, one(health))
+		p.add("health of %s in %s changed%s", Count(health, "endpoint"), of, one(health))
 	}
 	if weights > 0 {
-		p.add("weight of %s in %s changed", count(weights, "endpoint"), of)
+		p.add("weight of %s in %s changed", Count(weights, "endpoint"), of)
 	}
 	if others > 0 {
-		p.add("addresses or names of %s in %s changed", count(others, "endpoint"), of)
+		p.add("addresses or names of %s in %s changed", Count(others, "endpoint"), of)
 	}
 }
 

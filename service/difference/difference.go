@@ -72,9 +72,9 @@ func exists(i resource.Item) bool {
 func with(i resource.Item) string {
 	switch {
 	case i.Assignment != nil:
-		return " with " + count(i.Assignment.Usable(), "usable endpoint")
+		return " with " + Count(i.Assignment.Usable(), "usable endpoint")
 	case i.Routes != nil:
-		return " with " + count(len(i.Routes.VirtualHosts), "virtual host")
+		return " with " + Count(len(i.Routes.VirtualHosts), "virtual host")
 	case i.Cluster != nil:
 		return " as " + i.Cluster.Type.String()
 	default:
@@ -82,7 +82,8 @@ func with(i resource.Item) string {
 	}
 }
 
-func count(n int, what string) string {
+// Count returns a number and its noun: "1 endpoint", "2 endpoints".
+func Count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
@@ -142,8 +143,8 @@ func (p *parts) cluster(before, after *resource.Cluster) {
 		p.add("clusters of the aggregate %s → %s", strings.Join(before.Leaves, ", "), strings.Join(after.Leaves, ", "))
 	}
 	changed(p, "max_requests", before.MaxRequests, after.MaxRequests)
-	changed(p, "policy", policyName(before.Policy), policyName(after.Policy))
-	if policyName(before.Policy) == policyName(after.Policy) {
+	changed(p, "policy", PolicyName(before.Policy), PolicyName(after.Policy))
+	if PolicyName(before.Policy) == PolicyName(after.Policy) {
 		differs(p, "configuration of the policy", before.Policy, after.Policy)
 	}
 	differs(p, "outlier_detection", before.OutlierDetection, after.OutlierDetection)
@@ -160,12 +161,12 @@ func mode(m resource.ConnectMode) string {
 	return string(m)
 }
 
-// policyName names a policy with its child.
-func policyName(p resource.Policy) string {
+// PolicyName names a policy with its child.
+func PolicyName(p resource.Policy) string {
 	if p.Child == nil {
 		return string(p.Name)
 	}
-	return string(p.Name) + "/" + policyName(*p.Child)
+	return string(p.Name) + "/" + PolicyName(*p.Child)
 }
 
 func (p *parts) listener(before, after *resource.Listener) {
@@ -188,9 +189,9 @@ func (p *parts) routes(before, after *resource.RouteConfiguration) {
 		delete(hosts, h.Name)
 		switch {
 		case was == nil:
-			p.add("virtual host %q added with %s", h.Name, count(len(h.Routes), "route"))
+			p.add("virtual host %q added with %s", h.Name, Count(len(h.Routes), "route"))
 		case len(was.Routes) != len(h.Routes):
-			p.add("virtual host %q: %s → %d", h.Name, count(len(was.Routes), "route"), len(h.Routes))
+			p.add("virtual host %q: %s → %d", h.Name, Count(len(was.Routes), "route"), len(h.Routes))
 		case !reflect.DeepEqual(was.Domains, h.Domains):
 			p.add("domains of virtual host %q changed", h.Name)
 		default:
@@ -268,14 +269,12 @@ func (vs Versions) Changes() []Change {
 			continue
 		}
 		listed[v.After.Key] = true
-		switch {
-		case len(out) < MaxListed:
-			if change.Difference = Describe(v.Before, v.After); change.Difference != "" {
-				out = append(out, change)
+		if len(out) < MaxListed {
+			if change.Difference = Describe(v.Before, v.After); change.Difference == "" {
+				continue
 			}
-		default:
-			out = append(out, change)
 		}
+		out = append(out, change)
 	}
 	return out
 }
@@ -298,11 +297,7 @@ func (v Version) change() (c Change, same bool) {
 // Summary is a sentence: how many resources changed, and how.
 func Summary(changes []Change) string {
 	var b strings.Builder
-	if len(changes) == 1 {
-		b.WriteString("1 resource changed")
-	} else {
-		fmt.Fprintf(&b, "%d resources changed", len(changes))
-	}
+	b.WriteString(Count(len(changes), "resource") + " changed")
 	separator := ": "
 	for i, c := range changes[:min(len(changes), MaxListed)] {
 		if c.Difference == "" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -44,7 +45,7 @@ func (s *State) describe(m *ledger.Cluster, root policy.Node, endpoints bool) *C
 	if cc.Cluster.Type == resource.ClusterAggregate {
 		out.Leaves = s.leafStates(m, root)
 	} else {
-		out.Policy = policyName(cc.Cluster.Policy)
+		out.Policy = difference.PolicyName(cc.Cluster.Policy)
 		out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
 	}
 	out.Priorities = priorities(m, root, endpoints)
@@ -77,13 +78,6 @@ func securityOf(s *resource.Security) *SecurityState {
 		out.SANs = append(out.SANs, s.SANs[i].Words())
 	}
 	return out
-}
-
-func policyName(p resource.Policy) string {
-	if p.Child == nil {
-		return string(p.Name)
-	}
-	return string(p.Name) + "/" + policyName(*p.Child)
 }
 
 // priorities joins the configured priorities, including unhealthy endpoints, with the
@@ -256,7 +250,7 @@ func (s *State) leafStates(m *ledger.Cluster, root policy.Node) []LeafState {
 			state.Skipped = n.Skipped.Error()
 		}
 		if l, ok := held[name]; ok {
-			state.Policy, state.Breaker, state.Drops = policyName(l.Cluster.Policy), breakerState(l), dropStates(l)
+			state.Policy, state.Breaker, state.Drops = difference.PolicyName(l.Cluster.Policy), breakerState(l), dropStates(l)
 			state.Security = securityOf(l.Cluster.Security)
 			state.ConnectMode, state.NoticeTime = s.connectMode(l.Cluster)
 		}
