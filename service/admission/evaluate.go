@@ -68,12 +68,10 @@ func (e *evaluation) run() {
 	}
 }
 
-// isHeld reports whether the change of a file is held.
 func (e *evaluation) isHeld(name string) bool {
 	return slices.ContainsFunc(e.groups, func(g group) bool { return g.names[name] })
 }
 
-// open returns the files whose changes are not held.
 func (e *evaluation) open() []string {
 	return slices.DeleteFunc(slices.Collect(maps.Keys(e.changes)), e.isHeld)
 }
@@ -142,7 +140,6 @@ func (e *evaluation) losses(from, to map[resource.Key]resource.Item) []loss {
 	return out
 }
 
-// transition is the state before and after a change.
 type transition struct{ from, to View }
 
 // lossesOf returns the losses of clusters: each cluster for which reason returns a text
@@ -305,7 +302,6 @@ func (e *evaluation) holdMoves() {
 	}
 }
 
-// gained returns the resources that the changes of a group add to its files.
 func (e *evaluation) gained(g group) map[resource.Key]bool {
 	out := map[resource.Key]bool{}
 	for name := range g.names {
@@ -320,7 +316,6 @@ func (e *evaluation) gained(g group) map[resource.Key]bool {
 	return out
 }
 
-// loses reports whether a change takes any of some resources out of a file.
 func loses(c change, keys map[resource.Key]bool) bool {
 	return slices.ContainsFunc(items(c.from), func(i resource.Item) bool {
 		return keys[i.Key] && !slices.ContainsFunc(items(c.to), func(o resource.Item) bool { return o.Key == i.Key })
@@ -371,7 +366,6 @@ func (e *evaluation) heldChange(g group) held {
 	return h
 }
 
-// differences describes changes, up to MaxHeldClusters resources.
 func differences(changes map[string]change) []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(changes)) {

@@ -258,7 +258,6 @@ func (f *Files) set(now time.Time) files.Set {
 	return s
 }
 
-// addDirectory adds the faults of the directory itself.
 func (f *Files) addDirectory(s *files.Set, now time.Time) {
 	switch {
 	case f.away != nil:
@@ -277,7 +276,6 @@ func (f *Files) addDirectory(s *files.Set, now time.Time) {
 	}
 }
 
-// addBad adds why the file of that name is bad, if it is.
 func (f *Files) addBad(s *files.Set, name string, v *files.Version) {
 	if f.scan == nil {
 		return

@@ -192,7 +192,6 @@ func (g Guard) Unsecured(was *resource.Cluster, to View, cluster string) (why st
 	return fmt.Sprintf("cluster %s: the change disables TLS: %s; %s", cluster, lost, plainCluster)
 }
 
-// unsecured returns the losses of TLS by a change of the files' resources.
 func (e *evaluation) unsecured(from, to map[resource.Key]resource.Item) []loss {
 	var names []string
 	for _, resources := range []map[resource.Key]resource.Item{from, to} {

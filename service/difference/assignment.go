@@ -152,7 +152,6 @@ func (g group) byAddress() map[string]*resource.Endpoint {
 	return out
 }
 
-// drops compares the categories.
 func (p *parts) drops(before, after []resource.Drop) {
 	was, is := perMillion(before), perMillion(after)
 	for _, category := range slices.Sorted(maps.Keys(is)) {

@@ -68,7 +68,6 @@ func exists(i resource.Item) bool {
 	return i.Raw != nil || i.Listener != nil || i.Routes != nil || i.Cluster != nil || i.Assignment != nil
 }
 
-// with describes the content of a resource.
 func with(i resource.Item) string {
 	switch {
 	case i.Assignment != nil:
@@ -90,7 +89,6 @@ func Count(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// parts are the differences of one resource.
 type parts struct {
 	list []string
 	more int
@@ -104,7 +102,6 @@ func (p *parts) add(format string, args ...any) {
 	p.list = append(p.list, fmt.Sprintf(format, args...))
 }
 
-// changed adds a value that differs.
 func changed[T comparable](p *parts, what string, before, after T) {
 	if before != after {
 		p.add("%s %v → %v", what, before, after)

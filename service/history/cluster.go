@@ -1,7 +1,6 @@
 package history
 
 import (
-	"encoding/binary"
 	"slices"
 )
 
@@ -14,8 +13,8 @@ const (
 	// MaxSeries is the maximum number of series of a cluster; what else it counts
 	// is not kept.
 	MaxSeries = 128
-	// clusterOverhead and seriesOverhead are what a cluster and each of its series
-	// cost beside names and samples.
+	// clusterOverhead and seriesOverhead are the bytes of a cluster and of each of its
+	// series, without names and samples.
 	clusterOverhead = 640
 	seriesOverhead  = 128
 )
@@ -36,7 +35,7 @@ type Cluster struct {
 	fresh     bool   // Picks began at zero within the first step
 
 	fine, coarse track
-	// sums are what the fine steps of the coarse step have come to.
+	// sums are those of the fine steps of the coarse step.
 	sums    []uint64
 	pending int64 // the coarse step of sums, or -1
 
@@ -56,8 +55,7 @@ func newCluster(name Name) *Cluster {
 
 func (c *Cluster) bytes() int { return c.fixed + c.fine.bytes + c.coarse.bytes }
 
-// Restart says that the counters of Picks are others from now on, and begin at
-// zero.
+// Restart is called when the counters of Picks begin at zero again.
 func (c *Cluster) Restart() {
 	for i, s := range c.series {
 		if s.Kind == Picks {
@@ -66,15 +64,15 @@ func (c *Cluster) Restart() {
 	}
 }
 
-// Count records a counter's value. Its growth since the last step belongs to this
-// one. Picks do not grow where the value shrank; Drops began anew at zero.
+// Count records a counter's value, whose growth since the last step belongs to this step.
+// A smaller value is ignored for Picks; Drops were reset to zero.
 func (c *Cluster) Count(s Series, value uint64) {
 	i := c.index(s)
 	if i < 0 {
 		return
 	}
 	switch before := c.last[i]; {
-	case !c.known[i]: // nor how much of it is of this step
+	case !c.known[i]: // its growth in this step is unknown
 	case value >= before:
 		c.now[i] += value - before
 	case s.Kind == Drops:
@@ -107,8 +105,8 @@ func (c *Cluster) index(s Series) int {
 	return len(c.series) - 1
 }
 
-// end ends the recording of a step, the last of n that it stands for: n is more
-// than one where the recorder was late. What was counted is spread over them.
+// end ends the recording of a step, the last of n steps if the recorder was late. The
+// counts are distributed evenly over them.
 func (c *Cluster) end(step, n int64) {
 	picked := uint64(0)
 	for i, s := range c.series {
@@ -137,7 +135,6 @@ func (c *Cluster) end(step, n int64) {
 // decay is what activity is multiplied with each second.
 const decay = 1 - 1.0/600
 
-// part takes an n-th of what was counted.
 func (c *Cluster) part(n int64) []uint64 {
 	out := slices.Clone(c.now)
 	for i, s := range c.series {
@@ -168,7 +165,6 @@ func (c *Cluster) sum(step int64, values []uint64) {
 	}
 }
 
-// flush ends the coarse step.
 func (c *Cluster) flush() {
 	if c.pending < 0 {
 		return
@@ -176,10 +172,6 @@ func (c *Cluster) flush() {
 	c.coarse.add(c.pending, c.series, c.sums)
 	clear(c.sums)
 	c.pending = -1
-}
-
-func appendPair(data []byte, i, v uint64) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(data, i), v)
 }
 
 // Kind is what a series measures.

@@ -66,9 +66,8 @@ func Next(now time.Time) time.Time {
 }
 
 // Record records one step of all clusters. all is called with a Recorder, and must
-// not keep it. Where Record is called late, the step stands for all that were
-// missed, up to 10 s; where the clock is set back further than that, all that is
-// kept is forgotten.
+// not keep it. After a late call, the step stands for the missed ones, up to 10 s. If the
+// clock is set back by more than that, the store removes everything.
 func (s *Store) Record(now time.Time, all func(*Recorder)) {
 	step := now.Add(-offset).Unix()
 	s.mu.Lock()
@@ -87,7 +86,7 @@ func (s *Store) Record(now time.Time, all func(*Recorder)) {
 	all(&Recorder{store: s, step: step, late: late})
 	s.step = step
 	if step%maintenance == 0 {
-		s.forget()
+		s.expire()
 	}
 	s.evict()
 }
@@ -95,9 +94,9 @@ func (s *Store) Record(now time.Time, all func(*Recorder)) {
 // maintenance is after how many steps the store looks for what has expired.
 const maintenance = 60
 
-// forget removes what is too old of clusters that are gone, and clusters to which
-// nothing has happened for as long as samples are kept.
-func (s *Store) forget() {
+// expire removes old samples of clusters that are gone, and clusters without activity for as
+// long as samples are kept.
+func (s *Store) expire() {
 	for name, c := range s.clusters {
 		if c.recorded < s.step {
 			c.flush()
@@ -123,10 +122,9 @@ func (s *Store) remove(name Name, c *Cluster) {
 	delete(s.clusters, name)
 }
 
-// evict frees memory until the store is within its limit again, and a sixteenth
-// more, so that it need not look at all clusters each second: the oldest coarse
-// samples of the least active clusters first; once there are none of any cluster,
-// the least active clusters with all that is kept of them.
+// evict frees memory until the store is a sixteenth below its limit, so that it does not
+// sort all clusters each second: first the oldest coarse samples of the least active
+// clusters, then the least active clusters as a whole.
 func (s *Store) evict() {
 	if s.used <= s.limit {
 		return
@@ -152,8 +150,7 @@ func (s *Store) evict() {
 	}
 }
 
-// shrink evicts the oldest chunks of a track until the store uses no more than
-// enough.
+// shrink evicts the oldest chunks of a track until the store uses at most enough bytes.
 func (s *Store) shrink(c *Cluster, t *track, enough int) {
 	for s.used > enough && len(t.sealed) > 0 {
 		s.evicted += uint64(t.drop(1))
@@ -167,12 +164,11 @@ type Recorder struct {
 	step, late int64
 }
 
-// Known reports whether anything is kept of a cluster.
+// Known reports whether the store has a cluster.
 func (r *Recorder) Known(name Name) bool { return r.store.clusters[name] != nil }
 
-// Begin begins the recording of one cluster's step, which End ends. fresh says
-// that the Picks of a cluster of which nothing is kept began at zero within this
-// step.
+// Begin begins the recording of one cluster's step, which End ends. fresh is true if the
+// Picks of a new cluster began at zero within this step.
 func (r *Recorder) Begin(name Name, fresh bool) *Cluster {
 	c := r.store.clusters[name]
 	if c == nil {
@@ -197,16 +193,16 @@ type Sample struct {
 	Values []uint64 // by series
 }
 
-// Samples are those of one cluster at one resolution, in order of time. Where a
-// step is missing, nothing is known of it.
+// Samples are those of one cluster at one resolution, in order of time. Steps without
+// data are missing.
 type Samples struct {
 	Step    time.Duration
 	Series  []Series
 	Samples []Sample
 }
 
-// Read returns the samples of a cluster whose steps ended after a time: coarse
-// ones, or fine ones. ok is false where nothing is kept of the cluster.
+// Read returns the coarse or fine samples of a cluster whose steps ended after a time. ok
+// is false if the store does not have the cluster.
 func (s *Store) Read(name Name, coarse bool, since time.Time) (out Samples, ok bool) {
 	out.Step = Fine
 	per := int64(1)

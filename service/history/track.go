@@ -45,7 +45,7 @@ func (t *track) add(step int64, series []Series, values []uint64) {
 	t.gauges = append(t.gauges, make([]uint64, len(series)-len(t.gauges))...)
 	n := int64(0)
 	for i, s := range series {
-		if t.tells(i, s, values[i]) {
+		if t.lists(i, s, values[i]) {
 			n++
 		}
 	}
@@ -57,15 +57,15 @@ func (t *track) add(step int64, series []Series, values []uint64) {
 	t.write(func() {
 		t.open.put(opSample, n)
 		for i, s := range series {
-			if t.tells(i, s, values[i]) {
-				t.open.data = appendPair(t.open.data, uint64(i), values[i])
+			if t.lists(i, s, values[i]) {
+				t.open.data = binary.AppendUvarint(binary.AppendUvarint(t.open.data, uint64(i)), values[i])
 				t.gauges[i] = values[i]
 			}
 		}
 	})
 }
 
-// write lets append write to the open chunk, after its quiet steps.
+// write calls a function that appends to the open chunk, after its quiet steps.
 func (t *track) write(appendTo func()) {
 	before := cap(t.open.data)
 	if t.quiet > 0 {
@@ -76,15 +76,14 @@ func (t *track) write(appendTo func()) {
 	t.bytes += cap(t.open.data) - before
 }
 
-// tells reports whether a sample has to list a value.
-func (t *track) tells(i int, s Series, v uint64) bool {
+// lists reports whether a sample has to list a value.
+func (t *track) lists(i int, s Series, v uint64) bool {
 	if s.Kind.isGauge() {
 		return v != t.gauges[i]
 	}
 	return v > 0
 }
 
-// begin begins a chunk.
 func (t *track) begin(step int64) {
 	t.open = chunk{first: step, data: make([]byte, 0, 64)}
 	t.bytes += chunkOverhead + cap(t.open.data)
@@ -92,7 +91,6 @@ func (t *track) begin(step int64) {
 	t.expire(step - t.keep)
 }
 
-// seal closes the open chunk.
 func (t *track) seal() {
 	t.write(func() {})
 	t.bytes -= cap(t.open.data)
@@ -144,7 +142,7 @@ func (t *track) chunks(since int64) []chunk {
 // A chunk is a sequence of operations. Each begins with an unsigned varint: the
 // operation in its two lowest bits, and a number n in the others.
 const (
-	// opGap: nothing is known of n steps.
+	// opGap: n steps without samples.
 	opGap = iota
 	// opQuiet: n steps in which no counter grew and no gauge changed.
 	opQuiet
@@ -173,9 +171,8 @@ func (c *chunk) put(op, n int64) {
 
 var errCorrupt = errors.New("history: chunk is corrupt")
 
-// decode calls yield for each sample of the chunk, in order of time. values has
-// the values of all series, and is reused. Of a chunk that breaks the format,
-// yield receives the samples up to there.
+// decode calls yield for each sample of the chunk, in order of time, up to the first
+// invalid operation. values has the values of all series, and is reused.
 func (c *chunk) decode(series []Series, yield func(step int64, values []uint64)) error {
 	values := make([]uint64, len(series))
 	at, data := c.first, c.data
@@ -215,7 +212,6 @@ func (c *chunk) decode(series []Series, yield func(step int64, values []uint64))
 	return nil
 }
 
-// pairs reads n pairs of an index and a value into values.
 func pairs(data []byte, n int64, values []uint64) (rest []byte, ok bool) {
 	for ; n > 0; n-- {
 		var i, v uint64

@@ -140,7 +140,6 @@ type Leaf struct {
 	Totals   *Totals                 // of the leaf's own cluster
 }
 
-// serviceKey names a leaf's counters.
 func (leaf Leaf) serviceKey() policy.ServiceKey {
 	return policy.ServiceKey{Cluster: leaf.Cluster.Name, EDSServiceName: leaf.Cluster.EDSServiceName}
 }

@@ -9,8 +9,7 @@
 //   - A [Record] counts the picks of one cluster in one target. The target owns it, for as
 //     long as its config has the cluster.
 //   - [policy.ClusterCounters] count for one {cluster, EDS service name}: circuit breaker,
-//     drops and loads. Trees, held picks and the [Leaf] values of the ledger share them,
-//     under their reference count.
+//     drops and loads. Trees, held picks and [Leaf] values hold references to them.
 //   - [Totals] count the leases and ejections of one cluster over all targets and EDS
 //     service names. The ledger owns them, under a reference count of records and leaves.
 //

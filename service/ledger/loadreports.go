@@ -51,7 +51,6 @@ func (leaf Leaf) wantsReports() bool {
 	return leaf.Cluster.LRSToSelf && leaf.ClusterFrom.Source == resource.SourceADS
 }
 
-// begin counts a leaf, if it wants reports.
 func (r *loadReports) begin(leaf Leaf) {
 	if r == nil || !leaf.wantsReports() {
 		return

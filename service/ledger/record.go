@@ -141,7 +141,6 @@ func (t *Tally[K]) Total() (sum uint64) {
 	return sum
 }
 
-// place is a locality of a priority.
 type place struct {
 	priority int
 	locality resource.Locality

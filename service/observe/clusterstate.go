@@ -224,7 +224,6 @@ type AmbientError struct {
 	Since time.Time `json:"since"`
 }
 
-// ambientList lists ambient errors.
 func ambientList(a *ledger.Ambient) []AmbientError {
 	var out []AmbientError
 	for _, e := range a.Errors() {

@@ -146,7 +146,6 @@ func (o *collection) unrouted(a *ledger.Record) {
 	s.emit(o.out)
 }
 
-// inTarget emits the series of a cluster in one target.
 func (o *collection) inTarget(m *ledger.Cluster) {
 	summary := m.Target.Channel.ClusterSummary(m.Name)
 	if !m.OwnSeries {
@@ -195,7 +194,6 @@ func (o *collection) once(c *ledger.Totals, cc *resource.ClusterConfig, stale bo
 	s.emit(o.out)
 }
 
-// conditions emits how many conditions of each kind there are.
 func (c *collector) conditions(out chan<- prometheus.Metric) {
 	counts := make(map[ConditionKind]int, len(ConditionKinds))
 	for _, condition := range c.state.allConditions() {
@@ -206,7 +204,6 @@ func (c *collector) conditions(out chan<- prometheus.Metric) {
 	}
 }
 
-// recorded emits how much memory the history uses, if it is enabled.
 func (c *collector) recorded(out chan<- prometheus.Metric) {
 	if store := c.history.store; store != nil {
 		usage := store.Usage()
@@ -215,7 +212,6 @@ func (c *collector) recorded(out chan<- prometheus.Metric) {
 	}
 }
 
-// overload emits which resources lbd lacks.
 func (c *collector) overload(out chan<- prometheus.Metric) {
 	lacking := make(map[overload.Resource]bool)
 	for _, st := range c.state.options.Overload.Current() {
@@ -258,21 +254,18 @@ func (s *series) picked(c *ledger.Counts, target string) {
 	}
 }
 
-// ended adds how leases ended.
 func (s *series) ended(outcomes *ledger.Tally[policy.Outcome]) {
 	for o, n := range outcomes.All() {
 		s.add(leasesEndedFamily, float64(n), outcomeLabels[o])
 	}
 }
 
-// ejected adds the ejections.
 func (s *series) ejected(by *ledger.Tally[bool]) {
 	for enforced, n := range by.All() {
 		s.add(ejectionsFamily, float64(n), strconv.FormatBool(enforced))
 	}
 }
 
-// held adds the leases and requests in flight.
 func (s *series) held(c *ledger.Totals, l ledger.Leaf, isLeaf bool) {
 	s.add(leasesFamily, float64(c.Leases.Load()))
 	if isLeaf {

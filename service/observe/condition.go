@@ -67,7 +67,6 @@ type Condition struct {
 	NotReady bool `json:"not_ready,omitempty"`
 }
 
-// conditions holds the functions that report conditions.
 type conditions struct {
 	mu      sync.Mutex
 	sources []func() []Condition
@@ -152,7 +151,6 @@ func (k *shortages) overloaded(states []overload.State) {
 	}
 }
 
-// shortageConditions returns the current shortages.
 func (s *State) shortageConditions() []Condition {
 	var out []Condition
 	for _, st := range s.options.Overload.Current() {

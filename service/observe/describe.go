@@ -52,7 +52,6 @@ func (s *State) describe(m *ledger.Cluster, root policy.Node, endpoints bool) *C
 	return out
 }
 
-// connectMode returns the ConnectMode and NoticeTime of a ClusterState.
 func (s *State) connectMode(c *resource.Cluster) (mode, notice string) {
 	m := c.Connect
 	if m == resource.ConnectDefault {
@@ -232,7 +231,6 @@ func Optional(t time.Time) *time.Time {
 	return &t
 }
 
-// leafStates describes the leaves of an AGGREGATE.
 func (s *State) leafStates(m *ledger.Cluster, root policy.Node) []LeafState {
 	nodes := make(map[string]policy.PriorityNode)
 	for _, n := range prioritiesOf(root) {
@@ -259,7 +257,6 @@ func (s *State) leafStates(m *ledger.Cluster, root policy.Node) []LeafState {
 	return out
 }
 
-// breakerState returns the circuit breaker of a leaf.
 func breakerState(l ledger.Leaf) *BreakerState {
 	b := l.Breaker()
 	out := &BreakerState{InFlight: b.InFlight, MaxRequests: b.MaxRequests, LimitFrom: "default", Open: b.Open(), Rejected: b.Rejected}
@@ -269,7 +266,6 @@ func breakerState(l ledger.Leaf) *BreakerState {
 	return out
 }
 
-// dropStates returns a leaf's drop categories, in order.
 func dropStates(l ledger.Leaf) []DropState {
 	if l.Assignment == nil {
 		return []DropState{}

@@ -91,7 +91,6 @@ func (s *State) endpointSeries(ctx context.Context, limit int) *endpointSeries {
 	return e
 }
 
-// hasEndpoints reports whether the cluster, or a leaf of it, has any.
 func hasEndpoints(m *ledger.Cluster) bool {
 	for _, l := range m.Localities() {
 		if len(l.Endpoints) > 0 {

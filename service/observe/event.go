@@ -201,7 +201,6 @@ type EventFilter struct {
 	Limit int
 }
 
-// matches reports whether f selects e.
 func (f EventFilter) matches(e *remembered) bool {
 	return (f.Cluster == "" || e.Cluster == f.Cluster || e.changes(f.Cluster)) &&
 		(f.Target == "" || e.Target != "" && ledger.TargetKey(e.Target) == ledger.TargetKey(f.Target)) &&

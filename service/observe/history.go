@@ -77,7 +77,6 @@ func (h *History) run(ctx context.Context) {
 	}
 }
 
-// step records a step of every cluster.
 func (h *History) step(now time.Time) {
 	h.store.Record(now, func(to *history.Recorder) {
 		for t := range h.ledger.Hosted().All() {
@@ -136,7 +135,6 @@ func picked(m *ledger.Cluster) uint64 {
 	return m.Places.Total()
 }
 
-// recordLeaf records what a leaf drops, and how full its circuit breaker is.
 func recordLeaf(c *history.Cluster, l ledger.Leaf, aggregate bool) {
 	name := ""
 	if aggregate {
@@ -249,7 +247,6 @@ func (h *History) Of(r HistoryRequest) (*ClusterHistory, error) {
 	return out, nil
 }
 
-// segmentOf turns samples without a gap into lists.
 func segmentOf(series []history.Series, samples []history.Sample) HistorySegment {
 	out := HistorySegment{
 		Start: samples[0].End, Priority: make([]int, len(samples)),
@@ -288,7 +285,6 @@ func segmentOf(series []history.Series, samples []history.Sample) HistorySegment
 	return out
 }
 
-// column has the values of one series.
 func column(samples []history.Sample, series int) []uint64 {
 	out := make([]uint64, len(samples))
 	for i, s := range samples {

@@ -71,7 +71,6 @@ func valid(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 // maxLabels is the maximum number of labels of a series after the cluster.
 const maxLabels = 3
 
-// seriesKey identifies a series of a cluster.
 type seriesKey struct {
 	family *Family
 	labels [maxLabels]string

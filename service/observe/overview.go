@@ -62,7 +62,6 @@ type overview struct {
 	looks uint64
 }
 
-// row is a cluster in the overview.
 type row struct {
 	line line
 	seen seen
@@ -88,7 +87,6 @@ type line struct {
 	json    []byte
 }
 
-// removal is a cluster that was removed.
 type removal struct {
 	name string
 	at   uint64 // the first view without it

@@ -29,7 +29,6 @@ func (es *Events) Report(t *ledger.Target, events []policy.Event) {
 	}
 }
 
-// treeEvents handles the events of one target.
 type treeEvents struct {
 	*ledger.Target
 

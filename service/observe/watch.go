@@ -117,7 +117,6 @@ type feed interface {
 	run(ctx context.Context)
 }
 
-// sharedFeed is a feed and the number of its watchers.
 type sharedFeed struct {
 	feed
 
@@ -246,7 +245,6 @@ func (ws *Watches) WatchDaemon() (*Watch, error) {
 	})
 }
 
-// daemonFeed is the feed of the daemon's state.
 type daemonFeed struct {
 	state   *State
 	current atomic.Pointer[daemonView] // nil before the first look

@@ -22,7 +22,6 @@ const (
 	countInterval = time.Second
 )
 
-// watchedCluster identifies a feed.
 type watchedCluster struct {
 	cluster   string
 	target    string // its label; empty if the watcher named none
@@ -82,7 +81,6 @@ type clusterView struct {
 	gone   bool
 }
 
-// encoded is a message of a view.
 type encoded struct {
 	version uint64 // grows if those who have the last one must receive it
 	digest  string // identifies the content; the ID of a state
@@ -232,7 +230,6 @@ func (f *clusterFeed) readCounts(m *ledger.Cluster, requested bool) {
 	f.publish(next)
 }
 
-// end reports that the cluster is gone.
 func (f *clusterFeed) end() {
 	f.watches.mu.Lock()
 	f.watches.forget(f.watched, f)
@@ -275,7 +272,6 @@ func forgetDrops(drops []DropState) {
 	}
 }
 
-// digest identifies a value.
 func digest(v any) string {
 	h := fnv.New64a()
 	_, _ = h.Write(encode(v)) // it returns no error

@@ -270,7 +270,6 @@ func explainLocality(s policy.LocalityStep) Step {
 	}
 }
 
-// localityWords names a locality in a sentence.
 func localityWords(l resource.Locality) string {
 	if l == (resource.Locality{}) {
 		return "the empty locality"
@@ -384,7 +383,6 @@ func explainRoute(t *ledger.Target, s policy.RouteStep) Step {
 	return Step{Step: "route", Says: says.String(), Route: r}
 }
 
-// routeWords names the route that took the request.
 func routeWords(s policy.RouteStep) string {
 	name := ""
 	if s.Route.Name != "" {

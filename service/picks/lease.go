@@ -69,7 +69,6 @@ func (l *Load) check() error {
 	return nil
 }
 
-// report returns the load for gRPC's policies.
 func (l *Load) report() *orcav3.OrcaLoadReport {
 	return &orcav3.OrcaLoadReport{
 		CpuUtilization:         l.CPUUtilization,

@@ -74,7 +74,6 @@ func newLeases(limit int, eased func(*ledger.Record)) *leases {
 	return ls
 }
 
-// shard returns the shard of a lease.
 func (ls *leases) shard(id string) *leaseShard {
 	var h uint32 = 2166136261 // FNV-1a
 	for i := range len(id) {
@@ -176,7 +175,6 @@ func (ls *leases) release(h *held, o Outcome, load *Load) {
 	ls.eased(h.account)
 }
 
-// close ends every lease as expired.
 func (ls *leases) close() {
 	ls.closed.Store(true)
 	for i := range ls.shards {

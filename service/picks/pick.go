@@ -253,7 +253,6 @@ func (s *Picker) decide(t *ledger.Target, call *policy.Call, wait time.Duration)
 	return err
 }
 
-// refusal returns the error of a pick as a fault.
 func (s *Picker) refusal(t *ledger.Target, call *policy.Call, err error) *fault.Error {
 	e := &fault.Error{Detail: err.Error(), Cluster: call.Cluster, Target: t.Label}
 	if refused, ok := errors.AsType[*policy.Refusal](err); ok { // the most frequent

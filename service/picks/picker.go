@@ -63,7 +63,6 @@ func New(o Options) *Picker {
 // Close ends all leases.
 func (s *Picker) Close() { s.leases.close() }
 
-// targetOf returns the target of a request.
 func (s *Picker) targetOf(r *Request) (*ledger.Target, error) {
 	if r.Target != "" {
 		return s.targets.XDSTarget(r.Target)

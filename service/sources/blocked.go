@@ -133,7 +133,6 @@ func (p *pushes) unknownReferences(tx *store.Tx, b *decode.Bundle) []fault.Probl
 	return warnings
 }
 
-// clustersOf returns the clusters of routes, each once.
 func clustersOf(c *resource.RouteConfiguration) []string {
 	var names []string
 	for _, h := range c.VirtualHosts {

@@ -88,7 +88,6 @@ type change struct {
 	res *PushResult
 }
 
-// keyed is the current content of one resource.
 func keyed(key resource.Key) func(*store.Tx) (string, string, bool) {
 	return func(tx *store.Tx) (string, string, bool) {
 		e, ok := tx.Get(key)
@@ -141,7 +140,6 @@ func (c *change) changed(key resource.Key, how string) {
 	c.res.Changes = append(c.res.Changes, difference.Change{Resource: key.String(), Change: how})
 }
 
-// effect is what the commit of a change did.
 type effect struct {
 	affected []string // targets
 	versions difference.Versions
@@ -160,7 +158,6 @@ func (f *inFlight) begin(c *change) {
 	f.changes[c] = effect{}
 }
 
-// commit records what a commit did.
 func (f *inFlight) commit(affected []string, vs difference.Versions) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -268,7 +265,6 @@ func (p *pushes) describe(c *change, vs difference.Versions) {
 	}
 }
 
-// storeError returns the service's error for one of the store.
 func storeError(err error) error {
 	if own, ok := errors.AsType[*fault.Error](err); ok {
 		return own
@@ -305,7 +301,6 @@ var pushOutcomes = []pushOutcome{
 	pushOutcome(fault.RateLimited), pushOutcome(fault.ShuttingDown), pushOutcome(fault.CallerGone),
 }
 
-// newResults returns the counter of pushes by result.
 func newResults(registry *prometheus.Registry) *prometheus.CounterVec {
 	results := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lbd_pushes_total",
@@ -318,7 +313,6 @@ func newResults(registry *prometheus.Registry) *prometheus.CounterVec {
 	return results
 }
 
-// outcome classifies a change by its error.
 func (c *change) outcome(err error) pushOutcome {
 	e, refused := errors.AsType[*fault.Error](err)
 	switch {

@@ -26,7 +26,6 @@ var (
 		"Resources received from management servers by result: valid, invalid, unchanged.", "server", "type", "result")
 )
 
-// collector emits the metrics of sources.
 type collector struct {
 	files   *resourceFiles
 	servers *servers

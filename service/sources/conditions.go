@@ -63,7 +63,6 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// rejectedResources reports the resources whose last version was rejected.
 func rejectedResources(resources []client.ResourceStatus) []observe.Condition {
 	var out []observe.Condition
 	var last resource.Key
@@ -88,7 +87,6 @@ func rejectedResources(resources []client.ResourceStatus) []observe.Condition {
 	return out
 }
 
-// conditions reports the resource files whose present content is not in use.
 func (f *resourceFiles) conditions() []observe.Condition {
 	set := f.set()
 	var out []observe.Condition

@@ -267,7 +267,6 @@ func badFiles(set *files.Set) map[string]badFile {
 	return out
 }
 
-// inUse describes which content of a bad file is in use.
 func inUse(b files.Bad) string {
 	switch {
 	case b.Kept:
@@ -281,7 +280,6 @@ func inUse(b files.Bad) string {
 	}
 }
 
-// reportBad reports the files that became bad or good.
 func (f *resourceFiles) reportBad(before, after *files.Set) {
 	was, is := badFiles(before), badFiles(after)
 	for _, file := range slices.Sorted(maps.Keys(is)) {
@@ -298,7 +296,6 @@ func (f *resourceFiles) reportBad(before, after *files.Set) {
 	}
 }
 
-// isHeld reports whether a change of the file is held.
 func isHeld(set *files.Set, file string) bool {
 	return slices.ContainsFunc(set.Held, func(h files.Held) bool {
 		return slices.ContainsFunc(h.Files, func(c files.FileChange) bool { return c.File == file })
@@ -325,14 +322,12 @@ func (f *resourceFiles) reportHeld(before, after *files.Set) {
 	}
 }
 
-// newlyHeld returns the changes that are held after and not before.
 func newlyHeld(before, after *files.Set) []files.Held {
 	return slices.DeleteFunc(slices.Clone(after.Held), func(h files.Held) bool {
 		return slices.ContainsFunc(before.Held, func(b files.Held) bool { return b.Hash == h.Hash })
 	})
 }
 
-// reportPermitted reports an operator's permission.
 func (f *resourceFiles) reportPermitted(h files.Held, by string) {
 	f.Events.Add(observe.Event{
 		Type: observe.EventChangePermitted, Hash: h.Hash, File: fileNames(h), By: by,

@@ -105,7 +105,6 @@ func (p *pushes) hostedElsewhere(name string, get getter) []observe.Host {
 	return hosts
 }
 
-// hosting is whether a target is hosted by name.
 type hosting struct {
 	name string
 	on   bool

@@ -54,7 +54,6 @@ type onDemand struct {
 	sweeps sync.WaitGroup
 }
 
-// demanded is one cluster on demand.
 type demanded struct {
 	cluster string
 	since   time.Time
@@ -241,7 +240,6 @@ func (d *onDemand) isKnown(cluster string) bool {
 	return t != nil && t.View().Only.Known()
 }
 
-// sweep releases idle clusters.
 func (d *onDemand) sweep(now time.Time) {
 	d.mu.Lock()
 	var idle []string
@@ -293,7 +291,6 @@ type OnDemandState struct {
 	MaxUnknown int `json:"max_unknown"`
 }
 
-// state counts the places in use.
 func (d *onDemand) state() OnDemandState {
 	d.mu.Lock()
 	defer d.mu.Unlock()

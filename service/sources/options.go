@@ -58,7 +58,6 @@ func (o *Options) decoding(f Format) decode.Options {
 	return decode.Options{Origin: decode.ByHand, Format: f, Policies: lb.PolicyConfig, Certificates: o.Bootstrap.Instances()}
 }
 
-// guard returns the guard of changes that people make.
 func (o *Options) guard() admission.Guard {
 	return admission.Guard{Server: o.Bootstrap != nil, TLS: o.ConnectMode == resource.ConnectTLS}
 }

@@ -157,12 +157,10 @@ func (p *publisher) addressesResolved(host string, addresses []string, err error
 	}
 }
 
-// without returns the elements of a that are not in b.
 func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }
 
-// few joins the first few names.
 func few(names []string) string {
 	const limit = 5
 	if len(names) <= limit {

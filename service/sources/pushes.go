@@ -147,7 +147,6 @@ func (o *Options) decoded(get getter, e store.Entry) (resource.Item, []fault.Pro
 	return decode.Item(resource.Item{Key: e.Key, Raw: e.Raw}, d)
 }
 
-// view returns a View of the entries of a store.
 func (o *Options) view(get getter) admission.View {
 	return func(key resource.Key) (resource.Item, bool) {
 		e, ok := get(key)
@@ -221,7 +220,6 @@ const (
 	MaxWaitingPushes = 64
 )
 
-// bodyLimiter limits how many bodies are decoded at a time.
 type bodyLimiter struct {
 	slots   chan struct{}
 	waiting atomic.Int64

@@ -283,7 +283,6 @@ func resourcesEvent(t observe.EventType, server string, r client.Resources, err 
 	return e
 }
 
-// listed names the resources of an event.
 func listed(r client.Resources) string {
 	names := make([]string, 0, len(r.Keys)+1)
 	for _, key := range r.Keys {

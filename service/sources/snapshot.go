@@ -74,7 +74,6 @@ func (p *pushes) readSnapshot(ctx context.Context, r *SnapshotRequest) (*decode.
 	return b, nil
 }
 
-// putAll stores the resources of b.
 func (p *pushes) putAll(tx *store.Tx, b *decode.Bundle, r *SnapshotRequest, c *change) error {
 	if r.Replace {
 		if err := c.replace(tx, b, r); err != nil {

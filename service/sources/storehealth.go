@@ -74,7 +74,6 @@ func (h *storeHealth) wrote(err error) {
 	}
 }
 
-// conditions reports a store that cannot accept pushes.
 func (h *storeHealth) conditions() []observe.Condition {
 	h.mu.Lock()
 	defer h.mu.Unlock()
