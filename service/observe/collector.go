@@ -140,9 +140,7 @@ func (o *collection) unrouted(a *ledger.Record) {
 		return
 	}
 	s := newSeries("")
-	for r, n := range a.Picks.All() {
-		s.add(picksFamily, float64(n), a.Target.Label, string(r))
-	}
+	addTally(s, picksFamily, &a.Picks, a.Target.Label)
 	s.emit(o.out)
 }
 
@@ -240,17 +238,15 @@ func Flag(on bool) float64 {
 // picked adds the counts of one target.
 func (s *series) picked(c *ledger.Counts, target string) {
 	s.add(picksFamily, 0, target, string(ledger.OK))
-	for r, n := range c.Picks.All() {
-		s.add(picksFamily, float64(n), target, string(r))
-	}
-	for r, n := range c.Switches.All() {
-		s.add(switchesFamily, float64(n), target, string(r))
-	}
-	for r, n := range c.Connects.All() {
-		s.add(connectsFamily, float64(n), target, r)
-	}
-	for r, n := range c.Losses.All() {
-		s.add(lossesFamily, float64(n), target, r)
+	addTally(s, picksFamily, &c.Picks, target)
+	addTally(s, switchesFamily, &c.Switches, target)
+	addTally(s, connectsFamily, &c.Connects, target)
+	addTally(s, lossesFamily, &c.Losses, target)
+}
+
+func addTally[K ~string](s *series, f *Family, t *ledger.Tally[K], target string) {
+	for k, n := range t.All() {
+		s.add(f, float64(n), target, string(k))
 	}
 }
 

@@ -2,8 +2,11 @@ package sources
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
@@ -172,4 +175,162 @@ func (p *pushes) Pushed(kind Kind, cluster string, f Format) (*Stored, error) {
 		return nil, fault.Errorf(fault.Internal, "%v", err)
 	}
 	return &Stored{Body: body, Hash: hash(entry.Raw)}, nil
+}
+
+// SnapshotRequest pushes any number of resources at once.
+type SnapshotRequest struct {
+	ChangeOptions // whose precondition is about all pushed resources
+
+	// Body is a DiscoveryResponse.
+	Body   []byte
+	Format Format
+	// Lenient accepts unknown fields of JSON and YAML with a warning.
+	Lenient bool
+	// Replace deletes all pushed resources that are not in Body.
+	Replace    bool
+	AllowEmpty bool
+	// MaxRemoved is how many resources Replace may delete; negative is any number.
+	MaxRemoved int
+}
+
+// PushSnapshot validates and stores resources, all or none. When it returns, they are
+// durable and picks see them.
+func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushResult, error) {
+	before := "" // the hash, if it was requested
+	c := &change{ChangeOptions: r.ChangeOptions}
+	c.current = func(tx *store.Tx) (name, hash string, exists bool) {
+		before = hashAll(tx.All())
+		return "the snapshot", before, true // it exists even if it is empty
+	}
+	b, err := p.readSnapshot(ctx, r)
+	if err != nil {
+		p.report(c, err)
+		return nil, err
+	}
+	c.pushed = make(map[resource.Key]resource.Item, len(b.Items))
+	for _, i := range b.Items {
+		c.pushed[i.Key] = i
+	}
+	c.res = &PushResult{Changes: []difference.Change{}, Warnings: list(b.Warnings), Notes: list(b.Notes)}
+	c.run = func(tx *store.Tx) error {
+		if err := p.putAll(tx, b, r, c); err != nil {
+			return err
+		}
+		c.res.Warnings = append(c.res.Warnings, p.unknownReferences(tx, b)...)
+		if c.res.Hash = before; before == "" || len(c.res.Changes) > 0 {
+			c.res.Hash = hashAll(tx.All())
+		}
+		return nil
+	}
+	return p.apply(ctx, c)
+}
+
+// readSnapshot decodes the body of a push. It waits for its turn.
+func (p *pushes) readSnapshot(ctx context.Context, r *SnapshotRequest) (*decode.Bundle, error) {
+	if err := p.bodies.acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer p.bodies.release()
+	b, err := decode.All(r.Body, p.pushDecoding(r.Format, r.Lenient, r.DryRun))
+	if err != nil {
+		return nil, decodeError("the snapshot", "", err)
+	}
+	return b, nil
+}
+
+func (p *pushes) putAll(tx *store.Tx, b *decode.Bundle, r *SnapshotRequest, c *change) error {
+	if r.Replace {
+		if err := c.replace(tx, b, r); err != nil {
+			return err
+		}
+	}
+	var checked []resource.Item // configurations, too, whose assignments may have changed
+	for _, i := range b.Items {
+		changed, err := c.put(tx, i)
+		if err != nil {
+			return err
+		}
+		if changed && i.Key.Type == Endpoints || i.Key.Type == Config {
+			checked = append(checked, i)
+		}
+	}
+	for _, change := range c.res.Changes {
+		if key := change.Key(); key.Type == Config {
+			if err := p.unsecured(tx, key.Name); err != nil {
+				return err
+			}
+		}
+	}
+	if r.AllowEmpty || len(c.res.Changes) == 0 {
+		return nil
+	}
+	for _, i := range checked {
+		if err := p.blocked(tx, i); err != nil {
+			return misspelled(err, b.Warnings, func(unknown []fault.Problem) { decode.Place(r.Body, r.Format, false, unknown) })
+		}
+	}
+	for _, change := range c.res.Changes { // a deletion may empty a cluster that stays
+		if name := clusterOf(change.Key()); name != "" && change.Change == "removed" {
+			if err := p.emptied(p.written(tx), name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// replace deletes the resources that b does not have. A snapshot that would delete all is
+// more often an accident than intended.
+func (c *change) replace(tx *store.Tx, b *decode.Bundle, r *SnapshotRequest) error {
+	for e := range tx.All() {
+		if _, stays := c.pushed[e.Key]; !stays && !internal(e.Key) {
+			c.remove(tx, e.Key)
+		}
+	}
+	n := len(c.res.Changes)
+	if r.MaxRemoved >= 0 && n > r.MaxRemoved {
+		return fault.Errorf(fault.Blocked, "the snapshot would remove %d resources, more than max_removed=%d; the first is %s",
+			n, r.MaxRemoved, c.res.Changes[0].Resource)
+	}
+	if len(b.Items) == 0 && n > 0 && !r.AllowEmpty {
+		return fault.Errorf(fault.Blocked, "the snapshot is empty and would remove all %d resources; set allow_empty=true to push it anyway", n)
+	}
+	return nil
+}
+
+// hashAll is the hash of resources with their names. A snapshot does not have the
+// targets that are hosted by name.
+func hashAll(all iter.Seq[store.Entry]) string {
+	h := sha256.New()
+	for e := range all {
+		if internal(e.Key) {
+			continue
+		}
+		sum := sha256.Sum256(e.Raw)
+		h.Write([]byte(e.Key.String()))
+		h.Write(sum[:])
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// Snapshot returns all pushed resources, as a DiscoveryResponse in a format.
+func (p *pushes) Snapshot(f Format) (*Stored, error) {
+	st, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	all := st.Snapshot()
+	var resources []decode.Rendered
+	for e := range all.All() {
+		if internal(e.Key) {
+			continue
+		}
+		resources = append(resources, decode.Rendered{Type: e.Key.Type, Raw: e.Raw})
+	}
+	tag := hashAll(all.All())
+	body, err := decode.RenderBundle(tag, resources, f)
+	if err != nil {
+		return nil, fault.Errorf(fault.Internal, "%v", err)
+	}
+	return &Stored{Body: body, Hash: tag}, nil
 }

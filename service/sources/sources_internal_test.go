@@ -2,17 +2,28 @@ package sources
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // newTestSources returns sources with a ledger of their own, and without a store.
@@ -41,3 +52,211 @@ func newTestSources(t *testing.T) *Sources {
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestOutcomesOfPushes: outcomes differ by who must act, and each has a series from the
+// start.
+func TestOutcomesOfPushes(t *testing.T) {
+	for code, want := range map[fault.Code]pushOutcome{
+		fault.InvalidArgument: "rejected", fault.InvalidResource: "rejected", fault.UnsupportedMedia: "rejected", fault.TooLarge: "rejected",
+		fault.PreconditionFailed: "precondition_failed", fault.PreconditionRequired: "precondition_failed",
+		fault.UnknownCluster: "not_found", fault.UnknownTarget: "not_found", fault.Blocked: "blocked",
+		fault.StorageFailed: "storage_failed", fault.Internal: "internal",
+		fault.RateLimited: "rate_limited", fault.ShuttingDown: "shutting_down", fault.CallerGone: "cancelled",
+	} {
+		err := fault.Errorf(code, "no")
+		if got := new(change).outcome(err); got != want || !slices.Contains(pushOutcomes, got) {
+			t.Errorf("%s counts as %s, want %s", code, got, want)
+		}
+		if got := (&change{ChangeOptions: ChangeOptions{DryRun: true}}).outcome(err); got != "dry_run" {
+			t.Errorf("%s of a dry run counts as %s", code, got)
+		}
+	}
+	for err, want := range map[error]pushOutcome{
+		store.ErrCannotWrite: "storage_failed", store.ErrClosed: "shutting_down", store.ErrTooLarge: "rejected", errors.New("else"): "internal",
+	} {
+		if got := new(change).outcome(storeError(err)); got != want {
+			t.Errorf("%v counts as %s, want %s", err, got, want)
+		}
+	}
+}
+
+// texts joins what identifies each condition.
+func texts(conditions []observe.Condition) string {
+	var out []string
+	for _, c := range conditions {
+		out = append(out, fmt.Sprintf("%s %s since %d: %s", c.Kind, c.Subject, c.Since.Unix(), c.Text))
+	}
+	return strings.Join(out, "\n")
+}
+
+func TestUnreachableServers(t *testing.T) {
+	refused := errors.New("connection refused")
+	at := time.Unix(7, 0)
+	up := func(uri, authority string) client.ServerStatus {
+		return client.ServerStatus{URI: uri, Authority: authority, Connected: true, Targets: 1, Since: at}
+	}
+	down := func(uri, authority string) client.ServerStatus {
+		return client.ServerStatus{URI: uri, Authority: authority, LastError: refused, LastErrorAt: at}
+	}
+	for name, c := range map[string]struct {
+		servers []client.ServerStatus
+		want    string
+	}{
+		"no server":                    {nil, ""},
+		"connected":                    {[]client.ServerStatus{up("a", "")}, ""},
+		"not tried yet":                {[]client.ServerStatus{{URI: "a"}}, ""},
+		"connected after an error":     {[]client.ServerStatus{{URI: "a", Connected: true, LastError: refused}}, ""},
+		"a fallback that is not used":  {[]client.ServerStatus{up("a", ""), down("b", "")}, ""},
+		"the only server":              {[]client.ServerStatus{down("a", "")}, "server_unreachable a since 7: management server a cannot be reached (connection refused); the last good resources stay in use"},
+		"the fallback is used":         {[]client.ServerStatus{down("a", ""), up("b", "")}, "server_unreachable a since 7: management server a cannot be reached (connection refused); fallback server b is in use (targets: 1)"},
+		"a fallback without targets":   {[]client.ServerStatus{down("a", ""), {URI: "b", Connected: true}}, "server_unreachable a since 7: management server a cannot be reached (connection refused); the last good resources stay in use"},
+		"another authority has its up": {[]client.ServerStatus{up("b", ""), down("a", "x")}, "server_unreachable a since 7: management server a cannot be reached (connection refused); the last good resources stay in use"},
+		"one server, two authorities":  {[]client.ServerStatus{down("a", ""), down("a", "x")}, "server_unreachable a since 7: management server a cannot be reached (connection refused); the last good resources stay in use"},
+	} {
+		if got := texts(unreachableServers(c.servers)); got != c.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, c.want)
+		}
+	}
+}
+
+func TestRejectedResources(t *testing.T) {
+	rejection := &client.Rejection{Version: "2", Err: errors.New("name: is required"), At: time.Unix(7, 0)}
+	key := func(name string) resource.Key { return resource.Key{Type: resource.TypeCluster, Name: name} }
+	got := texts(rejectedResources([]client.ResourceStatus{
+		{Key: key("good"), State: client.Acked},
+		{Key: key("cached"), State: client.NackedButCached, Rejection: rejection},
+		{Key: key("new"), State: client.Nacked, Rejection: rejection},
+	}))
+	const want = "resource_rejected Cluster/cached since 7: Cluster/cached of the management server is rejected (name: is required); the last good version stays in use\n" +
+		"resource_rejected Cluster/new since 7: Cluster/new of the management server is rejected (name: is required); there is no earlier version"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// While the xDS client is busy, a health probe has its last answer, and soon.
+func TestRecentStatusDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r recentStatus
+		var asked atomic.Int32
+		answer := func(uri string, after time.Duration) func() client.Status {
+			return func() client.Status {
+				asked.Add(1)
+				time.Sleep(after)
+				return client.Status{Servers: []client.ServerStatus{{URI: uri}}}
+			}
+		}
+		check := func(ask func() client.Status, want string, within time.Duration) {
+			t.Helper()
+			began := time.Now()
+			var got strings.Builder
+			for _, s := range r.get(ask, probePatience).Servers {
+				got.WriteString(s.URI)
+			}
+			if got.String() != want || time.Since(began) != within {
+				t.Errorf("got %q after %v, want %q after %v", got.String(), time.Since(began), want, within)
+			}
+		}
+		check(answer("busy", time.Minute), "", probePatience)
+		check(answer("second question", 0), "", probePatience)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		check(answer("a", 0), "a", 0)
+		check(answer("b", probePatience/2), "b", probePatience/2)
+		check(answer("c", time.Hour), "b", probePatience)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := asked.Load(); n != 4 {
+			t.Errorf("the client was asked %d times, want 4", n)
+		}
+	})
+}
+
+// TestStatesOfResourcesFromDisk: a resource that the client does not have, but a
+// target uses from before the daemon's start, is shown as cached.
+func TestStatesOfResourcesFromDisk(t *testing.T) {
+	key := resource.Key{Type: resource.TypeCluster, Name: "cart"}
+	const shop = "xds:///shop"
+	s := newTestSources(t)
+	for _, name := range []string{shop, "xds:///other"} {
+		s.pushes.Ledger.Apply([]resolver.Change{{Target: name, Config: &resource.Config{Target: name, Pending: true}}})
+	}
+	h := s.pushes.Ledger.Hosted()
+	h.Named(shop).SetAmbient(resolver.AmbientErrors{All: []resolver.AmbientError{{Key: key, Err: errors.New("deleted")}}})
+	for _, test := range []struct {
+		target, name string
+		state, want  client.State
+	}{
+		{shop, "cart", client.DoesNotExist, client.DoesNotExistButCached},
+		{shop, "cart", client.ReceivedError, client.ReceivedErrorButCached},
+		{shop, "cart", client.Nacked, client.NackedButCached},
+		{shop, "cart", client.Requested, client.Requested},
+		{shop, "other", client.DoesNotExist, client.DoesNotExist},
+		{"xds:///other", "cart", client.DoesNotExist, client.DoesNotExist},
+		{"xds:///gone", "cart", client.DoesNotExist, client.DoesNotExist},
+	} {
+		r := client.ResourceStatus{Target: test.target, Key: resource.Key{Type: key.Type, Name: test.name}, State: test.state}
+		if got := cachedState(h, r); got != test.want {
+			t.Errorf("%s of %s: %s is shown as %s, want %s", test.name, test.target, test.state, got, test.want)
+		}
+	}
+}
+
+// TestPushesTakeTurns: two bodies are decoded at a time, and at most 64 pushes wait.
+func TestPushesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTestSources(t)
+		codeOf := func(err error) fault.Code {
+			e, _ := errors.AsType[*fault.Error](err)
+			return e.Code
+		}
+		push := func(ctx context.Context, i int) error {
+			if i%2 == 0 {
+				_, err := s.Push(ctx, &PushRequest{Kind: Endpoints, Cluster: "orders", Body: []byte("{")})
+				return err
+			}
+			_, err := s.PushSnapshot(ctx, &SnapshotRequest{Body: []byte("{")})
+			return err
+		}
+		for range maxDecoding {
+			if err := s.bodies.acquire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		gone, cancel := context.WithCancel(t.Context())
+		codes := make(chan fault.Code, MaxWaitingPushes)
+		for i := range MaxWaitingPushes {
+			ctx := t.Context()
+			if i < 4 {
+				ctx = gone
+			}
+			go func() { codes <- codeOf(push(ctx, i)) }()
+		}
+		synctest.Wait()
+		for i := range 2 {
+			if err := push(t.Context(), i); codeOf(err) != fault.RateLimited {
+				t.Errorf("one more: %v", err)
+			}
+		}
+		cancel()
+		for range 4 {
+			if got := <-codes; got != fault.CallerGone {
+				t.Errorf("a canceled push: %s", got)
+			}
+		}
+		synctest.Wait()
+		if len(codes) != 0 {
+			t.Fatalf("%d pushes did not wait for their turn", len(codes))
+		}
+		s.bodies.release()
+		for range MaxWaitingPushes - 4 {
+			if got := <-codes; got != fault.InvalidArgument { // read, and wrong
+				t.Errorf("after its turn: %s", got)
+			}
+		}
+		s.bodies.release()
+		if len(s.bodies.slots) != 0 || s.bodies.waiting.Load() != 0 {
+			t.Errorf("%d turns, %d waiting are left", len(s.bodies.slots), s.bodies.waiting.Load())
+		}
+	})
+}

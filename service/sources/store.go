@@ -2,7 +2,12 @@ package sources
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
 
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
@@ -47,4 +52,82 @@ type Store interface {
 	// Close waits for running Updates. The service does not call it: the code that opened
 	// the store closes it, after the service.
 	Close() error
+}
+
+// storeHealth remembers why the store cannot make pushes durable. Its methods may be
+// called from any goroutine.
+type storeHealth struct {
+	logger *slog.Logger
+	events *observe.Events
+
+	mu     sync.Mutex
+	lost   failure // the store's file lost its name
+	writes failure // the last write failed
+}
+
+// failure is an error, and when it began; the zero failure is none.
+type failure struct {
+	err   error
+	since time.Time
+}
+
+// set sets f, one of the failures of h, to an error or to nil. If that begins or ends the
+// failure, it adds an event, and returns true.
+func (h *storeHealth) set(f *failure, err error, began, ended string) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := *f
+	switch {
+	case err == nil:
+		*f = failure{}
+		if was.err != nil {
+			h.events.Add(observe.Event{Type: observe.EventStoreRecovered, Says: ended})
+		}
+	case was.err == nil:
+		*f = failure{err: err, since: time.Now()}
+		h.events.Add(observe.Event{Type: observe.EventStoreFailing, Says: began, Error: err.Error()})
+	default:
+		f.err = err
+	}
+	return (was.err == nil) != (err == nil)
+}
+
+// StoreLost records that the store's open file lost its name, or with nil that it
+// has it again. It is the store's OnLost.
+func (h *storeHealth) StoreLost(err error) {
+	h.set(&h.lost, err, "lbd.db was removed or replaced: pushes are rejected", "lbd.db is back in place: pushes are accepted")
+}
+
+// wrote records whether a push could be made durable.
+func (h *storeHealth) wrote(err error) {
+	const began, ended = "a push could not be written to disk", "pushes are written to disk again"
+	switch {
+	case errors.As(err, new(*store.LostError)): // StoreLost reports it
+	case !h.set(&h.writes, err, began, ended):
+	case err != nil:
+		h.logger.Error("pushes cannot be written to disk", "error", err)
+	default:
+		h.logger.Info(ended)
+	}
+}
+
+func (h *storeHealth) conditions() []observe.Condition {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var out []observe.Condition
+	if f := h.lost; f.err != nil {
+		out = append(out, observe.Condition{
+			Kind: observe.ConditionStoreFailing, Since: f.since, NotReady: true,
+			Text:   "pushes are refused, because they would be lost: " + f.err.Error(),
+			Remedy: "move the file back, or restart lbd",
+		})
+	}
+	if f := h.writes; f.err != nil {
+		out = append(out, observe.Condition{
+			Kind: observe.ConditionStoreFailing, Since: f.since,
+			Text:   "the last push was refused: " + f.err.Error() + "; picks use the stored resources",
+			Remedy: "free space in the data directory; the next push that can be written ends this",
+		})
+	}
+	return out
 }
