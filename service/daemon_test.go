@@ -94,8 +94,7 @@ func TestWatchDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		begin := func() watching {
-			w, err := s.WatchDaemon()
-			return watch(t, w, err)
+			return watch(t)(s.WatchDaemon())
 		}
 		first := begin()
 		conditions := func(m message) int { return len(read[observe.DaemonState](t, m.data).Conditions) }

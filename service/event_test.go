@@ -162,8 +162,7 @@ func TestWatchEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		begin := func(f observe.EventFilter, lastID string) watching {
-			got, err := s.WatchEvents(f, lastID)
-			return watch(t, got, err)
+			return watch(t)(s.WatchEvents(f, lastID))
 		}
 		// kinds are the types of the messages that are there.
 		kinds := func(w watching) string {
@@ -240,8 +239,7 @@ func TestForgottenEventsAreReported(t *testing.T) {
 		}
 	}
 	begin := func(f observe.EventFilter) watching {
-		got, err := s.WatchEvents(f, known)
-		w := watch(t, got, err)
+		w := watch(t)(s.WatchEvents(f, known))
 		t.Cleanup(w.Close)
 		return w
 	}
@@ -265,8 +263,7 @@ func TestForgottenEventsAreReported(t *testing.T) {
 // time.
 func TestManyEventsComeInOrder(t *testing.T) {
 	s, _ := start(t, "", nil)
-	got, err := s.WatchEvents(observe.EventFilter{}, "")
-	w := watch(t, got, err)
+	w := watch(t)(s.WatchEvents(observe.EventFilter{}, ""))
 	defer w.Close()
 	for i := range 100 {
 		pushOne(t, s, fmt.Sprint("c", i%3), fmt.Sprint("h", i))

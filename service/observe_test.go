@@ -380,8 +380,7 @@ func TestWatchClusters(t *testing.T) {
 			pushOne(t, s, name, "h")
 		}
 		begin := func(prefix, lastID string) watching {
-			got, err := s.WatchClusters(prefix, lastID)
-			return watch(t, got, err)
+			return watch(t)(s.WatchClusters(prefix, lastID))
 		}
 		all, shop := begin("", ""), begin("shop/", "")
 		defer all.Close()
@@ -450,14 +449,12 @@ func TestOverviewOfAnotherTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		pushOne(t, s, "a", "h")
-		got, err := s.WatchClusters("", "")
-		w := watch(t, got, err)
+		w := watch(t)(s.WatchClusters("", ""))
 		id := w.must("resync").id
 		w.Close()
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		got, err = s.WatchClusters("", id)
-		w = watch(t, got, err)
+		w = watch(t)(s.WatchClusters("", id))
 		w.must("resync")
 		w.Close()
 	})
@@ -469,8 +466,7 @@ func TestOverviewIsAsTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		pushAll(t, s, listener("shop", route("/", "a"), route("/b", "b")), listener("zoo", route("/", "b"), route("/x", "gone")), assigned("a", "a-1"), assigned("b", "b-1"))
-		got, err := s.WatchClusters("", "")
-		w := watch(t, got, err)
+		w := watch(t)(s.WatchClusters("", ""))
 		defer w.Close()
 		var summaries []observe.ClusterSummary
 		for _, c := range read[update](t, w.must("resync").data).Clusters {

@@ -32,12 +32,15 @@ type watching struct {
 	*observe.Watch
 }
 
-func watch(t testing.TB, w *observe.Watch, err error) watching {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+// watch returns a function that takes the result of a method of the service.
+func watch(t testing.TB) func(*observe.Watch, error) watching {
+	return func(w *observe.Watch, err error) watching {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return watching{t, w}
 	}
-	return watching{t, w}
 }
 
 // within returns the next message, and when it came; none where none comes in time.
@@ -89,8 +92,7 @@ func TestWatchCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
-		got, err := s.WatchCluster("orders", "", true, "")
-		w := watch(t, got, err)
+		w := watch(t)(s.WatchCluster("orders", "", true, ""))
 		defer w.Close()
 
 		first := w.must("state")
@@ -149,8 +151,7 @@ func TestWatchClusterResumes(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		begin := func(lastID string) (first message) {
 			t.Helper()
-			got, err := s.WatchCluster("orders", "", false, lastID)
-			w := watch(t, got, err)
+			w := watch(t)(s.WatchCluster("orders", "", false, lastID))
 			defer w.Close()
 			first, _ = w.within(time.Minute)
 			return first
@@ -177,8 +178,7 @@ func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-		got, err := s.WatchCluster("orders", "", true, "")
-		w := watch(t, got, err)
+		w := watch(t)(s.WatchCluster("orders", "", true, ""))
 		defer w.Close()
 		before := w.must("state")
 		w.must("counts")
@@ -205,8 +205,7 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		var all []watching
 		join := func(endpoints bool) watching {
-			got, err := s.WatchCluster("orders", "", endpoints, "")
-			w := watch(t, got, err)
+			w := watch(t)(s.WatchCluster("orders", "", endpoints, ""))
 			w.must("state")
 			w.must("counts")
 			return w
@@ -241,15 +240,13 @@ func TestLateWatcherGetsCurrentState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-		got, err := s.WatchCluster("orders", "", true, "")
-		early := watch(t, got, err)
+		early := watch(t)(s.WatchCluster("orders", "", true, ""))
 		defer early.Close()
 		early.must("state")
 		early.must("counts")
 		time.Sleep(idle)
 		mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
-		got, err = s.WatchCluster("orders", "", true, "")
-		late := watch(t, got, err)
+		late := watch(t)(s.WatchCluster("orders", "", true, ""))
 		defer late.Close()
 		state := read[observe.ClusterState](t, late.must("state").data)
 		counts := read[observe.ClusterCounts](t, late.must("counts").data)
@@ -272,11 +269,9 @@ func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 			push(t, s, sources.Endpoints, "stuck", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
 		}()
 		synctest.Wait()
-		got, err := s.WatchCluster("stuck", "", true, "")
-		stuck := watch(t, got, err)
+		stuck := watch(t)(s.WatchCluster("stuck", "", true, ""))
 		defer stuck.Close()
-		got, err = s.WatchCluster("orders", "", true, "")
-		orders := watch(t, got, err)
+		orders := watch(t)(s.WatchCluster("orders", "", true, ""))
 		defer orders.Close()
 		if m, after := orders.within(time.Minute); m.kind != "state" || after > 0 {
 			t.Errorf("after %v: %v", after, m)
@@ -300,7 +295,7 @@ func TestDrainEndsWatches(t *testing.T) {
 			func() (*observe.Watch, error) { return s.WatchEvents(observe.EventFilter{}, "") },
 		} {
 			got, err := begin()
-			all = append(all, watch(t, got, err).Watch)
+			all = append(all, watch(t)(got, err).Watch)
 			defer got.Close()
 		}
 		ended := make(chan error)
@@ -333,7 +328,7 @@ func TestWatchersAreBounded(t *testing.T) {
 	var all []*observe.Watch
 	for range observe.MaxWatchers {
 		got, err := s.WatchEvents(observe.EventFilter{}, "")
-		all = append(all, watch(t, got, err).Watch)
+		all = append(all, watch(t)(got, err).Watch)
 	}
 	if got := metric(t, s, "lbd_watchers", "sse"); got != observe.MaxWatchers {
 		t.Errorf("%v are counted", got)
@@ -344,7 +339,7 @@ func TestWatchersAreBounded(t *testing.T) {
 	}
 	all[0].Close()
 	got, err := s.WatchClusters("", "")
-	all[0] = watch(t, got, err).Watch
+	all[0] = watch(t)(got, err).Watch
 	for _, w := range all {
 		w.Close()
 	}
@@ -384,8 +379,7 @@ func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 			}},
 		}}}}))
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-		got, err := s.WatchCluster("orders", "", true, "")
-		w := watch(t, got, err)
+		w := watch(t)(s.WatchCluster("orders", "", true, ""))
 		defer w.Close()
 		first := w.must("state")
 		w.must("counts")
@@ -427,8 +421,7 @@ func TestWatchCountsLeaves(t *testing.T) {
 		mustPick(t, s, picks.Request{Cluster: "agg", TTL: time.Minute})
 		mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 		mustRefuse(t, s, picks.Request{Cluster: "far"}, fault.Dropped)
-		got, err := s.WatchCluster("agg", "", true, "")
-		w := watch(t, got, err)
+		w := watch(t)(s.WatchCluster("agg", "", true, ""))
 		defer w.Close()
 		w.must("state")
 		counts := read[observe.ClusterCounts](t, w.must("counts").data)
