@@ -13,7 +13,6 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
-	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // roleOf has the role that each route requires.
@@ -87,13 +86,13 @@ func (c *callers) as(caller, method, path, body string, headers ...string) *http
 	return c.answer(r)
 }
 
-func codeOf(t *testing.T, w *httptest.ResponseRecorder) fault.Code {
-	t.Helper()
+// problemOf returns the problem of a response; the zero value if there is none.
+func problemOf(w *httptest.ResponseRecorder) api.Problem {
 	var p api.Problem
 	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
-		return ""
+		return api.Problem{}
 	}
-	return p.Code
+	return p
 }
 
 var parameters = regexp.MustCompile(`\{[a-z]+\}`)
@@ -127,13 +126,13 @@ func TestEveryRouteRequiresItsRole(t *testing.T) {
 		}
 		for _, caller := range append(access.All.Names(), "") {
 			w := c.as(caller, method, path, "")
-			code := codeOf(t, w)
-			rejected := code == "unauthenticated" || code == "permission_denied"
+			problem := problemOf(w)
+			rejected := problem.Code == "unauthenticated" || problem.Code == "permission_denied"
 			may := role == 0 || role == access.Dashboard || caller == role.String()
 			if rejected == may {
 				t.Errorf("%s as %q: %d %s", route, caller, w.Code, w.Body)
 			}
-			if rejected && (!strings.Contains(w.Body.String(), "role "+role.String()+" is required") || (w.Code == 401) != (caller == "")) {
+			if rejected && (problem.Role != role.String() || !strings.Contains(problem.Detail, "role "+role.String()+" is required") || (w.Code == 401) != (caller == "")) {
 				t.Errorf("%s as %q: %d %s", route, caller, w.Code, w.Body)
 			}
 			if (w.Code == 401) != (w.Header().Get("WWW-Authenticate") != "") {
@@ -229,7 +228,7 @@ func TestHostIsChecked(t *testing.T) {
 		r.Host = c.host
 		w := httptest.NewRecorder()
 		d.handler.ServeHTTP(w, r)
-		if w.Code != c.want || c.want == 421 && (codeOf(t, w) != "misdirected_request" || !strings.Contains(w.Body.String(), "--allow-host")) {
+		if w.Code != c.want || c.want == 421 && (problemOf(w).Code != "misdirected_request" || !strings.Contains(w.Body.String(), "--allow-host")) {
 			t.Errorf("%+v: %d %s", c, w.Code, w.Body)
 		}
 	}

@@ -200,6 +200,8 @@ type Problem struct {
 	Target   string `json:"target,omitempty"`
 	// Category is the drop category, for dropped.
 	Category string `json:"category,omitempty"`
+	// Role is the role that the caller lacks, for unauthenticated and permission_denied.
+	Role string `json:"role,omitempty" example:"read"`
 	// RetryAfterMS is the time after which to retry. The Retry-After header has it in seconds.
 	RetryAfterMS int64 `json:"retry_after_ms,omitempty"`
 	// Errors lists the errors of invalid_resource, or the position at which a body is invalid.
@@ -214,7 +216,7 @@ func problemOf(e *fault.Error) Problem {
 	p := Problem{
 		Type: problemsPath + string(e.Code), Title: a.title, Status: a.status, Detail: e.Detail,
 		Code: e.Code, GRPCCode: grpcName(e.Code),
-		Cluster: e.Cluster, Target: e.Target, Category: e.Category, Errors: e.Problems,
+		Cluster: e.Cluster, Target: e.Target, Category: e.Category, Role: e.Role, Errors: e.Problems,
 	}
 	if a.retries && e.RetryAfter > 0 {
 		p.RetryAfterMS = int64((e.RetryAfter + time.Millisecond - 1) / time.Millisecond)

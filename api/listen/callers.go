@@ -99,7 +99,8 @@ func (c *Callers) Identify(r *http.Request, now time.Time) (*access.Caller, Poli
 }
 
 // Require returns an error if the caller may not do what role permits. Its code is
-// Unauthenticated if another caller may on the same listener, else PermissionDenied.
+// Unauthenticated if another caller may on the same listener, else PermissionDenied. Its
+// Role is the missing one.
 func Require(c *access.Caller, p Policy, role access.Roles) error {
 	if (c.Roles & p.Roles).Has(role) {
 		return nil
@@ -109,17 +110,20 @@ func Require(c *access.Caller, p Policy, role access.Roles) error {
 	if p.Identities && c.Name == "" && p.Roles.Has(missing) {
 		code = Unauthenticated
 	}
-	required := fmt.Sprintf("role %v is required: ", missing)
+	var why string
 	switch {
 	case p.Limited.Has(missing):
-		return fault.Errorf(code, "%sother machines can connect to the listener, and TLS or identities are missing. %s", required, remedies)
+		why = "other machines can connect to the listener, and TLS or identities are missing. " + remedies
 	case !p.Roles.Has(missing):
-		return fault.Errorf(code, "%sthe listener has the roles %v", required, p.Roles)
+		why = fmt.Sprintf("the listener has the roles %v", p.Roles)
 	case c.Name == "":
-		return fault.Errorf(code, "%scallers without identity have the roles %v", required, p.Anonymous)
+		why = fmt.Sprintf("callers without identity have the roles %v", p.Anonymous)
 	default:
-		return fault.Errorf(code, "%s%s has the roles %v", required, c.Name, c.Roles)
+		why = fmt.Sprintf("%s has the roles %v", c.Name, c.Roles)
 	}
+	e := fault.Errorf(code, "role %v is required: %s", missing, why)
+	e.Role = missing.String()
+	return e
 }
 
 // anonymous has the callers without identity by their roles.

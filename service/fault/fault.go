@@ -78,6 +78,8 @@ type Error struct {
 	Target string
 	// Category is the drop category of Dropped.
 	Category string
+	// Role is the role that the caller lacks, if that is the failure.
+	Role string
 	// RetryAfter is the delay before a retry; zero if it is unknown.
 	RetryAfter time.Duration
 	// Problems are the errors of InvalidResource; of a body that cannot be read, the
