@@ -3,15 +3,22 @@
 import { learnFromResponse } from "./clock.ts";
 import { span } from "./format.ts";
 import type { ClusterList, ClusterSummary, Problem } from "./model.ts";
+import { session } from "./session.ts";
 
 /** An error of the API, or a failure to call it. */
 export class Refusal extends Error {
   readonly problem: Problem;
-  constructor(problem: Problem) {
+  /** The version of the session that the call was part of. */
+  readonly version: number;
+  constructor(problem: Problem, version = session.version) {
     super(problem.detail);
     this.problem = problem;
+    this.version = version;
   }
 }
+
+/** Whether a caller that was refused should wait for another token. The page asks for one. */
+export const waitsForToken = (why: unknown) => why instanceof Refusal && session.refuse(why.problem, why.version);
 
 /** The API's path of a cluster; v1/clusters/watch is the stream of all clusters. */
 export const clusterPath = (name: string, rest = "") =>
@@ -39,17 +46,29 @@ export interface Answer<T> {
 /** Timeout of a call, in milliseconds. A pick may queue, and a push may be large. */
 const patience = (path: string, init: RequestInit) => ((init.method && init.method !== "GET") || /^pick\b/.test(path) ? 120_000 : 30_000);
 
+/** Sends a request, with the token. It rejects with a Refusal if the status is not 2xx, and with the error of fetch. */
+export async function request(path: string, init: RequestInit): Promise<Response> {
+  const sent = Date.now();
+  const { version } = session;
+  const headers = new Headers(init.headers);
+  const isOther = headers.has("Authorization");
+  if (!isOther) for (const [k, v] of Object.entries(session.headers())) headers.set(k, v);
+  const response = await fetch(path, { cache: "no-store", ...init, headers });
+  learnFromResponse(response, sent);
+  if (response.ok) return response;
+  const problem = await problemOf(response);
+  if (!isOther) session.reject(problem, version);
+  throw new Refusal(problem, version);
+}
+
 /** Calls the API and reads its response. It rejects with a Refusal if the status is not 2xx or the response is not complete in time. */
 export async function call<T>(path: string, init: RequestInit = {}, read = (r: Response) => r.json() as Promise<T>): Promise<Answer<T>> {
-  const asked = Date.now();
   const late = new AbortController();
   const timer = setTimeout(() => late.abort(new Error(`no answer within ${span(patience(path, init))}`)), patience(path, init));
   const signal = init.signal ? AbortSignal.any([init.signal, late.signal]) : late.signal;
   let step = "lbd cannot be reached";
   try {
-    const response = await fetch(path, { cache: "no-store", ...init, signal });
-    learnFromResponse(response, asked);
-    if (!response.ok) throw new Refusal(await problemOf(response));
+    const response = await request(path, { ...init, signal });
     step = "cannot read the response";
     return {
       body: await read(response),
