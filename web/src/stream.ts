@@ -1,20 +1,24 @@
-// Server-sent events that reconnect.
+// Streams of server-sent events that reconnect.
 
+import type { EventSourceMessage } from "eventsource-parser";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { Refusal, request, waitsForToken } from "./api.ts";
 import { learnFromTime, now } from "./clock.ts";
+import { readEvents } from "./eventsource.ts";
+import { session } from "./session.ts";
 
 /**
  * The state of a stream. Its data was current until "since", by lbd's clock. A stream is
- * paused while the page is hidden. A page is waiting if there is nothing to stream.
+ * paused while the page is hidden, and refused until there is another token. A page is waiting
+ * if there is nothing to stream.
  */
-export type Liveness = { state: "live" } | { state: "connecting" | "reconnecting" | "paused" | "waiting"; since: number };
+export type Liveness = { state: "live" } | { state: "connecting" | "reconnecting" | "refused" | "paused" | "waiting"; since: number };
 
 /** The time until which the data of a stream is current, by lbd's clock. */
 export const knownUntil = (l: Liveness, time: number) => (l.state === "live" ? time : l.since);
 
 export interface Message {
   type: string;
-  id: string;
   data: unknown;
 }
 
@@ -23,7 +27,7 @@ export interface StreamOptions {
   types: string[];
   onMessage(m: Message): void;
   onLiveness(l: Liveness): void;
-  /** Called when the server refuses the stream: another call may return the reason. */
+  /** Called when the server refuses the stream for another reason than a missing role: another call may return the reason. */
   onRefused(): void;
 }
 
@@ -31,38 +35,49 @@ export interface StreamOptions {
 const firstWait = 1000;
 const longestWait = 5000;
 
+/** The retry interval after a broken connection, in milliseconds, until the server sends another one. */
+const firstRetry = 1000;
+
 /** A stream that is silent for this time, in milliseconds, is reconnected: lbd sends a heartbeat every 15 s. */
 const silence = 30_000;
 /** A stream that is silent for longer, in milliseconds, has probably lost its connection. */
 const overdue = 20_000;
 
 /**
- * Stream is an EventSource that reconnects when it is refused (browsers do so only when a
- * connection breaks) or silent for too long, and is closed while the page is hidden. It
- * resumes after the last received event.
+ * Stream does what an EventSource does, with the token. It also reconnects when it is refused
+ * or silent for too long, and is closed while the page is hidden. Without the required role,
+ * it waits for another token. It resumes after the last received event.
  */
 export class Stream {
-  private source?: EventSource;
+  private source?: AbortController;
   private retry?: ReturnType<typeof setTimeout>;
   private watchdog?: ReturnType<typeof setTimeout>;
   private wait = firstWait;
+  private reconnection = firstRetry;
   private lastEventId = "";
   private liveness: Liveness = { state: "connecting", since: now() };
   private broken = false;
   private closed = false;
+  private refused = false;
   /** The time of the last message or connection attempt, by this clock and by lbd's. */
   private since = 0;
   private lastMessage = now();
   private readonly o: StreamOptions;
+  private readonly forget: () => void;
 
   constructor(o: StreamOptions) {
     this.o = o;
     document.addEventListener("visibilitychange", this.visibility);
+    this.forget = session.onChange(() => {
+      this.refused = false;
+      if (!document.hidden) this.connect();
+    });
     this.visibility();
   }
 
   close(): void {
     this.closed = true;
+    this.forget();
     document.removeEventListener("visibilitychange", this.visibility);
     this.disconnect();
   }
@@ -71,12 +86,14 @@ export class Stream {
     if (document.hidden) {
       this.disconnect();
       this.is("paused");
+    } else if (this.refused) {
+      this.is("refused");
     } else if (!this.source) {
       this.connect();
     }
   };
 
-  private is(state: "connecting" | "reconnecting" | "paused", since = this.knownUntil()): void {
+  private is(state: "connecting" | "reconnecting" | "refused" | "paused", since = this.knownUntil()): void {
     this.liveness = { state, since };
     this.o.onLiveness(this.liveness);
   }
@@ -90,7 +107,7 @@ export class Stream {
   private disconnect(): void {
     clearTimeout(this.retry);
     clearTimeout(this.watchdog);
-    this.source?.close();
+    this.source?.abort();
     this.source = undefined;
   }
 
@@ -98,32 +115,50 @@ export class Stream {
     if (this.closed) return;
     this.disconnect();
     this.is(this.broken ? "reconnecting" : "connecting");
-    // A new EventSource cannot set Last-Event-ID, which browsers send when they reconnect.
-    const mark = this.lastEventId && `${this.o.url.includes("?") ? "&" : "?"}last_event_id=${encodeURIComponent(this.lastEventId)}`;
-    const source = new EventSource(this.o.url + mark);
+    const source = new AbortController();
     this.source = source;
     this.restartWatchdog();
-    source.onopen = () => {
-      this.wait = firstWait;
-      this.broken = false;
-      this.lastMessage = now();
-      this.liveness = { state: "live" };
-      this.o.onLiveness(this.liveness);
-    };
-    source.onerror = () => this.fail(source);
-    source.addEventListener("heartbeat", (e) => {
-      if (source !== this.source) return;
-      learnFromTime(Date.parse((JSON.parse((e as MessageEvent<string>).data) as { time: string }).time), this.since);
-      this.restartWatchdog();
-    });
-    for (const type of this.o.types) {
-      source.addEventListener(type, (e) => {
+    this.read(source).then(
+      () => this.fail(source),
+      (why: unknown) => this.fail(source, why),
+    );
+  }
+
+  /** Reads the stream until it ends. */
+  private async read(source: AbortController): Promise<void> {
+    const headers: Record<string, string> = { Accept: "text/event-stream" };
+    if (this.lastEventId) headers["Last-Event-ID"] = this.lastEventId;
+    const { body } = await request(this.o.url, { headers, signal: source.signal });
+    if (source !== this.source || !body) return;
+    this.wait = firstWait;
+    this.broken = false;
+    this.lastMessage = now();
+    this.liveness = { state: "live" };
+    this.o.onLiveness(this.liveness);
+    session.accept(session.version);
+    await readEvents(body, {
+      onRetry: (ms) => {
+        this.reconnection = ms;
+      },
+      onEvent: (e) => {
         if (source !== this.source) return;
-        this.restartWatchdog();
-        const m = e as MessageEvent<string>;
-        if (m.lastEventId) this.lastEventId = m.lastEventId;
-        this.o.onMessage({ type, id: m.lastEventId, data: JSON.parse(m.data) as unknown });
-      });
+        try {
+          this.take(e);
+        } catch (why) {
+          reportError(why); // it does not break the connection
+        }
+      },
+    });
+  }
+
+  private take({ id, event = "message", data }: EventSourceMessage): void {
+    if (event === "heartbeat") {
+      learnFromTime(Date.parse((JSON.parse(data) as { time: string }).time), this.since);
+      this.restartWatchdog();
+    } else if (this.o.types.includes(event)) {
+      this.restartWatchdog();
+      if (id) this.lastEventId = id;
+      this.o.onMessage({ type: event, data: JSON.parse(data) as unknown });
     }
   }
 
@@ -140,15 +175,22 @@ export class Stream {
     }, silence);
   }
 
-  private fail(source: EventSource): void {
+  /** Retries after the connection ended or broke, or lbd refused it. */
+  private fail(source: AbortController, why?: unknown): void {
     if (source !== this.source) return;
+    this.disconnect();
     this.broken = true;
+    if (waitsForToken(why)) {
+      this.refused = true;
+      this.is("refused");
+      return;
+    }
     this.is("reconnecting");
-    this.restartWatchdog();
-    if (source.readyState !== EventSource.CLOSED) return; // the browser retries
+    if (!(why instanceof Refusal)) {
+      this.retry = setTimeout(() => this.connect(), this.reconnection);
+      return;
+    }
     this.o.onRefused();
-    clearTimeout(this.watchdog);
-    clearTimeout(this.retry);
     this.retry = setTimeout(() => this.connect(), this.wait);
     this.wait = Math.min(this.wait * 2, longestWait);
   }

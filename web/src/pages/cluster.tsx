@@ -172,7 +172,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
         </nav>
       </div>
       {(error || gone) && <Alert>{error || gone}</Alert>}
-      {!state && !gone && !error && <p role="status">Loading…</p>}
+      {!state && !gone && !error && live.state !== "refused" && <p role="status">Loading…</p>}
       {state && !gone && <Details state={state} counts={counts} history={history} events={events} now={now} until={until} chosen={chosen} onChoose={setChosen} />}
       {state && gone && <Happened events={events} />}
     </div>

@@ -192,7 +192,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
           remember(search, filter, s);
         }}
         empty={
-          !loaded ? "Loading…" : overview.size > 0 ? "No cluster matches." : (
+          !loaded ? (live.state === "refused" ? "" : "Loading…") : overview.size > 0 ? "No cluster matches." : (
             <>
               There is no cluster yet. <a href="#/push">Push</a> the endpoints of one.
             </>

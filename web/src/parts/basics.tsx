@@ -70,13 +70,14 @@ export function Live({ of, now }: { of: Liveness; now: number }) {
     connecting: "connecting…",
     live: "live",
     reconnecting: "",
+    refused: "access refused: this page may be outdated",
     paused: "paused",
     waiting: "retrying every few seconds",
   };
   const text = of.state === "reconnecting" ? `reconnecting for ${span(now - of.since)}: this page may be outdated` : words[of.state];
   return (
     <span class={`live is-${of.state}`}>
-      <span aria-hidden="true">{of.state === "live" ? "●" : of.state === "reconnecting" ? "✕" : "○"}</span> {text}
+      <span aria-hidden="true">{of.state === "live" ? "●" : of.state === "reconnecting" || of.state === "refused" ? "✕" : "○"}</span> {text}
       <span class="unseen" role="status">
         {of.state === "reconnecting" ? "The connection to lbd is lost; reconnecting." : ""}
       </span>
