@@ -16,6 +16,7 @@ import { Target, Targets } from "./pages/targets.tsx";
 import { Xds } from "./pages/xds.tsx";
 import { Banner } from "./parts/banner.tsx";
 import { Title, useNow } from "./parts/basics.tsx";
+import { Notice, Prompt, TokenInUse } from "./parts/token.tsx";
 import { href, parsePlace, type Place } from "./route.ts";
 
 const pages: { path: string; label: string }[] = [
@@ -140,12 +141,15 @@ function Dashboard() {
             </li>
           </ul>
         </nav>
+        <TokenInUse />
         {daemon && <Which daemon={daemon} />}
       </header>
+      <Notice />
       {daemon && <Problems daemon={daemon} known={live.state === "live"} />}
       <main id="main" tabIndex={-1}>
         <Fragment key={visit}>{content}</Fragment>
       </main>
+      <Prompt />
     </Daemon.Provider>
   );
 }

@@ -1,6 +1,8 @@
 // Calls of lbd, of which only the last response counts.
 
 import { useEffect, useRef } from "preact/hooks";
+import { waitsForToken } from "./api.ts";
+import { session } from "./session.ts";
 
 /** Question is a repeated call; only the response to the last one is used. */
 export class Question {
@@ -84,7 +86,8 @@ export class Round {
 
 /**
  * Calls while the page is visible: at once, periodically, and when the returned function is
- * called. Another key starts another round.
+ * called. Another key starts another round. After a call without the required role, it waits
+ * for another token.
  */
 export function useRound<T>(
   ask: (signal: AbortSignal) => Promise<T>, every: number, key: string, answered: (answer: T) => void, refused: (why: unknown) => void,
@@ -93,13 +96,17 @@ export function useRound<T>(
   handlers.current = { ask, answered, refused };
   const round = useRef<Round>();
   useEffect(() => {
+    let refusedVersion = -1;
     const mine = new Round(async (signal) => {
-      if (document.hidden) return;
+      const { version } = session;
+      if (document.hidden || version === refusedVersion) return;
       try {
         const answer = await handlers.current.ask(signal);
         if (!signal.aborted) handlers.current.answered(answer);
       } catch (why) {
-        if (!signal.aborted) handlers.current.refused(why);
+        if (signal.aborted) return;
+        if (waitsForToken(why)) refusedVersion = version;
+        handlers.current.refused(why);
       }
     }, every);
     round.current = mine;
@@ -107,7 +114,9 @@ export function useRound<T>(
       if (!document.hidden) mine.soon();
     };
     document.addEventListener("visibilitychange", seen);
+    const forget = session.onChange(() => mine.soon());
     return () => {
+      forget();
       document.removeEventListener("visibilitychange", seen);
       mine.close();
     };

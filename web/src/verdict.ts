@@ -69,8 +69,8 @@ export async function judge(asked: Asked, signal: AbortSignal): Promise<Verdict>
     } catch (e) {
       if (!(e instanceof Refusal)) throw e;
       if (e.problem.code === "precondition_failed" && round < mostRounds) continue;
-      // A response of a proxy, or a rate limit, is not a result.
-      if (e.problem.status === 0 || e.problem.status === 429 || e.problem.status >= 500) throw e;
+      // A response of a proxy, a rate limit, or a missing role is not a result.
+      if (e.problem.status === 0 || e.problem.status === 401 || e.problem.status === 403 || e.problem.status === 429 || e.problem.status >= 500) throw e;
       v.problem = e.problem;
       return v;
     }

@@ -6,8 +6,10 @@ import { brief, count, localityName, percent } from "../format.ts";
 import type { ClusterList, Locality, PickAnswer, Problem, Step, TargetList } from "../model.ts";
 import { State, Title } from "../parts/basics.tsx";
 import { Chance, Draw, Ring, Rotation } from "../parts/pictures.tsx";
+import { AskForToken, useAccess } from "../parts/token.tsx";
 import { useQuestion } from "../question.ts";
 import { clusterHref, replaceQuery } from "../route.ts";
+import { needsToken } from "../session.ts";
 
 interface Outcome {
   /** The request. */
@@ -27,6 +29,7 @@ export function Explain({ query }: { query: URLSearchParams }) {
   const [names, setNames] = useState<string[]>([]);
   const [outcome, setOutcome] = useState<Outcome | null>(null);
   const [busy, setBusy] = useState("");
+  const access = useAccess();
   const offered = useQuestion();
   const picked = useQuestion();
 
@@ -39,7 +42,7 @@ export function Explain({ query }: { query: URLSearchParams }) {
       setNames,
       () => setNames([]),
     );
-  }, [of]);
+  }, [of, access.version]);
 
   const pick = () => {
     replaceQuery(["explain"], of === "cluster" ? { cluster: name, hash } : { target: name, path, headers, hash });
@@ -75,6 +78,9 @@ export function Explain({ query }: { query: URLSearchParams }) {
   useEffect(() => {
     if (name) pick();
   }, []);
+  useEffect(() => {
+    if (access.hasToken && outcome?.problem && needsToken(outcome.problem)) pick();
+  }, [access.version]);
 
   return (
     <>
@@ -141,6 +147,7 @@ export function Explain({ query }: { query: URLSearchParams }) {
             )}
           </h2>
           {outcome.problem && <p>{outcome.problem.detail}</p>}
+          <AskForToken problem={outcome.problem} />
           {outcome.steps.length > 0 ? (
             <ol class="flow">
               {outcome.steps.map((s, i) => (

@@ -9,6 +9,7 @@ import type { BrokenRule, PushAnswer } from "../model.ts";
 import { Alert, Title } from "../parts/basics.tsx";
 import { Editor, Rules, select } from "../parts/editor.tsx";
 import { Effects } from "../parts/effects.tsx";
+import { AskForToken, useAccess } from "../parts/token.tsx";
 import { useQuestion } from "../question.ts";
 import { clusterHref, href } from "../route.ts";
 import { type Asked, judge, pathOf, same, send, type Verdict, type Where } from "../verdict.ts";
@@ -31,7 +32,7 @@ export function Push({ query }: { query: URLSearchParams }) {
   const [verdict, setVerdict] = useState<Verdict | null>(null);
   const [done, setDone] = useState<PushAnswer | null>(null);
   const [error, setError] = useState("");
-  const [unjudged, setUnjudged] = useState("");
+  const [unjudged, setUnjudged] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);
   const [round, setRound] = useState(0);
   const [over, setOver] = useState(false);
@@ -39,6 +40,7 @@ export function Push({ query }: { query: URLSearchParams }) {
   const result = useRef<HTMLHeadingElement>(null);
   const judged = useQuestion();
   const loaded = useQuestion();
+  const access = useAccess();
 
   const asked: Asked = { body, where, cluster, allowEmpty };
   const latest = useRef(asked);
@@ -85,11 +87,11 @@ export function Push({ query }: { query: URLSearchParams }) {
         (signal) => judge(asked, signal),
         (v) => {
           setVerdict(v);
-          setUnjudged("");
+          setUnjudged(null);
         },
         (e) => {
           setVerdict(null);
-          setUnjudged(says(e));
+          setUnjudged(e);
         },
       );
     }, 300);
@@ -97,7 +99,7 @@ export function Push({ query }: { query: URLSearchParams }) {
       clearTimeout(timer);
       judged.drop();
     };
-  }, [body, where, cluster, allowEmpty, ready, round, done]);
+  }, [body, where, cluster, allowEmpty, ready, round, done, access.version]);
 
   const fresh = verdict && same(verdict, asked);
   const askAgain = () => setRound((n) => n + 1);
@@ -218,8 +220,8 @@ export function Push({ query }: { query: URLSearchParams }) {
                 <p>A cluster named {cluster} has no URL: push it in a bundle.</p>
               ) : !ready ? (
                 <p>Paste, type or drop a resource: JSON or YAML.</p>
-              ) : !fresh && unjudged ? (
-                <p class="refusal">The effect is unknown: {unjudged}</p>
+              ) : !fresh && unjudged !== null ? (
+                <p class="refusal">The effect is unknown: {says(unjudged)}</p>
               ) : !fresh ? (
                 <p>Loading…</p>
               ) : problem ? (
@@ -230,10 +232,13 @@ export function Push({ query }: { query: URLSearchParams }) {
                 <p>It can be applied.</p>
               )}
             </div>
-            {ready && !done && !fresh && unjudged && (
-              <button type="button" onClick={askAgain}>
-                Ask again
-              </button>
+            {ready && !done && !fresh && unjudged !== null && (
+              <div class="more">
+                <button type="button" onClick={askAgain}>
+                  Ask again
+                </button>
+                <AskForToken problem={unjudged instanceof Refusal ? unjudged.problem : undefined} />
+              </div>
             )}
             {errors.length > 0 && <Rules rules={errors} onGo={goTo} label="Errors" />}
             {problem?.code === "blocked" && errors.length === 0 && (

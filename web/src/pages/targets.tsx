@@ -44,7 +44,7 @@ export function Targets() {
   const now = useNow();
   const { live, error } = useFollowed(allTargets, "", setTargets);
   return (
-    <>
+    <div class={error === null ? "" : "old"}>
       <div class="top">
         <Title text="Targets" />
         <Live of={live} now={now} />
@@ -79,7 +79,7 @@ export function Targets() {
           </table>
         </div>
       )}
-    </>
+    </div>
   );
 }
 
@@ -89,7 +89,7 @@ export function Target({ name }: { name: string }) {
   const { live, error } = useFollowed((signal) => get<TargetState>(targetPath(name), signal), name, setTarget);
   const refused = error instanceof Refusal && error.problem.status === 404;
   return (
-    <>
+    <div class={error === null ? "" : "old"}>
       <div class="top">
         <Title text={name} />
         {target && !refused && <State of={target.state} />}
@@ -167,7 +167,7 @@ export function Target({ name }: { name: string }) {
           </div>
         </>
       )}
-    </>
+    </div>
   );
 }
 

@@ -33,7 +33,7 @@ export function Xds() {
   const states = [...new Set(resources.map((r) => r.state))].sort();
   const shown = resources.filter((r) => show === "all" || r.state === show);
   return (
-    <>
+    <div class={error === null ? "" : "old"}>
       <Title text="xDS" />
       {error !== null && <Alert>{says(error)}</Alert>}
       {status && !status.configured && <p>This lbd uses no management server: resources come from pushes and files.</p>}
@@ -139,7 +139,7 @@ export function Xds() {
           {status && status.total > resources.length && <p>Only the first {count(resources.length)} of {count(status.total)} are listed.</p>}
         </>
       )}
-    </>
+    </div>
   );
 }
 

@@ -46,12 +46,17 @@ export interface Daemon {
   /** Suspends or resumes the process. */
   freeze(still: boolean): void;
   call(method: string, path: string, body?: unknown): Promise<Response>;
+  /** The same daemon, called with a token. */
+  as(token: string): Daemon;
 }
 
-/** Starts the daemon that LBD names: "serve", or "demo" with its upstreams and callers. Without a port, the kernel chooses one. */
-export async function startDaemon(command: "serve" | "demo", port = 0, more: string[] = []): Promise<Daemon> {
+/**
+ * Starts the daemon that LBD names: "serve", or "demo" with its upstreams and callers. Without a port, the kernel chooses
+ * one. The options are those of the listener, with a comma in front.
+ */
+export async function startDaemon(command: "serve" | "demo", port = 0, more: string[] = [], options = ""): Promise<Daemon> {
   if (!lbd) throw new Error("LBD should name the daemon: run make test-web");
-  const args = [command, "--listen", `127.0.0.1:${port}`, "--data", "", "--name", "test-lbd", ...more];
+  const args = [command, "--listen", `127.0.0.1:${port}${options}`, "--data", "", "--name", "test-lbd", ...more];
   if (command === "demo") args.push("--control", "127.0.0.1:0");
   const child: ChildProcess = spawn(lbd, args, { stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
@@ -73,7 +78,7 @@ export async function startDaemon(command: "serve" | "demo", port = 0, more: str
     throw new Error(`lbd ${args.join(" ")} is not ready: ${output}`);
   }
   url = `http://${url}`;
-  return {
+  const daemon: Daemon = {
     url,
     control: `http://127.0.0.1:${control}`,
     async stop(signal = "SIGTERM") {
@@ -82,9 +87,12 @@ export async function startDaemon(command: "serve" | "demo", port = 0, more: str
       await ended;
     },
     freeze: (still) => void child.kill(still ? "SIGSTOP" : "SIGCONT"),
-    call: (method, path, body) =>
-      fetch(url + path, body === undefined ? { method } : { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
+    call: (method, path, body) => send({}, method, path, body),
+    as: (token) => ({ ...daemon, call: (method, path, body) => send({ Authorization: `Bearer ${token}` }, method, path, body) }),
   };
+  const send = (headers: Record<string, string>, method: string, path: string, body?: unknown) =>
+    fetch(url + path, body === undefined ? { method, headers } : { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...headers } });
+  return daemon;
 }
 
 /** Pushes a resource. */

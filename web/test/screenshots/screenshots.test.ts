@@ -61,6 +61,18 @@ test("a screenshot with every upstream stopped", async (t) => {
   await page.screenshot({ path: `${to}/failing-light.png` });
 });
 
+test("a screenshot of the prompt for a token", async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), "lbd-screenshots-"));
+  t.after(() => rm(dir, { recursive: true }));
+  const tokens = join(dir, "tokens.yaml");
+  await writeFile(tokens, "tokens: []\n", { mode: 0o600 });
+  const d = await startDaemon("serve", 0, ["--tokens", tokens]);
+  t.after(() => d.stop());
+  const { page } = await visit(t, browser, d, "#/clusters", { ...light, viewport: { width: 800, height: 420 } });
+  await says(page, "dialog", /Missing role: read/);
+  await page.screenshot({ path: `${to}/token-light.png` });
+});
+
 test("screenshots", async (t) => {
   const pages: [string, Page][] = [];
   for (const [scheme, options] of [["light", light], ["dark", dark]] as const) {
