@@ -53,6 +53,14 @@ test("a rejected token is removed, and its reason stays while others are refused
   assert.deepEqual([s.access.open, s.access.rejected, s.access.refused], [false, null, missing]);
 });
 
+test("a rejection of the last token does not remove the current one", () => {
+  const { s } = start("abc");
+  const { version } = s;
+  s.use("def");
+  s.reject(unknown, version);
+  assert.deepEqual([s.headers(), s.access.open], [{ Authorization: "Bearer def" }, false]);
+});
+
 test("a token without the role opens the prompt, and is kept", () => {
   const { s } = start("abc");
   assert.equal(s.refuse(lacking, s.version), true);
