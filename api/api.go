@@ -107,7 +107,7 @@ func New(o Options) http.Handler {
 	read.get("/v1/events/watch", h.watchEvents)
 	public.get("/livez", h.livez)
 	public.get("/readyz", h.readyz)
-	m := newExposition(o.Service.Registry(), o.Service, o.Logger)
+	m := &exposition{all: expose(o.Service.Registry(), o.Logger), endpoints: o.Service, logger: o.Logger}
 	r.as(access.Metrics).get("/metrics", m.getMetrics)
 	r.as(access.Metrics).get("/metrics/endpoints", m.getEndpointMetrics)
 	public.get("/openapi.yaml", contract(o.OpenAPI).getContract)

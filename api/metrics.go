@@ -80,10 +80,6 @@ type exposition struct {
 	logger    *slog.Logger
 }
 
-func newExposition(registry *prometheus.Registry, endpoints *service.Service, logger *slog.Logger) *exposition {
-	return &exposition{all: expose(registry, logger), endpoints: endpoints, logger: logger}
-}
-
 func expose(g prometheus.Gatherer, logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
 		ErrorLog: scrapeLog{logger}, ErrorHandling: promhttp.ContinueOnError, // some metrics are better than none

@@ -43,7 +43,7 @@ type world struct {
 	Options
 	upstreams []*upstream
 
-	mu      sync.Mutex
+	mu      sync.Mutex   // guards stopped, and starts and stops of upstreams
 	stopped map[int]bool // by priority
 }
 
@@ -85,6 +85,8 @@ func Play(ctx context.Context, o Options) error {
 }
 
 func (w *world) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, u := range w.upstreams {
 		u.stop()
 	}

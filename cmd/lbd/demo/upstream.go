@@ -6,16 +6,15 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 )
 
-// upstream is an HTTP server that can be stopped and restarted on the same port.
+// upstream is an HTTP server that can be stopped and restarted on the same port, by one goroutine at
+// a time.
 type upstream struct {
 	name     string
 	zone     zone
 	address  string
-	mu       sync.Mutex
 	server   *http.Server // nil while stopped
 	finished chan struct{}
 }
@@ -38,8 +37,6 @@ func newUpstream(ctx context.Context, name string, z zone) (*upstream, error) {
 
 // start starts the upstream if it is stopped.
 func (u *upstream) start(ctx context.Context) error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	if u.server != nil {
 		return nil
 	}
@@ -60,8 +57,6 @@ func (u *upstream) start(ctx context.Context) error {
 
 // stop closes the listener and every connection.
 func (u *upstream) stop() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	if u.server == nil {
 		return
 	}
