@@ -224,7 +224,8 @@ func (c *Channel) endBatch() {
 	for _, u := range c.applied {
 		close(u.done)
 	}
-	c.applied = nil
+	clear(c.applied)
+	c.applied = c.applied[:0]
 }
 
 func (c *Channel) publish(s balancer.State) {
