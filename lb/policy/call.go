@@ -94,7 +94,8 @@ func (c *Call) Repick() {
 
 // forget clears the result, and all but the first steps of the trace.
 func (c *Call) forget(kept int) {
-	c.Endpoint, c.Address, c.Priority, c.Load, c.held = nil, "", 0, nil, Held{}
+	c.Endpoint, c.Address, c.Priority, c.Load = nil, "", 0, nil
+	c.held = Held{}
 	if c.Trace != nil {
 		c.Trace.Steps = c.Trace.Steps[:kept]
 	}
