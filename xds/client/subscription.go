@@ -30,16 +30,14 @@ import (
 //     the client cannot know: neither side confirms which list is in force.
 //   - Versions outlive a stream. Nonces, and the server's list, do not.
 //
-// Hence a name that is unsubscribed and subscribed again needs care. The client has
-// dropped the resource, but the server may still have the name in its list and then
-// never sends the resource again. Such a subscription is uncertain until the resource
-// arrives or its time is over. With each nonce, the client leaves an uncertain name
-// out of one request and has it in the next one. If no response crosses them, the
-// server accepts both and sends the resource. If a response does, the client starts
-// over with the new nonce, at most maxOmissions times: a server that answers each
-// request would otherwise be asked forever for a resource that does not exist. After
-// that, all requests have the name. A server that waits for an ACK before its next
-// response accepts each ACK, so it is sure to send the resource by then.
+// So the server may still have a name in its list that is unsubscribed and subscribed
+// again, and not send the resource that the client has dropped. Such a subscription is
+// uncertain until the resource arrives or times out. With each nonce, the client leaves
+// an uncertain name out of one request and has it in the next one. If no response crosses
+// them, the server accepts both and sends the resource. Otherwise the client repeats this
+// with the new nonce, at most maxOmissions times, because some servers answer each request.
+// A server that waits for an ACK before its next response accepts each ACK, so it is sure
+// to send the resource by then.
 type subscriptions struct {
 	kind   resource.Type
 	names  map[string]*subscription

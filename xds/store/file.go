@@ -10,8 +10,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// minGarbage is how many bytes that later commits made useless are left in a file at
-// least before it is written again without them.
+// minGarbage is the minimum number of outdated bytes before a compaction.
 const minGarbage = 1 << 20
 
 // A file is the store's file, open and locked. Only the writer uses it.
@@ -31,8 +30,8 @@ type file struct {
 	compactAt int64
 }
 
-// commit makes the changed keys in the file what they are in s. Unless it returns
-// nil, the file is, or will be before the next commit, as it was.
+// commit appends the changed keys of s. After an error, the file is restored before the next
+// commit at the latest.
 func (f *file) commit(s *Snapshot, changed []resource.Key) error {
 	if err := f.ready(); err != nil {
 		return err
@@ -77,7 +76,7 @@ func (f *file) ready() error {
 	return f.cut()
 }
 
-// cut removes what a failed commit left: it must not be found by the next start.
+// cut removes the records of a failed commit, so that the next start does not find them.
 func (f *file) cut() error {
 	if !f.torn {
 		return nil
@@ -89,17 +88,16 @@ func (f *file) cut() error {
 	return nil
 }
 
-// acknowledge notes in the header that all of the file is on disk. That reaches the
-// disk with the next commit or with Close. If it fails, damage to this commit would
-// look like a write that was not finished; the commit itself is durable.
+// acknowledge records the size in the header, which reaches the disk with the next commit or
+// Close. If it fails, damage to this commit looks like an unfinished write.
 func (f *file) acknowledge() {
 	header, _ := encodeHeader(f.end.size)
 	_, _ = f.os.WriteAt(header[ackOffset:], ackOffset)
 	f.unsynced = true
 }
 
-// compact replaces the file by one that has only what is in s, if that is less than
-// half of it. If it fails, the store goes on with the old file.
+// compact replaces the file by one with s only, if that is less than half of it. If it fails,
+// the old file stays in use.
 func (f *file) compact(s *Snapshot) {
 	if f.end.size < max(2*(headerSize+s.size)+minGarbage, f.compactAt) || f.ready() != nil {
 		return
@@ -112,7 +110,7 @@ func (f *file) compact(s *Snapshot) {
 	}
 }
 
-// replace writes s to a new file, which takes the place and the name of the old one.
+// replace replaces the file by a new one with s.
 func (f *file) replace(s *Snapshot) error {
 	opened, err := openLocked(f.path+newSuffix, os.O_RDWR|os.O_CREATE)
 	if err != nil {
@@ -129,8 +127,7 @@ func (f *file) replace(s *Snapshot) error {
 	return nil
 }
 
-// close removes what a failed commit left, and closes the file, which releases the
-// lock.
+// close removes the records of a failed commit, and closes and unlocks the file.
 func (f *file) close() error {
 	var err error
 	if f.torn {

@@ -20,20 +20,19 @@ const (
 	intactInfix = ".intact-"
 )
 
-// damage is an error that means: this file is not as it was written.
+// damage is the error of a file that differs from what was written.
 type damage struct {
 	error
-	intact *Snapshot // what the commits before the damage made; nil if there are none
+	intact *Snapshot // of the last commit before the damage; nil if there is none
 }
 
 func (d damage) Unwrap() error { return d.error }
 
-// damagedFiles are the names of the files that were set aside, by name: the
-// newest last, unless many are of one second.
+// damagedFiles returns the names of the files that were set aside, in order.
 func damagedFiles(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // Open will say what is wrong with the directory
+		return nil // Open returns the error of the directory
 	}
 	var names []string
 	for _, entry := range entries {
@@ -44,8 +43,8 @@ func damagedFiles(dir string) []string {
 	return names
 }
 
-// openFile opens, locks and reads the file in dir, which is made if it is absent
-// and none was set aside earlier. A damaged one is set aside.
+// openFile opens, locks and reads the file in dir. It creates one unless an earlier file was
+// set aside, and sets a damaged file aside.
 func openFile(dir string, earlier []string, logger *slog.Logger, now func() time.Time) (*file, *Snapshot, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, nil, err
@@ -75,7 +74,7 @@ func openFile(dir string, earlier []string, logger *slog.Logger, now func() time
 	return nil, nil, errors.Join(err, closeLocked(f.os))
 }
 
-// load reads the file and cuts off what a process that was killed wrote in part.
+// load reads the file, and cuts off an unfinished transaction.
 func (f *file) load() (*Snapshot, error) {
 	info, err := f.os.Stat()
 	if err != nil {
@@ -100,8 +99,7 @@ func (f *file) load() (*Snapshot, error) {
 		f.logger.Warn("the last write to the store was not finished: it is discarded, and was not acknowledged",
 			"file", f.path, "bytes", info.Size()-l.end.size, "reason", l.unfinished)
 	}
-	// What was not acknowledged may not be on disk yet. It is now: readers may rely on
-	// what they see.
+	// What was not acknowledged may not be on disk yet.
 	if info.Size() != l.acknowledged {
 		f.torn = true
 		if err := f.cut(); err != nil {
@@ -112,7 +110,7 @@ func (f *file) load() (*Snapshot, error) {
 	return l.snapshot, nil
 }
 
-// contents is what a file holds.
+// contents are those of a file.
 type contents struct {
 	snapshot     *Snapshot
 	end          position // of the last commit
@@ -120,8 +118,7 @@ type contents struct {
 	unfinished   error // why what follows the last commit cannot be read; nil if nothing does
 }
 
-// readLog reads a file of some size. The error is a damage, a *SchemaError without path,
-// or that of the disk.
+// readLog reads a file. The error is a damage, a *SchemaError without path, or of the disk.
 func readLog(in io.ReaderAt, size int64) (c contents, err error) {
 	head := make([]byte, min(size, headerSize))
 	if _, err := io.ReadFull(io.NewSectionReader(in, 0, headerSize), head); err != nil {
@@ -181,7 +178,7 @@ func setAside(path string, d damage, now time.Time) error {
 	return report
 }
 
-// freeName is stem, or with a number where that is taken.
+// freeName returns stem, with a number if the name exists.
 func freeName(stem string) string {
 	name := stem
 	for n := 2; exists(name); n++ {
@@ -275,8 +272,8 @@ func openLocked(path string, flag int) (*os.File, error) {
 	}
 }
 
-// closeLocked unlocks a file and closes it. Closing alone does not unlock it while a process that is
-// being started has a copy of the descriptor, until its exec closes that.
+// closeLocked unlocks a file and closes it. Closing alone does not unlock it while a process
+// that is being started has a copy of the descriptor.
 func closeLocked(f *os.File) error {
 	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }

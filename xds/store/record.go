@@ -58,8 +58,7 @@ const (
 	opCommit = 3
 )
 
-// What a key and a value may measure, in bytes. A key's size is that of type and
-// name together, and one more.
+// Maximum sizes in bytes. The size of a key is that of type and name, and 1.
 const (
 	MaxKeySize   = 1024
 	MaxValueSize = 64 << 20
@@ -157,7 +156,7 @@ func recordSize(e *Entry) int64 {
 	return int64(recordHead + putHead + len(e.Key.Type) + 1 + len(e.Key.Name) + len(e.Raw))
 }
 
-// errUnreadable means that what follows is no record that was written here.
+// errUnreadable is the error of bytes that are not a record of this file.
 var errUnreadable = errors.New("no sound record")
 
 // A reader reads records.
@@ -218,9 +217,9 @@ func (r *reader) change() (key resource.Key, e *Entry, err error) {
 	return key, e, nil
 }
 
-// replay reads the records of a file that has left more bytes from start on. It
-// returns what the commits made, and where the last one ends. What follows is of no
-// commit: the error says why, and wraps errUnreadable unless the disk failed.
+// replay reads the records from start to the end of the file, left bytes later. It returns
+// the snapshot of the last commit, and its end. The error is why the rest is not a commit; it
+// wraps errUnreadable unless the disk failed.
 func replay(in io.Reader, start position, left int64) (*Snapshot, position, error) {
 	r := &reader{in: bufio.NewReaderSize(in, 256<<10), left: left, end: start}
 	entries, pending := Changes{}, Changes{}

@@ -119,20 +119,16 @@ func Open(dir string, opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Snapshot returns what is stored now. Without a directory to write to, that is
-// what was committed in memory; otherwise all of it is on disk.
+// Snapshot returns the current contents. All of it is on disk, unless the store is in memory.
 func (s *Store) Snapshot() *Snapshot { return s.current.Load() }
 
-// Update runs fn, at most once, after all Updates that came before it, and
-// returns when what it wrote is durable and OnCommit has returned: the snapshot
-// of that commit, which may hold writes of others too. If fn wrote nothing,
-// nothing is committed for it.
+// Update runs fn once, after all earlier Updates. It returns when the writes of fn are durable
+// and OnCommit has returned, with the snapshot of the commit, which may have other writes too.
 //
-// An error of fn rolls back its writes and is returned as it is; so is a panic, as
-// a [*PanicError]. [ErrCannotWrite]: what fn wrote, or what it saw of Updates
-// committed with it, could not be made durable, and is as if it had never been.
-// [ErrClosed], or ctx's error: fn was not run. Once it runs, ctx no longer
-// matters.
+// An error of fn rolls back its writes and is returned unwrapped; a panic is a [*PanicError].
+// After [ErrCannotWrite], the writes of fn, or those that it read of Updates in the same
+// commit, are not stored. After [ErrClosed], or the error of ctx, fn did not run. ctx has no
+// effect once fn runs.
 func (s *Store) Update(ctx context.Context, fn func(*Tx) error) (*Snapshot, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -162,8 +158,7 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// write is the writer: the only goroutine that runs Updates, touches the file,
-// and replaces the snapshot.
+// write is the only goroutine that runs Updates, uses the file and replaces the snapshot.
 func (s *Store) write() {
 	defer close(s.quiet)
 	check := time.NewTicker(checkInterval)
@@ -193,8 +188,7 @@ func (s *Store) gather(first *request) []*request {
 	}
 }
 
-// commit runs a group of requests, commits what they wrote as one, and answers
-// them.
+// commit runs a group of requests, and commits their writes together.
 func (s *Store) commit(group []*request) {
 	before := s.current.Load()
 	written := Changes{}
@@ -225,8 +219,7 @@ func (s *Store) commit(group []*request) {
 	}
 }
 
-// publish makes written durable, then visible, and returns the snapshot that is
-// current then.
+// publish makes written durable, then visible, and returns the current snapshot.
 func (s *Store) publish(before *Snapshot, written Changes) (*Snapshot, error) {
 	after, changed := before.Apply(written)
 	if len(changed) == 0 {

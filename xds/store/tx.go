@@ -10,9 +10,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Tx reads and writes on behalf of one Update. It sees what the Updates before it
-// wrote, durable or not yet, and its own writes. Only the function that got it may
-// use it, until that returns.
+// Tx is the transaction of one Update. It reads its own writes and those of earlier Updates,
+// durable or not. Only the function of the Update may use it.
 type Tx struct {
 	base  *Snapshot
 	group Changes // what the Updates before it in the same commit wrote
@@ -54,9 +53,8 @@ func (tx *Tx) All() iter.Seq[Entry] {
 	return view.All()
 }
 
-// Put stores a copy of raw under key. Where that is stored already, nothing is
-// committed, and the entry keeps its time. The error is [ErrInvalidKey] or
-// [ErrTooLarge].
+// Put stores a copy of raw under key. An equal value changes nothing, also not the time of
+// the entry. The error is [ErrInvalidKey] or [ErrTooLarge].
 func (tx *Tx) Put(key resource.Key, raw []byte) error { return tx.PutValue(key, raw, nil) }
 
 // PutValue is Put with a value for [Entry].Value.
