@@ -29,21 +29,11 @@ const (
 	refusalsPrefix = "#/components/responses/"
 )
 
-// renamed are the schemas whose names without their package would say too
-// little, or the same as another's.
-var renamed = map[string]string{
-	"fault.Problem":  "BrokenRule",
-	"decode.Problem": "BrokenRule",
-}
-
 // complete says what the comments cannot, and checks the whole.
 func complete(doc *openapi3.T) error {
 	doc.OpenAPI = version
 	doc.Info.Contact = nil
 	doc.Servers = openapi3.Servers{{URL: "/", Description: "where this contract was read"}}
-	if err := renameSchemas(doc); err != nil {
-		return err
-	}
 	for name, ref := range doc.Components.Schemas {
 		completeSchema(name, ref.Value, doc.Components.Schemas)
 	}
@@ -67,70 +57,6 @@ func complete(doc *openapi3.T) error {
 		return fmt.Errorf("validate: %w", err)
 	}
 	return nil
-}
-
-// renameSchemas takes the packages out of the names of schemas.
-func renameSchemas(doc *openapi3.T) error {
-	schemas := make(openapi3.Schemas, len(doc.Components.Schemas))
-	for name, schema := range doc.Components.Schemas {
-		short := shortName(name)
-		if _, twice := schemas[short]; twice {
-			return fmt.Errorf("two schemas are named %s", short)
-		}
-		schemas[short] = schema
-	}
-	doc.Components.Schemas = schemas
-	rename := func(r *openapi3.SchemaRef) {
-		if name, ok := strings.CutPrefix(r.Ref, refsPrefix); ok {
-			r.Ref = refsPrefix + shortName(name)
-		}
-	}
-	for _, schema := range schemas {
-		walk(schema, rename)
-	}
-	for _, item := range doc.Paths.Map() {
-		for _, op := range item.Operations() {
-			if op.RequestBody != nil {
-				walkContent(op.RequestBody.Value.Content, rename)
-			}
-			for _, response := range op.Responses.Map() {
-				walkContent(response.Value.Content, rename)
-			}
-		}
-	}
-	return nil
-}
-
-func shortName(name string) string {
-	if short, ok := renamed[name]; ok {
-		return short
-	}
-	return name[strings.LastIndexByte(name, '.')+1:]
-}
-
-func walkContent(content openapi3.Content, visit func(*openapi3.SchemaRef)) {
-	for _, media := range content {
-		walk(media.Schema, visit)
-	}
-}
-
-// walk visits a schema and all that it is made of.
-func walk(ref *openapi3.SchemaRef, visit func(*openapi3.SchemaRef)) {
-	if ref == nil {
-		return
-	}
-	visit(ref)
-	if ref.Ref != "" || ref.Value == nil {
-		return
-	}
-	walk(ref.Value.Items, visit)
-	walk(ref.Value.AdditionalProperties.Schema, visit)
-	for _, property := range ref.Value.Properties {
-		walk(property, visit)
-	}
-	for _, one := range ref.Value.AllOf {
-		walk(one, visit)
-	}
 }
 
 // completeSchema says what swag leaves out of a type.
@@ -235,23 +161,12 @@ func isProblem(content openapi3.Content) bool {
 	return len(content) > 0
 }
 
-// completeContent gives the representations their own schemas: those in text,
-// in protobuf and of images are not what JSON is.
+// completeContent gives the representations as text, protobuf or an image their own schemas: they
+// are not what JSON is.
 func completeContent(content openapi3.Content) {
-	if content[protobufType] != nil {
-		content[protobufType] = textMedia("binary")
+	for media, format := range map[string]string{protobufType: "binary", imageType: "binary", htmlType: "", plainType: ""} {
+		if content[media] != nil && (format != "" || content[jsonType] != nil) {
+			content[media] = openapi3.NewMediaType().WithSchema(openapi3.NewStringSchema().WithFormat(format))
+		}
 	}
-	if content[imageType] != nil {
-		content[imageType] = textMedia("binary")
-	}
-	if content[htmlType] != nil && content[jsonType] != nil {
-		content[htmlType] = textMedia("")
-	}
-	if content[plainType] != nil && content[jsonType] != nil {
-		content[plainType] = textMedia("")
-	}
-}
-
-func textMedia(format string) *openapi3.MediaType {
-	return &openapi3.MediaType{Schema: openapi3.NewSchemaRef("", openapi3.NewStringSchema().WithFormat(format))}
 }

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"log"
+	"maps"
 	"path/filepath"
+	"strings"
 
 	"github.com/getkin/kin-openapi/openapi2"
 	"github.com/getkin/kin-openapi/openapi2conv"
@@ -39,6 +43,9 @@ func read(dir string) (*openapi3.T, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode Swagger 2.0: %w", err)
 	}
+	if text, err = shortNames(text, maps.Keys(parser.GetSwagger().Definitions)); err != nil {
+		return nil, err
+	}
 	var doc openapi2.T
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return nil, fmt.Errorf("decode Swagger 2.0: %w", err)
@@ -48,4 +55,25 @@ func read(dir string) (*openapi3.T, error) {
 		return nil, fmt.Errorf("convert to OpenAPI 3: %w", err)
 	}
 	return v3, nil
+}
+
+// renamed are the schemas whose names are ambiguous without their packages.
+var renamed = map[string]string{
+	"fault.Problem":  "BrokenRule",
+	"decode.Problem": "BrokenRule",
+}
+
+// shortNames removes the packages from the names of schemas in a Swagger 2.0 contract.
+func shortNames(contract []byte, names iter.Seq[string]) ([]byte, error) {
+	seen := make(map[string]bool)
+	var pairs []string
+	for name := range names {
+		short := cmp.Or(renamed[name], name[strings.LastIndexByte(name, '.')+1:])
+		if seen[short] {
+			return nil, fmt.Errorf("two schemas are named %s", short)
+		}
+		seen[short] = true
+		pairs = append(pairs, `"#/definitions/`+name+`"`, `"#/definitions/`+short+`"`, `"`+name+`":`, `"`+short+`":`)
+	}
+	return []byte(strings.NewReplacer(pairs...).Replace(string(contract))), nil
 }
