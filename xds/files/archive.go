@@ -68,7 +68,7 @@ func OpenArchive(data, dir string, logger *slog.Logger) *Archive {
 	}
 	var err error
 	if a.path, err = filepath.Abs(dir); err == nil {
-		a.store, err = openArchive(filepath.Join(data, archiveDirectory), a.logger)
+		a.store, err = store.Open(filepath.Join(data, archiveDirectory), store.Options{Logger: a.logger, BeginEmpty: true})
 	}
 	if err == nil {
 		err = a.begin()
@@ -78,17 +78,6 @@ func OpenArchive(data, dir string, logger *slog.Logger) *Archive {
 			"error", err)
 	}
 	return a
-}
-
-func openArchive(dir string, logger *slog.Logger) (*store.Store, error) {
-	options := store.Options{Logger: logger, BeginEmpty: true}
-	s, err := store.Open(dir, options)
-	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && damaged.SetAside != "" {
-		logger.Error("the archive of resource files is damaged: it is set aside and begun empty",
-			"file", damaged.Path, "kept_as", damaged.SetAside, "reason", damaged.Reason)
-		return store.Open(dir, options)
-	}
-	return s, err
 }
 
 // begin deletes the versions of another directory's files.
@@ -209,7 +198,6 @@ func (a *Archive) flushAgain(id Identity) {
 	}
 }
 
-// apply writes pending, and returns the sizes of the kept versions.
 func (a *Archive) apply(tx *store.Tx) map[string]int {
 	kept := make(map[string]int, len(a.pending))
 	total := a.total

@@ -14,7 +14,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// directory is the directory of the cache in the data directory.
 const directory = "last-known-good"
 
 // MaxResources is the maximum number of resources on disk. The cache drops more.
@@ -72,7 +71,11 @@ func Open(dir string, o Options) *Cache {
 		c.logger = slog.New(slog.DiscardHandler)
 	}
 	if dir != "" {
-		c.store = openStore(filepath.Join(dir, directory), c.logger)
+		var err error
+		dir = filepath.Join(dir, directory)
+		if c.store, err = store.Open(dir, store.Options{Logger: c.logger, BeginEmpty: true}); err != nil {
+			c.logger.Error("the last known good configuration cannot be kept on disk: a restart without a management server would start empty", "directory", dir, "error", err)
+		}
 	}
 	if c.store == nil {
 		close(c.done)
@@ -80,22 +83,6 @@ func Open(dir string, o Options) *Cache {
 		go c.write()
 	}
 	return c
-}
-
-// openStore returns nil, and logs the error, if the store cannot be opened.
-func openStore(dir string, logger *slog.Logger) *store.Store {
-	options := store.Options{Logger: logger, BeginEmpty: true}
-	s, err := store.Open(dir, options)
-	if damaged, ok := errors.AsType[*store.DamagedError](err); ok && damaged.SetAside != "" {
-		logger.Error("the last known good configuration is damaged: lbd sets it aside and starts with an empty one",
-			"file", damaged.Path, "kept_as", damaged.SetAside, "reason", damaged.Reason)
-		s, err = store.Open(dir, options)
-	}
-	if err != nil {
-		logger.Error("the last known good configuration cannot be kept on disk: a restart without a management server would start empty", "directory", dir, "error", err)
-		return nil
-	}
-	return s
 }
 
 // All yields the resources on disk, by type and name.
@@ -156,7 +143,6 @@ func (c *Cache) Close() error {
 	return c.closeErr
 }
 
-// write is the goroutine of the writer.
 func (c *Cache) write() {
 	defer close(c.done)
 	for {

@@ -339,7 +339,7 @@ func TestDamagedFile(t *testing.T) {
 	c = open(t, dir, &log)
 	wantAll(t, c)
 	aside, err := filepath.Glob(path + ".damaged-*")
-	if err != nil || len(aside) != 1 || !strings.Contains(log.String(), aside[0]) || !strings.Contains(log.String(), "sets it aside and starts with an empty one") {
+	if err != nil || len(aside) != 1 || !strings.Contains(log.String(), aside[0]) || !strings.Contains(log.String(), "is set aside, and the store begins empty") {
 		t.Errorf("files %v, the log:\n%s", aside, log.String())
 	}
 	if kept, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(kept, data) {

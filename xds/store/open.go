@@ -110,7 +110,6 @@ func (f *file) load() (*Snapshot, error) {
 	return l.snapshot, nil
 }
 
-// contents are those of a file.
 type contents struct {
 	snapshot     *Snapshot
 	end          position // of the last commit

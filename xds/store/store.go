@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -18,8 +19,8 @@ type Options struct {
 	// Logger logs what is unusual about the file: one that an earlier start set aside,
 	// an unfinished write, a migration. By default nothing is logged.
 	Logger *slog.Logger
-	// BeginEmpty lets Open begin empty where an earlier one set a damaged file
-	// aside.
+	// BeginEmpty lets Open begin empty if the file is damaged, or an earlier Open set a
+	// damaged one aside.
 	BeginEmpty bool
 	// Now is the clock that dates entries and files that are set aside.
 	Now func() time.Time
@@ -110,7 +111,13 @@ func Open(dir string, opts Options) (*Store, error) {
 			earlier = nil
 		}
 		var err error
-		if s.file, snapshot, err = openFile(dir, earlier, s.logger, s.now); err != nil {
+		s.file, snapshot, err = openFile(dir, earlier, s.logger, s.now)
+		if damaged, ok := errors.AsType[*DamagedError](err); ok && opts.BeginEmpty && damaged.SetAside != "" {
+			s.logger.Error("a damaged store file is set aside, and the store begins empty",
+				"file", damaged.Path, "kept_as", damaged.SetAside, "reason", damaged.Reason)
+			s.file, snapshot, err = openFile(dir, nil, s.logger, s.now)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
