@@ -3,7 +3,6 @@ package decode
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -44,13 +43,14 @@ func All(body []byte, o Options) (b *Bundle, err error) {
 	defer rejectPanic(resource.Key{Type: typeBundle}, &err)
 	d := newBundling(o)
 	if err = d.read(body); err == nil && !d.problems.empty() {
-		err = &InvalidError{Problems: d.problems.ofBundle()}
+		err = &InvalidError{Problems: d.problems.of(resource.Key{Type: typeBundle})}
 	}
 	if err != nil {
 		placeError(err, body, o.Format, false)
 		return nil, err
 	}
-	d.bundle.Warnings, d.bundle.Notes = d.warnings.ofBundle(), d.notes.ofBundle()
+	whole := resource.Key{Type: typeBundle}
+	d.bundle.Warnings, d.bundle.Notes = d.warnings.of(whole), d.notes.of(whole)
 	if o.Places {
 		Place(body, o.Format, false, d.bundle.Warnings, d.bundle.Notes)
 	}
@@ -99,14 +99,12 @@ func (d *bundling) end(v *report, at string) {
 	d.notes.take(&v.notes, v.key, at)
 }
 
-// reject adds a broken rule of the bundle as a whole.
 func (d *bundling) reject(field, format string, args ...any) {
 	v := d.begin()
 	v.reject(field, format, args...)
 	d.end(v, "")
 }
 
-// tooMany rejects a bundle with more resources than the limit.
 func (d *bundling) tooMany(n int) bool {
 	if n > MaxResources {
 		d.reject("resources", "holds %d resources, of at most %d", n, MaxResources)
@@ -199,27 +197,6 @@ func (d *bundling) item(at string, k resource.Key, read func(*report, proto.Mess
 	return nil
 }
 
-// take appends the problems of another list, as those of the resource k at a path.
-func (l *problemList) take(from *problemList, k resource.Key, at string) {
-	for _, p := range from.list {
-		if l.full() {
-			l.more++
-			continue
-		}
-		p.Resource, p.Field = k.String(), within(at, p.Field)
-		l.list = append(l.list, p)
-	}
-	l.more += from.more
-}
-
-// ofBundle returns the problems, which name their resources already.
-func (l *problemList) ofBundle() []Problem {
-	if l.more == 0 {
-		return l.list
-	}
-	return append(l.list, Problem{Resource: string(typeBundle), Reason: fmt.Sprintf("and %d more like these", l.more)})
-}
-
 // Rejected is a Cluster of a bundle that breaks a rule. Without the Cluster, its cluster
 // would have the defaults, which may be less than what the author asks for: no TLS.
 type Rejected struct {
@@ -227,7 +204,6 @@ type Rejected struct {
 	Why string // the first broken rules, each with its field
 }
 
-// maxRejectedProblems is the number of problems in Rejected.Why.
 const maxRejectedProblems = 3
 
 // Valid returns, of a body that All rejects, the resources that are valid by themselves,

@@ -5,22 +5,13 @@ import "github.com/lbd-dev/lbd/xds/resource"
 // Item returns an item, whose Raw is protobuf, with its value, and the warnings about
 // it. If the decoder rejects it, the item has no value.
 func Item(i resource.Item, o Options) (_ resource.Item, warnings []Problem, err error) {
-	switch i.Key.Type {
-	case resource.TypeListener:
-		i.Listener, warnings, err = parts(Listener(i.Raw, o))
-	case resource.TypeRoutes:
-		i.Routes, warnings, err = parts(RouteConfiguration(i.Raw, o))
-	case resource.TypeCluster:
-		i.Cluster, warnings, err = parts(Cluster(i.Raw, o))
-	case resource.TypeAssignment:
-		i.Assignment, warnings, err = parts(Assignment(i.Raw, o))
+	if i.Key.Type.URL() == "" {
+		return i, nil, nil
 	}
-	return i, warnings, err
-}
-
-func parts[V any](d *Decoded[*V], err error) (*V, []Problem, error) {
+	d, err := decode(i.Key.Type, i.Raw, o, func(it *resource.Item) *resource.Item { return it })
 	if err != nil {
-		return nil, nil, err
+		return i, nil, err
 	}
-	return d.Value, d.Warnings, nil
+	i.Listener, i.Routes, i.Cluster, i.Assignment = d.Value.Listener, d.Value.Routes, d.Value.Cluster, d.Value.Assignment
+	return i, d.Warnings, nil
 }
