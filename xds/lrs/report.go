@@ -29,7 +29,6 @@ func (st *stream) sendLoads() error {
 	return err
 }
 
-// sendBatch sends a report in one or more messages.
 func (st *stream) sendBatch(batch []report) error {
 	now := time.Now()
 	message, size, first := new(lrsv3.LoadStatsRequest), 0, 0 // first is that of message
@@ -62,7 +61,6 @@ func (st *stream) sendBatch(batch []report) error {
 	return flush(len(batch))
 }
 
-// clusterStats returns the load of a cluster over a duration.
 func clusterStats(key Key, load resource.Load, over time.Duration) *endpointv3.ClusterStats {
 	stats := &endpointv3.ClusterStats{
 		ClusterName:          key.Cluster,

@@ -53,9 +53,9 @@ type Reporter struct {
 
 	mu       sync.Mutex
 	clusters map[Key]cluster
-	servers  map[string]serverState // those with clusters, by key
-	stops    uint64                 // calls of Stop, by cluster
-	stopped  int                    // stopped clusters
+	servers  map[string]*server // those with clusters, by key
+	stops    uint64             // calls of Stop, by cluster
+	stopped  int                // stopped clusters
 	closed   bool
 }
 
@@ -66,12 +66,6 @@ type cluster struct {
 	since    time.Time // the end of the last report
 	busy     bool      // it is in a report that is being sent
 	stopped  uint64    // number of its stop; 0 if it is not stopped
-}
-
-type serverState struct {
-	*server
-
-	status ServerStatus
 }
 
 // New returns a Reporter without clusters. The caller closes it.
@@ -86,7 +80,7 @@ func New(o Options) *Reporter {
 	if o.Backoff == nil {
 		o.Backoff = func(retries int) time.Duration { return backoff.Wait(retries, rand.Float64) }
 	}
-	r := &Reporter{options: o, node: node, clusters: make(map[Key]cluster), servers: make(map[string]serverState)}
+	r := &Reporter{options: o, node: node, clusters: make(map[Key]cluster), servers: make(map[string]*server)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -99,10 +93,10 @@ func (r *Reporter) Report(s bootstrap.Server, clusters ...Key) {
 	if r.closed || len(clusters) == 0 {
 		return
 	}
-	to := r.servers[s.Key()].server
+	to := r.servers[s.Key()]
 	if to == nil {
 		to = newServer(r, s)
-		r.servers[to.key] = serverState{to, ServerStatus{URI: s.URI, Since: time.Now()}}
+		r.servers[to.key] = to
 		r.streams.Go(to.run)
 	}
 	for _, key := range clusters {

@@ -17,10 +17,15 @@ type server struct {
 	reporter *Reporter
 	woken    chan struct{} // capacity 1: clusters were stopped or moved
 	quit     chan struct{} // closed when the Reporter closes
+
+	status ServerStatus // guarded by reporter.mu
 }
 
 func newServer(r *Reporter, s bootstrap.Server) *server {
-	return &server{Server: s, key: s.Key(), reporter: r, woken: make(chan struct{}, 1), quit: make(chan struct{})}
+	return &server{
+		Server: s, key: s.Key(), reporter: r, woken: make(chan struct{}, 1), quit: make(chan struct{}),
+		status: ServerStatus{URI: s.URI, Since: time.Now()},
+	}
 }
 
 // wake makes the goroutine check its clusters.
@@ -31,7 +36,6 @@ func (s *server) wake() {
 	}
 }
 
-// run keeps a stream open until the server has no clusters.
 func (s *server) run() {
 	var conn *grpc.ClientConn
 	defer func() {
@@ -64,7 +68,6 @@ func (s *server) run() {
 	}
 }
 
-// serve opens a stream and runs it.
 func (s *server) serve(conn *grpc.ClientConn) (answered bool, err error) {
 	ctx, cancel := context.WithCancel(s.reporter.ctx)
 	defer cancel()
@@ -80,7 +83,6 @@ func (s *server) serve(conn *grpc.ClientConn) (answered bool, err error) {
 	return st.answered, err
 }
 
-// hasCluster reports whether the server has a cluster for which is returns true.
 func (s *server) hasCluster(is func(cluster) bool) bool {
 	s.reporter.mu.Lock()
 	defer s.reporter.mu.Unlock()
@@ -89,15 +91,12 @@ func (s *server) hasCluster(is func(cluster) bool) bool {
 
 func anyCluster(cluster) bool { return true }
 
-// idle reports whether the server has no clusters.
 func (s *server) idle() bool { return !s.hasCluster(anyCluster) }
 
-// hasActive reports whether a cluster is not stopped.
 func (s *server) hasActive() bool {
 	return s.hasCluster(func(c cluster) bool { return c.stopped == 0 })
 }
 
-// hasLoad reports whether a cluster has load.
 func (s *server) hasLoad() bool {
 	return s.hasCluster(func(c cluster) bool { return !c.busy && !c.counters.Read().Empty() })
 }

@@ -38,24 +38,19 @@ func (r *Reporter) Status() []ServerStatus {
 	out := make([]ServerStatus, 0, len(r.servers))
 	for _, key := range slices.Sorted(maps.Keys(r.servers)) {
 		s := r.servers[key]
-		s.status.Clusters = clusters[s.server]
+		s.status.Clusters = clusters[s]
 		out = append(out, s.status)
 	}
 	slices.SortStableFunc(out, func(a, b ServerStatus) int { return cmp.Compare(a.URI, b.URI) })
 	return out
 }
 
-// updateStatus changes the status of the server.
 func (s *server) updateStatus(change func(*ServerStatus)) {
-	r := s.reporter
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	state := r.servers[s.key]
-	change(&state.status)
-	r.servers[s.key] = state
+	s.reporter.mu.Lock()
+	defer s.reporter.mu.Unlock()
+	change(&s.status)
 }
 
-// connected records the request of the server.
 func (s *server) connected(interval time.Duration, requested requestedClusters) {
 	first := false
 	s.updateStatus(func(is *ServerStatus) {

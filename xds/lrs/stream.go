@@ -54,7 +54,6 @@ func (s *server) open(ctx context.Context, conn *grpc.ClientConn) (*stream, erro
 	return st, nil
 }
 
-// receive receives responses until the stream ends.
 func (st *stream) receive(ctx context.Context) {
 	defer close(st.done)
 	for {
@@ -121,7 +120,6 @@ func (st *stream) report() error {
 	}
 }
 
-// answer applies a response.
 func (st *stream) answer(m *lrsv3.LoadStatsResponse) error {
 	interval := m.GetLoadReportingInterval()
 	if err := interval.CheckValid(); err != nil {
@@ -185,7 +183,6 @@ func (st *stream) send(m *lrsv3.LoadStatsRequest) error {
 	}
 }
 
-// ended returns the error of a stream.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the server ended the stream")
