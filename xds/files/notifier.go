@@ -15,6 +15,8 @@ import (
 type notifier struct {
 	logger *slog.Logger
 	system *fsnotify.Watcher // nil if the system has no notifications
+	events <-chan fsnotify.Event
+	errors <-chan error
 	dir    watched
 	parent watched
 }
@@ -32,7 +34,9 @@ func newNotifier(dir string, logger *slog.Logger) *notifier {
 		n.system = nil
 		logger.Warn("cannot be notified of changes of resource files: the directory is read every 30 s",
 			"dir", dir, "error", err)
+		return n
 	}
+	n.events, n.errors = n.system.Events, n.system.Errors
 	return n
 }
 
@@ -83,20 +87,6 @@ func (n *notifier) concerns(e fsnotify.Event) bool {
 		return n.dir.info != nil
 	}
 	return !n.watches(&n.dir, info)
-}
-
-func (n *notifier) events() <-chan fsnotify.Event {
-	if n.system == nil {
-		return nil
-	}
-	return n.system.Events
-}
-
-func (n *notifier) errors() <-chan error {
-	if n.system == nil {
-		return nil
-	}
-	return n.system.Errors
 }
 
 func (n *notifier) close() {

@@ -107,7 +107,6 @@ func (w *Watcher) Close() error {
 	return nil
 }
 
-// watch reads the files again whenever they change.
 func (w *Watcher) watch() {
 	defer close(w.quiet)
 	defer w.notify.close()
@@ -123,11 +122,11 @@ func (w *Watcher) watch() {
 		select {
 		case <-w.quit:
 			return
-		case e := <-w.notify.events():
+		case e := <-w.notify.events:
 			if !w.notify.concerns(e) {
 				continue
 			}
-		case err := <-w.notify.errors():
+		case err := <-w.notify.errors:
 			w.logger.Warn("watching resource files: changes may have been missed", "dir", w.directory.path, "error", err)
 		case <-rescan.C:
 			seen := w.list()
