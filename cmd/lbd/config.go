@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -125,12 +124,9 @@ func (c *Config) historyBytes() int {
 	return c.HistoryBytes
 }
 
-// logger returns a logger that writes to standard error.
 func (c *Config) logger() *slog.Logger {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(strings.ToUpper(c.LogLevel))); err != nil {
-		level = slog.LevelInfo // kong rejects other levels
-	}
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // kong rejects other levels
 	o := &slog.HandlerOptions{Level: level}
 	if c.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o))
