@@ -63,7 +63,6 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// credentials are those of a process.
 type credentials struct{ uid, gid uint32 }
 
 // local is the policy of requests that come through no [Listener].

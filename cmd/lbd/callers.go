@@ -86,7 +86,6 @@ func (s *security) close() {
 	}
 }
 
-// callers returns who may call.
 func (s *security) callers() *listen.Callers {
 	c := &listen.Callers{Hosts: s.hosts}
 	if s.identities != nil {

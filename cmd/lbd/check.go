@@ -57,7 +57,6 @@ func (c *checkCommand) Run() error {
 	return nil
 }
 
-// checkConfig validates a configuration file.
 func checkConfig(path string) error {
 	var c cli
 	_, _, err := parse(&c, []string{"serve", "--config", path})
@@ -142,7 +141,6 @@ func summarize(out io.Writer, i resource.Item, among []resource.Item) {
 	}
 }
 
-// summarizeListener prints the routes of the target of a Listener.
 func summarizeListener(out io.Writer, l *resource.Listener, among []resource.Item) {
 	fmt.Fprintf(out, ": target xds:///%s, ", l.Name)
 	routes := l.Routes
@@ -164,7 +162,6 @@ func summarizeListener(out io.Writer, l *resource.Listener, among []resource.Ite
 	}
 }
 
-// summarizeVirtualHost prints the routes in order, with their clusters.
 func summarizeVirtualHost(out io.Writer, h *resource.VirtualHost) {
 	fmt.Fprintf(out, "  virtual host %q, for %s\n", h.Name, strings.Join(h.Domains, ", "))
 	for _, r := range h.Routes {
@@ -172,7 +169,6 @@ func summarizeVirtualHost(out io.Writer, h *resource.VirtualHost) {
 	}
 }
 
-// whereTo describes the clusters of a route.
 func whereTo(r *resource.Route) string {
 	if len(r.Clusters) == 0 {
 		return "no cluster, picks fail (" + r.Unsupported + ")"

@@ -93,7 +93,6 @@ func (f *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	}
 }
 
-// knownVariables returns the environment variables of all flags.
 func knownVariables() map[string]bool {
 	known := make(map[string]bool)
 	for _, command := range kong.Must(new(cli)).Model.Children {

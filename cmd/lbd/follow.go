@@ -91,7 +91,6 @@ func watchFiles(c Config, svc *service.Service, st sources.Store, b *bootstrap.C
 	return f, nil
 }
 
-// close stops the watcher and closes the archive.
 func (f *resourceFiles) close() error {
 	err := f.watcher.Close()
 	if closeErr := f.archive.Close(); closeErr != nil {

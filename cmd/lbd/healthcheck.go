@@ -47,7 +47,6 @@ func retry(ctx context.Context, wait time.Duration, ask func(context.Context) er
 	}
 }
 
-// ask checks once.
 func (c *healthcheckCommand) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckTimeout)
 	defer cancel()

@@ -12,7 +12,6 @@ import (
 	"github.com/lbd-dev/lbd/service/access"
 )
 
-// tokenCommand has the commands for tokens.
 type tokenCommand struct {
 	New newTokenCommand `cmd:"" help:"Print a new token, and its entry for the identity file. The token is not stored."`
 }
@@ -43,7 +42,6 @@ func (c *newTokenCommand) Run(app *kong.Kong) error {
 	return err
 }
 
-// entry returns the element of the list tokens.
 func (c *newTokenCommand) entry(roles access.Roles, hash string, now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "- name: %s\n  sha256: %s\n  roles: [%s]\n", strconv.Quote(c.Name), strconv.Quote(hash), strings.Join(roles.Names(), ", "))

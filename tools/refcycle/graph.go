@@ -69,7 +69,6 @@ func (g graph) largestCycle() []string {
 	return largest
 }
 
-// reach adds a file, and those that it leads to, to seen.
 func (g graph) reach(file string, seen map[string]bool) {
 	if seen[file] {
 		return

@@ -64,7 +64,6 @@ func run(args []string, out io.Writer) error {
 	return errors.Join(problems...)
 }
 
-// load returns the packages that match the patterns, in the order of their import paths.
 func load(dir string, patterns []string) ([]*packages.Package, error) {
 	const mode = packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
 		packages.NeedTypes | packages.NeedTypesInfo | packages.NeedTypesSizes | packages.NeedSyntax

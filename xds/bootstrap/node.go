@@ -41,7 +41,6 @@ func (f fields) node(version string) *corev3.Node {
 	return n
 }
 
-// metadata converts JSON to protobuf.
 func (v *validator) metadata(x *value) *structpb.Value {
 	switch x.kind {
 	case object:

@@ -102,7 +102,6 @@ func (f fields) refresh() time.Duration {
 	return d
 }
 
-// worldReadable is the read permission of other users.
 const worldReadable = 0o004
 
 // secret warns of a file with a secret, whose path is a value, that every user can read.

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// maxProblems is the maximum number of listed problems, and of warnings.
 const maxProblems = 100
 
 // Problem is an error or a warning.
@@ -51,7 +50,6 @@ func (e *InvalidError) Error() string {
 	return e.Source + ": " + strings.Join(words, "; ")
 }
 
-// problems is a list of at most maxProblems.
 type problems struct {
 	list []Problem
 	more int

@@ -9,7 +9,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
-// kind is the kind of a JSON value, as in errors.
 type kind string
 
 const (
@@ -70,7 +69,6 @@ func (v *validator) readTree() *value {
 	return root
 }
 
-// tree reads valid JSON at a position.
 func (v *validator) tree(raw []byte, at int, path string) *value {
 	x := &value{path: path, at: at}
 	switch raw[0] {

@@ -53,7 +53,6 @@ func (v *validator) is(x *value, wanted kind) bool {
 // none reports whether there is no value: null counts as absent.
 func (x *value) none() bool { return x.kind == absent || x.kind == null }
 
-// string returns a string; "" if there is none.
 func (v *validator) string(x *value) string {
 	if !v.is(x, str) {
 		return ""

@@ -9,7 +9,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// noServer is the index of no server.
 const noServer = -1
 
 // authority has the watchers of one target for the names of one authority of the

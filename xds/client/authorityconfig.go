@@ -23,7 +23,6 @@ func newAuthorityConfig(name string, servers []bootstrap.Server) *authorityConfi
 	return c
 }
 
-// indexOf returns the position of a server in the order of fallback.
 func (c *authorityConfig) indexOf(s *bootstrap.Server) int {
 	return slices.IndexFunc(c.servers, func(o *bootstrap.Server) bool { return o.Key() == s.Key() })
 }

@@ -70,7 +70,6 @@ func newXDSChannel(ctx context.Context, env *channelEnv, server *bootstrap.Serve
 	}
 }
 
-// close ends the stream and the connection.
 func (ch *xdsChannel) close() {
 	ch.stream = nil
 	ch.connection.set(false)
@@ -157,7 +156,6 @@ func (ch *xdsChannel) startTimeout(st *adsStream, t *subscriptions, subs []*subs
 	ch.after(ch.watchExpiry(), func() { ch.timeout(st, t, subs) })
 }
 
-// timeout handles the timeout of resources that were requested together.
 func (ch *xdsChannel) timeout(st *adsStream, t *subscriptions, subs []*subscription) {
 	if ch.stream != st {
 		return

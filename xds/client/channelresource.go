@@ -89,7 +89,6 @@ func (ch *xdsChannel) updateResources(m *response, now time.Time) {
 	}
 }
 
-// accept takes a valid resource.
 func (ch *xdsChannel) accept(r *resourceState, m *response, item resource.Item, now time.Time) {
 	same := r.hasValue() && bytes.Equal(r.item.Raw, item.Raw)
 	result := UpdateUnchanged
@@ -106,7 +105,6 @@ func (ch *xdsChannel) accept(r *resourceState, m *response, item resource.Item, 
 	r.notifyWatchers()
 }
 
-// reject takes an invalid resource.
 func (ch *xdsChannel) reject(r *resourceState, m *response, err error, now time.Time, errs *responseErrors) {
 	ch.count(m.kind, UpdateInvalid)
 	repeated := r.rejection != nil && r.rejection.Err.Error() == err.Error()
@@ -123,7 +121,6 @@ func (ch *xdsChannel) reject(r *resourceState, m *response, err error, now time.
 	r.notifyWatchers()
 }
 
-// setReportedError takes an error that the server reports for a resource.
 func (ch *xdsChannel) setReportedError(r *resourceState, err *ResourceError, now time.Time, errs *responseErrors) {
 	if r.err != nil && r.err.Error() == err.Error() {
 		r.stream = ch.stream

@@ -250,7 +250,6 @@ func (c *Client) authority(key authorityKey) *authority {
 	return a
 }
 
-// removeIfUnused removes an authority without watchers.
 func (c *Client) removeIfUnused(a *authority) {
 	if len(a.watchers) == 0 {
 		a.releaseFrom(0)

@@ -48,7 +48,6 @@ func (q *updateQueue) flush(r *receipt) {
 	q.pending = nil
 }
 
-// run calls onUpdate for each batch until ctx ends.
 func (q *updateQueue) run(ctx context.Context, onUpdate func([]Update)) {
 	for {
 		select {

@@ -53,7 +53,6 @@ type Resources struct {
 	Keys []resource.Key
 }
 
-// maxEventKeys is the maximum number of resources that an event names.
 const maxEventKeys = 10
 
 // FellBack reports that targets use the next server of an authority (gRFC A71).
@@ -92,7 +91,6 @@ type keyedError struct {
 	err error
 }
 
-// publish sends the events of a response.
 func (e *responseErrors) publish(events func(Event), server, version string) {
 	if len(e.rejected) > 0 {
 		resources, err := firstResources(e.rejected)

@@ -15,7 +15,6 @@ func (a *authority) useNext() {
 	a.connectedChanged()
 }
 
-// releaseFrom stops using the servers from an index on.
 func (a *authority) releaseFrom(index int) {
 	for _, ch := range a.channels[index:] {
 		for _, w := range a.watchers {
@@ -43,7 +42,6 @@ func (a *authority) fallBack() {
 	}
 }
 
-// returnTo makes a preferred server the active one again.
 func (a *authority) returnTo(index int) {
 	from := a.current()
 	a.releaseFrom(index + 1)

@@ -23,7 +23,6 @@ func (m *serverMoves) add(key authorityKey, from, to *xdsChannel) {
 	m.moves = append(m.moves, &serverMove{authority: key.config, from: from, to: to, targets: []string{key.target}})
 }
 
-// publish sends the events of the collected changes.
 func (m *serverMoves) publish() {
 	for _, move := range m.moves {
 		from, to := move.from.server, move.to.server

@@ -18,7 +18,6 @@ import (
 // several pending requests: a type after those that it depends on.
 var resourceTypes = [...]resource.Type{resource.TypeCluster, resource.TypeAssignment, resource.TypeListener, resource.TypeRoutes}
 
-// response is a decoded DiscoveryResponse.
 type response struct {
 	typeURL string
 	kind    resource.Type // empty for an unknown type
@@ -36,7 +35,6 @@ type response struct {
 	nackDetail string
 }
 
-// receivedResource is one resource of a response.
 type receivedResource struct {
 	item resource.Item // only the Key if err is set
 	err  error
@@ -138,7 +136,6 @@ func truncate(text string) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// nackDetail lists the invalid resources of a response.
 type nackDetail struct {
 	text strings.Builder
 	more int

@@ -18,7 +18,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 )
 
-// adsStream is one ADS stream.
 type adsStream struct {
 	requests   chan request // capacity 1: the owner never blocks
 	answered   atomic.Bool  // written by the owner: the server has responded
@@ -63,7 +62,6 @@ type transport struct {
 	postAndWait func(func()) <-chan struct{}
 }
 
-// run keeps a stream open until ctx ends.
 func (t *transport) run(ctx context.Context) {
 	var conn *grpc.ClientConn
 	closeConn := func() {
@@ -149,7 +147,6 @@ func (t *transport) runStream(ctx context.Context, conn *grpc.ClientConn) (answe
 	}
 }
 
-// send sends the requests of a stream, one at a time.
 func (t *transport) send(ctx context.Context, cancel context.CancelCauseFunc, st *adsStream, call discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient) {
 	for {
 		select {
@@ -175,7 +172,6 @@ func (e *openError) Error() string { return e.err.Error() }
 
 func (e *openError) Unwrap() error { return e.err }
 
-// errStreamEnded is the error of a stream that the server ends without one.
 var errStreamEnded = errors.New("the server ended the stream")
 
 // Texts in gRPC's error if a connection, or its TLS handshake, failed: a file of it

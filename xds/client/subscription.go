@@ -219,7 +219,6 @@ func (s *subscription) expire(silent bool) {
 	}
 }
 
-// requestDue reports whether a request is needed now.
 func (t *subscriptions) requestDue(now time.Time) bool {
 	if t.requests == 0 && len(t.names) == 0 {
 		// An empty first request would subscribe to all resources.
@@ -282,7 +281,6 @@ func (t *subscriptions) choose() (names []string, fresh []*subscription) {
 	return names, fresh
 }
 
-// ageRemovals forgets names that were removed long ago.
 func (t *subscriptions) ageRemovals(now time.Time) {
 	for name, r := range t.removed {
 		switch {

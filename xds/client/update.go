@@ -114,7 +114,6 @@ func (e *ResourceError) isTimeout() bool {
 	return e.Kind == ErrorExpired || e.Kind == ErrorTimeout || e.Kind == ErrorSilent
 }
 
-// state returns the state of a resource with the error.
 func (e *ResourceError) state(cached bool) State {
 	state, withCache := Timeout, Timeout
 	switch e.Kind {

@@ -27,14 +27,12 @@ type assignmentValidator struct {
 	uneven bool   // another endpoint has another weight
 }
 
-// place is the position of an endpoint in an assignment.
 type place struct{ group, endpoint int }
 
 func (p place) String() string {
 	return fmt.Sprintf("endpoints[%d].lb_endpoints[%d]", p.group, p.endpoint)
 }
 
-// level is a locality at a priority.
 type level struct {
 	priority uint32
 	id       resource.Locality
@@ -247,7 +245,6 @@ func (v *assignmentValidator) health(at place, s corev3.HealthStatus) resource.H
 	return resource.HealthUnrecognized
 }
 
-// gaps rejects each gap in the priorities.
 func (v *assignmentValidator) gaps(m *endpointv3.ClusterLoadAssignment) {
 	next := uint32(0)
 	for _, p := range slices.Sorted(maps.Keys(v.sums)) {

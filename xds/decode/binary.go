@@ -157,7 +157,6 @@ func (w *binaryWalk) message(m protoreflect.Message, p path) {
 	}
 }
 
-// fields returns the fields of md that hold messages.
 func (w *binaryWalk) fields(md protoreflect.MessageDescriptor) []protoreflect.FieldDescriptor {
 	list, ok := w.messages[md]
 	if ok {

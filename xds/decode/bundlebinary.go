@@ -71,7 +71,6 @@ func (d *bundling) binaryResource(at string, k resource.Key, body []byte) error 
 	})
 }
 
-// bareBinary reads a resource without an envelope.
 func (d *bundling) bareBinary(body []byte) error {
 	t, err := binaryType(body)
 	if err != nil {

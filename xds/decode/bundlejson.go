@@ -140,7 +140,6 @@ func (d *bundling) placed(err error, body []byte) error {
 	return err
 }
 
-// jsonItem reads the resource at a path.
 func (d *bundling) jsonItem(body []byte, at string) error {
 	if value := bytes.TrimSpace(body); value[0] != '{' {
 		d.reject(at, "is %s, where an object is wanted", text.Kind(value))

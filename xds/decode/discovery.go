@@ -24,7 +24,6 @@ const (
 	wantedName     = "{socket_address: {address: orders.example.com, port_value: 8080}}"
 )
 
-// discovery validates how the cluster finds its endpoints.
 func (v clusterValidator) discovery(m *clusterv3.Cluster, c *resource.Cluster) {
 	switch t := m.GetClusterDiscoveryType().(type) {
 	case *clusterv3.Cluster_Type:
@@ -79,7 +78,6 @@ func (r *report) configSource(source *corev3.ConfigSource, field, where string) 
 	}
 }
 
-// apiVersions warns of versions of xDS other than v3.
 func (r *report) apiVersions(source *corev3.ConfigSource, field string) {
 	r.apiVersion(source.GetResourceApiVersion(), field+".resource_api_version")
 	r.apiVersion(source.GetSelf().GetTransportApiVersion(), field+".self.transport_api_version")
@@ -91,7 +89,6 @@ func (r *report) apiVersion(version corev3.ApiVersion, field string) {
 	}
 }
 
-// specifier names what a config source is set to.
 func specifier(s *corev3.ConfigSource) string {
 	return cmp.Or(oneof(s, "config_source_specifier"), "absent")
 }

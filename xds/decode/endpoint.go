@@ -11,7 +11,6 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 )
 
-// wanted is an example of an address.
 const wanted = "{socket_address: {address: 10.0.0.1, port_value: 8080}}"
 
 // endpointAddresses returns an endpoint's addresses as "host:port", its own first. Each
@@ -68,7 +67,6 @@ func hostPort(s *corev3.SocketAddress) string {
 	return net.JoinHostPort(s.GetAddress(), strconv.FormatUint(uint64(s.GetPortValue()), 10))
 }
 
-// connectable rejects an address that can never connect.
 func (v *assignmentValidator) connectable(at place, i int, a *corev3.Address) bool {
 	socket := a.GetSocketAddress()
 	if socket == nil {

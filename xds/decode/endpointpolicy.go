@@ -51,7 +51,6 @@ func converterOf[M any, P interface {
 	}}
 }
 
-// converterNames lists the protos in a sentence.
 func converterNames() string {
 	var names []string
 	for _, c := range converters {
@@ -70,7 +69,6 @@ type converted struct {
 
 func convert() converted { return converted{make(map[string]any), make(map[string]string)} }
 
-// set adds a member for the field at a path.
 func (c converted) set(member string, value any, field string) {
 	c.members[member], c.paths[member] = value, field
 }

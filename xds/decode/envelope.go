@@ -42,7 +42,6 @@ func hasBinaryEnvelope(body []byte) bool {
 	return n >= 0 && strings.HasPrefix(string(url), typeURLPrefix)
 }
 
-// unwrap reads the one resource in an envelope into m.
 func unwrap(r *report, envelope, m proto.Message) error {
 	if a, ok := envelope.(*anypb.Any); ok && a.GetTypeUrl() == discoveryResponseURL {
 		envelope = &discoveryv3.DiscoveryResponse{}

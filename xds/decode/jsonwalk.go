@@ -18,7 +18,6 @@ type jsonShape struct {
 	single bool
 }
 
-// shapeOf returns the shape of an Any's object, by its @type.
 func shapeOf(url string) jsonShape {
 	m := resolve(url)
 	if m == nil {
@@ -27,7 +26,6 @@ func shapeOf(url string) jsonShape {
 	return jsonShape{message: m.ProtoReflect().Descriptor()}
 }
 
-// isAny reports whether the value is a google.protobuf.Any.
 func (s jsonShape) isAny() bool {
 	md := s.object()
 	return md != nil && md.FullName() == anyName
@@ -61,7 +59,6 @@ func (s jsonShape) kind() string {
 	return ""
 }
 
-// element returns the shape of the elements of a list or map field.
 func (s jsonShape) element() jsonShape {
 	if s.field == nil {
 		return jsonShape{}
@@ -69,7 +66,6 @@ func (s jsonShape) element() jsonShape {
 	return jsonShape{field: s.field, single: true}
 }
 
-// member returns the path and shape of a member of an object at path.
 func (s jsonShape) member(path, name string) (string, jsonShape) {
 	if s.field != nil && s.field.IsMap() && !s.single {
 		return path + "[" + strconv.Quote(name) + "]", s.element()

@@ -119,7 +119,6 @@ func shortType(url string) string {
 	return url[strings.LastIndexAny(url, "./")+1:]
 }
 
-// carries reads the contents of an Any into m.
 func (r *report) carries(a *anypb.Any, m proto.Message, field string) bool {
 	if err := proto.Unmarshal(a.GetValue(), m); err != nil {
 		r.reject(field, "cannot be read as %s: %s", nameOf(m), plain(err))

@@ -35,7 +35,6 @@ func badName(s string) string {
 	return badText(s, MaxNameBytes)
 }
 
-// badReference returns why s cannot be the name of another resource, or nothing.
 func badReference(s string) string {
 	if s == "" {
 		return "is empty"
@@ -43,7 +42,6 @@ func badReference(s string) string {
 	return badName(s)
 }
 
-// badText returns why s is not a text of at most so many bytes, or nothing.
 func badText(s string, most int) string {
 	if len(s) > most {
 		return fmt.Sprintf("is %d bytes long, of at most %d", len(s), most)

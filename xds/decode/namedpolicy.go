@@ -56,7 +56,6 @@ func (v policyValidator) structPolicy(config *anypb.Any, m typedStruct, field st
 	return v.namedPolicy(name, raw, field), ""
 }
 
-// available reports whether clusters can choose the policy of a gRPC name.
 func (v policyValidator) available(name resource.PolicyName) bool {
 	if v.Policies == nil || name == resource.PolicyWRRLocality {
 		return name == resource.PolicyWRRLocality
@@ -65,7 +64,6 @@ func (v policyValidator) available(name resource.PolicyName) bool {
 	return ok
 }
 
-// namedPolicy reads the JSON config of an available policy.
 func (v policyValidator) namedPolicy(name resource.PolicyName, config json.RawMessage, field string) resource.Policy {
 	if name == resource.PolicyWRRLocality {
 		return v.wrrLocality(config, field)

@@ -12,7 +12,6 @@ import (
 // written.
 type path []step
 
-// step is a field, or an element of a list or map field.
 type step struct {
 	name  protoreflect.Name
 	index int    // -1 without index
@@ -25,13 +24,11 @@ func (p path) field(fd protoreflect.FieldDescriptor) path {
 	return append(p, step{name: fd.Name(), index: -1})
 }
 
-// at returns p, which leads to a list, with an index.
 func (p path) at(i int) path {
 	p[len(p)-1].index = i
 	return p
 }
 
-// key returns p, which leads to a map, with a key.
 func (p path) key(k string) path {
 	p[len(p)-1].mapAt = strconv.Quote(k)
 	return p
@@ -68,7 +65,6 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// element returns the path of a list's element.
 func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // within is join, but the name may be empty.

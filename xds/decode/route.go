@@ -65,7 +65,6 @@ type spot struct {
 	route int // -1: the virtual host itself
 }
 
-// in returns the path of a field there.
 func (s spot) in(field string) string {
 	at := within(s.base, element("virtual_hosts", s.host))
 	if s.route >= 0 {
@@ -143,7 +142,6 @@ func badDomain(domain string) string {
 	}
 }
 
-// warnUnreachable warns of routes that no request reaches.
 func (v *routeValidator) warnUnreachable(at spot, h *resource.VirtualHost) {
 	if len(h.Routes) == 0 {
 		v.warn(at.in("routes"), "match no request: picks of its targets fail")

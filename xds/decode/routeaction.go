@@ -147,7 +147,6 @@ func (v *routeValidator) hashHeader(at spot, field string, m *routev3.RouteActio
 	return p
 }
 
-// backslash finds a group in Envoy's substitutions.
 var backslash = regexp.MustCompile(`\\[0-9]`)
 
 // retryPolicy validates a retry policy (gRFC A44), which is not applied: callers of the

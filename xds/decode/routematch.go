@@ -40,7 +40,6 @@ func (v *routeValidator) match(at spot, m *routev3.RouteMatch, to *resource.Rout
 	return true
 }
 
-// unknownConditions validates the conditions that no pick can meet.
 func (v *routeValidator) unknownConditions(at spot, m *routev3.RouteMatch) {
 	for name := range set(m) {
 		switch here := at.in("match." + string(name)); {

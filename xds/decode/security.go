@@ -20,7 +20,6 @@ const (
 	maxSNIBytes = 255 // of a server name of TLS
 )
 
-// plainConnect says how to ask for connections without TLS.
 const plainConnect = `for connections without TLS write metadata: {filter_metadata: {lbd: {connect: tcp}}}`
 
 type tlsValidator struct{ *report }
@@ -89,7 +88,6 @@ func (v tlsValidator) upstream(socket *corev3.TransportSocket) *resource.Securit
 	return s
 }
 
-// tlsSocket reads a transport_socket that must be TLS.
 func (v tlsValidator) tlsSocket(socket *corev3.TransportSocket, m proto.Message, field string) bool {
 	if name := socket.GetName(); name != tlsName {
 		v.reject(field+".name", "is %q: it must be %q", name, tlsName)
@@ -187,7 +185,6 @@ func (t tlsSide) security(m *tlsv3.CommonTlsContext) (*resource.Security, *Probl
 	return nil, &Problem{Field: within(field, why.Field), Reason: why.Reason}
 }
 
-// writeValidationContext is the reason for other types of validation contexts.
 const writeValidationContext = "is not supported: write validation_context"
 
 // instances returns the certificate providers that a context names.

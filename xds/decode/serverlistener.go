@@ -47,14 +47,12 @@ type destination struct {
 	chains map[chainKey]bool
 }
 
-// chainKey distinguishes the chains of a destination.
 type chainKey struct {
 	kind   listenerv3.FilterChainMatch_ConnectionSourceType
 	source netip.Prefix
 	port   uint32 // 0: any
 }
 
-// any reports whether a chain is left.
 func (f *filterChains) any() bool {
 	for _, d := range f.destinations {
 		if len(d.chains) > 0 {

@@ -2,7 +2,6 @@ package files
 
 import "time"
 
-// timing has the delays of a Watcher.
 type timing struct {
 	quiet  time.Duration // without a change, until files are read
 	most   time.Duration // after the first change, until they are read anyway

@@ -74,7 +74,6 @@ func identify(dir string) (Identity, error) {
 	return Identity{Device: uint64(stat.Dev), Inode: stat.Ino}, nil //nolint:unconvert // Dev's type depends on the system
 }
 
-// same reports whether two listings show no difference.
 func (l listing) same(o listing) bool {
 	return text(l.err) == text(o.err) && l.identity == o.identity && maps.EqualFunc(l.files, o.files, func(a, b entry) bool {
 		if a.info == nil || b.info == nil {

@@ -90,7 +90,6 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 	f.state = state
 }
 
-// fail sets why the file cannot be read.
 func (f *file) fail(err error, now time.Time) {
 	f.stamp = nil
 	if f.state != nil && f.state.Sum == "" && text(f.state.Err) == text(err) {
@@ -99,7 +98,6 @@ func (f *file) fail(err error, now time.Time) {
 	f.state = &File{Err: err, Since: f.badSince(now)}
 }
 
-// badSince returns since when a bad file has been bad.
 func (f *file) badSince(now time.Time) time.Time {
 	if f.state != nil && f.state.Err != nil {
 		return f.state.Since
@@ -107,7 +105,6 @@ func (f *file) badSince(now time.Time) time.Time {
 	return now
 }
 
-// load returns the contents and the info of a file.
 func load(path string) ([]byte, fs.FileInfo, error) {
 	// The regular file may have become a pipe, on which open must not wait.
 	in, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)

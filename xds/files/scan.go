@@ -33,7 +33,6 @@ type File struct {
 	Valid *decode.Bundle // the valid resources of a bad file; nil for none
 }
 
-// same reports whether two scans found the same.
 func (s *Scan) same(o *Scan) bool {
 	return text(s.Err) == text(o.Err) && text(s.Over) == text(o.Over) && s.Identity == o.Identity && maps.Equal(s.Files, o.Files)
 }

@@ -24,7 +24,6 @@ func (e *NotFoundError) Error() string {
 
 func (e *NotFoundError) Unwrap() error { return e.Err }
 
-// unusable returns the error of a resource without a value.
 func unusable(key resource.Key, r *result) error {
 	if r.notFound() {
 		return &NotFoundError{Key: key, Err: r.Err}

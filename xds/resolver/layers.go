@@ -36,7 +36,6 @@ func (r *result) notFound() bool {
 	return ok && err.NotFound()
 }
 
-// good reports whether there is a value.
 func (r *result) good() bool { return r != nil && !r.Same(resource.Item{}) }
 
 func (r *result) from() resource.Provenance {

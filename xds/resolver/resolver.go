@@ -102,7 +102,6 @@ func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change 
 // those of management servers.
 func byHand(s resource.Source) bool { return s == resource.SourcePush || s == resource.SourceFile }
 
-// take stores an update.
 func (r *Resolver) take(s resource.Source, u resource.Update) {
 	if u.Key.Type.URL() == "" {
 		return
@@ -170,7 +169,6 @@ func (r *Resolver) reuse(is, before *resource.Assignment) *resource.Assignment {
 	return r.reused.value
 }
 
-// reused is the last result of Assignment.Reuse.
 type reused struct{ is, before, value *resource.Assignment }
 
 // Value returns the key of a resource with its value of a source, without Raw; without a

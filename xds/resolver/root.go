@@ -26,7 +26,6 @@ type root struct {
 	leaves []*resource.ClusterConfig
 }
 
-// part is a single cluster of a target.
 type part struct {
 	config         *resource.ClusterConfig
 	defaultCluster *resource.Cluster // used without a Cluster
@@ -55,7 +54,6 @@ func (r *Resolver) release(x *root) {
 	r.need(x, nil)
 }
 
-// need sets the resources that the root needs.
 func (r *Resolver) need(x *root, keys []resource.Key) {
 	if slices.Equal(x.needs, keys) {
 		return
@@ -96,7 +94,6 @@ func count(pending bool) int {
 	return 0
 }
 
-// walk visits a root and its parts.
 type walk struct {
 	resolver *Resolver
 	target   *target
@@ -233,7 +230,6 @@ func assign(cc *resource.ClusterConfig, a *result) {
 	}
 }
 
-// equal reports whether two configs of a cluster are equal.
 func equal(a, b *resource.ClusterConfig) bool {
 	return a == b ||
 		a.Cluster == b.Cluster && a.ClusterFrom == b.ClusterFrom && a.Pending == b.Pending &&

@@ -14,7 +14,6 @@ const (
 	xdsScheme     = "xds:///"
 )
 
-// target is one hosted target.
 type target struct {
 	name     string
 	demanded bool // by Demand or Host
@@ -111,7 +110,6 @@ func (r *Resolver) hosted(t *target) bool {
 	return t.demanded || ok && r.layers.covered(resource.Key{Type: resource.TypeListener, Name: service})
 }
 
-// add adds a target.
 func (r *Resolver) add(t *target, b *batch) {
 	r.targets[t.name] = t
 	if cluster, ok := Cluster(t.name); ok {
@@ -122,7 +120,6 @@ func (r *Resolver) add(t *target, b *batch) {
 	b.publish(t)
 }
 
-// remove removes a target.
 func (r *Resolver) remove(t *target) {
 	delete(r.targets, t.name)
 	delete(r.failing.changed, t.name)
@@ -198,7 +195,6 @@ func (r *Resolver) unrouted(t *target, key resource.Key, found *result) {
 	}
 }
 
-// fail removes the routes of the target.
 func (r *Resolver) fail(t *target, err error) {
 	t.err, t.routing, t.virtualHost = err, routing{}, nil
 	r.choose(t, nil)
@@ -239,7 +235,6 @@ func (r *Resolver) choose(t *target, clusters []string) {
 	}
 }
 
-// serve sets the roots of the config.
 func (r *Resolver) serve(t *target) {
 	if slices.Equal(t.serving, t.roots) {
 		return
@@ -281,7 +276,6 @@ func (r *Resolver) publish(t *target) (c Change, ok bool) {
 	return Change{Target: t.name, Config: is}, true
 }
 
-// fill adds the routes and clusters of a target to a config.
 func fill(c *resource.Config, t *target) {
 	c.VirtualHost, c.Listener, c.RouteName = t.virtualHost, t.routing.listener, t.routing.routeName
 	c.ListenerFrom, c.RoutesFrom = t.routing.listenerFrom, t.routing.routesFrom
@@ -296,7 +290,6 @@ func fill(c *resource.Config, t *target) {
 	}
 }
 
-// same reports whether two configs of a target are equal.
 func same(a, b *resource.Config) bool {
 	if text(a.Err) != text(b.Err) || a.Pending != b.Pending ||
 		a.VirtualHost != b.VirtualHost || a.Listener != b.Listener || a.RouteName != b.RouteName ||

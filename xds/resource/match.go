@@ -46,7 +46,6 @@ func (c *RouteConfiguration) VirtualHost(authority string) *VirtualHost {
 	return best
 }
 
-// million is the unit of fractions.
 const million = 1_000_000
 
 // domainKind orders the patterns of domains, the better the greater.
@@ -168,7 +167,6 @@ func (m *RouteMatch) misses(r *Request) mismatch {
 	return w
 }
 
-// takes reports whether the path matches.
 func (m *RouteMatch) takes(path string) bool {
 	switch {
 	case m.Path != nil && m.CaseInsensitive:

@@ -26,7 +26,6 @@ func (a *Assignment) Reuse(prev *Assignment) *Assignment {
 	return &Assignment{Name: a.Name, Drops: drops, Localities: localities}
 }
 
-// rank is a locality at a priority.
 type rank struct {
 	priority uint32
 	id       Locality

@@ -38,7 +38,6 @@ type Options struct {
 	Out io.Writer
 }
 
-// world is a running demo.
 type world struct {
 	Options
 	upstreams []*upstream
@@ -53,7 +52,6 @@ var zones = []zone{
 	{region: "us-west1", name: "a", priority: 1, weight: 1},
 }
 
-// upstreamsPerZone is the number of endpoints of a locality.
 const upstreamsPerZone = 2
 
 // Play starts the upstreams, pushes the cluster, and runs until ctx ends.

@@ -19,7 +19,6 @@ type upstream struct {
 	finished chan struct{}
 }
 
-// zone is a locality of upstreams.
 type zone struct {
 	region, name string
 	priority     int

@@ -2,7 +2,6 @@ package text
 
 import "strings"
 
-// maxSuggested is the longest name with a suggestion, in bytes.
 const maxSuggested = 64
 
 // Closest returns the known name that was probably meant by a misspelled one, or empty: the

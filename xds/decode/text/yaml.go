@@ -27,7 +27,6 @@ const (
 	notMapsToMerge = "map merge requires map or sequence of maps as the value"
 )
 
-// yamlSize rejects a text that would take too much memory to read.
 func yamlSize(body []byte) error {
 	if len(body) > MaxYAMLBytes {
 		return &Error{TooLarge: true, Reason: fmt.Sprintf("the body is %d bytes long, of at most %d %s", len(body), MaxYAMLBytes, sendOtherwise)}
