@@ -3,6 +3,7 @@ package weightedtarget
 import (
 	"errors"
 	"math/bits"
+	"slices"
 
 	"google.golang.org/grpc/balancer"
 
@@ -15,8 +16,8 @@ var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "every READY 
 // picker draws one of its seats by weight.
 type picker struct {
 	draw  func() uint64
-	table aliasTable
 	seats []balancer.Picker
+	ends  []uint64 // the cumulative sums of the seats' weights
 	// candidates are the seats' localities and weights, for explanations.
 	candidates []policy.LocalityCandidate
 	failure    error // the first locality's
@@ -26,22 +27,30 @@ func newPicker(in []*child, draw func() uint64) *picker {
 	p := &picker{
 		draw:       draw,
 		seats:      make([]balancer.Picker, len(in)),
+		ends:       make([]uint64, len(in)),
 		candidates: make([]policy.LocalityCandidate, len(in)),
 	}
-	weights := make([]uint32, len(in))
+	var sum uint64
 	for i, c := range in {
 		p.seats[i] = c.State.Picker
-		weights[i] = c.Own.Locality.Weight
-		p.candidates[i] = policy.LocalityCandidate{Locality: c.Own.Locality.ID, Weight: weights[i]}
+		sum += uint64(c.Own.Locality.Weight)
+		p.ends[i] = sum
+		p.candidates[i] = policy.LocalityCandidate{Locality: c.Own.Locality.ID, Weight: c.Own.Locality.Weight}
 		if p.failure == nil {
 			p.failure = policy.FailureOf(c.State)
 		}
 	}
-	p.table = newAliasTable(weights)
 	return p
 }
 
 func (p *picker) Failure() error { return p.failure }
+
+// at returns the seat that 64 random bits choose by weight.
+func (p *picker) at(draw uint64) int {
+	at, _ := bits.Mul64(draw, p.ends[len(p.ends)-1])
+	i, _ := slices.BinarySearch(p.ends, at+1)
+	return i
+}
 
 // Pick lets the drawn locality pick. If all its endpoints are excluded, another is
 // drawn.
@@ -50,7 +59,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	var draw uint64
 	if len(p.seats) > 1 {
 		draw = p.draw()
-		i = p.table.at(draw)
+		i = p.at(draw)
 	}
 	call := policy.CallOf(info.Ctx)
 	if call.Trace != nil {
@@ -94,10 +103,6 @@ func (p *picker) trace(call *policy.Call, draw uint64, chosen int, done *exhaust
 	call.Trace.Steps = append(call.Trace.Steps, step)
 }
 
-// maxRedraws limits the draws that may hit an exhausted locality before the other
-// weights are summed up.
-const maxRedraws = 8
-
 // exhausted is the set of localities whose endpoints a pick excludes. It is on the
 // pick's stack.
 type exhausted struct {
@@ -118,18 +123,12 @@ func (e *exhausted) has(i int) bool { return i/64 < len(e.set) && e.set[i/64]&(1
 // 0 if only one is left.
 func (p *picker) redraw(done *exhausted) (draw uint64, i int) {
 	if len(p.seats)-done.n > 1 {
-		for range maxRedraws {
-			draw = p.draw()
-			if i = p.table.at(draw); !done.has(i) {
-				return draw, i
-			}
-		}
 		draw = p.draw()
 	}
 	var sum uint64
-	for i := range p.candidates {
+	for i, c := range p.candidates {
 		if !done.has(i) {
-			sum += uint64(p.candidates[i].Weight)
+			sum += uint64(c.Weight)
 		}
 	}
 	at, _ := bits.Mul64(draw, sum)
