@@ -260,7 +260,7 @@ var conformance = map[string]func(tr *trial){
 			tr.t.Errorf("pick: %v, want why a connection failed", err)
 		}
 		for _, e := range tr.tree.Describe().Endpoints {
-			if e.LastErr == nil || e.InRotation || e.Share != 0 && e.State == connectivity.TransientFailure {
+			if e.LastErr == nil || e.Share != 0 && e.State == connectivity.TransientFailure {
 				tr.t.Errorf("described %+v", e)
 			}
 		}
@@ -469,7 +469,7 @@ func (tr *trial) describes(ready string) {
 	sum := 0.0
 	for _, e := range n.Endpoints {
 		sum += e.Share
-		if is := e.Endpoint.Addresses[0] == ready; e.InRotation != is || (e.State == connectivity.Ready) != is || is && e.Address != ready || !is && e.Share != 0 {
+		if is := e.Endpoint.Addresses[0] == ready; (e.State == connectivity.Ready) != is || is && e.Address != ready || !is && e.Share != 0 {
 			tr.t.Errorf("described %+v", e)
 		}
 	}

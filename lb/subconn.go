@@ -187,7 +187,7 @@ func (s *subConn) change(to connectivity.State, err error) {
 		}
 		if to != connectivity.Shutdown {
 			s.channel.tree.Events(policy.ConnectionChanged{
-				Root: s.root, Cluster: s.cluster, Address: s.addresses[0], From: from, To: to, Err: err, At: time.Now(),
+				Root: s.root, Cluster: s.cluster, Address: s.addresses[0], From: from, To: to, Err: err,
 			})
 		}
 		if s.listener != nil {

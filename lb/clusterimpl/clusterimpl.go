@@ -142,16 +142,3 @@ func (b *clusterImpl) Close() {
 		b.counters.Release()
 	}
 }
-
-func (b *clusterImpl) Describe() policy.Node {
-	n := b.Wrapper.Describe()
-	if b.config != nil {
-		n.Breaker = &policy.BreakerNode{
-			Service:     b.config.Service,
-			MaxRequests: b.config.MaxRequests,
-			InFlight:    b.counters.Breaker.InFlight(),
-			Drops:       b.config.Drops,
-		}
-	}
-	return n
-}

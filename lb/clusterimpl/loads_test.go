@@ -158,7 +158,7 @@ func TestJudged(t *testing.T) {
 // refuses a config that is not its own.
 func TestBeforeConfig(t *testing.T) {
 	tree := lbtest.NewTree(t, clusterimpl.Builder())
-	if n := tree.Describe(); n.Policy != policy.ClusterImpl || n.State != connecting || n.Breaker != nil {
+	if n := tree.Describe(); n.Policy != policy.ClusterImpl || n.State != connecting {
 		t.Errorf("describes %+v", n)
 	}
 	if s := tree.Summarize(); s.State != connecting || s.Priority != -1 {

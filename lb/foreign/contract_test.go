@@ -403,7 +403,7 @@ func TestEndpoints(t *testing.T) {
 	if len(n) != 3 || n[0].Endpoint != two || n[1].Endpoint != untried || n[2].Endpoint.Addresses[0] != "c:1" {
 		t.Fatalf("described as %+v", n)
 	}
-	if n[0].State != failing || n[0].LastErr != errRefused || n[0].InRotation || n[1].State != idle || n[1].LastErr != nil { //nolint:errorlint // the same
+	if n[0].State != failing || n[0].LastErr != errRefused || n[1].State != idle || n[1].LastErr != nil { //nolint:errorlint // the same
 		t.Errorf("described as %+v", n)
 	}
 	s.say("a:2", connecting, nil)
@@ -412,7 +412,7 @@ func TestEndpoints(t *testing.T) {
 	}
 	s.say("a:2", ready, nil)
 	counted("one is READY", policy.Census{Idle: 2, Ready: 1})
-	if n := s.Describe().Endpoints[0]; n.State != ready || !n.InRotation || n.Address != "a:2" || n.LastErr != nil {
+	if n := s.Describe().Endpoints[0]; n.State != ready || n.Address != "a:2" || n.LastErr != nil {
 		t.Errorf("described as %+v", n)
 	}
 

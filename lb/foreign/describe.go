@@ -85,13 +85,13 @@ func (c connections) state() connectivity.State {
 func (f *foreign) Describe() policy.Node {
 	n := policy.Node{Policy: f.builder.Name(), State: f.reported, Err: f.err, Endpoints: []policy.EndpointNode{}}
 	for i, c := range f.connections() {
-		e := policy.EndpointNode{State: c.state(), InRotation: c.state() == connectivity.Ready}
+		e := policy.EndpointNode{State: c.state()}
 		if i < len(f.endpoints.list) {
 			e.Endpoint = f.endpoints.list[i]
 		} else {
 			e.Endpoint = c.best.endpoint.Load()
 		}
-		if e.InRotation {
+		if e.State == connectivity.Ready {
 			e.Address, _ = c.best.connected()
 		} else if c.failed != nil {
 			e.LastErr = c.failed.lastErr

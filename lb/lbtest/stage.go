@@ -195,9 +195,8 @@ func (s *Stage) Check() {
 		if c.Total() > 0 {
 			state = c.Best()
 		}
-		isReady := state == connectivity.Ready
-		if e.State != state || e.InRotation != isReady || e.Address != connected ||
-			isReady && e.LastErr != nil || state == connectivity.TransientFailure && e.LastErr == nil {
+		if e.State != state || e.Address != connected ||
+			state == connectivity.Ready && e.LastErr != nil || state == connectivity.TransientFailure && e.LastErr == nil {
 			s.tb.Errorf("describes %+v, want %v", e, state)
 		}
 		want.Count(state, 1)

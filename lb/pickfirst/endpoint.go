@@ -55,17 +55,13 @@ func (e *endpoint) state() connectivity.State {
 
 func (e *endpoint) describe() policy.EndpointNode {
 	n := policy.EndpointNode{Endpoint: e.value, State: e.state()}
-	n.InRotation = n.State == connectivity.Ready
 	for _, a := range e.addresses {
-		if a.lastErr != nil {
+		switch {
+		case a.state == connectivity.Ready:
+			n.Address = a.Addr
+		case a.lastErr != nil && n.State != connectivity.Ready:
 			n.LastErr = a.lastErr
 		}
-		if a.state == connectivity.Ready {
-			n.Address = a.Addr
-		}
-	}
-	if n.InRotation {
-		n.LastErr = nil
 	}
 	return n
 }

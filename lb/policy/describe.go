@@ -24,8 +24,6 @@ type Node struct {
 
 	// Clusters is set by cluster_manager.
 	Clusters map[string]Node
-	// Breaker is set by cluster_impl.
-	Breaker *BreakerNode
 	// Priorities is set by priority: priorities, or the leaves of an AGGREGATE; the
 	// highest first.
 	Priorities []PriorityNode
@@ -38,21 +36,9 @@ type Node struct {
 	Child *Node
 }
 
-// BreakerNode describes drops and circuit breaking.
-type BreakerNode struct {
-	Service     ServiceKey
-	MaxRequests uint32
-	InFlight    int64
-	Drops       []resource.Drop
-}
-
 // PriorityNode describes one priority, or one leaf of an AGGREGATE.
 type PriorityNode struct {
 	Name string
-	// Number is the priority's, or that of a leaf's first priority.
-	Number int
-	// Leaf: it is a leaf, and Name its cluster.
-	Leaf bool
 	// Skipped is why a leaf is skipped.
 	Skipped error
 	InUse   bool
@@ -62,8 +48,6 @@ type PriorityNode struct {
 	// Why explains whether it is in use.
 	Why     string
 	Started bool
-	// Size is the number of usable endpoints.
-	Size int
 	// FailoverAt is when its init timer ends; zero if none runs.
 	FailoverAt time.Time
 	// ForgetAt is when a deactivated priority is closed, else zero.
@@ -85,8 +69,6 @@ type EndpointNode struct {
 	State    connectivity.State
 	// Address is the connected address.
 	Address string
-	// InRotation reports whether the policy's picker can choose it.
-	InRotation bool
 	// Share is the endpoint's part of the policy's picks, 0 to 1: of hashes for
 	// ring_hash; with equal requests in flight for least_request.
 	Share float64

@@ -157,9 +157,7 @@ func (e *Endpoints[C, T]) Describe() Node {
 	n.Endpoints, n.Shares = make([]EndpointNode, len(e.Order)), true
 	shares := e.policy.Shares()
 	for i, m := range e.Order {
-		n.Endpoints[i] = EndpointNode{
-			Endpoint: m.Value, State: m.State, InRotation: m.State == connectivity.Ready, LastErr: m.LastErr, Share: shares[i],
-		}
+		n.Endpoints[i] = EndpointNode{Endpoint: m.Value, State: m.State, LastErr: m.LastErr, Share: shares[i]}
 		if sc, ok := m.SubConn.(SubConn); ok {
 			n.Endpoints[i].Address, _ = sc.Ready()
 		}

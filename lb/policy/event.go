@@ -38,19 +38,12 @@ type PrioritySwitched struct {
 	Detail string
 }
 
-// LeafSkipped means that an aggregate skips a leaf because of its resources.
-type LeafSkipped struct {
-	// Root is [Conn.Root], Cluster the aggregate.
-	Root, Cluster string
-	Leaf          string
-	Err           error
-}
-
-// LeafRestored ends LeafSkipped, unless the leaf left the aggregate.
-type LeafRestored struct {
-	// Root is [Conn.Root], Cluster the aggregate.
-	Root, Cluster string
-	Leaf          string
+// LeafChanged means that an aggregate begins to skip a leaf because of its resources,
+// or, without Err, that it ceases to.
+type LeafChanged struct {
+	Cluster string // the aggregate
+	Leaf    string
+	Err     error
 }
 
 // ConnectionChanged is a change of a SubConn's state.
@@ -63,7 +56,6 @@ type ConnectionChanged struct {
 	From, To connectivity.State
 	// Err is why it failed or was lost.
 	Err error
-	At  time.Time
 }
 
 // StateChanged is a change of a cluster's state.
@@ -108,8 +100,7 @@ func (e *EjectedError) Error() string { return "ejected by outlier detection: " 
 
 func (EjectionSpared) event()    {}
 func (PrioritySwitched) event()  {}
-func (LeafSkipped) event()       {}
-func (LeafRestored) event()      {}
+func (LeafChanged) event()       {}
 func (ConnectionChanged) event() {}
 func (StateChanged) event()      {}
 func (Ejected) event()           {}

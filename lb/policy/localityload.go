@@ -15,8 +15,6 @@ import (
 // LocalityLoad counts the picks of one locality of one {cluster, EDS service
 // name}, for load reports.
 type LocalityLoad struct {
-	Locality resource.Locality
-
 	unheld     atomic.Uint64
 	held       atomic.Uint64
 	inProgress atomic.Int64

@@ -186,8 +186,8 @@ func (c *child) why(place int) string {
 
 func (c *child) describe(place int) policy.PriorityNode {
 	n := policy.PriorityNode{
-		Name: c.name, Number: c.number, InUse: c == c.parent.inUse, Why: c.why(place), Started: c.started, Size: c.size,
-		FailoverAt: c.initTimer.Deadline(), ForgetAt: c.forgetAt, Leaf: c.leaf != nil, Skipped: c.skipped(),
+		Name: c.name, InUse: c == c.parent.inUse, Why: c.why(place), Started: c.started,
+		FailoverAt: c.initTimer.Deadline(), ForgetAt: c.forgetAt, Skipped: c.skipped(),
 	}
 	if n.InUse {
 		n.InUseSince = c.parent.since

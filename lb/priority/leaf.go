@@ -19,12 +19,12 @@ func (c *child) updateLeaf(leaf *policy.Leaf) {
 	if fmt.Sprint(was) != fmt.Sprint(is) {
 		c.parent.Stale = true // its reason is in the picker
 	}
-	switch {
-	case is != nil && was == nil:
+	if (is == nil) == (was == nil) {
+		return
+	}
+	c.Event(policy.LeafChanged{Cluster: c.parent.cluster, Leaf: c.name, Err: is})
+	if is != nil {
 		c.inner = -1 // its tree fails, and has no priorities
-		c.Event(policy.LeafSkipped{Root: c.Root(), Cluster: c.parent.cluster, Leaf: c.name, Err: is})
-	case is == nil && was != nil:
-		c.Event(policy.LeafRestored{Root: c.Root(), Cluster: c.parent.cluster, Leaf: c.name})
 	}
 }
 

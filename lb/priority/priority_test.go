@@ -196,32 +196,32 @@ func TestDescribe(t *testing.T) {
 		want  []string
 	}{
 		{"just started", []step{config("a", "b"), after(time.Second)}, []string{
-			"a in use: the highest priority; fails over in 9s; 1 endpoints, CONNECTING",
-			"b: priority 0 is in use; 2 endpoints",
+			"a in use: the highest priority; fails over in 9s; CONNECTING",
+			"b: priority 0 is in use",
 		}},
 		{"READY", []step{config("a", "b"), says("a", ready)}, []string{
-			"a in use: the highest priority; 1 endpoints, READY",
-			"b: priority 0 is in use; 2 endpoints",
+			"a in use: the highest priority; READY",
+			"b: priority 0 is in use",
 		}},
 		{"failed over", []step{config("a", "b"), says("a", failure), says("b", ready)}, []string{
-			"a: TRANSIENT_FAILURE: a: the actor failed; 1 endpoints, TRANSIENT_FAILURE",
-			"b in use: every higher priority failed or timed out; 2 endpoints, READY",
+			"a: TRANSIENT_FAILURE: a: the actor failed; TRANSIENT_FAILURE",
+			"b in use: every higher priority failed or timed out; READY",
 		}},
 		{"slow", []step{config("a", "b"), after(10 * time.Second), says("b", ready)}, []string{
-			"a: still CONNECTING after 10s; 1 endpoints, CONNECTING",
-			"b in use: every higher priority failed or timed out; 2 endpoints, READY",
+			"a: still CONNECTING after 10s; CONNECTING",
+			"b in use: every higher priority failed or timed out; READY",
 		}},
 		{"all failed", []step{config("a", "b"), says("a", failure), says("b", failure)}, []string{
-			"a: TRANSIENT_FAILURE: a: the actor failed; 1 endpoints, TRANSIENT_FAILURE",
-			"b in use: the last priority, and every higher one failed too; 2 endpoints, TRANSIENT_FAILURE",
+			"a: TRANSIENT_FAILURE: a: the actor failed; TRANSIENT_FAILURE",
+			"b in use: the last priority, and every higher one failed too; TRANSIENT_FAILURE",
 		}},
 		{"deactivated", []step{config("a", "b"), says("a", failure), says("b", ready), says("a", ready), after(time.Minute)}, []string{
-			"a in use: the highest priority; 1 endpoints, READY",
-			"b: priority 0 is in use; forgotten in 14m0s; 2 endpoints, READY",
+			"a in use: the highest priority; READY",
+			"b: priority 0 is in use; forgotten in 14m0s; READY",
 		}},
 		{"refused", []step{configOf("a is unknown", unknown)}, []string{
-			`a: TRANSIENT_FAILURE: load balancing policy "unheard_of" is not registered; 0 endpoints, TRANSIENT_FAILURE`,
-			"b in use: every higher priority failed or timed out; fails over in 10s; 0 endpoints, CONNECTING",
+			`a: TRANSIENT_FAILURE: load balancing policy "unheard_of" is not registered; TRANSIENT_FAILURE`,
+			"b in use: every higher priority failed or timed out; fails over in 10s; CONNECTING",
 		}},
 	}
 	for _, tt := range tests {
@@ -262,9 +262,8 @@ func words(p policy.PriorityNode) string {
 	if !p.ForgetAt.IsZero() {
 		fmt.Fprintf(&b, "; forgotten in %v", time.Until(p.ForgetAt))
 	}
-	fmt.Fprintf(&b, "; %d endpoints", p.Size)
 	if p.Child.State != connectivity.Idle {
-		fmt.Fprintf(&b, ", %v", p.Child.State)
+		fmt.Fprintf(&b, "; %v", p.Child.State)
 	}
 	return b.String()
 }

@@ -54,15 +54,17 @@ func (t treeEvents) handle(e policy.Event) {
 		})
 		log.Info("priority switched", "cluster", e.Cluster, "from", e.From, "to", e.To,
 			"reason", string(e.Reason), "detail", e.Detail)
-	case policy.LeafSkipped:
+	case policy.LeafChanged:
+		if e.Err == nil {
+			t.add(Event{Type: EventLeafRestored, Cluster: e.Cluster, Leaf: e.Leaf, Says: fmt.Sprintf("leaf %s is no longer skipped", e.Leaf)})
+			log.Info("leaf of aggregate restored", "cluster", e.Cluster, "leaf", e.Leaf)
+			return
+		}
 		t.add(Event{
 			Type: EventLeafSkipped, Cluster: e.Cluster, Leaf: e.Leaf,
 			Says: fmt.Sprintf("leaf %s is skipped: %v", e.Leaf, e.Err), Error: e.Err.Error(),
 		})
 		log.Warn("leaf of aggregate skipped", "cluster", e.Cluster, "leaf", e.Leaf, "error", e.Err)
-	case policy.LeafRestored:
-		t.add(Event{Type: EventLeafRestored, Cluster: e.Cluster, Leaf: e.Leaf, Says: fmt.Sprintf("leaf %s is no longer skipped", e.Leaf)})
-		log.Info("leaf of aggregate restored", "cluster", e.Cluster, "leaf", e.Leaf)
 	case policy.StateChanged:
 		t.add(Event{
 			Type: EventStateChanged, Cluster: e.Cluster, Says: "the cluster is " + e.To.String(), From: e.From.String(), To: e.To.String(),

@@ -211,23 +211,7 @@ func (l *lbdSide) shares(ctx context.Context) (map[string]*big.Rat, int, error) 
 	}
 	out := make(map[string]*big.Rat)
 	share(n.Clusters[l.cluster], big.NewRat(1, 1), out)
-	return out, inUse(n.Clusters[l.cluster]), nil
-}
-
-// inUse returns the number of the priority in use, over all leaves, or -1.
-func inUse(n policy.Node) int {
-	for n.Child != nil && n.Priorities == nil {
-		n = *n.Child
-	}
-	for _, p := range n.Priorities {
-		if p.InUse && p.Leaf {
-			return max(p.Number, inUse(p.Child))
-		}
-		if p.InUse {
-			return p.Number
-		}
-	}
-	return -1
+	return out, l.channel.ClusterSummary(l.cluster).Priority, nil
 }
 
 // share distributes a part of all picks among the endpoints of a policy.
