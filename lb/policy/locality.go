@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"slices"
+
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -34,33 +36,21 @@ func (l *Locality) Update(to *resource.LocalityEndpoints) *Locality {
 	return out
 }
 
-// endpoints returns grpc's endpoints of values. Updates change few endpoints, mostly
-// in one place: only those between the first and the last change are looked up.
+// endpoints returns grpc's endpoints of values.
 func (l *Locality) endpoints(values []*resource.Endpoint) []resolver.Endpoint {
-	n := min(len(values), len(l.values))
-	head := 0
-	for head < n && values[head] == l.values[head] {
-		head++
-	}
-	if head == len(values) && head == len(l.values) {
+	if slices.Equal(values, l.values) {
 		return l.Endpoints
 	}
-	tail := 0
-	for tail < n-head && values[len(values)-1-tail] == l.values[len(l.values)-1-tail] {
-		tail++
-	}
-	moved := make(map[*resource.Endpoint]int, len(l.values)-tail-head)
-	for i := head; i < len(l.values)-tail; i++ {
-		moved[l.values[i]] = i
+	known := make(map[*resource.Endpoint]int, len(l.values))
+	for i, value := range l.values {
+		known[value] = i
 	}
 	out := make([]resolver.Endpoint, len(values))
-	copy(out, l.Endpoints[:head])
-	copy(out[len(out)-tail:], l.Endpoints[len(l.values)-tail:])
-	for i := head; i < len(out)-tail; i++ {
-		if was, ok := moved[values[i]]; ok {
+	for i, value := range values {
+		if was, ok := known[value]; ok {
 			out[i] = l.Endpoints[was]
 		} else {
-			out[i] = ResolverEndpoint(values[i])
+			out[i] = ResolverEndpoint(value)
 		}
 	}
 	return out
