@@ -6,8 +6,10 @@ import (
 	"iter"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/ledger"
@@ -50,19 +52,25 @@ type servers struct {
 	*publisher
 	demand *onDemand
 	recent recentStatus
-	serverEvents
 
 	// Fixed after Follow; nil without a management server.
 	client  ManagementServer
 	kept    LastGood
 	reports LoadReports
+
+	// Of the client's goroutine only, which calls ServerEvent.
+
+	// unreachable are the servers that were last reported as unreachable, with the error.
+	unreachable map[string]string
+	// moved is when an event last said that unknown names moved from one server to another.
+	moved map[[2]string]time.Time
 }
 
 // Follow subscribes targets at management servers, beginning with the last good
 // versions. It is called once, before Start.
 func (s *servers) Follow(c ManagementServer, kept LastGood, reports LoadReports) {
 	s.client, s.kept, s.reports = c, kept, reports
-	s.serverEvents = serverEvents{unreachable: make(map[string]string), moved: make(map[[2]string]time.Time)}
+	s.unreachable, s.moved = make(map[string]string), make(map[[2]string]time.Time)
 	s.Ledger.Follow(c, reports)
 	s.demand.start(s.evictSpare)
 	s.publish(resource.SourceCache, slices.Collect(kept.All()), nil)
@@ -214,15 +222,6 @@ const (
 	unknownMoveInterval = time.Minute
 )
 
-// serverEvents turns what happens between the xDS client and its servers into events and
-// log messages. Only the client's goroutine uses it.
-type serverEvents struct {
-	// unreachable are the servers that were last reported as unreachable, with the error.
-	unreachable map[string]string
-	// moved is when an event last said that unknown names moved from one server to another.
-	moved map[[2]string]time.Time
-}
-
 // ServerEvent reports what happens between the xDS client and its servers. The client
 // calls it, and waits.
 func (s *servers) ServerEvent(e client.Event) {
@@ -362,36 +361,27 @@ const (
 
 // recentStatus is the status of the xDS client for those who must not wait for it.
 type recentStatus struct {
-	mu     sync.Mutex    // guards what follows
-	asking chan struct{} // closed when the client has answered; nil while it is not asked
-	last   client.Status
+	asking singleflight.Group
+	last   atomic.Pointer[client.Status] // nil before the first answer
 }
 
 // get asks the client, and returns its answer, or the last one if it does not answer
 // within patience. However many ask, one goroutine waits for the client; it ends when the client
 // answers or is closed.
 func (r *recentStatus) get(ask func() client.Status, patience time.Duration) client.Status {
-	r.mu.Lock()
-	asking := r.asking
-	if asking == nil {
-		asking = make(chan struct{})
-		r.asking = asking
-		go func() {
-			status := ask()
-			r.mu.Lock()
-			r.last, r.asking = status, nil
-			r.mu.Unlock()
-			close(asking)
-		}()
-	}
-	r.mu.Unlock()
+	answered := r.asking.DoChan("", func() (any, error) {
+		status := ask()
+		r.last.Store(&status)
+		return nil, nil
+	})
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-asking:
+	case <-answered:
 	case <-timer.C:
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.last
+	if last := r.last.Load(); last != nil {
+		return *last
+	}
+	return client.Status{}
 }
