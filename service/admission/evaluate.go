@@ -328,7 +328,7 @@ func (e *evaluation) heldChanges(before []held, now time.Time) []held {
 	var out []held
 	for _, g := range e.groups {
 		h := e.heldChange(g)
-		h.Since = now
+		h.Since = now.UTC()
 		if n := slices.IndexFunc(before, func(b held) bool { return b.Hash == h.Hash }); n >= 0 {
 			h.Since = before[n].Since
 		}
@@ -341,12 +341,12 @@ func (e *evaluation) heldChanges(before []held, now time.Time) []held {
 }
 
 func (e *evaluation) heldChange(g group) held {
-	h := held{changes: map[string]change{}}
+	h := held{Held: files.Held{Clusters: []string{}}, changes: map[string]change{}}
 	sum := sha256.New()
 	for _, name := range slices.Sorted(maps.Keys(g.names)) {
 		c := e.changes[name]
 		h.changes[name] = c
-		fc := files.FileChange{File: name, Change: "modified", Sum: sumOf(c.to)}
+		fc := files.FileChange{File: name, Change: "modified", SHA256: sumOf(c.to)}
 		switch {
 		case c.from == nil:
 			fc.Change = "added"
@@ -367,7 +367,7 @@ func (e *evaluation) heldChange(g group) held {
 }
 
 func differences(changes map[string]change) []string {
-	var out []string
+	out := []string{}
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
 		for _, r := range changes[name].resources() {
 			if says := difference.Sentence(r.from, r.to); says != "" {

@@ -29,7 +29,7 @@ type FilesState struct {
 	// Files are those with resources in use, and the bad and held ones, by name.
 	Files []FileState `json:"files"`
 	// Held are the changes that wait for the operator's decision, the oldest first.
-	Held []HeldChange `json:"held"`
+	Held []files.Held `json:"held"`
 }
 
 // FileState is one file of the resource directory.
@@ -59,30 +59,6 @@ type FileState struct {
 	Notes []fault.Problem `json:"notes,omitempty"`
 }
 
-// HeldChange is a change of files that is not in use, because it would take away usable
-// endpoints, TLS or clusters.
-type HeldChange struct {
-	// Hash names the change: it covers the files' names and their contents before
-	// and after.
-	Hash string `json:"hash"`
-	// Reasons are what the change would take away.
-	Reasons []string  `json:"reasons"`
-	Since   time.Time `json:"since"`
-	// Clusters are those that would lose it: the first 20.
-	Clusters []string         `json:"clusters"`
-	Files    []HeldFileChange `json:"files"`
-	// Differences describe the change: the first 20.
-	Differences []string `json:"differences"`
-}
-
-// HeldFileChange is the change of one file.
-type HeldFileChange struct {
-	File   string `json:"file"`
-	Change string `json:"change" enums:"added,modified,removed"`
-	// SHA256 is the sum of the content that is not in use.
-	SHA256 string `json:"sha256,omitempty"`
-}
-
 // Files returns the state of the resource directory.
 func (f *resourceFiles) Files() FilesState {
 	byName := make(map[string]*FileState)
@@ -92,8 +68,8 @@ func (f *resourceFiles) Files() FilesState {
 		}
 		return byName[name]
 	}
-	out := FilesState{Files: []FileState{}, Held: []HeldChange{}}
 	set := f.set()
+	out := FilesState{Files: []FileState{}, Held: list(set.Held)}
 	for key, r := range set.Resources {
 		file := get(r.File)
 		file.Resources = append(file.Resources, key.String())
@@ -104,7 +80,6 @@ func (f *resourceFiles) Files() FilesState {
 		file.Warnings = slices.Concat(set.Empty[name], set.Warnings[name])
 	}
 	for _, h := range set.Held {
-		out.Held = append(out.Held, heldChange(h))
 		for _, c := range h.Files {
 			file := get(c.File)
 			file.State, file.Held = FileHeld, h.Hash
@@ -126,15 +101,4 @@ func (f *FileState) addBad(b files.Bad) {
 	if invalid, ok := errors.AsType[*decode.InvalidError](b.Err); ok {
 		f.Errors = append(f.Errors, invalid.Problems...)
 	}
-}
-
-func heldChange(h files.Held) HeldChange {
-	out := HeldChange{
-		Hash: h.Hash, Reasons: h.Reasons, Since: h.Since.UTC(), Clusters: list(h.Clusters),
-		Files: []HeldFileChange{}, Differences: list(h.Differences),
-	}
-	for _, c := range h.Files {
-		out.Files = append(out.Files, HeldFileChange{File: c.File, Change: c.Change, SHA256: c.Sum})
-	}
-	return out
 }

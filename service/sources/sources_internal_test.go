@@ -196,7 +196,7 @@ func TestStatesOfResourcesFromDisk(t *testing.T) {
 		{"xds:///gone", "cart", client.DoesNotExist, client.DoesNotExist},
 	} {
 		r := client.ResourceStatus{Target: test.target, Key: resource.Key{Type: key.Type, Name: test.name}, State: test.state}
-		if got := cachedState(h, r); got != test.want {
+		if got := withCached(h, client.Status{Resources: []client.ResourceStatus{r}}).Resources[0].State; got != test.want {
 			t.Errorf("%s of %s: %s is shown as %s, want %s", test.name, test.target, test.state, got, test.want)
 		}
 	}

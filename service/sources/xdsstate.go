@@ -24,7 +24,7 @@ type XDSState struct {
 	// Targets are the targets that need resources, and the server that each uses:
 	// those on a fallback server first, then by name. A cluster on demand is a
 	// target of its own, "cluster:NAME".
-	Targets []XDSTarget `json:"targets"`
+	Targets []client.TargetStatus `json:"targets"`
 	// TargetsTotal counts the targets, listed or not; Fallbacks counts those of them
 	// that use a fallback server.
 	TargetsTotal int `json:"targets_total"`
@@ -35,7 +35,7 @@ type XDSState struct {
 	Total int `json:"total"`
 	// Unapplied are the fields that lbd does not apply and that management servers set in
 	// resources in use, by type and field, of the types that match the filter.
-	Unapplied []XDSUnappliedField `json:"unapplied_fields"`
+	Unapplied []client.UnappliedField `json:"unapplied_fields"`
 	// LoadReports are those to each server that requests them.
 	LoadReports []XDSLoadReports `json:"load_reports"`
 	// OnDemand counts the clusters that are subscribed to because picks named them.
@@ -74,24 +74,6 @@ type XDSServer struct {
 	LastErrorAt *time.Time `json:"last_error_at,omitempty"`
 }
 
-// XDSTarget is a target and the management server that it uses for the names of one
-// authority.
-type XDSTarget struct {
-	Target string `json:"target" example:"xds:///orders"`
-	// Authority is absent for names without one.
-	Authority string `json:"authority,omitempty"`
-	// Server is absent if the bootstrap has none.
-	Server string `json:"server,omitempty"`
-	// Fallback is true if server is not the first of its authority (gRFC A71).
-	Fallback bool `json:"fallback"`
-	// Connected: a server that the target uses, or waits for, answered on its
-	// current stream.
-	Connected bool `json:"connected"`
-	// Resources counts its subscriptions; Requested counts those without an answer.
-	Resources int `json:"resources"`
-	Requested int `json:"requested"`
-}
-
 // XDSResource is one subscription of one target.
 type XDSResource struct {
 	// The target that subscribes to the resource at server.
@@ -120,23 +102,6 @@ type XDSRejection struct {
 	At      time.Time `json:"at"`
 }
 
-// XDSUnappliedField is a field that lbd does not apply and that a management server sets.
-type XDSUnappliedField struct {
-	Type string `json:"type" enums:"Listener,RouteConfiguration,Cluster,ClusterLoadAssignment"`
-	// Field is a message and its field, as in docs/fields.md.
-	Field string `json:"field"`
-	// Reason is what lbd does instead.
-	Reason string `json:"reason"`
-	// Example is the name of a resource with the field.
-	Example string `json:"example"`
-	// Path is where the field is in the example.
-	Path string `json:"path"`
-	// Server sent the example.
-	Server string `json:"server"`
-	// Resources counts the resources in use with the field, once for each server.
-	Resources int `json:"resources"`
-}
-
 // XDSFilter selects resources.
 type XDSFilter struct {
 	// Type, State and Prefix are empty for any.
@@ -162,7 +127,7 @@ var (
 // XDS returns the state of the management servers, and of what lbd subscribes to. It waits
 // for the xDS client.
 func (s *servers) XDS(f XDSFilter) XDSState {
-	out := XDSState{Servers: []XDSServer{}, Targets: []XDSTarget{}, Resources: []XDSResource{}, Unapplied: []XDSUnappliedField{}, LoadReports: []XDSLoadReports{}}
+	out := XDSState{Servers: []XDSServer{}, Targets: []client.TargetStatus{}, Resources: []XDSResource{}, Unapplied: []client.UnappliedField{}, LoadReports: []XDSLoadReports{}}
 	if s.client == nil {
 		return out
 	}
@@ -176,8 +141,14 @@ func (s *servers) XDS(f XDSFilter) XDSState {
 			Since: observe.Optional(server.Since), LastError: text(server.LastError), LastErrorAt: observe.Optional(server.LastErrorAt),
 		})
 	}
-	out.listTargets(status.Targets, f)
-	out.listUnapplied(status.Unapplied, f)
+	targets := slices.DeleteFunc(status.Targets, func(t client.TargetStatus) bool { return f.Target != "" && t.Target != f.Target })
+	for _, t := range targets {
+		if t.Fallback {
+			out.Fallbacks++
+		}
+	}
+	out.TargetsTotal, out.Targets = len(targets), list(limited(targets, f.Limit))
+	out.Unapplied = list(slices.DeleteFunc(status.Unapplied, func(u client.UnappliedField) bool { return f.Type != "" && string(u.Type) != f.Type }))
 	for _, to := range s.reports.Status() {
 		state := XDSLoadReports{
 			Server: to.URI, Connected: to.Connected, Clusters: to.Clusters,
@@ -193,40 +164,18 @@ func (s *servers) XDS(f XDSFilter) XDSState {
 			!strings.HasPrefix(r.Key.Name, f.Prefix)
 	})
 	out.Total = len(chosen)
-	if f.Limit > 0 {
-		chosen = chosen[:min(len(chosen), f.Limit)]
-	}
-	for _, r := range chosen {
+	for _, r := range limited(chosen, f.Limit) {
 		out.Resources = append(out.Resources, resourceState(r))
 	}
 	return out
 }
 
-func (x *XDSState) listTargets(targets []client.TargetStatus, f XDSFilter) {
-	for _, t := range targets {
-		if f.Target != "" && t.Target != f.Target {
-			continue
-		}
-		x.TargetsTotal++
-		if t.Fallback {
-			x.Fallbacks++
-		}
-		if f.Limit > 0 && len(x.Targets) >= f.Limit {
-			continue
-		}
-		x.Targets = append(x.Targets, XDSTarget(t))
+// limited returns the first elements of a list; all for a limit of 0.
+func limited[V any](all []V, limit int) []V {
+	if limit == 0 {
+		return all
 	}
-}
-
-func (x *XDSState) listUnapplied(fields []client.UnappliedField, f XDSFilter) {
-	for _, u := range fields {
-		if f.Type == "" || string(u.Type) == f.Type {
-			x.Unapplied = append(x.Unapplied, XDSUnappliedField{
-				Type: string(u.Type), Field: u.Field, Reason: u.Reason,
-				Example: u.Name, Path: u.Path, Server: u.Server, Resources: u.Resources,
-			})
-		}
-	}
+	return all[:min(len(all), limit)]
 }
 
 func resourceState(r client.ResourceStatus) XDSResource {
@@ -247,24 +196,18 @@ func resourceState(r client.ResourceStatus) XDSResource {
 func withCached(h *ledger.Hosted, status client.Status) client.Status {
 	status.Resources = slices.Clone(status.Resources)
 	for i := range status.Resources {
-		status.Resources[i].State = cachedState(h, status.Resources[i])
+		r := &status.Resources[i]
+		if cached, ok := cachedStates[r.State]; ok {
+			if t := h.Named(r.Target); t != nil && t.Ambient().Has(r.Key) {
+				r.State = cached
+			}
+		}
 	}
 	return status
 }
 
-// cachedState returns the state of a resource. If it has an error and a version from
-// before the daemon's start is in use, the client does not know of that version.
-func cachedState(h *ledger.Hosted, r client.ResourceStatus) client.State {
-	cached, ok := cachedStates[r.State]
-	if !ok {
-		return r.State
-	}
-	if t := h.Named(r.Target); t == nil || !t.Ambient().Has(r.Key) {
-		return r.State
-	}
-	return cached
-}
-
+// cachedStates are those of a resource that has an error, and of which a version is in
+// use from before the daemon's start: the client does not know of that version.
 var cachedStates = map[client.State]client.State{
 	client.Nacked:        client.NackedButCached,
 	client.DoesNotExist:  client.DoesNotExistButCached,

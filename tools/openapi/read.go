@@ -20,7 +20,7 @@ import (
 // sources are the packages whose comments and types make the contract. The
 // first has the handlers.
 var sources = []string{
-	"api", "service", "xds/decode",
+	"api", "service", "xds/client", "xds/decode", "xds/files",
 	"lb/leastrequest", "lb/ringhash", "lb/weightedroundrobin", // what they say of a choice
 }
 
@@ -61,6 +61,11 @@ func read(dir string) (*openapi3.T, error) {
 var renamed = map[string]string{
 	"fault.Problem":  "BrokenRule",
 	"decode.Problem": "BrokenRule",
+
+	"files.Held":            "HeldChange",
+	"files.FileChange":      "HeldFileChange",
+	"client.TargetStatus":   "XDSTarget",
+	"client.UnappliedField": "XDSUnappliedField",
 }
 
 // shortNames removes the packages from the names of schemas in a Swagger 2.0 contract.

@@ -48,18 +48,19 @@ type ServerStatus struct {
 
 // TargetStatus is the server that a target uses for the names of one authority.
 type TargetStatus struct {
-	Target    string
-	Authority string // "" for names without one
-	// Server is the URI of the server in use; empty if the bootstrap has none.
-	Server string
-	// Fallback is true if Server is not the first of the authority.
-	Fallback bool
-	// Connected is true while a server that the target uses, or waits for, has responded
-	// on its current stream.
-	Connected bool
-	// Resources is the number of wanted resources; Requested the number of those that
-	// are neither cached nor known to be missing.
-	Resources, Requested int
+	Target string `json:"target" example:"xds:///orders"`
+	// Authority is absent for names without one.
+	Authority string `json:"authority,omitempty"`
+	// Server is the URI of the server in use; absent if the bootstrap has none.
+	Server string `json:"server,omitempty"`
+	// Fallback is true if server is not the first of its authority (gRFC A71).
+	Fallback bool `json:"fallback"`
+	// Connected: a server that the target uses, or waits for, answered on its
+	// current stream.
+	Connected bool `json:"connected"`
+	// Resources counts its subscriptions; Requested counts those without an answer.
+	Resources int `json:"resources"`
+	Requested int `json:"requested"`
 }
 
 // ResourceStatus is one resource that a target wants.

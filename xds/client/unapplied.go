@@ -10,13 +10,19 @@ import (
 
 // UnappliedField is a field that lbd does not apply, and that is set in resources in use.
 type UnappliedField struct {
-	// UnappliedField is that of one of the resources, which Server and Name identify.
-	resource.UnappliedField
-
-	Type         resource.Type
-	Server, Name string
-	// Resources is the number of resources with the field, counted once per server.
-	Resources int
+	Type resource.Type `json:"type" swaggertype:"string" enums:"Listener,RouteConfiguration,Cluster,ClusterLoadAssignment"`
+	// Field is a message and its field, as in docs/fields.md.
+	Field string `json:"field"`
+	// Reason is what lbd does instead.
+	Reason string `json:"reason"`
+	// Example is the name of a resource with the field.
+	Example string `json:"example"`
+	// Path is where the field is in the example.
+	Path string `json:"path"`
+	// Server sent the example.
+	Server string `json:"server"`
+	// Resources counts the resources in use with the field, once for each server.
+	Resources int `json:"resources"`
 }
 
 // unappliedKey identifies a field. The tables of package decode bound the number of them.
@@ -67,9 +73,10 @@ func (u *unappliedFields) list() []UnappliedField {
 			continue
 		}
 		i := slices.IndexFunc(example.item.Unapplied, func(f resource.UnappliedField) bool { return f.Field == key.field })
+		first := example.item.Unapplied[i]
 		list = append(list, UnappliedField{
-			UnappliedField: example.item.Unapplied[i],
-			Type:           key.kind, Server: example.server.URI, Name: example.key.Name, Resources: len(resources),
+			Type: key.kind, Field: first.Field, Reason: first.Reason, Path: first.Path,
+			Example: example.key.Name, Server: example.server.URI, Resources: len(resources),
 		})
 	}
 	return list

@@ -70,7 +70,7 @@ func TestUnappliedFields(t *testing.T) {
 		check(2, "Cluster Cluster.alt_stat_name=2 alt_stat_name", "Cluster Cluster.connect_timeout=1 connect_timeout")
 
 		// The example is a resource with the field.
-		if u := w.client.Status().Unapplied[0]; u.Name != "a" {
+		if u := w.client.Status().Unapplied[0]; u.Example != "a" {
 			t.Errorf("the example is %+v", u)
 		}
 		s.send("3", "n3", with("a"), with("b", altStatName, connectTimeout))
@@ -81,7 +81,7 @@ func TestUnappliedFields(t *testing.T) {
 		s.send("4", "n4", with("a"), with("b", altStatName, unneededRing))
 		s.expect(`Cluster [a b] version="4" nonce="n4"`)
 		check(3, "Cluster Cluster.alt_stat_name=1 alt_stat_name", "Cluster Cluster.ring_hash_lb_config=1 ring_hash_lb_config")
-		if u := w.client.Status().Unapplied[0]; u.Name != "b" || u.Server != "passthrough:///one" {
+		if u := w.client.Status().Unapplied[0]; u.Example != "b" || u.Server != "passthrough:///one" {
 			t.Errorf("the example is %+v", u)
 		}
 

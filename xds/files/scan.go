@@ -83,17 +83,25 @@ type Bad struct {
 // Held is a change of one or more files that is not in use, because it would remove what
 // works. The contents before stay in use until the operator permits exactly this change.
 type Held struct {
-	Hash        string       // of the files' names, and of their contents before and after
-	Files       []FileChange // that can only be permitted together, by name
-	Reasons     []string     // what the change would remove, a sentence each
-	Clusters    []string     // that would have no endpoints, or be gone, by name
-	Differences []string     // a description of the change of each resource
-	Since       time.Time    // when the change was first seen
+	// Hash names the change: it covers the files' names and their contents before
+	// and after.
+	Hash string `json:"hash"`
+	// Reasons are what the change would take away, a sentence each.
+	Reasons []string `json:"reasons"`
+	// Since is when the change was first seen.
+	Since time.Time `json:"since"`
+	// Clusters are those that would lose it: the first 20.
+	Clusters []string `json:"clusters"`
+	// Files can only be permitted together.
+	Files []FileChange `json:"files"`
+	// Differences describe the change: the first 20.
+	Differences []string `json:"differences"`
 }
 
 // FileChange is the change of one file.
 type FileChange struct {
-	File   string
-	Change string // "added", "modified" or "removed"
-	Sum    string // SHA-256, in hex, of the content that is not in use; empty if it was removed
+	File   string `json:"file"`
+	Change string `json:"change" enums:"added,modified,removed"`
+	// SHA256 is the sum of the content that is not in use.
+	SHA256 string `json:"sha256,omitempty"`
 }
