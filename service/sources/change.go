@@ -325,13 +325,13 @@ func (c *change) outcome(err error) pushOutcome {
 	case !refused:
 		return pushOutcome(fault.Internal)
 	}
-	switch e.Code {
-	case fault.PreconditionFailed, fault.PreconditionRequired:
+	switch code := pushOutcome(e.Code); {
+	case e.Code == fault.PreconditionRequired:
 		return pushPreconditionFailed
-	case fault.UnknownCluster, fault.UnknownTarget: // of a deletion
+	case e.Code == fault.UnknownCluster, e.Code == fault.UnknownTarget: // of a deletion
 		return pushNotFound
-	case fault.Blocked, fault.StorageFailed, fault.Internal, fault.RateLimited, fault.ShuttingDown, fault.CallerGone:
-		return pushOutcome(e.Code)
+	case slices.Contains(pushOutcomes, code):
+		return code
 	default: // the caller must push something else
 		return pushRejected
 	}
