@@ -24,7 +24,7 @@ func (r *Resolver) needed(t *target, key resource.Key) *need {
 		all = make(map[*target]*need)
 		r.needs[key] = all
 		if key.Type == typeHost {
-			r.hostNames[key.Name] = struct{}{}
+			r.hostNames[key.Name] = true
 		}
 	}
 	n := all[t]

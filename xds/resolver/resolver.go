@@ -49,7 +49,7 @@ type Resolver struct {
 	targets map[string]*target // by name
 
 	needs     map[resource.Key]map[*target]*need
-	hostNames map[string]struct{} // of the needs
+	hostNames map[string]bool // of the needs
 	requests  requests
 	reused    reused
 	failing   failing
@@ -63,7 +63,7 @@ func New(o Options) *Resolver {
 		hosts:     make(map[string]*result),
 		targets:   make(map[string]*target),
 		needs:     make(map[resource.Key]map[*target]*need),
-		hostNames: make(map[string]struct{}),
+		hostNames: make(map[string]bool),
 		requests:  requests{current: make(map[targetResource]struct{}), unchecked: make(map[targetResource]struct{})},
 		failing:   failing{keys: make(map[string]map[resource.Key]struct{}), changed: make(map[string]struct{})},
 	}
@@ -232,12 +232,8 @@ func hostAssignment(host string, addresses []string) *resource.Assignment {
 // Hosts returns the DNS names that clusters need, as "host:port". It drops the addresses of
 // other names.
 func (r *Resolver) Hosts() map[string]bool {
-	hosts := make(map[string]bool, len(r.hostNames))
-	for host := range r.hostNames {
-		hosts[host] = true
-	}
-	maps.DeleteFunc(r.hosts, func(host string, _ *result) bool { return !hosts[host] })
-	return hosts
+	maps.DeleteFunc(r.hosts, func(host string, _ *result) bool { return !r.hostNames[host] })
+	return maps.Clone(r.hostNames)
 }
 
 // Host hosts a target such as "cluster:NAME", "xds:///NAME" or "xds://AUTHORITY/NAME" until

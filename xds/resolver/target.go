@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -291,16 +292,8 @@ func fill(c *resource.Config, t *target) {
 }
 
 func same(a, b *resource.Config) bool {
-	if text(a.Err) != text(b.Err) || a.Pending != b.Pending ||
-		a.VirtualHost != b.VirtualHost || a.Listener != b.Listener || a.RouteName != b.RouteName ||
-		a.ListenerFrom != b.ListenerFrom || a.RoutesFrom != b.RoutesFrom ||
-		!slices.Equal(a.Roots, b.Roots) || len(a.Clusters) != len(b.Clusters) {
-		return false
-	}
-	for name, cc := range a.Clusters {
-		if b.Clusters[name] != cc {
-			return false
-		}
-	}
-	return true
+	return text(a.Err) == text(b.Err) && a.Pending == b.Pending &&
+		a.VirtualHost == b.VirtualHost && a.Listener == b.Listener && a.RouteName == b.RouteName &&
+		a.ListenerFrom == b.ListenerFrom && a.RoutesFrom == b.RoutesFrom &&
+		slices.Equal(a.Roots, b.Roots) && maps.Equal(a.Clusters, b.Clusters)
 }
