@@ -190,12 +190,12 @@ func summarizeAssignment(out io.Writer, a *resource.Assignment) {
 	slices.SortStableFunc(localities, func(x, y *resource.LocalityEndpoints) int { return cmp.Compare(x.Priority, y.Priority) })
 	sums := make(map[uint32]uint64)
 	for _, l := range localities {
-		if usableOf(l) > 0 {
+		if l.Usable() > 0 {
 			sums[l.Priority] += uint64(l.Weight)
 		}
 	}
 	for _, l := range localities {
-		n := usableOf(l)
+		n := l.Usable()
 		if n == 0 {
 			fmt.Fprintf(out, "  priority %d, locality %s: no usable endpoint\n", l.Priority, l.ID)
 			continue
@@ -204,16 +204,6 @@ func summarizeAssignment(out io.Writer, a *resource.Assignment) {
 		fmt.Fprintf(out, "  priority %d, locality %s: weight %d, %.4g %% of the picks, %d endpoints with %.4g %% each%s\n",
 			l.Priority, l.ID, l.Weight, share, n, share/float64(n), whenUsed(l.Priority))
 	}
-}
-
-func usableOf(l *resource.LocalityEndpoints) int {
-	n := 0
-	for _, e := range l.Endpoints {
-		if e.Usable() {
-			n++
-		}
-	}
-	return n
 }
 
 func whenUsed(priority uint32) string {

@@ -181,12 +181,7 @@ func (v *assignmentValidator) identity(i int, l *resource.LocalityEndpoints, nam
 // 1. Without them nothing can be picked from it, but the API must show it, and its
 // priority may have no other.
 func (v *assignmentValidator) count(i int, l *resource.LocalityEndpoints) uint32 {
-	var usable uint32
-	for _, e := range l.Endpoints {
-		if e.Usable() {
-			usable++
-		}
-	}
+	usable := uint32(l.Usable())
 	if usable == 0 {
 		v.warn(element("endpoints", i), "has no usable endpoint: it weighs 1, and nothing is picked from it")
 	}

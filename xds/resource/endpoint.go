@@ -69,6 +69,17 @@ type LocalityEndpoints struct {
 	Endpoints []*Endpoint
 }
 
+// Usable counts the endpoints that picks may use.
+func (l *LocalityEndpoints) Usable() int {
+	n := 0
+	for _, e := range l.Endpoints {
+		if e.Usable() {
+			n++
+		}
+	}
+	return n
+}
+
 // Drop is one drop_overloads category of an assignment's policy.
 type Drop struct {
 	Category   string
@@ -88,11 +99,7 @@ type Assignment struct {
 func (a *Assignment) Usable() int {
 	n := 0
 	for _, l := range a.Localities {
-		for _, e := range l.Endpoints {
-			if e.Usable() {
-				n++
-			}
-		}
+		n += l.Usable()
 	}
 	return n
 }
