@@ -289,13 +289,3 @@ func TestToken(t *testing.T) {
 	s = server(t, m.uri, tlsCreds(dir, "ca.pem")+`, "call_creds": [{"type": "jwt_token_file", "config": {"jwt_token_file": `+quote(file)+`}}]`)
 	wantAnswer(t, s, "unknown; [Bearer "+token+"]")
 }
-
-func TestCredentialsAreAClients(t *testing.T) {
-	r := reloading{}
-	if _, _, err := r.ServerHandshake(nil); err == nil {
-		t.Error("a handshake as server")
-	}
-	if r.Info().SecurityProtocol != "tls" || r.Clone() == nil {
-		t.Errorf("got %v", r.Info())
-	}
-}

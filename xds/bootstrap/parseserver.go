@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/credentials/jwt"
 )
@@ -88,7 +89,7 @@ func (f fields) channelCredentials(s *Server) (identity string) {
 			return kind
 		case "tls":
 			provider := f.certificates(o.get("config"), false)
-			s.Credentials, s.transport = kind, reloading{provider}
+			s.Credentials, s.transport = kind, reloading{credentials.NewTLS(nil), provider}
 			if provider == nil {
 				return kind
 			}
