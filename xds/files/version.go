@@ -32,15 +32,7 @@ const versionHeader = 10
 var errVersion = errors.New("not a version that this lbd knows")
 
 func (v *Version) encode() []byte {
-	size := versionHeader + len(v.Sum) + binary.MaxVarintLen64
-	for _, i := range v.Items {
-		size += len(i.Key.Type) + len(i.Key.Name) + len(i.Field) + len(i.Raw) + 4*binary.MaxVarintLen64
-	}
-	for _, r := range v.Rejected {
-		size += len(r.Key.Type) + len(r.Key.Name) + len(r.Why) + 4*binary.MaxVarintLen64
-	}
-	b := make([]byte, 0, size)
-	b = append(b, versionFormat, 0)
+	b := []byte{versionFormat, 0}
 	if v.Partial {
 		b[1] = 1
 	}
