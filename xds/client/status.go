@@ -118,12 +118,6 @@ func (c *Client) status() Status {
 	for _, config := range c.configs {
 		servers[config] = c.serverStatus(config)
 	}
-	n := 0
-	for _, a := range c.authorities {
-		n += len(a.watchers)
-	}
-	s.Resources = make([]ResourceStatus, 0, n)
-	s.Targets = make([]TargetStatus, 0, len(c.authorities))
 	for _, a := range c.authorities {
 		for i := range a.channels {
 			if server := &servers[a.key.config][i]; i == a.active() {
