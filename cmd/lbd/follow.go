@@ -49,7 +49,7 @@ func follow(c Config, svc *service.Service, b *bootstrap.Config, lacks *overload
 	}
 	f := &following{
 		client:  xds,
-		kept:    lastgood.Open(c.Data, lastgood.Options{Logger: log}),
+		kept:    lastgood.Open(c.Data, log),
 		reports: lrs.New(lrs.Options{Node: b.Node, Loads: svc.Loads(), Logger: log}),
 	}
 	svc.Follow(f.client, f.kept, f.reports)

@@ -2,6 +2,7 @@ package lastgood
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -25,12 +26,6 @@ const (
 	// retryDelay replaces it after a failed write.
 	retryDelay = 10 * time.Second
 )
-
-// Options are the parameters of Open.
-type Options struct {
-	// Logger logs errors of the disk. Default: no log.
-	Logger *slog.Logger
-}
 
 // Cache stores the last known good resources. Its methods are safe for concurrent use.
 type Cache struct {
@@ -57,18 +52,15 @@ type Cache struct {
 
 // Open opens the cache in a data directory, or creates it. If dir is empty, or cannot be
 // used, which is logged, the cache is empty and stores nothing. A damaged file is logged,
-// set aside and replaced.
-func Open(dir string, o Options) *Cache {
+// set aside and replaced. A nil logger logs nothing.
+func Open(dir string, logger *slog.Logger) *Cache {
 	c := &Cache{
-		logger:  o.Logger,
+		logger:  cmp.Or(logger, slog.New(slog.DiscardHandler)),
 		limit:   MaxResources,
 		wake:    make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		done:    make(chan struct{}),
 		pending: map[resource.Key]*resource.Update{},
-	}
-	if c.logger == nil {
-		c.logger = slog.New(slog.DiscardHandler)
 	}
 	if dir != "" {
 		var err error

@@ -55,11 +55,11 @@ func removed(keys ...resource.Key) []resource.Update {
 
 func open(t *testing.T, dir string, log *bytes.Buffer) *Cache {
 	t.Helper()
-	o := Options{}
+	var logger *slog.Logger
 	if log != nil {
-		o.Logger = slog.New(slog.NewTextHandler(log, nil))
+		logger = slog.New(slog.NewTextHandler(log, nil))
 	}
-	c := Open(dir, o)
+	c := Open(dir, logger)
 	t.Cleanup(func() { closeCache(t, c) })
 	return c
 }
@@ -428,14 +428,14 @@ func TestEntryWithoutServer(t *testing.T) {
 	}
 
 	dir := t.TempDir()
-	c := Open(dir, Options{})
+	c := Open(dir, nil)
 	first, other := entry("a", "1", "v1"), entry("a", "1", "v1")
 	c.Put([]resource.Update{first})
 	noError(t, c.flush())
 	other.Server = "b:1"
 	c.Put([]resource.Update{other})
 	noError(t, c.Close())
-	c = Open(dir, Options{})
+	c = Open(dir, nil)
 	defer func() { _ = c.Close() }()
 	for got := range c.All() {
 		if got.Server != "b:1" {

@@ -81,7 +81,7 @@ func onFullDisk(t *testing.T) {
 	}
 
 	limitFiles(t, uint64(info.Size()))
-	c = Open(t.TempDir(), Options{})
+	c = Open(t.TempDir(), nil)
 	c.Put([]resource.Update{large})
 	if err := c.Close(); err == nil {
 		t.Error("Close returns no error although the write failed")
