@@ -75,9 +75,7 @@ func readFile(name string) (body []byte, err error) {
 // Parse reads a bootstrap. The error is an [*InvalidError].
 func Parse(body []byte, o Options) (*Config, error) {
 	o.Source = cmp.Or(o.Source, "bootstrap")
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	v := &validator{body: bytes.TrimPrefix(body, []byte("\ufeff")), logger: o.Logger}
 	c := v.parse(o)
 	if all := v.problems.all(); len(all) > 0 {

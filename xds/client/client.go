@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -91,9 +92,7 @@ func newClient(o Options) (*Client, error) {
 	if o.Bootstrap == nil || o.OnUpdate == nil {
 		return nil, errors.New("xDS client: Bootstrap and OnUpdate are required")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Events == nil {
 		o.Events = func(Event) {}
 	}

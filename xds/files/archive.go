@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -59,10 +60,7 @@ type changes map[string]*Version
 // directory, or with one that cannot be used, which is logged, the archive is empty and
 // keeps nothing. A damaged archive is set aside, and a new one begins empty.
 func OpenArchive(data, dir string, logger *slog.Logger) *Archive {
-	a := &Archive{logger: logger, most: MaxArchiveBytes, sizes: map[string]int{}, pending: changes{}}
-	if a.logger == nil {
-		a.logger = slog.New(slog.DiscardHandler)
-	}
+	a := &Archive{logger: cmp.Or(logger, slog.New(slog.DiscardHandler)), most: MaxArchiveBytes, sizes: map[string]int{}, pending: changes{}}
 	if data == "" {
 		return a
 	}

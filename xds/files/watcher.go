@@ -1,6 +1,7 @@
 package files
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -71,7 +72,7 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		return nil, fmt.Errorf("open directory of resources: %w", err)
 	}
 	w := &Watcher{
-		logger: o.Logger,
+		logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
 		onScan: o.OnScan,
 		timing: t,
 		quit:   make(chan struct{}),
@@ -85,9 +86,6 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 			files: map[string]*file{},
 		},
 		ignored: map[string]bool{},
-	}
-	if w.logger == nil {
-		w.logger = slog.New(slog.DiscardHandler)
 	}
 	w.notify = newNotifier(path, w.logger)
 	seen := w.list()

@@ -86,7 +86,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		now:      opts.Now,
 		onCommit: opts.OnCommit,
 		onLost:   opts.OnLost,
-		logger:   opts.Logger,
+		logger:   cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)),
 		requests: make(chan *request),
 		closing:  make(chan struct{}),
 		quiet:    make(chan struct{}),
@@ -100,7 +100,6 @@ func Open(dir string, opts Options) (*Store, error) {
 	if s.onLost == nil {
 		s.onLost = func(error) {}
 	}
-	s.logger = cmp.Or(s.logger, slog.New(slog.DiscardHandler))
 	snapshot := &Snapshot{}
 	if dir != "" {
 		earlier := damagedFiles(dir)
