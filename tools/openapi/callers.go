@@ -18,24 +18,19 @@ func addCallers(doc *openapi3.T) {
 			WithDescription("A token of the identity file (--tokens). A client certificate or the user of a unix socket can take its place."),
 	}}
 	for path, item := range doc.Paths.Map() {
-		switch {
-		case path == "/livez" || path == "/readyz" || path == "/openapi.yaml" || strings.HasPrefix(path, "/problems/"):
+		if path == "/livez" || path == "/readyz" || path == "/openapi.yaml" || strings.HasPrefix(path, "/problems/") {
 			continue // anybody may call these
-		case path == "/" || strings.HasPrefix(path, "/assets/") || strings.HasPrefix(path, "/docs"):
-			addRejections(item, http.StatusForbidden, http.StatusMisdirectedRequest)
-			continue // browsers load pages without credentials
 		}
-		addRejections(item, http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest)
+		page := path == "/" || strings.HasPrefix(path, "/assets/") || strings.HasPrefix(path, "/docs")
 		for _, op := range item.Operations() {
+			addProblems(op, http.StatusForbidden, http.StatusMisdirectedRequest)
+			if page {
+				continue // browsers load pages without credentials
+			}
+			addProblems(op, http.StatusUnauthorized)
 			op.Security = openapi3.NewSecurityRequirements().
 				With(openapi3.NewSecurityRequirement()). // where callers without identity have the role
 				With(openapi3.NewSecurityRequirement().Authenticate(bearer))
 		}
-	}
-}
-
-func addRejections(item *openapi3.PathItem, statuses ...int) {
-	for _, op := range item.Operations() {
-		addProblems(op, statuses...)
 	}
 }
