@@ -113,7 +113,7 @@ func (m *RouteMatch) Words() string {
 	words.WriteString(m.PathWords())
 	for i := range m.Headers {
 		h := &m.Headers[i]
-		words.WriteString(", header " + h.Name + ": " + strings.TrimPrefix(h.wanted(), "it "))
+		words.WriteString(", header " + h.Name + ": " + h.wanted())
 	}
 	if m.HasFraction {
 		words.WriteString(fmt.Sprintf(", %d of a million", m.PerMillion))
