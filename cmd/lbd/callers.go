@@ -17,8 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
-// security is what the API's listeners and the identities of its callers come
-// from. It has to be closed.
+// security has the identities of callers and what listeners need. It must be closed.
 type security struct {
 	config     Config
 	log        *slog.Logger

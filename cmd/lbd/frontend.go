@@ -116,8 +116,7 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// shutdown waits until requests finish, at most for timeout. Then it ends queued picks with
-// shutting_down.
+// shutdown waits for requests, at most for timeout. Then queued picks get shutting_down.
 func shutdown(server *http.Server, svc *service.Service, timeout time.Duration) {
 	svc.Drain()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)

@@ -56,8 +56,7 @@ func typeOfURL(url string) resource.Type {
 	return ""
 }
 
-// cachedItems has, for each resource of a response, a value whose Raw has the same
-// hash; or the zero Item.
+// cachedItems has a value with the same hash for each resource of a response, or the zero Item.
 type cachedItems []resource.Item
 
 // item returns the cached value of the i-th resource if it has the same bytes.
@@ -104,8 +103,7 @@ func decodeResponse(m *discoveryv3.DiscoveryResponse, o decode.Options, cached c
 	return r
 }
 
-// addErrors adds the errors that the server reports, except those without a name or
-// with the code OK.
+// addErrors adds the errors that the server reports, except unnamed ones and OK.
 func (r *response) addErrors(m *discoveryv3.DiscoveryResponse) {
 	for _, e := range m.GetResourceErrors() {
 		name, detail := canonical(e.GetResourceName().GetName()), e.GetErrorDetail()

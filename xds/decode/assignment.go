@@ -12,8 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// assignmentValidator validates one ClusterLoadAssignment. It compares each locality and
-// endpoint with those before it.
+// assignmentValidator validates one ClusterLoadAssignment, and compares its endpoints.
 type assignmentValidator struct {
 	*report
 	// weightless is true if no locality has a weight: each one without a weight then
@@ -228,8 +227,7 @@ func (v *assignmentValidator) endpoint(at place, m *endpointv3.LbEndpoint, id re
 	return e
 }
 
-// health converts a health status. As in gRPC, an endpoint with an unknown one is not
-// usable.
+// health converts a health status. As in gRPC, an unknown one is not usable.
 func (v *assignmentValidator) health(at place, s corev3.HealthStatus) resource.Health {
 	if s >= 0 && s <= corev3.HealthStatus(resource.HealthDegraded) {
 		return resource.Health(s)

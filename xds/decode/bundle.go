@@ -137,8 +137,7 @@ func (d *bundling) typed(url, name, at string) resource.Type {
 	return ""
 }
 
-// otherTypes are the other types of resources that xDS serves, or that gRPC or Envoy read
-// from files.
+// otherTypes are other types that xDS serves, or that gRPC or Envoy read from files.
 var otherTypes = map[string]bool{
 	typeURLPrefix + "envoy.config.route.v3.ScopedRouteConfiguration":   true,
 	typeURLPrefix + "envoy.config.route.v3.VirtualHost":                true,

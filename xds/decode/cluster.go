@@ -35,8 +35,7 @@ func validateCluster(r *report, m *clusterv3.Cluster) *resource.Cluster {
 	return c
 }
 
-// lrs validates lrs_server, and reports whether loads go to the server that sent the
-// cluster.
+// lrs validates lrs_server, and reports whether the cluster has one.
 func (v clusterValidator) lrs(s *corev3.ConfigSource) bool {
 	if s == nil {
 		return false
@@ -51,8 +50,7 @@ func (v clusterValidator) lrs(s *corev3.ConfigSource) bool {
 // allNamedMetrics selects every named metric.
 const allNamedMetrics = resource.NamedMetricPrefix + "*"
 
-// loadMetrics validates lrs_report_endpoint_metrics. It returns nil if no metric is to
-// be reported.
+// loadMetrics validates lrs_report_endpoint_metrics; it returns nil without a metric to report.
 func (v clusterValidator) loadMetrics(names []string) *resource.LoadMetrics {
 	var out resource.LoadMetrics
 	known := map[string]*bool{

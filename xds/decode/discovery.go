@@ -93,8 +93,7 @@ func specifier(s *corev3.ConfigSource) string {
 	return cmp.Or(oneof(s, "config_source_specifier"), "absent")
 }
 
-// logicalDNS validates a LOGICAL_DNS cluster's load_assignment, and returns the
-// "host:port" that it names (gRFC A37).
+// logicalDNS validates load_assignment, and returns the "host:port" that it names (gRFC A37).
 func (v clusterValidator) logicalDNS(m *endpointv3.ClusterLoadAssignment) string {
 	field := "load_assignment"
 	if m == nil {
@@ -138,8 +137,7 @@ func (v clusterValidator) logicalDNS(m *endpointv3.ClusterLoadAssignment) string
 	return hostPort(socket)
 }
 
-// aggregate validates an aggregate's list of clusters, and returns their names, each
-// once.
+// aggregate validates an aggregate's clusters, and returns their names, each once.
 func (v clusterValidator) aggregate(t *clusterv3.Cluster_CustomClusterType) []string {
 	const field = "cluster_type.typed_config"
 	var m aggregatev3.ClusterConfig

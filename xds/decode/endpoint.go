@@ -37,8 +37,7 @@ func (v *assignmentValidator) endpointAddresses(at place, m *endpointv3.LbEndpoi
 	return addresses
 }
 
-// addressField returns the path of an endpoint's own address (i < 0) or of one of its
-// additional addresses.
+// addressField returns the path of an endpoint's own address (i < 0) or of an additional one.
 func addressField(at place, i int) string {
 	if i < 0 {
 		return at.String() + ".endpoint.address"

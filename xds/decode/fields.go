@@ -28,8 +28,7 @@ type FieldUse struct {
 	descriptor protoreflect.FieldDescriptor
 }
 
-// messageFields are the uses of the fields of one message, in the order of their
-// declaration.
+// messageFields are the uses of the fields of one message, in the order of declaration.
 type messageFields struct {
 	message string
 	uses    []FieldUse

@@ -72,8 +72,7 @@ type ignoredField struct {
 	reason string
 }
 
-// unapplied is a field that is set and not applied: the first path, and the number of
-// others.
+// unapplied is a field that is set and not applied: the first path, and how many others.
 type unapplied struct {
 	*ignoredField
 	path string
@@ -89,8 +88,7 @@ func (u *unapplied) problem() Problem {
 	return Problem{Field: text.Clip(u.path), Reason: reason}
 }
 
-// unappliedFields are the fields of a resource that are set and not applied, each field
-// of a message once.
+// unappliedFields are the unapplied fields of a resource, each field of a message once.
 type unappliedFields struct {
 	list  []*unapplied
 	known map[*ignoredField]*unapplied

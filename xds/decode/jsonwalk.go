@@ -9,8 +9,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// jsonShape is the type of a JSON value: a message, or a field's value; the zero shape is
-// unknown.
+// jsonShape is the type of a JSON value: a message, or a field's value; zero if unknown.
 type jsonShape struct {
 	message protoreflect.MessageDescriptor
 	field   protoreflect.FieldDescriptor
@@ -175,8 +174,7 @@ func enumNames(ed protoreflect.EnumDescriptor) string {
 	return strings.Join(names, ", ")
 }
 
-// envelopeless returns a path without the DiscoveryResponse, and the Resource in it,
-// around the resource.
+// envelopeless returns a path from the resource on, without the messages around it.
 func envelopeless(path string) string {
 	inner, ok := strings.CutPrefix(path, "resources[0].")
 	if !ok || inner == "@type" {

@@ -97,8 +97,7 @@ func fieldNamed(md protoreflect.MessageDescriptor, name string) protoreflect.Fie
 	return md.Fields().ByTextName(name)
 }
 
-// plain returns the words of an error of the protobuf module, without its
-// prefix.
+// plain returns the text of an error of the protobuf module without its prefix.
 func plain(err error) string {
 	return strings.TrimLeftFunc(strings.TrimPrefix(err.Error(), "proto:"), unicode.IsSpace)
 }
@@ -133,8 +132,7 @@ func ownJSON(md protoreflect.MessageDescriptor) bool {
 	return md.ParentFile().Package() == "google.protobuf" && md.FullName() != anyName
 }
 
-// binaryField returns the first value of a field that is a string, bytes or a message, or
-// nil.
+// binaryField returns the first value of a string, bytes or message field, or nil.
 func binaryField(body []byte, number protowire.Number) []byte {
 	for len(body) > 0 {
 		num, typ, n := protowire.ConsumeField(body)

@@ -18,8 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// typedStruct is either of the two messages that carry an extension by name, with the JSON
-// of its config.
+// typedStruct is either message that carries an extension by name, with its JSON config.
 type typedStruct interface {
 	proto.Message
 	GetTypeUrl() string

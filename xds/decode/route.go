@@ -14,8 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// routeValidator validates one RouteConfiguration. It compares each virtual host with
-// those before it.
+// routeValidator validates one RouteConfiguration, and compares its virtual hosts.
 type routeValidator struct {
 	regexes
 	base string // the path of the RouteConfiguration

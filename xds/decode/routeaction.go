@@ -11,8 +11,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// channelIDKey is the filter state that a hash policy may use: the channel's own id
-// (gRFC A42).
+// channelIDKey is the filter state with the channel's own id, for hash policies (gRFC A42).
 const channelIDKey = "io.grpc.channel_id"
 
 // action validates the action of a route. It returns false for a route that is left out.
@@ -100,8 +99,7 @@ func (v *routeValidator) weighted(at spot, m *routev3.WeightedCluster, to *resou
 	}
 }
 
-// hashPolicies validates the hash policies of requests. As in gRPC, unknown ones are left
-// out.
+// hashPolicies validates hash policies. As in gRPC, unknown ones are left out.
 func (v *routeValidator) hashPolicies(at spot, list []*routev3.RouteAction_HashPolicy) []resource.HashPolicy {
 	if len(list) > MaxHashPolicies && v.tooMany(at.in("route.hash_policy"), len(list), MaxHashPolicies, "policies") {
 		return nil
@@ -149,8 +147,7 @@ func (v *routeValidator) hashHeader(at spot, field string, m *routev3.RouteActio
 
 var backslash = regexp.MustCompile(`\\[0-9]`)
 
-// retryPolicy validates a retry policy (gRFC A44), which is not applied: callers of the
-// pick API retry.
+// retryPolicy validates a retry policy (gRFC A44). It is not applied: callers retry.
 func (v *routeValidator) retryPolicy(at spot, field string, m *routev3.RetryPolicy) {
 	if m == nil {
 		return

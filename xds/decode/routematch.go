@@ -14,8 +14,7 @@ import (
 // conditions are those that no pick can meet. gRPC ignores them.
 var conditions = []protoreflect.Name{"tls_context", "dynamic_metadata", "filter_state", "cookies"}
 
-// match validates which requests a route matches. It returns false for a route that is
-// left out.
+// match validates what a route matches. It returns false for a route that is left out.
 func (v *routeValidator) match(at spot, m *routev3.RouteMatch, to *resource.RouteMatch) bool {
 	if m == nil {
 		v.reject(at.in("match"), `is absent: write match: {prefix: ""} to take all requests`)

@@ -14,8 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// maxMessageBytes limits one message of a report: the default limit of gRPC servers is
-// 4 MiB.
+// maxMessageBytes limits one message: the default limit of gRPC servers is 4 MiB.
 const maxMessageBytes = 2 << 20
 
 // sendLoads sends one report, and acknowledges what was sent.

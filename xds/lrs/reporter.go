@@ -152,8 +152,7 @@ func (r *Reporter) remove(key Key) {
 	delete(r.clusters, key)
 }
 
-// dropOldest removes the clusters above maxStopped that were stopped first. The caller
-// holds mu.
+// dropOldest removes the first stopped clusters above maxStopped. The caller holds mu.
 func (r *Reporter) dropOldest() {
 	var stopped []Key
 	for key, c := range r.clusters {
@@ -223,8 +222,7 @@ func (r *Reporter) has(s *server, is func(cluster) bool) bool {
 	return false
 }
 
-// retire removes a server without clusters. It reports whether the goroutine of the server
-// must end.
+// retire removes a server without clusters. It reports whether its goroutine must end.
 func (r *Reporter) retire(s *server) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -219,8 +219,7 @@ func (r *Resolver) ApplyHost(host string, addresses []string, err error) []Chang
 	return r.settle(&b)
 }
 
-// hostAssignment returns the assignment of a LOGICAL_DNS cluster: one endpoint with all
-// addresses.
+// hostAssignment returns the assignment of a LOGICAL_DNS cluster: all addresses in one endpoint.
 func hostAssignment(host string, addresses []string) *resource.Assignment {
 	e := &resource.Endpoint{Addresses: addresses, Hostname: host, Weight: 1}
 	return &resource.Assignment{
