@@ -70,12 +70,11 @@ func (r *Resolver) AmbientErrors(target string) AmbientErrors {
 }
 
 // recordError updates failing after an update of a management server.
-func (r *Resolver) recordError(target string, key resource.Key) {
+func (r *Resolver) recordError(target string, key resource.Key, fails bool) {
 	keys := r.failing.keys[target]
 	_, failed := keys[key]
-	is := r.layers.get(resource.SourceADS, target, key)
 	switch {
-	case is != nil && is.Err != nil:
+	case fails:
 		if keys == nil {
 			keys = make(map[resource.Key]struct{})
 			r.failing.keys[target] = keys

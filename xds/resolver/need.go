@@ -110,7 +110,7 @@ func (r *Resolver) Wanted() []Want {
 		if requested {
 			delete(r.requests.current, w)
 			of.Drop = append(of.Drop, w.key)
-			r.take(resource.SourceADS, resource.Update{Target: w.target, Item: resource.Item{Key: w.key}})
+			r.take(resource.SourceADS, &resource.Update{Target: w.target, Item: resource.Item{Key: w.key}})
 		} else {
 			r.requests.current[w] = struct{}{}
 			of.Add = append(of.Add, w.key)

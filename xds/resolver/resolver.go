@@ -73,7 +73,8 @@ func New(o Options) *Resolver {
 // updates of a management server for resources that are not requested.
 func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change {
 	var b batch
-	for _, u := range updates {
+	for i := range updates {
+		u := &updates[i]
 		if s == resource.SourceADS {
 			if r.accepts(targetResource{u.Target, u.Key}) {
 				r.take(s, u)
@@ -102,11 +103,11 @@ func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change 
 // those of management servers.
 func byHand(s resource.Source) bool { return s == resource.SourcePush || s == resource.SourceFile }
 
-func (r *Resolver) take(s resource.Source, u resource.Update) {
+func (r *Resolver) take(s resource.Source, u *resource.Update) {
 	if u.Key.Type.URL() == "" {
 		return
 	}
-	is := &result{Update: u, source: s}
+	is := &result{Update: *u, source: s}
 	switch {
 	case u.Raw != nil:
 		is.Err = nil
@@ -134,7 +135,7 @@ func (r *Resolver) take(s resource.Source, u resource.Update) {
 	}
 	r.layers.put(s, u.Target, u.Key, is)
 	if s == resource.SourceADS {
-		r.recordError(u.Target, u.Key)
+		r.recordError(u.Target, u.Key, is != nil && is.Err != nil)
 	}
 }
 
@@ -151,7 +152,7 @@ func (r *Resolver) decode(s resource.Source, i resource.Item) (resource.Item, er
 }
 
 // example returns a target that uses the assignment of an update.
-func (r *Resolver) example(s resource.Source, u resource.Update) string {
+func (r *Resolver) example(s resource.Source, u *resource.Update) string {
 	if s == resource.SourceADS {
 		return u.Target
 	}
