@@ -86,9 +86,12 @@ func DescribeOf(b balancer.Balancer, policy string, state connectivity.State) No
 
 // Census counts endpoints by the state of their connection.
 type Census struct {
-	Ready, Connecting, Idle, TransientFailure int
-	// Ejected are those that outlier_detection ejected, in any state.
-	Ejected int
+	Ready            int `json:"ready"`
+	Connecting       int `json:"connecting"`
+	Idle             int `json:"idle"`
+	TransientFailure int `json:"transient_failure"`
+	// Ejected endpoints get no picks because of outlier detection.
+	Ejected int `json:"ejected"`
 }
 
 // Add adds two counts.

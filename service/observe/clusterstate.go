@@ -49,12 +49,8 @@ type ClusterSummary struct {
 
 // EndpointCounts counts endpoints by state.
 type EndpointCounts struct {
-	Ready            int `json:"ready"`
-	Connecting       int `json:"connecting"`
-	Idle             int `json:"idle"`
-	TransientFailure int `json:"transient_failure"`
-	// Ejected endpoints get no picks because of outlier detection.
-	Ejected int `json:"ejected"`
+	policy.Census
+
 	// Unhealthy endpoints get no picks because of their EDS health.
 	Unhealthy int `json:"unhealthy"`
 	Total     int `json:"total"`
@@ -300,11 +296,9 @@ func summarize(m *ledger.Cluster) ClusterSummary {
 		Name: m.Name, Target: m.Target.Label, State: sum.State.String(), PriorityInUse: sum.Priority,
 		Source: cc.AssignmentFrom.Source.String(), Version: cc.AssignmentFrom.Version, Updated: ledger.Updated(cc), Stale: m.Stale(), Generation: channel.Generation(),
 	}
-	var all policy.Census
 	for _, c := range sum.Priorities {
-		all = all.Add(c)
+		out.Endpoints.Census = out.Endpoints.Add(c)
 	}
-	out.Endpoints = countsOf(all)
 	for _, l := range m.Localities() {
 		out.Endpoints.Total += len(l.Endpoints)
 	}
@@ -318,15 +312,9 @@ func summarize(m *ledger.Cluster) ClusterSummary {
 	return out
 }
 
-func countsOf(c policy.Census) EndpointCounts {
-	return EndpointCounts{
-		Ready: c.Ready, Connecting: c.Connecting, Idle: c.Idle, TransientFailure: c.TransientFailure, Ejected: c.Ejected,
-	}
-}
-
 // endpointsOf counts the endpoints of one priority. census has the usable ones.
 func endpointsOf(m *ledger.Cluster, priority int, census policy.Census) *EndpointCounts {
-	out := countsOf(census)
+	out := EndpointCounts{Census: census}
 	for p, l := range m.Localities() {
 		if p != priority {
 			continue

@@ -20,7 +20,7 @@ import (
 // sources are the packages whose comments and types make the contract. The
 // first has the handlers.
 var sources = []string{
-	"api", "service", "xds/client", "xds/decode", "xds/files",
+	"api", "service", "lb/policy", "xds/client", "xds/decode", "xds/files",
 	"lb/leastrequest", "lb/ringhash", "lb/weightedroundrobin", // what they say of a choice
 }
 
