@@ -42,8 +42,8 @@ func NewStore(limit int) *Store {
 
 // Usage is how much memory a Store uses.
 type Usage struct {
-	// Bytes is at most Limit after each step.
-	Bytes, Limit int
+	// Bytes is at most the limit after each step.
+	Bytes int
 	// Evicted counts the bytes of samples that were evicted before their time.
 	Evicted  uint64
 	Clusters int
@@ -53,7 +53,7 @@ type Usage struct {
 func (s *Store) Usage() Usage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Usage{Bytes: s.used, Limit: s.limit, Evicted: s.evicted, Clusters: len(s.clusters)}
+	return Usage{Bytes: s.used, Evicted: s.evicted, Clusters: len(s.clusters)}
 }
 
 // Next returns when the step after a time ends: when Record should be called.

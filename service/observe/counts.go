@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"slices"
 	"time"
 
 	"github.com/lbd-dev/lbd/service/ledger"
@@ -76,23 +75,23 @@ func counted(m *ledger.Cluster, withLocalities bool) ClusterCounts {
 	cc := m.ClusterConfig()
 	aggregate := cc.Err == nil && cc.Cluster.Type == resource.ClusterAggregate
 	for _, l := range m.Leaves {
-		b, drops := l.Breaker(), dropStates(l)
-		fill := BreakerFill{InFlight: b.InFlight, MaxRequests: b.MaxRequests, Open: b.Open()}
-		out.CircuitBroken += b.Rejected
-		for i, d := range drops { // a category that is listed twice has one counter
-			if !slices.ContainsFunc(drops[:i], func(o DropState) bool { return o.Category == d.Category }) {
-				out.Drops[d.Category] += d.Dropped
-			}
+		b := l.Breaker()
+		leaf := LeafCounts{
+			Name: l.Cluster.Name, Drops: make(map[string]uint64), CircuitBroken: b.Rejected,
+			Breaker: BreakerFill{InFlight: b.InFlight, MaxRequests: b.MaxRequests, Open: b.Open()},
 		}
+		for _, d := range dropStates(l) { // a category that is listed twice has one counter
+			leaf.Drops[d.Category] = d.Dropped
+		}
+		for category, n := range leaf.Drops {
+			out.Drops[category] += n
+		}
+		out.CircuitBroken += b.Rejected
 		switch {
 		case aggregate:
-			leaf := LeafCounts{Name: l.Cluster.Name, Drops: make(map[string]uint64, len(drops)), CircuitBroken: b.Rejected, Breaker: fill}
-			for _, d := range drops {
-				leaf.Drops[d.Category] = d.Dropped
-			}
 			out.Leaves = append(out.Leaves, leaf)
 		case cc.Err == nil:
-			out.Breaker = &fill
+			out.Breaker = &leaf.Breaker
 		}
 	}
 	if withLocalities {
