@@ -109,6 +109,43 @@ func TestAggregateTriesItsLeavesInOrder(t *testing.T) {
 	})
 }
 
+// TestUnusedLeafFailsOver: only the leaf is deactivated, its own priorities still fail
+// over (gRFC A75, A56). It serves at once when it is needed.
+func TestUnusedLeafFailsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := newSwitchboard()
+		c := newChannel(t, board)
+		expect := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := addressesOf(c, 20); got != want {
+				t.Errorf("picks go to %q, want %q", got, want)
+			}
+		}
+		board.set(false, "a0-0:80")
+		board.set(true, "b0-0:80", "b1-0:80")
+		offer(t, c, aggregated(
+			leaf("a", 10, nil, locality("a0", 0, 1, 1)),
+			leaf("b", 10, nil, locality("b0", 0, 1, 1), locality("b1", 1, 1, 1)),
+		))
+		expect("b0-0:80")
+		board.set(true, "a0-0:80")
+		time.Sleep(2 * time.Second)
+		expect("a0-0:80")
+		board.set(false, "b0-0:80")
+		expect("a0-0:80")
+		attempts := board.attempts["b1-0:80"]
+		if attempts != 1 {
+			t.Errorf("%d connections to the unused leaf's next priority, want 1", attempts)
+		}
+		board.set(false, "a0-0:80")
+		expect("b1-0:80")
+		if got := board.attempts["b1-0:80"]; got != attempts {
+			t.Errorf("%d connections to it once it is needed, want %d", got, attempts)
+		}
+	})
+}
+
 // TestClusterBecomesAnAggregate: and has endpoints of its own again.
 func TestClusterBecomesAnAggregate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
