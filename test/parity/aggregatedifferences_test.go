@@ -42,6 +42,21 @@ var aggregateDifferences = []difference{
 			d.serve()
 			return d.asks
 		}),
+	byDuel("a leaf that an aggregate no longer uses, and whose priority in use fails",
+		"has 0 connections", "has 1 connections", func(d *duel) func() string {
+			d.leaves[0].localities = d.leaves[0].localities[:1]
+			d.net.all[0].want = false
+			d.addCluster("b", 2)
+			d.leaves[1].localities[1].priority = 1
+			d.net.all[2].want, d.net.all[3].want = true, true
+			d.aggregate("a", "b")
+			d.serveUntil(d.asks, "u2")
+			d.net.all[0].want = true
+			d.serveUntil(d.asks, "u0")
+			d.net.all[2].want = false
+			d.serve()
+			return func() string { return d.open(3) }
+		}),
 }
 
 // dropsDeleted makes both sides drop deleted resources.

@@ -32,9 +32,12 @@ type scenario struct {
 	// renamed is true once a locality was in several priorities: grpc-go then recreates
 	// priorities that lbd keeps.
 	renamed bool
+
+	retained retained
 	// reconnected is true once the sides may make different connections: after renamed;
 	// after an endpoint started and another stopped in one step; after an unneeded
-	// priority was removed; after the policy was lazy, or changed.
+	// priority was removed; after an unneeded leaf failed over; after the policy was lazy,
+	// or changed.
 	reconnected bool
 }
 
@@ -72,6 +75,7 @@ func (s *scenario) step(ctx context.Context, version int) ([]string, error) {
 	}
 	s.renamed = s.renamed || slices.ContainsFunc(s.leaves, func(l accepted) bool { return ambiguous(l.assignment) })
 	s.reconnected = s.reconnected || s.renamed || mixed || s.policy.lazy() || was != nil && was != s.policy || s.lostPriority(before)
+	s.reconnected = s.retained.failsOver(s.leaves, s.net.up()) || s.reconnected
 	made := [2]map[string]int{make(map[string]int), make(map[string]int)}
 	return retry(func() (found []string, saw string, err error) { return s.compare(ctx, made) })
 }
