@@ -4,11 +4,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lbd-dev/lbd/service/quota"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -95,6 +98,10 @@ func TestParseRejects(t *testing.T) {
 		"no SAN":            {"certificates: [{name: a, roles: [pick]}]", "san: must be"},
 		"no uid":            {"unix_peers: [{name: a, roles: [pick]}]", "set uid, gid or both"},
 		"negative uid":      {"unix_peers: [{name: a, roles: [pick], uid: -1}]", "cannot unmarshal number -1"},
+		"unknown quota":     {"tokens: [{name: a, roles: [pick], quota: x, sha256: " + hash + "}]", `tokens[0] (a): quota: "x" is not in quotas`},
+		"negative rate":     {"quotas: {x: {requests_per_second: -1}}", "quotas[x]: requests_per_second and burst: must be from 0 to 1000000"},
+		"burst alone":       {"quotas: {x: {burst: 1}}", "quotas[x]: burst: requires requests_per_second"},
+		"negative limit":    {"quotas: {x: {leases: -1}}", "quotas[x]: leases: must not be negative"},
 		"wrong time":        {"tokens: [{name: a, roles: [pick], expires: tomorrow}]", "parsing time"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,6 +139,31 @@ tokens:
 	}
 	if _, err := (*Identities)(nil).Token("secret", now); !errors.Is(err, ErrUnknownToken) {
 		t.Error(err)
+	}
+}
+
+func TestQuota(t *testing.T) {
+	const file = `
+quotas: {batch: {requests_per_second: 10, burst: 20, leases: 100, streams: 0}}
+tokens:
+- {name: limited, roles: [pick], quota: batch, sha256: ` + hash + `}
+- {name: other, roles: [pick], sha256: ` + "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" + `}
+`
+	i := parse(t, file)
+	limited, other := i.callers["limited"].caller, i.callers["other"].caller
+	want := &quota.Class{Rate: 10, Burst: 20, Limits: map[quota.Resource]int64{quota.Leases: 100, quota.Streams: 0}}
+	if !reflect.DeepEqual(limited.Quota, want) || other.Quota != nil {
+		t.Errorf("quotas %+v and %+v", limited.Quota, other.Quota)
+	}
+	next := parse(t, strings.Replace(file, "leases: 100", "leases: 50", 1))
+	next.replace(i)
+	if next.callers["other"].caller != other || next.callers["limited"].caller == limited {
+		t.Error("a caller whose quota changed was kept, or another was not")
+	}
+	select {
+	case <-limited.Revoked():
+	default:
+		t.Error("the caller with the old quota is still valid")
 	}
 }
 

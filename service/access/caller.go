@@ -3,6 +3,8 @@ package access
 import (
 	"strings"
 	"time"
+
+	"github.com/lbd-dev/lbd/service/quota"
 )
 
 // Caller is who makes a request. It is immutable, but for being revoked.
@@ -14,6 +16,8 @@ type Caller struct {
 	Roles Roles
 	// Expires is when the identity ends; zero means never.
 	Expires time.Time
+	// Quota has the limits of what the caller uses; nil for the default.
+	Quota *quota.Class
 
 	// patterns are those of the names of clusters and targets that the caller may
 	// see; nil means all.

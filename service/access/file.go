@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
@@ -22,13 +25,51 @@ const (
 	maxCallers   = 10_000
 	maxPatterns  = 1_000
 	maxName      = 64
+	maxRate      = 1e6 // requests per second
 )
 
 // file is the content of an identity file (YAML or JSON).
 type file struct {
-	Tokens       []tokenEntry       `json:"tokens"`
-	Certificates []certificateEntry `json:"certificates"`
-	UnixPeers    []peerEntry        `json:"unix_peers"`
+	Quotas       map[string]quotaEntry `json:"quotas"`
+	Tokens       []tokenEntry          `json:"tokens"`
+	Certificates []certificateEntry    `json:"certificates"`
+	UnixPeers    []peerEntry           `json:"unix_peers"`
+}
+
+// quotaEntry has the limits of each caller that names it. Those that are absent are
+// lbd's defaults.
+type quotaEntry struct {
+	RequestsPerSecond float64 `json:"requests_per_second"`
+	Burst             float64 `json:"burst"`
+	Bytes             *int64  `json:"bytes"`
+	BulkRequests      *int64  `json:"bulk_requests"`
+	Streams           *int64  `json:"streams"`
+	WaitingPicks      *int64  `json:"waiting_picks"`
+	Leases            *int64  `json:"leases"`
+}
+
+// class returns the quotas as a class of callers.
+func (q *quotaEntry) class() (*quota.Class, error) {
+	c := &quota.Class{Rate: q.RequestsPerSecond, Burst: q.Burst, Limits: make(map[quota.Resource]int64)}
+	if c.Rate < 0 || c.Rate > maxRate || c.Burst < 0 || c.Burst > maxRate {
+		return nil, fmt.Errorf("requests_per_second and burst: must be from 0 to %d", int(maxRate))
+	}
+	if c.Burst > 0 && c.Rate == 0 {
+		return nil, errors.New("burst: requires requests_per_second")
+	}
+	for r, limit := range map[quota.Resource]*int64{
+		quota.Bytes: q.Bytes, quota.Bulk: q.BulkRequests, quota.Streams: q.Streams,
+		quota.WaitingPicks: q.WaitingPicks, quota.Leases: q.Leases,
+	} {
+		if limit == nil {
+			continue
+		}
+		if *limit < 0 {
+			return nil, fmt.Errorf("%v: must not be negative", r)
+		}
+		c.Limits[r] = *limit
+	}
+	return c, nil
 }
 
 // grant is what every kind of entry has.
@@ -37,6 +78,7 @@ type grant struct {
 	Roles    []string `json:"roles"`
 	Clusters patterns `json:"clusters"`
 	Expires  expiry   `json:"expires"`
+	Quota    string   `json:"quota"`
 }
 
 // patterns are those of clusters; nil only if the field is absent.
@@ -84,14 +126,17 @@ type peerEntry struct {
 type entry struct {
 	caller *Caller
 	source any
+	quota  quotaEntry
 }
 
-func (e entry) equal(o entry) bool { return reflect.DeepEqual(e.source, o.source) }
+func (e entry) equal(o entry) bool {
+	return reflect.DeepEqual(e.source, o.source) && reflect.DeepEqual(e.quota, o.quota)
+}
 
 // Parse parses an identity file in YAML or JSON. Its lists are tokens (name,
 // sha256), certificates (name, san) and unix_peers (name, uid, gid); each entry
-// has roles, and optionally clusters (patterns) and expires (RFC 3339). The error
-// joins one error for each invalid entry.
+// has roles, and optionally clusters (patterns), expires (RFC 3339) and quota, the name
+// of an entry of the map quotas. The error joins one error for each invalid entry.
 func Parse(data []byte) (*Identities, error) {
 	if len(data) > MaxFileBytes {
 		return nil, fmt.Errorf("larger than %d bytes", MaxFileBytes)
@@ -118,8 +163,17 @@ func (f *file) identities() (*Identities, error) {
 	}
 	i := &Identities{tokens: make(map[[sha256.Size]byte]*Caller), callers: make(map[string]entry)}
 	var errs []error
+	classes := make(map[string]*quota.Class)
+	for _, name := range slices.Sorted(maps.Keys(f.Quotas)) {
+		q := f.Quotas[name]
+		c, err := q.class()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("quotas[%s]: %w", clip(name), err))
+		}
+		classes[name] = c
+	}
 	add := func(list string, n int, g *grant, source any, bind func(*Caller) error) {
-		c, err := g.caller()
+		c, err := g.caller(classes)
 		if _, exists := i.callers[g.Name]; err == nil && exists {
 			err = errors.New("name: is used by another entry")
 		}
@@ -130,7 +184,7 @@ func (f *file) identities() (*Identities, error) {
 			errs = append(errs, fmt.Errorf("%s[%d] (%s): %w", list, n, clip(g.Name), err))
 			return
 		}
-		i.callers[g.Name] = entry{caller: c, source: source}
+		i.callers[g.Name] = entry{caller: c, source: source, quota: f.Quotas[g.Quota]}
 	}
 	for n, e := range f.Tokens {
 		add("tokens", n, &e.grant, e, func(c *Caller) error { return e.bind(i, c) })
@@ -147,7 +201,7 @@ func (f *file) identities() (*Identities, error) {
 	return i, nil
 }
 
-func (g *grant) caller() (*Caller, error) {
+func (g *grant) caller(quotas map[string]*quota.Class) (*Caller, error) {
 	if err := validName(g.Name); err != nil {
 		return nil, fmt.Errorf("name: %w", err)
 	}
@@ -158,7 +212,11 @@ func (g *grant) caller() (*Caller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("roles: %w", err)
 	}
-	c := &Caller{Name: g.Name, Roles: roles, Expires: g.Expires.Time, revoked: make(chan struct{})}
+	class, ok := quotas[g.Quota]
+	if !ok && g.Quota != "" {
+		return nil, fmt.Errorf("quota: %q is not in quotas", clip(g.Quota))
+	}
+	c := &Caller{Name: g.Name, Roles: roles, Expires: g.Expires.Time, Quota: class, revoked: make(chan struct{})}
 	if g.Clusters == nil {
 		return c, nil
 	}
