@@ -31,10 +31,14 @@ const (
 	HeldConnections Resource = "held_connections"
 	// APIConnections: the limit of API connections is reached, and none is idle.
 	APIConnections Resource = "api_connections"
+	// MemoryLimit: most of the memory that lbd may use is in use (GOMEMLIMIT).
+	MemoryLimit Resource = "memory_limit"
+	// CPU: work waits long for a CPU.
+	CPU Resource = "cpu"
 )
 
 // Resources are all of them.
-var Resources = []Resource{Descriptors, SystemDescriptors, Buffers, Memory, LocalPorts, HeldConnections, APIConnections}
+var Resources = []Resource{Descriptors, SystemDescriptors, Buffers, Memory, LocalPorts, HeldConnections, APIConnections, MemoryLimit, CPU}
 
 // errnos are the errors that always mean a shortage. For EADDRNOTAVAIL see [OfDial].
 var errnos = map[syscall.Errno]Resource{
@@ -49,6 +53,8 @@ var texts = map[Resource]string{
 	LocalPorts:        "no local port is left for connections to an endpoint (EADDRNOTAVAIL)",
 	HeldConnections:   "lbd holds as many connections to endpoints as its limit on descriptors allows",
 	APIConnections:    "API connection limit reached (--max-connections), none is idle",
+	MemoryLimit:       "lbd uses most of the memory that it may use (GOMEMLIMIT)",
+	CPU:               "lbd waits long for a CPU",
 }
 
 // Text describes the shortage.

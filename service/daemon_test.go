@@ -166,10 +166,12 @@ func TestShortageIsReported(t *testing.T) {
 			want := fmt.Sprintf(`
 lbd_overload{resource="api_connections"} 0
 lbd_overload{resource="buffers"} 0
+lbd_overload{resource="cpu"} 0
 lbd_overload{resource="descriptors"} %d
 lbd_overload{resource="held_connections"} 0
 lbd_overload{resource="local_ports"} %d
 lbd_overload{resource="memory"} 0
+lbd_overload{resource="memory_limit"} 0
 lbd_overload{resource="system_descriptors"} 0
 `, descriptors, localPorts)
 			service.CompareSeries(t, s.Registry(), want)
