@@ -1,0 +1,171 @@
+package wheel
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+var epoch = time.Unix(0, 0)
+
+type item struct {
+	timer Timer[*item]
+	at    time.Time
+	added time.Time
+}
+
+func newItem() *item {
+	i := &item{}
+	i.timer.Item = i
+	return i
+}
+
+func TestAdvance(t *testing.T) {
+	w := New[*item](epoch)
+	at := func(d time.Duration) *item {
+		i := newItem()
+		i.at = epoch.Add(d)
+		w.Add(&i.timer, epoch, i.at)
+		return i
+	}
+	now, soon, round, late := at(0), at(Tick+1), at(slots*Tick), at(3*slots*Tick+1)
+	removed := at(Tick)
+	if !w.Remove(&removed.timer) || w.Remove(&removed.timer) || w.Len() != 4 {
+		t.Errorf("%d timers after Remove", w.Len())
+	}
+	for _, step := range []struct {
+		at   time.Duration
+		want []*item
+	}{
+		{0, nil},
+		{Tick, []*item{now}},
+		{2*Tick - 1, nil},
+		{2 * Tick, []*item{soon}},
+		{slots*Tick - 1, nil},
+		{slots * Tick, []*item{round}},
+		{3 * slots * Tick, nil},
+		{10 * slots * Tick, []*item{late}},
+	} {
+		var got []*item
+		if more := w.Advance(epoch.Add(step.at), 100, func(i *item) { got = append(got, i) }); more || !slices.Equal(got, step.want) {
+			t.Errorf("at %v %d items (more: %v); want %d", step.at, len(got), more, len(step.want))
+		}
+	}
+	if w.Len() != 0 {
+		t.Errorf("%d timers remain", w.Len())
+	}
+}
+
+// A model: each item that is not removed expires once, never before its time, and
+// at the first call that is a tick later, whatever is added and removed between.
+func TestModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := New[*item](epoch)
+		now := epoch
+		waiting := make(map[*item]bool)
+		var order []*item
+		pick := func() *item {
+			if len(order) == 0 {
+				t.Skip("no item yet")
+			}
+			return order[rapid.IntRange(0, len(order)-1).Draw(t, "item")]
+		}
+		expire := func(i *item) {
+			if !waiting[i] {
+				t.Fatal("an item expired that is not in the wheel")
+			}
+			if now.Before(i.at) {
+				t.Fatalf("expired %v early", i.at.Sub(now))
+			}
+			delete(waiting, i)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				i := newItem()
+				i.at = now.Add(time.Duration(rapid.Int64Range(-int64(time.Second), int64(4*slots*Tick)).Draw(t, "ttl")))
+				i.added = now
+				w.Add(&i.timer, now, i.at)
+				waiting[i] = true
+				order = append(order, i)
+			},
+			"remove": func(*rapid.T) {
+				i := pick()
+				if w.Remove(&i.timer) != waiting[i] {
+					t.Fatal("Remove is wrong")
+				}
+				delete(waiting, i)
+			},
+			"renew": func(t *rapid.T) {
+				i := pick()
+				if !w.Remove(&i.timer) {
+					return
+				}
+				i.added = now
+				i.at = now.Add(time.Duration(rapid.Int64Range(0, int64(slots*Tick)).Draw(t, "ttl")))
+				w.Add(&i.timer, now, i.at)
+			},
+			"advance": func(t *rapid.T) {
+				now = now.Add(time.Duration(rapid.Int64Range(0, int64(2*slots*Tick)).Draw(t, "time")))
+				limit := rapid.IntRange(1, 20).Draw(t, "limit")
+				for w.Advance(now, limit, expire) {
+					if rapid.Bool().Draw(t, "stop") {
+						return
+					}
+				}
+				for i := range waiting {
+					if late := min(now.Sub(i.at), now.Sub(i.added)); late > Tick {
+						t.Fatalf("an item is %v late", late)
+					}
+				}
+			},
+			"": func(t *rapid.T) {
+				if w.Len() != len(waiting) {
+					t.Fatalf("%d timers; want %d", w.Len(), len(waiting))
+				}
+			},
+		})
+	})
+}
+
+func TestAdvanceIsBounded(t *testing.T) {
+	w := New[*item](epoch)
+	for range 1000 {
+		i := newItem()
+		w.Add(&i.timer, epoch, epoch)
+	}
+	for n := 10; n <= 1000; n += 10 {
+		more := w.Advance(epoch.Add(Tick), 10, func(*item) {})
+		if w.Len() != 1000-n || more != (n < 1000) {
+			t.Fatalf("%d timers remain after %d (more: %v)", w.Len(), n, more)
+		}
+	}
+}
+
+func TestAllocAddRemove(t *testing.T) {
+	w := New[*item](epoch)
+	i := newItem()
+	if n := testing.AllocsPerRun(100, func() {
+		w.Add(&i.timer, epoch, epoch.Add(time.Second))
+		w.Remove(&i.timer)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkAddRemove(b *testing.B) {
+	items := make([]*item, 100_000)
+	w := New[*item](epoch)
+	for n := range items {
+		items[n] = newItem()
+		w.Add(&items[n].timer, epoch, epoch.Add(rand.N(10*time.Minute)))
+	}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		i := items[n%len(items)]
+		w.Remove(&i.timer)
+		w.Add(&i.timer, epoch, epoch.Add(time.Minute))
+	}
+}
