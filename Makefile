@@ -26,7 +26,7 @@ run: ## Run lbd with a demo cluster, and with the dashboard if npm is installed
 
 .PHONY: build
 build: ## Build the static binary bin/lbd, with the dashboard if make web has built it
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/lbd ./cmd/lbd
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/lbd ./cmd/lbd
 
 # The race detector makes sync.Pool drop items at random, so files that count allocations
 # (tests named TestAlloc…) are built only without it and have a pass of their own.
@@ -65,6 +65,10 @@ $(CCORE): test/ccore/requirements.txt
 .PHONY: test-ccore
 test-ccore: build $(CCORE) ## Compare aggregates with gRPC's C-core (Python); CCORE_N (16) random scenarios of CCORE_SEED (default random)
 	$(DAEMON) LBD_TEST_CCORE=$(CURDIR)/$(CCORE) go test -C test/ccore -count=1 -timeout 10m -parallel 8 -v -run . . | grep --line-buffered -vE '^ *(=== |--- PASS)'
+
+.PHONY: test-attack
+test-attack: build ## Attack lbd: floods by one client in a container's memory (root on Linux, 24,000 open files), connections, credentials
+	$(DAEMON) go test -C test/attack -count=1 -timeout 20m -v . | grep --line-buffered -vE '^ *(=== |--- PASS)'
 
 .PHONY: test-deploy
 test-deploy: build ## Test systemd units (as root: under a separate systemd), Kubernetes manifests and the Dockerfile against lbd
@@ -134,6 +138,25 @@ check-tidy:
 .PHONY: check-cycles
 check-cycles: ## Print the largest reference cycle between the files of each package, and check its size
 	go run -C tools ./refcycle -C .. -max 8 ./...
+
+.PHONY: vulncheck
+vulncheck: ## Check for known vulnerabilities that lbd can reach (govulncheck; needs the network)
+	go build -C tools -o $(CURDIR)/bin/govulncheck golang.org/x/vuln/cmd/govulncheck
+	bin/govulncheck ./...
+
+.PHONY: sbom
+sbom: build ## Write bin/lbd.cdx.json, the software bill of materials of bin/lbd (CycloneDX)
+	go run -C tools ./sbom -version '$(VERSION)' $(CURDIR)/bin/lbd >bin/lbd.cdx.json
+
+# The second build is of a copy in another directory, with a cache of its own if CACHE=cold.
+.PHONY: check-reproducible
+check-reproducible: build ## Build lbd again from a copy elsewhere, and check that the binary is the same
+	copy=$$(mktemp -d) && trap 'rm -rf "$$copy"' EXIT && \
+	git ls-files -z | xargs -0 cp --parents -t "$$copy" && \
+	if [ -d web/dist ]; then cp -r web/dist "$$copy/web/"; fi && \
+	if [ '$(CACHE)' = cold ]; then export GOCACHE="$$copy/cache"; fi && \
+	$(MAKE) -C "$$copy" build VERSION='$(VERSION)' && \
+	sha256sum bin/lbd "$$copy/bin/lbd" && cmp bin/lbd "$$copy/bin/lbd"
 
 .PHONY: openapi
 openapi: ## Generate openapi.yaml from the handlers in api/
