@@ -1,0 +1,333 @@
+package attack_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// lbd is the binary of the daemon: LBD_TEST_DAEMON, or a file that TestMain builds.
+var lbd = os.Getenv("LBD_TEST_DAEMON")
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if lbd != "" {
+		return m.Run()
+	}
+	dir, err := os.MkdirTemp("", "lbd-attack")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	lbd = filepath.Join(dir, "lbd")
+	if out, err := exec.Command("go", "build", "-C", "../..", "-o", lbd, "./cmd/lbd").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build lbd: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// daemon is a running lbd.
+type daemon struct {
+	t       *testing.T
+	address string
+	process *os.Process
+	group   *cgroup
+	exited  chan struct{} // closed when the process has ended
+	log     *lines
+}
+
+// options are how a daemon runs.
+type options struct {
+	args  []string
+	env   []string
+	limit int64 // of memory, in bytes; 0 for none
+}
+
+// start runs lbd with connect mode none, so that endpoints need no upstream, and
+// ends it with the test.
+func start(t *testing.T, o options) *daemon {
+	t.Helper()
+	d := &daemon{t: t, exited: make(chan struct{}), log: new(lines)}
+	args := append([]string{"serve", "--listen=127.0.0.1:0", "--data=", "--connect=none", "--log-format=json"}, o.args...)
+	cmd := exec.Command(lbd, args...)
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LBD_") }), o.env...)
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.limit > 0 {
+		d.group = newCgroup(t, o.limit)
+		d.group.attach(t, cmd)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	d.process = cmd.Process
+	serving := make(chan string, 1)
+	go func() {
+		defer close(d.exited)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			d.log.add(s.Text())
+			var line struct {
+				Msg       string   `json:"msg"`
+				Addresses []string `json:"addresses"`
+			}
+			if json.Unmarshal(s.Bytes(), &line) == nil && line.Msg == "serving" {
+				serving <- line.Addresses[0]
+			}
+		}
+		_ = cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = d.process.Kill()
+		<-d.exited
+		d.group.remove()
+		if t.Failed() {
+			t.Logf("last lines of the log:\n%s", d.log.last(15))
+		}
+	})
+	select {
+	case d.address = <-serving:
+	case <-d.exited:
+		t.Fatalf("lbd ended:\n%s", d.log.last(15))
+	}
+	return d
+}
+
+// alive fails the test if lbd has ended, or was near it: if the kernel killed one of
+// its processes.
+func (d *daemon) alive() {
+	d.t.Helper()
+	select {
+	case <-d.exited:
+		d.t.Fatalf("lbd has ended:\n%s", d.log.last(15))
+	default:
+	}
+	if d.group != nil {
+		d.t.Logf("memory: at most %d of %d MiB", d.group.peak()>>20, d.group.limit>>20)
+	}
+}
+
+func (d *daemon) url(path string) string { return "http://" + d.address + path }
+
+// do calls lbd and returns the status and the body.
+func (d *daemon) do(client *http.Client, method, path, body string, header ...string) (int, string) {
+	d.t.Helper()
+	r, err := http.NewRequestWithContext(d.t.Context(), method, d.url(path), strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	a, err := client.Do(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer func() { _ = a.Body.Close() }()
+	text, err := io.ReadAll(a.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return a.StatusCode, string(text)
+}
+
+// push pushes clusters of n endpoints each.
+func (d *daemon) push(clusters, n int) {
+	d.t.Helper()
+	for c := range clusters {
+		name := "orders"
+		if c > 0 {
+			name = fmt.Sprintf("cluster-%d", c)
+		}
+		if status, answer := d.do(client("127.0.0.1"), http.MethodPut, "/v1/clusters/"+name+"/endpoints", assignment(name, n)); status >= 300 {
+			d.t.Fatalf("push %s: %d %s", name, status, answer)
+		}
+	}
+}
+
+// assignment returns a ClusterLoadAssignment in JSON.
+func assignment(name string, n int) string {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `{"cluster_name":%q,"endpoints":[{"locality":{"zone":"a"},"load_balancing_weight":1,"lb_endpoints":[`, name)
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"endpoint":{"address":{"socket_address":{"address":"127.1.%d.%d","port_value":8080}}}}`, i/250, i%250+1)
+	}
+	b.WriteString(`]}]}`)
+	return b.String()
+}
+
+// client returns an HTTP client that calls from an address of this machine, so that
+// lbd can distinguish the attacker from others.
+func client(from string) *http.Client {
+	return &http.Client{
+		Timeout: time.Minute,
+		Transport: &http.Transport{
+			DialContext:         (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext,
+			MaxIdleConnsPerHost: 100,
+		},
+	}
+}
+
+// attacker is the address of whoever attacks; the client that is measured has another.
+const (
+	attacker  = "127.0.0.66"
+	bystander = "127.0.0.1"
+)
+
+// connect opens a connection to lbd as the attacker, and closes it with the test.
+func (d *daemon) connect() net.Conn {
+	d.t.Helper()
+	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(attacker)}, Timeout: 10 * time.Second}).DialContext(d.t.Context(), "tcp", d.address)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// measured are the picks of one client during an attack.
+type measured struct {
+	picks    []time.Duration
+	failures []string
+}
+
+// quantile returns a quantile of the durations.
+func (m *measured) quantile(q float64) time.Duration {
+	if len(m.picks) == 0 {
+		return 0
+	}
+	slices.Sort(m.picks)
+	return m.picks[int(q*float64(len(m.picks)-1))]
+}
+
+// bystanders picks from the attacked daemon and from one that is not, in turns, until
+// stop is called. stop fails the test if a pick failed, and logs the durations.
+func bystanders(t *testing.T, attacked *daemon) (stop func()) {
+	t.Helper()
+	calm := start(t, options{})
+	calm.push(1, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	var hit, normal measured
+	go func() {
+		defer close(done)
+		one, other := client(bystander), client(bystander)
+		for ctx.Err() == nil {
+			hit.pick(ctx, one, attacked)
+			normal.pick(ctx, other, calm)
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() {
+		t.Helper()
+		cancel()
+		<-done
+		a, b := hit.quantile(0.99), normal.quantile(0.99)
+		t.Logf("%d picks during the attack, %d failed; p50 %v, p99 %v; not attacked: p50 %v, p99 %v",
+			len(hit.picks), len(hit.failures), hit.quantile(0.5), a, normal.quantile(0.5), b)
+		if len(hit.failures) > 0 || len(hit.picks) == 0 {
+			t.Errorf("%d of %d picks of another client failed: %v", len(hit.failures), len(hit.failures)+len(hit.picks), hit.failures[:min(3, len(hit.failures))])
+		}
+	}
+}
+
+func (m *measured) pick(ctx context.Context, c *http.Client, d *daemon) {
+	begin := time.Now()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url("/pick?cluster=orders"), nil)
+	if err != nil {
+		m.failures = append(m.failures, err.Error())
+		return
+	}
+	a, err := c.Do(r)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		m.failures = append(m.failures, err.Error())
+		return
+	}
+	text, err := io.ReadAll(a.Body)
+	_ = a.Body.Close()
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil || a.StatusCode != http.StatusOK {
+		m.failures = append(m.failures, fmt.Sprintf("%d %s %v", a.StatusCode, text, err))
+		return
+	}
+	m.picks = append(m.picks, time.Since(begin))
+}
+
+// lines are the last lines of a log.
+type lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *lines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all = append(l.all, line); len(l.all) > 1000 {
+		l.all = slices.Delete(l.all, 0, 500)
+	}
+}
+
+func (l *lines) last(n int) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.all[max(0, len(l.all)-n):], "\n")
+}
+
+// eachOf runs f n times, in at most limit goroutines.
+func eachOf(n, limit int, f func(i int)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, limit)
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(i)
+		})
+	}
+	wg.Wait()
+}
+
+// needsDescriptors skips a test if this process may not open n files.
+func needsDescriptors(t *testing.T, n uint64) {
+	t.Helper()
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		t.Fatal(err)
+	}
+	if l.Cur < n {
+		t.Skipf("the limit on open files is %d; the attack needs %d", l.Cur, n)
+	}
+}

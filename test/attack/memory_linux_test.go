@@ -1,0 +1,148 @@
+package attack_test
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// container is the memory of the shipped Kubernetes deployment.
+var container = options{limit: 512 << 20, env: []string{"GOMEMLIMIT=410MiB"}}
+
+// flood runs an attack against a daemon in the container while another client picks.
+func flood(t *testing.T, o options, prepare, attack func(d *daemon)) {
+	t.Helper()
+	o.limit, o.env = container.limit, container.env
+	d := start(t, o)
+	d.push(1, 10)
+	if prepare != nil {
+		prepare(d)
+	}
+	stop := bystanders(t, d)
+	attack(d)
+	stop()
+	d.alive()
+	if status, body := d.do(client(bystander), http.MethodGet, "/readyz", ""); status != http.StatusOK {
+		t.Errorf("after the attack: %d %s", status, body)
+	}
+}
+
+// 60 pushes of 60 MiB that do not end.
+func TestHalfSentPushes(t *testing.T) {
+	flood(t, options{}, nil, func(d *daemon) {
+		block := []byte(strings.Repeat(" ", 1<<20))
+		var sent, cut atomic.Int64
+		eachOf(60, 60, func(int) {
+			c := d.connect()
+			_, _ = fmt.Fprintf(c, "PUT /v1/snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", 60<<20)
+			for range 59 {
+				_ = c.SetWriteDeadline(time.Now().Add(5 * time.Second))
+				n, err := c.Write(block)
+				sent.Add(int64(n))
+				if err != nil {
+					cut.Add(1)
+					return
+				}
+			}
+		})
+		t.Logf("%d MiB sent; %d of 60 connections were not read to the end", sent.Load()>>20, cut.Load())
+		time.Sleep(3 * time.Second) // hold them
+	})
+}
+
+// 100 requests for a snapshot of 90,000 endpoints, whose responses are not read.
+func TestUnreadSnapshots(t *testing.T) {
+	flood(t, options{}, func(d *daemon) { d.push(90, 1000) }, func(d *daemon) {
+		for range 100 {
+			_, _ = fmt.Fprintf(d.connect(), "GET /v1/snapshot HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n")
+		}
+		time.Sleep(10 * time.Second)
+	})
+}
+
+// 100,000 idempotency keys, each with a request of 25 KiB.
+func TestIdempotencyKeys(t *testing.T) {
+	flood(t, options{}, withoutBreaker(t), func(d *daemon) {
+		c := client(attacker)
+		large := strings.Repeat("&exclude="+strings.Repeat("x", 240)+":80", 100)
+		statuses := newCounter()
+		eachOf(100_000, 16, func(i int) {
+			status, _ := d.do(c, http.MethodPost, "/pick?cluster=orders&ttl=1s"+large, "", "Idempotency-Key", fmt.Sprint(i))
+			statuses.add(status)
+		})
+		t.Log(statuses)
+	})
+}
+
+// withoutBreaker raises the limit of the circuit breaker above what an attack holds.
+func withoutBreaker(t *testing.T) func(d *daemon) {
+	return func(d *daemon) {
+		config := `{"name":"orders","type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}}},"circuit_breakers":{"thresholds":[{"max_requests":2000000}]}}`
+		if status, body := d.do(client(bystander), http.MethodPut, "/v1/clusters/orders/config", config); status >= 300 {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+}
+
+// A million leases that end together.
+func TestLeasesEndTogether(t *testing.T) {
+	flood(t, options{}, withoutBreaker(t), func(d *daemon) {
+		c := client(attacker)
+		statuses := newCounter()
+		begin := time.Now()
+		eachOf(1000, 8, func(int) { // so that all end when the last one does
+			left := max(time.Second, 45*time.Second-time.Since(begin)).Round(time.Millisecond)
+			status, _ := d.do(c, http.MethodPost, fmt.Sprintf("/pick?cluster=orders&n=1000&ttl=%v", left), "")
+			statuses.add(status)
+		})
+		t.Log(statuses)
+		time.Sleep(max(0, 55*time.Second-time.Since(begin)))
+	})
+}
+
+// 2,000 watches that are not read.
+func TestUnreadStreams(t *testing.T) {
+	needsDescriptors(t, 5000)
+	flood(t, options{}, func(d *daemon) { d.push(20, 100) }, func(d *daemon) {
+		for range 2000 {
+			_, _ = fmt.Fprint(d.connect(), "GET /v1/clusters/orders/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		}
+		for range 20 {
+			d.push(1, 100)
+			d.push(1, 99)
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+}
+
+// 10,000 watches that are read.
+func TestManyWatchers(t *testing.T) {
+	needsDescriptors(t, 12_000)
+	flood(t, options{}, nil, func(d *daemon) {
+		statuses := newCounter()
+		for range 10_000 {
+			c := d.connect()
+			_, _ = fmt.Fprint(c, "GET /v1/clusters/orders/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			go func() {
+				r := bufio.NewReader(c)
+				a, err := http.ReadResponse(r, nil)
+				if err != nil {
+					statuses.add(0)
+					return
+				}
+				statuses.add(a.StatusCode)
+				_, _ = r.WriteTo(discard{})
+			}()
+		}
+		for range 20 {
+			d.push(1, 11)
+			d.push(1, 10)
+			time.Sleep(200 * time.Millisecond)
+		}
+		t.Log(statuses)
+	})
+}
