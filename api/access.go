@@ -19,6 +19,7 @@ type permission struct {
 	// credentials, too.
 	role  access.Roles
 	scope scope
+	work  work
 }
 
 // scope says which clusters a route shows or changes.

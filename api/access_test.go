@@ -19,7 +19,7 @@ import (
 var roleOf = map[string]access.Roles{
 	"GET /pick": access.Pick, "POST /pick": access.Pick, "GET /v1/pick": access.Pick, "POST /v1/pick": access.Pick,
 	"GET /v1/leases/{id}": access.Pick, "POST /v1/leases/{id}/done": access.Pick, "POST /v1/leases/{id}/renew": access.Pick,
-	"POST /v1/leases/done": access.Pick,
+	"POST /v1/leases/done": access.Pick, "GET /v1/leases": access.Pick, "DELETE /v1/leases": access.Pick,
 
 	"GET /v1/clusters": access.Read, "GET /v1/clusters/watch": access.Read, "GET /v1/clusters/{name}": access.Read,
 	"GET /v1/clusters/{name}/watch": access.Read, "GET /v1/clusters/{name}/history": access.Read,

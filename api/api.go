@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
+	"runtime"
 
 	"github.com/go-chi/chi/v5"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/audit"
+	"github.com/lbd-dev/lbd/service/picks"
 )
 
 // Options configure the handler. All fields but Dashboard are required.
@@ -21,6 +23,8 @@ type Options struct {
 	// Audit gets one record for each request that requires the role push or admin; nil
 	// without an audit log.
 	Audit *audit.Log
+	// Limits are those of what callers use.
+	Limits Limits
 	// Logger gets one record for each internal error. Requests are not logged otherwise.
 	Logger *slog.Logger
 	// OpenAPI is the contract that GET /openapi.yaml returns.
@@ -62,49 +66,56 @@ func New(o Options) http.Handler {
 		origins: http.NewCrossOriginProtection(),
 		callers: o.Callers,
 		audit:   o.Audit,
+		limits:  o.Limits,
+		turns:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	pick, read, push, admin, pages, public := r.as(access.Pick), r.as(access.Read), r.as(access.Push), r.as(access.Admin), r.as(access.Dashboard), r.as(0)
 
-	h := &handlers{service: o.Service}
+	if o.Limits.MaxTTL == 0 {
+		o.Limits.MaxTTL = picks.MaxTTL
+	}
+	h := &handlers{service: o.Service, limits: o.Limits}
 	pick.of(filtered).get("/pick", h.getPick)
 	pick.of(filtered).get("/v1/pick", h.getPick)
 	pick.of(filtered).post("/pick", h.postPick)
 	pick.of(filtered).post("/v1/pick", h.postPick)
 
+	pick.of(filtered).doing(reading).get("/v1/leases", h.listLeases)
+	pick.of(filtered).delete("/v1/leases", h.deleteLeases)
 	pick.of(filtered).get("/v1/leases/{id}", h.getLease)
 	pick.of(filtered).post("/v1/leases/{id}/done", h.endLease)
 	pick.of(filtered).post("/v1/leases/{id}/renew", h.renewLease)
 	pick.of(filtered).post("/v1/leases/done", h.endLeases)
 
-	read.of(filtered).get("/v1/clusters", h.listClusters)
-	read.get("/v1/clusters/watch", h.watchClusters) // a cluster of that name is at /v1/clusters/%77atch
-	read.of(named).get("/v1/clusters/{name}", h.getCluster)
-	read.of(named).get("/v1/clusters/{name}/watch", h.watchCluster)
-	read.of(named).get("/v1/clusters/{name}/history", h.getClusterHistory)
+	read.of(filtered).doing(reading).get("/v1/clusters", h.listClusters)
+	read.doing(streaming).get("/v1/clusters/watch", h.watchClusters) // a cluster of that name is at /v1/clusters/%77atch
+	read.of(named).doing(reading).get("/v1/clusters/{name}", h.getCluster)
+	read.of(named).doing(streaming).get("/v1/clusters/{name}/watch", h.watchCluster)
+	read.of(named).doing(reading).get("/v1/clusters/{name}/history", h.getClusterHistory)
 
-	read.of(filtered).get("/v1/targets", h.listTargets)
+	read.of(filtered).doing(reading).get("/v1/targets", h.listTargets)
 	read.of(namedTarget).get("/v1/targets/{name}", h.getTarget)
-	push.of(namedTarget).put("/v1/targets/{name}", h.putTarget)
-	push.of(namedTarget).delete("/v1/targets/{name}", h.deleteTarget)
-	read.get("/v1/xds", h.getXDS)
+	push.of(namedTarget).doing(pushing).put("/v1/targets/{name}", h.putTarget)
+	push.of(namedTarget).doing(pushing).delete("/v1/targets/{name}", h.deleteTarget)
+	read.doing(reading).get("/v1/xds", h.getXDS)
 
-	read.of(named).get("/v1/clusters/{name}/endpoints", h.getEndpoints)
-	push.of(named).put("/v1/clusters/{name}/endpoints", h.putEndpoints)
-	push.of(named).delete("/v1/clusters/{name}/endpoints", h.deleteEndpoints)
+	read.of(named).doing(reading).get("/v1/clusters/{name}/endpoints", h.getEndpoints)
+	push.of(named).doing(pushing).put("/v1/clusters/{name}/endpoints", h.putEndpoints)
+	push.of(named).doing(pushing).delete("/v1/clusters/{name}/endpoints", h.deleteEndpoints)
 	read.of(named).get("/v1/clusters/{name}/config", h.getConfig)
-	push.of(named).put("/v1/clusters/{name}/config", h.putConfig)
-	push.of(named).delete("/v1/clusters/{name}/config", h.deleteConfig)
+	push.of(named).doing(pushing).put("/v1/clusters/{name}/config", h.putConfig)
+	push.of(named).doing(pushing).delete("/v1/clusters/{name}/config", h.deleteConfig)
 
-	read.get("/v1/snapshot", h.getSnapshot)
-	push.put("/v1/snapshot", h.putSnapshot)
-	push.post("/v1/snapshot", h.postSnapshot)
-	read.get("/v1/files", h.listFiles)
+	read.doing(snapshotting).get("/v1/snapshot", h.getSnapshot)
+	push.doing(snapshotting).put("/v1/snapshot", h.putSnapshot)
+	push.doing(snapshotting).post("/v1/snapshot", h.postSnapshot)
+	read.doing(reading).get("/v1/files", h.listFiles)
 	admin.post("/v1/files/held/{hash}/permit", h.permitFiles)
 
 	read.get("/v1/daemon", h.getDaemon)
-	read.get("/v1/daemon/watch", h.watchDaemon)
-	read.get("/v1/events", h.listEvents)
-	read.get("/v1/events/watch", h.watchEvents)
+	read.doing(streaming).get("/v1/daemon/watch", h.watchDaemon)
+	read.doing(reading).get("/v1/events", h.listEvents)
+	read.doing(streaming).get("/v1/events/watch", h.watchEvents)
 	public.get("/livez", h.livez)
 	public.get("/readyz", h.readyz)
 	m := &exposition{all: expose(o.Service.Registry(), o.Logger), endpoints: o.Service, logger: o.Logger}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/quota"
 )
 
 // Maximum sizes of request bodies, in bytes.
@@ -30,22 +31,63 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
 	}
-	var b bytes.Buffer
-	// Content-Length alone must not allocate much memory.
-	b.Grow(int(min(max(r.ContentLength+bytes.MinRead, bytes.MinRead), 1<<20)))
-	_, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, most))
+	body, err := receive(w, http.MaxBytesReader(w, r.Body, most), r.ContentLength)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, tooLarge(most)
 	}
+	if refused, ok := errors.AsType[*fault.Error](err); ok { // the quota of the caller
+		return nil, refused
+	}
 	switch {
 	case err == nil:
-		return b.Bytes(), nil
+		return body, nil
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fault.Errorf(fault.InvalidArgument, "body: ends after %d of %d bytes", b.Len(), r.ContentLength)
+		return nil, fault.Errorf(fault.InvalidArgument, "body: ends after %d of %d bytes", len(body), r.ContentLength)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, fault.Errorf(fault.InvalidArgument, "body: not received in time")
 	default:
 		return nil, fault.Errorf(fault.InvalidArgument, "body: %v", err)
+	}
+}
+
+// decodingFactor is how many times its size a body may take in memory while it is decoded and
+// applied, besides itself.
+const decodingFactor = 4
+
+// receive reads a body. What it allocates counts against the quota of the caller, as it
+// arrives: Content-Length alone takes no memory. A body that is decoded counts several times.
+func receive(w http.ResponseWriter, from io.Reader, length int64) ([]byte, error) {
+	rec, counted := w.(*recorder)
+	acquire := func(n int) error {
+		if !counted || n <= maxSmallBody {
+			return nil
+		}
+		if refused := rec.acquire(quota.Bytes, int64(n)); refused != nil {
+			return refused
+		}
+		return nil
+	}
+	body := make([]byte, 0, min(max(length+1, 512), maxSmallBody))
+	for {
+		n, err := from.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if errors.Is(err, io.EOF) {
+			return body, acquire(decodingFactor * len(body))
+		}
+		if err != nil {
+			return body, err
+		}
+		if len(body) == cap(body) {
+			grown := 2 * cap(body)
+			if length > 0 {
+				grown = min(grown, int(length)+1)
+			}
+			grown = max(grown, cap(body)+512)
+			if err := acquire(grown - cap(body)); err != nil {
+				return body, err
+			}
+			body = append(make([]byte, 0, grown), body...)
+		}
 	}
 }
 

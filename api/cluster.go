@@ -39,6 +39,9 @@ func (h *handlers) listClusters(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := takeTurn(r.Context(), w); err != nil {
+		return err
+	}
 	var list ClusterList
 	list.Clusters, list.Next = part(l, h.service.Clusters(), func(s observe.ClusterSummary) string { return s.Name })
 	return reply(w, list, nil)
@@ -83,6 +86,9 @@ func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 		if err := h.service.AwaitCluster(r.Context(), name, target, index, wait); err != nil {
 			return err
 		}
+	}
+	if err := takeTurn(r.Context(), w); err != nil {
+		return err
 	}
 	state, err := h.service.Cluster(r.Context(), name, target, endpoints)
 	return reply(w, state, err)

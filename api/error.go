@@ -12,6 +12,7 @@ import (
 
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
@@ -20,6 +21,7 @@ const (
 	notFound         fault.Code = "not_found"
 	methodNotAllowed fault.Code = "method_not_allowed"
 	uriTooLong       fault.Code = "uri_too_long"
+	overloaded       fault.Code = "overloaded"
 )
 
 // statusCallerGone is the status in metrics if the caller has disconnected. nginx uses the
@@ -134,6 +136,11 @@ var answers = map[fault.Code]answer{
 		means: "A limit of lbd is reached: too many waiting picks, leases, pushes or streams (see detail). Endpoints are not affected.",
 		fix:   "Retry after retry_after_ms. docs/operations.md lists the limits.",
 	},
+	overloaded: {
+		status: http.StatusServiceUnavailable, title: "Overloaded", retries: true,
+		means: "lbd is overloaded, or a limit of all callers together is reached (see detail). Endpoints are not affected, and picks without a lease are not rejected.",
+		fix:   "Retry after retry_after_ms. GET /readyz?verbose names the cause; docs/operations.md lists the limits and the order in which work is rejected.",
+	},
 	fault.CallerGone: {
 		status: statusCallerGone, title: "Caller gone",
 		means: "The caller closed the connection before the response. Only metrics show this code.",
@@ -193,7 +200,7 @@ type Problem struct {
 	// Detail explains the error, for people.
 	Detail string `json:"detail"`
 	// Code is stable, for programs.
-	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,unauthenticated,permission_denied,misdirected_request,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
+	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,unauthenticated,permission_denied,misdirected_request,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,overloaded,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
 	Cluster  string `json:"cluster,omitempty"`
@@ -208,6 +215,8 @@ type Problem struct {
 	Errors []fault.Problem `json:"errors,omitempty"`
 	// Explain has the steps of the decision, with explain=true.
 	Explain []picks.Step `json:"explain,omitempty"`
+	// Holders are the owners with the most leases of the cluster, for circuit_broken.
+	Holders []ledger.Holder `json:"holders,omitempty"`
 }
 
 // problemOf returns the response for e, whose code must be in answers.

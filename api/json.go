@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/quota"
 )
 
 // Header values that responses share. They must not be modified.
@@ -44,12 +47,52 @@ func encode(v any) []byte {
 	return b.Bytes()
 }
 
-// writeBody writes the response. An error means that the caller has disconnected, and is
-// ignored.
+// writeBody writes the response. An error means that the caller has disconnected, or does
+// not read, and is ignored.
 func writeBody(w http.ResponseWriter, status int, body []byte) {
+	if len(body) > maxSmallBody {
+		writeLarge(w, status, body)
+		return
+	}
 	w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
+}
+
+const (
+	// maxSmallBody is the maximum size of a response that needs no quota: the buffers of the
+	// system hold it.
+	maxSmallBody = 64 << 10
+	// StallTimeout is the time in which a caller has to read 64 KiB of a large response.
+	StallTimeout = 10 * time.Second
+)
+
+// writeLarge writes a response that counts against the quota of its caller until it is
+// written. A caller that does not read is disconnected.
+func writeLarge(w http.ResponseWriter, status int, body []byte) {
+	if rec, ok := w.(*recorder); ok {
+		rec.yieldTurn()
+		if e := rec.acquire(quota.Bytes, int64(len(body))); e != nil {
+			h := w.Header()
+			h.Del("ETag")
+			h.Del("Vary")
+			rec.code = e.Code
+			writeProblem(w, problemOf(e))
+			return
+		}
+	}
+	w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(status)
+	control := http.NewResponseController(w)
+	for len(body) > 0 {
+		n := min(len(body), maxSmallBody)
+		_ = control.SetWriteDeadline(time.Now().Add(StallTimeout)) // a writer without deadlines does not block
+		if _, err := w.Write(body[:n]); err != nil {
+			panic(http.ErrAbortHandler) // a partial response must not look complete
+		}
+		body = body[n:]
+	}
+	_ = control.SetWriteDeadline(time.Now().Add(StallTimeout)) // of what is buffered
 }
 
 // appendString appends s as a JSON string, as [encode] writes it. It allocates only if a

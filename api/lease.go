@@ -1,15 +1,51 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
-// MaxDone is the maximum number of leases that one request can end.
-const MaxDone = 1000
+const (
+	// MaxDone is the maximum number of leases that one request can end by their IDs.
+	MaxDone = 1000
+	// MaxOwnerBytes is the maximum length of owner.
+	MaxOwnerBytes = 128
+	// DefaultLeaseList is the default length of a list of leases.
+	DefaultLeaseList = 1000
+	// maxLeaseAge is the maximum of older_than.
+	maxLeaseAge = 365 * 24 * time.Hour
+)
+
+// LeaseList has held leases.
+type LeaseList struct {
+	// Leases are sorted by ID.
+	Leases []picks.LeaseState `json:"leases"`
+	// Next is the value of after= for the next part; absent if this is the last one.
+	Next string `json:"next,omitempty"`
+}
+
+// LeasesDeleted says which leases were ended.
+type LeasesDeleted struct {
+	// Ended is the number of leases.
+	Ended int `json:"ended"`
+	// By has the numbers by cluster and owner, the largest first, at most 100.
+	By []LeasesOf `json:"by"`
+}
+
+// LeasesOf is a number of leases of one owner in one cluster.
+type LeasesOf struct {
+	picks.EndedLeases
+
+	Leases int `json:"leases"`
+}
 
 // Done is the result of a leased request.
 type Done struct {
@@ -92,9 +128,9 @@ func (h *handlers) finishLease(id string, d *Done) (picks.LeaseState, error) {
 // @Failure 413 {object} Problem
 // @Router  /v1/leases/{id}/renew [post]
 func (h *handlers) renewLease(w http.ResponseWriter, r *http.Request) error {
-	ttl := picks.DefaultTTL
+	ttl := min(picks.DefaultTTL, h.limits.MaxTTL)
 	id, err := readNamed(r, "id", parameter{name: "ttl", set: func(v value) string {
-		return v.duration(&ttl, time.Millisecond, picks.MaxTTL)
+		return v.duration(&ttl, time.Millisecond, h.limits.MaxTTL)
 	}})
 	if err != nil {
 		return err
@@ -140,3 +176,106 @@ func (h *handlers) endLeases(w http.ResponseWriter, r *http.Request) error {
 	}
 	return reply(w, verdicts, nil)
 }
+
+// maxEndedGroups is the maximum length of LeasesDeleted.By.
+const maxEndedGroups = 100
+
+// @Summary     List held leases
+// @Description All leases of the clusters that the caller may see with the role read; the caller's own without it. The leases of a removed cluster are listed by its name.
+// @Param       cluster    query string false "only leases of this cluster" minlength(1) maxlength(512)
+// @Param       owner      query string false "only leases with this owner" minlength(1) maxlength(128)
+// @Param       identity   query string false "only leases of the caller with this identity" minlength(1) maxlength(64)
+// @Param       older_than query string false "only leases that were granted at least so long ago" example(5m)
+// @Param       limit      query int    false "maximum number of leases" minimum(1) maximum(10000) default(1000)
+// @Param       after      query string false "only leases whose ID sorts after this one" minlength(1) maxlength(512)
+// @Success     200 {object} LeaseList "sorted by ID"
+// @Failure     429,503 {object} Problem
+// @Router      /v1/leases [get]
+func (h *handlers) listLeases(w http.ResponseWriter, r *http.Request) error {
+	f := picks.LeaseFilter{Limit: DefaultLeaseList}
+	_, err := readLeaseFilter(w, r, &f, access.Read,
+		parameter{name: "limit", set: func(v value) string { return v.integer(&f.Limit, 1, MaxList) }},
+		parameter{name: "after", set: func(v value) string { return v.name(&f.After) }})
+	if err != nil {
+		return err
+	}
+	if err := takeTurn(r.Context(), w); err != nil {
+		return err
+	}
+	var list LeaseList
+	var more bool
+	if list.Leases, more = h.service.Leases(f); more {
+		list.Next = list.Leases[len(list.Leases)-1].ID
+	}
+	return reply(w, list, nil)
+}
+
+// @Summary     End the leases of a cluster or an owner
+// @Description Ends all held leases that match every parameter, as canceled: what they hold is free at once. At least one parameter is required. Leases of others require the role admin too; without it, the caller can end its own.
+// @Param       cluster    query string false "leases of this cluster" minlength(1) maxlength(512)
+// @Param       owner      query string false "leases with this owner" minlength(1) maxlength(128)
+// @Param       identity   query string false "leases of the caller with this identity" minlength(1) maxlength(64)
+// @Param       older_than query string false "leases that were granted at least so long ago" example(5m)
+// @Success     200 {object} LeasesDeleted "how many leases were ended"
+// @Router      /v1/leases [delete]
+func (h *handlers) deleteLeases(w http.ResponseWriter, r *http.Request) error {
+	if err := noBody(w, r); err != nil {
+		return err
+	}
+	var f picks.LeaseFilter
+	given, err := readLeaseFilter(w, r, &f, access.Admin)
+	if err != nil {
+		return err
+	}
+	if !given {
+		return fault.Errorf(fault.InvalidArgument, "cluster, owner, identity or older_than is required")
+	}
+	deleted := LeasesDeleted{By: []LeasesOf{}}
+	for of, n := range h.service.EndLeases(f, from(w, r)) {
+		deleted.Ended += n
+		deleted.By = append(deleted.By, LeasesOf{of, n})
+	}
+	slices.SortFunc(deleted.By, func(a, b LeasesOf) int {
+		return cmp.Or(cmp.Compare(b.Leases, a.Leases), strings.Compare(a.String(), b.String()))
+	})
+	deleted.By = deleted.By[:min(len(deleted.By), maxEndedGroups)]
+	w.(*recorder).changes = deleted //nolint:errcheck // handlers are called with no other
+	return reply(w, deleted, nil)
+}
+
+// readLeaseFilter reads the parameters of a filter, and reports whether one of them was given.
+// A caller without the role gets its own leases only.
+func readLeaseFilter(w http.ResponseWriter, r *http.Request, f *picks.LeaseFilter, role access.Roles, more ...parameter) (given bool, err error) {
+	set := func(wanted string) string {
+		given = true
+		return wanted
+	}
+	err = readParameters(r.URL.RawQuery, append(more,
+		parameter{name: "cluster", set: func(v value) string { return set(v.name(&f.Cluster)) }},
+		parameter{name: "owner", set: func(v value) string { return set(v.limited(&f.Owner, MaxOwnerBytes)) }},
+		parameter{name: "identity", set: func(v value) string {
+			f.Identity = new(string)
+			return set(v.limited(f.Identity, maxIdentityBytes))
+		}},
+		parameter{name: "older_than", set: func(v value) string { return set(v.duration(&f.OlderThan, 0, maxLeaseAge)) }},
+	)...)
+	if err != nil {
+		return false, err
+	}
+	c := callerOf(w)
+	f.MaySee = c.MaySee
+	if hasRole(w, role) {
+		return given, nil
+	}
+	if c.Name == "" {
+		return false, listen.Require(c, w.(*recorder).policy, role) //nolint:errcheck // handlers are called with no other
+	}
+	if f.Identity != nil && *f.Identity != c.Name {
+		return false, listen.Require(c, w.(*recorder).policy, role) //nolint:errcheck // handlers are called with no other
+	}
+	f.Identity = &c.Name
+	return given, nil
+}
+
+// maxIdentityBytes is the maximum length of the name of an identity.
+const maxIdentityBytes = 64

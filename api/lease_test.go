@@ -23,7 +23,7 @@ func TestLeaseLivesUntilItIsDone(t *testing.T) {
 	d := startWith(t, "10.0.0.7:8080")
 	path := d.lease()
 	held := d.must(200, "GET", path, "")
-	if got, want := still(held.Body.String()), `{"id":"ID","cluster":"orders","address":"10.0.0.7:8080","priority":0,"state":"held","expires_at":"T"}`+"\n"; got != want {
+	if got, want := still(held.Body.String()), `{"id":"ID","cluster":"orders","address":"10.0.0.7:8080","priority":0,"state":"held","granted_at":"T","expires_at":"T"}`+"\n"; got != want {
 		t.Errorf("held: got %swant %s", got, want)
 	}
 	before := decode[picks.LeaseState](t, held.Body.Bytes())
@@ -101,4 +101,46 @@ func TestManyLeasesGetAVerdictEach(t *testing.T) {
 	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", "{}")
 	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", `{"leases":[`+strings.Repeat(`{"id":"x"},`, api.MaxDone)+`{"id":"x"}]}`)
 	d.refused(fault.TooLarge, "POST", "/v1/leases/done", strings.Repeat(" ", api.MaxLeasesBytes+1))
+}
+
+// Leases are listed and ended by cluster, owner and identity: those of others with the role read or
+// admin only.
+func TestLeasesByOwner(t *testing.T) {
+	c := startWithCallers(t, "127.0.0.1:8080")
+	if w := c.as("restricted", http.MethodPut, "/v1/clusters/orders/endpoints", assignment("", "10.0.0.7:8080")); w.Code != http.StatusCreated {
+		t.Fatal(w.Code, w.Body)
+	}
+	for _, q := range []string{"n=3&owner=web-1", "n=2&owner=web-2"} {
+		if w := c.as("pick", http.MethodPost, "/pick?cluster=orders&"+q, ""); w.Code != http.StatusCreated {
+			t.Fatal(w.Code, w.Body)
+		}
+	}
+	if w := c.as("restricted", http.MethodPost, "/pick?cluster=orders", ""); w.Code != http.StatusCreated {
+		t.Fatal(w.Code, w.Body)
+	}
+	for _, tt := range []struct {
+		caller, method, query string
+		status                int
+		want                  string
+	}{
+		{"restricted", http.MethodGet, "", 200, `"identity":"pick","owner":"web-2"`},
+		{"restricted", http.MethodGet, "?limit=2", 200, `"next":"`},
+		{"restricted", http.MethodGet, "?cluster=users", 200, `{"leases":[]}`},
+		{"pick", http.MethodGet, "?identity=restricted", 403, `"role":"read"`},
+		{"pick", http.MethodGet, "?owner=web-1&older_than=1h", 200, `{"leases":[]}`},
+		{"read", http.MethodGet, "", 403, `"role":"pick"`},
+		{"pick", http.MethodDelete, "", 400, "cluster, owner, identity or older_than is required"},
+		{"pick", http.MethodDelete, "?identity=restricted", 403, `"role":"admin"`},
+		{"pick", http.MethodDelete, "?owner=web-1", 200, `{"ended":3,"by":[{"cluster":"orders","identity":"pick","owner":"web-1","leases":3}]}`},
+		{"pick", http.MethodDelete, "?cluster=orders", 200, `{"ended":2,`},
+		{"restricted", http.MethodDelete, "?cluster=orders", 200, `{"ended":1,"by":[{"cluster":"orders","identity":"restricted","leases":1}]}`},
+		{"restricted", http.MethodDelete, "?cluster=orders", 200, `{"ended":0,"by":[]}`},
+	} {
+		if w := c.as(tt.caller, tt.method, "/v1/leases"+tt.query, ""); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
+			t.Errorf("%s %s %s: %d %s", tt.caller, tt.method, tt.query, w.Code, w.Body)
+		}
+	}
+	if w := c.as("restricted", http.MethodGet, "/v1/leases", ""); w.Body.String() != `{"leases":[]}`+"\n" {
+		t.Errorf("leases remain: %s", w.Body)
+	}
 }

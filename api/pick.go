@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
@@ -66,6 +67,7 @@ var pickParameters = []parameter{
 	{name: "header.", repeats: true, prefix: true},
 	{name: "explain"},
 	{name: "ttl"},
+	{name: "owner"},
 }
 
 // picking is the state of a request. It is pooled.
@@ -119,7 +121,8 @@ func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 // @Param       target          query  string   false "the target whose routes choose the cluster: xds:///NAME, or NAME alone" minlength(1) maxlength(512)
 // @Param       path            query  string   false "path of the request, for the routes of target" minlength(1) maxlength(4096) default(/) example(/package.Service/Method)
 // @Param       header.NAME     query  []string false "header NAME of the request, for the routes of target; repeatable, at most 100" collectionFormat(multi)
-// @Param       ttl             query  string   false "time until the lease expires, at most 10m" default(30s)
+// @Param       ttl             query  string   false "time until the lease expires, at most --max-ttl, 10m by default" default(30s)
+// @Param       owner           query  string   false "who holds the lease, as you call it: a host, a pod, a request ID" minlength(1) maxlength(128)
 // @Param       n               query  int      false "number of picks" minimum(1) maximum(1000)
 // @Param       wait            query  string   false "maximum time that the pick may queue, at most 60s; 0 does not queue" example(250ms)
 // @Param       wait_for_ready  query  bool     false "queue in TRANSIENT_FAILURE as well"
@@ -140,7 +143,10 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 	if err := noBody(w, r); err != nil {
 		return err
 	}
-	s.request.TTL = picks.DefaultTTL
+	if err := h.limits.rejects(overload.ShedLeases); err != nil {
+		return err
+	}
+	s.request.TTL = min(picks.DefaultTTL, h.limits.MaxTTL)
 	if err := h.readPick(w, s, r.URL.RawQuery, true); err != nil {
 		return err
 	}
@@ -159,14 +165,16 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readPick reads the query into s, and allows for a long wait. ttl is only valid for leases.
+// readPick reads the query into s, and allows for a long wait. ttl and owner are only valid for
+// leases.
 func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, leased bool) error {
 	q := &s.request
 	q.N = 1
 	q.Wait = h.service.DefaultWait()
+	q.Owner.Identity, q.Account = callerOf(w).Name, w.(*recorder).account //nolint:errcheck // handlers are called with no other
 	known := pickParameters
 	if !leased {
-		known = known[:len(known)-1]
+		known = known[:len(known)-2]
 	}
 	err := readQuery(query, known, func(name string, v value) string {
 		switch name {
@@ -191,8 +199,10 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 			return v.header(&q.Headers, picks.MaxHeaders)
 		case "explain":
 			return v.boolean(&q.Explain)
+		case "owner":
+			return v.limited(&q.Owner.Name, MaxOwnerBytes)
 		default:
-			return v.duration(&q.TTL, time.Millisecond, picks.MaxTTL)
+			return v.duration(&q.TTL, time.Millisecond, h.limits.MaxTTL)
 		}
 	})
 	if err != nil {

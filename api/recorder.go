@@ -8,19 +8,25 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/audit"
-	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/quota"
 )
 
 // recorder records the status of a response; 0 until the header is written.
 type recorder struct {
 	http.ResponseWriter
-	status int
-	caller *access.Caller
-	policy listen.Policy
+	status  int
+	caller  *access.Caller
+	policy  listen.Policy
+	account *quota.Account // nil without quotas
+	// acquired is what the request holds of the account's resources.
+	acquired []acquired
+	// turns are the router's; computes says that the request has one.
+	turns    chan struct{}
+	computes bool
 	// changes and code are for the audit log: what the request changed, and why it was
 	// rejected.
-	changes []difference.Change
+	changes any
 	code    fault.Code
 }
 
@@ -60,18 +66,15 @@ func allowWait(w http.ResponseWriter, wait time.Duration) {
 
 // record writes a request to the audit log if it changes something, or was meant to.
 func (e *endpoint) record(w *recorder, r *http.Request, start time.Time) {
-	if e.router.audit == nil || e.permission.role&(access.Push|access.Admin) == 0 {
+	if e.router.audit == nil || e.permission.role&(access.Push|access.Admin) == 0 && w.changes == nil {
 		return
 	}
 	record := &audit.Record{
 		Time: start.UTC(), Address: addressOf(r), Role: e.permission.role.String(),
-		Method: r.Method, Path: r.URL.RequestURI(), Status: w.status, Code: string(w.code),
+		Method: r.Method, Path: r.URL.RequestURI(), Status: w.status, Code: string(w.code), Changes: w.changes,
 	}
 	if w.caller != nil {
 		record.Caller = w.caller.Name
-	}
-	if w.changes != nil {
-		record.Changes = w.changes
 	}
 	e.router.audit.Write(record)
 }

@@ -29,6 +29,8 @@ type router struct {
 	origins *http.CrossOriginProtection
 	callers *listen.Callers
 	audit   *audit.Log // nil without
+	limits  Limits
+	turns   chan struct{} // of requests that compute a large response
 
 	permission permission // of the routes that are added
 }
@@ -114,10 +116,11 @@ var nosniff = []string{"nosniff"}
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	rec := recorders.Get().(*recorder) //nolint:errcheck // the pool holds nothing else
-	rec.ResponseWriter, rec.status = w, 0
+	rec.ResponseWriter, rec.status, rec.turns = w, 0, e.router.turns
 	defer func() {
 		e.series.observe(rec.status, time.Since(start))
 		e.record(rec, r, start)
+		rec.finish()
 		rec.ResponseWriter, rec.caller, rec.changes, rec.code = nil, nil, nil, ""
 		recorders.Put(rec)
 	}()
@@ -145,6 +148,9 @@ func (e *endpoint) answer(w *recorder, r *http.Request, now time.Time) error {
 	if err := e.router.origins.Check(r); err != nil {
 		return fault.Errorf(listen.PermissionDenied, "requests of web pages of other origins are not allowed: %v", err)
 	}
+	if err := e.admit(w, r, now); err != nil {
+		return err
+	}
 	return e.handle(w, r)
 }
 
@@ -170,7 +176,7 @@ func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
 	}
 	p := problemOf(refused)
 	if e, ok := errors.AsType[*picks.ExplainedError](err); ok {
-		p.Explain = e.Explain
+		p.Explain, p.Holders = e.Explain, e.Holders
 	}
 	writeProblem(w, p)
 }

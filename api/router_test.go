@@ -101,7 +101,7 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 		fault.TooLarge, fault.UnsupportedMedia, fault.InvalidResource, fault.Blocked, fault.RateLimited,
 		fault.Dropped, fault.CircuitBroken, fault.NoReadyEndpoint, fault.AllExcluded, fault.PickTimeout,
 		fault.ShuttingDown, fault.CallerGone, fault.StorageFailed, fault.Internal,
-		notFound, methodNotAllowed, listen.Unauthenticated, listen.PermissionDenied, listen.MisdirectedRequest, uriTooLong,
+		notFound, methodNotAllowed, listen.Unauthenticated, listen.PermissionDenied, listen.MisdirectedRequest, uriTooLong, overloaded,
 	} {
 		p := problemOf(&fault.Error{Code: code})
 		if p.Status == 0 || p.Title == "" || p.GRPCCode == "" {
@@ -113,8 +113,8 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 			}
 		}
 	}
-	if len(answers) != 28 {
-		t.Errorf("%d codes have an answer, and 28 are tested", len(answers))
+	if len(answers) != 29 {
+		t.Errorf("%d codes have an answer, and 29 are tested", len(answers))
 	}
 }
 

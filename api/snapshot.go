@@ -21,6 +21,9 @@ func (h *handlers) getSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
+	if err := takeTurn(r.Context(), w); err != nil {
+		return err
+	}
 	as := accepted(r.Header)
 	stored, err := h.service.Snapshot(as.format)
 	if err != nil {

@@ -285,6 +285,12 @@ func (c *Channel) queue(p *published, why error, call *policy.Call, wait time.Du
 	if wait <= 0 {
 		return &TimeoutError{Err: why}
 	}
+	if call.Waiter != nil {
+		if err := call.Waiter.BeginWait(); err != nil {
+			return err
+		}
+		defer call.Waiter.EndWait()
+	}
 	start := time.Now()
 	defer func() { call.Queued = time.Since(start) }()
 	timer := time.NewTimer(wait)

@@ -75,17 +75,18 @@ type Dialer struct {
 // NewDialer returns a Dialer without a budget. c may be nil. Close it after its
 // channels.
 func NewDialer(c Certificates) *Dialer {
-	return NewLimitedDialer(c, overload.Budget{Dials: MaxDials}, nil)
+	return NewLimitedDialer(c, overload.Budget{Dials: MaxDials}, nil, nil)
 }
 
 // NewLimitedDialer returns a Dialer that gets the certificates of clusters' security
-// from c, keeps within a budget of descriptors, and reports shortages to m.
+// from c, keeps within a budget of descriptors, reports shortages to m, and connects to
+// addresses that p permits.
 //
 // A dial or recheck that fails because of a shortage in lbd changes no endpoint's
 // state: it is retried until the endpoint accepts or refuses it.
-func NewLimitedDialer(c Certificates, b overload.Budget, m *overload.Monitor) *Dialer {
+func NewLimitedDialer(c Certificates, b overload.Budget, m *overload.Monitor, p *Permit) *Dialer {
 	d := &Dialer{
-		connect: (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext, slots: newSlots(min(b.Dials, MaxDials)),
+		connect: (&net.Dialer{KeepAliveConfig: keepAlive, ControlContext: p.control}).DialContext, slots: newSlots(min(b.Dials, MaxDials)),
 		certificates: c, verdictTime: verdictTime, overload: m, maxHeld: b.Held,
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())

@@ -258,7 +258,7 @@ func TestBlackHolesWithFewSlots(t *testing.T) {
 			t.Run(fmt.Sprint(bad, " beside ", dials), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					n := newNetwork()
-					d := NewLimitedDialer(nil, overload.Budget{Dials: dials}, nil)
+					d := NewLimitedDialer(nil, overload.Budget{Dials: dials}, nil, nil)
 					t.Cleanup(d.Close)
 					d.connect = pipe(n.connect)
 					before := dialed(t, d, resource.ConnectTCP)

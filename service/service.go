@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
@@ -31,6 +32,9 @@ type Options struct {
 	Name, Version string
 	// MaxLeases limits the leases; 0 is [picks.DefaultMaxLeases].
 	MaxLeases int
+	// MaxLeaseShare is the part of a cluster's circuit breaker that one owner may hold with
+	// leases; 0 is no limit.
+	MaxLeaseShare float64
 	// HistoryBytes limits the memory of the history of all clusters; 0 is the default,
 	// and -1 keeps none.
 	HistoryBytes int
@@ -85,7 +89,7 @@ func New(o Options) *Service {
 		Registry: s.Registry(), Overload: o.Overload,
 	})
 	s.Picker = picks.New(picks.Options{
-		Ledger: s.targets, Events: s.events, Demand: s.Demand, MaxLeases: o.MaxLeases,
+		Ledger: s.targets, Events: s.events, Demand: s.Demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare,
 		Overload: o.Overload, Registry: s.Registry(), Draining: s.draining,
 	})
 	s.AddConditions(s.SourceConditions)
@@ -120,6 +124,27 @@ func (s *Service) Close() {
 
 // Events returns the last events that match f, the newest first.
 func (s *Service) Events(f observe.EventFilter) []observe.Event { return s.events.Last(f) }
+
+// EndLeases ends the held leases that match a filter, for a caller (by), and reports that as an
+// event. It returns how many of each cluster and owner.
+func (s *Service) EndLeases(f picks.LeaseFilter, by string) map[picks.EndedLeases]int {
+	ended := s.Picker.EndLeases(f)
+	n := 0
+	var largest picks.EndedLeases
+	for of, leases := range ended {
+		n += leases
+		if leases > ended[largest] || leases == ended[largest] && of.String() < largest.String() {
+			largest = of
+		}
+	}
+	if n > 0 {
+		s.events.Add(observe.Event{
+			Type: observe.EventLeasesEnded, Cluster: f.Cluster, By: by,
+			Says: fmt.Sprintf("%d leases were ended, among them %d of %v", n, ended[largest], largest),
+		})
+	}
+	return ended
+}
 
 // History returns the recent history of a cluster.
 func (s *Service) History(r observe.HistoryRequest) (*observe.ClusterHistory, error) {

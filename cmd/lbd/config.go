@@ -24,6 +24,9 @@ const (
 	minHistoryBytes = 1 << 20
 	maxHistoryBytes = 16 << 30
 	maxName         = 253 // bytes, as of a host name
+
+	defaultMaxBulk    = 64
+	defaultMaxWaiting = 10_000
 )
 
 // defaultListen is the default of --listen, equal to the tag of Config.Listen.
@@ -53,6 +56,17 @@ type Config struct {
 	Connect         string        `help:"Connect mode of clusters that do not set one: ${enum} (default ${default})" enum:"tcp,tcp_hold,tls,none" default:"tcp" env:"LBD_CONNECT" placeholder:"MODE"`
 	PickWait        time.Duration `help:"Default wait for picks that do not set wait, 0s to 60s (default ${default})" default:"1s" env:"LBD_PICK_WAIT" placeholder:"DURATION"`
 	MaxConnections  int           `help:"Maximum number of API connections, 16 to 1000000; when it is reached, the connection that was idle longest is closed (default half of the file descriptor limit, at most 65536)" env:"LBD_MAX_CONNECTIONS" placeholder:"N"`
+	APIBytes        int64         `name:"api-bytes" help:"Maximum memory for request bodies, responses that are not yet written, leases and idempotency keys, in bytes (default half of GOMEMLIMIT, which is by default 80% of the container's memory; 1 GiB without a limit)" env:"LBD_API_BYTES" placeholder:"BYTES"`
+	MaxLeases       int           `help:"Maximum number of leases (default ${default})" default:"1000000" env:"LBD_MAX_LEASES" placeholder:"N"`
+	MaxLeaseShare   float64       `help:"Part of a cluster's circuit breaker that one owner may hold with leases, from 0 to 1; metadata lbd.max_lease_share of a cluster takes precedence (default 0: no limit)" env:"LBD_MAX_LEASE_SHARE" placeholder:"PART"`
+	MaxTTL          time.Duration `name:"max-ttl" help:"Maximum ttl of a lease, 1ms to 10m (default ${default})" default:"10m" env:"LBD_MAX_TTL" placeholder:"DURATION"`
+	MaxStreams      int           `help:"Maximum number of watches (default half of --max-connections, at most 1000)" env:"LBD_MAX_STREAMS" placeholder:"N"`
+	MaxBulk         int           `help:"Maximum number of concurrent requests that read or change many resources (default ${default})" default:"64" env:"LBD_MAX_BULK" placeholder:"N"`
+	MaxWaitingPicks int           `help:"Maximum number of picks that wait for an endpoint (default ${default})" default:"10000" env:"LBD_MAX_WAITING_PICKS" placeholder:"N"`
+	CallerShare     float64       `help:"Part of each of these limits that one caller may use, from 0 to 1; callers without identity on a local listener may use all (default ${default})" default:"0.5" env:"LBD_CALLER_SHARE" placeholder:"PART"`
+	CallerRate      float64       `help:"Maximum number of requests per second of one caller; entries of --tokens can set another (default 0: no limit)" env:"LBD_CALLER_RATE" placeholder:"N"`
+	AllowEndpoints  []string      `help:"Network in which endpoints may be, such as 10.0.0.0/8; repeatable (default none: all networks)" env:"LBD_ALLOW_ENDPOINTS" placeholder:"CIDR"`
+	DenyEndpoints   []string      `help:"Network in which endpoints may not be, or none; repeatable (default link-local and unspecified addresses: 169.254.0.0/16, fe80::/10, fd00:ec2::254, 0.0.0.0/8, ::)" env:"LBD_DENY_ENDPOINTS" placeholder:"CIDR"`
 	DrainDelay      time.Duration `help:"Time after SIGTERM during which /readyz fails and new connections are still accepted, 0s to 10m (default ${default})" default:"0s" env:"LBD_DRAIN_DELAY" placeholder:"DURATION"`
 	DrainTimeout    time.Duration `help:"Maximum time that requests in flight have to finish at shutdown, 0s to 10m (default ${default})" default:"10s" env:"LBD_DRAIN_TIMEOUT" placeholder:"DURATION"`
 	HistoryBytes    int           `help:"Maximum memory for the history of all clusters, in bytes: 0 (no history), or 1048576 to 17179869184 (default ${default})" default:"67108864" env:"LBD_HISTORY_BYTES" placeholder:"BYTES"`
@@ -92,7 +106,7 @@ func (c *Config) Validate() error {
 		}
 		c.Target[i] = full
 	}
-	return c.validateSecurity()
+	return cmp.Or(c.validateLimits(), c.validateSecurity())
 }
 
 func within[T cmp.Ordered](flag string, value, least, most T) error {

@@ -18,7 +18,6 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
-	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/web"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -31,6 +30,7 @@ import (
 func serve(ctx context.Context, c Config, ready func(addresses []string)) (err error) {
 	log := c.logger()
 	warnOfVariables(os.Environ(), log)
+	limitMemory(log)
 	b, err := loadBootstrap(c, log)
 	if err != nil {
 		return err
@@ -41,7 +41,12 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	lacks := overload.NewMonitor(nil)
 	defer lacks.Close()
 	budget := budgetOf(c, log)
-	dialer := lb.NewLimitedDialer(b, budget, lacks)
+	own := new(listenerAddresses)
+	permit, err := c.permit(own)
+	if err != nil {
+		return err
+	}
+	dialer := lb.NewLimitedDialer(b, budget, lacks, permit)
 	defer dialer.Close()
 	svc := service.New(service.Options{
 		Logger:     log,
@@ -55,7 +60,8 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		},
 		HistoryBytes: c.historyBytes(),
 		Overload:     lacks,
-		MaxWatchers:  min(observe.MaxWatchers, budget.Connections/2), // reserves connections for picks
+		MaxLeases:    c.MaxLeases, MaxLeaseShare: c.MaxLeaseShare,
+		MaxWatchers: c.maxStreams(budget),
 	})
 	defer svc.Close()
 
@@ -70,6 +76,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		return err
 	}
 	defer closeAll(listeners)
+	own.set(listeners)
 	st, err := store.Open(c.Data, store.Options{Logger: log, OnCommit: svc.Commit, OnLost: svc.StoreLost})
 	if err != nil {
 		return err
@@ -105,8 +112,11 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		return fmt.Errorf("build the trees of pushed resources: %w", err)
 	}
 
+	quotas, shedder := c.quotas(c.maxStreams(budget)), newShedder(lacks)
+	svc.Registry().MustRegister(quotas)
 	front := newFrontend(api.New(api.Options{
 		Service: svc, Callers: sec.callers(), Audit: sec.audit, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
+		Limits: api.Limits{Quotas: quotas, Sheds: shedder.Sheds, MaxTTL: c.maxTTL()},
 	}), budget.Connections, lacks, log)
 	svc.Registry().MustRegister(front.limiter)
 	if sec.audit != nil {
@@ -120,6 +130,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		defer signal.Stop(hangups)
 		group.Go(func() error { sec.reopenAudit(failed, hangups); return nil })
 	}
+	group.Go(func() error { shedder.Run(failed, logShedding(log)); return nil })
 	for i, l := range listeners {
 		addresses[i] = printable(l)
 		group.Go(func() error { return front.serve(sec.wrap(l, front.limiter.Listen(l))) })

@@ -50,12 +50,21 @@ type Call struct {
 	Load *LocalityLoad
 	// Generation is the number of the picker that answered.
 	Generation int64
+	// Waiter is asked before the pick waits; nil permits it.
+	Waiter Waiter
 	// Queued is how long the pick waited for a picker that could answer.
 	Queued time.Duration
 
 	held Held
 	// routed: Hash is the route's.
 	routed bool
+}
+
+// Waiter limits the picks that wait.
+type Waiter interface {
+	// BeginWait returns an error if the pick must not wait. EndWait ends a wait.
+	BeginWait() error
+	EndWait()
 }
 
 // CallOf returns the Call that ctx is. For any other context, which a policy that is

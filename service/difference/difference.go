@@ -140,6 +140,7 @@ func (p *parts) cluster(before, after *resource.Cluster) {
 		p.add("clusters of the aggregate %s → %s", strings.Join(before.Leaves, ", "), strings.Join(after.Leaves, ", "))
 	}
 	changed(p, "max_requests", before.MaxRequests, after.MaxRequests)
+	changed(p, "max_lease_share", before.MaxLeaseShare, after.MaxLeaseShare)
 	changed(p, "policy", PolicyName(before.Policy), PolicyName(after.Policy))
 	if PolicyName(before.Policy) == PolicyName(after.Policy) {
 		differs(p, "configuration of the policy", before.Policy, after.Policy)

@@ -265,6 +265,7 @@ func (l *Ledger) acquireTotals(cluster string) *Totals {
 	t := l.totals[cluster]
 	if t == nil {
 		t = newTotals(cluster)
+		t.Leases.last = func() { l.forget(t) }
 		if t.OwnSeries = l.totalsSeries < l.options.MaxSeries && cluster != OverflowCluster; t.OwnSeries {
 			l.totalsSeries++
 		} else {
@@ -276,8 +277,24 @@ func (l *Ledger) acquireTotals(cluster string) *Totals {
 	return t
 }
 
+// releaseTotals keeps the totals of a cluster that has leases: they count again if the
+// cluster comes back.
 func (l *Ledger) releaseTotals(t *Totals) {
-	if t.users--; t.users > 0 {
+	t.users--
+	l.removeUnused(t)
+}
+
+// forget removes the totals of a cluster without leases, unless they are in use.
+func (l *Ledger) forget(t *Totals) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.totals[t.Name] == t {
+		l.removeUnused(t)
+	}
+}
+
+func (l *Ledger) removeUnused(t *Totals) {
+	if t.users > 0 || t.Leases.Load() > 0 {
 		return
 	}
 	delete(l.totals, t.Name)

@@ -74,7 +74,7 @@ type Totals struct {
 	OwnSeries bool
 	*Ends
 
-	Leases atomic.Int64 // held now
+	Leases Leases // held now
 
 	users int // records and leaves; guarded by the ledger's mu
 }

@@ -31,10 +31,11 @@ type Step struct {
 	Error    string        `json:"error,omitempty"`
 }
 
-// ExplainedError is the refusal of a pick that asked for an explanation.
+// ExplainedError is the refusal of a pick with its cause.
 type ExplainedError struct {
 	Err     error
-	Explain []Step
+	Explain []Step          // nil unless the pick asked for it
+	Holders []ledger.Holder // the owners with the most leases, if the circuit breaker is full
 }
 
 func (e *ExplainedError) Error() string { return e.Err.Error() }

@@ -5,11 +5,13 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
 )
 
 // Outcome is how a leased request ended.
@@ -90,10 +92,18 @@ type LeaseState struct {
 	Target   string `json:"target,omitempty"`
 	Address  string `json:"address"`
 	Priority int    `json:"priority"`
+	ledger.Owner
 	// State is held or ended.
 	State     string    `json:"state" enums:"held,ended"`
+	GrantedAt time.Time `json:"granted_at"`
 	ExpiresAt time.Time `json:"expires_at"`
 	// Outcome and EndedAt are set once the lease has ended.
 	Outcome Outcome    `json:"outcome,omitempty" enums:"success,error,cancelled,expired"`
 	EndedAt *time.Time `json:"ended_at,omitempty"`
+}
+
+// firstStates returns the n states with the first IDs, in their order.
+func firstStates(list []LeaseState, n int) []LeaseState {
+	slices.SortFunc(list, func(a, b LeaseState) int { return strings.Compare(a.ID, b.ID) })
+	return list[:min(len(list), n)]
 }

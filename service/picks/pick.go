@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -55,6 +56,10 @@ type Request struct {
 	// IdempotencyKey makes a repeated request return the same leases, without
 	// explanation.
 	IdempotencyKey string
+	// Owner is who holds the leases, and Account pays for leases and waiting; it may be
+	// nil.
+	Owner   ledger.Owner
+	Account *quota.Account
 }
 
 // Header is one value of a header of the request that a pick is for.
@@ -131,12 +136,15 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 	call.Hold = r.TTL > 0
 	call.WaitForReady = r.WaitForReady
 	call.Path, call.Headers = r.Path, r.Headers
+	if r.Account != nil {
+		call.Waiter = (*waiter)(r.Account)
+	}
 	call.Exclude = r.Exclude
 	if r.Hash != "" {
 		call.Hash, call.HasHash = xxhash.Sum64String(r.Hash), true
 	}
 
-	var first error
+	var first *fault.Error
 	var steps []Step // of first
 	wait := r.Wait
 	for i := range max(r.N, 1) {
@@ -173,12 +181,23 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 	switch {
 	case len(out.Picks) > 0:
 		return nil
-	case r.Explain:
-		return &ExplainedError{Err: first, Explain: steps}
 	default:
-		return first
 	}
+	var holders []ledger.Holder
+	if first.Code == fault.CircuitBroken {
+		holders = t.Cluster(first.Cluster).Totals.Leases.Largest(time.Now())
+	}
+	if r.Explain || holders != nil {
+		return &ExplainedError{Err: first, Explain: steps, Holders: holders}
+	}
+	return first
 }
+
+// waiter counts waiting picks against the quota of an account.
+type waiter quota.Account
+
+func (w *waiter) BeginWait() error { return (*quota.Account)(w).Acquire(quota.WaitingPicks, 1) }
+func (w *waiter) EndWait()         { (*quota.Account)(w).Release(quota.WaitingPicks, 1) }
 
 // putCall returns a call to the pool, without references to the request.
 func putCall(call *policy.Call) {
@@ -216,7 +235,7 @@ func (s *Picker) pickOne(t *ledger.Target, call *policy.Call, r *Request, wait t
 	}
 	done = true
 	if r.TTL > 0 {
-		if p.Lease, refused = s.leases.grant(t.Cluster(call.Cluster).Record, call, r.TTL); refused != nil {
+		if p.Lease, refused = s.leases.grant(t.Cluster(call.Cluster), call, r, s.leaseShare); refused != nil {
 			return Pick{}, refused
 		}
 	}
@@ -275,8 +294,11 @@ func (s *Picker) failed(e *fault.Error, t *ledger.Target, call *policy.Call, err
 		notReady  *lb.NotReadyError
 		timeout   *lb.TimeoutError
 		connect   *policy.ConnectError
+		limit     *quota.LimitError
 	)
 	switch {
+	case errors.As(err, &limit):
+		e.Code, e.RetryAfter = fault.RateLimited, time.Second
 	case errors.As(err, &noRoute):
 		e.Code = fault.NoRoute
 	case errors.As(err, &noTarget):

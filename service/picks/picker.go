@@ -21,8 +21,11 @@ type Options struct {
 	Demand func(cluster string) (*ledger.Target, error)
 	// MaxLeases is the limit on held leases; 0 is DefaultMaxLeases.
 	MaxLeases int
-	Overload  *overload.Monitor
-	Registry  *prometheus.Registry
+	// MaxLeaseShare is the part of a cluster's circuit breaker that one owner may hold with
+	// leases, for clusters that do not set it; 0 is no limit.
+	MaxLeaseShare float64
+	Overload      *overload.Monitor
+	Registry      *prometheus.Registry
 	// Draining ends when the daemon begins to shut down.
 	Draining context.Context
 }
@@ -36,6 +39,8 @@ type Picker struct {
 	overload *overload.Monitor
 	draining context.Context
 	leases   *leases
+	// leaseShare is Options.MaxLeaseShare.
+	leaseShare float64
 
 	pickDuration, pickWait prometheus.Histogram
 }
@@ -44,6 +49,7 @@ type Picker struct {
 func New(o Options) *Picker {
 	s := &Picker{
 		targets: o.Ledger, events: o.Events, demand: o.Demand, overload: o.Overload, draining: o.Draining,
+		leaseShare: o.MaxLeaseShare,
 		pickDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lbd_pick_duration_seconds",
 			Help:    "Duration of the decision of a pick, without queueing. One pick in 256 is measured.",

@@ -23,7 +23,9 @@ func validateCluster(r *report, m *clusterv3.Cluster) *resource.Cluster {
 	c.Policy = policyValidator{r}.policyOf(m)
 	c.LRSToSelf = v.lrs(m.GetLrsServer())
 	c.LoadMetrics = v.loadMetrics(m.GetLrsReportEndpointMetrics())
-	c.Connect = v.connect(m.GetMetadata().GetFilterMetadata()["lbd"].GetFields())
+	own := m.GetMetadata().GetFilterMetadata()["lbd"].GetFields()
+	c.Connect = v.connect(own)
+	c.MaxLeaseShare = v.maxLeaseShare(own)
 	c.OutlierDetection = v.outlierDetection(m.GetOutlierDetection(), c.Policy)
 	v.thresholds(m.GetCircuitBreakers(), c)
 	if len(m.GetTransportSocketMatches()) > 0 {
@@ -86,11 +88,28 @@ func (v clusterValidator) loadMetrics(names []string) *resource.LoadMetrics {
 // connectModes are the values of metadata lbd.connect.
 var connectModes = []resource.ConnectMode{resource.ConnectTCP, resource.ConnectTCPHold, resource.ConnectTLS, resource.ConnectNone}
 
+// ownFields are the fields of metadata lbd.
+var ownFields = []string{"connect", "max_lease_share"}
+
+// maxLeaseShare validates metadata lbd.max_lease_share; 0 if it is absent.
+func (v clusterValidator) maxLeaseShare(fields map[string]*structpb.Value) float64 {
+	value, ok := fields["max_lease_share"]
+	if !ok {
+		return 0
+	}
+	share := value.GetNumberValue()
+	if _, isNumber := value.GetKind().(*structpb.Value_NumberValue); !isNumber || !(share > 0 && share <= 1) {
+		v.reject(`metadata.filter_metadata["lbd"].max_lease_share`, "must be a number above 0, and 1 at most")
+		return 0
+	}
+	return share
+}
+
 func (v clusterValidator) connect(fields map[string]*structpb.Value) resource.ConnectMode {
 	const field = `metadata.filter_metadata["lbd"]`
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if name != "connect" {
-			v.warn(field+"."+name, "has no effect: known is connect")
+		if !slices.Contains(ownFields, name) {
+			v.warn(field+"."+name, "has no effect: known are connect and max_lease_share")
 		}
 	}
 	value, ok := fields["connect"]

@@ -99,7 +99,10 @@ type Cluster struct {
 	OutlierDetection *OutlierDetection // nil if it is not configured
 	// MaxRequests is max_requests of the first threshold with priority DEFAULT, or
 	// DefaultMaxRequests if that is not configured.
-	MaxRequests           uint32
+	MaxRequests uint32
+	// MaxLeaseShare is the part of MaxRequests that one owner may hold with leases; 0 is
+	// the daemon's default. Source: metadata lbd.max_lease_share.
+	MaxLeaseShare         float64
 	MaxRequestsConfigured bool
 	Policy                Policy       // load_balancing_policy, or lb_policy
 	LRSToSelf             bool         // lrs_server is self

@@ -27,6 +27,7 @@ const words: Partial<Record<EventType, Words>> = {
   file_accepted: { letter: "F", color: "accent", word: "file" },
   file_changed: { letter: "U", color: "accent", word: "file changed" },
   change_held: { letter: "H", color: "bad", word: "change held" },
+  leases_ended: { letter: "L", color: "accent", word: "leases ended" },
   change_permitted: { letter: "H", color: "accent", word: "change permitted" },
   xds_changed: { letter: "U", color: "muted", word: "xDS changed" },
   dns_changed: { letter: "U", color: "muted", word: "DNS changed" },

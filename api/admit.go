@@ -1,0 +1,198 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/quota"
+)
+
+// work is how much a route costs, and when it is shed.
+type work int
+
+const (
+	// light routes cost little, and are never shed: picks are among them.
+	light work = iota
+	// reading routes return many resources.
+	reading
+	// snapshot routes read or change the resources of many clusters.
+	snapshotting
+	// pushing routes change resources of one cluster or target.
+	pushing
+	// streaming routes are watches.
+	streaming
+)
+
+// doing returns a router for routes of a kind of work.
+func (r router) doing(w work) *router {
+	r.permission.work = w
+	return &r
+}
+
+// Limits are those of what callers use. The zero value limits nothing.
+type Limits struct {
+	// Quotas has the accounts of callers; nil for no quotas.
+	Quotas *quota.Manager
+	// MaxTTL limits the ttl of leases; 0 is [picks.MaxTTL].
+	MaxTTL time.Duration
+	// Sheds reports whether work is shed because lbd is overloaded; nil for never.
+	Sheds func(overload.Level) bool
+}
+
+// The time after which to retry a request that was rejected because a limit was reached.
+const retryAfter = time.Second
+
+// accountOf returns the account of who makes a request: of an identity by its name, of a
+// caller without one by its address. IPv6 addresses of one /64 network share an account.
+func (l *Limits) accountOf(w *recorder, r *http.Request, now time.Time) *quota.Account {
+	c := w.caller
+	if c != nil && c.Name != "" {
+		return l.Quotas.Enter(c.Name, c.Quota, now)
+	}
+	if w.policy.Local {
+		return l.Quotas.Enter(peerOf(r), l.Quotas.Whole(), now)
+	}
+	return l.Quotas.Enter(peerOf(r), nil, now)
+}
+
+// peerOf returns the address of the peer for its account. It begins with a space, which no name of an
+// identity has.
+func peerOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return " unix"
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.Is6() && !a.Is4In6() {
+		if network, err := a.WithZone("").Prefix(64); err == nil {
+			return " " + network.String()
+		}
+	}
+	return " " + host
+}
+
+// admit counts a request against the quotas of its caller, and rejects work that is shed.
+// [recorder.finish] releases what it acquires.
+func (e *endpoint) admit(w *recorder, r *http.Request, now time.Time) error {
+	l := &e.router.limits
+	if err := l.shed(e.permission.work, w.caller); err != nil {
+		return err
+	}
+	if l.Quotas == nil {
+		return nil
+	}
+	w.account = l.accountOf(w, r, now)
+	if err := w.account.Request(1, now); err != nil {
+		return limitProblem(err)
+	}
+	resource := quota.Bulk
+	switch e.permission.work {
+	case light:
+		return nil
+	case streaming:
+		resource = quota.Streams
+	default:
+	}
+	if refused := w.acquire(resource, 1); refused != nil {
+		return refused
+	}
+	return nil
+}
+
+// shed returns an error if work is shed.
+func (l *Limits) shed(k work, c *access.Caller) error {
+	var level overload.Level
+	switch {
+	case k == streaming && c.Name == "":
+		level = overload.ShedStreams
+	case k == snapshotting:
+		level = overload.ShedSnapshots
+	case k == pushing:
+		level = overload.ShedPushes
+	default:
+		return nil
+	}
+	return l.rejects(level)
+}
+
+// rejects returns an error if the work of a level is rejected now.
+func (l *Limits) rejects(level overload.Level) error {
+	if l.Sheds == nil || !l.Sheds(level) {
+		return nil
+	}
+	return fault.Errorf(overloaded, "lbd is overloaded: %s. GET /readyz?verbose names the cause", level).Retry(retryAfter)
+}
+
+// limitProblem returns an error of package quota as that of a request.
+func limitProblem(err error) *fault.Error {
+	if e, ok := errors.AsType[*quota.RateError](err); ok {
+		return &fault.Error{Code: fault.RateLimited, Detail: e.Error(), RetryAfter: e.RetryAfter}
+	}
+	if e, ok := errors.AsType[*quota.LimitError](err); ok && !e.Own {
+		return &fault.Error{Code: overloaded, Detail: e.Error(), RetryAfter: retryAfter}
+	}
+	return &fault.Error{Code: fault.RateLimited, Detail: err.Error(), RetryAfter: retryAfter}
+}
+
+// acquired is what a request has acquired of a resource.
+type acquired struct {
+	resource quota.Resource
+	n        int64
+}
+
+// acquire acquires n of a resource until finish.
+func (w *recorder) acquire(r quota.Resource, n int64) *fault.Error {
+	if w.account == nil {
+		return nil
+	}
+	if err := w.account.Acquire(r, n); err != nil {
+		return limitProblem(err)
+	}
+	for i := range w.acquired {
+		if w.acquired[i].resource == r {
+			w.acquired[i].n += n
+			return nil
+		}
+	}
+	w.acquired = append(w.acquired, acquired{r, n})
+	return nil
+}
+
+// finish releases what the request has acquired.
+func (w *recorder) finish() {
+	w.yieldTurn()
+	if w.account == nil {
+		return
+	}
+	for _, a := range w.acquired {
+		w.account.Release(a.resource, a.n)
+	}
+	w.account.Leave()
+	w.account, w.acquired = nil, w.acquired[:0]
+}
+
+// takeTurn waits until few enough other requests compute a large response, so that a CPU
+// remains for picks. The turn ends before a large response is written.
+func takeTurn(ctx context.Context, w http.ResponseWriter) error {
+	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+	select {
+	case rec.turns <- struct{}{}:
+		rec.computes = true
+		return nil
+	case <-ctx.Done():
+		return fault.FromContext(ctx.Err())
+	}
+}
+
+func (w *recorder) yieldTurn() {
+	if w.computes {
+		<-w.turns
+		w.computes = false
+	}
+}

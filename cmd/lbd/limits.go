@@ -1,0 +1,193 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/quota"
+)
+
+const (
+	// memoryRatio is the part of a container's memory that the garbage collector aims at,
+	// unless GOMEMLIMIT is set.
+	memoryRatio = 0.8
+	// defaultAPIBytes is the default of --api-bytes where there is no memory limit.
+	defaultAPIBytes = 1 << 30
+	minAPIBytes     = 1 << 20
+	maxAccounts     = 20_000
+	maxMaxLeases    = 100_000_000
+	maxRate         = 1_000_000
+)
+
+// limitMemory sets the limit of the garbage collector from the container's, unless
+// GOMEMLIMIT does.
+func limitMemory(log *slog.Logger) {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	limit, err := memlimit.Set(memlimit.WithRatio(memoryRatio), memlimit.WithProvider(memlimit.FromCgroup))
+	if err == nil && limit > 0 {
+		log.Debug("the memory limit is that of the container", "bytes", limit)
+	}
+}
+
+// apiBytes returns --api-bytes: by default half of the memory limit.
+func (c *Config) apiBytes() int64 {
+	if c.APIBytes > 0 {
+		return c.APIBytes
+	}
+	if limit := debug.SetMemoryLimit(-1); limit != math.MaxInt64 {
+		return max(limit/2, minAPIBytes)
+	}
+	return defaultAPIBytes
+}
+
+// quotas returns what callers of the API may use.
+func (c *Config) quotas(streams int) *quota.Manager {
+	return quota.New(quota.Options{
+		Totals: map[quota.Resource]int64{
+			quota.Bytes: c.apiBytes(), quota.Bulk: int64(cmp.Or(c.MaxBulk, defaultMaxBulk)), quota.Streams: int64(streams),
+			quota.WaitingPicks: int64(cmp.Or(c.MaxWaitingPicks, defaultMaxWaiting)), quota.Leases: int64(cmp.Or(c.MaxLeases, picks.DefaultMaxLeases)),
+		},
+		Share: c.CallerShare, Default: &quota.Class{Rate: c.CallerRate, Burst: c.CallerRate}, MaxAccounts: maxAccounts,
+	})
+}
+
+// maxStreams returns --max-streams: by default half of the connections, which reserves the
+// others for picks.
+func (c *Config) maxStreams(budget overload.Budget) int {
+	return cmp.Or(c.MaxStreams, min(observe.MaxWatchers, budget.Connections/2))
+}
+
+// maxTTL returns --max-ttl.
+func (c *Config) maxTTL() time.Duration { return cmp.Or(c.MaxTTL, picks.MaxTTL) }
+
+// newShedder returns what decides when work is rejected.
+func newShedder(lacks *overload.Monitor) *overload.Shedder {
+	return overload.NewShedder(overload.Signals{Memory: overload.MemoryUse(), Wait: overload.SchedulingWait(), Monitor: lacks})
+}
+
+// logShedding logs changes of the level.
+func logShedding(log *slog.Logger) func(overload.Level) {
+	return func(l overload.Level) {
+		level := slog.LevelWarn
+		if l == overload.ShedNothing {
+			level = slog.LevelInfo
+		}
+		log.Log(nil, level, "overload: "+l.String()) //nolint:sloglint,staticcheck // the text is one of five; there is no request
+	}
+}
+
+// listenerAddresses are the addresses of lbd's own listeners, once they are known.
+type listenerAddresses struct {
+	ports atomic.Pointer[map[uint16]bool]
+}
+
+func (o *listenerAddresses) set(listeners []*listen.Listener) {
+	ports := make(map[uint16]bool)
+	for _, l := range listeners {
+		if a, ok := l.Addr().(*net.TCPAddr); ok {
+			ports[a.AddrPort().Port()] = true
+		}
+	}
+	o.ports.Store(&ports)
+}
+
+// has reports whether an address is one of this machine with the port of a listener.
+func (o *listenerAddresses) has(a netip.AddrPort) bool {
+	ports := o.ports.Load()
+	return ports != nil && (*ports)[a.Port()] && isOwn(a.Addr())
+}
+
+// isOwn reports whether an address is one of this machine.
+func isOwn(ip netip.Addr) bool {
+	if ip.IsLoopback() {
+		return true
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return false
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.AsSlice()) {
+			return true
+		}
+	}
+	return false
+}
+
+// permit returns which addresses endpoints may have.
+func (c *Config) permit(own *listenerAddresses) (*lb.Permit, error) {
+	p := &lb.Permit{Denied: lb.DefaultDenied, Own: own.has}
+	var err error
+	if p.Allowed, err = networks(c.AllowEndpoints); err != nil {
+		return nil, fmt.Errorf("--allow-endpoints: %w", err)
+	}
+	if len(c.DenyEndpoints) == 0 {
+		return p, nil
+	}
+	p.Denied = nil
+	if len(c.DenyEndpoints) == 1 && c.DenyEndpoints[0] == "none" {
+		return p, nil
+	}
+	if p.Denied, err = networks(c.DenyEndpoints); err != nil {
+		return nil, fmt.Errorf("--deny-endpoints: %w", err)
+	}
+	return p, nil
+}
+
+// networks parses networks in CIDR notation, or single addresses.
+func networks(texts []string) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, text := range texts {
+		n, err := netip.ParsePrefix(text)
+		if err != nil {
+			a, err := netip.ParseAddr(text)
+			if err != nil || a.Zone() != "" {
+				return nil, fmt.Errorf("%q is not a network such as 10.0.0.0/8", text)
+			}
+			n = netip.PrefixFrom(a, a.BitLen())
+		}
+		if n != n.Masked() {
+			return nil, fmt.Errorf("%q has bits beyond its length: write %v", text, n.Masked())
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// validateLimits checks the flags of this file.
+func (c *Config) validateLimits() error {
+	if err := cmp.Or(
+		within("max-leases", c.MaxLeases, 0, maxMaxLeases), within("max-lease-share", c.MaxLeaseShare, 0, 1),
+		within("max-ttl", c.MaxTTL, 0, picks.MaxTTL), within("max-streams", c.MaxStreams, 0, maxConnections),
+		within("max-bulk", c.MaxBulk, 0, maxConnections), within("max-waiting-picks", c.MaxWaitingPicks, 0, maxConnections),
+		within("caller-share", c.CallerShare, 0, 1), within("caller-rate", c.CallerRate, 0, maxRate),
+	); err != nil {
+		return err
+	}
+	if c.APIBytes != 0 && c.APIBytes < minAPIBytes {
+		return fmt.Errorf("--api-bytes must be 0 for the default, or at least %d", minAPIBytes)
+	}
+	if c.MaxTTL != 0 && c.MaxTTL < time.Millisecond {
+		return errors.New("--max-ttl must be at least 1ms")
+	}
+	_, err := c.permit(new(listenerAddresses))
+	return err
+}

@@ -1,0 +1,205 @@
+package picks
+
+import (
+	"container/list"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks/wheel"
+	"github.com/lbd-dev/lbd/service/quota"
+)
+
+const (
+	// MaxKeyTime is how long the answer to a request with an idempotency key is kept at
+	// most. It is kept no longer than the ttl of its leases.
+	MaxKeyTime = 5 * time.Minute
+	// KeyBytes is what a key counts of the quota of bytes, besides itself.
+	KeyBytes = 512
+	// AnswerBytes is what each pick of its answer counts.
+	AnswerBytes = 256
+)
+
+// idempotencyKeys remembers the answers to requests with a key, so that a repeated
+// request gets the same leases. It forgets the oldest above MaxEndedLeases leases.
+type idempotencyKeys struct {
+	mu      sync.Mutex
+	entries map[string]*idempotent
+	order   *list.List // of the answered entries, oldest first
+	timers  *wheel.Wheel[*idempotent]
+	leases  int // that they hold
+}
+
+// idempotent is one request with a key, under way or answered.
+type idempotent struct {
+	key     string
+	request [sha256.Size]byte
+	account *quota.Account // that pays; may be nil
+	bytes   int64
+	done    chan struct{} // closed once answer is set
+	answer  *Picks        // nil if the request failed: the next one tries again
+	place   *list.Element // in order; nil without an answer
+	timer   wheel.Timer[*idempotent]
+}
+
+func (k *idempotencyKeys) init(now time.Time) {
+	k.entries, k.order, k.timers = make(map[string]*idempotent), list.New(), wheel.New[*idempotent](now)
+}
+
+// once runs pick for the first request with its key, and returns its answer to all later
+// ones. A request that failed is forgotten.
+func (ls *leases) once(ctx context.Context, r *Request, out *Picks, pick func() error) error {
+	digest := digestOf(r)
+	for {
+		e, mine, err := ls.keys.enter(r, digest)
+		if err != nil {
+			return limited("%v", err)
+		}
+		if mine {
+			defer ls.wake()
+			return ls.keys.fill(e, r.TTL, out, pick)
+		}
+		if e.request != digest {
+			err := fault.Errorf(fault.InvalidArgument, "Idempotency-Key %q was used for a request with other parameters", r.IdempotencyKey)
+			err.Cluster, err.Target = r.Cluster, r.Target
+			return err
+		}
+		select {
+		case <-e.done:
+		case <-ctx.Done():
+			return fault.FromContext(ctx.Err())
+		}
+		if e.answer != nil {
+			*out = *e.answer
+			out.Picks = slices.Clone(e.answer.Picks)
+			return nil
+		}
+	}
+}
+
+// enter returns the entry of r's key, and whether r is the one to fill it. The error is
+// that of the quota.
+func (k *idempotencyKeys) enter(r *Request, digest [sha256.Size]byte) (e *idempotent, mine bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.entries[r.IdempotencyKey]; e != nil {
+		return e, false, nil
+	}
+	e = &idempotent{
+		key: r.IdempotencyKey, request: digest, account: r.Account, done: make(chan struct{}),
+		bytes: int64(KeyBytes + len(r.IdempotencyKey) + AnswerBytes*max(r.N, 1)),
+	}
+	if e.account != nil {
+		if err := e.account.Acquire(quota.Bytes, e.bytes); err != nil {
+			return nil, false, err
+		}
+	}
+	e.timer.Item = e
+	k.entries[e.key] = e
+	return e, true, nil
+}
+
+// fill runs pick for the request of e, and releases those who wait for it, even if pick
+// panics.
+func (k *idempotencyKeys) fill(e *idempotent, ttl time.Duration, out *Picks, pick func() error) error {
+	answered := false
+	defer func() { k.leave(e, ttl, out, answered) }()
+	err := pick()
+	answered = err == nil
+	return err
+}
+
+// leave keeps the answer to the request of e, if it got one.
+func (k *idempotencyKeys) leave(e *idempotent, ttl time.Duration, out *Picks, answered bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer close(e.done)
+	if !answered {
+		k.remove(e)
+		return
+	}
+	answer := *out
+	answer.Picks = slices.Clone(out.Picks)
+	for i := range answer.Picks {
+		answer.Picks[i].Explain = nil // it is large
+	}
+	e.answer = &answer
+	e.place = k.order.PushBack(e)
+	k.leases += len(answer.Picks)
+	now := time.Now()
+	k.timers.Add(&e.timer, now, now.Add(min(ttl, MaxKeyTime)))
+	for k.leases > MaxEndedLeases {
+		k.remove(k.order.Front().Value.(*idempotent)) //nolint:errcheck // the list has nothing else
+	}
+}
+
+// remove forgets an entry. The caller holds mu.
+func (k *idempotencyKeys) remove(e *idempotent) {
+	delete(k.entries, e.key)
+	k.timers.Remove(&e.timer)
+	if e.place != nil {
+		k.order.Remove(e.place)
+		k.leases -= len(e.answer.Picks)
+	}
+	if e.account != nil {
+		e.account.Release(quota.Bytes, e.bytes)
+	}
+}
+
+// expire forgets the entries whose time has come.
+func (k *idempotencyKeys) expire() {
+	for more := true; more; {
+		k.mu.Lock()
+		more = k.timers.Advance(time.Now(), expireAtOnce, k.remove)
+		k.mu.Unlock()
+	}
+}
+
+func (k *idempotencyKeys) empty() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.timers.Len() == 0
+}
+
+// digestOf returns a hash of all that must be equal in a repeated request: all but Wait.
+func digestOf(r *Request) (sum [sha256.Size]byte) {
+	d := digest{sha256.New()}
+	d.text(r.Cluster, r.Target, r.Path, r.Hash, r.Owner.Identity, r.Owner.Name)
+	d.number(int64(r.N), int64(r.TTL), int64(len(r.Headers)), int64(len(r.Exclude)))
+	for _, h := range r.Headers {
+		d.text(h.Name, h.Value)
+	}
+	d.text(r.Exclude...)
+	for _, set := range []bool{r.Explain, r.WaitForReady} {
+		if set {
+			d.number(1)
+		} else {
+			d.number(0)
+		}
+	}
+	d.Sum(sum[:0])
+	return sum
+}
+
+// digest hashes values so that different sequences have different bytes.
+type digest struct{ hash.Hash }
+
+func (d digest) text(values ...string) {
+	for _, v := range values {
+		d.number(int64(len(v)))
+		_, _ = d.Write([]byte(v)) // a hash returns no error
+	}
+}
+
+func (d digest) number(values ...int64) {
+	for _, v := range values {
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], uint64(v))
+		_, _ = d.Write(b[:]) // a hash returns no error
+	}
+}
