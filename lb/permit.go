@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// DefaultDenied are the networks that [Permit] denies unless told otherwise: link-local
+// DefaultDenied are the networks that a [Permit] should deny by default: link-local
 // addresses, among them those of cloud providers' metadata, and addresses that mean this
 // host.
 var DefaultDenied = []netip.Prefix{

@@ -60,11 +60,11 @@ type Config struct {
 	MaxLeases       int           `help:"Maximum number of leases (default ${default})" default:"1000000" env:"LBD_MAX_LEASES" placeholder:"N"`
 	MaxLeaseShare   float64       `help:"Part of a cluster's circuit breaker that one owner may hold with leases, from 0 to 1; metadata lbd.max_lease_share of a cluster takes precedence (default 0: no limit)" env:"LBD_MAX_LEASE_SHARE" placeholder:"PART"`
 	MaxTTL          time.Duration `name:"max-ttl" help:"Maximum ttl of a lease, 1ms to 10m (default ${default})" default:"10m" env:"LBD_MAX_TTL" placeholder:"DURATION"`
-	MaxStreams      int           `help:"Maximum number of watches (default half of --max-connections, at most 1000)" env:"LBD_MAX_STREAMS" placeholder:"N"`
+	MaxStreams      int           `help:"Maximum number of watches (default half of the API connections, at most 1000)" env:"LBD_MAX_STREAMS" placeholder:"N"`
 	MaxBulk         int           `help:"Maximum number of concurrent requests that read or change many resources (default ${default})" default:"64" env:"LBD_MAX_BULK" placeholder:"N"`
 	MaxWaitingPicks int           `help:"Maximum number of picks that wait for an endpoint (default ${default})" default:"10000" env:"LBD_MAX_WAITING_PICKS" placeholder:"N"`
 	CallerShare     float64       `help:"Part of each of these limits that one caller may use, from 0 to 1; callers without identity on a local listener may use all (default ${default})" default:"0.5" env:"LBD_CALLER_SHARE" placeholder:"PART"`
-	CallerRate      float64       `help:"Maximum number of requests per second of one caller; entries of --tokens can set another (default 0: no limit)" env:"LBD_CALLER_RATE" placeholder:"N"`
+	CallerRate      float64       `help:"Maximum number of requests per second of one caller; its entry in the identity file can set another (default 0: no limit)" env:"LBD_CALLER_RATE" placeholder:"N"`
 	AllowEndpoints  []string      `help:"Network in which endpoints may be, such as 10.0.0.0/8; repeatable (default none: all networks)" env:"LBD_ALLOW_ENDPOINTS" placeholder:"CIDR"`
 	DenyEndpoints   []string      `help:"Network in which endpoints may not be, or none; repeatable (default link-local and unspecified addresses: 169.254.0.0/16, fe80::/10, fd00:ec2::254, 0.0.0.0/8, ::)" env:"LBD_DENY_ENDPOINTS" placeholder:"CIDR"`
 	DrainDelay      time.Duration `help:"Time after SIGTERM during which /readyz fails and new connections are still accepted, 0s to 10m (default ${default})" default:"0s" env:"LBD_DRAIN_DELAY" placeholder:"DURATION"`

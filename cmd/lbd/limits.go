@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -94,25 +95,27 @@ func logShedding(log *slog.Logger) func(overload.Level) {
 	}
 }
 
-// listenerAddresses are the addresses of lbd's own listeners, once they are known.
+// listenerAddresses are the TCP addresses of lbd's own listeners, once they are known.
 type listenerAddresses struct {
-	ports atomic.Pointer[map[uint16]bool]
+	all atomic.Pointer[[]netip.AddrPort]
 }
 
 func (o *listenerAddresses) set(listeners []*listen.Listener) {
-	ports := make(map[uint16]bool)
+	var all []netip.AddrPort
 	for _, l := range listeners {
 		if a, ok := l.Addr().(*net.TCPAddr); ok {
-			ports[a.AddrPort().Port()] = true
+			all = append(all, netip.AddrPortFrom(a.AddrPort().Addr().Unmap(), a.AddrPort().Port()))
 		}
 	}
-	o.ports.Store(&ports)
+	o.all.Store(&all)
 }
 
-// has reports whether an address is one of this machine with the port of a listener.
+// has reports whether lbd listens on an address.
 func (o *listenerAddresses) has(a netip.AddrPort) bool {
-	ports := o.ports.Load()
-	return ports != nil && (*ports)[a.Port()] && isOwn(a.Addr())
+	all := o.all.Load()
+	return all != nil && slices.ContainsFunc(*all, func(l netip.AddrPort) bool {
+		return l == a || l.Port() == a.Port() && l.Addr().IsUnspecified() && isOwn(a.Addr())
+	})
 }
 
 // isOwn reports whether an address is one of this machine.

@@ -36,14 +36,10 @@ func (c *counter) String() string {
 	return "responses by status: " + strings.Join(parts, ", ")
 }
 
-type discard struct{}
-
-func (discard) Write(b []byte) (int, error) { return io.Discard.Write(b) }
-
 // 10,000 connections without a request.
 func TestIdleConnections(t *testing.T) {
 	needsDescriptors(t, 12_000)
-	flood(t, options{}, nil, func(d *daemon) {
+	flood(t, nil, func(d *daemon) {
 		for range 10_000 {
 			d.connect()
 		}
@@ -54,7 +50,7 @@ func TestIdleConnections(t *testing.T) {
 // 5,000 requests whose headers do not end.
 func TestSlowHeaders(t *testing.T) {
 	needsDescriptors(t, 7000)
-	flood(t, options{}, nil, func(d *daemon) {
+	flood(t, nil, func(d *daemon) {
 		var all []io.Writer
 		for range 5000 {
 			c := d.connect()

@@ -193,7 +193,7 @@ func client(from string) *http.Client {
 	}
 }
 
-// attacker is the address of whoever attacks; the client that is measured has another.
+// attacker is the address of the client that attacks; the one that is measured has another.
 const (
 	attacker  = "127.0.0.66"
 	bystander = "127.0.0.1"

@@ -3,6 +3,7 @@ package attack_test
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -14,10 +15,9 @@ import (
 var container = options{limit: 512 << 20, env: []string{"GOMEMLIMIT=410MiB"}}
 
 // flood runs an attack against a daemon in the container while another client picks.
-func flood(t *testing.T, o options, prepare, attack func(d *daemon)) {
+func flood(t *testing.T, prepare, attack func(d *daemon)) {
 	t.Helper()
-	o.limit, o.env = container.limit, container.env
-	d := start(t, o)
+	d := start(t, container)
 	d.push(1, 10)
 	if prepare != nil {
 		prepare(d)
@@ -33,7 +33,7 @@ func flood(t *testing.T, o options, prepare, attack func(d *daemon)) {
 
 // 60 pushes of 60 MiB that do not end.
 func TestHalfSentPushes(t *testing.T) {
-	flood(t, options{}, nil, func(d *daemon) {
+	flood(t, nil, func(d *daemon) {
 		block := []byte(strings.Repeat(" ", 1<<20))
 		var sent, cut atomic.Int64
 		eachOf(60, 60, func(int) {
@@ -56,7 +56,7 @@ func TestHalfSentPushes(t *testing.T) {
 
 // 100 requests for a snapshot of 90,000 endpoints, whose responses are not read.
 func TestUnreadSnapshots(t *testing.T) {
-	flood(t, options{}, func(d *daemon) { d.push(90, 1000) }, func(d *daemon) {
+	flood(t, func(d *daemon) { d.push(90, 1000) }, func(d *daemon) {
 		for range 100 {
 			_, _ = fmt.Fprintf(d.connect(), "GET /v1/snapshot HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n")
 		}
@@ -66,7 +66,7 @@ func TestUnreadSnapshots(t *testing.T) {
 
 // 100,000 idempotency keys, each with a request of 25 KiB.
 func TestIdempotencyKeys(t *testing.T) {
-	flood(t, options{}, withoutBreaker(t), func(d *daemon) {
+	flood(t, withoutBreaker(t), func(d *daemon) {
 		c := client(attacker)
 		large := strings.Repeat("&exclude="+strings.Repeat("x", 240)+":80", 100)
 		statuses := newCounter()
@@ -90,7 +90,7 @@ func withoutBreaker(t *testing.T) func(d *daemon) {
 
 // A million leases that end together.
 func TestLeasesEndTogether(t *testing.T) {
-	flood(t, options{}, withoutBreaker(t), func(d *daemon) {
+	flood(t, withoutBreaker(t), func(d *daemon) {
 		c := client(attacker)
 		statuses := newCounter()
 		begin := time.Now()
@@ -107,7 +107,7 @@ func TestLeasesEndTogether(t *testing.T) {
 // 2,000 watches that are not read.
 func TestUnreadStreams(t *testing.T) {
 	needsDescriptors(t, 5000)
-	flood(t, options{}, func(d *daemon) { d.push(20, 100) }, func(d *daemon) {
+	flood(t, func(d *daemon) { d.push(20, 100) }, func(d *daemon) {
 		for range 2000 {
 			_, _ = fmt.Fprint(d.connect(), "GET /v1/clusters/orders/watch HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		}
@@ -122,7 +122,7 @@ func TestUnreadStreams(t *testing.T) {
 // 10,000 watches that are read.
 func TestManyWatchers(t *testing.T) {
 	needsDescriptors(t, 12_000)
-	flood(t, options{}, nil, func(d *daemon) {
+	flood(t, nil, func(d *daemon) {
 		statuses := newCounter()
 		for range 10_000 {
 			c := d.connect()
@@ -135,7 +135,8 @@ func TestManyWatchers(t *testing.T) {
 					return
 				}
 				statuses.add(a.StatusCode)
-				_, _ = r.WriteTo(discard{})
+				_, _ = io.Copy(io.Discard, a.Body)
+				_ = a.Body.Close()
 			}()
 		}
 		for range 20 {
