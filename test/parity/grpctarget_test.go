@@ -173,25 +173,29 @@ func newGRPCSide(target, cluster, management string) (*grpcSide, error) {
 }
 
 // prepare gets the contexts of calls with each hash. It waits for the first picker.
-func (g *grpcSide) prepare(ctx context.Context) error {
+func (g *grpcSide) prepare(ctx context.Context) (err error) {
 	for i := range hashes {
-		to := directed{}
-		for range mostLooks {
-			to = g.ask(ctx, &request{path: method, headers: []header{{hashHeader, hashText(i)}}})
-			if to.kind == picked {
-				to.done()
-			}
-			if to.ctx != nil {
-				break
-			}
-			time.Sleep(pause)
+		if g.calls[i], err = g.callWith(ctx, i); err != nil {
+			return err
 		}
-		if to.ctx == nil {
-			return fmt.Errorf("grpc-go has no picker: %s", to.kind)
-		}
-		g.calls[i] = context.WithoutCancel(to.ctx)
 	}
 	return nil
+}
+
+// callWith returns the context of a call with a hash, as the picker gets it.
+func (g *grpcSide) callWith(ctx context.Context, hash int) (context.Context, error) {
+	to := directed{}
+	for range mostLooks {
+		to = g.ask(ctx, &request{path: method, headers: []header{{hashHeader, hashText(hash)}}})
+		if to.kind == picked {
+			to.done()
+		}
+		if to.ctx != nil {
+			return context.WithoutCancel(to.ctx), nil
+		}
+		time.Sleep(pause)
+	}
+	return nil, fmt.Errorf("grpc-go has no picker: %s", to.kind)
 }
 
 func (g *grpcSide) name() string { return "grpc-go" }
