@@ -145,8 +145,8 @@ func (c *Config) permit(own *listenerAddresses) (*lb.Permit, error) {
 	if len(c.DenyEndpoints) == 0 {
 		return p, nil
 	}
-	p.Denied = nil
 	if len(c.DenyEndpoints) == 1 && c.DenyEndpoints[0] == "none" {
+		p.Denied, p.Own = nil, nil
 		return p, nil
 	}
 	if p.Denied, err = networks(c.DenyEndpoints); err != nil {

@@ -44,7 +44,7 @@ func documented(t *testing.T, words string) string {
 // TestUnderSystemd starts, restarts and stops lbd with the installed units, in consecutive steps.
 func TestUnderSystemd(t *testing.T) {
 	m := boot(t)
-	m.write(t, "/etc/lbd/lbd.env", "LBD_DRAIN_TIMEOUT=11s\nLBD_LISTEN=127.0.0.1:9999\n", 0o600)
+	m.write(t, "/etc/lbd/lbd.env", "LBD_DRAIN_TIMEOUT=11s\nLBD_LISTEN=127.0.0.1:9999\nLBD_DENY_ENDPOINTS=none\n", 0o600)
 
 	m.must(t, "systemctl", "start", "lbd.service")
 	m.waitForLog(t, `"not_listening":["127.0.0.1:9999"]`)
@@ -136,7 +136,7 @@ func TestUnderSystemd(t *testing.T) {
 	})
 	step("secrets", func(t *testing.T) { // as docs/deployment.md says
 		m.write(t, "/etc/lbd/lbd.yaml", "log-level: debug\n", 0o600)
-		m.write(t, "/etc/lbd/lbd.env", "LBD_CONFIG=/run/credentials/lbd.service/lbd.yaml\n", 0o600)
+		m.write(t, "/etc/lbd/lbd.env", "LBD_CONFIG=/run/credentials/lbd.service/lbd.yaml\nLBD_DENY_ENDPOINTS=none\n", 0o600)
 		m.write(t, "/etc/systemd/system/lbd.service.d/secrets.conf", "[Service]\nLoadCredential=lbd.yaml:/etc/lbd/lbd.yaml\n", 0o644)
 		m.must(t, "systemctl", "daemon-reload")
 		m.must(t, "systemctl", "restart", "lbd.service")
