@@ -138,14 +138,12 @@ describe("timers", { concurrency: true }, () => {
   it("unused connections are closed after a time", async (t) => {
     const port = await freePort();
     await push(daemon, "/v1/clusters/failing/endpoints", prioritiesOf([`127.0.0.1:${port}`], [addresses()[1]]));
-    const { page, faults } = await visit(t, browser, daemon, "#/clusters/failing", {}, (p) => p.clock.install());
+    const { page, faults } = await visit(t, browser, daemon, "#/clusters/failing");
     await has(page, /in use.*READY/, '[data-key="p1"]');
     const first = await startUpstream(port);
     t.after(() => first.stop());
     await has(page, /in use.*READY/, '[data-key="p0"]');
     await has(page, /closes its connections in 1[45] min$/, '[data-key="p1"]');
-    await page.clock.fastForward(5 * 60_000 + 30_000);
-    await has(page, /closes its connections in 9 min( \d+ s)?$/, '[data-key="p1"]');
     assert.deepEqual(await violations(page), []);
     assert.deepEqual(faults, []);
   });
