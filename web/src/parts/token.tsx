@@ -82,7 +82,7 @@ function Dialog({ access: { rejected, asked, refused } }: { access: Access }) {
         e.preventDefault();
         session.dismiss();
       }}
-      onClose={() => session.access.open && session.dismiss()}
+      onClose={() => dialog.current && session.dismiss()} // not for the event of a dialog that was removed
     >
       <h2 id="prompt-title">{rejected ? "The token is no longer accepted" : "A token is required"}</h2>
       <div id="prompt-why">

@@ -224,6 +224,16 @@ test("the prompt can be closed, and opened again", async (t) => {
   await closed(page);
   assert.equal(await page.evaluate(() => document.activeElement?.textContent), "Enter a token", "the focus returns");
   await page.keyboard.press("Enter");
+  await asksForToken(page);
+  await page.evaluate(() => {
+    // The prompt opens again before the browser dispatches the close event of the removed dialog.
+    new MutationObserver((_, observer) => {
+      if (document.querySelector("dialog")) return;
+      observer.disconnect();
+      document.querySelector<HTMLElement>('[aria-label="Access"] button')!.click();
+    }).observe(document.body, { childList: true, subtree: true });
+    [...document.querySelectorAll<HTMLElement>("dialog button")].find((b) => b.textContent === "Cancel")!.click();
+  });
   await enter(page, g.tokens.viewer!);
   await closed(page);
   await has(page, /live/, ".live.is-live");
