@@ -17,7 +17,10 @@ type permission struct {
 	set bool
 	// role is required; 0 for routes that anybody may call, who may have wrong
 	// credentials, too.
-	role  access.Roles
+	role access.Roles
+	// wider is a role that permits the request too, without role; 0 for none. It permits
+	// more: what is not the caller's own.
+	wider access.Roles
 	scope scope
 	work  work
 }
@@ -38,6 +41,12 @@ const (
 // as returns a router for routes that require a role.
 func (r router) as(role access.Roles) *router {
 	r.permission = permission{set: true, role: role}
+	return &r
+}
+
+// orAs returns a router for routes that a role permits too, without the one of [router.as].
+func (r router) orAs(wider access.Roles) *router {
+	r.permission.wider = wider
 	return &r
 }
 
@@ -65,7 +74,7 @@ func (e *endpoint) authorize(w *recorder, r *http.Request, now time.Time) error 
 		return err
 	}
 	w.caller, w.policy = caller, policy
-	if err := listen.Require(caller, policy, e.permission.role); err != nil {
+	if err := e.permission.require(caller, policy); err != nil {
 		return err
 	}
 	if !caller.Restricted() {
@@ -86,6 +95,23 @@ func (e *endpoint) authorize(w *recorder, r *http.Request, now time.Time) error 
 	default:
 		return fault.Errorf(listen.PermissionDenied, "%s may use only some clusters, and this request is about all of them", caller.Name)
 	}
+}
+
+// require returns an error if the caller has neither role. It names the wider one.
+func (p *permission) require(c *access.Caller, policy listen.Policy) error {
+	err := listen.Require(c, policy, p.role)
+	if err != nil && p.wider != 0 {
+		return listen.Require(c, policy, p.wider)
+	}
+	return err
+}
+
+// granted returns the role with which the caller makes the request, or the one that it lacks.
+func (p *permission) granted(w *recorder) access.Roles {
+	if p.wider == 0 || hasRole(w, p.role) && !hasRole(w, p.wider) {
+		return p.role
+	}
+	return p.wider
 }
 
 // loadsPage returns an error if no caller may load pages from a listener. A

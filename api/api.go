@@ -80,8 +80,8 @@ func New(o Options) http.Handler {
 	pick.of(filtered).post("/pick", h.postPick)
 	pick.of(filtered).post("/v1/pick", h.postPick)
 
-	pick.of(filtered).doing(reading).get("/v1/leases", h.listLeases)
-	pick.of(filtered).delete("/v1/leases", h.deleteLeases)
+	pick.orAs(access.Read).of(filtered).doing(reading).get("/v1/leases", h.listLeases)
+	pick.orAs(access.Admin).of(filtered).delete("/v1/leases", h.deleteLeases)
 	pick.of(filtered).get("/v1/leases/{id}", h.getLease)
 	pick.of(filtered).post("/v1/leases/{id}/done", h.endLease)
 	pick.of(filtered).post("/v1/leases/{id}/renew", h.renewLease)

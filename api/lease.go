@@ -181,7 +181,7 @@ func (h *handlers) endLeases(w http.ResponseWriter, r *http.Request) error {
 const maxEndedGroups = 100
 
 // @Summary     List held leases
-// @Description All leases of the clusters that the caller may see with the role read; the caller's own without it. The leases of a removed cluster are listed by its name.
+// @Description With the role read, all leases of the clusters that the caller may see; with the role pick, those of its own identity. The leases of a removed cluster are listed by its name.
 // @Param       cluster    query string false "only leases of this cluster" minlength(1) maxlength(512)
 // @Param       owner      query string false "only leases with this owner" minlength(1) maxlength(128)
 // @Param       identity   query string false "only leases of the caller with this identity" minlength(1) maxlength(64)
@@ -211,7 +211,7 @@ func (h *handlers) listLeases(w http.ResponseWriter, r *http.Request) error {
 }
 
 // @Summary     End the leases of a cluster or an owner
-// @Description Ends all held leases that match every parameter, as canceled: what they hold is free at once. At least one parameter is required. Leases of others require the role admin too; without it, the caller can end its own.
+// @Description Ends all held leases that match every parameter, as canceled: what they hold is free at once. At least one parameter is required. The role admin can end all leases of the clusters that the caller may see; the role pick, those of its own identity.
 // @Param       cluster    query string false "leases of this cluster" minlength(1) maxlength(512)
 // @Param       owner      query string false "leases with this owner" minlength(1) maxlength(128)
 // @Param       identity   query string false "leases of the caller with this identity" minlength(1) maxlength(64)

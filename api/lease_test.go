@@ -118,6 +118,12 @@ func TestLeasesByOwner(t *testing.T) {
 	if w := c.as("restricted", http.MethodPost, "/pick?cluster=orders", ""); w.Code != http.StatusCreated {
 		t.Fatal(w.Code, w.Body)
 	}
+	if w := c.as("push", http.MethodPut, "/v1/clusters/users/endpoints", assignment("", "10.0.0.8:8080")); w.Code != http.StatusCreated {
+		t.Fatal(w.Code, w.Body)
+	}
+	if w := c.as("pick", http.MethodPost, "/pick?cluster=users", ""); w.Code != http.StatusCreated {
+		t.Fatal(w.Code, w.Body)
+	}
 	for _, tt := range []struct {
 		caller, method, query string
 		status                int
@@ -128,13 +134,17 @@ func TestLeasesByOwner(t *testing.T) {
 		{"restricted", http.MethodGet, "?cluster=users", 200, `{"leases":[]}`},
 		{"pick", http.MethodGet, "?identity=restricted", 403, `"role":"read"`},
 		{"pick", http.MethodGet, "?owner=web-1&older_than=1h", 200, `{"leases":[]}`},
-		{"read", http.MethodGet, "", 403, `"role":"pick"`},
+		{"read", http.MethodGet, "?limit=2", 200, `"next":"`},
+		{"push", http.MethodGet, "", 403, `"role":"read"`},
 		{"pick", http.MethodDelete, "", 400, "cluster, owner, identity or older_than is required"},
 		{"pick", http.MethodDelete, "?identity=restricted", 403, `"role":"admin"`},
 		{"pick", http.MethodDelete, "?owner=web-1", 200, `{"ended":3,"by":[{"cluster":"orders","identity":"pick","owner":"web-1","leases":3}]}`},
 		{"pick", http.MethodDelete, "?cluster=orders", 200, `{"ended":2,`},
 		{"restricted", http.MethodDelete, "?cluster=orders", 200, `{"ended":1,"by":[{"cluster":"orders","identity":"restricted","leases":1}]}`},
 		{"restricted", http.MethodDelete, "?cluster=orders", 200, `{"ended":0,"by":[]}`},
+		{"read", http.MethodDelete, "?cluster=orders", 403, `"role":"admin"`},
+		{"admin", http.MethodGet, "", 403, `"role":"read"`},
+		{"admin", http.MethodDelete, "?cluster=users", 200, `{"ended":1,"by":[{"cluster":"users","identity":"pick","leases":1}]}`},
 	} {
 		if w := c.as(tt.caller, tt.method, "/v1/leases"+tt.query, ""); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
 			t.Errorf("%s %s %s: %d %s", tt.caller, tt.method, tt.query, w.Code, w.Body)

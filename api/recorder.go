@@ -66,11 +66,11 @@ func allowWait(w http.ResponseWriter, wait time.Duration) {
 
 // record writes a request to the audit log if it changes something, or was meant to.
 func (e *endpoint) record(w *recorder, r *http.Request, start time.Time) {
-	if e.router.audit == nil || e.permission.role&(access.Push|access.Admin) == 0 && w.changes == nil {
+	if e.router.audit == nil || (e.permission.role|e.permission.wider)&(access.Push|access.Admin) == 0 {
 		return
 	}
 	record := &audit.Record{
-		Time: start.UTC(), Address: addressOf(r), Role: e.permission.role.String(),
+		Time: start.UTC(), Address: addressOf(r), Role: e.permission.granted(w).String(),
 		Method: r.Method, Path: r.URL.RequestURI(), Status: w.status, Code: string(w.code), Changes: w.changes,
 	}
 	if w.caller != nil {
