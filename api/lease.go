@@ -123,14 +123,14 @@ func (h *handlers) finishLease(id string, d *Done) (picks.LeaseState, error) {
 }
 
 // @Summary Renew a lease
-// @Param   ttl query string false "time until the lease expires, at most 10m" default(30s)
+// @Param   ttl query string false "time until the lease expires, at most --max-ttl, 10m by default, and max_ttl of the quota of the caller" default(30s)
 // @Success 200 {object} picks.LeaseState "the lease with its new expiry"
 // @Failure 413 {object} Problem
 // @Router  /v1/leases/{id}/renew [post]
 func (h *handlers) renewLease(w http.ResponseWriter, r *http.Request) error {
-	ttl := min(picks.DefaultTTL, h.limits.MaxTTL)
+	ttl := h.defaultTTL(callerOf(w))
 	id, err := readNamed(r, "id", parameter{name: "ttl", set: func(v value) string {
-		return v.duration(&ttl, time.Millisecond, h.limits.MaxTTL)
+		return h.ttl(v, &ttl, callerOf(w))
 	}})
 	if err != nil {
 		return err

@@ -90,7 +90,7 @@ const maxKeptBytes = 512 << 10
 // @Param       target         query string   false "the target whose routes choose the cluster: xds:///NAME, or NAME alone" minlength(1) maxlength(512)
 // @Param       path           query string   false "path of the request, for the routes of target" minlength(1) maxlength(4096) default(/) example(/package.Service/Method)
 // @Param       header.NAME    query []string false "header NAME of the request, for the routes of target; repeatable, at most 100" collectionFormat(multi)
-// @Param       n              query int      false "number of picks" minimum(1) maximum(1000)
+// @Param       n              query int      false "number of picks, at most max_picks of the quota of the caller" minimum(1) maximum(1000)
 // @Param       wait           query string   false "maximum time that the pick may queue, at most 60s; 0 does not queue" example(250ms)
 // @Param       wait_for_ready query bool     false "queue in TRANSIENT_FAILURE as well"
 // @Param       hash           query string   false "hash key of the request, for hash policies" minlength(1) maxlength(1024)
@@ -121,9 +121,9 @@ func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 // @Param       target          query  string   false "the target whose routes choose the cluster: xds:///NAME, or NAME alone" minlength(1) maxlength(512)
 // @Param       path            query  string   false "path of the request, for the routes of target" minlength(1) maxlength(4096) default(/) example(/package.Service/Method)
 // @Param       header.NAME     query  []string false "header NAME of the request, for the routes of target; repeatable, at most 100" collectionFormat(multi)
-// @Param       ttl             query  string   false "time until the lease expires, at most --max-ttl, 10m by default" default(30s)
+// @Param       ttl             query  string   false "time until the lease expires, at most --max-ttl, 10m by default, and max_ttl of the quota of the caller" default(30s)
 // @Param       owner           query  string   false "who holds the lease, as you call it: a host, a pod, a request ID" minlength(1) maxlength(128)
-// @Param       n               query  int      false "number of picks" minimum(1) maximum(1000)
+// @Param       n               query  int      false "number of picks, at most max_picks of the quota of the caller" minimum(1) maximum(1000)
 // @Param       wait            query  string   false "maximum time that the pick may queue, at most 60s; 0 does not queue" example(250ms)
 // @Param       wait_for_ready  query  bool     false "queue in TRANSIENT_FAILURE as well"
 // @Param       hash            query  string   false "hash key of the request, for hash policies" minlength(1) maxlength(1024)
@@ -146,7 +146,7 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 	if err := h.limits.rejects(overload.ShedLeases); err != nil {
 		return err
 	}
-	s.request.TTL = min(picks.DefaultTTL, h.limits.MaxTTL)
+	s.request.TTL = h.defaultTTL(callerOf(w))
 	if err := h.readPick(w, s, r.URL.RawQuery, true); err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 			return v.name(&q.Cluster)
 		case "n":
 			s.many = true
-			return v.integer(&q.N, 1, picks.MaxPicks)
+			return h.count(v, &q.N, callerOf(w))
 		case "wait":
 			return v.duration(&q.Wait, 0, picks.MaxWait)
 		case "wait_for_ready":
@@ -202,7 +202,7 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 		case "owner":
 			return v.limited(&q.Owner.Name, MaxOwnerBytes)
 		default:
-			return v.duration(&q.TTL, time.Millisecond, h.limits.MaxTTL)
+			return h.ttl(v, &q.TTL, callerOf(w))
 		}
 	})
 	if err != nil {

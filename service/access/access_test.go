@@ -77,32 +77,38 @@ const hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
 
 func TestParseRejects(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"not YAML":          {"tokens: [", "line 1"},
-		"unknown list":      {"token: []", `unknown field "token"`},
-		"unknown field":     {"tokens: [{name: a, role: [pick]}]", `unknown field "role"`},
-		"wrong type":        {"tokens: {}", "cannot unmarshal object"},
-		"no name":           {"tokens: [{roles: [pick], sha256: " + hash + "}]", "tokens[0] (): name: must have 1 to 64 bytes"},
-		"long name":         {"tokens: [{name: " + strings.Repeat("x", 65) + "}]", "name: must have 1 to 64 bytes"},
-		"line break":        {`tokens: [{name: "a\nb"}]`, "printable ASCII"},
-		"no roles":          {"tokens: [{name: a, sha256: " + hash + "}]", "tokens[0] (a): roles: required"},
-		"unknown role":      {"tokens: [{name: a, roles: [root], sha256: " + hash + "}]", `tokens[0] (a): roles: unknown role "root"`},
-		"token, not a hash": {"tokens: [{name: a, roles: [pick], sha256: secret}]", "sha256: must be 64 hexadecimal digits"},
-		"no patterns":       {"tokens: [{name: a, roles: [pick], clusters: [], sha256: " + hash + "}]", "clusters: must have 1 to 1000 patterns"},
-		"empty pattern":     {"tokens: [{name: a, roles: [pick], clusters: [''], sha256: " + hash + "}]", "clusters[0]: must be a name or a pattern"},
-		"full target name":  {"tokens: [{name: a, roles: [pick], clusters: ['xds:///a'], sha256: " + hash + "}]", "clusters[0]: must be a name or a pattern"},
-		"no value":          {"tokens: [{name: a, roles: [pick], clusters: , sha256: " + hash + "}]", "clusters: no value"},
-		"no time":           {"tokens: [{name: a, roles: [pick], expires: , sha256: " + hash + "}]", "expires: no value"},
-		"duplicate name":    {"tokens: [{name: a, roles: [pick], sha256: " + hash + "}]\nunix_peers: [{name: a, roles: [pick], uid: 1}]", "unix_peers[0] (a): name: is used by another entry"},
-		"duplicate token":   {"tokens: [{name: a, roles: [pick], sha256: " + hash + "}, {name: b, roles: [pick], sha256: " + hash + "}]", "tokens[1] (b): sha256: is the same as of a"},
-		"kind of SAN":       {"certificates: [{name: a, roles: [pick], san: 'ip:10.0.0.1'}]", "san: must be dns:PATTERN or uri:PATTERN"},
-		"no SAN":            {"certificates: [{name: a, roles: [pick]}]", "san: must be"},
-		"no uid":            {"unix_peers: [{name: a, roles: [pick]}]", "set uid, gid or both"},
-		"negative uid":      {"unix_peers: [{name: a, roles: [pick], uid: -1}]", "cannot unmarshal number -1"},
-		"unknown quota":     {"tokens: [{name: a, roles: [pick], quota: x, sha256: " + hash + "}]", `tokens[0] (a): quota: "x" is not in quotas`},
-		"negative rate":     {"quotas: {x: {requests_per_second: -1}}", "quotas[x]: requests_per_second and burst: must be from 0 to 1000000"},
-		"burst alone":       {"quotas: {x: {burst: 1}}", "quotas[x]: burst: requires requests_per_second"},
-		"negative limit":    {"quotas: {x: {leases: -1}}", "quotas[x]: leases: must not be negative"},
-		"wrong time":        {"tokens: [{name: a, roles: [pick], expires: tomorrow}]", "parsing time"},
+		"not YAML":           {"tokens: [", "line 1"},
+		"unknown list":       {"token: []", `unknown field "token"`},
+		"unknown field":      {"tokens: [{name: a, role: [pick]}]", `unknown field "role"`},
+		"wrong type":         {"tokens: {}", "cannot unmarshal object"},
+		"no name":            {"tokens: [{roles: [pick], sha256: " + hash + "}]", "tokens[0] (): name: must have 1 to 64 bytes"},
+		"long name":          {"tokens: [{name: " + strings.Repeat("x", 65) + "}]", "name: must have 1 to 64 bytes"},
+		"line break":         {`tokens: [{name: "a\nb"}]`, "printable ASCII"},
+		"no roles":           {"tokens: [{name: a, sha256: " + hash + "}]", "tokens[0] (a): roles: required"},
+		"unknown role":       {"tokens: [{name: a, roles: [root], sha256: " + hash + "}]", `tokens[0] (a): roles: unknown role "root"`},
+		"token, not a hash":  {"tokens: [{name: a, roles: [pick], sha256: secret}]", "sha256: must be 64 hexadecimal digits"},
+		"no patterns":        {"tokens: [{name: a, roles: [pick], clusters: [], sha256: " + hash + "}]", "clusters: must have 1 to 1000 patterns"},
+		"empty pattern":      {"tokens: [{name: a, roles: [pick], clusters: [''], sha256: " + hash + "}]", "clusters[0]: must be a name or a pattern"},
+		"full target name":   {"tokens: [{name: a, roles: [pick], clusters: ['xds:///a'], sha256: " + hash + "}]", "clusters[0]: must be a name or a pattern"},
+		"no value":           {"tokens: [{name: a, roles: [pick], clusters: , sha256: " + hash + "}]", "clusters: no value"},
+		"no time":            {"tokens: [{name: a, roles: [pick], expires: , sha256: " + hash + "}]", "expires: no value"},
+		"duplicate name":     {"tokens: [{name: a, roles: [pick], sha256: " + hash + "}]\nunix_peers: [{name: a, roles: [pick], uid: 1}]", "unix_peers[0] (a): name: is used by another entry"},
+		"duplicate token":    {"tokens: [{name: a, roles: [pick], sha256: " + hash + "}, {name: b, roles: [pick], sha256: " + hash + "}]", "tokens[1] (b): sha256: is the same as of a"},
+		"kind of SAN":        {"certificates: [{name: a, roles: [pick], san: 'ip:10.0.0.1'}]", "san: must be dns:PATTERN or uri:PATTERN"},
+		"no SAN":             {"certificates: [{name: a, roles: [pick]}]", "san: must be"},
+		"no uid":             {"unix_peers: [{name: a, roles: [pick]}]", "set uid, gid or both"},
+		"negative uid":       {"unix_peers: [{name: a, roles: [pick], uid: -1}]", "cannot unmarshal number -1"},
+		"unknown quota":      {"tokens: [{name: a, roles: [pick], quota: x, sha256: " + hash + "}]", `tokens[0] (a): quota: "x" is not in quotas`},
+		"negative rate":      {"quotas: {x: {requests_per_second: -1}}", "quotas[x]: requests_per_second and burst: must be from 0 to 1000000"},
+		"burst alone":        {"quotas: {x: {burst: 1}}", "quotas[x]: burst: requires requests_per_second"},
+		"max_ttl number":     {"quotas: {x: {max_ttl: 30}}", "max_ttl: must be a duration such as 30s"},
+		"max_ttl text":       {"quotas: {x: {max_ttl: long}}", `max_ttl: "long" is not a duration such as 30s`},
+		"max_ttl too long":   {"quotas: {x: {max_ttl: 11m}}", "quotas[x]: max_ttl: must be from 1ms to 10m0s"},
+		"max_ttl zero":       {"quotas: {x: {max_ttl: 0s}}", "quotas[x]: max_ttl: must be from 1ms to 10m0s"},
+		"max_picks":          {"quotas: {x: {max_picks: 0}}", "quotas[x]: max_picks: must be from 1 to 1000"},
+		"max_picks too many": {"quotas: {x: {max_picks: 1001}}", "quotas[x]: max_picks: must be from 1 to 1000"},
+		"negative limit":     {"quotas: {x: {leases: -1}}", "quotas[x]: leases: must not be negative"},
+		"wrong time":         {"tokens: [{name: a, roles: [pick], expires: tomorrow}]", "parsing time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Parse([]byte(c.file)); !contains(err, c.want) {
@@ -144,14 +150,14 @@ tokens:
 
 func TestQuota(t *testing.T) {
 	const file = `
-quotas: {batch: {requests_per_second: 10, burst: 20, leases: 100, streams: 0}}
+quotas: {batch: {requests_per_second: 10, burst: 20, leases: 100, streams: 0, max_ttl: 90s, max_picks: 20}}
 tokens:
 - {name: limited, roles: [pick], quota: batch, sha256: ` + hash + `}
 - {name: other, roles: [pick], sha256: ` + "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" + `}
 `
 	i := parse(t, file)
 	limited, other := i.callers["limited"].caller, i.callers["other"].caller
-	want := &quota.Class{Rate: 10, Burst: 20, Limits: map[quota.Resource]int64{quota.Leases: 100, quota.Streams: 0}}
+	want := &quota.Class{Rate: 10, Burst: 20, Limits: map[quota.Resource]int64{quota.Leases: 100, quota.Streams: 0}, MaxTTL: 90 * time.Second, MaxPicks: 20}
 	if !reflect.DeepEqual(limited.Quota, want) || other.Quota != nil {
 		t.Errorf("quotas %+v and %+v", limited.Quota, other.Quota)
 	}

@@ -26,6 +26,10 @@ const (
 	maxPatterns  = 1_000
 	maxName      = 64
 	maxRate      = 1e6 // requests per second
+	// Those of the API: a quota can only lower them.
+	minTTL   = time.Millisecond
+	maxTTL   = 10 * time.Minute
+	maxPicks = 1000
 )
 
 // file is the content of an identity file (YAML or JSON).
@@ -46,6 +50,25 @@ type quotaEntry struct {
 	Streams           *int64  `json:"streams"`
 	WaitingPicks      *int64  `json:"waiting_picks"`
 	Leases            *int64  `json:"leases"`
+	MaxTTL            *ttl    `json:"max_ttl"`
+	MaxPicks          *int    `json:"max_picks"`
+}
+
+// ttl is a duration such as 30s.
+type ttl time.Duration
+
+// UnmarshalJSON reads the text of a duration.
+func (t *ttl) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return errors.New("max_ttl: must be a duration such as 30s")
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return fmt.Errorf("max_ttl: %q is not a duration such as 30s", clip(s))
+	}
+	*t = ttl(d)
+	return nil
 }
 
 // class returns the quotas as a class of callers.
@@ -68,6 +91,16 @@ func (q *quotaEntry) class() (*quota.Class, error) {
 			return nil, fmt.Errorf("%v: must not be negative", r)
 		}
 		c.Limits[r] = *limit
+	}
+	if t := q.MaxTTL; t != nil {
+		if c.MaxTTL = time.Duration(*t); c.MaxTTL < minTTL || c.MaxTTL > maxTTL {
+			return nil, fmt.Errorf("max_ttl: must be from %v to %v", minTTL, maxTTL)
+		}
+	}
+	if n := q.MaxPicks; n != nil {
+		if c.MaxPicks = *n; c.MaxPicks < 1 || c.MaxPicks > maxPicks {
+			return nil, fmt.Errorf("max_picks: must be from 1 to %d", maxPicks)
+		}
 	}
 	return c, nil
 }

@@ -51,6 +51,10 @@ type Class struct {
 	// Limits are those of one caller. A resource without a limit has the default: the
 	// share of its total.
 	Limits map[Resource]int64
+	// MaxTTL is the maximum ttl of a caller's leases, and MaxPicks the maximum number of picks
+	// of one request; 0 for those of all callers.
+	MaxTTL   time.Duration
+	MaxPicks int
 }
 
 // Options are the quotas.

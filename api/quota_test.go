@@ -1,0 +1,61 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/picks"
+)
+
+// max_ttl and max_picks of a quota limit the requests of its callers, and no others.
+func TestQuotaLimitsTTLAndPicks(t *testing.T) {
+	token, hash := access.NewToken()
+	known, err := access.Parse(fmt.Appendf(nil, "quotas: {small: {max_ttl: 20s, max_picks: 3}}\ntokens: [{name: web, roles: [pick], quota: small, sha256: %s}]", hash))
+	noError(t, err)
+	d := startFor(t, &listen.Callers{Identities: func() *access.Identities { return known }}, nil)
+	specs, err := listen.Parse([]string{"127.0.0.1:1,anonymous=all"})
+	noError(t, err)
+	l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(true, false)}
+	do := func(caller, method, target, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(method, target, strings.NewReader(body)).WithContext(listen.BaseContext(l))
+		r.Host = "localhost"
+		if caller != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		return d.answer(r)
+	}
+	if w := do("", http.MethodPut, orders, assignment("", "10.0.0.7:8080")); w.Code != http.StatusCreated {
+		t.Fatal(w.Code, w.Body)
+	}
+	lease := do("web", http.MethodPost, "/pick?cluster=orders", "").Header().Get("Location")
+	state := decode[picks.LeaseState](t, do("web", http.MethodGet, lease, "").Body.Bytes())
+	if ttl := state.ExpiresAt.Sub(state.GrantedAt); ttl != 20*time.Second {
+		t.Errorf("the default ttl is %v", ttl)
+	}
+	for _, tt := range []struct {
+		caller, method, target string
+		status                 int
+		want                   string
+	}{
+		{"web", http.MethodGet, "/pick?cluster=orders&n=3", 200, ""},
+		{"web", http.MethodGet, "/pick?cluster=orders&n=4", 400, "n: \\\"4\\\" is not allowed: max_picks of the caller's quota is 3"},
+		{"web", http.MethodPost, "/pick?cluster=orders&n=1001", 400, "a whole number from 1 to 1000"},
+		{"web", http.MethodPost, "/pick?cluster=orders&ttl=20s", 201, ""},
+		{"web", http.MethodPost, "/pick?cluster=orders&ttl=21s", 400, "ttl: \\\"21s\\\" is not allowed: max_ttl of the caller's quota is 20s"},
+		{"web", http.MethodPost, "/pick?cluster=orders&ttl=11m", 400, "a duration from 1ms to 10m0s"},
+		{"web", http.MethodPost, lease + "/renew?ttl=30s", 400, "max_ttl of the caller's quota is 20s"},
+		{"web", http.MethodPost, lease + "/renew", 200, ""},
+		{"", http.MethodPost, "/pick?cluster=orders&n=4&ttl=21s", 201, ""},
+		{"", http.MethodPost, lease + "/renew?ttl=30s", 200, ""},
+	} {
+		if w := do(tt.caller, tt.method, tt.target, ""); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
+			t.Errorf("%q %s %s: %d %s", tt.caller, tt.method, tt.target, w.Code, w.Body)
+		}
+	}
+}
