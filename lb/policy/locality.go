@@ -36,21 +36,31 @@ func (l *Locality) Update(to *resource.LocalityEndpoints) *Locality {
 	return out
 }
 
-// endpoints returns grpc's endpoints of values.
+// endpoints returns grpc's endpoints of values. Usually few values change, in one place:
+// only those between the first and the last change are looked up.
 func (l *Locality) endpoints(values []*resource.Endpoint) []resolver.Endpoint {
-	if slices.Equal(values, l.values) {
+	head, n := 0, min(len(values), len(l.values))
+	for head < n && values[head] == l.values[head] {
+		head++
+	}
+	tail := 0
+	for tail < n-head && values[len(values)-1-tail] == l.values[len(l.values)-1-tail] {
+		tail++
+	}
+	end, oldEnd := len(values)-tail, len(l.values)-tail
+	if head == end && head == oldEnd {
 		return l.Endpoints
 	}
-	known := make(map[*resource.Endpoint]int, len(l.values))
-	for i, value := range l.values {
-		known[value] = i
+	known := make(map[*resource.Endpoint]int, oldEnd-head)
+	for i, value := range l.values[head:oldEnd] {
+		known[value] = head + i
 	}
-	out := make([]resolver.Endpoint, len(values))
-	for i, value := range values {
+	out := slices.Concat(l.Endpoints[:head], make([]resolver.Endpoint, end-head), l.Endpoints[oldEnd:])
+	for i, value := range values[head:end] {
 		if was, ok := known[value]; ok {
-			out[i] = l.Endpoints[was]
+			out[head+i] = l.Endpoints[was]
 		} else {
-			out[i] = ResolverEndpoint(value)
+			out[head+i] = ResolverEndpoint(value)
 		}
 	}
 	return out
