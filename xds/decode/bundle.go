@@ -65,9 +65,7 @@ type bundling struct {
 
 	problems, warnings, notes problemList
 
-	broken   []bool     // for each of the bundle's items, whether it breaks a rule
-	valid    bool       // Valid reads the bundle
-	rejected []Rejected // Clusters that break a rule, for Valid
+	valid bool // Valid reads the bundle: it has only the items that break no rule
 }
 
 func newBundling(o Options) *bundling {
@@ -188,11 +186,11 @@ func (d *bundling) item(at string, k resource.Key, read func(*report, proto.Mess
 	if d.valid && broken.empty() {
 		broken = v.misspelledSecurity()
 	}
-	d.broken = append(d.broken, !broken.empty())
 	d.keepRejected(v.key, broken, at)
 	d.end(v, at)
-	it.Key = v.key
-	d.bundle.Items = append(d.bundle.Items, it)
+	if it.Key = v.key; !d.valid || broken.empty() {
+		d.bundle.Items = append(d.bundle.Items, it)
+	}
 	return nil
 }
 
@@ -213,28 +211,19 @@ const maxRejectedProblems = 3
 // transport_socket or is within that, even if Options.Lenient is set: it would have
 // less TLS than it asks for.
 func Valid(body []byte, o Options) (b *Bundle) {
-	var err error
 	defer func() {
-		if err != nil {
+		if recover() != nil {
 			b = nil
 		}
 	}()
-	defer rejectPanic(resource.Key{Type: typeBundle}, &err)
 	d := newBundling(o)
 	d.valid = true
-	if e := d.read(body); e != nil {
+	if d.read(body) != nil {
 		d.bundle.Items = nil
 	}
-	valid := d.bundle.Items[:0:0]
-	for i, item := range d.bundle.Items {
-		if !d.broken[i] {
-			valid = append(valid, item)
-		}
-	}
-	if len(valid) == 0 && len(d.rejected) == 0 {
+	if len(d.bundle.Items) == 0 && len(d.bundle.Rejected) == 0 {
 		return nil
 	}
-	d.bundle.Items, d.bundle.Rejected = valid, d.rejected
 	return d.bundle
 }
 
@@ -248,7 +237,7 @@ func (d *bundling) keepRejected(k resource.Key, broken *problemList, at string) 
 		p.Field = within(at, p.Field)
 		words = append(words, p.String())
 	}
-	d.rejected = append(d.rejected, Rejected{Key: k, Why: strings.Join(words, "; ")})
+	d.bundle.Rejected = append(d.bundle.Rejected, Rejected{Key: k, Why: strings.Join(words, "; ")})
 }
 
 // misspelledSecurity returns the unknown fields of a Cluster that are within its
