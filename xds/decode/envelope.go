@@ -16,14 +16,14 @@ const (
 	wrapperURL           = typeURLPrefix + "envoy.service.discovery.v3.Resource"
 )
 
-// jsonEnvelope returns the message into which to read a JSON object with these names at its
-// top: m itself, the Any that carries it, or the DiscoveryResponse that holds it.
-func jsonEnvelope(s text.Skimmed, m proto.Message) proto.Message {
+// jsonEnvelope returns the message into which to read a JSON object with these members:
+// m itself, the Any that carries it, or the DiscoveryResponse that holds it.
+func jsonEnvelope(top text.Object, m proto.Message) proto.Message {
 	switch {
-	case s.Resources && !s.Typed:
-		return &discoveryv3.DiscoveryResponse{}
-	case s.Typed:
+	case top.Count("@type") > 0:
 		return &anypb.Any{}
+	case top.Count("resources") > 0:
+		return &discoveryv3.DiscoveryResponse{}
 	default:
 		return m
 	}

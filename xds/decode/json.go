@@ -24,11 +24,10 @@ func readJSON(r *report, body []byte, f Format, m proto.Message) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return &SyntaxError{Format: f, Reason: "the body is empty"}
 	}
-	s, err := text.Skim(body, MaxJSONEntries)
-	if err != nil {
+	if err := text.CheckSize(body, MaxJSONEntries); err != nil {
 		return textError(f, err)
 	}
-	root := jsonEnvelope(s, m)
+	root := jsonEnvelope(text.Members(body), m)
 	if err := (protojson.UnmarshalOptions{}).Unmarshal(body, root); err != nil {
 		if err := rereadJSON(r, body, f, root, err); err != nil {
 			return err
