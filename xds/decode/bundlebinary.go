@@ -37,27 +37,21 @@ func (d *bundling) binary(body []byte) error {
 	}
 	d.end(v, "")
 	for i, a := range list {
-		if err := d.binaryItem(a.GetTypeUrl(), a.GetValue(), element("resources", i), true); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// binaryItem reads the resource at a path, which may be in a Resource if wrapped is true.
-func (d *bundling) binaryItem(url string, value []byte, at string, wrapped bool) error {
-	if url == wrapperURL && wrapped {
-		wrapper := &discoveryv3.Resource{}
-		if err := unmarshal(value, wrapper); err != nil {
+		at := element("resources", i)
+		inner, _, err := wrappedResource(a)
+		if err != nil {
 			d.reject(at, "%s", err.Error())
-			return nil
+			continue
 		}
-		a := wrapper.GetResource()
-		return d.binaryItem(a.GetTypeUrl(), a.GetValue(), within(at, "resource"), false)
-	}
-	name := binaryName(value)
-	if t := d.typed(url, name, at); t != "" {
-		return d.binaryResource(at, resource.Key{Type: t, Name: name}, value)
+		if inner != a {
+			at = within(at, "resource")
+		}
+		name := binaryName(inner.GetValue())
+		if t := d.typed(inner.GetTypeUrl(), name, at); t != "" {
+			if err := d.binaryResource(at, resource.Key{Type: t, Name: name}, inner.GetValue()); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -16,6 +16,18 @@ const (
 	wrapperURL           = typeURLPrefix + "envoy.service.discovery.v3.Resource"
 )
 
+// wrappedResource returns the contents of a Resource, and its name; a itself if it is none.
+func wrappedResource(a *anypb.Any) (inner *anypb.Any, name string, err error) {
+	if a.GetTypeUrl() != wrapperURL {
+		return a, "", nil
+	}
+	var wrapper discoveryv3.Resource
+	if err := unmarshal(a.GetValue(), &wrapper); err != nil {
+		return nil, "", err
+	}
+	return wrapper.GetResource(), wrapper.GetName(), nil
+}
+
 // jsonEnvelope returns the message into which to read a JSON object with these members:
 // m itself, the Any that carries it, or the DiscoveryResponse that holds it.
 func jsonEnvelope(top text.Object, m proto.Message) proto.Message {
@@ -59,12 +71,9 @@ func unwrap(r *report, envelope, m proto.Message) error {
 		a = d.GetResources()[0]
 		field = "resources[0].@type"
 	}
-	if a.GetTypeUrl() == wrapperURL {
-		var wrapper discoveryv3.Resource
-		if err := unmarshal(a.GetValue(), &wrapper); err != nil {
-			return err
-		}
-		a = wrapper.GetResource()
+	a, _, err := wrappedResource(a)
+	if err != nil {
+		return err
 	}
 	if url := a.GetTypeUrl(); url != r.key.Type.URL() {
 		// An unreadable type is reported already.

@@ -1,7 +1,6 @@
 package decode
 
 import (
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -30,13 +29,8 @@ func Resource(t resource.Type, a *anypb.Any, o Options) (resource.Item, error) {
 
 func decodeAny(r *report, it *resource.Item, a *anypb.Any) (err error) {
 	defer rejectPanic(r.key, &err)
-	if a.GetTypeUrl() == wrapperURL {
-		wrapper := &discoveryv3.Resource{}
-		if err := unmarshal(a.GetValue(), wrapper); err != nil {
-			return err
-		}
-		r.key.Name = wrapper.GetName()
-		a = wrapper.GetResource()
+	if a, r.key.Name, err = wrappedResource(a); err != nil {
+		return err
 	}
 	if url := a.GetTypeUrl(); url != r.key.Type.URL() {
 		r.reject("@type", "is %q, where a %s is wanted (%s)", url, r.key.Type, r.key.Type.URL())
