@@ -17,6 +17,7 @@ import (
 
 	"github.com/lbd-dev/lbd/examples/custompolicy"
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // root is the repository.
@@ -258,7 +259,7 @@ func TestReadmesFileIsWithoutWarnings(t *testing.T) {
 		t.Fatalf("README.md has no %s", name)
 	}
 	o := decode.Options{Format: decode.FormatYAML, Bare: true, Name: "orders"}
-	pushed, err := decode.Assignment([]byte(file[1]), o)
+	pushed, err := decode.One(resource.TypeAssignment, []byte(file[1]), o)
 	if err != nil || len(pushed.Warnings) != 0 || len(pushed.Notes) == 0 {
 		t.Errorf("pushed: %+v, %v", pushed, err)
 	}

@@ -317,11 +317,11 @@ func TestRoutesExist(t *testing.T) {
 }
 
 // cluster decodes a part of a Cluster; one without type is an EDS cluster.
-func cluster(part string) (*decode.Decoded[*resource.Cluster], error) {
+func cluster(part string) (*decode.Decoded, error) {
 	if !strings.HasPrefix(part, "type") && !strings.HasPrefix(part, "cluster_type") {
 		part = "type: EDS\n" + part
 	}
-	return decode.Cluster([]byte(part), decode.Options{Format: decode.FormatYAML, Name: "orders"})
+	return decode.One(resource.TypeCluster, []byte(part), decode.Options{Format: decode.FormatYAML, Name: "orders"})
 }
 
 func TestUnsupportedIsRejected(t *testing.T) {

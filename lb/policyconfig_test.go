@@ -295,12 +295,12 @@ func TestPolicyConfigs(t *testing.T) {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
 				o := decode.Options{Origin: origin, Policies: lb.PolicyConfig, Lenient: true}
-				d, err := decode.Cluster([]byte(c.body), o)
+				d, err := decode.One(resource.TypeCluster, []byte(c.body), o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if spell(d.Value.Policy) != spell(c.want) {
-					t.Errorf("policy %s, want %s", spell(d.Value.Policy), spell(c.want))
+				if spell(d.Cluster.Policy) != spell(c.want) {
+					t.Errorf("policy %s, want %s", spell(d.Cluster.Policy), spell(c.want))
 				}
 				want := slices.Clone(c.both)
 				if origin == decode.ByHand {
@@ -311,8 +311,8 @@ func TestPolicyConfigs(t *testing.T) {
 					t.Errorf("warnings:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}
 				o.Format = decode.FormatProtobuf
-				again, err := decode.Cluster(d.Raw, o)
-				if err != nil || !reflect.DeepEqual(again.Value, d.Value) || !bytes.Equal(again.Raw, d.Raw) {
+				again, err := decode.One(resource.TypeCluster, d.Raw, o)
+				if err != nil || !reflect.DeepEqual(again.Cluster, d.Cluster) || !bytes.Equal(again.Raw, d.Raw) {
 					t.Errorf("raw: %+v, %v", again, err)
 				}
 			})

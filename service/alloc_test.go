@@ -9,6 +9,7 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // TestAllocPick: a pick allocates nothing, be it the first from its locality.
@@ -45,7 +46,7 @@ func TestAllocPush(t *testing.T) {
 		assignment(t, nil, place{"a", 0, 1, ill}, place{"b", 0, 1, endpoints("b", 1)}),
 	}
 	decode := func(body []byte, f sources.Format) []byte {
-		d, err := decode.Assignment(body, decode.Options{Format: f, Name: "orders"})
+		d, err := decode.One(resource.TypeAssignment, body, decode.Options{Format: f, Name: "orders"})
 		if err != nil {
 			t.Fatal(err)
 		}

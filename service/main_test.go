@@ -207,7 +207,7 @@ func seed(tb testing.TB, dir string, resources map[resource.Key][]byte, o decode
 	_, err = st.Update(tb.Context(), func(tx *store.Tx) error {
 		for key, body := range resources {
 			o.Name = key.Name
-			d, err := decode.Cluster(body, o)
+			d, err := decode.One(resource.TypeCluster, body, o)
 			if err == nil {
 				err = tx.Put(key, d.Raw)
 			}

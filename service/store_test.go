@@ -141,7 +141,7 @@ func (s *sharedStore) Snapshot() *store.Snapshot {
 // the store is not replaced by the older version.
 func TestStartKeepsCommitsOfOthers(t *testing.T) {
 	version := func(zone string) func(*store.Tx) error {
-		d, err := decode.Assignment(assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}), decode.Options{Name: "orders"})
+		d, err := decode.One(resource.TypeAssignment, assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}), decode.Options{Name: "orders"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -219,7 +219,7 @@ func TestStoppedBeforeItServes(t *testing.T) {
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
 		for i := range 100 { // some of them are never built in time
 			name := fmt.Sprint("c", i)
-			d, err := decode.Cluster([]byte(`{"type":"EDS"}`), decode.Options{Name: name})
+			d, err := decode.One(resource.TypeCluster, []byte(`{"type":"EDS"}`), decode.Options{Name: name})
 			if err != nil {
 				return err
 			}

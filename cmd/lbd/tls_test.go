@@ -191,11 +191,11 @@ func TestTLSFailsClosed(t *testing.T) {
 	if _, err := st.Update(t.Context(), func(tx *store.Tx) error {
 		for name, address := range map[string]string{"plain": plain, "own": secure} {
 			body := strings.ReplaceAll(securedBy(map[string]string{"plain": "mesh", "own": "own"}[name], "orders.example"), `"orders"`, `"`+name+`"`)
-			d, err := decode.Cluster([]byte(body), decode.Options{Stored: true})
+			d, err := decode.One(resource.TypeCluster, []byte(body), decode.Options{Stored: true})
 			if err != nil {
 				return err
 			}
-			e, err := decode.Assignment([]byte(envoyFile(name, address)), decode.Options{Format: decode.FormatYAML})
+			e, err := decode.One(resource.TypeAssignment, []byte(envoyFile(name, address)), decode.Options{Format: decode.FormatYAML})
 			if err != nil {
 				return err
 			}

@@ -96,21 +96,11 @@ func (p *pushes) read(ctx context.Context, r *PushRequest) (item resource.Item, 
 	defer p.bodies.release()
 	o := p.pushDecoding(r.Format, r.Lenient, r.DryRun)
 	o.Name = r.Cluster
-	item.Key = resource.Key{Type: r.Kind, Name: r.Cluster}
-	if r.Kind == Config {
-		d, err := decode.Cluster(r.Body, o)
-		if err != nil {
-			return item, nil, nil, decodeError(string(r.Kind), r.Cluster, err)
-		}
-		item.Raw, item.Cluster = d.Raw, d.Value
-		return item, d.Warnings, d.Notes, nil
-	}
-	d, err := decode.Assignment(r.Body, o)
+	d, err := decode.One(r.Kind, r.Body, o)
 	if err != nil {
 		return item, nil, nil, decodeError(string(r.Kind), r.Cluster, err)
 	}
-	item.Raw, item.Assignment = d.Raw, d.Value
-	return item, d.Warnings, d.Notes, nil
+	return d.Item, d.Warnings, d.Notes, nil
 }
 
 // pushDecoding returns the options with which a push is decoded. Only a dry run locates
@@ -320,12 +310,12 @@ func (p *pushes) Snapshot(f Format) (*Stored, error) {
 		return nil, err
 	}
 	all := st.Snapshot()
-	var resources []decode.Rendered
+	var resources []resource.Item
 	for e := range all.All() {
 		if internal(e.Key) {
 			continue
 		}
-		resources = append(resources, decode.Rendered{Type: e.Key.Type, Raw: e.Raw})
+		resources = append(resources, resource.Item{Key: e.Key, Raw: e.Raw})
 	}
 	tag := hashAll(all.All())
 	body, err := decode.RenderBundle(tag, resources, f)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // endpoint is the JSON of an LbEndpoint with an address and further fields.
@@ -55,9 +56,9 @@ func overload(category string, numerator uint32, denominator string) string {
 }
 
 // accept decodes a body that must be valid.
-func accept[V any, B string | []byte](tb testing.TB, decoder func([]byte, decode.Options) (*decode.Decoded[V], error), body B, o decode.Options) *decode.Decoded[V] {
+func accept[B string | []byte](tb testing.TB, kind resource.Type, body B, o decode.Options) *decode.Decoded {
 	tb.Helper()
-	d, err := decoder([]byte(body), o)
+	d, err := decode.One(kind, []byte(body), o)
 	noError(tb, err)
 	return d
 }
@@ -220,7 +221,7 @@ func TestRulesOfAssignmentsForAll(t *testing.T) {
 	for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 		for _, c := range cases {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
-				_, err := decode.Assignment([]byte(c.body), decode.Options{Origin: origin})
+				_, err := decode.One(resource.TypeAssignment, []byte(c.body), decode.Options{Origin: origin})
 				expect(t, "refusals", refusals(t, err, "ClusterLoadAssignment/orders"), c.want)
 			})
 		}
@@ -291,7 +292,7 @@ func TestRulesOfAssignmentsByHand(t *testing.T) {
 		{"10,001 localities", localities(strings.Repeat("{},", 10_000) + "{}"), []string{"endpoints: holds 10001 localities, of at most 10000"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := decode.Assignment([]byte(c.body), decode.Options{})
+			_, err := decode.One(resource.TypeAssignment, []byte(c.body), decode.Options{})
 			expect(t, "refusals", refusals(t, err, "ClusterLoadAssignment/orders"), c.want)
 		})
 	}
@@ -307,7 +308,7 @@ func TestHostnameLimits(t *testing.T) {
 		`"` + strings.Repeat("x", 256) + `"`: {field + "is 256 bytes long, of at most 255"},
 		`"a\u0000b"`:                         {field + "holds the character U+0000, which cannot be printed"},
 	} {
-		_, err := decode.Assignment([]byte(with(hostname)), decode.Options{})
+		_, err := decode.One(resource.TypeAssignment, []byte(with(hostname)), decode.Options{})
 		expect(t, "refusals", refusals(t, err, "ClusterLoadAssignment/orders"), want)
 	}
 }
@@ -325,9 +326,9 @@ func TestLocalityLimits(t *testing.T) {
 			field + "sub_zone: holds the character U+0000, which cannot be printed",
 		},
 	} {
-		_, err := decode.Assignment(with(name), decode.Options{})
+		_, err := decode.One(resource.TypeAssignment, with(name), decode.Options{})
 		expect(t, "refusals", refusals(t, err, "ClusterLoadAssignment/orders"), want)
-		if _, err := decode.Assignment(with(name), decode.Options{Origin: decode.FromServer}); err != nil {
+		if _, err := decode.One(resource.TypeAssignment, with(name), decode.Options{Origin: decode.FromServer}); err != nil {
 			t.Errorf("a server is not judged by it: %v", err)
 		}
 	}
@@ -337,18 +338,18 @@ func TestLocalityLimits(t *testing.T) {
 func TestServersMaySendWhatCannotConnect(t *testing.T) {
 	body := localities(locality("a", 0, 1,
 		endpoint("", 0), endpoint("h", 70000), `{"endpoint":{"address":{"pipe":{"path":"p"}},"hostname":"a\nb"},"health_status":256}`))
-	_, err := decode.Assignment([]byte(body), decode.Options{Origin: decode.FromServer})
+	_, err := decode.One(resource.TypeAssignment, []byte(body), decode.Options{Origin: decode.FromServer})
 	if got, want := refusals(t, err, "ClusterLoadAssignment/orders"), []string{
 		"endpoints[0].lb_endpoints[2].endpoint.address: is :0, which endpoints[0].lb_endpoints[0] has already",
 	}; !reflect.DeepEqual(got, want) {
 		t.Fatalf("refusals %q, want %q", got, want)
 	}
 	body = strings.Replace(body, endpoint("", 0)+",", "", 1)
-	d := accept(t, decode.Assignment, body, decode.Options{Origin: decode.FromServer})
-	if got := d.Value.Localities[0].Endpoints[0].Addresses[0]; got != "h:70000" {
+	d := accept(t, resource.TypeAssignment, body, decode.Options{Origin: decode.FromServer})
+	if got := d.Assignment.Localities[0].Endpoints[0].Addresses[0]; got != "h:70000" {
 		t.Errorf("address %q", got)
 	}
-	if e := d.Value.Localities[0].Endpoints[1]; e.Addresses[0] != ":0" || e.Usable() || e.Health.String() != "UNRECOGNIZED" {
+	if e := d.Assignment.Localities[0].Endpoints[1]; e.Addresses[0] != ":0" || e.Usable() || e.Health.String() != "UNRECOGNIZED" {
 		t.Errorf("endpoint %+v, want the address :0, and an unknown health that is not usable", e)
 	}
 	if len(d.Warnings) != 0 {
@@ -361,7 +362,7 @@ func TestServersMustNameLocalities(t *testing.T) {
 		`{"load_balancing_weight":1,"lb_endpoints":[`+endpoint("h", 80)+`]}`,
 		`{"load_balancing_weight":1}`,
 		`{}`) // without weight: left out before it is judged
-	_, err := decode.Assignment([]byte(body), decode.Options{Origin: decode.FromServer})
+	_, err := decode.One(resource.TypeAssignment, []byte(body), decode.Options{Origin: decode.FromServer})
 	want := []string{"endpoints[0].locality: is absent", "endpoints[1].locality: is absent"}
 	expect(t, "refusals", refusals(t, err, "ClusterLoadAssignment/orders"), want)
 }
@@ -388,7 +389,7 @@ func TestNamesOfAssignments(t *testing.T) {
 		{"with a line break, from a server", "a\nb", decode.Options{Origin: decode.FromServer, Name: "orders"}, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d, err := decode.Assignment(fmt.Appendf(nil, `{"cluster_name":%q,"policy":{}}`, c.own), c.options)
+			d, err := decode.One(resource.TypeAssignment, fmt.Appendf(nil, `{"cluster_name":%q,"policy":{}}`, c.own), c.options)
 			if invalid, ok := errors.AsType[*decode.InvalidError](err); ok {
 				expect(t, "refusals", lines(invalid.Problems), c.want)
 				return
@@ -400,8 +401,8 @@ func TestNamesOfAssignments(t *testing.T) {
 			if want == "" {
 				want = c.options.Name
 			}
-			if d.Value.Name != want {
-				t.Errorf("name %q, want %q", d.Value.Name, want)
+			if d.Assignment.Name != want {
+				t.Errorf("name %q, want %q", d.Assignment.Name, want)
 			}
 			expect(t, "warnings", append(lines(d.Warnings), noted(d.Notes)...), c.warns)
 		})

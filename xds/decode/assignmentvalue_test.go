@@ -93,13 +93,13 @@ func TestWeightsOfLocalities(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := accept(t, decode.Assignment, c.body, decode.Options{})
-			if got := weights(d.Value); got != c.byHand {
+			d := accept(t, resource.TypeAssignment, c.body, decode.Options{})
+			if got := weights(d.Assignment); got != c.byHand {
 				t.Errorf("by hand: %s, want %s", got, c.byHand)
 			}
 			expect(t, "warnings", append(lines(d.Warnings), noted(d.Notes)...), c.warnings)
-			d = accept(t, decode.Assignment, c.body, decode.Options{Origin: decode.FromServer})
-			if got := weights(d.Value); got != c.server || len(d.Warnings) != 0 {
+			d = accept(t, resource.TypeAssignment, c.body, decode.Options{Origin: decode.FromServer})
+			if got := weights(d.Assignment); got != c.server || len(d.Warnings) != 0 {
 				t.Errorf("from a server: %s, want %s; warnings %q", got, c.server, lines(d.Warnings))
 			}
 		})
@@ -126,13 +126,13 @@ func TestDropsInPartsPerMillion(t *testing.T) {
 		{4_294_967_295, `"HUNDRED"`, 1_000_000, []string{field + "is 4294967295 of 100: taken as all of them"}},
 	} {
 		body := []byte(drop("throttle", c.numerator, c.denominator))
-		d := accept(t, decode.Assignment, body, decode.Options{})
-		if want := []resource.Drop{{Category: "throttle", PerMillion: c.want}}; !reflect.DeepEqual(d.Value.Drops, want) {
-			t.Errorf("%d of %s: %+v, want %+v", c.numerator, c.denominator, d.Value.Drops, want)
+		d := accept(t, resource.TypeAssignment, body, decode.Options{})
+		if want := []resource.Drop{{Category: "throttle", PerMillion: c.want}}; !reflect.DeepEqual(d.Assignment.Drops, want) {
+			t.Errorf("%d of %s: %+v, want %+v", c.numerator, c.denominator, d.Assignment.Drops, want)
 		}
 		expect(t, "%d of %s", lines(d.Warnings), c.warnings)
-		d, err := decode.Assignment(body, decode.Options{Origin: decode.FromServer})
-		if err != nil || d.Value.Drops[0].PerMillion != c.want || len(d.Warnings) != 0 {
+		d, err := decode.One(resource.TypeAssignment, body, decode.Options{Origin: decode.FromServer})
+		if err != nil || d.Assignment.Drops[0].PerMillion != c.want || len(d.Warnings) != 0 {
 			t.Errorf("from a server: %d of %s: %+v, %v", c.numerator, c.denominator, d, err)
 		}
 	}
@@ -172,7 +172,7 @@ func TestWarningsOfAssignments(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := accept(t, decode.Assignment, c.body, decode.Options{})
+			d := accept(t, resource.TypeAssignment, c.body, decode.Options{})
 			expect(t, "warnings", lines(d.Warnings), c.want)
 		})
 	}
@@ -202,9 +202,9 @@ func TestEverythingOfAnEndpoint(t *testing.T) {
 		},
 	}}}
 	for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
-		d := accept(t, decode.Assignment, body, decode.Options{Origin: origin})
-		if !reflect.DeepEqual(d.Value, want) {
-			t.Errorf("origin %d: %+v, want %+v", origin, d.Value.Localities[0].Endpoints[0], want.Localities[0].Endpoints[0])
+		d := accept(t, resource.TypeAssignment, body, decode.Options{Origin: origin})
+		if !reflect.DeepEqual(d.Assignment, want) {
+			t.Errorf("origin %d: %+v, want %+v", origin, d.Assignment.Localities[0].Endpoints[0], want.Localities[0].Endpoints[0])
 		}
 	}
 }
@@ -214,8 +214,8 @@ func TestEveryHealthStatus(t *testing.T) {
 		"UNKNOWN": resource.HealthUnknown, "HEALTHY": resource.HealthHealthy, "UNHEALTHY": resource.HealthUnhealthy,
 		"DRAINING": resource.HealthDraining, "TIMEOUT": resource.HealthTimeout, "DEGRADED": resource.HealthDegraded,
 	} {
-		d := accept(t, decode.Assignment, one(endpoint("h", 80, `"health_status":"`+name+`"`)), decode.Options{})
-		e := d.Value.Localities[0].Endpoints[0]
+		d := accept(t, resource.TypeAssignment, one(endpoint("h", 80, `"health_status":"`+name+`"`)), decode.Options{})
+		e := d.Assignment.Localities[0].Endpoints[0]
 		if e.Health != want || e.Health.String() != name || e.Usable() != (name == "UNKNOWN" || name == "HEALTHY") {
 			t.Errorf("%s: %v, usable %v", name, e.Health, e.Usable())
 		}

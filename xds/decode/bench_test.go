@@ -59,7 +59,7 @@ func BenchmarkDecodeAssignment(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := decode.Assignment(body, decode.Options{Format: f}); err != nil {
+				if _, err := decode.One(resource.TypeAssignment, body, decode.Options{Format: f}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -74,10 +74,10 @@ func BenchmarkDecodeCluster(b *testing.B) {
 		{"by name", only(within(named("weighted_round_robin", `{"blackoutPeriod":"1s"}`)))},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			d := accept(b, decode.Cluster, c.body, decode.Options{})
+			d := accept(b, resource.TypeCluster, c.body, decode.Options{})
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := decode.Cluster(d.Raw, decode.Options{Format: decode.FormatProtobuf}); err != nil {
+				if _, err := decode.One(resource.TypeCluster, d.Raw, decode.Options{Format: decode.FormatProtobuf}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -87,8 +87,8 @@ func BenchmarkDecodeCluster(b *testing.B) {
 
 func BenchmarkReuse(b *testing.B) {
 	read := func(body []byte) *resource.Assignment {
-		d := accept(b, decode.Assignment, body, decode.Options{Format: decode.FormatProtobuf})
-		return d.Value
+		d := accept(b, resource.TypeAssignment, body, decode.Options{Format: decode.FormatProtobuf})
+		return d.Assignment
 	}
 	prev := read(large(b))
 	b.Run("same", func(b *testing.B) {

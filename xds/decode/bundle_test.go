@@ -77,19 +77,17 @@ func binaryBundle(tb testing.TB, resources ...*anypb.Any) []byte {
 // someBinary is someBundle in protobuf.
 func someBinary(tb testing.TB) []byte {
 	tb.Helper()
-	c := accept(tb, decode.Cluster, eds(), decode.Options{})
-	a := accept(tb, decode.Assignment, someAssignment, decode.Options{})
+	c := accept(tb, resource.TypeCluster, eds(), decode.Options{})
+	a := accept(tb, resource.TypeAssignment, someAssignment, decode.Options{})
 	return binaryBundle(tb, &anypb.Any{TypeUrl: clusterType, Value: c.Raw}, &anypb.Any{TypeUrl: assignmentType, Value: a.Raw})
 }
 
 func TestBundlesHoldWhatTheSingleDecodersMake(t *testing.T) {
-	c := accept(t, decode.Cluster, eds(), decode.Options{})
-	a := accept(t, decode.Assignment, someAssignment, decode.Options{})
+	c := accept(t, resource.TypeCluster, eds(), decode.Options{})
+	a := accept(t, resource.TypeAssignment, someAssignment, decode.Options{})
 	items := func(places ...string) []resource.Item {
-		return []resource.Item{
-			{Key: resource.Key{Type: resource.TypeCluster, Name: "orders"}, Field: places[0], Raw: c.Raw, Cluster: c.Value},
-			{Key: resource.Key{Type: resource.TypeAssignment, Name: "orders"}, Field: places[1], Raw: a.Raw, Assignment: a.Value},
-		}
+		c.Field, a.Field = places[0], places[1]
+		return []resource.Item{c.Item, a.Item}
 	}
 	wrapped := func(body string) string {
 		return `{"@type":"` + wrapperType + `","name":"orders","version":"3","resource":` + body + `}`
@@ -129,30 +127,28 @@ func TestBundlesHoldWhatTheSingleDecodersMake(t *testing.T) {
 }
 
 func TestBareResources(t *testing.T) {
-	c := accept(t, decode.Cluster, eds(), decode.Options{})
-	a := accept(t, decode.Assignment, someAssignment, decode.Options{})
+	c := accept(t, resource.TypeCluster, eds(), decode.Options{})
+	a := accept(t, resource.TypeAssignment, someAssignment, decode.Options{})
 	camel := strings.ReplaceAll(strings.ReplaceAll(someAssignment, "cluster_name", "clusterName"), "lb_endpoints", "lbEndpoints")
 	for _, row := range []struct {
 		name   string
 		format decode.Format
 		body   []byte
-		want   resource.Type
+		want   *decode.Decoded
 		field  string
 	}{
-		{"an assignment in lowerCamelCase", decode.FormatJSON, []byte(camel), resource.TypeAssignment, ""},
-		{"a typed cluster", decode.FormatJSON, []byte(typed(clusterType, eds())), resource.TypeCluster, ""},
-		{"a typed assignment", decode.FormatYAML, []byte(typed(assignmentType, someAssignment)), resource.TypeAssignment, ""},
-		{"a wrapped one", decode.FormatJSON, []byte(`{"@type":"` + wrapperType + `","resource":` + typed(clusterType, eds()) + `}`), resource.TypeCluster, "resource"},
+		{"an assignment in lowerCamelCase", decode.FormatJSON, []byte(camel), a, ""},
+		{"a typed cluster", decode.FormatJSON, []byte(typed(clusterType, eds())), c, ""},
+		{"a typed assignment", decode.FormatYAML, []byte(typed(assignmentType, someAssignment)), a, ""},
+		{"a wrapped one", decode.FormatJSON, []byte(`{"@type":"` + wrapperType + `","resource":` + typed(clusterType, eds()) + `}`), c, "resource"},
 	} {
 		b, err := decode.All(row.body, decode.Options{Format: row.format, Bare: true})
 		if err != nil || len(b.Items) != 1 {
 			t.Errorf("%s: %+v, %v", row.name, b, err)
 			continue
 		}
-		want := resource.Item{Key: resource.Key{Type: row.want, Name: "orders"}, Field: row.field, Raw: c.Raw, Cluster: c.Value}
-		if row.want == resource.TypeAssignment {
-			want = resource.Item{Key: want.Key, Field: row.field, Raw: a.Raw, Assignment: a.Value}
-		}
+		want := row.want.Item
+		want.Field = row.field
 		if !reflect.DeepEqual(b.Items[0], want) {
 			t.Errorf("%s: %+v, want %+v", row.name, b.Items[0], want)
 		}

@@ -159,9 +159,9 @@ func TestClusters(t *testing.T) {
 	} {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
-				d := accept(t, decode.Cluster, c.body, decode.Options{Origin: origin, Policies: grpcs})
-				if !reflect.DeepEqual(d.Value, c.want) {
-					t.Errorf("cluster %+v, want %+v", d.Value, c.want)
+				d := accept(t, resource.TypeCluster, c.body, decode.Options{Origin: origin, Policies: grpcs})
+				if !reflect.DeepEqual(d.Cluster, c.want) {
+					t.Errorf("cluster %+v, want %+v", d.Cluster, c.want)
 				}
 				var want []string
 				for _, w := range c.warnings {
@@ -262,7 +262,7 @@ func TestRulesOfClusters(t *testing.T) {
 	} {
 		for _, origin := range c.origins {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
-				_, err := decode.Cluster([]byte(c.body), decode.Options{Origin: origin})
+				_, err := decode.One(resource.TypeCluster, []byte(c.body), decode.Options{Origin: origin})
 				expect(t, "refusals", refusals(t, err, "Cluster/orders"), c.want)
 			})
 		}
@@ -273,11 +273,11 @@ func TestNewStyleNamesNeedAServiceName(t *testing.T) {
 	const name = "xdstp://a/envoy.config.cluster.v3.Cluster/orders"
 	for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 		o := decode.Options{Origin: origin}
-		_, err := decode.Cluster([]byte(`{"name":"`+name+`","type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}}}}`), o)
+		_, err := decode.One(resource.TypeCluster, []byte(`{"name":"`+name+`","type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}}}}`), o)
 		want := []string{"eds_cluster_config.service_name: is absent, and a cluster whose name begins with xdstp: must have one"}
 		expect(t, "refusals", refusals(t, err, "Cluster/"+name), want)
-		d, err := decode.Cluster([]byte(`{"name":"`+name+`","type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}},"service_name":"s"}}`), o)
-		if err != nil || d.Value.AssignmentName() != "s" {
+		d, err := decode.One(resource.TypeCluster, []byte(`{"name":"`+name+`","type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}},"service_name":"s"}}`), o)
+		if err != nil || d.Cluster.AssignmentName() != "s" {
 			t.Errorf("decoded %+v, %v", d, err)
 		}
 	}
@@ -309,10 +309,10 @@ func TestClustersByHand(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := accept(t, decode.Cluster, c.body, decode.Options{Name: "orders"})
+			d := accept(t, resource.TypeCluster, c.body, decode.Options{Name: "orders"})
 			expect(t, "warnings", append(lines(d.Warnings), noted(d.Notes)...), c.warnings)
-			if !reflect.DeepEqual(d.Value, resource.DefaultCluster("orders")) {
-				t.Errorf("cluster %+v, want the default", d.Value)
+			if !reflect.DeepEqual(d.Cluster, resource.DefaultCluster("orders")) {
+				t.Errorf("cluster %+v, want the default", d.Cluster)
 			}
 		})
 	}
@@ -337,15 +337,15 @@ func nested(t *testing.T, n int) []byte {
 
 func TestPoliciesNestSixteenDeep(t *testing.T) {
 	o := decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf}
-	d := accept(t, decode.Cluster, nested(t, 16), o)
+	d := accept(t, resource.TypeCluster, nested(t, 16), o)
 	depth := 0
-	for p := &d.Value.Policy; p != nil; p = p.Child {
+	for p := &d.Cluster.Policy; p != nil; p = p.Child {
 		depth++
 	}
 	if depth != 16 {
 		t.Errorf("policy of depth %d", depth)
 	}
-	_, err := decode.Cluster(nested(t, 17), o)
+	_, err := decode.One(resource.TypeCluster, nested(t, 17), o)
 	got := refusals(t, err, "Cluster/orders")
 	if len(got) != 1 || !strings.HasSuffix(got[0], ": nests deeper than 16 policies") {
 		t.Errorf("refusals %q", got)

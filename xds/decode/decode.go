@@ -12,47 +12,27 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Assignment reads a ClusterLoadAssignment, or a DiscoveryResponse with only one, which
-// is also the form of the file that Envoy's file-based EDS reads. As of all functions
-// here, the error is a *SyntaxError, a *SizeError or an *InvalidError.
-func Assignment(body []byte, o Options) (*Decoded[*resource.Assignment], error) {
-	return decode(resource.TypeAssignment, body, o, func(it *resource.Item) *resource.Assignment { return it.Assignment })
-}
-
-// Cluster reads a Cluster, or a DiscoveryResponse with only one.
-func Cluster(body []byte, o Options) (*Decoded[*resource.Cluster], error) {
-	return decode(resource.TypeCluster, body, o, func(it *resource.Item) *resource.Cluster { return it.Cluster })
-}
-
-// Listener reads a Listener (LDS), or a DiscoveryResponse with only one.
-func Listener(body []byte, o Options) (*Decoded[*resource.Listener], error) {
-	return decode(resource.TypeListener, body, o, func(it *resource.Item) *resource.Listener { return it.Listener })
-}
-
-// RouteConfiguration reads a RouteConfiguration (RDS), or a DiscoveryResponse with only one.
-func RouteConfiguration(body []byte, o Options) (*Decoded[*resource.RouteConfiguration], error) {
-	return decode(resource.TypeRoutes, body, o, func(it *resource.Item) *resource.RouteConfiguration { return it.Routes })
-}
-
 // Item returns an item, whose Raw is protobuf, with its value, and the warnings about
 // it. If the decoder rejects it, the item has no value.
 func Item(i resource.Item, o Options) (_ resource.Item, warnings []Problem, err error) {
 	if i.Key.Type.URL() == "" {
 		return i, nil, nil
 	}
-	d, err := decode(i.Key.Type, i.Raw, o, func(it *resource.Item) *resource.Item { return it })
+	d, err := One(i.Key.Type, i.Raw, o)
 	if err != nil {
 		return i, nil, err
 	}
-	i.Listener, i.Routes, i.Cluster, i.Assignment = d.Value.Listener, d.Value.Routes, d.Value.Cluster, d.Value.Assignment
+	i.Listener, i.Routes, i.Cluster, i.Assignment = d.Listener, d.Routes, d.Cluster, d.Assignment
 	return i, d.Warnings, nil
 }
 
-// decode reads and validates a resource of type t, whose value is in an item at value.
-func decode[V any](t resource.Type, body []byte, o Options, value func(*resource.Item) V) (*Decoded[V], error) {
+// One reads a resource of type t, or a DiscoveryResponse with only one, which is also the
+// form of the file that Envoy's file-based EDS reads. As of all functions here, the error
+// is a *SyntaxError, a *SizeError or an *InvalidError.
+func One(t resource.Type, body []byte, o Options) (*Decoded, error) {
 	r := o.begin(resource.Key{Type: t, Name: o.Name})
-	var it resource.Item
-	err := decodeItem(r, &it, func(string) string { return o.Name }, func(r *report, m proto.Message) error {
+	var d Decoded
+	err := decodeItem(r, &d.Item, func(string) string { return o.Name }, func(r *report, m proto.Message) error {
 		return read(r, body, o.Format, m)
 	})
 	if err == nil {
@@ -62,11 +42,11 @@ func decode[V any](t resource.Type, body []byte, o Options, value func(*resource
 		placeError(err, body, o.Format, true)
 		return nil, err
 	}
-	d := &Decoded[V]{Value: value(&it), Raw: it.Raw, Warnings: r.remarks().of(r.key), Notes: r.notes.of(r.key)}
+	d.Key, d.Warnings, d.Notes = r.key, r.remarks().of(r.key), r.notes.of(r.key)
 	if o.Places {
 		Place(body, o.Format, true, d.Warnings, d.Notes)
 	}
-	return d, nil
+	return &d, nil
 }
 
 // decodeItem decodes and validates a resource of the report's type, and sets the item's

@@ -100,11 +100,11 @@ func TestClustersOfOtherTypes(t *testing.T) {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
 				o := decode.Options{Origin: origin}
-				d := accept(t, decode.Cluster, c.body, o)
-				got := *d.Value
+				d := accept(t, resource.TypeCluster, c.body, o)
+				got := *d.Cluster
 				got.OutlierDetection = nil
 				if !reflect.DeepEqual(&got, c.want) {
-					t.Errorf("cluster %+v, want %+v", d.Value, c.want)
+					t.Errorf("cluster %+v, want %+v", d.Cluster, c.want)
 				}
 				want := c.byHand
 				if origin == decode.FromServer {
@@ -112,8 +112,8 @@ func TestClustersOfOtherTypes(t *testing.T) {
 				}
 				expect(t, "warnings", lines(d.Warnings), want)
 				o.Format = decode.FormatProtobuf
-				again, err := decode.Cluster(d.Raw, o)
-				if err != nil || !reflect.DeepEqual(again.Value, d.Value) || !bytes.Equal(again.Raw, d.Raw) {
+				again, err := decode.One(resource.TypeCluster, d.Raw, o)
+				if err != nil || !reflect.DeepEqual(again.Cluster, d.Cluster) || !bytes.Equal(again.Raw, d.Raw) {
 					t.Errorf("raw: %+v, %v", again, err)
 				}
 			})
@@ -186,7 +186,7 @@ func TestRulesOfClustersOfOtherTypes(t *testing.T) {
 	} {
 		for _, origin := range c.origins {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
-				_, err := decode.Cluster([]byte(c.body), decode.Options{Origin: origin})
+				_, err := decode.One(resource.TypeCluster, []byte(c.body), decode.Options{Origin: origin})
 				expect(t, "refusals", refusals(t, err, "Cluster/orders"), c.want)
 			})
 		}
@@ -194,12 +194,12 @@ func TestRulesOfClustersOfOtherTypes(t *testing.T) {
 }
 
 func TestAggregateOfEnvoyByHand(t *testing.T) {
-	d := accept(t, decode.Cluster, aggregate(`["a"]`, `"lb_policy":"CLUSTER_PROVIDED"`), decode.Options{})
+	d := accept(t, resource.TypeCluster, aggregate(`["a"]`, `"lb_policy":"CLUSTER_PROVIDED"`), decode.Options{})
 	if got := lines(d.Warnings); len(got) != 0 {
 		t.Errorf("warnings %q", got)
 	}
-	if !reflect.DeepEqual(d.Value.Policy, resource.RoundRobinPolicy()) || !slices.Equal(d.Value.Leaves, []string{"a"}) {
-		t.Errorf("cluster %+v", d.Value)
+	if !reflect.DeepEqual(d.Cluster.Policy, resource.RoundRobinPolicy()) || !slices.Equal(d.Cluster.Leaves, []string{"a"}) {
+		t.Errorf("cluster %+v", d.Cluster)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestPolicyOfAnAggregate(t *testing.T) {
 			`"@type":"type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"}}}]}`: {"load_balancing_policy: " + ignored},
 	} {
 		for origin, want := range map[decode.Origin][]string{decode.ByHand: want, decode.FromServer: {}} {
-			d := accept(t, decode.Cluster, aggregate(`["a"]`, policy), decode.Options{Origin: origin})
+			d := accept(t, resource.TypeCluster, aggregate(`["a"]`, policy), decode.Options{Origin: origin})
 			if got := lines(d.Warnings); !slices.Equal(got, want) {
 				t.Errorf("%s from %d: warnings %q, want %q", policy, origin, got, want)
 			}
@@ -235,7 +235,7 @@ func TestAggregateFromServer(t *testing.T) {
 			ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: &anypb.Any{TypeUrl: "x/y", Value: c.value}},
 		}})
 		noError(t, err)
-		d, err := decode.Cluster(body, o)
+		d, err := decode.One(resource.TypeCluster, body, o)
 		if c.want == nil {
 			got := refusals(t, err, "Cluster/orders")
 			if len(got) != 1 || !strings.HasPrefix(got[0], "cluster_type.typed_config: cannot be read as envoy.extensions.clusters.aggregate.v3.ClusterConfig: ") {
@@ -243,15 +243,15 @@ func TestAggregateFromServer(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || !slices.Equal(d.Value.Leaves, c.want) {
+		if err != nil || !slices.Equal(d.Cluster.Leaves, c.want) {
 			t.Errorf("decoded %+v, %v", d, err)
 		}
 	}
 }
 
 func TestDNSPortFromServer(t *testing.T) {
-	d, err := decode.Cluster([]byte(dnsSocket(`{"address":"a b","port_value":70000}`)), decode.Options{Origin: decode.FromServer})
-	if err != nil || d.Value.DNSHostname != "a b:70000" {
+	d, err := decode.One(resource.TypeCluster, []byte(dnsSocket(`{"address":"a b","port_value":70000}`)), decode.Options{Origin: decode.FromServer})
+	if err != nil || d.Cluster.DNSHostname != "a b:70000" {
 		t.Errorf("decoded %+v, %v", d, err)
 	}
 }

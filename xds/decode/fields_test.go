@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // notApplied begins the reason of a warning about a field that is not applied.
@@ -39,7 +40,7 @@ func TestFieldsThatAreNotApplied(t *testing.T) {
 		want   []string
 	}{
 		{
-			"an assignment", warningsOf(decode.Assignment, `{"cluster_name":"orders","endpoints":[{"locality":{"zone":"a"},"load_balancing_weight":1,"proximity":1,"metadata":{},"lb_endpoints":[
+			"an assignment", warningsOf(resource.TypeAssignment, `{"cluster_name":"orders","endpoints":[{"locality":{"zone":"a"},"load_balancing_weight":1,"proximity":1,"metadata":{},"lb_endpoints":[
 				{"metadata":{"typed_filter_metadata":{"x":{}}},"endpoint":{"health_check_config":{"port_value":1},"address":{"socket_address":{"address":"h","port_value":1,"protocol":"UDP"}}}},
 				{"endpoint":{"health_check_config":{"port_value":1},"additional_addresses":[{"address":{"socket_address":{"address":"j","port_value":1,"protocol":"UDP"}}}],"address":{"socket_address":{"address":"i","port_value":1}}}}]}]}`),
 			[]string{
@@ -51,7 +52,7 @@ func TestFieldsThatAreNotApplied(t *testing.T) {
 			},
 		},
 		{
-			"TLS", warningsOf(decode.Cluster, eds(`"transport_socket":{"name":"envoy.transport_sockets.tls","typed_config":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+			"TLS", warningsOf(resource.TypeCluster, eds(`"transport_socket":{"name":"envoy.transport_sockets.tls","typed_config":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
 				"allow_renegotiation":true,"common_tls_context":{"alpn_protocols":["h2"],"validation_context":{"trusted_ca":{"filename":"f"},"ca_certificate_provider_instance":{"instance_name":"roots"}}}}}`)),
 			[]string{
 				tls + ".allow_renegotiation: is not applied",
@@ -60,14 +61,14 @@ func TestFieldsThatAreNotApplied(t *testing.T) {
 			},
 		},
 		{
-			"a config source", warningsOf(decode.Cluster, `{"name":"orders","type":"EDS","eds_cluster_config":{"eds_config":{"self":{"transport_api_version":"V2"},"resource_api_version":"V3","initial_fetch_timeout":"1s"}}}`),
+			"a config source", warningsOf(resource.TypeCluster, `{"name":"orders","type":"EDS","eds_cluster_config":{"eds_config":{"self":{"transport_api_version":"V2"},"resource_api_version":"V3","initial_fetch_timeout":"1s"}}}`),
 			[]string{
 				"eds_cluster_config.eds_config.self.transport_api_version: is not applied: it is V2, and resources are V3",
 				"eds_cluster_config.eds_config.initial_fetch_timeout: is not applied: it is 15 s, as in gRPC",
 			},
 		},
 		{
-			"a listener", warningsOf(decode.Listener, listener),
+			"a listener", warningsOf(resource.TypeListener, listener),
 			[]string{
 				in + ".codec_type: is not applied",
 				in + ".http_filters[0].disabled: is not applied: picks pass no HTTP filters",
@@ -102,9 +103,9 @@ func TestFieldsThatAreNotApplied(t *testing.T) {
 }
 
 // warningsOf returns a function that decodes the body and returns the warnings.
-func warningsOf[V any](decoder func([]byte, decode.Options) (*decode.Decoded[V], error), body string) func(decode.Options) ([]decode.Problem, error) {
+func warningsOf(kind resource.Type, body string) func(decode.Options) ([]decode.Problem, error) {
 	return func(o decode.Options) ([]decode.Problem, error) {
-		d, err := decoder([]byte(body), o)
+		d, err := decode.One(kind, []byte(body), o)
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +121,7 @@ func TestFieldsThatAreNotAppliedAreCounted(t *testing.T) {
 	}
 	body := localities(locality("a", 0, 1, endpoints...))
 	const want = "endpoints[0].lb_endpoints[0].endpoint.health_check_config: is not applied: lbd makes no health checks of its own (and 9999 more like it)"
-	d, err := decode.Assignment([]byte(body), decode.Options{})
+	d, err := decode.One(resource.TypeAssignment, []byte(body), decode.Options{})
 	if err != nil || !reflect.DeepEqual(lines(d.Warnings), []string{want}) {
 		t.Errorf("%v: warnings %q", err, lines(d.Warnings))
 	}
@@ -140,11 +141,11 @@ func TestPrioritiesWithEnvoysDefaults(t *testing.T) {
 		two:      {envoyDefaults},
 		explicit: {"policy.overprovisioning_factor: is not applied: a priority is used until it fails as a whole"},
 	} {
-		d, err := decode.Assignment([]byte(body), decode.Options{})
+		d, err := decode.One(resource.TypeAssignment, []byte(body), decode.Options{})
 		if err != nil || !reflect.DeepEqual(lines(d.Warnings), want) {
 			t.Errorf("%v: warnings %q, want %q", err, lines(d.Warnings), want)
 		}
-		d, err = decode.Assignment([]byte(body), decode.Options{Origin: decode.FromServer})
+		d, err = decode.One(resource.TypeAssignment, []byte(body), decode.Options{Origin: decode.FromServer})
 		if err != nil || len(d.Warnings) != 0 {
 			t.Errorf("from a server: %v: warnings %q", err, lines(d.Warnings))
 		}

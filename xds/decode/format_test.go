@@ -11,6 +11,7 @@ import (
 
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/decode/text"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 const (
@@ -80,7 +81,7 @@ func TestSyntaxErrors(t *testing.T) {
 		{"no protobuf", decode.FormatProtobuf, "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", "read protobuf: byte 0: the bytes are no protobuf: variable length integer overflow"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := decode.Assignment([]byte(c.body), decode.Options{Format: c.format, Name: "orders"})
+			_, err := decode.One(resource.TypeAssignment, []byte(c.body), decode.Options{Format: c.format, Name: "orders"})
 			var syntax *decode.SyntaxError
 			if !errors.As(err, &syntax) {
 				t.Fatalf("err = %v, want a SyntaxError", err)
@@ -104,14 +105,14 @@ func TestAliasesThatGrow(t *testing.T) {
 	}
 	large := "a: &a " + strings.Repeat("x", 10_000) + "\nb: [" + strings.TrimSuffix(strings.Repeat("*a, ", 10_000), ", ") + "]\n"
 	for _, body := range []string{laughs.String(), large} {
-		_, err := decode.Assignment([]byte(body), decode.Options{Format: decode.FormatYAML, Name: "orders"})
+		_, err := decode.One(resource.TypeAssignment, []byte(body), decode.Options{Format: decode.FormatYAML, Name: "orders"})
 		var syntax *decode.SyntaxError
 		if !errors.As(err, &syntax) || !strings.Contains(syntax.Reason, "alias") {
 			t.Errorf("err = %v, want a SyntaxError about aliases", err)
 		}
 	}
 	modest := "cluster_name: orders\nendpoints:\n- locality: &l {zone: a}\n  priority: 0\n  load_balancing_weight: 1\n- locality: *l\n  priority: 1\n  load_balancing_weight: 1\n"
-	if d, err := decode.Assignment([]byte(modest), decode.Options{Format: decode.FormatYAML}); err != nil || weights(d.Value) != "a@0=1 a@1=1" {
+	if d, err := decode.One(resource.TypeAssignment, []byte(modest), decode.Options{Format: decode.FormatYAML}); err != nil || weights(d.Assignment) != "a@0=1 a@1=1" {
 		t.Errorf("decoded %v, %v", d, err)
 	}
 }
@@ -125,12 +126,12 @@ func TestYAMLWrittenAsPeopleDo(t *testing.T) {
 		{"a merged mapping", "<<: {cluster_name: orders}\n"},
 		{"lowerCamelCase", "clusterName: orders\n"},
 	} {
-		d, err := decode.Assignment([]byte(c.body), decode.Options{Format: decode.FormatYAML})
-		if err != nil || d.Value.Name != "orders" || len(d.Warnings) != 0 {
+		d, err := decode.One(resource.TypeAssignment, []byte(c.body), decode.Options{Format: decode.FormatYAML})
+		if err != nil || d.Assignment.Name != "orders" || len(d.Warnings) != 0 {
 			t.Errorf("%s: %+v, %v", c.name, d, err)
 		}
 	}
-	if d, err := decode.Assignment([]byte(bom+`{"cluster_name":"orders"}`), decode.Options{}); err != nil || d.Value.Name != "orders" {
+	if d, err := decode.One(resource.TypeAssignment, []byte(bom+`{"cluster_name":"orders"}`), decode.Options{}); err != nil || d.Assignment.Name != "orders" {
 		t.Errorf("JSON with a byte order mark: %+v, %v", d, err)
 	}
 }
@@ -159,7 +160,7 @@ func TestUnknownFields(t *testing.T) {
 		{"in an envelope", `{"resources":[{"@type":"` + assignmentType + `","cluster_name":"orders","foo":1}],"bar":2}`, []string{`bar: unknown field of DiscoveryResponse`, `foo: unknown field of ClusterLoadAssignment`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := accept(t, decode.Assignment, c.body, decode.Options{Lenient: true})
+			d := accept(t, resource.TypeAssignment, c.body, decode.Options{Lenient: true})
 			var got []string
 			for _, w := range lines(d.Warnings) {
 				if reason, ok := strings.CutSuffix(w, ": ignored"); ok {
@@ -169,7 +170,7 @@ func TestUnknownFields(t *testing.T) {
 			if !reflect.DeepEqual(got, c.want) {
 				t.Errorf("warnings:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
-			_, err := decode.Assignment([]byte(c.body), decode.Options{})
+			_, err := decode.One(resource.TypeAssignment, []byte(c.body), decode.Options{})
 			expect(t, "strict", refusals(t, err, "ClusterLoadAssignment/orders"), c.want)
 		})
 	}
@@ -193,7 +194,7 @@ func TestUnknownFieldsOfProtobuf(t *testing.T) {
 		`endpoints[1].metadata.typed_filter_metadata["x"].1000: unknown field number 1000`,
 	}
 	for _, origin := range []decode.Origin{decode.FromServer} {
-		d := accept(t, decode.Assignment, body, decode.Options{Origin: origin, Format: decode.FormatProtobuf})
+		d := accept(t, resource.TypeAssignment, body, decode.Options{Origin: origin, Format: decode.FormatProtobuf})
 		var got []string
 		for _, w := range lines(d.Warnings) {
 			if reason, ok := strings.CutSuffix(w, ": ignored"); ok {
@@ -211,7 +212,7 @@ func TestUnreadableAny(t *testing.T) {
 		choose(policies(`{"@type":"type.googleapis.com/acme.Balancer","x":1}`, policy(roundRobin))),
 		`"transport_socket":{"name":"x","typed_config":{"name":"y"}}`,
 		`"transport_socket_matches":[{}]`)
-	_, err := decode.Cluster([]byte(body), decode.Options{})
+	_, err := decode.One(resource.TypeCluster, []byte(body), decode.Options{})
 	want := []string{
 		`load_balancing_policy.policies[0].typed_extension_config.typed_config.@type: is "type.googleapis.com/acme.Balancer", ` +
 			"a type that lbd does not know, so that its JSON cannot be read: check the name, or leave it out",
@@ -224,7 +225,7 @@ func TestUnreadableAny(t *testing.T) {
 func TestEnvelopes(t *testing.T) {
 	plain := localities(locality("a", 0, 1, endpoint("h", 80)))
 	typed := `{"@type":"` + assignmentType + `",` + plain[1:]
-	want := accept(t, decode.Assignment, plain, decode.Options{})
+	want := accept(t, resource.TypeAssignment, plain, decode.Options{})
 	for name, body := range map[string]string{
 		"typed":              typed,
 		"response":           `{"version_info":"1","resources":[` + typed + `],"nonce":"n"}`,
@@ -234,7 +235,7 @@ func TestEnvelopes(t *testing.T) {
 		"type after content": `{"cluster_name":"orders","endpoints":[` + locality("a", 0, 1, endpoint("h", 80)) + `],"@type":"` + assignmentType + `"}`,
 	} {
 		for _, f := range []decode.Format{decode.FormatJSON, decode.FormatYAML} {
-			d, err := decode.Assignment([]byte(body), decode.Options{Format: f})
+			d, err := decode.One(resource.TypeAssignment, []byte(body), decode.Options{Format: f})
 			if err != nil {
 				t.Errorf("%s as %s: %v", name, f, err)
 				continue
@@ -248,7 +249,7 @@ func TestEnvelopes(t *testing.T) {
 
 func TestBinaryEnvelopes(t *testing.T) {
 	raw := large(t)
-	want := accept(t, decode.Assignment, raw, decode.Options{Format: decode.FormatProtobuf})
+	want := accept(t, resource.TypeAssignment, raw, decode.Options{Format: decode.FormatProtobuf})
 	carry := func(url string, value []byte) []byte {
 		b := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), url)
 		return protowire.AppendBytes(protowire.AppendTag(b, 2, protowire.BytesType), value)
@@ -265,12 +266,12 @@ func TestBinaryEnvelopes(t *testing.T) {
 		"response": respond(carry(assignmentType, raw)),
 		"wrapped":  respond(carry(wrapperType, wrapped)),
 	} {
-		d, err := decode.Assignment(body, decode.Options{Format: decode.FormatProtobuf})
+		d, err := decode.One(resource.TypeAssignment, body, decode.Options{Format: decode.FormatProtobuf})
 		if err != nil || !reflect.DeepEqual(d, want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, err := decode.Assignment(respond(carry(clusterType, nil)), decode.Options{Format: decode.FormatProtobuf, Name: "orders"})
+	_, err := decode.One(resource.TypeAssignment, respond(carry(clusterType, nil)), decode.Options{Format: decode.FormatProtobuf, Name: "orders"})
 	wantProblem := []string{fmt.Sprintf("resources[0].@type: is %q, where a ClusterLoadAssignment is wanted (%s)", clusterType, assignmentType)}
 	expect(t, "refusals", refusals(t, err, "ClusterLoadAssignment/orders"), wantProblem)
 }
@@ -296,7 +297,7 @@ func TestEnvelopesOfSomethingElse(t *testing.T) {
 		},
 		{"a cluster without envelope", `{"name":"orders","type":"EDS"}`, "holds no field of a ClusterLoadAssignment: is it a Cluster?"},
 	} {
-		_, err := decode.Assignment([]byte(c.body), decode.Options{Name: "orders"})
+		_, err := decode.One(resource.TypeAssignment, []byte(c.body), decode.Options{Name: "orders"})
 		if got := refusals(t, err, key); !reflect.DeepEqual(got, []string{c.want}) {
 			t.Errorf("%s: refusals %q, want %q", c.name, got, c.want)
 		}
@@ -323,7 +324,7 @@ func TestYAMLIsBoundedBeforeItIsRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := decode.Options{Format: decode.FormatYAML}
-			_, err := decode.Assignment([]byte(c.body), o)
+			_, err := decode.One(resource.TypeAssignment, []byte(c.body), o)
 			_, ofBundle := decode.All([]byte(c.body), o)
 			for _, err := range []error{err, ofBundle} {
 				tooLarge, ok := errors.AsType[*decode.SizeError](err)

@@ -1,7 +1,6 @@
 package decode_test
 
 import (
-	"bytes"
 	"errors"
 	"reflect"
 	"strings"
@@ -15,10 +14,10 @@ import (
 
 // fuzzDecoder fuzzes a decoder in all formats and of both origins: what it accepts can be
 // decoded again from Raw, with the same result, and passes check.
-func fuzzDecoder[V any](f *testing.F, decoder func([]byte, decode.Options) (*decode.Decoded[V], error), check func(t *testing.T, origin decode.Origin, v, again V), bodies ...string) {
+func fuzzDecoder(f *testing.F, kind resource.Type, check func(t *testing.T, origin decode.Origin, v, again resource.Item), bodies ...string) {
 	for _, body := range bodies {
 		raw := []byte(body)
-		if d, err := decoder(raw, decode.Options{Format: decode.FormatYAML, Name: nameFor(body), Policies: acme, Lenient: true}); err == nil {
+		if d, err := decode.One(kind, raw, decode.Options{Format: decode.FormatYAML, Name: nameFor(body), Policies: acme, Lenient: true}); err == nil {
 			raw = d.Raw
 		}
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
@@ -29,26 +28,27 @@ func fuzzDecoder[V any](f *testing.F, decoder func([]byte, decode.Options) (*dec
 	}
 	f.Fuzz(func(t *testing.T, body []byte, format, origin uint8) {
 		o := decode.Options{Format: decode.Format(format % 3), Origin: decode.Origin(origin % 2), Name: "orders", Policies: acme, Lenient: origin&2 != 0}
-		d, err := decoder(body, o)
+		d, err := decode.One(kind, body, o)
 		if err != nil {
 			expected(t, err)
 			o.Name = ""
-			if d, err = decoder(body, o); err != nil {
+			if d, err = decode.One(kind, body, o); err != nil {
 				expected(t, err)
 				return
 			}
 		}
-		again, err := decoder(d.Raw, decode.Options{Format: decode.FormatProtobuf, Origin: o.Origin, Policies: acme})
-		if err != nil || !reflect.DeepEqual(again.Value, d.Value) || !bytes.Equal(again.Raw, d.Raw) {
+		again, err := decode.One(kind, d.Raw, decode.Options{Format: decode.FormatProtobuf, Origin: o.Origin, Policies: acme})
+		if err != nil || !reflect.DeepEqual(again.Item, d.Item) {
 			t.Fatalf("raw of %q: %+v, %v, want %+v", body, again, err, d)
 		}
-		check(t, o.Origin, d.Value, again.Value)
+		check(t, o.Origin, d.Item, again.Item)
 	})
 }
 
 func FuzzDecodeAssignment(f *testing.F) {
-	fuzzDecoder(f, decode.Assignment, func(t *testing.T, _ decode.Origin, a, again *resource.Assignment) {
-		if again.Reuse(a) != a {
+	fuzzDecoder(f, resource.TypeAssignment, func(t *testing.T, _ decode.Origin, i, again resource.Item) {
+		a := i.Assignment
+		if again.Assignment.Reuse(a) != a {
 			t.Fatalf("%+v: the same again is not the same", a)
 		}
 		sum := 0
@@ -76,7 +76,8 @@ func FuzzDecodeAssignment(f *testing.F) {
 }
 
 func FuzzDecodeCluster(f *testing.F) {
-	fuzzDecoder(f, decode.Cluster, func(t *testing.T, _ decode.Origin, c, _ *resource.Cluster) {
+	fuzzDecoder(f, resource.TypeCluster, func(t *testing.T, _ decode.Origin, i, _ resource.Item) {
+		c := i.Cluster
 		for p := &c.Policy; p != nil; p = p.Child {
 			if p.Name == "" || c.Name == "" {
 				t.Fatalf("%+v", c)

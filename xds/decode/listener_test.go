@@ -43,8 +43,8 @@ const (
 
 func TestListenersAreRead(t *testing.T) {
 	serving := func(body string) *resource.RouteConfiguration {
-		d := accept(t, decode.RouteConfiguration, body, decode.Options{Origin: decode.FromServer})
-		return d.Value
+		d := accept(t, resource.TypeRoutes, body, decode.Options{Origin: decode.FromServer})
+		return d.Routes
 	}
 	inline := serving(routes(acting(`"cluster":"a"`)))
 	for name, c := range map[string]struct {
@@ -57,8 +57,8 @@ func TestListenersAreRead(t *testing.T) {
 		"a fault filter": {api(rds, filters(filter(fault), routed)), &resource.Listener{Name: "l", RouteName: "r"}},
 	} {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
-			d, err := decode.Listener([]byte(c.body), decode.Options{Origin: origin})
-			if err != nil || !reflect.DeepEqual(d.Value, c.want) {
+			d, err := decode.One(resource.TypeListener, []byte(c.body), decode.Options{Origin: origin})
+			if err != nil || !reflect.DeepEqual(d.Listener, c.want) {
 				t.Errorf("%s: %+v, %v", name, d, err)
 			}
 		}
@@ -132,7 +132,7 @@ func TestRulesOfListeners(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for origin, want := range c.want {
-				expect(t, fmt.Sprintf("origin %d", origin), reported(decode.Listener([]byte(c.body), decode.Options{Origin: decode.Origin(origin)})), want)
+				expect(t, fmt.Sprintf("origin %d", origin), reported(decode.One(resource.TypeListener, []byte(c.body), decode.Options{Origin: decode.Origin(origin)})), want)
 			}
 		})
 	}
@@ -233,10 +233,10 @@ func TestRulesOfServerListeners(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := decode.Options{Origin: decode.FromServer, Certificates: func(name string) (roots, identity, ok bool) { return true, true, name == "known" }}
-			d, err := decode.Listener([]byte(c.body), o)
+			d, err := decode.One(resource.TypeListener, []byte(c.body), o)
 			expect(t, "reported", reported(d, err), c.want)
-			if want := (&resource.Listener{Name: "l", ServerSide: true}); err == nil && !reflect.DeepEqual(d.Value, want) {
-				t.Errorf("listener %+v", d.Value)
+			if want := (&resource.Listener{Name: "l", ServerSide: true}); err == nil && !reflect.DeepEqual(d.Listener, want) {
+				t.Errorf("listener %+v", d.Listener)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // decodesInput makes the test a child that decodes what it is given.
@@ -84,7 +85,7 @@ func decodeInput(t *testing.T, how string) {
 	if kind == "bundle" {
 		_, err = decode.All(body.Bytes(), o)
 	} else {
-		_, err = decode.Assignment(body.Bytes(), o)
+		_, err = decode.One(resource.TypeAssignment, body.Bytes(), o)
 	}
 	status, statusErr := os.ReadFile("/proc/self/status")
 	if statusErr != nil {

@@ -81,12 +81,11 @@ type Policies func(name string) (judge ConfigJudge, available bool)
 type ConfigJudge = func(config json.RawMessage) (applied string, findings []resource.ConfigFinding)
 
 // Decoded is one accepted resource.
-type Decoded[V any] struct {
-	Value V
-	// Raw is the resource as it was written, its name filled in, as deterministic binary
-	// protobuf: equal content gives equal bytes, whatever the format. Decoding it again,
-	// with the same Origin and Policies, gives an equal Value.
-	Raw []byte
+type Decoded struct {
+	// Item has the Key, the value and Raw: the resource as it was written, its name filled
+	// in, as deterministic binary protobuf. Equal content gives equal bytes, whatever the
+	// format, and decoding them again with the same Origin and Policies an equal value.
+	resource.Item
 	// Warnings are about what probably does not do what its author expects: unknown
 	// fields, fields that lbd does not apply, values that it changes.
 	Warnings []Problem

@@ -70,8 +70,8 @@ func TestOutlierDetection(t *testing.T) {
 	} {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
-				d := accept(t, decode.Cluster, eds(`"outlier_detection":`+c.config), decode.Options{Origin: origin})
-				if got := d.Value.OutlierDetection; !reflect.DeepEqual(got, c.want) {
+				d := accept(t, resource.TypeCluster, eds(`"outlier_detection":`+c.config), decode.Options{Origin: origin})
+				if got := d.Cluster.OutlierDetection; !reflect.DeepEqual(got, c.want) {
 					t.Errorf("%+v %+v %+v, want %+v %+v %+v", got, got.SuccessRate, got.FailurePercentage, c.want, c.want.SuccessRate, c.want.FailurePercentage)
 				}
 				want := c.byHand
@@ -87,12 +87,12 @@ func TestOutlierDetection(t *testing.T) {
 // An analysis without pause between would do nothing else.
 func TestOutlierDetectionNeedsAnInterval(t *testing.T) {
 	body := []byte(eds(`"outlier_detection":{"interval":"0s"}`))
-	_, err := decode.Cluster(body, decode.Options{})
+	_, err := decode.One(resource.TypeCluster, body, decode.Options{})
 	if got := refusals(t, err, "Cluster/orders"); !reflect.DeepEqual(got, []string{"outlier_detection.interval: is 0s: it must be longer"}) {
 		t.Errorf("refusals %q", got)
 	}
-	d, err := decode.Cluster(body, decode.Options{Origin: decode.FromServer})
-	if err != nil || d.Value.OutlierDetection.Interval != 0 {
+	d, err := decode.One(resource.TypeCluster, body, decode.Options{Origin: decode.FromServer})
+	if err != nil || d.Cluster.OutlierDetection.Interval != 0 {
 		t.Errorf("decoded %+v, %v", d, err)
 	}
 }
@@ -114,7 +114,7 @@ func TestNothingIsEjectedFromUnderPickFirst(t *testing.T) {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
 				body := eds(`"outlier_detection":`+c.config, choose(policies(c.policy)))
-				d := accept(t, decode.Cluster, body, decode.Options{Origin: origin})
+				d := accept(t, resource.TypeCluster, body, decode.Options{Origin: origin})
 				want := c.want
 				if origin == decode.FromServer {
 					want = ""

@@ -101,8 +101,8 @@ func TestConvertedPolicies(t *testing.T) {
 		},
 	} {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
-			d, err := decode.Cluster([]byte(c.body), decode.Options{Origin: origin, Format: decode.FormatJSON})
-			if err != nil || !reflect.DeepEqual(d.Value.Policy, c.want) {
+			d, err := decode.One(resource.TypeCluster, []byte(c.body), decode.Options{Origin: origin, Format: decode.FormatJSON})
+			if err != nil || !reflect.DeepEqual(d.Cluster.Policy, c.want) {
 				t.Errorf("%s: %+v, %v; want %+v", c.body, d, err, c.want)
 			}
 		}
@@ -157,7 +157,7 @@ func TestFindingsOfPolicies(t *testing.T) {
 			if origin == decode.FromServer {
 				want = c.server
 			}
-			d, err := decode.Cluster([]byte(only(c.body)), decode.Options{Origin: origin, Policies: judge(c.member, c.finding)})
+			d, err := decode.One(resource.TypeCluster, []byte(only(c.body)), decode.Options{Origin: origin, Policies: judge(c.member, c.finding)})
 			got := refusals(t, err, "Cluster/orders")
 			if c.warned {
 				got = lines(d.Warnings)
@@ -173,17 +173,17 @@ func TestFindingsOfPolicies(t *testing.T) {
 }
 
 func TestRingHashByHandHashesAsEnvoyDoes(t *testing.T) {
-	d, err := decode.Cluster([]byte(only(policy(ringHash))), decode.Options{})
+	d, err := decode.One(resource.TypeCluster, []byte(only(policy(ringHash))), decode.Options{})
 	want := []string{inPolicy + ".hash_function: is DEFAULT_HASH, which gRPC rejects from a management server: taken as XX_HASH, as Envoy does; write hash_function: XX_HASH"}
-	if err != nil || d.Value.Policy.Name != resource.PolicyRingHash || !reflect.DeepEqual(lines(d.Warnings), want) {
+	if err != nil || d.Cluster.Policy.Name != resource.PolicyRingHash || !reflect.DeepEqual(lines(d.Warnings), want) {
 		t.Errorf("decoded %+v, %v", d, err)
 	}
 }
 
 // What is stored can meet a daemon that has the policy no more.
 func TestCustomPolicyThatIsGone(t *testing.T) {
-	d := accept(t, decode.Cluster, only(named("acme", `{"a":1}`)), decode.Options{Policies: acme})
-	_, err := decode.Cluster(d.Raw, decode.Options{Format: decode.FormatProtobuf})
+	d := accept(t, resource.TypeCluster, only(named("acme", `{"a":1}`)), decode.Options{Policies: acme})
+	_, err := decode.One(resource.TypeCluster, d.Raw, decode.Options{Format: decode.FormatProtobuf})
 	want := []string{`load_balancing_policy: holds no supported policy, only TypedStruct "acme": ` + supports}
 	expect(t, "refusals", refusals(t, err, "Cluster/orders"), want)
 	bundled := []byte(bundle(typed(clusterType, only(named("acme", `{"a":1}`)))))
@@ -191,7 +191,7 @@ func TestCustomPolicyThatIsGone(t *testing.T) {
 		t.Error("a bundle takes what is not available")
 	}
 	b, err := decode.All(bundled, decode.Options{Policies: acme})
-	if err != nil || !reflect.DeepEqual(b.Items[0].Cluster, d.Value) || !bytes.Equal(b.Items[0].Raw, d.Raw) {
+	if err != nil || !reflect.DeepEqual(b.Items[0].Cluster, d.Cluster) || !bytes.Equal(b.Items[0].Raw, d.Raw) {
 		t.Errorf("bundle %+v, %v", b, err)
 	}
 }
@@ -222,14 +222,14 @@ func TestPeriodsFromServer(t *testing.T) {
 	})
 	noError(t, err)
 	o := decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf}
-	d := accept(t, decode.Cluster, withPolicy(t, a), o)
+	d := accept(t, resource.TypeCluster, withPolicy(t, a), o)
 	const want = `{"blackoutPeriod":"-1s","errorUtilizationPenalty":0.10000000149011612,` +
 		`"weightExpirationPeriod":"9223372036.854775807s","weightUpdatePeriod":"0.999999999s"}`
-	if d.Value.Policy.Config != want {
-		t.Errorf("config %s, want %s", d.Value.Policy.Config, want)
+	if d.Cluster.Policy.Config != want {
+		t.Errorf("config %s, want %s", d.Cluster.Policy.Config, want)
 	}
 	o.Origin = decode.ByHand
-	_, err = decode.Cluster(withPolicy(t, a), o)
+	_, err = decode.One(resource.TypeCluster, withPolicy(t, a), o)
 	got := refusals(t, err, "Cluster/orders")
 	if len(got) != 2 || !strings.HasPrefix(got[0], inPolicy+".weight_expiration_period: is no duration: ") ||
 		!strings.HasPrefix(got[1], inPolicy+".weight_update_period: is no duration: ") {
@@ -240,11 +240,11 @@ func TestPeriodsFromServer(t *testing.T) {
 func TestPolicyUnderAnotherURL(t *testing.T) {
 	a := &anypb.Any{TypeUrl: "example.com/envoy.extensions.load_balancing_policies." + roundRobin}
 	o := decode.Options{Format: decode.FormatProtobuf}
-	if _, err := decode.Cluster(withPolicy(t, a), o); err != nil {
+	if _, err := decode.One(resource.TypeCluster, withPolicy(t, a), o); err != nil {
 		t.Error(err)
 	}
 	o.Origin = decode.FromServer
-	_, err := decode.Cluster(withPolicy(t, a), o)
+	_, err := decode.One(resource.TypeCluster, withPolicy(t, a), o)
 	if got := refusals(t, err, "Cluster/orders"); !reflect.DeepEqual(got, []string{"load_balancing_policy: holds no supported policy, only RoundRobin: " + supports}) {
 		t.Errorf("refusals %q", got)
 	}
@@ -260,7 +260,7 @@ func TestPoliciesThatAreNoMessagesOfTheirTypes(t *testing.T) {
 		"envoy.extensions.load_balancing_policies." + pickFirst,
 	} {
 		body := withPolicy(t, &anypb.Any{TypeUrl: "type.googleapis.com/" + name, Value: []byte{0xff}})
-		_, err := decode.Cluster(body, decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf})
+		_, err := decode.One(resource.TypeCluster, body, decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf})
 		got := refusals(t, err, "Cluster/orders")
 		if len(got) != 1 || !strings.HasPrefix(got[0], inPolicy+": cannot be read as "+name+": ") {
 			t.Errorf("refusals %q", got)
@@ -273,7 +273,7 @@ func TestConfigThatIsNoJSON(t *testing.T) {
 	for _, value := range []*structpb.Value{{}, structpb.NewNumberValue(math.NaN())} {
 		a, err := anypb.New(&xdsv3.TypedStruct{TypeUrl: "x/acme", Value: &structpb.Struct{Fields: map[string]*structpb.Value{"a": value}}})
 		noError(t, err)
-		_, err = decode.Cluster(withPolicy(t, a), decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf, Policies: acme})
+		_, err = decode.One(resource.TypeCluster, withPolicy(t, a), decode.Options{Origin: decode.FromServer, Format: decode.FormatProtobuf, Policies: acme})
 		want := []string{inPolicy + ".value: contains NaN, or a Value without a kind"}
 		if got := refusals(t, err, "Cluster/orders"); !reflect.DeepEqual(got, want) {
 			t.Errorf("refusals %q", got)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestProblemsAreListedUpToAHundred(t *testing.T) {
@@ -21,7 +22,7 @@ func TestProblemsAreListedUpToAHundred(t *testing.T) {
 		for i := range c.broken {
 			endpoints = append(endpoints, endpoint("h", i+1, `"load_balancing_weight":0`))
 		}
-		_, err := decode.Assignment([]byte(localities(locality("a", 0, 1, endpoints...))), decode.Options{})
+		_, err := decode.One(resource.TypeAssignment, []byte(localities(locality("a", 0, 1, endpoints...))), decode.Options{})
 		got := refusals(t, err, "ClusterLoadAssignment/orders")
 		if len(got) != min(c.broken, 101) || got[len(got)-1] != c.last {
 			t.Errorf("%d problems, the last %q; want the last %q", len(got), got[len(got)-1], c.last)
@@ -34,7 +35,7 @@ func TestWarningsAreListedUpToAHundred(t *testing.T) {
 	for i := range 150 {
 		groups = append(groups, locality(fmt.Sprint(i), 0, 0))
 	}
-	d := accept(t, decode.Assignment, localities(groups...), decode.Options{})
+	d := accept(t, resource.TypeAssignment, localities(groups...), decode.Options{})
 	if n := len(d.Warnings); n != 101 || d.Warnings[100].Reason != "and 50 more like these" {
 		t.Errorf("%d warnings, the last %v", n, d.Warnings[n-1])
 	}
@@ -46,7 +47,7 @@ func TestReasonsQuoteNoMoreThanCanBeRead(t *testing.T) {
 		`{"cluster_name":"orders","` + long + `":1}`,
 		`{"cluster_name":"orders","endpoints":[{"priority":"` + long + `"}]}`,
 	} {
-		_, err := decode.Assignment([]byte(body), decode.Options{})
+		_, err := decode.One(resource.TypeAssignment, []byte(body), decode.Options{})
 		if err == nil || len(err.Error()) > 3000 {
 			t.Errorf("an error of %d bytes", len(fmt.Sprint(err)))
 		}

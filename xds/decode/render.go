@@ -53,18 +53,12 @@ func renderText(m proto.Message, f Format, what string) ([]byte, error) {
 	return indented.Bytes(), nil
 }
 
-// Rendered is one resource of RenderBundle.
-type Rendered struct {
-	Type resource.Type
-	Raw  []byte // as [Decoded] has it
-}
-
-// RenderBundle writes resources as a DiscoveryResponse, which [All]
-// reads, in a format. Equal resources give equal text.
-func RenderBundle(version string, resources []Rendered, f Format) ([]byte, error) {
+// RenderBundle writes resources, of which it uses Key and Raw, as a DiscoveryResponse,
+// which [All] reads, in a format. Equal resources give equal text.
+func RenderBundle(version string, resources []resource.Item, f Format) ([]byte, error) {
 	m := &discoveryv3.DiscoveryResponse{VersionInfo: version}
 	for _, r := range resources {
-		m.Resources = append(m.Resources, &anypb.Any{TypeUrl: r.Type.URL(), Value: r.Raw})
+		m.Resources = append(m.Resources, &anypb.Any{TypeUrl: r.Key.Type.URL(), Value: r.Raw})
 	}
 	if f == FormatProtobuf {
 		raw, err := canonical.Marshal(m)

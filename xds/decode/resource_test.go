@@ -25,7 +25,7 @@ func wrap(t *testing.T, name string, a *anypb.Any) *anypb.Any {
 func TestOneResourceOfAResponse(t *testing.T) {
 	o := decode.Options{Origin: decode.FromServer}
 	for _, typ := range fourTypes {
-		want := itemOf(t, typ)
+		want := accept(t, typ, bodies[typ], decode.Options{}).Item
 		bare := &anypb.Any{TypeUrl: want.Key.Type.URL(), Value: want.Raw}
 		for name, carried := range map[string]*anypb.Any{"bare": bare, "wrapped": wrap(t, "", bare), "wrapped by name": wrap(t, "other", bare)} {
 			got, err := decode.Resource(want.Key.Type, carried, o)

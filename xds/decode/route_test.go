@@ -134,14 +134,14 @@ func TestRoutesAreRead(t *testing.T) {
 	} {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
-				d := accept(t, decode.RouteConfiguration, routes(c.body, acting(`"cluster":"last"`)), decode.Options{Origin: origin})
+				d := accept(t, resource.TypeRoutes, routes(c.body, acting(`"cluster":"last"`)), decode.Options{Origin: origin})
 				want := &resource.RouteConfiguration{Name: "r", VirtualHosts: []*resource.VirtualHost{{Name: "v", Domains: []string{"*"}, Routes: []*resource.Route{to("last")}}}}
 				want.VirtualHosts[0].Routes[0].Index = 1
 				if c.want != nil {
 					want.VirtualHosts[0].Routes = append([]*resource.Route{c.want}, want.VirtualHosts[0].Routes...)
 				}
-				if !reflect.DeepEqual(d.Value, want) {
-					t.Errorf("routes %s, want %s", spellRoutes(d.Value), spellRoutes(want))
+				if !reflect.DeepEqual(d.Routes, want) {
+					t.Errorf("routes %s, want %s", spellRoutes(d.Routes), spellRoutes(want))
 				}
 			})
 		}
@@ -171,7 +171,7 @@ func TestRulesOfRoutes(t *testing.T) {
 	const routeConfig = `"@type":"type.googleapis.com/envoy.config.route.v3.FilterConfig"`
 	const unknownFilter = `is "type.googleapis.com/envoy.extensions.filters.http.cors.v3.CorsPolicy", a filter that is not supported: leave it out, or set is_optional`
 
-	testRules(t, decode.RouteConfiguration, []ruleCase{
+	testRules(t, resource.TypeRoutes, []ruleCase{
 		{"no virtual host", hosts(), []string{"! virtual_hosts: is empty: no target has routes"}},
 		{
 			"no domain", hosts(`{"routes":[` + acting(`"cluster":"a"`) + `]}`),
@@ -426,7 +426,7 @@ type ruleCase struct {
 	want       []string
 }
 
-func testRules[V any](t *testing.T, decoder func([]byte, decode.Options) (*decode.Decoded[V], error), cases []ruleCase) {
+func testRules(t *testing.T, kind resource.Type, cases []ruleCase) {
 	t.Helper()
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -438,8 +438,8 @@ func testRules[V any](t *testing.T, decoder func([]byte, decode.Options) (*decod
 					fromServer = append(fromServer, line)
 				}
 			}
-			expect(t, "by hand", reported(decoder([]byte(c.body), decode.Options{})), byHand)
-			expect(t, "from a server", reported(decoder([]byte(c.body), decode.Options{Origin: decode.FromServer})), fromServer)
+			expect(t, "by hand", reported(decode.One(kind, []byte(c.body), decode.Options{})), byHand)
+			expect(t, "from a server", reported(decode.One(kind, []byte(c.body), decode.Options{Origin: decode.FromServer})), fromServer)
 		})
 	}
 }
@@ -480,7 +480,7 @@ func badRetries(at string) []string {
 }
 
 // reported returns the problems, or else the warnings and notes, as in a ruleCase.
-func reported[V any](d *decode.Decoded[V], err error) []string {
+func reported(d *decode.Decoded, err error) []string {
 	if invalid, ok := errors.AsType[*decode.InvalidError](err); ok {
 		return lines(invalid.Problems)
 	}

@@ -23,7 +23,7 @@ var fuzzedRoutes = []string{
 }
 
 func FuzzDecodeRouteConfiguration(f *testing.F) {
-	fuzzDecoder(f, decode.RouteConfiguration, func(t *testing.T, _ decode.Origin, c, _ *resource.RouteConfiguration) { sound(t, c) }, fuzzedRoutes...)
+	fuzzDecoder(f, resource.TypeRoutes, func(t *testing.T, _ decode.Origin, i, _ resource.Item) { sound(t, i.Routes) }, fuzzedRoutes...)
 }
 
 func FuzzDecodeListener(f *testing.F) {
@@ -34,7 +34,8 @@ func FuzzDecodeListener(f *testing.F) {
 	for _, r := range fuzzedRoutes {
 		bodies = append(bodies, api(`"route_config":`+r, filters(routed)))
 	}
-	fuzzDecoder(f, decode.Listener, func(t *testing.T, origin decode.Origin, l, _ *resource.Listener) {
+	fuzzDecoder(f, resource.TypeListener, func(t *testing.T, origin decode.Origin, i, _ resource.Item) {
+		l := i.Listener
 		if l.Name == "" || (l.RouteName != "") == (l.Routes != nil) && !l.ServerSide || l.ServerSide && (l.Routes != nil || origin == decode.ByHand) {
 			t.Fatalf("%+v", l)
 		}

@@ -116,12 +116,12 @@ func TestClustersAreSecured(t *testing.T) {
 				suffix string
 			}{{decode.ByHand, "; " + plainHint}, {decode.FromServer, ""}} {
 				o := decode.Options{Origin: by.origin, Certificates: provides}
-				d, err := decode.Cluster([]byte(eds(c.socket)), o)
+				d, err := decode.One(resource.TypeCluster, []byte(eds(c.socket)), o)
 				if c.refuse != "" {
 					if got := reported(d, err); len(got) != 1 || got[0] != c.refuse+by.suffix {
 						t.Errorf("origin %v reported %q, want %q", by.origin, got, c.refuse+by.suffix)
 					}
-				} else if err != nil || !reflect.DeepEqual(d.Value.Security, c.want) || len(applicable(d.Warnings)) != 0 {
+				} else if err != nil || !reflect.DeepEqual(d.Cluster.Security, c.want) || len(applicable(d.Warnings)) != 0 {
 					t.Errorf("origin %v: %+v, %v, want %+v", by.origin, d, err, c.want)
 				}
 			}
@@ -130,10 +130,10 @@ func TestClustersAreSecured(t *testing.T) {
 
 	// Without a bootstrap there are no instances.
 	o := decode.Options{Origin: decode.FromServer}
-	if d, err := decode.Cluster([]byte(eds(common(valid(root)))), o); err == nil {
-		t.Errorf("took %+v", d.Value.Security)
+	if d, err := decode.One(resource.TypeCluster, []byte(eds(common(valid(root)))), o); err == nil {
+		t.Errorf("took %+v", d.Cluster.Security)
 	}
-	if d, err := decode.Cluster([]byte(eds(common(valid(`"system_root_certs":{}`)))), o); err != nil || !d.Value.Security.SystemRoots {
+	if d, err := decode.One(resource.TypeCluster, []byte(eds(common(valid(`"system_root_certs":{}`)))), o); err != nil || !d.Cluster.Security.SystemRoots {
 		t.Errorf("%+v, %v", d, err)
 	}
 }
@@ -208,14 +208,14 @@ func TestSecurityThatCannotBeHonored(t *testing.T) {
 		{"no certificate, of a server", noOwn, server, &resource.Security{RootInstance: "roots", IdentityInstance: "roots"}, "", "no certificate is shown"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d, err := decode.Cluster([]byte(eds(tt.json)), tt.o)
+			d, err := decode.One(resource.TypeCluster, []byte(eds(tt.json)), tt.o)
 			if tt.refuse != "" {
 				if got := reported(d, err); len(got) != 1 || !strings.Contains(got[0], tt.refuse) {
 					t.Errorf("reported %q, want %q", got, tt.refuse)
 				}
 				return
 			}
-			if err != nil || !reflect.DeepEqual(d.Value.Security, tt.want) {
+			if err != nil || !reflect.DeepEqual(d.Cluster.Security, tt.want) {
 				t.Fatalf("%+v, %v, want %+v", d, err, tt.want)
 			}
 			got := lines(d.Warnings)

@@ -37,11 +37,11 @@ func realistic(name string, endpoints int) string {
 // TestLargeIsNotTooLarge: the largest assignment of what is usual is read, and so
 // is what is kept of it.
 func TestLargeIsNotTooLarge(t *testing.T) {
-	d, err := decode.Assignment([]byte(realistic("orders", decode.MaxEndpoints)), decode.Options{})
+	d, err := decode.One(resource.TypeAssignment, []byte(realistic("orders", decode.MaxEndpoints)), decode.Options{})
 	noError(t, err)
-	again, err := decode.Assignment(d.Raw, decode.Options{Format: decode.FormatProtobuf})
+	again, err := decode.One(resource.TypeAssignment, d.Raw, decode.Options{Format: decode.FormatProtobuf})
 	noError(t, err)
-	for _, a := range []*resource.Assignment{d.Value, again.Value} {
+	for _, a := range []*resource.Assignment{d.Assignment, again.Assignment} {
 		if n := len(a.Localities[0].Endpoints); n != decode.MaxEndpoints {
 			t.Errorf("%d endpoints", n)
 		}
@@ -59,11 +59,7 @@ func TestLargeBundleIsNotTooLarge(t *testing.T) {
 			text := []byte(`{"resources":[` + strings.Join(list, ",") + `]}`)
 			b, err := decode.All(text, decode.Options{})
 			noError(t, err)
-			var rendered []decode.Rendered
-			for _, it := range b.Items {
-				rendered = append(rendered, decode.Rendered{Type: it.Key.Type, Raw: it.Raw})
-			}
-			raw, err := decode.RenderBundle("1", rendered, decode.FormatProtobuf)
+			raw, err := decode.RenderBundle("1", b.Items, decode.FormatProtobuf)
 			noError(t, err)
 			b, err = decode.All(raw, decode.Options{Format: decode.FormatProtobuf})
 			if err != nil || len(b.Items) != 2*c.clusters {
@@ -91,7 +87,7 @@ func TestEntriesAreCountedBeforeTheyAreRead(t *testing.T) {
 	const jsonSays, binarySays = "has 2097153 entries, of at most 2097152", "has more than 4194304 entries"
 	const ofBundle, ofBinaryBundle = "has 4194305 entries, of at most 4194304", "has more than 8388608 entries"
 	single := func(body string, f decode.Format) error {
-		_, err := decode.Assignment([]byte(body), decode.Options{Format: f})
+		_, err := decode.One(resource.TypeAssignment, []byte(body), decode.Options{Format: f})
 		return err
 	}
 	bundle := func(body string, f decode.Format) error {
@@ -140,7 +136,7 @@ func TestWhatIsKeptCanBeReadAgain(t *testing.T) {
 	const objects = decode.MaxProtobufEntries/6 + 1
 	body := fmt.Appendf(nil, `{"@type":%q,"cluster_name":"orders","endpoints":[{"locality":{"region":"r"},"metadata":{"filter_metadata":{"a":{"b":[{"c":1}%s]}}}}]}`,
 		assignmentType, strings.Repeat(`,{"c":1}`, objects-1))
-	_, err := decode.Assignment(body, decode.Options{})
+	_, err := decode.One(resource.TypeAssignment, body, decode.Options{})
 	_, ofBundle := decode.All(body, decode.Options{Bare: true})
 	for _, err := range []error{err, ofBundle} {
 		if _, ok := errors.AsType[*decode.SizeError](err); !ok {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // TestMisspelledFieldsAreSuggested: what a problem about an unknown field suggests.
@@ -30,7 +31,7 @@ func TestMisspelledFieldsAreSuggested(t *testing.T) {
 			if !strings.Contains(body, "cluster_name") {
 				body = `{"cluster_name":"orders",` + body[1:]
 			}
-			_, err := decode.Assignment([]byte(body), decode.Options{})
+			_, err := decode.One(resource.TypeAssignment, []byte(body), decode.Options{})
 			if got := refusals(t, err, "ClusterLoadAssignment/orders"); !reflect.DeepEqual(got, []string{c.want}) {
 				t.Errorf("refusals %q, want %q", got, c.want)
 			}
@@ -51,8 +52,8 @@ endpoints:
 	const socket = "endpoints[0].lb_endpoints[0].endpoint.address.socket_address"
 	for _, lenient := range []bool{false, true} {
 		o := decode.Options{Format: decode.FormatYAML, Lenient: lenient}
-		_, alone := decode.Assignment([]byte(body), o)
-		_, enveloped := decode.Assignment([]byte(bundled), o)
+		_, alone := decode.One(resource.TypeAssignment, []byte(body), o)
+		_, enveloped := decode.One(resource.TypeAssignment, []byte(bundled), o)
 		_, among := decode.All([]byte(bundled), o)
 		for at, err := range map[string]error{"": alone, "resources[0].": among, " ": enveloped} {
 			lines := 5
@@ -87,7 +88,7 @@ func FuzzSuggestions(f *testing.F) {
 		if strings.ContainsAny(body, "\"\\") || strings.ContainsFunc(body, func(r rune) bool { return r < ' ' }) {
 			return
 		}
-		_, err := decode.Assignment([]byte(`{"cluster_name":"orders","`+body+`":{}}`), decode.Options{})
+		_, err := decode.One(resource.TypeAssignment, []byte(`{"cluster_name":"orders","`+body+`":{}}`), decode.Options{})
 		if err != nil {
 			expected(t, err)
 		}

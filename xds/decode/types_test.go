@@ -19,46 +19,23 @@ var bodies = map[resource.Type]string{
 	resource.TypeAssignment: `{"cluster_name":"a","endpoints":[` + locality("z", 0, 1, endpoint("h", 80)) + `]}`,
 }
 
-// itemOf returns what the decoder of the type makes of its body.
-func itemOf(t *testing.T, typ resource.Type) resource.Item {
-	t.Helper()
-	it := resource.Item{Key: resource.Key{Type: typ}}
-	switch typ {
-	case resource.TypeListener:
-		d := accept(t, decode.Listener, bodies[typ], decode.Options{})
-		it.Key.Name, it.Raw, it.Listener = "l", d.Raw, d.Value
-	case resource.TypeRoutes:
-		d := accept(t, decode.RouteConfiguration, bodies[typ], decode.Options{})
-		it.Key.Name, it.Raw, it.Routes = "r", d.Raw, d.Value
-	case resource.TypeCluster:
-		d := accept(t, decode.Cluster, bodies[typ], decode.Options{})
-		it.Key.Name, it.Raw, it.Cluster = "orders", d.Raw, d.Value
-	case resource.TypeAssignment:
-		d := accept(t, decode.Assignment, bodies[typ], decode.Options{})
-		it.Key.Name, it.Raw, it.Assignment = "a", d.Raw, d.Value
-	}
-	return it
-}
-
 var fourTypes = []resource.Type{resource.TypeListener, resource.TypeRoutes, resource.TypeCluster, resource.TypeAssignment}
 
 func TestBundlesHoldFourTypes(t *testing.T) {
 	var list []string
 	var want []resource.Item
-	var rendered []decode.Rendered
 	for i, typ := range fourTypes {
 		list = append(list, typed(typ.URL(), bodies[typ]))
-		it := itemOf(t, typ)
+		it := accept(t, typ, bodies[typ], decode.Options{}).Item
 		it.Field = fmt.Sprintf("resources[%d]", i)
 		want = append(want, it)
-		rendered = append(rendered, decode.Rendered{Type: typ, Raw: it.Raw})
 	}
 	b, err := decode.All([]byte(bundle(list...)), decode.Options{})
 	if err != nil || !reflect.DeepEqual(b.Items, want) {
 		t.Fatalf("%+v, %v, want %+v", b, err, want)
 	}
 	for _, f := range formats {
-		body, err := decode.RenderBundle("7", rendered, f)
+		body, err := decode.RenderBundle("7", want, f)
 		noError(t, err)
 		b, err := decode.All(body, decode.Options{Format: f})
 		if err != nil || b.Version != "7" || !reflect.DeepEqual(b.Items, want) {
@@ -69,7 +46,7 @@ func TestBundlesHoldFourTypes(t *testing.T) {
 
 func TestTypeIsDetectedByFields(t *testing.T) {
 	for _, typ := range fourTypes {
-		want := itemOf(t, typ)
+		want := accept(t, typ, bodies[typ], decode.Options{}).Item
 		for _, f := range formats {
 			body, err := decode.Render(typ, want.Raw, f)
 			noError(t, err)
@@ -83,7 +60,7 @@ func TestTypeIsDetectedByFields(t *testing.T) {
 
 // Read as a virtual host, a locality without weight has a name that is no text.
 func TestALocalityIsNoVirtualHost(t *testing.T) {
-	d := accept(t, decode.Assignment, `{"cluster_name":"a","endpoints":[{"locality":{"region":"us"},"lb_endpoints":[`+endpoint("h", 80)+`]}]}`, decode.Options{})
+	d := accept(t, resource.TypeAssignment, `{"cluster_name":"a","endpoints":[{"locality":{"region":"us"},"lb_endpoints":[`+endpoint("h", 80)+`]}]}`, decode.Options{})
 	b, err := decode.All(d.Raw, decode.Options{Format: decode.FormatProtobuf, Bare: true})
 	if err != nil || b.Items[0].Assignment == nil {
 		t.Errorf("%+v, %v", b, err)
@@ -134,7 +111,7 @@ func TestLimitsOfRoutes(t *testing.T) {
 			"virtual_hosts[0].routes[10].match.safe_regex.regex: makes the regular expressions exceed 1048576 instructions: repeat less, as in {1,1000}",
 		},
 	} {
-		d, err := decode.RouteConfiguration([]byte(c.body), decode.Options{})
+		d, err := decode.One(resource.TypeRoutes, []byte(c.body), decode.Options{})
 		got := ""
 		if err != nil {
 			got = strings.Join(reported(d, err), "\n")
@@ -142,7 +119,7 @@ func TestLimitsOfRoutes(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
-		if d, err := decode.RouteConfiguration([]byte(c.body), decode.Options{Origin: decode.FromServer}); err != nil {
+		if d, err := decode.One(resource.TypeRoutes, []byte(c.body), decode.Options{Origin: decode.FromServer}); err != nil {
 			t.Errorf("%s from a server: %+v, %v", name, d, err)
 		}
 	}

@@ -29,7 +29,7 @@ func TestUnappliedFieldsOfAServer(t *testing.T) {
 		"nothing": {resource.TypeCluster, eds(), "", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := accept(t, decode.Cluster, c.body, decode.Options{})
+			d := accept(t, resource.TypeCluster, c.body, decode.Options{})
 			o := decode.Options{Origin: decode.FromServer, Stored: c.isStored}
 			it, err := decode.Resource(c.of, &anypb.Any{TypeUrl: c.of.URL(), Value: d.Raw}, o)
 			noError(t, err)

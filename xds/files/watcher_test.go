@@ -13,11 +13,12 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestOpenReadsTheResourceFilesOfADirectory(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
-	d, err := decode.Assignment([]byte(assignment("binary", "h")), decode.Options{Format: decode.FormatYAML})
+	d, err := decode.One(resource.TypeAssignment, []byte(assignment("binary", "h")), decode.Options{Format: decode.FormatYAML})
 	do(t, err)
 	write(t, filepath.Join(dir, "a.json"), clusters("one", "two"))
 	write(t, filepath.Join(dir, "b.yaml"), assignment("one", "h"))

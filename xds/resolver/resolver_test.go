@@ -25,7 +25,7 @@ func eds(t *testing.T, name string, hosts ...string) resource.Update {
 	for _, h := range hosts {
 		es = append(es, fmt.Sprintf(`{"endpoint":{"address":{"socket_address":{"address":%q,"port_value":80}}}}`, h))
 	}
-	d, err := decode.Assignment(
+	d, err := decode.One(resource.TypeAssignment,
 		[]byte(`{"endpoints":[{"locality":{"zone":"z"},"load_balancing_weight":1,"lb_endpoints":[`+strings.Join(es, ",")+`]}]}`), decode.Options{Name: name})
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func cds(t *testing.T, name, service string) resource.Update {
 	if service == "" {
 		return u
 	}
-	d, err := decode.Cluster(
+	d, err := decode.One(resource.TypeCluster,
 		[]byte(`{"type":"EDS","eds_cluster_config":{"service_name":"`+service+`","eds_config":{"ads":{}}}}`), decode.Options{Name: name})
 	if err != nil {
 		t.Fatal(err)

@@ -16,11 +16,11 @@ import (
 // serving decodes a RouteConfiguration that is written for a test.
 func serving(tb testing.TB, body string) *resource.RouteConfiguration {
 	tb.Helper()
-	d, err := decode.RouteConfiguration([]byte(body), decode.Options{Origin: decode.FromServer})
+	d, err := decode.One(resource.TypeRoutes, []byte(body), decode.Options{Origin: decode.FromServer})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return d.Value
+	return d.Routes
 }
 
 func TestVirtualHostsAreChosenByTheBestDomain(t *testing.T) {
@@ -284,7 +284,7 @@ func manyRoutes(n int) string {
 }
 
 func BenchmarkDecodeRoutes(b *testing.B) {
-	d, err := decode.RouteConfiguration([]byte(manyRoutes(10_000)), decode.Options{})
+	d, err := decode.One(resource.TypeRoutes, []byte(manyRoutes(10_000)), decode.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -297,7 +297,7 @@ func BenchmarkDecodeRoutes(b *testing.B) {
 				}
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := decode.RouteConfiguration(body, decode.Options{Format: f, Origin: origin}); err != nil {
+					if _, err := decode.One(resource.TypeRoutes, body, decode.Options{Format: f, Origin: origin}); err != nil {
 						b.Fatal(err)
 					}
 				}

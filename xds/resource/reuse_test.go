@@ -11,11 +11,11 @@ import (
 // parsed reads an assignment that must be valid.
 func parsed(t *testing.T, body string) *resource.Assignment {
 	t.Helper()
-	d, err := decode.Assignment([]byte(body), decode.Options{Name: "orders"})
+	d, err := decode.One(resource.TypeAssignment, []byte(body), decode.Options{Name: "orders"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return d.Value
+	return d.Assignment
 }
 
 func TestReuse(t *testing.T) {
