@@ -42,8 +42,8 @@ type Limits struct {
 	Quotas *quota.Manager
 	// MaxTTL limits the ttl of leases; 0 is [picks.MaxTTL].
 	MaxTTL time.Duration
-	// Sheds reports whether work is shed because lbd is overloaded; nil for never.
-	Sheds func(overload.Level) bool
+	// Shedding rejects and ends work while lbd is overloaded; nil for never.
+	Shedding *Shedding
 }
 
 // The time after which to retry a request that was rejected because a limit was reached.
@@ -121,9 +121,14 @@ func (l *Limits) shed(k work, c *access.Caller) error {
 	return l.rejects(level)
 }
 
+// sheddingOf returns what sheds the request that w answers.
+func sheddingOf(w http.ResponseWriter) *Shedding {
+	return w.(*recorder).router.limits.Shedding //nolint:errcheck // handlers are called with no other
+}
+
 // rejects returns an error if the work of a level is rejected now.
 func (l *Limits) rejects(level overload.Level) error {
-	if l.Sheds == nil || !l.Sheds(level) {
+	if !l.Shedding.rejects(level) {
 		return nil
 	}
 	return fault.Errorf(overloaded, "lbd is overloaded: %s. GET /readyz?verbose names the cause", level).Retry(retryAfter)
@@ -182,7 +187,7 @@ func (w *recorder) finish() {
 func takeTurn(ctx context.Context, w http.ResponseWriter) error {
 	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
 	select {
-	case rec.turns <- struct{}{}:
+	case rec.router.turns <- struct{}{}:
 		rec.computes = true
 		return nil
 	case <-ctx.Done():
@@ -192,7 +197,7 @@ func takeTurn(ctx context.Context, w http.ResponseWriter) error {
 
 func (w *recorder) yieldTurn() {
 	if w.computes {
-		<-w.turns
+		<-w.router.turns
 		w.computes = false
 	}
 }

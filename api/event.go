@@ -25,7 +25,7 @@ type EventList struct {
 // @Description The last events since lbd started, newest first. Connection events have a buffer of their own, so that many of them do not evict other events.
 // @Param       cluster query string   false "only events of this cluster, and pushes of several clusters that change its resources" minlength(1) maxlength(512)
 // @Param       target  query string   false "only events of the tree of this target" minlength(1) maxlength(512)
-// @Param       type    query []string false "only events of these types; repeatable" collectionFormat(multi) Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended,leases_ended)
+// @Param       type    query []string false "only events of these types; repeatable" collectionFormat(multi) Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended,leases_ended,streams_ended)
 // @Param       limit   query int      false "maximum number of events" minimum(1) maximum(5000) default(100)
 // @Success     200 {object} EventList "newest first"
 // @Router      /v1/events [get]

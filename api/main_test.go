@@ -69,6 +69,12 @@ func startWith(tb testing.TB, addresses ...string) *daemon {
 // startFor starts a daemon for callers with identities.
 func startFor(tb testing.TB, callers *listen.Callers, change func(*service.Options)) *daemon {
 	tb.Helper()
+	return startLimited(tb, callers, api.Limits{}, change)
+}
+
+// startLimited is startFor with limits of what callers use.
+func startLimited(tb testing.TB, callers *listen.Callers, limits api.Limits, change func(*service.Options)) *daemon {
+	tb.Helper()
 	d := &daemon{tb: tb}
 	var mu sync.Mutex // trees draw from their owners' goroutines
 	seeded := rand.New(rand.NewPCG(1, 2))
@@ -103,6 +109,7 @@ func startFor(tb testing.TB, callers *listen.Callers, change func(*service.Optio
 	d.handler = api.New(api.Options{
 		Service: d.service,
 		Callers: callers,
+		Limits:  limits,
 		Logger:  slog.New(slog.NewTextHandler(&d.log, nil)),
 		OpenAPI: lbd.OpenAPI,
 	})

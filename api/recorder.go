@@ -21,9 +21,8 @@ type recorder struct {
 	account *quota.Account // nil without quotas
 	// acquired is what the request holds of the account's resources.
 	acquired []acquired
-	// turns are the router's; computes says that the request has one.
-	turns    chan struct{}
-	computes bool
+	router   *router
+	computes bool // the request has one of the router's turns
 	// changes and code are for the audit log: what the request changed, and why it was
 	// rejected.
 	changes any

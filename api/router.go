@@ -116,7 +116,7 @@ var nosniff = []string{"nosniff"}
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	rec := recorders.Get().(*recorder) //nolint:errcheck // the pool holds nothing else
-	rec.ResponseWriter, rec.status, rec.turns = w, 0, e.router.turns
+	rec.ResponseWriter, rec.status, rec.router = w, 0, e.router
 	defer func() {
 		e.series.observe(rec.status, time.Since(start))
 		e.record(rec, r, start)

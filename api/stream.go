@@ -49,14 +49,22 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 	defer out.end()
 	defer context.AfterFunc(s.Draining(), out.cut)()
 	_ = out.control.SetReadDeadline(time.Time{}) // the request has been read
+	ctx, cancel := whileValid(r.Context(), callerOf(w))
+	defer cancel()
+	shed := sheddingOf(w).add(callerOf(w), func() {
+		cancel()
+		out.cut()
+	})
+	defer shed.leave()
 	err = out.send(func(b *bufio.Writer) {
 		_, _ = b.WriteString("retry: 1000\n\n")
 		writeMessage(b, heartbeat())
 	})
-	ctx, cancel := whileValid(r.Context(), callerOf(w))
-	defer cancel()
 	for err == nil {
 		err = out.next(ctx, watch)
+	}
+	if retry := shed.retry(); retry != "" {
+		_ = out.send(func(b *bufio.Writer) { _, _ = b.WriteString(retry) }) // a client that does not read gets nothing
 	}
 	return nil // the response has begun: the end of the stream is the only possible report
 }

@@ -31,10 +31,10 @@ const (
 
 var levelTexts = map[Level]string{
 	ShedNothing:   "nothing is rejected",
-	ShedStreams:   "watches of callers without identity are rejected",
-	ShedSnapshots: "snapshots, and watches of callers without identity, are rejected",
-	ShedPushes:    "pushes, snapshots, and watches of callers without identity, are rejected",
-	ShedLeases:    "new leases, pushes, snapshots, and watches of callers without identity, are rejected",
+	ShedStreams:   "watches of callers without identity are ended and rejected",
+	ShedSnapshots: "snapshots are rejected, and watches of callers without identity are ended and rejected",
+	ShedPushes:    "pushes and snapshots are rejected, and watches of callers without identity are ended and rejected",
+	ShedLeases:    "new leases, pushes and snapshots are rejected, and watches of callers without identity are ended and rejected",
 }
 
 // String says what is rejected.
@@ -97,8 +97,9 @@ func (s *Shedder) Level() Level {
 // Sheds reports whether the work of a level is shed now.
 func (s *Shedder) Sheds(l Level) bool { return s.Level() >= l }
 
-// Run measures until ctx ends. It calls changed after each change of the level.
-func (s *Shedder) Run(ctx context.Context, changed func(Level)) {
+// Run measures until ctx ends. It calls changed after each change of the level, and measured after
+// each measurement, which is the time to end work of the level.
+func (s *Shedder) Run(ctx context.Context, changed func(Level), measured func()) {
 	tick := time.NewTicker(shedInterval)
 	defer tick.Stop()
 	for {
@@ -110,6 +111,7 @@ func (s *Shedder) Run(ctx context.Context, changed func(Level)) {
 				s.level.Store(int32(level))
 				changed(level)
 			}
+			measured()
 		}
 	}
 }

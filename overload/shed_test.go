@@ -24,7 +24,7 @@ func TestShedMemory(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go s.Run(ctx, func(l Level) { changes = append(changes, fmt.Sprint(time.Since(start), " ", int(l))) })
+		go s.Run(ctx, func(l Level) { changes = append(changes, fmt.Sprint(time.Since(start), " ", int(l))) }, func() {})
 		time.Sleep(100 * time.Millisecond) // between two measurements
 		for _, p := range []int64{69, 86, 72} {
 			percent.Store(p)
@@ -72,7 +72,7 @@ func TestShedLevels(t *testing.T) {
 			s := NewShedder(Signals{Memory: func() float64 { return tt.memory }, Wait: func() time.Duration { return tt.wait }, Monitor: monitor})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			go s.Run(ctx, func(Level) {})
+			go s.Run(ctx, func(Level) {}, func() {})
 			time.Sleep(slowTime)
 			if tt.wait > slowWait && tt.memory == 0 && s.Level() != ShedNothing {
 				t.Error("sheds before CPU was short for long")

@@ -146,6 +146,15 @@ func (s *Service) EndLeases(f picks.LeaseFilter, by string) map[picks.EndedLease
 	return ended
 }
 
+// ReportEndedStreams reports as an event that streams of callers without identity were ended because
+// lbd is overloaded.
+func (s *Service) ReportEndedStreams(n int) {
+	s.events.Add(observe.Event{
+		Type: observe.EventStreamsEnded,
+		Says: fmt.Sprintf("lbd is overloaded: %d streams of callers without identity were ended", n),
+	})
+}
+
 // History returns the recent history of a cluster.
 func (s *Service) History(r observe.HistoryRequest) (*observe.ClusterHistory, error) {
 	return s.history.Of(r)

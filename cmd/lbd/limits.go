@@ -95,6 +95,19 @@ func logShedding(log *slog.Logger) func(overload.Level) {
 	}
 }
 
+// endStreams returns a function that ends a part of the streams that are shed, and reports how many
+// were ended when no others are left.
+func endStreams(end func() int, report func(int)) func() {
+	total := 0
+	return func() {
+		n := end()
+		if total += n; n == 0 && total > 0 {
+			report(total)
+			total = 0
+		}
+	}
+}
+
 // listenerAddresses are the TCP addresses of lbd's own listeners, once they are known.
 type listenerAddresses struct {
 	all atomic.Pointer[[]netip.AddrPort]

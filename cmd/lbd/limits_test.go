@@ -3,6 +3,7 @@ package main
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,5 +75,22 @@ func TestNetworks(t *testing.T) {
 		if flags == "deny none" && (len(p.Denied) != 0 || p.Own != nil) || flags == "allow 2001:db8::1" && len(p.Denied) != len(lb.DefaultDenied) {
 			t.Errorf("%s: denied are %v", flags, p.Denied)
 		}
+	}
+}
+
+// Streams that end in portions are reported once.
+func TestEndedStreamsAreReportedOnce(t *testing.T) {
+	portions := []int{0, 500, 20, 0, 0, 3, 0}
+	var reports []int
+	end := endStreams(func() int {
+		n := portions[0]
+		portions = portions[1:]
+		return n
+	}, func(n int) { reports = append(reports, n) })
+	for len(portions) > 0 {
+		end()
+	}
+	if !slices.Equal(reports, []int{520, 3}) {
+		t.Errorf("reports %v", reports)
 	}
 }

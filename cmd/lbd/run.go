@@ -113,10 +113,11 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	}
 
 	quotas, shedder := c.quotas(c.maxStreams(budget)), newShedder(lacks)
-	svc.Registry().MustRegister(quotas)
+	shedding := api.NewShedding(shedder.Sheds)
+	svc.Registry().MustRegister(quotas, shedding)
 	front := newFrontend(api.New(api.Options{
 		Service: svc, Callers: sec.callers(), Audit: sec.audit, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
-		Limits: api.Limits{Quotas: quotas, Sheds: shedder.Sheds, MaxTTL: c.maxTTL()},
+		Limits: api.Limits{Quotas: quotas, Shedding: shedding, MaxTTL: c.maxTTL()},
 	}), budget.Connections, lacks, log)
 	svc.Registry().MustRegister(front.limiter)
 	if sec.audit != nil {
@@ -130,7 +131,10 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		defer signal.Stop(hangups)
 		group.Go(func() error { sec.reopenAudit(failed, hangups); return nil })
 	}
-	group.Go(func() error { shedder.Run(failed, logShedding(log)); return nil })
+	group.Go(func() error {
+		shedder.Run(failed, logShedding(log), endStreams(shedding.EndStreams, svc.ReportEndedStreams))
+		return nil
+	})
 	for i, l := range listeners {
 		addresses[i] = printable(l)
 		group.Go(func() error { return front.serve(sec.wrap(l, front.limiter.Listen(l))) })

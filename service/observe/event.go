@@ -64,6 +64,7 @@ const (
 	EventShortageBegan     EventType = "shortage_began"
 	EventShortageEnded     EventType = "shortage_ended"
 	EventLeasesEnded       EventType = "leases_ended"
+	EventStreamsEnded      EventType = "streams_ended"
 )
 
 // EventTypes are all types of events.
@@ -73,7 +74,7 @@ var EventTypes = []EventType{
 	EventPushed, EventPushRefused, EventFileRefused, EventFileAccepted, EventFileChanged,
 	EventChangeHeld, EventChangePermitted, EventXDSChanged, EventDNSChanged, EventStoreFailing, EventStoreRecovered,
 	EventXDSConnected, EventXDSDisconnected, EventXDSRejected, EventXDSResourceError, EventXDSFellBack, EventXDSReturned,
-	EventShortageBegan, EventShortageEnded, EventLeasesEnded,
+	EventShortageBegan, EventShortageEnded, EventLeasesEnded, EventStreamsEnded,
 }
 
 // Event is something that happened.
@@ -81,7 +82,7 @@ type Event struct {
 	// ID grows with every event of the process.
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
-	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended,leases_ended"`
+	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended,leases_ended,streams_ended"`
 	Cluster string    `json:"cluster,omitempty"`
 	// Target is the xds target in whose tree it happened; absent for the cluster's own
 	// tree.

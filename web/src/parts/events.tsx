@@ -28,6 +28,7 @@ const words: Partial<Record<EventType, Words>> = {
   file_changed: { letter: "U", color: "accent", word: "file changed" },
   change_held: { letter: "H", color: "bad", word: "change held" },
   leases_ended: { letter: "L", color: "accent", word: "leases ended" },
+  streams_ended: { letter: "L", color: "bad", word: "streams ended" },
   change_permitted: { letter: "H", color: "accent", word: "change permitted" },
   xds_changed: { letter: "U", color: "muted", word: "xDS changed" },
   dns_changed: { letter: "U", color: "muted", word: "DNS changed" },

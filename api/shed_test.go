@@ -1,0 +1,150 @@
+package api_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/access"
+)
+
+// shedLevel is a level that tests set.
+type shedLevel struct{ atomic.Int32 }
+
+func (l *shedLevel) sheds(at overload.Level) bool { return overload.Level(l.Load()) >= at }
+
+// At overload, the open streams of callers without identity end with a time after which clients
+// reconnect, also those whose client does not read; streams of identities go on.
+func TestOverloadEndsStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		token, hash := access.NewToken()
+		known, err := access.Parse(fmt.Appendf(nil, "tokens: [{name: web, roles: [read], sha256: %s}]", hash))
+		noError(t, err)
+		level := new(shedLevel)
+		shedding := api.NewShedding(level.sheds)
+		d := startLimited(t, &listen.Callers{Identities: func() *access.Identities { return known }}, api.Limits{Shedding: shedding}, nil)
+		specs, err := listen.Parse([]string{"127.0.0.1:1,anonymous=all"})
+		noError(t, err)
+		l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(true, false)}
+		inner := d.handler
+		d.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Host = "localhost"
+			inner.ServeHTTP(w, withListener(r, l))
+		})
+		d.service.Registry().MustRegister(shedding)
+		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+		send := serve(t, d, time.Hour)
+		anonymous := answered(t, send(get("/v1/events/watch")))
+		send(get("/v1/clusters/orders/watch")) // is not read
+		identity := answered(t, send(get("/v1/events/watch", "Authorization: Bearer "+token)))
+		if n := shedding.EndStreams(); n != 0 {
+			t.Errorf("%d streams ended without overload", n)
+		}
+		level.Store(int32(overload.ShedStreams))
+		if n := shedding.EndStreams(); n != 2 {
+			t.Errorf("%d streams ended", n)
+		}
+		rest, err := io.ReadAll(anonymous.body)
+		ms, _ := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(string(rest), "retry: ")))
+		if wait := time.Duration(ms) * time.Millisecond; err != nil || wait < api.ShedRetry || wait >= 2*api.ShedRetry {
+			t.Errorf("the end of the stream is %q, %v", rest, err)
+		}
+		d.refused("overloaded", "GET", "/v1/events/watch", "")
+		if n := shedding.EndStreams(); n != 0 {
+			t.Errorf("%d streams ended again", n)
+		}
+		identity.must("heartbeat")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := counted(d, watchers); got != "1" {
+			t.Errorf("%s streams are open", got)
+		}
+		for work, want := range map[string]string{"open_streams": "2", "streams": "1", "snapshots": "0", "pushes": "0", "leases": "0"} {
+			if got := counted(d, fmt.Sprintf("lbd_shed_total{work=%q}", work)); got != want {
+				t.Errorf("%s: %s are counted, not %s", work, got, want)
+			}
+		}
+	})
+}
+
+// Work is rejected in an order, and picks without a lease never.
+func TestOverloadRejectsWork(t *testing.T) {
+	level := new(shedLevel)
+	d := startLimited(t, nil, api.Limits{Shedding: api.NewShedding(level.sheds)}, nil)
+	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	for at, request := range map[overload.Level][3]string{
+		overload.ShedStreams:   {"GET", "/v1/clusters/unknown/watch", "404"},
+		overload.ShedSnapshots: {"GET", "/v1/snapshot", "200"},
+		overload.ShedPushes:    {"DELETE", "/v1/clusters/unknown/config", "404"},
+		overload.ShedLeases:    {"POST", "/pick?cluster=orders", "201"},
+	} {
+		for l := overload.ShedNothing; l <= overload.ShedLeases; l++ {
+			level.Store(int32(l))
+			d.must(http.StatusOK, "GET", "/pick?cluster=orders", "")
+			if l < at {
+				if w := d.do(request[0], request[1], ""); strconv.Itoa(w.Code) != request[2] {
+					t.Errorf("%v at level %d: %d %s", request, l, w.Code, w.Body)
+				}
+				continue
+			}
+			if _, w := d.refused("overloaded", request[0], request[1], ""); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+				t.Errorf("%v at level %d: %d, Retry-After %q", request, l, w.Code, w.Header().Get("Retry-After"))
+			}
+		}
+	}
+}
+
+// Many streams end in portions.
+func TestOverloadEndsStreamsInPortions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		level := new(shedLevel)
+		shedding := api.NewShedding(level.sheds)
+		d := startLimited(t, nil, api.Limits{Shedding: shedding}, nil)
+		const more = 7
+		for range api.MaxShedStreams + more {
+			go d.handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/events/watch", nil))
+		}
+		synctest.Wait()
+		level.Store(int32(overload.ShedLeases))
+		for _, want := range []int{api.MaxShedStreams, more, 0} {
+			if n := shedding.EndStreams(); n != want {
+				t.Errorf("%d streams ended; want %d", n, want)
+			}
+		}
+		synctest.Wait()
+		if got := counted(d, watchers); got != "0" {
+			t.Errorf("%s streams are open", got)
+		}
+		d.refused("overloaded", "GET", "/v1/events/watch", "")
+	})
+}
+
+// listenerContext is a context with the listener of a request.
+type listenerContext struct {
+	context.Context //nolint:containedctx // it is one
+
+	listener context.Context //nolint:containedctx // it is a part of one
+}
+
+func (c listenerContext) Value(key any) any {
+	if v := c.listener.Value(key); v != nil {
+		return v
+	}
+	return c.Context.Value(key)
+}
+
+// withListener returns a request that came through a listener.
+func withListener(r *http.Request, l *listen.Listener) *http.Request {
+	return r.WithContext(listenerContext{r.Context(), listen.BaseContext(l)})
+}
