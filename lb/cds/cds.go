@@ -249,11 +249,7 @@ func (l *leaf) follow(a *resource.Assignment) *leaf {
 		for len(out.sizes) <= int(le.Priority) {
 			out.sizes = append(out.sizes, 0)
 		}
-		for _, e := range le.Endpoints {
-			if e.Usable() {
-				out.sizes[le.Priority]++
-			}
-		}
+		out.sizes[le.Priority] += le.Usable()
 	}
 	return out
 }

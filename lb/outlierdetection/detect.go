@@ -41,10 +41,7 @@ func (b *outlierDetection) endInterval() {
 
 // bySuccessRate adds endpoints that are too far below the mean success rate.
 func (b *outlierDetection) bySuccessRate(c *resource.SuccessRateEjection, outliers []*endpoint) []*endpoint {
-	judged := b.busy(c.RequestVolume)
-	if len(judged) < int(c.MinimumHosts) {
-		return outliers
-	}
+	judged := b.busy(c.RequestVolume, c.MinimumHosts)
 	mean, deviation := spread(judged)
 	required := mean - deviation*float64(c.StdevFactor)/1000
 	for _, e := range judged {
@@ -59,11 +56,7 @@ func (b *outlierDetection) bySuccessRate(c *resource.SuccessRateEjection, outlie
 
 // byFailurePercentage adds endpoints that fail too often.
 func (b *outlierDetection) byFailurePercentage(c *resource.FailurePercentageEjection, outliers []*endpoint) []*endpoint {
-	judged := b.busy(c.RequestVolume)
-	if len(judged) < int(c.MinimumHosts) {
-		return outliers
-	}
-	for _, e := range judged {
+	for _, e := range b.busy(c.RequestVolume, c.MinimumHosts) {
 		if e.last.requests()*uint64(c.Threshold) < 100*uint64(e.last.errors()) {
 			outliers = b.enforce(outliers, e, c.EnforcementPercentage, fmt.Sprintf(
 				"failure percentage %.1f%% of %d requests is above %d%%",
@@ -74,9 +67,9 @@ func (b *outlierDetection) byFailurePercentage(c *resource.FailurePercentageEjec
 }
 
 // busy returns the endpoints with at least volume requests, and one, in the last
-// interval. It begins at a random one: if not all outliers can be ejected, it is not
-// always the same ones.
-func (b *outlierDetection) busy(volume uint32) []*endpoint {
+// interval; none if there are fewer than minimum. It begins at a random one: if not all
+// outliers can be ejected, it is not always the same ones.
+func (b *outlierDetection) busy(volume, minimum uint32) []*endpoint {
 	var out []*endpoint
 	start := b.draw(len(b.endpoints))
 	for i := range b.endpoints {
@@ -84,6 +77,9 @@ func (b *outlierDetection) busy(volume uint32) []*endpoint {
 		if e.last.requests() >= max(uint64(volume), 1) {
 			out = append(out, e)
 		}
+	}
+	if len(out) < int(minimum) {
+		return nil
 	}
 	return out
 }
