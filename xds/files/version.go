@@ -7,6 +7,7 @@ import (
 
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // Version is a file's content that is, or was, in use. It is immutable.
@@ -37,10 +38,10 @@ func (v *Version) encode() []byte {
 		b[1] = 1
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(v.Modified.UnixNano()))
-	b = appendString(b, v.Sum)
+	b = store.AppendString(b, v.Sum)
 	add := func(k resource.Key, field string, raw []byte) {
-		b = appendString(appendString(b, string(k.Type)), k.Name)
-		b = appendString(appendString(b, field), raw)
+		b = store.AppendString(store.AppendString(b, string(k.Type)), k.Name)
+		b = store.AppendString(store.AppendString(b, field), raw)
 	}
 	for _, i := range v.Items {
 		add(i.Key, i.Field, i.Raw)
@@ -51,10 +52,6 @@ func (v *Version) encode() []byte {
 	return b
 }
 
-func appendString[S ~string | ~[]byte](b []byte, s S) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
 // decodeVersion is encode's inverse. The items have no values yet; their Raw shares
 // b's memory.
 func decodeVersion(b []byte) (*Version, error) {
@@ -62,7 +59,7 @@ func decodeVersion(b []byte) (*Version, error) {
 		return nil, errVersion
 	}
 	v := &Version{Restored: true, Partial: b[1] == 1, Modified: time.Unix(0, int64(binary.BigEndian.Uint64(b[2:]))).UTC()}
-	sum, b, ok := cutString(b[versionHeader:])
+	sum, b, ok := store.CutString(b[versionHeader:])
 	if !ok {
 		return nil, errVersion
 	}
@@ -70,7 +67,7 @@ func decodeVersion(b []byte) (*Version, error) {
 	for len(b) > 0 {
 		var parts [4][]byte
 		for i := range parts {
-			if parts[i], b, ok = cutString(b); !ok {
+			if parts[i], b, ok = store.CutString(b); !ok {
 				return nil, errVersion
 			}
 		}
@@ -82,13 +79,4 @@ func decodeVersion(b []byte) (*Version, error) {
 		v.Items = append(v.Items, resource.Item{Key: key, Field: string(parts[2]), Raw: parts[3]})
 	}
 	return v, nil
-}
-
-func cutString(b []byte) (s, rest []byte, ok bool) {
-	length, n := binary.Uvarint(b)
-	if n <= 0 || length > uint64(len(b)-n) {
-		return nil, nil, false
-	}
-	b = b[n:]
-	return b[:length:length], b[length:], true
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // An encoded Update is: the format (1 byte), Updated in Unix nanoseconds (8 bytes, big
@@ -22,13 +23,9 @@ func encode(e *resource.Update) []byte {
 	b := make([]byte, 0, 9+2*binary.MaxVarintLen64+len(e.Version)+len(e.Server)+len(e.Raw))
 	b = append(b, entryFormat)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Updated.UnixNano()))
-	b = appendString(b, e.Version)
-	b = appendString(b, e.Server)
+	b = store.AppendString(b, e.Version)
+	b = store.AppendString(b, e.Server)
 	return append(b, e.Raw...)
-}
-
-func appendString(b []byte, s string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 }
 
 // decodeEntry is the inverse of encode. Raw is the end of b.
@@ -38,24 +35,16 @@ func decodeEntry(key resource.Key, b []byte) (resource.Update, error) {
 	}
 	e := resource.Update{Item: resource.Item{Key: key}, Updated: time.Unix(0, int64(binary.BigEndian.Uint64(b[1:]))).UTC()}
 	format, b := b[0], b[9:]
-	var ok bool
-	if e.Version, b, ok = cutString(b); !ok {
+	version, b, ok := store.CutString(b)
+	if !ok {
 		return resource.Update{}, errUnknownFormat
 	}
+	var server []byte
 	if format == entryFormat {
-		if e.Server, b, ok = cutString(b); !ok {
+		if server, b, ok = store.CutString(b); !ok {
 			return resource.Update{}, errUnknownFormat
 		}
 	}
-	e.Raw = b
+	e.Version, e.Server, e.Raw = string(version), string(server), b
 	return e, nil
-}
-
-func cutString(b []byte) (s string, rest []byte, ok bool) {
-	length, n := binary.Uvarint(b)
-	if n <= 0 || length > uint64(len(b)-n) {
-		return "", nil, false
-	}
-	b = b[n:]
-	return string(b[:length]), b[length:], true
 }

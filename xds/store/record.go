@@ -277,3 +277,18 @@ func checkKey(key resource.Key) error {
 	}
 	return nil
 }
+
+// AppendString appends a string after its length (uvarint), for values of several parts.
+func AppendString[S ~string | ~[]byte](b []byte, s S) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+// CutString returns a string of AppendString, which shares b's memory, and what follows it.
+func CutString(b []byte) (s, rest []byte, ok bool) {
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length > uint64(len(b)-n) {
+		return nil, nil, false
+	}
+	b = b[n:]
+	return b[:length:length], b[length:], true
+}
