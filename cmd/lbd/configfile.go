@@ -52,16 +52,10 @@ func readConfigFile(path string) (*configFile, error) {
 // Validate rejects keys that are not flags of serve. kong calls it.
 func (f *configFile) Validate(app *kong.Application) error {
 	known := make(map[string]bool)
-	for _, command := range app.Children {
-		if command.Name != "serve" {
-			continue
-		}
-		for _, flag := range command.Flags {
-			if flag.Name != "config" {
-				known[flag.Name] = true
-			}
-		}
+	for _, flag := range serveFlags(app) {
+		known[flag.Name] = true
 	}
+	delete(known, "config")
 	var unknown []string
 	for _, key := range slices.Sorted(maps.Keys(f.values)) {
 		if !known[key] {

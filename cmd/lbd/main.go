@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -106,16 +107,16 @@ func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	for _, flag := range ctx.Model.Flags {
 		flag.Group = own
 	}
-	for _, command := range ctx.Model.Children {
-		if command.Name != "serve" {
-			continue
-		}
-		for _, flag := range command.Flags {
-			flag.Group = inherited
-			ctx.Model.Flags = append(ctx.Model.Flags, flag)
-		}
+	for _, flag := range serveFlags(ctx.Model) {
+		flag.Group = inherited
+		ctx.Model.Flags = append(ctx.Model.Flags, flag)
 	}
 	return kong.DefaultHelpPrinter(options, ctx)
+}
+
+func serveFlags(app *kong.Application) []*kong.Flag {
+	i := slices.IndexFunc(app.Children, func(command *kong.Node) bool { return command.Name == "serve" })
+	return app.Children[i].Flags
 }
 
 // version is set at build time for a release.
