@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,8 +61,8 @@ func Play(ctx context.Context, o Options) error {
 	defer w.close()
 	for _, z := range zones {
 		for i := range upstreamsPerZone {
-			u, err := newUpstream(ctx, fmt.Sprintf("%s-%s-%d", z.region, z.name, i), z)
-			if err != nil {
+			u := &upstream{name: fmt.Sprintf("%s-%s-%d", z.region, z.name, i), zone: z, address: "127.0.0.1:0"}
+			if err := u.start(ctx); err != nil {
 				return err
 			}
 			w.upstreams = append(w.upstreams, u)
@@ -130,15 +131,10 @@ func (w *world) comeAndGo(ctx context.Context) error {
 func (w *world) turn(ctx context.Context, u *upstream, up bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case w.stopped[u.zone.priority]:
-		return nil
-	case up:
-		return u.start(ctx)
-	default:
-		u.stop()
+	if w.stopped[u.zone.priority] {
 		return nil
 	}
+	return u.set(ctx, up)
 }
 
 // set stops or starts the upstreams of a priority.
@@ -150,9 +146,7 @@ func (w *world) set(ctx context.Context, priority int, up bool) error {
 		if u.zone.priority != priority {
 			continue
 		}
-		if !up {
-			u.stop()
-		} else if err := u.start(ctx); err != nil {
+		if err := u.set(ctx, up); err != nil {
 			return err
 		}
 	}
@@ -170,20 +164,19 @@ func (w *world) up(priority int) bool {
 func (w *world) keys(ctx context.Context) {
 	lines := bufio.NewScanner(w.In)
 	for lines.Scan() && ctx.Err() == nil {
-		for priority, key := range []string{"0", "1"} {
-			if strings.TrimSpace(lines.Text()) != key {
-				continue
-			}
-			up := !w.up(priority)
-			if err := w.set(ctx, priority, up); err != nil {
-				fmt.Fprintln(w.Out, err)
-			}
-			fmt.Fprintln(w.Out, said(priority, up))
+		priority := slices.Index([]string{"0", "1"}, strings.TrimSpace(lines.Text()))
+		if priority < 0 {
+			continue
 		}
+		up := !w.up(priority)
+		if err := w.set(ctx, priority, up); err != nil {
+			fmt.Fprintln(w.Out, err)
+		}
+		fmt.Fprintln(w.Out, describe(priority, up))
 	}
 }
 
-func said(priority int, up bool) string {
+func describe(priority int, up bool) string {
 	if up {
 		return fmt.Sprintf("the upstreams of priority %d run", priority)
 	}
@@ -205,8 +198,8 @@ func (w *world) serveControl(ctx context.Context) error {
 				http.Error(rw, err.Error(), http.StatusInternalServerError)
 				return
 			}
-			fmt.Fprintln(w.Out, said(priority, up))
-			_, _ = fmt.Fprintln(rw, said(priority, up))
+			fmt.Fprintln(w.Out, describe(priority, up))
+			_, _ = fmt.Fprintln(rw, describe(priority, up))
 		})
 	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}

@@ -6,17 +6,18 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 )
 
 // upstream is an HTTP server that can be stopped and restarted on the same port, by one goroutine at
 // a time.
 type upstream struct {
-	name     string
-	zone     zone
-	address  string
-	server   *http.Server // nil while stopped
-	finished chan struct{}
+	name    string
+	zone    zone
+	address string
+	server  *http.Server // nil while stopped
+	serving sync.WaitGroup
 }
 
 type zone struct {
@@ -25,13 +26,13 @@ type zone struct {
 	weight       int
 }
 
-// newUpstream starts an upstream on a free port.
-func newUpstream(ctx context.Context, name string, z zone) (*upstream, error) {
-	u := &upstream{name: name, zone: z, address: "127.0.0.1:0"}
-	if err := u.start(ctx); err != nil {
-		return nil, err
+// set starts or stops the upstream.
+func (u *upstream) set(ctx context.Context, up bool) error {
+	if up {
+		return u.start(ctx)
 	}
-	return u, nil
+	u.stop()
+	return nil
 }
 
 // start starts the upstream if it is stopped.
@@ -45,12 +46,8 @@ func (u *upstream) start(ctx context.Context) error {
 	}
 	u.address = l.Addr().String()
 	server := &http.Server{Handler: u, ReadHeaderTimeout: 5 * time.Second}
-	finished := make(chan struct{})
-	u.server, u.finished = server, finished
-	go func() {
-		defer close(finished)
-		_ = server.Serve(l) // ends when the upstream is stopped
-	}()
+	u.server = server
+	u.serving.Go(func() { _ = server.Serve(l) }) // ends when the upstream is stopped
 	return nil
 }
 
@@ -60,7 +57,7 @@ func (u *upstream) stop() {
 		return
 	}
 	_ = u.server.Close()
-	<-u.finished
+	u.serving.Wait()
 	u.server = nil
 }
 
