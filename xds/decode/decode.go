@@ -1,14 +1,19 @@
 package decode
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/lbd-dev/lbd/xds/decode/text"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -93,4 +98,95 @@ func rejectPanic(k resource.Key, err *error) {
 			Reason:   fmt.Sprintf("decoding panicked, which is a fault of lbd: %v", p),
 		}}}
 	}
+}
+
+// read reads body into m, in any format and envelope. It reports unknown fields and enum
+// values.
+func read(r *report, body []byte, f Format, m proto.Message) error {
+	var err error
+	switch f {
+	case FormatProtobuf:
+		err = readBinary(r, body, m)
+	case FormatYAML:
+		if body, err = fromYAML(body); err == nil {
+			err = readJSON(r, body, FormatYAML, m)
+		}
+	default:
+		err = readJSON(r, body, FormatJSON, m)
+	}
+	// A body of another type could be read as an empty resource, and remove everything.
+	if err == nil && r.byHand && !r.unknown.empty() && isEmpty(m) {
+		rejectOtherType(r)
+	}
+	return err
+}
+
+// rejectOtherType rejects a resource with only unknown fields.
+func rejectOtherType(r *report) {
+	for _, other := range types {
+		md := newMessage(other).ProtoReflect().Descriptor()
+		if !slices.ContainsFunc(r.unknown.list, func(p Problem) bool { return fieldNamed(md, p.Field) == nil }) {
+			r.unknown = problemList{}
+			r.reject("", "holds no field of a %s: is it a %s?", r.key.Type, other)
+			return
+		}
+	}
+	r.unknown.list = slices.DeleteFunc(r.unknown.list, func(p Problem) bool { return !strings.Contains(p.Reason, didYouMean) })
+	r.reject("", "holds no field of a %s: is it a resource of another type?", r.key.Type)
+}
+
+// fromYAML converts one YAML document to JSON.
+func fromYAML(body []byte) ([]byte, error) {
+	body, err := text.FromYAML(body)
+	return body, textError(FormatYAML, err)
+}
+
+// textError converts an error of package text about a body in a format.
+func textError(f Format, err error) error {
+	e, ok := errors.AsType[*text.Error](err)
+	switch {
+	case !ok:
+		return err
+	case e.TooLarge:
+		return &SizeError{f, e.Reason}
+	default:
+		return &SyntaxError{Format: f, Line: e.Line, Reason: e.Reason}
+	}
+}
+
+// Resource decodes one resource of a type from a DiscoveryResponse, which may be wrapped in
+// a Resource of envoy.service.discovery.v3. Item has the Key, its Name as soon as that can
+// be read, even with an error; and without one the value, Raw and Unapplied. The error is
+// an *InvalidError or a *SyntaxError. Of the options Origin, Name, Stored, Policies and
+// Certificates are used.
+func Resource(t resource.Type, a *anypb.Any, o Options) (resource.Item, error) {
+	it := resource.Item{Key: resource.Key{Type: t}}
+	r := o.begin(it.Key)
+	err := decodeAny(r, &it, a)
+	it.Key = r.key
+	if err == nil {
+		err = r.err()
+	}
+	if err != nil {
+		return resource.Item{Key: it.Key}, err
+	}
+	it.Unapplied = r.unapplied.fields()
+	return it, nil
+}
+
+func decodeAny(r *report, it *resource.Item, a *anypb.Any) (err error) {
+	defer rejectPanic(r.key, &err)
+	if a, r.key.Name, err = wrappedResource(a); err != nil {
+		return err
+	}
+	if url := a.GetTypeUrl(); url != r.key.Type.URL() {
+		r.reject("@type", "is %q, where a %s is wanted (%s)", url, r.key.Type, r.key.Type.URL())
+		return nil
+	}
+	if name := binaryName(a.GetValue()); name != "" {
+		r.key.Name = name
+	}
+	return decodeItem(r, it, func(own string) string { return own }, func(r *report, m proto.Message) error {
+		return readMessage(r, a.GetValue(), m)
+	})
 }

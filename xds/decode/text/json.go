@@ -2,6 +2,7 @@ package text
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 )
 
@@ -56,4 +57,117 @@ func Offset(body []byte, line, column int) int {
 func Position(body []byte, at int) (line, column int) {
 	before := body[:at]
 	return bytes.Count(before, []byte("\n")) + 1, at - bytes.LastIndexByte(before, '\n')
+}
+
+// Object is the members of a JSON object, or the elements of a list without names, in
+// order.
+type Object []Member
+
+// Member is a member of an Object. Its places are offsets in the text of the object.
+type Member struct {
+	Name    string
+	Quoted  []byte // the name as it is written
+	Value   []byte // without the space around it; empty if the text is cut short before it
+	At      int    // of the name, or of an element
+	ValueAt int
+}
+
+// Members returns the members of an object or a list, as far as the text is valid JSON.
+// They share the text's memory.
+func Members(text []byte) Object {
+	var o Object
+	var m Member
+	depth, start := 0, 0
+	trimmed := func(end int) (part []byte, at int) {
+		part = bytes.TrimLeft(text[start:end], " \t\r\n")
+		return bytes.TrimRight(part, " \t\r\n"), end - len(part)
+	}
+	end := func(i int) {
+		m.Value, m.ValueAt = trimmed(i)
+		if m.Quoted == nil {
+			m.At = m.ValueAt
+		}
+		if len(m.Value) > 0 || m.Quoted != nil {
+			o = append(o, m)
+		}
+		m, start = Member{}, i+1
+	}
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			for i++; i < len(text) && text[i] != '"'; i++ {
+				if text[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			if depth++; depth == 1 {
+				start = i + 1
+			}
+		case '}', ']':
+			if depth--; depth == 0 {
+				end(i)
+				return o
+			}
+		case ':':
+			if depth == 1 && m.Quoted == nil {
+				m.Quoted, m.At = trimmed(i)
+				m.Name = unquote(m.Quoted)
+				start = i + 1
+			}
+		case ',':
+			if depth == 1 {
+				end(i)
+			}
+		}
+	}
+	if depth > 0 {
+		end(len(text))
+	}
+	return o
+}
+
+// unquote returns the value of a JSON string, or "" if text is not one.
+func unquote(text []byte) string {
+	var s string
+	if json.Unmarshal(text, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// Find returns the value of the first member of a name, or nil.
+func (o Object) Find(name string) []byte {
+	for _, m := range o {
+		if m.Name == name {
+			return m.Value
+		}
+	}
+	return nil
+}
+
+// Count returns how many members have a name.
+func (o Object) Count(name string) int {
+	n := 0
+	for _, m := range o {
+		if m.Name == name {
+			n++
+		}
+	}
+	return n
+}
+
+// Text returns the value of a member that is a string.
+func (o Object) Text(name string) string { return unquote(o.Find(name)) }
+
+// Kind returns the type of a JSON value, or the value itself if it is short.
+func Kind(text []byte) string {
+	switch text[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	default:
+		return Clip(string(text))
+	}
 }
