@@ -309,7 +309,7 @@ var conformance = map[string]func(tr *trial){
 					tr.t.Fatalf("pick: %v", err)
 				}
 				if call.Hold { // the end of others is not known
-					call.Held().Finish(policy.Outcome(i%4), policy.NoInfo)
+					call.Held().Finish(lbtest.Outcomes[i%4], policy.NoInfo)
 				}
 			}
 			given := &policy.Call{Hold: true}

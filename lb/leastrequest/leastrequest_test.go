@@ -64,7 +64,7 @@ func holds(address string, n int) step {
 func endOf(n int) step {
 	return func(s *stage) {
 		for i, h := range s.Held["a"][:n] {
-			h.Finish(policy.Outcome(i%4), policy.NoInfo)
+			h.Finish(lbtest.Outcomes[i%4], policy.NoInfo)
 		}
 		s.Held["a"] = s.Held["a"][n:]
 	}

@@ -157,19 +157,19 @@ func (c *Call) GiveUp() {
 // Held returns what the pick holds. It remains valid when the Call is used again.
 func (c *Call) Held() Held { return c.held }
 
-// Outcome is how a request ended.
-type Outcome uint8
+// Outcome is how a request ended, as the API and the metrics name it.
+type Outcome string
 
 // The outcomes of a held pick.
 const (
-	OutcomeSuccess Outcome = iota
-	OutcomeError
+	OutcomeSuccess Outcome = "success"
+	OutcomeError   Outcome = "error"
 	// OutcomeCancelled means that the caller canceled the request. Load reports count it as an
 	// error.
-	OutcomeCancelled
+	OutcomeCancelled Outcome = "cancelled"
 	// OutcomeExpired means that the end is not known. It counts neither as a success nor as an
 	// error.
-	OutcomeExpired
+	OutcomeExpired Outcome = "expired"
 )
 
 // Held is what one pick holds: a request of the circuit breaker, a request in progress

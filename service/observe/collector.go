@@ -220,13 +220,6 @@ func (c *collector) overload(out chan<- prometheus.Metric) {
 	}
 }
 
-var outcomeLabels = [...]string{
-	policy.OutcomeSuccess:   "success",
-	policy.OutcomeError:     "error",
-	policy.OutcomeCancelled: "cancelled",
-	policy.OutcomeExpired:   "expired",
-}
-
 // Flag returns 1 for true, and 0 for false.
 func Flag(on bool) float64 {
 	if on {
@@ -252,7 +245,7 @@ func addTally[K ~string](s *series, f *Family, t *ledger.Tally[K], target string
 
 func (s *series) ended(outcomes *ledger.Tally[policy.Outcome]) {
 	for o, n := range outcomes.All() {
-		s.add(leasesEndedFamily, float64(n), outcomeLabels[o])
+		s.add(leasesEndedFamily, float64(n), string(o))
 	}
 }
 

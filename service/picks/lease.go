@@ -10,19 +10,20 @@ import (
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 
+	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
 // Outcome is how a leased request ended.
-type Outcome string
+type Outcome = policy.Outcome
 
 // The outcomes. Callers report the first three.
 const (
-	Success   Outcome = "success"
-	Failure   Outcome = "error"
-	Cancelled Outcome = "cancelled"
-	Expired   Outcome = "expired"
+	Success   = policy.OutcomeSuccess
+	Failure   = policy.OutcomeError
+	Cancelled = policy.OutcomeCancelled
+	Expired   = policy.OutcomeExpired
 )
 
 // Load is the load that the upstream reported with its answer (ORCA's OrcaLoadReport).
@@ -98,8 +99,8 @@ type LeaseState struct {
 	GrantedAt time.Time `json:"granted_at"`
 	ExpiresAt time.Time `json:"expires_at"`
 	// Outcome and EndedAt are set once the lease has ended.
-	Outcome Outcome    `json:"outcome,omitempty" enums:"success,error,cancelled,expired"`
-	EndedAt *time.Time `json:"ended_at,omitempty"`
+	Outcome policy.Outcome `json:"outcome,omitempty" enums:"success,error,cancelled,expired"`
+	EndedAt *time.Time     `json:"ended_at,omitempty"`
 }
 
 // firstStates returns the n states with the first IDs, in their order.

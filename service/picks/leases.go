@@ -297,13 +297,6 @@ func (h *held) state() LeaseState {
 	}
 }
 
-var policyOutcomes = map[Outcome]policy.Outcome{
-	Success:   policy.OutcomeSuccess,
-	Failure:   policy.OutcomeError,
-	Cancelled: policy.OutcomeCancelled,
-	Expired:   policy.OutcomeExpired,
-}
-
 // release releases what h holds, after it was removed from its shard. load may be nil.
 func (ls *leases) release(h *held, o Outcome, load *Load) {
 	info := policy.NoInfo
@@ -313,8 +306,8 @@ func (ls *leases) release(h *held, o Outcome, load *Load) {
 	if load != nil {
 		info.ServerLoad = load.report()
 	}
-	h.held.Finish(policyOutcomes[o], info)
-	h.record.Totals.Outcomes.Add(policyOutcomes[o])
+	h.held.Finish(o, info)
+	h.record.Totals.Outcomes.Add(o)
 	ls.releaseQuotas(h)
 	ls.eased(h.record)
 }
