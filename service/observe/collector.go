@@ -9,6 +9,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/history"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -65,7 +66,8 @@ var (
 		"1 if a management server that provides resources of the cluster is unreachable, else 0.", "cluster")
 )
 
-// collector emits the series of every cluster from the records of the ledger.
+// collect emits the series of the daemon, and those of every cluster from the records of
+// the ledger. Series that are zero are left out, unless a rate needs their first increase.
 //
 // An idle cluster whose priority in use is READY has 15 series; 1 more if it has drop
 // categories, and 2 for each; 4 if it has several priorities, and 1 for each but the
@@ -77,23 +79,11 @@ var (
 // for picks for which the target's routes chose none. Other series exist once for each
 // cluster. An AGGREGATE has no series of circuit breakers and drops: its leaves have
 // them, so that sums count nothing twice.
-type collector struct {
-	state   *State
-	history *History
-}
-
-// Describe sends nothing: the series depend on the clusters.
-func (c *collector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect reads every target. Series that are zero are left out, unless a rate needs
-// their first increase.
-func (c *collector) Collect(out chan<- prometheus.Metric) {
-	c.conditions(out)
-	c.recorded(out)
-	c.overload(out)
+func (s *State) collect(out chan<- prometheus.Metric, h *history.Store) {
+	s.collectDaemon(out, h)
 	o := &collection{out: out, rest: newSeries(ledger.OverflowCluster), emitted: make(map[*ledger.Totals]bool)}
 	var members []*ledger.Cluster
-	for _, t := range c.state.ledger.Hosted().Sorted() {
+	for _, t := range s.ledger.Hosted().Sorted() {
 		if t.Unrouted != nil {
 			o.unrouted(t.Unrouted)
 		}
@@ -117,9 +107,8 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	if o.overflow {
-		o.rest.picked(&c.state.ledger.Rest, "")
-		o.rest.ended(&c.state.ledger.RestEnds.Outcomes)
-		o.rest.ejected(&c.state.ledger.RestEnds.Ejections)
+		o.rest.picked(&s.ledger.Rest, "")
+		o.rest.ended(&s.ledger.RestEnds)
 		o.rest.emit(out)
 	}
 }
@@ -172,8 +161,7 @@ func (o *collection) once(c *ledger.Totals, cc *resource.ClusterConfig, stale bo
 		return
 	}
 	s := newSeries(c.Name)
-	s.ended(&c.Outcomes)
-	s.ejected(&c.Ejections)
+	s.ended(c.Ends)
 	if cc != nil && cc.Cluster != nil && cc.Cluster.OutlierDetection != nil { // the first increase is from zero
 		s.add(ejectionsFamily, 0, "true")
 		s.add(ejectionsFamily, 0, "false")
@@ -192,27 +180,21 @@ func (o *collection) once(c *ledger.Totals, cc *resource.ClusterConfig, stale bo
 	s.emit(o.out)
 }
 
-func (c *collector) conditions(out chan<- prometheus.Metric) {
+func (s *State) collectDaemon(out chan<- prometheus.Metric, h *history.Store) {
 	counts := make(map[ConditionKind]int, len(ConditionKinds))
-	for _, condition := range c.state.allConditions() {
+	for _, condition := range s.allConditions() {
 		counts[condition.Kind]++
 	}
 	for _, kind := range ConditionKinds {
 		out <- conditionsFamily.Metric(float64(counts[kind]), string(kind))
 	}
-}
-
-func (c *collector) recorded(out chan<- prometheus.Metric) {
-	if store := c.history.store; store != nil {
-		usage := store.Usage()
+	if h != nil {
+		usage := h.Usage()
 		out <- historyFamily.Metric(float64(usage.Bytes))
 		out <- historyEvictedFamily.Metric(float64(usage.Evicted))
 	}
-}
-
-func (c *collector) overload(out chan<- prometheus.Metric) {
 	lacking := make(map[overload.Resource]bool)
-	for _, st := range c.state.options.Overload.Current() {
+	for _, st := range s.options.Overload.Current() {
 		lacking[st.Resource] = true
 	}
 	for _, r := range overload.Resources {
@@ -243,14 +225,11 @@ func addTally[K ~string](s *series, f *Family, t *ledger.Tally[K], target string
 	}
 }
 
-func (s *series) ended(outcomes *ledger.Tally[policy.Outcome]) {
-	for o, n := range outcomes.All() {
+func (s *series) ended(e *ledger.Ends) {
+	for o, n := range e.Outcomes.All() {
 		s.add(leasesEndedFamily, float64(n), string(o))
 	}
-}
-
-func (s *series) ejected(by *ledger.Tally[bool]) {
-	for enforced, n := range by.All() {
+	for enforced, n := range e.Ejections.All() {
 		s.add(ejectionsFamily, float64(n), strconv.FormatBool(enforced))
 	}
 }

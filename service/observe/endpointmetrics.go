@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lbd-dev/lbd/lb"
-	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -44,8 +43,14 @@ var (
 // lbd_endpoint_series_truncated is 1 if some are left out because there are more, a tree
 // does not answer in time, or ctx ends.
 func (m *Metrics) EndpointMetrics(ctx context.Context) prometheus.Gatherer {
+	e := m.state.endpointSeries(ctx, m.maxEndpoints)
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(m.state.endpointSeries(ctx, m.maxEndpoints))
+	registry.MustRegister(Collector(func(out chan<- prometheus.Metric) {
+		for _, m := range e.series {
+			out <- m
+		}
+		out <- endpointsTruncatedFamily.Metric(Flag(e.truncated))
+	}))
 	return registry
 }
 
@@ -54,17 +59,6 @@ type endpointSeries struct {
 	series    []prometheus.Metric
 	left      int // endpoints that may have series
 	truncated bool
-}
-
-// Describe sends nothing: the series depend on the endpoints.
-func (*endpointSeries) Describe(chan<- *prometheus.Desc) {}
-
-// Collect sends the series.
-func (e *endpointSeries) Collect(out chan<- prometheus.Metric) {
-	for _, m := range e.series {
-		out <- m
-	}
-	out <- endpointsTruncatedFamily.Metric(Flag(e.truncated))
 }
 
 // endpointSeries returns the series of at most limit endpoints.
@@ -79,7 +73,9 @@ func (s *State) endpointSeries(ctx context.Context, limit int) *endpointSeries {
 			e.truncated = true
 			break
 		}
-		root, err := describeWithin(ctx, t, endpointsTimeout)
+		within, cancel := context.WithTimeout(ctx, endpointsTimeout)
+		root, err := t.Channel.Describe(within)
+		cancel()
 		if err != nil {
 			e.truncated = e.truncated || !errors.Is(err, lb.ErrClosed) // else it was removed meanwhile
 			continue
@@ -98,12 +94,6 @@ func hasEndpoints(m *ledger.Cluster) bool {
 		}
 	}
 	return false
-}
-
-func describeWithin(ctx context.Context, t *ledger.Target, timeout time.Duration) (policy.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	return t.Channel.Describe(ctx)
 }
 
 func (e *endpointSeries) add(c *ClusterState) {

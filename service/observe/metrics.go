@@ -27,13 +27,23 @@ func NewMetrics(s *State, h *History) *Metrics {
 	build.Set(1)
 	m.registry.MustRegister(
 		s.waiting, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		&collector{state: s, history: h},
+		Collector(func(out chan<- prometheus.Metric) { s.collect(out, h.store) }),
 	)
 	return m
 }
 
 // Registry holds all of lbd's metrics.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+
+// Collector sends series that are not known in advance. It is the Collect of a
+// [prometheus.Collector].
+type Collector func(out chan<- prometheus.Metric)
+
+// Describe sends nothing.
+func (Collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect sends the current series.
+func (c Collector) Collect(out chan<- prometheus.Metric) { c(out) }
 
 // Family is the series of one name.
 type Family struct {

@@ -7,12 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger"
 )
@@ -52,9 +50,8 @@ func (ws *Watches) WatchClusters(prefix, lastID string) (*Watch, error) {
 // overview is the feed of all clusters. Once a second it reads the counters of each, and
 // describes those whose counters or versions changed.
 type overview struct {
-	ledger  *ledger.Ledger
-	current atomic.Pointer[overviewView]
-	changed lb.Signal // notified after current was replaced
+	latest[overviewView]
+	ledger *ledger.Ledger
 
 	// Its goroutine's only.
 	rows  map[string]*row
@@ -103,7 +100,7 @@ type overviewView struct {
 
 func newOverview(l *ledger.Ledger) *overview {
 	o := &overview{ledger: l, rows: make(map[string]*row)}
-	o.current.Store(&overviewView{})
+	o.view.Store(&overviewView{})
 	return o
 }
 
@@ -113,7 +110,7 @@ func (o *overview) run(ctx context.Context) { every(ctx, overviewInterval, o.loo
 // another overview is unknown in this one.
 func (o *overview) look() {
 	now := time.Now().UTC()
-	old := o.current.Load()
+	old := o.view.Load()
 	next := &overviewView{at: old.at + 1, since: old.since, removed: slices.Clip(old.removed)}
 	if old.at == 0 {
 		next.at = uint64(now.UnixMicro())
@@ -146,8 +143,7 @@ func (o *overview) look() {
 		next.all[i] = o.rows[name].line
 	}
 	next.remember(o.rows)
-	o.current.Store(next)
-	o.changed.Notify()
+	o.publish(next)
 }
 
 // see looks at one cluster, and encodes it if it changed.
@@ -205,8 +201,7 @@ type overviewReader struct {
 }
 
 func (r *overviewReader) next() (*Message, <-chan struct{}) {
-	more := r.overview.changed.Wait()
-	p := r.overview.current.Load()
+	p, more := r.overview.read()
 	if p.at == 0 || r.at == p.at {
 		return nil, more
 	}

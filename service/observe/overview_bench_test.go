@@ -25,7 +25,7 @@ func benchmarkOverview(b *testing.B) *overview {
 	}
 	o := newOverview(s.ledger)
 	o.look()
-	if n := len(o.current.Load().all); n != benchmarkClusters {
+	if n := len(o.view.Load().all); n != benchmarkClusters {
 		b.Fatalf("%d clusters", n)
 	}
 	return o
@@ -58,7 +58,7 @@ func BenchmarkOverviewReader(b *testing.B) {
 		h.Own(fmt.Sprint("cluster-", i)).View().Only.Picks.Add(ledger.OK)
 	}
 	o.look()
-	at := o.current.Load().at
+	at := o.view.Load().at
 	b.ReportAllocs()
 	bytes := 0
 	for b.Loop() {
@@ -75,11 +75,11 @@ func BenchmarkOverviewReader(b *testing.B) {
 // BenchmarkOverviewRemoval is what the second costs in which all 10,000 clusters go.
 func BenchmarkOverviewRemoval(b *testing.B) {
 	o := benchmarkOverview(b)
-	full, rows := o.current.Load(), o.rows
+	full, rows := o.view.Load(), o.rows
 	o.ledger = ledger.New(ledger.Options{})
 	b.ReportAllocs()
 	for b.Loop() {
-		o.current.Store(full)
+		o.view.Store(full)
 		o.rows = maps.Clone(rows)
 		o.look()
 	}

@@ -103,7 +103,7 @@ func TestFeedReadsWhatChanged(t *testing.T) {
 		reads := func() uint64 {
 			t.Helper()
 			synctest.Wait()
-			return feed.current.Load().reads
+			return feed.view.Load().reads
 		}
 		own := s.ledger.Hosted().Own("orders")
 		offer := func() {

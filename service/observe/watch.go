@@ -117,6 +117,24 @@ type feed interface {
 	run(ctx context.Context)
 }
 
+// latest is a view that a feed replaces and watchers read.
+type latest[V any] struct {
+	view     atomic.Pointer[V]
+	replaced lb.Signal
+}
+
+func (l *latest[V]) publish(v *V) {
+	l.view.Store(v)
+	l.replaced.Notify()
+}
+
+// read returns the view, or nil before the first, and a channel that is closed when it is
+// replaced.
+func (l *latest[V]) read() (v *V, replaced <-chan struct{}) {
+	replaced = l.replaced.Wait()
+	return l.view.Load(), replaced
+}
+
 type sharedFeed struct {
 	feed
 
@@ -246,9 +264,8 @@ func (ws *Watches) WatchDaemon() (*Watch, error) {
 }
 
 type daemonFeed struct {
-	state   *State
-	current atomic.Pointer[daemonView] // nil before the first look
-	changed lb.Signal                  // notified after current was replaced
+	latest[daemonView]
+	state *State
 }
 
 // daemonView is one state, encoded once for all. It is never changed.
@@ -259,12 +276,10 @@ type daemonView struct {
 
 func (f *daemonFeed) run(ctx context.Context) {
 	every(ctx, daemonInterval, func() {
-		state, old := f.state.Daemon(), f.current.Load()
-		if old != nil && slices.Equal(state.Conditions, old.conditions) {
-			return
+		state, old := f.state.Daemon(), f.view.Load()
+		if old == nil || !slices.Equal(state.Conditions, old.conditions) {
+			f.publish(&daemonView{conditions: state.Conditions, data: encode(state)})
 		}
-		f.current.Store(&daemonView{conditions: state.Conditions, data: encode(state)})
-		f.changed.Notify()
 	})
 }
 
@@ -275,8 +290,7 @@ type daemonReader struct {
 }
 
 func (r *daemonReader) next() (*Message, <-chan struct{}) {
-	more := r.feed.changed.Wait()
-	view := r.feed.current.Load()
+	view, more := r.feed.read()
 	if view == r.last {
 		return nil, more
 	}

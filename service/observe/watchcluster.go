@@ -6,10 +6,8 @@ import (
 	"hash/fnv"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 )
@@ -49,7 +47,7 @@ func (ws *Watches) WatchCluster(name, target string, endpoints bool, lastID stri
 		}
 		f, shared := join(ws, key, func() *clusterFeed {
 			f := &clusterFeed{watches: ws, watched: key, requested: make(chan struct{}, 1)}
-			f.current.Store(&clusterView{})
+			f.view.Store(&clusterView{})
 			return f
 		})
 		return &clusterReader{feed: f, lastID: lastID, from: f.request()}, shared, nil
@@ -59,13 +57,12 @@ func (ws *Watches) WatchCluster(name, target string, endpoints bool, lastID stri
 // clusterFeed is the feed of one cluster. Its goroutine waits for [ledger.Target.Changed],
 // and otherwise only reads counters, once a second.
 type clusterFeed struct {
+	latest[clusterView]
+
 	// Fixed after build.
 	watches   *Watches
 	watched   watchedCluster
 	requested chan struct{} // has an element if a new watcher needs a newer view
-
-	current atomic.Pointer[clusterView]
-	changed lb.Signal // notified after current was replaced
 
 	// Its goroutine's only.
 	last     look     // before the state was read
@@ -99,7 +96,7 @@ func (e encoded) replace(digest string, data []byte) encoded {
 // request returns which read of the state a new watcher begins with: one that is less
 // than a second old.
 func (f *clusterFeed) request() uint64 {
-	v := f.current.Load()
+	v := f.view.Load()
 	if v.reads > 0 && time.Since(v.at) < countInterval {
 		return v.reads
 	}
@@ -206,11 +203,11 @@ func (f *clusterFeed) readState(ctx context.Context, m *ledger.Cluster) bool {
 	f.last = last
 	data := encode(state)
 	state.forgetCounts()
-	next := *f.current.Load()
+	next := *f.view.Load()
 	next.state = next.state.replace(strconv.FormatInt(state.Generation, 10)+"."+digest(state), data)
 	next.reads++
 	next.at = time.Now()
-	f.publish(next)
+	f.publish(&next)
 	return true
 }
 
@@ -225,21 +222,16 @@ func (f *clusterFeed) readCounts(m *ledger.Cluster, requested bool) {
 	counts := counted(m, true)
 	d := digest(counts)
 	counts.Time = time.Now().UTC()
-	next := *f.current.Load()
+	next := *f.view.Load()
 	next.counts = next.counts.replace(d, encode(counts))
-	f.publish(next)
+	f.publish(&next)
 }
 
 func (f *clusterFeed) end() {
 	f.watches.mu.Lock()
 	f.watches.forget(f.watched, f)
 	f.watches.mu.Unlock()
-	f.publish(clusterView{gone: true})
-}
-
-func (f *clusterFeed) publish(v clusterView) {
-	f.current.Store(&v)
-	f.changed.Notify()
+	f.publish(&clusterView{gone: true})
 }
 
 // forgetCounts removes counts, and what follows from the time: the rest makes a state
@@ -289,8 +281,7 @@ type clusterReader struct {
 }
 
 func (r *clusterReader) next() (*Message, <-chan struct{}) {
-	more := r.feed.changed.Wait()
-	v := r.feed.current.Load()
+	v, more := r.feed.read()
 	switch {
 	case r.ended:
 		return nil, nil

@@ -26,29 +26,12 @@ var (
 		"Resources received from management servers by result: valid, invalid, unchanged.", "server", "type", "result")
 )
 
-type collector struct {
-	files   *resourceFiles
-	servers *servers
-	demand  *onDemand
-}
-
-// Describe sends nothing: the series depend on the sources.
-func (c *collector) Describe(chan<- *prometheus.Desc) {}
-
-// Collect emits the current metrics.
-func (c *collector) Collect(out chan<- prometheus.Metric) {
-	if c.files.inUse.Load() != nil {
-		c.collectFiles(out)
+func (f *resourceFiles) collect(out chan<- prometheus.Metric) {
+	if f.inUse.Load() == nil {
+		return
 	}
-	if c.servers.client != nil {
-		c.collectServers(out)
-		c.collectOnDemand(out)
-	}
-}
-
-func (c *collector) collectFiles(out chan<- prometheus.Metric) {
 	counts := map[FileCondition]int{FileGood: 0, FileBad: 0, FileHeld: 0}
-	state := c.files.Files()
+	state := f.Files()
 	for _, f := range state.Files {
 		counts[f.State]++
 	}
@@ -58,14 +41,17 @@ func (c *collector) collectFiles(out chan<- prometheus.Metric) {
 	out <- heldFamily.Metric(float64(len(state.Held)))
 }
 
-func (c *collector) collectServers(out chan<- prometheus.Metric) {
-	status := withCached(c.servers.Ledger.Hosted(), c.servers.recent.get(c.servers.client.Status, scrapePatience))
+func (s *servers) collect(out chan<- prometheus.Metric) {
+	if s.client == nil {
+		return
+	}
+	status := withCached(s.Ledger.Hosted(), s.recent.get(s.client.Status, scrapePatience))
 	// A server that several authorities have is in the status several times.
 	connected, targets := make(map[string]bool), make(map[string]int)
-	for _, s := range status.Servers {
-		targets[s.URI] += s.Targets
-		if s.Targets+s.Waiting > 0 {
-			connected[s.URI] = s.Connected
+	for _, server := range status.Servers {
+		targets[server.URI] += server.Targets
+		if server.Targets+server.Waiting > 0 {
+			connected[server.URI] = server.Connected
 		}
 	}
 	for server, n := range targets {
@@ -90,13 +76,10 @@ func (c *collector) collectServers(out chan<- prometheus.Metric) {
 	for k, n := range status.Updates {
 		out <- xdsUpdatesFamily.Metric(float64(n), k.Server, string(k.Type), string(k.Result))
 	}
-}
-
-func (c *collector) collectOnDemand(out chan<- prometheus.Metric) {
-	state := c.demand.state()
-	out <- onDemandFamily.Metric(float64(state.Known), "known")
-	out <- onDemandFamily.Metric(float64(state.Unknown), "unknown")
-	out <- onDemandRefusedFamily.Metric(float64(c.demand.refusedKnown.Load()), "known")
-	out <- onDemandRefusedFamily.Metric(float64(c.demand.refusedUnknown.Load()), "unknown")
-	out <- onDemandRefusedFamily.Metric(float64(c.demand.evicted.Load()), "evicted")
+	demand := s.demand.state()
+	out <- onDemandFamily.Metric(float64(demand.Known), "known")
+	out <- onDemandFamily.Metric(float64(demand.Unknown), "unknown")
+	out <- onDemandRefusedFamily.Metric(float64(s.demand.refusedKnown.Load()), "known")
+	out <- onDemandRefusedFamily.Metric(float64(s.demand.refusedUnknown.Load()), "unknown")
+	out <- onDemandRefusedFamily.Metric(float64(s.demand.evicted.Load()), "evicted")
 }

@@ -27,7 +27,7 @@ func New(o Options) *Sources {
 	s.servers = &servers{publisher: p, demand: s.onDemand}
 	s.pushes = newPushes(p, s.resourceFiles)
 	p.subscribe, p.confirm = s.servers.subscribeNeeded, s.onDemand.confirm
-	o.Registry.MustRegister(&collector{files: s.resourceFiles, servers: s.servers, demand: s.onDemand})
+	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect))
 	return s
 }
 
