@@ -121,14 +121,9 @@ func (p *pushes) unknownReferences(tx *store.Tx, b *decode.Bundle) []fault.Probl
 			continue
 		}
 		unknown := slices.DeleteFunc(clustersOf(routes), func(name string) bool { return has(Config, name) || has(Endpoints, name) })
-		if len(unknown) == 0 {
-			continue
+		if len(unknown) > 0 {
+			warn(i, at, "lead to clusters that were not pushed and are in no file: %s", few(unknown, maxUnknownClusters))
 		}
-		more := ""
-		if n := len(unknown) - maxUnknownClusters; n > 0 {
-			unknown, more = unknown[:maxUnknownClusters], fmt.Sprintf(" and %d more", n)
-		}
-		warn(i, at, "lead to clusters that were not pushed and are in no file: %s%s", strings.Join(unknown, ", "), more)
 	}
 	return warnings
 }

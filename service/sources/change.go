@@ -40,10 +40,8 @@ func (p Precondition) check(name, now string, exists bool) error {
 	if !exists {
 		return fault.Errorf(fault.PreconditionFailed, "If-Match: %s does not exist", name)
 	}
-	for _, h := range p.IfMatch {
-		if h == "*" || h == now {
-			return nil
-		}
+	if slices.Contains(p.IfMatch, "*") || slices.Contains(p.IfMatch, now) {
+		return nil
 	}
 	return fault.Errorf(fault.PreconditionFailed, "If-Match: %s has changed: it is %s now", name, now)
 }

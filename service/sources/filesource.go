@@ -355,5 +355,5 @@ func fileNames(h files.Held) string {
 	for i, c := range h.Files {
 		names[i] = c.File
 	}
-	return few(names)
+	return few(names, maxListedNames)
 }

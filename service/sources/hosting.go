@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -67,10 +66,7 @@ func hostingChange(target string, o ChangeOptions) (*change, resource.Key, error
 		return nil, resource.Key{}, err
 	}
 	key := resource.Key{Type: hostedType, Name: name}
-	return &change{
-		ChangeOptions: o, target: name, current: keyed(key),
-		res: &PushResult{Changes: []difference.Change{}, Warnings: []fault.Problem{}},
-	}, key, nil
+	return &change{ChangeOptions: o, target: name, current: keyed(key), res: &PushResult{}}, key, nil
 }
 
 // Hosts returns a function that lists all that host a target.

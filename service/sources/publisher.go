@@ -146,10 +146,10 @@ func (p *publisher) addressesResolved(host string, addresses []string, err error
 	removed, added := without(before, after), without(after, before)
 	var parts []string
 	if len(removed) > 0 {
-		parts = append(parts, "removed "+few(removed))
+		parts = append(parts, "removed "+few(removed, maxListedNames))
 	}
 	if len(added) > 0 {
-		parts = append(parts, "added "+few(added))
+		parts = append(parts, "added "+few(added, maxListedNames))
 	}
 	if parts != nil {
 		p.Events.Add(observe.Event{Type: observe.EventDNSChanged, Resource: host, Says: difference.Clip(
@@ -161,10 +161,13 @@ func without(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
 }
 
-func few(names []string) string {
-	const limit = 5
-	if len(names) <= limit {
-		return strings.Join(names, ", ")
+// maxListedNames limits how many names an event lists.
+const maxListedNames = 5
+
+// few joins the first limit of some names, and says how many more there are.
+func few(names []string, limit int) string {
+	if more := len(names) - limit; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:limit], ", "), more)
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:limit], ", "), len(names)-limit)
+	return strings.Join(names, ", ")
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 
-	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -43,13 +42,14 @@ type PushRequest struct {
 func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) {
 	key := resource.Key{Type: r.Kind, Name: r.Cluster}
 	c := &change{ChangeOptions: r.ChangeOptions, cluster: r.Cluster, current: keyed(key)}
-	item, warnings, notes, err := p.read(ctx, r)
+	d, err := p.read(ctx, r)
 	if err != nil {
 		p.report(c, err)
 		return nil, err
 	}
+	item := d.Item
 	c.pushed = map[resource.Key]resource.Item{key: item}
-	c.res = &PushResult{Hash: hash(item.Raw), Changes: []difference.Change{}, Warnings: list(warnings), Notes: list(notes)}
+	c.res = &PushResult{Hash: hash(item.Raw), Warnings: d.Warnings, Notes: d.Notes}
 	c.run = func(tx *store.Tx) error {
 		_, exists := tx.Get(key)
 		c.res.New = !exists
@@ -64,7 +64,7 @@ func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) 
 		if r.AllowEmpty {
 			return nil
 		}
-		return misspelled(p.blocked(tx, item), warnings, func(unknown []fault.Problem) {
+		return misspelled(p.blocked(tx, item), d.Warnings, func(unknown []fault.Problem) {
 			decode.Place(r.Body, r.Format, true, unknown)
 		})
 	}
@@ -75,7 +75,7 @@ func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) 
 // none, and with Blocked if connections of the cluster would lose TLS.
 func (p *pushes) Delete(ctx context.Context, kind Kind, cluster string, o ChangeOptions) (*PushResult, error) {
 	key := resource.Key{Type: kind, Name: cluster}
-	c := &change{ChangeOptions: o, cluster: cluster, current: keyed(key), res: &PushResult{Warnings: []fault.Problem{}}}
+	c := &change{ChangeOptions: o, cluster: cluster, current: keyed(key), res: &PushResult{}}
 	c.run = func(tx *store.Tx) error {
 		if !c.remove(tx, key) {
 			return notPushed(key)
@@ -89,18 +89,18 @@ func (p *pushes) Delete(ctx context.Context, kind Kind, cluster string, o Change
 }
 
 // read decodes the body of a push. It waits for its turn.
-func (p *pushes) read(ctx context.Context, r *PushRequest) (item resource.Item, warnings, notes []fault.Problem, err error) {
+func (p *pushes) read(ctx context.Context, r *PushRequest) (*decode.Decoded, error) {
 	if err := p.bodies.acquire(ctx); err != nil {
-		return item, nil, nil, err
+		return nil, err
 	}
 	defer p.bodies.release()
 	o := p.pushDecoding(r.Format, r.Lenient, r.DryRun)
 	o.Name = r.Cluster
 	d, err := decode.One(r.Kind, r.Body, o)
 	if err != nil {
-		return item, nil, nil, decodeError(string(r.Kind), r.Cluster, err)
+		return nil, decodeError(string(r.Kind), r.Cluster, err)
 	}
-	return d.Item, d.Warnings, d.Notes, nil
+	return d, nil
 }
 
 // pushDecoding returns the options with which a push is decoded. Only a dry run locates
@@ -109,14 +109,6 @@ func (p *pushes) pushDecoding(f Format, lenient, dryRun bool) decode.Options {
 	o := p.decoding(f)
 	o.Lenient, o.Places = lenient, dryRun
 	return o
-}
-
-// list returns a list that is not null in JSON.
-func list[V any](vs []V) []V {
-	if vs == nil {
-		return []V{}
-	}
-	return vs
 }
 
 func decodeError(what, cluster string, err error) error {
@@ -201,7 +193,7 @@ func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRes
 	for _, i := range b.Items {
 		c.pushed[i.Key] = i
 	}
-	c.res = &PushResult{Changes: []difference.Change{}, Warnings: list(b.Warnings), Notes: list(b.Notes)}
+	c.res = &PushResult{Warnings: b.Warnings, Notes: b.Notes}
 	c.run = func(tx *store.Tx) error {
 		if err := p.putAll(tx, b, r, c); err != nil {
 			return err

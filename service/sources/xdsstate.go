@@ -170,6 +170,14 @@ func (s *servers) XDS(f XDSFilter) XDSState {
 	return out
 }
 
+// list returns a list that is not null in JSON.
+func list[V any](vs []V) []V {
+	if vs == nil {
+		return []V{}
+	}
+	return vs
+}
+
 // limited returns the first elements of a list; all for a limit of 0.
 func limited[V any](all []V, limit int) []V {
 	if limit == 0 {
