@@ -36,7 +36,7 @@ type Files struct {
 	options   FilesOptions
 	inUse     map[string]*files.Version // by file; never changed, but replaced
 	directory files.Identity            // of the last scan that could read it
-	scan      *files.Scan               // the last one
+	scan      *files.Scan               // the last one that could read the directory
 	away      *files.Bad                // why the directory cannot be read
 	over      time.Time                 // since when there are too many files
 	twice     map[string]time.Time      // since when a file has a resource of another file
@@ -45,10 +45,8 @@ type Files struct {
 
 // NewFiles returns a Files that has not seen a scan.
 func NewFiles(o FilesOptions) *Files {
-	f := &Files{options: o, inUse: maps.Clone(o.InUse), directory: o.Directory, twice: map[string]time.Time{}}
-	if f.inUse == nil {
-		f.inUse = map[string]*files.Version{}
-	}
+	f := &Files{options: o, inUse: map[string]*files.Version{}, directory: o.Directory, scan: &files.Scan{}}
+	maps.Copy(f.inUse, o.InUse)
 	if f.options.Users == nil {
 		f.options.Users = func(map[string]bool) []string { return nil }
 	}
@@ -102,10 +100,9 @@ func (f *Files) decide(now time.Time) {
 	changes := f.changes()
 	vanished := f.vanished()
 	e := evaluation{files: f, changes: changes}
-	switch {
-	case vanished && len(changes) > 0:
+	if vanished && len(changes) > 0 {
 		e.hold(slices.Collect(maps.Keys(changes)), loss{reason: vanishedReason})
-	default:
+	} else {
 		e.run()
 	}
 	f.inUse = e.versions()
@@ -183,15 +180,6 @@ func (f *Files) Permit(hash string, now time.Time) (o Outcome, permitted files.H
 	return f.outcome(before, now), permitted, true
 }
 
-// Held returns the changes that wait for the operator's decision.
-func (f *Files) Held() []files.Held {
-	out := make([]files.Held, len(f.held))
-	for i, h := range f.held {
-		out[i] = h.Held
-	}
-	return out
-}
-
 // outcome returns the versions in use. before are the earlier ones; nil for the same.
 func (f *Files) outcome(before map[string]*files.Version, now time.Time) Outcome {
 	o := Outcome{Directory: f.directory, Changed: map[string]*files.Version{}}
@@ -214,21 +202,17 @@ func (f *Files) outcome(before map[string]*files.Version, now time.Time) Outcome
 // set returns the resources of the versions in use, and the bad files.
 func (f *Files) set(now time.Time) files.Set {
 	s := files.Set{
-		Resources: map[resource.Key]files.Resource{}, Rejected: map[resource.Key]files.Rejected{}, Held: f.Held(),
+		Resources: map[resource.Key]files.Resource{}, Rejected: map[resource.Key]files.Rejected{},
 		Warnings: map[string][]decode.Problem{}, Notes: map[string][]decode.Problem{}, Empty: map[string][]decode.Problem{}, Sums: map[string]string{},
 	}
+	for _, h := range f.held {
+		s.Held = append(s.Held, h.Held)
+	}
 	f.addDirectory(&s, now)
-	known := map[string]bool{}
-	for name := range f.inUse {
-		known[name] = true
-	}
-	if f.scan != nil {
-		for name := range f.scan.Files {
-			known[name] = true
-		}
-	}
 	stillTwice := map[string]time.Time{}
-	for _, name := range slices.Sorted(maps.Keys(known)) {
+	known := slices.AppendSeq(slices.Collect(maps.Keys(f.inUse)), maps.Keys(f.scan.Files))
+	slices.Sort(known)
+	for _, name := range slices.Compact(known) {
 		v := f.inUse[name]
 		f.addBad(&s, name, v)
 		if v == nil {
@@ -262,7 +246,7 @@ func (f *Files) addDirectory(s *files.Set, now time.Time) {
 	switch {
 	case f.away != nil:
 		s.Bad = append(s.Bad, *f.away)
-	case f.scan == nil || f.scan.Over == nil:
+	case f.scan.Over == nil:
 		f.over = time.Time{}
 	default:
 		if f.over.IsZero() {
@@ -277,9 +261,6 @@ func (f *Files) addDirectory(s *files.Set, now time.Time) {
 }
 
 func (f *Files) addBad(s *files.Set, name string, v *files.Version) {
-	if f.scan == nil {
-		return
-	}
 	seen := f.scan.Files[name]
 	if seen == nil || seen.Err == nil {
 		return
@@ -314,11 +295,7 @@ func addResources(s *files.Set, name string, v *files.Version) error {
 		case len(problems) == decode.MaxProblems:
 			more++
 		default:
-			problems = append(problems, decode.Problem{
-				Resource: i.Key.String(),
-				Field:    i.Field,
-				Reason:   fmt.Sprintf("ignored: duplicate of the resource in %s", first.File),
-			})
+			problems = append(problems, decode.Problem{Resource: i.Key.String(), Field: i.Field, Reason: "ignored: duplicate of the resource in " + first.File})
 		}
 	}
 	if more > 0 {

@@ -126,7 +126,7 @@ func TestMaxRemoved(t *testing.T) {
 		d := start(t, admission.FilesOptions{MaxRemoved: &most})
 		d.scan(directory{"a": file(endpoints("a", 1)), "b": file(endpoints("b", 1))})
 		d.scan(directory{})
-		if held := len(d.Held()) > 0; held != want {
+		if held := len(d.last.Held) > 0; held != want {
 			t.Errorf("two of two are removed, at most %d: held %t, want %t", most, held, want)
 		}
 	}
@@ -138,9 +138,9 @@ func TestADecisionPermitsOneChangeOnce(t *testing.T) {
 	d := start(t, admission.FilesOptions{})
 	d.scan(two)
 	d.expect("held", d.scan(none), held)
-	hash, since := d.Held()[0].Hash, d.Held()[0].Since
+	hash, since := d.last.Held[0].Hash, d.last.Held[0].Since
 	d.expect("held still", d.scan(none), held)
-	if h := d.Held()[0]; h.Hash != hash || !h.Since.Equal(since) {
+	if h := d.last.Held[0]; h.Hash != hash || !h.Since.Equal(since) {
 		t.Errorf("the same change is %s since %v, and was %s since %v", h.Hash, h.Since, hash, since)
 	}
 	if _, _, ok := d.Permit("another", d.next()); ok {
@@ -154,12 +154,12 @@ func TestADecisionPermitsOneChangeOnce(t *testing.T) {
 	d.expect("after a restart", d.scan(none), "a=0")
 	d.scan(two)
 	d.expect("made again", d.scan(none), held)
-	if got := d.Held()[0].Hash; got != hash {
+	if got := d.last.Held[0].Hash; got != hash {
 		t.Errorf("the same change has the hash %s, and had %s", got, hash)
 	}
 	d.scan(one)
 	d.scan(none)
-	if got := d.Held()[0].Hash; got == hash {
+	if got := d.last.Held[0].Hash; got == hash {
 		t.Error("the same content after another has the same hash: another change was permitted")
 	}
 }
@@ -168,7 +168,7 @@ func TestADecisionLeavesOtherChangesHeld(t *testing.T) {
 	d := start(t, admission.FilesOptions{})
 	d.scan(directory{"f": file(endpoints("a", 2)), "g": file(endpoints("b", 1))})
 	d.scan(directory{"f": file(endpoints("a", 0)), "g": file(endpoints("b", 0))})
-	for _, h := range d.Held() {
+	for _, h := range d.last.Held {
 		if h.Files[0].File != "g" {
 			continue
 		}
@@ -245,7 +245,7 @@ func TestPushesCountForTheGuard(t *testing.T) {
 			})
 			d.scan(c.scans[0])
 			got := d.scan(c.scans[1])
-			if held := len(d.Held()) == 1; held != c.held {
+			if held := len(d.last.Held) == 1; held != c.held {
 				t.Errorf("held %t, want %t: %s", held, c.held, got)
 			}
 		})
@@ -262,7 +262,7 @@ func TestAHeldChangeSaysWhatItWouldDo(t *testing.T) {
 	}
 	d.scan(before)
 	d.scan(directory{})
-	h := d.Held()[0]
+	h := d.last.Held[0]
 	if len(h.Files) != len(before) || len(h.Clusters) != admission.MaxHeldClusters+1 || len(h.Differences) != admission.MaxHeldClusters+1 {
 		t.Errorf("%d files, %d clusters, %d differences", len(h.Files), len(h.Clusters), len(h.Differences))
 	}
@@ -460,7 +460,7 @@ func (d *driver) restart() {
 // permit permits the only change that is held, and returns what is in use then.
 func (d *driver) permit() string {
 	d.Helper()
-	held := d.Held()
+	held := d.last.Held
 	if len(held) != 1 {
 		d.Fatalf("%d changes are held: %+v", len(held), held)
 	}

@@ -96,11 +96,8 @@ func (g Guard) leaves(v View, leaves []string, depth int) Endpoints {
 // Emptied reports whether a change takes all usable endpoints from a cluster that
 // exists before and after it. before is how many it had.
 func (g Guard) Emptied(from, to View, cluster string) (before int, emptied bool) {
-	was := g.Endpoints(from, cluster)
-	if was.Usable == 0 || !g.Has(to, cluster) || !g.Endpoints(to, cluster).None() {
-		return was.Usable, false
-	}
-	return was.Usable, true
+	before = g.Endpoints(from, cluster).Usable
+	return before, before > 0 && g.Has(to, cluster) && g.Endpoints(to, cluster).None()
 }
 
 // Has reports whether a view has a cluster, by its configuration or by an
@@ -143,23 +140,18 @@ func Check(items []resource.Item) []decode.Problem {
 	}
 	var problems []decode.Problem
 	for _, i := range items {
-		if i.Assignment != nil && i.Assignment.Usable() == 0 {
-			problems = append(problems, decode.Problem{
-				Resource: i.Key.String(), Field: i.Field,
-				Reason: "has no usable endpoints",
-			})
-			continue
+		reason := ""
+		switch {
+		case i.Assignment != nil && i.Assignment.Usable() == 0:
+			reason = "has no usable endpoints"
+		case i.Cluster != nil && i.Cluster.Type == resource.ClusterEDS && i.Cluster.AssignmentName() != i.Cluster.Name:
+			key := resource.Key{Type: resource.TypeAssignment, Name: i.Cluster.AssignmentName()}
+			if a, ok := byKey[key]; ok && a.Assignment.Usable() == 0 {
+				reason = fmt.Sprintf("takes its endpoints from %s, which has no usable endpoint", key)
+			}
 		}
-		if i.Cluster == nil || i.Cluster.Type != resource.ClusterEDS {
-			continue
-		}
-		name := i.Cluster.AssignmentName()
-		a, ok := byKey[resource.Key{Type: resource.TypeAssignment, Name: name}]
-		if ok && name != i.Cluster.Name && a.Assignment.Usable() == 0 {
-			problems = append(problems, decode.Problem{
-				Resource: i.Key.String(), Field: i.Field,
-				Reason: fmt.Sprintf("takes its endpoints from ClusterLoadAssignment/%s, which has no usable endpoint", name),
-			})
+		if reason != "" {
+			problems = append(problems, decode.Problem{Resource: i.Key.String(), Field: i.Field, Reason: reason})
 		}
 	}
 	return problems
