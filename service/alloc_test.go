@@ -24,9 +24,7 @@ func TestAllocPick(t *testing.T) {
 	r := picks.Request{Cluster: "orders"}
 	var out picks.Picks
 	got := testing.AllocsPerRun(2000, func() {
-		if err := s.Pick(t.Context(), &r, &out); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Pick(t.Context(), &r, &out))
 	})
 	if got != 0 {
 		t.Errorf("%v allocations for each pick, want 0", got)
@@ -47,9 +45,7 @@ func TestAllocPush(t *testing.T) {
 	}
 	decode := func(body []byte, f sources.Format) []byte {
 		d, err := decode.One(resource.TypeAssignment, body, decode.Options{Format: f, Name: "orders"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return d.Raw
 	}
 	raw := decode(bodies[0], sources.JSON)

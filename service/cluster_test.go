@@ -37,20 +37,14 @@ func TestClusterState(t *testing.T) {
 	}
 	c.Generation, c.Updated, c.Age, c.Priorities[0].InUseSince = 0, time.Time{}, "0s", new(time.Time)
 	got, err := json.MarshalIndent(c, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got = append(got, '\n')
 	const golden = "testdata/cluster.json"
 	if os.Getenv("LBD_TEST_UPDATE") != "" {
-		if err := os.WriteFile(golden, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(golden, got, 0o600))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if string(got) != string(want) {
 		t.Errorf("got %s", got)
 	}

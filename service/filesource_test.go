@@ -62,9 +62,7 @@ func startFiled(t *testing.T, a *archive) *filed {
 	}
 	d.Service, _ = start(t, "", func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(d.log, nil)) })
 	st, err := store.Open("", store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	d.FollowFiles(a, st)
 	return d

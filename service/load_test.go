@@ -138,9 +138,7 @@ type load struct {
 // many at once, while the places change where picks go.
 func TestReportedLoadAddsUp(t *testing.T) {
 	at, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := &reportee{all: make(chan []*endpointv3.ClusterStats, 1), first: make(chan struct{}, 1)}
 	g := grpc.NewServer()
 	lrsv3.RegisterLoadReportingServiceServer(g, server)
@@ -148,9 +146,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 	defer g.Stop()
 	boot, err := bootstrap.Parse(fmt.Appendf(nil,
 		`{"node":{"id":"n"},"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}]}]}`, at.Addr()), bootstrap.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 
 	s, _ := start(t, "", nil)
 	r := lrs.New(lrs.Options{Node: &corev3.Node{Id: "n"}, Loads: s.Loads(), Logger: slog.New(slog.DiscardHandler)})

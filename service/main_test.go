@@ -50,12 +50,8 @@ func start(tb testing.TB, dir string, change func(*service.Options)) (s *service
 	}
 	s = service.New(o)
 	st, err := store.Open(dir, store.Options{OnCommit: s.Commit, OnLost: s.StoreLost})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := s.Start(tb.Context(), st); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
+	must(tb, s.Start(tb.Context(), st))
 	stopped := false
 	stop = func() {
 		if stopped {
@@ -123,9 +119,7 @@ func config(tb testing.TB, maxRequests int) []byte {
 func encode(tb testing.TB, v any) []byte {
 	tb.Helper()
 	b, err := json.Marshal(v)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return b
 }
 
@@ -144,12 +138,18 @@ func pick(s *service.Service, r picks.Request) (picks.Picks, error) {
 	return out, err
 }
 
-func mustPick(tb testing.TB, s *service.Service, r picks.Request) picks.Picks {
+// must ends the test if err is not nil.
+func must(tb testing.TB, err error) {
 	tb.Helper()
-	out, err := pick(s, r)
 	if err != nil {
 		tb.Fatal(err)
 	}
+}
+
+func mustPick(tb testing.TB, s *service.Service, r picks.Request) picks.Picks {
+	tb.Helper()
+	out, err := pick(s, r)
+	must(tb, err)
 	return out
 }
 
@@ -177,9 +177,7 @@ func deleteResource(tb testing.TB, s *service.Service, kind sources.Kind, cluste
 func clusterState(tb testing.TB, s *service.Service, name, target string, endpoints bool) *observe.ClusterState {
 	tb.Helper()
 	c, err := s.Cluster(tb.Context(), name, target, endpoints)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return c
 }
 
@@ -189,9 +187,7 @@ func inFiles(tb testing.TB, bodies map[resource.Key][]byte) files.Set {
 	set := files.Set{Resources: map[resource.Key]files.Resource{}}
 	for key, body := range bodies {
 		i, _, err := decode.Item(resource.Item{Key: key, Raw: body}, decode.Options{Name: key.Name})
-		if err != nil {
-			tb.Fatal(err)
-		}
+		must(tb, err)
 		set.Resources[key] = files.Resource{Item: i, File: key.Name + ".yaml"}
 	}
 	return set
@@ -201,9 +197,7 @@ func inFiles(tb testing.TB, bodies map[resource.Key][]byte) files.Set {
 func seed(tb testing.TB, dir string, resources map[resource.Key][]byte, o decode.Options) {
 	tb.Helper()
 	st, err := store.Open(dir, store.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	_, err = st.Update(tb.Context(), func(tx *store.Tx) error {
 		for key, body := range resources {
 			o.Name = key.Name
@@ -217,9 +211,7 @@ func seed(tb testing.TB, dir string, resources map[resource.Key][]byte, o decode
 		}
 		return nil
 	})
-	if err := errors.Join(err, st.Close()); err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, errors.Join(err, st.Close()))
 }
 
 // says returns the sentences of the events of a type, the oldest first.

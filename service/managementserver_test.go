@@ -79,9 +79,7 @@ func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGo
 	server := `{"server_uri":"passthrough:///%s","channel_creds":[{"type":"insecure"}]}`
 	b, err := bootstrap.Parse(fmt.Appendf(nil, `{"node":{"id":"test"},"xds_servers":[`+server+`,`+server+`]}`, "one", "two"),
 		bootstrap.Options{Version: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	kept, log = &recordedLastGood{}, &bytes.Buffer{}
 	s, _ = start(t, "", func(o *service.Options) {
 		o.Bootstrap, o.Logger = b, slog.New(slog.NewTextHandler(log, nil))

@@ -76,9 +76,7 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 	s, _ := start(t, "", nil)
 	count := func() int {
 		n, err := testutil.GatherAndCount(s.Registry())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return n
 	}
 	none := count()
@@ -316,9 +314,7 @@ lbd_endpoint_weight{address="y-1:80",cluster="a",locality="/y/",priority="0",tar
 		t.Errorf("lint: %+v, %v", problems, err)
 	}
 	all, err := s.Registry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range all {
 		if strings.HasPrefix(f.GetName(), "lbd_endpoint_") {
 			t.Errorf("%s is among the metrics of everybody", f.GetName())
@@ -330,9 +326,7 @@ lbd_endpoint_weight{address="y-1:80",cluster="a",locality="/y/",priority="0",tar
 func gathered(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := g.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	sums := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {

@@ -27,16 +27,12 @@ import (
 func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
 	s, _ := start(t, "", nil)
 	none, err := testutil.GatherAndCount(s.Registry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a := assigned("a", "a-1")
 	a["policy"] = object{"drop_overloads": []object{drop("none", 0)}}
 	pushAll(t, s, a, listener("shop", route("/", "a")), listener("zoo", route("/a", "a"), route("/gone", "gone")))
 	idle, err := testutil.GatherAndCount(s.Registry())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// 15, and 3 for the category; 8 for each target more. "gone", which nobody has
 	// and so nobody updated, has 6 with the target's label and 2 without.
 	if want := 18 + 8 + 8 + 6 + 2; idle-none != want {
@@ -235,9 +231,7 @@ func recall(t *testing.T, s *service.Service, r observe.HistoryRequest) string {
 		h.Segments[i].Start = time.Time{}
 	}
 	b, err := json.Marshal(h.Segments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }
 

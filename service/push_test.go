@@ -88,9 +88,7 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 	_, err := s.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil), AllowEmpty: true,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.NoReadyEndpoint {
 		t.Errorf("an empty assignment: %v", err)
 	}
@@ -448,9 +446,7 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 		var v struct {
 			Resources []object `json:"resources"`
 		}
-		if err := json.Unmarshal(good, &v); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(good, &v))
 		v.Resources = append(v.Resources, extra)
 		return encode(t, v)
 	}
@@ -473,9 +469,7 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 				t.Fatal(err)
 			}
 			before, err := s.Snapshot(sources.Protobuf)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			_, err = pushSnapshot(t, s, c.request)
 			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)

@@ -96,9 +96,7 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 			s.Files[name] = f
 		}
 		d.FilesScanned(s)
-		if err := d.Settle(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, d.Settle(t.Context()))
 	}
 	eds := string(assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
 	rejected := string(encode(t, secured(object{"trusted_ca": object{"filename": "f"}})))
@@ -134,9 +132,7 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	b, err := bootstrap.Parse([]byte(`{"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}],
 		"certificate_providers": {"mesh": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/gone"}}}}`), bootstrap.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	mesh := encode(t, secured(object{"ca_certificate_provider_instance": object{"instance_name": "mesh"}}))
 	dir := t.TempDir()
 	var log bytes.Buffer
@@ -182,13 +178,9 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 		t.Errorf("after a deletion: %v", got)
 	}
 	st, err := store.Open(dir, store.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := st.Snapshot().Len(); n != 0 {
 		t.Errorf("the store has %d entries still", n)
 	}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, st.Close())
 }

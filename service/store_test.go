@@ -72,9 +72,7 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 			s.Close()
 			_ = st.Close()
 		})
-		if err := s.Start(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Start(t.Context(), st))
 		add := func(res *sources.PushResult, err error) {
 			if err != nil {
 				got = append(got, err.Error())
@@ -89,18 +87,14 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 		add(s.HostTarget(t.Context(), "shop", sources.ChangeOptions{}))
 		add(s.DropTarget(t.Context(), "shop", sources.ChangeOptions{}))
 		stored, err := s.Snapshot(sources.JSON)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		add(s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}))
 		add(s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body, Format: sources.JSON, Replace: true}))
 		return got
 	}
 	want := results(t, func(s *service.Service) sources.Store {
 		st, err := store.Open("", store.Options{OnCommit: s.Commit})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return st
 	})
 	c := &conflicting{}
@@ -142,31 +136,21 @@ func (s *sharedStore) Snapshot() *store.Snapshot {
 func TestStartKeepsCommitsOfOthers(t *testing.T) {
 	version := func(zone string) func(*store.Tx) error {
 		d, err := decode.One(resource.TypeAssignment, assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}), decode.Options{Name: "orders"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return func(tx *store.Tx) error {
 			return tx.Put(resource.Key{Type: sources.Endpoints, Name: "orders"}, d.Raw)
 		}
 	}
 	st := &sharedStore{change: version("new"), done: make(chan error, 1)}
 	tx := new(store.Snapshot).Begin(time.Now())
-	if err := version("old")(tx); err != nil {
-		t.Fatal(err)
-	}
+	must(t, version("old")(tx))
 	stored, _ := new(store.Snapshot).Apply(tx.Changes())
 	st.current.Store(stored)
 	s := newService(t)
 	st.onCommit = s.Commit
-	if err := s.Start(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-st.done; err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Settle(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Start(t.Context(), st))
+	must(t, <-st.done)
+	must(t, s.Settle(t.Context()))
 	if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "new-0:80" {
 		t.Errorf("%+v, %v", out, err)
 	}
@@ -230,9 +214,7 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 		defer stop()
 		body := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
 		push(t, s, sources.Endpoints, "orders", body)
-		if err := os.Rename(file, aside); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Rename(file, aside))
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if got := notReady(s); !slices.Equal(got, []string{"store_failing"}) {
@@ -250,9 +232,7 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 		if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
 			t.Errorf("a pick: %v", err)
 		}
-		if err := os.Rename(aside, file); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Rename(aside, file))
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if got := notReady(s); got != nil {
@@ -294,9 +274,7 @@ func TestUpgrade(t *testing.T) {
 	// What GET /v1/snapshot returns has no unknown field any more, and can be pushed.
 	for _, f := range []sources.Format{sources.JSON, sources.YAML, sources.Protobuf} {
 		stored, err := s.Snapshot(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		res, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body, Format: f, Replace: true, AllowEmpty: true, ChangeOptions: sources.ChangeOptions{DryRun: true}})
 		if err != nil {
 			t.Fatalf("%s: %v", f, err)
@@ -324,18 +302,10 @@ func fields(problems []fault.Problem) string {
 func unpack(t *testing.T, from, to string) {
 	t.Helper()
 	packed, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	z, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	body, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(to, body, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.WriteFile(to, body, 0o600))
 }

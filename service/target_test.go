@@ -72,9 +72,7 @@ func assigned(cluster string, hosts ...string) object {
 func pushAll(tb testing.TB, s *service.Service, resources ...object) *sources.PushResult {
 	tb.Helper()
 	res, err := s.PushSnapshot(tb.Context(), &sources.SnapshotRequest{Body: encode(tb, object{"resources": resources})})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return res
 }
 
@@ -83,9 +81,7 @@ func remove(tb testing.TB, s *service.Service, keep ...object) {
 	_, err := s.PushSnapshot(tb.Context(), &sources.SnapshotRequest{
 		Body: encode(tb, object{"resources": keep}), Replace: true, MaxRemoved: -1, AllowEmpty: true,
 	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 }
 
 func TestRoutesChooseTheCluster(t *testing.T) {
@@ -188,9 +184,7 @@ func TestARouteIsExplained(t *testing.T) {
 	action["hash_policy"] = []object{{"header": object{"header_name": "user"}}}
 	pushAll(t, s, listener("shop", route("/x", "a"), hashed), assigned("a", "a-1"), assigned("b", "b-1"))
 	out, err := pick(s, picks.Request{Target: "shop", Path: "/y", Headers: []picks.Header{{Name: "user", Value: "u"}}, Explain: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	step := out.Picks[0].Explain[0]
 	r := step.Route
 	if r == nil || len(r.Tried) != 2 || r.Tried[0].Mismatch == "" || r.Tried[1].Mismatch != "" || r.Draw == nil || len(r.Clusters) != 2 ||
@@ -225,9 +219,7 @@ func TestTargetsAreDescribed(t *testing.T) {
 		t.Fatalf("got %+v, %v", all, err)
 	}
 	shop, err := s.Target("shop")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if shop.Listener.Resource != "Listener/shop" || shop.RouteConfiguration.Resource != "Listener/shop" || shop.Listener.Source != "push" || shop.Listener.Updated.IsZero() {
 		t.Errorf("from %+v, %+v", shop.Listener, shop.RouteConfiguration)
 	}

@@ -36,9 +36,7 @@ type watching struct {
 func watch(t testing.TB) func(*observe.Watch, error) watching {
 	return func(w *observe.Watch, err error) watching {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return watching{t, w}
 	}
 }
@@ -126,9 +124,7 @@ func TestWatchCluster(t *testing.T) {
 
 		w.must("counts") // the drop category is gone
 		_, err = s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if last := w.must("gone"); last.data != "{}" {
 			t.Errorf("data %s", last.data)
 		}
@@ -218,9 +214,7 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 		pieces := map[*byte]int{}
 		for _, w := range append(all, without) {
 			m, err := w.Next(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for piece := range m.Data {
 				pieces[&piece[0]]++
 			}
@@ -353,9 +347,7 @@ func TestWatchersAreBounded(t *testing.T) {
 func metric(t *testing.T, s *service.Service, name, label string) float64 {
 	t.Helper()
 	families, err := s.Registry().Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name && m.GetLabel()[0].GetValue() == label {
