@@ -38,12 +38,18 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
+// must ends the test if err is not nil.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -78,9 +84,7 @@ func lastLine(out []byte) string {
 func help(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command(lbd, "serve", "--help").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(out)
 }
 

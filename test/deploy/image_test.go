@@ -16,9 +16,7 @@ const imageUser = 65532
 func seconds(t *testing.T, s string) int64 {
 	t.Helper()
 	d, err := time.ParseDuration(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return int64(d / time.Second)
 }
 

@@ -52,27 +52,19 @@ func (b builder) standIn(t *testing.T, name string, env ...string) {
 	c := b.run(t, "from", "scratch")
 	dir := b.run(t, "mount", c)
 	for _, d := range []string{"etc/ssl/certs", "usr/bin", "usr/lib", "usr/local/bin", "root", "tmp", "opt/bin", "var/tmp"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
 	for _, link := range []string{"bin", "lib", "lib64"} {
 		if to, err := os.Readlink("/" + link); err == nil {
-			if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Symlink(to, filepath.Join(dir, link)))
 		}
 	}
-	if err := os.Symlink("../npm/bin/npm-cli.js", filepath.Join(dir, "opt/bin/npm")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("../npm/bin/npm-cli.js", filepath.Join(dir, "opt/bin/npm")))
 	certificates, err := os.ReadFile("/etc/ssl/certs/ca-certificates.crt")
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "etc/ssl/certs/ca-certificates.crt"), certificates, 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, e := range env {
 		b.run(t, "config", "--env", e, c)
 	}
@@ -84,13 +76,9 @@ func (b builder) standIn(t *testing.T, name string, env ...string) {
 func (b builder) build(t *testing.T, version string) (image string) {
 	t.Helper()
 	npm, err := filepath.EvalSymlinks(output(t, "sh", "-c", "command -v npm"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	node, err := filepath.EvalSymlinks(output(t, "sh", "-c", "command -v node"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const standard = "docker.io/library/"
 	for _, line := range regexp.MustCompile(`(?m)^FROM (?:--platform=\S+ )?(\S+)`).FindAllStringSubmatch(read(t, "Dockerfile"), -1) {
 		name := line[1]
@@ -142,9 +130,7 @@ func TestImageRuns(t *testing.T) {
 			Config imageConfig `json:"config"`
 		}
 	}
-	if err := json.Unmarshal([]byte(b.run(t, "inspect", "--type", "image", image)), &inspected); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(b.run(t, "inspect", "--type", "image", image)), &inspected))
 	c := inspected.Docker.Config
 	if c.User != "65532:65532" || !slices.Equal(c.Entrypoint, []string{"/lbd"}) || c.ExposedPorts["8080/tcp"] == nil || c.Volumes["/data"] == nil ||
 		!slices.Contains(c.Env, "LBD_LISTEN=0.0.0.0:8080") || !slices.Contains(c.Env, "LBD_DATA=/data") ||
@@ -153,9 +139,7 @@ func TestImageRuns(t *testing.T) {
 	}
 	files := b.run(t, "mount", b.run(t, "from", "--pull-never", image))
 	info, err := os.Stat(filepath.Join(files, "data"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode().Perm() != 0o750 || owner.Uid != imageUser || owner.Gid != imageUser {
 		t.Errorf("/data has mode %v and owner %d", info.Mode(), owner.Uid)
 	}
@@ -175,9 +159,7 @@ func TestImageRuns(t *testing.T) {
 	if err == nil {
 		err = daemon.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		_ = daemon.Process.Kill()
 		_ = daemon.Wait()
@@ -193,13 +175,9 @@ func TestImageRuns(t *testing.T) {
 	get := func(method, path, body string) string {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		defer func() { _ = response.Body.Close() }()
 		answer, err := io.ReadAll(response.Body)
 		if err != nil || response.StatusCode != http.StatusOK {
@@ -216,9 +194,7 @@ func TestImageRuns(t *testing.T) {
 	if script == "" || !strings.Contains(get("GET", "/"+script, ""), "v1/clusters") {
 		t.Errorf("the dashboard's script %q asks for no clusters", script)
 	}
-	if err := daemon.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must(t, daemon.Process.Signal(syscall.SIGTERM))
 	if err := daemon.Wait(); err != nil {
 		t.Errorf("stop: %v", err)
 	}

@@ -81,14 +81,10 @@ func boot(t *testing.T) *machine {
 	install(t, files)
 	target, host := filepath.Join(dir, "root"), filepath.Join(dir, "host")
 	for _, d := range []string{target, host} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(d, 0o755))
 	}
 	up, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(host, "notify")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = up.Close() }()
 
 	cmd := exec.Command("unshare", "--cgroup", "sh", "-euc", bootScript, "sh", target, files, host)
@@ -110,9 +106,7 @@ func boot(t *testing.T) *machine {
 		_ = cmd.Process.Kill() // and with process 1 all others
 		<-exited
 	})
-	if err := up.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, up.SetReadDeadline(time.Now().Add(patience)))
 	for message := ""; !strings.Contains("\n"+message, "\nREADY=1"); {
 		b := make([]byte, 4096)
 		n, err := up.Read(b)
@@ -143,9 +137,7 @@ func cgroup(t *testing.T) int {
 		t.Skipf("no control groups here: %v", err)
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := ""
 	for line := range strings.Lines(string(own)) {
 		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
@@ -160,9 +152,7 @@ func cgroup(t *testing.T) int {
 			}
 			t.Cleanup(func() { removeGroups(t, dir) })
 			d, err := os.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			t.Cleanup(func() { _ = d.Close() })
 			return int(d.Fd())
 		}
@@ -196,14 +186,10 @@ func install(t *testing.T, dir string) {
 	const units = "etc/systemd/system"
 	put := func(name, text string, mode fs.FileMode) {
 		name = filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), mode)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), mode)))
 	}
 	binary, err := os.ReadFile(lbd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	put("opt/lbd", string(binary), 0o755)
 	put("etc/passwd", "root:x:0:0::/root:/bin/sh\n", 0o644)
 	put("etc/group", fmt.Sprintf("root:x:0:\n%s:x:%d:\n", setting(t, socketUnit, "SocketGroup"), clientsGroup), 0o644)
@@ -220,9 +206,7 @@ func install(t *testing.T, dir string) {
 	}
 	for _, file := range targets {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		put(filepath.Join(units, filepath.Base(file)), string(text), 0o644)
 	}
 }
@@ -231,9 +215,7 @@ func install(t *testing.T, dir string) {
 func lines(t *testing.T, fifo string) chan string {
 	t.Helper()
 	f, err := os.OpenFile(fifo, os.O_RDWR, 0) // a reader that never sees the end
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	to := make(chan string, 10_000)
 	go func() {
@@ -251,9 +233,7 @@ func (m *machine) path(file string) string {
 
 func (m *machine) write(t *testing.T, file, text string, mode fs.FileMode) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(m.path(file)), 0o755), os.WriteFile(m.path(file), []byte(text), mode)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.MkdirAll(filepath.Dir(m.path(file)), 0o755), os.WriteFile(m.path(file), []byte(text), mode)))
 }
 
 // run runs a command on the machine.

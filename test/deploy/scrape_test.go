@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -38,9 +37,9 @@ func scraping(t *testing.T, file string) (s scrapeConfigs) {
 	return s
 }
 
-// TestKubernetesIsScraped: the job of the rules selects the pods of lbd by their labels, and no other job
+// scraped: the job of the rules selects the pods of lbd by their labels, and no other job
 // does.
-func TestKubernetesIsScraped(t *testing.T) {
+func scraped(t *testing.T, m manifest) {
 	job := scraping(t, "deploy/prometheus/kubernetes.scrape.yml").ScrapeConfigs[0]
 	if want := scraping(t, "deploy/prometheus/prometheus.yml").ScrapeConfigs[0].JobName; job.JobName != want {
 		t.Errorf("the job is %q, and the rules ask for %q", job.JobName, want)
@@ -48,42 +47,40 @@ func TestKubernetesIsScraped(t *testing.T) {
 	if len(job.Discovery) != 1 || job.Discovery[0].Role != "pod" || len(job.Discovery[0].Selectors) != 1 {
 		t.Fatalf("discovery is %+v", job.Discovery)
 	}
-	each(t, func(t *testing.T, _ manifest, pod corev1.PodTemplateSpec) {
-		for a := range pod.Annotations {
-			if strings.HasPrefix(a, "prometheus.io/") {
-				t.Errorf("%s leads to a job of another name, which no rule reads", a)
-			}
+	for a := range m.pod.Annotations {
+		if strings.HasPrefix(a, "prometheus.io/") {
+			t.Errorf("%s leads to a job of another name, which no rule reads", a)
 		}
-		c := daemon(t, pod)
-		name, value, _ := strings.Cut(job.Discovery[0].Selectors[0].Label, "=")
-		found := pod.Labels[name] == value
-		if len(c.Ports) == 0 { // it cannot be scraped
-			if found {
-				t.Error("a pod without a port is scraped")
-			}
-			return
+	}
+	c := m.lbd
+	name, value, _ := strings.Cut(job.Discovery[0].Selectors[0].Label, "=")
+	found := m.pod.Labels[name] == value
+	if len(c.Ports) == 0 { // it cannot be scraped
+		if found {
+			t.Error("a pod without a port is scraped")
 		}
-		if !found {
-			t.Errorf("no pod has the label %s=%s", name, value)
+		return
+	}
+	if !found {
+		t.Errorf("no pod has the label %s=%s", name, value)
+	}
+	for _, phase := range []string{"Running", "Pending", "Succeeded", "Failed"} {
+		meta := map[string]string{
+			"__meta_kubernetes_pod_phase":               phase,
+			"__meta_kubernetes_pod_container_name":      c.Name,
+			"__meta_kubernetes_pod_container_port_name": c.Ports[0].Name,
 		}
-		for _, phase := range []string{"Running", "Pending", "Succeeded", "Failed"} {
-			meta := map[string]string{
-				"__meta_kubernetes_pod_phase":               phase,
-				"__meta_kubernetes_pod_container_name":      c.Name,
-				"__meta_kubernetes_pod_container_port_name": c.Ports[0].Name,
+		kept := true
+		for _, r := range job.Relabel {
+			var values []string
+			for _, s := range r.Source {
+				values = append(values, meta[s])
 			}
-			kept := true
-			for _, r := range job.Relabel {
-				var values []string
-				for _, s := range r.Source {
-					values = append(values, meta[s])
-				}
-				matches := regexp.MustCompile(`^(?:` + r.Regex + `)$`).MatchString(strings.Join(values, ";"))
-				kept = kept && (r.Action != "keep" || matches) && (r.Action != "drop" || !matches)
-			}
-			if want := phase == "Running" || phase == "Pending"; kept != want {
-				t.Errorf("a pod that is %s is scraped: %v", phase, kept)
-			}
+			matches := regexp.MustCompile(`^(?:` + r.Regex + `)$`).MatchString(strings.Join(values, ";"))
+			kept = kept && (r.Action != "keep" || matches) && (r.Action != "drop" || !matches)
 		}
-	})
+		if want := phase == "Running" || phase == "Pending"; kept != want {
+			t.Errorf("a pod that is %s is scraped: %v", phase, kept)
+		}
+	}
 }

@@ -76,9 +76,7 @@ func systemdAnalyze(t *testing.T, args ...string) string {
 	dir := t.TempDir()
 	for _, unit := range []string{serviceUnit, socketUnit} {
 		text := strings.ReplaceAll(read(t, unit), "/usr/local/bin/lbd", lbd)
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(unit)), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(filepath.Join(dir, filepath.Base(unit)), []byte(text), 0o600))
 	}
 	cmd := exec.Command(analyze, args...)
 	cmd.Dir = dir

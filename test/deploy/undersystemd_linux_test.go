@@ -62,9 +62,7 @@ func TestUnderSystemd(t *testing.T) {
 	}
 	step("the sockets' rights", func(t *testing.T) {
 		info, err := os.Stat(m.path("/run/lbd.sock"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if s, ok := info.Sys().(*syscall.Stat_t); !ok || s.Gid != clientsGroup || info.Mode().Perm() != 0o660 {
 			t.Errorf("the socket has mode %v and group %d", info.Mode(), s.Gid)
 		}
@@ -99,12 +97,8 @@ func TestUnderSystemd(t *testing.T) {
 	step("damaged store", func(t *testing.T) {
 		m.must(t, "systemctl", "stop", "lbd.socket", "lbd.service")
 		good, err := os.ReadFile(m.path(store))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Truncate(m.path(store), int64(len(good)/2)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, os.Truncate(m.path(store), int64(len(good)/2)))
 		if out, err := m.run("systemctl", "start", "lbd.service"); err == nil {
 			t.Fatalf("started: %s", out)
 		}
