@@ -41,9 +41,7 @@ func bootstrap(management, node string, features ...string) string {
 // run starts a program that ends with the test.
 func run(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		killer := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
@@ -64,13 +62,9 @@ func newCCore(t *testing.T, python, bootstrap, target string) *cCore {
 	cmd.Env = append(os.Environ(), "GRPC_XDS_BOOTSTRAP_CONFIG="+bootstrap, "GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	run(t, cmd)
 	return &cCore{in: in, out: bufio.NewScanner(out)}
 }
@@ -126,22 +120,14 @@ var buildDaemon = sync.OnceValues(func() (string, error) {
 func newDaemon(t *testing.T, bootstrap, target string) *daemon {
 	t.Helper()
 	lbd, err := buildDaemon()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dir, err := os.MkdirTemp("", "lbd") //nolint:usetesting // a socket's path has to be short
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	config, socket := filepath.Join(dir, "bootstrap.json"), filepath.Join(dir, "s")
-	if err := os.WriteFile(config, []byte(bootstrap), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(config, []byte(bootstrap), 0o600))
 	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command(lbd, "--listen", "unix:"+socket, "--data=", "--bootstrap", config, "--target", target, "--connect", "tcp_hold")
 	cmd.Stderr = log
 	run(t, cmd)
@@ -220,4 +206,12 @@ func (d *daemon) leaves(cluster string) (inUse string, skipped []string, err err
 		}
 	}
 	return strings.Join(used, " "), skipped, nil
+}
+
+// must ends the test if err is not nil.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

@@ -29,9 +29,7 @@ func newManagement(t *testing.T) *management {
 	t.Helper()
 	m := &management{cache: cache.NewSnapshotCache(false, everybody{}, nil)}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	m.address = l.Addr().String()
 	server := grpc.NewServer()
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, serverv3.NewServer(t.Context(), m.cache, nil))
@@ -49,7 +47,5 @@ func (m *management) set(t *testing.T, listener types.Resource, clusters, assign
 	s.Resources[types.Listener] = cache.NewResources(v, []types.Resource{listener})
 	s.Resources[types.Cluster] = cache.NewResources(v, clusters)
 	s.Resources[types.Endpoint] = cache.NewResources(v, assignments)
-	if err := m.cache.SetSnapshot(t.Context(), "", s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, m.cache.SetSnapshot(t.Context(), "", s))
 }

@@ -57,9 +57,7 @@ func (u *upstream) start(t *testing.T) {
 		return
 	}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", u.address())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u.server, u.conns = grpc.NewServer(grpc.UnknownServiceHandler(u.answer)), &connections{Listener: l}
 	go func(s *grpc.Server, l net.Listener) { _ = s.Serve(l) }(u.server, u.conns) // ends with stop
 }

@@ -36,9 +36,7 @@ type controlPlane struct {
 func startControlPlane(t *testing.T) *controlPlane {
 	t.Helper()
 	l, err := net.Listen("tcp", anywhere)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	p := &controlPlane{address: l.Addr().String(), cache: cache.NewSnapshotCache(false, cache.IDHash{}, nil)}
 	ctx, cancel := context.WithCancel(t.Context())
 	server := grpc.NewServer()
@@ -77,12 +75,8 @@ func (p *controlPlane) serves(t *testing.T, policies map[string]string, endpoint
 	snapshot, err := cache.NewSnapshot(strconv.Itoa(p.version), map[resource.Type][]types.Resource{
 		resource.ClusterType: clusters, resource.EndpointType: assignments,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cache.SetSnapshot(t.Context(), nodeID, snapshot); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, p.cache.SetSnapshot(t.Context(), nodeID, snapshot))
 }
 
 func fromYAML(t *testing.T, text string, into proto.Message) {
@@ -91,7 +85,5 @@ func fromYAML(t *testing.T, text string, into proto.Message) {
 	if err == nil {
 		err = protojson.Unmarshal(b, into)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }

@@ -50,9 +50,7 @@ func eventually(t *testing.T, what string, check func() error) {
 // run starts a program, and stops it at the end of the test.
 func run(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		killer := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
@@ -92,9 +90,7 @@ func startDaemon(t *testing.T, command ...string) daemon {
 		"--log-format=json", "--drain-timeout=1s")
 	cmd := exec.Command(command[0], command[1:]...)
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	run(t, cmd)
 	serving := make(chan string, 1)
 	go func() {
@@ -198,9 +194,7 @@ type endpoint struct {
 func listen(t *testing.T, address string) endpoint {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &http.Server{Handler: http.NotFoundHandler()}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
@@ -254,7 +248,5 @@ func listener(target, cluster string) string {
 
 func writeFile(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte(text), 0o600))
 }

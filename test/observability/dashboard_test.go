@@ -65,9 +65,7 @@ type target struct {
 
 func readDashboard(t *testing.T) (d dashboard) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(read(t, "deploy/grafana/lbd.json")), &d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal([]byte(read(t, "deploy/grafana/lbd.json")), &d))
 	if len(d.Panels) < 20 {
 		t.Fatalf("the dashboard has %d panels", len(d.Panels))
 	}
@@ -222,9 +220,7 @@ func (p panel) columnUnit(t *testing.T, column string) string {
 		for _, property := range o.Properties {
 			if o.Matcher.Options == name && property.ID == "unit" {
 				var unit string
-				if err := json.Unmarshal(property.Value, &unit); err != nil {
-					t.Fatal(err)
-				}
+				must(t, json.Unmarshal(property.Value, &unit))
 				return unit
 			}
 		}
@@ -243,9 +239,7 @@ func TestQueriesParse(t *testing.T) {
 			t.Errorf("%s has an unknown variable: %s", name, expr)
 		}
 		quoted, err := json.Marshal(expr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		fmt.Fprintf(&rules, "  - record: dashboard:query:%d # %s\n    expr: %s\n", n, name, quoted)
 		n++
 	}

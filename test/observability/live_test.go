@@ -340,13 +340,9 @@ func (s *scenario) narrowed(t *testing.T) {
 		}
 	}
 	_, text, err := s.d.call(t.Context(), "GET", "/metrics", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, endpoints, err := s.d.call(t.Context(), "GET", "/metrics/endpoints", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ofClusters := map[string]bool{} // metrics with a label cluster
 	for _, m := range regexp.MustCompile(`(?m)^(\w+)\{.*\bcluster="`).FindAllStringSubmatch(text+endpoints, -1) {
 		ofClusters[m[1]] = true

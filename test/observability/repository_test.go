@@ -17,12 +17,18 @@ const (
 	rulesDir = "deploy/prometheus"
 )
 
+// must ends the test if err is not nil.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }
 
@@ -37,9 +43,7 @@ func program(t *testing.T, name string) string {
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return path
 }
 
@@ -58,9 +62,7 @@ func rules(t *testing.T, file string) []rule {
 			Rules []rule
 		}
 	}
-	if err := yaml.UnmarshalStrict([]byte(read(t, filepath.Join(rulesDir, file))), &parsed); err != nil {
-		t.Fatal(err)
-	}
+	must(t, yaml.UnmarshalStrict([]byte(read(t, filepath.Join(rulesDir, file))), &parsed))
 	var all []rule
 	for _, g := range parsed.Groups {
 		all = append(all, g.Rules...)
