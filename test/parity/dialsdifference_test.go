@@ -42,28 +42,18 @@ var dialsDifference = byDuel("dials of a process", "dials more than 256 at a tim
 // of connections is full, and none is accepted.
 func silentPort(d *duel) int {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	d.t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{}); err != nil {
-		d.t.Fatal(err)
-	}
-	if err := syscall.Listen(fd, 0); err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, syscall.Bind(fd, &syscall.SockaddrInet4{}))
+	must(d.t, syscall.Listen(fd, 0))
 	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	at, ok := name.(*syscall.SockaddrInet4)
 	if !ok {
 		d.t.Fatalf("the socket's name is a %T", name)
 	}
 	c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", at.Port))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	d.t.Cleanup(func() { _ = c.Close() })
 	return at.Port
 }
@@ -71,9 +61,7 @@ func silentPort(d *duel) int {
 // dialsTo counts the sockets that wait for an answer to their SYN from a port.
 func dialsTo(d *duel, port int) int {
 	text, err := os.ReadFile("/proc/net/tcp")
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	const synSent = "02"
 	n := 0
 	for line := range strings.Lines(string(text)) {

@@ -55,17 +55,13 @@ var duels atomic.Int64
 // and a route of all requests to it.
 func newDuel(t *testing.T, follower func(*duel) error, change ...func(*duel)) *duel {
 	m, err := newManagement()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(m.close)
 	server := grpc.NewServer(grpc.ConnectionTimeout(time.Hour))
 	t.Cleanup(server.Stop)
 	n := int(duels.Add(1))
 	net, err := claimHost(server, 1<<15+n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(net.close)
 	name := "d" + strconv.Itoa(n)
 	d := &duel{
@@ -78,9 +74,7 @@ func newDuel(t *testing.T, follower func(*duel) error, change ...func(*duel)) *d
 	for _, f := range change {
 		f(d)
 	}
-	if err := follower(d); err != nil {
-		t.Fatal(err)
-	}
+	must(t, follower(d))
 	return d
 }
 
@@ -133,9 +127,7 @@ func (d *duel) serve() {
 		d.t.Fatal(err)
 	}
 	d.version++
-	if err := d.m.serve(d.t.Context(), d.node, strconv.Itoa(d.version), d.resources()); err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, d.m.serve(d.t.Context(), d.node, strconv.Itoa(d.version), d.resources()))
 }
 
 // nodeID is the node ID of the side.

@@ -34,9 +34,7 @@ func runAll(t *testing.T, letter, variable string, otherwise uint64, run func(*t
 	fmt.Printf("parity: PARITY_SEED=%d %s=%d\n", seed, variable, n)
 
 	m, err := newManagement()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer m.close()
 	server := grpc.NewServer(grpc.ConnectionTimeout(time.Hour)) // lbd holds connections and says nothing
 	defer server.Stop()
@@ -66,4 +64,12 @@ func number(t *testing.T, variable string, otherwise uint64) uint64 {
 		t.Fatalf("%s is %q: it must be a number", variable, text)
 	}
 	return v
+}
+
+// must ends the test if err is not nil.
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

@@ -65,9 +65,7 @@ func addressesTriedAgain(t *testing.T) string {
 			Weight: 1, Endpoints: []*resource.Endpoint{{Addresses: []string{"a", "b"}, Weight: 1}},
 		}}},
 	}}})
-	if err := offered.Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, offered.Wait(t.Context()))
 	time.Sleep(2 * time.Second) // the first back-off
 	synctest.Wait()
 	noted.mu.Lock()

@@ -49,9 +49,7 @@ type run struct {
 // newRun returns the run of the nth scenario.
 func newRun(t *testing.T, letter string, seed uint64, n int, server *grpc.Server) *run {
 	net, err := claimHost(server, n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(net.close)
 	return &run{name: fmt.Sprint(letter, n), seed: seed, net: net}
 }

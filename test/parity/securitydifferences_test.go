@@ -77,9 +77,7 @@ var certificate = sync.OnceValues(func() (tls.Certificate, error) {
 // secured gives a duel the provider "roots", and grpc-go xDS credentials.
 func secured(d *duel) {
 	own, err := certificate()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	d.provider = fmt.Sprintf(`"ca_certificate_file": %q`, d.file("CERTIFICATE", own.Certificate[0]))
 	if d.creds, err = xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()}); err != nil {
 		d.t.Fatal(err)
@@ -89,13 +87,9 @@ func secured(d *duel) {
 // rootless gives the provider "roots" a certificate of its own instead of roots.
 func rootless(d *duel) {
 	own, err := certificate()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	d.provider = fmt.Sprintf(`"certificate_file": %q, "private_key_file": %q`, d.file("CERTIFICATE", own.Certificate[0]), d.file("PRIVATE KEY", key))
 }
 
@@ -103,9 +97,7 @@ func rootless(d *duel) {
 func (d *duel) file(kind string, der []byte) string {
 	d.t.Helper()
 	path := filepath.Join(d.files, kind+".pem")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 	return path
 }
 
@@ -156,9 +148,7 @@ func (h *handshakes) see(read func() string) func() string {
 // cluster.
 func secureUpstream(d *duel, security *tlsv3.UpstreamTlsContext) *handshakes {
 	own, err := certificate()
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	must(d.t, err)
 	h := &handshakes{}
 	h.TransportCredentials = credentials.NewTLS(&tls.Config{
 		Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12,

@@ -124,9 +124,7 @@ var targetDifferences = []difference{
 			d.serveUntil(d.oneAsk, "u0")
 			u := d.net.all[0]
 			u.stop() // the connection is lost: pick_first is IDLE until a pick wakes it
-			if err := u.start(); err != nil {
-				d.t.Fatal(err)
-			}
+			must(d.t, u.start())
 			return d.oneAsk
 		}),
 	byDuel("a connection that is lost within a second",

@@ -44,9 +44,7 @@ func runHostingScenario(t *testing.T, seed uint64, n int, m *management, server 
 	}
 	defer s.grpc.close()
 	s.lbd, err = newLBDTarget(t.Context(), bootstrapOf(m.address, lbdNode(s.name), keepDeleted), target, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer s.lbd.close()
 	s.steps(t, 2+s.draw.IntN(4), func() string { return s.draw.stepHosting(&s.good) }, s.step, s.draw.hosting.resources)
 }
