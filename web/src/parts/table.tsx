@@ -77,7 +77,7 @@ export function BigTable<T>(p: Props<T>) {
     if (!begin.current || p.rows.length === 0) return;
     const at = p.rows.findIndex((r) => p.rowKey(r) === begin.current);
     begin.current = null;
-    // Whoever has gone on is not called back.
+    // The focus is not taken from another element.
     const mine = document.activeElement === document.body || document.activeElement?.id === "title";
     if (at >= 0 && mine) go(at);
   }, [p.rows.length > 0]);

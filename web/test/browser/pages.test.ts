@@ -61,7 +61,7 @@ test("a rejected pick is explained", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/explain?cluster=dropping");
   await has(page, /Refused: Dropped/, "#outcome");
   await has(page, /everything: drops 100 %; drew .*: dropped/, ".step.stop");
-  await page.fill('input[list="names"]', "nobody");
+  await page.fill('input[list="names"]', "unknown");
   await page.click("#pick");
   await has(page, /Unknown cluster/, "#outcome");
   assert.deepEqual(faults, []);

@@ -182,7 +182,7 @@ test("the priorities of an aggregate are shown with their leaves and explained",
   await has(page, /Connectionsnear: tcp; a lost connection is detected within \S+sfar: tcp; a lost connection/, ".facts div");
   assert.deepEqual(await violations(page), []);
 
-  // In use is far: its limit is drawn, and told in the list, for the other's is emptier.
+  // In use is far: its limit is drawn, and shown in the list, for the other's is emptier.
   await has(page, /In flight against the limit of far/, ".chart");
   const held = await daemon.call("POST", "/pick?cluster=both&n=3&ttl=10m");
   assert.ok(held.ok);

@@ -130,7 +130,7 @@ test("additional addresses and metadata are compared", async (t) => {
 });
 
 /** Predicted shares and the daemon's own, by locality, once what is typed was pushed. */
-async function shares(page: Page, name: string): Promise<{ predicted: Record<string, string>; told: Record<string, string> }> {
+async function shares(page: Page, name: string): Promise<{ predicted: Record<string, string>; shown: Record<string, string> }> {
   await page.waitForSelector("tr.in-use");
   const predicted = await page.$$eval('[aria-label="Predicted shares by locality"] tbody tr', (all) =>
     Object.fromEntries(all.map((tr) => [tr.querySelector("th")!.textContent, tr.querySelector("td:nth-child(5)")!.textContent!.trim()])),
@@ -138,8 +138,8 @@ async function shares(page: Page, name: string): Promise<{ predicted: Record<str
   await page.click("text=Apply");
   await has(page, /Pushed/, "#verdict-title");
   const state = (await (await daemon.call("GET", `/v1/clusters/${name}`)).json()) as { priorities: { localities: { locality: { zone: string }; share: number }[] }[] };
-  const told = Object.fromEntries(state.priorities.flatMap((p) => p.localities.map((l) => [`us/${l.locality.zone}`, `${Number((100 * l.share).toFixed(1))} %`])));
-  return { predicted, told };
+  const shown = Object.fromEntries(state.priorities.flatMap((p) => p.localities.map((l) => [`us/${l.locality.zone}`, `${Number((100 * l.share).toFixed(1))} %`])));
+  return { predicted, shown };
 }
 
 test("predicted shares are the shares after the push", async (t) => {
@@ -156,9 +156,9 @@ test("predicted shares are the shares after the push", async (t) => {
     const { page, faults } = await visit(t, browser, daemon, `#/push?cluster=${name}`);
     await page.fill("#body", JSON.stringify(typed));
     await has(page, says, '[aria-label="Predicted shares"] > p');
-    const { predicted, told } = await shares(page, name);
+    const { predicted, shown } = await shares(page, name);
     assert.deepEqual(predicted, wanted);
-    assert.deepEqual(told, predicted);
+    assert.deepEqual(shown, predicted);
     assert.deepEqual(faults, []);
   }
   await push(daemon, "/v1/clusters/by-hash/config", { type: "EDS", lb_policy: "RING_HASH" });
@@ -193,9 +193,9 @@ test("a file can be dropped, and the pushed resource can be loaded", async (t) =
   await has(page, /Nothing to apply/, "button");
   assert.match(await page.inputValue("#body"), /^cluster_name: orders\n/);
   assert.equal(questions.length, 2);
-  await page.fill("input[required]", "nobody");
+  await page.fill("input[required]", "unknown");
   await page.click("text=Load what was pushed");
-  await has(page, /Nothing was pushed for nobody/, ".alert");
+  await has(page, /Nothing was pushed for unknown/, ".alert");
   assert.deepEqual(faults, []);
 });
 

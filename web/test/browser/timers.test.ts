@@ -78,8 +78,8 @@ describe("timers", { concurrency: true }, () => {
     const { page, faults } = await visit(t, browser, daemon, "#/clusters/ejecting", {}, notingLetters);
     await has(page, /2 of 2 endpoints READY/, "#headline");
     await fail("ejecting", bad);
-    const told = /EJECTED.*ejected by outlier detection: failure percentage 100\.0% of \d+ requests is above 50%; ejected; back in \d+ (s|min)/;
-    await has(page, told, rowOf(bad));
+    const shown = /EJECTED.*ejected by outlier detection: failure percentage 100\.0% of \d+ requests is above 50%; ejected; back in \d+ (s|min)/;
+    await has(page, shown, rowOf(bad));
     await has(page, new RegExp(`1 of 2 endpoints READY.*Of 2 endpoints, 1 is EJECTED \\(${bad}\\)`), "#headline.warning");
     await has(page, /READY.*100 %/, rowOf(good));
     await has(page, new RegExp(`${bad}: the endpoint is ejected: failure percentage`), ".event.ejected");
@@ -94,7 +94,7 @@ describe("timers", { concurrency: true }, () => {
 
     for (const wrong of [-3_600_000, 3_600_000]) {
       const other = await visit(t, browser, daemon, "#/clusters/ejecting", {}, (p) => p.clock.install({ time: Date.now() + wrong }));
-      await has(other.page, told, rowOf(bad));
+      await has(other.page, shown, rowOf(bad));
       assert.ok((await countsDown(other.page, rowOf(bad), "ejected; back in")) <= left);
       await has(other.page, /READY on priority 0 for \d+ (s|min)/, "#headline");
       assert.deepEqual(other.faults, []);

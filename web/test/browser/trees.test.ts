@@ -60,11 +60,11 @@ test("events of other trees are not shown, and events name their target", async 
   const { page, faults } = await visit(t, browser, daemon, "#/clusters/orders?target=shop");
   await daemon.call("DELETE", "/v1/clusters/orders/endpoints");
   await push(daemon, "/v1/clusters/orders/endpoints", endpointsOf({ b: ["10.0.0.2:80"] }));
-  const told = async (of: typeof page) => (await of.$$eval(".event.state_changed .says", (all) => all.map((e) => e.textContent ?? ""))).map((s) => s.includes(" in xds:///shop"));
+  const shown = async (of: typeof page) => (await of.$$eval(".event.state_changed .says", (all) => all.map((e) => e.textContent ?? ""))).map((s) => s.includes(" in xds:///shop"));
   await has(page, /in xds:\/\/\/shop/, ".event.state_changed");
   await own.page.waitForSelector(".event.state_changed");
   await page.waitForSelector(".event.pushed");
-  assert.ok((await told(page)).every((there) => there));
-  assert.ok(!(await told(own.page)).includes(true));
+  assert.ok((await shown(page)).every((there) => there));
+  assert.ok(!(await shown(own.page)).includes(true));
   assert.deepEqual([...faults, ...own.faults], []);
 });

@@ -25,7 +25,7 @@ test("clusters are added, changed and removed", () => {
   const o = new Overview();
   o.take([summary("b"), summary("a"), summary("c")]);
   assert.deepEqual(names(o), ["a", "b", "c"]);
-  o.take([summary("b", { state: "TRANSIENT_FAILURE" }), summary("d")], ["a", "nobody"]);
+  o.take([summary("b", { state: "TRANSIENT_FAILURE" }), summary("d")], ["a", "unknown"]);
   assert.deepEqual(names(o, "", "all", "name", true), ["d", "c", "b"]);
   assert.deepEqual(names(o, "", "failing"), ["b"]);
   assert.equal(o.sums().counts.failing, 1);
@@ -98,16 +98,16 @@ test("equal rows are sorted by name, in both directions", () => {
 
 test("a page that was hidden for a minute shows current rates", () => {
   const o = new Overview();
-  const told = (second: number) => {
+  const shown = (second: number) => {
     o.take([counted("busy", second, second * 90, second * 10)]);
     o.tick(start + second * 1000);
   };
   o.opened();
-  for (let s = 0; s <= 5; s++) told(s);
+  for (let s = 0; s <= 5; s++) shown(s);
   o.opened();
   for (let s = 65; s <= 75; s++) {
     if (s === 65) o.clear();
-    told(s);
+    shown(s);
     assert.equal(Math.round(o.sums().picks), 100, `after ${s} s`);
   }
 });
