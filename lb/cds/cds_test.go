@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/serviceconfig"
@@ -22,6 +23,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/wrrlocality"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const cluster = "orders"
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -18,6 +19,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/roundrobin"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	connecting = connectivity.Connecting

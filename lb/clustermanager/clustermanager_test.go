@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
@@ -13,6 +14,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	idle       = connectivity.Idle

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
@@ -14,6 +15,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/leastrequest"
 	"github.com/lbd-dev/lbd/lb/policy"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	idle       = connectivity.Idle

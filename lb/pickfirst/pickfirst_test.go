@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
@@ -15,6 +16,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/pickfirst"
 	"github.com/lbd-dev/lbd/lb/policy"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	idle       = connectivity.Idle

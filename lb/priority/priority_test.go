@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
@@ -15,6 +16,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/priority"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	idle       = connectivity.Idle

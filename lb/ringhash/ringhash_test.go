@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
@@ -18,6 +19,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/ringhash"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	idle       = connectivity.Idle

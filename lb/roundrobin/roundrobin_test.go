@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
@@ -15,6 +16,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/roundrobin"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	idle       = connectivity.Idle

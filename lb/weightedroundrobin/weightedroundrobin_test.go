@@ -9,6 +9,7 @@ import (
 	"time"
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
@@ -17,6 +18,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	idle       = connectivity.Idle

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
@@ -17,6 +18,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/weightedtarget"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
 	idle       = connectivity.Idle

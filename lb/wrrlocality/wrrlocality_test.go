@@ -3,6 +3,7 @@ package wrrlocality_test
 import (
 	"testing"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/lbtest"
@@ -12,6 +13,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/wrrlocality"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func locality(zone string, weight uint32, addresses ...string) *policy.Locality {
 	l := &policy.Locality{ID: resource.Locality{Zone: zone}, Weight: weight}
