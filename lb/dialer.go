@@ -121,8 +121,8 @@ type tcpConnector struct {
 	dialer   *Dialer
 	hold     bool
 	tls      bool // even without a security
-	turn     turn
-	root     string             // of the turn's cluster
+	group    dialGroup
+	root     string             // of the group's cluster
 	security *resource.Security // of the cluster; nil for none
 	hostname string             // of the endpoint, where TLS goes by it
 }
@@ -291,7 +291,7 @@ func (l *tcpLink) recheckAfter(d time.Duration, address string) {
 		return
 	}
 	slots, look := l.dialer.slots, dial{run: func(limit time.Duration) bool { return l.recheck(address, limit) }, over: l.over}
-	l.timer = time.AfterFunc(d, func() { slots.add(&slots.rechecks, l.turn, look, false) })
+	l.timer = time.AfterFunc(d, func() { slots.add(&slots.rechecks, l.group, look, false) })
 }
 
 // recheck checks the endpoint. short reports that a shortage in lbd prevented it.

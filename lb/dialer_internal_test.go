@@ -48,7 +48,7 @@ func TestMaxDials(t *testing.T) {
 			})
 			var reported atomic.Int64
 			for i := range 400 {
-				c := tcpConnector{dialer: d, hold: true, turn: turn{cluster: tt.clusters[i%len(tt.clusters)]}}
+				c := tcpConnector{dialer: d, hold: true, group: dialGroup{cluster: tt.clusters[i%len(tt.clusters)]}}
 				c.Start([]string{"a:1"}, func(c Connection) {
 					if c.Err == nil {
 						reported.Add(1)

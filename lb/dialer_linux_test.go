@@ -12,7 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TestKeepAlive: the kernel is told to find out within NoticeTime that a silent
+// TestKeepAlive: the kernel finds out within NoticeTime that a silent
 // connection is lost.
 func TestKeepAlive(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

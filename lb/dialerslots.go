@@ -31,8 +31,8 @@ const (
 	shortagePace = 100 * time.Millisecond
 )
 
-// turn identifies the dials that share a turn.
-type turn struct {
+// dialGroup identifies the dials that take turns as one.
+type dialGroup struct {
 	channel *Channel // that dials; nil for a link without a tree
 	cluster string
 	// batch is the channel's batch in which the SubConn was made. The SubConns of one
@@ -40,8 +40,8 @@ type turn struct {
 	batch uint64
 }
 
-// line is the part of the turn that has its share of the slots.
-func (t turn) line() turn { return turn{channel: t.channel, cluster: t.cluster} }
+// ofCluster is the group without its batch: each has its share of the slots.
+func (g dialGroup) ofCluster() dialGroup { return dialGroup{channel: g.channel, cluster: g.cluster} }
 
 // slots gives the slots to the dials that wait, in turn; see [Dialer] for what that
 // guarantees.
@@ -70,9 +70,9 @@ type dial struct {
 	// over reports whether the dial was canceled.
 	over func() bool
 
-	turn turn   // fixed once it waits
-	from *queue // fixed once it has a slot
-	line *line
+	group dialGroup // fixed once it waits
+	from  *queue    // fixed once it has a slot
+	queue *clusterQueue
 }
 
 // newSlots returns slots for most dials at a time, from 1 to MaxDials.
@@ -86,13 +86,13 @@ func newSlots(most int) *slots {
 
 // add queues d for a kind of dials. If begun, another address of its endpoint was dialed
 // before: it is dialed before endpoints of its batch that were not.
-func (s *slots) add(q *queue, t turn, d dial, begun bool) {
+func (s *slots) add(q *queue, g dialGroup, d dial, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	q.add(t, d, begun)
+	q.add(g, d, begun)
 	s.fill()
 }
 
@@ -134,7 +134,7 @@ func (s *slots) work(d dial, limit time.Duration) {
 			d.from.putBack(d)
 			s.rest()
 		}
-		d.from.release(d.line)
+		d.from.release(d.queue)
 		d, limit, ok = s.next()
 		s.mu.Unlock()
 	}
@@ -207,18 +207,18 @@ func (s *slots) resume() {
 type queue struct {
 	pace *rate.Limiter // nil for no bound; fixed
 	// most limits the dials under way, so that one kind does not block the other, and
-	// mostOfLine those of one line; fixed.
-	most, mostOfLine int
+	// mostOfCluster those of one cluster; fixed.
+	most, mostOfCluster int
 
-	busy  int
-	lines map[turn]*line // that have something waiting or under way
-	ring  []*line        // of them, those that may have a slot
-	paced bool           // the last take ended because of pace
+	busy     int
+	clusters map[dialGroup]*clusterQueue // that have something waiting or under way
+	ring     []*clusterQueue             // of them, those that may have a slot
+	paced    bool                        // the last take ended because of pace
 }
 
-// line holds the waiting dials of one cluster of one channel.
-type line struct {
-	turn    turn
+// clusterQueue holds the waiting dials of one cluster of one channel.
+type clusterQueue struct {
+	group   dialGroup
 	busy    int
 	listed  bool // in the ring
 	batches map[uint64]*batch
@@ -232,99 +232,98 @@ type batch struct {
 }
 
 func newQueue(slots int, pace *rate.Limiter) queue {
-	return queue{pace: pace, most: max(1, slots*3/4), mostOfLine: max(1, slots/2), lines: make(map[turn]*line)}
+	return queue{pace: pace, most: max(1, slots*3/4), mostOfCluster: max(1, slots/2), clusters: make(map[dialGroup]*clusterQueue)}
 }
 
-func (q *queue) add(t turn, d dial, begun bool) {
-	d.turn = t
-	l, b := q.place(t)
+func (q *queue) add(g dialGroup, d dial, begun bool) {
+	d.group = g
+	c, b := q.place(g)
 	if begun {
 		b.begun = append(b.begun, d)
 	} else {
 		b.fresh = append(b.fresh, d)
 	}
-	q.list(l)
+	q.list(c)
 }
 
 // putBack makes d the next of its batch.
 func (q *queue) putBack(d dial) {
-	l, b := q.place(d.turn)
+	c, b := q.place(d.group)
 	b.begun = slices.Insert(b.begun, 0, d)
-	q.list(l)
+	q.list(c)
 }
 
-// place returns the line and the batch of a turn.
-func (q *queue) place(t turn) (*line, *batch) {
-	l := q.lines[t.line()]
-	if l == nil {
-		l = &line{turn: t.line(), batches: make(map[uint64]*batch)}
-		q.lines[l.turn] = l
+// place returns the cluster's queue and the batch of a group.
+func (q *queue) place(g dialGroup) (*clusterQueue, *batch) {
+	c := q.clusters[g.ofCluster()]
+	if c == nil {
+		c = &clusterQueue{group: g.ofCluster(), batches: make(map[uint64]*batch)}
+		q.clusters[c.group] = c
 	}
-	b := l.batches[t.batch]
+	b := c.batches[g.batch]
 	if b == nil {
-		b = &batch{number: t.batch}
-		l.batches[t.batch] = b
-		l.ring = append(l.ring, b)
+		b = &batch{number: g.batch}
+		c.batches[g.batch] = b
+		c.ring = append(c.ring, b)
 	}
-	return l, b
+	return c, b
 }
 
-// list appends a line that may have a slot to the ring, and deletes one that has no
+// list appends a queue that may have a slot to the ring, and deletes one that has no
 // dials.
-func (q *queue) list(l *line) {
+func (q *queue) list(c *clusterQueue) {
 	switch {
-	case l.listed:
-	case len(l.ring) > 0 && l.busy < q.mostOfLine:
-		l.listed = true
-		q.ring = append(q.ring, l)
-	case len(l.ring) == 0 && l.busy == 0:
-		delete(q.lines, l.turn)
+	case c.listed:
+	case len(c.ring) > 0 && c.busy < q.mostOfCluster:
+		c.listed = true
+		q.ring = append(q.ring, c)
+	case len(c.ring) == 0 && c.busy == 0:
+		delete(q.clusters, c.group)
 	}
 }
 
-// take gives a slot to the next line in turn.
+// take gives a slot to the next cluster in turn.
 func (q *queue) take() (dial, bool) {
 	q.paced = false
 	for q.busy < q.most && len(q.ring) > 0 {
-		l := q.ring[0]
-		wanted := l.wants()
+		c := q.ring[0]
+		wanted := c.wants()
 		if wanted && q.pace != nil && !q.pace.Allow() {
 			q.paced = true
 			break
 		}
-		q.ring[0] = nil
-		q.ring = q.ring[1:]
-		l.listed = false
+		pop(&q.ring)
+		c.listed = false
 		if !wanted {
-			q.list(l)
+			q.list(c)
 			continue
 		}
-		d := l.take()
-		d.from, d.line = q, l
+		d := c.take()
+		d.from, d.queue = q, c
 		q.busy++
-		l.busy++
-		q.list(l)
+		c.busy++
+		q.list(c)
 		return d, true
 	}
 	return dial{}, false
 }
 
-func (q *queue) release(l *line) {
+func (q *queue) release(c *clusterQueue) {
 	q.busy--
-	l.busy--
-	q.list(l)
+	c.busy--
+	q.list(c)
 }
 
 // wants drops canceled dials, and reports whether the batch whose turn it is has any
 // left.
-func (l *line) wants() bool {
-	for len(l.ring) > 0 {
-		b := l.ring[0]
+func (c *clusterQueue) wants() bool {
+	for len(c.ring) > 0 {
+		b := c.ring[0]
 		b.begun, b.fresh = wanted(b.begun), wanted(b.fresh)
 		if len(b.begun)+len(b.fresh) > 0 {
 			return true
 		}
-		l.drop()
+		delete(c.batches, pop(&c.ring).number)
 	}
 	return false
 }
@@ -332,35 +331,31 @@ func (l *line) wants() bool {
 // wanted returns ds from the first that is not canceled.
 func wanted(ds []dial) []dial {
 	for len(ds) > 0 && ds[0].over() {
-		ds[0] = dial{}
-		ds = ds[1:]
+		pop(&ds)
 	}
 	return ds
 }
 
 // take takes a dial of the batch whose turn it is, which must have one.
-func (l *line) take() dial {
-	b := l.ring[0]
+func (c *clusterQueue) take() dial {
+	b := pop(&c.ring)
 	from := &b.fresh
 	if len(b.begun) > 0 {
 		from = &b.begun
 	}
-	d := (*from)[0]
-	(*from)[0] = dial{}
-	*from = (*from)[1:]
+	d := pop(from)
 	if len(b.begun)+len(b.fresh) > 0 {
-		l.ring = append(l.ring, b)
-		l.ring[0] = nil
-		l.ring = l.ring[1:]
+		c.ring = append(c.ring, b)
 	} else {
-		l.drop()
+		delete(c.batches, b.number)
 	}
 	return d
 }
 
-// drop deletes the batch whose turn it is.
-func (l *line) drop() {
-	delete(l.batches, l.ring[0].number)
-	l.ring[0] = nil
-	l.ring = l.ring[1:]
+// pop removes and returns the first element.
+func pop[T any](list *[]T) T {
+	first := (*list)[0]
+	clear((*list)[:1]) // for the garbage collector
+	*list = (*list)[1:]
+	return first
 }

@@ -48,7 +48,7 @@ func TestTurns(t *testing.T) {
 				name, at, _ := strings.Cut(e, ":")
 				at, begun := strings.CutSuffix(at, "+")
 				part := strings.Split(at, "/")
-				q.add(turn{channels[part[0]], part[1], uint64(part[2][0])}, dial{
+				q.add(dialGroup{channels[part[0]], part[1], uint64(part[2][0])}, dial{
 					run:  func(time.Duration) bool { got = append(got, name); return false },
 					over: func() bool { return slices.Contains(strings.Fields(tt.over), name) },
 				}, begun)
@@ -59,19 +59,19 @@ func TestTurns(t *testing.T) {
 					break
 				}
 				d.run(0)
-				q.release(d.line)
+				q.release(d.queue)
 			}
 			if strings.Join(got, " ") != tt.want {
 				t.Errorf("took %v, want %s", got, tt.want)
 			}
-			if len(q.lines) != 0 || len(q.ring) != 0 || q.busy != 0 {
+			if len(q.clusters) != 0 || len(q.ring) != 0 || q.busy != 0 {
 				t.Errorf("left behind: %+v", q)
 			}
 		})
 	}
 }
 
-// network is a net in which an address that begins with "hole" answers nobody,
+// network is a net in which an address that begins with "hole" does not answer,
 // and any other, for as long as it is not down, at once.
 type network struct {
 	mu     sync.Mutex

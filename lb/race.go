@@ -56,7 +56,7 @@ func (r *race) begin(i int) {
 
 func (r *race) queue(i int, begun bool) {
 	slots, d := r.link.dialer.slots, dial{run: func(limit time.Duration) bool { return r.dial(i, limit) }, over: r.over}
-	slots.add(&slots.attempts, r.link.turn, d, begun)
+	slots.add(&slots.attempts, r.link.group, d, begun)
 }
 
 // dial dials address i. short reports that a shortage in lbd prevented that: the next

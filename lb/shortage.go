@@ -97,8 +97,8 @@ func (l *tcpLink) unstall() {
 // suspend suspends the connect timers of the link's root cluster until the sum of all
 // n is 0.
 func (l *tcpLink) suspend(n int) {
-	if l.turn.channel != nil {
-		l.turn.channel.suspend(l.root, n)
+	if l.group.channel != nil {
+		l.group.channel.suspend(l.root, n)
 	}
 }
 

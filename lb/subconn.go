@@ -82,7 +82,7 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 		return nil, fmt.Errorf("connect mode %q is not available", link.Mode)
 	}
 	if d, ok := connector.(tcpConnector); ok {
-		d.turn, d.root, d.security = turn{channel: c, cluster: link.Cluster, batch: c.batch}, link.Root, link.Security
+		d.group, d.root, d.security = dialGroup{channel: c, cluster: link.Cluster, batch: c.batch}, link.Root, link.Security
 		connector = d
 	}
 	sc := &subConn{channel: c, root: link.Root, cluster: link.Cluster, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
