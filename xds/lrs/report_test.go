@@ -18,7 +18,7 @@ func TestReports(t *testing.T) {
 		k.Report(k.at("one"), keys("a", "b")...)
 		pass(3 * time.Second)
 		s := k.answered("one", 10*time.Second)
-		if got := k.status(); !got.Connected || got.Interval != 10*time.Second || got.Asked != nil || got.Since != time.Now() || !got.LastReport.IsZero() {
+		if got := k.status(); !got.Connected || got.Interval != 10*time.Second || got.Requested != nil || got.Since != time.Now() || !got.LastReport.IsZero() {
 			k.Errorf("status %+v", got)
 		}
 		k.counts.add("a", 5, 3, 1)
@@ -134,11 +134,11 @@ func TestLaterResponse(t *testing.T) {
 		k.counts.add("a", 1, 1, 0)
 		pass(3 * time.Second)
 		s.expect("a/a-eds 13s rzs 1/1/0/0")
-		if got := k.status(); got.Interval != 3*time.Second || got.Asked != nil {
+		if got := k.status(); got.Interval != 3*time.Second || got.Requested != nil {
 			k.Errorf("status %+v", got)
 		}
 		s.answer(time.Nanosecond, "z", "a")
-		if got := k.status(); got.Interval != 1 || fmt.Sprint(got.Asked) != "[a z]" {
+		if got := k.status(); got.Interval != 1 || fmt.Sprint(got.Requested) != "[a z]" {
 			k.Errorf("status %+v", got)
 		}
 		pass(time.Second)

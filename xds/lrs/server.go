@@ -130,10 +130,10 @@ type ServerStatus struct {
 	// Err is the error of the last stream that failed, at ErrAt; nil if none has.
 	Err   error
 	ErrAt time.Time
-	// Interval and Asked are of the last response: the interval of reports, and the
+	// Interval and Requested are of the last response: the interval of reports, and the
 	// requested clusters by name, empty for all.
-	Interval time.Duration
-	Asked    []string
+	Interval  time.Duration
+	Requested []string
 	// LastReport is the time of the last report; zero if there was none.
 	LastReport time.Time
 	// Clusters is the number of clusters, with stopped ones that have load left.
@@ -167,7 +167,7 @@ func (s *server) updateStatus(change func(*ServerStatus)) {
 func (s *server) connected(interval time.Duration, requested requestedClusters) {
 	first := false
 	s.updateStatus(func(is *ServerStatus) {
-		is.Interval, is.Asked = interval, slices.Sorted(maps.Keys(requested))
+		is.Interval, is.Requested = interval, slices.Sorted(maps.Keys(requested))
 		if first = !is.Connected; first {
 			is.Connected, is.Since = true, time.Now()
 		}
