@@ -104,7 +104,7 @@ func TestAggregateTriesItsLeavesInOrder(t *testing.T) {
 		offer(t, c, aggregated(b, a))
 		expect("b0-0:80 b0-1:80")
 		if board.attempts["b0-0:80"] != attempts {
-			t.Error("a leaf that moved connected anew")
+			t.Error("a leaf that moved reconnected")
 		}
 	})
 }

@@ -237,7 +237,7 @@ func TestGeneration(t *testing.T) {
 		{name: "the same config", next: first},
 		{name: "another config of the same values", next: change(func(*resource.ClusterConfig) {})},
 		{name: "an ambient error", next: change(func(cc *resource.ClusterConfig) { cc.AssignmentErr = errors.New("x") })},
-		{name: "the same endpoints decoded anew", next: good(), want: 1},
+		{name: "the same endpoints decoded again", next: good(), want: 1},
 		{name: "drops", next: change(func(cc *resource.ClusterConfig) {
 			a := *cc.Assignment
 			a.Drops = []resource.Drop{{Category: "a", PerMillion: 5}}

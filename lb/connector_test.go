@@ -9,7 +9,7 @@ import (
 )
 
 // switchboard is a Connector whose endpoints are up or down as a test says. An
-// endpoint nobody spoke of is neither: attempts wait.
+// endpoint without an entry is neither: attempts wait.
 type switchboard struct {
 	mu       sync.Mutex
 	up       map[string]bool
@@ -99,7 +99,7 @@ func (s *switchboard) lose(address string) {
 	}
 }
 
-// open counts the attempts and connections that nobody has given up.
+// open counts the attempts and connections that are not canceled.
 func (s *switchboard) open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

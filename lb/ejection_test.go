@@ -123,7 +123,7 @@ func leafOf(change func(*resource.Cluster), ls ...*resource.LocalityEndpoints) *
 	return aggregated(first, leaf("second", 1000, nil, locality("other", 0, 1, 1)))
 }
 
-// TestOutlierDetectionComesAndGoes: its config makes no connection anew, and what
+// TestOutlierDetectionComesAndGoes: its config reconnects nothing, and what
 // is pushed with it is in force at once.
 func TestOutlierDetectionComesAndGoes(t *testing.T) {
 	for name, of := range map[string]func(func(*resource.Cluster), ...*resource.LocalityEndpoints) *resource.Config{

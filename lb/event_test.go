@@ -54,7 +54,7 @@ func TestConnectionEvents(t *testing.T) {
 	})
 }
 
-// TestEventsNameTheirRoot: a leaf that picks reach in two ways is told apart, and
+// TestEventsNameTheirRoot: a leaf that picks reach in two ways is distinguished, and
 // so is what an aggregate does from what its leaf does.
 func TestEventsNameTheirRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

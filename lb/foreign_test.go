@@ -142,7 +142,7 @@ func find(n policy.Node) policy.Node {
 func TestForeignPolicyThatCannotBe(t *testing.T) {
 	good := foreignName(t, "least_request_experimental")
 	for name, c := range map[string]struct{ policy, config, says string }{
-		"unknown":    {"nobody_knows_it", "{}", `load balancing policy "nobody_knows_it" is not registered`},
+		"unknown":    {"unknown_policy", "{}", `load balancing policy "unknown_policy" is not registered`},
 		"bad config": {good, `{"choiceCount":1}`, "choiceCount"},
 		"no JSON":    {good, `{`, "config of policy " + good},
 	} {

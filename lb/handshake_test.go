@@ -479,7 +479,7 @@ func TestRotation(t *testing.T) {
 
 // TestSecurityReachesConnections: from a cluster's config to its endpoints'
 // connections, and why they fail to events and picks. A Security that says the
-// same connects nothing anew.
+// same reconnects nothing.
 func TestSecurityReachesConnections(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
 	shows := ca.issue(t)
@@ -567,7 +567,7 @@ func TestSecurityReachesConnections(t *testing.T) {
 }
 
 // TestHostnamesReachConnections: whichever policy keeps an endpoint's connection,
-// one that TLS goes by the hostname of is made anew with another.
+// one that TLS goes by the hostname of is made again with another.
 func TestHostnamesReachConnections(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	shows := ca.issue(t)

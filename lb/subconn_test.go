@@ -159,7 +159,7 @@ func TestSubConnLife(t *testing.T) {
 		p.expect("4.6s IDLE", "4.6s CONNECTING", "4.6s READY")
 
 		time.Sleep(time.Second)
-		board.set(false, "a:1") // READY for a second in between: the back-off begins anew
+		board.set(false, "a:1") // READY for a second in between: the back-off restarts
 		p.expect("5.6s IDLE connect to a:1: connection refused", "5.6s CONNECTING", "5.6s TRANSIENT_FAILURE connect to a:1: connection refused")
 		time.Sleep(time.Second)
 		p.expect("6.6s IDLE", "6.6s CONNECTING", "6.6s TRANSIENT_FAILURE connect to a:1: connection refused")
@@ -176,7 +176,7 @@ func TestSubConnLife(t *testing.T) {
 }
 
 // TestShortLife: a connection that is lost within a second of its making is an
-// attempt that failed, and one that lived longer begins the back-off anew.
+// attempt that failed, and one that lived longer restarts the back-off.
 func TestShortLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var as attempts

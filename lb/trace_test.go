@@ -112,7 +112,7 @@ func TestTrace(t *testing.T) {
 				call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
 				call.Again()
 				if len(call.Trace.Steps) != 0 {
-					t.Error("asked again, it does not begin anew")
+					t.Error("a second pick does not begin again")
 				}
 			})
 		})

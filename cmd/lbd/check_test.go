@@ -17,7 +17,7 @@ func TestCheckListsEveryError(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		file, body string
-		says       []string // the line that each fault is said to be at
+		says       []string // the line of each fault
 	}{
 		"cut short":           {"a.json", `{"cluster_name":"a","endpoints":[`, []string{"line 1, column"}},
 		"not YAML":            {"a.yaml", "a: [", []string{"YAML"}},

@@ -99,7 +99,7 @@ func TestDefaultListen(t *testing.T) {
 	t.Parallel()
 	var c cli
 	if _, _, err := parse(&c, nil); err != nil || !slices.Equal(c.Serve.Listen, []string{defaultListen}) {
-		t.Errorf("listens on %v (%v), and the default is said to be %s", c.Serve.Listen, err, defaultListen)
+		t.Errorf("listens on %v (%v), the documented default is %s", c.Serve.Listen, err, defaultListen)
 	}
 }
 

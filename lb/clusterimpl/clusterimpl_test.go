@@ -384,7 +384,7 @@ func TestServiceMoves(t *testing.T) {
 		t.Errorf("loads %v and %v", was.Loads(), is.Loads())
 	}
 	if len(tree.SubConns) != subConns {
-		t.Error("connections were made anew")
+		t.Error("connections were made again")
 	}
 	before.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
 	if tree.Counters.Get(service) != nil {
@@ -415,7 +415,7 @@ func TestLocalityMoves(t *testing.T) {
 		}
 	}))
 	if len(tree.SubConns) != subConns {
-		t.Fatal("connections were made anew")
+		t.Fatal("connections were made again")
 	}
 	for range 4 {
 		call := &policy.Call{}
@@ -430,7 +430,7 @@ func TestLocalityMoves(t *testing.T) {
 	}
 }
 
-// TestConnectModeChanges: every connection is made anew, and the old ones serve
+// TestConnectModeChanges: every connection is made again, and the old ones serve
 // until then.
 func TestConnectModeChanges(t *testing.T) {
 	tree := up(newTree(t, nil))

@@ -473,7 +473,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// The summary of a tree is made anew where a policy is marked: whatever changes the
+// The summary of a tree is made again where a policy is marked: whatever changes the
 // counts marks it.
 func TestWhatChangesTheSummaryMarks(t *testing.T) {
 	s := play(t)

@@ -172,7 +172,7 @@ func TestOutlierDetection(t *testing.T) {
 			one, after(9 * interval), happened(),
 			detect(percentage(3, 3)), one, after(interval), happened("c until 2m20s"),
 		}},
-		{"what was counted before does not count when it begins anew", []step{
+		{"earlier counts do not count after a restart", []step{
 			holds("c", 5), detect(nothing), gives("c", 5, policy.OutcomeError), all("a b", 5),
 			detect(percentage(3, 3)), all("a b", 5), after(interval), happened(),
 		}},

@@ -218,7 +218,7 @@ func TestAmong(t *testing.T) {
 }
 
 // TestLocalityKeepsEndpoints: whatever else changes, endpoints that are the same
-// values are not made anew.
+// values are not made again.
 func TestLocalityKeepsEndpoints(t *testing.T) {
 	values := make(map[rune]*resource.Endpoint)
 	place := func(names string) *resource.LocalityEndpoints {
@@ -267,7 +267,7 @@ func TestLocalityKeepsEndpoints(t *testing.T) {
 					t.Errorf("%s has the addresses %v", value.Addresses[0], e.Addresses)
 				}
 				if old, ok := was[value]; ok && old.Attributes != e.Attributes {
-					t.Errorf("%s was made anew", value.Addresses[0])
+					t.Errorf("%s was made again", value.Addresses[0])
 				}
 			}
 			if got.String() != tt.want {

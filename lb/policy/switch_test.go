@@ -60,7 +60,7 @@ func TestSwitch(t *testing.T) {
 		{"the new one is IDLE", []func(){toOld, old(ready), toNew, fresh(idle)}, "IDLE queue; new"},
 		{"the old one is not READY: nothing to wait for", []func(){toOld, old(connecting), toNew, fresh(connecting)}, "CONNECTING queue; new"},
 		{"the old one is lost meanwhile", []func(){toOld, old(ready), toNew, fresh(connecting), old(connecting)}, "CONNECTING queue; new"},
-		{"the old one is unheard once it is replaced", []func(){toOld, old(ready), toNew, fresh(ready), old(failure)}, "READY new; new"},
+		{"the states of the old one are ignored once it is replaced", []func(){toOld, old(ready), toNew, fresh(ready), old(failure)}, "READY new; new"},
 		{
 			"back to the old policy while the new one connects: a third child",
 			[]func(){toOld, old(ready), toNew, func() { _ = sw.Update(olds.Child("third")) }, func() { olds.Actor("third").Says(ready) }},
@@ -92,7 +92,7 @@ func TestSwitch(t *testing.T) {
 			"TRANSIENT_FAILURE refused; old",
 		},
 		{
-			"the next part is taken: what the child said last counts again",
+			"the next part is accepted: the last state of the child counts again",
 			[]func(){toOld, old(ready), func() { _ = sw.Update(olds.Refusing("old", errRefused)) }, toOld},
 			"READY old; old",
 		},

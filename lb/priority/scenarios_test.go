@@ -187,7 +187,7 @@ var scenarios = []scenario{
 		config("a"), expect("TRANSIENT_FAILURE a: the actor failed | a*"),
 		says("a", ready), expect("READY a | a*"),
 	}},
-	{"a removed child is closed at once, and built anew when it comes back", []step{
+	{"a removed child is closed at once, and built again when it returns", []step{
 		config("a", "b"), says("a", ready),
 		config("b"), expect("CONNECTING queue | b*"),
 		config("a"), expect("CONNECTING queue | a*"), built("a", 2), built("b", 1),
@@ -222,7 +222,7 @@ var scenarios = []scenario{
 		after(1), expect("READY a | a* -"),
 		says("a", failure), expect("CONNECTING queue | a b*"), built("b", 2),
 	}},
-	{"a deactivated child comes back before: as it is by now, and its time to be forgotten starts anew", []step{
+	{"a deactivated child returns before: with its present state, and its retention time restarts", []step{
 		config("a", "b"), says("a", failure), says("b", ready), says("a", ready),
 		after(14 * time.Minute), says("b", connecting), says("b", ready), expect("READY a | a* (b)"),
 		says("a", failure), expect("READY b | a b*"), built("b", 1),

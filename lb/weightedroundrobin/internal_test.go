@@ -97,7 +97,7 @@ func TestTimer(t *testing.T) {
 		tree.Batch(func() { tree.SubConn("a").Says(connectivity.Idle, nil) })
 		running(false)
 		tree.Close()
-		call.Held().Finish(policy.OutcomeSuccess, report) // nobody is woken
+		call.Held().Finish(policy.OutcomeSuccess, report) // nothing is woken
 		synctest.Wait()
 		if b.timer != nil {
 			t.Error("a closed policy's timer runs")

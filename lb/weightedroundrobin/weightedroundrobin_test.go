@@ -199,11 +199,11 @@ func TestWeights(t *testing.T) {
 			up("a b", blackout(0), update(5*second)), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)), after(5*second - 1), shares("a:1 b:1"),
 			after(1), shares("a:1 b:10"), reportLoad("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
 		}},
-		{"one update in each period, whoever reports first", []step{
+		{"one update in each period, in whatever order endpoints report", []step{
 			up("a b", blackout(0), update(5*second)), reportLoad("a", busy(1)), after(3 * second), reportLoad("b", busy(0.1)), after(2 * second), shares("a:1 b:10"),
 			reportLoad("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
 		}},
-		{"which begins anew with a new picker", []step{
+		{"which restarts with a new picker", []step{
 			up("a b", blackout(0), update(5*second)), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)), after(3 * second), config("a:2 b"), shares("a:1 b:10"),
 			reportLoad("a", busy(0.1)), after(5*second - 1), shares("a:1 b:10"), after(1), shares("a:1 b:1"),
 		}},
@@ -258,11 +258,11 @@ func TestWeights(t *testing.T) {
 			up("a b"), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)), after(180 * second), shares("a:1 b:1"), reportLoad("a", busy(1)), reportLoad("b", busy(0.1)),
 			after(9 * second), shares("a:1 b:1"), after(2 * second), shares("a:1 b:10"),
 		}},
-		{"connected anew: blackout again", []step{
+		{"reconnected: blackout again", []step{
 			up("a b:3"), keep(11, both), shares("a:1 b:10"), says("b", idle, connecting, ready), shares("a:1 b:3"),
 			keep(9, both), shares("a:1 b:3"), keep(2, both), shares("a:1 b:10"),
 		}},
-		{"what was picked before it connected anew does not count", []step{
+		{"what was picked before it reconnected does not count", []step{
 			up("a b", blackout(0)), func(s *stage) {
 				held := pick(s, "b", true)
 				says("b", idle, connecting)(s)

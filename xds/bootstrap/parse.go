@@ -129,13 +129,11 @@ func (f fields) listenerTemplate(known map[string]Authority) string {
 	if !strings.HasPrefix(template, xdstp) {
 		return template
 	}
-	switch authority, federated := authorityOf(strings.ReplaceAll(template, everyTarget, "name")); {
-	case !federated:
+	authority, federated := authorityOf(strings.ReplaceAll(template, everyTarget, "name"))
+	if !federated {
 		f.rejectValue(x, "%q must be xdstp://AUTHORITY/envoy.config.listener.v3.Listener/%%s, or not begin with xdstp:", template)
-	default:
-		if _, ok := known[authority]; !ok {
-			f.rejectValue(x, "%q names the authority %q, which authorities does not have", template, authority)
-		}
+	} else if _, ok := known[authority]; !ok {
+		f.rejectValue(x, "%q names the authority %q, which authorities does not have", template, authority)
 	}
 	return template
 }

@@ -304,7 +304,7 @@ func TestClustersByHand(t *testing.T) {
 			[]string{"lb_policy: MAGLEV is not applied: load_balancing_policy counts"},
 		},
 		{
-			"what lbd does not heed", eds(`"connect_timeout":"1s","load_assignment":{"cluster_name":"x"},"dns_lookup_family":"V4_ONLY"`),
+			"fields that lbd does not apply", eds(`"connect_timeout":"1s","load_assignment":{"cluster_name":"x"},"dns_lookup_family":"V4_ONLY"`),
 			[]string{"connect_timeout: is not applied: each address has 20 s", "load_assignment: is not applied: " + from, "dns_lookup_family: is not applied: names are resolved to the addresses that the system prefers"},
 		},
 	} {

@@ -203,8 +203,8 @@ func TestAggregateOfEnvoyByHand(t *testing.T) {
 	}
 }
 
-// TestPolicyOfAnAggregate: it is ignored (gRFC A75), and whoever writes it by hand is
-// warned.
+// TestPolicyOfAnAggregate: it is ignored (gRFC A75), and a hand-written one
+// causes a warning.
 func TestPolicyOfAnAggregate(t *testing.T) {
 	const ignored = "is ignored: an aggregate uses the load balancing policy of each of its leaves"
 	for policy, want := range map[string][]string{

@@ -88,7 +88,7 @@ func nameFor(body string) string {
 	return ""
 }
 
-// Whoever writes protobuf may write the map in an Any in any order.
+// A writer of protobuf may write the map in an Any in any order.
 func TestRawDoesNotDependOnTheOrderWithinAnAny(t *testing.T) {
 	fields := map[string]any{}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {

@@ -200,7 +200,7 @@ func TestRulesOfRoutes(t *testing.T) {
 			[]string{"! virtual_hosts[0].routes[1]: is never reached: routes[0] takes all requests"},
 		},
 		{
-			"fields that are not heeded", routes(`{"match":{"prefix":"","grpc":{}},"route":{"cluster":"a","timeout":"1s"},"tracing":{}}`),
+			"fields that are not applied", routes(`{"match":{"prefix":"","grpc":{}},"route":{"cluster":"a","timeout":"1s"},"tracing":{}}`),
 			[]string{"! " + at + "tracing: " + notApplied, "! " + at + "match.grpc: " + notApplied, "! " + at + "route.timeout: " + notApplied + ": lbd sends no requests"},
 		},
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestUnrestEndsWithQuietOrAfterMost(t *testing.T) {
+func TestDelayEndsAfterAPauseOrAtItsLimit(t *testing.T) {
 	begin := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	ms := func(n int) time.Time { return begin.Add(time.Duration(n) * time.Millisecond) }
 	u := debounce{timing: defaultTiming}

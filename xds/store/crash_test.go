@@ -74,7 +74,7 @@ func crashSeq(s *Snapshot, writer int) uint64 {
 }
 
 // TestKilledWhileWriting kills a process that writes, again and again: what it
-// said is there, whole.
+// reported is there, whole.
 func TestKilledWhileWriting(t *testing.T) {
 	rounds := 10
 	if long() {
@@ -94,7 +94,7 @@ func TestKilledWhileWriting(t *testing.T) {
 			var writer int
 			var seq uint64
 			if _, err := fmt.Sscan(lines.Text(), &writer, &seq); err != nil {
-				t.Fatalf("the child said %q", lines.Text())
+				t.Fatalf("the child wrote %q", lines.Text())
 			}
 			if seq != acknowledged[writer]+1 && seq != acknowledged[writer]+2 {
 				t.Errorf("round %d: writer %d went on with %d after %d", round, writer, seq, acknowledged[writer])
