@@ -74,9 +74,7 @@ func TestAggregateTriesItsLeavesInOrder(t *testing.T) {
 		expect("b0-0:80 b0-1:80")
 		call := newCall()
 		call.Trace = new(policy.Trace)
-		if err := c.Pick(call, 0); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, c.Pick(call, 0))
 		for _, s := range call.Trace.Steps {
 			if l, ok := s.(policy.LeafStep); ok && (l.Leaf != "b" || l.PassedOver[0].Name != "a" || !strings.Contains(l.PassedOver[0].Why, "a1-0:80: connection refused")) {
 				t.Errorf("leaf step: %+v", l)
@@ -187,9 +185,7 @@ func TestAggregateCountsByLeaf(t *testing.T) {
 	offer(t, c, both)
 	held := newCall()
 	held.Hold = true
-	if err := c.Pick(held, 0); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.Pick(held, 0))
 	if n := o.Counters.Get(policy.ServiceKey{Cluster: "a"}).Breaker.InFlight(); n != 1 {
 		t.Errorf("the leaf has %d in flight", n)
 	}

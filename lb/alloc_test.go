@@ -74,9 +74,7 @@ func TestAllocExclude(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newChannel(t, nil)
 			offer(t, c, config(nil, 1<<20, ls...))
-			if err := c.Pick(newCall(), time.Minute); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, c.Pick(newCall(), time.Minute))
 			call := newCall()
 			call.Exclude = exclude
 			if got := testing.AllocsPerRun(2000, func() {
@@ -99,9 +97,7 @@ func TestAllocPickFromALeaf(t *testing.T) {
 	call := newCall()
 	call.Hold = true
 	got := testing.AllocsPerRun(2000, func() {
-		if err := c.Pick(call, time.Second); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, c.Pick(call, time.Second))
 		call.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
 		call.Again()
 	})

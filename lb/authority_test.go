@@ -52,9 +52,7 @@ func (a *authority) pool() *x509.CertPool {
 func (a *authority) issue(t testing.TB, change ...func(*x509.Certificate)) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	c := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "not looked at"}, DNSNames: []string{"orders.example"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -68,13 +66,9 @@ func (a *authority) issue(t testing.TB, change ...func(*x509.Certificate)) tls.C
 		parent, signer, chain = a.certificate, a.key, a.chain
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return tls.Certificate{Certificate: append([][]byte{der}, chain...), PrivateKey: key, Leaf: leaf}
 }
 
@@ -118,9 +112,7 @@ type upstream struct {
 func newUpstream(t *testing.T, config func() *tls.Config) *upstream {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	u := &upstream{
 		address: l.Addr().String(), config: config,
 		handshook: make(chan tls.ConnectionState, 256), conns: make(chan net.Conn, 256),

@@ -375,9 +375,7 @@ func TestClose(t *testing.T) {
 		board.mu.Unlock()
 		call := newCall()
 		call.Hold = true
-		if err := c.Pick(call, 0); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, c.Pick(call, 0))
 		c.Close()
 		c.Close()
 		events = 0

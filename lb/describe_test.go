@@ -76,9 +76,7 @@ func TestDescribe(t *testing.T) {
 		check := func(want string, census ...policy.Census) {
 			t.Helper()
 			n, err := c.Describe(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			if got := outline(n); got != strings.ReplaceAll(want, "\t", "") {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
@@ -104,9 +102,7 @@ func TestDescribe(t *testing.T) {
 
 		call := newCall()
 		call.Hold = true
-		if err := c.Pick(call, 0); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, c.Pick(call, 0))
 		board.set(false, "a-1b:80", "b-0:80")
 		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()

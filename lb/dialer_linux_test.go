@@ -16,25 +16,19 @@ import (
 // connection is lost.
 func TestKeepAlive(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer l.Close()
 	d := NewDialer(nil)
 	defer d.Close()
 	conn, err := tcpConnector{dialer: d}.dial(t.Context(), l.Addr().String(), time.Minute, func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer conn.Close() //nolint:errcheck // nothing depends on it
 	socket, ok := conn.(syscall.Conn)
 	if !ok {
 		t.Fatalf("a %T has no socket", conn)
 	}
 	raw, err := socket.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	option := func(level, name int) (value int) {
 		t.Helper()
 		if controlErr := raw.Control(func(fd uintptr) { value, err = syscall.GetsockoptInt(int(fd), level, name) }); controlErr != nil || err != nil {
@@ -57,29 +51,21 @@ func TestKeepAlive(t *testing.T) {
 func full(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	if err := syscall.Listen(fd, 0); err != nil { // room for one
 		t.Fatal(err)
 	}
 	at, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	v4, ok := at.(*syscall.SockaddrInet4)
 	if !ok {
 		t.Fatalf("bound to a %T", at)
 	}
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(v4.Port))
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return address
 }
@@ -91,9 +77,7 @@ func TestDialSwallowed(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			silent := full(t)
 			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			defer l.Close()
 			d := NewDialer(nil)
 			defer d.Close()

@@ -34,9 +34,7 @@ func (d *dialing) start(mode resource.ConnectMode, addresses ...string) (stop fu
 func listen(t *testing.T) (net.Listener, <-chan net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	conns, done := make(chan net.Conn, 16), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -108,9 +106,7 @@ func TestDialLost(t *testing.T) {
 				t.Fatalf("reported %+v", c)
 			}
 			conn := <-conns
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, l.Close())
 			_ = conn.Close()
 			if c := <-d.reports; c.Err == nil || c.Address != "" {
 				t.Errorf("reported %+v, want a loss", c)

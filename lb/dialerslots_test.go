@@ -160,9 +160,7 @@ func cluster(name string, priorities ...[]*resource.Endpoint) *resource.Config {
 
 func send(t *testing.T, c *Channel, config *resource.Config) {
 	t.Helper()
-	if err := c.Offer(config).Wait(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, c.Offer(config).Wait(t.Context()))
 }
 
 // answers is how long it takes from now on until a pick of a cluster is answered

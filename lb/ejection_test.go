@@ -140,9 +140,7 @@ func TestOutlierDetectionComesAndGoes(t *testing.T) {
 				shows := func(want bool) {
 					t.Helper()
 					n, err := w.c.Describe(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
+					noError(t, err)
 					n = *n.Clusters[cluster].Child
 					if n.Policy == policy.Priority {
 						n = *n.Priorities[0].Child.Child

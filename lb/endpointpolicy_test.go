@@ -72,9 +72,7 @@ func TestLazyPoliciesServe(t *testing.T) {
 					t.Helper()
 					call := newCall()
 					call.HasHash, call.Hash = true, 1
-					if err := c.Pick(call, time.Second); err != nil {
-						t.Fatal(err)
-					}
+					noError(t, c.Pick(call, time.Second))
 					if call.Endpoint.Addresses[0] != call.Address {
 						t.Errorf("the endpoint is %v, the address %s", call.Endpoint, call.Address)
 					}
@@ -158,14 +156,10 @@ func TestRingsKnowLocalities(t *testing.T) {
 			offer(t, c, by(tt.policy, tt.places...))
 			call := newCall()
 			call.HasHash = true
-			if err := c.Pick(call, time.Second); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, c.Pick(call, time.Second))
 			call.Again()
 			call.Trace = new(policy.Trace)
-			if err := c.Pick(call, time.Second); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, c.Pick(call, time.Second))
 			e, ok := call.Trace.Steps[len(call.Trace.Steps)-1].(policy.EndpointStep)
 			walk, ring := e.Detail.(*ringhash.RingWalk)
 			if !ok || !ring || walk.Size != tt.size {

@@ -77,9 +77,7 @@ func TestFlappingEndpoints(t *testing.T) {
 	l := &resource.LocalityEndpoints{Weight: 1}
 	for range endpoints {
 		f := &flapper{address: "127.0.0.1:0"}
-		if err := f.start(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, f.start())
 		defer func() { f.stop(); f.wg.Wait() }()
 		fs[f.address] = f
 		all = append(all, f)

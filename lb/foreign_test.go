@@ -83,9 +83,7 @@ func TestForeignPolicies(t *testing.T) {
 				// decision is one step.
 				call := newCall()
 				call.Hold, call.Trace = true, new(policy.Trace)
-				if err := ch.Pick(call, 0); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, ch.Pick(call, 0))
 				if last := call.Trace.Steps[len(call.Trace.Steps)-1]; last != (policy.OpaqueStep{Policy: name}) {
 					t.Errorf("the last step is %#v", last)
 				}

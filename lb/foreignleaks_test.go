@@ -50,15 +50,11 @@ func TestForeignPolicyLeavesNothing(t *testing.T) {
 			}
 		}
 		call := newCall()
-		if err := ch.Pick(call, 0); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, ch.Pick(call, 0))
 		waits("nothing is held", 0)
 		call = newCall()
 		call.Hold = true
-		if err := ch.Pick(call, 0); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, ch.Pick(call, 0))
 		waits("one is held", 1)
 		call.Held().Finish(policy.OutcomeError, policy.NoInfo)
 		waits("it is given back", 0)

@@ -60,9 +60,7 @@ func TestHandshake(t *testing.T) {
 	ca, other := newAuthority(t, "ca"), newAuthority(t, "other")
 	between := ca.authority(t, "between")
 	spiffe, err := url.Parse("spiffe://example/orders")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	ps := providers{
 		"roots":    {roots: ca.pool()},
 		"own":      {identity: []tls.Certificate{ca.issue(t)}},
@@ -249,9 +247,7 @@ func TestHandshake(t *testing.T) {
 // there.
 func TestPlainServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer l.Close()
@@ -460,9 +456,7 @@ func TestRotation(t *testing.T) {
 		defer stop()
 		return (<-reports).Err
 	}
-	if err := try(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, try())
 	now.Store(after)
 	if err := try(); err == nil || !strings.Contains(err.Error(), "unknown authority") {
 		t.Errorf("err %v, want an unknown authority", err)
@@ -515,9 +509,7 @@ func TestSecurityReachesConnections(t *testing.T) {
 	}
 
 	send(t, c, secured(byRoots(), ""))
-	if err := pick(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, pick())
 	first := <-u.conns
 
 	// The same, and a hostname that is not used: no other connection.
@@ -587,13 +579,18 @@ func TestHostnamesReachConnections(t *testing.T) {
 				own.Policy, own.Security = p, &resource.Security{RootInstance: "roots", AutoHostSNI: true}
 				config.Clusters["c"].Cluster = &own
 				send(t, c, config)
-				if err := c.Pick(&policy.Call{Context: t.Context(), Cluster: "c", WaitForReady: true}, time.Minute); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, c.Pick(&policy.Call{Context: t.Context(), Cluster: "c", WaitForReady: true}, time.Minute))
 				if saw := <-u.handshook; saw.ServerName != hostname {
 					t.Errorf("SNI %q, want %q", saw.ServerName, hostname)
 				}
 			}
 		})
+	}
+}
+
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }

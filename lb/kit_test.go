@@ -67,9 +67,7 @@ func newChannel(tb testing.TB, connector lb.Connector, change ...func(*lb.Option
 // offer hands the channel a config and waits until picks see it.
 func offer(tb testing.TB, c *lb.Channel, config *resource.Config) {
 	tb.Helper()
-	if err := c.Offer(config).Wait(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, c.Offer(config).Wait(tb.Context()))
 }
 
 func newCall() *policy.Call {
@@ -124,4 +122,11 @@ func (g *gate) open() {
 	defer g.mu.Unlock()
 	close(g.shut)
 	g.shut = nil
+}
+
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

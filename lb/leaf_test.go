@@ -246,9 +246,7 @@ func TestLeafHasItsOwnPolicy(t *testing.T) {
 			for range 5 {
 				call := newCall()
 				call.HasHash, call.Hash = true, hash<<58
-				if err := s.channel.Pick(call, time.Second); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, s.channel.Pick(call, time.Second))
 				if first == "" {
 					first = call.Address
 				}

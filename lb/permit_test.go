@@ -50,14 +50,10 @@ func TestPermit(t *testing.T) {
 // connection is made to.
 func TestPermitAfterResolution(t *testing.T) {
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer l.Close()
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, denied := range []bool{false, true} {
 		p := &Permit{}
 		if denied {

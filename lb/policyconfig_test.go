@@ -296,9 +296,7 @@ func TestPolicyConfigs(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
 				o := decode.Options{Origin: origin, Policies: lb.PolicyConfig, Lenient: true}
 				d, err := decode.One(resource.TypeCluster, []byte(c.body), o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				noError(t, err)
 				if spell(d.Cluster.Policy) != spell(c.want) {
 					t.Errorf("policy %s, want %s", spell(d.Cluster.Policy), spell(c.want))
 				}

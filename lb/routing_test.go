@@ -174,9 +174,7 @@ func TestRequestHash(t *testing.T) {
 			}
 			for range 2 { // asked again, nothing of the first is left
 				call.Trace = new(policy.Trace)
-				if err := c.Pick(call, time.Minute); err != nil {
-					t.Fatal(err)
-				}
+				noError(t, c.Pick(call, time.Minute))
 				step, ok := call.Trace.Steps[0].(policy.RouteStep)
 				if !ok || call.Hash != tt.want || !call.HasHash || step.Hash != tt.want || step.HashFrom != tt.from {
 					t.Errorf("hash %d (%t), step %+v", call.Hash, call.HasHash, step)
@@ -257,9 +255,7 @@ func TestChannelsDiffer(t *testing.T) {
 			offer(t, c, routed(route))
 			offer(t, c, routed(other, route))
 			call := &policy.Call{Context: t.Context(), Path: "/"}
-			if err := c.Pick(call, time.Minute); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, c.Pick(call, time.Minute))
 			hashes[call.Hash]++
 		}
 	}

@@ -50,9 +50,7 @@ func TestDNSNames(t *testing.T) {
 // TestNamesThatAreWanted: which certificates bear one.
 func TestNamesThatAreWanted(t *testing.T) {
 	uri, err := url.Parse("spiffe://Example/orders")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	leaf := &x509.Certificate{
 		DNSNames: []string{"*.wild.example", "plain.example"}, EmailAddresses: []string{"a@b.example"},
 		IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1)}, URIs: []*url.URL{uri},
