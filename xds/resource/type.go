@@ -1,8 +1,5 @@
 package resource
 
-// typeURLPrefix begins the type URL of every xDS resource.
-const typeURLPrefix = "type.googleapis.com/"
-
 // Type is a kind of resource, by its proto message's name.
 type Type string
 
@@ -14,21 +11,15 @@ const (
 	TypeAssignment Type = "ClusterLoadAssignment" // EDS
 )
 
-// URL returns the v3 type URL, as in a DiscoveryRequest and an Any; empty for other types.
-func (t Type) URL() string {
-	switch t {
-	case TypeCluster:
-		return typeURLPrefix + "envoy.config.cluster.v3.Cluster"
-	case TypeAssignment:
-		return typeURLPrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment"
-	case TypeListener:
-		return typeURLPrefix + "envoy.config.listener.v3.Listener"
-	case TypeRoutes:
-		return typeURLPrefix + "envoy.config.route.v3.RouteConfiguration"
-	default:
-		return ""
-	}
+var urls = map[Type]string{
+	TypeListener:   "type.googleapis.com/envoy.config.listener.v3.Listener",
+	TypeRoutes:     "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+	TypeCluster:    "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+	TypeAssignment: "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
 }
+
+// URL returns the v3 type URL, as in a DiscoveryRequest and an Any; empty for other types.
+func (t Type) URL() string { return urls[t] }
 
 // Key names one resource.
 type Key struct {
