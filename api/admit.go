@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/fault"
@@ -69,10 +70,8 @@ func peerOf(r *http.Request) string {
 	if err != nil {
 		return " unix"
 	}
-	if a, err := netip.ParseAddr(host); err == nil && a.Is6() && !a.Is4In6() {
-		if network, err := a.WithZone("").Prefix(64); err == nil {
-			return " " + network.String()
-		}
+	if a, err := netip.ParseAddr(host); err == nil && a.Is6() { // IPv4 without a conversion
+		return " " + listen.Network(a)
 	}
 	return " " + host
 }

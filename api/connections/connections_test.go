@@ -33,6 +33,7 @@ func noError(tb testing.TB, err error) {
 // halfPipe is one side of a pipe, of which reading can be ended as of a TCP connection.
 type halfPipe struct {
 	net.Conn
+	peer string
 
 	mu    sync.Mutex
 	ended bool
@@ -98,17 +99,26 @@ type house struct {
 	limiter  *Limiter
 	answer   chan struct{}
 	full     int
+	peer     string // of connections from now on
 }
 
+// peerOf returns the peer of a connection.
+func peerOf(c net.Conn) string { return c.(*halfPipe).peer } //nolint:errcheck // there are no others
+
 func open(t *testing.T, most int, test func(t *testing.T, h *house)) {
+	t.Helper()
+	openFor(t, Options{Max: most}, test)
+}
+
+func openFor(t *testing.T, o Options, test func(t *testing.T, h *house)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		h := &house{t: t, answer: make(chan struct{}), listener: &pipes{
 			conns: make(chan net.Conn, 16), errs: make(chan error), closed: make(chan struct{}),
 		}}
-		h.limiter = New(Options{
-			Max: most, Full: func() { h.full++ },
-			Lacking: func(err error) bool { return errors.Is(err, syscall.EMFILE) },
-		})
+		o.Full = func() { h.full++ }
+		o.Lacking = func(err error) bool { return errors.Is(err, syscall.EMFILE) }
+		h.limiter = New(o)
 		server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/wait":
@@ -145,7 +155,7 @@ func (h *house) connect() *visitor {
 
 func (h *house) connectNow() *visitor {
 	near, far := net.Pipe()
-	h.listener.conns <- &halfPipe{Conn: far}
+	h.listener.conns <- &halfPipe{Conn: far, peer: h.peer}
 	return &visitor{h.t, near, bufio.NewReader(near)}
 }
 

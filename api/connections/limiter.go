@@ -40,6 +40,13 @@ const (
 type Options struct {
 	// Max is the maximum number of connections.
 	Max int
+	// MaxPeer is the maximum number of connections of one peer; 0 for no limit. Peer returns the
+	// name of the peer of a connection; empty for one without a limit.
+	MaxPeer int
+	Peer    func(net.Conn) string
+	// PeerFull is called for each connection that is rejected because its peer has MaxPeer others,
+	// and none of them is idle.
+	PeerFull func(peer string)
 	// Full is called for each connection that is rejected because none is idle.
 	Full func()
 	// Lacking reports whether an error of Accept is a shortage of descriptors, after which
@@ -52,12 +59,14 @@ type Limiter struct {
 	options Options
 	start   time.Time
 
-	evicted, refused atomic.Uint64
-	waiting          atomic.Int64 // new connections that wait
-	full             atomic.Bool  // the last one was rejected
+	evicted, refused         atomic.Uint64
+	peerEvicted, peerRefused atomic.Uint64 // because of MaxPeer
+	waiting                  atomic.Int64  // new connections that wait
+	full                     atomic.Bool   // the last one was rejected
 
 	mu         sync.Mutex // guards the rest
 	open       map[*conn]struct{}
+	peers      map[string]*peer
 	freed      chan struct{} // closed when a connection may be admitted; nil if none waits
 	candidates []candidate   // idle connections, longest idle first, at the last search
 	refusing   int
@@ -74,7 +83,7 @@ func (c candidate) since() int64 { return max(c.idle, -c.idle, c.writing) }
 
 // New returns a Limiter without connections.
 func New(o Options) *Limiter {
-	return &Limiter{options: o, start: time.Now(), open: make(map[*conn]struct{})}
+	return &Limiter{options: o, start: time.Now(), open: make(map[*conn]struct{}), peers: make(map[string]*peer)}
 }
 
 // conn is one connection.
@@ -82,6 +91,7 @@ type conn struct {
 	net.Conn
 
 	limiter *Limiter
+	peer    *peer // nil without a limit, and once it is retired; guarded by limiter.mu
 	// idle is the time (limiter.now) since which the connection is idle; 0 during a request,
 	// and negative while the server waits for the body of a request.
 	idle atomic.Int64
@@ -189,6 +199,7 @@ func (c *conn) Close() error {
 	c.closed.Do(func() {
 		c.limiter.mu.Lock()
 		delete(c.limiter.open, c)
+		c.limiter.leavePeer(c)
 		c.limiter.mu.Unlock()
 		c.limiter.wake()
 	})
@@ -204,11 +215,12 @@ func (c *conn) CloseWrite() error {
 }
 
 // retire closes the connection gracefully: the server answers a request that it has already
-// received, and closes the connection when there is no other.
+// received, and closes the connection when there is no other. It is called under limiter.mu.
 func (c *conn) retire() {
 	if c.retired.Swap(true) {
 		return
 	}
+	c.limiter.leavePeer(c)
 	if half, ok := c.Conn.(interface{ CloseRead() error }); ok && half.CloseRead() == nil {
 		return
 	}
@@ -269,39 +281,46 @@ func (l *Limiter) enter(c *conn) (room bool, freed <-chan struct{}) {
 func (l *Limiter) evict() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.evictFrom(&l.candidates, l.open) {
+		return false
+	}
+	l.evicted.Add(1)
+	return true
+}
+
+// evictFrom is evict for a set of connections with its candidates. It is called under mu.
+func (l *Limiter) evictFrom(candidates *[]candidate, conns map[*conn]struct{}) bool {
 	for searched := false; ; searched = true {
-		for len(l.candidates) > 0 {
-			next := l.candidates[0]
-			l.candidates = l.candidates[1:]
-			if _, open := l.open[next.conn]; open && next.conn.idle.Load() == next.idle && next.conn.writing.Load() == next.writing && !next.conn.retired.Load() {
+		for len(*candidates) > 0 {
+			next := (*candidates)[0]
+			*candidates = (*candidates)[1:]
+			if _, open := conns[next.conn]; open && next.conn.idle.Load() == next.idle && next.conn.writing.Load() == next.writing && !next.conn.retired.Load() {
 				next.conn.retire()
 				if next.writing > 0 {
 					_ = next.conn.SetWriteDeadline(time.Now()) // the response ends incomplete
 				}
-				l.evicted.Add(1)
 				return true
 			}
 		}
 		if searched {
 			return false
 		}
-		l.search()
+		*candidates = l.search((*candidates)[:0], conns)
 	}
 }
 
-// search finds the connections that have been idle, or have waited for their caller, longest.
-func (l *Limiter) search() {
-	l.candidates = l.candidates[:0]
+// search returns the connections that have been idle, or have waited for their caller, longest.
+func (l *Limiter) search(found []candidate, conns map[*conn]struct{}) []candidate {
 	blocked := l.now() - int64(patience)
-	for c := range l.open {
+	for c := range conns {
 		next := candidate{c, c.idle.Load(), c.writing.Load()}
 		waits := next.idle < 0 || next.writing > 0
 		if (next.idle > 0 && !waits || waits && next.since() <= blocked) && !c.retired.Load() {
-			l.candidates = append(l.candidates, next)
+			found = append(found, next)
 		}
 	}
-	slices.SortFunc(l.candidates, func(a, b candidate) int { return cmp.Compare(a.since(), b.since()) })
-	l.candidates = slices.Clone(l.candidates[:min(len(l.candidates), maxCandidates)])
+	slices.SortFunc(found, func(a, b candidate) int { return cmp.Compare(a.since(), b.since()) })
+	return slices.Clone(found[:min(len(found), maxCandidates)])
 }
 
 // Drain retires every connection that has been idle for quiet. It returns when none is left
@@ -339,11 +358,17 @@ var (
 		"Idle API connections closed at the limit, to admit new ones.", nil, nil)
 	refusedDesc = prometheus.NewDesc("lbd_http_connections_refused_total",
 		"New API connections rejected with 503 because the limit was reached and none was idle.", nil, nil)
+	maxPeerDesc = prometheus.NewDesc("lbd_http_max_peer_connections",
+		"Maximum number of API connections of one peer (--max-peer-connections).", nil, nil)
+	peerEvictedDesc = prometheus.NewDesc("lbd_http_peer_connections_evicted_total",
+		"Idle API connections closed at the limit of their peer, to admit new ones of the same peer.", nil, nil)
+	peerRefusedDesc = prometheus.NewDesc("lbd_http_peer_connections_refused_total",
+		"New API connections rejected with 503 because the limit of their peer was reached and none of its connections was idle.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
 func (l *Limiter) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connectionsDesc, maxDesc, evictedDesc, refusedDesc} {
+	for _, d := range []*prometheus.Desc{connectionsDesc, maxDesc, evictedDesc, refusedDesc, maxPeerDesc, peerEvictedDesc, peerRefusedDesc} {
 		out <- d
 	}
 }
@@ -356,6 +381,11 @@ func (l *Limiter) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(maxDesc, prometheus.GaugeValue, float64(l.options.Max))
 	out <- prometheus.MustNewConstMetric(evictedDesc, prometheus.CounterValue, float64(l.evicted.Load()))
 	out <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(l.refused.Load()))
+	if l.options.MaxPeer > 0 {
+		out <- prometheus.MustNewConstMetric(maxPeerDesc, prometheus.GaugeValue, float64(l.options.MaxPeer))
+		out <- prometheus.MustNewConstMetric(peerEvictedDesc, prometheus.CounterValue, float64(l.peerEvicted.Load()))
+		out <- prometheus.MustNewConstMetric(peerRefusedDesc, prometheus.CounterValue, float64(l.peerRefused.Load()))
+	}
 }
 
 // count returns the number of connections.

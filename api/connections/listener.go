@@ -3,6 +3,7 @@ package connections
 import (
 	"io"
 	"net"
+	"strconv"
 	"time"
 )
 
@@ -16,14 +17,21 @@ const (
 	refuseTime = 500 * time.Millisecond
 )
 
-// refusal is the response on a rejected connection.
-const refusal = "HTTP/1.1 503 Service Unavailable\r\n" +
-	"Content-Type: application/problem+json\r\n" +
-	"Connection: close\r\n" +
-	"Retry-After: 1\r\n" +
-	"Content-Length: 228\r\n" +
-	"\r\n" +
-	`{"type":"about:blank","title":"Service Unavailable","status":503,"code":"too_many_connections","grpc_code":"UNAVAILABLE","detail":"lbd has as many connections as --max-connections allows, and none of them is idle; retry later"}` + "\n"
+// refusal returns the response on a rejected connection.
+func refusal(detail string) string {
+	body := `{"type":"about:blank","title":"Service Unavailable","status":503,"code":"too_many_connections","grpc_code":"UNAVAILABLE","detail":"` + detail + `; retry later"}` + "\n"
+	return "HTTP/1.1 503 Service Unavailable\r\n" +
+		"Content-Type: application/problem+json\r\n" +
+		"Connection: close\r\n" +
+		"Retry-After: 1\r\n" +
+		"Content-Length: " + strconv.Itoa(len(body)) + "\r\n" +
+		"\r\n" + body
+}
+
+var (
+	fullRefusal = refusal("lbd has as many connections as --max-connections allows, and none of them is idle")
+	peerRefusal = refusal("your address or user has as many connections as --max-peer-connections allows, and none of them is idle")
+)
 
 // listener returns the connections that the Limiter admits.
 type listener struct {
@@ -50,17 +58,23 @@ func (ln *listener) Accept() (net.Conn, error) {
 		}
 		c := &conn{Conn: inner, limiter: l}
 		c.idle.Store(l.now())
+		if !l.enterPeer(c) {
+			l.options.PeerFull(l.options.Peer(inner))
+			l.refuse(inner, peerRefusal)
+			continue
+		}
 		if l.admit(c) {
 			return c, nil
 		}
+		l.abandon(c)
 		l.refused.Add(1)
 		l.options.Full()
-		l.refuse(inner)
+		l.refuse(inner, fullRefusal)
 	}
 }
 
 // refuse responds to a rejected connection in a new goroutine.
-func (l *Limiter) refuse(c net.Conn) {
+func (l *Limiter) refuse(c net.Conn, response string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.refusing == min(maxRefusing, max(1, l.options.Max/refusingPart)) {
@@ -76,7 +90,7 @@ func (l *Limiter) refuse(c net.Conn) {
 			l.refusing--
 		}()
 		_ = c.SetDeadline(time.Now().Add(refuseTime))
-		if _, err := io.WriteString(c, refusal); err != nil {
+		if _, err := io.WriteString(c, response); err != nil {
 			return
 		}
 		// Closing before the request is read would reset the connection, and the caller

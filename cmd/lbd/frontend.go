@@ -54,15 +54,24 @@ type frontend struct {
 	serving sync.WaitGroup
 }
 
-// newFrontend returns a frontend for at most the given number of connections.
-func newFrontend(handler http.Handler, most int, lacks *overload.Monitor, log *slog.Logger) *frontend {
-	f := &frontend{limiter: connections.New(connections.Options{
-		Max: most,
-		Full: func() {
-			lacks.Report(overload.APIConnections, fmt.Errorf("%d connections are open: %w", most, syscall.EMFILE))
-		},
-		Lacking: lacks.ReportIf,
-	})}
+// peerLogInterval is the minimum time between two records of the log about peers at their limit.
+const peerLogInterval = time.Minute
+
+// newFrontend returns a frontend with limits on connections.
+func newFrontend(handler http.Handler, limits connections.Options, lacks *overload.Monitor, log *slog.Logger) *frontend {
+	limits.Full = func() {
+		lacks.Report(overload.APIConnections, fmt.Errorf("%d connections are open: %w", limits.Max, syscall.EMFILE))
+	}
+	limits.Lacking = lacks.ReportIf
+	limits.Peer = listen.Peer
+	var logged atomic.Int64
+	limits.PeerFull = func(peer string) {
+		now, last := time.Now().UnixNano(), logged.Load()
+		if now-last >= int64(peerLogInterval) && logged.CompareAndSwap(last, now) {
+			log.Warn("connections are rejected: their peer has as many as --max-peer-connections allows", "peer", peer, "limit", limits.MaxPeer)
+		}
+	}
+	f := &frontend{limiter: connections.New(limits)}
 	f.server = newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.leaving.Load() {
 			w.Header().Set("Connection", "close")

@@ -76,6 +76,12 @@ func (c *Config) maxStreams(budget overload.Budget) int {
 	return cmp.Or(c.MaxStreams, min(observe.MaxWatchers, budget.Connections/2))
 }
 
+// maxPeerConnections returns --max-peer-connections: by default the share of one caller.
+func (c *Config) maxPeerConnections(budget overload.Budget) int {
+	share := cmp.Or(c.CallerShare, quota.DefaultShare)
+	return cmp.Or(c.MaxPeerConns, max(1, int(float64(budget.Connections)*share)))
+}
+
 // maxTTL returns --max-ttl.
 func (c *Config) maxTTL() time.Duration { return cmp.Or(c.MaxTTL, picks.MaxTTL) }
 
@@ -192,7 +198,7 @@ func networks(texts []string) ([]netip.Prefix, error) {
 func (c *Config) validateLimits() error {
 	if err := cmp.Or(
 		within("max-leases", c.MaxLeases, 0, maxMaxLeases), within("max-lease-share", c.MaxLeaseShare, 0, 1),
-		within("max-ttl", c.MaxTTL, 0, picks.MaxTTL), within("max-streams", c.MaxStreams, 0, maxConnections),
+		within("max-ttl", c.MaxTTL, 0, picks.MaxTTL), within("max-streams", c.MaxStreams, 0, maxConnections), within("max-peer-connections", c.MaxPeerConns, 0, maxConnections),
 		within("max-bulk", c.MaxBulk, 0, maxConnections), within("max-waiting-picks", c.MaxWaitingPicks, 0, maxConnections),
 		within("caller-share", c.CallerShare, 0, 1), within("caller-rate", c.CallerRate, 0, maxRate),
 	); err != nil {

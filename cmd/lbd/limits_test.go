@@ -9,6 +9,7 @@ import (
 
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/overload"
 )
 
 // lbd's own listeners are no endpoints: on one address, or on all of this machine.
@@ -92,5 +93,24 @@ func TestEndedStreamsAreReportedOnce(t *testing.T) {
 	}
 	if !slices.Equal(reports, []int{520, 3}) {
 		t.Errorf("reports %v", reports)
+	}
+}
+
+func TestMaxPeerConnections(t *testing.T) {
+	for _, tt := range []struct {
+		flag, connections int
+		share             float64
+		want              int
+	}{
+		{0, 512, 0, 256},
+		{0, 512, 0.5, 256},
+		{0, 512, 1, 512},
+		{0, 1, 0.1, 1},
+		{400, 512, 0.5, 400},
+	} {
+		c := Config{MaxPeerConns: tt.flag, CallerShare: tt.share}
+		if got := c.maxPeerConnections(overload.Budget{Connections: tt.connections}); got != tt.want {
+			t.Errorf("%+v: %d", tt, got)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lbd-dev/lbd"
 	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/api/connections"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
@@ -118,7 +119,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	front := newFrontend(api.New(api.Options{
 		Service: svc, Callers: sec.callers(), Audit: sec.audit, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
 		Limits: api.Limits{Quotas: quotas, Shedding: shedding, MaxTTL: c.maxTTL()},
-	}), budget.Connections, lacks, log)
+	}), connections.Options{Max: budget.Connections, MaxPeer: c.maxPeerConnections(budget)}, lacks, log)
 	svc.Registry().MustRegister(front.limiter)
 	if sec.audit != nil {
 		svc.Registry().MustRegister(sec.audit)

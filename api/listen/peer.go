@@ -1,0 +1,44 @@
+package listen
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+)
+
+// Peer returns the name of the peer of a connection for a limit on its connections: its address, for
+// IPv6 its /64 network, or the user of a process on a unix socket. It is empty for loopback addresses,
+// which callers of this machine share, and for a user that is not known.
+func Peer(c net.Conn) string {
+	switch a := c.RemoteAddr().(type) {
+	case *net.TCPAddr:
+		ip := a.AddrPort().Addr().Unmap()
+		if ip.IsLoopback() {
+			return ""
+		}
+		return Network(ip)
+	case *net.UnixAddr:
+		u, ok := c.(*net.UnixConn)
+		if !ok {
+			return ""
+		}
+		cred, ok := peerOf(u)
+		if !ok {
+			return ""
+		}
+		return "uid " + strconv.FormatUint(uint64(cred.uid), 10)
+	default:
+		return ""
+	}
+}
+
+// Network returns the name of the network whose addresses count as one caller: a /64 network of IPv6,
+// or one address of IPv4.
+func Network(a netip.Addr) string {
+	if a.Is6() && !a.Is4In6() {
+		if network, err := a.WithZone("").Prefix(64); err == nil {
+			return network.String()
+		}
+	}
+	return a.String()
+}

@@ -1,0 +1,53 @@
+package listen
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+)
+
+// from is a connection from an address.
+type from struct {
+	net.Conn
+	address net.Addr
+}
+
+func (c from) RemoteAddr() net.Addr { return c.address }
+
+func TestPeer(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.1:1":              "192.0.2.1",
+		"[::ffff:192.0.2.1]:1":     "192.0.2.1",
+		"[2001:db8:0:1:2:3:4:5]:1": "2001:db8:0:1::/64",
+		"[2001:db8:0:1:9::1]:1":    "2001:db8:0:1::/64",
+		"[fe80::1%eth0]:1":         "fe80::/64",
+		"127.0.0.2:1":              "",
+		"[::1]:1":                  "",
+		"[::ffff:127.0.0.1]:1":     "",
+	} {
+		if got := Peer(from{address: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))}); got != want {
+			t.Errorf("%s: %q; want %q", address, got, want)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
+	noError(t, err)
+	defer func() { _ = l.Close() }()
+	c, err := new(net.Dialer).DialContext(t.Context(), "unix", path)
+	noError(t, err)
+	defer func() { _ = c.Close() }()
+	accepted, err := l.Accept()
+	noError(t, err)
+	defer func() { _ = accepted.Close() }()
+	want := fmt.Sprintf("uid %d", os.Getuid())
+	if runtime.GOOS != "linux" {
+		want = ""
+	}
+	if got := Peer(accepted); got != want {
+		t.Errorf("unix: %q; want %q", got, want)
+	}
+}
