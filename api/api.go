@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/lbd-dev/lbd/api/accesslog"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
@@ -23,6 +24,8 @@ type Options struct {
 	// Audit gets one record for each request that requires the role push or admin; nil
 	// without an audit log.
 	Audit *audit.Log
+	// AccessLog gets one entry for each request; nil without an access log.
+	AccessLog *accesslog.Log
 	// Limits are those of what callers use.
 	Limits Limits
 	// Logger gets one record for each internal error. Requests are not logged otherwise.
@@ -66,6 +69,7 @@ func New(o Options) http.Handler {
 		origins: http.NewCrossOriginProtection(),
 		callers: o.Callers,
 		audit:   o.Audit,
+		access:  o.AccessLog,
 		limits:  o.Limits,
 		turns:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 	}

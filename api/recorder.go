@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lbd-dev/lbd/api/accesslog"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/audit"
@@ -16,6 +17,7 @@ import (
 type recorder struct {
 	http.ResponseWriter
 	status  int
+	bytes   int64 // of the body
 	caller  *access.Caller
 	policy  listen.Policy
 	account *quota.Account // nil without quotas
@@ -43,7 +45,9 @@ func (w *recorder) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
-	return w.ResponseWriter.Write(b)
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
 }
 
 // Unwrap returns the writer of the server, for [http.ResponseController].
@@ -76,4 +80,22 @@ func (e *endpoint) record(w *recorder, r *http.Request, start time.Time) {
 		record.Caller = w.caller.Name
 	}
 	e.router.audit.Write(record)
+}
+
+// logAccess writes a request to the access log.
+func (e *endpoint) logAccess(w *recorder, r *http.Request, start time.Time, took time.Duration) {
+	if e.router.access == nil {
+		return
+	}
+	entry := &accesslog.Entry{
+		Time: start.UTC(), Address: addressOf(r), Listener: listen.NameOf(r), Method: clip(r.Method), Path: accesslog.Path(r.URL),
+		Status: w.status, Code: string(w.code), Bytes: w.bytes, Duration: took.Seconds(),
+	}
+	if r.Method == http.MethodHead {
+		entry.Bytes = 0 // the server omits the body
+	}
+	if w.caller != nil {
+		entry.Caller = w.caller.Name
+	}
+	e.router.access.Write(entry)
 }

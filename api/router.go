@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/lbd-dev/lbd/api/accesslog"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/audit"
 	"github.com/lbd-dev/lbd/service/fault"
@@ -28,7 +29,8 @@ type router struct {
 	metrics *metrics
 	origins *http.CrossOriginProtection
 	callers *listen.Callers
-	audit   *audit.Log // nil without
+	audit   *audit.Log     // nil without
+	access  *accesslog.Log // nil without
 	limits  Limits
 	turns   chan struct{} // of requests that compute a large response
 
@@ -116,10 +118,12 @@ var nosniff = []string{"nosniff"}
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	rec := recorders.Get().(*recorder) //nolint:errcheck // the pool holds nothing else
-	rec.ResponseWriter, rec.status, rec.router = w, 0, e.router
+	rec.ResponseWriter, rec.status, rec.bytes, rec.router = w, 0, 0, e.router
 	defer func() {
-		e.series.observe(rec.status, time.Since(start))
+		took := time.Since(start)
+		e.series.observe(rec.status, took)
 		e.record(rec, r, start)
+		e.logAccess(rec, r, start, took)
 		rec.finish()
 		rec.ResponseWriter, rec.caller, rec.changes, rec.code = nil, nil, nil, ""
 		recorders.Put(rec)

@@ -45,6 +45,20 @@ func BaseContext(l net.Listener) context.Context {
 	return context.WithValue(context.Background(), listenerKey{}, l)
 }
 
+// NameOf returns the address of the listener of a request in the form of --listen; empty if it came
+// through none.
+func NameOf(r *http.Request) string {
+	l, ok := r.Context().Value(listenerKey{}).(*Listener)
+	switch {
+	case !ok:
+		return ""
+	case l.IsUnix():
+		return l.Address
+	default:
+		return l.Addr().String()
+	}
+}
+
 // ConnContext notes who is on the other end of a unix socket. It is for
 // http.Server.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {

@@ -10,10 +10,14 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lbd-dev/lbd/api/accesslog"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/audit"
+	"github.com/lbd-dev/lbd/service/logfile"
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
@@ -24,6 +28,7 @@ type security struct {
 	identities *access.Reloading[*access.Identities] // nil without --tokens
 	tls        *access.Reloading[*tls.Config]        // nil without --tls-cert
 	audit      *audit.Log                            // nil without --audit
+	access     *accesslog.Log                        // nil without --access-log
 	hosts      *listen.Hosts
 	start      time.Time
 }
@@ -52,21 +57,47 @@ func newSecurity(c Config, lacks *overload.Monitor, log *slog.Logger) (*security
 			return nil, fmt.Errorf("--audit: %w", err)
 		}
 	}
+	if c.AccessLog != "" {
+		if s.access, err = accesslog.Open(c.AccessLog, os.Stdout, log); err != nil {
+			s.close()
+			return nil, fmt.Errorf("--access-log: %w", err)
+		}
+	}
 	return s, nil
 }
 
-// reopenAudit reopens the audit log for each signal, until ctx ends.
-func (s *security) reopenAudit(ctx context.Context, signals <-chan os.Signal) {
+// reopenLogs reopens the audit log and the access log for each signal, until ctx ends.
+func (s *security) reopenLogs(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-signals:
-			if err := s.audit.Reopen(); err != nil {
-				s.log.Error("cannot reopen the audit log: lbd continues in the old file", "error", err)
+			if s.audit != nil {
+				s.reopen("audit log", s.audit.File)
+			}
+			if s.access != nil {
+				s.reopen("access log", s.access.File)
 			}
 		}
 	}
+}
+
+func (s *security) reopen(name string, f *logfile.File) {
+	if err := f.Reopen(); err != nil {
+		s.log.Error("cannot reopen a log: lbd continues in the old file", "log", name, "error", err)
+	}
+}
+
+// collectors returns the metrics of the logs.
+func (s *security) collectors() (all []prometheus.Collector) {
+	if s.audit != nil {
+		all = append(all, s.audit)
+	}
+	if s.access != nil {
+		all = append(all, s.access)
+	}
+	return all
 }
 
 func (s *security) files() listen.TLSFiles {
@@ -76,6 +107,9 @@ func (s *security) files() listen.TLSFiles {
 func (s *security) close() {
 	if s.audit != nil {
 		_ = s.audit.Close() // each record was written when its request ended
+	}
+	if s.access != nil {
+		_ = s.access.Close() // what a slow file does not take in time is lost
 	}
 	if s.identities != nil {
 		s.identities.Close()
@@ -209,6 +243,8 @@ func (c *Config) validateSecurity() error {
 	switch {
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return errors.New("--tls-cert and --tls-key: set both or neither")
+	case c.AccessLog != "" && c.AccessLog == c.Audit:
+		return errors.New("--access-log and --audit: must be different files")
 	case c.TLSClientCA != "" && c.TLSCert == "":
 		return errors.New("--tls-client-ca requires --tls-cert")
 	}

@@ -295,3 +295,63 @@ func TestAuditLog(t *testing.T) {
 		t.Errorf("after the rotation: %+v", got)
 	}
 }
+
+// Every request is in the access log, without secrets; a log that is rotated continues in a new file.
+func TestAccessLog(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, rotated := filepath.Join(dir, "access.log"), filepath.Join(dir, "access.log.1")
+	p := startProcess(t, "--data=", "--connect=none", "--access-log="+file)
+	type line struct {
+		Time                                    time.Time
+		Caller, Address, Listener, Method, Path string
+		Status                                  int
+		Code                                    string
+		Bytes                                   int64
+		Duration                                float64
+	}
+	last := func(path, status string) (l line) {
+		t.Helper()
+		var found string
+		eventually(t, "the line", func() bool { // it is written after the response
+			b, _ := os.ReadFile(path)
+			for text := range strings.Lines(string(b)) {
+				if strings.Contains(text, `"status":`+status) && strings.HasSuffix(text, "\n") {
+					found = text
+				}
+			}
+			return found != ""
+		})
+		noError(t, json.Unmarshal([]byte(found), &l))
+		return l
+	}
+	status, body := request(t, http.DefaultClient, "GET", p.url+"/pick?cluster=absent&hash=alice", "", "")
+	if status != 404 {
+		t.Fatal(status, body)
+	}
+	l := last(file, "404")
+	if l.Method != http.MethodGet || l.Path != "/pick?cluster=absent&hash=…" || l.Code != "unknown_cluster" || l.Bytes != int64(len(body)) ||
+		l.Duration <= 0 || l.Duration > 60 || time.Since(l.Time) > time.Minute || "http://"+l.Listener != p.url || !strings.HasPrefix(l.Address, "127.0.0.1:") {
+		t.Errorf("%+v", l)
+	}
+	noError(t, errors.Join(os.Rename(file, rotated), p.cmd.Process.Signal(syscall.SIGHUP)))
+	eventually(t, "the new log", func() bool { _, err := os.Stat(file); return err == nil })
+	request(t, http.DefaultClient, "GET", p.url+"/absent", "", "")
+	if l := last(file, "404"); l.Path != "/absent" {
+		t.Errorf("after the rotation: %+v", l)
+	}
+	if _, metrics := request(t, http.DefaultClient, "GET", p.url+"/metrics", "", ""); !strings.Contains(metrics, `lbd_access_log_lines_total{result="dropped"} 0`) {
+		t.Error("no metrics of the access log")
+	}
+}
+
+// SIGHUP has no effect without logs to reopen.
+func TestHangup(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, "--data=", "--connect=none")
+	noError(t, p.cmd.Process.Signal(syscall.SIGHUP))
+	if status, body := request(t, http.DefaultClient, "GET", p.url+"/readyz", "", ""); status != 200 {
+		t.Fatal(status, body)
+	}
+	p.stop(t) // SIGHUP would have ended it with an error
+}

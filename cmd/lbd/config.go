@@ -41,6 +41,7 @@ type Config struct {
 	TLSKey          string        `name:"tls-key" help:"Private key of the certificate, in PEM (default none)" env:"LBD_TLS_KEY" placeholder:"FILE"`
 	TLSClientCA     string        `name:"tls-client-ca" help:"Certificates of the authorities that sign client certificates, in PEM (default none: no client certificate is requested)" env:"LBD_TLS_CLIENT_CA" placeholder:"FILE"`
 	Audit           string        `help:"Audit log (JSON lines): a file, which is reopened on SIGHUP, or - for standard output (default none)" env:"LBD_AUDIT" placeholder:"FILE"`
+	AccessLog       string        `help:"Access log (JSON lines) of all requests: a file, which is reopened on SIGHUP, or - for standard output (default none)" env:"LBD_ACCESS_LOG" placeholder:"FILE"`
 	AllowHost       []string      `help:"Accepted Host header where callers without identity have roles: NAME or *.DOMAIN, in addition to IP addresses and localhost; repeatable (default none)" env:"LBD_ALLOW_HOST" placeholder:"NAME"`
 	Insecure        bool          `help:"Do not limit roles on non-loopback listeners without TLS, or for callers without identity (default false: limited to pick and metrics)" env:"LBD_INSECURE"`
 	Name            string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default the host name)" env:"LBD_NAME" placeholder:"NAME"`

@@ -30,6 +30,9 @@ import (
 // The parts stop in the order of the data flow: API, leases, trees, connections, store.
 func serve(ctx context.Context, c Config, ready func(addresses []string)) (err error) {
 	log := c.logger()
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // without logs to reopen, it has no effect
+	defer signal.Stop(hangups)
 	warnOfVariables(os.Environ(), log)
 	limitMemory(log)
 	b, err := loadBootstrap(c, log)
@@ -117,21 +120,14 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	shedding := api.NewShedding(shedder.Sheds)
 	svc.Registry().MustRegister(quotas, shedding)
 	front := newFrontend(api.New(api.Options{
-		Service: svc, Callers: sec.callers(), Audit: sec.audit, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
+		Service: svc, Callers: sec.callers(), Audit: sec.audit, AccessLog: sec.access, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
 		Limits: api.Limits{Quotas: quotas, Shedding: shedding, MaxTTL: c.maxTTL()},
 	}), connections.Options{Max: budget.Connections, MaxPeer: c.maxPeerConnections(budget)}, lacks, log)
 	svc.Registry().MustRegister(front.limiter)
-	if sec.audit != nil {
-		svc.Registry().MustRegister(sec.audit)
-	}
+	svc.Registry().MustRegister(sec.collectors()...)
 	addresses := make([]string, len(listeners))
 	group, failed := errgroup.WithContext(ctx)
-	if sec.audit != nil {
-		hangups := make(chan os.Signal, 1)
-		signal.Notify(hangups, syscall.SIGHUP)
-		defer signal.Stop(hangups)
-		group.Go(func() error { sec.reopenAudit(failed, hangups); return nil })
-	}
+	group.Go(func() error { sec.reopenLogs(failed, hangups); return nil })
 	group.Go(func() error {
 		shedder.Run(failed, logShedding(log), endStreams(shedding.EndStreams, svc.ReportEndedStreams))
 		return nil

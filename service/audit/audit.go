@@ -3,21 +3,17 @@ package audit
 
 import (
 	"encoding/json"
-	"errors"
 	"io"
-	"io/fs"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-)
 
-// Mode is the mode of a log file that is created.
-const Mode = 0o640
+	"github.com/lbd-dev/lbd/service/logfile"
+)
 
 // A Record is one line.
 type Record struct {
@@ -41,8 +37,7 @@ type Record struct {
 const (
 	// queueLength is the maximum number of records that wait to be written.
 	queueLength = 1024
-	// waitTime is how long a request waits for room in the queue, and how long Close waits for the
-	// writer.
+	// waitTime is how long a request waits for room in the queue.
 	waitTime = time.Second
 	// maxPath is the maximum length of the path in a record, in bytes.
 	maxPath = 1024
@@ -50,22 +45,12 @@ const (
 	anonymousRate = 10
 )
 
-// A Log appends records to a file. One goroutine writes them, so that a blocked file does not
-// block requests for long. The methods may be called from any goroutine.
+// A Log appends records to a file. A blocked file does not block requests for long. The methods may be
+// called from any goroutine.
 type Log struct {
-	path    string
-	logger  *slog.Logger
-	queue   chan []byte
-	closing chan struct{}
-	done    chan struct{} // closed when the writer has ended
+	*logfile.File
 
-	mu   sync.Mutex // guards the file, and is held while a record is written
-	out  io.Writer
-	file *os.File // nil for standard output
-	torn bool     // the last line may be cut off
-
-	err                         atomic.Pointer[failure]
-	written, failed, suppressed atomic.Uint64
+	suppressed atomic.Uint64
 
 	rate struct {
 		mu     sync.Mutex // guards the rest
@@ -74,52 +59,13 @@ type Log struct {
 	}
 }
 
-// failure is why records cannot be written.
-type failure struct {
-	err   error
-	since time.Time
-}
-
 // Open opens a log for appending. The path "-" is standard output.
 func Open(path string, stdout io.Writer, logger *slog.Logger) (*Log, error) {
-	l := &Log{
-		path: path, logger: logger, out: stdout,
-		queue: make(chan []byte, queueLength), closing: make(chan struct{}), done: make(chan struct{}),
-	}
-	if path != "-" {
-		if err := l.open(); err != nil {
-			return nil, err
-		}
-	}
-	go l.write()
-	return l, nil
-}
-
-func (l *Log) open() error {
-	if info, err := os.Stat(l.path); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
-		return &fs.PathError{Op: "open", Path: l.path, Err: errors.New("named pipes are not supported")}
-	}
-	file, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, Mode)
+	file, err := logfile.Open(logfile.Options{Path: path, Stdout: stdout, Name: "audit log", Queue: queueLength, Logger: logger})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	l.out, l.file, l.torn = file, file, false
-	return nil
-}
-
-// Reopen closes the file and opens its path again, so that a log that was renamed continues in a
-// new file. If that fails, the log continues in the old one.
-func (l *Log) Reopen() error {
-	if l.path == "-" {
-		return nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	old := l.file
-	if err := l.open(); err != nil {
-		return err
-	}
-	return old.Close()
+	return &Log{File: file}, nil
 }
 
 // Write queues a record. If the queue is full, it waits 1 s for room; a record without a caller
@@ -135,29 +81,17 @@ func (l *Log) Write(r *Record) {
 	}
 	line, err := json.Marshal(r)
 	if err != nil {
-		l.fail(err)
+		l.Fail(1, err)
 		return
 	}
-	line = append(line, '\n')
-	select {
-	case l.queue <- line:
-		return
-	default:
-	}
+	wait := waitTime
 	if r.Caller == "" {
-		l.fail(errFull)
-		return
+		wait = 0
 	}
-	timer := time.NewTimer(waitTime)
-	defer timer.Stop()
-	select {
-	case l.queue <- line:
-	case <-timer.C:
-		l.fail(errFull)
+	if !l.Append(append(line, '\n'), wait) {
+		l.Fail(1, logfile.ErrFull)
 	}
 }
-
-var errFull = errors.New("writing is blocked")
 
 // allow reports whether a record without a caller is within the rate.
 func (l *Log) allow(now time.Time) bool {
@@ -170,73 +104,6 @@ func (l *Log) allow(now time.Time) bool {
 	return l.rate.count <= anonymousRate
 }
 
-func (l *Log) fail(err error) {
-	l.failed.Add(1)
-	if l.err.CompareAndSwap(nil, &failure{err: err, since: time.Now()}) {
-		l.logger.Error("audit log cannot be written", "file", l.path, "error", err)
-	}
-}
-
-// write writes the queue until the log is closed, and then what is left of it.
-func (l *Log) write() {
-	defer close(l.done)
-	for {
-		select {
-		case line := <-l.queue:
-			l.append(line)
-			continue
-		default:
-		}
-		select {
-		case line := <-l.queue:
-			l.append(line)
-		case <-l.closing:
-			return
-		}
-	}
-}
-
-// append writes one line. After a failure, it begins on a new line: the last one may be cut off.
-func (l *Log) append(line []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.torn {
-		line = append([]byte{'\n'}, line...)
-	}
-	n, err := l.out.Write(line)
-	if err != nil {
-		l.torn = l.torn || n > 0
-		l.fail(err)
-		return
-	}
-	l.torn = false
-	l.written.Add(1)
-	l.err.Store(nil)
-}
-
-// Err returns why records cannot be written, and since when; or nil.
-func (l *Log) Err() (since time.Time, err error) {
-	if f := l.err.Load(); f != nil {
-		return f.since, f.err
-	}
-	return time.Time{}, nil
-}
-
-// Close writes what is queued, for 1 s at most, and closes the file. It must be called once, after
-// the last Write.
-func (l *Log) Close() error {
-	close(l.closing)
-	select {
-	case <-l.done:
-	case <-time.After(waitTime):
-		return errFull
-	}
-	if l.file == nil {
-		return nil
-	}
-	return l.file.Close()
-}
-
 var recordsDesc = prometheus.NewDesc("lbd_audit_records_total",
 	"Records of the audit log by result: written, failed (lost), or suppressed (requests without a caller, beyond 10 per second).", []string{"result"}, nil)
 
@@ -245,7 +112,7 @@ func (*Log) Describe(ch chan<- *prometheus.Desc) { ch <- recordsDesc }
 
 // Collect sends the metric. It is for prometheus.Collector.
 func (l *Log) Collect(ch chan<- prometheus.Metric) {
-	ch <- prometheus.MustNewConstMetric(recordsDesc, prometheus.CounterValue, float64(l.written.Load()), "written")
-	ch <- prometheus.MustNewConstMetric(recordsDesc, prometheus.CounterValue, float64(l.failed.Load()), "failed")
+	ch <- prometheus.MustNewConstMetric(recordsDesc, prometheus.CounterValue, float64(l.Written()), "written")
+	ch <- prometheus.MustNewConstMetric(recordsDesc, prometheus.CounterValue, float64(l.Failed()), "failed")
 	ch <- prometheus.MustNewConstMetric(recordsDesc, prometheus.CounterValue, float64(l.suppressed.Load()), "suppressed")
 }
