@@ -48,6 +48,7 @@ func TestOverloadEndsStreams(t *testing.T) {
 		anonymous := answered(t, send(get("/v1/events/watch")))
 		send(get("/v1/clusters/orders/watch")) // is not read
 		identity := answered(t, send(get("/v1/events/watch", "Authorization: Bearer "+token)))
+		synctest.Wait() // all are open
 		if n := shedding.EndStreams(); n != 0 {
 			t.Errorf("%d streams ended without overload", n)
 		}
