@@ -123,6 +123,16 @@ func loadsPage(p listen.Policy, err error) error {
 	return listen.Require(access.Anonymous(access.Dashboard), p, access.Dashboard)
 }
 
+// whileWaiting returns the error of a handler: another one if its wait ended because the identity of
+// the caller did.
+func whileWaiting(w *recorder, r *http.Request, err error) error {
+	e, ok := errors.AsType[*fault.Error](err)
+	if !ok || e.Code != fault.CallerGone || r.Context().Err() != nil || w.caller == nil || !w.caller.Ended(time.Now()) {
+		return err
+	}
+	return fault.Errorf(listen.Unauthenticated, "%s is no longer valid: the identity was removed or changed, or has expired, while the request waited", w.caller.Name)
+}
+
 // hasRole reports whether the caller of the request that w answers has a role.
 func hasRole(w http.ResponseWriter, role access.Roles) bool {
 	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other

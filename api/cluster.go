@@ -83,7 +83,9 @@ func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 		return fault.Errorf(fault.InvalidArgument, "wait is only valid with index")
 	case indexed:
 		allowWait(w, wait)
-		if err := h.service.AwaitCluster(r.Context(), name, target, index, wait); err != nil {
+		ctx, cancel := whileValid(r.Context(), callerOf(w))
+		defer cancel()
+		if err := h.service.AwaitCluster(ctx, name, target, index, wait); err != nil {
 			return err
 		}
 	}

@@ -172,6 +172,7 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 	q.N = 1
 	q.Wait = h.service.DefaultWait()
 	q.Owner.Identity, q.Account = callerOf(w).Name, w.(*recorder).account //nolint:errcheck // handlers are called with no other
+	q.Canceled = callerOf(w).Revoked()
 	known := pickParameters
 	if !leased {
 		known = known[:len(known)-2]

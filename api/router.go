@@ -155,7 +155,10 @@ func (e *endpoint) answer(w *recorder, r *http.Request, now time.Time) error {
 	if err := e.admit(w, r, now); err != nil {
 		return err
 	}
-	return e.handle(w, r)
+	if err := e.handle(w, r); err != nil {
+		return whileWaiting(w, r, err)
+	}
+	return nil
 }
 
 // refuse writes err as a problem. It logs internal errors.

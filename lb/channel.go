@@ -21,6 +21,9 @@ import (
 // ErrClosed is a pick's or an update's answer once the channel is closed.
 var ErrClosed = errors.New("channel is closed")
 
+// ErrCanceled ends a pick that waits when [policy.Call.Canceled] is closed.
+var ErrCanceled = errors.New("the wait was canceled")
+
 // NotReadyError ends a pick of a cluster in TRANSIENT_FAILURE. Err says why:
 // usually a *[policy.ConnectError].
 type NotReadyError struct{ Err error }
@@ -304,6 +307,8 @@ func (c *Channel) queue(p *published, why error, call *policy.Call, wait time.Du
 				return &TimeoutError{Wait: wait, Err: why}
 			case <-call.Done():
 				return context.Cause(call)
+			case <-call.Canceled:
+				return ErrCanceled
 			}
 			continue
 		}

@@ -37,12 +37,14 @@ func TestQueue(t *testing.T) {
 		board  *switchboard
 		c      *lb.Channel
 		cancel context.CancelCauseFunc
+		ended  chan struct{} // Canceled of the pick
 	}
 	up := func(w *world) { w.board.set(true, "z-0:80") }
 	down := func(w *world) { w.board.set(false, "z-0:80") }
 	configured := func(w *world) { w.c.Offer(one) }
 	dropping := func(w *world) { w.c.Offer(all) }
 	gone := func(w *world) { w.cancel(errGone) }
+	canceled := func(w *world) { close(w.ended) }
 	closed := func(w *world) { w.c.Close() }
 	unusable := func(w *world) { w.c.Offer(configOf(&resource.ClusterConfig{Err: errors.New("deleted")})) }
 
@@ -68,6 +70,11 @@ func TestQueue(t *testing.T) {
 			name: "the caller goes away", before: []func(*world){configured}, wait: time.Minute, then: gone,
 			want: "*errors.errorString the caller hung up", waited: 2 * time.Second,
 		},
+		{
+			name: "the wait is canceled", before: []func(*world){configured}, wait: time.Minute, then: canceled,
+			want: "*errors.errorString the wait was canceled", waited: 2 * time.Second,
+		},
+		{name: "canceled before, but there is no wait", before: []func(*world){configured, up, canceled}, wait: time.Minute, want: "z-0:80"},
 		{
 			name: "CONNECTING, then failed", before: []func(*world){configured}, wait: time.Minute, then: down,
 			want: "*lb.NotReadyError connect to z-0:80: connection refused", waited: 2 * time.Second,
@@ -112,7 +119,7 @@ func TestQueue(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &world{board: newSwitchboard()}
+				w := &world{board: newSwitchboard(), ended: make(chan struct{})}
 				w.c = newChannel(t, w.board, func(o *lb.Options) { o.Draw = half })
 				ctx, cancel := context.WithCancelCause(t.Context())
 				w.cancel = cancel
@@ -121,7 +128,7 @@ func TestQueue(t *testing.T) {
 					f(w)
 					synctest.Wait()
 				}
-				call := &policy.Call{Context: ctx, Cluster: cluster, WaitForReady: tt.waitForReady}
+				call := &policy.Call{Context: ctx, Cluster: cluster, WaitForReady: tt.waitForReady, Canceled: w.ended}
 				if tt.cluster != "" {
 					call.Cluster = tt.cluster
 				}

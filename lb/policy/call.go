@@ -38,6 +38,8 @@ type Call struct {
 	Exclude []string
 	// Trace records every step of the decision, if not nil.
 	Trace *Trace
+	// Canceled ends the wait of the pick when it is closed, as the Context does; nil for never.
+	Canceled <-chan struct{}
 
 	// The result.
 

@@ -49,6 +49,16 @@ func (c *Caller) Restricted() bool { return c.patterns != nil }
 // does not close it.
 func (c *Caller) Revoked() <-chan struct{} { return c.revoked }
 
+// Ended reports whether the identity was revoked, or has expired.
+func (c *Caller) Ended(now time.Time) bool {
+	select {
+	case <-c.revoked:
+		return true
+	default:
+		return !c.Expires.IsZero() && !now.Before(c.Expires)
+	}
+}
+
 // match reports whether name has the form of pattern, in which each "*" stands
 // for any characters, including none.
 func match(pattern, name string) bool {

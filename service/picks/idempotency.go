@@ -73,6 +73,8 @@ func (ls *leases) once(ctx context.Context, r *Request, out *Picks, pick func() 
 		case <-e.done:
 		case <-ctx.Done():
 			return fault.FromContext(ctx.Err())
+		case <-r.Canceled:
+			return fault.FromContext(context.Canceled)
 		}
 		if e.answer != nil {
 			*out = *e.answer

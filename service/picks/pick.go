@@ -60,6 +60,8 @@ type Request struct {
 	// nil.
 	Owner   ledger.Owner
 	Account *quota.Account
+	// Canceled ends a wait when it is closed; nil for never.
+	Canceled <-chan struct{}
 }
 
 // Header is one value of a header of the request that a pick is for.
@@ -135,6 +137,7 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 	call.Context = ctx // putCall has left nothing else
 	call.Hold = r.TTL > 0
 	call.WaitForReady = r.WaitForReady
+	call.Canceled = r.Canceled
 	call.Path, call.Headers = r.Path, r.Headers
 	if r.Account != nil {
 		call.Waiter = (*waiter)(r.Account)
@@ -326,7 +329,7 @@ func (s *Picker) failed(e *fault.Error, t *ledger.Target, call *policy.Call, err
 		}
 	case errors.Is(err, lb.ErrClosed):
 		*e = *s.targets.Gone(call.Cluster, t.Label)
-	case call.Err() != nil:
+	case call.Err() != nil, errors.Is(err, lb.ErrCanceled):
 		e.Code = fault.CallerGone
 	default:
 		e.Code, e.Detail = fault.NoReadyEndpoint, withNote(t, call.Cluster, e.Detail) // a foreign policy's own error
