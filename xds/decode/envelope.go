@@ -7,8 +7,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
 const (
@@ -28,13 +26,13 @@ func wrappedResource(a *anypb.Any) (inner *anypb.Any, name string, err error) {
 	return wrapper.GetResource(), wrapper.GetName(), nil
 }
 
-// jsonEnvelope returns the message into which to read a JSON object with these members:
-// m itself, the Any that carries it, or the DiscoveryResponse that holds it.
-func jsonEnvelope(top text.Object, m proto.Message) proto.Message {
+// jsonEnvelope returns the message into which to read a JSON object with these names at its
+// top: m itself, the Any that carries it, or the DiscoveryResponse that holds it.
+func jsonEnvelope(typed, resources bool, m proto.Message) proto.Message {
 	switch {
-	case top.Count("@type") > 0:
+	case typed:
 		return &anypb.Any{}
-	case top.Count("resources") > 0:
+	case resources:
 		return &discoveryv3.DiscoveryResponse{}
 	default:
 		return m

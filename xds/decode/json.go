@@ -24,10 +24,11 @@ func readJSON(r *report, body []byte, f Format, m proto.Message) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return &SyntaxError{Format: f, Reason: "the body is empty"}
 	}
-	if err := text.CheckSize(body, MaxJSONEntries); err != nil {
+	typed, resources, err := text.Skim(body, MaxJSONEntries)
+	if err != nil {
 		return textError(f, err)
 	}
-	root := jsonEnvelope(text.Members(body), m)
+	root := jsonEnvelope(typed, resources, m)
 	if err := (protojson.UnmarshalOptions{}).Unmarshal(body, root); err != nil {
 		if err := rereadJSON(r, body, f, root, err); err != nil {
 			return err

@@ -9,10 +9,12 @@ import (
 // MaxDepth limits the nesting of JSON and YAML.
 const MaxDepth = 100
 
-// CheckSize rejects body, which need not be valid JSON, with an *Error if it nests too deep
-// or has more entries than limit.
-func CheckSize(body []byte, limit int) error {
+// Skim scans body, which need not be valid JSON, and reports whether it has the names @type
+// and resources at the top. It rejects a body, with an *Error, that nests too deep or has
+// more entries than limit.
+func Skim(body []byte, limit int) (typed, resources bool, err error) {
 	depth, deepest, entries := 0, 0, 0
+	var last []byte // the last string at the top, nil after what follows it
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
 		case '{', '[':
@@ -22,22 +24,31 @@ func CheckSize(body []byte, limit int) error {
 		case '}', ']':
 			depth--
 		case '"':
+			from := i + 1
 			for i++; i < len(body) && body[i] != '"'; i++ {
 				if body[i] == '\\' {
 					i++
 				}
 			}
+			if depth == 1 && i < len(body) {
+				last = body[from:i]
+			}
+		case ':':
+			typed = typed || string(last) == "@type"
+			resources = resources || string(last) == "resources"
+			last = nil
 		case ',':
 			entries++
+			last = nil
 		}
 	}
 	switch {
 	case deepest > MaxDepth:
-		return &Error{Reason: fmt.Sprintf("the body nests deeper than %d", MaxDepth)}
+		err = &Error{Reason: fmt.Sprintf("the body nests deeper than %d", MaxDepth)}
 	case entries > limit:
-		return &Error{TooLarge: true, Reason: fmt.Sprintf("the body has %d entries, of at most %d", entries, limit)}
+		err = &Error{TooLarge: true, Reason: fmt.Sprintf("the body has %d entries, of at most %d", entries, limit)}
 	}
-	return nil
+	return typed, resources, err
 }
 
 // Offset converts a line and column, from 1, to an index into body.
