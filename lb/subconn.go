@@ -8,20 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/policy"
-)
-
-// Back-off between connection attempts, as gRPC has it.
-const (
-	backoffBase   = time.Second
-	backoffFactor = 1.6
-	backoffJitter = 0.2
-	backoffMax    = 120 * time.Second
 )
 
 // Connector finds out whether an endpoint accepts connections.
@@ -45,7 +38,7 @@ type Connection struct {
 
 // subConn is one endpoint's connectivity (gRPC's addrConn): IDLE → CONNECTING → READY
 // or TRANSIENT_FAILURE; after the back-off, or when the connection is lost, IDLE
-// again. A connection that is lost within backoffBase counts as a failed attempt, so
+// again. A connection that is lost within a second counts as a failed attempt, so
 // that lbd does not reconnect without a pause to an endpoint that closes its
 // connections at once.
 type subConn struct {
@@ -142,7 +135,7 @@ func (s *subConn) connection(a *attempt, c Connection) {
 		s.change(connectivity.Ready, nil)
 	case s.state != connectivity.Ready:
 		s.fail(c.Address, c.Err)
-	case time.Since(s.readyAt) < backoffBase:
+	case time.Since(s.readyAt) < backoff.DefaultConfig.BaseDelay:
 		s.fail(*s.ready.Load(), c.Err)
 	default:
 		lost := *s.ready.Load()
@@ -169,11 +162,11 @@ func (s *subConn) backedOff() {
 	}
 }
 
-// pause returns the next back-off.
+// pause returns the next back-off between connection attempts, as gRPC has it.
 func (s *subConn) pause() time.Duration {
-	d := float64(backoffBase) * math.Pow(backoffFactor, float64(s.failures))
-	d = min(d, float64(backoffMax))
-	return time.Duration(d * (1 + backoffJitter*(2*policy.UnitOf(s.channel.options.Draw())-1)))
+	c := backoff.DefaultConfig
+	d := min(float64(c.BaseDelay)*math.Pow(c.Multiplier, float64(s.failures)), float64(c.MaxDelay))
+	return time.Duration(d * (1 + c.Jitter*(2*policy.UnitOf(s.channel.options.Draw())-1)))
 }
 
 // change sets the state. It reports the change and calls the listener when the owner
