@@ -22,11 +22,10 @@ func loadBootstrap(c Config, log *slog.Logger) (*bootstrap.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the bootstrap of the management server: %w", err)
 	}
-	if b == nil {
-		return nil, nil //nolint:nilnil // a bootstrap is optional
-	}
-	for _, w := range b.Warnings {
-		log.Warn("bootstrap", "source", b.Source, "warning", w.String())
+	if b != nil {
+		for _, w := range b.Warnings {
+			log.Warn("bootstrap", "source", b.Source, "warning", w.String())
+		}
 	}
 	return b, nil
 }
