@@ -13,6 +13,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
@@ -239,12 +240,13 @@ func TestLateWatcherGetsCurrentState(t *testing.T) {
 		early.must("state")
 		early.must("counts")
 		time.Sleep(idle)
-		mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
+		mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute, Owner: ledger.Owner{Identity: "web", Name: "web-1"}})
 		late := watch(t)(s.WatchCluster("orders", "", true, ""))
 		defer late.Close()
 		state := read[observe.ClusterState](t, late.must("state").data)
 		counts := read[observe.ClusterCounts](t, late.must("counts").data)
-		if state.Leases != 1 || state.Age != "1h0m0s" || counts.Leases != 1 || counts.Picks["ok"] != 1 || time.Since(counts.Time) > time.Second {
+		if state.Leases != 1 || state.Age != "1h0m0s" || counts.Leases != 1 || counts.Picks["ok"] != 1 || len(counts.Holders) != 1 ||
+			counts.Holders[0] != (ledger.Holder{Owner: ledger.Owner{Identity: "web", Name: "web-1"}, Leases: 1}) || time.Since(counts.Time) > time.Second {
 			t.Errorf("%d leases, age %s; counts %+v", state.Leases, state.Age, counts)
 		}
 		if m := early.must("counts"); read[observe.ClusterCounts](t, m.data).Leases != 1 {

@@ -104,6 +104,21 @@ func (l *Leases) Largest(now time.Time) []Holder {
 	if now.Sub(l.sorted) < holdersAge && l.largest != nil {
 		return l.largest
 	}
+	return l.sort(now)
+}
+
+// LargestNow is Largest as of now.
+func (l *Leases) LargestNow(now time.Time) []Holder {
+	if l.Load() == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sort(now)
+}
+
+// sort finds the owners that hold the most leases. It is called under mu.
+func (l *Leases) sort(now time.Time) []Holder {
 	var largest []Holder
 	for o, leases := range l.holders {
 		h := Holder{o, leases}

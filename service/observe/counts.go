@@ -30,6 +30,9 @@ type ClusterCounts struct {
 	Leaves []LeafCounts `json:"leaves,omitempty"`
 	// Leases are those that are held now.
 	Leases int64 `json:"leases"`
+	// Holders are the owners that hold the most leases, the largest first, at most 3; absent in
+	// a watch of all clusters, and without leases.
+	Holders []ledger.Holder `json:"holders,omitempty"`
 	// Localities are those of the cluster's configuration, in order; absent in a watch
 	// of all clusters.
 	Localities []LocalityPicks `json:"localities,omitempty"`
@@ -59,8 +62,9 @@ type LocalityPicks struct {
 	Picks    uint64   `json:"picks"`
 }
 
-// counted reads the counters of a cluster, with or without its localities. Time is zero.
-func counted(m *ledger.Cluster, withLocalities bool) ClusterCounts {
+// counted reads the counters of a cluster, with or without its localities and the holders of its
+// leases. Time is zero.
+func counted(m *ledger.Cluster, withDetails bool) ClusterCounts {
 	out := ClusterCounts{
 		Cluster: m.Name, Target: m.Target.Label, Leases: m.Totals.Leases.Load(),
 		Picks: map[string]uint64{string(ledger.OK): 0}, Drops: make(map[string]uint64),
@@ -94,7 +98,8 @@ func counted(m *ledger.Cluster, withLocalities bool) ClusterCounts {
 			out.Breaker = &leaf.Breaker
 		}
 	}
-	if withLocalities {
+	if withDetails {
+		out.Holders = m.Totals.Leases.LargestNow(time.Now())
 		for priority, l := range m.Localities() {
 			out.Localities = append(out.Localities, LocalityPicks{priority, LocalityOf(l.ID), m.Places.Count(priority, l.ID)})
 		}
@@ -103,7 +108,7 @@ func counted(m *ledger.Cluster, withLocalities bool) ClusterCounts {
 }
 
 // counters is everything that can change a cluster's counts, as small values: counters
-// that are equal have equal counts.
+// that are equal have equal counts. Holders of leases change with a pick, or their number.
 type counters struct {
 	record *ledger.Record
 	config uint64

@@ -358,6 +358,7 @@ function Facts({ state, now, counts, lately }: {
           {(breaker || leaves.length > 0) && whole}
         </dd>
       </div>
+      {counts && counts.leases > 0 && <Leases counts={counts} />}
       <div>
         <dt>Policy</dt>
         <dd>
@@ -396,6 +397,43 @@ function Facts({ state, now, counts, lately }: {
         </div>
       )}
     </dl>
+  );
+}
+
+/** The leases of a cluster, and the owners that hold the most, with their part of the circuit breakers. */
+function Leases({ counts }: { counts: ClusterCounts }) {
+  const breakers = counts.breaker ? [counts.breaker] : (counts.leaves ?? []).map((l) => l.breaker);
+  const limit = breakers.reduce((sum, b) => sum + b.max_requests, 0);
+  return (
+    <div>
+      <dt>Leases</dt>
+      <dd>
+        {count(counts.leases)} held
+        {counts.holders && counts.holders.length > 0 && (
+          <table class="holders">
+            <caption>Largest holders</caption>
+            <thead>
+              <tr>
+                <th scope="col">identity</th>
+                <th scope="col">owner</th>
+                <th scope="col" class="number">leases</th>
+                <th scope="col" class="number">of the breaker</th>
+              </tr>
+            </thead>
+            <tbody>
+              {counts.holders.map((h) => (
+                <tr key={`${h.identity ?? ""}/${h.owner ?? ""}`}>
+                  <td>{h.identity ?? "none"}</td>
+                  <td>{h.owner ?? "none"}</td>
+                  <td class="number">{count(h.leases)}</td>
+                  <td class="number">{limit > 0 ? percent(h.leases / limit) : ""}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        )}
+      </dd>
+    </div>
   );
 }
 
