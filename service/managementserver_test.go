@@ -76,6 +76,11 @@ func (k *recordedLastGood) Put(updates []resource.Update) {
 // fallback, with so many targets whose routes lead to the cluster "shared".
 func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGood, reports *recordedReports, log *bytes.Buffer) {
 	t.Helper()
+	return followWith(t, targets, func(*service.Options) {})
+}
+
+func followWith(t *testing.T, targets int, change func(*service.Options)) (s *service.Service, kept *recordedLastGood, reports *recordedReports, log *bytes.Buffer) {
+	t.Helper()
 	server := `{"server_uri":"passthrough:///%s","channel_creds":[{"type":"insecure"}]}`
 	b, err := bootstrap.Parse(fmt.Appendf(nil, `{"node":{"id":"test"},"xds_servers":[`+server+`,`+server+`]}`, "one", "two"),
 		bootstrap.Options{Version: "1"})
@@ -86,6 +91,7 @@ func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGo
 		for i := range targets {
 			o.Targets = append(o.Targets, targetOf(i))
 		}
+		change(o)
 	})
 	reports = &recordedReports{}
 	s.Follow(silentServers{&b.Servers[0]}, kept, reports)

@@ -13,6 +13,7 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -89,12 +90,26 @@ func New(o Options) *Service {
 		Registry: s.Registry(), Overload: o.Overload,
 	})
 	s.Picker = picks.New(picks.Options{
-		Ledger: s.targets, Events: s.events, Demand: s.Demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare,
+		Ledger: s.targets, Events: s.events, Demand: s.demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare,
 		Overload: o.Overload, Registry: s.Registry(), Draining: s.draining,
 	})
 	s.AddConditions(s.SourceConditions)
 	return s
 }
+
+// demand is Demand for an account.
+func (s *Service) demand(cluster string, by *quota.Account) (*ledger.Target, error) {
+	if by == nil {
+		return s.Demand(cluster, nil)
+	}
+	return s.Demand(cluster, (*payer)(by))
+}
+
+// payer charges an account for unknown names.
+type payer quota.Account
+
+func (p *payer) AcquireName() error { return (*quota.Account)(p).TryAcquire(quota.UnknownNames, 1) }
+func (p *payer) ReleaseName()       { (*quota.Account)(p).Release(quota.UnknownNames, 1) }
 
 // Start loads the resources of st, and returns when every tree has its config.
 func (s *Service) Start(ctx context.Context, st sources.Store) error {

@@ -22,6 +22,7 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/quota"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 const (
@@ -65,6 +66,7 @@ func (c *Config) quotas(streams int) *quota.Manager {
 		Totals: map[quota.Resource]int64{
 			quota.Bytes: c.apiBytes(), quota.Bulk: int64(cmp.Or(c.MaxBulk, defaultMaxBulk)), quota.Streams: int64(streams),
 			quota.WaitingPicks: int64(cmp.Or(c.MaxWaitingPicks, defaultMaxWaiting)), quota.Leases: int64(cmp.Or(c.MaxLeases, picks.DefaultMaxLeases)),
+			quota.UnknownNames: int64(cmp.Or(c.OnDemandUnknown, sources.DefaultOnDemandUnknown)) + 1, // a new name is counted before the oldest is evicted
 		},
 		Share: c.CallerShare, Default: &quota.Class{Rate: c.CallerRate, Burst: c.CallerRate}, MaxAccounts: maxAccounts,
 	})

@@ -50,6 +50,7 @@ type quotaEntry struct {
 	Streams           *int64  `json:"streams"`
 	WaitingPicks      *int64  `json:"waiting_picks"`
 	Leases            *int64  `json:"leases"`
+	UnknownNames      *int64  `json:"unknown_names"`
 	MaxTTL            *ttl    `json:"max_ttl"`
 	MaxPicks          *int    `json:"max_picks"`
 }
@@ -82,7 +83,7 @@ func (q *quotaEntry) class() (*quota.Class, error) {
 	}
 	for r, limit := range map[quota.Resource]*int64{
 		quota.Bytes: q.Bytes, quota.Bulk: q.BulkRequests, quota.Streams: q.Streams,
-		quota.WaitingPicks: q.WaitingPicks, quota.Leases: q.Leases,
+		quota.WaitingPicks: q.WaitingPicks, quota.Leases: q.Leases, quota.UnknownNames: q.UnknownNames,
 	} {
 		if limit == nil {
 			continue

@@ -22,6 +22,7 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -289,7 +290,7 @@ func newKit(t *testing.T, maxLeases int, drops []resource.Drop, limit uint32, lo
 		Report: events.Report, Draining: draining,
 	})
 	k.Picker = New(Options{
-		Ledger: k.ledger, Events: events, Demand: func(string) (*ledger.Target, error) { return nil, nil },
+		Ledger: k.ledger, Events: events, Demand: func(string, *quota.Account) (*ledger.Target, error) { return nil, nil },
 		MaxLeases: maxLeases, Registry: prometheus.NewRegistry(), Draining: draining,
 	})
 	t.Cleanup(k.close)

@@ -10,6 +10,7 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/quota"
 )
 
 // Options are the dependencies of a Picker.
@@ -17,8 +18,9 @@ type Options struct {
 	Ledger *ledger.Ledger
 	Events *observe.Events // of circuit breakers
 	// Demand asks a management server for a cluster that is not hosted, and returns the
-	// target whose picks wait for the answer; nil without a management server.
-	Demand func(cluster string) (*ledger.Target, error)
+	// target whose picks wait for the answer; nil without a management server. The account, which
+	// may be nil, pays for the name while it is unknown.
+	Demand func(cluster string, by *quota.Account) (*ledger.Target, error)
 	// MaxLeases is the limit on held leases; 0 is DefaultMaxLeases.
 	MaxLeases int
 	// MaxLeaseShare is the part of a cluster's circuit breaker that one owner may hold with
@@ -35,7 +37,7 @@ type Picker struct {
 	// Fixed after build.
 	targets  *ledger.Ledger
 	events   *observe.Events
-	demand   func(cluster string) (*ledger.Target, error)
+	demand   func(cluster string, by *quota.Account) (*ledger.Target, error)
 	overload *overload.Monitor
 	draining context.Context
 	leases   *leases
@@ -78,7 +80,7 @@ func (s *Picker) targetOf(r *Request) (*ledger.Target, error) {
 		t.MarkUsed()
 		return t, nil
 	}
-	if t, err := s.demand(r.Cluster); t != nil || err != nil {
+	if t, err := s.demand(r.Cluster, r.Account); t != nil || err != nil {
 		return t, err
 	}
 	err := ledger.UnknownCluster(r.Cluster)

@@ -31,11 +31,14 @@ const (
 	WaitingPicks
 	// Leases counts leases that have not ended.
 	Leases
+	// UnknownNames counts the names of clusters that picks subscribe to, and that no management
+	// server has confirmed.
+	UnknownNames
 
 	resources
 )
 
-var resourceNames = [resources]string{"bytes", "bulk_requests", "streams", "waiting_picks", "leases"}
+var resourceNames = [resources]string{"bytes", "bulk_requests", "streams", "waiting_picks", "leases", "unknown_names"}
 
 // String returns the name of the resource in metrics and errors.
 func (r Resource) String() string { return resourceNames[r] }
@@ -219,8 +222,21 @@ func (a *Account) idle(now time.Time) bool {
 	return a.next.Load() <= now.UnixNano()
 }
 
-// Acquire takes n of a resource. The error is a *LimitError.
+// Acquire takes n of a resource. The error is a *LimitError, which counts as a rejection.
 func (a *Account) Acquire(r Resource, n int64) error {
+	err := a.TryAcquire(r, n)
+	if e, ok := err.(*LimitError); ok { //nolint:errorlint // TryAcquire returns no other
+		if e.Own {
+			a.manager.rejected[r].own.Add(1)
+		} else {
+			a.manager.rejected[r].total.Add(1)
+		}
+	}
+	return err
+}
+
+// TryAcquire is Acquire for a caller that can make room: a failure does not count as a rejection.
+func (a *Account) TryAcquire(r Resource, n int64) error {
 	m := a.manager
 	total := m.totals[r]
 	if total == 0 {
@@ -232,13 +248,11 @@ func (a *Account) Acquire(r Resource, n int64) error {
 	}
 	if a.used[r].Add(n) > limit {
 		a.used[r].Add(-n)
-		m.rejected[r].own.Add(1)
 		return &LimitError{Resource: r, Own: true, Limit: limit}
 	}
 	if m.used[r].Add(n) > total {
 		m.used[r].Add(-n)
 		a.used[r].Add(-n)
-		m.rejected[r].total.Add(1)
 		return &LimitError{Resource: r, Limit: total}
 	}
 	return nil

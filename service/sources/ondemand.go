@@ -4,6 +4,8 @@ import (
 	"cmp"
 	queue "container/list"
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,14 +50,25 @@ type onDemand struct {
 	known   map[string]*demanded      // by cluster
 	unknown map[string]*queue.Element // of *demanded, by cluster
 	oldest  *queue.List               // the unknown ones, in the order in which they came
+	paid    map[Payer]*queue.List     // those of each payer, in the same order
 
 	// Fixed after start.
 	stop   context.CancelFunc // of the sweeps
 	sweeps sync.WaitGroup
 }
 
+// Payer is charged for unknown names, so that no caller can take the places of all. Equal values are
+// the same payer.
+type Payer interface {
+	// AcquireName returns an error if the payer has as many unknown names as it may.
+	AcquireName() error
+	ReleaseName()
+}
+
 type demanded struct {
 	cluster string
+	payer   Payer          // nil without one, and once it is not charged any more
+	place   *queue.Element // in paid
 	since   time.Time
 	used    time.Time // when a sweep last saw it used
 	// refused is true for an unknown name that was confirmed when the limit of known
@@ -65,7 +78,7 @@ type demanded struct {
 
 func newOnDemand(p *publisher) *onDemand {
 	return &onDemand{
-		publisher: p, known: make(map[string]*demanded), unknown: make(map[string]*queue.Element), oldest: queue.New(),
+		publisher: p, known: make(map[string]*demanded), unknown: make(map[string]*queue.Element), oldest: queue.New(), paid: make(map[Payer]*queue.List),
 		maxKnown: cmp.Or(p.OnDemand, DefaultOnDemand), maxUnknown: cmp.Or(p.OnDemandUnknown, DefaultOnDemandUnknown),
 		idle: cmp.Or(p.OnDemandIdle, DefaultOnDemandIdle),
 	}
@@ -108,17 +121,18 @@ func (d *onDemand) close() {
 }
 
 // Demand returns the target of a cluster, and subscribes to the cluster if there is
-// none yet: its picks wait for the answer. Without a management server it returns nil.
-func (d *onDemand) Demand(cluster string) (*ledger.Target, error) {
+// none yet: its picks wait for the answer. Without a management server it returns nil. The payer is
+// charged for the name while it is unknown; nil for none.
+func (d *onDemand) Demand(cluster string, by Payer) (*ledger.Target, error) {
 	d.mu.Lock()
-	t, ended, err := d.demand(cluster)
+	t, ended, err := d.demand(cluster, by)
 	d.mu.Unlock()
 	ended.Close()
 	return t, err
 }
 
 // demand is Demand for a caller that holds d.mu, and closes the ended targets afterwards.
-func (d *onDemand) demand(cluster string) (_ *ledger.Target, ended ledger.Ended, err error) {
+func (d *onDemand) demand(cluster string, by Payer) (_ *ledger.Target, ended ledger.Ended, err error) {
 	if !d.started {
 		return nil, ended, nil
 	}
@@ -129,8 +143,11 @@ func (d *onDemand) demand(cluster string) (_ *ledger.Target, ended ledger.Ended,
 	if d.closed {
 		return nil, ended, d.Ledger.Gone(cluster, "")
 	}
-	evicted, err := d.reserve(cluster)
+	evicted, err := d.reserve(cluster, by)
 	if err != nil {
+		if evicted != "" {
+			ended = d.release([]string{evicted})
+		}
 		return nil, ended, err
 	}
 	_, ended = d.change(func(r *resolver.Resolver) []resolver.Change {
@@ -141,7 +158,7 @@ func (d *onDemand) demand(cluster string) (_ *ledger.Target, ended ledger.Ended,
 
 // reserve gives a cluster a place among the known or the unknown ones. It returns the
 // unknown name that it evicts for that, if any.
-func (d *onDemand) reserve(cluster string) (evicted string, err error) {
+func (d *onDemand) reserve(cluster string, by Payer) (evicted string, err error) {
 	c := &demanded{cluster: cluster, since: time.Now()}
 	c.used = c.since
 	if d.confirmed(cluster) {
@@ -153,18 +170,67 @@ func (d *onDemand) reserve(cluster string) (evicted string, err error) {
 		d.known[cluster] = c
 		return "", nil
 	}
-	if len(d.unknown) >= d.maxUnknown {
-		oldest := of(d.oldest.Front())
-		if c.since.Sub(oldest.since) < UnknownTenure {
-			d.refusedUnknown.Add(1)
-			return "", limitReached(cluster, UnknownTenure, "the cluster is not known, and the limit of unknown names is reached (%d, --on-demand-unknown)", d.maxUnknown)
+	if evicted, err = d.charge(c, by); err == nil && len(d.unknown) >= d.maxUnknown {
+		evicted, err = d.evict(d.oldest, c.since)
+		if err != nil {
+			err = fmt.Errorf("the limit of unknown names is reached (%d, --on-demand-unknown)", d.maxUnknown)
 		}
-		d.evicted.Add(1)
-		evicted = oldest.cluster
-		d.removeUnknown(evicted)
+	}
+	if err != nil {
+		d.refusedUnknown.Add(1)
+		d.uncharge(c)
+		return evicted, limitReached(cluster, UnknownTenure, "the cluster is not known, and %v", err)
 	}
 	d.addUnknown(c)
 	return evicted, nil
+}
+
+// charge charges a payer for an unknown name. If it has as many as it may, its oldest is evicted.
+func (d *onDemand) charge(c *demanded, by Payer) (evicted string, err error) {
+	if by == nil {
+		return "", nil
+	}
+	if err = by.AcquireName(); err != nil {
+		own := d.paid[by]
+		if own == nil {
+			return "", err
+		}
+		if evicted, _ = d.evict(own, c.since); evicted == "" || by.AcquireName() != nil {
+			return evicted, err
+		}
+	}
+	if d.paid[by] == nil {
+		d.paid[by] = queue.New()
+	}
+	c.payer, c.place = by, d.paid[by].PushBack(c)
+	return evicted, nil
+}
+
+// uncharge reverts charge.
+func (d *onDemand) uncharge(c *demanded) {
+	if c.payer == nil {
+		return
+	}
+	own := d.paid[c.payer]
+	if own.Remove(c.place); own.Len() == 0 {
+		delete(d.paid, c.payer)
+	}
+	c.payer.ReleaseName()
+	c.payer, c.place = nil, nil
+}
+
+// errTenure says that the oldest name keeps its place for UnknownTenure.
+var errTenure = errors.New("the oldest name is not old enough")
+
+// evict removes the first of the names in a list, unless it is younger than UnknownTenure, and returns it.
+func (d *onDemand) evict(names *queue.List, now time.Time) (string, error) {
+	oldest := of(names.Front())
+	if now.Sub(oldest.since) < UnknownTenure {
+		return "", errTenure
+	}
+	d.evicted.Add(1)
+	d.removeUnknown(oldest.cluster)
+	return oldest.cluster, nil
 }
 
 // confirmed reports whether a management server is known to have a cluster that is not
@@ -194,6 +260,7 @@ func (d *onDemand) removeUnknown(cluster string) {
 	if e := d.unknown[cluster]; e != nil {
 		d.oldest.Remove(e)
 		delete(d.unknown, cluster)
+		d.uncharge(of(e))
 	}
 }
 
