@@ -66,7 +66,8 @@ func (c *Config) quotas(streams int) *quota.Manager {
 		Totals: map[quota.Resource]int64{
 			quota.Bytes: c.apiBytes(), quota.Bulk: int64(cmp.Or(c.MaxBulk, defaultMaxBulk)), quota.Streams: int64(streams),
 			quota.WaitingPicks: int64(cmp.Or(c.MaxWaitingPicks, defaultMaxWaiting)), quota.Leases: int64(cmp.Or(c.MaxLeases, picks.DefaultMaxLeases)),
-			quota.UnknownNames: int64(cmp.Or(c.OnDemandUnknown, sources.DefaultOnDemandUnknown)) + 1, // a new name is counted before the oldest is evicted
+			quota.UnknownNames:     int64(cmp.Or(c.OnDemandUnknown, sources.DefaultOnDemandUnknown)) + 1, // a new name is counted before the oldest is evicted
+			quota.IdempotentLeases: picks.MaxEndedLeases,
 		},
 		Share: c.CallerShare, Default: &quota.Class{Rate: c.CallerRate, Burst: c.CallerRate}, MaxAccounts: maxAccounts,
 	})

@@ -51,6 +51,7 @@ type quotaEntry struct {
 	WaitingPicks      *int64  `json:"waiting_picks"`
 	Leases            *int64  `json:"leases"`
 	UnknownNames      *int64  `json:"unknown_names"`
+	IdempotentLeases  *int64  `json:"idempotent_leases"`
 	MaxTTL            *ttl    `json:"max_ttl"`
 	MaxPicks          *int    `json:"max_picks"`
 }
@@ -83,7 +84,7 @@ func (q *quotaEntry) class() (*quota.Class, error) {
 	}
 	for r, limit := range map[quota.Resource]*int64{
 		quota.Bytes: q.Bytes, quota.Bulk: q.BulkRequests, quota.Streams: q.Streams,
-		quota.WaitingPicks: q.WaitingPicks, quota.Leases: q.Leases, quota.UnknownNames: q.UnknownNames,
+		quota.WaitingPicks: q.WaitingPicks, quota.Leases: q.Leases, quota.UnknownNames: q.UnknownNames, quota.IdempotentLeases: q.IdempotentLeases,
 	} {
 		if limit == nil {
 			continue

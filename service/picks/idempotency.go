@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"hash"
 	"slices"
 	"sync"
@@ -26,11 +27,13 @@ const (
 )
 
 // idempotencyKeys remembers the answers to requests with a key, so that a repeated
-// request gets the same leases. It forgets the oldest above MaxEndedLeases leases.
+// request gets the same leases. It forgets the oldest above MaxEndedLeases leases, and the
+// oldest of a caller above its quota.
 type idempotencyKeys struct {
 	mu      sync.Mutex
 	entries map[string]*idempotent
-	order   *list.List // of the answered entries, oldest first
+	order   *list.List                    // of the answered entries, oldest first
+	own     map[*quota.Account]*list.List // those of each account, in the same order
 	timers  *wheel.Wheel[*idempotent]
 	leases  int // that they hold
 }
@@ -41,14 +44,17 @@ type idempotent struct {
 	request [sha256.Size]byte
 	account *quota.Account // that pays; may be nil
 	bytes   int64
+	count   int64         // of leases, at most
 	done    chan struct{} // closed once answer is set
 	answer  *Picks        // nil if the request failed: the next one tries again
 	place   *list.Element // in order; nil without an answer
+	own     *list.Element // in own of the account; nil without one
 	timer   wheel.Timer[*idempotent]
 }
 
 func (k *idempotencyKeys) init(now time.Time) {
 	k.entries, k.order, k.timers = make(map[string]*idempotent), list.New(), wheel.New[*idempotent](now)
+	k.own = make(map[*quota.Account]*list.List)
 }
 
 // once runs pick for the first request with its key, and returns its answer to all later
@@ -94,16 +100,47 @@ func (k *idempotencyKeys) enter(r *Request, digest [sha256.Size]byte) (e *idempo
 	}
 	e = &idempotent{
 		key: r.IdempotencyKey, request: digest, account: r.Account, done: make(chan struct{}),
-		bytes: int64(KeyBytes + len(r.IdempotencyKey) + AnswerBytes*max(r.N, 1)),
+		bytes: int64(KeyBytes + len(r.IdempotencyKey) + AnswerBytes*max(r.N, 1)), count: int64(max(r.N, 1)),
 	}
-	if e.account != nil {
-		if err := e.account.Acquire(quota.Bytes, e.bytes); err != nil {
-			return nil, false, err
-		}
+	if err := k.acquire(e); err != nil {
+		return nil, false, err
 	}
 	e.timer.Item = e
 	k.entries[e.key] = e
 	return e, true, nil
+}
+
+// acquire counts an entry against the quotas of its account. At the limit of leases, it forgets
+// answers: the oldest of the account at its own limit, otherwise the oldest of all. The caller
+// holds mu.
+func (k *idempotencyKeys) acquire(e *idempotent) error {
+	if e.account == nil {
+		return nil
+	}
+	for {
+		err := e.account.TryAcquire(quota.IdempotentLeases, e.count)
+		if err == nil {
+			break
+		}
+		limit, ok := errors.AsType[*quota.LimitError](err)
+		if !ok || limit.Limit < e.count {
+			return err
+		}
+		answers := k.order
+		if limit.Own {
+			answers = k.own[e.account]
+		}
+		if answers == nil || answers.Len() == 0 { // requests that are under way have all
+			return err
+		}
+		oldest := answers.Front()
+		k.remove(oldest.Value.(*idempotent)) //nolint:errcheck // the lists have nothing else
+	}
+	if err := e.account.Acquire(quota.Bytes, e.bytes); err != nil {
+		e.account.Release(quota.IdempotentLeases, e.count)
+		return err
+	}
+	return nil
 }
 
 // fill runs pick for the request of e, and releases those who wait for it, even if pick
@@ -133,6 +170,14 @@ func (k *idempotencyKeys) leave(e *idempotent, ttl time.Duration, out *Picks, an
 	e.answer = &answer
 	e.place = k.order.PushBack(e)
 	k.leases += len(answer.Picks)
+	if e.account != nil {
+		e.account.Release(quota.IdempotentLeases, e.count-int64(len(answer.Picks)))
+		e.count = int64(len(answer.Picks))
+		if k.own[e.account] == nil {
+			k.own[e.account] = list.New()
+		}
+		e.own = k.own[e.account].PushBack(e)
+	}
 	now := time.Now()
 	k.timers.Add(&e.timer, now, now.Add(min(ttl, MaxKeyTime)))
 	for k.leases > MaxEndedLeases {
@@ -148,9 +193,16 @@ func (k *idempotencyKeys) remove(e *idempotent) {
 		k.order.Remove(e.place)
 		k.leases -= len(e.answer.Picks)
 	}
-	if e.account != nil {
-		e.account.Release(quota.Bytes, e.bytes)
+	if e.account == nil {
+		return
 	}
+	if own := k.own[e.account]; e.own != nil {
+		if own.Remove(e.own); own.Len() == 0 {
+			delete(k.own, e.account)
+		}
+	}
+	e.account.Release(quota.Bytes, e.bytes)
+	e.account.Release(quota.IdempotentLeases, e.count)
 }
 
 // expire forgets the entries whose time has come.

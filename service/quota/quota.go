@@ -34,11 +34,13 @@ const (
 	// UnknownNames counts the names of clusters that picks subscribe to, and that no management
 	// server has confirmed.
 	UnknownNames
+	// IdempotentLeases counts the leases whose answers are kept for an idempotency key.
+	IdempotentLeases
 
 	resources
 )
 
-var resourceNames = [resources]string{"bytes", "bulk_requests", "streams", "waiting_picks", "leases", "unknown_names"}
+var resourceNames = [resources]string{"bytes", "bulk_requests", "streams", "waiting_picks", "leases", "unknown_names", "idempotent_leases"}
 
 // String returns the name of the resource in metrics and errors.
 func (r Resource) String() string { return resourceNames[r] }

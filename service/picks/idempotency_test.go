@@ -1,0 +1,85 @@
+package picks
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/quota"
+)
+
+// A caller with many idempotency keys makes lbd forget its own oldest answers, not those of others,
+// until the limit of all is reached.
+func TestIdempotencyKeysPerCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const total, own = 8, 4
+		k := newKit(t, 0, nil, 1024, locality("a", 0, 1, 1))
+		m := quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.IdempotentLeases: total}, MaxAccounts: 3})
+		accounts := map[string]*quota.Account{}
+		for _, name := range []string{"flood", "web", "late"} {
+			accounts[name] = m.Enter(name, nil, time.Now())
+		}
+		// id returns the ID of the first lease of a request with a key.
+		id := func(caller string, key, n int) string {
+			t.Helper()
+			out, err := k.pick(Request{N: n, TTL: time.Minute, Account: accounts[caller], IdempotencyKey: fmt.Sprint(caller, key)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out.Picks[0].Lease.ID
+		}
+		used := func(want ...int64) {
+			t.Helper()
+			for i, caller := range []string{"flood", "web", "late"} {
+				if got := accounts[caller].Used(quota.IdempotentLeases); got != want[i] {
+					t.Errorf("%s has %d; want %d", caller, got, want[i])
+				}
+			}
+		}
+		web := id("web", 0, 2)
+		flood := map[int]string{}
+		for i := range 20 {
+			flood[i] = id("flood", i, 1)
+		}
+		used(own, 2, 0)
+		if id("web", 0, 2) != web || id("flood", 19, 1) != flood[19] || id("flood", 16, 1) != flood[16] {
+			t.Error("an answer was forgotten that has room")
+		}
+		if id("flood", 0, 1) == flood[0] {
+			t.Error("an old answer was kept")
+		}
+		tooMany := Request{N: own + 1, TTL: time.Minute, Account: accounts["flood"], IdempotencyKey: "many"}
+		if _, err := k.pick(tooMany); code(err) != fault.RateLimited || !strings.Contains(err.Error(), "idempotent_leases") {
+			t.Errorf("more leases than the limit: %v", err)
+		}
+		used(own, 2, 0)
+		id("flood", 40, own)
+		id("late", 0, 3) // all are used: the oldest is that of web
+		used(own, 0, 3)
+
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		used(0, 0, 0)
+		if len(k.leases.keys.own) != 0 || len(k.leases.keys.entries) != 0 {
+			t.Errorf("keys remain: %v", k.leases.keys.own)
+		}
+	})
+}
+
+// A request that gets fewer leases than it asked for, or none, counts only what it got.
+func TestIdempotencyKeyCountsItsLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, 2, nil, 1024, locality("a", 0, 1, 1)) // two leases
+		m := quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.IdempotentLeases: 10}, Share: 1, MaxAccounts: 1})
+		a := m.Enter("a", nil, time.Now())
+		for key, want := range map[string]int64{"some": 2, "none": 2} {
+			_, _ = k.pick(Request{N: 5, TTL: time.Minute, Account: a, IdempotencyKey: key})
+			if got := a.Used(quota.IdempotentLeases); got != want {
+				t.Errorf("%s: %d are counted", key, got)
+			}
+		}
+	})
+}
