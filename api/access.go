@@ -71,6 +71,9 @@ func (e *endpoint) authorize(w *recorder, r *http.Request, now time.Time) error 
 		return loadsPage(policy, err)
 	}
 	if err != nil {
+		if expired, ok := errors.AsType[*access.ExpiredError](err); ok {
+			w.expired = expired.Name
+		}
 		return err
 	}
 	w.caller, w.policy = caller, policy

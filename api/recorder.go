@@ -25,8 +25,9 @@ type recorder struct {
 	acquired []acquired
 	router   *router
 	computes bool // the request has one of the router's turns
-	// changes and code are for the audit log: what the request changed, and why it was
-	// rejected.
+	// expired, changes and code are for the audit log: the name of an identity that has expired,
+	// what the request changed, and why it was rejected.
+	expired string
 	changes any
 	code    fault.Code
 }
@@ -73,11 +74,14 @@ func (e *endpoint) record(w *recorder, r *http.Request, start time.Time) {
 		return
 	}
 	record := &audit.Record{
-		Time: start.UTC(), Address: addressOf(r), Role: e.permission.granted(w).String(),
+		Time: start.UTC(), Expired: w.expired, Address: addressOf(r), Role: e.permission.granted(w).String(),
 		Method: r.Method, Path: r.URL.RequestURI(), Status: w.status, Code: string(w.code), Changes: w.changes,
 	}
 	if w.caller != nil {
 		record.Caller = w.caller.Name
+	}
+	if uid, pid, ok := listen.ProcessOf(r); ok {
+		record.UID, record.PID = &uid, pid
 	}
 	e.router.audit.Write(record)
 }

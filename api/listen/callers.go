@@ -77,13 +77,23 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-type credentials struct{ uid, gid uint32 }
+type credentials struct {
+	uid, gid uint32
+	pid      int32
+}
+
+// ProcessOf returns the user and the process that connected to the unix socket of a request; false if
+// they are not known.
+func ProcessOf(r *http.Request) (uid uint32, pid int32, ok bool) {
+	p, ok := r.Context().Value(peerKey{}).(credentials)
+	return p.uid, p.pid, ok
+}
 
 // local is the policy of requests that come through no [Listener].
 var local = Policy{Roles: access.All, Anonymous: access.All, Local: true}
 
 // Identify returns who makes a request, and the policy of the listener. The code of an
-// error is MisdirectedRequest or Unauthenticated.
+// error is MisdirectedRequest or Unauthenticated; it may wrap an [access.ExpiredError].
 //
 // A bearer token comes first, then a client certificate, then the peer of a unix
 // socket. Wrong credentials are an error, even where callers without identity
@@ -103,7 +113,7 @@ func (c *Callers) Identify(r *http.Request, now time.Time) (*access.Caller, Poli
 	}
 	caller, err := c.identified(r, now)
 	if err != nil {
-		return nil, policy, fault.Errorf(Unauthenticated, "%v", err)
+		return nil, policy, &fault.Error{Code: Unauthenticated, Detail: err.Error(), Err: err}
 	}
 	if caller == nil {
 		caller = anonymous[policy.Anonymous]

@@ -16,7 +16,7 @@ func peerOf(c *net.UnixConn) (cred credentials, ok bool) {
 	err = raw.Control(func(fd uintptr) {
 		u, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err == nil {
-			cred, ok = credentials{uid: u.Uid, gid: u.Gid}, true
+			cred, ok = credentials{uid: u.Uid, gid: u.Gid, pid: u.Pid}, true
 		}
 	})
 	return cred, ok && err == nil

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -354,4 +357,55 @@ func TestHangup(t *testing.T) {
 		t.Fatal(status, body)
 	}
 	p.stop(t) // SIGHUP would have ended it with an error
+}
+
+// The audit log names the process of a unix caller, and the identity whose token has expired; it has
+// leases that were ended, with the role that permitted it.
+func TestAuditedCallers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, tokens, socket := filepath.Join(dir, "audit.log"), filepath.Join(dir, "identities.yaml"), filepath.Join(dir, "s")
+	old, entry := newToken(t, "--name=old", "--roles=push")
+	admin, adminEntry := newToken(t, "--name=operator", "--roles=admin")
+	writeSecret(t, tokens, "tokens:\n"+entry+"  expires: 2020-01-01T00:00:00Z\n"+adminEntry)
+	p := startProcess(t, "--data=", "--connect=none", "--tokens="+tokens, "--audit="+file, "--listen=unix:"+socket+",anonymous=pick+push")
+	unix := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer unix.CloseIdleConnections()
+	last := func(status int) string {
+		t.Helper()
+		var found string
+		eventually(t, "the record", func() bool { // it is written after the response
+			b, _ := os.ReadFile(file)
+			for line := range strings.Lines(string(b)) {
+				if strings.Contains(line, fmt.Sprintf(`"status":%d,`, status)) || strings.Contains(line, fmt.Sprintf(`"status":%d}`, status)) {
+					found = line
+				}
+			}
+			return found != ""
+		})
+		return found
+	}
+	request(t, http.DefaultClient, "DELETE", p.url+"/v1/clusters/orders/endpoints", old, "")
+	if got := last(401); !strings.Contains(got, `"expired":"old"`) || strings.Contains(got, `"caller"`) {
+		t.Errorf("expired: %s", got)
+	}
+	request(t, http.DefaultClient, "DELETE", p.url+"/v1/clusters/orders/endpoints", "wrong", "")
+	if got := last(401); strings.Contains(got, "uid") {
+		t.Errorf("over TCP: %s", got)
+	}
+	if status, body := request(t, unix, "DELETE", "http://lbd/v1/clusters/orders/endpoints", "", ""); status != 404 {
+		t.Fatal(status, body)
+	}
+	process := fmt.Sprintf(`"address":"unix","uid":%d,"pid":%d,`, os.Getuid(), os.Getpid())
+	if got := last(404); runtime.GOOS == "linux" && !strings.Contains(got, process) {
+		t.Errorf("over a unix socket: %s; want %s", got, process)
+	}
+	if status, body := request(t, http.DefaultClient, "DELETE", p.url+"/v1/leases?cluster=orders", admin, ""); status != 200 {
+		t.Fatal(status, body)
+	}
+	if got := last(200); !strings.Contains(got, `"caller":"operator"`) || !strings.Contains(got, `"role":"admin"`) || !strings.Contains(got, `"changes":{"ended":0`) {
+		t.Errorf("ended leases: %s", got)
+	}
 }

@@ -20,8 +20,14 @@ type Record struct {
 	Time time.Time `json:"time"`
 	// Caller is the name of the identity; empty if there is none.
 	Caller string `json:"caller,omitempty"`
+	// Expired is the name of the identity if it has expired.
+	Expired string `json:"expired,omitempty"`
 	// Address is the address of the peer, or unix.
 	Address string `json:"address"`
+	// UID and PID are the user and the process that connected to a unix socket, if they are
+	// known.
+	UID *uint32 `json:"uid,omitempty"`
+	PID int32   `json:"pid,omitempty"`
 	// Role is the one that the request requires.
 	Role   string `json:"role"`
 	Method string `json:"method"`
