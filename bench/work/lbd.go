@@ -13,8 +13,8 @@ import (
 
 	"github.com/lbd-dev/lbd/bench/peer"
 	"github.com/lbd-dev/lbd/lb"
-	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -72,8 +72,8 @@ func startSquare(ctx context.Context, o Options) (*service.Service, func(), erro
 
 // dropped reports whether a pick was dropped, as one in a million is.
 func dropped(err error) bool {
-	var refusal *policy.Refusal
-	return errors.As(err, &refusal) && refusal.Kind == policy.KindDropped
+	var f *fault.Error
+	return errors.As(err, &f) && f.Code == fault.Dropped
 }
 
 func lbdPick(ctx context.Context, o Options) (func() Do, func(), error) {
