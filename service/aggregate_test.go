@@ -91,12 +91,10 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 	for range 3 {
 		mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 	}
-	said := func() string {
+	reported := func() string {
 		var got []string
-		for _, e := range s.Events(observe.EventFilter{Limit: 100}) {
-			if e.Type == observe.EventBreakerOpened || e.Type == observe.EventBreakerClosed {
-				got = append(got, string(e.Type)+" "+e.Cluster)
-			}
+		for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventBreakerOpened, observe.EventBreakerClosed}, Limit: 100}) {
+			got = append(got, string(e.Type)+" "+e.Cluster)
 		}
 		return fmt.Sprint(got)
 	}
@@ -104,10 +102,7 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 		t.Helper()
 		endLease(t, s, p.Lease.ID, picks.Success, nil)
 	}
-	const opened = "[circuit_breaker_opened near]"
-	if got := said(); got != opened {
-		t.Errorf("full: %s, want %s", got, opened)
-	}
+	expect(t, "full", reported(), "[circuit_breaker_opened near]")
 	mustRefuse(t, s, picks.Request{Cluster: "near"}, fault.CircuitBroken)
 	// Just below its limit it is refilled with every lease that ends.
 	for i := range 3 {
@@ -116,13 +111,10 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 		leases = append(leases, out.Picks...)
 		mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 	}
-	const both = "[circuit_breaker_closed near circuit_breaker_opened near]"
 	for _, p := range leases[3:] {
 		end(p)
 	}
-	if got := said(); got != both {
-		t.Errorf("eased: %s, want %s", got, both)
-	}
+	expect(t, "eased", reported(), "[circuit_breaker_closed near circuit_breaker_opened near]")
 }
 
 // TestMetricsOfAnAggregate: breakers and drops are its leaves', which are

@@ -120,9 +120,7 @@ func TestRefusedPushesPushNothingOut(t *testing.T) {
 	for eventType, want := range map[observe.EventType]int{
 		observe.EventPushed: 1, observe.EventPrioritySwitched: 1, observe.EventPushRefused: observe.MaxRefusedEvents,
 	} {
-		if got := len(s.Events(observe.EventFilter{Types: []observe.EventType{eventType}, Limit: 1 << 20})); got != want {
-			t.Errorf("%d events %s, want %d", got, eventType, want)
-		}
+		expect(t, string(eventType), len(s.Events(observe.EventFilter{Types: []observe.EventType{eventType}, Limit: 1 << 20})), want)
 	}
 }
 
@@ -186,18 +184,12 @@ func TestWatchEvents(t *testing.T) {
 		live, pushes := begin(observe.EventFilter{}, ""), begin(observe.EventFilter{Types: []observe.EventType{observe.EventPushed, observe.EventPushRefused}, Cluster: "a"}, "")
 		defer live.Close()
 		defer pushes.Close()
-		if got := kinds(live); got != "[]" {
-			t.Errorf("at first: %s", got)
-		}
+		expect(t, "at first", kinds(live), "[]")
 		pushOne(t, s, "a", "h")
 		pushOne(t, s, "b", "h")
 		const four = "priority_switched connection_changed state_changed pushed"
-		if got := kinds(live); got != "["+four+" "+four+"]" {
-			t.Errorf("live: %s", got)
-		}
-		if got := kinds(pushes); got != "[pushed]" {
-			t.Errorf("pushes of a: %s", got)
-		}
+		expect(t, "live", kinds(live), "["+four+" "+four+"]")
+		expect(t, "pushes of a", kinds(pushes), "[pushed]")
 
 		all := s.Events(observe.EventFilter{Limit: 100})
 		id := func(n int) string { return strconv.FormatUint(all[n].ID, 10) }
@@ -218,9 +210,7 @@ func TestWatchEvents(t *testing.T) {
 			{observe.EventFilter{}, "nonsense", "[resync{}]"},
 		} {
 			w := begin(c.filter, c.lastID)
-			if got := kinds(w); got != c.want {
-				t.Errorf("%+v after %q: %s, want %s", c.filter, c.lastID, got, c.want)
-			}
+			expect(t, fmt.Sprintf("%+v after %q", c.filter, c.lastID), kinds(w), c.want)
 			w.Close()
 		}
 	})

@@ -134,9 +134,7 @@ lbd_resource_files{state="held"} 1
 	if err != nil || first.By != "me" || !first.Kept {
 		t.Errorf("permitted: %+v, %v", first, err)
 	}
-	if got := d.picks("a"); got != fault.NoReadyEndpoint {
-		t.Errorf("picks of a: %s", got)
-	}
+	expect(t, "picks of a", d.picks("a"), fault.NoReadyEndpoint)
 	if again, err := d.PermitFiles(t.Context(), hash, "another"); err != nil || again != first {
 		t.Errorf("permitted again: %+v, %v; want %+v", again, err, first)
 	}

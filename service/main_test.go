@@ -146,6 +146,14 @@ func must(tb testing.TB, err error) {
 	}
 }
 
+// expect reports a value that is not the wanted one.
+func expect[T comparable](tb testing.TB, what string, got, want T) {
+	tb.Helper()
+	if got != want {
+		tb.Errorf("%s:\n got %v\nwant %v", what, got, want)
+	}
+}
+
 func mustPick(tb testing.TB, s *service.Service, r picks.Request) picks.Picks {
 	tb.Helper()
 	out, err := pick(s, r)
@@ -169,9 +177,8 @@ func endLease(tb testing.TB, s *service.Service, id string, o picks.Outcome, loa
 
 func deleteResource(tb testing.TB, s *service.Service, kind sources.Kind, cluster string) {
 	tb.Helper()
-	if _, err := s.Delete(tb.Context(), kind, cluster, sources.ChangeOptions{}); err != nil {
-		tb.Fatal(err)
-	}
+	_, err := s.Delete(tb.Context(), kind, cluster, sources.ChangeOptions{})
+	must(tb, err)
 }
 
 func clusterState(tb testing.TB, s *service.Service, name, target string, endpoints bool) *observe.ClusterState {

@@ -156,9 +156,7 @@ func TestLoadReportsEndWithTheLastTarget(t *testing.T) {
 		t.Fatalf("with one target left that wants them: %q", reports.calls)
 	}
 	wants(0, false)
-	if got := reports.calls[len(reports.calls)-1]; got != "stop shared" {
-		t.Errorf("with none: %q", reports.calls)
-	}
+	expect(t, "with none", reports.calls[len(reports.calls)-1], "stop shared")
 }
 
 // TestThePreferredServersResourceIsKept: of concurrent updates of two servers, that of the

@@ -249,9 +249,7 @@ func TestHistory(t *testing.T) {
 		}
 		orders := observe.HistoryRequest{Cluster: "orders", Step: history.Fine}
 		time.Sleep(3 * time.Second)
-		if got := recall(t, s, orders); got != "[]" {
-			t.Errorf("before the first pick: %s", got)
-		}
+		expect(t, "before the first pick", recall(t, s, orders), "[]")
 		began := time.Now()
 		picks(3)
 		picks(0)
@@ -260,9 +258,7 @@ func TestHistory(t *testing.T) {
 		picks(5)
 		const want = "[" + timeless + `"priority":[0,0,0,0],"picks":{"dropped":[0,0,0,5],"ok":[3,0,0,0]},` +
 			`"drops":[{"category":"shed","dropped":[0,0,0,5]}],"breakers":[{"in_flight":[0,0,0,0],"max_requests":[1024,1024,1024,1024]}]}]`
-		if got := recall(t, s, orders); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
+		expect(t, "history", recall(t, s, orders), want)
 		h, err := s.History(orders)
 		if err != nil || h.Step != "1s" || h.Cluster != "orders" || !h.Segments[0].Start.Equal(history.Next(began)) {
 			t.Errorf("%v: %+v", err, h)
@@ -311,21 +307,15 @@ func TestHistoryOfAFailover(t *testing.T) {
 		second(3)
 		const first = timeless + `"priority":[0,1,0],"picks":{"no_ready_endpoint":[0,0,3],"ok":[1,2,0]},"drops":[],` +
 			`"breakers":[{"in_flight":[0,0,0],"max_requests":[1024,1024,1024]}]}`
-		if got := recall(t, s, orders); got != "["+first+"]" {
-			t.Errorf("got  %s\nwant %s", got, first)
-		}
+		expect(t, "history", recall(t, s, orders), "["+first+"]")
 
 		deleteResource(t, s, sources.Endpoints, "orders")
 		time.Sleep(5 * time.Second)
-		if got := recall(t, s, orders); got != "["+first+"]" {
-			t.Errorf("after the removal: got  %s\nwant %s", got, first)
-		}
+		expect(t, "after the removal", recall(t, s, orders), "["+first+"]")
 		push(t, s, sources.Endpoints, "orders", both)
 		second(4)
 		const again = timeless + `"priority":[0],"picks":{"ok":[4]},"drops":[],"breakers":[{"in_flight":[0],"max_requests":[1024]}]}`
-		if got := recall(t, s, orders); got != "["+first+","+again+"]" {
-			t.Errorf("back: got  %s\nwant %s", got, again)
-		}
+		expect(t, "back", recall(t, s, orders), "["+first+","+again+"]")
 	})
 }
 
@@ -335,9 +325,7 @@ func TestNoHistory(t *testing.T) {
 		pushOne(t, s, "orders", "h")
 		mustPick(t, s, picks.Request{Cluster: "orders"})
 		time.Sleep(5 * time.Second)
-		if got := recall(t, s, observe.HistoryRequest{Cluster: "orders"}); got != "[]" {
-			t.Errorf("got %s", got)
-		}
+		expect(t, "recall", recall(t, s, observe.HistoryRequest{Cluster: "orders"}), "[]")
 	})
 }
 

@@ -61,9 +61,7 @@ func TestExplainListsDecisionsInOrder(t *testing.T) {
 			t.Errorf("step %s says nothing", step.Step)
 		}
 	}
-	if got := strings.Join(steps, " "); got != "cluster priority drop circuit_breaker locality endpoint" {
-		t.Errorf("steps: %s", got)
-	}
+	expect(t, "steps", strings.Join(steps, " "), "cluster priority drop circuit_breaker locality endpoint")
 	last := p.Explain[len(p.Explain)-1]
 	if last.Endpoint.Address != p.Address {
 		t.Errorf("explained %s, picked %s", last.Endpoint.Address, p.Address)

@@ -343,16 +343,12 @@ func TestUnknownReferencesOfRoutes(t *testing.T) {
 	}
 
 	const ofListener = `Listener/shop | resources[0].api_listener.api_listener.rds.route_config_name: is "r", which was not pushed and is in no file: ` + absent
-	if got := warned(byName); got != ofListener {
-		t.Errorf("a listener alone: %s", got)
-	}
+	expect(t, "a listener alone", warned(byName), ofListener)
 	if got, want := warned(assigned("b", "h"), routes("r", route("/a", "a"), route("/b", "b=1", "a=1"), route("/", "a"))),
 		"RouteConfiguration/r | resources[1].virtual_hosts: lead to clusters that were not pushed and are in no file: a: "+absent; got != want {
 		t.Errorf("a cluster that is not there: %s", got)
 	}
-	if got := warned(byName, assigned("a", "h")); got != "" {
-		t.Errorf("all was pushed before: %s", got)
-	}
+	expect(t, "all was pushed before", warned(byName, assigned("a", "h")), "")
 	if got, want := warned(listener("own", route("/", many...))),
 		"Listener/own | resources[0].api_listener.api_listener.route_config.virtual_hosts: lead to clusters that were not pushed and are in no file: "+
 			"ca, cb, cc, cd, ce, cf, cg, ch, ci, cj and 2 more: "+absent; got != want {
@@ -361,9 +357,7 @@ func TestUnknownReferencesOfRoutes(t *testing.T) {
 
 	// A resource of a file is known.
 	s.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "filed"}: []byte(`{"type":"EDS"}`)}))
-	if got := warned(routes("s", route("/", "filed"))); got != "" {
-		t.Errorf("in a file: %s", got)
-	}
+	expect(t, "in a file", warned(routes("s", route("/", "filed"))), "")
 	if !slices.Contains(strings.Fields(clusterNames(t, s)), "filed") {
 		t.Error("the file is not followed")
 	}
@@ -411,9 +405,7 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 	if err != nil || fmt.Sprint(res.Changes) != "[{ClusterLoadAssignment/c added added with 1 usable endpoint}]" {
 		t.Errorf("adding: %+v, %v", res, err)
 	}
-	if got := clusterNames(t, s); got != "a b c" {
-		t.Errorf("clusters %q", got)
-	}
+	expect(t, "clusters", clusterNames(t, s), "a b c")
 	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: 2, Body: snapshot(t, []string{"a"})})
 	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "would remove 3 resources") {
 		t.Errorf("more than max_removed: %v", err)
@@ -435,9 +427,7 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 		t.Errorf("%+v, %v; first %s", again, err, first.Hash)
 	}
 	s, _ = start(t, dir, nil)
-	if got := clusterNames(t, s); got != "a b" {
-		t.Errorf("after a restart: clusters %q", got)
-	}
+	expect(t, "after a restart: clusters", clusterNames(t, s), "a b")
 }
 
 func TestSnapshotIsRefusedWhole(t *testing.T) {

@@ -20,15 +20,12 @@ func TestRecord(t *testing.T) {
 		want   string
 	}{
 		{"picks of each second", func(f *fixture) {
-			f.count("a", ok, 3)
-			f.step(1)
+			f.picked(1, 3)
 			f.step(2)
-			f.count("a", ok, 5)
-			f.step(3)
+			f.picked(3, 5)
 		}, ok, false, "1:3 2:0 3:5"},
 		{"a result that occurs later", func(f *fixture) {
-			f.count("a", ok, 3)
-			f.step(1)
+			f.picked(1, 3)
 			f.count("a", failed, 2)
 			f.step(2)
 		}, failed, false, "1:0 2:2"},
@@ -47,8 +44,7 @@ func TestRecord(t *testing.T) {
 		}, inFlight, false, "1:7 2:7 3:0 4:0 5:9"},
 		{"coarse picks are sums", func(f *fixture) {
 			for i := range 20 {
-				f.count("a", ok, uint64(i))
-				f.step(i)
+				f.picked(i, uint64(i))
 			}
 		}, ok, true, "9:45 19:145"},
 		{"a coarse gauge is the largest", func(f *fixture) {
@@ -62,77 +58,58 @@ func TestRecord(t *testing.T) {
 			}
 		}, priority, true, "9:65536 19:0"},
 		{"twice in one second", func(f *fixture) {
-			f.count("a", ok, 3)
-			f.step(1)
-			f.count("a", ok, 2)
-			f.step(1)
+			f.picked(1, 3)
+			f.picked(1, 2)
 			f.step(2)
 		}, ok, false, "1:3 2:2"},
 		{"late: spread over what was missed", func(f *fixture) {
-			f.count("a", ok, 3)
-			f.step(1)
-			f.count("a", ok, 10)
-			f.step(4)
+			f.picked(1, 3)
+			f.picked(4, 10)
 			f.step(5)
 		}, ok, false, "1:3 2:3 3:3 4:4 5:0"},
 		{"very late: a gap", func(f *fixture) {
-			f.count("a", ok, 3)
-			f.step(1)
-			f.count("a", ok, 10)
-			f.step(20)
+			f.picked(1, 3)
+			f.picked(20, 10)
 		}, ok, false, "1:3 20:10"},
 		{"removed and back", func(f *fixture) {
-			f.count("a", ok, 3)
-			f.step(1)
+			f.picked(1, 3)
 			f.remove("a")
 			f.step(2)
 			f.step(3)
-			f.count("a", ok, 2)
-			f.step(4)
+			f.picked(4, 2)
 		}, ok, false, "1:3 4:2"},
 		{"removed, and back within a step with more picks than before", func(f *fixture) {
-			f.count("a", ok, 3)
-			f.step(1)
+			f.picked(1, 3)
 			f.remove("a")
-			f.count("a", ok, 7)
-			f.step(2)
+			f.picked(2, 7)
 		}, ok, false, "1:3 2:7"},
 		{"back while the recorder is late: nothing is spread over the gap", func(f *fixture) {
-			f.count("a", ok, 3)
-			f.step(1)
+			f.picked(1, 3)
 			f.remove("a")
 			f.step(2)
-			f.count("a", ok, 9)
-			f.step(5)
+			f.picked(5, 9)
 		}, ok, false, "1:3 5:9"},
 		{"picks that shrink did not grow", func(f *fixture) {
-			f.count("a", ok, 9)
-			f.step(1)
+			f.picked(1, 9)
 			f.counters["a"][ok] = 4
 			f.step(2)
-			f.count("a", ok, 1)
-			f.step(3)
+			f.picked(3, 1)
 		}, ok, false, "1:9 2:0 3:1"},
-		{"drops that shrink began anew", func(f *fixture) {
+		{"drops that shrink began again at zero", func(f *fixture) {
 			f.count("a", throttle, 9)
 			f.step(1)
 			f.counters["a"][throttle] = 4
 			f.step(2)
 		}, throttle, false, "1:0 2:4"},
 		{"the clock is set back a little", func(f *fixture) {
-			f.count("a", ok, 3)
-			f.step(10)
-			f.count("a", ok, 2)
-			f.step(8)
+			f.picked(10, 3)
+			f.picked(8, 2)
 			f.step(11)
 		}, ok, false, "10:3 11:2"},
 		{"the clock is set back by an hour", func(f *fixture) {
-			f.count("a", ok, 3)
-			f.step(10)
-			f.count("a", ok, 2)
-			f.step(-3600)
-			f.count("a", ok, 1)
-			f.step(-3599)
+			f.picked(10, 3)
+			f.picked(-3600, 2)
+			f.picked(-3599, 1)
 		}, ok, false, "-3600:0 -3599:1"},
 	} {
 		f := newFixture(1 << 20)
@@ -152,8 +129,7 @@ func TestRetention(t *testing.T) {
 	f := newFixture(1 << 20)
 	const end = 8 * 3600
 	for i := 1; i <= end; i++ {
-		f.count("a", ok, uint64(i%7))
-		f.step(i)
+		f.picked(i, uint64(i%7))
 	}
 	if first, last, n := f.span("a", false); first != end-599 || last != end || n != 600 {
 		t.Errorf("fine: from %d to %d, %d samples", first, last, n)
@@ -344,6 +320,12 @@ func (f *fixture) count(cluster string, s Series, n uint64) {
 		f.counters[cluster] = map[Series]uint64{}
 	}
 	f.counters[cluster][s] += n
+}
+
+// picked records a step in which cluster "a" had n picks.
+func (f *fixture) picked(step int, n uint64) {
+	f.count("a", ok, n)
+	f.step(step)
 }
 
 func (f *fixture) gauge(cluster string, s Series, v uint64) {
