@@ -186,49 +186,41 @@ func (r *Recorder) End(c *Cluster) {
 	r.store.count(c)
 }
 
-// Sample is what happened to a cluster in one step.
-type Sample struct {
-	// End is when the step ended.
-	End    time.Time
-	Values []uint64 // by series
-}
-
 // Samples are those of one cluster at one resolution, in order of time. Steps without
 // data are missing.
 type Samples struct {
-	Step    time.Duration
-	Series  []Series
-	Samples []Sample
+	Step   time.Duration
+	Ends   []time.Time // of the steps
+	Series []Series
+	Values [][]uint64 // of the steps, by series
 }
 
 // Read returns the coarse or fine samples of a cluster whose steps ended after a time. ok
 // is false if the store does not have the cluster.
 func (s *Store) Read(name Name, coarse bool, since time.Time) (out Samples, ok bool) {
-	out.Step = Fine
-	per := int64(1)
-	if coarse {
-		out.Step, per = Coarse, finePerCoarse
-	}
-	from := since.Add(-offset).Unix() / per
 	s.mu.Lock()
 	c := s.clusters[name]
 	if c == nil {
 		s.mu.Unlock()
 		return out, false
 	}
-	out.Series = slices.Clone(c.series)
-	t := &c.fine
+	out.Step, out.Series, out.Values = Fine, slices.Clone(c.series), make([][]uint64, len(c.series))
+	t, per := &c.fine, int64(1)
 	if coarse {
-		t = &c.coarse
+		out.Step, t, per = Coarse, &c.coarse, finePerCoarse
 	}
-	from = max(from, s.step/per-t.keep+1)
+	from := max(since.Add(-offset).Unix()/per, s.step/per-t.keep+1)
 	chunks := t.chunks(from)
 	s.mu.Unlock()
 	for _, c := range chunks {
 		_ = c.decode(out.Series, func(step int64, values []uint64) { // it was encoded here
 			end := time.Unix(step*per+per-1, int64(offset)).UTC()
-			if step >= from && end.After(since) {
-				out.Samples = append(out.Samples, Sample{End: end, Values: slices.Clone(values)})
+			if step < from || !end.After(since) {
+				return
+			}
+			out.Ends = append(out.Ends, end)
+			for i, v := range values {
+				out.Values[i] = append(out.Values[i], v)
 			}
 		})
 	}

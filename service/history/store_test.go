@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -141,8 +142,8 @@ func TestRetention(t *testing.T) {
 		t.Errorf("%+v, and %d bytes in fact", used, f.sum())
 	}
 	samples, _ := f.Read(Name{Cluster: "a"}, false, at(end-3))
-	if len(samples.Samples) != 3 {
-		t.Errorf("since three seconds ago: %d samples", len(samples.Samples))
+	if len(samples.Ends) != 3 {
+		t.Errorf("since three seconds ago: %d samples", len(samples.Ends))
 	}
 }
 
@@ -367,11 +368,9 @@ func (f *fixture) remove(cluster string) {
 func (f *fixture) read(cluster string, coarse bool, s Series) string {
 	samples, _ := f.Read(Name{Cluster: cluster}, coarse, time.Time{})
 	var out []string
-	for _, sample := range samples.Samples {
-		for i, other := range samples.Series {
-			if other == s {
-				out = append(out, fmt.Sprintf("%d:%d", sample.End.Unix()-began, sample.Values[i]))
-			}
+	if i := slices.Index(samples.Series, s); i >= 0 {
+		for j, end := range samples.Ends {
+			out = append(out, fmt.Sprintf("%d:%d", end.Unix()-began, samples.Values[i][j]))
 		}
 	}
 	return strings.Join(out, " ")
@@ -380,10 +379,10 @@ func (f *fixture) read(cluster string, coarse bool, s Series) string {
 // span is the first and the last step that are kept of a cluster, and how many.
 func (f *fixture) span(cluster string, coarse bool) (first, last, n int) {
 	samples, _ := f.Read(Name{Cluster: cluster}, coarse, time.Time{})
-	if n = len(samples.Samples); n == 0 {
+	if n = len(samples.Ends); n == 0 {
 		return 0, 0, 0
 	}
-	return int(samples.Samples[0].End.Unix() - began), int(samples.Samples[n-1].End.Unix() - began), n
+	return int(samples.Ends[0].Unix() - began), int(samples.Ends[n-1].Unix() - began), n
 }
 
 // sum is what is really used.

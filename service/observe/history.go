@@ -225,9 +225,9 @@ func (h *History) Of(r HistoryRequest) (*ClusterHistory, error) {
 			return nil, err
 		}
 	}
-	out := &ClusterHistory{Cluster: r.Cluster, Target: name.Target, Step: "1s", Segments: []HistorySegment{}}
+	out := &ClusterHistory{Cluster: r.Cluster, Target: name.Target, Step: history.Fine.String(), Segments: []HistorySegment{}}
 	if coarse {
-		out.Step = "10s"
+		out.Step = history.Coarse.String()
 	}
 	if h.store == nil {
 		return out, err
@@ -237,32 +237,33 @@ func (h *History) Of(r HistoryRequest) (*ClusterHistory, error) {
 		return out, err
 	}
 	first := 0
-	for i := range samples.Samples {
-		last := i == len(samples.Samples)-1
-		if last || samples.Samples[i+1].End.Sub(samples.Samples[i].End) > samples.Step {
-			out.Segments = append(out.Segments, segmentOf(samples.Series, samples.Samples[first:i+1]))
+	for i, end := range samples.Ends {
+		if i == len(samples.Ends)-1 || samples.Ends[i+1].Sub(end) > samples.Step {
+			out.Segments = append(out.Segments, segmentOf(samples, first, i+1))
 			first = i + 1
 		}
 	}
 	return out, nil
 }
 
-func segmentOf(series []history.Series, samples []history.Sample) HistorySegment {
+// segmentOf returns the samples from first up to next, exclusive.
+func segmentOf(samples history.Samples, first, next int) HistorySegment {
 	out := HistorySegment{
-		Start: samples[0].End, Priority: make([]int, len(samples)),
+		Start: samples.Ends[first], Priority: make([]int, next-first),
 		Picks: map[string][]uint64{}, Drops: []DropHistory{}, Breakers: []BreakerHistory{},
 	}
 	breakers := make(map[string]int) // by leaf: index in Breakers
-	for i, s := range series {
+	for i, s := range samples.Series {
+		list := samples.Values[i][first:next]
 		switch s.Kind {
 		case history.Picks:
-			if list := column(samples, i); s.Name == string(ledger.OK) || slices.Max(list) > 0 {
+			if s.Name == string(ledger.OK) || slices.Max(list) > 0 {
 				out.Picks[s.Name] = list
 			}
 		case history.Drops:
-			out.Drops = append(out.Drops, DropHistory{Leaf: s.Leaf, Category: s.Name, Dropped: column(samples, i)})
+			out.Drops = append(out.Drops, DropHistory{Leaf: s.Leaf, Category: s.Name, Dropped: list})
 		case history.Priority:
-			for j, v := range column(samples, i) {
+			for j, v := range list {
 				if out.Priority[j] = int(v); v == history.NoPriority {
 					out.Priority[j] = -1
 				}
@@ -272,23 +273,15 @@ func segmentOf(series []history.Series, samples []history.Sample) HistorySegment
 			if !ok {
 				at = len(out.Breakers)
 				breakers[s.Leaf] = at
-				none := make([]uint64, len(samples))
+				none := make([]uint64, len(list))
 				out.Breakers = append(out.Breakers, BreakerHistory{Leaf: s.Leaf, InFlight: none, MaxRequests: none})
 			}
 			if s.Kind == history.InFlight {
-				out.Breakers[at].InFlight = column(samples, i)
+				out.Breakers[at].InFlight = list
 			} else {
-				out.Breakers[at].MaxRequests = column(samples, i)
+				out.Breakers[at].MaxRequests = list
 			}
 		}
-	}
-	return out
-}
-
-func column(samples []history.Sample, series int) []uint64 {
-	out := make([]uint64, len(samples))
-	for i, s := range samples {
-		out[i] = s.Values[series]
 	}
 	return out
 }
