@@ -218,43 +218,33 @@ func clusters(resources map[resource.Key]resource.Item) map[string]bool {
 // causes returns the open files whose changes concern any of some resources.
 func (e *evaluation) causes(keys map[resource.Key]bool) []string {
 	return slices.DeleteFunc(e.open(), func(name string) bool {
-		return !slices.ContainsFunc(e.changes[name].resources(), func(r changedResource) bool { return keys[r.key()] })
+		return !slices.ContainsFunc(e.changes[name].resources(), func(v difference.Version) bool { return keys[v.After.Key] })
 	})
 }
 
-// changedResource is a resource of a file that a change adds, modifies or removes. from
-// or to may have no Raw, and both of a Cluster that is rejected now.
-type changedResource struct{ from, to resource.Item }
-
-func (r changedResource) key() resource.Key {
-	if r.to.Key.Type == "" {
-		return r.from.Key
-	}
-	return r.to.Key
-}
-
-// resources returns the resources that differ.
-func (c change) resources() []changedResource {
-	var out []changedResource
+// resources returns the resources that differ. Those that do not exist, before or after,
+// and Clusters that are rejected now have no Raw.
+func (c change) resources() difference.Versions {
+	var out difference.Versions
 	was := map[resource.Key]resource.Item{}
 	for _, i := range items(c.from) {
 		was[i.Key] = i
 	}
 	for _, i := range items(c.to) {
 		if old, ok := was[i.Key]; !ok || !bytes.Equal(old.Raw, i.Raw) {
-			out = append(out, changedResource{old, i})
+			out = append(out, difference.Version{Before: old, After: i})
 		}
 		delete(was, i.Key)
 	}
 	if c.to != nil {
 		for _, r := range c.to.Rejected {
-			out = append(out, changedResource{was[r.Key], resource.Item{Key: r.Key}})
+			out = append(out, difference.Version{Before: was[r.Key], After: resource.Item{Key: r.Key}})
 			delete(was, r.Key)
 		}
 	}
 	for _, i := range items(c.from) { // in the order of the file
 		if _, gone := was[i.Key]; gone {
-			out = append(out, changedResource{from: i})
+			out = append(out, difference.Version{Before: i, After: resource.Item{Key: i.Key}})
 		}
 	}
 	return out
@@ -369,8 +359,8 @@ func (e *evaluation) heldChange(g group) held {
 func differences(changes map[string]change) []string {
 	out := []string{}
 	for _, name := range slices.Sorted(maps.Keys(changes)) {
-		for _, r := range changes[name].resources() {
-			if says := difference.Sentence(r.from, r.to); says != "" {
+		for _, v := range changes[name].resources() {
+			if says := v.Sentence(); says != "" {
 				out = append(out, name+": "+says)
 			}
 		}

@@ -46,24 +46,6 @@ func Describe(before, after resource.Item) string {
 	return p.String()
 }
 
-// Sentence is Describe with the resource's name before it: the name alone for an
-// assignment, which most changes are about.
-func Sentence(before, after resource.Item) string {
-	what := Describe(before, after)
-	if what == "" {
-		return ""
-	}
-	key := after.Key
-	if key.Name == "" {
-		key = before.Key
-	}
-	name := key.String()
-	if key.Type == resource.TypeAssignment {
-		name = key.Name
-	}
-	return name + ": " + what
-}
-
 func exists(i resource.Item) bool {
 	return i.Raw != nil || i.Listener != nil || i.Routes != nil || i.Cluster != nil || i.Assignment != nil
 }
@@ -237,8 +219,19 @@ const MaxListed = 20
 // MaxSentence is the maximum length of an event's sentence about changes.
 const MaxSentence = 2000
 
-// Version is a resource before and after a change. Its values are immutable.
+// Version is a resource before and after a change; both have its key, except Before if it did
+// not exist. Its values are immutable.
 type Version struct{ Before, After resource.Item }
+
+// Sentence is Describe with the resource's name before it: the name alone for an
+// assignment, which most changes are about.
+func (v Version) Sentence() string {
+	what := Describe(v.Before, v.After)
+	if what == "" {
+		return ""
+	}
+	return strings.TrimPrefix(v.After.Key.String(), string(resource.TypeAssignment)+"/") + ": " + what
+}
 
 // Versions are those of several resources.
 type Versions []Version

@@ -81,7 +81,7 @@ func TestDifferencesInWords(t *testing.T) {
 		"a route":           {resource.TypeRoutes, route("a"), route("b"), `RouteConfiguration/orders: route 0 of virtual host "all": a → b`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := difference.Sentence(item(t, c.kind, c.before), item(t, c.kind, c.after)); got != c.want {
+			if got := (difference.Version{Before: item(t, c.kind, c.before), After: item(t, c.kind, c.after)}).Sentence(); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
