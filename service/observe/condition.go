@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/lbd-dev/lbd/overload"
@@ -67,19 +66,14 @@ type Condition struct {
 	NotReady bool `json:"not_ready,omitempty"`
 }
 
-type conditions struct {
-	mu      sync.Mutex
-	sources []func() []Condition
-}
-
 // AddConditions registers a function that returns the conditions of one part of
 // the daemon as they are now, or nothing. It is called for every probe of
 // readiness and once a second while a dashboard is open, from any goroutine, so it
 // must not block. Conditions that last must keep their Since.
 func (s *State) AddConditions(source func() []Condition) {
-	s.conditions.mu.Lock()
-	defer s.conditions.mu.Unlock()
-	s.conditions.sources = append(s.conditions.sources, source)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conditions = append(s.conditions, source)
 }
 
 // Conditions returns the current conditions of the daemon, the most urgent kind
@@ -109,9 +103,9 @@ func (s *State) Conditions() []Condition {
 
 // allConditions returns the conditions of all sources, in no order.
 func (s *State) allConditions() []Condition {
-	s.conditions.mu.Lock()
-	sources := slices.Clone(s.conditions.sources)
-	s.conditions.mu.Unlock()
+	s.mu.Lock()
+	sources := slices.Clone(s.conditions)
+	s.mu.Unlock()
 	var out []Condition
 	for _, source := range sources {
 		for _, c := range source() {
@@ -122,31 +116,25 @@ func (s *State) allConditions() []Condition {
 	return out
 }
 
-// shortages reports what lbd itself lacks, such as descriptors or memory.
-type shortages struct {
-	events *Events
-	known  map[overload.Resource]overload.State // as of the last call
-}
-
 // overloaded remembers and logs the shortages that began and ended. The monitor makes
 // one call at a time.
-func (k *shortages) overloaded(states []overload.State) {
-	before := k.known
-	k.known = make(map[overload.Resource]overload.State, len(states))
+func (s *State) overloaded(states []overload.State) {
+	events, before := s.options.Events, s.shortages
+	s.shortages = make(map[overload.Resource]overload.State, len(states))
 	for _, st := range states {
-		k.known[st.Resource] = st
+		s.shortages[st.Resource] = st
 		if _, ok := before[st.Resource]; !ok {
-			k.events.Add(Event{
+			events.Add(Event{
 				Type: EventShortageBegan, Reason: string(st.Resource), Error: st.Err.Error(),
 				Says: st.Resource.Text() + ": endpoints keep their states until it is over",
 			})
-			k.events.log.Warn("lbd is out of a resource", "resource", string(st.Resource), "error", st.Err)
+			events.log.Warn("lbd is out of a resource", "resource", string(st.Resource), "error", st.Err)
 		}
 	}
 	for r, st := range before {
-		if _, ok := k.known[r]; !ok {
-			k.events.Add(Event{Type: EventShortageEnded, Reason: string(r), Says: "over: " + r.Text()})
-			k.events.log.Info("shortage ended", "resource", string(r), "began", st.Since.UTC())
+		if _, ok := s.shortages[r]; !ok {
+			events.Add(Event{Type: EventShortageEnded, Reason: string(r), Says: "over: " + r.Text()})
+			events.log.Info("shortage ended", "resource", string(r), "began", st.Since.UTC())
 		}
 	}
 }

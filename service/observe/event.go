@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -212,8 +211,8 @@ func (f EventFilter) matches(e *remembered) bool {
 // changes reports whether e lists a change of a resource of the cluster's name.
 func (e *remembered) changes(cluster string) bool {
 	return slices.ContainsFunc(e.Changes, func(c difference.Change) bool {
-		kind, name, _ := strings.Cut(c.Resource, "/")
-		return name == cluster && (kind == string(resource.TypeCluster) || kind == string(resource.TypeAssignment))
+		key := c.Key()
+		return key.Name == cluster && (key.Type == resource.TypeCluster || key.Type == resource.TypeAssignment)
 	})
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,8 +46,10 @@ type State struct {
 	waiting *prometheus.GaugeVec // requests that wait for changes, by kind
 	unwatch func()               // ends the reports of shortages
 
-	shortages  shortages
-	conditions conditions
+	shortages map[overload.Resource]overload.State // as of the monitor's last call
+
+	mu         sync.Mutex // guards what follows
+	conditions []func() []Condition
 }
 
 // NewState returns a State. It must be closed.
@@ -59,8 +61,7 @@ func NewState(o StateOptions) *State {
 	}, []string{"kind"})
 	s.waiting.WithLabelValues("longpoll")
 	s.waiting.WithLabelValues("sse")
-	s.shortages.events = o.Events
-	s.unwatch = o.Overload.Watch(s.shortages.overloaded)
+	s.unwatch = o.Overload.Watch(s.overloaded)
 	s.AddConditions(s.shortageConditions)
 	return s
 }
@@ -269,17 +270,15 @@ func RouteStateOf(r *resource.Route) RouteState {
 
 // HashWords describes what a hash policy hashes.
 func HashWords(p *resource.HashPolicy) string {
-	var words strings.Builder
+	words := "header " + p.Header
 	if p.Header == "" {
-		words.WriteString("the target itself: the same for all its picks")
-	} else {
-		words.WriteString("header " + p.Header)
+		words = "the target itself: the same for all its picks"
 	}
 	if p.Regex != nil {
-		words.WriteString(fmt.Sprintf(", %q replaced by %q", p.Regex, p.Substitution))
+		words += fmt.Sprintf(", %q replaced by %q", p.Regex, p.Substitution)
 	}
 	if p.Terminal {
-		words.WriteString("; terminal: what comes after counts only where this made none")
+		words += "; terminal: what comes after counts only where this made none"
 	}
-	return words.String()
+	return words
 }
