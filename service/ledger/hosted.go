@@ -218,27 +218,25 @@ func TargetKey(name string) string {
 func TargetName(name string) (string, error) {
 	key := TargetKey(name)
 	full := xdsScheme + "///" + key
-	wrong := ""
-	switch authority, ok := strings.CutPrefix(key, "//"); {
+	rest, hasAuthority := strings.CutPrefix(key, "//")
+	if hasAuthority {
+		full = xdsScheme + key
+	}
+	authority, of, _ := strings.Cut(rest, "/")
+	var wrong string
+	switch {
 	case key == "":
 		wrong = "the name is empty"
-	case ok:
-		full = xdsScheme + key
-		if host, rest, _ := strings.Cut(authority, "/"); host == "" || rest == "" {
-			wrong = "the authority or the name is missing"
-		}
-	case key[0] == '/':
+	case hasAuthority && (authority == "" || of == ""):
+		wrong = "the authority or the name is missing"
+	case !hasAuthority && key[0] == '/':
 		wrong = "the name begins with a slash"
-	}
-	switch {
-	case wrong != "":
 	case len(full) > decode.MaxNameBytes:
 		wrong = fmt.Sprintf("more than %d bytes", decode.MaxNameBytes)
 	case !utf8.ValidString(full) || strings.ContainsFunc(full, func(r rune) bool { return !unicode.IsPrint(r) }):
 		wrong = "unprintable characters"
+	default:
+		return full, nil
 	}
-	if wrong != "" {
-		return "", fault.Errorf(fault.InvalidArgument, "target %q: must be xds:///NAME or NAME (%s)", name, wrong).Of("", name)
-	}
-	return full, nil
+	return "", fault.Errorf(fault.InvalidArgument, "target %q: must be xds:///NAME or NAME (%s)", name, wrong).Of("", name)
 }

@@ -121,10 +121,8 @@ func (l *Ledger) isStale(c *Cluster) bool {
 		return true
 	}
 	for _, leaf := range config.Leaves(c.Name) {
-		if leaf.Err != nil {
-			continue // it serves nothing
-		}
-		if stale(leaf.ClusterFrom, leaf.Cluster.Name) || stale(leaf.AssignmentFrom, leaf.Cluster.AssignmentName()) {
+		// A leaf with an error serves nothing.
+		if leaf.Err == nil && (stale(leaf.ClusterFrom, leaf.Cluster.Name) || stale(leaf.AssignmentFrom, leaf.Cluster.AssignmentName())) {
 			return true
 		}
 	}

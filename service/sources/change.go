@@ -264,7 +264,7 @@ func (p *pushes) describe(c *change, vs difference.Versions) {
 }
 
 func storeError(err error) error {
-	if own, ok := errors.AsType[*fault.Error](err); ok {
+	if own, ok := errors.AsType[*fault.Error](fault.FromContext(err)); ok {
 		return own
 	}
 	switch {
@@ -274,8 +274,6 @@ func storeError(err error) error {
 		return fault.Errorf(fault.StorageFailed, "the push was not stored and has no effect: %v", err)
 	case errors.Is(err, store.ErrTooLarge):
 		return fault.Errorf(fault.TooLarge, "%v", err)
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fault.FromContext(err)
 	default:
 		return fault.Errorf(fault.Internal, "the push was not stored: %v", err)
 	}

@@ -67,10 +67,7 @@ func rejectedResources(resources []client.ResourceStatus) []observe.Condition {
 	var out []observe.Condition
 	var last resource.Key
 	for _, r := range resources { // sorted: those of several targets follow each other
-		if r.Key == last {
-			continue
-		}
-		if r.Rejection == nil || r.State != client.Nacked && r.State != client.NackedButCached {
+		if r.Key == last || r.Rejection == nil || r.State != client.Nacked && r.State != client.NackedButCached {
 			continue
 		}
 		meanwhile := "there is no earlier version"

@@ -76,18 +76,13 @@ func (f *resourceFiles) FollowFiles(archive FileArchive, st Store) {
 // configuredByServer is the View of the clusters' configurations that a management
 // server provides.
 func (f *resourceFiles) configuredByServer(key resource.Key) (resource.Item, bool) {
-	if key.Type != Config {
-		return resource.Item{}, false
+	if m := f.Ledger.Hosted().Cluster(key.Name); m != nil && key.Type == Config {
+		cc := m.ClusterConfig()
+		if from := cc.ClusterFrom.Source; cc.Cluster != nil && (from == resource.SourceADS || from == resource.SourceCache) {
+			return resource.Item{Key: key, Cluster: cc.Cluster}, true
+		}
 	}
-	m := f.Ledger.Hosted().Cluster(key.Name)
-	if m == nil {
-		return resource.Item{}, false
-	}
-	cc := m.ClusterConfig()
-	if from := cc.ClusterFrom.Source; cc.Cluster == nil || from != resource.SourceADS && from != resource.SourceCache {
-		return resource.Item{}, false
-	}
-	return resource.Item{Key: key, Cluster: cc.Cluster}, true
+	return resource.Item{}, false
 }
 
 // usersOf returns the clusters that get their endpoints from any of some assignments

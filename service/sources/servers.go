@@ -183,12 +183,7 @@ func (s *servers) subscribeNeeded(r *resolver.Resolver) {
 func (s *servers) replaceable(r *resolver.Resolver, key resource.Key) bool {
 	from, _ := r.Kept(key)
 	all, _ := s.Bootstrap.ServersFor(key.Name)
-	for i := range all {
-		if i <= s.rank(key.Name, from) && s.client.Connected(all[i]) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all[:min(len(all), s.rank(key.Name, from)+1)], s.client.Connected)
 }
 
 // evict removes the kept versions of resources that no target needs: no config changes.
