@@ -218,19 +218,10 @@ func (f *Files) set(now time.Time) files.Set {
 		if v == nil {
 			continue
 		}
-		s.Sums[name] = v.Sum
-		if len(v.Warnings) > 0 {
-			s.Warnings[name] = v.Warnings
-		}
-		if len(v.Notes) > 0 {
-			s.Notes[name] = v.Notes
-		}
-		if empty := Check(v.Items); len(empty) > 0 {
-			s.Empty[name] = empty
-		}
+		s.Sums[name], s.Warnings[name], s.Notes[name], s.Empty[name] = v.Sum, v.Warnings, v.Notes, Check(v.Items)
 		if err := addResources(&s, name, v); err != nil {
-			since, ok := f.twice[name]
-			if !ok {
+			since := f.twice[name]
+			if since.IsZero() {
 				since = now
 			}
 			stillTwice[name] = since

@@ -64,7 +64,7 @@ func New(o Options) *Ledger {
 // Follow sets the management servers and the load reports to them. It is called at most
 // once, before the first target.
 func (l *Ledger) Follow(servers Servers, reports LoadReports) {
-	l.servers, l.reports = servers, newLoadReports(servers, reports)
+	l.servers, l.reports = servers, &loadReports{servers: servers, reports: reports, wanted: make(map[policy.ServiceKey]*subscription)}
 }
 
 // Hosted returns the targets as they are now.

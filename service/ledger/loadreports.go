@@ -41,10 +41,6 @@ type subscription struct {
 	server *bootstrap.Server // the one that gets them; nil for none yet
 }
 
-func newLoadReports(servers Servers, reports LoadReports) *loadReports {
-	return &loadReports{servers: servers, reports: reports, wanted: make(map[policy.ServiceKey]*subscription)}
-}
-
 // wantsReports reports whether the management server that a leaf is from wants its load
 // (lrs_server: self).
 func (leaf Leaf) wantsReports() bool {

@@ -267,7 +267,7 @@ func breakerState(l ledger.Leaf) *BreakerState {
 }
 
 func dropStates(l ledger.Leaf) []DropState {
-	if l.Assignment == nil {
+	if l.Assignment == nil || len(l.Assignment.Drops) == 0 {
 		return []DropState{}
 	}
 	out := make([]DropState, len(l.Assignment.Drops))

@@ -15,18 +15,14 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
+// The limits of remembered events. Frequent ones have limits of their own, so that they
+// evict no others.
 const (
-	// MaxEvents is the number of events that are remembered, apart from the frequent
-	// ones below, which have limits of their own so that they evict no others.
-	MaxEvents = 4096
-	// MaxConnectionEvents is the limit for connections.
+	MaxEvents           = 4096
 	MaxConnectionEvents = 1024
-	// MaxBreakerEvents is the limit for circuit breakers.
-	MaxBreakerEvents = 1024
-	// MaxSourceEvents is the limit for changes by management servers and by DNS.
-	MaxSourceEvents = 1024
-	// MaxRefusedEvents is the limit for rejected pushes and resources.
-	MaxRefusedEvents = 1024
+	MaxBreakerEvents    = 1024 // circuit breakers
+	MaxSourceEvents     = 1024 // changes by management servers and by DNS
+	MaxRefusedEvents    = 1024 // rejected pushes and resources
 )
 
 // EventType is the kind of an event.

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -37,11 +38,8 @@ type recorded struct {
 // is [DefaultHistoryBytes], and a negative number disables it.
 func NewHistory(l *ledger.Ledger, bytes int) *History {
 	h := &History{ledger: l, stop: func() {}, last: make(map[*ledger.Record]recorded), spare: make(map[*ledger.Record]recorded)}
-	switch {
-	case bytes == 0:
-		h.store = history.NewStore(DefaultHistoryBytes)
-	case bytes > 0:
-		h.store = history.NewStore(bytes)
+	if bytes >= 0 {
+		h.store = history.NewStore(cmp.Or(bytes, DefaultHistoryBytes))
 	}
 	return h
 }
@@ -63,17 +61,13 @@ func (h *History) Close() {
 }
 
 func (h *History) run(ctx context.Context) {
-	until := func() time.Duration { return time.Until(history.Next(time.Now())) }
-	timer := time.NewTimer(until())
-	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case <-time.After(time.Until(history.Next(time.Now()))):
+			h.step(time.Now())
 		}
-		h.step(time.Now())
-		timer.Reset(until())
 	}
 }
 
@@ -142,14 +136,8 @@ func recordLeaf(c *history.Cluster, l ledger.Leaf, aggregate bool) {
 	}
 	c.Gauge(history.Series{Kind: history.InFlight, Leaf: name}, uint64(max(0, l.Counters.Breaker.InFlight())))
 	c.Gauge(history.Series{Kind: history.Limit, Leaf: name}, uint64(l.Cluster.MaxRequests))
-	if l.Assignment == nil || len(l.Assignment.Drops) == 0 {
-		return
-	}
-	counts := l.Counters.Drops()
-	for i, d := range l.Assignment.Drops {
-		if !slices.ContainsFunc(l.Assignment.Drops[:i], func(o resource.Drop) bool { return o.Category == d.Category }) {
-			c.Count(history.Series{Kind: history.Drops, Leaf: name, Name: d.Category}, counts[d.Category])
-		}
+	for _, d := range dropStates(l) { // a category that is listed twice has one counter
+		c.Count(history.Series{Kind: history.Drops, Leaf: name, Name: d.Category}, d.Dropped)
 	}
 }
 
@@ -252,7 +240,6 @@ func segmentOf(samples history.Samples, first, next int) HistorySegment {
 		Start: samples.Ends[first], Priority: make([]int, next-first),
 		Picks: map[string][]uint64{}, Drops: []DropHistory{}, Breakers: []BreakerHistory{},
 	}
-	breakers := make(map[string]int) // by leaf: index in Breakers
 	for i, s := range samples.Series {
 		list := samples.Values[i][first:next]
 		switch s.Kind {
@@ -269,10 +256,9 @@ func segmentOf(samples history.Samples, first, next int) HistorySegment {
 				}
 			}
 		case history.InFlight, history.Limit:
-			at, ok := breakers[s.Leaf]
-			if !ok {
+			at := slices.IndexFunc(out.Breakers, func(b BreakerHistory) bool { return b.Leaf == s.Leaf })
+			if at < 0 {
 				at = len(out.Breakers)
-				breakers[s.Leaf] = at
 				none := make([]uint64, len(list))
 				out.Breakers = append(out.Breakers, BreakerHistory{Leaf: s.Leaf, InFlight: none, MaxRequests: none})
 			}

@@ -134,7 +134,8 @@ func (f *clusterFeed) run(ctx context.Context) {
 		if requested || sample {
 			f.readCounts(m, requested) // before the state, with which a new watcher begins
 		}
-		due := f.isDue(m, sample)
+		// It is due with another generation, or with any other change and a second later.
+		due := m.Record != f.last.record || m.Target.Channel.Generation() != f.last.generation || sample && f.lookAt(m) != f.last
 		if (due || requested) && f.readState(ctx, m) {
 			requested = false
 		}
@@ -178,15 +179,6 @@ func (f *clusterFeed) lookAt(m *ledger.Cluster) look {
 		stale: m.Stale(), ambient: m.Ambient(),
 		targets: strings.Join(f.watches.state.ledger.Hosted().LivesIn(m.Name), " "),
 	}
-}
-
-// isDue reports whether the state has to be read: if the generation is another one, or
-// anything is and a second is over.
-func (f *clusterFeed) isDue(m *ledger.Cluster, second bool) bool {
-	if m.Record != f.last.record || m.Target.Channel.Generation() != f.last.generation {
-		return true
-	}
-	return second && f.lookAt(m) != f.last
 }
 
 // readState reads and encodes the state, and reports whether it could.

@@ -39,7 +39,7 @@ type pushes struct {
 
 func newPushes(p *publisher, files *resourceFiles) *pushes {
 	return &pushes{
-		publisher: p, files: files, results: newResults(p.Registry), bodies: newBodyLimiter(),
+		publisher: p, files: files, results: newResults(p.Registry), bodies: &bodyLimiter{slots: make(chan struct{}, maxDecoding)},
 		storeHealth: storeHealth{logger: p.Logger, events: p.Events},
 		inFlight:    inFlight{changes: make(map[*change]effect)},
 	}
@@ -224,8 +224,6 @@ type bodyLimiter struct {
 	slots   chan struct{}
 	waiting atomic.Int64
 }
-
-func newBodyLimiter() *bodyLimiter { return &bodyLimiter{slots: make(chan struct{}, maxDecoding)} }
 
 // acquire waits for a slot, which release frees.
 func (l *bodyLimiter) acquire(ctx context.Context) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/lrs"
 	"github.com/lbd-dev/lbd/xds/resolver"
@@ -139,10 +140,8 @@ func (s *servers) rank(name, server string) int {
 		return 0
 	}
 	all, _ := s.Bootstrap.ServersFor(name)
-	for i := range all {
-		if all[i].URI == server {
-			return i
-		}
+	if i := slices.IndexFunc(all, func(s bootstrap.Server) bool { return s.URI == server }); i >= 0 {
+		return i
 	}
 	return len(all)
 }
