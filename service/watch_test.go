@@ -416,8 +416,8 @@ func TestWatchCountsLeaves(t *testing.T) {
 		w.must("state")
 		counts := read[observe.ClusterCounts](t, w.must("counts").data)
 		want := []observe.LeafCounts{
-			{Name: "near", Drops: map[string]uint64{}, CircuitBroken: 1, Breaker: observe.BreakerFill{InFlight: 1, MaxRequests: 1, Open: true}},
-			{Name: "far", Drops: map[string]uint64{"all": 1}, Breaker: observe.BreakerFill{MaxRequests: 1024}},
+			{Name: "near", Drops: map[string]uint64{}, CircuitBroken: 1, Breaker: ledger.Breaker{InFlight: 1, MaxRequests: 1, Open: true}},
+			{Name: "far", Drops: map[string]uint64{"all": 1}, Breaker: ledger.Breaker{MaxRequests: 1024}},
 		}
 		if fmt.Sprint(counts.Leaves) != fmt.Sprint(want) || counts.Breaker != nil || counts.CircuitBroken != 1 || counts.Drops["all"] != 1 {
 			t.Errorf("counts %+v, want the leaves %+v", counts, want)

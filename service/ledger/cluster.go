@@ -144,18 +144,17 @@ func (leaf Leaf) serviceKey() policy.ServiceKey {
 	return policy.ServiceKey{Cluster: leaf.Cluster.Name, EDSServiceName: leaf.Cluster.EDSServiceName}
 }
 
-// Breaker is a circuit breaker at one moment.
+// Breaker is how full a circuit breaker is.
 type Breaker struct {
-	InFlight    int64
-	MaxRequests uint32
-	Rejected    uint64
+	InFlight    int64  `json:"in_flight"`
+	MaxRequests uint32 `json:"max_requests"`
+	Open        bool   `json:"open"`
+	Rejected    uint64 `json:"-"` // picks
 }
-
-// Open reports whether as many requests are in flight as may be.
-func (b Breaker) Open() bool { return b.InFlight >= int64(b.MaxRequests) }
 
 // Breaker is the leaf's circuit breaker now.
 func (leaf Leaf) Breaker() Breaker {
-	b := &leaf.Counters.Breaker
-	return Breaker{InFlight: b.InFlight(), MaxRequests: leaf.Cluster.MaxRequests, Rejected: b.Rejected()}
+	b, limit := &leaf.Counters.Breaker, leaf.Cluster.MaxRequests
+	n := b.InFlight()
+	return Breaker{InFlight: n, MaxRequests: limit, Open: n >= int64(limit), Rejected: b.Rejected()}
 }

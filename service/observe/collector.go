@@ -173,7 +173,7 @@ func (o *collection) once(c *ledger.Totals, cc *resource.ClusterConfig, stale bo
 	s.add(staleFamily, Flag(stale))
 	if isLeaf {
 		b := l.Breaker()
-		s.add(openFamily, Flag(b.Open()))
+		s.add(openFamily, Flag(b.Open))
 		s.add(rejectionsFamily, float64(b.Rejected))
 		s.drops(l)
 	}

@@ -25,7 +25,7 @@ type ClusterCounts struct {
 	// the leaves did.
 	CircuitBroken uint64 `json:"circuit_broken"`
 	// Breaker is absent for an AGGREGATE, whose leaves have theirs.
-	Breaker *BreakerFill `json:"breaker,omitempty"`
+	Breaker *ledger.Breaker `json:"breaker,omitempty"`
 	// Leaves are those of an AGGREGATE, in order.
 	Leaves []LeafCounts `json:"leaves,omitempty"`
 	// Leases are those that are held now.
@@ -44,14 +44,7 @@ type LeafCounts struct {
 	Name          string            `json:"name"`
 	Drops         map[string]uint64 `json:"drops"`
 	CircuitBroken uint64            `json:"circuit_broken"`
-	Breaker       BreakerFill       `json:"breaker"`
-}
-
-// BreakerFill is how full a circuit breaker is.
-type BreakerFill struct {
-	InFlight    int64  `json:"in_flight"`
-	MaxRequests uint32 `json:"max_requests"`
-	Open        bool   `json:"open"`
+	Breaker       ledger.Breaker    `json:"breaker"`
 }
 
 // LocalityPicks counts the successful picks of a locality of a priority. A locality that
@@ -80,10 +73,7 @@ func counted(m *ledger.Cluster, withDetails bool) ClusterCounts {
 	aggregate := cc.Err == nil && cc.Cluster.Type == resource.ClusterAggregate
 	for _, l := range m.Leaves {
 		b := l.Breaker()
-		leaf := LeafCounts{
-			Name: l.Cluster.Name, Drops: make(map[string]uint64), CircuitBroken: b.Rejected,
-			Breaker: BreakerFill{InFlight: b.InFlight, MaxRequests: b.MaxRequests, Open: b.Open()},
-		}
+		leaf := LeafCounts{Name: l.Cluster.Name, Drops: make(map[string]uint64), CircuitBroken: b.Rejected, Breaker: b}
 		for _, d := range dropStates(l) { // a category that is listed twice has one counter
 			leaf.Drops[d.Category] = d.Dropped
 		}

@@ -259,7 +259,7 @@ func (s *State) leafStates(m *ledger.Cluster, root policy.Node) []LeafState {
 
 func breakerState(l ledger.Leaf) *BreakerState {
 	b := l.Breaker()
-	out := &BreakerState{InFlight: b.InFlight, MaxRequests: b.MaxRequests, LimitFrom: "default", Open: b.Open(), Rejected: b.Rejected}
+	out := &BreakerState{InFlight: b.InFlight, MaxRequests: b.MaxRequests, LimitFrom: "default", Open: b.Open, Rejected: b.Rejected}
 	if l.Cluster.MaxRequestsConfigured {
 		out.LimitFrom = "config"
 	}

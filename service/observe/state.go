@@ -209,7 +209,10 @@ func (s *State) Target(name string) (*TargetState, error) {
 			routes = resource.Key{Type: resource.TypeRoutes, Name: c.RouteName}
 		}
 		out.RouteConfiguration = originOf(routes, c.RoutesFrom)
-		out.VirtualHost = virtualHost(c.VirtualHost)
+		out.VirtualHost = &VirtualHostState{Name: c.VirtualHost.Name, Domains: c.VirtualHost.Domains, Routes: []RouteState{}}
+		for _, r := range c.VirtualHost.Routes {
+			out.VirtualHost.Routes = append(out.VirtualHost.Routes, RouteStateOf(r))
+		}
 	}
 	return out, nil
 }
@@ -244,14 +247,6 @@ func Unusable(err *lb.TargetError) (code fault.Code, detail string) {
 
 func originOf(key resource.Key, from resource.Provenance) *Origin {
 	return &Origin{Resource: key.String(), Source: from.Source.String(), Version: from.Version, Updated: from.Updated.UTC()}
-}
-
-func virtualHost(h *resource.VirtualHost) *VirtualHostState {
-	out := &VirtualHostState{Name: h.Name, Domains: h.Domains, Routes: make([]RouteState, len(h.Routes))}
-	for i, r := range h.Routes {
-		out.Routes[i] = RouteStateOf(r)
-	}
-	return out
 }
 
 // RouteStateOf describes a route.

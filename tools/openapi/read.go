@@ -62,6 +62,7 @@ var renamed = map[string]string{
 	"fault.Problem":  "BrokenRule",
 	"decode.Problem": "BrokenRule",
 
+	"ledger.Breaker":        "BreakerFill",
 	"files.Held":            "HeldChange",
 	"files.FileChange":      "HeldFileChange",
 	"client.TargetStatus":   "XDSTarget",
