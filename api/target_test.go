@@ -107,6 +107,16 @@ func TestTargetsAreHostedAndDropped(t *testing.T) {
 	}
 }
 
+// TestClusterWithoutResources: the contract permits that it has no updated_at.
+func TestClusterWithoutResources(t *testing.T) {
+	d := start(t, nil)
+	listener, _, _ := strings.Cut(shop, `- "@type": type.googleapis.com/envoy.config.endpoint`)
+	d.must(http.StatusOK, "POST", "/v1/snapshot", listener)
+	for _, path := range []string{"/v1/clusters", "/v1/clusters/stable", "/v1/targets/shop"} {
+		d.must(http.StatusOK, "GET", path, "") // it compares the answer with the contract
+	}
+}
+
 func TestTargetsAreListed(t *testing.T) {
 	d := start(t, nil)
 	d.expect("/v1/targets", `{"targets":[]}`)

@@ -40,7 +40,7 @@ type ClusterSummary struct {
 	Version string `json:"version,omitempty"`
 	// Updated is the time of the last change of the cluster's resources; absent without
 	// any.
-	Updated time.Time `json:"updated_at,omitzero"`
+	Updated time.Time `json:"updated_at,omitzero" validate:"optional"`
 	// Stale is true if resources of the cluster are from a management server that is
 	// unreachable.
 	Stale      bool  `json:"stale"`
