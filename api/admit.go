@@ -168,6 +168,34 @@ func (w *recorder) acquire(r quota.Resource, n int64) *fault.Error {
 	return nil
 }
 
+// release releases n of a resource that the request has acquired.
+func (w *recorder) release(r quota.Resource, n int64) {
+	for i := range w.acquired {
+		if w.acquired[i].resource == r {
+			w.acquired[i].n -= n
+			w.account.Release(r, n)
+		}
+	}
+}
+
+// awaiting runs the wait of a request that counts as bulk work. It counts as a stream meanwhile, so that
+// long polls do not use up what pushes and lists need.
+func awaiting(w http.ResponseWriter, wait func() error) error {
+	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+	rec.release(quota.Bulk, 1)
+	if refused := rec.acquire(quota.Streams, 1); refused != nil {
+		return refused
+	}
+	if err := wait(); err != nil {
+		return err
+	}
+	rec.release(quota.Streams, 1)
+	if refused := rec.acquire(quota.Bulk, 1); refused != nil {
+		return refused
+	}
+	return nil
+}
+
 // finish releases what the request has acquired.
 func (w *recorder) finish() {
 	w.yieldTurn()

@@ -85,7 +85,7 @@ func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 		allowWait(w, wait)
 		ctx, cancel := whileValid(r.Context(), callerOf(w))
 		defer cancel()
-		if err := h.service.AwaitCluster(ctx, name, target, index, wait); err != nil {
+		if err := awaiting(w, func() error { return h.service.AwaitCluster(ctx, name, target, index, wait) }); err != nil {
 			return err
 		}
 	}

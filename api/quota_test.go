@@ -6,11 +6,16 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/quota"
 )
 
 // max_ttl and max_picks of a quota limit the requests of its callers, and no others.
@@ -58,4 +63,30 @@ func TestQuotaLimitsTTLAndPicks(t *testing.T) {
 			t.Errorf("%q %s %s: %d %s", tt.caller, tt.method, tt.target, w.Code, w.Body)
 		}
 	}
+}
+
+// Long polls count as streams while they wait, not as bulk requests, which pushes and lists need.
+func TestLongPollsAreNoBulkRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const streams = 3
+		m := quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Bulk: 1, quota.Streams: streams}, MaxAccounts: 1})
+		d := startLimited(t, nil, api.Limits{Quotas: m}, nil)
+		d.must(http.StatusCreated, http.MethodPut, orders, assignment("", "10.0.0.7:8080"))
+		generation := decode[observe.ClusterState](t, d.must(200, http.MethodGet, "/v1/clusters/orders", "").Body.Bytes()).Generation
+		poll := fmt.Sprintf("/v1/clusters/orders?index=%d&wait=5m", generation)
+		for range streams {
+			go d.must(http.StatusOK, http.MethodGet, poll, "")
+			synctest.Wait() // the end of a poll is bulk work: they do not begin together
+			time.Sleep(time.Second)
+		}
+		d.must(http.StatusOK, http.MethodGet, "/v1/clusters", "")
+		if p, w := d.refused(fault.RateLimited, http.MethodGet, poll, ""); w.Header().Get("Retry-After") != "1" || !strings.Contains(p.Detail, "streams") {
+			t.Errorf("one more: %d %s", w.Code, w.Body)
+		}
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		if m.Use(quota.Bulk) != 0 || m.Use(quota.Streams) != 0 {
+			t.Error("quotas are in use after all requests have ended")
+		}
+	})
 }

@@ -34,7 +34,8 @@ func derive(path string, op *openapi3.Operation) {
 		addProblems(op, http.StatusNotFound)
 	}
 	addProblems(op, http.StatusRequestURITooLong, http.StatusInternalServerError)
-	if !strings.HasPrefix(path, "/metrics") && path != "/openapi.yaml" { // these ignore the query
+	addProblems(op, http.StatusTooManyRequests, http.StatusServiceUnavailable) // limits of callers, overload
+	if !strings.HasPrefix(path, "/metrics") && path != "/openapi.yaml" {       // these ignore the query
 		addProblems(op, http.StatusBadRequest)
 	}
 	if op.RequestBody != nil {
