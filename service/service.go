@@ -166,7 +166,7 @@ func (s *Service) EndLeases(f picks.LeaseFilter, by string) map[picks.EndedLease
 func (s *Service) ReportEndedStreams(n int) {
 	s.events.Add(observe.Event{
 		Type: observe.EventStreamsEnded,
-		Says: fmt.Sprintf("lbd is overloaded: %d streams of callers without identity were ended", n),
+		Says: fmt.Sprintf("lbd is overloaded: streams of callers without identity were ended: %d", n),
 	})
 }
 
