@@ -41,6 +41,7 @@ type bench struct {
 	executable string // of this program
 	lbd        string // path of the daemon
 	dir        string // of scratch files
+	profiles   string // directory of CPU profiles; empty for none
 	programs   peer.Programs
 }
 
@@ -48,6 +49,7 @@ type bench struct {
 type options struct {
 	list, brief, long      bool
 	rows, lbd, peers, json string
+	profiles               string
 	runs, rounds           int
 	measure                time.Duration
 	clusters, leases       int
@@ -68,6 +70,7 @@ func (o *options) flags(out io.Writer) *flag.FlagSet {
 	f.StringVar(&o.lbd, "lbd", "", "path of the lbd daemon (default build it)")
 	f.StringVar(&o.peers, "peers", "", "directory of nginx, haproxy and envoy, before PATH")
 	f.StringVar(&o.json, "json", "", "file to write all figures to")
+	f.StringVar(&o.profiles, "profiles", "", "directory for CPU profiles of the work in the process")
 	return f
 }
 
@@ -133,6 +136,7 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 	b := &bench{
 		runs: o.runs, rounds: o.rounds, measure: o.measure, warmup: o.measure / 10, clusters: o.clusters, leases: o.leases,
 		localities: 100, each: 100, lbd: o.lbd, programs: peer.FindPrograms(o.peers),
+		profiles: o.profiles,
 	}
 	if o.brief {
 		b.brief, b.runs, b.rounds, b.measure, b.warmup = true, 1, 1, 50*time.Millisecond, 10*time.Millisecond

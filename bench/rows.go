@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/lbd-dev/lbd/bench/work"
@@ -85,6 +87,9 @@ func (b *bench) startWork(r *running, kind string, o work.Options, goroutines in
 	}
 	if o.Dir, err = os.MkdirTemp(b.dir, "work"); err != nil {
 		return nil, err
+	}
+	if b.profiles != "" {
+		o.Profile = filepath.Join(b.profiles, fmt.Sprintf("%s-%d.pprof", kind, goroutines))
 	}
 	var none work.Result
 	if err := w.Do(workRequest{Start: &o}, &none); err != nil {

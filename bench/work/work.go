@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,8 @@ type Options struct {
 	Each       int `json:"each"` // endpoints in a locality
 	// Dir is an empty directory, for work that stores on disk.
 	Dir string `json:"dir"`
+	// Profile is the file of a CPU profile, which each measurement replaces; empty for none.
+	Profile string `json:"profile,omitempty"`
 }
 
 // kinds is the work by name.
@@ -75,8 +78,9 @@ type Result struct {
 
 // Started is work that can be measured.
 type Started struct {
-	newDo func() Do
-	stop  func()
+	newDo   func() Do
+	stop    func()
+	profile string
 }
 
 // Start starts the work of a name.
@@ -89,7 +93,7 @@ func Start(ctx context.Context, name string, o Options) (*Started, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	return &Started{newDo, stop}, nil
+	return &Started{newDo, stop, o.Profile}, nil
 }
 
 // Stop ends the work.
@@ -116,6 +120,11 @@ func (s *Started) Measure(r Request) (Result, error) {
 			return Result{}, err
 		}
 	}
+	stopProfile, err := startProfile(s.profile)
+	if err != nil {
+		return Result{}, err
+	}
+	defer stopProfile()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	used, err := process.CPU(os.Getpid())
@@ -143,6 +152,25 @@ func (s *Started) Measure(r Request) (Result, error) {
 		}
 	}
 	return Result{Count: total.Load(), Elapsed: elapsed, CPU: usedAfter - used, Allocations: after.Mallocs - before.Mallocs}, nil
+}
+
+// startProfile starts a CPU profile, if path is not empty.
+func startProfile(path string) (stop func(), err error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close() // a profile that is cut off is not read
+	}, nil
 }
 
 // clockInterval is about how often repeat reads the clock.
