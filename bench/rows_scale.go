@@ -75,11 +75,11 @@ func startExpiry(_ context.Context, b *bench) (*running, error) {
 // expire grants leases that expire together, and measures picks at that time.
 func (b *bench) expire(ctx context.Context, d *daemon, g generator) (figures, error) {
 	spec := b.spec(httpSubject{subjectLBD, d.server, get(pickPath)}, 16)
-	full, err := g.run(spec)
+	half, err := halfLoad(g, spec)
 	if err != nil {
 		return nil, err
 	}
-	spec.Rate = full.PerSecond() / 4
+	spec.Rate = half
 	spec.Duration = 5 * time.Second
 	deadline := time.Now().Add(60 * time.Second)
 	if b.brief {

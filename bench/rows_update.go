@@ -93,11 +93,11 @@ func picksDuringUpdatesRow() row {
 				return r, err
 			}
 			spec := b.spec(httpSubject{subjectLBD, d.server, get(pickPath)}, 64)
-			full, err := g.run(spec)
+			half, err := halfLoad(g, spec)
 			if err != nil {
 				return r, err
 			}
-			spec.Rate = full.PerSecond() / 2
+			spec.Rate = half
 			bodies, err := twoAssignments(b.localities, b.each)
 			if err != nil {
 				return r, err
