@@ -70,6 +70,11 @@ test-ccore: build $(CCORE) ## Compare aggregates with gRPC's C-core (Python); CC
 test-attack: build ## Attack lbd: floods by one client in a container's memory (root on Linux, 24,000 open files), connections, credentials
 	$(DAEMON) go test -C test/attack -count=1 -timeout 20m -v . | grep --line-buffered -vE '^ *(=== |--- PASS)'
 
+# SOAK_SAMPLES is a file that gets a line for each sample.
+.PHONY: soak
+soak: build ## Run a mixed load for SOAK (1h): no pick may fail, and memory, goroutines and descriptors must be flat
+	$(DAEMON) SOAK=$(or $(SOAK),1h) SOAK_SAMPLES=$(SOAK_SAMPLES) go test -C test/attack -count=1 -timeout 0 -run '^TestSoak$$' -v .
+
 .PHONY: test-deploy
 test-deploy: build ## Test systemd units (as root: under a separate systemd), Kubernetes manifests and the Dockerfile against lbd
 	$(DAEMON) go test -C test/deploy -count=1 -v -skip '^TestImageRuns$$' ./... | grep --line-buffered -vE '^ *(=== |--- PASS)'

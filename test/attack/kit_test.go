@@ -3,6 +3,7 @@ package attack_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,9 +57,10 @@ type daemon struct {
 
 // options are how a daemon runs.
 type options struct {
-	args  []string
-	env   []string
-	limit int64 // of memory, in bytes; 0 for none
+	listen string // instead of a port of 127.0.0.1 that is free
+	args   []string
+	env    []string
+	limit  int64 // of memory, in bytes; 0 for none
 }
 
 // start runs lbd with connect mode none, so that endpoints need no upstream, and
@@ -66,7 +68,7 @@ type options struct {
 func start(t *testing.T, o options) *daemon {
 	t.Helper()
 	d := &daemon{t: t, exited: make(chan struct{}), log: new(lines)}
-	args := append([]string{"serve", "--listen=127.0.0.1:0", "--data=", "--connect=none", "--log-format=json"}, o.args...)
+	args := append([]string{"serve", "--listen=" + cmp.Or(o.listen, "127.0.0.1:0"), "--data=", "--connect=none", "--log-format=json"}, o.args...)
 	cmd := exec.Command(lbd, args...)
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LBD_") }), o.env...)
 	out, err := cmd.StderrPipe()
