@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/quota"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // Header values that responses share. They must not be modified.
@@ -51,12 +52,21 @@ func encode(v any) []byte {
 // not read, and is ignored.
 func writeBody(w http.ResponseWriter, status int, body []byte) {
 	if len(body) > maxSmallBody {
-		writeLarge(w, status, body)
+		writeLarge(w, status, sources.Parts{body})
 		return
 	}
 	w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
+}
+
+// writeParts is writeBody for a response in parts.
+func writeParts(w http.ResponseWriter, status int, body sources.Parts) {
+	if body.Len() > maxSmallBody {
+		writeLarge(w, status, body)
+		return
+	}
+	writeBody(w, status, body.Bytes())
 }
 
 const (
@@ -69,10 +79,11 @@ const (
 
 // writeLarge writes a response that counts against the quota of its caller until it is
 // written. A caller that does not read is disconnected.
-func writeLarge(w http.ResponseWriter, status int, body []byte) {
+func writeLarge(w http.ResponseWriter, status int, body sources.Parts) {
+	length := body.Len()
 	if rec, ok := w.(*recorder); ok {
 		rec.yieldTurn()
-		if e := rec.acquire(quota.Bytes, int64(len(body))); e != nil {
+		if e := rec.acquire(quota.Bytes, int64(length)); e != nil {
 			h := w.Header()
 			h.Del("ETag")
 			h.Del("Vary")
@@ -81,16 +92,23 @@ func writeLarge(w http.ResponseWriter, status int, body []byte) {
 			return
 		}
 	}
-	w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.Header()["Content-Length"] = []string{strconv.Itoa(length)}
 	w.WriteHeader(status)
 	control := http.NewResponseController(w)
-	for len(body) > 0 {
-		n := min(len(body), maxSmallBody)
-		_ = control.SetWriteDeadline(time.Now().Add(StallTimeout)) // a writer without deadlines does not block
-		if _, err := w.Write(body[:n]); err != nil {
-			panic(http.ErrAbortHandler) // a partial response must not look complete
+	written := maxSmallBody // since the deadline was set
+	for _, part := range body {
+		for len(part) > 0 {
+			if written >= maxSmallBody {
+				_ = control.SetWriteDeadline(time.Now().Add(StallTimeout)) // a writer without deadlines does not block
+				written = 0
+			}
+			n := min(len(part), maxSmallBody-written)
+			if _, err := w.Write(part[:n]); err != nil {
+				panic(http.ErrAbortHandler) // a partial response must not look complete
+			}
+			written += n
+			part = part[n:]
 		}
-		body = body[n:]
 	}
 	_ = control.SetWriteDeadline(time.Now().Add(StallTimeout)) // of what is buffered
 }

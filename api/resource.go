@@ -124,7 +124,7 @@ func writeStored(w http.ResponseWriter, r *http.Request, as *representation, sto
 		return nil
 	}
 	h.Set("Content-Type", as.contentType)
-	writeBody(w, http.StatusOK, stored.Body)
+	writeParts(w, http.StatusOK, stored.Body)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -146,7 +147,7 @@ func TestRestartServesWhatWasPushed(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	stored, err := s.Pushed(sources.Endpoints, "or/de%rs", sources.YAML)
-	if err != nil || stored.Hash != before.Hash || !strings.Contains(string(stored.Body), "address: a-0") {
+	if err != nil || stored.Hash != before.Hash || !strings.Contains(string(stored.Body.Bytes()), "address: a-0") {
 		t.Errorf("%+v, %v", stored, err)
 	}
 }
@@ -418,11 +419,17 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 	if err != nil || kept.Hash != first.Hash {
 		t.Fatalf("%+v, %v", kept, err)
 	}
+	if shared, err := s.Snapshot(sources.JSON); err != nil || shared != kept {
+		t.Errorf("a second reader has another copy: %v", err)
+	}
+	if other, err := s.Snapshot(sources.YAML); err != nil || bytes.Equal(other.Body.Bytes(), kept.Body.Bytes()) {
+		t.Errorf("YAML is %s, %v", other.Body.Bytes(), err)
+	}
 	stop()
 
 	// What one daemon gives out, another takes.
 	other, _ := start(t, "", nil)
-	again, err := pushSnapshot(t, other, sources.SnapshotRequest{Replace: true, MaxRemoved: 0, Body: kept.Body})
+	again, err := pushSnapshot(t, other, sources.SnapshotRequest{Replace: true, MaxRemoved: 0, Body: kept.Body.Bytes()})
 	if err != nil || again.Hash != first.Hash {
 		t.Errorf("%+v, %v; first %s", again, err, first.Hash)
 	}

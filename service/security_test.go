@@ -167,7 +167,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	}
 	got := secures(nil, func(s *service.Service) {
 		stored, err := s.Snapshot(sources.JSON)
-		if err != nil || strings.Contains(string(stored.Body), "Secured") {
+		if err != nil || strings.Contains(string(stored.Body.Bytes()), "Secured") {
 			t.Errorf("the snapshot is %s, %v", stored.Body, err)
 		}
 		for _, name := range []string{"old", "new"} {

@@ -89,7 +89,7 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 		stored, err := s.Snapshot(sources.JSON)
 		must(t, err)
 		add(s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}))
-		add(s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body, Format: sources.JSON, Replace: true}))
+		add(s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body.Bytes(), Format: sources.JSON, Replace: true}))
 		return got
 	}
 	want := results(t, func(s *service.Service) sources.Store {
@@ -275,7 +275,7 @@ func TestUpgrade(t *testing.T) {
 	for _, f := range []sources.Format{sources.JSON, sources.YAML, sources.Protobuf} {
 		stored, err := s.Snapshot(f)
 		must(t, err)
-		res, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body, Format: f, Replace: true, AllowEmpty: true, ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		res, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body.Bytes(), Format: f, Replace: true, AllowEmpty: true, ChangeOptions: sources.ChangeOptions{DryRun: true}})
 		if err != nil {
 			t.Fatalf("%s: %v", f, err)
 		}

@@ -382,7 +382,7 @@ func TestATargetIsHostedByName(t *testing.T) {
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
 	expect("", "")
 	snapshot, err := s.Snapshot(sources.JSON)
-	if err != nil || strings.Contains(string(snapshot.Body), "Target") {
+	if err != nil || strings.Contains(string(snapshot.Body.Bytes()), "Target") {
 		t.Errorf("the snapshot is %s, %v", snapshot.Body, err)
 	}
 	remove(t, s) // the Listener, and not what is hosted

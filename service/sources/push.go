@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/decode"
@@ -136,9 +137,24 @@ func notPushed(key resource.Key) error {
 
 // Stored is what was pushed.
 type Stored struct {
-	Body []byte // in the requested format
+	Body Parts // in the requested format
 	Hash string
 }
+
+// Parts are the parts of a text, in order. They must not be changed.
+type Parts [][]byte
+
+// Len returns the length of the text.
+func (p Parts) Len() int {
+	n := 0
+	for _, part := range p {
+		n += len(part)
+	}
+	return n
+}
+
+// Bytes returns the text.
+func (p Parts) Bytes() []byte { return slices.Concat(p...) }
 
 // Pushed returns a pushed resource in a format. It fails with UnknownCluster if there
 // is none.
@@ -156,7 +172,7 @@ func (p *pushes) Pushed(kind Kind, cluster string, f Format) (*Stored, error) {
 	if err != nil {
 		return nil, fault.Errorf(fault.Internal, "%v", err)
 	}
-	return &Stored{Body: body, Hash: hash(entry.Raw)}, nil
+	return &Stored{Body: Parts{body}, Hash: hash(entry.Raw)}, nil
 }
 
 // SnapshotRequest pushes any number of resources at once.
@@ -293,26 +309,4 @@ func hashAll(all iter.Seq[store.Entry]) string {
 		h.Write(sum[:])
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
-}
-
-// Snapshot returns all pushed resources, as a DiscoveryResponse in a format.
-func (p *pushes) Snapshot(f Format) (*Stored, error) {
-	st, err := p.open()
-	if err != nil {
-		return nil, err
-	}
-	all := st.Snapshot()
-	var resources []resource.Item
-	for e := range all.All() {
-		if internal(e.Key) {
-			continue
-		}
-		resources = append(resources, resource.Item{Key: e.Key, Raw: e.Raw})
-	}
-	tag := hashAll(all.All())
-	body, err := decode.RenderBundle(tag, resources, f)
-	if err != nil {
-		return nil, fault.Errorf(fault.Internal, "%v", err)
-	}
-	return &Stored{Body: body, Hash: tag}, nil
 }

@@ -32,6 +32,7 @@ type pushes struct {
 
 	storeHealth
 	inFlight inFlight
+	rendered renderedSnapshots
 	store    atomic.Pointer[Store] // nil before Start has loaded it
 
 	committing sync.Mutex // orders Start's snapshot among the commits that are published

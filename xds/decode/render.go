@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -54,18 +56,76 @@ func renderText(m proto.Message, f Format, what string) ([]byte, error) {
 }
 
 // RenderBundle writes resources, of which it uses Key and Raw, as a DiscoveryResponse,
-// which [All] reads, in a format. Equal resources give equal text.
-func RenderBundle(version string, resources []resource.Item, f Format) ([]byte, error) {
-	m := &discoveryv3.DiscoveryResponse{VersionInfo: version}
-	for _, r := range resources {
-		m.Resources = append(m.Resources, &anypb.Any{TypeUrl: r.Key.Type.URL(), Value: r.Raw})
+// which [All] reads, in a format: in parts, so that a large response is never copied. Equal
+// resources give equal text.
+func RenderBundle(version string, resources []resource.Item, f Format) ([][]byte, error) {
+	whole := &discoveryv3.DiscoveryResponse{VersionInfo: version}
+	if len(resources) == 0 {
+		body, err := renderMessage(whole, f, "no resources")
+		return [][]byte{body}, err
 	}
-	if f == FormatProtobuf {
-		raw, err := canonical.Marshal(m)
-		if err != nil {
-			return nil, fmt.Errorf("render %d resources: %w", len(resources), err)
+	head, separator, tail, err := frame(whole, f)
+	if err != nil {
+		return nil, err
+	}
+	parts := append(make([][]byte, 0, 2*len(resources)+1), head)
+	for i, r := range resources {
+		if i > 0 && len(separator) > 0 {
+			parts = append(parts, separator)
 		}
-		return raw, nil
+		one := &discoveryv3.DiscoveryResponse{Resources: []*anypb.Any{{TypeUrl: r.Key.Type.URL(), Value: r.Raw}}}
+		body, err := renderMessage(one, f, "resource "+strconv.Itoa(i))
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, resourceOf(body, f))
 	}
-	return renderText(m, f, fmt.Sprintf("%d resources", len(resources)))
+	return append(parts, tail), nil
+}
+
+// renderMessage is renderText for every format.
+func renderMessage(m proto.Message, f Format, what string) ([]byte, error) {
+	if f != FormatProtobuf {
+		return renderText(m, f, what)
+	}
+	raw, err := canonical.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("render %s: %w", what, err)
+	}
+	return raw, nil
+}
+
+// What is around the elements of a list that has the name resources and is the only field.
+const (
+	jsonListHead, jsonListTail = "{\n  \"resources\": [\n", "\n  ]\n}\n"
+	yamlListHead               = "resources:\n"
+)
+
+// frame returns what precedes, separates and follows the resources of a response, of which
+// m has the other fields. YAML has fields in the order of their names. Fields of protobuf
+// can be concatenated.
+func frame(m proto.Message, f Format) (head, separator, tail []byte, err error) {
+	body, err := renderMessage(m, f, "a response")
+	switch f {
+	case FormatProtobuf:
+		return body, nil, nil, err
+	case FormatYAML:
+		return []byte(yamlListHead), nil, body, err
+	default:
+		head = append(bytes.TrimSuffix(body, []byte("\n}\n")), strings.Replace(jsonListHead, "{", ",", 1)...)
+		return head, []byte(",\n"), []byte(jsonListTail), err
+	}
+}
+
+// resourceOf returns the text of the resource in a response that has one resource and no other field.
+func resourceOf(body []byte, f Format) []byte {
+	switch f {
+	case FormatProtobuf:
+		return body
+	case FormatYAML:
+		return bytes.TrimPrefix(body, []byte(yamlListHead))
+	default:
+		body = bytes.TrimSuffix(bytes.TrimPrefix(body, []byte(jsonListHead)), []byte(jsonListTail))
+		return bytes.Clone(body) // its buffer is larger
+	}
 }

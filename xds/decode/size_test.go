@@ -8,6 +8,7 @@ package decode_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,9 +60,9 @@ func TestLargeBundleIsNotTooLarge(t *testing.T) {
 			text := []byte(`{"resources":[` + strings.Join(list, ",") + `]}`)
 			b, err := decode.All(text, decode.Options{})
 			noError(t, err)
-			raw, err := decode.RenderBundle("1", b.Items, decode.FormatProtobuf)
+			parts, err := decode.RenderBundle("1", b.Items, decode.FormatProtobuf)
 			noError(t, err)
-			b, err = decode.All(raw, decode.Options{Format: decode.FormatProtobuf})
+			b, err = decode.All(slices.Concat(parts...), decode.Options{Format: decode.FormatProtobuf})
 			if err != nil || len(b.Items) != 2*c.clusters {
 				t.Errorf("as protobuf: %v", err)
 			}

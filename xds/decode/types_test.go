@@ -1,13 +1,17 @@
 package decode_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -41,11 +45,38 @@ func TestBundlesHoldFourTypes(t *testing.T) {
 		t.Fatalf("%+v, %v, want %+v", b, err, want)
 	}
 	for _, f := range formats {
-		body, err := decode.RenderBundle("7", want, f)
+		parts, err := decode.RenderBundle("7", want, f)
 		noError(t, err)
-		b, err := decode.All(body, decode.Options{Format: f})
+		b, err := decode.All(slices.Concat(parts...), decode.Options{Format: f})
 		if err != nil || b.Version != "7" || !reflect.DeepEqual(b.Items, want) {
 			t.Errorf("%s: %+v, %v, want %+v", f, b, err, want)
+		}
+	}
+}
+
+// The parts of a bundle are the text of the whole.
+func TestBundleIsRenderedInParts(t *testing.T) {
+	whole := &discoveryv3.DiscoveryResponse{VersionInfo: "7"}
+	var items []resource.Item
+	for i := range len(fourTypes) + 1 {
+		compact, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(whole)
+		noError(t, err)
+		var indented bytes.Buffer
+		noError(t, json.Indent(&indented, compact, "", "  "))
+		yaml, err := text.ToYAML(compact)
+		noError(t, err)
+		raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(whole)
+		noError(t, err)
+		for f, want := range map[decode.Format]string{decode.FormatJSON: indented.String() + "\n", decode.FormatYAML: string(yaml), decode.FormatProtobuf: string(raw)} {
+			parts, err := decode.RenderBundle("7", items, f)
+			if got := string(slices.Concat(parts...)); err != nil || got != want {
+				t.Errorf("%d resources as %s: %s, %v; want %s", i, f, got, err, want)
+			}
+		}
+		if i < len(fourTypes) {
+			item := accept(t, fourTypes[i], bodies[fourTypes[i]], decode.Options{}).Item
+			items = append(items, item)
+			whole.Resources = append(whole.Resources, &anypb.Any{TypeUrl: item.Key.Type.URL(), Value: item.Raw})
 		}
 	}
 }
