@@ -45,7 +45,7 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	out := &messageWriter{w: w, control: http.NewResponseController(w)}
+	out := &messageWriter{w: w, control: http.NewResponseController(w), pace: func() error { return watch.Pace(r.Context()) }}
 	defer out.end()
 	defer context.AfterFunc(s.Draining(), out.cut)()
 	_ = out.control.SetReadDeadline(time.Time{}) // the request has been read
@@ -93,7 +93,8 @@ func whileValid(ctx context.Context, c *access.Caller) (context.Context, context
 type messageWriter struct {
 	w       io.Writer
 	control *http.ResponseController
-	begun   time.Time // of the message
+	pace    func() error // waits before each further piece of a message
+	begun   time.Time    // of the message
 
 	mu    sync.Mutex // guards the following fields, and calls of SetWriteDeadline
 	over  bool       // cut has set the last deadline
@@ -109,6 +110,9 @@ func (m *messageWriter) next(ctx context.Context, watch *observe.Watch) error {
 	case err == nil:
 		return m.send(func(b *bufio.Writer) { writeMessage(b, message) })
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		if err := watch.Pace(ctx); err != nil {
+			return err
+		}
 		return m.send(func(b *bufio.Writer) { writeMessage(b, heartbeat()) })
 	default:
 		return err
@@ -160,8 +164,24 @@ func (m *messageWriter) send(write func(*bufio.Writer)) error {
 	return m.control.Flush()
 }
 
+// maxPiece is the size of the pieces in which a message is written.
+const maxPiece = 64 << 10
+
 // Write writes a part of a message with the deadline of both limits.
-func (m *messageWriter) Write(p []byte) (int, error) {
+func (m *messageWriter) Write(p []byte) (written int, err error) {
+	for {
+		piece := p[written:min(len(p), written+maxPiece)]
+		n, err := m.writePiece(piece)
+		if written += n; err != nil || written == len(p) {
+			return written, err
+		}
+		if err := m.pace(); err != nil {
+			return written, err
+		}
+	}
+}
+
+func (m *messageWriter) writePiece(p []byte) (int, error) {
 	now := time.Now()
 	deadline := now.Add(StreamTimeout)
 	if last := m.begun.Add(MaxMessageTime); deadline.After(last) {

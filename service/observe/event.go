@@ -310,6 +310,8 @@ func (r *eventReader) next() (*Message, <-chan struct{}) {
 	return &Message{Type: "event", ID: strconv.FormatUint(e.ID, 10), Data: whole(e.encoded())}, nil
 }
 
+func (r *eventReader) close() {}
+
 // turn reads the next page. If there is none, it returns a channel that is closed when
 // there may be one. If events of the page were evicted, it skips all events up to now.
 func (r *eventReader) turn() (forgotten bool, more <-chan struct{}) {

@@ -43,7 +43,7 @@ func (ws *Watches) WatchClusters(prefix, lastID string) (*Watch, error) {
 	return ws.admit(func() (reader, *sharedFeed, error) {
 		o, shared := join(ws, "overview", func() *overview { return newOverview(ws.state.ledger) })
 		at, _ := strconv.ParseUint(lastID, 10, 64) // an ID that is not a number is unknown
-		return &overviewReader{overview: o, prefix: prefix, at: at}, shared, nil
+		return &overviewReader{overview: o, subscriber: o.watchers.add(), prefix: prefix, at: at}, shared, nil
 	})
 }
 
@@ -104,11 +104,13 @@ func newOverview(l *ledger.Ledger) *overview {
 	return o
 }
 
-func (o *overview) run(ctx context.Context) { every(ctx, overviewInterval, o.look) }
+func (o *overview) run(ctx context.Context) {
+	every(ctx, overviewInterval, func() { o.look(ctx) })
+}
 
 // look replaces the view if anything changed. IDs begin with the time, so that an ID of
 // another overview is unknown in this one.
-func (o *overview) look() {
+func (o *overview) look(ctx context.Context) {
 	now := time.Now().UTC()
 	old := o.view.Load()
 	next := &overviewView{at: old.at + 1, since: old.since, removed: slices.Clip(old.removed)}
@@ -143,7 +145,7 @@ func (o *overview) look() {
 		next.all[i] = o.rows[name].line
 	}
 	next.remember(o.rows)
-	o.publish(next)
+	o.publish(ctx, next)
 }
 
 // see looks at one cluster, and encodes it if it changed.
@@ -195,15 +197,17 @@ func (p *overviewView) remember(rows map[string]*row) {
 
 // overviewReader is the position of a watcher of the overview.
 type overviewReader struct {
+	*subscriber
+
 	overview *overview
 	prefix   string
 	at       uint64 // the view that it has; zero for none
 }
 
 func (r *overviewReader) next() (*Message, <-chan struct{}) {
-	p, more := r.overview.read()
+	p := r.overview.view.Load()
 	if p.at == 0 || r.at == p.at {
-		return nil, more
+		return nil, r.changed
 	}
 	last := r.at
 	r.at = p.at
@@ -223,7 +227,7 @@ func (r *overviewReader) next() (*Message, <-chan struct{}) {
 		}
 	}
 	if len(removed) == 0 && !slices.ContainsFunc(lines, func(l line) bool { return r.wants(l, last) }) {
-		return nil, more
+		return nil, r.changed
 	}
 	m.Type, m.Data = "update", r.data(lines, last, removed)
 	return m, nil

@@ -24,7 +24,7 @@ func benchmarkOverview(b *testing.B) *overview {
 		apply(b, s, name, ledgertest.Config(name, a))
 	}
 	o := newOverview(s.ledger)
-	o.look()
+	o.look(b.Context())
 	if n := len(o.view.Load().all); n != benchmarkClusters {
 		b.Fatalf("%d clusters", n)
 	}
@@ -43,7 +43,7 @@ func BenchmarkOverviewLook(b *testing.B) {
 				for i := range busy {
 					h.Own(fmt.Sprint("cluster-", i)).View().Only.Picks.Add(ledger.OK)
 				}
-				o.look()
+				o.look(b.Context())
 			}
 		})
 	}
@@ -57,7 +57,7 @@ func BenchmarkOverviewReader(b *testing.B) {
 	for i := range 100 {
 		h.Own(fmt.Sprint("cluster-", i)).View().Only.Picks.Add(ledger.OK)
 	}
-	o.look()
+	o.look(b.Context())
 	at := o.view.Load().at
 	b.ReportAllocs()
 	bytes := 0
@@ -81,6 +81,6 @@ func BenchmarkOverviewRemoval(b *testing.B) {
 	for b.Loop() {
 		o.view.Store(full)
 		o.rows = maps.Clone(rows)
-		o.look()
+		o.look(b.Context())
 	}
 }

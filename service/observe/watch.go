@@ -14,7 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/fault"
 )
 
@@ -49,9 +48,10 @@ type Watch struct {
 
 // reader is a watcher's position.
 type reader interface {
-	// next returns the next message. If there is none, it returns a channel that is
-	// closed when there may be one; after the last message, nil.
+	// next returns the next message. If there is none, it returns a channel from which
+	// can be received when there may be one; after the last message, nil.
 	next() (m *Message, more <-chan struct{})
+	close()
 }
 
 // Next waits for the next message. The error is [ErrWatchEnded] if the watched cluster
@@ -71,6 +71,11 @@ func (w *Watch) Next(ctx context.Context) (Message, error) {
 		}
 		select {
 		case <-more:
+			if w.feed == nil { // a feed notifies in groups
+				if err := w.Pace(ctx); err != nil {
+					return Message{}, err
+				}
+			}
 		case <-draining.Done():
 		case <-ctx.Done():
 			return Message{}, context.Cause(ctx)
@@ -78,8 +83,13 @@ func (w *Watch) Next(ctx context.Context) (Message, error) {
 	}
 }
 
+// Pace waits for a turn to write the next 64 KiB, so that many watchers do not write at once.
+// The error is the cause of the end of ctx.
+func (w *Watch) Pace(ctx context.Context) error { return w.watches.pace.wait(ctx, 1) }
+
 // Close ends the watch. It must be called once.
 func (w *Watch) Close() {
+	w.reader.close()
 	ws := w.watches
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -102,6 +112,7 @@ type Watches struct {
 	max      int             // watchers at a time
 	draining context.Context // the state's
 	waiting  prometheus.Gauge
+	pace     pacer
 
 	running sync.WaitGroup // the goroutines of feeds
 
@@ -115,24 +126,21 @@ type Watches struct {
 type feed interface {
 	// run returns when ctx ends, or what is watched is gone.
 	run(ctx context.Context)
+	// pacedBy is called before run.
+	pacedBy(p *pacer)
 }
 
 // latest is a view that a feed replaces and watchers read.
 type latest[V any] struct {
 	view     atomic.Pointer[V]
-	replaced lb.Signal
+	watchers subscribers
 }
 
-func (l *latest[V]) publish(v *V) {
+func (l *latest[V]) pacedBy(p *pacer) { l.watchers.pace = p }
+
+func (l *latest[V]) publish(ctx context.Context, v *V) {
 	l.view.Store(v)
-	l.replaced.Notify()
-}
-
-// read returns the view, or nil before the first, and a channel that is closed when it is
-// replaced.
-func (l *latest[V]) read() (v *V, replaced <-chan struct{}) {
-	replaced = l.replaced.Wait()
-	return l.view.Load(), replaced
+	l.watchers.notify(ctx)
 }
 
 type sharedFeed struct {
@@ -148,7 +156,7 @@ type sharedFeed struct {
 func NewWatches(s *State, watchers int) *Watches {
 	return &Watches{
 		state: s, max: cmp.Or(watchers, MaxWatchers), draining: s.options.Draining, waiting: s.waiting.WithLabelValues("sse"),
-		feeds: make(map[any]*sharedFeed),
+		pace: pacer{begin: time.Now()}, feeds: make(map[any]*sharedFeed),
 	}
 }
 
@@ -182,6 +190,7 @@ func join[F feed](ws *Watches, key any, build func() F) (F, *sharedFeed) {
 		ctx, cancel := context.WithCancel(ws.draining)
 		shared = &sharedFeed{feed: build(), key: key, stop: cancel}
 		ws.feeds[key] = shared
+		shared.pacedBy(&ws.pace)
 		ws.running.Go(func() { shared.run(ctx) })
 	}
 	shared.watchers++
@@ -259,7 +268,7 @@ func (s *State) Daemon() DaemonState {
 func (ws *Watches) WatchDaemon() (*Watch, error) {
 	return ws.admit(func() (reader, *sharedFeed, error) {
 		f, shared := join(ws, "daemon", func() *daemonFeed { return &daemonFeed{state: ws.state} })
-		return &daemonReader{feed: f}, shared, nil
+		return &daemonReader{feed: f, subscriber: f.watchers.add()}, shared, nil
 	})
 }
 
@@ -278,21 +287,23 @@ func (f *daemonFeed) run(ctx context.Context) {
 	every(ctx, daemonInterval, func() {
 		state, old := f.state.Daemon(), f.view.Load()
 		if old == nil || !slices.Equal(state.Conditions, old.conditions) {
-			f.publish(&daemonView{conditions: state.Conditions, data: encode(state)})
+			f.publish(ctx, &daemonView{conditions: state.Conditions, data: encode(state)})
 		}
 	})
 }
 
 // daemonReader remembers which view its watcher received last.
 type daemonReader struct {
+	*subscriber
+
 	feed *daemonFeed
 	last *daemonView
 }
 
 func (r *daemonReader) next() (*Message, <-chan struct{}) {
-	view, more := r.feed.read()
+	view := r.feed.view.Load()
 	if view == r.last {
-		return nil, more
+		return nil, r.changed
 	}
 	r.last = view
 	return &Message{Type: "daemon", Data: whole(view.data)}, nil

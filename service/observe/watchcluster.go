@@ -50,7 +50,7 @@ func (ws *Watches) WatchCluster(name, target string, endpoints bool, lastID stri
 			f.view.Store(&clusterView{})
 			return f
 		})
-		return &clusterReader{feed: f, lastID: lastID, from: f.request()}, shared, nil
+		return &clusterReader{feed: f, subscriber: f.watchers.add(), lastID: lastID, from: f.request()}, shared, nil
 	})
 }
 
@@ -119,7 +119,7 @@ func (f *clusterFeed) run(ctx context.Context) {
 		}
 		m, err := f.watches.state.ledger.Find(f.watched.cluster, f.watched.target)
 		if err != nil {
-			f.end()
+			f.end(ctx)
 			return
 		}
 		if m.Target != target { // wait for its changes before anything of it is read
@@ -132,7 +132,7 @@ func (f *clusterFeed) run(ctx context.Context) {
 		default:
 		}
 		if requested || sample {
-			f.readCounts(m, requested) // before the state, with which a new watcher begins
+			f.readCounts(ctx, m, requested) // before the state, with which a new watcher begins
 		}
 		// It is due with another generation, or with any other change and a second later.
 		due := m.Record != f.last.record || m.Target.Channel.Generation() != f.last.generation || sample && f.lookAt(m) != f.last
@@ -199,13 +199,13 @@ func (f *clusterFeed) readState(ctx context.Context, m *ledger.Cluster) bool {
 	next.state = next.state.replace(strconv.FormatInt(state.Generation, 10)+"."+digest(state), data)
 	next.reads++
 	next.at = time.Now()
-	f.publish(&next)
+	f.publish(ctx, &next)
 	return true
 }
 
 // readCounts reads the counters, and encodes them if they changed, or a new watcher
 // needs them.
-func (f *clusterFeed) readCounts(m *ledger.Cluster, requested bool) {
+func (f *clusterFeed) readCounts(ctx context.Context, m *ledger.Cluster, requested bool) {
 	counters := countersOf(m, true)
 	if counters == f.counters && !requested {
 		return
@@ -216,14 +216,14 @@ func (f *clusterFeed) readCounts(m *ledger.Cluster, requested bool) {
 	counts.Time = time.Now().UTC()
 	next := *f.view.Load()
 	next.counts = next.counts.replace(d, encode(counts))
-	f.publish(&next)
+	f.publish(ctx, &next)
 }
 
-func (f *clusterFeed) end() {
+func (f *clusterFeed) end(ctx context.Context) {
 	f.watches.mu.Lock()
 	f.watches.forget(f.watched, f)
 	f.watches.mu.Unlock()
-	f.publish(&clusterView{gone: true})
+	f.publish(ctx, &clusterView{gone: true})
 }
 
 // forgetCounts removes counts, and what follows from the time: the rest makes a state
@@ -264,6 +264,8 @@ func digest(v any) string {
 
 // clusterReader is the position of a watcher of a cluster.
 type clusterReader struct {
+	*subscriber
+
 	feed   *clusterFeed
 	lastID string // of the state that it has from before
 	from   uint64 // the read of the state that it begins with
@@ -273,7 +275,7 @@ type clusterReader struct {
 }
 
 func (r *clusterReader) next() (*Message, <-chan struct{}) {
-	v, more := r.feed.read()
+	v := r.feed.view.Load()
 	switch {
 	case r.ended:
 		return nil, nil
@@ -281,7 +283,7 @@ func (r *clusterReader) next() (*Message, <-chan struct{}) {
 		r.ended = true
 		return &Message{Type: "gone", Data: whole([]byte("{}"))}, nil
 	case v.reads < r.from:
-		return nil, more
+		return nil, r.changed
 	}
 	if r.state != v.state.version {
 		first := r.state == 0
@@ -294,7 +296,7 @@ func (r *clusterReader) next() (*Message, <-chan struct{}) {
 		r.counts = v.counts.version
 		return &Message{Type: "counts", Data: whole(v.counts.data)}, nil
 	}
-	return nil, more
+	return nil, r.changed
 }
 
 // knows reports whether the watcher has the state of an ID from before.
