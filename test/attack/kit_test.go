@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -189,10 +190,21 @@ func client(from string) *http.Client {
 	return &http.Client{
 		Timeout: time.Minute,
 		Transport: &http.Transport{
-			DialContext:         (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext,
+			DialContext:         dialerFrom(from).DialContext,
 			MaxIdleConnsPerHost: 100,
 		},
 	}
+}
+
+// dialerFrom returns a dialer whose connections have an address of this machine. The port is chosen
+// when the connection is made: ports of connections to other daemons are no longer in the way.
+func dialerFrom(address string) *net.Dialer {
+	return &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Control: func(_, _ string, c syscall.RawConn) error {
+		const bindAddressNoPort = 24 // IP_BIND_ADDRESS_NO_PORT
+		var failed error
+		err := c.Control(func(fd uintptr) { failed = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, bindAddressNoPort, 1) })
+		return errors.Join(err, failed)
+	}}
 }
 
 // attacker is the address of the client that attacks; the one that is measured has another.
@@ -204,7 +216,9 @@ const (
 // connect opens a connection to lbd as the attacker, and closes it with the test.
 func (d *daemon) connect() net.Conn {
 	d.t.Helper()
-	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(attacker)}, Timeout: 10 * time.Second}).DialContext(d.t.Context(), "tcp", d.address)
+	dialer := dialerFrom(attacker)
+	dialer.Timeout = 10 * time.Second
+	c, err := dialer.DialContext(d.t.Context(), "tcp", d.address)
 	if err != nil {
 		d.t.Fatal(err)
 	}
