@@ -162,6 +162,11 @@ func (h *handlers) endLeases(w http.ResponseWriter, r *http.Request) error {
 	case len(many.Leases) > MaxDone:
 		return fault.Errorf(fault.InvalidArgument, "body: %d leases; at most %d are allowed", len(many.Leases), MaxDone)
 	}
+	for i := range many.Leases {
+		if many.Leases[i].ID == "" {
+			return fault.Errorf(fault.InvalidArgument, "body: leases[%d]: id is required", i)
+		}
+	}
 	verdicts := Verdicts{Leases: make([]Verdict, len(many.Leases))}
 	for i := range many.Leases {
 		v, done := &verdicts.Leases[i], &many.Leases[i]

@@ -132,7 +132,7 @@ type contract []byte
 
 // @Summary This contract
 // @Produce application/yaml
-// @Success 200 {string} string "OpenAPI 3.0"
+// @Success 200 {object} object "OpenAPI 3.0"
 // @Router  /openapi.yaml [get]
 func (c contract) getContract(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
