@@ -70,6 +70,16 @@ test-ccore: build $(CCORE) ## Compare aggregates with gRPC's C-core (Python); CC
 test-attack: build ## Attack lbd: floods by one client in a container's memory (root on Linux, 24,000 open files), connections, credentials
 	$(DAEMON) go test -C test/attack -count=1 -timeout 20m -v . | grep --line-buffered -vE '^ *(=== |--- PASS)'
 
+SCHEMATHESIS := bin/schemathesis/bin/schemathesis
+
+$(SCHEMATHESIS): test/schema/requirements.txt
+	python3 -m venv bin/schemathesis && bin/schemathesis/bin/pip install --quiet --disable-pip-version-check -r test/schema/requirements.txt
+	@touch $@
+
+.PHONY: test-schema
+test-schema: build $(SCHEMATHESIS) ## Test openapi.yaml with all checks of schemathesis (Python) for SCHEMA_TIME (600) seconds, seed SCHEMA_SEED (default random)
+	test/schema/run bin/lbd $(SCHEMATHESIS) $(or $(SCHEMA_TIME),600) $(or $(SCHEMA_SEED),$$RANDOM)
+
 # SOAK_SAMPLES is a file that gets a line for each sample.
 .PHONY: soak
 soak: build ## Run a mixed load for SOAK (1h): no pick may fail, and memory, goroutines and descriptors must be flat
@@ -89,7 +99,7 @@ image: ## Build the container image lbd:latest (BUILDER=docker or buildah)
 	BUILDAH_FORMAT=docker $(BUILDER) build --build-arg VERSION=$(VERSION) -t lbd:latest .
 
 .PHONY: test-all
-test-all: test test-prometheus test-ccore test-web ## Run test, its longer variants, the tests of the other modules, and each fuzz target for FUZZTIME (20s)
+test-all: test test-prometheus test-ccore test-schema test-web ## Run test, its longer variants, the tests of the other modules, and each fuzz target for FUZZTIME (20s)
 	LBD_TEST_LONG=1 go test -race -count=1 -timeout 30m ./...
 	for module in $(filter-out .,$(MODULES)); do go test -C "$$module" -timeout 30m ./...; done
 	if command -v buildah >/dev/null && [ "$$(id -u)" = 0 ]; then $(MAKE) test-image; else echo 'no buildah, or not root: the image is not built'; fi
