@@ -22,7 +22,7 @@ type cgroup struct {
 const groups = "/sys/fs/cgroup"
 
 // newCgroup makes a memory cgroup, or skips the test where it cannot.
-func newCgroup(t *testing.T, limit int64) *cgroup {
+func newCgroup(t testing.TB, limit int64) *cgroup {
 	t.Helper()
 	g := &cgroup{limit: limit}
 	parent := groups
@@ -47,7 +47,7 @@ func newCgroup(t *testing.T, limit int64) *cgroup {
 }
 
 // attach makes cmd start in the group: with version 1, by a shell that enters it.
-func (g *cgroup) attach(t *testing.T, cmd *exec.Cmd) {
+func (g *cgroup) attach(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
 	if g.v2 {
 		dir, err := os.Open(g.dir)

@@ -48,7 +48,7 @@ func run(m *testing.M) int {
 
 // daemon is a running lbd.
 type daemon struct {
-	t       *testing.T
+	t       testing.TB
 	address string
 	process *os.Process
 	group   *cgroup
@@ -62,11 +62,12 @@ type options struct {
 	args   []string
 	env    []string
 	limit  int64 // of memory, in bytes; 0 for none
+	files  int   // limit on open files; 0 for that of this process
 }
 
 // start runs lbd with connect mode none, so that endpoints need no upstream, and
 // ends it with the test.
-func start(t *testing.T, o options) *daemon {
+func start(t testing.TB, o options) *daemon {
 	t.Helper()
 	d := &daemon{t: t, exited: make(chan struct{}), log: new(lines)}
 	args := append([]string{"serve", "--listen=" + cmp.Or(o.listen, "127.0.0.1:0"), "--data=", "--connect=none", "--log-format=json"}, o.args...)
@@ -75,6 +76,10 @@ func start(t *testing.T, o options) *daemon {
 	out, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if o.files > 0 {
+		cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, o.files), cmd.Path}, cmd.Args[1:]...)
+		cmd.Path = "/bin/sh"
 	}
 	if o.limit > 0 {
 		d.group = newCgroup(t, o.limit)
