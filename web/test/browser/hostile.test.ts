@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
-import { type Daemon, freePort, has, openBrowser, push, startDaemon, visit } from "./kit.ts";
+import { type Daemon, endpointsOf, freePort, has, openBrowser, patience, push, startDaemon, visit } from "./kit.ts";
 
 let browser: Browser;
 let daemon: Daemon;
@@ -170,4 +170,86 @@ test("a page of another origin cannot show the dashboard in a frame, or read the
     ]);
   }, daemon.url);
   assert.deepEqual(results, Array(5).fill("not read"));
+});
+
+/** Everything that a request could have changed. */
+async function stateOf(d: Daemon): Promise<unknown[]> {
+  const of = async (path: string) => (await d.call("GET", path)).json() as Promise<unknown>;
+  return Promise.all([of("/v1/snapshot"), of("/v1/leases"), of("/v1/targets"), of("/v1/files")]);
+}
+
+/** Requests that change something, as a page of another origin can send them without asking first. */
+const changes = ["/v1/snapshot", "/pick?cluster=orders&ttl=10m", "/pick?cluster=orders&n=1000&ttl=10m", "/v1/leases/done", "/v1/files/held/0123456789abcdef0123456789abcdef/permit"];
+const evil = JSON.stringify({ resources: resourcesOf("evil") });
+
+test("a page of another origin changes nothing by simple requests", async (t) => {
+  await push(daemon, "/v1/clusters/orders/endpoints", endpointsOf({ a: ["10.0.0.1:80"] }));
+  const port = await freePort();
+  const server = createServer((_, w) => {
+    w.setHeader("Content-Type", "text/html");
+    w.end("<p>another origin</p>");
+  });
+  await new Promise<void>((listening) => server.listen(port, "127.0.0.1", listening));
+  t.after(() => new Promise((done) => server.close(done)));
+  const rebound = await openBrowser("--host-resolver-rules=MAP attacker.test 127.0.0.1");
+  t.after(() => rebound.close());
+  const before = await stateOf(daemon);
+  // Of the same site and of another one, of which the browser sends no Sec-Fetch-Site.
+  for (const origin of [`http://127.0.0.1:${port}`, `http://localhost:${port}`, `http://attacker.test:${port}`]) {
+    const page = await rebound.newPage();
+    const statuses = new Map<string, number[]>();
+    page.on("response", (r) => {
+      if (r.url().startsWith(daemon.url)) statuses.set(r.request().method(), [...(statuses.get(r.request().method()) ?? []), r.status()]);
+    });
+    for (const path of changes) {
+      for (const enctype of ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"]) {
+        await page.goto(origin);
+        await Promise.all([
+          page.waitForURL((to) => to.href.startsWith(daemon.url), { timeout: patience }),
+          page.evaluate(({ action, enctype, evil }) => {
+            const form = document.createElement("form");
+            Object.assign(form, { method: "POST", action, enctype });
+            const field = document.createElement("input");
+            // In text/plain, the body is the name, an equals sign and the value: JSON here.
+            Object.assign(field, { type: "hidden", name: evil.slice(0, -1) + ',"x":"', value: '"}' });
+            form.append(field);
+            document.body.append(form);
+            form.submit();
+          }, { action: daemon.url + path, enctype, evil }),
+        ]);
+      }
+      await page.goto(origin);
+      await page.evaluate(async ({ url, evil }) => {
+        const image = new Image();
+        const loaded = new Promise((done) => (image.onload = image.onerror = done));
+        image.src = url;
+        navigator.sendBeacon(url, evil);
+        navigator.sendBeacon(url, new Blob([evil], { type: "application/x-www-form-urlencoded" }));
+        const sent = ["text/plain", "application/x-www-form-urlencoded", "application/json"].flatMap((type) =>
+          ["no-cors", "cors"].map((mode) => fetch(url, { method: "POST", body: evil, mode: mode as RequestMode, credentials: "include", headers: { "Content-Type": type } }).catch(() => null)));
+        await Promise.all([loaded, ...sent]);
+      }, { url: daemon.url + path, evil });
+    }
+    assert.deepEqual([...new Set(statuses.get("POST"))], [403], `${origin}: ${JSON.stringify([...statuses])}`);
+    await page.close();
+  }
+  assert.deepEqual(await stateOf(daemon), before);
+});
+
+test("a page whose name resolves to lbd (DNS rebinding) reads and changes nothing", async (t) => {
+  const rebound = await openBrowser("--host-resolver-rules=MAP attacker.test 127.0.0.1");
+  t.after(() => rebound.close());
+  const before = await stateOf(daemon);
+  const page = await rebound.newPage();
+  const origin = `http://attacker.test:${new URL(daemon.url).port}`;
+  await page.goto(origin); // lbd's own answer has the origin that a page of the attacker would have
+  const results = await page.evaluate(async (evil) => {
+    const ask = (path: string, init?: RequestInit) => fetch(path, init).then(async (r) => `${r.status} ${((await r.json()) as { code: string }).code}`, (e: unknown) => String(e));
+    return Promise.all([
+      ask("/v1/snapshot"), ask("/"), ask("/metrics"), ask("/pick?cluster=orders"), ask("/pick?cluster=orders&ttl=10m", { method: "POST" }),
+      ask("/v1/snapshot", { method: "PUT", body: evil, headers: { "Content-Type": "application/json" } }), ask("/v1/clusters/orders/endpoints", { method: "DELETE" }),
+    ]);
+  }, evil);
+  assert.deepEqual(results, Array(7).fill("421 misdirected_request"));
+  assert.deepEqual(await stateOf(daemon), before);
 });

@@ -17,8 +17,8 @@ const flags = [
 /** How long something may take on a busy machine, in milliseconds. */
 export const patience = 60_000;
 
-export const openBrowser = (): Promise<Browser> =>
-  chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: flags });
+export const openBrowser = (...more: string[]): Promise<Browser> =>
+  chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: [...flags, ...more] });
 
 // A port that nothing listens on until the test does. Test files run in parallel, each in its own process:
 // each process has its own range, below the ports that the kernel chooses from.
