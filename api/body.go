@@ -132,6 +132,9 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	if err := wantJSON(r.Header); err != nil {
 		return err
 	}
+	if bytes.Equal(bytes.TrimSpace(body), []byte("null")) {
+		return fault.Errorf(fault.InvalidArgument, "body: must be a JSON object")
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {

@@ -98,7 +98,9 @@ func TestManyLeasesGetAVerdictEach(t *testing.T) {
 	}
 	d.must(200, "POST", "/v1/leases/done", `{"leases":[]}`)
 	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", "")
-	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", "{}")
+	for _, body := range []string{"{}", "null", `{"leases":[null]}`, `{"leases":[{"outcome":"success"}]}`} {
+		d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", body)
+	}
 	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", `{"leases":[`+strings.Repeat(`{"id":"x"},`, api.MaxDone)+`{"id":"x"}]}`)
 	d.refused(fault.TooLarge, "POST", "/v1/leases/done", strings.Repeat(" ", api.MaxLeasesBytes+1))
 }
