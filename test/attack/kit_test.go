@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +29,9 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	if daemons := os.Getenv(bystanderVariable); daemons != "" {
+		return runBystander(strings.Fields(daemons))
+	}
 	if lbd != "" {
 		return m.Run()
 	}
@@ -229,82 +231,6 @@ func (d *daemon) connect() net.Conn {
 	}
 	d.t.Cleanup(func() { _ = c.Close() })
 	return c
-}
-
-// measured are the picks of one client during an attack.
-type measured struct {
-	picks    []time.Duration
-	failures []string
-}
-
-// quantile returns a quantile of the durations.
-func (m *measured) quantile(q float64) time.Duration {
-	if len(m.picks) == 0 {
-		return 0
-	}
-	slices.Sort(m.picks)
-	return m.picks[int(q*float64(len(m.picks)-1))]
-}
-
-// bystanders picks from the attacked daemon and from one that is not, in turns, until
-// stop is called. stop fails the test if a pick failed, and logs the durations.
-func bystanders(t *testing.T, attacked *daemon) (stop func()) {
-	t.Helper()
-	calm := start(t, options{})
-	calm.push(1, 10)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	var hit, normal measured
-	go func() {
-		defer close(done)
-		one, other := client(bystander), client(bystander)
-		for ctx.Err() == nil {
-			hit.pick(ctx, one, attacked)
-			normal.pick(ctx, other, calm)
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Millisecond):
-			}
-		}
-	}()
-	return func() {
-		t.Helper()
-		cancel()
-		<-done
-		a, b := hit.quantile(0.99), normal.quantile(0.99)
-		t.Logf("%d picks during the attack, %d failed; p50 %v, p99 %v; not attacked: p50 %v, p99 %v",
-			len(hit.picks), len(hit.failures), hit.quantile(0.5), a, normal.quantile(0.5), b)
-		if len(hit.failures) > 0 || len(hit.picks) == 0 {
-			t.Errorf("%d of %d picks of another client failed: %v", len(hit.failures), len(hit.failures)+len(hit.picks), hit.failures[:min(3, len(hit.failures))])
-		}
-	}
-}
-
-func (m *measured) pick(ctx context.Context, c *http.Client, d *daemon) {
-	begin := time.Now()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url("/pick?cluster=orders"), nil)
-	if err != nil {
-		m.failures = append(m.failures, err.Error())
-		return
-	}
-	a, err := c.Do(r)
-	if ctx.Err() != nil {
-		return
-	}
-	if err != nil {
-		m.failures = append(m.failures, err.Error())
-		return
-	}
-	text, err := io.ReadAll(a.Body)
-	_ = a.Body.Close()
-	if ctx.Err() != nil {
-		return
-	}
-	if err != nil || a.StatusCode != http.StatusOK {
-		m.failures = append(m.failures, fmt.Sprintf("%d %s %v", a.StatusCode, text, err))
-		return
-	}
-	m.picks = append(m.picks, time.Since(begin))
 }
 
 // lines are the last lines of a log.
