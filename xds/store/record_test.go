@@ -92,3 +92,19 @@ func FuzzReadLog(f *testing.F) {
 		}
 	})
 }
+
+// FuzzCutString decodes what AppendString encodes, and any bytes without a panic.
+func FuzzCutString(f *testing.F) {
+	f.Add([]byte("name"), []byte("rest"))
+	f.Add([]byte{}, []byte{})
+	f.Add(bytes.Repeat([]byte{0xff}, 200), []byte{0x80}) // a length of two bytes; a length that does not end
+	f.Fuzz(func(t *testing.T, s, rest []byte) {
+		got, after, ok := CutString(append(AppendString(nil, s), rest...))
+		if !ok || !bytes.Equal(got, s) || !bytes.Equal(after, rest) {
+			t.Errorf("%q before %q: got %q before %q, %t", s, rest, got, after, ok)
+		}
+		if got, after, ok := CutString(rest); ok && len(got)+len(after) >= len(rest) {
+			t.Errorf("%q: got %q before %q", rest, got, after)
+		}
+	})
+}
