@@ -28,6 +28,8 @@ func TestWhatNoRouteTakes(t *testing.T) {
 		"OPTIONS /v1/clusters":              "GET, HEAD",
 		"POST /v1/clusters/a%2Fb/endpoints": "GET, HEAD, PUT, DELETE",
 		"GET /v1/leases/x/done":             "POST",
+		"OPTIONS /v1/leases/done":           "POST",
+		"OPTIONS /v1/leases/x":              "GET, HEAD",
 		"PATCH /openapi.yaml":               "GET, HEAD",
 		"BREW /pick":                        "GET, HEAD, POST",
 	} {

@@ -89,17 +89,31 @@ func (r *router) refuseUnmatched(w http.ResponseWriter, request *http.Request) e
 	if path == "" {
 		path = request.URL.Path
 	}
-	var allowed []string
-	for _, method := range methods {
-		if r.mux.Match(chi.NewRouteContext(), method, path) {
-			allowed = append(allowed, method)
-		}
-	}
+	allowed := r.allowed(path)
 	if len(allowed) == 0 {
 		return fault.Errorf(notFound, "%s not found; see GET /openapi.yaml", clip(path))
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
 	return fault.Errorf(methodNotAllowed, "%s supports %s, not %s", clip(path), strings.Join(allowed, ", "), clip(request.Method))
+}
+
+// allowed returns the methods of the resource at a path. A resource with a name of its own, such as
+// /v1/leases/done, has none of those of /v1/leases/{id}.
+func (r *router) allowed(path string) []string {
+	var all, own []string
+	for _, method := range methods {
+		switch r.mux.Find(chi.NewRouteContext(), method, path) {
+		case "":
+			continue
+		case path:
+			own = append(own, method)
+		}
+		all = append(all, method)
+	}
+	if own != nil {
+		return own
+	}
+	return all
 }
 
 // endpoint wraps a handler: limits, metrics, errors and panics.
