@@ -132,8 +132,8 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	if err := wantJSON(r.Header); err != nil {
 		return err
 	}
-	if bytes.Equal(bytes.TrimSpace(body), []byte("null")) {
-		return fault.Errorf(fault.InvalidArgument, "body: must be a JSON object")
+	if at, found := findNull(body); found {
+		return fault.Errorf(fault.InvalidArgument, "body: null is not valid, at byte %d: leave out what has no value", at)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -144,6 +144,23 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 		return fault.Errorf(fault.InvalidArgument, "body: unexpected data after the JSON value, at byte %d", d.InputOffset())
 	}
 	return nil
+}
+
+// findNull returns where the first value of body that is null ends. A body that is no JSON has none.
+func findNull(body []byte) (at int64, found bool) {
+	if !bytes.Contains(body, []byte("null")) {
+		return 0, false
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return 0, false
+		}
+		if token == nil {
+			return d.InputOffset(), true
+		}
+	}
 }
 
 // jsonReason describes a decoding error without the terms of Go.

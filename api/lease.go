@@ -50,7 +50,7 @@ type LeasesOf struct {
 // Done is the result of a leased request.
 type Done struct {
 	// Outcome is success if absent.
-	Outcome picks.Outcome `json:"outcome" swaggertype:"string" enums:"success,error,cancelled" default:"success" validate:"optional"`
+	Outcome *picks.Outcome `json:"outcome" swaggertype:"string" enums:"success,error,cancelled" default:"success" validate:"optional"`
 	// Load is the load that the upstream reported (ORCA).
 	Load *picks.Load `json:"load,omitempty"`
 }
@@ -111,15 +111,17 @@ func (h *handlers) endLease(w http.ResponseWriter, r *http.Request) error {
 
 // finishLease ends one lease.
 func (h *handlers) finishLease(id string, d *Done) (picks.LeaseState, error) {
-	switch d.Outcome {
-	case "":
-		d.Outcome = picks.Success
+	outcome := picks.Success
+	if d.Outcome != nil {
+		outcome = *d.Outcome
+	}
+	switch outcome {
 	case picks.Success, picks.Failure, picks.Cancelled:
 	default:
 		return picks.LeaseState{}, fault.Errorf(fault.InvalidArgument,
-			"outcome: %q is not success, error or cancelled", clip(string(d.Outcome)))
+			"outcome: %q is not success, error or cancelled", clip(string(outcome)))
 	}
-	return h.service.EndLease(id, d.Outcome, d.Load)
+	return h.service.EndLease(id, outcome, d.Load)
 }
 
 // @Summary Renew a lease

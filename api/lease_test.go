@@ -98,7 +98,7 @@ func TestManyLeasesGetAVerdictEach(t *testing.T) {
 	}
 	d.must(200, "POST", "/v1/leases/done", `{"leases":[]}`)
 	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", "")
-	for _, body := range []string{"{}", "null", `{"leases":[null]}`, `{"leases":[{"outcome":"success"}]}`} {
+	for _, body := range []string{"{}", "null", `{"leases":[null]}`, `{"leases":[{"outcome":"success"}]}`, `{"leases":[{"id":"x","load":null}]}`} {
 		d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", body)
 	}
 	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", `{"leases":[`+strings.Repeat(`{"id":"x"},`, api.MaxDone)+`{"id":"x"}]}`)
