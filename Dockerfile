@@ -27,7 +27,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
 FROM gcr.io/distroless/static-debian12:nonroot
 ARG VERSION=unknown
 LABEL org.opencontainers.image.title=lbd \
-      org.opencontainers.image.description="gRPC's xDS load balancing for whoever speaks HTTP" \
+      org.opencontainers.image.description="gRPC's xDS load balancing over HTTP" \
       org.opencontainers.image.source=https://github.com/lbd-dev/lbd \
       org.opencontainers.image.licenses=Apache-2.0 \
       org.opencontainers.image.version=${VERSION}
