@@ -87,7 +87,28 @@ func (h *handlers) getLease(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := h.service.Lease(id)
-	return reply(w, state, err)
+	if err = cmp.Or(err, mayUseLease(w, &state)); err != nil {
+		return err
+	}
+	return reply(w, state, nil)
+}
+
+// mayUseLease returns an error if the caller of the request that w answers may not see a lease,
+// as of one that does not exist: it is of another cluster, and of another caller.
+func mayUseLease(w http.ResponseWriter, state *picks.LeaseState) error {
+	if c := callerOf(w); state.Identity != c.Name && !c.MaySee(state.Cluster) {
+		return picks.UnknownLease(state.ID)
+	}
+	return nil
+}
+
+// mayUseLeaseID is mayUseLease for an ID. It costs callers that see all clusters nothing.
+func (h *handlers) mayUseLeaseID(w http.ResponseWriter, id string) error {
+	if !callerOf(w).Restricted() {
+		return nil
+	}
+	state, err := h.service.Lease(id)
+	return cmp.Or(err, mayUseLease(w, &state))
 }
 
 // @Summary     End a lease
@@ -105,12 +126,15 @@ func (h *handlers) endLease(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, MaxLeaseBytes, &d); err != nil {
 		return err
 	}
-	state, err := h.finishLease(id, &d)
+	state, err := h.finishLease(w, id, &d)
 	return reply(w, state, err)
 }
 
 // finishLease ends one lease.
-func (h *handlers) finishLease(id string, d *Done) (picks.LeaseState, error) {
+func (h *handlers) finishLease(w http.ResponseWriter, id string, d *Done) (picks.LeaseState, error) {
+	if err := h.mayUseLeaseID(w, id); err != nil {
+		return picks.LeaseState{}, err
+	}
 	outcome := picks.Success
 	if d.Outcome != nil {
 		outcome = *d.Outcome
@@ -138,6 +162,9 @@ func (h *handlers) renewLease(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := noBody(w, r); err != nil {
+		return err
+	}
+	if err := h.mayUseLeaseID(w, id); err != nil {
 		return err
 	}
 	state, err := h.service.RenewLease(id, ttl)
@@ -173,7 +200,7 @@ func (h *handlers) endLeases(w http.ResponseWriter, r *http.Request) error {
 	for i := range many.Leases {
 		v, done := &verdicts.Leases[i], &many.Leases[i]
 		v.ID = done.ID
-		state, err := h.finishLease(done.ID, &done.Done)
+		state, err := h.finishLease(w, done.ID, &done.Done)
 		if err != nil {
 			p := problemOf(refusalOf(r.Context(), err))
 			v.Problem = &p

@@ -352,7 +352,8 @@ func (ls *leases) endAll(matches func(*held) bool, o Outcome) map[EndedLeases]in
 	return ended
 }
 
-func unknownLease(id string) error {
+// UnknownLease returns the error of a request for a lease that is not known.
+func UnknownLease(id string) error {
 	return fault.Errorf(fault.UnknownLease, "lease %q not found: it never existed, ended long ago, or the daemon was restarted", id)
 }
 
@@ -378,7 +379,7 @@ func (s *Picker) EndLease(id string, o Outcome, load *Load) (LeaseState, error) 
 	case late != nil:
 		s.leases.release(late, Expired, nil)
 	case !ok:
-		return LeaseState{}, unknownLease(id)
+		return LeaseState{}, UnknownLease(id)
 	}
 	return state, nil
 }
@@ -419,7 +420,7 @@ func (s *Picker) Lease(id string) (LeaseState, error) {
 		s.leases.release(late, Expired, nil)
 	}
 	if !ok {
-		return LeaseState{}, unknownLease(id)
+		return LeaseState{}, UnknownLease(id)
 	}
 	return state, nil
 }
